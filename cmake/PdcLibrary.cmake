@@ -1,0 +1,16 @@
+# pdc_library(Area DEPENDS <areas and targets>): the library of lib/<Area>, as target pdc<Area>.
+#
+# Every area has an include directory of its own, which holds a link to include/pdc/<Area> and nothing else. A library
+# therefore sees the headers of exactly those areas that it depends on, directly or not, and an include against the
+# direction of the arrows (docs/decisions/0001-layout.md) does not compile.
+function(pdc_library area)
+  cmake_parse_arguments(arg "" "" "DEPENDS;SOURCES" ${ARGN})
+  set(view ${CMAKE_BINARY_DIR}/include-views/${area})
+  file(MAKE_DIRECTORY ${view}/pdc)
+  file(CREATE_LINK ${CMAKE_SOURCE_DIR}/include/pdc/${area} ${view}/pdc/${area} SYMBOLIC)
+
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/${area}/*.cpp)
+  add_library(pdc${area} STATIC ${sources} ${arg_SOURCES})
+  target_include_directories(pdc${area} PUBLIC ${view} PRIVATE ${CMAKE_SOURCE_DIR}/lib/${area})
+  target_link_libraries(pdc${area} PUBLIC ${arg_DEPENDS} PRIVATE $<BUILD_INTERFACE:pdc_flags>)
+endfunction()

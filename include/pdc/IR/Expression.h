@@ -1,0 +1,64 @@
+// Scalar expressions: what an elementwise op computes for one element, as a tree of plain data.
+//
+// The same tree is evaluated by the interpreter (f32 and f64), differentiated symbolically, and printed for C++ and
+// CUDA. Syntax: numbers, names, + - * /, unary -, comparisons (< <= > >= == !=, which yield booleans), && || !,
+// `select(c, a, b)`, and the named functions that `functions()` lists (exp, log, sqrt, tanh, erf, max, min, pow, …).
+//
+//   max(X, 0)        select(X > 0, X, alpha * X)        dY * Y * (1 - Y)
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace pdc {
+
+struct Expression;
+using ExpressionPtr = std::shared_ptr<const Expression>;
+
+struct Expression {
+  enum class Kind { number, name, unary, binary, call };
+  Kind kind = Kind::number;
+  double number = 0;
+  std::string symbol; ///< of the name, the operator ("+", "<", "neg", "!"), or the function
+  std::vector<ExpressionPtr> arguments;
+};
+
+/// Parses `text`; null, with the reason in `error`, when it is not an expression.
+ExpressionPtr parseExpression(const std::string& text, std::string& error);
+/// Parses text that is known to be right (in an OpDef); aborts with the reason otherwise.
+ExpressionPtr expression(const std::string& text);
+/// Text that parses back to the same tree, with no more parentheses than needed.
+std::string toString(const Expression& e);
+
+/// The names that occur, in alphabetical order.
+std::set<std::string> namesIn(const Expression& e);
+/// e with each name replaced by what `replace` returns (null keeps it).
+ExpressionPtr substitute(const ExpressionPtr& e, const std::function<ExpressionPtr(const std::string&)>& replace);
+/// ∂e/∂name, simplified (0·x, 1·x, x+0, constant folding). At kinks, the derivative of the branch that is taken.
+ExpressionPtr derivative(const ExpressionPtr& e, const std::string& name);
+/// Removes what arithmetic with numbers alone decides; does not reassociate.
+ExpressionPtr simplify(const ExpressionPtr& e);
+
+/// Value with `lookup` for names, every operation rounded to T (float, double or std::int64_t). Booleans are 0 and 1.
+template <class T>
+T evaluate(const Expression& e, const std::function<T(const std::string&)>& lookup);
+
+/// C++ text for elements of type float: names through `print`, functions as pdcrt::math::name, numbers as float
+/// literals that read back to the same bits.
+std::string toCpp(const Expression& e, const std::function<std::string(const std::string&)>& print);
+
+/// Floating-point operations per element, for the analytic cost model (a transcendental function counts as 10).
+double flopsOf(const Expression& e);
+
+/// A function that expressions may call.
+struct ScalarFunction {
+  std::string name;
+  int arity;
+  std::string derivative; ///< per argument, separated by ';', in terms of a (and b, c) ; "" = no gradient
+};
+const std::vector<ScalarFunction>& scalarFunctions();
+
+} // namespace pdc

@@ -1,0 +1,215 @@
+// Modules, graphs, operations, values, parameters: plain SSA data.
+//
+//   module @lenet {
+//     param %fc1.weight : f32[120, 400]
+//     graph @main(%image: f32[32, 1, 8, 8], %label: i64[32] label) {
+//       %0 = conv2d %image, %conv1.weight, %conv1.bias {pads = [1, 1, 1, 1]} : f32[32, 6, 8, 8]   loc("Conv_0")
+//       …
+//       loss %loss
+//     }
+//   }
+//
+// A graph owns its operations, in topological order, and its values. docs/IR.md is the reference of the text form.
+#pragma once
+
+#include "pdc/IR/Attributes.h"
+#include "pdc/IR/Type.h"
+#include "pdc/Support/Diagnostics.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace pdc {
+
+struct OpDef;
+class Graph;
+class Operation;
+class Value;
+
+/// How a parameter's elements are found in a file: bytes [offset, offset + length) hold a row-major tensor of shape
+/// `stored`, of which the parameter is the view. For now the view is the whole tensor, or its transpose.
+struct Reference {
+  std::string file; ///< empty: the parameter has no stored value yet
+  std::int64_t offset = 0;
+  std::int64_t length = 0;
+  Shape stored;
+  std::vector<std::int64_t> permutation; ///< empty: none; else parameter dim i is stored dim permutation[i]
+  friend bool operator==(const Reference&, const Reference&) = default;
+};
+
+enum class ParameterRole {
+  trained, ///< gets a gradient and is updated
+  frozen,  ///< read only
+  state    ///< replaced by each forward (running statistics); no gradient
+};
+
+/// A tensor that lives longer than a minibatch. Its name is the ONNX initializer's and the key in every weights file.
+struct Parameter {
+  std::string name;
+  Type type;
+  ParameterRole role = ParameterRole::trained;
+  Reference reference;
+  Location location;
+};
+
+class Value {
+public:
+  const Type& type() const { return type_; }
+  void setType(Type type) { type_ = std::move(type); }
+  /// Unique in the graph; printed after '%'.
+  const std::string& name() const { return name_; }
+  /// Null for graph inputs and parameters.
+  Operation* definer() const { return definer_; }
+  int resultIndex() const { return resultIndex_; }
+  /// Non-null when the value is a parameter of the module.
+  Parameter* parameter() const { return parameter_; }
+  /// Operations that use this value, one entry per use, in no particular order; graph outputs are not among them.
+  const std::vector<Operation*>& users() const { return users_; }
+
+private:
+  friend class Graph;
+  friend class Operation;
+  Value() = default;
+  Type type_;
+  std::string name_;
+  Operation* definer_ = nullptr;
+  int resultIndex_ = 0;
+  Parameter* parameter_ = nullptr;
+  std::vector<Operation*> users_;
+};
+
+enum class Phase { forward, inputGradient, weightGradient };
+const char* nameOf(Phase phase); // "F", "I", "W"
+
+class Operation {
+public:
+  const OpDef& def() const { return *def_; }
+  /// Null stands for an optional operand that is absent.
+  const std::vector<Value*>& operands() const { return operands_; }
+  Value* operand(std::size_t i) const { return i < operands_.size() ? operands_[i] : nullptr; }
+  void setOperand(std::size_t i, Value* value);
+  /// Null stands for an optional result that nobody asked for.
+  const std::vector<Value*>& results() const { return results_; }
+  Value* result(std::size_t i = 0) const { return i < results_.size() ? results_[i] : nullptr; }
+
+  Attributes attributes;
+  Location location;         ///< ONNX node name
+  Phase phase = Phase::forward;
+  Operation* origin = nullptr; ///< of a backward operation: the forward operation that it comes from
+  int group = -1;            ///< fusion group, the atom of the partition; -1 before `fuse`
+  int stage = -1;            ///< -1 before `split-stages`
+
+  /// The operation's own forward operation: itself, or its origin.
+  const Operation& forwardOperation() const { return origin ? *origin : *this; }
+
+private:
+  friend class Graph;
+  Operation() = default;
+  const OpDef* def_ = nullptr;
+  std::vector<Value*> operands_;
+  std::vector<Value*> results_;
+};
+
+enum class InputKind {
+  data,     ///< from the data set, one per minibatch
+  label,    ///< likewise; read where the loss is computed
+  received  ///< of a stage's graph: from stage `peer`; a gradient when `gradient`
+};
+
+struct GraphInput {
+  Value* value = nullptr;
+  InputKind kind = InputKind::data;
+  int peer = -1;
+  bool gradient = false;
+};
+
+enum class OutputKind {
+  result,     ///< an output of the model
+  loss,       ///< a scalar to minimise; several add up
+  prediction, ///< what a metric looks at
+  gradient,   ///< of one use of `parameter`; in program order of the uses
+  state,      ///< the new value of `parameter`
+  sent        ///< of a stage's graph: to stage `peer`; a gradient when `isGradient`
+};
+
+struct GraphOutput {
+  OutputKind kind = OutputKind::result;
+  Value* value = nullptr;
+  std::string name;               ///< of results: the model's output name
+  Parameter* parameter = nullptr; ///< of gradients and states
+  int peer = -1;
+  bool isGradient = false;
+};
+
+class Graph {
+public:
+  explicit Graph(std::string name);
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  const std::string& name() const { return name_; }
+  std::vector<GraphInput> inputs;
+  std::vector<GraphOutput> outputs;
+
+  /// In topological order, which is program order.
+  const std::vector<std::unique_ptr<Operation>>& operations() const { return operations_; }
+
+  /// Adds an input. `name` is made unique by a suffix when it is taken.
+  Value* addInput(Type type, const std::string& name, InputKind kind = InputKind::data);
+  /// The value that stands for `parameter` in this graph; made on first use. Its name is the parameter's.
+  Value* parameterValue(Parameter& parameter);
+  /// Parameters that have a value here, in order of their first use.
+  const std::vector<Value*>& parameterValues() const { return parameterValues_; }
+
+  /// Appends an operation, or inserts it before `before`. A result type that is null makes an absent result. Names are
+  /// made unique; empty ones become %0, %1, ….
+  Operation* addOperation(const OpDef& def, std::vector<Value*> operands, const std::vector<const Type*>& resultTypes,
+                          Attributes attributes, Location location, const Operation* before = nullptr,
+                          const std::vector<std::string>& resultNames = {});
+
+  /// Makes every use of `from`, graph outputs included, a use of `to`.
+  void replaceAllUses(Value* from, Value* to);
+  /// Removes an operation whose results nobody uses.
+  void erase(Operation* operation);
+  /// Removes the operations for which `dead` is true, which nobody else uses; linear.
+  void eraseIf(const std::vector<bool>& deadByPosition);
+  /// Puts the operations into another topological order: `order[i]` is the operation at position i.
+  void reorder(const std::vector<Operation*>& order);
+
+  /// The value named `name`, or null.
+  Value* find(const std::string& name) const;
+  /// Whether `value` is one of the graph's outputs.
+  bool isOutput(const Value* value) const;
+  /// Gives `value` another name, unique in the graph.
+  void rename(Value* value, const std::string& name);
+
+  ~Graph();
+
+private:
+  Value* newValue(Type type, const std::string& name);
+  std::string uniqueName(const std::string& wanted);
+
+  struct Names;
+  std::string name_;
+  std::vector<std::unique_ptr<Operation>> operations_;
+  std::vector<std::unique_ptr<Value>> values_;
+  std::vector<Value*> parameterValues_;
+  std::unique_ptr<Names> names_;
+};
+
+/// Copies operations, values (with their names) and annotations; parameters are shared.
+std::unique_ptr<Graph> clone(const Graph& graph, const std::string& name);
+
+struct Module {
+  std::string name;
+  std::string file; ///< the ONNX file, for messages
+  std::vector<std::unique_ptr<Parameter>> parameters;
+  std::vector<std::unique_ptr<Graph>> graphs;
+
+  Graph* findGraph(const std::string& graphName) const;
+  Parameter* findParameter(const std::string& parameterName) const;
+  Parameter* addParameter(Parameter parameter);
+};
+
+} // namespace pdc

@@ -1,0 +1,26 @@
+// Runs a graph operation by operation with the ops' references: the slow, obvious oracle.
+#pragma once
+
+#include "pdc/IR/OpDef.h"
+
+#include <map>
+
+namespace pdc {
+
+enum class Precision { f32, f64 };
+
+struct InterpreterResult {
+  std::map<std::string, Tensor> values; ///< by value name, of every graph output
+  std::map<std::string, Tensor> gradients; ///< by parameter name: the sum over uses, in program order
+  std::map<std::string, Tensor> states;    ///< by parameter name: new values
+  std::map<std::string, Tensor> outputs;   ///< by the model's output names
+  double loss = 0;                         ///< sum of the losses
+};
+
+/// Runs `graph` on `inputs` (by input name) and `parameters` (by parameter name). In f64 every float tensor is f64,
+/// inputs are converted. Errors: missing or wrongly shaped inputs, ops without reference, labels out of range.
+Expected<InterpreterResult> interpret(const Graph& graph, const std::map<std::string, Tensor>& inputs,
+                                      const std::map<std::string, Tensor>& parameters, Precision precision,
+                                      Diagnostics& diags, std::uint64_t seed = 0, std::uint64_t minibatch = 0);
+
+} // namespace pdc

@@ -1,0 +1,50 @@
+// Types of values: element type, static shape, layout.
+#pragma once
+
+#include "pdcrt/View.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pdc {
+
+using ElementType = pdcrt::Element;
+
+/// "f32". Text of parse and print.
+const char* nameOf(ElementType element);
+/// Reads what nameOf prints; false when there is no such type.
+bool elementTypeFromName(const std::string& name, ElementType& element);
+bool isFloat(ElementType element);
+
+/// Dimensions, slowest first.
+using Shape = std::vector<std::int64_t>;
+
+/// Product of the dimensions, or -1 when it does not fit into 63 bits.
+std::int64_t elementsOf(const Shape& shape);
+/// "[2, 3]".
+std::string toString(const Shape& shape);
+
+/// How elements lie in memory. `plain` is row-major; others are named by a target.
+struct Layout {
+  std::uint16_t id = 0;
+  friend bool operator==(const Layout&, const Layout&) = default;
+};
+inline constexpr Layout plain{};
+
+struct Type {
+  ElementType element = ElementType::f32;
+  Shape shape;
+  Layout layout = plain;
+
+  std::int64_t elements() const { return elementsOf(shape); }
+  /// Bytes that a value occupies, padding of its layout included. Ask this; do not multiply dimensions.
+  std::int64_t bytes() const;
+  int rank() const { return static_cast<int>(shape.size()); }
+  friend bool operator==(const Type&, const Type&) = default;
+};
+
+/// "f32[2, 3]".
+std::string toString(const Type& type);
+
+} // namespace pdc

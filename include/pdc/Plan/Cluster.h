@@ -1,0 +1,46 @@
+// The machines: devices in levels, from the inside out.
+#pragma once
+
+#include "pdc/Support/Expected.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pdc {
+
+class Diagnostics;
+
+/// `count` components of the level inside share links of this bandwidth (one component's link to the level, per
+/// direction) and one-way latency.
+struct ClusterLevel {
+  std::string name;
+  std::int64_t count = 1;
+  double bandwidthBytesPerS = 0;
+  double latencyS = 0;
+};
+
+struct DeviceKind {
+  std::string name;
+  std::int64_t memoryBytes = 0;
+  std::int64_t reservedBytes = 0; ///< of it not for the arena: context, code, libraries
+  double speed = 1;               ///< times divide by this
+  double f32Flops = 0;            ///< peak, for the analytic model
+  double memoryBandwidthBytesPerS = 0;
+  std::int64_t cores = 0; ///< cores of the machine that the devices share; 0: a device has its own
+};
+
+struct Cluster {
+  std::vector<ClusterLevel> levels;
+  DeviceKind device;
+
+  std::int64_t deviceCount() const;
+};
+
+/// `devices` equal devices of a kind that the built-in table knows ("cpu", "V100-16GB", …), one level.
+Expected<Cluster> flatCluster(std::int64_t devices, const std::string& kind, Diagnostics& diags);
+
+std::string toJson(const Cluster& cluster);
+Expected<Cluster> clusterFromJson(const std::string& text, const std::string& file, Diagnostics& diags);
+
+} // namespace pdc

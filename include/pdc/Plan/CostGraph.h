@@ -1,0 +1,52 @@
+// What the planner knows of a model: a directed acyclic graph of costs, without tensors.
+//
+// Times are milliseconds per minibatch on a device of speed 1, sizes are bytes.
+#pragma once
+
+#include "pdc/Support/Expected.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pdc {
+
+class Diagnostics;
+
+/// An atom of the partition: a fusion group with its forward and backward operations.
+struct CostNode {
+  std::string name;
+  double forwardMs = 0;
+  double inputGradientMs = 0;
+  double weightGradientMs = 0;
+  double updateMs = 0;             ///< optimizer, per update
+  std::int64_t parameterBytes = 0;
+  std::int64_t gradientBytes = 0;  ///< accumulators, one per use of a trained parameter
+  std::int64_t savedBytes = 0;     ///< kept from forward to backward, per minibatch in flight
+  std::int64_t scratchBytes = 0;   ///< most that lives at once inside a phase
+  std::int64_t workspaceBytes = 0; ///< most that one kernel call uses
+  std::int64_t colour = -1;        ///< nodes of one colour (>= 0) share a stage
+};
+
+/// A tensor made by `from` and used by the nodes `to`. It is sent once to each stage that uses it.
+struct CostTensor {
+  std::string name;
+  std::int64_t from = 0;
+  std::vector<std::int64_t> to;
+  std::int64_t bytes = 0;
+  bool hasGradient = true; ///< whether as many bytes come back
+};
+
+/// Nodes are in program order, which is topological.
+struct CostGraph {
+  std::string model;
+  std::string costSource; ///< "measured", "analytic", or a file
+  std::vector<CostNode> nodes;
+  std::vector<CostTensor> tensors;
+};
+
+/// JSON with units in the key names (docs/Planning.md). Reading reports what is wrong with a JSON pointer.
+std::string toJson(const CostGraph& graph);
+Expected<CostGraph> costGraphFromJson(const std::string& text, const std::string& file, Diagnostics& diags);
+
+} // namespace pdc

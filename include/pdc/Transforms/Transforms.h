@@ -1,0 +1,64 @@
+// The transforms from an imported model to one graph per stage, in the order in which the driver runs them.
+//
+//   import → canonicalize → raise → add-loss → differentiate → fuse → layout → (planner) → split-stages
+//
+// Each is a pass (registerTransforms) with its own file in lib/Transforms; the functions here are for the driver, which
+// has options that are not text.
+#pragma once
+
+#include "pdc/Pass/Pass.h"
+
+#include <string>
+#include <vector>
+
+namespace pdc {
+
+void registerTransforms(PassRegistry& registry);
+
+/// Folds constants, applies the ops' canonicalisations, removes what nobody uses, to a fixed point. Afterwards: no
+/// dead operation, no operation with only constant operands and a result of at most 64 KiB.
+Status canonicalize(PassContext& context);
+
+/// Turns exporters' pieces back into one op: linear from transpose + matmul + add. Runs before differentiation, because
+/// a fused backward cannot be recovered afterwards.
+Status raise(PassContext& context);
+
+/// --loss=: what is minimised. `kind`: "" (the default of interfaces.md), softmax-cross-entropy, mse,
+/// bce-with-logits, output. `output`: the output that it applies to ("" = default), or that is the loss.
+struct LossOptions {
+  std::string kind;
+  std::string output;
+};
+/// Afterwards @main has at least one output of kind loss, its prediction if there is one, and label inputs are marked.
+Status addLoss(PassContext& context, const LossOptions& options);
+
+/// Appends the backward operations of @main, whole: phases I and W apart, origins set, one gradient output per use of a
+/// trained parameter in program order, and the fold order of values with several consumers (from the last consumer to
+/// the first; the addition belongs to the earlier consumer).
+Status differentiate(PassContext& context);
+
+/// Decides fusion groups on forward operations (group ids in program order, gap-free from 0; backward operations
+/// inherit from their origin; parameters used by several groups keep them apart) and merges chains of elementwise
+/// operations of one group and phase into one `elementwise`.
+Status fuse(PassContext& context);
+
+/// Chooses layouts; the identity for now.
+Status chooseLayouts(PassContext& context);
+
+/// Adds @evaluate: the forward part of @main with each op's evaluation form (running statistics, no dropout). Values
+/// keep the names that they have in @main. Its outputs are losses where the label is there, and predictions.
+Status addEvaluation(PassContext& context);
+
+/// The graphs of one stage, owned by the module: @stageK and @stageK.evaluate.
+struct StageGraphs {
+  int stage = 0;
+  Graph* training = nullptr;
+  Graph* evaluation = nullptr;
+};
+
+/// Cuts @main and @evaluate between groups: `stageOfGroup[g]` is the stage of group g, non-decreasing along every
+/// forward edge. Values that cross become inputs `received` and outputs `sent`, once per consuming stage, with the same
+/// order at both ends. Gradient values cross where the fold order puts them.
+Expected<std::vector<StageGraphs>> splitStages(PassContext& context, const std::vector<int>& stageOfGroup);
+
+} // namespace pdc

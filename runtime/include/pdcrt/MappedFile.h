@@ -1,0 +1,42 @@
+// A file mapped into memory for reading.
+#pragma once
+
+#include "pdcrt/Status.h"
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace pdcrt {
+
+/// The bytes of a regular file, for as long as the object lives. Movable; an empty file has no bytes.
+class MappedFile {
+public:
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  /// Maps `path`. Fails, with `code`, when it is not a readable regular file.
+  Status open(const std::string& path, Exit code = Exit::badData);
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::string& path() const { return path_; }
+
+private:
+  void close();
+
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+  std::string path_;
+};
+
+/// The text of a small file such as plan.json.
+Status readText(const std::string& path, std::string& text, Exit code = Exit::badData);
+
+/// Writes `parts` one after the other to `path`: under a temporary name, synced, then renamed, so that whoever opens
+/// `path` finds all of it or what was there before. Fails with Exit::cannotWrite.
+Status writeAtomically(const std::string& path, std::span<const std::span<const std::byte>> parts);
+Status writeAtomically(const std::string& path, const std::string& text);
+
+} // namespace pdcrt

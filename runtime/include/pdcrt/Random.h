@@ -1,0 +1,44 @@
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+//
+// Nothing here has a state. A number is a function of what it is for, so it is the same on every rank, in every plan
+// and when a forward is computed again. The key is the seed; the counter's four words are
+//
+//   dropout       element / 4   number of the operation   minibatch, low word   minibatch, high word
+//   permutation   draw / 4      permutationStream         epoch, low word       epoch, high word
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace pdcrt {
+
+using PhiloxBlock = std::array<std::uint32_t, 4>;
+
+/// Second word of the counter of permutations; operations have smaller numbers.
+inline constexpr std::uint32_t permutationStream = 0xFFFFFFFF;
+
+/// Four uniform 32-bit words: the bijection Philox4x32 with 10 rounds and `key` (low word first), applied to `counter`.
+constexpr PhiloxBlock philox(PhiloxBlock counter, std::uint64_t key) {
+  constexpr std::uint64_t multiplier0 = 0xD2511F53, multiplier1 = 0xCD9E8D57;
+  std::uint32_t key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t product0 = multiplier0 * counter[0], product1 = multiplier1 * counter[2];
+    counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key0, static_cast<std::uint32_t>(product1),
+               static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key1, static_cast<std::uint32_t>(product0)};
+    key0 += 0x9E3779B9;
+    key1 += 0xBB67AE85;
+  }
+  return counter;
+}
+
+/// The counter of block `block` of stream `stream` at `step`, in the table above.
+constexpr PhiloxBlock philoxCounter(std::uint32_t block, std::uint32_t stream, std::uint64_t step) {
+  return {block, stream, static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32)};
+}
+
+/// The order in which an epoch visits 0 … count - 1, every order equally likely (Fisher and Yates, in Durstenfeld's
+/// form).
+std::vector<std::int64_t> permutation(std::uint64_t seed, std::uint64_t epoch, std::int64_t count);
+
+} // namespace pdcrt

@@ -1,0 +1,164 @@
+// Pipeline schedules as data: actions, their text form, and the expansion of a schedule to a number of minibatches.
+// Standard library only; the one definition that compiler, simulator and runtime share.
+//
+// An action is printed with its stage first:
+//
+//   1F3      forward of minibatch 3 in stage 1          1B3      full backward (1I3 then 1W3)
+//   1I3      backward, input gradients only             1W3      backward, weight gradients only
+//   1U7      update that makes version 7                1E3      evaluate minibatch 3
+//   1SF3>2   send the values of 3 forward to stage 2    1RF3<0   post their receive from stage 0
+//   1SB3>0   send gradients of 3 back to stage 0        1RB3<2   post their receive from stage 2
+//   1AR7     all-reduce of the gradients for update 7
+//   ?1SF3>2  wait until that action's transfer or reduction has completed
+//
+// A schedule is, per rank, a list `start` and a list `repeat` that goes on for ever: in its k-th round every minibatch of
+// `repeat` is larger by k times the rank's step, and every version by the updates that its stage makes in that many
+// minibatches. A run of T minibatches is that endless list without the actions on minibatches >= T, and without the
+// updates (and all-reduces, and waits for them) all of whose minibatches are >= T. So every drain follows from one text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pdcrt {
+
+enum class ActionKind : std::uint8_t {
+  forward,         // F
+  backward,        // B
+  backwardInput,   // I
+  backwardWeight,  // W
+  update,          // U
+  evaluate,        // E
+  sendForward,     // SF
+  receiveForward,  // RF
+  sendBackward,    // SB
+  receiveBackward, // RB
+  allReduce        // AR
+};
+
+struct Action {
+  ActionKind kind = ActionKind::forward;
+  bool wait = false;      ///< wait for the completion of this transfer or all-reduce instead of starting it
+  int stage = 0;          ///< the stage, hosted by this rank, that acts
+  int peer = -1;          ///< the other stage of a transfer
+  std::int64_t index = 0; ///< minibatch; version for update and allReduce
+
+  friend bool operator==(const Action&, const Action&) = default;
+};
+
+/// Whether `kind` is a send or a receive.
+bool isTransfer(ActionKind kind);
+
+/// Whether `kind` is a send or a receive of values (not of gradients).
+bool isForwardTransfer(ActionKind kind);
+
+/// Whether `kind` is a computation of this rank: neither a transfer nor an all-reduce.
+bool isComputation(ActionKind kind);
+
+/// "1SF3>2".
+std::string toString(const Action& action);
+
+/// Reads what toString prints. Returns false, and says in `error` what was expected, when `text` is not an action.
+bool parseAction(std::string_view text, Action& action, std::string& error);
+
+/// The stage replica that a rank hosts.
+struct Host {
+  int stage = 0, replica = 0;
+  friend bool operator==(const Host&, const Host&) = default;
+};
+
+/// A connection of two stages, `from` < `to`: values go forward, gradients go back. The gradient of a value that several
+/// stages use travels the chain of those stages, so an edge may have a backward direction only.
+struct ScheduleEdge {
+  int from = 0, to = 0;
+  bool backward = true;
+  bool forward = true;
+  friend bool operator==(const ScheduleEdge&, const ScheduleEdge&) = default;
+};
+
+/// What the schedule says of one stage. Rings: how many buffers of each kind a replica has; an action on local
+/// minibatch k uses buffer k mod ring. Local minibatch k of replica r is b = k * replicas + r.
+struct ScheduleStage {
+  int replicas = 1;
+  int warmup = 0;    ///< w_s: forwards before the first backward
+  int syncDelay = 0; ///< d_s: backwards between an all-reduce's start and its update
+  int slots = 1;     ///< minibatches in flight, at most
+  int versions = 1;  ///< weight versions alive, at most
+  friend bool operator==(const ScheduleStage&, const ScheduleStage&) = default;
+};
+
+/// Depth of the rings of an edge: `receive` buffers at the receiver and `send` buffers at the sender, per direction; 0 for
+/// a direction that the edge does not have. Values sent forward stay in the slot, so forwardSend = slots of the sender.
+struct EdgeRings {
+  int forwardSend = 2, forwardReceive = 2;
+  int backwardSend = 2, backwardReceive = 2;
+  friend bool operator==(const EdgeRings&, const EdgeRings&) = default;
+};
+
+enum class WeightPolicy : std::uint8_t { stash, verticalSync, latest };
+
+struct RankList {
+  std::vector<Host> hosts;
+  std::vector<Action> start;
+  std::vector<Action> repeat;
+  std::int64_t step = 1; ///< minibatches that a round of `repeat` advances, of the whole pipeline
+  friend bool operator==(const RankList&, const RankList&) = default;
+};
+
+/// A schedule for any number of minibatches.
+struct Schedule {
+  std::string kind;                   ///< "1f1b", "1f1b-flush": for people; nothing depends on it
+  WeightPolicy weights = WeightPolicy::stash;
+  /// Minibatches of the whole pipeline per update. 0: each stage updates every `replicas` of its own (1f1b).
+  std::int64_t minibatchesPerUpdate = 0;
+  std::vector<ScheduleStage> stages;
+  std::vector<ScheduleEdge> edges;    ///< sorted by (from, to)
+  std::vector<EdgeRings> rings;       ///< one per edge
+  std::vector<RankList> ranks;
+  friend bool operator==(const Schedule&, const Schedule&) = default;
+
+  /// Minibatches of the whole pipeline that one update of `stage` averages.
+  std::int64_t minibatchesOfUpdate(int stage) const;
+
+  /// Minibatches that update `version` (1, 2, …) of `stage` averages: [first, last).
+  std::int64_t updateFirst(int stage, std::int64_t version) const;
+  std::int64_t updateLast(int stage, std::int64_t version) const;
+
+  /// Updates of `stage` in a run of `minibatches`; the last may average fewer.
+  std::int64_t updates(int stage, std::int64_t minibatches) const;
+
+  /// The version of its weights with which `stage` computes the forward of `minibatch` (and its backward, except under
+  /// WeightPolicy::latest, which uses the newest there):
+  ///   every update of its own, stash    max(0, floor(b / R_s) - w_s - d_s)
+  ///   vertical sync                     floor(R_0 · V_0(b) / R_s)
+  ///   common updates (flush)            floor(b / m)
+  std::int64_t versionUsed(int stage, std::int64_t minibatch) const;
+
+  /// The rank that hosts a replica of a stage; -1 if none does.
+  int rankOf(int stage, int replica) const;
+
+  /// Index of the edge that connects two stages (in either order); -1 if none does.
+  int edgeBetween(int a, int b) const;
+};
+
+/// Whether every part of `schedule` refers to parts that exist: stages, edges with their rings, each replica hosted by
+/// exactly one rank, actions of hosted stages over existing edges, steps that whole updates divide. Says in `error` what
+/// is wrong. That it can be executed is another question (Check.h).
+bool isWellFormed(const Schedule& schedule, std::string& error);
+
+/// The text form of schedule.txt; parses back to an equal schedule.
+std::string toString(const Schedule& schedule);
+
+/// Reads schedule.txt. On failure returns false and says in `error` the line and what was expected.
+bool parseSchedule(std::string_view text, Schedule& schedule, std::string& error);
+
+/// The actions of `rank` in a run of `minibatches`, in order.
+std::vector<Action> expand(const Schedule& schedule, int rank, std::int64_t minibatches);
+
+/// A forward-only pass over `minibatches` (the drained pipeline evaluates): E actions with their transfers, over the
+/// same edges and rings.
+std::vector<Action> expandEvaluation(const Schedule& schedule, int rank, std::int64_t minibatches);
+
+} // namespace pdcrt

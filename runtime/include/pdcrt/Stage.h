@@ -1,0 +1,192 @@
+// What a generated stage program exports: tables of plain data and the phases.
+//
+// A stage program is a translation unit that defines `namespace stageK` with one `extern const pdcrt::Stage stage`.
+// Everything the runtime knows about the model it knows from here. All offsets are in bytes and multiples of 64.
+//
+// Memory of a stage, by block (the executor decides how many copies of each there are, Arena.h adds them up):
+//
+//   weights    one version of all parameters                               copies: versions alive
+//   state      BatchNorm's running statistics                              1
+//   gradients  one accumulator per use of a parameter                      d_s + 1 (+ 1 when microbatches accumulate)
+//   slot       what a minibatch keeps between its phases (the stash), data inputs, outputs, values to send forward
+//                                                                          w_s + 1
+//   edge       what arrives over one edge in one direction, or leaves backwards      as the schedule says
+//   scratch    what lives inside one phase (or a backward_input and the backward_weight after it)      1
+//   workspace  what lives inside one kernel call                           1
+#pragma once
+
+#include "pdcrt/Setup.h"
+#include "pdcrt/Shape.h"
+#include "pdcrt/Stream.h"
+#include "pdcrt/View.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace pdcrt {
+
+/// A trained parameter, in the weights block; its records in files have the name `name`.
+struct ParameterRow {
+  const char* name; ///< the ONNX initializer's
+  Element element;
+  Shape shape;
+  std::size_t offset; ///< in the weights block
+  int bucket;         ///< parameters of one bucket are reduced together
+  bool trained;       ///< false: frozen, has no gradient
+  double learningRateScale;
+  double weightDecayScale;
+};
+
+/// One use of a trained parameter: where its gradient is written. Rows are in program order of the uses; the gradients
+/// of several uses of a parameter are added in this order, once per update.
+struct GradientRow {
+  int parameter;      ///< index into Stage::parameters
+  std::size_t offset; ///< in the gradients block
+};
+
+/// A value that each forward replaces (running statistics). Averaged over replicas before evaluation and checkpoints.
+struct StateRow {
+  const char* name;
+  Element element;
+  Shape shape;
+  std::size_t offset; ///< in the state block
+};
+
+enum class Direction : std::uint8_t { forward, backward };
+
+/// A connection between two stages in one direction, one of whose ends is this stage. Edges of a stage are sorted by
+/// (direction, from, to). `bytes` is the size of its buffer for one minibatch; 0 for a forward edge that leaves, whose
+/// values are sent from the slot.
+struct EdgeRow {
+  Direction direction;
+  int from, to;
+  std::size_t bytes;
+};
+
+/// One tensor that travels over an edge; both ends list the tensors of an edge in the same order.
+struct PortRow {
+  int edge; ///< index into Stage::edges
+  const char* value;
+  Element element;
+  Shape shape;
+  std::size_t bytes;
+  std::size_t offset; ///< in the slot for a forward edge that leaves, else in the edge's buffer
+};
+
+/// A graph input that the data set provides for each minibatch, first axis = samples.
+struct DataRow {
+  const char* name;
+  Element element;
+  Shape shape;
+  std::size_t offset; ///< in the slot
+  bool label;
+  std::int64_t classes; ///< for integer labels: valid are 0 … classes-1 (and what the loss ignores); 0: unchecked
+};
+
+enum class OutputKind : std::uint8_t { loss, prediction };
+
+/// What the runtime reads after a forward (loss) or an evaluate (prediction).
+struct OutputRow {
+  OutputKind kind;
+  const char* name;
+  Element element;
+  Shape shape;
+  std::size_t offset; ///< in the slot
+};
+
+/// A fusion group, the atom of profile and partition. Ids are those of the whole model.
+struct GroupRow {
+  int id;
+  const char* name; ///< ONNX names of its nodes
+};
+
+/// Sizes of the blocks above.
+struct BlockBytes {
+  std::size_t weights, state, gradients, slot, scratch, workspace;
+};
+
+/// Where the values of one minibatch are: its slot, and one buffer per entry of Stage::edges (null for forward edges
+/// that leave).
+struct Frame {
+  std::byte* slot;
+  std::byte* const* edges;
+};
+
+/// Key of the random numbers of one forward: the same for every rank, plan and schedule.
+struct Draw {
+  std::uint64_t seed;
+  std::uint64_t minibatch;
+};
+
+/// Arguments of a phase. The phases are pure functions of these.
+struct Call {
+  const void* kernels;
+  const std::byte* weights; ///< the version to use
+  std::byte* state;
+  std::byte* gradients;
+  std::byte* scratch;
+  Frame frame;
+  Draw draw;
+  Stream* stream;
+};
+
+struct Stage {
+  int index, count;
+  const char* model;     ///< name of the ONNX file
+  const char* modelHash; ///< ranks that disagree refuse to run
+  BlockBytes bytes;
+  std::span<const ParameterRow> parameters;
+  std::span<const GradientRow> gradients;
+  std::span<const StateRow> states;
+  std::span<const EdgeRow> edges;
+  std::span<const PortRow> ports;
+  std::span<const DataRow> data;
+  std::span<const OutputRow> outputs;
+  std::span<const GroupRow> groups;
+
+  std::shared_ptr<const void> (*buildKernels)(Setup&);
+  void (*forward)(const Call&);
+  void (*backwardInput)(const Call&);
+  void (*backwardWeight)(const Call&);
+  void (*evaluate)(const Call&);
+};
+
+/// Fills in the functions of a Stage from a stage program's types and phases:
+///
+///   const pdcrt::Stage stage = pdcrt::withPhases<Kernels, Weights, State, Slot, Gradients, Scratch,
+///                                                forward, backward_input, backward_weight, evaluate>({.index = 0, …});
+///
+/// The views are made anew for each call: they are offsets and cost nothing beside a kernel.
+template <class Kernels, class Weights, class State, class Slot, class Gradients, class Scratch, auto Forward,
+          auto BackwardInput, auto BackwardWeight, auto Evaluate>
+Stage withPhases(Stage stage) {
+  stage.buildKernels = [](Setup& setup) -> std::shared_ptr<const void> { return std::make_shared<const Kernels>(setup); };
+  stage.forward = [](const Call& c) {
+    Slot slot(c.frame);
+    Forward(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), State(c.state), slot, Scratch(c.scratch), c.draw,
+            *c.stream);
+  };
+  stage.backwardInput = [](const Call& c) {
+    Slot slot(c.frame);
+    BackwardInput(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), slot, Gradients(c.gradients),
+                  Scratch(c.scratch), *c.stream);
+  };
+  stage.backwardWeight = [](const Call& c) {
+    Slot slot(c.frame);
+    BackwardWeight(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), slot, Gradients(c.gradients),
+                   Scratch(c.scratch), *c.stream);
+  };
+  stage.evaluate = [](const Call& c) {
+    Slot slot(c.frame);
+    Evaluate(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), State(c.state), slot, Scratch(c.scratch),
+             *c.stream);
+  };
+  return stage;
+}
+
+/// The `main` of every executable: `stages` are those that are linked in, in order. Flags and exit codes: docs/Runtime.md.
+int run(int argc, char** argv, std::span<const Stage* const> stages);
+
+} // namespace pdcrt

@@ -1,0 +1,39 @@
+// The order in which a stage's kernels run, and what they share while they run.
+//
+// On the CPU a stream is a program counter: a call returns when its work is done. It carries the workspace, of which
+// one kernel at a time may use all, and tells an observer which fusion group runs, for profiles and traces.
+#pragma once
+
+#include <cstddef>
+
+namespace pdcrt {
+
+/// Told when the calls of a fusion group begin; the group before it has ended then.
+class GroupObserver {
+public:
+  virtual ~GroupObserver() = default;
+  virtual void beginGroup(int group) = 0;
+};
+
+class Stream {
+public:
+  Stream() = default;
+  Stream(std::byte* workspace, std::size_t workspaceBytes) : workspace_(workspace), workspaceBytes_(workspaceBytes) {}
+
+  /// Memory that the running kernel may overwrite, 64-byte aligned; as many bytes as the largest Setup::needWorkspace.
+  std::byte* workspace() const { return workspace_; }
+  std::size_t workspaceBytes() const { return workspaceBytes_; }
+
+  /// The calls that follow belong to fusion group `id` of the model.
+  void group(int id) {
+    if (observer_) observer_->beginGroup(id);
+  }
+  void observe(GroupObserver* observer) { observer_ = observer; }
+
+private:
+  std::byte* workspace_ = nullptr;
+  std::size_t workspaceBytes_ = 0;
+  GroupObserver* observer_ = nullptr;
+};
+
+} // namespace pdcrt

@@ -1,0 +1,48 @@
+// Batch normalisation over all axes but the second (Ioffe and Szegedy 2015; ONNX BatchNormalization) and its gradients.
+#pragma once
+
+#include "pdcrt/Setup.h"
+#include "pdcrt/Shape.h"
+#include "pdcrt/Stream.h"
+#include "pdcrt/View.h"
+
+#include <cstdint>
+
+namespace pdcrt {
+
+/// y = (x - mean) · inverseStd · scale + bias per channel, inverseStd = 1 / sqrt(variance + epsilon), the variance that
+/// of the population (divided by the count). x, y, dy, dx are [N, C, …]; everything else is [C]. Sums are in double
+/// precision. y may be x, dx may be dy.
+class BatchNorm {
+public:
+  struct Options {
+    Shape input; ///< [N, C, …], rank >= 2
+    double epsilon = 1e-5;
+    double momentum = 0.9; ///< ONNX's: new = old · momentum + batch · (1 - momentum)
+  };
+
+  /// Throws std::runtime_error if the input has no channel axis.
+  BatchNorm(Setup& setup, const Options& options);
+
+  /// Inference, and training with frozen statistics.
+  void forward(Stream& q, View<const float> x, View<const float> scale, View<const float> bias,
+               View<const float> runningMean, View<const float> runningVariance, View<float> y) const;
+  /// Saves `mean` and `inverseStd` of the minibatch for the gradient. The new running statistics may be the old ones'
+  /// memory, or empty when nobody wants them.
+  void trainForward(Stream& q, View<const float> x, View<const float> scale, View<const float> bias,
+                    View<const float> runningMean, View<const float> runningVariance, View<float> y, View<float> mean,
+                    View<float> inverseStd, View<float> newRunningMean, View<float> newRunningVariance) const;
+  /// Gradients of trainForward.
+  void gradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale, View<const float> mean,
+                View<const float> inverseStd, View<float> dx, View<float> dscale, View<float> dbias) const;
+  /// Gradients of forward, where the statistics are constants. `dx`, or `dscale` and `dbias`, may be empty.
+  void frozenGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale,
+                      View<const float> runningMean, View<const float> runningVariance, View<float> dx,
+                      View<float> dscale, View<float> dbias) const;
+
+private:
+  std::int64_t samples_, channels_, inner_; ///< x is [samples, channels, inner]
+  double epsilon_, momentum_;
+};
+
+} // namespace pdcrt

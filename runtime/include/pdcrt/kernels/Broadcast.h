@@ -1,0 +1,39 @@
+// Numpy's broadcast of a tensor to a larger shape (ONNX Expand), for elements of any type.
+#pragma once
+
+#include "pdcrt/Setup.h"
+#include "pdcrt/Shape.h"
+#include "pdcrt/Stream.h"
+#include "pdcrt/View.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace pdcrt {
+
+/// y repeats x along the axes that x lacks (aligned at the last) or has with size 1. y may not overlap x. The gradient
+/// is a sum over those axes (Reduce).
+class Broadcast {
+public:
+  struct Options {
+    Shape input;
+    Shape output;
+  };
+
+  /// Throws std::runtime_error if the input does not broadcast to the output.
+  Broadcast(Setup& setup, const Options& options);
+
+  template <class T>
+  void forward(Stream&, std::type_identity_t<View<const T>> x, View<T> y) const {
+    copy(x.data, y.data, sizeof(T));
+  }
+
+private:
+  void copy(const void* x, void* y, std::size_t elementBytes) const;
+
+  Shape output_;
+  std::int64_t inputStrides_[maxRank] = {}; ///< of output_'s axes in x, in elements; 0 where x repeats
+};
+
+} // namespace pdcrt

@@ -1,0 +1,49 @@
+// Two-dimensional convolution (cross-correlation, as ONNX Conv) and its gradients, over oneDNN.
+#pragma once
+
+#include "pdcrt/Setup.h"
+#include "pdcrt/Shape.h"
+#include "pdcrt/Stream.h"
+#include "pdcrt/View.h"
+#include "pdcrt/kernels/Window.h"
+
+#include <cstdint>
+#include <memory>
+
+namespace pdcrt {
+
+/// y[n,o,·] = sum over c of x[n,c,·] ⋆ w[o,c,·] (+ b[o]). Operands and results are plain NCHW and OIHW; the layouts
+/// inside are the library's. No result may overlap an operand. One object serves one stream at a time.
+class Conv2d {
+public:
+  struct Options {
+    Shape input;  ///< [N, C, H, W]
+    Shape filter; ///< [O, C / groups, kernel height, kernel width]
+    Dims2 strides = {1, 1};
+    Pads2 pads = {};
+    Dims2 dilations = {1, 1}; ///< 1: adjacent taps
+    std::int64_t groups = 1;
+    bool bias = false;
+  };
+
+  /// Shape of y: [N, O, H', W'], H' = floor((H + pads - dilation · (kernel - 1) - 1) / stride) + 1.
+  static Shape outputShape(const Options& options);
+
+  /// Throws std::runtime_error, with the shapes, if they do not fit each other.
+  Conv2d(Setup& setup, const Options& options);
+  ~Conv2d();
+  Conv2d(Conv2d&&) noexcept;
+  Conv2d& operator=(Conv2d&&) noexcept;
+
+  /// `b` [O] is empty without Options::bias.
+  void forward(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> y) const;
+  void inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const;
+  /// `db` [O] may be empty.
+  void weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw, View<float> db) const;
+
+private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+} // namespace pdcrt

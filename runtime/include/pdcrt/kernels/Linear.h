@@ -1,0 +1,40 @@
+// A linear layer and its gradients, over oneDNN.
+#pragma once
+
+#include "pdcrt/Setup.h"
+#include "pdcrt/Stream.h"
+#include "pdcrt/View.h"
+
+#include <cstdint>
+#include <memory>
+
+namespace pdcrt {
+
+/// y[rows, outputs] = x[rows, inputs] · op(w) (+ b[outputs]), everything row-major. No result may overlap an operand.
+/// One object serves one stream at a time.
+class Linear {
+public:
+  struct Options {
+    std::int64_t rows = 0, inputs = 0, outputs = 0;
+    bool transposed = false; ///< w is [outputs, inputs] (PyTorch's Linear, Gemm with transB), else [inputs, outputs]
+    bool bias = false;
+  };
+
+  /// Throws std::runtime_error, with the sizes, if the library refuses them.
+  Linear(Setup& setup, const Options& options);
+  ~Linear();
+  Linear(Linear&&) noexcept;
+  Linear& operator=(Linear&&) noexcept;
+
+  /// `b` is empty without Options::bias.
+  void forward(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> y) const;
+  void inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const;
+  /// `db` may be empty.
+  void weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw, View<float> db) const;
+
+private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+} // namespace pdcrt

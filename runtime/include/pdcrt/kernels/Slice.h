@@ -1,0 +1,49 @@
+// A regular part of a tensor (ONNX Slice), for elements of any type, and its gradient.
+#pragma once
+
+#include "pdcrt/Setup.h"
+#include "pdcrt/Shape.h"
+#include "pdcrt/Stream.h"
+#include "pdcrt/View.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+namespace pdcrt {
+
+/// y[i, j, …] = x[starts[0] + i · steps[0], starts[1] + j · steps[1], …]. y may not overlap x.
+class Slice {
+public:
+  struct Options {
+    Shape input;
+    Shape output;
+    std::vector<std::int64_t> starts; ///< per axis
+    std::vector<std::int64_t> steps;  ///< per axis, not 0; none: all 1
+  };
+
+  /// Throws std::runtime_error if the part does not lie inside the input.
+  Slice(Setup& setup, const Options& options);
+
+  template <class T>
+  void forward(Stream&, std::type_identity_t<View<const T>> x, View<T> y) const {
+    gather(x.data, y.data, sizeof(T));
+  }
+  /// dx is dy in the part and 0 elsewhere.
+  template <class T>
+  void inputGradient(Stream&, std::type_identity_t<View<const T>> dy, View<T> dx) const {
+    scatter(dy.data, dx.data, sizeof(T));
+  }
+
+private:
+  void gather(const void* x, void* y, std::size_t elementBytes) const;
+  void scatter(const void* dy, void* dx, std::size_t elementBytes) const;
+
+  Shape output_;
+  std::int64_t inputElements_ = 0;
+  std::int64_t begin_ = 0;             ///< of the part in x, in elements
+  std::int64_t strides_[maxRank] = {}; ///< of y's axes in x, in elements
+};
+
+} // namespace pdcrt

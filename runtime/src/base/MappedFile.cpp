@@ -1,0 +1,91 @@
+// Mapping and atomic writing over POSIX calls.
+#include "pdcrt/MappedFile.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace pdcrt {
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), path_(std::move(other.path_)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  if (this != &other) {
+    close();
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+    path_ = std::move(other.path_);
+  }
+  return *this;
+}
+
+MappedFile::~MappedFile() { close(); }
+
+void MappedFile::close() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  data_ = nullptr;
+  size_ = 0;
+}
+
+Status MappedFile::open(const std::string& path, Exit code) {
+  close();
+  path_ = path;
+  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {code, path + ": cannot be read: " + std::strerror(errno)};
+  struct stat info {};
+  void* address = MAP_FAILED;
+  Status status;
+  if (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode))
+    status = {code, path + ": is not a regular file"};
+  else if (info.st_size > 0) {
+    address = ::mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file, 0);
+    if (address == MAP_FAILED) status = {code, path + ": cannot be mapped: " + std::strerror(errno)};
+  }
+  ::close(file);
+  if (address == MAP_FAILED) return status;
+  data_ = static_cast<const std::byte*>(address);
+  size_ = static_cast<std::size_t>(info.st_size);
+  return {};
+}
+
+Status readText(const std::string& path, std::string& text, Exit code) {
+  MappedFile file;
+  if (Status status = file.open(path, code); !status) return status;
+  text.assign(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  return {};
+}
+
+Status writeAtomically(const std::string& path, std::span<const std::span<const std::byte>> parts) {
+  std::string temporary = path + ".tmp-" + std::to_string(::getpid());
+  int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  bool written = file >= 0;
+  for (std::span<const std::byte> part : parts) {
+    while (written && !part.empty()) {
+      ssize_t count = ::write(file, part.data(), part.size());
+      if (count < 0 && errno == EINTR) continue;
+      written = count > 0;
+      if (written) part = part.subspan(static_cast<std::size_t>(count));
+    }
+  }
+  written = written && ::fsync(file) == 0;
+  int reason = errno;
+  if (file >= 0 && ::close(file) != 0 && written) {
+    written = false;
+    reason = errno;
+  }
+  if (written && ::rename(temporary.c_str(), path.c_str()) == 0) return {};
+  if (written) reason = errno;
+  if (file >= 0) ::unlink(temporary.c_str());
+  return {Exit::cannotWrite, path + ": cannot be written: " + std::strerror(reason)};
+}
+
+Status writeAtomically(const std::string& path, const std::string& text) {
+  std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+  return writeAtomically(path, std::span(&bytes, 1));
+}
+
+} // namespace pdcrt
