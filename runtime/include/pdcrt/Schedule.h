@@ -11,10 +11,11 @@
 //   1AR7     all-reduce of the gradients for update 7
 //   ?1SF3>2  wait until that action's transfer or reduction has completed
 //
-// A schedule is, per rank, a list `start` and a list `repeat` that goes on for ever: in its k-th round every minibatch of
-// `repeat` is larger by k times the rank's step, and every version by the updates that its stage makes in that many
+// A schedule is, per rank, a list `start` and a list `repeat` that goes on for ever: in its k-th round every minibatch
+// of `repeat` is larger by k times the rank's step, and every version by the updates that its stage makes in that many
 // minibatches. A run of T minibatches is that endless list without the actions on minibatches >= T, and without the
-// updates (and all-reduces, and waits for them) all of whose minibatches are >= T. So every drain follows from one text.
+// updates (and all-reduces, and waits for them) all of whose minibatches are >= T. So every drain follows from one
+// text.
 #pragma once
 
 #include <cstdint>
@@ -69,8 +70,8 @@ struct Host {
   friend bool operator==(const Host&, const Host&) = default;
 };
 
-/// A connection of two stages, `from` < `to`: values go forward, gradients go back. The gradient of a value that several
-/// stages use travels the chain of those stages, so an edge may have a backward direction only.
+/// A connection of two stages, `from` < `to`: values go forward, gradients go back. The gradient of a value that
+/// several stages use travels the chain of those stages, so an edge may have a backward direction only.
 struct ScheduleEdge {
   int from = 0, to = 0;
   bool backward = true;
@@ -89,8 +90,9 @@ struct ScheduleStage {
   friend bool operator==(const ScheduleStage&, const ScheduleStage&) = default;
 };
 
-/// Depth of the rings of an edge: `receive` buffers at the receiver and `send` buffers at the sender, per direction; 0 for
-/// a direction that the edge does not have. Values sent forward stay in the slot, so forwardSend = slots of the sender.
+/// Depth of the rings of an edge: `receive` buffers at the receiver and `send` buffers at the sender, per direction; 0
+/// for a direction that the edge does not have. Values sent forward stay in the slot, so forwardSend = slots of the
+/// sender.
 struct EdgeRings {
   int forwardSend = 2, forwardReceive = 2;
   int backwardSend = 2, backwardReceive = 2;
@@ -109,13 +111,13 @@ struct RankList {
 
 /// A schedule for any number of minibatches.
 struct Schedule {
-  std::string kind;                   ///< "1f1b", "1f1b-flush": for people; nothing depends on it
+  std::string kind; ///< "1f1b", "1f1b-flush": for people; nothing depends on it
   WeightPolicy weights = WeightPolicy::stash;
   /// Minibatches of the whole pipeline per update. 0: each stage updates every `replicas` of its own (1f1b).
   std::int64_t minibatchesPerUpdate = 0;
   std::vector<ScheduleStage> stages;
-  std::vector<ScheduleEdge> edges;    ///< sorted by (from, to)
-  std::vector<EdgeRings> rings;       ///< one per edge
+  std::vector<ScheduleEdge> edges; ///< sorted by (from, to)
+  std::vector<EdgeRings> rings;    ///< one per edge
   std::vector<RankList> ranks;
   friend bool operator==(const Schedule&, const Schedule&) = default;
 
@@ -144,8 +146,8 @@ struct Schedule {
 };
 
 /// Whether every part of `schedule` refers to parts that exist: stages, edges with their rings, each replica hosted by
-/// exactly one rank, actions of hosted stages over existing edges, steps that whole updates divide. Says in `error` what
-/// is wrong. That it can be executed is another question (Check.h).
+/// exactly one rank, actions of hosted stages over existing edges, steps that whole updates divide. Says in `error`
+/// what is wrong. That it can be executed is another question (Check.h).
 bool isWellFormed(const Schedule& schedule, std::string& error);
 
 /// The text form of schedule.txt; parses back to an equal schedule.

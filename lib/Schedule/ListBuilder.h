@@ -1,0 +1,41 @@
+// The parts that all generators of 1F1B kind share: what surrounds one forward and one backward, and the sizes of
+// rings.
+#pragma once
+
+#include "pdc/Schedule/PipelineShape.h"
+
+namespace pdc {
+
+/// A schedule with stages, edges, rings and hosts (one stage replica per rank, stage by stage), and empty lists.
+pdcrt::Schedule emptySchedule(const PipelineShape& shape, std::string kind);
+
+/// Appends the actions of one stage replica. Minibatches are local: k stands for k · replicas + replica. Waits for
+/// minibatches before the first are left out.
+class ListBuilder {
+public:
+  ListBuilder(const pdcrt::Schedule& schedule, pdcrt::Host host) : schedule_(schedule), host_(host) {}
+
+  /// The receives that fill the empty rings.
+  void firstReceives(std::vector<pdcrt::Action>& list) const;
+  void forward(std::vector<pdcrt::Action>& list, std::int64_t k) const;
+  void backward(std::vector<pdcrt::Action>& list, std::int64_t j) const;
+  /// Starts the all-reduce for version `reduced`, then waits for that of `updated` and makes it. Versions below 1 do
+  /// not exist.
+  void update(std::vector<pdcrt::Action>& list, std::int64_t reduced, std::int64_t updated) const;
+
+  /// From this local backward on nothing that `backward` waits for is before the first minibatch, and from this local
+  /// forward on nothing that `forward` waits for.
+  std::int64_t steadyBackward() const;
+  std::int64_t steadyForward() const;
+
+private:
+  template <class Visit>
+  void forEachPort(pdcrt::ActionKind kind, Visit visit) const;
+  void transfer(std::vector<pdcrt::Action>& list, pdcrt::ActionKind kind, bool wait, int peer,
+                std::int64_t local) const;
+
+  const pdcrt::Schedule& schedule_;
+  pdcrt::Host host_;
+};
+
+} // namespace pdc
