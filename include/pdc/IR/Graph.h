@@ -94,11 +94,11 @@ public:
   Value* result(std::size_t i = 0) const { return i < results_.size() ? results_[i] : nullptr; }
 
   Attributes attributes;
-  Location location;         ///< ONNX node name
+  Location location; ///< ONNX node name
   Phase phase = Phase::forward;
   Operation* origin = nullptr; ///< of a backward operation: the forward operation that it comes from
-  int group = -1;            ///< fusion group, the atom of the partition; -1 before `fuse`
-  int stage = -1;            ///< -1 before `split-stages`
+  int group = -1;              ///< fusion group, the atom of the partition; -1 before `fuse`
+  int stage = -1;              ///< -1 before `split-stages`
 
   /// The operation's own forward operation: itself, or its origin.
   const Operation& forwardOperation() const { return origin ? *origin : *this; }
@@ -112,9 +112,9 @@ private:
 };
 
 enum class InputKind {
-  data,     ///< from the data set, one per minibatch
-  label,    ///< likewise; read where the loss is computed
-  received  ///< of a stage's graph: from stage `peer`; a gradient when `gradient`
+  data,    ///< from the data set, one per minibatch
+  label,   ///< likewise; read where the loss is computed
+  received ///< of a stage's graph: from stage `peer`; a gradient when `gradient`
 };
 
 struct GraphInput {

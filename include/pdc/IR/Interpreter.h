@@ -9,13 +9,21 @@ namespace pdc {
 
 enum class Precision { f32, f64 };
 
+/// The element type in which the interpreter holds values of type `element`: the precision for every float type.
+ElementType heldAs(ElementType element, Precision precision);
+
 struct InterpreterResult {
-  std::map<std::string, Tensor> values; ///< by value name, of every graph output
+  std::map<std::string, Tensor> values;    ///< by value name, of every graph output
   std::map<std::string, Tensor> gradients; ///< by parameter name: the sum over uses, in program order
   std::map<std::string, Tensor> states;    ///< by parameter name: new values
   std::map<std::string, Tensor> outputs;   ///< by the model's output names
   double loss = 0;                         ///< sum of the losses
 };
+
+/// Runs one operation; `operands` as ReferenceContext has them. In f32, every float tensor is f32.
+Expected<std::vector<Tensor>> interpretOperation(const Operation& operation, const std::vector<const Tensor*>& operands,
+                                                 Precision precision, Diagnostics& diags, std::uint64_t seed = 0,
+                                                 std::uint64_t minibatch = 0);
 
 /// Runs `graph` on `inputs` (by input name) and `parameters` (by parameter name). In f64 every float tensor is f64,
 /// inputs are converted. Errors: missing or wrongly shaped inputs, ops without reference, labels out of range.

@@ -32,17 +32,18 @@ enum class OpKind {
 /// An operator of an ONNX model, as the importer hands it to a conversion: names resolved, operands converted.
 struct OnnxNode {
   std::string opType;
-  std::int64_t version = 0;      ///< of the default domain's opset in the model
-  std::vector<Value*> inputs;    ///< null where absent
-  std::size_t outputs = 1;       ///< how many outputs the node lists
-  std::vector<bool> outputUsed;  ///< per output: whether it has a name
-  Attributes attributes;         ///< the node's, without defaults
-  Location location;             ///< of the node
+  std::int64_t version = 0;     ///< of the default domain's opset in the model
+  std::vector<Value*> inputs;   ///< null where absent
+  std::size_t outputs = 1;      ///< how many outputs the node lists
+  std::vector<bool> outputUsed; ///< per output: whether it has a name
+  Attributes attributes;        ///< the node's, without defaults
+  Location location;            ///< of the node
 };
 
 /// How ONNX's operator becomes IR: values for the node's outputs (null where unused). Errors are reported with the
 /// node's location.
-using OnnxConversion = std::function<Expected<std::vector<Value*>>(const OnnxNode& node, Builder& b, Diagnostics& diags)>;
+using OnnxConversion =
+    std::function<Expected<std::vector<Value*>>(const OnnxNode& node, Builder& b, Diagnostics& diags)>;
 
 struct OnnxMapping {
   std::string opType;
@@ -65,8 +66,8 @@ struct ResultDef {
 
 struct AttributeDef {
   std::string name;
-  Attribute example;                      ///< fixes the kind; printed in docs/Ops.md
-  std::optional<Attribute> defaultValue;  ///< none: required
+  Attribute example;                     ///< fixes the kind; printed in docs/Ops.md
+  std::optional<Attribute> defaultValue; ///< none: required
   std::string summary;
 };
 
@@ -109,17 +110,18 @@ public:
   virtual Operation* create(std::size_t forOperand, const std::string& name, std::vector<Value*> operands,
                             Attributes attributes = {}, const std::vector<bool>& wantedResults = {}) = 0;
   /// `create` for ops with one result.
-  Value* value(std::size_t forOperand, const std::string& name, std::vector<Value*> operands, Attributes attributes = {});
+  Value* value(std::size_t forOperand, const std::string& name, std::vector<Value*> operands,
+               Attributes attributes = {});
 };
 using GradientFn = std::function<std::vector<Value*>(GradientContext&)>;
 
 /// How a kernel op becomes a call of a member function of a class of pdcrt/kernels:
 ///   k.conv3.forward(q, operands…, results…)
 struct KernelUse {
-  std::string className;  ///< "Conv2d": header pdcrt/kernels/Conv2d.h, class pdcrt::Conv2d
-  std::string method;     ///< "forward"
-  std::string options;    ///< designated initialisers: ".input = {32, 64, 56, 56}, .strides = {2, 2}"
-  bool draws = false;     ///< the method takes the Draw after the stream
+  std::string className; ///< "Conv2d": header pdcrt/kernels/Conv2d.h, class pdcrt::Conv2d
+  std::string method;    ///< "forward"
+  std::string options;   ///< designated initialisers: ".input = {32, 64, 56, 56}, .strides = {2, 2}"
+  bool draws = false;    ///< the method takes the Draw after the stream
   /// Constructs the class with the same options, so that `setup` learns the workspace.
   std::function<void(pdcrt::Setup& setup)> construct;
 };
@@ -131,6 +133,7 @@ struct ReferenceContext {
   std::vector<Tensor*> results;        ///< allocated with the right shape, zero; null where absent
   std::uint64_t seed = 0;              ///< of random ops
   std::uint64_t minibatch = 0;
+  std::string error; ///< set when the values are wrong: "label 12 is not below 10, the number of classes"
 
   template <class T>
   std::span<const T> in(std::size_t i) const {
@@ -166,25 +169,25 @@ struct OpDef {
   InferFn infer;
   std::function<Status(const Operation&, Diagnostics&)> verify; ///< beyond types; null: nothing more
   PrecisionClass precision = PrecisionClass::any;
-  std::function<Cost(const Operation&)> cost;                   ///< null for elementwise and views: derived
-  GradientFn gradient;                                          ///< null: no gradient (for elementwise: derived)
+  std::function<Cost(const Operation&)> cost; ///< null for elementwise and views: derived
+  GradientFn gradient;                        ///< null: no gradient (for elementwise: derived)
   /// Of elementwise ops: one per result, in terms of operand and attribute names.
   std::vector<std::string> expressions;
   /// Of elementwise ops, optional: ∂result0/∂operand i in terms of operand, attribute and result names, where that
   /// saves memory or is better conditioned than the derived one ("": derived).
   std::vector<std::string> derivatives;
-  std::function<KernelUse(const Operation&)> kernel;            ///< of kernel ops
+  std::function<KernelUse(const Operation&)> kernel; ///< of kernel ops
   /// What the op becomes when the model is evaluated; null: itself. Returns the values that replace the results.
   std::function<std::vector<Value*>(const Operation&, Builder&)> evaluation;
   /// Simplifications of the canonicaliser: a value that replaces result 0, or null.
   std::function<Value*(Operation&, Builder&)> canonicalize;
-  ReferenceFns reference;                                       ///< of elementwise ops: derived
+  ReferenceFns reference; ///< of elementwise ops: derived
   /// Graph texts (bodies of @main) that the registry test runs, at least five for ops with a gradient.
   std::vector<std::string> examples;
 
   // Facts that passes ask for.
-  bool lossLike = false;    ///< result 0 is a scalar loss, as --loss's default looks for
-  bool random = false;      ///< draws random numbers
+  bool lossLike = false; ///< result 0 is a scalar loss, as --loss's default looks for
+  bool random = false;   ///< draws random numbers
   bool commutative = false;
 };
 

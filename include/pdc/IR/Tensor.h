@@ -54,7 +54,9 @@ public:
   /// The same bytes with another shape of as many elements.
   Tensor reshaped(Shape shape) const;
 
-  friend bool operator==(const Tensor& a, const Tensor& b);
+  /// Same type, same bits.
+  bool equals(const Tensor& other) const;
+  friend bool operator==(const Tensor& a, const Tensor& b) { return a.equals(b); }
 
 private:
   void unshare();

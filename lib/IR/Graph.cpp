@@ -1,0 +1,265 @@
+// Graphs of operations: ownership, names, uses.
+#include "pdc/IR/Graph.h"
+
+#include "pdc/IR/OpDef.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+using namespace pdc;
+
+struct Graph::Names {
+  std::unordered_map<std::string, Value*> values;
+  std::unordered_map<std::string, int> suffixes; ///< last suffix tried, so that many equal names stay linear
+  int next = 0;                                  ///< for values without a name
+};
+
+const char* pdc::nameOf(Phase phase) {
+  switch (phase) {
+  case Phase::forward:
+    return "F";
+  case Phase::inputGradient:
+    return "I";
+  case Phase::weightGradient:
+    return "W";
+  }
+  return "";
+}
+
+/// Removes one entry of `user`; an operation that uses a value twice is listed twice.
+static void removeOneUse(std::vector<Operation*>& users, const Operation* user) {
+  auto it = std::find(users.begin(), users.end(), user);
+  assert(it != users.end());
+  users.erase(it);
+}
+
+void Operation::setOperand(std::size_t i, Value* value) {
+  assert(i < operands_.size());
+  if (operands_[i])
+    removeOneUse(operands_[i]->users_, this);
+  operands_[i] = value;
+  if (value)
+    value->users_.push_back(this);
+}
+
+Graph::Graph(std::string name) : name_(std::move(name)), names_(std::make_unique<Names>()) {}
+Graph::~Graph() = default;
+
+std::string Graph::uniqueName(const std::string& wanted) {
+  std::string name = wanted;
+  if (wanted.empty()) {
+    do
+      name = std::to_string(names_->next++);
+    while (names_->values.contains(name));
+    return name;
+  }
+  if (!names_->values.contains(name))
+    return name;
+  int& suffix = names_->suffixes[wanted];
+  do
+    name = wanted + "." + std::to_string(++suffix);
+  while (names_->values.contains(name));
+  return name;
+}
+
+Value* Graph::newValue(Type type, const std::string& name) {
+  Value* value = values_.emplace_back(new Value).get();
+  value->type_ = std::move(type);
+  value->name_ = uniqueName(name);
+  names_->values[value->name_] = value;
+  return value;
+}
+
+Value* Graph::addInput(Type type, const std::string& name, InputKind kind) {
+  Value* value = newValue(std::move(type), name);
+  inputs.push_back({.value = value, .kind = kind});
+  return value;
+}
+
+Value* Graph::parameterValue(Parameter& parameter) {
+  if (Value* found = find(parameter.name)) {
+    if (found->parameter_ == &parameter)
+      return found;
+    // A parameter keeps its name, by which weights files know it; another value gives way.
+    rename(found, uniqueName(parameter.name));
+  }
+  Value* value = newValue(parameter.type, parameter.name);
+  value->parameter_ = &parameter;
+  parameterValues_.push_back(value);
+  return value;
+}
+
+Operation* Graph::addOperation(const OpDef& def, std::vector<Value*> operands,
+                               const std::vector<const Type*>& resultTypes, Attributes attributes, Location location,
+                               const Operation* before, const std::vector<std::string>& resultNames) {
+  std::unique_ptr<Operation> owned(new Operation);
+  Operation* operation = owned.get();
+  operation->def_ = &def;
+  operation->operands_ = std::move(operands);
+  operation->attributes = std::move(attributes);
+  operation->location = std::move(location);
+  for (Value* operand : operation->operands_)
+    if (operand)
+      operand->users_.push_back(operation);
+  for (std::size_t i = 0; i < resultTypes.size(); ++i) {
+    Value* result = nullptr;
+    if (resultTypes[i]) {
+      result = newValue(*resultTypes[i], i < resultNames.size() ? resultNames[i] : "");
+      result->definer_ = operation;
+      result->resultIndex_ = static_cast<int>(i);
+    }
+    operation->results_.push_back(result);
+  }
+  auto position = before ? std::find_if(operations_.begin(), operations_.end(),
+                                        [&](const auto& other) { return other.get() == before; })
+                         : operations_.end();
+  assert((!before || position != operations_.end()) && "the insertion point is not in this graph");
+  operations_.insert(position, std::move(owned));
+  return operation;
+}
+
+void Graph::replaceAllUses(Value* from, Value* to) {
+  if (from == to)
+    return;
+  for (Operation* user : from->users_)
+    for (Value*& operand : user->operands_)
+      if (operand == from) {
+        operand = to;
+        to->users_.push_back(user);
+      }
+  from->users_.clear();
+  for (GraphOutput& output : outputs)
+    if (output.value == from)
+      output.value = to;
+}
+
+void Graph::erase(Operation* operation) {
+  std::vector<bool> dead(operations_.size());
+  for (std::size_t i = 0; i < operations_.size(); ++i)
+    dead[i] = operations_[i].get() == operation;
+  eraseIf(dead);
+}
+
+void Graph::eraseIf(const std::vector<bool>& deadByPosition) {
+  std::unordered_set<const Operation*> dead;
+  std::unordered_set<Value*> used, gone;
+  for (std::size_t i = 0; i < operations_.size(); ++i) {
+    if (!deadByPosition[i])
+      continue;
+    dead.insert(operations_[i].get());
+    for (Value* operand : operations_[i]->operands_)
+      if (operand)
+        used.insert(operand);
+    for (Value* result : operations_[i]->results_)
+      if (result)
+        gone.insert(result);
+  }
+  if (dead.empty())
+    return;
+  for (Value* value : used)
+    std::erase_if(value->users_, [&](const Operation* user) { return dead.contains(user); });
+  for (Value* value : gone) {
+    assert(value->users_.empty() && !isOutput(value) && "a value of an erased operation is still used");
+    names_->values.erase(value->name_);
+  }
+  for (auto& operation : operations_)
+    if (operation->origin && dead.contains(operation->origin))
+      operation->origin = nullptr;
+  std::erase_if(operations_, [&](const auto& operation) { return dead.contains(operation.get()); });
+  std::erase_if(values_, [&](const auto& value) { return gone.contains(value.get()); });
+}
+
+void Graph::reorder(const std::vector<Operation*>& order) {
+  assert(order.size() == operations_.size());
+  std::unordered_map<const Operation*, std::size_t> positions;
+  for (std::size_t i = 0; i < order.size(); ++i)
+    positions[order[i]] = i;
+  assert(positions.size() == operations_.size());
+  std::vector<std::unique_ptr<Operation>> sorted(operations_.size());
+  for (auto& operation : operations_) {
+    const std::size_t position = positions.at(operation.get());
+    sorted[position] = std::move(operation);
+  }
+  operations_ = std::move(sorted);
+}
+
+Value* Graph::find(const std::string& name) const {
+  auto it = names_->values.find(name);
+  return it == names_->values.end() ? nullptr : it->second;
+}
+
+bool Graph::isOutput(const Value* value) const {
+  return std::any_of(outputs.begin(), outputs.end(), [&](const GraphOutput& output) { return output.value == value; });
+}
+
+void Graph::rename(Value* value, const std::string& name) {
+  if (value->name_ == name)
+    return;
+  const std::string unique = uniqueName(name);
+  names_->values.erase(value->name_);
+  value->name_ = unique;
+  names_->values[unique] = value;
+}
+
+std::unique_ptr<Graph> pdc::clone(const Graph& graph, const std::string& name) {
+  auto copy = std::make_unique<Graph>(name);
+  std::unordered_map<const Value*, Value*> values;
+  std::unordered_map<const Operation*, Operation*> operations;
+  auto copyOf = [&](const Value* value) { return value ? values.at(value) : nullptr; };
+
+  for (const GraphInput& input : graph.inputs) {
+    values[input.value] = copy->addInput(input.value->type(), input.value->name(), input.kind);
+    copy->inputs.back().peer = input.peer;
+    copy->inputs.back().gradient = input.gradient;
+  }
+  for (const Value* value : graph.parameterValues())
+    values[value] = copy->parameterValue(*value->parameter());
+  for (const auto& operation : graph.operations()) {
+    std::vector<Value*> operands;
+    for (const Value* operand : operation->operands())
+      operands.push_back(copyOf(operand));
+    std::vector<const Type*> types;
+    std::vector<std::string> names;
+    for (const Value* result : operation->results()) {
+      types.push_back(result ? &result->type() : nullptr);
+      names.push_back(result ? result->name() : "");
+    }
+    Operation* added = copy->addOperation(operation->def(), std::move(operands), types, operation->attributes,
+                                          operation->location, nullptr, names);
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (Value* result = operation->result(i))
+        values[result] = added->result(i);
+    added->phase = operation->phase;
+    added->group = operation->group;
+    added->stage = operation->stage;
+    operations[operation.get()] = added;
+  }
+  // Origins last: program order need not put them first.
+  for (const auto& operation : graph.operations())
+    if (operation->origin)
+      operations.at(operation.get())->origin = operations.at(operation->origin);
+  for (GraphOutput output : graph.outputs) {
+    output.value = copyOf(output.value);
+    copy->outputs.push_back(output);
+  }
+  return copy;
+}
+
+Graph* Module::findGraph(const std::string& graphName) const {
+  for (const auto& graph : graphs)
+    if (graph->name() == graphName)
+      return graph.get();
+  return nullptr;
+}
+
+Parameter* Module::findParameter(const std::string& parameterName) const {
+  for (const auto& parameter : parameters)
+    if (parameter->name == parameterName)
+      return parameter.get();
+  return nullptr;
+}
+
+Parameter* Module::addParameter(Parameter parameter) {
+  return parameters.emplace_back(std::make_unique<Parameter>(std::move(parameter))).get();
+}
