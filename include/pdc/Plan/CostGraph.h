@@ -19,7 +19,7 @@ struct CostNode {
   double forwardMs = 0;
   double inputGradientMs = 0;
   double weightGradientMs = 0;
-  double updateMs = 0;             ///< optimizer, per update
+  double updateMs = 0; ///< optimizer, per update
   std::int64_t parameterBytes = 0;
   std::int64_t gradientBytes = 0;  ///< accumulators, one per use of a trained parameter
   std::int64_t savedBytes = 0;     ///< kept from forward to backward, per minibatch in flight

@@ -14,11 +14,11 @@ namespace pdc {
 class Diagnostics;
 
 struct PlanStage {
-  std::vector<std::int64_t> nodes;      ///< ids of the cost graph's nodes (fusion groups), ascending
-  std::vector<std::string> nodeNames;   ///< for people
+  std::vector<std::int64_t> nodes;    ///< ids of the cost graph's nodes (fusion groups), ascending
+  std::vector<std::string> nodeNames; ///< for people
   int replicas = 1;
-  int warmup = 0;                       ///< w_s
-  int syncDelay = 0;                    ///< d_s
+  int warmup = 0;    ///< w_s
+  int syncDelay = 0; ///< d_s
   // Times of one minibatch on one device, not divided by replicas.
   double forwardMs = 0;
   double inputGradientMs = 0;
@@ -26,7 +26,10 @@ struct PlanStage {
   double updateMs = 0;
   double allReduceMs = 0; ///< sync_s of planner.md: one all-reduce of this stage
   std::int64_t parameterBytes = 0;
-  std::int64_t memoryBytes = 0; ///< arena of one replica, predicted; exact once code is generated
+  std::int64_t gradientBytes = 0; ///< one set of accumulators
+  std::int64_t savedBytes = 0;    ///< per minibatch in flight
+  std::int64_t scratchBytes = 0;  ///< scratch and workspace
+  std::int64_t memoryBytes = 0;   ///< arena of one replica, predicted; exact once code is generated
 
   double computeMs() const { return forwardMs + inputGradientMs + weightGradientMs; }
 };
@@ -56,8 +59,8 @@ struct Plan {
   std::string weights = "stash";
   std::string sync = "overlap";
   std::int64_t microbatches = 1; ///< per update, of flushing schedules
-  double timeMs = 0;             ///< T: predicted steady-state time per minibatch
-  double lowerBoundMs = 0;
+  double timeMs = 0;             ///< T: predicted steady-state time per minibatch (microbatch when flushing)
+  double lowerBoundMs = 0;       ///< no plan of the planner's search space is faster
   std::vector<PlanStage> stages;
   std::vector<PlanTensor> tensors;
   std::vector<PlanRank> ranks;
@@ -66,6 +69,8 @@ struct Plan {
   double gap() const { return lowerBoundMs > 0 ? timeMs / lowerBoundMs - 1 : 0; }
 };
 
+/// The same plan gives the same bytes. Reading checks that stages, ranks and tensors fit together, and reports the
+/// first mistake with its JSON pointer.
 std::string toJson(const Plan& plan);
 Expected<Plan> planFromJson(const std::string& text, const std::string& file, Diagnostics& diags);
 

@@ -1,0 +1,154 @@
+// The cluster file and the table of known devices.
+#include "pdc/Plan/Cluster.h"
+
+#include "PlanJson.h"
+
+#include <algorithm>
+
+using namespace pdc;
+using nlohmann::ordered_json;
+
+namespace {
+
+struct KnownDevice {
+  DeviceKind device;
+  double linkBytesPerS; ///< of one device to its neighbours in the same server, per direction
+  double linkLatencyS;
+};
+
+} // namespace
+
+/// Vendors' numbers (peak of f32 without tensor cores). "cpu" is one core with what its MPI moves through shared
+/// memory.
+static const std::vector<KnownDevice>& knownDevices() {
+  constexpr std::int64_t GB = 1'000'000'000;
+  auto device = [](const char* name, std::int64_t memory, std::int64_t reserved, double flops, double bandwidth) {
+    DeviceKind kind;
+    kind.name = name;
+    kind.memoryBytes = memory;
+    kind.reservedBytes = reserved;
+    kind.f32Flops = flops;
+    kind.memoryBandwidthBytesPerS = bandwidth;
+    return kind;
+  };
+  static const std::vector<KnownDevice> table = {
+      {device("cpu", 16 * GB, 1 * GB, 100e9, 10e9), 5e9, 5e-5},
+      {device("V100-16GB", 16 * GB, 1 * GB, 15.7e12, 900e9), 10e9, 5e-6},
+      {device("A100-80GB", 80 * GB, 2 * GB, 19.5e12, 2039e9), 300e9, 5e-6},
+      {device("H100", 80 * GB, 2 * GB, 67e12, 3350e9), 450e9, 5e-6},
+      {device("H200", 141 * GB, 2 * GB, 67e12, 4800e9), 450e9, 5e-6},
+  };
+  return table;
+}
+
+static const KnownDevice* findKnown(const std::string& name) {
+  const std::vector<KnownDevice>& table = knownDevices();
+  auto found = std::find_if(table.begin(), table.end(), [&](const KnownDevice& k) { return k.device.name == name; });
+  return found == table.end() ? nullptr : &*found;
+}
+
+std::int64_t Cluster::deviceCount() const {
+  std::int64_t count = 1;
+  for (const ClusterLevel& level : levels)
+    count *= level.count;
+  return count;
+}
+
+Expected<Cluster> pdc::flatCluster(std::int64_t devices, const std::string& kind, Diagnostics& diags) {
+  const KnownDevice* known = findKnown(kind);
+  if (!known) {
+    std::string names;
+    for (const KnownDevice& k : knownDevices())
+      names += (names.empty() ? "" : ", ") + k.device.name;
+    return diags.error({}).help("describe it in a cluster file (--cluster=FILE), or take one of " + names)
+           << "no device named '" << kind << "' is known";
+  }
+  if (devices < 1)
+    return diags.error({}).help("give at least --devices=1") << "expected a device, got " << devices;
+  Cluster cluster;
+  cluster.levels.push_back({"machine", devices, known->linkBytesPerS, known->linkLatencyS});
+  cluster.device = known->device;
+  return cluster;
+}
+
+ordered_json pdc::clusterToJson(const Cluster& cluster) {
+  ordered_json levels = ordered_json::array();
+  for (const ClusterLevel& level : cluster.levels)
+    levels.push_back({{"name", level.name},
+                      {"count", level.count},
+                      {"bandwidth_bytes_per_s", level.bandwidthBytesPerS},
+                      {"latency_s", level.latencyS}});
+  const DeviceKind& device = cluster.device;
+  ordered_json deviceJson = {{"name", device.name},
+                             {"memory_bytes", device.memoryBytes},
+                             {"reserved_bytes", device.reservedBytes},
+                             {"speed", device.speed},
+                             {"flops", {{"f32", device.f32Flops}}},
+                             {"memory_bandwidth_bytes_per_s", device.memoryBandwidthBytesPerS}};
+  deviceJson["cores"] = device.cores > 0 ? ordered_json(device.cores) : ordered_json(nullptr);
+  return {{"levels", std::move(levels)}, {"device", std::move(deviceJson)}};
+}
+
+static DeviceKind readDevice(const JsonNode& node) {
+  node.allow({"name", "memory_bytes", "reserved_bytes", "speed", "flops", "memory_bandwidth_bytes_per_s", "cores"});
+  DeviceKind device;
+  device.name = node["name"].text();
+  if (const KnownDevice* known = findKnown(device.name))
+    device = known->device;
+  else if (!node.find("memory_bytes"))
+    node["memory_bytes"].bytes(); // reports that it is missing
+  device.memoryBytes = optionalBytes(node, "memory_bytes", device.memoryBytes);
+  device.reservedBytes = optionalBytes(node, "reserved_bytes", device.reservedBytes);
+  device.memoryBandwidthBytesPerS =
+      optionalNumber(node, "memory_bandwidth_bytes_per_s", device.memoryBandwidthBytesPerS);
+  if (std::optional<JsonNode> speed = node.find("speed")) {
+    device.speed = speed->nonNegative();
+    if (device.speed == 0)
+      speed->error() << "expected a speed above 0";
+  }
+  if (std::optional<JsonNode> flops = node.find("flops")) {
+    flops->allow({"f32", "f16", "bf16"});
+    device.f32Flops = optionalNumber(*flops, "f32", device.f32Flops);
+  }
+  if (std::optional<JsonNode> cores = node.find("cores"))
+    device.cores = cores->integer(0, 1 << 20);
+  if (device.reservedBytes > device.memoryBytes)
+    node.error() << "reserved_bytes " << device.reservedBytes << " exceed memory_bytes " << device.memoryBytes;
+  return device;
+}
+
+Cluster pdc::readCluster(const JsonNode& node) {
+  node.allow({"levels", "device"});
+  Cluster cluster;
+  constexpr std::int64_t mostDevices = 1 << 20;
+  JsonNode levels = node["levels"];
+  for (const JsonNode& element : levels.elements()) {
+    element.allow({"name", "count", "bandwidth_bytes_per_s", "latency_s"});
+    ClusterLevel level;
+    level.name = optionalText(element, "name");
+    level.count = element["count"].integer(1, mostDevices / cluster.deviceCount());
+    level.bandwidthBytesPerS = element["bandwidth_bytes_per_s"].nonNegative();
+    if (level.count > 1 && level.bandwidthBytesPerS == 0)
+      element.error() << "expected a bandwidth above 0 between " << level.count << " components";
+    level.latencyS = optionalNumber(element, "latency_s");
+    cluster.levels.push_back(std::move(level));
+  }
+  if (cluster.levels.empty())
+    levels.error() << "expected at least one level";
+  cluster.device = readDevice(node["device"]);
+  return cluster;
+}
+
+std::string pdc::toJson(const Cluster& cluster) {
+  return pretty(clusterToJson(cluster));
+}
+
+Expected<Cluster> pdc::clusterFromJson(const std::string& text, const std::string& file, Diagnostics& diags) {
+  Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
+  if (!document)
+    return failure;
+  Cluster cluster = readCluster(document->root());
+  if (!document->ok())
+    return failure;
+  return cluster;
+}

@@ -1,0 +1,95 @@
+// The JSON of cost graphs.
+#include "pdc/Plan/CostGraph.h"
+
+#include "PlanJson.h"
+
+using namespace pdc;
+using nlohmann::ordered_json;
+
+std::string pdc::toJson(const CostGraph& graph) {
+  ordered_json nodes = ordered_json::array(), tensors = ordered_json::array();
+  for (const CostNode& node : graph.nodes) {
+    ordered_json object = {{"name", node.name},
+                           {"forward_ms", node.forwardMs},
+                           {"input_gradient_ms", node.inputGradientMs},
+                           {"weight_gradient_ms", node.weightGradientMs},
+                           {"update_ms", node.updateMs},
+                           {"parameter_bytes", node.parameterBytes},
+                           {"gradient_bytes", node.gradientBytes},
+                           {"saved_bytes", node.savedBytes},
+                           {"scratch_bytes", node.scratchBytes},
+                           {"workspace_bytes", node.workspaceBytes}};
+    if (node.colour >= 0)
+      object["colour"] = node.colour;
+    nodes.push_back(std::move(object));
+  }
+  for (const CostTensor& tensor : graph.tensors)
+    tensors.push_back({{"name", tensor.name},
+                       {"from", tensor.from},
+                       {"to", tensor.to},
+                       {"bytes", tensor.bytes},
+                       {"has_gradient", tensor.hasGradient}});
+  return pretty({{"model", graph.model},
+                 {"cost_source", graph.costSource},
+                 {"nodes", std::move(nodes)},
+                 {"tensors", std::move(tensors)}});
+}
+
+static CostNode readNode(const JsonNode& json) {
+  json.allow({"name", "forward_ms", "input_gradient_ms", "weight_gradient_ms", "update_ms", "parameter_bytes",
+              "gradient_bytes", "saved_bytes", "scratch_bytes", "workspace_bytes", "colour"});
+  CostNode node;
+  node.name = json["name"].text();
+  node.forwardMs = json["forward_ms"].nonNegative();
+  node.inputGradientMs = optionalNumber(json, "input_gradient_ms");
+  node.weightGradientMs = optionalNumber(json, "weight_gradient_ms");
+  node.updateMs = optionalNumber(json, "update_ms");
+  node.parameterBytes = optionalBytes(json, "parameter_bytes");
+  node.gradientBytes = optionalBytes(json, "gradient_bytes", node.parameterBytes);
+  node.savedBytes = optionalBytes(json, "saved_bytes");
+  node.scratchBytes = optionalBytes(json, "scratch_bytes");
+  node.workspaceBytes = optionalBytes(json, "workspace_bytes");
+  if (std::optional<JsonNode> colour = json.find("colour"))
+    node.colour = colour->integer(0, INT64_MAX);
+  return node;
+}
+
+static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
+  json.allow({"name", "from", "to", "bytes", "has_gradient"});
+  CostTensor tensor;
+  tensor.name = optionalText(json, "name");
+  tensor.from = json["from"].integer(0, nodes - 1);
+  for (const JsonNode& element : json["to"].elements()) {
+    std::int64_t to = element.integer(0, nodes - 1);
+    if (to <= tensor.from)
+      element.error().help("list every node before those that use its tensors; in a cycle no order does that")
+          << "node " << to << " uses a tensor of node " << tensor.from << ", which does not come before it";
+    tensor.to.push_back(to);
+  }
+  tensor.bytes = json["bytes"].bytes();
+  if (std::optional<JsonNode> gradient = json.find("has_gradient"))
+    tensor.hasGradient = gradient->boolean();
+  return tensor;
+}
+
+Expected<CostGraph> pdc::costGraphFromJson(const std::string& text, const std::string& file, Diagnostics& diags) {
+  Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
+  if (!document)
+    return failure;
+  JsonNode root = document->root();
+  root.allow({"model", "cost_source", "nodes", "tensors"});
+  CostGraph graph;
+  graph.model = optionalText(root, "model");
+  graph.costSource = optionalText(root, "cost_source", file);
+  JsonNode nodes = root["nodes"];
+  for (const JsonNode& element : nodes.elements())
+    graph.nodes.push_back(readNode(element));
+  if (document->ok() && graph.nodes.empty())
+    nodes.error() << "expected at least one node";
+  for (const JsonNode& element : root["tensors"].elements())
+    if (document->ok())
+      graph.tensors.push_back(readTensor(element, static_cast<std::int64_t>(graph.nodes.size())));
+  if (!document->ok())
+    return failure;
+  return graph;
+}

@@ -1,0 +1,173 @@
+// The JSON of plans.
+#include "pdc/Plan/Plan.h"
+
+#include "PlanJson.h"
+
+#include <set>
+
+using namespace pdc;
+using nlohmann::ordered_json;
+
+static ordered_json toObject(const PlanStage& stage) {
+  return {{"nodes", stage.nodes},
+          {"node_names", stage.nodeNames},
+          {"replicas", stage.replicas},
+          {"warmup", stage.warmup},
+          {"sync_delay", stage.syncDelay},
+          {"forward_ms", stage.forwardMs},
+          {"input_gradient_ms", stage.inputGradientMs},
+          {"weight_gradient_ms", stage.weightGradientMs},
+          {"update_ms", stage.updateMs},
+          {"all_reduce_ms", stage.allReduceMs},
+          {"parameter_bytes", stage.parameterBytes},
+          {"gradient_bytes", stage.gradientBytes},
+          {"saved_bytes", stage.savedBytes},
+          {"scratch_bytes", stage.scratchBytes},
+          {"memory_bytes", stage.memoryBytes}};
+}
+
+std::string pdc::toJson(const Plan& plan) {
+  ordered_json stages = ordered_json::array(), tensors = ordered_json::array(), ranks = ordered_json::array();
+  for (const PlanStage& stage : plan.stages)
+    stages.push_back(toObject(stage));
+  for (const PlanTensor& tensor : plan.tensors)
+    tensors.push_back({{"name", tensor.name},
+                       {"from", tensor.from},
+                       {"to", tensor.to},
+                       {"bytes", tensor.bytes},
+                       {"has_gradient", tensor.hasGradient}});
+  for (const PlanRank& rank : plan.ranks) {
+    ordered_json hosts = ordered_json::array();
+    for (const PlanRank::Host& host : rank.hosts)
+      hosts.push_back({{"stage", host.stage}, {"replica", host.replica}});
+    ranks.push_back({{"rank", rank.rank}, {"devices", rank.devices}, {"hosts", std::move(hosts)}});
+  }
+  return pretty({{"model", plan.model},
+                 {"model_hash", plan.modelHash},
+                 {"cost_source", plan.costSource},
+                 {"schedule", plan.schedule},
+                 {"weights", plan.weights},
+                 {"sync", plan.sync},
+                 {"microbatches", plan.microbatches},
+                 {"time_ms", plan.timeMs},
+                 {"lower_bound_ms", plan.lowerBoundMs},
+                 {"stages", std::move(stages)},
+                 {"tensors", std::move(tensors)},
+                 {"ranks", std::move(ranks)},
+                 {"cluster", clusterToJson(plan.cluster)}});
+}
+
+constexpr std::int64_t largestCount = 1 << 20;
+
+static int readCount(const JsonNode& node, std::int64_t least, std::int64_t most = largestCount) {
+  return static_cast<int>(node.integer(least, most));
+}
+
+static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNodes) {
+  json.allow({"nodes", "node_names", "replicas", "warmup", "sync_delay", "forward_ms", "input_gradient_ms",
+              "weight_gradient_ms", "update_ms", "all_reduce_ms", "parameter_bytes", "gradient_bytes", "saved_bytes",
+              "scratch_bytes", "memory_bytes"});
+  PlanStage stage;
+  for (const JsonNode& element : json["nodes"].elements()) {
+    stage.nodes.push_back(element.integer(0, INT64_MAX));
+    if (!seenNodes.insert(stage.nodes.back()).second)
+      element.error() << "node " << stage.nodes.back() << " is in two places, expected one";
+  }
+  if (std::optional<JsonNode> names = json.find("node_names"))
+    for (const JsonNode& element : names->elements())
+      stage.nodeNames.push_back(element.text());
+  stage.replicas = readCount(json["replicas"], 1);
+  stage.warmup = readCount(json["warmup"], 0);
+  stage.syncDelay = readCount(json["sync_delay"], 0, 1);
+  stage.forwardMs = json["forward_ms"].nonNegative();
+  stage.inputGradientMs = json["input_gradient_ms"].nonNegative();
+  stage.weightGradientMs = json["weight_gradient_ms"].nonNegative();
+  stage.updateMs = optionalNumber(json, "update_ms");
+  stage.allReduceMs = optionalNumber(json, "all_reduce_ms");
+  stage.parameterBytes = optionalBytes(json, "parameter_bytes");
+  stage.gradientBytes = optionalBytes(json, "gradient_bytes", stage.parameterBytes);
+  stage.savedBytes = optionalBytes(json, "saved_bytes");
+  stage.scratchBytes = optionalBytes(json, "scratch_bytes");
+  stage.memoryBytes = optionalBytes(json, "memory_bytes");
+  return stage;
+}
+
+static PlanTensor readTensor(const JsonNode& json, std::int64_t stages) {
+  json.allow({"name", "from", "to", "bytes", "has_gradient"});
+  PlanTensor tensor;
+  tensor.name = json["name"].text();
+  tensor.from = readCount(json["from"], 0, stages - 1);
+  tensor.to = readCount(json["to"], 0, stages - 1);
+  if (tensor.to <= tensor.from)
+    json.error() << "expected a tensor that goes to a later stage, got one from stage " << tensor.from << " to stage "
+                 << tensor.to;
+  tensor.bytes = json["bytes"].bytes();
+  tensor.hasGradient = json["has_gradient"].boolean();
+  return tensor;
+}
+
+static PlanRank readRank(const JsonNode& json, const Plan& plan, std::set<std::pair<int, int>>& hosted) {
+  json.allow({"rank", "devices", "hosts"});
+  PlanRank rank;
+  rank.rank = readCount(json["rank"], 0);
+  if (rank.rank != static_cast<int>(plan.ranks.size()))
+    json["rank"].error() << "expected rank " << plan.ranks.size() << ", got " << rank.rank;
+  for (const JsonNode& element : json["devices"].elements())
+    rank.devices.push_back(element.integer(0, plan.cluster.deviceCount() - 1));
+  for (const JsonNode& element : json["hosts"].elements()) {
+    element.allow({"stage", "replica"});
+    PlanRank::Host host;
+    host.stage = readCount(element["stage"], 0, static_cast<std::int64_t>(plan.stages.size()) - 1);
+    if (plan.stages.empty())
+      break;
+    host.replica = readCount(element["replica"], 0, plan.stages[host.stage].replicas - 1);
+    if (!hosted.insert({host.stage, host.replica}).second)
+      element.error() << "replica " << host.replica << " of stage " << host.stage << " is hosted twice";
+    rank.hosts.push_back(host);
+  }
+  return rank;
+}
+
+Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& file, Diagnostics& diags) {
+  Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
+  if (!document)
+    return failure;
+  JsonNode root = document->root();
+  root.allow({"model", "model_hash", "cost_source", "schedule", "weights", "sync", "microbatches", "time_ms",
+              "lower_bound_ms", "stages", "tensors", "ranks", "cluster"});
+  Plan plan;
+  plan.model = optionalText(root, "model");
+  plan.modelHash = optionalText(root, "model_hash");
+  plan.costSource = optionalText(root, "cost_source");
+  plan.schedule = root["schedule"].oneOf({"1f1b", "1f1b-flush"});
+  plan.weights = root["weights"].oneOf({"stash", "vertical-sync", "latest"});
+  plan.sync = root["sync"].oneOf({"overlap", "barrier"});
+  plan.microbatches = root["microbatches"].integer(1, largestCount);
+  plan.timeMs = optionalNumber(root, "time_ms");
+  plan.lowerBoundMs = optionalNumber(root, "lower_bound_ms");
+  plan.cluster = readCluster(root["cluster"]);
+
+  std::set<std::int64_t> seenNodes;
+  JsonNode stages = root["stages"];
+  for (const JsonNode& element : stages.elements())
+    plan.stages.push_back(readStage(element, seenNodes));
+  if (document->ok() && plan.stages.empty())
+    stages.error() << "expected at least one stage";
+  if (!document->ok())
+    return failure;
+  for (const JsonNode& element : root["tensors"].elements())
+    plan.tensors.push_back(readTensor(element, static_cast<std::int64_t>(plan.stages.size())));
+  std::set<std::pair<int, int>> hosted;
+  JsonNode ranks = root["ranks"];
+  for (const JsonNode& element : ranks.elements())
+    plan.ranks.push_back(readRank(element, plan, hosted));
+  std::size_t replicas = 0;
+  for (const PlanStage& stage : plan.stages)
+    replicas += static_cast<std::size_t>(stage.replicas);
+  if (document->ok() && hosted.size() != replicas)
+    ranks.error().help("every replica of every stage needs a rank that hosts it")
+        << "the stages have " << replicas << " replicas, the ranks host " << hosted.size();
+  if (!document->ok())
+    return failure;
+  return plan;
+}
