@@ -4,7 +4,7 @@
 // and when a forward is computed again. The key is the seed; the counter's four words are
 //
 //   dropout       element / 4   number of the operation   minibatch, low word   minibatch, high word
-//   permutation   draw / 4      permutationStream         epoch, low word       epoch, high word
+//   permutation   word / 4      permutationStream         epoch, low word       epoch, high word
 #pragma once
 
 #include <array>

@@ -5,9 +5,8 @@
 #include "pdcrt/Shape.h"
 #include "pdcrt/Stream.h"
 #include "pdcrt/View.h"
+#include "pdcrt/kernels/StridedCopy.h"
 
-#include <cstddef>
-#include <cstdint>
 #include <type_traits>
 
 namespace pdcrt {
@@ -26,14 +25,11 @@ public:
 
   template <class T>
   void forward(Stream&, std::type_identity_t<View<const T>> x, View<T> y) const {
-    copy(x.data, y.data, sizeof(T));
+    copy_.run(x.data, y.data, sizeof(T));
   }
 
 private:
-  void copy(const void* x, void* y, std::size_t elementBytes) const;
-
-  Shape output_;
-  std::int64_t inputStrides_[maxRank] = {}; ///< of output_'s axes in x, in elements; 0 where x repeats
+  StridedCopy copy_;
 };
 
 } // namespace pdcrt

@@ -4,8 +4,8 @@
 #include "pdcrt/Setup.h"
 #include "pdcrt/Stream.h"
 #include "pdcrt/View.h"
+#include "pdcrt/kernels/StridedCopy.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <type_traits>
@@ -33,11 +33,7 @@ public:
   }
 
 private:
-  void copy(const void* x, void* y, std::size_t operand, std::size_t elementBytes) const;
-
-  Options options_;
-  std::vector<std::int64_t> begin_; ///< where each operand begins in a row of y
-  std::int64_t row_ = 0;            ///< elements of a row of y
+  std::vector<StridedCopy> copies_; ///< per operand
 };
 
 } // namespace pdcrt

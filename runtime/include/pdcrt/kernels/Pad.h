@@ -5,8 +5,9 @@
 #include "pdcrt/Shape.h"
 #include "pdcrt/Stream.h"
 #include "pdcrt/View.h"
+#include "pdcrt/kernels/StridedCopy.h"
 
-#include <cstddef>
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
@@ -27,24 +28,18 @@ public:
 
   template <class T>
   void forward(Stream&, std::type_identity_t<View<const T>> x, View<T> y) const {
-    const T value = static_cast<T>(value_);
-    fill(&value, y.data, sizeof(T));
-    copy(x.data, y.data, sizeof(T), /*intoPadded=*/true);
+    std::fill_n(y.data, paddedElements_, static_cast<T>(value_));
+    inside_.run(x.data, y.data, sizeof(T));
   }
   /// dx is the part of dy that x occupies.
   template <class T>
   void inputGradient(Stream&, std::type_identity_t<View<const T>> dy, View<T> dx) const {
-    copy(dy.data, dx.data, sizeof(T), /*intoPadded=*/false);
+    back_.run(dy.data, dx.data, sizeof(T));
   }
 
 private:
-  void fill(const void* value, void* y, std::size_t elementBytes) const;
-  void copy(const void* from, void* to, std::size_t elementBytes, bool intoPadded) const;
-
-  Shape input_;
-  std::int64_t paddedElements_ = 1;
-  std::int64_t begin_ = 0;             ///< of x in y, in elements
-  std::int64_t strides_[maxRank] = {}; ///< of x's axes in y, in elements
+  StridedCopy inside_, back_;
+  std::int64_t paddedElements_;
   double value_;
 };
 

@@ -29,9 +29,9 @@ public:
   void forward(Stream& q, View<const float> x, View<float> y) const;
 
 private:
-  Shape kept_, reduced_;                                                  ///< sizes after merging neighbours
-  std::int64_t keptStrides_[maxRank] = {}, reducedStrides_[maxRank] = {}; ///< in x, in elements
   Reduction kind_;
+  Shape kept_, reduced_;                                                  ///< neighbours of one sort are merged
+  std::int64_t keptStrides_[maxRank] = {}, reducedStrides_[maxRank] = {}; ///< in x, in elements
 };
 
 } // namespace pdcrt

@@ -5,8 +5,9 @@
 #include "pdcrt/Shape.h"
 #include "pdcrt/Stream.h"
 #include "pdcrt/View.h"
+#include "pdcrt/kernels/StridedCopy.h"
 
-#include <cstddef>
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
@@ -28,22 +29,18 @@ public:
 
   template <class T>
   void forward(Stream&, std::type_identity_t<View<const T>> x, View<T> y) const {
-    gather(x.data, y.data, sizeof(T));
+    part_.run(x.data, y.data, sizeof(T));
   }
   /// dx is dy in the part and 0 elsewhere.
   template <class T>
   void inputGradient(Stream&, std::type_identity_t<View<const T>> dy, View<T> dx) const {
-    scatter(dy.data, dx.data, sizeof(T));
+    std::fill_n(dx.data, inputElements_, T(0));
+    back_.run(dy.data, dx.data, sizeof(T));
   }
 
 private:
-  void gather(const void* x, void* y, std::size_t elementBytes) const;
-  void scatter(const void* dy, void* dx, std::size_t elementBytes) const;
-
-  Shape output_;
-  std::int64_t inputElements_ = 0;
-  std::int64_t begin_ = 0;             ///< of the part in x, in elements
-  std::int64_t strides_[maxRank] = {}; ///< of y's axes in x, in elements
+  StridedCopy part_, back_;
+  std::int64_t inputElements_;
 };
 
 } // namespace pdcrt

@@ -1,0 +1,146 @@
+// Reduce. Axes are merged until kept and reduced ones alternate. If the last one is reduced, rows are folded in lanes;
+// if it is kept, columns are folded side by side.
+#include "pdcrt/kernels/Reduce.h"
+
+#include "Shapes.h"
+#include "Sums.h"
+#include "pdcrt/Math.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+namespace pdcrt {
+namespace {
+
+struct Sum {
+  using Value = double;
+  static constexpr Value start = 0;
+  PDCRT_INLINE static Value combine(Value a, Value b) { return a + b; }
+};
+struct Max {
+  using Value = float;
+  static constexpr Value start = -std::numeric_limits<float>::infinity();
+  PDCRT_INLINE static Value combine(Value a, Value b) { return maximum(a, b); }
+};
+struct Min {
+  using Value = float;
+  static constexpr Value start = std::numeric_limits<float>::infinity();
+  PDCRT_INLINE static Value combine(Value a, Value b) { return minimum(a, b); }
+};
+
+/// The loops of a reduction: those over outputs and, inside, those over what an output reduces.
+struct Loops {
+  const Shape& kept;
+  const std::int64_t* keptStrides;
+  const Shape& reduced; ///< without the innermost axis if that is reduced
+  const std::int64_t* reducedStrides;
+  double factor; ///< 1, or for a mean 1 / count
+};
+
+/// The innermost axis, of `length`, is reduced.
+template <class Kind>
+PDCRT_INLINE void foldRows(const Loops& loops, std::int64_t length, const float* x, float* y) {
+  std::int64_t keptIndex[maxRank] = {}, keptOffset = 0;
+  do {
+    typename Kind::Value value = Kind::start;
+    std::int64_t index[maxRank] = {}, offset = keptOffset;
+    do {
+      const float* const row = x + offset;
+      value = Kind::combine(value,
+                            foldInLanes(length, Kind::start, Kind::combine, [row](std::int64_t i) { return row[i]; }));
+    } while (advance(loops.reduced, loops.reducedStrides, index, offset));
+    *y++ = static_cast<float>(value * loops.factor);
+  } while (advance(loops.kept, loops.keptStrides, keptIndex, keptOffset));
+}
+
+/// The innermost axis, of `length`, is kept.
+template <class Kind>
+PDCRT_INLINE void foldColumns(const Loops& loops, std::int64_t length, const float* x, float* y) {
+  constexpr std::int64_t width = 64;
+  std::int64_t keptIndex[maxRank] = {}, keptOffset = 0;
+  do {
+    for (std::int64_t begin = 0; begin < length; begin += width) {
+      const std::int64_t count = std::min(width, length - begin);
+      typename Kind::Value lanes[width];
+      std::fill(lanes, lanes + width, Kind::start);
+      std::int64_t index[maxRank] = {}, offset = keptOffset + begin;
+      do {
+        const float* const row = x + offset;
+        for (std::int64_t i = 0; i < count; ++i)
+          lanes[i] = Kind::combine(lanes[i], row[i]);
+      } while (advance(loops.reduced, loops.reducedStrides, index, offset));
+      for (std::int64_t i = 0; i < count; ++i)
+        *y++ = static_cast<float>(lanes[i] * loops.factor);
+    }
+  } while (advance(loops.kept, loops.keptStrides, keptIndex, keptOffset));
+}
+
+PDCRT_VECTORIZED void sumRows(const Loops& l, std::int64_t length, const float* x, float* y) {
+  foldRows<Sum>(l, length, x, y);
+}
+PDCRT_VECTORIZED void sumColumns(const Loops& l, std::int64_t length, const float* x, float* y) {
+  foldColumns<Sum>(l, length, x, y);
+}
+PDCRT_VECTORIZED void maxRows(const Loops& l, std::int64_t length, const float* x, float* y) {
+  foldRows<Max>(l, length, x, y);
+}
+PDCRT_VECTORIZED void maxColumns(const Loops& l, std::int64_t length, const float* x, float* y) {
+  foldColumns<Max>(l, length, x, y);
+}
+PDCRT_VECTORIZED void minRows(const Loops& l, std::int64_t length, const float* x, float* y) {
+  foldRows<Min>(l, length, x, y);
+}
+PDCRT_VECTORIZED void minColumns(const Loops& l, std::int64_t length, const float* x, float* y) {
+  foldColumns<Min>(l, length, x, y);
+}
+
+} // namespace
+
+Reduce::Reduce(Setup&, const Options& o) : kind_(o.kind) {
+  bool isReduced[maxRank] = {};
+  for (std::int64_t axis : o.axes) {
+    if (axis < 0 || axis >= o.input.rank || isReduced[axis])
+      throw std::runtime_error("reduction of " + toString(o.input) + ": axis " + std::to_string(axis) +
+                               " is none of its axes, or named twice");
+    isReduced[axis] = true;
+  }
+  std::int64_t stride = o.input.elements();
+  bool first = true, before = false;
+  for (int axis = 0; axis < o.input.rank; ++axis) {
+    const std::int64_t size = o.input.dims[axis];
+    stride = size ? stride / size : 0;
+    if (size == 1)
+      continue;
+    const bool reduce = isReduced[axis];
+    Shape& shape = reduce ? reduced_ : kept_;
+    if (first || reduce != before)
+      append(shape, size);
+    else
+      shape.dims[shape.rank - 1] *= size;
+    (reduce ? reducedStrides_ : keptStrides_)[shape.rank - 1] = stride;
+    first = false;
+    before = reduce;
+  }
+}
+
+void Reduce::forward(Stream&, View<const float> x, View<float> y) const {
+  const double factor = kind_ == Reduction::mean ? 1.0 / static_cast<double>(reduced_.elements()) : 1.0;
+  const bool rows = reduced_.rank > 0 && reducedStrides_[reduced_.rank - 1] == 1;
+  Shape outer = rows ? reduced_ : kept_;
+  std::int64_t length = 1;
+  if (outer.rank > 0)
+    length = outer.dims[--outer.rank];
+  const Loops loops = {rows ? kept_ : outer, keptStrides_, rows ? outer : reduced_, reducedStrides_, factor};
+  switch (kind_) {
+  case Reduction::sum:
+  case Reduction::mean:
+    return (rows ? sumRows : sumColumns)(loops, length, x.data, y.data);
+  case Reduction::max:
+    return (rows ? maxRows : maxColumns)(loops, length, x.data, y.data);
+  case Reduction::min:
+    return (rows ? minRows : minColumns)(loops, length, x.data, y.data);
+  }
+}
+
+} // namespace pdcrt
