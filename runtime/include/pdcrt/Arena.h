@@ -1,0 +1,70 @@
+// The memory plan of a rank: one function adds up, and places, everything that training takes. The compiler calls it
+// with the numbers of a plan, the runtime with those of the stages that are linked in; so what the one prints is what
+// the other allocates.
+//
+// The arena of a rank holds, for each hosted stage replica in the order of the plan: weight versions, state, optimizer
+// state, gradient sets, slots, edge buffers, staging of the all-reduce, scratch; then one workspace, which all share.
+// Every buffer starts at a multiple of 64 bytes.
+#pragma once
+
+#include "pdcrt/Schedule.h"
+#include "pdcrt/Stage.h"
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace pdcrt {
+
+inline constexpr std::size_t arenaAlignment = 64;
+
+/// Bytes of `count` buffers of `bytes`, each rounded up to the alignment.
+constexpr std::size_t arenaBytes(std::size_t bytes, std::size_t count = 1) {
+  return (bytes + arenaAlignment - 1) / arenaAlignment * arenaAlignment * count;
+}
+
+/// What the memory of a stage replica depends on.
+struct ArenaStage {
+  int stage = 0;
+  BlockBytes bytes = {};
+  std::span<const EdgeRow> edges;
+  std::size_t trainedBytes = 0;    ///< of the trained parameters, without padding: what an all-reduce sums
+  std::size_t optimizerBlocks = 0; ///< blocks like the weights block that the optimizer keeps (Optimizer.h)
+};
+
+/// The stage's edge in the schedule, and how many buffers the stage has for it.
+struct EdgeBuffers {
+  int peer = -1; ///< the stage at the other end
+  bool leaves = false;
+  int edge = -1;  ///< index into Schedule::edges; -1: the schedule has no such edge
+  int copies = 0; ///< 0 for a forward edge that leaves
+};
+EdgeBuffers edgeBuffers(const Schedule& schedule, int stage, const EdgeRow& edge);
+
+/// How many gradient sets a replica of `stage` has: syncDelay + 1, and a spare one when a replica sums the gradients of
+/// several minibatches before an update.
+struct GradientSets {
+  int ring = 1;
+  bool spare = false;
+};
+GradientSets gradientSets(const Schedule& schedule, int stage);
+
+/// Where the buffers of one hosted replica lie, as byte offsets in the arena. Rings are contiguous: buffer i of a ring
+/// is at its offset + i * arenaBytes(size of one).
+struct ArenaHost {
+  std::size_t weights = 0, state = 0, optimizer = 0, gradients = 0, slots = 0;
+  std::vector<std::size_t> edges; ///< one per EdgeRow
+  std::size_t staging = 0, scratch = 0;
+};
+
+struct Arena {
+  std::vector<ArenaHost> hosts;
+  std::size_t workspace = 0;
+  std::size_t workspaceBytes = 0;
+  std::size_t bytes = 0; ///< the whole arena
+};
+
+/// Lays out the arena of a rank that hosts `stages` (a stage appears once per replica that the rank hosts).
+Arena layoutArena(const Schedule& schedule, std::span<const ArenaStage> stages);
+
+} // namespace pdcrt

@@ -1,0 +1,172 @@
+// Runs the action lists of a rank: the kernels of the stage replicas that it hosts, their transfers, all-reduces and
+// updates. It knows actions, not schedules: what a schedule means is in its lists.
+//
+// Memory is one arena, laid out by Arena.h and allocated once; while training runs nothing is allocated.
+#pragma once
+
+#include "pdcrt/AllReduce.h"
+#include "pdcrt/Arena.h"
+#include "pdcrt/Optimizer.h"
+#include "pdcrt/Schedule.h"
+#include "pdcrt/Stage.h"
+#include "pdcrt/Status.h"
+#include "pdcrt/Training.h"
+#include "pdcrt/Transport.h"
+#include "pdcrt/Weights.h"
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace pdcrt {
+
+/// Walks the actions of a rank in a run: those of expand() (Schedule.h), one by one and without a list.
+class ActionCursor {
+public:
+  ActionCursor(const Schedule& schedule, int rank, std::int64_t minibatches);
+  /// The next action; null at the end.
+  const Action* next();
+  /// Shortens the run.
+  void limit(std::int64_t minibatches) { minibatches_ = minibatches; }
+
+private:
+  bool belongs(const Action& action) const;
+
+  const Schedule& schedule_;
+  const RankList& list_;
+  std::int64_t minibatches_;
+  std::int64_t round_ = -1; ///< -1: the start
+  std::size_t position_ = 0;
+  bool any_ = true; ///< an action of this round belonged to the run
+  Action action_;
+};
+
+/// Provides what the data set has for a minibatch.
+class BatchSource {
+public:
+  virtual ~BatchSource() = default;
+  /// Writes the values of `row` for `minibatch` to `destination`.
+  virtual Status read(const DataRow& row, std::int64_t minibatch, std::byte* destination) = 0;
+};
+
+/// Is told what happens, by the thread that runs the executor. Minibatches count from the beginning of the training.
+class RunObserver {
+public:
+  virtual ~RunObserver() = default;
+  virtual void loss(int /*stage*/, std::int64_t /*minibatch*/, double /*value*/) {}
+  /// A computation, or the time spent in a wait.
+  virtual void acted(const Action&, double /*begin*/, double /*end*/) {}
+  /// A transfer or all-reduce, seen complete when it was awaited.
+  virtual void transferred(const Action&, double /*posted*/, double /*completed*/) {}
+  /// Called before each action. Returns how many minibatches the run has, which may only shrink.
+  virtual std::int64_t minibatches(std::int64_t planned) { return planned; }
+};
+
+/// Everything that an executor works with; it outlives the executor.
+struct ExecutorSetup {
+  const Schedule* schedule = nullptr;
+  int rank = 0;
+  std::span<const Stage* const> stages; ///< those linked in; must hold the hosted ones
+  const Training* training = nullptr;
+  Communicator* communicator = nullptr;
+  BatchSource* data = nullptr;
+  RunObserver* observer = nullptr;
+};
+
+/// A stage replica that this rank hosts.
+struct HostedStage {
+  const Stage* stage = nullptr;
+  Host host;
+  int replicas = 1;
+  std::shared_ptr<const void> kernels;
+  std::unique_ptr<Optimizer> optimizer;
+  Versions versions;
+  std::int64_t updates = 0; ///< since the beginning of the training
+  std::byte *state = nullptr, *optimizerState = nullptr, *scratch = nullptr;
+
+  struct Slot {
+    std::byte* memory = nullptr;
+    std::int64_t version = 0; ///< that the forward used
+  };
+  std::vector<Slot> slots;
+
+  struct GradientSet {
+    std::byte* memory = nullptr;
+    std::int64_t minibatches = 0; ///< of this replica, summed so far
+    bool usesAdded = false;
+    std::unique_ptr<AllReduce> allReduce; ///< null without other replicas
+  };
+  std::vector<GradientSet> gradients; ///< a ring over updates
+  std::byte* spareGradients = nullptr;
+
+  struct Edge {
+    EdgeBuffers buffers;
+    Direction direction = Direction::forward;
+    int peerReplicas = 1;
+    std::byte* memory = nullptr; ///< null for a forward edge that leaves
+    std::size_t stride = 0;
+    std::vector<int> channels; ///< by replica of the peer
+    std::vector<int> ranks;    ///< by replica of the peer
+    std::vector<const PortRow*> ports;
+    std::vector<TransferGroup> transfers; ///< a ring over local minibatches
+  };
+  std::vector<Edge> edges;
+  std::vector<std::byte*> frameEdges; ///< of the running phase
+};
+
+class Executor {
+public:
+  explicit Executor(const ExecutorSetup& setup) : setup_(setup) {}
+  ~Executor();
+
+  /// Allocates the arena, builds the kernels, zeroes all state. Fails where schedule and stages do not agree.
+  Status prepare();
+
+  /// Trains on `minibatches`, from `first` on, and drains. Before it: initial weights in every version (`setWeights`).
+  Status train(std::int64_t first, std::int64_t minibatches);
+
+  /// Runs `minibatches` forwards of the drained pipeline with the newest weights and the running statistics.
+  /// `predicted` is called by a stage with predictions: the row, the minibatch, the slot.
+  using Predicted = std::function<Status(const HostedStage&, std::int64_t minibatch, const std::byte* slot)>;
+  Status evaluate(std::int64_t minibatches, BatchSource& data, const Predicted& predicted);
+
+  /// Replaces the state of every stage by its mean over the replicas (drained pipeline; all ranks call it).
+  Status averageState();
+
+  /// Gives every weight version, and the state, their initial values: `read` fills in one parameter or state row.
+  using ReadTensor =
+      std::function<Status(const char* name, Element element, const Shape& shape, std::span<std::byte> destination)>;
+  Status setWeights(const ReadTensor& read);
+
+  std::span<const HostedStage> hosted() const { return hosted_; }
+  const Arena& arena() const { return arena_; }
+
+private:
+  Status prepareStage(HostedStage& hosted, const ArenaHost& place);
+  Status execute(const Action& action);
+  Status transfer(HostedStage& hosted, const Action& action);
+  Status forward(HostedStage& hosted, const Action& action);
+  Status backward(HostedStage& hosted, const Action& action);
+  Status allReduce(HostedStage& hosted, const Action& action);
+  Status update(HostedStage& hosted, const Action& action);
+  Status evaluateOne(HostedStage& hosted, const Action& action);
+  Status waitFor(const Action& action, const Work& work);
+  Status drain();
+  Call callFor(HostedStage& hosted, std::int64_t minibatch);
+  Status readData(HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource& data);
+  HostedStage::GradientSet& gradientsOf(HostedStage& hosted, std::int64_t version);
+  HostedStage& hostedStage(int stage);
+
+  ExecutorSetup setup_;
+  Arena arena_;
+  std::byte* memory_ = nullptr;
+  std::vector<HostedStage> hosted_;
+  Stream stream_;
+  std::int64_t first_ = 0;       ///< of the current run
+  std::int64_t minibatches_ = 0; ///< of the current run
+  BatchSource* evaluationData_ = nullptr;
+  const Predicted* predicted_ = nullptr;
+};
+
+} // namespace pdcrt

@@ -1,0 +1,72 @@
+// The optimizers, over the flat weights block of a stage, by its parameter table.
+//
+// With g = (sum of the gradients / their number) + weight decay · w (adamw: without the decay), per element, in f32:
+//
+//   sgd        w' = w - lr · g
+//   momentum   v' = momentum · v + g;   w' = w - lr · v'    (nesterov: w' = w - lr · (g + momentum · v'))
+//   adam       m' = β1 · m + (1 - β1) · g;   s' = β2 · s + (1 - β2) · g²
+//              w' = w - (lr / (1 - β1^t)) · m' / (sqrt(s') / sqrt(1 - β2^t) + eps)
+//   adamw      w first loses lr · weight decay · w, then as adam
+//
+// v, m, s start at 0; t counts the stage's own updates from 1. These are PyTorch's SGD, Adam and AdamW without
+// dampening.
+#pragma once
+
+#include "pdcrt/Stage.h"
+#include "pdcrt/Training.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace pdcrt {
+
+/// Blocks of the size of the weights block that the optimizer keeps: 0, 1 (momentum) or 2 (adam).
+std::size_t optimizerBlocks(const Training& training);
+
+/// Where an update reads and writes. `old` and `fresh` may be the same block.
+struct UpdateBlocks {
+  const std::byte* old;       ///< newest weights
+  std::byte* fresh;           ///< next version
+  const std::byte* gradients; ///< sums; of a parameter with several uses, at its first row
+  std::byte* state;           ///< optimizerBlocks() blocks, `stateStride` bytes apart
+  std::size_t stateStride;
+};
+
+/// What the update is.
+struct UpdateStep {
+  double learningRate;      ///< already scaled for the stage
+  std::int64_t minibatches; ///< that the gradients are sums of
+  std::int64_t count;       ///< this is the stage's count-th update, from 1
+};
+
+/// A trained parameter and where its gradients are.
+struct TrainedParameter {
+  const ParameterRow* row;
+  std::size_t gradient;               ///< offset of its first use's accumulator, which will hold the sum
+  std::vector<std::size_t> otherUses; ///< offsets of those of its other uses, in row order
+};
+
+class Optimizer {
+public:
+  Optimizer(const Training& training, const Stage& stage);
+
+  /// The trained parameters of the stage, in the order of their first gradient rows.
+  std::span<const TrainedParameter> parameters() const { return parameters_; }
+  /// Bytes of their values, without padding.
+  std::size_t trainedBytes() const;
+
+  /// Adds the gradients of several uses of a parameter, in row order, into its first accumulator.
+  void addUses(std::byte* gradients) const;
+
+  /// Makes the next version of all trained parameters. Frozen ones are left alone: every version holds them from the
+  /// start.
+  void update(const UpdateBlocks& blocks, const UpdateStep& step) const;
+
+private:
+  const Training& training_;
+  std::vector<TrainedParameter> parameters_;
+};
+
+} // namespace pdcrt

@@ -1,0 +1,46 @@
+// Weight files in the safetensors format: a 64-bit header length, a JSON header of names, types, shapes and offsets,
+// and the values.
+#pragma once
+
+#include "pdcrt/MappedFile.h"
+#include "pdcrt/View.h"
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace pdcrt {
+
+/// A named tensor. `values` points into the mapped file or to the caller's memory.
+struct TensorRecord {
+  std::string name;
+  Element element = Element::f32;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> values;
+};
+
+class SafetensorsFile {
+public:
+  /// Maps `path` and checks every entry of its header: known type, a byte range inside the file which is as long as
+  /// type and shape say, no overlap with another. Fails with Exit::badData, naming the file and the tensor.
+  Status open(const std::string& path);
+
+  /// The tensor called `name`, or null.
+  const TensorRecord* find(const std::string& name) const;
+  /// All tensors, by name.
+  const std::map<std::string, TensorRecord>& tensors() const { return tensors_; }
+  /// The strings of the header's __metadata__.
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const std::string& path() const { return file_.path(); }
+
+private:
+  MappedFile file_;
+  std::map<std::string, TensorRecord> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+/// Writes `tensors`, those with the widest elements first, so that each is aligned; atomically (MappedFile.h).
+Status writeSafetensors(const std::string& path, std::span<const TensorRecord> tensors,
+                        const std::map<std::string, std::string>& metadata = {});
+
+} // namespace pdcrt

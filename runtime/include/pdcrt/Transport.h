@@ -1,0 +1,169 @@
+// How bytes move between ranks while the kernels run.
+//
+// Each rank has one communication thread (Communicator), which alone touches the rank's Transport; the executor hands
+// it work and waits for completions. Nothing here allocates once training runs: who posts work owns it and its memory,
+// and reuses it round after round.
+//
+// Two transports implement the interface, `threads` (makeThreadTransports) and `mpi` (MpiTransport.h). A transfer
+// starts when its send and its receive are both posted; sends and receives of a channel match in the order in which
+// they are posted. Everything above, the all-reduce too, is the same code for both, so both train the same bits.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace pdcrt {
+
+/// Seconds of the steady clock, which the ranks of a machine share.
+double now();
+
+/// What a transfer is for; bytes are counted by it.
+enum class Traffic : std::uint8_t { forward, backward, allReduce, control };
+inline constexpr std::size_t trafficKinds = 4;
+
+class Transport;
+
+/// Something that the communication thread carries out.
+class Work {
+public:
+  virtual ~Work() = default;
+  /// Called by the communication thread, again and again, until it returns true. Never blocks.
+  virtual bool advance(Transport& transport) = 0;
+  /// Called once instead, where the run ends before the work does.
+  virtual void cancel(Transport&) {}
+
+  bool complete() const { return complete_.load(std::memory_order_acquire); }
+  /// Whether it is posted and not complete: its memory is in use.
+  bool pending() const { return posted_ && !complete(); }
+  double postedAt = 0, completedAt = 0; ///< now()
+
+private:
+  friend class Communicator;
+  std::atomic<bool> complete_{false};
+  bool posted_ = false;  ///< touched by the poster only
+  Work* next_ = nullptr; ///< in the queue to the communication thread
+};
+
+/// A send or a receive. `channel` tells transfers between the same two ranks apart.
+class Transfer : public Work {
+public:
+  bool outgoing = false;
+  int peer = 0; ///< rank
+  int channel = 0;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  Traffic traffic = Traffic::control;
+
+  bool advance(Transport& transport) override;
+  void cancel(Transport& transport) override;
+
+  // The transport's own.
+  int handle = -1;
+  Transfer* nextWaiting = nullptr;
+  bool started = false, matched = false;
+  double arrivesAt = 0;
+};
+
+/// Transfers that complete together: the tensors of an edge, a phase of an all-reduce. The first `used` of a fixed
+/// pool.
+class TransferGroup : public Work {
+public:
+  /// Makes the pool; before anything is posted.
+  void resize(std::size_t pool);
+  bool advance(Transport& transport) override;
+  void cancel(Transport& transport) override;
+
+  std::vector<Transfer> parts;
+  std::size_t used = 0;
+
+private:
+  std::vector<char> done_;
+  bool started_ = false;
+};
+
+/// Lets a thread sleep until another one has something for it.
+class Wakeup {
+public:
+  void notify();
+  /// Returns when notified since the last call, or after `limit`; a negative limit is none.
+  void wait(std::chrono::nanoseconds limit);
+
+private:
+  std::mutex mutex_;
+  std::condition_variable condition_;
+  bool notified_ = false;
+};
+
+/// Point-to-point transfers of one rank. All but abort() are called by one thread.
+class Transport {
+public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
+  /// Starts a transfer; test() says whether it has completed.
+  virtual void start(Transfer& transfer) = 0;
+  virtual bool test(Transfer& transfer) = 0;
+  /// Forgets a receive that nobody will send, or a send that nobody will receive.
+  virtual void cancel(Transfer& transfer) = 0;
+  /// How long the thread may sleep when nothing has moved for `idle` polls; negative: until it is woken.
+  virtual std::chrono::nanoseconds patience(int idle) = 0;
+  /// Whether another rank has given up.
+  virtual bool aborted() const = 0;
+  /// Ends all ranks, because this one cannot go on.
+  virtual void abort(int exitCode) = 0;
+
+  Wakeup& wakeup() { return wakeup_; }
+  /// Bytes that this rank has sent to others, by Traffic. Read it when the communication thread has stopped.
+  std::array<std::uint64_t, trafficKinds> bytesSent{};
+
+private:
+  Wakeup wakeup_;
+};
+
+/// The communication thread of a rank.
+class Communicator {
+public:
+  explicit Communicator(Transport& transport);
+  /// Cancels what is not complete.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  /// Hands over `work`, which must stay where it is, and whose memory must not be touched, until it is complete.
+  void post(Work& work);
+  /// Sleeps until `work`, which has been posted, is complete. False: another rank has given up.
+  bool wait(const Work& work);
+
+  /// Ends the thread; what is not complete is cancelled.
+  void stop();
+  Transport& transport() { return transport_; }
+
+private:
+  void run();
+
+  Transport& transport_;
+  std::mutex mutex_; ///< guards the queue, the flags below, and completions
+  std::condition_variable completion_;
+  Work *first_ = nullptr, *last_ = nullptr;
+  bool stopping_ = false, aborted_ = false;
+  std::thread thread_;
+};
+
+/// Limits of an emulated network between ranks of one process, per channel.
+struct EmulatedLink {
+  double bytesPerSecond = 0; ///< 0: as fast as memory
+  double latency = 0;        ///< seconds
+};
+
+/// Transports for `ranks` threads of one process.
+std::vector<std::unique_ptr<Transport>> makeThreadTransports(int ranks, EmulatedLink link = {});
+
+} // namespace pdcrt

@@ -1,0 +1,175 @@
+// The communication thread: takes posted work from a queue, and polls what is under way.
+#include "pdcrt/Transport.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+namespace pdcrt {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void Wakeup::notify() {
+  {
+    std::lock_guard lock(mutex_);
+    notified_ = true;
+  }
+  condition_.notify_one();
+}
+
+void Wakeup::wait(std::chrono::nanoseconds limit) {
+  std::unique_lock lock(mutex_);
+  if (limit < std::chrono::nanoseconds::zero())
+    condition_.wait(lock, [this] { return notified_; });
+  else
+    condition_.wait_for(lock, limit, [this] { return notified_; });
+  notified_ = false;
+}
+
+bool Transfer::advance(Transport& transport) {
+  if (!started) {
+    started = true;
+    if (outgoing && peer != transport.rank())
+      transport.bytesSent[static_cast<std::size_t>(traffic)] += bytes;
+    transport.start(*this);
+  }
+  if (!transport.test(*this))
+    return false;
+  started = false;
+  return true;
+}
+
+void Transfer::cancel(Transport& transport) {
+  if (started)
+    transport.cancel(*this);
+  started = false;
+}
+
+void TransferGroup::resize(std::size_t pool) {
+  parts = std::vector<Transfer>(pool);
+  done_.assign(pool, false);
+}
+
+bool TransferGroup::advance(Transport& transport) {
+  if (!started_) {
+    started_ = true;
+    std::fill(done_.begin(), done_.end(), false);
+  }
+  bool all = true;
+  for (std::size_t i = 0; i < used; ++i) {
+    if (!done_[i])
+      done_[i] = parts[i].advance(transport);
+    all = all && done_[i];
+  }
+  if (all)
+    started_ = false;
+  return all;
+}
+
+void TransferGroup::cancel(Transport& transport) {
+  for (std::size_t i = 0; started_ && i < used; ++i)
+    if (!done_[i])
+      parts[i].cancel(transport);
+  started_ = false;
+}
+
+Communicator::Communicator(Transport& transport) : transport_(transport) {
+  // Signals are for the thread that runs the stages.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Communicator::~Communicator() {
+  stop();
+}
+
+void Communicator::stop() {
+  if (!thread_.joinable())
+    return;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  transport_.wakeup().notify();
+  thread_.join();
+}
+
+void Communicator::post(Work& work) {
+  work.posted_ = true;
+  work.complete_.store(false, std::memory_order_relaxed);
+  work.postedAt = now();
+  work.next_ = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    (last_ ? last_->next_ : first_) = &work;
+    last_ = &work;
+  }
+  transport_.wakeup().notify();
+}
+
+bool Communicator::wait(const Work& work) {
+  if (work.complete())
+    return true;
+  std::unique_lock lock(mutex_);
+  completion_.wait(lock, [&] { return work.complete() || aborted_; });
+  return work.complete();
+}
+
+void Communicator::run() {
+  std::vector<Work*> active; // in the order of posting
+  active.reserve(1024);
+  int idle = 0;
+  while (true) {
+    Work* posted = nullptr;
+    bool stopping = false;
+    {
+      std::lock_guard lock(mutex_);
+      posted = std::exchange(first_, nullptr);
+      last_ = nullptr;
+      stopping = stopping_;
+    }
+    bool moved = posted != nullptr;
+    for (; posted; posted = posted->next_)
+      active.push_back(posted);
+
+    // What completes now is told at once, after the round: one wake-up for all.
+    const std::size_t before = active.size();
+    auto kept = std::remove_if(active.begin(), active.end(), [&](Work* work) {
+      if (!work->advance(transport_))
+        return false;
+      work->completedAt = now();
+      // The owner may reuse the work from here on, but sees it only after the lock below where it waits.
+      work->complete_.store(true, std::memory_order_release);
+      return true;
+    });
+    active.erase(kept, active.end());
+    const bool aborted = transport_.aborted();
+    if (active.size() < before || aborted) {
+      moved = true;
+      {
+        std::lock_guard lock(mutex_);
+        aborted_ = aborted;
+      }
+      completion_.notify_all();
+    }
+    if (stopping || aborted) {
+      for (Work* work : active)
+        work->cancel(transport_);
+      active.clear();
+      if (stopping)
+        return;
+    }
+    idle = moved ? 0 : idle + 1;
+    if (aborted)
+      transport_.wakeup().wait(std::chrono::nanoseconds(-1));
+    else if (!moved)
+      transport_.wakeup().wait(active.empty() ? std::chrono::nanoseconds(-1) : transport_.patience(idle));
+  }
+}
+
+} // namespace pdcrt

@@ -1,0 +1,350 @@
+// The executor's actions. Setting up is in ExecutorSetup.cpp.
+#include "pdcrt/Executor.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+
+namespace pdcrt {
+namespace {
+
+constexpr std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+bool isVersion(ActionKind kind) {
+  return kind == ActionKind::update || kind == ActionKind::allReduce;
+}
+
+double scalar(const OutputRow& row, const std::byte* slot) {
+  const std::byte* at = slot + row.offset;
+  return row.element == Element::f64 ? *reinterpret_cast<const double*>(at) : *reinterpret_cast<const float*>(at);
+}
+
+} // namespace
+
+// ---- The list ----
+
+ActionCursor::ActionCursor(const Schedule& schedule, int rank, std::int64_t minibatches)
+    : schedule_(schedule), list_(schedule.ranks[index(rank)]), minibatches_(minibatches) {}
+
+bool ActionCursor::belongs(const Action& action) const {
+  if (isVersion(action.kind))
+    return schedule_.updateFirst(action.stage, action.index) < minibatches_;
+  return action.index < minibatches_;
+}
+
+const Action* ActionCursor::next() {
+  while (true) {
+    const std::vector<Action>& actions = round_ < 0 ? list_.start : list_.repeat;
+    if (position_ == actions.size()) {
+      // Indices only grow, so nothing belongs to the run after a round without any action that does.
+      if (round_ >= 0 && !any_)
+        return nullptr;
+      ++round_;
+      position_ = 0;
+      any_ = false;
+      if (list_.repeat.empty())
+        return nullptr;
+      continue;
+    }
+    action_ = actions[position_++];
+    if (round_ > 0) {
+      const std::int64_t minibatches = round_ * list_.step;
+      action_.index +=
+          isVersion(action_.kind) ? minibatches / schedule_.minibatchesOfUpdate(action_.stage) : minibatches;
+    }
+    if (!belongs(action_))
+      continue;
+    any_ = true;
+    return &action_;
+  }
+}
+
+// ---- Runs ----
+
+Status Executor::train(std::int64_t first, std::int64_t minibatches) {
+  first_ = first;
+  minibatches_ = minibatches;
+  for (HostedStage& hosted : hosted_)
+    hosted.versions.restart();
+  ActionCursor cursor(*setup_.schedule, setup_.rank, minibatches);
+  while (const Action* action = cursor.next()) {
+    if (Status status = execute(*action); !status)
+      return status;
+    if (setup_.observer) {
+      minibatches_ = std::min(minibatches_, setup_.observer->minibatches(minibatches_));
+      cursor.limit(minibatches_);
+    }
+  }
+  return drain();
+}
+
+Status Executor::evaluate(std::int64_t minibatches, BatchSource& data, const Predicted& predicted) {
+  first_ = 0;
+  minibatches_ = minibatches;
+  evaluationData_ = &data;
+  predicted_ = &predicted;
+  for (const Action& action : expandEvaluation(*setup_.schedule, setup_.rank, minibatches))
+    if (Status status = execute(action); !status)
+      return status;
+  return drain();
+}
+
+Status Executor::drain() {
+  for (HostedStage& hosted : hosted_) {
+    for (HostedStage::Edge& edge : hosted.edges)
+      for (TransferGroup& transfers : edge.transfers)
+        if (transfers.pending())
+          if (Status status = waitFor({}, transfers); !status)
+            return status;
+    for (HostedStage::GradientSet& set : hosted.gradients)
+      if (set.allReduce && set.allReduce->pending())
+        if (Status status = waitFor({}, *set.allReduce); !status)
+          return status;
+  }
+  return {};
+}
+
+Status Executor::waitFor(const Action& action, const Work& work) {
+  const double begin = now();
+  if (!setup_.communicator->wait(work))
+    return {Exit::again, "another rank has stopped"};
+  if (setup_.observer && action.wait) {
+    setup_.observer->acted(action, begin, now());
+    setup_.observer->transferred(action, work.postedAt, work.completedAt);
+  }
+  return {};
+}
+
+HostedStage& Executor::hostedStage(int stage) {
+  for (HostedStage& hosted : hosted_)
+    if (hosted.host.stage == stage)
+      return hosted;
+  assert(false && "the schedule was checked: its actions are of hosted stages");
+  return hosted_.front();
+}
+
+Status Executor::execute(const Action& action) {
+  HostedStage& hosted = hostedStage(action.stage);
+  if (isTransfer(action.kind))
+    return transfer(hosted, action);
+  if (action.kind == ActionKind::allReduce)
+    return allReduce(hosted, action);
+
+  const double begin = now();
+  Status status;
+  switch (action.kind) {
+  case ActionKind::forward:
+    status = forward(hosted, action);
+    break;
+  case ActionKind::backward:
+  case ActionKind::backwardInput:
+  case ActionKind::backwardWeight:
+    status = backward(hosted, action);
+    break;
+  case ActionKind::update:
+    status = update(hosted, action);
+    break;
+  case ActionKind::evaluate:
+    status = evaluateOne(hosted, action);
+    break;
+  default:
+    break;
+  }
+  if (setup_.observer)
+    setup_.observer->acted(action, begin, now());
+  return status;
+}
+
+// ---- Transfers ----
+
+Status Executor::transfer(HostedStage& hosted, const Action& action) {
+  const Direction direction = isForwardTransfer(action.kind) ? Direction::forward : Direction::backward;
+  auto found = std::find_if(hosted.edges.begin(), hosted.edges.end(), [&](const HostedStage::Edge& edge) {
+    return edge.direction == direction && edge.buffers.peer == action.peer;
+  });
+  assert(found != hosted.edges.end());
+  HostedStage::Edge& edge = *found;
+  const std::int64_t local = action.index / hosted.replicas;
+  TransferGroup& transfers = edge.transfers[index(local) % edge.transfers.size()];
+  if (action.wait)
+    return waitFor(action, transfers);
+  if (transfers.pending())
+    return {Exit::invalid, "action " + toString(action) + " needs a buffer whose last transfer is not complete",
+            "await it earlier in schedule.txt"};
+
+  const bool outgoing = action.kind == ActionKind::sendForward || action.kind == ActionKind::sendBackward;
+  const std::size_t peer = index(action.index) % index(edge.peerReplicas);
+  std::byte* memory = edge.memory ? edge.memory + index(local % edge.buffers.copies) * edge.stride
+                                  : hosted.slots[index(local) % hosted.slots.size()].memory;
+  for (std::size_t i = 0; i < edge.ports.size(); ++i) {
+    Transfer& part = transfers.parts[i];
+    part.outgoing = outgoing;
+    part.peer = edge.ranks[peer];
+    part.channel = edge.channels[peer];
+    part.data = memory + edge.ports[i]->offset;
+    part.bytes = edge.ports[i]->bytes;
+    part.traffic = direction == Direction::forward ? Traffic::forward : Traffic::backward;
+  }
+  setup_.communicator->post(transfers);
+  return {};
+}
+
+// ---- Phases ----
+
+Call Executor::callFor(HostedStage& hosted, std::int64_t minibatch) {
+  const std::int64_t local = minibatch / hosted.replicas;
+  HostedStage::Slot& slot = hosted.slots[index(local) % hosted.slots.size()];
+  for (std::size_t i = 0; i < hosted.edges.size(); ++i) {
+    const HostedStage::Edge& edge = hosted.edges[i];
+    hosted.frameEdges[i] = edge.memory ? edge.memory + index(local % edge.buffers.copies) * edge.stride : nullptr;
+  }
+  return {.kernels = hosted.kernels.get(),
+          .weights = nullptr,
+          .state = hosted.state,
+          .gradients = nullptr,
+          .scratch = hosted.scratch,
+          .frame = {.slot = slot.memory, .edges = hosted.frameEdges.data()},
+          .draw = {.seed = setup_.training->seed, .minibatch = static_cast<std::uint64_t>(first_ + minibatch)},
+          .stream = &stream_};
+}
+
+Status Executor::readData(HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource& data) {
+  for (const DataRow& row : hosted.stage->data)
+    if (Status status = data.read(row, first_ + minibatch, slot + row.offset); !status)
+      return status;
+  return {};
+}
+
+Status Executor::forward(HostedStage& hosted, const Action& action) {
+  const std::int64_t local = action.index / hosted.replicas;
+  HostedStage::Slot& slot = hosted.slots[index(local) % hosted.slots.size()];
+  if (setup_.data)
+    if (Status status = readData(hosted, action.index, slot.memory, *setup_.data); !status)
+      return status;
+
+  // The newest version, whichever the schedule has made by now; vertical sync names the one that the first stage used.
+  slot.version = setup_.schedule->weights == WeightPolicy::verticalSync
+                     ? setup_.schedule->versionUsed(hosted.host.stage, action.index)
+                     : hosted.versions.newest();
+  if (!hosted.versions.alive(slot.version))
+    return {Exit::invalid, "action " + toString(action) + " needs version " + std::to_string(slot.version) +
+                               " of its weights, the newest is " + std::to_string(hosted.versions.newest()) + " of " +
+                               std::to_string(hosted.versions.count()) + " kept"};
+  Call call = callFor(hosted, action.index);
+  call.weights = hosted.versions.at(slot.version);
+  hosted.stage->forward(call);
+
+  for (const OutputRow& row : hosted.stage->outputs) {
+    if (row.kind != OutputKind::loss)
+      continue;
+    const double loss = scalar(row, slot.memory);
+    if (!std::isfinite(loss))
+      return {Exit::lossNotFinite,
+              "the loss of minibatch " + std::to_string(first_ + action.index) + " is " + std::to_string(loss),
+              "lower the learning rate, or look for values in the data that are not finite"};
+    if (setup_.observer)
+      setup_.observer->loss(hosted.host.stage, first_ + action.index, loss);
+  }
+  return {};
+}
+
+HostedStage::GradientSet& Executor::gradientsOf(HostedStage& hosted, std::int64_t version) {
+  return hosted.gradients[index(version - 1) % hosted.gradients.size()];
+}
+
+Status Executor::backward(HostedStage& hosted, const Action& action) {
+  const std::int64_t local = action.index / hosted.replicas;
+  const HostedStage::Slot& slot = hosted.slots[index(local) % hosted.slots.size()];
+  const bool latest = setup_.schedule->weights == WeightPolicy::latest;
+  const std::int64_t version = latest ? hosted.versions.newest() : slot.version;
+  if (!hosted.versions.alive(version))
+    return {Exit::invalid, "action " + toString(action) + " needs version " + std::to_string(version) +
+                               " of its weights, which has been overwritten"};
+
+  const std::int64_t update = action.index / setup_.schedule->minibatchesOfUpdate(hosted.host.stage) + 1;
+  HostedStage::GradientSet& set = gradientsOf(hosted, update);
+  const bool first = set.minibatches == 0;
+  Call call = callFor(hosted, action.index);
+  call.weights = hosted.versions.at(version);
+  call.gradients = first ? set.memory : hosted.spareGradients;
+  if (action.kind != ActionKind::backwardWeight)
+    hosted.stage->backwardInput(call);
+  if (action.kind == ActionKind::backwardInput)
+    return {};
+  hosted.stage->backwardWeight(call);
+
+  // Minibatches of an update are summed from the first to the last. Kernels overwrite, so a later one writes the spare
+  // set, which is added.
+  if (!first) {
+    for (const GradientRow& row : hosted.stage->gradients) {
+      auto* sum = reinterpret_cast<float*>(set.memory + row.offset);
+      const auto* more = reinterpret_cast<const float*>(hosted.spareGradients + row.offset);
+      const std::int64_t count = hosted.stage->parameters[index(row.parameter)].shape.elements();
+      for (std::int64_t i = 0; i < count; ++i)
+        sum[i] += more[i];
+    }
+  }
+  ++set.minibatches;
+  set.usesAdded = false;
+  return {};
+}
+
+// ---- Updates ----
+
+Status Executor::allReduce(HostedStage& hosted, const Action& action) {
+  HostedStage::GradientSet& set = gradientsOf(hosted, action.index);
+  if (!set.allReduce)
+    return {}; // no other replica
+  if (action.wait)
+    return waitFor(action, *set.allReduce);
+  const std::int64_t from = setup_.schedule->updateFirst(hosted.host.stage, action.index);
+  const std::int64_t to = std::min(setup_.schedule->updateLast(hosted.host.stage, action.index), minibatches_);
+  if (set.minibatches > 0)
+    hosted.optimizer->addUses(set.memory);
+  set.usesAdded = true;
+  const auto contributors = static_cast<int>(std::min<std::int64_t>(to - from, hosted.replicas));
+  set.allReduce->prepare(set.memory, static_cast<int>(from % hosted.replicas), contributors);
+  setup_.communicator->post(*set.allReduce);
+  return {};
+}
+
+Status Executor::update(HostedStage& hosted, const Action& action) {
+  const Schedule& schedule = *setup_.schedule;
+  HostedStage::GradientSet& set = gradientsOf(hosted, action.index);
+  if (action.index != hosted.versions.newest() + 1)
+    return {Exit::invalid,
+            "action " + toString(action) + " follows version " + std::to_string(hosted.versions.newest())};
+  if (!set.usesAdded)
+    hosted.optimizer->addUses(set.memory);
+
+  const std::int64_t from = schedule.updateFirst(hosted.host.stage, action.index);
+  const std::int64_t to = std::min(schedule.updateLast(hosted.host.stage, action.index), minibatches_);
+  double rate = setup_.training->schedule.at(setup_.training->learningRate, first_ + from);
+  // Where each stage updates on its own, one with fewer replicas takes more and smaller steps.
+  if (schedule.minibatchesPerUpdate == 0)
+    rate = rate * static_cast<double>(to - from) / static_cast<double>(schedule.stages[0].replicas);
+  hosted.optimizer->update({.old = hosted.versions.at(hosted.versions.newest()),
+                            .fresh = hosted.versions.next(),
+                            .gradients = set.memory,
+                            .state = hosted.optimizerState,
+                            .stateStride = arenaBytes(hosted.stage->bytes.weights)},
+                           {.learningRate = rate, .minibatches = to - from, .count = ++hosted.updates});
+  hosted.versions.advance();
+  set.minibatches = 0;
+  set.usesAdded = false;
+  return {};
+}
+
+Status Executor::evaluateOne(HostedStage& hosted, const Action& action) {
+  Call call = callFor(hosted, action.index);
+  call.weights = hosted.versions.at(hosted.versions.newest());
+  if (Status status = readData(hosted, action.index, call.frame.slot, *evaluationData_); !status)
+    return status;
+  hosted.stage->evaluate(call);
+  return (*predicted_)(hosted, action.index, call.frame.slot);
+}
+
+} // namespace pdcrt

@@ -1,0 +1,270 @@
+// Sets up an executor: arena, kernels, buffers of every edge, channels.
+#include "pdcrt/Executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <sys/mman.h>
+
+namespace pdcrt {
+namespace {
+
+constexpr std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+/// Channels tell apart everything that goes on between two ranks: control, the all-reduce of each stage, and each pair
+/// of replicas of each edge, in either direction.
+int allReduceChannel(int stage) {
+  return 1 + stage;
+}
+
+int edgeChannel(const Schedule& schedule, int edge, Direction direction, int lowReplica, int highReplica) {
+  auto pairs = [&](int e) {
+    const ScheduleEdge& ends = schedule.edges[index(e)];
+    return schedule.stages[index(ends.from)].replicas * schedule.stages[index(ends.to)].replicas;
+  };
+  int channel = 1 + static_cast<int>(schedule.stages.size());
+  for (int before = 0; before < edge; ++before)
+    channel += 2 * pairs(before);
+  if (direction == Direction::backward)
+    channel += pairs(edge);
+  return channel + lowReplica * schedule.stages[index(schedule.edges[index(edge)].to)].replicas + highReplica;
+}
+
+Status invalid(const std::string& message, std::string help = {}) {
+  return {Exit::invalid, message, std::move(help)};
+}
+
+std::string name(const Stage& stage) {
+  return "stage " + std::to_string(stage.index);
+}
+
+/// What the executor can run: f32 parameters, and edges that the schedule has too.
+Status checkStage(const Stage& stage, const Schedule& schedule) {
+  if (stage.count != static_cast<int>(schedule.stages.size()))
+    return invalid(name(stage) + " was generated for " + std::to_string(stage.count) + " stages, schedule.txt has " +
+                       std::to_string(schedule.stages.size()),
+                   "run pdc again, or build the programs again");
+  for (const ParameterRow& row : stage.parameters)
+    if (row.element != Element::f32)
+      return invalid(std::string("parameter '") + row.name + "' is not f32, which the optimizers need");
+  for (const EdgeRow& row : stage.edges) {
+    const EdgeBuffers buffers = edgeBuffers(schedule, stage.index, row);
+    const bool known =
+        buffers.edge >= 0 && (row.direction == Direction::forward ? schedule.edges[index(buffers.edge)].forward
+                                                                  : schedule.edges[index(buffers.edge)].backward);
+    if (!known)
+      return invalid(name(stage) + " exchanges values with stage " + std::to_string(buffers.peer) +
+                     ", schedule.txt does not");
+  }
+  for (const RankList& rank : schedule.ranks)
+    for (const std::vector<Action>* list : {&rank.start, &rank.repeat})
+      for (const Action& action : *list) {
+        if (action.stage != stage.index)
+          continue;
+        if (action.kind == ActionKind::backwardInput && gradientSets(schedule, stage.index).spare)
+          return invalid("action " + toString(action) +
+                         ": gradients of several minibatches are summed, which a backward "
+                         "in two halves cannot do yet");
+        if (!isTransfer(action.kind))
+          continue;
+        const Direction direction = isForwardTransfer(action.kind) ? Direction::forward : Direction::backward;
+        const bool has = std::any_of(stage.edges.begin(), stage.edges.end(), [&](const EdgeRow& row) {
+          return row.direction == direction && edgeBuffers(schedule, stage.index, row).peer == action.peer;
+        });
+        if (!has)
+          return invalid("action " + toString(action) + " of schedule.txt: " + name(stage) + " has no such edge");
+      }
+  return {};
+}
+
+} // namespace
+
+Executor::~Executor() {
+  if (memory_)
+    ::munmap(memory_, arena_.bytes);
+}
+
+Status Executor::prepare() {
+  const Schedule& schedule = *setup_.schedule;
+  const RankList& rank = schedule.ranks[index(setup_.rank)];
+  std::vector<ArenaStage> sizes;
+  for (const Host& host : rank.hosts) {
+    auto linked = std::find_if(setup_.stages.begin(), setup_.stages.end(),
+                               [&](const Stage* stage) { return stage->index == host.stage; });
+    if (linked == setup_.stages.end())
+      return invalid("rank " + std::to_string(setup_.rank) + " hosts stage " + std::to_string(host.stage) +
+                         ", which this program does not contain",
+                     "start the program of that rank, or 'pipeline', which contains all");
+    const Stage& stage = **linked;
+    if (Status status = checkStage(stage, schedule); !status)
+      return status;
+    HostedStage hosted;
+    hosted.stage = &stage;
+    hosted.host = host;
+    hosted.replicas = schedule.stages[index(host.stage)].replicas;
+    hosted.optimizer = std::make_unique<Optimizer>(*setup_.training, stage);
+    sizes.push_back({.stage = host.stage,
+                     .bytes = stage.bytes,
+                     .edges = stage.edges,
+                     .trainedBytes = hosted.optimizer->trainedBytes(),
+                     .optimizerBlocks = optimizerBlocks(*setup_.training)});
+    hosted_.push_back(std::move(hosted));
+  }
+
+  arena_ = layoutArena(schedule, sizes);
+  if (arena_.bytes > 0) {
+    void* memory = ::mmap(nullptr, arena_.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+      return {Exit::noDevice, "the arena of rank " + std::to_string(setup_.rank) + " has " +
+                                  std::to_string(arena_.bytes) + " bytes, which the system does not give"};
+    memory_ = static_cast<std::byte*>(memory);
+    std::memset(memory_, 0, arena_.bytes); // touches every page now, not in the first minibatches
+  }
+  stream_ = Stream(memory_ + arena_.workspace, arena_.workspaceBytes);
+  for (std::size_t i = 0; i < hosted_.size(); ++i)
+    if (Status status = prepareStage(hosted_[i], arena_.hosts[i]); !status)
+      return status;
+  return {};
+}
+
+Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
+  const Schedule& schedule = *setup_.schedule;
+  const Stage& stage = *hosted.stage;
+  const ScheduleStage& shape = schedule.stages[index(stage.index)];
+
+  Setup kernelSetup;
+  try {
+    hosted.kernels = stage.buildKernels(kernelSetup);
+  } catch (const std::exception& error) {
+    return {Exit::noDevice, name(stage) + ": " + error.what()};
+  }
+  if (kernelSetup.workspaceBytes() > stage.bytes.workspace)
+    return invalid(name(stage) + ": its kernels need " + std::to_string(kernelSetup.workspaceBytes()) +
+                       " bytes of workspace here, the program was planned with " +
+                       std::to_string(stage.bytes.workspace),
+                   "run pdc on this machine");
+
+  hosted.versions = Versions(memory_ + place.weights, arenaBytes(stage.bytes.weights), shape.versions);
+  hosted.state = memory_ + place.state;
+  hosted.optimizerState = memory_ + place.optimizer;
+  hosted.scratch = memory_ + place.scratch;
+  for (int i = 0; i < shape.slots; ++i)
+    hosted.slots.push_back({memory_ + place.slots + arenaBytes(stage.bytes.slot, index(i)), 0});
+
+  auto group = std::make_shared<ReduceGroup>();
+  group->self = hosted.host.replica;
+  group->channel = allReduceChannel(stage.index);
+  group->staging = memory_ + place.staging;
+  for (int replica = 0; replica < shape.replicas; ++replica)
+    group->ranks.push_back(schedule.rankOf(stage.index, replica));
+  for (const TrainedParameter& parameter : hosted.optimizer->parameters())
+    group->segments.push_back({parameter.gradient, index(parameter.row->shape.elements())});
+  auto lane = std::make_shared<ReduceLane>();
+  const GradientSets sets = gradientSets(schedule, stage.index);
+  for (int i = 0; i < sets.ring; ++i) {
+    HostedStage::GradientSet set;
+    set.memory = memory_ + place.gradients + arenaBytes(stage.bytes.gradients, index(i));
+    if (shape.replicas > 1)
+      set.allReduce = std::make_unique<AllReduce>(group, lane);
+    hosted.gradients.push_back(std::move(set));
+  }
+  if (sets.spare)
+    hosted.spareGradients = memory_ + place.gradients + arenaBytes(stage.bytes.gradients, index(sets.ring));
+
+  for (std::size_t i = 0; i < stage.edges.size(); ++i) {
+    const EdgeRow& row = stage.edges[i];
+    HostedStage::Edge edge;
+    edge.buffers = edgeBuffers(schedule, stage.index, row);
+    edge.direction = row.direction;
+    edge.peerReplicas = schedule.stages[index(edge.buffers.peer)].replicas;
+    edge.stride = arenaBytes(row.bytes);
+    const bool fromSlot = row.direction == Direction::forward && edge.buffers.leaves;
+    edge.memory = fromSlot ? nullptr : memory_ + place.edges[i];
+    for (int peer = 0; peer < edge.peerReplicas; ++peer) {
+      const bool low = stage.index < edge.buffers.peer;
+      edge.channels.push_back(edgeChannel(schedule, edge.buffers.edge, row.direction, low ? hosted.host.replica : peer,
+                                          low ? peer : hosted.host.replica));
+      edge.ranks.push_back(schedule.rankOf(edge.buffers.peer, peer));
+    }
+    for (const PortRow& port : stage.ports)
+      if (port.edge == static_cast<int>(i))
+        edge.ports.push_back(&port);
+    const EdgeRings& rings = schedule.rings[index(edge.buffers.edge)];
+    edge.transfers = std::vector<TransferGroup>(index(fromSlot ? rings.forwardSend : edge.buffers.copies));
+    for (TransferGroup& transfers : edge.transfers) {
+      transfers.resize(edge.ports.size());
+      transfers.used = edge.ports.size();
+    }
+    hosted.edges.push_back(std::move(edge));
+  }
+  hosted.frameEdges.resize(hosted.edges.size());
+  return {};
+}
+
+Status Executor::setWeights(const ReadTensor& read) {
+  for (HostedStage& hosted : hosted_) {
+    const Stage& stage = *hosted.stage;
+    auto bytes = [](Element element, const Shape& shape) { return index(shape.elements()) * bytesOf(element); };
+    for (const ParameterRow& row : stage.parameters)
+      if (Status status = read(row.name, row.element, row.shape,
+                               {hosted.versions.raw(0) + row.offset, bytes(row.element, row.shape)});
+          !status)
+        return status;
+    for (int i = 1; i < hosted.versions.count(); ++i)
+      std::memcpy(hosted.versions.raw(i), hosted.versions.raw(0), stage.bytes.weights);
+    for (const StateRow& row : stage.states)
+      if (Status status =
+              read(row.name, row.element, row.shape, {hosted.state + row.offset, bytes(row.element, row.shape)});
+          !status)
+        return status;
+  }
+  return {};
+}
+
+Status Executor::averageState() {
+  std::vector<std::unique_ptr<AllReduce>> reductions;
+  std::vector<std::vector<std::byte>> staging;
+  for (HostedStage& hosted : hosted_) {
+    if (hosted.replicas == 1)
+      continue;
+    auto group = std::make_shared<ReduceGroup>();
+    std::size_t floats = 0;
+    for (const StateRow& row : hosted.stage->states) {
+      if (row.element != Element::f32)
+        continue; // counters are the same on every replica, or meaningless
+      group->segments.push_back({row.offset, index(row.shape.elements())});
+      floats += group->segments.back().count;
+    }
+    if (floats == 0)
+      continue;
+    group->self = hosted.host.replica;
+    group->channel = allReduceChannel(hosted.host.stage);
+    for (int replica = 0; replica < hosted.replicas; ++replica)
+      group->ranks.push_back(setup_.schedule->rankOf(hosted.host.stage, replica));
+    const std::size_t replicas = group->ranks.size();
+    staging.emplace_back((floats + replicas - 1) / replicas * sizeof(float) * (replicas - 1));
+    group->staging = staging.back().data();
+    reductions.push_back(std::make_unique<AllReduce>(group, std::make_shared<ReduceLane>()));
+    reductions.back()->prepare(hosted.state, 0, hosted.replicas);
+    setup_.communicator->post(*reductions.back());
+  }
+  for (const std::unique_ptr<AllReduce>& reduction : reductions)
+    if (Status status = waitFor({}, *reduction); !status)
+      return status;
+  for (HostedStage& hosted : hosted_) {
+    if (hosted.replicas == 1)
+      continue;
+    for (const StateRow& row : hosted.stage->states) {
+      if (row.element != Element::f32)
+        continue;
+      auto* values = reinterpret_cast<float*>(hosted.state + row.offset);
+      for (std::int64_t i = 0; i < row.shape.elements(); ++i)
+        values[i] /= static_cast<float>(hosted.replicas);
+    }
+  }
+  return {};
+}
+
+} // namespace pdcrt

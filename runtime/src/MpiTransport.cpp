@@ -1,0 +1,129 @@
+// Open MPI moves nothing while nobody is inside it, so the communication thread polls: it spins for a few rounds, then
+// sleeps, longer and longer up to 200 µs. The channel of a transfer is its tag.
+#include "pdcrt/MpiTransport.h"
+
+#include <algorithm>
+#include <mpi.h>
+
+namespace pdcrt {
+namespace {
+
+class MpiTransport : public Transport {
+public:
+  MpiTransport(MPI_Comm communicator, bool synchronous) : communicator_(communicator), synchronous_(synchronous) {
+    MPI_Comm_rank(communicator_, &rank_);
+    MPI_Comm_size(communicator_, &ranks_);
+    MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
+    requests_.reserve(1024);
+    free_.reserve(1024);
+  }
+  ~MpiTransport() override {
+    MPI_Comm_free(&communicator_);
+    MPI_Finalize();
+  }
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return ranks_; }
+
+  void start(Transfer& transfer) override {
+    if (free_.empty()) {
+      free_.push_back(static_cast<int>(requests_.size()));
+      requests_.push_back(MPI_REQUEST_NULL);
+    }
+    transfer.handle = free_.back();
+    free_.pop_back();
+    sendOrReceive(transfer);
+  }
+
+  bool test(Transfer& transfer) override {
+    int done = 0;
+    MPI_Request& request = requests_[static_cast<std::size_t>(transfer.handle)];
+    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+    if (!done)
+      return false;
+    free_.push_back(transfer.handle);
+    return true;
+  }
+
+  void cancel(Transfer& transfer) override {
+    MPI_Request& request = requests_[static_cast<std::size_t>(transfer.handle)];
+    if (!transfer.outgoing)
+      MPI_Cancel(&request);
+    MPI_Request_free(&request);
+  }
+
+  std::chrono::nanoseconds patience(int idle) override {
+    using namespace std::chrono_literals;
+    constexpr int spins = 20;
+    if (idle < spins)
+      return 0ns;
+    return std::min<std::chrono::nanoseconds>(200us, (idle - spins + 1) * 10us);
+  }
+
+  bool aborted() const override { return failed_; }
+  void abort(int exitCode) override { MPI_Abort(communicator_, exitCode); }
+
+private:
+  void sendOrReceive(Transfer& transfer) {
+    // Pieces of at most 1 GiB would need more than one request; a message counts its bytes in units of 64 where an int
+    // is too small for single bytes.
+    constexpr std::size_t unit = 64;
+    const bool large = transfer.bytes > static_cast<std::size_t>(1) << 30;
+    MPI_Datatype type = MPI_BYTE;
+    int count = static_cast<int>(transfer.bytes);
+    if (large) {
+      MPI_Type_contiguous(unit, MPI_BYTE, &type);
+      MPI_Type_commit(&type);
+      count = static_cast<int>((transfer.bytes + unit - 1) / unit);
+    }
+    MPI_Request& request = requests_[static_cast<std::size_t>(transfer.handle)];
+    if (!transfer.outgoing)
+      check(MPI_Irecv(transfer.data, count, type, transfer.peer, transfer.channel, communicator_, &request));
+    else if (synchronous_)
+      check(MPI_Issend(transfer.data, count, type, transfer.peer, transfer.channel, communicator_, &request));
+    else
+      check(MPI_Isend(transfer.data, count, type, transfer.peer, transfer.channel, communicator_, &request));
+    if (large)
+      MPI_Type_free(&type);
+  }
+
+  void check(int result) {
+    if (result != MPI_SUCCESS)
+      failed_ = true;
+  }
+
+  MPI_Comm communicator_;
+  bool synchronous_;
+  int rank_ = 0, ranks_ = 1;
+  bool failed_ = false;
+  std::vector<MPI_Request> requests_; ///< by Transfer::handle
+  std::vector<int> free_;
+};
+
+} // namespace
+
+Status openMpi(int ranks, const MpiOptions& options, std::unique_ptr<Transport>& transport) {
+  int provided = 0;
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
+    return {Exit::again, "MPI does not start"};
+  int size = 0, own = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MPI_Comm_rank(MPI_COMM_WORLD, &own);
+  Status status;
+  if (provided < MPI_THREAD_SERIALIZED)
+    status = {Exit::usage, "this MPI has no support for threads", "use an MPI that gives MPI_THREAD_SERIALIZED"};
+  else if (size != ranks)
+    status = {Exit::usage,
+              "the plan has " + std::to_string(ranks) + " ranks, " + std::to_string(size) + " were started",
+              "start them with mpirun -n " + std::to_string(ranks) + ", or run one process with --threads"};
+  if (!status) {
+    MPI_Finalize();
+    return status;
+  }
+  MPI_Comm communicator;
+  MPI_Comm_split(MPI_COMM_WORLD, 0, options.rank >= 0 ? options.rank : own, &communicator);
+  transport = std::make_unique<MpiTransport>(communicator, options.synchronousSends);
+  return {};
+}
+
+} // namespace pdcrt

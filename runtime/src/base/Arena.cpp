@@ -1,0 +1,59 @@
+// One pass over the hosted stages, in a fixed order of blocks.
+#include "pdcrt/Arena.h"
+
+#include <algorithm>
+
+namespace pdcrt {
+
+EdgeBuffers edgeBuffers(const Schedule& schedule, int stage, const EdgeRow& row) {
+  EdgeBuffers result;
+  result.peer = row.from == stage ? row.to : row.from;
+  const bool forward = row.direction == Direction::forward;
+  result.leaves = forward ? result.peer > stage : result.peer < stage;
+  result.edge = schedule.edgeBetween(stage, result.peer);
+  if (result.edge < 0)
+    return result;
+  const EdgeRings& rings = schedule.rings[static_cast<std::size_t>(result.edge)];
+  if (forward)
+    result.copies = result.leaves ? 0 : rings.forwardReceive;
+  else
+    result.copies = result.leaves ? rings.backwardSend : rings.backwardReceive;
+  return result;
+}
+
+GradientSets gradientSets(const Schedule& schedule, int stage) {
+  const ScheduleStage& shape = schedule.stages[static_cast<std::size_t>(stage)];
+  return {.ring = shape.syncDelay + 1, .spare = schedule.minibatchesOfUpdate(stage) > shape.replicas};
+}
+
+Arena layoutArena(const Schedule& schedule, std::span<const ArenaStage> stages) {
+  Arena arena;
+  auto take = [&](std::size_t bytes, std::size_t count = 1) {
+    std::size_t offset = arena.bytes;
+    arena.bytes += arenaBytes(bytes, count);
+    return offset;
+  };
+  for (const ArenaStage& stage : stages) {
+    const ScheduleStage& shape = schedule.stages[static_cast<std::size_t>(stage.stage)];
+    const GradientSets sets = gradientSets(schedule, stage.stage);
+    ArenaHost host;
+    host.weights = take(stage.bytes.weights, static_cast<std::size_t>(shape.versions));
+    host.state = take(stage.bytes.state);
+    host.optimizer = take(stage.bytes.weights, stage.optimizerBlocks);
+    host.gradients = take(stage.bytes.gradients, static_cast<std::size_t>(sets.ring + (sets.spare ? 1 : 0)));
+    host.slots = take(stage.bytes.slot, static_cast<std::size_t>(shape.slots));
+    for (const EdgeRow& edge : stage.edges)
+      host.edges.push_back(take(edge.bytes, static_cast<std::size_t>(edgeBuffers(schedule, stage.stage, edge).copies)));
+    // A replica owns a part of the sum, at most ceil(1/R) of it, and stages that part of every other replica.
+    const auto replicas = static_cast<std::size_t>(shape.replicas);
+    const std::size_t elements = stage.trainedBytes / sizeof(float);
+    host.staging = take((elements + replicas - 1) / replicas * sizeof(float), replicas - 1);
+    host.scratch = take(stage.bytes.scratch);
+    arena.workspaceBytes = std::max(arena.workspaceBytes, stage.bytes.workspace);
+    arena.hosts.push_back(std::move(host));
+  }
+  arena.workspace = take(arena.workspaceBytes);
+  return arena;
+}
+
+} // namespace pdcrt

@@ -1,0 +1,193 @@
+// training.json, and the learning-rate schedules.
+#include "pdcrt/Training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+namespace pdcrt {
+
+using Json = nlohmann::ordered_json;
+
+NLOHMANN_JSON_SERIALIZE_ENUM(OptimizerKind, {{OptimizerKind::sgd, "sgd"},
+                                             {OptimizerKind::momentum, "momentum"},
+                                             {OptimizerKind::adam, "adam"},
+                                             {OptimizerKind::adamw, "adamw"}})
+
+namespace {
+
+const char* nameOf(LearningRateSchedule::Kind kind) {
+  switch (kind) {
+  case LearningRateSchedule::Kind::constant:
+    return "constant";
+  case LearningRateSchedule::Kind::step:
+    return "step";
+  case LearningRateSchedule::Kind::cosine:
+    return "cosine";
+  }
+  return "";
+}
+
+/// Reads keys of an object, remembering the first problem.
+class Reader {
+public:
+  Reader(const Json& object, std::string place) : object_(object), place_(std::move(place)) {}
+
+  template <class Number>
+  void number(const char* key, Number& value, double least) {
+    known_.push_back(key);
+    const Json* found = find(key);
+    if (!found)
+      return;
+    bool right = std::is_floating_point_v<Number> ? found->is_number() : found->is_number_integer();
+    if (!right || found->get<double>() < least || !std::isfinite(found->get<double>()))
+      fail(key, *found,
+           std::string(std::is_floating_point_v<Number> ? "a number" : "a whole number") + " of at least " +
+               Json(least).dump());
+    else
+      value = found->get<Number>();
+  }
+  void text(const char* key, std::string& value, std::initializer_list<const char*> choices) {
+    known_.push_back(key);
+    const Json* found = find(key);
+    if (!found)
+      return;
+    std::string expected;
+    for (const char* choice : choices) {
+      if (found->is_string() && found->get_ref<const std::string&>() == choice) {
+        value = choice;
+        return;
+      }
+      expected += (expected.empty() ? "" : ", ") + std::string(choice);
+    }
+    fail(key, *found, "one of " + expected);
+  }
+  const Json* object(const char* key) {
+    known_.push_back(key);
+    return find(key);
+  }
+  void fail(const std::string& key, const Json& value, const std::string& expected) {
+    if (problem_.empty())
+      problem_ = place_ + key + " is " + value.dump() + ", expected " + expected;
+  }
+  /// The first problem, unknown keys included; empty if there is none.
+  std::string finish() {
+    for (const auto& [key, value] : object_.items())
+      if (std::find(known_.begin(), known_.end(), key) == known_.end())
+        fail(key, value, "no such key");
+    return problem_;
+  }
+
+private:
+  const Json* find(const char* key) const {
+    auto at = object_.find(key);
+    return at == object_.end() || at->is_null() ? nullptr : &*at;
+  }
+
+  const Json& object_;
+  std::string place_, problem_;
+  std::vector<std::string> known_;
+};
+
+void readSchedule(const Json& json, LearningRateSchedule& schedule, std::string& problem) {
+  if (!json.is_object()) {
+    problem = "/lr_schedule is " + json.dump() + ", expected an object";
+    return;
+  }
+  Reader reader(json, "/lr_schedule/");
+  std::string kind = "constant";
+  reader.text("kind", kind, {"constant", "step", "cosine"});
+  reader.number("period", schedule.period, 1);
+  reader.number("factor", schedule.factor, 0);
+  reader.number("warmup", schedule.warmup, 0);
+  using Kind = LearningRateSchedule::Kind;
+  schedule.kind = kind == "step" ? Kind::step : kind == "cosine" ? Kind::cosine : Kind::constant;
+  problem = reader.finish();
+}
+
+} // namespace
+
+double LearningRateSchedule::at(double learningRate, std::int64_t minibatch) const {
+  double rate = learningRate;
+  if (kind == Kind::step)
+    rate *= std::pow(factor, static_cast<double>(minibatch / period));
+  else if (kind == Kind::cosine)
+    rate *= (1 + std::cos(std::numbers::pi * static_cast<double>(std::min(minibatch, period)) /
+                          static_cast<double>(period))) /
+            2;
+  if (minibatch < warmup)
+    rate *= static_cast<double>(minibatch) / static_cast<double>(warmup);
+  return rate;
+}
+
+std::string toJson(const Training& t) {
+  Json schedule = {{"kind", nameOf(t.schedule.kind)}};
+  if (t.schedule.kind != LearningRateSchedule::Kind::constant)
+    schedule["period"] = t.schedule.period;
+  if (t.schedule.kind == LearningRateSchedule::Kind::step)
+    schedule["factor"] = t.schedule.factor;
+  if (t.schedule.warmup)
+    schedule["warmup"] = t.schedule.warmup;
+  Json json = {{"optimizer", t.optimizer},
+               {"lr", t.learningRate},
+               {"momentum", t.momentum},
+               {"nesterov", t.nesterov},
+               {"weight_decay", t.weightDecay},
+               {"betas", {t.beta1, t.beta2}},
+               {"eps", t.epsilon},
+               {"lr_schedule", schedule},
+               {"seed", t.seed},
+               {"batch", t.batch},
+               {"loss", t.loss},
+               {"ignore_index", nullptr},
+               {"metric", t.metric}};
+  if (t.ignoreIndex)
+    json["ignore_index"] = *t.ignoreIndex;
+  return json.dump(2) + "\n";
+}
+
+Status parseTraining(const std::string& text, const std::string& file, Training& training) {
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  auto bad = [&](const std::string& what) { return Status(Exit::invalid, file + ": " + what); };
+  if (!json.is_object())
+    return bad("is not a JSON object");
+
+  Reader reader(json, "/");
+  std::string optimizer = "sgd", problem;
+  reader.text("optimizer", optimizer, {"sgd", "momentum", "adam", "adamw"});
+  reader.number("lr", training.learningRate, 0);
+  reader.number("momentum", training.momentum, 0);
+  if (const Json* nesterov = reader.object("nesterov")) {
+    if (nesterov->is_boolean())
+      training.nesterov = nesterov->get<bool>();
+    else
+      reader.fail("nesterov", *nesterov, "true or false");
+  }
+  reader.number("weight_decay", training.weightDecay, 0);
+  if (const Json* betas = reader.object("betas")) {
+    if (betas->is_array() && betas->size() == 2 && (*betas)[0].is_number() && (*betas)[1].is_number()) {
+      training.beta1 = (*betas)[0].get<double>();
+      training.beta2 = (*betas)[1].get<double>();
+    } else {
+      reader.fail("betas", *betas, "two numbers");
+    }
+  }
+  reader.number("eps", training.epsilon, 0);
+  if (const Json* schedule = reader.object("lr_schedule"))
+    readSchedule(*schedule, training.schedule, problem);
+  reader.number("seed", training.seed, 0);
+  reader.number("batch", training.batch, 1);
+  reader.text("loss", training.loss, {"softmax-cross-entropy", "mse", "bce-with-logits", "output"});
+  std::int64_t ignored = 0;
+  reader.number("ignore_index", ignored, -1e18);
+  if (reader.object("ignore_index"))
+    training.ignoreIndex = ignored;
+  reader.text("metric", training.metric, {"accuracy", "top5", "mse", "none"});
+  training.optimizer = Json(optimizer).get<OptimizerKind>();
+  if (std::string first = reader.finish(); !first.empty())
+    problem = first;
+  return problem.empty() ? Status() : bad(problem);
+}
+
+} // namespace pdcrt
