@@ -1,0 +1,64 @@
+// ONNX models to IR.
+//
+// What the importer decides, beyond what each operator's conversion (OnnxMapping) does:
+//
+// - Versions: IR 3 to 13 and opset 7 to 17 of the default domain. All operators without a conversion are reported at
+//   once (ExitCode::unsupported).
+// - Shapes: static. The first axis of a data input, where it is symbolic, is the batch and takes `batch`; other
+//   symbolic dimensions take `dims`. A dimension without a name is called INPUT.AXIS. Where no first axis is symbolic,
+//   `batch` must be the exported one.
+// - Inputs: those of the ONNX graph that have no initializer, all as InputKind::data.
+// - Initializers that a node uses become, by type and use:
+//     integers and booleans                       constants; frozen parameters when larger than 64 KiB
+//     running statistics of BatchNormalization    state when the node is in training mode, else frozen parameters
+//     other floats of rank 0                      constants (exponents, bounds, ratios)
+//     other floats                                trained parameters
+//   A float other than a statistic whose name `freeze` matches is frozen, whatever its rank; one that `train` matches
+//   is trained. `train` is the stronger of the two. Buffers such as position tables look like weights: freeze them.
+// - Parameters refer to bytes of the ONNX file or of its external data; nothing is copied. Element bytes must therefore
+//   lie in one piece: raw_data, packed float_data or double_data, external data.
+// - Program order is the file's order of nodes where that is topological, else the topological order that is nearest to
+//   it (always the first node that is ready).
+// - External data lies in the model's folder or below, in regular files with one link that no symbolic link leads to.
+//
+// One warning tells of each thing that exporters lose, with its remedy: BatchNormalization in inference mode, weights
+// that constant folding renamed, weights that were merged because they were equal.
+#pragma once
+
+#include "pdc/IR/OpDef.h"
+
+#include <cstdint>
+#include <iosfwd>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace pdc {
+
+/// --bn=: how BatchNormalization is trained.
+enum class BatchNormMode {
+  exported, ///< as its training_mode says
+  batch,    ///< with the statistics of the minibatch, and running statistics updated
+  frozen    ///< with the stored statistics
+};
+
+struct ImportOptions {
+  std::optional<std::int64_t> batch;        ///< --batch=B
+  std::map<std::string, std::int64_t> dims; ///< --dim NAME=V
+  std::string freeze;                       ///< --freeze=REGEX, found anywhere in an initializer's name; empty: none
+  std::string train;                        ///< --train=REGEX, likewise
+  BatchNormMode batchNorm = BatchNormMode::exported;
+  std::optional<double> dropout; ///< --dropout=P: this ratio for every Dropout, switched on
+};
+
+/// The module of the ONNX model at `path`: one graph, @main, without loss or labels. Errors carry `path` and the name
+/// of the ONNX node (of its first output, when it has none).
+Expected<std::unique_ptr<Module>> importOnnx(const std::string& path, const ImportOptions& options,
+                                             const OpRegistry& registry, Diagnostics& diags);
+
+/// Prints what the model at `path` is and what keeps it from being trained as it is: inputs, outputs, parameters,
+/// operators with counts, versions, producer, missing pieces. Fails only when the file cannot be read as a model.
+Status inspectOnnx(const std::string& path, const OpRegistry& registry, std::ostream& out, Diagnostics& diags);
+
+} // namespace pdc

@@ -1,0 +1,94 @@
+// openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS: the kernel resolves the name, so there is no race between a
+// check and its use.
+#include "ExternalData.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+using namespace pdc;
+
+namespace {
+
+/// A file descriptor that closes itself.
+struct Descriptor {
+  int number = -1;
+  explicit Descriptor(int n) : number(n) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (number >= 0) ::close(number);
+  }
+};
+
+} // namespace
+
+struct ExternalData::File {
+  explicit File(int descriptor) : handle(descriptor) {}
+  Descriptor handle;
+  std::int64_t size = 0;
+};
+
+ExternalData::ExternalData(const std::string& modelPath) : folder_(modelPath, 0, modelPath.rfind('/') + 1) {}
+ExternalData::~ExternalData() = default;
+
+Expected<const ExternalData::File*> ExternalData::open(const std::string& location, const Location& where,
+                                                       Diagnostics& diags) {
+  if (auto known = files_.find(location); known != files_.end()) return known->second.get();
+  Descriptor folder(::open(folder_.empty() ? "." : folder_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  open_how how{};
+  how.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK; // a pipe must not block before it is refused
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
+  bool terminated = location.find('\0') != std::string::npos;
+  long descriptor = -1;
+  if (terminated)
+    errno = EINVAL;
+  else
+    descriptor = ::syscall(SYS_openat2, folder.number, location.c_str(), &how, sizeof how);
+  if (descriptor < 0) {
+    if (errno == EXDEV || errno == ELOOP)
+      return diags.error(where).help("put the data beside the model, as plain files")
+             << "external data '" << location << "' leaves the folder of the model"
+             << (errno == ELOOP ? " by a symbolic link" : "");
+    return diags.error(where) << "external data '" << location << "' cannot be opened: " << std::strerror(errno);
+  }
+  auto file = std::make_unique<File>(static_cast<int>(descriptor));
+  struct stat info {};
+  if (::fstat(file->handle.number, &info) != 0 || !S_ISREG(info.st_mode))
+    return diags.error(where) << "external data '" << location << "' is not a regular file";
+  if (info.st_nlink != 1)
+    return diags.error(where).help("copy it")
+           << "external data '" << location << "' has " << info.st_nlink << " hard links, 1 is allowed";
+  file->size = info.st_size;
+  return files_.emplace(location, std::move(file)).first->second.get();
+}
+
+Expected<ExternalData::Range> ExternalData::locate(const std::string& location, std::int64_t offset,
+                                                   std::int64_t length, const Location& where, Diagnostics& diags) {
+  Expected<const File*> file = open(location, where, diags);
+  if (!file) return failure;
+  std::int64_t size = (*file)->size;
+  if (offset < 0 || length < 0 || offset > size || length > size - offset)
+    return diags.error(where) << "needs " << length << " bytes from byte " << offset << " of external data '"
+                              << location << "', which has " << size;
+  return Range{folder_ + location, offset, length};
+}
+
+Expected<std::vector<std::byte>> ExternalData::read(const std::string& location, const Range& range,
+                                                    const Location& where, Diagnostics& diags) {
+  Expected<const File*> file = open(location, where, diags);
+  if (!file) return failure;
+  std::vector<std::byte> bytes(static_cast<std::size_t>(range.length));
+  for (std::size_t done = 0; done < bytes.size();) {
+    ssize_t count = ::pread((*file)->handle.number, bytes.data() + done, bytes.size() - done,
+                            range.offset + static_cast<std::int64_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return diags.error(where) << "external data '" << location << "' cannot be read";
+    done += static_cast<std::size_t>(count);
+  }
+  return bytes;
+}

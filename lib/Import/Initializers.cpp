@@ -1,0 +1,155 @@
+#include "Initializers.h"
+
+#include "Operators.h"
+
+#include <map>
+#include <regex>
+#include <set>
+
+using namespace pdc;
+
+namespace {
+
+/// Larger integers stay in the file.
+constexpr std::int64_t largestConstant = 64 * 1024;
+/// std::regex recurses once per character.
+constexpr std::size_t longestMatchedName = 1000;
+
+/// A regular expression from the command line.
+class Pattern {
+public:
+  Pattern(const char* flag, const std::string& text) : flag_(flag), text_(text) {}
+
+  Status compile(Diagnostics& diags) {
+    try {
+      expression_.assign(text_);
+    } catch (const std::regex_error&) {
+      return diags.error({}).exit(ExitCode::usage) << flag_ << "='" << text_ << "' is not a regular expression";
+    }
+    return success;
+  }
+  bool matches(const std::string& name) {
+    bool found = !text_.empty() && name.size() <= longestMatchedName && std::regex_search(name, expression_);
+    used_ |= found;
+    return found;
+  }
+  void warnIfUnused(const std::string& path, Diagnostics& diags) const {
+    if (!text_.empty() && !used_)
+      diags.warning({.file = path}).help("'pdc inspect " + path + "' lists their names")
+          << flag_ << "='" << text_ << "' matches no floating-point initializer";
+  }
+
+private:
+  const char* flag_;
+  std::string text_;
+  std::regex expression_;
+  bool used_ = false;
+};
+
+class Classifier {
+public:
+  Classifier(const OnnxFile& file, const ImportOptions& options, TensorReader& reader, Diagnostics& diags)
+      : file_(file), options_(options), reader_(reader), diags_(diags), freeze_("--freeze", options.freeze),
+        train_("--train", options.train) {}
+
+  Expected<std::vector<Initializer>> run() {
+    if (!freeze_.compile(diags_) || !train_.compile(diags_) || !findUses()) return failure;
+    std::vector<Initializer> list;
+    bool valid = true;
+    for (int i = 0; i < file_.graph().initializer_size(); ++i) {
+      Initializer& initializer = list.emplace_back();
+      const std::string& name = file_.graph().initializer(i).name();
+      if (!used_.contains(name)) continue;
+      Expected<StoredTensor> tensor = reader_.initializer(i);
+      if (!tensor) {
+        valid = false;
+        continue;
+      }
+      initializer = {roleOf(name, tensor->type), *std::move(tensor)};
+      valid &= checkReference(name, initializer);
+    }
+    if (!valid) return failure;
+    freeze_.warnIfUnused(file_.path(), diags_);
+    train_.warnIfUnused(file_.path(), diags_);
+    warnOfRenamed(list);
+    return list;
+  }
+
+private:
+  Status findUses() {
+    for (const onnx::NodeProto& node : file_.graph().node()) {
+      used_.insert(node.input().begin(), node.input().end());
+      if (!isBatchNormalization(node)) continue;
+      bool trains = options_.batchNorm == BatchNormMode::exported ? isInTrainingMode(node, file_.opset())
+                                                                  : options_.batchNorm == BatchNormMode::batch;
+      for (RunningStatistic statistic : runningStatistics)
+        if (statistic.input < node.input_size()) {
+          InitializerRole role = trains ? InitializerRole::state : InitializerRole::frozen;
+          auto [known, isNew] = statistics_.emplace(node.input(statistic.input), role);
+          if (isNew || (!trains && known->second == role)) continue;
+          return diags_.error({.file = file_.path(), .node = known->first}).exit(ExitCode::unsupported)
+                 << "holds the running statistics of several BatchNormalization nodes, one each is supported";
+        }
+    }
+    for (const onnx::ValueInfoProto& output : file_.graph().output()) used_.insert(output.name());
+    return success;
+  }
+
+  InitializerRole roleOf(const std::string& name, const Type& type) {
+    if (!isFloat(type.element))
+      return type.bytes() <= largestConstant ? InitializerRole::constant : InitializerRole::frozen;
+    if (auto statistic = statistics_.find(name); statistic != statistics_.end()) return statistic->second;
+    bool frozen = freeze_.matches(name), trained = train_.matches(name);
+    if (trained) return InitializerRole::trained;
+    if (frozen) return InitializerRole::frozen;
+    return type.rank() == 0 ? InitializerRole::constant : InitializerRole::trained;
+  }
+
+  /// Parameters are references into a file.
+  bool checkReference(const std::string& name, const Initializer& initializer) {
+    if (initializer.role == InitializerRole::constant || initializer.tensor.reference) return true;
+    diags_.error({.file = file_.path(), .node = name}).help("store it as raw_data: onnx.numpy_helper.from_array does")
+        << "is a parameter of " << toString(initializer.tensor.type)
+        << " that the file stores number by number, pdc needs its bytes";
+    return false;
+  }
+
+  void warnOfRenamed(const std::vector<Initializer>& list) {
+    std::set<std::string> trained;
+    std::vector<std::string> renamed, merged;
+    for (std::size_t i = 0; i < list.size(); ++i)
+      if (const std::string& name = file_.graph().initializer(static_cast<int>(i)).name();
+          list[i].role == InitializerRole::trained) {
+        trained.insert(name);
+        if (name.starts_with("onnx::")) renamed.push_back(name); // PyTorch's name for a folded constant
+      }
+    for (const onnx::NodeProto& node : file_.graph().node())
+      if (node.op_type() == "Identity" && node.input_size() == 1 && trained.contains(node.input(0)))
+        merged.push_back(node.input(0));
+    const char* help = "export with training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False";
+    if (!renamed.empty())
+      diags_.warning({.file = file_.path()}).help(help)
+          << renamed.size() << " trained parameters have lost their names to the exporter's constant folding, '"
+          << renamed.front() << "' among them";
+    if (!merged.empty())
+      diags_.warning({.file = file_.path()}).help(help)
+          << merged.size() << " uses of '" << merged.front()
+          << (std::set(merged.begin(), merged.end()).size() > 1 ? "' and others go" : "' go")
+          << " through Identity: the exporter merged parameters that were equal, they will be trained as one";
+  }
+
+  const OnnxFile& file_;
+  const ImportOptions& options_;
+  TensorReader& reader_;
+  Diagnostics& diags_;
+  Pattern freeze_, train_;
+  std::set<std::string> used_;
+  std::map<std::string, InitializerRole> statistics_;
+};
+
+} // namespace
+
+Expected<std::vector<Initializer>> pdc::readInitializers(const OnnxFile& file, const ImportOptions& options,
+                                                         TensorReader& reader, Diagnostics& diags) {
+  return Classifier(file, options, reader, diags).run();
+}

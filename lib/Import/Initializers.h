@@ -1,0 +1,21 @@
+// What becomes of a model's initializers; the rule is in pdc/Import/OnnxImport.h.
+#pragma once
+
+#include "TensorReader.h"
+#include "pdc/Import/OnnxImport.h"
+
+namespace pdc {
+
+enum class InitializerRole { unused, constant, trained, frozen, state };
+
+struct Initializer {
+  InitializerRole role = InitializerRole::unused;
+  StoredTensor tensor; ///< empty when unused
+};
+
+/// One per initializer of the graph, in the file's order. Warns of patterns that match nothing, and of weights that an
+/// exporter's constant folding renamed or merged.
+Expected<std::vector<Initializer>> readInitializers(const OnnxFile& file, const ImportOptions& options,
+                                                    TensorReader& reader, Diagnostics& diags);
+
+} // namespace pdc

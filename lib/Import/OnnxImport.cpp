@@ -1,0 +1,240 @@
+// From an ONNX file to a module, step by step: check versions and operators, fix the order of the nodes, bind symbolic
+// dimensions, decide what initializers are, convert node by node. Everything that can be wrong with the model as a
+// whole is told before the first node is converted.
+#include "pdc/Import/OnnxImport.h"
+
+#include "Initializers.h"
+#include "Inputs.h"
+#include "Operators.h"
+#include "ProgramOrder.h"
+#include "TensorReader.h"
+#include "pdc/IR/Builder.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <set>
+
+using namespace pdc;
+
+namespace {
+
+/// The model's name in the text form: that of its file, as an identifier.
+std::string moduleName(const std::string& path) {
+  std::string stem = path.substr(path.rfind('/') + 1);
+  if (stem.ends_with(".onnx")) stem.erase(stem.size() - 5);
+  for (char& c : stem)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return stem.empty() || std::isdigit(static_cast<unsigned char>(stem[0])) ? "model_" + stem : stem;
+}
+
+class Importer {
+public:
+  Importer(const OnnxFile& file, const ImportOptions& options, const OpRegistry& registry, Diagnostics& diags)
+      : file_(file), options_(options), registry_(registry), diags_(diags), reader_(file, diags) {}
+
+  Expected<std::unique_ptr<Module>> run() {
+    if (!checkVersions(file_, diags_) || !checkOperators(file_, registry_, diags_)) return failure;
+    Expected<std::vector<int>> order = programOrder(file_, diags_);
+    if (!order) return failure;
+    Expected<std::vector<DataInput>> inputs = dataInputs(file_, diags_);
+    if (!inputs) return failure;
+    Expected<std::vector<Type>> types = bindDimensions(*inputs, options_, file_.path(), diags_);
+    if (!types) return failure;
+    Expected<std::vector<Initializer>> initializers = readInitializers(file_, options_, reader_, diags_);
+    if (!initializers) return failure;
+
+    module_ = std::make_unique<Module>();
+    module_->name = moduleName(file_.path());
+    module_->file = file_.path();
+    graph_ = module_->graphs.emplace_back(std::make_unique<Graph>("main")).get();
+    builder_.emplace(*module_, *graph_, registry_, diags_, /*fold=*/true);
+    for (std::size_t i = 0; i < inputs->size(); ++i)
+      values_[(*inputs)[i].name] = graph_->addInput((*types)[i], (*inputs)[i].name);
+    if (!defineInitializers(*initializers)) return failure;
+    warnOfRepairs();
+    for (int node : *order)
+      if (!convert(file_.graph().node(node))) return failure;
+    for (const onnx::ValueInfoProto& output : file_.graph().output())
+      graph_->outputs.push_back(
+          {.kind = OutputKind::result, .value = values_.at(output.name()), .name = output.name()});
+    graph_->outputs.insert(graph_->outputs.end(), states_.begin(), states_.end());
+    return std::move(module_);
+  }
+
+private:
+  Location at(const std::string& node) const { return {.file = file_.path(), .node = node}; }
+
+  Status defineInitializers(const std::vector<Initializer>& initializers) {
+    for (std::size_t i = 0; i < initializers.size(); ++i) {
+      const auto& [role, tensor] = initializers[i];
+      const std::string& name = file_.graph().initializer(static_cast<int>(i)).name();
+      if (role == InitializerRole::unused) continue;
+      if (role == InitializerRole::constant) {
+        builder_->setLocation(at(name));
+        Expected<Tensor> value = reader_.load(tensor, at(name));
+        if (!value) return failure;
+        if (!(values_[name] = builder_->constant(*value))) return failure;
+        continue;
+      }
+      Parameter* parameter = module_->addParameter({.name = name,
+                                                    .type = tensor.type,
+                                                    .role = role == InitializerRole::trained ? ParameterRole::trained
+                                                            : role == InitializerRole::state ? ParameterRole::state
+                                                                                             : ParameterRole::frozen,
+                                                    .reference = *tensor.reference,
+                                                    .location = at(name)});
+      values_[name] = graph_->parameterValue(*parameter);
+    }
+    return success;
+  }
+
+  Expected<Attribute> convertAttribute(const onnx::AttributeProto& attribute, const Location& where) {
+    switch (attribute.type()) {
+    case onnx::AttributeProto::INT: return Attribute(attribute.i());
+    case onnx::AttributeProto::FLOAT: return Attribute(static_cast<double>(attribute.f()));
+    case onnx::AttributeProto::STRING: return Attribute(attribute.s());
+    case onnx::AttributeProto::INTS:
+      return Attribute(std::vector<std::int64_t>(attribute.ints().begin(), attribute.ints().end()));
+    case onnx::AttributeProto::FLOATS:
+      if (attribute.floats().empty()) return Attribute(std::vector<std::int64_t>{});
+      return Attribute(std::vector<double>(attribute.floats().begin(), attribute.floats().end()));
+    case onnx::AttributeProto::STRINGS:
+      if (attribute.strings().empty()) return Attribute(std::vector<std::int64_t>{});
+      return Attribute(std::vector<std::string>(attribute.strings().begin(), attribute.strings().end()));
+    case onnx::AttributeProto::TENSOR: {
+      Expected<Tensor> tensor = reader_.attribute(attribute.t(), where);
+      if (!tensor) return failure;
+      return Attribute(*std::move(tensor));
+    }
+    default:
+      return diags_.error(where).exit(ExitCode::unsupported)
+             << "its attribute '" << attribute.name()
+             << "' is of a kind that is not supported: " << onnx::AttributeProto::AttributeType_Name(attribute.type());
+    }
+  }
+
+  Status convert(const onnx::NodeProto& proto) {
+    OnnxNode node{.opType = proto.op_type(), .version = file_.opset(), .location = at(nameOfNode(proto))};
+    for (const std::string& input : proto.input()) node.inputs.push_back(input.empty() ? nullptr : values_.at(input));
+    node.outputs = static_cast<std::size_t>(proto.output_size());
+    for (const std::string& output : proto.output()) node.outputUsed.push_back(!output.empty());
+    for (const onnx::AttributeProto& attribute : proto.attribute()) {
+      Expected<Attribute> value = convertAttribute(attribute, node.location);
+      if (!value) return failure;
+      node.attributes.set(attribute.name(), *std::move(value));
+    }
+    builder_->setLocation(node.location);
+    bool inTraining = isBatchNormalization(proto) && prepareBatchNormalization(node, proto);
+    if (isDropout(proto) && options_.dropout) prepareDropout(node);
+
+    const OnnxMapping* mapping = registry_.findOnnx(node.opType, node.version);
+    Expected<std::vector<Value*>> results = mapping->convert(node, *builder_, diags_);
+    if (!results) return reportedAt(node.location);
+    for (int i = 0; i < proto.output_size(); ++i) {
+      if (proto.output(i).empty()) continue;
+      Value* result = static_cast<std::size_t>(i) < results->size() ? (*results)[static_cast<std::size_t>(i)] : nullptr;
+      // Outputs that nobody reads need no value: an exporter lists them all.
+      if (result || isRead(proto.output(i)))
+        if (!result)
+          return diags_.error(node.location).exit(ExitCode::unsupported)
+                 << "output " << i << " of '" << node.opType << "' is used, but not supported";
+      values_[proto.output(i)] = result;
+    }
+    if (inTraining) addStates(node, *results);
+    return success;
+  }
+
+  /// A conversion that fails has said why.
+  Failure reportedAt(const Location& where) {
+    if (!diags_.hasErrors()) diags_.error(where).exit(ExitCode::internal) << "cannot be converted, and nobody said why";
+    return failure;
+  }
+
+  bool isRead(const std::string& name) {
+    if (reads_.empty()) {
+      for (const onnx::NodeProto& node : file_.graph().node()) reads_.insert(node.input().begin(), node.input().end());
+      for (const onnx::ValueInfoProto& output : file_.graph().output()) reads_.insert(output.name());
+    }
+    return reads_.contains(name);
+  }
+
+  /// Whether the node is trained with the statistics of the minibatch; applies --bn. Asks for the new running
+  /// statistics.
+  bool prepareBatchNormalization(OnnxNode& node, const onnx::NodeProto& proto) {
+    bool exported = isInTrainingMode(proto, file_.opset());
+    bool training =
+        options_.batchNorm == BatchNormMode::exported ? exported : options_.batchNorm == BatchNormMode::batch;
+    std::size_t formerOutputs = file_.opset() < 14 ? 5 : 3;
+    node.outputs = training ? std::max(node.outputs, formerOutputs) : 1;
+    node.outputUsed.resize(node.outputs, false);
+    if (file_.opset() >= 14) node.attributes.set("training_mode", std::int64_t{training});
+    if (training)
+      for (RunningStatistic statistic : runningStatistics)
+        node.outputUsed[static_cast<std::size_t>(statistic.output)] = true;
+    return training;
+  }
+
+  void addStates(const OnnxNode& node, const std::vector<Value*>& results) {
+    for (RunningStatistic statistic : runningStatistics) {
+      auto input = static_cast<std::size_t>(statistic.input), output = static_cast<std::size_t>(statistic.output);
+      if (input >= node.inputs.size() || output >= results.size() || !node.inputs[input] || !results[output]) continue;
+      if (Parameter* parameter = node.inputs[input]->parameter())
+        states_.push_back({.kind = OutputKind::state, .value = results[output], .parameter = parameter});
+    }
+  }
+
+  /// --dropout=P. The ratio is an attribute before opset 12, then an input beside `training_mode`.
+  void prepareDropout(OnnxNode& node) {
+    if (node.version < 12) {
+      node.attributes.set("ratio", *options_.dropout);
+      return;
+    }
+    node.inputs.resize(3, nullptr);
+    node.inputs[1] = builder_->constant(*options_.dropout);
+    node.inputs[2] = builder_->constant(1, ElementType::boolean);
+  }
+
+  /// What exporters lose, and flags that find nothing to repair.
+  void warnOfRepairs() {
+    int inference = 0, normalizations = 0, dropouts = 0;
+    for (const onnx::NodeProto& node : file_.graph().node()) {
+      normalizations += isBatchNormalization(node);
+      inference += isBatchNormalization(node) && !isInTrainingMode(node, file_.opset());
+      dropouts += isDropout(node);
+    }
+    Location where{.file = file_.path()};
+    if (inference > 0 && options_.batchNorm == BatchNormMode::exported)
+      diags_.warning(where).help(
+          "--bn=batch trains with the statistics of each minibatch, --bn=frozen says that this is meant")
+          << inference << (inference == 1 ? " BatchNormalization node was" : " BatchNormalization nodes were")
+          << " exported in inference mode: running statistics stay as they are";
+    if (options_.batchNorm == BatchNormMode::batch && normalizations == 0)
+      diags_.warning(where).help("export with training=torch.onnx.TrainingMode.TRAINING")
+          << "--bn=batch finds no BatchNormalization node, the exporter may have folded them into convolutions";
+    if (options_.dropout && dropouts == 0)
+      diags_.warning(where).help("export with training=torch.onnx.TrainingMode.TRAINING")
+          << "--dropout finds no Dropout node, exporters leave them out in inference mode";
+  }
+
+  const OnnxFile& file_;
+  const ImportOptions& options_;
+  const OpRegistry& registry_;
+  Diagnostics& diags_;
+  TensorReader reader_;
+  std::unique_ptr<Module> module_;
+  Graph* graph_ = nullptr;
+  std::optional<Builder> builder_;
+  std::map<std::string, Value*> values_; ///< by ONNX name; null: an output that nobody reads
+  std::set<std::string> reads_;
+  std::vector<GraphOutput> states_;
+};
+
+} // namespace
+
+Expected<std::unique_ptr<Module>> pdc::importOnnx(const std::string& path, const ImportOptions& options,
+                                                  const OpRegistry& registry, Diagnostics& diags) {
+  Expected<OnnxFile> file = OnnxFile::open(path, diags);
+  if (!file) return failure;
+  return Importer(*file, options, registry, diags).run();
+}

@@ -1,0 +1,158 @@
+// The three ways in which ONNX stores elements: as bytes in the file, as bytes in another file, one by one in fields.
+#include "TensorReader.h"
+
+#include <charconv>
+
+using namespace pdc;
+
+std::optional<ElementType> pdc::elementTypeOf(int dataType) {
+  switch (dataType) {
+  case onnx::TensorProto::FLOAT: return ElementType::f32;
+  case onnx::TensorProto::DOUBLE: return ElementType::f64;
+  case onnx::TensorProto::FLOAT16: return ElementType::f16;
+  case onnx::TensorProto::BFLOAT16: return ElementType::bf16;
+  case onnx::TensorProto::INT64: return ElementType::i64;
+  case onnx::TensorProto::INT32: return ElementType::i32;
+  case onnx::TensorProto::INT8: return ElementType::i8;
+  case onnx::TensorProto::UINT8: return ElementType::u8;
+  case onnx::TensorProto::BOOL: return ElementType::boolean;
+  default: return std::nullopt;
+  }
+}
+
+std::string pdc::onnxTypeName(int dataType) {
+  bool known = dataType > 0 && onnx::TensorProto::DataType_IsValid(dataType);
+  return known ? onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(dataType))
+               : "type " + std::to_string(dataType);
+}
+
+Expected<Type> TensorReader::typeOf(const onnx::TensorProto& proto, const Location& where) {
+  std::optional<ElementType> element = elementTypeOf(proto.data_type());
+  if (!element)
+    return diags_.error(where).exit(ExitCode::unsupported)
+           << "tensors of " << onnxTypeName(proto.data_type()) << " are not supported";
+  Type type{*element, Shape(proto.dims().begin(), proto.dims().end())};
+  for (std::int64_t dim : type.shape)
+    if (dim < 0)
+      return diags_.error(where) << "has the shape " << toString(type.shape) << ", dimensions are at least 0";
+  std::int64_t elements = elementsOf(type.shape);
+  if (elements < 0 || elements > INT64_MAX / 8)
+    return diags_.error(where) << "has the shape " << toString(type.shape) << ", which has too many elements";
+  return type;
+}
+
+Expected<StoredTensor> TensorReader::initializer(int i) {
+  const onnx::TensorProto& proto = file_.graph().initializer(i);
+  const ElementRange& range = file_.elements(i);
+  Location where{.file = file_.path(), .node = proto.name()};
+  Expected<Type> type = typeOf(proto, where);
+  if (!type) return failure;
+  if (proto.data_location() == onnx::TensorProto::EXTERNAL) return external(proto, *type, where);
+  if (range.scattered)
+    return diags_.error(where).help("load the model with Python's onnx package and save it again")
+           << "its elements lie in several pieces of the file, pdc needs them in one";
+  if (range.field == 0) {
+    Expected<Tensor> value = fromFields(proto, *type, where);
+    if (!value) return failure;
+    return StoredTensor{*type, std::nullopt, *std::move(value), {}};
+  }
+  bool fits = range.field == onnx::TensorProto::kRawDataFieldNumber ||
+              (range.field == onnx::TensorProto::kFloatDataFieldNumber && type->element == ElementType::f32) ||
+              (range.field == onnx::TensorProto::kDoubleDataFieldNumber && type->element == ElementType::f64);
+  if (!fits) return diags_.error(where) << "its elements are in a field for another type than " << toString(*type);
+  if (static_cast<std::int64_t>(range.length) != type->bytes())
+    return diags_.error(where) << "has " << range.length << " bytes of elements, " << toString(*type) << " needs "
+                               << type->bytes();
+  Reference reference{.file = file_.path(),
+                      .offset = static_cast<std::int64_t>(range.offset),
+                      .length = static_cast<std::int64_t>(range.length),
+                      .stored = type->shape};
+  return StoredTensor{*type, std::move(reference), std::nullopt, {}};
+}
+
+Expected<StoredTensor> TensorReader::external(const onnx::TensorProto& proto, Type type, const Location& where) {
+  std::string location;
+  std::int64_t offset = 0, length = type.bytes();
+  for (const onnx::StringStringEntryProto& entry : proto.external_data()) {
+    const std::string& text = entry.value();
+    if (entry.key() == "location") location = text;
+    if (entry.key() != "offset" && entry.key() != "length") continue;
+    std::int64_t& number = entry.key() == "offset" ? offset : length;
+    auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (code != std::errc{} || end != text.data() + text.size() || number < 0)
+      return diags_.error(where) << "the " << entry.key() << " '" << text << "' of its external data is not a number";
+  }
+  if (location.empty()) return diags_.error(where) << "its external data has no location";
+  if (length != type.bytes())
+    return diags_.error(where) << "has " << length << " bytes of external data, " << toString(type) << " needs "
+                               << type.bytes();
+  Expected<ExternalData::Range> range = external_.locate(location, offset, length, where, diags_);
+  if (!range) return failure;
+  Reference reference{.file = range->file, .offset = offset, .length = length, .stored = type.shape};
+  return StoredTensor{std::move(type), std::move(reference), std::nullopt, location};
+}
+
+Expected<Tensor> TensorReader::load(const StoredTensor& tensor, const Location& where) {
+  if (tensor.value) return *tensor.value;
+  const Reference& reference = *tensor.reference;
+  if (tensor.externalLocation.empty())
+    return Tensor(tensor.type, file_.bytes().subspan(static_cast<std::size_t>(reference.offset),
+                                                     static_cast<std::size_t>(reference.length)));
+  ExternalData::Range range{reference.file, reference.offset, reference.length};
+  Expected<std::vector<std::byte>> bytes = external_.read(tensor.externalLocation, range, where, diags_);
+  if (!bytes) return failure;
+  return Tensor(tensor.type, *bytes);
+}
+
+Expected<Tensor> TensorReader::attribute(const onnx::TensorProto& proto, const Location& where) {
+  Expected<Type> type = typeOf(proto, where);
+  if (!type) return failure;
+  if (proto.data_location() == onnx::TensorProto::EXTERNAL) {
+    Expected<StoredTensor> stored = external(proto, *type, where);
+    if (!stored) return failure;
+    return load(*stored, where);
+  }
+  if (!proto.has_raw_data()) return fromFields(proto, *type, where);
+  const std::string& raw = proto.raw_data();
+  if (static_cast<std::int64_t>(raw.size()) != type->bytes())
+    return diags_.error(where) << "has a tensor with " << raw.size() << " bytes of elements, " << toString(*type)
+                               << " needs " << type->bytes();
+  return Tensor(*type, std::as_bytes(std::span(raw)));
+}
+
+/// Elements of type T from the numbers of `field`.
+template <class T, class Field>
+static void copyElements(Tensor& tensor, const Field& field) {
+  std::span<T> out = tensor.mutableData<T>();
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<T>(field.Get(static_cast<int>(i)));
+}
+
+Expected<Tensor> TensorReader::fromFields(const onnx::TensorProto& proto, Type type, const Location& where) {
+  // Which field holds which type: onnx.proto, TensorProto. f16 and bf16 are bits in int32_data.
+  ElementType element = type.element;
+  std::int64_t stored = element == ElementType::f32   ? proto.float_data_size()
+                        : element == ElementType::f64 ? proto.double_data_size()
+                        : element == ElementType::i64 ? proto.int64_data_size()
+                                                      : proto.int32_data_size();
+  if (stored != type.elements())
+    return diags_.error(where) << "has " << stored << (stored == 1 ? " element, " : " elements, ") << toString(type)
+                               << " needs " << type.elements();
+  Tensor tensor(type);
+  if (stored == 0) return tensor;
+  switch (element) {
+  case ElementType::f32: copyElements<float>(tensor, proto.float_data()); break;
+  case ElementType::f64: copyElements<double>(tensor, proto.double_data()); break;
+  case ElementType::i64: copyElements<std::int64_t>(tensor, proto.int64_data()); break;
+  case ElementType::i32: copyElements<std::int32_t>(tensor, proto.int32_data()); break;
+  case ElementType::i8: copyElements<std::int8_t>(tensor, proto.int32_data()); break;
+  case ElementType::u8: copyElements<std::uint8_t>(tensor, proto.int32_data()); break;
+  case ElementType::boolean: {
+    std::span<std::uint8_t> out = tensor.mutableData<std::uint8_t>();
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = proto.int32_data(static_cast<int>(i)) != 0;
+    break;
+  }
+  case ElementType::f16:
+  case ElementType::bf16: copyElements<std::uint16_t>(tensor, proto.int32_data()); break;
+  }
+  return tensor;
+}

@@ -1,0 +1,47 @@
+// TensorProto to types, values and places.
+#pragma once
+
+#include "ExternalData.h"
+#include "OnnxFile.h"
+#include "pdc/IR/Graph.h"
+
+#include <optional>
+
+namespace pdc {
+
+/// The element type that ONNX numbers `dataType`; nothing for those that pdc lacks (strings, complex numbers, float8).
+std::optional<ElementType> elementTypeOf(int dataType);
+/// "FLOAT16", or "type 42".
+std::string onnxTypeName(int dataType);
+
+/// A tensor that a model stores: where its elements lie, or, when the protobuf holds them one by one, their values.
+struct StoredTensor {
+  Type type;
+  std::optional<Reference> reference;
+  std::optional<Tensor> value;
+  std::string externalLocation; ///< of external data, as the model calls it
+};
+
+class TensorReader {
+public:
+  TensorReader(const OnnxFile& file, Diagnostics& diags) : file_(file), diags_(diags), external_(file.path()) {}
+
+  /// Initializer i of the graph. Errors: a type that pdc lacks, dimensions that are negative or overflow, another
+  /// number of elements than the dimensions say, external data that is not there.
+  Expected<StoredTensor> initializer(int i);
+  /// The elements of `tensor`.
+  Expected<Tensor> load(const StoredTensor& tensor, const Location& where);
+  /// The value of an attribute.
+  Expected<Tensor> attribute(const onnx::TensorProto& proto, const Location& where);
+
+private:
+  Expected<Type> typeOf(const onnx::TensorProto& proto, const Location& where);
+  Expected<StoredTensor> external(const onnx::TensorProto& proto, Type type, const Location& where);
+  Expected<Tensor> fromFields(const onnx::TensorProto& proto, Type type, const Location& where);
+
+  const OnnxFile& file_;
+  Diagnostics& diags_;
+  ExternalData external_;
+};
+
+} // namespace pdc
