@@ -1,0 +1,35 @@
+// How many forwards each stage runs before its first backward (w_s). In flight per replica: w_s + 1.
+#pragma once
+
+#include "pdc/Plan/Plan.h"
+
+#include <vector>
+
+namespace pdc {
+
+/// PipeDream's: w_s = floor((N - 1 - Σ_{t<s} R_t) / R_s), N = Σ R_s. It hides no transfer.
+std::vector<int> paperWarmup(const Plan& plan);
+
+/// Enough to hide every transfer and all-reduce at `timeMs` per minibatch, from the last stage backwards over each edge
+/// s -> t with 2x = (transfer there and back) / timeMs:
+///
+///   w_s = ceil(((w_t + 1)·R_t + 2x) / R_s)                             if an all-reduce may take until the next
+///   backward w_s = ceil(((w_t + 2)·R_t + R_s - 2·gcd(R_s, R_t) + 2x) / R_s)     if a stage waits for it (barrier), or
+///   it takes
+///                                                                      more than a quarter of its stage's period
+std::vector<int> hideUpperBound(const Plan& plan, double timeMs);
+
+/// No smaller w_s reaches `timeMs`, given those of later stages (F, B, c of one minibatch; c there and back):
+///
+///   w_s >= max over u > s of ceil((w_u·R_u + (Σ_{t=s..u} (F_t + B_t) + Σ_{t=s..u-1} c_t) / timeMs) / R_s) - 1
+std::vector<int> hideLowerBound(const Plan& plan, double timeMs);
+
+/// The smallest warm-up that the simulator shows to be as fast as the upper bound (within 0.1 %), searched between the
+/// two bounds from the last stage to the first. plan.timeMs must hold the bottleneck.
+std::vector<int> hideWarmup(const Plan& plan);
+
+/// Raises the input stage's warm-up to what vertical sync needs, R_0·(w_0 + d_0) >= R_s·(w_s + d_s), and cuts what a
+/// batch of a flushing schedule cannot fill.
+void adjustWarmup(const Plan& plan, std::vector<int>& warmup);
+
+} // namespace pdc
