@@ -1,0 +1,122 @@
+// Arithmetic of one or two operands, element by element, with NumPy's broadcasting.
+#include "Helpers/Elementwise.h"
+
+using namespace pdc;
+using namespace pdc::ops;
+
+/// Whether `value` is a constant with one element, which `number` then is.
+static bool isScalarConstant(const Value* value, double& number) {
+  const std::optional<Tensor> tensor = Builder::constantValue(value);
+  if (!tensor || tensor->elements() != 1) return false;
+  number = tensor->asDouble(0);
+  return true;
+}
+
+/// ONNX Pow allows an exponent of another type. Small whole exponents become products, which are exact and fast.
+static Value* convertPow(OnnxReader& n) {
+  Value *base = n.input(0), *exponent = n.input(1);
+  double number = 0;
+  if (isScalarConstant(exponent, number) && exponent->type().rank() <= base->type().rank() &&
+      (number == 1 || number == 2 || number == 3)) {
+    Value* product = base;
+    for (int i = 1; i < number && product; ++i) product = n.value("mul", {product, base});
+    return product;
+  }
+  if (exponent->type().element != base->type().element)
+    exponent = n.value("cast", {exponent}, {{"to", std::string(nameOf(base->type().element))}});
+  return exponent ? n.value("pow", {base, exponent}) : nullptr;
+}
+
+/// Bounds are attributes before opset 11 and optional inputs since; each that is there is one op.
+static Value* convertClip(OnnxReader& n) {
+  Value* x = n.input(0);
+  const ElementType element = x->type().element;
+  Value *least = n.input(1), *most = n.input(2);
+  if (n.version() < 11) {
+    least = n.has("min") ? n.b.constant(n.number("min", 0), element) : nullptr;
+    most = n.has("max") ? n.b.constant(n.number("max", 0), element) : nullptr;
+  }
+  if (least) x = n.value("maximum", {x, least});
+  return most && x ? n.value("minimum", {x, most}) : x;
+}
+
+static Value* convertMean(OnnxReader& n) {
+  Value* sum = foldInputs(n, "add");
+  if (!sum || n.node.inputs.size() == 1) return sum;
+  return n.value("div", {sum, n.b.constant(static_cast<double>(n.node.inputs.size()), sum->type().element)});
+}
+
+static OpDef power() {
+  OpDef def = binary({.name = "pow",
+                      .summary = "A to the power B",
+                      .onnx = "",
+                      .expression = "pow(A, B)",
+                      .derivatives = {"B * pow(A, B - 1)", "Y * log(A)"}});
+  def.onnx = {onnx("Pow", 2, convertPow)};
+  return def;
+}
+
+static OpDef withFold(OpDef def, const char* opType) {
+  def.onnx.push_back(onnx(opType, 1, [name = def.name](OnnxReader& n) { return foldInputs(n, name); }));
+  return def;
+}
+
+PDC_OPS(Arithmetic) {
+  return {
+      withFold(binary({.name = "add", .summary = "A + B", .onnx = "Add", .expression = "A + B", .commutative = true}),
+               "Sum"),
+      binary({.name = "sub", .summary = "A - B", .onnx = "Sub", .expression = "A - B"}),
+      binary({.name = "mul", .summary = "A · B", .onnx = "Mul", .expression = "A * B", .commutative = true}),
+      binary({.name = "div",
+              .summary = "A / B; of integers, rounded towards zero",
+              .onnx = "Div",
+              .expression = "A / B",
+              .derivatives = {"1 / B", "-Y / B"}}),
+      power(),
+      withFold(binary({.name = "maximum",
+                       .summary = "The larger of A and B; NaN if either is",
+                       .onnx = "",
+                       .expression = "max(A, B)",
+                       .commutative = true}),
+               "Max"),
+      withFold(binary({.name = "minimum",
+                       .summary = "The smaller of A and B; NaN if either is",
+                       .onnx = "",
+                       .expression = "min(A, B)",
+                       .commutative = true}),
+               "Min"),
+      unary({.name = "neg", .summary = "-X", .onnx = "Neg", .expression = "-X"}),
+      unary({.name = "abs", .summary = "|X|", .onnx = "Abs", .expression = "abs(X)"}),
+      unary({.name = "sign", .summary = "-1, 0 or 1", .onnx = "Sign", .expression = "sign(X)"}),
+      unary({.name = "reciprocal",
+             .summary = "1 / X",
+             .onnx = "Reciprocal",
+             .expression = "1 / X",
+             .derivatives = {"-(Y * Y)"}}),
+      unary({.name = "sqrt",
+             .summary = "Square root of X",
+             .onnx = "Sqrt",
+             .expression = "sqrt(X)",
+             .derivatives = {"0.5 / Y"}}),
+      unary(
+          {.name = "exp", .summary = "e to the power X", .onnx = "Exp", .expression = "exp(X)", .derivatives = {"Y"}}),
+      unary({.name = "log", .summary = "Natural logarithm of X", .onnx = "Log", .expression = "log(X)"}),
+      unary({.name = "erf", .summary = "Error function of X", .onnx = "Erf", .expression = "erf(X)"}),
+      unary({.name = "sin", .summary = "Sine of X", .onnx = "Sin", .expression = "sin(X)"}),
+      unary({.name = "cos", .summary = "Cosine of X", .onnx = "Cos", .expression = "cos(X)"}),
+      unary({.name = "floor",
+             .summary = "The largest whole number that is not above X",
+             .onnx = "Floor",
+             .expression = "floor(X)"}),
+      unary({.name = "ceil",
+             .summary = "The smallest whole number that is not below X",
+             .onnx = "Ceil",
+             .expression = "ceil(X)"}),
+      unary({.name = "round",
+             .summary = "The nearest whole number, of two the even one",
+             .onnx = "Round",
+             .expression = "round(X)"}),
+      composed("clip", "X limited to [min, max]: maximum and minimum", {onnx("Clip", 1, convertClip)}),
+      composed("mean", "Mean of the inputs: add and div", {onnx("Mean", 1, convertMean)}),
+  };
+}

@@ -1,0 +1,137 @@
+// Makes a KernelUse from one Options value: the text that generated programs contain and the object that the compiler
+// constructs to learn the workspace come from the same fields, so that they cannot disagree.
+//
+// Each Options struct has one line at the end of this file. Its structured binding names as many members as the struct
+// has, so a member that is added to a kernel's options does not compile until it is listed here.
+#pragma once
+
+#include "pdc/IR/OpDef.h"
+
+#include "pdcrt/kernels/AveragePool2d.h"
+#include "pdcrt/kernels/BatchNorm.h"
+#include "pdcrt/kernels/Broadcast.h"
+#include "pdcrt/kernels/Concat.h"
+#include "pdcrt/kernels/Conv2d.h"
+#include "pdcrt/kernels/Dropout.h"
+#include "pdcrt/kernels/Gather.h"
+#include "pdcrt/kernels/Linear.h"
+#include "pdcrt/kernels/MatMul.h"
+#include "pdcrt/kernels/MaxPool2d.h"
+#include "pdcrt/kernels/Pad.h"
+#include "pdcrt/kernels/Reduce.h"
+#include "pdcrt/kernels/Slice.h"
+#include "pdcrt/kernels/Softmax.h"
+#include "pdcrt/kernels/SoftmaxCrossEntropy.h"
+#include "pdcrt/kernels/Transpose.h"
+
+#include <charconv>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace pdc::ops {
+
+// Values as C++ source.
+
+inline std::string toCpp(bool value) {
+  return value ? "true" : "false";
+}
+inline std::string toCpp(std::int64_t value) {
+  return std::to_string(value);
+}
+inline std::string toCpp(std::uint32_t value) {
+  return std::to_string(value);
+}
+/// The shortest text that reads back as the same number.
+inline std::string toCpp(double value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+inline std::string toCpp(pdcrt::Reduction value) {
+  constexpr const char* names[] = {"sum", "mean", "max", "min"};
+  return std::string("pdcrt::Reduction::") + names[static_cast<int>(value)];
+}
+inline std::string toCpp(const std::vector<std::int64_t>& values) {
+  std::string text = "{";
+  for (std::int64_t value : values) text += (text.size() > 1 ? ", " : "") + std::to_string(value);
+  return text + "}";
+}
+inline std::string toCpp(const pdcrt::Shape& shape) {
+  return toCpp(std::vector<std::int64_t>(shape.dims, shape.dims + shape.rank));
+}
+inline std::string toCpp(pdcrt::Dims2 value) {
+  return toCpp(std::vector{value.height, value.width});
+}
+inline std::string toCpp(pdcrt::Pads2 value) {
+  return toCpp(std::vector{value.top, value.left, value.bottom, value.right});
+}
+
+/// Names ("input, filter, strides") and members of an Options struct; specialised below.
+template <class Options>
+struct Fields;
+
+/// Entry `index` of a list that is separated by ", ".
+inline std::string entryOf(std::string_view list, std::size_t index) {
+  for (; index > 0; --index) list.remove_prefix(list.find(", ") + 2);
+  return std::string(list.substr(0, list.find(", ")));
+}
+
+/// ".input = {32, 64, 56, 56}, .strides = {2, 2}": the members that differ from their defaults.
+template <class Options>
+std::string describe(const Options& options) {
+  const Options defaults;
+  std::string text;
+  auto member = [&](std::size_t index, const auto& value, const auto& standard) {
+    if (!(value == standard))
+      text += (text.empty() ? "." : ", .") + entryOf(Fields<Options>::names, index) + " = " + toCpp(value);
+  };
+  const auto values = Fields<Options>::members(options);
+  const auto standards = Fields<Options>::members(defaults);
+  [&]<std::size_t... i>(std::index_sequence<i...>) {
+    (member(i, std::get<i>(values), std::get<i>(standards)), ...);
+  }
+  (std::make_index_sequence<std::tuple_size_v<decltype(values)>>());
+  return text;
+}
+
+/// A call of `method` of `Kernel`, which is constructed with `options`.
+template <class Kernel>
+KernelUse kernelUse(const char* className, const char* method, const typename Kernel::Options& options) {
+  return {.className = className,
+          .method = method,
+          .options = describe(options),
+          .construct = [options](pdcrt::Setup& setup) { Kernel kernel(setup, options); }};
+}
+
+#define PDC_FIELDS(Options, ...)                                                                                       \
+  template <>                                                                                                          \
+  struct Fields<pdcrt::Options> {                                                                                      \
+    static auto members(const pdcrt::Options& options) {                                                               \
+      const auto& [__VA_ARGS__] = options;                                                                             \
+      return std::tie(__VA_ARGS__);                                                                                    \
+    }                                                                                                                  \
+    static constexpr std::string_view names = #__VA_ARGS__;                                                            \
+  };
+
+PDC_FIELDS(AveragePool2d::Options, input, output, kernel, strides, pads, countIncludePad)
+PDC_FIELDS(BatchNorm::Options, input, epsilon, momentum)
+PDC_FIELDS(Broadcast::Options, input, output)
+PDC_FIELDS(Concat::Options, outer, inner)
+PDC_FIELDS(Conv2d::Options, input, filter, strides, pads, dilations, groups, bias)
+PDC_FIELDS(Dropout::Options, elements, op, ratio)
+PDC_FIELDS(Gather::Options, outer, size, inner, count)
+PDC_FIELDS(Linear::Options, rows, inputs, outputs, transposed, bias)
+PDC_FIELDS(MatMul::Options, batch, m, k, n, transposeA, transposeB, broadcastA, broadcastB)
+PDC_FIELDS(MaxPool2d::Options, input, output, kernel, strides, pads, dilations)
+PDC_FIELDS(Pad::Options, input, before, after, value)
+PDC_FIELDS(Reduce::Options, input, axes, kind)
+PDC_FIELDS(Slice::Options, input, output, starts, steps)
+PDC_FIELDS(Softmax::Options, rows, classes, logarithm)
+PDC_FIELDS(SoftmaxCrossEntropy::Options, batch, classes, inner, hasIgnoreIndex, ignoreIndex)
+PDC_FIELDS(Transpose::Options, input, permutation)
+
+#undef PDC_FIELDS
+
+} // namespace pdc::ops

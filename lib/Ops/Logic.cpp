@@ -1,0 +1,127 @@
+// Comparisons, logic, choice, and conversion between element types.
+#include "Helpers/Elementwise.h"
+
+using namespace pdc;
+using namespace pdc::ops;
+
+/// Element types by their number in ONNX's TensorProto.DataType.
+static std::optional<ElementType> elementTypeFromOnnx(std::int64_t number) {
+  switch (number) {
+  case 1: return ElementType::f32;
+  case 2: return ElementType::u8;
+  case 3: return ElementType::i8;
+  case 6: return ElementType::i32;
+  case 7: return ElementType::i64;
+  case 9: return ElementType::boolean;
+  case 10: return ElementType::f16;
+  case 11: return ElementType::f64;
+  case 16: return ElementType::bf16;
+  default: return std::nullopt;
+  }
+}
+
+static Value* convertCast(OnnxReader& n) {
+  const std::int64_t number = n.integer("to", 0);
+  const std::optional<ElementType> to = elementTypeFromOnnx(number);
+  if (!to) {
+    static_cast<void>(n.unsupported() << "converts to element type " << number << " of ONNX, which pdc does not have");
+    return nullptr;
+  }
+  Value* x = n.input(0);
+  if (x->type().element == *to) return x;
+  if (*to == ElementType::boolean) return n.value("not_equal", {x, n.b.constant(0, x->type().element)});
+  return n.value("cast", {x}, {{"to", std::string(nameOf(*to))}});
+}
+
+static OpDef cast() {
+  return {.name = "cast",
+          .summary = "X with another element type; floats become integers by truncation",
+          .kind = OpKind::elementwise,
+          .onnx = {onnx("Cast", 1, convertCast)},
+          .operands = {{"X"}},
+          .results = {{"Y"}},
+          .attributes = {{"to", std::string("f32"), std::nullopt, "the element type of Y"}},
+          .infer = [](const InferContext& c) -> Types {
+            Type type = c.operand(0);
+            const std::string& to = c.attributes.get<std::string>("to");
+            if (!elementTypeFromName(to, type.element))
+              return c.error() << "'cast' op has to = '" << to << "', which is no element type";
+            if (type.element == ElementType::boolean && c.operand(0).element != ElementType::boolean)
+              return c.error().help("compare with 0 by 'not_equal'") << "'cast' op does not convert to 'bool'";
+            return std::vector<Type>{type};
+          },
+          .gradient = [](GradientContext& g) -> std::vector<Value*> {
+            const Type& x = operandType(g.op(), 0);
+            if (!g.resultGradient(0) || !isFloat(x.element) || !isFloat(resultType(g.op()).element)) return {nullptr};
+            return {g.value(0, "cast", {g.resultGradient(0)}, {{"to", std::string(nameOf(x.element))}})};
+          },
+          .expressions = {"X"},
+          .canonicalize = [](Operation& op, Builder&) -> Value* {
+            return operandType(op, 0).element == resultType(op).element ? op.operand(0) : nullptr;
+          },
+          .examples = {example("%x: i64[2, 3]", "%y = cast %x {to = \"f32\"} : f32[2, 3]"),
+                       example("%x: bool[4]", "%y = cast %x {to = \"f32\"} : f32[4]"),
+                       example("%x: i32[4]", "%y = cast %x {to = \"i64\"} : i64[4]"),
+                       example("%x: f32[]", "%y = cast %x {to = \"i64\"} : i64[]"),
+                       example("%x: f32[3]", "%y = cast %x {to = \"f32\"} : f32[3]"),
+                       example("%x: f32[1, 2]", "%y = cast %x {to = \"f32\"} : f32[1, 2]"),
+                       example("%x: f32[]", "%y = cast %x {to = \"f32\"} : f32[]"),
+                       example("%x: f32[2, 2, 1]", "%y = cast %x {to = \"f32\"} : f32[2, 2, 1]"),
+                       example("%x: f32[7]", "%y = cast %x {to = \"f32\"} : f32[7]")}};
+}
+
+static OpDef where() {
+  return {.name = "where",
+          .summary = "A where condition holds, B elsewhere",
+          .kind = OpKind::elementwise,
+          .onnx = {onnxSame("Where", 3, "where")},
+          .operands = {{"condition"}, {"A"}, {"B"}},
+          .results = {{"Y"}},
+          .expressions = {"select(condition, A, B)"},
+          .examples = {example("%c: bool[4], %a: f32[4], %b: f32[4]", "%y = where %c, %a, %b : f32[4]"),
+                       example("%c: bool[2, 1], %a: f32[3], %b: f32[]", "%y = where %c, %a, %b : f32[2, 3]"),
+                       example("%c: bool[], %a: f32[2, 2], %b: f32[2]", "%y = where %c, %a, %b : f32[2, 2]"),
+                       example("%c: bool[2, 3], %a: f32[2, 3], %b: f32[]", "%y = where %c, %a, %b : f32[2, 3]"),
+                       example("%c: bool[1, 3], %a: f32[], %b: f32[2, 1]", "%y = where %c, %a, %b : f32[2, 3]"),
+                       example("%c: bool[2], %a: i64[2], %b: i64[]", "%y = where %c, %a, %b : i64[2]")}};
+}
+
+/// Y = f(A, B) of booleans.
+static OpDef logical(Scalar op) {
+  OpDef def = binary(std::move(op));
+  def.examples = binaryExamples(def.name, "bool", "bool");
+  return def;
+}
+
+static OpDef negation() {
+  OpDef def = unary({.name = "not", .summary = "The opposite of X", .onnx = "Not", .expression = "!X"});
+  def.examples = {example("%x: bool[2, 3]", "%y = not %x : bool[2, 3]")};
+  return def;
+}
+
+PDC_OPS(Logic) {
+  return {
+      binary({.name = "equal", .summary = "A == B", .onnx = "Equal", .expression = "A == B", .commutative = true},
+             true),
+      binary({.name = "not_equal", .summary = "A != B", .onnx = "", .expression = "A != B", .commutative = true}, true),
+      binary({.name = "less", .summary = "A < B", .onnx = "Less", .expression = "A < B"}, true),
+      binary({.name = "less_equal", .summary = "A <= B", .onnx = "LessOrEqual", .expression = "A <= B"}, true),
+      binary({.name = "greater", .summary = "A > B", .onnx = "Greater", .expression = "A > B"}, true),
+      binary({.name = "greater_equal", .summary = "A >= B", .onnx = "GreaterOrEqual", .expression = "A >= B"}, true),
+      logical({.name = "and",
+               .summary = "Whether A and B hold",
+               .onnx = "And",
+               .expression = "A && B",
+               .commutative = true}),
+      logical(
+          {.name = "or", .summary = "Whether A or B holds", .onnx = "Or", .expression = "A || B", .commutative = true}),
+      logical({.name = "xor",
+               .summary = "Whether one of A and B holds and the other does not",
+               .onnx = "Xor",
+               .expression = "A != B",
+               .commutative = true}),
+      negation(),
+      where(),
+      cast(),
+  };
+}
