@@ -17,14 +17,10 @@ Builder::Builder(Module& module, Graph& graph, const OpRegistry& registry, Diagn
 /// Whether the value of `operation` follows from constants alone, can be computed here, and is small.
 static bool folds(const Operation& operation) {
   const OpDef& def = operation.def();
-  if (def.kind == OpKind::constant || def.random || operation.operands().empty())
-    return false;
-  if (operation.results().size() != 1 || !operation.result(0))
-    return false;
-  if (operation.result(0)->type().bytes() > maxFoldedBytes)
-    return false;
-  if (!def.reference && def.kind != OpKind::elementwise && def.kind != OpKind::view)
-    return false;
+  if (def.kind == OpKind::constant || def.random || operation.operands().empty()) return false;
+  if (operation.results().size() != 1 || !operation.result(0)) return false;
+  if (operation.result(0)->type().bytes() > maxFoldedBytes) return false;
+  if (!def.reference && def.kind != OpKind::elementwise && def.kind != OpKind::view) return false;
   return std::all_of(operation.operands().begin(), operation.operands().end(), [](const Value* operand) {
     return !operand || (operand->definer() && operand->definer()->def().kind == OpKind::constant);
   });
@@ -42,13 +38,11 @@ static Expected<Tensor> foldedValue(const Operation& operation, Diagnostics& dia
   const Precision precision = inDouble ? Precision::f64 : Precision::f32;
   std::vector<const Tensor*> operands;
   for (std::size_t i = 0; i < constants.size(); ++i) {
-    if (operation.operand(i))
-      constants[i] = constants[i].convertedTo(heldAs(constants[i].type().element, precision));
+    if (operation.operand(i)) constants[i] = constants[i].convertedTo(heldAs(constants[i].type().element, precision));
     operands.push_back(operation.operand(i) ? &constants[i] : nullptr);
   }
   Expected<std::vector<Tensor>> values = interpretOperation(operation, operands, precision, diags);
-  if (!values)
-    return failure;
+  if (!values) return failure;
   return values->front().convertedTo(result->type().element);
 }
 
@@ -67,11 +61,9 @@ Operation* Builder::create(const std::string& name, std::vector<Value*> operands
     return nullptr;
 
   InferContext context{.attributes = attributes, .location = location_, .diags = diags_};
-  for (const Value* operand : operands)
-    context.operands.push_back(operand ? &operand->type() : nullptr);
+  for (const Value* operand : operands) context.operands.push_back(operand ? &operand->type() : nullptr);
   const Expected<std::vector<Type>> types = inferTypes(*def, context);
-  if (!types)
-    return nullptr;
+  if (!types) return nullptr;
   std::vector<const Type*> wanted;
   for (std::size_t i = 0; i < types->size(); ++i)
     wanted.push_back(i >= wantedResults.size() || wantedResults[i] ? &(*types)[i] : nullptr);
@@ -85,15 +77,12 @@ Operation* Builder::create(const std::string& name, std::vector<Value*> operands
     graph_.erase(operation);
     return nullptr;
   }
-  if (!fold_ || !folds(*operation))
-    return operation;
+  if (!fold_ || !folds(*operation)) return operation;
   const Expected<Tensor> folded = foldedValue(*operation, diags_);
   graph_.erase(operation);
-  if (!folded)
-    return nullptr;
+  if (!folded) return nullptr;
   Value* value = constant(*folded);
-  if (value && !names.empty())
-    graph_.rename(value, names[0]);
+  if (value && !names.empty()) graph_.rename(value, names[0]);
   return value ? value->definer() : nullptr;
 }
 
@@ -104,8 +93,7 @@ Value* Builder::value(const std::string& name, std::vector<Value*> operands, Att
 
 Value* Builder::constant(const Tensor& tensor) {
   for (const OpDef* def : registry_.all())
-    if (def->kind == OpKind::constant)
-      return value(def->name, {}, {{"value", tensor}});
+    if (def->kind == OpKind::constant) return value(def->name, {}, {{"value", tensor}});
   diags_.error(location_).exit(ExitCode::internal) << "no op is registered for constants";
   return nullptr;
 }
@@ -115,7 +103,6 @@ Value* Builder::constant(double scalar, ElementType element) {
 }
 
 std::optional<Tensor> Builder::constantValue(const Value* value) {
-  if (!value || !value->definer() || value->definer()->def().kind != OpKind::constant)
-    return {};
+  if (!value || !value->definer() || value->definer()->def().kind != OpKind::constant) return {};
   return value->definer()->attributes.get<Tensor>("value");
 }

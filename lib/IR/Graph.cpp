@@ -17,12 +17,9 @@ struct Graph::Names {
 
 const char* pdc::nameOf(Phase phase) {
   switch (phase) {
-  case Phase::forward:
-    return "F";
-  case Phase::inputGradient:
-    return "I";
-  case Phase::weightGradient:
-    return "W";
+  case Phase::forward: return "F";
+  case Phase::inputGradient: return "I";
+  case Phase::weightGradient: return "W";
   }
   return "";
 }
@@ -36,11 +33,9 @@ static void removeOneUse(std::vector<Operation*>& users, const Operation* user) 
 
 void Operation::setOperand(std::size_t i, Value* value) {
   assert(i < operands_.size());
-  if (operands_[i])
-    removeOneUse(operands_[i]->users_, this);
+  if (operands_[i]) removeOneUse(operands_[i]->users_, this);
   operands_[i] = value;
-  if (value)
-    value->users_.push_back(this);
+  if (value) value->users_.push_back(this);
 }
 
 Graph::Graph(std::string name) : name_(std::move(name)), names_(std::make_unique<Names>()) {}
@@ -49,16 +44,13 @@ Graph::~Graph() = default;
 std::string Graph::uniqueName(const std::string& wanted) {
   std::string name = wanted;
   if (wanted.empty()) {
-    do
-      name = std::to_string(names_->next++);
+    do name = std::to_string(names_->next++);
     while (names_->values.contains(name));
     return name;
   }
-  if (!names_->values.contains(name))
-    return name;
+  if (!names_->values.contains(name)) return name;
   int& suffix = names_->suffixes[wanted];
-  do
-    name = wanted + "." + std::to_string(++suffix);
+  do name = wanted + "." + std::to_string(++suffix);
   while (names_->values.contains(name));
   return name;
 }
@@ -79,8 +71,7 @@ Value* Graph::addInput(Type type, const std::string& name, InputKind kind) {
 
 Value* Graph::parameterValue(Parameter& parameter) {
   if (Value* found = find(parameter.name)) {
-    if (found->parameter_ == &parameter)
-      return found;
+    if (found->parameter_ == &parameter) return found;
     // A parameter keeps its name, by which weights files know it; another value gives way.
     rename(found, uniqueName(parameter.name));
   }
@@ -100,8 +91,7 @@ Operation* Graph::addOperation(const OpDef& def, std::vector<Value*> operands,
   operation->attributes = std::move(attributes);
   operation->location = std::move(location);
   for (Value* operand : operation->operands_)
-    if (operand)
-      operand->users_.push_back(operation);
+    if (operand) operand->users_.push_back(operation);
   for (std::size_t i = 0; i < resultTypes.size(); ++i) {
     Value* result = nullptr;
     if (resultTypes[i]) {
@@ -120,8 +110,7 @@ Operation* Graph::addOperation(const OpDef& def, std::vector<Value*> operands,
 }
 
 void Graph::replaceAllUses(Value* from, Value* to) {
-  if (from == to)
-    return;
+  if (from == to) return;
   for (Operation* user : from->users_)
     for (Value*& operand : user->operands_)
       if (operand == from) {
@@ -130,14 +119,12 @@ void Graph::replaceAllUses(Value* from, Value* to) {
       }
   from->users_.clear();
   for (GraphOutput& output : outputs)
-    if (output.value == from)
-      output.value = to;
+    if (output.value == from) output.value = to;
 }
 
 void Graph::erase(Operation* operation) {
   std::vector<bool> dead(operations_.size());
-  for (std::size_t i = 0; i < operations_.size(); ++i)
-    dead[i] = operations_[i].get() == operation;
+  for (std::size_t i = 0; i < operations_.size(); ++i) dead[i] = operations_[i].get() == operation;
   eraseIf(dead);
 }
 
@@ -145,27 +132,21 @@ void Graph::eraseIf(const std::vector<bool>& deadByPosition) {
   std::unordered_set<const Operation*> dead;
   std::unordered_set<Value*> used, gone;
   for (std::size_t i = 0; i < operations_.size(); ++i) {
-    if (!deadByPosition[i])
-      continue;
+    if (!deadByPosition[i]) continue;
     dead.insert(operations_[i].get());
     for (Value* operand : operations_[i]->operands_)
-      if (operand)
-        used.insert(operand);
+      if (operand) used.insert(operand);
     for (Value* result : operations_[i]->results_)
-      if (result)
-        gone.insert(result);
+      if (result) gone.insert(result);
   }
-  if (dead.empty())
-    return;
-  for (Value* value : used)
-    std::erase_if(value->users_, [&](const Operation* user) { return dead.contains(user); });
+  if (dead.empty()) return;
+  for (Value* value : used) std::erase_if(value->users_, [&](const Operation* user) { return dead.contains(user); });
   for (Value* value : gone) {
     assert(value->users_.empty() && !isOutput(value) && "a value of an erased operation is still used");
     names_->values.erase(value->name_);
   }
   for (auto& operation : operations_)
-    if (operation->origin && dead.contains(operation->origin))
-      operation->origin = nullptr;
+    if (operation->origin && dead.contains(operation->origin)) operation->origin = nullptr;
   std::erase_if(operations_, [&](const auto& operation) { return dead.contains(operation.get()); });
   std::erase_if(values_, [&](const auto& value) { return gone.contains(value.get()); });
 }
@@ -173,8 +154,7 @@ void Graph::eraseIf(const std::vector<bool>& deadByPosition) {
 void Graph::reorder(const std::vector<Operation*>& order) {
   assert(order.size() == operations_.size());
   std::unordered_map<const Operation*, std::size_t> positions;
-  for (std::size_t i = 0; i < order.size(); ++i)
-    positions[order[i]] = i;
+  for (std::size_t i = 0; i < order.size(); ++i) positions[order[i]] = i;
   assert(positions.size() == operations_.size());
   std::vector<std::unique_ptr<Operation>> sorted(operations_.size());
   for (auto& operation : operations_) {
@@ -194,8 +174,7 @@ bool Graph::isOutput(const Value* value) const {
 }
 
 void Graph::rename(Value* value, const std::string& name) {
-  if (value->name_ == name)
-    return;
+  if (value->name_ == name) return;
   const std::string unique = uniqueName(name);
   names_->values.erase(value->name_);
   value->name_ = unique;
@@ -213,12 +192,10 @@ std::unique_ptr<Graph> pdc::clone(const Graph& graph, const std::string& name) {
     copy->inputs.back().peer = input.peer;
     copy->inputs.back().gradient = input.gradient;
   }
-  for (const Value* value : graph.parameterValues())
-    values[value] = copy->parameterValue(*value->parameter());
+  for (const Value* value : graph.parameterValues()) values[value] = copy->parameterValue(*value->parameter());
   for (const auto& operation : graph.operations()) {
     std::vector<Value*> operands;
-    for (const Value* operand : operation->operands())
-      operands.push_back(copyOf(operand));
+    for (const Value* operand : operation->operands()) operands.push_back(copyOf(operand));
     std::vector<const Type*> types;
     std::vector<std::string> names;
     for (const Value* result : operation->results()) {
@@ -228,8 +205,7 @@ std::unique_ptr<Graph> pdc::clone(const Graph& graph, const std::string& name) {
     Operation* added = copy->addOperation(operation->def(), std::move(operands), types, operation->attributes,
                                           operation->location, nullptr, names);
     for (std::size_t i = 0; i < names.size(); ++i)
-      if (Value* result = operation->result(i))
-        values[result] = added->result(i);
+      if (Value* result = operation->result(i)) values[result] = added->result(i);
     added->phase = operation->phase;
     added->group = operation->group;
     added->stage = operation->stage;
@@ -237,8 +213,7 @@ std::unique_ptr<Graph> pdc::clone(const Graph& graph, const std::string& name) {
   }
   // Origins last: program order need not put them first.
   for (const auto& operation : graph.operations())
-    if (operation->origin)
-      operations.at(operation.get())->origin = operations.at(operation->origin);
+    if (operation->origin) operations.at(operation.get())->origin = operations.at(operation->origin);
   for (GraphOutput output : graph.outputs) {
     output.value = copyOf(output.value);
     copy->outputs.push_back(output);
@@ -248,15 +223,13 @@ std::unique_ptr<Graph> pdc::clone(const Graph& graph, const std::string& name) {
 
 Graph* Module::findGraph(const std::string& graphName) const {
   for (const auto& graph : graphs)
-    if (graph->name() == graphName)
-      return graph.get();
+    if (graph->name() == graphName) return graph.get();
   return nullptr;
 }
 
 Parameter* Module::findParameter(const std::string& parameterName) const {
   for (const auto& parameter : parameters)
-    if (parameter->name == parameterName)
-      return parameter.get();
+    if (parameter->name == parameterName) return parameter.get();
   return nullptr;
 }
 

@@ -29,12 +29,9 @@ static bool isIdentifier(const std::string& text) {
 template <class Def>
 static std::string contradictionInList(const std::vector<Def>& list, const char* what, std::set<std::string>& names) {
   for (std::size_t i = 0; i < list.size(); ++i) {
-    if (!isIdentifier(list[i].name))
-      return std::string(what) + " '" + list[i].name + "' is not an identifier";
-    if (!names.insert(list[i].name).second)
-      return "two things are named '" + list[i].name + "'";
-    if (list[i].variadic && i + 1 < list.size())
-      return std::string("only the last ") + what + " can be variadic";
+    if (!isIdentifier(list[i].name)) return std::string(what) + " '" + list[i].name + "' is not an identifier";
+    if (!names.insert(list[i].name).second) return "two things are named '" + list[i].name + "'";
+    if (list[i].variadic && i + 1 < list.size()) return std::string("only the last ") + what + " can be variadic";
   }
   return "";
 }
@@ -48,83 +45,58 @@ static std::string contradictionInExpressions(const OpDef& def) {
                                     [](const AttributeDef& a) { return a.name == "expressions"; });
     return stated ? "" : "it has neither expressions nor an attribute 'expressions'";
   }
-  if (def.expressions.size() != def.results.size())
-    return "it needs one expression per result";
-  if (def.derivatives.size() > def.operands.size())
-    return "it has more derivatives than operands";
-  if (!def.derivatives.empty() && def.results.size() != 1)
-    return "derivatives are those of a single result";
+  if (def.expressions.size() != def.results.size()) return "it needs one expression per result";
+  if (def.derivatives.size() > def.operands.size()) return "it has more derivatives than operands";
+  if (!def.derivatives.empty() && def.results.size() != 1) return "derivatives are those of a single result";
   std::set<std::string> known;
   const bool variadic = !def.operands.empty() && def.operands.back().variadic;
-  for (const OperandDef& operand : def.operands)
-    known.insert(operand.name);
-  for (const AttributeDef& attribute : def.attributes)
-    known.insert(attribute.name);
+  for (const OperandDef& operand : def.operands) known.insert(operand.name);
+  for (const AttributeDef& attribute : def.attributes) known.insert(attribute.name);
   auto check = [&](const std::string& text) -> std::string {
-    if (text.empty())
-      return "";
+    if (text.empty()) return "";
     std::string error;
     const ExpressionPtr e = parseExpression(text, error);
-    if (!e)
-      return "'" + text + "' is not an expression: " + error;
+    if (!e) return "'" + text + "' is not an expression: " + error;
     for (const std::string& name : namesIn(*e))
-      if (!known.contains(name) && !variadic)
-        return "'" + text + "' speaks of '" + name + "', which is not known";
+      if (!known.contains(name) && !variadic) return "'" + text + "' speaks of '" + name + "', which is not known";
     return "";
   };
   for (const std::string& text : def.expressions)
-    if (std::string problem = check(text); !problem.empty())
-      return problem;
-  for (const ResultDef& result : def.results)
-    known.insert(result.name);
+    if (std::string problem = check(text); !problem.empty()) return problem;
+  for (const ResultDef& result : def.results) known.insert(result.name);
   for (const std::string& text : def.derivatives)
-    if (std::string problem = check(text); !problem.empty())
-      return problem;
+    if (std::string problem = check(text); !problem.empty()) return problem;
   return "";
 }
 
 /// The first thing in which `def` contradicts itself, or "".
 static std::string contradictionIn(const OpDef& def) {
-  if (!isIdentifier(def.name))
-    return "its name is not an identifier";
-  if (def.summary.empty())
-    return "it has no summary";
-  if (def.summary.back() == '.')
-    return "its summary ends with a full stop";
+  if (!isIdentifier(def.name)) return "its name is not an identifier";
+  if (def.summary.empty()) return "it has no summary";
+  if (def.summary.back() == '.') return "its summary ends with a full stop";
   std::set<std::string> names;
-  if (std::string problem = contradictionInList(def.operands, "operand", names); !problem.empty())
-    return problem;
-  if (std::string problem = contradictionInList(def.results, "result", names); !problem.empty())
-    return problem;
+  if (std::string problem = contradictionInList(def.operands, "operand", names); !problem.empty()) return problem;
+  if (std::string problem = contradictionInList(def.results, "result", names); !problem.empty()) return problem;
   for (const AttributeDef& attribute : def.attributes) {
-    if (!isIdentifier(attribute.name))
-      return "attribute '" + attribute.name + "' is not an identifier";
-    if (!names.insert(attribute.name).second)
-      return "two things are named '" + attribute.name + "'";
+    if (!isIdentifier(attribute.name)) return "attribute '" + attribute.name + "' is not an identifier";
+    if (!names.insert(attribute.name).second) return "two things are named '" + attribute.name + "'";
     if (attribute.defaultValue && attribute.defaultValue->index() != attribute.example.index())
       return "attribute '" + attribute.name + "' has an example of another kind than its default";
   }
-  if (def.kind == OpKind::composed)
-    return def.onnx.empty() ? "it is composed, and maps no ONNX operator" : "";
-  if (def.results.empty())
-    return "it has no result";
-  if (def.kind == OpKind::elementwise)
-    return contradictionInExpressions(def);
-  if (!def.expressions.empty() || !def.derivatives.empty())
-    return "it has expressions, and is not elementwise";
-  if (!def.infer)
-    return "it infers no types";
+  if (def.kind == OpKind::composed) return def.onnx.empty() ? "it is composed, and maps no ONNX operator" : "";
+  if (def.results.empty()) return "it has no result";
+  if (def.kind == OpKind::elementwise) return contradictionInExpressions(def);
+  if (!def.expressions.empty() || !def.derivatives.empty()) return "it has expressions, and is not elementwise";
+  if (!def.infer) return "it infers no types";
   const bool hasValue = std::any_of(def.attributes.begin(), def.attributes.end(),
                                     [](const AttributeDef& a) { return a.name == "value"; });
-  if (def.kind == OpKind::constant && !hasValue)
-    return "it is a constant, and has no attribute 'value'";
+  if (def.kind == OpKind::constant && !hasValue) return "it is a constant, and has no attribute 'value'";
   return "";
 }
 
 void OpRegistry::add(OpDef def) {
   std::string problem = contradictionIn(def);
-  if (problem.empty() && find(def.name))
-    problem = "there are two ops of this name";
+  if (problem.empty() && find(def.name)) problem = "there are two ops of this name";
   if (!problem.empty()) {
     std::fprintf(stderr, "op '%s': %s\n", def.name.c_str(), problem.c_str());
     std::abort();
@@ -134,15 +106,13 @@ void OpRegistry::add(OpDef def) {
 
 const OpDef* OpRegistry::find(const std::string& name) const {
   for (const OpDef* def : order_)
-    if (def->name == name)
-      return def;
+    if (def->name == name) return def;
   return nullptr;
 }
 
 const OnnxMapping* OpRegistry::findOnnx(const std::string& opType, std::int64_t version) const {
   for (const OpDef* def : order_)
     for (const OnnxMapping& mapping : def->onnx)
-      if (mapping.opType == opType && mapping.since <= version && version <= mapping.until)
-        return &mapping;
+      if (mapping.opType == opType && mapping.since <= version && version <= mapping.until) return &mapping;
   return nullptr;
 }

@@ -15,16 +15,14 @@ static float floatFromBf16(std::uint16_t bits) {
 
 static std::uint16_t bf16FromFloat(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value))
-    return static_cast<std::uint16_t>((bits >> 16) | 0x40);
+  if (std::isnan(value)) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
   return static_cast<std::uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
 static float floatFromF16(std::uint16_t bits) {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000) << 16;
   const std::uint32_t exponent = (bits >> 10) & 0x1F, mantissa = bits & 0x3FF;
-  if (exponent == 31)
-    return std::bit_cast<float>(sign | 0x7F800000 | (mantissa << 13));
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000 | (mantissa << 13));
   if (exponent == 0) { // zero or subnormal: mantissa · 2^-24
     const float magnitude = std::ldexp(static_cast<float>(mantissa), -24);
     return sign ? -magnitude : magnitude;
@@ -35,10 +33,8 @@ static float floatFromF16(std::uint16_t bits) {
 static std::uint16_t f16FromDouble(double value) {
   const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const double magnitude = std::fabs(value);
-  if (std::isnan(value))
-    return sign | 0x7E00;
-  if (magnitude >= 65520)
-    return sign | 0x7C00; // half-way beyond the largest finite number
+  if (std::isnan(value)) return sign | 0x7E00;
+  if (magnitude >= 65520) return sign | 0x7C00; // half-way beyond the largest finite number
   // The unit in the last place: 2^-24 for subnormal numbers, else 2^(exponent - 10).
   int exponent = 0;
   std::frexp(magnitude, &exponent);
@@ -76,8 +72,7 @@ Tensor Tensor::ofInts(Shape shape, std::span<const std::int64_t> values, Element
 Tensor Tensor::ofFloats(Shape shape, std::span<const double> values, ElementType element) {
   Tensor tensor(Type{element, std::move(shape)});
   assert(tensor.elements() == static_cast<std::int64_t>(values.size()));
-  for (std::size_t i = 0; i < values.size(); ++i)
-    tensor.set(static_cast<std::int64_t>(i), values[i]);
+  for (std::size_t i = 0; i < values.size(); ++i) tensor.set(static_cast<std::int64_t>(i), values[i]);
   return tensor;
 }
 
@@ -94,22 +89,15 @@ auto visitElement(Bytes* bytes, ElementType element, std::int64_t i, Visit visit
     return visit(reinterpret_cast<Pointer>(bytes) + i);
   };
   switch (element) {
-  case ElementType::f64:
-    return at(static_cast<double*>(nullptr));
-  case ElementType::f32:
-    return at(static_cast<float*>(nullptr));
+  case ElementType::f64: return at(static_cast<double*>(nullptr));
+  case ElementType::f32: return at(static_cast<float*>(nullptr));
   case ElementType::f16:
-  case ElementType::bf16:
-    return at(static_cast<std::uint16_t*>(nullptr));
-  case ElementType::i64:
-    return at(static_cast<std::int64_t*>(nullptr));
-  case ElementType::i32:
-    return at(static_cast<std::int32_t*>(nullptr));
-  case ElementType::i8:
-    return at(static_cast<std::int8_t*>(nullptr));
+  case ElementType::bf16: return at(static_cast<std::uint16_t*>(nullptr));
+  case ElementType::i64: return at(static_cast<std::int64_t*>(nullptr));
+  case ElementType::i32: return at(static_cast<std::int32_t*>(nullptr));
+  case ElementType::i8: return at(static_cast<std::int8_t*>(nullptr));
   case ElementType::u8:
-  case ElementType::boolean:
-    break;
+  case ElementType::boolean: break;
   }
   return at(static_cast<std::uint8_t*>(nullptr));
 }
@@ -117,14 +105,11 @@ auto visitElement(Bytes* bytes, ElementType element, std::int64_t i, Visit visit
 /// C++ leaves the conversion of a float that does not fit undefined; here it takes the nearest value, and NaN gives 0.
 template <class T>
 T saturate(double value) {
-  if (std::isnan(value))
-    return 0;
+  if (std::isnan(value)) return 0;
   constexpr double low = static_cast<double>(std::numeric_limits<T>::min());
   constexpr double high = static_cast<double>(std::numeric_limits<T>::max());
-  if (value <= low)
-    return std::numeric_limits<T>::min();
-  if (value >= high)
-    return std::numeric_limits<T>::max();
+  if (value <= low) return std::numeric_limits<T>::min();
+  if (value >= high) return std::numeric_limits<T>::max();
   return static_cast<T>(value);
 }
 } // namespace
@@ -139,8 +124,7 @@ double Tensor::asDouble(std::int64_t i) const {
 }
 
 std::int64_t Tensor::asInt(std::int64_t i) const {
-  if (isFloat(type_.element))
-    return saturate<std::int64_t>(asDouble(i));
+  if (isFloat(type_.element)) return saturate<std::int64_t>(asDouble(i));
   return visitElement(bytes_->data(), type_.element, i,
                       []<class T>(const T* p) { return static_cast<std::int64_t>(*p); });
 }
@@ -162,14 +146,12 @@ void Tensor::set(std::int64_t i, double value) {
 
 std::vector<std::int64_t> Tensor::toInts() const {
   std::vector<std::int64_t> values(static_cast<std::size_t>(elements()));
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = asInt(static_cast<std::int64_t>(i));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = asInt(static_cast<std::int64_t>(i));
   return values;
 }
 
 Tensor Tensor::convertedTo(ElementType element) const {
-  if (element == type_.element)
-    return *this;
+  if (element == type_.element) return *this;
   Tensor result(Type{element, type_.shape});
   const std::int64_t count = elements();
   // From integer to integer not by way of double, which has 53 bits.
@@ -179,8 +161,7 @@ Tensor Tensor::convertedTo(ElementType element) const {
       visitElement(result.bytes_->data(), element, i, [&]<class T>(T* p) { *p = static_cast<T>(asInt(i)); });
     return result;
   }
-  for (std::int64_t i = 0; i < count; ++i)
-    result.set(i, asDouble(i));
+  for (std::int64_t i = 0; i < count; ++i) result.set(i, asDouble(i));
   return result;
 }
 
@@ -198,6 +179,5 @@ bool Tensor::equals(const Tensor& other) const {
 }
 
 void Tensor::unshare() {
-  if (bytes_.use_count() > 1)
-    bytes_ = std::make_shared<std::vector<std::byte>>(*bytes_);
+  if (bytes_.use_count() > 1) bytes_ = std::make_shared<std::vector<std::byte>>(*bytes_);
 }

@@ -24,8 +24,7 @@ constexpr std::array<NamedElement, 9> elementNames = {{{ElementType::f64, "f64"}
 
 const char* pdc::nameOf(ElementType element) {
   for (const NamedElement& entry : elementNames)
-    if (entry.element == element)
-      return entry.name;
+    if (entry.element == element) return entry.name;
   return "";
 }
 
@@ -48,11 +47,9 @@ std::int64_t pdc::elementsOf(const Shape& shape) {
   std::int64_t product = 1;
   bool overflow = false;
   for (std::int64_t dim : shape) {
-    if (dim < 0)
-      return -1;
+    if (dim < 0) return -1;
     // An empty tensor is empty whatever its other dimensions are, so the product goes on after an overflow.
-    if (dim == 0)
-      return 0;
+    if (dim == 0) return 0;
     if (product > most / dim)
       overflow = true;
     else
@@ -63,21 +60,18 @@ std::int64_t pdc::elementsOf(const Shape& shape) {
 
 std::string pdc::toString(const Shape& shape) {
   std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    text += (i ? ", " : "") + std::to_string(shape[i]);
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
   return text + "]";
 }
 
 std::int64_t Type::bytes() const {
   const std::int64_t count = elements(), size = static_cast<std::int64_t>(pdcrt::bytesOf(element));
-  if (count < 0 || count > std::numeric_limits<std::int64_t>::max() / size)
-    return -1;
+  if (count < 0 || count > std::numeric_limits<std::int64_t>::max() / size) return -1;
   return count * size;
 }
 
 std::string pdc::toString(const Type& type) {
   std::string text = nameOf(type.element) + toString(type.shape);
-  if (type.layout != plain)
-    text += "@" + std::to_string(type.layout.id);
+  if (type.layout != plain) text += "@" + std::to_string(type.layout.id);
   return text;
 }

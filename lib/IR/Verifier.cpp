@@ -22,12 +22,9 @@ template <class Def>
 static std::string arityOf(const std::vector<Def>& list) {
   std::size_t required = 0;
   for (std::size_t i = 0; i < list.size(); ++i)
-    if (!list[i].optional && !list[i].variadic)
-      required = i + 1;
-  if (!list.empty() && list.back().variadic)
-    return "at least " + std::to_string(required);
-  if (required == list.size())
-    return std::to_string(required);
+    if (!list[i].optional && !list[i].variadic) required = i + 1;
+  if (!list.empty() && list.back().variadic) return "at least " + std::to_string(required);
+  if (required == list.size()) return std::to_string(required);
   return std::to_string(required) + " to " + std::to_string(list.size());
 }
 
@@ -38,14 +35,11 @@ Status pdc::checkOperands(const OpDef& def, const std::vector<Value*>& operands,
     return diags.error(location) << "'" << def.name << "' op takes " << arityOf(def.operands) << " operands, here are "
                                  << operands.size();
   };
-  if (operands.size() > def.operands.size() && !variadic)
-    return wrongCount();
+  if (operands.size() > def.operands.size() && !variadic) return wrongCount();
   for (std::size_t i = 0; i < def.operands.size(); ++i) {
     const OperandDef& operand = def.operands[i];
-    if (operand.optional || (operand.variadic && i >= operands.size()))
-      continue;
-    if (i >= operands.size())
-      return wrongCount();
+    if (operand.optional || (operand.variadic && i >= operands.size())) continue;
+    if (i >= operands.size()) return wrongCount();
     if (!operands[i])
       return diags.error(location) << "'" << def.name << "' op needs its operand '" << operand.name << "'";
   }
@@ -84,11 +78,9 @@ Status pdc::checkAttributes(const OpDef& def, const Attributes& attributes, cons
 static Status checkResults(const Operation& operation, Diagnostics& diags) {
   const OpDef& def = operation.def();
   InferContext context{.attributes = operation.attributes, .location = operation.location, .diags = diags};
-  for (const Value* operand : operation.operands())
-    context.operands.push_back(operand ? &operand->type() : nullptr);
+  for (const Value* operand : operation.operands()) context.operands.push_back(operand ? &operand->type() : nullptr);
   const Expected<std::vector<Type>> types = inferTypes(def, context);
-  if (!types)
-    return failure;
+  if (!types) return failure;
   const auto& results = operation.results();
   if (results.size() != types->size())
     return diags.error(operation.location)
@@ -97,8 +89,7 @@ static Status checkResults(const Operation& operation, Diagnostics& diags) {
   for (std::size_t i = 0; i < results.size(); ++i) {
     const ResultDef& result = def.results[std::min(i, def.results.size() - 1)];
     if (!results[i]) {
-      if (result.optional)
-        continue;
+      if (result.optional) continue;
       return diags.error(operation.location)
              << "result '" << result.name << "' of '" << def.name << "' op cannot be left out";
     }
@@ -108,8 +99,7 @@ static Status checkResults(const Operation& operation, Diagnostics& diags) {
       return diags.error(operation.location) << "result '" << result.name << "' of '" << def.name << "' op is "
                                              << toString(inferred) << ", not " << toString(stated);
   }
-  if (!any)
-    return diags.error(operation.location) << "'" << def.name << "' op has no result that is wanted";
+  if (!any) return diags.error(operation.location) << "'" << def.name << "' op has no result that is wanted";
   return success;
 }
 
@@ -117,12 +107,9 @@ Status pdc::verifyOperation(const Operation& operation, Diagnostics& diags) {
   const OpDef& def = operation.def();
   if (def.kind == OpKind::composed)
     return diags.error(operation.location) << "'" << def.name << "' op exists in ONNX only, a graph cannot hold it";
-  if (!checkOperands(def, operation.operands(), operation.location, diags))
-    return failure;
-  if (!checkAttributes(def, operation.attributes, operation.location, diags))
-    return failure;
-  if (!checkResults(operation, diags))
-    return failure;
+  if (!checkOperands(def, operation.operands(), operation.location, diags)) return failure;
+  if (!checkAttributes(def, operation.attributes, operation.location, diags)) return failure;
+  if (!checkResults(operation, diags)) return failure;
   return def.verify ? def.verify(operation, diags) : Status(success);
 }
 
@@ -134,16 +121,11 @@ public:
       : module_(module), graph_(graph), diags_(diags) {}
 
   bool run() {
-    for (const GraphInput& input : graph_.inputs)
-      checkInput(input);
-    for (const Value* value : graph_.parameterValues())
-      checkParameterValue(*value);
-    for (std::size_t i = 0; i < graph_.operations().size(); ++i)
-      checkOperation(*graph_.operations()[i]);
-    for (const auto& operation : graph_.operations())
-      checkUses(*operation);
-    for (const GraphOutput& output : graph_.outputs)
-      checkOutput(output);
+    for (const GraphInput& input : graph_.inputs) checkInput(input);
+    for (const Value* value : graph_.parameterValues()) checkParameterValue(*value);
+    for (std::size_t i = 0; i < graph_.operations().size(); ++i) checkOperation(*graph_.operations()[i]);
+    for (const auto& operation : graph_.operations()) checkUses(*operation);
+    for (const GraphOutput& output : graph_.outputs) checkOutput(output);
     return ok_;
   }
 
@@ -165,8 +147,7 @@ private:
     return diags_.error({.file = module_.file, .node = "@" + graph_.name()});
   }
   void define(const Value& value) {
-    if (value.type().bytes() < 0)
-      error() << "the size of '%" << value.name() << "' does not fit into 63 bits";
+    if (value.type().bytes() < 0) error() << "the size of '%" << value.name() << "' does not fit into 63 bits";
     defined_.insert(&value);
   }
 
@@ -183,8 +164,7 @@ private:
 void GraphVerifier::checkInput(const GraphInput& input) {
   define(*input.value);
   const bool received = input.kind == InputKind::received;
-  if (received && input.peer < 0)
-    error() << "input '%" << input.value->name() << "' is received from no stage";
+  if (received && input.peer < 0) error() << "input '%" << input.value->name() << "' is received from no stage";
   if (!received && (input.peer >= 0 || input.gradient))
     error() << "input '%" << input.value->name() << "' has a sending stage, and is not received";
 }
@@ -208,20 +188,17 @@ void GraphVerifier::checkOperation(const Operation& operation) {
       operandsDefined = false;
       error(operation) << "'" << operation.def().name << "' op uses '%" << operand->name() << "' before it is defined";
     }
-  if (operandsDefined && !verifyOperation(operation, diags_))
-    ok_ = false;
+  if (operandsDefined && !verifyOperation(operation, diags_)) ok_ = false;
   checkOrigin(operation);
   for (const Value* result : operation.results())
-    if (result)
-      define(*result);
+    if (result) define(*result);
   seen_.insert(&operation);
 }
 
 void GraphVerifier::checkOrigin(const Operation& operation) {
   const std::string& name = operation.def().name;
   if (operation.phase == Phase::forward) {
-    if (operation.origin)
-      error(operation) << "forward '" << name << "' op has an origin, which backward ones have";
+    if (operation.origin) error(operation) << "forward '" << name << "' op has an origin, which backward ones have";
     return;
   }
   if (!operation.origin)
@@ -235,8 +212,7 @@ void GraphVerifier::checkOrigin(const Operation& operation) {
 /// Lists of users are kept by Graph and Operation; this finds where somebody went around them.
 void GraphVerifier::checkUses(const Operation& operation) {
   for (const Value* operand : operation.operands()) {
-    if (!operand)
-      continue;
+    if (!operand) continue;
     const auto& operands = operation.operands();
     const auto& users = operand->users();
     if (std::count(operands.begin(), operands.end(), operand) != std::count(users.begin(), users.end(), &operation))
@@ -251,12 +227,10 @@ void GraphVerifier::checkOutput(const GraphOutput& output) {
   }
   const Value& value = *output.value;
   const bool isSent = output.kind == OutputKind::sent;
-  if (isSent && output.peer < 0)
-    error() << "'%" << value.name() << "' is sent to no stage";
+  if (isSent && output.peer < 0) error() << "'%" << value.name() << "' is sent to no stage";
   if (output.kind == OutputKind::loss && !(isFloat(value.type().element) && value.type().shape.empty()))
     error() << "loss '%" << value.name() << "' is " << toString(value.type()) << ", it must be a float scalar";
-  if (output.kind == OutputKind::gradient || output.kind == OutputKind::state)
-    checkParameterOutput(output);
+  if (output.kind == OutputKind::gradient || output.kind == OutputKind::state) checkParameterOutput(output);
 }
 
 void GraphVerifier::checkParameterOutput(const GraphOutput& output) {
@@ -297,8 +271,7 @@ Status pdc::verify(const Module& module, Diagnostics& diags) {
   }
   for (const auto& graph : module.graphs) {
     const Location location{.file = module.file, .node = "@" + graph->name()};
-    if (!graphs.insert(graph->name()).second)
-      error(location) << "two graphs are named '@" << graph->name() << "'";
+    if (!graphs.insert(graph->name()).second) error(location) << "two graphs are named '@" << graph->name() << "'";
     ok &= GraphVerifier(module, *graph, diags).run();
     for (const GraphInput& input : graph->inputs)
       if (parameters.contains(input.value->name()))
@@ -308,7 +281,6 @@ Status pdc::verify(const Module& module, Diagnostics& diags) {
         if (result && parameters.contains(result->name()))
           error(operation->location) << "a value and a parameter are both named '%" << result->name() << "'";
   }
-  if (!ok)
-    return failure;
+  if (!ok) return failure;
   return success;
 }

@@ -1,0 +1,165 @@
+// The operations of scalar expressions as small integers, and what they compute. Private to lib/IR.
+#pragma once
+
+#include "pdc/IR/Expression.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace pdc {
+
+enum class ScalarCode : int {
+  number,
+  name, // leaves
+  negate,
+  logicalNot, // unary
+  add,
+  subtract,
+  multiply,
+  divide, // binary
+  less,
+  lessEqual,
+  greater,
+  greaterEqual,
+  equal,
+  notEqual,
+  logicalAnd,
+  logicalOr,
+  select, // functions, in the order of scalarFunctions()
+  exp,
+  expm1,
+  log,
+  log1p,
+  sqrt,
+  rsqrt,
+  reciprocal,
+  sin,
+  cos,
+  tanh,
+  sigmoid,
+  softplus,
+  erf,
+  gelu,
+  geluDerivative,
+  abs,
+  sign,
+  floor,
+  ceil,
+  round,
+  relu,
+  max,
+  min,
+  pow
+};
+
+/// The operation at the root of `e`.
+ScalarCode codeOf(const Expression& e);
+/// The function named `name`, or null.
+const ScalarFunction* findScalarFunction(const std::string& name);
+
+/// What the functions mean, in float or double. Plain formulas over <cmath>: the kernels' faster ones are measured
+/// against these.
+template <class T>
+T applyFunction(ScalarCode code, const T* a) {
+  switch (code) {
+  case ScalarCode::exp: return std::exp(a[0]);
+  case ScalarCode::expm1: return std::expm1(a[0]);
+  case ScalarCode::log: return std::log(a[0]);
+  case ScalarCode::log1p: return std::log1p(a[0]);
+  case ScalarCode::sqrt: return std::sqrt(a[0]);
+  case ScalarCode::rsqrt: return T(1) / std::sqrt(a[0]);
+  case ScalarCode::reciprocal: return T(1) / a[0];
+  case ScalarCode::sin: return std::sin(a[0]);
+  case ScalarCode::cos: return std::cos(a[0]);
+  case ScalarCode::tanh: return std::tanh(a[0]);
+  case ScalarCode::sigmoid: return T(1) / (T(1) + std::exp(-a[0]));
+  case ScalarCode::softplus: return std::fmax(a[0], T(0)) + std::log1p(std::exp(-std::fabs(a[0])));
+  case ScalarCode::erf: return std::erf(a[0]);
+  case ScalarCode::gelu: return T(0.5) * a[0] * (T(1) + std::erf(a[0] * T(0.70710678118654752)));
+  case ScalarCode::geluDerivative:
+    return T(0.5) * (T(1) + std::erf(a[0] * T(0.70710678118654752))) +
+           a[0] * T(0.39894228040143268) * std::exp(T(-0.5) * a[0] * a[0]);
+  case ScalarCode::abs: return std::fabs(a[0]);
+  case ScalarCode::sign: return std::isnan(a[0]) ? a[0] : T((a[0] > 0) - (a[0] < 0));
+  case ScalarCode::floor: return std::floor(a[0]);
+  case ScalarCode::ceil: return std::ceil(a[0]);
+  case ScalarCode::round: return std::nearbyint(a[0]);
+  case ScalarCode::relu: return a[0] < 0 ? T(0) : a[0];
+  case ScalarCode::max: return std::isnan(a[0]) || std::isnan(a[1]) ? a[0] + a[1] : a[1] > a[0] ? a[1] : a[0];
+  case ScalarCode::min: return std::isnan(a[0]) || std::isnan(a[1]) ? a[0] + a[1] : a[1] < a[0] ? a[1] : a[0];
+  case ScalarCode::pow: return std::pow(a[0], a[1]);
+  default: return std::numeric_limits<T>::quiet_NaN();
+  }
+}
+
+/// The integer nearest to zero from `value`; out of range or not a number: 0.
+inline std::int64_t truncated(double value) {
+  return std::fabs(value) < 9.2233720368547758e18 ? static_cast<std::int64_t>(value) : 0;
+}
+
+/// Integer arithmetic wraps around (through unsigned, where C++ defines that).
+inline std::int64_t applyInteger(ScalarCode code, const std::int64_t* a) {
+  auto wrap = [](std::int64_t x) { return static_cast<std::uint64_t>(x); };
+  auto back = [](std::uint64_t x) { return static_cast<std::int64_t>(x); };
+  switch (code) {
+  case ScalarCode::negate: return back(0 - wrap(a[0]));
+  case ScalarCode::add: return back(wrap(a[0]) + wrap(a[1]));
+  case ScalarCode::subtract: return back(wrap(a[0]) - wrap(a[1]));
+  case ScalarCode::multiply: return back(wrap(a[0]) * wrap(a[1]));
+  case ScalarCode::divide: return a[1] == 0 ? 0 : a[1] == -1 ? back(0 - wrap(a[0])) : a[0] / a[1];
+  case ScalarCode::abs: return a[0] < 0 ? back(0 - wrap(a[0])) : a[0];
+  case ScalarCode::sign: return (a[0] > 0) - (a[0] < 0);
+  case ScalarCode::floor:
+  case ScalarCode::ceil:
+  case ScalarCode::round: return a[0];
+  case ScalarCode::relu: return a[0] < 0 ? 0 : a[0];
+  case ScalarCode::max: return a[1] > a[0] ? a[1] : a[0];
+  case ScalarCode::min: return a[1] < a[0] ? a[1] : a[0];
+  default: break;
+  }
+  const double asDoubles[] = {static_cast<double>(a[0]), code == ScalarCode::pow ? static_cast<double>(a[1]) : 0};
+  return truncated(applyFunction<double>(code, asDoubles));
+}
+
+/// The value of an operation with its arguments in a[0], a[1], a[2].
+template <class T>
+T apply(ScalarCode code, const T* a) {
+  switch (code) {
+  case ScalarCode::logicalNot: return T(a[0] == 0);
+  case ScalarCode::less: return T(a[0] < a[1]);
+  case ScalarCode::lessEqual: return T(a[0] <= a[1]);
+  case ScalarCode::greater: return T(a[0] > a[1]);
+  case ScalarCode::greaterEqual: return T(a[0] >= a[1]);
+  case ScalarCode::equal: return T(a[0] == a[1]);
+  case ScalarCode::notEqual: return T(a[0] != a[1]);
+  case ScalarCode::logicalAnd: return T(a[0] != 0 && a[1] != 0);
+  case ScalarCode::logicalOr: return T(a[0] != 0 || a[1] != 0);
+  case ScalarCode::select: return a[0] != 0 ? a[1] : a[2];
+  default: break;
+  }
+  if constexpr (std::is_integral_v<T>) {
+    return applyInteger(code, a);
+  } else {
+    switch (code) {
+    case ScalarCode::negate: return -a[0];
+    case ScalarCode::add: return a[0] + a[1];
+    case ScalarCode::subtract: return a[0] - a[1];
+    case ScalarCode::multiply: return a[0] * a[1];
+    case ScalarCode::divide: return a[0] / a[1];
+    default: return applyFunction<T>(code, a);
+    }
+  }
+}
+
+/// A number of an expression in the type of the evaluation.
+template <class T>
+T numberAs(double value) {
+  if constexpr (std::is_integral_v<T>)
+    return truncated(value);
+  else
+    return static_cast<T>(value);
+}
+
+} // namespace pdc
