@@ -1,0 +1,281 @@
+// What a training run must compute, replayed in one process from the formulas of docs/Semantics.md: minibatch after
+// minibatch, with every version of every stage's weights kept for ever.
+//
+// The replay calls the same stage functions as a run. It has its own weights, formulas of versions, sums of gradients
+// and optimizer, and shares nothing with executor, version ring, schedule, all-reduce or transport. Bits must agree.
+#pragma once
+
+#include "pdcrt/Executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <new>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+/// What to replay.
+struct ReplaySetup {
+  std::vector<const pdcrt::Stage*> stages;
+  std::vector<int> replicas, warmup, syncDelay; ///< R_s, w_s, d_s
+  pdcrt::WeightPolicy weights = pdcrt::WeightPolicy::stash;
+  std::int64_t microbatches = 0; ///< m of flushing schedules; 0: 1f1b
+  pdcrt::Training training;      ///< sgd or momentum, constant learning rate
+  pdcrt::BatchSource* data = nullptr;
+  pdcrt::Executor::ReadTensor readWeights;
+};
+
+/// What to get wrong: a test that compares a run with a replay must fail with any of these.
+struct ReplayMistake {
+  bool latest = false;           ///< backward with the newest weights
+  int versionOff = 0;            ///< uses this many versions too old
+  bool reverseAllReduce = false; ///< adds the replicas from last to first
+  bool learningRateAsIs = false; ///< lr instead of lr · R_s / R_0
+};
+
+class Replay {
+public:
+  /// Kernels are promised addresses that are multiples of 64.
+  template <class T>
+  struct Aligned {
+    using value_type = T;
+    static constexpr std::align_val_t alignment{64};
+    T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), alignment)); }
+    void deallocate(T* p, std::size_t) { ::operator delete(p, alignment); }
+    friend bool operator==(Aligned, Aligned) { return true; }
+  };
+  using Block = std::vector<std::byte, Aligned<std::byte>>;
+
+  explicit Replay(ReplaySetup setup, ReplayMistake mistake = {}) : setup_(std::move(setup)), mistake_(mistake) {
+    for (std::size_t s = 0; s < setup_.stages.size(); ++s) {
+      const pdcrt::Stage& stage = *setup_.stages[s];
+      StageState state;
+      pdcrt::Setup kernelSetup;
+      for (int r = 0; r < setup_.replicas[s]; ++r) {
+        state.kernels.push_back(stage.buildKernels(kernelSetup));
+        state.replicaStates.emplace_back(stage.bytes.state);
+        for (const pdcrt::StateRow& row : stage.states)
+          require(setup_.readWeights(row.name, row.element, row.shape, bytesAt(state.replicaStates.back(), row)));
+      }
+      state.workspace.resize(kernelSetup.workspaceBytes());
+      state.scratch.resize(stage.bytes.scratch);
+      state.versions.emplace_back(stage.bytes.weights);
+      for (const pdcrt::ParameterRow& row : stage.parameters)
+        require(setup_.readWeights(row.name, row.element, row.shape, bytesAt(state.versions.back(), row)));
+      state.momentum.resize(stage.bytes.weights);
+      states_.push_back(std::move(state));
+    }
+  }
+
+  /// Trains on minibatches 0 … count - 1.
+  void run(std::int64_t count) {
+    for (std::int64_t b = 0; b < count; ++b) {
+      std::vector<Minibatch> parts;
+      for (std::size_t s = 0; s < states_.size(); ++s) parts.push_back(begin(s));
+      for (std::size_t s = 0; s < states_.size(); ++s) forward(s, b, parts);
+      for (std::size_t s = states_.size(); s-- > 0;) backward(s, b, parts);
+      for (std::size_t s = 0; s < states_.size(); ++s) {
+        states_[s].gradients[b] = std::move(parts[s].gradients);
+        const std::int64_t each = perUpdate(s);
+        if ((b + 1) % each == 0 || b + 1 == count) update(s, b / each * each, b + 1);
+      }
+    }
+  }
+
+  /// The newest weights of a stage.
+  const Block& weights(std::size_t stage) const { return states_[stage].versions.back(); }
+  std::size_t updates(std::size_t stage) const { return states_[stage].versions.size() - 1; }
+  const Block& state(std::size_t stage, int replica) const {
+    return states_[stage].replicaStates[static_cast<std::size_t>(replica)];
+  }
+  const std::vector<double>& losses() const { return losses_; }
+
+private:
+  struct StageState {
+    std::vector<std::shared_ptr<const void>> kernels;
+    std::vector<Block> versions; ///< W^0, W^1, …
+    std::vector<Block> replicaStates;
+    Block momentum, scratch, workspace;
+    std::map<std::int64_t, Block> gradients; ///< by minibatch
+  };
+  struct Minibatch {
+    Block slot, gradients;
+    std::vector<Block> edges;
+    std::int64_t version = 0;
+  };
+
+  static void require(const pdcrt::Status& status) {
+    if (!status) throw std::runtime_error(status.message());
+  }
+  template <class Row>
+  static std::span<std::byte> bytesAt(Block& block, const Row& row) {
+    return std::span(block).subspan(row.offset, static_cast<std::size_t>(row.shape.elements()) * bytesOf(row.element));
+  }
+  static const float* floats(const Block& block, std::size_t offset) {
+    return reinterpret_cast<const float*>(block.data() + offset);
+  }
+
+  std::int64_t perUpdate(std::size_t s) const {
+    return setup_.microbatches > 0 ? setup_.microbatches : setup_.replicas[s];
+  }
+
+  Minibatch begin(std::size_t s) const {
+    const pdcrt::Stage& stage = *setup_.stages[s];
+    Minibatch part;
+    part.slot.resize(stage.bytes.slot);
+    part.gradients.resize(stage.bytes.gradients);
+    for (const pdcrt::EdgeRow& edge : stage.edges) part.edges.emplace_back(edge.bytes);
+    return part;
+  }
+
+  /// V_s(b).
+  std::int64_t versionFor(std::size_t s, std::int64_t b) const {
+    if (setup_.microbatches > 0) return b / setup_.microbatches;
+    auto stash = [&](std::size_t t) {
+      return std::max<std::int64_t>(0, b / setup_.replicas[t] - setup_.warmup[t] - setup_.syncDelay[t]);
+    };
+    if (setup_.weights == pdcrt::WeightPolicy::verticalSync) return setup_.replicas[0] * stash(0) / setup_.replicas[s];
+    return stash(s);
+  }
+
+  /// Copies the tensors that arrive at stage `s` in `direction` from the stages that sent them.
+  void receive(std::size_t s, pdcrt::Direction direction, std::vector<Minibatch>& parts) const {
+    const pdcrt::Stage& stage = *setup_.stages[s];
+    const int self = static_cast<int>(s);
+    for (std::size_t e = 0; e < stage.edges.size(); ++e) {
+      const pdcrt::EdgeRow& edge = stage.edges[e];
+      const int peer = edge.from == self ? edge.to : edge.from;
+      const bool arrives = direction == pdcrt::Direction::forward ? peer < self : peer > self;
+      if (edge.direction != direction || !arrives) continue;
+      const pdcrt::Stage& sender = *setup_.stages[static_cast<std::size_t>(peer)];
+      for (std::size_t f = 0; f < sender.edges.size(); ++f) {
+        const pdcrt::EdgeRow& other = sender.edges[f];
+        if (other.direction != direction || (other.from == peer ? other.to : other.from) != self) continue;
+        const Block& source = direction == pdcrt::Direction::forward ? parts[static_cast<std::size_t>(peer)].slot
+                                                                     : parts[static_cast<std::size_t>(peer)].edges[f];
+        auto out = portsOf(sender, f), in = portsOf(stage, e);
+        for (std::size_t i = 0; i < in.size(); ++i)
+          std::memcpy(parts[s].edges[e].data() + in[i]->offset, source.data() + out[i]->offset, in[i]->bytes);
+      }
+    }
+  }
+  static std::vector<const pdcrt::PortRow*> portsOf(const pdcrt::Stage& stage, std::size_t edge) {
+    std::vector<const pdcrt::PortRow*> ports;
+    for (const pdcrt::PortRow& port : stage.ports)
+      if (port.edge == static_cast<int>(edge)) ports.push_back(&port);
+    return ports;
+  }
+
+  template <class Phase>
+  void call(std::size_t s, std::int64_t b, Minibatch& part, std::int64_t version, Phase phase) {
+    StageState& state = states_[s];
+    const std::size_t replica = static_cast<std::size_t>(b) % state.kernels.size();
+    pdcrt::Stream stream(state.workspace.data(), state.workspace.size());
+    std::vector<std::byte*> edges;
+    for (Block& edge : part.edges) edges.push_back(edge.empty() ? nullptr : edge.data());
+    phase(pdcrt::Call{.kernels = state.kernels[replica].get(),
+                      .weights = state.versions[static_cast<std::size_t>(version)].data(),
+                      .state = state.replicaStates[replica].data(),
+                      .gradients = part.gradients.data(),
+                      .scratch = state.scratch.data(),
+                      .frame = {part.slot.data(), edges.data()},
+                      .draw = {setup_.training.seed, static_cast<std::uint64_t>(b)},
+                      .stream = &stream});
+  }
+
+  void forward(std::size_t s, std::int64_t b, std::vector<Minibatch>& parts) {
+    const pdcrt::Stage& stage = *setup_.stages[s];
+    Minibatch& part = parts[s];
+    receive(s, pdcrt::Direction::forward, parts);
+    for (const pdcrt::DataRow& row : stage.data) require(setup_.data->read(row, b, part.slot.data() + row.offset));
+    part.version = std::max<std::int64_t>(0, versionFor(s, b) - mistake_.versionOff);
+    call(s, b, part, part.version, stage.forward);
+    for (const pdcrt::OutputRow& row : stage.outputs)
+      if (row.kind == pdcrt::OutputKind::loss) losses_.push_back(floats(part.slot, row.offset)[0]);
+  }
+
+  void backward(std::size_t s, std::int64_t b, std::vector<Minibatch>& parts) {
+    const pdcrt::Stage& stage = *setup_.stages[s];
+    receive(s, pdcrt::Direction::backward, parts);
+    // With `latest` the backward runs when all updates before it have been made: those that the forward saw, and those
+    // of the w_s minibatches in between.
+    const bool latest = setup_.weights == pdcrt::WeightPolicy::latest || mistake_.latest;
+    const std::int64_t newest = std::max<std::int64_t>(0, b / setup_.replicas[s] - setup_.syncDelay[s]);
+    const std::int64_t version = latest ? newest : parts[s].version;
+    call(s, b, parts[s], version, stage.backwardInput);
+    call(s, b, parts[s], version, stage.backwardWeight);
+  }
+
+  /// W^{u+1} from the gradients of minibatches [first, last).
+  void update(std::size_t s, std::int64_t first, std::int64_t last) {
+    const pdcrt::Stage& stage = *setup_.stages[s];
+    StageState& state = states_[s];
+    const std::int64_t R = setup_.replicas[s];
+    const double count = static_cast<double>(last - first);
+    double rate = setup_.training.learningRate;
+    if (setup_.microbatches == 0 && !mistake_.learningRateAsIs) rate = rate * count / setup_.replicas[0];
+
+    const Block& old = state.versions.back();
+    Block fresh = old;
+    for (std::size_t p = 0; p < stage.parameters.size(); ++p) {
+      const pdcrt::ParameterRow& row = stage.parameters[p];
+      if (!row.trained) continue;
+      const float lr = static_cast<float>(rate * row.learningRateScale);
+      const float decay = static_cast<float>(setup_.training.weightDecay * row.weightDecayScale);
+      const float mu = setup_.training.optimizer == pdcrt::OptimizerKind::momentum
+                           ? static_cast<float>(setup_.training.momentum)
+                           : 0;
+      for (std::int64_t i = 0; i < row.shape.elements(); ++i) {
+        float sum = 0;
+        bool any = false;
+        for (std::int64_t k = 0; k < R; ++k) {
+          const std::int64_t replica = mistake_.reverseAllReduce ? R - 1 - k : k;
+          float part = 0;
+          if (!partOf(s, static_cast<int>(p), i, replica, first, last, part)) continue;
+          sum = any ? sum + part : part;
+          any = true;
+        }
+        float g = sum / static_cast<float>(count);
+        const float w = floats(old, row.offset)[i];
+        if (decay != 0) g = g + decay * w;
+        float direction = g;
+        if (setup_.training.optimizer == pdcrt::OptimizerKind::momentum) {
+          float& velocity = reinterpret_cast<float*>(state.momentum.data() + row.offset)[i];
+          velocity = mu * velocity + g;
+          direction = velocity;
+        }
+        reinterpret_cast<float*>(fresh.data() + row.offset)[i] = w - lr * direction;
+      }
+    }
+    for (std::int64_t b = first; b < last; ++b) state.gradients.erase(b);
+    state.versions.push_back(std::move(fresh));
+  }
+
+  /// What one replica contributes to element `i` of parameter `p`: per use, its minibatches from first to last; then
+  /// the uses, in the order of the table. False if the replica had no minibatch.
+  bool partOf(std::size_t s, int p, std::int64_t i, std::int64_t replica, std::int64_t first, std::int64_t last,
+              float& part) const {
+    bool anyUse = false;
+    for (const pdcrt::GradientRow& row : setup_.stages[s]->gradients) {
+      if (row.parameter != p) continue;
+      float use = 0;
+      bool any = false;
+      for (std::int64_t b = first; b < last; ++b) {
+        if (b % setup_.replicas[s] != replica) continue;
+        const float g = floats(states_[s].gradients.at(b), row.offset)[i];
+        use = any ? use + g : g;
+        any = true;
+      }
+      if (!any) return false;
+      part = anyUse ? part + use : use;
+      anyUse = true;
+    }
+    return anyUse;
+  }
+
+  ReplaySetup setup_;
+  ReplayMistake mistake_;
+  std::vector<StageState> states_;
+  std::vector<double> losses_;
+};

@@ -1,0 +1,243 @@
+// LINK: pdcrt pdcSchedule
+// The executor against the replay (Replay.h): the same bits for every plan, schedule, and number of minibatches.
+#include "LinearStages.h"
+#include "Replay.h"
+#include "ThreadRun.h"
+
+#include "pdc/Schedule/PipelineShape.h"
+#include "pdcrt/Check.h"
+
+#include <gtest/gtest.h>
+
+using namespace pdcrt;
+
+namespace {
+
+struct Case {
+  std::vector<int> replicas, warmup;
+  bool overlap = true;
+  std::int64_t microbatches = 0;
+  WeightPolicy weights = WeightPolicy::stash;
+};
+
+std::vector<int> syncDelay(const Case& c) {
+  std::vector<int> delays;
+  for (int r : c.replicas) delays.push_back(c.overlap && c.microbatches == 0 && r > 1 && c.replicas.size() > 1 ? 1 : 0);
+  return delays;
+}
+
+Schedule scheduleOf(const Case& c) {
+  std::vector<pdc::StageShape> stages;
+  std::vector<int> delays = syncDelay(c);
+  for (std::size_t s = 0; s < c.replicas.size(); ++s)
+    stages.push_back({.replicas = c.replicas[s], .warmup = c.warmup[s], .syncDelay = delays[s]});
+  pdc::PipelineShape shape = pdc::straightShape(stages);
+  shape.weights = c.weights;
+  shape.microbatches = c.microbatches;
+  return pdc::buildSchedule(shape);
+}
+
+Training momentumTraining() {
+  Training training;
+  training.optimizer = OptimizerKind::momentum;
+  training.learningRate = 0.3;
+  training.momentum = 0.9;
+  training.weightDecay = 0.01;
+  return training;
+}
+
+linear::NoiseData data;
+
+ThreadRun runOf(const Schedule& schedule, const Case& c) {
+  ThreadRun run;
+  run.schedule = &schedule;
+  run.stages = linear::linearStages(static_cast<int>(c.replicas.size()));
+  run.training = momentumTraining();
+  run.data = &data;
+  run.readWeights = linear::readInitial;
+  return run;
+}
+
+Replay replayOf(const Case& c, ReplayMistake mistake = {}) {
+  return Replay({.stages = linear::linearStages(static_cast<int>(c.replicas.size())),
+                 .replicas = c.replicas,
+                 .warmup = c.warmup,
+                 .syncDelay = syncDelay(c),
+                 .weights = c.weights,
+                 .microbatches = c.microbatches,
+                 .training = momentumTraining(),
+                 .data = &data,
+                 .readWeights = linear::readInitial},
+                mistake);
+}
+
+/// Whether all parameters, of every replica, and all states agree bit for bit.
+bool agree(const ThreadRun& run, const Replay& replay, const Case& c) {
+  for (std::size_t s = 0; s < c.replicas.size(); ++s)
+    for (int r = 0; r < c.replicas[s]; ++r) {
+      const Stage& stage = *run.stages[s];
+      const std::byte* weights = run.weights(static_cast<int>(s), r);
+      for (const ParameterRow& row : stage.parameters)
+        if (std::memcmp(weights + row.offset, replay.weights(s).data() + row.offset,
+                        static_cast<std::size_t>(row.shape.elements()) * sizeof(float)) != 0)
+          return false;
+      const std::byte* state = run.hosted(static_cast<int>(s), r).state;
+      for (const StateRow& row : stage.states)
+        if (std::memcmp(state + row.offset, replay.state(s, r).data() + row.offset,
+                        static_cast<std::size_t>(row.shape.elements()) * sizeof(float)) != 0)
+          return false;
+    }
+  return true;
+}
+
+/// Warm-up of the straight chain of formulas, from the last stage backwards: enough to run at full speed.
+std::vector<int> warmupOf(const std::vector<int>& replicas) {
+  std::vector<int> warmup(replicas.size(), 0);
+  for (std::size_t s = replicas.size() - 1; s-- > 0;)
+    warmup[s] = ((warmup[s + 1] + 2) * replicas[s + 1] + 2 * replicas[s] - 1) / replicas[s];
+  return warmup;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const std::vector<int>& replicas :
+       std::vector<std::vector<int>>{{1}, {3}, {1, 1}, {1, 1, 1, 1}, {2, 1}, {1, 2}, {2, 2, 1}, {3, 2}})
+    for (bool overlap : {true, false})
+      all.push_back({.replicas = replicas, .warmup = warmupOf(replicas), .overlap = overlap});
+  return all;
+}
+
+std::string nameOf(const testing::TestParamInfo<Case>& info) {
+  std::string name;
+  for (int r : info.param.replicas) name += (name.empty() ? "" : "_") + std::to_string(r);
+  return name + (info.param.overlap ? "_overlap" : "_barrier");
+}
+
+class ExecutorPlans : public testing::TestWithParam<Case> {};
+
+TEST_P(ExecutorPlans, TrainTheBitsOfTheReplay) {
+  const Case& c = GetParam();
+  const Schedule schedule = scheduleOf(c);
+  for (std::int64_t minibatches : {1, 2, 47, 50, 53}) {
+    ThreadRun run = runOf(schedule, c);
+    ASSERT_TRUE(run.run([&](Executor& executor, int) { return executor.train(0, minibatches); }));
+    Replay replay = replayOf(c);
+    replay.run(minibatches);
+    EXPECT_TRUE(agree(run, replay, c)) << minibatches << " minibatches";
+    EXPECT_EQ(run.hosted(0, 0).versions.newest(), static_cast<std::int64_t>(replay.updates(0)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, ExecutorPlans, testing::ValuesIn(cases()), nameOf);
+
+TEST(Executor, TrainsTheBitsOfTheReplayUnderVerticalSync) {
+  for (Case c : {Case{.replicas = {1, 1, 1}, .warmup = {4, 2, 0}}, Case{.replicas = {2, 2, 1}, .warmup = {4, 2, 0}}}) {
+    c.weights = WeightPolicy::verticalSync;
+    Schedule schedule = scheduleOf(c);
+    ThreadRun run = runOf(schedule, c);
+    ASSERT_TRUE(run.run([](Executor& executor, int) { return executor.train(0, 53); }))
+        << run.statuses[0].message() << run.statuses.back().message();
+    Replay replay = replayOf(c);
+    replay.run(53);
+    EXPECT_TRUE(agree(run, replay, c));
+  }
+}
+
+TEST(Executor, TrainsTheBitsOfTheReplayWithTheLatestWeights) {
+  Case c = {.replicas = {1, 1, 1}, .warmup = {4, 2, 0}, .weights = WeightPolicy::latest};
+  Schedule schedule = scheduleOf(c);
+  ThreadRun run = runOf(schedule, c);
+  ASSERT_TRUE(run.run([](Executor& executor, int) { return executor.train(0, 53); }));
+  Replay replay = replayOf(c);
+  replay.run(53);
+  EXPECT_TRUE(agree(run, replay, c));
+}
+
+TEST(Executor, SumsMicrobatchesFromFirstToLastWhenFlushing) {
+  for (const Case& c : {Case{.replicas = {1}, .warmup = {0}, .microbatches = 4},
+                        Case{.replicas = {1, 1, 1}, .warmup = {2, 1, 0}, .microbatches = 4},
+                        Case{.replicas = {2, 1}, .warmup = {1, 0}, .microbatches = 4},
+                        Case{.replicas = {2, 3}, .warmup = {1, 0}, .microbatches = 4}}) {
+    const Schedule schedule = scheduleOf(c);
+    for (std::int64_t minibatches : {4, 40, 42}) {
+      ThreadRun run = runOf(schedule, c);
+      ASSERT_TRUE(run.run([&](Executor& executor, int) { return executor.train(0, minibatches); }));
+      Replay replay = replayOf(c);
+      replay.run(minibatches);
+      EXPECT_TRUE(agree(run, replay, c)) << c.replicas.size() << " stages, " << minibatches << " minibatches";
+    }
+  }
+}
+
+TEST(Executor, DiffersFromAReplayWithAnyMistake) {
+  const Case c = {.replicas = {3, 2}, .warmup = warmupOf({3, 2})};
+  const Schedule schedule = scheduleOf(c);
+  ThreadRun run = runOf(schedule, c);
+  ASSERT_TRUE(run.run([](Executor& executor, int) { return executor.train(0, 50); }));
+  for (const ReplayMistake& mistake :
+       {ReplayMistake{.latest = true}, ReplayMistake{.versionOff = 1}, ReplayMistake{.reverseAllReduce = true},
+        ReplayMistake{.learningRateAsIs = true}}) {
+    Replay replay = replayOf(c, mistake);
+    replay.run(50);
+    EXPECT_FALSE(agree(run, replay, c));
+  }
+}
+
+TEST(Executor, SendsTheBytesOfTheFormulas) {
+  const Case c = {.replicas = {2, 2, 1}, .warmup = warmupOf({2, 2, 1})};
+  const Schedule schedule = scheduleOf(c);
+  ThreadRun run = runOf(schedule, c);
+  const std::int64_t minibatches = 50;
+  ASSERT_TRUE(run.run([&](Executor& executor, int) { return executor.train(0, minibatches); }));
+  const std::uint64_t weights = (linear::width * linear::width + linear::width) * sizeof(float);
+  EXPECT_EQ(run.bytesSent(Traffic::forward), 2 * minibatches * linear::valueBytes);
+  EXPECT_EQ(run.bytesSent(Traffic::backward), 2 * minibatches * linear::valueBytes);
+  EXPECT_EQ(run.bytesSent(Traffic::allReduce), 2 * (minibatches / 2) * 2 * (2 - 1) * weights);
+}
+
+TEST(Executor, KeepsTheActionsOfExpand) {
+  for (const Case& c : cases())
+    for (std::int64_t minibatches : {0, 1, 2, 3, 7, 30}) {
+      const Schedule schedule = scheduleOf(c);
+      for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
+        std::vector<Action> actions;
+        ActionCursor cursor(schedule, rank, minibatches);
+        while (const Action* action = cursor.next()) actions.push_back(*action);
+        EXPECT_EQ(actions, expand(schedule, rank, minibatches));
+      }
+    }
+}
+
+TEST(Executor, GoesOnAfterADrain) {
+  const Case c = {.replicas = {2, 1}, .warmup = warmupOf({2, 1})};
+  const Schedule schedule = scheduleOf(c);
+  ThreadRun run = runOf(schedule, c);
+  std::vector<std::int64_t> evaluated;
+  std::mutex mutex;
+  ASSERT_TRUE(run.run([&](Executor& executor, int) -> Status {
+    if (Status status = executor.train(0, 10); !status) return status;
+    if (Status status = executor.averageState(); !status) return status;
+    Executor::Predicted predicted = [&](const HostedStage&, std::int64_t minibatch, const std::byte*) {
+      std::lock_guard lock(mutex);
+      if (executor.hosted()[0].host.stage == 1) evaluated.push_back(minibatch);
+      return Status();
+    };
+    if (Status status = executor.evaluate(5, data, predicted); !status) return status;
+    return executor.train(10, 10);
+  }));
+  EXPECT_EQ(evaluated, (std::vector<std::int64_t>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(std::memcmp(run.weights(0, 0), run.weights(0, 1), 2 * linear::block), 0);
+  EXPECT_EQ(run.hosted(0, 0).updates, 10);
+}
+
+TEST(Executor, StopsWhereTheLossIsNotFinite) {
+  const Case c = {.replicas = {1, 1}, .warmup = {2, 0}};
+  const Schedule schedule = scheduleOf(c);
+  ThreadRun run = runOf(schedule, c);
+  run.training.learningRate = 1e30;
+  EXPECT_FALSE(run.run([](Executor& executor, int) { return executor.train(0, 1000); }));
+  EXPECT_EQ(run.statuses[1].code(), Exit::lossNotFinite);
+  EXPECT_EQ(run.statuses[0].code(), Exit::again);
+}
+
+} // namespace

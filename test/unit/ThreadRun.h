@@ -1,0 +1,74 @@
+// Runs executors for all ranks of a schedule as threads of the test.
+#pragma once
+
+#include "pdcrt/Executor.h"
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+struct ThreadRun {
+  const pdcrt::Schedule* schedule = nullptr;
+  std::vector<const pdcrt::Stage*> stages;
+  pdcrt::Training training;
+  pdcrt::BatchSource* data = nullptr;
+  pdcrt::Executor::ReadTensor readWeights;
+  pdcrt::EmulatedLink link;
+  std::function<pdcrt::RunObserver*(int rank)> observer = [](int) { return nullptr; };
+
+  std::vector<std::unique_ptr<pdcrt::Transport>> transports;
+  std::vector<std::unique_ptr<pdcrt::Communicator>> communicators;
+  std::vector<std::unique_ptr<pdcrt::Executor>> executors;
+  std::vector<pdcrt::Status> statuses;
+
+  /// Prepares every rank and then runs `body` in one thread per rank. Returns whether all went well.
+  bool run(const std::function<pdcrt::Status(pdcrt::Executor&, int rank)>& body) {
+    const int ranks = static_cast<int>(schedule->ranks.size());
+    transports = pdcrt::makeThreadTransports(ranks, link);
+    statuses.resize(schedule->ranks.size());
+    for (int rank = 0; rank < ranks; ++rank) {
+      communicators.push_back(std::make_unique<pdcrt::Communicator>(*transports[static_cast<std::size_t>(rank)]));
+      executors.push_back(
+          std::make_unique<pdcrt::Executor>(pdcrt::ExecutorSetup{.schedule = schedule,
+                                                                 .rank = rank,
+                                                                 .stages = stages,
+                                                                 .training = &training,
+                                                                 .communicator = communicators.back().get(),
+                                                                 .data = data,
+                                                                 .observer = observer(rank)}));
+    }
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; ++rank)
+      threads.emplace_back([&, rank] {
+        const auto i = static_cast<std::size_t>(rank);
+        pdcrt::Executor& executor = *executors[i];
+        pdcrt::Status& status = statuses[i];
+        if (status = executor.prepare(); status)
+          if (status = executor.setWeights(readWeights); status) status = body(executor, rank);
+        if (!status) transports[i]->abort(static_cast<int>(status.code()));
+      });
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& communicator : communicators) communicator->stop();
+    for (const pdcrt::Status& status : statuses)
+      if (!status) return false;
+    return true;
+  }
+
+  /// The hosted replica, after run().
+  const pdcrt::HostedStage& hosted(int stage, int replica) const {
+    const int rank = schedule->rankOf(stage, replica);
+    for (const pdcrt::HostedStage& h : executors[static_cast<std::size_t>(rank)]->hosted())
+      if (h.host.stage == stage && h.host.replica == replica) return h;
+    std::abort();
+  }
+  const std::byte* weights(int stage, int replica) const {
+    const pdcrt::Versions& versions = hosted(stage, replica).versions;
+    return versions.at(versions.newest());
+  }
+  std::uint64_t bytesSent(pdcrt::Traffic traffic) const {
+    std::uint64_t sum = 0;
+    for (const auto& transport : transports) sum += transport->bytesSent[static_cast<std::size_t>(traffic)];
+    return sum;
+  }
+};
