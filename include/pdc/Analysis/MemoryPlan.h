@@ -1,0 +1,131 @@
+// Where every value of a stage lives: the blocks of pdcrt/Stage.h, an offset in its block for each buffer.
+//
+//   weights, state   parameters, in the order of their first use
+//   gradients        one accumulator per use of a trained parameter
+//   slot             data inputs, values sent forward, losses; what backward reads of forward; predictions of evaluate
+//   edge             what arrives from another stage, and gradients that leave
+//   scratch          what lives inside forward, inside evaluate, or inside backward_input and the backward_weight after it
+//
+// Scratch is shared by lifetime: buffers are placed from the largest to the smallest, each at the lowest offset where
+// nothing is that lives at the same time (greedy by size; Pisarchyk and Lee, arXiv 2001.03288). Slots are not: at the end of a
+// forward everything in them is alive.
+#pragma once
+
+#include "pdc/IR/OpDef.h"
+#include "pdcrt/Stage.h"
+
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace pdc {
+
+enum class Block : std::uint8_t { weights, state, gradients, slot, edge, scratch, constant };
+
+/// Where a value begins.
+struct Place {
+  Block block = Block::scratch;
+  int edge = -1;           ///< of Block::edge: index into StageMemory::edges
+  std::int64_t offset = 0; ///< bytes, a multiple of 64; of Block::constant: always 0
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+/// The phases of a stage program.
+enum class ProgramPhase : std::uint8_t { forward, backwardInput, backwardWeight, evaluate };
+inline constexpr int programPhaseCount = 4;
+
+/// Memory of a value and of all its views. `first` and `last` are positions on the timeline of forward, of backward (both
+/// halves, one after the other) or of evaluate: the calls between which the bytes must stay. Only scratch uses them.
+struct Buffer {
+  const Value* value = nullptr; ///< never the result of a view
+  Place place;
+  std::int64_t bytes = 0;
+  int first = 0, last = 0;
+};
+
+/// One graph's buffers. A training graph has two timelines: forward, and backward.
+struct GraphMemory {
+  std::vector<Buffer> buffers; ///< in program order: inputs, parameters, results
+  /// The buffer that holds `value`, or the value that it is a view of; null for a value of another graph.
+  const Buffer* find(const Value* value) const;
+
+  std::unordered_map<const Value*, std::size_t> index; ///< into buffers, views included
+};
+
+/// Bytes that must be copied, because a value is needed at two places (an addition of two received values, for example,
+/// sends one gradient to two stages).
+struct Copy {
+  ProgramPhase phase = ProgramPhase::forward;
+  const Value* value = nullptr;
+  const Operation* after = nullptr; ///< the operation that defines the value; null: at the beginning of the phase
+  Place to;
+};
+
+struct PlacedParameter {
+  const Parameter* parameter = nullptr;
+  std::int64_t offset = 0;
+};
+
+struct PlacedGradient {
+  int parameter = 0;            ///< index into StageMemory::parameters
+  const Value* value = nullptr; ///< what is to be there at the end of backward_weight
+  std::int64_t offset = 0;
+};
+
+struct PlacedPort {
+  int edge = 0; ///< index into StageMemory::edges
+  const Value* value = nullptr;
+  std::int64_t offset = 0; ///< in the slot for a forward edge that leaves, else in the edge's buffer
+};
+
+struct PlacedData {
+  const Value* value = nullptr;
+  bool label = false;
+  std::int64_t classes = 0; ///< as in pdcrt::DataRow
+  std::int64_t offset = 0;
+};
+
+struct PlacedOutput {
+  OutputKind kind = OutputKind::loss;
+  std::string name;
+  const Value* value = nullptr;
+  std::int64_t offset = 0;
+};
+
+struct StageMemory {
+  int stage = 0;
+  pdcrt::BlockBytes bytes{};
+  std::int64_t trainedBytes = 0;               ///< of the trained parameters, without padding
+  std::vector<PlacedParameter> parameters;     ///< weights block
+  std::vector<PlacedParameter> states;         ///< state block
+  std::vector<PlacedGradient> gradients;       ///< in program order of the uses
+  std::vector<pdcrt::EdgeRow> edges;           ///< sorted by (direction, from, to)
+  std::vector<PlacedPort> ports;               ///< sorted by edge, then in the order of the graph's inputs or outputs
+  std::vector<PlacedData> data;
+  std::vector<PlacedOutput> outputs;
+  GraphMemory training, evaluation;
+  std::vector<Copy> copies;
+};
+
+struct MemoryOptions {
+  int stage = 0;
+  /// Keep results and predictions of the training graph too, as predictions: for engines that look at them.
+  bool keepResults = false;
+};
+
+/// Plans the memory of a stage from its two graphs (`evaluation` may be null: a stage that only trains). Constructs every
+/// kernel once to learn the workspace. Errors: a kernel that refuses its shapes, element types that have no C++ type,
+/// a value of rank above 8.
+Expected<StageMemory> planMemory(const Graph& training, const Graph* evaluation, const MemoryOptions& options,
+                                 Diagnostics& diags);
+
+/// The value whose bytes `value` is: itself, or the operand at the end of a chain of views.
+const Value* storageOf(const Value* value);
+
+/// The phase of a stage program that runs `operation` of a training graph.
+ProgramPhase programPhase(const Operation& operation);
+
+/// Most bytes of workspace that a kernel among `operations` asks for. Errors: a kernel refuses its shapes.
+Expected<std::int64_t> workspaceOf(const std::vector<const Operation*>& operations, Diagnostics& diags);
+
+} // namespace pdc

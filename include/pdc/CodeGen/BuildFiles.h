@@ -1,0 +1,22 @@
+// What a folder of stage programs needs to be built: pipeline.cpp, CMakeLists.txt and README.txt.
+#pragma once
+
+#include "pdc/CodeGen/StageEmitter.h"
+#include "pdc/Plan/Plan.h"
+
+namespace pdc {
+
+/// The one main of all executables.
+std::string pipelineSource(const Plan& plan, const Provenance& provenance);
+
+/// Executables: `pipeline` with all stages, and one per kind of rank, with the stages that it hosts: `stageK`, or
+/// `rankK` (the first such rank) where it hosts several.
+std::string cmakeLists(const Plan& plan, const Provenance& provenance);
+
+/// What to type next.
+std::string readmeText(const Plan& plan, const Provenance& provenance);
+
+/// The executable of `rank`: "stage2", "rank0".
+std::string executableOfRank(const Plan& plan, const PlanRank& rank);
+
+} // namespace pdc

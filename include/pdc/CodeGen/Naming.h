@@ -1,0 +1,30 @@
+// Names of a model in a generated program: as identifiers, and as text inside comments, strings and file names. Names of
+// a model are arbitrary bytes; they reach generated text through these functions only.
+#pragma once
+
+#include <set>
+#include <string>
+
+namespace pdc {
+
+/// Identifiers of one scope. Each is made from a hint and is different from all before.
+class Identifiers {
+public:
+  /// The hint with everything that C++ does not allow replaced by '_', at most 48 characters; a number is appended when
+  /// that is taken, a reserved word or nothing. "fc1.weight" → fc1_weight, "class" → class_2.
+  std::string unique(const std::string& hint);
+
+private:
+  std::set<std::string> taken_;
+};
+
+/// `text` within a // comment of one line: printable ASCII, no backslash.
+std::string commentText(const std::string& text);
+
+/// `text` as a string literal, with its quotes.
+std::string stringLiteral(const std::string& text);
+
+/// `text` as part of a file name: letters, digits, '.', '-' and '_'; not empty, not a dot file, at most 64 characters.
+std::string fileNameText(const std::string& text);
+
+} // namespace pdc

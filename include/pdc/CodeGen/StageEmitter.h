@@ -1,0 +1,35 @@
+// The C++ program of one stage: a translation unit in `namespace stageK` that exports one pdcrt::Stage.
+//
+// In this order: front matter, includes, tables of plain data, views with one member per buffer, kernel objects, fused
+// kernels, the phases, the export. Nothing in it depends on anything but the model, the cut and the flags: same input,
+// same bytes.
+#pragma once
+
+#include "pdc/Analysis/MemoryPlan.h"
+
+#include <string>
+
+namespace pdc {
+
+/// Where a generated program comes from, for its front matter.
+struct Provenance {
+  std::string version;   ///< of pdc
+  std::string command;   ///< that the user typed
+  std::string model;     ///< name of the ONNX file, without folders
+  std::string modelHash; ///< what ranks compare
+};
+
+struct StageProgram {
+  int index = 0, count = 1, replicas = 1;
+  const Graph* training = nullptr;
+  const Graph* evaluation = nullptr; ///< null: the stage evaluates nothing
+  const StageMemory* memory = nullptr;
+};
+
+/// The text of stageK.cpp. Errors: an operation that has no form on the CPU.
+Expected<std::string> emitStage(const StageProgram& program, const Provenance& provenance, Diagnostics& diags);
+
+/// What to call fusion group `group`: the ONNX nodes of its forward operations in `graph`, in program order.
+std::string groupName(const Graph& graph, int group);
+
+} // namespace pdc

@@ -1,0 +1,216 @@
+// Loops for elementwise operations. Every element is computed in float, as the interpreter's f32 does; in std::int64_t
+// when neither an operand nor a result is a float.
+#include "pdc/CodeGen/FusedKernel.h"
+
+#include "pdc/IR/Elementwise.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+using namespace pdc;
+
+const char* pdc::cppTypeOf(ElementType element) {
+  switch (element) {
+  case ElementType::f64:
+    return "double";
+  case ElementType::f32:
+    return "float";
+  case ElementType::f16:
+  case ElementType::bf16:
+  case ElementType::boolean:
+  case ElementType::u8:
+    break;
+  case ElementType::i64:
+    return "std::int64_t";
+  case ElementType::i32:
+    return "std::int32_t";
+  case ElementType::i8:
+    return "std::int8_t";
+  }
+  return "std::uint8_t";
+}
+
+namespace {
+
+/// One loop of the nest: how far it goes, and how many elements each operand moves per step.
+struct Axis {
+  std::int64_t size = 1;
+  std::vector<std::int64_t> strides;
+};
+
+/// The loops over `shape` for operands of the given shapes (broadcast, aligned at the last axis), neighbours merged.
+std::vector<Axis> loopNest(const Shape& shape, const std::vector<Shape>& operands) {
+  const std::size_t rank = shape.size();
+  std::vector<Axis> axes(rank);
+  for (std::size_t d = 0; d < rank; ++d)
+    axes[d] = {shape[d], std::vector<std::int64_t>(operands.size(), 0)};
+  for (std::size_t o = 0; o < operands.size(); ++o) {
+    std::int64_t stride = 1;
+    for (std::size_t d = operands[o].size(); d-- > 0;) {
+      if (operands[o][d] != 1)
+        axes[d + rank - operands[o].size()].strides[o] = stride;
+      stride *= operands[o][d];
+    }
+  }
+  std::vector<Axis> merged;
+  for (const Axis& axis : axes) {
+    if (axis.size == 1)
+      continue;
+    const bool goesOn = !merged.empty() && std::equal(axis.strides.begin(), axis.strides.end(),
+                                                      merged.back().strides.begin(), [&](auto inner, auto outer) {
+                                                        return outer == inner * axis.size;
+                                                      });
+    if (goesOn)
+      merged.back() = {merged.back().size * axis.size, axis.strides};
+    else
+      merged.push_back(axis);
+  }
+  return merged;
+}
+
+/// "i0 * 3136 + i1" for the loops along which an operand moves; "0" for a scalar.
+std::string indexText(const std::vector<std::int64_t>& strides) {
+  std::string text;
+  for (std::size_t d = 0; d < strides.size(); ++d) {
+    if (strides[d] == 0)
+      continue;
+    text += text.empty() ? "" : " + ";
+    text += strides.size() == 1 ? "i" : "i" + std::to_string(d);
+    if (strides[d] != 1)
+      text += " * " + std::to_string(strides[d]);
+  }
+  return text.empty() ? "0" : text;
+}
+
+/// `e` with its numbers as names ("#3"), so that they can be printed as integers.
+ExpressionPtr withNamedNumbers(const ExpressionPtr& e) {
+  Expression copy = *e;
+  if (copy.kind == Expression::Kind::number) {
+    std::ostringstream text;
+    text << '#' << static_cast<std::int64_t>(copy.number);
+    copy.kind = Expression::Kind::name;
+    copy.symbol = text.str();
+  }
+  for (ExpressionPtr& argument : copy.arguments)
+    argument = withNamedNumbers(argument);
+  return std::make_shared<const Expression>(std::move(copy));
+}
+
+bool isCondition(const Expression& e) {
+  static const std::string operators[] = {"<", "<=", ">", ">=", "==", "!=", "&&", "||", "!"};
+  return (e.kind == Expression::Kind::binary || e.kind == Expression::Kind::unary) &&
+         std::find(std::begin(operators), std::end(operators), e.symbol) != std::end(operators);
+}
+
+/// Writes the loop nest of one function.
+class LoopWriter {
+public:
+  LoopWriter(std::vector<const Type*> operands, std::vector<const Type*> results)
+      : operands_(std::move(operands)), results_(std::move(results)) {
+    auto isFloatType = [](const Type* type) { return isFloat(type->element); };
+    integers_ = std::none_of(operands_.begin(), operands_.end(), isFloatType) &&
+                std::none_of(results_.begin(), results_.end(), isFloatType);
+    std::vector<Shape> shapes;
+    for (const Type* type : operands_)
+      shapes.push_back(type->shape);
+    shapes.push_back(results_[0]->shape);
+    axes_ = loopNest(results_[0]->shape, shapes);
+  }
+
+  /// "void $name$(View<const float> a0, View<float> y) {"
+  std::string signature() const {
+    std::string text = "void $name$(";
+    for (std::size_t o = 0; o < operands_.size(); ++o)
+      text += std::string("View<const ") + cppTypeOf(operands_[o]->element) + "> a" + std::to_string(o) + ", ";
+    for (std::size_t r = 0; r < results_.size(); ++r)
+      text += std::string(r ? ", " : "") + "View<" + cppTypeOf(results_[r]->element) + "> " + resultName(r);
+    return text + ") {\n";
+  }
+
+  std::string loops(const std::vector<ExpressionPtr>& expressions) const {
+    std::string text, indent = "  ";
+    for (std::size_t d = 0; d < axes_.size(); ++d) {
+      const std::string i = axes_.size() == 1 ? "i" : "i" + std::to_string(d);
+      text += indent + "for (std::int64_t " + i + " = 0; " + i + " < " + std::to_string(axes_[d].size) + "; ++" + i + ")";
+      indent += "  ";
+      const bool braces = d + 1 == axes_.size() && results_.size() > 1;
+      text += braces ? " {\n" : "\n";
+    }
+    for (std::size_t r = 0; r < results_.size(); ++r)
+      text += indent + resultName(r) + "[" + index(operands_.size()) + "] = " + value(expressions[r], *results_[r]) + ";\n";
+    if (!axes_.empty() && results_.size() > 1)
+      text += indent.substr(2) + "}\n";
+    return text;
+  }
+
+  std::string resultName(std::size_t r) const { return results_.size() == 1 ? "y" : "y" + std::to_string(r); }
+
+private:
+  std::string index(std::size_t operand) const {
+    std::vector<std::int64_t> strides;
+    for (const Axis& axis : axes_)
+      strides.push_back(axis.strides[operand]);
+    return indexText(strides);
+  }
+
+  std::string value(const ExpressionPtr& expression, const Type& type) const {
+    auto print = [&](const std::string& name) -> std::string {
+      if (name[0] == '#')
+        return "std::int64_t(" + name.substr(1) + ")";
+      const std::size_t operand = static_cast<std::size_t>(std::stoul(name.substr(1)));
+      const std::string element = name + "[" + index(operand) + "]";
+      const ElementType computed = integers_ ? ElementType::i64 : ElementType::f32;
+      if (operands_[operand]->element == computed)
+        return element;
+      return std::string(cppTypeOf(computed)) + "(" + element + ")";
+    };
+    const std::string text = toCpp(integers_ ? *withNamedNumbers(expression) : *expression, print);
+    if (type.element == ElementType::f32 && !isCondition(*expression))
+      return text;
+    if (type.element == ElementType::boolean)
+      return isCondition(*expression) ? text : "(" + text + ") != 0";
+    return std::string(cppTypeOf(type.element)) + "(" + text + ")";
+  }
+
+  std::vector<const Type*> operands_, results_;
+  std::vector<Axis> axes_;
+  bool integers_ = false; ///< compute in std::int64_t
+};
+
+} // namespace
+
+Expected<FusedKernel> pdc::emitFusedKernel(const Operation& operation, Diagnostics& diags) {
+  std::vector<const Type*> operands, results;
+  std::map<std::string, ExpressionPtr> parameterNames;
+  for (std::size_t i = 0; i < operation.operands().size(); ++i) {
+    if (!operation.operand(i))
+      return diags.error(operation.location).exit(ExitCode::internal)
+             << "elementwise '" << operation.def().name << "' lacks operand " << i;
+    operands.push_back(&operation.operand(i)->type());
+    parameterNames[operandNameInExpressions(operation.def(), i)] = expression("a" + std::to_string(i));
+  }
+  std::vector<ExpressionPtr> expressions;
+  const std::vector<ExpressionPtr> all = expressionsOf(operation);
+  for (std::size_t r = 0; r < operation.results().size(); ++r) {
+    if (!operation.result(r))
+      continue;
+    results.push_back(&operation.result(r)->type());
+    expressions.push_back(substitute(all[r], [&](const std::string& name) -> ExpressionPtr {
+      auto it = parameterNames.find(name);
+      return it == parameterNames.end() ? nullptr : it->second;
+    }));
+  }
+  const LoopWriter writer(operands, results);
+  FusedKernel kernel;
+  for (std::size_t r = 0; r < results.size(); ++r)
+    kernel.text += "// " + writer.resultName(r) + " = " + toString(*expressions[r]) + "\n";
+  kernel.text += writer.signature() + writer.loops(expressions) + "}\n";
+  kernel.hint = operation.def().name;
+  return kernel;
+}
+
+FusedKernel pdc::emitCopyKernel(const Type& type) {
+  const LoopWriter writer({&type}, {&type});
+  return {"// y = a0\n" + writer.signature() + writer.loops({expression("a0")}) + "}\n", "copy"};
+}

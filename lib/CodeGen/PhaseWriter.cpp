@@ -1,0 +1,197 @@
+// One call per operation. Views and constants need none.
+#include "PhaseWriter.h"
+
+#include "pdc/CodeGen/FusedKernel.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+using namespace pdc;
+
+std::string pdc::wrapped(const std::string& text, std::size_t column, std::size_t indent) {
+  constexpr std::size_t limit = 118;
+  std::string result;
+  std::size_t begin = 0;
+  while (column + text.size() - begin > limit) {
+    std::size_t comma = text.rfind(", ", begin + limit - column);
+    if (comma == std::string::npos || comma <= begin)
+      break;
+    result += text.substr(begin, comma + 1 - begin) + "\n" + std::string(indent, ' ');
+    begin = comma + 2;
+    column = indent;
+  }
+  return result + text.substr(begin);
+}
+
+PhaseWriter::PhaseWriter(const StageProgram& program, const StageNames& names, Diagnostics& diags)
+    : program_(program), names_(names), diags_(diags) {
+  std::set<int> groups;
+  for (const auto& operation : program.training->operations())
+    if (operation->group >= 0)
+      groups.insert(operation->group);
+  groups_.assign(groups.begin(), groups.end());
+}
+
+Status PhaseWriter::run() {
+  for (ProgramPhase phase : {ProgramPhase::forward, ProgramPhase::backwardInput, ProgramPhase::backwardWeight,
+                             ProgramPhase::evaluate})
+    if (!writePhase(phase))
+      return failure;
+  return success;
+}
+
+namespace {
+
+/// The result of `operation` that a reader wants to know the type of.
+const Value* mainResult(const Operation& operation) {
+  for (const Value* result : operation.results())
+    if (result)
+      return result;
+  return nullptr;
+}
+
+/// Whether an identifier such as "s" or "q" occurs in `body`, followed by `next`.
+bool uses(const std::string& body, const std::string& name, char next) {
+  for (std::size_t at = body.find(name + next); at != std::string::npos; at = body.find(name + next, at + 1))
+    if (at == 0 || (!std::isalnum(static_cast<unsigned char>(body[at - 1])) && body[at - 1] != '_' && body[at - 1] != '.'))
+      return true;
+  return false;
+}
+
+} // namespace
+
+Status PhaseWriter::writePhase(ProgramPhase phase) {
+  const bool evaluate = phase == ProgramPhase::evaluate;
+  const Graph* graph = evaluate ? program_.evaluation : program_.training;
+  const GraphMemory& memory = evaluate ? program_.memory->evaluation : program_.memory->training;
+  draws_ = false;
+  std::string calls = copies(phase, nullptr, memory); // for parameters, see below
+  bool takesStream = false;
+  int group = -1;
+  if (graph)
+    for (const auto& operation : graph->operations()) {
+      const OpKind kind = operation->def().kind;
+      if ((!evaluate && programPhase(*operation) != phase) || kind == OpKind::view || kind == OpKind::constant)
+        continue;
+      if (operation->group >= 0 && operation->group != group) {
+        group = operation->group;
+        calls += "\n  q.group(" + std::to_string(group) + ");\n";
+        takesStream = true;
+      }
+      Expected<std::string> line = call(*operation, memory);
+      if (!line)
+        return failure;
+      takesStream = takesStream || kind == OpKind::kernel;
+      calls += "  // " + commentText(operation->forwardOperation().location.node);
+      if (const Value* result = mainResult(*operation))
+        calls += " -> " + toString(result->type());
+      calls += "\n  " + wrapped(*line, 2, 6) + "\n";
+      calls += copies(phase, operation.get(), memory);
+    }
+
+  // The signature names what the phase uses.
+  auto argument = [&](const std::string& type, const char* name, bool used) {
+    return type + (used ? std::string(type.back() == '&' ? " " : " ") + name : "");
+  };
+  static const char* const phaseNames[] = {"forward", "backward_input", "backward_weight", "evaluate"};
+  std::vector<std::string> arguments = {argument("const Kernels&", "k", uses(calls, "k", '.')),
+                                        argument("const Weights&", "w", uses(calls, "w", '.'))};
+  if (phase == ProgramPhase::forward || evaluate)
+    arguments.push_back(argument("const State&", "r", uses(calls, "r", '.')));
+  arguments.push_back(argument("const Slot&", "s", uses(calls, "s", '.')));
+  if (phase == ProgramPhase::backwardInput || phase == ProgramPhase::backwardWeight)
+    arguments.push_back(argument("const Gradients&", "g", uses(calls, "g", '.')));
+  arguments.push_back(argument("const Scratch&", "t", uses(calls, "t", '.')));
+  if (phase == ProgramPhase::forward)
+    arguments.push_back(argument("pdcrt::Draw", "draw", draws_));
+  arguments.push_back(argument("pdcrt::Stream&", "q", takesStream));
+  std::string head = std::string("void ") + phaseNames[static_cast<int>(phase)] + "(";
+  const std::size_t column = head.size();
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    head += (i ? ", " : "") + arguments[i];
+  if (!calls.empty() && calls[0] == '\n')
+    calls.erase(0, 1);
+  text_ += "\n" + wrapped(head + ") {", 0, column) + (calls.empty() ? "}\n" : "\n" + calls + "}\n");
+  return success;
+}
+
+Expected<std::string> PhaseWriter::call(const Operation& operation, const GraphMemory& memory) {
+  auto reference = [&](const Value* value) { return value ? names_.reference(memory, value) : std::string("{}"); };
+  std::vector<std::string> arguments;
+  std::string callee;
+  if (operation.def().kind == OpKind::elementwise) {
+    Expected<FusedKernel> kernel = emitFusedKernel(operation, diags_);
+    if (!kernel)
+      return failure;
+    callee = functionName(kernel->text, kernel->hint);
+  } else {
+    const KernelUse use = operation.def().kernel(operation);
+    callee = "k." + kernelMember(operation, use.className, use.options) + "." + use.method;
+    arguments.push_back("q");
+    if (use.draws) {
+      arguments.push_back("draw");
+      draws_ = true;
+    }
+  }
+  const auto& defs = operation.def().operands;
+  std::string list; // of a variadic operand of a kernel
+  const bool variadic = !defs.empty() && defs.back().variadic && operation.def().kind != OpKind::elementwise;
+  for (std::size_t i = 0; i < operation.operands().size(); ++i) {
+    if (variadic && i + 1 >= defs.size())
+      list += (list.empty() ? "" : ", ") + reference(operation.operand(i));
+    else
+      arguments.push_back(reference(operation.operand(i)));
+  }
+  if (variadic)
+    arguments.push_back("{" + list + "}");
+  for (const Value* result : operation.results())
+    if (result || operation.def().kind != OpKind::elementwise)
+      arguments.push_back(reference(result));
+  std::string text = callee + "(";
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    text += (i ? ", " : "") + arguments[i];
+  return text + ");";
+}
+
+/// The object for `operation`: forward, gradients and evaluation of one operation of the model share it.
+std::string PhaseWriter::kernelMember(const Operation& operation, const std::string& className,
+                                      const std::string& options) {
+  const Operation& forward = operation.forwardOperation();
+  const Value* result = mainResult(forward);
+  const std::string key = className + "\n" + options + "\n" + forward.location.node + "\n" + (result ? result->name() : "");
+  auto [it, isNew] = kernelNames_.try_emplace(key);
+  if (isNew) {
+    std::string name = className;
+    name[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(name[0])));
+    it->second = name + "_" + std::to_string(kernels_.size());
+    kernels_.push_back({it->second, className, options, forward.location.node});
+  }
+  return it->second;
+}
+
+/// The function with this text; it is defined once.
+std::string PhaseWriter::functionName(const std::string& text, const std::string& hint) {
+  auto [it, isNew] = functionNames_.try_emplace(text);
+  if (isNew) {
+    Identifiers fresh;
+    it->second = fresh.unique(hint) + "_" + std::to_string(functions_.size());
+    std::string definition = text;
+    const std::string placeholder = "$name$";
+    definition.replace(definition.find(placeholder), placeholder.size(), it->second);
+    functions_.push_back(definition);
+  }
+  return it->second;
+}
+
+std::string PhaseWriter::copies(ProgramPhase phase, const Operation* after, const GraphMemory& memory) {
+  std::string text;
+  for (const Copy& copy : program_.memory->copies) {
+    if (copy.phase != phase || copy.after != after)
+      continue;
+    const FusedKernel kernel = emitCopyKernel(copy.value->type());
+    text += "  " + functionName(kernel.text, kernel.hint) + "(" + names_.reference(memory, copy.value) + ", " +
+            names_.reference(copy.to) + ");\n";
+  }
+  return text;
+}

@@ -1,0 +1,110 @@
+// Fixed places first (what the tables name), then the results of operations in program order.
+#include "StageNames.h"
+
+using namespace pdc;
+
+namespace {
+
+std::tuple<Block, int, std::int64_t> keyOf(const Place& place) { return {place.block, place.edge, place.offset}; }
+
+} // namespace
+
+StageNames::StageNames(const StageProgram& program) {
+  const StageMemory& memory = *program.memory;
+  Identifiers weightNames, stateNames, gradientNames;
+  for (const PlacedParameter& p : memory.parameters)
+    nameFixed(weights, 'w', weightNames, p.parameter->name, {Block::weights, -1, p.offset}, p.parameter->type,
+              p.parameter->name, true);
+  for (const PlacedParameter& p : memory.states)
+    nameFixed(state, 'r', stateNames, p.parameter->name, {Block::state, -1, p.offset}, p.parameter->type,
+              p.parameter->name);
+  for (const PlacedGradient& g : memory.gradients) {
+    const Parameter* parameter = memory.parameters[static_cast<std::size_t>(g.parameter)].parameter;
+    nameFixed(gradients, 'g', gradientNames, parameter->name, {Block::gradients, -1, g.offset}, parameter->type,
+              parameter->name);
+  }
+  for (const PlacedData& d : memory.data)
+    nameFixed(slot, 's', slotNames_, d.value->name(), {Block::slot, -1, d.offset}, d.value->type(),
+              std::string(d.label ? "label " : "input ") + d.value->name());
+  namePorts(program);
+  nameOutputs(memory, memory.training);
+  nameResults(memory.training, false);
+  // Predictions lie where training has something else: named now, they do not take the place of its names.
+  nameOutputs(memory, memory.evaluation);
+  nameResults(memory.evaluation, true);
+}
+
+/// Losses and predictions of the graph that `graph` is the memory of.
+void StageNames::nameOutputs(const StageMemory& memory, const GraphMemory& graph) {
+  for (const PlacedOutput& output : memory.outputs)
+    if (graph.find(output.value))
+      nameFixed(slot, 's', slotNames_, output.kind == OutputKind::loss ? "loss" : "prediction",
+                {Block::slot, -1, output.offset}, output.value->type(), output.name);
+}
+
+void StageNames::nameFixed(std::vector<ViewMember>& members, char view, Identifiers& names, const std::string& hint,
+                           const Place& place, const Type& type, const std::string& comment, bool readOnly) {
+  auto [it, isNew] = fixed_.try_emplace(keyOf(place));
+  if (!isNew)
+    return;
+  const std::string name = names.unique(hint);
+  it->second = std::string(1, view) + "." + name;
+  members.push_back({name, place, type, comment, readOnly});
+}
+
+/// What comes from other stages, and what leaves to them.
+void StageNames::namePorts(const StageProgram& program) {
+  int received = 0, receivedGradients = 0, sentGradients = 0;
+  for (const PlacedPort& port : program.memory->ports) {
+    const pdcrt::EdgeRow& edge = program.memory->edges[static_cast<std::size_t>(port.edge)];
+    const bool arrives = edge.to == program.index;
+    const bool forward = edge.direction == pdcrt::Direction::forward;
+    const std::string what = (arrives ? "from stage " + std::to_string(edge.from) : "to stage " + std::to_string(edge.to));
+    const Place place{forward && !arrives ? Block::slot : Block::edge, forward && !arrives ? -1 : port.edge, port.offset};
+    std::string hint;
+    if (forward)
+      hint = arrives ? "in" + std::to_string(received++) : "a" + std::to_string(activations_++);
+    else
+      hint = arrives ? "gin" + std::to_string(receivedGradients++) : "gout" + std::to_string(sentGradients++);
+    nameFixed(slot, 's', slotNames_, hint, place, port.value->type(), port.value->name() + ", " + what);
+  }
+}
+
+/// Members for what operations compute: in scratch, or saved in the slot.
+void StageNames::nameResults(const GraphMemory& memory, bool evaluation) {
+  for (const Buffer& buffer : memory.buffers) {
+    const Operation* definer = buffer.value->definer();
+    if (!definer)
+      continue;
+    if (buffer.place.block == Block::constant) {
+      const std::string name = "constant" + std::to_string(constants.size());
+      constants.push_back({name, definer});
+      references_[buffer.value] = name;
+      continue;
+    }
+    const bool scratchPlace = buffer.place.block == Block::scratch;
+    // In the slot, evaluate may use the place of a value that only training has: then it is another member.
+    const bool overlay = evaluation && buffer.place.block == Block::slot && !fixed_.contains(keyOf(buffer.place));
+    if (!scratchPlace && !overlay && fixed_.contains(keyOf(buffer.place)))
+      continue;
+    std::string hint;
+    if (evaluation)
+      hint = "e" + std::to_string(evaluated_++);
+    else if (definer->phase == Phase::forward)
+      hint = "a" + std::to_string(activations_++);
+    else
+      hint = "g" + std::to_string(gradients_++);
+    const std::string name = (scratchPlace ? scratchNames_ : slotNames_).unique(hint);
+    (scratchPlace ? scratch : slot).push_back({name, buffer.place, buffer.value->type(), buffer.value->name()});
+    references_[buffer.value] = (scratchPlace ? "t." : "s.") + name;
+  }
+}
+
+std::string StageNames::reference(const GraphMemory& memory, const Value* value) const {
+  const Buffer* buffer = memory.find(value);
+  if (auto it = references_.find(buffer->value); it != references_.end())
+    return it->second;
+  return reference(buffer->place);
+}
+
+std::string StageNames::reference(const Place& place) const { return fixed_.at(keyOf(place)); }
