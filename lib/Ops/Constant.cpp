@@ -1,0 +1,103 @@
+// Constants, and the ONNX operators that make tensors from shapes alone.
+#include "Helpers/Define.h"
+#include "Helpers/Onnx.h"
+
+#include <cmath>
+
+using namespace pdc;
+using namespace pdc::ops;
+
+/// Larger constants are weights, which belong into a file.
+constexpr std::int64_t maxElements = std::int64_t{1} << 24;
+
+static Value* convertConstant(OnnxReader& n) {
+  const auto one = [&](const char* name) { return n.has(name); };
+  if (one("value_float")) return n.b.constant(n.number("value_float", 0));
+  if (one("value_int")) return n.b.constant(Tensor::ofInts({}, std::vector{n.integer("value_int", 0)}));
+  if (one("value_ints")) {
+    const std::vector<std::int64_t> values = n.integers("value_ints");
+    return n.b.constant(Tensor::ofInts({static_cast<std::int64_t>(values.size())}, values));
+  }
+  if (one("value_floats")) {
+    const std::vector<double> values = n.numbers("value_floats");
+    return n.b.constant(Tensor::ofFloats({static_cast<std::int64_t>(values.size())}, values));
+  }
+  if (one("value")) return n.b.constant(n.tensor("value"));
+  static_cast<void>(n.unsupported() << "has none of the attributes value, value_int, value_ints, value_float and "
+                                       "value_floats");
+  return nullptr;
+}
+
+/// The first `dims` sizes of an input, as ONNX Shape with start and end.
+static Value* convertShape(OnnxReader& n) {
+  const Shape& shape = n.type(0).shape;
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  const auto clamp = [&](std::int64_t position) {
+    return std::clamp<std::int64_t>(position < 0 ? position + rank : position, 0, rank);
+  };
+  const std::int64_t start = clamp(n.integer("start", 0)), end = std::max(start, clamp(n.integer("end", rank)));
+  const Shape part(shape.begin() + start, shape.begin() + end);
+  return n.b.constant(Tensor::ofInts({end - start}, part));
+}
+
+static Value* convertConstantOfShape(OnnxReader& n) {
+  const std::optional<std::vector<std::int64_t>> shape = n.constantIntegers(0, "shape");
+  if (!shape) return nullptr;
+  const Tensor one = n.has("value") ? n.tensor("value") : Tensor::scalar(0);
+  for (std::int64_t dim : *shape)
+    if (dim < 0) {
+      static_cast<void>(n.error() << "has a shape " << toString(*shape) << " with a negative dimension");
+      return nullptr;
+    }
+  if (n.failed() || one.elements() != 1) {
+    static_cast<void>(n.error() << "needs one element as value, it has " << one.elements());
+    return nullptr;
+  }
+  const Value* scalar = n.b.constant(one.reshaped({}));
+  return n.value("broadcast", {const_cast<Value*>(scalar)}, {{"shape", *shape}});
+}
+
+static Value* convertRange(OnnxReader& n) {
+  const std::optional<Tensor> start = n.constant(0, "start"), limit = n.constant(1, "limit"),
+                              delta = n.constant(2, "delta");
+  if (!start || !limit || !delta) return nullptr;
+  if (start->elements() != 1 || limit->elements() != 1 || delta->elements() != 1 || delta->asDouble(0) == 0) {
+    static_cast<void>(n.error() << "needs three scalars, the last not 0");
+    return nullptr;
+  }
+  const double count = std::ceil((limit->asDouble(0) - start->asDouble(0)) / delta->asDouble(0));
+  if (!(count <= static_cast<double>(maxElements))) {
+    static_cast<void>(n.error() << "makes " << count << " numbers, at most " << maxElements << " are possible");
+    return nullptr;
+  }
+  Tensor range(Type{start->type().element, {std::max<std::int64_t>(0, static_cast<std::int64_t>(count))}});
+  for (std::int64_t i = 0; i < range.elements(); ++i)
+    range.set(i, start->asDouble(0) + static_cast<double>(i) * delta->asDouble(0));
+  return n.b.constant(range);
+}
+
+PDC_OPS(Constant) {
+  return {
+      {
+          .name = "constant",
+          .summary = "The tensor that the attribute holds",
+          .kind = OpKind::constant,
+          .onnx = {onnx("Constant", 0, convertConstant)},
+          .results = {{"Y"}},
+          .attributes = {{"value", Tensor::ofFloats({2}, std::vector<double>{1, 2}), std::nullopt, "the tensor"}},
+          .infer = [](const InferContext& c) -> Types {
+            return std::vector<Type>{c.attributes.get<Tensor>("value").type()};
+          },
+          .examples = {example("", "%y = constant {value = dense<f32[3], [1, 2.5, -3]>} : f32[3]"),
+                       example("", "%y = constant {value = dense<i64[2, 1], [4, -5]>} : i64[2, 1]")},
+      },
+      composed("shape", "The shape of an input, as a constant", {onnx("Shape", 1, convertShape)}),
+      composed(
+          "size", "The number of elements of an input, as a constant",
+          {onnx("Size", 1,
+                [](OnnxReader& n) { return n.b.constant(Tensor::ofInts({}, std::vector{n.type(0).elements()})); })}),
+      composed("constant_of_shape", "One number in a constant shape: broadcast",
+               {onnx("ConstantOfShape", 1, convertConstantOfShape)}),
+      composed("range", "Numbers from start to limit, as a constant", {onnx("Range", 3, convertRange)}),
+  };
+}

@@ -1,0 +1,210 @@
+// Linear layers: Y = X · W + B, over the last axis of X, and their gradients. Kernel: pdcrt::Linear.
+#include "Helpers/Define.h"
+#include "Helpers/KernelOptions.h"
+#include "Helpers/Onnx.h"
+
+using namespace pdc;
+using namespace pdc::ops;
+
+namespace {
+
+const std::vector<AttributeDef> attributes = {
+    boolean("transposed", false, "whether W is [outputs, inputs], as in PyTorch, and not [inputs, outputs]")};
+
+std::int64_t lastOf(const Type& type) {
+  return type.shape.back();
+}
+std::int64_t rowsOf(const Type& type) {
+  return product(type.shape, 0, type.shape.size() - 1);
+}
+
+/// Sizes of a linear layer.
+struct Sizes {
+  std::int64_t rows, inputs, outputs;
+};
+
+Cost cost(const Operation& op, Sizes sizes) {
+  return {.flops = 2.0 * static_cast<double>(sizes.rows) * static_cast<double>(sizes.inputs) *
+                   static_cast<double>(sizes.outputs),
+          .bytes = bytesMoved(op)};
+}
+
+KernelUse kernel(const Operation& op, const char* method, Sizes sizes, bool bias) {
+  return kernelUse<pdcrt::Linear>("Linear", method,
+                                  {.rows = sizes.rows,
+                                   .inputs = sizes.inputs,
+                                   .outputs = sizes.outputs,
+                                   .transposed = op.attributes.get<bool>("transposed"),
+                                   .bias = bias});
+}
+
+/// Where W[input, output] lies.
+std::int64_t weightAt(const Operation& op, Sizes sizes, std::int64_t input, std::int64_t output) {
+  return op.attributes.get<bool>("transposed") ? output * sizes.inputs + input : input * sizes.outputs + output;
+}
+
+Sizes sizesOfForward(const Operation& op) {
+  return {rowsOf(operandType(op, 0)), lastOf(operandType(op, 0)), lastOf(resultType(op))};
+}
+Sizes sizesOfInputGradient(const Operation& op) {
+  return {rowsOf(operandType(op, 0)), lastOf(resultType(op)), lastOf(operandType(op, 0))};
+}
+Sizes sizesOfWeightGradient(const Operation& op) {
+  return {rowsOf(operandType(op, 0)), lastOf(operandType(op, 0)), lastOf(operandType(op, 1))};
+}
+
+/// The axis of W along which it meets the last axis of operand 0 must agree with it.
+Expected<std::int64_t> otherSize(const InferContext& c, const char* op, bool meetsRows) {
+  if (!requireFloat(c, op, 0, 1) || !requireFloat(c, op, 1, 2, 2)) return failure;
+  const std::size_t meeting = meetsRows != c.attributes.get<bool>("transposed") ? 0 : 1;
+  const Type &x = c.operand(0), &w = c.operand(1);
+  if (w.element != x.element || w.shape[meeting] != lastOf(x))
+    return c.error() << "'" << op << "' op has a last axis of " << lastOf(x) << " in " << toString(x) << " and of "
+                     << w.shape[meeting] << " in the weight " << toString(w);
+  return w.shape[1 - meeting];
+}
+
+Types inferForward(const InferContext& c) {
+  const Expected<std::int64_t> outputs = otherSize(c, "linear", true);
+  if (!outputs) return failure;
+  Type y = c.operand(0);
+  y.shape.back() = *outputs;
+  if (has(c, 2) && !requireType(c, "linear", 2, {y.element, {*outputs}}, "the weight")) return failure;
+  return std::vector<Type>{y};
+}
+
+Types inferInputGradient(const InferContext& c) {
+  const Expected<std::int64_t> inputs = otherSize(c, "linear_input_gradient", false);
+  if (!inputs) return failure;
+  Type dx = c.operand(0);
+  dx.shape.back() = *inputs;
+  return std::vector<Type>{dx};
+}
+
+Types inferWeightGradient(const InferContext& c) {
+  const char* op = "linear_weight_gradient";
+  if (!requireFloat(c, op, 0, 1) || !requireFloat(c, op, 1, 1)) return failure;
+  const Type &x = c.operand(0), &dy = c.operand(1);
+  if (x.element != dy.element || x.rank() != dy.rank() || rowsOf(x) != rowsOf(dy))
+    return c.error() << "'" << op << "' op has " << toString(x) << " and " << toString(dy)
+                     << ", which differ before the last axis";
+  Type dw{x.element, {lastOf(x), lastOf(dy)}};
+  if (c.attributes.get<bool>("transposed")) std::swap(dw.shape[0], dw.shape[1]);
+  return std::vector<Type>{dw, Type{x.element, {lastOf(dy)}}};
+}
+
+std::vector<Value*> gradient(GradientContext& g) {
+  const Operation& op = g.op();
+  Value* dy = g.resultGradient(0);
+  std::vector<Value*> gradients(3, nullptr);
+  if (!dy) return gradients;
+  if (g.wants(0)) gradients[0] = g.value(0, "linear_input_gradient", {dy, op.operand(1)}, op.attributes);
+  const bool wantsBias = op.operand(2) && g.wants(2);
+  if (g.wants(1)) {
+    Operation* backward = g.create(1, "linear_weight_gradient", {op.operand(0), dy}, op.attributes, {true, wantsBias});
+    if (backward) gradients[1] = backward->result(0), gradients[2] = backward->result(1);
+  } else if (wantsBias) {
+    std::vector<std::int64_t> axes;
+    for (int axis = 0; axis + 1 < dy->type().rank(); ++axis) axes.push_back(axis);
+    gradients[2] = g.value(2, "reduce_sum", {dy}, {{"axes", axes}, {"keep_dims", false}});
+  }
+  return gradients;
+}
+
+std::vector<std::string> examples() {
+  return {
+      example("%x: f32[4, 3], %w: f32[3, 5], %b: f32[5]", "%y = linear %x, %w, %b {transposed = false} : f32[4, 5]"),
+      example("%x: f32[4, 3], %w: f32[5, 3], %b: f32[5]", "%y = linear %x, %w, %b {transposed = true} : f32[4, 5]"),
+      example("%x: f32[1, 7], %w: f32[2, 7]", "%y = linear %x, %w {transposed = true} : f32[1, 2]"),
+      example("%x: f32[2, 3, 4], %w: f32[4, 2], %b: f32[2]",
+              "%y = linear %x, %w, %b {transposed = false} : f32[2, 3, 2]"),
+      example("%x: f32[5, 1], %w: f32[1, 1], %b: f32[1]", "%y = linear %x, %w, %b {transposed = true} : f32[5, 1]"),
+      example("%x: f32[6], %w: f32[6, 2], %b: f32[2]", "%y = linear %x, %w, %b {transposed = false} : f32[2]")};
+}
+
+} // namespace
+
+PDC_OPS(Linear) {
+  return {
+      {
+          .name = "linear",
+          .summary = "Y = X · W + B over the last axis of X",
+          .operands = {{"X"}, {"W"}, {.name = "B", .optional = true}},
+          .results = {{"Y"}},
+          .attributes = attributes,
+          .infer = inferForward,
+          .precision = PrecisionClass::preferLow,
+          .cost = [](const Operation& op) { return cost(op, sizesOfForward(op)); },
+          .gradient = gradient,
+          .kernel = [](const Operation& op) { return kernel(op, "forward", sizesOfForward(op), op.operand(2)); },
+          .reference = reference([]<class T>(ReferenceContext& c) {
+            const Sizes s = sizesOfForward(c.op);
+            const auto x = c.in<T>(0), w = c.in<T>(1);
+            const auto y = c.out<T>(0);
+            for (std::int64_t row = 0; row < s.rows; ++row)
+              for (std::int64_t output = 0; output < s.outputs; ++output) {
+                T sum = c.operands.size() > 2 && c.operands[2] ? c.in<T>(2)[output] : T(0);
+                for (std::int64_t input = 0; input < s.inputs; ++input)
+                  sum += x[row * s.inputs + input] * w[weightAt(c.op, s, input, output)];
+                y[row * s.outputs + output] = sum;
+              }
+          }),
+          .examples = examples(),
+      },
+      {
+          .name = "linear_input_gradient",
+          .summary = "Gradient of linear for X: dX = dY · transposed W",
+          .operands = {{"dY"}, {"W"}},
+          .results = {{"dX"}},
+          .attributes = attributes,
+          .infer = inferInputGradient,
+          .precision = PrecisionClass::preferLow,
+          .cost = [](const Operation& op) { return cost(op, sizesOfInputGradient(op)); },
+          .kernel = [](const Operation& op) { return kernel(op, "inputGradient", sizesOfInputGradient(op), false); },
+          .reference = reference([]<class T>(ReferenceContext& c) {
+            const Sizes s = sizesOfInputGradient(c.op);
+            const auto dy = c.in<T>(0), w = c.in<T>(1);
+            const auto dx = c.out<T>(0);
+            for (std::int64_t row = 0; row < s.rows; ++row)
+              for (std::int64_t input = 0; input < s.inputs; ++input) {
+                T sum = 0;
+                for (std::int64_t output = 0; output < s.outputs; ++output)
+                  sum += dy[row * s.outputs + output] * w[weightAt(c.op, s, input, output)];
+                dx[row * s.inputs + input] = sum;
+              }
+          }),
+          .examples = {example("%dy: f32[4, 5], %w: f32[3, 5]",
+                               "%dx = linear_input_gradient %dy, %w {transposed = false} : f32[4, 3]"),
+                       example("%dy: f32[2, 3, 5], %w: f32[5, 4]",
+                               "%dx = linear_input_gradient %dy, %w {transposed = true} : f32[2, 3, 4]")},
+      },
+      {
+          .name = "linear_weight_gradient",
+          .summary = "Gradients of linear for W and B: dW = transposed X · dY, dB the sum of dY over rows",
+          .operands = {{"X"}, {"dY"}},
+          .results = {{"dW"}, {.name = "dB", .optional = true}},
+          .attributes = attributes,
+          .infer = inferWeightGradient,
+          .precision = PrecisionClass::preferLow,
+          .cost = [](const Operation& op) { return cost(op, sizesOfWeightGradient(op)); },
+          .kernel =
+              [](const Operation& op) { return kernel(op, "weightGradient", sizesOfWeightGradient(op), op.result(1)); },
+          .reference = reference([]<class T>(ReferenceContext& c) {
+            const Sizes s = sizesOfWeightGradient(c.op);
+            const auto x = c.in<T>(0), dy = c.in<T>(1);
+            const auto dw = c.out<T>(0);
+            for (std::int64_t row = 0; row < s.rows; ++row)
+              for (std::int64_t output = 0; output < s.outputs; ++output) {
+                const T gradient = dy[row * s.outputs + output];
+                for (std::int64_t input = 0; input < s.inputs; ++input)
+                  dw[weightAt(c.op, s, input, output)] += x[row * s.inputs + input] * gradient;
+                if (c.results[1]) c.out<T>(1)[output] += gradient;
+              }
+          }),
+          .examples = {example("%x: f32[4, 3], %dy: f32[4, 5]",
+                               "%dw, %db = linear_weight_gradient %x, %dy {transposed = true} : f32[5, 3], f32[5]"),
+                       example("%x: f32[2, 2, 3], %dy: f32[2, 2, 4]",
+                               "%dw, _ = linear_weight_gradient %x, %dy {transposed = false} : f32[3, 4], _")},
+      },
+  };
+}
