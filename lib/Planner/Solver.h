@@ -1,0 +1,23 @@
+// The search for the best partition, behind an interface that a better search can take over.
+#pragma once
+
+#include "pdc/Planner/CostModel.h"
+
+#include <optional>
+
+namespace pdc {
+
+struct Solution {
+  Partition partition;
+  PlanCost cost;
+  double lowerBoundMs = 0; ///< of cost.timeMs over all partitions
+};
+
+/// The best feasible partition in the order of docs/Planning.md; nothing if there is none (or the search, which looks
+/// at a bounded number of partitions, has not found any).
+std::optional<Solution> solve(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options);
+
+/// Whether `a` is better than `b`: load, peak memory, bytes moved, devices, cuts.
+bool isBetter(const PlanCost& a, const Partition& partitionA, const PlanCost& b, const Partition& partitionB);
+
+} // namespace pdc
