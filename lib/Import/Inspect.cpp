@@ -1,0 +1,139 @@
+// What `pdc inspect` prints: two columns, a heading and its lines.
+#include "Initializers.h"
+#include "Inputs.h"
+#include "Operators.h"
+#include "ProgramOrder.h"
+#include "TensorReader.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <ostream>
+#include <set>
+#include <sstream>
+
+using namespace pdc;
+
+namespace {
+
+/// Prints `heading` beside the first of `lines`; without lines, "none".
+void printLines(std::ostream& out, const char* heading, std::vector<std::string> lines) {
+  if (lines.empty()) lines.push_back("none");
+  for (const std::string& line : lines) {
+    out << std::left << std::setw(12) << heading << line << "\n";
+    heading = "";
+  }
+}
+
+std::string typeOfOutput(const onnx::ValueInfoProto& output) {
+  const onnx::TypeProto::Tensor& tensor = output.type().tensor_type();
+  std::optional<ElementType> element = elementTypeOf(tensor.elem_type());
+  std::string text = element ? nameOf(*element) : onnxTypeName(tensor.elem_type());
+  if (!tensor.has_shape()) return text;
+  DataInput shape{output.name(), element.value_or(ElementType::f32), {}};
+  for (const onnx::TensorShapeProto::Dimension& dim : tensor.shape().dim())
+    shape.dims.push_back({dim.dim_value(), dim.has_dim_value() ? "" : dim.dim_param().empty() ? "?" : dim.dim_param()});
+  return element ? toString(shape) : text;
+}
+
+std::vector<std::string> parameterLines(const std::vector<Initializer>& initializers) {
+  std::vector<std::string> lines;
+  for (auto [role, what] :
+       {std::pair(InitializerRole::trained, "trained"), std::pair(InitializerRole::state, "running statistics"),
+        std::pair(InitializerRole::frozen, "frozen"), std::pair(InitializerRole::constant, "constant")}) {
+    int count = 0;
+    double elements = 0, bytes = 0; // sums of sizes that a hostile file may choose
+    for (const Initializer& initializer : initializers)
+      if (initializer.role == role) {
+        ++count;
+        elements += static_cast<double>(initializer.tensor.type.elements());
+        bytes += static_cast<double>(initializer.tensor.type.bytes());
+      }
+    std::ostringstream line;
+    line << std::fixed << std::setprecision(0) << count << " " << what << ", " << elements << " elements, " << bytes
+         << " bytes";
+    if (count > 0) lines.push_back(line.str());
+  }
+  return lines;
+}
+
+/// Whether the model has what --loss looks for when it is not given: an output that is a loss.
+bool hasLoss(const OnnxFile& file) {
+  return std::any_of(file.graph().output().begin(), file.graph().output().end(), [](const auto& output) {
+    const onnx::TypeProto::Tensor& tensor = output.type().tensor_type();
+    std::optional<ElementType> element = elementTypeOf(tensor.elem_type());
+    return element && isFloat(*element) && tensor.has_shape() && tensor.shape().dim_size() == 0;
+  });
+}
+
+class Inspector {
+public:
+  Inspector(const OnnxFile& file, const OpRegistry& registry, std::ostream& out)
+      : file_(file), registry_(registry), out_(out) {}
+
+  void run() {
+    const onnx::ModelProto& model = file_.model();
+    std::string producer = model.producer_name().empty() ? "unknown producer" : model.producer_name();
+    if (!model.producer_version().empty()) producer += " " + model.producer_version();
+    printLines(out_, "model",
+               {file_.path() + ": " + producer + ", IR " + std::to_string(model.ir_version()) + ", opset " +
+                std::to_string(file_.opset())});
+    static_cast<void>(checkVersions(file_, quiet_)); // what they find is printed at the end
+    static_cast<void>(programOrder(file_, quiet_));
+    printInputs();
+    std::vector<std::string> outputs;
+    for (const onnx::ValueInfoProto& output : file_.graph().output())
+      outputs.push_back(output.name() + ": " + typeOfOutput(output));
+    printLines(out_, "outputs", outputs);
+    TensorReader reader(file_, quiet_);
+    Expected<std::vector<Initializer>> initializers = readInitializers(file_, {}, reader, quiet_);
+    printLines(out_, "parameters",
+               initializers ? parameterLines(*initializers) : std::vector<std::string>{"not readable"});
+    printOperators();
+    if (!hasLoss(file_))
+      missing_.push_back("no output is a loss: give --loss=softmax-cross-entropy, mse or bce-with-logits");
+    for (const Diagnostic& diagnostic : quiet_.all()) {
+      std::string where = diagnostic.location.node;
+      missing_.push_back((where.empty() ? "" : where + ": ") + diagnostic.message);
+    }
+    printLines(out_, "missing", missing_);
+  }
+
+private:
+  void printInputs() {
+    Expected<std::vector<DataInput>> inputs = dataInputs(file_, quiet_);
+    std::vector<std::string> lines;
+    std::set<std::string> symbols;
+    for (const DataInput& input : inputs ? *inputs : std::vector<DataInput>{}) {
+      lines.push_back(input.name + ": " + toString(input));
+      for (std::size_t axis = 0; axis < input.dims.size(); ++axis)
+        if (const std::string& symbol = input.dims[axis].symbol; !symbol.empty() && symbols.insert(symbol).second)
+          missing_.push_back("dimension '" + symbol + "' has no size: give " +
+                             (axis == 0 ? "--batch=B" : "--dim '" + symbol + "=V'"));
+    }
+    printLines(out_, "inputs", lines);
+  }
+
+  void printOperators() {
+    std::vector<std::string> lines;
+    for (const OperatorUse& use : operatorsOf(file_, registry_)) {
+      lines.push_back(std::to_string(use.count) + " " + use.name);
+      if (!use.problem.empty()) missing_.push_back("operator '" + use.name + "' is " + use.problem);
+    }
+    printLines(out_, "operators", lines);
+  }
+
+  const OnnxFile& file_;
+  const OpRegistry& registry_;
+  std::ostream& out_;
+  Diagnostics quiet_{nullptr}; ///< of the checks that the importer would make
+  std::vector<std::string> missing_;
+};
+
+} // namespace
+
+Status pdc::inspectOnnx(const std::string& path, const OpRegistry& registry, std::ostream& out, Diagnostics& diags) {
+  Expected<OnnxFile> file = OnnxFile::open(path, diags);
+  if (!file) return failure;
+  Inspector(*file, registry, out).run();
+  return success;
+}

@@ -1,0 +1,151 @@
+// The model's protobuf without its weights is changed and written again, with the weights put back in the field in
+// which each was found.
+#include "pdc/Import/TrainedOnnx.h"
+
+#include "Operators.h"
+#include "TensorReader.h"
+
+#include <climits>
+#include <cstring>
+#include <set>
+
+using namespace pdc;
+
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+/// Alignment of tensors in external data, of which memory mappings of ONNX Runtime make use.
+constexpr std::size_t externalAlignment = 4096;
+
+void toInferenceMode(onnx::NodeProto& node, std::int64_t opset) {
+  if (isBatchNormalization(node) && isInTrainingMode(node, opset)) {
+    for (onnx::AttributeProto& attribute : *node.mutable_attribute())
+      if (attribute.name() == "training_mode") attribute.set_i(0);
+    node.mutable_output()->DeleteSubrange(1, node.output_size() - 1); // running statistics are outputs of training
+  }
+  constexpr int trainingMode = 2;
+  if (isDropout(node) && node.input_size() > trainingMode)
+    node.mutable_input()->DeleteSubrange(trainingMode, node.input_size() - trainingMode);
+}
+
+class Writer {
+public:
+  Writer(const OnnxFile& file, const std::map<std::string, pdcrt::TensorRecord>& trained, const std::string& out,
+         Diagnostics& diags)
+      : file_(file), trained_(trained), out_(out), diags_(diags), reader_(file, diags), model_(file.model()) {}
+
+  Status run() {
+    for (onnx::NodeProto& node : *model_.mutable_graph()->mutable_node()) toInferenceMode(node, file_.opset());
+    for (int i = 0; i < model_.graph().initializer_size(); ++i)
+      if (!fill(i)) return failure;
+    for (const auto& [name, tensor] : trained_)
+      if (!written_.contains(name))
+        return diags_.error({.file = file_.path(), .node = name}) << "was trained, but is no initializer of the model";
+    return write();
+  }
+
+private:
+  /// Puts the elements of initializer i where the model has them.
+  Status fill(int i) {
+    onnx::TensorProto& proto = *model_.mutable_graph()->mutable_initializer(i);
+    Location where{.file = file_.path(), .node = proto.name()};
+    const ElementRange& range = file_.elements(i);
+    bool isExternal = proto.data_location() == onnx::TensorProto::EXTERNAL;
+    auto trained = trained_.find(proto.name());
+    if (trained == trained_.end() && !isExternal) {
+      if (range.scattered) return failureOf(reader_.initializer(i)); // says why
+      if (range.field != 0) setElements(proto, range.field, file_.bytes().subspan(range.offset, range.length));
+      return success;
+    }
+    Expected<StoredTensor> stored = reader_.initializer(i);
+    if (!stored) return failure;
+    if (trained == trained_.end()) {
+      Expected<Tensor> tensor = reader_.load(*stored, where);
+      if (!tensor) return failure;
+      addExternal(proto, tensor->bytes());
+      return success;
+    }
+    const pdcrt::TensorRecord& record = trained->second;
+    if (Type type{record.element, record.shape}; type != stored->type)
+      return diags_.error(where) << "is " << toString(stored->type) << " in the model, but was trained as "
+                                 << toString(type);
+    written_.insert(proto.name());
+    if (isExternal) {
+      addExternal(proto, record.values);
+    } else {
+      if (range.field == 0) proto.clear_int32_data(); // f16 as numbers
+      setElements(proto, range.field == 0 ? std::uint32_t{onnx::TensorProto::kRawDataFieldNumber} : range.field,
+                  record.values);
+    }
+    return success;
+  }
+
+  static Status failureOf(const Expected<StoredTensor>& tensor) {
+    if (tensor) return success;
+    return failure;
+  }
+
+  static void setElements(onnx::TensorProto& proto, std::uint32_t field, Bytes bytes) {
+    auto copy = [&](auto& numbers, std::size_t size) {
+      numbers.Resize(static_cast<int>(bytes.size() / size), 0);
+      if (!bytes.empty()) std::memcpy(numbers.mutable_data(), bytes.data(), bytes.size() / size * size);
+    };
+    if (field == onnx::TensorProto::kFloatDataFieldNumber)
+      copy(*proto.mutable_float_data(), sizeof(float));
+    else if (field == onnx::TensorProto::kDoubleDataFieldNumber)
+      copy(*proto.mutable_double_data(), sizeof(double));
+    else
+      proto.set_raw_data(bytes.data(), bytes.size());
+  }
+
+  std::string externalPath() const { return out_ + ".data"; }
+
+  void addExternal(onnx::TensorProto& proto, Bytes bytes) {
+    external_.resize((external_.size() + externalAlignment - 1) / externalAlignment * externalAlignment);
+    std::string path = externalPath();
+    proto.clear_external_data();
+    for (auto& [key, value] : {std::pair<std::string, std::string>{"location", path.substr(path.rfind('/') + 1)},
+                               {"offset", std::to_string(external_.size())},
+                               {"length", std::to_string(bytes.size())}}) {
+      onnx::StringStringEntryProto& entry = *proto.add_external_data();
+      entry.set_key(key);
+      entry.set_value(value);
+    }
+    external_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    hasExternal_ = true;
+  }
+
+  /// The data first, so that the model never names a file that is not there.
+  Status write() {
+    if (model_.ByteSizeLong() > INT_MAX)
+      return diags_.error({.file = out_}).help("store the weights of the model as external data")
+             << "needs " << model_.ByteSizeLong() << " bytes, an ONNX file has at most " << INT_MAX;
+    if (hasExternal_ && !report(pdcrt::writeAtomically(externalPath(), external_))) return failure;
+    return report(pdcrt::writeAtomically(out_, model_.SerializeAsString()));
+  }
+
+  Status report(const pdcrt::Status& status) {
+    if (status) return success;
+    return diags_.error({}) << status.message();
+  }
+
+  const OnnxFile& file_;
+  const std::map<std::string, pdcrt::TensorRecord>& trained_;
+  const std::string& out_;
+  Diagnostics& diags_;
+  TensorReader reader_;
+  onnx::ModelProto model_;
+  std::set<std::string> written_;
+  std::string external_;
+  bool hasExternal_ = false;
+};
+
+} // namespace
+
+Status pdc::writeTrainedOnnx(const std::string& model, const std::map<std::string, pdcrt::TensorRecord>& trained,
+                             const std::string& out, Diagnostics& diags) {
+  Expected<OnnxFile> file = OnnxFile::open(model, diags);
+  if (!file) return failure;
+  return Writer(*file, trained, out, diags).run();
+}
