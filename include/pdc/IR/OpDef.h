@@ -181,6 +181,9 @@ struct OpDef {
   std::function<std::vector<Value*>(const Operation&, Builder&)> evaluation;
   /// Simplifications of the canonicaliser: a value that replaces result 0, or null.
   std::function<Value*(Operation&, Builder&)> canonicalize;
+  /// Recognises what exporters make of this op: a value, made by this op, that replaces result 0 of `root`, the last
+  /// operation of the pattern; or null. Asked for every operation, in program order.
+  std::function<Value*(Operation& root, Builder&)> raise;
   ReferenceFns reference; ///< of elementwise ops: derived
   /// Graph texts (bodies of @main) that the registry test runs, at least five for ops with a gradient.
   std::vector<std::string> examples;

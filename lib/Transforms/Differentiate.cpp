@@ -1,0 +1,323 @@
+// Reverse-mode differentiation of a whole graph, before it is cut.
+//
+// Walks the forward operations backwards and asks each op on a path from a trained parameter to a loss for its gradient
+// rule. What semantics.md of the bits demands is decided here: the gradient of a value with several consumers is folded
+// from its last consumer to its first, each addition belongs to the earlier consumer, and every use of a parameter has
+// an accumulator of its own. Linear in the size of the graph.
+#include "pdc/Transforms/Transforms.h"
+
+#include "GraphUtilities.h"
+
+#include "pdc/IR/Builder.h"
+#include "pdc/IR/Elementwise.h"
+
+#include <algorithm>
+
+using namespace pdc;
+
+namespace {
+
+/// What the gradient of a value is needed for.
+enum class Need {
+  nothing,
+  parameters, ///< the value follows from parameters alone: its gradient can wait (phase W)
+  activation  ///< the gradient of earlier operations needs it (phase I)
+};
+
+class Differentiation final : public GradientContext {
+public:
+  Differentiation(PassContext& context, Graph& graph)
+      : context_(context), graph_(graph), builder_(context.module, graph, context.registry, context.diags),
+        forward_(positionsOf(graph)) {}
+
+  Status run();
+
+private:
+  /// `operation` uses a trained parameter as operand `operand`, with this gradient.
+  struct ParameterUse {
+    Operation* operation;
+    std::size_t operand;
+    Value* gradient;
+  };
+
+  // What gradient rules see.
+  const Operation& op() const override { return *current_; }
+  Value* resultGradient(std::size_t i) const override { return gradientOf(current_->result(i)); }
+  bool wants(std::size_t i) const override { return needOf(current_->operand(i)) != Need::nothing; }
+  Operation* create(std::size_t forOperand, const std::string& name, std::vector<Value*> operands,
+                    Attributes attributes, const std::vector<bool>& wantedResults) override;
+
+  // Steps.
+  void findNeeds();
+  Status seedLosses();
+  Status differentiate(Operation& operation);
+  void putInProgramOrder();
+  Status addGradientOutputs();
+  void freezeWhatHasNoGradient();
+
+  Need needOf(const Value* value) const;
+  Value* gradientOf(const Value* value) const;
+  Phase phaseFor(const Value* operand) const;
+  Status addContribution(Value* value, Value* contribution);
+  Value* ownedByCurrent(const std::vector<Value*>& gradients, std::size_t i);
+  void moveToInputGradient(Operation& operation);
+  bool canBeAccumulator(const ParameterUse& use) const;
+  const Parameter* trainedParameterBehind(const Value* value) const;
+
+  PassContext& context_;
+  Graph& graph_;
+  Builder builder_;
+  Positions forward_; ///< of the forward operations
+  std::unordered_map<const Value*, Need> needs_;
+  std::unordered_map<const Value*, Value*> gradients_; ///< so far: the fold of the consumers seen
+  std::vector<ParameterUse> uses_;                     ///< in the order in which they are found
+  Operation* current_ = nullptr;
+  bool failed_ = false;
+};
+
+} // namespace
+
+Need Differentiation::needOf(const Value* value) const {
+  auto it = needs_.find(value);
+  return it == needs_.end() ? Need::nothing : it->second;
+}
+
+Value* Differentiation::gradientOf(const Value* value) const {
+  auto it = gradients_.find(value);
+  return it == gradients_.end() ? nullptr : it->second;
+}
+
+Phase Differentiation::phaseFor(const Value* operand) const {
+  return needOf(operand) == Need::parameters ? Phase::weightGradient : Phase::inputGradient;
+}
+
+/// A value needs a gradient when it is a float that a trained parameter leads to.
+void Differentiation::findNeeds() {
+  std::unordered_set<const Value*> fromData;
+  for (const GraphInput& input : graph_.inputs) fromData.insert(input.value);
+  for (const Value* value : graph_.parameterValues())
+    if (value->parameter()->role == ParameterRole::trained)
+      needs_[value] = Need::parameters;
+    else if (value->parameter()->role == ParameterRole::state)
+      fromData.insert(value);
+
+  for (const auto& operation : graph_.operations()) {
+    bool trained = false, data = operation->def().random;
+    for (const Value* operand : operation->operands()) {
+      trained |= needOf(operand) != Need::nothing;
+      data |= fromData.contains(operand);
+    }
+    for (const Value* result : operation->results()) {
+      if (!result) continue;
+      if (data) fromData.insert(result);
+      if (trained && isFloat(result->type().element)) needs_[result] = data ? Need::activation : Need::parameters;
+    }
+  }
+}
+
+/// The gradient of each loss is 1; it is the last consumer of its value.
+Status Differentiation::seedLosses() {
+  bool any = false;
+  const std::vector<GraphOutput> outputs = graph_.outputs;
+  for (auto output = outputs.rbegin(); output != outputs.rend(); ++output) {
+    if (output->kind != OutputKind::loss || needOf(output->value) == Need::nothing || !output->value->definer())
+      continue;
+    any = true;
+    current_ = output->value->definer();
+    builder_.setLocation(current_->location);
+    builder_.setPhase(Phase::inputGradient, current_);
+    builder_.setGroup(current_->group);
+    Tensor one(output->value->type());
+    one.set(0, 1);
+    Value* seed = builder_.constant(one);
+    if (!seed || !addContribution(output->value, seed)) return failure;
+  }
+  if (any) return success;
+  const bool hasLoss = std::any_of(outputs.begin(), outputs.end(),
+                                   [](const GraphOutput& output) { return output.kind == OutputKind::loss; });
+  if (!hasLoss)
+    return context_.diags.error({.file = context_.module.file}).help("name one with --loss=")
+           << "there is no loss to differentiate";
+  return context_.diags.error({.file = context_.module.file})
+             .help("check --freeze= and --train=, and that the loss is computed from the model's output")
+         << "no trained parameter influences the loss";
+}
+
+/// Folds one more contribution into the gradient of `value`. The addition belongs to the current operation.
+Status Differentiation::addContribution(Value* value, Value* contribution) {
+  Value*& gradient = gradients_[value];
+  if (!gradient) {
+    gradient = contribution;
+    return success;
+  }
+  builder_.setPhase(phaseFor(value), current_);
+  Value* sum = builder_.value("add", {gradient, contribution});
+  if (!sum) return failure;
+  gradient = sum;
+  return success;
+}
+
+/// A rule may return its result's gradient as it is, for several operands (an addition does). The cut must nevertheless
+/// see that the gradient of operand i leaves from the stage of this consumer: a view, which costs nothing, says so.
+Value* Differentiation::ownedByCurrent(const std::vector<Value*>& gradients, std::size_t i) {
+  const auto next = gradients.begin() + static_cast<std::ptrdiff_t>(i) + 1;
+  const bool shared = std::find(next, gradients.end(), gradients[i]) != gradients.end();
+  if (gradients[i]->definer()->origin == current_ && !shared) return gradients[i];
+  builder_.setPhase(phaseFor(current_->operand(i)), current_);
+  return builder_.value("reshape", {gradients[i]}, {{"shape", gradients[i]->type().shape}});
+}
+
+/// Phase I never waits for phase W: what an input-gradient reads is computed in phase I too.
+void Differentiation::moveToInputGradient(Operation& operation) {
+  if (operation.phase != Phase::weightGradient) return;
+  operation.phase = Phase::inputGradient;
+  for (const Value* operand : operation.operands())
+    if (operand && operand->definer()) moveToInputGradient(*operand->definer());
+}
+
+Operation* Differentiation::create(std::size_t forOperand, const std::string& name, std::vector<Value*> operands,
+                                   Attributes attributes, const std::vector<bool>& wantedResults) {
+  builder_.setPhase(phaseFor(current_->operand(forOperand)), current_);
+  Operation* made = builder_.create(name, std::move(operands), std::move(attributes), wantedResults);
+  if (!made) {
+    failed_ = true;
+    return nullptr;
+  }
+  if (made->phase == Phase::inputGradient)
+    for (const Value* operand : made->operands())
+      if (operand && operand->definer()) moveToInputGradient(*operand->definer());
+  return made;
+}
+
+const Parameter* Differentiation::trainedParameterBehind(const Value* value) const {
+  while (!value->parameter()) {
+    const auto& operands = value->definer()->operands();
+    value = *std::find_if(operands.begin(), operands.end(),
+                          [&](const Value* operand) { return needOf(operand) != Need::nothing; });
+  }
+  return value->parameter();
+}
+
+Status Differentiation::differentiate(Operation& operation) {
+  const auto& results = operation.results();
+  const auto& operands = operation.operands();
+  const bool reached = std::any_of(results.begin(), results.end(), [&](const Value* v) { return v && gradientOf(v); });
+  const auto wanted =
+      std::find_if(operands.begin(), operands.end(), [&](const Value* v) { return needOf(v) != Need::nothing; });
+  if (!reached || wanted == operands.end()) return success;
+
+  const OpDef& def = operation.def();
+  if (!def.gradient && def.kind != OpKind::elementwise)
+    return context_.diags.error(operation.location)
+               .exit(ExitCode::unsupported)
+               .help("freeze what lies before it (--freeze=REGEX), or give the op a gradient (docs/AddingAnOp.md)")
+           << "'" << def.name << "' op has no gradient, and parameter '" << trainedParameterBehind(*wanted)->name
+           << "' is trained through it";
+
+  current_ = &operation;
+  builder_.setLocation(operation.location);
+  builder_.setGroup(operation.group);
+  const std::vector<Value*> gradients = def.gradient ? def.gradient(*this) : elementwiseGradient(*this);
+  if (failed_) return failure;
+  if (gradients.size() != operands.size())
+    return context_.diags.error(operation.location).exit(ExitCode::internal)
+           << "the gradient rule of '" << def.name << "' returns " << gradients.size() << " gradients for "
+           << operands.size() << " operands";
+
+  for (std::size_t i = operands.size(); i-- > 0;) {
+    if (!wants(i) || !gradients[i]) continue;
+    if (gradients[i]->type() != operands[i]->type())
+      return context_.diags.error(operation.location).exit(ExitCode::internal)
+             << "the gradient rule of '" << def.name << "' returns " << toString(gradients[i]->type())
+             << " for operand " << i << ", which is " << toString(operands[i]->type());
+    if (operands[i]->parameter()) {
+      uses_.push_back({&operation, i, gradients[i]});
+      continue;
+    }
+    Value* contribution = ownedByCurrent(gradients, i);
+    if (!contribution || !addContribution(operands[i], contribution)) return failure;
+  }
+  return success;
+}
+
+/// An accumulator is written by the operation that computes the gradient. That does not go for a value which is
+/// something else as well, or which may arrive from another stage.
+bool Differentiation::canBeAccumulator(const ParameterUse& use) const {
+  const Value* root = rootOf(use.gradient);
+  const Operation& definer = *root->definer();
+  if (isConstant(definer) || (definer.origin != use.operation && definer.phase != Phase::weightGradient)) return false;
+  for (const Value* link = use.gradient;; link = link->definer()->operand(0)) {
+    const std::size_t expectedUsers = link == use.gradient ? 0 : 1;
+    if (link->users().size() != expectedUsers || graph_.isOutput(link)) return false;
+    if (link == root) return true;
+  }
+}
+
+/// One output per use, in program order of the uses.
+Status Differentiation::addGradientOutputs() {
+  std::sort(uses_.begin(), uses_.end(), [&](const ParameterUse& a, const ParameterUse& b) {
+    return std::pair(forward_.at(a.operation), a.operand) < std::pair(forward_.at(b.operation), b.operand);
+  });
+  for (const ParameterUse& use : uses_) {
+    Parameter* parameter = use.operation->operand(use.operand)->parameter();
+    Value* gradient = use.gradient;
+    if (!canBeAccumulator(use)) {
+      gradient = copyOf(context_, graph_, gradient, *use.operation, Phase::weightGradient);
+      if (!gradient) return failure;
+    }
+    graph_.rename(gradient, parameter->name + ".gradient");
+    graph_.outputs.push_back({.kind = OutputKind::gradient, .value = gradient, .name = {}, .parameter = parameter});
+  }
+  for (const auto& operation : graph_.operations())
+    for (Value* result : operation->results())
+      if (Value* gradient = result ? gradientOf(result) : nullptr; gradient && !isConstant(*gradient->definer()))
+        graph_.rename(gradient, result->name() + ".gradient");
+  return success;
+}
+
+/// Backward operations follow the forward ones, in reverse program order of their origins, phase I before phase W.
+void Differentiation::putInProgramOrder() {
+  std::vector<Operation*> order;
+  for (const auto& operation : graph_.operations()) order.push_back(operation.get());
+  std::stable_sort(order.begin() + static_cast<std::ptrdiff_t>(forward_.size()), order.end(),
+                   [&](const Operation* a, const Operation* b) {
+                     const std::size_t first = forward_.at(a->origin), second = forward_.at(b->origin);
+                     return first != second ? first > second : a->phase < b->phase;
+                   });
+  graph_.reorder(order);
+}
+
+void Differentiation::freezeWhatHasNoGradient() {
+  std::unordered_set<const Parameter*> used;
+  for (const ParameterUse& use : uses_) used.insert(use.operation->operand(use.operand)->parameter());
+  for (const auto& parameter : context_.module.parameters) {
+    if (parameter->role != ParameterRole::trained || used.contains(parameter.get())) continue;
+    parameter->role = ParameterRole::frozen;
+    context_.diags.warning(parameter->location).help("name it in --freeze= if that is meant")
+        << "parameter '" << parameter->name << "' does not influence the loss and is not trained";
+  }
+}
+
+Status Differentiation::run() {
+  for (const auto& operation : graph_.operations())
+    if (!isForward(*operation))
+      return context_.diags.error(operation->location) << "graph '@" << graph_.name() << "' is differentiated already";
+  findNeeds();
+  if (!seedLosses()) return failure;
+  // A copy: the graph's own list grows meanwhile.
+  std::vector<Operation*> forward(forward_.size());
+  for (const auto& [operation, position] : forward_) forward[position] = const_cast<Operation*>(operation);
+  for (auto operation = forward.rbegin(); operation != forward.rend(); ++operation)
+    if (!differentiate(**operation)) return failure;
+  if (!addGradientOutputs()) return failure;
+  putInProgramOrder();
+  eraseDeadOperations(graph_);
+  freezeWhatHasNoGradient();
+  return success;
+}
+
+Status pdc::differentiate(PassContext& context) {
+  Expected<Graph*> graph = mainGraph(context);
+  if (!graph) return failure;
+  return Differentiation(context, **graph).run();
+}

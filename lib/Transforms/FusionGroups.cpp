@@ -1,0 +1,187 @@
+// Fusion groups: the atoms of the partition.
+//
+// A group is an interval of forward program order that begins where a cut may pay: at an operation that reads a matrix
+// of weights or computes much for each element that it touches (a convolution, a matrix product). What follows and is
+// bound by memory (normalisation, activation, pooling, views) joins it, because a cut in between never moves less work
+// than the nearest cut and mostly sends more. Intervals, not chains, because the gradient of a value with several
+// consumers is folded in program order: only then does every partial sum travel towards the first stage.
+#include "FusionGroups.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+using namespace pdc;
+
+/// Operations that compute more than this for each element of their largest value are not bound by memory.
+static constexpr double manyFlopsPerElement = 32;
+
+namespace {
+
+class Grouping {
+public:
+  explicit Grouping(Graph& graph) : graph_(graph) {}
+  void run();
+
+private:
+  void findTravelling();
+  bool beginsGroup(const Operation& operation) const;
+  void groupTravelling();
+  void groupBackward();
+  void groupRest();
+  void copyConstants();
+  void keepWeightGradientsInside();
+  void reorder();
+  void emit(Operation& operation);
+
+  Graph& graph_;
+  std::set<const Value*> travelling_; ///< values that depend on the data
+  int groups_ = 0;
+  std::vector<Operation*> order_;
+  std::unordered_set<const Operation*> emitted_;
+};
+
+} // namespace
+
+/// Finds what depends on the data. The rest (constants, casts of labels, transposed parameters) has no place of its own
+/// in program order: it goes with what uses it.
+void Grouping::findTravelling() {
+  for (const GraphInput& input : graph_.inputs)
+    if (input.kind != InputKind::label) travelling_.insert(input.value);
+  for (const auto& operation : graph_.operations()) {
+    const auto& operands = operation->operands();
+    if (std::any_of(operands.begin(), operands.end(), [&](const Value* v) { return travelling_.contains(v); }))
+      for (const Value* result : operation->results()) travelling_.insert(result);
+  }
+  travelling_.erase(nullptr);
+}
+
+bool Grouping::beginsGroup(const Operation& operation) const {
+  if (operation.def().kind != OpKind::kernel) return false;
+  std::int64_t largest = 1;
+  for (const Value* operand : operation.operands()) {
+    if (!operand) continue;
+    const bool weights = !travelling_.contains(operand) && !(operand->definer() && isConstant(*operand->definer()));
+    if (weights && isFloat(operand->type().element) && operand->type().rank() >= 2) return true;
+    largest = std::max(largest, operand->type().elements());
+  }
+  for (const Value* result : operation.results())
+    if (result) largest = std::max(largest, result->type().elements());
+  return operation.def().cost &&
+         operation.def().cost(operation).flops >= manyFlopsPerElement * static_cast<double>(largest);
+}
+
+/// Whatever comes before the first beginning joins the first group.
+void Grouping::groupTravelling() {
+  bool begun = false;
+  int group = 0;
+  for (const auto& operation : graph_.operations()) {
+    if (!isForward(*operation)) continue;
+    const auto& operands = operation->operands();
+    const bool travels =
+        std::any_of(operands.begin(), operands.end(), [&](const Value* v) { return travelling_.contains(v); });
+    operation->group = -1;
+    if (!travels) continue;
+    if (beginsGroup(*operation)) {
+      if (begun) ++group;
+      begun = true;
+    }
+    operation->group = group;
+  }
+  groups_ = group + 1;
+}
+
+void Grouping::groupBackward() {
+  for (const auto& operation : graph_.operations())
+    if (operation->origin) operation->group = operation->origin->group;
+}
+
+/// The group of the first use; of the last group when only an output uses it.
+void Grouping::groupRest() {
+  const auto& operations = graph_.operations();
+  for (auto it = operations.rbegin(); it != operations.rend(); ++it) {
+    Operation& operation = **it;
+    if (!isForward(operation) || operation.group >= 0) continue;
+    int first = groups_ - 1;
+    for (const Value* result : operation.results())
+      if (result)
+        for (const Operation* user : result->users())
+          if (isForward(*user)) first = std::min(first, user->group);
+    operation.group = first;
+  }
+}
+
+/// A constant is not worth a message: each group that uses it makes it.
+void Grouping::copyConstants() {
+  std::vector<Operation*> constants;
+  for (const auto& operation : graph_.operations())
+    if (isConstant(*operation) && isForward(*operation)) constants.push_back(operation.get());
+  for (Operation* constant : constants) {
+    Value* value = constant->result();
+    std::map<int, std::set<Operation*>> users;
+    for (Operation* user : value->users()) users[user->group].insert(user);
+    if (users.empty()) continue;
+    if (!users.contains(constant->group)) constant->group = users.begin()->first;
+    for (const auto& [group, members] : users) {
+      if (group == constant->group) continue;
+      Operation* copy = graph_.addOperation(constant->def(), {}, {&value->type()}, constant->attributes,
+                                            constant->location, constant, {value->name()});
+      copy->group = group;
+      for (Operation* user : members)
+        for (std::size_t i = 0; i < user->operands().size(); ++i)
+          if (user->operand(i) == value) user->setOperand(i, copy->result());
+    }
+  }
+}
+
+static void moveToInputGradient(Operation& operation) {
+  if (operation.phase != Phase::weightGradient) return;
+  operation.phase = Phase::inputGradient;
+  for (const Value* operand : operation.operands())
+    if (operand && operand->definer()) moveToInputGradient(*operand->definer());
+}
+
+/// Gradients leave a stage after phase I, so what another group waits for is computed in phase I.
+void Grouping::keepWeightGradientsInside() {
+  for (const auto& operation : graph_.operations())
+    for (const Value* operand : operation->operands())
+      if (operand && operand->definer() && operand->definer()->group != operation->group)
+        moveToInputGradient(*operand->definer());
+}
+
+/// Appends `operation`, behind what it needs and has no place of its own.
+void Grouping::emit(Operation& operation) {
+  if (!emitted_.insert(&operation).second) return;
+  for (const Value* operand : operation.operands())
+    if (operand && operand->definer()) emit(*operand->definer());
+  order_.push_back(&operation);
+}
+
+void Grouping::reorder() {
+  // What travels keeps its order, which is already that of the groups.
+  for (const auto& operation : graph_.operations()) {
+    const auto& operands = operation->operands();
+    if (isForward(*operation) &&
+        std::any_of(operands.begin(), operands.end(), [&](const Value* v) { return travelling_.contains(v); }))
+      emit(*operation);
+  }
+  for (bool forward : {true, false})
+    for (const auto& operation : graph_.operations())
+      if (isForward(*operation) == forward) emit(*operation);
+  graph_.reorder(order_);
+}
+
+void Grouping::run() {
+  findTravelling();
+  groupTravelling();
+  groupRest();
+  groupBackward();
+  copyConstants();
+  keepWeightGradientsInside();
+  reorder();
+}
+
+Status pdc::assignFusionGroups(PassContext&, Graph& graph) {
+  Grouping(graph).run();
+  return success;
+}

@@ -1,0 +1,39 @@
+// Puts exporters' pieces back together: the op that a pattern stands for knows the pattern (OpDef::raise).
+#include "pdc/Transforms/Transforms.h"
+
+#include "GraphUtilities.h"
+
+#include "pdc/IR/Builder.h"
+
+using namespace pdc;
+
+/// The value of a raised op that computes what `root` does, or null.
+static Value* raised(PassContext& context, Graph& graph, Operation& root) {
+  for (const OpDef* def : context.registry.all()) {
+    if (!def->raise) continue;
+    Builder builder(context.module, graph, context.registry, context.diags);
+    builder.setInsertionPoint(&root);
+    builder.setLocation(root.location);
+    if (Value* value = def->raise(root, builder)) return value;
+  }
+  return nullptr;
+}
+
+Status pdc::raise(PassContext& context) {
+  Expected<Graph*> graph = mainGraph(context);
+  if (!graph) return failure;
+  std::vector<Operation*> operations;
+  for (const auto& operation : (*graph)->operations()) operations.push_back(operation.get());
+  for (Operation* operation : operations) {
+    if (operation->results().size() != 1) continue;
+    Value* value = raised(context, **graph, *operation);
+    if (context.diags.hasErrors()) return failure;
+    if (!value) continue;
+    const std::string name = operation->result()->name();
+    (*graph)->replaceAllUses(operation->result(), value);
+    (*graph)->erase(operation);
+    (*graph)->rename(value, name);
+  }
+  eraseDeadOperations(**graph);
+  return success;
+}

@@ -1,0 +1,96 @@
+// The passes of this library by name, for pdc-opt and docs/Passes.md.
+#include "pdc/Transforms/Transforms.h"
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+using namespace pdc;
+
+/// --add-loss=kind=mse,output=y
+static Status runAddLoss(PassContext& context) {
+  return addLoss(context, {.kind = context.options["kind"], .output = context.options["output"]});
+}
+
+/// --split-stages=stages=0:0:1 : the stage of each group.
+static Status runSplitStages(PassContext& context) {
+  std::vector<int> stageOfGroup;
+  std::istringstream list(context.options["stages"]);
+  for (std::string entry; std::getline(list, entry, ':');) {
+    int stage = 0;
+    const auto [end, failed] = std::from_chars(entry.data(), entry.data() + entry.size(), stage);
+    if (failed != std::errc() || end != entry.data() + entry.size())
+      return context.diags.error({.file = context.module.file})
+                 .exit(ExitCode::usage)
+                 .help("write stages=0:0:1, one number per group")
+             << "'" << entry << "' is not the number of a stage";
+    stageOfGroup.push_back(stage);
+  }
+  return splitStages(context, stageOfGroup) ? Status(success) : Status(failure);
+}
+
+void pdc::registerTransforms(PassRegistry& registry) {
+  registry.add({.argument = "canonicalize",
+                .summary = "Folds constants, applies the ops' simplifications, removes dead operations",
+                .description =
+                    "Works on forward operations, to a fixed point. `%y = reshape %x` of the same shape becomes "
+                    "`%x`. Afterwards no operation is dead, and none has only constant operands and a result "
+                    "of at most 64 KiB.",
+                .options = {},
+                .run = canonicalize});
+  registry.add({.argument = "raise",
+                .summary = "Turns exporters' pieces back into one op",
+                .description =
+                    "`transpose` of a weight, `matmul` and `add` become `linear`. The patterns belong to the "
+                    "ops (OpDef::raise). Runs before `differentiate`, because a fused backward cannot be "
+                    "recovered afterwards.",
+                .options = {},
+                .run = raise});
+  registry.add({.argument = "add-loss",
+                .summary = "Decides what is minimised",
+                .description =
+                    "Without `kind`, the outputs of loss operators become losses, else the only scalar float "
+                    "output. With one, a loss is added to the output `output` (default: the first float output "
+                    "that is not a scalar), together with its label input. Afterwards there is at least one "
+                    "`loss`, its `prediction` if there is one, and label inputs are marked.",
+                .options = {{"kind", "softmax-cross-entropy, mse, bce-with-logits, or output"},
+                            {"output", "the output that the loss applies to, or that is the loss"}},
+                .run = runAddLoss});
+  registry.add({.argument = "differentiate",
+                .summary = "Appends the backward operations of @main",
+                .description = "Each backward operation has its origin, and phase I (input-gradient) or W "
+                               "(weight-gradient). There is one `gradient` output per use of a trained parameter, in "
+                               "program order. The gradient of a value with several consumers is folded from the last "
+                               "to the first; the addition belongs to the earlier consumer. Gradients of the data are "
+                               "not computed.",
+                .options = {},
+                .run = differentiate});
+  registry.add({.argument = "fuse",
+                .summary = "Decides fusion groups and merges elementwise operations inside them",
+                .description =
+                    "A group begins at an operation that reads a matrix of weights or computes much for each "
+                    "element; what follows and is bound by memory joins it. Chains of elementwise operations "
+                    "of one group and phase become one `elementwise`. Results of the model that training "
+                    "does not need are dropped. Afterwards every operation has a group; groups are numbered "
+                    "in program order.",
+                .options = {},
+                .run = fuse});
+  registry.add({.argument = "layout",
+                .summary = "Chooses layouts",
+                .description = "Nothing changes yet: on the CPU, blocked layouts stay inside the kernels.",
+                .options = {},
+                .run = chooseLayouts});
+  registry.add({.argument = "add-evaluation",
+                .summary = "Adds @evaluate, the forward part of @main as the model is used",
+                .description = "Operations take their evaluation form (running statistics, no dropout). Values that "
+                               "groups hand to each other keep their names.",
+                .options = {},
+                .run = addEvaluation});
+  registry.add({.argument = "split-stages",
+                .summary = "Cuts @main and @evaluate into @stageK and @stageK.evaluate",
+                .description =
+                    "Values that cross become inputs `received` and outputs `sent`, in the same order at both "
+                    "ends. Gradients cross where the fold of `differentiate` puts them.",
+                .options = {{"stages", "the stage of each fusion group: 0:0:1"}},
+                .run = runSplitStages});
+}

@@ -1,0 +1,321 @@
+// Cuts @main and @evaluate into one graph per stage, between fusion groups.
+//
+// A forward value crosses to every later stage that uses it. Gradients cross by themselves: `differentiate` has put
+// each addition of a gradient's fold, and each pass-through, into the stage of its consumer, so that a backward value
+// which is used in another stage is exactly one message of the chain. @stageK.evaluate has the ports of @stageK, so
+// that one plan of the channels serves both. Linear in the size of the graphs, times the stages.
+#include "pdc/Transforms/Transforms.h"
+
+#include "GraphUtilities.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+using namespace pdc;
+
+namespace {
+
+/// One tensor on its way between two stages.
+struct Crossing {
+  const Value* value; ///< of @main
+  int from, to;
+  bool gradient;
+};
+
+class StageSplitter {
+public:
+  StageSplitter(PassContext& context, Graph& training, Graph& evaluation, const std::vector<int>& stageOfGroup)
+      : context_(context), training_(training), evaluation_(evaluation), stageOfGroup_(stageOfGroup) {}
+
+  Expected<std::vector<StageGraphs>> run();
+
+private:
+  Status checkStages();
+  Status placeOperations(Graph& graph);
+  Status checkParameters();
+  Status checkForwardEdges();
+  Status findCrossings();
+  Expected<Graph*> buildStage(const Graph& source, int stage, const std::string& name);
+  Status materialise(Graph& graph);
+
+  int stageOf(const Value* value) const;
+  std::vector<const Crossing*> ports(bool gradient, int Crossing::*end, int Crossing::*peer, int stage) const;
+
+  PassContext& context_;
+  Graph& training_;
+  Graph& evaluation_;
+  const std::vector<int>& stageOfGroup_;
+  int stages_ = 0;
+  std::vector<Crossing> crossings_; ///< in order of the values' definitions
+};
+
+/// Copies the operations of one stage into a graph of its own.
+class StageCopier {
+public:
+  StageCopier(const Graph& source, Graph& target, int stage) : source_(source), target_(target), stage_(stage) {}
+
+  void bind(const Value* from, Value* to) { values_[from] = to; }
+  /// What stands for `value` of the source; null when it is not there.
+  Value* lookUp(const Value* value);
+  /// False when an operation needs a value that is not in its stage.
+  bool copyOperations();
+
+private:
+  Operation* copy(const Operation& operation);
+  Value* constantHere(const Operation& constant);
+
+  const Graph& source_;
+  Graph& target_;
+  int stage_;
+  std::unordered_map<const Value*, Value*> values_;
+  std::unordered_map<const Operation*, Operation*> operations_;
+};
+
+} // namespace
+
+Value* StageCopier::lookUp(const Value* value) {
+  auto it = values_.find(value);
+  if (it != values_.end()) return it->second;
+  if (value->parameter()) return values_[value] = target_.parameterValue(*value->parameter());
+  return value->definer() && isConstant(*value->definer()) ? constantHere(*value->definer()) : nullptr;
+}
+
+/// Constants are made where they are used, also those of other stages.
+Value* StageCopier::constantHere(const Operation& constant) {
+  if (constant.stage == stage_) return copy(constant)->result();
+  const Value& value = *constant.result();
+  Operation* made = target_.addOperation(constant.def(), {}, {&value.type()}, constant.attributes, constant.location,
+                                         nullptr, {value.name()});
+  made->stage = stage_;
+  return values_[&value] = made->result();
+}
+
+Operation* StageCopier::copy(const Operation& operation) {
+  std::vector<Value*> operands;
+  for (const Value* operand : operation.operands()) operands.push_back(operand ? lookUp(operand) : nullptr);
+  std::vector<const Type*> types;
+  std::vector<std::string> names;
+  for (const Value* result : operation.results()) {
+    types.push_back(result ? &result->type() : nullptr);
+    names.push_back(result ? result->name() : "");
+  }
+  Operation* made = target_.addOperation(operation.def(), std::move(operands), types, operation.attributes,
+                                         operation.location, nullptr, names);
+  made->phase = operation.phase;
+  made->group = operation.group;
+  made->stage = operation.stage;
+  if (operation.origin) made->origin = operations_.at(operation.origin);
+  operations_[&operation] = made;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (operation.result(i)) values_[operation.result(i)] = made->result(i);
+  return made;
+}
+
+bool StageCopier::copyOperations() {
+  for (const auto& operation : source_.operations()) {
+    if (operation->stage != stage_ || operations_.contains(operation.get())) continue;
+    for (const Value* operand : operation->operands())
+      if (operand && !lookUp(operand)) return false;
+    copy(*operation);
+  }
+  return true;
+}
+
+/// Of values that an operation makes; -1 for graph inputs and parameters, which are wherever they are used.
+int StageSplitter::stageOf(const Value* value) const {
+  return value->definer() ? value->definer()->stage : -1;
+}
+
+Status StageSplitter::checkStages() {
+  const Location location{.file = context_.module.file};
+  std::set<int> used(stageOfGroup_.begin(), stageOfGroup_.end());
+  stages_ = static_cast<int>(used.size());
+  if (used.empty() || *used.begin() < 0 || *used.rbegin() >= stages_)
+    return context_.diags.error(location) << "stages must be numbered from 0 without gaps; the highest is "
+                                          << (used.empty() ? -1 : *used.rbegin()) << " of " << stages_;
+  if (!placeOperations(training_) || !placeOperations(evaluation_)) return failure;
+  if (!checkForwardEdges()) return failure;
+  return checkParameters();
+}
+
+Status StageSplitter::placeOperations(Graph& graph) {
+  for (const auto& operation : graph.operations()) {
+    if (operation->group < 0 || static_cast<std::size_t>(operation->group) >= stageOfGroup_.size())
+      return context_.diags.error(operation->location)
+             << "operation '" << describe(*operation) << "' is in group " << operation->group
+             << ", but stages are given for " << stageOfGroup_.size() << " groups";
+    operation->stage = stageOfGroup_[static_cast<std::size_t>(operation->group)];
+  }
+  return success;
+}
+
+Status StageSplitter::checkForwardEdges() {
+  for (const auto& operation : training_.operations())
+    for (const Value* operand : operation->operands()) {
+      if (!isForward(*operation) || !operand || !operand->definer() || isConstant(*operand->definer())) continue;
+      const Operation& producer = *operand->definer();
+      if (producer.stage <= operation->stage) continue;
+      return context_.diags.error(operation->location)
+                 .help("let stages not decrease from a group to the groups that use its values")
+             << "value '" << operand->name() << "' goes back from stage " << producer.stage << " (group "
+             << producer.group << ") to stage " << operation->stage << " (group " << operation->group << ")";
+    }
+  return success;
+}
+
+Status StageSplitter::checkParameters() {
+  for (const Value* value : training_.parameterValues()) {
+    std::set<int> stages;
+    for (const Operation* user : value->users()) stages.insert(user->stage);
+    if (stages.size() > 1)
+      return context_.diags.error(value->parameter()->location)
+                 .exit(ExitCode::unsupported)
+                 .help("keep the groups that use it in one stage")
+             << "parameter '" << value->name() << "' is used in stage " << *stages.begin() << " and in stage "
+             << *stages.rbegin();
+  }
+  return success;
+}
+
+Status StageSplitter::findCrossings() {
+  for (const auto& operation : training_.operations()) {
+    if (isConstant(*operation)) continue;
+    const bool gradient = !isForward(*operation);
+    for (const Value* result : operation->results()) {
+      if (!result) continue;
+      std::set<int> users;
+      for (const Operation* user : result->users()) users.insert(user->stage);
+      users.erase(operation->stage);
+      for (int user : users) {
+        if (gradient ? user > operation->stage : user < operation->stage)
+          return context_.diags.error(operation->location).help("give these groups stages in the order of the groups")
+                 << (gradient ? "gradient '" : "value '") << result->name() << "' would go from stage "
+                 << operation->stage << " to stage " << user;
+        crossings_.push_back({result, operation->stage, user, gradient});
+      }
+    }
+  }
+  return success;
+}
+
+/// The crossings whose `end` is `stage`, by the stage at the other end; those of one edge in order of definition.
+std::vector<const Crossing*> StageSplitter::ports(bool gradient, int Crossing::*end, int Crossing::*peer,
+                                                  int stage) const {
+  std::vector<const Crossing*> found;
+  for (const Crossing& crossing : crossings_)
+    if (crossing.gradient == gradient && crossing.*end == stage) found.push_back(&crossing);
+  std::stable_sort(found.begin(), found.end(),
+                   [&](const Crossing* a, const Crossing* b) { return a->*peer < b->*peer; });
+  return found;
+}
+
+Expected<Graph*> StageSplitter::buildStage(const Graph& source, int stage, const std::string& name) {
+  const bool training = &source == &training_;
+  auto owned = std::make_unique<Graph>(name);
+  Graph& graph = *owned;
+  StageCopier copier(source, graph, stage);
+
+  for (const GraphInput& input : source.inputs) {
+    const auto& users = input.value->users();
+    if (std::any_of(users.begin(), users.end(), [&](const Operation* user) { return user->stage == stage; }))
+      copier.bind(input.value, graph.addInput(input.value->type(), input.value->name(), input.kind));
+  }
+  for (bool gradient : {false, true}) {
+    if (gradient && !training) continue;
+    for (const Crossing* crossing : ports(gradient, &Crossing::to, &Crossing::from, stage)) {
+      Value* received = graph.addInput(crossing->value->type(), crossing->value->name(), InputKind::received);
+      graph.inputs.back().peer = crossing->from;
+      graph.inputs.back().gradient = gradient;
+      if (const Value* original = source.find(crossing->value->name())) copier.bind(original, received);
+    }
+  }
+
+  if (!copier.copyOperations())
+    return context_.diags.error({.file = context_.module.file}).exit(ExitCode::internal)
+           << "an operation of '@" << name << "' uses a value of another stage that is not sent to it";
+
+  for (GraphOutput output : source.outputs) {
+    // An output that is an input of the model belongs to the first stage.
+    if (std::max(stageOf(output.value), 0) != stage) continue;
+    const Value* original = output.value;
+    output.value = copier.lookUp(original);
+    if (!output.value) {
+      output.value = graph.addInput(original->type(), original->name());
+      copier.bind(original, output.value);
+    }
+    graph.outputs.push_back(output);
+  }
+  for (bool gradient : {false, true}) {
+    if (gradient && !training) continue;
+    for (const Crossing* crossing : ports(gradient, &Crossing::from, &Crossing::to, stage)) {
+      const Value* original = source.find(crossing->value->name());
+      Value* sent = original ? copier.lookUp(original) : nullptr;
+      if (!sent)
+        return context_.diags.error({.file = context_.module.file}).exit(ExitCode::internal)
+               << "'@" << name << "' has no value '" << crossing->value->name() << "' to send";
+      graph.outputs.push_back({.kind = OutputKind::sent,
+                               .value = sent,
+                               .name = {},
+                               .parameter = nullptr,
+                               .peer = crossing->to,
+                               .isGradient = gradient});
+    }
+  }
+  if (!materialise(graph)) return failure;
+
+  std::erase_if(context_.module.graphs, [&](const auto& other) { return other->name() == name; });
+  return context_.module.graphs.emplace_back(std::move(owned)).get();
+}
+
+/// What leaves a stage has memory of its own there: a view of something that arrived, or of a gradient that leaves by
+/// another port too, becomes a copy. The copy takes over the name, by which both ends know the tensor.
+Status StageSplitter::materialise(Graph& graph) {
+  std::set<const Value*> gradientsSent;
+  for (GraphOutput& output : graph.outputs) {
+    const bool leaves =
+        output.kind == OutputKind::sent || output.kind == OutputKind::loss || output.kind == OutputKind::prediction;
+    if (!leaves || !output.value->definer()) continue;
+    const Value* root = rootOf(output.value);
+    if (root->definer() && (!output.isGradient || gradientsSent.insert(root).second)) continue;
+
+    Operation& view = *output.value->definer();
+    const auto& operations = graph.operations();
+    auto next = std::find_if(operations.begin(), operations.end(), [&](const auto& o) { return o.get() == &view; }) + 1;
+    Value* copy =
+        copyOf(context_, graph, output.value, view, view.phase, next == operations.end() ? nullptr : next->get());
+    if (!copy) return failure;
+    const std::string name = output.value->name();
+    graph.rename(output.value, name + ".view");
+    graph.rename(copy, name);
+    const Value* viewed = output.value;
+    for (GraphOutput& other : graph.outputs)
+      if (other.value == viewed) other.value = copy;
+  }
+  return success;
+}
+
+Expected<std::vector<StageGraphs>> StageSplitter::run() {
+  if (!checkStages() || !findCrossings()) return failure;
+  std::vector<StageGraphs> graphs;
+  for (int stage = 0; stage < stages_; ++stage) {
+    const std::string name = "stage" + std::to_string(stage);
+    const Expected<Graph*> training = buildStage(training_, stage, name);
+    if (!training) return failure;
+    const Expected<Graph*> evaluation = buildStage(evaluation_, stage, name + ".evaluate");
+    if (!evaluation) return failure;
+    graphs.push_back({.stage = stage, .training = *training, .evaluation = *evaluation});
+  }
+  return graphs;
+}
+
+Expected<std::vector<StageGraphs>> pdc::splitStages(PassContext& context, const std::vector<int>& stageOfGroup) {
+  Expected<Graph*> training = mainGraph(context);
+  if (!training) return failure;
+  Graph* evaluation = context.module.findGraph("evaluate");
+  if (!evaluation) {
+    if (!addEvaluation(context)) return failure;
+    evaluation = context.module.findGraph("evaluate");
+  }
+  return StageSplitter(context, **training, *evaluation, stageOfGroup).run();
+}
