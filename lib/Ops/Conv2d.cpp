@@ -1,0 +1,278 @@
+// Two-dimensional convolution and its gradients. Kernel: pdcrt::Conv2d.
+#include "Helpers/KernelOptions.h"
+#include "Helpers/Window.h"
+
+using namespace pdc;
+using namespace pdc::ops;
+
+namespace {
+
+/// All sizes of a convolution; x is [n, c, h, w], the filter [o, c / groups, kernel], y [n, o, p, q].
+struct Convolution {
+  Shape x, w, y;
+  Window window;
+  std::int64_t groups;
+
+  Convolution(const Operation& op, Shape xShape, Shape wShape, Shape yShape)
+      : x(std::move(xShape)), w(std::move(wShape)), y(std::move(yShape)), window(windowOf(op.attributes)),
+        groups(op.attributes.getInt("groups")) {
+    window.kernel[0] = w[2], window.kernel[1] = w[3];
+  }
+
+  double flops() const {
+    return 2.0 * static_cast<double>(elementsOf(y)) * static_cast<double>(product(w, 1, 4));
+  }
+  KernelUse kernel(const char* method, bool bias) const {
+    return kernelUse<pdcrt::Conv2d>("Conv2d", method,
+                                    {.input = toRuntime(x),
+                                     .filter = toRuntime(w),
+                                     .strides = window.stridesDims(),
+                                     .pads = window.padsDims(),
+                                     .dilations = window.dilationsDims(),
+                                     .groups = groups,
+                                     .bias = bias});
+  }
+  /// Calls visit(position in y, position in x, position in w) for every product of the convolution.
+  template <class Visit>
+  void forEachProduct(Visit visit) const {
+    const std::int64_t outputsPerGroup = w[0] / groups;
+    forEachIndex(y, [&, at = std::int64_t{0}](const std::vector<std::int64_t>& i) mutable {
+      const std::int64_t firstChannel = i[1] / outputsPerGroup * w[1];
+      for (std::int64_t c = 0; c < w[1]; ++c)
+        for (std::int64_t r = 0; r < w[2]; ++r)
+          for (std::int64_t s = 0; s < w[3]; ++s) {
+            const std::int64_t row = i[2] * window.strides[0] - window.before[0] + r * window.dilations[0];
+            const std::int64_t column = i[3] * window.strides[1] - window.before[1] + s * window.dilations[1];
+            if (row >= 0 && row < x[2] && column >= 0 && column < x[3])
+              visit(at, ((i[0] * x[1] + firstChannel + c) * x[2] + row) * x[3] + column,
+                    ((i[1] * w[1] + c) * w[2] + r) * w[3] + s);
+          }
+      ++at;
+    });
+  }
+};
+
+Convolution forwardOf(const Operation& op) {
+  return {op, operandType(op, 0).shape, operandType(op, 1).shape, resultType(op).shape};
+}
+Convolution inputGradientOf(const Operation& op) {
+  return {op, resultType(op).shape, operandType(op, 1).shape, operandType(op, 0).shape};
+}
+Convolution weightGradientOf(const Operation& op) {
+  return {op, operandType(op, 0).shape, resultType(op).shape, operandType(op, 1).shape};
+}
+
+std::vector<AttributeDef> attributes(std::vector<AttributeDef> more = {}) {
+  std::vector<AttributeDef> defs = windowAttributes(/*kernel=*/false, /*dilations=*/true);
+  defs.push_back(integer("groups", 1, "channels are convolved in as many separate groups"));
+  defs.insert(defs.end(), more.begin(), more.end());
+  return defs;
+}
+
+/// The shape of y for x and w, with all rules of a convolution checked.
+Expected<Shape> outputShape(const InferContext& c, const char* op, const Shape& x, const Shape& w) {
+  const std::int64_t groups = integerOf(c, "groups");
+  if (groups < 1 || x[1] != w[1] * groups || w[0] % groups != 0)
+    return c.error() << "'" << op << "' op has " << x[1] << " input channels and " << w[0] << " output channels in "
+                     << groups << " groups, the filter " << toString(w) << " takes " << w[1] << " each";
+  if (!checkWindowAttributes(c, op))
+    return failure;
+  Window window = windowOf(c.attributes);
+  window.kernel[0] = w[2], window.kernel[1] = w[3];
+  if (!checkWindow(c, op, window, x[2], x[3]))
+    return failure;
+  return Shape{x[0], w[0], window.count(0, x[2]), window.count(1, x[3])};
+}
+
+Types inferForward(const InferContext& c) {
+  const char* op = "conv2d";
+  if (!requireFloat(c, op, 0, 4, 4) || !requireFloat(c, op, 1, 4, 4))
+    return failure;
+  const Type &x = c.operand(0), &w = c.operand(1);
+  if (x.element != w.element)
+    return c.error() << "'conv2d' op has " << toString(x) << " and a filter " << toString(w);
+  if (has(c, 2) && !requireType(c, op, 2, {x.element, {w.shape[0]}}, "the filter"))
+    return failure;
+  const Expected<Shape> y = outputShape(c, op, x.shape, w.shape);
+  if (!y)
+    return failure;
+  return std::vector<Type>{{x.element, *y}};
+}
+
+/// A gradient's result, whose shape is the attribute `shapeName`; the operand for y must fit it.
+Types inferGradient(const InferContext& c, const char* op, const char* shapeName, bool ofInput) {
+  if (!requireFloat(c, op, 0, 4, 4) || !requireFloat(c, op, 1, 4, 4))
+    return failure;
+  const Shape& stated = integersOf(c, shapeName);
+  if (stated.size() != 4 || std::any_of(stated.begin(), stated.end(), [](std::int64_t dim) { return dim < 1; }))
+    return c.error() << "'" << op << "' op has " << shapeName << " " << toString(stated)
+                     << ", it needs four positive sizes";
+  const Type &first = c.operand(0), &second = c.operand(1);
+  const Type& dy = ofInput ? first : second;
+  const Expected<Shape> y = ofInput ? outputShape(c, op, stated, second.shape) : outputShape(c, op, first.shape, stated);
+  if (!y || !requireType(c, op, ofInput ? 0 : 1, {first.element, *y}, shapeName))
+    return failure;
+  std::vector<Type> types{{first.element, stated}};
+  if (!ofInput)
+    types.push_back({first.element, {dy.shape[1]}});
+  return types;
+}
+
+std::vector<Value*> gradient(GradientContext& g) {
+  const Operation& op = g.op();
+  Value* dy = g.resultGradient(0);
+  std::vector<Value*> gradients(3, nullptr);
+  if (!dy)
+    return gradients;
+  if (g.wants(0)) {
+    Attributes attributes = op.attributes;
+    attributes.set("input_shape", operandType(op, 0).shape);
+    gradients[0] = g.value(0, "conv2d_input_gradient", {dy, op.operand(1)}, attributes);
+  }
+  const bool wantsBias = op.operand(2) && g.wants(2);
+  if (g.wants(1)) {
+    Attributes attributes = op.attributes;
+    attributes.set("filter_shape", operandType(op, 1).shape);
+    Operation* backward = g.create(1, "conv2d_weight_gradient", {op.operand(0), dy}, attributes, {true, wantsBias});
+    if (backward)
+      gradients[1] = backward->result(0), gradients[2] = backward->result(1);
+  } else if (wantsBias) {
+    gradients[2] = g.value(2, "reduce_sum", {dy}, {{"axes", std::vector<std::int64_t>{0, 2, 3}}, {"keep_dims", false}});
+  }
+  return gradients;
+}
+
+/// ONNX Conv over one or two axes; one axis is a plane of height 1.
+Value* convert(OnnxReader& n) {
+  const Shape &x = n.type(0).shape, &w = n.type(1).shape;
+  const std::int64_t groups = n.integer("group", 1);
+  if (x.size() != w.size() || (x.size() != 3 && x.size() != 4)) {
+    static_cast<void>(n.unsupported() << "convolves over one or two axes, its inputs are " << toString(n.type(0))
+                                      << " and " << toString(n.type(1)));
+    return nullptr;
+  }
+  const std::optional<Window> window =
+      readWindow(n, {x.begin() + 2, x.end()}, std::vector<std::int64_t>(w.begin() + 2, w.end()));
+  if (!window)
+    return nullptr;
+  Attributes attributes = toAttributes(*window, /*kernel=*/false, /*dilations=*/true);
+  attributes.set("groups", groups);
+  const auto asPlane = [](const Shape& shape) { return Shape{shape[0], shape[1], 1, shape[2]}; };
+  if (x.size() == 4)
+    return n.value("conv2d", {n.input(0), n.input(1), n.input(2)}, attributes);
+  Value* y = n.value("conv2d", {n.reshape(n.input(0), asPlane(x)), n.reshape(n.input(1), asPlane(w)), n.input(2)},
+                     attributes);
+  return y ? n.reshape(y, {y->type().shape[0], y->type().shape[1], y->type().shape[3]}) : nullptr;
+}
+
+std::string attributeText(const std::string& dilations, const std::string& shape, int groups, const std::string& pads,
+                          const std::string& strides) {
+  // In alphabetical order, as printed.
+  return " {dilations = " + dilations + shape + ", groups = " + std::to_string(groups) + ", pads = " + pads +
+         ", strides = " + strides + "} : ";
+}
+
+std::vector<std::string> examples() {
+  const auto text = [](const char* x, const char* w, const char* b, const std::string& attributes, const char* y) {
+    const std::string bias = b;
+    return example("%x: f32" + std::string(x) + ", %w: f32" + w + (bias.empty() ? "" : ", %b: f32" + bias),
+                   "%y = conv2d %x, %w" + std::string(bias.empty() ? "" : ", %b") + attributes + "f32" + y);
+  };
+  return {text("[2, 3, 5, 5]", "[4, 3, 3, 3]", "[4]", attributeText("[1, 1]", "", 1, "[1, 1, 1, 1]", "[1, 1]"),
+               "[2, 4, 5, 5]"),
+          text("[1, 2, 7, 6]", "[3, 2, 3, 2]", "", attributeText("[1, 1]", "", 1, "[0, 0, 0, 0]", "[2, 1]"),
+               "[1, 3, 3, 5]"),
+          text("[2, 4, 4, 4]", "[6, 2, 1, 1]", "[6]", attributeText("[1, 1]", "", 2, "[0, 0, 0, 0]", "[1, 1]"),
+               "[2, 6, 4, 4]"),
+          text("[1, 2, 8, 8]", "[2, 1, 3, 3]", "", attributeText("[2, 2]", "", 2, "[2, 1, 0, 1]", "[1, 2]"),
+               "[1, 2, 6, 3]"),
+          text("[1, 1, 1, 9]", "[2, 1, 1, 4]", "[2]", attributeText("[1, 1]", "", 1, "[0, 2, 0, 1]", "[1, 3]"),
+               "[1, 2, 1, 3]")};
+}
+
+} // namespace
+
+PDC_OPS(Conv2d) {
+  return {
+      {
+          .name = "conv2d",
+          .summary = "Cross-correlation of X [N, C, H, W] with the filter W [O, C / groups, …], plus B per channel",
+          .onnx = {onnx("Conv", 2, convert)},
+          .operands = {{"X"}, {"W"}, {.name = "B", .optional = true}},
+          .results = {{"Y"}},
+          .attributes = attributes(),
+          .infer = inferForward,
+          .precision = PrecisionClass::preferLow,
+          .cost = [](const Operation& op) { return Cost{forwardOf(op).flops(), bytesMoved(op)}; },
+          .gradient = gradient,
+          .kernel = [](const Operation& op) { return forwardOf(op).kernel("forward", op.operand(2)); },
+          .reference = reference([]<class T>(ReferenceContext& c) {
+            const Convolution convolution = forwardOf(c.op);
+            const auto x = c.in<T>(0), w = c.in<T>(1);
+            const auto y = c.out<T>(0);
+            const std::int64_t plane = product(convolution.y, 2, 4), channels = convolution.y[1];
+            if (c.operands.size() > 2 && c.operands[2])
+              for (std::int64_t i = 0; i < elementsOf(convolution.y); ++i)
+                y[i] = c.in<T>(2)[i / plane % channels];
+            convolution.forEachProduct(
+                [&](std::int64_t atY, std::int64_t atX, std::int64_t atW) { y[atY] += x[atX] * w[atW]; });
+          }),
+          .examples = examples(),
+      },
+      {
+          .name = "conv2d_input_gradient",
+          .summary = "Gradient of conv2d for X",
+          .operands = {{"dY"}, {"W"}},
+          .results = {{"dX"}},
+          .attributes = attributes({integers("input_shape", std::nullopt, "the shape of X")}),
+          .infer = [](const InferContext& c) { return inferGradient(c, "conv2d_input_gradient", "input_shape", true); },
+          .precision = PrecisionClass::preferLow,
+          .cost = [](const Operation& op) { return Cost{inputGradientOf(op).flops(), bytesMoved(op)}; },
+          .kernel = [](const Operation& op) { return inputGradientOf(op).kernel("inputGradient", false); },
+          .reference = reference([]<class T>(ReferenceContext& c) {
+            const auto dy = c.in<T>(0), w = c.in<T>(1);
+            const auto dx = c.out<T>(0);
+            inputGradientOf(c.op).forEachProduct(
+                [&](std::int64_t atY, std::int64_t atX, std::int64_t atW) { dx[atX] += dy[atY] * w[atW]; });
+          }),
+          .examples =
+              {example("%dy: f32[2, 4, 5, 5], %w: f32[4, 3, 3, 3]",
+                       "%dx = conv2d_input_gradient %dy, %w {dilations = [1, 1], groups = 1, input_shape = [2, 3, 5, "
+                       "5], pads = [1, 1, 1, 1], strides = [1, 1]} : f32[2, 3, 5, 5]"),
+               example("%dy: f32[1, 2, 3, 3], %w: f32[2, 1, 3, 3]",
+                       "%dx = conv2d_input_gradient %dy, %w {dilations = [1, 1], groups = 2, input_shape = [1, 2, 8, "
+                       "7], pads = [0, 0, 0, 0], strides = [2, 2]} : f32[1, 2, 8, 7]")},
+      },
+      {
+          .name = "conv2d_weight_gradient",
+          .summary = "Gradients of conv2d for W and, if asked for, B",
+          .operands = {{"X"}, {"dY"}},
+          .results = {{"dW"}, {.name = "dB", .optional = true}},
+          .attributes = attributes({integers("filter_shape", std::nullopt, "the shape of W")}),
+          .infer =
+              [](const InferContext& c) { return inferGradient(c, "conv2d_weight_gradient", "filter_shape", false); },
+          .precision = PrecisionClass::preferLow,
+          .cost = [](const Operation& op) { return Cost{weightGradientOf(op).flops(), bytesMoved(op)}; },
+          .kernel = [](const Operation& op) { return weightGradientOf(op).kernel("weightGradient", op.result(1)); },
+          .reference = reference([]<class T>(ReferenceContext& c) {
+            const Convolution convolution = weightGradientOf(c.op);
+            const auto x = c.in<T>(0), dy = c.in<T>(1);
+            const auto dw = c.out<T>(0);
+            convolution.forEachProduct(
+                [&](std::int64_t atY, std::int64_t atX, std::int64_t atW) { dw[atW] += x[atX] * dy[atY]; });
+            if (!c.results[1])
+              return;
+            const std::int64_t plane = product(convolution.y, 2, 4), channels = convolution.y[1];
+            for (std::int64_t i = 0; i < elementsOf(convolution.y); ++i)
+              c.out<T>(1)[i / plane % channels] += dy[i];
+          }),
+          .examples =
+              {example("%x: f32[2, 3, 5, 5], %dy: f32[2, 4, 5, 5]",
+                       "%dw, %db = conv2d_weight_gradient %x, %dy {dilations = [1, 1], filter_shape = [4, 3, 3, 3], "
+                       "groups = 1, pads = [1, 1, 1, 1], strides = [1, 1]} : f32[4, 3, 3, 3], f32[4]"),
+               example("%x: f32[1, 2, 8, 7], %dy: f32[1, 2, 3, 3]",
+                       "%dw, _ = conv2d_weight_gradient %x, %dy {dilations = [1, 1], filter_shape = [2, 1, 3, 3], "
+                       "groups = 2, pads = [0, 0, 0, 0], strides = [2, 2]} : f32[2, 1, 3, 3], _")},
+      },
+  };
+}

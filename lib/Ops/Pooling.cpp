@@ -1,0 +1,347 @@
+// Maximum and average over windows of a plane, and their gradients. Kernels: pdcrt::MaxPool2d, pdcrt::AveragePool2d.
+// Pooling over whole planes is a reduction.
+#include "Helpers/KernelOptions.h"
+#include "Helpers/Window.h"
+
+#include <limits>
+
+using namespace pdc;
+using namespace pdc::ops;
+
+namespace {
+
+/// Sizes of a pooling; x is [n, c, h, w] and y [n, c, p, q].
+struct Pooling {
+  Shape x, y;
+  Window window;
+
+  Pooling(const Operation& op, Shape xShape, Shape yShape)
+      : x(std::move(xShape)), y(std::move(yShape)), window(windowOf(op.attributes)) {}
+
+  double taps() const {
+    return static_cast<double>(elementsOf(y)) * static_cast<double>(window.kernel[0] * window.kernel[1]);
+  }
+  /// Calls visit(position in y, position of the plane in x, position in the plane, whether inside the plane, inside the
+  /// padded plane) for every tap.
+  template <class Visit>
+  void forEachTap(Visit visit) const {
+    forEachIndex(y, [&, at = std::int64_t{0}](const std::vector<std::int64_t>& i) mutable {
+      const std::int64_t plane = (i[0] * x[1] + i[1]) * x[2] * x[3];
+      for (std::int64_t r = 0; r < window.kernel[0]; ++r)
+        for (std::int64_t s = 0; s < window.kernel[1]; ++s) {
+          const std::int64_t row = i[2] * window.strides[0] - window.before[0] + r * window.dilations[0];
+          const std::int64_t column = i[3] * window.strides[1] - window.before[1] + s * window.dilations[1];
+          const bool inside = row >= 0 && row < x[2] && column >= 0 && column < x[3];
+          const bool padded = row < x[2] + window.after[0] && column < x[3] + window.after[1];
+          visit(at, plane, row * x[3] + column, inside, padded);
+        }
+      ++at;
+    });
+  }
+};
+
+Pooling forwardOf(const Operation& op) { return {op, operandType(op, 0).shape, resultType(op).shape}; }
+Pooling backwardOf(const Operation& op) { return {op, resultType(op).shape, operandType(op, 0).shape}; }
+
+std::vector<AttributeDef> attributes(bool dilations, std::vector<AttributeDef> more = {}) {
+  std::vector<AttributeDef> defs = windowAttributes(/*kernel=*/true, dilations);
+  defs.push_back(boolean("ceil_mode", false, "whether a rest at the end gets a window of its own"));
+  defs.insert(defs.end(), more.begin(), more.end());
+  return defs;
+}
+
+AttributeDef inputShape() { return integers("input_shape", std::nullopt, "the shape of X"); }
+AttributeDef countIncludePad() {
+  return boolean("count_include_pad", false, "whether padding counts in the divisor of the mean");
+}
+
+/// The shape of y for x.
+Expected<Shape> outputShape(const InferContext& c, const char* op, const Shape& x) {
+  if (!checkWindowAttributes(c, op))
+    return failure;
+  const Window window = windowOf(c.attributes);
+  if (!checkWindow(c, op, window, x[2], x[3]))
+    return failure;
+  for (int axis = 0; axis < 2; ++axis)
+    if (std::max(window.before[axis], window.after[axis]) >= window.extent(axis))
+      return c.error() << "'" << op << "' op has " << std::max(window.before[axis], window.after[axis])
+                       << " padding and windows of " << window.extent(axis) << ", which would lie in it";
+  const bool roundUp = c.attributes.get<bool>("ceil_mode");
+  return Shape{x[0], x[1], window.count(0, x[2], roundUp), window.count(1, x[3], roundUp)};
+}
+
+Types inferForward(const InferContext& c, const char* op, bool index) {
+  if (!requireFloat(c, op, 0, 4, 4))
+    return failure;
+  const Type& x = c.operand(0);
+  const Expected<Shape> y = outputShape(c, op, x.shape);
+  if (!y)
+    return failure;
+  std::vector<Type> types{{x.element, *y}};
+  if (index)
+    types.push_back({ElementType::i32, *y});
+  return types;
+}
+
+Types inferGradient(const InferContext& c, const char* op, bool index) {
+  if (!requireFloat(c, op, 0, 4, 4))
+    return failure;
+  const Shape& x = integersOf(c, "input_shape");
+  if (x.size() != 4 || std::any_of(x.begin(), x.end(), [](std::int64_t dim) { return dim < 1; }))
+    return c.error() << "'" << op << "' op has input_shape " << toString(x) << ", it needs four positive sizes";
+  const Expected<Shape> y = outputShape(c, op, x);
+  if (!y || !requireType(c, op, 0, {c.operand(0).element, *y}, "input_shape") ||
+      (index && !requireType(c, op, 1, {ElementType::i32, *y}, "input_shape")))
+    return failure;
+  return std::vector<Type>{{c.operand(0).element, x}};
+}
+
+Attributes withInputShape(const Operation& op) {
+  Attributes attributes = op.attributes;
+  attributes.set("input_shape", operandType(op, 0).shape);
+  return attributes;
+}
+
+KernelUse maxKernel(const Pooling& p, const char* method) {
+  return kernelUse<pdcrt::MaxPool2d>("MaxPool2d", method,
+                                     {.input = toRuntime(p.x),
+                                      .output = toRuntime(p.y),
+                                      .kernel = p.window.kernelDims(),
+                                      .strides = p.window.stridesDims(),
+                                      .pads = p.window.padsDims(),
+                                      .dilations = p.window.dilationsDims()});
+}
+
+KernelUse averageKernel(const Operation& op, const Pooling& p, const char* method) {
+  return kernelUse<pdcrt::AveragePool2d>("AveragePool2d", method,
+                                         {.input = toRuntime(p.x),
+                                          .output = toRuntime(p.y),
+                                          .kernel = p.window.kernelDims(),
+                                          .strides = p.window.stridesDims(),
+                                          .pads = p.window.padsDims(),
+                                          .countIncludePad = op.attributes.get<bool>("count_include_pad")});
+}
+
+/// How many taps of each window count in its mean.
+std::vector<std::int64_t> divisors(const Pooling& p, bool countPadding) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(elementsOf(p.y)), 0);
+  p.forEachTap([&](std::int64_t atY, std::int64_t, std::int64_t, bool inside, bool padded) {
+    counts[static_cast<std::size_t>(atY)] += countPadding ? padded : inside;
+  });
+  return counts;
+}
+
+/// ONNX pooling over one or two axes; one axis is a plane of height 1.
+Value* convertPool(OnnxReader& n, const std::string& op, Attributes more) {
+  Value* x = n.input(0);
+  Shape shape = x->type().shape;
+  if (shape.size() != 3 && shape.size() != 4) {
+    static_cast<void>(n.unsupported() << "pools over one or two axes, its input is " << toString(x->type()));
+    return nullptr;
+  }
+  const bool dilations = op == "max_pool";
+  more.set("ceil_mode", n.integer("ceil_mode", 0) != 0);
+  const std::optional<Window> window = readWindow(n, {shape.begin() + 2, shape.end()}, std::nullopt);
+  if (!window)
+    return nullptr;
+  const Attributes geometry = toAttributes(*window, /*kernel=*/true, dilations);
+  for (const auto& [name, value] : geometry)
+    more.set(name, value);
+  if (shape.size() == 4)
+    return n.value(op, {x}, more);
+  Value* y = n.value(op, {n.reshape(x, {shape[0], shape[1], 1, shape[2]})}, more);
+  return y ? n.reshape(y, {shape[0], shape[1], y->type().shape[3]}) : nullptr;
+}
+
+Value* convertMaxPool(OnnxReader& n) {
+  // The order in which the indices output would count, which nobody may use here.
+  n.ignore("storage_order");
+  if (n.used(1)) {
+    static_cast<void>(n.unsupported() << "has a used output 1 (Indices)");
+    return nullptr;
+  }
+  return convertPool(n, "max_pool", {});
+}
+
+Value* convertAveragePool(OnnxReader& n) {
+  return convertPool(n, "average_pool", {{"count_include_pad", n.integer("count_include_pad", 0) != 0}});
+}
+
+Value* convertGlobalPool(OnnxReader& n, const char* op) {
+  const int rank = n.type(0).rank();
+  if (rank < 3) {
+    static_cast<void>(n.error() << "needs an input of rank 3 or more, it is " << toString(n.type(0)));
+    return nullptr;
+  }
+  std::vector<std::int64_t> axes;
+  for (int axis = 2; axis < rank; ++axis)
+    axes.push_back(axis);
+  return n.value(op, {n.input(0)}, {{"axes", axes}, {"keep_dims", true}});
+}
+
+/// Geometries of the examples, attributes in the order in which they are printed.
+struct Geometry {
+  const char *ceil, *dilations, *kernel, *pads, *strides, *x, *y;
+};
+constexpr Geometry geometries[] = {
+    {"false", "[1, 1]", "[2, 2]", "[0, 0, 0, 0]", "[2, 2]", "[2, 3, 4, 4]", "[2, 3, 2, 2]"},
+    {"false", "[1, 1]", "[3, 3]", "[1, 1, 1, 1]", "[2, 2]", "[1, 2, 5, 6]", "[1, 2, 3, 3]"},
+    {"true", "[1, 1]", "[3, 2]", "[0, 0, 0, 0]", "[2, 2]", "[1, 1, 6, 5]", "[1, 1, 3, 3]"},
+    {"false", "[1, 1]", "[1, 3]", "[0, 1, 0, 0]", "[1, 1]", "[2, 1, 1, 5]", "[2, 1, 1, 4]"},
+    {"true", "[1, 1]", "[2, 2]", "[1, 0, 1, 1]", "[3, 2]", "[1, 2, 4, 4]", "[1, 2, 2, 3]"}};
+
+std::string maxAttributes(const Geometry& g) {
+  return std::string("ceil_mode = ") + g.ceil + ", dilations = " + g.dilations + ", kernel = " + g.kernel +
+         ", pads = " + g.pads + ", strides = " + g.strides;
+}
+std::string averageAttributes(const Geometry& g, bool countPadding) {
+  return std::string("ceil_mode = ") + g.ceil + ", count_include_pad = " + (countPadding ? "true" : "false") +
+         ", kernel = " + g.kernel + ", pads = " + g.pads + ", strides = " + g.strides;
+}
+
+std::vector<std::string> maxExamples() {
+  std::vector<std::string> texts;
+  for (const Geometry& g : geometries)
+    texts.push_back(example("%x: f32" + std::string(g.x), "%y, %index = max_pool %x {" + maxAttributes(g) + "} : f32" +
+                                                              g.y + ", i32" + g.y));
+  texts.push_back(example("%x: f32[1, 2, 6, 6]",
+                          "%y, _ = max_pool %x {ceil_mode = false, dilations = [2, 3], kernel = [2, 2], pads = [0, 0, "
+                          "0, 0], strides = [1, 1]} : f32[1, 2, 4, 3], _"));
+  return texts;
+}
+
+std::vector<std::string> averageExamples() {
+  std::vector<std::string> texts;
+  for (const Geometry& g : geometries)
+    for (const bool countPadding : {false, true})
+      texts.push_back(example("%x: f32" + std::string(g.x),
+                              "%y = average_pool %x {" + averageAttributes(g, countPadding) + "} : f32" + g.y));
+  return texts;
+}
+
+} // namespace
+
+PDC_OPS(Pooling) {
+  return {
+      {
+          .name = "max_pool",
+          .summary = "Maximum of each window of X [N, C, H, W], and where in its plane it is",
+          .onnx = {onnx("MaxPool", 1, convertMaxPool)},
+          .operands = {{"X"}},
+          .results = {{"Y"}, {.name = "index", .optional = true}},
+          .attributes = attributes(/*dilations=*/true),
+          .infer = [](const InferContext& c) { return inferForward(c, "max_pool", true); },
+          .cost = [](const Operation& op) { return Cost{forwardOf(op).taps(), bytesMoved(op)}; },
+          .gradient = [](GradientContext& g) -> std::vector<Value*> {
+            const Operation& op = g.op();
+            if (!g.resultGradient(0))
+              return {nullptr};
+            return {g.value(0, "max_pool_gradient", {g.resultGradient(0), op.result(1)}, withInputShape(op))};
+          },
+          .kernel = [](const Operation& op) { return maxKernel(forwardOf(op), "forward"); },
+          .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
+            Operation* without = b.create(op.def().name, op.operands(), op.attributes, {true, false});
+            return {without ? without->result(0) : nullptr, nullptr};
+          },
+          .reference = reference([]<class T>(ReferenceContext& c) {
+            const auto x = c.in<T>(0);
+            const auto y = c.out<T>(0);
+            std::vector<bool> seen(y.size(), false);
+            forwardOf(c.op).forEachTap(
+                [&](std::int64_t atY, std::int64_t plane, std::int64_t atX, bool inside, bool) {
+                  const auto at = static_cast<std::size_t>(atY);
+                  const T value = inside ? x[plane + atX] : T(0);
+                  // NaN before everything; of equal values the first.
+                  const bool larger = !seen[at] || value > y[at] || (value != value && y[at] == y[at]);
+                  if (!inside || !larger)
+                    return;
+                  seen[at] = true;
+                  y[at] = value;
+                  if (c.results[1])
+                    c.out<std::int32_t>(1)[at] = static_cast<std::int32_t>(atX);
+                });
+          }),
+          .examples = maxExamples(),
+      },
+      {
+          .name = "max_pool_gradient",
+          .summary = "Gradient of max_pool: adds dY where the maxima were",
+          .operands = {{"dY"}, {"index"}},
+          .results = {{"dX"}},
+          .attributes = attributes(/*dilations=*/true, {inputShape()}),
+          .infer = [](const InferContext& c) { return inferGradient(c, "max_pool_gradient", true); },
+          .cost = perElement(1),
+          .kernel = [](const Operation& op) { return maxKernel(backwardOf(op), "inputGradient"); },
+          .reference = reference([]<class T>(ReferenceContext& c) {
+            const Pooling p = backwardOf(c.op);
+            const auto dy = c.in<T>(0);
+            const auto index = c.in<std::int32_t>(1);
+            const auto dx = c.out<T>(0);
+            const std::int64_t from = product(p.y, 2, 4), to = product(p.x, 2, 4);
+            for (std::int64_t i = 0; i < elementsOf(p.y); ++i)
+              if (index[i] >= 0 && index[i] < to)
+                dx[i / from * to + index[i]] += dy[i];
+          }),
+          .examples = {example("%dy: f32[1, 2, 2, 2], %index: i32[1, 2, 2, 2]",
+                               "%dx = max_pool_gradient %dy, %index {ceil_mode = false, dilations = [1, 1], "
+                               "input_shape = [1, 2, 4, 4], kernel = [2, 2], pads = [0, 0, 0, 0], strides = [2, 2]} : "
+                               "f32[1, 2, 4, 4]")},
+      },
+      {
+          .name = "average_pool",
+          .summary = "Mean of each window of X [N, C, H, W]",
+          .onnx = {onnx("AveragePool", 1, convertAveragePool)},
+          .operands = {{"X"}},
+          .results = {{"Y"}},
+          .attributes = attributes(/*dilations=*/false, {countIncludePad()}),
+          .infer = [](const InferContext& c) { return inferForward(c, "average_pool", false); },
+          .cost = [](const Operation& op) { return Cost{forwardOf(op).taps(), bytesMoved(op)}; },
+          .gradient = [](GradientContext& g) -> std::vector<Value*> {
+            if (!g.resultGradient(0))
+              return {nullptr};
+            return {g.value(0, "average_pool_gradient", {g.resultGradient(0)}, withInputShape(g.op()))};
+          },
+          .kernel = [](const Operation& op) { return averageKernel(op, forwardOf(op), "forward"); },
+          .reference = reference([]<class T>(ReferenceContext& c) {
+            const Pooling p = forwardOf(c.op);
+            const auto x = c.in<T>(0);
+            const auto y = c.out<T>(0);
+            p.forEachTap([&](std::int64_t atY, std::int64_t plane, std::int64_t atX, bool inside, bool) {
+              y[atY] += inside ? x[plane + atX] : T(0);
+            });
+            const auto counts = divisors(p, c.op.attributes.get<bool>("count_include_pad"));
+            for (std::size_t i = 0; i < y.size(); ++i)
+              y[i] /= static_cast<T>(counts[i]);
+          }),
+          .examples = averageExamples(),
+      },
+      {
+          .name = "average_pool_gradient",
+          .summary = "Gradient of average_pool: spreads dY over its window",
+          .operands = {{"dY"}},
+          .results = {{"dX"}},
+          .attributes = attributes(/*dilations=*/false, {countIncludePad(), inputShape()}),
+          .infer = [](const InferContext& c) { return inferGradient(c, "average_pool_gradient", false); },
+          .cost = [](const Operation& op) { return Cost{backwardOf(op).taps(), bytesMoved(op)}; },
+          .kernel = [](const Operation& op) { return averageKernel(op, backwardOf(op), "inputGradient"); },
+          .reference = reference([]<class T>(ReferenceContext& c) {
+            const Pooling p = backwardOf(c.op);
+            const auto dy = c.in<T>(0);
+            const auto dx = c.out<T>(0);
+            const auto counts = divisors(p, c.op.attributes.get<bool>("count_include_pad"));
+            p.forEachTap([&](std::int64_t atY, std::int64_t plane, std::int64_t atX, bool inside, bool) {
+              if (inside)
+                dx[plane + atX] += dy[atY] / static_cast<T>(counts[static_cast<std::size_t>(atY)]);
+            });
+          }),
+          .examples = {example("%dy: f32[1, 2, 3, 3]",
+                               "%dx = average_pool_gradient %dy {ceil_mode = false, count_include_pad = false, "
+                               "input_shape = [1, 2, 5, 6], kernel = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]} : "
+                               "f32[1, 2, 5, 6]")},
+      },
+      composed("global_average_pool", "Mean over all spatial axes: reduce_mean",
+               {onnx("GlobalAveragePool", 1, [](OnnxReader& n) { return convertGlobalPool(n, "reduce_mean"); })}),
+      composed("global_max_pool", "Maximum over all spatial axes: reduce_max",
+               {onnx("GlobalMaxPool", 1, [](OnnxReader& n) { return convertGlobalPool(n, "reduce_max"); })}),
+  };
+}

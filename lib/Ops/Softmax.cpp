@@ -1,0 +1,142 @@
+// Softmax and its logarithm over the last axis, and their gradients. Kernel: pdcrt::Softmax.
+#include "Helpers/Define.h"
+#include "Helpers/KernelOptions.h"
+#include "Helpers/Onnx.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace pdc;
+using namespace pdc::ops;
+
+namespace {
+
+std::int64_t classesOf(const Operation& op) { return operandType(op, 0).shape.back(); }
+std::int64_t rowsOf(const Operation& op) {
+  const Shape& shape = operandType(op, 0).shape;
+  return product(shape, 0, shape.size() - 1);
+}
+
+KernelUse kernel(const Operation& op, const char* method, bool logarithm) {
+  return kernelUse<pdcrt::Softmax>("Softmax", method,
+                                   {.rows = rowsOf(op), .classes = classesOf(op), .logarithm = logarithm});
+}
+
+Types infer(const InferContext& c, const char* op) {
+  if (!requireFloat(c, op, 0, 1))
+    return failure;
+  if (has(c, 1) && !requireType(c, op, 1, c.operand(0), "operand 0"))
+    return failure;
+  return std::vector<Type>{c.operand(0)};
+}
+
+/// ONNX's axis becomes the last. Before opset 13 all axes from it on are one.
+Value* convert(OnnxReader& n, const char* op) {
+  Value* x = n.input(0);
+  const Shape shape = x->type().shape;
+  const std::optional<std::int64_t> stated = n.axis(n.integer("axis", n.version() < 13 ? 1 : -1), x->type().rank());
+  if (!stated)
+    return nullptr;
+  const auto axis = static_cast<std::size_t>(*stated);
+  if (axis + 1 == shape.size())
+    return n.value(op, {x});
+  if (n.version() < 13) {
+    x = n.reshape(x, {product(shape, 0, axis), product(shape, axis, shape.size())});
+    return n.reshape(n.value(op, {x}), shape);
+  }
+  std::vector<std::int64_t> swap(shape.size());
+  for (std::size_t i = 0; i < swap.size(); ++i)
+    swap[i] = static_cast<std::int64_t>(i);
+  std::swap(swap[axis], swap.back());
+  Value* y = n.value(op, {n.transpose(x, swap)});
+  return y ? n.transpose(y, swap) : nullptr;
+}
+
+std::vector<std::string> examples(const std::string& op) {
+  std::vector<std::string> texts;
+  for (const char* type : {"f32[2, 5]", "f32[4]", "f32[1, 1]", "f32[2, 3, 4]", "f32[7, 2]"})
+    texts.push_back(example("%x: " + std::string(type), "%y = " + op + " %x : " + type));
+  return texts;
+}
+
+std::vector<std::string> gradientExamples(const std::string& op) {
+  return {example("%dy: f32[2, 5], %y: f32[2, 5]", "%dx = " + op + " %dy, %y : f32[2, 5]"),
+          example("%dy: f32[2, 3, 4], %y: f32[2, 3, 4]", "%dx = " + op + " %dy, %y : f32[2, 3, 4]")};
+}
+
+template <class T>
+void forward(ReferenceContext& c, bool logarithm) {
+  const std::int64_t rows = rowsOf(c.op), classes = classesOf(c.op);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto x = c.in<T>(0).subspan(row * classes, classes);
+    const auto y = c.out<T>(0).subspan(row * classes, classes);
+    const T largest = *std::max_element(x.begin(), x.end());
+    T sum = 0;
+    for (T value : x)
+      sum += std::exp(value - largest);
+    for (std::int64_t i = 0; i < classes; ++i)
+      y[i] = logarithm ? x[i] - largest - std::log(sum) : std::exp(x[i] - largest) / sum;
+  }
+}
+
+template <class T>
+void gradient(ReferenceContext& c, bool logarithm) {
+  const std::int64_t rows = rowsOf(c.op), classes = classesOf(c.op);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto dy = c.in<T>(0).subspan(row * classes, classes), y = c.in<T>(1).subspan(row * classes, classes);
+    const auto dx = c.out<T>(0).subspan(row * classes, classes);
+    T sum = 0;
+    for (std::int64_t i = 0; i < classes; ++i)
+      sum += logarithm ? dy[i] : dy[i] * y[i];
+    for (std::int64_t i = 0; i < classes; ++i)
+      dx[i] = logarithm ? dy[i] - std::exp(y[i]) * sum : y[i] * (dy[i] - sum);
+  }
+}
+
+OpDef forwardOp(std::string name, std::string summary, const char* opType, ReferenceFns reference, bool logarithm) {
+  return {
+      .name = name,
+      .summary = std::move(summary),
+      .onnx = {onnx(opType, 1, [name](OnnxReader& n) { return convert(n, name.c_str()); })},
+      .operands = {{"X"}},
+      .results = {{"Y"}},
+      .infer = [name](const InferContext& c) { return infer(c, name.c_str()); },
+      .precision = PrecisionClass::keepHigh,
+      .cost = perElement(14),
+      .gradient = [name](GradientContext& g) -> std::vector<Value*> {
+        if (!g.resultGradient(0))
+          return {nullptr};
+        return {g.value(0, name + "_gradient", {g.resultGradient(0), g.op().result(0)})};
+      },
+      .kernel = [logarithm](const Operation& op) { return kernel(op, "forward", logarithm); },
+      .reference = std::move(reference),
+      .examples = examples(name)};
+}
+
+OpDef gradientOp(std::string name, std::string summary, ReferenceFns reference, bool logarithm) {
+  return {.name = name,
+          .summary = std::move(summary),
+          .operands = {{"dY"}, {"Y"}},
+          .results = {{"dX"}},
+          .infer = [name](const InferContext& c) { return infer(c, name.c_str()); },
+          .precision = PrecisionClass::keepHigh,
+          .cost = perElement(4),
+          .kernel = [logarithm](const Operation& op) { return kernel(op, "inputGradient", logarithm); },
+          .reference = std::move(reference),
+          .examples = gradientExamples(name)};
+}
+
+} // namespace
+
+PDC_OPS(Softmax) {
+  return {
+      forwardOp("softmax", "exp(X) divided by its sum over the last axis", "Softmax",
+                reference([]<class T>(ReferenceContext& c) { forward<T>(c, false); }), false),
+      gradientOp("softmax_gradient", "Gradient of softmax: Y · (dY - sum of dY · Y)",
+                 reference([]<class T>(ReferenceContext& c) { gradient<T>(c, false); }), false),
+      forwardOp("log_softmax", "X minus the logarithm of the sum of exp(X) over the last axis", "LogSoftmax",
+                reference([]<class T>(ReferenceContext& c) { forward<T>(c, true); }), true),
+      gradientOp("log_softmax_gradient", "Gradient of log_softmax: dY - exp(Y) · sum of dY",
+                 reference([]<class T>(ReferenceContext& c) { gradient<T>(c, true); }), true),
+  };
+}
