@@ -9,9 +9,12 @@ using namespace pdc;
 
 std::string Location::str() const {
   std::string text = file;
-  if (!node.empty()) text += (text.empty() ? "" : ":") + node;
-  if (line > 0) text += ":" + std::to_string(line);
-  if (line > 0 && column > 0) text += ":" + std::to_string(column);
+  if (line > 0) {
+    text += ":" + std::to_string(line);
+    if (column > 0) text += ":" + std::to_string(column);
+  } else if (!node.empty()) {
+    text += (text.empty() ? "" : ":") + node;
+  }
   return text;
 }
 
@@ -26,7 +29,8 @@ static const char* nameOf(Severity severity) {
 
 std::string pdc::toString(const Diagnostic& diagnostic) {
   std::string where = diagnostic.location.str();
-  std::string text = (where.empty() ? "" : where + ": ") + nameOf(diagnostic.severity) + ": " + diagnostic.message + "\n";
+  std::string text =
+      (where.empty() ? "" : where + ": ") + nameOf(diagnostic.severity) + ": " + diagnostic.message + "\n";
   for (const std::string& note : diagnostic.notes) text += "note: " + note + "\n";
   for (const std::string& help : diagnostic.helps) text += "help: " + help + "\n";
   return text;
@@ -50,9 +54,13 @@ void Diagnostics::report(Diagnostic diagnostic) {
   diagnostics_.push_back(std::move(diagnostic));
 }
 
-static bool isError(const Diagnostic& diagnostic) { return diagnostic.severity == Severity::error; }
+static bool isError(const Diagnostic& diagnostic) {
+  return diagnostic.severity == Severity::error;
+}
 
-bool Diagnostics::hasErrors() const { return std::any_of(diagnostics_.begin(), diagnostics_.end(), isError); }
+bool Diagnostics::hasErrors() const {
+  return std::any_of(diagnostics_.begin(), diagnostics_.end(), isError);
+}
 
 ExitCode Diagnostics::exitCode() const {
   auto first = std::find_if(diagnostics_.begin(), diagnostics_.end(), isError);

@@ -22,7 +22,7 @@ struct Location {
   int line = 0;
   int column = 0;
 
-  /// "file:node", "file:line:column", "file".
+  /// "file:line:column" where a line is known, else "file:node", else "file".
   std::string str() const;
   friend bool operator==(const Location&, const Location&) = default;
 };
