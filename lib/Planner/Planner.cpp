@@ -75,8 +75,8 @@ static void reportNoPlan(const CostGraph& graph, Cluster cluster, PlannerOptions
     else
       low = middle;
   }
-  std::string help = "a device needs " + inGiB(static_cast<double>(high + cluster.device.reservedBytes)) +
-                     " in all for the " + std::to_string(devices) + " that there are";
+  std::string help =
+      "give devices with " + inGiB(static_cast<double>(high + cluster.device.reservedBytes)) + " of memory";
   auto flat = std::find_if(cluster.levels.begin(), cluster.levels.end(), [](const auto& l) { return l.count > 1; });
   if (options.stageReplicas.empty() && !cluster.levels.empty()) {
     if (flat == cluster.levels.end()) flat = cluster.levels.begin();
@@ -87,7 +87,7 @@ static void reportNoPlan(const CostGraph& graph, Cluster cluster, PlannerOptions
       break;
     }
   }
-  std::move(message).help(help) << "no plan fits: the best that " << devices << " devices can do takes "
+  std::move(message).help(help) << "no plan fits: the smallest for --devices=" << devices << " takes "
                                 << inGiB(static_cast<double>(high)) << " on one device, the limit is "
                                 << inGiB(static_cast<double>(limit));
 }

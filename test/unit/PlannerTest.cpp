@@ -1,0 +1,302 @@
+// LINK: pdcPlanner
+// The planner against the definition and against trying every plan.
+#include "pdc/Planner/Planner.h"
+
+#include "pdc/Planner/Verifier.h"
+#include "pdc/Schedule/PlanSchedule.h"
+#include "pdc/Support/Diagnostics.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+
+using namespace pdc;
+
+namespace {
+
+/// More rounds by hand: PDC_TEST_ROUNDS=20 ./PlannerTest
+int rounds(int few) {
+  const char* factor = std::getenv("PDC_TEST_ROUNDS");
+  return factor ? few * std::atoi(factor) : few;
+}
+
+class RandomGraphs {
+public:
+  explicit RandomGraphs(unsigned seed) : random_(seed) {}
+
+  std::int64_t between(std::int64_t least, std::int64_t most) {
+    return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
+  }
+  double time() { return static_cast<double>(between(1, 40)) / 4; }
+
+  CostGraph graph(std::int64_t nodes, bool chain) {
+    CostGraph graph;
+    for (std::int64_t v = 0; v < nodes; ++v) {
+      CostNode node;
+      node.name = "node" + std::to_string(v);
+      node.forwardMs = time();
+      node.inputGradientMs = time();
+      node.weightGradientMs = between(0, 1) ? time() : 0;
+      node.updateMs = static_cast<double>(between(0, 4)) / 8;
+      node.parameterBytes = node.gradientBytes = between(0, 3) * 100;
+      node.savedBytes = between(0, 5) * 100;
+      node.scratchBytes = between(0, 2) * 50;
+      graph.nodes.push_back(node);
+    }
+    for (std::int64_t v = 0; v + 1 < nodes; ++v) {
+      CostTensor tensor;
+      tensor.from = v;
+      tensor.to = {v + 1};
+      if (!chain)
+        for (std::int64_t user = v + 2; user < nodes; ++user)
+          if (between(0, 3) == 0) tensor.to.push_back(user);
+      tensor.name = "t" + std::to_string(v);
+      tensor.bytes = between(0, 8) * 100;
+      tensor.hasGradient = between(0, 4) > 0;
+      graph.tensors.push_back(tensor);
+    }
+    if (between(0, 2) == 0) {
+      std::int64_t first = between(0, nodes - 1), last = between(first, nodes - 1);
+      graph.nodes[first].colour = graph.nodes[last].colour = 0;
+    }
+    return graph;
+  }
+
+  Cluster cluster(std::int64_t devices) {
+    Cluster cluster;
+    cluster.levels.push_back({"machine", devices, static_cast<double>(between(1, 10)) * 1e5, 1e-5});
+    cluster.device.name = "test";
+    cluster.device.memoryBytes = 1 << 30;
+    return cluster;
+  }
+
+  PlannerOptions options() {
+    PlannerOptions options;
+    options.sync = between(0, 1) ? "overlap" : "barrier";
+    options.weights = between(0, 3) ? "stash" : "latest";
+    options.warmupPolicy = between(0, 2) ? WarmupPolicy::hide : WarmupPolicy::paper;
+    options.straight = between(0, 3) == 0;
+    options.optimizerStatePerParameterByte = static_cast<double>(between(0, 2));
+    return options;
+  }
+
+private:
+  std::mt19937 random_;
+};
+
+CostGraph chain(const std::vector<double>& times, std::int64_t bytes) {
+  CostGraph graph;
+  for (std::size_t v = 0; v < times.size(); ++v) {
+    CostNode node;
+    node.name = "node" + std::to_string(v);
+    node.forwardMs = times[v] / 3;
+    node.inputGradientMs = node.weightGradientMs = times[v] / 3;
+    graph.nodes.push_back(node);
+    auto index = static_cast<std::int64_t>(v);
+    if (v + 1 < times.size()) graph.tensors.push_back({"t" + std::to_string(v), index, {index + 1}, bytes, true});
+  }
+  return graph;
+}
+
+Cluster fastCluster(std::int64_t devices) {
+  Cluster cluster;
+  cluster.levels.push_back({"machine", devices, 1e12, 0});
+  cluster.device.name = "test";
+  cluster.device.memoryBytes = std::int64_t{1} << 40;
+  return cluster;
+}
+
+} // namespace
+
+// The optimum of PipeDream's problem on small graphs, with memory limits that exclude some plans, or all of them.
+TEST(Planner, EqualsBruteForce) {
+  RandomGraphs random(1);
+  int infeasible = 0, limited = 0, replicated = 0;
+  for (int round = 0; round < rounds(150); ++round) {
+    CostGraph graph = random.graph(random.between(1, 7), round % 2 == 0);
+    Cluster cluster = random.cluster(random.between(1, 4));
+    PlannerOptions options = random.options();
+    std::optional<PlanCost> unlimited = bruteForce(graph, cluster, options);
+    ASSERT_TRUE(unlimited);
+    if (random.between(0, 1)) {
+      cluster.device.memoryBytes = unlimited->peakMemoryBytes * random.between(20, 99) / 100;
+      ++limited;
+    }
+    std::optional<PlanCost> expected = bruteForce(graph, cluster, options);
+    Diagnostics diags(nullptr);
+    Expected<Plan> plan = planPipeline(graph, cluster, options, diags);
+    ASSERT_EQ(static_cast<bool>(plan), expected.has_value()) << "round " << round;
+    if (!plan) {
+      ++infeasible;
+      EXPECT_EQ(diags.exitCode(), ExitCode::noPlan);
+      continue;
+    }
+    EXPECT_EQ(verifyPlan(graph, *plan, options), "") << "round " << round;
+    // What the search returned is the bound; the stated time may be what the simulator made of it.
+    EXPECT_NEAR(plan->lowerBoundMs, expected->timeMs, 1e-9 * expected->timeMs) << "round " << round;
+    EXPECT_GE(plan->timeMs, expected->timeMs * (1 - 1e-9)) << "round " << round;
+    for (const PlanStage& stage : plan->stages) replicated += stage.replicas > 1;
+  }
+  EXPECT_GT(infeasible, 0);
+  EXPECT_GT(limited, 0);
+  EXPECT_GT(replicated, 0);
+}
+
+TEST(Planner, CostModelEqualsTheDefinition) {
+  RandomGraphs random(2);
+  for (int round = 0; round < rounds(500); ++round) {
+    CostGraph graph = random.graph(random.between(2, 9), false);
+    Cluster cluster = random.cluster(16);
+    if (random.between(0, 2) == 0) cluster.device.cores = 2;
+    cluster.device.speed = static_cast<double>(random.between(1, 4)) / 2;
+    PlannerOptions options = random.options();
+    Partition partition;
+    for (std::int64_t end = 1; end <= static_cast<std::int64_t>(graph.nodes.size()); ++end)
+      if (end == static_cast<std::int64_t>(graph.nodes.size()) || random.between(0, 1)) {
+        partition.ends.push_back(end);
+        partition.replicas.push_back(static_cast<int>(random.between(1, 3)));
+      }
+    Plan plan = describePartition(graph, cluster, options, partition);
+    PlanCost cost = costOf(plan, options);
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = cost.warmup[s];
+    PlanCost definition = evaluateByDefinition(graph, plan, options);
+    EXPECT_NEAR(cost.timeMs, definition.timeMs, 1e-9 * cost.timeMs) << "round " << round;
+    EXPECT_EQ(cost.peakMemoryBytes, definition.peakMemoryBytes) << "round " << round;
+  }
+}
+
+TEST(Planner, CutsAChainWhereItBalances) {
+  Diagnostics diags(nullptr);
+  PlannerOptions options;
+  options.straight = true;
+  Expected<Plan> plan = planPipeline(chain({3, 1, 1, 1, 3, 3}, 8), fastCluster(4), options, diags);
+  ASSERT_TRUE(plan);
+  EXPECT_NEAR(plan->timeMs, 3, 1e-6);
+  ASSERT_EQ(plan->stages.size(), 4u);
+  EXPECT_EQ(plan->stages[1].nodes, (std::vector<std::int64_t>{1, 2, 3}));
+  EXPECT_EQ(plan->gap(), 0);
+}
+
+TEST(Planner, CutsForGivenReplicas) {
+  Diagnostics diags(nullptr);
+  PlannerOptions options;
+  options.stageReplicas = {2, 1};
+  Expected<Plan> plan = planPipeline(chain({2, 2, 1, 1}, 8), fastCluster(3), options, diags);
+  ASSERT_TRUE(plan);
+  ASSERT_EQ(plan->stages.size(), 2u);
+  EXPECT_EQ(plan->stages[0].replicas, 2);
+  EXPECT_EQ(plan->stages[0].nodes.size(), 2u);
+  EXPECT_EQ(plan->stages[0].syncDelay, 1);
+  EXPECT_NEAR(plan->timeMs, 2, 1e-6);
+}
+
+TEST(Planner, KeepsAColourInOneStage) {
+  CostGraph graph = chain({1, 1, 1, 1}, 8);
+  graph.nodes[1].colour = graph.nodes[3].colour = 5;
+  Diagnostics diags(nullptr);
+  PlannerOptions options;
+  options.straight = true;
+  Expected<Plan> plan = planPipeline(graph, fastCluster(4), options, diags);
+  ASSERT_TRUE(plan);
+  EXPECT_NEAR(plan->timeMs, 3, 1e-6);
+  EXPECT_EQ(verifyPlan(graph, *plan, options), "");
+}
+
+TEST(Planner, FlushingBatchIsWhatTheSimulatorExecutes) {
+  Diagnostics diags(nullptr);
+  PlannerOptions options;
+  options.schedule = "1f1b-flush";
+  options.microbatches = 4;
+  options.straight = true;
+  Expected<Plan> plan = planPipeline(chain({3, 3, 3}, 0), fastCluster(3), options, diags);
+  ASSERT_TRUE(plan);
+  // Bubble (p - 1) / m: a batch takes m + p - 1 = 6 times F + B.
+  EXPECT_NEAR(plan->timeMs * 4, 6 * 3, 1e-6);
+  EXPECT_NEAR(plan->lowerBoundMs, plan->timeMs, 1e-6);
+}
+
+TEST(Planner, CoresBoundTheTime) {
+  Diagnostics diags(nullptr);
+  PlannerOptions options;
+  options.straight = true;
+  Cluster cluster = fastCluster(4);
+  cluster.device.cores = 2;
+  Expected<Plan> plan = planPipeline(chain({1, 1, 1, 1}, 0), cluster, options, diags);
+  ASSERT_TRUE(plan);
+  EXPECT_NEAR(plan->timeMs, 2, 1e-2);
+}
+
+TEST(Planner, SaysHowMuchMemoryWouldDo) {
+  CostGraph graph = chain({1, 1}, 8);
+  for (CostNode& node : graph.nodes) node.parameterBytes = node.gradientBytes = std::int64_t{3} << 30;
+  Cluster cluster = fastCluster(1);
+  cluster.device.memoryBytes = std::int64_t{8} << 30;
+  Diagnostics diags(nullptr);
+  ASSERT_FALSE(planPipeline(graph, cluster, {}, diags));
+  ASSERT_EQ(diags.all().size(), 1u);
+  EXPECT_EQ(diags.exitCode(), ExitCode::noPlan);
+  EXPECT_EQ(diags.all()[0].message,
+            "no plan fits: the smallest for --devices=1 takes 12.00 GiB on one device, the limit is 8.00 GiB");
+  EXPECT_EQ(diags.all()[0].helps[0], "give devices with 12.00 GiB of memory, or take --devices=2");
+}
+
+TEST(Planner, RefusesWhatItCannotPlan) {
+  auto messageOf = [](const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options) {
+    Diagnostics diags(nullptr);
+    EXPECT_FALSE(planPipeline(graph, cluster, options, diags));
+    return diags.all().empty() ? "" : diags.all()[0].message;
+  };
+  PlannerOptions replicas;
+  replicas.stageReplicas = {2, 2};
+  EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(3), replicas), "the stages need 4 devices, there are 3");
+  replicas.stageReplicas = {1, 1, 1};
+  EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(3), replicas),
+            "the model has 2 fusion groups, too few for 3 stages");
+  PlannerOptions schedule;
+  schedule.schedule = "gpipe";
+  EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(2), schedule), "the schedule 'gpipe' is not supported yet");
+  Cluster deep = fastCluster(2);
+  deep.levels.push_back({"rack", 2, 1e9, 0});
+  EXPECT_EQ(messageOf(chain({1, 1}, 0), deep, {}), "only flat clusters can be planned for, got 2 levels");
+  EXPECT_EQ(messageOf({}, fastCluster(2), {}), "expected a graph with at least one node, got none");
+  PlannerOptions given;
+  given.stageReplicas = {1, 1};
+  given.warmupPolicy = WarmupPolicy::given;
+  given.warmup = {0, 1};
+  EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(2), given),
+            "no partition satisfies the given stages, colours and warm-up on 2 devices");
+}
+
+TEST(Planner, IsDeterministic) {
+  RandomGraphs random(3);
+  CostGraph graph = random.graph(12, false);
+  Cluster cluster = random.cluster(6);
+  Diagnostics diags(nullptr);
+  Expected<Plan> one = planPipeline(graph, cluster, {}, diags), two = planPipeline(graph, cluster, {}, diags);
+  ASSERT_TRUE(one && two);
+  EXPECT_EQ(toJson(*one), toJson(*two));
+}
+
+// The verifier must notice what is wrong, or the tests above mean nothing.
+TEST(PlanVerifier, FindsMistakes) {
+  CostGraph graph = chain({2, 2, 1, 1}, 8);
+  Diagnostics diags(nullptr);
+  PlannerOptions options;
+  options.straight = true;
+  Expected<Plan> good = planPipeline(graph, fastCluster(3), options, diags);
+  ASSERT_TRUE(good);
+  ASSERT_EQ(verifyPlan(graph, *good, options), "");
+  auto broken = [&](auto change) {
+    Plan plan = *good;
+    change(plan);
+    return verifyPlan(graph, plan, options);
+  };
+  EXPECT_EQ(broken([](Plan& p) { p.stages[2].nodes.pop_back(); }), "node 3 is in no stage");
+  EXPECT_EQ(broken([](Plan& p) { p.stages[1].nodes.push_back(0); }), "node 0 is in two stages");
+  EXPECT_EQ(broken([](Plan& p) { std::swap(p.stages[0].nodes, p.stages[2].nodes); }),
+            "tensor 't0' goes to an earlier stage");
+  EXPECT_EQ(broken([](Plan& p) { p.ranks[1].devices = {0}; }), "device 0 does not exist or is used twice");
+  EXPECT_NE(broken([](Plan& p) { p.timeMs /= 2; }), "");
+  EXPECT_NE(broken([](Plan& p) { p.stages[0].memoryBytes += 1; }), "");
+}
