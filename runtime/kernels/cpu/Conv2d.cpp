@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 namespace pdcrt {
 namespace {
@@ -24,8 +26,7 @@ void check(const Conv2d::Options& o) {
   const auto refuse = [&](const std::string& why) {
     throw std::runtime_error("convolution of " + toString(o.input) + " with filter " + toString(o.filter) + ": " + why);
   };
-  if (o.input.rank != 4 || o.filter.rank != 4)
-    refuse("both need 4 dimensions");
+  if (o.input.rank != 4 || o.filter.rank != 4) refuse("both need 4 dimensions");
   if (o.strides.height < 1 || o.strides.width < 1 || o.dilations.height < 1 || o.dilations.width < 1)
     refuse("strides and dilations must be positive");
   if (o.groups < 1 || o.filter.dims[1] * o.groups != o.input.dims[1])
@@ -34,8 +35,7 @@ void check(const Conv2d::Options& o) {
   if (o.filter.dims[0] % o.groups)
     refuse(std::to_string(o.filter.dims[0]) + " output channels in " + std::to_string(o.groups) + " groups");
   const Shape output = Conv2d::outputShape(o);
-  if (output.dims[2] < 1 || output.dims[3] < 1)
-    refuse("the filter is larger than the padded input");
+  if (output.dims[2] < 1 || output.dims[3] < 1) refuse("the filter is larger than the padded input");
 }
 
 /// Winograd's algorithm F(4x4, 3x3) multiplies 2.25 to 4 times less, but transforms the whole filter in every call. It
@@ -60,8 +60,7 @@ struct Sizes {
 
   explicit Sizes(const Conv2d::Options& o)
       : x(dimsOf(o.input)), w(dimsOf(o.filter)), b{o.filter.dims[0]}, y(dimsOf(Conv2d::outputShape(o))) {
-    if (o.groups == 1)
-      return;
+    if (o.groups == 1) return;
     w.front() /= o.groups;
     w.insert(w.begin(), o.groups);
   }
@@ -112,11 +111,13 @@ Shape Conv2d::outputShape(const Options& o) {
 struct Conv2d::Impl {
   bool bias;
   Operation forward, inputGradient, weightGradient;
+  std::vector<float> unwantedBiasGradient; ///< the primitive writes one in any case
 };
 
 Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
   check(o);
   impl_->bias = o.bias;
+  if (o.bias) impl_->unwantedBiasGradient.resize(static_cast<std::size_t>(o.filter.dims[0]));
   const Sizes sizes(o);
   const memory::desc x = onednn::plain(sizes.x), w = onednn::plain(sizes.w), b = onednn::plain(sizes.b),
                      y = onednn::plain(sizes.y);
@@ -155,7 +156,7 @@ void Conv2d::inputGradient(Stream& q, View<const float> dy, View<const float> w,
 void Conv2d::weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw,
                             View<float> db) const {
   if (impl_->bias)
-    impl_->weightGradient.run(q, {x.data, dy.data}, {dw.data, db.data});
+    impl_->weightGradient.run(q, {x.data, dy.data}, {dw.data, db ? db.data : impl_->unwantedBiasGradient.data()});
   else
     impl_->weightGradient.run(q, {x.data, dy.data}, {dw.data});
 }

@@ -27,9 +27,8 @@ public:
   /// As many operands as Options::inner has entries: `concat.forward(q, {a, b, c}, y)`.
   template <class T>
   void forward(Stream&, std::initializer_list<std::type_identity_t<View<const T>>> operands, View<T> y) const {
-    std::size_t operand = 0;
-    for (View<const T> x : operands)
-      copy(x.data, y.data, operand++, sizeof(T));
+    const StridedCopy* copy = copies_.data();
+    for (View<const T> x : operands) (copy++)->run(x.data, y.data, sizeof(T));
   }
 
 private:

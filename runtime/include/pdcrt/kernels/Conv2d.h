@@ -14,6 +14,8 @@ namespace pdcrt {
 
 /// y[n,o,·] = sum over c of x[n,c,·] ⋆ w[o,c,·] (+ b[o]). Operands and results are plain NCHW and OIHW; the layouts
 /// inside are the library's. No result may overlap an operand. One object serves one stream at a time.
+/// Two things inside of oneDNN allocate in a call all the same: a map of a few hundred bytes and, where groups or
+/// dilations leave it only its GEMM, packing buffers.
 class Conv2d {
 public:
   struct Options {

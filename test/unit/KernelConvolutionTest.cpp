@@ -1,0 +1,166 @@
+// LINK: pdcrt_kernels
+// Conv2d against the definition, computed in double precision.
+#include "KernelTest.h"
+#include "pdcrt/kernels/Conv2d.h"
+
+#include <ostream>
+#include <stdexcept>
+#include <string>
+
+using namespace pdcrt;
+
+namespace {
+
+struct Case {
+  const char* name;
+  Conv2d::Options options;
+  std::size_t allocation = argumentMap;
+};
+
+void PrintTo(const Case& value, std::ostream* stream) {
+  *stream << value.name;
+}
+
+/// Where the library has only its GEMM for a shape, that packs its operands in memory of its own.
+constexpr std::size_t packing = 1 << 17;
+
+const Case cases[] = {
+    {"Pointwise", {.input = {2, 5, 4, 3}, .filter = {7, 5, 1, 1}}},
+    {"OneChannelDigits", {.input = {32, 1, 8, 8}, .filter = {6, 1, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}},
+    {"OddSizes", {.input = {3, 7, 9, 5}, .filter = {11, 7, 3, 2}, .bias = true}},
+    {"Strided", {.input = {2, 16, 11, 8}, .filter = {32, 16, 3, 3}, .strides = {2, 3}, .pads = {1, 1, 1, 1}}},
+    {"AsymmetricPads", {.input = {1, 3, 6, 7}, .filter = {4, 3, 4, 2}, .pads = {2, 0, 1, 1}, .bias = true}},
+    {"Dilated", {.input = {2, 4, 12, 9}, .filter = {8, 4, 3, 3}, .pads = {2, 1, 2, 1}, .dilations = {2, 3}}, packing},
+    {"Groups",
+     {.input = {2, 12, 6, 6}, .filter = {18, 4, 3, 3}, .pads = {1, 1, 1, 1}, .groups = 3, .bias = true},
+     packing},
+    {"GroupsOfBlocks", {.input = {2, 32, 6, 6}, .filter = {64, 16, 3, 3}, .pads = {1, 1, 1, 1}, .groups = 2}},
+    {"Depthwise",
+     {.input = {2, 19, 7, 7}, .filter = {19, 1, 3, 3}, .strides = {2, 2}, .pads = {1, 1, 1, 1}, .groups = 19}},
+    {"BlockedChannels", {.input = {1, 32, 10, 10}, .filter = {48, 32, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}},
+    {"Winograd", {.input = {2, 64, 13, 11}, .filter = {65, 64, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}},
+    {"WinogradWithoutPads", {.input = {8, 64, 8, 8}, .filter = {64, 64, 3, 3}}},
+    {"InputRowsThatNoWindowReaches", {.input = {1, 2, 8, 8}, .filter = {3, 2, 3, 3}, .strides = {3, 3}}},
+};
+
+/// Calls visit(x, w, y) with the linear indices of every product of the convolution.
+template <class Visit>
+void forEachProduct(const Conv2d::Options& o, Visit visit) {
+  const Shape y = Conv2d::outputShape(o);
+  const std::int64_t perGroup = o.filter.dims[0] / o.groups, channels = o.filter.dims[1], height = o.input.dims[2],
+                     width = o.input.dims[3];
+  std::int64_t output = 0;
+  for (std::int64_t n = 0; n < y.dims[0]; ++n)
+    for (std::int64_t k = 0; k < y.dims[1]; ++k)
+      for (std::int64_t i = 0; i < y.dims[2]; ++i)
+        for (std::int64_t j = 0; j < y.dims[3]; ++j, ++output)
+          for (std::int64_t c = 0; c < channels; ++c)
+            for (std::int64_t r = 0; r < o.filter.dims[2]; ++r)
+              for (std::int64_t s = 0; s < o.filter.dims[3]; ++s) {
+                const std::int64_t row = i * o.strides.height - o.pads.top + r * o.dilations.height;
+                const std::int64_t column = j * o.strides.width - o.pads.left + s * o.dilations.width;
+                if (row < 0 || row >= height || column < 0 || column >= width) continue;
+                const std::int64_t channel = k / perGroup * channels + c;
+                visit(((n * o.input.dims[1] + channel) * height + row) * width + column,
+                      ((k * channels + c) * o.filter.dims[2] + r) * o.filter.dims[3] + s, output);
+              }
+}
+
+/// The channel of element `i` of a tensor of `shape`.
+std::int64_t channelOf(const Shape& shape, std::int64_t i) {
+  return i / (shape.dims[2] * shape.dims[3]) % shape.dims[1];
+}
+
+class Convolution : public testing::TestWithParam<Case> {};
+
+TEST_P(Convolution, ForwardIsTheDefinition) {
+  const Conv2d::Options& o = GetParam().options;
+  const Shape shape = Conv2d::outputShape(o);
+  const Buffer<float> x = randomBuffer(o.input.elements(), 1), w = randomBuffer(o.filter.elements(), 2),
+                      b = randomBuffer(o.filter.dims[0], 3), y(shape.elements());
+  pdcrt::Setup setup;
+  const Conv2d conv(setup, o);
+  expectGoodManners(
+      setup, {y}, [&](Stream& q) { conv.forward(q, x, w, o.bias ? b.view() : View<float>(), y); },
+      GetParam().allocation);
+  std::vector<double> expected(static_cast<std::size_t>(y.count()));
+  if (o.bias)
+    for (std::int64_t i = 0; i < y.count(); ++i) expected[static_cast<std::size_t>(i)] = b[channelOf(shape, i)];
+  forEachProduct(o, [&](std::int64_t xi, std::int64_t wi, std::int64_t yi) {
+    expected[static_cast<std::size_t>(yi)] += double(x[xi]) * w[wi];
+  });
+  expectClose(y, expected, "y");
+}
+
+TEST_P(Convolution, InputGradientIsTheDerivative) {
+  const Conv2d::Options& o = GetParam().options;
+  const Buffer<float> dy = randomBuffer(Conv2d::outputShape(o).elements(), 4), w = randomBuffer(o.filter.elements(), 5),
+                      dx(o.input.elements());
+  pdcrt::Setup setup;
+  const Conv2d conv(setup, o);
+  expectGoodManners(
+      setup, {dx}, [&](Stream& q) { conv.inputGradient(q, dy, w, dx); }, GetParam().allocation);
+  std::vector<double> expected(static_cast<std::size_t>(dx.count()));
+  forEachProduct(o, [&](std::int64_t xi, std::int64_t wi, std::int64_t yi) {
+    expected[static_cast<std::size_t>(xi)] += double(dy[yi]) * w[wi];
+  });
+  expectClose(dx, expected, "dx");
+}
+
+TEST_P(Convolution, WeightGradientIsTheDerivative) {
+  const Conv2d::Options& o = GetParam().options;
+  const Shape shape = Conv2d::outputShape(o);
+  const Buffer<float> x = randomBuffer(o.input.elements(), 6), dy = randomBuffer(shape.elements(), 7),
+                      dw(o.filter.elements()), db(o.bias ? o.filter.dims[0] : 0);
+  pdcrt::Setup setup;
+  const Conv2d conv(setup, o);
+  expectGoodManners(
+      setup, {dw, db}, [&](Stream& q) { conv.weightGradient(q, x, dy, dw, o.bias ? db.view() : View<float>()); },
+      GetParam().allocation);
+  std::vector<double> expected(static_cast<std::size_t>(dw.count())),
+      expectedBias(static_cast<std::size_t>(db.count()));
+  forEachProduct(o, [&](std::int64_t xi, std::int64_t wi, std::int64_t yi) {
+    expected[static_cast<std::size_t>(wi)] += double(x[xi]) * dy[yi];
+  });
+  if (o.bias)
+    for (std::int64_t i = 0; i < dy.count(); ++i) expectedBias[static_cast<std::size_t>(channelOf(shape, i))] += dy[i];
+  expectClose(dw, expected, "dw");
+  expectClose(db, expectedBias, "db");
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Convolution, testing::ValuesIn(cases), [](const auto& p) { return p.param.name; });
+
+std::string messageOf(const Conv2d::Options& options) {
+  try {
+    pdcrt::Setup setup;
+    const Conv2d conv(setup, options);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ConvolutionOptions, ShapesThatDoNotFitAreRefusedWithBoth) {
+  EXPECT_EQ(
+      messageOf({.input = {1, 3, 8, 8}, .filter = {4, 2, 3, 3}}),
+      "convolution of 1x3x8x8 with filter 4x2x3x3: the input has 3 channels, the filter takes 2 in each of 1 groups");
+  EXPECT_EQ(messageOf({.input = {1, 3, 2, 8}, .filter = {4, 3, 3, 3}}),
+            "convolution of 1x3x2x8 with filter 4x3x3x3: the filter is larger than the padded input");
+  EXPECT_EQ(messageOf({.input = {1, 4, 8, 8}, .filter = {3, 2, 3, 3}, .groups = 2}),
+            "convolution of 1x4x8x8 with filter 3x2x3x3: 3 output channels in 2 groups");
+}
+
+TEST(ConvolutionOptions, WeightGradientLeavesOutAnUnwantedBias) {
+  const Conv2d::Options o = {.input = {2, 3, 5, 5}, .filter = {4, 3, 3, 3}, .bias = true};
+  const Buffer<float> x = randomBuffer(o.input.elements(), 6), dy = randomBuffer(Conv2d::outputShape(o).elements(), 7),
+                      with(o.filter.elements()), without(o.filter.elements()), db(4);
+  pdcrt::Setup setup;
+  const Conv2d conv(setup, o);
+  expectGoodManners(
+      setup, {with, db}, [&](Stream& q) { conv.weightGradient(q, x, dy, with, db); }, argumentMap);
+  expectGoodManners(
+      setup, {without}, [&](Stream& q) { conv.weightGradient(q, x, dy, without, {}); }, argumentMap);
+  EXPECT_TRUE(std::ranges::equal(with.values(), without.values()));
+}
+
+} // namespace

@@ -1,0 +1,168 @@
+// LINK: pdcrt_kernels
+// MaxPool2d and AveragePool2d against their definitions over an explicitly padded plane.
+#include "KernelTest.h"
+#include "pdcrt/kernels/AveragePool2d.h"
+#include "pdcrt/kernels/MaxPool2d.h"
+
+#include <limits>
+#include <ostream>
+#include <stdexcept>
+
+using namespace pdcrt;
+
+namespace {
+
+struct Case {
+  const char* name;
+  MaxPool2d::Options options;
+  bool countIncludePad = false;
+};
+
+void PrintTo(const Case& value, std::ostream* stream) {
+  *stream << value.name;
+}
+
+const Case cases[] = {
+    {"Halving", {.input = {2, 3, 8, 6}, .output = {2, 3, 4, 3}, .kernel = {2, 2}, .strides = {2, 2}}},
+    {"ResNetStem",
+     {.input = {1, 4, 12, 12}, .output = {1, 4, 6, 6}, .kernel = {3, 3}, .strides = {2, 2}, .pads = {1, 1, 1, 1}}},
+    {"AsymmetricPads",
+     {.input = {1, 2, 5, 7}, .output = {1, 2, 5, 4}, .kernel = {2, 3}, .strides = {1, 2}, .pads = {1, 0, 0, 2}},
+     true},
+    {"RoundedUp", {.input = {2, 1, 6, 6}, .output = {2, 1, 3, 3}, .kernel = {3, 3}, .strides = {2, 2}}, true},
+    {"RoundedUpWithPads",
+     {.input = {2, 1, 7, 7}, .output = {2, 1, 4, 4}, .kernel = {3, 3}, .strides = {2, 2}, .pads = {1, 1, 0, 0}},
+     true},
+    {"PadsDoNotCount", {.input = {2, 2, 5, 5}, .output = {2, 2, 5, 5}, .kernel = {3, 3}, .pads = {1, 1, 1, 1}}},
+    {"PadsCount", {.input = {2, 2, 5, 5}, .output = {2, 2, 5, 5}, .kernel = {3, 3}, .pads = {1, 1, 1, 1}}, true},
+    {"Global", {.input = {3, 5, 7, 4}, .output = {3, 5, 1, 1}, .kernel = {7, 4}}},
+};
+
+const Case dilatedCase = {
+    "Dilated",
+    {.input = {1, 2, 9, 8}, .output = {1, 2, 7, 4}, .kernel = {2, 3}, .pads = {1, 2, 0, 0}, .dilations = {3, 3}}};
+
+/// One tap of a window: an element of the input, or of the padding (input < 0).
+struct Tap {
+  std::int64_t input, output;
+  bool beyondPadding; ///< in what rounding up the output size added
+};
+
+template <class Visit>
+void forEachTap(const MaxPool2d::Options& o, Visit visit) {
+  const std::int64_t height = o.input.dims[2], width = o.input.dims[3];
+  std::int64_t output = 0;
+  for (std::int64_t plane = 0; plane < o.input.dims[0] * o.input.dims[1]; ++plane)
+    for (std::int64_t i = 0; i < o.output.dims[2]; ++i)
+      for (std::int64_t j = 0; j < o.output.dims[3]; ++j, ++output)
+        for (std::int64_t r = 0; r < o.kernel.height; ++r)
+          for (std::int64_t s = 0; s < o.kernel.width; ++s) {
+            const std::int64_t row = i * o.strides.height + r * o.dilations.height - o.pads.top;
+            const std::int64_t column = j * o.strides.width + s * o.dilations.width - o.pads.left;
+            const bool inside = row >= 0 && row < height && column >= 0 && column < width;
+            visit(Tap{inside ? (plane * height + row) * width + column : -1, output,
+                      row >= height + o.pads.bottom || column >= width + o.pads.right});
+          }
+}
+
+class MaxPooling : public testing::TestWithParam<Case> {};
+
+TEST_P(MaxPooling, TakesTheMaximumAndSendsItsGradientThere) {
+  const MaxPool2d::Options& o = GetParam().options;
+  const Buffer<float> x = randomBuffer(o.input.elements(), 1), dy = randomBuffer(o.output.elements(), 2),
+                      y(o.output.elements()), dx(o.input.elements());
+  const Buffer<std::int32_t> index(o.output.elements());
+  std::vector<std::int64_t> winner(y.values().size(), -1);
+  forEachTap(o, [&](const Tap& tap) {
+    std::int64_t& best = winner[static_cast<std::size_t>(tap.output)];
+    if (tap.input >= 0 && (best < 0 || x[tap.input] > x[best])) best = tap.input;
+  });
+  std::vector<double> expected, expectedGradient(dx.values().size());
+  for (std::size_t i = 0; i < winner.size(); ++i) {
+    expected.push_back(x[winner[i]]);
+    expectedGradient[static_cast<std::size_t>(winner[i])] += dy.values()[i];
+  }
+
+  pdcrt::Setup setup;
+  const MaxPool2d pool(setup, o);
+  expectGoodManners(setup, {y}, [&](Stream& q) { pool.forward(q, x, y, {}); });
+  EXPECT_EQ(relativeError(y, expected), 0) << "y without index";
+  expectGoodManners(setup, {y, index}, [&](Stream& q) { pool.forward(q, x, y, index); });
+  EXPECT_EQ(relativeError(y, expected), 0) << "y";
+  expectGoodManners(setup, {dx}, [&](Stream& q) { pool.inputGradient(q, dy, index, dx); });
+  expectClose(dx, expectedGradient, "dx");
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, MaxPooling, testing::ValuesIn(cases), [](const auto& p) { return p.param.name; });
+INSTANTIATE_TEST_SUITE_P(Dilated, MaxPooling, testing::Values(dilatedCase), [](const auto& p) { return p.param.name; });
+
+TEST(MaxPoolingOrder, TheFirstOfEqualValuesWins) {
+  const Buffer<float> x = {1, 3, 3, 3}, y(1);
+  const Buffer<std::int32_t> index(1);
+  pdcrt::Setup setup;
+  Stream q;
+  const MaxPool2d pool(setup, {.input = {1, 1, 2, 2}, .output = {1, 1, 1, 1}, .kernel = {2, 2}});
+  pool.forward(q, x, y, index);
+  EXPECT_EQ(index[0], 1);
+}
+
+TEST(MaxPoolingOrder, NaNWinsOverEverything) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  const Buffer<float> x = {1, nan, infinity, nan}, y(1);
+  const Buffer<std::int32_t> index(1);
+  pdcrt::Setup setup;
+  Stream q;
+  const MaxPool2d pool(setup, {.input = {1, 1, 2, 2}, .output = {1, 1, 1, 1}, .kernel = {2, 2}});
+  pool.forward(q, x, y, index);
+  EXPECT_TRUE(std::isnan(y[0]));
+  EXPECT_EQ(index[0], 1);
+}
+
+class AveragePooling : public testing::TestWithParam<Case> {};
+
+TEST_P(AveragePooling, IsTheMeanOfWhatCounts) {
+  const MaxPool2d::Options& window = GetParam().options;
+  const bool countIncludePad = GetParam().countIncludePad;
+  const Buffer<float> x = randomBuffer(window.input.elements(), 1), dy = randomBuffer(window.output.elements(), 2),
+                      y(window.output.elements()), dx(window.input.elements());
+  std::vector<double> expected(y.values().size()), taps(expected.size()), expectedGradient(dx.values().size());
+  forEachTap(window, [&](const Tap& tap) {
+    const auto output = static_cast<std::size_t>(tap.output);
+    if (tap.input >= 0) expected[output] += x[tap.input];
+    taps[output] += countIncludePad ? !tap.beyondPadding : tap.input >= 0;
+  });
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] /= taps[i];
+  forEachTap(window, [&](const Tap& tap) {
+    if (tap.input >= 0)
+      expectedGradient[static_cast<std::size_t>(tap.input)] +=
+          dy[tap.output] / taps[static_cast<std::size_t>(tap.output)];
+  });
+
+  pdcrt::Setup setup;
+  const AveragePool2d pool(setup, {.input = window.input,
+                                   .output = window.output,
+                                   .kernel = window.kernel,
+                                   .strides = window.strides,
+                                   .pads = window.pads,
+                                   .countIncludePad = countIncludePad});
+  expectGoodManners(setup, {y}, [&](Stream& q) { pool.forward(q, x, y); });
+  expectClose(y, expected, "y");
+  expectGoodManners(setup, {dx}, [&](Stream& q) { pool.inputGradient(q, dy, dx); });
+  expectClose(dx, expectedGradient, "dx");
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AveragePooling, testing::ValuesIn(cases), [](const auto& p) { return p.param.name; });
+
+TEST(PoolingOptions, AWindowInThePaddingIsRefused) {
+  pdcrt::Setup setup;
+  try {
+    MaxPool2d(setup, {.input = {1, 1, 4, 4}, .output = {1, 1, 4, 2}, .kernel = {2, 2}, .strides = {2, 2}});
+    FAIL() << "was accepted";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "pooling of 1x1x4x4 to 1x1x4x2: window 2 of axis 2 lies in the padding");
+  }
+  EXPECT_THROW(AveragePool2d(setup, {.input = {1, 1, 4, 4}, .output = {1, 1, 1, 1}, .pads = {1, 0, 0, 0}}),
+               std::runtime_error);
+}
+
+} // namespace
