@@ -184,7 +184,7 @@ public:
 private:
   bool fail(const std::string& text) {
     if (error_.empty())
-      error_ = "line " + std::to_string(line_) + ": " + text;
+      error_ = "line " + std::to_string(std::max(1, line_)) + ": " + text;
     return false;
   }
 
