@@ -19,9 +19,7 @@ struct Convolution {
     window.kernel[0] = w[2], window.kernel[1] = w[3];
   }
 
-  double flops() const {
-    return 2.0 * static_cast<double>(elementsOf(y)) * static_cast<double>(product(w, 1, 4));
-  }
+  double flops() const { return 2.0 * static_cast<double>(elementsOf(y)) * static_cast<double>(product(w, 1, 4)); }
   KernelUse kernel(const char* method, bool bias) const {
     return kernelUse<pdcrt::Conv2d>("Conv2d", method,
                                     {.input = toRuntime(x),
@@ -75,46 +73,38 @@ Expected<Shape> outputShape(const InferContext& c, const char* op, const Shape& 
   if (groups < 1 || x[1] != w[1] * groups || w[0] % groups != 0)
     return c.error() << "'" << op << "' op has " << x[1] << " input channels and " << w[0] << " output channels in "
                      << groups << " groups, the filter " << toString(w) << " takes " << w[1] << " each";
-  if (!checkWindowAttributes(c, op))
-    return failure;
+  if (!checkWindowAttributes(c, op)) return failure;
   Window window = windowOf(c.attributes);
   window.kernel[0] = w[2], window.kernel[1] = w[3];
-  if (!checkWindow(c, op, window, x[2], x[3]))
-    return failure;
+  if (!checkWindow(c, op, window, x[2], x[3])) return failure;
   return Shape{x[0], w[0], window.count(0, x[2]), window.count(1, x[3])};
 }
 
 Types inferForward(const InferContext& c) {
   const char* op = "conv2d";
-  if (!requireFloat(c, op, 0, 4, 4) || !requireFloat(c, op, 1, 4, 4))
-    return failure;
+  if (!requireFloat(c, op, 0, 4, 4) || !requireFloat(c, op, 1, 4, 4)) return failure;
   const Type &x = c.operand(0), &w = c.operand(1);
-  if (x.element != w.element)
-    return c.error() << "'conv2d' op has " << toString(x) << " and a filter " << toString(w);
-  if (has(c, 2) && !requireType(c, op, 2, {x.element, {w.shape[0]}}, "the filter"))
-    return failure;
+  if (x.element != w.element) return c.error() << "'conv2d' op has " << toString(x) << " and a filter " << toString(w);
+  if (has(c, 2) && !requireType(c, op, 2, {x.element, {w.shape[0]}}, "the filter")) return failure;
   const Expected<Shape> y = outputShape(c, op, x.shape, w.shape);
-  if (!y)
-    return failure;
+  if (!y) return failure;
   return std::vector<Type>{{x.element, *y}};
 }
 
 /// A gradient's result, whose shape is the attribute `shapeName`; the operand for y must fit it.
 Types inferGradient(const InferContext& c, const char* op, const char* shapeName, bool ofInput) {
-  if (!requireFloat(c, op, 0, 4, 4) || !requireFloat(c, op, 1, 4, 4))
-    return failure;
+  if (!requireFloat(c, op, 0, 4, 4) || !requireFloat(c, op, 1, 4, 4)) return failure;
   const Shape& stated = integersOf(c, shapeName);
   if (stated.size() != 4 || std::any_of(stated.begin(), stated.end(), [](std::int64_t dim) { return dim < 1; }))
     return c.error() << "'" << op << "' op has " << shapeName << " " << toString(stated)
                      << ", it needs four positive sizes";
   const Type &first = c.operand(0), &second = c.operand(1);
   const Type& dy = ofInput ? first : second;
-  const Expected<Shape> y = ofInput ? outputShape(c, op, stated, second.shape) : outputShape(c, op, first.shape, stated);
-  if (!y || !requireType(c, op, ofInput ? 0 : 1, {first.element, *y}, shapeName))
-    return failure;
+  const Expected<Shape> y =
+      ofInput ? outputShape(c, op, stated, second.shape) : outputShape(c, op, first.shape, stated);
+  if (!y || !requireType(c, op, ofInput ? 0 : 1, {first.element, *y}, shapeName)) return failure;
   std::vector<Type> types{{first.element, stated}};
-  if (!ofInput)
-    types.push_back({first.element, {dy.shape[1]}});
+  if (!ofInput) types.push_back({first.element, {dy.shape[1]}});
   return types;
 }
 
@@ -122,8 +112,7 @@ std::vector<Value*> gradient(GradientContext& g) {
   const Operation& op = g.op();
   Value* dy = g.resultGradient(0);
   std::vector<Value*> gradients(3, nullptr);
-  if (!dy)
-    return gradients;
+  if (!dy) return gradients;
   if (g.wants(0)) {
     Attributes attributes = op.attributes;
     attributes.set("input_shape", operandType(op, 0).shape);
@@ -134,8 +123,7 @@ std::vector<Value*> gradient(GradientContext& g) {
     Attributes attributes = op.attributes;
     attributes.set("filter_shape", operandType(op, 1).shape);
     Operation* backward = g.create(1, "conv2d_weight_gradient", {op.operand(0), dy}, attributes, {true, wantsBias});
-    if (backward)
-      gradients[1] = backward->result(0), gradients[2] = backward->result(1);
+    if (backward) gradients[1] = backward->result(0), gradients[2] = backward->result(1);
   } else if (wantsBias) {
     gradients[2] = g.value(2, "reduce_sum", {dy}, {{"axes", std::vector<std::int64_t>{0, 2, 3}}, {"keep_dims", false}});
   }
@@ -153,15 +141,13 @@ Value* convert(OnnxReader& n) {
   }
   const std::optional<Window> window =
       readWindow(n, {x.begin() + 2, x.end()}, std::vector<std::int64_t>(w.begin() + 2, w.end()));
-  if (!window)
-    return nullptr;
+  if (!window) return nullptr;
   Attributes attributes = toAttributes(*window, /*kernel=*/false, /*dilations=*/true);
   attributes.set("groups", groups);
   const auto asPlane = [](const Shape& shape) { return Shape{shape[0], shape[1], 1, shape[2]}; };
-  if (x.size() == 4)
-    return n.value("conv2d", {n.input(0), n.input(1), n.input(2)}, attributes);
-  Value* y = n.value("conv2d", {n.reshape(n.input(0), asPlane(x)), n.reshape(n.input(1), asPlane(w)), n.input(2)},
-                     attributes);
+  if (x.size() == 4) return n.value("conv2d", {n.input(0), n.input(1), n.input(2)}, attributes);
+  Value* y =
+      n.value("conv2d", {n.reshape(n.input(0), asPlane(x)), n.reshape(n.input(1), asPlane(w)), n.input(2)}, attributes);
   return y ? n.reshape(y, {y->type().shape[0], y->type().shape[1], y->type().shape[3]}) : nullptr;
 }
 
@@ -203,7 +189,10 @@ PDC_OPS(Conv2d) {
           .attributes = attributes(),
           .infer = inferForward,
           .precision = PrecisionClass::preferLow,
-          .cost = [](const Operation& op) { return Cost{forwardOf(op).flops(), bytesMoved(op)}; },
+          .cost =
+              [](const Operation& op) {
+                return Cost{forwardOf(op).flops(), bytesMoved(op)};
+              },
           .gradient = gradient,
           .kernel = [](const Operation& op) { return forwardOf(op).kernel("forward", op.operand(2)); },
           .reference = reference([]<class T>(ReferenceContext& c) {
@@ -212,8 +201,7 @@ PDC_OPS(Conv2d) {
             const auto y = c.out<T>(0);
             const std::int64_t plane = product(convolution.y, 2, 4), channels = convolution.y[1];
             if (c.operands.size() > 2 && c.operands[2])
-              for (std::int64_t i = 0; i < elementsOf(convolution.y); ++i)
-                y[i] = c.in<T>(2)[i / plane % channels];
+              for (std::int64_t i = 0; i < elementsOf(convolution.y); ++i) y[i] = c.in<T>(2)[i / plane % channels];
             convolution.forEachProduct(
                 [&](std::int64_t atY, std::int64_t atX, std::int64_t atW) { y[atY] += x[atX] * w[atW]; });
           }),
@@ -227,7 +215,10 @@ PDC_OPS(Conv2d) {
           .attributes = attributes({integers("input_shape", std::nullopt, "the shape of X")}),
           .infer = [](const InferContext& c) { return inferGradient(c, "conv2d_input_gradient", "input_shape", true); },
           .precision = PrecisionClass::preferLow,
-          .cost = [](const Operation& op) { return Cost{inputGradientOf(op).flops(), bytesMoved(op)}; },
+          .cost =
+              [](const Operation& op) {
+                return Cost{inputGradientOf(op).flops(), bytesMoved(op)};
+              },
           .kernel = [](const Operation& op) { return inputGradientOf(op).kernel("inputGradient", false); },
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto dy = c.in<T>(0), w = c.in<T>(1);
@@ -252,7 +243,10 @@ PDC_OPS(Conv2d) {
           .infer =
               [](const InferContext& c) { return inferGradient(c, "conv2d_weight_gradient", "filter_shape", false); },
           .precision = PrecisionClass::preferLow,
-          .cost = [](const Operation& op) { return Cost{weightGradientOf(op).flops(), bytesMoved(op)}; },
+          .cost =
+              [](const Operation& op) {
+                return Cost{weightGradientOf(op).flops(), bytesMoved(op)};
+              },
           .kernel = [](const Operation& op) { return weightGradientOf(op).kernel("weightGradient", op.result(1)); },
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Convolution convolution = weightGradientOf(c.op);
@@ -260,11 +254,9 @@ PDC_OPS(Conv2d) {
             const auto dw = c.out<T>(0);
             convolution.forEachProduct(
                 [&](std::int64_t atY, std::int64_t atX, std::int64_t atW) { dw[atW] += x[atX] * dy[atY]; });
-            if (!c.results[1])
-              return;
+            if (!c.results[1]) return;
             const std::int64_t plane = product(convolution.y, 2, 4), channels = convolution.y[1];
-            for (std::int64_t i = 0; i < elementsOf(convolution.y); ++i)
-              c.out<T>(1)[i / plane % channels] += dy[i];
+            for (std::int64_t i = 0; i < elementsOf(convolution.y); ++i) c.out<T>(1)[i / plane % channels] += dy[i];
           }),
           .examples =
               {example("%x: f32[2, 3, 5, 5], %dy: f32[2, 4, 5, 5]",

@@ -40,8 +40,12 @@ struct Pooling {
   }
 };
 
-Pooling forwardOf(const Operation& op) { return {op, operandType(op, 0).shape, resultType(op).shape}; }
-Pooling backwardOf(const Operation& op) { return {op, resultType(op).shape, operandType(op, 0).shape}; }
+Pooling forwardOf(const Operation& op) {
+  return {op, operandType(op, 0).shape, resultType(op).shape};
+}
+Pooling backwardOf(const Operation& op) {
+  return {op, resultType(op).shape, operandType(op, 0).shape};
+}
 
 std::vector<AttributeDef> attributes(bool dilations, std::vector<AttributeDef> more = {}) {
   std::vector<AttributeDef> defs = windowAttributes(/*kernel=*/true, dilations);
@@ -50,18 +54,18 @@ std::vector<AttributeDef> attributes(bool dilations, std::vector<AttributeDef> m
   return defs;
 }
 
-AttributeDef inputShape() { return integers("input_shape", std::nullopt, "the shape of X"); }
+AttributeDef inputShape() {
+  return integers("input_shape", std::nullopt, "the shape of X");
+}
 AttributeDef countIncludePad() {
   return boolean("count_include_pad", false, "whether padding counts in the divisor of the mean");
 }
 
 /// The shape of y for x.
 Expected<Shape> outputShape(const InferContext& c, const char* op, const Shape& x) {
-  if (!checkWindowAttributes(c, op))
-    return failure;
+  if (!checkWindowAttributes(c, op)) return failure;
   const Window window = windowOf(c.attributes);
-  if (!checkWindow(c, op, window, x[2], x[3]))
-    return failure;
+  if (!checkWindow(c, op, window, x[2], x[3])) return failure;
   for (int axis = 0; axis < 2; ++axis)
     if (std::max(window.before[axis], window.after[axis]) >= window.extent(axis))
       return c.error() << "'" << op << "' op has " << std::max(window.before[axis], window.after[axis])
@@ -71,21 +75,17 @@ Expected<Shape> outputShape(const InferContext& c, const char* op, const Shape& 
 }
 
 Types inferForward(const InferContext& c, const char* op, bool index) {
-  if (!requireFloat(c, op, 0, 4, 4))
-    return failure;
+  if (!requireFloat(c, op, 0, 4, 4)) return failure;
   const Type& x = c.operand(0);
   const Expected<Shape> y = outputShape(c, op, x.shape);
-  if (!y)
-    return failure;
+  if (!y) return failure;
   std::vector<Type> types{{x.element, *y}};
-  if (index)
-    types.push_back({ElementType::i32, *y});
+  if (index) types.push_back({ElementType::i32, *y});
   return types;
 }
 
 Types inferGradient(const InferContext& c, const char* op, bool index) {
-  if (!requireFloat(c, op, 0, 4, 4))
-    return failure;
+  if (!requireFloat(c, op, 0, 4, 4)) return failure;
   const Shape& x = integersOf(c, "input_shape");
   if (x.size() != 4 || std::any_of(x.begin(), x.end(), [](std::int64_t dim) { return dim < 1; }))
     return c.error() << "'" << op << "' op has input_shape " << toString(x) << ", it needs four positive sizes";
@@ -142,13 +142,10 @@ Value* convertPool(OnnxReader& n, const std::string& op, Attributes more) {
   const bool dilations = op == "max_pool";
   more.set("ceil_mode", n.integer("ceil_mode", 0) != 0);
   const std::optional<Window> window = readWindow(n, {shape.begin() + 2, shape.end()}, std::nullopt);
-  if (!window)
-    return nullptr;
+  if (!window) return nullptr;
   const Attributes geometry = toAttributes(*window, /*kernel=*/true, dilations);
-  for (const auto& [name, value] : geometry)
-    more.set(name, value);
-  if (shape.size() == 4)
-    return n.value(op, {x}, more);
+  for (const auto& [name, value] : geometry) more.set(name, value);
+  if (shape.size() == 4) return n.value(op, {x}, more);
   Value* y = n.value(op, {n.reshape(x, {shape[0], shape[1], 1, shape[2]})}, more);
   return y ? n.reshape(y, {shape[0], shape[1], y->type().shape[3]}) : nullptr;
 }
@@ -174,8 +171,7 @@ Value* convertGlobalPool(OnnxReader& n, const char* op) {
     return nullptr;
   }
   std::vector<std::int64_t> axes;
-  for (int axis = 2; axis < rank; ++axis)
-    axes.push_back(axis);
+  for (int axis = 2; axis < rank; ++axis) axes.push_back(axis);
   return n.value(op, {n.input(0)}, {{"axes", axes}, {"keep_dims", true}});
 }
 
@@ -202,8 +198,8 @@ std::string averageAttributes(const Geometry& g, bool countPadding) {
 std::vector<std::string> maxExamples() {
   std::vector<std::string> texts;
   for (const Geometry& g : geometries)
-    texts.push_back(example("%x: f32" + std::string(g.x), "%y, %index = max_pool %x {" + maxAttributes(g) + "} : f32" +
-                                                              g.y + ", i32" + g.y));
+    texts.push_back(example("%x: f32" + std::string(g.x),
+                            "%y, %index = max_pool %x {" + maxAttributes(g) + "} : f32" + g.y + ", i32" + g.y));
   texts.push_back(example("%x: f32[1, 2, 6, 6]",
                           "%y, _ = max_pool %x {ceil_mode = false, dilations = [2, 3], kernel = [2, 2], pads = [0, 0, "
                           "0, 0], strides = [1, 1]} : f32[1, 2, 4, 3], _"));
@@ -231,11 +227,13 @@ PDC_OPS(Pooling) {
           .results = {{"Y"}, {.name = "index", .optional = true}},
           .attributes = attributes(/*dilations=*/true),
           .infer = [](const InferContext& c) { return inferForward(c, "max_pool", true); },
-          .cost = [](const Operation& op) { return Cost{forwardOf(op).taps(), bytesMoved(op)}; },
+          .cost =
+              [](const Operation& op) {
+                return Cost{forwardOf(op).taps(), bytesMoved(op)};
+              },
           .gradient = [](GradientContext& g) -> std::vector<Value*> {
             const Operation& op = g.op();
-            if (!g.resultGradient(0))
-              return {nullptr};
+            if (!g.resultGradient(0)) return {nullptr};
             return {g.value(0, "max_pool_gradient", {g.resultGradient(0), op.result(1)}, withInputShape(op))};
           },
           .kernel = [](const Operation& op) { return maxKernel(forwardOf(op), "forward"); },
@@ -247,19 +245,16 @@ PDC_OPS(Pooling) {
             const auto x = c.in<T>(0);
             const auto y = c.out<T>(0);
             std::vector<bool> seen(y.size(), false);
-            forwardOf(c.op).forEachTap(
-                [&](std::int64_t atY, std::int64_t plane, std::int64_t atX, bool inside, bool) {
-                  const auto at = static_cast<std::size_t>(atY);
-                  const T value = inside ? x[plane + atX] : T(0);
-                  // NaN before everything; of equal values the first.
-                  const bool larger = !seen[at] || value > y[at] || (value != value && y[at] == y[at]);
-                  if (!inside || !larger)
-                    return;
-                  seen[at] = true;
-                  y[at] = value;
-                  if (c.results[1])
-                    c.out<std::int32_t>(1)[at] = static_cast<std::int32_t>(atX);
-                });
+            forwardOf(c.op).forEachTap([&](std::int64_t atY, std::int64_t plane, std::int64_t atX, bool inside, bool) {
+              const auto at = static_cast<std::size_t>(atY);
+              const T value = inside ? x[plane + atX] : T(0);
+              // NaN before everything; of equal values the first.
+              const bool larger = !seen[at] || value > y[at] || (value != value && y[at] == y[at]);
+              if (!inside || !larger) return;
+              seen[at] = true;
+              y[at] = value;
+              if (c.results[1]) c.out<std::int32_t>(1)[at] = static_cast<std::int32_t>(atX);
+            });
           }),
           .examples = maxExamples(),
       },
@@ -279,8 +274,7 @@ PDC_OPS(Pooling) {
             const auto dx = c.out<T>(0);
             const std::int64_t from = product(p.y, 2, 4), to = product(p.x, 2, 4);
             for (std::int64_t i = 0; i < elementsOf(p.y); ++i)
-              if (index[i] >= 0 && index[i] < to)
-                dx[i / from * to + index[i]] += dy[i];
+              if (index[i] >= 0 && index[i] < to) dx[i / from * to + index[i]] += dy[i];
           }),
           .examples = {example("%dy: f32[1, 2, 2, 2], %index: i32[1, 2, 2, 2]",
                                "%dx = max_pool_gradient %dy, %index {ceil_mode = false, dilations = [1, 1], "
@@ -295,10 +289,12 @@ PDC_OPS(Pooling) {
           .results = {{"Y"}},
           .attributes = attributes(/*dilations=*/false, {countIncludePad()}),
           .infer = [](const InferContext& c) { return inferForward(c, "average_pool", false); },
-          .cost = [](const Operation& op) { return Cost{forwardOf(op).taps(), bytesMoved(op)}; },
+          .cost =
+              [](const Operation& op) {
+                return Cost{forwardOf(op).taps(), bytesMoved(op)};
+              },
           .gradient = [](GradientContext& g) -> std::vector<Value*> {
-            if (!g.resultGradient(0))
-              return {nullptr};
+            if (!g.resultGradient(0)) return {nullptr};
             return {g.value(0, "average_pool_gradient", {g.resultGradient(0)}, withInputShape(g.op()))};
           },
           .kernel = [](const Operation& op) { return averageKernel(op, forwardOf(op), "forward"); },
@@ -310,8 +306,7 @@ PDC_OPS(Pooling) {
               y[atY] += inside ? x[plane + atX] : T(0);
             });
             const auto counts = divisors(p, c.op.attributes.get<bool>("count_include_pad"));
-            for (std::size_t i = 0; i < y.size(); ++i)
-              y[i] /= static_cast<T>(counts[i]);
+            for (std::size_t i = 0; i < y.size(); ++i) y[i] /= static_cast<T>(counts[i]);
           }),
           .examples = averageExamples(),
       },
@@ -322,7 +317,10 @@ PDC_OPS(Pooling) {
           .results = {{"dX"}},
           .attributes = attributes(/*dilations=*/false, {countIncludePad(), inputShape()}),
           .infer = [](const InferContext& c) { return inferGradient(c, "average_pool_gradient", false); },
-          .cost = [](const Operation& op) { return Cost{backwardOf(op).taps(), bytesMoved(op)}; },
+          .cost =
+              [](const Operation& op) {
+                return Cost{backwardOf(op).taps(), bytesMoved(op)};
+              },
           .kernel = [](const Operation& op) { return averageKernel(op, backwardOf(op), "inputGradient"); },
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Pooling p = backwardOf(c.op);
@@ -330,8 +328,7 @@ PDC_OPS(Pooling) {
             const auto dx = c.out<T>(0);
             const auto counts = divisors(p, c.op.attributes.get<bool>("count_include_pad"));
             p.forEachTap([&](std::int64_t atY, std::int64_t plane, std::int64_t atX, bool inside, bool) {
-              if (inside)
-                dx[plane + atX] += dy[atY] / static_cast<T>(counts[static_cast<std::size_t>(atY)]);
+              if (inside) dx[plane + atX] += dy[atY] / static_cast<T>(counts[static_cast<std::size_t>(atY)]);
             });
           }),
           .examples = {example("%dy: f32[1, 2, 3, 3]",

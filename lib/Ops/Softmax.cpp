@@ -11,7 +11,9 @@ using namespace pdc::ops;
 
 namespace {
 
-std::int64_t classesOf(const Operation& op) { return operandType(op, 0).shape.back(); }
+std::int64_t classesOf(const Operation& op) {
+  return operandType(op, 0).shape.back();
+}
 std::int64_t rowsOf(const Operation& op) {
   const Shape& shape = operandType(op, 0).shape;
   return product(shape, 0, shape.size() - 1);
@@ -23,10 +25,8 @@ KernelUse kernel(const Operation& op, const char* method, bool logarithm) {
 }
 
 Types infer(const InferContext& c, const char* op) {
-  if (!requireFloat(c, op, 0, 1))
-    return failure;
-  if (has(c, 1) && !requireType(c, op, 1, c.operand(0), "operand 0"))
-    return failure;
+  if (!requireFloat(c, op, 0, 1)) return failure;
+  if (has(c, 1) && !requireType(c, op, 1, c.operand(0), "operand 0")) return failure;
   return std::vector<Type>{c.operand(0)};
 }
 
@@ -35,18 +35,15 @@ Value* convert(OnnxReader& n, const char* op) {
   Value* x = n.input(0);
   const Shape shape = x->type().shape;
   const std::optional<std::int64_t> stated = n.axis(n.integer("axis", n.version() < 13 ? 1 : -1), x->type().rank());
-  if (!stated)
-    return nullptr;
+  if (!stated) return nullptr;
   const auto axis = static_cast<std::size_t>(*stated);
-  if (axis + 1 == shape.size())
-    return n.value(op, {x});
+  if (axis + 1 == shape.size()) return n.value(op, {x});
   if (n.version() < 13) {
     x = n.reshape(x, {product(shape, 0, axis), product(shape, axis, shape.size())});
     return n.reshape(n.value(op, {x}), shape);
   }
   std::vector<std::int64_t> swap(shape.size());
-  for (std::size_t i = 0; i < swap.size(); ++i)
-    swap[i] = static_cast<std::int64_t>(i);
+  for (std::size_t i = 0; i < swap.size(); ++i) swap[i] = static_cast<std::int64_t>(i);
   std::swap(swap[axis], swap.back());
   Value* y = n.value(op, {n.transpose(x, swap)});
   return y ? n.transpose(y, swap) : nullptr;
@@ -72,8 +69,7 @@ void forward(ReferenceContext& c, bool logarithm) {
     const auto y = c.out<T>(0).subspan(row * classes, classes);
     const T largest = *std::max_element(x.begin(), x.end());
     T sum = 0;
-    for (T value : x)
-      sum += std::exp(value - largest);
+    for (T value : x) sum += std::exp(value - largest);
     for (std::int64_t i = 0; i < classes; ++i)
       y[i] = logarithm ? x[i] - largest - std::log(sum) : std::exp(x[i] - largest) / sum;
   }
@@ -86,31 +82,27 @@ void gradient(ReferenceContext& c, bool logarithm) {
     const auto dy = c.in<T>(0).subspan(row * classes, classes), y = c.in<T>(1).subspan(row * classes, classes);
     const auto dx = c.out<T>(0).subspan(row * classes, classes);
     T sum = 0;
-    for (std::int64_t i = 0; i < classes; ++i)
-      sum += logarithm ? dy[i] : dy[i] * y[i];
-    for (std::int64_t i = 0; i < classes; ++i)
-      dx[i] = logarithm ? dy[i] - std::exp(y[i]) * sum : y[i] * (dy[i] - sum);
+    for (std::int64_t i = 0; i < classes; ++i) sum += logarithm ? dy[i] : dy[i] * y[i];
+    for (std::int64_t i = 0; i < classes; ++i) dx[i] = logarithm ? dy[i] - std::exp(y[i]) * sum : y[i] * (dy[i] - sum);
   }
 }
 
 OpDef forwardOp(std::string name, std::string summary, const char* opType, ReferenceFns reference, bool logarithm) {
-  return {
-      .name = name,
-      .summary = std::move(summary),
-      .onnx = {onnx(opType, 1, [name](OnnxReader& n) { return convert(n, name.c_str()); })},
-      .operands = {{"X"}},
-      .results = {{"Y"}},
-      .infer = [name](const InferContext& c) { return infer(c, name.c_str()); },
-      .precision = PrecisionClass::keepHigh,
-      .cost = perElement(14),
-      .gradient = [name](GradientContext& g) -> std::vector<Value*> {
-        if (!g.resultGradient(0))
-          return {nullptr};
-        return {g.value(0, name + "_gradient", {g.resultGradient(0), g.op().result(0)})};
-      },
-      .kernel = [logarithm](const Operation& op) { return kernel(op, "forward", logarithm); },
-      .reference = std::move(reference),
-      .examples = examples(name)};
+  return {.name = name,
+          .summary = std::move(summary),
+          .onnx = {onnx(opType, 1, [name](OnnxReader& n) { return convert(n, name.c_str()); })},
+          .operands = {{"X"}},
+          .results = {{"Y"}},
+          .infer = [name](const InferContext& c) { return infer(c, name.c_str()); },
+          .precision = PrecisionClass::keepHigh,
+          .cost = perElement(14),
+          .gradient = [name](GradientContext& g) -> std::vector<Value*> {
+            if (!g.resultGradient(0)) return {nullptr};
+            return {g.value(0, name + "_gradient", {g.resultGradient(0), g.op().result(0)})};
+          },
+          .kernel = [logarithm](const Operation& op) { return kernel(op, "forward", logarithm); },
+          .reference = std::move(reference),
+          .examples = examples(name)};
 }
 
 OpDef gradientOp(std::string name, std::string summary, ReferenceFns reference, bool logarithm) {

@@ -68,6 +68,8 @@ Status requireRank(const InferContext& c, const char* op, std::size_t i, int lea
 Status requireFloat(const InferContext& c, const char* op, std::size_t i, int least, int most) {
   if (!isFloat(c.operand(i).element))
     return c.error() << "'" << op << "' op needs a float operand " << i << ", it is " << toString(c.operand(i));
+  if (c.operand(i).elements() == 0)
+    return c.error() << "'" << op << "' op has an operand " << i << " without elements, " << toString(c.operand(i));
   return requireRank(c, op, i, least, most);
 }
 

@@ -43,7 +43,7 @@ inline const std::vector<std::int64_t>& integersOf(const InferContext& c, const 
   return c.attributes.getInts(name);
 }
 
-/// Reports unless operand i of 'op' has a float element type and a rank from `least` to `most`.
+/// Reports unless operand i of 'op' has floats, at least one of them, and a rank from `least` to `most`.
 Status requireFloat(const InferContext& c, const char* op, std::size_t i, int least = 0, int most = pdcrt::maxRank);
 /// Reports unless operand i has at most the rank that kernels take.
 Status requireRank(const InferContext& c, const char* op, std::size_t i, int least = 0, int most = pdcrt::maxRank);

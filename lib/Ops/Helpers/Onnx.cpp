@@ -55,11 +55,11 @@ std::optional<std::vector<std::int64_t>> OnnxReader::axes(std::vector<std::int64
 }
 
 Value* OnnxReader::reshape(Value* x, Shape shape) {
-  return x && x->type().shape == shape ? x : value("reshape", {x}, {{"shape", std::move(shape)}});
+  return !x || x->type().shape == shape ? x : value("reshape", {x}, {{"shape", std::move(shape)}});
 }
 
 Value* OnnxReader::transpose(Value* x, std::vector<std::int64_t> permutation) {
-  return value("transpose", {x}, {{"permutation", std::move(permutation)}});
+  return x ? value("transpose", {x}, {{"permutation", std::move(permutation)}}) : nullptr;
 }
 
 Status OnnxReader::finish() {

@@ -62,6 +62,7 @@ public:
   Value* value(const std::string& name, std::vector<Value*> operands, Attributes attributes = {}) {
     return b.value(name, std::move(operands), std::move(attributes));
   }
+  /// Null for null, so that a failure before is reported once.
   Value* reshape(Value* x, Shape shape);
   Value* transpose(Value* x, std::vector<std::int64_t> permutation);
 

@@ -1,0 +1,299 @@
+// Batch normalisation (Ioffe and Szegedy 2015) over all axes but the second: with the minibatch's statistics in
+// training, with running statistics in inference. Kernel: pdcrt::BatchNorm.
+#include "Helpers/Define.h"
+#include "Helpers/KernelOptions.h"
+#include "Helpers/Onnx.h"
+
+#include <cmath>
+
+using namespace pdc;
+using namespace pdc::ops;
+
+namespace {
+
+/// X as [samples, channels, inner].
+struct Channels {
+  std::int64_t samples, channels, inner;
+
+  explicit Channels(const Shape& x) : samples(x[0]), channels(x[1]), inner(product(x, 2, x.size())) {}
+  double perChannel() const { return static_cast<double>(samples * inner); }
+  /// Calls visit(position, channel) for all elements.
+  template <class Visit>
+  void forEach(Visit visit) const {
+    for (std::int64_t i = 0; i < samples * channels * inner; ++i) visit(i, i / inner % channels);
+  }
+};
+
+std::vector<AttributeDef> attributes(bool momentum) {
+  std::vector<AttributeDef> defs = {number("epsilon", 1e-5, "is added to the variance")};
+  if (momentum) defs.push_back(number("momentum", 0.9, "share of the old running statistics in the new ones"));
+  return defs;
+}
+
+/// Operand `x` is [N, C, …]; the operands in `like` have its type, the other floats are [C].
+Status requireChannels(const InferContext& c, const char* op, std::size_t x, std::vector<std::size_t> like = {}) {
+  if (!requireFloat(c, op, x, 2)) return failure;
+  const Type& type = c.operand(x);
+  for (std::size_t i = 0; i < c.operands.size(); ++i) {
+    const bool same = i == x || std::find(like.begin(), like.end(), i) != like.end();
+    if (!requireType(c, op, i, same ? type : Type{type.element, {type.shape[1]}}, "the number of channels"))
+      return failure;
+  }
+  return success;
+}
+
+Type channelType(const InferContext& c, std::size_t x) {
+  return {c.operand(x).element, {c.operand(x).shape[1]}};
+}
+
+KernelUse kernel(const Operation& op, const char* method, std::size_t x) {
+  return kernelUse<pdcrt::BatchNorm>("BatchNorm", method,
+                                     {.input = toRuntime(operandType(op, x).shape),
+                                      .epsilon = op.attributes.getFloat("epsilon"),
+                                      .momentum = op.attributes.getOr("momentum", 0.9)});
+}
+
+template <class T>
+void trainReference(ReferenceContext& c) {
+  const Channels size(operandType(c.op, 0).shape);
+  const auto x = c.in<T>(0), scale = c.in<T>(1), bias = c.in<T>(2);
+  const auto y = c.out<T>(0), mean = c.out<T>(1), inverse = c.out<T>(2);
+  // The mean is subtracted before squares are taken, which keeps f32 accurate; sums are in f64 as the kernel's.
+  const auto count = static_cast<std::size_t>(size.channels);
+  std::vector<double> sums(count, 0), squares(count, 0);
+  size.forEach([&](std::int64_t i, std::int64_t channel) { sums[channel] += x[i]; });
+  for (double& sum : sums) sum /= size.perChannel();
+  size.forEach([&](std::int64_t i, std::int64_t channel) {
+    const double distance = x[i] - sums[channel];
+    squares[channel] += distance * distance;
+  });
+  const double momentum = c.op.attributes.getFloat("momentum");
+  for (std::size_t channel = 0; channel < count; ++channel) {
+    const double variance = squares[channel] / size.perChannel();
+    mean[channel] = static_cast<T>(sums[channel]);
+    inverse[channel] = static_cast<T>(1 / std::sqrt(variance + c.op.attributes.getFloat("epsilon")));
+    const auto blend = [&](std::size_t running, std::size_t result, double batch) {
+      if (c.results[result])
+        c.out<T>(result)[channel] = static_cast<T>(c.in<T>(running)[channel] * momentum + batch * (1 - momentum));
+    };
+    blend(3, 3, sums[channel]);
+    blend(4, 4, variance);
+  }
+  size.forEach([&](std::int64_t i, std::int64_t channel) {
+    y[i] = (x[i] - mean[channel]) * inverse[channel] * scale[channel] + bias[channel];
+  });
+}
+
+template <class T>
+void gradientReference(ReferenceContext& c) {
+  const Channels size(operandType(c.op, 0).shape);
+  const auto dy = c.in<T>(0), x = c.in<T>(1), scale = c.in<T>(2), mean = c.in<T>(3), inverse = c.in<T>(4);
+  const auto dx = c.out<T>(0), dscale = c.out<T>(1), dbias = c.out<T>(2);
+  const auto count = static_cast<std::size_t>(size.channels);
+  std::vector<double> sums(count, 0), products(count, 0);
+  const auto normal = [&](std::int64_t i, std::int64_t channel) { return (x[i] - mean[channel]) * inverse[channel]; };
+  size.forEach([&](std::int64_t i, std::int64_t channel) {
+    sums[channel] += dy[i];
+    products[channel] += dy[i] * normal(i, channel);
+  });
+  for (std::size_t channel = 0; channel < count; ++channel) {
+    dscale[channel] = static_cast<T>(products[channel]);
+    dbias[channel] = static_cast<T>(sums[channel]);
+  }
+  // Mean and variance depend on every x: what they share is subtracted.
+  size.forEach([&](std::int64_t i, std::int64_t channel) {
+    dx[i] = static_cast<T>(
+        scale[channel] * inverse[channel] *
+        (dy[i] - sums[channel] / size.perChannel() - normal(i, channel) * products[channel] / size.perChannel()));
+  });
+}
+
+template <class T>
+void frozenReference(ReferenceContext& c) {
+  const Channels size(operandType(c.op, 0).shape);
+  const auto dy = c.in<T>(0), x = c.in<T>(1), scale = c.in<T>(2), mean = c.in<T>(3), variance = c.in<T>(4);
+  const double epsilon = c.op.attributes.getFloat("epsilon");
+  const auto count = static_cast<std::size_t>(size.channels);
+  std::vector<double> sums(count, 0), products(count, 0);
+  size.forEach([&](std::int64_t i, std::int64_t channel) {
+    const double inverse = 1 / std::sqrt(variance[channel] + epsilon);
+    if (c.results[0]) c.out<T>(0)[i] = static_cast<T>(dy[i] * scale[channel] * inverse);
+    sums[channel] += dy[i];
+    products[channel] += dy[i] * (x[i] - mean[channel]) * inverse;
+  });
+  for (std::size_t channel = 0; channel < count; ++channel) {
+    if (c.results[1]) c.out<T>(1)[channel] = static_cast<T>(products[channel]);
+    if (c.results[2]) c.out<T>(2)[channel] = static_cast<T>(sums[channel]);
+  }
+}
+
+std::vector<Value*> trainGradient(GradientContext& g) {
+  const Operation& op = g.op();
+  std::vector<Value*> gradients(5, nullptr);
+  if (!g.resultGradient(0)) return gradients;
+  // One kernel yields all three; it belongs to the input gradient (semantics of a split backward).
+  Operation* backward = g.create(0, "batch_norm_gradient",
+                                 {g.resultGradient(0), op.operand(0), op.operand(1), op.result(1), op.result(2)},
+                                 {{"epsilon", op.attributes.getFloat("epsilon")}});
+  for (std::size_t i = 0; backward && i < 3; ++i) gradients[i] = g.wants(i) ? backward->result(i) : nullptr;
+  return gradients;
+}
+
+std::vector<Value*> frozenGradient(GradientContext& g) {
+  const Operation& op = g.op();
+  std::vector<Value*> gradients(5, nullptr);
+  if (!g.resultGradient(0)) return gradients;
+  const std::vector<Value*> operands = {g.resultGradient(0), op.operand(0), op.operand(1), op.operand(3),
+                                        op.operand(4)};
+  const char* name = "batch_norm_frozen_gradient";
+  if (g.wants(0))
+    if (Operation* backward = g.create(0, name, operands, op.attributes, {true, false, false}))
+      gradients[0] = backward->result(0);
+  if (g.wants(1) || g.wants(2))
+    if (Operation* backward = g.create(1, name, operands, op.attributes, {false, true, true}))
+      gradients[1] = backward->result(1), gradients[2] = backward->result(2);
+  return gradients;
+}
+
+/// ONNX BatchNormalization. It trains with `training_mode` since opset 14, with more than one output before.
+Expected<std::vector<Value*>> convert(OnnxReader& n) {
+  const double epsilon = n.number("epsilon", 1e-5f), momentum = n.number("momentum", 0.9f);
+  const bool training = n.version() >= 14 ? n.integer("training_mode", 0) != 0 : n.node.outputs > 1;
+  if (n.version() < 9 && n.integer("spatial", 1) == 0)
+    return n.unsupported() << "has spatial = 0, statistics per element are not supported";
+  const std::vector<Value*> operands = {n.input(0), n.input(1), n.input(2), n.input(3), n.input(4)};
+  if (!training) {
+    Value* y = n.value("batch_norm", operands, {{"epsilon", epsilon}});
+    return y ? Expected(std::vector{y}) : failure;
+  }
+  Operation* op = n.b.create("batch_norm_training", operands, {{"epsilon", epsilon}, {"momentum", momentum}},
+                             {true, true, true, n.used(1), n.used(2)});
+  return op ? Expected(std::vector{op->result(0), op->result(3), op->result(4)}) : failure;
+}
+
+std::vector<std::string> trainExamples() {
+  std::vector<std::string> texts;
+  constexpr const char* shapes[][2] = {
+      {"[4, 3, 2, 2]", "[3]"}, {"[5, 2]", "[2]"}, {"[2, 1, 4]", "[1]"}, {"[2, 3, 1, 2, 2]", "[3]"}, {"[6, 4]", "[4]"}};
+  for (const auto& [x, channels] : shapes) {
+    const std::string c = std::string("f32") + channels, t = std::string("f32") + x;
+    texts.push_back(example("%x: " + t + ", %scale: " + c + ", %bias: " + c + ", %mean: " + c + ", %variance: " + c,
+                            "%y, %m, %i, %new_mean, %new_variance = batch_norm_training %x, %scale, %bias, %mean, "
+                            "%variance {epsilon = 0.001, momentum = 0.75} : " +
+                                t + ", " + c + ", " + c + ", " + c + ", " + c));
+  }
+  return texts;
+}
+
+std::vector<std::string> inferenceExamples() {
+  std::vector<std::string> texts;
+  constexpr const char* shapes[][2] = {
+      {"[2, 3, 2, 2]", "[3]"}, {"[5, 2]", "[2]"}, {"[2, 1, 4]", "[1]"}, {"[1, 3, 1, 2, 2]", "[3]"}, {"[1, 4]", "[4]"}};
+  for (const auto& [x, channels] : shapes) {
+    const std::string c = std::string("f32") + channels, t = std::string("f32") + x;
+    texts.push_back(example("%x: " + t + ", %scale: " + c + ", %bias: " + c + ", %mean: " + c + ", %variance: " + c,
+                            "%y = batch_norm %x, %scale, %bias, %mean, %variance {epsilon = 0.001} : " + t));
+  }
+  return texts;
+}
+
+} // namespace
+
+PDC_OPS(BatchNorm) {
+  const std::vector<OperandDef> forwardOperands = {{"X"}, {"scale"}, {"bias"}, {"running_mean"}, {"running_variance"}};
+  return {
+      {
+          .name = "batch_norm",
+          .summary = "X normalised per channel by running statistics, times scale, plus bias",
+          .onnx = {onnxMany("BatchNormalization", 5, convert)},
+          .operands = forwardOperands,
+          .results = {{"Y"}},
+          .attributes = attributes(/*momentum=*/false),
+          .infer = [](const InferContext& c) -> Types {
+            if (!requireChannels(c, "batch_norm", 0)) return failure;
+            return std::vector<Type>{c.operand(0)};
+          },
+          .precision = PrecisionClass::keepHigh,
+          .cost = perElement(2),
+          .gradient = frozenGradient,
+          .kernel = [](const Operation& op) { return kernel(op, "forward", 0); },
+          .reference = reference([]<class T>(ReferenceContext& c) {
+            const auto x = c.in<T>(0), scale = c.in<T>(1), bias = c.in<T>(2), mean = c.in<T>(3), variance = c.in<T>(4);
+            const auto y = c.out<T>(0);
+            const T epsilon = static_cast<T>(c.op.attributes.getFloat("epsilon"));
+            Channels(operandType(c.op, 0).shape).forEach([&](std::int64_t i, std::int64_t channel) {
+              y[i] = (x[i] - mean[channel]) / std::sqrt(variance[channel] + epsilon) * scale[channel] + bias[channel];
+            });
+          }),
+          .examples = inferenceExamples(),
+      },
+      {
+          .name = "batch_norm_training",
+          .summary = "X normalised per channel by its own statistics, which also move the running ones",
+          .operands = forwardOperands,
+          .results = {{"Y"},
+                      {"mean"},
+                      {"inverse_std"},
+                      {.name = "new_running_mean", .optional = true},
+                      {.name = "new_running_variance", .optional = true}},
+          .attributes = attributes(/*momentum=*/true),
+          .infer = [](const InferContext& c) -> Types {
+            if (!requireChannels(c, "batch_norm_training", 0)) return failure;
+            const Type channels = channelType(c, 0);
+            return std::vector<Type>{c.operand(0), channels, channels, channels, channels};
+          },
+          .precision = PrecisionClass::keepHigh,
+          .cost = perElement(7),
+          .gradient = trainGradient,
+          .kernel = [](const Operation& op) { return kernel(op, "trainForward", 0); },
+          .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
+            Value* y = b.value("batch_norm", op.operands(), {{"epsilon", op.attributes.getFloat("epsilon")}});
+            return {y, nullptr, nullptr, nullptr, nullptr};
+          },
+          .reference = reference([]<class T>(ReferenceContext& c) { trainReference<T>(c); }),
+          .examples = trainExamples(),
+      },
+      {
+          .name = "batch_norm_gradient",
+          .summary = "Gradients of batch_norm_training for X, scale and bias",
+          .operands = {{"dY"}, {"X"}, {"scale"}, {"mean"}, {"inverse_std"}},
+          .results = {{"dX"}, {"dscale"}, {"dbias"}},
+          .attributes = attributes(/*momentum=*/false),
+          .infer = [](const InferContext& c) -> Types {
+            if (!requireChannels(c, "batch_norm_gradient", 0, {1})) return failure;
+            return std::vector<Type>{c.operand(0), channelType(c, 0), channelType(c, 0)};
+          },
+          .precision = PrecisionClass::keepHigh,
+          .cost = perElement(10),
+          .kernel = [](const Operation& op) { return kernel(op, "gradient", 1); },
+          .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
+          .examples = {example("%dy: f32[4, 3, 2, 2], %x: f32[4, 3, 2, 2], %scale: f32[3], %mean: f32[3], %i: f32[3]",
+                               "%dx, %dscale, %dbias = batch_norm_gradient %dy, %x, %scale, %mean, %i {epsilon = "
+                               "0.001} : f32[4, 3, 2, 2], f32[3], f32[3]")},
+      },
+      {
+          .name = "batch_norm_frozen_gradient",
+          .summary = "Gradients of batch_norm for X, scale and bias; the running statistics are constants",
+          .operands = {{"dY"}, {"X"}, {"scale"}, {"running_mean"}, {"running_variance"}},
+          .results = {{.name = "dX", .optional = true},
+                      {.name = "dscale", .optional = true},
+                      {.name = "dbias", .optional = true}},
+          .attributes = attributes(/*momentum=*/false),
+          .infer = [](const InferContext& c) -> Types {
+            if (!requireChannels(c, "batch_norm_frozen_gradient", 0, {1})) return failure;
+            return std::vector<Type>{c.operand(0), channelType(c, 0), channelType(c, 0)};
+          },
+          .precision = PrecisionClass::keepHigh,
+          .cost = perElement(5),
+          .kernel = [](const Operation& op) { return kernel(op, "frozenGradient", 1); },
+          .reference = reference([]<class T>(ReferenceContext& c) { frozenReference<T>(c); }),
+          .examples =
+              {example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %variance: f32[3]",
+                       "%dx, _, _ = batch_norm_frozen_gradient %dy, %x, %scale, %mean, %variance {epsilon = 0.001} : "
+                       "f32[4, 3, 2], _, _"),
+               example("%dy: f32[4, 3], %x: f32[4, 3], %scale: f32[3], %mean: f32[3], %variance: f32[3]",
+                       "_, %dscale, %dbias = batch_norm_frozen_gradient %dy, %x, %scale, %mean, %variance {epsilon = "
+                       "0.001} : _, f32[3], f32[3]")},
+      },
+  };
+}

@@ -1,0 +1,268 @@
+// Softmax cross-entropy with integer labels and its gradient. Kernel: pdcrt::SoftmaxCrossEntropy.
+//
+// ONNX's losses with class weights, or without a mean, become what their definition says, in elementwise ops and
+// reductions: loss = sum(w · nll) / sum(w), with the labelled class picked by a comparison.
+#include "Helpers/Define.h"
+#include "Helpers/KernelOptions.h"
+#include "Helpers/Onnx.h"
+
+#include <cmath>
+
+using namespace pdc;
+using namespace pdc::ops;
+
+namespace {
+
+/// The logits as [batch, classes, inner].
+struct Classes {
+  std::int64_t batch, classes, inner;
+
+  explicit Classes(const Shape& logits)
+      : batch(logits[0]), classes(logits[1]), inner(product(logits, 2, logits.size())) {}
+  /// Calls visit(position of the label, position of class 0 in the logits); other classes are `inner` apart.
+  template <class Visit>
+  void forEachLabel(Visit visit) const {
+    for (std::int64_t n = 0; n < batch; ++n)
+      for (std::int64_t i = 0; i < inner; ++i) visit(n * inner + i, n * classes * inner + i);
+  }
+};
+
+const std::vector<AttributeDef> attributes = {
+    boolean("has_ignore_index", false, "whether some positions do not count"),
+    integer("ignore_index", -100, "the label of positions that do not count")};
+
+KernelUse kernel(const Operation& op, const Type& logits, const char* method) {
+  const Classes size(logits.shape);
+  return kernelUse<pdcrt::SoftmaxCrossEntropy>("SoftmaxCrossEntropy", method,
+                                               {.batch = size.batch,
+                                                .classes = size.classes,
+                                                .inner = size.inner,
+                                                .hasIgnoreIndex = op.attributes.get<bool>("has_ignore_index"),
+                                                .ignoreIndex = op.attributes.getInt("ignore_index")});
+}
+
+/// Whether the position with `label` counts.
+bool counts(const Operation& op, std::int64_t label) {
+  return !op.attributes.get<bool>("has_ignore_index") || label != op.attributes.getInt("ignore_index");
+}
+
+/// Labels of `operand` that count and their number; reports a label that is none of the classes.
+std::int64_t countLabels(ReferenceContext& c, std::size_t operand, std::int64_t classes) {
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < c.operands[operand]->elements(); ++i) {
+    const std::int64_t label = c.operands[operand]->asInt(i);
+    if (!counts(c.op, label)) continue;
+    ++count;
+    if (label < 0 || label >= classes)
+      c.error = "label " + std::to_string(label) + " is none of the classes 0 to " + std::to_string(classes - 1);
+  }
+  return count;
+}
+
+template <class T>
+void lossReference(ReferenceContext& c) {
+  const Classes size(operandType(c.op, 0).shape);
+  const auto x = c.in<T>(0);
+  const std::int64_t count = countLabels(c, 1, size.classes);
+  if (!c.error.empty()) return;
+  double total = 0;
+  size.forEachLabel([&](std::int64_t at, std::int64_t first) {
+    T largest = x[first];
+    for (std::int64_t k = 1; k < size.classes; ++k) largest = std::max(largest, x[first + k * size.inner]);
+    T sum = 0;
+    for (std::int64_t k = 0; k < size.classes; ++k) sum += std::exp(x[first + k * size.inner] - largest);
+    if (c.results[1])
+      for (std::int64_t k = 0; k < size.classes; ++k)
+        c.out<T>(1)[first + k * size.inner] = std::exp(x[first + k * size.inner] - largest) / sum;
+    const std::int64_t label = c.operands[1]->asInt(at);
+    if (counts(c.op, label)) total += largest + std::log(sum) - x[first + label * size.inner];
+  });
+  c.out<T>(0)[0] = static_cast<T>(total / static_cast<double>(count));
+}
+
+template <class T>
+void gradientReference(ReferenceContext& c) {
+  const Classes size(resultType(c.op).shape);
+  const auto probabilities = c.in<T>(2);
+  const auto dx = c.out<T>(0);
+  const std::int64_t count = countLabels(c, 1, size.classes);
+  if (!c.error.empty() || count == 0) return;
+  const T share = c.in<T>(0)[0] / static_cast<T>(count);
+  size.forEachLabel([&](std::int64_t at, std::int64_t first) {
+    const std::int64_t label = c.operands[1]->asInt(at);
+    if (!counts(c.op, label)) return;
+    for (std::int64_t k = 0; k < size.classes; ++k) {
+      const std::int64_t i = first + k * size.inner;
+      dx[i] = (probabilities[i] - (k == label ? T(1) : T(0))) * share;
+    }
+  });
+}
+
+/// Reports unless operand `labels` holds integers for each position of `logits`.
+Status requireLabels(const InferContext& c, const char* op, std::size_t labels, const Shape& logits) {
+  const Type& type = c.operand(labels);
+  Shape wanted = logits;
+  wanted.erase(wanted.begin() + 1);
+  if ((type.element == ElementType::i64 || type.element == ElementType::i32) && type.shape == wanted) return success;
+  return c.error() << "'" << op << "' op needs labels of i64" << toString(wanted) << " or i32" << toString(wanted)
+                   << " for logits of shape " << toString(logits) << ", they are " << toString(type);
+}
+
+Types inferLoss(const InferContext& c) {
+  const char* op = "softmax_cross_entropy";
+  if (!requireFloat(c, op, 0, 2) || !requireLabels(c, op, 1, c.operand(0).shape)) return failure;
+  return std::vector<Type>{{c.operand(0).element, {}}, c.operand(0)};
+}
+
+Types inferGradient(const InferContext& c) {
+  const char* op = "softmax_cross_entropy_gradient";
+  if (!requireFloat(c, op, 2, 2) || !requireLabels(c, op, 1, c.operand(2).shape) ||
+      !requireType(c, op, 0, {c.operand(2).element, {}}, "a loss"))
+    return failure;
+  return std::vector<Type>{c.operand(2)};
+}
+
+/// The definition of ONNX's losses, op by op. `logProbabilities` has its classes on axis 1.
+class WeightedLoss {
+public:
+  WeightedLoss(OnnxReader& reader, Value* logProbabilities)
+      : n(reader), x(logProbabilities), labels(reader.input(1)), weights(reader.input(2)) {}
+
+  Value* run(const std::string& reduction, std::optional<std::int64_t> ignoreIndex) {
+    const ElementType element = x->type().element;
+    // chosen[n, c, …] = weight of class c where it is the label, else 0.
+    Shape labelShape = labels->type().shape, classShape(x->type().shape.size(), 1);
+    labelShape.insert(labelShape.begin() + 1, 1);
+    const std::int64_t classes = x->type().shape[1];
+    classShape[1] = classes;
+    Tensor numbers(Type{labels->type().element, classShape});
+    for (std::int64_t i = 0; i < classes; ++i) numbers.set(i, static_cast<double>(i));
+    Value* label = n.reshape(labels, labelShape);
+    Value* isLabel = value("equal", {label, n.b.constant(numbers)});
+    Value* weight = weights ? n.reshape(weights, classShape) : n.b.constant(1, element);
+    Value* chosen = value("where", {isLabel, weight, n.b.constant(0, element)});
+    if (ignoreIndex) {
+      Value* ignored = value("equal", {label, n.b.constant(static_cast<double>(*ignoreIndex), labels->type().element)});
+      chosen = value("where", {ignored, n.b.constant(0, element), chosen});
+    }
+    Value* losses = value("neg", {value("mul", {chosen, x})});
+    if (reduction == "none") return sum(losses, {1});
+    std::vector<std::int64_t> all;
+    for (int axis = 0; axis < x->type().rank(); ++axis) all.push_back(axis);
+    Value* total = sum(losses, all);
+    return reduction == "sum" ? total : value("div", {total, sum(chosen, all)});
+  }
+
+private:
+  /// Null as soon as one operand is, so that a failure is reported once.
+  Value* value(const char* op, std::vector<Value*> operands) {
+    for (const Value* operand : operands)
+      if (!operand) return nullptr;
+    return n.value(op, std::move(operands));
+  }
+  Value* sum(Value* of, std::vector<std::int64_t> axes) {
+    return of ? n.value("reduce_sum", {of}, {{"axes", std::move(axes)}, {"keep_dims", false}}) : nullptr;
+  }
+
+  OnnxReader& n;
+  Value *x, *labels, *weights;
+};
+
+/// x with log_softmax over axis 1.
+Value* logSoftmaxOverClasses(OnnxReader& n, Value* x) {
+  const auto last = static_cast<std::size_t>(x->type().rank() - 1);
+  if (last == 1) return n.value("log_softmax", {x});
+  std::vector<std::int64_t> swap;
+  for (std::size_t i = 0; i <= last; ++i) swap.push_back(static_cast<std::int64_t>(i));
+  std::swap(swap[1], swap[last]);
+  Value* transposed = n.transpose(x, swap);
+  return transposed ? n.transpose(n.value("log_softmax", {transposed}), swap) : nullptr;
+}
+
+Expected<std::vector<Value*>> convertLoss(OnnxReader& n, bool logits) {
+  const std::string reduction = n.text("reduction", "mean");
+  const bool hasIgnoreIndex = n.has("ignore_index");
+  const std::int64_t ignoreIndex = n.integer("ignore_index", -100);
+  const Shape &x = n.type(0).shape, &labels = n.type(1).shape;
+  Shape wanted = x;
+  if (x.size() >= 2) wanted.erase(wanted.begin() + 1);
+  if (x.size() < 2 || labels != wanted)
+    return n.error() << "needs logits [N, C, …] and labels [N, …], they are " << toString(n.type(0)) << " and "
+                     << toString(n.type(1));
+  if (reduction != "mean" && reduction != "sum" && reduction != "none")
+    return n.error() << "has reduction = '" << reduction << "', it must be mean, sum or none";
+  const bool plain = logits && !n.input(2) && reduction == "mean";
+  Value* logProbabilities =
+      n.used(1) || !plain ? (logits ? logSoftmaxOverClasses(n, n.input(0)) : n.input(0)) : nullptr;
+  if (!plain && !logProbabilities) return failure;
+  Value* loss = plain ? n.value("softmax_cross_entropy", {n.input(0), n.input(1)},
+                                {{"has_ignore_index", hasIgnoreIndex}, {"ignore_index", ignoreIndex}})
+                      : WeightedLoss(n, logProbabilities)
+                            .run(reduction, hasIgnoreIndex ? std::optional(ignoreIndex) : std::nullopt);
+  if (!loss) return failure;
+  return std::vector{loss, n.used(1) ? logProbabilities : nullptr};
+}
+
+std::vector<std::string> examples() {
+  const auto text = [](const char* x, const char* labels, const char* options) {
+    return example("%x: f32" + std::string(x) + ", %label: " + labels,
+                   "%loss, %p = softmax_cross_entropy %x, %label {" + std::string(options) + "} : f32[], f32" + x);
+  };
+  const char* all = "has_ignore_index = false, ignore_index = -100";
+  return {text("[4, 3]", "i64[4]", all), text("[1, 2]", "i32[1]", all), text("[2, 5, 3]", "i64[2, 3]", all),
+          text("[6, 3]", "i64[6]", "has_ignore_index = true, ignore_index = 1"),
+          text("[2, 2, 2, 3]", "i32[2, 2, 3]", "has_ignore_index = true, ignore_index = 0")};
+}
+
+} // namespace
+
+PDC_OPS(SoftmaxCrossEntropy) {
+  return {
+      {
+          .name = "softmax_cross_entropy",
+          .summary = "Mean over the labelled positions of -log softmax(logits) at the label, classes on axis 1",
+          .onnx = {onnxMany("SoftmaxCrossEntropyLoss", 2, [](OnnxReader& n) { return convertLoss(n, true); })},
+          .operands = {{"logits"}, {"labels"}},
+          .results = {{"loss"}, {.name = "probabilities", .optional = true}},
+          .attributes = attributes,
+          .infer = inferLoss,
+          .precision = PrecisionClass::keepHigh,
+          .cost = perElement(14),
+          .gradient = [](GradientContext& g) -> std::vector<Value*> {
+            const Operation& op = g.op();
+            if (!g.resultGradient(0)) return {nullptr, nullptr};
+            return {g.value(0, "softmax_cross_entropy_gradient", {g.resultGradient(0), op.operand(1), op.result(1)},
+                            op.attributes),
+                    nullptr};
+          },
+          .kernel = [](const Operation& op) { return kernel(op, operandType(op, 0), "forward"); },
+          .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
+            Operation* without = b.create(op.def().name, op.operands(), op.attributes, {true, false});
+            return {without ? without->result(0) : nullptr, nullptr};
+          },
+          .reference = reference([]<class T>(ReferenceContext& c) { lossReference<T>(c); }),
+          .examples = examples(),
+          .lossLike = true,
+      },
+      {
+          .name = "softmax_cross_entropy_gradient",
+          .summary = "Gradient of softmax_cross_entropy for the logits: probabilities, less 1 at the label, shared out",
+          .operands = {{"dloss"}, {"labels"}, {"probabilities"}},
+          .results = {{"dlogits"}},
+          .attributes = attributes,
+          .infer = inferGradient,
+          .precision = PrecisionClass::keepHigh,
+          .cost =
+              [](const Operation& op) {
+                return Cost{2.0 * static_cast<double>(resultType(op).elements()), bytesMoved(op)};
+              },
+          .kernel = [](const Operation& op) { return kernel(op, resultType(op), "inputGradient"); },
+          .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
+          .examples = {example("%dloss: f32[], %label: i64[4], %p: f32[4, 3]",
+                               "%dx = softmax_cross_entropy_gradient %dloss, %label, %p {has_ignore_index = false, "
+                               "ignore_index = -100} : f32[4, 3]")},
+      },
+      composed("nll_loss", "Negative log-likelihood of labels: elementwise ops and reductions",
+               {onnxMany("NegativeLogLikelihoodLoss", 2, [](OnnxReader& n) { return convertLoss(n, false); })}),
+  };
+}
