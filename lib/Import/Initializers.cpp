@@ -15,6 +15,10 @@ constexpr std::int64_t largestConstant = 64 * 1024;
 /// std::regex recurses once per character.
 constexpr std::size_t longestMatchedName = 1000;
 
+std::string counted(std::size_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
 /// A regular expression from the command line.
 class Pattern {
 public:
@@ -129,13 +133,12 @@ private:
     const char* help = "export with training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False";
     if (!renamed.empty())
       diags_.warning({.file = file_.path()}).help(help)
-          << renamed.size() << " trained parameters have lost their names to the exporter's constant folding, '"
+          << "the exporter's constant folding has renamed " << counted(renamed.size(), "trained parameter") << ", '"
           << renamed.front() << "' among them";
     if (!merged.empty())
       diags_.warning({.file = file_.path()}).help(help)
-          << merged.size() << " uses of '" << merged.front()
-          << (std::set(merged.begin(), merged.end()).size() > 1 ? "' and others go" : "' go")
-          << " through Identity: the exporter merged parameters that were equal, they will be trained as one";
+          << counted(merged.size(), "use") << " of trained parameters through Identity, '" << merged.front()
+          << "' among them: the exporter merged parameters that were equal, they will be trained as one";
   }
 
   const OnnxFile& file_;

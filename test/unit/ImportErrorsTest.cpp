@@ -1,0 +1,320 @@
+// LINK: pdcImport pdcOps
+// Models that are wrong: what is said, word for word, and with which exit code.
+#include "ImportModels.h"
+
+using namespace pdc;
+using namespace pdc::test;
+
+namespace {
+
+void expectError(const Imported& imported, const std::string& messages, ExitCode exitCode = ExitCode::invalidInput) {
+  EXPECT_FALSE(imported.module);
+  EXPECT_EQ(imported.messages, messages);
+  EXPECT_EQ(imported.exitCode, exitCode);
+}
+
+Imported importBytes(const std::string& bytes) {
+  TemporaryFolder folder;
+  writeFile(folder / "m.onnx", bytes);
+  return importFile(folder / "m.onnx", {.batch = 1});
+}
+
+// The file.
+
+TEST(ImportErrors, MissingFile) {
+  TemporaryFolder folder;
+  expectError(importFile(folder / "m.onnx"), "m.onnx: error: cannot be read: No such file or directory\n");
+}
+
+TEST(ImportErrors, Folder) {
+  TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "m.onnx");
+  expectError(importFile(folder / "m.onnx"), "m.onnx: error: is not a regular file\n");
+}
+
+TEST(ImportErrors, EmptyFile) {
+  expectError(importBytes(""), "m.onnx: error: is not an ONNX model\nnote: it has no ir_version\n");
+}
+
+TEST(ImportErrors, OtherFile) {
+  expectError(importBytes("{\"model\": 1}"),
+              "m.onnx: error: is not an ONNX model\nnote: byte 0 does not start a field\n");
+}
+
+TEST(ImportErrors, TruncatedFile) {
+  std::string bytes = smallModel().model.SerializeAsString();
+  std::string size = std::to_string(bytes.size() - 20);
+  Imported imported = importBytes(bytes.substr(0, bytes.size() - 20));
+  EXPECT_EQ(imported.messages.find("m.onnx: error: is cut off or damaged: " + size +
+                                   " bytes do not hold the whole model\nnote: the field at byte "),
+            0u)
+      << imported.messages;
+  EXPECT_NE(imported.messages.find("help: copy or download it again\n"), std::string::npos);
+  EXPECT_EQ(imported.exitCode, ExitCode::invalidInput);
+}
+
+TEST(ImportErrors, EveryTruncationIsAnErrorOrAModel) {
+  std::string bytes = smallModel().model.SerializeAsString();
+  for (std::size_t length = 0; length < bytes.size(); ++length) importBytes(bytes.substr(0, length));
+}
+
+TEST(ImportErrors, NoGraph) {
+  onnx::ModelProto model;
+  model.set_ir_version(7);
+  expectError(importBytes(model.SerializeAsString()), "m.onnx: error: is not an ONNX model: it has no graph\n");
+}
+
+// Versions and operators.
+
+TEST(ImportErrors, Versions) {
+  expectError(importModel(smallModel(18)),
+              "m.onnx: error: uses opset 18, pdc reads 7 to 17\nhelp: export it with opset_version=17\n",
+              ExitCode::unsupported);
+  expectError(importModel(smallModel(6)),
+              "m.onnx: error: uses opset 6, pdc reads 7 to 17\nhelp: export it with opset_version=17\n",
+              ExitCode::unsupported);
+  ModelMaker maker = smallModel();
+  maker.model.set_ir_version(14);
+  expectError(importModel(maker), "m.onnx: error: has IR version 14, pdc reads 3 to 13\n", ExitCode::unsupported);
+  maker = smallModel();
+  maker.model.clear_opset_import();
+  expectError(importModel(maker), "m.onnx: error: does not say which opset of ONNX's operators it uses\n");
+}
+
+TEST(ImportErrors, AllUnsupportedOperatorsAtOnce) {
+  ModelMaker maker = smallModel();
+  maker.node("NonZero", {"y"}, {"z1"}, "nz");
+  maker.node("Loop", {"y"}, {"z2"}, "loop");
+  maker.node("NonZero", {"y"}, {"z3"});
+  maker.node("FusedGelu", {"y"}, {"z4"}, "gelu").set_domain("com.example");
+  maker.node("Block", {"y"}, {"z5"}, "block").set_domain("mine");
+  onnx::FunctionProto& function = *maker.model.add_functions();
+  function.set_name("Block");
+  function.set_domain("mine");
+  expectError(importModel(maker, {.batch = 1}),
+              "m.onnx: error: 4 operators are not supported: Loop, NonZero, com.example::FusedGelu, mine::Block\n"
+              "note: 'Loop' is not an operator that pdc knows: 1 node, 'loop'\n"
+              "note: 'NonZero' is not an operator that pdc knows: 2 nodes, the first is 'nz'\n"
+              "note: 'com.example::FusedGelu' is an operator of another domain than ONNX's: 1 node, 'gelu'\n"
+              "note: 'mine::Block' is a function of the model, which pdc does not expand: 1 node, 'block'\n"
+              "help: docs/Ops.md lists the operators that are\n",
+              ExitCode::unsupported);
+}
+
+// The graph.
+
+TEST(ImportErrors, Cycle) {
+  ModelMaker maker;
+  maker.input("x", {"2"});
+  maker.node("Relu", {"x"}, {"start"}, "start");
+  maker.node("Add", {"start", "c"}, {"a"}, "A");
+  maker.node("Relu", {"a"}, {"b"}, "B");
+  maker.node("Relu", {"b"}, {"c"}, "C");
+  maker.node("Relu", {"c"}, {"y"}, "behind");
+  maker.output("y");
+  expectError(importModel(maker), "m.onnx:A: error: is on a cycle of 3 nodes, a model has none\n"
+                                  "note: 'A' needs 'C' needs 'B' needs 'A'\n");
+}
+
+TEST(ImportErrors, NodeThatNeedsItself) {
+  ModelMaker maker;
+  maker.input("x", {"2"});
+  maker.node("Add", {"x", "y"}, {"y"}, "self");
+  maker.output("y");
+  expectError(importModel(maker), "m.onnx:self: error: is on a cycle of 1 node, a model has none\n"
+                                  "note: 'self' needs 'self'\n");
+}
+
+TEST(ImportErrors, UndefinedNames) {
+  ModelMaker maker = smallModel();
+  maker.node("Add", {"y", "nowhere"}, {"z"}, "add");
+  maker.output("lost");
+  expectError(importModel(maker), "m.onnx:add: error: uses 'nowhere', which nothing defines\n"
+                                  "m.onnx:lost: error: is an output of the model, but nothing defines it\n");
+}
+
+TEST(ImportErrors, NamesThatAreDefinedTwice) {
+  ModelMaker maker = smallModel();
+  maker.node("Relu", {"x"}, {"y"}, "again");
+  maker.node("Relu", {"x"}, {"w"}, "weight");
+  maker.weight("w", {1});
+  maker.input("x", {"1"});
+  expectError(importModel(maker), "m.onnx:w: error: two initializers have this name\n"
+                                  "m.onnx:x: error: two inputs have this name\n"
+                                  "m.onnx:again: error: defines 'y', which 'relu' defines too\n"
+                                  "m.onnx:weight: error: defines 'w', which an input or initializer defines too\n");
+}
+
+// Dimensions.
+
+TEST(ImportErrors, AllSymbolicDimensionsAtOnce) {
+  ModelMaker maker;
+  maker.input("x", {"batch", "rows"});
+  maker.input("z", {"batch", ""});
+  maker.node("Add", {"x", "z"}, {"y"});
+  maker.output("y");
+  expectError(importModel(maker), "m.onnx: error: dimensions 'batch', 'rows', 'z.1' are symbolic and have no value\n"
+                                  "note: 'batch' is axis 0 of input 'x'\n"
+                                  "note: 'rows' is axis 1 of input 'x'\n"
+                                  "note: 'z.1' is axis 1 of input 'z'\n"
+                                  "help: give the batch: --batch=B\n"
+                                  "help: give its size: --dim 'rows=V'\n"
+                                  "help: give its size: --dim 'z.1=V'\n");
+  expectError(importModel(smallModel()), "m.onnx: error: dimension 'batch' is symbolic and has no value\n"
+                                         "note: 'batch' is axis 0 of input 'x'\n"
+                                         "help: give the batch: --batch=B\n");
+}
+
+TEST(ImportErrors, FlagsThatDoNotFit) {
+  expectError(importModel(smallModel(), {.batch = 0}), "error: --batch=0 is less than 1\n", ExitCode::usage);
+  expectError(importModel(smallModel(), {.batch = 1, .dims = {{"seq", 3}}}),
+              "m.onnx: error: has no symbolic dimension 'seq', which --dim gives a value\nnote: it has 'batch'\n");
+  expectError(importModel(smallModel(), {.batch = 1, .dims = {{"batch", 3}}}),
+              "m.onnx: error: the batch dimension 'batch' gets 3 from --dim and 1 from --batch\n");
+  ModelMaker fixed = smallModel();
+  fixed.graph().mutable_input(0)->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(0)->set_dim_value(
+      4);
+  expectError(importModel(fixed, {.batch = 32}),
+              "m.onnx:x: error: was exported for a batch of 4, --batch asks for 32\n"
+              "help: export it with dynamic_axes={'x': {0: 'batch'}}, or leave out --batch\n");
+}
+
+TEST(ImportErrors, Inputs) {
+  ModelMaker maker = smallModel();
+  maker.input("s", {"1"}, onnx::TensorProto::STRING);
+  expectError(importModel(maker, {.batch = 1}), "m.onnx:s: error: inputs of STRING are not supported\n",
+              ExitCode::unsupported);
+  maker = smallModel();
+  maker.input("n", {"-3"});
+  expectError(importModel(maker, {.batch = 1}), "m.onnx:n: error: has -3 as dimension 0, dimensions are at least 1\n");
+  maker = smallModel();
+  maker.graph().add_input()->set_name("shapeless");
+  expectError(importModel(maker, {.batch = 1}), "m.onnx:shapeless: error: is an input, but not a tensor\n",
+              ExitCode::unsupported);
+}
+
+// Initializers.
+
+Imported importWithWeight(const std::function<void(onnx::TensorProto&)>& change) {
+  ModelMaker maker = smallModel();
+  change(*maker.graph().mutable_initializer(0));
+  return importModel(maker, {.batch = 1});
+}
+
+TEST(ImportErrors, Weights) {
+  expectError(importWithWeight([](auto& w) { w.mutable_raw_data()->resize(20); }),
+              "m.onnx:w: error: has 20 bytes of elements, f32[2, 3] needs 24\n");
+  expectError(importWithWeight([](auto& w) { w.clear_raw_data(); }),
+              "m.onnx:w: error: has 0 elements, f32[2, 3] needs 6\n");
+  expectError(importWithWeight([](auto& w) { w.set_dims(0, -2); }),
+              "m.onnx:w: error: has the shape [-2, 3], dimensions are at least 0\n");
+  expectError(importWithWeight([](auto& w) { w.set_dims(0, INT64_MAX); }),
+              "m.onnx:w: error: has the shape [9223372036854775807, 3], which has too many elements\n");
+  expectError(importWithWeight([](auto& w) { w.set_data_type(onnx::TensorProto::COMPLEX64); }),
+              "m.onnx:w: error: tensors of COMPLEX64 are not supported\n", ExitCode::unsupported);
+  expectError(
+      importWithWeight([](auto& w) {
+        w.clear_raw_data();
+        w.set_data_type(onnx::TensorProto::FLOAT16);
+        for (int i = 0; i < 6; ++i) w.add_int32_data(i);
+      }),
+      "m.onnx:w: error: is a parameter of f16[2, 3] that the file stores number by number, pdc needs its bytes\n"
+      "help: store it as raw_data: onnx.numpy_helper.from_array does\n");
+  expectError(importWithWeight([](auto& w) { w.add_float_data(1); }),
+              "m.onnx:w: error: its elements lie in several pieces of the file, pdc needs them in one\n"
+              "help: load the model with Python's onnx package and save it again\n");
+}
+
+/// The import of the small model with a file of `bytes` bytes, w.bin, as its weight's external data.
+Imported importExternal(const std::string& location, const std::string& offset = "", const std::string& length = "",
+                        const std::function<void(TemporaryFolder&)>& prepare = {}) {
+  TemporaryFolder folder;
+  writeFile(folder / "w.bin", std::string(30, 'w'));
+  if (prepare) prepare(folder);
+  ModelMaker maker = smallModel();
+  onnx::TensorProto& tensor = *maker.graph().mutable_initializer(0);
+  tensor.clear_raw_data();
+  tensor.set_data_location(onnx::TensorProto::EXTERNAL);
+  for (const auto& [key, value] :
+       {std::pair<std::string, std::string>{"location", location}, {"offset", offset}, {"length", length}}) {
+    onnx::StringStringEntryProto& entry = *tensor.add_external_data();
+    entry.set_key(key);
+    entry.set_value(value);
+    if (value.empty()) tensor.mutable_external_data()->RemoveLast();
+  }
+  maker.write(folder / "m.onnx");
+  return importFile(folder / "m.onnx", {.batch = 1});
+}
+
+TEST(ImportErrors, ExternalData) {
+  EXPECT_TRUE(importExternal("w.bin", "6").module); // 6 + 24 = 30: the very end
+  expectError(importExternal("w.bin", "7"),
+              "m.onnx:w: error: needs 24 bytes from byte 7 of external data 'w.bin', which has 30\n");
+  expectError(importExternal("w.bin", "9223372036854775807"),
+              "m.onnx:w: error: needs 24 bytes from byte 9223372036854775807 of external data 'w.bin', which has 30\n");
+  expectError(importExternal("w.bin", "99999999999999999999"),
+              "m.onnx:w: error: the offset '99999999999999999999' of its external data is not a number\n");
+  expectError(importExternal("w.bin", "-1"), "m.onnx:w: error: the offset '-1' of its external data is not a number\n");
+  expectError(importExternal("w.bin", "0", "20"),
+              "m.onnx:w: error: has 20 bytes of external data, f32[2, 3] needs 24\n");
+  expectError(importExternal("x.bin"),
+              "m.onnx:w: error: external data 'x.bin' cannot be opened: No such file or directory\n");
+  expectError(importExternal(""), "m.onnx:w: error: its external data has no location\n");
+}
+
+TEST(ImportErrors, ExternalDataOutsideTheModelsFolder) {
+  const std::string help = "help: put the data beside the model, as plain files\n";
+  expectError(importExternal("../w.bin"),
+              "m.onnx:w: error: external data '../w.bin' leaves the folder of the model\n" + help);
+  expectError(importExternal("/etc/passwd"),
+              "m.onnx:w: error: external data '/etc/passwd' leaves the folder of the model\n" + help);
+  expectError(importExternal("link", "", "",
+                             [](TemporaryFolder& f) { std::filesystem::create_symlink("/etc/passwd", f / "link"); }),
+              "m.onnx:w: error: external data 'link' leaves the folder of the model by a symbolic link\n" + help);
+  expectError(importExternal("hard", "", "",
+                             [](TemporaryFolder& f) { std::filesystem::create_hard_link(f / "w.bin", f / "hard"); }),
+              "m.onnx:w: error: external data 'hard' has 2 hard links, 1 is allowed\nhelp: copy it\n");
+  expectError(importExternal("dir", "", "", [](TemporaryFolder& f) { std::filesystem::create_directory(f / "dir"); }),
+              "m.onnx:w: error: external data 'dir' is not a regular file\n");
+}
+
+// Attributes.
+
+TEST(ImportErrors, AttributeThatHoldsAGraph) {
+  ModelMaker maker = smallModel();
+  onnx::AttributeProto& made = attribute(*maker.graph().mutable_node(1), "body", 0);
+  made.set_type(onnx::AttributeProto::GRAPH);
+  expectError(importModel(maker, {.batch = 1}),
+              "m.onnx:relu: error: its attribute 'body' is of a kind that is not supported: GRAPH\n",
+              ExitCode::unsupported);
+}
+
+// What exporters lose.
+
+TEST(ImportWarnings, RenamedAndMergedParameters) {
+  ModelMaker maker = smallModel();
+  maker.graph().mutable_initializer(0)->set_name("onnx::MatMul_12");
+  maker.graph().mutable_node(0)->set_input(1, "copy");
+  maker.node("Identity", {"onnx::MatMul_12"}, {"copy"});
+  const std::string help = "help: export with training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False\n";
+  Imported imported = importModel(maker, {.batch = 1});
+  EXPECT_TRUE(imported.module);
+  EXPECT_EQ(imported.messages,
+            "m.onnx: warning: the exporter's constant folding has renamed 1 trained parameter, 'onnx::MatMul_12' among "
+            "them\n" +
+                help +
+                "m.onnx: warning: 1 use of trained parameters through Identity, 'onnx::MatMul_12' among them: the "
+                "exporter merged parameters that were equal, they will be trained as one\n" +
+                help);
+}
+
+TEST(ImportWarnings, RepairsThatFindNothing) {
+  EXPECT_EQ(importModel(smallModel(), {.batch = 1, .dropout = 0.5}).messages,
+            "m.onnx: warning: --dropout finds no Dropout node, exporters leave them out in inference mode\n"
+            "help: export with training=torch.onnx.TrainingMode.TRAINING\n");
+  EXPECT_EQ(importModel(smallModel(), {.batch = 1, .batchNorm = BatchNormMode::batch}).messages,
+            "m.onnx: warning: --bn=batch finds no BatchNormalization node, the exporter may have folded them into "
+            "convolutions\nhelp: export with training=torch.onnx.TrainingMode.TRAINING\n");
+}
+
+} // namespace
