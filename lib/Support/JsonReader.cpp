@@ -37,10 +37,8 @@ Expected<JsonDocument> JsonDocument::parse(const std::string& text, const std::s
   std::vector<std::set<std::string>> keys;
   std::string repeated;
   auto watchKeys = [&](int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start)
-      keys.emplace_back();
-    if (event == json::parse_event_t::object_end)
-      keys.pop_back();
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second && repeated.empty())
       repeated = value.get<std::string>();
     return true;
@@ -52,8 +50,7 @@ Expected<JsonDocument> JsonDocument::parse(const std::string& text, const std::s
   } catch (const json::exception&) {
     return diags.error({file}) << "expected valid JSON, got a number that no double can hold";
   }
-  if (!repeated.empty())
-    return diags.error({file}) << "the key '" << repeated << "' appears twice in one object";
+  if (!repeated.empty()) return diags.error({file}) << "the key '" << repeated << "' appears twice in one object";
   return JsonDocument(std::move(contents));
 }
 
@@ -70,10 +67,8 @@ static const json& valueOf(const void* value) {
 
 /// The value as a message shows it, shortened.
 static std::string shown(const json& value) {
-  if (value.is_object())
-    return "an object";
-  if (value.is_array())
-    return "an array";
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "an array";
   std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
 }
@@ -84,33 +79,28 @@ Diagnostics::Builder JsonNode::error() const {
 }
 
 void JsonNode::expected(const std::string& what) const {
-  if (!value_ || !document_->ok())
-    return;
+  if (!value_ || !document_->ok()) return;
   error() << "expected " << what << ", got " << shown(valueOf(value_));
 }
 
 /// A key as a part of a JSON pointer (RFC 6901).
 static std::string escaped(std::string_view key) {
   std::string text;
-  for (char c : key)
-    text += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+  for (char c : key) text += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
   return text;
 }
 
 const JsonNode& JsonNode::allow(std::initializer_list<std::string_view> keys) const {
-  if (!value_ || !document_->ok())
-    return *this;
+  if (!value_ || !document_->ok()) return *this;
   const json& value = valueOf(value_);
   if (!value.is_object()) {
     expected("an object");
     return *this;
   }
   for (const auto& [key, member] : value.items()) {
-    if (std::find(keys.begin(), keys.end(), key) != keys.end())
-      continue;
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
     std::string known;
-    for (std::string_view name : keys)
-      known += (known.empty() ? "" : ", ") + std::string(name);
+    for (std::string_view name : keys) known += (known.empty() ? "" : ", ") + std::string(name);
     JsonNode(document_, &member, pointer_ + "/" + escaped(key)).error().help("known here: " + known)
         << "unknown key '" << key << "'";
     break;
@@ -119,31 +109,26 @@ const JsonNode& JsonNode::allow(std::initializer_list<std::string_view> keys) co
 }
 
 std::optional<JsonNode> JsonNode::find(std::string_view key) const {
-  if (!value_ || !document_->ok())
-    return std::nullopt;
+  if (!value_ || !document_->ok()) return std::nullopt;
   const json& value = valueOf(value_);
   if (!value.is_object()) {
     expected("an object");
     return std::nullopt;
   }
   auto member = value.find(std::string(key));
-  if (member == value.end() || member->is_null())
-    return std::nullopt;
+  if (member == value.end() || member->is_null()) return std::nullopt;
   return JsonNode(document_, &*member, pointer_ + "/" + escaped(key));
 }
 
 JsonNode JsonNode::operator[](std::string_view key) const {
-  if (std::optional<JsonNode> member = find(key))
-    return *member;
-  if (value_ && document_->ok())
-    error().help("add \"" + std::string(key) + "\"") << "'" << key << "' is missing";
+  if (std::optional<JsonNode> member = find(key)) return *member;
+  if (value_ && document_->ok()) error().help("add \"" + std::string(key) + "\"") << "'" << key << "' is missing";
   return {document_, nullptr, pointer_};
 }
 
 std::vector<JsonNode> JsonNode::elements() const {
   std::vector<JsonNode> result;
-  if (!value_)
-    return result;
+  if (!value_) return result;
   const json& value = valueOf(value_);
   if (!value.is_array()) {
     expected("an array");
@@ -155,23 +140,20 @@ std::vector<JsonNode> JsonNode::elements() const {
 }
 
 std::string JsonNode::text() const {
-  if (value_ && valueOf(value_).is_string())
-    return valueOf(value_).get<std::string>();
+  if (value_ && valueOf(value_).is_string()) return valueOf(value_).get<std::string>();
   expected("a string");
   return {};
 }
 
 bool JsonNode::boolean() const {
-  if (value_ && valueOf(value_).is_boolean())
-    return valueOf(value_).get<bool>();
+  if (value_ && valueOf(value_).is_boolean()) return valueOf(value_).get<bool>();
   expected("true or false");
   return false;
 }
 
 double JsonNode::nonNegative() const {
   if (value_ && valueOf(value_).is_number())
-    if (double number = valueOf(value_).get<double>(); std::isfinite(number) && number >= 0)
-      return number;
+    if (double number = valueOf(value_).get<double>(); std::isfinite(number) && number >= 0) return number;
   expected("a number that is not negative");
   return 0;
 }
@@ -185,8 +167,7 @@ std::int64_t JsonNode::integer(std::int64_t least, std::int64_t most) const {
       fits = std::abs(number) <= 0x1p53 && number == std::floor(number);
     }
     if (fits)
-      if (auto number = value.get<std::int64_t>(); number >= least && number <= most)
-        return number;
+      if (auto number = value.get<std::int64_t>(); number >= least && number <= most) return number;
   }
   expected("an integer from " + std::to_string(least) + " to " + std::to_string(most));
   return least;
@@ -195,12 +176,10 @@ std::int64_t JsonNode::integer(std::int64_t least, std::int64_t most) const {
 std::string JsonNode::oneOf(std::initializer_list<std::string_view> names) const {
   if (value_ && valueOf(value_).is_string()) {
     std::string found = valueOf(value_).get<std::string>();
-    if (std::find(names.begin(), names.end(), found) != names.end())
-      return found;
+    if (std::find(names.begin(), names.end(), found) != names.end()) return found;
   }
   std::string list;
-  for (std::string_view name : names)
-    list += (list.empty() ? "'" : ", '") + std::string(name) + "'";
+  for (std::string_view name : names) list += (list.empty() ? "'" : ", '") + std::string(name) + "'";
   expected("one of " + list);
   return {};
 }

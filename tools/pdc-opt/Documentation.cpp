@@ -1,0 +1,124 @@
+// Markdown of the reference pages.
+#include "Documentation.h"
+
+#include "pdc/IR/Text.h"
+
+#include <algorithm>
+#include <ostream>
+#include <vector>
+
+using namespace pdc;
+
+static const char* describe(OpKind kind) {
+  switch (kind) {
+  case OpKind::composed: return "composed: the importer expands it into other ops";
+  case OpKind::elementwise: return "elementwise, broadcasts";
+  case OpKind::kernel: return "kernel";
+  case OpKind::view: return "view: no computation, the result is the operand's memory";
+  case OpKind::constant: return "constant";
+  }
+  return "";
+}
+
+namespace {
+/// An attribute's value as the text form of the IR has it; of tensors, the type.
+struct AttributeText {
+  std::string operator()(std::int64_t value) const { return std::to_string(value); }
+  std::string operator()(double value) const { return toString(*numberExpression(value)); }
+  std::string operator()(bool value) const { return value ? "true" : "false"; }
+  std::string operator()(const std::string& value) const { return "\"" + value + "\""; }
+  std::string operator()(const Tensor& tensor) const { return "dense<" + toString(tensor.type()) + ", …>"; }
+  template <class T>
+  std::string operator()(const std::vector<T>& list) const {
+    std::string text;
+    for (const T& value : list) text += (text.empty() ? "" : ", ") + (*this)(value);
+    return "[" + text + "]";
+  }
+};
+} // namespace
+
+static std::string textOf(const Attribute& attribute) {
+  return std::visit(AttributeText(), attribute);
+}
+
+static const char* kindOf(const Attribute& attribute) {
+  static constexpr const char* names[] = {"integer",  "number",  "boolean", "text",
+                                          "integers", "numbers", "texts",   "tensor"};
+  return names[attribute.index()];
+}
+
+template <class Def>
+static std::string namesOf(const std::vector<Def>& list) {
+  std::string text;
+  for (const Def& def : list) {
+    text += (text.empty() ? "`" : ", `") + def.name + "`";
+    if (def.optional) text += " (optional)";
+    if (def.variadic) text += " (any number)";
+  }
+  return text;
+}
+
+static std::string onnxOf(const OpDef& def) {
+  std::string text;
+  for (const OnnxMapping& mapping : def.onnx)
+    text += (text.empty() ? "" : ", ") + mapping.opType + " (" + std::to_string(mapping.since) + "–" +
+            std::to_string(mapping.until) + ")";
+  return text;
+}
+
+static void printOp(const OpDef& def, std::ostream& out) {
+  out << "\n## `" << def.name << "`\n\n" << def.summary << ".\n\n";
+  out << "- kind: " << describe(def.kind) << "\n";
+  if (!def.onnx.empty()) out << "- ONNX operators (opset versions): " << onnxOf(def) << "\n";
+  if (def.kind == OpKind::composed) return;
+  if (!def.operands.empty()) out << "- operands: " << namesOf(def.operands) << "\n";
+  out << "- results: " << namesOf(def.results) << "\n";
+  for (const std::string& text : def.expressions) out << "- computes: `" << text << "`\n";
+  if (def.lossLike) out << "- its first result is a loss\n";
+  if (def.random) out << "- draws random numbers\n";
+  const bool differentiable = def.gradient || def.kind == OpKind::elementwise;
+  out << "- phases: forward" << (differentiable ? ", input-gradient, weight-gradient" : " only: it has no gradient")
+      << "\n";
+  if (def.evaluation) out << "- has another form when the model is evaluated\n";
+  if (!def.attributes.empty()) {
+    out << "\n| attribute | kind | default | meaning |\n|---|---|---|---|\n";
+    for (const AttributeDef& attribute : def.attributes)
+      out << "| `" << attribute.name << "` | " << kindOf(attribute.example) << " | "
+          << (attribute.defaultValue ? "`" + textOf(*attribute.defaultValue) + "`"
+                                     : "required, such as `" + textOf(attribute.example) + "`")
+          << " | " << attribute.summary << " |\n";
+  }
+  if (def.examples.empty()) return;
+  out << "\n";
+  // As code, indented by four spaces.
+  std::string line;
+  for (char c : def.examples.front() + "\n") {
+    if (c != '\n') {
+      line += c;
+    } else if (!line.empty()) {
+      out << "    " << line << "\n";
+      line.clear();
+    }
+  }
+}
+
+void pdc::printOpDocumentation(const OpRegistry& registry, std::ostream& out) {
+  std::vector<const OpDef*> defs = registry.all();
+  std::sort(defs.begin(), defs.end(), [](const OpDef* a, const OpDef* b) { return a->name < b->name; });
+  out << "# Ops\n\nMade by `pdc-opt --print-op-docs` from `lib/Ops/`; do not edit. docs/IR.md explains the text form, "
+         "docs/AddingAnOp.md how to add one.\n";
+  for (const OpDef* def : defs) printOp(*def, out);
+}
+
+void pdc::printPassDocumentation(const PassRegistry& registry, std::ostream& out) {
+  out << "# Passes\n\nMade by `pdc-opt --print-pass-docs` from `lib/Transforms/`; do not edit. In the order in which "
+         "pdc "
+         "runs them.\n";
+  for (const PassInfo& pass : registry.all()) {
+    out << "\n## `--" << pass.argument << "`\n\n" << pass.summary << ".\n";
+    if (!pass.description.empty()) out << "\n" << pass.description << "\n";
+    if (pass.options.empty()) continue;
+    out << "\n| option | meaning |\n|---|---|\n";
+    for (const auto& [name, summary] : pass.options) out << "| `" << name << "` | " << summary << " |\n";
+  }
+}
