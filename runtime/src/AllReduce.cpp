@@ -29,8 +29,7 @@ std::vector<Segment> cut(std::span<const Segment> segments, std::size_t begin, s
 AllReduce::AllReduce(std::shared_ptr<const ReduceGroup> group, std::shared_ptr<ReduceLane> lane)
     : group_(std::move(group)), lane_(std::move(lane)) {
   std::size_t floats = 0, all = 0;
-  for (const Segment& segment : group_->segments)
-    floats += segment.count;
+  for (const Segment& segment : group_->segments) floats += segment.count;
   const std::size_t replicas = group_->ranks.size();
   for (std::size_t part = 0; part < replicas; ++part) {
     parts_.push_back(cut(group_->segments, floats * part / replicas, floats * (part + 1) / replicas));
@@ -55,8 +54,7 @@ void AllReduce::prepare(std::byte* block, int firstContributor, int contributors
 
 float* AllReduce::staged(int replica) const {
   std::size_t count = 0;
-  for (const Segment& piece : parts_[static_cast<std::size_t>(group_->self)])
-    count += piece.count;
+  for (const Segment& piece : parts_[static_cast<std::size_t>(group_->self)]) count += piece.count;
   const std::size_t place = static_cast<std::size_t>(replica < group_->self ? replica : replica - 1);
   return reinterpret_cast<float*>(group_->staging) + place * count;
 }
@@ -70,8 +68,7 @@ void AllReduce::add(int peer, int part, bool outgoing, bool inStaging) {
     transfer.channel = group_->channel;
     transfer.bytes = piece.count * sizeof(float);
     transfer.data = inStaging ? stage : block_ + piece.offset;
-    if (inStaging)
-      stage += transfer.bytes;
+    if (inStaging) stage += transfer.bytes;
     transfer.traffic = Traffic::allReduce;
   }
 }
@@ -79,42 +76,34 @@ void AllReduce::add(int peer, int part, bool outgoing, bool inStaging) {
 bool AllReduce::advance(Transport& transport) {
   const int replicas = static_cast<int>(group_->ranks.size()), self = group_->self;
   if (phase_ == Phase::waiting) {
-    if (lane_->running)
-      return false;
+    if (lane_->running) return false;
     lane_->running = this;
     phase_ = Phase::gathering;
     transfers_.used = 0;
     for (int peer = 0; peer < replicas; ++peer) {
-      if (peer == self)
-        continue;
-      if (contributes(peer))
-        add(peer, self, /*outgoing=*/false, /*inStaging=*/true);
-      if (contributes(self))
-        add(peer, peer, /*outgoing=*/true, /*inStaging=*/false);
+      if (peer == self) continue;
+      if (contributes(peer)) add(peer, self, /*outgoing=*/false, /*inStaging=*/true);
+      if (contributes(self)) add(peer, peer, /*outgoing=*/true, /*inStaging=*/false);
     }
   }
   if (phase_ == Phase::gathering) {
-    if (!transfers_.advance(transport))
-      return false;
+    if (!transfers_.advance(transport)) return false;
     sum();
     phase_ = Phase::spreading;
     transfers_.used = 0;
     for (int peer = 0; peer < replicas; ++peer) {
-      if (peer == self)
-        continue;
+      if (peer == self) continue;
       add(peer, peer, /*outgoing=*/false, /*inStaging=*/false);
       add(peer, self, /*outgoing=*/true, /*inStaging=*/false);
     }
   }
-  if (!transfers_.advance(transport))
-    return false;
+  if (!transfers_.advance(transport)) return false;
   lane_->running = nullptr;
   return true;
 }
 
 void AllReduce::cancel(Transport& transport) {
-  if (lane_->running == this)
-    transfers_.cancel(transport);
+  if (lane_->running == this) transfers_.cancel(transport);
 }
 
 void AllReduce::sum() {
@@ -129,11 +118,9 @@ void AllReduce::sum() {
       const std::size_t count = std::min(blockSize, piece.count - begin);
       bool first = true;
       for (int replica = 0; replica < replicas; ++replica) {
-        if (!contributes(replica))
-          continue;
+        if (!contributes(replica)) continue;
         const float* part = replica == self ? own + begin : staged(replica) + at + begin;
-        for (std::size_t i = 0; i < count; ++i)
-          total[i] = first ? part[i] : total[i] + part[i];
+        for (std::size_t i = 0; i < count; ++i) total[i] = first ? part[i] : total[i] + part[i];
         first = false;
       }
       std::copy_n(total, count, own + begin);

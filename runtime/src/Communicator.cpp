@@ -31,19 +31,16 @@ void Wakeup::wait(std::chrono::nanoseconds limit) {
 bool Transfer::advance(Transport& transport) {
   if (!started) {
     started = true;
-    if (outgoing && peer != transport.rank())
-      transport.bytesSent[static_cast<std::size_t>(traffic)] += bytes;
+    if (outgoing && peer != transport.rank()) transport.bytesSent[static_cast<std::size_t>(traffic)] += bytes;
     transport.start(*this);
   }
-  if (!transport.test(*this))
-    return false;
+  if (!transport.test(*this)) return false;
   started = false;
   return true;
 }
 
 void Transfer::cancel(Transport& transport) {
-  if (started)
-    transport.cancel(*this);
+  if (started) transport.cancel(*this);
   started = false;
 }
 
@@ -59,19 +56,16 @@ bool TransferGroup::advance(Transport& transport) {
   }
   bool all = true;
   for (std::size_t i = 0; i < used; ++i) {
-    if (!done_[i])
-      done_[i] = parts[i].advance(transport);
+    if (!done_[i]) done_[i] = parts[i].advance(transport);
     all = all && done_[i];
   }
-  if (all)
-    started_ = false;
+  if (all) started_ = false;
   return all;
 }
 
 void TransferGroup::cancel(Transport& transport) {
   for (std::size_t i = 0; started_ && i < used; ++i)
-    if (!done_[i])
-      parts[i].cancel(transport);
+    if (!done_[i]) parts[i].cancel(transport);
   started_ = false;
 }
 
@@ -89,8 +83,7 @@ Communicator::~Communicator() {
 }
 
 void Communicator::stop() {
-  if (!thread_.joinable())
-    return;
+  if (!thread_.joinable()) return;
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -113,11 +106,7 @@ void Communicator::post(Work& work) {
 }
 
 bool Communicator::wait(const Work& work) {
-  if (work.complete())
-    return true;
-  std::unique_lock lock(mutex_);
-  completion_.wait(lock, [&] { return work.complete() || aborted_; });
-  return work.complete();
+  return waitUntil([&] { return work.complete(); });
 }
 
 void Communicator::run() {
@@ -134,14 +123,12 @@ void Communicator::run() {
       stopping = stopping_;
     }
     bool moved = posted != nullptr;
-    for (; posted; posted = posted->next_)
-      active.push_back(posted);
+    for (; posted; posted = posted->next_) active.push_back(posted);
 
     // What completes now is told at once, after the round: one wake-up for all.
     const std::size_t before = active.size();
     auto kept = std::remove_if(active.begin(), active.end(), [&](Work* work) {
-      if (!work->advance(transport_))
-        return false;
+      if (!work->advance(transport_)) return false;
       work->completedAt = now();
       // The owner may reuse the work from here on, but sees it only after the lock below where it waits.
       work->complete_.store(true, std::memory_order_release);
@@ -158,11 +145,9 @@ void Communicator::run() {
       completion_.notify_all();
     }
     if (stopping || aborted) {
-      for (Work* work : active)
-        work->cancel(transport_);
+      for (Work* work : active) work->cancel(transport_);
       active.clear();
-      if (stopping)
-        return;
+      if (stopping) return;
     }
     idle = moved ? 0 : idle + 1;
     if (aborted)

@@ -30,8 +30,7 @@ ActionCursor::ActionCursor(const Schedule& schedule, int rank, std::int64_t mini
     : schedule_(schedule), list_(schedule.ranks[index(rank)]), minibatches_(minibatches) {}
 
 bool ActionCursor::belongs(const Action& action) const {
-  if (isVersion(action.kind))
-    return schedule_.updateFirst(action.stage, action.index) < minibatches_;
+  if (isVersion(action.kind)) return schedule_.updateFirst(action.stage, action.index) < minibatches_;
   return action.index < minibatches_;
 }
 
@@ -40,13 +39,11 @@ const Action* ActionCursor::next() {
     const std::vector<Action>& actions = round_ < 0 ? list_.start : list_.repeat;
     if (position_ == actions.size()) {
       // Indices only grow, so nothing belongs to the run after a round without any action that does.
-      if (round_ >= 0 && !any_)
-        return nullptr;
+      if (round_ >= 0 && !any_) return nullptr;
       ++round_;
       position_ = 0;
       any_ = false;
-      if (list_.repeat.empty())
-        return nullptr;
+      if (list_.repeat.empty()) return nullptr;
       continue;
     }
     action_ = actions[position_++];
@@ -55,8 +52,7 @@ const Action* ActionCursor::next() {
       action_.index +=
           isVersion(action_.kind) ? minibatches / schedule_.minibatchesOfUpdate(action_.stage) : minibatches;
     }
-    if (!belongs(action_))
-      continue;
+    if (!belongs(action_)) continue;
     any_ = true;
     return &action_;
   }
@@ -67,12 +63,10 @@ const Action* ActionCursor::next() {
 Status Executor::train(std::int64_t first, std::int64_t minibatches) {
   first_ = first;
   minibatches_ = minibatches;
-  for (HostedStage& hosted : hosted_)
-    hosted.versions.restart();
+  for (HostedStage& hosted : hosted_) hosted.versions.restart();
   ActionCursor cursor(*setup_.schedule, setup_.rank, minibatches);
   while (const Action* action = cursor.next()) {
-    if (Status status = execute(*action); !status)
-      return status;
+    if (Status status = execute(*action); !status) return status;
     if (setup_.observer) {
       minibatches_ = std::min(minibatches_, setup_.observer->minibatches(minibatches_));
       cursor.limit(minibatches_);
@@ -87,8 +81,7 @@ Status Executor::evaluate(std::int64_t minibatches, BatchSource& data, const Pre
   evaluationData_ = &data;
   predicted_ = &predicted;
   for (const Action& action : expandEvaluation(*setup_.schedule, setup_.rank, minibatches))
-    if (Status status = execute(action); !status)
-      return status;
+    if (Status status = execute(action); !status) return status;
   return drain();
 }
 
@@ -97,20 +90,17 @@ Status Executor::drain() {
     for (HostedStage::Edge& edge : hosted.edges)
       for (TransferGroup& transfers : edge.transfers)
         if (transfers.pending())
-          if (Status status = waitFor({}, transfers); !status)
-            return status;
+          if (Status status = waitFor({}, transfers); !status) return status;
     for (HostedStage::GradientSet& set : hosted.gradients)
       if (set.allReduce && set.allReduce->pending())
-        if (Status status = waitFor({}, *set.allReduce); !status)
-          return status;
+        if (Status status = waitFor({}, *set.allReduce); !status) return status;
   }
   return {};
 }
 
 Status Executor::waitFor(const Action& action, const Work& work) {
   const double begin = now();
-  if (!setup_.communicator->wait(work))
-    return {Exit::again, "another rank has stopped"};
+  if (!setup_.communicator->wait(work)) return {Exit::again, "another rank has stopped"};
   if (setup_.observer && action.wait) {
     setup_.observer->acted(action, begin, now());
     setup_.observer->transferred(action, work.postedAt, work.completedAt);
@@ -120,41 +110,28 @@ Status Executor::waitFor(const Action& action, const Work& work) {
 
 HostedStage& Executor::hostedStage(int stage) {
   for (HostedStage& hosted : hosted_)
-    if (hosted.host.stage == stage)
-      return hosted;
+    if (hosted.host.stage == stage) return hosted;
   assert(false && "the schedule was checked: its actions are of hosted stages");
   return hosted_.front();
 }
 
 Status Executor::execute(const Action& action) {
   HostedStage& hosted = hostedStage(action.stage);
-  if (isTransfer(action.kind))
-    return transfer(hosted, action);
-  if (action.kind == ActionKind::allReduce)
-    return allReduce(hosted, action);
+  if (isTransfer(action.kind)) return transfer(hosted, action);
+  if (action.kind == ActionKind::allReduce) return allReduce(hosted, action);
 
   const double begin = now();
   Status status;
   switch (action.kind) {
-  case ActionKind::forward:
-    status = forward(hosted, action);
-    break;
+  case ActionKind::forward: status = forward(hosted, action); break;
   case ActionKind::backward:
   case ActionKind::backwardInput:
-  case ActionKind::backwardWeight:
-    status = backward(hosted, action);
-    break;
-  case ActionKind::update:
-    status = update(hosted, action);
-    break;
-  case ActionKind::evaluate:
-    status = evaluateOne(hosted, action);
-    break;
-  default:
-    break;
+  case ActionKind::backwardWeight: status = backward(hosted, action); break;
+  case ActionKind::update: status = update(hosted, action); break;
+  case ActionKind::evaluate: status = evaluateOne(hosted, action); break;
+  default: break;
   }
-  if (setup_.observer)
-    setup_.observer->acted(action, begin, now());
+  if (setup_.observer) setup_.observer->acted(action, begin, now());
   return status;
 }
 
@@ -169,8 +146,7 @@ Status Executor::transfer(HostedStage& hosted, const Action& action) {
   HostedStage::Edge& edge = *found;
   const std::int64_t local = action.index / hosted.replicas;
   TransferGroup& transfers = edge.transfers[index(local) % edge.transfers.size()];
-  if (action.wait)
-    return waitFor(action, transfers);
+  if (action.wait) return waitFor(action, transfers);
   if (transfers.pending())
     return {Exit::invalid, "action " + toString(action) + " needs a buffer whose last transfer is not complete",
             "await it earlier in schedule.txt"};
@@ -213,8 +189,7 @@ Call Executor::callFor(HostedStage& hosted, std::int64_t minibatch) {
 
 Status Executor::readData(HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource& data) {
   for (const DataRow& row : hosted.stage->data)
-    if (Status status = data.read(row, first_ + minibatch, slot + row.offset); !status)
-      return status;
+    if (Status status = data.read(row, first_ + minibatch, slot + row.offset); !status) return status;
   return {};
 }
 
@@ -222,8 +197,7 @@ Status Executor::forward(HostedStage& hosted, const Action& action) {
   const std::int64_t local = action.index / hosted.replicas;
   HostedStage::Slot& slot = hosted.slots[index(local) % hosted.slots.size()];
   if (setup_.data)
-    if (Status status = readData(hosted, action.index, slot.memory, *setup_.data); !status)
-      return status;
+    if (Status status = readData(hosted, action.index, slot.memory, *setup_.data); !status) return status;
 
   // The newest version, whichever the schedule has made by now; vertical sync names the one that the first stage used.
   slot.version = setup_.schedule->weights == WeightPolicy::verticalSync
@@ -238,15 +212,13 @@ Status Executor::forward(HostedStage& hosted, const Action& action) {
   hosted.stage->forward(call);
 
   for (const OutputRow& row : hosted.stage->outputs) {
-    if (row.kind != OutputKind::loss)
-      continue;
+    if (row.kind != OutputKind::loss) continue;
     const double loss = scalar(row, slot.memory);
     if (!std::isfinite(loss))
       return {Exit::lossNotFinite,
               "the loss of minibatch " + std::to_string(first_ + action.index) + " is " + std::to_string(loss),
               "lower the learning rate, or look for values in the data that are not finite"};
-    if (setup_.observer)
-      setup_.observer->loss(hosted.host.stage, first_ + action.index, loss);
+    if (setup_.observer) setup_.observer->loss(hosted.host.stage, first_ + action.index, loss);
   }
   return {};
 }
@@ -270,10 +242,8 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(version);
   call.gradients = first ? set.memory : hosted.spareGradients;
-  if (action.kind != ActionKind::backwardWeight)
-    hosted.stage->backwardInput(call);
-  if (action.kind == ActionKind::backwardInput)
-    return {};
+  if (action.kind != ActionKind::backwardWeight) hosted.stage->backwardInput(call);
+  if (action.kind == ActionKind::backwardInput) return {};
   hosted.stage->backwardWeight(call);
 
   // Minibatches of an update are summed from the first to the last. Kernels overwrite, so a later one writes the spare
@@ -283,8 +253,7 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
       auto* sum = reinterpret_cast<float*>(set.memory + row.offset);
       const auto* more = reinterpret_cast<const float*>(hosted.spareGradients + row.offset);
       const std::int64_t count = hosted.stage->parameters[index(row.parameter)].shape.elements();
-      for (std::int64_t i = 0; i < count; ++i)
-        sum[i] += more[i];
+      for (std::int64_t i = 0; i < count; ++i) sum[i] += more[i];
     }
   }
   ++set.minibatches;
@@ -296,14 +265,11 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
 
 Status Executor::allReduce(HostedStage& hosted, const Action& action) {
   HostedStage::GradientSet& set = gradientsOf(hosted, action.index);
-  if (!set.allReduce)
-    return {}; // no other replica
-  if (action.wait)
-    return waitFor(action, *set.allReduce);
+  if (!set.allReduce) return {}; // no other replica
+  if (action.wait) return waitFor(action, *set.allReduce);
   const std::int64_t from = setup_.schedule->updateFirst(hosted.host.stage, action.index);
   const std::int64_t to = std::min(setup_.schedule->updateLast(hosted.host.stage, action.index), minibatches_);
-  if (set.minibatches > 0)
-    hosted.optimizer->addUses(set.memory);
+  if (set.minibatches > 0) hosted.optimizer->addUses(set.memory);
   set.usesAdded = true;
   const auto contributors = static_cast<int>(std::min<std::int64_t>(to - from, hosted.replicas));
   set.allReduce->prepare(set.memory, static_cast<int>(from % hosted.replicas), contributors);
@@ -317,8 +283,7 @@ Status Executor::update(HostedStage& hosted, const Action& action) {
   if (action.index != hosted.versions.newest() + 1)
     return {Exit::invalid,
             "action " + toString(action) + " follows version " + std::to_string(hosted.versions.newest())};
-  if (!set.usesAdded)
-    hosted.optimizer->addUses(set.memory);
+  if (!set.usesAdded) hosted.optimizer->addUses(set.memory);
 
   const std::int64_t from = schedule.updateFirst(hosted.host.stage, action.index);
   const std::int64_t to = std::min(schedule.updateLast(hosted.host.stage, action.index), minibatches_);
@@ -341,8 +306,7 @@ Status Executor::update(HostedStage& hosted, const Action& action) {
 Status Executor::evaluateOne(HostedStage& hosted, const Action& action) {
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(hosted.versions.newest());
-  if (Status status = readData(hosted, action.index, call.frame.slot, *evaluationData_); !status)
-    return status;
+  if (Status status = readData(hosted, action.index, call.frame.slot, *evaluationData_); !status) return status;
   hosted.stage->evaluate(call);
   return (*predicted_)(hosted, action.index, call.frame.slot);
 }

@@ -25,10 +25,8 @@ int edgeChannel(const Schedule& schedule, int edge, Direction direction, int low
     return schedule.stages[index(ends.from)].replicas * schedule.stages[index(ends.to)].replicas;
   };
   int channel = 1 + static_cast<int>(schedule.stages.size());
-  for (int before = 0; before < edge; ++before)
-    channel += 2 * pairs(before);
-  if (direction == Direction::backward)
-    channel += pairs(edge);
+  for (int before = 0; before < edge; ++before) channel += 2 * pairs(before);
+  if (direction == Direction::backward) channel += pairs(edge);
   return channel + lowReplica * schedule.stages[index(schedule.edges[index(edge)].to)].replicas + highReplica;
 }
 
@@ -61,14 +59,12 @@ Status checkStage(const Stage& stage, const Schedule& schedule) {
   for (const RankList& rank : schedule.ranks)
     for (const std::vector<Action>* list : {&rank.start, &rank.repeat})
       for (const Action& action : *list) {
-        if (action.stage != stage.index)
-          continue;
+        if (action.stage != stage.index) continue;
         if (action.kind == ActionKind::backwardInput && gradientSets(schedule, stage.index).spare)
           return invalid("action " + toString(action) +
                          ": gradients of several minibatches are summed, which a backward "
                          "in two halves cannot do yet");
-        if (!isTransfer(action.kind))
-          continue;
+        if (!isTransfer(action.kind)) continue;
         const Direction direction = isForwardTransfer(action.kind) ? Direction::forward : Direction::backward;
         const bool has = std::any_of(stage.edges.begin(), stage.edges.end(), [&](const EdgeRow& row) {
           return row.direction == direction && edgeBuffers(schedule, stage.index, row).peer == action.peer;
@@ -82,8 +78,7 @@ Status checkStage(const Stage& stage, const Schedule& schedule) {
 } // namespace
 
 Executor::~Executor() {
-  if (memory_)
-    ::munmap(memory_, arena_.bytes);
+  if (memory_) ::munmap(memory_, arena_.bytes);
 }
 
 Status Executor::prepare() {
@@ -98,8 +93,7 @@ Status Executor::prepare() {
                          ", which this program does not contain",
                      "start the program of that rank, or 'pipeline', which contains all");
     const Stage& stage = **linked;
-    if (Status status = checkStage(stage, schedule); !status)
-      return status;
+    if (Status status = checkStage(stage, schedule); !status) return status;
     HostedStage hosted;
     hosted.stage = &stage;
     hosted.host = host;
@@ -124,8 +118,7 @@ Status Executor::prepare() {
   }
   stream_ = Stream(memory_ + arena_.workspace, arena_.workspaceBytes);
   for (std::size_t i = 0; i < hosted_.size(); ++i)
-    if (Status status = prepareStage(hosted_[i], arena_.hosts[i]); !status)
-      return status;
+    if (Status status = prepareStage(hosted_[i], arena_.hosts[i]); !status) return status;
   return {};
 }
 
@@ -166,8 +159,7 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
   for (int i = 0; i < sets.ring; ++i) {
     HostedStage::GradientSet set;
     set.memory = memory_ + place.gradients + arenaBytes(stage.bytes.gradients, index(i));
-    if (shape.replicas > 1)
-      set.allReduce = std::make_unique<AllReduce>(group, lane);
+    if (shape.replicas > 1) set.allReduce = std::make_unique<AllReduce>(group, lane);
     hosted.gradients.push_back(std::move(set));
   }
   if (sets.spare)
@@ -189,8 +181,7 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
       edge.ranks.push_back(schedule.rankOf(edge.buffers.peer, peer));
     }
     for (const PortRow& port : stage.ports)
-      if (port.edge == static_cast<int>(i))
-        edge.ports.push_back(&port);
+      if (port.edge == static_cast<int>(i)) edge.ports.push_back(&port);
     const EdgeRings& rings = schedule.rings[index(edge.buffers.edge)];
     edge.transfers = std::vector<TransferGroup>(index(fromSlot ? rings.forwardSend : edge.buffers.copies));
     for (TransferGroup& transfers : edge.transfers) {
@@ -227,18 +218,15 @@ Status Executor::averageState() {
   std::vector<std::unique_ptr<AllReduce>> reductions;
   std::vector<std::vector<std::byte>> staging;
   for (HostedStage& hosted : hosted_) {
-    if (hosted.replicas == 1)
-      continue;
+    if (hosted.replicas == 1) continue;
     auto group = std::make_shared<ReduceGroup>();
     std::size_t floats = 0;
     for (const StateRow& row : hosted.stage->states) {
-      if (row.element != Element::f32)
-        continue; // counters are the same on every replica, or meaningless
+      if (row.element != Element::f32) continue; // counters are the same on every replica, or meaningless
       group->segments.push_back({row.offset, index(row.shape.elements())});
       floats += group->segments.back().count;
     }
-    if (floats == 0)
-      continue;
+    if (floats == 0) continue;
     group->self = hosted.host.replica;
     group->channel = allReduceChannel(hosted.host.stage);
     for (int replica = 0; replica < hosted.replicas; ++replica)
@@ -251,17 +239,13 @@ Status Executor::averageState() {
     setup_.communicator->post(*reductions.back());
   }
   for (const std::unique_ptr<AllReduce>& reduction : reductions)
-    if (Status status = waitFor({}, *reduction); !status)
-      return status;
+    if (Status status = waitFor({}, *reduction); !status) return status;
   for (HostedStage& hosted : hosted_) {
-    if (hosted.replicas == 1)
-      continue;
+    if (hosted.replicas == 1) continue;
     for (const StateRow& row : hosted.stage->states) {
-      if (row.element != Element::f32)
-        continue;
+      if (row.element != Element::f32) continue;
       auto* values = reinterpret_cast<float*>(hosted.state + row.offset);
-      for (std::int64_t i = 0; i < row.shape.elements(); ++i)
-        values[i] /= static_cast<float>(hosted.replicas);
+      for (std::int64_t i = 0; i < row.shape.elements(); ++i) values[i] /= static_cast<float>(hosted.replicas);
     }
   }
   return {};

@@ -39,24 +39,21 @@ public:
     int done = 0;
     MPI_Request& request = requests_[static_cast<std::size_t>(transfer.handle)];
     check(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
-    if (!done)
-      return false;
+    if (!done) return false;
     free_.push_back(transfer.handle);
     return true;
   }
 
   void cancel(Transfer& transfer) override {
     MPI_Request& request = requests_[static_cast<std::size_t>(transfer.handle)];
-    if (!transfer.outgoing)
-      MPI_Cancel(&request);
+    if (!transfer.outgoing) MPI_Cancel(&request);
     MPI_Request_free(&request);
   }
 
   std::chrono::nanoseconds patience(int idle) override {
     using namespace std::chrono_literals;
     constexpr int spins = 20;
-    if (idle < spins)
-      return 0ns;
+    if (idle < spins) return 0ns;
     return std::min<std::chrono::nanoseconds>(200us, (idle - spins + 1) * 10us);
   }
 
@@ -83,13 +80,11 @@ private:
       check(MPI_Issend(transfer.data, count, type, transfer.peer, transfer.channel, communicator_, &request));
     else
       check(MPI_Isend(transfer.data, count, type, transfer.peer, transfer.channel, communicator_, &request));
-    if (large)
-      MPI_Type_free(&type);
+    if (large) MPI_Type_free(&type);
   }
 
   void check(int result) {
-    if (result != MPI_SUCCESS)
-      failed_ = true;
+    if (result != MPI_SUCCESS) failed_ = true;
   }
 
   MPI_Comm communicator_;

@@ -62,13 +62,10 @@ void adam(const Slice& s, const Training& training, std::int64_t t) {
 
 std::size_t optimizerBlocks(const Training& training) {
   switch (training.optimizer) {
-  case OptimizerKind::sgd:
-    return 0;
-  case OptimizerKind::momentum:
-    return 1;
+  case OptimizerKind::sgd: return 0;
+  case OptimizerKind::momentum: return 1;
   case OptimizerKind::adam:
-  case OptimizerKind::adamw:
-    return 2;
+  case OptimizerKind::adamw: return 2;
   }
   return 0;
 }
@@ -76,8 +73,7 @@ std::size_t optimizerBlocks(const Training& training) {
 Optimizer::Optimizer(const Training& training, const Stage& stage) : training_(training) {
   for (const GradientRow& row : stage.gradients) {
     const ParameterRow* parameter = &stage.parameters[static_cast<std::size_t>(row.parameter)];
-    if (!parameter->trained)
-      continue;
+    if (!parameter->trained) continue;
     auto known = std::find_if(parameters_.begin(), parameters_.end(),
                               [&](const TrainedParameter& trained) { return trained.row == parameter; });
     if (known == parameters_.end())
@@ -99,8 +95,7 @@ void Optimizer::addUses(std::byte* gradients) const {
     auto* sum = reinterpret_cast<float*>(gradients + parameter.gradient);
     for (std::size_t use : parameter.otherUses) {
       const auto* other = reinterpret_cast<const float*>(gradients + use);
-      for (std::int64_t i = 0; i < parameter.row->shape.elements(); ++i)
-        sum[i] += other[i];
+      for (std::int64_t i = 0; i < parameter.row->shape.elements(); ++i) sum[i] += other[i];
     }
   }
 }
@@ -125,16 +120,10 @@ void Optimizer::update(const UpdateBlocks& blocks, const UpdateStep& step) const
         .weightDecay = static_cast<float>(training_.weightDecay * row.weightDecayScale),
     };
     switch (training_.optimizer) {
-    case OptimizerKind::sgd:
-      sgd(slice);
-      break;
-    case OptimizerKind::momentum:
-      momentum(slice, static_cast<float>(training_.momentum), training_.nesterov);
-      break;
+    case OptimizerKind::sgd: sgd(slice); break;
+    case OptimizerKind::momentum: momentum(slice, static_cast<float>(training_.momentum), training_.nesterov); break;
     case OptimizerKind::adam:
-    case OptimizerKind::adamw:
-      adam(slice, training_, step.count);
-      break;
+    case OptimizerKind::adamw: adam(slice, training_, step.count); break;
     }
   }
 }

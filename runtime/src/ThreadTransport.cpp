@@ -22,22 +22,18 @@ struct Mailbox {
     last = &transfer;
   }
   Transfer* popOther(const Transfer& transfer) {
-    if (!first || first->outgoing == transfer.outgoing)
-      return nullptr;
+    if (!first || first->outgoing == transfer.outgoing) return nullptr;
     Transfer* other = first;
     first = other->nextWaiting;
-    if (!first)
-      last = nullptr;
+    if (!first) last = nullptr;
     return other;
   }
   bool remove(const Transfer& transfer) {
     Transfer* previous = nullptr;
     for (Transfer* at = first; at; previous = at, at = at->nextWaiting) {
-      if (at != &transfer)
-        continue;
+      if (at != &transfer) continue;
       (previous ? previous->nextWaiting : first) = at->nextWaiting;
-      if (last == at)
-        last = previous;
+      if (last == at) last = previous;
       return true;
     }
     return false;
@@ -97,12 +93,10 @@ public:
     double arrivesAt = 0;
     {
       std::lock_guard lock(hub_->mutex);
-      if (!transfer.matched)
-        return false;
+      if (!transfer.matched) return false;
       arrivesAt = transfer.arrivesAt;
     }
-    if (arrivesAt <= now())
-      return true;
+    if (arrivesAt <= now()) return true;
     nextArrival_ = nextArrival_ > 0 ? std::min(nextArrival_, arrivesAt) : arrivesAt;
     return false;
   }
@@ -119,8 +113,7 @@ public:
 
   std::chrono::nanoseconds patience(int) override {
     double arrival = std::exchange(nextArrival_, 0);
-    if (arrival == 0)
-      return std::chrono::nanoseconds(-1); // the rank that posts the other half wakes this one
+    if (arrival == 0) return std::chrono::nanoseconds(-1); // the rank that posts the other half wakes this one
     return std::chrono::nanoseconds(std::max<std::int64_t>(0, static_cast<std::int64_t>((arrival - now()) * 1e9)));
   }
 
@@ -128,8 +121,7 @@ public:
 
   void abort(int) override {
     hub_->aborted = true;
-    for (Transport* transport : hub_->transports)
-      transport->wakeup().notify();
+    for (Transport* transport : hub_->transports) transport->wakeup().notify();
   }
 
 private:

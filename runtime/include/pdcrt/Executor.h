@@ -141,6 +141,7 @@ public:
 
   std::span<const HostedStage> hosted() const { return hosted_; }
   const Arena& arena() const { return arena_; }
+  Stream stream() const { return stream_; }
 
 private:
   Status prepareStage(HostedStage& hosted, const ArenaHost& place);

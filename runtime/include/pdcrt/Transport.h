@@ -142,6 +142,15 @@ public:
   /// Sleeps until `work`, which has been posted, is complete. False: another rank has given up.
   bool wait(const Work& work);
 
+  /// Sleeps until `done()`, which only completions make true. False: another rank has given up.
+  template <class Done>
+  bool waitUntil(Done done) {
+    if (done()) return true;
+    std::unique_lock lock(mutex_);
+    completion_.wait(lock, [&] { return aborted_ || done(); });
+    return done();
+  }
+
   /// Ends the thread; what is not complete is cancelled.
   void stop();
   Transport& transport() { return transport_; }

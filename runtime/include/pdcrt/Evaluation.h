@@ -1,0 +1,32 @@
+// What an evaluation reports, computed in double from predictions and labels.
+#pragma once
+
+#include "pdcrt/Stage.h"
+#include "pdcrt/Training.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pdcrt {
+
+/// Sums over samples; add those of several ranks, then divide.
+struct EvaluationSums {
+  double samples = 0;     ///< predictions with a label that counts
+  double correct = 0;     ///< the label is the greatest of the classes (the first one of equals)
+  double correctTop5 = 0; ///< fewer than five classes are greater
+  double squaredError = 0, elements = 0;
+  double loss = 0, lossWeight = 0;
+
+  void add(const EvaluationSums& other);
+};
+
+/// Adds the first `valid` samples of a minibatch. `prediction` has the classes on its last axis (on axis 1 if it has
+/// four or more), labels are integers; or both have one shape, for mse and bce.
+void addMinibatch(EvaluationSums& sums, const Training& training, const OutputRow& prediction, const DataRow& label,
+                  const std::byte* slot, std::int64_t valid);
+
+/// The metric that `training` names.
+double metricOf(const EvaluationSums& sums, const Training& training);
+double lossOf(const EvaluationSums& sums);
+
+} // namespace pdcrt

@@ -1,0 +1,40 @@
+// What is typed after a stage program's name, and what the launcher says of the process. docs/Runtime.md lists both.
+#pragma once
+
+#include "pdcrt/Status.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pdcrt {
+
+struct RunOptions {
+  std::string directory; ///< holds plan.json, schedule.txt, training.json and weights/
+  std::string data, evaluationData;
+  std::int64_t epochs = 0, steps = 0; ///< 0: not given
+  std::optional<std::uint64_t> seed;
+  std::optional<double> learningRate;
+  bool shuffle = true;
+  std::vector<double> mean, deviation; ///< of --normalize
+  std::int64_t samples = 0;            ///< of synthetic data
+  std::string metricsFile, traceFile, exportFolder, profileFile;
+  std::int64_t logEvery = 0; ///< steps; 0: twenty lines in a run
+  bool threads = false;
+  int kernelThreads = 0; ///< OpenMP threads of a rank; 0: OMP_NUM_THREADS, else 1
+  bool synchronousSends = false;
+  int rank = -1;
+};
+
+/// Reads flags. `finished` says that --help or --version was printed and nothing else is to be done.
+Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished);
+
+/// What a launcher set in the environment: PDC_*, torchrun's, Open MPI's, PMI's, Slurm's, in this order.
+struct LaunchedAs {
+  int rank, ranks;
+  std::string by; ///< name of the variable that holds the rank
+};
+std::optional<LaunchedAs> launchedAs();
+
+} // namespace pdcrt

@@ -1,0 +1,246 @@
+// Reads samples from mapped files and converts them to the element type of the graph input.
+#include "pdcrt/Data.h"
+
+#include "pdcrt/Random.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <type_traits>
+
+namespace pdcrt {
+namespace {
+
+constexpr std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+const char* nameOf(Element element) {
+  constexpr const char* names[] = {"f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u8", "bool"};
+  return names[static_cast<std::size_t>(element)];
+}
+
+bool isFloat(Element element) {
+  return element == Element::f64 || element == Element::f32;
+}
+
+/// Calls `action` with a value of the C++ type of `element`. False for f16 and bf16, which have none.
+template <class Action>
+bool withType(Element element, Action action) {
+  switch (element) {
+  case Element::f64: return action(double()), true;
+  case Element::f32: return action(float()), true;
+  case Element::i64: return action(std::int64_t()), true;
+  case Element::i32: return action(std::int32_t()), true;
+  case Element::i8: return action(std::int8_t()), true;
+  case Element::u8:
+  case Element::boolean: return action(std::uint8_t()), true;
+  default: return false;
+  }
+}
+
+/// Whether a file's elements can be read as those of the input: integers as any wider integer or float, floats as
+/// floats.
+bool converts(Element from, Element to) {
+  if (from == to) return true;
+  if (from == Element::f16 || from == Element::bf16 || to == Element::f16 || to == Element::bf16) return false;
+  if (isFloat(from)) return isFloat(to);
+  return isFloat(to) || to == Element::i64 || (to == Element::i32 && from != Element::i64);
+}
+
+void copyConverted(Element from, Element to, const std::byte* source, std::byte* destination, std::int64_t count) {
+  if (from == to) {
+    std::memcpy(destination, source, index(count) * bytesOf(to));
+    return;
+  }
+  withType(from, [&](auto sourceValue) {
+    withType(to, [&](auto destinationValue) {
+      using From = decltype(sourceValue);
+      using To = decltype(destinationValue);
+      for (std::int64_t i = 0; i < count; ++i) {
+        From value;
+        std::memcpy(&value, source + index(i) * sizeof(From), sizeof(From));
+        reinterpret_cast<To*>(destination)[i] = static_cast<To>(value);
+      }
+    });
+  });
+}
+
+std::int64_t integerAt(Element element, const std::byte* values, std::int64_t i) {
+  std::int64_t result = 0;
+  copyConverted(element, Element::i64, values + index(i) * bytesOf(element), reinterpret_cast<std::byte*>(&result), 1);
+  return result;
+}
+
+std::string fileName(const std::string& folder, const DataRow& row) {
+  std::string name = row.name;
+  std::replace(name.begin(), name.end(), '/', '_');
+  return folder + "/" + name + ".npy";
+}
+
+std::span<const std::int64_t> dims(const Shape& shape) {
+  return {shape.dims, static_cast<std::size_t>(shape.rank)};
+}
+
+/// "[*, 1, 8, 8]": what a file must have.
+std::string expectedShape(const DataRow& row) {
+  std::string text = toString(dims(row.shape));
+  std::size_t end = text.find_first_of(",]");
+  return "[samples" + text.substr(end);
+}
+
+} // namespace
+
+Status parseNormalize(const std::string& text, std::vector<double>& mean, std::vector<double>& deviation) {
+  const char* at = text.data();
+  const char* end = at + text.size();
+  std::vector<double>* list = &mean;
+  while (true) {
+    double value = 0;
+    auto [rest, problem] = std::from_chars(at, end, value);
+    if (problem != std::errc()) break;
+    list->push_back(value);
+    at = rest;
+    if (at == end && list == &deviation && mean.size() == deviation.size() &&
+        std::all_of(deviation.begin(), deviation.end(), [](double d) { return d > 0; }))
+      return {};
+    if (at == end || (*at == '/' && list == &deviation) || (*at != '/' && *at != ',')) break;
+    if (*at == '/') list = &deviation;
+    ++at;
+  }
+  return {Exit::usage, "--normalize=" + text + " is not MEAN/STD",
+          "give two numbers, or two lists with one positive deviation per channel, such as 0.5/0.25"};
+}
+
+Status DataSet::open(const DataOptions& options, std::span<const Stage* const> stages) {
+  options_ = options;
+  for (const Stage* stage : stages)
+    for (const DataRow& row : stage->data) inputs_.push_back({.row = &row, .file = {}});
+  if (options.path == "synthetic") {
+    if (!inputs_.empty()) samples_ = options.syntheticSamples;
+    return {};
+  }
+  for (Input& input : inputs_)
+    if (Status status = openInput(input); !status) return status;
+  return {};
+}
+
+Status DataSet::openInput(Input& input) {
+  const DataRow& row = *input.row;
+  const std::string path = fileName(options_.path, row);
+  if (Status status = input.file.open(path); !status) {
+    std::string expected;
+    for (const Input& other : inputs_)
+      expected +=
+          (expected.empty() ? "" : ", ") + fileName(options_.path, *other.row) + " " + expectedShape(*other.row);
+    return {status.code(), status.message(), "this stage reads " + expected};
+  }
+  const std::vector<std::int64_t>& shape = input.file.shape();
+  std::span<const std::int64_t> wanted = dims(row.shape);
+  if (shape.size() != wanted.size() || shape.empty() || !std::equal(shape.begin() + 1, shape.end(), wanted.begin() + 1))
+    return {Exit::badData,
+            path + ": has the shape " + toString(shape) + ", input '" + row.name + "' needs " + expectedShape(row),
+            "reshape it before numpy.save"};
+  if (!converts(input.file.element(), row.element))
+    return {Exit::badData,
+            path + ": has elements of type " + nameOf(input.file.element()) + ", input '" + row.name + "' needs " +
+                nameOf(row.element),
+            "convert it with astype before numpy.save"};
+  for (std::size_t i = 1; i < wanted.size(); ++i) input.sampleElements *= wanted[i];
+  if (samples_ >= 0 && samples_ != shape[0])
+    return {Exit::badData, path + ": has " + std::to_string(shape[0]) + " samples, " + inputs_.front().file.path() +
+                               " has " + std::to_string(samples_)};
+  samples_ = shape[0];
+  if (samples_ == 0 || (!options_.evaluation && samples_ < options_.batch))
+    return {Exit::badData,
+            path + ": has " + std::to_string(samples_) + " samples, a minibatch has " + std::to_string(options_.batch),
+            "generate the program with a smaller --batch"};
+  const bool channels = options_.mean.size() > 1;
+  if (!row.label && isFloat(row.element) && channels &&
+      (row.shape.rank < 2 || row.shape.dims[1] != static_cast<std::int64_t>(options_.mean.size())))
+    return {Exit::usage, "--normalize gives " + std::to_string(options_.mean.size()) + " channels, input '" + row.name +
+                             "' has the shape " + expectedShape(row)};
+  return checkLabels(input);
+}
+
+Status DataSet::checkLabels(const Input& input) const {
+  const DataRow& row = *input.row;
+  if (!row.label || row.classes == 0) return {};
+  for (std::int64_t i = 0; i < samples_ * input.sampleElements; ++i) {
+    const std::int64_t label = integerAt(input.file.element(), input.file.values().data(), i);
+    if ((label >= 0 && label < row.classes) || label == options_.ignoredLabel) continue;
+    return {Exit::badData,
+            input.file.path() + ": sample " + std::to_string(i / input.sampleElements) + " has the label " +
+                std::to_string(label) + ", the model has " + std::to_string(row.classes) + " classes",
+            "labels are 0 to " + std::to_string(row.classes - 1)};
+  }
+  return {};
+}
+
+std::int64_t DataSet::minibatchesPerEpoch() const {
+  if (samples_ < 0) return -1;
+  return options_.evaluation ? (samples_ + options_.batch - 1) / options_.batch : samples_ / options_.batch;
+}
+
+std::int64_t DataSet::sampleAt(std::int64_t place) {
+  if (options_.evaluation) return std::min(place, samples_ - 1);
+  const std::int64_t perEpoch = minibatchesPerEpoch() * options_.batch;
+  const std::int64_t epoch = place / perEpoch;
+  if (!options_.shuffle) return place % perEpoch;
+  if (epoch != epoch_) {
+    order_ = permutation(options_.seed, static_cast<std::uint64_t>(epoch), samples_);
+    epoch_ = epoch;
+  }
+  return order_[index(place % perEpoch)];
+}
+
+Status DataSet::read(const DataRow& row, std::int64_t minibatch, std::byte* destination) {
+  if (options_.path == "synthetic") {
+    synthesize(row, minibatch, destination);
+    return {};
+  }
+  auto input = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& i) { return i.row == &row; });
+  if (input == inputs_.end()) return {Exit::badData, std::string("no data for input '") + row.name + "'"};
+  const Element element = input->file.element();
+  const std::size_t sampleBytes = index(input->sampleElements) * bytesOf(element);
+  for (std::int64_t i = 0; i < row.shape.dims[0]; ++i) {
+    const std::int64_t sample = sampleAt(minibatch * options_.batch + i);
+    copyConverted(element, row.element, input->file.values().data() + index(sample) * sampleBytes,
+                  destination + index(i * input->sampleElements) * bytesOf(row.element), input->sampleElements);
+  }
+  if (!options_.mean.empty() && !row.label && row.element == Element::f32)
+    normalize(row, reinterpret_cast<float*>(destination));
+  return {};
+}
+
+void DataSet::normalize(const DataRow& row, float* values) const {
+  const std::int64_t count = row.shape.elements();
+  const auto channels = static_cast<std::int64_t>(options_.mean.size());
+  const std::int64_t inner = channels == 1 ? count : count / (row.shape.dims[0] * channels);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::size_t channel = index(i / inner % channels);
+    values[i] = static_cast<float>((values[i] - options_.mean[channel]) / options_.deviation[channel]);
+  }
+}
+
+void DataSet::synthesize(const DataRow& row, std::int64_t minibatch, std::byte* destination) const {
+  const std::int64_t count = row.shape.elements();
+  const std::uint32_t stream = row.label ? 1 : 0;
+  for (std::int64_t i = 0; i < count; i += 4) {
+    const PhiloxBlock words = philox(
+        philoxCounter(static_cast<std::uint32_t>(i / 4), stream, static_cast<std::uint64_t>(minibatch)), options_.seed);
+    for (std::int64_t j = 0; j < 4 && i + j < count; ++j) {
+      const std::uint32_t word = words[index(j)];
+      withType(row.element, [&](auto type) {
+        using Value = decltype(type);
+        Value& value = reinterpret_cast<Value*>(destination)[i + j];
+        if constexpr (std::is_floating_point_v<Value>)
+          value = static_cast<Value>(word) / static_cast<Value>(4294967296.0) * 2 - 1; // in [-1, 1)
+        else
+          value = static_cast<Value>(word % static_cast<std::uint32_t>(std::max<std::int64_t>(1, row.classes)));
+      });
+    }
+  }
+}
+
+} // namespace pdcrt

@@ -1,0 +1,91 @@
+// Metrics are the runtime's own: they must not depend on how a stage computed its loss.
+#include "pdcrt/Evaluation.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace pdcrt {
+namespace {
+
+std::int64_t labelAt(const DataRow& row, const std::byte* labels, std::int64_t i) {
+  return row.element == Element::i32 ? reinterpret_cast<const std::int32_t*>(labels)[i]
+                                     : reinterpret_cast<const std::int64_t*>(labels)[i];
+}
+
+/// Predictions of classes against integer labels.
+void addClasses(EvaluationSums& sums, const Training& training, const Shape& shape, const float* scores,
+                const DataRow& label, const std::byte* labels, std::int64_t valid) {
+  const int axis = shape.rank >= 4 ? 1 : shape.rank - 1;
+  const std::int64_t classes = shape.dims[axis];
+  std::int64_t inner = 1;
+  for (int i = axis + 1; i < shape.rank; ++i) inner *= shape.dims[i];
+  const std::int64_t perSample = shape.elements() / shape.dims[0] / classes;
+  for (std::int64_t place = 0; place < valid * perSample; ++place) {
+    const std::int64_t correct = labelAt(label, labels, place);
+    if (correct == training.ignoreIndex || correct < 0 || correct >= classes) continue;
+    const float* first = scores + place / inner * classes * inner + place % inner;
+    const double own = first[correct * inner];
+    double greatest = own;
+    std::int64_t above = 0, firstAmongEquals = 0;
+    for (std::int64_t c = 0; c < classes; ++c) {
+      const double score = first[c * inner];
+      greatest = std::max(greatest, score);
+      if (score > own) ++above;
+      if (score == own && c < correct) ++firstAmongEquals;
+    }
+    double sum = 0;
+    for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(first[c * inner] - greatest);
+    sums.samples += 1;
+    sums.correct += above == 0 && firstAmongEquals == 0;
+    sums.correctTop5 += above + firstAmongEquals < 5;
+    sums.loss += std::log(sum) + greatest - own;
+    sums.lossWeight += 1;
+  }
+}
+
+} // namespace
+
+void EvaluationSums::add(const EvaluationSums& other) {
+  samples += other.samples;
+  correct += other.correct;
+  correctTop5 += other.correctTop5;
+  squaredError += other.squaredError;
+  elements += other.elements;
+  loss += other.loss;
+  lossWeight += other.lossWeight;
+}
+
+void addMinibatch(EvaluationSums& sums, const Training& training, const OutputRow& prediction, const DataRow& label,
+                  const std::byte* slot, std::int64_t valid) {
+  const auto* scores = reinterpret_cast<const float*>(slot + prediction.offset);
+  const std::byte* labels = slot + label.offset;
+  if (label.element == Element::i64 || label.element == Element::i32) {
+    addClasses(sums, training, prediction.shape, scores, label, labels, valid);
+    return;
+  }
+  const auto* targets = reinterpret_cast<const float*>(labels);
+  const std::int64_t count = prediction.shape.elements() / prediction.shape.dims[0] * valid;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double x = scores[i], t = targets[i], error = (x - t) * (x - t);
+    sums.squaredError += error;
+    // max(x, 0) - x·t + log(1 + exp(-|x|)): binary cross-entropy of a logit, without overflow.
+    sums.loss +=
+        training.loss == "bce-with-logits" ? std::max(x, 0.0) - x * t + std::log1p(std::exp(-std::fabs(x))) : error;
+    sums.correct += (x > 0) == (t > 0.5);
+  }
+  sums.samples += static_cast<double>(count);
+  sums.elements += static_cast<double>(count);
+  sums.lossWeight += static_cast<double>(count);
+}
+
+double metricOf(const EvaluationSums& sums, const Training& training) {
+  if (training.metric == "mse") return sums.squaredError / sums.elements;
+  if (training.metric == "top5") return sums.correctTop5 / sums.samples;
+  return sums.correct / sums.samples;
+}
+
+double lossOf(const EvaluationSums& sums) {
+  return sums.loss / sums.lossWeight;
+}
+
+} // namespace pdcrt

@@ -1,0 +1,114 @@
+// Flags by CLI11.
+#include "pdcrt/Options.h"
+
+#include "pdcrt/Data.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+
+namespace pdcrt {
+namespace {
+
+/// The parent of the executable's folder if that holds plan.json (a build folder inside pdc's output), else its folder.
+std::string defaultDirectory() {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  if (error) return ".";
+  const std::filesystem::path parent = folder.parent_path();
+  return (std::filesystem::exists(parent / "plan.json", error) ? parent : folder).string();
+}
+
+std::optional<int> number(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (!text || !*text) return std::nullopt;
+  char* end = nullptr;
+  const long value = std::strtol(text, &end, 10);
+  if (*end || value < 0 || value > 1 << 20) return std::nullopt;
+  return static_cast<int>(value);
+}
+
+} // namespace
+
+Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) {
+  CLI::App app("Trains the stages that this program contains.");
+  std::string shuffle = "on", normalize;
+  std::uint64_t seed = 0;
+  double rate = 0;
+  app.add_option("--data", options.data, "folder with one .npy file per input and label, or 'synthetic'")
+      ->type_name("DIR");
+  app.add_option("--eval", options.evaluationData, "data to evaluate on after training")->type_name("DIR");
+  auto* epochs = app.add_option("--epochs", options.epochs, "times to go through the data (1)")
+                     ->check(CLI::PositiveNumber)
+                     ->type_name("E");
+  app.add_option("--steps", options.steps, "minibatches to train on; updates, where a schedule flushes")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N")
+      ->excludes(epochs);
+  auto* seedFlag = app.add_option("--seed", seed, "of the order of samples and of random operators")->type_name("S");
+  auto* rateFlag = app.add_option("--lr", rate, "learning rate instead of training.json's")
+                       ->check(CLI::NonNegativeNumber)
+                       ->type_name("RATE");
+  app.add_option("--shuffle", shuffle, "on or off: another order of samples in each epoch (on)")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->type_name("");
+  app.add_option("--normalize", normalize, "of float inputs: (x - MEAN) / STD, also lists by channel")
+      ->type_name("MEAN/STD");
+  app.add_option("--samples", options.samples, "size of the synthetic data (enough for --steps)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  app.add_option("--metrics", options.metricsFile, "one JSON object per step")->type_name("F.jsonl");
+  app.add_option("--trace", options.traceFile, "what each rank did and when, for Perfetto")->type_name("F.json");
+  app.add_option("--export-weights", options.exportFolder, "write the trained weights there, a file per stage")
+      ->type_name("DIR");
+  app.add_option("--log-every", options.logEvery, "steps between progress lines")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  app.add_option("--profile", options.profileFile, "time every fusion group instead of training (a plan of one stage)")
+      ->type_name("F.json");
+  app.add_option("--dir", options.directory, "where plan.json is")->type_name("DIR");
+  app.add_flag("--threads", options.threads, "run all ranks as threads of this process, without MPI");
+  app.add_option("--kernel-threads", options.kernelThreads, "OpenMP threads of a rank (OMP_NUM_THREADS, else 1)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  app.add_flag("--sync-sends", options.synchronousSends, "MPI may not buffer (tests)");
+  app.add_option("--rank", options.rank, "rank of this process in the plan")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("R");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    finished = true;
+    return {};
+  } catch (const CLI::ParseError& error) {
+    return {Exit::usage, error.what(), "--help lists the flags"};
+  }
+  if (seedFlag->count()) options.seed = seed;
+  if (rateFlag->count()) options.learningRate = rate;
+  options.shuffle = shuffle == "on";
+  if (options.directory.empty()) options.directory = defaultDirectory();
+  if (!normalize.empty())
+    if (Status status = parseNormalize(normalize, options.mean, options.deviation); !status) return status;
+  if (options.data.empty() && options.profileFile.empty())
+    return {Exit::usage, "--data is missing", "give a folder with .npy files, or --data=synthetic --steps=N"};
+  if (options.data.empty()) options.data = "synthetic";
+  if (options.data == "synthetic" && options.samples == 0 && options.steps == 0 && options.profileFile.empty())
+    return {Exit::usage, "--data=synthetic has no size", "give --steps=N, or --samples=N"};
+  return {};
+}
+
+std::optional<LaunchedAs> launchedAs() {
+  constexpr const char* pairs[][2] = {{"PDC_RANK", "PDC_WORLD_SIZE"},
+                                      {"RANK", "WORLD_SIZE"},
+                                      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                      {"PMI_RANK", "PMI_SIZE"},
+                                      {"SLURM_PROCID", "SLURM_NTASKS"}};
+  for (const auto& [rank, ranks] : pairs) {
+    std::optional<int> own = number(rank), all = number(ranks);
+    if (own && all && *own < *all) return LaunchedAs{*own, *all, rank};
+  }
+  return std::nullopt;
+}
+
+} // namespace pdcrt

@@ -1,0 +1,143 @@
+// Repetitions with and without the observer alternate, so that both see the same machine.
+#include "pdcrt/Profile.h"
+
+#include "pdcrt/MappedFile.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace pdcrt {
+namespace {
+
+enum class Phase : std::size_t { forward, inputGradient, weightGradient };
+constexpr std::size_t phases = 3;
+
+/// Collects, per group and phase, the seconds of each repetition.
+class GroupTimer : public GroupObserver {
+public:
+  void beginGroup(int group) override {
+    const double time = now();
+    if (group_ >= 0) current_[{group_, phase_}] += time - begin_;
+    // What a phase does before its first group counts as that group's.
+    if (group_ >= 0 || !inPhase_) begin_ = time;
+    group_ = group;
+  }
+  void beginPhase(Phase phase) {
+    phase_ = phase;
+    group_ = -1;
+    inPhase_ = true;
+    begin_ = now();
+  }
+  void endPhase() {
+    if (group_ >= 0) current_[{group_, phase_}] += now() - begin_;
+    group_ = -1;
+    inPhase_ = false;
+  }
+  void endRepetition(bool keep) {
+    for (auto& [key, seconds] : current_) {
+      if (keep) samples_[key].push_back(seconds);
+      seconds = 0;
+    }
+  }
+  std::vector<double> samples(int group, Phase phase) const {
+    auto at = samples_.find({group, phase});
+    return at == samples_.end() ? std::vector<double>() : at->second;
+  }
+
+private:
+  using Key = std::pair<int, Phase>;
+  std::map<Key, double> current_;
+  std::map<Key, std::vector<double>> samples_;
+  int group_ = -1;
+  Phase phase_ = Phase::forward;
+  bool inPhase_ = false;
+  double begin_ = 0;
+};
+
+double quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+} // namespace
+
+Status profile(Executor& executor, BatchSource& data, const Training& training, const std::string& path) {
+  if (executor.hosted().size() != 1 || executor.hosted()[0].stage->count != 1)
+    return {Exit::usage, "--profile needs a program of one stage", "generate it with --devices=1"};
+  const HostedStage& hosted = executor.hosted()[0];
+  const Stage& stage = *hosted.stage;
+
+  GroupTimer timer;
+  Stream stream = executor.stream();
+  std::byte* gradients = hosted.gradients[0].memory;
+  Call call = {.kernels = hosted.kernels.get(),
+               .weights = hosted.versions.raw(0),
+               .state = hosted.state,
+               .gradients = gradients,
+               .scratch = hosted.scratch,
+               .frame = {.slot = hosted.slots[0].memory, .edges = nullptr},
+               .draw = {.seed = training.seed, .minibatch = 0},
+               .stream = &stream};
+  std::vector<double> steps, updates;
+  auto repeat = [&](std::int64_t minibatch, bool observed, bool keep) -> Status {
+    for (const DataRow& row : stage.data)
+      if (Status status = data.read(row, minibatch, call.frame.slot + row.offset); !status) return status;
+    call.draw.minibatch = static_cast<std::uint64_t>(minibatch);
+    stream.observe(observed ? &timer : nullptr);
+    const double begin = now();
+    const std::pair<Phase, void (*)(const Call&)> calls[phases] = {{Phase::forward, stage.forward},
+                                                                   {Phase::inputGradient, stage.backwardInput},
+                                                                   {Phase::weightGradient, stage.backwardWeight}};
+    for (const auto& [phase, function] : calls) {
+      if (observed) timer.beginPhase(phase);
+      function(call);
+      if (observed) timer.endPhase();
+    }
+    const double middle = now();
+    hosted.optimizer->addUses(gradients);
+    hosted.optimizer->update({.old = hosted.versions.raw(0),
+                              .fresh = hosted.versions.raw(0),
+                              .gradients = gradients,
+                              .state = hosted.optimizerState,
+                              .stateStride = arenaBytes(stage.bytes.weights)},
+                             {.learningRate = 0, .minibatches = 1, .count = minibatch + 1});
+    if (observed) timer.endRepetition(keep);
+    if (keep && !observed) steps.push_back(middle - begin);
+    if (keep) updates.push_back(now() - middle);
+    return {};
+  };
+
+  constexpr int warmUp = 5;
+  constexpr std::size_t fewest = 15, most = 200;
+  constexpr double seconds = 2;
+  std::int64_t minibatch = 0;
+  for (; minibatch < warmUp; ++minibatch)
+    if (Status status = repeat(minibatch, true, false); !status) return status;
+  const double begin = now();
+  while (steps.size() < fewest || (now() - begin < seconds && steps.size() < most))
+    for (bool observed : {true, false})
+      if (Status status = repeat(minibatch++, observed, true); !status) return status;
+
+  nlohmann::ordered_json groups = nlohmann::ordered_json::array();
+  constexpr const char* names[phases] = {"forward", "input_gradient", "weight_gradient"};
+  for (const GroupRow& row : stage.groups) {
+    nlohmann::ordered_json group = {{"id", row.id}, {"name", row.name}};
+    for (std::size_t phase = 0; phase < phases; ++phase) {
+      const std::vector<double> samples = timer.samples(row.id, static_cast<Phase>(phase));
+      const double median = quantile(samples, 0.5);
+      group[std::string(names[phase]) + "_ms"] = median * 1e3;
+      group[std::string(names[phase]) + "_spread"] =
+          median > 0 ? (quantile(samples, 0.75) - quantile(samples, 0.25)) / median : 0;
+    }
+    groups.push_back(std::move(group));
+  }
+  const nlohmann::ordered_json json = {{"repetitions", steps.size()},
+                                       {"step_ms", quantile(steps, 0.5) * 1e3},
+                                       {"update_ms", quantile(updates, 0.5) * 1e3},
+                                       {"groups", std::move(groups)}};
+  return writeAtomically(path, json.dump(2) + "\n");
+}
+
+} // namespace pdcrt

@@ -1,0 +1,112 @@
+// The progress line goes to stderr: overwritten ten times a second on a terminal, else twenty lines in a run.
+#include "pdcrt/Progress.h"
+
+#include "pdcrt/Transport.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace pdcrt {
+
+/// Losses of one replica that rank 0 may read before the first one of another (Control.h keeps 64 at either end).
+static constexpr std::int64_t messagesUnderWay = 1024;
+
+std::int64_t peakMemoryBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
+}
+
+Progress::Progress(const ProgressOptions& options, const Training& training)
+    : options_(options), training_(training),
+      entries_(static_cast<std::size_t>(options.inFlight + options.minibatchesPerStep + messagesUnderWay)),
+      begin_(now()), lastStep_(begin_) {
+  terminal_ = ::isatty(STDERR_FILENO);
+  if (options_.logEvery == 0)
+    options_.logEvery = std::max<std::int64_t>(1, options_.minibatches / options_.minibatchesPerStep / 20);
+}
+
+Progress::~Progress() {
+  if (metrics_) std::fclose(metrics_);
+}
+
+Status Progress::open() {
+  if (options_.metricsFile.empty()) return {};
+  metrics_ = std::fopen(options_.metricsFile.c_str(), "w");
+  if (!metrics_) return {Exit::cannotWrite, options_.metricsFile + ": cannot be written: " + std::strerror(errno)};
+  buffer_.resize(1 << 16);
+  std::setvbuf(metrics_, buffer_.data(), _IOFBF, buffer_.size());
+  return {};
+}
+
+void Progress::loss(std::int64_t minibatch, double value) {
+  Entry& entry = entries_[static_cast<std::size_t>(minibatch) % entries_.size()];
+  entry.sum += value;
+  ++entry.count;
+  while (!complete()) {
+    const std::int64_t last = std::min(told_ + options_.minibatchesPerStep, options_.minibatches);
+    double sum = 0;
+    for (std::int64_t b = told_; b < last; ++b) {
+      const Entry& part = entries_[static_cast<std::size_t>(b) % entries_.size()];
+      if (part.count < options_.lossStages) return;
+      sum += part.sum;
+    }
+    for (std::int64_t b = told_; b < last; ++b) entries_[static_cast<std::size_t>(b) % entries_.size()] = {};
+    const std::int64_t first = std::exchange(told_, last);
+    step(first, last, sum / static_cast<double>(last - first));
+  }
+}
+
+void Progress::step(std::int64_t first, std::int64_t last, double loss) {
+  const double time = now();
+  const std::int64_t number = first / options_.minibatchesPerStep;
+  const auto samples = static_cast<double>((last - first) * training_.batch);
+  if (steadyFrom_ < 0 && last * 5 >= options_.minibatches) {
+    steadyFrom_ = last;
+    steadyBegin_ = time;
+  }
+  const std::int64_t epoch = first / options_.minibatchesPerEpoch;
+  if (metrics_)
+    std::fprintf(metrics_,
+                 "{\"step\": %lld, \"epoch\": %lld, \"loss\": %.9g, \"lr\": %.9g, \"samples_per_s\": %.6g, "
+                 "\"step_ms\": %.6g, \"peak_memory_bytes\": %lld}\n",
+                 static_cast<long long>(number), static_cast<long long>(epoch), loss,
+                 training_.schedule.at(training_.learningRate, first), samples / std::max(1e-9, time - lastStep_),
+                 (time - lastStep_) * 1e3, static_cast<long long>(peakMemoryBytes()));
+  lastStep_ = time;
+
+  const bool end = complete();
+  const bool due = terminal_ ? time - lastLine_ > 0.1 : (number + 1) % options_.logEvery == 0;
+  if (!due && !end) return;
+  lastLine_ = time;
+  const double perMinibatch = (time - begin_) / static_cast<double>(last);
+  const auto left = static_cast<long long>(perMinibatch * static_cast<double>(options_.minibatches - last) + 0.5);
+  const std::int64_t steps = (options_.minibatches + options_.minibatchesPerStep - 1) / options_.minibatchesPerStep;
+  std::fprintf(stderr, "%sstep %lld/%lld  epoch %lld  loss %.4f  %.0f samples/s  %lld:%02lld left%s",
+               terminal_ ? "\r" : "", static_cast<long long>(number + 1), static_cast<long long>(steps),
+               static_cast<long long>(epoch + 1), loss, static_cast<double>(training_.batch) / perMinibatch, left / 60,
+               left % 60, terminal_ ? "   " : "\n");
+  lineOpen_ = terminal_;
+}
+
+void Progress::evaluated(const std::string& metric, double value, double loss) {
+  if (metrics_)
+    std::fprintf(metrics_, "{\"step\": %lld, \"%s\": %.9g, \"test_loss\": %.9g}\n",
+                 static_cast<long long>(told_ / options_.minibatchesPerStep), metric.c_str(), value, loss);
+}
+
+void Progress::finish() {
+  if (lineOpen_) std::fputc('\n', stderr);
+  lineOpen_ = false;
+  if (metrics_) std::fflush(metrics_);
+}
+
+double Progress::secondsPerMinibatch() const {
+  if (steadyFrom_ < 0 || told_ <= steadyFrom_) return 0;
+  return (lastStep_ - steadyBegin_) / static_cast<double>(told_ - steadyFrom_);
+}
+
+} // namespace pdcrt
