@@ -14,6 +14,7 @@ struct JsonDocument::Contents {
   Diagnostics* diags;
   json root;
   bool failed = false;
+  Diagnostics unheard{nullptr}; ///< takes what follows from the first mistake
 };
 
 JsonDocument::JsonDocument(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
@@ -74,8 +75,10 @@ static std::string shown(const json& value) {
 }
 
 Diagnostics::Builder JsonNode::error() const {
-  document_->contents_->failed = true;
-  return document_->contents_->diags->error({document_->contents_->file, pointer_.empty() ? "/" : pointer_});
+  JsonDocument::Contents& contents = *document_->contents_;
+  Diagnostics& diags = contents.failed ? contents.unheard : *contents.diags;
+  contents.failed = true;
+  return diags.error({contents.file, pointer_.empty() ? "/" : pointer_});
 }
 
 void JsonNode::expected(const std::string& what) const {

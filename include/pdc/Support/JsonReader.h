@@ -45,7 +45,7 @@ public:
   /// One of `names`.
   std::string oneOf(std::initializer_list<std::string_view> names) const;
 
-  /// An error at this place: `node.error() << "stage 3 does not exist";`
+  /// An error at this place: `node.error() << "stage 3 does not exist";`. Only a document's first one is reported.
   Diagnostics::Builder error() const;
 
 private:

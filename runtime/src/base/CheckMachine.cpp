@@ -54,16 +54,13 @@ public:
       reductions_.push_back({std::vector<int>(schedule.updates(static_cast<int>(s), minibatches), 0)});
     }
     for (std::size_t r = 0; r < schedule.ranks.size(); ++r)
-      for (const Host& host : schedule.ranks[r].hosts)
-        rankOf_[host.stage][host.replica] = static_cast<int>(r);
+      for (const Host& host : schedule.ranks[r].hosts) rankOf_[host.stage][host.replica] = static_cast<int>(r);
     for (std::size_t e = 0; e < schedule.edges.size(); ++e)
-      for (bool forward : {true, false})
-        addChannel(static_cast<int>(e), forward);
+      for (bool forward : {true, false}) addChannel(static_cast<int>(e), forward);
   }
 
   void run() {
-    for (std::size_t r = 0; r < lists_.size(); ++r)
-      ready_.push_back(static_cast<int>(r));
+    for (std::size_t r = 0; r < lists_.size(); ++r) ready_.push_back(static_cast<int>(r));
     do {
       while (!ready_.empty()) {
         int rank = ready_.front();
@@ -73,10 +70,8 @@ public:
     } while (passTime());
     result_.finishMs = now_;
     result_.periodMs = period();
-    for (std::size_t r = 0; r < lists_.size(); ++r)
-      result_.deadlock |= position_[r] < lists_[r].size();
-    if (result_.deadlock)
-      result_.problem = picture();
+    for (std::size_t r = 0; r < lists_.size(); ++r) result_.deadlock |= position_[r] < lists_[r].size();
+    if (result_.deadlock) result_.problem = picture();
   }
 
 private:
@@ -87,10 +82,8 @@ private:
     channel.sendPosted.assign(size, 0);
     channel.receivePosted.assign(size, 0);
     channel.done.assign(size, 0);
-    for (int q = 0; q < schedule_.stages[channel.source].replicas; ++q)
-      channel.sending.push_back({q});
-    for (int q = 0; q < schedule_.stages[channel.target].replicas; ++q)
-      channel.receiving.push_back({q});
+    for (int q = 0; q < schedule_.stages[channel.source].replicas; ++q) channel.sending.push_back({q});
+    for (int q = 0; q < schedule_.stages[channel.target].replicas; ++q) channel.receiving.push_back({q});
     channels_.push_back(std::move(channel));
   }
 
@@ -107,11 +100,9 @@ private:
     const std::vector<Action>& list = lists_[rank];
     while (!computing_[rank] && position_[rank] < list.size()) {
       const Action& action = list[position_[rank]];
-      if (action.wait && !isDone(action))
-        return;
+      if (action.wait && !isDone(action)) return;
       ++position_[rank];
-      if (action.wait)
-        continue;
+      if (action.wait) continue;
       if (isTransfer(action.kind)) {
         postTransfer(action);
       } else if (action.kind == ActionKind::allReduce) {
@@ -126,8 +117,7 @@ private:
   }
 
   bool isDone(const Action& action) const {
-    if (action.kind == ActionKind::allReduce)
-      return reductions_[action.stage].done >= action.index;
+    if (action.kind == ActionKind::allReduce) return reductions_[action.stage].done >= action.index;
     return channels_[channelOf(action)].done[action.index];
   }
 
@@ -141,12 +131,10 @@ private:
 
   void startTransfer(int index, std::int64_t b) {
     Channel& channel = channels_[index];
-    if (b >= minibatches_ || !channel.sendPosted[b] || !channel.receivePosted[b])
-      return;
+    if (b >= minibatches_ || !channel.sendPosted[b] || !channel.receivePosted[b]) return;
     Channel::Lane& from = channel.sending[b % channel.sending.size()];
     Channel::Lane& to = channel.receiving[b % channel.receiving.size()];
-    if (from.busy || to.busy || from.next != b || to.next != b)
-      return;
+    if (from.busy || to.busy || from.next != b || to.next != b) return;
     from.busy = to.busy = true;
     Action send{channel.forward ? ActionKind::sendForward : ActionKind::sendBackward, false, channel.source,
                 channel.target, b};
@@ -157,10 +145,8 @@ private:
 
   void startReduction(int stage) {
     Reductions& reductions = reductions_[stage];
-    if (reductions.busy || reductions.started == static_cast<std::int64_t>(reductions.posted.size()))
-      return;
-    if (reductions.posted[reductions.started] < schedule_.stages[stage].replicas)
-      return;
+    if (reductions.busy || reductions.started == static_cast<std::int64_t>(reductions.posted.size())) return;
+    if (reductions.posted[reductions.started] < schedule_.stages[stage].replicas) return;
     reductions.busy = true;
     Action action{ActionKind::allReduce, false, stage, -1, ++reductions.started};
     result_.started.push_back(action);
@@ -178,20 +164,14 @@ private:
   }
 
   void finish(const Task& task) {
-    if (trace_)
-      result_.trace.push_back({task.rank, task.peerRank, task.action, task.start, now_});
+    if (trace_) result_.trace.push_back({task.rank, task.peerRank, task.action, task.start, now_});
     switch (task.kind) {
-    case Task::Kind::computation:
-      finishComputation(task);
-      break;
-    case Task::Kind::transfer:
-      finishTransfer(task);
-      break;
+    case Task::Kind::computation: finishComputation(task); break;
+    case Task::Kind::transfer: finishTransfer(task); break;
     case Task::Kind::allReduce:
       reductions_[task.place].busy = false;
       reductions_[task.place].done = task.action.index;
-      for (int rank : rankOf_[task.place])
-        ready_.push_back(rank);
+      for (int rank : rankOf_[task.place]) ready_.push_back(rank);
       startReduction(task.place);
       break;
     }
@@ -230,29 +210,25 @@ private:
       visit(2 * task.rank);
       visit(2 * task.peerRank + 1);
     } else if (task.kind == Task::Kind::allReduce) {
-      for (int rank : rankOf_[task.place])
-        visit(2 * rank), visit(2 * rank + 1);
+      for (int rank : rankOf_[task.place]) visit(2 * rank), visit(2 * rank + 1);
     }
   }
 
   /// Lets time pass until the first task is done, and finishes what is done then. False if nothing is under way.
   bool passTime() {
-    if (running_.empty())
-      return false;
+    if (running_.empty()) return false;
     std::size_t computations = 0;
     std::vector<int> users(2 * lists_.size(), 0); // of each link
     for (const Task& task : running_) {
       computations += task.kind == Task::Kind::computation;
-      if (times_.sharedLinks)
-        forEachLink(task, [&](int link) { ++users[link]; });
+      if (times_.sharedLinks) forEachLink(task, [&](int link) { ++users[link]; });
     }
     double share = times_.cores > 0 ? std::min(1.0, times_.cores / std::max<double>(1, computations)) : 1;
     std::vector<double> rates;
     double step = std::numeric_limits<double>::infinity();
     for (const Task& task : running_) {
       double rate = task.kind == Task::Kind::computation ? share : 1;
-      if (times_.sharedLinks)
-        forEachLink(task, [&](int link) { rate = std::min(rate, 1.0 / users[link]); });
+      if (times_.sharedLinks) forEachLink(task, [&](int link) { rate = std::min(rate, 1.0 / users[link]); });
       rates.push_back(rate);
       step = std::min(step, task.remaining / rate);
     }
@@ -268,18 +244,23 @@ private:
         running_[kept - 1] = std::move(task);
     }
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(kept), running_.end());
-    for (const Task& task : finished)
-      finish(task);
+    for (const Task& task : finished) finish(task);
     return true;
   }
 
   double period() const {
     std::int64_t period = periodMinibatches(schedule_);
-    std::int64_t last = (minibatches_ - 1 - minibatchesInFlight(schedule_)) / period * period;
-    std::int64_t first = last / period / 2 * period;
-    if (last <= first || first < 0)
-      return minibatches_ > 0 ? now_ / static_cast<double>(minibatches_) : 0;
-    return (inputDone_[last] - inputDone_[first]) / static_cast<double>(last - first);
+    std::int64_t periods = (minibatches_ - 1 - minibatchesInFlight(schedule_)) / period; // before the drain
+    std::int64_t compared = periods / 2;
+    if (compared < 1) return minibatches_ > 0 ? now_ / static_cast<double>(minibatches_) : 0;
+    // Times may repeat only after several periods, as many as a loop holds: compare a number that most counts divide.
+    for (std::int64_t divisor : {60, 12, 2})
+      if (compared >= divisor) {
+        compared -= compared % divisor;
+        break;
+      }
+    return (inputDone_[periods * period] - inputDone_[(periods - compared) * period]) /
+           static_cast<double>(compared * period);
   }
 
   /// A rank for which `rank` waits, with the reason.
@@ -294,8 +275,7 @@ private:
       for (int who : rankOf_[action.stage]) {
         const std::vector<Action>& list = lists_[who];
         auto begin = list.begin(), end = begin + static_cast<std::ptrdiff_t>(position_[who]);
-        if (std::find(begin, end, next) == end)
-          return missing(who, next);
+        if (std::find(begin, end, next) == end) return missing(who, next);
       }
     }
     const Channel& channel = channels_[channelOf(action)];
@@ -306,8 +286,7 @@ private:
       const Channel::Lane& to = channel.receiving[b % channel.receiving.size()];
       std::int64_t earlier = std::min(from.next, to.next);
       moved = channel.sendPosted[b] && channel.receivePosted[b] && earlier < b;
-      if (moved)
-        b = earlier;
+      if (moved) b = earlier;
     }
     Action send{channel.forward ? ActionKind::sendForward : ActionKind::sendBackward, false, channel.source,
                 channel.target, b};
@@ -338,8 +317,7 @@ private:
     std::string text = "deadlock in a run of " + std::to_string(minibatches_) + " minibatches:\n";
     std::vector<std::size_t> widths(rows[0].size(), 0);
     for (const auto& row : rows)
-      for (std::size_t c = 0; c < row.size(); ++c)
-        widths[c] = std::max(widths[c], row[c].size());
+      for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
     for (const auto& row : rows) {
       std::string line = " ";
       for (std::size_t c = 0; c < row.size(); ++c)
@@ -351,16 +329,12 @@ private:
 
   std::string cycle(const std::vector<int>& waitsFor) const {
     int rank = 0;
-    while (waitsFor[rank] < 0)
-      ++rank;
+    while (waitsFor[rank] < 0) ++rank;
     // After as many steps as there are ranks the walk is on the cycle, or has ended at a finished rank.
-    for (std::size_t i = 0; i < waitsFor.size() && waitsFor[rank] >= 0; ++i)
-      rank = waitsFor[rank];
-    if (waitsFor[rank] < 0)
-      return "  rank " + std::to_string(rank) + " has finished without doing its part";
+    for (std::size_t i = 0; i < waitsFor.size() && waitsFor[rank] >= 0; ++i) rank = waitsFor[rank];
+    if (waitsFor[rank] < 0) return "  rank " + std::to_string(rank) + " has finished without doing its part";
     std::string text = "  cycle: " + std::to_string(rank);
-    for (int next = waitsFor[rank]; next != rank; next = waitsFor[next])
-      text += " -> " + std::to_string(next);
+    for (int next = waitsFor[rank]; next != rank; next = waitsFor[next]) text += " -> " + std::to_string(next);
     return text + " -> " + std::to_string(rank);
   }
 

@@ -1,0 +1,322 @@
+// LINK: pdcSchedule
+// The check of schedules: what it accepts, what it finds, and that it finds each thing that it claims to find.
+#include "pdcrt/Check.h"
+
+#include "RandomShape.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+using namespace pdc;
+using pdcrt::Action;
+using pdcrt::ActionKind;
+using testing::AssertionResult;
+
+namespace {
+
+/// More rounds by hand: PDC_TEST_ROUNDS=20 ./CheckTest
+int rounds(int few) {
+  const char* factor = std::getenv("PDC_TEST_ROUNDS");
+  return factor ? few * std::atoi(factor) : few;
+}
+
+PipelineShape paperShape(const std::vector<int>& replicas, int delay) {
+  std::vector<StageShape> stages;
+  int left = std::accumulate(replicas.begin(), replicas.end(), 0);
+  for (int r : replicas) {
+    stages.push_back({r, (left - 1) / r, r > 1 ? delay : 0});
+    left -= r;
+  }
+  return straightShape(stages);
+}
+
+/// PipeDream's released code waits for a blocking all-reduce before the input gradient leaves.
+void sendGradientAfterUpdate(pdcrt::Schedule& schedule) {
+  for (pdcrt::RankList& rank : schedule.ranks)
+    for (std::vector<Action>* list : {&rank.start, &rank.repeat})
+      for (auto send = list->begin(); send != list->end(); ++send) {
+        if (send->kind != ActionKind::sendBackward || send->wait) continue;
+        auto update = std::find_if(send, list->end(), [](const Action& a) { return a.kind == ActionKind::update; });
+        ASSERT_NE(update, list->end());
+        std::rotate(send, send + 1, update + 1);
+        send = update; // where it is now
+      }
+}
+
+/// The check's verdict after `text` was replaced in the lists of a good schedule.
+std::string problemAfter(const pdcrt::Schedule& schedule, const std::string& text, const std::string& replacement,
+                         std::int64_t minibatches) {
+  std::string all = toString(schedule), error;
+  std::size_t at = all.find(text);
+  EXPECT_NE(at, std::string::npos) << "no '" << text << "' in\n" << all;
+  all.replace(at, text.size(), replacement);
+  pdcrt::Schedule changed;
+  EXPECT_TRUE(pdcrt::parseSchedule(all, changed, error)) << error << "\n" << all;
+  return pdcrt::check(changed, minibatches).problem;
+}
+
+} // namespace
+
+// Sound warm-ups (w·R does not grow) of straight and branching pipelines, replicated or not, with and without flush.
+TEST(Check, LegalPipelinesNeverDeadlock) {
+  std::mt19937 random(7);
+  for (int round = 0; round < rounds(300); ++round) {
+    pdcrt::Schedule schedule = buildSchedule(randomShape(random));
+    pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
+    ASSERT_TRUE(result.passed) << result.problem << "\n" << toString(schedule);
+    for (const pdcrt::HostUse& use : result.hosts) {
+      const pdcrt::ScheduleStage& stage = schedule.stages[use.host.stage];
+      EXPECT_LE(use.inFlight, stage.warmup + 1);
+      if (schedule.minibatchesPerUpdate > 0) {
+        EXPECT_EQ(use.versions, 1);
+      } else {
+        EXPECT_EQ(use.inFlight, stage.warmup + 1);
+        EXPECT_EQ(use.versions, stage.warmup + 1);
+      }
+    }
+  }
+}
+
+TEST(Check, VerticalSyncKeepsAsManyVersionsAsTheFormulaSays) {
+  std::mt19937 random(8);
+  int checked = 0;
+  for (int round = 0; round < rounds(600); ++round) {
+    PipelineShape shape = randomShape(random);
+    shape.weights = pdcrt::WeightPolicy::verticalSync;
+    const StageShape& input = shape.stages[0];
+    bool possible =
+        shape.microbatches == 0 && std::all_of(shape.stages.begin(), shape.stages.end(), [&](const auto& s) {
+          return input.replicas * (input.warmup + input.syncDelay) >= s.replicas * (s.warmup + s.syncDelay);
+        });
+    if (!possible) continue;
+    ++checked;
+    pdcrt::Schedule schedule = buildSchedule(shape);
+    pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
+    ASSERT_TRUE(result.passed) << result.problem << "\n" << toString(schedule);
+    std::vector<std::int64_t> most(schedule.stages.size(), 0);
+    for (const pdcrt::HostUse& use : result.hosts) most[use.host.stage] = std::max(most[use.host.stage], use.versions);
+    for (std::size_t s = 0; s < most.size(); ++s) EXPECT_EQ(most[s], schedule.stages[s].versions) << toString(schedule);
+  }
+  EXPECT_GT(checked, 50);
+}
+
+TEST(Check, LatestKeepsOneVersion) {
+  PipelineShape shape = paperShape({2, 1}, 1);
+  shape.weights = pdcrt::WeightPolicy::latest;
+  pdcrt::CheckResult result = pdcrt::checkEveryDrain(buildSchedule(shape));
+  EXPECT_TRUE(result.passed) << result.problem;
+  for (const pdcrt::HostUse& use : result.hosts) EXPECT_EQ(use.versions, 1);
+}
+
+// Plans that deadlock in PipeDream's released code, and what cures them.
+TEST(Check, GradientSentAfterABlockingAllReduceDeadlocks) {
+  for (const std::vector<int>& replicas : {std::vector{8, 5, 3}, std::vector{7, 1, 7, 1}}) {
+    pdcrt::Schedule schedule = oneFOneB(paperShape(replicas, 0));
+    EXPECT_TRUE(pdcrt::checkEveryDrain(schedule).passed);
+    EXPECT_TRUE(pdcrt::checkEveryDrain(oneFOneB(paperShape(replicas, 1))).passed);
+    sendGradientAfterUpdate(schedule);
+    pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
+    EXPECT_TRUE(result.deadlock) << result.problem;
+  }
+  // Not every plan does: this one survives the mistake.
+  pdcrt::Schedule survivor = oneFOneB(paperShape({1, 1, 1}, 0));
+  sendGradientAfterUpdate(survivor);
+  EXPECT_TRUE(pdcrt::checkEveryDrain(survivor).passed);
+}
+
+// A wait for something of a later minibatch closes a circle through the neighbour.
+TEST(Check, DrawsWhoWaitsForWhom) {
+  pdcrt::CheckResult result = pdcrt::check(oneFOneB(straightShape({{1, 0, 0}, {1, 1, 0}})), 4);
+  EXPECT_TRUE(result.deadlock);
+  EXPECT_EQ(result.problem, "deadlock in a run of 4 minibatches:\n"
+                            "  rank  hosts  last actions        waits in  for\n"
+                            "  0     0.0    0RB1<1 0F0 0SF0>1   ?0RB0<1   rank 1 to start 1SB0>0\n"
+                            "  1     1.0    1RF2<0 ?1RF0<0 1F0  ?1RF1<0   rank 0 to start 0SF1>1\n"
+                            "  cycle: 0 -> 1 -> 0");
+}
+
+TEST(Check, FindsEveryKindOfMistake) {
+  pdcrt::Schedule two = oneFOneB(straightShape({{2, 2, 1}, {1, 0, 0}}));
+  struct Case {
+    const char *text, *replacement, *expected;
+  };
+  const Case cases[] = {
+      // Missing or misplaced waits of transfers.
+      {"?0SF0>1 0F6", "0F6", "'0F6' overwrites a buffer that is being sent; it needs ?0SF0>1 before it"},
+      {"?0RB0<1 0B0", "0B0", "'0B0' needs ?0RB0<1 before it"},
+      {"?1RF0<0 1F0", "1F0", "'1F0' needs ?1RF0<0 before it"},
+      {"?1SB0>0 1B2", "1B2", "'1B2' overwrites a buffer that is being sent; it needs ?1SB0>0 before it"},
+      {"0F0 0SF0>1", "0SF0>1 0F0", "'0SF0>1' sends what is not computed yet"},
+      {"1B0 1SB0>0", "1SB0>0 1B0", "'1SB0>0' sends what is not computed yet"},
+      {"0RB0<1 0RB2<1", "0RB0<1 ?0RB2<1 0RB2<1", "'?0RB2<1' is out of order, minibatch 0 is next"},
+      {"0F0 0SF0>1", "0F0 ?0SF0>1 0SF0>1", "'?0SF0>1' waits for what is not started"},
+      {"0RB0<1 0RB2<1", "0RB0<1 0RB2<1 0RB4<1", "'0RB4<1' overwrites the buffer of minibatch 0, which is in use"},
+      {"1RF0<0 1RF1<0", "1RF0<0 1RF1<0 1RF2<0", "'1RF2<0' overwrites the buffer of minibatch 0, which is in use"},
+      {"0RB0<1 0RB2<1", "0RB2<1", "'0RB2<1' is out of order, minibatch 0 is next"},
+      // Order and data dependences.
+      {"0F2 0SF2>1\n", "", "'0F4' is out of order, minibatch 2 is next"},
+      {"?0RB0<1 0B0", "", "'0U1'"}, // placed below, where an update lacks its backward
+      {"0F4 0SF4>1\n", "0F4 0SF4>1 0F6\n", "'0F6' would be minibatch 4 in flight, the stage has 3 slots"},
+      {"?1RF0<0 1F0\n  1B0", "?1RF0<0 1B0 1F0", "'1B0' comes before its forward"},
+      // Updates, all-reduces, versions.
+      {"1U1", "", "'1F1' needs version 1, the newest is 0"},
+      {"1U1", "1U1 1U2", "'1U2' comes before a backward of that update"},
+      {"1U1", "1U2", "'1U2' is out of order, version 1 is next"},
+      {"0AR1", "0AR1 0AR2", "'0AR2' comes before a backward of that update"},
+      {"0AR1", "", "'0AR2' is out of order, version 1 is next"},
+      {"?0AR1 0U1", "0U1", "'0U1' needs ?0AR1 before it"},
+      {"1U1", "1AR1 1U1", "'1AR1' is for replicated stages, this one has a single replica"},
+  };
+  ASSERT_TRUE(pdcrt::checkEveryDrain(two).passed);
+  for (const Case& c : cases) {
+    std::string problem = problemAfter(two, c.text, c.replacement, 11);
+    if (std::string(c.expected) == "'0U1'") {
+      EXPECT_NE(problem, "");
+      continue;
+    }
+    EXPECT_NE(problem.find(std::string(": ") + c.expected), std::string::npos) << c.text << ": " << problem;
+  }
+  // Sizes of rings that do not suffice.
+  EXPECT_NE(problemAfter(two, "slots 3 versions 3", "slots 2 versions 3", 11).find("has 2 slots"), std::string::npos);
+  EXPECT_NE(problemAfter(two, "slots 3 versions 3", "slots 3 versions 2", 11).find("the stage has 2"),
+            std::string::npos);
+  pdcrt::Schedule one = oneFOneB(straightShape({{1, 1, 0}}));
+  EXPECT_EQ(problemAfter(one, "0F1\n  0B0\n", "0F1\n  0B0 0B1\n", 4).substr(0, 68),
+            "rank 0: '0B1' overwrites the gradients of update 1, which is not don");
+}
+
+TEST(Check, FindsWhatIsMissingAtTheEnd) {
+  // A single forward and backward, without the endless part.
+  pdcrt::Schedule two = oneFOneB(straightShape({{1, 0, 0}, {1, 0, 0}}));
+  auto with = [&](std::size_t rank, const std::vector<Action>& start) {
+    pdcrt::Schedule schedule = two;
+    schedule.ranks[rank].start = start;
+    schedule.ranks[rank].repeat.clear();
+    return pdcrt::check(schedule, 1).problem;
+  };
+  auto list = [](const char* text) {
+    std::vector<Action> actions;
+    std::string word, error;
+    for (const char* c = text;; ++c) {
+      if (*c && *c != ' ') {
+        word += *c;
+        continue;
+      }
+      actions.emplace_back();
+      EXPECT_TRUE(pdcrt::parseAction(word, actions.back(), error)) << error;
+      word.clear();
+      if (!*c) return actions;
+    }
+  };
+  EXPECT_EQ(with(0, list("0RB0<1 0F0 0SF0>1 ?0SF0>1 ?0RB0<1 0B0 0U1")), "");
+  EXPECT_EQ(with(0, list("0RB0<1 0F0 0SF0>1 ?0SF0>1 ?0RB0<1 0B0")),
+            "rank 0: stage 0 ends with 0 of 1 updates (in a run of 1 minibatches)");
+  EXPECT_EQ(with(0, list("0RB0<1 0F0 0SF0>1 ?0SF0>1 ?0RB0<1")),
+            "rank 0: stage 0 ends with 0 of 1 backwards (in a run of 1 minibatches)");
+  EXPECT_EQ(with(0, list("0RB0<1")), "rank 0: stage 0 ends with 0 of 1 forwards (in a run of 1 minibatches)");
+  EXPECT_EQ(with(0, list("0RB0<1 0F0 0SF0>1 ?0RB0<1 0B0 0U1")),
+            "rank 0: stage 0 never waits for 0SF0>1 (in a run of 1 minibatches)");
+  EXPECT_EQ(with(0, list("0RB0<1 0F0 ?0RB0<1 0B0 0U1")),
+            "rank 0: stage 0 never starts 0SF0>1 (in a run of 1 minibatches)");
+}
+
+// Whatever pair of neighbours in a list is exchanged: the check finds it, or it changes nothing that matters.
+TEST(Check, ASwapIsFoundOrHarmless) {
+  pdcrt::Schedule schedule = oneFOneB(straightShape({{2, 2, 1}, {1, 1, 0}, {2, 0, 1}}));
+  int found = 0, harmless = 0;
+  for (std::size_t r = 0; r < schedule.ranks.size(); ++r)
+    for (std::size_t i = 0; i + 1 < schedule.ranks[r].repeat.size(); ++i) {
+      pdcrt::Schedule changed = schedule;
+      std::swap(changed.ranks[r].repeat[i], changed.ranks[r].repeat[i + 1]);
+      const Action &first = schedule.ranks[r].repeat[i], &second = schedule.ranks[r].repeat[i + 1];
+      bool dependent = (first.wait && pdcrt::isComputation(second.kind)) || // a computation needs what it awaits
+                       (pdcrt::isComputation(first.kind) && !second.wait) ||
+                       (first.kind == ActionKind::allReduce && second.kind == ActionKind::update);
+      bool passed = pdcrt::checkEveryDrain(changed).passed;
+      EXPECT_FALSE(dependent && passed) << toString(first) << " " << toString(second);
+      ++(passed ? harmless : found);
+    }
+  EXPECT_GT(found, 20);
+  EXPECT_GT(harmless, 0);
+}
+
+TEST(Check, ExecutesEvaluation) {
+  std::mt19937 random(9);
+  for (int round = 0; round < 100; ++round) {
+    pdcrt::Schedule schedule = buildSchedule(randomShape(random));
+    for (std::int64_t minibatches : {0, 1, 2, 7, 20}) {
+      pdcrt::CheckResult result = pdcrt::check(schedule, minibatches, {.evaluation = true});
+      EXPECT_TRUE(result.passed) << result.problem << toString(schedule);
+      std::int64_t forwardEdges = std::count_if(schedule.edges.begin(), schedule.edges.end(),
+                                                [](const pdcrt::ScheduleEdge& e) { return e.forward; });
+      EXPECT_EQ(static_cast<std::int64_t>(result.started.size()), forwardEdges * minibatches);
+    }
+  }
+}
+
+// Every transfer and all-reduce is started once, each lane in order: the order "@n".
+TEST(Check, OrdersAllCommunication) {
+  pdcrt::Schedule schedule = oneFOneB(straightShape({{2, 2, 1}, {1, 1, 0}}));
+  pdcrt::CheckResult result = pdcrt::check(schedule, 9);
+  ASSERT_TRUE(result.passed);
+  EXPECT_EQ(result.started.size(), 9u + 9u + 5u);
+  for (std::size_t i = 0; i < result.started.size(); ++i)
+    for (std::size_t j = i + 1; j < result.started.size(); ++j) {
+      const Action &a = result.started[i], &b = result.started[j];
+      bool sameLane = a.kind == b.kind && a.stage == b.stage && a.index % 2 == b.index % 2;
+      EXPECT_FALSE(sameLane && a.index >= b.index) << toString(a) << " before " << toString(b);
+    }
+}
+
+// Two equal stages, F + B = 3, transfers of 1: the paper's warm-up leaves two minibatches in the loop and hides
+// nothing.
+TEST(Check, TimesAreThoseOfTheLoop) {
+  pdcrt::Times times;
+  times.computation = [](const Action& a) {
+    return a.kind == ActionKind::forward ? 1.0 : a.kind == ActionKind::backward ? 2.0 : 0;
+  };
+  times.transfer = [](const pdcrt::ScheduleEdge&, bool) { return 1.0; };
+  auto period = [&](int warmup) {
+    return pdcrt::check(oneFOneB(straightShape({{1, warmup, 0}, {1, 0, 0}})), 100, {.times = &times}).periodMs;
+  };
+  EXPECT_DOUBLE_EQ(period(0), 8); // nothing overlaps: 2·3 + 2·1
+  EXPECT_DOUBLE_EQ(period(1), 4);
+  EXPECT_DOUBLE_EQ(period(2), 3);
+  EXPECT_DOUBLE_EQ(period(3), 3);
+}
+
+TEST(Check, RanksShareCoresAndLinks) {
+  pdcrt::Times times;
+  times.computation = [](const Action& a) {
+    return a.kind == ActionKind::forward ? 1.0 : a.kind == ActionKind::backward ? 2.0 : 0;
+  };
+  pdcrt::Schedule schedule = oneFOneB(straightShape({{1, 3, 0}, {1, 2, 0}, {1, 1, 0}, {1, 0, 0}}));
+  EXPECT_NEAR(pdcrt::check(schedule, 100, {.times = &times}).periodMs, 3, 1e-6);
+  times.cores = 2;
+  EXPECT_NEAR(pdcrt::check(schedule, 100, {.times = &times}).periodMs, 6, 1e-6);
+  times.cores = 1;
+  EXPECT_NEAR(pdcrt::check(schedule, 100, {.times = &times}).periodMs, 12, 1e-6);
+  // A stage in the middle sends a value forward and a gradient back over the one link that it has.
+  times = {};
+  times.transfer = [](const pdcrt::ScheduleEdge&, bool) { return 1.0; };
+  schedule = oneFOneB(straightShape({{1, 9, 0}, {1, 5, 0}, {1, 0, 0}}));
+  EXPECT_NEAR(pdcrt::check(schedule, 200, {.times = &times}).periodMs, 1, 1e-6);
+  times.sharedLinks = true;
+  EXPECT_NEAR(pdcrt::check(schedule, 200, {.times = &times}).periodMs, 2, 1e-6);
+}
+
+TEST(Check, TracesWhatHappened) {
+  pdcrt::Times times;
+  times.computation = [](const Action&) { return 1.0; };
+  times.allReduce = [](int) { return 4.0; };
+  pdcrt::CheckResult result = pdcrt::check(oneFOneB({.stages = {{2, 0, 0}}}), 2, {.times = &times, .trace = true});
+  std::string text;
+  for (const pdcrt::TracedAction& t : result.trace)
+    text += std::to_string(t.rank) + ":" + toString(t.action) + "@" + std::to_string(static_cast<int>(t.startMs)) +
+            "-" + std::to_string(static_cast<int>(t.endMs)) + " ";
+  EXPECT_EQ(text, "0:0F0@0-1 1:0F1@0-1 0:0B0@1-2 1:0B1@1-2 0:0AR1@2-6 0:0U1@6-7 1:0U1@6-7 ");
+  EXPECT_DOUBLE_EQ(result.finishMs, 7);
+}

@@ -1,0 +1,215 @@
+// LINK: pdcPlan
+// Cost graphs, clusters and plans as JSON: what is written is read back, and every mistake is told with its place.
+#include "pdc/Plan/Plan.h"
+#include "pdc/Plan/Cluster.h"
+#include "pdc/Plan/CostGraph.h"
+#include "pdc/Support/Diagnostics.h"
+
+#include <gtest/gtest.h>
+
+using namespace pdc;
+
+namespace {
+
+Plan samplePlan() {
+  Diagnostics diags(nullptr);
+  Plan plan;
+  plan.model = "lenet.onnx";
+  plan.modelHash = "0123abcd";
+  plan.costSource = "analytic";
+  plan.timeMs = 1.25;
+  plan.lowerBoundMs = 1.0 / 3;
+  plan.cluster = *flatCluster(4, "cpu", diags);
+  plan.cluster.device.cores = 2;
+  for (int s = 0; s < 2; ++s) {
+    PlanStage stage;
+    stage.nodes = {2 * s, 2 * s + 1};
+    stage.nodeNames = {"/conv" + std::to_string(s), "weird \"name\"\n"};
+    stage.replicas = 2 - s;
+    stage.warmup = 2 - 2 * s;
+    stage.syncDelay = 1 - s;
+    stage.forwardMs = 0.1;
+    stage.inputGradientMs = 0.2;
+    stage.weightGradientMs = 1e-9;
+    stage.updateMs = 3;
+    stage.allReduceMs = 4;
+    stage.parameterBytes = std::int64_t{1} << 40;
+    stage.gradientBytes = 5;
+    stage.savedBytes = 6;
+    stage.scratchBytes = 7;
+    stage.memoryBytes = 8;
+    plan.stages.push_back(stage);
+  }
+  plan.tensors.push_back({"x", 0, 1, 100, false});
+  plan.ranks = {{0, {0}, {{0, 0}}}, {1, {1}, {{0, 1}}}, {2, {2}, {{1, 0}}}};
+  return plan;
+}
+
+/// The first error of reading `text`, as it is printed.
+template <class Read>
+std::string errorOf(Read read, const std::string& text) {
+  Diagnostics diags(nullptr);
+  EXPECT_FALSE(read(text, "f.json", diags));
+  EXPECT_EQ(diags.all().size(), 1u) << "one error per cause";
+  EXPECT_EQ(diags.exitCode(), ExitCode::invalidInput);
+  return diags.all().empty() ? "" : diags.all()[0].location.str() + ": " + diags.all()[0].message;
+}
+
+/// Of a plan that is good but for one replacement.
+std::string planErrorAfter(const std::string& text, const std::string& replacement) {
+  std::string json = toJson(samplePlan());
+  std::size_t at = json.find(text);
+  EXPECT_NE(at, std::string::npos) << "no '" << text << "' in\n" << json;
+  if (at != std::string::npos) json.replace(at, text.size(), replacement);
+  return errorOf(planFromJson, json);
+}
+
+} // namespace
+
+TEST(PlanJson, ReadsBackWhatItWrites) {
+  std::string text = toJson(samplePlan());
+  Diagnostics diags(nullptr);
+  Expected<Plan> plan = planFromJson(text, "plan.json", diags);
+  ASSERT_TRUE(plan) << toString(diags.all()[0]);
+  EXPECT_EQ(toJson(*plan), text);
+  EXPECT_EQ(plan->lowerBoundMs, 1.0 / 3);
+  EXPECT_EQ(plan->stages[1].nodeNames[1], "weird \"name\"\n");
+  EXPECT_EQ(plan->stages[0].replicas, 2);
+  EXPECT_EQ(plan->ranks[2].hosts[0].stage, 1);
+  EXPECT_EQ(plan->cluster.device.cores, 2);
+  EXPECT_FALSE(plan->tensors[0].hasGradient);
+}
+
+TEST(PlanJson, TellsEachMistakeWithItsPlace) {
+  EXPECT_EQ(planErrorAfter("\"replicas\": 2", "\"replicas\": -2"),
+            "f.json:/stages/0/replicas: expected an integer from 1 to 1048576, got -2");
+  EXPECT_EQ(planErrorAfter("\"replicas\": 2", "\"replicas\": 1.5"),
+            "f.json:/stages/0/replicas: expected an integer from 1 to 1048576, got 1.5");
+  EXPECT_EQ(planErrorAfter("\"forward_ms\": 0.1", "\"forward_ms\": -0.1"),
+            "f.json:/stages/0/forward_ms: expected a number that is not negative, got -0.1");
+  EXPECT_EQ(planErrorAfter("\"forward_ms\": 0.1", "\"forward_ms\": \"fast\""),
+            "f.json:/stages/0/forward_ms: expected a number that is not negative, got \"fast\"");
+  EXPECT_EQ(planErrorAfter("\"forward_ms\": 0.1", "\"forward_ms\": 1e999"),
+            "f.json: expected valid JSON, got a number that no double can hold");
+  EXPECT_EQ(planErrorAfter("\"forward_ms\": 0.1", "\"forward_s\": 0.1"),
+            "f.json:/stages/0/forward_s: unknown key 'forward_s'");
+  EXPECT_EQ(planErrorAfter("\"forward_ms\": 0.1,", ""), "f.json:/stages/0: 'forward_ms' is missing");
+  EXPECT_EQ(planErrorAfter("\"forward_ms\": 0.1", "\"forward_ms\": 0.1, \"forward_ms\": 0.2"),
+            "f.json: the key 'forward_ms' appears twice in one object");
+  EXPECT_EQ(planErrorAfter("\"schedule\": \"1f1b\"", "\"schedule\": \"2f2b\""),
+            "f.json:/schedule: expected one of '1f1b', '1f1b-flush', got \"2f2b\"");
+  EXPECT_EQ(planErrorAfter("\"nodes\": [2, 3]", "\"nodes\": [1, 3]"),
+            "f.json:/stages/1/nodes/0: node 1 is in two places, expected one");
+  EXPECT_EQ(planErrorAfter("\"from\": 0, \"to\": 1", "\"from\": 1, \"to\": 0"),
+            "f.json:/tensors/0: expected a tensor that goes to a later stage, got one from stage 1 to stage 0");
+  EXPECT_EQ(planErrorAfter("\"from\": 0, \"to\": 1", "\"from\": 0, \"to\": 2"),
+            "f.json:/tensors/0/to: expected an integer from 0 to 1, got 2");
+  EXPECT_EQ(planErrorAfter("\"stage\": 1, \"replica\": 0", "\"stage\": 0, \"replica\": 0"),
+            "f.json:/ranks/2/hosts/0: replica 0 of stage 0 is hosted twice");
+  EXPECT_EQ(planErrorAfter("\"rank\": 1", "\"rank\": 2"), "f.json:/ranks/1/rank: expected rank 1, got 2");
+  EXPECT_EQ(planErrorAfter("\"devices\": [1]", "\"devices\": [4]"),
+            "f.json:/ranks/1/devices/0: expected an integer from 0 to 3, got 4");
+  EXPECT_EQ(planErrorAfter("\"replicas\": 1", "\"replicas\": 2"),
+            "f.json:/ranks: the stages have 4 replicas, the ranks host 3");
+  EXPECT_EQ(planErrorAfter("\"stages\": [", "\"stages\": 3, \"x\": ["), "f.json:/x: unknown key 'x'");
+}
+
+TEST(PlanJson, SyntaxErrorsHaveLineAndColumn) {
+  EXPECT_EQ(errorOf(planFromJson, "{\n  \"model\": }"), "f.json:2:12: expected valid JSON here");
+  EXPECT_EQ(errorOf(planFromJson, ""), "f.json:1:1: expected valid JSON here");
+  EXPECT_EQ(errorOf(planFromJson, "[]"), "f.json:/: expected an object, got an array");
+  EXPECT_EQ(errorOf(planFromJson, "{\"model\": \"\xff\"}"), "f.json:1:12: expected valid JSON here");
+}
+
+TEST(CostGraphJson, ReadsBackWhatItWrites) {
+  CostGraph graph;
+  graph.model = "m";
+  graph.costSource = "measured";
+  graph.nodes.push_back({.name = "a",
+                         .forwardMs = 0.5,
+                         .inputGradientMs = 1,
+                         .weightGradientMs = 2,
+                         .updateMs = 3,
+                         .parameterBytes = 4,
+                         .gradientBytes = 5,
+                         .savedBytes = 6,
+                         .scratchBytes = 7,
+                         .workspaceBytes = 8,
+                         .colour = 9});
+  graph.nodes.push_back({.name = "b", .forwardMs = 1});
+  graph.tensors.push_back({"t", 0, {1}, 10, false});
+  Diagnostics diags(nullptr);
+  Expected<CostGraph> back = costGraphFromJson(toJson(graph), "g.json", diags);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(toJson(*back), toJson(graph));
+  EXPECT_EQ(back->nodes[0].colour, 9);
+  EXPECT_EQ(back->nodes[1].colour, -1);
+  EXPECT_EQ(back->nodes[0].workspaceBytes, 8);
+  EXPECT_FALSE(back->tensors[0].hasGradient);
+}
+
+TEST(CostGraphJson, RefusesCyclesAndNonsense) {
+  auto graph = [](const std::string& tensors) {
+    return R"({"nodes": [{"name": "a", "forward_ms": 1}, {"name": "b", "forward_ms": 2}], "tensors": [)" + tensors +
+           "]}";
+  };
+  EXPECT_EQ(
+      errorOf(costGraphFromJson, graph(R"({"from": 0, "to": [1], "bytes": 1}, {"from": 1, "to": [0], "bytes": 1})")),
+      "f.json:/tensors/1/to/0: node 0 uses a tensor of node 1, which does not come before it");
+  EXPECT_EQ(errorOf(costGraphFromJson, graph(R"({"from": 0, "to": [2], "bytes": 1})")),
+            "f.json:/tensors/0/to/0: expected an integer from 0 to 1, got 2");
+  EXPECT_EQ(errorOf(costGraphFromJson, graph(R"({"from": 0, "to": 1, "bytes": 1})")),
+            "f.json:/tensors/0/to: expected an array, got 1");
+  EXPECT_EQ(errorOf(costGraphFromJson, graph(R"({"from": 0, "to": [1], "bytes": -1})")),
+            "f.json:/tensors/0/bytes: expected an integer from 0 to 9007199254740992, got -1");
+  EXPECT_EQ(errorOf(costGraphFromJson, R"({"nodes": [], "tensors": []})"), "f.json:/nodes: expected at least one node");
+}
+
+TEST(ClusterJson, FillsInKnownDevices) {
+  Diagnostics diags(nullptr);
+  Expected<Cluster> cluster = clusterFromJson(R"({"levels": [{"name": "server", "count": 4,
+      "bandwidth_bytes_per_s": 10e9, "latency_s": 5e-6}, {"name": "rack", "count": 2, "bandwidth_bytes_per_s": 1.25e9}],
+      "device": {"name": "V100-16GB", "memory_bytes": 15e9, "flops": {"f32": 14e12, "bf16": null}, "cores": null}})",
+                                              "c.json", diags);
+  ASSERT_TRUE(cluster);
+  EXPECT_EQ(cluster->deviceCount(), 8);
+  EXPECT_EQ(cluster->device.memoryBytes, 15'000'000'000);
+  EXPECT_EQ(cluster->device.f32Flops, 14e12);
+  EXPECT_EQ(cluster->device.memoryBandwidthBytesPerS, 900e9);
+  EXPECT_EQ(cluster->device.cores, 0);
+  Expected<Cluster> back = clusterFromJson(toJson(*cluster), "c.json", diags);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(toJson(*back), toJson(*cluster));
+}
+
+TEST(ClusterJson, TellsMistakes) {
+  auto cluster = [](const std::string& level, const std::string& device) {
+    return "{\"levels\": [" + level + "], \"device\": {" + device + "}}";
+  };
+  EXPECT_EQ(errorOf(clusterFromJson, cluster("", R"("name": "cpu")")), "f.json:/levels: expected at least one level");
+  EXPECT_EQ(errorOf(clusterFromJson, cluster(R"({"count": 2, "bandwidth_bytes_per_s": 0})", R"("name": "cpu")")),
+            "f.json:/levels/0: expected a bandwidth above 0 between 2 components");
+  const std::string level = R"({"count": 2, "bandwidth_bytes_per_s": 1})";
+  EXPECT_EQ(errorOf(clusterFromJson, cluster(level, R"("name": "abacus")")),
+            "f.json:/device: 'memory_bytes' is missing");
+  EXPECT_EQ(errorOf(clusterFromJson, cluster(level, R"("name": "cpu", "speed": 0)")),
+            "f.json:/device/speed: expected a speed above 0");
+  EXPECT_EQ(errorOf(clusterFromJson, cluster(level, R"("name": "cpu", "memory_bytes": 1, "reserved_bytes": 2)")),
+            "f.json:/device: reserved_bytes 2 exceed memory_bytes 1");
+  EXPECT_EQ(errorOf(clusterFromJson, cluster(R"({"count": 1048577, "bandwidth_bytes_per_s": 1})", R"("name": "cpu")")),
+            "f.json:/levels/0/count: expected an integer from 1 to 1048576, got 1048577");
+}
+
+TEST(Cluster, KnowsUsualDevices) {
+  Diagnostics diags(nullptr);
+  for (const char* name : {"cpu", "V100-16GB", "A100-80GB", "H100", "H200"}) {
+    Expected<Cluster> cluster = flatCluster(3, name, diags);
+    ASSERT_TRUE(cluster) << name;
+    EXPECT_EQ(cluster->deviceCount(), 3);
+    EXPECT_GT(cluster->device.memoryBytes, cluster->device.reservedBytes);
+    EXPECT_GT(cluster->device.f32Flops, 0);
+  }
+  EXPECT_FALSE(flatCluster(3, "abacus", diags));
+  EXPECT_EQ(diags.all()[0].message, "no device named 'abacus' is known");
+  EXPECT_FALSE(flatCluster(0, "cpu", diags));
+}
