@@ -60,16 +60,6 @@ void adam(const Slice& s, const Training& training, std::int64_t t) {
 
 } // namespace
 
-std::size_t optimizerBlocks(const Training& training) {
-  switch (training.optimizer) {
-  case OptimizerKind::sgd: return 0;
-  case OptimizerKind::momentum: return 1;
-  case OptimizerKind::adam:
-  case OptimizerKind::adamw: return 2;
-  }
-  return 0;
-}
-
 Optimizer::Optimizer(const Training& training, const Stage& stage) : training_(training) {
   for (const GradientRow& row : stage.gradients) {
     const ParameterRow* parameter = &stage.parameters[static_cast<std::size_t>(row.parameter)];

@@ -1,6 +1,8 @@
 // training.json, and the learning-rate schedules.
 #include "pdcrt/Training.h"
 
+#include "pdcrt/Optimizer.h"
+
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -188,6 +190,16 @@ Status parseTraining(const std::string& text, const std::string& file, Training&
   if (std::string first = reader.finish(); !first.empty())
     problem = first;
   return problem.empty() ? Status() : bad(problem);
+}
+
+std::size_t optimizerBlocks(const Training& training) {
+  switch (training.optimizer) {
+  case OptimizerKind::sgd: return 0;
+  case OptimizerKind::momentum: return 1;
+  case OptimizerKind::adam:
+  case OptimizerKind::adamw: return 2;
+  }
+  return 0;
 }
 
 } // namespace pdcrt
