@@ -3,6 +3,7 @@
 
 #include "PhaseWriter.h"
 #include "StageNames.h"
+#include "pdc/Analysis/Profile.h"
 #include "pdc/CodeGen/FusedKernel.h"
 
 #include <algorithm>
@@ -13,17 +14,6 @@
 
 using namespace pdc;
 
-std::string pdc::groupName(const Graph& graph, int group) {
-  std::vector<std::string> nodes;
-  for (const auto& operation : graph.operations())
-    if (operation->group == group && operation->phase == Phase::forward && !operation->location.node.empty() &&
-        std::find(nodes.begin(), nodes.end(), operation->location.node) == nodes.end())
-      nodes.push_back(operation->location.node);
-  std::string text;
-  for (const std::string& node : nodes)
-    text += (text.empty() ? "" : ", ") + node;
-  return text;
-}
 
 namespace {
 

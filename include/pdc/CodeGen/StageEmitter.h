@@ -29,7 +29,4 @@ struct StageProgram {
 /// The text of stageK.cpp. Errors: an operation that has no form on the CPU.
 Expected<std::string> emitStage(const StageProgram& program, const Provenance& provenance, Diagnostics& diags);
 
-/// What to call fusion group `group`: the ONNX nodes of its forward operations in `graph`, in program order.
-std::string groupName(const Graph& graph, int group);
-
 } // namespace pdc

@@ -1,0 +1,114 @@
+// Fusion groups as nodes of the planner's cost graph.
+#include "pdc/Analysis/MemoryPlan.h"
+#include "pdc/Analysis/Profile.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+using namespace pdc;
+
+namespace {
+
+bool isConstant(const Value* value) {
+  return value->definer() && value->definer()->def().kind == OpKind::constant;
+}
+
+/// What backward_input, or backward_weight after it, keeps in memory: the results of the group's gradient operations.
+std::int64_t gradientScratch(const Graph& graph, int group) {
+  std::int64_t bytes = 0;
+  for (const auto& operation : graph.operations())
+    if (operation->group == group && operation->phase != Phase::forward)
+      for (const Value* result : operation->results())
+        if (result && storageOf(result) == result && !graph.isOutput(result))
+          bytes += result->type().bytes();
+  return bytes;
+}
+
+} // namespace
+
+Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& model, const Profile& profile,
+                                     Diagnostics& diags) {
+  CostGraph cost{.model = model, .costSource = profile.source, .nodes = {}, .tensors = {}};
+  const int groups = groupCount(graph);
+  std::vector<std::vector<const Operation*>> members(static_cast<std::size_t>(groups));
+  for (const auto& operation : graph.operations())
+    if (operation->group >= 0)
+      members[static_cast<std::size_t>(operation->group)].push_back(operation.get());
+  for (int g = 0; g < groups; ++g) {
+    const GroupTimes& times = profile.groups[static_cast<std::size_t>(g)];
+    CostNode node{.name = groupName(graph, g),
+                  .forwardMs = times.forwardMs,
+                  .inputGradientMs = times.inputGradientMs,
+                  .weightGradientMs = times.weightGradientMs,
+                  .updateMs = times.updateMs};
+    Expected<std::int64_t> workspace = workspaceOf(members[static_cast<std::size_t>(g)], diags);
+    if (!workspace)
+      return failure;
+    node.workspaceBytes = *workspace;
+    node.scratchBytes = gradientScratch(graph, g);
+    cost.nodes.push_back(node);
+  }
+
+  // Parameters: charged to the group that uses them first; groups that share one share a stage.
+  std::map<const Parameter*, std::size_t> owner;
+  for (std::size_t g = 0; g < members.size(); ++g)
+    for (const Operation* operation : members[g])
+      for (const Value* operand : operation->operands()) {
+        if (!operand || !operand->parameter())
+          continue;
+        auto [it, isNew] = owner.try_emplace(operand->parameter(), g);
+        if (isNew)
+          cost.nodes[g].parameterBytes += operand->type().bytes();
+        else if (it->second != g) {
+          CostNode &first = cost.nodes[it->second], &second = cost.nodes[g];
+          const std::int64_t colour = first.colour >= 0    ? first.colour
+                                      : second.colour >= 0 ? second.colour
+                                                           : static_cast<std::int64_t>(it->second);
+          for (CostNode& node : cost.nodes) // one colour for all that hang together
+            if (node.colour >= 0 && (node.colour == first.colour || node.colour == second.colour))
+              node.colour = colour;
+          first.colour = second.colour = colour;
+        }
+      }
+  for (const GraphOutput& output : graph.outputs)
+    if (output.kind == OutputKind::gradient)
+      cost.nodes[owner.at(output.parameter)].gradientBytes += output.parameter->type.bytes();
+
+  // Values: saved where they are made (data: where they are first read), handed on to other groups. The storage of a
+  // view counts, once.
+  std::set<const Value*> saved;
+  std::map<const Value*, std::set<std::int64_t>> readers; // of forward values, by other groups
+  for (const auto& operation : graph.operations())
+    for (const Value* operand : operation->operands()) {
+      if (!operand || operand->parameter() || isConstant(operand))
+        continue;
+      const Value* root = storageOf(operand);
+      if (root->parameter() || isConstant(root))
+        continue;
+      const Operation* definer = root->definer();
+      const int group = definer ? definer->group : operation->group;
+      if (operation->phase != Phase::forward && (!definer || definer->phase == Phase::forward) &&
+          saved.insert(root).second)
+        cost.nodes[static_cast<std::size_t>(group)].savedBytes += root->type().bytes();
+      if (operation->phase == Phase::forward && operand->definer() && operand->definer()->group != operation->group)
+        readers[operand].insert(operation->group);
+    }
+
+  // In program order of the values.
+  std::set<const Value*> reached; // values that the gradient of the loss reaches
+  for (const auto& operation : graph.operations())
+    if (operation->phase == Phase::inputGradient && operation->origin)
+      for (const Value* operand : operation->origin->operands())
+        if (operand)
+          reached.insert(operand);
+  for (const auto& operation : graph.operations())
+    for (const Value* result : operation->results())
+      if (auto it = readers.find(result); it != readers.end()) {
+        CostTensor tensor{.name = result->name(), .from = operation->group, .to = {}, .bytes = result->type().bytes(),
+                          .hasGradient = isFloat(result->type().element) && reached.contains(result)};
+        tensor.to.assign(it->second.begin(), it->second.end());
+        cost.tensors.push_back(tensor);
+      }
+  return cost;
+}

@@ -1,0 +1,152 @@
+// Profiles: JSON, validity, the estimate.
+#include "pdc/Analysis/Profile.h"
+
+#include "pdc/IR/Elementwise.h"
+#include "pdc/IR/Text.h"
+#include "pdc/Support/JsonReader.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+using namespace pdc;
+
+std::string pdc::toJson(const Profile& profile) {
+  nlohmann::ordered_json json = {{"pdc", profile.version},           {"source", profile.source},
+                                 {"model_hash", profile.modelHash}, {"device", profile.device},
+                                 {"step_ms", profile.stepMs},       {"update_ms", profile.updateMs}};
+  json["groups"] = nlohmann::ordered_json::array();
+  for (const GroupTimes& group : profile.groups)
+    json["groups"].push_back({{"id", group.id},
+                              {"name", group.name},
+                              {"forward_ms", group.forwardMs},
+                              {"input_gradient_ms", group.inputGradientMs},
+                              {"weight_gradient_ms", group.weightGradientMs},
+                              {"update_ms", group.updateMs},
+                              {"spread", group.spread}});
+  // Names of nodes may hold any bytes.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+Expected<Profile> pdc::profileFromJson(const std::string& text, const std::string& file, Diagnostics& diags) {
+  Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
+  if (!document)
+    return failure;
+  const JsonNode root = document->root();
+  root.allow({"pdc", "source", "model_hash", "device", "step_ms", "update_ms", "groups"});
+  Profile profile{.version = root["pdc"].text(),
+                  .source = root["source"].oneOf({"measured", "analytic"}),
+                  .modelHash = root["model_hash"].text(),
+                  .device = root["device"].text(),
+                  .groups = {},
+                  .stepMs = root["step_ms"].nonNegative(),
+                  .updateMs = root["update_ms"].nonNegative()};
+  for (const JsonNode& node : root["groups"].elements()) {
+    node.allow({"id", "name", "forward_ms", "input_gradient_ms", "weight_gradient_ms", "update_ms", "spread"});
+    const auto expectedId = static_cast<std::int64_t>(profile.groups.size());
+    profile.groups.push_back({.id = static_cast<int>(node["id"].integer(expectedId, expectedId)),
+                              .name = node["name"].text(),
+                              .forwardMs = node["forward_ms"].nonNegative(),
+                              .inputGradientMs = node["input_gradient_ms"].nonNegative(),
+                              .weightGradientMs = node["weight_gradient_ms"].nonNegative(),
+                              .updateMs = node["update_ms"].nonNegative(),
+                              .spread = node["spread"].nonNegative()});
+  }
+  if (!document->ok())
+    return failure;
+  return profile;
+}
+
+std::string pdc::profileMismatch(const Profile& profile, const std::string& modelHash, std::size_t groups,
+                                 const std::string& version) {
+  if (profile.modelHash != modelHash)
+    return "the profile is of a model with hash " + profile.modelHash + ", this one with its batch size has hash " +
+           modelHash;
+  if (profile.version != version)
+    return "the profile was made by pdc " + profile.version + ", this is pdc " + version;
+  if (profile.groups.size() != groups)
+    return "the profile has " + std::to_string(profile.groups.size()) + " fusion groups, the model has " +
+           std::to_string(groups);
+  return {};
+}
+
+std::string pdc::hashOf(const Graph& graph) {
+  std::uint64_t hash = 14695981039346656037U;
+  auto add = [&hash](const std::string& text) {
+    for (char c : text + "\n")
+      hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  };
+  add(print(graph));
+  for (const Value* value : graph.parameterValues()) {
+    add(value->parameter()->name + " " + toString(value->type()));
+    add(std::to_string(static_cast<int>(value->parameter()->role)));
+  }
+  std::string digits;
+  for (int shift = 60; shift >= 0; shift -= 4)
+    digits += "0123456789abcdef"[(hash >> shift) & 15];
+  return digits;
+}
+
+int pdc::groupCount(const Graph& graph) {
+  int last = -1;
+  for (const auto& operation : graph.operations())
+    last = std::max(last, operation->group);
+  return last + 1;
+}
+
+std::string pdc::groupName(const Graph& graph, int group) {
+  std::vector<std::string> nodes;
+  for (const auto& operation : graph.operations())
+    if (operation->group == group && operation->phase == Phase::forward && !operation->location.node.empty() &&
+        std::find(nodes.begin(), nodes.end(), operation->location.node) == nodes.end())
+      nodes.push_back(operation->location.node);
+  std::string text;
+  for (const std::string& node : nodes)
+    text += (text.empty() ? "" : ", ") + node;
+  return text;
+}
+
+namespace {
+
+Cost costOf(const Operation& operation) {
+  switch (operation.def().kind) {
+  case OpKind::elementwise:
+    return costOfElementwise(operation);
+  case OpKind::kernel:
+    return operation.def().cost ? operation.def().cost(operation) : Cost{};
+  case OpKind::composed:
+  case OpKind::view:
+  case OpKind::constant:
+    break;
+  }
+  return {};
+}
+
+} // namespace
+
+Profile pdc::analyticProfile(const Graph& graph, const DeviceKind& device, const std::string& version) {
+  Profile profile{.version = version, .source = "analytic", .modelHash = hashOf(graph), .device = device.name,
+                  .groups = std::vector<GroupTimes>(static_cast<std::size_t>(groupCount(graph)))};
+  for (std::size_t g = 0; g < profile.groups.size(); ++g)
+    profile.groups[g].id = static_cast<int>(g), profile.groups[g].name = groupName(graph, static_cast<int>(g));
+  std::set<const Parameter*> updated;
+  for (const auto& operation : graph.operations()) {
+    if (operation->group < 0)
+      continue;
+    GroupTimes& times = profile.groups[static_cast<std::size_t>(operation->group)];
+    const Cost cost = costOf(*operation);
+    const double ms = 1e3 * std::max(cost.flops / device.f32Flops, cost.bytes / device.memoryBandwidthBytesPerS);
+    (operation->phase == Phase::forward         ? times.forwardMs
+     : operation->phase == Phase::inputGradient ? times.inputGradientMs
+                                                : times.weightGradientMs) += ms;
+    for (const Value* operand : operation->operands())
+      if (operand && operand->parameter() && operand->parameter()->role == ParameterRole::trained &&
+          updated.insert(operand->parameter()).second)
+        times.updateMs += 1e3 * 3 * static_cast<double>(operand->type().bytes()) / device.memoryBandwidthBytesPerS;
+  }
+  for (const GroupTimes& times : profile.groups) {
+    profile.stepMs += times.forwardMs + times.inputGradientMs + times.weightGradientMs;
+    profile.updateMs += times.updateMs;
+  }
+  return profile;
+}
