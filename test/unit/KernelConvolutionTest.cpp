@@ -6,6 +6,7 @@
 #include <ostream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 using namespace pdcrt;
 
@@ -148,6 +149,31 @@ TEST(ConvolutionOptions, ShapesThatDoNotFitAreRefusedWithBoth) {
             "convolution of 1x3x2x8 with filter 4x3x3x3: the filter is larger than the padded input");
   EXPECT_EQ(messageOf({.input = {1, 4, 8, 8}, .filter = {3, 2, 3, 3}, .groups = 2}),
             "convolution of 1x4x8x8 with filter 3x2x3x3: 3 output channels in 2 groups");
+}
+
+// oneDNN asks OpenMP for the number of threads, which is a property of the calling thread.
+TEST(ConvolutionThreads, AnotherThreadNeedsNoMoreWorkspaceAndGetsTheSameBits) {
+  const Conv2d::Options o = {.input = {4, 64, 16, 16}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}};
+  const Buffer<float> x = randomBuffer(o.input.elements(), 6), dy = randomBuffer(Conv2d::outputShape(o).elements(), 7),
+                      here(o.filter.elements()), there(o.filter.elements());
+  pdcrt::Setup setup, setupThere;
+  const Conv2d conv(setup, o);
+  expectGoodManners(
+      setup, {here}, [&](Stream& q) { conv.weightGradient(q, x, dy, here, {}); }, argumentMap);
+  std::thread([&] {
+    expectGoodManners(
+        setup, {there}, [&](Stream& q) { conv.weightGradient(q, x, dy, there, {}); }, argumentMap);
+  }).join();
+  std::thread([&] { const Conv2d constructed(setupThere, o); }).join();
+  EXPECT_TRUE(std::ranges::equal(here.values(), there.values()));
+  EXPECT_EQ(setup.workspaceBytes(), setupThere.workspaceBytes());
+}
+
+TEST(ConvolutionOptions, TheLibrarysScratchIsPartOfTheWorkspace) {
+  pdcrt::Setup setup;
+  const Conv2d winograd(setup, {.input = {2, 64, 13, 11}, .filter = {65, 64, 3, 3}});
+  const std::size_t tensors = 4 * (2 * 64 * 13 * 11 + 65 * 64 * 9 + 2 * 65 * 11 * 9);
+  EXPECT_GT(setup.workspaceBytes(), 2 * tensors); // not just the copies to other layouts
 }
 
 TEST(ConvolutionOptions, WeightGradientLeavesOutAnUnwantedBias) {

@@ -22,6 +22,10 @@ TEST(Philox, KnownAnswers) {
             (PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
+TEST(Philox, CounterHoldsBlockStreamAndBothWordsOfTheStep) {
+  EXPECT_EQ(philoxCounter(1, 2, 0x0000000400000003), (PhiloxBlock{1, 2, 3, 4}));
+}
+
 TEST(Permutation, HoldsEveryNumberOnce) {
   for (std::int64_t count : {0, 1, 2, 3, 64, 65, 1797}) {
     std::vector<std::int64_t> order = permutation(42, 3, count), expected(static_cast<std::size_t>(count));
@@ -83,6 +87,12 @@ TEST(DropoutKernel, MasksOfOtherSeedsOperationsAndMinibatchesAreOthers) {
       for (std::uint64_t minibatch : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1} << 32})
         masks.insert(maskOf(op, {seed, minibatch}, 256, 0.5));
   EXPECT_EQ(masks.size(), 18u);
+}
+
+TEST(DropoutKernel, ElementIDrawsWordIOfItsStream) {
+  const auto mask = maskOf(6, {42, 9}, 31, 0.5);
+  for (std::uint32_t i = 0; i < 31; ++i)
+    EXPECT_EQ(mask[i], philox(philoxCounter(i / 4, 6, 9), 42)[i % 4] >= 0x80000000) << "element " << i;
 }
 
 TEST(DropoutKernel, AnElementsMaskDoesNotDependOnHowManyThereAre) {

@@ -154,7 +154,7 @@ inline void expectGoodManners(const Setup& setup,
       if (garbage == 0x00) {
         first.emplace_back(result.data(), result.data() + result.size());
       } else {
-        EXPECT_EQ(std::memcmp(first[index].data(), result.data(), result.size()), 0)
+        EXPECT_TRUE(std::ranges::equal(first[index], std::span(result.data(), result.size())))
             << "result " << index << " differs between two calls, or was not written whole";
       }
       ++index;

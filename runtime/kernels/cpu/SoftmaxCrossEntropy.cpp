@@ -26,15 +26,13 @@ PDCRT_VECTORIZED double logSumExp(Row row, const float* logits, float* probabili
   const double sum = sumOf(row.count, [&](std::int64_t i) { return pdcrt::exp(logits[at(i)] - max); });
   if (probabilities) {
     const float factor = static_cast<float>(1 / sum);
-    for (std::int64_t i = 0; i < row.count; ++i)
-      probabilities[at(i)] = pdcrt::exp(logits[at(i)] - max) * factor;
+    for (std::int64_t i = 0; i < row.count; ++i) probabilities[at(i)] = pdcrt::exp(logits[at(i)] - max) * factor;
   }
   return max + std::log(sum);
 }
 
 PDCRT_VECTORIZED void scaleRow(Row row, const float* from, float factor, float* to) {
-  for (std::int64_t i = 0; i < row.count; ++i)
-    to[i * row.stride] = from[i * row.stride] * factor;
+  for (std::int64_t i = 0; i < row.count; ++i) to[i * row.stride] = from[i * row.stride] * factor;
 }
 
 bool counts(const Options& o, std::int64_t label) {
@@ -50,8 +48,7 @@ void forwardLoss(const Options& o, const float* logits, const Label* labels, flo
     for (std::int64_t i = 0; i < o.inner; ++i) {
       const std::int64_t label = labels[n * o.inner + i], begin = n * o.classes * o.inner + i;
       const double logSum = logSumExp(row, logits + begin, probabilities ? probabilities + begin : nullptr);
-      if (!counts(o, label))
-        continue;
+      if (!counts(o, label)) continue;
       ++labelled;
       if (label < 0 || label >= o.classes)
         total = std::numeric_limits<double>::quiet_NaN();
@@ -65,22 +62,19 @@ template <class Label>
 void gradient(const Options& o, float dloss, const Label* labels, const float* probabilities, float* dlogits) {
   const Row row = {o.classes, o.inner};
   std::int64_t labelled = 0;
-  for (std::int64_t i = 0; i < o.batch * o.inner; ++i)
-    labelled += counts(o, labels[i]);
-  const float share = labelled ? static_cast<float>(dloss / static_cast<double>(labelled)) : 0.0f;
+  for (std::int64_t i = 0; i < o.batch * o.inner; ++i) labelled += counts(o, labels[i]);
+  const float share = static_cast<float>(dloss / static_cast<double>(labelled)); // unused where nothing is labelled
   for (std::int64_t n = 0; n < o.batch; ++n)
     for (std::int64_t i = 0; i < o.inner; ++i) {
       const std::int64_t label = labels[n * o.inner + i], begin = n * o.classes * o.inner + i;
       if (!counts(o, label)) {
-        for (std::int64_t c = 0; c < o.classes; ++c)
-          dlogits[begin + c * o.inner] = 0;
+        for (std::int64_t c = 0; c < o.classes; ++c) dlogits[begin + c * o.inner] = 0;
         continue;
       }
       const bool valid = label >= 0 && label < o.classes;
       const float atLabel = valid ? (probabilities[begin + label * o.inner] - 1) * share : 0;
       scaleRow(row, probabilities + begin, share, dlogits + begin);
-      if (valid)
-        dlogits[begin + label * o.inner] = atLabel;
+      if (valid) dlogits[begin + label * o.inner] = atLabel;
     }
 }
 
