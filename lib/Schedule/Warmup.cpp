@@ -10,8 +10,7 @@ using namespace pdc;
 
 std::vector<int> pdc::paperWarmup(const Plan& plan) {
   int left = 0;
-  for (const PlanStage& stage : plan.stages)
-    left += stage.replicas;
+  for (const PlanStage& stage : plan.stages) left += stage.replicas;
   std::vector<int> warmup;
   for (const PlanStage& stage : plan.stages) {
     warmup.push_back((left - 1) / stage.replicas);
@@ -41,17 +40,15 @@ static std::vector<RoundTrip> roundTripsOf(const Plan& plan) {
   std::vector<RoundTrip> result;
   for (const EdgeTraffic& traffic : trafficOf(plan)) {
     double ms = 0;
-    if (traffic.edge.forward)
-      ms += times.transfer(traffic.edge, true);
-    if (traffic.edge.backward)
-      ms += times.transfer(traffic.edge, false);
+    if (traffic.edge.forward) ms += times.transfer(traffic.edge, true);
+    if (traffic.edge.backward) ms += times.transfer(traffic.edge, false);
     result.push_back({traffic.edge.from, traffic.edge.to, ms});
   }
   return result;
 }
 
-/// The upper bound for stages s, s-1, … 0, given those after s.
-static void fillUpperBound(const Plan& plan, const std::vector<RoundTrip>& trips, double timeMs, int s,
+/// The upper bound for stages s, s-1, … 0, given those after s, with `extra` minibatches more between neighbours.
+static void fillUpperBound(const Plan& plan, const std::vector<RoundTrip>& trips, double timeMs, int extra, int s,
                            std::vector<int>& warmup) {
   for (; s >= 0; --s) {
     const PlanStage& stage = plan.stages[s];
@@ -65,21 +62,18 @@ static void fillUpperBound(const Plan& plan, const std::vector<RoundTrip>& trips
       int ahead = exposed(stage) || exposed(next)
                       ? (warmup[to] + 2) * next.replicas + R - 2 * std::gcd(R, next.replicas)
                       : (warmup[to] + 1) * next.replicas;
-      most = std::max(most, (ahead + tripMs / timeMs) / R);
+      most = std::max(most, (ahead + extra + tripMs / timeMs) / R);
     };
-    if (s + 1 < static_cast<int>(plan.stages.size()))
-      require(s + 1, 0);
+    if (s + 1 < static_cast<int>(plan.stages.size())) require(s + 1, 0);
     for (const RoundTrip& trip : trips)
-      if (trip.from == s)
-        require(trip.to, trip.ms);
+      if (trip.from == s) require(trip.to, trip.ms);
     warmup[s] = ceilTolerant(most);
   }
 }
 
 std::vector<int> pdc::hideUpperBound(const Plan& plan, double timeMs) {
   std::vector<int> warmup(plan.stages.size(), 0);
-  if (timeMs > 0)
-    fillUpperBound(plan, roundTripsOf(plan), timeMs, static_cast<int>(plan.stages.size()) - 2, warmup);
+  if (timeMs > 0) fillUpperBound(plan, roundTripsOf(plan), timeMs, 0, static_cast<int>(plan.stages.size()) - 2, warmup);
   adjustWarmup(plan, warmup);
   return warmup;
 }
@@ -91,8 +85,7 @@ static int lowerBoundOf(const Plan& plan, const std::vector<RoundTrip>& trips, d
   double loopMs = plan.stages[s].computeMs();
   for (int u = s + 1; u < static_cast<int>(plan.stages.size()); ++u) {
     for (const RoundTrip& trip : trips)
-      if (trip.from == u - 1 && trip.to == u)
-        loopMs += trip.ms;
+      if (trip.from == u - 1 && trip.to == u) loopMs += trip.ms;
     loopMs += plan.stages[u].computeMs();
     double ahead = warmup[u] * plan.stages[u].replicas + loopMs / timeMs;
     most = std::max(most, ceilTolerant(ahead / plan.stages[s].replicas) - 1);
@@ -113,26 +106,40 @@ std::vector<int> pdc::hideLowerBound(const Plan& plan, double timeMs) {
 /// Steady-state time per minibatch with this warm-up; infinite if it is not legal.
 static double periodWith(Plan plan, std::vector<int> warmup) {
   adjustWarmup(plan, warmup);
-  for (std::size_t s = 0; s < warmup.size(); ++s)
-    plan.stages[s].warmup = warmup[s];
+  for (std::size_t s = 0; s < warmup.size(); ++s) plan.stages[s].warmup = warmup[s];
   Simulation simulation = simulate(plan, buildSchedule(shapeOf(plan)));
   return simulation.run.passed ? simulation.timePerMinibatchMs : INFINITY;
 }
 
 std::vector<int> pdc::hideWarmup(const Plan& plan) {
+  constexpr double tolerance = 1.001;
   std::vector<int> warmup = hideUpperBound(plan, plan.timeMs);
-  if (plan.timeMs <= 0)
-    return warmup;
+  if (plan.timeMs <= 0) return warmup;
+  std::vector<int> lower = hideLowerBound(plan, plan.timeMs);
+  if (periodWith(plan, lower) <= tolerance * plan.timeMs) return lower;
+
+  // Links that are shared between directions delay single transfers, which a little more room makes up for.
   std::vector<RoundTrip> trips = roundTripsOf(plan);
-  double target = 1.001 * std::max(plan.timeMs, periodWith(plan, warmup));
-  if (periodWith(plan, hideLowerBound(plan, plan.timeMs)) <= target)
-    return hideLowerBound(plan, plan.timeMs);
-  for (int s = static_cast<int>(plan.stages.size()) - 2; s >= 0; --s) {
+  int last = static_cast<int>(plan.stages.size()) - 1, extra = 0;
+  double best = periodWith(plan, warmup);
+  for (int more = 1; more <= 2 && best > tolerance * plan.timeMs; ++more) {
+    std::vector<int> attempt(plan.stages.size(), 0);
+    fillUpperBound(plan, trips, plan.timeMs, more, last - 1, attempt);
+    double period = periodWith(plan, attempt);
+    if (period * tolerance > best) continue;
+    best = period;
+    extra = more;
+    warmup = attempt;
+  }
+
+  double target = tolerance * std::max(plan.timeMs, best);
+  if (periodWith(plan, lower) <= target) return lower;
+  for (int s = last - 1; s >= 0; --s) {
     int enough = warmup[s];
     for (int w = lowerBoundOf(plan, trips, plan.timeMs, s, warmup); w < enough; ++w) {
       std::vector<int> attempt = warmup;
       attempt[s] = w;
-      fillUpperBound(plan, trips, plan.timeMs, s - 1, attempt);
+      fillUpperBound(plan, trips, plan.timeMs, extra, s - 1, attempt);
       if (periodWith(plan, attempt) <= target) {
         warmup = attempt;
         break;

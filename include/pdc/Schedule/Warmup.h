@@ -24,8 +24,9 @@ std::vector<int> hideUpperBound(const Plan& plan, double timeMs);
 ///   w_s >= max over u > s of ceil((w_u·R_u + (Σ_{t=s..u} (F_t + B_t) + Σ_{t=s..u-1} c_t) / timeMs) / R_s) - 1
 std::vector<int> hideLowerBound(const Plan& plan, double timeMs);
 
-/// The smallest warm-up that the simulator shows to be as fast as the upper bound (within 0.1 %), searched between the
-/// two bounds from the last stage to the first. plan.timeMs must hold the bottleneck.
+/// The smallest warm-up that the simulator shows to reach plan.timeMs, which must hold the bottleneck (within 0.1 %),
+/// searched between the two bounds from the last stage to the first. The upper bound knows nothing of links that
+/// several transfers share; where it does not suffice, up to two minibatches more between neighbours are tried.
 std::vector<int> hideWarmup(const Plan& plan);
 
 /// Raises the input stage's warm-up to what vertical sync needs, R_0·(w_0 + d_0) >= R_s·(w_s + d_s), and cuts what a
