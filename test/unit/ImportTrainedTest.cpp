@@ -1,0 +1,159 @@
+// LINK: pdcImport pdcOps
+// Trained weights go back into the model; everything else stays.
+#include "ImportModels.h"
+#include "pdc/Import/TrainedOnnx.h"
+
+#include <cstring>
+#include <deque>
+
+using namespace pdc;
+using namespace pdc::test;
+
+namespace {
+
+using Trained = std::map<std::string, pdcrt::TensorRecord>;
+
+struct Written {
+  bool ok = false;
+  onnx::ModelProto model;
+  std::string messages;
+};
+
+/// Tensors that live as long as this object.
+class Checkpoint {
+public:
+  void add(const std::string& name, std::vector<std::int64_t> shape, std::vector<float> values) {
+    const std::vector<float>& kept = values_.emplace_back(std::move(values));
+    trained[name] = {name, ElementType::f32, std::move(shape), std::as_bytes(std::span(kept))};
+  }
+  Trained trained;
+
+private:
+  std::deque<std::vector<float>> values_;
+};
+
+Written writeTrained(const TemporaryFolder& folder, const Trained& trained) {
+  Diagnostics diags(nullptr);
+  Written written;
+  written.ok = static_cast<bool>(writeTrainedOnnx(folder / "m.onnx", trained, folder / "trained.onnx", diags));
+  for (const Diagnostic& diagnostic : diags.all())
+    written.messages += diagnostic.location.node + ": " + diagnostic.message;
+  if (written.ok) written.ok = written.model.ParseFromString(readFile(folder / "trained.onnx"));
+  return written;
+}
+
+std::vector<float> floatsOf(const std::string& bytes) {
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+/// smallModel with a bias in float_data, an unused initializer, metadata and a field that the messages do not know.
+ModelMaker decoratedModel() {
+  ModelMaker maker = smallModel();
+  maker.graph().mutable_node(1)->set_output(0, "r");
+  onnx::TensorProto& bias = maker.tensor("b", {3});
+  for (float value : {7.f, 8.f, 9.f}) bias.add_float_data(value);
+  maker.weight("unused", {2});
+  maker.node("Add", {"r", "b"}, {"y"}, "add");
+  onnx::StringStringEntryProto& entry = *maker.model.add_metadata_props();
+  entry.set_key("author");
+  entry.set_value("someone");
+  maker.model.mutable_unknown_fields()->AddVarint(1000, 42);
+  return maker;
+}
+
+TEST(ImportTrained, ChangesNothingButTheWeights) {
+  TemporaryFolder folder;
+  ModelMaker maker = decoratedModel();
+  maker.write(folder / "m.onnx");
+  Checkpoint checkpoint;
+  checkpoint.add("w", {2, 3}, {6, 5, 4, 3, 2, 1});
+  checkpoint.add("b", {3}, {-1, -2, -3});
+  Written written = writeTrained(folder, checkpoint.trained);
+  ASSERT_TRUE(written.ok) << written.messages;
+
+  std::vector<float> weight = {6, 5, 4, 3, 2, 1};
+  maker.graph().mutable_initializer(0)->set_raw_data(weight.data(), 24);
+  for (int i = 0; i < 3; ++i) maker.graph().mutable_initializer(1)->set_float_data(i, static_cast<float>(-1 - i));
+  EXPECT_EQ(written.model.SerializeAsString(), maker.model.SerializeAsString());
+}
+
+TEST(ImportTrained, WithoutWeightsCopiesTheModel) {
+  TemporaryFolder folder;
+  decoratedModel().write(folder / "m.onnx");
+  ASSERT_TRUE(writeTrained(folder, {}).ok);
+  EXPECT_EQ(readFile(folder / "trained.onnx"), readFile(folder / "m.onnx"));
+}
+
+TEST(ImportTrained, WritesExternalDataToAFileOfItsOwn) {
+  TemporaryFolder folder;
+  std::vector<float> old = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  writeFile(folder / "old.bin", {reinterpret_cast<const char*>(old.data()), 36});
+  ModelMaker maker = decoratedModel();
+  for (int i = 0; i < 2; ++i) {
+    onnx::TensorProto& tensor = *maker.graph().mutable_initializer(i);
+    tensor.clear_raw_data();
+    tensor.clear_float_data();
+    tensor.set_data_location(onnx::TensorProto::EXTERNAL);
+    onnx::StringStringEntryProto& location = *tensor.add_external_data();
+    location.set_key("location");
+    location.set_value("old.bin");
+    onnx::StringStringEntryProto& offset = *tensor.add_external_data();
+    offset.set_key("offset");
+    offset.set_value(i == 0 ? "0" : "24");
+  }
+  maker.write(folder / "m.onnx");
+  Checkpoint checkpoint;
+  checkpoint.add("b", {3}, {-1, -2, -3});
+  Written written = writeTrained(folder, checkpoint.trained);
+  ASSERT_TRUE(written.ok) << written.messages;
+  std::string data = readFile(folder / "trained.onnx.data");
+  Imported imported = importFile(folder / "trained.onnx", {.batch = 1});
+  ASSERT_TRUE(imported.module) << imported.messages;
+  ASSERT_EQ(imported.module->parameters.size(), 2u);
+  for (const auto& parameter : imported.module->parameters) {
+    EXPECT_EQ(parameter->reference.file, folder / "trained.onnx.data");
+    std::vector<float> values = floatsOf(data.substr(static_cast<std::size_t>(parameter->reference.offset),
+                                                     static_cast<std::size_t>(parameter->reference.length)));
+    EXPECT_EQ(values,
+              parameter->name == "b" ? (std::vector<float>{-1, -2, -3}) : (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  }
+}
+
+TEST(ImportTrained, PutsTrainingOperatorsIntoInferenceMode) {
+  TemporaryFolder folder;
+  ModelMaker maker;
+  maker.input("x", {"batch", "2"});
+  for (const char* name : {"scale", "bias", "mean", "var"}) maker.weight(name, {2});
+  maker.raw("ratio", {}, std::vector<float>{0.5});
+  maker.raw("on", {}, std::vector<char>{1}, onnx::TensorProto::BOOL);
+  attribute(maker.node("BatchNormalization", {"x", "scale", "bias", "mean", "var"}, {"n", "m2", "v2"}), "training_mode",
+            1);
+  maker.node("Dropout", {"n", "ratio", "on"}, {"y", "mask"});
+  maker.output("y");
+  maker.write(folder / "m.onnx");
+  Checkpoint checkpoint;
+  checkpoint.add("mean", {2}, {0.25, 0.5});
+  Written written = writeTrained(folder, checkpoint.trained);
+  ASSERT_TRUE(written.ok) << written.messages;
+
+  EXPECT_EQ(floatsOf(written.model.graph().initializer(2).raw_data()), (std::vector<float>{0.25, 0.5}));
+  const onnx::NodeProto& normalization = written.model.graph().node(0);
+  EXPECT_EQ(normalization.attribute(0).i(), 0);
+  EXPECT_EQ(normalization.output_size(), 1);
+  EXPECT_EQ(written.model.graph().node(1).input_size(), 2);
+}
+
+TEST(ImportTrained, RefusesWeightsThatDoNotFit) {
+  TemporaryFolder folder;
+  smallModel().write(folder / "m.onnx");
+  Checkpoint shape, name;
+  shape.add("w", {3, 2}, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(writeTrained(folder, shape.trained).messages, "w: is f32[2, 3] in the model, but was trained as f32[3, 2]");
+  name.add("v", {1}, {1});
+  EXPECT_EQ(writeTrained(folder, name.trained).messages, "v: was trained, but is no initializer of the model");
+  EXPECT_FALSE(std::filesystem::exists(folder / "trained.onnx"));
+}
+
+} // namespace
