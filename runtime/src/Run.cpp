@@ -142,6 +142,8 @@ private:
                     hosted.stage->modelHash + ", plan.json is for " + files_.modelHash,
                 "build the programs in " + options_.directory + " again"};
     }
+    if (!options_.exportFolder.empty())
+      if (Status status = makeFolder(options_.exportFolder); !status) return status; // now, not after the training
     if (Status status = initialWeights(options_.directory, executor_); !status) return status;
     DataOptions data = {.path = options_.data,
                         .batch = files_.training.batch,

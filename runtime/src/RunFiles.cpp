@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 namespace pdcrt {
 namespace {
@@ -138,9 +139,14 @@ Status initialWeights(const std::string& directory, Executor& executor) {
       });
 }
 
-Status exportWeights(const std::string& folder, const Executor& executor) {
+Status makeFolder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
+  if (std::filesystem::is_directory(folder, error) && ::access(folder.c_str(), W_OK | X_OK) == 0) return {};
+  return {Exit::cannotWrite, folder + ": cannot be written", "name a folder that is yours, or does not exist yet"};
+}
+
+Status exportWeights(const std::string& folder, const Executor& executor) {
   for (const HostedStage& hosted : executor.hosted()) {
     if (hosted.host.replica != 0) continue;
     std::vector<TensorRecord> records;
