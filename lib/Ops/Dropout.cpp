@@ -1,0 +1,145 @@
+// Dropout (Srivastava et al. 2014), inverted, from a counter-based generator. Kernel: pdcrt::Dropout.
+#include "Helpers/Define.h"
+#include "Helpers/KernelOptions.h"
+#include "Helpers/Onnx.h"
+
+#include "pdcrt/Random.h"
+
+#include <cmath>
+
+using namespace pdc;
+using namespace pdc::ops;
+
+namespace {
+
+KernelUse kernel(const Operation& op, const char* method) {
+  const pdcrt::Dropout::Options options{.elements = resultType(op).elements(),
+                                        .op = static_cast<std::uint32_t>(op.attributes.getInt("op_number")),
+                                        .ratio = op.attributes.getFloat("ratio")};
+  KernelUse use = kernelUse<pdcrt::Dropout>("Dropout", method, options);
+  use.draws = std::string(method) == "forward";
+  return use;
+}
+
+const std::vector<AttributeDef> attributes = {
+    number("ratio", std::nullopt, "the probability with which an element becomes 0"),
+    integer("op_number", std::nullopt, "number of the operation in the model, which keys its random numbers")};
+
+Status requireAttributes(const InferContext& c, const char* op) {
+  const double ratio = c.attributes.getFloat("ratio");
+  const std::int64_t number = integerOf(c, "op_number");
+  if (!(ratio >= 0 && ratio < 1))
+    return c.error() << "'" << op << "' op has ratio " << ratio << ", it must lie in [0, 1)";
+  if (number < 0 || number >= pdcrt::permutationStream)
+    return c.error() << "'" << op << "' op has op_number " << number << ", it must lie in 0 to "
+                     << pdcrt::permutationStream - 1;
+  return success;
+}
+
+/// ONNX Dropout. Before opset 12 it has no flag and an exported one means training (exporters drop it for inference).
+Expected<std::vector<Value*>> convert(OnnxReader& n) {
+  double ratio = 0.5;
+  bool training = true;
+  if (n.version() < 12) {
+    ratio = n.number("ratio", 0.5);
+  } else {
+    // The generator is pdc's own, keyed by the run's seed.
+    n.ignore("seed");
+    const auto scalar = [&](std::size_t i, const char* what) -> std::optional<double> {
+      const std::optional<Tensor> tensor = n.constant(i, what);
+      return tensor && tensor->elements() == 1 ? std::optional(tensor->asDouble(0)) : std::nullopt;
+    };
+    const std::optional<double> stated = n.input(1) ? scalar(1, "ratio") : 0.5;
+    const std::optional<double> flag = n.input(2) ? scalar(2, "training_mode") : 0;
+    if (!stated || !flag) return failure;
+    ratio = *stated;
+    training = *flag != 0;
+  }
+  if (!training || ratio == 0) {
+    if (n.used(1)) return n.unsupported() << "has a used output 1 (mask) where it drops nothing";
+    return std::vector<Value*>{n.input(0), nullptr};
+  }
+  // A position in the graph is the same in every plan, which a counter of the converter would not be in two imports.
+  const auto number = static_cast<std::int64_t>(n.b.graph().operations().size());
+  Operation* op = n.b.create("dropout", {n.input(0)}, {{"ratio", ratio}, {"op_number", number}});
+  if (!op) return failure;
+  Value* mask = nullptr;
+  if (n.used(1)) mask = n.value("not_equal", {op->result(1), n.b.constant(0, ElementType::u8)});
+  return std::vector<Value*>{op->result(0), mask};
+}
+
+std::vector<std::string> examples() {
+  std::vector<std::string> texts;
+  for (const char* shape : {"[8]", "[2, 3]", "[1, 2, 3, 3]", "[1]", "[5, 5]"})
+    texts.push_back(
+        example("%x: f32" + std::string(shape),
+                "%y, %mask = dropout %x {op_number = 7, ratio = 0.25} : f32" + std::string(shape) + ", u8" + shape));
+  return texts;
+}
+
+} // namespace
+
+PDC_OPS(Dropout) {
+  return {
+      {
+          .name = "dropout",
+          .summary = "X / (1 - ratio) where the mask is 1, 0 where it is 0; drawn anew for each minibatch",
+          .onnx = {onnxMany("Dropout", 1, convert)},
+          .operands = {{"X"}},
+          .results = {{"Y"}, {"mask"}},
+          .attributes = attributes,
+          .infer = [](const InferContext& c) -> Types {
+            if (!requireFloat(c, "dropout", 0) || !requireAttributes(c, "dropout")) return failure;
+            return std::vector<Type>{c.operand(0), {ElementType::u8, c.operand(0).shape}};
+          },
+          .cost = perElement(20),
+          .gradient = [](GradientContext& g) -> std::vector<Value*> {
+            if (!g.resultGradient(0)) return {nullptr};
+            return {g.value(0, "dropout_gradient", {g.resultGradient(0), g.op().result(1)}, g.op().attributes)};
+          },
+          .kernel = [](const Operation& op) { return kernel(op, "forward"); },
+          .evaluation = [](const Operation& op, Builder&) -> std::vector<Value*> {
+            return {op.operand(0), nullptr};
+          },
+          .reference = reference([]<class T>(ReferenceContext& c) {
+            const double ratio = c.op.attributes.getFloat("ratio");
+            const auto number = static_cast<std::uint32_t>(c.op.attributes.getInt("op_number"));
+            const auto threshold = static_cast<std::uint64_t>(std::llround(ratio * 4294967296.0));
+            const auto x = c.in<T>(0);
+            const auto y = c.out<T>(0);
+            const auto mask = c.out<std::uint8_t>(1);
+            for (std::size_t i = 0; i < x.size(); ++i) {
+              const auto block = static_cast<std::uint32_t>(i / 4);
+              const std::uint32_t word = pdcrt::philox(pdcrt::philoxCounter(block, number, c.minibatch), c.seed)[i % 4];
+              mask[i] = word >= threshold;
+              y[i] = mask[i] ? x[i] * static_cast<T>(1 / (1 - ratio)) : T(0);
+            }
+          }),
+          .examples = examples(),
+          .random = true,
+      },
+      {
+          .name = "dropout_gradient",
+          .summary = "Gradient of dropout: dY / (1 - ratio) where the mask is 1",
+          .operands = {{"dY"}, {"mask"}},
+          .results = {{"dX"}},
+          .attributes = attributes,
+          .infer = [](const InferContext& c) -> Types {
+            if (!requireFloat(c, "dropout_gradient", 0) || !requireAttributes(c, "dropout_gradient") ||
+                !requireType(c, "dropout_gradient", 1, {ElementType::u8, c.operand(0).shape}, "operand 0"))
+              return failure;
+            return std::vector<Type>{c.operand(0)};
+          },
+          .cost = perElement(2),
+          .kernel = [](const Operation& op) { return kernel(op, "inputGradient"); },
+          .reference = reference([]<class T>(ReferenceContext& c) {
+            const auto dy = c.in<T>(0);
+            const auto mask = c.in<std::uint8_t>(1);
+            const T scale = static_cast<T>(1 / (1 - c.op.attributes.getFloat("ratio")));
+            for (std::size_t i = 0; i < dy.size(); ++i) c.out<T>(0)[i] = mask[i] ? dy[i] * scale : T(0);
+          }),
+          .examples = {example("%dy: f32[2, 3], %mask: u8[2, 3]",
+                               "%dx = dropout_gradient %dy, %mask {op_number = 7, ratio = 0.25} : f32[2, 3]")},
+      },
+  };
+}

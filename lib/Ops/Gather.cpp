@@ -1,0 +1,138 @@
+// Rows picked by index along an axis (an embedding) and the gradient of the table. Kernel: pdcrt::Gather.
+#include "Helpers/Define.h"
+#include "Helpers/KernelOptions.h"
+#include "Helpers/Onnx.h"
+
+using namespace pdc;
+using namespace pdc::ops;
+
+namespace {
+
+/// X as [outer, size, inner], and the number of indices.
+pdcrt::Gather::Options optionsOf(const Operation& op, const Shape& x, const Shape& indices) {
+  const auto axis = static_cast<std::size_t>(op.attributes.getInt("axis"));
+  return {.outer = product(x, 0, axis),
+          .size = x[axis],
+          .inner = product(x, axis + 1, x.size()),
+          .count = elementsOf(indices)};
+}
+pdcrt::Gather::Options forwardOf(const Operation& op) {
+  return optionsOf(op, operandType(op, 0).shape, operandType(op, 1).shape);
+}
+pdcrt::Gather::Options backwardOf(const Operation& op) {
+  return optionsOf(op, resultType(op).shape, operandType(op, 1).shape);
+}
+
+/// Calls visit(position in X, position in Y) for all elements of Y; reports an index that is outside.
+template <class Visit>
+void forEachPicked(ReferenceContext& c, const pdcrt::Gather::Options& o, Visit visit) {
+  for (std::int64_t outer = 0; outer < o.outer; ++outer)
+    for (std::int64_t i = 0; i < o.count; ++i) {
+      const std::int64_t stated = c.operands[1]->asInt(i), index = stated < 0 ? stated + o.size : stated;
+      if (index < 0 || index >= o.size) {
+        c.error = "index " + std::to_string(stated) + " is outside, the axis has " + std::to_string(o.size);
+        return;
+      }
+      for (std::int64_t inner = 0; inner < o.inner; ++inner)
+        visit(static_cast<std::size_t>((outer * o.size + index) * o.inner + inner),
+              static_cast<std::size_t>((outer * o.count + i) * o.inner + inner));
+    }
+}
+
+/// The shape of Y: axis `axis` of X is replaced by the shape of the indices.
+Expected<Shape> pickedShape(const InferContext& c, const char* op, const Shape& x) {
+  const std::int64_t axis = integerOf(c, "axis");
+  const Type& indices = c.operand(1);
+  if (indices.element != ElementType::i64 && indices.element != ElementType::i32)
+    return c.error() << "'" << op << "' op needs indices of i64 or i32, they are " << toString(indices);
+  if (!requireAxis(c, op, axis, static_cast<int>(x.size()))) return failure;
+  Shape y(x.begin(), x.begin() + axis);
+  y.insert(y.end(), indices.shape.begin(), indices.shape.end());
+  y.insert(y.end(), x.begin() + axis + 1, x.end());
+  return y;
+}
+
+Types inferForward(const InferContext& c) {
+  const Expected<Shape> y = pickedShape(c, "gather", c.operand(0).shape);
+  if (!y) return failure;
+  return std::vector<Type>{{c.operand(0).element, *y}};
+}
+
+Types inferBackward(const InferContext& c) {
+  const Shape& x = integersOf(c, "input_shape");
+  if (!requireFloat(c, "gather_gradient", 0))
+    return failure;
+  if (std::any_of(x.begin(), x.end(), [](std::int64_t dim) { return dim < 0; }))
+    return c.error() << "'gather_gradient' op has input_shape " << toString(x) << " with a negative dimension";
+  const Expected<Shape> y = pickedShape(c, "gather_gradient", x);
+  if (!y || !requireType(c, "gather_gradient", 0, {c.operand(0).element, *y}, "input_shape")) return failure;
+  return std::vector<Type>{{c.operand(0).element, x}};
+}
+
+AttributeDef axisAttribute() {
+  return integer("axis", 0, "the axis of X that the indices speak of");
+}
+
+std::vector<std::string> examples() {
+  // Indices are inputs in the tests, which fill integers with 0 and 1.
+  const auto text = [](const char* x, const char* indices, const char* axis, const char* y) {
+    return example("%x: f32" + std::string(x) + ", %i: " + indices,
+                   "%y = gather %x, %i {axis = " + std::string(axis) + "} : f32" + y);
+  };
+  return {text("[4, 3]", "i64[2]", "0", "[2, 3]"), text("[2, 5]", "i64[]", "1", "[2]"),
+          text("[3, 2]", "i32[2, 2]", "0", "[2, 2, 2]"), text("[2, 3, 2]", "i64[4]", "1", "[2, 4, 2]"),
+          text("[6]", "i32[3]", "0", "[3]")};
+}
+
+} // namespace
+
+PDC_OPS(Gather) {
+  return {
+      {
+          .name = "gather",
+          .summary = "Slices of X along an axis, picked by index; negative ones count from the end",
+          .onnx = {onnx("Gather", 2,
+                        [](OnnxReader& n) -> Value* {
+                          const auto axis = n.axis(n.integer("axis", 0), n.type(0).rank());
+                          return axis ? n.value("gather", {n.input(0), n.input(1)}, {{"axis", *axis}}) : nullptr;
+                        })},
+          .operands = {{"X"}, {"indices"}},
+          .results = {{"Y"}},
+          .attributes = {axisAttribute()},
+          .infer = inferForward,
+          .cost = moveCost,
+          .gradient = [](GradientContext& g) -> std::vector<Value*> {
+            const Operation& op = g.op();
+            if (!g.resultGradient(0) || !g.wants(0)) return {nullptr, nullptr};
+            return {g.value(0, "gather_gradient", {g.resultGradient(0), op.operand(1)},
+                            {{"axis", op.attributes.getInt("axis")}, {"input_shape", operandType(op, 0).shape}}),
+                    nullptr};
+          },
+          .kernel = [](const Operation& op) { return kernelUse<pdcrt::Gather>("Gather", "forward", forwardOf(op)); },
+          .reference = moving([](ReferenceContext& c) {
+            visitBytes(*c.operands[0], *c.results[0], [&](auto x, auto y) {
+              forEachPicked(c, forwardOf(c.op), [&](std::size_t atX, std::size_t atY) { y[atY] = x[atX]; });
+            });
+          }),
+          .examples = examples(),
+      },
+      {
+          .name = "gather_gradient",
+          .summary = "Gradient of gather: adds each slice of dY where it came from",
+          .operands = {{"dY"}, {"indices"}},
+          .results = {{"dX"}},
+          .attributes = {axisAttribute(), integers("input_shape", std::nullopt, "the shape of X")},
+          .infer = inferBackward,
+          .cost = perElement(1),
+          .kernel =
+              [](const Operation& op) { return kernelUse<pdcrt::Gather>("Gather", "inputGradient", backwardOf(op)); },
+          .reference = reference([]<class T>(ReferenceContext& c) {
+            const auto dy = c.in<T>(0);
+            const auto dx = c.out<T>(0);
+            forEachPicked(c, backwardOf(c.op), [&](std::size_t atX, std::size_t atY) { dx[atX] += dy[atY]; });
+          }),
+          .examples = {example("%dy: f32[3, 2], %i: i64[3]",
+                               "%dx = gather_gradient %dy, %i {axis = 0, input_shape = [4, 2]} : f32[4, 2]")},
+      },
+  };
+}

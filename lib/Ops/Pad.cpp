@@ -1,0 +1,151 @@
+// Padding with a constant. Kernel: pdcrt::Pad. ONNX's other modes repeat elements of X: they are gathers.
+#include "Helpers/Define.h"
+#include "Helpers/KernelOptions.h"
+#include "Helpers/Onnx.h"
+
+using namespace pdc;
+using namespace pdc::ops;
+
+namespace {
+
+/// Where element `i` of an axis of `size` elements comes from when it lies outside, for modes reflect and edge.
+std::int64_t sourceOf(std::int64_t i, std::int64_t size, bool reflect) {
+  if (!reflect) return std::clamp<std::int64_t>(i, 0, size - 1);
+  return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
+}
+
+/// Pads one axis after the other with elements of x.
+Value* repeatEdges(OnnxReader& n, Value* x, const std::vector<std::int64_t>& before,
+                   const std::vector<std::int64_t>& after, bool reflect) {
+  for (std::size_t axis = 0; x && axis < before.size(); ++axis) {
+    const std::int64_t size = x->type().shape[axis];
+    if (before[axis] == 0 && after[axis] == 0) continue;
+    if (size == 0 || (reflect && std::max(before[axis], after[axis]) >= size)) {
+      static_cast<void>(n.error() << "reflects " << std::max(before[axis], after[axis]) << " elements on axis " << axis
+                                  << ", which has " << size);
+      return nullptr;
+    }
+    std::vector<std::int64_t> sources;
+    for (std::int64_t i = -before[axis]; i < size + after[axis]; ++i) sources.push_back(sourceOf(i, size, reflect));
+    Value* indices = n.b.constant(Tensor::ofInts({static_cast<std::int64_t>(sources.size())}, sources));
+    x = indices ? n.value("gather", {x, indices}, {{"axis", static_cast<std::int64_t>(axis)}}) : nullptr;
+  }
+  return x;
+}
+
+/// ONNX Pad: `pads` lists all begins, then all ends; negative ones cut off.
+Value* convert(OnnxReader& n) {
+  Value* x = n.input(0);
+  const std::size_t rank = x->type().shape.size();
+  const auto pads = n.movedIntegers("pads", 11, 1);
+  const std::string mode = n.text("mode", "constant");
+  double filler = n.version() < 11 ? n.number("value", 0) : 0;
+  if (n.version() >= 11 && n.input(2)) {
+    const std::optional<Tensor> constant = n.constant(2, "constant_value");
+    if (!constant || constant->elements() != 1) return nullptr;
+    filler = constant->asDouble(0);
+  }
+  if (!pads) return nullptr;
+  constexpr std::int64_t limit = std::int64_t{1} << 31;
+  if (pads->size() != 2 * rank ||
+      std::any_of(pads->begin(), pads->end(), [](std::int64_t pad) { return std::abs(pad) >= limit; })) {
+    static_cast<void>(n.error() << "has pads " << toString(*pads) << " for " << toString(x->type()));
+    return nullptr;
+  }
+  std::vector<std::int64_t> before(pads->begin(), pads->begin() + static_cast<std::ptrdiff_t>(rank));
+  std::vector<std::int64_t> after(pads->begin() + static_cast<std::ptrdiff_t>(rank), pads->end());
+  // What negative padding cuts off goes first.
+  std::vector<std::int64_t> starts(rank, 0), steps(rank, 1);
+  Shape sizes = x->type().shape;
+  for (std::size_t axis = 0; axis < rank; ++axis) {
+    starts[axis] = std::max<std::int64_t>(0, -before[axis]);
+    sizes[axis] -= starts[axis] + std::max<std::int64_t>(0, -after[axis]);
+    before[axis] = std::max<std::int64_t>(0, before[axis]);
+    after[axis] = std::max<std::int64_t>(0, after[axis]);
+  }
+  if (sizes != x->type().shape) x = n.value("slice", {x}, {{"starts", starts}, {"sizes", sizes}, {"steps", steps}});
+  if (!x) return nullptr;
+  if (mode == "reflect" || mode == "edge") return repeatEdges(n, x, before, after, mode == "reflect");
+  if (mode != "constant") {
+    static_cast<void>(n.error() << "has mode '" << mode << "', it must be constant, reflect or edge");
+    return nullptr;
+  }
+  return n.value("pad", {x}, {{"before", before}, {"after", after}, {"value", filler}});
+}
+
+Types infer(const InferContext& c) {
+  if (!requireRank(c, "pad", 0)) return failure;
+  const std::vector<std::int64_t>&before = integersOf(c, "before"), &after = integersOf(c, "after");
+  Type y = c.operand(0);
+  if (before.size() != y.shape.size() || after.size() != y.shape.size())
+    return c.error() << "'pad' op has " << before.size() << " and " << after.size() << " paddings for "
+                     << toString(c.operand(0));
+  constexpr std::int64_t limit = std::int64_t{1} << 31;
+  for (std::size_t axis = 0; axis < y.shape.size(); ++axis) {
+    if (before[axis] < 0 || after[axis] < 0 || before[axis] >= limit || after[axis] >= limit)
+      return c.error() << "'pad' op has paddings " << before[axis] << " and " << after[axis] << " on axis " << axis
+                       << ", they must lie in 0 to " << limit - 1;
+    y.shape[axis] += before[axis] + after[axis];
+  }
+  return std::vector<Type>{y};
+}
+
+std::vector<std::string> examples() {
+  const auto text = [](const char* x, const char* after, const char* before, const char* value, const char* y) {
+    return example("%x: f32" + std::string(x), "%y = pad %x {after = " + std::string(after) + ", before = " + before +
+                                                   ", value = " + value + "} : f32" + y);
+  };
+  return {text("[3]", "[2]", "[1]", "0.5", "[6]"), text("[2, 3]", "[0, 1]", "[1, 0]", "0.0", "[3, 4]"),
+          text("[1, 1, 2, 2]", "[0, 0, 1, 1]", "[0, 0, 1, 1]", "-1.5", "[1, 1, 4, 4]"),
+          text("[2, 2, 2]", "[0, 0, 0]", "[0, 0, 0]", "0.0", "[2, 2, 2]"),
+          text("[2, 1]", "[1, 3]", "[0, 2]", "0.0", "[3, 6]")};
+}
+
+} // namespace
+
+PDC_OPS(Pad) {
+  return {{
+      .name = "pad",
+      .summary = "X with elements of a constant value added before and after, per axis",
+      .onnx = {onnx("Pad", 1, convert, 2)},
+      .operands = {{"X"}},
+      .results = {{"Y"}},
+      .attributes = {integers("before", std::nullopt, "how many elements are added at the beginning, per axis"),
+                     integers("after", std::nullopt, "how many are added at the end, per axis"),
+                     number("value", 0, "what they are")},
+      .infer = infer,
+      .cost = moveCost,
+      .gradient = [](GradientContext& g) -> std::vector<Value*> {
+        if (!g.resultGradient(0)) return {nullptr};
+        const Shape& x = operandType(g.op(), 0).shape;
+        return {g.value(0, "slice", {g.resultGradient(0)},
+                        {{"starts", g.op().attributes.getInts("before")},
+                         {"sizes", x},
+                         {"steps", std::vector<std::int64_t>(x.size(), 1)}})};
+      },
+      .kernel =
+          [](const Operation& op) {
+            return kernelUse<pdcrt::Pad>("Pad", "forward",
+                                         {.input = toRuntime(operandType(op, 0).shape),
+                                          .before = op.attributes.getInts("before"),
+                                          .after = op.attributes.getInts("after"),
+                                          .value = op.attributes.getFloat("value")});
+          },
+      .canonicalize = [](Operation& op, Builder&) -> Value* {
+        return op.operand(0)->type() == resultType(op) ? op.operand(0) : nullptr;
+      },
+      .reference = moving([](ReferenceContext& c) {
+        Tensor& y = *c.results[0];
+        for (std::int64_t i = 0; i < y.elements(); ++i) y.set(i, c.op.attributes.getFloat("value"));
+        visitBytes(*c.operands[0], y, [&](auto from, auto to) {
+          const std::vector<std::int64_t> strides = stridesOf(resultType(c.op).shape);
+          const std::int64_t begin = dot(c.op.attributes.getInts("before"), strides);
+          forEachIndex(operandType(c.op, 0).shape,
+                       [&, at = std::size_t{0}](const std::vector<std::int64_t>& i) mutable {
+                         to[static_cast<std::size_t>(begin + dot(i, strides))] = from[at++];
+                       });
+        });
+      }),
+      .examples = examples(),
+  }};
+}
