@@ -228,8 +228,7 @@ PlanCost pdc::costOf(const Plan& described, const PlannerOptions& options) {
   double target = plan.schedule == "1f1b-flush" ? flushBound(plan, loads) : loads.largest;
   if (plan.cluster.device.cores > 0)
     target = std::max(target, loads.coresMs / static_cast<double>(plan.cluster.device.cores));
-  std::vector<int> warmup = hideLowerBound(plan, target);
-  set(warmup);
+  set(plan.schedule == "1f1b-flush" ? hideUpperBound(plan, target) : hideLowerBound(plan, target));
   // Where memory forbids it: as many as fit, and no stage further ahead than the one before it allows.
   std::int64_t limit = memoryLimit(plan.cluster);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {

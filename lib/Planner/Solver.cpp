@@ -7,6 +7,8 @@
 // cost model.
 #include "Solver.h"
 
+#include "pdc/Schedule/PlanSchedule.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -44,6 +46,10 @@ public:
     for (const ClusterLevel& level : cluster.levels)
       if (level.count > 1) bandwidth_ = level.bandwidthBytesPerS / 1e3, latencyMs_ = level.latencyS * 1e3;
     flush_ = options.schedule == "1f1b-flush";
+    computeBefore_.push_back(0);
+    for (const CostNode& node : graph.nodes)
+      computeBefore_.push_back(computeBefore_.back() +
+                               (node.forwardMs + node.inputGradientMs + node.weightGradientMs) / cluster.device.speed);
     findCuts();
     fillIntervals();
     fillTable();
@@ -139,15 +145,16 @@ private:
     entry.linkBytes = static_cast<double>(std::max(in, out));
   }
 
-  /// At least the load of an interval as one of several stages; infinite if it cannot fit.
-  double loadOf(const Interval& entry, int replicas) const {
+  /// At least the load of an interval that begins at `begin` as one of several stages; infinite if it cannot fit.
+  double loadOf(std::int64_t begin, const Interval& entry, int replicas) const {
     double r = replicas;
     bool overlap = !flush_ && options_.sync == "overlap";
     double sync = replicas > 1 ? 2 * (r - 1) * (entry.parameterBytes / (r * bandwidth_) + latencyMs_) : 0;
     if (entry.memoryBytes > memoryLimit(cluster_)) return infinity;
     if (flush_) {
       auto m = static_cast<double>(options_.microbatches);
-      return (std::ceil(m / r) * entry.computeMs + sync + entry.updateMs) / m;
+      double own = std::ceil(m / r) * entry.computeMs;
+      return std::max({own + sync + entry.updateMs, computeBefore_[begin] + own, computeBefore_[nodes_]}) / m;
     }
     double reduced = 2 * (r - 1) / r * entry.parameterBytes;
     return std::max({(entry.computeMs + entry.updateMs + (overlap ? 0 : sync)) / r, sync / r,
@@ -178,7 +185,7 @@ private:
         if (!cut_[end]) continue;
         for (int left = 1; left <= most_; ++left)
           forEachReplicas(left, [&](int replicas, int rest) {
-            double load = std::max(loadOf(interval(begin, end), replicas), table(end, rest));
+            double load = std::max(loadOf(begin, interval(begin, end), replicas), table(end, rest));
             table(begin, left) = std::min(table(begin, left), load);
           });
       }
@@ -186,12 +193,28 @@ private:
   }
 
   void evaluate() {
-    PlanCost cost = costOf(describePartition(graph_, cluster_, options_, current_, false), options_);
+    Plan plan = describePartition(graph_, cluster_, options_, current_, false);
+    PlanCost cost = costOf(plan, options_);
     if (!cost.feasible) return;
+    if (flush_) {
+      if (found_ && cost.loadMs >= best_.cost.loadMs) return;
+      visited_ += simulationPrice_;
+      simulateBatches(plan, cost);
+    }
     if (found_ && !isBetter(cost, current_, best_.cost, best_.partition)) return;
     found_ = true;
     best_.partition = current_;
     best_.cost = cost;
+  }
+
+  /// The time of a flushing schedule is what the simulator executes, without and with shared cores.
+  static void simulateBatches(Plan& plan, PlanCost& cost) {
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = cost.warmup[s];
+    pdcrt::Schedule schedule = buildSchedule(shapeOf(plan));
+    std::int64_t minibatches = pdcrt::minibatchesInFlight(schedule) + 6 * pdcrt::periodMinibatches(schedule);
+    cost.timeMs = std::max(cost.timeMs, simulate(plan, schedule, minibatches).timePerMinibatchMs);
+    plan.cluster.device.cores = 0;
+    cost.loadMs = std::max(cost.loadMs, simulate(plan, schedule, minibatches).timePerMinibatchMs);
   }
 
   /// A plan of one stage never overlaps its all-reduce, so the table does not bound it.
@@ -232,7 +255,7 @@ private:
     for (std::int64_t end = begin + 1; end <= nodes_; ++end) {
       if (!cut_[end]) continue;
       forEachReplicas(left, [&](int replicas, int rest) {
-        double own = std::max(load, loadOf(interval(begin, end), replicas));
+        double own = std::max(load, loadOf(begin, interval(begin, end), replicas));
         double bound = std::max(own, table(end, rest));
         if (!isHopeless(bound, ties)) steps.push_back({bound, own, end, replicas, rest});
       });
@@ -259,6 +282,7 @@ private:
   double bandwidth_ = infinity; ///< bytes per ms
   double latencyMs_ = 0;
   bool flush_ = false;
+  std::vector<double> computeBefore_; ///< ms of a minibatch in the nodes before each
   std::vector<char> cut_;
   std::vector<Interval> intervals_;
   std::vector<double> table_;
@@ -266,9 +290,9 @@ private:
   bool found_ = false;
   Solution best_;
   double bound_ = infinity, oneStageMs_ = infinity;
-  // Counted in steps, not seconds, so that the answer is the same on every machine. A leaf costs about as much as a
-  // hundred inner steps.
-  static constexpr std::int64_t budget_ = 1'000'000, leafPrice_ = 100;
+  // Counted in steps, not seconds, so that the answer is the same on every machine. The prices are about what a leaf
+  // and a simulation cost beside an inner step.
+  static constexpr std::int64_t budget_ = 1'000'000, leafPrice_ = 100, simulationPrice_ = 2'000;
   std::int64_t visited_ = 0;
 };
 

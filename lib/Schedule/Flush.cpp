@@ -20,11 +20,9 @@ pdcrt::Schedule pdc::oneFOneBFlush(const PipelineShape& shape) {
     auto appendBatch = [&](std::vector<pdcrt::Action>& list, std::int64_t batch) {
       std::int64_t first = localCount(batch * m), last = localCount((batch + 1) * m);
       std::int64_t ahead = std::min(last, first + stage.warmup);
-      for (std::int64_t k = first; k < ahead; ++k)
-        builder.forward(list, k);
+      for (std::int64_t k = first; k < ahead; ++k) builder.forward(list, k);
       for (std::int64_t j = first; j < last; ++j) {
-        if (j + (ahead - first) < last)
-          builder.forward(list, j + (ahead - first));
+        if (j + (ahead - first) < last) builder.forward(list, j + (ahead - first));
         builder.backward(list, j);
       }
       builder.update(list, batch + 1, batch + 1);
@@ -35,10 +33,8 @@ pdcrt::Schedule pdc::oneFOneBFlush(const PipelineShape& shape) {
     std::int64_t steady = std::max(builder.steadyForward(), builder.steadyBackward());
     builder.firstReceives(rank.start);
     for (; localCount(batch * m) < steady; batch += batches)
-      for (std::int64_t i = 0; i < batches; ++i)
-        appendBatch(rank.start, batch + i);
-    for (std::int64_t i = 0; i < batches; ++i)
-      appendBatch(rank.repeat, batch + i);
+      for (std::int64_t i = 0; i < batches; ++i) appendBatch(rank.start, batch + i);
+    for (std::int64_t i = 0; i < batches; ++i) appendBatch(rank.repeat, batch + i);
   }
   return schedule;
 }

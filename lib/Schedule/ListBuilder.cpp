@@ -9,11 +9,9 @@ using pdcrt::ActionKind;
 
 /// Versions that a stage keeps, by the formulas of docs/Runtime.md.
 static int versionsOf(const PipelineShape& shape, std::size_t s) {
-  if (shape.microbatches > 0 || shape.weights == pdcrt::WeightPolicy::latest)
-    return 1;
+  if (shape.microbatches > 0 || shape.weights == pdcrt::WeightPolicy::latest) return 1;
   const StageShape& stage = shape.stages[s];
-  if (shape.weights == pdcrt::WeightPolicy::stash)
-    return stage.warmup + 1;
+  if (shape.weights == pdcrt::WeightPolicy::stash) return stage.warmup + 1;
   // Vertical sync: the version that the input stage used, in units of this stage's updates.
   const StageShape& input = shape.stages[0];
   int ahead =
@@ -33,8 +31,7 @@ pdcrt::Schedule pdc::emptySchedule(const PipelineShape& shape, std::string kind)
                                .syncDelay = stage.syncDelay,
                                .slots = stage.warmup + 1,
                                .versions = versionsOf(shape, s)});
-    for (int q = 0; q < stage.replicas; ++q)
-      schedule.ranks.push_back({.hosts = {{static_cast<int>(s), q}}});
+    for (int q = 0; q < stage.replicas; ++q) schedule.ranks.push_back({.hosts = {{static_cast<int>(s), q}}});
   }
   schedule.edges = shape.edges;
   for (const pdcrt::ScheduleEdge& edge : shape.edges) {
@@ -59,14 +56,12 @@ void ListBuilder::forEachPort(ActionKind kind, Visit visit) const {
   auto visitEdge = [&](std::size_t i) {
     const pdcrt::ScheduleEdge& edge = schedule_.edges[i];
     const pdcrt::EdgeRings& rings = schedule_.rings[i];
-    if (!(values ? edge.forward : edge.backward) || (downstream ? edge.from : edge.to) != host_.stage)
-      return;
+    if (!(values ? edge.forward : edge.backward) || (downstream ? edge.from : edge.to) != host_.stage) return;
     visit(downstream ? edge.to : edge.from, values ? (send ? rings.forwardSend : rings.forwardReceive)
                                                    : (send ? rings.backwardSend : rings.backwardReceive));
   };
   // Edges are sorted by (from, to): the nearest later stage comes first, the nearest earlier stage last.
-  for (std::size_t i = 0; i < schedule_.edges.size(); ++i)
-    visitEdge(downstream ? i : schedule_.edges.size() - 1 - i);
+  for (std::size_t i = 0; i < schedule_.edges.size(); ++i) visitEdge(downstream ? i : schedule_.edges.size() - 1 - i);
 }
 
 void ListBuilder::transfer(std::vector<Action>& list, ActionKind kind, bool wait, int peer, std::int64_t local) const {
@@ -77,8 +72,7 @@ void ListBuilder::transfer(std::vector<Action>& list, ActionKind kind, bool wait
 void ListBuilder::firstReceives(std::vector<Action>& list) const {
   for (ActionKind kind : {ActionKind::receiveForward, ActionKind::receiveBackward})
     forEachPort(kind, [&](int peer, int ring) {
-      for (std::int64_t k = 0; k < ring; ++k)
-        transfer(list, kind, false, peer, k);
+      for (std::int64_t k = 0; k < ring; ++k) transfer(list, kind, false, peer, k);
     });
 }
 
@@ -105,12 +99,9 @@ void ListBuilder::backward(std::vector<Action>& list, std::int64_t j) const {
 
 void ListBuilder::update(std::vector<Action>& list, std::int64_t reduced, std::int64_t updated) const {
   bool replicated = schedule_.stages[host_.stage].replicas > 1;
-  if (replicated)
-    list.push_back({ActionKind::allReduce, false, host_.stage, -1, reduced});
-  if (updated < 1)
-    return;
-  if (replicated)
-    list.push_back({ActionKind::allReduce, true, host_.stage, -1, updated});
+  if (replicated) list.push_back({ActionKind::allReduce, false, host_.stage, -1, reduced});
+  if (updated < 1) return;
+  if (replicated) list.push_back({ActionKind::allReduce, true, host_.stage, -1, updated});
   list.push_back({ActionKind::update, false, host_.stage, -1, updated});
 }
 

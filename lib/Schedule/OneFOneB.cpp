@@ -17,12 +17,10 @@ pdcrt::Schedule pdc::oneFOneB(const PipelineShape& shape) {
       builder.update(list, j + 1, j + 1 - stage.syncDelay);
     };
     builder.firstReceives(rank.start);
-    for (std::int64_t k = 0; k < stage.warmup; ++k)
-      builder.forward(rank.start, k);
+    for (std::int64_t k = 0; k < stage.warmup; ++k) builder.forward(rank.start, k);
     std::int64_t steady = std::max(
         {builder.steadyForward() - stage.warmup, builder.steadyBackward(), static_cast<std::int64_t>(stage.syncDelay)});
-    for (std::int64_t j = 0; j < steady; ++j)
-      appendRound(rank.start, j);
+    for (std::int64_t j = 0; j < steady; ++j) appendRound(rank.start, j);
     appendRound(rank.repeat, steady);
     rank.step = stage.replicas;
   }

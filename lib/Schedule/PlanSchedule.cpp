@@ -15,8 +15,7 @@ std::vector<EdgeTraffic> pdc::trafficOf(const Plan& plan) {
   std::map<std::pair<int, int>, EdgeTraffic> edges;
   auto edge = [&](int from, int to) -> EdgeTraffic& {
     EdgeTraffic& traffic = edges[{from, to}];
-    if (traffic.edge.to == 0)
-      traffic.edge = {.from = from, .to = to, .backward = false, .forward = false};
+    if (traffic.edge.to == 0) traffic.edge = {.from = from, .to = to, .backward = false, .forward = false};
     return traffic;
   };
   std::map<std::pair<int, std::string>, std::vector<const PlanTensor*>> uses; // of one value, by producer and name
@@ -24,8 +23,7 @@ std::vector<EdgeTraffic> pdc::trafficOf(const Plan& plan) {
     EdgeTraffic& traffic = edge(tensor.from, tensor.to);
     traffic.edge.forward = true;
     traffic.forwardBytes += tensor.bytes;
-    if (tensor.hasGradient)
-      uses[{tensor.from, tensor.name}].push_back(&tensor);
+    if (tensor.hasGradient) uses[{tensor.from, tensor.name}].push_back(&tensor);
   }
   for (auto& [value, list] : uses) {
     std::sort(list.begin(), list.end(), [](const PlanTensor* a, const PlanTensor* b) { return a->to < b->to; });
@@ -38,8 +36,7 @@ std::vector<EdgeTraffic> pdc::trafficOf(const Plan& plan) {
     }
   }
   std::vector<EdgeTraffic> result;
-  for (const auto& [ends, traffic] : edges)
-    result.push_back(traffic);
+  for (const auto& [ends, traffic] : edges) result.push_back(traffic);
   return result;
 }
 
@@ -49,10 +46,8 @@ PipelineShape pdc::shapeOf(const Plan& plan) {
                   : plan.weights == "vertical-sync" ? pdcrt::WeightPolicy::verticalSync
                                                     : pdcrt::WeightPolicy::stash;
   shape.microbatches = plan.schedule == "1f1b-flush" ? plan.microbatches : 0;
-  for (const PlanStage& stage : plan.stages)
-    shape.stages.push_back({stage.replicas, stage.warmup, stage.syncDelay});
-  for (const EdgeTraffic& traffic : trafficOf(plan))
-    shape.edges.push_back(traffic.edge);
+  for (const PlanStage& stage : plan.stages) shape.stages.push_back({stage.replicas, stage.warmup, stage.syncDelay});
+  for (const EdgeTraffic& traffic : trafficOf(plan)) shape.edges.push_back(traffic.edge);
   return shape;
 }
 
@@ -88,8 +83,7 @@ Expected<pdcrt::Schedule> pdc::scheduleFor(const Plan& plan, Diagnostics& diags)
     }
   }
   pdcrt::Schedule schedule = buildSchedule(shape);
-  if (!orderRanks(plan, schedule, diags))
-    return failure;
+  if (!orderRanks(plan, schedule, diags)) return failure;
   pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
   if (!result.passed)
     return diags.error({"", "/stages"})
@@ -102,32 +96,24 @@ Expected<pdcrt::Schedule> pdc::scheduleFor(const Plan& plan, Diagnostics& diags)
 pdcrt::Times pdc::timesOf(const Plan& plan) {
   double bandwidth = 0, latency = 0; // of the slowest level that connects anything
   for (const ClusterLevel& level : plan.cluster.levels) {
-    if (level.count < 2)
-      continue;
+    if (level.count < 2) continue;
     bandwidth = bandwidth > 0 ? std::min(bandwidth, level.bandwidthBytesPerS) : level.bandwidthBytesPerS;
     latency = std::max(latency, level.latencyS);
   }
   std::map<std::pair<int, int>, EdgeTraffic> traffic;
-  for (const EdgeTraffic& edge : trafficOf(plan))
-    traffic[{edge.edge.from, edge.edge.to}] = edge;
+  for (const EdgeTraffic& edge : trafficOf(plan)) traffic[{edge.edge.from, edge.edge.to}] = edge;
 
   pdcrt::Times times;
   times.computation = [stages = plan.stages](const pdcrt::Action& action) {
     const PlanStage& stage = stages[action.stage];
     switch (action.kind) {
     case pdcrt::ActionKind::forward:
-    case pdcrt::ActionKind::evaluate:
-      return stage.forwardMs;
-    case pdcrt::ActionKind::backward:
-      return stage.inputGradientMs + stage.weightGradientMs;
-    case pdcrt::ActionKind::backwardInput:
-      return stage.inputGradientMs;
-    case pdcrt::ActionKind::backwardWeight:
-      return stage.weightGradientMs;
-    case pdcrt::ActionKind::update:
-      return stage.updateMs;
-    default:
-      return 0.0;
+    case pdcrt::ActionKind::evaluate: return stage.forwardMs;
+    case pdcrt::ActionKind::backward: return stage.inputGradientMs + stage.weightGradientMs;
+    case pdcrt::ActionKind::backwardInput: return stage.inputGradientMs;
+    case pdcrt::ActionKind::backwardWeight: return stage.weightGradientMs;
+    case pdcrt::ActionKind::update: return stage.updateMs;
+    default: return 0.0;
     }
   };
   times.transfer = [traffic, bandwidth, latency](const pdcrt::ScheduleEdge& edge, bool forward) {
@@ -153,8 +139,7 @@ Simulation pdc::simulate(const Plan& plan, const pdcrt::Schedule& schedule, std:
   for (const pdcrt::RankList& rank : schedule.ranks) {
     double busy = 0;
     for (const pdcrt::HostUse& use : result.run.hosts)
-      if (std::find(rank.hosts.begin(), rank.hosts.end(), use.host) != rank.hosts.end())
-        busy += use.computeMs;
+      if (std::find(rank.hosts.begin(), rank.hosts.end(), use.host) != rank.hosts.end()) busy += use.computeMs;
     result.idleFraction.push_back(result.run.finishMs > 0 ? 1 - busy / result.run.finishMs : 0);
   }
   return result;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 using namespace pdc;
@@ -18,6 +19,13 @@ std::vector<int> pdc::paperWarmup(const Plan& plan) {
   }
   adjustWarmup(plan, warmup);
   return warmup;
+}
+
+/// A batch of a flushing schedule holds no more than so many forwards before the first backward.
+static int mostUseful(const Plan& plan, std::size_t s) {
+  if (plan.schedule != "1f1b-flush") return std::numeric_limits<int>::max();
+  std::int64_t perBatch = (plan.microbatches + plan.stages[s].replicas - 1) / plan.stages[s].replicas;
+  return static_cast<int>(perBatch - 1);
 }
 
 /// ceil that forgives what floating-point division adds to an integer.
@@ -67,7 +75,7 @@ static void fillUpperBound(const Plan& plan, const std::vector<RoundTrip>& trips
     if (s + 1 < static_cast<int>(plan.stages.size())) require(s + 1, 0);
     for (const RoundTrip& trip : trips)
       if (trip.from == s) require(trip.to, trip.ms);
-    warmup[s] = ceilTolerant(most);
+    warmup[s] = std::min(ceilTolerant(most), mostUseful(plan, s));
   }
 }
 
@@ -152,10 +160,7 @@ std::vector<int> pdc::hideWarmup(const Plan& plan) {
 
 void pdc::adjustWarmup(const Plan& plan, std::vector<int>& warmup) {
   if (plan.schedule == "1f1b-flush") {
-    for (std::size_t s = 0; s < warmup.size(); ++s) {
-      std::int64_t perBatch = (plan.microbatches + plan.stages[s].replicas - 1) / plan.stages[s].replicas;
-      warmup[s] = static_cast<int>(std::min<std::int64_t>(warmup[s], perBatch - 1));
-    }
+    for (std::size_t s = 0; s < warmup.size(); ++s) warmup[s] = std::min(warmup[s], mostUseful(plan, s));
   } else if (plan.weights == "vertical-sync") {
     const PlanStage& input = plan.stages[0];
     for (std::size_t s = 1; s < warmup.size(); ++s) {
