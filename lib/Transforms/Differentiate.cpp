@@ -219,7 +219,7 @@ Status Differentiation::differentiate(Operation& operation) {
   builder_.setGroup(operation.group);
   const std::vector<Value*> gradients = def.gradient ? def.gradient(*this) : elementwiseGradient(*this);
   if (failed_) return failure;
-  if (gradients.size() != operands.size())
+  if (gradients.size() < operands.size()) // more: of optional operands that are absent
     return context_.diags.error(operation.location).exit(ExitCode::internal)
            << "the gradient rule of '" << def.name << "' returns " << gradients.size() << " gradients for "
            << operands.size() << " operands";

@@ -1,0 +1,201 @@
+// LINK: pdcTransforms pdcOps
+// Differentiation of whole graphs: against finite differences, and the structure that later passes rely on.
+#include "TransformsTesting.h"
+
+using namespace pdc;
+using namespace pdc::testing;
+
+namespace {
+
+class RandomGraph : public ::testing::TestWithParam<unsigned> {};
+
+} // namespace
+
+TEST_P(RandomGraph, GradientsAgreeWithFiniteDifferences) {
+  Diagnostics diags(nullptr);
+  Model model(randomModule(GetParam(), diags, /*kinks=*/false));
+  const std::unique_ptr<Graph> forward = clone(model.main(), "forward");
+  const Tensors inputs = randomInputs(model.main(), GetParam());
+  const Tensors parameters = randomParameters(*model.module, GetParam());
+  model.run(differentiate);
+  const InterpreterResult result = runGraph(model.main(), inputs, parameters, Precision::f64);
+
+  for (const auto& [name, tensor] : parameters) {
+    const auto gradient = result.gradients.find(name);
+    EXPECT_EQ(gradient != result.gradients.end(), model.module->findParameter(name)->role == ParameterRole::trained);
+    for (std::int64_t i = 0; i < tensor.elements(); i += 5) {
+      constexpr double step = 1e-5;
+      double loss[2];
+      for (int side : {0, 1}) {
+        Tensors moved = parameters;
+        Tensor nudged = tensor.convertedTo(ElementType::f64);
+        nudged.set(i, nudged.asDouble(i) + (side ? step : -step));
+        moved[name] = nudged;
+        loss[side] = runGraph(*forward, inputs, moved, Precision::f64).loss;
+      }
+      const double difference = (loss[1] - loss[0]) / (2 * step);
+      const double computed = gradient == result.gradients.end() ? 0 : gradient->second.asDouble(i);
+      EXPECT_NEAR(computed, difference, 1e-8 + 1e-6 * std::abs(difference)) << name << "[" << i << "]";
+    }
+  }
+}
+
+TEST_P(RandomGraph, EachUseOfAParameterHasAnAccumulatorInProgramOrder) {
+  Diagnostics diags(nullptr);
+  Model model(randomModule(GetParam(), diags, /*kinks=*/true));
+  model.run(differentiate);
+
+  std::vector<std::string> uses, accumulators;
+  for (const auto& operation : model.main().operations())
+    for (const Value* operand : operation->operands())
+      if (operand && operand->parameter() && operand->parameter()->role == ParameterRole::trained &&
+          operation->phase == Phase::forward)
+        uses.push_back(operand->name());
+  std::set<const Value*> distinct;
+  for (const GraphOutput& output : model.main().outputs) {
+    if (output.kind != OutputKind::gradient) continue;
+    accumulators.push_back(output.parameter->name);
+    EXPECT_TRUE(distinct.insert(output.value).second) << "two accumulators share '" << output.value->name() << "'";
+  }
+  // Uses that lead to no loss have none.
+  auto use = uses.begin();
+  for (const std::string& name : accumulators) {
+    use = std::find(use, uses.end(), name);
+    ASSERT_NE(use, uses.end()) << "accumulator of '" << name << "' out of order";
+    ++use;
+  }
+}
+
+TEST_P(RandomGraph, InputGradientsNeverWaitForWeightGradients) {
+  Diagnostics diags(nullptr);
+  Model model(randomModule(GetParam(), diags, /*kinks=*/true));
+  model.run(differentiate);
+  for (const auto& operation : model.main().operations())
+    for (const Value* operand : operation->operands())
+      if (operation->phase == Phase::inputGradient && operand && operand->definer()) {
+        EXPECT_NE(operand->definer()->phase, Phase::weightGradient);
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraph, ::testing::Range(0u, 24u));
+
+/// x is used by three operations: (last + middle) + first, and each addition belongs to the earlier consumer.
+TEST(Differentiate, FoldsConsumersFromTheLastToTheFirst) {
+  Model model(R"(module @m {
+  param %w : f32[2, 2]
+  graph @main(%image: f32[2, 2]) {
+    %x = linear %image, %w : f32[2, 2]
+    %first = tanh %x : f32[2, 2]
+    %middle = exp %x : f32[2, 2]
+    %last = sigmoid %x : f32[2, 2]
+    %s = add %first, %middle : f32[2, 2]
+    %t = add %s, %last : f32[2, 2]
+    %loss = reduce_mean %t {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})");
+  model.run(differentiate);
+  const Operation* outer = model.main().find("x.gradient")->definer();
+  EXPECT_EQ(outer->def().name, "add");
+  EXPECT_EQ(outer->origin->result()->name(), "first");
+  const Operation* inner = outer->operand(0)->definer();
+  EXPECT_EQ(inner->def().name, "add");
+  EXPECT_EQ(inner->origin->result()->name(), "middle");
+  EXPECT_EQ(inner->operand(0)->definer()->origin->result()->name(), "last");
+  EXPECT_EQ(inner->operand(1)->definer()->origin->result()->name(), "middle");
+  EXPECT_EQ(outer->operand(1)->definer()->origin->result()->name(), "first");
+}
+
+TEST(Differentiate, ComputesNoGradientOfTheData) {
+  Model model(R"(module @m {
+  param %w : f32[2, 2]
+  graph @main(%image: f32[2, 2]) {
+    %scaled = tanh %image : f32[2, 2]
+    %x = linear %scaled, %w : f32[2, 2]
+    %loss = reduce_mean %x {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})");
+  model.run(differentiate);
+  const std::string text = print(model.main());
+  EXPECT_EQ(text.find("linear_input_gradient"), std::string::npos) << text;
+  EXPECT_NE(text.find("linear_weight_gradient"), std::string::npos) << text;
+}
+
+TEST(Differentiate, FreezesWhatDoesNotInfluenceTheLossAndSaysSo) {
+  Model model(R"(module @m {
+  param %unused : f32[2, 2]
+  param %w : f32[2, 2]
+  graph @main(%image: f32[2, 2]) {
+    %x = linear %image, %w : f32[2, 2]
+    %aside = linear %image, %unused : f32[2, 2]
+    %loss = reduce_mean %x {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+    prediction %aside
+  }
+})");
+  model.run(differentiate);
+  EXPECT_EQ(model.module->findParameter("unused")->role, ParameterRole::frozen);
+  EXPECT_EQ(model.module->findParameter("w")->role, ParameterRole::trained);
+  EXPECT_NE(model.messages().find("warning: parameter 'unused' does not influence the loss and is not trained"),
+            std::string::npos)
+      << model.messages();
+}
+
+TEST(Differentiate, RefusesAnOpWithoutGradientOnTheWayToAParameter) {
+  const std::string error = errorOf(R"(module @m {
+  param %w : f32[2, 2]
+  graph @main(%image: f32[2, 2]) {
+    %x = linear %image, %w : f32[2, 2]
+    %y = linear_input_gradient %x, %w : f32[2, 2]
+    %loss = reduce_mean %y {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})",
+                                    differentiate);
+  EXPECT_NE(
+      error.find(
+          "test.pdir:5:5: error: 'linear_input_gradient' op has no gradient, and parameter 'w' is trained through it"),
+      std::string::npos)
+      << error;
+  EXPECT_NE(error.find("help: freeze what lies before it (--freeze=REGEX)"), std::string::npos) << error;
+}
+
+TEST(Differentiate, RefusesAGraphWithoutLoss) {
+  const std::string error = errorOf(R"(module @m {
+  param %w : f32[2, 2]
+  graph @main(%image: f32[2, 2]) {
+    %x = linear %image, %w : f32[2, 2]
+    result "x" = %x
+  }
+})",
+                                    differentiate);
+  EXPECT_NE(error.find("error: there is no loss to differentiate\nhelp: name one with --loss="), std::string::npos)
+      << error;
+}
+
+TEST(Differentiate, RefusesALossThatNoParameterInfluences) {
+  const std::string error = errorOf(R"(module @m {
+  graph @main(%image: f32[2, 2]) {
+    %loss = reduce_mean %image {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})",
+                                    differentiate);
+  EXPECT_NE(error.find("error: no trained parameter influences the loss"), std::string::npos) << error;
+}
+
+TEST(Differentiate, RefusesToDifferentiateTwice) {
+  Model model(R"(module @m {
+  param %w : f32[2, 2]
+  graph @main(%image: f32[2, 2]) {
+    %x = linear %image, %w : f32[2, 2]
+    %loss = reduce_mean %x {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})");
+  model.run(differentiate);
+  PassContext context = model.context();
+  EXPECT_FALSE(differentiate(context));
+  EXPECT_NE(model.messages().find("error: graph '@main' is differentiated already"), std::string::npos);
+}
