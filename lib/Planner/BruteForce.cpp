@@ -1,6 +1,8 @@
 // The oracle: every cut of the program order with every choice of replicas.
 #include "pdc/Planner/Verifier.h"
 
+#include "pdc/Schedule/PlanSchedule.h"
+
 #include <algorithm>
 
 using namespace pdc;
@@ -42,10 +44,12 @@ private:
     if (!options_.stageReplicas.empty() && partition_.replicas != options_.stageReplicas) return;
     Plan plan = describePartition(graph_, cluster_, options_, partition_, false);
     PlanCost cost = costOf(plan, options_);
-    if (plan.schedule == "1f1b" && !cost.warmup.empty()) {
-      for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = cost.warmup[s];
+    if (cost.warmup.empty()) return;
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = cost.warmup[s];
+    if (plan.schedule == "1f1b")
       cost = evaluateByDefinition(graph_, plan, options_);
-    }
+    else
+      cost.loadMs = std::max(cost.loadMs, simulate(plan, buildSchedule(shapeOf(plan))).timePerMinibatchMs);
     if (cost.feasible && (!best || cost.loadMs < best->loadMs)) best = cost;
   }
 

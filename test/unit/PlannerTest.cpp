@@ -143,6 +143,24 @@ TEST(Planner, EqualsBruteForce) {
   EXPECT_GT(replicated, 0);
 }
 
+TEST(Planner, EqualsBruteForceWithFlush) {
+  RandomGraphs random(4);
+  for (int round = 0; round < rounds(20); ++round) {
+    CostGraph graph = random.graph(random.between(1, 5), false);
+    Cluster cluster = random.cluster(random.between(1, 4));
+    PlannerOptions options;
+    options.schedule = "1f1b-flush";
+    options.microbatches = random.between(1, 6);
+    std::optional<PlanCost> expected = bruteForce(graph, cluster, options);
+    Diagnostics diags(nullptr);
+    Expected<Plan> plan = planPipeline(graph, cluster, options, diags);
+    ASSERT_TRUE(plan && expected);
+    EXPECT_EQ(verifyPlan(graph, *plan, options), "") << "round " << round;
+    EXPECT_NEAR(plan->lowerBoundMs, expected->loadMs, 1e-6 * expected->loadMs) << "round " << round;
+    EXPECT_LE(plan->timeMs, 1.002 * expected->loadMs) << "round " << round;
+  }
+}
+
 TEST(Planner, CostModelEqualsTheDefinition) {
   RandomGraphs random(2);
   for (int round = 0; round < rounds(500); ++round) {

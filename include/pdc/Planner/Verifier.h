@@ -18,8 +18,9 @@ PlanCost evaluateByDefinition(const CostGraph& graph, const Plan& plan, const Pl
 /// only for 1f1b). Empty if nothing is.
 std::string verifyPlan(const CostGraph& graph, const Plan& plan, const PlannerOptions& options);
 
-/// The best partition among all of them, each evaluated by `evaluateByDefinition` (1f1b) or costOf. Exponential: for
-/// graphs of up to about ten nodes.
+/// The best partition among all of them by loadMs, each evaluated by evaluateByDefinition (1f1b) or by a long
+/// simulation (flushing schedules), with the warm-up that costOf gives it. Exponential: for graphs of up to about ten
+/// nodes.
 std::optional<PlanCost> bruteForce(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options);
 
 } // namespace pdc
