@@ -252,6 +252,23 @@ TEST(SoftmaxRange, LargeLogitsDoNotOverflow) {
   expectClose(y, softmax({0, -1, -1e3}, 3, false), "y");
 }
 
+TEST(SoftmaxRange, ANaNSpoilsItsRowAndNoOther) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  pdcrt::Setup setup;
+  Stream q;
+  for (std::int64_t at : {0, 7, 19}) {
+    const Buffer<float> x(40), y(40), loss(1);
+    x[at] = nan;
+    for (bool logarithm : {false, true}) {
+      Softmax(setup, {.rows = 2, .classes = 20, .logarithm = logarithm}).forward(q, x, y);
+      for (std::int64_t i = 0; i < 40; ++i) EXPECT_EQ(std::isnan(y[i]), i < 20) << "element " << i;
+    }
+    const Buffer<std::int64_t> labels = {3, 3};
+    SoftmaxCrossEntropy(setup, {.batch = 2, .classes = 20}).forward(q, x, labels, loss, {});
+    EXPECT_TRUE(std::isnan(loss[0]));
+  }
+}
+
 // ---- SoftmaxCrossEntropy ----
 
 class CrossEntropy : public testing::TestWithParam<SoftmaxCrossEntropy::Options> {

@@ -1,7 +1,8 @@
 // The scalar functions that fused kernels call, beside the operators of the language. T is float or double.
 //
-// Written so that a loop over them becomes vector code: no branches, no table, no errno. Results depend on the argument
-// alone, not on where in a vector it stood. `NaN in, NaN out` holds for all.
+// Written so that a loop over them becomes vector code: no branches, no table, no errno. (GCC wants -O3 and
+// -fno-trapping-math for that, which changes no result.) Results depend on the argument alone, not on where in a vector
+// it stood. `NaN in, NaN out` holds for all.
 #pragma once
 
 #include <bit>
@@ -20,11 +21,13 @@ constexpr T select(bool condition, T yes, T no) {
 /// The smaller and the larger of two; NaN if either is (as ONNX Min and Max, unlike fmin and fmax).
 template <class T>
 constexpr T minimum(T a, T b) {
-  return a != a ? a : (b < a || b != b) ? b : a;
+  const T smaller = b < a ? b : a; // a if b is NaN
+  return b != b ? b : smaller;
 }
 template <class T>
 constexpr T maximum(T a, T b) {
-  return a != a ? a : (b > a || b != b) ? b : a;
+  const T larger = b > a ? b : a; // a if b is NaN
+  return b != b ? b : larger;
 }
 
 /// -1, 0 or 1.
@@ -43,7 +46,7 @@ constexpr T relu(T x) {
 inline double exp(double x) {
   return std::exp(x);
 }
-inline float exp(float x) {
+[[gnu::always_inline]] inline float exp(float x) {
   // x = n ln 2 + r, |r| <= ln 2 / 2; adding and subtracting 1.5 · 2^23 rounds to an integer, which the low bits then
   // hold.
   constexpr float shift = 12582912.0f;
@@ -72,7 +75,7 @@ inline float exp(float x) {
 
 /// 1 / (1 + e^-x).
 template <class T>
-T sigmoid(T x) {
+[[gnu::always_inline]] inline T sigmoid(T x) {
   return T(1) / (T(1) + pdcrt::exp(-x));
 }
 
@@ -80,7 +83,7 @@ T sigmoid(T x) {
 inline double tanh(double x) {
   return std::tanh(x);
 }
-inline float tanh(float x) {
+[[gnu::always_inline]] inline float tanh(float x) {
   // Near 0, where 1 - 2 / (e^2x + 1) cancels, the odd Taylor series.
   const float square = x * x;
   float series = -929569.0f / 638512875.0f;

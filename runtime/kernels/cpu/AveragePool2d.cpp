@@ -17,8 +17,7 @@ WindowAxis columnsOf(const AveragePool2d::Options& o) {
 
 /// The taps of the window at `position` that count: those inside, or those inside or in the padding.
 std::int64_t counted(const WindowAxis& axis, std::int64_t position, bool countPads, std::int64_t padAfter) {
-  if (!countPads)
-    return axis.last(position) - axis.first(position);
+  if (!countPads) return axis.last(position) - axis.first(position);
   return std::min(axis.kernel, axis.size + padAfter - axis.start(position));
 }
 
@@ -57,8 +56,7 @@ void AveragePool2d::forward(Stream&, View<const float> x, View<float> y) const {
     forEachWindow(options_, [&](std::int64_t output, const Window& w) {
       double sum = 0;
       for (std::int64_t r = w.firstRow; r < w.lastRow; ++r)
-        for (std::int64_t c = w.firstColumn; c < w.lastColumn; ++c)
-          sum += plane[r * width + c];
+        for (std::int64_t c = w.firstColumn; c < w.lastColumn; ++c) sum += plane[r * width + c];
       y[p * outputPlane + output] = static_cast<float>(sum * w.factor);
     });
   }
@@ -74,8 +72,7 @@ void AveragePool2d::inputGradient(Stream&, View<const float> dy, View<float> dx)
     forEachWindow(options_, [&](std::int64_t output, const Window& w) {
       const float share = static_cast<float>(dy[p * outputPlane + output] * w.factor);
       for (std::int64_t r = w.firstRow; r < w.lastRow; ++r)
-        for (std::int64_t c = w.firstColumn; c < w.lastColumn; ++c)
-          plane[r * width + c] += share;
+        for (std::int64_t c = w.firstColumn; c < w.lastColumn; ++c) plane[r * width + c] += share;
     });
   }
 }

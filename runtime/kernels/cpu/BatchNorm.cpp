@@ -39,22 +39,19 @@ PDCRT_VECTORIZED double sumOfProducts(Channel c, const float* dy, const float* x
 /// y = (x - mean) · factor + bias. The mean is taken off first: folded into the bias it would cancel.
 PDCRT_VECTORIZED void normalise(Channel c, const float* x, float mean, float factor, float bias, float* y) {
   for (std::int64_t n = 0; n < c.samples; ++n, x += c.stride, y += c.stride)
-    for (std::int64_t i = 0; i < c.inner; ++i)
-      y[i] = (x[i] - mean) * factor + bias;
+    for (std::int64_t i = 0; i < c.inner; ++i) y[i] = (x[i] - mean) * factor + bias;
 }
 
 /// dx = (dy - meanDy - (x - mean) · slope) · factor.
 PDCRT_VECTORIZED void differentiate(Channel c, const float* dy, const float* x, float mean, float meanDy, float slope,
                                     float factor, float* dx) {
   for (std::int64_t n = 0; n < c.samples; ++n, x += c.stride, dy += c.stride, dx += c.stride)
-    for (std::int64_t i = 0; i < c.inner; ++i)
-      dx[i] = (dy[i] - meanDy - (x[i] - mean) * slope) * factor;
+    for (std::int64_t i = 0; i < c.inner; ++i) dx[i] = (dy[i] - meanDy - (x[i] - mean) * slope) * factor;
 }
 
 PDCRT_VECTORIZED void scaleBy(Channel c, const float* dy, float factor, float* dx) {
   for (std::int64_t n = 0; n < c.samples; ++n, dy += c.stride, dx += c.stride)
-    for (std::int64_t i = 0; i < c.inner; ++i)
-      dx[i] = dy[i] * factor;
+    for (std::int64_t i = 0; i < c.inner; ++i) dx[i] = dy[i] * factor;
 }
 
 } // namespace
@@ -65,8 +62,7 @@ BatchNorm::BatchNorm(Setup&, const Options& o) : epsilon_(o.epsilon), momentum_(
   samples_ = o.input.dims[0];
   channels_ = o.input.dims[1];
   inner_ = 1;
-  for (int axis = 2; axis < o.input.rank; ++axis)
-    inner_ *= o.input.dims[axis];
+  for (int axis = 2; axis < o.input.rank; ++axis) inner_ *= o.input.dims[axis];
 }
 
 void BatchNorm::forward(Stream&, View<const float> x, View<const float> scale, View<const float> bias,
@@ -92,8 +88,7 @@ void BatchNorm::trainForward(Stream&, View<const float> x, View<const float> sca
     mean[c] = static_cast<float>(average);
     inverseStd[c] = static_cast<float>(inverse);
     normalise(channel, in, mean[c], static_cast<float>(scale[c] * inverse), bias[c], y.data + c * inner_);
-    if (newRunningMean)
-      newRunningMean[c] = static_cast<float>(runningMean[c] * momentum_ + average * (1 - momentum_));
+    if (newRunningMean) newRunningMean[c] = static_cast<float>(runningMean[c] * momentum_ + average * (1 - momentum_));
     if (newRunningVariance)
       newRunningVariance[c] = static_cast<float>(runningVariance[c] * momentum_ + variance * (1 - momentum_));
   }
@@ -128,10 +123,8 @@ void BatchNorm::frozenGradient(Stream&, View<const float> dy, View<const float> 
     // Before dx, which may be dy's memory.
     if (dscale)
       dscale[c] = static_cast<float>(sumOfProducts(channel, dOut, x.data + c * inner_, runningMean[c]) * inverse);
-    if (dbias)
-      dbias[c] = static_cast<float>(sum(channel, dOut));
-    if (dx)
-      scaleBy(channel, dOut, static_cast<float>(scale[c] * inverse), dx.data + c * inner_);
+    if (dbias) dbias[c] = static_cast<float>(sum(channel, dOut));
+    if (dx) scaleBy(channel, dOut, static_cast<float>(scale[c] * inverse), dx.data + c * inner_);
   }
 }
 

@@ -17,8 +17,7 @@ Broadcast::Broadcast(Setup&, const Options& o) {
     fits = size == o.output.dims[missing + axis] || size == 1;
     from.strides[missing + axis] = size == 1 ? 0 : whole.strides[axis];
   }
-  if (!fits)
-    throw std::runtime_error("broadcast of " + toString(o.input) + " to " + toString(o.output));
+  if (!fits) throw std::runtime_error("broadcast of " + toString(o.input) + " to " + toString(o.output));
   copy_ = StridedCopy(o.output, from, rowMajor(o.output));
 }
 

@@ -24,8 +24,7 @@ PDCRT_VECTORIZED void drawMask(std::int64_t count, std::uint32_t op, Draw draw, 
 }
 
 PDCRT_VECTORIZED void keep(std::int64_t count, const float* x, const std::uint8_t* mask, float scale, float* y) {
-  for (std::int64_t i = 0; i < count; ++i)
-    y[i] = mask[i] ? x[i] * scale : 0.0f;
+  for (std::int64_t i = 0; i < count; ++i) y[i] = mask[i] ? x[i] * scale : 0.0f;
 }
 
 float scaleOf(const Dropout::Options& o) {

@@ -10,8 +10,7 @@ namespace {
 
 /// The row that `index` names, or -1.
 std::int64_t rowOf(std::int64_t index, std::int64_t size) {
-  if (index < 0)
-    index += size;
+  if (index < 0) index += size;
   return index >= 0 && index < size ? index : -1;
 }
 
@@ -36,10 +35,8 @@ void addRows(const Gather::Options& o, const float* dy, const Index* indices, fl
   for (std::int64_t n = 0; n < o.outer; ++n, dx += o.size * o.inner)
     for (std::int64_t i = 0; i < o.count; ++i, dy += o.inner) {
       const std::int64_t row = rowOf(indices[i], o.size);
-      if (row < 0)
-        continue;
-      for (std::int64_t j = 0; j < o.inner; ++j)
-        dx[row * o.inner + j] += dy[j];
+      if (row < 0) continue;
+      for (std::int64_t j = 0; j < o.inner; ++j) dx[row * o.inner + j] += dy[j];
     }
 }
 

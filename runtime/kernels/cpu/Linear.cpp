@@ -37,8 +37,7 @@ Linear::Linear(Setup& setup, const Options& o)
     return "linear layer of " + std::to_string(o.rows) + " rows, " + std::to_string(o.inputs) + " inputs, " +
            std::to_string(o.outputs) + " outputs: ";
   };
-  if (o.rows < 1 || o.inputs < 1 || o.outputs < 1)
-    throw std::runtime_error(what() + "sizes must be positive");
+  if (o.rows < 1 || o.inputs < 1 || o.outputs < 1) throw std::runtime_error(what() + "sizes must be positive");
   const memory::desc x = matrix(o.rows, o.inputs, false), y = matrix(o.rows, o.outputs, false),
                      w = matrix(o.inputs, o.outputs, o.transposed), b = matrix(1, o.outputs, false),
                      xTransposed = matrix(o.inputs, o.rows, true), yTransposed = matrix(o.outputs, o.rows, true),

@@ -18,8 +18,7 @@ MatMul::MatMul(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
     return "matrix product of batch " + std::to_string(o.batch) + ", m " + std::to_string(o.m) + ", k " +
            std::to_string(o.k) + ", n " + std::to_string(o.n) + ": ";
   };
-  if (o.batch < 1 || o.m < 1 || o.k < 1 || o.n < 1)
-    throw std::runtime_error(what() + "sizes must be positive");
+  if (o.batch < 1 || o.m < 1 || o.k < 1 || o.n < 1) throw std::runtime_error(what() + "sizes must be positive");
   const auto matrix = [](std::int64_t batch, std::int64_t rows, std::int64_t columns, bool transposed) {
     return memory::desc({batch, rows, columns}, memory::data_type::f32,
                         transposed ? memory::format_tag::acb : memory::format_tag::abc);

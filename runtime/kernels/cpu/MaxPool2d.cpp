@@ -1,9 +1,12 @@
 // See MaxPool2d.h.
 #include "pdcrt/kernels/MaxPool2d.h"
 
+#include "Sums.h"
 #include "Window.h"
+#include "pdcrt/Math.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace pdcrt {
 namespace {
@@ -15,6 +18,49 @@ WindowAxis columnsOf(const MaxPool2d::Options& o) {
   return {o.input.dims[3], o.kernel.width, o.strides.width, o.pads.left, o.dilations.width};
 }
 
+/// Calls tap(input column of output 0, first output, last output) for each column of the window: outputs whose tap lies
+/// in the input.
+template <class Tap>
+PDCRT_INLINE void forEachColumn(const WindowAxis& columns, std::int64_t width, Tap tap) {
+  for (std::int64_t s = 0; s < columns.kernel; ++s) {
+    const std::int64_t begin = s * columns.dilation - columns.pad; // at output 0
+    const std::int64_t first = begin >= 0 ? 0 : (-begin + columns.stride - 1) / columns.stride;
+    const std::int64_t room = columns.size - begin;
+    tap(begin, first, room <= 0 ? 0 : std::min(width, (room + columns.stride - 1) / columns.stride));
+  }
+}
+
+/// Output row `i` of a plane and where its maxima are. Tap by tap over the whole row, which becomes vector code.
+PDCRT_VECTORIZED void poolRow(const float* plane, const WindowAxis& rows, const WindowAxis& columns, std::int64_t i,
+                              std::int64_t width, float* __restrict y, std::int32_t* __restrict index) {
+  // Something smaller than, or equal to, the first value of each window.
+  const std::int64_t top = rows.start(i) + rows.first(i) * rows.dilation;
+  for (std::int64_t j = 0; j < width; ++j) {
+    y[j] = -std::numeric_limits<float>::infinity();
+    index[j] = static_cast<std::int32_t>(top * columns.size + columns.start(j) + columns.first(j) * columns.dilation);
+  }
+  for (std::int64_t r = rows.first(i); r < rows.last(i); ++r)
+    forEachColumn(columns, width, [&](std::int64_t begin, std::int64_t first, std::int64_t last) {
+      const std::int64_t at = (rows.start(i) + r * rows.dilation) * columns.size + begin;
+      for (std::int64_t j = first; j < last; ++j) {
+        const float value = plane[at + j * columns.stride], best = y[j];
+        const bool wins = value > best || (value != value && best == best);
+        y[j] = wins ? value : best;
+        index[j] = wins ? static_cast<std::int32_t>(at + j * columns.stride) : index[j];
+      }
+    });
+}
+
+PDCRT_VECTORIZED void poolRow(const float* plane, const WindowAxis& rows, const WindowAxis& columns, std::int64_t i,
+                              std::int64_t width, float* __restrict y) {
+  std::fill_n(y, width, -std::numeric_limits<float>::infinity());
+  for (std::int64_t r = rows.first(i); r < rows.last(i); ++r)
+    forEachColumn(columns, width, [&](std::int64_t begin, std::int64_t first, std::int64_t last) {
+      const float* const row = plane + (rows.start(i) + r * rows.dilation) * columns.size + begin;
+      for (std::int64_t j = first; j < last; ++j) y[j] = maximum(y[j], row[j * columns.stride]);
+    });
+}
+
 } // namespace
 
 MaxPool2d::MaxPool2d(Setup&, const Options& o) : options_(o) {
@@ -23,29 +69,17 @@ MaxPool2d::MaxPool2d(Setup&, const Options& o) : options_(o) {
 
 void MaxPool2d::forward(Stream&, View<const float> x, View<float> y, View<std::int32_t> index) const {
   const WindowAxis rows = rowsOf(options_), columns = columnsOf(options_);
-  const std::int64_t planes = options_.input.dims[0] * options_.input.dims[1];
-  std::int64_t output = 0;
-  for (std::int64_t p = 0; p < planes; ++p) {
-    const float* const plane = x.data + p * rows.size * columns.size;
-    for (std::int64_t i = 0; i < options_.output.dims[2]; ++i) {
-      const std::int64_t firstRow = rows.first(i), lastRow = rows.last(i);
-      for (std::int64_t j = 0; j < options_.output.dims[3]; ++j, ++output) {
-        const std::int64_t firstColumn = columns.first(j), lastColumn = columns.last(j);
-        std::int64_t best = -1;
-        for (std::int64_t r = firstRow; r < lastRow; ++r)
-          for (std::int64_t c = firstColumn; c < lastColumn; ++c) {
-            const std::int64_t at =
-                (rows.start(i) + r * rows.dilation) * columns.size + columns.start(j) + c * columns.dilation;
-            const float value = plane[at];
-            if (best < 0 || value > plane[best] || (value != value && plane[best] == plane[best]))
-              best = at;
-          }
-        y[output] = plane[best];
-        if (index)
-          index[output] = static_cast<std::int32_t>(best);
-      }
+  const std::int64_t planes = options_.input.dims[0] * options_.input.dims[1], outputRows = options_.output.dims[2],
+                     width = options_.output.dims[3];
+  for (std::int64_t p = 0; p < planes; ++p)
+    for (std::int64_t i = 0; i < outputRows; ++i) {
+      const float* const plane = x.data + p * rows.size * columns.size;
+      const std::int64_t output = (p * outputRows + i) * width;
+      if (index)
+        poolRow(plane, rows, columns, i, width, y.data + output, index.data + output);
+      else
+        poolRow(plane, rows, columns, i, width, y.data + output);
     }
-  }
 }
 
 void MaxPool2d::inputGradient(Stream&, View<const float> dy, View<const std::int32_t> index, View<float> dx) const {
@@ -54,8 +88,7 @@ void MaxPool2d::inputGradient(Stream&, View<const float> dy, View<const std::int
   const std::int64_t inputPlane = options_.input.dims[2] * options_.input.dims[3],
                      outputPlane = options_.output.dims[2] * options_.output.dims[3];
   for (std::int64_t p = 0; p < planes; ++p)
-    for (std::int64_t i = p * outputPlane; i < (p + 1) * outputPlane; ++i)
-      dx[p * inputPlane + index[i]] += dy[i];
+    for (std::int64_t i = p * outputPlane; i < (p + 1) * outputPlane; ++i) dx[p * inputPlane + index[i]] += dy[i];
 }
 
 } // namespace pdcrt

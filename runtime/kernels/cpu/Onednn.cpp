@@ -89,15 +89,12 @@ Operation::Operation(Setup& setup, const dnnl::primitive_desc_base& descriptor,
                      std::initializer_list<Argument> operands, std::initializer_list<Argument> results)
     : operandCount_(operands.size()) {
   main_.primitive = dnnl::primitive(descriptor.get());
-  for (const Argument& operand : operands)
-    addPort(descriptor, operand, /*isResult=*/false);
-  for (const Argument& result : results)
-    addPort(descriptor, result, /*isResult=*/true);
+  for (const Argument& operand : operands) addPort(descriptor, operand, /*isResult=*/false);
+  for (const Argument& result : results) addPort(descriptor, result, /*isResult=*/true);
   main_.add(DNNL_ARG_SCRATCHPAD, descriptor.scratchpad_desc());
   std::size_t scratchpadBytes = descriptor.scratchpad_desc().get_size();
   for (const Port& port : ports_)
-    if (port.copied)
-      scratchpadBytes = std::max(scratchpadBytes, port.copy.memories[2].get_desc().get_size());
+    if (port.copied) scratchpadBytes = std::max(scratchpadBytes, port.copy.memories[2].get_desc().get_size());
   scratchpad_ = take(scratchpadBytes);
   setup.needWorkspace(workspaceBytes_);
 }
@@ -130,8 +127,7 @@ void Operation::run(Stream& q, std::initializer_list<const void*> operands,
   argument = operandCount_;
   for (void* address : results) {
     const Port& port = ports_[argument++];
-    if (!port.copied)
-      continue;
+    if (!port.copied) continue;
     port.copy.point(0, workspace + port.offset);
     port.copy.point(1, address);
     port.copy.point(2, scratchpad);

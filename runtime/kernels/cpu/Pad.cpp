@@ -20,8 +20,7 @@ Pad::Pad(Setup&, const Options& o) : value_(o.value) {
   }
   paddedElements_ = padded.elements();
   Arrangement to = rowMajor(padded);
-  for (std::size_t axis = 0; axis < rank; ++axis)
-    to.begin += o.before[axis] * to.strides[axis];
+  for (std::size_t axis = 0; axis < rank; ++axis) to.begin += o.before[axis] * to.strides[axis];
   inside_ = StridedCopy(o.input, rowMajor(o.input), to);
   back_ = inside_.reversed();
 }

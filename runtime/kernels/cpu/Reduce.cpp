@@ -67,11 +67,9 @@ PDCRT_INLINE void foldColumns(const Loops& loops, std::int64_t length, const flo
       std::int64_t index[maxRank] = {}, offset = keptOffset + begin;
       do {
         const float* const row = x + offset;
-        for (std::int64_t i = 0; i < count; ++i)
-          lanes[i] = Kind::combine(lanes[i], row[i]);
+        for (std::int64_t i = 0; i < count; ++i) lanes[i] = Kind::combine(lanes[i], row[i]);
       } while (advance(loops.reduced, loops.reducedStrides, index, offset));
-      for (std::int64_t i = 0; i < count; ++i)
-        *y++ = static_cast<float>(lanes[i] * loops.factor);
+      for (std::int64_t i = 0; i < count; ++i) *y++ = static_cast<float>(lanes[i] * loops.factor);
     }
   } while (advance(loops.kept, loops.keptStrides, keptIndex, keptOffset));
 }
@@ -110,8 +108,7 @@ Reduce::Reduce(Setup&, const Options& o) : kind_(o.kind) {
   for (int axis = 0; axis < o.input.rank; ++axis) {
     const std::int64_t size = o.input.dims[axis];
     stride = size ? stride / size : 0;
-    if (size == 1)
-      continue;
+    if (size == 1) continue;
     const bool reduce = isReduced[axis];
     Shape& shape = reduce ? reduced_ : kept_;
     if (first || reduce != before)
@@ -129,17 +126,13 @@ void Reduce::forward(Stream&, View<const float> x, View<float> y) const {
   const bool rows = reduced_.rank > 0 && reducedStrides_[reduced_.rank - 1] == 1;
   Shape outer = rows ? reduced_ : kept_;
   std::int64_t length = 1;
-  if (outer.rank > 0)
-    length = outer.dims[--outer.rank];
+  if (outer.rank > 0) length = outer.dims[--outer.rank];
   const Loops loops = {rows ? kept_ : outer, keptStrides_, rows ? outer : reduced_, reducedStrides_, factor};
   switch (kind_) {
   case Reduction::sum:
-  case Reduction::mean:
-    return (rows ? sumRows : sumColumns)(loops, length, x.data, y.data);
-  case Reduction::max:
-    return (rows ? maxRows : maxColumns)(loops, length, x.data, y.data);
-  case Reduction::min:
-    return (rows ? minRows : minColumns)(loops, length, x.data, y.data);
+  case Reduction::mean: return (rows ? sumRows : sumColumns)(loops, length, x.data, y.data);
+  case Reduction::max: return (rows ? maxRows : maxColumns)(loops, length, x.data, y.data);
+  case Reduction::min: return (rows ? minRows : minColumns)(loops, length, x.data, y.data);
   }
 }
 

@@ -10,8 +10,7 @@ namespace pdcrt {
 /// "2x64x56x56", for messages; "scalar" for no dimensions.
 inline std::string toString(const Shape& shape) {
   std::string text;
-  for (int i = 0; i < shape.rank; ++i)
-    text += (i ? "x" : "") + std::to_string(shape.dims[i]);
+  for (int i = 0; i < shape.rank; ++i) text += (i ? "x" : "") + std::to_string(shape.dims[i]);
   return shape.rank ? text : "scalar";
 }
 
@@ -25,8 +24,7 @@ inline void append(Shape& shape, std::int64_t dim) {
 inline bool advance(const Shape& shape, const std::int64_t* strides, std::int64_t* index, std::int64_t& offset) {
   for (int axis = shape.rank - 1; axis >= 0; --axis) {
     offset += strides[axis];
-    if (++index[axis] < shape.dims[axis])
-      return true;
+    if (++index[axis] < shape.dims[axis]) return true;
     offset -= strides[axis] * shape.dims[axis];
     index[axis] = 0;
   }

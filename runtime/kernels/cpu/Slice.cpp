@@ -19,8 +19,7 @@ Slice::Slice(Setup&, const Options& o) : inputElements_(o.input.elements()) {
   for (std::size_t axis = 0; axis < rank; ++axis) {
     const std::int64_t step = o.steps.empty() ? 1 : o.steps[axis], first = o.starts[axis],
                        last = first + (o.output.dims[axis] - 1) * step, size = o.input.dims[axis];
-    if (step == 0)
-      refuse("a step is 0");
+    if (step == 0) refuse("a step is 0");
     if (o.output.dims[axis] > 0 && (first < 0 || first >= size || last < 0 || last >= size))
       refuse("elements " + std::to_string(first) + " to " + std::to_string(last) + " of axis " + std::to_string(axis));
     from.begin += first * whole.strides[axis];

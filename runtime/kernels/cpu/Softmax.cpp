@@ -5,44 +5,34 @@
 #include "pdcrt/Math.h"
 
 #include <cmath>
-#include <limits>
 
 namespace pdcrt {
 namespace {
 
-PDCRT_INLINE float maxOf(std::int64_t count, const float* x) {
-  return foldInLanes(
-      count, -std::numeric_limits<float>::infinity(), [](float a, float b) { return maximum(a, b); },
-      [x](std::int64_t i) { return x[i]; });
-}
+// A NaN in a row is in all of its exponentials' sum, whatever the maximum is.
 
 PDCRT_VECTORIZED void softmaxRow(std::int64_t count, const float* x, float* y) {
-  const float max = maxOf(count, x);
-  for (std::int64_t i = 0; i < count; ++i)
-    y[i] = pdcrt::exp(x[i] - max);
+  const float max = maxOf(count, [x](std::int64_t i) { return x[i]; });
+  for (std::int64_t i = 0; i < count; ++i) y[i] = pdcrt::exp(x[i] - max);
   const float factor = static_cast<float>(1 / sumOf(count, [y](std::int64_t i) { return y[i]; }));
-  for (std::int64_t i = 0; i < count; ++i)
-    y[i] *= factor;
+  for (std::int64_t i = 0; i < count; ++i) y[i] *= factor;
 }
 
 PDCRT_VECTORIZED void logSoftmaxRow(std::int64_t count, const float* x, float* y) {
-  const float max = maxOf(count, x);
+  const float max = maxOf(count, [x](std::int64_t i) { return x[i]; });
   const double sum = sumOf(count, [x, max](std::int64_t i) { return pdcrt::exp(x[i] - max); });
   const float logSum = static_cast<float>(std::log(sum));
-  for (std::int64_t i = 0; i < count; ++i)
-    y[i] = (x[i] - max) - logSum;
+  for (std::int64_t i = 0; i < count; ++i) y[i] = (x[i] - max) - logSum;
 }
 
 PDCRT_VECTORIZED void softmaxGradientRow(std::int64_t count, const float* dy, const float* y, float* dx) {
   const float sum = static_cast<float>(sumOf(count, [dy, y](std::int64_t i) { return double(dy[i]) * y[i]; }));
-  for (std::int64_t i = 0; i < count; ++i)
-    dx[i] = (dy[i] - sum) * y[i];
+  for (std::int64_t i = 0; i < count; ++i) dx[i] = (dy[i] - sum) * y[i];
 }
 
 PDCRT_VECTORIZED void logSoftmaxGradientRow(std::int64_t count, const float* dy, const float* y, float* dx) {
   const float sum = static_cast<float>(sumOf(count, [dy](std::int64_t i) { return dy[i]; }));
-  for (std::int64_t i = 0; i < count; ++i)
-    dx[i] = dy[i] - pdcrt::exp(y[i]) * sum;
+  for (std::int64_t i = 0; i < count; ++i) dx[i] = dy[i] - pdcrt::exp(y[i]) * sum;
 }
 
 } // namespace

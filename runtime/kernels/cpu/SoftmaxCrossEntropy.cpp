@@ -20,9 +20,7 @@ struct Row {
 /// log of the sum of the exponentials. `probabilities` may be null.
 PDCRT_VECTORIZED double logSumExp(Row row, const float* logits, float* probabilities) {
   const auto at = [row](std::int64_t i) { return i * row.stride; };
-  const float max = foldInLanes(
-      row.count, -std::numeric_limits<float>::infinity(), [](float a, float b) { return maximum(a, b); },
-      [&](std::int64_t i) { return logits[at(i)]; });
+  const float max = maxOf(row.count, [&](std::int64_t i) { return logits[at(i)]; }); // a NaN shows in the sum
   const double sum = sumOf(row.count, [&](std::int64_t i) { return pdcrt::exp(logits[at(i)] - max); });
   if (probabilities) {
     const float factor = static_cast<float>(1 / sum);

@@ -14,8 +14,7 @@ namespace {
 /// The axis with stride 1, or the last axis if there is none.
 int contiguousAxis(const Shape& box, const Arrangement& arrangement) {
   for (int axis = box.rank - 1; axis >= 0; --axis)
-    if (arrangement.strides[axis] == 1)
-      return axis;
+    if (arrangement.strides[axis] == 1) return axis;
   return box.rank - 1;
 }
 
@@ -40,8 +39,7 @@ void copy(const Shape& box, const Arrangement& source, const Arrangement& destin
   const std::int64_t slowFrom = source.strides[slow], slowTo = destination.strides[slow];
   Outer outer;
   for (int axis = 0; axis < box.rank; ++axis) {
-    if (axis == fast || axis == slow)
-      continue;
+    if (axis == fast || axis == slow) continue;
     outer.from[outer.box.rank] = source.strides[axis];
     outer.to[outer.box.rank] = destination.strides[axis];
     append(outer.box, box.dims[axis]);
@@ -54,8 +52,7 @@ void copy(const Shape& box, const Arrangement& source, const Arrangement& destin
     if (slow == fast && fastFrom == 1 && fastTo == 1) {
       std::memcpy(t, f, static_cast<std::size_t>(fastCount) * sizeof(T));
     } else if (slow == fast) {
-      for (std::int64_t i = 0; i < fastCount; ++i)
-        t[i * fastTo] = f[i * fastFrom];
+      for (std::int64_t i = 0; i < fastCount; ++i) t[i * fastTo] = f[i * fastFrom];
     } else {
       for (std::int64_t j0 = 0; j0 < slowCount; j0 += tile)
         for (std::int64_t i0 = 0; i0 < fastCount; i0 += tile)
@@ -72,16 +69,14 @@ void copy(const Shape& box, const Arrangement& source, const Arrangement& destin
 Arrangement rowMajor(const Shape& shape) {
   Arrangement arrangement;
   std::int64_t stride = 1;
-  for (int axis = shape.rank - 1; axis >= 0; stride *= shape.dims[axis--])
-    arrangement.strides[axis] = stride;
+  for (int axis = shape.rank - 1; axis >= 0; stride *= shape.dims[axis--]) arrangement.strides[axis] = stride;
   return arrangement;
 }
 
 StridedCopy::StridedCopy(const Shape& box, const Arrangement& from, const Arrangement& to) : from_(from), to_(to) {
   // Only strides of axes that stay are kept, in order.
   for (int axis = 0; axis < box.rank; ++axis) {
-    if (box.dims[axis] == 1)
-      continue;
+    if (box.dims[axis] == 1) continue;
     const int last = box_.rank - 1;
     if (last >= 0 && from_.strides[last] == from.strides[axis] * box.dims[axis] &&
         to_.strides[last] == to.strides[axis] * box.dims[axis])
@@ -100,18 +95,13 @@ StridedCopy StridedCopy::reversed() const {
 }
 
 void StridedCopy::run(const void* from, void* to, std::size_t elementBytes) const {
-  if (box_.rank > 0 && box_.elements() == 0)
-    return;
+  if (box_.rank > 0 && box_.elements() == 0) return;
   const auto as = [&]<class T>(T) { copy(box_, from_, to_, static_cast<const T*>(from), static_cast<T*>(to)); };
   switch (elementBytes) {
-  case 1:
-    return as(std::uint8_t());
-  case 2:
-    return as(std::uint16_t());
-  case 4:
-    return as(std::uint32_t());
-  case 8:
-    return as(std::uint64_t());
+  case 1: return as(std::uint8_t());
+  case 2: return as(std::uint16_t());
+  case 4: return as(std::uint32_t());
+  case 8: return as(std::uint64_t());
   }
   assert(false && "elements have 1, 2, 4 or 8 bytes");
 }

@@ -13,8 +13,7 @@ Transpose::Transpose(Setup&, const Options& o) {
   Arrangement from;
   bool taken[maxRank] = {};
   for (std::int64_t axis : o.permutation) {
-    if (axis < 0 || axis >= o.input.rank || taken[axis])
-      break;
+    if (axis < 0 || axis >= o.input.rank || taken[axis]) break;
     taken[axis] = true;
     from.strides[output.rank] = whole.strides[axis];
     append(output, o.input.dims[axis]);
