@@ -34,6 +34,7 @@ static std::uint16_t f16FromDouble(double value) {
   const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const double magnitude = std::fabs(value);
   if (std::isnan(value)) return sign | 0x7E00;
+  if (magnitude == 0) return sign;
   if (magnitude >= 65520) return sign | 0x7C00; // half-way beyond the largest finite number
   // The unit in the last place: 2^-24 for subnormal numbers, else 2^(exponent - 10).
   int exponent = 0;

@@ -340,7 +340,7 @@ Expected<Attribute> Parser::parseDense() {
 // --- operations ---
 
 Status Parser::checkNewName(const std::string& name) {
-  if (parameters_.contains(name)) return diags_.error(here()) << "'%" << name << "' is the name of a parameter";
+  // A parameter that this graph does not use may have the same name.
   if (graph_->find(name)) return diags_.error(here()) << "'%" << name << "' is defined twice";
   return success;
 }
@@ -397,7 +397,8 @@ Status Parser::parseOperands(std::vector<Value*>& operands) {
 Status Parser::parseResultTypes(const std::vector<bool>& present, std::vector<Type>& types) {
   do {
     const std::size_t i = types.size();
-    if (i >= present.size()) return expected(std::to_string(present.size()) + " result types");
+    if (i >= present.size())
+      return expected(present.size() == 1 ? "1 result type" : std::to_string(present.size()) + " result types");
     types.emplace_back();
     if (!present[i]) {
       if (!expectWord("_")) return failure;

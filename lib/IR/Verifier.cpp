@@ -17,22 +17,21 @@ static std::string countOf(std::size_t count, const char* what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-/// "at least 1", "2 or 3", "2": how many entries a list of definitions takes.
-template <class Def>
-static std::string arityOf(const std::vector<Def>& list) {
+/// "at least 1 operand", "2 to 3 operands", "1 operand": how many entries a list of definitions takes.
+static std::string arityOf(const std::vector<OperandDef>& list) {
   std::size_t required = 0;
   for (std::size_t i = 0; i < list.size(); ++i)
     if (!list[i].optional && !list[i].variadic) required = i + 1;
-  if (!list.empty() && list.back().variadic) return "at least " + std::to_string(required);
-  if (required == list.size()) return std::to_string(required);
-  return std::to_string(required) + " to " + std::to_string(list.size());
+  if (!list.empty() && list.back().variadic) return "at least " + countOf(required, "operand");
+  if (required == list.size()) return countOf(required, "operand");
+  return std::to_string(required) + " to " + countOf(list.size(), "operand");
 }
 
 Status pdc::checkOperands(const OpDef& def, const std::vector<Value*>& operands, const Location& location,
                           Diagnostics& diags) {
   const bool variadic = !def.operands.empty() && def.operands.back().variadic;
   auto wrongCount = [&] {
-    return diags.error(location) << "'" << def.name << "' op takes " << arityOf(def.operands) << " operands, here are "
+    return diags.error(location) << "'" << def.name << "' op takes " << arityOf(def.operands) << ", here are "
                                  << operands.size();
   };
   if (operands.size() > def.operands.size() && !variadic) return wrongCount();
@@ -273,13 +272,6 @@ Status pdc::verify(const Module& module, Diagnostics& diags) {
     const Location location{.file = module.file, .node = "@" + graph->name()};
     if (!graphs.insert(graph->name()).second) error(location) << "two graphs are named '@" << graph->name() << "'";
     ok &= GraphVerifier(module, *graph, diags).run();
-    for (const GraphInput& input : graph->inputs)
-      if (parameters.contains(input.value->name()))
-        error(location) << "an input and a parameter are both named '%" << input.value->name() << "'";
-    for (const auto& operation : graph->operations())
-      for (const Value* result : operation->results())
-        if (result && parameters.contains(result->name()))
-          error(operation->location) << "a value and a parameter are both named '%" << result->name() << "'";
   }
   if (!ok) return failure;
   return success;

@@ -1,0 +1,52 @@
+# lit configuration: every .pdir and .test file below test/ is a test. Run by <build>/bin/pdc-lit, which names the build.
+#
+# Substitutions: %shared (data too large for the repository), %source, %build, %python (one that may have torch, onnx).
+# Features, for REQUIRES: shared-data, torch, onnx, mpirun, sanitizer.
+import os
+import runpy
+import shutil
+import subprocess
+
+import lit.formats
+
+site_file = lit_config.params.get("site")
+if not site_file:
+    lit_config.fatal("run the tests with <build>/bin/pdc-lit")
+site = runpy.run_path(site_file)
+
+config.name = "pdc"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".pdir", ".test"]
+config.excludes = ["unit", "models", "fuzz", "Inputs", "data"]
+config.test_source_root = os.path.dirname(__file__)
+config.test_exec_root = site["output_dir"]
+
+path = [site["tools_dir"], site["llvm_tools_dir"], os.environ.get("PATH", "")]
+config.environment["PATH"] = os.pathsep.join(path)
+for name in ["HOME", "TMPDIR", "LANG", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "CCACHE_DIR"]:
+    if name in os.environ:
+        config.environment[name] = os.environ[name]
+
+shared = os.path.realpath(os.path.join(site["source_dir"], "..", "shared", "data"))
+config.substitutions += [
+    ("%shared", shared),
+    ("%source", site["source_dir"]),
+    ("%build", site["build_dir"]),
+    ("%python", site["python"]),
+]
+
+
+def imports(module):
+    command = [site["python"], "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('%s') is None)" % module]
+    return subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
+
+
+if os.path.isdir(shared):
+    config.available_features.add("shared-data")
+for module in ["torch", "onnx"]:
+    if imports(module):
+        config.available_features.add(module)
+if shutil.which("mpirun"):
+    config.available_features.add("mpirun")
+if site["sanitize"]:
+    config.available_features.add("sanitizer")
