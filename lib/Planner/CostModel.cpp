@@ -88,7 +88,7 @@ Plan pdc::describePartition(const CostGraph& graph, const Cluster& cluster, cons
 }
 
 std::vector<std::int64_t> pdc::memoryOf(const Plan& plan, const PlannerOptions& options) {
-  pdcrt::Schedule frame = buildSchedule(shapeOf(plan));
+  pdcrt::Schedule frame = emptySchedule(shapeOf(plan), plan.schedule);
   std::vector<EdgeTraffic> traffic = trafficOf(plan);
   std::vector<std::int64_t> memory;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {

@@ -48,6 +48,11 @@ static Status checkOptions(const CostGraph& graph, const Cluster& cluster, const
   if (options.warmupPolicy == WarmupPolicy::given &&
       std::any_of(options.warmup.begin(), options.warmup.end(), [](int w) { return w < 0; }))
     return diags.error({}).exit(ExitCode::usage) << "a warm-up is a number of forwards, not negative";
+  if (options.warmupPolicy == WarmupPolicy::given && !options.stageReplicas.empty() &&
+      options.warmup.size() != options.stageReplicas.size())
+    return diags.error({}).exit(ExitCode::usage).help("give one warm-up for each stage")
+           << "the warm-up is for " << options.warmup.size() << " stages, the replicas are for "
+           << options.stageReplicas.size();
   return success;
 }
 

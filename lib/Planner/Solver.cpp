@@ -237,6 +237,12 @@ private:
     return ties ? load > best_.cost.loadMs + margin : load >= best_.cost.loadMs - margin;
   }
 
+  /// Whether a partition may have so many stages so far; a given warm-up says how many it has in all.
+  bool allowsStages(std::size_t stages, bool complete) const {
+    if (options_.warmupPolicy != WarmupPolicy::given) return true;
+    return complete ? stages == options_.warmup.size() : stages < options_.warmup.size();
+  }
+
   /// Extends the current partition, whose loads so far are `load`, by every stage that begins at `begin`.
   void descend(std::int64_t begin, int left, double load, bool ties) {
     if (visited_ >= budget_) return;
@@ -253,7 +259,7 @@ private:
     };
     std::vector<Step> steps;
     for (std::int64_t end = begin + 1; end <= nodes_; ++end) {
-      if (!cut_[end]) continue;
+      if (!cut_[end] || !allowsStages(current_.ends.size() + 1, end == nodes_)) continue;
       forEachReplicas(left, [&](int replicas, int rest) {
         double own = std::max(load, loadOf(begin, interval(begin, end), replicas));
         double bound = std::max(own, table(end, rest));

@@ -6,9 +6,6 @@
 
 namespace pdc {
 
-/// A schedule with stages, edges, rings and hosts (one stage replica per rank, stage by stage), and empty lists.
-pdcrt::Schedule emptySchedule(const PipelineShape& shape, std::string kind);
-
 /// Appends the actions of one stage replica. Minibatches are local: k stands for k · replicas + replica. Waits for
 /// minibatches before the first are left out.
 class ListBuilder {

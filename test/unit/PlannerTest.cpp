@@ -209,6 +209,21 @@ TEST(Planner, CutsForGivenReplicas) {
   EXPECT_NEAR(plan->timeMs, 2, 1e-6);
 }
 
+TEST(Planner, GivenWarmupSaysHowManyStagesThereAre) {
+  Diagnostics diags(nullptr);
+  PlannerOptions options;
+  options.warmupPolicy = WarmupPolicy::given;
+  options.warmup = {3, 1, 0};
+  Expected<Plan> plan = planPipeline(chain(std::vector<double>(60, 1), 8), fastCluster(8), options, diags);
+  ASSERT_TRUE(plan);
+  ASSERT_EQ(plan->stages.size(), 3u);
+  for (std::size_t s = 0; s < 3; ++s) EXPECT_EQ(plan->stages[s].warmup, options.warmup[s]);
+
+  options.stageReplicas = {1, 1};
+  ASSERT_FALSE(planPipeline(chain({1, 1, 1}, 8), fastCluster(8), options, diags));
+  EXPECT_EQ(diags.exitCode(), ExitCode::usage);
+}
+
 TEST(Planner, KeepsAColourInOneStage) {
   CostGraph graph = chain({1, 1, 1, 1}, 8);
   graph.nodes[1].colour = graph.nodes[3].colour = 5;

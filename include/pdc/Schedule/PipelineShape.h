@@ -27,6 +27,10 @@ struct PipelineShape {
 /// Stages 0 … n-1 with edges between neighbours only.
 PipelineShape straightShape(const std::vector<StageShape>& stages);
 
+/// A schedule with everything but its lists: stages with slots and versions, edges with rings, and one rank per stage
+/// replica, stage by stage. Memory follows from this alone.
+pdcrt::Schedule emptySchedule(const PipelineShape& shape, std::string kind);
+
 /// PipeDream's 1F1B-RR, without a flush (arXiv 1806.03377): each replica of stage s runs w_s forwards, then alternates
 /// one forward, one backward, one update of its stage. For local minibatches k and j, with d = d_s:
 ///
