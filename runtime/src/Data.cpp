@@ -188,7 +188,8 @@ std::int64_t DataSet::sampleAt(std::int64_t place) {
   const std::int64_t epoch = place / perEpoch;
   if (!options_.shuffle) return place % perEpoch;
   if (epoch != epoch_) {
-    order_ = permutation(options_.seed, static_cast<std::uint64_t>(epoch), samples_);
+    order_.resize(index(samples_)); // once
+    permute(options_.seed, static_cast<std::uint64_t>(epoch), order_);
     epoch_ = epoch;
   }
   return order_[index(place % perEpoch)];

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace pdcrt {
@@ -40,5 +41,8 @@ constexpr PhiloxBlock philoxCounter(std::uint32_t block, std::uint32_t stream, s
 /// The order in which an epoch visits 0 … count - 1, every order equally likely (Fisher and Yates, in Durstenfeld's
 /// form).
 std::vector<std::int64_t> permutation(std::uint64_t seed, std::uint64_t epoch, std::int64_t count);
+
+/// Writes that order to `order`, without allocating.
+void permute(std::uint64_t seed, std::uint64_t epoch, std::span<std::int64_t> order);
 
 } // namespace pdcrt

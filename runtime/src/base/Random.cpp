@@ -44,11 +44,15 @@ private:
 
 std::vector<std::int64_t> permutation(std::uint64_t seed, std::uint64_t epoch, std::int64_t count) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  permute(seed, epoch, order);
+  return order;
+}
+
+void permute(std::uint64_t seed, std::uint64_t epoch, std::span<std::int64_t> order) {
   std::iota(order.begin(), order.end(), std::int64_t{0});
   Draws draws(seed, epoch);
   for (std::size_t left = order.size(); left > 1; --left)
     std::swap(order[left - 1], order[draws.below(left)]);
-  return order;
 }
 
 } // namespace pdcrt

@@ -1,0 +1,287 @@
+// LINK: pdcrt
+// Minibatches from .npy files: order of samples, conversions, normalisation, labels, evaluation; and training.json.
+#include "pdcrt/Data.h"
+#include "pdcrt/Evaluation.h"
+#include "pdcrt/Random.h"
+#include "pdcrt/Training.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <gtest/gtest.h>
+
+using namespace pdcrt;
+
+namespace {
+
+/// A stage that reads images and labels: what a data set is opened for.
+constexpr DataRow rows[] = {{"image", Element::f32, {2, 3, 2}, 0, false, 0}, {"label", Element::i64, {2}, 64, true, 4}};
+const Stage stage = {.index = 0, .count = 1, .data = rows};
+const Stage* const stages[] = {&stage};
+
+class Data : public testing::Test {
+protected:
+  Data() {
+    std::string pattern = testing::TempDir() + "pdcrt-data-XXXXXX";
+    folder = ::mkdtemp(pattern.data());
+  }
+  ~Data() override { std::filesystem::remove_all(folder); }
+
+  template <class T>
+  void write(const std::string& name, Element element, const std::vector<std::int64_t>& shape,
+             const std::vector<T>& values) {
+    Status status = writeNpy(folder + "/" + name + ".npy", element, shape, std::as_bytes(std::span(values)));
+    ASSERT_TRUE(status) << status.message();
+  }
+  /// `count` images of bytes, whose values tell sample and place, and labels sample mod 4.
+  void writeSamples(std::int64_t count) {
+    std::vector<std::uint8_t> images;
+    std::vector<std::int32_t> labels;
+    for (std::int64_t i = 0; i < count; ++i) {
+      for (std::int64_t j = 0; j < 6; ++j) images.push_back(static_cast<std::uint8_t>(i * 10 + j));
+      labels.push_back(static_cast<std::int32_t>(i % 4));
+    }
+    write("image", Element::u8, {count, 3, 2}, images);
+    write("label", Element::i32, {count}, labels);
+  }
+  /// The samples of a minibatch, by the first value of their images.
+  std::vector<int> samplesOf(DataSet& data, std::int64_t minibatch) {
+    float images[12];
+    std::int64_t labels[2];
+    EXPECT_TRUE(data.read(rows[0], minibatch, reinterpret_cast<std::byte*>(images)));
+    EXPECT_TRUE(data.read(rows[1], minibatch, reinterpret_cast<std::byte*>(labels)));
+    std::vector<int> samples;
+    for (int i = 0; i < 2; ++i) {
+      samples.push_back(static_cast<int>(images[i * 6]) / 10);
+      EXPECT_EQ(labels[i], samples.back() % 4);
+      for (int j = 0; j < 6; ++j) EXPECT_EQ(images[i * 6 + j], samples.back() * 10 + j);
+    }
+    return samples;
+  }
+
+  std::string folder;
+};
+
+TEST_F(Data, ComesInFileOrderWithoutShuffling) {
+  writeSamples(5);
+  DataSet data;
+  ASSERT_TRUE(data.open({.path = folder, .batch = 2, .shuffle = false}, stages));
+  EXPECT_EQ(data.samples(), 5);
+  EXPECT_EQ(data.minibatchesPerEpoch(), 2);
+  EXPECT_EQ(samplesOf(data, 0), (std::vector<int>{0, 1}));
+  EXPECT_EQ(samplesOf(data, 1), (std::vector<int>{2, 3}));
+  EXPECT_EQ(samplesOf(data, 2), (std::vector<int>{0, 1})); // sample 4 is left out of every epoch
+}
+
+TEST_F(Data, ComesInTheOrderOfThePermutationOfEachEpoch) {
+  writeSamples(7);
+  DataSet data;
+  ASSERT_TRUE(data.open({.path = folder, .batch = 2, .seed = 9}, stages));
+  std::vector<std::vector<int>> epochs;
+  for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+    const std::vector<std::int64_t> order = permutation(9, static_cast<std::uint64_t>(epoch), 7);
+    epochs.emplace_back();
+    for (std::int64_t k = 0; k < 3; ++k) {
+      const std::vector<int> samples = samplesOf(data, epoch * 3 + k);
+      EXPECT_EQ(samples[0], order[static_cast<std::size_t>(2 * k)]);
+      EXPECT_EQ(samples[1], order[static_cast<std::size_t>(2 * k + 1)]);
+      epochs.back().insert(epochs.back().end(), samples.begin(), samples.end());
+    }
+  }
+  EXPECT_NE(epochs[0], epochs[1]);
+}
+
+TEST_F(Data, FillsTheLastMinibatchOfAnEvaluation) {
+  writeSamples(5);
+  DataSet data;
+  ASSERT_TRUE(data.open({.path = folder, .batch = 2, .evaluation = true}, stages));
+  EXPECT_EQ(data.minibatchesPerEpoch(), 3);
+  EXPECT_EQ(samplesOf(data, 1), (std::vector<int>{2, 3}));
+  EXPECT_EQ(samplesOf(data, 2), (std::vector<int>{4, 4}));
+}
+
+TEST_F(Data, NormalizesByChannel) {
+  writeSamples(2);
+  DataOptions options = {.path = folder, .batch = 2, .shuffle = false};
+  ASSERT_TRUE(parseNormalize("1,2,3/2,4,8", options.mean, options.deviation));
+  DataSet data;
+  ASSERT_TRUE(data.open(options, stages));
+  float images[12];
+  ASSERT_TRUE(data.read(rows[0], 0, reinterpret_cast<std::byte*>(images)));
+  const float expected[] = {-0.5f, 0, 0, 0.25f, 0.125f, 0.25f, 4.5f, 5, 2.5f, 2.75f, 1.375f, 1.5f};
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(images[i], expected[i]) << i;
+  options.mean = options.deviation = {1, 1};
+  EXPECT_EQ(DataSet().open(options, stages).message(),
+            "--normalize gives 2 channels, input 'image' has the shape [samples, 3, 2]");
+}
+
+TEST_F(Data, RefusesNormalizationsThatAreNone) {
+  for (const char* text : {"", "1", "/", "1/", "/1", "1/2/3", "1,2/3", "1/0", "1/-1", "a/b", "1 /2"}) {
+    std::vector<double> mean, deviation;
+    EXPECT_EQ(parseNormalize(text, mean, deviation).code(), Exit::usage) << text;
+  }
+}
+
+TEST_F(Data, RefusesALabelOutOfRange) {
+  writeSamples(4);
+  write("label", Element::i64, {4}, std::vector<std::int64_t>{0, 3, 4, 1});
+  DataSet data;
+  const Status status = data.open({.path = folder, .batch = 2}, stages);
+  EXPECT_EQ(status.code(), Exit::badData);
+  EXPECT_EQ(status.message(), folder + "/label.npy: sample 2 has the label 4, the model has 4 classes");
+  EXPECT_EQ(status.help(), "labels are 0 to 3");
+  EXPECT_TRUE(DataSet().open({.path = folder, .batch = 2, .ignoredLabel = 4}, stages));
+}
+
+TEST_F(Data, RefusesElementsThatDoNotConvert) {
+  writeSamples(4);
+  write("label", Element::f32, {4}, std::vector<float>{0, 1, 2, 3});
+  const Status status = DataSet().open({.path = folder, .batch = 2}, stages);
+  EXPECT_EQ(status.message(), folder + "/label.npy: has elements of type f32, input 'label' needs i64");
+}
+
+TEST_F(Data, RefusesLessThanAMinibatch) {
+  writeSamples(1);
+  EXPECT_EQ(DataSet().open({.path = folder, .batch = 2}, stages).message(),
+            folder + "/image.npy: has 1 samples, a minibatch has 2");
+  EXPECT_TRUE(DataSet().open({.path = folder, .batch = 2, .evaluation = true}, stages));
+}
+
+TEST_F(Data, SynthesizesTheSameNoiseForTheSameMinibatch) {
+  DataSet data;
+  ASSERT_TRUE(data.open({.path = "synthetic", .batch = 2, .syntheticSamples = 100}, stages));
+  EXPECT_EQ(data.minibatchesPerEpoch(), 50);
+  float once[12], again[12], other[12];
+  std::int64_t labels[2];
+  ASSERT_TRUE(data.read(rows[0], 3, reinterpret_cast<std::byte*>(once)));
+  ASSERT_TRUE(data.read(rows[0], 4, reinterpret_cast<std::byte*>(other)));
+  ASSERT_TRUE(data.read(rows[0], 3, reinterpret_cast<std::byte*>(again)));
+  EXPECT_TRUE(std::equal(once, once + 12, again));
+  EXPECT_FALSE(std::equal(once, once + 12, other));
+  bool seen[4] = {};
+  for (std::int64_t b = 0; b < 50; ++b) {
+    ASSERT_TRUE(data.read(rows[1], b, reinterpret_cast<std::byte*>(labels)));
+    for (std::int64_t label : labels) {
+      ASSERT_TRUE(label >= 0 && label < 4);
+      seen[label] = true;
+    }
+  }
+  EXPECT_TRUE(seen[0] && seen[1] && seen[2] && seen[3]);
+}
+
+// ---- Evaluation ----
+
+TEST(Evaluation, CountsClassesAndTheLossOfSoftmax) {
+  constexpr OutputRow prediction = {OutputKind::prediction, "y", Element::f32, {3, 4}, 0};
+  constexpr DataRow label = {"label", Element::i64, {3}, 64, true, 4};
+  alignas(64) std::byte slot[128] = {};
+  const float scores[] = {1, 2, 0, -1, 5, 5, 0, 0, 9, 9, 9, 9};
+  const std::int64_t labels[] = {1, 1, 0};
+  std::memcpy(slot, scores, sizeof scores);
+  std::memcpy(slot + 64, labels, sizeof labels);
+  Training training;
+  EvaluationSums sums;
+  addMinibatch(sums, training, prediction, label, slot, 2); // the third sample only fills up
+  EXPECT_EQ(sums.samples, 2);
+  EXPECT_EQ(sums.correct, 1); // of two equal scores the first one counts
+  const double first = std::log(std::exp(1.0) + std::exp(2.0) + 1 + std::exp(-1.0)) - 2;
+  const double second = std::log(2 * std::exp(5.0) + 2) - 5;
+  EXPECT_NEAR(lossOf(sums), (first + second) / 2, 1e-12);
+  EXPECT_EQ(metricOf(sums, training), 0.5);
+  training.metric = "top5";
+  EXPECT_EQ(metricOf(sums, training), 1);
+}
+
+TEST(Evaluation, TakesClassesFromAxis1OfImages) {
+  constexpr OutputRow prediction = {OutputKind::prediction, "y", Element::f32, {1, 2, 1, 3}, 0};
+  constexpr DataRow label = {"label", Element::i32, {1, 1, 3}, 64, true, 2};
+  alignas(64) std::byte slot[128] = {};
+  const float scores[] = {1, 0, 0, 0, 1, 1}; // class 0 at the first place, class 1 at the others
+  const std::int32_t labels[] = {0, 1, 0};
+  std::memcpy(slot, scores, sizeof scores);
+  std::memcpy(slot + 64, labels, sizeof labels);
+  Training training;
+  EvaluationSums sums;
+  addMinibatch(sums, training, prediction, label, slot, 1);
+  EXPECT_EQ(sums.samples, 3);
+  EXPECT_EQ(sums.correct, 2);
+  training.ignoreIndex = 1;
+  sums = {};
+  addMinibatch(sums, training, prediction, label, slot, 1);
+  EXPECT_EQ(sums.samples, 2);
+}
+
+TEST(Evaluation, MeasuresSquaredErrorAndBinaryCrossEntropy) {
+  constexpr OutputRow prediction = {OutputKind::prediction, "y", Element::f32, {1, 2}, 0};
+  constexpr DataRow label = {"t", Element::f32, {1, 2}, 64, true, 0};
+  alignas(64) std::byte slot[128] = {};
+  const float scores[] = {2, -1000}, targets[] = {1, 0};
+  std::memcpy(slot, scores, sizeof scores);
+  std::memcpy(slot + 64, targets, sizeof targets);
+  Training training;
+  training.loss = "bce-with-logits";
+  EvaluationSums sums;
+  addMinibatch(sums, training, prediction, label, slot, 1);
+  EXPECT_NEAR(lossOf(sums), std::log1p(std::exp(-2.0)) / 2, 1e-12);
+  EXPECT_EQ(metricOf(sums, training), 1);
+  training.metric = "mse";
+  EXPECT_EQ(metricOf(sums, training), (1 + 1e6) / 2);
+}
+
+// ---- training.json ----
+
+TEST(TrainingFile, ReadsWhatItWrites) {
+  Training training;
+  training.optimizer = OptimizerKind::adamw;
+  training.learningRate = 0.003;
+  training.weightDecay = 0.05;
+  training.beta2 = 0.95;
+  training.schedule = {.kind = LearningRateSchedule::Kind::cosine, .period = 100, .warmup = 10};
+  training.seed = 1234567890123456789;
+  training.batch = 32;
+  training.ignoreIndex = -100;
+  training.metric = "top5";
+  Training read;
+  Status status = parseTraining(toJson(training), "training.json", read);
+  ASSERT_TRUE(status) << status.message();
+  EXPECT_EQ(toJson(read), toJson(training));
+  EXPECT_EQ(read.optimizer, OptimizerKind::adamw);
+  EXPECT_EQ(read.ignoreIndex, -100);
+  EXPECT_EQ(read.schedule.warmup, 10);
+}
+
+TEST(TrainingFile, RefusesWhatItDoesNotKnow) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"[", "is not a JSON object"},
+      {R"({"optimiser": "sgd"})", R"(/optimiser is "sgd", expected no such key)"},
+      {R"({"optimizer": "sgdm"})", R"(/optimizer is "sgdm", expected one of sgd, momentum, adam, adamw)"},
+      {R"({"lr": "high"})", R"(/lr is "high", expected a number of at least 0)"},
+      {R"({"batch": 0})", "/batch is 0, expected a whole number of at least 1"},
+      {R"({"batch": 1.5})", "/batch is 1.5, expected a whole number"},
+      {R"({"betas": [0.9]})", "/betas is [0.9], expected two numbers"},
+      {R"({"lr_schedule": {"kind": "linear"}})",
+       R"(/lr_schedule/kind is "linear", expected one of constant, step, cosine)"},
+  };
+  for (const auto& [text, message] : cases) {
+    Training training;
+    const Status status = parseTraining(text, "training.json", training);
+    EXPECT_EQ(status.code(), Exit::invalid);
+    EXPECT_NE(status.message().find(message), std::string::npos) << status.message();
+  }
+}
+
+TEST(LearningRate, FollowsItsFormula) {
+  using Kind = LearningRateSchedule::Kind;
+  EXPECT_EQ((LearningRateSchedule{}).at(0.1, 1000), 0.1);
+  const LearningRateSchedule step = {.kind = Kind::step, .period = 10, .factor = 0.5};
+  EXPECT_DOUBLE_EQ(step.at(1, 9), 1);
+  EXPECT_DOUBLE_EQ(step.at(1, 25), 0.25);
+  const LearningRateSchedule cosine = {.kind = Kind::cosine, .period = 10, .warmup = 4};
+  EXPECT_DOUBLE_EQ(cosine.at(1, 0), 0);
+  EXPECT_DOUBLE_EQ(cosine.at(1, 5), 0.5);
+  EXPECT_NEAR(cosine.at(1, 10), 0, 1e-15);
+  EXPECT_NEAR(cosine.at(1, 99), 0, 1e-15);
+}
+
+} // namespace

@@ -1,0 +1,218 @@
+// LINK: pdcrt
+// Optimizers against their formulas in double, over several steps; uses of a parameter; the all-reduce; the arena.
+#include "pdcrt/AllReduce.h"
+#include "pdcrt/Arena.h"
+#include "pdcrt/Optimizer.h"
+
+#include <cmath>
+#include <functional>
+#include <gtest/gtest.h>
+#include <random>
+
+using namespace pdcrt;
+
+namespace {
+
+// Three parameters: one with two uses, one frozen, one with scales of its own.
+constexpr ParameterRow parameters[] = {{"a", Element::f32, {3}, 0, 0, true, 1, 1},
+                                       {"frozen", Element::f32, {2}, 64, 0, false, 1, 1},
+                                       {"b", Element::f32, {2, 2}, 128, 0, true, 0.5, 2}};
+constexpr GradientRow gradients[] = {{2, 0}, {0, 64}, {2, 128}};
+const Stage stage = {.index = 0,
+                     .count = 1,
+                     .bytes = {.weights = 192, .gradients = 192},
+                     .parameters = parameters,
+                     .gradients = gradients};
+
+float* at(std::vector<float>& block, std::size_t offset) {
+  return block.data() + offset / sizeof(float);
+}
+
+/// One element of a parameter in double: w, and the optimizer's state.
+struct Element64 {
+  double w, first = 0, second = 0;
+};
+using Step = std::function<void(Element64&, double g, double lr, double decay, int t)>;
+
+struct Case {
+  const char* name;
+  Training training;
+  Step step;
+};
+
+std::vector<Case> cases() {
+  Training sgd, momentum, nesterov, adam;
+  sgd.weightDecay = momentum.weightDecay = adam.weightDecay = 0.1;
+  momentum.optimizer = nesterov.optimizer = OptimizerKind::momentum;
+  momentum.momentum = nesterov.momentum = 0.9;
+  nesterov.nesterov = true;
+  adam.optimizer = OptimizerKind::adam;
+  adam.epsilon = 1e-3;
+  Training adamw = adam;
+  adamw.optimizer = OptimizerKind::adamw;
+  auto moments = [](Element64& e, double g, double lr, int t) {
+    e.first = 0.9 * e.first + 0.1 * g;
+    e.second = 0.999 * e.second + 0.001 * g * g;
+    const double m = e.first / (1 - std::pow(0.9, t)), v = e.second / (1 - std::pow(0.999, t));
+    e.w -= lr * m / (std::sqrt(v) + 1e-3);
+  };
+  return {
+      {"sgd", sgd, [](Element64& e, double g, double lr, double decay, int) { e.w -= lr * (g + decay * e.w); }},
+      {"momentum", momentum,
+       [](Element64& e, double g, double lr, double decay, int) {
+         e.first = 0.9 * e.first + g + decay * e.w;
+         e.w -= lr * e.first;
+       }},
+      {"nesterov", nesterov,
+       [](Element64& e, double g, double lr, double decay, int) {
+         g += decay * e.w;
+         e.first = 0.9 * e.first + g;
+         e.w -= lr * (g + 0.9 * e.first);
+       }},
+      {"adam", adam,
+       [=](Element64& e, double g, double lr, double decay, int t) { moments(e, g + decay * e.w, lr, t); }},
+      {"adamw", adamw,
+       [=](Element64& e, double g, double lr, double decay, int t) {
+         e.w -= lr * decay * e.w;
+         moments(e, g, lr, t);
+       }},
+  };
+}
+
+class Optimizers : public testing::TestWithParam<Case> {};
+
+TEST_P(Optimizers, FollowTheirFormulas) {
+  const Case& c = GetParam();
+  const Optimizer optimizer(c.training, stage);
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> old(48), fresh(48), sums(48), state(96);
+  for (float& w : old) w = uniform(random);
+  fresh = old; // frozen parameters are in every version
+  std::vector<std::vector<Element64>> expected;
+  for (const ParameterRow& row : parameters) {
+    expected.emplace_back();
+    for (std::int64_t i = 0; i < row.shape.elements(); ++i) expected.back().push_back({.w = at(old, row.offset)[i]});
+  }
+  for (int t = 1; t <= 20; ++t) {
+    for (float& g : sums) g = uniform(random);
+    for (std::size_t p : {0u, 2u})
+      for (std::size_t i = 0; i < expected[p].size(); ++i) {
+        double g = p == 0 ? at(sums, 64)[i] : static_cast<double>(at(sums, 0)[i]) + at(sums, 128)[i];
+        c.step(expected[p][i], g / 4, 0.2 * parameters[p].learningRateScale,
+               c.training.weightDecay * parameters[p].weightDecayScale, t);
+      }
+    auto bytes = [](std::vector<float>& block) { return reinterpret_cast<std::byte*>(block.data()); };
+    optimizer.addUses(bytes(sums));
+    optimizer.update({bytes(old), bytes(fresh), bytes(sums), bytes(state), 192},
+                     {.learningRate = 0.2, .minibatches = 4, .count = t});
+    std::swap(old, fresh);
+  }
+  for (std::size_t p = 0; p < expected.size(); ++p)
+    for (std::size_t i = 0; i < expected[p].size(); ++i)
+      EXPECT_NEAR(at(old, parameters[p].offset)[i], expected[p][i].w, 2e-6) << parameters[p].name << " " << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Optimizers, testing::ValuesIn(cases()),
+                         [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
+
+TEST(Optimizer, CountsTrainedBytes) {
+  EXPECT_EQ(Optimizer(Training(), stage).trainedBytes(), 7 * sizeof(float));
+  EXPECT_EQ(optimizerBlocks(cases()[0].training), 0u);
+  EXPECT_EQ(optimizerBlocks(cases()[1].training), 1u);
+  EXPECT_EQ(optimizerBlocks(cases()[4].training), 2u);
+}
+
+// ---- All-reduce ----
+
+/// Reduces one block per replica over threads. `first` and `count` say who contributes.
+std::vector<std::vector<float>> reduce(std::vector<std::vector<float>> blocks, const std::vector<Segment>& segments,
+                                       int first, int count, std::uint64_t* bytes = nullptr) {
+  const std::size_t replicas = blocks.size();
+  auto transports = makeThreadTransports(static_cast<int>(replicas));
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  std::vector<std::unique_ptr<AllReduce>> reductions;
+  std::vector<std::vector<float>> staging(replicas, std::vector<float>(1000));
+  for (std::size_t r = 0; r < replicas; ++r) {
+    communicators.push_back(std::make_unique<Communicator>(*transports[r]));
+    auto group = std::make_shared<ReduceGroup>();
+    for (std::size_t i = 0; i < replicas; ++i) group->ranks.push_back(static_cast<int>(i));
+    group->self = static_cast<int>(r);
+    group->segments = segments;
+    group->staging = reinterpret_cast<std::byte*>(staging[r].data());
+    reductions.push_back(std::make_unique<AllReduce>(group, std::make_shared<ReduceLane>()));
+    reductions[r]->prepare(reinterpret_cast<std::byte*>(blocks[r].data()), first, count);
+  }
+  for (std::size_t r = 0; r < replicas; ++r) communicators[r]->post(*reductions[r]);
+  for (std::size_t r = 0; r < replicas; ++r) EXPECT_TRUE(communicators[r]->wait(*reductions[r]));
+  for (std::size_t r = 0; r < replicas; ++r) {
+    communicators[r]->stop();
+    if (bytes) *bytes += transports[r]->bytesSent[static_cast<std::size_t>(Traffic::allReduce)];
+  }
+  return blocks;
+}
+
+TEST(AllReduce, AddsInReplicaOrderAndTouchesNothingElse) {
+  // Sizes below, at and above the number of replicas; a gap that must stay.
+  for (std::size_t replicas : {2u, 3u, 5u})
+    for (std::size_t size : {1u, 2u, 7u, 64u, 100u}) {
+      std::vector<std::vector<float>> blocks(replicas, std::vector<float>(size + 20));
+      std::mt19937 random(7);
+      std::uniform_real_distribution<float> uniform(-1e6f, 1e6f);
+      for (auto& block : blocks)
+        for (float& value : block) value = uniform(random) * uniform(random);
+      const std::vector<Segment> segments = {{0, 1}, {16 * sizeof(float), size}};
+      std::uint64_t bytes = 0;
+      const auto results = reduce(blocks, segments, 0, static_cast<int>(replicas), &bytes);
+      EXPECT_EQ(bytes, 2 * (replicas - 1) * (size + 1) * sizeof(float));
+      for (std::size_t i = 0; i < size + 20; ++i) {
+        const bool reduced = i == 0 || (i >= 16 && i < 16 + size);
+        float sum = blocks[0][i];
+        for (std::size_t r = 1; r < replicas; ++r) sum += blocks[r][i];
+        for (std::size_t r = 0; r < replicas; ++r) ASSERT_EQ(results[r][i], reduced ? sum : blocks[r][i]);
+      }
+    }
+}
+
+TEST(AllReduce, LeavesOutWhoContributesNothing) {
+  const auto results = reduce({{1, 1, 1}, {10, 10, 10}, {100, 100, 100}, {1000, 1000, 1000}}, {{0, 3}}, 3, 2);
+  for (const std::vector<float>& result : results) EXPECT_EQ(result, (std::vector<float>{1001, 1001, 1001}));
+}
+
+// ---- Arena ----
+
+TEST(Arena, AddsUpTheFormulaOfOneRank) {
+  // Stage 1 of 3, two replicas: w = 2, d = 1, adam; see docs/Semantics.md, "Memory of one rank".
+  Schedule schedule;
+  schedule.stages = {{.replicas = 1}, {.replicas = 2, .warmup = 2, .syncDelay = 1, .slots = 3, .versions = 3}, {}};
+  schedule.edges = {{.from = 0, .to = 1}, {.from = 1, .to = 2}};
+  schedule.rings = {{.forwardSend = 4, .forwardReceive = 4, .backwardSend = 2, .backwardReceive = 2},
+                    {.forwardSend = 3, .forwardReceive = 2, .backwardSend = 2, .backwardReceive = 5}};
+  const EdgeRow edges[] = {{Direction::forward, 0, 1, 100},
+                           {Direction::forward, 1, 2, 0},
+                           {Direction::backward, 1, 0, 100},
+                           {Direction::backward, 2, 1, 200}};
+  const ArenaStage stages[] = {
+      {.stage = 1,
+       .bytes = {.weights = 1000, .state = 10, .gradients = 2000, .slot = 300, .scratch = 70, .workspace = 64},
+       .edges = edges,
+       .trainedBytes = 4 * 9,
+       .optimizerBlocks = 2}};
+  const Arena arena = layoutArena(schedule, stages);
+  EXPECT_EQ(arena.bytes, 3u * 1024 + 64 + 2 * 1024 + 2 * 2048 + 3 * 320 // weights, state, adam, gradients, slots
+                             + 4 * 128 + 0 + 2 * 128 + 5 * 256          // edges
+                             + 1 * 64     // staging: ceil(9 / 2) floats of one other replica
+                             + 128 + 64); // scratch, workspace
+  const ArenaHost& host = arena.hosts[0];
+  EXPECT_EQ(host.weights, 0u);
+  EXPECT_EQ(host.state, 3u * 1024);
+  EXPECT_EQ(host.edges[3] - host.edges[2], 2u * 128);
+  EXPECT_EQ(arena.workspace, arena.bytes - 64);
+
+  schedule.minibatchesPerUpdate = 4; // two minibatches of a replica per update: one set to spare
+  EXPECT_EQ(layoutArena(schedule, stages).bytes, arena.bytes + 2048);
+  schedule.minibatchesPerUpdate = 2;
+  EXPECT_EQ(layoutArena(schedule, stages).bytes, arena.bytes);
+}
+
+} // namespace
