@@ -1,0 +1,43 @@
+# Sourced by the end-to-end scripts: needs $SOURCE, $BUILD (the tree and the build that is tested) and $WORK (a scratch folder).
+export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+mkdir -p "$WORK"
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+# compile FOLDER STAGES FLAGS…: a pipeline of examples/digits/digits.onnx with batch 4 in $WORK/FOLDER, built.
+compile() {
+  local folder=$1 stages=$2
+  shift 2
+  "$BUILD/bin/pdc" "$SOURCE/examples/digits/digits.onnx" -o "$WORK/$folder" --replicas="${stages//-/,}" --batch=4 \
+    --profile=analytic --loss=softmax-cross-entropy \
+    --optimizer=momentum,lr=0.01,momentum=0.9,weight_decay=0.001 "$@" >"$WORK/$folder.log" 2>&1 ||
+    { cat "$WORK/$folder.log" >&2; fail "pdc could not compile $stages $*"; }
+  { cmake -S "$WORK/$folder" -B "$WORK/$folder/out" -G Ninja -DCMAKE_PREFIX_PATH="$BUILD" &&
+    cmake --build "$WORK/$folder/out"; } >"$WORK/$folder.log" 2>&1 ||
+    { cat "$WORK/$folder.log" >&2; fail "the generated program of $stages $* does not build"; }
+}
+
+# train FOLDER EXPORT FLAGS…: runs all ranks of the pipeline as threads and exports the weights to $WORK/EXPORT.
+train() {
+  local folder=$1 export=$2
+  shift 2
+  "$WORK/$folder/out/pipeline" --threads --data "$WORK/data" --export-weights "$WORK/$export" "$@" \
+    >"$WORK/$export.log" 2>&1 || { cat "$WORK/$export.log" >&2; fail "$folder $*"; }
+}
+
+# train_mpi RANKS FOLDER EXPORT FLAGS…: the same with one process per rank.
+train_mpi() {
+  local ranks=$1 folder=$2 export=$3
+  shift 3
+  mpirun --oversubscribe --mca btl_vader_single_copy_mechanism none -n "$ranks" "$WORK/$folder/out/pipeline" \
+    --data "$WORK/data" --export-weights "$WORK/$export" "$@" >"$WORK/$export.log" 2>&1 ||
+    { cat "$WORK/$export.log" >&2; fail "mpirun -n $ranks $folder $*"; }
+}
+
+# same A B: two folders of exported weights hold the same bytes.
+same() {
+  [ -n "$(ls -A "$WORK/$1")" ] || fail "$1 is empty"
+  diff -r "$WORK/$1" "$WORK/$2" >/dev/null || fail "the weights in $1 and $2 differ"
+}
+
+[ -d "$WORK/data" ] || python3 "$SOURCE/test/EndToEnd/Inputs/make_data.py" "$WORK/data" 64

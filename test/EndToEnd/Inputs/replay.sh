@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# replay.sh STAGES: runs of one plan, with overlap and barrier, of 47, 50 and 53 minibatches, against the replay from the
+# formulas, bit for bit; over threads and over MPI.
+set -euo pipefail
+stages=$1
+. "$SOURCE/test/EndToEnd/Inputs/common.sh"
+ranks=$(($(echo "$stages" | tr - +)))
+for sync in overlap barrier; do
+  compile "$sync" "$stages" --sync=$sync
+  { cmake -S "$SOURCE/test/EndToEnd/replay" -B "$WORK/$sync-replay" -G Ninja -DCMAKE_PREFIX_PATH="$BUILD" \
+      -DRUN_DIR="$WORK/$sync" -DSOURCE_DIR="$SOURCE" && cmake --build "$WORK/$sync-replay"; } >"$WORK/replay.log" 2>&1 ||
+    { cat "$WORK/replay.log" >&2; fail "the replay does not build"; }
+  for minibatches in 47 50 53; do
+    train $sync $sync-$minibatches --steps $minibatches --seed 3
+    "$WORK/$sync-replay/replay" "$WORK/$sync" "$WORK/data" "$WORK/$sync-$minibatches" $minibatches 3 ||
+      fail "plan $stages, $sync, $minibatches minibatches: not the bits of the formulas"
+  done
+  train_mpi "$ranks" $sync $sync-mpi --steps 53 --seed 3 --sync-sends
+  same $sync-mpi $sync-53
+  train $sync $sync-again --steps 53 --seed 3
+  same $sync-again $sync-53
+done
+echo "plan $stages trains the bits of the formulas"
+
+# Mistakes that this test must notice, where the plan makes them visible: a gradient at other versions needs stages with
+# warm-up, the order of a sum three replicas, the learning rate stages with different replica counts.
+notices() {
+  local mistake=$1 code=0
+  "$WORK/overlap-replay/replay" "$WORK/overlap" "$WORK/data" "$WORK/overlap-53" 53 3 "$mistake" >/dev/null || code=$?
+  [ $code -eq 1 ] || fail "the comparison did not notice the mistake '$mistake' (exit $code)"
+  echo "notices $mistake"
+}
+[ "$stages" = 1-1 ] && { notices version; notices latest; }
+[ "$stages" = 3-2 ] && { notices version; notices latest; notices all-reduce; notices learning-rate; }
+exit 0

@@ -1,0 +1,90 @@
+// Compares what a training run exported with a replay of the run from the formulas (test/unit/Replay.h), bit for bit. The
+// stage functions are those of the run; everything else is the replay's own.
+//
+//   replay RUN_DIR DATA_DIR EXPORTED_DIR MINIBATCHES SEED [latest|version|all-reduce|learning-rate]
+//
+// The last argument makes the replay wrong in that respect, so that a test can see that it would notice. Exit 0: the same
+// bits; 1: not; 2: could not be compared.
+#include "Replay.h"
+
+#include "pdcrt/Data.h"
+#include "pdcrt/Safetensors.h"
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "stages.inc"
+
+namespace fs = std::filesystem;
+using namespace pdcrt;
+
+static void require(const Status& status) {
+  if (status) return;
+  std::cerr << "replay: " << status.message() << "\n";
+  std::exit(2);
+}
+
+static std::string read(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+int main(int argc, char** argv) {
+  if (argc < 6) return std::cerr << "replay: expects RUN_DIR DATA_DIR EXPORTED_DIR MINIBATCHES SEED [mistake]\n", 2;
+  const fs::path runDir = argv[1], exported = argv[3];
+  const std::string wrong = argc > 6 ? argv[6] : "";
+
+  ReplaySetup setup;
+  setup.stages = stages;
+  const auto plan = nlohmann::json::parse(read(runDir / "plan.json"));
+  for (const auto& stage : plan["stages"]) {
+    setup.replicas.push_back(stage["replicas"]);
+    setup.warmup.push_back(stage["warmup"]);
+    setup.syncDelay.push_back(stage["sync_delay"]);
+  }
+  if (plan["schedule"] != "1f1b") setup.microbatches = plan["microbatches"];
+  require(parseTraining(read(runDir / "training.json"), "training.json", setup.training));
+  setup.training.seed = std::stoull(argv[5]);
+
+  DataSet data;
+  require(data.open({.path = argv[2], .batch = setup.training.batch, .seed = setup.training.seed}, stages));
+  setup.data = &data;
+
+  std::vector<SafetensorsFile> shards(stages.size());
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    require(shards[s].open((runDir / "weights" / ("stage" + std::to_string(s) + ".safetensors")).string()));
+  setup.readWeights = [&](const char* name, Element, const Shape&, std::span<std::byte> destination) {
+    for (const SafetensorsFile& shard : shards)
+      if (const TensorRecord* record = shard.find(name); record && record->values.size() == destination.size()) {
+        std::copy(record->values.begin(), record->values.end(), destination.begin());
+        return Status();
+      }
+    return Status(Exit::badData, std::string("no initial value of ") + name);
+  };
+
+  Replay replay(setup, {.latest = wrong == "latest",
+                        .versionOff = wrong == "version",
+                        .reverseAllReduce = wrong == "all-reduce",
+                        .learningRateAsIs = wrong == "learning-rate"});
+  replay.run(std::stoll(argv[4]));
+
+  std::size_t compared = 0, different = 0;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    SafetensorsFile run;
+    require(run.open((exported / ("stage" + std::to_string(s) + ".safetensors")).string()));
+    for (const ParameterRow& row : stages[s]->parameters) {
+      const TensorRecord* record = run.find(row.name);
+      if (!record) return std::cerr << "replay: the run did not export " << row.name << "\n", 2;
+      ++compared;
+      different += std::memcmp(record->values.data(), replay.weights(s).data() + row.offset, record->values.size()) != 0;
+    }
+  }
+  std::cout << compared << " parameters compared, " << different << " differ\n";
+  return compared == 0 ? 2 : different != 0;
+}
