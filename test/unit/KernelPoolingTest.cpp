@@ -118,6 +118,18 @@ TEST(MaxPoolingOrder, NaNWinsOverEverything) {
   EXPECT_EQ(index[0], 1);
 }
 
+TEST(MaxPoolingOrder, OfMinusInfinitiesTheFirstInsideWins) {
+  const Buffer<float> x(9), y(9);
+  const Buffer<std::int32_t> index(9);
+  std::ranges::fill(x.values(), -std::numeric_limits<float>::infinity());
+  pdcrt::Setup setup;
+  Stream q;
+  const MaxPool2d pool(setup, {.input = {1, 1, 3, 3}, .output = {1, 1, 3, 3}, .kernel = {3, 3}, .pads = {1, 1, 1, 1}});
+  pool.forward(q, x, y, index);
+  EXPECT_TRUE(std::ranges::equal(index.values(), std::vector<std::int32_t>{0, 0, 1, 0, 0, 1, 3, 3, 4}));
+  EXPECT_TRUE(std::ranges::equal(y.values(), x.values()));
+}
+
 class AveragePooling : public testing::TestWithParam<Case> {};
 
 TEST_P(AveragePooling, IsTheMeanOfWhatCounts) {
