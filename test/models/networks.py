@@ -1,0 +1,84 @@
+"""The networks that tests export at test time, by name. Debian's python3-torch and python3-torchvision make them."""
+import torch
+import torchvision
+from torch import nn
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 48), nn.Tanh(), nn.Linear(48, 10))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class LeNet(nn.Module):
+    """Flattens by arithmetic on shapes, which the exporter writes as Shape, Gather, Unsqueeze and Concat."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 6, 5, padding=2)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.fc1 = nn.Linear(16 * 5 * 5, 120)
+        self.fc2 = nn.Linear(120, 84)
+        self.fc3 = nn.Linear(84, 10)
+
+    def forward(self, x):
+        x = torch.max_pool2d(torch.relu(self.conv1(x)), 2)
+        x = torch.max_pool2d(torch.relu(self.conv2(x)), 2)
+        x = x.view(x.size(0), -1)
+        return self.fc3(torch.relu(self.fc2(torch.relu(self.fc1(x)))))
+
+
+class VggSmall(nn.Module):
+    """VGG's pieces on 32x32 images: stacked convolutions with biases, adaptive pooling, Dropout."""
+
+    def __init__(self, dropout=0.5):
+        super().__init__()
+        layers, channels = [], 3
+        for width, count in ((16, 1), (32, 2), (64, 2)):
+            for _ in range(count):
+                layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+                channels = width
+            layers.append(nn.MaxPool2d(2))
+        self.features = nn.Sequential(*layers)
+        self.pool = nn.AdaptiveAvgPool2d((2, 2))
+        self.classifier = nn.Sequential(nn.Linear(64 * 4, 64), nn.ReLU(), nn.Dropout(dropout), nn.Linear(64, 10))
+
+    def forward(self, x):
+        return self.classifier(torch.flatten(self.pool(self.features(x)), 1))
+
+
+class LongSkip(nn.Module):
+    """Blocks in a row, and a skip from the first to the last, which crosses every cut between them."""
+
+    def __init__(self, blocks=4, width=32):
+        super().__init__()
+        self.first = nn.Linear(20, width)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(blocks))
+        self.last = nn.Linear(width, 10)
+
+    def forward(self, x):
+        first = torch.relu(self.first(x))
+        y = first
+        for block in self.blocks:
+            y = y + block(y)
+        return self.last(y + first)
+
+
+# name: (constructor, shape of one sample, classes)
+NETWORKS = {
+    "mlp": (Mlp, (20,), 10),
+    "lenet": (LeNet, (1, 28, 28), 10),
+    "vgg-small": (VggSmall, (3, 32, 32), 10),
+    "skip": (LongSkip, (20,), 10),
+    "resnet18": (lambda: torchvision.models.resnet18(weights=None), (3, 224, 224), 1000),
+}
+
+
+def build(name, seed=0):
+    """The network in training mode with weights that depend on `seed` alone; the shape of a sample; the classes."""
+    make, shape, classes = NETWORKS[name]
+    torch.manual_seed(seed)
+    return make().train(), shape, classes
