@@ -2,6 +2,7 @@
 #include "Helpers/Define.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Onnx.h"
+#include "Helpers/RaiseLinear.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -112,14 +113,12 @@ std::vector<Value*> gradient(GradientContext& g) {
 }
 
 std::vector<std::string> examples() {
-  return {
-      example("%x: f32[4, 3], %w: f32[3, 5], %b: f32[5]", "%y = linear %x, %w, %b {transposed = false} : f32[4, 5]"),
-      example("%x: f32[4, 3], %w: f32[5, 3], %b: f32[5]", "%y = linear %x, %w, %b {transposed = true} : f32[4, 5]"),
-      example("%x: f32[1, 7], %w: f32[2, 7]", "%y = linear %x, %w {transposed = true} : f32[1, 2]"),
-      example("%x: f32[2, 3, 4], %w: f32[4, 2], %b: f32[2]",
-              "%y = linear %x, %w, %b {transposed = false} : f32[2, 3, 2]"),
-      example("%x: f32[5, 1], %w: f32[1, 1], %b: f32[1]", "%y = linear %x, %w, %b {transposed = true} : f32[5, 1]"),
-      example("%x: f32[6], %w: f32[6, 2], %b: f32[2]", "%y = linear %x, %w, %b {transposed = false} : f32[2]")};
+  return {example("%x: f32[4, 3], %w: f32[3, 5], %b: f32[5]", "%y = linear %x, %w, %b : f32[4, 5]"),
+          example("%x: f32[4, 3], %w: f32[5, 3], %b: f32[5]", "%y = linear %x, %w, %b {transposed = true} : f32[4, 5]"),
+          example("%x: f32[1, 7], %w: f32[2, 7]", "%y = linear %x, %w {transposed = true} : f32[1, 2]"),
+          example("%x: f32[2, 3, 4], %w: f32[4, 2], %b: f32[2]", "%y = linear %x, %w, %b : f32[2, 3, 2]"),
+          example("%x: f32[5, 1], %w: f32[1, 1], %b: f32[1]", "%y = linear %x, %w, %b {transposed = true} : f32[5, 1]"),
+          example("%x: f32[6], %w: f32[6, 2], %b: f32[2]", "%y = linear %x, %w, %b : f32[2]")};
 }
 
 } // namespace
@@ -137,6 +136,7 @@ PDC_OPS(Linear) {
           .cost = [](const Operation& op) { return cost(op, sizesOfForward(op)); },
           .gradient = gradient,
           .kernel = [](const Operation& op) { return kernel(op, "forward", sizesOfForward(op), op.operand(2)); },
+          .raise = raiseLinear,
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Sizes s = sizesOfForward(c.op);
             const auto x = c.in<T>(0), w = c.in<T>(1);
@@ -173,8 +173,7 @@ PDC_OPS(Linear) {
                 dx[row * s.inputs + input] = sum;
               }
           }),
-          .examples = {example("%dy: f32[4, 5], %w: f32[3, 5]",
-                               "%dx = linear_input_gradient %dy, %w {transposed = false} : f32[4, 3]"),
+          .examples = {example("%dy: f32[4, 5], %w: f32[3, 5]", "%dx = linear_input_gradient %dy, %w : f32[4, 3]"),
                        example("%dy: f32[2, 3, 5], %w: f32[5, 4]",
                                "%dx = linear_input_gradient %dy, %w {transposed = true} : f32[2, 3, 4]")},
       },
@@ -204,7 +203,7 @@ PDC_OPS(Linear) {
           .examples = {example("%x: f32[4, 3], %dy: f32[4, 5]",
                                "%dw, %db = linear_weight_gradient %x, %dy {transposed = true} : f32[5, 3], f32[5]"),
                        example("%x: f32[2, 2, 3], %dy: f32[2, 2, 4]",
-                               "%dw, _ = linear_weight_gradient %x, %dy {transposed = false} : f32[3, 4], _")},
+                               "%dw, _ = linear_weight_gradient %x, %dy : f32[3, 4], _")},
       },
   };
 }
