@@ -20,8 +20,7 @@ std::int64_t gradientScratch(const Graph& graph, int group) {
   for (const auto& operation : graph.operations())
     if (operation->group == group && operation->phase != Phase::forward)
       for (const Value* result : operation->results())
-        if (result && storageOf(result) == result && !graph.isOutput(result))
-          bytes += result->type().bytes();
+        if (result && storageOf(result) == result && !graph.isOutput(result)) bytes += result->type().bytes();
   return bytes;
 }
 
@@ -33,8 +32,7 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
   const int groups = groupCount(graph);
   std::vector<std::vector<const Operation*>> members(static_cast<std::size_t>(groups));
   for (const auto& operation : graph.operations())
-    if (operation->group >= 0)
-      members[static_cast<std::size_t>(operation->group)].push_back(operation.get());
+    if (operation->group >= 0) members[static_cast<std::size_t>(operation->group)].push_back(operation.get());
   for (int g = 0; g < groups; ++g) {
     const GroupTimes& times = profile.groups[static_cast<std::size_t>(g)];
     CostNode node{.name = groupName(graph, g),
@@ -43,8 +41,7 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
                   .weightGradientMs = times.weightGradientMs,
                   .updateMs = times.updateMs};
     Expected<std::int64_t> workspace = workspaceOf(members[static_cast<std::size_t>(g)], diags);
-    if (!workspace)
-      return failure;
+    if (!workspace) return failure;
     node.workspaceBytes = *workspace;
     node.scratchBytes = gradientScratch(graph, g);
     cost.nodes.push_back(node);
@@ -55,8 +52,7 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
   for (std::size_t g = 0; g < members.size(); ++g)
     for (const Operation* operation : members[g])
       for (const Value* operand : operation->operands()) {
-        if (!operand || !operand->parameter())
-          continue;
+        if (!operand || !operand->parameter()) continue;
         auto [it, isNew] = owner.try_emplace(operand->parameter(), g);
         if (isNew)
           cost.nodes[g].parameterBytes += operand->type().bytes();
@@ -66,8 +62,7 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
                                       : second.colour >= 0 ? second.colour
                                                            : static_cast<std::int64_t>(it->second);
           for (CostNode& node : cost.nodes) // one colour for all that hang together
-            if (node.colour >= 0 && (node.colour == first.colour || node.colour == second.colour))
-              node.colour = colour;
+            if (node.colour >= 0 && (node.colour == first.colour || node.colour == second.colour)) node.colour = colour;
           first.colour = second.colour = colour;
         }
       }
@@ -81,11 +76,9 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
   std::map<const Value*, std::set<std::int64_t>> readers; // of forward values, by other groups
   for (const auto& operation : graph.operations())
     for (const Value* operand : operation->operands()) {
-      if (!operand || operand->parameter() || isConstant(operand))
-        continue;
+      if (!operand || operand->parameter() || isConstant(operand)) continue;
       const Value* root = storageOf(operand);
-      if (root->parameter() || isConstant(root))
-        continue;
+      if (root->parameter() || isConstant(root)) continue;
       const Operation* definer = root->definer();
       const int group = definer ? definer->group : operation->group;
       if (operation->phase != Phase::forward && (!definer || definer->phase == Phase::forward) &&
@@ -100,12 +93,14 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
   for (const auto& operation : graph.operations())
     if (operation->phase == Phase::inputGradient && operation->origin)
       for (const Value* operand : operation->origin->operands())
-        if (operand)
-          reached.insert(operand);
+        if (operand) reached.insert(operand);
   for (const auto& operation : graph.operations())
     for (const Value* result : operation->results())
       if (auto it = readers.find(result); it != readers.end()) {
-        CostTensor tensor{.name = result->name(), .from = operation->group, .to = {}, .bytes = result->type().bytes(),
+        CostTensor tensor{.name = result->name(),
+                          .from = operation->group,
+                          .to = {},
+                          .bytes = result->type().bytes(),
                           .hasGradient = isFloat(result->type().element) && reached.contains(result)};
         tensor.to.assign(it->second.begin(), it->second.end());
         cost.tensors.push_back(tensor);

@@ -11,19 +11,15 @@
 using namespace pdc;
 
 const Value* pdc::storageOf(const Value* value) {
-  while (value->definer() && value->definer()->def().kind == OpKind::view)
-    value = value->definer()->operand(0);
+  while (value->definer() && value->definer()->def().kind == OpKind::view) value = value->definer()->operand(0);
   return value;
 }
 
 ProgramPhase pdc::programPhase(const Operation& operation) {
   switch (operation.phase) {
-  case Phase::forward:
-    return ProgramPhase::forward;
-  case Phase::inputGradient:
-    return ProgramPhase::backwardInput;
-  case Phase::weightGradient:
-    return ProgramPhase::backwardWeight;
+  case Phase::forward: return ProgramPhase::forward;
+  case Phase::inputGradient: return ProgramPhase::backwardInput;
+  case Phase::weightGradient: return ProgramPhase::backwardWeight;
   }
   return ProgramPhase::forward;
 }
@@ -31,13 +27,12 @@ ProgramPhase pdc::programPhase(const Operation& operation) {
 Expected<std::int64_t> pdc::workspaceOf(const std::vector<const Operation*>& operations, Diagnostics& diags) {
   pdcrt::Setup setup;
   for (const Operation* operation : operations) {
-    if (operation->def().kind != OpKind::kernel)
-      continue;
+    if (operation->def().kind != OpKind::kernel) continue;
     try {
       operation->def().kernel(*operation).construct(setup);
     } catch (const std::exception& e) {
-      return diags.error(operation->location) << "the kernel of '" << operation->def().name
-                                              << "' cannot be built: " << e.what();
+      return diags.error(operation->location)
+             << "the kernel of '" << operation->def().name << "' cannot be built: " << e.what();
     }
   }
   return static_cast<std::int64_t>(setup.workspaceBytes());
@@ -50,7 +45,9 @@ const Buffer* GraphMemory::find(const Value* value) const {
 
 namespace {
 
-std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
 
 /// A block that grows.
 class Bump {
@@ -68,17 +65,16 @@ private:
 
 /// Places `buffers`, all of them alive from `first` to `last`, and returns how many bytes they take together.
 std::int64_t shareByLifetime(std::vector<Buffer*> buffers) {
-  std::stable_sort(buffers.begin(), buffers.end(), [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
+  std::stable_sort(buffers.begin(), buffers.end(),
+                   [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
   std::vector<const Buffer*> placed; // by offset
   std::int64_t end = 0;
   for (Buffer* buffer : buffers) {
     std::int64_t offset = 0;
     for (const Buffer* other : placed) {
       const bool together = other->first <= buffer->last && buffer->first <= other->last;
-      if (!together)
-        continue;
-      if (other->place.offset >= offset + aligned(buffer->bytes))
-        break; // fits before it, and before all that follow
+      if (!together) continue;
+      if (other->place.offset >= offset + aligned(buffer->bytes)) break; // fits before it, and before all that follow
       offset = std::max(offset, other->place.offset + aligned(other->bytes));
     }
     buffer->place.offset = offset;
@@ -93,13 +89,11 @@ std::int64_t shareByLifetime(std::vector<Buffer*> buffers) {
 /// How many classes an integer label may name: what the loss that reads it (through views and casts) says.
 std::int64_t classesOf(const Value* label) {
   for (const Operation* user : label->users()) {
-    if (user->phase != Phase::forward)
-      continue;
+    if (user->phase != Phase::forward) continue;
     if (user->def().lossLike && user->operand(0) != label)
       return user->operand(0)->type().rank() > 1 ? user->operand(0)->type().shape[1] : 0;
     if (user->operands().size() == 1 && user->result())
-      if (std::int64_t classes = classesOf(user->result()))
-        return classes;
+      if (std::int64_t classes = classesOf(user->result())) return classes;
   }
   return 0;
 }
@@ -114,8 +108,7 @@ public:
   }
 
   Expected<StageMemory> run() {
-    if (!checkTypes(training_) || (evaluation_ && !checkTypes(*evaluation_)) || !checkPhases())
-      return failure;
+    if (!checkTypes(training_) || (evaluation_ && !checkTypes(*evaluation_)) || !checkPhases()) return failure;
     placeParameters();
     collectEdges();
     placeInputs();
@@ -123,11 +116,9 @@ public:
     placeSaved();
     placeResults(training_, plan_.training);
     addCopies(training_, plan_.training);
-    if (evaluation_ && !planEvaluation())
-      return failure;
+    if (evaluation_ && !planEvaluation()) return failure;
     planScratch();
-    if (!planWorkspace())
-      return failure;
+    if (!planWorkspace()) return failure;
     finish();
     return std::move(plan_);
   }
@@ -142,8 +133,7 @@ private:
 
   Status checkTypes(const Graph& graph) {
     auto check = [&](const Value* value, const Location& location) -> Status {
-      if (!value)
-        return success;
+      if (!value) return success;
       const Type& type = value->type();
       if (type.element == ElementType::f16 || type.element == ElementType::bf16)
         return diags_.error(location).exit(ExitCode::unsupported)
@@ -154,12 +144,10 @@ private:
       return success;
     };
     for (const GraphInput& input : graph.inputs)
-      if (!check(input.value, {}))
-        return failure;
+      if (!check(input.value, {})) return failure;
     for (const auto& operation : graph.operations())
       for (const Value* result : operation->results())
-        if (!check(result, operation->location))
-          return failure;
+        if (!check(result, operation->location)) return failure;
     return success;
   }
 
@@ -177,8 +165,7 @@ private:
   void placeParameters() {
     auto add = [&](const Graph& graph, GraphMemory& memory) {
       for (const Value* value : graph.parameterValues()) {
-        if (value->users().empty() && !graph.isOutput(value))
-          continue;
+        if (value->users().empty() && !graph.isOutput(value)) continue;
         const Parameter* parameter = value->parameter();
         const bool state = parameter->role == ParameterRole::state;
         auto& list = state ? plan_.states : plan_.parameters;
@@ -187,15 +174,13 @@ private:
         if (it == list.end()) {
           list.push_back({parameter, block.take(parameter->type.bytes())});
           it = list.end() - 1;
-          if (parameter->role == ParameterRole::trained)
-            plan_.trainedBytes += parameter->type.bytes();
+          if (parameter->role == ParameterRole::trained) plan_.trainedBytes += parameter->type.bytes();
         }
         addBuffer(memory, value, {state ? Block::state : Block::weights, -1, it->offset});
       }
     };
     add(training_, plan_.training);
-    if (evaluation_)
-      add(*evaluation_, plan_.evaluation);
+    if (evaluation_) add(*evaluation_, plan_.evaluation);
   }
 
   void collectEdges() {
@@ -204,11 +189,9 @@ private:
       edges[{gradient ? pdcrt::Direction::backward : pdcrt::Direction::forward, from, to}] = 0;
     };
     for (const GraphInput& input : training_.inputs)
-      if (input.kind == InputKind::received)
-        addEdge(input.gradient, input.peer, options_.stage);
+      if (input.kind == InputKind::received) addEdge(input.gradient, input.peer, options_.stage);
     for (const GraphOutput& output : training_.outputs)
-      if (output.kind == OutputKind::sent)
-        addEdge(output.isGradient, options_.stage, output.peer);
+      if (output.kind == OutputKind::sent) addEdge(output.isGradient, options_.stage, output.peer);
     for (const auto& [key, bytes] : edges)
       plan_.edges.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), 0});
     edgeBlocks_.resize(plan_.edges.size());
@@ -248,8 +231,7 @@ private:
     if (const Buffer* buffer = plan_.training.find(root); buffer && buffer->place.block == Block::slot)
       return buffer->place;
     auto [it, isNew] = inSlot_.try_emplace(root);
-    if (isNew)
-      it->second = {Block::slot, -1, slot_.take(root->type().bytes())};
+    if (isNew) it->second = {Block::slot, -1, slot_.take(root->type().bytes())};
     return it->second;
   }
 
@@ -295,17 +277,16 @@ private:
   void placeSaved() {
     auto save = [&](const Value* value) {
       const Value* root = storageOf(value);
-      if (root->definer() && root->definer()->phase == Phase::forward && root->definer()->def().kind != OpKind::constant)
+      if (root->definer() && root->definer()->phase == Phase::forward &&
+          root->definer()->def().kind != OpKind::constant)
         slotPlace(root);
     };
     for (const auto& operation : training_.operations())
       if (operation->phase != Phase::forward)
         for (const Value* operand : operation->operands())
-          if (operand)
-            save(operand);
+          if (operand) save(operand);
     for (const Pin& pin : pins_)
-      if (pin.phase != ProgramPhase::forward)
-        save(pin.root);
+      if (pin.phase != ProgramPhase::forward) save(pin.root);
   }
 
   /// Buffers for the results of operations, scratch still without offsets.
@@ -320,13 +301,11 @@ private:
           if (auto it = lifetimes.find(storageOf(operand)); it != lifetimes.end())
             it->second.second = std::max(it->second.second, position);
       for (const Value* result : operation->results())
-        if (result && storageOf(result) == result)
-          lifetimes[result] = {position, position};
+        if (result && storageOf(result) == result) lifetimes[result] = {position, position};
     }
     for (const auto& operation : graph.operations())
       for (const Value* result : operation->results()) {
-        if (!result)
-          continue;
+        if (!result) continue;
         if (operation->def().kind == OpKind::view) {
           if (auto it = memory.index.find(storageOf(result)); it != memory.index.end())
             memory.index[result] = it->second;
@@ -338,15 +317,12 @@ private:
   }
 
   Place placeOfResult(const Graph& graph, const Operation& operation, const Value* result) {
-    if (operation.def().kind == OpKind::constant)
-      return {Block::constant, -1, 0};
+    if (operation.def().kind == OpKind::constant) return {Block::constant, -1, 0};
     const auto& pins = &graph == &training_ ? pins_ : evaluationPins_;
     if (&graph == &training_)
-      if (auto it = inSlot_.find(result); it != inSlot_.end())
-        return it->second;
+      if (auto it = inSlot_.find(result); it != inSlot_.end()) return it->second;
     for (const Pin& pin : pins)
-      if (pin.root == result)
-        return pin.place;
+      if (pin.root == result) return pin.place;
     return {Block::scratch, -1, 0};
   }
 
@@ -356,8 +332,7 @@ private:
     int forward = 0, backward = 0;
     for (Phase phase : {Phase::forward, Phase::inputGradient, Phase::weightGradient})
       for (std::size_t i = 0; i < positions.size(); ++i)
-        if (graph.operations()[i]->phase == phase)
-          positions[i] = phase == Phase::forward ? forward++ : backward++;
+        if (graph.operations()[i]->phase == phase) positions[i] = phase == Phase::forward ? forward++ : backward++;
     return positions;
   }
 
@@ -365,8 +340,7 @@ private:
     const bool training = &graph == &training_;
     for (const Pin& pin : training ? pins_ : evaluationPins_) {
       const Buffer* buffer = memory.find(pin.root);
-      if (buffer->place == pin.place)
-        continue;
+      if (buffer->place == pin.place) continue;
       const Operation* definer = pin.root->definer();
       Copy copy{training ? pin.phase : ProgramPhase::evaluate, pin.root, nullptr, pin.place};
       if (definer && definer->def().kind != OpKind::constant) {
@@ -389,9 +363,8 @@ private:
     for (const GraphInput& input : evaluation_->inputs) {
       const std::optional<Place> place = placeInTraining(input, seen);
       if (!place)
-        return diags_.error({}).exit(ExitCode::internal)
-               << "evaluation of stage " << options_.stage << " needs '%" << input.value->name()
-               << "', which training does not have";
+        return diags_.error({}).exit(ExitCode::internal) << "evaluation of stage " << options_.stage << " needs '%"
+                                                         << input.value->name() << "', which training does not have";
       addBuffer(memory, input.value, *place);
     }
     std::map<int, std::size_t> sent;
@@ -422,7 +395,8 @@ private:
 
   /// Where training has what an input of the evaluation graph stands for: the input of the same name, else the same in
   /// order among those of that edge.
-  std::optional<Place> placeInTraining(const GraphInput& input, std::map<std::pair<int, bool>, std::size_t>& seen) const {
+  std::optional<Place> placeInTraining(const GraphInput& input,
+                                       std::map<std::pair<int, bool>, std::size_t>& seen) const {
     const GraphInput* match = nullptr;
     std::size_t position = 0;
     const std::size_t wanted = seen[{input.peer, input.kind == InputKind::received}]++;
@@ -434,11 +408,9 @@ private:
         match = &candidate;
         break;
       }
-      if (received && position++ == wanted)
-        match = &candidate;
+      if (received && position++ == wanted) match = &candidate;
     }
-    if (!match)
-      return std::nullopt;
+    if (!match) return std::nullopt;
     return plan_.training.find(match->value)->place;
   }
 
@@ -446,27 +418,22 @@ private:
     const int edge = edgeOf(false, options_.stage, output.peer);
     std::optional<Place> place;
     for (const PlacedPort& port : plan_.ports) {
-      if (port.edge != edge)
-        continue;
-      if (port.value->name() == output.value->name())
-        return Place{Block::slot, -1, port.offset};
-      if (position-- == 0)
-        place = Place{Block::slot, -1, port.offset};
+      if (port.edge != edge) continue;
+      if (port.value->name() == output.value->name()) return Place{Block::slot, -1, port.offset};
+      if (position-- == 0) place = Place{Block::slot, -1, port.offset};
     }
     return place;
   }
 
   Place lossPlace(std::size_t position, const Value* root, Bump& predictions) const {
     for (const PlacedOutput& output : plan_.outputs)
-      if (output.kind == OutputKind::loss && position-- == 0)
-        return {Block::slot, -1, output.offset};
+      if (output.kind == OutputKind::loss && position-- == 0) return {Block::slot, -1, output.offset};
     return {Block::slot, -1, pinnedSlotBytes_ + predictions.take(root->type().bytes())};
   }
 
   Place predictionPlace(const Value* root, Bump& predictions) const {
     for (const Pin& pin : evaluationPins_)
-      if (pin.root == root)
-        return pin.place; // it leaves anyway
+      if (pin.root == root) return pin.place; // it leaves anyway
     if (const Buffer* input = plan_.evaluation.find(root); input && input->place.block == Block::slot)
       return input->place;
     return {Block::slot, -1, pinnedSlotBytes_ + predictions.take(root->type().bytes())};
@@ -478,8 +445,7 @@ private:
       if (buffer.place.block == Block::scratch)
         (buffer.value->definer()->phase == Phase::forward ? forward : backward).push_back(&buffer);
     for (Buffer& buffer : plan_.evaluation.buffers)
-      if (buffer.place.block == Block::scratch)
-        evaluate.push_back(&buffer);
+      if (buffer.place.block == Block::scratch) evaluate.push_back(&buffer);
     for (auto& buffers : {forward, backward, evaluate})
       scratchBytes_ = std::max(scratchBytes_, shareByLifetime(buffers));
   }
@@ -488,11 +454,9 @@ private:
     std::vector<const Operation*> operations;
     for (const Graph* graph : {&training_, evaluation_})
       if (graph)
-        for (const auto& operation : graph->operations())
-          operations.push_back(operation.get());
+        for (const auto& operation : graph->operations()) operations.push_back(operation.get());
     Expected<std::int64_t> bytes = workspaceOf(operations, diags_);
-    if (!bytes)
-      return failure;
+    if (!bytes) return failure;
     workspaceBytes_ = *bytes;
     return success;
   }
@@ -505,8 +469,7 @@ private:
                    .slot = size(std::max(slot_.end(), slotBytes_)),
                    .scratch = size(scratchBytes_),
                    .workspace = size(aligned(workspaceBytes_))};
-    for (std::size_t i = 0; i < plan_.edges.size(); ++i)
-      plan_.edges[i].bytes = size(edgeBlocks_[i].end());
+    for (std::size_t i = 0; i < plan_.edges.size(); ++i) plan_.edges[i].bytes = size(edgeBlocks_[i].end());
   }
 
   Buffer& addBuffer(GraphMemory& memory, const Value* value, Place place) {
@@ -516,15 +479,13 @@ private:
 
   int parameterIndex(const Parameter* parameter) const {
     for (std::size_t i = 0; i < plan_.parameters.size(); ++i)
-      if (plan_.parameters[i].parameter == parameter)
-        return static_cast<int>(i);
+      if (plan_.parameters[i].parameter == parameter) return static_cast<int>(i);
     return -1;
   }
 
   std::int64_t stateOffset(const Parameter* parameter) const {
     for (const PlacedParameter& state : plan_.states)
-      if (state.parameter == parameter)
-        return state.offset;
+      if (state.parameter == parameter) return state.offset;
     return 0;
   }
 

@@ -12,7 +12,7 @@
 using namespace pdc;
 
 std::string pdc::toJson(const Profile& profile) {
-  nlohmann::ordered_json json = {{"pdc", profile.version},           {"source", profile.source},
+  nlohmann::ordered_json json = {{"pdc", profile.version},          {"source", profile.source},
                                  {"model_hash", profile.modelHash}, {"device", profile.device},
                                  {"step_ms", profile.stepMs},       {"update_ms", profile.updateMs}};
   json["groups"] = nlohmann::ordered_json::array();
@@ -30,8 +30,7 @@ std::string pdc::toJson(const Profile& profile) {
 
 Expected<Profile> pdc::profileFromJson(const std::string& text, const std::string& file, Diagnostics& diags) {
   Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
-  if (!document)
-    return failure;
+  if (!document) return failure;
   const JsonNode root = document->root();
   root.allow({"pdc", "source", "model_hash", "device", "step_ms", "update_ms", "groups"});
   Profile profile{.version = root["pdc"].text(),
@@ -52,8 +51,7 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
                               .updateMs = node["update_ms"].nonNegative(),
                               .spread = node["spread"].nonNegative()});
   }
-  if (!document->ok())
-    return failure;
+  if (!document->ok()) return failure;
   return profile;
 }
 
@@ -62,8 +60,7 @@ std::string pdc::profileMismatch(const Profile& profile, const std::string& mode
   if (profile.modelHash != modelHash)
     return "the profile is of a model with hash " + profile.modelHash + ", this one with its batch size has hash " +
            modelHash;
-  if (profile.version != version)
-    return "the profile was made by pdc " + profile.version + ", this is pdc " + version;
+  if (profile.version != version) return "the profile was made by pdc " + profile.version + ", this is pdc " + version;
   if (profile.groups.size() != groups)
     return "the profile has " + std::to_string(profile.groups.size()) + " fusion groups, the model has " +
            std::to_string(groups);
@@ -73,8 +70,7 @@ std::string pdc::profileMismatch(const Profile& profile, const std::string& mode
 std::string pdc::hashOf(const Graph& graph) {
   std::uint64_t hash = 14695981039346656037U;
   auto add = [&hash](const std::string& text) {
-    for (char c : text + "\n")
-      hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+    for (char c : text + "\n") hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
   };
   add(print(graph));
   for (const Value* value : graph.parameterValues()) {
@@ -82,15 +78,13 @@ std::string pdc::hashOf(const Graph& graph) {
     add(std::to_string(static_cast<int>(value->parameter()->role)));
   }
   std::string digits;
-  for (int shift = 60; shift >= 0; shift -= 4)
-    digits += "0123456789abcdef"[(hash >> shift) & 15];
+  for (int shift = 60; shift >= 0; shift -= 4) digits += "0123456789abcdef"[(hash >> shift) & 15];
   return digits;
 }
 
 int pdc::groupCount(const Graph& graph) {
   int last = -1;
-  for (const auto& operation : graph.operations())
-    last = std::max(last, operation->group);
+  for (const auto& operation : graph.operations()) last = std::max(last, operation->group);
   return last + 1;
 }
 
@@ -101,8 +95,7 @@ std::string pdc::groupName(const Graph& graph, int group) {
         std::find(nodes.begin(), nodes.end(), operation->location.node) == nodes.end())
       nodes.push_back(operation->location.node);
   std::string text;
-  for (const std::string& node : nodes)
-    text += (text.empty() ? "" : ", ") + node;
+  for (const std::string& node : nodes) text += (text.empty() ? "" : ", ") + node;
   return text;
 }
 
@@ -110,14 +103,11 @@ namespace {
 
 Cost costOf(const Operation& operation) {
   switch (operation.def().kind) {
-  case OpKind::elementwise:
-    return costOfElementwise(operation);
-  case OpKind::kernel:
-    return operation.def().cost ? operation.def().cost(operation) : Cost{};
+  case OpKind::elementwise: return costOfElementwise(operation);
+  case OpKind::kernel: return operation.def().cost ? operation.def().cost(operation) : Cost{};
   case OpKind::composed:
   case OpKind::view:
-  case OpKind::constant:
-    break;
+  case OpKind::constant: break;
   }
   return {};
 }
@@ -125,14 +115,16 @@ Cost costOf(const Operation& operation) {
 } // namespace
 
 Profile pdc::analyticProfile(const Graph& graph, const DeviceKind& device, const std::string& version) {
-  Profile profile{.version = version, .source = "analytic", .modelHash = hashOf(graph), .device = device.name,
+  Profile profile{.version = version,
+                  .source = "analytic",
+                  .modelHash = hashOf(graph),
+                  .device = device.name,
                   .groups = std::vector<GroupTimes>(static_cast<std::size_t>(groupCount(graph)))};
   for (std::size_t g = 0; g < profile.groups.size(); ++g)
     profile.groups[g].id = static_cast<int>(g), profile.groups[g].name = groupName(graph, static_cast<int>(g));
   std::set<const Parameter*> updated;
   for (const auto& operation : graph.operations()) {
-    if (operation->group < 0)
-      continue;
+    if (operation->group < 0) continue;
     GroupTimes& times = profile.groups[static_cast<std::size_t>(operation->group)];
     const Cost cost = costOf(*operation);
     const double ms = 1e3 * std::max(cost.flops / device.f32Flops, cost.bytes / device.memoryBandwidthBytesPerS);

@@ -12,21 +12,15 @@ using namespace pdc;
 
 const char* pdc::cppTypeOf(ElementType element) {
   switch (element) {
-  case ElementType::f64:
-    return "double";
-  case ElementType::f32:
-    return "float";
+  case ElementType::f64: return "double";
+  case ElementType::f32: return "float";
   case ElementType::f16:
   case ElementType::bf16:
   case ElementType::boolean:
-  case ElementType::u8:
-    break;
-  case ElementType::i64:
-    return "std::int64_t";
-  case ElementType::i32:
-    return "std::int32_t";
-  case ElementType::i8:
-    return "std::int8_t";
+  case ElementType::u8: break;
+  case ElementType::i64: return "std::int64_t";
+  case ElementType::i32: return "std::int32_t";
+  case ElementType::i8: return "std::int8_t";
   }
   return "std::uint8_t";
 }
@@ -43,24 +37,20 @@ struct Axis {
 std::vector<Axis> loopNest(const Shape& shape, const std::vector<Shape>& operands) {
   const std::size_t rank = shape.size();
   std::vector<Axis> axes(rank);
-  for (std::size_t d = 0; d < rank; ++d)
-    axes[d] = {shape[d], std::vector<std::int64_t>(operands.size(), 0)};
+  for (std::size_t d = 0; d < rank; ++d) axes[d] = {shape[d], std::vector<std::int64_t>(operands.size(), 0)};
   for (std::size_t o = 0; o < operands.size(); ++o) {
     std::int64_t stride = 1;
     for (std::size_t d = operands[o].size(); d-- > 0;) {
-      if (operands[o][d] != 1)
-        axes[d + rank - operands[o].size()].strides[o] = stride;
+      if (operands[o][d] != 1) axes[d + rank - operands[o].size()].strides[o] = stride;
       stride *= operands[o][d];
     }
   }
   std::vector<Axis> merged;
   for (const Axis& axis : axes) {
-    if (axis.size == 1)
-      continue;
-    const bool goesOn = !merged.empty() && std::equal(axis.strides.begin(), axis.strides.end(),
-                                                      merged.back().strides.begin(), [&](auto inner, auto outer) {
-                                                        return outer == inner * axis.size;
-                                                      });
+    if (axis.size == 1) continue;
+    const bool goesOn =
+        !merged.empty() && std::equal(axis.strides.begin(), axis.strides.end(), merged.back().strides.begin(),
+                                      [&](auto inner, auto outer) { return outer == inner * axis.size; });
     if (goesOn)
       merged.back() = {merged.back().size * axis.size, axis.strides};
     else
@@ -73,12 +63,10 @@ std::vector<Axis> loopNest(const Shape& shape, const std::vector<Shape>& operand
 std::string indexText(const std::vector<std::int64_t>& strides) {
   std::string text;
   for (std::size_t d = 0; d < strides.size(); ++d) {
-    if (strides[d] == 0)
-      continue;
+    if (strides[d] == 0) continue;
     text += text.empty() ? "" : " + ";
     text += strides.size() == 1 ? "i" : "i" + std::to_string(d);
-    if (strides[d] != 1)
-      text += " * " + std::to_string(strides[d]);
+    if (strides[d] != 1) text += " * " + std::to_string(strides[d]);
   }
   return text.empty() ? "0" : text;
 }
@@ -92,8 +80,7 @@ ExpressionPtr withNamedNumbers(const ExpressionPtr& e) {
     copy.kind = Expression::Kind::name;
     copy.symbol = text.str();
   }
-  for (ExpressionPtr& argument : copy.arguments)
-    argument = withNamedNumbers(argument);
+  for (ExpressionPtr& argument : copy.arguments) argument = withNamedNumbers(argument);
   return std::make_shared<const Expression>(std::move(copy));
 }
 
@@ -112,8 +99,7 @@ public:
     integers_ = std::none_of(operands_.begin(), operands_.end(), isFloatType) &&
                 std::none_of(results_.begin(), results_.end(), isFloatType);
     std::vector<Shape> shapes;
-    for (const Type* type : operands_)
-      shapes.push_back(type->shape);
+    for (const Type* type : operands_) shapes.push_back(type->shape);
     shapes.push_back(results_[0]->shape);
     axes_ = loopNest(results_[0]->shape, shapes);
   }
@@ -132,15 +118,16 @@ public:
     std::string text, indent = "  ";
     for (std::size_t d = 0; d < axes_.size(); ++d) {
       const std::string i = axes_.size() == 1 ? "i" : "i" + std::to_string(d);
-      text += indent + "for (std::int64_t " + i + " = 0; " + i + " < " + std::to_string(axes_[d].size) + "; ++" + i + ")";
+      text +=
+          indent + "for (std::int64_t " + i + " = 0; " + i + " < " + std::to_string(axes_[d].size) + "; ++" + i + ")";
       indent += "  ";
       const bool braces = d + 1 == axes_.size() && results_.size() > 1;
       text += braces ? " {\n" : "\n";
     }
     for (std::size_t r = 0; r < results_.size(); ++r)
-      text += indent + resultName(r) + "[" + index(operands_.size()) + "] = " + value(expressions[r], *results_[r]) + ";\n";
-    if (!axes_.empty() && results_.size() > 1)
-      text += indent.substr(2) + "}\n";
+      text +=
+          indent + resultName(r) + "[" + index(operands_.size()) + "] = " + value(expressions[r], *results_[r]) + ";\n";
+    if (!axes_.empty() && results_.size() > 1) text += indent.substr(2) + "}\n";
     return text;
   }
 
@@ -149,27 +136,22 @@ public:
 private:
   std::string index(std::size_t operand) const {
     std::vector<std::int64_t> strides;
-    for (const Axis& axis : axes_)
-      strides.push_back(axis.strides[operand]);
+    for (const Axis& axis : axes_) strides.push_back(axis.strides[operand]);
     return indexText(strides);
   }
 
   std::string value(const ExpressionPtr& expression, const Type& type) const {
     auto print = [&](const std::string& name) -> std::string {
-      if (name[0] == '#')
-        return "std::int64_t(" + name.substr(1) + ")";
+      if (name[0] == '#') return "std::int64_t(" + name.substr(1) + ")";
       const std::size_t operand = static_cast<std::size_t>(std::stoul(name.substr(1)));
       const std::string element = name + "[" + index(operand) + "]";
       const ElementType computed = integers_ ? ElementType::i64 : ElementType::f32;
-      if (operands_[operand]->element == computed)
-        return element;
+      if (operands_[operand]->element == computed) return element;
       return std::string(cppTypeOf(computed)) + "(" + element + ")";
     };
     const std::string text = toCpp(integers_ ? *withNamedNumbers(expression) : *expression, print);
-    if (type.element == ElementType::f32 && !isCondition(*expression))
-      return text;
-    if (type.element == ElementType::boolean)
-      return isCondition(*expression) ? text : "(" + text + ") != 0";
+    if (type.element == ElementType::f32 && !isCondition(*expression)) return text;
+    if (type.element == ElementType::boolean) return isCondition(*expression) ? text : "(" + text + ") != 0";
     return std::string(cppTypeOf(type.element)) + "(" + text + ")";
   }
 
@@ -193,8 +175,7 @@ Expected<FusedKernel> pdc::emitFusedKernel(const Operation& operation, Diagnosti
   std::vector<ExpressionPtr> expressions;
   const std::vector<ExpressionPtr> all = expressionsOf(operation);
   for (std::size_t r = 0; r < operation.results().size(); ++r) {
-    if (!operation.result(r))
-      continue;
+    if (!operation.result(r)) continue;
     results.push_back(&operation.result(r)->type());
     expressions.push_back(substitute(all[r], [&](const std::string& name) -> ExpressionPtr {
       auto it = parameterNames.find(name);

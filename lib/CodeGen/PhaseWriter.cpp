@@ -15,8 +15,7 @@ std::string pdc::wrapped(const std::string& text, std::size_t column, std::size_
   std::size_t begin = 0;
   while (column + text.size() - begin > limit) {
     std::size_t comma = text.rfind(", ", begin + limit - column);
-    if (comma == std::string::npos || comma <= begin)
-      break;
+    if (comma == std::string::npos || comma <= begin) break;
     result += text.substr(begin, comma + 1 - begin) + "\n" + std::string(indent, ' ');
     begin = comma + 2;
     column = indent;
@@ -28,16 +27,14 @@ PhaseWriter::PhaseWriter(const StageProgram& program, const StageNames& names, D
     : program_(program), names_(names), diags_(diags) {
   std::set<int> groups;
   for (const auto& operation : program.training->operations())
-    if (operation->group >= 0)
-      groups.insert(operation->group);
+    if (operation->group >= 0) groups.insert(operation->group);
   groups_.assign(groups.begin(), groups.end());
 }
 
 Status PhaseWriter::run() {
-  for (ProgramPhase phase : {ProgramPhase::forward, ProgramPhase::backwardInput, ProgramPhase::backwardWeight,
-                             ProgramPhase::evaluate})
-    if (!writePhase(phase))
-      return failure;
+  for (ProgramPhase phase :
+       {ProgramPhase::forward, ProgramPhase::backwardInput, ProgramPhase::backwardWeight, ProgramPhase::evaluate})
+    if (!writePhase(phase)) return failure;
   return success;
 }
 
@@ -46,15 +43,15 @@ namespace {
 /// The result of `operation` that a reader wants to know the type of.
 const Value* mainResult(const Operation& operation) {
   for (const Value* result : operation.results())
-    if (result)
-      return result;
+    if (result) return result;
   return nullptr;
 }
 
 /// Whether an identifier such as "s" or "q" occurs in `body`, followed by `next`.
 bool uses(const std::string& body, const std::string& name, char next) {
   for (std::size_t at = body.find(name + next); at != std::string::npos; at = body.find(name + next, at + 1))
-    if (at == 0 || (!std::isalnum(static_cast<unsigned char>(body[at - 1])) && body[at - 1] != '_' && body[at - 1] != '.'))
+    if (at == 0 ||
+        (!std::isalnum(static_cast<unsigned char>(body[at - 1])) && body[at - 1] != '_' && body[at - 1] != '.'))
       return true;
   return false;
 }
@@ -80,12 +77,10 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
         takesStream = true;
       }
       Expected<std::string> line = call(*operation, memory);
-      if (!line)
-        return failure;
+      if (!line) return failure;
       takesStream = takesStream || kind == OpKind::kernel;
       calls += "  // " + commentText(operation->forwardOperation().location.node);
-      if (const Value* result = mainResult(*operation))
-        calls += " -> " + toString(result->type());
+      if (const Value* result = mainResult(*operation)) calls += " -> " + toString(result->type());
       calls += "\n  " + wrapped(*line, 2, 6) + "\n";
       calls += copies(phase, operation.get(), memory);
     }
@@ -103,15 +98,12 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
   if (phase == ProgramPhase::backwardInput || phase == ProgramPhase::backwardWeight)
     arguments.push_back(argument("const Gradients&", "g", uses(calls, "g", '.')));
   arguments.push_back(argument("const Scratch&", "t", uses(calls, "t", '.')));
-  if (phase == ProgramPhase::forward)
-    arguments.push_back(argument("pdcrt::Draw", "draw", draws_));
+  if (phase == ProgramPhase::forward) arguments.push_back(argument("pdcrt::Draw", "draw", draws_));
   arguments.push_back(argument("pdcrt::Stream&", "q", takesStream));
   std::string head = std::string("void ") + phaseNames[static_cast<int>(phase)] + "(";
   const std::size_t column = head.size();
-  for (std::size_t i = 0; i < arguments.size(); ++i)
-    head += (i ? ", " : "") + arguments[i];
-  if (!calls.empty() && calls[0] == '\n')
-    calls.erase(0, 1);
+  for (std::size_t i = 0; i < arguments.size(); ++i) head += (i ? ", " : "") + arguments[i];
+  if (!calls.empty() && calls[0] == '\n') calls.erase(0, 1);
   text_ += "\n" + wrapped(head + ") {", 0, column) + (calls.empty() ? "}\n" : "\n" + calls + "}\n");
   return success;
 }
@@ -122,8 +114,7 @@ Expected<std::string> PhaseWriter::call(const Operation& operation, const GraphM
   std::string callee;
   if (operation.def().kind == OpKind::elementwise) {
     Expected<FusedKernel> kernel = emitFusedKernel(operation, diags_);
-    if (!kernel)
-      return failure;
+    if (!kernel) return failure;
     callee = functionName(kernel->text, kernel->hint);
   } else {
     const KernelUse use = operation.def().kernel(operation);
@@ -143,14 +134,11 @@ Expected<std::string> PhaseWriter::call(const Operation& operation, const GraphM
     else
       arguments.push_back(reference(operation.operand(i)));
   }
-  if (variadic)
-    arguments.push_back("{" + list + "}");
+  if (variadic) arguments.push_back("{" + list + "}");
   for (const Value* result : operation.results())
-    if (result || operation.def().kind != OpKind::elementwise)
-      arguments.push_back(reference(result));
+    if (result || operation.def().kind != OpKind::elementwise) arguments.push_back(reference(result));
   std::string text = callee + "(";
-  for (std::size_t i = 0; i < arguments.size(); ++i)
-    text += (i ? ", " : "") + arguments[i];
+  for (std::size_t i = 0; i < arguments.size(); ++i) text += (i ? ", " : "") + arguments[i];
   return text + ");";
 }
 
@@ -159,7 +147,8 @@ std::string PhaseWriter::kernelMember(const Operation& operation, const std::str
                                       const std::string& options) {
   const Operation& forward = operation.forwardOperation();
   const Value* result = mainResult(forward);
-  const std::string key = className + "\n" + options + "\n" + forward.location.node + "\n" + (result ? result->name() : "");
+  const std::string key =
+      className + "\n" + options + "\n" + forward.location.node + "\n" + (result ? result->name() : "");
   auto [it, isNew] = kernelNames_.try_emplace(key);
   if (isNew) {
     std::string name = className;
@@ -187,8 +176,7 @@ std::string PhaseWriter::functionName(const std::string& text, const std::string
 std::string PhaseWriter::copies(ProgramPhase phase, const Operation* after, const GraphMemory& memory) {
   std::string text;
   for (const Copy& copy : program_.memory->copies) {
-    if (copy.phase != phase || copy.after != after)
-      continue;
+    if (copy.phase != phase || copy.after != after) continue;
     const FusedKernel kernel = emitCopyKernel(copy.value->type());
     text += "  " + functionName(kernel.text, kernel.hint) + "(" + names_.reference(memory, copy.value) + ", " +
             names_.reference(copy.to) + ");\n";

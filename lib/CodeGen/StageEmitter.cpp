@@ -14,11 +14,12 @@
 
 using namespace pdc;
 
-
 namespace {
 
 /// "f32[2, 3]" as it stands in comments.
-std::string typeText(const Type& type) { return toString(type); }
+std::string typeText(const Type& type) {
+  return toString(type);
+}
 
 /// "12.3 KiB".
 std::string sizeText(std::size_t bytes) {
@@ -33,12 +34,13 @@ std::string sizeText(std::size_t bytes) {
   return text.str();
 }
 
-std::string elementText(ElementType element) { return std::string("Element::") + nameOf(element); }
+std::string elementText(ElementType element) {
+  return std::string("Element::") + nameOf(element);
+}
 
 std::string shapeText(const Shape& shape) {
   std::string text = "{";
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    text += (i ? ", " : "") + std::to_string(shape[i]);
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
   return text + "}";
 }
 
@@ -49,8 +51,7 @@ public:
         phases_(program, names_, diags) {}
 
   Expected<std::string> run() {
-    if (!phases_.run())
-      return failure;
+    if (!phases_.run()) return failure;
     frontMatter();
     includes();
     out_ << "\nnamespace stage" << program_.index << " {\nnamespace {\n\nusing pdcrt::Element;\nusing pdcrt::View;\n";
@@ -81,24 +82,22 @@ private:
     for (int group : groups())
       if (std::string name = groupName(*program_.training, group); !name.empty())
         out_ << (group == groups().front() ? "     " : "//           ") << commentText(name) << "\n";
-    if (groups().empty())
-      out_ << "     none\n";
+    if (groups().empty()) out_ << "     none\n";
   }
 
   void includes() {
     std::set<std::string> headers = {"pdcrt/Stage.h"};
     if (phases_.text().find("pdcrt::") != std::string::npos || !phases_.functions().empty())
       headers.insert("pdcrt/Math.h");
-    for (const KernelMember& kernel : phases_.kernels())
-      headers.insert("pdcrt/kernels/" + kernel.className + ".h");
-    for (const std::string& header : headers)
-      out_ << "#include \"" << header << "\"\n";
+    for (const KernelMember& kernel : phases_.kernels()) headers.insert("pdcrt/kernels/" + kernel.className + ".h");
+    for (const std::string& header : headers) out_ << "#include \"" << header << "\"\n";
   }
 
   void tables() {
     out_ << "\n// Tables. Offsets are bytes in the block that a row belongs to.\n";
     if (!memory_.parameters.empty()) {
-      out_ << "\n// Parameters in the weights block: ONNX name, type, shape, offset, bucket of the all-reduce, trained, scales of "
+      out_ << "\n// Parameters in the weights block: ONNX name, type, shape, offset, bucket of the all-reduce, "
+              "trained, scales of "
               "the\n// learning rate and of the weight decay.\nconstexpr pdcrt::ParameterRow parameters[] = {\n";
       for (const PlacedParameter& p : memory_.parameters)
         out_ << "    {" << stringLiteral(p.parameter->name) << ", " << typeFields(p.parameter->type) << ", " << p.offset
@@ -146,23 +145,21 @@ private:
         out_ << "    {" << group << ", " << stringLiteral(groupName(*program_.training, group)) << "},\n";
       out_ << "};\n";
     }
-    for (const ConstantTable& constant : names_.constants)
-      constantTable(constant);
+    for (const ConstantTable& constant : names_.constants) constantTable(constant);
   }
 
   void edgeTables() {
-    if (memory_.edges.empty())
-      return;
+    if (memory_.edges.empty()) return;
     out_ << "\n// Connections to other stages: direction, from, to, bytes of the buffer of a minibatch.\n"
             "constexpr pdcrt::EdgeRow edges[] = {\n";
     for (const pdcrt::EdgeRow& edge : memory_.edges)
-      out_ << "    {pdcrt::Direction::" << (edge.direction == pdcrt::Direction::forward ? "forward" : "backward") << ", "
-           << edge.from << ", " << edge.to << ", " << edge.bytes << "},\n";
+      out_ << "    {pdcrt::Direction::" << (edge.direction == pdcrt::Direction::forward ? "forward" : "backward")
+           << ", " << edge.from << ", " << edge.to << ", " << edge.bytes << "},\n";
     out_ << "};\n\n// The tensors that travel over them: edge, name, type, shape, bytes, offset.\n"
             "constexpr pdcrt::PortRow ports[] = {\n";
     for (const PlacedPort& port : memory_.ports)
-      out_ << "    {" << port.edge << ", " << stringLiteral(port.value->name()) << ", " << typeFields(port.value->type())
-           << ", " << port.value->type().bytes() << ", " << port.offset << "},\n";
+      out_ << "    {" << port.edge << ", " << stringLiteral(port.value->name()) << ", "
+           << typeFields(port.value->type()) << ", " << port.value->type().bytes() << ", " << port.offset << "},\n";
     out_ << "};\n";
   }
 
@@ -177,13 +174,10 @@ private:
   }
 
   static std::string elementOf(const Tensor& tensor, std::int64_t i) {
-    if (!isFloat(tensor.type().element))
-      return std::to_string(tensor.asInt(i));
+    if (!isFloat(tensor.type().element)) return std::to_string(tensor.asInt(i));
     const double value = tensor.asDouble(i);
-    if (std::isnan(value))
-      return "__builtin_nanf(\"\")";
-    if (std::isinf(value))
-      return value < 0 ? "-__builtin_inff()" : "__builtin_inff()";
+    if (std::isnan(value)) return "__builtin_nanf(\"\")";
+    if (std::isinf(value)) return value < 0 ? "-__builtin_inff()" : "__builtin_inff()";
     std::ostringstream text;
     text << std::hexfloat << value << "f"; // exact
     return text.str();
@@ -221,8 +215,8 @@ private:
   void kernels() {
     out_ << "\n// Kernels, built once, before the first minibatch.\nstruct Kernels {\n";
     for (const KernelMember& kernel : phases_.kernels())
-      out_ << std::left << std::setw(32) << "  pdcrt::" + kernel.className + " " + kernel.name + ";" << " // "
-           << commentText(kernel.node) << "\n";
+      out_ << std::left << std::setw(32) << "  pdcrt::" + kernel.className + " " + kernel.name + ";"
+           << " // " << commentText(kernel.node) << "\n";
     if (phases_.kernels().empty()) {
       out_ << "  explicit Kernels(pdcrt::Setup&) {}\n};\n";
       return;
@@ -238,11 +232,9 @@ private:
   }
 
   void fusedKernels() {
-    if (phases_.functions().empty())
-      return;
+    if (phases_.functions().empty()) return;
     out_ << "\n// Fused kernels: elementwise operations of the model, their expression above each.\n";
-    for (const std::string& function : phases_.functions())
-      out_ << "\n" << function;
+    for (const std::string& function : phases_.functions()) out_ << "\n" << function;
   }
 
   void exportStage() {
@@ -250,14 +242,14 @@ private:
     out_ << "\nextern const pdcrt::Stage stage;\nconst pdcrt::Stage stage =\n"
             "    pdcrt::withPhases<Kernels, Weights, State, Slot, Gradients, Scratch, forward, backward_input, "
             "backward_weight,\n                      evaluate>({\n";
-    out_ << "        .index = " << program_.index << ",\n        .count = " << program_.count << ",\n        .model = "
-         << stringLiteral(provenance_.model) << ",\n        .modelHash = " << stringLiteral(provenance_.modelHash)
-         << ",\n        .bytes = {.weights = " << b.weights << ", .state = " << b.state << ", .gradients = " << b.gradients
-         << ", .slot = " << b.slot << ", .scratch = " << b.scratch << ",\n                  .workspace = " << b.workspace
-         << "},\n";
+    out_ << "        .index = " << program_.index << ",\n        .count = " << program_.count
+         << ",\n        .model = " << stringLiteral(provenance_.model)
+         << ",\n        .modelHash = " << stringLiteral(provenance_.modelHash)
+         << ",\n        .bytes = {.weights = " << b.weights << ", .state = " << b.state
+         << ", .gradients = " << b.gradients << ", .slot = " << b.slot << ", .scratch = " << b.scratch
+         << ",\n                  .workspace = " << b.workspace << "},\n";
     auto table = [&](const char* name, bool has) {
-      if (has)
-        out_ << "        ." << name << " = " << name << ",\n";
+      if (has) out_ << "        ." << name << " = " << name << ",\n";
     };
     table("parameters", !memory_.parameters.empty());
     table("gradients", !memory_.gradients.empty());
@@ -276,8 +268,7 @@ private:
   int bucketOf(const Parameter& parameter) const {
     for (const auto& operation : program_.training->operations())
       for (const Value* operand : operation->operands())
-        if (operand && operand->parameter() == &parameter)
-          return std::max(operation->group, 0);
+        if (operand && operand->parameter() == &parameter) return std::max(operation->group, 0);
     return 0;
   }
 

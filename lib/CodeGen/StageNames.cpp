@@ -5,7 +5,9 @@ using namespace pdc;
 
 namespace {
 
-std::tuple<Block, int, std::int64_t> keyOf(const Place& place) { return {place.block, place.edge, place.offset}; }
+std::tuple<Block, int, std::int64_t> keyOf(const Place& place) {
+  return {place.block, place.edge, place.offset};
+}
 
 } // namespace
 
@@ -45,8 +47,7 @@ void StageNames::nameOutputs(const StageMemory& memory, const GraphMemory& graph
 void StageNames::nameFixed(std::vector<ViewMember>& members, char view, Identifiers& names, const std::string& hint,
                            const Place& place, const Type& type, const std::string& comment, bool readOnly) {
   auto [it, isNew] = fixed_.try_emplace(keyOf(place));
-  if (!isNew)
-    return;
+  if (!isNew) return;
   const std::string name = names.unique(hint);
   it->second = std::string(1, view) + "." + name;
   members.push_back({name, place, type, comment, readOnly});
@@ -59,8 +60,10 @@ void StageNames::namePorts(const StageProgram& program) {
     const pdcrt::EdgeRow& edge = program.memory->edges[static_cast<std::size_t>(port.edge)];
     const bool arrives = edge.to == program.index;
     const bool forward = edge.direction == pdcrt::Direction::forward;
-    const std::string what = (arrives ? "from stage " + std::to_string(edge.from) : "to stage " + std::to_string(edge.to));
-    const Place place{forward && !arrives ? Block::slot : Block::edge, forward && !arrives ? -1 : port.edge, port.offset};
+    const std::string what =
+        (arrives ? "from stage " + std::to_string(edge.from) : "to stage " + std::to_string(edge.to));
+    const Place place{forward && !arrives ? Block::slot : Block::edge, forward && !arrives ? -1 : port.edge,
+                      port.offset};
     std::string hint;
     if (forward)
       hint = arrives ? "in" + std::to_string(received++) : "a" + std::to_string(activations_++);
@@ -74,8 +77,7 @@ void StageNames::namePorts(const StageProgram& program) {
 void StageNames::nameResults(const GraphMemory& memory, bool evaluation) {
   for (const Buffer& buffer : memory.buffers) {
     const Operation* definer = buffer.value->definer();
-    if (!definer)
-      continue;
+    if (!definer) continue;
     if (buffer.place.block == Block::constant) {
       const std::string name = "constant" + std::to_string(constants.size());
       constants.push_back({name, definer});
@@ -85,8 +87,7 @@ void StageNames::nameResults(const GraphMemory& memory, bool evaluation) {
     const bool scratchPlace = buffer.place.block == Block::scratch;
     // In the slot, evaluate may use the place of a value that only training has: then it is another member.
     const bool overlay = evaluation && buffer.place.block == Block::slot && !fixed_.contains(keyOf(buffer.place));
-    if (!scratchPlace && !overlay && fixed_.contains(keyOf(buffer.place)))
-      continue;
+    if (!scratchPlace && !overlay && fixed_.contains(keyOf(buffer.place))) continue;
     std::string hint;
     if (evaluation)
       hint = "e" + std::to_string(evaluated_++);
@@ -102,9 +103,10 @@ void StageNames::nameResults(const GraphMemory& memory, bool evaluation) {
 
 std::string StageNames::reference(const GraphMemory& memory, const Value* value) const {
   const Buffer* buffer = memory.find(value);
-  if (auto it = references_.find(buffer->value); it != references_.end())
-    return it->second;
+  if (auto it = references_.find(buffer->value); it != references_.end()) return it->second;
   return reference(buffer->place);
 }
 
-std::string StageNames::reference(const Place& place) const { return fixed_.at(keyOf(place)); }
+std::string StageNames::reference(const Place& place) const {
+  return fixed_.at(keyOf(place));
+}

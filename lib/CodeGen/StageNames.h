@@ -54,7 +54,7 @@ private:
   void nameResults(const GraphMemory& memory, bool evaluation);
   void namePorts(const StageProgram& program);
 
-  std::map<FixedKey, std::string> fixed_;           ///< places that have one value
+  std::map<FixedKey, std::string> fixed_;          ///< places that have one value
   std::map<const Value*, std::string> references_; ///< of values whose place others use too
   Identifiers slotNames_, scratchNames_;
   int activations_ = 0, gradients_ = 0, evaluated_ = 0;

@@ -61,8 +61,7 @@ std::string engineSource(std::size_t count) {
 }
 
 Status writeFile(const std::string& path, const std::string& text, Diagnostics& diags) {
-  if (pdcrt::Status status = pdcrt::writeAtomically(path, text); !status)
-    return diags.error({}) << status.message();
+  if (pdcrt::Status status = pdcrt::writeAtomically(path, text); !status) return diags.error({}) << status.message();
   return success;
 }
 
@@ -71,8 +70,7 @@ Status writeFile(const std::string& path, const std::string& text, Diagnostics& 
 struct CpuEngine::Impl {
   explicit Impl(TemporaryFolder f) : folder(std::move(f)) {}
   ~Impl() {
-    if (library)
-      dlclose(library);
+    if (library) dlclose(library);
   }
 
   struct Program {
@@ -91,24 +89,21 @@ CpuEngine::~CpuEngine() = default;
 
 Expected<std::unique_ptr<CpuEngine>> CpuEngine::build(const std::vector<const Module*>& modules, Diagnostics& diags) {
   Expected<TemporaryFolder> folder = TemporaryFolder::create(diags);
-  if (!folder)
-    return failure;
+  if (!folder) return failure;
   auto impl = std::make_unique<Impl>(std::move(*folder));
   const std::string& path = impl->folder.path();
   for (const Module* module : modules) {
     const int index = static_cast<int>(impl->programs.size());
     const Graph* graph = module->findGraph("main");
     Expected<StageMemory> memory = planMemory(*graph, nullptr, {.stage = index, .keepResults = true}, diags);
-    if (!memory)
-      return failure;
+    if (!memory) return failure;
     impl->programs.push_back({graph, std::move(*memory), nullptr});
     const StageProgram program{.index = index,
                                .count = static_cast<int>(modules.size()),
                                .training = graph,
                                .memory = &impl->programs.back().memory};
     Expected<std::string> source = emitStage(program, {"", "pdc-eval", module->name, ""}, diags);
-    if (!source || !writeFile(path + "/stage" + std::to_string(index) + ".cpp", *source, diags))
-      return failure;
+    if (!source || !writeFile(path + "/stage" + std::to_string(index) + ".cpp", *source, diags)) return failure;
   }
   if (!writeFile(path + "/engine.cpp", engineSource(modules.size()), diags) ||
       !writeFile(path + "/CMakeLists.txt", projectText, diags) || !buildProject(path, "out", {}, diags))
@@ -118,8 +113,7 @@ Expected<std::unique_ptr<CpuEngine>> CpuEngine::build(const std::vector<const Mo
     return diags.error({}).exit(ExitCode::internal) << "the generated program cannot be loaded: " << dlerror();
   using StageFunction = const pdcrt::Stage* (*)(int);
   auto stageOf = reinterpret_cast<StageFunction>(dlsym(impl->library, "pdcEngineStage"));
-  for (std::size_t i = 0; i < impl->programs.size(); ++i)
-    impl->programs[i].stage = stageOf(static_cast<int>(i));
+  for (std::size_t i = 0; i < impl->programs.size(); ++i) impl->programs[i].stage = stageOf(static_cast<int>(i));
   return std::unique_ptr<CpuEngine>(new CpuEngine(std::move(impl)));
 }
 
@@ -134,8 +128,7 @@ Expected<InterpreterResult> CpuEngine::run(std::size_t which, const std::map<std
   auto fill = [&](const std::map<std::string, Tensor>& tensors, const std::string& name, const Type& type,
                   std::byte* to) -> Status {
     auto it = tensors.find(name);
-    if (it == tensors.end())
-      return diags.error({}) << "there is no value for '" << name << "'";
+    if (it == tensors.end()) return diags.error({}) << "there is no value for '" << name << "'";
     if (it->second.shape() != type.shape)
       return diags.error({}) << "the value of '" << name << "' has shape " << toString(it->second.shape())
                              << ", the model has " << toString(type.shape);
@@ -144,14 +137,11 @@ Expected<InterpreterResult> CpuEngine::run(std::size_t which, const std::map<std
     return success;
   };
   for (const PlacedParameter& p : program.memory.parameters)
-    if (!fill(parameters, p.parameter->name, p.parameter->type, weights.data() + p.offset))
-      return failure;
+    if (!fill(parameters, p.parameter->name, p.parameter->type, weights.data() + p.offset)) return failure;
   for (const PlacedParameter& p : program.memory.states)
-    if (!fill(parameters, p.parameter->name, p.parameter->type, state.data() + p.offset))
-      return failure;
+    if (!fill(parameters, p.parameter->name, p.parameter->type, state.data() + p.offset)) return failure;
   for (const PlacedData& d : program.memory.data)
-    if (!fill(inputs, d.value->name(), d.value->type(), slot.data() + d.offset))
-      return failure;
+    if (!fill(inputs, d.value->name(), d.value->type(), slot.data() + d.offset)) return failure;
 
   pdcrt::Setup setup;
   const std::shared_ptr<const void> kernels = stage.buildKernels(setup);
@@ -172,12 +162,10 @@ Expected<InterpreterResult> CpuEngine::run(std::size_t which, const std::map<std
   for (const PlacedOutput& output : program.memory.outputs) {
     const Tensor tensor = tensorAt(slot.data() + output.offset, output.value->type());
     result.values[output.value->name()] = tensor;
-    if (output.kind == OutputKind::loss)
-      result.loss += tensor.asDouble(0);
+    if (output.kind == OutputKind::loss) result.loss += tensor.asDouble(0);
   }
   for (const GraphOutput& output : program.graph->outputs)
-    if (output.kind == OutputKind::result)
-      result.outputs[output.name] = result.values[output.value->name()];
+    if (output.kind == OutputKind::result) result.outputs[output.name] = result.values[output.value->name()];
   for (const PlacedGradient& g : program.memory.gradients) {
     const Parameter& parameter = *program.memory.parameters[static_cast<std::size_t>(g.parameter)].parameter;
     Tensor gradient = tensorAt(gradients.data() + g.offset, parameter.type);

@@ -40,8 +40,7 @@ TemporaryFolder::TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::
 
 TemporaryFolder::~TemporaryFolder() {
   std::error_code ignored;
-  if (!path_.empty())
-    fs::remove_all(path_, ignored);
+  if (!path_.empty()) fs::remove_all(path_, ignored);
 }
 
 Expected<int> pdc::run(const Command& command, Diagnostics& diags) {
@@ -49,12 +48,10 @@ Expected<int> pdc::run(const Command& command, Diagnostics& diags) {
   for (char** variable = environ; *variable; ++variable)
     if (!command.environment.contains(std::string(*variable).substr(0, std::string(*variable).find('='))))
       variables.emplace_back(*variable);
-  for (const auto& [name, value] : command.environment)
-    variables.push_back(name + "=" + value);
+  for (const auto& [name, value] : command.environment) variables.push_back(name + "=" + value);
   auto pointers = [](const std::vector<std::string>& texts) {
     std::vector<char*> result;
-    for (const std::string& text : texts)
-      result.push_back(const_cast<char*>(text.c_str()));
+    for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
     result.push_back(nullptr);
     return result;
   };
@@ -85,26 +82,22 @@ namespace {
 std::vector<std::string> lastLines(const std::string& path, std::size_t count) {
   std::ifstream in(path);
   std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);)
-    lines.push_back(line);
-  if (lines.size() > count)
-    lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count));
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  if (lines.size() > count) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count));
   return lines;
 }
 
 bool onPath(const std::string& program) {
   const char* path = std::getenv("PATH");
   std::string folder;
-  for (const char* c = path ? path : ""; ; ++c) {
+  for (const char* c = path ? path : "";; ++c) {
     if (*c && *c != ':') {
       folder += *c;
       continue;
     }
-    if (access((folder + "/" + program).c_str(), X_OK) == 0)
-      return true;
+    if (access((folder + "/" + program).c_str(), X_OK) == 0) return true;
     folder.clear();
-    if (!*c)
-      return false;
+    if (!*c) return false;
   }
 }
 
@@ -113,8 +106,7 @@ bool onPath(const std::string& program) {
 Status pdc::buildProject(const std::string& folder, const std::string& output, const std::vector<std::string>& targets,
                          Diagnostics& diags) {
   Expected<std::string> prefix = runtimePrefix(diags);
-  if (!prefix)
-    return failure;
+  if (!prefix) return failure;
   const std::string build = folder + "/" + output, log = build + "/build.log";
   std::error_code ignored;
   fs::create_directories(build, ignored);
@@ -130,13 +122,10 @@ Status pdc::buildProject(const std::string& folder, const std::string& output, c
   }
   for (const Command& command : {configure, compile}) {
     Expected<int> code = run(command, diags);
-    if (!code)
-      return failure;
-    if (*code == 0)
-      continue;
+    if (!code) return failure;
+    if (*code == 0) continue;
     Diagnostic diagnostic{.location = {folder, "", 0, 0}, .message = "the generated program cannot be built"};
-    for (const std::string& line : lastLines(log, 20))
-      diagnostic.notes.push_back(line);
+    for (const std::string& line : lastLines(log, 20)) diagnostic.notes.push_back(line);
     diagnostic.helps.push_back("all that was said is in " + log);
     diags.report(diagnostic);
     return failure;

@@ -131,8 +131,7 @@ TEST_F(CodeGenEngine, AgreesWithTheInterpreter) {
     modules.push_back(std::move(module));
   }
   std::vector<const Module*> pointers;
-  for (const auto& module : modules)
-    pointers.push_back(module.get());
+  for (const auto& module : modules) pointers.push_back(module.get());
   auto engine = CpuEngine::build(pointers, diags);
   ASSERT_TRUE(engine);
 
@@ -157,7 +156,6 @@ TEST_F(CodeGenEngine, AgreesWithTheInterpreter) {
     for (const auto& [name, tensor] : expected->gradients)
       EXPECT_LT(errorOf(actual->gradients[name], tensor), 1e-6) << name;
     EXPECT_EQ(actual->states.size(), expected->states.size());
-    for (const auto& [name, tensor] : expected->states)
-      EXPECT_LT(errorOf(actual->states[name], tensor), 1e-6) << name;
+    for (const auto& [name, tensor] : expected->states) EXPECT_LT(errorOf(actual->states[name], tensor), 1e-6) << name;
   }
 }

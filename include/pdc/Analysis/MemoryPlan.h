@@ -4,11 +4,12 @@
 //   gradients        one accumulator per use of a trained parameter
 //   slot             data inputs, values sent forward, losses; what backward reads of forward; predictions of evaluate
 //   edge             what arrives from another stage, and gradients that leave
-//   scratch          what lives inside forward, inside evaluate, or inside backward_input and the backward_weight after it
+//   scratch          what lives inside forward, inside evaluate, or inside backward_input and the backward_weight after
+//   it
 //
 // Scratch is shared by lifetime: buffers are placed from the largest to the smallest, each at the lowest offset where
-// nothing is that lives at the same time (greedy by size; Pisarchyk and Lee, arXiv 2001.03288). Slots are not: at the end of a
-// forward everything in them is alive.
+// nothing is that lives at the same time (greedy by size; Pisarchyk and Lee, arXiv 2001.03288). Slots are not: at the
+// end of a forward everything in them is alive.
 #pragma once
 
 #include "pdc/IR/OpDef.h"
@@ -34,8 +35,9 @@ struct Place {
 enum class ProgramPhase : std::uint8_t { forward, backwardInput, backwardWeight, evaluate };
 inline constexpr int programPhaseCount = 4;
 
-/// Memory of a value and of all its views. `first` and `last` are positions on the timeline of forward, of backward (both
-/// halves, one after the other) or of evaluate: the calls between which the bytes must stay. Only scratch uses them.
+/// Memory of a value and of all its views. `first` and `last` are positions on the timeline of forward, of backward
+/// (both halves, one after the other) or of evaluate: the calls between which the bytes must stay. Only scratch uses
+/// them.
 struct Buffer {
   const Value* value = nullptr; ///< never the result of a view
   Place place;
@@ -95,12 +97,12 @@ struct PlacedOutput {
 struct StageMemory {
   int stage = 0;
   pdcrt::BlockBytes bytes{};
-  std::int64_t trainedBytes = 0;               ///< of the trained parameters, without padding
-  std::vector<PlacedParameter> parameters;     ///< weights block
-  std::vector<PlacedParameter> states;         ///< state block
-  std::vector<PlacedGradient> gradients;       ///< in program order of the uses
-  std::vector<pdcrt::EdgeRow> edges;           ///< sorted by (direction, from, to)
-  std::vector<PlacedPort> ports;               ///< sorted by edge, then in the order of the graph's inputs or outputs
+  std::int64_t trainedBytes = 0;           ///< of the trained parameters, without padding
+  std::vector<PlacedParameter> parameters; ///< weights block
+  std::vector<PlacedParameter> states;     ///< state block
+  std::vector<PlacedGradient> gradients;   ///< in program order of the uses
+  std::vector<pdcrt::EdgeRow> edges;       ///< sorted by (direction, from, to)
+  std::vector<PlacedPort> ports;           ///< sorted by edge, then in the order of the graph's inputs or outputs
   std::vector<PlacedData> data;
   std::vector<PlacedOutput> outputs;
   GraphMemory training, evaluation;
@@ -113,9 +115,9 @@ struct MemoryOptions {
   bool keepResults = false;
 };
 
-/// Plans the memory of a stage from its two graphs (`evaluation` may be null: a stage that only trains). Constructs every
-/// kernel once to learn the workspace. Errors: a kernel that refuses its shapes, element types that have no C++ type,
-/// a value of rank above 8.
+/// Plans the memory of a stage from its two graphs (`evaluation` may be null: a stage that only trains). Constructs
+/// every kernel once to learn the workspace. Errors: a kernel that refuses its shapes, element types that have no C++
+/// type, a value of rank above 8.
 Expected<StageMemory> planMemory(const Graph& training, const Graph* evaluation, const MemoryOptions& options,
                                  Diagnostics& diags);
 

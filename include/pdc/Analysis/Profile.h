@@ -1,7 +1,8 @@
 // What each fusion group costs: measured in a generated program, or estimated from operations and bytes.
 //
 //   {"pdc": "0.1.0", "source": "measured", "model_hash": "8f0c…", "device": "cpu", "step_ms": 4.1, "update_ms": 0.2,
-//    "groups": [{"id": 0, "name": "/conv1/Conv, …", "forward_ms": 0.51, "input_gradient_ms": 0, "weight_gradient_ms": 0.62,
+//    "groups": [{"id": 0, "name": "/conv1/Conv, …", "forward_ms": 0.51, "input_gradient_ms": 0, "weight_gradient_ms":
+//    0.62,
 //                "update_ms": 0.01, "spread": 0.03}, …]}
 #pragma once
 
@@ -41,8 +42,8 @@ Expected<Profile> profileFromJson(const std::string& text, const std::string& fi
 std::string profileMismatch(const Profile& profile, const std::string& modelHash, std::size_t groups,
                             const std::string& version);
 
-/// A fingerprint of a graph: FNV-1a over its text and the names and types of its parameters, 16 hexadecimal digits. Equal for
-/// equal models, batch sizes and fusion groups, wherever the files lie; not meant against forgery.
+/// A fingerprint of a graph: FNV-1a over its text and the names and types of its parameters, 16 hexadecimal digits.
+/// Equal for equal models, batch sizes and fusion groups, wherever the files lie; not meant against forgery.
 std::string hashOf(const Graph& graph);
 
 /// Fusion groups of `graph`: one more than the largest group id.
@@ -51,13 +52,14 @@ int groupCount(const Graph& graph);
 /// What to call fusion group `group`: the ONNX nodes of its forward operations, in program order.
 std::string groupName(const Graph& graph, int group);
 
-/// Estimates every group by the roofline model (Williams, Waterman and Patterson, CACM 2009): an operation takes the longer
-/// of its floating-point operations at the device's peak and its bytes at the bandwidth of the memory. The update of a
-/// parameter reads the weight and its gradient and writes the weight.
+/// Estimates every group by the roofline model (Williams, Waterman and Patterson, CACM 2009): an operation takes the
+/// longer of its floating-point operations at the device's peak and its bytes at the bandwidth of the memory. The
+/// update of a parameter reads the weight and its gradient and writes the weight.
 Profile analyticProfile(const Graph& graph, const DeviceKind& device, const std::string& version);
 
 /// The planner's view of a differentiated and fused graph: a node per group, a tensor per value that groups hand on.
 /// Parameters that several groups use give them a colour. Errors: a kernel refuses its shapes.
-Expected<CostGraph> costGraphOf(const Graph& graph, const std::string& model, const Profile& profile, Diagnostics& diags);
+Expected<CostGraph> costGraphOf(const Graph& graph, const std::string& model, const Profile& profile,
+                                Diagnostics& diags);
 
 } // namespace pdc

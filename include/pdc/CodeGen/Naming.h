@@ -1,5 +1,5 @@
-// Names of a model in a generated program: as identifiers, and as text inside comments, strings and file names. Names of
-// a model are arbitrary bytes; they reach generated text through these functions only.
+// Names of a model in a generated program: as identifiers, and as text inside comments, strings and file names. Names
+// of a model are arbitrary bytes; they reach generated text through these functions only.
 #pragma once
 
 #include <set>

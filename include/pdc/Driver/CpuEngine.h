@@ -11,8 +11,8 @@ namespace pdc {
 /// The graphs @main of some modules, compiled into one shared object: forward, and backward where there is one.
 class CpuEngine {
 public:
-  /// Generates a one-stage program per module, builds them together and loads the result. Errors: no CMake or compiler, an
-  /// operation that has no form on the CPU.
+  /// Generates a one-stage program per module, builds them together and loads the result. Errors: no CMake or compiler,
+  /// an operation that has no form on the CPU.
   static Expected<std::unique_ptr<CpuEngine>> build(const std::vector<const Module*>& modules, Diagnostics& diags);
   ~CpuEngine();
 

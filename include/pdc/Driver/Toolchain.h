@@ -10,8 +10,8 @@
 
 namespace pdc {
 
-/// The folder where find_package finds the runtime that belongs to the running tool: its build tree or install prefix, the
-/// parent of the folder of its executable. Error when there is none: the tool was copied away.
+/// The folder where find_package finds the runtime that belongs to the running tool: its build tree or install prefix,
+/// the parent of the folder of its executable. Error when there is none: the tool was copied away.
 Expected<std::string> runtimePrefix(Diagnostics& diags);
 
 /// A folder that is removed with all it contains when the object goes.

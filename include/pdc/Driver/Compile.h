@@ -1,0 +1,52 @@
+// From an ONNX file to a folder of stage programs: the story of the whole compiler.
+#pragma once
+
+#include "pdc/Import/OnnxImport.h"
+#include "pdc/Plan/Plan.h"
+#include "pdc/Planner/Planner.h"
+#include "pdc/Transforms/Transforms.h"
+#include "pdcrt/Training.h"
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace pdc {
+
+/// What the flags of pdc say (docs and `pdc --help` explain them).
+struct CompileOptions {
+  std::string model;   ///< the ONNX file
+  std::string output;  ///< the folder to write; may be empty where `emit` stops earlier
+  std::string version; ///< of pdc
+  std::string command; ///< as typed, for the generated programs' front matter
+
+  ImportOptions import;
+  LossOptions loss;
+  pdcrt::Training training; ///< optimizer; batch and loss are filled in
+  std::string metric;       ///< accuracy, top5, mse, none; empty: what suits the loss
+
+  std::int64_t devices = 1;
+  std::string clusterFile; ///< instead of `devices`
+  PlannerOptions planner;
+  std::string planFile;         ///< use this plan
+  std::string profile = "auto"; ///< auto, measure, analytic, or a file
+
+  std::string emit; ///< ir, training-ir, plan, schedule, source (default)
+  bool timePasses = false;
+  std::vector<std::string> printAfter;
+};
+
+/// Compiles. Results (what --emit prints, else a table of the stages) go to `out`. Nothing is written into
+/// options.output before everything is known to be right, and every file there is replaced whole.
+Status compile(const CompileOptions& options, std::ostream& out, Diagnostics& diags);
+
+/// Measures every fusion group of the model in a generated one-stage program and writes the profile to `file`.
+Status measureProfile(const CompileOptions& options, const std::string& file, std::ostream& out, Diagnostics& diags);
+
+/// "--optimizer=momentum,lr=0.1,momentum=0.9,weight_decay=1e-4" to training options; "--loss=mse:output", and so on.
+/// Errors (ExitCode::usage) list what is known.
+Status parseOptimizer(const std::string& text, pdcrt::Training& training, Diagnostics& diags);
+Status parseLoss(const std::string& text, LossOptions& loss, Diagnostics& diags);
+Status parseWarmup(const std::string& text, PlannerOptions& planner, Diagnostics& diags);
+
+} // namespace pdc

@@ -1,0 +1,30 @@
+// Building and running what pdc has generated.
+#pragma once
+
+#include "pdc/Support/Diagnostics.h"
+#include "pdc/Support/Expected.h"
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace pdc {
+
+struct LaunchOptions {
+  std::string folder;                 ///< with plan.json, stage programs, CMakeLists.txt
+  std::vector<std::string> arguments; ///< of the generated program
+  bool threads = false;               ///< all ranks in one process, without MPI
+  std::string hostfile;               ///< of mpirun
+  std::string exportFile;             ///< trained.onnx to write afterwards; empty: none
+  std::string exportFolder;           ///< where to keep the trained weights; empty: nowhere
+};
+
+/// Builds the folder (into its subfolder out, only what has changed), runs the pipeline to its end and writes the
+/// trained model. Returns the exit code of the run. Errors: no plan there, the build fails, the model cannot be
+/// written.
+Expected<int> launch(const LaunchOptions& options, std::ostream& out, Diagnostics& diags);
+
+/// The file in an output folder that holds the path of the ONNX model, relative to the folder.
+inline constexpr const char* modelPathFile = "model.txt";
+
+} // namespace pdc

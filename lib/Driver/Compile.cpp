@@ -1,0 +1,202 @@
+// The story of the compiler, from the ONNX file to the folder of stage programs.
+#include "pdc/Driver/Compile.h"
+
+#include "Generate.h"
+#include "Measure.h"
+#include "pdc/Driver/Launch.h"
+#include "pdc/IR/Text.h"
+#include "pdc/Ops/AllOps.h"
+#include "pdcrt/MappedFile.h"
+
+#include <filesystem>
+#include <iomanip>
+#include <ostream>
+
+using namespace pdc;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// What holds during one compilation.
+class Compilation {
+public:
+  Compilation(const CompileOptions& options, std::ostream& out, Diagnostics& diags)
+      : options_(options), out_(out), diags_(diags), training_(options.training) {
+    registerAllOps(ops_);
+    registerTransforms(passes_);
+  }
+
+  Status compile();
+  Status measureTo(const std::string& file);
+
+private:
+  Status importModel();
+  Status toTrainingGraph();
+  Status run(const std::vector<PipelineStep>& steps);
+  Expected<Cluster> cluster();
+  Expected<Plan> plan(const CostGraph& costs, const Cluster& cluster);
+  void describeTraining();
+  void printSummary(const Plan& plan, const Profile& profile);
+
+  Graph& main() { return *module_->findGraph("main"); }
+  PassContext context() { return {*module_, ops_, diags_, {}}; }
+
+  const CompileOptions& options_;
+  std::ostream& out_;
+  Diagnostics& diags_;
+  pdcrt::Training training_;
+  PlannerOptions planner_;
+  Provenance provenance_;
+  OpRegistry ops_;
+  PassRegistry passes_;
+  std::unique_ptr<Module> module_;
+};
+
+Status Compilation::compile() {
+  if (!importModel()) return failure;
+  if (options_.emit == "ir") {
+    out_ << print(*module_);
+    return success;
+  }
+  if (!toTrainingGraph()) return failure;
+  if (options_.emit == "training-ir") {
+    out_ << print(*module_);
+    return success;
+  }
+
+  PassContext passContext = context();
+  Expected<Cluster> machines = cluster();
+  if (!machines) return failure;
+  Expected<Profile> profile = chooseProfile(options_.profile, passContext, training_, provenance_, machines->device);
+  if (!profile) return failure;
+  Expected<CostGraph> costs = costGraphOf(main(), provenance_.model, *profile, diags_);
+  if (!costs) return failure;
+  Expected<Plan> planned = plan(*costs, *machines);
+  if (!planned) return failure;
+
+  Expected<GeneratedProgram> program = generate(passContext, std::move(*planned), training_, provenance_);
+  if (!program) return failure;
+  if (options_.emit == "plan" || options_.emit == "schedule") {
+    out_ << (options_.emit == "plan" ? toJson(program->plan) : pdcrt::toString(program->schedule));
+    return success;
+  }
+  program->files.emplace_back("profile.json", toJson(*profile));
+  std::error_code ignored;
+  program->files.emplace_back(modelPathFile, fs::relative(options_.model, options_.output, ignored).string() + "\n");
+  if (!writeOutput(options_.output, program->files, *module_, diags_)) return failure;
+  printSummary(program->plan, *profile);
+  return success;
+}
+
+Status Compilation::measureTo(const std::string& file) {
+  if (!importModel() || !toTrainingGraph()) return failure;
+  PassContext passContext = context();
+  Expected<Profile> profile = measure(passContext, training_, provenance_);
+  if (!profile) return failure;
+  if (pdcrt::Status status = pdcrt::writeAtomically(file, toJson(*profile)); !status)
+    return diags_.error({}) << status.message();
+  out_ << std::fixed << std::setprecision(3) << "  forward ms  input gradient ms  weight gradient ms  group\n";
+  double sum = 0;
+  for (const GroupTimes& group : profile->groups) {
+    out_ << std::setw(12) << group.forwardMs << std::setw(19) << group.inputGradientMs << std::setw(20)
+         << group.weightGradientMs << "  " << group.name << "\n";
+    sum += group.forwardMs + group.inputGradientMs + group.weightGradientMs;
+  }
+  out_ << "step " << profile->stepMs << " ms, sum of the groups " << sum << " ms, update " << profile->updateMs
+       << " ms\n";
+  return success;
+}
+
+Status Compilation::run(const std::vector<PipelineStep>& steps) {
+  return runPipeline(
+      steps, passes_, *module_, ops_, diags_,
+      {.verifyEach = true, .timePasses = options_.timePasses, .printAfter = options_.printAfter, .out = &out_});
+}
+
+Status Compilation::importModel() {
+  Expected<std::unique_ptr<Module>> module = importOnnx(options_.model, options_.import, ops_, diags_);
+  if (!module) return failure;
+  module_ = std::move(*module);
+  return run({{"canonicalize", {}},
+              // Before differentiation, because a fused backward cannot be recovered afterwards.
+              {"raise", {}},
+              {"add-loss", {{"kind", options_.loss.kind}, {"output", options_.loss.output}}},
+              {"canonicalize", {}}});
+}
+
+/// From here on the graph is the whole training step, in fusion groups that no cut will change.
+Status Compilation::toTrainingGraph() {
+  if (!run({{"differentiate", {}}, {"canonicalize", {}}, {"fuse", {}}, {"layout", {}}, {"add-evaluation", {}}}))
+    return failure;
+  provenance_ = {options_.version, options_.command, fs::path(options_.model).filename().string(), hashOf(main())};
+  describeTraining();
+  planner_ = options_.planner;
+  planner_.optimizerStatePerParameterByte = training_.optimizer == pdcrt::OptimizerKind::sgd        ? 0
+                                            : training_.optimizer == pdcrt::OptimizerKind::momentum ? 1
+                                                                                                    : 2;
+  return success;
+}
+
+/// What the runtime must know to evaluate: the size of a minibatch, the loss and the metric that suits it.
+void Compilation::describeTraining() {
+  bool integerLabels = false, labels = false;
+  for (const GraphInput& input : main().inputs) {
+    if (input.value->type().rank() > 0) training_.batch = input.value->type().shape[0];
+    if (input.kind == InputKind::label)
+      labels = true, integerLabels = integerLabels || !isFloat(input.value->type().element);
+  }
+  for (const auto& operation : main().operations())
+    if (operation->def().lossLike && operation->attributes.has("ignore_index"))
+      training_.ignoreIndex = operation->attributes.getOr<std::int64_t>("ignore_index", -100);
+  training_.loss = integerLabels                           ? "softmax-cross-entropy"
+                   : labels && !options_.loss.kind.empty() ? options_.loss.kind
+                                                           : "output";
+  training_.metric = !options_.metric.empty() ? options_.metric : integerLabels ? "accuracy" : labels ? "mse" : "none";
+}
+
+Expected<Cluster> Compilation::cluster() {
+  if (options_.clusterFile.empty()) return flatCluster(options_.devices, "cpu", diags_);
+  Expected<std::string> text = readFile(options_.clusterFile, diags_);
+  if (!text) return failure;
+  return clusterFromJson(*text, options_.clusterFile, diags_);
+}
+
+Expected<Plan> Compilation::plan(const CostGraph& costs, const Cluster& cluster) {
+  if (options_.planFile.empty()) {
+    Expected<Plan> plan = planPipeline(costs, cluster, planner_, diags_);
+    if (plan) plan->modelHash = provenance_.modelHash;
+    return plan;
+  }
+  Expected<std::string> text = readFile(options_.planFile, diags_);
+  if (!text) return failure;
+  Expected<Plan> plan = planFromJson(*text, options_.planFile, diags_);
+  if (!plan) return failure;
+  if (plan->modelHash != provenance_.modelHash)
+    return diags_.error({options_.planFile, "", 0, 0}).help("plan again: compile without --plan")
+           << "the plan is for a model with hash " << plan->modelHash << ", this one has hash "
+           << provenance_.modelHash;
+  return plan;
+}
+
+void Compilation::printSummary(const Plan& plan, const Profile& profile) {
+  out_ << "stage  replicas  groups  forward ms  backward ms  arena MiB\n" << std::fixed;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const PlanStage& stage = plan.stages[s];
+    out_ << std::setw(5) << s << std::setw(10) << stage.replicas << std::setw(8) << stage.nodes.size() << std::setw(12)
+         << std::setprecision(3) << stage.forwardMs << std::setw(13) << stage.inputGradientMs + stage.weightGradientMs
+         << std::setw(11) << std::setprecision(1) << static_cast<double>(stage.memoryBytes) / (1024 * 1024) << "\n";
+  }
+  out_ << "predicted " << std::setprecision(3) << plan.timeMs << " ms per minibatch (" << plan.schedule << ", costs "
+       << profile.source << ")\nnext: pdc-run " << options_.output << " --data DATA\n";
+}
+
+} // namespace
+
+Status pdc::compile(const CompileOptions& options, std::ostream& out, Diagnostics& diags) {
+  return Compilation(options, out, diags).compile();
+}
+
+Status pdc::measureProfile(const CompileOptions& options, const std::string& file, std::ostream& out,
+                           Diagnostics& diags) {
+  return Compilation(options, out, diags).measureTo(file);
+}

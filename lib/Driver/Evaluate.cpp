@@ -1,0 +1,116 @@
+// npy files in, one run, npy files out.
+#include "pdc/Driver/Evaluate.h"
+
+#include "OutputFolder.h"
+#include "pdc/CodeGen/Naming.h"
+#include "pdc/Driver/CpuEngine.h"
+#include "pdc/Driver/Toolchain.h"
+#include "pdc/IR/Interpreter.h"
+#include "pdc/Ops/AllOps.h"
+#include "pdcrt/Npy.h"
+#include "pdcrt/Safetensors.h"
+
+#include <filesystem>
+
+using namespace pdc;
+namespace fs = std::filesystem;
+
+namespace {
+
+class Evaluation {
+public:
+  Evaluation(const EvaluateOptions& options, Diagnostics& diags) : options_(options), diags_(diags) {
+    registerAllOps(ops_);
+    registerTransforms(passes_);
+  }
+
+  Status run() {
+    if (!prepare() || !readInputs() || !readParameters()) return failure;
+    Expected<InterpreterResult> result = compute();
+    if (!result) return failure;
+    return write(*result);
+  }
+
+private:
+  Status prepare() {
+    Expected<std::unique_ptr<Module>> module = importOnnx(options_.model.model, options_.model.import, ops_, diags_);
+    if (!module) return failure;
+    module_ = std::move(*module);
+    std::vector<PipelineStep> steps = {{"canonicalize", {}}, {"raise", {}}};
+    if (options_.gradients) {
+      const LossOptions& loss = options_.model.loss;
+      steps.push_back({"add-loss", {{"kind", loss.kind}, {"output", loss.output}}});
+      steps.push_back({"differentiate", {}});
+    }
+    steps.push_back({"canonicalize", {}});
+    if (options_.gradients) steps.push_back({"fuse", {}});
+    return runPipeline(steps, passes_, *module_, ops_, diags_, {});
+  }
+
+  Status readInputs() {
+    for (const GraphInput& input : graph().inputs) {
+      const std::string& name = input.value->name();
+      pdcrt::NpyFile file;
+      if (pdcrt::Status status = file.open(options_.inputs + "/" + fileNameText(name) + ".npy"); !status)
+        return diags_.error({}) << "input '" << name << "': " << status.message();
+      inputs_[name] = Tensor({file.element(), file.shape()}, file.values()).convertedTo(input.value->type().element);
+    }
+    return success;
+  }
+
+  /// The stored values, read back from a weights file: transposed weights are handled in one place only.
+  Status readParameters() {
+    Expected<TemporaryFolder> folder = TemporaryFolder::create(diags_);
+    if (!folder || !writeOutput(folder->path(), {}, *module_, diags_)) return failure;
+    pdcrt::SafetensorsFile file;
+    if (pdcrt::Status status = file.open(folder->path() + "/weights/weights.safetensors"); !status)
+      return diags_.error({}) << status.message();
+    for (const auto& [name, record] : file.tensors())
+      parameters_[name] = Tensor({record.element, record.shape}, record.values);
+    return success;
+  }
+
+  Expected<InterpreterResult> compute() {
+    if (options_.engine == "interpreter")
+      return interpret(graph(), inputs_, parameters_, options_.inDouble ? Precision::f64 : Precision::f32, diags_,
+                       options_.seed);
+    Expected<std::unique_ptr<CpuEngine>> engine = CpuEngine::build({module_.get()}, diags_);
+    if (!engine) return failure;
+    return (*engine)->run(0, inputs_, parameters_, diags_, options_.seed);
+  }
+
+  Status write(const InterpreterResult& result) {
+    std::error_code error;
+    fs::create_directories(options_.outputs, error);
+    auto store = [&](const std::string& name, const Tensor& tensor) -> Status {
+      const std::string path = options_.outputs + "/" + fileNameText(name) + ".npy";
+      if (pdcrt::Status status = pdcrt::writeNpy(path, tensor.type().element, tensor.shape(), tensor.bytes()); !status)
+        return diags_.error({}) << status.message();
+      return success;
+    };
+    for (const auto& [name, tensor] : result.outputs)
+      if (!store(name, tensor)) return failure;
+    if (!options_.gradients) return success;
+    std::vector<pdcrt::TensorRecord> records;
+    for (const auto& [name, tensor] : result.gradients)
+      records.push_back({name, tensor.type().element, tensor.shape(), tensor.bytes()});
+    if (pdcrt::Status status = pdcrt::writeSafetensors(options_.outputs + "/gradients.safetensors", records); !status)
+      return diags_.error({}) << status.message();
+    return store("loss", Tensor::scalar(result.loss, ElementType::f64));
+  }
+
+  const Graph& graph() const { return *module_->findGraph("main"); }
+
+  const EvaluateOptions& options_;
+  Diagnostics& diags_;
+  OpRegistry ops_;
+  PassRegistry passes_;
+  std::unique_ptr<Module> module_;
+  std::map<std::string, Tensor> inputs_, parameters_;
+};
+
+} // namespace
+
+Status pdc::evaluate(const EvaluateOptions& options, Diagnostics& diags) {
+  return Evaluation(options, diags).run();
+}

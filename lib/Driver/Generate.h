@@ -1,0 +1,26 @@
+// From a plan to the files of its stage programs.
+#pragma once
+
+#include "OutputFolder.h"
+#include "pdc/CodeGen/StageEmitter.h"
+#include "pdc/Plan/CostGraph.h"
+#include "pdc/Plan/Plan.h"
+#include "pdc/Transforms/Transforms.h"
+#include "pdcrt/Schedule.h"
+#include "pdcrt/Training.h"
+
+namespace pdc {
+
+struct GeneratedProgram {
+  Plan plan; ///< with the tensors that cross, and the arena of each stage to the byte
+  pdcrt::Schedule schedule;
+  std::vector<OutputFile> files;
+};
+
+/// Cuts @main and @evaluate of the context's module as `plan` says, plans the memory of the stages, makes the schedule
+/// and checks it, and writes the programs. Graphs of stages of an earlier call are dropped. Errors: what those steps
+/// report; an arena above the device's memory (ExitCode::noPlan).
+Expected<GeneratedProgram> generate(PassContext& context, Plan plan, const pdcrt::Training& training,
+                                    const Provenance& provenance);
+
+} // namespace pdc

@@ -1,0 +1,92 @@
+// cmake, mpirun, and the way back to ONNX.
+#include "pdc/Driver/Launch.h"
+
+#include "OutputFolder.h"
+#include "pdc/CodeGen/BuildFiles.h"
+#include "pdc/Driver/Toolchain.h"
+#include "pdc/Import/TrainedOnnx.h"
+#include "pdc/Plan/Plan.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <ostream>
+
+using namespace pdc;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The command that runs all ranks of `plan`, built into `build`.
+Command commandOf(const Plan& plan, const std::string& build, const LaunchOptions& options,
+                  std::vector<std::string> arguments) {
+  // One core per rank: two spinning thread pools on the same cores are many times slower than one thread each.
+  Command command{{}, {{"OMP_WAIT_POLICY", "passive"}}, ""};
+  if (!std::getenv("OMP_NUM_THREADS")) command.environment["OMP_NUM_THREADS"] = "1";
+  arguments.insert(arguments.begin(), {"--dir", options.folder});
+  if (options.threads || (plan.ranks.size() == 1 && options.hostfile.empty())) {
+    command.words = {build + "/pipeline", "--threads"};
+    command.words.insert(command.words.end(), arguments.begin(), arguments.end());
+    return command;
+  }
+  command.environment.insert({{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
+  command.words = {"mpirun", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"};
+  if (!options.hostfile.empty()) command.words.insert(command.words.end(), {"--hostfile", options.hostfile});
+  for (std::size_t i = 0; i < plan.ranks.size();) {
+    const std::string program = executableOfRank(plan, plan.ranks[i]);
+    std::size_t next = i;
+    while (next < plan.ranks.size() && executableOfRank(plan, plan.ranks[next]) == program) ++next;
+    if (i > 0) command.words.push_back(":");
+    command.words.insert(command.words.end(), {"-n", std::to_string(next - i), build + "/" + program});
+    command.words.insert(command.words.end(), arguments.begin(), arguments.end());
+    i = next;
+  }
+  return command;
+}
+
+/// Puts the weights that the stages have written into the model that they come from.
+Status exportModel(const LaunchOptions& options, const std::string& weights, Diagnostics& diags) {
+  Expected<std::string> path = readFile(options.folder + "/" + modelPathFile, diags);
+  if (!path) return failure;
+  path->erase(path->find_last_not_of('\n') + 1);
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(weights))
+    if (entry.path().extension() == ".safetensors") names.push_back(entry.path().string());
+  std::sort(names.begin(), names.end());
+  std::vector<pdcrt::SafetensorsFile> files(names.size());
+  std::map<std::string, pdcrt::TensorRecord> tensors;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (pdcrt::Status status = files[i].open(names[i]); !status) return diags.error({}) << status.message();
+    tensors.insert(files[i].tensors().begin(), files[i].tensors().end());
+  }
+  return writeTrainedOnnx((fs::path(options.folder) / *path).lexically_normal().string(), tensors, options.exportFile,
+                          diags);
+}
+
+} // namespace
+
+Expected<int> pdc::launch(const LaunchOptions& options, std::ostream& out, Diagnostics& diags) {
+  const std::string planPath = options.folder + "/plan.json";
+  Expected<std::string> text = readFile(planPath, diags);
+  if (!text) return failure;
+  Expected<Plan> plan = planFromJson(*text, planPath, diags);
+  if (!plan || !buildProject(options.folder, "out", {}, diags)) return failure;
+
+  std::vector<std::string> arguments = options.arguments;
+  std::string weights = options.exportFolder;
+  std::optional<TemporaryFolder> temporary;
+  if (weights.empty() && !options.exportFile.empty()) {
+    Expected<TemporaryFolder> folder = TemporaryFolder::create(diags);
+    if (!folder) return failure;
+    temporary.emplace(std::move(*folder));
+    weights = temporary->path();
+  }
+  if (!weights.empty()) arguments.insert(arguments.end(), {"--export-weights", weights});
+
+  out.flush();
+  Expected<int> code = run(commandOf(*plan, options.folder + "/out", options, arguments), diags);
+  if (!code || *code != 0 || options.exportFile.empty()) return code;
+  if (!exportModel(options, weights, diags)) return failure;
+  out << "wrote " << options.exportFile << "\n";
+  return 0;
+}

@@ -1,0 +1,136 @@
+// Runs `pipeline --profile` on a one-stage program.
+#include "Measure.h"
+
+#include "pdc/Driver/Toolchain.h"
+#include "pdc/Planner/Planner.h"
+#include "pdc/Support/JsonReader.h"
+#include "pdcrt/MappedFile.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+
+using namespace pdc;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A plan that puts everything into one stage on one device of any size.
+Expected<Plan> oneStagePlan(PassContext& context, const Provenance& provenance, const Profile& estimate) {
+  Expected<CostGraph> costs = costGraphOf(*context.module.findGraph("main"), provenance.model, estimate, context.diags);
+  Expected<Cluster> cluster = flatCluster(1, "cpu", context.diags);
+  if (!costs || !cluster) return failure;
+  cluster->device.memoryBytes = std::int64_t{1} << 50;
+  Expected<Plan> plan = planPipeline(*costs, *cluster, {}, context.diags);
+  if (plan) plan->modelHash = provenance.modelHash;
+  return plan;
+}
+
+/// What the generated program wrote (docs/Runtime.md), with the names of `estimate`.
+Expected<Profile> readMeasurement(const std::string& path, Profile estimate, Diagnostics& diags) {
+  Expected<std::string> text = readFile(path, diags);
+  if (!text) return failure;
+  Expected<JsonDocument> document = JsonDocument::parse(*text, path, diags);
+  if (!document) return failure;
+  const JsonNode root = document->root();
+  Profile profile = std::move(estimate);
+  profile.source = "measured";
+  profile.stepMs = root["step_ms"].nonNegative();
+  const double updateMs = root["update_ms"].nonNegative();
+  for (const JsonNode& node : root["groups"].elements()) {
+    const auto last = static_cast<std::int64_t>(profile.groups.size()) - 1;
+    GroupTimes& group =
+        profile.groups[static_cast<std::size_t>(node["id"].integer(0, std::max<std::int64_t>(last, 0)))];
+    group.forwardMs = node["forward_ms"].nonNegative();
+    group.inputGradientMs = node["input_gradient_ms"].nonNegative();
+    group.weightGradientMs = node["weight_gradient_ms"].nonNegative();
+    group.spread = std::max({node["forward_spread"].nonNegative(), node["input_gradient_spread"].nonNegative(),
+                             node["weight_gradient_spread"].nonNegative()});
+  }
+  if (!document->ok()) return failure;
+  // The update is a pass over all parameters: a group's share is that of its estimate.
+  for (GroupTimes& group : profile.groups)
+    group.updateMs = profile.updateMs > 0 ? updateMs * group.updateMs / profile.updateMs : 0;
+  profile.updateMs = updateMs;
+  return profile;
+}
+
+/// The file in which a measurement of this model is remembered; empty without a home.
+std::string cacheFile(const std::string& modelHash, const DeviceKind& device) {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  std::string folder;
+  if (cache && *cache)
+    folder = std::string(cache) + "/pdc";
+  else if (home && *home)
+    folder = std::string(home) + "/.cache/pdc";
+  else
+    return {};
+  return folder + "/profile-" + device.name + "-" + modelHash + ".json";
+}
+
+} // namespace
+
+Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& training, const Provenance& provenance) {
+  Expected<Cluster> cluster = flatCluster(1, "cpu", context.diags);
+  if (!cluster) return failure;
+  Profile estimate = analyticProfile(*context.module.findGraph("main"), cluster->device, provenance.version);
+  Expected<Plan> plan = oneStagePlan(context, provenance, estimate);
+  if (!plan) return failure;
+  Expected<GeneratedProgram> program = generate(context, std::move(*plan), training, provenance);
+  Expected<TemporaryFolder> folder = TemporaryFolder::create(context.diags);
+  if (!program || !folder || !writeOutput(folder->path(), program->files, context.module, context.diags) ||
+      !buildProject(folder->path(), "out", {"pipeline"}, context.diags))
+    return failure;
+  const std::string result = folder->path() + "/measured.json", log = folder->path() + "/profile.log";
+  Expected<int> code = run({{folder->path() + "/out/pipeline", "--threads", "--dir", folder->path(), "--data",
+                             "synthetic", "--profile", result},
+                            {{"OMP_NUM_THREADS", "1"}, {"OMP_WAIT_POLICY", "passive"}},
+                            log},
+                           context.diags);
+  if (!code) return failure;
+  if (*code != 0) {
+    Expected<std::string> said = readFile(log, context.diags);
+    return context.diags.error({}).note(said ? *said : "") << "the program that measures ended with code " << *code;
+  }
+  return readMeasurement(result, std::move(estimate), context.diags);
+}
+
+Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& context, const pdcrt::Training& training,
+                                     const Provenance& provenance, const DeviceKind& device) {
+  const Graph& main = *context.module.findGraph("main");
+  const auto groups = static_cast<std::size_t>(groupCount(main));
+  if (choice == "analytic") return analyticProfile(main, device, provenance.version);
+  const bool measured = choice == "auto" || choice == "measure";
+  const std::string cache = cacheFile(provenance.modelHash, device);
+  if (choice == "auto" && !cache.empty() && fs::exists(cache)) {
+    Diagnostics silent(nullptr); // a file that cannot be read is no file
+    if (Expected<std::string> text = readFile(cache, silent))
+      if (Expected<Profile> profile = profileFromJson(*text, cache, silent))
+        if (profileMismatch(*profile, provenance.modelHash, groups, provenance.version).empty()) return profile;
+  }
+  if (!measured) {
+    Expected<std::string> text = readFile(choice, context.diags);
+    if (!text) return failure;
+    Expected<Profile> profile = profileFromJson(*text, choice, context.diags);
+    if (!profile) return failure;
+    if (const std::string wrong = profileMismatch(*profile, provenance.modelHash, groups, provenance.version);
+        !wrong.empty())
+      return context.diags.error({choice, "", 0, 0}).help("measure again: --profile=measure") << wrong;
+    return profile;
+  }
+
+  Diagnostics silent(nullptr);
+  PassContext quiet{context.module, context.registry, choice == "auto" ? silent : context.diags, {}};
+  Expected<Profile> profile = measure(quiet, training, provenance);
+  if (profile && !cache.empty()) {
+    std::error_code ignored;
+    fs::create_directories(fs::path(cache).parent_path(), ignored);
+    if (!pdcrt::writeAtomically(cache, toJson(*profile))) return profile; // it will be measured again
+  }
+  if (profile || choice == "measure") return profile;
+  context.diags.warning({}).note(silent.all().empty() ? "" : silent.all().front().message)
+      << "the model cannot be measured here, costs are estimated";
+  return analyticProfile(main, device, provenance.version);
+}

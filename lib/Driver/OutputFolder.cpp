@@ -1,0 +1,141 @@
+// Output files and initial weights.
+#include "OutputFolder.h"
+
+#include "pdcrt/MappedFile.h"
+#include "pdcrt/Safetensors.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+using namespace pdc;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The elements of `stored`, row-major, with axis permutation[i] as axis i.
+std::vector<std::byte> permuted(std::span<const std::byte> stored, const Shape& shape,
+                                const std::vector<std::int64_t>& permutation, std::size_t elementBytes) {
+  std::vector<std::int64_t> strides(shape.size(), 1);
+  for (std::size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
+  std::vector<std::byte> result(stored.size());
+  std::vector<std::int64_t> index(shape.size(), 0);
+  for (std::size_t to = 0; to < result.size(); to += elementBytes) {
+    std::int64_t from = 0;
+    for (std::size_t d = 0; d < index.size(); ++d) from += index[d] * strides[static_cast<std::size_t>(permutation[d])];
+    std::memcpy(&result[to], &stored[static_cast<std::size_t>(from) * elementBytes], elementBytes);
+    for (std::size_t d = index.size(); d-- > 0;) {
+      if (++index[d] < shape[static_cast<std::size_t>(permutation[d])]) break;
+      index[d] = 0;
+    }
+  }
+  return result;
+}
+
+Status writeWeights(const std::string& path, const Module& module, Diagnostics& diags) {
+  std::map<std::string, pdcrt::MappedFile> files;
+  std::vector<std::vector<std::byte>> owned; // views that are not a range of bytes
+  owned.reserve(module.parameters.size());
+  std::vector<pdcrt::TensorRecord> records;
+  for (const auto& parameter : module.parameters) {
+    const Reference& reference = parameter->reference;
+    auto [file, isNew] = files.try_emplace(reference.file);
+    if (isNew)
+      if (pdcrt::Status status = file->second.open(reference.file); !status)
+        return diags.error(parameter->location) << status.message();
+    const std::span<const std::byte> all = file->second.bytes();
+    const auto offset = static_cast<std::size_t>(reference.offset), length = static_cast<std::size_t>(reference.length);
+    if (offset > all.size() || length > all.size() - offset)
+      return diags.error(parameter->location)
+             << "the values of '" << parameter->name << "' end at byte " << reference.offset + reference.length
+             << " of " << reference.file << ", which has " << all.size();
+    std::span<const std::byte> values = all.subspan(offset, length);
+    if (!reference.permutation.empty()) {
+      owned.push_back(
+          permuted(values, reference.stored, reference.permutation, pdcrt::bytesOf(parameter->type.element)));
+      values = owned.back();
+    }
+    records.push_back({parameter->name, parameter->type.element, parameter->type.shape, values});
+  }
+  if (pdcrt::Status status = pdcrt::writeSafetensors(path, records); !status)
+    return diags.error({}) << status.message();
+  return success;
+}
+
+bool sameBytes(const fs::path& a, const fs::path& b) {
+  std::error_code ignored;
+  if (!fs::exists(b, ignored) || fs::file_size(a, ignored) != fs::file_size(b, ignored)) return false;
+  std::ifstream first(a, std::ios::binary), second(b, std::ios::binary);
+  return std::equal(std::istreambuf_iterator<char>(first), std::istreambuf_iterator<char>(),
+                    std::istreambuf_iterator<char>(second));
+}
+
+/// Whether `name` is what an earlier compilation called a stage program.
+bool isStageProgram(const std::string& name) {
+  return name.size() > 9 && name.starts_with("stage") && name.ends_with(".cpp") &&
+         name.find_first_not_of("0123456789", 5) == name.size() - 4;
+}
+
+/// A folder inside the output folder that disappears again.
+class Staging {
+public:
+  explicit Staging(const std::string& folder) : path_(folder + "/.pdc-XXXXXX") {
+    made_ = mkdtemp(path_.data()) != nullptr;
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  ~Staging() {
+    std::error_code ignored;
+    if (made_) fs::remove_all(path_, ignored);
+  }
+  bool made() const { return made_; }
+  const std::string& path() const { return path_; }
+
+private:
+  std::string path_;
+  bool made_ = false;
+};
+
+} // namespace
+
+Status pdc::writeOutput(const std::string& folder, const std::vector<OutputFile>& files, const Module& module,
+                        Diagnostics& diags) {
+  auto cannot = [&](const std::string& what) {
+    return diags.error({folder, "", 0, 0}).help("choose another folder with -o")
+           << "the output cannot be written: " << what;
+  };
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return cannot(error.message());
+  const Staging staging(folder);
+  if (!staging.made()) return cannot(std::strerror(errno));
+  std::set<std::string> names = {"weights/weights.safetensors"};
+  for (const auto& [name, text] : files) {
+    if (pdcrt::Status status = pdcrt::writeAtomically(staging.path() + "/" + name, text); !status)
+      return cannot(status.message());
+    names.insert(name);
+  }
+  fs::create_directory(staging.path() + "/weights", error);
+  if (!writeWeights(staging.path() + "/weights/weights.safetensors", module, diags)) return failure;
+
+  fs::create_directory(folder + "/weights", error);
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
+    if (const std::string name = entry.path().filename().string(); isStageProgram(name) && !names.contains(name))
+      fs::remove(entry.path(), error);
+  for (const std::string& name : names) {
+    if (sameBytes(staging.path() + "/" + name, folder + "/" + name)) continue;
+    fs::rename(staging.path() + "/" + name, folder + "/" + name, error);
+    if (error) return cannot(name + ": " + error.message());
+  }
+  return success;
+}
+
+Expected<std::string> pdc::readFile(const std::string& path, Diagnostics& diags) {
+  std::string text;
+  if (pdcrt::Status status = pdcrt::readText(path, text); !status) return diags.error({}) << status.message();
+  return text;
+}

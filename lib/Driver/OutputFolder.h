@@ -1,0 +1,26 @@
+// Writing the output: all of it, or nothing.
+#pragma once
+
+#include "pdc/IR/Graph.h"
+#include "pdc/Support/Expected.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pdc {
+
+/// A file of the output folder: its path there, and its text.
+using OutputFile = std::pair<std::string, std::string>;
+
+/// Writes `files`, and the stored values of the module's parameters as weights/weights.safetensors, into `folder`,
+/// which is made if need be. Everything is first written into a folder inside it and then renamed, file by file; a file
+/// that has the same bytes already is left alone, so that building again builds only what has changed. Stage programs
+/// of an earlier plan are removed. Errors: the folder cannot be written; weights cannot be read.
+Status writeOutput(const std::string& folder, const std::vector<OutputFile>& files, const Module& module,
+                   Diagnostics& diags);
+
+/// The text of the file at `path`; an error says why it cannot be read.
+Expected<std::string> readFile(const std::string& path, Diagnostics& diags);
+
+} // namespace pdc

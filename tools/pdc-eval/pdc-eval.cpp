@@ -1,0 +1,41 @@
+// pdc-eval MODEL.onnx --inputs DIR --outputs DIR: runs a model once on .npy files.
+#include "../CompilerFlags.h"
+#include "pdc/Driver/CommandLine.h"
+#include "pdc/Driver/Evaluate.h"
+
+#include <iostream>
+
+using namespace pdc;
+
+int main(int argc, char** argv) {
+  CLI::App app("Runs a model once, with its stored weights", "pdc-eval");
+  app.set_version_flag("--version", "pdc-eval " PDC_VERSION);
+  EvaluateOptions options;
+  options.model.version = PDC_VERSION;
+  std::string precision = "f32";
+  ModelFlags model;
+  model.addTo(app, options.model);
+  app.add_option("--inputs", options.inputs, "folder with NAME.npy for each input (and label)")
+      ->type_name("DIR")
+      ->required();
+  app.add_option("--outputs", options.outputs, "folder to write")->type_name("DIR")->required();
+  app.add_option("--engine", options.engine, "the slow, obvious one, or generated code")
+      ->check(CLI::IsMember({"interpreter", "cpu"}))
+      ->type_name("interpreter|cpu")
+      ->capture_default_str();
+  app.add_option("--precision", precision, "of the interpreter")
+      ->check(CLI::IsMember({"f32", "f64"}))
+      ->type_name("f32|f64")
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "of random operators");
+  app.add_flag("--gradients", options.gradients, "also the loss, and one gradient per parameter");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
+  }
+  options.inDouble = precision == "f64";
+  Diagnostics diags(&std::cerr);
+  if (model.apply(options.model, diags)) (void)evaluate(options, diags);
+  return exitCodeOf(diags);
+}

@@ -1,0 +1,28 @@
+// pdc-profile MODEL.onnx -o profile.json: measures every fusion group of a model on this machine, in a generated
+// program.
+#include "../CompilerFlags.h"
+#include "pdc/Driver/CommandLine.h"
+
+#include <iostream>
+
+using namespace pdc;
+
+int main(int argc, char** argv) {
+  CLI::App app("Measures every fusion group of a model, for pdc --profile=FILE", "pdc-profile");
+  app.set_version_flag("--version", "pdc-profile " PDC_VERSION);
+  CompileOptions options;
+  options.version = PDC_VERSION;
+  options.command = "pdc-profile";
+  std::string file;
+  ModelFlags model;
+  model.addTo(app, options);
+  app.add_option("-o,--output", file, "profile to write")->type_name("profile.json")->required();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
+  }
+  Diagnostics diags(&std::cerr);
+  if (model.apply(options, diags)) (void)measureProfile(options, file, std::cout, diags);
+  return exitCodeOf(diags);
+}

@@ -1,0 +1,50 @@
+// pdc-run DIR --data D …: builds a folder that pdc has written, launches its ranks, and exports the trained model.
+#include "pdc/Driver/CommandLine.h"
+#include "pdc/Driver/Launch.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+using namespace pdc;
+
+int main(int argc, char** argv) {
+  CLI::App app("Builds and runs a pipeline that pdc has generated", "pdc-run");
+  app.set_version_flag("--version", "pdc-run " PDC_VERSION);
+  LaunchOptions options;
+  // Flags of the generated program, handed on as they are.
+  std::string data, eval, epochs, steps, seed, shuffle, normalize, metrics, trace, logEvery, lr, samples;
+  app.add_option("DIR", options.folder, "what pdc has written")->required();
+  const std::pair<const char*, std::string*> passed[] = {
+      {"--data", &data},       {"--eval", &eval},   {"--epochs", &epochs},      {"--steps", &steps},
+      {"--seed", &seed},       {"--lr", &lr},       {"--shuffle", &shuffle},    {"--normalize", &normalize},
+      {"--samples", &samples}, {"--trace", &trace}, {"--log-every", &logEvery}, {"--metrics", &metrics}};
+  const char* const help[] = {"folder of .npy files, or synthetic",
+                              "data to evaluate on after training",
+                              "times to go through the data",
+                              "minibatches to train on; updates, where the schedule flushes",
+                              "of the order of samples and of random operators",
+                              "learning rate instead of training.json's",
+                              "on or off: another order of samples in each epoch",
+                              "of float inputs: MEAN/STD",
+                              "size of synthetic data",
+                              "what each rank did and when, for Perfetto",
+                              "steps between progress lines",
+                              "one JSON object per step"};
+  for (std::size_t i = 0; i < std::size(passed); ++i) app.add_option(passed[i].first, *passed[i].second, help[i]);
+  app.add_flag("--threads", options.threads, "run all ranks as threads of one process, without MPI");
+  app.add_option("--hostfile", options.hostfile, "machines, as mpirun reads them")->type_name("H");
+  app.add_option("--export", options.exportFile, "write the trained model there")->type_name("trained.onnx");
+  app.add_option("--export-weights", options.exportFolder, "write the trained weights there, a file per stage")
+      ->type_name("DIR");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
+  }
+  for (const auto& [flag, value] : passed)
+    if (!value->empty()) options.arguments.insert(options.arguments.end(), {flag, *value});
+
+  Diagnostics diags(&std::cerr);
+  const Expected<int> code = launch(options, std::cout, diags);
+  return code ? *code : exitCodeOf(diags);
+}

@@ -1,0 +1,106 @@
+// pdc MODEL.onnx -o DIR: compiles a model to a pipeline of stage programs. `pdc inspect MODEL.onnx` describes a model.
+#include "../CompilerFlags.h"
+#include "pdc/Driver/CommandLine.h"
+#include "pdc/Ops/AllOps.h"
+
+#include <fstream>
+#include <iostream>
+
+using namespace pdc;
+
+namespace {
+
+/// The command as it stands in generated files: without the output folder, which says nothing about the program.
+std::string commandText(int argc, char** argv) {
+  std::string text = "pdc";
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "-o" || word == "--output")
+      ++i;
+    else if (!word.starts_with("--output=") && !(word.starts_with("-o") && word.size() > 2))
+      text += " " + shellWord(word);
+  }
+  return text;
+}
+
+int inspect(int argc, char** argv) {
+  CLI::App app("Describes a model: inputs, outputs, parameters, operators, and what is missing", "pdc inspect");
+  std::string model;
+  app.add_option("MODEL.onnx", model)->required();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
+  }
+  Diagnostics diags(&std::cerr);
+  OpRegistry ops;
+  registerAllOps(ops);
+  (void)inspectOnnx(model, ops, std::cout, diags);
+  return exitCodeOf(diags);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::string(argv[1]) == "inspect") return inspect(argc - 1, argv + 1);
+
+  CLI::App app("Compiles an ONNX model to one C++ program per pipeline stage. See also: pdc inspect MODEL.onnx", "pdc");
+  app.set_version_flag("--version", "pdc " PDC_VERSION);
+  CompileOptions options;
+  options.version = PDC_VERSION;
+  options.command = commandText(argc, argv);
+  ModelFlags model;
+  model.addTo(app, options);
+  std::string warmup = "hide", diagnostics = "text";
+  app.add_option("-o,--output", options.output, "folder to write")->type_name("DIR");
+  auto* devices = app.add_option("--devices", options.devices, "equal devices on this machine")
+                      ->check(CLI::PositiveNumber)
+                      ->capture_default_str();
+  app.add_option("--cluster", options.clusterFile, "the machines (docs/Planning.md)")
+      ->type_name("FILE")
+      ->excludes(devices);
+  app.add_option("--schedule", options.planner.schedule, "1f1b or 1f1b-flush")
+      ->check(CLI::IsMember({"1f1b", "1f1b-flush"}))
+      ->type_name("1f1b|1f1b-flush")
+      ->capture_default_str();
+  app.add_option("--microbatches", options.planner.microbatches, "minibatches per update, where the schedule flushes")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--weights", options.planner.weights, "which version of the weights a minibatch uses")
+      ->check(CLI::IsMember({"stash", "vertical-sync", "latest"}))
+      ->type_name("stash|vertical-sync|latest")
+      ->capture_default_str();
+  app.add_option("--sync", options.planner.sync, "whether a replicated stage goes on while its gradients are reduced")
+      ->check(CLI::IsMember({"overlap", "barrier"}))
+      ->type_name("overlap|barrier")
+      ->capture_default_str();
+  app.add_option("--warmup", warmup, "forwards before the first backward, per stage: hide, paper, or numbers N,N,…")
+      ->capture_default_str();
+  app.add_flag("--straight", options.planner.straight, "no replicated stages");
+  app.add_option("--replicas", options.planner.stageReplicas, "exactly these replicas of each stage: 2,1")
+      ->delimiter(',');
+  app.add_option("--profile", options.profile, "auto, measure, analytic, or a file: where costs come from")
+      ->capture_default_str();
+  app.add_option("--plan", options.planFile, "use this plan instead of solving")->type_name("FILE");
+  app.add_option("--metric", options.metric, "what evaluation reports")
+      ->check(CLI::IsMember({"accuracy", "top5", "mse", "none"}))
+      ->type_name("accuracy|top5|mse|none");
+  app.add_option("--emit", options.emit, "stop there and print it")
+      ->check(CLI::IsMember({"ir", "training-ir", "plan", "schedule", "source"}))
+      ->type_name("ir|training-ir|plan|schedule|source");
+  app.add_option("--diagnostics", diagnostics, "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->type_name("text|json");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
+  }
+
+  Diagnostics diags(&std::cerr, diagnostics == "json" ? Diagnostics::Format::json : Diagnostics::Format::text);
+  const bool writes = options.emit.empty() || options.emit == "source";
+  if (writes && options.output.empty())
+    (void)(diags.error({}).exit(ExitCode::usage).help("add -o DIR") << "there is no output folder");
+  else if (model.apply(options, diags) && parseWarmup(warmup, options.planner, diags))
+    (void)compile(options, std::cout, diags);
+  return exitCodeOf(diags);
+}
