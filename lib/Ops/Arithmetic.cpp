@@ -51,7 +51,8 @@ static OpDef power() {
                       .summary = "A to the power B",
                       .onnx = "",
                       .expression = "pow(A, B)",
-                      .derivatives = {"B * pow(A, B - 1)", "Y * log(A)"}});
+                      .derivatives = {"B * pow(A, B - 1)", "Y * log(A)"},
+                      .positive = true});
   def.onnx = {onnx("Pow", 2, convertPow)};
   return def;
 }
@@ -97,10 +98,15 @@ PDC_OPS(Arithmetic) {
              .summary = "Square root of X",
              .onnx = "Sqrt",
              .expression = "sqrt(X)",
-             .derivatives = {"0.5 / Y"}}),
+             .derivatives = {"0.5 / Y"},
+             .positive = true}),
       unary(
           {.name = "exp", .summary = "e to the power X", .onnx = "Exp", .expression = "exp(X)", .derivatives = {"Y"}}),
-      unary({.name = "log", .summary = "Natural logarithm of X", .onnx = "Log", .expression = "log(X)"}),
+      unary({.name = "log",
+             .summary = "Natural logarithm of X",
+             .onnx = "Log",
+             .expression = "log(X)",
+             .positive = true}),
       unary({.name = "erf", .summary = "Error function of X", .onnx = "Erf", .expression = "erf(X)"}),
       unary({.name = "sin", .summary = "Sine of X", .onnx = "Sin", .expression = "sin(X)"}),
       unary({.name = "cos", .summary = "Cosine of X", .onnx = "Cos", .expression = "cos(X)"}),

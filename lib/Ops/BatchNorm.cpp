@@ -177,9 +177,9 @@ std::vector<std::string> trainExamples() {
       {"[4, 3, 2, 2]", "[3]"}, {"[5, 2]", "[2]"}, {"[2, 1, 4]", "[1]"}, {"[2, 3, 1, 2, 2]", "[3]"}, {"[6, 4]", "[4]"}};
   for (const auto& [x, channels] : shapes) {
     const std::string c = std::string("f32") + channels, t = std::string("f32") + x;
-    texts.push_back(example("%x: " + t + ", %scale: " + c + ", %bias: " + c + ", %mean: " + c + ", %variance: " + c,
+    texts.push_back(example("%x: " + t + ", %scale: " + c + ", %bias: " + c + ", %mean: " + c + ", %positive: " + c,
                             "%y, %m, %i, %new_mean, %new_variance = batch_norm_training %x, %scale, %bias, %mean, "
-                            "%variance {epsilon = 0.001, momentum = 0.75} : " +
+                            "%positive {epsilon = 0.001, momentum = 0.75} : " +
                                 t + ", " + c + ", " + c + ", " + c + ", " + c));
   }
   return texts;
@@ -191,8 +191,8 @@ std::vector<std::string> inferenceExamples() {
       {"[2, 3, 2, 2]", "[3]"}, {"[5, 2]", "[2]"}, {"[2, 1, 4]", "[1]"}, {"[1, 3, 1, 2, 2]", "[3]"}, {"[1, 4]", "[4]"}};
   for (const auto& [x, channels] : shapes) {
     const std::string c = std::string("f32") + channels, t = std::string("f32") + x;
-    texts.push_back(example("%x: " + t + ", %scale: " + c + ", %bias: " + c + ", %mean: " + c + ", %variance: " + c,
-                            "%y = batch_norm %x, %scale, %bias, %mean, %variance {epsilon = 0.001} : " + t));
+    texts.push_back(example("%x: " + t + ", %scale: " + c + ", %bias: " + c + ", %mean: " + c + ", %positive: " + c,
+                            "%y = batch_norm %x, %scale, %bias, %mean, %positive {epsilon = 0.001} : " + t));
   }
   return texts;
 }
@@ -287,13 +287,12 @@ PDC_OPS(BatchNorm) {
           .cost = perElement(5),
           .kernel = [](const Operation& op) { return kernel(op, "frozenGradient", 1); },
           .reference = reference([]<class T>(ReferenceContext& c) { frozenReference<T>(c); }),
-          .examples =
-              {example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %variance: f32[3]",
-                       "%dx, _, _ = batch_norm_frozen_gradient %dy, %x, %scale, %mean, %variance {epsilon = 0.001} : "
-                       "f32[4, 3, 2], _, _"),
-               example("%dy: f32[4, 3], %x: f32[4, 3], %scale: f32[3], %mean: f32[3], %variance: f32[3]",
-                       "_, %dscale, %dbias = batch_norm_frozen_gradient %dy, %x, %scale, %mean, %variance {epsilon = "
-                       "0.001} : _, f32[3], f32[3]")},
+          .examples = {example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %positive: f32[3]",
+                               "%dx, _, _ = batch_norm_frozen_gradient %dy, %x, %scale, %mean, %positive {epsilon = "
+                               "0.001} : f32[4, 3, 2], _, _"),
+                       example("%dy: f32[4, 3], %x: f32[4, 3], %scale: f32[3], %mean: f32[3], %positive: f32[3]",
+                               "_, %dscale, %dbias = batch_norm_frozen_gradient %dy, %x, %scale, %mean, %positive "
+                               "{epsilon = 0.001} : _, f32[3], f32[3]")},
       },
   };
 }

@@ -88,7 +88,7 @@ PDC_OPS(Constant) {
           .infer = [](const InferContext& c) -> Types {
             return std::vector<Type>{c.attributes.get<Tensor>("value").type()};
           },
-          .examples = {example("", "%y = constant {value = dense<f32[3], [1, 2.5, -3]>} : f32[3]"),
+          .examples = {example("", "%y = constant {value = dense<f32[3], [1.0, 2.5, -3.0]>} : f32[3]"),
                        example("", "%y = constant {value = dense<i64[2, 1], [4, -5]>} : i64[2, 1]")},
       },
       composed("shape", "The shape of an input, as a constant", {onnx("Shape", 1, convertShape)}),

@@ -151,29 +151,17 @@ Value* convert(OnnxReader& n) {
   return y ? n.reshape(y, {y->type().shape[0], y->type().shape[1], y->type().shape[3]}) : nullptr;
 }
 
-std::string attributeText(const std::string& dilations, const std::string& shape, int groups, const std::string& pads,
-                          const std::string& strides) {
-  // In alphabetical order, as printed.
-  return " {dilations = " + dilations + shape + ", groups = " + std::to_string(groups) + ", pads = " + pads +
-         ", strides = " + strides + "} : ";
-}
-
 std::vector<std::string> examples() {
-  const auto text = [](const char* x, const char* w, const char* b, const std::string& attributes, const char* y) {
-    const std::string bias = b;
-    return example("%x: f32" + std::string(x) + ", %w: f32" + w + (bias.empty() ? "" : ", %b: f32" + bias),
-                   "%y = conv2d %x, %w" + std::string(bias.empty() ? "" : ", %b") + attributes + "f32" + y);
+  const auto text = [](const char* x, const char* w, const std::string& b, const char* options, const char* y) {
+    return example("%x: f32" + std::string(x) + ", %w: f32" + w + (b.empty() ? "" : ", %b: f32" + b),
+                   "%y = conv2d %x, %w" + std::string(b.empty() ? "" : ", %b") + options + " : f32" + y);
   };
-  return {text("[2, 3, 5, 5]", "[4, 3, 3, 3]", "[4]", attributeText("[1, 1]", "", 1, "[1, 1, 1, 1]", "[1, 1]"),
-               "[2, 4, 5, 5]"),
-          text("[1, 2, 7, 6]", "[3, 2, 3, 2]", "", attributeText("[1, 1]", "", 1, "[0, 0, 0, 0]", "[2, 1]"),
-               "[1, 3, 3, 5]"),
-          text("[2, 4, 4, 4]", "[6, 2, 1, 1]", "[6]", attributeText("[1, 1]", "", 2, "[0, 0, 0, 0]", "[1, 1]"),
-               "[2, 6, 4, 4]"),
-          text("[1, 2, 8, 8]", "[2, 1, 3, 3]", "", attributeText("[2, 2]", "", 2, "[2, 1, 0, 1]", "[1, 2]"),
-               "[1, 2, 6, 3]"),
-          text("[1, 1, 1, 9]", "[2, 1, 1, 4]", "[2]", attributeText("[1, 1]", "", 1, "[0, 2, 0, 1]", "[1, 3]"),
-               "[1, 2, 1, 3]")};
+  return {text("[2, 3, 5, 5]", "[4, 3, 3, 3]", "[4]", " {pads = [1, 1, 1, 1]}", "[2, 4, 5, 5]"),
+          text("[1, 2, 7, 6]", "[3, 2, 3, 2]", "", " {strides = [2, 1]}", "[1, 3, 3, 5]"),
+          text("[2, 4, 4, 4]", "[6, 2, 1, 1]", "[6]", " {groups = 2}", "[2, 6, 4, 4]"),
+          text("[1, 2, 8, 8]", "[2, 1, 3, 3]", "",
+               " {dilations = [2, 2], groups = 2, pads = [2, 1, 0, 1], strides = [1, 2]}", "[1, 2, 6, 3]"),
+          text("[1, 1, 1, 9]", "[2, 1, 1, 4]", "[2]", " {pads = [0, 2, 0, 1], strides = [1, 3]}", "[1, 2, 1, 3]")};
 }
 
 } // namespace
@@ -226,13 +214,12 @@ PDC_OPS(Conv2d) {
             inputGradientOf(c.op).forEachProduct(
                 [&](std::int64_t atY, std::int64_t atX, std::int64_t atW) { dx[atX] += dy[atY] * w[atW]; });
           }),
-          .examples =
-              {example("%dy: f32[2, 4, 5, 5], %w: f32[4, 3, 3, 3]",
-                       "%dx = conv2d_input_gradient %dy, %w {dilations = [1, 1], groups = 1, input_shape = [2, 3, 5, "
-                       "5], pads = [1, 1, 1, 1], strides = [1, 1]} : f32[2, 3, 5, 5]"),
-               example("%dy: f32[1, 2, 3, 3], %w: f32[2, 1, 3, 3]",
-                       "%dx = conv2d_input_gradient %dy, %w {dilations = [1, 1], groups = 2, input_shape = [1, 2, 8, "
-                       "7], pads = [0, 0, 0, 0], strides = [2, 2]} : f32[1, 2, 8, 7]")},
+          .examples = {example("%dy: f32[2, 4, 5, 5], %w: f32[4, 3, 3, 3]",
+                               "%dx = conv2d_input_gradient %dy, %w {input_shape = [2, 3, 5, 5], pads = [1, 1, 1, 1]} "
+                               ": f32[2, 3, 5, 5]"),
+                       example("%dy: f32[1, 2, 3, 3], %w: f32[2, 1, 3, 3]",
+                               "%dx = conv2d_input_gradient %dy, %w {groups = 2, input_shape = [1, 2, 8, 7], strides = "
+                               "[2, 2]} : f32[1, 2, 8, 7]")},
       },
       {
           .name = "conv2d_weight_gradient",
@@ -258,13 +245,12 @@ PDC_OPS(Conv2d) {
             const std::int64_t plane = product(convolution.y, 2, 4), channels = convolution.y[1];
             for (std::int64_t i = 0; i < elementsOf(convolution.y); ++i) c.out<T>(1)[i / plane % channels] += dy[i];
           }),
-          .examples =
-              {example("%x: f32[2, 3, 5, 5], %dy: f32[2, 4, 5, 5]",
-                       "%dw, %db = conv2d_weight_gradient %x, %dy {dilations = [1, 1], filter_shape = [4, 3, 3, 3], "
-                       "groups = 1, pads = [1, 1, 1, 1], strides = [1, 1]} : f32[4, 3, 3, 3], f32[4]"),
-               example("%x: f32[1, 2, 8, 7], %dy: f32[1, 2, 3, 3]",
-                       "%dw, _ = conv2d_weight_gradient %x, %dy {dilations = [1, 1], filter_shape = [2, 1, 3, 3], "
-                       "groups = 2, pads = [0, 0, 0, 0], strides = [2, 2]} : f32[2, 1, 3, 3], _")},
+          .examples = {example("%x: f32[2, 3, 5, 5], %dy: f32[2, 4, 5, 5]",
+                               "%dw, %db = conv2d_weight_gradient %x, %dy {filter_shape = [4, 3, 3, 3], pads = [1, 1, "
+                               "1, 1]} : f32[4, 3, 3, 3], f32[4]"),
+                       example("%x: f32[1, 2, 8, 7], %dy: f32[1, 2, 3, 3]",
+                               "%dw, _ = conv2d_weight_gradient %x, %dy {filter_shape = [2, 1, 3, 3], groups = 2, "
+                               "strides = [2, 2]} : f32[2, 1, 3, 3], _")},
       },
   };
 }

@@ -60,8 +60,7 @@ Types inferForward(const InferContext& c) {
 
 Types inferBackward(const InferContext& c) {
   const Shape& x = integersOf(c, "input_shape");
-  if (!requireFloat(c, "gather_gradient", 0))
-    return failure;
+  if (!requireFloat(c, "gather_gradient", 0)) return failure;
   if (std::any_of(x.begin(), x.end(), [](std::int64_t dim) { return dim < 0; }))
     return c.error() << "'gather_gradient' op has input_shape " << toString(x) << " with a negative dimension";
   const Expected<Shape> y = pickedShape(c, "gather_gradient", x);
@@ -74,14 +73,14 @@ AttributeDef axisAttribute() {
 }
 
 std::vector<std::string> examples() {
-  // Indices are inputs in the tests, which fill integers with 0 and 1.
-  const auto text = [](const char* x, const char* indices, const char* axis, const char* y) {
+  // Tests fill integers with 0 and 1, so that axes have at least two elements.
+  const auto text = [](const char* x, const char* indices, const char* options, const char* y) {
     return example("%x: f32" + std::string(x) + ", %i: " + indices,
-                   "%y = gather %x, %i {axis = " + std::string(axis) + "} : f32" + y);
+                   "%y = gather %x, %i" + std::string(options) + " : f32" + y);
   };
-  return {text("[4, 3]", "i64[2]", "0", "[2, 3]"), text("[2, 5]", "i64[]", "1", "[2]"),
-          text("[3, 2]", "i32[2, 2]", "0", "[2, 2, 2]"), text("[2, 3, 2]", "i64[4]", "1", "[2, 4, 2]"),
-          text("[6]", "i32[3]", "0", "[3]")};
+  return {text("[4, 3]", "i64[2]", "", "[2, 3]"), text("[2, 5]", "i64[]", " {axis = 1}", "[2]"),
+          text("[3, 2]", "i32[2, 2]", "", "[2, 2, 2]"), text("[2, 3, 2]", "i64[4]", " {axis = 1}", "[2, 4, 2]"),
+          text("[6]", "i32[3]", "", "[3]")};
 }
 
 } // namespace
@@ -132,7 +131,7 @@ PDC_OPS(Gather) {
             forEachPicked(c, backwardOf(c.op), [&](std::size_t atX, std::size_t atY) { dx[atX] += dy[atY]; });
           }),
           .examples = {example("%dy: f32[3, 2], %i: i64[3]",
-                               "%dx = gather_gradient %dy, %i {axis = 0, input_shape = [4, 2]} : f32[4, 2]")},
+                               "%dx = gather_gradient %dy, %i {input_shape = [4, 2]} : f32[4, 2]")},
       },
   };
 }

@@ -180,22 +180,18 @@ Value* convertGemm(OnnxReader& n) {
 }
 
 std::vector<std::string> examples() {
-  const auto text = [](const char* a, const char* b, bool transposeA, bool transposeB, const char* y) {
+  const auto text = [](const char* a, const char* b, const char* options, const char* y) {
     return example("%a: f32" + std::string(a) + ", %b: f32" + b,
-                   "%y = matmul %a, %b {transpose_a = " + toCpp(transposeA) + ", transpose_b = " + toCpp(transposeB) +
-                       "} : f32" + y);
+                   "%y = matmul %a, %b" + std::string(options) + " : f32" + y);
   };
-  return {text("[2, 3]", "[3, 4]", false, false, "[2, 4]"),
-          text("[3, 2]", "[3, 4]", true, false, "[2, 4]"),
-          text("[2, 3]", "[4, 3]", false, true, "[2, 4]"),
-          text("[3, 2]", "[4, 3]", true, true, "[2, 4]"),
-          text("[2, 3, 4]", "[2, 4, 2]", false, false, "[2, 3, 2]"),
-          text("[2, 2, 4, 3]", "[2, 2, 2, 4]", true, true, "[2, 2, 3, 2]"),
-          text("[2, 3, 4]", "[4, 2]", false, false, "[2, 3, 2]"),
-          text("[2, 3, 4]", "[2, 4]", false, true, "[2, 3, 2]"),
-          text("[2, 4, 3]", "[4, 2]", true, false, "[2, 3, 2]"),
-          text("[3, 4]", "[2, 4, 2]", false, false, "[2, 3, 2]"),
-          text("[4, 3]", "[2, 2, 4]", true, true, "[2, 3, 2]")};
+  const char *left = " {transpose_a = true}", *right = " {transpose_b = true}",
+             *both = " {transpose_a = true, transpose_b = true}";
+  return {text("[2, 3]", "[3, 4]", "", "[2, 4]"),          text("[3, 2]", "[3, 4]", left, "[2, 4]"),
+          text("[2, 3]", "[4, 3]", right, "[2, 4]"),       text("[3, 2]", "[4, 3]", both, "[2, 4]"),
+          text("[2, 3, 4]", "[2, 4, 2]", "", "[2, 3, 2]"), text("[2, 2, 4, 3]", "[2, 2, 2, 4]", both, "[2, 2, 3, 2]"),
+          text("[2, 3, 4]", "[4, 2]", "", "[2, 3, 2]"),    text("[2, 3, 4]", "[2, 4]", right, "[2, 3, 2]"),
+          text("[2, 4, 3]", "[4, 2]", left, "[2, 3, 2]"),  text("[3, 4]", "[2, 4, 2]", "", "[2, 3, 2]"),
+          text("[4, 3]", "[2, 2, 4]", both, "[2, 3, 2]")};
 }
 
 } // namespace

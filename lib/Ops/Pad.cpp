@@ -91,14 +91,14 @@ Types infer(const InferContext& c) {
 }
 
 std::vector<std::string> examples() {
-  const auto text = [](const char* x, const char* after, const char* before, const char* value, const char* y) {
-    return example("%x: f32" + std::string(x), "%y = pad %x {after = " + std::string(after) + ", before = " + before +
-                                                   ", value = " + value + "} : f32" + y);
+  const auto text = [](const char* x, const char* options, const char* y) {
+    return example("%x: f32" + std::string(x), "%y = pad %x {" + std::string(options) + "} : f32" + y);
   };
-  return {text("[3]", "[2]", "[1]", "0.5", "[6]"), text("[2, 3]", "[0, 1]", "[1, 0]", "0.0", "[3, 4]"),
-          text("[1, 1, 2, 2]", "[0, 0, 1, 1]", "[0, 0, 1, 1]", "-1.5", "[1, 1, 4, 4]"),
-          text("[2, 2, 2]", "[0, 0, 0]", "[0, 0, 0]", "0.0", "[2, 2, 2]"),
-          text("[2, 1]", "[1, 3]", "[0, 2]", "0.0", "[3, 6]")};
+  return {text("[3]", "after = [2], before = [1], value = 0.5", "[6]"),
+          text("[2, 3]", "after = [0, 1], before = [1, 0]", "[3, 4]"),
+          text("[1, 1, 2, 2]", "after = [0, 0, 1, 1], before = [0, 0, 1, 1], value = -1.5", "[1, 1, 4, 4]"),
+          text("[2, 2, 2]", "after = [0, 0, 0], before = [0, 0, 0]", "[2, 2, 2]"),
+          text("[2, 1]", "after = [1, 3], before = [0, 2]", "[3, 6]")};
 }
 
 } // namespace

@@ -175,43 +175,33 @@ Value* convertGlobalPool(OnnxReader& n, const char* op) {
   return n.value(op, {n.input(0)}, {{"axes", axes}, {"keep_dims", true}});
 }
 
-/// Geometries of the examples, attributes in the order in which they are printed.
+/// What the examples of both poolings have in common; attributes that are left out have their defaults.
 struct Geometry {
-  const char *ceil, *dilations, *kernel, *pads, *strides, *x, *y;
+  const char *ceilMode, *rest, *x, *y;
 };
 constexpr Geometry geometries[] = {
-    {"false", "[1, 1]", "[2, 2]", "[0, 0, 0, 0]", "[2, 2]", "[2, 3, 4, 4]", "[2, 3, 2, 2]"},
-    {"false", "[1, 1]", "[3, 3]", "[1, 1, 1, 1]", "[2, 2]", "[1, 2, 5, 6]", "[1, 2, 3, 3]"},
-    {"true", "[1, 1]", "[3, 2]", "[0, 0, 0, 0]", "[2, 2]", "[1, 1, 6, 5]", "[1, 1, 3, 3]"},
-    {"false", "[1, 1]", "[1, 3]", "[0, 1, 0, 0]", "[1, 1]", "[2, 1, 1, 5]", "[2, 1, 1, 4]"},
-    {"true", "[1, 1]", "[2, 2]", "[1, 0, 1, 1]", "[3, 2]", "[1, 2, 4, 4]", "[1, 2, 2, 3]"}};
-
-std::string maxAttributes(const Geometry& g) {
-  return std::string("ceil_mode = ") + g.ceil + ", dilations = " + g.dilations + ", kernel = " + g.kernel +
-         ", pads = " + g.pads + ", strides = " + g.strides;
-}
-std::string averageAttributes(const Geometry& g, bool countPadding) {
-  return std::string("ceil_mode = ") + g.ceil + ", count_include_pad = " + (countPadding ? "true" : "false") +
-         ", kernel = " + g.kernel + ", pads = " + g.pads + ", strides = " + g.strides;
-}
+    {"", "kernel = [2, 2], strides = [2, 2]", "[2, 3, 4, 4]", "[2, 3, 2, 2]"},
+    {"", "kernel = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]", "[1, 2, 5, 6]", "[1, 2, 3, 3]"},
+    {"ceil_mode = true, ", "kernel = [3, 2], strides = [2, 2]", "[1, 1, 6, 5]", "[1, 1, 3, 3]"},
+    {"", "kernel = [1, 3], pads = [0, 1, 0, 0]", "[2, 1, 1, 5]", "[2, 1, 1, 4]"},
+    {"ceil_mode = true, ", "kernel = [2, 2], pads = [1, 0, 1, 1], strides = [3, 2]", "[1, 2, 4, 4]", "[1, 2, 2, 3]"}};
 
 std::vector<std::string> maxExamples() {
   std::vector<std::string> texts;
-  for (const Geometry& g : geometries)
-    texts.push_back(example("%x: f32" + std::string(g.x),
-                            "%y, %index = max_pool %x {" + maxAttributes(g) + "} : f32" + g.y + ", i32" + g.y));
-  texts.push_back(example("%x: f32[1, 2, 6, 6]",
-                          "%y, _ = max_pool %x {ceil_mode = false, dilations = [2, 3], kernel = [2, 2], pads = [0, 0, "
-                          "0, 0], strides = [1, 1]} : f32[1, 2, 4, 3], _"));
+  for (const auto& [ceilMode, rest, x, y] : geometries)
+    texts.push_back(example("%x: f32" + std::string(x),
+                            "%y, %index = max_pool %x {" + std::string(ceilMode) + rest + "} : f32" + y + ", i32" + y));
+  texts.push_back(
+      example("%x: f32[1, 2, 6, 6]", "%y, _ = max_pool %x {dilations = [2, 3], kernel = [2, 2]} : f32[1, 2, 4, 3], _"));
   return texts;
 }
 
 std::vector<std::string> averageExamples() {
   std::vector<std::string> texts;
-  for (const Geometry& g : geometries)
-    for (const bool countPadding : {false, true})
-      texts.push_back(example("%x: f32" + std::string(g.x),
-                              "%y = average_pool %x {" + averageAttributes(g, countPadding) + "} : f32" + g.y));
+  for (const auto& [ceilMode, rest, x, y] : geometries)
+    for (const char* count : {"", "count_include_pad = true, "})
+      texts.push_back(example("%x: f32" + std::string(x),
+                              "%y = average_pool %x {" + std::string(ceilMode) + count + rest + "} : f32" + y));
   return texts;
 }
 
@@ -277,9 +267,8 @@ PDC_OPS(Pooling) {
               if (index[i] >= 0 && index[i] < to) dx[i / from * to + index[i]] += dy[i];
           }),
           .examples = {example("%dy: f32[1, 2, 2, 2], %index: i32[1, 2, 2, 2]",
-                               "%dx = max_pool_gradient %dy, %index {ceil_mode = false, dilations = [1, 1], "
-                               "input_shape = [1, 2, 4, 4], kernel = [2, 2], pads = [0, 0, 0, 0], strides = [2, 2]} : "
-                               "f32[1, 2, 4, 4]")},
+                               "%dx = max_pool_gradient %dy, %index {input_shape = [1, 2, 4, 4], kernel = [2, 2], "
+                               "strides = [2, 2]} : f32[1, 2, 4, 4]")},
       },
       {
           .name = "average_pool",
@@ -332,9 +321,8 @@ PDC_OPS(Pooling) {
             });
           }),
           .examples = {example("%dy: f32[1, 2, 3, 3]",
-                               "%dx = average_pool_gradient %dy {ceil_mode = false, count_include_pad = false, "
-                               "input_shape = [1, 2, 5, 6], kernel = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]} : "
-                               "f32[1, 2, 5, 6]")},
+                               "%dx = average_pool_gradient %dy {input_shape = [1, 2, 5, 6], kernel = [3, 3], pads = "
+                               "[1, 1, 1, 1], strides = [2, 2]} : f32[1, 2, 5, 6]")},
       },
       composed("global_average_pool", "Mean over all spatial axes: reduce_mean",
                {onnx("GlobalAveragePool", 1, [](OnnxReader& n) { return convertGlobalPool(n, "reduce_mean"); })}),

@@ -185,14 +185,15 @@ Value* convertLogSumExp(OnnxReader& n) {
 }
 
 std::vector<std::string> examples(const std::string& op) {
-  constexpr const char* cases[][4] = {
-      {"[2, 3]", "[1]", "false", "[2]"},   {"[2, 3, 4]", "[0, 2]", "true", "[1, 3, 1]"},
-      {"[5]", "[0]", "false", "[]"},       {"[2, 3, 2, 2]", "[2, 3]", "true", "[2, 3, 1, 1]"},
-      {"[3, 2]", "[0]", "true", "[1, 2]"}, {"[2, 2]", "[]", "false", "[2, 2]"}};
+  constexpr const char* cases[][3] = {{"[2, 3]", "axes = [1]", "[2]"},
+                                      {"[2, 3, 4]", "axes = [0, 2], keep_dims = true", "[1, 3, 1]"},
+                                      {"[5]", "axes = [0]", "[]"},
+                                      {"[2, 3, 2, 2]", "axes = [2, 3], keep_dims = true", "[2, 3, 1, 1]"},
+                                      {"[3, 2]", "axes = [0], keep_dims = true", "[1, 2]"},
+                                      {"[2, 2]", "axes = []", "[2, 2]"}};
   std::vector<std::string> texts;
-  for (const auto& [x, axes, keepDims, y] : cases)
-    texts.push_back(example("%x: f32" + std::string(x),
-                            "%y = " + op + " %x {axes = " + axes + ", keep_dims = " + keepDims + "} : f32" + y));
+  for (const auto& [x, options, y] : cases)
+    texts.push_back(example("%x: f32" + std::string(x), "%y = " + op + " %x {" + std::string(options) + "} : f32" + y));
   return texts;
 }
 

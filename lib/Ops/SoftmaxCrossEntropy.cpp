@@ -204,14 +204,13 @@ Expected<std::vector<Value*>> convertLoss(OnnxReader& n, bool logits) {
 }
 
 std::vector<std::string> examples() {
-  const auto text = [](const char* x, const char* labels, const char* options) {
+  const auto text = [](const char* x, const char* labels, const char* options = "") {
     return example("%x: f32" + std::string(x) + ", %label: " + labels,
-                   "%loss, %p = softmax_cross_entropy %x, %label {" + std::string(options) + "} : f32[], f32" + x);
+                   "%loss, %p = softmax_cross_entropy %x, %label" + std::string(options) + " : f32[], f32" + x);
   };
-  const char* all = "has_ignore_index = false, ignore_index = -100";
-  return {text("[4, 3]", "i64[4]", all), text("[1, 2]", "i32[1]", all), text("[2, 5, 3]", "i64[2, 3]", all),
-          text("[6, 3]", "i64[6]", "has_ignore_index = true, ignore_index = 1"),
-          text("[2, 2, 2, 3]", "i32[2, 2, 3]", "has_ignore_index = true, ignore_index = 0")};
+  return {text("[4, 3]", "i64[4]"), text("[1, 2]", "i32[1]"), text("[2, 5, 3]", "i64[2, 3]"),
+          text("[6, 3]", "i64[6]", " {has_ignore_index = true, ignore_index = 1}"),
+          text("[2, 2, 2, 3]", "i32[2, 2, 3]", " {has_ignore_index = true, ignore_index = 0}")};
 }
 
 } // namespace
@@ -259,8 +258,7 @@ PDC_OPS(SoftmaxCrossEntropy) {
           .kernel = [](const Operation& op) { return kernel(op, resultType(op), "inputGradient"); },
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = {example("%dloss: f32[], %label: i64[4], %p: f32[4, 3]",
-                               "%dx = softmax_cross_entropy_gradient %dloss, %label, %p {has_ignore_index = false, "
-                               "ignore_index = -100} : f32[4, 3]")},
+                               "%dx = softmax_cross_entropy_gradient %dloss, %label, %p : f32[4, 3]")},
       },
       composed("nll_loss", "Negative log-likelihood of labels: elementwise ops and reductions",
                {onnxMany("NegativeLogLikelihoodLoss", 2, [](OnnxReader& n) { return convertLoss(n, false); })}),

@@ -2,20 +2,22 @@
 
 namespace pdc::ops {
 
-std::vector<std::string> unaryExamples(const std::string& op, const std::string& attributes) {
+std::vector<std::string> unaryExamples(const std::string& op, const std::string& attributes, const std::string& x) {
   std::vector<std::string> texts;
   for (const char* type : {"f32[5]", "f32[2, 3]", "f32[]", "f32[1, 4, 1]", "f32[2, 3, 2, 2]"})
-    texts.push_back(example("%x: " + std::string(type), "%y = " + op + " %x" + attributes + " : " + type));
+    texts.push_back(example("%" + x + ": " + type, "%y = " + op + " %" + x + attributes + " : " + type));
   return texts;
 }
 
-std::vector<std::string> binaryExamples(const std::string& op, const std::string& operands, const std::string& result) {
+std::vector<std::string> binaryExamples(const std::string& op, const std::string& operands, const std::string& result,
+                                        const std::string& a) {
   constexpr const char* shapes[][3] = {
       {"[5]", "[5]", "[5]"}, {"[2, 3]", "[3]", "[2, 3]"},          {"[2, 1]", "[1, 3]", "[2, 3]"},
       {"[]", "[4]", "[4]"},  {"[2, 3, 2]", "[3, 1]", "[2, 3, 2]"}, {"[2, 2]", "[]", "[2, 2]"}};
   std::vector<std::string> texts;
-  for (const auto& [a, b, y] : shapes)
-    texts.push_back(example("%a: " + operands + a + ", %b: " + operands + b, "%y = " + op + " %a, %b : " + result + y));
+  for (const auto& [left, right, y] : shapes)
+    texts.push_back(example("%" + a + ": " + operands + left + ", %b: " + operands + right,
+                            "%y = " + op + " %" + a + ", %b : " + result + y));
   return texts;
 }
 
@@ -27,7 +29,7 @@ OpDef unary(Scalar op) {
             .results = {{"Y"}},
             .expressions = {std::move(op.expression)},
             .derivatives = std::move(op.derivatives),
-            .examples = unaryExamples(op.name)};
+            .examples = unaryExamples(op.name, "", op.positive ? "positive" : "x")};
   if (!op.onnx.empty()) def.onnx = {onnxSame(std::move(op.onnx), 1, op.name)};
   return def;
 }
@@ -40,7 +42,7 @@ OpDef binary(Scalar op, bool boolean) {
             .results = {{"Y"}},
             .expressions = {std::move(op.expression)},
             .derivatives = std::move(op.derivatives),
-            .examples = binaryExamples(op.name, "f32", boolean ? "bool" : "f32"),
+            .examples = binaryExamples(op.name, "f32", boolean ? "bool" : "f32", op.positive ? "positive" : "a"),
             .commutative = op.commutative};
   if (!op.onnx.empty()) def.onnx = {onnxSame(std::move(op.onnx), 2, op.name)};
   return def;

@@ -14,6 +14,8 @@ struct Scalar {
   std::string expression;
   std::vector<std::string> derivatives; ///< see OpDef
   bool commutative = false;
+  /// Whether it is defined for a positive X or A only: its examples call that "positive", which tests heed.
+  bool positive = false;
 };
 
 /// y = f(x) for float x.
@@ -22,10 +24,11 @@ OpDef unary(Scalar op);
 OpDef binary(Scalar op, bool boolean = false);
 
 /// Examples of `op %x` for five shapes; `attributes` as printed: " {alpha = 0.1}".
-std::vector<std::string> unaryExamples(const std::string& op, const std::string& attributes = "");
+std::vector<std::string> unaryExamples(const std::string& op, const std::string& attributes = "",
+                                       const std::string& x = "x");
 /// Examples of `op %a, %b` for six pairs of shapes.
 std::vector<std::string> binaryExamples(const std::string& op, const std::string& operands = "f32",
-                                        const std::string& result = "f32");
+                                        const std::string& result = "f32", const std::string& a = "a");
 
 /// The left fold ((a op b) op c) … of a node's inputs.
 Value* foldInputs(OnnxReader& n, const std::string& op);
