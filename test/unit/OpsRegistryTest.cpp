@@ -1,0 +1,255 @@
+// LINK: pdcTransforms pdcOps
+// What every op must satisfy, checked for each one in the registry: a new op arrives tested.
+#include "OpsExamples.h"
+
+#include "pdc/IR/Elementwise.h"
+#include "pdc/Transforms/Transforms.h"
+
+#include "pdcrt/Setup.h"
+
+using namespace pdc;
+using namespace pdc::testing;
+
+namespace {
+
+class Ops : public ::testing::TestWithParam<const OpDef*> {
+protected:
+  const OpDef& def() const { return *GetParam(); }
+  bool isComposed() const { return def().kind == OpKind::composed; }
+};
+
+Cost costOf(const Operation& op) {
+  if (op.def().cost) return op.def().cost(op);
+  return op.def().kind == OpKind::elementwise ? costOfElementwise(op) : Cost{};
+}
+
+/// Whether every operand and result of `a` is at most as large as that of `b`, dimension by dimension.
+bool isSmaller(const Operation& a, const Operation& b) {
+  const auto fits = [](const std::vector<Value*>& left, const std::vector<Value*>& right) {
+    if (left.size() != right.size()) return false;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      if (!left[i] != !right[i]) return false;
+      if (!left[i]) continue;
+      const Shape &x = left[i]->type().shape, &y = right[i]->type().shape;
+      if (left[i]->type().element != right[i]->type().element) return false;
+      if (x.size() != y.size() || !std::equal(x.begin(), x.end(), y.begin(), std::less_equal<>())) return false;
+    }
+    return true;
+  };
+  return fits(a.operands(), b.operands()) && fits(a.results(), b.results());
+}
+
+} // namespace
+
+TEST_P(Ops, SaysWhatItIs) {
+  EXPECT_NE(def().summary.back(), '.');
+  for (const AttributeDef& attribute : def().attributes) {
+    EXPECT_FALSE(attribute.summary.empty()) << attribute.name;
+    EXPECT_NE(attribute.summary.back(), '.') << attribute.name;
+  }
+  if (isComposed()) return;
+  EXPECT_GE(def().examples.size(), def().gradient ? 5u : 1u) << "gradients are tested on at least five shapes";
+  if (def().kind == OpKind::kernel) {
+    EXPECT_TRUE(def().kernel);
+    EXPECT_TRUE(def().cost);
+    EXPECT_TRUE(def().reference);
+  }
+}
+
+TEST_P(Ops, ExamplesParseVerifyAndPrintBack) {
+  for (const std::string& example : def().examples) {
+    const std::string text = moduleText(example);
+    const auto module = parse(text);
+    ASSERT_TRUE(module);
+    EXPECT_EQ(print(*module), text);
+    EXPECT_EQ(&module->graphs.front()->operations().back()->def(), &def()) << "an example ends with its op";
+    Diagnostics diags(nullptr);
+    EXPECT_TRUE(verify(*module, diags)) << messages(diags);
+  }
+}
+
+// The text states the result types, the parser compares them with inference; here the reference fills them, in both
+// precisions, and the two agree.
+TEST_P(Ops, ReferenceAgreesInBothPrecisions) {
+  for (const std::string& example : def().examples) {
+    const auto module = parse(moduleText(example));
+    ASSERT_TRUE(module);
+    Graph& graph = *module->graphs.front();
+    addOutputs(graph);
+    const auto inputs = Inputs(1).of(graph);
+    Diagnostics diags(nullptr);
+    const auto exact = interpret(graph, inputs, {}, Precision::f64, diags, 5, 2);
+    const auto rounded = interpret(graph, inputs, {}, Precision::f32, diags, 5, 2);
+    ASSERT_TRUE(exact && rounded) << messages(diags) << example;
+    for (const GraphOutput& output : graph.outputs) {
+      const Tensor &wide = exact->outputs.at(output.name), &narrow = rounded->outputs.at(output.name);
+      EXPECT_EQ(wide.shape(), output.value->type().shape);
+      EXPECT_EQ(wide.type().element, heldAs(output.value->type().element, Precision::f64));
+      EXPECT_LT(errorOf(narrow, wide), isFloat(wide.type().element) ? 2e-6 : 1e-300) << example;
+    }
+  }
+}
+
+namespace {
+
+/// The example with its float inputs as trained parameters, and a loss: the sum over the results that carry gradients
+/// of result · fixed random numbers.
+class Trained {
+public:
+  explicit Trained(const std::string& example) : module(parse(moduleText(example))) {
+    if (!module) return;
+    Graph& graph = *module->graphs.front();
+    Inputs random(2);
+    inputs = random.of(graph);
+    for (std::size_t i = graph.inputs.size(); i-- > 0;)
+      if (isFloat(graph.inputs[i].value->type().element)) makeParameter(i);
+    addLoss(random);
+  }
+
+  double loss() {
+    Diagnostics diags(nullptr);
+    const auto result = interpret(*module->graphs.front(), inputs, parameters, Precision::f64, diags, 5, 2);
+    EXPECT_TRUE(result) << messages(diags);
+    return result ? result->loss : 0;
+  }
+
+  std::unique_ptr<Module> module;
+  std::map<std::string, Tensor> inputs, parameters;
+
+private:
+  void makeParameter(std::size_t i) {
+    Graph& graph = *module->graphs.front();
+    Value* input = graph.inputs[i].value;
+    const std::string name = input->name();
+    Parameter* parameter = module->addParameter({.name = name, .type = input->type(), .reference = {}, .location = {}});
+    graph.replaceAllUses(input, graph.parameterValue(*parameter));
+    parameters[name] = inputs.at(name).convertedTo(ElementType::f64);
+    inputs.erase(name);
+    graph.inputs.erase(graph.inputs.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+
+  void addLoss(Inputs& random) {
+    Graph& graph = *module->graphs.front();
+    Diagnostics diags(nullptr);
+    Builder b(*module, graph, allOps(), diags);
+    const Operation& op = *graph.operations().back();
+    Value* total = nullptr;
+    // The results behind the first of a kernel op are for its own gradient.
+    const std::size_t results = op.def().kind == OpKind::elementwise ? op.results().size() : 1;
+    for (std::size_t i = 0; i < results; ++i) {
+      Value* result = op.result(i);
+      if (!result || !isFloat(result->type().element)) continue;
+      std::vector<std::int64_t> axes;
+      for (int axis = 0; axis < result->type().rank(); ++axis) axes.push_back(axis);
+      Value* weighted = b.value("mul", {result, b.constant(random.make(result->type(), "weight"))});
+      Value* sum = b.value("reduce_sum", {weighted}, {{"axes", axes}});
+      total = total ? b.value("add", {total, sum}) : sum;
+    }
+    if (total) graph.outputs.push_back({.kind = OutputKind::loss, .value = total, .name = {}, .parameter = nullptr});
+  }
+};
+
+/// Central differences of the loss.
+Tensor finiteDifferences(Trained& trained, const std::string& name) {
+  Tensor& values = trained.parameters.at(name);
+  Tensor result(values.type());
+  const double step = 1e-5;
+  for (std::int64_t i = 0; i < values.elements(); ++i) {
+    const double value = values.asDouble(i);
+    values.set(i, value + step);
+    const double above = trained.loss();
+    values.set(i, value - step);
+    const double below = trained.loss();
+    values.set(i, value);
+    result.set(i, (above - below) / (2 * step));
+  }
+  return result;
+}
+
+} // namespace
+
+// Central differences of step h err by O(h²) and O(2^-53 / h), together about 1e-10 here.
+TEST_P(Ops, GradientAgreesWithFiniteDifferences) {
+  if (!def().gradient && def().kind != OpKind::elementwise) GTEST_SKIP() << "no gradient";
+  int compared = 0;
+  for (const std::string& example : def().examples) {
+    Trained trained(example);
+    ASSERT_TRUE(trained.module);
+    Graph& graph = *trained.module->graphs.front();
+    if (graph.outputs.empty() || trained.parameters.empty()) continue; // integers or booleans
+    std::map<std::string, Tensor> expected;
+    for (const auto& [name, value] : std::map(trained.parameters))
+      expected.emplace(name, finiteDifferences(trained, name));
+    Diagnostics diags(nullptr);
+    PassContext context{*trained.module, allOps(), diags, {}};
+    ASSERT_TRUE(differentiate(context)) << messages(diags) << example;
+    ASSERT_TRUE(verify(*trained.module, diags)) << messages(diags) << print(*trained.module);
+    const auto actual = interpret(graph, trained.inputs, trained.parameters, Precision::f64, diags, 5, 2);
+    ASSERT_TRUE(actual) << messages(diags);
+    for (const auto& [name, differences] : expected) {
+      const auto found = actual->gradients.find(name);
+      const Tensor gradient =
+          found != actual->gradients.end() ? found->second : Tensor(trained.parameters.at(name).type());
+      EXPECT_LT(errorOf(gradient, differences), 1e-6) << "gradient of " << name << " in " << print(*trained.module);
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, def().gradient ? 5 : 0);
+}
+
+TEST_P(Ops, CostGrowsWithSize) {
+  if (isComposed()) return;
+  std::vector<std::unique_ptr<Module>> modules;
+  for (const std::string& example : def().examples) {
+    modules.push_back(parse(moduleText(example)));
+    ASSERT_TRUE(modules.back());
+  }
+  for (const auto& a : modules) {
+    const Operation& small = *a->graphs.front()->operations().back();
+    const Cost cost = costOf(small);
+    EXPECT_GE(cost.flops, 0);
+    EXPECT_GE(cost.bytes, 0);
+    for (const auto& b : modules) {
+      const Operation& large = *b->graphs.front()->operations().back();
+      if (small.attributes != large.attributes || !isSmaller(small, large)) continue;
+      EXPECT_LE(cost.flops, costOf(large).flops) << print(*a) << print(*b);
+      EXPECT_LE(cost.bytes, costOf(large).bytes) << print(*a) << print(*b);
+    }
+  }
+}
+
+// The class takes the options that the compiler prints, and refuses none.
+TEST_P(Ops, KernelCanBeConstructed) {
+  if (def().kind != OpKind::kernel) return;
+  for (const std::string& example : def().examples) {
+    const auto module = parse(moduleText(example));
+    ASSERT_TRUE(module);
+    const KernelUse use = def().kernel(*module->graphs.front()->operations().back());
+    EXPECT_FALSE(use.className.empty());
+    EXPECT_FALSE(use.method.empty());
+    EXPECT_EQ(use.draws, def().random);
+    pdcrt::Setup setup;
+    EXPECT_NO_THROW(use.construct(setup)) << example << use.options;
+  }
+}
+
+// What an op becomes in evaluation has the types of what it replaces.
+TEST_P(Ops, EvaluationFormHasTheSameTypes) {
+  if (!def().evaluation) return;
+  for (const std::string& example : def().examples) {
+    const auto module = parse(moduleText(example));
+    ASSERT_TRUE(module);
+    Graph& graph = *module->graphs.front();
+    const Operation& op = *graph.operations().back();
+    Diagnostics diags(nullptr);
+    Builder b(*module, graph, allOps(), diags);
+    const std::vector<Value*> values = def().evaluation(op, b);
+    ASSERT_EQ(values.size(), op.def().results.size()) << messages(diags);
+    ASSERT_TRUE(values[0]) << messages(diags);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      EXPECT_TRUE(!values[i] || values[i]->type() == op.result(i)->type()) << example;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Ops, ::testing::ValuesIn(allOps().all()),
+                         [](const auto& tested) { return tested.param->name; });
