@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <sstream>
 
 using namespace pdc;
 using pdcrt::Action;
@@ -56,6 +57,17 @@ std::string problemAfter(const pdcrt::Schedule& schedule, const std::string& tex
   pdcrt::Schedule changed;
   EXPECT_TRUE(pdcrt::parseSchedule(all, changed, error)) << error << "\n" << all;
   return pdcrt::check(changed, minibatches).problem;
+}
+
+/// Actions from their texts, separated by spaces.
+std::vector<Action> actionsOf(const std::string& text) {
+  std::vector<Action> actions;
+  std::istringstream words(text);
+  for (std::string word, error; words >> word;) {
+    actions.emplace_back();
+    EXPECT_TRUE(pdcrt::parseAction(word, actions.back(), error)) << error;
+  }
+  return actions;
 }
 
 } // namespace
@@ -138,6 +150,22 @@ TEST(Check, DrawsWhoWaitsForWhom) {
                             "  cycle: 0 -> 1 -> 0");
 }
 
+// Each rank waits for its send before it posts the receive that the other's send needs: with a buffer in between this
+// would run, and nobody may count on one.
+TEST(Check, ThereIsNoHiddenBuffer) {
+  pdcrt::Schedule schedule = oneFOneB(straightShape({{1, 1, 0}, {1, 0, 0}}));
+  for (pdcrt::RankList& rank : schedule.ranks) rank.repeat.clear();
+  schedule.ranks[0].start = actionsOf("0F0 0SF0>1 0F1 0SF1>1 ?0SF0>1 ?0SF1>1 0RB0<1 ?0RB0<1 0B0 0U1 "
+                                      "0RB1<1 ?0RB1<1 0B1 0U2");
+  schedule.ranks[1].start = actionsOf("1RF0<0 ?1RF0<0 1F0 1B0 1SB0>0 ?1SB0>0 1U1 1RF1<0 ?1RF1<0 1F1 1B1 1SB1>0 "
+                                      "?1SB1>0 1U2");
+  EXPECT_TRUE(pdcrt::check(schedule, 2).deadlock);
+  // Posted in time, the same transfers run.
+  schedule.ranks[1].start = actionsOf("1RF0<0 1RF1<0 ?1RF0<0 1F0 1B0 1SB0>0 ?1SB0>0 1U1 ?1RF1<0 1F1 1B1 1SB1>0 "
+                                      "?1SB1>0 1U2");
+  EXPECT_EQ(pdcrt::check(schedule, 2).problem, "");
+}
+
 TEST(Check, FindsEveryKindOfMistake) {
   pdcrt::Schedule two = oneFOneB(straightShape({{2, 2, 1}, {1, 0, 0}}));
   struct Case {
@@ -197,29 +225,15 @@ TEST(Check, FindsWhatIsMissingAtTheEnd) {
     schedule.ranks[rank].repeat.clear();
     return pdcrt::check(schedule, 1).problem;
   };
-  auto list = [](const char* text) {
-    std::vector<Action> actions;
-    std::string word, error;
-    for (const char* c = text;; ++c) {
-      if (*c && *c != ' ') {
-        word += *c;
-        continue;
-      }
-      actions.emplace_back();
-      EXPECT_TRUE(pdcrt::parseAction(word, actions.back(), error)) << error;
-      word.clear();
-      if (!*c) return actions;
-    }
-  };
-  EXPECT_EQ(with(0, list("0RB0<1 0F0 0SF0>1 ?0SF0>1 ?0RB0<1 0B0 0U1")), "");
-  EXPECT_EQ(with(0, list("0RB0<1 0F0 0SF0>1 ?0SF0>1 ?0RB0<1 0B0")),
+  EXPECT_EQ(with(0, actionsOf("0RB0<1 0F0 0SF0>1 ?0SF0>1 ?0RB0<1 0B0 0U1")), "");
+  EXPECT_EQ(with(0, actionsOf("0RB0<1 0F0 0SF0>1 ?0SF0>1 ?0RB0<1 0B0")),
             "rank 0: stage 0 ends with 0 of 1 updates (in a run of 1 minibatches)");
-  EXPECT_EQ(with(0, list("0RB0<1 0F0 0SF0>1 ?0SF0>1 ?0RB0<1")),
+  EXPECT_EQ(with(0, actionsOf("0RB0<1 0F0 0SF0>1 ?0SF0>1 ?0RB0<1")),
             "rank 0: stage 0 ends with 0 of 1 backwards (in a run of 1 minibatches)");
-  EXPECT_EQ(with(0, list("0RB0<1")), "rank 0: stage 0 ends with 0 of 1 forwards (in a run of 1 minibatches)");
-  EXPECT_EQ(with(0, list("0RB0<1 0F0 0SF0>1 ?0RB0<1 0B0 0U1")),
+  EXPECT_EQ(with(0, actionsOf("0RB0<1")), "rank 0: stage 0 ends with 0 of 1 forwards (in a run of 1 minibatches)");
+  EXPECT_EQ(with(0, actionsOf("0RB0<1 0F0 0SF0>1 ?0RB0<1 0B0 0U1")),
             "rank 0: stage 0 never waits for 0SF0>1 (in a run of 1 minibatches)");
-  EXPECT_EQ(with(0, list("0RB0<1 0F0 ?0RB0<1 0B0 0U1")),
+  EXPECT_EQ(with(0, actionsOf("0RB0<1 0F0 ?0RB0<1 0B0 0U1")),
             "rank 0: stage 0 never starts 0SF0>1 (in a run of 1 minibatches)");
 }
 
