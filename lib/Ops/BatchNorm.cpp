@@ -191,8 +191,9 @@ std::vector<std::string> inferenceExamples() {
       {"[2, 3, 2, 2]", "[3]"}, {"[5, 2]", "[2]"}, {"[2, 1, 4]", "[1]"}, {"[1, 3, 1, 2, 2]", "[3]"}, {"[1, 4]", "[4]"}};
   for (const auto& [x, channels] : shapes) {
     const std::string c = std::string("f32") + channels, t = std::string("f32") + x;
-    texts.push_back(example("%x: " + t + ", %scale: " + c + ", %bias: " + c + ", %mean: " + c + ", %positive: " + c,
-                            "%y = batch_norm %x, %scale, %bias, %mean, %positive {epsilon = 0.001} : " + t));
+    texts.push_back(example(
+        "%x: " + t + ", %scale: " + c + ", %bias: " + c + ", %constant_mean: " + c + ", %constant_positive: " + c,
+        "%y = batch_norm %x, %scale, %bias, %constant_mean, %constant_positive {epsilon = 0.001} : " + t));
   }
   return texts;
 }

@@ -44,7 +44,7 @@ inline std::unique_ptr<Module> parse(const std::string& text) {
 }
 
 /// Seeded inputs. Floats keep a distance of 0.1 from all multiples of a half, where piecewise functions have their
-/// kinks, and are positive where the name of the input begins with "positive". Integers are 0 and 1: valid labels,
+/// kinks, and are positive where the name of the input says so. Integers are 0 and 1: valid labels,
 /// indices and masks.
 class Inputs {
 public:
@@ -52,7 +52,7 @@ public:
 
   Tensor make(const Type& type, const std::string& name) {
     Tensor tensor(type);
-    const bool positive = name.rfind("positive", 0) == 0;
+    const bool positive = name.find("positive") != std::string::npos;
     for (std::int64_t i = 0; i < tensor.elements(); ++i)
       tensor.set(i, isFloat(type.element) ? number(positive) : static_cast<double>(random_() % 2));
     return tensor;

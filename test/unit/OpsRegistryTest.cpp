@@ -92,8 +92,8 @@ TEST_P(Ops, ReferenceAgreesInBothPrecisions) {
 
 namespace {
 
-/// The example with its float inputs as trained parameters, and a loss: the sum over the results that carry gradients
-/// of result · fixed random numbers.
+/// The example with its float inputs as trained parameters, save those whose name begins with "constant", and a loss:
+/// the sum over the results that carry gradients of result · fixed random numbers.
 class Trained {
 public:
   explicit Trained(const std::string& example) : module(parse(moduleText(example))) {
@@ -102,7 +102,8 @@ public:
     Inputs random(2);
     inputs = random.of(graph);
     for (std::size_t i = graph.inputs.size(); i-- > 0;)
-      if (isFloat(graph.inputs[i].value->type().element)) makeParameter(i);
+      if (isFloat(graph.inputs[i].value->type().element) && graph.inputs[i].value->name().rfind("constant", 0) != 0)
+        makeParameter(i);
     addLoss(random);
   }
 
@@ -177,6 +178,9 @@ TEST_P(Ops, GradientAgreesWithFiniteDifferences) {
     ASSERT_TRUE(trained.module);
     Graph& graph = *trained.module->graphs.front();
     if (graph.outputs.empty() || trained.parameters.empty()) continue; // integers or booleans
+    const auto whole = parse(moduleText(example));
+    const std::vector<Value*>& results = whole->graphs.front()->operations().back()->results();
+    if (std::find(results.begin(), results.end(), nullptr) != results.end()) continue; // as in evaluation
     std::map<std::string, Tensor> expected;
     for (const auto& [name, value] : std::map(trained.parameters))
       expected.emplace(name, finiteDifferences(trained, name));
