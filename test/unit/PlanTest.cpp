@@ -75,6 +75,13 @@ TEST(PlanJson, ReadsBackWhatItWrites) {
   EXPECT_EQ(plan->lowerBoundMs, 1.0 / 3);
   EXPECT_EQ(plan->stages[1].nodeNames[1], "weird \"name\"\n");
   EXPECT_EQ(plan->stages[0].replicas, 2);
+  EXPECT_EQ(plan->stages[0].updateMs, 3);
+  EXPECT_EQ(plan->stages[0].allReduceMs, 4);
+  EXPECT_EQ(plan->stages[0].parameterBytes, std::int64_t{1} << 40);
+  EXPECT_EQ(plan->stages[0].gradientBytes, 5);
+  EXPECT_EQ(plan->stages[0].savedBytes, 6);
+  EXPECT_EQ(plan->stages[0].scratchBytes, 7);
+  EXPECT_EQ(plan->stages[0].memoryBytes, 8);
   EXPECT_EQ(plan->ranks[2].hosts[0].stage, 1);
   EXPECT_EQ(plan->cluster.device.cores, 2);
   EXPECT_FALSE(plan->tensors[0].hasGradient);

@@ -332,4 +332,7 @@ TEST(PlanVerifier, FindsMistakes) {
   EXPECT_EQ(broken([](Plan& p) { p.ranks[1].devices = {0}; }), "device 0 does not exist or is used twice");
   EXPECT_NE(broken([](Plan& p) { p.timeMs /= 2; }), "");
   EXPECT_NE(broken([](Plan& p) { p.stages[0].memoryBytes += 1; }), "");
+  CostGraph coloured = graph;
+  coloured.nodes.front().colour = coloured.nodes.back().colour = 7;
+  EXPECT_EQ(verifyPlan(coloured, *good, options), "colour 7 is in two stages");
 }
