@@ -5,7 +5,7 @@
 // Each iteration takes one of the models, changes a few bytes or cuts it off, inspects it and imports it. Without
 // models: a small one that has every kind of thing in it. The bytes under test stay behind in onnx_import.last when the
 // program dies.
-#include "../unit/ImportModels.h"
+#include "../unit/ModelMaker.h"
 
 #include <cstdio>
 #include <cstdlib>
