@@ -1,16 +1,16 @@
 // LINK: pdcrt pdcSchedule
 // Transport `mpi`: the same bits as `threads`, whether MPI may buffer sends or not, and the same bytes. The test starts
 // mpirun on itself; its ranks run the disabled test at the end.
-#include "LinearStages.h"
+#include "RunFolder.h"
 #include "ThreadRun.h"
 
 #include "pdc/Schedule/PipelineShape.h"
 #include "pdcrt/MappedFile.h"
 #include "pdcrt/MpiTransport.h"
+#include "pdcrt/Options.h"
 
 #include <cstdlib>
-#include <filesystem>
-#include <gtest/gtest.h>
+#include <sys/wait.h>
 
 using namespace pdcrt;
 
@@ -47,6 +47,24 @@ std::string weightsOf(const HostedStage& hosted) {
          std::string(reinterpret_cast<const char*>(hosted.state), hosted.stage->bytes.state);
 }
 
+struct Finished {
+  int code;
+  std::string log;
+};
+
+/// Runs a disabled test of this program in as many processes, with these variables.
+Finished mpirun(std::size_t ranks, const std::string& test, const std::string& variables, const std::string& folder) {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string command = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TEST_FOLDER=" + folder + " " +
+                              variables + " mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n " +
+                              std::to_string(ranks) + " " + program +
+                              " --gtest_also_run_disabled_tests --gtest_filter=" + test + " > " + folder + "/log 2>&1";
+  const int status = std::system(command.c_str());
+  Finished result = {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ""};
+  if (Status read = readText(folder + "/log", result.log); !read) result.log = read.message();
+  return result;
+}
+
 class Mpi : public testing::TestWithParam<std::string> {};
 
 TEST_P(Mpi, TrainsTheBitsOfThreads) {
@@ -62,14 +80,9 @@ TEST_P(Mpi, TrainsTheBitsOfThreads) {
   for (const char* synchronous : {"0", "1"}) {
     std::string pattern = testing::TempDir() + "pdcrt-mpi-XXXXXX";
     const std::string folder = ::mkdtemp(pattern.data());
-    const std::string program = std::filesystem::read_symlink("/proc/self/exe");
-    const std::string command =
-        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TEST_PLAN=" + GetParam() + " TEST_FOLDER=" + folder +
-        " TEST_SYNCHRONOUS=" + synchronous + " mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n " +
-        std::to_string(schedule.ranks.size()) + " " + program +
-        " --gtest_also_run_disabled_tests --gtest_filter=MpiRank.DISABLED_Trains > " + folder + "/log 2>&1";
-    std::string log;
-    ASSERT_EQ(std::system(command.c_str()), 0) << (readText(folder + "/log", log) ? log : command);
+    const Finished finished = mpirun(schedule.ranks.size(), "MpiRank.DISABLED_Trains",
+                                     "TEST_PLAN=" + GetParam() + " TEST_SYNCHRONOUS=" + synchronous, folder);
+    ASSERT_EQ(finished.code, 0) << finished.log;
     for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
       std::string weights;
       ASSERT_TRUE(readText(folder + "/" + std::to_string(rank), weights));
@@ -90,6 +103,70 @@ INSTANTIATE_TEST_SUITE_P(Plans, Mpi, testing::Values("1-1", "2-1", "2-2-1", "3-2
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(MpiRun, GivesTheWeightsMetricsAndResultsOfThreads) {
+  RunFolder folder({2, 1}, {3, 0});
+  folder.writeData(32);
+  const Finished mpi = mpirun(3, "MpiRank.DISABLED_Runs", "TEST_EXPORT=mpi", folder.path);
+  ASSERT_EQ(mpi.code, 0) << mpi.log;
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(runIn(folder, {"--data", folder.path + "/data", "--epochs=3", "--eval", folder.path + "/data",
+                           "--export-weights", folder.path + "/threads", "--threads"}),
+            0);
+  const std::string out = testing::internal::GetCapturedStdout();
+  for (const char* stage : {"/stage0.safetensors", "/stage1.safetensors"})
+    EXPECT_EQ(folder.read(std::string("mpi") + stage), folder.read(std::string("threads") + stage));
+  const std::string result = out.substr(out.find("test loss"), out.find("stage  rank") - out.find("test loss"));
+  EXPECT_TRUE(contains(mpi.log, result.substr(0, result.find("   ")))) << mpi.log;
+  EXPECT_TRUE(contains(mpi.log, "stage  rank  predicted  measured")) << mpi.log;
+}
+
+TEST(MpiRun, StopsWhereRanksDisagree) {
+  RunFolder folder({1, 1}, {2, 0});
+  folder.writeData(32);
+  const Finished mpi = mpirun(2, "MpiRank.DISABLED_Runs", "TEST_EXPORT=mpi TEST_OTHER_SEED=1", folder.path);
+  EXPECT_EQ(mpi.code, 1) << mpi.log;
+  EXPECT_TRUE(contains(mpi.log, "error: rank 1 has a plan, schedule or flags with the hash ")) << mpi.log;
+}
+
+TEST(MpiRun, StopsWhereTheLossIsNotFinite) {
+  RunFolder folder({1, 1}, {2, 0});
+  folder.writeData(32);
+  folder.training.learningRate = 1e38;
+  folder.write("training.json", toJson(folder.training));
+  const Finished mpi = mpirun(2, "MpiRank.DISABLED_Runs", "TEST_EXPORT=mpi", folder.path);
+  EXPECT_EQ(mpi.code, 76) << mpi.log;
+  EXPECT_TRUE(contains(mpi.log, "error: the loss of minibatch ")) << mpi.log;
+}
+
+TEST(MpiRun, StopsWhereTooFewRanksWereStarted) {
+  RunFolder folder({1, 1, 1}, {4, 2, 0});
+  folder.writeData(32);
+  const Finished mpi = mpirun(2, "MpiRank.DISABLED_Runs", "TEST_EXPORT=mpi", folder.path);
+  EXPECT_EQ(mpi.code, 2) << mpi.log;
+  EXPECT_TRUE(contains(mpi.log, "error: the plan has 3 ranks, 2 were started")) << mpi.log;
+}
+
+/// One rank of the runs above: a whole program.
+TEST(MpiRank, DISABLED_Runs) {
+  const std::string folder = std::getenv("TEST_FOLDER"), samples = folder + "/data",
+                    exported = folder + "/" + std::getenv("TEST_EXPORT");
+  std::vector<std::string> flags = {"pipeline",   "--dir",  folder,  "--data",           samples,
+                                    "--epochs=3", "--eval", samples, "--export-weights", exported};
+  if (std::getenv("TEST_OTHER_SEED") && launchedAs()->rank == 1) flags.push_back("--seed=1");
+  std::vector<char*> arguments;
+  for (std::string& flag : flags) arguments.push_back(flag.data());
+  Schedule schedule;
+  std::string text, error;
+  ASSERT_TRUE(readText(folder + "/schedule.txt", text));
+  ASSERT_TRUE(parseSchedule(text, schedule, error));
+  const std::vector<const Stage*> stages = linear::linearStages(static_cast<int>(schedule.stages.size()));
+  std::exit(pdcrt::run(static_cast<int>(arguments.size()), arguments.data(), stages));
+}
 
 /// One rank of the run that TrainsTheBitsOfThreads starts.
 TEST(MpiRank, DISABLED_Trains) {
