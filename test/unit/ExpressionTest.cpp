@@ -6,6 +6,9 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <random>
 
@@ -266,6 +269,13 @@ TEST(Expression, RandomTreesReadBackAsTheSameTree) {
     ASSERT_NE(read, nullptr) << text << ": " << error;
     EXPECT_TRUE(same(*tree, *read)) << text << " became " << toString(*read);
   }
+}
+
+TEST(Expression, EveryFunctionIsInTheManual) {
+  std::ifstream file(PDC_SOURCE_DIR "/docs/IR.md");
+  const std::string manual((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  for (const ScalarFunction& function : scalarFunctions())
+    EXPECT_NE(manual.find("`" + function.name + "("), std::string::npos) << function.name;
 }
 
 TEST(ExpressionDeathTest, TextInAnOpDefThatIsNoExpressionAborts) {
