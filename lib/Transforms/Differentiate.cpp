@@ -153,6 +153,7 @@ Status Differentiation::addContribution(Value* value, Value* contribution) {
   builder_.setPhase(phaseFor(value), current_);
   Value* sum = builder_.value("add", {gradient, contribution});
   if (!sum) return failure;
+  graph_.rename(gradient, value->name() + ".gradient.part");
   gradient = sum;
   return success;
 }

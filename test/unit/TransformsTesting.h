@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 #include <sstream>
 
 namespace pdc::testing {
@@ -158,6 +159,132 @@ std::string errorOf(const std::string& text, Pass pass) {
   PassContext context = model.context();
   EXPECT_FALSE(pass(context)) << print(*model.module);
   return model.messages();
+}
+
+/// The forward part of a stage's graph, which runs before its gradients have arrived.
+inline std::unique_ptr<Graph> forwardPart(const Graph& stage) {
+  std::unique_ptr<Graph> graph = clone(stage, stage.name() + ".forward");
+  std::erase_if(graph->outputs, [](const GraphOutput& output) {
+    return output.kind == OutputKind::gradient || (output.kind == OutputKind::sent && output.isGradient);
+  });
+  std::vector<bool> backward;
+  for (const auto& operation : graph->operations()) backward.push_back(operation->phase != Phase::forward);
+  graph->eraseIf(backward);
+  std::erase_if(graph->inputs, [](const GraphInput& input) { return input.gradient; });
+  return graph;
+}
+
+/// Carries values between the graphs of stages.
+class StageRunner {
+public:
+  StageRunner(const Tensors& data, const Tensors& parameters) : data_(data), parameters_(parameters) {}
+
+  InterpreterResult run(const Graph& graph, int stage) {
+    Tensors inputs = data_;
+    for (const GraphInput& input : graph.inputs) {
+      if (input.kind != InputKind::received) continue;
+      auto& box = mail_[{input.peer, stage, input.gradient}];
+      auto found = box.find(input.value->name());
+      EXPECT_NE(found, box.end()) << "stage " << stage << " waits for '" << input.value->name() << "' from stage "
+                                  << input.peer;
+      if (found != box.end()) inputs[input.value->name()] = found->second;
+    }
+    InterpreterResult result = runGraph(graph, inputs, parameters_);
+    for (const GraphOutput& output : graph.outputs)
+      if (output.kind == OutputKind::sent)
+        mail_[{stage, output.peer, output.isGradient}][output.value->name()] = result.values.at(output.value->name());
+    return result;
+  }
+
+private:
+  const Tensors &data_, &parameters_;
+  std::map<std::tuple<int, int, bool>, Tensors> mail_;
+};
+
+inline std::vector<std::string> portsOf(const Graph& graph, bool inputs, int peer, bool gradient) {
+  std::vector<std::string> ports;
+  if (inputs) {
+    for (const GraphInput& input : graph.inputs)
+      if (input.kind == InputKind::received && input.peer == peer && input.gradient == gradient)
+        ports.push_back(input.value->name() + " " + toString(input.value->type()));
+  } else {
+    for (const GraphOutput& output : graph.outputs)
+      if (output.kind == OutputKind::sent && output.peer == peer && output.isGradient == gradient)
+        ports.push_back(output.value->name() + " " + toString(output.value->type()));
+  }
+  return ports;
+}
+
+/// What the code generator relies on: both ends of an edge agree, what is sent has memory of its own.
+inline void checkPorts(const std::vector<StageGraphs>& stages) {
+  for (const StageGraphs& from : stages)
+    for (const StageGraphs& to : stages)
+      for (bool gradient : {false, true}) {
+        EXPECT_EQ(portsOf(*from.training, false, to.stage, gradient),
+                  portsOf(*to.training, true, from.stage, gradient));
+        if (gradient) continue;
+        EXPECT_EQ(portsOf(*from.training, false, to.stage, false), portsOf(*from.evaluation, false, to.stage, false));
+        EXPECT_EQ(portsOf(*to.training, true, from.stage, false), portsOf(*to.evaluation, true, from.stage, false));
+      }
+  for (const StageGraphs& stage : stages) {
+    std::set<const Value*> gradients;
+    for (const GraphOutput& output : stage.training->outputs) {
+      if (output.kind != OutputKind::sent) continue;
+      const Value* root = output.value;
+      while (root->definer() && root->definer()->def().kind == OpKind::view) root = root->definer()->operand(0);
+      EXPECT_TRUE(root->definer()) << "'" << output.value->name() << "' is sent on without memory of its own";
+      if (output.isGradient) {
+        EXPECT_TRUE(gradients.insert(root).second) << "'" << output.value->name() << "' leaves by two ports";
+      }
+    }
+  }
+}
+
+/// Cuts `cut` and runs its stages one after another: every loss, gradient, state and prediction must have the bits of
+/// `uncut`, which is the same model.
+inline void checkCut(Model& uncut, Model& cut, const std::vector<int>& stageOfGroup, const Tensors& inputs,
+                     const Tensors& parameters) {
+  const InterpreterResult expected = runGraph(uncut.main(), inputs, parameters);
+  const InterpreterResult expectedEvaluation = runGraph(*uncut.module->findGraph("evaluate"), inputs, parameters);
+  PassContext context = cut.context();
+  const auto stages = splitStages(context, stageOfGroup);
+  ASSERT_TRUE(stages) << cut.messages();
+  ASSERT_TRUE(verify(*cut.module, cut.diags)) << cut.messages();
+  checkPorts(*stages);
+
+  StageRunner training(inputs, parameters), evaluation(inputs, parameters);
+  Tensors gradients, states, losses, predictions;
+  for (const StageGraphs& stage : *stages) {
+    training.run(*forwardPart(*stage.training), stage.stage);
+    const InterpreterResult result = evaluation.run(*stage.evaluation, stage.stage);
+    for (const GraphOutput& output : stage.evaluation->outputs)
+      if (output.kind == OutputKind::prediction) predictions.insert(*result.values.find(output.value->name()));
+  }
+  for (auto stage = stages->rbegin(); stage != stages->rend(); ++stage) {
+    const InterpreterResult result = training.run(*stage->training, stage->stage);
+    for (const auto& [name, gradient] : result.gradients) EXPECT_TRUE(gradients.emplace(name, gradient).second);
+    for (const auto& [name, state] : result.states) EXPECT_TRUE(states.emplace(name, state).second);
+    for (const GraphOutput& output : stage->training->outputs)
+      if (output.kind == OutputKind::loss) losses.insert(*result.values.find(output.value->name()));
+  }
+  EXPECT_EQ(gradients, expected.gradients);
+  EXPECT_EQ(states, expected.states);
+  for (const GraphOutput& output : uncut.main().outputs) {
+    const std::string& name = output.value->name();
+    if (output.kind == OutputKind::loss) {
+      EXPECT_EQ(losses[name], expected.values.at(name));
+    }
+    if (output.kind == OutputKind::prediction) {
+      EXPECT_EQ(predictions[name], expectedEvaluation.values.at(name));
+    }
+  }
+}
+
+/// Number of fusion groups.
+inline int groupsOf(const Graph& graph) {
+  int groups = 0;
+  for (const auto& operation : graph.operations()) groups = std::max(groups, operation->group + 1);
+  return groups;
 }
 
 } // namespace pdc::testing
