@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <unordered_set>
 
 using namespace pdc;
 
@@ -273,20 +274,19 @@ private:
     pinnedSlotBytes_ = slot_.end();
   }
 
-  /// Values of forward that backward reads are kept in the slot.
+  /// Values of forward that backward reads are kept in the slot, in program order.
   void placeSaved() {
-    auto save = [&](const Value* value) {
-      const Value* root = storageOf(value);
-      if (root->definer() && root->definer()->phase == Phase::forward &&
-          root->definer()->def().kind != OpKind::constant)
-        slotPlace(root);
-    };
+    std::unordered_set<const Value*> saved;
     for (const auto& operation : training_.operations())
       if (operation->phase != Phase::forward)
         for (const Value* operand : operation->operands())
-          if (operand) save(operand);
+          if (operand) saved.insert(storageOf(operand));
     for (const Pin& pin : pins_)
-      if (pin.phase != ProgramPhase::forward) save(pin.root);
+      if (pin.phase != ProgramPhase::forward) saved.insert(pin.root);
+    for (const auto& operation : training_.operations())
+      if (operation->phase == Phase::forward && operation->def().kind != OpKind::constant)
+        for (const Value* result : operation->results())
+          if (result && saved.contains(result)) slotPlace(result);
   }
 
   /// Buffers for the results of operations, scratch still without offsets.

@@ -80,6 +80,8 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
       if (!line) return failure;
       takesStream = takesStream || kind == OpKind::kernel;
       calls += "  // " + commentText(operation->forwardOperation().location.node);
+      if (operation->phase != Phase::forward)
+        calls += operation->phase == Phase::inputGradient ? ", input gradient" : ", weight gradient";
       if (const Value* result = mainResult(*operation)) calls += " -> " + toString(result->type());
       calls += "\n  " + wrapped(*line, 2, 6) + "\n";
       calls += copies(phase, operation.get(), memory);

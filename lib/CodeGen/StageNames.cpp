@@ -27,7 +27,7 @@ StageNames::StageNames(const StageProgram& program) {
   }
   for (const PlacedData& d : memory.data)
     nameFixed(slot, 's', slotNames_, d.value->name(), {Block::slot, -1, d.offset}, d.value->type(),
-              std::string(d.label ? "label " : "input ") + d.value->name());
+              d.value->name() + (d.label ? ", label" : ", input"));
   namePorts(program);
   nameOutputs(memory, memory.training);
   nameResults(memory.training, false);

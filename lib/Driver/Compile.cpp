@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <iomanip>
 #include <ostream>
+#include <thread>
 
 using namespace pdc;
 namespace fs = std::filesystem;
@@ -154,8 +155,17 @@ void Compilation::describeTraining() {
   training_.metric = !options_.metric.empty() ? options_.metric : integerLabels ? "accuracy" : labels ? "mse" : "none";
 }
 
+/// --devices=N are on this machine, so that they share its cores; an estimate is the same on every machine.
 Expected<Cluster> Compilation::cluster() {
-  if (options_.clusterFile.empty()) return flatCluster(options_.devices, "cpu", diags_);
+  if (options_.clusterFile.empty()) {
+    Expected<Cluster> machines = flatCluster(options_.devices, "cpu", diags_);
+    if (machines && options_.profile != "analytic")
+      machines->device.cores = std::max<std::int64_t>(std::thread::hardware_concurrency(), 1);
+    if (machines && machines->device.cores > 0 && options_.devices > machines->device.cores)
+      diags_.remark({}) << options_.devices << " devices share the " << machines->device.cores
+                        << " cores of this machine, and their time";
+    return machines;
+  }
   Expected<std::string> text = readFile(options_.clusterFile, diags_);
   if (!text) return failure;
   return clusterFromJson(*text, options_.clusterFile, diags_);
