@@ -66,6 +66,13 @@ static std::string onnxOf(const OpDef& def) {
   return text;
 }
 
+/// Whether an elementwise op has results other than comparisons, which have no derivative.
+static bool hasDerivative(const OpDef& def) {
+  if (def.kind != OpKind::elementwise) return false;
+  return def.expressions.empty() || std::any_of(def.expressions.begin(), def.expressions.end(),
+                                                [](const std::string& text) { return !isBoolean(*expression(text)); });
+}
+
 static void printOp(const OpDef& def, std::ostream& out) {
   out << "\n## `" << def.name << "`\n\n" << def.summary << ".\n\n";
   out << "- kind: " << describe(def.kind) << "\n";
@@ -76,7 +83,7 @@ static void printOp(const OpDef& def, std::ostream& out) {
   for (const std::string& text : def.expressions) out << "- computes: `" << text << "`\n";
   if (def.lossLike) out << "- its first result is a loss\n";
   if (def.random) out << "- draws random numbers\n";
-  const bool differentiable = def.gradient || def.kind == OpKind::elementwise;
+  const bool differentiable = def.gradient || hasDerivative(def);
   out << "- phases: forward" << (differentiable ? ", input-gradient, weight-gradient" : " only: it has no gradient")
       << "\n";
   if (def.evaluation) out << "- has another form when the model is evaluated\n";
@@ -92,7 +99,7 @@ static void printOp(const OpDef& def, std::ostream& out) {
   out << "\n";
   // As code, indented by four spaces.
   std::string line;
-  for (char c : def.examples.front() + "\n") {
+  for (char c : "graph @main" + def.examples.front() + "\n") {
     if (c != '\n') {
       line += c;
     } else if (!line.empty()) {
