@@ -22,7 +22,7 @@ struct PassContext {
 struct PassInfo {
   std::string argument; ///< "differentiate"
   std::string summary;
-  std::string description; ///< what it does to an example, what holds afterwards
+  std::string description;                    ///< what it does to an example, what holds afterwards
   std::map<std::string, std::string> options; ///< name -> summary
   std::function<Status(PassContext&)> run;
 };
@@ -40,8 +40,8 @@ private:
 
 struct PipelineOptions {
   bool verifyEach = true;
-  bool timePasses = false;                 ///< a table on `out` at the end
-  std::vector<std::string> printAfter;     ///< pass arguments, or "all"
+  bool timePasses = false;             ///< a table on `out` at the end
+  std::vector<std::string> printAfter; ///< pass arguments, or "all"
   std::ostream* out = nullptr;
 };
 

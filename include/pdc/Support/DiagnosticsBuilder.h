@@ -54,7 +54,9 @@ private:
   std::ostringstream text_;
 };
 
-inline Diagnostics::Builder Diagnostics::error(Location location) { return {*this, Severity::error, std::move(location)}; }
+inline Diagnostics::Builder Diagnostics::error(Location location) {
+  return {*this, Severity::error, std::move(location)};
+}
 inline Diagnostics::Builder Diagnostics::warning(Location location) {
   return {*this, Severity::warning, std::move(location)};
 }
