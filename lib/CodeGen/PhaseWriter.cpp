@@ -127,20 +127,26 @@ Expected<std::string> PhaseWriter::call(const Operation& operation, const GraphM
       draws_ = true;
     }
   }
-  const auto& defs = operation.def().operands;
-  std::string list; // of a variadic operand of a kernel
-  const bool variadic = !defs.empty() && defs.back().variadic && operation.def().kind != OpKind::elementwise;
-  for (std::size_t i = 0; i < operation.operands().size(); ++i) {
-    if (variadic && i + 1 >= defs.size())
-      list += (list.empty() ? "" : ", ") + reference(operation.operand(i));
-    else
-      arguments.push_back(reference(operation.operand(i)));
+  const OpDef& def = operation.def();
+  const bool isKernel = def.kind == OpKind::kernel;
+  // A kernel's method has a parameter for every operand and result of its op: absent ones are empty views.
+  const bool variadic = isKernel && !def.operands.empty() && def.operands.back().variadic;
+  const std::size_t single = def.operands.size() - (variadic ? 1 : 0);
+  std::size_t i = 0;
+  for (; i < (isKernel ? single : operation.operands().size()); ++i)
+    arguments.push_back(reference(operation.operand(i)));
+  if (variadic) {
+    std::string list;
+    for (; i < operation.operands().size(); ++i) list += (list.empty() ? "" : ", ") + reference(operation.operand(i));
+    arguments.push_back("{" + list + "}");
   }
-  if (variadic) arguments.push_back("{" + list + "}");
-  for (const Value* result : operation.results())
-    if (result || operation.def().kind != OpKind::elementwise) arguments.push_back(reference(result));
+  if (isKernel)
+    for (std::size_t r = 0; r < def.results.size(); ++r) arguments.push_back(reference(operation.result(r)));
+  else
+    for (const Value* result : operation.results())
+      if (result) arguments.push_back(reference(result));
   std::string text = callee + "(";
-  for (std::size_t i = 0; i < arguments.size(); ++i) text += (i ? ", " : "") + arguments[i];
+  for (std::size_t a = 0; a < arguments.size(); ++a) text += (a ? ", " : "") + arguments[a];
   return text + ");";
 }
 

@@ -3,8 +3,8 @@
 #include "pdc/Driver/CommandLine.h"
 #include "pdc/Ops/AllOps.h"
 
-#include <fstream>
 #include <iostream>
+#include <numeric>
 
 using namespace pdc;
 
@@ -95,6 +95,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
   }
+
+  if (devices->count() == 0 && options.clusterFile.empty() && !options.planner.stageReplicas.empty())
+    options.devices = std::accumulate(options.planner.stageReplicas.begin(), options.planner.stageReplicas.end(), 0);
 
   Diagnostics diags(&std::cerr, diagnostics == "json" ? Diagnostics::Format::json : Diagnostics::Format::text);
   const bool writes = options.emit.empty() || options.emit == "source";
