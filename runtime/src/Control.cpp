@@ -5,7 +5,7 @@
 
 namespace pdcrt {
 
-Control::Control(Communicator& communicator) : communicator_(communicator) {
+Control::Control(Communicator& communicator, std::size_t depth) : communicator_(communicator), depth_(depth) {
   const Transport& transport = communicator.transport();
   for (int rank = 0; rank < transport.ranks(); ++rank) {
     if (rank == transport.rank() || (transport.rank() != 0 && rank != 0)) continue;
@@ -36,7 +36,7 @@ bool Control::send(int rank, Message message) {
   message.rank = communicator_.transport().rank();
   for (const std::unique_ptr<Lane>& lane : lanes_) {
     if (lane->rank != rank) continue;
-    const std::size_t i = lane->sent++ % depth;
+    const std::size_t i = lane->sent++ % depth_;
     if (lane->sends[i].pending() && !communicator_.wait(lane->sends[i])) return false;
     lane->outgoing[i] = message;
     communicator_.post(lane->sends[i]);
@@ -46,7 +46,7 @@ bool Control::send(int rank, Message message) {
 
 bool Control::poll(Message& message) {
   for (const std::unique_ptr<Lane>& lane : lanes_) {
-    const std::size_t i = lane->received % depth;
+    const std::size_t i = lane->received % depth_;
     if (!lane->receives[i].complete()) continue;
     message = lane->incoming[i];
     communicator_.post(lane->receives[i]);
@@ -57,8 +57,8 @@ bool Control::poll(Message& message) {
 }
 
 bool Control::arrived() const {
-  return std::any_of(lanes_.begin(), lanes_.end(), [](const std::unique_ptr<Lane>& lane) {
-    return lane->receives[lane->received % depth].complete();
+  return std::any_of(lanes_.begin(), lanes_.end(), [this](const std::unique_ptr<Lane>& lane) {
+    return lane->receives[lane->received % depth_].complete();
   });
 }
 

@@ -93,6 +93,11 @@ Status Executor::prepare() {
                          ", which this program does not contain",
                      "start the program of that rank, or 'pipeline', which contains all");
     const Stage& stage = **linked;
+    // An action names its stage only.
+    for (const HostedStage& other : hosted_)
+      if (other.host.stage == host.stage)
+        return invalid("rank " + std::to_string(setup_.rank) + " hosts two replicas of stage " +
+                       std::to_string(host.stage) + ", which is not supported");
     if (Status status = checkStage(stage, schedule); !status) return status;
     HostedStage hosted;
     hosted.stage = &stage;

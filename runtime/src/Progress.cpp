@@ -11,7 +11,7 @@
 
 namespace pdcrt {
 
-/// Losses of one replica that rank 0 may read before the first one of another (Control.h keeps 64 at either end).
+/// Losses of one replica that rank 0 may read before the first one of another (Control.h keeps some at either end).
 static constexpr std::int64_t messagesUnderWay = 1024;
 
 std::int64_t peakMemoryBytes() {
@@ -26,7 +26,7 @@ Progress::Progress(const ProgressOptions& options, const Training& training)
       begin_(now()), lastStep_(begin_) {
   terminal_ = ::isatty(STDERR_FILENO);
   if (options_.logEvery == 0)
-    options_.logEvery = std::max<std::int64_t>(1, options_.minibatches / options_.minibatchesPerStep / 20);
+    options_.logEvery = options_.minibatches / options_.minibatchesPerStep / 20 + 1;
 }
 
 Progress::~Progress() {

@@ -51,13 +51,18 @@ void tell(const Status& status) {
   if (!status.help().empty()) std::fprintf(stderr, "help: %s\n", status.help().c_str());
 }
 
+/// Rank 0 reads messages between its actions; meanwhile the others tell at most the losses of what is in the pipeline.
+std::size_t messagesUnderWay(const Schedule& schedule) {
+  return static_cast<std::size_t>(std::max<std::int64_t>(16, minibatchesInFlight(schedule)));
+}
+
 /// Everything that one rank needs and does.
 class RankRun : public RunObserver {
 public:
   RankRun(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages, Transport& transport,
           bool oneProcess)
       : options_(options), files_(files), stages_(stages), transport_(transport), communicator_(transport),
-        control_(communicator_), rank_(transport.rank()), oneProcess_(oneProcess),
+        control_(communicator_, messagesUnderWay(files.schedule)), rank_(transport.rank()), oneProcess_(oneProcess),
         executor_({.schedule = &files.schedule,
                    .rank = rank_,
                    .stages = stages,

@@ -83,20 +83,16 @@ public:
       std::lock_guard lock(hub_->mutex);
       for (Transfer* half : {&transfer, other}) {
         half->arrivesAt = arrivesAt;
-        half->matched = true;
+        half->matched.store(true, std::memory_order_release);
       }
     }
     hub_->transports[static_cast<std::size_t>(transfer.peer)]->wakeup().notify();
   }
 
   bool test(Transfer& transfer) override {
-    double arrivesAt = 0;
-    {
-      std::lock_guard lock(hub_->mutex);
-      if (!transfer.matched) return false;
-      arrivesAt = transfer.arrivesAt;
-    }
-    if (arrivesAt <= now()) return true;
+    if (!transfer.matched.load(std::memory_order_acquire)) return false;
+    const double arrivesAt = transfer.arrivesAt;
+    if (arrivesAt == 0 || arrivesAt <= now()) return true;
     nextArrival_ = nextArrival_ > 0 ? std::min(nextArrival_, arrivesAt) : arrivesAt;
     return false;
   }

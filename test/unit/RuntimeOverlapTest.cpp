@@ -14,8 +14,8 @@ using namespace pdcrt;
 
 namespace {
 
-constexpr double forwardSeconds = 5e-3, backwardSeconds = 10e-3, transferSeconds = 5e-3;
-constexpr std::int64_t minibatches = 30, steadyFrom = 8;
+constexpr double forwardSeconds = 20e-3, backwardSeconds = 40e-3, transferSeconds = 20e-3;
+constexpr std::int64_t minibatches = 16, steadyFrom = 4;
 linear::NoiseData data;
 
 struct Interval {

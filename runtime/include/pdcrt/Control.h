@@ -25,7 +25,8 @@ struct Message {
 
 class Control {
 public:
-  explicit Control(Communicator& communicator);
+  /// `depth` messages from one rank to another may be on their way.
+  Control(Communicator& communicator, std::size_t depth);
 
   /// Sends to `rank`; either it or this rank is 0. Sleeps while too many messages are on their way. False: a rank has
   /// given up.
@@ -38,7 +39,6 @@ public:
   bool flush();
 
 private:
-  static constexpr std::size_t depth = 64;
   struct Lane {
     int rank = 0;
     std::vector<Message> outgoing, incoming;
@@ -48,6 +48,7 @@ private:
   bool arrived() const;
 
   Communicator& communicator_;
+  std::size_t depth_;
   std::vector<std::unique_ptr<Lane>> lanes_; ///< to all others from rank 0, to rank 0 from others
 };
 

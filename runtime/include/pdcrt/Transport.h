@@ -68,7 +68,8 @@ public:
   // The transport's own.
   int handle = -1;
   Transfer* nextWaiting = nullptr;
-  bool started = false, matched = false;
+  bool started = false;
+  std::atomic<bool> matched{false};
   double arrivesAt = 0;
 };
 
