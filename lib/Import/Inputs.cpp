@@ -2,6 +2,8 @@
 
 #include "TensorReader.h"
 
+#include <algorithm>
+#include <cctype>
 #include <set>
 
 using namespace pdc;
@@ -47,6 +49,13 @@ std::string pdc::toString(const DataInput& input) {
     text += dim.symbol.empty() ? std::to_string(dim.value) : dim.symbol;
   }
   return text + "]";
+}
+
+std::string pdc::dimFlag(const std::string& symbol) {
+  bool plain = std::all_of(symbol.begin(), symbol.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '_' || c == '.' || c == '-' || c == '/';
+  });
+  return plain ? "--dim " + symbol + "=V" : "--dim '" + symbol + "=V'";
 }
 
 namespace {
@@ -118,8 +127,9 @@ private:
       for (std::size_t axis = 0; axis < input.dims.size(); ++axis) {
         const std::string& symbol = input.dims[axis].symbol;
         if (symbol.empty() || values_.contains(symbol) || !missing.insert(symbol).second) continue;
+        if (missing.size() == 1) problem.location.node = input.name;
         problem.notes.push_back("'" + symbol + "' is axis " + std::to_string(axis) + " of input '" + input.name + "'");
-        problem.helps.push_back(axis == 0 ? "give the batch: --batch=B" : "give its size: --dim '" + symbol + "=V'");
+        problem.helps.push_back(axis == 0 ? "give the batch: --batch=B" : "give its size: " + dimFlag(symbol));
       }
     if (missing.empty()) return success;
     std::string names;

@@ -27,6 +27,9 @@ Expected<std::vector<DataInput>> dataInputs(const OnnxFile& file, Diagnostics& d
 /// "f32[batch, 3, 224, 224]".
 std::string toString(const DataInput& input);
 
+/// "--dim rows=V", in quotes where a shell needs them.
+std::string dimFlag(const std::string& symbol);
+
 /// Binds every symbol; the error lists all that have no value, with the flags that give one.
 Expected<std::vector<Type>> bindDimensions(const std::vector<DataInput>& inputs, const ImportOptions& options,
                                            const std::string& path, Diagnostics& diags);

@@ -108,7 +108,7 @@ private:
       for (std::size_t axis = 0; axis < input.dims.size(); ++axis)
         if (const std::string& symbol = input.dims[axis].symbol; !symbol.empty() && symbols.insert(symbol).second)
           missing_.push_back("dimension '" + symbol + "' has no size: give " +
-                             (axis == 0 ? "--batch=B" : "--dim '" + symbol + "=V'"));
+                             (axis == 0 ? "--batch=B" : dimFlag(symbol)));
     }
     printLines(out_, "inputs", lines);
   }

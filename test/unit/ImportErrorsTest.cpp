@@ -149,18 +149,19 @@ TEST(ImportErrors, NamesThatAreDefinedTwice) {
 
 TEST(ImportErrors, AllSymbolicDimensionsAtOnce) {
   ModelMaker maker;
-  maker.input("x", {"batch", "rows"});
+  maker.input("x", {"batch", "my rows"});
   maker.input("z", {"batch", ""});
   maker.node("Add", {"x", "z"}, {"y"});
   maker.output("y");
-  expectError(importModel(maker), "m.onnx: error: dimensions 'batch', 'rows', 'z.1' are symbolic and have no value\n"
-                                  "note: 'batch' is axis 0 of input 'x'\n"
-                                  "note: 'rows' is axis 1 of input 'x'\n"
-                                  "note: 'z.1' is axis 1 of input 'z'\n"
-                                  "help: give the batch: --batch=B\n"
-                                  "help: give its size: --dim 'rows=V'\n"
-                                  "help: give its size: --dim 'z.1=V'\n");
-  expectError(importModel(smallModel()), "m.onnx: error: dimension 'batch' is symbolic and has no value\n"
+  expectError(importModel(maker),
+              "m.onnx:x: error: dimensions 'batch', 'my rows', 'z.1' are symbolic and have no value\n"
+              "note: 'batch' is axis 0 of input 'x'\n"
+              "note: 'my rows' is axis 1 of input 'x'\n"
+              "note: 'z.1' is axis 1 of input 'z'\n"
+              "help: give the batch: --batch=B\n"
+              "help: give its size: --dim 'my rows=V'\n"
+              "help: give its size: --dim z.1=V\n");
+  expectError(importModel(smallModel()), "m.onnx:x: error: dimension 'batch' is symbolic and has no value\n"
                                          "note: 'batch' is axis 0 of input 'x'\n"
                                          "help: give the batch: --batch=B\n");
 }

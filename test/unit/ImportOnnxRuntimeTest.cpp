@@ -20,7 +20,7 @@ int run(const std::string& command) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-std::string quoted(const std::string& text) {
+std::string shellWord(const std::string& text) {
   return "'" + text + "'";
 }
 
@@ -51,7 +51,7 @@ std::map<std::string, Tensor> randomWeights(const Module& module) {
 }
 
 TEST(ImportOnnxRuntime, RunsATrainedModelAsEvaluationDoes) {
-  int made = run(quoted(PDC_SOURCE_DIR "/utils/onnxruntime-venv") + " >/dev/null");
+  int made = run(shellWord(PDC_SOURCE_DIR "/utils/onnxruntime-venv") + " >/dev/null");
   if (made == 77) GTEST_SKIP() << "ONNX Runtime cannot be installed";
   ASSERT_EQ(made, 0);
 
@@ -71,9 +71,9 @@ TEST(ImportOnnxRuntime, RunsATrainedModelAsEvaluationDoes) {
   std::mt19937 generator(2);
   for (float& pixel : images.mutableData<float>()) pixel = static_cast<float>(generator() % 17) / 16;
   writeFile(folder / "input", {reinterpret_cast<const char*>(images.bytes().data()), images.bytes().size()});
-  ASSERT_EQ(run(quoted(PDC_SOURCE_DIR "/build/onnxruntime-venv/bin/python") + " " +
-                quoted(PDC_SOURCE_DIR "/test/models/run_onnxruntime.py") + " " + quoted(trained) + " " +
-                quoted("input=" + folder / "input:f32:5x1x8x8") + " " + quoted("logits=" + folder / "logits")),
+  ASSERT_EQ(run(shellWord(PDC_SOURCE_DIR "/build/onnxruntime-venv/bin/python") + " " +
+                shellWord(PDC_SOURCE_DIR "/test/models/run_onnxruntime.py") + " " + shellWord(trained) + " " +
+                shellWord("input=" + folder / "input:f32:5x1x8x8") + " " + shellWord("logits=" + folder / "logits")),
             0);
   std::string bytes = readFile(folder / "logits");
   ASSERT_EQ(bytes.size(), batch * 10 * sizeof(float));
