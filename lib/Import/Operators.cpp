@@ -65,11 +65,11 @@ Status pdc::checkOperators(const OnnxFile& file, const OpRegistry& registry, Dia
   std::string names;
   for (const OperatorUse& use : operatorsOf(file, registry)) {
     if (use.problem.empty()) continue;
-    names += (names.empty() ? "" : ", ") + use.name;
+    names += (problem.notes.empty() ? "" : ", ") + use.name;
     problem.notes.push_back("'" + use.name + "' is " + use.problem + ": " + std::to_string(use.count) +
                             (use.count == 1 ? " node, '" : " nodes, the first is '") + use.example + "'");
   }
-  if (names.empty()) return success;
+  if (problem.notes.empty()) return success;
   problem.message = std::to_string(problem.notes.size()) +
                     (problem.notes.size() == 1 ? " operator is" : " operators are") + " not supported: " + names;
   problem.helps = {"docs/Ops.md lists the operators that are"};

@@ -101,6 +101,16 @@ TEST(ImportErrors, AllUnsupportedOperatorsAtOnce) {
               ExitCode::unsupported);
 }
 
+TEST(ImportErrors, NodeWithoutOperator) {
+  ModelMaker maker = smallModel();
+  maker.graph().mutable_node(1)->clear_op_type();
+  expectError(importModel(maker, {.batch = 1}),
+              "m.onnx: error: 1 operator is not supported: \n"
+              "note: '' is not an operator that pdc knows: 1 node, 'relu'\n"
+              "help: docs/Ops.md lists the operators that are\n",
+              ExitCode::unsupported);
+}
+
 // The graph.
 
 TEST(ImportErrors, Cycle) {
