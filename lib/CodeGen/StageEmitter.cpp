@@ -49,7 +49,8 @@ std::string filled(const std::string& text, std::size_t column, const std::strin
 }
 
 std::string elementText(ElementType element) {
-  return std::string("Element::") + nameOf(element);
+  // The one element type whose name in the IR is a keyword of C++.
+  return std::string("Element::") + (element == ElementType::boolean ? "boolean" : nameOf(element));
 }
 
 std::string shapeText(const Shape& shape) {
