@@ -1,7 +1,7 @@
 # Compiler flags of everything that we write: warnings are errors, floating point is not reassociated or contracted
 # (bits must not depend on where the compiler found an opportunity). -Wrestrict is off because GCC 12 reports it for every
 # "literal" + std::string (GCC bug 105651).
-# A release is -O2: -O3 brings GCC 12's -Wfree-nonheap-object to report lists that are fine (GCC bug 104475 and relatives),
+# A release is -O2: -O3 brings GCC 12's -Wfree-nonheap-object to report lists that are fine,
 # and the compiler is no faster for it. Kernels (runtime/CMakeLists.txt) and generated programs are -O3.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 add_library(pdc_flags INTERFACE)
