@@ -127,8 +127,7 @@ Status Compilation::importModel() {
 
 /// From here on the graph is the whole training step, in fusion groups that no cut will change.
 Status Compilation::toTrainingGraph() {
-  if (!run({{"differentiate", {}}, {"canonicalize", {}}, {"fuse", {}}, {"layout", {}}, {"add-evaluation", {}}}))
-    return failure;
+  if (!run({{"differentiate", {}}, {"fuse", {}}, {"layout", {}}, {"add-evaluation", {}}})) return failure;
   provenance_ = {options_.version, options_.command, fs::path(options_.model).filename().string(), hashOf(main())};
   describeTraining();
   planner_ = options_.planner;

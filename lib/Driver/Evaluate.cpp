@@ -40,10 +40,10 @@ private:
     if (options_.gradients) {
       const LossOptions& loss = options_.model.loss;
       steps.push_back({"add-loss", {{"kind", loss.kind}, {"output", loss.output}}});
+      steps.push_back({"canonicalize", {}});
       steps.push_back({"differentiate", {}});
+      steps.push_back({"fuse", {}});
     }
-    steps.push_back({"canonicalize", {}});
-    if (options_.gradients) steps.push_back({"fuse", {}});
     return runPipeline(steps, passes_, *module_, ops_, diags_, {});
   }
 

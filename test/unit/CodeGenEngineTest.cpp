@@ -93,7 +93,6 @@ const Case cases[] = {
   }
 })",
      true},
-#if 0
     {"mlp", R"(module @m {
   param %w1 : f32[6, 8]
   param %b1 : f32[6]
@@ -109,7 +108,6 @@ const Case cases[] = {
   }
 })",
      true},
-#endif
 };
 
 class CodeGenEngine : public testing::Test {};

@@ -1,0 +1,258 @@
+// LINK: pdcAnalysis pdcOps pdcTransforms
+// The memory plan against a simulation: every phase is executed on a memory that remembers which value was written
+// where, so that whoever overwrites a value that is still read is found.
+#include "pdc/Analysis/MemoryPlan.h"
+#include "pdc/IR/Builder.h"
+#include "pdc/IR/Text.h"
+#include "pdc/IR/Verifier.h"
+#include "pdc/Ops/AllOps.h"
+#include "pdc/Transforms/Transforms.h"
+
+#include <gtest/gtest.h>
+#include <iostream>
+#include <map>
+#include <random>
+#include <set>
+
+using namespace pdc;
+
+namespace {
+
+const OpRegistry& registry() {
+  static const OpRegistry* ops = [] {
+    auto* made = new OpRegistry;
+    registerAllOps(*made);
+    return made;
+  }();
+  return *ops;
+}
+
+/// Who wrote each 64 bytes last.
+class SimulatedMemory {
+public:
+  void write(const Place& place, std::int64_t bytes, const Value* value) {
+    for (std::int64_t at = place.offset; at < place.offset + bytes; at += 64)
+      owner_[{place.block, place.edge, at}] = value;
+  }
+  bool holds(const Place& place, std::int64_t bytes, const Value* value) const {
+    for (std::int64_t at = place.offset; at < place.offset + bytes; at += 64) {
+      auto it = owner_.find({place.block, place.edge, at});
+      if (it == owner_.end() || it->second != value) return false;
+    }
+    return true;
+  }
+  void forget(Block block) {
+    std::erase_if(owner_, [&](const auto& entry) { return std::get<0>(entry.first) == block; });
+  }
+
+private:
+  std::map<std::tuple<Block, int, std::int64_t>, const Value*> owner_;
+};
+
+/// Runs the phases on a SimulatedMemory and returns what went wrong first.
+class Simulation {
+public:
+  explicit Simulation(const StageMemory& plan) : plan_(plan) {}
+
+  std::string train(const Graph& graph) {
+    begin(plan_.training);
+    for (ProgramPhase phase : {ProgramPhase::forward, ProgramPhase::backwardInput, ProgramPhase::backwardWeight}) {
+      if (phase == ProgramPhase::backwardInput) memory_.forget(Block::scratch); // another minibatch may come between
+      runPhase(graph, plan_.training, phase);
+    }
+    for (const PlacedGradient& g : plan_.gradients) expect({Block::gradients, -1, g.offset}, g.value, "a gradient");
+    checkOutputs(graph, plan_.training);
+    return wrong_;
+  }
+
+  std::string evaluate(const Graph& graph) {
+    memory_ = {};
+    begin(plan_.evaluation);
+    runPhase(graph, plan_.evaluation, ProgramPhase::evaluate);
+    checkOutputs(graph, plan_.evaluation);
+    return wrong_;
+  }
+
+private:
+  void begin(const GraphMemory& memory) {
+    for (const Buffer& buffer : memory.buffers)
+      if (!buffer.value->definer()) memory_.write(buffer.place, buffer.bytes, buffer.value);
+  }
+
+  void runPhase(const Graph& graph, const GraphMemory& memory, ProgramPhase phase) {
+    copy(phase, nullptr, memory);
+    for (const auto& operation : graph.operations()) {
+      const OpKind kind = operation->def().kind;
+      const bool here = phase == ProgramPhase::evaluate || programPhase(*operation) == phase;
+      if (!here || kind == OpKind::view || kind == OpKind::constant) continue;
+      for (const Value* operand : operation->operands())
+        if (operand) read(memory, operand);
+      for (const Value* result : operation->results())
+        if (result) write(memory, result);
+      for (const Value* operand : operation->operands()) // a result may not lie on an operand
+        if (operand && !operand->parameter()) read(memory, operand);
+      copy(phase, operation.get(), memory);
+    }
+  }
+
+  void read(const GraphMemory& memory, const Value* value) {
+    const Buffer* buffer = memory.find(value);
+    if (buffer->place.block != Block::constant) expect(buffer->place, buffer->value, "an operand");
+  }
+  void write(const GraphMemory& memory, const Value* value) {
+    const Buffer* buffer = memory.find(value);
+    memory_.write(buffer->place, buffer->bytes, buffer->value);
+    if (buffer->place.block == Block::scratch && // inside its block
+        buffer->place.offset + buffer->bytes > static_cast<std::int64_t>(plan_.bytes.scratch))
+      fail("scratch overflows at %" + value->name());
+    if (buffer->place.offset % 64 != 0) fail("%" + value->name() + " is not aligned");
+  }
+  void copy(ProgramPhase phase, const Operation* after, const GraphMemory& memory) {
+    for (const Copy& copy : plan_.copies)
+      if (copy.phase == phase && copy.after == after) {
+        read(memory, copy.value);
+        memory_.write(copy.to, copy.value->type().bytes(), storageOf(copy.value));
+      }
+  }
+  void checkOutputs(const Graph& graph, const GraphMemory& memory) {
+    for (const PlacedPort& port : plan_.ports)
+      if (memory.find(port.value) && plan_.edges[static_cast<std::size_t>(port.edge)].from == plan_.stage) {
+        const bool forward = plan_.edges[static_cast<std::size_t>(port.edge)].direction == pdcrt::Direction::forward;
+        expect({forward ? Block::slot : Block::edge, forward ? -1 : port.edge, port.offset}, port.value,
+               "a sent value");
+      }
+    for (const PlacedOutput& output : plan_.outputs)
+      if (memory.find(output.value)) expect({Block::slot, -1, output.offset}, output.value, "an output");
+    (void)graph;
+  }
+  void expect(const Place& place, const Value* value, const std::string& what) {
+    const Value* root = storageOf(value);
+    if (!memory_.holds(place, root->type().bytes(), root)) fail(what + ", %" + value->name() + ", was overwritten");
+  }
+  void fail(const std::string& what) {
+    if (wrong_.empty()) wrong_ = what;
+  }
+
+  const StageMemory& plan_;
+  SimulatedMemory memory_;
+  std::string wrong_;
+};
+
+/// A random model: linear layers, elementwise operations, views, values with several users.
+std::unique_ptr<Module> randomModule(std::uint64_t seed, Diagnostics& diags) {
+  std::mt19937_64 random(seed);
+  auto module = std::make_unique<Module>();
+  module->name = "random";
+  module->graphs.push_back(std::make_unique<Graph>("main"));
+  Graph& graph = *module->graphs.back();
+  Builder b(*module, graph, registry(), diags);
+  std::vector<Value*> values = {graph.addInput({ElementType::f32, {4, 16}}, "x"),
+                                graph.addInput({ElementType::f32, {4, 16}}, "y")};
+  std::vector<Parameter*> weights;
+  for (int i = 0; i < 4; ++i)
+    weights.push_back(module->addParameter({.name = "w" + std::to_string(i), .type = {ElementType::f32, {16, 16}}}));
+  Parameter* bias = module->addParameter({.name = "b", .type = {ElementType::f32, {16}}});
+  auto any = [&] { return values[values.size() - 1 - random() % std::min<std::size_t>(values.size(), 4)]; };
+  const int length = 3 + static_cast<int>(random() % 12);
+  for (int i = 0; i < length; ++i) {
+    b.setLocation({"", "node" + std::to_string(i), 0, 0});
+    switch (random() % 6) {
+    case 0:
+      values.push_back(b.value(
+          "linear",
+          {any(), graph.parameterValue(*weights[random() % 4]), random() % 2 ? graph.parameterValue(*bias) : nullptr},
+          {{"transposed", true}}));
+      break;
+    case 1: values.push_back(b.value("relu", {any()})); break;
+    case 2: values.push_back(b.value("mul", {any(), any()})); break;
+    case 3: values.push_back(b.value("add", {any(), any()})); break;
+    case 4: values.push_back(b.value("sigmoid", {any()})); break;
+    case 5: {
+      Value* flat = b.value("reshape", {any()}, {{"shape", std::vector<std::int64_t>{64}}});
+      values.push_back(b.value("reshape", {flat}, {{"shape", std::vector<std::int64_t>{4, 16}}}));
+      break;
+    }
+    }
+  }
+  Parameter* own = module->addParameter({.name = "own", .type = {ElementType::f32, {16, 16}}});
+  Value* sum = b.value("linear", {values.back(), graph.parameterValue(*own), nullptr}, {{"transposed", true}});
+  graph.outputs.push_back({.kind = OutputKind::prediction, .value = sum});
+  Value* row = b.value("reshape", {sum}, {{"shape", std::vector<std::int64_t>{1, 64}}});
+  Parameter* last = module->addParameter({.name = "last", .type = {ElementType::f32, {1, 64}}});
+  Value* product = b.value("linear", {row, graph.parameterValue(*last), nullptr}, {{"transposed", true}});
+  Value* loss = b.value("reshape", {product}, {{"shape", std::vector<std::int64_t>{}}});
+  graph.outputs.push_back({.kind = OutputKind::loss, .value = loss});
+  return module;
+}
+
+} // namespace
+
+TEST(AnalysisMemory, NothingIsOverwrittenWhileItIsAlive) {
+  Diagnostics diags(&std::cerr);
+  int cuts = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    auto module = randomModule(seed, diags);
+    Diagnostics silent(nullptr); // parameters that do not matter are warned about
+    PassContext context{*module, registry(), silent, {}};
+    ASSERT_TRUE(canonicalize(context));
+    ASSERT_TRUE(differentiate(context));
+    ASSERT_TRUE(fuse(context));
+    ASSERT_TRUE(addEvaluation(context));
+    int groups = 0;
+    for (const auto& operation : module->findGraph("main")->operations())
+      groups = std::max(groups, operation->group + 1);
+    std::vector<int> cut(static_cast<std::size_t>(groups), 0);
+    // Parameters are shared here and there, but not those of the last groups.
+    for (int g = std::max(groups - 2, 1); seed % 2 == 1 && g < groups; ++g) cut[static_cast<std::size_t>(g)] = 1;
+    auto stages = splitStages(context, cut);
+    if (!stages) continue; // a parameter of both
+    cuts += stages->size() > 1;
+    for (const StageGraphs& stage : *stages) {
+      auto plan = planMemory(*stage.training, stage.evaluation, {.stage = stage.stage}, diags);
+      ASSERT_TRUE(plan);
+      Simulation simulation(*plan);
+      ASSERT_EQ(simulation.train(*stage.training), "") << print(*stage.training);
+      if (stage.evaluation) {
+        ASSERT_EQ(simulation.evaluate(*stage.evaluation), "") << print(*stage.evaluation);
+      }
+    }
+  }
+  EXPECT_GT(cuts, 50); // not all were refused
+}
+
+TEST(AnalysisMemory, ScratchIsSharedByLifetime) {
+  Diagnostics diags(&std::cerr);
+  const std::string text = R"(module @m {
+  graph @main(%x: f32[1024]) {
+    %0 = relu %x : f32[1024]
+    %1 = sigmoid %0 : f32[1024]
+    %2 = tanh %1 : f32[1024]
+    %3 = exp %2 : f32[1024]
+    result "y" = %3
+  }
+})";
+  auto module = parseModule(text, "test.pdir", registry(), diags);
+  ASSERT_TRUE(module);
+  auto plan = planMemory(*(*module)->findGraph("main"), nullptr, {.keepResults = true}, diags);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->bytes.scratch, 2 * 4096U); // of three values, two are alive at a time
+  EXPECT_EQ(plan->bytes.slot, 2 * 4096U);    // the input and the result
+  EXPECT_EQ(plan->bytes.weights, 0U);
+}
+
+TEST(AnalysisMemory, ValuesNeededTwiceAreCopied) {
+  Diagnostics diags(&std::cerr);
+  const std::string text = R"(module @m {
+  graph @main(%x: f32[16]) {
+    result "a" = %x
+    result "b" = %x
+  }
+})";
+  auto module = parseModule(text, "test.pdir", registry(), diags);
+  ASSERT_TRUE(module);
+  auto plan = planMemory(*(*module)->findGraph("main"), nullptr, {.keepResults = true}, diags);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->copies.size(), 0U); // both results are the input's bytes
+  EXPECT_EQ(plan->bytes.slot, 64U);
+}
