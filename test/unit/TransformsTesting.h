@@ -102,8 +102,8 @@ inline std::unique_ptr<Module> randomModule(unsigned seed, Diagnostics& diags, b
   std::vector<Value*> values{graph.addInput(activation, "x")};
   std::vector<Value*> weights, biases;
   auto parameter = [&](std::vector<Value*>& known, const Shape& shape, const std::string& name) {
-    // One in three uses is of a parameter that is used already.
-    if (!known.empty() && numbers.below(3) == 0) return known[numbers.below(known.size())];
+    // Some uses are of a parameter that is used already; most are not, so that most cuts are allowed.
+    if (!known.empty() && numbers.below(20) == 0) return known[numbers.below(known.size())];
     Parameter* made = module->addParameter({.name = name + std::to_string(known.size()),
                                             .type = {ElementType::f32, shape},
                                             .reference = {},
@@ -111,15 +111,19 @@ inline std::unique_ptr<Module> randomModule(unsigned seed, Diagnostics& diags, b
     return known.emplace_back(graph.parameterValue(*made));
   };
   // Recent values more often, so that the graph is deep; never only the input.
-  auto any = [&] { return values[values.size() - 1 - numbers.below(std::min<std::size_t>(values.size(), 4))]; };
+  auto any = [&] { return values[values.size() - 1 - numbers.below(std::min<std::size_t>(values.size(), 6))]; };
 
-  const std::size_t steps = 8 + numbers.below(8);
+  const std::size_t steps = 12 + numbers.below(8);
   for (std::size_t step = 0; step < steps; ++step) {
     b.setLocation({.node = "step" + std::to_string(step)});
     Value* made = nullptr;
-    switch (numbers.below(kinks ? 8 : 7)) {
+    switch (numbers.below(kinks ? 12 : 11)) {
     case 0:
-    case 1: made = b.value("linear", {any(), parameter(weights, {6, 6}, "w"), parameter(biases, {6}, "b")}); break;
+    case 1:
+    case 7:
+    case 8:
+    case 9:
+    case 10: made = b.value("linear", {any(), parameter(weights, {6, 6}, "w"), parameter(biases, {6}, "b")}); break;
     case 2: made = b.value("tanh", {any()}); break;
     case 3: made = b.value("add", {any(), any()}); break;
     case 4: made = b.value("tanh", {b.value("mul", {any(), any()})}); break;
@@ -226,6 +230,23 @@ inline void checkPorts(const std::vector<StageGraphs>& stages) {
         EXPECT_EQ(portsOf(*from.training, false, to.stage, false), portsOf(*from.evaluation, false, to.stage, false));
         EXPECT_EQ(portsOf(*to.training, true, from.stage, false), portsOf(*to.evaluation, true, from.stage, false));
       }
+  // A gradient goes to the stage that made its value, or to an earlier one that uses the value too.
+  auto reads = [](const Graph& graph) {
+    std::set<std::string> names;
+    for (const GraphInput& input : graph.inputs)
+      if (input.kind == InputKind::received && !input.gradient) names.insert(input.value->name());
+    return names;
+  };
+  for (const StageGraphs& stage : stages)
+    for (const GraphOutput& output : stage.training->outputs) {
+      if (output.kind != OutputKind::sent || !output.isGradient) continue;
+      const std::string value = output.value->name().substr(0, output.value->name().find(".gradient"));
+      EXPECT_TRUE(reads(*stage.training).contains(value))
+          << "stage " << stage.stage << " sends a gradient of '" << value << "', which it does not use";
+      const Graph& peer = *stages[static_cast<std::size_t>(output.peer)].training;
+      EXPECT_TRUE(reads(peer).contains(value) || (peer.find(value) && peer.find(value)->definer()))
+          << "stage " << output.peer << " is sent a gradient of '" << value << "', which it neither makes nor uses";
+    }
   for (const StageGraphs& stage : stages) {
     std::set<const Value*> gradients;
     for (const GraphOutput& output : stage.training->outputs) {
