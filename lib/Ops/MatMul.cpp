@@ -155,7 +155,6 @@ Value* convertGemm(OnnxReader& n) {
   Value *a = n.input(0), *b = n.input(1), *c = n.input(2);
   const double alpha = n.number("alpha", 1), beta = n.number("beta", 1);
   const bool transposeA = n.integer("transA", 0) != 0, transposeB = n.integer("transB", 0) != 0;
-  if (n.version() < 7) n.ignore("broadcast");
   if (a->type().rank() != 2 || b->type().rank() != 2) {
     static_cast<void>(n.error() << "needs matrices, its inputs are " << toString(a->type()) << " and "
                                 << toString(b->type()));

@@ -135,8 +135,8 @@ std::vector<std::int64_t> divisors(const Pooling& p, bool countPadding) {
 Value* convertPool(OnnxReader& n, const std::string& op, Attributes more) {
   Value* x = n.input(0);
   Shape shape = x->type().shape;
-  if (shape.size() != 3 && shape.size() != 4) {
-    static_cast<void>(n.unsupported() << "pools over one or two axes, its input is " << toString(x->type()));
+  if ((shape.size() != 3 && shape.size() != 4) || !isFloat(x->type().element)) {
+    static_cast<void>(n.unsupported() << "pools floats over one or two axes, its input is " << toString(x->type()));
     return nullptr;
   }
   const bool dilations = op == "max_pool";

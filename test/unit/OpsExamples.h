@@ -81,10 +81,11 @@ inline void addOutputs(Graph& graph) {
           {.kind = OutputKind::result, .value = result, .name = result->name(), .parameter = nullptr});
 }
 
-/// ‖actual - expected‖ / ‖expected‖, with `floor` for tiny norms.
+/// ‖actual - expected‖ / ‖expected‖, with `floor` for tiny norms. NaN equals NaN.
 inline double errorOf(const Tensor& actual, const Tensor& expected, double floor = 1e-3) {
   double difference = 0, norm = 0;
   for (std::int64_t i = 0; i < expected.elements(); ++i) {
+    if (std::isnan(actual.asDouble(i)) && std::isnan(expected.asDouble(i))) continue;
     difference += std::pow(actual.asDouble(i) - expected.asDouble(i), 2);
     norm += std::pow(expected.asDouble(i), 2);
   }

@@ -1,0 +1,170 @@
+// LINK: pdcImport pdcOps
+// Conversions against ONNX's own test vectors (Debian's libonnx-testdata): every model that is imported computes what
+// its authors say, and what is not imported is refused as unsupported.
+#include "OpsExamples.h"
+
+#include "pdc/Import/OnnxImport.h"
+
+#include <onnx/onnx_pb.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <unistd.h>
+
+using namespace pdc;
+using namespace pdc::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path vectors = "/usr/share/libonnx-testdata/data";
+
+template <class Message>
+bool read(const fs::path& path, Message& message) {
+  std::ifstream stream(path, std::ios::binary);
+  return stream && message.ParseFromIstream(&stream);
+}
+
+std::optional<ElementType> elementOf(int number) {
+  switch (number) {
+  case onnx::TensorProto::FLOAT: return ElementType::f32;
+  case onnx::TensorProto::DOUBLE: return ElementType::f64;
+  case onnx::TensorProto::INT64: return ElementType::i64;
+  case onnx::TensorProto::INT32: return ElementType::i32;
+  case onnx::TensorProto::INT8: return ElementType::i8;
+  case onnx::TensorProto::UINT8: return ElementType::u8;
+  case onnx::TensorProto::BOOL: return ElementType::boolean;
+  default: return std::nullopt;
+  }
+}
+
+std::optional<Tensor> toTensor(const onnx::TensorProto& proto) {
+  const std::optional<ElementType> element = elementOf(proto.data_type());
+  if (!element) return std::nullopt;
+  const Type type{*element, {proto.dims().begin(), proto.dims().end()}};
+  if (proto.has_raw_data())
+    return Tensor(type, std::as_bytes(std::span(proto.raw_data().data(), proto.raw_data().size())));
+  Tensor tensor(type);
+  for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+    const int at = static_cast<int>(i);
+    tensor.set(i, proto.float_data_size()    ? static_cast<double>(proto.float_data(at))
+                  : proto.double_data_size() ? proto.double_data(at)
+                  : proto.int64_data_size()  ? static_cast<double>(proto.int64_data(at))
+                                             : static_cast<double>(proto.int32_data(at)));
+  }
+  return tensor;
+}
+
+enum class Outcome { agrees, unsupported, failed };
+
+/// One test case: a model, its inputs and what it must compute.
+class Case {
+public:
+  explicit Case(fs::path folder) : folder_(std::move(folder)), data_(folder_ / "test_data_set_0") {}
+
+  Outcome run() {
+    if (!read(folder_ / "model.onnx", model_) || !readOpset() || !readInputs()) return Outcome::unsupported;
+    const fs::path path =
+        fs::temp_directory_path() / ("pdc-ops-" + std::to_string(getpid()) + folder_.filename().string() + ".onnx");
+    std::ofstream(path, std::ios::binary) << model_.SerializeAsString();
+    Diagnostics diags(nullptr);
+    const auto module = importOnnx(path.string(), {}, allOps(), diags);
+    const Outcome outcome = module ? compare(**module) : refused(diags);
+    fs::remove(path);
+    return outcome;
+  }
+
+  std::string problem;
+
+private:
+  /// Models of opsets before 7 are read as opset 7: where an operator changed, an attribute is left that is refused.
+  bool readOpset() {
+    for (onnx::OperatorSetIdProto& opset : *model_.mutable_opset_import())
+      if (opset.domain().empty()) return opset.set_version(std::max<std::int64_t>(7, opset.version())), true;
+    return false; // operators of other domains only
+  }
+
+  /// Integers, booleans and scalars are made part of the model: pdc wants to know shapes, axes and ratios.
+  bool readInputs() {
+    onnx::GraphProto& graph = *model_.mutable_graph();
+    std::vector<onnx::ValueInfoProto> data;
+    for (int i = 0; i < graph.input_size(); ++i) {
+      onnx::TensorProto proto;
+      if (!graph.input(i).type().has_tensor_type()) return false;
+      if (!read(data_ / ("input_" + std::to_string(i) + ".pb"), proto)) return false;
+      const std::optional<Tensor> tensor = toTensor(proto);
+      if (!tensor) return false;
+      if (tensor->elements() == 0 && isFloat(tensor->type().element)) return false; // data without samples
+      if (isFloat(tensor->type().element) && tensor->type().rank() > 0) {
+        inputs_[graph.input(i).name()] = *tensor;
+        data.push_back(graph.input(i));
+      } else {
+        *graph.add_initializer() = proto;
+        graph.mutable_initializer(graph.initializer_size() - 1)->set_name(graph.input(i).name());
+      }
+    }
+    graph.clear_input();
+    for (const onnx::ValueInfoProto& input : data) *graph.add_input() = input;
+    return true;
+  }
+
+  Outcome refused(const Diagnostics& diags) {
+    problem = messages(diags);
+    return diags.exitCode() == ExitCode::unsupported ? Outcome::unsupported : Outcome::failed;
+  }
+
+  Outcome compare(const Module& module) {
+    Diagnostics diags(nullptr);
+    if (!verify(module, diags)) return problem = messages(diags), Outcome::failed;
+    // Random operators give other numbers than ONNX's.
+    for (const auto& operation : module.graphs.front()->operations())
+      if (operation->def().random) return Outcome::unsupported;
+    std::map<std::string, Tensor> parameters;
+    const auto result = interpret(*module.graphs.front(), inputs_, parameters, Precision::f32, diags);
+    if (!result) return problem = messages(diags), Outcome::failed;
+    for (int i = 0; i < model_.graph().output_size(); ++i) {
+      const std::string& name = model_.graph().output(i).name();
+      onnx::TensorProto proto;
+      if (!model_.graph().output(i).type().has_tensor_type()) return Outcome::unsupported;
+      if (!read(data_ / ("output_" + std::to_string(i) + ".pb"), proto)) return Outcome::unsupported;
+      const std::optional<Tensor> expected = toTensor(proto);
+      const auto actual = result->outputs.find(name);
+      if (!expected || actual == result->outputs.end()) return Outcome::unsupported;
+      if (actual->second.shape() != expected->shape())
+        return problem = name + " is " + toString(actual->second.type()) + ", not " + toString(expected->type()),
+               Outcome::failed;
+      const double error = errorOf(actual->second, *expected);
+      if (!(error < (isFloat(expected->type().element) ? 1e-4 : 1e-300)))
+        return problem = name + " errs by " + std::to_string(error), Outcome::failed;
+    }
+    return Outcome::agrees;
+  }
+
+  fs::path folder_, data_;
+  onnx::ModelProto model_;
+  std::map<std::string, Tensor> inputs_;
+};
+
+} // namespace
+
+TEST(OpsOnnx, ConversionsComputeWhatOnnxSays) {
+  if (!fs::exists(vectors)) GTEST_SKIP() << "needs ONNX's test vectors (apt install libonnx-testdata)";
+  std::map<Outcome, int> counts;
+  std::string refusals;
+  for (const char* suite : {"node", "simple", "pytorch-operator", "pytorch-converted"})
+    for (const fs::directory_entry& entry : fs::directory_iterator(vectors / suite)) {
+      Case test(entry.path());
+      const Outcome outcome = test.run();
+      ++counts[outcome];
+      if (outcome == Outcome::unsupported && !test.problem.empty())
+        refusals += entry.path().filename().string() + ": " + test.problem;
+      EXPECT_NE(outcome, Outcome::failed) << entry.path().filename() << ": " << test.problem;
+    }
+  RecordProperty("agree", counts[Outcome::agrees]);
+  RecordProperty("unsupported", counts[Outcome::unsupported]);
+  std::printf("%d test vectors agree, %d are of operators that pdc does not have\n", counts[Outcome::agrees],
+              counts[Outcome::unsupported]);
+  if (std::getenv("PDC_SHOW_UNSUPPORTED")) std::printf("%s", refusals.c_str());
+  EXPECT_GE(counts[Outcome::agrees], 550);
+}
