@@ -74,7 +74,13 @@ public:
     views();
     kernels();
     fusedKernels();
-    out_ << "\n// Phases: pure functions of their arguments, one call per operation, in the order of the model.\n";
+    out_ << "\n// Phases: pure functions of their arguments, one call per operation, in the order of the model. k: "
+            "kernels, w: "
+            "weights,\n// r: running statistics, s: slot, g: gradients, t: scratch, q: what the calls run on. The "
+            "operands of "
+            "a call come first,\n// then its results; {} is one that is absent. Above it: the ONNX node, and the type "
+            "of the "
+            "first result.\n";
     out_ << phases_.text();
     out_ << "\n} // namespace\n";
     exportStage();
@@ -200,13 +206,13 @@ private:
 
   void views() {
     out_ << "\n// Views: one member per buffer, at its offset in its block.\n";
-    view("Weights", "const std::byte* base;", "base", names_.weights, "the parameters, in the version to use");
-    view("State", "std::byte* base;", "base", names_.state, "running statistics, replaced by each forward");
+    view("Weights", "const std::byte* base;", "base", names_.weights, "The parameters, in the version to use.");
+    view("State", "std::byte* base;", "base", names_.state, "Running statistics, replaced by each forward.");
     view("Slot", "pdcrt::Frame frame;", "", names_.slot,
-         "what a minibatch keeps from its forward to its backward, and what comes and goes");
-    view("Gradients", "std::byte* base;", "base", names_.gradients, "one accumulator per use of a parameter");
+         "What a minibatch keeps from its forward to its backward, and what comes and goes.");
+    view("Gradients", "std::byte* base;", "base", names_.gradients, "One accumulator per use of a parameter.");
     view("Scratch", "std::byte* base;", "base", names_.scratch,
-         "what lives inside one phase (or a backward_input and the backward_weight after it): places are shared");
+         "What lives inside one phase (or a backward_input and the backward_weight after it): places are shared.");
   }
 
   void view(const char* name, const char* base, const std::string& block, const std::vector<ViewMember>& members,

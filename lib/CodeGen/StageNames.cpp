@@ -96,7 +96,10 @@ void StageNames::nameResults(const GraphMemory& memory, bool evaluation) {
     else
       hint = "g" + std::to_string(gradients_++);
     const std::string name = (scratchPlace ? scratchNames_ : slotNames_).unique(hint);
-    (scratchPlace ? scratch : slot).push_back({name, buffer.place, buffer.value->type(), buffer.value->name()});
+    std::string comment = definer->forwardOperation().location.node;
+    if (definer->phase != Phase::forward)
+      comment += definer->phase == Phase::inputGradient ? ", input gradient" : ", weight gradient";
+    (scratchPlace ? scratch : slot).push_back({name, buffer.place, buffer.value->type(), comment});
     references_[buffer.value] = (scratchPlace ? "t." : "s.") + name;
   }
 }

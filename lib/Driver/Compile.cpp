@@ -95,7 +95,7 @@ Status Compilation::measureTo(const std::string& file) {
   Expected<Profile> profile = measure(passContext, training_, provenance_);
   if (!profile) return failure;
   if (pdcrt::Status status = pdcrt::writeAtomically(file, toJson(*profile)); !status)
-    return diags_.error({}) << status.message();
+    return reportFile(status, file, diags_);
   out_ << std::fixed << std::setprecision(3) << "  forward ms  input gradient ms  weight gradient ms  group\n";
   double sum = 0;
   for (const GroupTimes& group : profile->groups) {

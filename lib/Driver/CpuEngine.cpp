@@ -1,6 +1,7 @@
 // Generates, builds, loads and calls one-stage programs.
 #include "pdc/Driver/CpuEngine.h"
 
+#include "OutputFolder.h"
 #include "pdc/CodeGen/StageEmitter.h"
 #include "pdc/Driver/Toolchain.h"
 #include "pdcrt/MappedFile.h"
@@ -61,7 +62,7 @@ std::string engineSource(std::size_t count) {
 }
 
 Status writeFile(const std::string& path, const std::string& text, Diagnostics& diags) {
-  if (pdcrt::Status status = pdcrt::writeAtomically(path, text); !status) return diags.error({}) << status.message();
+  if (pdcrt::Status status = pdcrt::writeAtomically(path, text); !status) return reportFile(status, path, diags);
   return success;
 }
 

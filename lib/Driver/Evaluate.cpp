@@ -51,8 +51,8 @@ private:
     for (const GraphInput& input : graph().inputs) {
       const std::string& name = input.value->name();
       pdcrt::NpyFile file;
-      if (pdcrt::Status status = file.open(options_.inputs + "/" + fileNameText(name) + ".npy"); !status)
-        return diags_.error({}) << "input '" << name << "': " << status.message();
+      const std::string path = options_.inputs + "/" + fileNameText(name) + ".npy";
+      if (pdcrt::Status status = file.open(path); !status) return reportFile(status, path, diags_);
       inputs_[name] = Tensor({file.element(), file.shape()}, file.values()).convertedTo(input.value->type().element);
     }
     return success;
@@ -63,8 +63,8 @@ private:
     Expected<TemporaryFolder> folder = TemporaryFolder::create(diags_);
     if (!folder || !writeOutput(folder->path(), {}, *module_, diags_)) return failure;
     pdcrt::SafetensorsFile file;
-    if (pdcrt::Status status = file.open(folder->path() + "/weights/weights.safetensors"); !status)
-      return diags_.error({}) << status.message();
+    const std::string path = folder->path() + "/weights/weights.safetensors";
+    if (pdcrt::Status status = file.open(path); !status) return reportFile(status, path, diags_);
     for (const auto& [name, record] : file.tensors())
       parameters_[name] = Tensor({record.element, record.shape}, record.values);
     return success;
@@ -85,7 +85,7 @@ private:
     auto store = [&](const std::string& name, const Tensor& tensor) -> Status {
       const std::string path = options_.outputs + "/" + fileNameText(name) + ".npy";
       if (pdcrt::Status status = pdcrt::writeNpy(path, tensor.type().element, tensor.shape(), tensor.bytes()); !status)
-        return diags_.error({}) << status.message();
+        return reportFile(status, path, diags_);
       return success;
     };
     for (const auto& [name, tensor] : result.outputs)
@@ -94,8 +94,8 @@ private:
     std::vector<pdcrt::TensorRecord> records;
     for (const auto& [name, tensor] : result.gradients)
       records.push_back({name, tensor.type().element, tensor.shape(), tensor.bytes()});
-    if (pdcrt::Status status = pdcrt::writeSafetensors(options_.outputs + "/gradients.safetensors", records); !status)
-      return diags_.error({}) << status.message();
+    const std::string path = options_.outputs + "/gradients.safetensors";
+    if (pdcrt::Status status = pdcrt::writeSafetensors(path, records); !status) return reportFile(status, path, diags_);
     return store("loss", Tensor::scalar(result.loss, ElementType::f64));
   }
 

@@ -56,7 +56,7 @@ Status exportModel(const LaunchOptions& options, const std::string& weights, Dia
   std::vector<pdcrt::SafetensorsFile> files(names.size());
   std::map<std::string, pdcrt::TensorRecord> tensors;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    if (pdcrt::Status status = files[i].open(names[i]); !status) return diags.error({}) << status.message();
+    if (pdcrt::Status status = files[i].open(names[i]); !status) return reportFile(status, names[i], diags);
     tensors.insert(files[i].tensors().begin(), files[i].tensors().end());
   }
   return writeTrainedOnnx((fs::path(options.folder) / *path).lexically_normal().string(), tensors, options.exportFile,

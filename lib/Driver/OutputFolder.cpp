@@ -46,7 +46,7 @@ Status writeWeights(const std::string& path, const Module& module, Diagnostics& 
     auto [file, isNew] = files.try_emplace(reference.file);
     if (isNew)
       if (pdcrt::Status status = file->second.open(reference.file); !status)
-        return diags.error(parameter->location) << status.message();
+        return reportFile(status, reference.file, diags);
     const std::span<const std::byte> all = file->second.bytes();
     const auto offset = static_cast<std::size_t>(reference.offset), length = static_cast<std::size_t>(reference.length);
     if (offset > all.size() || length > all.size() - offset)
@@ -61,8 +61,7 @@ Status writeWeights(const std::string& path, const Module& module, Diagnostics& 
     }
     records.push_back({parameter->name, parameter->type.element, parameter->type.shape, values});
   }
-  if (pdcrt::Status status = pdcrt::writeSafetensors(path, records); !status)
-    return diags.error({}) << status.message();
+  if (pdcrt::Status status = pdcrt::writeSafetensors(path, records); !status) return reportFile(status, path, diags);
   return success;
 }
 
@@ -134,8 +133,17 @@ Status pdc::writeOutput(const std::string& folder, const std::vector<OutputFile>
   return success;
 }
 
+Failure pdc::reportFile(const pdcrt::Status& status, const std::string& path, Diagnostics& diags) {
+  std::string message = status.message();
+  if (message.starts_with(path + ": ")) message.erase(0, path.size() + 2);
+  Diagnostic diagnostic{.location = {path, "", 0, 0}, .message = message};
+  if (!status.help().empty()) diagnostic.helps.push_back(status.help());
+  diags.report(diagnostic);
+  return failure;
+}
+
 Expected<std::string> pdc::readFile(const std::string& path, Diagnostics& diags) {
   std::string text;
-  if (pdcrt::Status status = pdcrt::readText(path, text); !status) return diags.error({}) << status.message();
+  if (pdcrt::Status status = pdcrt::readText(path, text); !status) return reportFile(status, path, diags);
   return text;
 }

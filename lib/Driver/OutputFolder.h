@@ -3,6 +3,7 @@
 
 #include "pdc/IR/Graph.h"
 #include "pdc/Support/Expected.h"
+#include "pdcrt/Status.h"
 
 #include <string>
 #include <utility>
@@ -19,6 +20,9 @@ using OutputFile = std::pair<std::string, std::string>;
 /// of an earlier plan are removed. Errors: the folder cannot be written; weights cannot be read.
 Status writeOutput(const std::string& folder, const std::vector<OutputFile>& files, const Module& module,
                    Diagnostics& diags);
+
+/// Reports what the runtime's file readers and writers say as "FILE: error: …", with their remedy.
+Failure reportFile(const pdcrt::Status& status, const std::string& path, Diagnostics& diags);
 
 /// The text of the file at `path`; an error says why it cannot be read.
 Expected<std::string> readFile(const std::string& path, Diagnostics& diags);
