@@ -83,7 +83,9 @@ Status Compilation::compile() {
   }
   program->files.emplace_back("profile.json", toJson(*profile));
   std::error_code ignored;
-  program->files.emplace_back(modelPathFile, fs::relative(options_.model, options_.output, ignored).string() + "\n");
+  program->files.emplace_back(
+      modelPathFile,
+      fs::relative(fs::absolute(options_.model), fs::absolute(options_.output), ignored).string() + "\n");
   if (!writeOutput(options_.output, program->files, *module_, diags_)) return failure;
   printSummary(program->plan, *profile);
   return success;
