@@ -3,7 +3,7 @@
 #include "Operators.h"
 
 #include <map>
-#include <regex>
+#include <regex.h>
 #include <set>
 
 using namespace pdc;
@@ -12,42 +12,41 @@ namespace {
 
 /// Larger integers stay in the file.
 constexpr std::int64_t largestConstant = 64 * 1024;
-/// std::regex recurses once per character.
-constexpr std::size_t longestMatchedName = 1000;
-
 std::string counted(std::size_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-/// A regular expression from the command line.
+/// A POSIX extended regular expression from the command line. (std::regex recurses once per character of a name.)
 class Pattern {
 public:
   Pattern(const char* flag, const std::string& text) : flag_(flag), text_(text) {}
+  ~Pattern() {
+    if (compiled_) ::regfree(&expression_);
+  }
+  Pattern(const Pattern&) = delete;
+  Pattern& operator=(const Pattern&) = delete;
 
   Status compile(Diagnostics& diags) {
-    try {
-      expression_.assign(text_);
-    } catch (const std::regex_error&) {
-      return diags.error({}).exit(ExitCode::usage) << flag_ << "='" << text_ << "' is not a regular expression";
-    }
-    return success;
+    compiled_ = ::regcomp(&expression_, text_.c_str(), REG_EXTENDED | REG_NOSUB) == 0;
+    if (compiled_) return success;
+    return diags.error({}).exit(ExitCode::usage) << flag_ << "='" << text_ << "' is not a regular expression";
   }
   bool matches(const std::string& name) {
-    bool found = !text_.empty() && name.size() <= longestMatchedName && std::regex_search(name, expression_);
+    bool found = !text_.empty() && ::regexec(&expression_, name.c_str(), 0, nullptr, 0) == 0;
     used_ |= found;
     return found;
   }
   void warnIfUnused(const std::string& path, Diagnostics& diags) const {
     if (!text_.empty() && !used_)
-      diags.warning({.file = path}).help("'pdc inspect " + path + "' lists their names")
+      diags.warning({.file = path}).help("'pdc " + path + " --emit=ir' lists their names")
           << flag_ << "='" << text_ << "' matches no floating-point initializer";
   }
 
 private:
   const char* flag_;
   std::string text_;
-  std::regex expression_;
-  bool used_ = false;
+  regex_t expression_{};
+  bool compiled_ = false, used_ = false;
 };
 
 class Classifier {

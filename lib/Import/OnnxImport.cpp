@@ -12,12 +12,23 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <map>
 #include <set>
 
 using namespace pdc;
 
 namespace {
+
+/// The number that somebody wrote and ONNX stores as `value`: 1e-05 rather than 9.999999747378752e-06, which in single
+/// precision are the same.
+double asWritten(float value) {
+  char text[32];
+  const char* end = std::to_chars(text, text + sizeof(text), value).ptr;
+  double number = value;
+  std::from_chars(text, end, number);
+  return number;
+}
 
 /// The model's name in the text form: that of its file, as an identifier.
 std::string moduleName(const std::string& path) {
@@ -92,13 +103,17 @@ private:
   Expected<Attribute> convertAttribute(const onnx::AttributeProto& attribute, const Location& where) {
     switch (attribute.type()) {
     case onnx::AttributeProto::INT: return Attribute(attribute.i());
-    case onnx::AttributeProto::FLOAT: return Attribute(static_cast<double>(attribute.f()));
+    case onnx::AttributeProto::FLOAT: return Attribute(asWritten(attribute.f()));
     case onnx::AttributeProto::STRING: return Attribute(attribute.s());
     case onnx::AttributeProto::INTS:
       return Attribute(std::vector<std::int64_t>(attribute.ints().begin(), attribute.ints().end()));
     case onnx::AttributeProto::FLOATS:
       if (attribute.floats().empty()) return Attribute(std::vector<std::int64_t>{});
-      return Attribute(std::vector<double>(attribute.floats().begin(), attribute.floats().end()));
+      {
+        std::vector<double> values;
+        for (float value : attribute.floats()) values.push_back(asWritten(value));
+        return Attribute(std::move(values));
+      }
     case onnx::AttributeProto::STRINGS:
       if (attribute.strings().empty()) return Attribute(std::vector<std::int64_t>{});
       return Attribute(std::vector<std::string>(attribute.strings().begin(), attribute.strings().end()));

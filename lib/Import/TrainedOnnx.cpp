@@ -3,6 +3,7 @@
 #include "pdc/Import/TrainedOnnx.h"
 
 #include "Operators.h"
+#include "ProgramOrder.h"
 #include "TensorReader.h"
 
 #include <climits>
@@ -36,6 +37,7 @@ public:
       : file_(file), trained_(trained), out_(out), diags_(diags), reader_(file, diags), model_(file.model()) {}
 
   Status run() {
+    if (!checkStatistics()) return failure;
     for (onnx::NodeProto& node : *model_.mutable_graph()->mutable_node()) toInferenceMode(node, file_.opset());
     for (int i = 0; i < model_.graph().initializer_size(); ++i)
       if (!fill(i)) return failure;
@@ -46,6 +48,22 @@ public:
   }
 
 private:
+  /// Running statistics that a node computes exist in training mode only: nothing may read them.
+  Status checkStatistics() {
+    std::set<std::string> read;
+    for (const onnx::NodeProto& node : file_.graph().node()) read.insert(node.input().begin(), node.input().end());
+    for (const onnx::ValueInfoProto& output : file_.graph().output()) read.insert(output.name());
+    for (const onnx::NodeProto& node : file_.graph().node())
+      for (int i = 1; isBatchNormalization(node) && i < node.output_size(); ++i)
+        if (!node.output(i).empty() && read.contains(node.output(i)))
+          return diags_.error({.file = file_.path(), .node = nameOfNode(node)})
+                     .exit(ExitCode::unsupported)
+                     .help("export the model without '" + node.output(i) + "'")
+                 << "its new running statistics, '" << node.output(i)
+                 << "', are read in the model, which inference mode does not compute";
+    return success;
+  }
+
   /// Puts the elements of initializer i where the model has them.
   Status fill(int i) {
     onnx::TensorProto& proto = *model_.mutable_graph()->mutable_initializer(i);

@@ -188,7 +188,7 @@ TEST(Import, FreezesAndTrainsByName) {
 TEST(Import, WarnsOfAPatternThatMatchesNothing) {
   EXPECT_EQ(importModel(modelWithScale(), {.batch = 2, .freeze = "encoder"}).messages,
             "m.onnx: warning: --freeze='encoder' matches no floating-point initializer\n"
-            "help: 'pdc inspect m.onnx' lists their names\n");
+            "help: 'pdc m.onnx --emit=ir' lists their names\n");
 }
 
 TEST(Import, RefusesABrokenPattern) {

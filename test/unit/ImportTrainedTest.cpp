@@ -145,6 +145,21 @@ TEST(ImportTrained, PutsTrainingOperatorsIntoInferenceMode) {
   EXPECT_EQ(written.model.graph().node(1).input_size(), 2);
 }
 
+TEST(ImportTrained, RefusesAModelThatReadsItsNewStatistics) {
+  TemporaryFolder folder;
+  ModelMaker maker;
+  maker.input("x", {"batch", "2"});
+  for (const char* name : {"scale", "bias", "mean", "var"}) maker.weight(name, {2});
+  onnx::NodeProto& node =
+      maker.node("BatchNormalization", {"x", "scale", "bias", "mean", "var"}, {"y", "m2", "v2"}, "bn");
+  attribute(node, "training_mode", 1);
+  maker.output("y");
+  maker.output("m2");
+  maker.write(folder / "m.onnx");
+  EXPECT_EQ(writeTrained(folder, {}).messages, "bn: its new running statistics, 'm2', are read in the model, which "
+                                               "inference mode does not compute");
+}
+
 TEST(ImportTrained, RefusesWeightsThatDoNotFit) {
   TemporaryFolder folder;
   smallModel().write(folder / "m.onnx");

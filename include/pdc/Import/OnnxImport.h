@@ -46,8 +46,8 @@ enum class BatchNormMode {
 struct ImportOptions {
   std::optional<std::int64_t> batch;        ///< --batch=B
   std::map<std::string, std::int64_t> dims; ///< --dim NAME=V
-  std::string freeze;                       ///< --freeze=REGEX, found anywhere in an initializer's name; empty: none
-  std::string train;                        ///< --train=REGEX, likewise
+  std::string freeze; ///< --freeze=REGEX, POSIX extended, found anywhere in an initializer's name; empty: none
+  std::string train;  ///< --train=REGEX, likewise
   BatchNormMode batchNorm = BatchNormMode::exported;
   std::optional<double> dropout; ///< --dropout=P: this ratio for every Dropout, switched on
 };
