@@ -86,7 +86,7 @@ Status Compilation::compile() {
   program->files.emplace_back(
       modelPathFile,
       fs::relative(fs::absolute(options_.model), fs::absolute(options_.output), ignored).string() + "\n");
-  if (!writeOutput(options_.output, program->files, *module_, diags_)) return failure;
+  if (!writeOutput(options_.output, program->files, program->weights, diags_)) return failure;
   printSummary(program->plan, *profile);
   return success;
 }

@@ -61,9 +61,12 @@ private:
   /// The stored values, read back from a weights file: transposed weights are handled in one place only.
   Status readParameters() {
     Expected<TemporaryFolder> folder = TemporaryFolder::create(diags_);
-    if (!folder || !writeOutput(folder->path(), {}, *module_, diags_)) return failure;
+    if (!folder) return failure;
+    const std::string path = folder->path() + "/weights.safetensors";
+    std::vector<const Parameter*> all;
+    for (const auto& parameter : module_->parameters) all.push_back(parameter.get());
+    if (!writeWeights(path, all, diags_)) return failure;
     pdcrt::SafetensorsFile file;
-    const std::string path = folder->path() + "/weights/weights.safetensors";
     if (pdcrt::Status status = file.open(path); !status) return reportFile(status, path, diags_);
     for (const auto& [name, record] : file.tensors())
       parameters_[name] = Tensor({record.element, record.shape}, record.values);

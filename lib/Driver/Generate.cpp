@@ -114,7 +114,11 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
                                               .memory = &memories[s]},
                                              provenance, context.diags);
     if (!source) return failure;
-    program.files.emplace_back("stage" + std::to_string(s) + ".cpp", std::move(*source));
+    const std::string name = "stage" + std::to_string(s);
+    program.files.emplace_back(name + ".cpp", std::move(*source));
+    WeightsFile& weights = program.weights.emplace_back(WeightsFile{"weights/" + name + ".safetensors", {}});
+    for (const auto* list : {&memories[s].parameters, &memories[s].states})
+      for (const PlacedParameter& placed : *list) weights.parameters.push_back(placed.parameter);
   }
   program.files.emplace_back("pipeline.cpp", pipelineSource(plan, provenance));
   program.files.emplace_back("CMakeLists.txt", cmakeLists(plan, provenance));

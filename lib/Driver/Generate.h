@@ -15,6 +15,7 @@ struct GeneratedProgram {
   Plan plan; ///< with the tensors that cross, and the arena of each stage to the byte
   pdcrt::Schedule schedule;
   std::vector<OutputFile> files;
+  std::vector<WeightsFile> weights; ///< the values to begin with, a file per stage
 };
 
 /// Cuts @main and @evaluate of the context's module as `plan` says, plans the memory of the stages, makes the schedule

@@ -80,7 +80,7 @@ Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& trai
   if (!plan) return failure;
   Expected<GeneratedProgram> program = generate(context, std::move(*plan), training, provenance);
   Expected<TemporaryFolder> folder = TemporaryFolder::create(context.diags);
-  if (!program || !folder || !writeOutput(folder->path(), program->files, context.module, context.diags) ||
+  if (!program || !folder || !writeOutput(folder->path(), program->files, program->weights, context.diags) ||
       !buildProject(folder->path(), "out", {"pipeline"}, context.diags))
     return failure;
   const std::string result = folder->path() + "/measured.json", log = folder->path() + "/profile.log";

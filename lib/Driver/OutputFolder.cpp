@@ -36,35 +36,6 @@ std::vector<std::byte> permuted(std::span<const std::byte> stored, const Shape& 
   return result;
 }
 
-Status writeWeights(const std::string& path, const Module& module, Diagnostics& diags) {
-  std::map<std::string, pdcrt::MappedFile> files;
-  std::vector<std::vector<std::byte>> owned; // views that are not a range of bytes
-  owned.reserve(module.parameters.size());
-  std::vector<pdcrt::TensorRecord> records;
-  for (const auto& parameter : module.parameters) {
-    const Reference& reference = parameter->reference;
-    auto [file, isNew] = files.try_emplace(reference.file);
-    if (isNew)
-      if (pdcrt::Status status = file->second.open(reference.file); !status)
-        return reportFile(status, reference.file, diags);
-    const std::span<const std::byte> all = file->second.bytes();
-    const auto offset = static_cast<std::size_t>(reference.offset), length = static_cast<std::size_t>(reference.length);
-    if (offset > all.size() || length > all.size() - offset)
-      return diags.error(parameter->location)
-             << "the values of '" << parameter->name << "' end at byte " << reference.offset + reference.length
-             << " of " << reference.file << ", which has " << all.size();
-    std::span<const std::byte> values = all.subspan(offset, length);
-    if (!reference.permutation.empty()) {
-      owned.push_back(
-          permuted(values, reference.stored, reference.permutation, pdcrt::bytesOf(parameter->type.element)));
-      values = owned.back();
-    }
-    records.push_back({parameter->name, parameter->type.element, parameter->type.shape, values});
-  }
-  if (pdcrt::Status status = pdcrt::writeSafetensors(path, records); !status) return reportFile(status, path, diags);
-  return success;
-}
-
 bool sameBytes(const fs::path& a, const fs::path& b) {
   std::error_code ignored;
   if (!fs::exists(b, ignored) || fs::file_size(a, ignored) != fs::file_size(b, ignored)) return false;
@@ -73,10 +44,10 @@ bool sameBytes(const fs::path& a, const fs::path& b) {
                     std::istreambuf_iterator<char>(second));
 }
 
-/// Whether `name` is what an earlier compilation called a stage program.
-bool isStageProgram(const std::string& name) {
-  return name.size() > 9 && name.starts_with("stage") && name.ends_with(".cpp") &&
-         name.find_first_not_of("0123456789", 5) == name.size() - 4;
+/// Whether `name` is "stage", a number and `suffix`: what an earlier compilation wrote for a stage.
+bool isOfStage(const std::string& name, const std::string& suffix) {
+  return name.size() > 5 + suffix.size() && name.starts_with("stage") && name.ends_with(suffix) &&
+         name.find_first_not_of("0123456789", 5) == name.size() - suffix.size();
 }
 
 /// A folder inside the output folder that disappears again.
@@ -101,8 +72,37 @@ private:
 
 } // namespace
 
-Status pdc::writeOutput(const std::string& folder, const std::vector<OutputFile>& files, const Module& module,
-                        Diagnostics& diags) {
+Status pdc::writeWeights(const std::string& path, const std::vector<const Parameter*>& parameters, Diagnostics& diags) {
+  std::map<std::string, pdcrt::MappedFile> files;
+  std::vector<std::vector<std::byte>> owned; // views that are not a range of bytes
+  owned.reserve(parameters.size());
+  std::vector<pdcrt::TensorRecord> records;
+  for (const Parameter* parameter : parameters) {
+    const Reference& reference = parameter->reference;
+    auto [file, isNew] = files.try_emplace(reference.file);
+    if (isNew)
+      if (pdcrt::Status status = file->second.open(reference.file); !status)
+        return reportFile(status, reference.file, diags);
+    const std::span<const std::byte> all = file->second.bytes();
+    const auto offset = static_cast<std::size_t>(reference.offset), length = static_cast<std::size_t>(reference.length);
+    if (offset > all.size() || length > all.size() - offset)
+      return diags.error(parameter->location)
+             << "the values of '" << parameter->name << "' end at byte " << reference.offset + reference.length
+             << " of " << reference.file << ", which has " << all.size();
+    std::span<const std::byte> values = all.subspan(offset, length);
+    if (!reference.permutation.empty()) {
+      owned.push_back(
+          permuted(values, reference.stored, reference.permutation, pdcrt::bytesOf(parameter->type.element)));
+      values = owned.back();
+    }
+    records.push_back({parameter->name, parameter->type.element, parameter->type.shape, values});
+  }
+  if (pdcrt::Status status = pdcrt::writeSafetensors(path, records); !status) return reportFile(status, path, diags);
+  return success;
+}
+
+Status pdc::writeOutput(const std::string& folder, const std::vector<OutputFile>& files,
+                        const std::vector<WeightsFile>& weights, Diagnostics& diags) {
   auto cannot = [&](const std::string& what) {
     return diags.error({folder, "", 0, 0}).help("choose another folder with -o")
            << "the output cannot be written: " << what;
@@ -112,19 +112,24 @@ Status pdc::writeOutput(const std::string& folder, const std::vector<OutputFile>
   if (error) return cannot(error.message());
   const Staging staging(folder);
   if (!staging.made()) return cannot(std::strerror(errno));
-  std::set<std::string> names = {"weights/weights.safetensors"};
+  std::set<std::string> names;
   for (const auto& [name, text] : files) {
     if (pdcrt::Status status = pdcrt::writeAtomically(staging.path() + "/" + name, text); !status)
       return cannot(status.message());
     names.insert(name);
   }
   fs::create_directory(staging.path() + "/weights", error);
-  if (!writeWeights(staging.path() + "/weights/weights.safetensors", module, diags)) return failure;
+  for (const auto& [name, parameters] : weights) {
+    if (!writeWeights(staging.path() + "/" + name, parameters, diags)) return failure;
+    names.insert(name);
+  }
 
   fs::create_directory(folder + "/weights", error);
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
-    if (const std::string name = entry.path().filename().string(); isStageProgram(name) && !names.contains(name))
-      fs::remove(entry.path(), error);
+  for (const auto& [place, suffix] : {std::pair<std::string, std::string>{"", ".cpp"}, {"weights/", ".safetensors"}})
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder + "/" + place, error)) {
+      const std::string name = entry.path().filename().string();
+      if (isOfStage(name, suffix) && !names.contains(place + name)) fs::remove(entry.path(), error);
+    }
   for (const std::string& name : names) {
     if (sameBytes(staging.path() + "/" + name, folder + "/" + name)) continue;
     fs::rename(staging.path() + "/" + name, folder + "/" + name, error);

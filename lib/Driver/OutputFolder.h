@@ -14,12 +14,21 @@ namespace pdc {
 /// A file of the output folder: its path there, and its text.
 using OutputFile = std::pair<std::string, std::string>;
 
-/// Writes `files`, and the stored values of the module's parameters as weights/weights.safetensors, into `folder`,
-/// which is made if need be. Everything is first written into a folder inside it and then renamed, file by file; a file
-/// that has the same bytes already is left alone, so that building again builds only what has changed. Stage programs
-/// of an earlier plan are removed. Errors: the folder cannot be written; weights cannot be read.
-Status writeOutput(const std::string& folder, const std::vector<OutputFile>& files, const Module& module,
-                   Diagnostics& diags);
+/// A file of weights in the output folder, and the parameters whose stored values it holds.
+struct WeightsFile {
+  std::string name; ///< "weights/stage0.safetensors"
+  std::vector<const Parameter*> parameters;
+};
+
+/// Writes `files` and `weights` into `folder`, which is made if need be. Everything is first written into a folder inside
+/// it and then renamed, file by file; a file that has the same bytes already is left alone, so that building again builds
+/// only what has changed. Programs and weights of stages of an earlier plan are removed. Errors: the folder cannot be
+/// written; weights cannot be read.
+Status writeOutput(const std::string& folder, const std::vector<OutputFile>& files,
+                   const std::vector<WeightsFile>& weights, Diagnostics& diags);
+
+/// Writes the stored values of `parameters` to the safetensors file `path`.
+Status writeWeights(const std::string& path, const std::vector<const Parameter*>& parameters, Diagnostics& diags);
 
 /// Reports what the runtime's file readers and writers say as "FILE: error: …", with their remedy.
 Failure reportFile(const pdcrt::Status& status, const std::string& path, Diagnostics& diags);
