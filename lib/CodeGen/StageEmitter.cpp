@@ -5,6 +5,7 @@
 #include "StageNames.h"
 #include "pdc/Analysis/Profile.h"
 #include "pdc/CodeGen/FusedKernel.h"
+#include "pdc/Support/Units.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,19 +20,6 @@ namespace {
 /// "f32[2, 3]" as it stands in comments.
 std::string typeText(const Type& type) {
   return toString(type);
-}
-
-/// "12.3 KiB".
-std::string sizeText(std::size_t bytes) {
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(1);
-  if (bytes < 1024)
-    text << std::setprecision(0) << bytes << " bytes";
-  else if (bytes < 1024 * 1024)
-    text << static_cast<double>(bytes) / 1024 << " KiB";
-  else
-    text << static_cast<double>(bytes) / (1024 * 1024) << " MiB";
-  return text.str();
 }
 
 /// `text` with line breaks at spaces, to stay within 120 columns: it begins at `column`, later lines with `prefix`.
@@ -96,9 +84,9 @@ private:
          << filled(commentText(provenance_.command), 5, "//     ") << "\n//\n";
     out_ << "//   model     " << commentText(provenance_.model) << ", hash " << provenance_.modelHash << "\n";
     out_ << "//   replicas  " << program_.replicas << "\n";
-    out_ << "//   memory    weights " << sizeText(b.weights) << ", gradients " << sizeText(b.gradients)
-         << ", each minibatch in flight " << sizeText(b.slot) << ",\n//             scratch " << sizeText(b.scratch)
-         << ", workspace of kernels " << sizeText(b.workspace) << "\n";
+    out_ << "//   memory    weights " << sizeText(static_cast<std::int64_t>(b.weights)) << ", gradients " << sizeText(static_cast<std::int64_t>(b.gradients))
+         << ", each minibatch in flight " << sizeText(static_cast<std::int64_t>(b.slot)) << ",\n//             scratch " << sizeText(static_cast<std::int64_t>(b.scratch))
+         << ", workspace of kernels " << sizeText(static_cast<std::int64_t>(b.workspace)) << "\n";
     std::string nodes;
     for (int group : groups())
       if (std::string name = groupName(*program_.training, group); !name.empty())

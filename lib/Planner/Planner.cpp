@@ -5,17 +5,11 @@
 #include "pdc/Schedule/PlanSchedule.h"
 #include "pdc/Schedule/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
+#include "pdc/Support/Units.h"
 
 #include <algorithm>
-#include <cstdio>
 
 using namespace pdc;
-
-static std::string inGiB(double bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f GiB", bytes / (1 << 30));
-  return text;
-}
 
 static Status checkOptions(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                            Diagnostics& diags) {
@@ -81,7 +75,7 @@ static void reportNoPlan(const CostGraph& graph, Cluster cluster, PlannerOptions
       low = middle;
   }
   std::string help =
-      "give devices with " + inGiB(static_cast<double>(high + cluster.device.reservedBytes)) + " of memory";
+      "give devices with " + sizeText(high + cluster.device.reservedBytes) + " of memory";
   auto flat = std::find_if(cluster.levels.begin(), cluster.levels.end(), [](const auto& l) { return l.count > 1; });
   if (options.stageReplicas.empty() && !cluster.levels.empty()) {
     if (flat == cluster.levels.end()) flat = cluster.levels.begin();
@@ -93,8 +87,8 @@ static void reportNoPlan(const CostGraph& graph, Cluster cluster, PlannerOptions
     }
   }
   std::move(message).help(help) << "no plan fits: the smallest for --devices=" << devices << " takes "
-                                << inGiB(static_cast<double>(high)) << " on one device, the limit is "
-                                << inGiB(static_cast<double>(limit));
+                                << sizeText(high) << " on one device, the limit is "
+                                << sizeText(limit);
 }
 
 /// The warm-up of `hide` confirmed by the simulator, unless it takes more memory than there is.
