@@ -84,9 +84,11 @@ private:
          << filled(commentText(provenance_.command), 5, "//     ") << "\n//\n";
     out_ << "//   model     " << commentText(provenance_.model) << ", hash " << provenance_.modelHash << "\n";
     out_ << "//   replicas  " << program_.replicas << "\n";
-    out_ << "//   memory    weights " << sizeText(static_cast<std::int64_t>(b.weights)) << ", gradients " << sizeText(static_cast<std::int64_t>(b.gradients))
-         << ", each minibatch in flight " << sizeText(static_cast<std::int64_t>(b.slot)) << ",\n//             scratch " << sizeText(static_cast<std::int64_t>(b.scratch))
-         << ", workspace of kernels " << sizeText(static_cast<std::int64_t>(b.workspace)) << "\n";
+    out_ << "//   memory    weights " << sizeText(static_cast<std::int64_t>(b.weights)) << ", gradients "
+         << sizeText(static_cast<std::int64_t>(b.gradients)) << ", each minibatch in flight "
+         << sizeText(static_cast<std::int64_t>(b.slot)) << ",\n//             scratch "
+         << sizeText(static_cast<std::int64_t>(b.scratch)) << ", workspace of kernels "
+         << sizeText(static_cast<std::int64_t>(b.workspace)) << "\n";
     std::string nodes;
     for (int group : groups())
       if (std::string name = groupName(*program_.training, group); !name.empty())

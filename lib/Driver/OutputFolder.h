@@ -20,10 +20,10 @@ struct WeightsFile {
   std::vector<const Parameter*> parameters;
 };
 
-/// Writes `files` and `weights` into `folder`, which is made if need be. Everything is first written into a folder inside
-/// it and then renamed, file by file; a file that has the same bytes already is left alone, so that building again builds
-/// only what has changed. Programs and weights of stages of an earlier plan are removed. Errors: the folder cannot be
-/// written; weights cannot be read.
+/// Writes `files` and `weights` into `folder`, which is made if need be. Everything is first written into a folder
+/// inside it and then renamed, file by file; a file that has the same bytes already is left alone, so that building
+/// again builds only what has changed. Programs and weights of stages of an earlier plan are removed. Errors: the
+/// folder cannot be written; weights cannot be read.
 Status writeOutput(const std::string& folder, const std::vector<OutputFile>& files,
                    const std::vector<WeightsFile>& weights, Diagnostics& diags);
 

@@ -49,8 +49,7 @@ static const KnownDevice* findKnown(const std::string& name) {
 
 std::int64_t Cluster::deviceCount() const {
   std::int64_t count = 1;
-  for (const ClusterLevel& level : levels)
-    count *= level.count;
+  for (const ClusterLevel& level : levels) count *= level.count;
   return count;
 }
 
@@ -58,13 +57,11 @@ Expected<Cluster> pdc::flatCluster(std::int64_t devices, const std::string& kind
   const KnownDevice* known = findKnown(kind);
   if (!known) {
     std::string names;
-    for (const KnownDevice& k : knownDevices())
-      names += (names.empty() ? "" : ", ") + k.device.name;
+    for (const KnownDevice& k : knownDevices()) names += (names.empty() ? "" : ", ") + k.device.name;
     return diags.error({}).help("describe it in a cluster file (--cluster=FILE), or take one of " + names)
            << "no device named '" << kind << "' is known";
   }
-  if (devices < 1)
-    return diags.error({}).help("give at least --devices=1") << "expected a device, got " << devices;
+  if (devices < 1) return diags.error({}).help("give at least --devices=1") << "expected a device, got " << devices;
   Cluster cluster;
   cluster.levels.push_back({"machine", devices, known->linkBytesPerS, known->linkLatencyS});
   cluster.device = known->device;
@@ -103,15 +100,13 @@ static DeviceKind readDevice(const JsonNode& node) {
       optionalNumber(node, "memory_bandwidth_bytes_per_s", device.memoryBandwidthBytesPerS);
   if (std::optional<JsonNode> speed = node.find("speed")) {
     device.speed = speed->nonNegative();
-    if (device.speed == 0)
-      speed->error() << "expected a speed above 0";
+    if (device.speed == 0) speed->error() << "expected a speed above 0";
   }
   if (std::optional<JsonNode> flops = node.find("flops")) {
     flops->allow({"f32", "f16", "bf16"});
     device.f32Flops = optionalNumber(*flops, "f32", device.f32Flops);
   }
-  if (std::optional<JsonNode> cores = node.find("cores"))
-    device.cores = cores->integer(0, 1 << 20);
+  if (std::optional<JsonNode> cores = node.find("cores")) device.cores = cores->integer(0, 1 << 20);
   if (device.reservedBytes > device.memoryBytes)
     node.error() << "reserved_bytes " << device.reservedBytes << " exceed memory_bytes " << device.memoryBytes;
   return device;
@@ -133,8 +128,7 @@ Cluster pdc::readCluster(const JsonNode& node) {
     level.latencyS = optionalNumber(element, "latency_s");
     cluster.levels.push_back(std::move(level));
   }
-  if (cluster.levels.empty())
-    levels.error() << "expected at least one level";
+  if (cluster.levels.empty()) levels.error() << "expected at least one level";
   cluster.device = readDevice(node["device"]);
   return cluster;
 }
@@ -145,10 +139,8 @@ std::string pdc::toJson(const Cluster& cluster) {
 
 Expected<Cluster> pdc::clusterFromJson(const std::string& text, const std::string& file, Diagnostics& diags) {
   Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
-  if (!document)
-    return failure;
+  if (!document) return failure;
   Cluster cluster = readCluster(document->root());
-  if (!document->ok())
-    return failure;
+  if (!document->ok()) return failure;
   return cluster;
 }

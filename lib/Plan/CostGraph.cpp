@@ -19,8 +19,7 @@ std::string pdc::toJson(const CostGraph& graph) {
                            {"saved_bytes", node.savedBytes},
                            {"scratch_bytes", node.scratchBytes},
                            {"workspace_bytes", node.workspaceBytes}};
-    if (node.colour >= 0)
-      object["colour"] = node.colour;
+    if (node.colour >= 0) object["colour"] = node.colour;
     nodes.push_back(std::move(object));
   }
   for (const CostTensor& tensor : graph.tensors)
@@ -49,8 +48,7 @@ static CostNode readNode(const JsonNode& json) {
   node.savedBytes = optionalBytes(json, "saved_bytes");
   node.scratchBytes = optionalBytes(json, "scratch_bytes");
   node.workspaceBytes = optionalBytes(json, "workspace_bytes");
-  if (std::optional<JsonNode> colour = json.find("colour"))
-    node.colour = colour->integer(0, INT64_MAX);
+  if (std::optional<JsonNode> colour = json.find("colour")) node.colour = colour->integer(0, INT64_MAX);
   return node;
 }
 
@@ -67,29 +65,23 @@ static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
     tensor.to.push_back(to);
   }
   tensor.bytes = json["bytes"].bytes();
-  if (std::optional<JsonNode> gradient = json.find("has_gradient"))
-    tensor.hasGradient = gradient->boolean();
+  if (std::optional<JsonNode> gradient = json.find("has_gradient")) tensor.hasGradient = gradient->boolean();
   return tensor;
 }
 
 Expected<CostGraph> pdc::costGraphFromJson(const std::string& text, const std::string& file, Diagnostics& diags) {
   Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
-  if (!document)
-    return failure;
+  if (!document) return failure;
   JsonNode root = document->root();
   root.allow({"model", "cost_source", "nodes", "tensors"});
   CostGraph graph;
   graph.model = optionalText(root, "model");
   graph.costSource = optionalText(root, "cost_source", file);
   JsonNode nodes = root["nodes"];
-  for (const JsonNode& element : nodes.elements())
-    graph.nodes.push_back(readNode(element));
-  if (document->ok() && graph.nodes.empty())
-    nodes.error() << "expected at least one node";
+  for (const JsonNode& element : nodes.elements()) graph.nodes.push_back(readNode(element));
+  if (document->ok() && graph.nodes.empty()) nodes.error() << "expected at least one node";
   for (const JsonNode& element : root["tensors"].elements())
-    if (document->ok())
-      graph.tensors.push_back(readTensor(element, static_cast<std::int64_t>(graph.nodes.size())));
-  if (!document->ok())
-    return failure;
+    if (document->ok()) graph.tensors.push_back(readTensor(element, static_cast<std::int64_t>(graph.nodes.size())));
+  if (!document->ok()) return failure;
   return graph;
 }

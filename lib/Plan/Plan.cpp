@@ -28,8 +28,7 @@ static ordered_json toObject(const PlanStage& stage) {
 
 std::string pdc::toJson(const Plan& plan) {
   ordered_json stages = ordered_json::array(), tensors = ordered_json::array(), ranks = ordered_json::array();
-  for (const PlanStage& stage : plan.stages)
-    stages.push_back(toObject(stage));
+  for (const PlanStage& stage : plan.stages) stages.push_back(toObject(stage));
   for (const PlanTensor& tensor : plan.tensors)
     tensors.push_back({{"name", tensor.name},
                        {"from", tensor.from},
@@ -38,8 +37,7 @@ std::string pdc::toJson(const Plan& plan) {
                        {"has_gradient", tensor.hasGradient}});
   for (const PlanRank& rank : plan.ranks) {
     ordered_json hosts = ordered_json::array();
-    for (const PlanRank::Host& host : rank.hosts)
-      hosts.push_back({{"stage", host.stage}, {"replica", host.replica}});
+    for (const PlanRank::Host& host : rank.hosts) hosts.push_back({{"stage", host.stage}, {"replica", host.replica}});
     ranks.push_back({{"rank", rank.rank}, {"devices", rank.devices}, {"hosts", std::move(hosts)}});
   }
   return pretty({{"model", plan.model},
@@ -74,8 +72,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
       element.error() << "node " << stage.nodes.back() << " is in two places, expected one";
   }
   if (std::optional<JsonNode> names = json.find("node_names"))
-    for (const JsonNode& element : names->elements())
-      stage.nodeNames.push_back(element.text());
+    for (const JsonNode& element : names->elements()) stage.nodeNames.push_back(element.text());
   stage.replicas = readCount(json["replicas"], 1);
   stage.warmup = readCount(json["warmup"], 0);
   stage.syncDelay = readCount(json["sync_delay"], 0, 1);
@@ -118,8 +115,7 @@ static PlanRank readRank(const JsonNode& json, const Plan& plan, std::set<std::p
     element.allow({"stage", "replica"});
     PlanRank::Host host;
     host.stage = readCount(element["stage"], 0, static_cast<std::int64_t>(plan.stages.size()) - 1);
-    if (plan.stages.empty())
-      break;
+    if (plan.stages.empty()) break;
     host.replica = readCount(element["replica"], 0, plan.stages[host.stage].replicas - 1);
     if (!hosted.insert({host.stage, host.replica}).second)
       element.error() << "replica " << host.replica << " of stage " << host.stage << " is hosted twice";
@@ -130,8 +126,7 @@ static PlanRank readRank(const JsonNode& json, const Plan& plan, std::set<std::p
 
 Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& file, Diagnostics& diags) {
   Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
-  if (!document)
-    return failure;
+  if (!document) return failure;
   JsonNode root = document->root();
   root.allow({"model", "model_hash", "cost_source", "schedule", "weights", "sync", "microbatches", "time_ms",
               "lower_bound_ms", "stages", "tensors", "ranks", "cluster"});
@@ -149,25 +144,19 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
 
   std::set<std::int64_t> seenNodes;
   JsonNode stages = root["stages"];
-  for (const JsonNode& element : stages.elements())
-    plan.stages.push_back(readStage(element, seenNodes));
-  if (document->ok() && plan.stages.empty())
-    stages.error() << "expected at least one stage";
-  if (!document->ok())
-    return failure;
+  for (const JsonNode& element : stages.elements()) plan.stages.push_back(readStage(element, seenNodes));
+  if (document->ok() && plan.stages.empty()) stages.error() << "expected at least one stage";
+  if (!document->ok()) return failure;
   for (const JsonNode& element : root["tensors"].elements())
     plan.tensors.push_back(readTensor(element, static_cast<std::int64_t>(plan.stages.size())));
   std::set<std::pair<int, int>> hosted;
   JsonNode ranks = root["ranks"];
-  for (const JsonNode& element : ranks.elements())
-    plan.ranks.push_back(readRank(element, plan, hosted));
+  for (const JsonNode& element : ranks.elements()) plan.ranks.push_back(readRank(element, plan, hosted));
   std::size_t replicas = 0;
-  for (const PlanStage& stage : plan.stages)
-    replicas += static_cast<std::size_t>(stage.replicas);
+  for (const PlanStage& stage : plan.stages) replicas += static_cast<std::size_t>(stage.replicas);
   if (document->ok() && hosted.size() != replicas)
     ranks.error().help("every replica of every stage needs a rank that hosts it")
         << "the stages have " << replicas << " replicas, the ranks host " << hosted.size();
-  if (!document->ok())
-    return failure;
+  if (!document->ok()) return failure;
   return plan;
 }

@@ -4,14 +4,11 @@ using namespace pdc;
 using nlohmann::ordered_json;
 
 static std::string onOneLine(const ordered_json& value) {
-  if (!value.is_structured())
-    return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  if (!value.is_structured()) return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   std::string text;
   for (const auto& [key, member] : value.items()) {
-    if (!text.empty())
-      text += ", ";
-    if (value.is_object())
-      text += onOneLine(key) + ": ";
+    if (!text.empty()) text += ", ";
+    if (value.is_object()) text += onOneLine(key) + ": ";
     text += onOneLine(member);
   }
   return (value.is_object() ? "{" : "[") + text + (value.is_object() ? "}" : "]");

@@ -74,8 +74,7 @@ static void reportNoPlan(const CostGraph& graph, Cluster cluster, PlannerOptions
     else
       low = middle;
   }
-  std::string help =
-      "give devices with " + sizeText(high + cluster.device.reservedBytes) + " of memory";
+  std::string help = "give devices with " + sizeText(high + cluster.device.reservedBytes) + " of memory";
   auto flat = std::find_if(cluster.levels.begin(), cluster.levels.end(), [](const auto& l) { return l.count > 1; });
   if (options.stageReplicas.empty() && !cluster.levels.empty()) {
     if (flat == cluster.levels.end()) flat = cluster.levels.begin();
@@ -86,9 +85,8 @@ static void reportNoPlan(const CostGraph& graph, Cluster cluster, PlannerOptions
       break;
     }
   }
-  std::move(message).help(help) << "no plan fits: the smallest for --devices=" << devices << " takes "
-                                << sizeText(high) << " on one device, the limit is "
-                                << sizeText(limit);
+  std::move(message).help(help) << "no plan fits: the smallest for --devices=" << devices << " takes " << sizeText(high)
+                                << " on one device, the limit is " << sizeText(limit);
 }
 
 /// The warm-up of `hide` confirmed by the simulator, unless it takes more memory than there is.

@@ -25,8 +25,7 @@ Progress::Progress(const ProgressOptions& options, const Training& training)
       entries_(static_cast<std::size_t>(options.inFlight + options.minibatchesPerStep + messagesUnderWay)),
       begin_(now()), lastStep_(begin_) {
   terminal_ = ::isatty(STDERR_FILENO);
-  if (options_.logEvery == 0)
-    options_.logEvery = options_.minibatches / options_.minibatchesPerStep / 20 + 1;
+  if (options_.logEvery == 0) options_.logEvery = options_.minibatches / options_.minibatchesPerStep / 20 + 1;
 }
 
 Progress::~Progress() {

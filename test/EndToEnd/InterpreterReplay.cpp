@@ -118,7 +118,8 @@ int main(int argc, char** argv) {
 
   std::map<std::string, pdcrt::NpyFile> files;
   for (const GraphInput& input : graph.inputs)
-    if (pdcrt::Status status = files[input.value->name()].open((dataDir / (input.value->name() + ".npy")).string()); !status)
+    if (pdcrt::Status status = files[input.value->name()].open((dataDir / (input.value->name() + ".npy")).string());
+        !status)
       fail(status.message());
   const std::int64_t batch = graph.inputs.at(0).value->type().shape.at(0);
   const std::int64_t samples = files.begin()->second.shape()[0];
@@ -142,7 +143,8 @@ int main(int argc, char** argv) {
     auto result = interpret(graph, inputs, weights, Precision::f64, diags, seed, static_cast<std::uint64_t>(b));
     if (!result) return 2;
 
-    // W^{u+1} = optimizer(W^u, mean over [u R, (u+1) R)), with lr R / R_0; the last update has P minibatches and lr P / R_0.
+    // W^{u+1} = optimizer(W^u, mean over [u R, (u+1) R)), with lr R / R_0; the last update has P minibatches and lr P /
+    // R_0.
     for (Stage& stage : stages) {
       for (const std::string& name : stage.parameters) stage.gradients[b][name] = result->gradients.at(name);
       const std::int64_t first = b / stage.replicas * stage.replicas;

@@ -16,13 +16,11 @@ struct Shape {
   constexpr Shape() = default;
   constexpr Shape(std::initializer_list<std::int64_t> list) {
     for (std::int64_t dim : list)
-      if (rank < maxRank)
-        dims[rank++] = dim;
+      if (rank < maxRank) dims[rank++] = dim;
   }
   constexpr std::int64_t elements() const {
     std::int64_t product = 1;
-    for (int i = 0; i < rank; ++i)
-      product *= dims[i];
+    for (int i = 0; i < rank; ++i) product *= dims[i];
     return product;
   }
   friend constexpr bool operator==(const Shape&, const Shape&) = default;

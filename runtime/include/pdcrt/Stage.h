@@ -162,11 +162,13 @@ struct Stage {
 template <class Kernels, class Weights, class State, class Slot, class Gradients, class Scratch, auto Forward,
           auto BackwardInput, auto BackwardWeight, auto Evaluate>
 Stage withPhases(Stage stage) {
-  stage.buildKernels = [](Setup& setup) -> std::shared_ptr<const void> { return std::make_shared<const Kernels>(setup); };
+  stage.buildKernels = [](Setup& setup) -> std::shared_ptr<const void> {
+    return std::make_shared<const Kernels>(setup);
+  };
   stage.forward = [](const Call& c) {
     Slot slot(c.frame);
-    Forward(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), State(c.state), slot, Scratch(c.scratch), c.draw,
-            *c.stream);
+    Forward(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), State(c.state), slot, Scratch(c.scratch),
+            c.draw, *c.stream);
   };
   stage.backwardInput = [](const Call& c) {
     Slot slot(c.frame);
@@ -186,7 +188,8 @@ Stage withPhases(Stage stage) {
   return stage;
 }
 
-/// The `main` of every executable: `stages` are those that are linked in, in order. Flags and exit codes: docs/Runtime.md.
+/// The `main` of every executable: `stages` are those that are linked in, in order. Flags and exit codes:
+/// docs/Runtime.md.
 int run(int argc, char** argv, std::span<const Stage* const> stages);
 
 } // namespace pdcrt

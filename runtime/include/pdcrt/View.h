@@ -12,18 +12,14 @@ enum class Element : std::uint8_t { f64, f32, f16, bf16, i64, i32, i8, u8, boole
 constexpr std::size_t bytesOf(Element element) {
   switch (element) {
   case Element::f64:
-  case Element::i64:
-    return 8;
+  case Element::i64: return 8;
   case Element::f32:
-  case Element::i32:
-    return 4;
+  case Element::i32: return 4;
   case Element::f16:
-  case Element::bf16:
-    return 2;
+  case Element::bf16: return 2;
   case Element::i8:
   case Element::u8:
-  case Element::boolean:
-    return 1;
+  case Element::boolean: return 1;
   }
   return 0;
 }

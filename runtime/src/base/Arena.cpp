@@ -11,8 +11,7 @@ EdgeBuffers edgeBuffers(const Schedule& schedule, int stage, const EdgeRow& row)
   const bool forward = row.direction == Direction::forward;
   result.leaves = forward ? result.peer > stage : result.peer < stage;
   result.edge = schedule.edgeBetween(stage, result.peer);
-  if (result.edge < 0)
-    return result;
+  if (result.edge < 0) return result;
   const EdgeRings& rings = schedule.rings[static_cast<std::size_t>(result.edge)];
   if (forward)
     result.copies = result.leaves ? 0 : rings.forwardReceive;

@@ -10,8 +10,7 @@ using namespace pdcrt;
 
 std::int64_t pdcrt::periodMinibatches(const Schedule& schedule) {
   std::int64_t period = std::max<std::int64_t>(1, schedule.minibatchesPerUpdate);
-  for (const ScheduleStage& stage : schedule.stages)
-    period = std::lcm(period, stage.replicas);
+  for (const ScheduleStage& stage : schedule.stages) period = std::lcm(period, stage.replicas);
   return period;
 }
 
@@ -49,7 +48,6 @@ CheckResult pdcrt::checkEveryDrain(const Schedule& schedule) {
   CheckResult result = check(schedule, warmup + period, {.evaluation = true});
   for (std::int64_t minibatches = 1; result.passed && minibatches <= warmup + period; ++minibatches)
     result = check(schedule, minibatches);
-  if (result.passed)
-    result = check(schedule, warmup + 2 * period);
+  if (result.passed) result = check(schedule, warmup + 2 * period);
   return result;
 }

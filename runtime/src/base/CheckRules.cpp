@@ -40,24 +40,17 @@ public:
   /// Does `action`; returns what forbids it, or an empty text.
   std::string step(const Action& action) {
     switch (action.kind) {
-    case ActionKind::forward:
-      return forward(action.index);
+    case ActionKind::forward: return forward(action.index);
     case ActionKind::backward: {
       std::string text = backwardInput(action.index);
       return text.empty() ? backwardWeight(action.index) : text;
     }
-    case ActionKind::backwardInput:
-      return backwardInput(action.index);
-    case ActionKind::backwardWeight:
-      return backwardWeight(action.index);
-    case ActionKind::evaluate:
-      return evaluate(action.index);
-    case ActionKind::update:
-      return update(action.index);
-    case ActionKind::allReduce:
-      return allReduce(action);
-    default:
-      return transfer(action);
+    case ActionKind::backwardInput: return backwardInput(action.index);
+    case ActionKind::backwardWeight: return backwardWeight(action.index);
+    case ActionKind::evaluate: return evaluate(action.index);
+    case ActionKind::update: return update(action.index);
+    case ActionKind::allReduce: return allReduce(action);
+    default: return transfer(action);
     }
   }
 
@@ -67,22 +60,17 @@ public:
     auto differs = [&](const char* what, std::int64_t done, std::int64_t expected) {
       return "ends with " + std::to_string(done) + " of " + std::to_string(expected) + " " + what;
     };
-    if (evaluation_ && evaluated_ != mine)
-      return differs("evaluations", evaluated_, mine);
-    if (!evaluation_ && forwards_ != mine)
-      return differs("forwards", forwards_, mine);
-    if (!evaluation_ && weights_ != mine)
-      return differs("backwards", weights_, mine);
+    if (evaluation_ && evaluated_ != mine) return differs("evaluations", evaluated_, mine);
+    if (!evaluation_ && forwards_ != mine) return differs("forwards", forwards_, mine);
+    if (!evaluation_ && weights_ != mine) return differs("backwards", weights_, mine);
     for (const Port& port : ports_) {
       std::string name = toString(Action{port.kind, false, host_.stage, port.peer, minibatch(port.awaited)});
       if (port.posted != mine)
         return "never starts " + toString(Action{port.kind, false, host_.stage, port.peer, minibatch(port.posted)});
-      if (port.awaited != mine)
-        return "never waits for " + name;
+      if (port.awaited != mine) return "never waits for " + name;
     }
     std::int64_t updates = evaluation_ ? 0 : schedule_.updates(host_.stage, total_);
-    if (updates_ != updates)
-      return differs("updates", updates_, updates);
+    if (updates_ != updates) return differs("updates", updates_, updates);
     return {};
   }
 
@@ -99,8 +87,7 @@ private:
 
   /// Empty if `index` is the next in order after `done` local minibatches.
   std::string inOrder(std::int64_t index, std::int64_t done) const {
-    if (index == minibatch(done))
-      return {};
+    if (index == minibatch(done)) return {};
     return "is out of order, minibatch " + std::to_string(minibatch(done)) + " is next";
   }
 
@@ -122,15 +109,12 @@ private:
 
   std::string forward(std::int64_t index) {
     std::int64_t k = forwards_;
-    if (std::string text = inOrder(index, k); !text.empty())
-      return text;
-    if (std::string text = awaitedBefore(ActionKind::receiveForward, k); !text.empty())
-      return text;
+    if (std::string text = inOrder(index, k); !text.empty()) return text;
+    if (std::string text = awaitedBefore(ActionKind::receiveForward, k); !text.empty()) return text;
     if (k - weights_ >= stage_.slots)
       return "would be minibatch " + std::to_string(k - weights_ + 1) + " in flight, the stage has " +
              std::to_string(stage_.slots) + " slots";
-    if (std::string text = sendBufferFree(ActionKind::sendForward, k); !text.empty())
-      return text;
+    if (std::string text = sendBufferFree(ActionKind::sendForward, k); !text.empty()) return text;
     std::int64_t version = schedule_.versionUsed(host_.stage, index);
     if (updates_ < version)
       return "needs version " + std::to_string(version) + ", the newest is " + std::to_string(updates_);
@@ -141,23 +125,17 @@ private:
 
   std::string backwardInput(std::int64_t index) {
     std::int64_t j = inputs_;
-    if (std::string text = inOrder(index, j); !text.empty())
-      return text;
-    if (forwards_ <= j)
-      return "comes before its forward";
-    if (std::string text = awaitedBefore(ActionKind::receiveBackward, j); !text.empty())
-      return text;
-    if (std::string text = sendBufferFree(ActionKind::sendBackward, j); !text.empty())
-      return text;
+    if (std::string text = inOrder(index, j); !text.empty()) return text;
+    if (forwards_ <= j) return "comes before its forward";
+    if (std::string text = awaitedBefore(ActionKind::receiveBackward, j); !text.empty()) return text;
+    if (std::string text = sendBufferFree(ActionKind::sendBackward, j); !text.empty()) return text;
     ++inputs_;
     return {};
   }
 
   std::string backwardWeight(std::int64_t index) {
-    if (std::string text = inOrder(index, weights_); !text.empty())
-      return text;
-    if (inputs_ <= weights_)
-      return "comes before its input gradient";
+    if (std::string text = inOrder(index, weights_); !text.empty()) return text;
+    if (inputs_ <= weights_) return "comes before its input gradient";
     std::int64_t version = index / schedule_.minibatchesOfUpdate(host_.stage) + 1; // the update that it belongs to
     if (updates_ < version - 1 - stage_.syncDelay)
       return "overwrites the gradients of update " + std::to_string(updates_ + 1) + ", which is not done";
@@ -166,12 +144,9 @@ private:
   }
 
   std::string evaluate(std::int64_t index) {
-    if (std::string text = inOrder(index, evaluated_); !text.empty())
-      return text;
-    if (std::string text = awaitedBefore(ActionKind::receiveForward, evaluated_); !text.empty())
-      return text;
-    if (std::string text = sendBufferFree(ActionKind::sendForward, evaluated_); !text.empty())
-      return text;
+    if (std::string text = inOrder(index, evaluated_); !text.empty()) return text;
+    if (std::string text = awaitedBefore(ActionKind::receiveForward, evaluated_); !text.empty()) return text;
+    if (std::string text = sendBufferFree(ActionKind::sendForward, evaluated_); !text.empty()) return text;
     ++evaluated_;
     return {};
   }
@@ -181,24 +156,18 @@ private:
   }
 
   std::string allReduce(const Action& action) {
-    if (stage_.replicas == 1)
-      return "is for replicated stages, this one has a single replica";
+    if (stage_.replicas == 1) return "is for replicated stages, this one has a single replica";
     std::int64_t& done = action.wait ? reductionsAwaited_ : reductionsPosted_;
-    if (action.index != done + 1)
-      return "is out of order, version " + std::to_string(done + 1) + " is next";
-    if (action.wait && reductionsPosted_ < action.index)
-      return "waits for what is not started";
-    if (!action.wait && !hasGradientsOf(action.index))
-      return "comes before a backward of that update";
+    if (action.index != done + 1) return "is out of order, version " + std::to_string(done + 1) + " is next";
+    if (action.wait && reductionsPosted_ < action.index) return "waits for what is not started";
+    if (!action.wait && !hasGradientsOf(action.index)) return "comes before a backward of that update";
     ++done;
     return {};
   }
 
   std::string update(std::int64_t version) {
-    if (version != updates_ + 1)
-      return "is out of order, version " + std::to_string(updates_ + 1) + " is next";
-    if (!hasGradientsOf(version))
-      return "comes before a backward of that update";
+    if (version != updates_ + 1) return "is out of order, version " + std::to_string(updates_ + 1) + " is next";
+    if (!hasGradientsOf(version)) return "comes before a backward of that update";
     if (stage_.replicas > 1 && reductionsAwaited_ < version)
       return "needs ?" + toString(Action{ActionKind::allReduce, false, host_.stage, -1, version}) + " before it";
     ++updates_;
@@ -217,18 +186,15 @@ private:
   std::string transfer(const Action& action) {
     auto port = std::find_if(ports_.begin(), ports_.end(),
                              [&](const Port& p) { return p.kind == action.kind && p.peer == action.peer; });
-    if (port == ports_.end())
-      return "has no place in an evaluation";
+    if (port == ports_.end()) return "has no place in an evaluation";
     if (std::string text = inOrder(action.index, action.wait ? port->awaited : port->posted); !text.empty())
       return text;
     std::int64_t k = port->posted;
     std::int64_t produced = evaluation_ ? evaluated_ : action.kind == ActionKind::sendForward ? forwards_ : inputs_;
     std::int64_t consumed = evaluation_ ? evaluated_ : weights_;
     bool send = action.kind == ActionKind::sendForward || action.kind == ActionKind::sendBackward;
-    if (action.wait && port->awaited >= port->posted)
-      return "waits for what is not started";
-    if (!action.wait && send && produced <= k)
-      return "sends what is not computed yet";
+    if (action.wait && port->awaited >= port->posted) return "waits for what is not started";
+    if (!action.wait && send && produced <= k) return "sends what is not computed yet";
     if (!action.wait && !send && consumed < k - port->ring + 1)
       return "overwrites the buffer of minibatch " + std::to_string(minibatch(k - port->ring)) + ", which is in use";
     ++(action.wait ? port->awaited : port->posted);
@@ -251,14 +217,12 @@ private:
 std::string pdcrt::checkRules(const Schedule& schedule, int rank, const std::vector<Action>& list,
                               std::int64_t minibatches, bool evaluation, std::vector<HostUse>& uses) {
   std::vector<Progress> hosts;
-  for (const Host& host : schedule.ranks[rank].hosts)
-    hosts.emplace_back(schedule, host, minibatches, evaluation);
+  for (const Host& host : schedule.ranks[rank].hosts) hosts.emplace_back(schedule, host, minibatches, evaluation);
   std::string where = "rank " + std::to_string(rank) + ": ";
   for (const Action& action : list)
     for (Progress& host : hosts)
       if (host.host().stage == action.stage)
-        if (std::string text = host.step(action); !text.empty())
-          return where + "'" + toString(action) + "' " + text;
+        if (std::string text = host.step(action); !text.empty()) return where + "'" + toString(action) + "' " + text;
   for (const Progress& host : hosts) {
     if (std::string text = host.finish(); !text.empty())
       return where + "stage " + std::to_string(host.host().stage) + " " + text;

@@ -28,8 +28,7 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::close() {
-  if (data_)
-    ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
   data_ = nullptr;
   size_ = 0;
 }
@@ -38,8 +37,7 @@ Status MappedFile::open(const std::string& path, Exit code) {
   close();
   path_ = path;
   int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0)
-    return {code, path + ": cannot be read: " + std::strerror(errno)};
+  if (file < 0) return {code, path + ": cannot be read: " + std::strerror(errno)};
   struct stat info {};
   void* address = MAP_FAILED;
   Status status;
@@ -47,12 +45,10 @@ Status MappedFile::open(const std::string& path, Exit code) {
     status = {code, path + ": is not a regular file"};
   else if (info.st_size > 0) {
     address = ::mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file, 0);
-    if (address == MAP_FAILED)
-      status = {code, path + ": cannot be mapped: " + std::strerror(errno)};
+    if (address == MAP_FAILED) status = {code, path + ": cannot be mapped: " + std::strerror(errno)};
   }
   ::close(file);
-  if (address == MAP_FAILED)
-    return status;
+  if (address == MAP_FAILED) return status;
   data_ = static_cast<const std::byte*>(address);
   size_ = static_cast<std::size_t>(info.st_size);
   return {};
@@ -60,8 +56,7 @@ Status MappedFile::open(const std::string& path, Exit code) {
 
 Status readText(const std::string& path, std::string& text, Exit code) {
   MappedFile file;
-  if (Status status = file.open(path, code); !status)
-    return status;
+  if (Status status = file.open(path, code); !status) return status;
   text.assign(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   return {};
 }
@@ -73,11 +68,9 @@ Status writeAtomically(const std::string& path, std::span<const std::span<const 
   for (std::span<const std::byte> part : parts) {
     while (written && !part.empty()) {
       ssize_t count = ::write(file, part.data(), part.size());
-      if (count < 0 && errno == EINTR)
-        continue;
+      if (count < 0 && errno == EINTR) continue;
       written = count > 0;
-      if (written)
-        part = part.subspan(static_cast<std::size_t>(count));
+      if (written) part = part.subspan(static_cast<std::size_t>(count));
     }
   }
   written = written && ::fsync(file) == 0;
@@ -86,12 +79,9 @@ Status writeAtomically(const std::string& path, std::span<const std::span<const 
     written = false;
     reason = errno;
   }
-  if (written && ::rename(temporary.c_str(), path.c_str()) == 0)
-    return {};
-  if (written)
-    reason = errno;
-  if (file >= 0)
-    ::unlink(temporary.c_str());
+  if (written && ::rename(temporary.c_str(), path.c_str()) == 0) return {};
+  if (written) reason = errno;
+  if (file >= 0) ::unlink(temporary.c_str());
   return {Exit::cannotWrite, path + ": cannot be written: " + std::strerror(reason)};
 }
 

@@ -22,8 +22,7 @@ constexpr Descr descrs[] = {{"<f8", Element::f64}, {"<f4", Element::f32},    {"<
 std::optional<std::string_view> valueOf(std::string_view header, std::string_view key) {
   std::string quoted = "'" + std::string(key) + "':";
   std::size_t at = header.find(quoted);
-  if (at == std::string_view::npos)
-    return std::nullopt;
+  if (at == std::string_view::npos) return std::nullopt;
   std::string_view rest = header.substr(at + quoted.size());
   rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
   return rest;
@@ -32,17 +31,14 @@ std::optional<std::string_view> valueOf(std::string_view header, std::string_vie
 /// "(3, 4)", "(3,)" or "()"; every dimension at least 0.
 bool parseShape(std::string_view text, std::vector<std::int64_t>& shape) {
   std::size_t end = text.find(')');
-  if (text.empty() || text.front() != '(' || end == std::string_view::npos)
-    return false;
+  if (text.empty() || text.front() != '(' || end == std::string_view::npos) return false;
   text = text.substr(1, end - 1);
   while (true) {
     text.remove_prefix(std::min(text.find_first_not_of(" ,"), text.size()));
-    if (text.empty())
-      return true;
+    if (text.empty()) return true;
     std::int64_t dim = 0;
     auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), dim);
-    if (problem != std::errc() || dim < 0)
-      return false;
+    if (problem != std::errc() || dim < 0) return false;
     shape.push_back(dim);
     text.remove_prefix(static_cast<std::size_t>(rest - text.data()));
   }
@@ -51,8 +47,7 @@ bool parseShape(std::string_view text, std::vector<std::int64_t>& shape) {
 std::optional<std::size_t> byteSize(Element element, std::span<const std::int64_t> shape) {
   std::size_t bytes = bytesOf(element);
   for (std::int64_t dim : shape)
-    if (dim < 0 || __builtin_mul_overflow(bytes, static_cast<std::size_t>(dim), &bytes))
-      return std::nullopt;
+    if (dim < 0 || __builtin_mul_overflow(bytes, static_cast<std::size_t>(dim), &bytes)) return std::nullopt;
   return bytes;
 }
 
@@ -61,8 +56,7 @@ std::optional<std::size_t> byteSize(Element element, std::span<const std::int64_
 Status NpyFile::open(const std::string& path) {
   shape_.clear();
   values_ = {};
-  if (Status status = file_.open(path); !status)
-    return status;
+  if (Status status = file_.open(path); !status) return status;
   std::span<const std::byte> bytes = file_.bytes();
   auto bad = [&](const std::string& why, std::string help = {}) {
     return Status(Exit::badData, path + ": " + why, std::move(help));
@@ -72,34 +66,27 @@ Status NpyFile::open(const std::string& path) {
   if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY", 6) != 0)
     return bad("is not a .npy file", "write it with numpy.save");
   std::size_t major = byteAt(6);
-  if (major < 1 || major > 3)
-    return bad("has format version " + std::to_string(major) + ", known are 1 to 3");
+  if (major < 1 || major > 3) return bad("has format version " + std::to_string(major) + ", known are 1 to 3");
   std::size_t start = major == 1 ? 10 : 12;
-  if (bytes.size() < start)
-    return bad("ends inside its header");
+  if (bytes.size() < start) return bad("ends inside its header");
   std::size_t length = byteAt(8) + (byteAt(9) << 8);
-  if (major > 1)
-    length += (byteAt(10) << 16) + (byteAt(11) << 24);
-  if (length > bytes.size() - start)
-    return bad("ends inside its header");
+  if (major > 1) length += (byteAt(10) << 16) + (byteAt(11) << 24);
+  if (length > bytes.size() - start) return bad("ends inside its header");
   std::string_view header(reinterpret_cast<const char*>(bytes.data() + start), length);
 
   std::optional<std::string_view> descr = valueOf(header, "descr"), order = valueOf(header, "fortran_order"),
                                   shape = valueOf(header, "shape");
-  if (!descr || !order || !shape)
-    return bad("has a header without 'descr', 'fortran_order' or 'shape'");
+  if (!descr || !order || !shape) return bad("has a header without 'descr', 'fortran_order' or 'shape'");
   const Descr* found = nullptr;
   for (const Descr& known : descrs)
-    if (descr->size() >= 5 && descr->substr(1, 3) == known.text)
-      found = &known;
+    if (descr->size() >= 5 && descr->substr(1, 3) == known.text) found = &known;
   if (!found)
     return bad("has the element type " + std::string(descr->substr(0, descr->find(','))) +
                    ", readable are little-endian f8, f4, f2, i8, i4, i1, u1 and b1",
                "convert it with astype before numpy.save");
   if (!order->starts_with("False"))
     return bad("is in Fortran order", "convert it with numpy.ascontiguousarray before numpy.save");
-  if (!parseShape(*shape, shape_))
-    return bad("has no readable shape in its header");
+  if (!parseShape(*shape, shape_)) return bad("has no readable shape in its header");
 
   element_ = found->element;
   std::optional<std::size_t> need = byteSize(element_, shape_);
@@ -115,23 +102,18 @@ Status writeNpy(const std::string& path, Element element, std::span<const std::i
                 std::span<const std::byte> values) {
   const Descr* found = nullptr;
   for (const Descr& known : descrs)
-    if (known.element == element)
-      found = &known;
-  if (!found)
-    return {Exit::cannotWrite, path + ": .npy has no such element type"};
+    if (known.element == element) found = &known;
+  if (!found) return {Exit::cannotWrite, path + ": .npy has no such element type"};
   if (byteSize(element, shape) != values.size())
     return {Exit::cannotWrite, path + ": shape " + toString(shape) + " does not fit " + std::to_string(values.size()) +
                                    " bytes of values"};
   std::string dims;
-  for (std::int64_t dim : shape)
-    dims += std::to_string(dim) + ", ";
-  if (shape.size() > 1)
-    dims.resize(dims.size() - 2);
+  for (std::int64_t dim : shape) dims += std::to_string(dim) + ", ";
+  if (shape.size() > 1) dims.resize(dims.size() - 2);
   std::string text = "{'descr': '" + std::string(found->text) + "', 'fortran_order': False, 'shape': (" + dims + "), }";
   constexpr std::size_t fixed = 10;
   std::size_t length = (fixed + text.size() + 1 + 63) / 64 * 64 - fixed; // values start at a multiple of 64
-  if (length > 0xFFFF)
-    return {Exit::cannotWrite, path + ": has too many dimensions"};
+  if (length > 0xFFFF) return {Exit::cannotWrite, path + ": has too many dimensions"};
   text.resize(length - 1, ' ');
   std::string header("\x93NUMPY\x01\x00", 8);
   header += static_cast<char>(length & 0xFF);
@@ -143,8 +125,7 @@ Status writeNpy(const std::string& path, Element element, std::span<const std::i
 
 std::string toString(std::span<const std::int64_t> shape) {
   std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    text += (i ? ", " : "") + std::to_string(shape[i]);
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
   return text + "]";
 }
 

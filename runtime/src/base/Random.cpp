@@ -26,10 +26,8 @@ public:
     const std::uint64_t mask = std::bit_ceil(bound) - 1;
     for (;;) {
       std::uint64_t draw = next();
-      if (mask >> 32)
-        draw |= static_cast<std::uint64_t>(next()) << 32;
-      if ((draw & mask) < bound)
-        return draw & mask;
+      if (mask >> 32) draw |= static_cast<std::uint64_t>(next()) << 32;
+      if ((draw & mask) < bound) return draw & mask;
     }
   }
 
@@ -51,8 +49,7 @@ std::vector<std::int64_t> permutation(std::uint64_t seed, std::uint64_t epoch, s
 void permute(std::uint64_t seed, std::uint64_t epoch, std::span<std::int64_t> order) {
   std::iota(order.begin(), order.end(), std::int64_t{0});
   Draws draws(seed, epoch);
-  for (std::size_t left = order.size(); left > 1; --left)
-    std::swap(order[left - 1], order[draws.below(left)]);
+  for (std::size_t left = order.size(); left > 1; --left) std::swap(order[left - 1], order[draws.below(left)]);
 }
 
 } // namespace pdcrt

@@ -29,12 +29,9 @@ std::string readEntry(const Json& entry, std::span<const std::byte> values, Tens
   const Json &dtype = entry["dtype"], &shape = entry["shape"], &offsets = entry["data_offsets"];
   const TypeName* type = nullptr;
   for (const TypeName& known : typeNames)
-    if (dtype.is_string() && dtype.get_ref<const std::string&>() == known.name)
-      type = &known;
-  if (!type)
-    return "has the unknown type " + dtype.dump();
-  if (!shape.is_array())
-    return "has a shape that is not a list";
+    if (dtype.is_string() && dtype.get_ref<const std::string&>() == known.name) type = &known;
+  if (!type) return "has the unknown type " + dtype.dump();
+  if (!shape.is_array()) return "has a shape that is not a list";
   std::size_t need = bytesOf(type->element);
   for (const Json& dim : shape) {
     if (!dim.is_number_unsigned() || dim.get<std::uint64_t>() > INT64_MAX ||
@@ -60,31 +57,25 @@ std::string readEntry(const Json& entry, std::span<const std::byte> values, Tens
 Status SafetensorsFile::open(const std::string& path) {
   tensors_.clear();
   metadata_.clear();
-  if (Status status = file_.open(path); !status)
-    return status;
+  if (Status status = file_.open(path); !status) return status;
   auto bad = [&](const std::string& why) { return Status(Exit::badData, path + ": " + why); };
   std::span<const std::byte> bytes = file_.bytes();
-  if (bytes.size() < 8)
-    return bad("is not a safetensors file: it has " + std::to_string(bytes.size()) + " bytes");
+  if (bytes.size() < 8) return bad("is not a safetensors file: it has " + std::to_string(bytes.size()) + " bytes");
   std::uint64_t length = 0;
-  for (int i = 7; i >= 0; --i)
-    length = length << 8 | static_cast<std::uint64_t>(bytes[static_cast<std::size_t>(i)]);
+  for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<std::uint64_t>(bytes[static_cast<std::size_t>(i)]);
   if (length > bytes.size() - 8)
     return bad("says its header has " + std::to_string(length) + " bytes, the file has " +
                std::to_string(bytes.size()));
   std::span<const std::byte> values = bytes.subspan(8 + length);
   const char* text = reinterpret_cast<const char*>(bytes.data()) + 8;
   Json header = Json::parse(text, text + length, nullptr, /*allow_exceptions=*/false);
-  if (!header.is_object())
-    return bad("has a header that is not a JSON object");
+  if (!header.is_object()) return bad("has a header that is not a JSON object");
 
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") {
-      if (!entry.is_object())
-        return bad("has '__metadata__' that is not an object");
+      if (!entry.is_object()) return bad("has '__metadata__' that is not an object");
       for (const auto& [key, value] : entry.items()) {
-        if (!value.is_string())
-          return bad("has metadata '" + key + "' that is not a string");
+        if (!value.is_string()) return bad("has metadata '" + key + "' that is not a string");
         metadata_[key] = value.get<std::string>();
       }
       continue;
@@ -98,8 +89,7 @@ Status SafetensorsFile::open(const std::string& path) {
 
   std::vector<const TensorRecord*> byPlace;
   for (const auto& [name, record] : tensors_)
-    if (!record.values.empty())
-      byPlace.push_back(&record);
+    if (!record.values.empty()) byPlace.push_back(&record);
   std::sort(byPlace.begin(), byPlace.end(),
             [](const TensorRecord* a, const TensorRecord* b) { return a->values.data() < b->values.data(); });
   for (std::size_t i = 1; i < byPlace.size(); ++i)
@@ -121,19 +111,16 @@ Status writeSafetensors(const std::string& path, std::span<const TensorRecord> t
     return bytesOf(a.element) > bytesOf(b.element);
   });
   Json header = Json::object();
-  if (!metadata.empty())
-    header["__metadata__"] = metadata;
+  if (!metadata.empty()) header["__metadata__"] = metadata;
   std::vector<std::span<const std::byte>> parts(2); // length and header come first
   std::size_t offset = 0;
   for (const TensorRecord& tensor : ordered) {
     std::size_t need = bytesOf(tensor.element);
-    for (std::int64_t dim : tensor.shape)
-      need *= static_cast<std::size_t>(dim);
+    for (std::int64_t dim : tensor.shape) need *= static_cast<std::size_t>(dim);
     if (need != tensor.values.size())
       return {Exit::cannotWrite, path + ": tensor '" + tensor.name + "' has " + std::to_string(tensor.values.size()) +
                                      " bytes, its shape " + toString(tensor.shape) + " needs " + std::to_string(need)};
-    if (header.contains(tensor.name))
-      return {Exit::cannotWrite, path + ": tensor '" + tensor.name + "' appears twice"};
+    if (header.contains(tensor.name)) return {Exit::cannotWrite, path + ": tensor '" + tensor.name + "' appears twice"};
     for (const TypeName& known : typeNames)
       if (known.element == tensor.element)
         header[tensor.name] = {
@@ -144,8 +131,7 @@ Status writeSafetensors(const std::string& path, std::span<const TensorRecord> t
   std::string text = header.dump();
   text.resize((text.size() + alignment - 1) / alignment * alignment, ' ');
   std::byte length[8];
-  for (std::size_t i = 0; i < 8; ++i)
-    length[i] = static_cast<std::byte>(text.size() >> (8 * i));
+  for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<std::byte>(text.size() >> (8 * i));
   parts[0] = length;
   parts[1] = std::as_bytes(std::span(text));
   return writeAtomically(path, parts);

@@ -50,21 +50,18 @@ constexpr std::int64_t largestCount = 1 << 20;
 
 std::string pdcrt::toString(const Action& action) {
   const KindName* name = kindNames;
-  while (name->kind != action.kind)
-    ++name;
+  while (name->kind != action.kind) ++name;
   std::string text = action.wait ? "?" : "";
   text += std::to_string(action.stage);
   text += name->letters;
   text += std::to_string(action.index);
-  if (name->arrow)
-    text += name->arrow + std::to_string(action.peer);
+  if (name->arrow) text += name->arrow + std::to_string(action.peer);
   return text;
 }
 
 static bool readNumber(std::string_view& text, std::int64_t largest, std::int64_t& number) {
   auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (code != std::errc() || number < 0 || number > largest || text.front() == '-')
-    return false;
+  if (code != std::errc() || number < 0 || number > largest || text.front() == '-') return false;
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   return true;
 }
@@ -81,36 +78,28 @@ bool pdcrt::parseAction(std::string_view text, Action& action, std::string& erro
     text.remove_prefix(1);
   }
   std::int64_t number = 0;
-  if (text.empty() || !readNumber(text, largestCount, number))
-    return fail("a stage number");
+  if (text.empty() || !readNumber(text, largestCount, number)) return fail("a stage number");
   result.stage = static_cast<int>(number);
 
   std::size_t letters = 0;
-  while (letters < text.size() && text[letters] >= 'A' && text[letters] <= 'Z')
-    ++letters;
+  while (letters < text.size() && text[letters] >= 'A' && text[letters] <= 'Z') ++letters;
   const KindName* name = nullptr;
   for (const KindName& candidate : kindNames)
-    if (candidate.letters == text.substr(0, letters))
-      name = &candidate;
-  if (!name)
-    return fail("one of F, B, I, W, U, E, SF, RF, SB, RB, AR");
+    if (candidate.letters == text.substr(0, letters)) name = &candidate;
+  if (!name) return fail("one of F, B, I, W, U, E, SF, RF, SB, RB, AR");
   result.kind = name->kind;
   text.remove_prefix(letters);
-  if (result.wait && isComputation(result.kind))
-    return fail("a transfer or an all-reduce to wait for");
+  if (result.wait && isComputation(result.kind)) return fail("a transfer or an all-reduce to wait for");
 
-  if (text.empty() || !readNumber(text, largestNumber, result.index))
-    return fail("a minibatch or version number");
+  if (text.empty() || !readNumber(text, largestNumber, result.index)) return fail("a minibatch or version number");
   if (name->arrow) {
     if (!text.starts_with(name->arrow))
       return fail(name->arrow == '>' ? "'>' and the receiver's stage" : "'<' and the sender's stage");
     text.remove_prefix(1);
-    if (text.empty() || !readNumber(text, largestCount, number))
-      return fail("the other stage's number");
+    if (text.empty() || !readNumber(text, largestCount, number)) return fail("the other stage's number");
     result.peer = static_cast<int>(number);
   }
-  if (!text.empty())
-    return fail("nothing more");
+  if (!text.empty()) return fail("nothing more");
   action = result;
   return true;
 }
@@ -147,8 +136,7 @@ std::string pdcrt::toString(const Schedule& schedule) {
     const ScheduleEdge& edge = schedule.edges[i];
     const EdgeRings& rings = schedule.rings[i];
     text += "edge " + std::to_string(edge.from) + ">" + std::to_string(edge.to);
-    if (edge.forward)
-      text += " forward send" + number(rings.forwardSend) + " receive" + number(rings.forwardReceive);
+    if (edge.forward) text += " forward send" + number(rings.forwardSend) + " receive" + number(rings.forwardReceive);
     if (edge.backward)
       text += " backward send" + number(rings.backwardSend) + " receive" + number(rings.backwardReceive);
     text += "\n";
@@ -156,8 +144,7 @@ std::string pdcrt::toString(const Schedule& schedule) {
   for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
     const RankList& rank = schedule.ranks[r];
     text += "rank" + number(static_cast<std::int64_t>(r)) + " hosts";
-    for (const Host& host : rank.hosts)
-      text += number(host.stage) + "." + std::to_string(host.replica);
+    for (const Host& host : rank.hosts) text += number(host.stage) + "." + std::to_string(host.replica);
     text += " step" + number(rank.step) + "\n";
     print(text, "start", rank.start);
     print(text, "repeat", rank.repeat);
@@ -173,24 +160,20 @@ public:
   Reader(std::string_view text, Schedule& schedule) : rest_(text), schedule_(schedule) {}
 
   bool read(std::string& error) {
-    while (error_.empty() && nextLine())
-      readLine();
-    if (error_.empty() && !sawSchedule_)
-      fail("expected 'schedule KIND'");
+    while (error_.empty() && nextLine()) readLine();
+    if (error_.empty() && !sawSchedule_) fail("expected 'schedule KIND'");
     error = error_;
     return error_.empty();
   }
 
 private:
   bool fail(const std::string& text) {
-    if (error_.empty())
-      error_ = "line " + std::to_string(std::max(1, line_)) + ": " + text;
+    if (error_.empty()) error_ = "line " + std::to_string(std::max(1, line_)) + ": " + text;
     return false;
   }
 
   bool nextLine() {
-    if (rest_.empty())
-      return false;
+    if (rest_.empty()) return false;
     ++line_;
     std::size_t end = rest_.find('\n');
     words_ = rest_.substr(0, end);
@@ -202,8 +185,7 @@ private:
   /// The next word of the line; empty at its end.
   std::string_view word() {
     std::size_t begin = words_.find_first_not_of(" \t\r");
-    if (begin == std::string_view::npos)
-      return words_ = {};
+    if (begin == std::string_view::npos) return words_ = {};
     words_.remove_prefix(begin);
     std::size_t size = std::min(words_.find_first_of(" \t\r"), words_.size());
     std::string_view result = words_.substr(0, size);
@@ -218,15 +200,13 @@ private:
 
   bool number(std::string_view text, const std::string& what, std::int64_t largest, std::int64_t& value) {
     std::string whole(text);
-    if (!text.empty() && readNumber(text, largest, value) && text.empty())
-      return true;
+    if (!text.empty() && readNumber(text, largest, value) && text.empty()) return true;
     return fail("expected " + what + " from 0 to " + std::to_string(largest) + ", got '" + whole + "'");
   }
 
   bool field(std::string_view keyword, int& value) {
     std::int64_t wide = 0;
-    if (!expect(keyword) || !number(word(), "a number", largestCount, wide))
-      return false;
+    if (!expect(keyword) || !number(word(), "a number", largestCount, wide)) return false;
     value = static_cast<int>(wide);
     return true;
   }
@@ -248,8 +228,7 @@ private:
 
   bool ordinal(std::string_view what, std::size_t expected) {
     std::int64_t value = 0;
-    if (!number(word(), "a number", largestCount, value))
-      return false;
+    if (!number(word(), "a number", largestCount, value)) return false;
     return value == static_cast<std::int64_t>(expected) ||
            fail("expected " + std::string(what) + " " + std::to_string(expected) + ", got " + std::to_string(value));
   }
@@ -267,23 +246,19 @@ private:
   bool readEdge() {
     ScheduleEdge edge{0, 0, false, false};
     EdgeRings rings{0, 0, 0, 0};
-    if (!pair(word(), '>', edge.from, edge.to))
-      return false;
+    if (!pair(word(), '>', edge.from, edge.to)) return false;
     std::string_view direction = word();
     if (direction == "forward") {
       edge.forward = true;
-      if (!field("send", rings.forwardSend) || !field("receive", rings.forwardReceive))
-        return false;
+      if (!field("send", rings.forwardSend) || !field("receive", rings.forwardReceive)) return false;
       direction = word();
     }
     if (direction == "backward") {
       edge.backward = true;
-      if (!field("send", rings.backwardSend) || !field("receive", rings.backwardReceive))
-        return false;
+      if (!field("send", rings.backwardSend) || !field("receive", rings.backwardReceive)) return false;
       direction = word();
     }
-    if (!direction.empty())
-      return fail("expected 'forward' or 'backward', got '" + std::string(direction) + "'");
+    if (!direction.empty()) return fail("expected 'forward' or 'backward', got '" + std::string(direction) + "'");
     schedule_.edges.push_back(edge);
     schedule_.rings.push_back(rings);
     return true;
@@ -291,19 +266,15 @@ private:
 
   bool readRank() {
     RankList rank;
-    if (!ordinal("rank", schedule_.ranks.size()) || !expect("hosts"))
-      return false;
+    if (!ordinal("rank", schedule_.ranks.size()) || !expect("hosts")) return false;
     std::string_view next = word();
     for (; !next.empty() && next != "step"; next = word()) {
       Host host;
-      if (!pair(next, '.', host.stage, host.replica))
-        return false;
+      if (!pair(next, '.', host.stage, host.replica)) return false;
       rank.hosts.push_back(host);
     }
-    if (next != "step")
-      return fail("expected 'step'");
-    if (!number(word(), "a number of minibatches", largestNumber, rank.step))
-      return false;
+    if (next != "step") return fail("expected 'step'");
+    if (!number(word(), "a number of minibatches", largestNumber, rank.step)) return false;
     schedule_.ranks.push_back(std::move(rank));
     list_ = nullptr;
     return true;
@@ -313,8 +284,7 @@ private:
     for (std::string_view next = first; !next.empty(); next = word()) {
       Action action;
       std::string error;
-      if (!parseAction(next, action, error))
-        return fail(error);
+      if (!parseAction(next, action, error)) return fail(error);
       list_->push_back(action);
     }
     return true;
@@ -332,13 +302,11 @@ private:
 
   void readLine() {
     std::string_view keyword = word();
-    if (keyword.empty())
-      return;
+    if (keyword.empty()) return;
     if (keyword == "schedule") {
       sawSchedule_ = true;
       schedule_.kind = word();
-      if (schedule_.kind.empty())
-        fail("expected the kind of the schedule");
+      if (schedule_.kind.empty()) fail("expected the kind of the schedule");
     } else if (keyword == "weights") {
       readWeights();
     } else if (keyword == "minibatches-per-update") {
@@ -376,8 +344,7 @@ private:
 
 bool pdcrt::parseSchedule(std::string_view text, Schedule& schedule, std::string& error) {
   Schedule result;
-  if (!Reader(text, result).read(error) || !isWellFormed(result, error))
-    return false;
+  if (!Reader(text, result).read(error) || !isWellFormed(result, error)) return false;
   schedule = std::move(result);
   return true;
 }

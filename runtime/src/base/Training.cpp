@@ -21,12 +21,9 @@ namespace {
 
 const char* nameOf(LearningRateSchedule::Kind kind) {
   switch (kind) {
-  case LearningRateSchedule::Kind::constant:
-    return "constant";
-  case LearningRateSchedule::Kind::step:
-    return "step";
-  case LearningRateSchedule::Kind::cosine:
-    return "cosine";
+  case LearningRateSchedule::Kind::constant: return "constant";
+  case LearningRateSchedule::Kind::step: return "step";
+  case LearningRateSchedule::Kind::cosine: return "cosine";
   }
   return "";
 }
@@ -40,8 +37,7 @@ public:
   void number(const char* key, Number& value, double least) {
     known_.push_back(key);
     const Json* found = find(key);
-    if (!found)
-      return;
+    if (!found) return;
     bool right = std::is_floating_point_v<Number> ? found->is_number() : found->is_number_integer();
     if (!right || found->get<double>() < least || !std::isfinite(found->get<double>()))
       fail(key, *found,
@@ -53,8 +49,7 @@ public:
   void text(const char* key, std::string& value, std::initializer_list<const char*> choices) {
     known_.push_back(key);
     const Json* found = find(key);
-    if (!found)
-      return;
+    if (!found) return;
     std::string expected;
     for (const char* choice : choices) {
       if (found->is_string() && found->get_ref<const std::string&>() == choice) {
@@ -70,14 +65,12 @@ public:
     return find(key);
   }
   void fail(const std::string& key, const Json& value, const std::string& expected) {
-    if (problem_.empty())
-      problem_ = place_ + key + " is " + value.dump() + ", expected " + expected;
+    if (problem_.empty()) problem_ = place_ + key + " is " + value.dump() + ", expected " + expected;
   }
   /// The first problem, unknown keys included; empty if there is none.
   std::string finish() {
     for (const auto& [key, value] : object_.items())
-      if (std::find(known_.begin(), known_.end(), key) == known_.end())
-        fail(key, value, "no such key");
+      if (std::find(known_.begin(), known_.end(), key) == known_.end()) fail(key, value, "no such key");
     return problem_;
   }
 
@@ -118,19 +111,15 @@ double LearningRateSchedule::at(double learningRate, std::int64_t minibatch) con
     rate *= (1 + std::cos(std::numbers::pi * static_cast<double>(std::min(minibatch, period)) /
                           static_cast<double>(period))) /
             2;
-  if (minibatch < warmup)
-    rate *= static_cast<double>(minibatch) / static_cast<double>(warmup);
+  if (minibatch < warmup) rate *= static_cast<double>(minibatch) / static_cast<double>(warmup);
   return rate;
 }
 
 std::string toJson(const Training& t) {
   Json schedule = {{"kind", nameOf(t.schedule.kind)}};
-  if (t.schedule.kind != LearningRateSchedule::Kind::constant)
-    schedule["period"] = t.schedule.period;
-  if (t.schedule.kind == LearningRateSchedule::Kind::step)
-    schedule["factor"] = t.schedule.factor;
-  if (t.schedule.warmup)
-    schedule["warmup"] = t.schedule.warmup;
+  if (t.schedule.kind != LearningRateSchedule::Kind::constant) schedule["period"] = t.schedule.period;
+  if (t.schedule.kind == LearningRateSchedule::Kind::step) schedule["factor"] = t.schedule.factor;
+  if (t.schedule.warmup) schedule["warmup"] = t.schedule.warmup;
   Json json = {{"optimizer", t.optimizer},
                {"lr", t.learningRate},
                {"momentum", t.momentum},
@@ -144,16 +133,14 @@ std::string toJson(const Training& t) {
                {"loss", t.loss},
                {"ignore_index", nullptr},
                {"metric", t.metric}};
-  if (t.ignoreIndex)
-    json["ignore_index"] = *t.ignoreIndex;
+  if (t.ignoreIndex) json["ignore_index"] = *t.ignoreIndex;
   return json.dump(2) + "\n";
 }
 
 Status parseTraining(const std::string& text, const std::string& file, Training& training) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   auto bad = [&](const std::string& what) { return Status(Exit::invalid, file + ": " + what); };
-  if (!json.is_object())
-    return bad("is not a JSON object");
+  if (!json.is_object()) return bad("is not a JSON object");
 
   Reader reader(json, "/");
   std::string optimizer = "sgd", problem;
@@ -176,19 +163,16 @@ Status parseTraining(const std::string& text, const std::string& file, Training&
     }
   }
   reader.number("eps", training.epsilon, 0);
-  if (const Json* schedule = reader.object("lr_schedule"))
-    readSchedule(*schedule, training.schedule, problem);
+  if (const Json* schedule = reader.object("lr_schedule")) readSchedule(*schedule, training.schedule, problem);
   reader.number("seed", training.seed, 0);
   reader.number("batch", training.batch, 1);
   reader.text("loss", training.loss, {"softmax-cross-entropy", "mse", "bce-with-logits", "output"});
   std::int64_t ignored = 0;
   reader.number("ignore_index", ignored, -1e18);
-  if (reader.object("ignore_index"))
-    training.ignoreIndex = ignored;
+  if (reader.object("ignore_index")) training.ignoreIndex = ignored;
   reader.text("metric", training.metric, {"accuracy", "top5", "mse", "none"});
   training.optimizer = Json(optimizer).get<OptimizerKind>();
-  if (std::string first = reader.finish(); !first.empty())
-    problem = first;
+  if (std::string first = reader.finish(); !first.empty()) problem = first;
   return problem.empty() ? Status() : bad(problem);
 }
 

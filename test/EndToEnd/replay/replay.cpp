@@ -1,10 +1,10 @@
-// Compares what a training run exported with a replay of the run from the formulas (test/unit/Replay.h), bit for bit. The
-// stage functions are those of the run; everything else is the replay's own.
+// Compares what a training run exported with a replay of the run from the formulas (test/unit/Replay.h), bit for bit.
+// The stage functions are those of the run; everything else is the replay's own.
 //
 //   replay RUN_DIR DATA_DIR EXPORTED_DIR MINIBATCHES SEED [latest|version|all-reduce|learning-rate]
 //
-// The last argument makes the replay wrong in that respect, so that a test can see that it would notice. Exit 0: the same
-// bits; 1: not; 2: could not be compared.
+// The last argument makes the replay wrong in that respect, so that a test can see that it would notice. Exit 0: the
+// same bits; 1: not; 2: could not be compared.
 #include "Replay.h"
 
 #include "pdcrt/Data.h"
@@ -82,7 +82,8 @@ int main(int argc, char** argv) {
       const TensorRecord* record = run.find(row.name);
       if (!record) return std::cerr << "replay: the run did not export " << row.name << "\n", 2;
       ++compared;
-      different += std::memcmp(record->values.data(), replay.weights(s).data() + row.offset, record->values.size()) != 0;
+      different +=
+          std::memcmp(record->values.data(), replay.weights(s).data() + row.offset, record->values.size()) != 0;
     }
   }
   std::cout << compared << " parameters compared, " << different << " differ\n";
