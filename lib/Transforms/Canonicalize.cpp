@@ -6,6 +6,7 @@
 #include "pdc/IR/Builder.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 using namespace pdc;
 
@@ -54,11 +55,13 @@ static void replaceResult(Graph& graph, Operation& operation, Value* value, bool
 }
 
 /// One pass over the forward operations; whether anything changed. Backward operations are left as `differentiate`
-/// wrote them, because their views say where gradients pass.
+/// wrote them, because their views say where gradients pass, and so are the forward operations that they come from.
 static bool simplifyOnce(PassContext& context, Graph& graph) {
+  std::unordered_set<const Operation*> origins;
+  for (const auto& operation : graph.operations()) origins.insert(operation->origin);
   std::vector<Operation*> operations;
   for (const auto& operation : graph.operations())
-    if (isForward(*operation)) operations.push_back(operation.get());
+    if (isForward(*operation) && !origins.contains(operation.get())) operations.push_back(operation.get());
   bool changed = false;
   for (Operation* operation : operations) {
     if (!operation->result()) continue;

@@ -13,10 +13,10 @@ std::vector<int> paperWarmup(const Plan& plan);
 /// Enough to hide every transfer and all-reduce at `timeMs` per minibatch, from the last stage backwards over each edge
 /// s -> t with 2x = (transfer there and back) / timeMs:
 ///
-///   w_s = ceil(((w_t + 1)·R_t + 2x) / R_s)                             if an all-reduce may take until the next
-///   backward w_s = ceil(((w_t + 2)·R_t + R_s - 2·gcd(R_s, R_t) + 2x) / R_s)     if a stage waits for it (barrier), or
-///   it takes
-///                                                                      more than a quarter of its stage's period
+///   w_s = ceil(((w_t + 1)·R_t + 2x) / R_s)                               where updates overlap with the all-reduce
+///   w_s = ceil(((w_t + 2)·R_t + R_s - 2·gcd(R_s, R_t) + 2x) / R_s)       where a stage waits for it
+///
+/// A stage waits with sync=barrier, and with overlap too when the all-reduce takes more than a quarter of its period.
 std::vector<int> hideUpperBound(const Plan& plan, double timeMs);
 
 /// No smaller w_s reaches `timeMs`, given those of later stages (F, B, c of one minibatch; c there and back):

@@ -42,7 +42,7 @@ constexpr pdcrt::ParameterRow parameters[] = {
 
 // Uses of parameters: which parameter, and where its gradient is in the gradients block.
 constexpr pdcrt::GradientRow gradients[] = {
-    {0, 0},      // block3.conv1.weight
+    {0, 0}, // block3.conv1.weight
     {1, 147456}, // block3.bn1.weight
     {2, 147712}, // block3.bn1.bias
     {3, 147968}, // block3.conv2.weight
@@ -86,8 +86,7 @@ constexpr pdcrt::OutputRow outputs[] = {
 // Fusion groups, numbered over the whole model, and their ONNX nodes.
 constexpr pdcrt::GroupRow groups[] = {
     {6, "/block3/conv1/Conv, /block3/bn1/BatchNormalization, /block3/Relu"},
-    {7, "/block3/conv2/Conv, /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, /pool/GlobalAveragePool, "
-        "/Flatten"},
+    {7, "/block3/conv2/Conv, /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, /pool/GlobalAveragePool, /Flatten"},
     {8, "/fc/Gemm, loss"},
 };
 
@@ -206,32 +205,37 @@ struct Kernels {
 
 // y = max(a0, 0)
 void relu_0(View<const float> a0, View<float> y) {
-  for (std::int64_t i = 0; i < 32768; ++i) y[i] = pdcrt::maximum(a0[i], 0.0f);
+  for (std::int64_t i = 0; i < 32768; ++i)
+    y[i] = pdcrt::maximum(a0[i], 0.0f);
 }
 
 // y = max(a0 + a1, 0)
 void elementwise_1(View<const float> a0, View<const float> a1, View<float> y) {
-  for (std::int64_t i = 0; i < 32768; ++i) y[i] = pdcrt::maximum(a0[i] + a1[i], 0.0f);
+  for (std::int64_t i = 0; i < 32768; ++i)
+    y[i] = pdcrt::maximum(a0[i] + a1[i], 0.0f);
 }
 
 // y = a0 / 16
 void elementwise_2(View<const float> a0, View<float> y) {
-  for (std::int64_t i = 0; i < 2048; ++i) y[i] = a0[i] / 16.0f;
+  for (std::int64_t i = 0; i < 2048; ++i)
+    y[i] = a0[i] / 16.0f;
 }
 
 // y = a0 * select(a1 > 0, 1, 0)
 void elementwise_3(View<const float> a0, View<const float> a1, View<float> y) {
-  for (std::int64_t i = 0; i < 32768; ++i) y[i] = a0[i] * pdcrt::select(a1[i] > 0.0f, 1.0f, 0.0f);
+  for (std::int64_t i = 0; i < 32768; ++i)
+    y[i] = a0[i] * pdcrt::select(a1[i] > 0.0f, 1.0f, 0.0f);
 }
 
 // y = a0 + a1
 void add_4(View<const float> a0, View<const float> a1, View<float> y) {
-  for (std::int64_t i = 0; i < 32768; ++i) y[i] = a0[i] + a1[i];
+  for (std::int64_t i = 0; i < 32768; ++i)
+    y[i] = a0[i] + a1[i];
 }
 
 // Phases: pure functions of their arguments, one call per operation, in the order of the model. k: kernels, w: weights,
-// r: running statistics, s: slot, g: gradients, t: scratch, q: what the calls run on. The operands of a call come
-// first, then its results; {} is one that is absent. Above it: the ONNX node, and the type of the first result.
+// r: running statistics, s: slot, g: gradients, t: scratch, q: what the calls run on. The operands of a call come first,
+// then its results; {} is one that is absent. Above it: the ONNX node, and the type of the first result.
 
 void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, const Scratch& t, pdcrt::Draw,
              pdcrt::Stream& q) {
@@ -240,8 +244,7 @@ void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, 
   k.conv2d_0.forward(q, s.in0, w.block3_conv1_weight, {}, s.a0);
   // /block3/bn1/BatchNormalization -> f32[32, 64, 4, 4]
   k.batchNorm_1.trainForward(q, s.a0, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
-                             r.block3_bn1_running_var, t.a1, s.a2, s.a3, r.block3_bn1_running_mean,
-                             r.block3_bn1_running_var);
+      r.block3_bn1_running_var, t.a1, s.a2, s.a3, r.block3_bn1_running_mean, r.block3_bn1_running_var);
   // /block3/Relu -> f32[32, 64, 4, 4]
   relu_0(t.a1, s.a4);
 
@@ -250,8 +253,7 @@ void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, 
   k.conv2d_2.forward(q, s.a4, w.block3_conv2_weight, {}, s.a5);
   // /block3/bn2/BatchNormalization -> f32[32, 64, 4, 4]
   k.batchNorm_3.trainForward(q, s.a5, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
-                             r.block3_bn2_running_var, t.a6, s.a7, s.a8, r.block3_bn2_running_mean,
-                             r.block3_bn2_running_var);
+      r.block3_bn2_running_var, t.a6, s.a7, s.a8, r.block3_bn2_running_mean, r.block3_bn2_running_var);
   // /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]
   elementwise_1(t.a6, s.in0, s.a9);
   // /pool/GlobalAveragePool -> f32[32, 64, 1, 1]
@@ -280,7 +282,8 @@ void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Gra
   // /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]
   elementwise_3(t.g3, s.a9, t.g4);
   // /block3/bn2/BatchNormalization, input gradient -> f32[32, 64, 4, 4]
-  k.batchNorm_3.gradient(q, t.g4, s.a5, w.block3_bn2_weight, s.a7, s.a8, t.g5, g.block3_bn2_weight, g.block3_bn2_bias);
+  k.batchNorm_3.gradient(q, t.g4, s.a5, w.block3_bn2_weight, s.a7, s.a8, t.g5, g.block3_bn2_weight,
+      g.block3_bn2_bias);
   // /block3/conv2/Conv, input gradient -> f32[32, 64, 4, 4]
   k.conv2d_2.inputGradient(q, t.g5, w.block3_conv2_weight, t.g6);
 
@@ -288,7 +291,8 @@ void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Gra
   // /block3/Relu, input gradient -> f32[32, 64, 4, 4]
   elementwise_3(t.g6, s.a4, t.g7);
   // /block3/bn1/BatchNormalization, input gradient -> f32[32, 64, 4, 4]
-  k.batchNorm_1.gradient(q, t.g7, s.a0, w.block3_bn1_weight, s.a2, s.a3, t.g8, g.block3_bn1_weight, g.block3_bn1_bias);
+  k.batchNorm_1.gradient(q, t.g7, s.a0, w.block3_bn1_weight, s.a2, s.a3, t.g8, g.block3_bn1_weight,
+      g.block3_bn1_bias);
   // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]
   k.conv2d_0.inputGradient(q, t.g8, w.block3_conv1_weight, t.g9);
   // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]
@@ -316,7 +320,7 @@ void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s,
   k.conv2d_0.forward(q, s.in0, w.block3_conv1_weight, {}, t.e0);
   // /block3/bn1/BatchNormalization -> f32[32, 64, 4, 4]
   k.batchNorm_1.forward(q, t.e0, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
-                        r.block3_bn1_running_var, t.e1);
+      r.block3_bn1_running_var, t.e1);
   // /block3/Relu -> f32[32, 64, 4, 4]
   relu_0(t.e1, t.e2);
 
@@ -325,7 +329,7 @@ void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s,
   k.conv2d_2.forward(q, t.e2, w.block3_conv2_weight, {}, t.e3);
   // /block3/bn2/BatchNormalization -> f32[32, 64, 4, 4]
   k.batchNorm_3.forward(q, t.e3, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
-                        r.block3_bn2_running_var, t.e4);
+      r.block3_bn2_running_var, t.e4);
   // /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]
   elementwise_1(t.e4, s.in0, t.e5);
   // /pool/GlobalAveragePool -> f32[32, 64, 1, 1]
@@ -341,26 +345,23 @@ void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s,
 } // namespace
 
 extern const pdcrt::Stage stage;
-const pdcrt::Stage stage = pdcrt::withPhases<Kernels, Weights, State, Slot, Gradients, Scratch, forward, backward_input,
-                                             backward_weight, evaluate>({
-    .index = 3,
-    .count = 4,
-    .model = "digits.onnx",
-    .modelHash = "5e555014cb084eca",
-    .bytes = {.weights = 298560,
-              .state = 1024,
-              .gradients = 298560,
-              .slot = 535104,
-              .scratch = 525568,
-              .workspace = 10567936},
-    .parameters = parameters,
-    .gradients = gradients,
-    .states = states,
-    .edges = edges,
-    .ports = ports,
-    .data = data,
-    .outputs = outputs,
-    .groups = groups,
-});
+const pdcrt::Stage stage =
+    pdcrt::withPhases<Kernels, Weights, State, Slot, Gradients, Scratch, forward, backward_input, backward_weight,
+                      evaluate>({
+        .index = 3,
+        .count = 4,
+        .model = "digits.onnx",
+        .modelHash = "5e555014cb084eca",
+        .bytes = {.weights = 298560, .state = 1024, .gradients = 298560, .slot = 535104, .scratch = 525568,
+                  .workspace = 10567936},
+        .parameters = parameters,
+        .gradients = gradients,
+        .states = states,
+        .edges = edges,
+        .ports = ports,
+        .data = data,
+        .outputs = outputs,
+        .groups = groups,
+    });
 
 } // namespace stage3
