@@ -1,7 +1,7 @@
 // LINK: pdcSupport
-// Diagnostics and the code writer.
-#include "pdc/Support/CodeWriter.h"
+// Diagnostics and units.
 #include "pdc/Support/Diagnostics.h"
+#include "pdc/Support/Units.h"
 
 #include <gtest/gtest.h>
 
@@ -46,43 +46,11 @@ TEST(Diagnostics, AnErrorIsAFailure) {
   EXPECT_EQ(diags.all().at(0).message, "no");
 }
 
-TEST(CodeWriter, KeepsTheIndentationOfVariables) {
-  CodeWriter out;
-  out.write(R"(
-    void $phase$(const Kernels& k) {
-      $body$
-      $nothing$
-      done("$$");
-    }
-  )",
-            {{"phase", "forward"}, {"body", "a();\n\nb();\n"}, {"nothing", ""}});
-  EXPECT_EQ(out.text(), "void forward(const Kernels& k) {\n  a();\n\n  b();\n  done(\"$\");\n}\n");
-}
-
-TEST(CodeWriter, ValuesAreNotExpandedAgain) {
-  EXPECT_EQ(expandTemplate("$a$", {{"a", "$b$"}}), "$b$\n");
-}
-
-TEST(CodeWriter, IndentsByLevel) {
-  CodeWriter out;
-  out.line("struct A {");
-  out.indent();
-  out.write("int $name$;", {{"name", "x"}});
-  out.line();
-  out.write("// two\n  // deeper\n");
-  out.dedent();
-  out.line("}; // $not$ replaced");
-  EXPECT_EQ(out.text(), "struct A {\n  int x;\n\n  // two\n    // deeper\n}; // $not$ replaced\n");
-}
-
-TEST(CodeWriter, EmptyTemplates) {
-  CodeWriter out;
-  out.write("");
-  out.write("$nothing$", {{"nothing", ""}});
-  EXPECT_EQ(out.text(), "");
-}
-
-TEST(CodeWriterDeathTest, UnknownVariablesAbort) {
-  EXPECT_DEATH(expandTemplate("$name$", {}), "unknown variable 'name'");
-  EXPECT_DEATH(expandTemplate("5$", {}), "a '\\$' without a second one in '5\\$'");
+TEST(Units, SizesArePrintedInTheLargestUnitThatIsNotAFraction) {
+  EXPECT_EQ(sizeText(0), "0 bytes");
+  EXPECT_EQ(sizeText(1023), "1023 bytes");
+  EXPECT_EQ(sizeText(1024), "1.0 KiB");
+  EXPECT_EQ(sizeText(12595), "12.3 KiB");
+  EXPECT_EQ(sizeText(std::int64_t{40} << 30), "40.0 GiB");
+  EXPECT_EQ(sizeText(std::int64_t{5000} << 40), "5000.0 TiB");
 }
