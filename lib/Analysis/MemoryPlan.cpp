@@ -136,9 +136,9 @@ private:
     auto check = [&](const Value* value, const Location& location) -> Status {
       if (!value) return success;
       const Type& type = value->type();
-      if (type.element == ElementType::f16 || type.element == ElementType::bf16)
-        return diags_.error(location).exit(ExitCode::unsupported)
-               << "the CPU target has no type for elements of '%" << value->name() << "', which is " << toString(type);
+      if (isFloat(type.element) && type.element != ElementType::f32)
+        return diags_.error(location).exit(ExitCode::unsupported).help("export the model in f32")
+               << "'%" << value->name() << "' is " << toString(type) << ", the CPU target computes in f32 only";
       if (type.rank() > pdcrt::maxRank)
         return diags_.error(location).exit(ExitCode::unsupported)
                << "'%" << value->name() << "' has rank " << type.rank() << ", the limit is " << pdcrt::maxRank;

@@ -270,8 +270,8 @@ TEST(Planner, SaysHowMuchMemoryWouldDo) {
   ASSERT_EQ(diags.all().size(), 1u);
   EXPECT_EQ(diags.exitCode(), ExitCode::noPlan);
   EXPECT_EQ(diags.all()[0].message,
-            "no plan fits: the smallest for --devices=1 takes 12.00 GiB on one device, the limit is 8.00 GiB");
-  EXPECT_EQ(diags.all()[0].helps[0], "give devices with 12.00 GiB of memory, or take --devices=2");
+            "no plan fits: the smallest for --devices=1 takes 12.0 GiB on one device, the limit is 8.0 GiB");
+  EXPECT_EQ(diags.all()[0].helps[0], "give devices with 12.0 GiB of memory, or take --devices=2");
 }
 
 TEST(Planner, RefusesWhatItCannotPlan) {

@@ -26,7 +26,15 @@ weights = [weight("w1", 16, 8), weight("b1", 16), weight("w2", 3, 16), weight("b
 mlp = [helper.make_node("Gemm", ["x", "w1", "b1"], ["h"], "fc1", transB=1),
        helper.make_node("Relu", ["h"], ["r"], "relu"),
        helper.make_node("Gemm", ["r", "w2", "b2"], ["y"], "fc2", transB=1)]
+def half():
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "product")]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT16, [2, 4]) for n in ("x", "y")]
+    w = numpy_helper.from_array(numpy.ones((4, 4), numpy.float16), "w")
+    return model(nodes, ends[:1], ends[1:], [w])
+
+
 kinds = {
+    "half": half,
     "mlp": lambda: model(mlp, [f32("x", ["batch", 8])], [f32("y", ["batch", 3])], weights),
     "cyclic": lambda: model([helper.make_node("Add", ["x", "b"], ["a"], "first"),
                              helper.make_node("Relu", ["a"], ["b"], "second")],
