@@ -4,13 +4,13 @@ mkdir -p "$WORK"
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
-# compile FOLDER STAGES FLAGS…: a pipeline of examples/digits/digits.onnx with batch 4 in $WORK/FOLDER, built.
+# compile FOLDER STAGES FLAGS…: a pipeline of examples/digits/digits.onnx with batch 4 in $WORK/FOLDER, built. $lr: 0.01.
 compile() {
   local folder=$1 stages=$2
   shift 2
   "$BUILD/bin/pdc" "$SOURCE/examples/digits/digits.onnx" -o "$WORK/$folder" --replicas="${stages//-/,}" --batch=4 \
     --profile=analytic --loss=softmax-cross-entropy \
-    --optimizer=momentum,lr=0.01,momentum=0.9,weight_decay=0.001 "$@" >"$WORK/$folder.log" 2>&1 ||
+    --optimizer=momentum,lr=${lr:-0.01},momentum=0.9,weight_decay=0.001 "$@" >"$WORK/$folder.log" 2>&1 ||
     { cat "$WORK/$folder.log" >&2; fail "pdc could not compile $stages $*"; }
   { cmake -S "$WORK/$folder" -B "$WORK/$folder/out" -G Ninja -DCMAKE_PREFIX_PATH="$BUILD" &&
     cmake --build "$WORK/$folder/out"; } >"$WORK/$folder.log" 2>&1 ||
