@@ -4,12 +4,18 @@
 # therefore sees the headers of exactly those areas that it depends on, directly or not, and an include against the
 # direction of the arrows (docs/decisions/0001-layout.md) does not compile.
 function(pdc_library area)
-  cmake_parse_arguments(arg "" "" "DEPENDS;SOURCES" ${ARGN})
+  cmake_parse_arguments(arg "" "" "DEPENDS;SOURCES;ROOMS" ${ARGN})
   set(view ${CMAKE_BINARY_DIR}/include-views/${area})
   file(MAKE_DIRECTORY ${view}/pdc)
   file(CREATE_LINK ${CMAKE_SOURCE_DIR}/include/pdc/${area} ${view}/pdc/${area} SYMBOLIC)
 
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/${area}/*.cpp)
+  if(arg_ROOMS) # subfolders, each named for what it does
+    list(TRANSFORM arg_ROOMS PREPEND ${CMAKE_SOURCE_DIR}/lib/${area}/)
+    list(TRANSFORM arg_ROOMS APPEND /*.cpp)
+    file(GLOB inRooms CONFIGURE_DEPENDS ${arg_ROOMS})
+    list(APPEND sources ${inRooms})
+  endif()
   add_library(pdc${area} STATIC ${sources} ${arg_SOURCES})
   target_include_directories(pdc${area} PUBLIC ${view} PRIVATE ${CMAKE_SOURCE_DIR}/lib/${area})
   target_link_libraries(pdc${area} PUBLIC ${arg_DEPENDS} PRIVATE $<BUILD_INTERFACE:pdc_flags>)

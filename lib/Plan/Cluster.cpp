@@ -53,6 +53,14 @@ std::int64_t Cluster::deviceCount() const {
   return count;
 }
 
+const DeviceKind& Cluster::deviceAt(std::int64_t leaf) const {
+  for (const DeviceGroup& group : devices) {
+    if (leaf < group.count) return group.device;
+    leaf -= group.count;
+  }
+  return device;
+}
+
 Expected<Cluster> pdc::flatCluster(std::int64_t devices, const std::string& kind, Diagnostics& diags) {
   const KnownDevice* known = findKnown(kind);
   if (!known) {

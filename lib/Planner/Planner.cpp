@@ -1,7 +1,7 @@
 // Solves, chooses the warm-up that the simulator confirms, and says what would help when there is no plan.
 #include "pdc/Planner/Planner.h"
 
-#include "Solver.h"
+#include "Pdc/Solver.h"
 #include "pdc/Schedule/PlanSchedule.h"
 #include "pdc/Schedule/Warmup.h"
 #include "pdc/Support/Diagnostics.h"

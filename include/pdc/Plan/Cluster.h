@@ -30,11 +30,22 @@ struct DeviceKind {
   std::int64_t cores = 0; ///< cores of the machine that the devices share; 0: a device has its own
 };
 
+/// So many equal devices, neighbours among the cluster's leaves.
+struct DeviceGroup {
+  DeviceKind device;
+  std::int64_t count = 0;
+};
+
+/// Levels from the inside out; the leaves are devices, numbered from 0.
 struct Cluster {
   std::vector<ClusterLevel> levels;
-  DeviceKind device;
+  DeviceKind device;                ///< of every leaf, unless `devices` says otherwise
+  std::vector<DeviceGroup> devices; ///< when they differ: the leaves in order, counts adding up to deviceCount()
 
   std::int64_t deviceCount() const;
+
+  /// The device at a leaf.
+  const DeviceKind& deviceAt(std::int64_t leaf) const;
 };
 
 /// `devices` equal devices of a kind that the built-in table knows ("cpu", "V100-16GB", …), one level.

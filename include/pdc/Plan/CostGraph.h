@@ -37,12 +37,21 @@ struct CostTensor {
   bool hasGradient = true; ///< whether as many bytes come back
 };
 
+/// A parameter that nodes of several stages may use (tied embeddings). It belongs to the first stage that uses it; its
+/// bytes are not counted in any node's parameterBytes or gradientBytes.
+struct CostSharedParameter {
+  std::string name;
+  std::vector<std::int64_t> nodes; ///< that use it, ascending; one accumulator each
+  std::int64_t bytes = 0;
+};
+
 /// Nodes are in program order, which is topological.
 struct CostGraph {
   std::string model;
   std::string costSource; ///< "measured", "analytic", or a file
   std::vector<CostNode> nodes;
   std::vector<CostTensor> tensors;
+  std::vector<CostSharedParameter> sharedParameters;
 };
 
 /// JSON with units in the key names (docs/Planning.md). Reading reports what is wrong with a JSON pointer.

@@ -13,18 +13,32 @@ namespace pdc {
 
 class Diagnostics;
 
+/// One level of a hierarchical plan (cost models sosp19 and pipedream-*): the components of the level are split among
+/// stages, each on `replicas` components, all of which run the same plan of the level inside.
+struct PlanNest {
+  int stage = 0; ///< number of the level's stage, within the component of the level outside
+  int replicas = 1;
+};
+
 struct PlanStage {
   std::vector<std::int64_t> nodes;    ///< ids of the cost graph's nodes (fusion groups), ascending
   std::vector<std::string> nodeNames; ///< for people
   int replicas = 1;
-  int warmup = 0;    ///< w_s
-  int syncDelay = 0; ///< d_s
+  int tensorParallel = 1; ///< devices of one replica (cost model piper)
+  int warmup = 0;         ///< w_s
+  int syncDelay = 0;      ///< d_s
+  bool recompute = false; ///< the backward runs the forward again; only what comes from outside is kept in flight
+  /// One per node where the input offers several ways to run it (cost model piper), else empty.
+  std::vector<std::string> choices;
+  std::vector<PlanNest> nest; ///< outermost level first, of hierarchical cost models, else empty; product = replicas
+  std::string device;         ///< kind of device, where there are several ("cpu" or "accelerator"), else empty
   // Times of one minibatch on one device, not divided by replicas.
   double forwardMs = 0;
   double inputGradientMs = 0;
   double weightGradientMs = 0;
   double updateMs = 0;
-  double allReduceMs = 0; ///< sync_s of planner.md: one all-reduce of this stage
+  double allReduceMs = 0;   ///< sync_s of docs/Planning.md: one all-reduce of this stage
+  double exposedSyncMs = 0; ///< e_s: what of it the backward does not hide when d_s = 0
   std::int64_t parameterBytes = 0;
   std::int64_t gradientBytes = 0; ///< one set of accumulators
   std::int64_t savedBytes = 0;    ///< per minibatch in flight
@@ -40,6 +54,15 @@ struct PlanTensor {
   int from = 0, to = 0;
   std::int64_t bytes = 0;
   bool hasGradient = true; ///< as many bytes come back (along the chain of consumer stages)
+};
+
+/// A parameter that several stages use. The first of them owns it and sends each new version to the others, which send
+/// the gradient of each of their uses back, once per update of the owner.
+struct PlanSharedParameter {
+  std::string name;
+  std::int64_t bytes = 0;
+  std::vector<int> stages; ///< ascending, without repetition; the first owns it
+  std::vector<int> uses;   ///< nodes that use it in each of them
 };
 
 struct PlanRank {
@@ -60,9 +83,12 @@ struct Plan {
   std::string sync = "overlap";
   std::int64_t microbatches = 1; ///< per update, of flushing schedules
   double timeMs = 0;             ///< T: predicted steady-state time per minibatch (microbatch when flushing)
-  double lowerBoundMs = 0;       ///< no plan of the planner's search space is faster
+  double lowerBoundMs = 0;       ///< proven: no plan that the cost model allows is faster
+  bool optimal = false;          ///< the search ended with timeMs == lowerBoundMs; never set otherwise
+  std::string costModel = "pdc"; ///< whose definition of time timeMs and lowerBoundMs follow
   std::vector<PlanStage> stages;
   std::vector<PlanTensor> tensors;
+  std::vector<PlanSharedParameter> sharedParameters;
   std::vector<PlanRank> ranks;
   Cluster cluster;
 

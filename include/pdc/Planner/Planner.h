@@ -20,6 +20,10 @@ struct PlannerOptions {
   std::vector<int> warmup;                   ///< w_s per stage, of WarmupPolicy::given
   double optimizerStatePerParameterByte = 0; ///< 0 for SGD, 1 with momentum, 2 for Adam
   bool straight = false;                     ///< no replication
+  std::string costModel = "pdc";             ///< or "sosp19", "pipedream-2018", "pipedream-code"
+  std::string recompute = "none";            ///< "auto": the planner chooses for each stage; "all": every stage
+  std::int64_t memoryBytes = 0;              ///< if positive: the limit of every device, instead of the cluster's
+  double timeLimitS = 0;                     ///< if positive: return the best plan found by then, with its gap
   /// If not empty: exactly these replica counts, one per stage; the planner only chooses where to cut.
   std::vector<int> stageReplicas;
 };

@@ -5,7 +5,7 @@
 // What that leaves out (copies of a value to several later stages, the warm-up that fits into memory) only raises the
 // cost, so the table is a lower bound, which guides and prunes a depth-first search whose leaves are evaluated by the
 // cost model.
-#include "Solver.h"
+#include "Pdc/Solver.h"
 
 #include "pdc/Schedule/PlanSchedule.h"
 

@@ -1,0 +1,20 @@
+// The planner for problems that come in other people's formats and with their cost models.
+#pragma once
+
+#include "pdc/Plan/DnnPartitioning.h"
+#include "pdc/Plan/Piper.h"
+#include "pdc/Planner/Planner.h"
+
+namespace pdc {
+
+/// The contiguous split with the smallest largest load over at most problem.accelerators accelerators and
+/// problem.cpus CPUs (cost model `dnn-partitioning`, docs/Planning.md). Stages are in pipeline order; `device` says
+/// which are CPUs; times are in the file's unit. Of the options only straight (always true here) and timeLimitS apply.
+Expected<Plan> planDnnPartitioning(const DnnPartitioningProblem& problem, const PlannerOptions& options,
+                                   Diagnostics& diags);
+
+/// The plan with the smallest largest TPS (cost model `piper`, docs/Planning.md). Stages have data-parallel degree
+/// `replicas`, tensor-parallel degree `tensorParallel`, and one choice per node.
+Expected<Plan> planPiper(const PiperProblem& problem, const PlannerOptions& options, Diagnostics& diags);
+
+} // namespace pdc
