@@ -1,5 +1,7 @@
 #include "pdc/Support/JsonReader.h"
 
+#include "pdc/Support/Names.h"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -48,8 +50,12 @@ Expected<JsonDocument> JsonDocument::parse(const std::string& text, const std::s
     contents->root = json::parse(text, watchKeys);
   } catch (const json::parse_error& error) {
     return diags.error(locationOfByte(file, text, error.byte)) << "expected valid JSON here";
-  } catch (const json::exception&) {
-    return diags.error({file}) << "expected valid JSON, got a number that no double can hold";
+  } catch (const json::exception& error) { // "… number overflow parsing '1e999'", without the place
+    const std::string message = error.what();
+    const std::size_t quote = message.find('\'');
+    const std::string number = quote == std::string::npos ? "" : message.substr(quote + 1, message.size() - quote - 2);
+    return diags.error(locationOfByte(file, text, text.find(number) + 1))
+           << "expected a number that fits a double, got '" << number.substr(0, 60) << "'";
   }
   if (!repeated.empty()) return diags.error({file}) << "the key '" << repeated << "' appears twice in one object";
   return JsonDocument(std::move(contents));
@@ -93,21 +99,26 @@ static std::string escaped(std::string_view key) {
   return text;
 }
 
-const JsonNode& JsonNode::allow(std::initializer_list<std::string_view> keys) const {
-  if (!value_ || !document_->ok()) return *this;
+void JsonNode::refuseUnknown(std::initializer_list<std::string_view> keys, bool onlyMisspelt) const {
+  if (!value_ || !document_->ok()) return;
   const json& value = valueOf(value_);
-  if (!value.is_object()) {
-    expected("an object");
-    return *this;
-  }
+  if (!value.is_object()) return expected("an object");
   for (const auto& [key, member] : value.items()) {
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
-    std::string known;
-    for (std::string_view name : keys) known += (known.empty() ? "" : ", ") + std::string(name);
-    JsonNode(document_, &member, pointer_ + "/" + escaped(key)).error().help("known here: " + known)
+    if (onlyMisspelt && nearestName(key, keys).empty()) continue;
+    JsonNode(document_, &member, pointer_ + "/" + escaped(key)).error().help(helpForUnknown(key, keys))
         << "unknown key '" << key << "'";
-    break;
+    return;
   }
+}
+
+const JsonNode& JsonNode::allow(std::initializer_list<std::string_view> keys) const {
+  refuseUnknown(keys, false);
+  return *this;
+}
+
+const JsonNode& JsonNode::allowOthers(std::initializer_list<std::string_view> keys) const {
+  refuseUnknown(keys, true);
   return *this;
 }
 
@@ -142,6 +153,23 @@ std::vector<JsonNode> JsonNode::elements() const {
   return result;
 }
 
+std::vector<std::pair<std::string, JsonNode>> JsonNode::members() const {
+  std::vector<std::pair<std::string, JsonNode>> result;
+  if (!value_) return result;
+  const json& value = valueOf(value_);
+  if (!value.is_object()) {
+    expected("an object");
+    return result;
+  }
+  for (const auto& [key, member] : value.items())
+    result.emplace_back(key, JsonNode(document_, &member, pointer_ + "/" + escaped(key)));
+  return result;
+}
+
+bool JsonNode::isText() const {
+  return value_ && valueOf(value_).is_string();
+}
+
 std::string JsonNode::text() const {
   if (value_ && valueOf(value_).is_string()) return valueOf(value_).get<std::string>();
   expected("a string");
@@ -151,6 +179,14 @@ std::string JsonNode::text() const {
 bool JsonNode::boolean() const {
   if (value_ && valueOf(value_).is_boolean()) return valueOf(value_).get<bool>();
   expected("true or false");
+  return false;
+}
+
+bool JsonNode::flag() const {
+  if (value_ && valueOf(value_).is_number_integer())
+    if (valueOf(value_) == 0 || valueOf(value_) == 1) return valueOf(value_) == 1;
+  if (value_ && valueOf(value_).is_boolean()) return valueOf(value_).get<bool>();
+  expected("true, false, 1 or 0");
   return false;
 }
 

@@ -97,7 +97,7 @@ TEST(PlanJson, TellsEachMistakeWithItsPlace) {
   EXPECT_EQ(planErrorAfter("\"forward_ms\": 0.1", "\"forward_ms\": \"fast\""),
             "f.json:/stages/0/forward_ms: expected a number that is not negative, got \"fast\"");
   EXPECT_EQ(planErrorAfter("\"forward_ms\": 0.1", "\"forward_ms\": 1e999"),
-            "f.json: expected valid JSON, got a number that no double can hold");
+            "f.json:18:21: expected a number that fits a double, got '1e999'");
   EXPECT_EQ(planErrorAfter("\"forward_ms\": 0.1", "\"forward_s\": 0.1"),
             "f.json:/stages/0/forward_s: unknown key 'forward_s'");
   EXPECT_EQ(planErrorAfter("\"forward_ms\": 0.1,", ""), "f.json:/stages/0: 'forward_ms' is missing");

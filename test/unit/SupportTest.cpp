@@ -1,6 +1,7 @@
 // LINK: pdcSupport
-// Diagnostics and units.
+// Diagnostics, units and misspelt names.
 #include "pdc/Support/Diagnostics.h"
+#include "pdc/Support/Names.h"
 #include "pdc/Support/Units.h"
 
 #include <gtest/gtest.h>
@@ -53,4 +54,22 @@ TEST(Units, SizesArePrintedInTheLargestUnitThatIsNotAFraction) {
   EXPECT_EQ(sizeText(12595), "12.3 KiB");
   EXPECT_EQ(sizeText(std::int64_t{40} << 30), "40.0 GiB");
   EXPECT_EQ(sizeText(std::int64_t{5000} << 40), "5000.0 TiB");
+}
+
+TEST(Names, AMisspellingIsNearTheNameThatWasMeant) {
+  const std::vector<std::string_view> known = {"forward_ms", "parameter_bytes", "parameters", "to"};
+  EXPECT_EQ(nearestName("parameter_byte", known), "parameter_bytes");
+  EXPECT_EQ(nearestName("ParameterBytes", known), "parameter_bytes");
+  EXPECT_EQ(nearestName("paramter-bytes", known), "parameter_bytes");
+  EXPECT_EQ(nearestName("froward_ms", known), "forward_ms") << "neighbours swapped";
+  EXPECT_EQ(nearestName("forwards", known), "forward_ms");
+  EXPECT_EQ(nearestName("remark", known), "");
+  EXPECT_EQ(nearestName("at", known), "") << "in a short name every change makes another one";
+  EXPECT_EQ(nearestName(std::string(100000, 'x'), known), "");
+  EXPECT_EQ(nearestName("", known), "");
+}
+
+TEST(Names, HelpNamesOneNameOrAll) {
+  EXPECT_EQ(helpForUnknown("forward", {"forward_ms", "bytes"}), "did you mean 'forward_ms'?");
+  EXPECT_EQ(helpForUnknown("remark", {"forward_ms", "bytes"}), "known here: forward_ms, bytes");
 }

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace pdc {
@@ -26,6 +27,9 @@ class JsonNode {
 public:
   /// Checks that this is an object with no other keys than these.
   const JsonNode& allow(std::initializer_list<std::string_view> keys) const;
+  /// Checks that this is an object none of whose other keys looks like a misspelling of these: for files of other
+  /// programs, which may say more.
+  const JsonNode& allowOthers(std::initializer_list<std::string_view> keys) const;
 
   /// The member `key`; an error if it is missing (or this is no object).
   JsonNode operator[](std::string_view key) const;
@@ -33,9 +37,14 @@ public:
   std::optional<JsonNode> find(std::string_view key) const;
   /// The elements; an error if this is no array.
   std::vector<JsonNode> elements() const;
+  /// Keys and values, in the order of the keys; an error if this is no object.
+  std::vector<std::pair<std::string, JsonNode>> members() const;
 
+  bool isText() const;
   std::string text() const;
   bool boolean() const;
+  /// true, false, 1 or 0.
+  bool flag() const;
   /// A finite number >= 0: all sizes and times are.
   double nonNegative() const;
   /// A number without a fraction ("16e9" is one) in [least, most].
@@ -54,6 +63,8 @@ private:
       : document_(document), value_(value), pointer_(std::move(pointer)) {}
   /// Reports "expected …, got …", once per document.
   void expected(const std::string& what) const;
+  /// Reports the first key that is none of these, or only one that looks like one of these.
+  void refuseUnknown(std::initializer_list<std::string_view> keys, bool onlyMisspelt) const;
 
   const JsonDocument* document_;
   const void* value_; ///< an nlohmann::json; nullptr after a mistake
