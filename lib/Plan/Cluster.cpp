@@ -76,6 +76,17 @@ Expected<Cluster> pdc::flatCluster(std::int64_t devices, const std::string& kind
   return cluster;
 }
 
+static ordered_json deviceToJson(const DeviceKind& device) {
+  ordered_json json = {{"name", device.name},
+                       {"memory_bytes", device.memoryBytes},
+                       {"reserved_bytes", device.reservedBytes},
+                       {"speed", device.speed},
+                       {"flops", {{"f32", device.f32Flops}}},
+                       {"memory_bandwidth_bytes_per_s", device.memoryBandwidthBytesPerS}};
+  json["cores"] = device.cores > 0 ? ordered_json(device.cores) : ordered_json(nullptr);
+  return json;
+}
+
 ordered_json pdc::clusterToJson(const Cluster& cluster) {
   ordered_json levels = ordered_json::array();
   for (const ClusterLevel& level : cluster.levels)
@@ -83,19 +94,19 @@ ordered_json pdc::clusterToJson(const Cluster& cluster) {
                       {"count", level.count},
                       {"bandwidth_bytes_per_s", level.bandwidthBytesPerS},
                       {"latency_s", level.latencyS}});
-  const DeviceKind& device = cluster.device;
-  ordered_json deviceJson = {{"name", device.name},
-                             {"memory_bytes", device.memoryBytes},
-                             {"reserved_bytes", device.reservedBytes},
-                             {"speed", device.speed},
-                             {"flops", {{"f32", device.f32Flops}}},
-                             {"memory_bandwidth_bytes_per_s", device.memoryBandwidthBytesPerS}};
-  deviceJson["cores"] = device.cores > 0 ? ordered_json(device.cores) : ordered_json(nullptr);
-  return {{"levels", std::move(levels)}, {"device", std::move(deviceJson)}};
+  ordered_json json = {{"levels", std::move(levels)}};
+  if (cluster.devices.empty()) json["device"] = deviceToJson(cluster.device);
+  for (const DeviceGroup& group : cluster.devices) {
+    ordered_json device = deviceToJson(group.device);
+    device["count"] = group.count;
+    json["devices"].push_back(std::move(device));
+  }
+  return json;
 }
 
 static DeviceKind readDevice(const JsonNode& node) {
-  node.allow({"name", "memory_bytes", "reserved_bytes", "speed", "flops", "memory_bandwidth_bytes_per_s", "cores"});
+  node.allow(
+      {"name", "count", "memory_bytes", "reserved_bytes", "speed", "flops", "memory_bandwidth_bytes_per_s", "cores"});
   DeviceKind device;
   device.name = node["name"].text();
   if (const KnownDevice* known = findKnown(device.name))
@@ -120,24 +131,51 @@ static DeviceKind readDevice(const JsonNode& node) {
   return device;
 }
 
-Cluster pdc::readCluster(const JsonNode& node) {
-  node.allow({"levels", "device"});
-  Cluster cluster;
-  constexpr std::int64_t mostDevices = 1 << 20;
-  JsonNode levels = node["levels"];
-  for (const JsonNode& element : levels.elements()) {
-    element.allow({"name", "count", "bandwidth_bytes_per_s", "latency_s"});
-    ClusterLevel level;
-    level.name = optionalText(element, "name");
-    level.count = element["count"].integer(1, mostDevices / cluster.deviceCount());
-    level.bandwidthBytesPerS = element["bandwidth_bytes_per_s"].nonNegative();
-    if (level.count > 1 && level.bandwidthBytesPerS == 0)
-      element.error() << "expected a bandwidth above 0 between " << level.count << " components";
-    level.latencyS = optionalNumber(element, "latency_s");
-    cluster.levels.push_back(std::move(level));
+static ClusterLevel readLevel(const JsonNode& json, std::int64_t mostComponents) {
+  json.allow({"name", "count", "bandwidth_bytes_per_s", "latency_s"});
+  ClusterLevel level;
+  level.name = optionalText(json, "name");
+  level.count = json["count"].integer(1, mostComponents);
+  level.bandwidthBytesPerS = json["bandwidth_bytes_per_s"].nonNegative();
+  if (level.count > 1 && level.bandwidthBytesPerS == 0)
+    json.error().help("give the bandwidth of one component's link, in bytes per second")
+        << "expected a bandwidth above 0 between " << level.count << " components, got 0";
+  level.latencyS = optionalNumber(json, "latency_s");
+  return level;
+}
+
+/// "devices": how many of each kind, in the order of the leaves.
+static std::vector<DeviceGroup> readDevices(const JsonNode& json, std::int64_t leaves) {
+  std::vector<DeviceGroup> groups;
+  std::int64_t sum = 0;
+  for (const JsonNode& element : json.elements()) {
+    groups.push_back({readDevice(element), element["count"].integer(1, Cluster::mostDevices)});
+    sum += groups.back().count;
   }
+  if (sum != leaves)
+    json.error().help("the counts of \"devices\" add up to the product of the counts of \"levels\"")
+        << "the levels have " << leaves << " devices, their kinds are given for " << sum;
+  return groups;
+}
+
+Cluster pdc::readCluster(const JsonNode& node) {
+  node.allow({"levels", "device", "devices"});
+  Cluster cluster;
+  JsonNode levels = node["levels"];
+  for (const JsonNode& element : levels.elements())
+    cluster.levels.push_back(readLevel(element, Cluster::mostDevices / cluster.deviceCount()));
   if (cluster.levels.empty()) levels.error() << "expected at least one level";
-  cluster.device = readDevice(node["device"]);
+  std::optional<JsonNode> devices = node.find("devices");
+  if (!devices) {
+    cluster.device = readDevice(node["device"]);
+    if (std::optional<JsonNode> count = node["device"].find("count"))
+      count->error().help("only \"devices\" have counts") << "the levels say how many devices there are";
+    return cluster;
+  }
+  if (std::optional<JsonNode> device = node.find("device"))
+    device->error().help("give \"device\" if all are equal, \"devices\" if not") << "expected one of them, got both";
+  cluster.devices = readDevices(*devices, cluster.deviceCount());
+  if (!cluster.devices.empty()) cluster.device = cluster.devices.front().device;
   return cluster;
 }
 

@@ -3,6 +3,9 @@
 
 #include "PlanJson.h"
 
+#include <algorithm>
+#include <cmath>
+
 using namespace pdc;
 using nlohmann::ordered_json;
 
@@ -28,10 +31,13 @@ std::string pdc::toJson(const CostGraph& graph) {
                        {"to", tensor.to},
                        {"bytes", tensor.bytes},
                        {"has_gradient", tensor.hasGradient}});
-  return pretty({{"model", graph.model},
-                 {"cost_source", graph.costSource},
-                 {"nodes", std::move(nodes)},
-                 {"tensors", std::move(tensors)}});
+  ordered_json object = {{"model", graph.model},
+                         {"cost_source", graph.costSource},
+                         {"nodes", std::move(nodes)},
+                         {"tensors", std::move(tensors)}};
+  for (const CostSharedParameter& shared : graph.sharedParameters)
+    object["shared_parameters"].push_back({{"name", shared.name}, {"nodes", shared.nodes}, {"bytes", shared.bytes}});
+  return pretty(object);
 }
 
 static CostNode readNode(const JsonNode& json) {
@@ -62,6 +68,8 @@ static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
     if (to <= tensor.from)
       element.error().help("list every node before those that use its tensors; in a cycle no order does that")
           << "node " << to << " uses a tensor of node " << tensor.from << ", which does not come before it";
+    if (std::find(tensor.to.begin(), tensor.to.end(), to) != tensor.to.end())
+      element.error() << "node " << to << " is listed twice, expected every user once";
     tensor.to.push_back(to);
   }
   tensor.bytes = json["bytes"].bytes();
@@ -69,19 +77,57 @@ static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
   return tensor;
 }
 
+static CostSharedParameter readSharedParameter(const JsonNode& json, std::int64_t nodes) {
+  json.allow({"name", "nodes", "bytes"});
+  CostSharedParameter shared;
+  shared.name = json["name"].text();
+  JsonNode users = json["nodes"];
+  for (const JsonNode& element : users.elements()) {
+    std::int64_t node = element.integer(0, nodes - 1);
+    if (!shared.nodes.empty() && node <= shared.nodes.back())
+      element.error() << "expected a node after node " << shared.nodes.back() << ", got " << node;
+    shared.nodes.push_back(node);
+  }
+  if (shared.nodes.empty()) users.error() << "expected at least one node that uses '" << shared.name << "'";
+  shared.bytes = json["bytes"].bytes();
+  return shared;
+}
+
+/// Sums of all nodes must stay exact: whole bytes below 2^53, times finite.
+static void refuseOverflow(const CostGraph& graph, const JsonNode& root) {
+  double bytes = 0, ms = 0;
+  for (const CostNode& node : graph.nodes) {
+    ms += node.forwardMs + node.inputGradientMs + node.weightGradientMs + node.updateMs;
+    for (std::int64_t size : {node.parameterBytes, node.gradientBytes, node.savedBytes})
+      bytes += static_cast<double>(size);
+  }
+  for (const CostTensor& tensor : graph.tensors) bytes += static_cast<double>(tensor.bytes);
+  for (const CostSharedParameter& shared : graph.sharedParameters) bytes += static_cast<double>(shared.bytes);
+  constexpr double mostBytes = 0x1p53;
+  if (bytes > mostBytes)
+    root["nodes"].error().help("sizes are in bytes, not bits")
+        << "expected sizes that add up to at most 2^53 bytes, got " << bytes;
+  if (!std::isfinite(ms)) root["nodes"].error() << "expected times with a finite sum, got more than a double holds";
+}
+
 Expected<CostGraph> pdc::costGraphFromJson(const std::string& text, const std::string& file, Diagnostics& diags) {
   Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
   if (!document) return failure;
   JsonNode root = document->root();
-  root.allow({"model", "cost_source", "nodes", "tensors"});
+  root.allow({"model", "cost_source", "nodes", "tensors", "shared_parameters"});
   CostGraph graph;
   graph.model = optionalText(root, "model");
   graph.costSource = optionalText(root, "cost_source", file);
   JsonNode nodes = root["nodes"];
   for (const JsonNode& element : nodes.elements()) graph.nodes.push_back(readNode(element));
   if (document->ok() && graph.nodes.empty()) nodes.error() << "expected at least one node";
+  const auto count = static_cast<std::int64_t>(graph.nodes.size());
   for (const JsonNode& element : root["tensors"].elements())
-    if (document->ok()) graph.tensors.push_back(readTensor(element, static_cast<std::int64_t>(graph.nodes.size())));
+    if (document->ok()) graph.tensors.push_back(readTensor(element, count));
+  if (std::optional<JsonNode> shared = root.find("shared_parameters"))
+    for (const JsonNode& element : shared->elements())
+      if (document->ok()) graph.sharedParameters.push_back(readSharedParameter(element, count));
+  if (document->ok()) refuseOverflow(graph, root);
   if (!document->ok()) return failure;
   return graph;
 }

@@ -9,21 +9,30 @@ using namespace pdc;
 using nlohmann::ordered_json;
 
 static ordered_json toObject(const PlanStage& stage) {
-  return {{"nodes", stage.nodes},
-          {"node_names", stage.nodeNames},
-          {"replicas", stage.replicas},
-          {"warmup", stage.warmup},
-          {"sync_delay", stage.syncDelay},
-          {"forward_ms", stage.forwardMs},
-          {"input_gradient_ms", stage.inputGradientMs},
-          {"weight_gradient_ms", stage.weightGradientMs},
-          {"update_ms", stage.updateMs},
-          {"all_reduce_ms", stage.allReduceMs},
-          {"parameter_bytes", stage.parameterBytes},
-          {"gradient_bytes", stage.gradientBytes},
-          {"saved_bytes", stage.savedBytes},
-          {"scratch_bytes", stage.scratchBytes},
-          {"memory_bytes", stage.memoryBytes}};
+  ordered_json object = {{"nodes", stage.nodes},
+                         {"node_names", stage.nodeNames},
+                         {"replicas", stage.replicas},
+                         {"warmup", stage.warmup},
+                         {"sync_delay", stage.syncDelay},
+                         {"forward_ms", stage.forwardMs},
+                         {"input_gradient_ms", stage.inputGradientMs},
+                         {"weight_gradient_ms", stage.weightGradientMs},
+                         {"update_ms", stage.updateMs},
+                         {"all_reduce_ms", stage.allReduceMs},
+                         {"parameter_bytes", stage.parameterBytes},
+                         {"gradient_bytes", stage.gradientBytes},
+                         {"saved_bytes", stage.savedBytes},
+                         {"scratch_bytes", stage.scratchBytes},
+                         {"memory_bytes", stage.memoryBytes}};
+  // What few plans have is left out where it says nothing.
+  if (stage.recompute) object["recompute"] = true;
+  if (stage.tensorParallel != 1) object["tensor_parallel"] = stage.tensorParallel;
+  if (stage.exposedSyncMs != 0) object["exposed_sync_ms"] = stage.exposedSyncMs;
+  if (!stage.device.empty()) object["device"] = stage.device;
+  if (!stage.choices.empty()) object["choices"] = stage.choices;
+  for (const PlanNest& nest : stage.nest)
+    object["nest"].push_back({{"stage", nest.stage}, {"replicas", nest.replicas}});
+  return object;
 }
 
 std::string pdc::toJson(const Plan& plan) {
@@ -40,20 +49,30 @@ std::string pdc::toJson(const Plan& plan) {
     for (const PlanRank::Host& host : rank.hosts) hosts.push_back({{"stage", host.stage}, {"replica", host.replica}});
     ranks.push_back({{"rank", rank.rank}, {"devices", rank.devices}, {"hosts", std::move(hosts)}});
   }
-  return pretty({{"model", plan.model},
-                 {"model_hash", plan.modelHash},
-                 {"cost_source", plan.costSource},
-                 {"schedule", plan.schedule},
-                 {"weights", plan.weights},
-                 {"sync", plan.sync},
-                 {"microbatches", plan.microbatches},
-                 {"time_ms", plan.timeMs},
-                 {"lower_bound_ms", plan.lowerBoundMs},
-                 {"stages", std::move(stages)},
-                 {"tensors", std::move(tensors)},
-                 {"ranks", std::move(ranks)},
-                 {"cluster", clusterToJson(plan.cluster)}});
+  ordered_json object = {{"model", plan.model},
+                         {"model_hash", plan.modelHash},
+                         {"cost_source", plan.costSource},
+                         {"schedule", plan.schedule},
+                         {"weights", plan.weights},
+                         {"sync", plan.sync},
+                         {"microbatches", plan.microbatches},
+                         {"time_ms", plan.timeMs},
+                         {"lower_bound_ms", plan.lowerBoundMs}};
+  if (plan.optimal) object["optimal"] = true;
+  if (plan.gap() != 0) object["gap"] = plan.gap();
+  if (plan.costModel != "pdc") object["cost_model"] = plan.costModel;
+  object["stages"] = std::move(stages);
+  object["tensors"] = std::move(tensors);
+  for (const PlanSharedParameter& shared : plan.sharedParameters)
+    object["shared_parameters"].push_back(
+        {{"name", shared.name}, {"bytes", shared.bytes}, {"stages", shared.stages}, {"uses", shared.uses}});
+  object["ranks"] = std::move(ranks);
+  if (!plan.cluster.levels.empty()) object["cluster"] = clusterToJson(plan.cluster);
+  return pretty(object);
 }
+
+static const std::initializer_list<std::string_view> costModels = {
+    "pdc", "sosp19", "pipedream-2018", "pipedream-code", "dnn-partitioning", "piper"};
 
 constexpr std::int64_t largestCount = 1 << 20;
 
@@ -61,10 +80,51 @@ static int readCount(const JsonNode& node, std::int64_t least, std::int64_t most
   return static_cast<int>(node.integer(least, most));
 }
 
+static void readChoices(const JsonNode& json, PlanStage& stage) {
+  std::optional<JsonNode> choices = json.find("choices");
+  if (!choices) return;
+  for (const JsonNode& element : choices->elements()) stage.choices.push_back(element.text());
+  if (stage.choices.size() != stage.nodes.size())
+    choices->error() << "expected one choice for each of " << stage.nodes.size() << " nodes, got "
+                     << stage.choices.size();
+}
+
+static void readNest(const JsonNode& json, PlanStage& stage) {
+  std::optional<JsonNode> nest = json.find("nest");
+  if (!nest) return;
+  std::int64_t product = 1;
+  for (const JsonNode& element : nest->elements()) {
+    element.allow({"stage", "replicas"});
+    const std::int64_t most = largestCount / product;
+    stage.nest.push_back({readCount(element["stage"], 0), readCount(element["replicas"], 1, most)});
+    product *= stage.nest.back().replicas;
+  }
+  if (product != stage.replicas)
+    nest->error() << "the replicas of its levels multiply to " << product << ", the stage has " << stage.replicas;
+}
+
 static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNodes) {
-  json.allow({"nodes", "node_names", "replicas", "warmup", "sync_delay", "forward_ms", "input_gradient_ms",
-              "weight_gradient_ms", "update_ms", "all_reduce_ms", "parameter_bytes", "gradient_bytes", "saved_bytes",
-              "scratch_bytes", "memory_bytes"});
+  json.allow({"nodes",
+              "node_names",
+              "replicas",
+              "warmup",
+              "sync_delay",
+              "forward_ms",
+              "input_gradient_ms",
+              "weight_gradient_ms",
+              "update_ms",
+              "all_reduce_ms",
+              "parameter_bytes",
+              "gradient_bytes",
+              "saved_bytes",
+              "scratch_bytes",
+              "memory_bytes",
+              "recompute",
+              "tensor_parallel",
+              "exposed_sync_ms",
+              "device",
+              "choices",
+              "nest"});
   PlanStage stage;
   for (const JsonNode& element : json["nodes"].elements()) {
     stage.nodes.push_back(element.integer(0, INT64_MAX));
@@ -86,6 +146,12 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
   stage.savedBytes = optionalBytes(json, "saved_bytes");
   stage.scratchBytes = optionalBytes(json, "scratch_bytes");
   stage.memoryBytes = optionalBytes(json, "memory_bytes");
+  if (std::optional<JsonNode> recompute = json.find("recompute")) stage.recompute = recompute->boolean();
+  if (std::optional<JsonNode> degree = json.find("tensor_parallel")) stage.tensorParallel = readCount(*degree, 1);
+  stage.exposedSyncMs = optionalNumber(json, "exposed_sync_ms");
+  stage.device = optionalText(json, "device");
+  readChoices(json, stage);
+  readNest(json, stage);
   return stage;
 }
 
@@ -101,6 +167,24 @@ static PlanTensor readTensor(const JsonNode& json, std::int64_t stages) {
   tensor.bytes = json["bytes"].bytes();
   tensor.hasGradient = json["has_gradient"].boolean();
   return tensor;
+}
+
+static PlanSharedParameter readSharedParameter(const JsonNode& json, std::int64_t stages) {
+  json.allow({"name", "bytes", "stages", "uses"});
+  PlanSharedParameter shared;
+  shared.name = json["name"].text();
+  shared.bytes = json["bytes"].bytes();
+  for (const JsonNode& element : json["stages"].elements()) {
+    const int stage = readCount(element, 0, stages - 1);
+    if (!shared.stages.empty() && stage <= shared.stages.back())
+      element.error() << "expected a stage after stage " << shared.stages.back() << ", got " << stage;
+    shared.stages.push_back(stage);
+  }
+  for (const JsonNode& element : json["uses"].elements()) shared.uses.push_back(readCount(element, 1));
+  if (shared.stages.empty() || shared.uses.size() != shared.stages.size())
+    json.error() << "expected at least one stage and its uses, got " << shared.stages.size() << " stages and uses of "
+                 << shared.uses.size();
+  return shared;
 }
 
 static PlanRank readRank(const JsonNode& json, const Plan& plan, std::set<std::pair<int, int>>& hosted) {
@@ -129,7 +213,8 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
   if (!document) return failure;
   JsonNode root = document->root();
   root.allow({"model", "model_hash", "cost_source", "schedule", "weights", "sync", "microbatches", "time_ms",
-              "lower_bound_ms", "stages", "tensors", "ranks", "cluster"});
+              "lower_bound_ms", "optimal", "gap", "cost_model", "stages", "tensors", "shared_parameters", "ranks",
+              "cluster"});
   Plan plan;
   plan.model = optionalText(root, "model");
   plan.modelHash = optionalText(root, "model_hash");
@@ -140,7 +225,11 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
   plan.microbatches = root["microbatches"].integer(1, largestCount);
   plan.timeMs = optionalNumber(root, "time_ms");
   plan.lowerBoundMs = optionalNumber(root, "lower_bound_ms");
-  plan.cluster = readCluster(root["cluster"]);
+  optionalNumber(root, "gap"); // follows from time and bound
+  if (std::optional<JsonNode> optimal = root.find("optimal")) plan.optimal = optimal->boolean();
+  if (std::optional<JsonNode> model = root.find("cost_model")) plan.costModel = model->oneOf(costModels);
+  const bool isPlacement = plan.costModel == "dnn-partitioning" || plan.costModel == "piper"; // devices without a place
+  if (!isPlacement || root.find("cluster")) plan.cluster = readCluster(root["cluster"]);
 
   std::set<std::int64_t> seenNodes;
   JsonNode stages = root["stages"];
@@ -149,12 +238,15 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
   if (!document->ok()) return failure;
   for (const JsonNode& element : root["tensors"].elements())
     plan.tensors.push_back(readTensor(element, static_cast<std::int64_t>(plan.stages.size())));
+  if (std::optional<JsonNode> shared = root.find("shared_parameters"))
+    for (const JsonNode& element : shared->elements())
+      plan.sharedParameters.push_back(readSharedParameter(element, static_cast<std::int64_t>(plan.stages.size())));
   std::set<std::pair<int, int>> hosted;
   JsonNode ranks = root["ranks"];
   for (const JsonNode& element : ranks.elements()) plan.ranks.push_back(readRank(element, plan, hosted));
   std::size_t replicas = 0;
   for (const PlanStage& stage : plan.stages) replicas += static_cast<std::size_t>(stage.replicas);
-  if (document->ok() && hosted.size() != replicas)
+  if (document->ok() && hosted.size() != replicas && !(plan.ranks.empty() && plan.costModel != "pdc"))
     ranks.error().help("every replica of every stage needs a rank that hosts it")
         << "the stages have " << replicas << " replicas, the ranks host " << hosted.size();
   if (!document->ok()) return failure;

@@ -97,7 +97,7 @@ TEST(PlanJson, TellsEachMistakeWithItsPlace) {
   EXPECT_EQ(planErrorAfter("\"forward_ms\": 0.1", "\"forward_ms\": \"fast\""),
             "f.json:/stages/0/forward_ms: expected a number that is not negative, got \"fast\"");
   EXPECT_EQ(planErrorAfter("\"forward_ms\": 0.1", "\"forward_ms\": 1e999"),
-            "f.json:18:21: expected a number that fits a double, got '1e999'");
+            "f.json:19:21: expected a number that fits a double, got '1e999'");
   EXPECT_EQ(planErrorAfter("\"forward_ms\": 0.1", "\"forward_s\": 0.1"),
             "f.json:/stages/0/forward_s: unknown key 'forward_s'");
   EXPECT_EQ(planErrorAfter("\"forward_ms\": 0.1,", ""), "f.json:/stages/0: 'forward_ms' is missing");
@@ -195,7 +195,7 @@ TEST(ClusterJson, TellsMistakes) {
   };
   EXPECT_EQ(errorOf(clusterFromJson, cluster("", R"("name": "cpu")")), "f.json:/levels: expected at least one level");
   EXPECT_EQ(errorOf(clusterFromJson, cluster(R"({"count": 2, "bandwidth_bytes_per_s": 0})", R"("name": "cpu")")),
-            "f.json:/levels/0: expected a bandwidth above 0 between 2 components");
+            "f.json:/levels/0: expected a bandwidth above 0 between 2 components, got 0");
   const std::string level = R"({"count": 2, "bandwidth_bytes_per_s": 1})";
   EXPECT_EQ(errorOf(clusterFromJson, cluster(level, R"("name": "abacus")")),
             "f.json:/device: 'memory_bytes' is missing");

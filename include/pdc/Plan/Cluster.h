@@ -42,6 +42,7 @@ struct Cluster {
   DeviceKind device;                ///< of every leaf, unless `devices` says otherwise
   std::vector<DeviceGroup> devices; ///< when they differ: the leaves in order, counts adding up to deviceCount()
 
+  static constexpr std::int64_t mostDevices = 1 << 20; ///< that a cluster file may have
   std::int64_t deviceCount() const;
 
   /// The device at a leaf.
