@@ -89,22 +89,3 @@ Status pdc::parseLoss(const std::string& text, LossOptions& loss, Diagnostics& d
     return diags.error({}).exit(ExitCode::usage).help("write --loss=output:NAME") << "--loss=output names no output";
   return success;
 }
-
-Status pdc::parseWarmup(const std::string& text, PlannerOptions& planner, Diagnostics& diags) {
-  planner.warmup.clear();
-  if (text == "hide" || text == "paper") {
-    planner.warmupPolicy = text == "hide" ? WarmupPolicy::hide : WarmupPolicy::paper;
-    return success;
-  }
-  planner.warmupPolicy = WarmupPolicy::given;
-  for (const std::string& part : split(text, ',')) {
-    int forwards = 0;
-    const char* end = part.data() + part.size();
-    if (auto [at, error] = std::from_chars(part.data(), end, forwards);
-        error != std::errc() || at != end || forwards < 0)
-      return diags.error({}).exit(ExitCode::usage).help("hide, paper, or a number for each stage: --warmup=2,1,0")
-             << "--warmup: '" << part << "' is not a number of forwards";
-    planner.warmup.push_back(forwards);
-  }
-  return success;
-}

@@ -2,6 +2,7 @@
 #include "../CompilerFlags.h"
 #include "pdc/Driver/CommandLine.h"
 #include "pdc/Ops/AllOps.h"
+#include "pdc/Planner/OptionText.h"
 
 #include <iostream>
 #include <numeric>

@@ -47,6 +47,5 @@ Status measureProfile(const CompileOptions& options, const std::string& file, st
 /// Errors (ExitCode::usage) list what is known.
 Status parseOptimizer(const std::string& text, pdcrt::Training& training, Diagnostics& diags);
 Status parseLoss(const std::string& text, LossOptions& loss, Diagnostics& diags);
-Status parseWarmup(const std::string& text, PlannerOptions& planner, Diagnostics& diags);
 
 } // namespace pdc
