@@ -42,6 +42,8 @@ struct PiperProblem {
   double memoryBytes = 0;        ///< M, per device
   double bandwidth = 0;          ///< bytes per unit of time
   std::int64_t microbatches = 0; ///< N
+  /// Whether every data-parallel degree divides N, as the program released with the paper demands.
+  bool degreesDivideMicrobatches = true;
 };
 
 Expected<PiperProblem> piperFromJson(const std::string& text, const std::string& file, Diagnostics& diags);
