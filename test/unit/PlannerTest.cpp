@@ -169,13 +169,15 @@ TEST(Planner, CostModelEqualsTheDefinition) {
     if (random.between(0, 2) == 0) cluster.device.cores = 2;
     cluster.device.speed = static_cast<double>(random.between(1, 4)) / 2;
     PlannerOptions options = random.options();
-    Partition partition;
+    std::vector<std::int64_t> ends;
+    std::vector<int> replicas;
     for (std::int64_t end = 1; end <= static_cast<std::int64_t>(graph.nodes.size()); ++end)
       if (end == static_cast<std::int64_t>(graph.nodes.size()) || random.between(0, 1)) {
-        partition.ends.push_back(end);
-        partition.replicas.push_back(static_cast<int>(random.between(1, 3)));
+        ends.push_back(end);
+        replicas.push_back(static_cast<int>(random.between(1, 3)));
       }
-    Plan plan = describePartition(graph, cluster, options, partition);
+    cluster.levels[0].count = 32; // more than nine stages of three replicas
+    Plan plan = describePartition(graph, cluster, options, partitionOfIntervals(ends, replicas));
     PlanCost cost = costOf(plan, options);
     for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = cost.warmup[s];
     PlanCost definition = evaluateByDefinition(graph, plan, options);

@@ -1,54 +1,122 @@
-// What a plan costs: time per minibatch and memory, as docs/Planning.md defines them for a flat cluster.
+// pdc's own cost model (--cost-model=pdc, docs/Planning.md): what a partition costs, in time per minibatch and memory.
 //
-// Loads per minibatch, F and B of the whole stage, r = replicas, w = bytes of the stage's parameters:
+// A partition is a chain of differences of down-sets of the cost graph: stage s needs nothing from stages after it.
+// Ranks are numbered stage by stage, replica by replica, and placed on the cluster's leaves in that order; with unequal
+// devices every class of devices has leaves of its own, which are taken in order (within a stage: class by class).
 //
-//   device            (F + B + update) / r                  with d = 1, when the all-reduce overlaps
-//                     (F + B + sync + update) / r           with d = 0, when the stage waits for it
-//   all-reduce        sync / r,  sync = 2(r-1)·(w / (r·bandwidth) + latency)
-//   link, each way    bytes that cross it / bandwidth / r; the all-reduce adds 2(r-1)/r·w
-//   cores             Σ (F + B + update) / cores            where ranks share cores
-//   loop s … u        (Σ_{t=s..u} (F_t + B_t) + Σ_{t=s..u-1} c_t) / ((w_s + 1)·r_s - w_u·r_u),  c_t there and back
+// Notation: R = replicas of a stage; F, B, U = its forward, backward and update on its slowest device, in ms; with
+// recomputation B holds one more F. |w| = bytes of its parameters, those shared with later stages included. Replica
+// b mod R computes minibatch b. A transfer between two leaves crosses the links of the levels up to the one where they
+// meet: up from the sender's components, down to the receiver's. It takes the largest of their latencies plus the
+// bytes over the smallest of their bandwidths. Loads are per minibatch; the time is the largest of:
 //
-// The time is the largest. Flushing schedules take, per batch of m, at least
+//   device          (F + B + U + e) / R                 e: what is exposed of the all-reduce, 0 if d = 1
+//   all-reduce      sync / R                            sync = 2(R-1)·latency + busiest link's bytes / bandwidth
+//   link direction  bytes that cross it / bandwidth     of each component of each level; transfers, all-reduces and
+//                                                       shared parameters together
+//   lane            Σ transfers of one edge of stages, one direction, at one rank, each with its latency
+//   cores           Σ (F + B + U) / cores               of the ranks in one component of the innermost level
+//   loop s … u      (f(s,u) + b(u,s) + U_s + e_s) / room,
+//                   room = (w_s + 1)·R_s - w_u·R_u  if d_s = 1,   R_s·(w_s + 1 - ceil(w_u·R_u / R_s))  if d_s = 0
+//   loop with sync  (f(s,u) + b(u,s) + U_s + sync_s) / (R_s·(w_s + 2 - ceil(w_u·R_u / R_s)))   if d_s = 1
 //
-//   max( Σ (F_t + B_t + c_t),  max_s( ceil(m/r_s)·(F_s + B_s) + Σ_{t<s} (F_t + B_t + c_t) ) ) + sync_0 + update_0
-//   and ceil(m/r_s)·(F_s + B_s) + sync_s + update_s for each s
+// f(s,u) is the longest way of a value from stage s to stage u, computation included: Σ F of the stages and the
+// transfers between them (mean over the routes of minibatches); b(u,s) the same for the gradient on its way back. In a
+// straight pipeline that is Σ_{t=s..u}(F_t + B_t) + 2·Σ c_t.
 #pragma once
 
 #include "pdc/Planner/Planner.h"
 
+#include <memory>
+
 namespace pdc {
 
-/// A cut of the program order: stage s holds the nodes from ends[s-1] (0 for the first) to before ends[s].
-struct Partition {
-  std::vector<std::int64_t> ends;
-  std::vector<int> replicas;
+/// Equal devices of a cluster. Classes are numbered in the order of their first leaf.
+struct DeviceClass {
+  double speed = 1;
+  std::int64_t memoryBytes = 0;     ///< that a stage may take on one of them
+  std::vector<std::int64_t> leaves; ///< ascending
 };
 
+/// At least one; exactly one unless cluster.devices says otherwise. The limit is options.memoryBytes where that is
+/// positive, else the device's memory less what is reserved.
+std::vector<DeviceClass> deviceClasses(const Cluster& cluster, const PlannerOptions& options);
+
+struct PartitionStage {
+  std::vector<std::int64_t> nodes; ///< ascending
+  int replicas = 1;
+  bool recompute = false;   ///< the backward runs the forward again
+  std::vector<int> ofClass; ///< replicas on devices of each class, adding up to `replicas`; may be empty if there is
+                            ///< one class
+};
+
+/// Stages in pipeline order.
+struct Partition {
+  std::vector<PartitionStage> stages;
+};
+
+/// Stage s holds the nodes from ends[s-1] (0 for the first) to before ends[s], without recomputation, on one class.
+Partition partitionOfIntervals(const std::vector<std::int64_t>& ends, const std::vector<int>& replicas);
+
 /// The plan of a partition with everything but warm-up, memory and time. `withNames` false leaves out what is for
-/// people.
+/// people. Of a recomputing stage inputGradientMs holds the second forward too, savedBytes is 0, and what one minibatch
+/// saves is in scratchBytes. parameterBytes, gradientBytes and allReduceMs of a stage hold the shared parameters that
+/// it owns.
 Plan describePartition(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                        const Partition& partition, bool withNames = true);
 
-/// Memory of one replica of each stage under the plan's warm-up: weights · versions + gradients · (d + 1) + optimizer
-/// state + (saved and sent bytes) · (w + 1) + rings of the edges + scratch.
+/// Memory of one replica of each stage under the plan's warm-up (lib/Planner/Pdc/Memory.cpp states the sum).
 std::vector<std::int64_t> memoryOf(const Plan& plan, const PlannerOptions& options);
 
-/// Memory that a stage may take on each device.
+/// Memory that each stage of a plan may take: the least of the devices of its replicas.
+std::vector<std::int64_t> memoryLimitsOf(const Plan& plan, const PlannerOptions& options);
+
+/// Memory that a stage may take on each device, of the first class.
 std::int64_t memoryLimit(const Cluster& cluster);
 
 struct PlanCost {
   bool feasible = false;
-  double timeMs = 0;                ///< per minibatch; of the bound above for flushing schedules
-  double loadMs = 0;                ///< the same as if every rank had cores of its own
+  double timeMs = 0; ///< per minibatch; of flushing schedules the lower bound of costOf
+  /// timeMs, unless shared cores bound it: then the largest load of any device, all-reduce, link or lane. Shared cores
+  /// make most plans equally fast; the one that would be fastest with more cores is the better one.
+  double loadMs = 0;
   std::int64_t peakMemoryBytes = 0; ///< of one device
   std::int64_t bytesMoved = 0;      ///< per minibatch, all-reduces included
-  std::vector<int> warmup;          ///< for `hide` the analytic lower bound, or what fits into memory
+  std::vector<int> warmup;
 };
 
+/// The cost of a plan of describePartition, with the best warm-up of the policy. For `hide`, the best is the smallest
+/// that reaches the smallest time that memory allows:
+///
+///   T is the smallest time, not below any load, for which the following w fits into memory. From the last stage (w =
+///   0) backwards, w_s is the smallest whose loops with all later stages take no longer than T.
+///
+/// w shrinks as T grows and memory grows with w, so there is one such T (none: not feasible). Flushing schedules:
+/// feasible with what hideUpperBound gives, cut down to what fits; the time is a lower bound,
+///
+///   max( Σ (F + B + c), max_s( ceil(m/R)·(F + B) + Σ_{t<s} (F_t + B_t + c_t) ) ) + sync_0 + U_0
+///   and ceil(m/R)·(F + B) + sync + U of each stage, c there and back between neighbours, per batch of m
 PlanCost costOf(const Plan& described, const PlannerOptions& options);
 
 /// The time of `plan` with the warm-up that it states.
 PlanCost costWithWarmup(const Plan& plan, const PlannerOptions& options);
+
+/// costOf(describePartition(…)) for many partitions of one graph, without names. The arguments must outlive it.
+class CostModel {
+public:
+  CostModel(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options);
+  ~CostModel();
+
+  PlanCost costOf(const Partition& partition) const;
+
+private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+/// Whether a plan is better than another: less time, less load, less peak memory, fewer bytes moved, fewer devices;
+/// then fewer nodes in the first stages, smaller node numbers in them, fewer replicas, less recomputation, earlier
+/// classes. Times that differ by rounding only (1e-9) are equal.
+bool isBetter(const PlanCost& a, const Partition& partitionA, const PlanCost& b, const Partition& partitionB);
 
 } // namespace pdc

@@ -1,77 +1,55 @@
 #include "pdc/Planner/CostModel.h"
 
-#include "pdc/Schedule/PlanSchedule.h"
+#include "Pdc/Loops.h"
 #include "pdc/Schedule/Warmup.h"
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
+#include <numeric>
 
 using namespace pdc;
 
-static double linkBandwidth(const Cluster& cluster) {
-  for (const ClusterLevel& level : cluster.levels)
-    if (level.count > 1) return level.bandwidthBytesPerS;
-  return std::numeric_limits<double>::infinity();
-}
-
-static double linkLatency(const Cluster& cluster) {
-  for (const ClusterLevel& level : cluster.levels)
-    if (level.count > 1) return level.latencyS;
-  return 0;
-}
-
-std::int64_t pdc::memoryLimit(const Cluster& cluster) {
-  return cluster.device.memoryBytes - cluster.device.reservedBytes;
-}
-
-static PlanStage sumOf(const CostGraph& graph, std::int64_t begin, std::int64_t end, double speed, bool withNames) {
-  PlanStage stage;
-  std::int64_t scratch = 0, workspace = 0;
-  for (std::int64_t v = begin; v < end; ++v) {
-    const CostNode& node = graph.nodes[v];
-    stage.nodes.push_back(v);
-    if (withNames) stage.nodeNames.push_back(node.name);
-    stage.forwardMs += node.forwardMs / speed;
-    stage.inputGradientMs += node.inputGradientMs / speed;
-    stage.weightGradientMs += node.weightGradientMs / speed;
-    stage.updateMs += node.updateMs / speed;
-    stage.parameterBytes += node.parameterBytes;
-    stage.gradientBytes += node.gradientBytes;
-    stage.savedBytes += node.savedBytes;
-    scratch = std::max(scratch, node.scratchBytes);
-    workspace = std::max(workspace, node.workspaceBytes);
+Partition pdc::partitionOfIntervals(const std::vector<std::int64_t>& ends, const std::vector<int>& replicas) {
+  Partition partition;
+  std::int64_t begin = 0;
+  for (std::size_t s = 0; s < ends.size(); ++s) {
+    PartitionStage& stage = partition.stages.emplace_back();
+    for (; begin < ends[s]; ++begin) stage.nodes.push_back(begin);
+    stage.replicas = replicas[s];
   }
-  stage.scratchBytes = scratch + workspace;
-  return stage;
+  return partition;
 }
 
-Plan pdc::describePartition(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
-                            const Partition& partition, bool withNames) {
-  Plan plan;
-  plan.model = graph.model;
-  plan.costSource = graph.costSource;
-  plan.schedule = options.schedule;
-  plan.weights = options.weights;
-  plan.sync = options.sync;
-  plan.microbatches = options.schedule == "1f1b" ? 1 : options.microbatches;
-  plan.cluster = cluster;
-  std::vector<int> stageOf(graph.nodes.size());
-  std::int64_t begin = 0, device = 0;
-  for (std::size_t s = 0; s < partition.ends.size(); ++s) {
-    plan.stages.push_back(sumOf(graph, begin, partition.ends[s], cluster.device.speed, withNames));
-    plan.stages.back().replicas = partition.replicas[s];
-    for (; begin < partition.ends[s]; ++begin) stageOf[begin] = static_cast<int>(s);
-    for (int q = 0; q < partition.replicas[s]; ++q) {
+static void describeStages(const CostGraph& graph, const Partition& partition, const Pipeline& pipeline, Plan& plan,
+                           bool withNames) {
+  for (std::size_t s = 0; s < partition.stages.size(); ++s) {
+    const PipelineStage& from = pipeline.stages[s];
+    PlanStage& stage = plan.stages.emplace_back();
+    stage.nodes = partition.stages[s].nodes;
+    if (withNames)
+      for (std::int64_t v : stage.nodes) stage.nodeNames.push_back(graph.nodes[v].name);
+    stage.replicas = from.replicas;
+    stage.recompute = partition.stages[s].recompute;
+    stage.syncDelay = from.syncDelay;
+    stage.forwardMs = from.forwardMs;
+    stage.inputGradientMs = from.inputGradientMs;
+    stage.weightGradientMs = from.weightGradientMs;
+    stage.updateMs = from.updateMs;
+    stage.allReduceMs = from.allReduceMs;
+    stage.exposedSyncMs = from.exposedSyncMs;
+    stage.parameterBytes = from.parameterBytes;
+    stage.gradientBytes = from.gradientBytes;
+    stage.savedBytes = from.savedBytes;
+    stage.scratchBytes = from.scratchBytes;
+    for (int q = 0; q < from.replicas; ++q) {
+      auto rank = static_cast<int>(plan.ranks.size());
       plan.ranks.push_back(
-          {.rank = static_cast<int>(device), .devices = {device}, .hosts = {{static_cast<int>(s), q}}});
-      ++device;
+          {.rank = rank, .devices = {pipeline.leaves[plan.ranks.size()]}, .hosts = {{static_cast<int>(s), q}}});
     }
   }
-  for (PlanStage& stage : plan.stages) {
-    stage.syncDelay = syncDelayFor(plan, stage.replicas);
-    double parts = static_cast<double>(stage.parameterBytes) / (stage.replicas * linkBandwidth(cluster));
-    if (stage.replicas > 1) stage.allReduceMs = 1e3 * 2 * (stage.replicas - 1) * (parts + linkLatency(cluster));
-  }
+}
+
+static void describeTensors(const CostGraph& graph, const std::vector<int>& stageOf, Plan& plan) {
   for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
     const CostTensor& tensor = graph.tensors[i];
     int from = stageOf[tensor.from];
@@ -84,157 +62,206 @@ Plan pdc::describePartition(const CostGraph& graph, const Cluster& cluster, cons
     for (int to : users)
       if (to != from) plan.tensors.push_back({name, from, to, tensor.bytes, tensor.hasGradient});
   }
+  for (const CostSharedParameter& parameter : graph.sharedParameters) {
+    std::vector<int> users;
+    for (std::int64_t node : parameter.nodes) users.push_back(stageOf[node]);
+    std::sort(users.begin(), users.end());
+    PlanSharedParameter shared{parameter.name, parameter.bytes, {}, {}};
+    for (int stage : users) {
+      if (shared.stages.empty() || shared.stages.back() != stage)
+        shared.stages.push_back(stage), shared.uses.push_back(0);
+      ++shared.uses.back();
+    }
+    if (shared.stages.size() > 1) plan.sharedParameters.push_back(std::move(shared));
+  }
+}
+
+Plan pdc::describePartition(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                            const Partition& partition, bool withNames) {
+  Plan plan;
+  plan.model = graph.model;
+  plan.costSource = graph.costSource;
+  plan.schedule = options.schedule;
+  plan.weights = options.weights;
+  plan.sync = options.sync;
+  plan.microbatches = options.schedule == "1f1b" ? 1 : options.microbatches;
+  plan.cluster = cluster;
+  std::vector<int> stageOf;
+  Pipeline pipeline = pipelineOf(graph, Machine(cluster, options), options, partition, stageOf);
+  describeStages(graph, partition, pipeline, plan, withNames);
+  describeTensors(graph, stageOf, plan);
   return plan;
 }
 
+std::vector<std::int64_t> pdc::memoryLimitsOf(const Plan& plan, const PlannerOptions& options) {
+  std::vector<DeviceClass> classes = deviceClasses(plan.cluster, options);
+  std::vector<std::int64_t> limits(plan.stages.size(), std::numeric_limits<std::int64_t>::max());
+  if (classes.size() == 1) return std::vector<std::int64_t>(plan.stages.size(), classes[0].memoryBytes);
+  for (const PlanRank& rank : plan.ranks)
+    for (const PlanRank::Host& host : rank.hosts)
+      for (const DeviceClass& device : classes)
+        if (std::binary_search(device.leaves.begin(), device.leaves.end(), rank.devices[0]))
+          limits[host.stage] = std::min(limits[host.stage], device.memoryBytes);
+  return limits;
+}
+
+static std::vector<int> warmupOf(const Plan& plan) {
+  std::vector<int> warmup;
+  for (const PlanStage& stage : plan.stages) warmup.push_back(stage.warmup);
+  return warmup;
+}
+
 std::vector<std::int64_t> pdc::memoryOf(const Plan& plan, const PlannerOptions& options) {
-  pdcrt::Schedule frame = emptySchedule(shapeOf(plan), plan.schedule);
-  std::vector<EdgeTraffic> traffic = trafficOf(plan);
+  Pipeline pipeline = pipelineOf(plan, Machine(plan.cluster, options), options);
   std::vector<std::int64_t> memory;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const PlanStage& stage = plan.stages[s];
-    auto state =
-        static_cast<std::int64_t>(options.optimizerStatePerParameterByte * static_cast<double>(stage.parameterBytes));
-    std::int64_t slotBytes = stage.savedBytes;
-    // A value that several stages use is one buffer of the slot.
-    std::vector<const std::string*> sent;
-    for (const PlanTensor& tensor : plan.tensors) {
-      if (tensor.from != static_cast<int>(s)) continue;
-      bool counted =
-          std::any_of(sent.begin(), sent.end(), [&](const std::string* name) { return *name == tensor.name; });
-      if (!counted) slotBytes += tensor.bytes;
-      sent.push_back(&tensor.name);
-    }
-    std::int64_t bytes = stage.parameterBytes * frame.stages[s].versions + stage.gradientBytes * (stage.syncDelay + 1) +
-                         state + slotBytes * frame.stages[s].slots + stage.scratchBytes;
-    for (std::size_t e = 0; e < traffic.size(); ++e) {
-      const pdcrt::EdgeRings& rings = frame.rings[e];
-      if (traffic[e].edge.to == static_cast<int>(s))
-        bytes += traffic[e].forwardBytes * rings.forwardReceive + traffic[e].backwardBytes * rings.backwardSend;
-      if (traffic[e].edge.from == static_cast<int>(s)) bytes += traffic[e].backwardBytes * rings.backwardReceive;
-    }
-    memory.push_back(bytes);
-  }
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    memory.push_back(memoryOf(pipeline, options, warmupOf(plan), static_cast<int>(s)));
   return memory;
 }
 
-namespace {
-
-/// Costs of a plan that do not depend on the warm-up.
-struct Loads {
-  double largest = 0; ///< of devices, all-reduces and links
-  double coresMs = 0; ///< of all cores together
-  std::int64_t bytesMoved = 0;
-  std::vector<double> roundTripMs; ///< between stage t and t + 1
-};
-
-} // namespace
-
-static Loads loadsOf(const Plan& plan) {
-  Loads loads;
-  std::size_t n = plan.stages.size();
-  std::vector<double> out(n, 0), in(n, 0); // bytes of each stage's links, per minibatch, before dividing by replicas
-  loads.roundTripMs.assign(n, 0);
-  pdcrt::Times times = timesOf(plan);
-  for (const EdgeTraffic& edge : trafficOf(plan)) {
-    auto forward = static_cast<double>(edge.forwardBytes), backward = static_cast<double>(edge.backwardBytes);
-    out[edge.edge.from] += forward;
-    in[edge.edge.to] += forward;
-    out[edge.edge.to] += backward;
-    in[edge.edge.from] += backward;
-    loads.bytesMoved += edge.forwardBytes + edge.backwardBytes;
-    if (edge.edge.to == edge.edge.from + 1)
-      loads.roundTripMs[edge.edge.from] = (edge.edge.forward ? times.transfer(edge.edge, true) : 0) +
-                                          (edge.edge.backward ? times.transfer(edge.edge, false) : 0);
-  }
-  double bandwidth = linkBandwidth(plan.cluster);
-  for (std::size_t s = 0; s < n; ++s) {
-    const PlanStage& stage = plan.stages[s];
-    double r = stage.replicas, reduced = 2 * (r - 1) / r * static_cast<double>(stage.parameterBytes);
-    double exposed = stage.syncDelay == 0 ? stage.allReduceMs : 0;
-    loads.largest = std::max({loads.largest, (stage.computeMs() + exposed + stage.updateMs) / r, stage.allReduceMs / r,
-                              1e3 * (std::max(out[s], in[s]) + reduced) / bandwidth / r});
-    loads.coresMs += stage.computeMs() + stage.updateMs;
-    loads.bytesMoved +=
-        2 * (stage.replicas - 1) * stage.parameterBytes / stage.replicas; // one update per r minibatches
-  }
-  return loads;
-}
-
 /// Time per microbatch of a flushing schedule, at least.
-static double flushBound(const Plan& plan, const Loads& loads) {
-  auto m = static_cast<double>(plan.microbatches);
+static double flushBound(const Pipeline& pipeline, const Loads& loads) {
+  auto m = static_cast<double>(pipeline.microbatches);
   double before = 0, batch = 0, alone = 0;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const PlanStage& stage = plan.stages[s];
-    auto local = static_cast<double>((plan.microbatches + stage.replicas - 1) / stage.replicas);
+  std::size_t edge = 0;
+  for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
+    const PipelineStage& stage = pipeline.stages[s];
+    auto local = static_cast<double>((pipeline.microbatches + stage.replicas - 1) / stage.replicas);
     batch = std::max(batch, before + local * stage.computeMs());
     alone = std::max(alone, local * stage.computeMs() + stage.allReduceMs + stage.updateMs);
-    before += stage.computeMs() + loads.roundTripMs[s];
+    before += stage.computeMs();
+    for (; edge < pipeline.edges.size() && pipeline.edges[edge].from == static_cast<int>(s); ++edge)
+      if (pipeline.edges[edge].to == static_cast<int>(s) + 1) before += loads.forwardMs[edge] + loads.backwardMs[edge];
   }
-  batch = std::max(batch, before) + plan.stages[0].allReduceMs + plan.stages[0].updateMs;
+  batch = std::max(batch, before) + pipeline.stages[0].allReduceMs + pipeline.stages[0].updateMs;
   return std::max(batch, alone) / m;
 }
 
-/// The bound of the loops that minibatches run through between two stages; infinite if the warm-up is not legal.
-static double loopBound(const Plan& plan, const Loads& loads) {
-  double bound = 0;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    double loopMs = plan.stages[s].computeMs();
-    for (std::size_t u = s + 1; u < plan.stages.size(); ++u) {
-      loopMs += loads.roundTripMs[u - 1] + plan.stages[u].computeMs();
-      double room = (plan.stages[s].warmup + 1.0) * plan.stages[s].replicas -
-                    static_cast<double>(plan.stages[u].warmup) * plan.stages[u].replicas;
-      if (room <= 0) return std::numeric_limits<double>::infinity();
-      bound = std::max(bound, loopMs / room);
-    }
-  }
-  return bound;
+static bool fitsIntoMemory(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup) {
+  for (std::size_t s = 0; s < pipeline.stages.size(); ++s)
+    if (memoryOf(pipeline, options, warmup, static_cast<int>(s)) > pipeline.stages[s].limitBytes) return false;
+  return true;
 }
 
-static PlanCost costWith(const Plan& plan, const PlannerOptions& options, const Loads& loads) {
+static PlanCost costWith(const Pipeline& pipeline, const PlannerOptions& options, const Loads& loads,
+                         std::vector<int> warmup) {
   PlanCost cost;
-  bool flush = plan.schedule == "1f1b-flush";
-  cost.loadMs = flush ? flushBound(plan, loads) : std::max(loads.largest, loopBound(plan, loads));
-  cost.timeMs = cost.loadMs;
-  if (plan.cluster.device.cores > 0)
-    cost.timeMs = std::max(cost.timeMs, loads.coresMs / static_cast<double>(plan.cluster.device.cores));
-  for (std::int64_t bytes : memoryOf(plan, options)) cost.peakMemoryBytes = std::max(cost.peakMemoryBytes, bytes);
+  cost.loadMs = pipeline.microbatches > 0 ? flushBound(pipeline, loads)
+                                          : std::max(loads.largest.ms, Loops(pipeline, loads).slowest(warmup).ms);
+  cost.timeMs = std::max(cost.loadMs, loads.cores.ms);
+  if (cost.timeMs > cost.loadMs && pipeline.microbatches == 0) cost.loadMs = loads.largest.ms;
+  for (std::size_t s = 0; s < pipeline.stages.size(); ++s)
+    cost.peakMemoryBytes = std::max(cost.peakMemoryBytes, memoryOf(pipeline, options, warmup, static_cast<int>(s)));
   cost.bytesMoved = loads.bytesMoved;
-  cost.feasible = cost.peakMemoryBytes <= memoryLimit(plan.cluster) && cost.timeMs < 1e300;
-  for (const PlanStage& stage : plan.stages) cost.warmup.push_back(stage.warmup);
+  cost.feasible = fitsIntoMemory(pipeline, options, warmup) && cost.timeMs < 1e300;
+  cost.warmup = std::move(warmup);
   return cost;
 }
 
+/// Raises the input stage's warm-up to what vertical sync needs, R_0·(w_0 + d_0) >= R_s·(w_s + d_s).
+static void adjustForVerticalSync(const Pipeline& pipeline, std::vector<int>& warmup) {
+  const PipelineStage& input = pipeline.stages[0];
+  for (std::size_t s = 1; s < warmup.size(); ++s) {
+    const PipelineStage& stage = pipeline.stages[s];
+    int needed = stage.replicas * (warmup[s] + stage.syncDelay);
+    warmup[0] = std::max(warmup[0], (needed + input.replicas - 1) / input.replicas - input.syncDelay);
+  }
+}
+
+static PlanCost costOfHide(const Pipeline& pipeline, const PlannerOptions& options, const Loads& loads) {
+  auto adjust = [&](std::vector<int>& warmup) {
+    if (options.weights == "vertical-sync") adjustForVerticalSync(pipeline, warmup);
+  };
+  auto fits = [&](const std::vector<int>& warmup) { return fitsIntoMemory(pipeline, options, warmup); };
+  Loops loops(pipeline, loads);
+  WarmupChoice choice = fastestWarmup(loops, std::max(loads.largest.ms, loads.cores.ms), adjust, fits);
+  if (!choice.warmup.empty()) return costWith(pipeline, options, loads, std::move(choice.warmup));
+  double next = 0;
+  std::vector<int> least = loops.warmupFor(1e300, next);
+  adjust(least);
+  return costWith(pipeline, options, loads, std::move(least)); // not feasible, but says how much memory would do
+}
+
+/// As many as fit, and no stage further ahead than the one before it allows.
+static std::vector<int> cutToMemory(const Pipeline& pipeline, const PlannerOptions& options, std::vector<int> warmup) {
+  for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
+    const PipelineStage& stage = pipeline.stages[s];
+    if (s > 0) warmup[s] = std::min(warmup[s], warmup[s - 1] * pipeline.stages[s - 1].replicas / stage.replicas);
+    while (warmup[s] > 0 && memoryOf(pipeline, options, warmup, static_cast<int>(s)) > stage.limitBytes) --warmup[s];
+  }
+  return warmup;
+}
+
+/// `describe` gives the plan, for policies whose warm-up follows from it.
+template <class Describe>
+static PlanCost costUnderPolicy(const Pipeline& pipeline, const Machine& machine, const PlannerOptions& options,
+                                Describe describe) {
+  Loads loads = loadsOf(pipeline, machine);
+  if (options.warmupPolicy == WarmupPolicy::given) {
+    if (options.warmup.size() != pipeline.stages.size()) return {};
+    return costWith(pipeline, options, loads, options.warmup);
+  }
+  if (options.warmupPolicy == WarmupPolicy::paper) return costWith(pipeline, options, loads, paperWarmup(describe()));
+  if (pipeline.microbatches == 0) return costOfHide(pipeline, options, loads);
+  double target = std::max(flushBound(pipeline, loads), loads.cores.ms);
+  return costWith(pipeline, options, loads, cutToMemory(pipeline, options, hideUpperBound(describe(), target)));
+}
+
 PlanCost pdc::costWithWarmup(const Plan& plan, const PlannerOptions& options) {
-  return costWith(plan, options, loadsOf(plan));
+  Machine machine(plan.cluster, options);
+  Pipeline pipeline = pipelineOf(plan, machine, options);
+  return costWith(pipeline, options, loadsOf(pipeline, machine), warmupOf(plan));
 }
 
 PlanCost pdc::costOf(const Plan& described, const PlannerOptions& options) {
-  Plan plan = described;
-  Loads loads = loadsOf(plan);
-  auto set = [&](const std::vector<int>& warmup) {
-    for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = warmup[s];
+  Machine machine(described.cluster, options);
+  return costUnderPolicy(pipelineOf(described, machine, options), machine, options, [&] { return described; });
+}
+
+struct CostModel::Parts {
+  const CostGraph& graph;
+  const Cluster& cluster;
+  const PlannerOptions& options;
+  Machine machine;
+};
+
+CostModel::CostModel(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options)
+    : parts_(new Parts{graph, cluster, options, Machine(cluster, options)}) {}
+CostModel::~CostModel() = default;
+
+PlanCost CostModel::costOf(const Partition& partition) const {
+  const Parts& p = *parts_;
+  std::vector<int> stageOf;
+  Pipeline pipeline = pipelineOf(p.graph, p.machine, p.options, partition, stageOf);
+  return costUnderPolicy(pipeline, p.machine, p.options,
+                         [&] { return describePartition(p.graph, p.cluster, p.options, partition, false); });
+}
+
+bool pdc::isBetter(const PlanCost& a, const Partition& partitionA, const PlanCost& b, const Partition& partitionB) {
+  auto differ = [](double x, double y) { return std::abs(x - y) > 1e-9 * std::max(x, y); };
+  if (differ(a.timeMs, b.timeMs)) return a.timeMs < b.timeMs;
+  if (differ(a.loadMs, b.loadMs)) return a.loadMs < b.loadMs;
+  if (a.peakMemoryBytes != b.peakMemoryBytes) return a.peakMemoryBytes < b.peakMemoryBytes;
+  if (a.bytesMoved != b.bytesMoved) return a.bytesMoved < b.bytesMoved;
+  auto devices = [](const Partition& p) {
+    return std::accumulate(p.stages.begin(), p.stages.end(), 0, [](int sum, auto& s) { return sum + s.replicas; });
   };
-  if (options.warmupPolicy == WarmupPolicy::given) {
-    if (options.warmup.size() != plan.stages.size()) return {};
-    set(options.warmup);
-    return costWith(plan, options, loads);
-  }
-  if (options.warmupPolicy == WarmupPolicy::paper) {
-    set(paperWarmup(plan));
-    return costWith(plan, options, loads);
-  }
-  double target = plan.schedule == "1f1b-flush" ? flushBound(plan, loads) : loads.largest;
-  if (plan.cluster.device.cores > 0)
-    target = std::max(target, loads.coresMs / static_cast<double>(plan.cluster.device.cores));
-  set(plan.schedule == "1f1b-flush" ? hideUpperBound(plan, target) : hideLowerBound(plan, target));
-  // Where memory forbids it: as many as fit, and no stage further ahead than the one before it allows.
-  std::int64_t limit = memoryLimit(plan.cluster);
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    int& w = plan.stages[s].warmup;
-    if (s > 0) w = std::min(w, plan.stages[s - 1].warmup * plan.stages[s - 1].replicas / plan.stages[s].replicas);
-    while (w > 0 && memoryOf(plan, options)[s] > limit) --w;
-  }
-  return costWith(plan, options, loads);
+  if (devices(partitionA) != devices(partitionB)) return devices(partitionA) < devices(partitionB);
+  auto earlier = [&](auto key) {
+    return std::lexicographical_compare(partitionA.stages.begin(), partitionA.stages.end(), partitionB.stages.begin(),
+                                        partitionB.stages.end(),
+                                        [&](const auto& x, const auto& y) { return key(x) < key(y); });
+  };
+  auto isEarlier = [&](auto key, bool& decided) {
+    bool less = earlier(key);
+    decided = less || std::lexicographical_compare(partitionB.stages.begin(), partitionB.stages.end(),
+                                                   partitionA.stages.begin(), partitionA.stages.end(),
+                                                   [&](const auto& x, const auto& y) { return key(x) < key(y); });
+    return less;
+  };
+  bool decided = false, less = isEarlier([](const PartitionStage&s) { return s.nodes.size(); }, decided);
+  if (decided) return less;
+  less = isEarlier([](const PartitionStage& s) { return s.nodes; }, decided);
+  if (decided) return less;
+  return earlier([](const PartitionStage& s) { return std::tuple(s.replicas, s.recompute, s.ofClass); });
 }

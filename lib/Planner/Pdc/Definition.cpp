@@ -1,0 +1,348 @@
+#include "Pdc/Definition.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+using namespace pdc;
+
+Definition::Definition(const CostGraph& graph, const Plan& plan, const PlannerOptions& options)
+    : graph_(graph), plan_(plan), options_(options), stageOf_(graph.nodes.size(), 0), stages_(plan.stages.size()) {
+  readStages();
+  readTrips();
+  readTied();
+  loadAllReduces();
+  loadDevices();
+  loadTrips();
+  loadTied();
+  for (const auto& [link, bytes] : linkBytes_) {
+    double bandwidth = plan.cluster.levels[static_cast<std::size_t>(link.level)].bandwidthBytesPerS;
+    if (bandwidth > 0) busy(1e3 * bytes / bandwidth);
+  }
+  loadCores();
+  findLoops();
+}
+
+void Definition::readStages() {
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    stages_[s].replicas = plan_.stages[s].replicas;
+    stages_[s].leaves.resize(static_cast<std::size_t>(plan_.stages[s].replicas));
+    for (std::int64_t v : plan_.stages[s].nodes) stageOf_[static_cast<std::size_t>(v)] = static_cast<int>(s);
+    bool delayed = plan_.schedule == "1f1b" && plan_.sync == "overlap" && stages_.size() > 1;
+    stages_[s].delay = delayed && stages_[s].replicas > 1 ? 1 : 0;
+  }
+  for (const PlanRank& rank : plan_.ranks)
+    for (const PlanRank::Host& host : rank.hosts)
+      stages_[static_cast<std::size_t>(host.stage)].leaves[static_cast<std::size_t>(host.replica)] = rank.devices[0];
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    Stage& stage = stages_[s];
+    double speed = INFINITY; // round robin: the slowest replica counts
+    for (std::int64_t leaf : stage.leaves) speed = std::min(speed, plan_.cluster.deviceAt(leaf).speed);
+    for (std::int64_t v : plan_.stages[s].nodes) {
+      const CostNode& node = graph_.nodes[static_cast<std::size_t>(v)];
+      stage.forwardMs += node.forwardMs / speed;
+      stage.backwardMs += (node.inputGradientMs + node.weightGradientMs) / speed;
+      if (plan_.stages[s].recompute) stage.backwardMs += node.forwardMs / speed;
+      stage.updateMs += node.updateMs / speed;
+      stage.parameters += static_cast<double>(node.parameterBytes);
+    }
+  }
+}
+
+void Definition::readTrips() {
+  for (const CostTensor& tensor : graph_.tensors) {
+    int from = stageOf_[static_cast<std::size_t>(tensor.from)];
+    std::set<int> users;
+    for (std::int64_t node : tensor.to) users.insert(stageOf_[static_cast<std::size_t>(node)]);
+    users.erase(from);
+    int before = from;
+    for (int user : users) {
+      values_.push_back({from, user, tensor.bytes, false});
+      if (tensor.hasGradient) gradients_.push_back({user, before, tensor.bytes, true});
+      before = user;
+    }
+  }
+  for (const std::vector<Trip>* list : {&values_, &gradients_})
+    for (const Trip& trip : *list) {
+      trips_[{trip.from, trip.to, trip.gradient}] += trip.bytes;
+      bytesMoved_ += static_cast<double>(trip.bytes);
+    }
+}
+
+void Definition::readTied() {
+  for (const CostSharedParameter& parameter : graph_.sharedParameters) {
+    std::map<int, int> uses;
+    for (std::int64_t node : parameter.nodes) ++uses[stageOf_[static_cast<std::size_t>(node)]];
+    if (uses.empty()) continue;
+    int owner = uses.begin()->first;
+    stages_[static_cast<std::size_t>(owner)].parameters += static_cast<double>(parameter.bytes);
+    for (const auto& [stage, count] : uses) tied_.push_back({owner, stage, count, parameter.bytes});
+  }
+}
+
+std::int64_t Definition::componentAt(std::int64_t leaf, int level) const {
+  for (int i = 0; i < level; ++i) leaf /= plan_.cluster.levels[static_cast<std::size_t>(i)].count;
+  return leaf;
+}
+
+/// Up from one leaf to the component where they meet, down to the other.
+std::vector<Definition::Link> Definition::route(std::int64_t from, std::int64_t to) const {
+  std::vector<Link> links;
+  for (int level = 0; componentAt(from, level) != componentAt(to, level); ++level) {
+    links.push_back({level, componentAt(from, level), true});
+    links.push_back({level, componentAt(to, level), false});
+  }
+  return links;
+}
+
+double Definition::transferMs(std::int64_t from, std::int64_t to, double bytes) const {
+  double latency = 0, slowest = 0;
+  for (const Link& link : route(from, to)) {
+    const ClusterLevel& level = plan_.cluster.levels[static_cast<std::size_t>(link.level)];
+    latency = std::max(latency, level.latencyS);
+    if (level.bandwidthBytesPerS > 0) slowest = std::max(slowest, bytes / level.bandwidthBytesPerS);
+  }
+  return 1e3 * (latency + slowest);
+}
+
+void Definition::loadDevices() {
+  for (const Stage& stage : stages_) {
+    // One bucket, final at the end of the backward.
+    double exposed = stage.delay == 0 ? stage.syncMs : 0;
+    busy((stage.forwardMs + stage.backwardMs + stage.updateMs + exposed) / stage.replicas);
+    busy(stage.syncMs / stage.replicas);
+  }
+}
+
+void Definition::loadAllReduces() {
+  for (Stage& stage : stages_) {
+    auto r = static_cast<double>(stage.replicas);
+    if (r < 2) continue;
+    std::map<Link, double> bytes; // of one all-reduce
+    double latency = 0;
+    auto cross = [&](std::int64_t from, std::int64_t to, double amount) {
+      for (const Link& link : route(from, to)) {
+        bytes[link] += amount;
+        latency = std::max(latency, plan_.cluster.levels[static_cast<std::size_t>(link.level)].latencyS);
+      }
+    };
+    bool directly = plan_.cluster.deviceAt(0).name == "cpu";
+    for (std::size_t i = 0; i < stage.leaves.size(); ++i)
+      if (directly) {
+        // Reduce-scatter and all-gather: a part of 1/r goes to each other replica, twice.
+        for (std::size_t j = 0; j < stage.leaves.size(); ++j)
+          if (j != i) cross(stage.leaves[i], stage.leaves[j], 2 * stage.parameters / r);
+      } else {
+        cross(stage.leaves[i], stage.leaves[(i + 1) % stage.leaves.size()], 2 * (r - 1) / r * stage.parameters);
+      }
+    double longest = 0;
+    for (const auto& [link, amount] : bytes) {
+      double bandwidth = plan_.cluster.levels[static_cast<std::size_t>(link.level)].bandwidthBytesPerS;
+      if (bandwidth > 0) longest = std::max(longest, amount / bandwidth);
+      linkBytes_[link] += amount / r; // one update per r minibatches
+    }
+    stage.syncMs = 1e3 * (longest + 2 * (r - 1) * latency);
+    bytesMoved_ += std::floor(2 * (r - 1) * stage.parameters / r);
+  }
+}
+
+void Definition::loadTrips() {
+  for (const auto& [key, bytes] : trips_) {
+    const auto& [from, to, gradient] = key;
+    const Stage &sender = stages_[static_cast<std::size_t>(from)], &receiver = stages_[static_cast<std::size_t>(to)];
+    std::int64_t period = std::lcm(sender.replicas, receiver.replicas);
+    double each = 1 / static_cast<double>(period), mean = 0;
+    std::map<std::int64_t, double> sending, receiving; // ms by leaf
+    for (std::int64_t b = 0; b < period; ++b) {
+      std::int64_t a = sender.leaves[static_cast<std::size_t>(b % sender.replicas)];
+      std::int64_t z = receiver.leaves[static_cast<std::size_t>(b % receiver.replicas)];
+      for (const Link& link : route(a, z)) linkBytes_[link] += each * static_cast<double>(bytes);
+      double ms = transferMs(a, z, static_cast<double>(bytes));
+      sending[a] += each * ms;
+      receiving[z] += each * ms;
+      mean += each * ms;
+    }
+    for (const auto* lanes : {&sending, &receiving})
+      for (const auto& [leaf, ms] : *lanes) busy(ms);
+    meanMs_[key] = mean;
+  }
+}
+
+void Definition::loadTied() {
+  for (const Tied& tied : tied_) {
+    if (tied.user == tied.owner) continue;
+    const Stage &owner = stages_[static_cast<std::size_t>(tied.owner)],
+                &user = stages_[static_cast<std::size_t>(tied.user)];
+    std::int64_t every = std::max(owner.replicas, user.replicas);
+    double bytes = static_cast<double>(tied.bytes) / static_cast<double>(every);
+    for (std::size_t q = 0; q < user.leaves.size(); ++q) {
+      std::int64_t at = user.leaves[q], of = owner.leaves[q % owner.leaves.size()];
+      for (const Link& link : route(of, at)) linkBytes_[link] += bytes;
+      for (const Link& link : route(at, of)) linkBytes_[link] += bytes * tied.uses;
+    }
+    bytesMoved_ += static_cast<double>(tied.bytes * (1 + tied.uses) * user.replicas / every);
+  }
+}
+
+void Definition::loadCores() {
+  if (plan_.cluster.levels.empty()) return;
+  std::map<std::int64_t, double> busyMs;
+  for (const Stage& stage : stages_)
+    for (std::int64_t leaf : stage.leaves)
+      busyMs[leaf / plan_.cluster.levels[0].count] +=
+          (stage.forwardMs + stage.backwardMs + stage.updateMs) / stage.replicas;
+  for (const auto& [machine, ms] : busyMs) {
+    std::int64_t cores = plan_.cluster.deviceAt(machine * plan_.cluster.levels[0].count).cores;
+    if (cores > 0) coresLoad_ = std::max(coresLoad_, ms / static_cast<double>(cores));
+  }
+}
+
+void Definition::findLoops() {
+  std::size_t n = stages_.size();
+  for (std::size_t s = 0; s < n; ++s) {
+    // Longest ways of values from s, and of gradients to s; later stages after earlier ones.
+    std::vector<double> there(n, -INFINITY), back(n, -INFINITY);
+    there[s] = stages_[s].forwardMs;
+    back[s] = stages_[s].backwardMs;
+    for (std::size_t u = s + 1; u < n; ++u) {
+      for (std::size_t t = s; t < u; ++t) {
+        if (auto trip = meanMs_.find({static_cast<int>(t), static_cast<int>(u), false}); trip != meanMs_.end())
+          there[u] = std::max(there[u], there[t] + trip->second + stages_[u].forwardMs);
+        if (auto trip = meanMs_.find({static_cast<int>(u), static_cast<int>(t), true}); trip != meanMs_.end())
+          back[u] = std::max(back[u], back[t] + trip->second + stages_[u].backwardMs);
+      }
+      if (there[u] >= 0 && back[u] >= 0)
+        loops_.push_back({static_cast<int>(s), static_cast<int>(u), there[u] + back[u]});
+    }
+  }
+}
+
+double Definition::loopTime(const Loop& loop, const std::vector<int>& warmup) const {
+  const Stage &s = stages_[static_cast<std::size_t>(loop.from)], &u = stages_[static_cast<std::size_t>(loop.to)];
+  std::int64_t R = s.replicas, w = warmup[static_cast<std::size_t>(loop.from)];
+  std::int64_t ahead = static_cast<std::int64_t>(warmup[static_cast<std::size_t>(loop.to)]) * u.replicas;
+  std::int64_t windows = ahead / R + (ahead % R != 0 ? 1 : 0);
+  auto over = [](double ms, std::int64_t room) { return room > 0 ? ms / static_cast<double>(room) : INFINITY; };
+  if (s.delay == 0) return over(loop.ms + s.updateMs + s.syncMs, R * (w + 1) - R * windows);
+  return std::max(over(loop.ms + s.updateMs, R * (w + 1) - ahead),
+                  over(loop.ms + s.updateMs + s.syncMs, R * (w + 2) - R * windows));
+}
+
+int Definition::versions(int stage, const std::vector<int>& warmup) const {
+  if (plan_.schedule != "1f1b" || plan_.weights == "latest") return 1;
+  const Stage &own = stages_[static_cast<std::size_t>(stage)], &input = stages_[0];
+  if (plan_.weights == "stash") return warmup[static_cast<std::size_t>(stage)] + 1;
+  double ahead = input.replicas * (warmup[0] + input.delay) + input.replicas - std::gcd(input.replicas, own.replicas);
+  return static_cast<int>(std::ceil(ahead / own.replicas)) - own.delay + 1;
+}
+
+std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
+  std::int64_t parameters = 0, gradients = 0, saved = 0, sent = 0, scratch = 0, workspace = 0, bytes = 0;
+  std::int64_t w = warmup[static_cast<std::size_t>(s)];
+  for (std::int64_t v : plan_.stages[static_cast<std::size_t>(s)].nodes) {
+    const CostNode& node = graph_.nodes[static_cast<std::size_t>(v)];
+    parameters += node.parameterBytes;
+    gradients += node.gradientBytes;
+    saved += node.savedBytes;
+    scratch = std::max(scratch, node.scratchBytes);
+    workspace = std::max(workspace, node.workspaceBytes);
+  }
+  for (const Tied& tied : tied_) {
+    if (tied.owner == s) {
+      if (tied.user == s) parameters += tied.bytes;
+      gradients += tied.bytes * tied.uses; // an accumulator for every use, wherever it is
+    } else if (tied.user == s) {
+      std::int64_t alive = versions(tied.owner, warmup);
+      double owned = stages_[static_cast<std::size_t>(tied.owner)].replicas;
+      if (plan_.weights == "stash")
+        alive =
+            std::min(alive, static_cast<std::int64_t>(std::ceil(
+                                static_cast<double>(w + 1) * stages_[static_cast<std::size_t>(s)].replicas / owned)) +
+                                1);
+      bytes += tied.bytes * (alive + 2 * tied.uses);
+    }
+  }
+  for (const CostTensor& tensor : graph_.tensors)
+    if (stageOf_[static_cast<std::size_t>(tensor.from)] == s &&
+        std::any_of(tensor.to.begin(), tensor.to.end(),
+                    [&](std::int64_t v) { return stageOf_[static_cast<std::size_t>(v)] != s; }))
+      sent += tensor.bytes;
+  bool recompute = plan_.stages[static_cast<std::size_t>(s)].recompute;
+  bytes += parameters * versions(s, warmup) + gradients * (stages_[static_cast<std::size_t>(s)].delay + 1) +
+           static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(parameters));
+  bytes += (recompute ? saved : saved * (w + 1)) + sent * (w + 1) + scratch + workspace;
+  for (const Trip& value : values_)
+    if (value.to == s) bytes += value.bytes * (w + 2);
+  for (const Trip& gradient : gradients_) {
+    if (gradient.from == s) bytes += gradient.bytes * 2;
+    if (gradient.to == s) bytes += gradient.bytes * (gradient.from > s + 1 ? std::max<std::int64_t>(2, w + 1) : 2);
+  }
+  return bytes;
+}
+
+std::int64_t Definition::memoryLimit(int stage) const {
+  if (options_.memoryBytes > 0) return options_.memoryBytes;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (std::int64_t leaf : stages_[static_cast<std::size_t>(stage)].leaves) {
+    const DeviceKind& device = plan_.cluster.deviceAt(leaf);
+    least = std::min(least, device.memoryBytes - device.reservedBytes);
+  }
+  return least;
+}
+
+bool Definition::fits(const std::vector<int>& warmup) const {
+  for (int s = 0; s < static_cast<int>(stages_.size()); ++s)
+    if (memory(s, warmup) > memoryLimit(s)) return false;
+  return true;
+}
+
+std::vector<int> Definition::warmupOf() const {
+  std::vector<int> warmup;
+  for (const PlanStage& stage : plan_.stages) warmup.push_back(stage.warmup);
+  return warmup;
+}
+
+std::vector<int> Definition::bestWarmup() const {
+  double least = std::max(largestLoad_, coresLoad_);
+  // Any loop may be what decides, with any room.
+  std::vector<double> times = {least};
+  for (const Loop& loop : loops_) {
+    const Stage& s = stages_[static_cast<std::size_t>(loop.from)];
+    for (double ms : {loop.ms + s.updateMs, loop.ms + s.updateMs + s.syncMs})
+      for (std::int64_t room = 1; ms / static_cast<double>(room) > least; ++room)
+        times.push_back(ms / static_cast<double>(room));
+  }
+  std::sort(times.begin(), times.end());
+  for (double timeMs : times) {
+    std::vector<int> warmup(stages_.size(), 0);
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (const Loop& loop : loops_)
+        if (loopTime(loop, warmup) > timeMs * (1 + 1e-10))
+          ++warmup[static_cast<std::size_t>(loop.from)], changed = true;
+    }
+    if (plan_.weights == "vertical-sync")
+      for (std::size_t s = 1; s < stages_.size(); ++s)
+        while (stages_[0].replicas * (warmup[0] + stages_[0].delay) <
+               stages_[s].replicas * (warmup[s] + stages_[s].delay))
+          ++warmup[0];
+    if (fits(warmup)) return warmup;
+  }
+  return {};
+}
+
+PlanCost Definition::evaluate() const {
+  PlanCost cost;
+  cost.warmup = warmupOf();
+  double loops = 0;
+  for (const Loop& loop : loops_) loops = std::max(loops, loopTime(loop, cost.warmup));
+  cost.loadMs = std::max(largestLoad_, loops);
+  cost.timeMs = std::max(cost.loadMs, coresLoad_);
+  if (cost.timeMs > cost.loadMs) cost.loadMs = largestLoad_;
+  for (int s = 0; s < static_cast<int>(stages_.size()); ++s)
+    cost.peakMemoryBytes = std::max(cost.peakMemoryBytes, memory(s, cost.warmup));
+  cost.bytesMoved = static_cast<std::int64_t>(bytesMoved_);
+  cost.feasible = fits(cost.warmup) && std::isfinite(cost.timeMs);
+  return cost;
+}
