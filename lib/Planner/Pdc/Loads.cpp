@@ -79,7 +79,8 @@ namespace {
 
 class LoadSum {
 public:
-  LoadSum(const Pipeline& pipeline, const Machine& machine) : pipeline_(pipeline), machine_(machine) {
+  LoadSum(const Pipeline& pipeline, const Machine& machine, std::vector<ResourceLoad>* all)
+      : pipeline_(pipeline), machine_(machine), all_(all) {
     std::size_t n = pipeline.stages.size();
     deviceOut_.assign(n, 0);
     deviceIn_.assign(n, 0);
@@ -114,6 +115,7 @@ public:
 private:
   void offer(const ResourceLoad& load) {
     if (load.ms > loads_.largest.ms) loads_.largest = load;
+    if (all_) all_->push_back(load);
   }
 
   void addStages() {
@@ -268,6 +270,7 @@ private:
 
   const Pipeline& pipeline_;
   const Machine& machine_;
+  std::vector<ResourceLoad>* all_;
   Loads loads_;
   std::vector<double> deviceOut_, deviceIn_;        ///< of replica 0 of each stage, bytes per minibatch
   std::vector<std::vector<std::vector<Run>>> runs_; ///< by level and stage
@@ -276,6 +279,6 @@ private:
 
 } // namespace
 
-Loads pdc::loadsOf(const Pipeline& pipeline, const Machine& machine) {
-  return LoadSum(pipeline, machine).sum();
+Loads pdc::loadsOf(const Pipeline& pipeline, const Machine& machine, std::vector<ResourceLoad>* all) {
+  return LoadSum(pipeline, machine, all).sum();
 }

@@ -27,7 +27,8 @@ struct Loads {
   std::vector<double> forwardMs, backwardMs;
 };
 
-Loads loadsOf(const Pipeline& pipeline, const Machine& machine);
+/// `all`, if given, receives every load that may be the largest.
+Loads loadsOf(const Pipeline& pipeline, const Machine& machine, std::vector<ResourceLoad>* all = nullptr);
 
 /// Replicas [first, first + count) of a stage, which are in one component of a level.
 struct Run {

@@ -1,0 +1,44 @@
+// Why a plan is what it is: what the other plans that people ask about would cost, what limits it, and what would help.
+#pragma once
+
+#include "pdc/Planner/Planner.h"
+
+#include <string>
+#include <vector>
+
+namespace pdc {
+
+/// A plan that was not chosen.
+struct Alternative {
+  std::string name; ///< "data parallelism", "straight pipeline", "one device", "without the memory limit", …
+  bool feasible = false;
+  double timeMs = 0;            ///< per minibatch; 0 if there is no such plan at all
+  std::int64_t memoryBytes = 0; ///< that its fullest device needs; 0 where the cost model knows no memory
+  std::int64_t limitBytes = 0;  ///< that this device has
+  std::string reason;           ///< why it lost, a phrase: "slower: …", "too much memory: …", "the same plan"
+};
+
+/// A change of the machines, and the time per minibatch of the best plan then.
+struct Lever {
+  std::string name; ///< "twice the memory", "twice the bandwidth of 'rack'", …
+  double timeMs = 0;
+};
+
+struct Explanation {
+  std::string bottleneck;  ///< the resource that is busy all the time: "the computation of stage 2"; may be empty
+  double bottleneckMs = 0; ///< how long it is busy per minibatch
+  std::string runnerUp;    ///< the next one in the same plan; may be empty
+  double runnerUpMs = 0;
+  std::vector<Alternative> alternatives;
+  std::vector<Lever> levers;
+};
+
+/// Plans again for every alternative and lever, with the cost model of `options`. `plan` is what planPipeline returned
+/// for the same graph, cluster and options.
+Explanation explainPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                        const Plan& plan);
+
+/// For people, a few lines, without a trailing empty line.
+std::string toText(const Explanation& explanation, const Plan& plan);
+
+} // namespace pdc
