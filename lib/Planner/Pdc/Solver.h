@@ -17,7 +17,4 @@ struct Solution {
 /// at a bounded number of partitions, has not found any).
 std::optional<Solution> solve(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options);
 
-/// Whether `a` is better than `b`: load, peak memory, bytes moved, devices, cuts.
-bool isBetter(const PlanCost& a, const Partition& partitionA, const PlanCost& b, const Partition& partitionB);
-
 } // namespace pdc

@@ -1,0 +1,104 @@
+#include "Pdc/SolverSearch.h"
+
+#include "pdc/Schedule/PlanSchedule.h"
+
+#include <algorithm>
+#include <chrono>
+
+using namespace pdc;
+
+static double secondsNow() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Incumbent::Incumbent(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                     const SolverProblem& problem, const States& states, const Machine& machine)
+    : graph_(graph), cluster_(cluster), options_(options), problem_(problem), states_(states), machine_(machine),
+      model_(graph, cluster, options) {
+  if (options.timeLimitS > 0) deadline_ = secondsNow() + options.timeLimitS;
+}
+
+bool Incumbent::isExhausted() const {
+  return left_ <= 0 || (deadline_ > 0 && secondsNow() > deadline_);
+}
+
+double Incumbent::limitMs() const {
+  if (!found_) return std::numeric_limits<double>::infinity();
+  // Where the cores alone take the time of the best plan, only a smaller load can be better.
+  return coresMs_ >= best_.cost.timeMs * (1 - 1e-9) ? best_.cost.loadMs : best_.cost.timeMs;
+}
+
+Partition Incumbent::partitionOf(const std::vector<ChainStage>& chain) const {
+  Partition partition;
+  for (const ChainStage& stage : chain) {
+    PartitionStage own{{}, stage.replicas, stage.recompute, {}};
+    if (machine_.classes().size() > 1) own.ofClass = stage.ofClass;
+    (states_.set(stage.to) - states_.set(stage.from)).forEach([&](std::size_t v) {
+      const std::vector<std::int64_t>& nodes = problem_.blocks[v].nodes;
+      own.nodes.insert(own.nodes.end(), nodes.begin(), nodes.end());
+    });
+    std::sort(own.nodes.begin(), own.nodes.end());
+    partition.stages.push_back(std::move(own));
+  }
+  return partition;
+}
+
+bool Incumbent::offer(const std::vector<ChainStage>& chain) {
+  constexpr std::int64_t price = 50, simulationPrice = 2'000; // beside a step of the search
+  spend(price);
+  Partition partition = partitionOf(chain);
+  PlanCost cost = model_.costOf(partition);
+  if (!cost.feasible) return false;
+  if (!options_.schedule.starts_with("1f1b-flush")) {
+  } else {
+    if (found_ && cost.timeMs > best_.cost.timeMs * (1 + 1e-9)) return false;
+    spend(simulationPrice);
+    simulateBatches(partition, cost);
+  }
+  if (found_ && !isBetter(cost, partition, best_.cost, best_.partition)) return false;
+  found_ = true;
+  best_.partition = std::move(partition);
+  best_.cost = std::move(cost);
+  return true;
+}
+
+bool Incumbent::offer(const std::vector<RelaxedStage>& path) {
+  std::vector<ChainStage> chain;
+  const std::vector<DeviceClass>& classes = machine_.classes();
+  std::vector<int> left;
+  for (const DeviceClass& deviceClass : classes) left.push_back(static_cast<int>(deviceClass.leaves.size()));
+  for (const RelaxedStage& stage : path) {
+    ChainStage own{stage.from, stage.to, stage.replicas, options_.recompute == "all", {}};
+    int missing = stage.replicas;
+    for (int& free : left) {
+      own.ofClass.push_back(std::min(free, missing));
+      free -= own.ofClass.back();
+      missing -= own.ofClass.back();
+    }
+    chain.push_back(std::move(own));
+  }
+  bool better = offer(chain);
+  if (options_.recompute != "auto") return better;
+  // Recomputation where it helps, stage by stage.
+  for (ChainStage& stage : chain) stage.recompute = true;
+  better |= offer(chain);
+  for (ChainStage& stage : chain) {
+    stage.recompute = false;
+    if (offer(chain))
+      better = true;
+    else
+      stage.recompute = true;
+  }
+  return better;
+}
+
+/// The time of a flushing schedule is what the simulator executes, with and without shared cores.
+void Incumbent::simulateBatches(const Partition& partition, PlanCost& cost) const {
+  Plan plan = describePartition(graph_, cluster_, options_, partition, false);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = cost.warmup[s];
+  pdcrt::Schedule schedule = buildSchedule(shapeOf(plan));
+  std::int64_t minibatches = pdcrt::minibatchesInFlight(schedule) + 6 * pdcrt::periodMinibatches(schedule);
+  cost.timeMs = std::max(cost.timeMs, simulate(plan, schedule, minibatches).timePerMinibatchMs);
+  plan.cluster.device.cores = 0;
+  cost.loadMs = std::max(cost.loadMs, simulate(plan, schedule, minibatches).timePerMinibatchMs);
+}

@@ -1,0 +1,180 @@
+#include "Pdc/SolverLoads.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+using namespace pdc;
+
+static constexpr double infinity = std::numeric_limits<double>::infinity();
+
+StageLoads::StageLoads(const CostGraph& graph, const SolverProblem& problem, const States& states,
+                       const Machine& machine, const PlannerOptions& options)
+    : graph_(graph), problem_(problem), states_(states), machine_(machine), options_(options) {
+  flush_ = options.schedule == "1f1b-flush";
+  overlap_ = !flush_ && options.sync == "overlap";
+  hides_ = !flush_ && options.warmupPolicy == WarmupPolicy::hide;
+  stashes_ = !flush_ && options.weights != "latest";
+  mayRecompute_ = options.recompute != "none";
+  mustRecompute_ = options.recompute == "all";
+  microbatches_ = static_cast<double>(options.microbatches);
+  best_ = {0, 0};
+  for (const DeviceClass& deviceClass : machine.classes()) {
+    best_.speed = std::max(best_.speed, deviceClass.speed);
+    best_.limitBytes = std::max(best_.limitBytes, deviceClass.memoryBytes);
+  }
+  for (const CostSharedParameter& shared : graph.sharedParameters) {
+    sharedUsers_.emplace_back();
+    for (std::int64_t node : shared.nodes) sharedUsers_.back().push_back(problem.blockOf[node]);
+  }
+}
+
+StageLoads::Stage StageLoads::stage(int i, int j) const {
+  Stage stage{states_.stage(i, j)};
+  stage.from = i;
+  stage.to = j;
+  stage.alone = i == 0 && j == states_.last();
+  stage.scratch = states_.scratchBytes(i, j);
+  stage.beforeMs = states_.computeMs(i);
+  for (std::size_t p = 0; p < sharedUsers_.size(); ++p) {
+    bool owned = true, used = false;
+    for (int user : sharedUsers_[p]) {
+      if (states_.set(i).contains(user)) owned = false;
+      used |= states_.set(j).contains(user);
+    }
+    if (!owned || !used) continue;
+    stage.parameterBytes += graph_.sharedParameters[p].bytes;
+    stage.gradientBytes += graph_.sharedParameters[p].bytes * static_cast<std::int64_t>(sharedUsers_[p].size());
+  }
+  return stage;
+}
+
+double StageLoads::allReduceMs(const Stage& stage, int replicas) const {
+  if (replicas < 2) return 0;
+  double bytes = 2.0 * (replicas - 1) / replicas * static_cast<double>(stage.parameterBytes);
+  double busiestMs = 0;
+  int level = 0;
+  for (; level < machine_.levels() && (level == 0 || machine_.inside(level) < replicas); ++level)
+    busiestMs = std::max(busiestMs, bytes / machine_.bytesPerMs(level));
+  return 2.0 * (replicas - 1) * machine_.routeLatencyMs(level - 1) + busiestMs;
+}
+
+void StageLoads::memoryTerms(const Stage& stage, int delay, bool recompute, std::int64_t& base,
+                             std::int64_t& perWarmup) const {
+  std::int64_t slot = (recompute ? 0 : stage.savedBytes) + stage.outBytes;
+  auto state =
+      static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(stage.parameterBytes));
+  base = stage.parameterBytes + stage.gradientBytes * (delay + 1) + state + slot + 2 * stage.inBytes +
+         2 * (stage.inGradientBytes + stage.outGradientBytes + stage.passGradientBytes) + stage.scratch +
+         (recompute ? stage.savedBytes : 0);
+  perWarmup = (stashes_ ? stage.parameterBytes : 0) + slot + stage.inBytes;
+}
+
+StageLoads::Terms StageLoads::terms(const Stage& stage, int replicas, bool recompute, const StageHost& host) const {
+  Terms terms{};
+  int delay = syncDelay(stage, replicas);
+  std::int64_t base = 0, perWarmup = 0;
+  memoryTerms(stage, delay, recompute, base, perWarmup);
+  if (base > host.limitBytes) {
+    terms[0] = infinity;
+    return terms;
+  }
+  double r = replicas, computing = computeMs(stage, recompute, host.speed), update = stage.updateMs / host.speed;
+  double sync = allReduceMs(stage, replicas), reduced = 2 * (r - 1) / r * static_cast<double>(stage.parameterBytes);
+  auto crossing = static_cast<double>(std::max(stage.inBytes + stage.outGradientBytes + stage.passGradientBytes,
+                                               stage.outBytes + stage.inGradientBytes));
+  if (flush_) {
+    double own = std::ceil(microbatches_ / r) * computing;
+    terms[0] = std::max(own + sync + update, stage.beforeMs / best_.speed + own) / microbatches_;
+    terms[1] = crossing / r / machine_.bytesPerMs(0);
+    return terms;
+  }
+  double exposed = delay == 0 ? sync : 0;
+  terms[0] = (computing + update + exposed) / r;
+  terms[1] = sync / r;
+  terms[2] = (crossing + reduced) / r / machine_.bytesPerMs(0);
+  // Wherever it begins, 2P - 1 neighbouring leaves fill a component of P, whose link carries all of its traffic.
+  if (machine_.classes().size() == 1)
+    for (int level = 1; level < machine_.levels(); ++level) {
+      auto inside = static_cast<double>(machine_.inside(level));
+      if (2 * inside - 1 > r) break;
+      double ring = machine_.inside(level) < replicas ? reduced / r : 0;
+      terms[3] = std::max(terms[3], (crossing * inside / r + ring) / machine_.bytesPerMs(level));
+    }
+  if (hides_ && stage.afterMs > 0 && perWarmup > 0) {
+    double room = static_cast<double>((host.limitBytes - base) / perWarmup + 1) * r;
+    terms[4] = (computing + update + exposed + stage.afterMs / best_.speed) / room;
+  }
+  return terms;
+}
+
+double StageLoads::largest(const Terms& terms) {
+  return *std::max_element(terms.begin(), terms.end());
+}
+
+double StageLoads::bound(const Stage& stage, int replicas) const {
+  double least = infinity;
+  if (!mustRecompute_) least = bound(stage, replicas, false, best_);
+  if (mayRecompute_) least = std::min(least, bound(stage, replicas, true, best_));
+  return least;
+}
+
+int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most) const {
+  int fewest = mustRecompute_ ? 0 : fewestReplicas(stage, limitMs, most, false);
+  if (!mayRecompute_) return fewest;
+  int recomputing = fewestReplicas(stage, limitMs, fewest > 0 ? fewest : most, true);
+  return recomputing > 0 ? recomputing : fewest;
+}
+
+int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most, bool recompute) const {
+  if (flush_) {
+    for (int r = 1; r <= most; ++r)
+      if (bound(stage, r, recompute, best_) <= limitMs) return r;
+    return 0;
+  }
+  double least = (computeMs(stage, recompute, best_.speed) + stage.updateMs / best_.speed) / limitMs;
+  if (least > most + 1) return 0;
+  int r = std::max(1, static_cast<int>(std::ceil(least * (1 - 1e-12))));
+  while (r <= most) {
+    Terms at = terms(stage, r, recompute, best_);
+    auto tooLarge = std::find_if(at.begin(), at.end(), [&](double term) { return !(term <= limitMs); });
+    if (tooLarge == at.end()) return r;
+    auto which = static_cast<std::size_t>(tooLarge - at.begin());
+    // Within the level of r, the term is too large up to some number and small enough from there.
+    int end = most;
+    for (int level = 0; level < machine_.levels(); ++level) {
+      std::int64_t inside = machine_.inside(level);
+      for (std::int64_t border : {inside, 2 * inside - 2})
+        if (border >= r) end = static_cast<int>(std::min<std::int64_t>(end, border));
+    }
+    if (r == 1) end = 1;
+    auto suffices = [&](int replicas) { return terms(stage, replicas, recompute, best_)[which] <= limitMs; };
+    if (!suffices(end)) {
+      r = end + 1;
+      continue;
+    }
+    int low = r, high = end; // too large, small enough
+    while (high - low > 1) {
+      int middle = low + (high - low) / 2;
+      (suffices(middle) ? high : low) = middle;
+    }
+    r = high;
+  }
+  return 0;
+}
+
+std::int64_t StageLoads::memoryBytes(const Stage& stage, int replicas, bool recompute, double timeMs) const {
+  int delay = syncDelay(stage, replicas);
+  std::int64_t base = 0, perWarmup = 0, warmup = 0;
+  memoryTerms(stage, delay, recompute, base, perWarmup);
+  if (hides_ && stage.afterMs > 0 && timeMs > 0) {
+    double loop = computeMs(stage, recompute, best_.speed) + (stage.updateMs + stage.afterMs) / best_.speed;
+    warmup = std::max<std::int64_t>(0, static_cast<std::int64_t>(std::ceil(loop / timeMs / replicas - 1e-6)) - 1);
+  }
+  return base + perWarmup * warmup;
+}
+
+double StageLoads::bytesMoved(const Stage& stage, int replicas) const {
+  return static_cast<double>(stage.inBytes + stage.inGradientBytes) +
+         2.0 * (replicas - 1) / replicas * static_cast<double>(stage.parameterBytes) - 1;
+}

@@ -1,0 +1,88 @@
+// What a stage must cost at least, whatever the other stages are and wherever it is placed.
+//
+// Every term is a lower bound of one in pdc/Planner/CostModel.h: the loads of its own devices, all-reduce and links,
+// the links of components that it must fill wherever it begins, and the time below which the warm-up that the loop with
+// the longest way behind it needs does not fit into memory. With one device per rank of its own and neighbours only,
+// the terms are exact but for latencies.
+//
+// As functions of x = 1/R the terms of 1f1b are concave while R stays within a level of the cluster. So once a term is
+// too large at some R, it stays too large up to one larger R and is small enough from there on: the smallest R that
+// satisfies all terms is found by bisection, term by term.
+#pragma once
+
+#include "Pdc/Machine.h"
+#include "Pdc/SolverStates.h"
+
+#include <array>
+
+namespace pdc {
+
+/// What a stage is run on: its slowest device and the least memory among them.
+struct StageHost {
+  double speed = 1;
+  std::int64_t limitBytes = 0;
+};
+
+class StageLoads {
+public:
+  StageLoads(const CostGraph& graph, const SolverProblem& problem, const States& states, const Machine& machine,
+             const PlannerOptions& options);
+
+  /// Everything about the stage between two states that does not depend on replicas and devices.
+  struct Stage : StageSums {
+    int from = 0, to = 0;
+    bool alone = false; ///< the only one of its plan
+    std::int64_t scratch = 0;
+    double beforeMs = 0; ///< computation of all stages before
+  };
+  Stage stage(int i, int j) const;
+
+  /// The time per minibatch is at least the largest term; infinite if the stage does not fit at all.
+  double bound(const Stage& stage, int replicas, bool recompute, const StageHost& host) const {
+    return largest(terms(stage, replicas, recompute, host));
+  }
+
+  /// The smaller of the bounds with and without recomputation, as the options allow.
+  double bound(const Stage& stage, int replicas) const;
+
+  /// The smallest number of replicas, at most `most`, with which the best device makes the bound at most `limitMs`;
+  /// 0 if there is none.
+  int fewestReplicas(const Stage& stage, double limitMs, int most) const;
+
+  /// Memory of one replica at least, if the pipeline runs at `timeMs`.
+  std::int64_t memoryBytes(const Stage& stage, int replicas, bool recompute, double timeMs) const;
+
+  /// Bytes that it moves per minibatch: values in, gradients out, all-reduces.
+  double bytesMoved(const Stage& stage, int replicas) const;
+
+  bool mayRecompute() const { return mayRecompute_; }
+  bool mustRecompute() const { return mustRecompute_; }
+  const StageHost& best() const { return best_; }
+
+private:
+  static constexpr std::size_t termCount = 5;
+  using Terms = std::array<double, termCount>;
+  static double largest(const Terms& terms);
+  Terms terms(const Stage& stage, int replicas, bool recompute, const StageHost& host) const;
+  int fewestReplicas(const Stage& stage, double limitMs, int most, bool recompute) const;
+
+  int syncDelay(const Stage& stage, int replicas) const { return overlap_ && replicas > 1 && !stage.alone; }
+  double allReduceMs(const Stage& stage, int replicas) const;
+  double computeMs(const Stage& stage, bool recompute, double speed) const {
+    return ((recompute ? 2 : 1) * stage.forwardMs + stage.backwardMs) / speed;
+  }
+  void memoryTerms(const Stage& stage, int delay, bool recompute, std::int64_t& base, std::int64_t& perWarmup) const;
+
+  const CostGraph& graph_;
+  const SolverProblem& problem_;
+  const States& states_;
+  const Machine& machine_;
+  const PlannerOptions& options_;
+  std::vector<std::vector<int>> sharedUsers_; ///< blocks that use each shared parameter, with repetitions
+  bool flush_ = false, overlap_ = false, hides_ = false, stashes_ = false;
+  bool mayRecompute_ = false, mustRecompute_ = false;
+  double microbatches_ = 1;
+  StageHost best_;
+};
+
+} // namespace pdc

@@ -1,0 +1,162 @@
+#include "Pdc/SolverSearch.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+using namespace pdc;
+
+static constexpr double tolerance = 1e-9; // of isBetter
+
+Search::Search(const CostGraph& graph, const PlannerOptions& options, const States& states, const StageLoads& loads,
+               const Machine& machine, Relaxation& relaxation, Incumbent& incumbent)
+    : graph_(graph), options_(options), states_(states), loads_(loads), machine_(machine), relaxation_(relaxation),
+      incumbent_(incumbent) {}
+
+bool Search::run(bool ties) {
+  ties_ = ties;
+  complete_ = true;
+  chain_.clear();
+  classLeft_.clear();
+  for (const DeviceClass& deviceClass : machine_.classes())
+    classLeft_.push_back(static_cast<int>(deviceClass.leaves.size()));
+  if (!relabel()) return true;
+  Suffix whole;
+  whole.state = states_.last();
+  whole.stagesLeft = relaxation_.stageCount();
+  descend(whole);
+  return complete_;
+}
+
+/// Brings the bounds of what is left up to the time of the best plan. Returns whether anything better is possible.
+bool Search::relabel() {
+  double limitMs = incumbent_.limitMs();
+  labelledMs_ = ties_ ? limitMs * (1 + tolerance) : limitMs * (1 - tolerance);
+  if (limitMs == std::numeric_limits<double>::infinity()) labelledMs_ = std::numeric_limits<double>::max();
+  if (!relaxation_.label(labelledMs_)) return false;
+  leastMemory_.assign(states_.size(), 0);
+  leastMoved_.assign(states_.size(), 0);
+  if (!ties_ || relaxation_.stageCount() > 0) return true;
+  int devices = static_cast<int>(machine_.components(0));
+  for (int j = 1; j < states_.size(); ++j) {
+    leastMemory_[j] = std::numeric_limits<std::int64_t>::max();
+    leastMoved_[j] = std::numeric_limits<double>::max();
+    for (std::size_t k = 0; k < relaxation_.before(j).size(); ++k) {
+      int i = relaxation_.before(j)[k], most = devices - relaxation_.fewest(i, 0);
+      if (options_.straight) most = std::min(most, 1);
+      if (most < 1) continue;
+      const StageLoads::Stage& stage = relaxation_.stage(j, k);
+      int fewest = loads_.fewestReplicas(stage, labelledMs_, most);
+      if (fewest == 0) continue;
+      std::int64_t memory = std::numeric_limits<std::int64_t>::max();
+      for (int replicas : {1, most})
+        for (bool recompute : {false, true})
+          if (recompute ? loads_.mayRecompute() : !loads_.mustRecompute())
+            memory = std::min(memory, loads_.memoryBytes(stage, replicas, recompute, labelledMs_));
+      leastMemory_[j] = std::min(leastMemory_[j], std::max(leastMemory_[i], memory));
+      leastMoved_[j] = std::min(leastMoved_[j], leastMoved_[i] + loads_.bytesMoved(stage, fewest));
+    }
+  }
+  return true;
+}
+
+bool Search::isHopeless(const Suffix& suffix) const {
+  int rest = relaxation_.fewest(suffix.state, suffix.stagesLeft);
+  if (rest == Relaxation::unreachable) return true;
+  if (!incumbent_.found()) return suffix.loadMs == std::numeric_limits<double>::infinity();
+  double limitMs = incumbent_.limitMs();
+  if (!ties_) return suffix.loadMs >= limitMs * (1 - tolerance);
+  if (suffix.loadMs > limitMs * (1 + tolerance)) return true;
+  // A plan in here is as good at best; what else could make it better?
+  const PlanCost& best = incumbent_.best().cost;
+  std::int64_t memory = std::max(suffix.memoryBytes, leastMemory_[suffix.state]);
+  if (memory != best.peakMemoryBytes) return memory > best.peakMemoryBytes;
+  double moved = suffix.bytesMoved + leastMoved_[suffix.state];
+  if (moved > static_cast<double>(best.bytesMoved)) return true;
+  if (moved < static_cast<double>(best.bytesMoved - states_.size() - 2)) return false;
+  int devices = 0;
+  for (const PartitionStage& stage : incumbent_.best().partition.stages) devices += stage.replicas;
+  return suffix.devices + rest > devices && moved >= static_cast<double>(best.bytesMoved);
+}
+
+void Search::addSteps(const Suffix& suffix, const StageLoads::Stage& stage, bool recompute, std::vector<int>& ofClass,
+                      std::size_t nextClass, int replicas, int least, int most, std::vector<Step>& steps) {
+  const std::vector<DeviceClass>& classes = machine_.classes();
+  if (nextClass < classes.size()) {
+    for (int count = 0; count <= std::min(classLeft_[nextClass], most - replicas); ++count) {
+      if (nextClass + 1 == classes.size() && replicas + count < least) continue;
+      ofClass.push_back(count);
+      addSteps(suffix, stage, recompute, ofClass, nextClass + 1, replicas + count, least, most, steps);
+      ofClass.pop_back();
+    }
+    return;
+  }
+  StageHost host{std::numeric_limits<double>::infinity(), std::numeric_limits<std::int64_t>::max()};
+  for (std::size_t c = 0; c < classes.size(); ++c)
+    if (ofClass[c] > 0) {
+      host.speed = std::min(host.speed, classes[c].speed);
+      host.limitBytes = std::min(host.limitBytes, classes[c].memoryBytes);
+    }
+  incumbent_.spend(1);
+  double bound = loads_.bound(stage, replicas, recompute, host);
+  if (bound == std::numeric_limits<double>::infinity()) return;
+  Step step{suffix, {stage.from, stage.to, replicas, recompute, ofClass}};
+  step.after.state = stage.from;
+  step.after.loadMs = std::max(suffix.loadMs, bound);
+  step.after.devices += replicas;
+  if (relaxation_.stageCount() > 0) --step.after.stagesLeft;
+  if (ties_) {
+    step.after.memoryBytes = std::max(suffix.memoryBytes, loads_.memoryBytes(stage, replicas, recompute, labelledMs_));
+    step.after.bytesMoved += loads_.bytesMoved(stage, replicas);
+  }
+  if (!isHopeless(step.after)) steps.push_back(std::move(step));
+}
+
+void Search::listSteps(const Suffix& suffix, std::vector<Step>& steps) {
+  int devices = static_cast<int>(machine_.components(0)) - suffix.devices;
+  std::vector<int> ofClass;
+  for (std::size_t k = 0; k < relaxation_.before(suffix.state).size(); ++k) {
+    int from = relaxation_.before(suffix.state)[k];
+    int stagesLeft = relaxation_.stageCount() > 0 ? suffix.stagesLeft - 1 : 0;
+    int most = devices - relaxation_.fewest(from, stagesLeft), least = 1;
+    if (options_.straight) most = std::min(most, 1);
+    if (!options_.stageReplicas.empty()) {
+      least = options_.stageReplicas[stagesLeft];
+      most = std::min(most, least);
+    }
+    if (most < least) continue;
+    const StageLoads::Stage& stage = relaxation_.stage(suffix.state, k);
+    if (options_.stageReplicas.empty()) least = loads_.fewestReplicas(stage, labelledMs_, most);
+    if (least == 0) continue;
+    for (bool recompute : {false, true})
+      if (recompute ? loads_.mayRecompute() : !loads_.mustRecompute())
+        addSteps(suffix, stage, recompute, ofClass, 0, 0, least, most, steps);
+  }
+  std::stable_sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) {
+    return std::tie(a.after.loadMs, a.after.memoryBytes, a.after.bytesMoved, a.after.devices) <
+           std::tie(b.after.loadMs, b.after.memoryBytes, b.after.bytesMoved, b.after.devices);
+  });
+}
+
+void Search::descend(const Suffix& suffix) {
+  if (incumbent_.isExhausted()) {
+    complete_ = false;
+    return;
+  }
+  if (suffix.state == 0) {
+    if (suffix.stagesLeft > 0) return;
+    std::vector<ChainStage> chain(chain_.rbegin(), chain_.rend());
+    if (incumbent_.offer(chain) && !relabel()) labelledMs_ = 0;
+    return;
+  }
+  std::vector<Step> steps;
+  listSteps(suffix, steps);
+  for (Step& step : steps) {
+    if (isHopeless(step.after)) continue;
+    for (std::size_t c = 0; c < classLeft_.size(); ++c) classLeft_[c] -= step.stage.ofClass[c];
+    chain_.push_back(step.stage);
+    descend(step.after);
+    chain_.pop_back();
+    for (std::size_t c = 0; c < classLeft_.size(); ++c) classLeft_[c] += step.stage.ofClass[c];
+  }
+}

@@ -1,0 +1,110 @@
+// Exact search over chains of states, from the last stage to the first, guided by the relaxed problem.
+//
+// A partial plan is a suffix of stages. It is given up when what StageLoads proves of its stages, or the devices that
+// the relaxed problem needs for the rest, show that no completion is better than the best plan found. Complete plans
+// are evaluated by the cost model. So when the search ends without running out of budget, the best plan is optimal
+// among the chains of the states: first in time, and, when asked for ties, in the whole order of docs/Planning.md.
+#pragma once
+
+#include "Pdc/Solver.h"
+#include "Pdc/SolverRelaxation.h"
+
+#include <functional>
+
+namespace pdc {
+
+/// A stage of a plan in terms of states.
+struct ChainStage {
+  int from = 0, to = 0, replicas = 1;
+  bool recompute = false;
+  std::vector<int> ofClass; ///< adding up to replicas
+};
+
+/// The best plan found so far, and the effort that is left. Effort is counted in steps, not seconds, so that the answer
+/// is the same on every machine; a time limit, if there is one, ends it early.
+class Incumbent {
+public:
+  Incumbent(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options, const SolverProblem& problem,
+            const States& states, const Machine& machine);
+
+  /// Evaluates a plan and keeps it if it is better.
+  bool offer(const std::vector<ChainStage>& chain);
+
+  /// The same for replicas without classes: gives every stage, in order, the next devices of all.
+  bool offer(const std::vector<RelaxedStage>& path);
+
+  bool found() const { return found_; }
+  const Solution& best() const { return best_; }
+
+  /// The most that a load may be in a plan that is better than the best one, or as good.
+  double limitMs() const;
+
+  void spend(std::int64_t steps) { left_ -= steps; }
+  void allow(std::int64_t steps) { left_ = steps; }
+  bool isExhausted() const;
+
+private:
+  Partition partitionOf(const std::vector<ChainStage>& chain) const;
+  void simulateBatches(const Partition& partition, PlanCost& cost) const;
+
+  const CostGraph& graph_;
+  const Cluster& cluster_;
+  const PlannerOptions& options_;
+  const SolverProblem& problem_;
+  const States& states_;
+  const Machine& machine_;
+  CostModel model_;
+  double coresMs_ = 0; ///< a bound that no plan can move
+  bool found_ = false;
+  Solution best_;
+  std::int64_t left_ = 0;
+  double deadline_ = 0; ///< on the steady clock, in seconds; 0: none
+};
+
+class Search {
+public:
+  Search(const CostGraph& graph, const PlannerOptions& options, const States& states, const StageLoads& loads,
+         const Machine& machine, Relaxation& relaxation, Incumbent& incumbent);
+
+  /// Looks for plans that are faster than the best one, or, with `ties`, better in the whole order. Returns whether
+  /// nothing was left out.
+  bool run(bool ties);
+
+private:
+  /// What is known of a suffix of stages.
+  struct Suffix {
+    int state = 0;      ///< where it begins
+    int stagesLeft = 0; ///< before it, where their number is given
+    double loadMs = 0;
+    std::int64_t memoryBytes = 0;
+    double bytesMoved = 0;
+    int devices = 0;
+  };
+  struct Step {
+    Suffix after;
+    ChainStage stage;
+  };
+
+  void descend(const Suffix& suffix);
+  void listSteps(const Suffix& suffix, std::vector<Step>& steps);
+  void addSteps(const Suffix& suffix, const StageLoads::Stage& stage, bool recompute, std::vector<int>& ofClass,
+                std::size_t nextClass, int replicas, int least, int most, std::vector<Step>& steps);
+  bool isHopeless(const Suffix& suffix) const;
+  bool relabel();
+
+  const CostGraph& graph_;
+  const PlannerOptions& options_;
+  const States& states_;
+  const StageLoads& loads_;
+  const Machine& machine_;
+  Relaxation& relaxation_;
+  Incumbent& incumbent_;
+  bool ties_ = false, complete_ = true;
+  double labelledMs_ = 0;
+  std::vector<ChainStage> chain_; ///< last stage first
+  std::vector<int> classLeft_;
+  std::vector<std::int64_t> leastMemory_; ///< of any way to cut a state, at the best time
+  std::vector<double> leastMoved_;
+};
+
+} // namespace pdc

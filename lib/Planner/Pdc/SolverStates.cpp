@@ -1,0 +1,228 @@
+#include "Pdc/SolverStates.h"
+
+#include "Order/DownSets.h"
+
+#include <algorithm>
+#include <set>
+
+using namespace pdc;
+
+/// Reverse postorder of a depth-first search: keeps a branch together.
+static std::vector<int> depthFirstOrder(const Dag& dag) {
+  std::vector<int> postorder;
+  std::vector<char> seen(dag.size(), 0);
+  for (auto root = dag.order().rbegin(); root != dag.order().rend(); ++root) {
+    if (seen[*root]) continue;
+    std::vector<std::pair<int, std::size_t>> path = {{*root, 0}};
+    seen[*root] = 1;
+    while (!path.empty()) {
+      auto& [v, next] = path.back();
+      if (next == dag.successors(v).size()) {
+        postorder.push_back(v);
+        path.pop_back();
+      } else if (int to = dag.successors(v)[next++]; !seen[to]) {
+        seen[to] = 1;
+        path.push_back({to, 0});
+      }
+    }
+  }
+  return {postorder.rbegin(), postorder.rend()};
+}
+
+/// Always the block after which the fewest bytes cross to what is left.
+static std::vector<int> smallestCutOrder(const SolverProblem& problem) {
+  std::size_t n = problem.blocks.size();
+  std::vector<std::vector<int>> made(n), used(n);
+  std::vector<std::size_t> usersLeft;
+  for (std::size_t t = 0; t < problem.tensors.size(); ++t) {
+    made[problem.tensors[t].from].push_back(static_cast<int>(t));
+    for (int to : problem.tensors[t].to) used[to].push_back(static_cast<int>(t));
+    usersLeft.push_back(problem.tensors[t].to.size());
+  }
+  auto growth = [&](int v) {
+    std::int64_t bytes = 0;
+    for (int t : made[v]) bytes += problem.tensors[t].bytes;
+    for (int t : used[v])
+      if (usersLeft[t] == 1) bytes -= problem.tensors[t].bytes;
+    return bytes;
+  };
+  std::vector<std::size_t> missing(n);
+  std::vector<int> ready, order;
+  for (std::size_t v = 0; v < n; ++v) {
+    missing[v] = problem.dag.predecessors(static_cast<int>(v)).size();
+    if (missing[v] == 0) ready.push_back(static_cast<int>(v));
+  }
+  while (!ready.empty()) {
+    auto best = std::min_element(ready.begin(), ready.end(),
+                                 [&](int a, int b) { return std::pair(growth(a), a) < std::pair(growth(b), b); });
+    int v = *best;
+    ready.erase(best);
+    order.push_back(v);
+    for (int t : used[v]) --usersLeft[t];
+    for (int to : problem.dag.successors(v))
+      if (--missing[to] == 0) ready.push_back(to);
+  }
+  return order;
+}
+
+States::States(const SolverProblem& problem, std::size_t limit) : problem_(problem) {
+  const Dag& dag = problem.dag;
+  afterMs_.assign(dag.size(), 0);
+  std::vector<std::vector<int>> made(dag.size());
+  for (std::size_t t = 0; t < problem.tensors.size(); ++t) made[problem.tensors[t].from].push_back(static_cast<int>(t));
+  for (auto v = dag.order().rbegin(); v != dag.order().rend(); ++v) {
+    for (int t : made[*v])
+      if (problem.tensors[t].hasGradient)
+        for (int to : problem.tensors[t].to) afterMs_[*v] = std::max(afterMs_[*v], afterMs_[to]);
+    afterMs_[*v] += problem.blocks[*v].forwardMs + problem.blocks[*v].backwardMs;
+  }
+  for (const Block& block : problem.blocks) hasScratch_ |= block.scratchBytes > 0 || block.workspaceBytes > 0;
+
+  if (std::optional<DownSets> all = DownSets::all(dag, limit)) {
+    complete_ = true;
+    for (std::size_t i = 0; i < all->size(); ++i) add((*all)[i]);
+  } else {
+    addOrders(limit);
+  }
+}
+
+void States::add(NodeSet set) {
+  State state;
+  state.set = std::move(set);
+  describe(state);
+  states_.push_back(std::move(state));
+}
+
+void States::describe(State& state) const {
+  state.count = static_cast<int>(state.set.size());
+  state.set.forEach([&](std::size_t v) {
+    const Block& block = problem_.blocks[v];
+    state.forwardMs += block.forwardMs;
+    state.backwardMs += block.backwardMs;
+    state.updateMs += block.updateMs;
+    state.parameterBytes += block.parameterBytes;
+    state.gradientBytes += block.gradientBytes;
+    state.savedBytes += block.savedBytes;
+  });
+  for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
+    const BlockTensor& tensor = problem_.tensors[t];
+    if (!state.set.contains(tensor.from)) continue;
+    if (std::all_of(tensor.to.begin(), tensor.to.end(), [&](int to) { return state.set.contains(to); })) continue;
+    state.cut.push_back(static_cast<int>(t));
+    state.cutBytes += tensor.bytes;
+    if (tensor.hasGradient) state.cutGradientBytes += tensor.bytes;
+  }
+}
+
+/// Prefixes of the orders: of each stretch of work, those that few bytes leave. The stretches are equal, and their
+/// number is such that about `limit` sets remain.
+void States::addOrders(std::size_t limit) {
+  const Dag& dag = problem_.dag;
+  std::size_t n = dag.size();
+  std::vector<std::vector<int>> orders = {dag.order(), depthFirstOrder(dag), smallestCutOrder(problem_)};
+  double totalMs = 0;
+  for (const Block& block : problem_.blocks) totalMs += block.forwardMs + block.backwardMs;
+
+  std::set<NodeSet> kept = {NodeSet(n)};
+  std::size_t perOrder = std::max<std::size_t>(limit / orders.size(), 8);
+  for (const std::vector<int>& order : orders) {
+    // The cut of each prefix, followed block by block.
+    std::vector<std::vector<int>> made(n), used(n);
+    std::vector<std::size_t> usersLeft;
+    for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
+      made[problem_.tensors[t].from].push_back(static_cast<int>(t));
+      for (int to : problem_.tensors[t].to) used[to].push_back(static_cast<int>(t));
+      usersLeft.push_back(problem_.tensors[t].to.size());
+    }
+    struct Prefix {
+      std::int64_t cutBytes;
+      std::size_t length;
+    };
+    std::vector<Prefix> best; // of each stretch
+    std::vector<std::size_t> stretchOf;
+    std::int64_t cut = 0;
+    double doneMs = 0;
+    std::size_t stretches = std::min(perOrder, n);
+    std::vector<Prefix> chosen(stretches + 1, Prefix{-1, 0});
+    for (std::size_t i = 0; i < n; ++i) {
+      int v = order[i];
+      for (int t : made[v]) cut += problem_.tensors[t].bytes;
+      for (int t : used[v])
+        if (--usersLeft[t] == 0) cut -= problem_.tensors[t].bytes;
+      doneMs += problem_.blocks[v].forwardMs + problem_.blocks[v].backwardMs;
+      // Half by work, half by number, so that neither long blocks nor many free ones leave a gap.
+      double share =
+          0.5 * static_cast<double>(i + 1) / static_cast<double>(n) + (totalMs > 0 ? 0.5 * doneMs / totalMs : 0);
+      auto stretch = std::min(stretches, static_cast<std::size_t>(share * static_cast<double>(stretches)));
+      Prefix& entry = chosen[stretch];
+      if (entry.cutBytes < 0 || cut < entry.cutBytes) entry = {cut, i + 1};
+    }
+    std::vector<char> keep(n + 1, 0);
+    for (const Prefix& prefix : chosen)
+      if (prefix.cutBytes >= 0) keep[prefix.length] = 1;
+    keep[n] = 1;
+    NodeSet set(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      set.insert(static_cast<std::size_t>(order[i]));
+      if (keep[i + 1]) kept.insert(set);
+    }
+  }
+  std::vector<NodeSet> sets(kept.begin(), kept.end());
+  std::stable_sort(sets.begin(), sets.end(), [](const NodeSet& a, const NodeSet& b) { return a.size() < b.size(); });
+  for (NodeSet& set : sets) add(std::move(set));
+}
+
+bool States::precedes(int i, int j) const {
+  return states_[i].count < states_[j].count && states_[j].set.includes(states_[i].set);
+}
+
+StageSums States::stage(int i, int j) const {
+  const State &before = states_[i], &after = states_[j];
+  StageSums sums;
+  sums.forwardMs = after.forwardMs - before.forwardMs;
+  sums.backwardMs = after.backwardMs - before.backwardMs;
+  sums.updateMs = after.updateMs - before.updateMs;
+  sums.parameterBytes = after.parameterBytes - before.parameterBytes;
+  sums.gradientBytes = after.gradientBytes - before.gradientBytes;
+  sums.savedBytes = after.savedBytes - before.savedBytes;
+  sums.outBytes = after.cutBytes;
+  sums.outGradientBytes = after.cutGradientBytes;
+  for (int t : before.cut) {
+    const BlockTensor& tensor = problem_.tensors[t];
+    bool usedHere = false, usedLater = false;
+    for (int to : tensor.to) {
+      if (!after.set.contains(to))
+        usedLater = true;
+      else if (!usedHere && !before.set.contains(to))
+        usedHere = true;
+    }
+    std::int64_t gradient = tensor.hasGradient ? tensor.bytes : 0;
+    if (usedLater) {
+      sums.outBytes -= tensor.bytes;
+      sums.outGradientBytes -= gradient;
+    }
+    if (usedHere) {
+      sums.inBytes += tensor.bytes;
+      sums.inGradientBytes += gradient;
+      if (usedLater) sums.passGradientBytes += gradient;
+    }
+  }
+  if (sums.outGradientBytes > 0)
+    for (int t : after.cut) {
+      const BlockTensor& tensor = problem_.tensors[t];
+      if (!tensor.hasGradient || before.set.contains(tensor.from)) continue;
+      for (int to : tensor.to)
+        if (!after.set.contains(to)) sums.afterMs = std::max(sums.afterMs, afterMs_[to]);
+    }
+  return sums;
+}
+
+std::int64_t States::scratchBytes(int i, int j) const {
+  if (!hasScratch_) return 0;
+  std::int64_t scratch = 0, workspace = 0;
+  (states_[j].set - states_[i].set).forEach([&](std::size_t v) {
+    scratch = std::max(scratch, problem_.blocks[v].scratchBytes);
+    workspace = std::max(workspace, problem_.blocks[v].workspaceBytes);
+  });
+  return scratch + workspace;
+}

@@ -1,0 +1,67 @@
+// The down-sets between which the solver cuts, and what the difference of two of them is as a stage.
+#pragma once
+
+#include "Order/NodeSet.h"
+#include "Pdc/SolverProblem.h"
+
+namespace pdc {
+
+/// What a stage consists of, whatever the other stages are: the difference of two down-sets I ⊂ J. Times are those of
+/// a device of speed 1.
+struct StageSums {
+  double forwardMs = 0, backwardMs = 0, updateMs = 0;
+  double afterMs = 0; ///< computation, both ways, on the longest way from the stage through what is after J
+  std::int64_t parameterBytes = 0, gradientBytes = 0, savedBytes = 0;
+  std::int64_t inBytes = 0;           ///< of tensors from I that it uses
+  std::int64_t inGradientBytes = 0;   ///< of those among them whose gradient it sends back
+  std::int64_t outBytes = 0;          ///< of tensors that it makes and someone after J uses
+  std::int64_t outGradientBytes = 0;  ///< of those among them whose gradient comes back
+  std::int64_t passGradientBytes = 0; ///< of gradients of tensors from I that it gets from later users and adds to
+};
+
+/// A family of down-sets with the empty one first and the full one last, by size. Complete when it holds all of them:
+/// then every chain of stages is a chain of its members.
+class States {
+public:
+  /// All down-sets if there are no more than `limit`, else the prefixes of several topological orders and the ancestor
+  /// sets of single blocks, thinned out to about `limit`.
+  States(const SolverProblem& problem, std::size_t limit);
+
+  bool isComplete() const { return complete_; }
+  int size() const { return static_cast<int>(states_.size()); }
+  int last() const { return size() - 1; }
+  const NodeSet& set(int i) const { return states_[i].set; }
+
+  /// Whether state i is a proper subset of state j.
+  bool precedes(int i, int j) const;
+
+  /// The stage between two states, precedes(i, j).
+  StageSums stage(int i, int j) const;
+
+  /// Largest scratch and largest workspace of the stage's blocks, added.
+  std::int64_t scratchBytes(int i, int j) const;
+
+  double computeMs(int i) const { return states_[i].forwardMs + states_[i].backwardMs; }
+  double updateMs(int i) const { return states_[i].updateMs; }
+
+private:
+  struct State {
+    NodeSet set;
+    int count = 0;
+    double forwardMs = 0, backwardMs = 0, updateMs = 0;
+    std::int64_t parameterBytes = 0, gradientBytes = 0, savedBytes = 0;
+    std::int64_t cutBytes = 0, cutGradientBytes = 0;
+    std::vector<int> cut; ///< tensors from inside that someone outside uses
+  };
+
+  void add(NodeSet set);
+  void addOrders(std::size_t limit);
+  void describe(State& state) const;
+
+  const SolverProblem& problem_;
+  std::vector<State> states_;
+  std::vector<double> afterMs_; ///< of each block: longest way through its descendants, itself included
+  bool complete_ = false, hasScratch_ = false;
+};
+
+} // namespace pdc

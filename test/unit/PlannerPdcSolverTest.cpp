@@ -1,0 +1,234 @@
+// LINK: pdcPlanner
+// The solver of cost model `pdc` against trying every partition, each evaluated by the cost model.
+#include "Pdc/Solver.h"
+
+#include "Order/DownSets.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+
+using namespace pdc;
+
+namespace {
+
+int rounds(int few) {
+  const char* factor = std::getenv("PDC_TEST_ROUNDS");
+  return factor ? few * std::atoi(factor) : few;
+}
+
+struct Instance {
+  CostGraph graph;
+  Cluster cluster;
+  PlannerOptions options;
+};
+
+class RandomInstances {
+public:
+  explicit RandomInstances(unsigned seed) : random_(seed) {}
+
+  std::int64_t between(std::int64_t least, std::int64_t most) {
+    return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
+  }
+  bool oneIn(std::int64_t n) { return between(1, n) == 1; }
+  double time() { return static_cast<double>(between(0, 40)) / 4; }
+
+  CostGraph graph(std::int64_t nodes) {
+    CostGraph graph;
+    std::int64_t density = between(1, 4);
+    for (std::int64_t v = 0; v < nodes; ++v) {
+      CostNode node;
+      node.name = "node" + std::to_string(v);
+      node.forwardMs = time();
+      node.inputGradientMs = time();
+      node.weightGradientMs = oneIn(2) ? time() : 0;
+      node.updateMs = static_cast<double>(between(0, 4)) / 8;
+      node.parameterBytes = node.gradientBytes = between(0, 3) * 100;
+      node.savedBytes = between(0, 5) * 100;
+      node.scratchBytes = between(0, 2) * 50;
+      node.workspaceBytes = between(0, 2) * 30;
+      if (oneIn(8)) node.colour = between(0, 1);
+      graph.nodes.push_back(node);
+    }
+    for (std::int64_t v = 0; v + 1 < nodes; ++v) {
+      CostTensor tensor;
+      tensor.name = "t" + std::to_string(v);
+      tensor.from = v;
+      for (std::int64_t user = v + 1; user < nodes; ++user)
+        if (user == v + 1 ? !oneIn(3) : between(0, 4) < density - 1) tensor.to.push_back(user);
+      tensor.bytes = between(0, 8) * 100;
+      tensor.hasGradient = !oneIn(5);
+      if (!tensor.to.empty()) graph.tensors.push_back(tensor);
+    }
+    if (oneIn(4)) {
+      CostSharedParameter shared{"tied", {}, between(1, 4) * 100};
+      for (std::int64_t v = 0; v < nodes; ++v)
+        if (oneIn(2)) shared.nodes.push_back(v);
+      if (shared.nodes.size() > 1) graph.sharedParameters.push_back(shared);
+    }
+    return graph;
+  }
+
+  Cluster cluster() {
+    Cluster cluster;
+    std::int64_t levels = between(1, 3), devices = 1;
+    for (std::int64_t level = 0; level < levels && devices < 5; ++level) {
+      std::int64_t count = level == 0 ? between(1, 5) : between(1, 2);
+      cluster.levels.push_back({"level" + std::to_string(level), count, static_cast<double>(between(1, 10)) * 1e5,
+                                oneIn(2) ? 0 : static_cast<double>(between(0, 10)) * 1e-4});
+      devices *= count;
+    }
+    cluster.device.name = oneIn(4) ? "cpu" : "test";
+    cluster.device.memoryBytes = 1 << 30;
+    cluster.device.speed = static_cast<double>(between(1, 4)) / 2;
+    if (oneIn(6)) cluster.device.cores = between(1, 3);
+    if (oneIn(4) && devices > 1 && devices <= 4) {
+      std::int64_t first = between(1, devices - 1);
+      DeviceKind other = cluster.device;
+      other.name = "other";
+      other.speed = static_cast<double>(between(1, 4)) / 2;
+      cluster.devices = {{cluster.device, first}, {other, devices - first}};
+    }
+    return cluster;
+  }
+
+  PlannerOptions options() {
+    PlannerOptions options;
+    options.sync = oneIn(2) ? "overlap" : "barrier";
+    options.weights = !oneIn(4) ? "stash" : oneIn(2) ? "latest" : "vertical-sync";
+    options.warmupPolicy = oneIn(4) ? WarmupPolicy::paper : WarmupPolicy::hide;
+    options.straight = oneIn(4);
+    options.recompute = !oneIn(4) ? "none" : oneIn(2) ? "auto" : "all";
+    options.optimizerStatePerParameterByte = static_cast<double>(between(0, 2));
+    if (oneIn(8)) options.stageReplicas = {static_cast<int>(between(1, 2)), static_cast<int>(between(1, 2))};
+    return options;
+  }
+
+private:
+  std::mt19937 random_;
+};
+
+/// Every chain of down-sets with every choice of replicas, devices and recomputation.
+class Enumeration {
+public:
+  explicit Enumeration(const Instance& instance)
+      : instance_(instance), model_(instance.graph, instance.cluster, instance.options),
+        states_(*DownSets::all(Dag::of(instance.graph), 1000)) {
+    for (const DeviceClass& deviceClass : deviceClasses(instance.cluster, instance.options))
+      left_.push_back(static_cast<int>(deviceClass.leaves.size()));
+  }
+
+  void run() { extend(0); }
+
+  std::optional<PlanCost> best;
+  Partition bestPartition;
+
+private:
+  bool tearsColour(const NodeSet& set) const {
+    const std::vector<CostNode>& nodes = instance_.graph.nodes;
+    for (std::size_t u = 0; u < nodes.size(); ++u)
+      for (std::size_t v = 0; v < nodes.size(); ++v)
+        if (nodes[u].colour >= 0 && nodes[u].colour == nodes[v].colour && set.contains(u) != set.contains(v))
+          return true;
+    return false;
+  }
+
+  void extend(std::size_t i) {
+    const PlannerOptions& options = instance_.options;
+    if (i + 1 == states_.size()) {
+      if (options.stageReplicas.empty() || options.stageReplicas.size() == partition_.stages.size()) evaluate();
+      return;
+    }
+    std::size_t s = partition_.stages.size();
+    if (!options.stageReplicas.empty() && s == options.stageReplicas.size()) return;
+    for (std::size_t j = i + 1; j < states_.size(); ++j) {
+      if (!states_[j].includes(states_[i]) || tearsColour(states_[j])) continue;
+      PartitionStage stage;
+      (states_[j] - states_[i]).forEach([&](std::size_t v) { stage.nodes.push_back(static_cast<std::int64_t>(v)); });
+      partition_.stages.push_back(stage);
+      for (bool recompute : {false, true}) {
+        if (recompute ? options.recompute == "none" : options.recompute == "all") continue;
+        partition_.stages.back().recompute = recompute;
+        choose(j, 0);
+      }
+      partition_.stages.pop_back();
+    }
+  }
+
+  void choose(std::size_t j, std::size_t c) {
+    PartitionStage& stage = partition_.stages.back();
+    if (c == left_.size()) {
+      int replicas = 0;
+      for (int count : stage.ofClass) replicas += count;
+      const PlannerOptions& options = instance_.options;
+      if (replicas == 0 || (options.straight && replicas > 1)) return;
+      if (!options.stageReplicas.empty() && options.stageReplicas[partition_.stages.size() - 1] != replicas) return;
+      stage.replicas = replicas;
+      std::vector<int> ofClass = stage.ofClass;
+      if (left_.size() == 1) stage.ofClass.clear();
+      extend(j);
+      partition_.stages.back().ofClass = ofClass;
+      return;
+    }
+    int available = left_[c];
+    for (int count = 0; count <= available; ++count) {
+      partition_.stages.back().ofClass.push_back(count);
+      left_[c] -= count;
+      choose(j, c + 1);
+      left_[c] += count;
+      partition_.stages.back().ofClass.pop_back();
+    }
+  }
+
+  void evaluate() {
+    PlanCost cost = model_.costOf(partition_);
+    if (!cost.feasible || (best && !isBetter(cost, partition_, *best, bestPartition))) return;
+    best = cost;
+    bestPartition = partition_;
+  }
+
+  const Instance& instance_;
+  CostModel model_;
+  DownSets states_;
+  std::vector<int> left_;
+  Partition partition_;
+};
+
+void expectEqual(const Instance& instance, const std::optional<Solution>& solution, int round) {
+  Enumeration all(instance);
+  all.run();
+  ASSERT_EQ(solution.has_value(), all.best.has_value()) << "round " << round;
+  if (!solution) return;
+  const PlanCost &cost = solution->cost, &best = *all.best;
+  EXPECT_NEAR(cost.timeMs, best.timeMs, 1e-9 * best.timeMs) << "round " << round;
+  EXPECT_NEAR(cost.loadMs, best.loadMs, 1e-9 * best.loadMs) << "round " << round;
+  EXPECT_NEAR(solution->lowerBoundMs, best.timeMs, 1e-9 * best.timeMs) << "round " << round;
+  EXPECT_EQ(cost.peakMemoryBytes, best.peakMemoryBytes) << "round " << round;
+  EXPECT_EQ(cost.bytesMoved, best.bytesMoved) << "round " << round;
+  EXPECT_FALSE(isBetter(best, all.bestPartition, cost, solution->partition)) << "round " << round;
+}
+
+} // namespace
+
+TEST(PlannerPdcSolver, EqualsTryingEveryPartition) {
+  RandomInstances random(7);
+  int limited = 0, infeasible = 0, replicated = 0;
+  for (int round = 0; round < rounds(300); ++round) {
+    Instance instance{random.graph(random.between(1, 6)), random.cluster(), random.options()};
+    std::optional<Solution> solution = solve(instance.graph, instance.cluster, instance.options);
+    expectEqual(instance, solution, round);
+    if (!solution) continue;
+    for (const PartitionStage& stage : solution->partition.stages) replicated += stage.replicas > 1;
+    // And again with less memory than the best plan takes.
+    instance.options.memoryBytes = solution->cost.peakMemoryBytes * random.between(30, 99) / 100;
+    if (instance.options.memoryBytes == 0) continue;
+    solution = solve(instance.graph, instance.cluster, instance.options);
+    expectEqual(instance, solution, round);
+    ++limited;
+    infeasible += !solution;
+  }
+  EXPECT_GT(limited, 0);
+  EXPECT_GT(infeasible, 0);
+  EXPECT_GT(replicated, 0);
+}
