@@ -1,0 +1,111 @@
+// Cost model `dnn-partitioning`: from the problem to a plan, and what to say when there is none.
+#include "pdc/Planner/Foreign.h"
+
+#include "DnnPartitioning/Solver.h"
+#include "pdc/Support/Diagnostics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+using namespace pdc;
+using namespace pdc::placement;
+
+static std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+/// The output of a node is one tensor, which has one cost.
+static Status checkCosts(const DnnPartitioningProblem& problem, Diagnostics& diags) {
+  std::vector<double> costs(problem.nodes.size(), -1);
+  for (const DnnPartitioningEdge& edge : problem.edges) {
+    double& cost = costs[at(edge.from)];
+    if (cost >= 0 && cost != edge.cost)
+      return diags.error({problem.name, problem.nodes[at(edge.from)].name})
+                 .help("give all edges out of a node the cost of its output; it is transferred once")
+             << "edges out of the node cost " << cost << " and " << edge.cost;
+    cost = edge.cost;
+  }
+  return success;
+}
+
+/// Exact, so that it may be typed in again.
+static std::string number(double value) {
+  std::ostringstream text;
+  text.precision(17);
+  text << value;
+  return text.str();
+}
+
+/// The smallest memory with which the accelerators can hold everything: the same search, with sizes in the place of
+/// times and without transfers.
+static Solution smallestMemory(Instance instance, const Limits& limits) {
+  for (Class& c : instance.classes) {
+    c.time = c.size;
+    c.size = 0;
+  }
+  instance.tensors.clear();
+  return solve(instance, limits);
+}
+
+/// Only without a CPU, which can compute and hold everything, is there no plan.
+static Failure reportNoPlan(const DnnPartitioningProblem& problem, const Instance& instance, const Limits& limits,
+                            Diagnostics& diags) {
+  for (const DnnPartitioningNode& node : problem.nodes)
+    if (!node.onAccelerator)
+      return diags.error({problem.name, node.name}).exit(ExitCode::noPlan).help("set maxCPUs to 1")
+             << "no accelerator can compute the node, and there are 0 CPUs";
+  double size = 0;
+  for (const DnnPartitioningNode& node : problem.nodes) size += node.size;
+  auto message = diags.error({problem.name}).exit(ExitCode::noPlan);
+  if (Solution memory = smallestMemory(instance, limits); memory.value != never)
+    std::move(message).help("set maxSizePerFPGA to " + number(instance.sizeScale.value(memory.value)));
+  if (int accelerators = fewestAccelerators(instance, limits); accelerators > 0)
+    std::move(message).help("or set maxFPGAs to " + std::to_string(accelerators));
+  return std::move(message) << "the nodes have a size of " << number(size) << ", " << problem.accelerators
+                            << " accelerators have " << number(problem.acceleratorMemory) << " each";
+}
+
+static PlanStage makeStage(const DnnPartitioningProblem& problem, const Solution::Device& device) {
+  PlanStage stage;
+  stage.device = device.isCpu ? "cpu" : "accelerator";
+  double size = 0;
+  for (std::int64_t v : device.nodes) {
+    const DnnPartitioningNode& node = problem.nodes[at(v)];
+    stage.nodes.push_back(v);
+    stage.nodeNames.push_back(node.name);
+    // Backward nodes are not told apart by what they are the gradient of.
+    (node.isBackward ? stage.inputGradientMs : stage.forwardMs) += device.isCpu ? node.cpuTime : node.acceleratorTime;
+    size += node.size;
+  }
+  stage.memoryBytes = static_cast<std::int64_t>(std::ceil(std::min(size, 9e18)));
+  return stage;
+}
+
+Expected<Plan> pdc::planDnnPartitioning(const DnnPartitioningProblem& given, const PlannerOptions& options,
+                                        Diagnostics& diags) {
+  DnnPartitioningProblem problem = given;
+  if (options.memoryBytes > 0) problem.acceleratorMemory = static_cast<double>(options.memoryBytes);
+  if (problem.nodes.empty()) return diags.error({problem.name}) << "expected at least one node, got none";
+  if (!checkCosts(problem, diags)) return failure;
+  Limits limits;
+  if (options.timeLimitS > 0)
+    limits.deadline = Search::Clock::now() + std::chrono::duration_cast<Search::Clock::duration>(
+                                                 std::chrono::duration<double>(std::min(options.timeLimitS, 1e9)));
+  Instance instance = makeInstance(problem);
+  Solution solution = solve(instance, limits);
+  if (solution.value == never && solution.proven != never)
+    return diags.error({problem.name}).exit(ExitCode::noPlan).help("allow more time")
+           << "no plan was found within the time limit of " << options.timeLimitS << " s";
+  if (solution.value == never) return reportNoPlan(problem, instance, limits, diags);
+
+  Plan plan;
+  plan.model = plan.costSource = problem.name;
+  plan.costModel = "dnn-partitioning";
+  plan.optimal = solution.proven == solution.value;
+  plan.timeMs = instance.timeScale.value(solution.value);
+  // Where they differ, down by more than the rounding of the scale.
+  plan.lowerBoundMs = plan.optimal ? plan.timeMs : instance.timeScale.value(solution.proven) * (1 - 1e-14);
+  for (const Solution::Device& device : solution.devices) plan.stages.push_back(makeStage(problem, device));
+  return plan;
+}
