@@ -1,0 +1,277 @@
+// The planner for cost model `pipedream-code`.
+//
+// 1. Solve on the simple states only: a good plan in milliseconds, mostly the best one already.
+// 2. Enumerate all states and keep those that a plan at least as fast can use (CodePrune.h).
+// 3. Solve on these exactly (CodeSearch.h): the levels inside by dynamic programming over all intervals, the outermost
+//    by thresholds. What that finds is optimal; if it is nothing, no plan exists.
+#include "PipeDream/Code.h"
+
+#include "PipeDream/CodePrune.h"
+#include "pdc/Support/Diagnostics.h"
+#include "pdc/Support/Units.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+using namespace pdc;
+
+static constexpr double infinity = std::numeric_limits<double>::infinity();
+
+namespace {
+
+/// A stage of the plan: ends with a state, and its place at every level, outermost first.
+struct Leaf {
+  std::size_t end = 0;
+  std::vector<PlanNest> nest;
+};
+
+struct Solution {
+  double lowerBoundMs = 0, timeMs = infinity;
+  CodeStates states;
+  std::vector<Leaf> leaves; ///< their ends are in `states`
+};
+
+class Planner {
+public:
+  Planner(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options)
+      : nodes_(CodeNodes::of(graph, cluster.device.speed)), timeLimitS_(options.timeLimitS) {
+    limits_.straight = options.straight;
+    if (options.memoryBytes > 0) limits_.stashBytes = static_cast<double>(options.memoryBytes);
+    for (const ClusterLevel& level : cluster.levels)
+      if (level.count > 1)
+        levels_.push_back({.count = static_cast<int>(level.count),
+                           .bytesPerMs = level.bandwidthBytesPerS / 1000,
+                           .inner = levels_.empty() ? 1 : levels_.back().count});
+  }
+
+  void setStashLimit(double bytes) { limits_.stashBytes = bytes; }
+
+  /// Without leaves if there is no plan, or if none was found in time.
+  Solution solve() const;
+
+private:
+  Solution solveOn(CodeStates states, double lower, double upper) const;
+  /// The stages of (begin, end] at `level` and inside, appended to `leaves`.
+  void trace(const CodeStates& states, const std::vector<CodeTimes>& times, std::size_t level, int begin,
+             std::size_t end, double timeMs, std::vector<PlanNest>& nest, std::vector<Leaf>& leaves) const;
+  bool expired() const {
+    std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start_;
+    return timeLimitS_ > 0 && spent.count() > timeLimitS_;
+  }
+
+  CodeNodes nodes_;
+  std::vector<CodeLevel> levels_; ///< innermost first, of more than one component
+  CodeLimits limits_;
+  double timeLimitS_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+} // namespace
+
+void Planner::trace(const CodeStates& states, const std::vector<CodeTimes>& times, std::size_t level, int begin,
+                    std::size_t end, double timeMs, std::vector<PlanNest>& nest, std::vector<Leaf>& leaves) const {
+  CodeSearch search(states, levels_[level], limits_, level == 0 ? nullptr : &times[level - 1], begin, end);
+  int number = 0, from = begin;
+  for (const CodeCut& cut : search.trace(timeMs)) {
+    nest.push_back({.stage = number++, .replicas = cut.replicas});
+    if (level == 0)
+      leaves.push_back({cut.end, nest});
+    else
+      trace(states, times, level - 1, from, cut.end,
+            times[level - 1][static_cast<std::size_t>(from + 1) * states.size() + cut.end], nest, leaves);
+    nest.pop_back();
+    from = static_cast<int>(cut.end);
+  }
+}
+
+Solution Planner::solveOn(CodeStates states, double lower, double upper) const {
+  Solution solution{.lowerBoundMs = lower, .states = std::move(states), .leaves = {}};
+  if (levels_.empty()) {
+    solution.lowerBoundMs = solution.timeMs = solution.states.timeMs.back();
+    solution.leaves.push_back({solution.states.size() - 1, {}});
+    return solution;
+  }
+  std::vector<CodeTimes> times;
+  for (std::size_t level = 0; level + 1 < levels_.size(); ++level)
+    times.push_back(timesOfIntervals(solution.states, levels_[level], limits_, level ? &times[level - 1] : nullptr));
+  CodeSearch search(solution.states, levels_.back(), limits_, times.empty() ? nullptr : &times.back(), -1,
+                    solution.states.size() - 1);
+  CodeSearch::Answer answer = search.best(lower, upper, [&] { return expired(); });
+  solution.lowerBoundMs = answer.lowerBoundMs;
+  if (answer.timeMs == infinity) return solution;
+  std::vector<PlanNest> nest;
+  trace(solution.states, times, levels_.size() - 1, -1, solution.states.size() - 1, answer.timeMs, nest,
+        solution.leaves);
+  solution.timeMs = answer.timeMs;
+  return solution;
+}
+
+Solution Planner::solve() const {
+  CodeStates simple = simpleStates(nodes_);
+  double devices = 1;
+  for (const CodeLevel& level : levels_) devices *= level.count;
+  double lower = simple.timeMs.back() / devices * (1 - 1e-12); // nobody computes more than a whole share
+  Solution first = solveOn(std::move(simple), lower, infinity);
+  std::optional<CodeStates> all = allStates(nodes_, 4'000'000);
+  if (!all || expired()) {
+    first.lowerBoundMs = lower;
+    return first;
+  }
+  std::vector<std::size_t> whole = wholeStates(nodes_, *all);
+  if (first.leaves.empty()) {
+    return solveOn(all->select(whole), lower, infinity);
+  }
+  CodeStates candidates = all->select(whole);
+  std::vector<std::size_t> passed =
+      statesOfFastPlans(candidates, candidates.size() - 1, levels_, limits_.straight, first.timeMs);
+  Solution best = solveOn(candidates.select(passed), lower, std::nextafter(first.timeMs, infinity));
+  return best;
+}
+
+/// What the model does not know, with the remedy.
+static Status checkInput(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                         Diagnostics& diags) {
+  auto refuse = [&](const std::string& help) {
+    return diags.error({graph.model}).exit(ExitCode::unsupported).help(help);
+  };
+  const std::string remedy = "leave it out or take --cost-model=pdc";
+  if (graph.nodes.empty()) return diags.error({graph.model}) << "expected a graph with at least one node, got none";
+  for (const ClusterLevel& level : cluster.levels) {
+    if (level.count < 1 || level.count > 1'000'000)
+      return diags.error({}) << "expected from 1 to 1000000 components in a level, got " << level.count;
+    if (level.count > 1 && !(level.bandwidthBytesPerS > 0))
+      return diags.error({}) << "expected a bandwidth above zero, got " << level.bandwidthBytesPerS;
+  }
+  auto unequal = std::find_if(cluster.devices.begin(), cluster.devices.end(), [&](const DeviceGroup& group) {
+    return group.device.speed != cluster.devices.front().device.speed;
+  });
+  if (unequal != cluster.devices.end())
+    return refuse("describe equal devices or take --cost-model=pdc")
+           << "the cost model pipedream-code knows equal devices only, got speeds "
+           << cluster.devices.front().device.speed << " and " << unequal->device.speed;
+  if (options.schedule != "1f1b")
+    return refuse(remedy) << "the cost model pipedream-code knows the schedule '1f1b' only, got '" << options.schedule
+                          << "'";
+  if (options.recompute != "none")
+    return refuse(remedy) << "the cost model pipedream-code knows no recomputation, got '" << options.recompute << "'";
+  if (!options.stageReplicas.empty())
+    return refuse(remedy) << "the cost model pipedream-code chooses the replicas of each stage itself, got "
+                          << options.stageReplicas.size() << " counts";
+  if (std::vector<int> outside = nodesOutsideAllStates(Dag::of(graph)); !outside.empty())
+    return diags.error({graph.model, graph.nodes[static_cast<std::size_t>(outside[0])].name})
+               .exit(ExitCode::unsupported)
+               .help("take --cost-model=pdc")
+           << "the cost model pipedream-code reaches " << graph.nodes.size() - outside.size() << " of "
+           << graph.nodes.size() << " nodes: nothing connects this one with the first node '" << graph.nodes[0].name
+           << "'";
+  return success;
+}
+
+static void describeStages(const CostGraph& graph, const Cluster& cluster, const Solution& solution, Plan& plan) {
+  double speed = cluster.device.speed;
+  std::vector<std::int64_t> sharedBytes(graph.nodes.size(), 0);
+  for (const CostSharedParameter& shared : graph.sharedParameters)
+    if (!shared.nodes.empty()) sharedBytes[static_cast<std::size_t>(shared.nodes.front())] += shared.bytes;
+  NodeSet before(graph.nodes.size());
+  for (const Leaf& leaf : solution.leaves) {
+    PlanStage stage;
+    stage.nest = leaf.nest;
+    for (const PlanNest& nest : leaf.nest) stage.replicas *= nest.replicas;
+    for (std::size_t v = 0; v < graph.nodes.size(); ++v) {
+      if (!(solution.states.set(leaf.end)[v / 64] >> (v % 64) & 1) || before.contains(v)) continue;
+      before.insert(v);
+      const CostNode& node = graph.nodes[v];
+      stage.nodes.push_back(static_cast<std::int64_t>(v));
+      stage.nodeNames.push_back(node.name);
+      stage.forwardMs += node.forwardMs / speed;
+      stage.inputGradientMs += node.inputGradientMs / speed;
+      stage.weightGradientMs += node.weightGradientMs / speed;
+      stage.updateMs += node.updateMs / speed;
+      stage.parameterBytes += node.parameterBytes + sharedBytes[v];
+      stage.gradientBytes += node.gradientBytes;
+      stage.savedBytes += node.savedBytes;
+      stage.scratchBytes = std::max(stage.scratchBytes, node.scratchBytes + node.workspaceBytes);
+    }
+    plan.stages.push_back(std::move(stage));
+  }
+}
+
+static void describeTensors(const CostGraph& graph, Plan& plan) {
+  std::vector<int> stageOf(graph.nodes.size());
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    for (std::int64_t v : plan.stages[s].nodes) stageOf[static_cast<std::size_t>(v)] = static_cast<int>(s);
+  for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
+    const CostTensor& tensor = graph.tensors[i];
+    int from = stageOf[static_cast<std::size_t>(tensor.from)];
+    std::vector<int> users;
+    for (std::int64_t node : tensor.to) users.push_back(stageOf[static_cast<std::size_t>(node)]);
+    std::sort(users.begin(), users.end());
+    users.erase(std::unique(users.begin(), users.end()), users.end());
+    std::string name = tensor.name.empty() ? "tensor" + std::to_string(i) : tensor.name;
+    for (int to : users)
+      if (to != from) plan.tensors.push_back({name, from, to, tensor.bytes, tensor.hasGradient});
+  }
+}
+
+/// The stages of a level get neighbouring components, in order; so does every copy of a level inside.
+static void placeRanks(const std::vector<int>& counts, Plan& plan) {
+  std::size_t levels = counts.size(); // outermost first
+  std::vector<std::int64_t> inside(levels + 1, 1);
+  for (std::size_t k = levels; k-- > 0;) inside[k] = inside[k + 1] * counts[k];
+  std::vector<int> stage(levels, -1), next(levels, 0), first(levels, 0);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const std::vector<PlanNest>& nest = plan.stages[s].nest;
+    for (std::size_t k = 0; k < levels; ++k) {
+      if (nest[k].stage == stage[k]) continue;
+      for (std::size_t i = k + 1; i < levels; ++i) stage[i] = -1, next[i] = 0;
+      stage[k] = nest[k].stage;
+      first[k] = next[k];
+      next[k] += nest[k].replicas;
+    }
+    std::vector<std::int64_t> devices = {0};
+    for (std::size_t k = 0; k < levels; ++k) {
+      std::vector<std::int64_t> finer;
+      for (std::int64_t device : devices)
+        for (int m = 0; m < nest[k].replicas; ++m) finer.push_back(device + (first[k] + m) * inside[k + 1]);
+      devices = std::move(finer);
+    }
+    for (std::size_t q = 0; q < devices.size(); ++q)
+      plan.ranks.push_back({.rank = static_cast<int>(plan.ranks.size()),
+                            .devices = {devices[q]},
+                            .hosts = {{static_cast<int>(s), static_cast<int>(q)}}});
+  }
+}
+
+static Plan planOf(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                   const Solution& solution) {
+  Plan plan;
+  plan.model = graph.model;
+  plan.costSource = graph.costSource;
+  plan.schedule = options.schedule;
+  plan.weights = options.weights;
+  plan.sync = options.sync;
+  plan.costModel = "pipedream-code";
+  plan.cluster = cluster;
+  describeStages(graph, cluster, solution, plan);
+  describeTensors(graph, plan);
+  std::vector<int> counts;
+  for (const ClusterLevel& level : cluster.levels)
+    if (level.count > 1) counts.insert(counts.begin(), static_cast<int>(level.count));
+  placeRanks(counts, plan);
+  // The solver adds the nodes' times up in another order.
+  plan.timeMs = pipedreamCodeTimeOf(graph, cluster, plan);
+  plan.optimal = solution.lowerBoundMs >= solution.timeMs;
+  plan.lowerBoundMs = plan.optimal ? plan.timeMs : std::min(solution.lowerBoundMs, plan.timeMs);
+  return plan;
+}
+
+Expected<Plan> pdc::planPipedreamCode(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                                      Diagnostics& diags) {
+  if (!checkInput(graph, cluster, options, diags)) return failure;
+  Planner planner(graph, cluster, options);
+  Solution solution = planner.solve();
+  if (!solution.leaves.empty()) return planOf(graph, cluster, options, solution);
+  return failure;
+}

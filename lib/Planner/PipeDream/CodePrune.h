@@ -1,0 +1,26 @@
+// Which states can be the end of a stage in a plan of at most a given time, cost model `pipedream-code` (Code.h).
+//
+// A relaxation: a state is only its sums of time and weights and its cut; stages need not be nested, and several levels
+// are one flat level of all devices, on which a stage with q devices costs no more than with its best split of q among
+// the levels. A stage (X, Y] on q devices then meets τ only if
+//
+//   t_Y - t_X + a_q·(w_Y - w_X) ≤ q·τ,   cut_X ≤ cap_q,   cut_Y ≤ cap_q unless Y is the last state
+//
+// (the last only on one level; a first stage has no cut_X and no cut_Y) with constants a_q and cap_q. So of the states
+// reached with p devices only the largest t + a_q·w with a cut of at most cap_q matters, one number per p and q: the
+// frontier of states that no other dominates in time, weights and cut, seen from the directions that count. Fewest
+// devices from the start, then to the end; a state stays if both sum up to no more than there are.
+//
+// Time O(states · devices) plus O(devices) for each state and number of devices near its own, memory O(states +
+// devices²).
+#pragma once
+
+#include "PipeDream/CodeSearch.h"
+
+namespace pdc {
+
+/// The states, ascending, that pass; none if no plan is that fast (which then is proven). `last` is the last state.
+std::vector<std::size_t> statesOfFastPlans(const CodeStates& states, std::size_t last,
+                                           const std::vector<CodeLevel>& levels, bool straight, double timeMs);
+
+} // namespace pdc
