@@ -90,8 +90,8 @@ Expected<Plan> pdc::planDnnPartitioning(const DnnPartitioningProblem& given, con
   if (!checkCosts(problem, diags)) return failure;
   Limits limits;
   if (options.timeLimitS > 0)
-    limits.deadline = Search::Clock::now() + std::chrono::duration_cast<Search::Clock::duration>(
-                                                 std::chrono::duration<double>(std::min(options.timeLimitS, 1e9)));
+    limits.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                         std::chrono::duration<double>(std::min(options.timeLimitS, 1e9)));
   Instance instance = makeInstance(problem);
   Solution solution = solve(instance, limits);
   if (solution.value == never && solution.proven != never)

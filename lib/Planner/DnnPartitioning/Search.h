@@ -21,14 +21,10 @@
 
 #include "DnnPartitioning/States.h"
 
-#include <chrono>
-
 namespace pdc::placement {
 
 class Search {
 public:
-  using Clock = std::chrono::steady_clock;
-
   Search(const Instance& instance, const States& states, Clock::time_point deadline);
 
   enum class Answer { feasible, infeasible, outOfTime };

@@ -119,11 +119,13 @@ static Instance asChain(const Instance& instance, const std::vector<int>& order)
 
 static void tryOrders(const Instance& instance, const Limits& limits, Solution& best) {
   for (bool lastFirst : {false, true}) {
+    bool first = !lastFirst; // in any case, so that there is a plan if time is short
     Instance chain = asChain(instance, topologicalOrder(instance, lastFirst));
-    States states = *States::all(chain, limits.states);
+    std::optional<States> states = States::all(chain, first ? Limits{} : limits);
+    if (!states) return;
     Solution solution;
     solution.proven = simpleBound(chain);
-    Bisection(chain, states, limits, solution).run();
+    Bisection(chain, *states, first ? Limits{} : limits, solution).run();
     if (solution.value >= best.value) continue;
     best.value = solution.value;
     best.devices = std::move(solution.devices);
@@ -135,7 +137,7 @@ Solution pdc::placement::solve(const Instance& instance, const Limits& limits) {
   solution.proven = simpleBound(instance);
   tryOrders(instance, limits, solution);
   Instance coarse = contract(instance, solution.value);
-  std::optional<States> states = States::all(coarse, limits.states);
+  std::optional<States> states = States::all(coarse, limits);
   if (!states) return solution;
   solution.states = states->size();
   Bisection(coarse, *states, limits, solution).run();
@@ -145,7 +147,7 @@ Solution pdc::placement::solve(const Instance& instance, const Limits& limits) {
 int pdc::placement::fewestAccelerators(Instance instance, const Limits& limits) {
   instance.accelerators = static_cast<int>(instance.classes.size());
   instance.tensors.clear();
-  std::optional<States> states = States::all(instance, limits.states);
+  std::optional<States> states = States::all(instance, limits);
   if (!states) return 0;
   Search search(instance, *states, limits.deadline);
   if (search.run(never - 1) != Search::Answer::feasible) return 0;

@@ -31,11 +31,6 @@ struct Solution {
   std::int64_t grown = 0;      ///< steps of growing stages in these
 };
 
-struct Limits {
-  std::size_t states = 4'000'000;
-  Search::Clock::time_point deadline = Search::Clock::time_point::max();
-};
-
 Solution solve(const Instance& instance, const Limits& limits);
 
 /// The fewest accelerators that can hold everything, whatever the time, if there is no CPU; 0 if no number can, or if

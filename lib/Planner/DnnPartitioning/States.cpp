@@ -26,9 +26,9 @@ States::States(const Instance& instance)
     }
 }
 
-std::optional<States> States::all(const Instance& instance, std::size_t limit) {
+std::optional<States> States::all(const Instance& instance, const Limits& limits) {
   States states(instance);
-  if (!states.enumerate(std::min<std::size_t>(limit, UINT32_MAX - 1))) return std::nullopt;
+  if (!states.enumerate(limits)) return std::nullopt;
   states.buckets_ = {};
   return states;
 }
@@ -82,7 +82,7 @@ Amount States::cutChange(std::uint32_t state, int added) const {
   return change;
 }
 
-bool States::enumerate(std::size_t limit) {
+bool States::enumerate(const Limits& limits) {
   std::vector<std::uint64_t> set(wordsPerSet_, 0);
   find(set.data());
   time_ = {0};
@@ -95,6 +95,8 @@ bool States::enumerate(std::size_t limit) {
   for (std::uint32_t state = 0; state < cut_.size(); ++state) {
     std::vector<int> open = std::move(addable[state]);
     firstStep_.push_back(steps_.size());
+    if (steps_.size() + open.size() > limits.steps) return false;
+    if (state % 1024 == 1023 && Clock::now() > limits.deadline) return false;
     for (int c : open) {
       std::copy_n(words(state), wordsPerSet_, set.data());
       set[at(c) / 64] |= std::uint64_t{1} << (c % 64);
@@ -102,7 +104,7 @@ bool States::enumerate(std::size_t limit) {
       Amount change = cutChange(state, c), time = instance_->classes[at(c)].time;
       steps_.push_back({to, c, change <= time});
       if (to < cut_.size()) continue;
-      if (cut_.size() == limit) return false;
+      if (cut_.size() == limits.states) return false;
       time_.push_back(time_[state] + time);
       cut_.push_back(cut_[state] + change);
       std::vector<int> next;

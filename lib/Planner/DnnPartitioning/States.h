@@ -4,10 +4,20 @@
 
 #include "DnnPartitioning/Instance.h"
 
+#include <chrono>
 #include <optional>
 #include <span>
 
 namespace pdc::placement {
+
+using Clock = std::chrono::steady_clock;
+
+/// What may be spent on a search.
+struct Limits {
+  std::size_t states = 1'000'000; ///< down-sets
+  std::size_t steps = 16'000'000; ///< from one to another by a class more
+  Clock::time_point deadline = Clock::time_point::max();
+};
 
 class States {
 public:
@@ -18,8 +28,8 @@ public:
     bool neverLess = false; ///< cut(to) - cut(from) <= time(added): see Search.h
   };
 
-  /// All of them by size, the empty one first and the full one last. Nothing if there are more than `limit`.
-  static std::optional<States> all(const Instance& instance, std::size_t limit);
+  /// All of them by size, the empty one first and the full one last. Nothing if they exceed the limits.
+  static std::optional<States> all(const Instance& instance, const Limits& limits);
 
   std::size_t size() const { return cut_.size(); }
   std::uint32_t full() const { return static_cast<std::uint32_t>(size() - 1); }
@@ -44,7 +54,7 @@ public:
 
 private:
   explicit States(const Instance& instance);
-  bool enumerate(std::size_t limit);
+  bool enumerate(const Limits& limits);
   std::uint32_t find(const std::uint64_t* set);
   void rehash();
   Amount cutChange(std::uint32_t state, int added) const;
