@@ -1,9 +1,6 @@
 #include "PipeDream/Sosp19BruteForce.h"
 
 #include <algorithm>
-#include <limits>
-#include <map>
-#include <tuple>
 
 using namespace pdc;
 
@@ -18,9 +15,12 @@ public:
         all_((Mask{1} << graph.nodes.size()) - 1) {
     for (Mask set = 0; set <= all_; ++set)
       if (isDownSet(set)) downSets_.push_back(set);
+    for (const ClusterLevel& level : cluster.levels) most_ = std::max(most_, level.count);
+    known_.assign((cluster.levels.size() + 1) * downSets_.size() * downSets_.size() * (most_ + 1), -1);
+    for (Mask set : downSets_) crossing_.push_back(crossing(set));
   }
 
-  double answer() { return optimum(0, all_, cluster_.levels.size(), count(cluster_.levels.size())); }
+  double answer() { return optimum(0, downSets_.size() - 1, cluster_.levels.size(), count(cluster_.levels.size())); }
 
 private:
   static bool holds(Mask set, std::int64_t node) { return set >> node & 1; }
@@ -38,41 +38,47 @@ private:
     return true;
   }
 
-  /// T^k of the nodes in `to` and not in `from`.
-  double stage(Mask from, Mask to, std::size_t k, std::int64_t m) {
+  /// T^k of the nodes in down-set `to` and not in down-set `from`.
+  double stage(std::size_t from, std::size_t to, std::size_t k, std::int64_t m) {
     double inner = optimum(from, to, k - 1, count(k - 1));
     if (m == 1) return inner;
-    std::int64_t weights = 0;
-    for (std::size_t v = 0; v < graph_.nodes.size(); ++v)
-      if (holds(to & ~from, static_cast<std::int64_t>(v))) weights += graph_.nodes[v].parameterBytes;
-    for (const CostSharedParameter& shared : graph_.sharedParameters)
-      if (holds(to & ~from, shared.nodes.front())) weights += shared.bytes;
     auto replicas = static_cast<double>(m);
     double factor = isOf2018_ ? 4 * (replicas - 1) / replicas : 2 * (replicas - 1);
-    return std::max(inner, factor * static_cast<double>(weights) / bandwidthPerMs(k)) / replicas;
+    return std::max(inner, factor * parameters(from, to) / bandwidthPerMs(k)) / replicas;
   }
 
   /// A^k
-  double optimum(Mask from, Mask to, std::size_t k, std::int64_t m) {
+  double optimum(std::size_t from, std::size_t to, std::size_t k, std::int64_t m) {
     if (k == 0) return compute(from, to);
-    auto [known, isNew] = known_.try_emplace({from, to, k, m}, 0.0);
-    if (!isNew) return known->second;
+    double& known = known_[((k * downSets_.size() + from) * downSets_.size() + to) * (most_ + 1) + m];
+    if (known >= 0) return known;
     double best = stage(from, to, k, m);
-    for (Mask cut : downSets_) {
-      if (cut == from || cut == to || (cut & from) != from || (cut & to) != cut) continue;
-      double transfer = 2 * crossing(cut) / bandwidthPerMs(k);
+    for (std::size_t cut = from + 1; cut < to; ++cut) {
+      if ((downSets_[cut] & downSets_[from]) != downSets_[from] || (downSets_[cut] & downSets_[to]) != downSets_[cut])
+        continue;
+      double transfer = 2 * crossing_[cut] / bandwidthPerMs(k);
       for (std::int64_t last = 1; last < m; ++last)
         best = std::min(best, std::max({optimum(from, cut, k, m - last), transfer, stage(cut, to, k, last)}));
     }
-    return known_[{from, to, k, m}] = best;
+    return known = best;
   }
 
-  double compute(Mask from, Mask to) const {
+  double compute(std::size_t from, std::size_t to) const {
     double sum = 0;
     for (std::size_t v = 0; v < graph_.nodes.size(); ++v)
-      if (holds(to & ~from, static_cast<std::int64_t>(v)))
+      if (holds(downSets_[to] & ~downSets_[from], static_cast<std::int64_t>(v)))
         sum += graph_.nodes[v].forwardMs + graph_.nodes[v].inputGradientMs + graph_.nodes[v].weightGradientMs;
     return sum / cluster_.device.speed;
+  }
+
+  double parameters(std::size_t from, std::size_t to) const {
+    Mask set = downSets_[to] & ~downSets_[from];
+    std::int64_t sum = 0;
+    for (std::size_t v = 0; v < graph_.nodes.size(); ++v)
+      if (holds(set, static_cast<std::int64_t>(v))) sum += graph_.nodes[v].parameterBytes;
+    for (const CostSharedParameter& shared : graph_.sharedParameters)
+      if (holds(set, shared.nodes.front())) sum += shared.bytes;
+    return static_cast<double>(sum);
   }
 
   double crossing(Mask cut) const {
@@ -90,8 +96,10 @@ private:
   const Cluster& cluster_;
   bool isOf2018_;
   Mask all_;
-  std::vector<Mask> downSets_;
-  std::map<std::tuple<Mask, Mask, std::size_t, std::int64_t>, double> known_;
+  std::int64_t most_ = 1;
+  std::vector<Mask> downSets_;   ///< as numbers ascending: each after its subsets
+  std::vector<double> crossing_; ///< of each down-set
+  std::vector<double> known_;    ///< A^k(from, to, m), negative if not known yet
 };
 
 } // namespace

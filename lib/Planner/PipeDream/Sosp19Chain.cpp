@@ -12,8 +12,7 @@ struct ChainSearch::Unit {
   std::size_t k;
   std::int64_t q;
   int from, to;
-  std::vector<int> near;       ///< the first position from which d components reach `to`, if some may be unused
-  std::vector<double> absorbs; ///< most components that the units from position from + · can use
+  std::vector<int> near, late; ///< the first and the last position from which d components may reach `to`
   std::unordered_set<std::int64_t> failed;
   std::vector<Step> steps;
 };
@@ -27,16 +26,20 @@ std::size_t ChainSearch::KeyHash::operator()(const Key& key) const {
 
 ChainSearch::ChainSearch(const Problem& problem, const Chain& chain)
     : problem_(problem), chain_(chain), mirror_(chain.reversed()), reach_(problem, chain_),
-      mirrorReach_(problem, mirror_) {}
+      mirrorReach_(problem, mirror_), fill_(problem, chain_, reach_), mirrorFill_(problem, mirror_, mirrorReach_) {}
 
 bool ChainSearch::mayReach(double tau) {
   reach_.setThreshold(tau);
-  return reach_.reach(problem_.levels.size(), 1, 0) == chain_.size();
+  fill_.thresholdChanged();
+  return reach_.reach(problem_.levels.size(), 1, 0) == chain_.size() &&
+         fill_.fill(problem_.levels.size(), 1, 0) <= chain_.size();
 }
 
 std::optional<Placement> ChainSearch::place(double tau, std::int64_t steps) {
   reach_.setThreshold(tau);
   mirrorReach_.setThreshold(tau);
+  fill_.thresholdChanged();
+  mirrorFill_.thresholdChanged();
   known_.clear();
   stepsLeft_ = steps;
   if (!fits(problem_.levels.size(), 1, 0, chain_.size())) return std::nullopt;
@@ -48,7 +51,7 @@ std::optional<Placement> ChainSearch::place(double tau, std::int64_t steps) {
 
 /// Whether the search finds stages on all components of one component of level k.
 bool ChainSearch::fits(std::size_t k, std::int64_t q, int from, int to) {
-  if (reach_.reach(k, q, from) < to) return false;
+  if (reach_.reach(k, q, from) < to || fill_.fill(k, q, from) > to) return false;
   if (k == 0) return true;
   Key key = {static_cast<std::int64_t>(k), q, from, to};
   if (auto found = known_.find(key); found != known_.end()) return !found->second.empty();
@@ -58,15 +61,7 @@ bool ChainSearch::fits(std::size_t k, std::int64_t q, int from, int to) {
   bool found = tryStage(unit, from, to, level.count);
   if (!found) {
     for (int position : mirrorReach_.far(k, q, chain_.size() - to)) unit.near.push_back(chain_.size() - position);
-    unit.absorbs.assign(static_cast<std::size_t>(to - from) + 1, 0);
-    for (int p = to - 1; p >= from; --p) {
-      // 2(m-1)/m · w ≤ θ for m up to w' / (w' - θ), w' the time of endless replication.
-      double endless = level.syncMsPerByte * (chain_.parameterBytes[p + 1] - chain_.parameterBytes[p]);
-      double most = std::numeric_limits<double>::infinity();
-      double limit = reach_.limit(q);
-      if (!problem_.isOf2018 && endless > limit) most = std::floor(endless / (endless - limit) * (1 + 1e-9));
-      unit.absorbs[p - from] = unit.absorbs[p - from + 1] + most;
-    }
+    for (int position : mirrorFill_.slow(k, q, chain_.size() - to)) unit.late.push_back(chain_.size() - position);
     found = search(unit, from, level.count);
   }
   if (!found) unit.steps.clear();
@@ -82,14 +77,17 @@ bool ChainSearch::tryStage(Unit& unit, int p, int end, std::int64_t m) {
 
 /// Covers p → unit.to with exactly `left` components.
 bool ChainSearch::search(Unit& unit, int p, std::int64_t left) {
-  if (unit.near[left] > p || unit.absorbs[p - unit.from] < static_cast<double>(left)) return false;
+  if (unit.near[left] > p || unit.late[left] < p) return false;
   std::int64_t state = static_cast<std::int64_t>(p) << 32 | left;
   if (unit.failed.count(state) || --stepsLeft_ < 0) return false;
   bool isWhole = p == unit.from && left == problem_.levels[unit.k - 1].count; // was tried
   if (!isWhole && tryStage(unit, p, unit.to, left)) return true;
   for (std::int64_t m = 1; m < left && stepsLeft_ >= 0; ++m) {
-    int end = std::min(reach_.stageReach(unit.k, unit.q, p, m), unit.to - 1);
-    int least = std::max(unit.near[left - m], p + 1);
+    int least = std::max(unit.near[left - m], p + 1), most = std::min(unit.late[left - m], unit.to - 1);
+    if (least > most) continue;
+    int end = std::min(reach_.stageReach(unit.k, unit.q, p, m), most);
+    if (least > end) continue;
+    least = std::max(least, fill_.stageFill(unit.k, unit.q, p, m));
     for (end = reach_.lastCut(unit.k, unit.q, end); end >= least && stepsLeft_ >= 0;
          end = reach_.lastCut(unit.k, unit.q, end - 1)) {
       --stepsLeft_;

@@ -8,7 +8,7 @@
 // components. Otherwise the threshold is raised, and a gap remains that Sosp19Rows.h may close.
 #pragma once
 
-#include "PipeDream/Sosp19Reach.h"
+#include "PipeDream/Sosp19Fill.h"
 
 #include <array>
 #include <optional>
@@ -45,6 +45,7 @@ private:
   const Problem& problem_;
   Chain chain_, mirror_;
   Reach reach_, mirrorReach_;
+  Fill fill_, mirrorFill_;
   std::int64_t stepsLeft_ = 0;
   std::unordered_map<Key, std::vector<Step>, KeyHash> known_; ///< stages of (k, q, from, to); none: failed
 };

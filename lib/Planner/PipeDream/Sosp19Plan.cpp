@@ -53,7 +53,7 @@ public:
       bounds_.lower = bounds_.upper;
     }
     Plan plan = describe(graph_, cluster_, problem_, best_, costModel_);
-    plan.timeMs = bounds_.upper;
+    plan.timeMs = bestMs_;
     plan.optimal = isClosed();
     plan.lowerBoundMs = plan.optimal ? plan.timeMs : bounds_.lower;
     return plan;
@@ -69,9 +69,9 @@ private:
   /// Keeps the placement if it is better than the best.
   void offer(Placement placement) {
     double time = timeOf(placement);
-    if (!best_.empty() && time >= bounds_.upper) return;
+    if (!best_.empty() && time >= bestMs_) return;
     best_ = std::move(placement);
-    bounds_.upper = time;
+    bestMs_ = bounds_.upper = time;
   }
 
   void startWithDataParallelism() {
@@ -179,6 +179,7 @@ private:
   std::string costModel_;
   Clock clock_;
   Placement best_;
+  double bestMs_ = 0;
   ThresholdInterval bounds_;
 };
 

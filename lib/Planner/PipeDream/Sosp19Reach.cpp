@@ -1,6 +1,7 @@
 #include "PipeDream/Sosp19Reach.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 using namespace pdc;
@@ -27,7 +28,7 @@ int PositionTable::last(double value) const {
 
 Reach::Reach(const Problem& problem, const Chain& chain)
     : problem_(problem), chain_(chain), byCompute_(chain.computeMs), byParameters_(chain.parameterBytes),
-      known_(std::size_t{1} << 18) {
+      known_(std::bit_ceil(std::min<std::size_t>(64 * chain.cutBytes.size(), 1 << 18))) {
   // Differences of prefix sums are off by rounding of the whole sum, which a device has only its part of.
   slack_ = 1e-11 + 1e-15 * static_cast<double>(problem.devices);
   lowerCut_.assign(chain.cutBytes.size(), 0);
