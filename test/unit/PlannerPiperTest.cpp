@@ -53,7 +53,7 @@ public:
     if (between(0, 1))
       for (PiperEdge& edge : problem.edges) edge = {nodes - 1 - edge.from, nodes - 1 - edge.to, edge.bytes};
     addChoices(problem);
-    problem.memoryBytes = number(10, 60) * number(1, nodes);
+    problem.memoryBytes = number(8, 40) * number(1, nodes);
     return problem;
   }
 
@@ -93,6 +93,10 @@ private:
       choice.parameterBytes = choices.empty() || weightsDiffer ? number(0, 60) : choices[0].parameterBytes;
       choice.memoryA = number(0, 12);
       choice.memoryB = number(0, 12);
+      if (!choices.empty() && between(0, 3) > 0) { // slower and smaller than the choice before
+        choice.time = choices.back().time + number(0, 8) / static_cast<double>(t);
+        choice.memoryA = std::max(0.0, choices.back().memoryA - number(0, 6));
+      }
       for (const PiperEdge& edge : problem.edges) {
         std::int64_t from = problem.nodes[static_cast<std::size_t>(edge.from)].id;
         std::int64_t to = problem.nodes[static_cast<std::size_t>(edge.to)].id;

@@ -137,19 +137,6 @@ double PiperMenu::fastest(std::int64_t degree) const {
   return price;
 }
 
-double PiperMenu::cheapest(std::int64_t d, std::int64_t y) {
-  if (y > mostInFlight_) return infinity;
-  if (weightsVary_) {
-    auto [entry, isNew] = extraByDAndY_.try_emplace({d, y}, 0);
-    if (isNew) entry->second = fewestExtra(d, y);
-    return fastest(d) + entry->second;
-  }
-  auto index = static_cast<std::size_t>(y);
-  if (extraByY_.size() <= index) extraByY_.resize(index + 1, std::numeric_limits<double>::quiet_NaN());
-  if (std::isnan(extraByY_[index])) extraByY_[index] = fewestExtra(d, y);
-  return fastest(d) + extraByY_[index];
-}
-
 /// One run of the knapsack described in the header.
 class PiperMenu::Knapsack {
 public:
@@ -158,15 +145,28 @@ public:
     for (std::size_t c = 0; c < menu.classes_.size(); ++c) addClass(menu, c, y);
   }
 
-  /// The smallest extra cost that saves what is needed; infinite if nothing does.
+  /// Of the smallest extra cost that saves what is needed; infinite if nothing does.
+  Bounds bounds() {
+    if (needed_ <= 0) return {0, 0};
+    if (groups_.size() > fewGroups) {
+      relax();
+      // Proven up to the rounding of sums.
+      if (known_ < infinity) return {std::max(0.0, relaxed_ * (1 - 1e-12)), known_};
+    }
+    double extra = run();
+    return {extra, extra};
+  }
+
+  /// That extra cost exactly.
   double run() {
     if (needed_ <= 0) return 0;
+    if (groups_.size() > fewGroups) relax();
     std::size_t groups = groups_.size() - (last_ ? 1 : 0);
     if (last_) std::swap(groups_[*last_], groups_.back());
     layers_.push_back({State{}});
     for (std::size_t g = 0; g < groups; ++g) {
       merge(groups_[g].items);
-      if (layers_.back().size() > longList) dropBeyondBound(g + 1);
+      if (known_ < infinity) dropBeyondBound(g + 1);
     }
     return complete();
   }
@@ -185,7 +185,7 @@ public:
   }
 
 private:
-  static constexpr std::size_t longList = 64;
+  static constexpr std::size_t fewGroups = 3;
 
   struct Group {
     bool isClass = false;
@@ -266,15 +266,18 @@ private:
             {slope(hull[i - 1], hull[i]), hull[i].saved - hull[i - 1].saved, hull[i].extra - hull[i - 1].extra});
     }
     std::stable_sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.slope < b.slope; });
-    double saved = 0;
-    known_ = 0;
+    double saved = 0, known = 0;
     for (const Step& step : steps) {
       if (saved >= needed_) break;
+      relaxed_ = known + step.extra * std::min(1.0, (needed_ - saved) / step.saved);
       saved += step.saved;
-      known_ += std::max(0.0, step.extra);
-      lambda_ = std::max(0.0, step.slope);
+      known += step.extra;
+      lambda_ = step.slope;
     }
-    if (saved < needed_) known_ = infinity; // rounding; the bound is then of no use
+    if (saved >= needed_) known_ = known; // else for rounding only, as something fits
+  }
+
+  void sumLagrangianMinima() {
     rest_.assign(groups_.size() + 1, 0);
     for (std::size_t g = groups_.size(); g-- > 0;) {
       double least = 0;
@@ -284,7 +287,7 @@ private:
   }
 
   void dropBeyondBound(std::size_t nextGroup) {
-    if (rest_.empty()) relax();
+    if (rest_.empty()) sumLagrangianMinima();
     double limit = known_ * (1 + 1e-9);
     std::erase_if(layers_.back(), [&](const State& state) {
       return state.extra + lambda_ * (needed_ - state.saved) + rest_[nextGroup] > limit;
@@ -319,13 +322,39 @@ private:
   std::vector<Group> groups_;       ///< the largest class last, once run() began
   std::optional<std::size_t> last_; ///< the largest class
   std::vector<std::vector<State>> layers_;
-  double lambda_ = 0, known_ = infinity;
-  std::vector<double> rest_; ///< Lagrangian minima of the groups from each on
+  double lambda_ = 0, relaxed_ = 0, known_ = infinity; ///< of relax(): dual solution, value, value rounded up
+  std::vector<double> rest_;                           ///< Lagrangian minima of the groups from each on
   int best_ = 0, bestCount_ = 0;
 };
 
-double PiperMenu::fewestExtra(std::int64_t d, std::int64_t y) const {
-  return Knapsack(*this, static_cast<double>(d), static_cast<double>(y)).run();
+void PiperMenu::solve(std::int64_t d, std::int64_t y, Bounds& bounds) const {
+  bounds.lower = bounds.upper = Knapsack(*this, static_cast<double>(d), static_cast<double>(y)).run();
+}
+
+PiperMenu::Bounds& PiperMenu::boundsOfExtra(std::int64_t d, std::int64_t y) {
+  if (weightsVary_) return extraByDAndY_[{d, y}];
+  auto index = static_cast<std::size_t>(y);
+  if (extraByY_.size() <= index) extraByY_.resize(index + 1);
+  return extraByY_[index];
+}
+
+double PiperMenu::cheapest(std::int64_t d, std::int64_t y) {
+  if (y > mostInFlight_) return infinity;
+  Bounds& extra = boundsOfExtra(d, y);
+  if (extra.lower < 0 || extra.lower < extra.upper) solve(d, y, extra);
+  return fastest(d) + extra.lower;
+}
+
+bool PiperMenu::reaches(std::int64_t d, std::int64_t y, double tps, double& next) {
+  next = infinity;
+  if (y > mostInFlight_) return false;
+  auto tpsFor = [&, least = fastest(d)](double extra) { return (least + extra) / static_cast<double>(d); };
+  Bounds& extra = boundsOfExtra(d, y);
+  if (extra.lower < 0) extra = Knapsack(*this, static_cast<double>(d), static_cast<double>(y)).bounds();
+  if (tpsFor(extra.lower) <= tps && tpsFor(extra.upper) > tps) solve(d, y, extra);
+  if (tpsFor(extra.upper) <= tps) return true;
+  next = tpsFor(extra.lower);
+  return false;
 }
 
 std::vector<int> PiperMenu::choose(const PiperInstance& instance, const NodeSet& stage, std::size_t degree,

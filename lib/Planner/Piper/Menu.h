@@ -10,9 +10,10 @@
 //   - All classes but the largest, and nodes with more options, are merged one by one into a list of the pairs
 //     (saved, extra) that no other pair beats (Nemhauser and Ullmann 1969). For each pair the number that the largest
 //     class must add follows by division. Equal layers therefore cost time linear in their number at worst.
-//   - Where a list grows long, pairs are dropped whose Lagrangian bound exceeds a known solution: with multiplier
-//     λ >= 0, extra + λ·(needed - saved) + Σ over the groups left of min(extra - λ·saved) bounds every completion from
-//     below (λ is the dual solution of the linear relaxation, whose rounding up is the known solution).
+//   - With many groups the linear relaxation comes first. Its value bounds the optimum from below and its rounding up
+//     from above, which mostly answers "is d·TPS <= limit?". If not, pairs are dropped whose Lagrangian bound exceeds
+//     the known solution: with multiplier λ >= 0 (the relaxation's dual solution), extra + λ·(needed - saved) + Σ over
+//     the groups left of min(extra - λ·saved) bounds every completion from below.
 //
 // Exact for any input; exponential only if the numbers of undominated pairs inside the bound are.
 #pragma once
@@ -45,6 +46,10 @@ public:
   /// The smallest d·TPS that fits; infinite if nothing does.
   double cheapest(std::int64_t d, std::int64_t y);
 
+  /// Whether cheapest(d, y) / d <= tps, often without solving the knapsack. If not, `next` gets a lower bound of
+  /// cheapest(d, y) / d that is above tps.
+  bool reaches(std::int64_t d, std::int64_t y, double tps, double& next);
+
   /// Memory of the smallest options.
   double leastMemory(std::int64_t y) const;
 
@@ -73,6 +78,10 @@ private:
     std::size_t node = 0;
     std::vector<Option> options;
   };
+  /// Of what the smallest d·TPS that fits exceeds fastest() by.
+  struct Bounds {
+    double lower = -1, upper = -1; ///< negative: not known yet; equal: solved
+  };
   struct Swap;
   struct Item;
   class Knapsack;
@@ -80,7 +89,8 @@ private:
   PiperMenu(const PiperInstance& instance, const NodeSet& stage, std::size_t degree, std::vector<int>* cheapestChoices);
   void place(std::size_t node, const std::vector<Option>& options, std::vector<Swap>& swaps, std::vector<int>* choices);
   void groupByMemory(std::vector<Swap>& swaps, bool keepNodes);
-  double fewestExtra(std::int64_t d, std::int64_t y) const;
+  Bounds& boundsOfExtra(std::int64_t d, std::int64_t y);
+  void solve(std::int64_t d, std::int64_t y, Bounds& bounds) const;
 
   bool isOffered_ = true, weightsVary_ = false;
   Option base_; ///< sum over the nodes with one option, and the cheaper option of the nodes in classes
@@ -88,8 +98,8 @@ private:
   std::vector<Several> several_;
   double memory_ = 0;
   std::int64_t mostInFlight_ = 0;
-  std::vector<double> extraByY_;                                         ///< if weights do not vary; NaN: not known yet
-  std::map<std::pair<std::int64_t, std::int64_t>, double> extraByDAndY_; ///< else
+  std::vector<Bounds> extraByY_;                                         ///< if weights do not vary
+  std::map<std::pair<std::int64_t, std::int64_t>, Bounds> extraByDAndY_; ///< else
 };
 
 } // namespace pdc

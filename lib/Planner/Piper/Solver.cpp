@@ -197,14 +197,20 @@ void Search::findSteps(PiperMenu& menu, std::size_t state, const std::vector<Lab
 /// The largest y from `least` to `most` for which degree d reaches the threshold; 0 if none does.
 std::int64_t Search::largestInFlight(PiperMenu& menu, std::int64_t d, std::int64_t least, std::int64_t most) {
   if (least > most) return 0;
-  auto tps = [&](std::int64_t y) { return menu.cheapest(d, y) / static_cast<double>(d); };
-  if (tps(most) <= threshold_) return most;
+  double next = 0;
+  if (menu.reaches(d, most, threshold_, next)) return most;
   std::int64_t reaches = least - 1, fails = most;
   while (fails - reaches > 1) {
     std::int64_t middle = reaches + (fails - reaches) / 2;
-    (tps(middle) <= threshold_ ? reaches : fails) = middle;
+    double here = 0;
+    if (menu.reaches(d, middle, threshold_, here)) {
+      reaches = middle;
+    } else {
+      fails = middle;
+      next = here;
+    }
   }
-  next_ = std::min(next_, tps(fails));
+  next_ = std::min(next_, next);
   return reaches < least ? 0 : reaches;
 }
 
