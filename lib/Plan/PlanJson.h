@@ -3,15 +3,11 @@
 
 #include "pdc/Plan/Cluster.h"
 #include "pdc/Support/JsonReader.h"
-
-#include <nlohmann/json.hpp>
+#include "pdc/Support/JsonText.h"
 
 #include <unordered_map>
 
 namespace pdc {
-
-/// Text for people to read and edit: whatever fits stands on one line. Ends with a newline.
-std::string pretty(const nlohmann::ordered_json& value);
 
 nlohmann::ordered_json clusterToJson(const Cluster& cluster);
 Cluster readCluster(const JsonNode& node);

@@ -1,4 +1,4 @@
-#include "PlanJson.h"
+#include "pdc/Support/JsonText.h"
 
 using namespace pdc;
 using nlohmann::ordered_json;

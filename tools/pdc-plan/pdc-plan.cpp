@@ -1,0 +1,173 @@
+// pdc-plan GRAPH: plans a bare cost graph, or a placement problem in another program's format.
+#include "Input.h"
+#include "Report.h"
+#include "pdc/Planner/Foreign.h"
+#include "pdc/Planner/OptionText.h"
+#include "pdc/Support/Diagnostics.h"
+#include "pdcrt/MappedFile.h"
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <iostream>
+
+using namespace pdc;
+
+namespace {
+
+struct Flags {
+  std::string file, format, costModel, warmup = "hide", output;
+  PlaceFlags place;
+  PlannerOptions planner;
+  bool json = false, explain = false;
+  std::vector<CLI::Option*> scheduling; ///< flags that only cost graphs have a use for
+  CLI::Option* microbatches = nullptr;
+};
+
+void addFlags(CLI::App& app, Flags& flags) {
+  PlannerOptions& planner = flags.planner;
+  auto member = [](std::vector<std::string> names) { return CLI::IsMember(std::move(names)); };
+  app.add_option("GRAPH", flags.file, "cost graph, profile or problem")->required();
+  app.add_option("--format", flags.format, "what GRAPH is (default: what it looks like)")
+      ->check(member({"pdc", "pipedream", "dnn-partitioning", "piper"}))
+      ->type_name("pdc|pipedream|dnn-partitioning|piper");
+  app.add_option("--cost-model", flags.costModel, "whose definition of time (default: the format's own, else pdc)")
+      ->check(member({"pdc", "sosp19", "pipedream-2018", "pipedream-code", "dnn-partitioning", "piper"}))
+      ->type_name("pdc|sosp19|pipedream-2018|pipedream-code|dnn-partitioning|piper");
+  app.add_option("--levels", flags.place.levels, "the cluster, innermost level first: 4x10e9,4x1.25e9")
+      ->type_name("COUNTxBYTES_PER_SECOND,…");
+  app.add_option("--cluster", flags.place.cluster, "the cluster (docs/Planning.md)")->type_name("FILE");
+  app.add_option("--devices", flags.place.devices, "so many devices on one level; accelerators, of a problem")
+      ->check(CLI::Range(std::int64_t{1}, Cluster::mostDevices))
+      ->type_name("N");
+  app.add_option("--bandwidth", flags.place.bandwidthBytesPerS, "between --devices, each way")
+      ->check(CLI::PositiveNumber)
+      ->type_name("BYTES_PER_SECOND");
+  app.add_option("--memory", flags.place.memory, "limit of every device: 16e9, 16GiB")->type_name("BYTES");
+  app.add_flag("--straight", planner.straight, "no replicated stages");
+  app.add_option("--time-limit", planner.timeLimitS, "then print the best plan found, with its proven gap")
+      ->check(CLI::PositiveNumber)
+      ->type_name("SECONDS");
+  flags.scheduling = {
+      app.add_option("--schedule", planner.schedule, "order of forwards and backwards")
+          ->check(member({"1f1b", "1f1b-flush"}))
+          ->type_name("1f1b|1f1b-flush"),
+      app.add_option("--weights", planner.weights, "which version of the weights a minibatch uses")
+          ->check(member({"stash", "vertical-sync", "latest"}))
+          ->type_name("stash|vertical-sync|latest"),
+      app.add_option("--sync", planner.sync, "whether a replicated stage goes on while its gradients are reduced")
+          ->check(member({"overlap", "barrier"}))
+          ->type_name("overlap|barrier"),
+      app.add_option("--warmup", flags.warmup, "forwards before the first backward, per stage: hide, paper, or N,N,…"),
+      app.add_option("--recompute", planner.recompute, "run forwards again instead of keeping their results")
+          ->check(member({"none", "auto", "all"}))
+          ->type_name("none|auto|all"),
+      app.add_option("--optimizer-state", planner.optimizerStatePerParameterByte,
+                     "bytes of optimizer state per byte of parameters: 1 with momentum, 2 for Adam")
+          ->check(CLI::Range(0.0, 16.0))};
+  flags.microbatches = app.add_option("--microbatches", planner.microbatches,
+                                      "per update, where the schedule flushes; per batch (piper)")
+                           ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+                           ->type_name("M");
+  app.add_option("-o,--output", flags.output, "plan to write")->type_name("plan.json");
+  app.add_flag("--json", flags.json, "print one JSON object");
+  app.add_flag("--explain", flags.explain, "why this plan, and why not the others");
+}
+
+/// Flags that say something about schedules do not fit models that have none.
+Status refuseScheduling(const Flags& flags, bool takesMicrobatches, Diagnostics& diags) {
+  std::vector<CLI::Option*> refused = flags.scheduling;
+  if (!takesMicrobatches) refused.push_back(flags.microbatches);
+  for (const CLI::Option* option : refused)
+    if (option->count() > 0)
+      return diags.error({}).exit(ExitCode::usage).help("leave " + option->get_name() + " out")
+             << option->get_name() << " does not fit the cost model '" << flags.planner.costModel
+             << "', which knows no schedules";
+  return success;
+}
+
+/// Plans, and fills in what the report says about the input.
+class Planning {
+public:
+  Planning(Flags& flags, PlanReport& report, Diagnostics& diags) : flags_(flags), report_(report), diags_(diags) {}
+
+  Expected<Plan> operator()(const CostGraph& graph) {
+    if (!parseWarmup(flags_.warmup, flags_.planner, diags_)) return failure;
+    Expected<Cluster> cluster = clusterFor(flags_.place, flags_.planner, diags_);
+    if (!cluster) return failure;
+    describe(graph.nodes.size(), cluster->deviceCount());
+    return timed([&] { return planPipeline(graph, *cluster, flags_.planner, diags_); });
+  }
+
+  Expected<Plan> operator()(DnnPartitioningProblem& problem) {
+    if (!refuseScheduling(flags_, false, diags_) || !applyTo(problem, flags_.place, diags_)) return failure;
+    describe(problem.nodes.size(), problem.accelerators + problem.cpus);
+    return timed([&] { return planDnnPartitioning(problem, flags_.planner, diags_); });
+  }
+
+  Expected<Plan> operator()(PiperProblem& problem) {
+    const std::int64_t microbatches = flags_.microbatches->count() > 0 ? flags_.planner.microbatches : 0;
+    if (!refuseScheduling(flags_, true, diags_) || !applyTo(problem, flags_.place, microbatches, diags_))
+      return failure;
+    describe(problem.nodes.size(), problem.devices);
+    return timed([&] { return planPiper(problem, flags_.planner, diags_); });
+  }
+
+private:
+  void describe(std::size_t nodes, std::int64_t devices) {
+    report_.nodes = static_cast<std::int64_t>(nodes);
+    report_.devices = devices;
+  }
+
+  template <class Call>
+  Expected<Plan> timed(Call call) {
+    const auto begin = std::chrono::steady_clock::now();
+    Expected<Plan> plan = call();
+    report_.plannerS = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return plan;
+  }
+
+  Flags& flags_;
+  PlanReport& report_;
+  Diagnostics& diags_;
+};
+
+Status run(Flags& flags, Diagnostics& diags) {
+  Expected<std::string> text = readInput(flags.file, diags);
+  if (!text) return failure;
+  if (flags.format.empty()) flags.format = guessFormat(*text);
+  Expected<std::string> costModel = costModelFor(flags.format, flags.costModel, diags);
+  if (!costModel) return failure;
+  flags.planner.costModel = *costModel;
+  Expected<PlanInput> input = parseInput(*text, flags.format, flags.file, diags);
+  if (!input) return failure;
+  PlanReport report;
+  report.file = flags.file;
+  report.format = flags.format;
+  Expected<Plan> plan = std::visit(Planning(flags, report, diags), *input);
+  if (!plan) return failure;
+  if (!flags.output.empty())
+    if (pdcrt::Status status = pdcrt::writeAtomically(flags.output, toJson(*plan)); !status)
+      return diags.error({}) << status.message();
+  if (flags.json)
+    std::cout << reportJson(*plan, report);
+  else
+    printReport(std::cout, *plan, report);
+  return success;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Plans a cost graph: which device computes what, proven optimal", "pdc-plan");
+  app.set_version_flag("--version", "pdc-plan " PDC_VERSION);
+  Flags flags;
+  addFlags(app, flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
+  }
+  Diagnostics diags(&std::cerr);
+  (void)run(flags, diags);
+  return static_cast<int>(diags.exitCode());
+}
