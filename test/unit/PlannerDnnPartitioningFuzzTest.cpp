@@ -32,10 +32,11 @@ public:
     problem.accelerators = between(0, 4);
     problem.cpus = between(problem.accelerators == 0 ? 1 : 0, 2);
     if (oneIn(2)) problem.cpus = problem.accelerators == 0 ? 1 : 0;
-    switch (between(0, 2)) {
+    switch (between(0, 3)) {
     case 0: addNodes(problem, between(1, 8), 0); break;
     case 1: addMirrored(problem); break;
     case 2: addNodes(problem, between(1, 8), 2); break;
+    case 3: addResidual(problem); break;
     }
     addCosts(problem);
     return problem;
@@ -65,6 +66,16 @@ private:
         if (oneIn(sparse) && !(problem.nodes[a].isBackward && !problem.nodes[b].isBackward)) addEdge(problem, a, b);
   }
 
+  /// A chain in which outputs skip some nodes. What is on a skipped path often has one neighbour, and the tensor that
+  /// skips it touches what lies behind that: where a contraction that assumes too much goes wrong.
+  void addResidual(DnnPartitioningProblem& problem) {
+    std::int64_t nodes = between(4, 8);
+    problem.nodes.resize(static_cast<std::size_t>(nodes));
+    for (std::int64_t v = 0; v + 1 < nodes; ++v) addEdge(problem, v, v + 1);
+    for (std::int64_t v = 0; v + 2 < nodes; ++v)
+      if (oneIn(3)) addEdge(problem, v, between(v + 2, nodes - 1));
+  }
+
   /// A forward and its backward in one colour each, as the published training files have them.
   void addMirrored(DnnPartitioningProblem& problem) {
     std::int64_t layers = between(1, 4);
@@ -77,8 +88,11 @@ private:
       node.colour = oneIn(8) ? -1 : 10 + v;
       problem.nodes.push_back(node);
       problem.nodes[v].colour = node.colour;
-      if (!listedForward && oneIn(2)) addEdge(problem, v, layers + v);
     }
+    // What a forward saves for any backward.
+    for (std::int64_t from = 0; from < layers && !listedForward; ++from)
+      for (std::int64_t to = 0; to < layers; ++to)
+        if (oneIn(2)) addEdge(problem, from, layers + to);
     for (const DnnPartitioningEdge& edge : edges) {
       std::int64_t from = layers + edge.from, to = layers + edge.to;
       if (!listedForward) std::swap(from, to);

@@ -210,22 +210,20 @@ public:
   }
 
 private:
-  /// More than any set of classes of at most this much time can have in size: classes by size per time, the last one
-  /// in part.
+  /// No less than any set of classes of at most this much time has in size: classes by size per time, the last one in
+  /// whole. The margin is for the rounding of the quotients.
   Amount mostSizeWithin(Amount time) const {
-    std::vector<const Class*> order;
-    for (const Class& c : parts_) order.push_back(&c);
-    std::sort(order.begin(), order.end(), [](const Class* a, const Class* b) {
-      return static_cast<double>(a->size) * static_cast<double>(b->time) >
-             static_cast<double>(b->size) * static_cast<double>(a->time);
-    });
+    std::vector<std::pair<double, const Class*>> order;
+    for (const Class& c : parts_)
+      if (c.size > 0) order.emplace_back(static_cast<double>(c.size) / static_cast<double>(c.time), &c);
+    std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
     Amount size = 0;
-    for (const Class* c : order) {
+    for (auto [sizePerTime, c] : order) {
       size += c->size;
       time -= c->time;
       if (time < 0) break;
     }
-    return size;
+    return size + (size >> 40);
   }
 
   /// The class into which v may be merged, or -1.
