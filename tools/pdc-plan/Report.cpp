@@ -103,4 +103,5 @@ void pdc::printReport(std::ostream& out, const Plan& plan, const PlanReport& rep
       << '\n'
       << "lower bound    " << number(plan.lowerBoundMs) << unit << ", gap " << number(100 * plan.gap()) << " %\n";
   if (report.dataParallelMs) out << "data parallel  " << number(*report.dataParallelMs) << unit << '\n';
+  out << report.explanation;
 }

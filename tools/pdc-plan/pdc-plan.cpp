@@ -1,6 +1,8 @@
 // pdc-plan GRAPH: plans a bare cost graph, or a placement problem in another program's format.
 #include "Input.h"
 #include "Report.h"
+#include "pdc/Planner/DataParallel.h"
+#include "pdc/Planner/Explain.h"
 #include "pdc/Planner/Foreign.h"
 #include "pdc/Planner/OptionText.h"
 #include "pdc/Support/Diagnostics.h"
@@ -95,7 +97,11 @@ public:
     Expected<Cluster> cluster = clusterFor(flags_.place, flags_.planner, diags_);
     if (!cluster) return failure;
     describe(graph.nodes.size(), cluster->deviceCount());
-    return timed([&] { return planPipeline(graph, *cluster, flags_.planner, diags_); });
+    Expected<Plan> plan = timed([&] { return planPipeline(graph, *cluster, flags_.planner, diags_); });
+    if (!plan) return failure;
+    report_.dataParallelMs = dataParallelTime(graph, *cluster, flags_.planner);
+    if (flags_.explain) report_.explanation = toText(explainPlan(graph, *cluster, flags_.planner, *plan), *plan);
+    return plan;
   }
 
   Expected<Plan> operator()(DnnPartitioningProblem& problem) {
