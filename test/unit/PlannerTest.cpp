@@ -291,9 +291,12 @@ TEST(Planner, RefusesWhatItCannotPlan) {
   PlannerOptions schedule;
   schedule.schedule = "gpipe";
   EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(2), schedule), "the schedule 'gpipe' is not supported yet");
-  Cluster deep = fastCluster(2);
-  deep.levels.push_back({"rack", 2, 1e9, 0});
-  EXPECT_EQ(messageOf(chain({1, 1}, 0), deep, {}), "only flat clusters can be planned for, got 2 levels");
+  PlannerOptions recompute;
+  recompute.recompute = "some";
+  EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(2), recompute), "--recompute: 'some' is not a choice");
+  PlannerOptions model;
+  model.costModel = "guess";
+  EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(2), model), "the cost model 'guess' is not known");
   EXPECT_EQ(messageOf({}, fastCluster(2), {}), "expected a graph with at least one node, got none");
   PlannerOptions given;
   given.stageReplicas = {1, 1};

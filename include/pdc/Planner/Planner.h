@@ -1,5 +1,5 @@
-// From a cost graph and a cluster to a plan: PipeDream's partition with replication (arXiv 1806.03377), over the
-// graph's program order, on a flat cluster, within the memory of every device.
+// From a cost graph and a cluster to the fastest plan: a partition of the graph into pipeline stages with replication
+// (PipeDream, arXiv 1806.03377), within the memory of every device, with a proof of how far it is from the best.
 #pragma once
 
 #include "pdc/Plan/CostGraph.h"
@@ -28,12 +28,13 @@ struct PlannerOptions {
   std::vector<int> stageReplicas;
 };
 
-/// The fastest plan with at most cluster.deviceCount() devices whose stages are intervals of the program order; among
-/// equally fast ones that with less peak memory, then fewer bytes moved, fewer devices, earlier cuts. Every stage gets
-/// the warm-up of the policy; where memory forbids what `hide` asks for, less, and the time is raised accordingly.
+/// The fastest plan on at most cluster.deviceCount() devices, under the cost model of the options (docs/Planning.md).
+/// Stages are differences of down-sets of the graph in a chain. Under cost model `pdc` (pdc/Planner/CostModel.h)
+/// equally fast plans are ordered by peak memory, bytes moved, devices and cuts, and every stage gets the warm-up of
+/// the policy; where memory forbids what `hide` asks for, less, and the time is raised accordingly.
 ///
-/// plan.lowerBoundMs bounds every plan of that kind; it equals plan.timeMs when the search could prove it. Reports
-/// ExitCode::noPlan with the smallest memory or device count that would do, if there is no plan.
+/// plan.lowerBoundMs bounds every plan that the cost model allows; plan.optimal says that timeMs is no more than that.
+/// Reports ExitCode::noPlan with the smallest memory or device count that would do, if there is no plan.
 Expected<Plan> planPipeline(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                             Diagnostics& diags);
 

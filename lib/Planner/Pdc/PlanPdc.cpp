@@ -1,0 +1,178 @@
+#include "Pdc/PlanPdc.h"
+
+#include "Pdc/Solver.h"
+#include "pdc/Schedule/PlanSchedule.h"
+#include "pdc/Schedule/Warmup.h"
+#include "pdc/Support/Diagnostics.h"
+#include "pdc/Support/Units.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace pdc;
+
+static Status checkOptions(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                           Diagnostics& diags) {
+  if (options.schedule != "1f1b" && options.schedule != "1f1b-flush")
+    return diags.error({}).exit(ExitCode::unsupported).help("take --schedule=1f1b or --schedule=1f1b-flush")
+           << "the schedule '" << options.schedule << "' is not supported yet";
+  if (options.microbatches < 1)
+    return diags.error({}).exit(ExitCode::usage) << "expected at least one microbatch, got " << options.microbatches;
+  if (options.recompute != "none" && options.recompute != "auto" && options.recompute != "all")
+    return diags.error({}).exit(ExitCode::usage).help("none, auto and all are known")
+           << "--recompute: '" << options.recompute << "' is not a choice";
+  std::int64_t replicas = 0;
+  for (int r : options.stageReplicas) {
+    if (r < 1) return diags.error({}).exit(ExitCode::usage) << "expected at least one replica per stage, got " << r;
+    replicas += r;
+  }
+  if (replicas > cluster.deviceCount())
+    return diags.error({}).exit(ExitCode::noPlan).help("give --devices=" + std::to_string(replicas))
+           << "the stages need " << replicas << " devices, there are " << cluster.deviceCount();
+  if (options.stageReplicas.size() > graph.nodes.size())
+    return diags.error({})
+               .exit(ExitCode::noPlan)
+               .help("ask for " + std::to_string(graph.nodes.size()) + " stages or fewer")
+           << "the model has " << graph.nodes.size() << " fusion groups, too few for " << options.stageReplicas.size()
+           << " stages";
+  if (options.warmupPolicy == WarmupPolicy::given &&
+      std::any_of(options.warmup.begin(), options.warmup.end(), [](int w) { return w < 0; }))
+    return diags.error({}).exit(ExitCode::usage) << "a warm-up is a number of forwards, not negative";
+  if (options.warmupPolicy == WarmupPolicy::given && !options.stageReplicas.empty() &&
+      options.warmup.size() != options.stageReplicas.size())
+    return diags.error({}).exit(ExitCode::usage).help("give one warm-up for each stage")
+           << "the warm-up is for " << options.warmup.size() << " stages, the replicas are for "
+           << options.stageReplicas.size();
+  return success;
+}
+
+/// The fewest devices beyond the cluster's with which there is a plan; 0 if none are found among reasonable numbers.
+static std::int64_t devicesThatWouldDo(const CostGraph& graph, Cluster cluster, const PlannerOptions& options) {
+  if (!options.stageReplicas.empty() || !cluster.devices.empty() || cluster.levels.empty()) return 0;
+  // More components on the outermost level that connects anything.
+  auto level = std::find_if(cluster.levels.rbegin(), cluster.levels.rend(), [](const auto& l) { return l.count > 1; });
+  ClusterLevel& grown = level == cluster.levels.rend() ? cluster.levels.back() : *level;
+  if (grown.bandwidthBytesPerS <= 0) return 0;
+  std::int64_t count = grown.count;
+  for (std::int64_t more = count + 1; more <= std::min<std::int64_t>(2 * count + 8, 64); ++more) {
+    grown.count = more;
+    if (solve(graph, cluster, options)) return cluster.deviceCount();
+  }
+  return 0;
+}
+
+/// Tries clusters with more memory, or more devices, and reports what would do.
+static void reportNoPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                         Diagnostics& diags) {
+  std::int64_t limit = 0, devices = cluster.deviceCount();
+  for (const DeviceClass& device : deviceClasses(cluster, options)) limit = std::max(limit, device.memoryBytes);
+  auto message = diags.error({graph.model}).exit(ExitCode::noPlan);
+  // With memory without end there is a plan unless the options forbid every one.
+  auto withMemory = [&](std::int64_t bytes) {
+    PlannerOptions larger = options;
+    larger.memoryBytes = bytes;
+    return solve(graph, cluster, larger);
+  };
+  std::optional<Solution> unlimited = withMemory(std::int64_t{1} << 60);
+  if (!unlimited) {
+    std::move(message).help("give one warm-up per stage that does not grow from stage to stage, or leave --warmup out")
+        << "no partition satisfies the given stages, colours and warm-up on " << devices << " devices";
+    return;
+  }
+  std::int64_t low = limit, high = unlimited->cost.peakMemoryBytes; // infeasible, feasible
+  while (high - low > std::max<std::int64_t>(high / 1000, 1)) {
+    std::int64_t middle = low + (high - low) / 2;
+    if (std::optional<Solution> solution = withMemory(middle))
+      high = std::min(middle, solution->cost.peakMemoryBytes);
+    else
+      low = middle;
+  }
+  std::int64_t reserved = options.memoryBytes > 0 ? 0 : cluster.deviceAt(0).reservedBytes;
+  std::string help = "give devices with " + sizeText(high + reserved) + " of memory";
+  if (std::int64_t more = devicesThatWouldDo(graph, cluster, options); more > 0)
+    help += ", or take --devices=" + std::to_string(more);
+  std::move(message).help(help) << "no plan fits: the smallest for --devices=" << devices << " takes " << sizeText(high)
+                                << " on one device, the limit is " << sizeText(limit);
+}
+
+static bool fits(const Plan& plan, const PlannerOptions& options) {
+  std::vector<std::int64_t> memory = memoryOf(plan, options), limits = memoryLimitsOf(plan, options);
+  for (std::size_t s = 0; s < memory.size(); ++s)
+    if (memory[s] > limits[s]) return false;
+  return true;
+}
+
+static void setWarmup(Plan& plan, const std::vector<int>& warmup) {
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = warmup[s];
+}
+
+/// The warm-up of `hide` that the simulator confirms. Where it does not fit into memory, as much of it as does, from
+/// the last stage backwards, because a stage can be no further ahead than the ones before it.
+static Plan withConfirmedWarmup(const Plan& plan, const PlannerOptions& options) {
+  Plan confirmed = plan;
+  std::vector<int> least, wanted = hideWarmup(plan);
+  for (const PlanStage& stage : plan.stages) least.push_back(stage.warmup);
+  // The definition's is the least; the simulator may want more, not less.
+  for (std::size_t s = 0; s < wanted.size(); ++s) wanted[s] = std::max(wanted[s], least[s]);
+  setWarmup(confirmed, wanted);
+  if (fits(confirmed, options)) return confirmed;
+  setWarmup(confirmed, least);
+  for (std::size_t s = 0; s < wanted.size(); ++s)
+    for (int w = wanted[s]; w > least[s]; --w) {
+      confirmed.stages[s].warmup = w;
+      if (fits(confirmed, options)) break;
+      confirmed.stages[s].warmup = least[s];
+    }
+  return confirmed;
+}
+
+/// Executing a schedule takes time proportional to ranks² times the depth of the pipeline.
+static bool isQuicklySimulated(const Plan& plan) {
+  return plan.ranks.size() <= 128;
+}
+
+/// The plan of a solution, as runnable as it can be made.
+static Expected<Plan> finish(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                             const Solution& solution, Diagnostics& diags) {
+  Plan plan = describePartition(graph, cluster, options, solution.partition);
+  setWarmup(plan, solution.cost.warmup);
+  plan.costModel = options.costModel;
+  plan.timeMs = solution.cost.timeMs;
+  plan.lowerBoundMs = std::min(solution.lowerBoundMs, plan.timeMs);
+  if (isQuicklySimulated(plan)) {
+    Plan confirmed = options.warmupPolicy == WarmupPolicy::hide ? withConfirmedWarmup(plan, options) : plan;
+    Expected<pdcrt::Schedule> schedule = scheduleFor(confirmed, diags);
+    if (!schedule) return failure;
+    double simulatedMs = simulate(confirmed, *schedule).timePerMinibatchMs;
+    plan = confirmed;
+    if (plan.schedule != "1f1b" || simulatedMs > 1.01 * plan.timeMs) plan.timeMs = std::max(plan.timeMs, simulatedMs);
+  }
+  plan.optimal = plan.timeMs <= plan.lowerBoundMs * (1 + 1e-9);
+  std::vector<std::int64_t> memory = memoryOf(plan, options);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].memoryBytes = memory[s];
+  return plan;
+}
+
+Expected<Plan> pdc::planPdc(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                            Diagnostics& diags) {
+  if (!checkOptions(graph, cluster, options, diags)) return failure;
+  std::optional<Solution> solution = solve(graph, cluster, options);
+  if (!solution) {
+    reportNoPlan(graph, cluster, options, diags);
+    return failure;
+  }
+  Expected<Plan> plan = finish(graph, cluster, options, *solution, diags);
+  if (!plan || plan->timeMs <= 1.01 * solution->cost.timeMs || options.straight || !options.stageReplicas.empty())
+    return plan;
+  // Only replicated plans can need more in flight than the definition knows; a straight one may be better then.
+  PlannerOptions straight = options;
+  straight.straight = true;
+  std::optional<Solution> other = solve(graph, cluster, straight);
+  if (!other || other->cost.timeMs >= plan->timeMs) return plan;
+  Diagnostics ignored(nullptr);
+  Expected<Plan> straightPlan = finish(graph, cluster, straight, *other, ignored);
+  if (!straightPlan || straightPlan->timeMs >= plan->timeMs) return plan;
+  straightPlan->lowerBoundMs = std::min(plan->lowerBoundMs, straightPlan->timeMs);
+  straightPlan->optimal = straightPlan->timeMs <= straightPlan->lowerBoundMs * (1 + 1e-9);
+  return straightPlan;
+}
