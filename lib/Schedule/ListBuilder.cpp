@@ -47,21 +47,28 @@ pdcrt::Schedule pdc::emptySchedule(const PipelineShape& shape, std::string kind)
   return schedule;
 }
 
+ListBuilder::ListBuilder(const pdcrt::Schedule& schedule, pdcrt::Host host) : schedule_(schedule), host_(host) {
+  for (std::size_t i = 0; i < schedule.edges.size(); ++i) {
+    const pdcrt::ScheduleEdge& edge = schedule.edges[i];
+    const pdcrt::EdgeRings& rings = schedule.rings[i];
+    if (edge.from == host.stage) {
+      if (edge.forward) ports_[0].push_back({edge.to, rings.forwardSend});
+      if (edge.backward) ports_[3].push_back({edge.to, rings.backwardReceive});
+    }
+    if (edge.to == host.stage) {
+      if (edge.forward) ports_[1].push_back({edge.from, rings.forwardReceive});
+      if (edge.backward) ports_[2].push_back({edge.from, rings.backwardSend});
+    }
+  }
+  // Edges are sorted by (from, to): the nearest later stage comes first, the nearest earlier stage last.
+  for (std::size_t kind : {1, 2}) std::reverse(ports_[kind].begin(), ports_[kind].end());
+}
+
 /// Calls visit(peer, ring) for each edge over which the stage does `kind`, nearest stage first.
 template <class Visit>
 void ListBuilder::forEachPort(ActionKind kind, Visit visit) const {
-  bool values = pdcrt::isForwardTransfer(kind);
-  bool downstream = kind == ActionKind::sendForward || kind == ActionKind::receiveBackward;
-  bool send = kind == ActionKind::sendForward || kind == ActionKind::sendBackward;
-  auto visitEdge = [&](std::size_t i) {
-    const pdcrt::ScheduleEdge& edge = schedule_.edges[i];
-    const pdcrt::EdgeRings& rings = schedule_.rings[i];
-    if (!(values ? edge.forward : edge.backward) || (downstream ? edge.from : edge.to) != host_.stage) return;
-    visit(downstream ? edge.to : edge.from, values ? (send ? rings.forwardSend : rings.forwardReceive)
-                                                   : (send ? rings.backwardSend : rings.backwardReceive));
-  };
-  // Edges are sorted by (from, to): the nearest later stage comes first, the nearest earlier stage last.
-  for (std::size_t i = 0; i < schedule_.edges.size(); ++i) visitEdge(downstream ? i : schedule_.edges.size() - 1 - i);
+  for (const Port& port : ports_[static_cast<std::size_t>(kind) - static_cast<std::size_t>(ActionKind::sendForward)])
+    visit(port.peer, port.ring);
 }
 
 void ListBuilder::transfer(std::vector<Action>& list, ActionKind kind, bool wait, int peer, std::int64_t local) const {

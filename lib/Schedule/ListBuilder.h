@@ -4,13 +4,15 @@
 
 #include "pdc/Schedule/PipelineShape.h"
 
+#include <array>
+
 namespace pdc {
 
 /// Appends the actions of one stage replica. Minibatches are local: k stands for k · replicas + replica. Waits for
 /// minibatches before the first are left out.
 class ListBuilder {
 public:
-  ListBuilder(const pdcrt::Schedule& schedule, pdcrt::Host host) : schedule_(schedule), host_(host) {}
+  ListBuilder(const pdcrt::Schedule& schedule, pdcrt::Host host);
 
   /// The receives that fill the empty rings.
   void firstReceives(std::vector<pdcrt::Action>& list) const;
@@ -31,8 +33,13 @@ private:
   void transfer(std::vector<pdcrt::Action>& list, pdcrt::ActionKind kind, bool wait, int peer,
                 std::int64_t local) const;
 
+  struct Port {
+    int peer, ring;
+  };
+
   const pdcrt::Schedule& schedule_;
   pdcrt::Host host_;
+  std::array<std::vector<Port>, 4> ports_; ///< of SF, RF, SB, RB
 };
 
 } // namespace pdc

@@ -1,9 +1,11 @@
 #include "pdc/Schedule/PlanSchedule.h"
 
+#include "Network.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <algorithm>
 #include <map>
+#include <memory>
 
 using namespace pdc;
 
@@ -54,6 +56,9 @@ PipelineShape pdc::shapeOf(const Plan& plan) {
 /// Puts the lists of a generated schedule (stage by stage, replica by replica) in the order of the plan's ranks.
 static Status orderRanks(const Plan& plan, pdcrt::Schedule& schedule, Diagnostics& diags) {
   std::vector<pdcrt::RankList> ordered;
+  std::vector<std::size_t> first; // of the stage's replicas in the generated schedule
+  for (std::size_t s = 0, next = 0; s < plan.stages.size(); next += static_cast<std::size_t>(plan.stages[s++].replicas))
+    first.push_back(next);
   for (const PlanRank& rank : plan.ranks) {
     if (rank.hosts.size() != 1)
       return diags.error({"", "/ranks/" + std::to_string(rank.rank)})
@@ -61,7 +66,8 @@ static Status orderRanks(const Plan& plan, pdcrt::Schedule& schedule, Diagnostic
                  .help("let every rank host one replica of one stage")
              << "rank " << rank.rank << " hosts " << rank.hosts.size() << " stages, the schedule '" << plan.schedule
              << "' knows one";
-    ordered.push_back(schedule.ranks[schedule.rankOf(rank.hosts[0].stage, rank.hosts[0].replica)]);
+    ordered.push_back(
+        std::move(schedule.ranks[first[rank.hosts[0].stage] + static_cast<std::size_t>(rank.hosts[0].replica)]));
   }
   schedule.ranks = std::move(ordered);
   return success;
@@ -94,15 +100,7 @@ Expected<pdcrt::Schedule> pdc::scheduleFor(const Plan& plan, Diagnostics& diags)
 }
 
 pdcrt::Times pdc::timesOf(const Plan& plan) {
-  double bandwidth = 0, latency = 0; // of the slowest level that connects anything
-  for (const ClusterLevel& level : plan.cluster.levels) {
-    if (level.count < 2) continue;
-    bandwidth = bandwidth > 0 ? std::min(bandwidth, level.bandwidthBytesPerS) : level.bandwidthBytesPerS;
-    latency = std::max(latency, level.latencyS);
-  }
-  std::map<std::pair<int, int>, EdgeTraffic> traffic;
-  for (const EdgeTraffic& edge : trafficOf(plan)) traffic[{edge.edge.from, edge.edge.to}] = edge;
-
+  auto network = std::make_shared<const Network>(plan);
   pdcrt::Times times;
   times.computation = [stages = plan.stages](const pdcrt::Action& action) {
     const PlanStage& stage = stages[action.stage];
@@ -116,31 +114,60 @@ pdcrt::Times pdc::timesOf(const Plan& plan) {
     default: return 0.0;
     }
   };
-  times.transfer = [traffic, bandwidth, latency](const pdcrt::ScheduleEdge& edge, bool forward) {
-    const EdgeTraffic& load = traffic.at({edge.from, edge.to});
-    double bytes = static_cast<double>(forward ? load.forwardBytes : load.backwardBytes);
-    return 1e3 * (latency + (bandwidth > 0 ? bytes / bandwidth : 0));
+  times.transfer = [network](const pdcrt::ScheduleEdge& edge, bool forward) {
+    return network->meanTransferMs(edge.from, edge.to, forward);
   };
   times.allReduce = [stages = plan.stages](int stage) { return stages[stage].allReduceMs; };
-  times.cores = static_cast<int>(plan.cluster.device.cores);
-  times.sharedLinks = true;
+  times.links = network->links();
+  times.transferLoad = [network](const pdcrt::ScheduleEdge& edge, bool forward, int fromRank, int toRank,
+                                 pdcrt::Load& load) {
+    network->route(network->leafOf(fromRank), network->leafOf(toRank), network->bytes(edge.from, edge.to, forward),
+                   load);
+  };
+  times.allReduceLoad = [network](int stage, pdcrt::Load& load) { network->allReduce(stage, load); };
+  times.sharedLoad = [network](const pdcrt::SharedEdge& edge, bool version, int fromRank, int toRank,
+                               pdcrt::Load& load) {
+    network->route(network->leafOf(fromRank), network->leafOf(toRank),
+                   network->sharedBytes(edge.owner, edge.user, version), load);
+  };
+  // The devices of one innermost component share its cores; so do all of a flat cluster.
+  std::int64_t together = plan.cluster.levels.empty() ? 1 : plan.cluster.levels[0].count;
+  for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
+    auto group = static_cast<std::size_t>(network->leafOf(static_cast<int>(r)) / together);
+    if (times.groupCores.size() <= group) times.groupCores.resize(group + 1, 0);
+    times.groupCores[group] =
+        static_cast<int>(plan.cluster.deviceAt(static_cast<std::int64_t>(group) * together).cores);
+    times.coreGroup.push_back(static_cast<int>(group));
+  }
   return times;
 }
 
+/// Actions that all ranks together execute per minibatch.
+static double actionsPerMinibatch(const pdcrt::Schedule& schedule) {
+  double actions = 0;
+  for (const pdcrt::RankList& rank : schedule.ranks)
+    actions += static_cast<double>(rank.repeat.size()) / static_cast<double>(rank.step);
+  return actions;
+}
+
 Simulation pdc::simulate(const Plan& plan, const pdcrt::Schedule& schedule, std::int64_t minibatches, bool trace) {
-  // The transient of a pipeline lasts a few times its depth; whole periods are compared after it.
-  if (minibatches <= 0)
-    minibatches =
-        6 * pdcrt::minibatchesInFlight(schedule) + std::max<std::int64_t>(4 * pdcrt::periodMinibatches(schedule), 64);
+  constexpr double mostActions = 2e7; // a second or two
+  bool untilSteady = minibatches <= 0;
+  if (untilSteady) {
+    // The transient of a pipeline lasts a few times its depth; whole periods are compared after it.
+    std::int64_t inFlight = pdcrt::minibatchesInFlight(schedule), period = pdcrt::periodMinibatches(schedule);
+    minibatches = 6 * inFlight + std::max<std::int64_t>(4 * period, 64);
+    double most = mostActions / std::max(1.0, actionsPerMinibatch(schedule));
+    if (static_cast<double>(minibatches) > most)
+      minibatches = std::max<std::int64_t>(std::min(minibatches, 12 * inFlight), static_cast<std::int64_t>(most));
+  }
   pdcrt::Times times = timesOf(plan);
   Simulation result;
-  result.run = pdcrt::check(schedule, minibatches, {.times = &times, .trace = trace});
+  result.run = pdcrt::check(schedule, minibatches,
+                            {.times = &times, .trace = trace, .order = false, .untilSteady = untilSteady});
   result.timePerMinibatchMs = result.run.periodMs;
-  for (const pdcrt::RankList& rank : schedule.ranks) {
-    double busy = 0;
-    for (const pdcrt::HostUse& use : result.run.hosts)
-      if (std::find(rank.hosts.begin(), rank.hosts.end(), use.host) != rank.hosts.end()) busy += use.computeMs;
-    result.idleFraction.push_back(result.run.finishMs > 0 ? 1 - busy / result.run.finishMs : 0);
-  }
+  for (const pdcrt::RankUse& use : result.run.ranks)
+    result.idleFraction.push_back(result.run.finishMs > 0 ? 1 - (use.computeMs + use.sharedMs) / result.run.finishMs
+                                                          : 0);
   return result;
 }

@@ -35,28 +35,29 @@ static int ceilTolerant(double value) {
 
 namespace {
 
-/// Transfer times between stages, there and back.
-struct RoundTrip {
+/// What the bounds need to know of a plan's edges.
+struct Edge {
   int from, to;
-  double ms;
+  bool forward, backward;
+  double forwardMs, backwardMs; ///< of a transfer
+  double roundTripMs() const { return (forward ? forwardMs : 0) + (backward ? backwardMs : 0); }
 };
 
 } // namespace
 
-static std::vector<RoundTrip> roundTripsOf(const Plan& plan) {
+static std::vector<Edge> edgesOf(const Plan& plan) {
   pdcrt::Times times = timesOf(plan);
-  std::vector<RoundTrip> result;
+  std::vector<Edge> result;
   for (const EdgeTraffic& traffic : trafficOf(plan)) {
-    double ms = 0;
-    if (traffic.edge.forward) ms += times.transfer(traffic.edge, true);
-    if (traffic.edge.backward) ms += times.transfer(traffic.edge, false);
-    result.push_back({traffic.edge.from, traffic.edge.to, ms});
+    const pdcrt::ScheduleEdge& edge = traffic.edge;
+    result.push_back(
+        {edge.from, edge.to, edge.forward, edge.backward, times.transfer(edge, true), times.transfer(edge, false)});
   }
   return result;
 }
 
 /// The upper bound for stages s, s-1, … 0, given those after s, with `extra` minibatches more between neighbours.
-static void fillUpperBound(const Plan& plan, const std::vector<RoundTrip>& trips, double timeMs, int extra, int s,
+static void fillUpperBound(const Plan& plan, const std::vector<Edge>& edges, double timeMs, int extra, int s,
                            std::vector<int>& warmup) {
   for (; s >= 0; --s) {
     const PlanStage& stage = plan.stages[s];
@@ -73,67 +74,116 @@ static void fillUpperBound(const Plan& plan, const std::vector<RoundTrip>& trips
       most = std::max(most, (ahead + extra + tripMs / timeMs) / R);
     };
     if (s + 1 < static_cast<int>(plan.stages.size())) require(s + 1, 0);
-    for (const RoundTrip& trip : trips)
-      if (trip.from == s) require(trip.to, trip.ms);
+    for (const Edge& edge : edges)
+      if (edge.from == s) require(edge.to, edge.roundTripMs());
     warmup[s] = std::min(ceilTolerant(most), mostUseful(plan, s));
   }
 }
 
 std::vector<int> pdc::hideUpperBound(const Plan& plan, double timeMs) {
   std::vector<int> warmup(plan.stages.size(), 0);
-  if (timeMs > 0) fillUpperBound(plan, roundTripsOf(plan), timeMs, 0, static_cast<int>(plan.stages.size()) - 2, warmup);
+  if (timeMs > 0) fillUpperBound(plan, edgesOf(plan), timeMs, 0, static_cast<int>(plan.stages.size()) - 2, warmup);
   adjustWarmup(plan, warmup);
   return warmup;
 }
 
 /// The lower bound for stage s, given those after s.
-static int lowerBoundOf(const Plan& plan, const std::vector<RoundTrip>& trips, double timeMs, int s,
+static int lowerBoundOf(const Plan& plan, const std::vector<Edge>& edges, double timeMs, int s,
                         const std::vector<int>& warmup) {
+  auto n = static_cast<int>(plan.stages.size());
+  constexpr double none = -std::numeric_limits<double>::infinity(); // there is no such path
+  std::vector<double> there(n, none), back(n, none);                // longest from s to u, and from u to s
+  const PlanStage& stage = plan.stages[s];
+  there[s] = stage.forwardMs;
+  back[s] = stage.computeMs() - stage.forwardMs;
+  for (const Edge& edge : edges) { // sorted by `from`, so what leads to it is known
+    if (edge.from < s) continue;
+    const PlanStage& next = plan.stages[edge.to];
+    if (edge.forward) there[edge.to] = std::max(there[edge.to], there[edge.from] + edge.forwardMs + next.forwardMs);
+    if (edge.backward)
+      back[edge.to] = std::max(back[edge.to], back[edge.from] + edge.backwardMs + next.computeMs() - next.forwardMs);
+  }
   int most = 0;
-  double loopMs = plan.stages[s].computeMs();
-  for (int u = s + 1; u < static_cast<int>(plan.stages.size()); ++u) {
-    for (const RoundTrip& trip : trips)
-      if (trip.from == u - 1 && trip.to == u) loopMs += trip.ms;
-    loopMs += plan.stages[u].computeMs();
-    double ahead = warmup[u] * plan.stages[u].replicas + loopMs / timeMs;
-    most = std::max(most, ceilTolerant(ahead / plan.stages[s].replicas) - 1);
+  double R = stage.replicas, exposedMs = stage.exposedSyncMs > 0 ? stage.exposedSyncMs : stage.allReduceMs;
+  for (int u = s + 1; u < n; ++u) {
+    if (there[u] == none || back[u] == none) continue;
+    double loopMs = there[u] + back[u] + stage.updateMs, behind = 1.0 * warmup[u] * plan.stages[u].replicas;
+    double whole = std::ceil(behind / R - 1e-9);
+    if (stage.syncDelay == 0) {
+      most = std::max(most, ceilTolerant((loopMs + (R > 1 ? exposedMs : 0)) / (timeMs * R) + whole) - 1);
+    } else {
+      most = std::max(most, ceilTolerant((behind + loopMs / timeMs) / R) - 1);
+      most = std::max(most, ceilTolerant((loopMs + stage.allReduceMs) / (timeMs * R) + whole) - 2);
+    }
   }
   return most;
 }
 
 std::vector<int> pdc::hideLowerBound(const Plan& plan, double timeMs) {
-  std::vector<RoundTrip> trips = roundTripsOf(plan);
+  std::vector<Edge> edges = edgesOf(plan);
   std::vector<int> warmup(plan.stages.size(), 0);
   if (timeMs > 0)
     for (int s = static_cast<int>(plan.stages.size()) - 2; s >= 0; --s)
-      warmup[s] = lowerBoundOf(plan, trips, timeMs, s, warmup);
+      warmup[s] = std::min(lowerBoundOf(plan, edges, timeMs, s, warmup), mostUseful(plan, s));
   adjustWarmup(plan, warmup);
   return warmup;
 }
 
-/// Steady-state time per minibatch with this warm-up; infinite if it is not legal.
-static double periodWith(Plan plan, std::vector<int> warmup) {
-  adjustWarmup(plan, warmup);
-  for (std::size_t s = 0; s < warmup.size(); ++s) plan.stages[s].warmup = warmup[s];
-  Simulation simulation = simulate(plan, buildSchedule(shapeOf(plan)));
-  return simulation.run.passed ? simulation.timePerMinibatchMs : INFINITY;
-}
+namespace {
+
+/// Asks the simulator, as long as it has not taken too long.
+class Judge {
+public:
+  explicit Judge(const Plan& plan) : plan_(plan) {}
+
+  /// Whether the warm-up can still be judged.
+  bool canJudge(const std::vector<int>& warmup) const {
+    double actions = 0, perMinibatch = 0, inFlight = 0, period = std::max<double>(1, 1.0 * plan_.microbatches);
+    for (std::size_t s = 0; s < warmup.size(); ++s) {
+      actions += 11.0 * (warmup[s] + 4) * plan_.stages[s].replicas; // in the lists
+      perMinibatch += 11;
+      inFlight = std::max(inFlight, (warmup[s] + 1.0) * plan_.stages[s].replicas);
+      period = std::max(period, 1.0 * plan_.stages[s].replicas);
+    }
+    return actions + perMinibatch * (6 * inFlight + 4 * period + 64) <= left_;
+  }
+
+  /// Steady-state time per minibatch with this warm-up; infinite if it is not legal, or if there is no time left.
+  double period(std::vector<int> warmup) {
+    adjustWarmup(plan_, warmup);
+    if (!canJudge(warmup)) return INFINITY;
+    for (std::size_t s = 0; s < warmup.size(); ++s) plan_.stages[s].warmup = warmup[s];
+    pdcrt::Schedule schedule = buildSchedule(shapeOf(plan_));
+    Simulation simulation = simulate(plan_, schedule);
+    left_ -= 11.0 * static_cast<double>(simulation.run.minibatches) * static_cast<double>(warmup.size());
+    for (const pdcrt::RankList& rank : schedule.ranks) left_ -= static_cast<double>(rank.start.size());
+    return simulation.run.passed ? simulation.timePerMinibatchMs : INFINITY;
+  }
+
+private:
+  Plan plan_;
+  double left_ = 2e7; ///< actions; a second or two
+};
+
+} // namespace
 
 std::vector<int> pdc::hideWarmup(const Plan& plan) {
   constexpr double tolerance = 1.001;
   std::vector<int> warmup = hideUpperBound(plan, plan.timeMs);
   if (plan.timeMs <= 0) return warmup;
   std::vector<int> lower = hideLowerBound(plan, plan.timeMs);
-  if (periodWith(plan, lower) <= tolerance * plan.timeMs) return lower;
+  Judge judge(plan);
+  if (!judge.canJudge(lower)) return warmup;
+  if (judge.period(lower) <= tolerance * plan.timeMs) return lower;
 
   // Links that are shared between directions delay single transfers, which a little more room makes up for.
-  std::vector<RoundTrip> trips = roundTripsOf(plan);
+  std::vector<Edge> edges = edgesOf(plan);
   int last = static_cast<int>(plan.stages.size()) - 1, extra = 0;
-  double best = periodWith(plan, warmup);
+  double best = judge.period(warmup);
   for (int more = 1; more <= 2 && best > tolerance * plan.timeMs; ++more) {
     std::vector<int> attempt(plan.stages.size(), 0);
-    fillUpperBound(plan, trips, plan.timeMs, more, last - 1, attempt);
-    double period = periodWith(plan, attempt);
+    fillUpperBound(plan, edges, plan.timeMs, more, last - 1, attempt);
+    double period = judge.period(attempt);
     if (period * tolerance > best) continue;
     best = period;
     extra = more;
@@ -141,14 +191,14 @@ std::vector<int> pdc::hideWarmup(const Plan& plan) {
   }
 
   double target = tolerance * std::max(plan.timeMs, best);
-  if (periodWith(plan, lower) <= target) return lower;
+  if (judge.period(lower) <= target) return lower;
   for (int s = last - 1; s >= 0; --s) {
     int enough = warmup[s];
-    for (int w = lowerBoundOf(plan, trips, plan.timeMs, s, warmup); w < enough; ++w) {
+    for (int w = lowerBoundOf(plan, edges, plan.timeMs, s, warmup); w < enough; ++w) {
       std::vector<int> attempt = warmup;
       attempt[s] = w;
-      fillUpperBound(plan, trips, plan.timeMs, extra, s - 1, attempt);
-      if (periodWith(plan, attempt) <= target) {
+      fillUpperBound(plan, edges, plan.timeMs, extra, s - 1, attempt);
+      if (judge.period(attempt) <= target) {
         warmup = attempt;
         break;
       }

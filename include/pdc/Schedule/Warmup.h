@@ -19,14 +19,23 @@ std::vector<int> paperWarmup(const Plan& plan);
 /// A stage waits with sync=barrier, and with overlap too when the all-reduce takes more than a quarter of its period.
 std::vector<int> hideUpperBound(const Plan& plan, double timeMs);
 
-/// No smaller w_s reaches `timeMs`, given those of later stages (F, B, c of one minibatch; c there and back):
+/// No smaller w_s reaches `timeMs`, given those of later stages. With f the longest path of forwards and transfers from
+/// stage s to a later stage u, b that of backwards from u to s, U the update, e the exposed all-reduce, for all u that
+/// have both:
 ///
-///   w_s >= max over u > s of ceil((w_u·R_u + (Σ_{t=s..u} (F_t + B_t) + Σ_{t=s..u-1} c_t) / timeMs) / R_s) - 1
+///   d_s = 0:  w_s >= ceil((f + b + U_s + e_s) / (R_s·timeMs)) - 1 + ceil(w_u·R_u / R_s)
+///   d_s = 1:  w_s >= ceil((w_u·R_u + (f + b + U_s) / timeMs) / R_s) - 1
+///             w_s >= ceil((f + b + U_s + all-reduce) / (R_s·timeMs)) - 2 + ceil(w_u·R_u / R_s)
+///
+/// because the forward of local minibatch k + w + 1 follows the update after backward k, and with d_s = 0 this waits
+/// for the backwards of all replicas.
 std::vector<int> hideLowerBound(const Plan& plan, double timeMs);
 
 /// The smallest warm-up that the simulator shows to reach plan.timeMs, which must hold the bottleneck (within 0.1 %),
 /// searched between the two bounds from the last stage to the first. The upper bound knows nothing of links that
-/// several transfers share; where it does not suffice, up to two minibatches more between neighbours are tried.
+/// several transfers share; where it does not suffice, up to two minibatches more between neighbours are tried. The
+/// search executes a bounded number of actions: for pipelines of hundreds of stages it ends early with a warm-up that
+/// suffices, and where a single simulation would be too long the upper bound is the answer.
 std::vector<int> hideWarmup(const Plan& plan);
 
 /// Raises the input stage's warm-up to what vertical sync needs, R_0·(w_0 + d_0) >= R_s·(w_s + d_s), and cuts what a

@@ -9,6 +9,8 @@
 //   1SF3>2   send the values of 3 forward to stage 2    1RF3<0   post their receive from stage 0
 //   1SB3>0   send gradients of 3 back to stage 0        1RB3<2   post their receive from stage 2
 //   1AR7     all-reduce of the gradients for update 7
+//   1SV7>3   send version 7 of shared parameters     3RV7<1   post its receive from their owner
+//   3SG7>1   send gradients of them for update 7     1RG7<3   post their receive from a user
 //   ?1SF3>2  wait until that action's transfer or reduction has completed
 //
 // A schedule is, per rank, a list `start` and a list `repeat` that goes on for ever: in its k-th round every minibatch
@@ -36,7 +38,11 @@ enum class ActionKind : std::uint8_t {
   receiveForward,  // RF
   sendBackward,    // SB
   receiveBackward, // RB
-  allReduce        // AR
+  allReduce,       // AR
+  sendVersion,     // SV
+  receiveVersion,  // RV
+  sendPart,        // SG
+  receivePart      // RG
 };
 
 struct Action {
@@ -44,18 +50,24 @@ struct Action {
   bool wait = false;      ///< wait for the completion of this transfer or all-reduce instead of starting it
   int stage = 0;          ///< the stage, hosted by this rank, that acts
   int peer = -1;          ///< the other stage of a transfer
-  std::int64_t index = 0; ///< minibatch; version for update and allReduce
+  std::int64_t index = 0; ///< minibatch; version if isVersioned
 
   friend bool operator==(const Action&, const Action&) = default;
 };
 
-/// Whether `kind` is a send or a receive.
+/// Whether `kind` is a send or a receive of a minibatch's values or gradients.
 bool isTransfer(ActionKind kind);
+
+/// Whether `kind` is a send or a receive of shared parameters or of their gradients.
+bool isSharing(ActionKind kind);
+
+/// Whether the index of such an action is a version: of its own stage, or of the owner of shared parameters.
+bool isVersioned(ActionKind kind);
 
 /// Whether `kind` is a send or a receive of values (not of gradients).
 bool isForwardTransfer(ActionKind kind);
 
-/// Whether `kind` is a computation of this rank: neither a transfer nor an all-reduce.
+/// Whether `kind` is a computation of this rank: neither a transfer of any kind nor an all-reduce.
 bool isComputation(ActionKind kind);
 
 /// "1SF3>2".
@@ -99,6 +111,18 @@ struct EdgeRings {
   friend bool operator==(const EdgeRings&, const EdgeRings&) = default;
 };
 
+/// Parameters that the stage `owner` makes and the later stage `user` uses as well. For minibatch b the user takes the
+/// version that the owner uses, versionUsed(owner, b), which the owner sends once per update; the user sends the
+/// gradients of its uses, summed over the minibatches of an update, before the owner makes that update. Replica q of
+/// the user is served by replica q mod replicas of the owner: an action of the owner stands for all that it serves.
+/// The numbers are depths of rings, as in EdgeRings; version 0 needs no transfer.
+struct SharedEdge {
+  int owner = 0, user = 0;
+  int versionSend = 1, versionReceive = 2;
+  int partSend = 2, partReceive = 2;
+  friend bool operator==(const SharedEdge&, const SharedEdge&) = default;
+};
+
 enum class WeightPolicy : std::uint8_t { stash, verticalSync, latest };
 
 struct RankList {
@@ -118,6 +142,7 @@ struct Schedule {
   std::vector<ScheduleStage> stages;
   std::vector<ScheduleEdge> edges; ///< sorted by (from, to)
   std::vector<EdgeRings> rings;    ///< one per edge
+  std::vector<SharedEdge> shared;  ///< sorted by (owner, user)
   std::vector<RankList> ranks;
   friend bool operator==(const Schedule&, const Schedule&) = default;
 
@@ -143,6 +168,19 @@ struct Schedule {
 
   /// Index of the edge that connects two stages (in either order); -1 if none does.
   int edgeBetween(int a, int b) const;
+
+  /// Index of the shared edge between two stages (in either order); -1 if there is none.
+  int sharedBetween(int a, int b) const;
+
+  /// Whether replica `q` of the user has a minibatch among those of the owner's update `version`, so that it sends its
+  /// gradients for it. The parameters that the owner uses for these minibatches are sent to it likewise.
+  bool hasPart(const SharedEdge& edge, int q, std::int64_t version) const;
+
+  /// Whether some minibatch of replica `q` of the user takes `version`, which is above 0, from the owner.
+  bool takesVersion(const SharedEdge& edge, int q, std::int64_t version) const;
+
+  /// The stage whose versions the index of an action counts: its own, or the owner of shared parameters.
+  int versionedStage(const Action& action) const;
 };
 
 /// Whether every part of `schedule` refers to parts that exist: stages, edges with their rings, each replica hosted by

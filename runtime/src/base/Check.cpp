@@ -24,12 +24,8 @@ std::int64_t pdcrt::minibatchesInFlight(const Schedule& schedule) {
 CheckResult pdcrt::check(const Schedule& schedule, std::int64_t minibatches, const CheckOptions& options) {
   CheckResult result;
   result.minibatches = minibatches;
-  Lists lists;
   for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
-    int rank = static_cast<int>(r);
-    lists.push_back(options.evaluation ? expandEvaluation(schedule, rank, minibatches)
-                                       : expand(schedule, rank, minibatches));
-    result.problem = checkRules(schedule, rank, lists.back(), minibatches, options.evaluation, result.hosts);
+    result.problem = checkRules(schedule, static_cast<int>(r), minibatches, options.evaluation, result.hosts);
     if (!result.problem.empty()) {
       result.problem += " (in a run of " + std::to_string(minibatches) + " minibatches)";
       return result;
@@ -38,16 +34,70 @@ CheckResult pdcrt::check(const Schedule& schedule, std::int64_t minibatches, con
   std::sort(result.hosts.begin(), result.hosts.end(), [](const HostUse& a, const HostUse& b) {
     return std::pair(a.host.stage, a.host.replica) < std::pair(b.host.stage, b.host.replica);
   });
-  execute(schedule, lists, minibatches, options, result);
+  execute(schedule, minibatches, options, result);
   result.passed = result.problem.empty();
   return result;
 }
 
-CheckResult pdcrt::checkEveryDrain(const Schedule& schedule) {
-  std::int64_t period = periodMinibatches(schedule), warmup = minibatchesInFlight(schedule);
-  CheckResult result = check(schedule, warmup + period, {.evaluation = true});
-  for (std::int64_t minibatches = 1; result.passed && minibatches <= warmup + period; ++minibatches)
-    result = check(schedule, minibatches);
-  if (result.passed) result = check(schedule, warmup + 2 * period);
+/// The shortest run that fails; `minibatches` does.
+static CheckResult shortestFailure(const Schedule& schedule, std::int64_t minibatches) {
+  std::int64_t good = 0, bad = minibatches;
+  while (bad - good > 1) {
+    std::int64_t middle = good + (bad - good) / 2;
+    (check(schedule, middle, {.order = false}).passed ? good : bad) = middle;
+  }
+  return check(schedule, bad);
+}
+
+/// So many minibatches begin before every rank is in the part that repeats.
+static std::int64_t beginningOf(const Schedule& schedule) {
+  std::int64_t most = minibatchesInFlight(schedule);
+  for (const RankList& rank : schedule.ranks)
+    for (const Action& action : rank.start)
+      most = std::max(most, isVersioned(action.kind)
+                                ? action.index * schedule.minibatchesOfUpdate(schedule.versionedStage(action))
+                                : action.index + 1);
+  return most;
+}
+
+/// Whether the endless run has the same halt at two gates, but for `period` minibatches.
+static bool isSame(const Schedule& schedule, const Halt& before, const Halt& after, std::int64_t period) {
+  for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
+    if (schedule.ranks[r].repeat.empty()) continue;
+    std::int64_t rounds = period / schedule.ranks[r].step;
+    if (before.round[r] < 0 || after.round[r] != before.round[r] + rounds || after.offset[r] != before.offset[r])
+      return false;
+  }
+  return true;
+}
+
+CheckResult pdcrt::checkEveryDrain(const Schedule& schedule, std::int64_t mostActions) {
+  std::int64_t period = periodMinibatches(schedule), beginning = beginningOf(schedule) + minibatchesInFlight(schedule);
+  for (const RankList& rank : schedule.ranks) period = std::lcm(period, rank.step);
+  double perMinibatch = 1;
+  for (const RankList& rank : schedule.ranks)
+    perMinibatch += static_cast<double>(rank.repeat.size()) / static_cast<double>(rank.step);
+  auto most = static_cast<std::int64_t>(static_cast<double>(mostActions) / perMinibatch / 4);
+  bool bounded = period > std::max(most, beginning);
+  std::int64_t executed = beginning + (bounded ? std::max<std::int64_t>(most - beginning, 0) : 2 * period);
+
+  CheckResult result = check(schedule, std::min(beginning + period, executed), {.evaluation = true, .order = false});
+  if (!result.passed) return result;
+  result = check(schedule, executed);
+  if (!result.passed) return shortestFailure(schedule, executed);
+  if (bounded) return result;
+
+  GatedRun run(schedule);
+  std::int64_t gate = (beginning + period - 1) / period * period;
+  Halt before = run.runTo(gate);
+  for (int i = 0; i < 64; ++i) {
+    gate += period;
+    Halt after = run.runTo(gate);
+    result.proven = isSame(schedule, before, after, period);
+    if (result.proven) return result;
+    if (CheckResult longer = check(schedule, gate, {.order = false}); !longer.passed)
+      return shortestFailure(schedule, gate);
+    before = std::move(after);
+  }
   return result;
 }

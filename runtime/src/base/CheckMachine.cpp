@@ -1,364 +1,519 @@
-// Executes the lists of all ranks against each other: an event-driven simulation in which whatever is under way
-// progresses at a rate (one, or a share of the cores or links), so that with all times zero it is the deadlock check.
-#include "CheckParts.h"
+// Executes the lists of all ranks against each other, event by event; with all times zero it is the deadlock check.
+// Because posts and transfers are in order, a lane is two counters: what is posted next, and what is transferred next.
+#include "CheckMachine.h"
 
 #include <algorithm>
-#include <deque>
-#include <limits>
+#include <cmath>
 #include <tuple>
 
 using namespace pdcrt;
 
-namespace {
-
-/// All transfers of one edge in one direction.
-struct Channel {
-  struct Lane {
-    std::int64_t next; ///< minibatch that starts next
-    bool busy = false;
-  };
-  int edge;
-  bool forward;
-  int source, target;                                ///< stages
-  std::vector<char> sendPosted, receivePosted, done; ///< by minibatch
-  std::vector<Lane> sending, receiving;              ///< by replica
-};
-
-/// The all-reduces of one stage.
-struct Reductions {
-  std::vector<int> posted; ///< replicas that started version i + 1
-  std::int64_t started = 0, done = 0;
-  bool busy = false;
-};
-
-/// A computation, transfer or all-reduce under way.
-struct Task {
-  enum class Kind { computation, transfer, allReduce } kind;
-  int rank;          ///< that computes, sends, or hosts replica 0
-  int peerRank = -1; ///< that receives
-  int place = 0;     ///< channel, or stage
-  Action action;
-  double duration = 0, remaining = 0, start = 0;
-};
-
-class Machine {
-public:
-  Machine(const Schedule& schedule, const Lists& lists, std::int64_t minibatches, const CheckOptions& options,
-          CheckResult& result)
-      : schedule_(schedule), lists_(lists), minibatches_(minibatches), times_(options.times ? *options.times : Times()),
-        trace_(options.trace), result_(result), position_(lists.size(), 0), computing_(lists.size(), 0),
-        inputDone_(minibatches, 0) {
-    rankOf_.resize(schedule.stages.size());
-    for (std::size_t s = 0; s < schedule.stages.size(); ++s) {
-      rankOf_[s].resize(schedule.stages[s].replicas);
-      reductions_.push_back({std::vector<int>(schedule.updates(static_cast<int>(s), minibatches), 0)});
-    }
-    for (std::size_t r = 0; r < schedule.ranks.size(); ++r)
-      for (const Host& host : schedule.ranks[r].hosts) rankOf_[host.stage][host.replica] = static_cast<int>(r);
-    for (std::size_t e = 0; e < schedule.edges.size(); ++e)
-      for (bool forward : {true, false}) addChannel(static_cast<int>(e), forward);
+Machine::Machine(const Schedule& schedule, std::int64_t minibatches, const CheckOptions& options, CheckResult& result)
+    : schedule_(schedule), minibatches_(minibatches), times_(options.times ? *options.times : Times()),
+      options_(options), result_(result),
+      clock_(times_, times_.sharedLinks ? 2 * static_cast<int>(schedule.ranks.size()) : times_.links),
+      periodMinibatches_(periodMinibatches(schedule)), inFlight_(minibatchesInFlight(schedule)),
+      rankOf_(schedule.stages.size()), ports_(schedule.stages.size()), replicaOf_(schedule.ranks.size()),
+      reductions_(schedule.stages.size()) {
+  for (std::size_t s = 0; s < schedule.stages.size(); ++s) {
+    rankOf_[s].resize(schedule.stages[s].replicas);
+    firstHost_.push_back(s == 0 ? 0 : firstHost_[s - 1] + schedule.stages[s - 1].replicas);
   }
+  for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
+    for (const Host& host : schedule.ranks[r].hosts) {
+      rankOf_[host.stage][host.replica] = static_cast<int>(r);
+      replicaOf_[r].push_back({host.stage, host.replica});
+    }
+    ranks_.emplace_back(ListCursor(schedule, static_cast<int>(r), minibatches, options.evaluation));
+  }
+  for (std::size_t e = 0; e < schedule.edges.size(); ++e)
+    for (bool forward : {true, false}) addChannel(static_cast<int>(e), false, forward);
+  for (std::size_t e = 0; e < schedule.shared.size(); ++e)
+    for (bool versions : {true, false}) addChannel(static_cast<int>(e), true, versions);
+}
 
-  void run() {
-    for (std::size_t r = 0; r < lists_.size(); ++r) ready_.push_back(static_cast<int>(r));
-    do {
-      while (!ready_.empty()) {
-        int rank = ready_.front();
-        ready_.pop_front();
-        advance(rank);
+void Machine::addChannel(int edge, bool shared, bool forward) {
+  int from = shared ? schedule_.shared[edge].owner : schedule_.edges[edge].from;
+  int to = shared ? schedule_.shared[edge].user : schedule_.edges[edge].to;
+  Channel channel{edge, shared, forward, forward ? from : to, forward ? to : from};
+  auto add = [&](int stage, int peer, ActionKind kind) {
+    ports_[stage].push_back({kind, peer, static_cast<int>(channels_.size())});
+  };
+  if (shared) {
+    add(channel.source, channel.target, forward ? ActionKind::sendVersion : ActionKind::sendPart);
+    add(channel.target, channel.source, forward ? ActionKind::receiveVersion : ActionKind::receivePart);
+    for (int q = 0; q < schedule_.stages[to].replicas; ++q)
+      for (bool receiving : {false, true}) {
+        std::vector<Lane>& lanes = receiving ? channel.receiving : channel.sending;
+        lanes.push_back({0, 0});
+        for (std::int64_t Lane::*counter : {&Lane::posted, &Lane::next})
+          moveOn(channel, lanes.back(), q, receiving, counter);
       }
-    } while (passTime());
-    result_.finishMs = now_;
+  } else {
+    add(channel.source, channel.target, forward ? ActionKind::sendForward : ActionKind::sendBackward);
+    add(channel.target, channel.source, forward ? ActionKind::receiveForward : ActionKind::receiveBackward);
+    for (int q = 0; q < schedule_.stages[channel.source].replicas; ++q) channel.sending.push_back({q, q});
+    for (int q = 0; q < schedule_.stages[channel.target].replicas; ++q) channel.receiving.push_back({q, q});
+  }
+  channels_.push_back(std::move(channel));
+}
+
+bool Machine::isServed(const Channel& channel, int q, std::int64_t version) const {
+  const SharedEdge& edge = schedule_.shared[channel.edge];
+  return channel.forward ? schedule_.takesVersion(edge, q, version) : schedule_.hasPart(edge, q, version);
+}
+
+/// Moves a counter of a lane to its next minibatch or version.
+void Machine::moveOn(Channel& channel, Lane& lane, int q, bool receiving, std::int64_t Lane::*counter) {
+  if (!channel.shared)
+    lane.*counter += static_cast<std::int64_t>((receiving ? channel.receiving : channel.sending).size());
+  else
+    do ++(lane.*counter);
+    while (!isServed(channel, q, lane.*counter));
+}
+
+int Machine::channelOf(const Action& action) const {
+  for (const Port& port : ports_[action.stage])
+    if (port.kind == action.kind && port.peer == action.peer) return port.channel;
+  return -1;
+}
+
+int Machine::replicaAt(int rank, int stage) const {
+  for (const auto& [hosted, replica] : replicaOf_[rank])
+    if (hosted == stage) return replica;
+  return 0;
+}
+
+/// Sender and receiver of a transfer, as ranks.
+std::pair<int, int> Machine::endsOf(const Channel& channel, std::int64_t index, int q) const {
+  if (!channel.shared)
+    return {rankOf_[channel.source][index % schedule_.stages[channel.source].replicas],
+            rankOf_[channel.target][index % schedule_.stages[channel.target].replicas]};
+  const SharedEdge& edge = schedule_.shared[channel.edge];
+  int owner = rankOf_[edge.owner][q % schedule_.stages[edge.owner].replicas], user = rankOf_[edge.user][q];
+  return channel.forward ? std::pair(owner, user) : std::pair(user, owner);
+}
+
+/// Calls visit(lane) for the replicas of the user to which an action of sharing applies, at replica `mine`.
+template <class Visit>
+static void forEachServed(const Schedule& schedule, const SharedEdge& edge, const Action& action, int mine,
+                          Visit visit) {
+  if (action.stage == edge.user) return visit(mine);
+  for (int q = mine; q < schedule.stages[edge.user].replicas; q += schedule.stages[edge.owner].replicas) visit(q);
+}
+
+void Machine::run() {
+  for (std::size_t r = 0; r < ranks_.size(); ++r) wake(static_cast<int>(r));
+  settle();
+  while (!result_.steady) {
+    const std::vector<Clock::Done>& done = clock_.pass();
+    if (done.empty()) break;
+    for (const Clock::Done& one : done) {
+      if (one.computation)
+        finishComputation(one.id);
+      else
+        finish(tasks_[one.id]);
+    }
+    settle();
+  }
+  conclude();
+}
+
+Halt Machine::runTo(std::int64_t gate) {
+  gate_ = gate;
+  for (std::size_t r = 0; r < ranks_.size(); ++r) wake(static_cast<int>(r));
+  settle();
+  Halt halt;
+  for (const Rank& rank : ranks_) {
+    halt.round.push_back(rank.list.round());
+    halt.offset.push_back(rank.list.offset());
+    halt.executed += rank.list.executed();
+  }
+  return halt;
+}
+
+void Machine::settle() {
+  while (!ready_.empty()) {
+    int rank = ready_.front();
+    ready_.pop_front();
+    ranks_[rank].queued = false;
+    advance(rank);
+  }
+}
+
+void Machine::wake(int r) {
+  Rank& rank = ranks_[r];
+  if (rank.computing || rank.queued) return;
+  rank.queued = true;
+  ready_.push_back(r);
+}
+
+/// Executes the list of rank `r` until it computes, blocks or ends.
+void Machine::advance(int r) {
+  Rank& rank = ranks_[r];
+  while (const Action* next = rank.computing ? nullptr : rank.list.peek()) {
+    const Action& action = *next;
+    if (action.wait) {
+      double startedMs = 0;
+      if (!isDone(r, action, &startedMs)) {
+        if (!rank.blocked) rank.since = clock_.now();
+        rank.blocked = true;
+        return;
+      }
+      if (rank.blocked) account(r, startedMs);
+    } else if (isComputation(action.kind)) {
+      if (action.kind == ActionKind::forward && action.index >= gate_) return;
+      compute(r, action);
+    } else if (action.kind == ActionKind::allReduce) {
+      postReduction(action);
+    } else {
+      post(r, action);
+    }
+    rank.list.pop();
+    if (!rank.list.peek()) rank.use.lastMs = clock_.now();
+  }
+}
+
+/// Whether a wait is over, and when what it waited for started.
+bool Machine::isDone(int rank, const Action& action, double* startedMs) const {
+  if (action.kind == ActionKind::allReduce) {
+    *startedMs = reductions_[action.stage].startedMs;
+    return reductions_[action.stage].done >= action.index;
+  }
+  const Channel& channel = channels_[channelOf(action)];
+  const std::vector<Lane>& lanes = channel.source == action.stage ? channel.sending : channel.receiving;
+  if (!channel.shared) {
+    const Lane& lane = lanes[static_cast<std::size_t>(action.index) % lanes.size()];
+    *startedMs = lane.started;
+    return lane.next > action.index;
+  }
+  bool done = true;
+  forEachServed(schedule_, schedule_.shared[channel.edge], action, replicaAt(rank, action.stage), [&](int q) {
+    *startedMs = std::max(*startedMs, lanes[q].started);
+    done &= lanes[q].next > action.index;
+  });
+  return done;
+}
+
+/// Splits the time that a rank was blocked at what it waited for having started.
+void Machine::account(int r, double startedMs) {
+  Rank& rank = ranks_[r];
+  rank.blocked = false;
+  double from = std::min(std::max(startedMs, rank.since), clock_.now());
+  rank.use.waitingMs += from - rank.since;
+  bool reduction = rank.list.peek()->kind == ActionKind::allReduce;
+  (reduction ? rank.use.allReduceMs : rank.use.transferMs) += clock_.now() - from;
+}
+
+void Machine::post(int rank, const Action& action) {
+  int index = channelOf(action);
+  Channel& channel = channels_[index];
+  bool receiving = channel.source != action.stage;
+  std::vector<Lane>& lanes = receiving ? channel.receiving : channel.sending;
+  if (!channel.shared) {
+    lanes[static_cast<std::size_t>(action.index) % lanes.size()].posted =
+        action.index + static_cast<std::int64_t>(lanes.size());
+    startTransfer(index, action.index, 0);
+    return;
+  }
+  forEachServed(schedule_, schedule_.shared[channel.edge], action, replicaAt(rank, action.stage), [&](int q) {
+    if (!isServed(channel, q, action.index)) return;
+    moveOn(channel, lanes[q], q, receiving, &Lane::posted);
+    startTransfer(index, action.index, q);
+  });
+}
+
+void Machine::startTransfer(int index, std::int64_t b, int q) {
+  Channel& channel = channels_[index];
+  Lane& from = channel.sending[channel.shared ? q : b % static_cast<std::int64_t>(channel.sending.size())];
+  Lane& to = channel.receiving[channel.shared ? q : b % static_cast<std::int64_t>(channel.receiving.size())];
+  if (from.busy || to.busy || from.next != b || to.next != b || from.posted <= b || to.posted <= b) return;
+  from.busy = to.busy = true;
+  Task task{false, index, q, b, clock_.now()};
+  if (options_.order) result_.started.push_back(actionOf(task));
+  load_ = {};
+  if (options_.times) {
+    auto [source, target] = endsOf(channel, b, q);
+    if (channel.shared) {
+      if (times_.sharedLoad) times_.sharedLoad(schedule_.shared[channel.edge], channel.forward, source, target, load_);
+    } else if (times_.transferLoad) {
+      times_.transferLoad(schedule_.edges[channel.edge], channel.forward, source, target, load_);
+    } else if (times_.transfer) {
+      load_.aloneMs = times_.transfer(schedule_.edges[channel.edge], channel.forward);
+      if (times_.sharedLinks) load_.links = {{2 * source, load_.aloneMs}, {2 * target + 1, load_.aloneMs}};
+    }
+  }
+  begin(task, load_);
+}
+
+void Machine::postReduction(const Action& action) {
+  Reductions& reductions = reductions_[action.stage];
+  auto ahead = static_cast<std::size_t>(action.index - reductions.started - 1);
+  if (reductions.posted.size() <= ahead) reductions.posted.resize(ahead + 1, 0);
+  ++reductions.posted[ahead];
+  startReduction(action.stage);
+}
+
+void Machine::startReduction(int stage) {
+  Reductions& reductions = reductions_[stage];
+  if (reductions.busy || reductions.posted.empty() || reductions.posted[0] < schedule_.stages[stage].replicas) return;
+  reductions.busy = true;
+  reductions.posted.pop_front();
+  reductions.startedMs = clock_.now();
+  Task task{true, stage, 0, ++reductions.started, clock_.now()};
+  if (options_.order) result_.started.push_back(actionOf(task));
+  load_ = {};
+  if (times_.allReduceLoad) {
+    times_.allReduceLoad(stage, load_);
+  } else if (times_.allReduce) {
+    load_.aloneMs = times_.allReduce(stage);
+    if (times_.sharedLinks)
+      for (int rank : rankOf_[stage])
+        for (int link : {2 * rank, 2 * rank + 1}) load_.links.push_back({link, load_.aloneMs});
+  }
+  begin(task, load_);
+}
+
+/// Puts what takes time under way, and finishes what does not.
+void Machine::begin(const Task& task, const Load& load) {
+  bool takesTime = load.latencyMs > 0 || load.aloneMs > 0 ||
+                   std::any_of(load.links.begin(), load.links.end(), [](const LinkUse& use) { return use.ms > 0; });
+  if (!takesTime) return finish(task);
+  auto id = static_cast<std::size_t>(clock_.flow(load));
+  if (tasks_.size() <= id) tasks_.resize(id + 1);
+  tasks_[id] = task;
+}
+
+/// How a transfer (as its send) or an all-reduce is named.
+Action Machine::actionOf(const Task& task) const {
+  if (task.allReduce) return {ActionKind::allReduce, false, task.channel, -1, task.index};
+  const Channel& channel = channels_[task.channel];
+  ActionKind kind = channel.shared ? (channel.forward ? ActionKind::sendVersion : ActionKind::sendPart)
+                                   : (channel.forward ? ActionKind::sendForward : ActionKind::sendBackward);
+  return {kind, false, channel.source, channel.target, task.index};
+}
+
+void Machine::tell(const TracedAction& traced) {
+  if (options_.trace) result_.trace.push_back(traced);
+  if (options_.observe) options_.observe(traced);
+}
+
+void Machine::finish(const Task& done) {
+  Task task = done; // what starts next may take its place
+  if (task.allReduce) {
+    Reductions& reductions = reductions_[task.channel];
+    tell({rankOf_[task.channel][0], -1, actionOf(task), task.startMs, clock_.now()});
+    reductions.busy = false;
+    reductions.done = task.index;
+    for (int rank : rankOf_[task.channel]) wake(rank);
+    return startReduction(task.channel);
+  }
+  Channel& channel = channels_[task.channel];
+  std::int64_t b = task.index;
+  auto [source, target] = endsOf(channel, b, task.lane);
+  tell({source, target, actionOf(task), task.startMs, clock_.now()});
+  int fromLane = channel.shared ? task.lane : static_cast<int>(b % static_cast<std::int64_t>(channel.sending.size()));
+  int toLane = channel.shared ? task.lane : static_cast<int>(b % static_cast<std::int64_t>(channel.receiving.size()));
+  Lane &from = channel.sending[fromLane], &to = channel.receiving[toLane];
+  for (Lane* lane : {&from, &to}) {
+    lane->busy = false;
+    lane->started = task.startMs;
+  }
+  moveOn(channel, from, fromLane, false, &Lane::next);
+  moveOn(channel, to, toLane, true, &Lane::next);
+  wake(source);
+  wake(target);
+  startTransfer(task.channel, from.next, task.lane);
+  if (to.next != from.next) startTransfer(task.channel, to.next, task.lane);
+}
+
+void Machine::compute(int r, const Action& action) {
+  Rank& rank = ranks_[r];
+  rank.computing = true;
+  rank.action = action;
+  rank.since = clock_.now();
+  rank.durationMs = times_.computation ? times_.computation(action) : 0;
+  if (!rank.begun) rank.use.firstMs = clock_.now();
+  rank.begun = true;
+  if (rank.durationMs > 0)
+    clock_.compute(r, rank.durationMs);
+  else
+    finishComputation(r);
+}
+
+void Machine::finishComputation(int r) {
+  Rank& rank = ranks_[r];
+  rank.computing = false;
+  rank.use.computeMs += rank.durationMs;
+  if (!result_.hosts.empty())
+    result_.hosts[firstHost_[rank.action.stage] + replicaAt(r, rank.action.stage)].computeMs += rank.durationMs;
+  rank.use.sharedMs += std::max(0.0, clock_.now() - rank.since - rank.durationMs);
+  rank.use.lastMs = clock_.now();
+  tell({r, -1, rank.action, rank.since, clock_.now()});
+  bool backward = rank.action.kind == ActionKind::backward || rank.action.kind == ActionKind::backwardWeight;
+  if (rank.action.stage == 0 && (backward || rank.action.kind == ActionKind::evaluate))
+    doneWithInput(rank.action.index);
+  wake(r);
+}
+
+void Machine::doneWithInput(std::int64_t minibatch) {
+  if (!options_.times) return;
+  if (static_cast<std::size_t>(minibatch) >= inputDone_.size())
+    inputDone_.resize(static_cast<std::size_t>(minibatch) + 1, -1);
+  inputDone_[minibatch] = clock_.now();
+  bool newPeriod = false;
+  std::int64_t each = periodMinibatches_;
+  for (; inputs_ < static_cast<std::int64_t>(inputDone_.size()) && inputDone_[inputs_] >= 0; ++inputs_)
+    newPeriod |= inputs_ % each == 0;
+  if (newPeriod && options_.untilSteady) findSteadyState();
+}
+
+/// Steady is what repeats itself for as long as two pipelines full of minibatches.
+void Machine::findSteadyState() {
+  std::int64_t each = periodMinibatches_, last = (inputs_ - 1) / each;
+  constexpr std::int64_t longestCycle = 64; // periods; as many as a loop of the pipeline may hold
+  for (std::int64_t cycle = 1; cycle <= longestCycle; ++cycle) {
+    std::int64_t compared = (2 * inFlight_ + each - 1) / each + cycle;
+    if (last - cycle - compared < 0) return;
+    double step = inputDone_[last * each] - inputDone_[(last - cycle) * each];
+    bool same = true;
+    for (std::int64_t i = 1; same && i <= compared; ++i)
+      same = std::abs(inputDone_[(last - i) * each] - inputDone_[(last - i - cycle) * each] - step) <=
+             1e-9 * inputDone_[last * each];
+    if (!same) continue;
+    result_.steady = true;
+    result_.periodMs = step / static_cast<double>(cycle * each);
+    return;
+  }
+}
+
+void Machine::conclude() {
+  result_.finishMs = clock_.now();
+  if (result_.steady) {
+    result_.minibatches = inputs_;
+  } else {
     result_.periodMs = period();
-    for (std::size_t r = 0; r < lists_.size(); ++r) result_.deadlock |= position_[r] < lists_[r].size();
+    for (const Rank& rank : ranks_) result_.deadlock |= rank.list.peek() != nullptr;
     if (result_.deadlock) result_.problem = picture();
   }
-
-private:
-  void addChannel(int edge, bool forward) {
-    const ScheduleEdge& e = schedule_.edges[edge];
-    Channel channel{edge, forward, forward ? e.from : e.to, forward ? e.to : e.from};
-    std::size_t size = (forward ? e.forward : e.backward) ? minibatches_ : 0;
-    channel.sendPosted.assign(size, 0);
-    channel.receivePosted.assign(size, 0);
-    channel.done.assign(size, 0);
-    for (int q = 0; q < schedule_.stages[channel.source].replicas; ++q) channel.sending.push_back({q});
-    for (int q = 0; q < schedule_.stages[channel.target].replicas; ++q) channel.receiving.push_back({q});
-    channels_.push_back(std::move(channel));
+  if (!options_.times) return;
+  for (Rank& rank : ranks_) {
+    RankUse& use = rank.use;
+    if (rank.computing) use.computeMs += std::min(rank.durationMs, clock_.now() - rank.since);
+    if (rank.blocked) use.waitingMs += clock_.now() - rank.since;
+    use.endedMs = std::max(0.0, result_.finishMs - use.computeMs - use.sharedMs - use.transferMs - use.allReduceMs -
+                                    use.waitingMs);
+    result_.ranks.push_back(use);
   }
+}
 
-  int rankAt(int stage, std::int64_t minibatch) const {
-    return rankOf_[stage][minibatch % schedule_.stages[stage].replicas];
-  }
-
-  int channelOf(const Action& action) const {
-    return 2 * schedule_.edgeBetween(action.stage, action.peer) + (isForwardTransfer(action.kind) ? 0 : 1);
-  }
-
-  /// Executes the list of `rank` until it computes, blocks or ends.
-  void advance(int rank) {
-    const std::vector<Action>& list = lists_[rank];
-    while (!computing_[rank] && position_[rank] < list.size()) {
-      const Action& action = list[position_[rank]];
-      if (action.wait && !isDone(action)) return;
-      ++position_[rank];
-      if (action.wait) continue;
-      if (isTransfer(action.kind)) {
-        postTransfer(action);
-      } else if (action.kind == ActionKind::allReduce) {
-        ++reductions_[action.stage].posted[action.index - 1];
-        startReduction(action.stage);
-      } else {
-        computing_[rank] = 1;
-        begin({Task::Kind::computation, rank, -1, action.stage, action,
-               times_.computation ? times_.computation(action) : 0});
-      }
-    }
-  }
-
-  bool isDone(const Action& action) const {
-    if (action.kind == ActionKind::allReduce) return reductions_[action.stage].done >= action.index;
-    return channels_[channelOf(action)].done[action.index];
-  }
-
-  void postTransfer(const Action& action) {
-    int index = channelOf(action);
-    Channel& channel = channels_[index];
-    bool send = action.kind == ActionKind::sendForward || action.kind == ActionKind::sendBackward;
-    (send ? channel.sendPosted : channel.receivePosted)[action.index] = 1;
-    startTransfer(index, action.index);
-  }
-
-  void startTransfer(int index, std::int64_t b) {
-    Channel& channel = channels_[index];
-    if (b >= minibatches_ || !channel.sendPosted[b] || !channel.receivePosted[b]) return;
-    Channel::Lane& from = channel.sending[b % channel.sending.size()];
-    Channel::Lane& to = channel.receiving[b % channel.receiving.size()];
-    if (from.busy || to.busy || from.next != b || to.next != b) return;
-    from.busy = to.busy = true;
-    Action send{channel.forward ? ActionKind::sendForward : ActionKind::sendBackward, false, channel.source,
-                channel.target, b};
-    result_.started.push_back(send);
-    double duration = times_.transfer ? times_.transfer(schedule_.edges[channel.edge], channel.forward) : 0;
-    begin({Task::Kind::transfer, rankAt(channel.source, b), rankAt(channel.target, b), index, send, duration});
-  }
-
-  void startReduction(int stage) {
-    Reductions& reductions = reductions_[stage];
-    if (reductions.busy || reductions.started == static_cast<std::int64_t>(reductions.posted.size())) return;
-    if (reductions.posted[reductions.started] < schedule_.stages[stage].replicas) return;
-    reductions.busy = true;
-    Action action{ActionKind::allReduce, false, stage, -1, ++reductions.started};
-    result_.started.push_back(action);
-    begin(
-        {Task::Kind::allReduce, rankOf_[stage][0], -1, stage, action, times_.allReduce ? times_.allReduce(stage) : 0});
-  }
-
-  void begin(Task task) {
-    task.remaining = task.duration;
-    task.start = now_;
-    if (task.duration > 0)
-      running_.push_back(std::move(task));
-    else
-      finish(task);
-  }
-
-  void finish(const Task& task) {
-    if (trace_) result_.trace.push_back({task.rank, task.peerRank, task.action, task.start, now_});
-    switch (task.kind) {
-    case Task::Kind::computation: finishComputation(task); break;
-    case Task::Kind::transfer: finishTransfer(task); break;
-    case Task::Kind::allReduce:
-      reductions_[task.place].busy = false;
-      reductions_[task.place].done = task.action.index;
-      for (int rank : rankOf_[task.place]) ready_.push_back(rank);
-      startReduction(task.place);
-      break;
-    }
-  }
-
-  void finishComputation(const Task& task) {
-    computing_[task.rank] = 0;
-    ready_.push_back(task.rank);
-    bool backward = task.action.kind == ActionKind::backward || task.action.kind == ActionKind::backwardWeight;
-    if (task.action.stage == 0 && (backward || task.action.kind == ActionKind::evaluate))
-      inputDone_[task.action.index] = now_;
-    for (HostUse& use : result_.hosts)
-      if (use.host.stage == task.action.stage && rankOf_[use.host.stage][use.host.replica] == task.rank)
-        use.computeMs += task.duration;
-  }
-
-  void finishTransfer(const Task& task) {
-    Channel& channel = channels_[task.place];
-    std::int64_t b = task.action.index;
-    channel.done[b] = 1;
-    Channel::Lane& from = channel.sending[b % channel.sending.size()];
-    Channel::Lane& to = channel.receiving[b % channel.receiving.size()];
-    from.busy = to.busy = false;
-    from.next += static_cast<std::int64_t>(channel.sending.size());
-    to.next += static_cast<std::int64_t>(channel.receiving.size());
-    ready_.push_back(task.rank);
-    ready_.push_back(task.peerRank);
-    startTransfer(task.place, from.next);
-    startTransfer(task.place, to.next);
-  }
-
-  /// The ranks whose outgoing and incoming links `task` uses.
-  template <class Visit>
-  void forEachLink(const Task& task, Visit visit) const {
-    if (task.kind == Task::Kind::transfer) {
-      visit(2 * task.rank);
-      visit(2 * task.peerRank + 1);
-    } else if (task.kind == Task::Kind::allReduce) {
-      for (int rank : rankOf_[task.place]) visit(2 * rank), visit(2 * rank + 1);
-    }
-  }
-
-  /// Lets time pass until the first task is done, and finishes what is done then. False if nothing is under way.
-  bool passTime() {
-    if (running_.empty()) return false;
-    std::size_t computations = 0;
-    std::vector<int> users(2 * lists_.size(), 0); // of each link
-    for (const Task& task : running_) {
-      computations += task.kind == Task::Kind::computation;
-      if (times_.sharedLinks) forEachLink(task, [&](int link) { ++users[link]; });
-    }
-    double share = times_.cores > 0 ? std::min(1.0, times_.cores / std::max<double>(1, computations)) : 1;
-    std::vector<double> rates;
-    double step = std::numeric_limits<double>::infinity();
-    for (const Task& task : running_) {
-      double rate = task.kind == Task::Kind::computation ? share : 1;
-      if (times_.sharedLinks) forEachLink(task, [&](int link) { rate = std::min(rate, 1.0 / users[link]); });
-      rates.push_back(rate);
-      step = std::min(step, task.remaining / rate);
-    }
-    now_ += step;
-    std::vector<Task> finished;
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < running_.size(); ++i) {
-      Task& task = running_[i];
-      task.remaining -= step * rates[i];
-      if (task.remaining <= 1e-9 * task.duration)
-        finished.push_back(std::move(task));
-      else if (kept++ != i)
-        running_[kept - 1] = std::move(task);
-    }
-    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(kept), running_.end());
-    for (const Task& task : finished) finish(task);
-    return true;
-  }
-
-  double period() const {
-    std::int64_t period = periodMinibatches(schedule_);
-    std::int64_t periods = (minibatches_ - 1 - minibatchesInFlight(schedule_)) / period; // before the drain
-    std::int64_t compared = periods / 2;
-    if (compared < 1) return minibatches_ > 0 ? now_ / static_cast<double>(minibatches_) : 0;
+double Machine::period() const {
+  std::int64_t each = periodMinibatches_;
+  std::int64_t last = minibatches_ - 1 - inFlight_; // before the drain
+  if (static_cast<std::int64_t>(inputDone_.size()) <= last) last = static_cast<std::int64_t>(inputDone_.size()) - 1;
+  std::int64_t periods = last / each, compared = periods / 2;
+  if (last >= 0 && compared >= 1) {
     // Times may repeat only after several periods, as many as a loop holds: compare a number that most counts divide.
     for (std::int64_t divisor : {60, 12, 2})
       if (compared >= divisor) {
         compared -= compared % divisor;
         break;
       }
-    return (inputDone_[periods * period] - inputDone_[(periods - compared) * period]) /
-           static_cast<double>(compared * period);
+    return (inputDone_[periods * each] - inputDone_[(periods - compared) * each]) /
+           static_cast<double>(compared * each);
   }
+  // Less than two periods, because replica counts have a large common multiple: the slope of the second half.
+  if (last >= 8 * inFlight_) return (inputDone_[last] - inputDone_[last / 2]) / static_cast<double>(last - last / 2);
+  return minibatches_ > 0 ? clock_.now() / static_cast<double>(minibatches_) : 0;
+}
 
-  /// A rank for which `rank` waits, with the reason.
-  std::pair<int, std::string> reasonOf(int rank) const {
-    const Action& action = lists_[rank][position_[rank]];
-    auto missing = [&](int who, const Action& what) {
-      return std::pair(who, "rank " + std::to_string(who) + " to start " + toString(what));
-    };
-    if (action.kind == ActionKind::allReduce) {
-      // Some replica has not started the reduction that is next in the stage's lane.
-      Action next{ActionKind::allReduce, false, action.stage, -1, reductions_[action.stage].done + 1};
-      for (int who : rankOf_[action.stage]) {
-        const std::vector<Action>& list = lists_[who];
-        auto begin = list.begin(), end = begin + static_cast<std::ptrdiff_t>(position_[who]);
-        if (std::find(begin, end, next) == end) return missing(who, next);
-      }
+/// A rank for which a blocked rank waits, with the reason.
+std::pair<int, std::string> Machine::reasonOf(int rank) const {
+  const Action& action = *ranks_[rank].list.peek();
+  auto missing = [&](int who, const Action& what) {
+    return std::pair(who, "rank " + std::to_string(who) + " to start " + toString(what));
+  };
+  if (action.kind == ActionKind::allReduce) {
+    // Some replica has not started the reduction that is next in the stage's lane.
+    Action next{ActionKind::allReduce, false, action.stage, -1, reductions_[action.stage].done + 1};
+    for (int who : rankOf_[action.stage]) {
+      bool started = false;
+      std::int64_t left = ranks_[who].list.executed();
+      for (ListCursor list(schedule_, who, minibatches_); left > 0 && !started; list.pop(), --left)
+        started = *list.peek() == next;
+      if (!started) return missing(who, next);
     }
-    const Channel& channel = channels_[channelOf(action)];
-    // The transfer itself, or what is before it in one of its two lanes.
-    std::int64_t b = action.index;
-    for (bool moved = true; moved;) {
-      const Channel::Lane& from = channel.sending[b % channel.sending.size()];
-      const Channel::Lane& to = channel.receiving[b % channel.receiving.size()];
-      std::int64_t earlier = std::min(from.next, to.next);
-      moved = channel.sendPosted[b] && channel.receivePosted[b] && earlier < b;
-      if (moved) b = earlier;
-    }
-    Action send{channel.forward ? ActionKind::sendForward : ActionKind::sendBackward, false, channel.source,
-                channel.target, b};
-    Action receive{channel.forward ? ActionKind::receiveForward : ActionKind::receiveBackward, false, channel.target,
-                   channel.source, b};
-    return channel.sendPosted[b] ? missing(rankAt(channel.target, b), receive)
-                                 : missing(rankAt(channel.source, b), send);
   }
-
-  /// Who waits for whom: one row per rank with its last actions and what blocks it, then one cycle.
-  std::string picture() const {
-    std::vector<std::vector<std::string>> rows{{"rank", "hosts", "last actions", "waits in", "for"}};
-    std::vector<int> waitsFor(lists_.size(), -1);
-    for (std::size_t r = 0; r < lists_.size(); ++r) {
-      std::vector<std::string> row{std::to_string(r), "", "", "", ""};
-      for (const Host& host : schedule_.ranks[r].hosts)
-        row[1] += (row[1].empty() ? "" : " ") + std::to_string(host.stage) + "." + std::to_string(host.replica);
-      for (std::size_t i = position_[r] - std::min<std::size_t>(3, position_[r]); i < position_[r]; ++i)
-        row[2] += (row[2].empty() ? "" : " ") + toString(lists_[r][i]);
-      if (position_[r] < lists_[r].size()) {
-        row[3] = toString(lists_[r][position_[r]]);
-        std::tie(waitsFor[r], row[4]) = reasonOf(static_cast<int>(r));
-      } else {
-        row[3] = "(finished)";
-      }
-      rows.push_back(std::move(row));
-    }
-    std::string text = "deadlock in a run of " + std::to_string(minibatches_) + " minibatches:\n";
-    std::vector<std::size_t> widths(rows[0].size(), 0);
-    for (const auto& row : rows)
-      for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
-    for (const auto& row : rows) {
-      std::string line = " ";
-      for (std::size_t c = 0; c < row.size(); ++c)
-        line += " " + row[c] + std::string(widths[c] - row[c].size() + 1, ' ');
-      text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-    }
-    return text + cycle(waitsFor);
+  const Channel& channel = channels_[channelOf(action)];
+  if (channel.shared) {
+    std::pair<int, std::string> reason{rank, "nothing"};
+    forEachServed(schedule_, schedule_.shared[channel.edge], action, replicaAt(rank, action.stage), [&](int q) {
+      std::int64_t v = std::min(channel.sending[q].next, channel.receiving[q].next);
+      if (v > action.index) return;
+      auto [source, target] = endsOf(channel, v, q);
+      bool sent = channel.sending[q].posted > v;
+      ActionKind kind = channel.forward ? (sent ? ActionKind::receiveVersion : ActionKind::sendVersion)
+                                        : (sent ? ActionKind::receivePart : ActionKind::sendPart);
+      reason = missing(sent ? target : source, {kind, false, sent ? channel.target : channel.source,
+                                                sent ? channel.source : channel.target, v});
+    });
+    return reason;
   }
-
-  std::string cycle(const std::vector<int>& waitsFor) const {
-    int rank = 0;
-    while (waitsFor[rank] < 0) ++rank;
-    // After as many steps as there are ranks the walk is on the cycle, or has ended at a finished rank.
-    for (std::size_t i = 0; i < waitsFor.size() && waitsFor[rank] >= 0; ++i) rank = waitsFor[rank];
-    if (waitsFor[rank] < 0) return "  rank " + std::to_string(rank) + " has finished without doing its part";
-    std::string text = "  cycle: " + std::to_string(rank);
-    for (int next = waitsFor[rank]; next != rank; next = waitsFor[next]) text += " -> " + std::to_string(next);
-    return text + " -> " + std::to_string(rank);
+  // The transfer itself, or what is before it in one of its two lanes.
+  std::int64_t b = action.index;
+  auto lanesOf = [&](std::int64_t index) {
+    return std::pair(channel.sending[static_cast<std::size_t>(index) % channel.sending.size()],
+                     channel.receiving[static_cast<std::size_t>(index) % channel.receiving.size()]);
+  };
+  for (bool moved = true; moved;) {
+    auto [from, to] = lanesOf(b);
+    std::int64_t earlier = std::min(from.next, to.next);
+    moved = from.posted > b && to.posted > b && earlier < b;
+    if (moved) b = earlier;
   }
+  auto [source, target] = endsOf(channel, b, 0);
+  Action send{channel.forward ? ActionKind::sendForward : ActionKind::sendBackward, false, channel.source,
+              channel.target, b};
+  Action receive{channel.forward ? ActionKind::receiveForward : ActionKind::receiveBackward, false, channel.target,
+                 channel.source, b};
+  return lanesOf(b).first.posted > b ? missing(target, receive) : missing(source, send);
+}
 
-  const Schedule& schedule_;
-  const Lists& lists_;
-  std::int64_t minibatches_;
-  Times times_;
-  bool trace_;
-  CheckResult& result_;
+std::string Machine::picture() const {
+  std::vector<BlockedRank> rows;
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    BlockedRank row;
+    for (const Host& host : schedule_.ranks[r].hosts)
+      row.hosts += (row.hosts.empty() ? "" : " ") + std::to_string(host.stage) + "." + std::to_string(host.replica);
+    const ListCursor& at = ranks_[r].list;
+    ListCursor list(schedule_, static_cast<int>(r), minibatches_, options_.evaluation);
+    for (; list.executed() < at.executed(); list.pop())
+      if (list.executed() + 3 >= at.executed()) row.last += (row.last.empty() ? "" : " ") + toString(*list.peek());
+    if (at.peek()) {
+      row.waitsIn = toString(*at.peek());
+      std::tie(row.waitsFor, row.reason) = reasonOf(static_cast<int>(r));
+    } else {
+      row.waitsIn = "(finished)";
+    }
+    rows.push_back(std::move(row));
+  }
+  return pictureOf(minibatches_, rows);
+}
 
-  std::vector<std::vector<int>> rankOf_; ///< by stage and replica
-  std::vector<Channel> channels_;        ///< 2·edge: forward, 2·edge + 1: backward
-  std::vector<Reductions> reductions_;   ///< by stage
-  std::vector<std::size_t> position_;    ///< by rank: next action of its list
-  std::vector<char> computing_;          ///< by rank
-  std::vector<double> inputDone_;        ///< by minibatch: when stage 0 was done with it
-  std::vector<Task> running_;
-  std::deque<int> ready_; ///< ranks that may be able to go on
-  double now_ = 0;
+void pdcrt::execute(const Schedule& schedule, std::int64_t minibatches, const CheckOptions& options,
+                    CheckResult& result) {
+  Machine(schedule, minibatches, options, result).run();
+}
+
+struct GatedRun::State {
+  explicit State(const Schedule& schedule) : machine(schedule, endless, {.order = false}, result) {}
+  CheckResult result;
+  Machine machine;
 };
 
-} // namespace
+GatedRun::GatedRun(const Schedule& schedule) : state_(std::make_unique<State>(schedule)) {}
+GatedRun::~GatedRun() = default;
 
-void pdcrt::execute(const Schedule& schedule, const Lists& lists, std::int64_t minibatches, const CheckOptions& options,
-                    CheckResult& result) {
-  Machine(schedule, lists, minibatches, options, result).run();
+Halt GatedRun::runTo(std::int64_t gate) {
+  return state_->machine.runTo(gate);
 }

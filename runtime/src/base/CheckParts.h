@@ -1,20 +1,74 @@
-// The two halves of the check, which know nothing of each other.
+// The parts of the check, which know nothing of each other: walking a list, the rules of one rank, and the machine that
+// executes all ranks against each other.
 #pragma once
 
 #include "pdcrt/Check.h"
 
+#include <limits>
+#include <memory>
+
 namespace pdcrt {
 
-/// The expanded list of every rank.
-using Lists = std::vector<std::vector<Action>>;
+constexpr std::int64_t endless = std::numeric_limits<std::int64_t>::max() / 4;
+
+/// Walks the actions of a rank in a run: those of expand() or expandEvaluation(), one by one. A run of `endless`
+/// minibatches does not end.
+class ListCursor {
+public:
+  ListCursor(const Schedule& schedule, int rank, std::int64_t minibatches, bool evaluation = false);
+
+  /// The next action; null at the end.
+  const Action* peek() const { return found_ ? &action_ : nullptr; }
+  void pop() {
+    ++executed_;
+    find();
+  }
+
+  std::int64_t executed() const { return executed_; }
+  std::int64_t round() const { return round_; } ///< of the part that repeats; -1 before it
+  std::size_t offset() const { return position_; }
+
+private:
+  void find();
+
+  const Schedule* schedule_;
+  const std::vector<Action>*start_, *repeat_;
+  std::shared_ptr<std::vector<Action>> evaluation_;
+  std::int64_t step_, minibatches_;
+  std::int64_t round_ = -1;
+  std::size_t position_ = 0; ///< behind `action_`
+  std::int64_t executed_ = 0;
+  bool any_ = true; ///< something in this round belongs to the run
+  Action action_;
+  bool found_ = false;
+};
 
 /// CheckRules.cpp: what concerns `rank` alone, as if every wait returned. Adds the rank's hosts to `uses`; returns what
 /// is wrong, or an empty text.
-std::string checkRules(const Schedule& schedule, int rank, const std::vector<Action>& list, std::int64_t minibatches,
-                       bool evaluation, std::vector<HostUse>& uses);
+std::string checkRules(const Schedule& schedule, int rank, std::int64_t minibatches, bool evaluation,
+                       std::vector<HostUse>& uses);
 
-/// CheckMachine.cpp: executes the lists against each other. Fills in deadlock, problem, times, order and trace.
-void execute(const Schedule& schedule, const Lists& lists, std::int64_t minibatches, const CheckOptions& options,
-             CheckResult& result);
+/// CheckMachine.cpp: executes all lists against each other. Fills in deadlock, problem, times, order and trace.
+void execute(const Schedule& schedule, std::int64_t minibatches, const CheckOptions& options, CheckResult& result);
+
+/// How far every rank comes.
+struct Halt {
+  std::vector<std::int64_t> round; ///< of the part that repeats, -1 before it
+  std::vector<std::size_t> offset; ///< within it
+  std::int64_t executed = 0;       ///< actions, of all ranks
+};
+
+/// CheckMachine.cpp: the endless run, without time, held by a gate.
+class GatedRun {
+public:
+  explicit GatedRun(const Schedule& schedule);
+  ~GatedRun();
+  /// Executes whatever can be executed without starting a forward of a minibatch >= `gate`, which must not decrease.
+  Halt runTo(std::int64_t gate);
+
+private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 } // namespace pdcrt

@@ -214,15 +214,16 @@ private:
 
 } // namespace
 
-std::string pdcrt::checkRules(const Schedule& schedule, int rank, const std::vector<Action>& list,
-                              std::int64_t minibatches, bool evaluation, std::vector<HostUse>& uses) {
+std::string pdcrt::checkRules(const Schedule& schedule, int rank, std::int64_t minibatches, bool evaluation,
+                              std::vector<HostUse>& uses) {
   std::vector<Progress> hosts;
   for (const Host& host : schedule.ranks[rank].hosts) hosts.emplace_back(schedule, host, minibatches, evaluation);
   std::string where = "rank " + std::to_string(rank) + ": ";
-  for (const Action& action : list)
+  for (ListCursor list(schedule, rank, minibatches, evaluation); list.peek(); list.pop())
     for (Progress& host : hosts)
-      if (host.host().stage == action.stage)
-        if (std::string text = host.step(action); !text.empty()) return where + "'" + toString(action) + "' " + text;
+      if (host.host().stage == list.peek()->stage)
+        if (std::string text = host.step(*list.peek()); !text.empty())
+          return where + "'" + toString(*list.peek()) + "' " + text;
   for (const Progress& host : hosts) {
     if (std::string text = host.finish(); !text.empty())
       return where + "stage " + std::to_string(host.host().stage) + " " + text;

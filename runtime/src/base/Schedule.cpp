@@ -1,6 +1,6 @@
 // Schedules as data: what versions and updates follow from the header, whether the parts fit, and the expansion of the
 // endless lists to a number of minibatches. The text form is in ScheduleText.cpp.
-#include "pdcrt/Schedule.h"
+#include "CheckParts.h"
 
 #include <algorithm>
 
@@ -15,8 +15,17 @@ bool pdcrt::isForwardTransfer(ActionKind kind) {
   return kind == ActionKind::sendForward || kind == ActionKind::receiveForward;
 }
 
+bool pdcrt::isSharing(ActionKind kind) {
+  return kind == ActionKind::sendVersion || kind == ActionKind::receiveVersion || kind == ActionKind::sendPart ||
+         kind == ActionKind::receivePart;
+}
+
+bool pdcrt::isVersioned(ActionKind kind) {
+  return kind == ActionKind::update || kind == ActionKind::allReduce || isSharing(kind);
+}
+
 bool pdcrt::isComputation(ActionKind kind) {
-  return !isTransfer(kind) && kind != ActionKind::allReduce;
+  return !isTransfer(kind) && !isSharing(kind) && kind != ActionKind::allReduce;
 }
 
 std::int64_t Schedule::minibatchesOfUpdate(int stage) const {
@@ -59,6 +68,31 @@ int Schedule::edgeBetween(int a, int b) const {
   return -1;
 }
 
+int Schedule::sharedBetween(int a, int b) const {
+  if (a > b) std::swap(a, b);
+  for (std::size_t i = 0; i < shared.size(); ++i)
+    if (shared[i].owner == a && shared[i].user == b) return static_cast<int>(i);
+  return -1;
+}
+
+bool Schedule::hasPart(const SharedEdge& edge, int q, std::int64_t version) const {
+  std::int64_t each = minibatchesOfUpdate(edge.owner), replicas = stages[edge.user].replicas;
+  std::int64_t first = (version - 1) * each; // of the update's minibatches; then the first of this replica's
+  first += ((q - first) % replicas + replicas) % replicas;
+  return first < version * each;
+}
+
+bool Schedule::takesVersion(const SharedEdge& edge, int q, std::int64_t version) const {
+  // The minibatches that use version v > 0 are those of an update some versions later.
+  if (minibatchesPerUpdate > 0) return hasPart(edge, q, version + 1);
+  const ScheduleStage& owner = stages[edge.owner];
+  return hasPart(edge, q, version + owner.warmup + owner.syncDelay + 1);
+}
+
+int Schedule::versionedStage(const Action& action) const {
+  return isSharing(action.kind) ? std::min(action.stage, action.peer) : action.stage;
+}
+
 /// What is wrong with an action of `rank`; empty if nothing is.
 static std::string problemOf(const Schedule& schedule, const RankList& rank, const Action& action) {
   auto hosted =
@@ -66,12 +100,18 @@ static std::string problemOf(const Schedule& schedule, const RankList& rank, con
   if (hosted == rank.hosts.end())
     return "'" + toString(action) + "' is an action of stage " + std::to_string(action.stage) +
            ", which is not hosted here";
-  bool versioned = action.kind == ActionKind::update || action.kind == ActionKind::allReduce;
+  bool versioned = isVersioned(action.kind);
   if (versioned && action.index < 1) return "'" + toString(action) + "': versions that an update makes count from 1";
   if (!versioned && action.index % schedule.stages[action.stage].replicas != hosted->replica)
     return "'" + toString(action) + "': minibatch " + std::to_string(action.index) + " belongs to replica " +
            std::to_string(action.index % schedule.stages[action.stage].replicas) + ", this is replica " +
            std::to_string(hosted->replica);
+  if (isSharing(action.kind)) {
+    bool byOwner = action.kind == ActionKind::sendVersion || action.kind == ActionKind::receivePart;
+    if (schedule.sharedBetween(action.stage, action.peer) < 0 || byOwner != (action.stage < action.peer))
+      return "'" + toString(action) + "': stages " + std::to_string(action.stage) + " and " +
+             std::to_string(action.peer) + " share no parameters in that direction";
+  }
   if (!isTransfer(action.kind)) return {};
 
   int edge = schedule.edgeBetween(action.stage, action.peer);
@@ -118,6 +158,17 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
     if (i > 0 && std::pair(schedule.edges[i - 1].from, schedule.edges[i - 1].to) >= std::pair(edge.from, edge.to))
       return fail("edges are not sorted by (from, to)");
   }
+  for (std::size_t i = 0; i < schedule.shared.size(); ++i) {
+    const SharedEdge& edge = schedule.shared[i];
+    std::string name = "shared " + std::to_string(edge.owner) + ">" + std::to_string(edge.user);
+    if (edge.owner < 0 || edge.owner >= edge.user || edge.user >= stages)
+      return fail(name + " does not lead to a later stage");
+    if (std::min({edge.versionSend, edge.versionReceive, edge.partSend, edge.partReceive}) < 1)
+      return fail(name + " has a ring of size 0");
+    if (i > 0 &&
+        std::pair(schedule.shared[i - 1].owner, schedule.shared[i - 1].user) >= std::pair(edge.owner, edge.user))
+      return fail("shared edges are not sorted by (owner, user)");
+  }
   for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
     const RankList& rank = schedule.ranks[r];
     std::string name = "rank " + std::to_string(r);
@@ -137,6 +188,12 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
                     std::to_string(schedule.minibatchesOfUpdate(host.stage)) + " minibatches of an update and the " +
                     std::to_string(schedule.stages[host.stage].replicas) + " replicas");
     }
+    for (const SharedEdge& edge : schedule.shared)
+      for (const Host& host : rank.hosts)
+        if (host.stage == edge.user && rank.step % schedule.minibatchesOfUpdate(edge.owner) != 0)
+          return fail("the step " + std::to_string(rank.step) + " of " + name + " is not a multiple of the " +
+                      std::to_string(schedule.minibatchesOfUpdate(edge.owner)) + " minibatches of an update of stage " +
+                      std::to_string(edge.owner) + ", which owns parameters of stage " + std::to_string(edge.user));
     for (const std::vector<Action>* list : {&rank.start, &rank.repeat})
       for (const Action& action : *list)
         if (std::string text = problemOf(schedule, rank, action); !text.empty()) return fail(name + ": " + text);
@@ -148,74 +205,81 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
 }
 
 std::vector<Action> pdcrt::expand(const Schedule& schedule, int rank, std::int64_t minibatches) {
-  const RankList& list = schedule.ranks[rank];
   std::vector<Action> result;
-  auto append = [&](Action action) {
-    bool versioned = action.kind == ActionKind::update || action.kind == ActionKind::allReduce;
-    std::int64_t first = versioned ? schedule.updateFirst(action.stage, action.index) : action.index;
-    if (first >= minibatches) return false;
-    result.push_back(action);
-    return true;
-  };
-  for (const Action& action : list.start) append(action);
-  // Everything in a round is later than in the round before, so the first round that adds nothing is the last.
-  for (std::int64_t round = 0, added = 1; added > 0; ++round) {
-    added = 0;
-    for (Action action : list.repeat) {
-      bool versioned = action.kind == ActionKind::update || action.kind == ActionKind::allReduce;
-      action.index += round * list.step / (versioned ? schedule.minibatchesOfUpdate(action.stage) : 1);
-      added += append(action);
-    }
-  }
+  for (ListCursor list(schedule, rank, minibatches); list.peek(); list.pop()) result.push_back(*list.peek());
   return result;
 }
 
-std::vector<Action> pdcrt::expandEvaluation(const Schedule& schedule, int rank, std::int64_t minibatches) {
-  std::vector<Action> result;
-  auto transfer = [&](ActionKind kind, bool wait, const ScheduleEdge& edge, std::int64_t minibatch) {
-    if (minibatch < 0 || minibatch >= minibatches) return;
-    bool send = kind == ActionKind::sendForward;
-    result.push_back({kind, wait, send ? edge.from : edge.to, send ? edge.to : edge.from, minibatch});
-  };
-  auto forEachEdge = [&](int stage, int ScheduleEdge::*end, auto&& visit) {
-    for (std::size_t i = 0; i < schedule.edges.size(); ++i)
-      if (schedule.edges[i].forward && schedule.edges[i].*end == stage) visit(schedule.edges[i], schedule.rings[i]);
-  };
-  const std::vector<Host>& hosts = schedule.ranks[rank].hosts;
-  for (const Host& host : hosts)
-    forEachEdge(host.stage, &ScheduleEdge::to, [&](const ScheduleEdge& edge, const EdgeRings& rings) {
-      int replicas = schedule.stages[host.stage].replicas;
-      std::int64_t first = std::min(minibatches, std::int64_t{rings.forwardReceive} * replicas);
-      for (std::int64_t b = host.replica; b < first; b += replicas)
-        transfer(ActionKind::receiveForward, false, edge, b);
+namespace {
+
+/// The evaluation of one rank, minibatch by minibatch.
+class Evaluation {
+public:
+  Evaluation(const Schedule& schedule, int rank, std::int64_t minibatches) : total_(minibatches) {
+    for (const Host& host : schedule.ranks[rank].hosts) {
+      hosts_.push_back({host, schedule.stages[host.stage].replicas});
+      for (std::size_t i = 0; i < schedule.edges.size(); ++i) {
+        const ScheduleEdge& edge = schedule.edges[i];
+        if (edge.forward && edge.from == host.stage)
+          hosts_.back().out.push_back({edge.to, schedule.rings[i].forwardSend});
+        if (edge.forward && edge.to == host.stage)
+          hosts_.back().in.push_back({edge.from, schedule.rings[i].forwardReceive});
+      }
+    }
+  }
+
+  std::vector<Action> list() {
+    for (const Hosted& hosted : hosts_)
+      for (const Port& port : hosted.in)
+        for (std::int64_t k = 0; k < port.ring; ++k)
+          transfer(hosted, ActionKind::receiveForward, false, port, hosted.host.replica + k * hosted.replicas);
+    forEachMinibatch([&](const Hosted& hosted, std::int64_t b) {
+      for (const Port& port : hosted.out)
+        transfer(hosted, ActionKind::sendForward, true, port, b - port.ring * hosted.replicas);
+      for (const Port& port : hosted.in) transfer(hosted, ActionKind::receiveForward, true, port, b);
+      list_.push_back({ActionKind::evaluate, false, hosted.host.stage, -1, b});
+      for (const Port& port : hosted.out) transfer(hosted, ActionKind::sendForward, false, port, b);
+      for (const Port& port : hosted.in)
+        transfer(hosted, ActionKind::receiveForward, false, port, b + port.ring * hosted.replicas);
     });
-  for (std::int64_t b = 0; b < minibatches; ++b)
-    for (const Host& host : hosts) {
-      int replicas = schedule.stages[host.stage].replicas;
-      if (b % replicas != host.replica) continue;
-      forEachEdge(host.stage, &ScheduleEdge::from, [&](const ScheduleEdge& edge, const EdgeRings& rings) {
-        transfer(ActionKind::sendForward, true, edge, b - std::int64_t{rings.forwardSend} * replicas);
-      });
-      forEachEdge(host.stage, &ScheduleEdge::to, [&](const ScheduleEdge& edge, const EdgeRings&) {
-        transfer(ActionKind::receiveForward, true, edge, b);
-      });
-      result.push_back({ActionKind::evaluate, false, host.stage, -1, b});
-      forEachEdge(host.stage, &ScheduleEdge::from, [&](const ScheduleEdge& edge, const EdgeRings&) {
-        transfer(ActionKind::sendForward, false, edge, b);
-      });
-      forEachEdge(host.stage, &ScheduleEdge::to, [&](const ScheduleEdge& edge, const EdgeRings& rings) {
-        transfer(ActionKind::receiveForward, false, edge, b + std::int64_t{rings.forwardReceive} * replicas);
-      });
-    }
-  // The sends that no later minibatch of the same buffer has awaited.
-  for (std::int64_t b = 0; b < minibatches; ++b)
-    for (const Host& host : hosts) {
-      int replicas = schedule.stages[host.stage].replicas;
-      if (b % replicas != host.replica) continue;
-      forEachEdge(host.stage, &ScheduleEdge::from, [&](const ScheduleEdge& edge, const EdgeRings& rings) {
-        if (b + std::int64_t{rings.forwardSend} * replicas >= minibatches)
-          transfer(ActionKind::sendForward, true, edge, b);
-      });
-    }
-  return result;
+    // The sends that no later minibatch of the same buffer has awaited.
+    forEachMinibatch([&](const Hosted& hosted, std::int64_t b) {
+      for (const Port& port : hosted.out)
+        if (b + port.ring * hosted.replicas >= total_) transfer(hosted, ActionKind::sendForward, true, port, b);
+    });
+    return std::move(list_);
+  }
+
+private:
+  struct Port {
+    int peer;
+    std::int64_t ring;
+  };
+  struct Hosted {
+    Host host;
+    std::int64_t replicas;
+    std::vector<Port> out = {}, in = {};
+  };
+
+  template <class Visit>
+  void forEachMinibatch(Visit visit) {
+    std::int64_t step = hosts_.size() == 1 ? hosts_[0].replicas : 1;
+    for (std::int64_t b = hosts_.size() == 1 ? hosts_[0].host.replica : 0; b < total_; b += step)
+      for (const Hosted& hosted : hosts_)
+        if (b % hosted.replicas == hosted.host.replica) visit(hosted, b);
+  }
+
+  void transfer(const Hosted& hosted, ActionKind kind, bool wait, const Port& port, std::int64_t minibatch) {
+    if (minibatch >= 0 && minibatch < total_) list_.push_back({kind, wait, hosted.host.stage, port.peer, minibatch});
+  }
+
+  std::int64_t total_;
+  std::vector<Hosted> hosts_;
+  std::vector<Action> list_;
+};
+
+} // namespace
+
+std::vector<Action> pdcrt::expandEvaluation(const Schedule& schedule, int rank, std::int64_t minibatches) {
+  return Evaluation(schedule, rank, minibatches).list();
 }

@@ -6,6 +6,7 @@
 //   stage 0 replicas 1 warmup 2 sync-delay 0 slots 3 versions 3
 //   stage 1 replicas 1 warmup 0 sync-delay 0 slots 1 versions 1
 //   edge 0>1 forward send 3 receive 2 backward send 2 receive 2
+//   shared 0>1 versions send 3 receive 2 parts send 2 receive 2
 //   rank 0 hosts 0.0 step 1
 //   start
 //     0RB0<1 0RB1<1
@@ -32,12 +33,21 @@ struct KindName {
 };
 
 constexpr KindName kindNames[] = {
-    {ActionKind::forward, "F", 0},         {ActionKind::backward, "B", 0},
-    {ActionKind::backwardInput, "I", 0},   {ActionKind::backwardWeight, "W", 0},
-    {ActionKind::update, "U", 0},          {ActionKind::evaluate, "E", 0},
-    {ActionKind::sendForward, "SF", '>'},  {ActionKind::receiveForward, "RF", '<'},
-    {ActionKind::sendBackward, "SB", '>'}, {ActionKind::receiveBackward, "RB", '<'},
+    {ActionKind::forward, "F", 0},
+    {ActionKind::backward, "B", 0},
+    {ActionKind::backwardInput, "I", 0},
+    {ActionKind::backwardWeight, "W", 0},
+    {ActionKind::update, "U", 0},
+    {ActionKind::evaluate, "E", 0},
+    {ActionKind::sendForward, "SF", '>'},
+    {ActionKind::receiveForward, "RF", '<'},
+    {ActionKind::sendBackward, "SB", '>'},
+    {ActionKind::receiveBackward, "RB", '<'},
     {ActionKind::allReduce, "AR", 0},
+    {ActionKind::sendVersion, "SV", '>'},
+    {ActionKind::receiveVersion, "RV", '<'},
+    {ActionKind::sendPart, "SG", '>'},
+    {ActionKind::receivePart, "RG", '<'},
 };
 
 constexpr std::string_view weightNames[] = {"stash", "vertical-sync", "latest"};
@@ -86,7 +96,7 @@ bool pdcrt::parseAction(std::string_view text, Action& action, std::string& erro
   const KindName* name = nullptr;
   for (const KindName& candidate : kindNames)
     if (candidate.letters == text.substr(0, letters)) name = &candidate;
-  if (!name) return fail("one of F, B, I, W, U, E, SF, RF, SB, RB, AR");
+  if (!name) return fail("one of F, B, I, W, U, E, SF, RF, SB, RB, AR, SV, RV, SG, RG");
   result.kind = name->kind;
   text.remove_prefix(letters);
   if (result.wait && isComputation(result.kind)) return fail("a transfer or an all-reduce to wait for");
@@ -141,6 +151,10 @@ std::string pdcrt::toString(const Schedule& schedule) {
       text += " backward send" + number(rings.backwardSend) + " receive" + number(rings.backwardReceive);
     text += "\n";
   }
+  for (const SharedEdge& edge : schedule.shared)
+    text += "shared " + std::to_string(edge.owner) + ">" + std::to_string(edge.user) + " versions send" +
+            number(edge.versionSend) + " receive" + number(edge.versionReceive) + " parts send" +
+            number(edge.partSend) + " receive" + number(edge.partReceive) + "\n";
   for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
     const RankList& rank = schedule.ranks[r];
     text += "rank" + number(static_cast<std::int64_t>(r)) + " hosts";
@@ -264,6 +278,16 @@ private:
     return true;
   }
 
+  bool readShared() {
+    SharedEdge edge;
+    if (!pair(word(), '>', edge.owner, edge.user) || !expect("versions") || !field("send", edge.versionSend) ||
+        !field("receive", edge.versionReceive) || !expect("parts") || !field("send", edge.partSend) ||
+        !field("receive", edge.partReceive))
+      return false;
+    schedule_.shared.push_back(edge);
+    return true;
+  }
+
   bool readRank() {
     RankList rank;
     if (!ordinal("rank", schedule_.ranks.size()) || !expect("hosts")) return false;
@@ -315,6 +339,8 @@ private:
       readStage();
     } else if (keyword == "edge") {
       readEdge();
+    } else if (keyword == "shared") {
+      readShared();
     } else if (keyword == "rank") {
       readRank();
     } else if (keyword == "start" || keyword == "repeat") {
@@ -325,7 +351,7 @@ private:
     } else if (list_) {
       readActions(keyword);
     } else {
-      fail("expected schedule, weights, minibatches-per-update, stage, edge, rank, start or repeat, got '" +
+      fail("expected schedule, weights, minibatches-per-update, stage, edge, shared, rank, start or repeat, got '" +
            std::string(keyword) + "'");
     }
     if (std::string_view more = word(); error_.empty() && !more.empty())

@@ -1,0 +1,119 @@
+#include "Network.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+using namespace pdc;
+
+Network::Network(const Plan& plan)
+    : replicas_(plan.stages.size()), traffic_(plan.stages.size()), shared_(plan.sharedParameters) {
+  std::int64_t inside = 1;
+  for (const ClusterLevel& level : plan.cluster.levels) {
+    levels_.push_back({inside, links_, level.bandwidthBytesPerS / 1e3, 1e3 * level.latencyS});
+    std::int64_t parts = std::max<std::int64_t>(1, plan.cluster.deviceCount() / inside);
+    links_ += static_cast<int>(2 * parts);
+    inside *= std::max<std::int64_t>(1, level.count);
+  }
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) replicas_[s].resize(plan.stages[s].replicas);
+  for (const PlanRank& rank : plan.ranks) {
+    leaf_.push_back(rank.devices.empty() ? rank.rank : rank.devices[0]);
+    for (const PlanRank::Host& host : rank.hosts) replicas_[host.stage][host.replica] = leaf_.back();
+  }
+  for (const EdgeTraffic& edge : trafficOf(plan)) traffic_[edge.edge.from].push_back(edge);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) allReduces_.push_back(allReduceOf(plan, static_cast<int>(s)));
+}
+
+double Network::bytes(int from, int to, bool forward) const {
+  for (const EdgeTraffic& edge : traffic_[from])
+    if (edge.edge.to == to) return static_cast<double>(forward ? edge.forwardBytes : edge.backwardBytes);
+  return 0;
+}
+
+double Network::sharedBytes(int owner, int user, bool version) const {
+  double bytes = 0;
+  for (const PlanSharedParameter& parameter : shared_)
+    for (std::size_t i = 1; i < parameter.stages.size(); ++i)
+      if (parameter.stages[0] == owner && parameter.stages[i] == user)
+        bytes += static_cast<double>(parameter.bytes) * (version ? 1 : parameter.uses[i]);
+  return bytes;
+}
+
+template <class Visit>
+void Network::forEachLink(std::int64_t from, std::int64_t to, Visit visit) const {
+  for (const Level& level : levels_) {
+    std::int64_t a = from / level.inside, b = to / level.inside;
+    if (a == b) return;
+    visit(level, level.firstLink + static_cast<int>(2 * a));
+    visit(level, level.firstLink + static_cast<int>(2 * b) + 1);
+  }
+}
+
+void Network::route(std::int64_t from, std::int64_t to, double bytes, pdcrt::Load& load) const {
+  forEachLink(from, to, [&](const Level& level, int link) {
+    load.latencyMs = std::max(load.latencyMs, level.latencyMs);
+    if (level.bandwidth > 0 && bytes > 0) load.links.push_back({link, bytes / level.bandwidth});
+  });
+}
+
+double Network::transferMs(std::int64_t from, std::int64_t to, double bytes) const {
+  double latency = 0, ms = 0;
+  forEachLink(from, to, [&](const Level& level, int) {
+    latency = std::max(latency, level.latencyMs);
+    if (level.bandwidth > 0) ms = std::max(ms, bytes / level.bandwidth);
+  });
+  return latency + ms;
+}
+
+double Network::meanTransferMs(int from, int to, bool forward) const {
+  const std::vector<std::int64_t>&senders = replicas_[from], &receivers = replicas_[to];
+  auto routes = static_cast<std::size_t>(
+      std::lcm(static_cast<std::int64_t>(senders.size()), static_cast<std::int64_t>(receivers.size())));
+  routes = std::min<std::size_t>(routes, 4096);
+  double load = bytes(from, to, forward), sum = 0;
+  for (std::size_t b = 0; b < routes; ++b)
+    sum += transferMs(senders[b % senders.size()], receivers[b % receivers.size()], load);
+  return sum / static_cast<double>(routes);
+}
+
+pdcrt::Load Network::allReduceOf(const Plan& plan, int stage) const {
+  const PlanStage& planned = plan.stages[stage];
+  const std::vector<std::int64_t>& leaves = replicas_[stage];
+  pdcrt::Load load;
+  if (leaves.size() < 2) return load;
+  auto r = static_cast<double>(leaves.size()), weights = static_cast<double>(planned.parameterBytes);
+  std::map<int, double> bytes; // of each link
+  double latency = 0;
+  std::map<int, double> bandwidth;
+  auto cross = [&](const Level& level, int link, double more) {
+    latency = std::max(latency, level.latencyMs);
+    bytes[link] += more;
+    bandwidth[link] = level.bandwidth;
+  };
+  if (plan.cluster.deviceAt(leaves[0]).name == "cpu") {
+    for (const Level& level : levels_) {
+      std::map<std::int64_t, double> held; // replicas by part of this level
+      for (std::int64_t leaf : leaves) ++held[leaf / level.inside];
+      if (held.size() < 2) break;
+      for (const auto& [part, q] : held)
+        for (int direction : {0, 1})
+          cross(level, level.firstLink + static_cast<int>(2 * part) + direction, 2 * q * (r - q) / r * weights);
+    }
+  } else {
+    for (std::size_t i = 0; i < leaves.size(); ++i)
+      forEachLink(leaves[i], leaves[(i + 1) % leaves.size()],
+                  [&](const Level& level, int link) { cross(level, link, 2 * (r - 1) / r * weights); });
+  }
+  load.latencyMs = 2 * (r - 1) * latency;
+  for (const auto& [link, volume] : bytes)
+    if (bandwidth[link] > 0 && volume > 0) load.links.push_back({link, volume / bandwidth[link]});
+  load.aloneMs = std::max(0.0, planned.allReduceMs - load.latencyMs);
+  // With buckets only the part that the backward does not hide comes after it.
+  if (planned.syncDelay == 0 && planned.exposedSyncMs > 0 && planned.exposedSyncMs < planned.allReduceMs) {
+    double part = planned.exposedSyncMs / planned.allReduceMs;
+    load.latencyMs *= part;
+    load.aloneMs *= part;
+    for (pdcrt::LinkUse& use : load.links) use.ms *= part;
+  }
+  return load;
+}

@@ -1,0 +1,175 @@
+#include "CheckClock.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+using namespace pdcrt;
+
+Clock::Clock(const Times& times, int links)
+    : groupOf_(times.coreGroup), groups_(1), users_(static_cast<std::size_t>(links)) {
+  groups_[0].cores = times.cores;
+  if (groupOf_.empty()) return;
+  groups_.resize(times.groupCores.size());
+  for (std::size_t i = 0; i < groups_.size(); ++i) groups_[i].cores = times.groupCores[i];
+}
+
+void Clock::compute(int rank, double ms) {
+  Group& group = groups_[groupOf_.empty() ? 0 : groupOf_[rank]];
+  group.computations.push({(group.cores <= 0 ? now_ : group.common) + ms, sequence_++, rank});
+  ++computing_;
+}
+
+int Clock::flow(const Load& load) {
+  if (unused_.empty()) {
+    unused_.push_back(static_cast<int>(flows_.size()));
+    flows_.emplace_back();
+  }
+  int id = unused_.back();
+  unused_.pop_back();
+  Flow& flow = flows_[id];
+  flow.links = load.links;
+  flow.aloneMs = load.aloneMs;
+  flow.onLinks = false;
+  flow.sequence = sequence_++;
+  flow.left = 1;
+  if (load.latencyMs > 0) {
+    flow.end = now_ + load.latencyMs;
+    push(id);
+  } else {
+    startOnLinks(id);
+  }
+  return id;
+}
+
+double Clock::rateOf(const Group& group) const {
+  if (group.cores <= 0 || group.computations.size() <= static_cast<std::size_t>(group.cores)) return 1;
+  return static_cast<double>(group.cores) / static_cast<double>(group.computations.size());
+}
+
+/// When the first of its computations is done.
+double Clock::nextOf(const Group& group) const {
+  if (group.computations.empty()) return std::numeric_limits<double>::infinity();
+  if (group.cores <= 0) return group.computations.top().end;
+  return now_ + (group.computations.top().end - group.common) / rateOf(group);
+}
+
+const std::vector<Clock::Done>& Clock::pass() {
+  for (const Done& done : done_)
+    if (!done.computation) unused_.push_back(done.id);
+  done_.clear();
+  while (done_.empty() && (computing_ > 0 || !heap_.empty())) {
+    double next = heap_.empty() ? std::numeric_limits<double>::infinity() : flows_[heap_[0]].end;
+    for (const Group& group : groups_) next = std::min(next, nextOf(group));
+    next = std::max(now_, next);
+    // What ends together, but for rounding, is done together.
+    double close = 1e-12 * std::max(1.0, next);
+    for (Group& group : groups_) {
+      if (group.computations.empty()) continue;
+      group.common = group.cores <= 0 ? next : group.common + (next - now_) * rateOf(group);
+      while (!group.computations.empty() && group.computations.top().end <= group.common + close) {
+        done_.push_back({group.computations.top().sequence, true, group.computations.top().rank});
+        group.computations.pop();
+        --computing_;
+      }
+    }
+    now_ = next;
+    while (!heap_.empty() && flows_[heap_[0]].end <= now_ + close) {
+      int id = heap_[0];
+      popFirst();
+      if (!flows_[id].onLinks) {
+        startOnLinks(id);
+        continue;
+      }
+      leaveLinks(id);
+      done_.push_back({flows_[id].sequence, false, id});
+    }
+  }
+  std::sort(done_.begin(), done_.end());
+  return done_;
+}
+
+void Clock::startOnLinks(int id) {
+  Flow& flow = flows_[id];
+  flow.onLinks = true;
+  flow.since = now_;
+  flow.wholeMs = 0;
+  for (const LinkUse& use : flow.links) users_[use.link].push_back(id);
+  refresh(flow);
+  push(id);
+  for (const LinkUse& use : flow.links) changed(use.link);
+}
+
+void Clock::leaveLinks(int id) {
+  for (const LinkUse& use : flows_[id].links) {
+    std::vector<int>& users = users_[use.link];
+    users.erase(std::find(users.begin(), users.end(), id));
+  }
+  for (const LinkUse& use : flows_[id].links) changed(use.link);
+}
+
+void Clock::changed(int link) {
+  for (int id : users_[link]) {
+    Flow& flow = flows_[id];
+    double before = flow.end;
+    if (!refresh(flow)) continue;
+    if (flow.end < before)
+      moveUp(flow.place);
+    else
+      moveDown(flow.place);
+  }
+}
+
+/// Finds the rate again; whether it has changed.
+bool Clock::refresh(Flow& flow) {
+  double wholeMs = flow.aloneMs;
+  for (const LinkUse& use : flow.links)
+    wholeMs = std::max(wholeMs, use.ms * static_cast<double>(users_[use.link].size()));
+  if (wholeMs == flow.wholeMs) return false;
+  if (flow.wholeMs > 0) flow.left = std::max(0.0, flow.left - (now_ - flow.since) / flow.wholeMs);
+  flow.wholeMs = wholeMs;
+  flow.since = now_;
+  flow.end = now_ + flow.left * wholeMs;
+  return true;
+}
+
+bool Clock::before(int a, int b) const {
+  return flows_[a].end != flows_[b].end ? flows_[a].end < flows_[b].end : flows_[a].sequence < flows_[b].sequence;
+}
+
+void Clock::put(std::size_t place, int id) {
+  heap_[place] = id;
+  flows_[id].place = place;
+}
+
+void Clock::moveUp(std::size_t place) {
+  int id = heap_[place];
+  for (; place > 0 && before(id, heap_[(place - 1) / 2]); place = (place - 1) / 2) put(place, heap_[(place - 1) / 2]);
+  put(place, id);
+}
+
+void Clock::moveDown(std::size_t place) {
+  int id = heap_[place];
+  while (true) {
+    std::size_t child = 2 * place + 1;
+    if (child >= heap_.size()) break;
+    if (child + 1 < heap_.size() && before(heap_[child + 1], heap_[child])) ++child;
+    if (!before(heap_[child], id)) break;
+    put(place, heap_[child]);
+    place = child;
+  }
+  put(place, id);
+}
+
+void Clock::push(int id) {
+  heap_.push_back(id);
+  moveUp(heap_.size() - 1);
+}
+
+void Clock::popFirst() {
+  int last = heap_.back();
+  heap_.pop_back();
+  if (heap_.empty()) return;
+  put(0, last);
+  moveDown(0);
+}

@@ -1,0 +1,127 @@
+// The machine of pdcrt/Check.h: all ranks with their lists, lanes and all-reduces, and the clock.
+#pragma once
+
+#include "CheckClock.h"
+#include "CheckParts.h"
+
+#include <deque>
+
+namespace pdcrt {
+
+class Machine {
+public:
+  Machine(const Schedule& schedule, std::int64_t minibatches, const CheckOptions& options, CheckResult& result);
+
+  void run();
+
+  /// Executes whatever can be without starting a forward of a minibatch >= gate; without time.
+  Halt runTo(std::int64_t gate);
+
+private:
+  /// One end of the transfers between two replicas' stages, at one replica. Posts and transfers are in order.
+  struct Lane {
+    std::int64_t posted; ///< minibatch (or version) that is posted next
+    std::int64_t next;   ///< that is transferred next
+    double started = 0;  ///< when the transfer before `next` started
+    bool busy = false;
+  };
+  /// All transfers of one edge in one direction.
+  struct Channel {
+    int edge; ///< in edges, or in shared
+    bool shared, forward;
+    int source, target;                   ///< stages
+    std::vector<Lane> sending, receiving; ///< by replica; of the user, for shared parameters
+  };
+  /// The all-reduces of one stage.
+  struct Reductions {
+    std::deque<int> posted; ///< replicas that posted version started + 1, started + 2, …
+    std::int64_t started = 0, done = 0;
+    double startedMs = 0; ///< the newest
+    bool busy = false;
+  };
+  /// Something under way that is not a computation.
+  struct Task {
+    bool allReduce = false;
+    int channel = 0; ///< or stage
+    int lane = 0;    ///< of shared parameters: replica of the user
+    std::int64_t index = 0;
+    double startMs = 0;
+  };
+  struct Rank {
+    explicit Rank(ListCursor cursor) : list(std::move(cursor)) {}
+    ListCursor list;
+    Action action; ///< being computed
+    bool computing = false, queued = false, blocked = false;
+    double since = 0;      ///< of the computation, or of being blocked
+    double durationMs = 0; ///< of the computation, on cores of its own
+    RankUse use;
+    bool begun = false; ///< has computed something
+  };
+  /// Where an action finds its channel.
+  struct Port {
+    ActionKind kind;
+    int peer, channel;
+  };
+
+  void addChannel(int edge, bool shared, bool forward);
+  int channelOf(const Action& action) const;
+  bool isServed(const Channel& channel, int q, std::int64_t version) const;
+  void moveOn(Channel& channel, Lane& lane, int q, bool receiving, std::int64_t Lane::*counter);
+  std::pair<int, int> endsOf(const Channel& channel, std::int64_t index, int q) const;
+
+  void settle();
+  void wake(int rank);
+  void advance(int rank);
+  bool isDone(int rank, const Action& action, double* startedMs) const;
+  void account(int rank, double startedMs);
+  void post(int rank, const Action& action);
+  int replicaAt(int rank, int stage) const;
+  void startTransfer(int channel, std::int64_t index, int lane);
+  void postReduction(const Action& action);
+  void startReduction(int stage);
+  void compute(int rank, const Action& action);
+  void doneWithInput(std::int64_t minibatch);
+  void finishComputation(int rank);
+  void finish(const Task& task);
+  void begin(const Task& task, const Load& load);
+  Action actionOf(const Task& task) const;
+  void tell(const TracedAction& traced);
+
+  void findSteadyState();
+  void conclude();
+  double period() const;
+
+  std::pair<int, std::string> reasonOf(int rank) const;
+  std::string picture() const;
+
+  const Schedule& schedule_;
+  std::int64_t minibatches_;
+  Times times_;
+  CheckOptions options_;
+  CheckResult& result_;
+  Clock clock_;
+  std::int64_t gate_ = endless;
+  std::int64_t periodMinibatches_, inFlight_; ///< of the schedule
+
+  std::vector<std::vector<int>> rankOf_;                    ///< by stage and replica
+  std::vector<std::vector<Port>> ports_;                    ///< by stage
+  std::vector<std::vector<std::pair<int, int>>> replicaOf_; ///< by rank: hosted stages with their replicas
+  std::vector<int> firstHost_;                              ///< by stage: of its replicas in CheckResult::hosts
+  std::vector<Channel> channels_;
+  std::vector<Reductions> reductions_; ///< by stage
+  std::vector<Rank> ranks_;
+  std::vector<double> inputDone_; ///< by minibatch: when stage 0 was done with it
+  std::int64_t inputs_ = 0;       ///< minibatches that stage 0 is done with, in order
+  std::vector<Task> tasks_;       ///< by the number of the flow
+  std::deque<int> ready_;         ///< ranks that may be able to go on
+  Load load_;
+};
+
+/// CheckPicture.cpp: a table of ranks and one cycle. `waitsFor[r]` < 0 where rank r has finished.
+struct BlockedRank {
+  std::string hosts, last, waitsIn, reason;
+  int waitsFor = -1;
+};
+std::string pictureOf(std::int64_t minibatches, const std::vector<BlockedRank>& ranks);
+
+} // namespace pdcrt

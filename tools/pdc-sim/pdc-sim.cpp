@@ -1,0 +1,159 @@
+// pdc-sim PLAN: executes a plan's schedule with the plan's times, and says what a run would take and where it would
+// wait.
+#include "pdc/Schedule/Prediction.h"
+#include "pdc/Schedule/Warmup.h"
+#include "pdc/Support/Diagnostics.h"
+#include "pdc/Support/DiagnosticsBuilder.h"
+#include "pdcrt/MappedFile.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <filesystem>
+#include <iostream>
+
+using namespace pdc;
+
+namespace {
+
+struct Flags {
+  std::string plan, schedule, warmup, trace, measured;
+  std::int64_t microbatches = 0, minibatches = 0;
+  bool json = false;
+};
+
+Expected<std::string> readText(const std::string& file, Diagnostics& diags) {
+  std::string text;
+  if (pdcrt::Status status = pdcrt::readText(file, text, pdcrt::Exit::invalid); !status)
+    return diags.error({}) << status.message();
+  return text;
+}
+
+/// "hide", "paper", or a number per stage.
+Expected<std::vector<int>> warmupFor(const Plan& plan, const std::string& text, Diagnostics& diags) {
+  if (text.empty() || text == "hide") return hideWarmup(plan);
+  if (text == "paper") return paperWarmup(plan);
+  std::vector<int> warmup;
+  const char *at = text.data(), *end = at + text.size();
+  while (true) {
+    int value = -1;
+    auto [next, code] = std::from_chars(at, end, value);
+    if (code != std::errc() || value < 0 || value > 1 << 20 || (next != end && *next != ','))
+      return diags.error({}).exit(ExitCode::usage).help("type --warmup=hide, --warmup=paper or --warmup=2,1,0")
+             << "--warmup expects hide, paper, or forwards per stage, got '" << text << "'";
+    warmup.push_back(value);
+    if (next == end) break;
+    at = next + 1;
+  }
+  if (warmup.size() != plan.stages.size())
+    return diags.error({}).exit(ExitCode::usage).help("give one warm-up for each stage")
+           << "the warm-up is for " << warmup.size() << " stages, the plan has " << plan.stages.size();
+  return warmup;
+}
+
+/// The plan with another schedule, number of microbatches or warm-up, as the flags say.
+Status change(Plan& plan, const Flags& flags, Diagnostics& diags) {
+  bool changed = !flags.schedule.empty() && flags.schedule != plan.schedule;
+  if (!flags.schedule.empty()) plan.schedule = flags.schedule;
+  if (flags.microbatches > 0) {
+    changed |= flags.microbatches != plan.microbatches;
+    plan.microbatches = flags.microbatches;
+  }
+  if (changed)
+    for (PlanStage& stage : plan.stages) stage.syncDelay = syncDelayFor(plan, stage.replicas);
+  if (!changed && flags.warmup.empty()) return success;
+  Expected<std::vector<int>> warmup = warmupFor(plan, flags.warmup, diags);
+  if (!warmup) return failure;
+  for (std::size_t s = 0; s < warmup->size(); ++s) plan.stages[s].warmup = (*warmup)[s];
+  return success;
+}
+
+/// The schedule in a file, where the flag names one; else the plan's, not yet checked.
+Expected<pdcrt::Schedule> scheduleOf(Plan& plan, Flags& flags, Diagnostics& diags) {
+  if (!std::filesystem::is_regular_file(flags.schedule)) {
+    if (!change(plan, flags, diags)) return failure;
+    return scheduleFor(plan, diags);
+  }
+  Expected<std::string> text = readText(flags.schedule, diags);
+  if (!text) return failure;
+  pdcrt::Schedule schedule;
+  std::string error;
+  if (!pdcrt::parseSchedule(*text, schedule, error)) return diags.error({flags.schedule}) << error;
+  bool fits = schedule.stages.size() == plan.stages.size() && schedule.ranks.size() == plan.ranks.size();
+  for (std::size_t s = 0; fits && s < plan.stages.size(); ++s)
+    fits = schedule.stages[s].replicas == plan.stages[s].replicas;
+  if (!fits)
+    return diags.error({flags.schedule}) << "expected a schedule for the plan's " << plan.stages.size()
+                                         << " stages and their replicas on " << plan.ranks.size() << " ranks, got "
+                                         << schedule.stages.size() << " stages on " << schedule.ranks.size();
+  pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
+  if (!result.passed) return diags.error({flags.schedule}) << "the schedule cannot be executed: " << result.problem;
+  return schedule;
+}
+
+Status write(const std::string& file, const std::string& text, Diagnostics& diags) {
+  if (pdcrt::Status status = pdcrt::writeAtomically(file, text); !status) return diags.error({}) << status.message();
+  return success;
+}
+
+Status run(Flags& flags, Diagnostics& diags) {
+  Expected<std::string> text = readText(flags.plan, diags);
+  if (!text) return failure;
+  Expected<Plan> plan = planFromJson(*text, flags.plan, diags);
+  if (!plan) return failure;
+  Expected<pdcrt::Schedule> schedule = scheduleOf(*plan, flags, diags);
+  if (!schedule) {
+    Prediction refused;
+    refused.problem = diags.all().empty() ? "" : diags.all().front().message;
+    refused.deadlock = refused.problem.find("deadlock in a run of") != std::string::npos;
+    if (flags.json && !refused.problem.empty()) std::cout << toJson(refused);
+    return failure;
+  }
+  bool trace = !flags.trace.empty() || !flags.measured.empty();
+  Prediction prediction = predict(*plan, *schedule, flags.minibatches, trace);
+  if (!prediction.problem.empty()) return diags.error({flags.plan}) << prediction.problem;
+  if (flags.json)
+    std::cout << toJson(prediction);
+  else
+    print(std::cout, *plan, prediction);
+  std::string measured;
+  if (!flags.measured.empty()) {
+    Expected<std::string> read = readText(flags.measured, diags);
+    if (!read) return failure;
+    measured = *read;
+    Expected<TraceComparison> comparison = compare(prediction, measured, flags.measured, diags);
+    if (!comparison) return failure;
+    if (!flags.json) print(std::cout, *comparison);
+  }
+  if (flags.trace.empty()) return success;
+  return write(flags.trace, traceText(*plan, prediction, measured), diags);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Simulates a plan: time per minibatch, bubble, memory, bytes", "pdc-sim");
+  app.set_version_flag("--version", "pdc-sim " PDC_VERSION);
+  Flags flags;
+  app.add_option("PLAN", flags.plan, "what pdc or pdc-plan wrote")->required()->type_name("plan.json");
+  app.add_option("--schedule", flags.schedule, "another schedule than the plan's: 1f1b, 1f1b-flush, or a file")
+      ->type_name("NAME|FILE");
+  app.add_option("--microbatches", flags.microbatches, "per batch, where the schedule flushes")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+      ->type_name("M");
+  app.add_option("--minibatches", flags.minibatches, "length of the run (microbatches, where the schedule flushes)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->type_name("N");
+  app.add_option("--warmup", flags.warmup, "forwards before the first backward, per stage: hide, paper, or N,N,…");
+  app.add_option("--trace", flags.trace, "write the predicted timeline there, for Perfetto")->type_name("F.json");
+  app.add_option("--compare", flags.measured, "a trace of a run: its errors, and both in one --trace")
+      ->type_name("measured.json");
+  app.add_flag("--json", flags.json, "print one JSON object");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
+  }
+  Diagnostics diags(&std::cerr);
+  (void)run(flags, diags);
+  return static_cast<int>(diags.exitCode());
+}
