@@ -50,8 +50,21 @@ private:
   void extend(std::uint32_t taken, const std::vector<std::size_t>& used) {
     std::uint32_t all = (std::uint32_t{1} << nodes_) - 1, rest = all & ~taken;
     if (rest == 0) return evaluate();
+    if (isHopeless(rest, used)) return;
     for (std::uint32_t stage = rest; stage > 0; stage = (stage - 1) & rest)
       if (isClosed(taken | stage)) chooseDevices(taken, stage, used, 0, {});
+  }
+
+  /// Whether the computation of the nodes `rest` alone takes the devices that are left too long.
+  bool isHopeless(std::uint32_t rest, const std::vector<std::size_t>& used) const {
+    double ms = 0, speed = 0;
+    for (std::size_t v = 0; v < nodes_; ++v) {
+      const CostNode& node = graph_.nodes[v];
+      if (rest >> v & 1) ms += node.forwardMs + node.inputGradientMs + node.weightGradientMs;
+    }
+    for (std::size_t c = 0; c < kinds_.size(); ++c)
+      speed += kinds_[c].first * static_cast<double>(leaves_[c].size() - used[c]);
+    return best_ && ms > best_->timeMs * speed * (1 + 1e-9);
   }
 
   void chooseDevices(std::uint32_t taken, std::uint32_t nodes, const std::vector<std::size_t>& used, std::size_t kind,

@@ -1,0 +1,191 @@
+// Small random problems for the planner, and their text form: one JSON object per line.
+#pragma once
+
+#include "pdc/Planner/Planner.h"
+#include "pdc/Support/JsonText.h"
+
+#include <optional>
+#include <random>
+#include <string>
+
+namespace pdc {
+
+struct PlannerInstance {
+  CostGraph graph;
+  Cluster cluster;
+  PlannerOptions options;
+};
+
+class RandomInstances {
+public:
+  explicit RandomInstances(std::uint64_t seed) : random_(seed) {}
+
+  std::int64_t between(std::int64_t least, std::int64_t most) {
+    return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
+  }
+
+  PlannerInstance next() {
+    PlannerInstance instance{graph(), cluster(), options()};
+    if (between(0, 9) == 0) makeUnequal(instance.cluster);
+    return instance;
+  }
+
+  CostGraph graph() {
+    CostGraph graph;
+    std::int64_t nodes = between(1, 8), density = between(1, 5);
+    const bool coarse = between(0, 1); // few different times, so that plans tie
+    for (std::int64_t v = 0; v < nodes; ++v) {
+      CostNode node;
+      node.name = "n" + std::to_string(v);
+      node.forwardMs = time(coarse);
+      node.inputGradientMs = time(coarse);
+      node.weightGradientMs = between(0, 1) ? time(coarse) : 0;
+      node.updateMs = static_cast<double>(between(0, 4)) / 8;
+      node.parameterBytes = between(0, 3) * 100;
+      node.gradientBytes = node.parameterBytes * between(1, 2);
+      node.savedBytes = between(0, 5) * 100;
+      node.scratchBytes = between(0, 2) * 50;
+      node.workspaceBytes = between(0, 2) * 30;
+      graph.nodes.push_back(node);
+    }
+    for (std::int64_t v = 0; v + 1 < nodes; ++v) {
+      CostTensor tensor;
+      for (std::int64_t user = v + 1; user < nodes; ++user)
+        if (between(0, density) == 0 || (user == v + 1 && between(0, 2) > 0)) tensor.to.push_back(user);
+      if (tensor.to.empty()) continue;
+      tensor.from = v;
+      tensor.name = "t" + std::to_string(v);
+      tensor.bytes = between(0, 8) * 100;
+      tensor.hasGradient = between(0, 4) > 0;
+      graph.tensors.push_back(tensor);
+    }
+    if (between(0, 3) == 0) {
+      std::int64_t first = between(0, nodes - 1), last = between(first, nodes - 1);
+      graph.nodes[static_cast<std::size_t>(first)].colour = graph.nodes[static_cast<std::size_t>(last)].colour = 3;
+    }
+    if (between(0, 4) == 0) {
+      CostSharedParameter shared{"tied", {}, between(1, 6) * 100};
+      for (std::int64_t v = 0; v < nodes; ++v)
+        if (between(0, 2) == 0) shared.nodes.push_back(v);
+      if (shared.nodes.size() > 1) graph.sharedParameters.push_back(shared);
+    }
+    return graph;
+  }
+
+  Cluster cluster() {
+    static const std::vector<std::vector<std::int64_t>> shapes = {
+        {1},    {2},    {2},    {3},    {3},       {4}, {4},    {5},    {6},      {1, 4},
+        {2, 2}, {2, 2}, {3, 2}, {2, 3}, {2, 1, 2}, {8}, {4, 2}, {2, 4}, {2, 2, 2}};
+    Cluster cluster;
+    for (std::int64_t count :
+         shapes[static_cast<std::size_t>(between(0, static_cast<std::int64_t>(shapes.size()) - 1))])
+      cluster.levels.push_back({"level" + std::to_string(cluster.levels.size()), count,
+                                static_cast<double>(between(1, 10)) * 1e5,
+                                between(0, 2) ? 0 : static_cast<double>(between(1, 30)) * 1e-5});
+    cluster.device.name = between(0, 3) ? "test" : "cpu"; // a CPU reduces by direct exchange
+    cluster.device.memoryBytes = std::int64_t{1} << 40;
+    cluster.device.reservedBytes = between(0, 1) * 1000;
+    cluster.device.speed = static_cast<double>(between(1, 4)) / 2;
+    if (between(0, 7) == 0) cluster.device.cores = between(1, 3);
+    return cluster;
+  }
+
+  PlannerOptions options() {
+    PlannerOptions options;
+    options.sync = between(0, 2) ? "overlap" : "barrier";
+    options.weights = between(0, 3) ? "stash" : between(0, 1) ? "latest" : "vertical-sync";
+    options.warmupPolicy = between(0, 5) ? WarmupPolicy::hide : WarmupPolicy::paper;
+    options.straight = between(0, 5) == 0;
+    options.optimizerStatePerParameterByte = static_cast<double>(between(0, 2));
+    options.recompute = between(0, 4) ? "none" : between(0, 2) ? "auto" : "all";
+    return options;
+  }
+
+  /// Two or three kinds of devices instead of one.
+  void makeUnequal(Cluster& cluster) {
+    std::int64_t left = cluster.deviceCount();
+    for (int kind = 0; left > 0; ++kind) {
+      DeviceGroup group{cluster.device, kind == 2 ? left : between(1, left)};
+      group.device.name += std::to_string(kind);
+      group.device.speed = static_cast<double>(between(1, 4)) / 2;
+      cluster.devices.push_back(group);
+      left -= group.count;
+    }
+  }
+
+private:
+  double time(bool coarse) { return static_cast<double>(coarse ? between(1, 3) * 8 : between(0, 40)) / 4; }
+
+  std::mt19937_64 random_;
+};
+
+inline void setMemory(Cluster& cluster, std::int64_t bytes) {
+  cluster.device.memoryBytes = bytes + cluster.device.reservedBytes;
+  for (DeviceGroup& group : cluster.devices) group.device.memoryBytes = bytes + group.device.reservedBytes;
+}
+
+/// One line: nodes, tensors and devices as arrays in the order of their records' fields.
+inline std::string toLine(const PlannerInstance& instance, std::optional<double> bestMs) {
+  using nlohmann::ordered_json;
+  ordered_json json, nodes = ordered_json::array(), tensors = ordered_json::array();
+  for (const CostNode& n : instance.graph.nodes)
+    nodes.push_back({n.forwardMs, n.inputGradientMs, n.weightGradientMs, n.updateMs, n.parameterBytes, n.gradientBytes,
+                     n.savedBytes, n.scratchBytes, n.workspaceBytes, n.colour});
+  for (const CostTensor& t : instance.graph.tensors) tensors.push_back({t.from, t.to, t.bytes, t.hasGradient});
+  json["nodes"] = nodes;
+  json["tensors"] = tensors;
+  for (const CostSharedParameter& p : instance.graph.sharedParameters) json["shared"].push_back({p.nodes, p.bytes});
+  for (const ClusterLevel& l : instance.cluster.levels)
+    json["levels"].push_back({l.count, l.bandwidthBytesPerS, l.latencyS});
+  auto device = [](const DeviceKind& d) {
+    return ordered_json{d.name, d.memoryBytes, d.reservedBytes, d.speed, d.cores};
+  };
+  json["device"] = device(instance.cluster.device);
+  for (const DeviceGroup& group : instance.cluster.devices)
+    json["devices"].push_back({group.count, device(group.device)});
+  const PlannerOptions& o = instance.options;
+  json["options"] = {o.sync,     o.weights,   o.warmupPolicy == WarmupPolicy::paper ? "paper" : "hide",
+                     o.straight, o.recompute, o.optimizerStatePerParameterByte};
+  json["best_ms"] = bestMs ? ordered_json(*bestMs) : ordered_json(nullptr);
+  return json.dump();
+}
+
+inline PlannerInstance instanceOf(const std::string& line, std::optional<double>& bestMs) {
+  using nlohmann::ordered_json;
+  const ordered_json json = ordered_json::parse(line);
+  PlannerInstance result;
+  for (const ordered_json& n : json["nodes"])
+    result.graph.nodes.push_back(
+        {"n" + std::to_string(result.graph.nodes.size()), n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9]});
+  for (const ordered_json& t : json["tensors"])
+    result.graph.tensors.push_back(
+        {"t" + std::to_string(t[0].get<int>()), t[0], t[1].get<std::vector<std::int64_t>>(), t[2], t[3]});
+  if (json.contains("shared"))
+    for (const ordered_json& p : json["shared"])
+      result.graph.sharedParameters.push_back({"tied", p[0].get<std::vector<std::int64_t>>(), p[1]});
+  for (const ordered_json& l : json["levels"])
+    result.cluster.levels.push_back({"level" + std::to_string(result.cluster.levels.size()), l[0], l[1], l[2]});
+  auto device = [](const ordered_json& d) {
+    DeviceKind kind;
+    kind.name = d[0];
+    kind.memoryBytes = d[1];
+    kind.reservedBytes = d[2];
+    kind.speed = d[3];
+    kind.cores = d[4];
+    return kind;
+  };
+  result.cluster.device = device(json["device"]);
+  if (json.contains("devices"))
+    for (const ordered_json& group : json["devices"]) result.cluster.devices.push_back({device(group[1]), group[0]});
+  const ordered_json& o = json["options"];
+  result.options.sync = o[0];
+  result.options.weights = o[1];
+  result.options.warmupPolicy = o[2] == "paper" ? WarmupPolicy::paper : WarmupPolicy::hide;
+  result.options.straight = o[3];
+  result.options.recompute = o[4];
+  result.options.optimizerStatePerParameterByte = o[5];
+  if (!json["best_ms"].is_null()) bestMs = json["best_ms"].get<double>();
+  return result;
+}
+
+} // namespace pdc

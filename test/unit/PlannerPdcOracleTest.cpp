@@ -1,0 +1,154 @@
+// LINK: pdcPlanner
+// Cost model pdc and its solver against the definition, and against trying every plan.
+#include "Pdc/Solver.h"
+#include "PlannerPdcInstances.h"
+#include "pdc/Planner/Verifier.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+using namespace pdc;
+
+namespace {
+
+/// More rounds by hand: PDC_TEST_ROUNDS=20 ./PlannerPdcOracleTest
+int rounds(int few) {
+  const char* factor = std::getenv("PDC_TEST_ROUNDS");
+  return factor ? few * std::atoi(factor) : few;
+}
+
+/// The cost of the best plan that the solver finds, as the definition sees it.
+std::optional<PlanCost> solved(const PlannerInstance& instance, const std::string& where) {
+  std::optional<Solution> solution = solve(instance.graph, instance.cluster, instance.options);
+  if (!solution) return std::nullopt;
+  Plan plan = describePartition(instance.graph, instance.cluster, instance.options, solution->partition);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = solution->cost.warmup[s];
+  std::vector<std::int64_t> memory = memoryOf(plan, instance.options);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].memoryBytes = memory[s];
+  plan.timeMs = solution->cost.timeMs;
+  EXPECT_EQ(verifyPlan(instance.graph, plan, instance.options), "") << where;
+  EXPECT_NEAR(solution->lowerBoundMs, solution->cost.timeMs, 1e-9 * solution->cost.timeMs) << where;
+  PlanCost cost = evaluateByDefinition(instance.graph, plan, instance.options);
+  EXPECT_NEAR(cost.timeMs, solution->cost.timeMs, 1e-9 * cost.timeMs) << where;
+  return cost;
+}
+
+/// Whether the solver's plan is the oracle's best.
+void expectBest(const PlannerInstance& instance, const std::optional<PlanCost>& expected) {
+  std::string where = toLine(instance, expected ? std::optional<double>(expected->timeMs) : std::nullopt);
+  std::optional<PlanCost> found = solved(instance, where);
+  ASSERT_EQ(found.has_value(), expected.has_value()) << where;
+  if (!found) return;
+  ASSERT_NEAR(found->timeMs, expected->timeMs, 2e-9 * expected->timeMs) << where;
+  EXPECT_NEAR(found->loadMs, expected->loadMs, 2e-9 * expected->loadMs) << where;
+  EXPECT_EQ(found->peakMemoryBytes, expected->peakMemoryBytes) << where;
+  EXPECT_EQ(found->bytesMoved, expected->bytesMoved) << where;
+}
+
+/// With a memory limit that the best plan without one does not keep to, in two of three rounds.
+PlannerInstance nextInstance(RandomInstances& random) {
+  PlannerInstance instance = random.next();
+  std::optional<PlanCost> without = bruteForce(instance.graph, instance.cluster, instance.options);
+  if (without && random.between(0, 2) > 0)
+    setMemory(instance.cluster, without->peakMemoryBytes * random.between(20, 99) / 100);
+  return instance;
+}
+
+} // namespace
+
+TEST(PlannerPdcOracle, SolverFindsTheBestOfAllPlans) {
+  std::uint64_t seed = 1;
+  if (const char* text = std::getenv("PDC_TEST_SEED")) seed = std::strtoull(text, nullptr, 10);
+  RandomInstances random(seed);
+  int infeasible = 0;
+  std::ofstream file;
+  if (const char* name = std::getenv("PDC_WRITE_INSTANCES")) file.open(name);
+  for (int round = 0; round < rounds(200); ++round) {
+    PlannerInstance instance = nextInstance(random);
+    std::optional<PlanCost> expected = bruteForce(instance.graph, instance.cluster, instance.options);
+    infeasible += !expected;
+    if (file.is_open())
+      file << toLine(instance, expected ? std::optional<double>(expected->timeMs) : std::nullopt) << "\n";
+    expectBest(instance, expected);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(infeasible, 0);
+}
+
+// The same problems for ever, with the oracle's answers of the day when they were written.
+TEST(PlannerPdcOracle, SolvesTheKeptInstances) {
+  std::ifstream file(PDC_SOURCE_DIR "/test/Planner/instances.jsonl");
+  ASSERT_TRUE(file.is_open());
+  int count = 0;
+  for (std::string line; std::getline(file, line); ++count) {
+    std::optional<double> bestMs;
+    PlannerInstance instance = instanceOf(line, bestMs);
+    ASSERT_EQ(toLine(instance, bestMs), line);
+    std::optional<PlanCost> found = solved(instance, line);
+    ASSERT_EQ(found.has_value(), bestMs.has_value()) << line;
+    if (found) {
+      EXPECT_NEAR(found->timeMs, *bestMs, 2e-9 * *bestMs) << line;
+    }
+  }
+  EXPECT_EQ(count, 1000);
+}
+
+// Any partition, with any warm-up: what the solver works with is what the definition says.
+TEST(PlannerPdcOracle, CostModelEqualsTheDefinition) {
+  RandomInstances random(2);
+  for (int round = 0; round < rounds(2000); ++round) {
+    PlannerInstance instance = random.next();
+    const std::vector<DeviceClass> classes = deviceClasses(instance.cluster, instance.options);
+    std::vector<int> left;
+    for (const DeviceClass& c : classes) left.push_back(static_cast<int>(c.leaves.size()));
+    Partition partition;
+    auto nodes = static_cast<std::int64_t>(instance.graph.nodes.size());
+    for (std::int64_t v = 0; v < nodes; ++v) {
+      // A new stage at some nodes, while there are devices.
+      std::vector<int> taken;
+      int replicas = 0;
+      if (v == 0 || random.between(0, 1))
+        for (std::size_t c = 0; c < classes.size(); ++c) {
+          taken.push_back(static_cast<int>(random.between(0, std::min(left[c], 3))));
+          replicas += taken.back();
+        }
+      if (v == 0 && replicas == 0) replicas = taken[0] = 1;
+      if (replicas > 0) {
+        PartitionStage stage;
+        stage.replicas = replicas;
+        stage.ofClass = taken;
+        stage.recompute = random.between(0, 2) == 0;
+        for (std::size_t c = 0; c < classes.size(); ++c) left[c] -= taken[c];
+        partition.stages.push_back(stage);
+      }
+      partition.stages.back().nodes.push_back(v);
+    }
+    if (random.between(0, 1)) {
+      instance.options.warmupPolicy = WarmupPolicy::given;
+      for (std::size_t s = 0; s < partition.stages.size(); ++s)
+        instance.options.warmup.push_back(static_cast<int>(random.between(0, 5)));
+    }
+    if (random.between(0, 1)) instance.options.memoryBytes = random.between(1, 20) * 1000;
+    PlanCost cost = CostModel(instance.graph, instance.cluster, instance.options).costOf(partition);
+    Plan plan = describePartition(instance.graph, instance.cluster, instance.options, partition);
+    std::string where = toLine(instance, std::nullopt);
+    ASSERT_EQ(cost.warmup.size(), plan.stages.size()) << where;
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = cost.warmup[s];
+    PlanCost definition = evaluateByDefinition(instance.graph, plan, instance.options);
+    EXPECT_EQ(cost.feasible, definition.feasible) << where;
+    EXPECT_EQ(cost.peakMemoryBytes, definition.peakMemoryBytes) << where;
+    EXPECT_EQ(cost.bytesMoved, definition.bytesMoved) << where;
+    if (std::isfinite(definition.timeMs)) {
+      EXPECT_NEAR(cost.timeMs, definition.timeMs, 1e-9 * definition.timeMs) << where;
+      EXPECT_NEAR(cost.loadMs, definition.loadMs, 1e-9 * definition.loadMs) << where;
+    } else {
+      EXPECT_FALSE(std::isfinite(cost.timeMs)) << where;
+    }
+    PlanCost fromPlan = costWithWarmup(plan, instance.options);
+    EXPECT_EQ(fromPlan.timeMs, cost.timeMs) << where;
+    EXPECT_EQ(fromPlan.peakMemoryBytes, cost.peakMemoryBytes) << where;
+    EXPECT_EQ(fromPlan.bytesMoved, cost.bytesMoved) << where;
+  }
+}
