@@ -3,6 +3,7 @@
 #include "pdc/Planner/Foreign.h"
 
 #include "DnnPartitioning/BruteForce.h"
+#include "DnnPartitioning/Instance.h"
 #include "DnnPartitioning/Model.h"
 #include "pdc/Support/Diagnostics.h"
 
@@ -10,6 +11,7 @@
 
 #include <cstdlib>
 #include <random>
+#include <set>
 #include <sstream>
 
 using namespace pdc;
@@ -71,6 +73,8 @@ private:
   void addResidual(DnnPartitioningProblem& problem) {
     std::int64_t nodes = between(4, 8);
     problem.nodes.resize(static_cast<std::size_t>(nodes));
+    problem.accelerators = between(2, 5);
+    problem.cpus = oneIn(4) ? 1 : 0;
     for (std::int64_t v = 0; v + 1 < nodes; ++v) addEdge(problem, v, v + 1);
     for (std::int64_t v = 0; v + 2 < nodes; ++v)
       if (oneIn(3)) addEdge(problem, v, between(v + 2, nodes - 1));
@@ -108,7 +112,7 @@ private:
       DnnPartitioningNode& node = problem.nodes[v];
       node.id = static_cast<std::int64_t>(v);
       node.name = "n" + std::to_string(v);
-      node.acceleratorTime = oneIn(3) ? 0 : time();
+      node.acceleratorTime = oneIn(3) ? 0 : oneIn(4) ? 4 * time() : time();
       node.cpuTime = oneIn(4) ? time() : 3 * node.acceleratorTime;
       node.onAccelerator = problem.cpus == 0 || !oneIn(12);
       if (problem.cpus == 0 && oneIn(200)) node.onAccelerator = false;
@@ -158,6 +162,78 @@ TEST(DnnPartitioningFuzz, ObjectiveIsThatOfTryingEveryPlan) {
   }
   EXPECT_GT(several, planned / 3) << "most problems should be worth a split";
   EXPECT_GT(onCpu, planned / 50) << "CPUs should matter";
+}
+
+/// All ways to put the classes of an instance on devices in order, each class only where `allowed` says.
+class Placements {
+public:
+  Placements(const placement::Instance& instance, std::vector<std::vector<int>> allowed)
+      : instance_(instance), allowed_(std::move(allowed)), deviceOf_(instance.classes.size()) {}
+
+  /// Calls `visit(deviceOf)` for each until it returns true; whether it did.
+  template <class Visit>
+  bool any(Visit&& visit, std::size_t next = 0) {
+    if (next == deviceOf_.size()) return visit(deviceOf_);
+    for (int device : allowed_[next]) {
+      deviceOf_[next] = device;
+      bool inOrder = true;
+      for (auto [from, to] : instance_.edges)
+        if (to == static_cast<int>(next)) inOrder = inOrder && deviceOf_[from] <= device; // numbered topologically
+      if (inOrder && any(visit, next + 1)) return true;
+    }
+    return false;
+  }
+
+private:
+  const placement::Instance& instance_;
+  std::vector<std::vector<int>> allowed_;
+  std::vector<int> deviceOf_;
+};
+
+std::vector<placement::Amount> loadsOf(const placement::Instance& instance, const std::vector<int>& deviceOf) {
+  std::vector<placement::Amount> loads;
+  for (int device = 0; device < 3; ++device) {
+    placement::Stage stage;
+    for (std::size_t c = 0; c < deviceOf.size(); ++c)
+      if (deviceOf[c] == device) stage.classes.push_back(static_cast<int>(c));
+    loads.push_back(loadOf(instance, stage));
+  }
+  return loads;
+}
+
+/// More than that the optimum stays: for every plan on three accelerators there is one with merged classes, each on
+/// the device of one of its members, in which no device has a larger load.
+TEST(DnnPartitioningFuzz, ContractionRaisesNoLoadOfAnyPlan) {
+  RandomProblems random(7);
+  int merging = 0;
+  for (int round = 0; round < rounds(3000); ++round) {
+    DnnPartitioningProblem problem = random.problem();
+    for (DnnPartitioningNode& node : problem.nodes) node.onAccelerator = true;
+    problem.cpus = 0;
+    problem.accelerators = 3;
+    problem.acceleratorMemory = 1000;
+    placement::Instance fine = placement::makeInstance(problem), coarse = placement::contract(fine, placement::never);
+    if (coarse.classes.size() == fine.classes.size() || fine.classes.size() > 6) continue;
+    ++merging;
+    std::vector<int> fineOfNode(problem.nodes.size());
+    for (std::size_t c = 0; c < fine.classes.size(); ++c)
+      for (std::int64_t v : fine.classes[c].nodes) fineOfNode[v] = static_cast<int>(c);
+    bool failed = Placements(fine, {fine.classes.size(), {0, 1, 2}}).any([&](const std::vector<int>& deviceOf) {
+      std::vector<placement::Amount> before = loadsOf(fine, deviceOf);
+      std::vector<std::vector<int>> allowed(coarse.classes.size());
+      for (std::size_t c = 0; c < coarse.classes.size(); ++c) {
+        std::set<int> devices;
+        for (std::int64_t v : coarse.classes[c].nodes) devices.insert(deviceOf[fineOfNode[v]]);
+        allowed[c].assign(devices.begin(), devices.end());
+      }
+      return !Placements(coarse, allowed).any([&](const std::vector<int>& merged) {
+        std::vector<placement::Amount> after = loadsOf(coarse, merged);
+        return after[0] <= before[0] && after[1] <= before[1] && after[2] <= before[2];
+      });
+    });
+    ASSERT_FALSE(failed) << "round " << round << "\n" << show(problem);
+  }
+  EXPECT_GT(merging, rounds(3000) / 20);
 }
 
 TEST(DnnPartitioningFuzz, HelpOfAnInfeasibleProblemIsTheSmallestThatWouldDo) {
