@@ -61,6 +61,7 @@ private:
   /// Equal nodes, nodes that differ in time only, and nodes with any numbers.
   void addChoices(PiperProblem& problem) {
     std::int64_t kind = between(0, 3), mostChoices = between(1, 3);
+    choicesDiffer_ = between(0, 2) == 0;
     std::vector<std::int64_t> degrees = {1};
     if (between(0, 1)) degrees.push_back(2);
     if (between(0, 3) == 0) degrees.push_back(3);
@@ -85,7 +86,7 @@ private:
 
   std::vector<PiperChoice> list(const PiperProblem& problem, std::size_t v, std::int64_t t, std::int64_t most) {
     std::vector<PiperChoice> choices;
-    bool weightsDiffer = between(0, 3) == 0, syncDiffers = between(0, 3) == 0;
+    bool weightsDiffer = choicesDiffer_ && between(0, 2) == 0, syncDiffers = choicesDiffer_ && between(0, 2) == 0;
     for (std::int64_t c = between(1, most); c > 0; --c) {
       PiperChoice choice;
       choice.id = "c" + std::to_string(c);
@@ -112,12 +113,38 @@ private:
   }
 
   std::mt19937 random_;
+  bool choicesDiffer_ = false; ///< in what they send
 };
 
 double peakMemory(const Plan& plan) {
   double peak = 0;
   for (const PlanStage& stage : plan.stages) peak = std::max(peak, static_cast<double>(stage.memoryBytes));
   return peak;
+}
+
+double movedBytes(const PiperProblem& problem, const Plan& plan) {
+  double moved = 0;
+  std::vector<PiperStageCost> costs = piperStageCosts(problem, plan);
+  for (std::size_t s = 0; s < costs.size(); ++s)
+    moved += costs[s].edgeBytes + plan.stages[s].replicas * costs[s].resyncBytes;
+  return moved;
+}
+
+int devices(const Plan& plan) {
+  int sum = 0;
+  for (const PlanStage& stage : plan.stages) sum += stage.replicas * stage.tensorParallel;
+  return sum;
+}
+
+/// Whether what a node sends depends on its stage and degrees only.
+bool choicesMoveTheSame(const PiperProblem& problem) {
+  for (const PiperNode& node : problem.nodes)
+    for (const auto& [t, choices] : node.choices)
+      for (const PiperChoice& choice : choices)
+        if (choice.parameterBytes != choices[0].parameterBytes || choice.syncForward != choices[0].syncForward ||
+            choice.syncBackward != choices[0].syncBackward)
+          return false;
+  return true;
 }
 
 void expectOptimal(const PiperProblem& problem, bool straight) {
@@ -136,6 +163,9 @@ void expectOptimal(const PiperProblem& problem, bool straight) {
   EXPECT_EQ(plan->lowerBoundMs, plan->timeMs);
   EXPECT_NEAR(plan->timeMs, optimum->tps, 1e-12 * optimum->tps);
   EXPECT_EQ(peakMemory(*plan), optimum->memoryBytes);
+  if (!choicesMoveTheSame(problem)) return;
+  EXPECT_NEAR(movedBytes(problem, *plan), optimum->movedBytes, 1e-12 * optimum->movedBytes);
+  EXPECT_EQ(devices(*plan), optimum->devices);
 }
 
 } // namespace

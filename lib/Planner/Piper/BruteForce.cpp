@@ -29,25 +29,42 @@ public:
 
   std::optional<PiperOptimum> run() {
     PiperOptimum optimum;
-    stageValue_ = [this](const Sums& sums, std::int64_t d, std::int64_t y) {
-      return memory(sums, y) <= problem_.memoryBytes ? tps(sums, d) : infinity;
+    stageValue_ = [this](const Sums& sums, const Degrees& at) -> Value {
+      return {memory(sums, at) <= problem_.memoryBytes ? tps(sums, at) : infinity, 0};
     };
-    optimum.tps = best(all_, 0, 0);
+    optimum.tps = search().first;
     if (optimum.tps == infinity) return std::nullopt;
     double most = optimum.tps * (1 + 1e-12);
-    stageValue_ = [this, most](const Sums& sums, std::int64_t d, std::int64_t y) {
-      return memory(sums, y) <= problem_.memoryBytes && tps(sums, d) <= most ? memory(sums, y) : infinity;
+    stageValue_ = [this, most](const Sums& sums, const Degrees& at) -> Value {
+      return {memory(sums, at) <= problem_.memoryBytes && tps(sums, at) <= most ? memory(sums, at) : infinity, 0};
     };
-    bestOf_.clear();
-    optimum.memoryBytes = best(all_, 0, 0);
+    optimum.memoryBytes = search().first;
+    // Times N, whole numbers stay whole.
+    auto n = static_cast<double>(problem_.microbatches);
+    stageValue_ = [&](const Sums& sums, const Degrees& at) -> Value {
+      if (memory(sums, at) > optimum.memoryBytes || tps(sums, at) > most) return {infinity, 0};
+      auto d = static_cast<double>(at.d);
+      return {sums.edgeBytes * n + 4 * (d - 1) * sums.weights, d * static_cast<double>(at.t)};
+    };
+    addsUp_ = true;
+    Value moved = search();
+    optimum.movedBytes = moved.first / n;
+    optimum.devices = moved.second;
     return optimum;
   }
 
 private:
-  double memory(const Sums& sums, std::int64_t y) const { return sums.memoryA * static_cast<double>(y) + sums.memoryB; }
+  struct Degrees {
+    std::int64_t t, d, y;
+  };
+  using Value = std::pair<double, double>; ///< compared in this order; infinite: not feasible
 
-  double tps(const Sums& sums, std::int64_t degree) const {
-    auto d = static_cast<double>(degree);
+  double memory(const Sums& sums, const Degrees& at) const {
+    return sums.memoryA * static_cast<double>(at.y) + sums.memoryB;
+  }
+
+  double tps(const Sums& sums, const Degrees& at) const {
+    auto d = static_cast<double>(at.d);
     double resync = 4 * (d - 1) * sums.weights / (d * static_cast<double>(problem_.microbatches));
     return (sums.edgeBytes / d + resync) / problem_.bandwidth + sums.compute / d;
   }
@@ -57,12 +74,18 @@ private:
                        [&](const PiperEdge& e) { return !(set >> e.to & 1) || (set >> e.from & 1); });
   }
 
-  /// The smallest largest value of stages for the nodes of `set`, when the stages behind have `replicas` and `devices`.
-  double best(Set set, std::int64_t replicas, std::int64_t devices) {
-    if (set == 0) return 0;
-    auto [entry, isNew] = bestOf_.try_emplace({set, replicas, devices}, infinity);
+  Value search() {
+    bestOf_.clear();
+    return best(all_, 0, 0);
+  }
+
+  /// The smallest value of stages for the nodes of `set` (their largest, or their sum), when the stages behind have
+  /// `replicas` and `devices`.
+  Value best(Set set, std::int64_t replicas, std::int64_t devices) {
+    if (set == 0) return {0, 0};
+    auto [entry, isNew] = bestOf_.try_emplace({set, replicas, devices}, infinity, 0);
     if (!isNew) return entry->second;
-    double least = infinity;
+    Value least = {infinity, 0};
     for (Set before = set; before > 0;) {
       before = (before - 1) & set; // every proper subset
       if (!isDownSet(before)) continue;
@@ -71,10 +94,13 @@ private:
           if (d > 1 && !replicate_) break;
           if (replicas + d > problem_.microbatches) break;
           if (problem_.degreesDivideMicrobatches && problem_.microbatches % d) continue;
-          std::int64_t y = (replicas + d + d - 1) / d;
-          double here = infinity;
-          for (const Sums& sums : vectors(set & ~before, t)) here = std::min(here, stageValue_(sums, d, y));
-          if (here < least) least = std::min(least, std::max(here, best(before, replicas + d, devices + d * t)));
+          Degrees at{t, d, (replicas + d + d - 1) / d};
+          Value here = {infinity, 0};
+          for (const Sums& sums : vectors(set & ~before, t)) here = std::min(here, stageValue_(sums, at));
+          if (here >= least) continue;
+          Value rest = best(before, replicas + d, devices + d * t);
+          least = std::min(least,
+                           addsUp_ ? Value{here.first + rest.first, here.second + rest.second} : std::max(here, rest));
         }
     }
     return bestOf_[{set, replicas, devices}] = least;
@@ -121,8 +147,9 @@ private:
   const PiperProblem& problem_;
   bool replicate_;
   Set all_;
-  std::function<double(const Sums&, std::int64_t d, std::int64_t y)> stageValue_;
-  std::map<std::tuple<Set, std::int64_t, std::int64_t>, double> bestOf_;
+  std::function<Value(const Sums&, const Degrees&)> stageValue_;
+  bool addsUp_ = false;
+  std::map<std::tuple<Set, std::int64_t, std::int64_t>, Value> bestOf_;
   std::map<std::pair<Set, std::int64_t>, std::vector<Sums>> vectorsOf_;
 };
 

@@ -8,9 +8,12 @@
 
 namespace pdc {
 
+/// Of the best plan: each number is the least of the plans that have the ones before (up to rounding).
 struct PiperOptimum {
-  double tps = 0;         ///< smallest largest TPS
-  double memoryBytes = 0; ///< least peak memory of the plans that reach it (up to rounding)
+  double tps = 0;         ///< largest of the stages
+  double memoryBytes = 0; ///< peak
+  double movedBytes = 0;  ///< per sample: Σ over stages of edgeBytes + d·resyncBytes
+  double devices = 0;
 };
 
 /// Tries every chain of down-sets, every pair of degrees and every vector of choices. Exponential: for up to about ten

@@ -39,12 +39,20 @@ PiperMenu::PiperMenu(const PiperInstance& instance, const NodeSet& stage, std::s
   stage.forEach([&](std::size_t v) {
     const PiperInstanceNode& node = instance.nodes[v];
     options.clear();
+    double leastCost = infinity, cuts = 0, weight = 0; // of the fastest
     for (const PiperOption& from : node.options[degree]) {
       Option option{from.time, from.weight, from.memoryA, from.memoryB, from.choice};
       for (std::size_t e = 0; e < node.neighbours.size(); ++e)
         if (!stage.contains(node.neighbours[e])) option.cost += from.cuts[e];
+      if (option.cost < leastCost) {
+        leastCost = option.cost;
+        cuts = option.cost - from.time;
+        weight = option.weight;
+      }
       options.push_back(option);
     }
+    cuts_ += cuts;
+    movedWeight_ += weight;
     place(v, options, swaps, cheapestChoices);
   });
   groupByMemory(swaps, cheapestChoices != nullptr);

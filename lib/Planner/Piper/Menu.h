@@ -50,6 +50,10 @@ public:
   /// cheapest(d, y) / d that is above tps.
   bool reaches(std::int64_t d, std::int64_t y, double tps, double& next);
 
+  /// Time that a sample of the d replicas' takes all their links together: cut edges, and its share of synchronising
+  /// the parameters, for the fastest options.
+  double moved(std::int64_t d) const { return cuts_ + static_cast<double>(d - 1) * movedWeight_; }
+
   /// Memory of the smallest options.
   double leastMemory(std::int64_t y) const;
 
@@ -96,6 +100,7 @@ private:
   Option base_; ///< sum over the nodes with one option, and the cheaper option of the nodes in classes
   std::vector<Class> classes_;
   std::vector<Several> several_;
+  double cuts_ = 0, movedWeight_ = 0;
   double memory_ = 0;
   std::int64_t mostInFlight_ = 0;
   std::vector<Bounds> extraByY_;                                         ///< if weights do not vary

@@ -19,7 +19,10 @@
 // "devices used + work left/τ <= k" would not have pruned): up to there every comparison has the same outcome, so no
 // threshold below it admits a plan. Galloping and bisection end when the bounds meet; no epsilon.
 //
-// Then, at the optimal τ, the memory limit is bisected the same way, for the plan with the least peak memory.
+// Ties: at the optimal τ the memory limit is bisected, for the least peak memory; then labels (D, K, bytes moved per
+// sample) give the plan that moves the fewest bytes, then uses the fewest devices, then has the earliest cuts. (A node
+// whose choices differ in synchronised bytes or parameters counts with those of its fastest choice. If a state gets too
+// many such labels, the plan with the fewest devices is taken.)
 //
 // Complexity of one run: Σ over pairs of nested down-sets and t of (labels + degrees·log y) plus the knapsacks, which
 // are computed once for all τ. Devices and samples in flight are no dimension of a table.
@@ -27,8 +30,6 @@
 
 #include "Order/NodeSet.h"
 #include "Piper/Instance.h"
-
-#include <functional>
 
 namespace pdc {
 
@@ -48,16 +49,16 @@ struct PiperSolution {
 
 struct PiperSearchOptions {
   double timeLimitS = 0;         ///< if positive; a first plan is always found
-  std::size_t mostStates = 4096; ///< with more down-sets, only those of one topological order are tried
+  std::size_t mostStates = 2048; ///< with more down-sets, only those of a few topological orders are tried
 };
 
 /// Nothing if no plan is feasible.
 std::optional<PiperSolution> solvePiper(const PiperInstance& instance, const PiperSearchOptions& options);
 
-/// The fewest devices on which there is a plan of any speed; nothing if there is none on any number.
+/// The fewest of the instance's devices on which there is a plan of any speed; nothing if there is none.
 std::optional<std::int64_t> fewestPiperDevices(const PiperInstance& instance, const PiperSearchOptions& options);
 
-/// The smallest memory within which there is a plan of any speed, rounded up to whole bytes.
+/// The smallest memory, at least the instance's, within which there is a plan of any speed, rounded up to whole bytes.
 std::optional<double> leastPiperMemory(const PiperInstance& instance, const PiperSearchOptions& options);
 
 } // namespace pdc
