@@ -7,13 +7,15 @@
 //   every
 //                     plan, found by passes at fixed times; each passing one yields a plan, which the cost model
 //                     evaluates
+//   SolverPlacement   the same with the leaves of the stages, for clusters of several levels
+//   SolverImprove     better plans near good ones
 //   SolverSearch      branch and bound over complete plans, when a gap between the two is left, and for ties
 //
 // Where there are too many down-sets for all pairs, the states are prefixes of several topological orders, plans are
 // the best over those, and the lower bound is one that holds for all down-sets (boundOfAll); the gap is printed.
 #include "Pdc/Solver.h"
 
-#include "Pdc/SolverSearch.h"
+#include "Pdc/SolverImprove.h"
 
 #include <algorithm>
 #include <cmath>
@@ -69,43 +71,119 @@ static void tryOneStage(const States& states, const StageLoads& loads, const Pla
   constexpr std::size_t enough = 32;
   for (std::size_t i = 0; i < std::min(enough, order.size()); ++i) {
     if (order[i].first == infinity || order[i].first > incumbent.limitMs() * (1 + 1e-9)) break;
-    incumbent.offer({RelaxedStage{0, states.last(), order[i].second}});
+    incumbent.offer(states, std::vector<RelaxedStage>{{0, states.last(), order[i].second}});
   }
 }
 
+namespace {
+
+/// One call of solve.
+class Solver {
+public:
+  Solver(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options)
+      : graph_(graph), options_(options), problem_(SolverProblem::of(graph)), machine_(cluster, options),
+        states_(problem_, problem_.blocks.size() > 2'000 ? 500 : 1'500),
+        loads_(graph, problem_, states_, machine_, options),
+        devices_(static_cast<int>(std::min<std::int64_t>(cluster.deviceCount(), 1 << 20))),
+        relaxation_(states_, loads_, options, devices_), incumbent_(graph, cluster, options, problem_, machine_),
+        placement_(states_, loads_, options, machine_, relaxation_) {}
+
+  std::optional<Solution> run() {
+    incumbent_.allow(effort);
+    tryOneStage(states_, loads_, options_, devices_, incumbent_);
+    // Without a limit on time: a plan, or the proof that there is none.
+    if (!relaxation_.label(std::numeric_limits<double>::max())) return std::nullopt;
+    double coresMs = coresBound(problem_, machine_);
+    low_ = boundOfAll(problem_, machine_, options_);
+    relax(1);
+    place();
+    if (!isProven() && options_.stageReplicas.empty()) {
+      for (int level = 1; level < machine_.levels(); ++level)
+        if (machine_.inside(level) > 1 && machine_.inside(level) < devices_ && machine_.classes().size() == 1)
+          relax(static_cast<int>(machine_.inside(level)));
+    }
+    bool proven = isProven();
+    Search search(graph_, options_, states_, loads_, machine_, relaxation_, placement_, incumbent_);
+    if (!proven) {
+      incumbent_.allow(effort / 2);
+      if (incumbent_.found()) climb(states_, options_, machine_, incumbent_);
+      proven = isProven();
+    }
+    if (!proven && isSearchable()) {
+      incumbent_.allow(effort);
+      proven = search.run(false) && states_.isComplete();
+      if (!proven && incumbent_.found()) {
+        incumbent_.allow(effort / 2);
+        climb(states_, options_, machine_, incumbent_);
+      }
+    }
+    if (!incumbent_.found()) return std::nullopt;
+    if (isSearchable()) {
+      incumbent_.allow(effort);
+      search.run(true);
+    }
+    if (!states_.isComplete())
+      for (int round = 0; round < 10 && !isProven(); ++round) {
+        double before = incumbent_.best().cost.loadMs;
+        shiftCuts(graph_, problem_, options_, machine_, 8, incumbent_);
+        if (incumbent_.best().cost.loadMs >= before) break;
+      }
+    Solution solution = incumbent_.best();
+    solution.lowerBoundMs = std::min(std::max(low_, coresMs), solution.cost.timeMs);
+    if (proven) solution.lowerBoundMs = solution.cost.timeMs;
+    return solution;
+  }
+
+private:
+  bool isProven() const { return incumbent_.found() && incumbent_.limitMs() * (1 - 1e-9) <= low_; }
+
+  bool isSearchable() const { return static_cast<double>(states_.size()) * devices_ < 2e6; }
+
+  /// The relaxed problem with replicas in multiples of `unit`, each of its plans evaluated.
+  void relax(int unit) {
+    loads_.align(unit);
+    if (relaxation_.label(std::numeric_limits<double>::max())) {
+      std::vector<RelaxedStage> first = relaxation_.path();
+      incumbent_.offer(states_, first);
+      double high = std::max(low_, relaxation_.timeOf(first));
+      if (unit == 1 && incumbent_.found()) high = std::max(low_, std::min(high, incumbent_.best().cost.loadMs));
+      int passes = states_.size() > 600 ? 16 : 60;
+      double least = relaxation_.smallestTime(
+          low_, high, passes, [&](const std::vector<RelaxedStage>& path) { incumbent_.offer(states_, path); });
+      if (unit == 1 && states_.isComplete()) low_ = std::max(low_, least);
+    }
+    loads_.align(1);
+  }
+
+  void place() {
+    if (!Placement::matters(machine_) || isProven()) return;
+    double limitMs = incumbent_.limitMs() * (1 + 1e-8), best = infinity;
+    if (!placement_.fill(limitMs)) return;
+    for (int used = 1; used <= devices_; ++used) {
+      double timeMs = placement_.best(states_.last(), used);
+      best = std::min(best, timeMs);
+      if (timeMs < incumbent_.limitMs() && options_.stageReplicas.empty())
+        incumbent_.offer(states_, placement_.path(used));
+    }
+    if (states_.isComplete()) low_ = std::max(low_, std::min(best, limitMs));
+  }
+
+  static constexpr std::int64_t effort = 500'000;
+  const CostGraph& graph_;
+  const PlannerOptions& options_;
+  SolverProblem problem_;
+  Machine machine_;
+  States states_;
+  StageLoads loads_;
+  int devices_;
+  Relaxation relaxation_;
+  Incumbent incumbent_;
+  Placement placement_;
+  double low_ = 0; ///< proven
+};
+
+} // namespace
+
 std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options) {
-  constexpr std::size_t mostStates = 1'500;
-  constexpr std::int64_t effort = 1'000'000;
-  SolverProblem problem = SolverProblem::of(graph);
-  States states(problem, mostStates);
-  Machine machine(cluster, options);
-  StageLoads loads(graph, problem, states, machine, options);
-  auto devices = static_cast<int>(std::min<std::int64_t>(cluster.deviceCount(), 1 << 20));
-  Relaxation relaxation(states, loads, options, devices);
-  Incumbent incumbent(graph, cluster, options, problem, states, machine);
-
-  double coresMs = coresBound(problem, machine);
-  tryOneStage(states, loads, options, devices, incumbent);
-  // Without a limit: a plan, or the proof that there is none.
-  if (!relaxation.label(std::numeric_limits<double>::max())) return std::nullopt;
-  std::vector<RelaxedStage> first = relaxation.path();
-  incumbent.offer(first);
-  double low = boundOfAll(problem, machine, options);
-  double high =
-      std::max(low, std::min(relaxation.timeOf(first), incumbent.found() ? incumbent.best().cost.loadMs : infinity));
-  double relaxed =
-      relaxation.smallestTime(low, high, 60, [&](const std::vector<RelaxedStage>& path) { incumbent.offer(path); });
-  if (states.isComplete()) low = relaxed;
-
-  Search search(graph, options, states, loads, machine, relaxation, incumbent);
-  incumbent.allow(effort);
-  bool proven = search.run(false);
-  if (!incumbent.found()) return std::nullopt;
-  incumbent.allow(effort);
-  search.run(true);
-  Solution solution = incumbent.best();
-  solution.lowerBoundMs = std::max(low, coresMs);
-  if (proven && states.isComplete()) solution.lowerBoundMs = solution.cost.timeMs;
-  solution.lowerBoundMs = std::min(solution.lowerBoundMs, solution.cost.timeMs);
-  return solution;
+  return Solver(graph, cluster, options).run();
 }

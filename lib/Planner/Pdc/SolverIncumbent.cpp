@@ -12,8 +12,8 @@ static double secondsNow() {
 }
 
 Incumbent::Incumbent(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
-                     const SolverProblem& problem, const States& states, const Machine& machine)
-    : graph_(graph), cluster_(cluster), options_(options), problem_(problem), states_(states), machine_(machine),
+                     const SolverProblem& problem, const Machine& machine)
+    : graph_(graph), cluster_(cluster), options_(options), problem_(problem), machine_(machine),
       model_(graph, cluster, options) {
   if (options.timeLimitS > 0) deadline_ = secondsNow() + options.timeLimitS;
 }
@@ -28,12 +28,12 @@ double Incumbent::limitMs() const {
   return coresMs_ >= best_.cost.timeMs * (1 - 1e-9) ? best_.cost.loadMs : best_.cost.timeMs;
 }
 
-Partition Incumbent::partitionOf(const std::vector<ChainStage>& chain) const {
+Partition Incumbent::partitionOf(const States& states, const std::vector<ChainStage>& chain) const {
   Partition partition;
   for (const ChainStage& stage : chain) {
     PartitionStage own{{}, stage.replicas, stage.recompute, {}};
     if (machine_.classes().size() > 1) own.ofClass = stage.ofClass;
-    (states_.set(stage.to) - states_.set(stage.from)).forEach([&](std::size_t v) {
+    (states.set(stage.to) - states.set(stage.from)).forEach([&](std::size_t v) {
       const std::vector<std::int64_t>& nodes = problem_.blocks[v].nodes;
       own.nodes.insert(own.nodes.end(), nodes.begin(), nodes.end());
     });
@@ -43,14 +43,14 @@ Partition Incumbent::partitionOf(const std::vector<ChainStage>& chain) const {
   return partition;
 }
 
-bool Incumbent::offer(const std::vector<ChainStage>& chain) {
-  constexpr std::int64_t price = 50, simulationPrice = 2'000; // beside a step of the search
-  spend(price);
-  Partition partition = partitionOf(chain);
+bool Incumbent::offer(const States& states, const std::vector<ChainStage>& chain) {
+  // Beside a step of the search.
+  constexpr std::int64_t simulationPrice = 2'000;
+  spend(50 + static_cast<std::int64_t>(graph_.nodes.size() + graph_.tensors.size()) / 10 + machine_.components(0) / 10);
+  Partition partition = partitionOf(states, chain);
   PlanCost cost = model_.costOf(partition);
   if (!cost.feasible) return false;
-  if (!options_.schedule.starts_with("1f1b-flush")) {
-  } else {
+  if (options_.schedule == "1f1b-flush") {
     if (found_ && cost.timeMs > best_.cost.timeMs * (1 + 1e-9)) return false;
     spend(simulationPrice);
     simulateBatches(partition, cost);
@@ -59,10 +59,12 @@ bool Incumbent::offer(const std::vector<ChainStage>& chain) {
   found_ = true;
   best_.partition = std::move(partition);
   best_.cost = std::move(cost);
+  states_ = &states;
+  chain_ = chain;
   return true;
 }
 
-bool Incumbent::offer(const std::vector<RelaxedStage>& path) {
+bool Incumbent::offer(const States& states, const std::vector<RelaxedStage>& path) {
   std::vector<ChainStage> chain;
   const std::vector<DeviceClass>& classes = machine_.classes();
   std::vector<int> left;
@@ -77,14 +79,14 @@ bool Incumbent::offer(const std::vector<RelaxedStage>& path) {
     }
     chain.push_back(std::move(own));
   }
-  bool better = offer(chain);
+  bool better = offer(states, chain);
   if (options_.recompute != "auto") return better;
   // Recomputation where it helps, stage by stage.
   for (ChainStage& stage : chain) stage.recompute = true;
-  better |= offer(chain);
+  better |= offer(states, chain);
   for (ChainStage& stage : chain) {
     stage.recompute = false;
-    if (offer(chain))
+    if (offer(states, chain))
       better = true;
     else
       stage.recompute = true;

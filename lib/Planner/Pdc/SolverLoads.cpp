@@ -97,7 +97,7 @@ StageLoads::Terms StageLoads::terms(const Stage& stage, int replicas, bool recom
   if (machine_.classes().size() == 1)
     for (int level = 1; level < machine_.levels(); ++level) {
       auto inside = static_cast<double>(machine_.inside(level));
-      if (2 * inside - 1 > r) break;
+      if (machine_.inside(level) > unit_ ? 2 * inside - 1 > r : inside > r) break;
       double ring = machine_.inside(level) < replicas ? reduced / r : 0;
       terms[3] = std::max(terms[3], (crossing * inside / r + ring) / machine_.bytesPerMs(level));
     }
@@ -106,6 +106,18 @@ StageLoads::Terms StageLoads::terms(const Stage& stage, int replicas, bool recom
     terms[4] = (computing + update + exposed + stage.afterMs / best_.speed) / room;
   }
   return terms;
+}
+
+double StageLoads::withAllReduce(const Stage& stage, int replicas, bool recompute, double bytesPerMs,
+                                 double latencyMs) const {
+  double r = replicas;
+  double sync = 2 * (r - 1) * (latencyMs + static_cast<double>(stage.parameterBytes) / r / bytesPerMs);
+  if (flush_)
+    return (std::ceil(microbatches_ / r) * computeMs(stage, recompute, best_.speed) + sync +
+            stage.updateMs / best_.speed) /
+           microbatches_;
+  if (syncDelay(stage, replicas) == 1) return sync / r;
+  return (busyMs(stage, recompute) + sync) / r;
 }
 
 double StageLoads::largest(const Terms& terms) {
@@ -127,14 +139,16 @@ int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most) con
 }
 
 int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most, bool recompute) const {
+  auto roundUp = [&](int r) { return (r + unit_ - 1) / unit_ * unit_; };
+  most = most / unit_ * unit_;
   if (flush_) {
-    for (int r = 1; r <= most; ++r)
+    for (int r = unit_; r <= most; r += unit_)
       if (bound(stage, r, recompute, best_) <= limitMs) return r;
     return 0;
   }
   double least = (computeMs(stage, recompute, best_.speed) + stage.updateMs / best_.speed) / limitMs;
   if (least > most + 1) return 0;
-  int r = std::max(1, static_cast<int>(std::ceil(least * (1 - 1e-12))));
+  int r = roundUp(std::max(1, static_cast<int>(std::ceil(least * (1 - 1e-12)))));
   while (r <= most) {
     Terms at = terms(stage, r, recompute, best_);
     auto tooLarge = std::find_if(at.begin(), at.end(), [&](double term) { return !(term <= limitMs); });
@@ -148,14 +162,16 @@ int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most, boo
         if (border >= r) end = static_cast<int>(std::min<std::int64_t>(end, border));
     }
     if (r == 1) end = 1;
+    end = std::max(r, end / unit_ * unit_);
     auto suffices = [&](int replicas) { return terms(stage, replicas, recompute, best_)[which] <= limitMs; };
     if (!suffices(end)) {
-      r = end + 1;
+      r = end + unit_;
       continue;
     }
     int low = r, high = end; // too large, small enough
-    while (high - low > 1) {
-      int middle = low + (high - low) / 2;
+    while (high - low > unit_) {
+      int middle = roundUp(low + (high - low) / 2);
+      if (middle == high) middle -= unit_;
       (suffices(middle) ? high : low) = middle;
     }
     r = high;

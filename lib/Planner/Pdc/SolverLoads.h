@@ -49,11 +49,23 @@ public:
   /// 0 if there is none.
   int fewestReplicas(const Stage& stage, double limitMs, int most) const;
 
+  /// From now on replicas are multiples of `unit`, and stages begin at multiples of it. What is a bound of aligned
+  /// plans only is no bound of others. 1 is the start.
+  void align(int unit) { unit_ = unit; }
+
   /// Memory of one replica at least, if the pipeline runs at `timeMs`.
   std::int64_t memoryBytes(const Stage& stage, int replicas, bool recompute, double timeMs) const;
 
   /// Bytes that it moves per minibatch: values in, gradients out, all-reduces.
   double bytesMoved(const Stage& stage, int replicas) const;
+
+  /// The larger of all-reduce and device load when the all-reduce crosses links of this bandwidth and latency.
+  double withAllReduce(const Stage& stage, int replicas, bool recompute, double bytesPerMs, double latencyMs) const;
+
+  /// Computation of one minibatch, update included, on the best device.
+  double busyMs(const Stage& stage, bool recompute) const {
+    return computeMs(stage, recompute, best_.speed) + (flush_ ? 0 : stage.updateMs / best_.speed);
+  }
 
   bool mayRecompute() const { return mayRecompute_; }
   bool mustRecompute() const { return mustRecompute_; }
@@ -82,6 +94,7 @@ private:
   bool flush_ = false, overlap_ = false, hides_ = false, stashes_ = false;
   bool mayRecompute_ = false, mustRecompute_ = false;
   double microbatches_ = 1;
+  int unit_ = 1;
   StageHost best_;
 };
 

@@ -18,7 +18,7 @@ Relaxation::Relaxation(const States& states, const StageLoads& loads, const Plan
       if (states.precedes(i, j)) before_[j].push_back(i);
     pairs += before_[j].size();
   }
-  constexpr std::size_t mostKept = 200'000; // about 40 MB
+  constexpr std::size_t mostKept = 300'000; // about 50 MB
   if (pairs > mostKept) return;
   kept_.resize(states.size());
   for (int j = 0; j < states.size(); ++j)

@@ -9,9 +9,9 @@ using namespace pdc;
 static constexpr double tolerance = 1e-9; // of isBetter
 
 Search::Search(const CostGraph& graph, const PlannerOptions& options, const States& states, const StageLoads& loads,
-               const Machine& machine, Relaxation& relaxation, Incumbent& incumbent)
+               const Machine& machine, Relaxation& relaxation, const Placement& placement, Incumbent& incumbent)
     : graph_(graph), options_(options), states_(states), loads_(loads), machine_(machine), relaxation_(relaxation),
-      incumbent_(incumbent) {}
+      placement_(placement), incumbent_(incumbent), placed_(Placement::matters(machine)) {}
 
 bool Search::run(bool ties) {
   ties_ = ties;
@@ -21,11 +21,26 @@ bool Search::run(bool ties) {
   for (const DeviceClass& deviceClass : machine_.classes())
     classLeft_.push_back(static_cast<int>(deviceClass.leaves.size()));
   if (!relabel()) return true;
+  for (const Suffix& root : roots())
+    if (!isHopeless(root)) descend(root);
+  return complete_;
+}
+
+/// The empty suffix; where places matter, for every number of devices that a plan may use, the best first.
+std::vector<Search::Suffix> Search::roots() const {
   Suffix whole;
   whole.state = states_.last();
   whole.stagesLeft = relaxation_.stageCount();
-  descend(whole);
-  return complete_;
+  if (!placed_) return {whole};
+  std::vector<Suffix> roots;
+  for (int devices = placement_.devices(); devices > 0; --devices) {
+    roots.push_back(whole);
+    roots.back().offset = devices;
+  }
+  std::stable_sort(roots.begin(), roots.end(), [&](const Suffix& a, const Suffix& b) {
+    return placement_.best(a.state, a.offset) < placement_.best(b.state, b.offset);
+  });
+  return roots;
 }
 
 /// Brings the bounds of what is left up to the time of the best plan. Returns whether anything better is possible.
@@ -63,10 +78,11 @@ bool Search::relabel() {
 bool Search::isHopeless(const Suffix& suffix) const {
   int rest = relaxation_.fewest(suffix.state, suffix.stagesLeft);
   if (rest == Relaxation::unreachable) return true;
-  if (!incumbent_.found()) return suffix.loadMs == std::numeric_limits<double>::infinity();
+  double loadMs = placed_ ? std::max(suffix.loadMs, placement_.best(suffix.state, suffix.offset)) : suffix.loadMs;
+  if (!incumbent_.found()) return loadMs == std::numeric_limits<double>::infinity();
   double limitMs = incumbent_.limitMs();
-  if (!ties_) return suffix.loadMs >= limitMs * (1 - tolerance);
-  if (suffix.loadMs > limitMs * (1 + tolerance)) return true;
+  if (!ties_) return loadMs >= limitMs * (1 - tolerance);
+  if (loadMs > limitMs * (1 + tolerance)) return true;
   // A plan in here is as good at best; what else could make it better?
   const PlanCost& best = incumbent_.best().cost;
   std::int64_t memory = std::max(suffix.memoryBytes, leastMemory_[suffix.state]);
@@ -84,6 +100,10 @@ void Search::addSteps(const Suffix& suffix, const StageLoads::Stage& stage, bool
   const std::vector<DeviceClass>& classes = machine_.classes();
   if (nextClass < classes.size()) {
     for (int count = 0; count <= std::min(classLeft_[nextClass], most - replicas); ++count) {
+      if (incumbent_.isExhausted()) {
+        complete_ = false;
+        return;
+      }
       if (nextClass + 1 == classes.size() && replicas + count < least) continue;
       ofClass.push_back(count);
       addSteps(suffix, stage, recompute, ofClass, nextClass + 1, replicas + count, least, most, steps);
@@ -100,10 +120,16 @@ void Search::addSteps(const Suffix& suffix, const StageLoads::Stage& stage, bool
   incumbent_.spend(1);
   double bound = loads_.bound(stage, replicas, recompute, host);
   if (bound == std::numeric_limits<double>::infinity()) return;
+  Carry carry = suffix.carry;
+  if (placed_) bound = std::max(bound, placement_.bound(stage, suffix.offset - replicas, replicas, recompute, carry));
   Step step{suffix, {stage.from, stage.to, replicas, recompute, ofClass}};
   step.after.state = stage.from;
   step.after.loadMs = std::max(suffix.loadMs, bound);
   step.after.devices += replicas;
+  if (placed_) {
+    step.after.offset -= replicas;
+    step.after.carry = carry;
+  }
   if (relaxation_.stageCount() > 0) --step.after.stagesLeft;
   if (ties_) {
     step.after.memoryBytes = std::max(suffix.memoryBytes, loads_.memoryBytes(stage, replicas, recompute, labelledMs_));
@@ -113,7 +139,7 @@ void Search::addSteps(const Suffix& suffix, const StageLoads::Stage& stage, bool
 }
 
 void Search::listSteps(const Suffix& suffix, std::vector<Step>& steps) {
-  int devices = static_cast<int>(machine_.components(0)) - suffix.devices;
+  int devices = placed_ ? suffix.offset : static_cast<int>(machine_.components(0)) - suffix.devices;
   std::vector<int> ofClass;
   for (std::size_t k = 0; k < relaxation_.before(suffix.state).size(); ++k) {
     int from = relaxation_.before(suffix.state)[k];
@@ -124,17 +150,22 @@ void Search::listSteps(const Suffix& suffix, std::vector<Step>& steps) {
       least = options_.stageReplicas[stagesLeft];
       most = std::min(most, least);
     }
-    if (most < least) continue;
+    if (most < least || (placed_ && from == 0 && most < devices)) continue;
     const StageLoads::Stage& stage = relaxation_.stage(suffix.state, k);
     if (options_.stageReplicas.empty()) least = loads_.fewestReplicas(stage, labelledMs_, most);
     if (least == 0) continue;
+    if (placed_ && from == 0) least = most = devices;
     for (bool recompute : {false, true})
       if (recompute ? loads_.mayRecompute() : !loads_.mustRecompute())
         addSteps(suffix, stage, recompute, ofClass, 0, 0, least, most, steps);
   }
-  std::stable_sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) {
-    return std::tie(a.after.loadMs, a.after.memoryBytes, a.after.bytesMoved, a.after.devices) <
-           std::tie(b.after.loadMs, b.after.memoryBytes, b.after.bytesMoved, b.after.devices);
+  auto loadOf = [&](const Suffix& after) {
+    return placed_ ? std::max(after.loadMs, placement_.best(after.state, after.offset)) : after.loadMs;
+  };
+  std::stable_sort(steps.begin(), steps.end(), [&](const Step& a, const Step& b) {
+    double loadA = loadOf(a.after), loadB = loadOf(b.after);
+    return std::tie(loadA, a.after.memoryBytes, a.after.bytesMoved, a.after.devices) <
+           std::tie(loadB, b.after.memoryBytes, b.after.bytesMoved, b.after.devices);
   });
 }
 
@@ -146,7 +177,7 @@ void Search::descend(const Suffix& suffix) {
   if (suffix.state == 0) {
     if (suffix.stagesLeft > 0) return;
     std::vector<ChainStage> chain(chain_.rbegin(), chain_.rend());
-    if (incumbent_.offer(chain) && !relabel()) labelledMs_ = 0;
+    if (incumbent_.offer(states_, chain) && !relabel()) labelledMs_ = 0;
     return;
   }
   std::vector<Step> steps;

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "Pdc/Solver.h"
-#include "Pdc/SolverRelaxation.h"
+#include "Pdc/SolverPlacement.h"
 
 #include <functional>
 
@@ -25,13 +25,23 @@ struct ChainStage {
 class Incumbent {
 public:
   Incumbent(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options, const SolverProblem& problem,
-            const States& states, const Machine& machine);
+            const Machine& machine);
 
-  /// Evaluates a plan and keeps it if it is better.
-  bool offer(const std::vector<ChainStage>& chain);
+  /// Evaluates a plan in terms of states and keeps it if it is better.
+  bool offer(const States& states, const std::vector<ChainStage>& chain);
 
   /// The same for replicas without classes: gives every stage, in order, the next devices of all.
-  bool offer(const std::vector<RelaxedStage>& path);
+  bool offer(const States& states, const std::vector<RelaxedStage>& path);
+
+  /// The best plan, if it was in terms of these states; else empty.
+  std::vector<ChainStage> chainIn(const States& states) const {
+    return states_ == &states ? chain_ : std::vector<ChainStage>{};
+  }
+
+  /// Before states go out of life.
+  void forget(const States& states) {
+    if (states_ == &states) states_ = nullptr;
+  }
 
   bool found() const { return found_; }
   const Solution& best() const { return best_; }
@@ -44,19 +54,20 @@ public:
   bool isExhausted() const;
 
 private:
-  Partition partitionOf(const std::vector<ChainStage>& chain) const;
+  Partition partitionOf(const States& states, const std::vector<ChainStage>& chain) const;
   void simulateBatches(const Partition& partition, PlanCost& cost) const;
 
   const CostGraph& graph_;
   const Cluster& cluster_;
   const PlannerOptions& options_;
   const SolverProblem& problem_;
-  const States& states_;
   const Machine& machine_;
   CostModel model_;
   double coresMs_ = 0; ///< a bound that no plan can move
   bool found_ = false;
   Solution best_;
+  const States* states_ = nullptr; ///< of chain_
+  std::vector<ChainStage> chain_;
   std::int64_t left_ = 0;
   double deadline_ = 0; ///< on the steady clock, in seconds; 0: none
 };
@@ -64,7 +75,7 @@ private:
 class Search {
 public:
   Search(const CostGraph& graph, const PlannerOptions& options, const States& states, const StageLoads& loads,
-         const Machine& machine, Relaxation& relaxation, Incumbent& incumbent);
+         const Machine& machine, Relaxation& relaxation, const Placement& placement, Incumbent& incumbent);
 
   /// Looks for plans that are faster than the best one, or, with `ties`, better in the whole order. Returns whether
   /// nothing was left out.
@@ -75,6 +86,8 @@ private:
   struct Suffix {
     int state = 0;      ///< where it begins
     int stagesLeft = 0; ///< before it, where their number is given
+    int offset = 0;     ///< leaves before it, where places matter; else 0
+    Carry carry;
     double loadMs = 0;
     std::int64_t memoryBytes = 0;
     double bytesMoved = 0;
@@ -91,6 +104,7 @@ private:
                 std::size_t nextClass, int replicas, int least, int most, std::vector<Step>& steps);
   bool isHopeless(const Suffix& suffix) const;
   bool relabel();
+  std::vector<Suffix> roots() const;
 
   const CostGraph& graph_;
   const PlannerOptions& options_;
@@ -98,7 +112,9 @@ private:
   const StageLoads& loads_;
   const Machine& machine_;
   Relaxation& relaxation_;
+  const Placement& placement_;
   Incumbent& incumbent_;
+  bool placed_ = false;
   bool ties_ = false, complete_ = true;
   double labelledMs_ = 0;
   std::vector<ChainStage> chain_; ///< last stage first

@@ -65,7 +65,15 @@ static std::vector<int> smallestCutOrder(const SolverProblem& problem) {
   return order;
 }
 
-States::States(const SolverProblem& problem, std::size_t limit) : problem_(problem) {
+std::vector<std::vector<int>> States::ordersOf(const SolverProblem& problem) {
+  std::vector<std::vector<int>> orders;
+  for (std::vector<int> order : {problem.dag.order(), depthFirstOrder(problem.dag), smallestCutOrder(problem)})
+    if (std::find(orders.begin(), orders.end(), order) == orders.end()) orders.push_back(std::move(order));
+  return orders;
+}
+
+void States::prepare() {
+  const SolverProblem& problem = problem_;
   const Dag& dag = problem.dag;
   afterMs_.assign(dag.size(), 0);
   std::vector<std::vector<int>> made(dag.size());
@@ -77,7 +85,17 @@ States::States(const SolverProblem& problem, std::size_t limit) : problem_(probl
     afterMs_[*v] += problem.blocks[*v].forwardMs + problem.blocks[*v].backwardMs;
   }
   for (const Block& block : problem.blocks) hasScratch_ |= block.scratchBytes > 0 || block.workspaceBytes > 0;
+}
 
+States::States(const SolverProblem& problem, std::vector<NodeSet> sets) : problem_(problem) {
+  prepare();
+  std::stable_sort(sets.begin(), sets.end(), [](const NodeSet& a, const NodeSet& b) { return a.size() < b.size(); });
+  for (NodeSet& set : sets) add(std::move(set));
+}
+
+States::States(const SolverProblem& problem, std::size_t limit) : problem_(problem) {
+  prepare();
+  const Dag& dag = problem.dag;
   if (std::optional<DownSets> all = DownSets::all(dag, limit)) {
     complete_ = true;
     for (std::size_t i = 0; i < all->size(); ++i) add((*all)[i]);
@@ -90,6 +108,7 @@ void States::add(NodeSet set) {
   State state;
   state.set = std::move(set);
   describe(state);
+  nested_ = nested_ && (states_.empty() || state.set.includes(states_.back().set));
   states_.push_back(std::move(state));
 }
 
@@ -117,9 +136,8 @@ void States::describe(State& state) const {
 /// Prefixes of the orders: of each stretch of work, those that few bytes leave. The stretches are equal, and their
 /// number is such that about `limit` sets remain.
 void States::addOrders(std::size_t limit) {
-  const Dag& dag = problem_.dag;
-  std::size_t n = dag.size();
-  std::vector<std::vector<int>> orders = {dag.order(), depthFirstOrder(dag), smallestCutOrder(problem_)};
+  std::size_t n = problem_.blocks.size();
+  std::vector<std::vector<int>> orders = ordersOf(problem_);
   double totalMs = 0;
   for (const Block& block : problem_.blocks) totalMs += block.forwardMs + block.backwardMs;
 
@@ -138,8 +156,6 @@ void States::addOrders(std::size_t limit) {
       std::int64_t cutBytes;
       std::size_t length;
     };
-    std::vector<Prefix> best; // of each stretch
-    std::vector<std::size_t> stretchOf;
     std::int64_t cut = 0;
     double doneMs = 0;
     std::size_t stretches = std::min(perOrder, n);
@@ -173,7 +189,7 @@ void States::addOrders(std::size_t limit) {
 }
 
 bool States::precedes(int i, int j) const {
-  return states_[i].count < states_[j].count && states_[j].set.includes(states_[i].set);
+  return states_[i].count < states_[j].count && (nested_ || states_[j].set.includes(states_[i].set));
 }
 
 StageSums States::stage(int i, int j) const {

@@ -27,7 +27,14 @@ public:
   /// sets of single blocks, thinned out to about `limit`.
   States(const SolverProblem& problem, std::size_t limit);
 
+  /// Exactly these, which include the empty and the full one.
+  States(const SolverProblem& problem, std::vector<NodeSet> sets);
+
   bool isComplete() const { return complete_; }
+
+  /// The topological orders whose prefixes an incomplete family holds, without repetition.
+  static std::vector<std::vector<int>> ordersOf(const SolverProblem& problem);
+
   int size() const { return static_cast<int>(states_.size()); }
   int last() const { return size() - 1; }
   const NodeSet& set(int i) const { return states_[i].set; }
@@ -54,6 +61,7 @@ private:
     std::vector<int> cut; ///< tensors from inside that someone outside uses
   };
 
+  void prepare();
   void add(NodeSet set);
   void addOrders(std::size_t limit);
   void describe(State& state) const;
@@ -61,7 +69,7 @@ private:
   const SolverProblem& problem_;
   std::vector<State> states_;
   std::vector<double> afterMs_; ///< of each block: longest way through its descendants, itself included
-  bool complete_ = false, hasScratch_ = false;
+  bool complete_ = false, nested_ = true, hasScratch_ = false;
 };
 
 } // namespace pdc
