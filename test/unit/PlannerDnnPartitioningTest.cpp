@@ -171,7 +171,7 @@ TEST(DnnPartitioning, CpuTakesWhatItIsFasterAt) {
   EXPECT_EQ(plan->timeMs, 4 + 1 + 1);
 }
 
-TEST(DnnPartitioning, ContractionKeepsWhatACpuCouldSeparate) {
+TEST(DnnPartitioning, ContractionUnderchargesACpuThatCouldSeparate) {
   // Without the CPU the two may always be together, since the transfer costs more than either takes; the CPU has time
   // for one of them.
   DnnPartitioningProblem problem = makeProblem(2, {{0, 1}});
@@ -180,11 +180,16 @@ TEST(DnnPartitioning, ContractionKeepsWhatACpuCouldSeparate) {
   problem.accelerators = 1;
   problem.cpus = 1;
   placement::Instance instance = placement::makeInstance(problem);
-  auto bound = [&](double time) { return instance.timeScale.amount(time); };
-  EXPECT_EQ(placement::contract(instance, bound(5)).classes.size(), 1u);
-  EXPECT_EQ(placement::contract(instance, bound(6)).classes.size(), 2u);
+  auto amount = [&](double time) { return instance.timeScale.amount(time); };
+  placement::Instance unseparable = placement::contract(instance, amount(5), {1, 1});
+  ASSERT_EQ(unseparable.classes.size(), 1u);
+  EXPECT_EQ(unseparable.classes[0].cpuTime, amount(12));
+  placement::Instance undercharged = placement::contract(instance, amount(6));
+  ASSERT_EQ(undercharged.classes.size(), 1u);
+  EXPECT_EQ(undercharged.classes[0].cpuTime, amount(6));
+  EXPECT_EQ(placement::contract(instance, amount(6), {1, 1}).classes.size(), 2u);
   instance.cpus = 0;
-  EXPECT_EQ(placement::contract(instance, bound(6)).classes.size(), 1u);
+  EXPECT_EQ(placement::contract(instance, amount(6), {1, 1}).classes.size(), 1u);
 }
 
 TEST(DnnPartitioning, ContractionAsksOnlyForTheNeighbour) {

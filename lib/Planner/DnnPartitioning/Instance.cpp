@@ -121,6 +121,7 @@ static Instance merged(const Instance& fine, const std::vector<int>& groupOf, st
     const Class& part = fine.classes[c];
     Class& whole = coarse.classes[at(rank[at(groupOf[c])])];
     whole.nodes.insert(whole.nodes.end(), part.nodes.begin(), part.nodes.end());
+    whole.parts.push_back(static_cast<int>(c));
     whole.time += part.time;
     whole.cpuTime += part.cpuTime;
     whole.size += part.size;
@@ -153,6 +154,7 @@ Instance pdc::placement::makeInstance(const DnnPartitioningProblem& problem) {
   for (std::size_t v = 0; v < problem.nodes.size(); ++v) {
     const DnnPartitioningNode& node = problem.nodes[v];
     nodes.classes.push_back({{static_cast<std::int64_t>(v)},
+                             {},
                              nodes.timeScale.amount(node.onAccelerator ? node.acceleratorTime : 0),
                              nodes.timeScale.amount(node.cpuTime),
                              nodes.sizeScale.amount(node.size),
@@ -173,11 +175,12 @@ namespace {
 /// looked at again when their neighbourhood has changed.
 class Contraction {
 public:
-  Contraction(const Instance& instance, Amount bound)
-      : instance_(instance), bound_(bound), tensors_(instance.tensors), parts_(instance.classes),
+  Contraction(const Instance& instance, Amount bound, const std::vector<char>& strict)
+      : instance_(instance), bound_(bound), strict_(strict), tensors_(instance.tensors), parts_(instance.classes),
         groupOf_(instance.classes.size()), before_(instance.classes.size()), after_(instance.classes.size()),
         touching_(instance.classes.size()) {
     for (std::size_t c = 0; c < groupOf_.size(); ++c) groupOf_[c] = static_cast<int>(c);
+    strict_.resize(groupOf_.size(), 0);
     for (auto [from, to] : instance.edges) {
       after_[at(from)].push_back(to);
       before_[at(to)].push_back(from);
@@ -239,7 +242,7 @@ private:
     const Class& anchor = parts_[at(p)];
     if (!moved.onAccelerator && anchor.onAccelerator) return false;
     if (moved.size > 0 && !memoryNeverBinds_) return false;
-    if (instance_.cpus > 0 && moved.cpuTime > 0 && anchor.cpuTime <= bound_) return false;
+    if (isForFree(v, p) && strict_[at(p)]) return false;
     Amount change = moved.time; // + cut({p, v}) - cut({p})
     for (int t : touching_[at(v)]) {
       const Tensor& tensor = tensors_[at(t)];
@@ -250,6 +253,11 @@ private:
         change -= tensor.cost;
     }
     return change <= 0;
+  }
+
+  /// Whether v takes time on a CPU that p may be on.
+  bool isForFree(int v, int p) const {
+    return instance_.cpus > 0 && parts_[at(v)].cpuTime > 0 && parts_[at(p)].cpuTime <= bound_;
   }
 
   static void replace(std::vector<int>& sorted, int from, int to) {
@@ -263,10 +271,11 @@ private:
     groupOf_[at(v)] = into;
     Class& whole = parts_[at(into)];
     const Class& part = parts_[at(v)];
+    if (!isForFree(v, into)) whole.cpuTime += part.cpuTime;
     whole.time += part.time;
-    whole.cpuTime += part.cpuTime;
     whole.size += part.size;
     whole.onAccelerator = whole.onAccelerator && part.onAccelerator;
+    strict_[at(into)] = strict_[at(into)] || strict_[at(v)];
     relink(before_, after_, v, into);
     relink(after_, before_, v, into);
     for (int t : touching_[at(v)]) {
@@ -291,22 +300,26 @@ private:
     replace(here[at(into)], -1, -1);
   }
 
+  int rootOf(int c) const {
+    while (groupOf_[at(c)] != c) c = groupOf_[at(c)];
+    return c;
+  }
+
   Instance result() {
     std::vector<int> number(groupOf_.size(), -1);
     int groups = 0;
     for (std::size_t c = 0; c < groupOf_.size(); ++c)
       if (groupOf_[c] == static_cast<int>(c)) number[c] = groups++;
     std::vector<int> result(groupOf_.size());
-    for (std::size_t c = 0; c < groupOf_.size(); ++c) {
-      int root = static_cast<int>(c);
-      while (groupOf_[at(root)] != root) root = groupOf_[at(root)];
-      result[c] = number[at(root)];
-    }
-    return merged(instance_, result, static_cast<std::size_t>(groups));
+    for (std::size_t c = 0; c < groupOf_.size(); ++c) result[c] = number[at(rootOf(static_cast<int>(c)))];
+    Instance coarse = merged(instance_, result, static_cast<std::size_t>(groups));
+    for (Class& c : coarse.classes) c.cpuTime = parts_[at(rootOf(c.parts.front()))].cpuTime;
+    return coarse;
   }
 
   const Instance& instance_;
   Amount bound_;
+  std::vector<char> strict_; ///< of a merged class: whether it holds a strict one
   std::vector<Tensor> tensors_;
   std::vector<Class> parts_; ///< sums only
   std::vector<int> groupOf_; ///< itself, or what it was merged into
@@ -316,6 +329,6 @@ private:
 
 } // namespace
 
-Instance pdc::placement::contract(const Instance& instance, Amount bound) {
-  return Contraction(instance, bound).run();
+Instance pdc::placement::contract(const Instance& instance, Amount bound, const std::vector<char>& strict) {
+  return Contraction(instance, bound, strict).run();
 }

@@ -37,6 +37,7 @@ private:
 
 struct Class {
   std::vector<std::int64_t> nodes; ///< of the problem, ascending
+  std::vector<int> parts;          ///< of the instance that was contracted, ascending
   Amount time = 0, cpuTime = 0, size = 0;
   bool onAccelerator = true;
 };
@@ -76,9 +77,13 @@ Instance makeInstance(const DnnPartitioningProblem& problem);
 ///
 ///   load(A + v) - load(A) <= time(v) + cut({p, v}) - cut({p})        load(B - v) - load(B) <= the same - 2 time(v)
 ///
-/// and no other load changes. So it suffices that the right side is not positive, that v may be on an accelerator,
-/// that its size fits there, and that A is no CPU (which pays v's time but saves no transfer): that p takes more than
-/// `bound` on a CPU, or v takes nothing. Nothing but p may be assumed to be on A, not even p's own ancestors.
-Instance contract(const Instance& instance, Amount bound);
+/// and no other load changes. So it suffices that the right side is not positive, that v may be on an accelerator, and
+/// that its size fits there. Nothing but p may be assumed to be on A, not even p's own ancestors.
+///
+/// If A is a CPU it pays v's time and saves no transfer. Where p may be on a CPU within the bound, v is merged for
+/// free: the merged class takes p's time on a CPU. What the result proves impossible is impossible in `instance`, but
+/// a plan of the result with such a class on a CPU may have a larger load in `instance`. Classes that hold one of
+/// `strict` (as many flags as classes, or none) get no others for free.
+Instance contract(const Instance& instance, Amount bound, const std::vector<char>& strict = {});
 
 } // namespace pdc::placement

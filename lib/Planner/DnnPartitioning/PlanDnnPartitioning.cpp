@@ -66,16 +66,20 @@ static Failure reportNoPlan(const DnnPartitioningProblem& problem, const Instanc
                             << " accelerators have " << number(problem.acceleratorMemory) << " each";
 }
 
-static PlanStage makeStage(const DnnPartitioningProblem& problem, const Solution::Device& device) {
+static PlanStage makeStage(const DnnPartitioningProblem& problem, const Instance& instance, const Stage& from) {
   PlanStage stage;
-  stage.device = device.isCpu ? "cpu" : "accelerator";
+  stage.device = from.isCpu ? "cpu" : "accelerator";
+  for (int c : from.classes) {
+    const std::vector<std::int64_t>& nodes = instance.classes[at(c)].nodes;
+    stage.nodes.insert(stage.nodes.end(), nodes.begin(), nodes.end());
+  }
+  std::sort(stage.nodes.begin(), stage.nodes.end());
   double size = 0;
-  for (std::int64_t v : device.nodes) {
+  for (std::int64_t v : stage.nodes) {
     const DnnPartitioningNode& node = problem.nodes[at(v)];
-    stage.nodes.push_back(v);
     stage.nodeNames.push_back(node.name);
     // Backward nodes are not told apart by what they are the gradient of.
-    (node.isBackward ? stage.inputGradientMs : stage.forwardMs) += device.isCpu ? node.cpuTime : node.acceleratorTime;
+    (node.isBackward ? stage.inputGradientMs : stage.forwardMs) += from.isCpu ? node.cpuTime : node.acceleratorTime;
     size += node.size;
   }
   stage.memoryBytes = static_cast<std::int64_t>(std::ceil(std::min(size, 9e18)));
@@ -106,6 +110,6 @@ Expected<Plan> pdc::planDnnPartitioning(const DnnPartitioningProblem& given, con
   plan.timeMs = instance.timeScale.value(solution.value);
   // Where they differ, down by more than the rounding of the scale.
   plan.lowerBoundMs = plan.optimal ? plan.timeMs : instance.timeScale.value(solution.proven) * (1 - 1e-14);
-  for (const Solution::Device& device : solution.devices) plan.stages.push_back(makeStage(problem, device));
+  for (const Stage& stage : solution.stages) plan.stages.push_back(makeStage(problem, instance, stage));
   return plan;
 }

@@ -26,58 +26,31 @@ static Amount simpleBound(const Instance& instance) {
   return bound;
 }
 
-namespace {
-
-class Bisection {
-public:
-  Bisection(const Instance& instance, const States& states, const Limits& limits, Solution& solution)
-      : instance_(instance), search_(instance, states, limits.deadline), solution_(solution) {}
-
-  /// Until the bounds meet or time is up.
-  void run() {
-    Amount below = 1;
-    while (solution_.proven < solution_.value) {
-      Amount gap = solution_.value - solution_.proven;
-      // Just below the best plan, then ever further below as long as that is feasible, at most half way.
-      Amount bound = solution_.value - std::min(below, std::max<Amount>(1, gap / 2));
-      if (solution_.value == never) bound = never - 1;
-      Search::Answer answer = search_.run(bound);
-      ++solution_.runs;
-      solution_.grown = search_.grown();
-      if (answer == Search::Answer::outOfTime) return;
-      if (answer == Search::Answer::infeasible) {
-        solution_.proven = std::max(solution_.proven, search_.proven());
-        below = 1;
-      } else {
-        accept();
-        below = std::max(below, gap / 16);
-      }
-    }
-    solution_.proven = solution_.value;
-  }
-
-private:
-  void accept() {
-    solution_.value = search_.value();
-    solution_.devices.clear();
-    for (const Stage& stage : search_.stages()) {
-      Solution::Device device;
-      device.isCpu = stage.isCpu;
-      for (int c : stage.classes) {
-        const std::vector<std::int64_t>& nodes = instance_.classes[at(c)].nodes;
-        device.nodes.insert(device.nodes.end(), nodes.begin(), nodes.end());
-      }
-      std::sort(device.nodes.begin(), device.nodes.end());
-      solution_.devices.push_back(std::move(device));
+/// Tries bounds until those of the solution meet; false when time is up.
+static bool bisect(const Instance& instance, const States& states, const Limits& limits, Solution& solution) {
+  Search search(instance, states, limits.deadline);
+  Amount below = 1;
+  while (solution.proven < solution.value) {
+    Amount gap = solution.value - solution.proven;
+    // Just below the best plan, then ever further below as long as that is feasible, at most half way.
+    Amount bound = solution.value - std::min(below, std::max<Amount>(1, gap / 2));
+    if (solution.value == never) bound = never - 1;
+    Search::Answer answer = search.run(bound);
+    ++solution.runs;
+    solution.grown = search.grown();
+    if (answer == Search::Answer::outOfTime) return false;
+    if (answer == Search::Answer::infeasible) {
+      solution.proven = std::max(solution.proven, search.proven());
+      below = 1;
+    } else {
+      solution.value = search.value();
+      solution.stages = search.stages();
+      below = std::max(below, gap / 16);
     }
   }
-
-  const Instance& instance_;
-  Search search_;
-  Solution& solution_;
-};
-
-} // namespace
+  solution.proven = solution.value;
+  return true;
+}
 
 /// A topological order that takes, of what it may take, what became possible first or last.
 static std::vector<int> topologicalOrder(const Instance& instance, bool lastFirst) {
@@ -117,31 +90,71 @@ static Instance asChain(const Instance& instance, const std::vector<int>& order)
   return chain;
 }
 
+/// The best splits of two topological orders; the first in any case, so that there is a plan if time is short.
 static void tryOrders(const Instance& instance, const Limits& limits, Solution& best) {
   for (bool lastFirst : {false, true}) {
-    bool first = !lastFirst; // in any case, so that there is a plan if time is short
-    Instance chain = asChain(instance, topologicalOrder(instance, lastFirst));
-    std::optional<States> states = States::all(chain, first ? Limits{} : limits);
+    std::vector<int> order = topologicalOrder(instance, lastFirst);
+    Instance chain = asChain(instance, order);
+    const Limits& spend = lastFirst ? limits : Limits{};
+    std::optional<States> states = States::all(chain, spend);
     if (!states) return;
     Solution solution;
-    solution.proven = simpleBound(chain);
-    Bisection(chain, *states, first ? Limits{} : limits, solution).run();
+    solution.proven = best.proven;
+    bisect(chain, *states, spend, solution);
     if (solution.value >= best.value) continue;
     best.value = solution.value;
-    best.devices = std::move(solution.devices);
+    best.stages = std::move(solution.stages);
+    for (Stage& stage : best.stages) {
+      for (int& c : stage.classes) c = order[at(c)];
+      std::sort(stage.classes.begin(), stage.classes.end());
+    }
   }
 }
 
+/// The stages in terms of the classes that were contracted.
+static std::vector<Stage> inParts(const Instance& coarse, const std::vector<Stage>& stages) {
+  std::vector<Stage> result;
+  for (const Stage& stage : stages) {
+    Stage whole{{}, stage.isCpu};
+    for (int c : stage.classes) {
+      const std::vector<int>& parts = coarse.classes[at(c)].parts;
+      whole.classes.insert(whole.classes.end(), parts.begin(), parts.end());
+    }
+    std::sort(whole.classes.begin(), whole.classes.end());
+    result.push_back(std::move(whole));
+  }
+  return result;
+}
+
 Solution pdc::placement::solve(const Instance& instance, const Limits& limits) {
-  Solution solution;
-  solution.proven = simpleBound(instance);
-  tryOrders(instance, limits, solution);
-  Instance coarse = contract(instance, solution.value);
-  std::optional<States> states = States::all(coarse, limits);
-  if (!states) return solution;
-  solution.states = states->size();
-  Bisection(coarse, *states, limits, solution).run();
-  return solution;
+  Solution best;
+  best.proven = simpleBound(instance);
+  tryOrders(instance, limits, best);
+  std::vector<char> strict(instance.classes.size(), 0);
+  for (bool inTime = true; inTime && best.proven < best.value;) {
+    Instance coarse = contract(instance, best.value, strict);
+    std::optional<States> states = States::all(coarse, limits);
+    if (!states) break;
+    Solution found;
+    found.value = best.value;
+    found.proven = best.proven;
+    inTime = bisect(coarse, *states, limits, found);
+    best.states = states->size();
+    best.runs += found.runs;
+    best.grown += found.grown;
+    best.proven = std::max(best.proven, found.proven);
+    if (found.stages.empty()) break; // the best plan known is best, or there is none, or time is up
+    std::vector<Stage> stages = inParts(coarse, found.stages);
+    Amount value = 0;
+    for (const Stage& stage : stages) {
+      value = std::max(value, loadOf(instance, stage));
+      for (int c : stage.classes) strict[at(c)] = strict[at(c)] || stage.isCpu;
+    }
+    if (value >= best.value) continue;
+    best.value = value;
+    best.stages = std::move(stages);
+  }
+  return best;
 }
 
 int pdc::placement::fewestAccelerators(Instance instance, const Limits& limits) {
