@@ -42,9 +42,14 @@ int Fill::nextLight(double bytes, int p) const {
   return p < chain_.size() ? p : none();
 }
 
+double Fill::mostBytes(std::size_t k, std::int64_t q, std::int64_t m) const {
+  return reach_.limit(q) / (problem_.levels[k - 1].syncMsPerByte * problem_.syncShare(static_cast<double>(m)));
+}
+
 int Fill::stageFill(std::size_t k, std::int64_t q, int p, std::int64_t m) {
+  ++steps_;
   if (m == 1) return fill(k - 1, q, p);
-  double bytes = reach_.limit(q) / (problem_.levels[k - 1].syncMsPerByte * problem_.syncShare(static_cast<double>(m)));
+  double bytes = mostBytes(k, q, m);
   int light = nextLight(bytes, p); // a stage has a unit, and each of its units is light
   if (light == none()) return none();
   if (k == 1) return light + 1;
@@ -76,8 +81,12 @@ std::vector<int> Fill::slow(std::size_t k, std::int64_t q, int i) {
   for (std::int64_t d = 0; d < count; ++d) {
     int p = d == 0 ? i : slow[d] > chain_.size() ? chain_.size() : nextCut(k, q, slow[d]);
     if (p >= chain_.size()) continue;
-    for (std::int64_t m = 1; d + m <= count; ++m)
-      if (slow[d + m] > p + 1) slow[d + m] = std::min(slow[d + m], stageFill(k, q, p, m));
+    for (std::int64_t m = 1; d + m <= count; ++m) {
+      if (slow[d + m] <= p + 1) continue;
+      slow[d + m] = std::min(slow[d + m], stageFill(k, q, p, m));
+      // No unit from here on is light enough for as many replicas; nor for more, except in the model of 2018.
+      if (m > 1 && !problem_.isOf2018 && nextLight(mostBytes(k, q, m), p) == none()) break;
+    }
   }
   return slow;
 }

@@ -39,6 +39,11 @@ public:
   /// The first position at which a stage on m components of level k-1 can stop.
   int stageFill(std::size_t k, std::int64_t q, int p, std::int64_t m);
 
+  std::uint64_t steps() const { return steps_; } ///< as Reach::steps
+
+  /// Parameters that m > 1 replicas synchronise within q·τ.
+  double mostBytes(std::size_t k, std::int64_t q, std::int64_t m) const;
+
 private:
   int nextCut(std::size_t k, std::int64_t q, int p) const;
   int nextLight(double bytes, int p) const;
@@ -50,6 +55,7 @@ private:
   std::vector<std::vector<double>> lightest_; ///< [b][p]: least parameter bytes of the units p … p + 2^b - 1
   std::vector<int> lowerCut_;                 ///< the first position after with a smaller cut
   std::unordered_map<std::uint64_t, int> known_;
+  std::uint64_t steps_ = 0;
 };
 
 } // namespace pdc::sosp19

@@ -21,7 +21,7 @@ using namespace pdc::sosp19;
 
 namespace {
 
-/// Bounds this near are equal: sums are rounded.
+/// Bounds this near are equal: sums are rounded. (The searches forgive less, and so close nearer.)
 constexpr double rounding = 1e-10;
 
 class Clock {
@@ -131,32 +131,55 @@ private:
   void planAlong(const std::vector<int>& order, bool boundsAll) {
     ChainSearch search(problem_, Chain(problem_, order));
     using Answer = ThresholdRun::Answer;
-    ThresholdInterval relaxed = searchThreshold(bounds_, rounding, [&](double tau) -> ThresholdRun {
+    ThresholdInterval relaxed = searchThreshold(bounds_, rounding / 4, [&](double tau) -> ThresholdRun {
       if (clock_.isOver()) return {Answer::unknown, 0};
       return {search.mayReach(tau) ? Answer::feasible : Answer::infeasible, tau};
     });
     if (boundsAll) bounds_.lower = relaxed.lower;
-    double start = relaxed.upper;
+    if (relaxed.upper >= bounds_.upper || tryAt(search, relaxed.upper, false)) return;
+    double start = searchAlive(search, relaxed, boundsAll);
     if (start >= bounds_.upper) return;
-    // Mostly there is a plan at the bound itself. If not, further and further from it, then back by halves.
+    // Further and further from the bound, then back by halves.
     double none = start;
-    for (double more = 0; start * (1 + more) < bounds_.upper && !clock_.isOver(); more = more == 0 ? 1e-7 : more * 4) {
-      if (tryAt(search, start * (1 + more))) break;
+    for (double more = 0; start * (1 + more) < bounds_.upper && mayGoOn(search); more = more == 0 ? 1e-7 : more * 4) {
+      if (tryAt(search, start * (1 + more), true)) break;
       none = start * (1 + more);
     }
-    for (int i = 0; i < 10 && bounds_.upper > none * (1 + 1e-6) && !clock_.isOver(); ++i)
-      if (double middle = (none + bounds_.upper) / 2; !tryAt(search, middle)) none = middle;
+    for (int i = 0; i < 10 && bounds_.upper > none * (1 + 1e-6) && mayGoOn(search); ++i)
+      if (double middle = (none + bounds_.upper) / 2; !tryAt(search, middle, true)) none = middle;
   }
 
-  bool tryAt(ChainSearch& search, double tau) {
-    std::optional<Placement> placement = search.place(tau, 100'000);
+  bool mayGoOn(const ChainSearch& search) const { return search.steps() < 400'000'000 && !clock_.isOver(); }
+
+  /// The smallest threshold that the relaxation `alive` allows, as near as can be said.
+  double searchAlive(ChainSearch& search, const ThresholdInterval& relaxed, bool boundsAll) {
+    using Answer = ThresholdRun::Answer;
+    auto run = [&](double tau) -> ThresholdRun {
+      if (!mayGoOn(search)) return {Answer::unknown, 0};
+      return {search.isAlive(tau, 100'000'000), tau};
+    };
+    ThresholdInterval interval{relaxed.lower, relaxed.upper};
+    for (double more = 1e-3; interval.upper < bounds_.upper; more *= 4) {
+      Answer answer = run(interval.upper).answer;
+      if (answer == Answer::unknown) return interval.upper;
+      if (answer == Answer::feasible) break;
+      interval.lower = interval.upper;
+      interval.upper = std::min(relaxed.upper * (1 + more), bounds_.upper);
+    }
+    interval = searchThreshold(interval, rounding / 4, run);
+    if (boundsAll) bounds_.lower = std::max(bounds_.lower, interval.lower);
+    return interval.upper;
+  }
+
+  bool tryAt(ChainSearch& search, double tau, bool alongAlive) {
+    std::optional<Placement> placement = search.place(tau, 100'000, alongAlive);
     if (placement) offer(std::move(*placement));
     return placement.has_value();
   }
 
   void decideOverDownSets() {
-    // So many sets of so many units take 64 MiB.
-    std::size_t limit = std::min<std::size_t>(50'000, (std::size_t{1} << 29) / (problem_.units.size() + 64));
+    // More would take longer to list than the answer is worth: 4 MiB of sets.
+    std::size_t limit = std::min<std::size_t>(50'000, (std::size_t{1} << 25) / (problem_.units.size() + 64));
     std::optional<DownSets> downSets = DownSets::all(problem_.dag, limit);
     if (!downSets) return;
     RowSearch rows(problem_, *downSets);

@@ -10,38 +10,6 @@ using namespace pdc::sosp19;
 
 namespace {
 
-using Counts = std::vector<std::uint64_t>;
-
-bool holds(const Counts& counts, std::int64_t m) {
-  return counts[static_cast<std::size_t>(m) / 64] >> (m % 64) & 1;
-}
-
-bool isEmpty(const Counts& counts) {
-  return std::all_of(counts.begin(), counts.end(), [](std::uint64_t word) { return word == 0; });
-}
-
-/// into |= counts + m; what leaves the words is dropped.
-void addShifted(Counts& into, const Counts& counts, std::int64_t m) {
-  std::size_t words = static_cast<std::size_t>(m) / 64, bits = static_cast<std::size_t>(m) % 64;
-  for (std::size_t i = into.size(); i-- > words;) {
-    into[i] |= counts[i - words] << bits;
-    if (bits > 0 && i > words) into[i] |= counts[i - words - 1] >> (64 - bits);
-  }
-}
-
-/// into |= counts + m for all m from first to last, by doubling.
-void addInterval(Counts& into, const Counts& counts, std::int64_t first, std::int64_t last) {
-  if (first > last) return;
-  Counts spread = counts;
-  std::int64_t width = 1;
-  for (; 2 * width <= last - first + 1; width *= 2) {
-    Counts shifted = spread;
-    addShifted(spread, shifted, width);
-  }
-  addShifted(into, spread, first);
-  addShifted(into, spread, last - width + 1);
-}
-
 double sumOver(const NodeSet& set, const std::vector<double>& values) {
   double sum = 0;
   set.forEach([&](std::size_t unit) { sum += values[unit]; });
@@ -119,7 +87,7 @@ bool RowSearch::inRow(std::size_t k, std::int64_t q, int from, int to) {
   auto found = rows_[k].find(key);
   if (found == rows_[k].end()) {
     Row row;
-    for (const Counts& each : counts(k, q, from, end)) row.holds.push_back(holds(each, level.count));
+    for (const Counts& each : counts(k, q, from, end)) row.holds.push_back(each.holds(level.count));
     found = rows_[k].emplace(key, std::move(row)).first;
   }
   return found->second.holds[static_cast<std::size_t>(to - from)];
@@ -153,23 +121,22 @@ RowSearch::Interval RowSearch::allowed(std::size_t k, std::int64_t q, int from, 
 std::vector<Counts> RowSearch::counts(std::size_t k, std::int64_t q, int from, int last) {
   const Level& level = problem_.levels[k - 1];
   double perComponent = static_cast<double>(q) * limit_ * static_cast<double>(level.devicesInside);
-  std::vector<Counts> bits(static_cast<std::size_t>(last - from),
-                           Counts(static_cast<std::size_t>(level.count) / 64 + 1));
-  bits[0][0] = 1;
+  std::vector<Counts> bits(static_cast<std::size_t>(last - from), Counts(level.count));
+  bits[0].insert(0);
   for (int at = from; at < last && pairsLeft_ >= 0; ++at) {
     const Counts source = bits[static_cast<std::size_t>(at - from)];
-    if (isEmpty(source) || (at > from && !cutFits(k, q, at))) continue;
+    if (source.empty() || (at > from && !cutFits(k, q, at))) continue;
     std::int64_t used = 0;
-    while (!holds(source, used)) ++used;
+    while (!source.holds(used)) ++used;
     std::int64_t most = level.count - used;
     if (most == 0) continue;
     int end = std::min(last, windowEnd(at, static_cast<double>(most) * perComponent));
     for (int to = at + 1; to < end && mayGoOn(); ++to) {
       if (!sets_[static_cast<std::size_t>(to)].includes(sets_[static_cast<std::size_t>(at)])) continue;
       Counts& target = bits[static_cast<std::size_t>(to - from)];
-      if (allowsOne(k, q, at, to)) addShifted(target, source, 1);
+      if (allowsOne(k, q, at, to)) target.addShifted(source, 1);
       Interval interval = allowed(k, q, at, to, most);
-      addInterval(target, source, interval.first, interval.last);
+      target.addInterval(source, interval.first, interval.last);
     }
   }
   return bits;
@@ -193,7 +160,7 @@ void RowSearch::emit(std::size_t k, std::int64_t q, int from, int to, std::vecto
   std::int64_t left = problem_.levels[k - 1].count;
   for (int end = to; end > from;) {
     auto isStep = [&](int begin, std::int64_t m) {
-      if (!holds(bits[static_cast<std::size_t>(begin - from)], left - m) || (begin > from && !cutFits(k, q, begin)))
+      if (!bits[static_cast<std::size_t>(begin - from)].holds(left - m) || (begin > from && !cutFits(k, q, begin)))
         return false;
       if (m == 1) return allowsOne(k, q, begin, end);
       Interval interval = allowed(k, q, begin, end, m);

@@ -16,6 +16,7 @@
 
 #include "Order/DownSets.h"
 #include "Order/Threshold.h"
+#include "PipeDream/Sosp19Counts.h"
 #include "PipeDream/Sosp19Problem.h"
 
 #include <optional>
@@ -38,7 +39,6 @@ public:
   std::int64_t pairs() const { return pairs_; }
 
 private:
-  using Counts = std::vector<std::uint64_t>; ///< bit m: exactly m components
   struct Interval {
     std::int64_t first = 1, last = 0;
   };
