@@ -30,7 +30,7 @@ pdcrt::Schedule pdc::oneFOneBFlush(const PipelineShape& shape) {
     // Which microbatches of a batch are this replica's repeats after lcm(m, R) microbatches.
     rank.step = std::lcm(m, static_cast<std::int64_t>(stage.replicas));
     std::int64_t batches = rank.step / m, batch = 0;
-    std::int64_t steady = std::max(builder.steadyForward(), builder.steadyBackward());
+    std::int64_t steady = std::max({builder.steadyForward(), builder.steadyBackward(), builder.steadySharing()});
     builder.firstReceives(rank.start);
     for (; localCount(batch * m) < steady; batch += batches)
       for (std::int64_t i = 0; i < batches; ++i) appendBatch(rank.start, batch + i);

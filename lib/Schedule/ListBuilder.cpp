@@ -44,6 +44,15 @@ pdcrt::Schedule pdc::emptySchedule(const PipelineShape& shape, std::string kind)
                               .backwardSend = edge.backward ? 2 : 0,
                               .backwardReceive = edge.backward ? backwardReceive : 0});
   }
+  for (const auto& [owner, user] : shape.shared) {
+    pdcrt::SharedEdge edge{owner, user};
+    edge.versionSend = schedule.stages[owner].versions;
+    // Those that minibatches in flight use, and one that arrives.
+    std::int64_t each = schedule.minibatchesOfUpdate(owner);
+    std::int64_t ahead = static_cast<std::int64_t>(shape.stages[user].warmup) * shape.stages[user].replicas;
+    edge.versionReceive = shape.microbatches > 0 ? 2 : static_cast<int>((ahead + each - 1) / each) + 2;
+    schedule.shared.push_back(edge);
+  }
   return schedule;
 }
 
@@ -62,6 +71,41 @@ ListBuilder::ListBuilder(const pdcrt::Schedule& schedule, pdcrt::Host host) : sc
   }
   // Edges are sorted by (from, to): the nearest later stage comes first, the nearest earlier stage last.
   for (std::size_t kind : {1, 2}) std::reverse(ports_[kind].begin(), ports_[kind].end());
+  for (const pdcrt::SharedEdge& edge : schedule.shared) {
+    if (edge.owner == host.stage) owned_.push_back(&edge);
+    if (edge.user == host.stage) used_.push_back(&edge);
+  }
+}
+
+std::int64_t ListBuilder::stepMinibatches() const {
+  std::int64_t step = schedule_.stages[host_.stage].replicas;
+  for (const pdcrt::SharedEdge* edge : used_) step = std::lcm(step, schedule_.minibatchesOfUpdate(edge->owner));
+  return step;
+}
+
+std::int64_t ListBuilder::minibatch(std::int64_t local) const {
+  return local * schedule_.stages[host_.stage].replicas + host_.replica;
+}
+
+void ListBuilder::share(std::vector<Action>& list, ActionKind kind, bool wait, int peer, std::int64_t version) const {
+  if (version >= 1) list.push_back({kind, wait, host_.stage, peer, version});
+}
+
+/// Posts the receives of the versions for which there is room while the minibatches from local `oldest` on are not
+/// done, but not again those for which there was room while `before` was not done (-1: none).
+void ListBuilder::receiveVersions(std::vector<Action>& list, std::int64_t before, std::int64_t oldest) const {
+  for (const pdcrt::SharedEdge* edge : used_) {
+    auto newest = [&](std::int64_t local) {
+      std::int64_t v = schedule_.versionUsed(edge->owner, minibatch(local));
+      for (int room = edge->versionReceive - 1; room > 0; --room) do
+          ++v;
+        while (!schedule_.takesVersion(*edge, host_.replica, v));
+      return v;
+    };
+    for (std::int64_t v = before < 0 ? 1 : newest(before) + 1, last = newest(oldest); v <= last; ++v)
+      if (schedule_.takesVersion(*edge, host_.replica, v))
+        share(list, ActionKind::receiveVersion, false, edge->owner, v);
+  }
 }
 
 /// Calls visit(peer, ring) for each edge over which the stage does `kind`, nearest stage first.
@@ -81,6 +125,9 @@ void ListBuilder::firstReceives(std::vector<Action>& list) const {
     forEachPort(kind, [&](int peer, int ring) {
       for (std::int64_t k = 0; k < ring; ++k) transfer(list, kind, false, peer, k);
     });
+  receiveVersions(list, -1, 0);
+  for (const pdcrt::SharedEdge* edge : owned_)
+    for (int v = 1; v <= edge->partReceive; ++v) share(list, ActionKind::receivePart, false, edge->user, v);
 }
 
 void ListBuilder::forward(std::vector<Action>& list, std::int64_t k) const {
@@ -88,6 +135,11 @@ void ListBuilder::forward(std::vector<Action>& list, std::int64_t k) const {
               [&](int peer, int ring) { transfer(list, ActionKind::sendForward, true, peer, k - ring); });
   forEachPort(ActionKind::receiveForward,
               [&](int peer, int) { transfer(list, ActionKind::receiveForward, true, peer, k); });
+  for (const pdcrt::SharedEdge* edge : used_) {
+    std::int64_t version = schedule_.versionUsed(edge->owner, minibatch(k));
+    if (version > (k > 0 ? schedule_.versionUsed(edge->owner, minibatch(k - 1)) : 0))
+      share(list, ActionKind::receiveVersion, true, edge->owner, version);
+  }
   transfer(list, ActionKind::forward, false, -1, k);
   forEachPort(ActionKind::sendForward, [&](int peer, int) { transfer(list, ActionKind::sendForward, false, peer, k); });
 }
@@ -97,19 +149,54 @@ void ListBuilder::backward(std::vector<Action>& list, std::int64_t j) const {
               [&](int peer, int ring) { transfer(list, ActionKind::sendBackward, true, peer, j - ring); });
   forEachPort(ActionKind::receiveBackward,
               [&](int peer, int) { transfer(list, ActionKind::receiveBackward, true, peer, j); });
+  for (const pdcrt::SharedEdge* edge : used_) {
+    std::int64_t each = schedule_.minibatchesOfUpdate(edge->owner), part = minibatch(j) / each + 1;
+    if (j > 0 && minibatch(j - 1) / each + 1 == part) continue; // the buffer is in use already
+    for (int i = 0; i < edge->partSend && part > 0; ++i) do
+        --part;
+      while (part > 0 && !schedule_.hasPart(*edge, host_.replica, part));
+    share(list, ActionKind::sendPart, true, edge->owner, part);
+  }
   transfer(list, ActionKind::backward, false, -1, j);
   forEachPort(ActionKind::sendBackward,
               [&](int peer, int) { transfer(list, ActionKind::sendBackward, false, peer, j); });
   for (ActionKind kind : {ActionKind::receiveBackward, ActionKind::receiveForward})
     forEachPort(kind, [&](int peer, int ring) { transfer(list, kind, false, peer, j + ring); });
+  for (const pdcrt::SharedEdge* edge : used_) {
+    std::int64_t each = schedule_.minibatchesOfUpdate(edge->owner), part = minibatch(j) / each + 1;
+    if (minibatch(j + 1) / each + 1 > part) share(list, ActionKind::sendPart, false, edge->owner, part);
+  }
+  receiveVersions(list, j, j + 1);
 }
 
 void ListBuilder::update(std::vector<Action>& list, std::int64_t reduced, std::int64_t updated) const {
   bool replicated = schedule_.stages[host_.stage].replicas > 1;
+  for (const pdcrt::SharedEdge* edge : owned_) share(list, ActionKind::receivePart, true, edge->user, reduced);
   if (replicated) list.push_back({ActionKind::allReduce, false, host_.stage, -1, reduced});
   if (updated < 1) return;
   if (replicated) list.push_back({ActionKind::allReduce, true, host_.stage, -1, updated});
+  for (const pdcrt::SharedEdge* edge : owned_)
+    share(list, ActionKind::sendVersion, true, edge->user, updated - edge->versionSend);
   list.push_back({ActionKind::update, false, host_.stage, -1, updated});
+  for (const pdcrt::SharedEdge* edge : owned_) {
+    share(list, ActionKind::sendVersion, false, edge->user, updated);
+    share(list, ActionKind::receivePart, false, edge->user, updated + edge->partReceive);
+  }
+}
+
+/// From this local minibatch on no version that sharing waits for is below 1.
+std::int64_t ListBuilder::steadySharing() const {
+  std::int64_t replicas = schedule_.stages[host_.stage].replicas, steady = 0;
+  for (const pdcrt::SharedEdge* edge : used_) {
+    const pdcrt::ScheduleStage& owner = schedule_.stages[edge->owner];
+    std::int64_t each = schedule_.minibatchesOfUpdate(edge->owner);
+    std::int64_t versions = owner.warmup + owner.syncDelay + edge->partSend + 3;
+    steady = std::max(steady, (versions * each + 2 * edge->partSend * replicas) / replicas + 1);
+  }
+  for (const pdcrt::SharedEdge* edge : owned_)
+    steady = std::max(steady, edge->versionSend + schedule_.stages[host_.stage].syncDelay +
+                                  schedule_.minibatchesOfUpdate(host_.stage) / replicas + 1);
+  return steady;
 }
 
 std::int64_t ListBuilder::steadyForward() const {

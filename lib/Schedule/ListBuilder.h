@@ -26,10 +26,18 @@ public:
   /// forward on nothing that `forward` waits for.
   std::int64_t steadyBackward() const;
   std::int64_t steadyForward() const;
+  /// From this local minibatch on the same holds for what is shared between stages.
+  std::int64_t steadySharing() const;
+
+  /// After so many minibatches the actions of a replica repeat, where every stage updates on its own.
+  std::int64_t stepMinibatches() const;
 
 private:
   template <class Visit>
   void forEachPort(pdcrt::ActionKind kind, Visit visit) const;
+  std::int64_t minibatch(std::int64_t local) const;
+  void share(std::vector<pdcrt::Action>& list, pdcrt::ActionKind kind, bool wait, int peer, std::int64_t version) const;
+  void receiveVersions(std::vector<pdcrt::Action>& list, std::int64_t before, std::int64_t oldest) const;
   void transfer(std::vector<pdcrt::Action>& list, pdcrt::ActionKind kind, bool wait, int peer,
                 std::int64_t local) const;
 
@@ -40,6 +48,7 @@ private:
   const pdcrt::Schedule& schedule_;
   pdcrt::Host host_;
   std::array<std::vector<Port>, 4> ports_; ///< of SF, RF, SB, RB
+  std::vector<const pdcrt::SharedEdge*> owned_, used_;
 };
 
 } // namespace pdc

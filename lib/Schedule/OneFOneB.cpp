@@ -18,11 +18,11 @@ pdcrt::Schedule pdc::oneFOneB(const PipelineShape& shape) {
     };
     builder.firstReceives(rank.start);
     for (std::int64_t k = 0; k < stage.warmup; ++k) builder.forward(rank.start, k);
-    std::int64_t steady = std::max(
-        {builder.steadyForward() - stage.warmup, builder.steadyBackward(), static_cast<std::int64_t>(stage.syncDelay)});
+    std::int64_t steady = std::max({builder.steadyForward() - stage.warmup, builder.steadyBackward(),
+                                    static_cast<std::int64_t>(stage.syncDelay), builder.steadySharing()});
     for (std::int64_t j = 0; j < steady; ++j) appendRound(rank.start, j);
-    appendRound(rank.repeat, steady);
-    rank.step = stage.replicas;
+    rank.step = builder.stepMinibatches();
+    for (std::int64_t i = 0; i < rank.step / stage.replicas; ++i) appendRound(rank.repeat, steady + i);
   }
   return schedule;
 }

@@ -50,6 +50,11 @@ PipelineShape pdc::shapeOf(const Plan& plan) {
   shape.microbatches = plan.schedule == "1f1b-flush" ? plan.microbatches : 0;
   for (const PlanStage& stage : plan.stages) shape.stages.push_back({stage.replicas, stage.warmup, stage.syncDelay});
   for (const EdgeTraffic& traffic : trafficOf(plan)) shape.edges.push_back(traffic.edge);
+  for (const PlanSharedParameter& parameter : plan.sharedParameters)
+    for (std::size_t i = 1; i < parameter.stages.size(); ++i)
+      shape.shared.push_back({parameter.stages[0], parameter.stages[i]});
+  std::sort(shape.shared.begin(), shape.shared.end());
+  shape.shared.erase(std::unique(shape.shared.begin(), shape.shared.end()), shape.shared.end());
   return shape;
 }
 
@@ -73,29 +78,84 @@ static Status orderRanks(const Plan& plan, pdcrt::Schedule& schedule, Diagnostic
   return success;
 }
 
+/// What a policy of weights demands of a plan.
+static Status checkWeights(const PipelineShape& shape, const Plan& plan, Diagnostics& diags) {
+  if (shape.microbatches > 0) return success;
+  if (!shape.shared.empty() && shape.weights != pdcrt::WeightPolicy::stash)
+    return diags.error({}).exit(ExitCode::unsupported).help("take --weights=stash, or a flushing schedule")
+           << "stages " << shape.shared[0].first << " and " << shape.shared[0].second
+           << " share parameters, which goes with the weights 'stash', got '" << plan.weights << "'";
+  if (shape.weights != pdcrt::WeightPolicy::verticalSync) return success;
+  const StageShape& input = shape.stages[0];
+  for (std::size_t s = 1; s < shape.stages.size(); ++s) {
+    const StageShape& stage = shape.stages[s];
+    if (input.replicas * (input.warmup + input.syncDelay) >= stage.replicas * (stage.warmup + stage.syncDelay))
+      continue;
+    return diags.error({"", "/stages/" + std::to_string(s) + "/warmup"})
+               .help("raise the warm-up of stage 0 or lower that of stage " + std::to_string(s))
+           << "vertical sync needs R·(w + d) of stage 0 to be at least that of stage " << s << ", got "
+           << input.replicas * (input.warmup + input.syncDelay) << " and "
+           << stage.replicas * (stage.warmup + stage.syncDelay);
+  }
+  return success;
+}
+
+bool pdc::isSafeByOrder(const Plan& plan) {
+  for (const PlanTensor& tensor : plan.tensors) {
+    const PlanStage &from = plan.stages[tensor.from], &to = plan.stages[tensor.to];
+    if (std::int64_t{from.warmup} * from.replicas < std::int64_t{to.warmup} * to.replicas) return false;
+  }
+  for (const PlanSharedParameter& parameter : plan.sharedParameters)
+    for (int user : parameter.stages) {
+      const PlanStage &from = plan.stages[parameter.stages[0]], &to = plan.stages[user];
+      if (std::int64_t{from.warmup} * from.replicas < std::int64_t{to.warmup} * to.replicas) return false;
+    }
+  return true;
+}
+
+/// Actions in the lists of a plan's schedule, roughly.
+static double listedActions(const Plan& plan) {
+  std::vector<double> ports(plan.stages.size(), 0);
+  for (const EdgeTraffic& traffic : trafficOf(plan))
+    for (int stage : {traffic.edge.from, traffic.edge.to})
+      ports[stage] += 2.0 * (traffic.edge.forward + traffic.edge.backward);
+  double actions = 0;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    actions += plan.stages[s].replicas * (plan.stages[s].warmup + 6.0) * (3 + ports[s]);
+  return actions;
+}
+
+constexpr double mostListed = 1e7; // actions, 32 bytes each
+
+bool pdc::canList(const Plan& plan) {
+  return listedActions(plan) <= mostListed;
+}
+
+Status pdc::checkRunnable(const Plan& plan, Diagnostics& diags) {
+  if (!checkWeights(shapeOf(plan), plan, diags)) return failure;
+  if (isSafeByOrder(plan)) return success;
+  return scheduleFor(plan, diags) ? Status(success) : Status(failure);
+}
+
 Expected<pdcrt::Schedule> pdc::scheduleFor(const Plan& plan, Diagnostics& diags) {
   PipelineShape shape = shapeOf(plan);
-  if (shape.weights == pdcrt::WeightPolicy::verticalSync && shape.microbatches == 0) {
-    const StageShape& input = shape.stages[0];
-    for (std::size_t s = 1; s < shape.stages.size(); ++s) {
-      const StageShape& stage = shape.stages[s];
-      if (input.replicas * (input.warmup + input.syncDelay) >= stage.replicas * (stage.warmup + stage.syncDelay))
-        continue;
-      return diags.error({"", "/stages/" + std::to_string(s) + "/warmup"})
-                 .help("raise the warm-up of stage 0 or lower that of stage " + std::to_string(s))
-             << "vertical sync needs R·(w + d) of stage 0 to be at least that of stage " << s << ", got "
-             << input.replicas * (input.warmup + input.syncDelay) << " and "
-             << stage.replicas * (stage.warmup + stage.syncDelay);
-    }
-  }
+  if (!checkWeights(shape, plan, diags)) return failure;
+  if (!canList(plan))
+    return diags.error({"", "/stages"}).exit(ExitCode::unsupported).help("take fewer stages, or smaller warm-ups")
+           << "the schedule of this plan has about " << static_cast<std::int64_t>(listedActions(plan))
+           << " actions, at most " << static_cast<std::int64_t>(mostListed) << " can be written";
   pdcrt::Schedule schedule = buildSchedule(shape);
   if (!orderRanks(plan, schedule, diags)) return failure;
   pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
+  constexpr const char* help = "no stage may run ahead of the one before it: w·R must not grow from a stage to the "
+                               "next; without --warmup a legal one is chosen";
   if (!result.passed)
-    return diags.error({"", "/stages"})
-               .help("no stage may run ahead of the one before it: w·R must not grow from a stage to the next; "
-                     "without --warmup a legal one is chosen")
+    return diags.error({"", "/stages"}).help(help)
            << "the schedule of this plan cannot be executed: " << result.problem;
+  if (!result.proven && !isSafeByOrder(plan))
+    return diags.error({"", "/stages"}).help(help)
+           << "the schedule of this plan repeats itself after " << pdcrt::periodMinibatches(schedule)
+           << " minibatches, too many to show that it never stops; " << result.minibatches << " were executed";
   return schedule;
 }
 

@@ -257,6 +257,99 @@ TEST(Check, ASwapIsFoundOrHarmless) {
   EXPECT_GT(harmless, 0);
 }
 
+/// The verdict of executing every run up to warm-up and three periods.
+static bool passesEveryRun(const pdcrt::Schedule& schedule) {
+  std::int64_t beginning = pdcrt::minibatchesInFlight(schedule);
+  for (const pdcrt::RankList& rank : schedule.ranks)
+    for (const Action& action : rank.start)
+      beginning = std::max(beginning, pdcrt::isVersioned(action.kind) ? 0 : action.index + 1);
+  for (std::int64_t minibatches = 1; minibatches <= beginning + 3 * pdcrt::periodMinibatches(schedule); ++minibatches)
+    if (!pdcrt::check(schedule, minibatches).passed) return false;
+  return true;
+}
+
+/// Random pipelines with shared parameters.
+static PipelineShape randomSharing(std::mt19937& random) {
+  PipelineShape shape = randomShape(random);
+  int stages = static_cast<int>(shape.stages.size());
+  for (int owner = 0; owner < stages; ++owner)
+    for (int user = owner + 1; user < stages; ++user)
+      if (random() % 2) shape.shared.push_back({owner, user});
+  return shape;
+}
+
+// One endless run instead of every finite one: the same verdict, on good schedules and on bad ones.
+TEST(Check, EndlessRunDecidesEveryDrain) {
+  std::mt19937 random(10);
+  int bad = 0, good = 0;
+  for (int round = 0; round < rounds(400); ++round) {
+    PipelineShape shape = round % 2 ? randomSharing(random) : randomShape(random);
+    pdcrt::Schedule schedule = buildSchedule(shape);
+    if (pdcrt::periodMinibatches(schedule) > 24) continue;
+    if (round % 8 != 0) {
+      pdcrt::RankList& rank = schedule.ranks[random() % schedule.ranks.size()];
+      std::vector<Action>& list = random() % 4 || rank.start.size() < 2 ? rank.repeat : rank.start;
+      std::size_t at = random() % list.size(), other = random() % list.size();
+      if (random() % 3 == 0)
+        list.erase(list.begin() + static_cast<std::ptrdiff_t>(at));
+      else
+        std::swap(list[at], list[random() % 2 ? other : std::min(at + 1, list.size() - 1)]);
+    }
+    pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
+    ASSERT_EQ(result.passed, passesEveryRun(schedule)) << result.problem << "\n" << toString(schedule);
+    EXPECT_TRUE(!result.passed || result.proven);
+    ++(result.passed ? good : bad);
+    // The run that is shown is the shortest that fails.
+    EXPECT_TRUE(result.passed || pdcrt::check(schedule, result.minibatches - 1).passed);
+  }
+  EXPECT_GT(good, rounds(400) / 8);
+  EXPECT_GT(bad, rounds(400) / 4);
+}
+
+TEST(Check, SharedParametersNeverDeadlock) {
+  std::mt19937 random(12);
+  for (int round = 0; round < rounds(200); ++round) {
+    pdcrt::Schedule schedule = buildSchedule(randomSharing(random));
+    pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
+    ASSERT_TRUE(result.passed) << result.problem << "\n" << toString(schedule);
+    EXPECT_TRUE(result.proven);
+  }
+}
+
+TEST(Check, FindsMistakesOfSharing) {
+  PipelineShape shape = straightShape({{1, 1, 0}, {1, 0, 0}});
+  shape.shared = {{0, 1}};
+  pdcrt::Schedule two = oneFOneB(shape);
+  struct Case {
+    const char *text, *replacement, *expected;
+  };
+  const Case cases[] = {
+      {"?1RV1<0 1F2", "1F2", "'1F2' needs ?1RV1<0 before it"},
+      {"?0RG1<1 0U1", "0U1", "'0U1' needs ?0RG1<1 before it"},
+      {"1B0 1SB0>0 1RF2<0 1SG1>0", "1SG1>0 1B0 1SB0>0 1RF2<0", "'1SG1>0' sends what is not computed yet"},
+      {"0U1 0SV1>1", "0SV1>1 0U1", "'0SV1>1' sends what is not computed yet"},
+      {"0RG1<1 0RG2<1", "0RG1<1 0RG2<1 0RG3<1", "'0RG3<1' overwrites the gradients of update 1, which is not done"},
+      {"1RV1<0", "1RV1<0 1RV2<0", "'1RV2<0' overwrites version 0 of stage 0, which is in use"},
+      {"1SG1>0", "", "'1SG2>0' is out of order, version 1 is next"},
+      {"?1SG1>0", "", "'1B2' overwrites a buffer that is being sent; it needs ?1SG1>0 before it"},
+      {"?0SV1>1", "", "'0U3' overwrites a version that is being sent; it needs ?0SV1>1 before it"},
+  };
+  for (const Case& c : cases) {
+    std::string problem = problemAfter(two, c.text, c.replacement, 11);
+    EXPECT_NE(problem.find(std::string(": ") + c.expected), std::string::npos) << c.text << ": " << problem;
+  }
+}
+
+// Replica counts whose common multiple is large are checked in time that is bounded.
+TEST(Check, SaysWhereItCannotProve) {
+  std::vector<StageShape> stages = {{1009, 1, 1}, {1013, 0, 1}, {997, 0, 1}};
+  pdcrt::CheckResult result = pdcrt::checkEveryDrain(oneFOneB(straightShape(stages)), 1'000'000);
+  EXPECT_TRUE(result.passed) << result.problem;
+  EXPECT_FALSE(result.proven);
+  EXPECT_GT(result.minibatches, 2000);
+  EXPECT_TRUE(pdcrt::checkEveryDrain(oneFOneB(straightShape({{13, 3, 1}, {7, 2, 1}, {5, 1, 1}, {1, 0, 0}}))).proven);
+}
+
 TEST(Check, ExecutesEvaluation) {
   std::mt19937 random(9);
   for (int round = 0; round < 100; ++round) {

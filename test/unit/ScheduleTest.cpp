@@ -146,8 +146,9 @@ std::string errorOf(const std::string& text) {
 } // namespace
 
 TEST(Action, PrintsAndParses) {
-  for (const char* text : {"1F3", "1B3", "1I3", "1W3", "1U7", "1E3", "1SF3>2", "1RF3<0", "1SB3>0", "1RB3<2", "1AR7",
-                           "?1SF3>2", "?1RF3<0", "?12SB345>6", "?1RB3<2", "?1AR7"}) {
+  for (const char* text :
+       {"1F3",  "1B3",     "1I3",     "1W3",        "1U7",     "1E3",   "1SF3>2", "1RF3<0",  "1SB3>0", "1RB3<2",
+        "1AR7", "?1SF3>2", "?1RF3<0", "?12SB345>6", "?1RB3<2", "?1AR7", "1SV7>3", "?3RV7<1", "3SG7>1", "?1RG7<3"}) {
     Action action;
     std::string error;
     ASSERT_TRUE(pdcrt::parseAction(text, action, error)) << text << ": " << error;
@@ -269,4 +270,41 @@ TEST(Schedule, VersionsFollowTheFormulas) {
 TEST(Schedule, FlushWarmsUpOnlyWhatABatchHolds) {
   pdcrt::Schedule schedule = oneFOneBFlush({.microbatches = 2, .stages = {{1, 5, 0}}});
   EXPECT_EQ(textOf(pdcrt::expand(schedule, 0, 3)), "0F0 0F1 0B0 0B1 0U1 0F2 0B2 0U2 ");
+}
+
+TEST(Schedule, SharedParametersAreSentAheadOfTheirUse) {
+  PipelineShape shape = straightShape({{1, 1, 0}, {1, 0, 0}});
+  shape.shared = {{0, 1}};
+  pdcrt::Schedule schedule = oneFOneB(shape);
+  EXPECT_EQ(schedule.shared, (std::vector<pdcrt::SharedEdge>{{0, 1, 2, 2, 2, 2}}));
+  EXPECT_EQ(textOf(pdcrt::expand(schedule, 0, 3)),
+            "0RB0<1 0RB1<1 0RG1<1 0RG2<1 0F0 0SF0>1 0F1 0SF1>1 ?0RB0<1 0B0 0RB2<1 ?0RG1<1 0U1 0SV1>1 0RG3<1 "
+            "?0SF0>1 0F2 0SF2>1 ?0RB1<1 0B1 ?0RG2<1 0U2 0SV2>1 ?0SF1>1 ?0RB2<1 0B2 ?0RG3<1 ?0SV1>1 0U3 0SV3>1 "
+            "?0SF2>1 ?0SV2>1 ?0SV3>1 ");
+  EXPECT_EQ(textOf(pdcrt::expand(schedule, 1, 3)),
+            "1RF0<0 1RF1<0 1RV1<0 ?1RF0<0 1F0 1B0 1SB0>0 1RF2<0 1SG1>0 1U1 ?1RF1<0 1F1 1B1 1SB1>0 1SG2>0 1RV2<0 1U2 "
+            "?1RF2<0 ?1RV1<0 1F2 ?1SB0>0 ?1SG1>0 1B2 1SB2>0 1SG3>0 1RV3<0 1U3 ?1RV2<0 ?1SB1>0 ?1SG2>0 ?1RV3<0 ?1SB2>0 "
+            "?1SG3>0 ");
+  std::string text = toString(schedule), error;
+  EXPECT_NE(text.find("shared 0>1 versions send 2 receive 2 parts send 2 receive 2\n"), std::string::npos);
+  pdcrt::Schedule back;
+  ASSERT_TRUE(pdcrt::parseSchedule(text, back, error)) << error;
+  EXPECT_EQ(back, schedule);
+}
+
+TEST(Schedule, SharedPartsMustFit) {
+  const std::string head = "schedule 1f1b\nweights stash\nminibatches-per-update 0\n"
+                           "stage 0 replicas 2 warmup 0 sync-delay 0 slots 1 versions 1\n"
+                           "stage 1 replicas 1 warmup 0 sync-delay 0 slots 1 versions 1\n";
+  const std::string rest = " versions send 1 receive 2 parts send 2 receive 2\n";
+  EXPECT_EQ(errorOf(head + "shared 1>0" + rest), "shared 1>0 does not lead to a later stage");
+  EXPECT_EQ(errorOf(head + "shared 0>1 versions send 0 receive 2 parts send 2 receive 2\n"),
+            "shared 0>1 has a ring of size 0");
+  EXPECT_EQ(errorOf(head + "shared 0>1" + rest + "shared 0>1" + rest), "shared edges are not sorted by (owner, user)");
+  EXPECT_EQ(
+      errorOf(head + "shared 0>1" + rest + "rank 0 hosts 1.0 step 1\nrepeat\n"),
+      "the step 1 of rank 0 is not a multiple of the 2 minibatches of an update of stage 0, which owns parameters "
+      "of stage 1");
+  EXPECT_EQ(errorOf(head + "shared 0>1" + rest + "rank 0 hosts 1.0 step 2\nrepeat\n 1SV1>0\n"),
+            "rank 0: '1SV1>0': stages 1 and 0 share no parameters in that direction");
 }

@@ -7,9 +7,11 @@
 #include "pdcrt/MappedFile.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 
 using namespace pdc;
 
@@ -50,8 +52,14 @@ Expected<std::vector<int>> warmupFor(const Plan& plan, const std::string& text, 
   return warmup;
 }
 
+constexpr const char* scheduleNames[] = {"1f1b", "1f1b-flush"};
+
 /// The plan with another schedule, number of microbatches or warm-up, as the flags say.
 Status change(Plan& plan, const Flags& flags, Diagnostics& diags) {
+  if (!flags.schedule.empty() &&
+      std::find(std::begin(scheduleNames), std::end(scheduleNames), flags.schedule) == std::end(scheduleNames))
+    return diags.error({}).exit(ExitCode::usage).help("type --schedule=1f1b, --schedule=1f1b-flush, or a file's name")
+           << "--schedule expects the name of a schedule or of a file, got '" << flags.schedule << "'";
   bool changed = !flags.schedule.empty() && flags.schedule != plan.schedule;
   if (!flags.schedule.empty()) plan.schedule = flags.schedule;
   if (flags.microbatches > 0) {

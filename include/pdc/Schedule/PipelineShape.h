@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pdc {
@@ -22,6 +23,8 @@ struct PipelineShape {
   std::int64_t microbatches = 0; ///< per update, of flushing schedules; 0: each stage updates by itself (1f1b)
   std::vector<StageShape> stages;
   std::vector<pdcrt::ScheduleEdge> edges; ///< sorted by (from, to)
+  /// Stages that share parameters: owner and a later user. Sorted, without repetition; with WeightPolicy::stash only.
+  std::vector<std::pair<int, int>> shared = {};
 };
 
 /// Stages 0 … n-1 with edges between neighbours only.
@@ -42,6 +45,10 @@ pdcrt::Schedule emptySchedule(const PipelineShape& shape, std::string kind);
 ///
 /// The input gradient leaves before anything waits for an all-reduce, which is what keeps replicated stages from
 /// waiting for each other in a circle.
+///
+/// Where the stage owns parameters that a later stage uses too, the update of version v waits for the gradients of that
+/// stage's uses, and v is sent to it; F(k) of the user waits for the version that the owner uses for the same
+/// minibatch.
 pdcrt::Schedule oneFOneB(const PipelineShape& shape);
 
 /// 1F1B inside each batch of shape.microbatches, then a drain and one update of every stage (PipeDream-Flush,

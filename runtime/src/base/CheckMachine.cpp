@@ -351,15 +351,17 @@ void Machine::finishComputation(int r) {
   rank.use.lastMs = clock_.now();
   tell({r, -1, rank.action, rank.since, clock_.now()});
   bool backward = rank.action.kind == ActionKind::backward || rank.action.kind == ActionKind::backwardWeight;
-  if (rank.action.stage == 0 && (backward || rank.action.kind == ActionKind::evaluate))
-    doneWithInput(rank.action.index);
+  if (backward || rank.action.kind == ActionKind::evaluate) doneWithInput(rank.action.index);
   wake(r);
 }
 
 void Machine::doneWithInput(std::int64_t minibatch) {
   if (!options_.times) return;
-  if (static_cast<std::size_t>(minibatch) >= inputDone_.size())
+  if (static_cast<std::size_t>(minibatch) >= inputDone_.size()) {
     inputDone_.resize(static_cast<std::size_t>(minibatch) + 1, -1);
+    stagesLeft_.resize(inputDone_.size(), static_cast<int>(rankOf_.size()));
+  }
+  if (--stagesLeft_[minibatch] > 0) return; // stages that wait for nothing from others run ahead of them
   inputDone_[minibatch] = clock_.now();
   bool newPeriod = false;
   std::int64_t each = periodMinibatches_;

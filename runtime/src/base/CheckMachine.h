@@ -110,8 +110,9 @@ private:
   std::vector<Channel> channels_;
   std::vector<Reductions> reductions_; ///< by stage
   std::vector<Rank> ranks_;
-  std::vector<double> inputDone_; ///< by minibatch: when stage 0 was done with it
-  std::int64_t inputs_ = 0;       ///< minibatches that stage 0 is done with, in order
+  std::vector<int> stagesLeft_;   ///< by minibatch: not done with it
+  std::vector<double> inputDone_; ///< by minibatch: when the last stage was done with it; -1 before
+  std::int64_t inputs_ = 0;       ///< minibatches that every stage is done with, in order
   std::vector<Task> tasks_;       ///< by the number of the flow
   std::deque<int> ready_;         ///< ranks that may be able to go on
   Load load_;

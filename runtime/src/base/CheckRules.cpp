@@ -16,6 +16,15 @@ struct Port {
   std::int64_t posted = 0, awaited = 0;
 };
 
+/// One end of shared parameters at one stage replica. Counts are versions (or updates) of the owner; a replica of the
+/// user leaves out those that it has no part in.
+struct SharedPort {
+  const SharedEdge* edge;
+  bool owner;
+  std::int64_t versionsPosted = 0, versionsAwaited = 0; ///< the newest
+  std::int64_t partsPosted = 0, partsAwaited = 0;
+};
+
 /// One hosted stage replica and how far it is.
 class Progress {
 public:
@@ -35,6 +44,9 @@ public:
       if (edge.backward && edge.from == host.stage && !evaluation)
         ports_.push_back({ActionKind::receiveBackward, edge.to, rings.backwardReceive});
     }
+    if (!evaluation)
+      for (const SharedEdge& edge : schedule.shared)
+        if (edge.owner == host.stage || edge.user == host.stage) shared_.push_back({&edge, edge.owner == host.stage});
   }
 
   /// Does `action`; returns what forbids it, or an empty text.
@@ -50,6 +62,10 @@ public:
     case ActionKind::evaluate: return evaluate(action.index);
     case ActionKind::update: return update(action.index);
     case ActionKind::allReduce: return allReduce(action);
+    case ActionKind::sendVersion:
+    case ActionKind::receiveVersion: return shareVersion(action);
+    case ActionKind::sendPart:
+    case ActionKind::receivePart: return sharePart(action);
     default: return transfer(action);
     }
   }
@@ -68,6 +84,21 @@ public:
       if (port.posted != mine)
         return "never starts " + toString(Action{port.kind, false, host_.stage, port.peer, minibatch(port.posted)});
       if (port.awaited != mine) return "never waits for " + name;
+    }
+    for (const SharedPort& port : shared_) {
+      std::int64_t last = schedule_.updates(port.edge->owner, total_);
+      auto check = [&](ActionKind kind, std::int64_t posted, std::int64_t awaited) -> std::string {
+        Action next{kind, false, host_.stage, port.owner ? port.edge->user : port.edge->owner, 0};
+        next.index = nextOf(port, kind, posted);
+        if (next.index <= last) return "never starts " + toString(next);
+        next.index = nextOf(port, kind, awaited);
+        return next.index <= last ? "never waits for " + toString(next) : "";
+      };
+      std::string text = check(port.owner ? ActionKind::sendVersion : ActionKind::receiveVersion, port.versionsPosted,
+                               port.versionsAwaited);
+      if (text.empty())
+        text = check(port.owner ? ActionKind::receivePart : ActionKind::sendPart, port.partsPosted, port.partsAwaited);
+      if (!text.empty()) return text;
     }
     std::int64_t updates = evaluation_ ? 0 : schedule_.updates(host_.stage, total_);
     if (updates_ != updates) return differs("updates", updates_, updates);
@@ -118,6 +149,12 @@ private:
     std::int64_t version = schedule_.versionUsed(host_.stage, index);
     if (updates_ < version)
       return "needs version " + std::to_string(version) + ", the newest is " + std::to_string(updates_);
+    for (const SharedPort& port : shared_)
+      if (!port.owner && port.versionsAwaited < schedule_.versionUsed(port.edge->owner, index))
+        return "needs ?" +
+               toString(Action{ActionKind::receiveVersion, false, host_.stage, port.edge->owner,
+                               schedule_.versionUsed(port.edge->owner, index)}) +
+               " before it";
     ++forwards_;
     use_.inFlight = std::max(use_.inFlight, forwards_ - weights_);
     return {};
@@ -139,6 +176,15 @@ private:
     std::int64_t version = index / schedule_.minibatchesOfUpdate(host_.stage) + 1; // the update that it belongs to
     if (updates_ < version - 1 - stage_.syncDelay)
       return "overwrites the gradients of update " + std::to_string(updates_ + 1) + ", which is not done";
+    for (const SharedPort& port : shared_) {
+      if (port.owner) continue;
+      // Buffers of gradients are used in turn by the updates in which this replica has a part.
+      std::int64_t oldest = index / schedule_.minibatchesOfUpdate(port.edge->owner) + 1;
+      for (int i = 0; i < port.edge->partSend && oldest > 0; ++i) oldest = before(port, ActionKind::sendPart, oldest);
+      if (oldest > port.partsAwaited)
+        return "overwrites a buffer that is being sent; it needs ?" +
+               toString(Action{ActionKind::sendPart, false, host_.stage, port.edge->owner, oldest}) + " before it";
+    }
     ++weights_;
     return {};
   }
@@ -161,6 +207,7 @@ private:
     if (action.index != done + 1) return "is out of order, version " + std::to_string(done + 1) + " is next";
     if (action.wait && reductionsPosted_ < action.index) return "waits for what is not started";
     if (!action.wait && !hasGradientsOf(action.index)) return "comes before a backward of that update";
+    if (std::string text = hasPartsOf(action.index); !action.wait && !text.empty()) return text;
     ++done;
     return {};
   }
@@ -168,6 +215,13 @@ private:
   std::string update(std::int64_t version) {
     if (version != updates_ + 1) return "is out of order, version " + std::to_string(updates_ + 1) + " is next";
     if (!hasGradientsOf(version)) return "comes before a backward of that update";
+    if (std::string text = hasPartsOf(version); !text.empty()) return text;
+    for (const SharedPort& port : shared_)
+      if (port.owner && port.versionsAwaited < version - port.edge->versionSend)
+        return "overwrites a version that is being sent; it needs ?" +
+               toString(Action{ActionKind::sendVersion, false, host_.stage, port.edge->user,
+                               version - port.edge->versionSend}) +
+               " before it";
     if (stage_.replicas > 1 && reductionsAwaited_ < version)
       return "needs ?" + toString(Action{ActionKind::allReduce, false, host_.stage, -1, version}) + " before it";
     ++updates_;
@@ -181,6 +235,75 @@ private:
              " versions are alive, the stage has " + std::to_string(stage_.versions);
     use_.versions = std::max(use_.versions, alive);
     return {};
+  }
+
+  /// The version after `version` that is exchanged at this end.
+  std::int64_t nextOf(const SharedPort& port, ActionKind kind, std::int64_t version) const {
+    do ++version;
+    while (!isExchanged(port, kind, version));
+    return version;
+  }
+  std::int64_t before(const SharedPort& port, ActionKind kind, std::int64_t version) const {
+    do --version;
+    while (version > 0 && !isExchanged(port, kind, version));
+    return version;
+  }
+  bool isExchanged(const SharedPort& port, ActionKind kind, std::int64_t version) const {
+    if (port.owner) return true;
+    return kind == ActionKind::receiveVersion ? schedule_.takesVersion(*port.edge, host_.replica, version)
+                                              : schedule_.hasPart(*port.edge, host_.replica, version);
+  }
+
+  SharedPort* sharedPort(const Action& action) {
+    for (SharedPort& port : shared_)
+      if ((port.owner ? port.edge->user : port.edge->owner) == action.peer) return &port;
+    return nullptr;
+  }
+
+  /// Empty if the gradients of all other uses of this stage's parameters are here.
+  std::string hasPartsOf(std::int64_t version) const {
+    for (const SharedPort& port : shared_)
+      if (port.owner && port.partsAwaited < version)
+        return "needs ?" + toString(Action{ActionKind::receivePart, false, host_.stage, port.edge->user, version}) +
+               " before it";
+    return {};
+  }
+
+  /// Counts a post or a wait of sharing, which are in order.
+  std::string count(SharedPort& port, const Action& action, std::int64_t& posted, std::int64_t& awaited) const {
+    std::int64_t& counter = action.wait ? awaited : posted;
+    if (std::int64_t next = nextOf(port, action.kind, counter); action.index != next)
+      return "is out of order, version " + std::to_string(next) + " is next";
+    if (action.wait && posted < action.index) return "waits for what is not started";
+    counter = action.index;
+    return {};
+  }
+
+  std::string shareVersion(const Action& action) {
+    SharedPort* port = sharedPort(action);
+    if (!port) return "has no place in an evaluation";
+    if (!action.wait && port->owner && updates_ < action.index) return "sends what is not computed yet";
+    if (!action.wait && !port->owner && minibatch(weights_) < total_) {
+      // The versions that the oldest minibatch without its backward, and those after it, may use.
+      std::int64_t oldest = schedule_.versionUsed(port->edge->owner, minibatch(weights_)), alive = 2;
+      for (std::int64_t v = oldest; (v = nextOf(*port, action.kind, v)) < action.index;) ++alive;
+      if (alive > port->edge->versionReceive)
+        return "overwrites version " + std::to_string(oldest) + " of stage " + std::to_string(port->edge->owner) +
+               ", which is in use";
+    }
+    return count(*port, action, port->versionsPosted, port->versionsAwaited);
+  }
+
+  std::string sharePart(const Action& action) {
+    SharedPort* port = sharedPort(action);
+    if (!port) return "has no place in an evaluation";
+    std::int64_t last = schedule_.updateLast(port->edge->owner, action.index);
+    if (!action.wait && !port->owner && weights_ < localCount(std::min(last, total_)))
+      return "sends what is not computed yet";
+    if (!action.wait && port->owner && updates_ < action.index - port->edge->partReceive)
+      return "overwrites the gradients of update " + std::to_string(action.index - port->edge->partReceive) +
+             ", which is not done";
+    return count(*port, action, port->partsPosted, port->partsAwaited);
   }
 
   std::string transfer(const Action& action) {
@@ -207,6 +330,7 @@ private:
   std::int64_t total_;
   bool evaluation_;
   std::vector<Port> ports_;
+  std::vector<SharedPort> shared_;
   std::int64_t forwards_ = 0, inputs_ = 0, weights_ = 0, evaluated_ = 0; ///< local minibatches done
   std::int64_t updates_ = 0, reductionsPosted_ = 0, reductionsAwaited_ = 0;
   HostUse use_;
