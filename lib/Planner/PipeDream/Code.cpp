@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 using namespace pdc;
 
@@ -46,13 +47,19 @@ public:
                            .inner = levels_.empty() ? 1 : levels_.back().count});
   }
 
-  void setStashLimit(double bytes) { limits_.stashBytes = bytes; }
+  /// Whether there is a plan with this limit. Beyond some thousand states, whether there is one with simple states.
+  bool fits(double stashBytes);
+
+  /// Stages of the longest straight pipeline.
+  std::size_t longestChain() const;
 
   /// Without leaves if there is no plan, or if none was found in time.
   Solution solve() const;
 
 private:
   Solution solveOn(CodeStates states, double lower, double upper) const;
+  /// All states of which there are few, else the simple ones.
+  CodeStates fewStates() const;
   /// The stages of (begin, end] at `level` and inside, appended to `leaves`.
   void trace(const CodeStates& states, const std::vector<CodeTimes>& times, std::size_t level, int begin,
              std::size_t end, double timeMs, std::vector<PlanNest>& nest, std::vector<Leaf>& leaves) const;
@@ -108,6 +115,11 @@ Solution Planner::solveOn(CodeStates states, double lower, double upper) const {
   return solution;
 }
 
+CodeStates Planner::fewStates() const {
+  std::optional<CodeStates> all = allStates(nodes_, 2000);
+  return all ? all->select(wholeStates(nodes_, *all)) : simpleStates(nodes_);
+}
+
 Solution Planner::solve() const {
   CodeStates simple = simpleStates(nodes_);
   double devices = 1;
@@ -115,6 +127,7 @@ Solution Planner::solve() const {
   double lower = simple.timeMs.back() / devices * (1 - 1e-12); // nobody computes more than a whole share
   Solution first = solveOn(std::move(simple), lower, infinity);
   std::optional<CodeStates> all = allStates(nodes_, 4'000'000);
+  if (first.timeMs == 0) return first;
   if (!all || expired()) {
     first.lowerBoundMs = lower;
     return first;
@@ -126,8 +139,46 @@ Solution Planner::solve() const {
   CodeStates candidates = all->select(whole);
   std::vector<std::size_t> passed =
       statesOfFastPlans(candidates, candidates.size() - 1, levels_, limits_.straight, first.timeMs);
-  Solution best = solveOn(candidates.select(passed), lower, std::nextafter(first.timeMs, infinity));
+  // The plan that is known is found again, though the nodes' times were added up in another order.
+  Solution best = solveOn(candidates.select(passed), lower, first.timeMs * (1 + 1e-12));
   return best;
+}
+
+bool Planner::fits(double stashBytes) {
+  CodeLimits limits = std::exchange(limits_, {limits_.straight, stashBytes});
+  bool found = !solveOn(fewStates(), 0, infinity).leaves.empty();
+  limits_ = limits;
+  return found;
+}
+
+std::size_t Planner::longestChain() const {
+  CodeStates states = fewStates();
+  std::vector<std::size_t> length(states.size(), 1);
+  for (std::size_t to = 0; to < states.size(); ++to)
+    for (std::size_t from = 0; from < to; ++from)
+      if (states.includes(to, from)) length[to] = std::max(length[to], length[from] + 1);
+  return length.back();
+}
+
+/// Says what would do.
+static void reportNoPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                         Planner& planner, Diagnostics& diags) {
+  std::int64_t devices = cluster.deviceCount();
+  if (!planner.fits(infinity)) {
+    std::size_t stages = planner.longestChain();
+    diags.error({graph.model}).exit(ExitCode::noPlan).help("leave out --straight")
+        << "a straight pipeline on " << devices << " devices has as many stages, this graph can be cut into " << stages;
+    return;
+  }
+  std::int64_t low = options.memoryBytes, high = 2 * low; // too little, enough
+  while (!planner.fits(static_cast<double>(high))) low = high, high *= 2;
+  while (high - low > 1) {
+    std::int64_t middle = low + (high - low) / 2;
+    (planner.fits(static_cast<double>(middle)) ? high : low) = middle;
+  }
+  diags.error({graph.model}).exit(ExitCode::noPlan).help("give --memory=" + std::to_string(high))
+      << "no plan fits: the smallest keeps " << sizeText(high) << " on a device, the limit is "
+      << sizeText(options.memoryBytes);
 }
 
 /// What the model does not know, with the remedy.
@@ -273,5 +324,6 @@ Expected<Plan> pdc::planPipedreamCode(const CostGraph& graph, const Cluster& clu
   Planner planner(graph, cluster, options);
   Solution solution = planner.solve();
   if (!solution.leaves.empty()) return planOf(graph, cluster, options, solution);
+  reportNoPlan(graph, cluster, options, planner, diags);
   return failure;
 }

@@ -36,15 +36,14 @@ public:
     for (int q = 0; q <= devices_; ++q) cap_.push_back(timeMs * bytesPerMs * q / 2);
     order_.resize(states.size());
     std::iota(order_.begin(), order_.end(), 0u);
-    std::sort(order_.begin(), order_.end(),
-              [&](unsigned a, unsigned b) { return states.timeMs[a] < states.timeMs[b]; });
+    std::sort(order_.begin(), order_.end(), [&](unsigned a, unsigned b) { return isEarlier(a, b); });
   }
 
   std::vector<std::size_t> run() {
     for (std::size_t before = order_.size() + 1; order_.size() < before;) {
       before = order_.size();
       forwards();
-      if (order_.empty() || order_.back() != last_) return {};
+      if (std::find(order_.begin(), order_.end(), last_) == order_.end()) return {};
       backwards();
       if (before < order_.size() + order_.size() / 8) break;
     }
@@ -55,6 +54,9 @@ public:
 
 private:
   static std::size_t at(int q) { return static_cast<std::size_t>(q); }
+  bool isEarlier(unsigned a, unsigned b) const {
+    return states_.timeMs[a] != states_.timeMs[b] ? states_.timeMs[a] < states_.timeMs[b] : a < b;
+  }
   bool canEnd(std::size_t state, int q) const {
     return !paysForEnd_ || state == last_ || states_.cut[state] <= cap_[at(q)];
   }
@@ -81,7 +83,7 @@ private:
         unsigned state = open[i];
         bool hit = false;
         for (int q = p; q >= 1 && !hit; --q) // a first stage pays for no cut
-          hit = value(state, q) <= bound[at(q)] && (q == p || state == last_ || states_.cut[state] <= cap_[at(q)]);
+          hit = value(state, q) <= bound[at(q)] && (q == p || canEnd(state, q));
         if (!hit) {
           open[kept++] = state;
           continue;
@@ -105,7 +107,7 @@ private:
 
   void backwards() {
     std::vector<unsigned> open(order_.rbegin(), order_.rend()), reached = {static_cast<unsigned>(last_)};
-    open.erase(open.begin());
+    std::erase(open, last_);
     toEnd_[last_] = 0;
     // nearest[p][q]: the least value of a state from which p devices reach the end and that can end a stage of q.
     std::vector<std::vector<double>> nearest(at(devices_) + 1, std::vector<double>(at(devices_) + 1, infinity));
@@ -143,10 +145,7 @@ private:
   }
 
   void keep(std::vector<unsigned>& reached) {
-    std::sort(reached.begin(), reached.end(), [&](unsigned a, unsigned b) {
-      return states_.timeMs[a] != states_.timeMs[b] ? states_.timeMs[a] < states_.timeMs[b]
-                                                    : (a == last_) < (b == last_);
-    });
+    std::sort(reached.begin(), reached.end(), [&](unsigned a, unsigned b) { return isEarlier(a, b); });
     order_ = std::move(reached);
   }
 
