@@ -3,7 +3,7 @@
 #include "pdc/Planner/Foreign.h"
 
 #include "DnnPartitioning/BruteForce.h"
-#include "DnnPartitioning/Instance.h"
+#include "DnnPartitioning/Contract.h"
 #include "DnnPartitioning/Model.h"
 #include "pdc/Support/Diagnostics.h"
 

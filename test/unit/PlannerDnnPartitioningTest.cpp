@@ -2,7 +2,7 @@
 // Operator placement: the published problems, what the definition says, what is refused, and what a time limit leaves.
 #include "pdc/Planner/Foreign.h"
 
-#include "DnnPartitioning/BruteForce.h"
+#include "DnnPartitioning/Contract.h"
 #include "DnnPartitioning/Model.h"
 #include "DnnPartitioning/Solver.h"
 #include "pdc/Support/Diagnostics.h"
@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <limits>
 #include <numeric>
 #include <sstream>
 
@@ -181,9 +182,7 @@ TEST(DnnPartitioning, ContractionUnderchargesACpuThatCouldSeparate) {
   problem.cpus = 1;
   placement::Instance instance = placement::makeInstance(problem);
   auto amount = [&](double time) { return instance.timeScale.amount(time); };
-  placement::Instance unseparable = placement::contract(instance, amount(5), {1, 1});
-  ASSERT_EQ(unseparable.classes.size(), 1u);
-  EXPECT_EQ(unseparable.classes[0].cpuTime, amount(12));
+  EXPECT_EQ(placement::contract(instance, amount(5), {1, 1}).classes.size(), 1u);
   placement::Instance undercharged = placement::contract(instance, amount(6));
   ASSERT_EQ(undercharged.classes.size(), 1u);
   EXPECT_EQ(undercharged.classes[0].cpuTime, amount(6));
@@ -223,6 +222,26 @@ TEST(DnnPartitioningErrors, OutputHasOneCost) {
   EXPECT_EQ(refusal(problem, ExitCode::invalidInput),
             "problem.json:n0: error: edges out of the node cost 1 and 2.5\n"
             "help: give all edges out of a node the cost of its output; it is transferred once\n");
+}
+
+TEST(DnnPartitioningErrors, SumsAreNumbers) {
+  DnnPartitioningProblem problem = makeProblem(2, {{0, 1}});
+  problem.nodes[0].cpuTime = problem.nodes[1].cpuTime = 1.7e308;
+  EXPECT_EQ(refusal(problem, ExitCode::invalidInput),
+            "problem.json: error: the times and costs add up to more than 1.79769e+308\nhelp: use a larger unit\n");
+  problem = makeProblem(2, {{0, 1}});
+  problem.nodes[0].size = problem.nodes[1].size = 1.7e308;
+  EXPECT_EQ(refusal(problem, ExitCode::invalidInput),
+            "problem.json: error: the sizes add up to more than 1.79769e+308\nhelp: use a larger unit\n");
+}
+
+TEST(DnnPartitioning, MemoryWithoutEndNeverBinds) {
+  DnnPartitioningProblem problem = makeProblem(3, {{0, 1}, {1, 2}});
+  problem.acceleratorMemory = std::numeric_limits<double>::max();
+  Diagnostics diags(nullptr);
+  Expected<Plan> plan = planDnnPartitioning(problem, {}, diags);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->timeMs, 9);
 }
 
 TEST(DnnPartitioningErrors, TooLittleMemorySaysHowMuchWouldDo) {

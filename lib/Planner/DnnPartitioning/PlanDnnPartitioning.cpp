@@ -29,6 +29,20 @@ static Status checkCosts(const DnnPartitioningProblem& problem, Diagnostics& dia
   return success;
 }
 
+/// Loads are sums, so sums must be numbers.
+static Status checkSums(const DnnPartitioningProblem& problem, Diagnostics& diags) {
+  double times = 0, sizes = 0;
+  for (const DnnPartitioningNode& node : problem.nodes) {
+    times += node.acceleratorTime + node.cpuTime;
+    sizes += node.size;
+  }
+  for (const DnnPartitioningEdge& edge : problem.edges) times += edge.cost;
+  if (std::isfinite(times) && std::isfinite(sizes)) return success;
+  return diags.error({problem.name}).help("use a larger unit")
+         << "the " << (std::isfinite(times) ? "sizes" : "times and costs") << " add up to more than "
+         << std::numeric_limits<double>::max();
+}
+
 /// Exact, so that it may be typed in again.
 static std::string number(double value) {
   std::ostringstream text;
@@ -91,7 +105,7 @@ Expected<Plan> pdc::planDnnPartitioning(const DnnPartitioningProblem& given, con
   DnnPartitioningProblem problem = given;
   if (options.memoryBytes > 0) problem.acceleratorMemory = static_cast<double>(options.memoryBytes);
   if (problem.nodes.empty()) return diags.error({problem.name}) << "expected at least one node, got none";
-  if (!checkCosts(problem, diags)) return failure;
+  if (!checkCosts(problem, diags) || !checkSums(problem, diags)) return failure;
   Limits limits;
   if (options.timeLimitS > 0)
     limits.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(

@@ -24,9 +24,7 @@ Search::Search(const Instance& instance, const States& states, Clock::time_point
 }
 
 bool Search::reachedWith(std::uint32_t state, int accelerators, int cpus) const {
-  for (int c = 0; c <= cpus; ++c)
-    if (fewest_[slot(c, state)] <= accelerators) return true;
-  return false;
+  return fewest_[slot(cpus, state)] <= accelerators;
 }
 
 /// Sets dominating_ for every state that is reached with that many devices, or from which steps that do not cost more
@@ -61,7 +59,8 @@ void Search::offer(std::uint32_t from, std::uint32_t to, int accelerators, int c
   if (reachedWith(to, accelerators, cpus)) return;
   Amount least = std::max(load, needed(to, accelerators, cpus));
   if (least > bound_) return reject(least);
-  fewest_[slot(cpus, to)] = accelerators;
+  for (int c = cpus; c <= instance_.cpus && fewest_[slot(c, to)] > accelerators; ++c)
+    fewest_[slot(c, to)] = accelerators;
   origin_[slot(cpus, to)] = {from, isCpu};
   found_[at(accelerators)][at(cpus)].push_back(to);
   if (to == states_.full()) complete_ = true;
@@ -144,7 +143,7 @@ Search::Answer Search::run(Amount bound) {
   origin_.assign(counts * states_.size(), {});
   dominating_.assign(states_.size(), 0);
   found_.assign(at(instance_.accelerators) + 1, std::vector<std::vector<std::uint32_t>>(counts));
-  fewest_[slot(0, 0)] = 0;
+  for (int c = 0; c <= instance_.cpus; ++c) fewest_[slot(c, 0)] = 0;
   found_[0][0] = {0};
   for (int accelerators = 0; accelerators <= instance_.accelerators; ++accelerators)
     for (int cpus = 0; cpus <= instance_.cpus; ++cpus) {

@@ -75,7 +75,7 @@ private:
   std::vector<Stage> stages_;
   std::int64_t grown_ = 0;
   bool complete_ = false;   ///< the full state is reached
-  std::vector<int> fewest_; ///< by CPUs used and state: accelerators used
+  std::vector<int> fewest_; ///< by CPUs used at most and state: accelerators used
   std::vector<Origin> origin_;
   std::vector<std::vector<std::vector<std::uint32_t>>> found_; ///< by accelerators and CPUs
   std::vector<char> dominating_;                               ///< reached in the level, or dominated by such a state

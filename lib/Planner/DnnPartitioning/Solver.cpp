@@ -1,6 +1,6 @@
 #include "DnnPartitioning/Solver.h"
 
-#include "Order/Dag.h"
+#include "DnnPartitioning/Contract.h"
 
 #include <algorithm>
 
