@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <random>
 #include <sstream>
@@ -199,5 +201,127 @@ TEST(Sosp19Planner, FindsTheOptimumOfTheRecurrence) {
 TEST(Sosp19Planner, FindsTheOptimumOfTheRecurrenceOf2018) {
   compareWithTheRecurrence("pipedream-2018", 2, rounds(250));
 }
+
+// The bound of the relaxation and a plan that attains it, at the size of the largest clusters. Weight-heavy chains need
+// the search from both sides, slow networks that along possible counts.
+TEST(Sosp19Planner, ProvesTenThousandNodesOnSixteenThousandDevices) {
+  for (const std::string& kind : test::scaleKinds) {
+    CostGraph graph = test::scaleGraph(kind, 10'000);
+    Plan plan = planFor(graph, test::scaleCluster());
+    EXPECT_TRUE(plan.optimal) << kind;
+    EXPECT_EQ(sosp19TimeOf(graph, plan.cluster, plan), plan.timeMs) << kind;
+  }
+  Plan slow = planFor(test::scaleGraph("blocks", 10'000), test::scaleCluster({8, 16, 128}, {30e9, 2.5e9, 0.5e9}));
+  EXPECT_TRUE(slow.optimal);
+}
+
+// A source, two branches of four nodes, a sink; tensors are large but in the middle of each branch. The cheap and even
+// cut takes half of each branch: no prefix of the file's order, nor of any that follows one branch after the other.
+TEST(Sosp19Planner, CutsThroughBranches) {
+  CostGraph graph;
+  for (int v = 0; v < 10; ++v) {
+    CostNode node;
+    node.name = "node" + std::to_string(v);
+    node.forwardMs = 1;
+    node.parameterBytes = 10'000'000;
+    graph.nodes.push_back(node);
+  }
+  graph.tensors.push_back({"source", 0, {1, 5}, 100'000, true});
+  for (std::int64_t v : {1, 2, 3, 5, 6, 7}) graph.tensors.push_back({"", v, {v + 1}, v % 4 == 2 ? 10 : 100'000, true});
+  for (std::int64_t v : {4, 8}) graph.tensors.push_back({"", v, {9}, 100'000, true});
+  Plan plan = planFor(graph, clusterOf({2}, {1e6}));
+  EXPECT_TRUE(plan.optimal);
+  EXPECT_DOUBLE_EQ(plan.timeMs, 5);
+  ASSERT_EQ(plan.stages.size(), 2u);
+  EXPECT_EQ(plan.stages[0].nodes, (std::vector<std::int64_t>{0, 1, 2, 5, 6}));
+}
+
+TEST(Sosp19Planner, SaysItsGapWhenItMustStop) {
+  CostGraph graph = test::scaleGraph("vgg", 5000);
+  PlannerOptions options = optionsFor("sosp19");
+  options.timeLimitS = 1e-9;
+  Diagnostics diags(nullptr);
+  Expected<Plan> plan = planSosp19(graph, test::scaleCluster(), options, diags);
+  ASSERT_TRUE(plan);
+  EXPECT_FALSE(plan->optimal);
+  EXPECT_GT(plan->lowerBoundMs, 0);
+  EXPECT_LT(plan->lowerBoundMs, plan->timeMs);
+  EXPECT_EQ(sosp19TimeOf(graph, plan->cluster, *plan), plan->timeMs);
+}
+
+TEST(Sosp19Planner, TheSameInputGivesTheSameBytes) {
+  RandomInstances instances(5);
+  for (int round = 0; round < 20; ++round) {
+    CostGraph graph = instances.graph();
+    Cluster cluster = instances.cluster(false);
+    EXPECT_EQ(toJson(planFor(graph, cluster)), toJson(planFor(graph, cluster)));
+  }
+}
+
+// Every device hosts exactly one replica, and reading the plan's JSON back finds nothing wrong with it.
+TEST(Sosp19Planner, PlansAreWhole) {
+  RandomInstances instances(6);
+  for (int round = 0; round < 50; ++round) {
+    Plan plan = planFor(instances.graph(), instances.cluster(false));
+    std::vector<int> hosts(static_cast<std::size_t>(plan.cluster.deviceCount()), 0);
+    for (const PlanRank& rank : plan.ranks) ++hosts[static_cast<std::size_t>(rank.devices.at(0))];
+    EXPECT_EQ(hosts, std::vector<int>(hosts.size(), 1));
+    std::ostringstream errors;
+    Diagnostics diags(&errors);
+    Expected<Plan> read = planFromJson(toJson(plan), "plan.json", diags);
+    ASSERT_TRUE(read) << errors.str();
+    EXPECT_EQ(toJson(*read), toJson(plan));
+  }
+}
+
+struct Refusal {
+  const char* what;
+  const char* message;
+};
+
+class Sosp19Refusals : public testing::TestWithParam<Refusal> {};
+
+TEST_P(Sosp19Refusals, SayWhy) {
+  CostGraph graph = chainOf({1, 1}, {0, 0}, {0});
+  Cluster cluster = clusterOf({4}, {1e6});
+  PlannerOptions options = optionsFor("sosp19");
+  std::string what = GetParam().what;
+  if (what == "no nodes") graph = {};
+  if (what == "levels of 2018") cluster = clusterOf({2, 2}, {1e6, 1e6}), options.costModel = "pipedream-2018";
+  if (what == "bandwidth") cluster.levels[0].bandwidthBytesPerS = 0;
+  if (what == "unequal") {
+    cluster.devices = {{cluster.device, 2}, {cluster.device, 2}};
+    cluster.devices[1].device.speed = 0.5;
+  }
+  if (what == "memory") options.memoryBytes = 1000;
+  if (what == "schedule") options.schedule = "1f1b-flush";
+  if (what == "straight") options.straight = true;
+  if (what == "replicas") options.stageReplicas = {2, 2};
+  if (what == "recompute") options.recompute = "all";
+  Diagnostics diags(nullptr);
+  EXPECT_FALSE(planSosp19(graph, cluster, options, diags));
+  ASSERT_EQ(diags.all().size(), 1u);
+  EXPECT_EQ(diags.all().front().message, GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Sosp19Refusals,
+    testing::Values(
+        Refusal{"no nodes", "expected a graph with at least one node, got none"},
+        Refusal{"levels of 2018", "the cost model 'pipedream-2018' is for one level of devices, got 2"},
+        Refusal{"bandwidth", "expected a bandwidth above 0 between 4 components, got 0"},
+        Refusal{"unequal", "the cost model 'sosp19' is for equal devices, got speeds 1 and 0.5"},
+        Refusal{"memory", "the cost model 'sosp19' defines no memory, got a limit of 1000 bytes"},
+        Refusal{"schedule", "the cost model 'sosp19' is that of the schedule '1f1b', got '1f1b-flush'"},
+        Refusal{"straight",
+                "the cost model 'sosp19' chooses the replicas so that every device is used, got fixed ones"},
+        Refusal{"replicas",
+                "the cost model 'sosp19' chooses the replicas so that every device is used, got fixed ones"},
+        Refusal{"recompute", "the cost model 'sosp19' does not know recomputation, got 'all'"}),
+    [](const testing::TestParamInfo<Refusal>& info) {
+      std::string name = info.param.what;
+      std::replace(name.begin(), name.end(), ' ', '_');
+      return name;
+    });
 
 } // namespace
