@@ -227,6 +227,43 @@ TEST(PlannerPiper, TimeLimitKeepsAProvenGap) {
   EXPECT_GE(plan.timeMs, optimum);
 }
 
+TEST(PlannerPiper, NodesThatTakeNoTime) {
+  PiperProblem problem = chain(3);
+  for (PiperNode& node : problem.nodes) node.choices = {{1, {choice("free", 0, 1, 1)}}};
+  Plan plan = planOf(problem);
+  EXPECT_EQ(plan.timeMs, 0);
+  EXPECT_TRUE(plan.optimal);
+}
+
+TEST(PlannerPiper, MemoryWithoutEnd) {
+  PiperProblem problem = chain(3);
+  problem.memoryBytes = 1e300;
+  EXPECT_TRUE(planOf(problem).optimal);
+  for (PiperNode& node : problem.nodes)
+    for (auto& [t, choices] : node.choices) choices[0].memoryB = 1e299;
+  EXPECT_TRUE(planOf(problem).optimal);
+  problem.memoryBytes = 1;
+  errorOf(problem, ExitCode::noPlan);
+}
+
+// 16,384 down-sets of nodes without edges are not searched; plans along some orders are, with what is proven.
+TEST(PlannerPiper, TooManyDownSetsLeaveAGap) {
+  PiperProblem problem = chain(14);
+  problem.edges.clear();
+  for (std::size_t v = 0; v < 14; ++v) problem.nodes[v].choices[1][0].time = 1 + static_cast<double>(v);
+  Plan plan = planOf(problem);
+  EXPECT_EQ(piperPlanErrors(problem, plan), "");
+  EXPECT_GE(plan.gap(), 0);
+  EXPECT_LT(plan.gap(), 0.2);
+  EXPECT_GT(plan.lowerBoundMs, 0);
+  problem.memoryBytes = 5;
+  EXPECT_EQ(
+      errorOf(problem, ExitCode::noPlan)
+          .find("chain.json: error: no plan was found that fits into 5 bytes of memory on each of 4 devices\n"
+                "note: the graph has more than 2048 down-sets; only plans along a few topological orders were tried\n"),
+      0u);
+}
+
 TEST(PlannerPiper, NoPlanSaysWhatWouldDo) {
   PiperProblem problem = chain(4);
   problem.devices = 2;

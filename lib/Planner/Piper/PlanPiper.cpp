@@ -24,7 +24,7 @@ static Plan makePlan(const PiperProblem& problem, const PiperInstance& instance,
   plan.schedule = "1f1b";
   plan.cluster.levels = {{"cluster", problem.devices, problem.bandwidth, 0}};
   plan.cluster.device.name = "accelerator";
-  plan.cluster.device.memoryBytes = static_cast<std::int64_t>(std::min(problem.memoryBytes, 9e18));
+  plan.cluster.device.memoryBytes = bytesUp(problem.memoryBytes);
   for (const PiperStage& from : solution.stages) {
     PlanStage stage;
     std::int64_t t = instance.tensorDegrees[from.degree];
@@ -94,10 +94,14 @@ static Status checkProblem(const PiperProblem& problem, Diagnostics& diags) {
 }
 
 static Failure reportNoPlan(const PiperProblem& problem, const PiperInstance& instance, bool replicate,
-                            const PiperSearchOptions& search, Diagnostics& diags) {
-  std::string problemText = "no plan fits into " + sizeText(bytesUp(problem.memoryBytes)) + " of memory on each of " +
+                            const PiperSearchOptions& search, bool isProven, Diagnostics& diags) {
+  std::string problemText = (isProven ? "no plan fits into " : "no plan was found that fits into ") +
+                            sizeText(bytesUp(problem.memoryBytes)) + " of memory on each of " +
                             std::to_string(problem.devices) + (problem.devices == 1 ? " device" : " devices");
   auto message = diags.error({problem.name}).exit(ExitCode::noPlan);
+  if (!isProven)
+    std::move(message).note("the graph has more than " + std::to_string(search.mostStates) +
+                            " down-sets; only plans along a few topological orders were tried");
   bool canHelp = false;
   if (std::optional<double> memory = leastPiperMemory(instance, search)) {
     std::move(message).help("give --memory=" + std::to_string(bytesUp(*memory)) + " (" + sizeText(bytesUp(*memory)) +
@@ -126,8 +130,9 @@ Expected<Plan> pdc::planPiper(const PiperProblem& given, const PlannerOptions& o
   if (!instance) return diags.error({problem.name}) << "expected a graph without cycles, got one with a cycle";
   PiperSearchOptions search;
   search.timeLimitS = options.timeLimitS;
-  std::optional<PiperSolution> solution = solvePiper(*instance, search);
-  if (!solution) return reportNoPlan(problem, *instance, !options.straight, search, diags);
+  bool isExhaustive = true;
+  std::optional<PiperSolution> solution = solvePiper(*instance, search, &isExhaustive);
+  if (!solution) return reportNoPlan(problem, *instance, !options.straight, search, isExhaustive, diags);
 
   Plan plan = makePlan(problem, *instance, *solution);
   addTensorsAndRanks(problem, plan);

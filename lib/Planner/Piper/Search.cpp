@@ -53,7 +53,7 @@ bool PiperSearch::run(double threshold) {
   fewestDevices_.assign(states_.sets.size(), 0);
   offersByReplicas_.assign(static_cast<std::size_t>(instance_.replicas) + 1, Label{});
   for (std::size_t state = states_.sets.size() - 1; state-- > 0;) {
-    double devices = std::ceil(states_.work[state] / threshold * (1 - rounding));
+    double work = states_.work[state], devices = work > 0 ? std::ceil(work / threshold * (1 - rounding)) : 0;
     devicesLeft_ = state == 0 ? 0 : static_cast<std::int64_t>(std::clamp(devices, 1.0, 1e15));
     const std::vector<std::size_t>& supersets = states_.supersets[state];
     for (std::size_t place = 0; place < supersets.size(); ++place) {

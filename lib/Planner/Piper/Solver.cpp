@@ -30,30 +30,49 @@ static void closeGap(PiperSearch& search, PiperSolution& solution) {
   solution.lowerBound = lower;
 }
 
+/// More than any stage takes.
+static double mostMemory(const PiperInstance& instance) {
+  double most = 1;
+  for (const PiperInstanceNode& node : instance.nodes)
+    for (const auto& list : node.options)
+      for (const PiperOption& option : list)
+        most += option.memoryA * static_cast<double>(instance.replicas) + option.memoryB;
+  return std::ceil(most);
+}
+
+/// Lowers `upper`, which fits, to the least that does, in whole bytes; `lower` does not fit.
+template <class Fits>
+static double leastThatFits(double lower, double upper, Fits&& fits) {
+  while (upper - lower > 1) {
+    double middle = lower + std::floor((upper - lower) / 2);
+    if (!(middle > lower && middle < upper)) break; // beyond the precision of doubles
+    (fits(middle) ? upper : lower) = middle;
+  }
+  return upper;
+}
+
 /// Among the plans with that TPS, up to the rounding of sums, one with the least peak memory, and among these one that
 /// moves the fewest bytes.
-static void breakTies(PiperSearch& search, PiperSolution& solution) {
+static void breakTies(const PiperInstance& instance, PiperSearch& search, PiperSolution& solution) {
   double tps = solution.tps, bound = solution.lowerBound, threshold = tps * (1 + rounding);
-  double lower = 0, upper = solution.memory;
-  while (upper - lower > 1 && !search.ranOutOfTime()) {
-    double middle = lower + std::floor((upper - lower) / 2);
-    search.setMemory(middle);
-    if (search.run(threshold)) {
-      solution = search.solution();
-      upper = middle;
-    } else {
-      lower = middle;
-    }
-  }
-  search.setMemory(upper);
+  double most = std::min(solution.memory, mostMemory(instance));
+  double least = leastThatFits(-1, most, [&](double memory) {
+    search.setMemory(memory);
+    if (search.ranOutOfTime() || !search.run(threshold)) return false;
+    solution = search.solution();
+    return true;
+  });
+  search.setMemory(least);
   search.countMoved();
   if (!search.ranOutOfTime() && search.run(threshold)) solution = search.solution();
   solution.tps = tps;
   solution.lowerBound = bound;
 }
 
-std::optional<PiperSolution> pdc::solvePiper(const PiperInstance& instance, const PiperSearchOptions& options) {
+std::optional<PiperSolution> pdc::solvePiper(const PiperInstance& instance, const PiperSearchOptions& options,
+                                             bool* isExhaustive) {
   PiperSearch search(instance, options);
+  if (isExhaustive) *isExhaustive = search.isComplete();
   bool isFeasible = search.run(infinity);
   if (search.ranOutOfTime()) { // a plan, however late, or the proof that there is none
     PiperSearch patient(instance, {0, options.mostStates});
@@ -66,7 +85,7 @@ std::optional<PiperSolution> pdc::solvePiper(const PiperInstance& instance, cons
   PiperSolution solution = search.solution();
   closeGap(search, solution);
   if (!search.isComplete()) solution.lowerBound = std::min(search.workBound(), solution.tps);
-  if (!search.ranOutOfTime()) breakTies(search, solution);
+  if (!search.ranOutOfTime()) breakTies(instance, search, solution);
   return solution;
 }
 
@@ -78,24 +97,15 @@ std::optional<std::int64_t> pdc::fewestPiperDevices(const PiperInstance& instanc
 
 std::optional<double> pdc::leastPiperMemory(const PiperInstance& instance, const PiperSearchOptions& options) {
   PiperSearch search(instance, {0, options.mostStates});
-  double most = 0;
-  for (const PiperInstanceNode& node : instance.nodes)
-    for (const auto& list : node.options)
-      for (const PiperOption& option : list)
-        most += option.memoryA * static_cast<double>(instance.replicas) + option.memoryB;
   auto fits = [&](double memory) {
     search.setMemory(memory);
     return search.run(infinity);
   };
-  double lower = std::floor(instance.memory), upper = std::max(1.0, lower);
-  while (!fits(upper)) {
-    if (upper > most) return std::nullopt;
+  // Gallop, as little memory needs few menus.
+  double lower = -1, upper = std::max(1.0, std::floor(instance.memory)), most = mostMemory(instance);
+  for (; !fits(upper); upper = std::min(2 * upper, most)) {
+    if (upper >= most) return std::nullopt;
     lower = upper;
-    upper *= 2;
   }
-  while (upper - lower > 1) {
-    double middle = lower + std::floor((upper - lower) / 2);
-    (fits(middle) ? upper : lower) = middle;
-  }
-  return upper;
+  return leastThatFits(lower, upper, fits);
 }

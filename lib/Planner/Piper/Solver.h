@@ -52,13 +52,14 @@ struct PiperSearchOptions {
   std::size_t mostStates = 2048; ///< with more down-sets, only those of a few topological orders are tried
 };
 
-/// Nothing if no plan is feasible.
-std::optional<PiperSolution> solvePiper(const PiperInstance& instance, const PiperSearchOptions& options);
+/// Nothing if no plan is feasible, or none was found and the search was not exhaustive: only with too many down-sets.
+std::optional<PiperSolution> solvePiper(const PiperInstance& instance, const PiperSearchOptions& options,
+                                        bool* isExhaustive = nullptr);
 
 /// The fewest of the instance's devices on which there is a plan of any speed; nothing if there is none.
 std::optional<std::int64_t> fewestPiperDevices(const PiperInstance& instance, const PiperSearchOptions& options);
 
-/// The smallest memory, at least the instance's, within which there is a plan of any speed, rounded up to whole bytes.
+/// The smallest memory within which there is a plan of any speed, rounded up to whole bytes.
 std::optional<double> leastPiperMemory(const PiperInstance& instance, const PiperSearchOptions& options);
 
 } // namespace pdc

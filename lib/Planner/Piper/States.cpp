@@ -28,7 +28,7 @@ static std::vector<int> depthFirstOrder(const Dag& dag, bool backwards) {
   return order;
 }
 
-static std::vector<NodeSet> prefixesOfSomeOrders(const Dag& dag) {
+static std::vector<NodeSet> prefixesOfSomeOrders(const Dag& dag, std::size_t most) {
   std::vector<NodeSet> sets;
   for (const std::vector<int>& order : {dag.order(), depthFirstOrder(dag, false), depthFirstOrder(dag, true)}) {
     sets.push_back(NodeSet(dag.size()));
@@ -42,7 +42,10 @@ static std::vector<NodeSet> prefixesOfSomeOrders(const Dag& dag) {
     return sizeA != sizeB ? sizeA < sizeB : a < b;
   });
   sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
-  return sets;
+  if (sets.size() <= most) return sets;
+  std::vector<NodeSet> some; // evenly, the empty and the full one included
+  for (std::size_t i = 0; i < most; ++i) some.push_back(sets[i * (sets.size() - 1) / (most - 1)]);
+  return some;
 }
 
 static PiperStates::Least leastOf(const PiperInstance& instance, const NodeSet& state, std::size_t degree) {
@@ -70,7 +73,7 @@ PiperStates PiperStates::make(const PiperInstance& instance, std::size_t most) {
     for (std::size_t i = 0; i < all->size(); ++i) states.sets.push_back((*all)[i]);
   } else {
     states.isComplete = false;
-    states.sets = prefixesOfSomeOrders(instance.dag);
+    states.sets = prefixesOfSomeOrders(instance.dag, std::max<std::size_t>(most, 2));
   }
   states.supersets.resize(states.sets.size());
   for (std::size_t i = 0; i < states.sets.size(); ++i) {

@@ -19,7 +19,7 @@ struct PiperStates {
   std::vector<std::vector<Least>> least;           ///< by state and index of degree
   std::vector<std::vector<std::size_t>> supersets; ///< the states that hold more nodes and all of this one's, ascending
 
-  /// All down-sets if there are at most `most`, else the prefixes of a few topological orders.
+  /// All down-sets if there are at most `most`, else so many prefixes of a few topological orders.
   static PiperStates make(const PiperInstance& instance, std::size_t most);
 };
 
