@@ -9,7 +9,11 @@ namespace pdc {
 
 /// The contiguous split with the smallest largest load over at most problem.accelerators accelerators and
 /// problem.cpus CPUs (cost model `dnn-partitioning`, docs/Planning.md). Stages are in pipeline order; `device` says
-/// which are CPUs; times are in the file's unit. Of the options only straight (always true here) and timeLimitS apply.
+/// which are CPUs; times are in the file's unit: a stage's forwardMs and inputGradientMs are those of its forward and
+/// backward nodes, without transfers. Of the options only memoryBytes (of an accelerator) and timeLimitS apply.
+///
+/// Reports ExitCode::invalidInput if edges out of one node differ in cost, and ExitCode::noPlan with the smallest
+/// memory and the fewest accelerators that would do.
 Expected<Plan> planDnnPartitioning(const DnnPartitioningProblem& problem, const PlannerOptions& options,
                                    Diagnostics& diags);
 

@@ -3,6 +3,7 @@
 #include "DnnPartitioning/Contract.h"
 
 #include <algorithm>
+#include <deque>
 
 using namespace pdc;
 using namespace pdc::placement;
@@ -52,24 +53,27 @@ static bool bisect(const Instance& instance, const States& states, const Limits&
   return true;
 }
 
-/// A topological order that takes, of what it may take, what became possible first or last.
-static std::vector<int> topologicalOrder(const Instance& instance, bool lastFirst) {
+/// A topological order, built from the front or from the back, that takes of what it may take what became possible
+/// first or last.
+static std::vector<int> topologicalOrder(const Instance& instance, bool fromBack, bool lastFirst) {
   std::vector<std::vector<int>> after(instance.classes.size());
-  std::vector<int> missing(instance.classes.size(), 0), ready, order;
+  std::vector<int> missing(instance.classes.size(), 0), order;
   for (auto [from, to] : instance.edges) {
+    if (fromBack) std::swap(from, to);
     after[at(from)].push_back(to);
     ++missing[at(to)];
   }
+  std::deque<int> ready;
   for (std::size_t c = 0; c < missing.size(); ++c)
     if (missing[c] == 0) ready.push_back(static_cast<int>(c));
   while (!ready.empty()) {
-    auto place = lastFirst ? ready.end() - 1 : ready.begin();
-    int c = *place;
-    ready.erase(place);
+    int c = lastFirst ? ready.back() : ready.front();
+    lastFirst ? ready.pop_back() : ready.pop_front();
     order.push_back(c);
     for (int next : after[at(c)])
       if (--missing[at(next)] == 0) ready.push_back(next);
   }
+  if (fromBack) std::reverse(order.begin(), order.end());
   return order;
 }
 
@@ -90,18 +94,19 @@ static Instance asChain(const Instance& instance, const std::vector<int>& order)
   return chain;
 }
 
-/// The best splits of two topological orders; the first in any case, so that there is a plan if time is short.
+/// The best splits of four topological orders; of the first in any case, so that there is a plan if time is short.
 static void tryOrders(const Instance& instance, const Limits& limits, Solution& best) {
-  for (bool lastFirst : {false, true}) {
-    std::vector<int> order = topologicalOrder(instance, lastFirst);
+  for (int kind = 0; kind < 4; ++kind) {
+    std::vector<int> order = topologicalOrder(instance, kind / 2 == 1, kind % 2 == 1);
     Instance chain = asChain(instance, order);
-    const Limits& spend = lastFirst ? limits : Limits{};
+    const Limits& spend = kind > 0 ? limits : Limits{};
     std::optional<States> states = States::all(chain, spend);
     if (!states) return;
     Solution solution;
+    solution.value = best.value; // only what is better is of interest
     solution.proven = best.proven;
     bisect(chain, *states, spend, solution);
-    if (solution.value >= best.value) continue;
+    if (solution.stages.empty()) continue;
     best.value = solution.value;
     best.stages = std::move(solution.stages);
     for (Stage& stage : best.stages) {
