@@ -47,7 +47,8 @@ PipelineShape pdc::shapeOf(const Plan& plan) {
   shape.weights = plan.weights == "latest"          ? pdcrt::WeightPolicy::latest
                   : plan.weights == "vertical-sync" ? pdcrt::WeightPolicy::verticalSync
                                                     : pdcrt::WeightPolicy::stash;
-  shape.microbatches = plan.schedule == "1f1b-flush" ? plan.microbatches : 0;
+  shape.kind = plan.schedule;
+  shape.microbatches = hasBatches(plan.schedule) ? plan.microbatches : 0;
   for (const PlanStage& stage : plan.stages) shape.stages.push_back({stage.replicas, stage.warmup, stage.syncDelay});
   for (const EdgeTraffic& traffic : trafficOf(plan)) shape.edges.push_back(traffic.edge);
   for (const PlanSharedParameter& parameter : plan.sharedParameters)
@@ -80,6 +81,19 @@ static Status orderRanks(const Plan& plan, pdcrt::Schedule& schedule, Diagnostic
 
 /// What a policy of weights demands of a plan.
 static Status checkWeights(const PipelineShape& shape, const Plan& plan, Diagnostics& diags) {
+  if (hasBatches(plan.schedule) && plan.weights != "stash")
+    return diags.error({}).exit(ExitCode::unsupported).help("take --weights=stash")
+           << "the weights '" << plan.weights << "' go with the schedule '1f1b', got '" << plan.schedule << "'";
+  if (plan.schedule == "2bw")
+    for (std::size_t s = 0; s < shape.stages.size(); ++s) {
+      std::int64_t inFlight = (std::int64_t{shape.stages[s].warmup} + 1) * shape.stages[s].replicas;
+      if (inFlight > shape.microbatches)
+        return diags.error({"", "/stages/" + std::to_string(s) + "/warmup"})
+                   .exit(ExitCode::unsupported)
+                   .help("take --microbatches=" + std::to_string(inFlight) + " or more")
+               << "'2bw' needs as many microbatches per update as a stage has in flight, got " << shape.microbatches
+               << " and " << inFlight;
+    }
   if (shape.microbatches > 0) return success;
   if (!shape.shared.empty() && shape.weights != pdcrt::WeightPolicy::stash)
     return diags.error({}).exit(ExitCode::unsupported).help("take --weights=stash, or a flushing schedule")
@@ -101,6 +115,7 @@ static Status checkWeights(const PipelineShape& shape, const Plan& plan, Diagnos
 }
 
 bool pdc::isSafeByOrder(const Plan& plan) {
+  if (plan.schedule == "gpipe") return true; // no stage has a backward before its last forward
   for (const PlanTensor& tensor : plan.tensors) {
     const PlanStage &from = plan.stages[tensor.from], &to = plan.stages[tensor.to];
     if (std::int64_t{from.warmup} * from.replicas < std::int64_t{to.warmup} * to.replicas) return false;
@@ -214,9 +229,10 @@ Simulation pdc::simulate(const Plan& plan, const pdcrt::Schedule& schedule, std:
   constexpr double mostActions = 2e7; // a second or two
   bool untilSteady = minibatches <= 0;
   if (untilSteady) {
-    // The transient of a pipeline lasts a few times its depth; whole periods are compared after it.
+    // The transient of a pipeline lasts a few times its depth; whole periods are compared after it. Where transfers
+    // that share links never repeat themselves exactly, the mean of many is taken.
     std::int64_t inFlight = pdcrt::minibatchesInFlight(schedule), period = pdcrt::periodMinibatches(schedule);
-    minibatches = 6 * inFlight + std::max<std::int64_t>(4 * period, 64);
+    minibatches = 24 * inFlight + std::max<std::int64_t>(8 * period, 256);
     double most = mostActions / std::max(1.0, actionsPerMinibatch(schedule));
     if (static_cast<double>(minibatches) > most)
       minibatches = std::max<std::int64_t>(std::min(minibatches, 12 * inFlight), static_cast<std::int64_t>(most));

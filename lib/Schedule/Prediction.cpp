@@ -33,6 +33,11 @@ static std::int64_t variableBytes(const Plan& plan, const std::vector<EdgeTraffi
   return bytes;
 }
 
+/// Whether the pipeline is empty between batches.
+static bool drains(const pdcrt::Schedule& schedule) {
+  return schedule.minibatchesPerUpdate > 0 && schedule.weights != pdcrt::WeightPolicy::twoVersions;
+}
+
 namespace {
 
 /// Follows a run as it is executed.
@@ -88,7 +93,9 @@ private:
   void compute(const pdcrt::TracedAction& traced) {
     const pdcrt::Action& action = traced.action;
     std::int64_t m = schedule_.minibatchesPerUpdate;
-    std::int64_t batch = m <= 0 ? 0 : action.kind == ActionKind::update ? action.index - 1 : action.index / m;
+    std::int64_t batch = !drains(schedule_)                  ? 0
+                         : action.kind == ActionKind::update ? action.index - 1
+                                                             : action.index / m;
     Span& span = batches_[batch][traced.rank];
     if (traced.endMs == traced.startMs) return; // what takes no time begins and ends nothing
     span.first = std::min(span.first, traced.startMs);
@@ -127,10 +134,11 @@ Prediction pdc::predict(const Plan& plan, const pdcrt::Schedule& schedule, std::
   result.finishMs = run.finishMs;
   result.timePerMinibatchMs = run.periodMs;
   observer.fractions(result.bubbleFraction, result.rankIdleFraction);
-  if (schedule.minibatchesPerUpdate == 0 && run.periodMs > 0) {
+  if (!drains(schedule) && run.periodMs > 0) {
     double busyMs = 0; // per minibatch, all ranks
     for (std::size_t s = 0; s < plan.stages.size(); ++s)
-      busyMs += plan.stages[s].computeMs() + plan.stages[s].updateMs / plan.stages[s].replicas;
+      busyMs += plan.stages[s].computeMs() + plan.stages[s].updateMs * plan.stages[s].replicas /
+                                                 static_cast<double>(schedule.minibatchesOfUpdate(static_cast<int>(s)));
     result.bubbleFraction = 1 - busyMs / (run.periodMs * static_cast<double>(schedule.ranks.size()));
   }
 

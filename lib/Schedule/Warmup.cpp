@@ -21,11 +21,12 @@ std::vector<int> pdc::paperWarmup(const Plan& plan) {
   return warmup;
 }
 
-/// A batch of a flushing schedule holds no more than so many forwards before the first backward.
+/// A batch holds no more than so many forwards before the first backward.
 static int mostUseful(const Plan& plan, std::size_t s) {
-  if (plan.schedule != "1f1b-flush") return std::numeric_limits<int>::max();
-  std::int64_t perBatch = (plan.microbatches + plan.stages[s].replicas - 1) / plan.stages[s].replicas;
-  return static_cast<int>(perBatch - 1);
+  if (!hasBatches(plan.schedule)) return std::numeric_limits<int>::max();
+  std::int64_t R = plan.stages[s].replicas;
+  std::int64_t perBatch = flushes(plan.schedule) ? (plan.microbatches + R - 1) / R : plan.microbatches / R;
+  return static_cast<int>(std::max<std::int64_t>(perBatch, 1) - 1);
 }
 
 /// ceil that forgives what floating-point division adds to an integer.
@@ -180,7 +181,7 @@ std::vector<int> pdc::hideWarmup(const Plan& plan) {
   std::vector<Edge> edges = edgesOf(plan);
   int last = static_cast<int>(plan.stages.size()) - 1, extra = 0;
   double best = judge.period(warmup);
-  for (int more = 1; more <= 2 && best > tolerance * plan.timeMs; ++more) {
+  for (int more = 1; more <= 6 && best > tolerance * plan.timeMs; ++more) {
     std::vector<int> attempt(plan.stages.size(), 0);
     fillUpperBound(plan, edges, plan.timeMs, more, last - 1, attempt);
     double period = judge.period(attempt);
@@ -209,7 +210,7 @@ std::vector<int> pdc::hideWarmup(const Plan& plan) {
 }
 
 void pdc::adjustWarmup(const Plan& plan, std::vector<int>& warmup) {
-  if (plan.schedule == "1f1b-flush") {
+  if (hasBatches(plan.schedule)) {
     for (std::size_t s = 0; s < warmup.size(); ++s) warmup[s] = std::min(warmup[s], mostUseful(plan, s));
   } else if (plan.weights == "vertical-sync") {
     const PlanStage& input = plan.stages[0];

@@ -79,9 +79,11 @@ public:
         }
   }
 
-  double largest() const {
+  /// Of the resources whose names begin so.
+  double largest(const std::string& prefix = "") const {
     double most = 0;
-    for (const auto& [name, ms] : loads_) most = std::max(most, ms);
+    for (const auto& [name, ms] : loads_)
+      if (name.starts_with(prefix)) most = std::max(most, ms);
     return most;
   }
 
@@ -239,6 +241,8 @@ TEST(Simulator, TellsWhereTheTimeWent) {
 TEST(Simulator, PeriodIsTheLargestLoad) {
   std::mt19937 random(11);
   auto uniform = [&](double least, double most) { return std::uniform_real_distribution(least, most)(random); };
+  int linkBoundCount = 0;
+  double worst = 0, worstLinkBound = 0;
   for (int round = 0; round < rounds(100); ++round) {
     std::vector<TestStage> stages(std::uniform_int_distribution<std::size_t>(1, 6)(random));
     int kind = round % 5; // straight, replicated, two levels, a slow all-reduce, slow links
@@ -254,15 +258,21 @@ TEST(Simulator, PeriodIsTheLargestLoad) {
     }
     Plan plan = planOf(stages, {{"machine", 32, 1e9, 1e-6}});
     if (kind == 2) plan.cluster.levels = {{"server", 4, 4e9, 1e-6}, {"rack", 8, 1e9, 1e-5}};
-    plan.timeMs = Loads(plan).largest();
+    Loads loads(plan);
+    plan.timeMs = loads.largest();
     std::vector<int> warmup = hideWarmup(plan);
     double error = simulated(plan, warmup) / plan.timeMs - 1;
-    EXPECT_GT(error, kind == 4 ? -0.01 : -1e-4) << "round " << round << "\n" << textOf(plan, warmup);
-    // Where a link is the bottleneck, transfers that wait for another link leave some of its time unused.
-    EXPECT_LT(error, kind == 4 ? 0.5 : 0.01) << "round " << round << "\n" << textOf(plan, warmup);
+    EXPECT_GT(error, -2e-3) << "round " << round << "\n" << textOf(plan, warmup);
+    // Where links are the bottleneck, or nearly, transfers that wait for another link leave some of their time unused.
+    bool linkBound = loads.largest("link") > 0.75 * plan.timeMs;
+    EXPECT_LT(error, linkBound ? 0.6 : 0.01) << "round " << round << "\n" << textOf(plan, warmup);
+    linkBoundCount += linkBound;
+    worst = std::max(worst, linkBound ? 0 : error);
+    worstLinkBound = std::max(worstLinkBound, linkBound ? error : 0);
   }
+  std::printf("worst of %d plans: %.4f %%; of %d more, with crowded links: %.2f %%\n", rounds(100) - linkBoundCount,
+              100 * worst, linkBoundCount, 100 * worstLinkBound);
 }
-
 // A warm-up for pipelines so large that no simulation is tried.
 TEST(Warmup, IsBoundedForLargePlans) {
   std::vector<TestStage> stages(3000, TestStage{.bytes = 1e5});

@@ -195,7 +195,8 @@ TEST(Schedule, ErrorsNameTheLineAndTheExpectation) {
                            "stage 0 replicas 1 warmup 0 sync-delay 0 slots 1 versions 1\n";
   EXPECT_EQ(errorOf(""), "line 1: expected 'schedule KIND'");
   EXPECT_EQ(errorOf("schedule\n"), "line 1: expected the kind of the schedule");
-  EXPECT_EQ(errorOf("weights heavy\n"), "line 1: expected 'stash', 'vertical-sync' or 'latest', got 'heavy'");
+  EXPECT_EQ(errorOf("weights heavy\n"),
+            "line 1: expected 'stash', 'vertical-sync', 'latest' or 'two-versions', got 'heavy'");
   EXPECT_EQ(errorOf("# a comment\nfoo\n").substr(0, 28), "line 2: expected schedule, w");
   EXPECT_EQ(errorOf("schedule 1f1b\nstage 1 replicas 1\n"), "line 2: expected stage 0, got 1");
   EXPECT_EQ(errorOf("schedule 1f1b\nstage 0 replicas x\n"), "line 2: expected a number from 0 to 1048576, got 'x'");

@@ -11,7 +11,6 @@
 #include <charconv>
 #include <filesystem>
 #include <iostream>
-#include <iterator>
 
 using namespace pdc;
 
@@ -52,13 +51,12 @@ Expected<std::vector<int>> warmupFor(const Plan& plan, const std::string& text, 
   return warmup;
 }
 
-constexpr const char* scheduleNames[] = {"1f1b", "1f1b-flush"};
-
 /// The plan with another schedule, number of microbatches or warm-up, as the flags say.
 Status change(Plan& plan, const Flags& flags, Diagnostics& diags) {
-  if (!flags.schedule.empty() &&
-      std::find(std::begin(scheduleNames), std::end(scheduleNames), flags.schedule) == std::end(scheduleNames))
-    return diags.error({}).exit(ExitCode::usage).help("type --schedule=1f1b, --schedule=1f1b-flush, or a file's name")
+  std::string names;
+  for (const char* name : scheduleNames()) names += std::string(names.empty() ? "" : ", ") + name;
+  if (!flags.schedule.empty() && std::ranges::find(scheduleNames(), flags.schedule) == scheduleNames().end())
+    return diags.error({}).exit(ExitCode::usage).help("type one of " + names + ", or a file's name")
            << "--schedule expects the name of a schedule or of a file, got '" << flags.schedule << "'";
   bool changed = !flags.schedule.empty() && flags.schedule != plan.schedule;
   if (!flags.schedule.empty()) plan.schedule = flags.schedule;
@@ -143,7 +141,8 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "pdc-sim " PDC_VERSION);
   Flags flags;
   app.add_option("PLAN", flags.plan, "what pdc or pdc-plan wrote")->required()->type_name("plan.json");
-  app.add_option("--schedule", flags.schedule, "another schedule than the plan's: 1f1b, 1f1b-flush, or a file")
+  app.add_option("--schedule", flags.schedule,
+                 "another schedule than the plan's: 1f1b, 1f1b-flush, gpipe, 2bw, or a file")
       ->type_name("NAME|FILE");
   app.add_option("--microbatches", flags.microbatches, "per batch, where the schedule flushes")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))

@@ -4,7 +4,9 @@
 #include "pdcrt/Schedule.h"
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,7 @@ struct StageShape {
 
 /// A pipeline without its costs.
 struct PipelineShape {
+  std::string kind = {}; ///< a name of scheduleNames(); empty: 1f1b-flush if there are microbatches, else 1f1b
   pdcrt::WeightPolicy weights = pdcrt::WeightPolicy::stash;
   std::int64_t microbatches = 0; ///< per update, of flushing schedules; 0: each stage updates by itself (1f1b)
   std::vector<StageShape> stages;
@@ -55,7 +58,23 @@ pdcrt::Schedule oneFOneB(const PipelineShape& shape);
 /// arXiv 2006.09503; DAPPLE; Megatron-LM). Microbatch b is of replica b mod R_s, whether or not R_s divides the batch.
 pdcrt::Schedule oneFOneBFlush(const PipelineShape& shape);
 
-/// oneFOneB or oneFOneBFlush, as shape.microbatches says.
+/// GPipe (arXiv 1811.06965): all forwards of a batch, then all backwards, then one update of every stage. Each stage is
+/// as far ahead as a batch is long, whatever shape.stages says of the warm-up.
+pdcrt::Schedule gpipe(const PipelineShape& shape);
+
+/// PipeDream-2BW (arXiv 2006.09503): 1F1B without a flush, and one update of every stage per batch of
+/// shape.microbatches, which must be at least max_s (w_s + 1)·R_s. Minibatch k uses version max(0, floor(k/m) - 1), so
+/// two are kept.
+pdcrt::Schedule twoBufferedWeights(const PipelineShape& shape);
+
+/// Schedules that buildSchedule knows.
+std::span<const char* const> scheduleNames();
+
+/// Whether all stages update at once, after each batch of microbatches, and whether the pipeline drains before.
+bool hasBatches(std::string_view schedule);
+bool flushes(std::string_view schedule);
+
+/// The generator's result for shape.kind.
 pdcrt::Schedule buildSchedule(const PipelineShape& shape);
 
 } // namespace pdc

@@ -123,7 +123,7 @@ struct SharedEdge {
   friend bool operator==(const SharedEdge&, const SharedEdge&) = default;
 };
 
-enum class WeightPolicy : std::uint8_t { stash, verticalSync, latest };
+enum class WeightPolicy : std::uint8_t { stash, verticalSync, latest, twoVersions };
 
 struct RankList {
   std::vector<Host> hosts;
@@ -161,6 +161,7 @@ struct Schedule {
   ///   every update of its own, stash    max(0, floor(b / R_s) - w_s - d_s)
   ///   vertical sync                     floor(R_0 · V_0(b) / R_s)
   ///   common updates (flush)            floor(b / m)
+  ///   common updates, two versions      max(0, floor(b / m) - 1)
   std::int64_t versionUsed(int stage, std::int64_t minibatch) const;
 
   /// The rank that hosts a replica of a stage; -1 if none does.

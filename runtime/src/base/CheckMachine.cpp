@@ -370,11 +370,16 @@ void Machine::doneWithInput(std::int64_t minibatch) {
   if (newPeriod && options_.untilSteady) findSteadyState();
 }
 
-/// Steady is what repeats itself for as long as two pipelines full of minibatches.
+/// Steady is what repeats itself: every rank is as far as before, but for whole periods, and in the middle of the same
+/// thing for as long. (Stage 0 alone may go on for long at a pace that a slower stage cannot keep.)
 void Machine::findSteadyState() {
-  std::int64_t each = periodMinibatches_, last = (inputs_ - 1) / each;
   constexpr std::int64_t longestCycle = 64; // periods; as many as a loop of the pipeline may hold
-  for (std::int64_t cycle = 1; cycle <= longestCycle; ++cycle) {
+  std::int64_t each = periodMinibatches_, last = (inputs_ - 1) / each;
+  Snapshot now;
+  for (const Rank& rank : ranks_) now.ranks.push_back({rank.list.executed(), clock_.now() - rank.since});
+  snapshots_.push_back(std::move(now));
+  if (snapshots_.size() > longestCycle + 1) snapshots_.pop_front();
+  for (std::int64_t cycle = 1; cycle < static_cast<std::int64_t>(snapshots_.size()); ++cycle) {
     std::int64_t compared = (2 * inFlight_ + each - 1) / each + cycle;
     if (last - cycle - compared < 0) return;
     double step = inputDone_[last * each] - inputDone_[(last - cycle) * each];
@@ -382,11 +387,22 @@ void Machine::findSteadyState() {
     for (std::int64_t i = 1; same && i <= compared; ++i)
       same = std::abs(inputDone_[(last - i) * each] - inputDone_[(last - i - cycle) * each] - step) <=
              1e-9 * inputDone_[last * each];
-    if (!same) continue;
+    if (!same || !isSameButFor(snapshots_[snapshots_.size() - 1 - cycle], snapshots_.back(), cycle)) continue;
     result_.steady = true;
     result_.periodMs = step / static_cast<double>(cycle * each);
     return;
   }
+}
+
+bool Machine::isSameButFor(const Snapshot& before, const Snapshot& after, std::int64_t periods) const {
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    const RankList& list = schedule_.ranks[r];
+    std::int64_t rounds = periods * periodMinibatches_ / list.step;
+    if (after.ranks[r].first - before.ranks[r].first != rounds * static_cast<std::int64_t>(list.repeat.size()) ||
+        std::abs(after.ranks[r].second - before.ranks[r].second) > 1e-9 * clock_.now())
+      return false;
+  }
+  return true;
 }
 
 void Machine::conclude() {

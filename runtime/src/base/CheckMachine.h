@@ -57,6 +57,11 @@ private:
     RankUse use;
     bool begun = false; ///< has computed something
   };
+  /// How far every rank is, and since when it computes or waits, when stage 0 was done with the first minibatch of a
+  /// period.
+  struct Snapshot {
+    std::vector<std::pair<std::int64_t, double>> ranks;
+  };
   /// Where an action finds its channel.
   struct Port {
     ActionKind kind;
@@ -88,6 +93,7 @@ private:
   void tell(const TracedAction& traced);
 
   void findSteadyState();
+  bool isSameButFor(const Snapshot& before, const Snapshot& after, std::int64_t periods) const;
   void conclude();
   double period() const;
 
@@ -110,11 +116,12 @@ private:
   std::vector<Channel> channels_;
   std::vector<Reductions> reductions_; ///< by stage
   std::vector<Rank> ranks_;
-  std::vector<int> stagesLeft_;   ///< by minibatch: not done with it
-  std::vector<double> inputDone_; ///< by minibatch: when the last stage was done with it; -1 before
-  std::int64_t inputs_ = 0;       ///< minibatches that every stage is done with, in order
-  std::vector<Task> tasks_;       ///< by the number of the flow
-  std::deque<int> ready_;         ///< ranks that may be able to go on
+  std::vector<int> stagesLeft_;    ///< by minibatch: not done with it
+  std::vector<double> inputDone_;  ///< by minibatch: when the last stage was done with it; -1 before
+  std::int64_t inputs_ = 0;        ///< minibatches that every stage is done with, in order
+  std::deque<Snapshot> snapshots_; ///< of the last periods
+  std::vector<Task> tasks_;        ///< by the number of the flow
+  std::deque<int> ready_;          ///< ranks that may be able to go on
   Load load_;
 };
 

@@ -46,7 +46,10 @@ std::int64_t Schedule::updates(int stage, std::int64_t minibatches) const {
 }
 
 std::int64_t Schedule::versionUsed(int stage, std::int64_t minibatch) const {
-  if (minibatchesPerUpdate > 0) return minibatch / minibatchesPerUpdate;
+  if (minibatchesPerUpdate > 0) {
+    std::int64_t batch = minibatch / minibatchesPerUpdate;
+    return weights == WeightPolicy::twoVersions ? std::max<std::int64_t>(0, batch - 1) : batch;
+  }
   auto stashed = [&](const ScheduleStage& s) {
     return std::max<std::int64_t>(0, minibatch / s.replicas - s.warmup - s.syncDelay);
   };
@@ -84,7 +87,7 @@ bool Schedule::hasPart(const SharedEdge& edge, int q, std::int64_t version) cons
 
 bool Schedule::takesVersion(const SharedEdge& edge, int q, std::int64_t version) const {
   // The minibatches that use version v > 0 are those of an update some versions later.
-  if (minibatchesPerUpdate > 0) return hasPart(edge, q, version + 1);
+  if (minibatchesPerUpdate > 0) return hasPart(edge, q, version + (weights == WeightPolicy::twoVersions ? 2 : 1));
   const ScheduleStage& owner = stages[edge.owner];
   return hasPart(edge, q, version + owner.warmup + owner.syncDelay + 1);
 }
@@ -151,6 +154,8 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
     hosts[s].assign(stage.replicas, 0);
   }
   if (schedule.minibatchesPerUpdate < 0) return fail("minibatches-per-update is negative");
+  if (schedule.weights == WeightPolicy::twoVersions && schedule.minibatchesPerUpdate == 0)
+    return fail("weights two-versions need minibatches-per-update");
   if (schedule.rings.size() != schedule.edges.size()) return fail("every edge needs its rings");
   for (std::size_t i = 0; i < schedule.edges.size(); ++i) {
     const ScheduleEdge& edge = schedule.edges[i];

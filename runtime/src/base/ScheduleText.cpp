@@ -50,7 +50,7 @@ constexpr KindName kindNames[] = {
     {ActionKind::receivePart, "RG", '<'},
 };
 
-constexpr std::string_view weightNames[] = {"stash", "vertical-sync", "latest"};
+constexpr std::string_view weightNames[] = {"stash", "vertical-sync", "latest", "two-versions"};
 
 /// Numbers above this are typing errors; it keeps sums of minibatches far from overflow.
 constexpr std::int64_t largestNumber = std::int64_t{1} << 40;
@@ -321,7 +321,7 @@ private:
         schedule_.weights = static_cast<WeightPolicy>(i);
         return true;
       }
-    return fail("expected 'stash', 'vertical-sync' or 'latest', got '" + std::string(name) + "'");
+    return fail("expected 'stash', 'vertical-sync', 'latest' or 'two-versions', got '" + std::string(name) + "'");
   }
 
   void readLine() {
