@@ -80,7 +80,9 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
       if (!line) return failure;
       takesStream = takesStream || kind == OpKind::kernel;
       calls += "  // " + commentText(operation->forwardOperation().location.node);
-      if (operation->phase != Phase::forward)
+      if (operation->again)
+        calls += ", again";
+      else if (operation->phase != Phase::forward)
         calls += operation->phase == Phase::inputGradient ? ", input gradient" : ", weight gradient";
       if (const Value* result = mainResult(*operation)) calls += " -> " + toString(result->type());
       calls += "\n  " + wrapped(*line, 2, 6) + "\n";
@@ -94,13 +96,15 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
   static const char* const phaseNames[] = {"forward", "backward_input", "backward_weight", "evaluate"};
   std::vector<std::string> arguments = {argument("const Kernels&", "k", uses(calls, "k", '.')),
                                         argument("const Weights&", "w", uses(calls, "w", '.'))};
-  if (phase == ProgramPhase::forward || evaluate)
+  // A backward that computes the forward again may need what only the forward needs otherwise.
+  const bool recomputes = phase == ProgramPhase::backwardInput && (draws_ || uses(calls, "r", '.'));
+  if (phase == ProgramPhase::forward || evaluate || recomputes)
     arguments.push_back(argument("const State&", "r", uses(calls, "r", '.')));
   arguments.push_back(argument("const Slot&", "s", uses(calls, "s", '.')));
   if (phase == ProgramPhase::backwardInput || phase == ProgramPhase::backwardWeight)
     arguments.push_back(argument("const Gradients&", "g", uses(calls, "g", '.')));
   arguments.push_back(argument("const Scratch&", "t", uses(calls, "t", '.')));
-  if (phase == ProgramPhase::forward) arguments.push_back(argument("pdcrt::Draw", "draw", draws_));
+  if (phase == ProgramPhase::forward || recomputes) arguments.push_back(argument("pdcrt::Draw", "draw", draws_));
   arguments.push_back(argument("pdcrt::Stream&", "q", takesStream));
   std::string head = std::string("void ") + phaseNames[static_cast<int>(phase)] + "(";
   const std::size_t column = head.size();

@@ -97,7 +97,9 @@ void StageNames::nameResults(const GraphMemory& memory, bool evaluation) {
       hint = "g" + std::to_string(gradients_++);
     const std::string name = (scratchPlace ? scratchNames_ : slotNames_).unique(hint);
     std::string comment = definer->forwardOperation().location.node;
-    if (definer->phase != Phase::forward)
+    if (definer->again)
+      comment += ", again";
+    else if (definer->phase != Phase::forward)
       comment += definer->phase == Phase::inputGradient ? ", input gradient" : ", weight gradient";
     (scratchPlace ? scratch : slot).push_back({name, buffer.place, buffer.value->type(), comment});
     references_[buffer.value] = (scratchPlace ? "t." : "s.") + name;

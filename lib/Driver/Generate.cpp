@@ -92,6 +92,8 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
   if (!cut) return failure;
   Expected<std::vector<StageGraphs>> stages = splitStages(context, *cut);
   if (!stages) return failure;
+  for (std::size_t s = 0; s < stages->size(); ++s)
+    if (plan.stages[s].recompute) recomputeForward(*(*stages)[s].training);
 
   std::vector<StageMemory> memories;
   for (const StageGraphs& stage : *stages) {

@@ -207,6 +207,7 @@ std::unique_ptr<Graph> pdc::clone(const Graph& graph, const std::string& name) {
     for (std::size_t i = 0; i < names.size(); ++i)
       if (Value* result = operation->result(i)) values[result] = added->result(i);
     added->phase = operation->phase;
+    added->again = operation->again;
     added->group = operation->group;
     added->stage = operation->stage;
     operations[operation.get()] = added;

@@ -118,7 +118,7 @@ Status Parser::parseResultTypes(const std::vector<bool>& present, std::vector<Ty
   return success;
 }
 
-/// <I of %0, group 3, stage 1>, if it is there.
+/// <I of %0, group 3, stage 1> or <I again of %0, …>, if it is there.
 Status Parser::parseAnnotation(Operation& operation) {
   if (!accept('<')) return success;
   do {
@@ -126,7 +126,11 @@ Status Parser::parseAnnotation(Operation& operation) {
     if (isPhase) {
       const std::string phase = take().text;
       operation.phase = phase == "F" ? Phase::forward : phase == "I" ? Phase::inputGradient : Phase::weightGradient;
-      if (!acceptWord("of")) continue;
+      operation.again = acceptWord("again");
+      if (!acceptWord("of")) {
+        if (operation.again) return expected("'of' and what is computed again");
+        continue;
+      }
       const Location location = here();
       const Expected<Value*> value = parseValue();
       if (!value) return failure;

@@ -12,21 +12,44 @@ static Status runAddLoss(PassContext& context) {
   return addLoss(context, {.kind = context.options["kind"], .output = context.options["output"]});
 }
 
-/// --split-stages=stages=0:0:1 : the stage of each group.
-static Status runSplitStages(PassContext& context) {
-  std::vector<int> stageOfGroup;
+/// The option stages=0:0:1 as numbers; `help` says what to write when it is something else.
+static Expected<std::vector<int>> stagesOption(PassContext& context, const char* help) {
+  std::vector<int> stages;
   std::istringstream list(context.options["stages"]);
   for (std::string entry; std::getline(list, entry, ':');) {
     int stage = 0;
     const auto [end, failed] = std::from_chars(entry.data(), entry.data() + entry.size(), stage);
     if (failed != std::errc() || end != entry.data() + entry.size())
-      return context.diags.error({.file = context.module.file})
-                 .exit(ExitCode::usage)
-                 .help("write stages=0:0:1, one number per group")
+      return context.diags.error({.file = context.module.file}).exit(ExitCode::usage).help(help)
              << "'" << entry << "' is not the number of a stage";
-    stageOfGroup.push_back(stage);
+    stages.push_back(stage);
   }
-  return splitStages(context, stageOfGroup) ? Status(success) : Status(failure);
+  return stages;
+}
+
+/// --split-stages=stages=0:0:1 : the stage of each group.
+static Status runSplitStages(PassContext& context) {
+  Expected<std::vector<int>> stageOfGroup = stagesOption(context, "write stages=0:0:1, one number per group");
+  if (!stageOfGroup) return failure;
+  return splitStages(context, *stageOfGroup) ? Status(success) : Status(failure);
+}
+
+/// --recompute=stages=0:2, or all stages.
+static Status runRecompute(PassContext& context) {
+  constexpr const char* help = "write stages=0:2, the numbers of stages that split-stages has made";
+  Expected<std::vector<int>> stages = stagesOption(context, help);
+  if (!stages) return failure;
+  if (stages->empty())
+    while (context.module.findGraph("stage" + std::to_string(stages->size())))
+      stages->push_back(static_cast<int>(stages->size()));
+  for (int stage : *stages) {
+    Graph* graph = context.module.findGraph("stage" + std::to_string(stage));
+    if (!graph)
+      return context.diags.error({.file = context.module.file}).exit(ExitCode::usage).help(help)
+             << "there is no graph '@stage" << stage << "'";
+    recomputeForward(*graph);
+  }
+  return success;
 }
 
 void pdc::registerTransforms(PassRegistry& registry) {
@@ -93,4 +116,11 @@ void pdc::registerTransforms(PassRegistry& registry) {
                     "ends. Gradients cross where the fold of `differentiate` puts them.",
                 .options = {{"stages", "the stage of each fusion group: 0:0:1"}},
                 .run = runSplitStages});
+  registry.add({.argument = "recompute",
+                .summary = "Lets the backward of stages compute again what it needs of the forward",
+                .description = "Nothing but inputs and what leaves is kept from forward to backward. The repeated "
+                               "operations are marked `again`; they draw the same random numbers and leave running "
+                               "statistics alone, so that no bit of a gradient changes. Runs after `split-stages`.",
+                .options = {{"stages", "numbers of the stages: 0:2; all of them when not given"}},
+                .run = runRecompute});
 }

@@ -67,11 +67,28 @@ class LongSkip(nn.Module):
         return self.last(y + first)
 
 
+class NormAndDrop(nn.Module):
+    """BatchNorm and Dropout, both before and after the middle: state and random numbers in every stage."""
+
+    def __init__(self):
+        super().__init__()
+
+        def block(inputs, outputs):
+            return [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(), nn.Dropout(0.3)]
+
+        self.features = nn.Sequential(*block(1, 6), *block(6, 6), nn.MaxPool2d(2), *block(6, 8))
+        self.last = nn.Linear(8 * 16, 10)
+
+    def forward(self, x):
+        return self.last(torch.flatten(self.features(x), 1))
+
+
 # name: (constructor, shape of one sample, classes)
 NETWORKS = {
     "mlp": (Mlp, (20,), 10),
     "lenet": (LeNet, (1, 28, 28), 10),
     "vgg-small": (VggSmall, (3, 32, 32), 10),
+    "norm-and-drop": (NormAndDrop, (1, 8, 8), 10),
     "skip": (LongSkip, (20,), 10),
     "resnet18": (lambda: torchvision.models.resnet18(weights=None), (3, 224, 224), 1000),
 }

@@ -97,6 +97,7 @@ public:
   Location location; ///< ONNX node name
   Phase phase = Phase::forward;
   Operation* origin = nullptr; ///< of a backward operation: the forward operation that it comes from
+  bool again = false;          ///< of a backward operation: it computes what its origin computes (recomputation)
   int group = -1;              ///< fusion group, the atom of the partition; -1 before `fuse`
   int stage = -1;              ///< -1 before `split-stages`
 

@@ -61,4 +61,10 @@ struct StageGraphs {
 /// order at both ends. Gradient values cross where the fold order puts them.
 Expected<std::vector<StageGraphs>> splitStages(PassContext& context, const std::vector<int>& stageOfGroup);
 
+/// Recomputation (Chen et al., arXiv 1604.06174) of a whole stage: instead of keeping what the backward reads of the
+/// forward, the backward of `stage`, a graph of splitStages, begins by computing it again. What still is kept from
+/// forward to backward: inputs, what arrives, what leaves. The repeated operations are of phase I, draw the same random
+/// numbers and leave running statistics alone; so the gradients are the same, bit for bit.
+void recomputeForward(Graph& stage);
+
 } // namespace pdc

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
 
 namespace pdcrt {
 
@@ -172,8 +173,14 @@ Stage withPhases(Stage stage) {
   };
   stage.backwardInput = [](const Call& c) {
     Slot slot(c.frame);
-    BackwardInput(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), slot, Gradients(c.gradients),
-                  Scratch(c.scratch), *c.stream);
+    // The backward of a stage that recomputes its forward may take what a forward takes.
+    if constexpr (std::is_invocable_v<decltype(BackwardInput), const Kernels&, const Weights&, const State&,
+                                      const Slot&, const Gradients&, const Scratch&, Draw, Stream&>)
+      BackwardInput(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), State(c.state), slot,
+                    Gradients(c.gradients), Scratch(c.scratch), c.draw, *c.stream);
+    else
+      BackwardInput(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), slot, Gradients(c.gradients),
+                    Scratch(c.scratch), *c.stream);
   };
   stage.backwardWeight = [](const Call& c) {
     Slot slot(c.frame);
