@@ -6,15 +6,27 @@
 #include "pdc/Driver/Launch.h"
 #include "pdc/IR/Text.h"
 #include "pdc/Ops/AllOps.h"
+#include "pdc/Planner/Explain.h"
 #include "pdcrt/MappedFile.h"
 
 #include <filesystem>
 #include <iomanip>
 #include <ostream>
+#include <sstream>
 #include <thread>
 
 using namespace pdc;
 namespace fs = std::filesystem;
+
+/// How far the plan may be from the best one.
+static std::string certificate(const Plan& plan) {
+  if (plan.optimal) return "proven optimal";
+  if (plan.lowerBoundMs <= 0) return "not compared with others";
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(3) << "lower bound " << plan.lowerBoundMs << " ms, gap "
+       << std::setprecision(1) << 100 * plan.gap() << " %";
+  return text.str();
+}
 
 namespace {
 
@@ -36,6 +48,7 @@ private:
   Status run(const std::vector<PipelineStep>& steps);
   Expected<Cluster> cluster();
   Expected<Plan> plan(const CostGraph& costs, const Cluster& cluster);
+  void explain(const CostGraph& costs, const Cluster& cluster, const Plan& plan);
   void describeTraining();
   void printSummary(const Plan& plan, const Profile& profile);
 
@@ -74,6 +87,8 @@ Status Compilation::compile() {
   if (!costs) return failure;
   Expected<Plan> planned = plan(*costs, *machines);
   if (!planned) return failure;
+  if (options_.explain) explain(*costs, *machines, *planned);
+  if (options_.emit.empty() && options_.output.empty()) return success; // only to be explained
 
   Expected<GeneratedProgram> program = generate(passContext, std::move(*planned), training_, provenance_);
   if (!program) return failure;
@@ -189,6 +204,12 @@ Expected<Plan> Compilation::plan(const CostGraph& costs, const Cluster& cluster)
   return plan;
 }
 
+void Compilation::explain(const CostGraph& costs, const Cluster& cluster, const Plan& plan) {
+  out_ << "planned " << std::fixed << std::setprecision(3) << plan.timeMs << " ms per minibatch, "
+       << certificate(plan) << "\n"
+       << toText(explainPlan(costs, cluster, planner_, plan), plan);
+}
+
 void Compilation::printSummary(const Plan& plan, const Profile& profile) {
   out_ << "stage  replicas  groups  forward ms  backward ms  arena MiB\n" << std::fixed;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
@@ -198,7 +219,7 @@ void Compilation::printSummary(const Plan& plan, const Profile& profile) {
          << std::setw(11) << std::setprecision(1) << static_cast<double>(stage.memoryBytes) / (1024 * 1024) << "\n";
   }
   out_ << "predicted " << std::setprecision(3) << plan.timeMs << " ms per minibatch (" << plan.schedule << ", costs "
-       << profile.source << ")\nnext: pdc-run " << options_.output << " --data DATA\n";
+       << profile.source << "), " << certificate(plan) << "\nnext: pdc-run " << options_.output << " --data DATA\n";
 }
 
 } // namespace

@@ -85,9 +85,16 @@ int main(int argc, char** argv) {
   app.add_option("--metric", options.metric, "what evaluation reports")
       ->check(CLI::IsMember({"accuracy", "top5", "mse", "none"}))
       ->type_name("accuracy|top5|mse|none");
+  app.add_option("--recompute", options.planner.recompute,
+                 "run forwards again instead of keeping their results: never, where the planner gains by it, always")
+      ->check(CLI::IsMember({"none", "auto", "all"}))
+      ->capture_default_str()
+      ->type_name("none|auto|all");
+  auto* explain = app.add_flag("--explain", options.explain, "why this plan, and why not the others");
   app.add_option("--emit", options.emit, "stop there and print it")
       ->check(CLI::IsMember({"ir", "training-ir", "plan", "schedule", "source"}))
-      ->type_name("ir|training-ir|plan|schedule|source");
+      ->type_name("ir|training-ir|plan|schedule|source")
+      ->excludes(explain);
   app.add_option("--diagnostics", diagnostics, "text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->type_name("text|json");
@@ -101,7 +108,7 @@ int main(int argc, char** argv) {
     options.devices = std::accumulate(options.planner.stageReplicas.begin(), options.planner.stageReplicas.end(), 0);
 
   Diagnostics diags(&std::cerr, diagnostics == "json" ? Diagnostics::Format::json : Diagnostics::Format::text);
-  const bool writes = options.emit.empty() || options.emit == "source";
+  const bool writes = (options.emit.empty() && !options.explain) || options.emit == "source";
   if (writes && options.output.empty())
     (void)(diags.error({}).exit(ExitCode::usage).help("add -o DIR") << "there is no output folder");
   else if (model.apply(options, diags) && parseWarmup(warmup, options.planner, diags))

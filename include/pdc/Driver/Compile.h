@@ -31,7 +31,8 @@ struct CompileOptions {
   std::string planFile;         ///< use this plan
   std::string profile = "auto"; ///< auto, measure, analytic, or a file
 
-  std::string emit; ///< ir, training-ir, plan, schedule, source (default)
+  bool explain = false; ///< print why this plan, and stop there if there is no output folder
+  std::string emit;     ///< ir, training-ir, plan, schedule, source (default)
   bool timePasses = false;
   std::vector<std::string> printAfter;
 };

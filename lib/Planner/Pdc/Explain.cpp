@@ -21,9 +21,22 @@ static std::string msText(double ms) {
   return text.data();
 }
 
-static std::string timesText(double factor) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2f", factor);
+/// How a time compares with a shorter one: "2.04 times as slow", "0.1 % slower".
+static std::string slowerText(double factor) {
+  std::array<char, 48> text{};
+  if (factor < 1.095)
+    std::snprintf(text.data(), text.size(), "%.2g %% slower", 100 * (factor - 1));
+  else
+    std::snprintf(text.data(), text.size(), "%.2f times as slow", factor);
+  return text.data();
+}
+
+static std::string fasterText(double factor) {
+  std::array<char, 48> text{};
+  if (factor < 1.095)
+    std::snprintf(text.data(), text.size(), "%.2g %% faster", 100 * (factor - 1));
+  else
+    std::snprintf(text.data(), text.size(), "%.2f times as fast", factor);
   return text.data();
 }
 
@@ -158,7 +171,7 @@ static void giveReason(Alternative& alternative, const Plan& plan) {
       alternative.reason +=
           ": " + sizeText(alternative.memoryBytes) + " on one device, the limit is " + sizeText(alternative.limitBytes);
   } else if (alternative.timeMs > plan.timeMs * (1 + 1e-9)) {
-    alternative.reason = timesText(alternative.timeMs / plan.timeMs) + " times as slow";
+    alternative.reason = slowerText(alternative.timeMs / plan.timeMs);
     if (!bottleneck.empty()) alternative.reason += ": limited by " + bottleneck;
   } else {
     alternative.reason = "no faster";
@@ -228,7 +241,7 @@ Explanation pdc::explainPlan(const CostGraph& graph, const Cluster& cluster, con
   add("straight pipeline", [](PlannerOptions& o) { o.straight = true; });
   add("without the memory limit", [](PlannerOptions& o) { o.memoryBytes = unlimited; });
   if (Alternative& without = explanation.alternatives.back(); own && without.timeMs > 0 && !without.feasible)
-    without.reason = timesText(plan.timeMs / without.timeMs) + " times as fast, but " + without.reason;
+    without.reason = fasterText(plan.timeMs / without.timeMs) + ", but " + without.reason;
   if (!options.stageReplicas.empty() || options.warmupPolicy == WarmupPolicy::given)
     add("without the given replicas and warm-up", [](PlannerOptions&) {});
   explanation.levers = leversOf(replanner, cluster, options, own || options.memoryBytes > 0);
@@ -256,8 +269,7 @@ std::string pdc::toText(const Explanation& explanation, const Plan& plan) {
   text += "what would help:\n";
   for (const Lever& lever : explanation.levers) {
     bool helps = lever.timeMs < plan.timeMs * (1 - 1e-9);
-    line(lever.name, msText(lever.timeMs),
-         helps ? timesText(plan.timeMs / lever.timeMs) + " times as fast" : "no faster");
+    line(lever.name, msText(lever.timeMs), helps ? fasterText(plan.timeMs / lever.timeMs) : "no faster");
   }
   return text;
 }
