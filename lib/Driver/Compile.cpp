@@ -205,8 +205,8 @@ Expected<Plan> Compilation::plan(const CostGraph& costs, const Cluster& cluster)
 }
 
 void Compilation::explain(const CostGraph& costs, const Cluster& cluster, const Plan& plan) {
-  out_ << "planned " << std::fixed << std::setprecision(3) << plan.timeMs << " ms per minibatch, "
-       << certificate(plan) << "\n"
+  out_ << "planned " << std::fixed << std::setprecision(3) << plan.timeMs << " ms per minibatch, " << certificate(plan)
+       << "\n"
        << toText(explainPlan(costs, cluster, planner_, plan), plan);
 }
 
