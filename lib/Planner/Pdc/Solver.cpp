@@ -77,24 +77,25 @@ static void tryOneStage(const States& states, const StageLoads& loads, const Pla
 
 namespace {
 
-/// One call of solve.
-class Solver {
+/// The best plan over the chains of one family of states, and what it proves.
+class Pass {
 public:
-  Solver(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options)
-      : graph_(graph), options_(options), problem_(SolverProblem::of(graph)), machine_(cluster, options),
-        states_(problem_, problem_.blocks.size() > 2'000 ? 500 : 1'500),
+  Pass(const CostGraph& graph, const PlannerOptions& options, const SolverProblem& problem, const Machine& machine,
+       States states, double low, Incumbent& incumbent)
+      : graph_(graph), options_(options), problem_(problem), machine_(machine), states_(std::move(states)),
         loads_(graph, problem_, states_, machine_, options),
-        devices_(static_cast<int>(std::min<std::int64_t>(cluster.deviceCount(), 1 << 20))),
-        relaxation_(states_, loads_, options, devices_), incumbent_(graph, cluster, options, problem_, machine_),
-        placement_(states_, loads_, options, machine_, relaxation_) {}
+        devices_(static_cast<int>(std::min<std::int64_t>(machine.components(0), 1 << 20))),
+        relaxation_(states_, loads_, options, devices_), incumbent_(incumbent),
+        placement_(states_, loads_, options, machine_, relaxation_), low_(low) {}
+  ~Pass() { incumbent_.forget(states_); }
 
-  std::optional<Solution> run() {
+  /// Whether the best plan is proven to have the smallest time. If the states are incomplete and plans that are better
+  /// than the best could have others, only a bound of all plans proves it.
+  bool run() {
     incumbent_.allow(effort);
     tryOneStage(states_, loads_, options_, devices_, incumbent_);
     // Without a limit on time: a plan, or the proof that there is none.
-    if (!relaxation_.label(std::numeric_limits<double>::max())) return std::nullopt;
-    double coresMs = coresBound(problem_, machine_);
-    low_ = boundOfAll(problem_, machine_, options_);
+    if (!relaxation_.label(std::numeric_limits<double>::max())) return states_.isComplete();
     relax(1);
     place();
     if (!isProven() && options_.stageReplicas.empty()) {
@@ -102,40 +103,38 @@ public:
         if (machine_.inside(level) > 1 && machine_.inside(level) < devices_ && machine_.classes().size() == 1)
           relax(static_cast<int>(machine_.inside(level)));
     }
-    bool proven = isProven();
+    improve();
     Search search(graph_, options_, states_, loads_, machine_, relaxation_, placement_, incumbent_);
-    if (!proven) {
-      incumbent_.allow(effort / 2);
-      if (incumbent_.found()) climb(states_, options_, machine_, incumbent_);
-      proven = isProven();
-    }
+    bool proven = isProven();
     if (!proven && isSearchable()) {
       incumbent_.allow(effort);
       proven = search.run(false) && states_.isComplete();
-      if (!proven && incumbent_.found()) {
-        incumbent_.allow(effort / 2);
-        climb(states_, options_, machine_, incumbent_);
-      }
+      if (!proven) improve();
     }
-    if (!incumbent_.found()) return std::nullopt;
-    if (isSearchable()) {
+    if (incumbent_.found() && isSearchable()) {
       incumbent_.allow(effort);
       search.run(true);
     }
-    if (!states_.isComplete())
-      for (int round = 0; round < 10 && !isProven(); ++round) {
-        double before = incumbent_.best().cost.loadMs;
-        shiftCuts(graph_, problem_, options_, machine_, 8, incumbent_);
-        if (incumbent_.best().cost.loadMs >= before) break;
-      }
-    Solution solution = incumbent_.best();
-    solution.lowerBoundMs = std::min(std::max(low_, coresMs), solution.cost.timeMs);
-    if (proven) solution.lowerBoundMs = solution.cost.timeMs;
-    return solution;
+    for (int round = 0;
+         round < 10 && !states_.isComplete() && !incumbent_.isLate() && incumbent_.found() && !isProven(); ++round) {
+      double before = incumbent_.best().cost.loadMs;
+      shiftCuts(graph_, problem_, options_, machine_, 20, incumbent_);
+      if (incumbent_.best().cost.loadMs >= before) break;
+    }
+    return proven;
   }
+
+  double lowerBoundMs() const { return low_; }
+  bool isComplete() const { return states_.isComplete(); }
 
 private:
   bool isProven() const { return incumbent_.found() && incumbent_.limitMs() * (1 - 1e-9) <= low_; }
+
+  void improve() {
+    if (isProven() || !incumbent_.found()) return;
+    incumbent_.allow(effort / 2);
+    climb(states_, options_, machine_, incumbent_);
+  }
 
   bool isSearchable() const { return static_cast<double>(states_.size()) * devices_ < 2e6; }
 
@@ -148,8 +147,10 @@ private:
       double high = std::max(low_, relaxation_.timeOf(first));
       if (unit == 1 && incumbent_.found()) high = std::max(low_, std::min(high, incumbent_.best().cost.loadMs));
       int passes = states_.size() > 600 ? 16 : 60;
-      double least = relaxation_.smallestTime(
-          low_, high, passes, [&](const std::vector<RelaxedStage>& path) { incumbent_.offer(states_, path); });
+      double least = relaxation_.smallestTime(low_, high, passes, [&](const std::vector<RelaxedStage>& path) {
+        incumbent_.offer(states_, path);
+        return !incumbent_.isLate();
+      });
       if (unit == 1 && states_.isComplete()) low_ = std::max(low_, least);
     }
     loads_.align(1);
@@ -158,7 +159,7 @@ private:
   void place() {
     if (!Placement::matters(machine_) || isProven()) return;
     double limitMs = incumbent_.limitMs() * (1 + 1e-8), best = infinity;
-    if (!placement_.fill(limitMs)) return;
+    if (!placement_.fill(limitMs, [&] { return incumbent_.isLate(); })) return;
     for (int used = 1; used <= devices_; ++used) {
       double timeMs = placement_.best(states_.last(), used);
       best = std::min(best, timeMs);
@@ -171,19 +172,86 @@ private:
   static constexpr std::int64_t effort = 500'000;
   const CostGraph& graph_;
   const PlannerOptions& options_;
-  SolverProblem problem_;
-  Machine machine_;
+  const SolverProblem& problem_;
+  const Machine& machine_;
   States states_;
   StageLoads loads_;
   int devices_;
   Relaxation relaxation_;
-  Incumbent incumbent_;
+  Incumbent& incumbent_;
   Placement placement_;
-  double low_ = 0; ///< proven
+  double low_; ///< proven for all plans, or for those better than the best one before
 };
 
 } // namespace
 
+/// With a good plan, few of all down-sets can be on a better one, or on one as good. Where they are few enough, the
+/// search over them is exact. Else the same is done for smaller times, as long as they are few: where the relaxed
+/// problem fails, the time is a lower bound of all plans. Raises `low`, and returns whether the best plan is proven.
+static bool searchWorthwhile(const CostGraph& graph, const PlannerOptions& options, const SolverProblem& problem,
+                             const Machine& machine, double& low, Incumbent& incumbent) {
+  constexpr std::size_t most = 2'000, mostListed = 300'000, mostBlocks = 100'000'000;
+  std::optional<DownSets> all =
+      DownSets::all(problem.dag, std::min(mostListed, mostBlocks / std::max<std::size_t>(problem.blocks.size(), 1)));
+  if (!all) return false;
+  double speed = 0;
+  for (const DeviceClass& deviceClass : machine.classes()) speed = std::max(speed, deviceClass.speed);
+  auto devices = static_cast<int>(std::min<std::int64_t>(machine.components(0), 1 << 20));
+  auto among = [&](double limitMs) {
+    return States::worthwhile(problem, *all, limitMs, devices, speed, machine.bytesPerMs(0), most);
+  };
+  double high = incumbent.limitMs();
+  for (int attempt = 0; attempt < 6 && low < high * (1 - 1e-9) && !incumbent.isLate(); ++attempt) {
+    bool isBest = high >= incumbent.limitMs();
+    std::optional<std::vector<NodeSet>> sets = among(high * (1 + 1e-8));
+    if (!sets) {
+      high = low + (high - low) / 2;
+      continue;
+    }
+    States states(problem, std::move(*sets), true);
+    if (isBest) {
+      Pass pass(graph, options, problem, machine, std::move(states), low, incumbent);
+      bool proven = pass.run();
+      low = std::max(low, pass.lowerBoundMs());
+      return proven;
+    }
+    StageLoads loads(graph, problem, states, machine, options);
+    Relaxation relaxation(states, loads, options, devices);
+    if (relaxation.label(high)) {
+      incumbent.offer(states, relaxation.path());
+      incumbent.forget(states);
+    } else {
+      low = high;
+    }
+    high = incumbent.limitMs();
+    if (low < high / 2) return false;
+    high = low + (high - low) / 2;
+  }
+  return false;
+}
+
 std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options) {
-  return Solver(graph, cluster, options).run();
+  constexpr std::size_t mostStates = 1'500, fewStates = 500, manyBlocks = 2'000;
+  SolverProblem problem = SolverProblem::of(graph);
+  Machine machine(cluster, options);
+  Incumbent incumbent(graph, cluster, options, problem, machine);
+  double low = boundOfAll(problem, machine, options), coresMs = coresBound(problem, machine);
+  bool proven = false;
+  {
+    std::size_t most = problem.blocks.size() > manyBlocks ? fewStates : mostStates;
+    Pass first(graph, options, problem, machine, States(problem, most), low, incumbent);
+    proven = first.run();
+    low = first.lowerBoundMs();
+    if (first.isComplete() || !incumbent.found()) proven = proven && first.isComplete();
+    if (!incumbent.found()) return std::nullopt;
+    if (!proven && !first.isComplete() && low < incumbent.limitMs() * (1 - 1e-9)) {
+      double bestMs = incumbent.limitMs();
+      proven = searchWorthwhile(graph, options, problem, machine, low, incumbent);
+      low = std::min(low, bestMs);
+    }
+  }
+  Solution solution = incumbent.best();
+  solution.lowerBoundMs = std::min(std::max(low, coresMs), solution.cost.timeMs);
+  if (proven) solution.lowerBoundMs = solution.cost.timeMs;
+  return solution;
 }

@@ -168,6 +168,10 @@ void pdc::shiftCuts(const CostGraph& graph, const SolverProblem& problem, const 
   for (const std::set<NodeSet>& layer : candidates) distinct.insert(layer.begin(), layer.end());
   States states(problem, {distinct.begin(), distinct.end()});
   StageLoads loads(graph, problem, states, machine, options);
+  for (int level = 1; level < machine.levels(); ++level)
+    if (std::all_of(stages.begin(), stages.end(),
+                    [&](const PartitionStage& stage) { return stage.replicas % machine.inside(level) == 0; }))
+      loads.align(static_cast<int>(machine.inside(level)));
   std::map<NodeSet, int> index;
   for (int i = 0; i < states.size(); ++i) index.emplace(states.set(i), i);
 

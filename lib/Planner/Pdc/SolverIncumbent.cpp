@@ -18,8 +18,8 @@ Incumbent::Incumbent(const CostGraph& graph, const Cluster& cluster, const Plann
   if (options.timeLimitS > 0) deadline_ = secondsNow() + options.timeLimitS;
 }
 
-bool Incumbent::isExhausted() const {
-  return left_ <= 0 || (deadline_ > 0 && secondsNow() > deadline_);
+bool Incumbent::isLate() const {
+  return deadline_ > 0 && secondsNow() > deadline_;
 }
 
 double Incumbent::limitMs() const {

@@ -72,7 +72,7 @@ double Placement::bound(const StageLoads::Stage& stage, int offset, int replicas
   return largest;
 }
 
-bool Placement::fill(double limitMs) {
+bool Placement::fill(double limitMs, const std::function<bool()>& stop) {
   table_.clear();
   double work = 0, n = devices_;
   for (int j = 1; j < states_.size(); ++j) work += static_cast<double>(relaxation_.before(j).size());
@@ -83,6 +83,10 @@ bool Placement::fill(double limitMs) {
   table_[0].timeMs = 0;
   const bool recompute = loads_.mustRecompute();
   for (int j = 1; j < states_.size(); ++j) {
+    if (stop()) {
+      table_.clear();
+      return false;
+    }
     Entry* to = &table_[static_cast<std::size_t>(j) * width];
     for (std::size_t k = 0; k < relaxation_.before(j).size(); ++k) {
       int i = relaxation_.before(j)[k];

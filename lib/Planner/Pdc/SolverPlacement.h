@@ -13,6 +13,8 @@
 
 #include "Pdc/SolverRelaxation.h"
 
+#include <functional>
+
 namespace pdc {
 
 /// Loads, per minibatch, that the components with the leaf before a suffix of stages already bear.
@@ -34,8 +36,9 @@ public:
   /// `carry` already, which becomes what they and the stage leave to the stages before.
   double bound(const StageLoads::Stage& stage, int offset, int replicas, bool recompute, Carry& carry) const;
 
-  /// Fills the table with everything below limitMs. Returns false, and leaves it empty, if that takes too long.
-  bool fill(double limitMs);
+  /// Fills the table with everything below limitMs. Returns false, and leaves it empty, if that takes too long or
+  /// `stop` returns true.
+  bool fill(double limitMs, const std::function<bool()>& stop);
   bool isFilled() const { return !table_.empty(); }
 
   /// At least the time of a plan whose stages before some stage make up `state` on leaves [0, offset). Where stages are

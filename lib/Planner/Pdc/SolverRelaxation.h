@@ -40,7 +40,7 @@ public:
   double timeOf(const std::vector<RelaxedStage>& path) const;
 
   /// The smallest time of the relaxed problem, or, after so many passes, a lower bound of it. It is at least `low`, and
-  /// `high` is reached. Every passing label() is shown to `visit` as its path.
+  /// `high` is reached. Every passing label() is shown to `visit` as its path; ends early when that returns false.
   template <class Visit>
   double smallestTime(double low, double high, int passes, Visit visit);
 
@@ -79,7 +79,7 @@ double Relaxation::smallestTime(double low, double high, int passes, Visit visit
     if (label(limitMs)) {
       std::vector<RelaxedStage> found = path();
       high = std::min(limitMs, timeOf(found));
-      visit(found);
+      if (!visit(found)) break;
     } else {
       low = limitMs;
       if (last) return high;

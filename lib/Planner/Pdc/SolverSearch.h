@@ -9,8 +9,6 @@
 #include "Pdc/Solver.h"
 #include "Pdc/SolverPlacement.h"
 
-#include <functional>
-
 namespace pdc {
 
 /// A stage of a plan in terms of states.
@@ -51,7 +49,8 @@ public:
 
   void spend(std::int64_t steps) { left_ -= steps; }
   void allow(std::int64_t steps) { left_ = steps; }
-  bool isExhausted() const;
+  bool isExhausted() const { return left_ <= 0 || isLate(); }
+  bool isLate() const; ///< past the time limit
 
 private:
   Partition partitionOf(const States& states, const std::vector<ChainStage>& chain) const;

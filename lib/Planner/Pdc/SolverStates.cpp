@@ -1,8 +1,7 @@
 #include "Pdc/SolverStates.h"
 
-#include "Order/DownSets.h"
-
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 using namespace pdc;
@@ -87,7 +86,48 @@ void States::prepare() {
   for (const Block& block : problem.blocks) hasScratch_ |= block.scratchBytes > 0 || block.workspaceBytes > 0;
 }
 
-States::States(const SolverProblem& problem, std::vector<NodeSet> sets) : problem_(problem) {
+std::optional<std::vector<NodeSet>> States::worthwhile(const SolverProblem& problem, const DownSets& all,
+                                                       double limitMs, int devices, double speed, double bytesPerMs,
+                                                       std::size_t most) {
+  std::vector<double> workMs;
+  double totalMs = 0;
+  for (const Block& block : problem.blocks) {
+    workMs.push_back((block.forwardMs + block.backwardMs) / speed);
+    totalMs += workMs.back();
+  }
+  std::vector<NodeSet> kept;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const NodeSet& set = all[i];
+    double before = 0;
+    set.forEach([&](std::size_t v) { before += workMs[v]; });
+    double slack = 1e-12 * totalMs;
+    int least = static_cast<int>(std::ceil((before - slack) / limitMs)),
+        largest = devices - static_cast<int>(std::ceil((totalMs - before - slack) / limitMs));
+    bool isEnd = i == 0 || i + 1 == all.size();
+    if (!isEnd) {
+      least = std::max(least, 1);
+      largest = std::min(largest, devices - 1);
+      if (least > largest) continue;
+      std::int64_t bytes = 0;
+      for (const BlockTensor& tensor : problem.tensors)
+        if (set.contains(static_cast<std::size_t>(tensor.from)) &&
+            !std::all_of(tensor.to.begin(), tensor.to.end(),
+                         [&](int to) { return set.contains(static_cast<std::size_t>(to)); }))
+          bytes += tensor.bytes;
+      // The number of devices between the two that is nearest to half of them leaves the most bandwidth.
+      int narrow = 0;
+      for (int a : {least, largest, std::clamp(devices / 2, least, largest)})
+        narrow = std::max(narrow, std::min(a, devices - a));
+      if (static_cast<double>(bytes) > narrow * limitMs * bytesPerMs * (1 + 1e-12)) continue;
+    }
+    if (kept.size() == most) return std::nullopt;
+    kept.push_back(set);
+  }
+  return kept;
+}
+
+States::States(const SolverProblem& problem, std::vector<NodeSet> sets, bool complete)
+    : problem_(problem), complete_(complete) {
   prepare();
   std::stable_sort(sets.begin(), sets.end(), [](const NodeSet& a, const NodeSet& b) { return a.size() < b.size(); });
   for (NodeSet& set : sets) add(std::move(set));

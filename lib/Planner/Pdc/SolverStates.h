@@ -1,7 +1,7 @@
 // The down-sets between which the solver cuts, and what the difference of two of them is as a stage.
 #pragma once
 
-#include "Order/NodeSet.h"
+#include "Order/DownSets.h"
 #include "Pdc/SolverProblem.h"
 
 namespace pdc {
@@ -27,8 +27,19 @@ public:
   /// sets of single blocks, thinned out to about `limit`.
   States(const SolverProblem& problem, std::size_t limit);
 
-  /// Exactly these, which include the empty and the full one.
-  States(const SolverProblem& problem, std::vector<NodeSet> sets);
+  /// Exactly these, which include the empty and the full one. `complete`: nothing that matters is missing.
+  States(const SolverProblem& problem, std::vector<NodeSet> sets, bool complete = false);
+
+  /// All down-sets between two stages of a plan that takes at most `limitMs` on so many devices, the empty and the full
+  /// one. The stages before such a set J have some number a of the devices, which bear its work, and the others the
+  /// rest; what crosses J leaves over the links of those and enters over the links of these:
+  ///
+  ///   work(J) ≤ a·T·speed,   work(rest) ≤ (N - a)·T·speed,   bytes(J) ≤ min(a, N - a)·T·bandwidth
+  ///
+  /// Nothing if there are more than `most` of them.
+  static std::optional<std::vector<NodeSet>> worthwhile(const SolverProblem& problem, const DownSets& all,
+                                                        double limitMs, int devices, double speed, double bytesPerMs,
+                                                        std::size_t most);
 
   bool isComplete() const { return complete_; }
 
