@@ -38,6 +38,11 @@ void ChainSearch::setThreshold(double tau) {
   known_.clear();
 }
 
+bool ChainSearch::mayStep() {
+  if (steps() > lastStep_) stepsLeft_ = 0;
+  return --stepsLeft_ >= 0;
+}
+
 std::int64_t ChainSearch::steps() const {
   return pairs_ +
          static_cast<std::int64_t>(reach_.steps() + mirrorReach_.steps() + fill_.steps() + mirrorFill_.steps());
@@ -61,7 +66,7 @@ ThresholdRun::Answer ChainSearch::isAlive(double tau, std::int64_t steps) {
 std::optional<Placement> ChainSearch::place(double tau, std::int64_t steps, bool alongAlive) {
   setThreshold(tau);
   stepsLeft_ = steps;
-  lastStep_ = this->steps() + 100 * steps;
+  lastStep_ = this->steps() + 200 * steps;
   alongAlive_ = alongAlive;
   if (!fits(problem_.levels.size(), 1, 0, chain_.size())) return std::nullopt;
   Placement placement;
@@ -102,7 +107,7 @@ bool ChainSearch::tryStage(Unit& unit, int p, int end, std::int64_t m) {
 bool ChainSearch::search(Unit& unit, int p, std::int64_t left) {
   if (unit.near[left] > p || unit.late[left] < p) return false;
   std::int64_t state = static_cast<std::int64_t>(p) << 32 | left;
-  if (unit.failed.count(state) || --stepsLeft_ < 0) return false;
+  if (unit.failed.count(state) || !mayStep()) return false;
   bool isWhole = p == unit.from && left == problem_.levels[unit.k - 1].count; // was tried
   if (!isWhole && tryStage(unit, p, unit.to, left)) return true;
   for (std::int64_t m = 1; m < left && stepsLeft_ >= 0; ++m) {
@@ -113,8 +118,7 @@ bool ChainSearch::search(Unit& unit, int p, std::int64_t left) {
     least = std::max(least, fill_.stageFill(unit.k, unit.q, p, m));
     for (end = reach_.lastCut(unit.k, unit.q, end); end >= least && stepsLeft_ >= 0;
          end = reach_.lastCut(unit.k, unit.q, end - 1)) {
-      --stepsLeft_;
-      if (!tryStage(unit, p, end, m)) continue;
+      if (!mayStep() || !tryStage(unit, p, end, m)) continue;
       if (search(unit, end, left - m)) return true;
       unit.steps.pop_back();
     }
@@ -193,7 +197,7 @@ bool ChainSearch::searchAlive(Unit& unit, int p, std::int64_t left) {
   if (p == unit.to) return left == 0;
   if (!unit.alive[static_cast<std::size_t>(p - unit.from)].holds(left)) return false;
   std::int64_t state = static_cast<std::int64_t>(p) << 32 | left;
-  if (unit.failed.count(state) || --stepsLeft_ < 0) return false;
+  if (unit.failed.count(state) || !mayStep()) return false;
   std::size_t here =
       static_cast<std::size_t>(std::lower_bound(unit.cuts.begin(), unit.cuts.end(), p) - unit.cuts.begin());
   int most = reach_.reach(unit.k - 1, unit.q * left, p);
@@ -203,7 +207,7 @@ bool ChainSearch::searchAlive(Unit& unit, int p, std::int64_t left) {
     int end = unit.cuts[j];
     const Counts& rest = unit.alive[static_cast<std::size_t>(end - unit.from)];
     auto attempt = [&](std::int64_t m) {
-      if (m > left || !rest.holds(left - m) || --stepsLeft_ < 0 || !tryStage(unit, p, end, m)) return false;
+      if (m > left || !rest.holds(left - m) || !mayStep() || !tryStage(unit, p, end, m)) return false;
       if (searchAlive(unit, end, left - m)) return true;
       unit.steps.pop_back();
       return false;

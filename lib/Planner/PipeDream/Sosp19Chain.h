@@ -58,6 +58,7 @@ private:
     std::int64_t first = 2, last = 1;
   };
   void setThreshold(double tau);
+  bool mayStep();
   bool findAlive(Unit& unit);
   bool searchAlive(Unit& unit, int p, std::int64_t left);
   Interval syncCounts(const Unit& unit, int from, int to) const;

@@ -83,9 +83,16 @@ std::vector<int> Fill::slow(std::size_t k, std::int64_t q, int i) {
     if (p >= chain_.size()) continue;
     for (std::int64_t m = 1; d + m <= count; ++m) {
       if (slow[d + m] <= p + 1) continue;
-      slow[d + m] = std::min(slow[d + m], stageFill(k, q, p, m));
-      // No unit from here on is light enough for as many replicas; nor for more, except in the model of 2018.
-      if (m > 1 && !problem_.isOf2018 && nextLight(mostBytes(k, q, m), p) == none()) break;
+      int end = stageFill(k, q, p, m);
+      slow[d + m] = std::min(slow[d + m], end);
+      if (m == 1 || problem_.isOf2018) continue;
+      // No unit from here on is light enough for as many replicas, hence not for more.
+      if (nextLight(mostBytes(k, q, m), p) == none()) break;
+      if (k > 1) continue;
+      // A device needs no more than one unit: the same answer while this unit is light enough.
+      double bytes = lightest_[0][static_cast<std::size_t>(end) - 1];
+      while (d + m < count && mostBytes(k, q, m + 1) >= bytes)
+        if (++m, slow[d + m] > end) slow[d + m] = end;
     }
   }
   return slow;

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 using namespace pdc;
 using namespace pdc::sosp19;
@@ -136,27 +137,30 @@ private:
       return {search.mayReach(tau) ? Answer::feasible : Answer::infeasible, tau};
     });
     if (boundsAll) bounds_.lower = relaxed.lower;
-    if (relaxed.upper >= bounds_.upper || tryAt(search, relaxed.upper, false)) return;
-    double start = searchAlive(search, relaxed, boundsAll);
-    if (start >= bounds_.upper) return;
+    if (relaxed.upper >= bounds_.upper || tryAt(search, relaxed.upper, false, 200'000)) return;
+    double start = searchAlive(search, relaxed, boundsAll, search.steps() + 60'000'000);
+    if (start >= bounds_.upper || tryAt(search, start, true, 200'000)) return;
+    std::int64_t lastStep = search.steps() + 60'000'000;
+    auto mayGoOn = [&] { return search.steps() < lastStep && !clock_.isOver(); };
+    auto tryBoth = [&](double tau) { return tryAt(search, tau, false, 100'000) || tryAt(search, tau, true, 30'000); };
     // Further and further from the bound, then back by halves.
     double none = start;
-    for (double more = 0; start * (1 + more) < bounds_.upper && mayGoOn(search); more = more == 0 ? 1e-7 : more * 4) {
-      if (tryAt(search, start * (1 + more), true)) break;
+    for (double more = 1e-6; start * (1 + more) < bounds_.upper && mayGoOn(); more *= 10) {
+      if (tryBoth(start * (1 + more))) break;
       none = start * (1 + more);
     }
-    for (int i = 0; i < 10 && bounds_.upper > none * (1 + 1e-6) && mayGoOn(search); ++i)
-      if (double middle = (none + bounds_.upper) / 2; !tryAt(search, middle, true)) none = middle;
+    for (int i = 0; i < 12 && bounds_.upper > none * (1 + 1e-6) && mayGoOn(); ++i) {
+      double middle = bounds_.upper > 2 * none ? std::sqrt(bounds_.upper * none) : (none + bounds_.upper) / 2;
+      if (!tryBoth(middle)) none = middle;
+    }
   }
 
-  bool mayGoOn(const ChainSearch& search) const { return search.steps() < 400'000'000 && !clock_.isOver(); }
-
   /// The smallest threshold that the relaxation `alive` allows, as near as can be said.
-  double searchAlive(ChainSearch& search, const ThresholdInterval& relaxed, bool boundsAll) {
+  double searchAlive(ChainSearch& search, const ThresholdInterval& relaxed, bool boundsAll, std::int64_t lastStep) {
     using Answer = ThresholdRun::Answer;
     auto run = [&](double tau) -> ThresholdRun {
-      if (!mayGoOn(search)) return {Answer::unknown, 0};
-      return {search.isAlive(tau, 100'000'000), tau};
+      if (clock_.isOver()) return {Answer::unknown, 0};
+      return {search.isAlive(tau, lastStep - search.steps()), tau};
     };
     ThresholdInterval interval{relaxed.lower, relaxed.upper};
     for (double more = 1e-3; interval.upper < bounds_.upper; more *= 4) {
@@ -171,8 +175,8 @@ private:
     return interval.upper;
   }
 
-  bool tryAt(ChainSearch& search, double tau, bool alongAlive) {
-    std::optional<Placement> placement = search.place(tau, 100'000, alongAlive);
+  bool tryAt(ChainSearch& search, double tau, bool alongAlive, std::int64_t steps) {
+    std::optional<Placement> placement = search.place(tau, steps, alongAlive);
     if (placement) offer(std::move(*placement));
     return placement.has_value();
   }

@@ -104,6 +104,10 @@ std::vector<int> Reach::far(std::size_t k, std::int64_t q, int i) {
   const Level& level = problem_.levels[k - 1];
   std::vector<int> far(static_cast<std::size_t>(level.count) + 1, i);
   int source = -1;
+  // Up to `covered` the stage from `cover` (reached with coverCount devices) can have any number of devices, and so
+  // gets as far as its computation allows. A later start gets no further with as many, if it did not get ahead of that.
+  int cover = -1, covered = -1;
+  std::int64_t coverCount = 0;
   for (std::int64_t d = 0; d < level.count; ++d) {
     if (d > 0) far[d] = std::max(far[d], far[d - 1]);
     if (far[d] == chain_.size()) {
@@ -114,7 +118,16 @@ std::vector<int> Reach::far(std::size_t k, std::int64_t q, int i) {
     if (p <= source || p < i) continue;
     source = p;
     int reached = p;
-    for (std::int64_t m = 1; d + m <= level.count; m = nextCount(k, q, p, reached, m)) {
+    if (k == 1 && !problem_.isOf2018) {
+      double ahead = static_cast<double>(q * (d - coverCount)) * limit_;
+      bool isBehind = cover >= 0 && chain_.computeMs[p] <= chain_.computeMs[cover] + ahead;
+      if (isBehind) reached = std::max(reached, covered);
+      int end = syncReach(k, static_cast<double>(q), p, static_cast<double>(level.count));
+      if (end > covered || !isBehind) cover = p, covered = end, coverCount = d;
+      if (reached == chain_.size()) continue;
+    }
+    for (std::int64_t m = reached > p ? nextCount(k, q, p, reached, 0) : 1; d + m <= level.count;
+         m = nextCount(k, q, p, reached, m)) {
       ++steps_;
       reached = std::max(reached, far[d + m]);
       int sync = syncReach(k, static_cast<double>(q), p, static_cast<double>(m));
