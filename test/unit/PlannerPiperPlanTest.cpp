@@ -139,6 +139,10 @@ TEST(PlannerPiper, KnapsackAgainstATableOverMemory) {
       }
       node.choices[1] = lists[static_cast<std::size_t>(kind)];
       node.choices[1][0].time += between(0, 3);
+      for (PiperChoice& each : node.choices[1]) { // one sample in flight: a + b counts
+        each.memoryA = between(0, 2);
+        each.memoryB -= each.memoryA;
+      }
       problem.nodes.push_back(node);
       if (v > 0) problem.edges.push_back({v - 1, v, 0});
       memory += between(20, 50);
@@ -149,8 +153,8 @@ TEST(PlannerPiper, KnapsackAgainstATableOverMemory) {
     for (const PiperNode& node : problem.nodes) {
       std::vector<double> next(least.size(), std::numeric_limits<double>::infinity());
       for (const PiperChoice& each : node.choices.at(1))
-        for (std::size_t m = static_cast<std::size_t>(each.memoryB); m < least.size(); ++m)
-          next[m] = std::min(next[m], least[m - static_cast<std::size_t>(each.memoryB)] + each.time);
+        for (auto takes = static_cast<std::size_t>(each.memoryA + each.memoryB), m = takes; m < least.size(); ++m)
+          next[m] = std::min(next[m], least[m - takes] + each.time);
       least = next;
     }
     Diagnostics diags(nullptr);
@@ -160,6 +164,20 @@ TEST(PlannerPiper, KnapsackAgainstATableOverMemory) {
     EXPECT_EQ(piperPlanErrors(problem, *plan), "");
     EXPECT_EQ(plan->timeMs, least.back()) << "round " << round;
   }
+}
+
+// What prunes a label, that the nodes left need more devices than are left, must raise the lower bound no further than
+// to where it would not.
+TEST(PlannerPiper, WorkLeftBoundsWhatIsProven) {
+  PiperProblem problem = chain(2);
+  problem.devices = 2;
+  problem.microbatches = 3; // no stage on both devices
+  problem.nodes[0].choices = {{1, {choice("only", 10, 1, 1)}}};
+  problem.nodes[1].choices = {{1, {choice("only", 1, 1, 1)}}};
+  problem.edges[0].bytes = 0;
+  Plan plan = planOf(problem);
+  EXPECT_EQ(plan.timeMs, 10);
+  EXPECT_TRUE(plan.optimal);
 }
 
 TEST(PlannerPiper, MemoryMakesOneOfTwoEqualNodesRecompute) {
@@ -271,7 +289,7 @@ TEST(PlannerPiper, NoPlanSaysWhatWouldDo) {
   EXPECT_EQ(errorOf(problem, ExitCode::noPlan),
             "chain.json: error: no plan fits into 17 bytes of memory on each of 2 devices\n"
             "help: give --memory=20 (20 bytes), the least that does on as many devices\n"
-            "help: give 3 devices, the fewest that do with as much memory\n");
+            "help: give --devices=3, the fewest that do with as much memory\n");
   problem.memoryBytes = 20;
   EXPECT_LE(planOf(problem).stages[0].memoryBytes, 20);
   problem.memoryBytes = 19;
@@ -298,7 +316,7 @@ TEST(PlannerPiper, NoCommonDegree) {
   problem.devices = 1;
   EXPECT_EQ(errorOf(problem, ExitCode::noPlan),
             "chain.json: error: no plan fits into 1000 bytes of memory on each of 1 device\n"
-            "help: give 2 devices, the fewest that do with as much memory\n");
+            "help: give --devices=2, the fewest that do with as much memory\n");
 }
 
 TEST(PlannerPiper, RefusesWhatIsNoProblem) {

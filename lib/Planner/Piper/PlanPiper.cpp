@@ -112,7 +112,8 @@ static Failure reportNoPlan(const PiperProblem& problem, const PiperInstance& in
   larger.devices = std::int64_t{1} << 20;
   if (std::optional<PiperInstance> many = PiperInstance::make(larger, replicate))
     if (std::optional<std::int64_t> devices = fewestPiperDevices(*many, search)) {
-      std::move(message).help("give " + std::to_string(*devices) + " devices, the fewest that do with as much memory");
+      std::move(message).help("give --devices=" + std::to_string(*devices) +
+                              ", the fewest that do with as much memory");
       canHelp = true;
     }
   if (!canHelp)

@@ -195,10 +195,10 @@ const PiperSearch::Label& PiperSearch::best() const {
   if (!countsMoved_) return labels.back();
   double fewest = infinity;
   for (const Label& label : labels) fewest = std::min(fewest, label.moved);
-  const Label* best = nullptr;
-  for (const Label& label : labels)
-    if (label.moved <= fewest * (1 + rounding) && (!best || label.devices < best->devices)) best = &label;
-  return *best;
+  // Among labels that move the same, devices fall.
+  auto last = std::find_if(labels.rbegin(), labels.rend(),
+                           [&](const Label& label) { return label.moved <= fewest * (1 + rounding); });
+  return *last;
 }
 
 PiperSolution PiperSearch::solution() {

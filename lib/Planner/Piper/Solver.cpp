@@ -21,10 +21,11 @@ static void closeGap(PiperSearch& search, PiperSolution& solution) {
     if (!(threshold < solution.tps)) threshold = lower;
     if (search.run(threshold)) {
       solution = search.solution();
+      solution.tps = std::min(solution.tps, threshold); // they may differ by the rounding of sums
       gallops = false;
     } else {
       if (search.ranOutOfTime()) break;
-      lower = std::min(search.next(), solution.tps);
+      lower = std::min(std::max(search.next(), std::nextafter(threshold, infinity)), solution.tps);
     }
   }
   solution.lowerBound = lower;
