@@ -2,6 +2,7 @@
 // Cost model `pipedream-code` on small random graphs: the planner against every chain of states, every number of
 // replicas and every nest, tried one after the other from the definition in Code.h.
 #include "PipeDream/Code.h"
+#include "PipeDream/CodeSolver.h"
 
 #include "pdc/Plan/CostGraph.h"
 #include "pdc/Support/Diagnostics.h"
@@ -250,6 +251,27 @@ TEST(PlannerCodeOracle, NoPlanOfASmallGraphIsFaster) {
   // The instances are neither all trivial nor all impossible.
   EXPECT_GT(split, planned / 5);
   EXPECT_GT(refused, planned / 50);
+}
+
+/// What graphs of hundreds of thousands of states need (pruning, bounds, levels taken apart), on small ones: as if the
+/// exact search could not be given more than a few states.
+TEST(PlannerCodeOracle, BoundsHoldHoweverFewStatesTheSearchMayHave) {
+  Generator generator(8);
+  int proven = 0, all = 0;
+  for (int round = 0; round < rounds(2000); ++round) {
+    Instance in = generator.next();
+    double expected = Oracle(in).best();
+    for (std::size_t enough : {1, 3, 8, 30}) {
+      SCOPED_TRACE("round " + std::to_string(round) + ", " + std::to_string(enough) + " states");
+      CodeSolution solution = CodeSolver(in.graph, in.cluster, in.options, enough).solve();
+      ASSERT_LE(solution.lowerBoundMs, expected * (1 + 1e-11));
+      ASSERT_GE(solution.timeMs, expected * (1 - 1e-11));
+      if (solution.leaves.empty() && expected < std::numeric_limits<double>::infinity()) continue;
+      ++all;
+      proven += solution.lowerBoundMs >= solution.timeMs;
+    }
+  }
+  EXPECT_GT(proven, all * 3 / 4);
 }
 
 } // namespace

@@ -1,180 +1,32 @@
-// The planner for cost model `pipedream-code`.
-//
-// 1. Solve on the simple states only: a good plan in milliseconds, mostly the best one already.
-// 2. Enumerate all states and keep those that a plan at least as fast can use (CodePrune.h).
-// 3. Solve on these exactly (CodeSearch.h): the levels inside by dynamic programming over all intervals, the outermost
-//    by thresholds. What that finds is optimal; if it is nothing, no plan exists.
+// The planner for cost model `pipedream-code`: checks the input, and makes a plan of what CodeSolver.h finds.
 #include "PipeDream/Code.h"
 
-#include "PipeDream/CodePrune.h"
+#include "PipeDream/CodeSolver.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Units.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <optional>
-#include <utility>
+#include <limits>
 
 using namespace pdc;
 
 static constexpr double infinity = std::numeric_limits<double>::infinity();
 
-namespace {
-
-/// A stage of the plan: ends with a state, and its place at every level, outermost first.
-struct Leaf {
-  std::size_t end = 0;
-  std::vector<PlanNest> nest;
-};
-
-struct Solution {
-  double lowerBoundMs = 0, timeMs = infinity;
-  CodeStates states;
-  std::vector<Leaf> leaves; ///< their ends are in `states`
-};
-
-class Planner {
-public:
-  Planner(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options)
-      : nodes_(CodeNodes::of(graph, cluster.device.speed)), timeLimitS_(options.timeLimitS) {
-    limits_.straight = options.straight;
-    if (options.memoryBytes > 0) limits_.stashBytes = static_cast<double>(options.memoryBytes);
-    for (const ClusterLevel& level : cluster.levels)
-      if (level.count > 1)
-        levels_.push_back({.count = static_cast<int>(level.count),
-                           .bytesPerMs = level.bandwidthBytesPerS / 1000,
-                           .inner = levels_.empty() ? 1 : levels_.back().count});
-  }
-
-  /// Whether there is a plan with this limit. Beyond some thousand states, whether there is one with simple states.
-  bool fits(double stashBytes);
-
-  /// Stages of the longest straight pipeline.
-  std::size_t longestChain() const;
-
-  /// Without leaves if there is no plan, or if none was found in time.
-  Solution solve() const;
-
-private:
-  Solution solveOn(CodeStates states, double lower, double upper) const;
-  /// All states of which there are few, else the simple ones.
-  CodeStates fewStates() const;
-  /// The stages of (begin, end] at `level` and inside, appended to `leaves`.
-  void trace(const CodeStates& states, const std::vector<CodeTimes>& times, std::size_t level, int begin,
-             std::size_t end, double timeMs, std::vector<PlanNest>& nest, std::vector<Leaf>& leaves) const;
-  bool expired() const {
-    std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start_;
-    return timeLimitS_ > 0 && spent.count() > timeLimitS_;
-  }
-
-  CodeNodes nodes_;
-  std::vector<CodeLevel> levels_; ///< innermost first, of more than one component
-  CodeLimits limits_;
-  double timeLimitS_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
-} // namespace
-
-void Planner::trace(const CodeStates& states, const std::vector<CodeTimes>& times, std::size_t level, int begin,
-                    std::size_t end, double timeMs, std::vector<PlanNest>& nest, std::vector<Leaf>& leaves) const {
-  CodeSearch search(states, levels_[level], limits_, level == 0 ? nullptr : &times[level - 1], begin, end);
-  int number = 0, from = begin;
-  for (const CodeCut& cut : search.trace(timeMs)) {
-    nest.push_back({.stage = number++, .replicas = cut.replicas});
-    if (level == 0)
-      leaves.push_back({cut.end, nest});
-    else
-      trace(states, times, level - 1, from, cut.end,
-            times[level - 1][static_cast<std::size_t>(from + 1) * states.size() + cut.end], nest, leaves);
-    nest.pop_back();
-    from = static_cast<int>(cut.end);
-  }
-}
-
-Solution Planner::solveOn(CodeStates states, double lower, double upper) const {
-  Solution solution{.lowerBoundMs = lower, .states = std::move(states), .leaves = {}};
-  if (levels_.empty()) {
-    solution.lowerBoundMs = solution.timeMs = solution.states.timeMs.back();
-    solution.leaves.push_back({solution.states.size() - 1, {}});
-    return solution;
-  }
-  std::vector<CodeTimes> times;
-  for (std::size_t level = 0; level + 1 < levels_.size(); ++level)
-    times.push_back(timesOfIntervals(solution.states, levels_[level], limits_, level ? &times[level - 1] : nullptr));
-  CodeSearch search(solution.states, levels_.back(), limits_, times.empty() ? nullptr : &times.back(), -1,
-                    solution.states.size() - 1);
-  CodeSearch::Answer answer = search.best(lower, upper, [&] { return expired(); });
-  solution.lowerBoundMs = answer.lowerBoundMs;
-  if (answer.timeMs == infinity) return solution;
-  std::vector<PlanNest> nest;
-  trace(solution.states, times, levels_.size() - 1, -1, solution.states.size() - 1, answer.timeMs, nest,
-        solution.leaves);
-  solution.timeMs = answer.timeMs;
-  return solution;
-}
-
-CodeStates Planner::fewStates() const {
-  std::optional<CodeStates> all = allStates(nodes_, 2000);
-  return all ? all->select(wholeStates(nodes_, *all)) : simpleStates(nodes_);
-}
-
-Solution Planner::solve() const {
-  CodeStates simple = simpleStates(nodes_);
-  double devices = 1;
-  for (const CodeLevel& level : levels_) devices *= level.count;
-  double lower = simple.timeMs.back() / devices * (1 - 1e-12); // nobody computes more than a whole share
-  Solution first = solveOn(std::move(simple), lower, infinity);
-  std::optional<CodeStates> all = allStates(nodes_, 4'000'000);
-  if (first.timeMs == 0) return first;
-  if (!all || expired()) {
-    first.lowerBoundMs = lower;
-    return first;
-  }
-  std::vector<std::size_t> whole = wholeStates(nodes_, *all);
-  if (first.leaves.empty()) {
-    return solveOn(all->select(whole), lower, infinity);
-  }
-  CodeStates candidates = all->select(whole);
-  std::vector<std::size_t> passed =
-      statesOfFastPlans(candidates, candidates.size() - 1, levels_, limits_.straight, first.timeMs);
-  // The plan that is known is found again, though the nodes' times were added up in another order.
-  Solution best = solveOn(candidates.select(passed), lower, first.timeMs * (1 + 1e-12));
-  return best;
-}
-
-bool Planner::fits(double stashBytes) {
-  CodeLimits limits = std::exchange(limits_, {limits_.straight, stashBytes});
-  bool found = !solveOn(fewStates(), 0, infinity).leaves.empty();
-  limits_ = limits;
-  return found;
-}
-
-std::size_t Planner::longestChain() const {
-  CodeStates states = fewStates();
-  std::vector<std::size_t> length(states.size(), 1);
-  for (std::size_t to = 0; to < states.size(); ++to)
-    for (std::size_t from = 0; from < to; ++from)
-      if (states.includes(to, from)) length[to] = std::max(length[to], length[from] + 1);
-  return length.back();
-}
-
 /// Says what would do.
 static void reportNoPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
-                         Planner& planner, Diagnostics& diags) {
+                         CodeSolver& solver, Diagnostics& diags) {
   std::int64_t devices = cluster.deviceCount();
-  if (!planner.fits(infinity)) {
-    std::size_t stages = planner.longestChain();
+  if (!solver.fits(infinity)) {
+    std::size_t stages = solver.longestChain();
     diags.error({graph.model}).exit(ExitCode::noPlan).help("leave out --straight")
         << "a straight pipeline on " << devices << " devices has as many stages, this graph can be cut into " << stages;
     return;
   }
   std::int64_t low = options.memoryBytes, high = 2 * low; // too little, enough
-  while (!planner.fits(static_cast<double>(high))) low = high, high *= 2;
+  while (!solver.fits(static_cast<double>(high))) low = high, high *= 2;
   while (high - low > 1) {
     std::int64_t middle = low + (high - low) / 2;
-    (planner.fits(static_cast<double>(middle)) ? high : low) = middle;
+    (solver.fits(static_cast<double>(middle)) ? high : low) = middle;
   }
   diags.error({graph.model}).exit(ExitCode::noPlan).help("give --memory=" + std::to_string(high))
       << "no plan fits: the smallest keeps " << sizeText(high) << " on a device, the limit is "
@@ -220,18 +72,18 @@ static Status checkInput(const CostGraph& graph, const Cluster& cluster, const P
   return success;
 }
 
-static void describeStages(const CostGraph& graph, const Cluster& cluster, const Solution& solution, Plan& plan) {
+static void describeStages(const CostGraph& graph, const Cluster& cluster, const CodeSolution& solution, Plan& plan) {
   double speed = cluster.device.speed;
   std::vector<std::int64_t> sharedBytes(graph.nodes.size(), 0);
   for (const CostSharedParameter& shared : graph.sharedParameters)
     if (!shared.nodes.empty()) sharedBytes[static_cast<std::size_t>(shared.nodes.front())] += shared.bytes;
   NodeSet before(graph.nodes.size());
-  for (const Leaf& leaf : solution.leaves) {
+  for (const CodeLeaf& leaf : solution.leaves) {
     PlanStage stage;
     stage.nest = leaf.nest;
     for (const PlanNest& nest : leaf.nest) stage.replicas *= nest.replicas;
     for (std::size_t v = 0; v < graph.nodes.size(); ++v) {
-      if (!(solution.states.set(leaf.end)[v / 64] >> (v % 64) & 1) || before.contains(v)) continue;
+      if (!(leaf.nodes[v / 64] >> (v % 64) & 1) || before.contains(v)) continue;
       before.insert(v);
       const CostNode& node = graph.nodes[v];
       stage.nodes.push_back(static_cast<std::int64_t>(v));
@@ -296,7 +148,7 @@ static void placeRanks(const std::vector<int>& counts, Plan& plan) {
 }
 
 static Plan planOf(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
-                   const Solution& solution) {
+                   const CodeSolution& solution) {
   Plan plan;
   plan.model = graph.model;
   plan.costSource = graph.costSource;
@@ -321,9 +173,9 @@ static Plan planOf(const CostGraph& graph, const Cluster& cluster, const Planner
 Expected<Plan> pdc::planPipedreamCode(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                                       Diagnostics& diags) {
   if (!checkInput(graph, cluster, options, diags)) return failure;
-  Planner planner(graph, cluster, options);
-  Solution solution = planner.solve();
+  CodeSolver solver(graph, cluster, options);
+  CodeSolution solution = solver.solve();
   if (!solution.leaves.empty()) return planOf(graph, cluster, options, solution);
-  reportNoPlan(graph, cluster, options, planner, diags);
+  reportNoPlan(graph, cluster, options, solver, diags);
   return failure;
 }

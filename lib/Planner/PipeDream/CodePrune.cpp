@@ -12,10 +12,9 @@ namespace {
 
 class Relaxation {
 public:
-  Relaxation(const CodeStates& states, std::size_t last, const std::vector<CodeLevel>& levels, bool straight,
-             double timeMs)
-      : states_(states), last_(last), timeMs_(timeMs), paysForEnd_(levels.size() == 1), fromStart_(states.size(), 0),
-        toEnd_(states.size(), 0) {
+  Relaxation(const CodeStates& states, const std::vector<CodeLevel>& levels, bool straight, double timeMs)
+      : states_(states), last_(states.size() - 1), timeMs_(timeMs), paysForEnd_(levels.size() == 1),
+        fromStart_(states.size(), 0), toEnd_(states.size(), 0) {
     for (const CodeLevel& level : levels) devices_ *= level.count;
     slope_.assign(static_cast<std::size_t>(devices_) + 1, infinity);
     slope_[1] = 0;
@@ -33,20 +32,38 @@ public:
         }
       parts *= level.count;
     }
+    firstSlope_ = slope_;
+    if (levels.size() == 1 && !straight)
+      for (int q = 2; q <= devices_; ++q) slope_[at(q)] *= levels[0].inner;
     for (int q = 0; q <= devices_; ++q) cap_.push_back(timeMs * bytesPerMs * q / 2);
     order_.resize(states.size());
     std::iota(order_.begin(), order_.end(), 0u);
     std::sort(order_.begin(), order_.end(), [&](unsigned a, unsigned b) { return isEarlier(a, b); });
   }
 
-  std::vector<std::size_t> run() {
+  /// Drops states; false if no plan is left.
+  bool relaxed() {
     for (std::size_t before = order_.size() + 1; order_.size() < before;) {
       before = order_.size();
       forwards();
-      if (std::find(order_.begin(), order_.end(), last_) == order_.end()) return {};
+      if (std::find(order_.begin(), order_.end(), last_) == order_.end()) return false;
       backwards();
       if (before < order_.size() + order_.size() / 8) break;
     }
+    return true;
+  }
+
+  /// The same with stages that are nested, on one level.
+  bool nested() {
+    nestedForwards();
+    if (std::find(order_.begin(), order_.end(), last_) == order_.end()) return false;
+    nestedBackwards();
+    return true;
+  }
+
+  std::size_t count() const { return order_.size(); }
+
+  std::vector<std::size_t> states() const {
     std::vector<std::size_t> passed(order_.begin(), order_.end());
     std::sort(passed.begin(), passed.end());
     return passed;
@@ -54,12 +71,15 @@ public:
 
 private:
   static std::size_t at(int q) { return static_cast<std::size_t>(q); }
+  /// Whether a first stage of q devices, which pays for no cut, can end with the state.
+  bool isFirst(std::size_t state, int q) const {
+    return firstSlope_[at(q)] < infinity &&
+           states_.timeMs[state] + firstSlope_[at(q)] * states_.weights[state] <= q * timeMs_;
+  }
   bool isEarlier(unsigned a, unsigned b) const {
     return states_.timeMs[a] != states_.timeMs[b] ? states_.timeMs[a] < states_.timeMs[b] : a < b;
   }
-  bool canEnd(std::size_t state, int q) const {
-    return !paysForEnd_ || state == last_ || states_.cut[state] <= cap_[at(q)];
-  }
+  bool canEnd(std::size_t state, int q) const { return !paysForEnd_ || states_.cut[state] <= cap_[at(q)]; }
   double value(std::size_t state, int q) const {
     return states_.timeMs[state] + slope_[at(q)] * states_.weights[state];
   }
@@ -82,8 +102,8 @@ private:
       for (; i < open.size() && states_.timeMs[open[i]] <= latest; ++i) {
         unsigned state = open[i];
         bool hit = false;
-        for (int q = p; q >= 1 && !hit; --q) // a first stage pays for no cut
-          hit = value(state, q) <= bound[at(q)] && (q == p || canEnd(state, q));
+        hit = isFirst(state, p);
+        for (int q = p - 1; q >= 1 && !hit; --q) hit = value(state, q) <= bound[at(q)] && canEnd(state, q);
         if (!hit) {
           open[kept++] = state;
           continue;
@@ -144,6 +164,78 @@ private:
     keep(reached);
   }
 
+  /// States by their least devices, with the best value among each for a stage of q devices.
+  struct Labelled {
+    std::vector<std::vector<unsigned>> states;
+    std::vector<std::vector<double>> best;
+
+    Labelled(int devices, double none)
+        : states(at(devices) + 1), best(at(devices) + 1, std::vector<double>(at(devices) + 1, none)) {}
+  };
+
+  void nestedForwards() {
+    Labelled labelled(devices_, -infinity);
+    std::vector<unsigned> kept;
+    std::sort(order_.begin(), order_.end()); // a state after those that it includes
+    for (unsigned state : order_) {
+      int p = fromStart_[state];
+      while (p + leastToEnd(state) <= devices_ && !followsWith(state, p, labelled)) ++p;
+      if (p + leastToEnd(state) > devices_) continue;
+      fromStart_[state] = p;
+      kept.push_back(state);
+      labelled.states[at(p)].push_back(state);
+      for (int q = 1; q <= devices_ - p; ++q)
+        if (slope_[at(q)] < infinity && states_.cut[state] <= cap_[at(q)])
+          labelled.best[at(p)][at(q)] = std::max(labelled.best[at(p)][at(q)], value(state, q));
+    }
+    keep(kept);
+  }
+
+  /// Whether a last stage of some q devices ends with `state` after a state that p - q devices reach.
+  bool followsWith(unsigned state, int p, const Labelled& labelled) const {
+    if (isFirst(state, p)) return true;
+    for (int q = 1; q < p; ++q) {
+      if (slope_[at(q)] == infinity || !canEnd(state, q)) continue;
+      double least = value(state, q) - q * timeMs_;
+      if (labelled.best[at(p - q)][at(q)] < least) continue;
+      const std::vector<unsigned>& before = labelled.states[at(p - q)];
+      for (auto x = before.rbegin(); x != before.rend(); ++x) // the latest are mostly the best
+        if (value(*x, q) >= least && states_.cut[*x] <= cap_[at(q)] && states_.includes(state, *x)) return true;
+    }
+    return false;
+  }
+
+  void nestedBackwards() {
+    Labelled labelled(devices_, infinity);
+    std::vector<unsigned> kept;
+    std::sort(order_.rbegin(), order_.rend());
+    for (unsigned state : order_) {
+      int p = state == last_ ? 0 : std::max(toEnd_[state], 1);
+      while (state != last_ && p + fromStart_[state] <= devices_ && !precedesWith(state, p, labelled)) ++p;
+      if (p + fromStart_[state] > devices_) continue;
+      toEnd_[state] = p;
+      kept.push_back(state);
+      labelled.states[at(p)].push_back(state);
+      for (int q = 1; q <= devices_ - p; ++q)
+        if (slope_[at(q)] < infinity && canEnd(state, q))
+          labelled.best[at(p)][at(q)] = std::min(labelled.best[at(p)][at(q)], value(state, q));
+    }
+    keep(kept);
+  }
+
+  /// Whether a stage of some q devices begins with `state` and ends with one from which p - q devices reach the end.
+  bool precedesWith(unsigned state, int p, const Labelled& labelled) const {
+    for (int q = 1; q <= p; ++q) {
+      if (slope_[at(q)] == infinity || states_.cut[state] > cap_[at(q)]) continue;
+      double most = value(state, q) + q * timeMs_;
+      if (labelled.best[at(p - q)][at(q)] > most) continue;
+      const std::vector<unsigned>& after = labelled.states[at(p - q)];
+      for (auto x = after.rbegin(); x != after.rend(); ++x)
+        if (value(*x, q) <= most && canEnd(*x, q) && states_.includes(*x, state)) return true;
+    }
+    return false;
+  }
+
   void keep(std::vector<unsigned>& reached) {
     std::sort(reached.begin(), reached.end(), [&](unsigned a, unsigned b) { return isEarlier(a, b); });
     order_ = std::move(reached);
@@ -154,16 +246,20 @@ private:
   double timeMs_;
   bool paysForEnd_; ///< whether every later stage does; with several levels, not the first of a level inside
   int devices_ = 1;
-  std::vector<double> slope_;   ///< a_q, infinite where no split has q devices
-  std::vector<double> cap_;     ///< bytes
-  std::vector<unsigned> order_; ///< by time, those that are left
+  std::vector<double> firstSlope_; ///< a_q of first stages
+  std::vector<double> slope_;      ///< a_q, infinite where no split has q devices
+  std::vector<double> cap_;        ///< bytes
+  std::vector<unsigned> order_;    ///< by time, those that are left
   std::vector<int> fromStart_, toEnd_;
 };
 
 } // namespace
 
-std::vector<std::size_t> pdc::statesOfFastPlans(const CodeStates& states, std::size_t last,
-                                                const std::vector<CodeLevel>& levels, bool straight, double timeMs) {
+std::vector<std::size_t> pdc::statesOfFastPlans(const CodeStates& states, const std::vector<CodeLevel>& levels,
+                                                bool straight, double timeMs, std::size_t enough) {
   double slack = 1e-9; // sums of the same numbers in different order
-  return Relaxation(states, last, levels, straight, timeMs * (1 + slack)).run();
+  Relaxation relaxation(states, levels, straight, timeMs * (1 + slack));
+  if (!relaxation.relaxed()) return {};
+  if (levels.size() == 1 && relaxation.count() > enough && !relaxation.nested()) return {};
+  return relaxation.states();
 }

@@ -11,6 +11,9 @@
 // frontier of states that no other dominates in time, weights and cut, seen from the directions that count. Fewest
 // devices from the start, then to the end; a state stays if both sum up to no more than there are.
 //
+// A second round demands nested stages as well: the least devices of a state by scanning the states with fewer, where
+// the numbers above say that there may be one. Mostly the first state that it looks at is inside.
+//
 // Time O(states · devices) plus O(devices) for each state and number of devices near its own, memory O(states +
 // devices²).
 #pragma once
@@ -19,8 +22,9 @@
 
 namespace pdc {
 
-/// The states, ascending, that pass; none if no plan is that fast (which then is proven). `last` is the last state.
-std::vector<std::size_t> statesOfFastPlans(const CodeStates& states, std::size_t last,
-                                           const std::vector<CodeLevel>& levels, bool straight, double timeMs);
+/// The states, ascending, that pass; none if no plan is that fast (which then is proven). `states` are sorted as
+/// CodeStates::select sorts. Where more than `enough` pass on one level, a second round demands that stages are nested.
+std::vector<std::size_t> statesOfFastPlans(const CodeStates& states, const std::vector<CodeLevel>& levels,
+                                           bool straight, double timeMs, std::size_t enough);
 
 } // namespace pdc

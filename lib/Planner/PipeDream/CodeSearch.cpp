@@ -32,8 +32,7 @@ CodeStage CodeSearch::stage(int from, std::size_t to) const {
   if (from == begin_) {
     stage.share = level_.inner;
   } else {
-    stage.edge = states_.cut[static_cast<std::size_t>(from)];
-    if (to + 1 < states_.size()) stage.edge = std::max(stage.edge, states_.cut[to]);
+    stage.edge = std::max(states_.cut[static_cast<std::size_t>(from)], states_.cut[to]);
   }
   return stage;
 }
@@ -260,7 +259,7 @@ static std::vector<double> laterStages(const CodeStates& states, const CodeLevel
     for (std::size_t to = from + 1; to < n; ++to) {
       if (!states.includes(to, from)) continue;
       CodeStage stage{.insideMs = inside[(from + 1) * n + to], .weights = states.weights[to] - states.weights[from]};
-      stage.edge = std::max(states.cut[from], to + 1 < n ? states.cut[to] : 0);
+      stage.edge = std::max(states.cut[from], states.cut[to]);
       for (int m = 1; m <= most; ++m)
         times[((static_cast<std::size_t>(m) - 1) * n + from) * n + to] = stage.timeMs(m, level.bytesPerMs);
     }

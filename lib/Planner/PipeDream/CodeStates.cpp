@@ -31,6 +31,21 @@ CodeStates CodeStates::select(std::vector<std::size_t> states) const {
   return selected;
 }
 
+CodeStates CodeStates::interval(int begin, std::size_t end) const {
+  std::vector<std::size_t> inside;
+  auto from = static_cast<std::size_t>(begin);
+  for (auto s = static_cast<std::size_t>(begin + 1); s <= end; ++s)
+    if (includes(end, s) && (begin < 0 || includes(s, from))) inside.push_back(s);
+  CodeStates states = select(inside);
+  if (begin >= 0)
+    for (std::size_t s = 0; s < states.size(); ++s) {
+      states.timeMs[s] = std::max(0.0, states.timeMs[s] - timeMs[from]);
+      states.weights[s] -= weights[from];
+      states.stash[s] -= stash[from];
+    }
+  return states;
+}
+
 CodeNodes CodeNodes::of(const CostGraph& graph, double speed) {
   CodeNodes nodes{.dag = Dag::of(graph), .timeMs = {}, .weights = {}, .stash = {}, .activation = {}, .colours = {}};
   std::map<std::int64_t, std::vector<std::size_t>> colours;
@@ -161,8 +176,12 @@ public:
         bytes += nodes_.activation[v];
         unite(next_.data(), row(consumers_, v));
       });
-    states.cut[state] = bytes;
-    for (std::size_t i = 0; i < words_; ++i) next_[i] &= ~states.bits[state * words_ + i];
+    bool isLast = true;
+    for (std::size_t i = 0; i < words_; ++i) {
+      next_[i] &= ~states.bits[state * words_ + i];
+      isLast = isLast && !next_[i];
+    }
+    states.cut[state] = isLast ? 0 : bytes;
     return next_;
   }
 

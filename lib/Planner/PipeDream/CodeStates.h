@@ -21,7 +21,7 @@ struct CodeStates {
   std::vector<double> timeMs;      ///< of the nodes inside, one device of speed 1
   std::vector<double> weights;     ///< bytes of parameters
   std::vector<double> stash;       ///< bytes of activations and parameters
-  std::vector<double> cut;         ///< bytes, O of Code.h
+  std::vector<double> cut;         ///< bytes, O of Code.h; 0 of the last state
 
   std::size_t size() const { return timeMs.size(); }
   std::span<const std::uint64_t> set(std::size_t state) const { return {&bits[state * words], words}; }
@@ -37,6 +37,9 @@ struct CodeStates {
 
   /// The given states only, by size and then as given. A state that includes another comes after it.
   CodeStates select(std::vector<std::size_t> states) const;
+
+  /// The states inside `end` that include `begin` (-1: all of them) and are not it, with sums from `begin` on.
+  CodeStates interval(int begin, std::size_t end) const;
 };
 
 /// What the enumeration needs to know of the nodes.
