@@ -59,7 +59,7 @@ const std::vector<Clock::Done>& Clock::pass() {
     if (!done.computation) unused_.push_back(done.id);
   done_.clear();
   while (done_.empty() && (computing_ > 0 || !heap_.empty())) {
-    double next = heap_.empty() ? std::numeric_limits<double>::infinity() : flows_[heap_[0]].end;
+    double next = heap_.empty() ? std::numeric_limits<double>::infinity() : heap_[0].end;
     for (const Group& group : groups_) next = std::min(next, nextOf(group));
     next = std::max(now_, next);
     // What ends together, but for rounding, is done together.
@@ -74,8 +74,8 @@ const std::vector<Clock::Done>& Clock::pass() {
       }
     }
     now_ = next;
-    while (!heap_.empty() && flows_[heap_[0]].end <= now_ + close) {
-      int id = heap_[0];
+    while (!heap_.empty() && heap_[0].end <= now_ + close) {
+      int id = heap_[0].id;
       popFirst();
       if (!flows_[id].onLinks) {
         startOnLinks(id);
@@ -113,6 +113,7 @@ void Clock::changed(int link) {
     Flow& flow = flows_[id];
     double before = flow.end;
     if (!refresh(flow)) continue;
+    heap_[flow.place].end = flow.end;
     if (flow.end < before)
       moveUp(flow.place);
     else
@@ -133,41 +134,37 @@ bool Clock::refresh(Flow& flow) {
   return true;
 }
 
-bool Clock::before(int a, int b) const {
-  return flows_[a].end != flows_[b].end ? flows_[a].end < flows_[b].end : flows_[a].sequence < flows_[b].sequence;
-}
-
-void Clock::put(std::size_t place, int id) {
-  heap_[place] = id;
-  flows_[id].place = place;
+void Clock::put(std::size_t place, const Entry& entry) {
+  heap_[place] = entry;
+  flows_[entry.id].place = place;
 }
 
 void Clock::moveUp(std::size_t place) {
-  int id = heap_[place];
-  for (; place > 0 && before(id, heap_[(place - 1) / 2]); place = (place - 1) / 2) put(place, heap_[(place - 1) / 2]);
-  put(place, id);
+  Entry entry = heap_[place];
+  for (; place > 0 && entry < heap_[(place - 1) / 2]; place = (place - 1) / 2) put(place, heap_[(place - 1) / 2]);
+  put(place, entry);
 }
 
 void Clock::moveDown(std::size_t place) {
-  int id = heap_[place];
+  Entry entry = heap_[place];
   while (true) {
     std::size_t child = 2 * place + 1;
     if (child >= heap_.size()) break;
-    if (child + 1 < heap_.size() && before(heap_[child + 1], heap_[child])) ++child;
-    if (!before(heap_[child], id)) break;
+    if (child + 1 < heap_.size() && heap_[child + 1] < heap_[child]) ++child;
+    if (!(heap_[child] < entry)) break;
     put(place, heap_[child]);
     place = child;
   }
-  put(place, id);
+  put(place, entry);
 }
 
 void Clock::push(int id) {
-  heap_.push_back(id);
+  heap_.push_back({flows_[id].end, flows_[id].sequence, id});
   moveUp(heap_.size() - 1);
 }
 
 void Clock::popFirst() {
-  int last = heap_.back();
+  Entry last = heap_.back();
   heap_.pop_back();
   if (heap_.empty()) return;
   put(0, last);

@@ -69,10 +69,19 @@ private:
   void leaveLinks(int id);
   void changed(int link);
   bool refresh(Flow& flow);
-  bool before(int a, int b) const;
+  /// A flow in the heap, with what orders it.
+  struct Entry {
+    double end;
+    std::uint64_t sequence;
+    int id;
+    friend bool operator<(const Entry& a, const Entry& b) {
+      return a.end != b.end ? a.end < b.end : a.sequence < b.sequence;
+    }
+  };
+
   void moveUp(std::size_t place);
   void moveDown(std::size_t place);
-  void put(std::size_t place, int id);
+  void put(std::size_t place, const Entry& entry);
   void push(int id);
   void popFirst();
 
@@ -83,7 +92,7 @@ private:
   std::uint64_t sequence_ = 0;
   std::vector<Flow> flows_;
   std::vector<int> unused_; ///< of flows_
-  std::vector<int> heap_;   ///< of flows by end
+  std::vector<Entry> heap_; ///< the flow that ends first is first
   std::vector<std::vector<int>> users_;
   std::vector<Done> done_;
 };

@@ -84,11 +84,16 @@ int Machine::replicaAt(int rank, int stage) const {
   return 0;
 }
 
+/// `index` mod `size`, without the division that most pipelines do not need.
+static std::size_t turn(std::int64_t index, std::size_t size) {
+  return size == 1 ? 0 : static_cast<std::size_t>(index) % size;
+}
+
 /// Sender and receiver of a transfer, as ranks.
 std::pair<int, int> Machine::endsOf(const Channel& channel, std::int64_t index, int q) const {
   if (!channel.shared)
-    return {rankOf_[channel.source][index % schedule_.stages[channel.source].replicas],
-            rankOf_[channel.target][index % schedule_.stages[channel.target].replicas]};
+    return {rankOf_[channel.source][turn(index, channel.sending.size())],
+            rankOf_[channel.target][turn(index, channel.receiving.size())]};
   const SharedEdge& edge = schedule_.shared[channel.edge];
   int owner = rankOf_[edge.owner][q % schedule_.stages[edge.owner].replicas], user = rankOf_[edge.user][q];
   return channel.forward ? std::pair(owner, user) : std::pair(user, owner);
@@ -183,7 +188,7 @@ bool Machine::isDone(int rank, const Action& action, double* startedMs) const {
   const Channel& channel = channels_[channelOf(action)];
   const std::vector<Lane>& lanes = channel.source == action.stage ? channel.sending : channel.receiving;
   if (!channel.shared) {
-    const Lane& lane = lanes[static_cast<std::size_t>(action.index) % lanes.size()];
+    const Lane& lane = lanes[turn(action.index, lanes.size())];
     *startedMs = lane.started;
     return lane.next > action.index;
   }
@@ -211,8 +216,7 @@ void Machine::post(int rank, const Action& action) {
   bool receiving = channel.source != action.stage;
   std::vector<Lane>& lanes = receiving ? channel.receiving : channel.sending;
   if (!channel.shared) {
-    lanes[static_cast<std::size_t>(action.index) % lanes.size()].posted =
-        action.index + static_cast<std::int64_t>(lanes.size());
+    lanes[turn(action.index, lanes.size())].posted = action.index + static_cast<std::int64_t>(lanes.size());
     startTransfer(index, action.index, 0);
     return;
   }
@@ -225,13 +229,14 @@ void Machine::post(int rank, const Action& action) {
 
 void Machine::startTransfer(int index, std::int64_t b, int q) {
   Channel& channel = channels_[index];
-  Lane& from = channel.sending[channel.shared ? q : b % static_cast<std::int64_t>(channel.sending.size())];
-  Lane& to = channel.receiving[channel.shared ? q : b % static_cast<std::int64_t>(channel.receiving.size())];
+  Lane& from = channel.sending[channel.shared ? static_cast<std::size_t>(q) : turn(b, channel.sending.size())];
+  Lane& to = channel.receiving[channel.shared ? static_cast<std::size_t>(q) : turn(b, channel.receiving.size())];
   if (from.busy || to.busy || from.next != b || to.next != b || from.posted <= b || to.posted <= b) return;
   from.busy = to.busy = true;
   Task task{false, index, q, b, clock_.now()};
   if (options_.order) result_.started.push_back(actionOf(task));
-  load_ = {};
+  load_.latencyMs = load_.aloneMs = 0; // keeping the memory of its list
+  load_.links.clear();
   if (options_.times) {
     auto [source, target] = endsOf(channel, b, q);
     if (channel.shared) {
@@ -312,8 +317,8 @@ void Machine::finish(const Task& done) {
   std::int64_t b = task.index;
   auto [source, target] = endsOf(channel, b, task.lane);
   tell({source, target, actionOf(task), task.startMs, clock_.now()});
-  int fromLane = channel.shared ? task.lane : static_cast<int>(b % static_cast<std::int64_t>(channel.sending.size()));
-  int toLane = channel.shared ? task.lane : static_cast<int>(b % static_cast<std::int64_t>(channel.receiving.size()));
+  int fromLane = channel.shared ? task.lane : static_cast<int>(turn(b, channel.sending.size()));
+  int toLane = channel.shared ? task.lane : static_cast<int>(turn(b, channel.receiving.size()));
   Lane &from = channel.sending[fromLane], &to = channel.receiving[toLane];
   for (Lane* lane : {&from, &to}) {
     lane->busy = false;
