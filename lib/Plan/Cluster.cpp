@@ -77,9 +77,10 @@ Expected<Cluster> pdc::flatCluster(std::int64_t devices, const std::string& kind
 }
 
 static ordered_json deviceToJson(const DeviceKind& device) {
+  constexpr std::int64_t most = std::int64_t{1} << 53; // exact in any reader of JSON, and as good as no limit
   ordered_json json = {{"name", device.name},
-                       {"memory_bytes", device.memoryBytes},
-                       {"reserved_bytes", device.reservedBytes},
+                       {"memory_bytes", std::min(device.memoryBytes, most)},
+                       {"reserved_bytes", std::min(device.reservedBytes, most)},
                        {"speed", device.speed},
                        {"flops", {{"f32", device.f32Flops}}},
                        {"memory_bandwidth_bytes_per_s", device.memoryBandwidthBytesPerS}};

@@ -93,21 +93,24 @@ static CostSharedParameter readSharedParameter(const JsonNode& json, std::int64_
   return shared;
 }
 
-/// Sums of all nodes must stay exact: whole bytes below 2^53, times finite.
-static void refuseOverflow(const CostGraph& graph, const JsonNode& root) {
+void pdc::refuseOverflow(double bytes, double time, const JsonNode& node) {
+  constexpr double mostBytes = 0x1p53;
+  if (bytes > mostBytes)
+    node.error().help("sizes are in bytes, not bits")
+        << "expected sizes that add up to at most 2^53 bytes, got " << bytes;
+  if (!std::isfinite(time)) node.error() << "expected times with a finite sum, got more than a double holds";
+}
+
+static void refuseHugeSums(const CostGraph& graph, const JsonNode& nodes) {
   double bytes = 0, ms = 0;
   for (const CostNode& node : graph.nodes) {
     ms += node.forwardMs + node.inputGradientMs + node.weightGradientMs + node.updateMs;
-    for (std::int64_t size : {node.parameterBytes, node.gradientBytes, node.savedBytes})
+    for (std::int64_t size : {node.parameterBytes, node.gradientBytes, node.savedBytes, node.scratchBytes})
       bytes += static_cast<double>(size);
   }
   for (const CostTensor& tensor : graph.tensors) bytes += static_cast<double>(tensor.bytes);
   for (const CostSharedParameter& shared : graph.sharedParameters) bytes += static_cast<double>(shared.bytes);
-  constexpr double mostBytes = 0x1p53;
-  if (bytes > mostBytes)
-    root["nodes"].error().help("sizes are in bytes, not bits")
-        << "expected sizes that add up to at most 2^53 bytes, got " << bytes;
-  if (!std::isfinite(ms)) root["nodes"].error() << "expected times with a finite sum, got more than a double holds";
+  refuseOverflow(bytes, ms, nodes);
 }
 
 Expected<CostGraph> pdc::costGraphFromJson(const std::string& text, const std::string& file, Diagnostics& diags) {
@@ -127,7 +130,7 @@ Expected<CostGraph> pdc::costGraphFromJson(const std::string& text, const std::s
   if (std::optional<JsonNode> shared = root.find("shared_parameters"))
     for (const JsonNode& element : shared->elements())
       if (document->ok()) graph.sharedParameters.push_back(readSharedParameter(element, count));
-  if (document->ok()) refuseOverflow(graph, root);
+  if (document->ok()) refuseHugeSums(graph, nodes);
   if (!document->ok()) return failure;
   return graph;
 }

@@ -59,7 +59,7 @@ std::string pdc::toJson(const Plan& plan) {
                          {"time_ms", plan.timeMs},
                          {"lower_bound_ms", plan.lowerBoundMs}};
   if (plan.optimal) object["optimal"] = true;
-  if (plan.gap() != 0) object["gap"] = plan.gap();
+  if (plan.gap() > 0) object["gap"] = plan.gap();
   if (plan.costModel != "pdc") object["cost_model"] = plan.costModel;
   object["stages"] = std::move(stages);
   object["tensors"] = std::move(tensors);
@@ -226,6 +226,9 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
   plan.timeMs = optionalNumber(root, "time_ms");
   plan.lowerBoundMs = optionalNumber(root, "lower_bound_ms");
   optionalNumber(root, "gap"); // follows from time and bound
+  constexpr double rounding = 1 - 1e-6;
+  if (plan.timeMs < plan.lowerBoundMs * rounding)
+    root["lower_bound_ms"].error() << "expected at most time_ms, " << plan.timeMs << ", got " << plan.lowerBoundMs;
   if (std::optional<JsonNode> optimal = root.find("optimal")) plan.optimal = optimal->boolean();
   if (std::optional<JsonNode> model = root.find("cost_model")) plan.costModel = model->oneOf(costModels);
   const bool isPlacement = plan.costModel == "dnn-partitioning" || plan.costModel == "piper"; // devices without a place

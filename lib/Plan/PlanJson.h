@@ -36,6 +36,9 @@ private:
   std::unordered_map<std::int64_t, std::int64_t> indices_;
 };
 
+/// Sums of what planners add up must stay exact: reports sizes of more than 2^53 bytes and times without a finite sum.
+void refuseOverflow(double bytes, double time, const JsonNode& node);
+
 /// Members that may be missing.
 inline double optionalNumber(const JsonNode& node, std::string_view key, double otherwise = 0) {
   std::optional<JsonNode> member = node.find(key);

@@ -116,6 +116,15 @@ TEST(PlanFields, AreLeftOutWhereTheySayNothing) {
     EXPECT_EQ(text.find(key), std::string::npos) << key << " in\n" << text;
 }
 
+TEST(PlanFields, RoundingBelowTheBoundIsNoGap) {
+  Plan plan = hierarchicalPlan();
+  plan.timeMs = plan.lowerBoundMs * (1 - 1e-12);
+  plan.cluster.devices[0].device.memoryBytes = INT64_MAX; // no limit
+  Diagnostics diags(nullptr);
+  EXPECT_EQ(toJson(plan).find("gap"), std::string::npos);
+  EXPECT_TRUE(planFromJson(toJson(plan), "plan.json", diags));
+}
+
 TEST(PlanFields, PlansOfOtherCostModelsNeedNoRanks) {
   Plan plan = hierarchicalPlan();
   Diagnostics diags(nullptr);
@@ -132,6 +141,8 @@ TEST(PlanFields, PlansOfOtherCostModelsNeedNoRanks) {
 }
 
 TEST(PlanFields, ContradictionsAreToldWithTheirPlace) {
+  EXPECT_EQ(planErrorAfter("\"time_ms\": 3", "\"time_ms\": 2"),
+            "f.json:/lower_bound_ms: expected at most time_ms, 2, got 2.5");
   EXPECT_EQ(planErrorAfter("\"sosp19\"", "\"sosp\""),
             "f.json:/cost_model: expected one of 'pdc', 'sosp19', 'pipedream-2018', 'pipedream-code', "
             "'dnn-partitioning', 'piper', got \"sosp\"");

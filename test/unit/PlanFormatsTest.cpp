@@ -380,6 +380,17 @@ TEST(PiperJson, MistakesAreToldWithTheirPlace) {
       "parallelism under \"1\"");
 }
 
+TEST(Formats, SumsThatOverflowAreRefused) {
+  EXPECT_EQ(placementErrorAfter("10, \"fpgaLatency\": 1.5", "1e308, \"fpgaLatency\": 1e308"),
+            "f:/nodes: expected times with a finite sum, got more than a double holds");
+  EXPECT_EQ(placementErrorAfter("\"size\": 3}", "\"size\": 1e16}"),
+            "f:/nodes: expected sizes that add up to at most 2^53 bytes, got 1e+16 | sizes are in bytes, not bits");
+  EXPECT_EQ(piperErrorAfter("\"memoryUsageA\": 3", "\"memoryUsageA\": 1.6e16"),
+            "f:/nodes: expected sizes that add up to at most 2^53 bytes, got 1.6e+16 | sizes are in bytes, not bits");
+  EXPECT_EQ(piperErrorAfter("\"bandwidth\": 1e9", "\"bandwidth\": 1e-300"),
+            "f:/nodes: expected times with a finite sum, got more than a double holds");
+}
+
 TEST(Formats, DeepJsonIsRefusedWithoutRunningOutOfStack) {
   constexpr std::size_t depth = 200000;
   const std::string nested = "{\"nodes\": " + std::string(depth, '[') + std::string(depth, ']') + "}";

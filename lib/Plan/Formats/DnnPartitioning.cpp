@@ -76,6 +76,10 @@ Expected<DnnPartitioningProblem> pdc::dnnPartitioningFromJson(const std::string&
     if (!document->ok()) return failure;
     edges.push_back({problem.edges.back().from, problem.edges.back().to});
   }
+  double size = problem.acceleratorMemory, time = 0;
+  for (const DnnPartitioningNode& node : problem.nodes) size += node.size, time += node.cpuTime + node.acceleratorTime;
+  for (const DnnPartitioningEdge& edge : problem.edges) time += 2 * edge.cost;
+  if (document->ok()) refuseOverflow(size, time, nodes);
   if (!document->ok()) return failure;
   auto nameOf = [&](std::int64_t v) { return problem.nodes[static_cast<std::size_t>(v)].name; };
   if (!refuseCycles(static_cast<std::int64_t>(problem.nodes.size()), edges, nameOf, file, diags)) return failure;

@@ -58,6 +58,24 @@ static PiperNode readNode(const JsonNode& json) {
   return node;
 }
 
+/// Of all choices and edges. What memory a plan takes is bounded by the limit, which counts, too.
+static void refuseHugeSums(const PiperProblem& problem, const JsonNode& nodes) {
+  double bytes = problem.memoryBytes, time = 0;
+  auto add = [&](const std::map<std::int64_t, double>& sync) {
+    for (const auto& [id, size] : sync) bytes += 2 * size;
+  };
+  for (const PiperNode& node : problem.nodes)
+    for (const auto& [degree, choices] : node.choices)
+      for (const PiperChoice& choice : choices) {
+        time += choice.time;
+        bytes += choice.parameterBytes + choice.memoryA + choice.memoryB;
+        add(choice.syncForward);
+        add(choice.syncBackward);
+      }
+  for (const PiperEdge& edge : problem.edges) bytes += 2 * edge.bytes;
+  refuseOverflow(bytes, time + bytes / problem.bandwidth, nodes);
+}
+
 static PiperEdge readEdge(const JsonNode& json, const NodeIds& ids) {
   json.allowOthers({"sourceId", "destId", "communicationCost"});
   PiperEdge edge;
@@ -92,6 +110,7 @@ Expected<PiperProblem> pdc::piperFromJson(const std::string& text, const std::st
     if (!document->ok()) return failure;
     edges.push_back({problem.edges.back().from, problem.edges.back().to});
   }
+  if (document->ok()) refuseHugeSums(problem, nodes);
   if (!document->ok()) return failure;
   auto nameOf = [&](std::int64_t v) { return std::to_string(problem.nodes[static_cast<std::size_t>(v)].id); };
   if (!refuseCycles(static_cast<std::int64_t>(problem.nodes.size()), edges, nameOf, file, diags)) return failure;
