@@ -1,3 +1,4 @@
+// LINK: pdcImport pdcOps
 // Mutates texts of the IR and checks that the parser, the verifier and the printer stand it: no crash, an error for
 // what does not parse, and for what does parse a text that reads back to the same bytes. Built and run with sanitizers:
 //

@@ -1,3 +1,4 @@
+// LINK: pdcImport pdcOps
 // Mutated and truncated models never crash the importer: a model or an error, and nothing else. Run under asan+ubsan.
 //
 //   onnx_import [ITERATIONS] [SEED] [MODEL.onnx …]
