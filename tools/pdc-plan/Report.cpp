@@ -34,6 +34,7 @@ std::string pdc::reportJson(const Plan& plan, const PlanReport& report) {
       {"data_parallel_ms", nullptr}, {"stages", ordered_json::array()}};
   if (report.dataParallelMs) json["data_parallel_ms"] = *report.dataParallelMs;
   for (const PlanStage& stage : plan.stages) json["stages"].push_back(stageJson(stage));
+  if (!report.explanation.empty()) json["explanation"] = report.explanation;
   return pretty(json);
 }
 
@@ -87,7 +88,7 @@ static void printStages(std::ostream& out, const Plan& plan, const std::string& 
     if (!stage.device.empty()) nodes += "  on " + stage.device;
     if (stage.recompute) nodes += "  (recomputed)";
     printLine(out, {std::to_string(s), replicasText(stage), number(stage.computeMs()), number(stage.allReduceMs),
-                    sizeText(stage.memoryBytes), std::to_string(stage.warmup), nodes});
+                    stage.memoryBytes > 0 ? sizeText(stage.memoryBytes) : "-", std::to_string(stage.warmup), nodes});
   }
 }
 

@@ -1,4 +1,5 @@
 // pdc-plan GRAPH: plans a bare cost graph, or a placement problem in another program's format.
+#include "Alternatives.h"
 #include "Input.h"
 #include "Report.h"
 #include "pdc/Planner/DataParallel.h"
@@ -10,6 +11,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <cmath>
 #include <iostream>
 
 using namespace pdc;
@@ -28,6 +30,13 @@ struct Flags {
 void addFlags(CLI::App& app, Flags& flags) {
   PlannerOptions& planner = flags.planner;
   auto member = [](std::vector<std::string> names) { return CLI::IsMember(std::move(names)); };
+  const CLI::Validator positive(
+      [](const std::string& text) {
+        double number = 0;
+        const bool isPositive = CLI::detail::lexical_cast(text, number) && number > 0 && std::isfinite(number);
+        return isPositive ? "" : "expected a number above 0, got '" + text + "'";
+      },
+      "");
   app.add_option("GRAPH", flags.file, "cost graph, profile or problem")->required();
   app.add_option("--format", flags.format, "what GRAPH is (default: what it looks like)")
       ->check(member({"pdc", "pipedream", "dnn-partitioning", "piper"}))
@@ -42,12 +51,12 @@ void addFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(std::int64_t{1}, Cluster::mostDevices))
       ->type_name("N");
   app.add_option("--bandwidth", flags.place.bandwidthBytesPerS, "between --devices, each way")
-      ->check(CLI::PositiveNumber)
+      ->check(positive)
       ->type_name("BYTES_PER_SECOND");
   app.add_option("--memory", flags.place.memory, "limit of every device: 16e9, 16GiB")->type_name("BYTES");
   app.add_flag("--straight", planner.straight, "no replicated stages");
   app.add_option("--time-limit", planner.timeLimitS, "then print the best plan found, with its proven gap")
-      ->check(CLI::PositiveNumber)
+      ->check(positive)
       ->type_name("SECONDS");
   flags.scheduling = {
       app.add_option("--schedule", planner.schedule, "order of forwards and backwards")
@@ -107,7 +116,9 @@ public:
   Expected<Plan> operator()(DnnPartitioningProblem& problem) {
     if (!refuseScheduling(flags_, false, diags_) || !applyTo(problem, flags_.place, diags_)) return failure;
     describe(problem.nodes.size(), problem.accelerators + problem.cpus);
-    return timed([&] { return planDnnPartitioning(problem, flags_.planner, diags_); });
+    Expected<Plan> plan = timed([&] { return planDnnPartitioning(problem, flags_.planner, diags_); });
+    if (plan && flags_.explain) report_.explanation = explainProblem(problem, flags_.planner, *plan);
+    return plan;
   }
 
   Expected<Plan> operator()(PiperProblem& problem) {
@@ -115,7 +126,9 @@ public:
     if (!refuseScheduling(flags_, true, diags_) || !applyTo(problem, flags_.place, microbatches, diags_))
       return failure;
     describe(problem.nodes.size(), problem.devices);
-    return timed([&] { return planPiper(problem, flags_.planner, diags_); });
+    Expected<Plan> plan = timed([&] { return planPiper(problem, flags_.planner, diags_); });
+    if (plan && flags_.explain) report_.explanation = explainProblem(problem, flags_.planner, *plan);
+    return plan;
   }
 
 private:
@@ -150,6 +163,8 @@ Status run(Flags& flags, Diagnostics& diags) {
   report.file = flags.file;
   report.format = flags.format;
   Expected<Plan> plan = std::visit(Planning(flags, report, diags), *input);
+  if (!plan && !diags.hasErrors())
+    return diags.error({flags.file}).exit(ExitCode::internal) << "the planner failed without saying why";
   if (!plan) return failure;
   if (!flags.output.empty())
     if (pdcrt::Status status = pdcrt::writeAtomically(flags.output, toJson(*plan)); !status)

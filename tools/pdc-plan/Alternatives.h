@@ -1,0 +1,16 @@
+// --explain for placement problems: what other devices and other plans would cost.
+#pragma once
+
+#include "pdc/Plan/DnnPartitioning.h"
+#include "pdc/Plan/Piper.h"
+#include "pdc/Planner/Planner.h"
+
+#include <string>
+
+namespace pdc {
+
+/// The time of the best plan for changed problems, each with its ratio to `plan`.
+std::string explainProblem(const DnnPartitioningProblem& problem, const PlannerOptions& options, const Plan& plan);
+std::string explainProblem(const PiperProblem& problem, const PlannerOptions& options, const Plan& plan);
+
+} // namespace pdc
