@@ -5,6 +5,7 @@
 #include "DnnPartitioning/BruteForce.h"
 #include "DnnPartitioning/Contract.h"
 #include "DnnPartitioning/Model.h"
+#include "DnnPartitioning/Search.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <gtest/gtest.h>
@@ -162,6 +163,30 @@ TEST(DnnPartitioningFuzz, ObjectiveIsThatOfTryingEveryPlan) {
   }
   EXPECT_GT(several, planned / 3) << "most problems should be worth a split";
   EXPECT_GT(onCpu, planned / 50) << "CPUs should matter";
+}
+
+TEST(DnnPartitioningFuzz, EveryBoundTellsTheTruth) {
+  RandomProblems random(99);
+  for (int round = 0; round < rounds(2000); ++round) {
+    DnnPartitioningProblem problem = random.problem();
+    std::optional<double> best = bruteForceDnnPartitioning(problem);
+    if (!best) continue;
+    placement::Instance instance = placement::makeInstance(problem);
+    placement::States states = *placement::States::all(instance, {});
+    placement::Search search(instance, states, placement::Clock::time_point::max());
+    placement::Amount optimum = instance.timeScale.amount(*best);
+    for (int eighths = 0; eighths <= 16; ++eighths) {
+      placement::Amount bound = optimum / 8 * eighths - (eighths == 8);
+      if (search.run(bound) == placement::Search::Answer::infeasible) {
+        ASSERT_LT(bound, optimum) << show(problem);
+        ASSERT_LT(bound, search.proven()) << show(problem);
+        ASSERT_LE(search.proven(), optimum) << "round " << round << "\n" << show(problem);
+      } else {
+        ASSERT_GE(bound, search.value()) << show(problem);
+        ASSERT_GE(search.value(), optimum) << show(problem);
+      }
+    }
+  }
 }
 
 /// All ways to put the classes of an instance on devices in order, each class only where `allowed` says.

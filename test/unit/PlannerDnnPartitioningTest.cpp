@@ -50,6 +50,12 @@ TEST_P(PublishedProblems, OptimumIsProven) {
   EXPECT_EQ(toJson(*plan), toJson(*again));
 }
 
+std::string testName(const testing::TestParamInfo<Published>& published) {
+  std::string name;
+  for (char c : std::string(published.param.file)) name += std::isalnum(c) ? c : '_';
+  return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(, PublishedProblems,
                          testing::Values(Published{"layer/bert24_inference", 92.406, 17.789906},
                                          Published{"layer/bert24_training", 217.813, 41.745813},
@@ -59,11 +65,7 @@ INSTANTIATE_TEST_SUITE_P(, PublishedProblems,
                                          Published{"layer/resnet50_training", 462.381, 78.631813},
                                          Published{"operator/bert_l-3_inference", 49.353, 27.918568},
                                          Published{"operator/bert_l-3_training", 122.987, 65.303149}),
-                         [](const auto& info) {
-                           std::string name;
-                           for (char c : std::string(info.param.file)) name += std::isalnum(c) ? c : '_';
-                           return name;
-                         });
+                         testName);
 
 /// Nodes of time 4 (40 on a CPU) and size 1 in the order given, each edge with cost 1.
 DnnPartitioningProblem makeProblem(std::int64_t nodes, std::vector<std::pair<int, int>> edges) {
