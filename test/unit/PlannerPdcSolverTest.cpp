@@ -3,6 +3,7 @@
 #include "Pdc/Solver.h"
 
 #include "Order/DownSets.h"
+#include "PlannerScale.h"
 
 #include <gtest/gtest.h>
 
@@ -231,4 +232,51 @@ TEST(PlannerPdcSolver, EqualsTryingEveryPartition) {
   EXPECT_GT(limited, 0);
   EXPECT_GT(infeasible, 0);
   EXPECT_GT(replicated, 0);
+}
+
+namespace {
+
+Cluster scaleLevels(const std::vector<std::pair<std::int64_t, double>>& levels) {
+  Cluster cluster;
+  for (auto [count, bandwidth] : levels)
+    cluster.levels.push_back({"level" + std::to_string(cluster.levels.size()), count, bandwidth, 5e-6});
+  cluster.device.name = "device";
+  cluster.device.memoryBytes = std::int64_t{80} << 30;
+  return cluster;
+}
+
+} // namespace
+
+// 10,000 nodes, 16,384 devices in three levels. The states are a sample, so only the bound that holds for all counts.
+TEST(PlannerPdcSolver, ProvesLongChainsOnManyDevices) {
+  CostGraph graph = test::scaleGraph("even", 10'000);
+  Cluster cluster = scaleLevels({{8, 300e9}, {16, 25e9}, {128, 25e9}});
+  std::optional<Solution> solution = solve(graph, cluster, {});
+  ASSERT_TRUE(solution);
+  EXPECT_LE(solution->cost.timeMs, solution->lowerBoundMs * (1 + 1e-6));
+}
+
+// With a slow outermost level the gap is larger, and stated.
+TEST(PlannerPdcSolver, StatesTheGapThatItLeaves) {
+  CostGraph graph = test::scaleGraph("even", 3'000);
+  Cluster cluster = scaleLevels({{8, 300e9}, {16, 25e9}, {16, 5e9}});
+  std::optional<Solution> solution = solve(graph, cluster, {});
+  ASSERT_TRUE(solution);
+  EXPECT_GT(solution->lowerBoundMs, 0);
+  EXPECT_LE(solution->lowerBoundMs, solution->cost.timeMs);
+  EXPECT_LE(solution->cost.timeMs, solution->lowerBoundMs * 1.2);
+}
+
+// Out of time at once, there is a plan nevertheless, and its bound holds for the best one.
+TEST(PlannerPdcSolver, ReturnsAPlanWhenTimeIsUp) {
+  RandomInstances random(11);
+  for (int round = 0; round < rounds(20); ++round) {
+    Instance instance{random.graph(6), random.cluster(), {}};
+    std::optional<Solution> best = solve(instance.graph, instance.cluster, instance.options);
+    instance.options.timeLimitS = 1e-9;
+    std::optional<Solution> early = solve(instance.graph, instance.cluster, instance.options);
+    ASSERT_TRUE(best && early) << "round " << round;
+    EXPECT_LE(early->lowerBoundMs, best->cost.timeMs * (1 + 1e-9)) << "round " << round;
+    EXPECT_GE(early->cost.timeMs, best->cost.timeMs * (1 - 1e-9)) << "round " << round;
+  }
 }

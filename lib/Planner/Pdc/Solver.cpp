@@ -136,7 +136,7 @@ private:
     climb(states_, options_, machine_, incumbent_);
   }
 
-  bool isSearchable() const { return static_cast<double>(states_.size()) * devices_ < 2e6; }
+  bool isSearchable() const { return static_cast<double>(states_.size()) * devices_ < 4e5; }
 
   /// The relaxed problem with replicas in multiples of `unit`, each of its plans evaluated.
   void relax(int unit) {
@@ -190,9 +190,9 @@ private:
 /// problem fails, the time is a lower bound of all plans. Raises `low`, and returns whether the best plan is proven.
 static bool searchWorthwhile(const CostGraph& graph, const PlannerOptions& options, const SolverProblem& problem,
                              const Machine& machine, double& low, Incumbent& incumbent) {
-  constexpr std::size_t most = 2'000, mostListed = 300'000, mostBlocks = 100'000'000;
-  std::optional<DownSets> all =
-      DownSets::all(problem.dag, std::min(mostListed, mostBlocks / std::max<std::size_t>(problem.blocks.size(), 1)));
+  constexpr std::size_t mostListed = 300'000, mostBlocks = 100'000'000;
+  const std::size_t most = std::min<std::size_t>(2'000, 1'000'000 / problem.blocks.size());
+  std::optional<DownSets> all = DownSets::all(problem.dag, std::min(mostListed, mostBlocks / problem.blocks.size()));
   if (!all) return false;
   double speed = 0;
   for (const DeviceClass& deviceClass : machine.classes()) speed = std::max(speed, deviceClass.speed);

@@ -30,7 +30,8 @@ StageLoads::StageLoads(const CostGraph& graph, const SolverProblem& problem, con
 }
 
 StageLoads::Stage StageLoads::stage(int i, int j) const {
-  Stage stage{states_.stage(i, j)};
+  // In the unit of the other times, which the best speed divides.
+  Stage stage{states_.stage(i, j, best_.speed / machine_.bytesPerMs(0))};
   stage.from = i;
   stage.to = j;
   stage.alone = i == 0 && j == states_.last();

@@ -232,7 +232,7 @@ bool States::precedes(int i, int j) const {
   return states_[i].count < states_[j].count && (nested_ || states_[j].set.includes(states_[i].set));
 }
 
-StageSums States::stage(int i, int j) const {
+StageSums States::stage(int i, int j, double msPerByte) const {
   const State &before = states_[i], &after = states_[j];
   StageSums sums;
   sums.forwardMs = after.forwardMs - before.forwardMs;
@@ -268,7 +268,8 @@ StageSums States::stage(int i, int j) const {
       const BlockTensor& tensor = problem_.tensors[t];
       if (!tensor.hasGradient || before.set.contains(tensor.from)) continue;
       for (int to : tensor.to)
-        if (!after.set.contains(to)) sums.afterMs = std::max(sums.afterMs, afterMs_[to]);
+        if (!after.set.contains(to))
+          sums.afterMs = std::max(sums.afterMs, afterMs_[to] + 2 * static_cast<double>(tensor.bytes) * msPerByte);
     }
   return sums;
 }

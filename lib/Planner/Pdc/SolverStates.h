@@ -10,7 +10,9 @@ namespace pdc {
 /// a device of speed 1.
 struct StageSums {
   double forwardMs = 0, backwardMs = 0, updateMs = 0;
-  double afterMs = 0; ///< computation, both ways, on the longest way from the stage through what is after J
+  /// Computation, both ways, on the longest way from the stage through what is after J, and the transfers to the first
+  /// node on it and back.
+  double afterMs = 0;
   std::int64_t parameterBytes = 0, gradientBytes = 0, savedBytes = 0;
   std::int64_t inBytes = 0;           ///< of tensors from I that it uses
   std::int64_t inGradientBytes = 0;   ///< of those among them whose gradient it sends back
@@ -53,8 +55,8 @@ public:
   /// Whether state i is a proper subset of state j.
   bool precedes(int i, int j) const;
 
-  /// The stage between two states, precedes(i, j).
-  StageSums stage(int i, int j) const;
+  /// The stage between two states, precedes(i, j). A transfer takes at least `msPerByte`.
+  StageSums stage(int i, int j, double msPerByte) const;
 
   /// Largest scratch and largest workspace of the stage's blocks, added.
   std::int64_t scratchBytes(int i, int j) const;
