@@ -194,7 +194,9 @@ void Definition::loadCores() {
           (stage.forwardMs + stage.backwardMs + stage.updateMs) / stage.replicas;
   for (const auto& [machine, ms] : busyMs) {
     std::int64_t cores = plan_.cluster.deviceAt(machine * plan_.cluster.levels[0].count).cores;
-    if (cores > 0) coresLoad_ = std::max(coresLoad_, ms / static_cast<double>(cores));
+    // While the replicas of the only stage wait for each other, no core is used.
+    double idle = stages_.size() == 1 ? stages_[0].syncMs / stages_[0].replicas : 0;
+    if (cores > 0) coresLoad_ = std::max(coresLoad_, ms / static_cast<double>(cores) + idle);
   }
 }
 

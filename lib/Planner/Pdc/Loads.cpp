@@ -264,6 +264,8 @@ private:
       auto at = static_cast<std::int64_t>(m);
       if (machine_.coresOf(at) == 0) continue;
       double ms = busy[m] / static_cast<double>(machine_.coresOf(at));
+      // Replicas of the only stage wait for their all-reduce all at once.
+      if (pipeline_.stages.size() == 1) ms += pipeline_.stages[0].exposedSyncMs / pipeline_.stages[0].replicas;
       if (ms > loads_.cores.ms) loads_.cores = {ResourceKind::cores, ms, 0, 0, 0, at};
     }
   }

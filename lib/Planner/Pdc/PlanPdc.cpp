@@ -126,6 +126,26 @@ static Plan withConfirmedWarmup(const Plan& plan, const PlannerOptions& options)
   return confirmed;
 }
 
+/// The schedules execute tied parameters of several stages with stashed weights and with flushes only; otherwise all
+/// nodes that use one share a stage.
+static CostGraph withTiesKeptTogether(const CostGraph& graph, const PlannerOptions& options) {
+  CostGraph result = graph;
+  if (options.schedule != "1f1b" || options.weights == "stash") return result;
+  std::int64_t fresh = 0;
+  for (const CostNode& node : graph.nodes) fresh = std::max(fresh, node.colour + 1);
+  for (const CostSharedParameter& parameter : graph.sharedParameters) {
+    std::vector<std::int64_t> merged;
+    for (std::int64_t v : parameter.nodes) {
+      if (result.nodes[v].colour >= 0) merged.push_back(result.nodes[v].colour);
+      result.nodes[v].colour = fresh;
+    }
+    for (CostNode& node : result.nodes)
+      if (std::find(merged.begin(), merged.end(), node.colour) != merged.end()) node.colour = fresh;
+    ++fresh;
+  }
+  return result;
+}
+
 /// Executing a schedule takes time proportional to ranks² times the depth of the pipeline.
 static bool isQuicklySimulated(const Plan& plan) {
   return plan.ranks.size() <= 128;
@@ -153,9 +173,10 @@ static Expected<Plan> finish(const CostGraph& graph, const Cluster& cluster, con
   return plan;
 }
 
-Expected<Plan> pdc::planPdc(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+Expected<Plan> pdc::planPdc(const CostGraph& given, const Cluster& cluster, const PlannerOptions& options,
                             Diagnostics& diags) {
-  if (!checkOptions(graph, cluster, options, diags)) return failure;
+  if (!checkOptions(given, cluster, options, diags)) return failure;
+  const CostGraph graph = withTiesKeptTogether(given, options);
   std::optional<Solution> solution = solve(graph, cluster, options);
   if (!solution) {
     reportNoPlan(graph, cluster, options, diags);
