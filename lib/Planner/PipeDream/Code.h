@@ -19,7 +19,9 @@
 // smallest time of the level inside on all of its components at the others. Levels of one component are skipped; the
 // interval of the outermost level begins before the first state. Under a memory limit S each level demands
 // ceil((M - u)/m)·(activations + parameters of the stage) ≤ S, with u the components up to and including the stage's.
-// `straight` allows m = 1 only. Latencies, times of updates and whether a tensor has a gradient do not enter.
+// S is PlannerOptions::memoryBytes; as in the source there is no limit unless one is asked for. `straight` allows m = 1
+// only. Nodes of one colour share a stage, a shared parameter counts with the first of its nodes. Latencies, times of
+// updates and whether a tensor has a gradient do not enter.
 #pragma once
 
 #include "pdc/Planner/Planner.h"
@@ -30,7 +32,8 @@ namespace pdc {
 
 /// The plan with the smallest time. plan.stages are in pipeline order; stage.nest says for every level of more than one
 /// component, outermost first, which of the level's stages it is part of and on how many components that one runs;
-/// replicas is the product. Ties go to the plan with fewer stages, and cuts as early as possible.
+/// replicas is the product. The model defines no memory or traffic to break ties by: they go to fewer stages on the
+/// outermost level, then to the earliest cuts, the last cut first; then the same inside.
 Expected<Plan> planPipedreamCode(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                                  Diagnostics& diags);
 
