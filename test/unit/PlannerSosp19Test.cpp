@@ -318,8 +318,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"replicas",
                 "the cost model 'sosp19' chooses the replicas so that every device is used, got fixed ones"},
         Refusal{"recompute", "the cost model 'sosp19' does not know recomputation, got 'all'"}),
-    [](const testing::TestParamInfo<Refusal>& info) {
-      std::string name = info.param.what;
+    [](const testing::TestParamInfo<Refusal>& refusal) {
+      std::string name = refusal.param.what;
       std::replace(name.begin(), name.end(), ' ', '_');
       return name;
     });
