@@ -24,8 +24,7 @@ bool Incumbent::isLate() const {
 
 double Incumbent::limitMs() const {
   if (!found_) return std::numeric_limits<double>::infinity();
-  // Where the cores alone take the time of the best plan, only a smaller load can be better.
-  return coresMs_ >= best_.cost.timeMs * (1 - 1e-9) ? best_.cost.loadMs : best_.cost.timeMs;
+  return best_.cost.timeMs;
 }
 
 Partition Incumbent::partitionOf(const States& states, const std::vector<ChainStage>& chain) const {

@@ -62,7 +62,6 @@ private:
   const SolverProblem& problem_;
   const Machine& machine_;
   CostModel model_;
-  double coresMs_ = 0; ///< a bound that no plan can move
   bool found_ = false;
   Solution best_;
   const States* states_ = nullptr; ///< of chain_
