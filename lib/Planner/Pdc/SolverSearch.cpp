@@ -85,8 +85,9 @@ bool Search::isHopeless(const Suffix& suffix) const {
   if (loadMs > limitMs * (1 + tolerance)) return true;
   // A plan in here is as good at best; what else could make it better?
   const PlanCost& best = incumbent_.best().cost;
-  // Where cores, not loads, make its time, a plan as fast with a smaller load is better.
-  if (best.loadMs < limitMs * (1 - tolerance) && loadMs < best.loadMs * (1 - tolerance)) return false;
+  // Where cores, not loads, make its time, memory prunes nothing: a smaller load comes first, and bounds above hold for
+  // the time only.
+  if (best.loadMs < limitMs * (1 - tolerance)) return false;
   std::int64_t memory = std::max(suffix.memoryBytes, leastMemory_[suffix.state]);
   if (memory != best.peakMemoryBytes) return memory > best.peakMemoryBytes;
   double moved = suffix.bytesMoved + leastMoved_[suffix.state];
