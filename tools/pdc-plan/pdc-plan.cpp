@@ -22,7 +22,7 @@ struct Flags {
   std::string file, format, costModel, warmup = "hide", output;
   PlaceFlags place;
   PlannerOptions planner;
-  bool json = false, explain = false;
+  bool json = false, explain = false, takesAnyDegree = false;
   std::vector<CLI::Option*> scheduling; ///< flags that only cost graphs have a use for
   CLI::Option* microbatches = nullptr;
 };
@@ -79,6 +79,8 @@ void addFlags(CLI::App& app, Flags& flags) {
                                       "per update, where the schedule flushes; per batch (piper)")
                            ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
                            ->type_name("M");
+  app.add_flag("--any-degree", flags.takesAnyDegree,
+               "data-parallel degrees that do not divide the microbatches too (piper)");
   app.add_option("-o,--output", flags.output, "plan to write")->type_name("plan.json");
   app.add_flag("--json", flags.json, "print one JSON object");
   app.add_flag("--explain", flags.explain, "why this plan, and why not the others");
@@ -96,13 +98,21 @@ Status refuseScheduling(const Flags& flags, bool takesMicrobatches, Diagnostics&
   return success;
 }
 
+/// --any-degree is for Piper's problems.
+Status refuseAnyDegree(const Flags& flags, Diagnostics& diags) {
+  if (!flags.takesAnyDegree) return success;
+  return diags.error({}).exit(ExitCode::usage).help("leave --any-degree out")
+         << "--any-degree does not fit the cost model '" << flags.planner.costModel
+         << "', whose degrees divide nothing";
+}
+
 /// Plans, and fills in what the report says about the input.
 class Planning {
 public:
   Planning(Flags& flags, PlanReport& report, Diagnostics& diags) : flags_(flags), report_(report), diags_(diags) {}
 
   Expected<Plan> operator()(const CostGraph& graph) {
-    if (!parseWarmup(flags_.warmup, flags_.planner, diags_)) return failure;
+    if (!refuseAnyDegree(flags_, diags_) || !parseWarmup(flags_.warmup, flags_.planner, diags_)) return failure;
     Expected<Cluster> cluster = clusterFor(flags_.place, flags_.planner, diags_);
     if (!cluster) return failure;
     describe(graph.nodes.size(), cluster->deviceCount());
@@ -114,7 +124,9 @@ public:
   }
 
   Expected<Plan> operator()(DnnPartitioningProblem& problem) {
-    if (!refuseScheduling(flags_, false, diags_) || !applyTo(problem, flags_.place, diags_)) return failure;
+    if (!refuseAnyDegree(flags_, diags_) || !refuseScheduling(flags_, false, diags_) ||
+        !applyTo(problem, flags_.place, diags_))
+      return failure;
     describe(problem.nodes.size(), problem.accelerators + problem.cpus);
     Expected<Plan> plan = timed([&] { return planDnnPartitioning(problem, flags_.planner, diags_); });
     if (plan && flags_.explain) report_.explanation = explainProblem(problem, flags_.planner, *plan);
@@ -125,6 +137,7 @@ public:
     const std::int64_t microbatches = flags_.microbatches->count() > 0 ? flags_.planner.microbatches : 0;
     if (!refuseScheduling(flags_, true, diags_) || !applyTo(problem, flags_.place, microbatches, diags_))
       return failure;
+    problem.degreesDivideMicrobatches = !flags_.takesAnyDegree;
     describe(problem.nodes.size(), problem.devices);
     Expected<Plan> plan = timed([&] { return planPiper(problem, flags_.planner, diags_); });
     if (plan && flags_.explain) report_.explanation = explainProblem(problem, flags_.planner, *plan);

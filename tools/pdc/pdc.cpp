@@ -50,6 +50,7 @@ int main(int argc, char** argv) {
   CompileOptions options;
   options.version = PDC_VERSION;
   options.command = commandText(argc, argv);
+  options.planner.recompute = "auto";
   ModelFlags model;
   model.addTo(app, options);
   std::string warmup = "hide", diagnostics = "text";

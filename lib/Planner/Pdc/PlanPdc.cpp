@@ -146,9 +146,9 @@ static CostGraph withTiesKeptTogether(const CostGraph& graph, const PlannerOptio
   return result;
 }
 
-/// Executing a schedule takes time proportional to ranks² times the depth of the pipeline.
+/// Whether the schedule is small enough to be executed for every drain and simulated while a user waits.
 static bool isQuicklySimulated(const Plan& plan) {
-  return plan.ranks.size() <= 128;
+  return plan.ranks.size() <= 256 && canList(plan);
 }
 
 /// The plan of a solution, as runnable as it can be made.

@@ -7,7 +7,7 @@ import sys
 
 build, source = map(pathlib.Path, sys.argv[1:])
 commands = {entry["file"]: entry for entry in json.loads((build / "compile_commands.json").read_text())}
-for file, header in [("lib/Planner/Solver.cpp", "pdc/Plan/Plan.h"), ("lib/Planner/Solver.cpp", "pdc/IR/Graph.h"),
+for file, header in [("lib/Planner/Planner.cpp", "pdc/Plan/Plan.h"), ("lib/Planner/Planner.cpp", "pdc/IR/Graph.h"),
                      ("lib/IR/Graph.cpp", "pdc/Support/Diagnostics.h"), ("lib/IR/Graph.cpp", "pdc/Ops/AllOps.h"),
                      ("lib/Support/Diagnostics.cpp", "pdc/IR/Graph.h"), ("runtime/src/Executor.cpp", "pdcrt/Stage.h"),
                      ("runtime/src/Executor.cpp", "pdc/Plan/Plan.h")]:
