@@ -15,9 +15,8 @@
 //   link direction  bytes that cross it / bandwidth     of each component of each level; transfers, all-reduces and
 //                                                       shared parameters together
 //   lane            Σ transfers of one edge of stages, one direction, at one rank, each with its latency
-//   cores           Σ (F + B + U) / cores               of the ranks in one component of the innermost level; plus e /
-//   R
-//                                                       if the plan has one stage, whose replicas wait all at once
+//   cores           Σ (F + B + U) / cores               of the ranks in one component of the innermost level; plus
+//                                                       e / R if there is one stage: its replicas wait all at once
 //   loop s … u      (f(s,u) + b(u,s) + U_s + e_s) / room,
 //                   room = (w_s + 1)·R_s - w_u·R_u  if d_s = 1,   R_s·(w_s + 1 - ceil(w_u·R_u / R_s))  if d_s = 0
 //   loop with sync  (f(s,u) + b(u,s) + U_s + sync_s) / (R_s·(w_s + 2 - ceil(w_u·R_u / R_s)))   if d_s = 1
