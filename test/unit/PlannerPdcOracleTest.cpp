@@ -95,7 +95,7 @@ TEST(PlannerPdcOracle, SolvesTheKeptInstances) {
       EXPECT_NEAR(found->timeMs, *bestMs, 2e-9 * *bestMs) << line;
     }
   }
-  EXPECT_EQ(count, 1000);
+  EXPECT_EQ(count, 1001); // the last one needs a long search
 }
 
 // Any partition, with any warm-up: what the solver works with is what the definition says.

@@ -107,7 +107,7 @@ public:
     Search search(graph_, options_, states_, loads_, machine_, relaxation_, placement_, incumbent_);
     bool proven = isProven();
     if (!proven && isSearchable()) {
-      incumbent_.allow(effort);
+      incumbent_.allow(states_.size() <= fewStates ? 20 * effort : effort);
       proven = search.run(false) && states_.isComplete();
       if (!proven) improve();
     }
@@ -170,6 +170,7 @@ private:
   }
 
   static constexpr std::int64_t effort = 500'000;
+  static constexpr int fewStates = 256; ///< of up to eight nodes: these are always searched to the end
   const CostGraph& graph_;
   const PlannerOptions& options_;
   const SolverProblem& problem_;
