@@ -219,7 +219,7 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
   plan.model = optionalText(root, "model");
   plan.modelHash = optionalText(root, "model_hash");
   plan.costSource = optionalText(root, "cost_source");
-  plan.schedule = root["schedule"].oneOf({"1f1b", "1f1b-flush"});
+  plan.schedule = root["schedule"].oneOf({"1f1b", "1f1b-flush", "gpipe", "2bw"});
   plan.weights = root["weights"].oneOf({"stash", "vertical-sync", "latest"});
   plan.sync = root["sync"].oneOf({"overlap", "barrier"});
   plan.microbatches = root["microbatches"].integer(1, largestCount);

@@ -149,7 +149,7 @@ TEST(Planner, EqualsBruteForceWithFlush) {
     CostGraph graph = random.graph(random.between(1, 5), false);
     Cluster cluster = random.cluster(random.between(1, 4));
     PlannerOptions options;
-    options.schedule = "1f1b-flush";
+    options.schedule = round % 2 ? "gpipe" : "1f1b-flush";
     options.microbatches = random.between(1, 6);
     std::optional<PlanCost> expected = bruteForce(graph, cluster, options);
     Diagnostics diags(nullptr);
@@ -251,6 +251,20 @@ TEST(Planner, FlushingBatchIsWhatTheSimulatorExecutes) {
   EXPECT_NEAR(plan->lowerBoundMs, plan->timeMs, 1e-6);
 }
 
+TEST(Planner, GPipeKeepsAWholeBatch) {
+  Diagnostics diags(nullptr);
+  PlannerOptions options;
+  options.schedule = "gpipe";
+  options.microbatches = 6;
+  options.straight = true;
+  Expected<Plan> plan = planPipeline(chain({3, 3, 3}, 0), fastCluster(3), options, diags);
+  ASSERT_TRUE(plan);
+  ASSERT_EQ(plan->stages.size(), 3u);
+  for (const PlanStage& stage : plan->stages) EXPECT_EQ(stage.warmup, 5);
+  // Bubble (p - 1) / m, as 1f1b-flush: 8 times F + B, here of 3 ms a stage.
+  EXPECT_NEAR(plan->timeMs * 6, 8 * 3, 1e-6);
+}
+
 TEST(Planner, CoresBoundTheTime) {
   Diagnostics diags(nullptr);
   PlannerOptions options;
@@ -289,8 +303,8 @@ TEST(Planner, RefusesWhatItCannotPlan) {
   EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(3), replicas),
             "the model has 2 fusion groups, too few for 3 stages");
   PlannerOptions schedule;
-  schedule.schedule = "gpipe";
-  EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(2), schedule), "the schedule 'gpipe' is not supported yet");
+  schedule.schedule = "2bw";
+  EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(2), schedule), "the schedule '2bw' is not supported yet");
   PlannerOptions recompute;
   recompute.recompute = "some";
   EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(2), recompute), "--recompute: 'some' is not a choice");

@@ -61,9 +61,9 @@ int main(int argc, char** argv) {
   app.add_option("--cluster", options.clusterFile, "the machines (docs/Planning.md)")
       ->type_name("FILE")
       ->excludes(devices);
-  app.add_option("--schedule", options.planner.schedule, "1f1b or 1f1b-flush")
-      ->check(CLI::IsMember({"1f1b", "1f1b-flush"}))
-      ->type_name("1f1b|1f1b-flush")
+  app.add_option("--schedule", options.planner.schedule, "order of forwards and backwards")
+      ->check(CLI::IsMember({"1f1b", "1f1b-flush", "gpipe"}))
+      ->type_name("1f1b|1f1b-flush|gpipe")
       ->capture_default_str();
   app.add_option("--microbatches", options.planner.microbatches, "minibatches per update, where the schedule flushes")
       ->check(CLI::PositiveNumber);

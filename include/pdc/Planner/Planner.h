@@ -12,7 +12,7 @@ namespace pdc {
 enum class WarmupPolicy { hide, paper, given };
 
 struct PlannerOptions {
-  std::string schedule = "1f1b"; ///< "1f1b" or "1f1b-flush"
+  std::string schedule = "1f1b"; ///< "1f1b", "1f1b-flush" or "gpipe"
   std::string weights = "stash"; ///< "stash", "vertical-sync" or "latest"
   std::string sync = "overlap";  ///< "overlap" or "barrier"
   std::int64_t microbatches = 1; ///< per update, of flushing schedules

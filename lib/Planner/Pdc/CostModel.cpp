@@ -193,10 +193,19 @@ static std::vector<int> cutToMemory(const Pipeline& pipeline, const PlannerOptio
 }
 
 /// `describe` gives the plan, for policies whose warm-up follows from it.
+/// GPipe's warm-up: all forwards of a batch come before its first backward.
+static std::vector<int> wholeBatch(const Pipeline& pipeline) {
+  std::vector<int> warmup;
+  for (const PipelineStage& stage : pipeline.stages)
+    warmup.push_back(static_cast<int>((pipeline.microbatches + stage.replicas - 1) / stage.replicas) - 1);
+  return warmup;
+}
+
 template <class Describe>
 static PlanCost costUnderPolicy(const Pipeline& pipeline, const Machine& machine, const PlannerOptions& options,
                                 Describe describe) {
   Loads loads = loadsOf(pipeline, machine);
+  if (options.schedule == "gpipe") return costWith(pipeline, options, loads, wholeBatch(pipeline));
   if (options.warmupPolicy == WarmupPolicy::given) {
     if (options.warmup.size() != pipeline.stages.size()) return {};
     return costWith(pipeline, options, loads, options.warmup);

@@ -13,8 +13,8 @@ using namespace pdc;
 
 static Status checkOptions(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                            Diagnostics& diags) {
-  if (options.schedule != "1f1b" && options.schedule != "1f1b-flush")
-    return diags.error({}).exit(ExitCode::unsupported).help("take --schedule=1f1b or --schedule=1f1b-flush")
+  if (options.schedule != "1f1b" && !flushes(options.schedule))
+    return diags.error({}).exit(ExitCode::unsupported).help("take --schedule=1f1b, 1f1b-flush or gpipe")
            << "the schedule '" << options.schedule << "' is not supported yet";
   if (options.microbatches < 1)
     return diags.error({}).exit(ExitCode::usage) << "expected at least one microbatch, got " << options.microbatches;
@@ -160,7 +160,8 @@ static Expected<Plan> finish(const CostGraph& graph, const Cluster& cluster, con
   plan.timeMs = solution.cost.timeMs;
   plan.lowerBoundMs = std::min(solution.lowerBoundMs, plan.timeMs);
   if (isQuicklySimulated(plan)) {
-    Plan confirmed = options.warmupPolicy == WarmupPolicy::hide ? withConfirmedWarmup(plan, options) : plan;
+    bool chooses = options.warmupPolicy == WarmupPolicy::hide && options.schedule != "gpipe";
+    Plan confirmed = chooses ? withConfirmedWarmup(plan, options) : plan;
     Expected<pdcrt::Schedule> schedule = scheduleFor(confirmed, diags);
     if (!schedule) return failure;
     double simulatedMs = simulate(confirmed, *schedule).timePerMinibatchMs;

@@ -49,7 +49,7 @@ bool Incumbent::offer(const States& states, const std::vector<ChainStage>& chain
   Partition partition = partitionOf(states, chain);
   PlanCost cost = model_.costOf(partition);
   if (!cost.feasible) return false;
-  if (options_.schedule == "1f1b-flush") {
+  if (options_.schedule != "1f1b") {
     if (found_ && cost.timeMs > best_.cost.timeMs * (1 + 1e-9)) return false;
     spend(simulationPrice);
     simulateBatches(partition, cost);

@@ -11,7 +11,7 @@ static constexpr double infinity = std::numeric_limits<double>::infinity();
 StageLoads::StageLoads(const CostGraph& graph, const SolverProblem& problem, const States& states,
                        const Machine& machine, const PlannerOptions& options)
     : graph_(graph), problem_(problem), states_(states), machine_(machine), options_(options) {
-  flush_ = options.schedule == "1f1b-flush";
+  flush_ = options.schedule != "1f1b";
   overlap_ = !flush_ && options.sync == "overlap";
   hides_ = !flush_ && options.warmupPolicy == WarmupPolicy::hide;
   stashes_ = !flush_ && options.weights != "latest";

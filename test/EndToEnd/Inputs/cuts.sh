@@ -11,6 +11,11 @@ compare() { python3 "$SOURCE/test/EndToEnd/Inputs/same_tensors.py" "$WORK/weight
 compare weights-1-1 && echo "2 stages: the bits of the uncut program"
 compare weights-1-1-1 && echo "3 stages: the bits of the uncut program"
 compare weights-1-1-1-1 && echo "4 stages: the bits of the uncut program"
+# GPipe runs the same microbatches in another order.
+compile cut-gpipe 1-1-1 --schedule=gpipe --microbatches=4
+train cut-gpipe weights-gpipe --steps 20 --seed 5
+grep -q '^schedule gpipe' "$WORK/cut-gpipe/schedule.txt" || fail "not gpipe: $(head -1 "$WORK/cut-gpipe/schedule.txt")"
+compare weights-gpipe && echo "gpipe in 3 stages: the bits of the uncut program"
 # Other data order: the comparison must notice.
 train cut-1-1 weights-other --steps 20 --seed 6
 compare weights-other >/dev/null && fail "the comparison notices nothing"
