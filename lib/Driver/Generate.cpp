@@ -7,6 +7,7 @@
 #include "pdcrt/Optimizer.h"
 
 #include <algorithm>
+#include <limits>
 
 using namespace pdc;
 
@@ -55,7 +56,6 @@ std::vector<PlanTensor> crossingTensors(const std::vector<StageGraphs>& stages,
 /// The arena of each rank, which is the larger of those that host a stage; the number that the program will print.
 Status fillInMemory(Plan& plan, const pdcrt::Schedule& schedule, const std::vector<StageMemory>& memories,
                     const pdcrt::Training& training, Diagnostics& diags) {
-  const std::int64_t limit = plan.cluster.device.memoryBytes - plan.cluster.device.reservedBytes;
   for (PlanStage& stage : plan.stages) stage.memoryBytes = 0;
   for (const PlanRank& rank : plan.ranks) {
     std::vector<pdcrt::ArenaStage> hosted;
@@ -71,6 +71,11 @@ Status fillInMemory(Plan& plan, const pdcrt::Schedule& schedule, const std::vect
     for (const PlanRank::Host& host : rank.hosts) {
       PlanStage& stage = plan.stages[static_cast<std::size_t>(host.stage)];
       stage.memoryBytes = std::max(stage.memoryBytes, bytes);
+    }
+    std::int64_t limit = std::numeric_limits<std::int64_t>::max();
+    for (std::int64_t leaf : rank.devices) {
+      const DeviceKind& device = plan.cluster.deviceAt(leaf);
+      limit = std::min(limit, device.memoryBytes - device.reservedBytes);
     }
     if (bytes > limit)
       return diags.error({}).exit(ExitCode::noPlan).help("allow more devices, or a smaller --batch")
