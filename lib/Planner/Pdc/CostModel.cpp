@@ -1,5 +1,7 @@
 #include "pdc/Planner/CostModel.h"
 
+#include "Crossings.h"
+
 #include "Pdc/Loops.h"
 #include "pdc/Schedule/Warmup.h"
 
@@ -49,33 +51,6 @@ static void describeStages(const CostGraph& graph, const Partition& partition, c
   }
 }
 
-static void describeTensors(const CostGraph& graph, const std::vector<int>& stageOf, Plan& plan) {
-  for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
-    const CostTensor& tensor = graph.tensors[i];
-    int from = stageOf[tensor.from];
-    std::vector<int> users;
-    for (std::int64_t node : tensor.to) users.push_back(stageOf[node]);
-    std::sort(users.begin(), users.end());
-    users.erase(std::unique(users.begin(), users.end()), users.end());
-    // Unnamed tensors get a name, because the name says which parts of a gradient belong together.
-    std::string name = tensor.name.empty() ? "tensor" + std::to_string(i) : tensor.name;
-    for (int to : users)
-      if (to != from) plan.tensors.push_back({name, from, to, tensor.bytes, tensor.hasGradient});
-  }
-  for (const CostSharedParameter& parameter : graph.sharedParameters) {
-    std::vector<int> users;
-    for (std::int64_t node : parameter.nodes) users.push_back(stageOf[node]);
-    std::sort(users.begin(), users.end());
-    PlanSharedParameter shared{parameter.name, parameter.bytes, {}, {}};
-    for (int stage : users) {
-      if (shared.stages.empty() || shared.stages.back() != stage)
-        shared.stages.push_back(stage), shared.uses.push_back(0);
-      ++shared.uses.back();
-    }
-    if (shared.stages.size() > 1) plan.sharedParameters.push_back(std::move(shared));
-  }
-}
-
 Plan pdc::describePartition(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                             const Partition& partition, bool withNames) {
   Plan plan;
@@ -89,7 +64,7 @@ Plan pdc::describePartition(const CostGraph& graph, const Cluster& cluster, cons
   std::vector<int> stageOf;
   Pipeline pipeline = pipelineOf(graph, Machine(cluster, options), options, partition, stageOf);
   describeStages(graph, partition, pipeline, plan, withNames);
-  describeTensors(graph, stageOf, plan);
+  describeCrossings(graph, plan);
   return plan;
 }
 

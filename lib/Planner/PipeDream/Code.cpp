@@ -1,6 +1,7 @@
 // The planner for cost model `pipedream-code`: checks the input, and makes a plan of what CodeSolver.h finds.
 #include "PipeDream/Code.h"
 
+#include "Crossings.h"
 #include "PipeDream/CodeSolver.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Units.h"
@@ -101,23 +102,6 @@ static void describeStages(const CostGraph& graph, const Cluster& cluster, const
   }
 }
 
-static void describeTensors(const CostGraph& graph, Plan& plan) {
-  std::vector<int> stageOf(graph.nodes.size());
-  for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    for (std::int64_t v : plan.stages[s].nodes) stageOf[static_cast<std::size_t>(v)] = static_cast<int>(s);
-  for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
-    const CostTensor& tensor = graph.tensors[i];
-    int from = stageOf[static_cast<std::size_t>(tensor.from)];
-    std::vector<int> users;
-    for (std::int64_t node : tensor.to) users.push_back(stageOf[static_cast<std::size_t>(node)]);
-    std::sort(users.begin(), users.end());
-    users.erase(std::unique(users.begin(), users.end()), users.end());
-    std::string name = tensor.name.empty() ? "tensor" + std::to_string(i) : tensor.name;
-    for (int to : users)
-      if (to != from) plan.tensors.push_back({name, from, to, tensor.bytes, tensor.hasGradient});
-  }
-}
-
 /// The stages of a level get neighbouring components, in order; so does every copy of a level inside.
 static void placeRanks(const std::vector<int>& counts, Plan& plan) {
   std::size_t levels = counts.size(); // outermost first
@@ -158,7 +142,7 @@ static Plan planOf(const CostGraph& graph, const Cluster& cluster, const Planner
   plan.costModel = "pipedream-code";
   plan.cluster = cluster;
   describeStages(graph, cluster, solution, plan);
-  describeTensors(graph, plan);
+  describeCrossings(graph, plan);
   std::vector<int> counts;
   for (const ClusterLevel& level : cluster.levels)
     if (level.count > 1) counts.insert(counts.begin(), static_cast<int>(level.count));

@@ -1,4 +1,5 @@
 #include "PipeDream/Sosp19Describe.h"
+#include "Crossings.h"
 
 #include <algorithm>
 
@@ -68,37 +69,6 @@ static std::vector<std::vector<std::int64_t>> devicesOf(const Problem& problem, 
   return devices;
 }
 
-static void addTensors(const CostGraph& graph, Plan& plan) {
-  std::vector<int> stageOf(graph.nodes.size());
-  for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    for (std::int64_t v : plan.stages[s].nodes) stageOf[v] = static_cast<int>(s);
-  for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
-    const CostTensor& tensor = graph.tensors[i];
-    int from = stageOf[tensor.from];
-    std::vector<int> users;
-    for (std::int64_t node : tensor.to) users.push_back(stageOf[node]);
-    std::sort(users.begin(), users.end());
-    users.erase(std::unique(users.begin(), users.end()), users.end());
-    std::string name = tensor.name.empty() ? "tensor" + std::to_string(i) : tensor.name;
-    for (int to : users)
-      if (to != from) plan.tensors.push_back({name, from, to, tensor.bytes, tensor.hasGradient});
-  }
-  for (const CostSharedParameter& shared : graph.sharedParameters) {
-    std::vector<int> users;
-    for (std::int64_t node : shared.nodes) users.push_back(stageOf[node]);
-    std::sort(users.begin(), users.end());
-    PlanSharedParameter parameter{shared.name, shared.bytes, {}, {}};
-    for (int user : users) {
-      if (parameter.stages.empty() || parameter.stages.back() != user) {
-        parameter.stages.push_back(user);
-        parameter.uses.push_back(0);
-      }
-      ++parameter.uses.back();
-    }
-    plan.sharedParameters.push_back(std::move(parameter));
-  }
-}
-
 Plan sosp19::describe(const CostGraph& graph, const Cluster& cluster, const Problem& problem,
                       const Placement& placement, const std::string& costModel) {
   Plan plan = outline(cluster, problem, placement, costModel);
@@ -125,6 +95,6 @@ Plan sosp19::describe(const CostGraph& graph, const Cluster& cluster, const Prob
       plan.ranks.push_back({.rank = static_cast<int>(plan.ranks.size()),
                             .devices = {devices[s][r]},
                             .hosts = {{static_cast<int>(s), static_cast<int>(r)}}});
-  addTensors(graph, plan);
+  describeCrossings(graph, plan);
   return plan;
 }

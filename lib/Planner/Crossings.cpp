@@ -1,0 +1,36 @@
+#include "Crossings.h"
+
+#include <map>
+
+using namespace pdc;
+
+/// How many of `nodes` each stage holds.
+static std::map<int, int> stagesOf(const std::vector<std::int64_t>& nodes, const std::vector<int>& stageOf) {
+  std::map<int, int> stages;
+  for (std::int64_t node : nodes) ++stages[stageOf[static_cast<std::size_t>(node)]];
+  return stages;
+}
+
+void pdc::describeCrossings(const CostGraph& graph, Plan& plan) {
+  std::vector<int> stageOf(graph.nodes.size());
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    for (std::int64_t v : plan.stages[s].nodes) stageOf[static_cast<std::size_t>(v)] = static_cast<int>(s);
+  for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
+    const CostTensor& tensor = graph.tensors[i];
+    int from = stageOf[static_cast<std::size_t>(tensor.from)];
+    // Unnamed tensors get a name, because the name says which parts of a gradient belong together.
+    std::string name = tensor.name.empty() ? "tensor" + std::to_string(i) : tensor.name;
+    for (auto [to, users] : stagesOf(tensor.to, stageOf))
+      if (to != from) plan.tensors.push_back({name, from, to, tensor.bytes, tensor.hasGradient});
+  }
+  for (const CostSharedParameter& parameter : graph.sharedParameters) {
+    std::map<int, int> users = stagesOf(parameter.nodes, stageOf);
+    if (users.size() < 2) continue;
+    PlanSharedParameter shared{parameter.name, parameter.bytes, {}, {}};
+    for (auto [stage, uses] : users) {
+      shared.stages.push_back(stage);
+      shared.uses.push_back(uses);
+    }
+    plan.sharedParameters.push_back(std::move(shared));
+  }
+}
