@@ -1,7 +1,6 @@
 #include "pdc/Planner/CostModel.h"
 
 #include "Crossings.h"
-
 #include "Pdc/Loops.h"
 #include "pdc/Schedule/Warmup.h"
 

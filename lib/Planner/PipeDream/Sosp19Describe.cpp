@@ -1,4 +1,5 @@
 #include "PipeDream/Sosp19Describe.h"
+
 #include "Crossings.h"
 
 #include <algorithm>
