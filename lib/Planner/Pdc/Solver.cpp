@@ -9,12 +9,14 @@
 //                     evaluates
 //   SolverPlacement   the same with the leaves of the stages, for clusters of several levels
 //   SolverImprove     better plans near good ones
+//   SolverChain       plans of long chains, and a bound of their time that follows from memory
 //   SolverSearch      branch and bound over complete plans, when a gap between the two is left, and for ties
 //
 // Where there are too many down-sets for all pairs, the states are prefixes of several topological orders, plans are
 // the best over those, and the lower bound is one that holds for all down-sets (boundOfAll); the gap is printed.
 #include "Pdc/Solver.h"
 
+#include "Pdc/SolverChain.h"
 #include "Pdc/SolverImprove.h"
 
 #include <algorithm>
@@ -236,7 +238,8 @@ std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluste
   SolverProblem problem = SolverProblem::of(graph);
   Machine machine(cluster, options);
   Incumbent incumbent(graph, cluster, options, problem, machine);
-  double low = boundOfAll(problem, machine, options), coresMs = coresBound(problem, machine);
+  double low = std::max(boundOfAll(problem, machine, options), chainMemoryBound(problem, options, machine));
+  double coresMs = coresBound(problem, machine);
   bool proven = false;
   {
     std::size_t most = problem.blocks.size() > manyBlocks ? fewStates : mostStates;
@@ -245,6 +248,7 @@ std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluste
     low = first.lowerBoundMs();
     if (first.isComplete() || !incumbent.found()) proven = proven && first.isComplete();
     if (!incumbent.found()) return std::nullopt;
+    if (!proven && !first.isComplete()) planChain(problem, options, machine, low, incumbent);
     if (!proven && !first.isComplete() && low < incumbent.limitMs() * (1 - 1e-9)) {
       double bestMs = incumbent.limitMs();
       proven = searchWorthwhile(graph, options, problem, machine, low, incumbent);

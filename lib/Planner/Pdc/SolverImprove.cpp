@@ -38,11 +38,13 @@ private:
     bool better = false;
     for (std::size_t s = 0; s < current_.size(); ++s)
       for (int step : {1, 2, 4, 8, 16, 32, 64}) {
+        if (incumbent_.isExhausted()) return better;
         Chain chain = current_;
         chain[s].replicas += step;
         if (used + step <= devices_) better |= tryChain(chain);
         for (std::size_t t = 0; t < current_.size(); ++t) {
           if (s == t || current_[t].replicas <= step) continue;
+          if (incumbent_.isExhausted()) return better;
           chain = current_;
           chain[s].replicas += step;
           chain[t].replicas -= step;
@@ -60,7 +62,7 @@ private:
   bool moveCuts() {
     constexpr int nearby = 12;
     bool better = false;
-    for (std::size_t s = 0; s + 1 < current_.size(); ++s)
+    for (std::size_t s = 0; s + 1 < current_.size() && !incumbent_.isExhausted(); ++s)
       for (int direction : {1, -1}) {
         int tried = 0;
         for (int state = current_[s].to + direction; state > 0 && state < states_.last() && tried < nearby;
@@ -77,7 +79,7 @@ private:
 
   bool join() {
     bool better = false;
-    for (std::size_t s = 0; s + 1 < current_.size(); ++s) {
+    for (std::size_t s = 0; s + 1 < current_.size() && !incumbent_.isExhausted(); ++s) {
       Chain chain = current_;
       chain[s].to = chain[s + 1].to;
       if (!options_.straight) chain[s].replicas += chain[s + 1].replicas;
@@ -92,7 +94,7 @@ private:
     int used = 0;
     for (const ChainStage& stage : current_) used += stage.replicas;
     bool better = false;
-    for (std::size_t s = 0; s < current_.size(); ++s) {
+    for (std::size_t s = 0; s < current_.size() && !incumbent_.isExhausted(); ++s) {
       const ChainStage& whole = current_[s];
       std::vector<int> between;
       for (int state = whole.from + 1; state < whole.to; ++state)

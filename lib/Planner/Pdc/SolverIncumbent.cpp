@@ -42,11 +42,18 @@ Partition Incumbent::partitionOf(const States& states, const std::vector<ChainSt
   return partition;
 }
 
-bool Incumbent::offer(const States& states, const std::vector<ChainStage>& chain) {
+void Incumbent::spendForEvaluation(std::size_t stages) {
+  // Loops are between all pairs of stages, which counts where there are hundreds.
+  constexpr std::size_t few = 64;
+  std::size_t many = std::max(stages, few) - few;
+  spend(50 + static_cast<std::int64_t>(graph_.nodes.size() + graph_.tensors.size()) / 10 + machine_.components(0) / 10 +
+        static_cast<std::int64_t>(many * many) / 4);
+}
+
+bool Incumbent::keepIfBetter(Partition partition) {
   // Beside a step of the search.
   constexpr std::int64_t simulationPrice = 2'000;
-  spend(50 + static_cast<std::int64_t>(graph_.nodes.size() + graph_.tensors.size()) / 10 + machine_.components(0) / 10);
-  Partition partition = partitionOf(states, chain);
+  spendForEvaluation(partition.stages.size());
   PlanCost cost = model_.costOf(partition);
   if (!cost.feasible) return false;
   if (options_.schedule != "1f1b") {
@@ -58,8 +65,19 @@ bool Incumbent::offer(const States& states, const std::vector<ChainStage>& chain
   found_ = true;
   best_.partition = std::move(partition);
   best_.cost = std::move(cost);
+  return true;
+}
+
+bool Incumbent::offer(const States& states, const std::vector<ChainStage>& chain) {
+  if (!keepIfBetter(partitionOf(states, chain))) return false;
   states_ = &states;
   chain_ = chain;
+  return true;
+}
+
+bool Incumbent::offer(Partition partition) {
+  if (!keepIfBetter(std::move(partition))) return false;
+  states_ = nullptr;
   return true;
 }
 

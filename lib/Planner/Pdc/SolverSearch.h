@@ -31,6 +31,9 @@ public:
   /// The same for replicas without classes: gives every stage, in order, the next devices of all.
   bool offer(const States& states, const std::vector<RelaxedStage>& path);
 
+  /// The same for a plan that is not in terms of states.
+  bool offer(Partition partition);
+
   /// The best plan, if it was in terms of these states; else empty.
   std::vector<ChainStage> chainIn(const States& states) const {
     return states_ == &states ? chain_ : std::vector<ChainStage>{};
@@ -54,6 +57,8 @@ public:
 
 private:
   Partition partitionOf(const States& states, const std::vector<ChainStage>& chain) const;
+  void spendForEvaluation(std::size_t stages);
+  bool keepIfBetter(Partition partition);
   void simulateBatches(const Partition& partition, PlanCost& cost) const;
 
   const CostGraph& graph_;

@@ -16,8 +16,9 @@ build() {
 arena() { python3 -c 'import json, sys; print(sum(s["memory_bytes"] for s in json.load(open(sys.argv[1]))["stages"]))' "$WORK/$1/plan.json"; }
 for schedule in 1f1b 1f1b-flush; do
   flags=(--schedule=$schedule)
-  [ $schedule = 1f1b ] || flags+=(--microbatches=4)
-  generate keep-$schedule --replicas=1,1 "${flags[@]}"
+  # Several minibatches in flight in both stages, so that there is something to save.
+  if [ $schedule = 1f1b ]; then flags+=(--warmup=6,3); else flags+=(--microbatches=4); fi
+  generate keep-$schedule --replicas=1,1 --recompute=none "${flags[@]}"
   # The same plan, with stages that recompute.
   python3 - "$WORK/keep-$schedule/plan.json" "$WORK/again-$schedule.json" <<'PYTHON'
 import json
