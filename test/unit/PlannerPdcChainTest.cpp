@@ -1,0 +1,186 @@
+// LINK: pdcPlanner
+// Chains whose down-sets are all prefixes: the bound that follows from memory against trying every partition, and plans
+// of whole components against what is known of them.
+#include "Pdc/SolverChain.h"
+#include "PlannerScale.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <random>
+
+using namespace pdc;
+
+namespace {
+
+int rounds(int few) {
+  const char* factor = std::getenv("PDC_TEST_ROUNDS");
+  return factor ? few * std::atoi(factor) : few;
+}
+
+struct Instance {
+  CostGraph graph;
+  Cluster cluster;
+  PlannerOptions options;
+};
+
+class RandomChains {
+public:
+  explicit RandomChains(unsigned seed) : random_(seed) {}
+
+  std::int64_t between(std::int64_t least, std::int64_t most) {
+    return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
+  }
+
+  Instance next() {
+    Instance instance;
+    std::int64_t nodes = between(1, 6), devices = 1;
+    for (std::int64_t v = 0; v < nodes; ++v) {
+      CostNode node;
+      node.name = "node" + std::to_string(v);
+      node.forwardMs = static_cast<double>(between(0, 20)) / 4;
+      node.inputGradientMs = static_cast<double>(between(0, 20)) / 4;
+      node.updateMs = static_cast<double>(between(0, 4)) / 8;
+      node.parameterBytes = node.gradientBytes = between(0, 5) * 100;
+      node.savedBytes = between(0, 5) * 100;
+      instance.graph.nodes.push_back(node);
+      if (v + 1 == nodes) break;
+      CostTensor tensor;
+      tensor.name = "tensor" + std::to_string(v);
+      tensor.from = v;
+      tensor.to = {v + 1};
+      if (v + 2 < nodes && between(0, 3) == 0) tensor.to.push_back(between(v + 2, nodes - 1));
+      tensor.bytes = between(0, 2) * 50;
+      instance.graph.tensors.push_back(tensor);
+    }
+    for (std::int64_t level = between(1, 3); level > 0 && devices < 4; --level) {
+      std::int64_t count = between(1, 3);
+      instance.cluster.levels.push_back(
+          {"level" + std::to_string(level), count, static_cast<double>(between(1, 10)) * 1e6, 0});
+      devices *= count;
+    }
+    instance.cluster.device.name = "test";
+    instance.cluster.device.memoryBytes = between(500, 6'000);
+    instance.cluster.device.speed = static_cast<double>(between(1, 4)) / 2;
+    instance.options.sync = between(0, 1) ? "overlap" : "barrier";
+    instance.options.weights = between(0, 2) ? "stash" : "latest";
+    instance.options.recompute = between(0, 3) ? "none" : between(0, 1) ? "auto" : "all";
+    return instance;
+  }
+
+private:
+  std::mt19937 random_;
+};
+
+/// The smallest time of all partitions; infinity if none fits.
+double bestTime(const Instance& instance) {
+  CostModel model(instance.graph, instance.cluster, instance.options);
+  auto nodes = static_cast<std::int64_t>(instance.graph.nodes.size());
+  double best = std::numeric_limits<double>::infinity();
+  Partition partition;
+  std::function<void(std::int64_t, std::int64_t)> extend = [&](std::int64_t begin, std::int64_t devices) {
+    if (begin == nodes) {
+      PlanCost cost = model.costOf(partition);
+      if (cost.feasible) best = std::min(best, cost.timeMs);
+      return;
+    }
+    for (std::int64_t end = begin + 1; end <= nodes; ++end)
+      for (int replicas = 1; replicas <= devices; ++replicas)
+        for (bool recompute : {false, true}) {
+          if (recompute ? instance.options.recompute == "none" : instance.options.recompute == "all") continue;
+          PartitionStage& stage = partition.stages.emplace_back();
+          for (std::int64_t v = begin; v < end; ++v) stage.nodes.push_back(v);
+          stage.replicas = replicas;
+          stage.recompute = recompute;
+          extend(end, devices - replicas);
+          partition.stages.pop_back();
+        }
+  };
+  extend(0, instance.cluster.deviceCount());
+  return best;
+}
+
+double workBound(const Instance& instance) {
+  double workMs = 0;
+  for (const CostNode& node : instance.graph.nodes) workMs += node.forwardMs + node.inputGradientMs + node.updateMs;
+  return workMs / instance.cluster.device.speed / static_cast<double>(instance.cluster.deviceCount());
+}
+
+} // namespace
+
+TEST(PlannerPdcChain, NoPartitionBeatsTheBoundFromMemory) {
+  RandomChains random(5);
+  int stronger = 0, close = 0;
+  for (int round = 0; round < rounds(1'500); ++round) {
+    Instance instance = random.next();
+    SolverProblem problem = SolverProblem::of(instance.graph);
+    double bound = chainMemoryBound(problem, instance.options, Machine(instance.cluster, instance.options));
+    double best = bestTime(instance);
+    ASSERT_LE(bound, best * (1 + 1e-12)) << "round " << round;
+    stronger += bound > workBound(instance) * 1.01;
+    close += bound > workBound(instance) * 1.01 && bound > 0.9 * best;
+  }
+  EXPECT_GT(stronger, 0);
+  EXPECT_GT(close, 0);
+}
+
+TEST(PlannerPdcChain, KnowsNothingOfOtherGraphs) {
+  Instance instance = RandomChains(1).next();
+  instance.cluster.device.memoryBytes = 1'000;
+  instance.graph = {};
+  for (int v = 0; v < 3; ++v) {
+    CostNode node;
+    node.name = "node" + std::to_string(v);
+    node.forwardMs = node.inputGradientMs = 1;
+    node.parameterBytes = 400;
+    instance.graph.nodes.push_back(node);
+  }
+  CostTensor first, second;
+  first.name = "first", first.from = 0, first.to = {1}, second.name = "second", second.from = 1, second.to = {2};
+  auto bound = [&] {
+    return chainMemoryBound(SolverProblem::of(instance.graph), instance.options,
+                            Machine(instance.cluster, instance.options));
+  };
+  instance.options = {};
+  instance.graph.tensors = {first, second};
+  EXPECT_GT(bound(), 0);
+  instance.graph.tensors[1].hasGradient = false; // no loop from the last stage
+  EXPECT_EQ(bound(), 0);
+  instance.graph.tensors = {first}; // another order
+  EXPECT_EQ(bound(), 0);
+}
+
+// Equal nodes, tensors that no rack can send but those behind each twelfth node: the racks' borders can only be there.
+TEST(PlannerPdcChain, FindsTheCheapCutsBetweenRacks) {
+  Instance instance;
+  constexpr std::int64_t nodes = 2'400;
+  for (std::int64_t v = 0; v < nodes; ++v) {
+    CostNode node;
+    node.name = "node" + std::to_string(v);
+    node.forwardMs = 0.4, node.inputGradientMs = 0.6;
+    node.parameterBytes = node.gradientBytes = 4'000'000;
+    instance.graph.nodes.push_back(node);
+    if (v + 1 == nodes) break;
+    CostTensor tensor;
+    tensor.name = "tensor" + std::to_string(v);
+    tensor.from = v;
+    tensor.to = {v + 1};
+    tensor.bytes = v % 12 == 11 ? 1'000 : 100'000'000;
+    instance.graph.tensors.push_back(tensor);
+  }
+  for (auto [count, bandwidth] : {std::pair<std::int64_t, double>{8, 300e9}, {4, 100e9}, {8, 5e9}})
+    instance.cluster.levels.push_back({"level" + std::to_string(instance.cluster.levels.size()), count, bandwidth, 0});
+  instance.cluster.device.name = "device";
+  instance.cluster.device.memoryBytes = std::int64_t{80} << 30;
+  // 2,400 nodes on 8 racks are 300 each, 25 times twelve.
+  SolverProblem problem = SolverProblem::of(instance.graph);
+  Machine machine(instance.cluster, instance.options);
+  Incumbent incumbent(instance.graph, instance.cluster, instance.options, problem, machine);
+  Partition uneven = partitionOfIntervals({12, nodes}, {32, 224});
+  ASSERT_TRUE(incumbent.offer(uneven));
+  planChain(problem, instance.options, machine, workBound(instance), incumbent);
+  EXPECT_LE(incumbent.limitMs(), workBound(instance) * 1.05);
+  for (const PartitionStage& stage : incumbent.best().partition.stages)
+    EXPECT_EQ((stage.nodes.back() + 1) % 12, 0) << stage.nodes.back();
+}
