@@ -305,9 +305,11 @@ void pdc::planChain(const SolverProblem& problem, const PlannerOptions& options,
   // What is left out of the loops takes memory too. So first all plans that seem to fit, and then, where steps are
   // left, plans with less memory until the cost model agrees with their time.
   incumbent.allow(effort);
+  constexpr int mostFailures = 3; // without a plan before
+  int plansFound = 0, failures = 0;
   for (double share : {1.05, 0.94}) {
     bool isFirst = share > 1;
-    plans.allow(isFirst ? 220'000'000 : 150'000'000);
+    plans.allow(isFirst ? 180'000'000 : 150'000'000);
     double low = lowMs, high = incumbent.limitMs();
     plans.useMemory(share);
     constexpr double closeEnough = 1.003;
@@ -315,6 +317,8 @@ void pdc::planChain(const SolverProblem& problem, const PlannerOptions& options,
       double timeMs = std::sqrt(low * high);
       std::vector<ChainInterval> stages = plans.plan(timeMs);
       if (!stages.empty()) incumbent.offer(plans.partitionOf(stages));
+      ++(stages.empty() ? failures : plansFound);
+      if (plansFound == 0 && failures == mostFailures) return;
       bool reached = isFirst ? !stages.empty() : incumbent.limitMs() <= timeMs * closeEnough;
       (reached ? high : low) = timeMs;
     }
