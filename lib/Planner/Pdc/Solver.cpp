@@ -109,7 +109,7 @@ public:
     Search search(graph_, options_, states_, loads_, machine_, relaxation_, placement_, incumbent_);
     bool proven = isProven();
     if (!proven && isSearchable()) {
-      incumbent_.allow(states_.size() <= fewStates ? 20 * effort : effort);
+      incumbent_.allow(problem_.blocks.size() <= fewBlocks ? 1000 * effort : effort);
       proven = search.run(false) && states_.isComplete();
       if (!proven) improve();
     }
@@ -172,7 +172,7 @@ private:
   }
 
   static constexpr std::int64_t effort = 500'000;
-  static constexpr int fewStates = 256; ///< of up to eight nodes: these are always searched to the end
+  static constexpr std::size_t fewBlocks = 8; ///< are searched to the end, however long that takes
   const CostGraph& graph_;
   const PlannerOptions& options_;
   const SolverProblem& problem_;
