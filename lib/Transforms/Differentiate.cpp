@@ -1,9 +1,9 @@
 // Reverse-mode differentiation of a whole graph, before it is cut.
 //
 // Walks the forward operations backwards and asks each op on a path from a trained parameter to a loss for its gradient
-// rule. What semantics.md of the bits demands is decided here: the gradient of a value with several consumers is folded
-// from its last consumer to its first, each addition belongs to the earlier consumer, and every use of a parameter has
-// an accumulator of its own. Linear in the size of the graph.
+// rule. What docs/Semantics.md demands of the bits is decided here: the gradient of a value with several consumers is
+// folded from its last consumer to its first, each addition belongs to the earlier consumer, and every use of a
+// parameter has an accumulator of its own. Linear in the size of the graph.
 #include "pdc/Transforms/Transforms.h"
 
 #include "GraphUtilities.h"

@@ -1,6 +1,7 @@
 // LINK: pdcSchedule
 // The check of schedules: what it accepts, what it finds, and that it finds each thing that it claims to find.
 #include "pdcrt/Check.h"
+#include "Rounds.h"
 
 #include "RandomShape.h"
 
@@ -17,12 +18,6 @@ using pdcrt::ActionKind;
 using testing::AssertionResult;
 
 namespace {
-
-/// More rounds by hand: PDC_TEST_ROUNDS=20 ./CheckTest
-int rounds(int few) {
-  const char* factor = std::getenv("PDC_TEST_ROUNDS");
-  return factor ? few * std::atoi(factor) : few;
-}
 
 PipelineShape paperShape(const std::vector<int>& replicas, int delay) {
   std::vector<StageShape> stages;

@@ -1,5 +1,6 @@
 // LINK: pdcPlanner
 // Operator placement against trying every plan, on random problems of up to eight nodes.
+#include "Rounds.h"
 #include "pdc/Planner/Foreign.h"
 
 #include "DnnPartitioning/BruteForce.h"
@@ -18,12 +19,6 @@
 using namespace pdc;
 
 namespace {
-
-/// More rounds by hand: PDC_TEST_ROUNDS=20 ./PlannerDnnPartitioningFuzzTest
-int rounds(int few) {
-  const char* factor = std::getenv("PDC_TEST_ROUNDS");
-  return factor ? few * std::atoi(factor) : few;
-}
 
 class RandomProblems {
 public:

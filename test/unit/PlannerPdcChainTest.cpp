@@ -3,6 +3,7 @@
 // of whole components against what is known of them.
 #include "Pdc/SolverChain.h"
 #include "PlannerScale.h"
+#include "Rounds.h"
 
 #include <gtest/gtest.h>
 
@@ -13,11 +14,6 @@
 using namespace pdc;
 
 namespace {
-
-int rounds(int few) {
-  const char* factor = std::getenv("PDC_TEST_ROUNDS");
-  return factor ? few * std::atoi(factor) : few;
-}
 
 struct Instance {
   CostGraph graph;

@@ -2,6 +2,7 @@
 // Cost model pdc and its solver against the definition, and against trying every plan.
 #include "Pdc/Solver.h"
 #include "PlannerPdcInstances.h"
+#include "Rounds.h"
 #include "pdc/Planner/Verifier.h"
 
 #include <gtest/gtest.h>
@@ -12,12 +13,6 @@
 using namespace pdc;
 
 namespace {
-
-/// More rounds by hand: PDC_TEST_ROUNDS=20 ./PlannerPdcOracleTest
-int rounds(int few) {
-  const char* factor = std::getenv("PDC_TEST_ROUNDS");
-  return factor ? few * std::atoi(factor) : few;
-}
 
 /// The cost of the best plan that the solver finds, as the definition sees it.
 std::optional<PlanCost> solved(const PlannerInstance& instance, const std::string& where) {

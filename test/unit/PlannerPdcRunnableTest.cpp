@@ -2,6 +2,7 @@
 // Every plan can be run: its schedule passes the check, its memory fits, and the simulator takes the time that the plan
 // states.
 #include "PlannerPdcInstances.h"
+#include "Rounds.h"
 #include "pdc/Planner/Verifier.h"
 #include "pdc/Schedule/PlanSchedule.h"
 #include "pdc/Support/Diagnostics.h"
@@ -12,16 +13,6 @@
 #include <iostream>
 
 using namespace pdc;
-
-namespace {
-
-/// More rounds by hand: PDC_TEST_ROUNDS=20 ./PlannerPdcRunnableTest
-int rounds(int few) {
-  const char* factor = std::getenv("PDC_TEST_ROUNDS");
-  return factor ? few * std::atoi(factor) : few;
-}
-
-} // namespace
 
 TEST(PlannerPdcRunnable, PlansTakeTheTimeThatTheyState) {
   std::uint64_t seed = 5;

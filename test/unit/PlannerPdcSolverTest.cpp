@@ -1,6 +1,7 @@
 // LINK: pdcPlanner
 // The solver of cost model `pdc` against trying every partition, each evaluated by the cost model.
 #include "Pdc/Solver.h"
+#include "Rounds.h"
 
 #include "Order/DownSets.h"
 #include "PlannerScale.h"
@@ -13,11 +14,6 @@
 using namespace pdc;
 
 namespace {
-
-int rounds(int few) {
-  const char* factor = std::getenv("PDC_TEST_ROUNDS");
-  return factor ? few * std::atoi(factor) : few;
-}
 
 struct Instance {
   CostGraph graph;

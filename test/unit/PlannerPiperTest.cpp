@@ -1,5 +1,6 @@
 // LINK: pdcPlanner
 // Cost model `piper`: the published results, random problems against trying every plan, and what goes wrong.
+#include "Rounds.h"
 #include "pdc/Planner/Foreign.h"
 
 #include "Piper/BruteForce.h"
@@ -16,12 +17,6 @@
 using namespace pdc;
 
 namespace {
-
-/// More rounds by hand: PDC_TEST_ROUNDS=20 ./PlannerPiperTest
-int rounds(int few) {
-  const char* factor = std::getenv("PDC_TEST_ROUNDS");
-  return factor ? few * std::atoi(factor) : few;
-}
 
 class RandomProblems {
 public:

@@ -2,6 +2,7 @@
 // The cost models `sosp19` and `pipedream-2018`: the definition on examples done by hand, the planner against the
 // recurrence evaluated over everything, and what they refuse.
 #include "PipeDream/Sosp19.h"
+#include "Rounds.h"
 
 #include "PipeDream/Sosp19BruteForce.h"
 #include "PlannerScale.h"
@@ -18,12 +19,6 @@
 using namespace pdc;
 
 namespace {
-
-/// More rounds by hand: PDC_TEST_ROUNDS=50 ./PlannerSosp19Test
-int rounds(int few) {
-  const char* factor = std::getenv("PDC_TEST_ROUNDS");
-  return factor ? few * std::atoi(factor) : few;
-}
 
 Cluster clusterOf(std::vector<std::int64_t> counts, std::vector<double> bandwidths) {
   return test::scaleCluster(std::move(counts), std::move(bandwidths));

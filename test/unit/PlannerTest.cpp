@@ -1,6 +1,7 @@
 // LINK: pdcPlanner
 // The planner against the definition and against trying every plan.
 #include "pdc/Planner/Planner.h"
+#include "Rounds.h"
 
 #include "pdc/Planner/Verifier.h"
 #include "pdc/Schedule/PlanSchedule.h"
@@ -14,12 +15,6 @@
 using namespace pdc;
 
 namespace {
-
-/// More rounds by hand: PDC_TEST_ROUNDS=20 ./PlannerTest
-int rounds(int few) {
-  const char* factor = std::getenv("PDC_TEST_ROUNDS");
-  return factor ? few * std::atoi(factor) : few;
-}
 
 class RandomGraphs {
 public:

@@ -1,5 +1,6 @@
 // LINK: pdcSchedule
 // The simulator against what can be computed by hand, and its period against the largest load of random plans.
+#include "Rounds.h"
 #include "pdc/Schedule/PlanSchedule.h"
 #include "pdc/Schedule/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
@@ -16,12 +17,6 @@
 using namespace pdc;
 
 namespace {
-
-/// More rounds by hand: PDC_TEST_ROUNDS=20 ./ScheduleSimulatorTest
-int rounds(int few) {
-  const char* factor = std::getenv("PDC_TEST_ROUNDS");
-  return factor ? few * std::atoi(factor) : few;
-}
 
 struct TestStage {
   int replicas = 1;

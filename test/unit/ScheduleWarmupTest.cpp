@@ -1,5 +1,6 @@
 // LINK: pdcSchedule
 // Plans to schedules, the warm-up policies and the simulator's predictions.
+#include "Rounds.h"
 #include "pdc/Schedule/PlanSchedule.h"
 #include "pdc/Schedule/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
@@ -13,12 +14,6 @@
 using namespace pdc;
 
 namespace {
-
-/// More rounds by hand: PDC_TEST_ROUNDS=20 ./ScheduleWarmupTest
-int rounds(int few) {
-  const char* factor = std::getenv("PDC_TEST_ROUNDS");
-  return factor ? few * std::atoi(factor) : few;
-}
 
 struct TestStage {
   int replicas;
