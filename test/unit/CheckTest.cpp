@@ -161,6 +161,24 @@ TEST(Check, ThereIsNoHiddenBuffer) {
   EXPECT_EQ(pdcrt::check(schedule, 2).problem, "");
 }
 
+// What a backward_input leaves to its backward_weight is kept apart for as many minibatches as there are handovers.
+TEST(Check, WeightGradientsMayWaitForAsLongAsThereAreHandovers) {
+  pdcrt::Schedule schedule = oneFOneBFlush({.microbatches = 2, .stages = {{1, 1, 0}}});
+  schedule.ranks[0].start.clear();
+  schedule.ranks[0].repeat = actionsOf("0F0 0F1 0I0 0I1 0W0 0W1 0U1");
+  schedule.stages[0].handovers = 2;
+  EXPECT_EQ(pdcrt::checkEveryDrain(schedule).problem, "");
+  pdcrt::Schedule back;
+  std::string error;
+  ASSERT_TRUE(pdcrt::parseSchedule(toString(schedule), back, error)) << error;
+  EXPECT_EQ(back, schedule);
+  schedule.stages[0].handovers = 1;
+  EXPECT_NE(pdcrt::check(schedule, 2)
+                .problem.find("'0I1' would be minibatch 2 that waits for its weight gradients, "
+                              "the stage has 1 handovers"),
+            std::string::npos);
+}
+
 TEST(Check, FindsEveryKindOfMistake) {
   pdcrt::Schedule two = oneFOneB(straightShape({{2, 2, 1}, {1, 0, 0}}));
   struct Case {

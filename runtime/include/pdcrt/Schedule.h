@@ -99,6 +99,7 @@ struct ScheduleStage {
   int syncDelay = 0; ///< d_s: backwards between an all-reduce's start and its update
   int slots = 1;     ///< minibatches in flight, at most
   int versions = 1;  ///< weight versions alive, at most
+  int handovers = 1; ///< minibatches between backward_input and backward_weight, at most
   friend bool operator==(const ScheduleStage&, const ScheduleStage&) = default;
 };
 

@@ -166,6 +166,9 @@ private:
     if (forwards_ <= j) return "comes before its forward";
     if (std::string text = awaitedBefore(ActionKind::receiveBackward, j); !text.empty()) return text;
     if (std::string text = sendBufferFree(ActionKind::sendBackward, j); !text.empty()) return text;
+    if (j - weights_ >= stage_.handovers)
+      return "would be minibatch " + std::to_string(j - weights_ + 1) +
+             " that waits for its weight gradients, the stage has " + std::to_string(stage_.handovers) + " handovers";
     ++inputs_;
     return {};
   }

@@ -149,8 +149,9 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
   std::vector<std::vector<int>> hosts(stages);
   for (int s = 0; s < stages; ++s) {
     const ScheduleStage& stage = schedule.stages[s];
-    if (stage.replicas < 1 || stage.slots < 1 || stage.versions < 1 || stage.warmup < 0 || stage.syncDelay < 0)
-      return fail("stage " + std::to_string(s) + " needs at least one replica, slot and version");
+    if (stage.replicas < 1 || stage.slots < 1 || stage.versions < 1 || stage.handovers < 1 || stage.warmup < 0 ||
+        stage.syncDelay < 0)
+      return fail("stage " + std::to_string(s) + " needs at least one replica, slot, version and handover");
     hosts[s].assign(stage.replicas, 0);
   }
   if (schedule.minibatchesPerUpdate < 0) return fail("minibatches-per-update is negative");

@@ -4,7 +4,7 @@
 //   weights stash
 //   minibatches-per-update 0
 //   stage 0 replicas 1 warmup 2 sync-delay 0 slots 3 versions 3
-//   stage 1 replicas 1 warmup 0 sync-delay 0 slots 1 versions 1
+//   stage 1 replicas 1 warmup 0 sync-delay 0 slots 1 versions 1 handovers 3
 //   edge 0>1 forward send 3 receive 2 backward send 2 receive 2
 //   shared 0>1 versions send 3 receive 2 parts send 2 receive 2
 //   rank 0 hosts 0.0 step 1
@@ -140,7 +140,9 @@ std::string pdcrt::toString(const Schedule& schedule) {
     const ScheduleStage& stage = schedule.stages[s];
     text += "stage" + number(static_cast<std::int64_t>(s)) + " replicas" + number(stage.replicas) + " warmup" +
             number(stage.warmup) + " sync-delay" + number(stage.syncDelay) + " slots" + number(stage.slots) +
-            " versions" + number(stage.versions) + "\n";
+            " versions" + number(stage.versions);
+    if (stage.handovers != 1) text += " handovers" + number(stage.handovers);
+    text += "\n";
   }
   for (std::size_t i = 0; i < schedule.edges.size(); ++i) {
     const ScheduleEdge& edge = schedule.edges[i];
@@ -253,6 +255,13 @@ private:
         !field("warmup", stage.warmup) || !field("sync-delay", stage.syncDelay) || !field("slots", stage.slots) ||
         !field("versions", stage.versions))
       return false;
+    if (std::string_view more = word(); more == "handovers") { // 1 where the backward is not split
+      std::int64_t handovers = 0;
+      if (!number(word(), "a number", largestCount, handovers)) return false;
+      stage.handovers = static_cast<int>(handovers);
+    } else if (!more.empty()) {
+      return fail("expected 'handovers' or the end of the line, got '" + std::string(more) + "'");
+    }
     schedule_.stages.push_back(stage);
     return true;
   }
