@@ -1,6 +1,7 @@
 // LINK: pdcrt pdcSchedule
 // Transport `mpi`: the same bits as `threads`, whether MPI may buffer sends or not, and the same bytes. The test starts
 // mpirun on itself; its ranks run the disabled test at the end.
+#include "MpiRun.h"
 #include "RunFolder.h"
 #include "ThreadRun.h"
 
@@ -10,9 +11,10 @@
 #include "pdcrt/Options.h"
 
 #include <cstdlib>
-#include <sys/wait.h>
 
 using namespace pdcrt;
+using mpi::Finished;
+using mpi::mpirun;
 
 namespace {
 
@@ -45,24 +47,6 @@ std::string weightsOf(const HostedStage& hosted) {
   const std::byte* weights = hosted.versions.at(hosted.versions.newest());
   return std::string(reinterpret_cast<const char*>(weights), hosted.stage->bytes.weights) +
          std::string(reinterpret_cast<const char*>(hosted.state), hosted.stage->bytes.state);
-}
-
-struct Finished {
-  int code;
-  std::string log;
-};
-
-/// Runs a disabled test of this program in as many processes, with these variables.
-Finished mpirun(std::size_t ranks, const std::string& test, const std::string& variables, const std::string& folder) {
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
-  const std::string command = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TEST_FOLDER=" + folder + " " +
-                              variables + " mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n " +
-                              std::to_string(ranks) + " " + program +
-                              " --gtest_also_run_disabled_tests --gtest_filter=" + test + " > " + folder + "/log 2>&1";
-  const int status = std::system(command.c_str());
-  Finished result = {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ""};
-  if (Status read = readText(folder + "/log", result.log); !read) result.log = read.message();
-  return result;
 }
 
 class Mpi : public testing::TestWithParam<std::string> {};
