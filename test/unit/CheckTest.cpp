@@ -142,7 +142,11 @@ TEST(Check, DrawsWhoWaitsForWhom) {
                             "  rank  hosts  last actions        waits in  for\n"
                             "  0     0.0    0RB1<1 0F0 0SF0>1   ?0RB0<1   rank 1 to start 1SB0>0\n"
                             "  1     1.0    1RF2<0 ?1RF0<0 1F0  ?1RF1<0   rank 0 to start 0SF1>1\n"
-                            "  cycle: 0 -> 1 -> 0");
+                            "  cycle: 0 -> 1 -> 0\n"
+                            "  step         0         1         2\n"
+                            "  rank 0 (0.0) 0F0       [?0RB0<1]\n"
+                            "  rank 1 (1.0)           1F0       [?1RF1<0]\n"
+                            "  rank 0's list: 0RB0<1 0RB1<1 0F0 0SF0>1 [?0RB0<1] 0B0 0RB2<1 0U1 ?0SF0>1 …");
 }
 
 // Each rank waits for its send before it posts the receive that the other's send needs: with a buffer in between this
@@ -236,7 +240,7 @@ TEST(Check, FindsWhatIsMissingAtTheEnd) {
     pdcrt::Schedule schedule = two;
     schedule.ranks[rank].start = start;
     schedule.ranks[rank].repeat.clear();
-    return pdcrt::check(schedule, 1).problem;
+    return pdcrt::check(schedule, 1, {.picture = false}).problem;
   };
   EXPECT_EQ(with(0, actionsOf("0RB0<1 0F0 0SF0>1 ?0SF0>1 ?0RB0<1 0B0 0U1")), "");
   EXPECT_EQ(with(0, actionsOf("0RB0<1 0F0 0SF0>1 ?0SF0>1 ?0RB0<1 0B0")),

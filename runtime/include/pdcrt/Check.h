@@ -69,6 +69,7 @@ struct CheckOptions {
   bool evaluation = false;      ///< execute the forward-only lists instead
   bool trace = false;           ///< fill CheckResult::trace
   bool order = true;            ///< fill CheckResult::started
+  bool picture = true;          ///< draw what is wrong, and not only say it
   /// Stop when the steady state has been reached, `minibatches` at the latest: for those who want the period only.
   bool untilSteady = false;
   std::function<void(const TracedAction&)> observe = {}; ///< told of everything that ends, in this order
@@ -96,7 +97,8 @@ struct RankUse {
 struct CheckResult {
   bool passed = false;
   bool deadlock = false;
-  /// Empty when it passed. For a deadlock, a table of the ranks with their last actions and whom each waits for.
+  /// Empty when it passed. Else what is wrong, then a grid of who does what when, with the spot in brackets; for a
+  /// deadlock, before it, a table of the ranks with their last actions and whom each waits for.
   std::string problem;
   std::int64_t minibatches = 0; ///< of the run that was executed
   /// Of checkEveryDrain: whether the runs that were executed prove all others (see there).

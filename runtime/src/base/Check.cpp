@@ -21,13 +21,25 @@ std::int64_t pdcrt::minibatchesInFlight(const Schedule& schedule) {
   return most;
 }
 
+/// The grid of a run in which `rank` breaks a rule: every rank goes on for as long as it keeps them.
+static std::string gridUpTo(const Schedule& schedule, std::int64_t minibatches, bool evaluation, int rank) {
+  std::vector<std::int64_t> executed(schedule.ranks.size());
+  std::vector<HostUse> unused;
+  for (std::size_t r = 0; r < executed.size(); ++r)
+    (void)checkRules(schedule, static_cast<int>(r), minibatches, evaluation, unused, executed[r]);
+  return gridOf(schedule, minibatches, evaluation, executed, {rank});
+}
+
 CheckResult pdcrt::check(const Schedule& schedule, std::int64_t minibatches, const CheckOptions& options) {
   CheckResult result;
   result.minibatches = minibatches;
   for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
-    result.problem = checkRules(schedule, static_cast<int>(r), minibatches, options.evaluation, result.hosts);
+    std::int64_t executed = 0;
+    result.problem = checkRules(schedule, static_cast<int>(r), minibatches, options.evaluation, result.hosts, executed);
     if (!result.problem.empty()) {
       result.problem += " (in a run of " + std::to_string(minibatches) + " minibatches)";
+      if (options.picture)
+        result.problem += "\n" + gridUpTo(schedule, minibatches, options.evaluation, static_cast<int>(r));
       return result;
     }
   }
@@ -44,7 +56,7 @@ static CheckResult shortestFailure(const Schedule& schedule, std::int64_t miniba
   std::int64_t good = 0, bad = minibatches;
   while (bad - good > 1) {
     std::int64_t middle = good + (bad - good) / 2;
-    (check(schedule, middle, {.order = false}).passed ? good : bad) = middle;
+    (check(schedule, middle, {.order = false, .picture = false}).passed ? good : bad) = middle;
   }
   return check(schedule, bad);
 }
@@ -95,7 +107,7 @@ CheckResult pdcrt::checkEveryDrain(const Schedule& schedule, std::int64_t mostAc
     Halt after = run.runTo(gate);
     result.proven = isSame(schedule, before, after, period);
     if (result.proven) return result;
-    if (CheckResult longer = check(schedule, gate, {.order = false}); !longer.passed)
+    if (CheckResult longer = check(schedule, gate, {.order = false, .picture = false}); !longer.passed)
       return shortestFailure(schedule, gate);
     before = std::move(after);
   }

@@ -108,6 +108,11 @@ static void forEachServed(const Schedule& schedule, const SharedEdge& edge, cons
 }
 
 void Machine::run() {
+  passTime();
+  conclude();
+}
+
+void Machine::passTime() {
   for (std::size_t r = 0; r < ranks_.size(); ++r) wake(static_cast<int>(r));
   settle();
   while (!result_.steady) {
@@ -121,7 +126,6 @@ void Machine::run() {
     }
     settle();
   }
-  conclude();
 }
 
 Halt Machine::runTo(std::int64_t gate) {
@@ -135,6 +139,14 @@ Halt Machine::runTo(std::int64_t gate) {
     halt.executed += rank.list.executed();
   }
   return halt;
+}
+
+std::vector<double> Machine::runUntil(const std::vector<std::int64_t>& executed) {
+  for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r].most = executed[r];
+  passTime();
+  std::vector<double> idleSince;
+  for (const Rank& rank : ranks_) idleSince.push_back(rank.blocked ? rank.since : rank.use.lastMs);
+  return idleSince;
 }
 
 void Machine::settle() {
@@ -158,6 +170,7 @@ void Machine::advance(int r) {
   Rank& rank = ranks_[r];
   while (const Action* next = rank.computing ? nullptr : rank.list.peek()) {
     const Action& action = *next;
+    if (rank.list.executed() >= rank.most) break;
     if (action.wait) {
       double startedMs = 0;
       if (!isDone(r, action, &startedMs)) {
@@ -175,7 +188,7 @@ void Machine::advance(int r) {
       post(r, action);
     }
     rank.list.pop();
-    if (!rank.list.peek()) rank.use.lastMs = clock_.now();
+    if (!rank.list.peek() || rank.list.executed() >= rank.most) rank.use.lastMs = clock_.now();
   }
 }
 
@@ -417,7 +430,7 @@ void Machine::conclude() {
   } else {
     result_.periodMs = period();
     for (const Rank& rank : ranks_) result_.deadlock |= rank.list.peek() != nullptr;
-    if (result_.deadlock) result_.problem = picture();
+    if (result_.deadlock) result_.problem = options_.picture ? picture() : "deadlock";
   }
   if (!options_.times) return;
   for (Rank& rank : ranks_) {
@@ -520,7 +533,10 @@ std::string Machine::picture() const {
     }
     rows.push_back(std::move(row));
   }
-  return pictureOf(minibatches_, rows);
+  std::vector<std::int64_t> executed;
+  for (const Rank& rank : ranks_) executed.push_back(rank.list.executed());
+  return pictureOf(minibatches_, rows) + "\n" +
+         gridOf(schedule_, minibatches_, options_.evaluation, executed, cycleOf(rows));
 }
 
 void pdcrt::execute(const Schedule& schedule, std::int64_t minibatches, const CheckOptions& options,

@@ -17,6 +17,10 @@ public:
   /// Executes whatever can be without starting a forward of a minibatch >= gate; without time.
   Halt runTo(std::int64_t gate);
 
+  /// For pictures: executes as far as the ranks come, rank r at most executed[r] actions, and calls nothing wrong.
+  /// Returns since when each rank does nothing more.
+  std::vector<double> runUntil(const std::vector<std::int64_t>& executed);
+
 private:
   /// One end of the transfers between two replicas' stages, at one replica. Posts and transfers are in order.
   struct Lane {
@@ -52,8 +56,9 @@ private:
     ListCursor list;
     Action action; ///< being computed
     bool computing = false, queued = false, blocked = false;
-    double since = 0;      ///< of the computation, or of being blocked
-    double durationMs = 0; ///< of the computation, on cores of its own
+    std::int64_t most = endless; ///< actions that it executes
+    double since = 0;            ///< of the computation, or of being blocked
+    double durationMs = 0;       ///< of the computation, on cores of its own
     RankUse use;
     bool begun = false; ///< has computed something
   };
@@ -74,6 +79,7 @@ private:
   void moveOn(Channel& channel, Lane& lane, int q, bool receiving, std::int64_t Lane::*counter);
   std::pair<int, int> endsOf(const Channel& channel, std::int64_t index, int q) const;
 
+  void passTime();
   void settle();
   void wake(int rank);
   void advance(int rank);
@@ -131,5 +137,8 @@ struct BlockedRank {
   int waitsFor = -1;
 };
 std::string pictureOf(std::int64_t minibatches, const std::vector<BlockedRank>& ranks);
+
+/// CheckPicture.cpp: the ranks on a cycle of `waitsFor`; without one, the finished rank that the others wait for.
+std::vector<int> cycleOf(const std::vector<BlockedRank>& ranks);
 
 } // namespace pdcrt

@@ -44,9 +44,16 @@ private:
 };
 
 /// CheckRules.cpp: what concerns `rank` alone, as if every wait returned. Adds the rank's hosts to `uses`; returns what
-/// is wrong, or an empty text.
+/// is wrong, or an empty text. `executed`: how many actions keep the rules, up to the first that does not.
 std::string checkRules(const Schedule& schedule, int rank, std::int64_t minibatches, bool evaluation,
-                       std::vector<HostUse>& uses);
+                       std::vector<HostUse>& uses, std::int64_t& executed);
+
+/// CheckGrid.cpp: who does what when, for people: one row per rank, one column per computation's time, until each rank
+/// r has executed executed[r] actions, or waits for others that have. What the ranks of `marked` would do next is in
+/// brackets, and so is where in its list the first of them stops. No line is longer than 110 characters; of many ranks
+/// the marked ones and those around them are shown.
+std::string gridOf(const Schedule& schedule, std::int64_t minibatches, bool evaluation,
+                   const std::vector<std::int64_t>& executed, const std::vector<int>& marked);
 
 /// CheckMachine.cpp: executes all lists against each other. Fills in deadlock, problem, times, order and trace.
 void execute(const Schedule& schedule, std::int64_t minibatches, const CheckOptions& options, CheckResult& result);

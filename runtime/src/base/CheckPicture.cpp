@@ -5,8 +5,7 @@
 
 using namespace pdcrt;
 
-/// The ranks of a cycle; without one, the finished rank at which the walk ends.
-static std::vector<int> cycleOf(const std::vector<BlockedRank>& ranks) {
+std::vector<int> pdcrt::cycleOf(const std::vector<BlockedRank>& ranks) {
   int rank = 0;
   while (ranks[rank].waitsFor < 0) ++rank;
   // After as many steps as there are ranks the walk is on the cycle, or has ended at a finished rank.

@@ -342,11 +342,12 @@ private:
 } // namespace
 
 std::string pdcrt::checkRules(const Schedule& schedule, int rank, std::int64_t minibatches, bool evaluation,
-                              std::vector<HostUse>& uses) {
+                              std::vector<HostUse>& uses, std::int64_t& executed) {
   std::vector<Progress> hosts;
   for (const Host& host : schedule.ranks[rank].hosts) hosts.emplace_back(schedule, host, minibatches, evaluation);
   std::string where = "rank " + std::to_string(rank) + ": ";
-  for (ListCursor list(schedule, rank, minibatches, evaluation); list.peek(); list.pop())
+  executed = 0;
+  for (ListCursor list(schedule, rank, minibatches, evaluation); list.peek(); list.pop(), ++executed)
     for (Progress& host : hosts)
       if (host.host().stage == list.peek()->stage)
         if (std::string text = host.step(*list.peek()); !text.empty())
