@@ -2,6 +2,7 @@
 #include "pdc/Plan/Plan.h"
 
 #include "PlanJson.h"
+#include "pdc/Plan/ScheduleName.h"
 
 #include <set>
 
@@ -208,6 +209,12 @@ static PlanRank readRank(const JsonNode& json, const Plan& plan, std::set<std::p
   return rank;
 }
 
+static std::string readSchedule(const JsonNode& json) {
+  std::string name = json.text();
+  if (!isScheduleName(name)) json.error() << "expected one of " << scheduleNamesText() << ", got '" << name << "'";
+  return name;
+}
+
 Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& file, Diagnostics& diags) {
   Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
   if (!document) return failure;
@@ -219,7 +226,7 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
   plan.model = optionalText(root, "model");
   plan.modelHash = optionalText(root, "model_hash");
   plan.costSource = optionalText(root, "cost_source");
-  plan.schedule = root["schedule"].oneOf({"1f1b", "1f1b-flush", "gpipe", "2bw"});
+  plan.schedule = readSchedule(root["schedule"]);
   plan.weights = root["weights"].oneOf({"stash", "vertical-sync", "latest"});
   plan.sync = root["sync"].oneOf({"overlap", "barrier"});
   plan.microbatches = root["microbatches"].integer(1, largestCount);

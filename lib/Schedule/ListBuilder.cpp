@@ -19,28 +19,33 @@ static int versionsOf(const PipelineShape& shape, std::size_t s) {
   return (ahead + stage.replicas - 1) / stage.replicas - stage.syncDelay + 1;
 }
 
-pdcrt::Schedule pdc::emptySchedule(const PipelineShape& shape, std::string kind) {
+pdcrt::Schedule pdc::emptySchedule(const PipelineShape& shape, const std::string& kind) {
   pdcrt::Schedule schedule;
-  schedule.kind = std::move(kind);
+  schedule.kind = kind;
   schedule.weights = shape.weights;
   schedule.minibatchesPerUpdate = shape.microbatches;
   for (std::size_t s = 0; s < shape.stages.size(); ++s) {
     const StageShape& stage = shape.stages[s];
-    schedule.stages.push_back({.replicas = stage.replicas,
+    pdcrt::ScheduleStage frame{.replicas = stage.replicas,
                                .warmup = stage.warmup,
                                .syncDelay = stage.syncDelay,
                                .slots = stage.warmup + 1,
-                               .versions = versionsOf(shape, s)});
+                               .versions = versionsOf(shape, s)};
+    if (kind == "zb-h1") {
+      frame.slots = zeroBubbleSlots(shape.microbatches, shape.stages[0], stage);
+      frame.handovers = std::max(1, frame.slots - stage.warmup);
+    }
+    schedule.stages.push_back(frame);
     for (int q = 0; q < stage.replicas; ++q) schedule.ranks.push_back({.hosts = {{static_cast<int>(s), q}}});
   }
   schedule.edges = shape.edges;
   for (const pdcrt::ScheduleEdge& edge : shape.edges) {
-    const StageShape &from = shape.stages[edge.from], &to = shape.stages[edge.to];
-    // A gradient that overtakes the chain of stages between waits in its buffer for as long as the minibatch is in
-    // flight.
-    int backwardReceive = edge.to > edge.from + 1 ? std::max(2, from.warmup + 1) : 2;
-    schedule.rings.push_back({.forwardSend = edge.forward ? from.warmup + 1 : 0,
-                              .forwardReceive = edge.forward ? to.warmup + 2 : 0,
+    const pdcrt::ScheduleStage &from = schedule.stages[edge.from], &to = schedule.stages[edge.to];
+    // Gradients are needed until the weight gradients are computed. One that overtakes the chain of stages between
+    // waits in its buffer for as long as the minibatch is in flight.
+    int backwardReceive = std::max(from.handovers + 1, edge.to > edge.from + 1 ? from.slots : 0);
+    schedule.rings.push_back({.forwardSend = edge.forward ? from.slots : 0,
+                              .forwardReceive = edge.forward ? to.slots + 1 : 0,
                               .backwardSend = edge.backward ? 2 : 0,
                               .backwardReceive = edge.backward ? backwardReceive : 0});
   }
@@ -145,10 +150,40 @@ void ListBuilder::forward(std::vector<Action>& list, std::int64_t k) const {
 }
 
 void ListBuilder::backward(std::vector<Action>& list, std::int64_t j) const {
+  awaitGradients(list, j);
+  awaitParts(list, j);
+  transfer(list, ActionKind::backward, false, -1, j);
+  sendGradients(list, j);
+  freeBuffers(list, j);
+}
+
+void ListBuilder::backwardInput(std::vector<Action>& list, std::int64_t j) const {
+  awaitGradients(list, j);
+  transfer(list, ActionKind::backwardInput, false, -1, j);
+  sendGradients(list, j);
+}
+
+void ListBuilder::backwardWeight(std::vector<Action>& list, std::int64_t j) const {
+  awaitParts(list, j);
+  transfer(list, ActionKind::backwardWeight, false, -1, j);
+  freeBuffers(list, j);
+}
+
+/// Waits for the gradients of j, and for the buffer into which those that it sends are written.
+void ListBuilder::awaitGradients(std::vector<Action>& list, std::int64_t j) const {
   forEachPort(ActionKind::sendBackward,
               [&](int peer, int ring) { transfer(list, ActionKind::sendBackward, true, peer, j - ring); });
   forEachPort(ActionKind::receiveBackward,
               [&](int peer, int) { transfer(list, ActionKind::receiveBackward, true, peer, j); });
+}
+
+void ListBuilder::sendGradients(std::vector<Action>& list, std::int64_t j) const {
+  forEachPort(ActionKind::sendBackward,
+              [&](int peer, int) { transfer(list, ActionKind::sendBackward, false, peer, j); });
+}
+
+/// Where j is the first minibatch of an update of shared parameters: waits for the buffer of its gradients.
+void ListBuilder::awaitParts(std::vector<Action>& list, std::int64_t j) const {
   for (const pdcrt::SharedEdge* edge : used_) {
     std::int64_t each = schedule_.minibatchesOfUpdate(edge->owner), part = minibatch(j) / each + 1;
     if (j > 0 && minibatch(j - 1) / each + 1 == part) continue; // the buffer is in use already
@@ -157,9 +192,10 @@ void ListBuilder::backward(std::vector<Action>& list, std::int64_t j) const {
       while (part > 0 && !schedule_.hasPart(*edge, host_.replica, part));
     share(list, ActionKind::sendPart, true, edge->owner, part);
   }
-  transfer(list, ActionKind::backward, false, -1, j);
-  forEachPort(ActionKind::sendBackward,
-              [&](int peer, int) { transfer(list, ActionKind::sendBackward, false, peer, j); });
+}
+
+/// Uses the buffers that nobody needs when j is done for what comes next, and sends gradients that are complete.
+void ListBuilder::freeBuffers(std::vector<Action>& list, std::int64_t j) const {
   for (ActionKind kind : {ActionKind::receiveBackward, ActionKind::receiveForward})
     forEachPort(kind, [&](int peer, int ring) { transfer(list, kind, false, peer, j + ring); });
   for (const pdcrt::SharedEdge* edge : used_) {
@@ -169,19 +205,25 @@ void ListBuilder::backward(std::vector<Action>& list, std::int64_t j) const {
   receiveVersions(list, j, j + 1);
 }
 
-void ListBuilder::update(std::vector<Action>& list, std::int64_t reduced, std::int64_t updated) const {
-  bool replicated = schedule_.stages[host_.stage].replicas > 1;
-  for (const pdcrt::SharedEdge* edge : owned_) share(list, ActionKind::receivePart, true, edge->user, reduced);
-  if (replicated) list.push_back({ActionKind::allReduce, false, host_.stage, -1, reduced});
-  if (updated < 1) return;
-  if (replicated) list.push_back({ActionKind::allReduce, true, host_.stage, -1, updated});
+void ListBuilder::reduce(std::vector<Action>& list, std::int64_t version) const {
+  for (const pdcrt::SharedEdge* edge : owned_) share(list, ActionKind::receivePart, true, edge->user, version);
+  if (isReplicated()) list.push_back({ActionKind::allReduce, false, host_.stage, -1, version});
+}
+
+void ListBuilder::update(std::vector<Action>& list, std::int64_t version) const {
+  if (version < 1) return;
+  if (isReplicated()) list.push_back({ActionKind::allReduce, true, host_.stage, -1, version});
   for (const pdcrt::SharedEdge* edge : owned_)
-    share(list, ActionKind::sendVersion, true, edge->user, updated - edge->versionSend);
-  list.push_back({ActionKind::update, false, host_.stage, -1, updated});
+    share(list, ActionKind::sendVersion, true, edge->user, version - edge->versionSend);
+  list.push_back({ActionKind::update, false, host_.stage, -1, version});
   for (const pdcrt::SharedEdge* edge : owned_) {
-    share(list, ActionKind::sendVersion, false, edge->user, updated);
-    share(list, ActionKind::receivePart, false, edge->user, updated + edge->partReceive);
+    share(list, ActionKind::sendVersion, false, edge->user, version);
+    share(list, ActionKind::receivePart, false, edge->user, version + edge->partReceive);
   }
+}
+
+bool ListBuilder::isReplicated() const {
+  return schedule_.stages[host_.stage].replicas > 1;
 }
 
 /// From this local minibatch on no version that sharing waits for is below 1.
@@ -197,6 +239,10 @@ std::int64_t ListBuilder::steadySharing() const {
     steady = std::max(steady, edge->versionSend + schedule_.stages[host_.stage].syncDelay +
                                   schedule_.minibatchesOfUpdate(host_.stage) / replicas + 1);
   return steady;
+}
+
+std::int64_t ListBuilder::steady() const {
+  return std::max({steadyForward(), steadyBackward(), steadySharing()});
 }
 
 std::int64_t ListBuilder::steadyForward() const {

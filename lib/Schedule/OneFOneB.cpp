@@ -14,7 +14,8 @@ pdcrt::Schedule pdc::oneFOneB(const PipelineShape& shape) {
     auto appendRound = [&](std::vector<pdcrt::Action>& list, std::int64_t j) {
       builder.forward(list, stage.warmup + j);
       builder.backward(list, j);
-      builder.update(list, j + 1, j + 1 - stage.syncDelay);
+      builder.reduce(list, j + 1);
+      builder.update(list, j + 1 - stage.syncDelay);
     };
     builder.firstReceives(rank.start);
     for (std::int64_t k = 0; k < stage.warmup; ++k) builder.forward(rank.start, k);

@@ -21,7 +21,9 @@ pdcrt::Schedule pdc::twoBufferedWeights(const PipelineShape& shape) {
       builder.backward(list, j);
       std::int64_t batch = (j * stage.replicas + host.replica) / m;
       std::int64_t next = ((j + 1) * stage.replicas + host.replica) / m;
-      if (next > batch) builder.update(list, batch + 1, batch + 1);
+      if (next == batch) return;
+      builder.reduce(list, batch + 1);
+      builder.update(list, batch + 1);
     };
     builder.firstReceives(rank.start);
     for (std::int64_t k = 0; k < stage.warmup; ++k) builder.forward(rank.start, k);

@@ -10,15 +10,22 @@ using namespace pdc;
 
 namespace {
 
-/// F = 1, B = 2, nothing else takes time.
-Plan equalStages(int p, const std::string& schedule, std::int64_t microbatches) {
+/// ms of a forward, of input gradients, of weight gradients.
+struct Parts {
+  double F = 1, I = 1, W = 1;
+};
+
+/// Nothing but computation takes time.
+Plan equalStages(int p, const std::string& schedule, std::int64_t microbatches, Parts ms = {}) {
   Plan plan;
   plan.schedule = schedule;
   plan.microbatches = microbatches;
   plan.cluster.levels.push_back({"machine", p, 1e12, 0});
   for (int s = 0; s < p; ++s) {
     PlanStage stage;
-    stage.forwardMs = stage.inputGradientMs = stage.weightGradientMs = 1;
+    stage.forwardMs = ms.F;
+    stage.inputGradientMs = ms.I;
+    stage.weightGradientMs = ms.W;
     stage.warmup = p - 1 - s;
     plan.stages.push_back(stage);
     plan.ranks.push_back({.rank = s, .devices = {s}, .hosts = {{s, 0}}});
@@ -37,6 +44,18 @@ std::int64_t inFlight(const pdcrt::Schedule& schedule, int stage, std::int64_t m
   return pdcrt::check(schedule, minibatches).hosts[stage].inFlight;
 }
 
+/// Minibatches between their forward and their input gradient, at most, in a run of three batches.
+std::int64_t mostAheadOfInputGradient(const pdcrt::Schedule& schedule, int stage) {
+  std::int64_t ahead = 0, most = 0;
+  for (const pdcrt::Action& action :
+       pdcrt::expand(schedule, schedule.rankOf(stage, 0), 3 * schedule.minibatchesPerUpdate)) {
+    if (action.stage != stage) continue;
+    if (action.kind == pdcrt::ActionKind::forward) most = std::max(most, ++ahead);
+    if (action.kind == pdcrt::ActionKind::backwardInput) --ahead;
+  }
+  return most;
+}
+
 } // namespace
 
 TEST(ClosedForm, FlushingBubbleIsPMinusOneOverM) {
@@ -53,9 +72,35 @@ TEST(ClosedForm, FlushingBubbleIsPMinusOneOverM) {
     });
 }
 
+// ZB-H1: (p - 1)(F + I - W) where W is the shortest, a third of 1F1B's when all are equal.
+TEST(ClosedForm, ZeroBubbleH1HasAThirdOfTheBubble) {
+  for (Parts ms : {Parts{1, 1, 1}, Parts{2, 3, 1}, Parts{3, 2, 2}, Parts{1, 4, 1}})
+    forEachSize([&](int p, int m) {
+      Plan plan = equalStages(p, "zb-h1", m, ms);
+      Prediction prediction = predict(plan, buildSchedule(shapeOf(plan)), 3 * m);
+      double whole = ms.F + ms.I + ms.W, ratio = (p - 1) * (ms.F + ms.I - ms.W) / (m * whole);
+      EXPECT_NEAR(prediction.bubbleFraction, ratio / (1 + ratio), 1e-9) << "p " << p << " m " << m;
+      EXPECT_NEAR(prediction.timePerMinibatchMs, whole * (1 + ratio), 1e-9) << "p " << p << " m " << m;
+      EXPECT_NEAR(prediction.finishMs, 3 * (m * whole + (p - 1) * (ms.F + ms.I - ms.W)), 1e-9);
+    });
+}
+
+// Every stage holds as many minibatches as the first does under 1F1B; between forward and input gradient no more than
+// there.
+TEST(ClosedForm, ZeroBubbleH1HoldsWhatTheFirstStageHolds) {
+  forEachSize([&](int p, int m) {
+    pdcrt::Schedule schedule = buildSchedule(shapeOf(equalStages(p, "zb-h1", m)));
+    for (int s = 0; s < p; ++s) {
+      EXPECT_EQ(inFlight(schedule, s, 3 * m), std::min(m, p)) << "stage " << s << " p " << p << " m " << m;
+      EXPECT_EQ(mostAheadOfInputGradient(schedule, s), std::min(m, p - s)) << "stage " << s << " p " << p << " m " << m;
+      EXPECT_EQ(schedule.stages[s].handovers, s + 1);
+    }
+  });
+}
+
 TEST(ClosedForm, FlushingKeepsOneVersionAndTwoBufferedWeightsTwo) {
   forEachSize([&](int p, int m) {
-    for (const char* name : {"1f1b-flush", "gpipe", "2bw"}) {
+    for (const char* name : {"1f1b-flush", "gpipe", "zb-h1", "2bw"}) {
       pdcrt::Schedule schedule = buildSchedule(shapeOf(equalStages(p, name, m)));
       pdcrt::CheckResult result = pdcrt::check(schedule, 4 * m);
       ASSERT_TRUE(result.passed) << result.problem;

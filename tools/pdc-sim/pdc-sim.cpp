@@ -53,10 +53,8 @@ Expected<std::vector<int>> warmupFor(const Plan& plan, const std::string& text, 
 
 /// The plan with another schedule, number of microbatches or warm-up, as the flags say.
 Status change(Plan& plan, const Flags& flags, Diagnostics& diags) {
-  std::string names;
-  for (const char* name : scheduleNames()) names += std::string(names.empty() ? "" : ", ") + name;
-  if (!flags.schedule.empty() && std::ranges::find(scheduleNames(), flags.schedule) == scheduleNames().end())
-    return diags.error({}).exit(ExitCode::usage).help("type one of " + names + ", or a file's name")
+  if (!flags.schedule.empty() && !isScheduleName(flags.schedule))
+    return diags.error({}).exit(ExitCode::usage).help("type one of " + scheduleNamesText() + ", or a file's name")
            << "--schedule expects the name of a schedule or of a file, got '" << flags.schedule << "'";
   bool changed = !flags.schedule.empty() && flags.schedule != plan.schedule;
   if (!flags.schedule.empty()) plan.schedule = flags.schedule;
@@ -142,7 +140,7 @@ int main(int argc, char** argv) {
   Flags flags;
   app.add_option("PLAN", flags.plan, "what pdc or pdc-plan wrote")->required()->type_name("plan.json");
   app.add_option("--schedule", flags.schedule,
-                 "another schedule than the plan's: 1f1b, 1f1b-flush, gpipe, 2bw, or a file")
+                 "another schedule than the plan's: " + scheduleNamesText() + ", or a file")
       ->type_name("NAME|FILE");
   app.add_option("--microbatches", flags.microbatches, "per batch, where the schedule flushes")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))

@@ -1,12 +1,11 @@
 // What a schedule generator needs to know of a pipeline, and the generators.
 #pragma once
 
+#include "pdc/Plan/ScheduleName.h"
 #include "pdcrt/Schedule.h"
 
 #include <cstdint>
-#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,7 +20,7 @@ struct StageShape {
 
 /// A pipeline without its costs.
 struct PipelineShape {
-  std::string kind = {}; ///< a name of scheduleNames(); empty: 1f1b-flush if there are microbatches, else 1f1b
+  std::string kind = {}; ///< the name of a schedule; empty: 1f1b-flush if there are microbatches, else 1f1b
   pdcrt::WeightPolicy weights = pdcrt::WeightPolicy::stash;
   std::int64_t microbatches = 0; ///< per update, of flushing schedules; 0: each stage updates by itself (1f1b)
   std::vector<StageShape> stages;
@@ -35,7 +34,7 @@ PipelineShape straightShape(const std::vector<StageShape>& stages);
 
 /// A schedule with everything but its lists: stages with slots and versions, edges with rings, and one rank per stage
 /// replica, stage by stage. Memory follows from this alone.
-pdcrt::Schedule emptySchedule(const PipelineShape& shape, std::string kind);
+pdcrt::Schedule emptySchedule(const PipelineShape& shape, const std::string& kind);
 
 /// PipeDream's 1F1B-RR, without a flush (arXiv 1806.03377): each replica of stage s runs w_s forwards, then alternates
 /// one forward, one backward, one update of its stage. For local minibatches k and j, with d = d_s:
@@ -67,12 +66,17 @@ pdcrt::Schedule gpipe(const PipelineShape& shape);
 /// two are kept.
 pdcrt::Schedule twoBufferedWeights(const PipelineShape& shape);
 
-/// Schedules that buildSchedule knows.
-std::span<const char* const> scheduleNames();
+/// ZB-H1 (Zero Bubble, arXiv 2401.10241): the order of 1F1B with a flush, but each backward is split into input
+/// gradients I, which the stage before waits for, and weight gradients W, for which nobody waits before the update. A
+/// replica of stage s runs w_s forwards, then F, I, and W of a minibatch lag_s before; what W is left at the end of a
+/// batch fills the time in which 1F1B waits for the last gradients.
+///
+/// The lag is so long that every stage holds as many minibatches as the first does under 1F1B, where most memory is
+/// needed: see zeroBubbleSlots. Without replicas and with w_s = p-1-s, lag_s = s.
+pdcrt::Schedule zeroBubbleH1(const PipelineShape& shape);
 
-/// Whether all stages update at once, after each batch of microbatches, and whether the pipeline drains before.
-bool hasBatches(std::string_view schedule);
-bool flushes(std::string_view schedule);
+/// Minibatches that a replica of `stage` holds under zb-h1: min(ceil(m / R), max(w + 1, floor((w_0 + 1) * R_0 / R))).
+int zeroBubbleSlots(std::int64_t microbatches, const StageShape& input, const StageShape& stage);
 
 /// The generator's result for shape.kind.
 pdcrt::Schedule buildSchedule(const PipelineShape& shape);

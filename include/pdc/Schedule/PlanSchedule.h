@@ -40,6 +40,10 @@ PipelineShape shapeOf(const Plan& plan);
 /// which is of a smaller minibatch. A version of shared parameters that F_t(b) needs is made after backwards of
 /// minibatches below b - w_o·R_o <= b - w_t·R_t. Where the schedule flushes, order by batches first. Nothing waits for
 /// itself then, and leaving actions out (drains) adds no reason to wait.
+///
+/// Where the backward is split (zb-h1), B_s(b) is the input gradient. A stage computes the weight gradients of local
+/// minibatch j - lag right after the input gradients of j, and only then posts its receives into their buffers; there
+/// are `lag` more of these, so every post is where it is without the split.
 bool isSafeByOrder(const Plan& plan);
 
 /// Whether the lists of the plan's schedule are few enough (ten million actions) to be built, checked and simulated.

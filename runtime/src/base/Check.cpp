@@ -17,7 +17,7 @@ std::int64_t pdcrt::periodMinibatches(const Schedule& schedule) {
 std::int64_t pdcrt::minibatchesInFlight(const Schedule& schedule) {
   std::int64_t most = 0;
   for (const ScheduleStage& stage : schedule.stages)
-    most = std::max(most, (std::int64_t{stage.warmup} + 1) * stage.replicas);
+    most = std::max(most, std::int64_t{std::max(stage.warmup + 1, stage.slots)} * stage.replicas);
   return most;
 }
 
