@@ -125,6 +125,7 @@ void Communicator::run() {
     bool moved = posted != nullptr;
     for (; posted; posted = posted->next_) active.push_back(posted);
 
+    transport_.poll();
     // What completes now is told at once, after the round: one wake-up for all.
     const std::size_t before = active.size();
     auto kept = std::remove_if(active.begin(), active.end(), [&](Work* work) {

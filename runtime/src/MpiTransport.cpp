@@ -1,5 +1,6 @@
 // Open MPI moves nothing while nobody is inside it, so the communication thread polls: it spins for a few rounds, then
-// sleeps, longer and longer up to 200 µs. The channel of a transfer is its tag.
+// sleeps, longer and longer up to 200 µs. One call per round looks after all requests: a call for each would look into
+// the queues of every other process each time. The channel of a transfer is its tag.
 #include "pdcrt/MpiTransport.h"
 
 #include <algorithm>
@@ -14,8 +15,10 @@ public:
     MPI_Comm_rank(communicator_, &rank_);
     MPI_Comm_size(communicator_, &ranks_);
     MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
-    requests_.reserve(1024);
-    free_.reserve(1024);
+    requests_.reserve(most);
+    completed_.reserve(most);
+    finished_.reserve(most);
+    free_.reserve(most);
   }
   ~MpiTransport() override {
     MPI_Comm_free(&communicator_);
@@ -25,10 +28,19 @@ public:
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
 
+  void poll() override {
+    int count = 0;
+    check(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, finished_.data(),
+                       MPI_STATUSES_IGNORE));
+    for (int i = 0; i < count; ++i) completed_[static_cast<std::size_t>(finished_[static_cast<std::size_t>(i)])] = true;
+  }
+
   void start(Transfer& transfer) override {
     if (free_.empty()) {
       free_.push_back(static_cast<int>(requests_.size()));
       requests_.push_back(MPI_REQUEST_NULL);
+      completed_.push_back(false);
+      finished_.push_back(0);
     }
     transfer.handle = free_.back();
     free_.pop_back();
@@ -36,16 +48,16 @@ public:
   }
 
   bool test(Transfer& transfer) override {
-    int done = 0;
-    MPI_Request& request = requests_[static_cast<std::size_t>(transfer.handle)];
-    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
-    if (!done) return false;
+    const auto handle = static_cast<std::size_t>(transfer.handle);
+    if (!completed_[handle]) return false;
+    completed_[handle] = false;
     free_.push_back(transfer.handle);
     return true;
   }
 
   void cancel(Transfer& transfer) override {
     MPI_Request& request = requests_[static_cast<std::size_t>(transfer.handle)];
+    if (request == MPI_REQUEST_NULL) return; // it has completed
     if (!transfer.outgoing) MPI_Cancel(&request);
     MPI_Request_free(&request);
   }
@@ -61,6 +73,8 @@ public:
   void abort(int exitCode) override { MPI_Abort(communicator_, exitCode); }
 
 private:
+  static constexpr std::size_t most = 1024; ///< transfers at once; more take memory while the run lasts
+
   void sendOrReceive(Transfer& transfer) {
     // Pieces of at most 1 GiB would need more than one request; a message counts its bytes in units of 64 where an int
     // is too small for single bytes.
@@ -91,7 +105,9 @@ private:
   bool synchronous_;
   int rank_ = 0, ranks_ = 1;
   bool failed_ = false;
-  std::vector<MPI_Request> requests_; ///< by Transfer::handle
+  std::vector<MPI_Request> requests_; ///< by Transfer::handle; null once complete
+  std::vector<char> completed_;       ///< by Transfer::handle: complete, and not yet asked for
+  std::vector<int> finished_;         ///< what one call found complete
   std::vector<int> free_;
 };
 

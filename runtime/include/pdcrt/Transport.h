@@ -109,7 +109,9 @@ public:
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
-  /// Starts a transfer; test() says whether it has completed.
+  /// Finds out what has completed; called once before a round of test().
+  virtual void poll() {}
+  /// Starts a transfer; test() says whether it has completed, as of the last poll() at least.
   virtual void start(Transfer& transfer) = 0;
   virtual bool test(Transfer& transfer) = 0;
   /// Forgets a receive that nobody will send, or a send that nobody will receive.
