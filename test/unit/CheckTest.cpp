@@ -3,6 +3,7 @@
 #include "pdcrt/Check.h"
 #include "Rounds.h"
 
+#include "PipeDreamOrder.h"
 #include "RandomShape.h"
 
 #include <gtest/gtest.h>
@@ -27,19 +28,6 @@ PipelineShape paperShape(const std::vector<int>& replicas, int delay) {
     left -= r;
   }
   return straightShape(stages);
-}
-
-/// PipeDream's released code waits for a blocking all-reduce before the input gradient leaves.
-void sendGradientAfterUpdate(pdcrt::Schedule& schedule) {
-  for (pdcrt::RankList& rank : schedule.ranks)
-    for (std::vector<Action>* list : {&rank.start, &rank.repeat})
-      for (auto send = list->begin(); send != list->end(); ++send) {
-        if (send->kind != ActionKind::sendBackward || send->wait) continue;
-        auto update = std::find_if(send, list->end(), [](const Action& a) { return a.kind == ActionKind::update; });
-        ASSERT_NE(update, list->end());
-        std::rotate(send, send + 1, update + 1);
-        send = update; // where it is now
-      }
 }
 
 /// The check's verdict after `text` was replaced in the lists of a good schedule.
