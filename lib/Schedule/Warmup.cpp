@@ -211,7 +211,12 @@ std::vector<int> pdc::hideWarmup(const Plan& plan) {
 
 void pdc::adjustWarmup(const Plan& plan, std::vector<int>& warmup) {
   if (hasBatches(plan.schedule)) {
-    for (std::size_t s = 0; s < warmup.size(); ++s) warmup[s] = std::min(warmup[s], mostUseful(plan, s));
+    for (std::size_t s = 0; s < warmup.size(); ++s) {
+      warmup[s] = std::min(warmup[s], mostUseful(plan, s));
+      // Without a drain no stage may run ahead of the one before it.
+      if (s > 0 && !flushes(plan.schedule))
+        warmup[s] = std::min(warmup[s], warmup[s - 1] * plan.stages[s - 1].replicas / plan.stages[s].replicas);
+    }
   } else if (plan.weights == "vertical-sync") {
     const PlanStage& input = plan.stages[0];
     for (std::size_t s = 1; s < warmup.size(); ++s) {

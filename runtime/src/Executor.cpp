@@ -199,10 +199,9 @@ Status Executor::forward(HostedStage& hosted, const Action& action) {
   if (setup_.data)
     if (Status status = readData(hosted, action.index, slot.memory, *setup_.data); !status) return status;
 
-  // The newest version, whichever the schedule has made by now; vertical sync names the one that the first stage used.
-  slot.version = setup_.schedule->weights == WeightPolicy::verticalSync
-                     ? setup_.schedule->versionUsed(hosted.host.stage, action.index)
-                     : hosted.versions.newest();
+  slot.version = setup_.schedule->weights == WeightPolicy::latest
+                     ? hosted.versions.newest()
+                     : setup_.schedule->versionUsed(hosted.host.stage, action.index);
   if (!hosted.versions.alive(slot.version))
     return {Exit::invalid, "action " + toString(action) + " needs version " + std::to_string(slot.version) +
                                " of its weights, the newest is " + std::to_string(hosted.versions.newest()) + " of " +

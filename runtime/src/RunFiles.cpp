@@ -94,9 +94,6 @@ Status readRunFiles(const RunOptions& options, RunFiles& files) {
                        std::to_string(files.schedule.shared[0].user) +
                        " share parameters, which this runtime cannot execute yet",
                    "take a plan that keeps both in one stage");
-  if (files.schedule.weights == WeightPolicy::twoVersions)
-    return invalid(scheduleFile + ": weights 'two-versions' cannot be executed by this runtime yet",
-                   "take the schedule 1f1b or 1f1b-flush");
   if (Status status = parseTraining(training, trainingFile, files.training); !status) return status;
   if (options.seed) files.training.seed = *options.seed;
   if (options.learningRate) files.training.learningRate = *options.learningRate;

@@ -138,20 +138,23 @@ TEST(Planner, EqualsBruteForce) {
   EXPECT_GT(replicated, 0);
 }
 
-TEST(Planner, EqualsBruteForceWithFlush) {
+TEST(Planner, EqualsBruteForceWithBatches) {
   RandomGraphs random(4);
   for (int round = 0; round < rounds(20); ++round) {
     CostGraph graph = random.graph(random.between(1, 5), false);
     Cluster cluster = random.cluster(random.between(1, 4));
     PlannerOptions options;
-    options.schedule = round % 2 ? "gpipe" : "1f1b-flush";
+    options.schedule = std::array{"1f1b-flush", "gpipe", "2bw"}[round % 3];
     options.microbatches = random.between(1, 6);
     std::optional<PlanCost> expected = bruteForce(graph, cluster, options);
     Diagnostics diags(nullptr);
     Expected<Plan> plan = planPipeline(graph, cluster, options, diags);
     ASSERT_TRUE(plan && expected);
     EXPECT_EQ(verifyPlan(graph, *plan, options), "") << "round " << round;
-    EXPECT_NEAR(plan->lowerBoundMs, expected->loadMs, 1e-6 * expected->loadMs) << "round " << round;
+    EXPECT_LE(plan->lowerBoundMs, expected->loadMs * (1 + 1e-6)) << "round " << round;
+    // What a batch of uneven length costs a 2bw pipeline, the simulator knows alone.
+    const double slack = options.schedule == std::string("2bw") ? 0.05 : 1e-6;
+    EXPECT_GE(plan->lowerBoundMs, expected->loadMs * (1 - slack)) << "round " << round;
     EXPECT_LE(plan->timeMs, 1.002 * expected->loadMs) << "round " << round;
   }
 }
@@ -260,6 +263,23 @@ TEST(Planner, GPipeKeepsAWholeBatch) {
   EXPECT_NEAR(plan->timeMs * 6, 8 * 3, 1e-6);
 }
 
+TEST(Planner, TwoBufferedWeightsHaveNoBubble) {
+  Diagnostics diags(nullptr);
+  PlannerOptions options;
+  options.schedule = "2bw";
+  options.microbatches = 6;
+  options.straight = true;
+  CostGraph graph = chain({3, 3, 3}, 0);
+  for (CostNode& node : graph.nodes) node.parameterBytes = node.gradientBytes = 1000;
+  Expected<Plan> plan = planPipeline(graph, fastCluster(3), options, diags);
+  ASSERT_TRUE(plan);
+  ASSERT_EQ(plan->stages.size(), 3u);
+  EXPECT_NEAR(plan->timeMs, 3, 1e-2);
+  // Two versions of the weights and one accumulator.
+  for (const PlanStage& stage : plan->stages) EXPECT_GE(stage.memoryBytes, 3000);
+  EXPECT_EQ(plan->stages[2].memoryBytes, 3000 + 2 * plan->stages[2].warmup);
+}
+
 TEST(Planner, CoresBoundTheTime) {
   Diagnostics diags(nullptr);
   PlannerOptions options;
@@ -298,8 +318,8 @@ TEST(Planner, RefusesWhatItCannotPlan) {
   EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(3), replicas),
             "the model has 2 fusion groups, too few for 3 stages");
   PlannerOptions schedule;
-  schedule.schedule = "2bw";
-  EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(2), schedule), "the schedule '2bw' is not supported yet");
+  schedule.schedule = "2f2b";
+  EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(2), schedule), "the schedule '2f2b' is not supported yet");
   PlannerOptions recompute;
   recompute.recompute = "some";
   EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(2), recompute), "--recompute: 'some' is not a choice");

@@ -20,7 +20,7 @@ struct ReplaySetup {
   std::vector<const pdcrt::Stage*> stages;
   std::vector<int> replicas, warmup, syncDelay; ///< R_s, w_s, d_s
   pdcrt::WeightPolicy weights = pdcrt::WeightPolicy::stash;
-  std::int64_t microbatches = 0; ///< m of flushing schedules; 0: 1f1b
+  std::int64_t microbatches = 0; ///< m of flushing schedules and of 2bw; 0: 1f1b
   pdcrt::Training training;      ///< sgd or momentum, constant learning rate
   pdcrt::BatchSource* data = nullptr;
   pdcrt::Executor::ReadTensor readWeights;
@@ -131,6 +131,9 @@ private:
 
   /// V_s(b).
   std::int64_t versionFor(std::size_t s, std::int64_t b) const {
+    // PipeDream-2BW: W(t+1) = W(t) - ν·∇f(W(t-1)).
+    if (setup_.weights == pdcrt::WeightPolicy::twoVersions)
+      return std::max<std::int64_t>(0, b / setup_.microbatches - 1);
     if (setup_.microbatches > 0) return b / setup_.microbatches;
     auto stash = [&](std::size_t t) {
       return std::max<std::int64_t>(0, b / setup_.replicas[t] - setup_.warmup[t] - setup_.syncDelay[t]);

@@ -17,7 +17,7 @@ struct Case {
   std::vector<int> replicas, warmup;
   bool overlap = true;
   std::int64_t microbatches = 0;
-  WeightPolicy weights = WeightPolicy::stash;
+  WeightPolicy weights = WeightPolicy::stash; ///< twoVersions: the schedule 2bw
 };
 
 std::vector<int> syncDelay(const Case& c) {
@@ -34,6 +34,7 @@ Schedule scheduleOf(const Case& c) {
   pdc::PipelineShape shape = pdc::straightShape(stages);
   shape.weights = c.weights;
   shape.microbatches = c.microbatches;
+  if (c.weights == WeightPolicy::twoVersions) shape.kind = "2bw";
   return pdc::buildSchedule(shape);
 }
 
@@ -130,17 +131,55 @@ TEST_P(ExecutorPlans, TrainTheBitsOfTheReplay) {
 
 INSTANTIATE_TEST_SUITE_P(Plans, ExecutorPlans, testing::ValuesIn(cases()), nameOf);
 
-TEST(Executor, TrainsTheBitsOfTheReplayUnderVerticalSync) {
-  for (Case c : {Case{.replicas = {1, 1, 1}, .warmup = {4, 2, 0}}, Case{.replicas = {2, 2, 1}, .warmup = {4, 2, 0}}}) {
-    c.weights = WeightPolicy::verticalSync;
-    Schedule schedule = scheduleOf(c);
+/// R_0·(w_0 + d_0) >= R_s·(w_s + d_s), which vertical sync needs, for every stage.
+void raiseForVerticalSync(Case& c) {
+  const std::vector<int> delay = syncDelay(c);
+  for (std::size_t s = 1; s < c.replicas.size(); ++s)
+    while (c.replicas[0] * (c.warmup[0] + delay[0]) < c.replicas[s] * (c.warmup[s] + delay[s])) ++c.warmup[0];
+}
+
+/// Runs of several lengths train the bits of the replay, and not those of a replay with the version before.
+void expectBitsOfTheReplay(const Case& c, std::initializer_list<std::int64_t> lengths) {
+  const Schedule schedule = scheduleOf(c);
+  for (std::int64_t minibatches : lengths) {
+    ASSERT_TRUE(check(schedule, minibatches).passed) << check(schedule, minibatches).problem;
     ThreadRun run = runOf(schedule, c);
-    ASSERT_TRUE(run.run([](Executor& executor, int) { return executor.train(0, 53); }))
+    ASSERT_TRUE(run.run([&](Executor& executor, int) { return executor.train(0, minibatches); }))
         << run.statuses[0].message() << run.statuses.back().message();
     Replay replay = replayOf(c);
-    replay.run(53);
-    EXPECT_TRUE(agree(run, replay, c));
+    replay.run(minibatches);
+    EXPECT_TRUE(agree(run, replay, c)) << minibatches << " minibatches";
+    EXPECT_EQ(run.hosted(0, 0).versions.newest(), static_cast<std::int64_t>(replay.updates(0)));
+    if (minibatches < 40) continue;
+    Replay wrong = replayOf(c, {.versionOff = 1});
+    wrong.run(minibatches);
+    EXPECT_FALSE(agree(run, wrong, c)) << minibatches << " minibatches";
   }
+}
+
+const std::vector<std::vector<int>> stalePlans = {{1, 1}, {1, 1, 1, 1}, {2, 1}, {1, 2}, {2, 2, 1}, {3, 2}};
+
+TEST(Executor, TrainsTheBitsOfTheReplayUnderVerticalSync) {
+  for (const std::vector<int>& replicas : stalePlans)
+    for (bool overlap : {true, false}) {
+      Case c{.replicas = replicas, .warmup = warmupOf(replicas), .overlap = overlap};
+      c.weights = WeightPolicy::verticalSync;
+      raiseForVerticalSync(c);
+      SCOPED_TRACE(testing::PrintToString(replicas) + (overlap ? " overlap" : " barrier"));
+      expectBitsOfTheReplay(c, {1, 47, 50, 53});
+    }
+}
+
+TEST(Executor, TrainsTheBitsOfTheReplayWithTwoVersions) {
+  for (const std::vector<int>& replicas : stalePlans)
+    for (int more : {0, 1, 5}) { // than the microbatches in flight, which is the least
+      Case c{.replicas = replicas, .warmup = warmupOf(replicas), .weights = WeightPolicy::twoVersions};
+      for (std::size_t s = 0; s < replicas.size(); ++s)
+        c.microbatches = std::max<std::int64_t>(c.microbatches, (c.warmup[s] + 1) * replicas[s]);
+      c.microbatches += more;
+      SCOPED_TRACE(testing::PrintToString(replicas) + ", m = " + std::to_string(c.microbatches));
+      expectBitsOfTheReplay(c, {1, 4 * c.microbatches, 5 * c.microbatches + 1, 6 * c.microbatches - 1});
+    }
 }
 
 TEST(Executor, TrainsTheBitsOfTheReplayWithTheLatestWeights) {

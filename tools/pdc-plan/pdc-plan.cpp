@@ -60,8 +60,8 @@ void addFlags(CLI::App& app, Flags& flags) {
       ->type_name("SECONDS");
   flags.scheduling = {
       app.add_option("--schedule", planner.schedule, "order of forwards and backwards")
-          ->check(member({"1f1b", "1f1b-flush", "gpipe"}))
-          ->type_name("1f1b|1f1b-flush|gpipe"),
+          ->check(member({"1f1b", "1f1b-flush", "gpipe", "2bw"}))
+          ->type_name("1f1b|1f1b-flush|gpipe|2bw"),
       app.add_option("--weights", planner.weights, "which version of the weights a minibatch uses")
           ->check(member({"stash", "vertical-sync", "latest"}))
           ->type_name("stash|vertical-sync|latest"),

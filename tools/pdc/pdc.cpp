@@ -62,8 +62,8 @@ int main(int argc, char** argv) {
       ->type_name("FILE")
       ->excludes(devices);
   app.add_option("--schedule", options.planner.schedule, "order of forwards and backwards")
-      ->check(CLI::IsMember({"1f1b", "1f1b-flush", "gpipe"}))
-      ->type_name("1f1b|1f1b-flush|gpipe")
+      ->check(CLI::IsMember({"1f1b", "1f1b-flush", "gpipe", "2bw"}))
+      ->type_name("1f1b|1f1b-flush|gpipe|2bw")
       ->capture_default_str();
   app.add_option("--microbatches", options.planner.microbatches, "minibatches per update, where the schedule flushes")
       ->check(CLI::PositiveNumber);

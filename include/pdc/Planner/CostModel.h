@@ -97,6 +97,9 @@ struct PlanCost {
 ///
 ///   max( Σ (F + B + c), max_s( ceil(m/R)·(F + B) + Σ_{t<s} (F_t + B_t + c_t) ) ) + sync_0 + U_0
 ///   and ceil(m/R)·(F + B) + sync + U of each stage, c there and back between neighbours, per batch of m
+///
+/// 2bw does not drain: the time is the largest (F + B)/R + (sync + U)/m, a lower bound too; a stage with (w + 1)·R > m is
+/// not feasible.
 PlanCost costOf(const Plan& described, const PlannerOptions& options);
 
 /// The time of `plan` with the warm-up that it states.

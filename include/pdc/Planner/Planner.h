@@ -12,10 +12,10 @@ namespace pdc {
 enum class WarmupPolicy { hide, paper, given };
 
 struct PlannerOptions {
-  std::string schedule = "1f1b"; ///< "1f1b", "1f1b-flush" or "gpipe"
+  std::string schedule = "1f1b"; ///< "1f1b", "1f1b-flush", "gpipe" or "2bw"
   std::string weights = "stash"; ///< "stash", "vertical-sync" or "latest"
   std::string sync = "overlap";  ///< "overlap" or "barrier"
-  std::int64_t microbatches = 1; ///< per update, of flushing schedules
+  std::int64_t microbatches = 1; ///< per update, of all schedules but 1f1b
   WarmupPolicy warmupPolicy = WarmupPolicy::hide;
   std::vector<int> warmup;                   ///< w_s per stage, of WarmupPolicy::given
   double optimizerStatePerParameterByte = 0; ///< 0 for SGD, 1 with momentum, 2 for Adam

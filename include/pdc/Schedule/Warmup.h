@@ -39,7 +39,7 @@ std::vector<int> hideLowerBound(const Plan& plan, double timeMs);
 std::vector<int> hideWarmup(const Plan& plan);
 
 /// Raises the input stage's warm-up to what vertical sync needs, R_0·(w_0 + d_0) >= R_s·(w_s + d_s), and cuts what a
-/// batch of a flushing schedule cannot fill.
+/// batch of microbatches cannot fill.
 void adjustWarmup(const Plan& plan, std::vector<int>& warmup);
 
 } // namespace pdc

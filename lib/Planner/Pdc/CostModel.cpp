@@ -2,6 +2,7 @@
 
 #include "Crossings.h"
 #include "Pdc/Loops.h"
+#include "pdc/Schedule/PipelineShape.h"
 #include "pdc/Schedule/Warmup.h"
 
 #include <algorithm>
@@ -93,6 +94,15 @@ std::vector<std::int64_t> pdc::memoryOf(const Plan& plan, const PlannerOptions& 
   return memory;
 }
 
+/// Time per microbatch of a schedule that updates once per batch and never drains, at least.
+static double steadyBound(const Pipeline& pipeline) {
+  double most = 0;
+  for (const PipelineStage& stage : pipeline.stages)
+    most = std::max(most, stage.computeMs() / stage.replicas +
+                              (stage.allReduceMs + stage.updateMs) / static_cast<double>(pipeline.microbatches));
+  return most;
+}
+
 /// Time per microbatch of a flushing schedule, at least.
 static double flushBound(const Pipeline& pipeline, const Loads& loads) {
   auto m = static_cast<double>(pipeline.microbatches);
@@ -111,23 +121,36 @@ static double flushBound(const Pipeline& pipeline, const Loads& loads) {
   return std::max(batch, alone) / m;
 }
 
+static double batchBound(const Pipeline& pipeline, const PlannerOptions& options, const Loads& loads) {
+  return flushes(options.schedule) ? flushBound(pipeline, loads) : steadyBound(pipeline);
+}
+
 static bool fitsIntoMemory(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup) {
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s)
     if (memoryOf(pipeline, options, warmup, static_cast<int>(s)) > pipeline.stages[s].limitBytes) return false;
   return true;
 }
 
+/// 2bw's condition: what is in flight belongs to at most two batches.
+static bool fitsIntoBatch(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup) {
+  if (options.schedule != "2bw") return true;
+  for (std::size_t s = 0; s < pipeline.stages.size(); ++s)
+    if ((std::int64_t{warmup[s]} + 1) * pipeline.stages[s].replicas > pipeline.microbatches) return false;
+  return true;
+}
+
 static PlanCost costWith(const Pipeline& pipeline, const PlannerOptions& options, const Loads& loads,
                          std::vector<int> warmup) {
   PlanCost cost;
-  cost.loadMs = pipeline.microbatches > 0 ? flushBound(pipeline, loads)
+  cost.loadMs = pipeline.microbatches > 0 ? batchBound(pipeline, options, loads)
                                           : std::max(loads.largest.ms, Loops(pipeline, loads).slowest(warmup).ms);
   cost.timeMs = std::max(cost.loadMs, loads.cores.ms);
   if (cost.timeMs > cost.loadMs && pipeline.microbatches == 0) cost.loadMs = loads.largest.ms;
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s)
     cost.peakMemoryBytes = std::max(cost.peakMemoryBytes, memoryOf(pipeline, options, warmup, static_cast<int>(s)));
   cost.bytesMoved = loads.bytesMoved;
-  cost.feasible = fitsIntoMemory(pipeline, options, warmup) && cost.timeMs < 1e300;
+  cost.feasible =
+      fitsIntoMemory(pipeline, options, warmup) && fitsIntoBatch(pipeline, options, warmup) && cost.timeMs < 1e300;
   cost.warmup = std::move(warmup);
   return cost;
 }
@@ -186,7 +209,7 @@ static PlanCost costUnderPolicy(const Pipeline& pipeline, const Machine& machine
   }
   if (options.warmupPolicy == WarmupPolicy::paper) return costWith(pipeline, options, loads, paperWarmup(describe()));
   if (pipeline.microbatches == 0) return costOfHide(pipeline, options, loads);
-  double target = std::max(flushBound(pipeline, loads), loads.cores.ms);
+  double target = std::max(batchBound(pipeline, options, loads), loads.cores.ms);
   return costWith(pipeline, options, loads, cutToMemory(pipeline, options, hideUpperBound(describe(), target)));
 }
 

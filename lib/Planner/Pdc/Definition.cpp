@@ -232,6 +232,7 @@ double Definition::loopTime(const Loop& loop, const std::vector<int>& warmup) co
 }
 
 int Definition::versions(int stage, const std::vector<int>& warmup) const {
+  if (plan_.schedule == "2bw") return 2;
   if (plan_.schedule != "1f1b" || plan_.weights == "latest") return 1;
   const Stage &own = stages_[static_cast<std::size_t>(stage)], &input = stages_[0];
   if (plan_.weights == "stash") return warmup[static_cast<std::size_t>(stage)] + 1;

@@ -194,6 +194,7 @@ Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const Planner
 
 int pdc::versionsOf(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup,
                     int stage) {
+  if (options.schedule == "2bw") return 2;
   if (pipeline.microbatches > 0 || options.weights == "latest") return 1;
   if (options.weights == "stash") return warmup[stage] + 1;
   // Vertical sync: the version that the input stage used, in units of this stage's updates.

@@ -13,8 +13,8 @@ using namespace pdc;
 
 static Status checkOptions(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                            Diagnostics& diags) {
-  if (options.schedule != "1f1b" && !flushes(options.schedule))
-    return diags.error({}).exit(ExitCode::unsupported).help("take --schedule=1f1b, 1f1b-flush or gpipe")
+  if (options.schedule != "1f1b" && options.schedule != "2bw" && !flushes(options.schedule))
+    return diags.error({}).exit(ExitCode::unsupported).help("take --schedule=1f1b, 1f1b-flush, gpipe or 2bw")
            << "the schedule '" << options.schedule << "' is not supported yet";
   if (options.microbatches < 1)
     return diags.error({}).exit(ExitCode::usage) << "expected at least one microbatch, got " << options.microbatches;

@@ -1,5 +1,7 @@
 #include "Pdc/SolverLoads.h"
 
+#include "pdc/Schedule/PipelineShape.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,6 +14,7 @@ StageLoads::StageLoads(const CostGraph& graph, const SolverProblem& problem, con
                        const Machine& machine, const PlannerOptions& options)
     : graph_(graph), problem_(problem), states_(states), machine_(machine), options_(options) {
   flush_ = options.schedule != "1f1b";
+  drains_ = flushes(options.schedule);
   overlap_ = !flush_ && options.sync == "overlap";
   hides_ = !flush_ && options.warmupPolicy == WarmupPolicy::hide;
   stashes_ = !flush_ && options.weights != "latest";
@@ -27,6 +30,11 @@ StageLoads::StageLoads(const CostGraph& graph, const SolverProblem& problem, con
     sharedUsers_.emplace_back();
     for (std::int64_t node : shared.nodes) sharedUsers_.back().push_back(problem.blockOf[node]);
   }
+}
+
+/// Microbatches of a batch that the busiest replica computes; their mean, where a replica need not end with the batch.
+double StageLoads::ownMicrobatches(double replicas) const {
+  return drains_ ? std::ceil(microbatches_ / replicas) : microbatches_ / replicas;
 }
 
 StageLoads::Stage StageLoads::stage(int i, int j) const {
@@ -85,8 +93,8 @@ StageLoads::Terms StageLoads::terms(const Stage& stage, int replicas, bool recom
   auto crossing = static_cast<double>(std::max(stage.inBytes + stage.outGradientBytes + stage.passGradientBytes,
                                                stage.outBytes + stage.inGradientBytes));
   if (flush_) {
-    double own = std::ceil(microbatches_ / r) * computing;
-    terms[0] = std::max(own + sync + update, stage.beforeMs / best_.speed + own) / microbatches_;
+    double own = ownMicrobatches(r) * computing;
+    terms[0] = std::max(own + sync + update, drains_ ? stage.beforeMs / best_.speed + own : 0) / microbatches_;
     terms[1] = crossing / r / machine_.bytesPerMs(0);
     return terms;
   }
@@ -114,8 +122,7 @@ double StageLoads::withAllReduce(const Stage& stage, int replicas, bool recomput
   double r = replicas;
   double sync = 2 * (r - 1) * (latencyMs + static_cast<double>(stage.parameterBytes) / r / bytesPerMs);
   if (flush_)
-    return (std::ceil(microbatches_ / r) * computeMs(stage, recompute, best_.speed) + sync +
-            stage.updateMs / best_.speed) /
+    return (ownMicrobatches(r) * computeMs(stage, recompute, best_.speed) + sync + stage.updateMs / best_.speed) /
            microbatches_;
   if (syncDelay(stage, replicas) == 1) return sync / r;
   return (busyMs(stage, recompute) + sync) / r;

@@ -80,6 +80,7 @@ private:
 
   int syncDelay(const Stage& stage, int replicas) const { return overlap_ && replicas > 1 && !stage.alone; }
   double allReduceMs(const Stage& stage, int replicas) const;
+  double ownMicrobatches(double replicas) const;
   double computeMs(const Stage& stage, bool recompute, double speed) const {
     return ((recompute ? 2 : 1) * stage.forwardMs + stage.backwardMs) / speed;
   }
@@ -91,7 +92,7 @@ private:
   const Machine& machine_;
   const PlannerOptions& options_;
   std::vector<std::vector<int>> sharedUsers_; ///< blocks that use each shared parameter, with repetitions
-  bool flush_ = false, overlap_ = false, hides_ = false, stashes_ = false;
+  bool flush_ = false, drains_ = false, overlap_ = false, hides_ = false, stashes_ = false;
   bool mayRecompute_ = false, mustRecompute_ = false;
   double microbatches_ = 1;
   int unit_ = 1;

@@ -4,17 +4,27 @@ mkdir -p "$WORK"
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
-# compile FOLDER STAGES FLAGS…: a pipeline of examples/digits/digits.onnx with batch 4 in $WORK/FOLDER, built. $lr: 0.01.
+# generate FOLDER FLAGS…: a pipeline of ${model:-examples/digits/digits.onnx} with batch 4 in $WORK/FOLDER. $lr: 0.01.
+generate() {
+  local folder=$1
+  shift
+  "$BUILD/bin/pdc" "${model:-$SOURCE/examples/digits/digits.onnx}" -o "$WORK/$folder" --batch=4 --profile=analytic \
+    ${loss---loss=softmax-cross-entropy} --optimizer=momentum,lr=${lr:-0.01},momentum=0.9,weight_decay=0.001 "$@" \
+    >"$WORK/$folder.log" 2>&1 || { cat "$WORK/$folder.log" >&2; fail "pdc could not compile $folder $*"; }
+}
+
+# build FOLDER: builds the programs in $WORK/FOLDER.
+build() {
+  { cmake -S "$WORK/$1" -B "$WORK/$1/out" -G Ninja -DCMAKE_PREFIX_PATH="$BUILD" && cmake --build "$WORK/$1/out"; } \
+    >"$WORK/$1.log" 2>&1 || { cat "$WORK/$1.log" >&2; fail "the generated program $1 does not build"; }
+}
+
+# compile FOLDER STAGES FLAGS…: generates a pipeline with these replicas and builds it.
 compile() {
   local folder=$1 stages=$2
   shift 2
-  "$BUILD/bin/pdc" "$SOURCE/examples/digits/digits.onnx" -o "$WORK/$folder" --replicas="${stages//-/,}" --batch=4 \
-    --profile=analytic --loss=softmax-cross-entropy \
-    --optimizer=momentum,lr=${lr:-0.01},momentum=0.9,weight_decay=0.001 "$@" >"$WORK/$folder.log" 2>&1 ||
-    { cat "$WORK/$folder.log" >&2; fail "pdc could not compile $stages $*"; }
-  { cmake -S "$WORK/$folder" -B "$WORK/$folder/out" -G Ninja -DCMAKE_PREFIX_PATH="$BUILD" &&
-    cmake --build "$WORK/$folder/out"; } >"$WORK/$folder.log" 2>&1 ||
-    { cat "$WORK/$folder.log" >&2; fail "the generated program of $stages $* does not build"; }
+  generate "$folder" --replicas="${stages//-/,}" "$@"
+  build "$folder"
 }
 
 # train FOLDER EXPORT FLAGS…: runs all ranks of the pipeline as threads and exports the weights to $WORK/EXPORT.

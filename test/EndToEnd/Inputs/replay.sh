@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # replay.sh STAGES: runs of one plan, with overlap and barrier, of 47, 50 and 53 minibatches, against the replay from the
-# formulas, bit for bit; over threads and over MPI.
+# formulas, bit for bit; over threads and over MPI. Then the same stages under vertical sync and PipeDream-2BW.
 set -euo pipefail
 stages=$1
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"
@@ -21,6 +21,26 @@ for sync in overlap barrier; do
   same $sync-again $sync-53
 done
 echo "plan $stages trains the bits of the formulas"
+
+# Stage programs do not depend on the schedule: those of `overlap` run with the files of another one.
+for schedule in vertical-sync 2bw; do
+  python3 "$SOURCE/test/EndToEnd/Inputs/stale_plan.py" "$WORK/overlap/plan.json" "$WORK/$schedule.json" $schedule
+  generate $schedule --plan="$WORK/$schedule.json"
+  grep -q "^weights $([ $schedule = 2bw ] && echo two-versions || echo $schedule)$" "$WORK/$schedule/schedule.txt" ||
+    fail "not the weights of $schedule: $(head -2 "$WORK/$schedule/schedule.txt")"
+  for epochs in 1 4; do # of 16 minibatches; the last update of 2bw averages what is left
+    export=$schedule-$epochs
+    train overlap $export --dir "$WORK/$schedule" --epochs $epochs --seed 3
+    replay="$WORK/overlap-replay/replay $WORK/$schedule $WORK/data $WORK/$export $((16 * epochs)) 3"
+    $replay || fail "plan $stages, $schedule, $epochs epochs: not the bits of the formulas"
+  done
+  code=0
+  $replay version >/dev/null || code=$?
+  [ $code -eq 1 ] || fail "the comparison did not notice another version under $schedule (exit $code)"
+  train_mpi "$ranks" overlap $schedule-mpi --dir "$WORK/$schedule" --epochs 4 --seed 3 --sync-sends
+  same $schedule-mpi $schedule-4
+  echo "$schedule trains the bits of the formulas, and no others"
+done
 
 # Mistakes that this test must notice, where the plan makes them visible: a gradient at other versions needs stages with
 # warm-up, the order of a sum three replicas, the learning rate stages with different replica counts.

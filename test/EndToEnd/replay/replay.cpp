@@ -49,6 +49,8 @@ int main(int argc, char** argv) {
     setup.syncDelay.push_back(stage["sync_delay"]);
   }
   if (plan["schedule"] != "1f1b") setup.microbatches = plan["microbatches"];
+  if (plan["weights"] == "vertical-sync") setup.weights = WeightPolicy::verticalSync;
+  if (plan["schedule"] == "2bw") setup.weights = WeightPolicy::twoVersions;
   require(parseTraining(read(runDir / "training.json"), "training.json", setup.training));
   setup.training.seed = std::stoull(argv[5]);
 
