@@ -13,7 +13,8 @@ using namespace pdc;
 
 static Status checkOptions(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                            Diagnostics& diags) {
-  if (options.schedule != "1f1b" && options.schedule != "2bw" && !flushes(options.schedule))
+  constexpr std::string_view planned[] = {"1f1b", "1f1b-flush", "gpipe", "2bw"};
+  if (std::find(std::begin(planned), std::end(planned), options.schedule) == std::end(planned))
     return diags.error({}).exit(ExitCode::unsupported).help("take --schedule=1f1b, 1f1b-flush, gpipe or 2bw")
            << "the schedule '" << options.schedule << "' is not supported yet";
   if (options.microbatches < 1)
