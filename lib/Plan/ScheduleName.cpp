@@ -5,7 +5,7 @@
 
 using namespace pdc;
 
-static constexpr const char* names[] = {"1f1b", "1f1b-flush", "gpipe", "2bw", "zb-h1"};
+static constexpr const char* names[] = {"1f1b", "1f1b-flush", "gpipe", "2bw", "interleaved:V", "zb-h1", "zb-v"};
 
 std::span<const char* const> pdc::scheduleNames() {
   return names;

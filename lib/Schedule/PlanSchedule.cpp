@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 
 using namespace pdc;
 
@@ -59,24 +60,70 @@ PipelineShape pdc::shapeOf(const Plan& plan) {
   return shape;
 }
 
-/// Puts the lists of a generated schedule (stage by stage, replica by replica) in the order of the plan's ranks.
+/// "0.0 3.0": stages with their replicas.
+template <class Host>
+static std::string hostsText(const std::vector<Host>& hosts) {
+  std::string text;
+  for (const Host& host : hosts)
+    text += (text.empty() ? "" : " ") + std::to_string(host.stage) + "." + std::to_string(host.replica);
+  return text;
+}
+
+/// Puts the lists of a generated schedule in the order of the plan's ranks.
 static Status orderRanks(const Plan& plan, pdcrt::Schedule& schedule, Diagnostics& diags) {
+  std::map<std::pair<int, int>, std::size_t> listOf; // by each rank's first host
+  for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
+    const pdcrt::Host& first = schedule.ranks[r].hosts[0];
+    listOf[{first.stage, first.replica}] = r;
+  }
   std::vector<pdcrt::RankList> ordered;
-  std::vector<std::size_t> first; // of the stage's replicas in the generated schedule
-  for (std::size_t s = 0, next = 0; s < plan.stages.size(); next += static_cast<std::size_t>(plan.stages[s++].replicas))
-    first.push_back(next);
   for (const PlanRank& rank : plan.ranks) {
-    if (rank.hosts.size() != 1)
+    std::vector<pdcrt::Host> hosts;
+    for (const PlanRank::Host& host : rank.hosts) hosts.push_back({host.stage, host.replica});
+    std::sort(hosts.begin(), hosts.end(), [](const auto& a, const auto& b) { return a.stage < b.stage; });
+    auto list = hosts.empty() ? listOf.end() : listOf.find({hosts[0].stage, hosts[0].replica});
+    if (list == listOf.end() || schedule.ranks[list->second].hosts != hosts) {
+      std::string expected;
+      for (const pdcrt::RankList& other : schedule.ranks)
+        if (!hosts.empty() && std::find(other.hosts.begin(), other.hosts.end(), hosts[0]) != other.hosts.end())
+          expected = hostsText(other.hosts);
       return diags.error({"", "/ranks/" + std::to_string(rank.rank)})
                  .exit(ExitCode::unsupported)
-                 .help("let every rank host one replica of one stage")
-             << "rank " << rank.rank << " hosts " << rank.hosts.size() << " stages, the schedule '" << plan.schedule
-             << "' knows one";
-    ordered.push_back(
-        std::move(schedule.ranks[first[rank.hosts[0].stage] + static_cast<std::size_t>(rank.hosts[0].replica)]));
+                 .help("let one rank host " + (expected.empty() ? std::string("replicas of stages") : expected))
+             << "rank " << rank.rank << " hosts '" << hostsText(hosts) << "', the schedule '" << plan.schedule
+             << "' has no rank for that";
+    }
+    ordered.push_back(std::move(schedule.ranks[list->second]));
   }
   schedule.ranks = std::move(ordered);
   return success;
+}
+
+/// What a schedule whose ranks host several stages demands of a plan.
+static Status checkPlacement(const PipelineShape& shape, const Plan& plan, Diagnostics& diags) {
+  auto chunks = static_cast<std::size_t>(stagesPerRank(plan.schedule));
+  if (chunks < 2) return success;
+  if (shape.stages.size() % chunks != 0)
+    return diags.error({"", "/stages"})
+               .exit(ExitCode::unsupported)
+               .help("take " + std::to_string((shape.stages.size() + chunks - 1) / chunks * chunks) + " stages")
+           << "every rank hosts " << chunks << " stages under '" << plan.schedule << "', the plan has "
+           << shape.stages.size();
+  int replicas = shape.stages[0].replicas;
+  for (std::size_t s = 0; s < shape.stages.size(); ++s)
+    if (shape.stages[s].replicas != replicas)
+      return diags.error({"", "/stages/" + std::to_string(s) + "/replicas"})
+                 .exit(ExitCode::unsupported)
+                 .help("replicate all stages equally, or take another schedule")
+             << "the replicas of '" << plan.schedule << "' are copies of the whole pipeline, got " << replicas
+             << " of stage 0 and " << shape.stages[s].replicas << " of stage " << s;
+  std::int64_t each = static_cast<std::int64_t>(shape.stages.size() / chunks) * replicas;
+  if (plan.schedule == "zb-v" || shape.microbatches % each == 0) return success;
+  return diags.error({})
+             .exit(ExitCode::unsupported)
+             .help("take --microbatches=" + std::to_string((shape.microbatches + each - 1) / each * each))
+         << "the microbatches of '" << plan.schedule << "' must be a multiple of its " << each << " ranks, got "
+         << shape.microbatches;
 }
 
 /// What a policy of weights demands of a plan.
@@ -115,7 +162,8 @@ static Status checkWeights(const PipelineShape& shape, const Plan& plan, Diagnos
 }
 
 bool pdc::isSafeByOrder(const Plan& plan) {
-  if (plan.schedule == "gpipe") return true; // no stage has a backward before its last forward
+  if (stagesPerRank(plan.schedule) > 1) return false; // a rank's stages wait for each other, too
+  if (plan.schedule == "gpipe") return true;          // no stage has a backward before its last forward
   for (const PlanTensor& tensor : plan.tensors) {
     const PlanStage &from = plan.stages[tensor.from], &to = plan.stages[tensor.to];
     if (std::int64_t{from.warmup} * from.replicas < std::int64_t{to.warmup} * to.replicas) return false;
@@ -135,8 +183,13 @@ static double listedActions(const Plan& plan) {
     for (int stage : {traffic.edge.from, traffic.edge.to})
       ports[stage] += 2.0 * (traffic.edge.forward + traffic.edge.backward);
   double actions = 0;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    actions += plan.stages[s].replicas * (plan.stages[s].warmup + 6.0) * (3 + ports[s]);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    auto R = static_cast<std::int64_t>(plan.stages[s].replicas);
+    double listed = plan.stages[s].warmup + 6.0; // minibatches
+    if (flushes(plan.schedule))
+      listed = std::max(listed, 2.0 * static_cast<double>(std::lcm(plan.microbatches, R) / R));
+    actions += static_cast<double>(R) * listed * (3 + ports[s]);
+  }
   return actions;
 }
 
@@ -147,14 +200,15 @@ bool pdc::canList(const Plan& plan) {
 }
 
 Status pdc::checkRunnable(const Plan& plan, Diagnostics& diags) {
-  if (!checkWeights(shapeOf(plan), plan, diags)) return failure;
+  PipelineShape shape = shapeOf(plan);
+  if (!checkWeights(shape, plan, diags) || !checkPlacement(shape, plan, diags)) return failure;
   if (isSafeByOrder(plan)) return success;
   return scheduleFor(plan, diags) ? Status(success) : Status(failure);
 }
 
 Expected<pdcrt::Schedule> pdc::scheduleFor(const Plan& plan, Diagnostics& diags) {
   PipelineShape shape = shapeOf(plan);
-  if (!checkWeights(shape, plan, diags)) return failure;
+  if (!checkWeights(shape, plan, diags) || !checkPlacement(shape, plan, diags)) return failure;
   if (!canList(plan))
     return diags.error({"", "/stages"}).exit(ExitCode::unsupported).help("take fewer stages, or smaller warm-ups")
            << "the schedule of this plan has about " << static_cast<std::int64_t>(listedActions(plan))
@@ -162,8 +216,8 @@ Expected<pdcrt::Schedule> pdc::scheduleFor(const Plan& plan, Diagnostics& diags)
   pdcrt::Schedule schedule = buildSchedule(shape);
   if (!orderRanks(plan, schedule, diags)) return failure;
   pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
-  constexpr const char* help = "no stage may run ahead of the one before it: w·R must not grow from a stage to the "
-                               "next; without --warmup a legal one is chosen";
+  const std::string help = "no stage may run ahead of the one before it: w·R must not grow from a stage to the next; "
+                           "without --warmup a legal one is chosen";
   if (!result.passed)
     return diags.error({"", "/stages"}).help(help)
            << "the schedule of this plan cannot be executed: " << result.problem;

@@ -143,7 +143,7 @@ Prediction pdc::predict(const Plan& plan, const pdcrt::Schedule& schedule, std::
   }
 
   std::vector<EdgeTraffic> traffic = trafficOf(plan);
-  pdcrt::Schedule own = emptySchedule(shapeOf(plan), plan.schedule);
+  pdcrt::Schedule own = frameOf(shapeOf(plan));
   for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
     RankPrediction rank;
     rank.use = run.ranks[r];

@@ -6,10 +6,14 @@
 
 using namespace pdc;
 
-pdcrt::Schedule pdc::twoBufferedWeights(const PipelineShape& shape) {
-  pdcrt::Schedule schedule = emptySchedule(shape, "2bw");
+void pdc::keepTwoVersions(pdcrt::Schedule& schedule) {
   schedule.weights = pdcrt::WeightPolicy::twoVersions;
   for (pdcrt::ScheduleStage& stage : schedule.stages) stage.versions = 2;
+}
+
+pdcrt::Schedule pdc::twoBufferedWeights(const PipelineShape& shape) {
+  pdcrt::Schedule schedule = emptySchedule(shape, "2bw");
+  keepTwoVersions(schedule);
   std::int64_t m = shape.microbatches;
   for (pdcrt::RankList& rank : schedule.ranks) {
     const pdcrt::Host host = rank.hosts[0];

@@ -15,21 +15,24 @@ struct Parts {
   double F = 1, I = 1, W = 1;
 };
 
-/// Nothing but computation takes time.
+/// Nothing but computation takes time. `p` ranks; the times are those of a stage.
 Plan equalStages(int p, const std::string& schedule, std::int64_t microbatches, Parts ms = {}) {
   Plan plan;
   plan.schedule = schedule;
   plan.microbatches = microbatches;
   plan.cluster.levels.push_back({"machine", p, 1e12, 0});
-  for (int s = 0; s < p; ++s) {
+  int n = p * stagesPerRank(schedule);
+  for (int s = 0; s < n; ++s) {
     PlanStage stage;
     stage.forwardMs = ms.F;
     stage.inputGradientMs = ms.I;
     stage.weightGradientMs = ms.W;
-    stage.warmup = p - 1 - s;
+    stage.warmup = n - 1 - s;
     plan.stages.push_back(stage);
-    plan.ranks.push_back({.rank = s, .devices = {s}, .hosts = {{s, 0}}});
-    if (s + 1 < p) plan.tensors.push_back({"t", s, s + 1, 0, true});
+    int rank = schedule == "zb-v" ? std::min(s, n - 1 - s) : s % p;
+    if (s < p) plan.ranks.push_back({.rank = s, .devices = {s}, .hosts = {}});
+    plan.ranks[rank].hosts.push_back({s, 0});
+    if (s + 1 < n) plan.tensors.push_back({"t", s, s + 1, 0, true});
   }
   return plan;
 }
@@ -98,9 +101,50 @@ TEST(ClosedForm, ZeroBubbleH1HoldsWhatTheFirstStageHolds) {
   });
 }
 
+// Times are of a stage: a rank's ideal time is V of them per minibatch.
+TEST(ClosedForm, InterleavedBubbleIsPMinusOneOverVM) {
+  for (int V : {2, 3, 4})
+    forEachSize([&](int p, int m) {
+      if (V == 4 && p == 16) return;
+      Plan plan = equalStages(p, "interleaved:" + std::to_string(V), m);
+      Prediction prediction = predict(plan, buildSchedule(shapeOf(plan)), 3 * m);
+      double ratio = (p - 1.0) / (V * m);
+      EXPECT_NEAR(prediction.bubbleFraction, ratio / (1 + ratio), 1e-9) << "p " << p << " m " << m << " V " << V;
+      EXPECT_NEAR(prediction.timePerMinibatchMs, 3 * V * (1 + ratio), 1e-9) << "p " << p << " m " << m << " V " << V;
+    });
+}
+
+TEST(ClosedForm, ZeroBubbleVLeavesNoRankIdle) {
+  for (int p : {2, 4, 8, 16})
+    for (int m : {2 * p - 1, 2 * p, 2 * p + 1, 3 * p, 5 * p + 3, 8 * p}) {
+      Plan plan = equalStages(p, "zb-v", m);
+      Prediction prediction = predict(plan, buildSchedule(shapeOf(plan)), 3 * m);
+      EXPECT_NEAR(prediction.rankIdleFraction, 0, 1e-12) << "p " << p << " m " << m;
+      // The last rank begins p - 1 forwards after the first.
+      EXPECT_NEAR(prediction.bubbleFraction, (p - 1.0) / (6 * m + p - 1), 1e-9) << "p " << p << " m " << m;
+    }
+}
+
+// As many stashes as 1F1B's first stage, which holds p of stages that are twice as large.
+TEST(ClosedForm, ZeroBubbleVHoldsWhatOneFOneBHolds) {
+  forEachSize([&](int p, int m) {
+    pdcrt::Schedule schedule = buildSchedule(shapeOf(equalStages(p, "zb-v", m)));
+    for (int s = 0; s < 2 * p; ++s)
+      EXPECT_EQ(inFlight(schedule, s, 3 * m), std::min(m, 2 * p - s)) << "stage " << s << " p " << p << " m " << m;
+    for (int r = 0; r < p; ++r) {
+      int stashes = 0, most = 0;
+      for (const pdcrt::Action& action : pdcrt::expand(schedule, r, 3 * m)) {
+        if (action.kind == pdcrt::ActionKind::forward) most = std::max(most, ++stashes);
+        if (action.kind == pdcrt::ActionKind::backwardWeight) --stashes;
+      }
+      EXPECT_LE(most, 2 * p) << "rank " << r << " p " << p << " m " << m;
+    }
+  });
+}
+
 TEST(ClosedForm, FlushingKeepsOneVersionAndTwoBufferedWeightsTwo) {
   forEachSize([&](int p, int m) {
-    for (const char* name : {"1f1b-flush", "gpipe", "zb-h1", "2bw"}) {
+    for (const char* name : {"1f1b-flush", "gpipe", "zb-h1", "zb-v", "interleaved:2", "2bw"}) {
       pdcrt::Schedule schedule = buildSchedule(shapeOf(equalStages(p, name, m)));
       pdcrt::CheckResult result = pdcrt::check(schedule, 4 * m);
       ASSERT_TRUE(result.passed) << result.problem;
@@ -133,9 +177,9 @@ TEST(ClosedForm, TwoBufferedWeightsUseTheVersionBefore) {
   EXPECT_EQ(back, schedule);
 }
 
-// Every schedule with replicas that divide nothing.
+// Every schedule whose stages may be replicated each for itself, with replicas that divide nothing.
 TEST(ClosedForm, EveryScheduleRunsReplicated) {
-  for (const char* name : scheduleNames())
+  for (const char* name : {"1f1b", "1f1b-flush", "gpipe", "2bw", "zb-h1"})
     for (int m : {12, 13, 17}) {
       Plan plan = equalStages(3, name, m);
       plan.stages[0].replicas = 3;

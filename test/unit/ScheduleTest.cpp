@@ -227,7 +227,9 @@ TEST(Schedule, PartsMustFit) {
   EXPECT_EQ(errorOf(head + "edge 0>1 forward send 0 receive 2\n"), "edge 0>1 has a forward ring of size 0");
   EXPECT_EQ(errorOf(head + edge + edge), "edges are not sorted by (from, to)");
   EXPECT_EQ(errorOf(head + rank("rank 0 hosts 0.2 step 2")), "rank 0 hosts 0.2, which does not exist");
-  EXPECT_EQ(errorOf(head + rank("rank 0 hosts 0.0 0.0 step 2")), "0.0 is hosted by more than one rank");
+  EXPECT_EQ(errorOf(head + rank("rank 0 hosts 0.0 0.1 step 2")), "rank 0 hosts stage 0 more than once");
+  EXPECT_EQ(errorOf(head + rank("rank 0 hosts 0.0 step 2") + rank("rank 1 hosts 0.0 step 2")),
+            "0.0 is hosted by more than one rank");
   EXPECT_EQ(errorOf(head + rank("rank 0 hosts 0.0 step 1")),
             "the step 1 of rank 0 is not a multiple of the 2 minibatches of an update and the 2 replicas");
   EXPECT_EQ(errorOf(head + rank("rank 0 hosts 0.0 step 2") + "1F0\n"),

@@ -200,6 +200,7 @@ TEST(PlanSchedule, RefusesWhatCannotRun) {
   plan.ranks = {{.rank = 0, .devices = {0}, .hosts = {{0, 0}, {1, 0}}}};
   EXPECT_FALSE(scheduleFor(plan, hosts));
   EXPECT_EQ(hosts.exitCode(), ExitCode::unsupported);
+  EXPECT_EQ(hosts.all()[0].message, "rank 0 hosts '0.0 1.0', the schedule '1f1b' has no rank for that");
 }
 
 TEST(Simulator, PredictsIdleTimeAndSharedCores) {

@@ -32,9 +32,9 @@ struct PipelineShape {
 /// Stages 0 … n-1 with edges between neighbours only.
 PipelineShape straightShape(const std::vector<StageShape>& stages);
 
-/// A schedule with everything but its lists: stages with slots and versions, edges with rings, and one rank per stage
-/// replica, stage by stage. Memory follows from this alone.
-pdcrt::Schedule emptySchedule(const PipelineShape& shape, const std::string& kind);
+/// buildSchedule(shape) without its lists: stages with slots, versions and handovers, edges with rings, and ranks with
+/// what they host. Memory follows from this alone.
+pdcrt::Schedule frameOf(const PipelineShape& shape);
 
 /// PipeDream's 1F1B-RR, without a flush (arXiv 1806.03377): each replica of stage s runs w_s forwards, then alternates
 /// one forward, one backward, one update of its stage. For local minibatches k and j, with d = d_s:
@@ -77,6 +77,22 @@ pdcrt::Schedule zeroBubbleH1(const PipelineShape& shape);
 
 /// Minibatches that a replica of `stage` holds under zb-h1: min(ceil(m / R), max(w + 1, floor((w_0 + 1) * R_0 / R))).
 int zeroBubbleSlots(std::int64_t microbatches, const StageShape& input, const StageShape& stage);
+
+/// Megatron-LM's interleaved 1F1B with a flush (arXiv 2104.04473), shape.kind "interleaved:V": rank r of p hosts stages
+/// r, r + p, …, r + (V-1)p. The ranks take p minibatches through one stage each, then through the next, and so with the
+/// gradients, from the last stage to the first. A batch holds a multiple of p minibatches; others work, with more idle
+/// time.
+///
+/// Of this and the next: all stages have the same number of replicas R, copies of one pipeline: rank r·R + q hosts
+/// replica q of the stages of rank r. How far a stage runs ahead follows from the order, not from StageShape::warmup.
+pdcrt::Schedule interleaved(const PipelineShape& shape);
+
+/// ZB-V (Zero Bubble, arXiv 2401.10241), shape.kind "zb-v": rank r of p hosts stages r and 2p-1-r, so values go down
+/// the ranks and up again, and the last rank turns them round without a transfer. The backward is split as in zb-h1.
+/// With F = I = W and 2p-1 minibatches per batch or more, no rank waits between its first and last computation of a
+/// batch; it holds 2p minibatches of its stages together, as much as p of whole ranks, which is what the first stage of
+/// 1F1B holds.
+pdcrt::Schedule zeroBubbleV(const PipelineShape& shape);
 
 /// The generator's result for shape.kind.
 pdcrt::Schedule buildSchedule(const PipelineShape& shape);

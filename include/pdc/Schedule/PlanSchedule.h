@@ -24,9 +24,9 @@ std::vector<EdgeTraffic> trafficOf(const Plan& plan);
 
 PipelineShape shapeOf(const Plan& plan);
 
-/// Whether w·R does not grow along any edge, from a stage to a later one. The schedules that the generators of 1F1B
-/// kind (PipelineShape.h) make of such a plan run to the end for every number of minibatches, so nothing has to be
-/// executed:
+/// Whether w·R does not grow along any edge, from a stage to a later one, and every rank hosts one stage. The schedules
+/// that the generators of 1F1B kind (PipelineShape.h) make of such a plan run to the end for every number of
+/// minibatches, so nothing has to be executed:
 ///
 /// Order all events by (b - w_s·R_s, s) for the forward of minibatch b in stage s, by (b, 2n - s) for its backward,
 /// n = number of stages, smaller first. Whatever an event waits for comes before it in this order:
@@ -54,7 +54,7 @@ Status checkRunnable(const Plan& plan, Diagnostics& diags);
 
 /// The schedule of a plan, executed until it repeats itself before it is returned (for plans whose replica counts have
 /// a very large common multiple, as far as a second or two allows, if isSafeByOrder). Reports an error with a table of
-/// who waits for whom if it cannot run. Ranks that host more than one stage replica are not supported yet.
+/// who waits for whom if it cannot run. The plan's ranks must host what the schedule places together.
 Expected<pdcrt::Schedule> scheduleFor(const Plan& plan, Diagnostics& diags);
 
 /// The times of a plan for the machine of pdcrt/Check.h: compute and all-reduce times from the stages, transfers from

@@ -185,6 +185,9 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
           host.replica >= schedule.stages[host.stage].replicas)
         return fail(name + " hosts " + std::to_string(host.stage) + "." + std::to_string(host.replica) +
                     ", which does not exist");
+      if (std::count_if(rank.hosts.begin(), rank.hosts.end(),
+                        [&](const Host& other) { return other.stage == host.stage; }) > 1)
+        return fail(name + " hosts stage " + std::to_string(host.stage) + " more than once");
       if (++hosts[host.stage][host.replica] > 1)
         return fail(std::to_string(host.stage) + "." + std::to_string(host.replica) +
                     " is hosted by more than one rank");
