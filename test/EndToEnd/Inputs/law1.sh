@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# law1.sh NETWORK CUT…: law 1 for a network of test/models/small.py. A CUT names the groups at which stages begin (2,5 makes
+# three stages). The stage programs of a cut are compiled once, and run under every flushing schedule; every tensor must be
+# that of the uncut program (--devices=1) after 20 updates of 4 microbatches. With PDC_TEST_ROUNDS: every cut, and every cut
+# with recomputation; else the last one, and its recomputation under one schedule.
+set -euo pipefail
+network=$1
+shift
+rm -rf "$WORK"
+"$PYTHON" "$SOURCE/test/models/small.py" "$network" "$WORK"
+. "$SOURCE/test/EndToEnd/Inputs/common.sh"
+model=$WORK/model.onnx
+loss=
+microbatches=4
+# Schedules that flush, each for plans of straight stages.
+schedules="1f1b-flush gpipe"
+
+tensors() { python3 "$SOURCE/test/EndToEnd/Inputs/same_tensors.py" "$WORK/weights-uncut" "$WORK/$1"; }
+losses() { grep -o '"loss": [^,]*' "$WORK/$1.jsonl"; }
+compare() {
+  diff <(losses weights-uncut) <(losses "$1") >/dev/null || { echo "other losses"; return 1; }
+  tensors "$1"
+}
+
+generate uncut --devices=1 --schedule=1f1b-flush --microbatches=$microbatches --recompute=none
+build uncut
+train uncut weights-uncut --steps 20 --seed 5 --metrics "$WORK/weights-uncut.jsonl"
+
+# try CUT [recompute]: all schedules with the programs of one cut.
+try() {
+  local cut=$1 name=cut-$1${2:+-$2} schedule
+  for schedule in $schedules; do
+    python3 "$SOURCE/test/EndToEnd/Inputs/cut_plan.py" "$WORK/uncut/plan.json" "$WORK/plan.json" "$cut" "$schedule" \
+      $microbatches ${2:-}
+    generate "$name-$schedule" --plan="$WORK/plan.json" --schedule="$schedule" --microbatches=$microbatches
+    [ -d "$WORK/$name" ] || { cp -r "$WORK/$name-$schedule" "$WORK/$name" && build "$name"; }
+    train "$name" "weights-$name-$schedule" --dir "$WORK/$name-$schedule" --steps 20 --seed 5 \
+      --metrics "$WORK/weights-$name-$schedule.jsonl"
+    compare "weights-$name-$schedule" >"$WORK/compared" ||
+      fail "$network cut at $cut${2:+ with $2}, $schedule: $(cat "$WORK/compared")"
+    echo "$network cut at $cut${2:+ with $2}, $schedule: the bits of the uncut program, $(cat "$WORK/compared")"
+  done
+}
+
+if [ -n "${PDC_TEST_ROUNDS:-}" ]; then
+  for cut in - "$@"; do
+    try "$cut"
+    try "$cut" recompute
+  done
+else
+  try "${!#}"
+  schedules=${schedules%% *}
+  try "${!#}" recompute
+fi
+# Another order of samples, and of random numbers: the comparison must notice.
+train uncut weights-other --steps 20 --seed 6 --metrics "$WORK/weights-other.jsonl"
+tensors weights-other >/dev/null && fail "the comparison notices nothing"
+echo "notices another seed"

@@ -1,0 +1,132 @@
+"""small.py NAME FOLDER: writes FOLDER/model.onnx, a small network with its loss inside, and FOLDER/data, 64 samples for it.
+
+What each network has that a cut could get wrong:
+
+    skips       values that cross several stages, used again and again
+    tied        a matrix that is both embedding and classifier, another one that three layers use
+    two-losses  an auxiliary classifier in the middle, with a loss of its own
+    dropout     random masks in every layer
+    batch-norm  running statistics in every layer, a gradient that depends on the whole minibatch
+
+The same name gives the same bytes. Needs the onnx package.
+"""
+import pathlib
+import sys
+
+import numpy
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+SAMPLES, WIDTH, CLASSES, TOKENS, WORDS = 64, 16, 10, 6, 24
+
+
+class Network:
+    def __init__(self, seed):
+        self.rng = numpy.random.default_rng(seed)
+        self.nodes, self.weights = [], []
+
+    def weight(self, name, *shape, mean=0.0, spread=0.4):
+        values = (mean + spread * self.rng.standard_normal(shape)).astype(numpy.float32)
+        self.weights.append(numpy_helper.from_array(values, name))
+        return name
+
+    def constant(self, name, value):
+        self.weights.append(numpy_helper.from_array(numpy.array(value), name))
+        return name
+
+    def op(self, kind, name, inputs, more=(), **attributes):
+        self.nodes.append(helper.make_node(kind, inputs, [name, *more], name, **attributes))
+        return name
+
+    def linear(self, name, x, inputs, outputs, weight=None):
+        weight = weight or self.weight(name + ".weight", outputs, inputs)
+        return self.op("Gemm", name, [x, weight, self.weight(name + ".bias", outputs)], transB=1)
+
+    def dropout(self, name, x):
+        training = self.constant(name + ".training", True)
+        return self.op("Dropout", name, [x, self.constant(name + ".ratio", numpy.float32(0.3)), training])
+
+    def loss(self, name, logits):
+        return self.op("SoftmaxCrossEntropyLoss", name, [logits, "label"])
+
+    def normalised(self, name, x, inputs, outputs):
+        """Convolution, BatchNorm, ReLU."""
+        y = self.op("Conv", name + ".conv", [x, self.weight(name + ".conv.weight", outputs, inputs, 3, 3)],
+                    kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+        weights = [self.weight(f"{name}.{part}", outputs, mean=mean, spread=spread)
+                   for part, mean, spread in (("scale", 1, 0.1), ("shift", 0, 0.1), ("mean", 0, 0), ("variance", 1, 0))]
+        y = self.op("BatchNormalization", name, [y, *weights], [name + ".mean.next", name + ".variance.next"],
+                    training_mode=1, momentum=0.9)
+        return self.op("Relu", name + ".relu", [y])
+
+
+def skips(net):
+    a = net.op("Relu", "a", [net.linear("first", "input", WIDTH, WIDTH)])
+    b = net.op("Add", "b", [net.op("Tanh", "second.tanh", [net.linear("second", a, WIDTH, WIDTH)]), a])
+    c = net.op("Add", "c", [net.op("Relu", "third.relu", [net.linear("third", b, WIDTH, WIDTH)]), a])
+    d = net.op("Add", "d", [net.op("Tanh", "fourth.tanh", [net.linear("fourth", c, WIDTH, WIDTH)]), b])
+    return [net.loss("loss", net.linear("last", net.op("Add", "e", [d, a]), WIDTH, CLASSES))]
+
+
+def tied(net):
+    words = net.weight("words", WORDS, WIDTH)
+    step = net.weight("step", WIDTH, WIDTH)
+    h = net.op("ReduceMean", "mean", [net.op("Gather", "embedding", [words, "input"])], axes=[1], keepdims=0)
+    for i in range(3):
+        h = net.op("Tanh", f"step{i}.tanh", [net.linear(f"step{i}", h, WIDTH, WIDTH, step)])
+    return [net.loss("loss", net.linear("classifier", h, WIDTH, WORDS, words))]
+
+
+def two_losses(net):
+    a = net.op("Relu", "a", [net.linear("first", "input", WIDTH, WIDTH)])
+    b = net.op("Tanh", "b", [net.linear("second", a, WIDTH, WIDTH)])
+    auxiliary = net.loss("auxiliary_loss", net.linear("auxiliary", b, WIDTH, CLASSES))
+    c = net.op("Tanh", "c", [net.linear("third", b, WIDTH, WIDTH)])
+    d = net.op("Add", "d", [net.op("Relu", "fourth.relu", [net.linear("fourth", c, WIDTH, WIDTH)]), a])
+    return [net.loss("loss", net.linear("last", d, WIDTH, CLASSES)), auxiliary]
+
+
+def dropout(net):
+    x = "input"
+    for i in range(4):
+        x = net.dropout(f"drop{i}", net.op("Relu", f"relu{i}", [net.linear(f"layer{i}", x, WIDTH, WIDTH)]))
+    return [net.loss("loss", net.linear("last", x, WIDTH, CLASSES))]
+
+
+def batch_norm(net):
+    x = net.op("Reshape", "image", ["input", net.constant("image.shape", numpy.array([0, 1, 4, 4]))])
+    for i, (inputs, outputs) in enumerate([(1, 4), (4, 4), (4, 6), (6, 6)]):
+        x = net.normalised(f"norm{i}", x, inputs, outputs)
+    x = net.op("Flatten", "flat", [net.op("GlobalAveragePool", "pool", [x])])
+    return [net.loss("loss", net.linear("last", x, 6, CLASSES))]
+
+
+NETWORKS = {"skips": skips, "tied": tied, "two-losses": two_losses, "dropout": dropout, "batch-norm": batch_norm}
+
+
+def main():
+    name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    net = Network(seed=sorted(NETWORKS).index(name))
+    losses = NETWORKS[name](net)
+    tokens = name == "tied"
+    inputs = [helper.make_tensor_value_info("input", TensorProto.INT64 if tokens else TensorProto.FLOAT,
+                                            ["N", TOKENS if tokens else WIDTH]),
+              helper.make_tensor_value_info("label", TensorProto.INT64, ["N"])]
+    outputs = [helper.make_tensor_value_info(loss, TensorProto.FLOAT, []) for loss in losses]
+    graph = helper.make_graph(net.nodes, name, inputs, outputs, net.weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)])
+    model.ir_version = 8
+    data = folder / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    onnx.save(model, str(folder / "model.onnx"))
+    label = net.rng.integers(CLASSES, size=SAMPLES)
+    if tokens:
+        numpy.save(data / "input.npy", (net.rng.integers(8, size=(SAMPLES, TOKENS)) + label[:, None]) % WORDS)
+    else:
+        x = net.rng.standard_normal((SAMPLES, WIDTH)) + numpy.eye(CLASSES, WIDTH)[label]
+        numpy.save(data / "input.npy", x.astype(numpy.float32))
+    numpy.save(data / "label.npy", label)
+
+
+if __name__ == "__main__":
+    main()
