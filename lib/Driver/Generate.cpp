@@ -71,6 +71,8 @@ Status fillInMemory(Plan& plan, const pdcrt::Schedule& schedule, const std::vect
     for (const PlanRank::Host& host : rank.hosts) {
       PlanStage& stage = plan.stages[static_cast<std::size_t>(host.stage)];
       stage.memoryBytes = std::max(stage.memoryBytes, bytes);
+      stage.optimizerBytes = static_cast<std::int64_t>(pdcrt::arenaBytes(
+          memories[static_cast<std::size_t>(host.stage)].bytes.weights, pdcrt::optimizerBlocks(training)));
     }
     std::int64_t limit = std::numeric_limits<std::int64_t>::max();
     for (std::int64_t leaf : rank.devices) {

@@ -26,6 +26,7 @@ static ordered_json toObject(const PlanStage& stage) {
                          {"scratch_bytes", stage.scratchBytes},
                          {"memory_bytes", stage.memoryBytes}};
   // What few plans have is left out where it says nothing.
+  if (stage.optimizerBytes != 0) object["optimizer_bytes"] = stage.optimizerBytes;
   if (stage.recompute) object["recompute"] = true;
   if (stage.tensorParallel != 1) object["tensor_parallel"] = stage.tensorParallel;
   if (stage.exposedSyncMs != 0) object["exposed_sync_ms"] = stage.exposedSyncMs;
@@ -68,6 +69,8 @@ std::string pdc::toJson(const Plan& plan) {
     object["shared_parameters"].push_back(
         {{"name", shared.name}, {"bytes", shared.bytes}, {"stages", shared.stages}, {"uses", shared.uses}});
   object["ranks"] = std::move(ranks);
+  for (const PlanAlternative& other : plan.alternatives)
+    object["alternatives"].push_back({{"name", other.name}, {"time_ms", other.timeMs}, {"reason", other.reason}});
   if (!plan.cluster.levels.empty()) object["cluster"] = clusterToJson(plan.cluster);
   return pretty(object);
 }
@@ -120,6 +123,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
               "saved_bytes",
               "scratch_bytes",
               "memory_bytes",
+              "optimizer_bytes",
               "recompute",
               "tensor_parallel",
               "exposed_sync_ms",
@@ -144,6 +148,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
   stage.allReduceMs = optionalNumber(json, "all_reduce_ms");
   stage.parameterBytes = optionalBytes(json, "parameter_bytes");
   stage.gradientBytes = optionalBytes(json, "gradient_bytes", stage.parameterBytes);
+  stage.optimizerBytes = optionalBytes(json, "optimizer_bytes");
   stage.savedBytes = optionalBytes(json, "saved_bytes");
   stage.scratchBytes = optionalBytes(json, "scratch_bytes");
   stage.memoryBytes = optionalBytes(json, "memory_bytes");
@@ -221,7 +226,7 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
   JsonNode root = document->root();
   root.allow({"model", "model_hash", "cost_source", "schedule", "weights", "sync", "microbatches", "time_ms",
               "lower_bound_ms", "optimal", "gap", "cost_model", "stages", "tensors", "shared_parameters", "ranks",
-              "cluster"});
+              "alternatives", "cluster"});
   Plan plan;
   plan.model = optionalText(root, "model");
   plan.modelHash = optionalText(root, "model_hash");
@@ -251,6 +256,12 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
   if (std::optional<JsonNode> shared = root.find("shared_parameters"))
     for (const JsonNode& element : shared->elements())
       plan.sharedParameters.push_back(readSharedParameter(element, static_cast<std::int64_t>(plan.stages.size())));
+  if (std::optional<JsonNode> others = root.find("alternatives"))
+    for (const JsonNode& element : others->elements()) {
+      element.allow({"name", "time_ms", "reason"});
+      plan.alternatives.push_back(
+          {element["name"].text(), optionalNumber(element, "time_ms"), optionalText(element, "reason")});
+    }
   std::set<std::pair<int, int>> hosted;
   JsonNode ranks = root["ranks"];
   for (const JsonNode& element : ranks.elements()) plan.ranks.push_back(readRank(element, plan, hosted));

@@ -9,30 +9,6 @@
 using namespace pdc;
 using pdcrt::ActionKind;
 
-/// Bytes of a stage's arena that depend on the schedule.
-static std::int64_t variableBytes(const Plan& plan, const std::vector<EdgeTraffic>& traffic,
-                                  const pdcrt::Schedule& schedule, int s) {
-  const PlanStage& stage = plan.stages[s];
-  const pdcrt::ScheduleStage& frame = schedule.stages[s];
-  std::int64_t slotBytes = stage.savedBytes; // and the values that are sent, each once
-  std::vector<std::string> sent;
-  for (const PlanTensor& tensor : plan.tensors) {
-    if (tensor.from != s || std::find(sent.begin(), sent.end(), tensor.name) != sent.end()) continue;
-    slotBytes += tensor.bytes;
-    sent.push_back(tensor.name);
-  }
-  std::int64_t bytes =
-      stage.parameterBytes * frame.versions + stage.gradientBytes * (frame.syncDelay + 1) + slotBytes * frame.slots;
-  for (const EdgeTraffic& edge : traffic) {
-    int index = schedule.edgeBetween(edge.edge.from, edge.edge.to);
-    if (index < 0) continue;
-    const pdcrt::EdgeRings& rings = schedule.rings[index];
-    if (edge.edge.to == s) bytes += edge.forwardBytes * rings.forwardReceive + edge.backwardBytes * rings.backwardSend;
-    if (edge.edge.from == s) bytes += edge.backwardBytes * rings.backwardReceive;
-  }
-  return bytes;
-}
-
 /// Whether the pipeline is empty between batches.
 static bool drains(const pdcrt::Schedule& schedule) {
   return schedule.minibatchesPerUpdate > 0 && schedule.weights != pdcrt::WeightPolicy::twoVersions;
@@ -49,6 +25,7 @@ public:
 
   void see(const pdcrt::TracedAction& traced) {
     const pdcrt::Action& action = traced.action;
+    if (action.wait) return;
     if (pdcrt::isComputation(action.kind)) return compute(traced);
     if (action.kind == ActionKind::allReduce) {
       double r = plan_.stages[action.stage].replicas;
@@ -117,16 +94,66 @@ static std::int64_t defaultMinibatches(const pdcrt::Schedule& schedule) {
   return (std::max<std::int64_t>(enough, 64) + period - 1) / period * period;
 }
 
+/// Shorter than what lasts in a run.
+static double finestIntervalMs(const Plan& plan) {
+  double longest = 0;
+  for (const PlanStage& stage : plan.stages) longest = std::max(longest, stage.computeMs());
+  return longest > 0 ? longest / 8 : 1;
+}
+
+/// Of several changes at one moment, the last one counts.
+static void addSample(std::vector<MemorySample>& samples, const MemorySample& sample) {
+  if (!samples.empty() && samples.back().rank == sample.rank && samples.back().ms == sample.ms)
+    samples.back() = sample;
+  else
+    samples.push_back(sample);
+}
+
+static void finish(std::vector<MemoryCourse>& courses, double ms) {
+  double intervalMs = 0;
+  for (MemoryCourse& course : courses) {
+    course.finish(ms);
+    intervalMs = std::max(intervalMs, course.intervalMs());
+  }
+  for (MemoryCourse& course : courses) course.coarsenTo(intervalMs);
+}
+
+pdcrt::RankUse Prediction::use() const {
+  pdcrt::RankUse sum;
+  for (const RankPrediction& rank : ranks)
+    for (double pdcrt::RankUse::*part :
+         {&pdcrt::RankUse::computeMs, &pdcrt::RankUse::sharedMs, &pdcrt::RankUse::transferMs,
+          &pdcrt::RankUse::allReduceMs, &pdcrt::RankUse::fillMs, &pdcrt::RankUse::waitingMs, &pdcrt::RankUse::endedMs})
+      sum.*part += rank.use.*part;
+  return sum;
+}
+
+double Prediction::exposedCommunicationFraction() const {
+  pdcrt::RankUse sum = use();
+  double all = finishMs * static_cast<double>(ranks.size());
+  return all > 0 ? (sum.transferMs + sum.allReduceMs) / all : 0;
+}
+
 Prediction pdc::predict(const Plan& plan, const pdcrt::Schedule& schedule, std::int64_t minibatches, bool trace) {
   if (minibatches <= 0) minibatches = defaultMinibatches(schedule);
   Prediction result;
   Observer observer(plan, schedule);
+  std::vector<MemorySplit> arenas = arenasOf(plan, schedule);
+  int followed = trace ? static_cast<int>(schedule.ranks.size()) : Prediction::mostCourses;
+  result.courses.assign(std::min<std::size_t>(schedule.ranks.size(), Prediction::mostCourses),
+                        MemoryCourse(finestIntervalMs(plan)));
+  LiveMemory live(plan, schedule, arenas, minibatches, followed, [&](int rank, double ms, const MemorySplit& inUse) {
+    if (rank < static_cast<int>(result.courses.size())) result.courses[rank].change(ms, inUse);
+    if (trace) addSample(result.memory, {rank, ms, inUse});
+  });
   pdcrt::Times times = timesOf(plan);
-  pdcrt::CheckResult run = pdcrt::check(
-      schedule, minibatches, {.times = &times, .order = false, .observe = [&](const pdcrt::TracedAction& traced) {
-                                observer.see(traced);
-                                if (trace) result.trace.push_back(traced);
-                              }});
+  auto observe = [&](const pdcrt::TracedAction& traced) {
+    observer.see(traced);
+    live.see(traced);
+    if (trace) result.trace.push_back(traced);
+  };
+  pdcrt::CheckResult run =
+      pdcrt::check(schedule, minibatches, {.times = &times, .order = false, .waits = trace, .observe = observe});
   result.problem = run.problem;
   result.deadlock = run.deadlock;
   result.minibatches = minibatches;
@@ -142,19 +169,17 @@ Prediction pdc::predict(const Plan& plan, const pdcrt::Schedule& schedule, std::
     result.bubbleFraction = 1 - busyMs / (run.periodMs * static_cast<double>(schedule.ranks.size()));
   }
 
-  std::vector<EdgeTraffic> traffic = trafficOf(plan);
-  pdcrt::Schedule own = frameOf(shapeOf(plan));
+  live.finish();
+  finish(result.courses, run.finishMs);
   for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
     RankPrediction rank;
     rank.use = run.ranks[r];
     rank.bytesSent = std::llround(observer.bytesSent[r]);
     for (const pdcrt::Host& host : schedule.ranks[r].hosts) {
-      const PlanStage& stage = plan.stages[host.stage];
       rank.hosts += (rank.hosts.empty() ? "" : " ") + std::to_string(host.stage) + "." + std::to_string(host.replica);
-      std::int64_t fixed = stage.memoryBytes > 0 ? stage.memoryBytes - variableBytes(plan, traffic, own, host.stage)
-                                                 : stage.scratchBytes;
-      rank.peakMemoryBytes += fixed + variableBytes(plan, traffic, schedule, host.stage);
     }
+    rank.memory = arenas[r];
+    rank.peakMemoryBytes = rank.memory.total();
     if (r < plan.ranks.size() && !plan.ranks[r].devices.empty()) {
       const DeviceKind& device = plan.cluster.deviceAt(plan.ranks[r].devices[0]);
       rank.memoryLimitBytes = std::max<std::int64_t>(0, device.memoryBytes - device.reservedBytes);

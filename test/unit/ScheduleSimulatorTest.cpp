@@ -222,7 +222,8 @@ TEST(Simulator, TellsWhereTheTimeWent) {
   ASSERT_EQ(simulation.run.ranks.size(), 4u);
   double transfers = 0, waiting = 0;
   for (const pdcrt::RankUse& use : simulation.run.ranks) {
-    EXPECT_NEAR(use.computeMs + use.sharedMs + use.transferMs + use.allReduceMs + use.waitingMs + use.endedMs,
+    EXPECT_NEAR(use.computeMs + use.sharedMs + use.transferMs + use.allReduceMs + use.fillMs + use.waitingMs +
+                    use.endedMs,
                 simulation.run.finishMs, 1e-6);
     transfers += use.transferMs;
     waiting += use.waitingMs;

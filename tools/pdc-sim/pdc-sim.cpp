@@ -1,6 +1,6 @@
 // pdc-sim PLAN: executes a plan's schedule with the plan's times, and says what a run would take and where it would
 // wait.
-#include "pdc/Schedule/Prediction.h"
+#include "pdc/Report/Report.h"
 #include "pdc/Schedule/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
@@ -11,13 +11,14 @@
 #include <charconv>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 using namespace pdc;
 
 namespace {
 
 struct Flags {
-  std::string plan, schedule, warmup, trace, measured;
+  std::string plan, schedule, warmup, trace, measured, metrics, report;
   std::int64_t microbatches = 0, minibatches = 0;
   bool json = false;
 };
@@ -115,19 +116,32 @@ Status run(Flags& flags, Diagnostics& diags) {
   bool trace = !flags.trace.empty() || !flags.measured.empty();
   Prediction prediction = predict(*plan, *schedule, flags.minibatches, trace);
   if (!prediction.problem.empty()) return diags.error({flags.plan}) << prediction.problem;
-  if (flags.json)
-    std::cout << toJson(prediction);
-  else
-    print(std::cout, *plan, prediction);
   std::string measured;
+  std::optional<TraceComparison> comparison;
+  MeasuredRun run;
   if (!flags.measured.empty()) {
     Expected<std::string> read = readText(flags.measured, diags);
     if (!read) return failure;
-    measured = *read;
-    Expected<TraceComparison> comparison = compare(prediction, measured, flags.measured, diags);
-    if (!comparison) return failure;
-    if (!flags.json) print(std::cout, *comparison);
+    measured = std::move(*read);
+    Expected<RunTrace> measuredTrace = readTrace(*plan, measured, flags.measured, diags);
+    if (!measuredTrace) return failure;
+    run.trace = std::move(*measuredTrace);
+    comparison = compare(*plan, prediction, run.trace);
   }
+  if (!flags.metrics.empty()) {
+    Expected<std::string> read = readText(flags.metrics, diags);
+    if (!read) return failure;
+    Expected<RunMetrics> metrics = readMetrics(*read, flags.metrics, diags);
+    if (!metrics) return failure;
+    run.metrics = std::move(*metrics);
+  }
+  if (flags.json) {
+    std::cout << toJson(prediction, comparison ? &*comparison : nullptr);
+  } else {
+    print(std::cout, *plan, prediction);
+    if (comparison) print(std::cout, *comparison);
+  }
+  if (!flags.report.empty() && !write(flags.report, reportHtml(*plan, *schedule, run), diags)) return failure;
   if (flags.trace.empty()) return success;
   return write(flags.trace, traceText(*plan, prediction, measured), diags);
 }
@@ -152,6 +166,10 @@ int main(int argc, char** argv) {
   app.add_option("--trace", flags.trace, "write the predicted timeline there, for Perfetto")->type_name("F.json");
   app.add_option("--compare", flags.measured, "a trace of a run: its errors, and both in one --trace")
       ->type_name("measured.json");
+  app.add_option("--metrics", flags.metrics, "what a run wrote with --metrics: its loss curve, for --report")
+      ->type_name("F.jsonl");
+  app.add_option("--report", flags.report, "write the plan, its timeline and its memory there, for a browser")
+      ->type_name("F.html");
   app.add_flag("--json", flags.json, "print one JSON object");
   try {
     app.parse(argc, argv);

@@ -40,10 +40,11 @@ struct PlanStage {
   double allReduceMs = 0;   ///< sync_s of docs/Planning.md: one all-reduce of this stage
   double exposedSyncMs = 0; ///< e_s: what of it the backward does not hide when d_s = 0
   std::int64_t parameterBytes = 0;
-  std::int64_t gradientBytes = 0; ///< one set of accumulators
-  std::int64_t savedBytes = 0;    ///< per minibatch in flight
-  std::int64_t scratchBytes = 0;  ///< scratch and workspace
-  std::int64_t memoryBytes = 0;   ///< arena of one replica, predicted; exact once code is generated
+  std::int64_t gradientBytes = 0;  ///< one set of accumulators
+  std::int64_t optimizerBytes = 0; ///< what the optimizer keeps of one replica's parameters
+  std::int64_t savedBytes = 0;     ///< per minibatch in flight
+  std::int64_t scratchBytes = 0;   ///< scratch and workspace
+  std::int64_t memoryBytes = 0;    ///< arena of one replica, predicted; exact once code is generated
 
   double computeMs() const { return forwardMs + inputGradientMs + weightGradientMs; }
 };
@@ -74,6 +75,13 @@ struct PlanRank {
   std::vector<Host> hosts;
 };
 
+/// Another plan that the planner looked at, for people.
+struct PlanAlternative {
+  std::string name;  ///< "data parallelism"
+  double timeMs = 0; ///< per minibatch; 0 if there is no such plan at all
+  std::string reason;
+};
+
 struct Plan {
   std::string model;
   std::string modelHash;
@@ -90,6 +98,7 @@ struct Plan {
   std::vector<PlanTensor> tensors;
   std::vector<PlanSharedParameter> sharedParameters;
   std::vector<PlanRank> ranks;
+  std::vector<PlanAlternative> alternatives; ///< that were not chosen; empty: not asked for
   Cluster cluster;
 
   double gap() const { return lowerBoundMs > 0 ? timeMs / lowerBoundMs - 1 : 0; }

@@ -64,6 +64,9 @@ Plan pdc::describePartition(const CostGraph& graph, const Cluster& cluster, cons
   std::vector<int> stageOf;
   Pipeline pipeline = pipelineOf(graph, Machine(cluster, options), options, partition, stageOf);
   describeStages(graph, partition, pipeline, plan, withNames);
+  for (PlanStage& stage : plan.stages)
+    stage.optimizerBytes =
+        static_cast<std::int64_t>(options.optimizerStatePerParameterByte * static_cast<double>(stage.parameterBytes));
   describeCrossings(graph, plan);
   return plan;
 }

@@ -56,7 +56,8 @@ struct Times {
   std::function<void(const SharedEdge& edge, bool version, int fromRank, int toRank, Load&)> sharedLoad;
 };
 
-/// A computation, or a transfer (`action` is its send, `peerRank` the receiver), or an all-reduce (of replica 0).
+/// A computation, or a transfer (`action` is its send, `peerRank` the receiver), or an all-reduce (of replica 0); or,
+/// if asked for, a wait that has blocked.
 struct TracedAction {
   int rank = 0;
   int peerRank = -1;
@@ -70,6 +71,7 @@ struct CheckOptions {
   bool trace = false;           ///< fill CheckResult::trace
   bool order = true;            ///< fill CheckResult::started
   bool picture = true;          ///< draw what is wrong, and not only say it
+  bool waits = false;           ///< trace and tell waits, too
   /// Stop when the steady state has been reached, `minibatches` at the latest: for those who want the period only.
   bool untilSteady = false;
   std::function<void(const TracedAction&)> observe = {}; ///< told of everything that ends, in this order
@@ -89,7 +91,8 @@ struct RankUse {
   double sharedMs = 0;            ///< more, because ranks share cores
   double transferMs = 0;          ///< waiting for transfers that were under way
   double allReduceMs = 0;         ///< waiting for all-reduces that were under way
-  double waitingMs = 0;           ///< waiting for other ranks: what it waits for had not started
+  double fillMs = 0;              ///< waiting for other ranks before its first computation
+  double waitingMs = 0;           ///< waiting for other ranks later: what it waits for had not started
   double endedMs = 0;             ///< after its last action
   double firstMs = 0, lastMs = 0; ///< from its first computation to the end of its last action
 };

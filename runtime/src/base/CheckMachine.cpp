@@ -218,9 +218,10 @@ void Machine::account(int r, double startedMs) {
   Rank& rank = ranks_[r];
   rank.blocked = false;
   double from = std::min(std::max(startedMs, rank.since), clock_.now());
-  rank.use.waitingMs += from - rank.since;
+  (rank.begun ? rank.use.waitingMs : rank.use.fillMs) += from - rank.since;
   bool reduction = rank.list.peek()->kind == ActionKind::allReduce;
   (reduction ? rank.use.allReduceMs : rank.use.transferMs) += clock_.now() - from;
+  if (options_.waits && clock_.now() > rank.since) tell({r, -1, *rank.list.peek(), rank.since, clock_.now()});
 }
 
 void Machine::post(int rank, const Action& action) {
@@ -436,9 +437,9 @@ void Machine::conclude() {
   for (Rank& rank : ranks_) {
     RankUse& use = rank.use;
     if (rank.computing) use.computeMs += std::min(rank.durationMs, clock_.now() - rank.since);
-    if (rank.blocked) use.waitingMs += clock_.now() - rank.since;
+    if (rank.blocked) (rank.begun ? use.waitingMs : use.fillMs) += clock_.now() - rank.since;
     use.endedMs = std::max(0.0, result_.finishMs - use.computeMs - use.sharedMs - use.transferMs - use.allReduceMs -
-                                    use.waitingMs);
+                                    use.fillMs - use.waitingMs);
     result_.ranks.push_back(use);
   }
 }

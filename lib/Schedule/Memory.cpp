@@ -1,0 +1,71 @@
+// The arena of a rank, taken apart.
+#include "MemoryParts.h"
+
+#include <algorithm>
+
+using namespace pdc;
+
+std::int64_t pdc::slotBytesOf(const Plan& plan, int stage) {
+  std::int64_t bytes = plan.stages[stage].savedBytes;
+  std::vector<std::string> sent;
+  for (const PlanTensor& tensor : plan.tensors) {
+    if (tensor.from != stage || std::find(sent.begin(), sent.end(), tensor.name) != sent.end()) continue;
+    bytes += tensor.bytes;
+    sent.push_back(tensor.name);
+  }
+  return bytes;
+}
+
+/// The parts of a stage's arena that depend on the schedule, and the others that the plan knows.
+static MemorySplit partsOf(const Plan& plan, const std::vector<EdgeTraffic>& traffic, const pdcrt::Schedule& schedule,
+                           int s) {
+  const PlanStage& stage = plan.stages[s];
+  const pdcrt::ScheduleStage& frame = schedule.stages[s];
+  MemorySplit split;
+  split.weights = stage.parameterBytes;
+  split.optimizer = stage.optimizerBytes;
+  split.versions = stage.parameterBytes * (frame.versions - 1);
+  split.gradients = stage.gradientBytes * (frame.syncDelay + 1 + (hasSpareSet(schedule, s) ? 1 : 0));
+  split.stash = slotBytesOf(plan, s) * frame.slots;
+  for (const EdgeTraffic& edge : traffic) {
+    int index = schedule.edgeBetween(edge.edge.from, edge.edge.to);
+    if (index < 0) continue;
+    const pdcrt::EdgeRings& rings = schedule.rings[index];
+    if (edge.edge.to == s)
+      split.buffers += edge.forwardBytes * rings.forwardReceive + edge.backwardBytes * rings.backwardSend;
+    if (edge.edge.from == s) split.buffers += edge.backwardBytes * rings.backwardReceive;
+  }
+  return split;
+}
+
+/// Makes the parts add up to `total`: what is left is workspace, what is missing is taken from the parts.
+static void settle(MemorySplit& split, std::int64_t total) {
+  std::int64_t left = std::max<std::int64_t>(total, 0);
+  for (std::int64_t MemorySplit::*part : {&MemorySplit::weights, &MemorySplit::versions, &MemorySplit::stash,
+                                          &MemorySplit::buffers, &MemorySplit::optimizer, &MemorySplit::gradients}) {
+    split.*part = std::clamp<std::int64_t>(split.*part, 0, left);
+    left -= split.*part;
+  }
+  split.workspace = left;
+}
+
+std::vector<MemorySplit> pdc::arenasOf(const Plan& plan, const pdcrt::Schedule& schedule) {
+  std::vector<EdgeTraffic> traffic = trafficOf(plan);
+  pdcrt::Schedule own = frameOf(shapeOf(plan));
+  std::vector<MemorySplit> arenas;
+  for (const pdcrt::RankList& rank : schedule.ranks) {
+    MemorySplit sum;
+    std::int64_t total = 0;
+    for (const pdcrt::Host& host : rank.hosts) {
+      const PlanStage& stage = plan.stages[host.stage];
+      MemorySplit parts = partsOf(plan, traffic, schedule, host.stage);
+      for (const MemoryPart& part : memoryParts) sum.*part.bytes += parts.*part.bytes;
+      total += stage.memoryBytes > 0
+                   ? stage.memoryBytes + parts.total() - partsOf(plan, traffic, own, host.stage).total()
+                   : stage.scratchBytes + parts.total();
+    }
+    settle(sum, total);
+    arenas.push_back(sum);
+  }
+  return arenas;
+}
