@@ -238,6 +238,10 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
   const std::int64_t update = action.index / setup_.schedule->minibatchesOfUpdate(hosted.host.stage) + 1;
   HostedStage::GradientSet& set = gradientsOf(hosted, update);
   const bool first = set.minibatches == 0;
+  if (!first && set.update != update)
+    return {Exit::invalid, "action " + toString(action) + " overwrites the gradients of update " +
+                               std::to_string(set.update) + ", which is not made"};
+  set.update = update;
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(version);
   call.gradients = first ? set.memory : hosted.spareGradients;
@@ -265,7 +269,17 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
 Status Executor::allReduce(HostedStage& hosted, const Action& action) {
   HostedStage::GradientSet& set = gradientsOf(hosted, action.index);
   if (!set.allReduce) return {}; // no other replica
-  if (action.wait) return waitFor(action, *set.allReduce);
+  if (set.update != action.index && (action.wait || set.minibatches > 0))
+    return {Exit::invalid,
+            "action " + toString(action) + " finds the gradients of update " + std::to_string(set.update)};
+  if (action.wait) {
+    set.reduced = true;
+    return waitFor(action, *set.allReduce);
+  }
+  if (set.allReduce->pending())
+    return {Exit::invalid, "action " + toString(action) + " needs gradients whose last all-reduce is not complete",
+            "await it earlier in schedule.txt"};
+  set.update = action.index;
   const std::int64_t from = setup_.schedule->updateFirst(hosted.host.stage, action.index);
   const std::int64_t to = std::min(setup_.schedule->updateLast(hosted.host.stage, action.index), minibatches_);
   if (set.minibatches > 0) hosted.optimizer->addUses(set.memory);
@@ -282,6 +296,9 @@ Status Executor::update(HostedStage& hosted, const Action& action) {
   if (action.index != hosted.versions.newest() + 1)
     return {Exit::invalid,
             "action " + toString(action) + " follows version " + std::to_string(hosted.versions.newest())};
+  if (set.allReduce && !set.reduced)
+    return {Exit::invalid, "action " + toString(action) + " needs the sum over the replicas",
+            "await it earlier in schedule.txt"};
   if (!set.usesAdded) hosted.optimizer->addUses(set.memory);
 
   const std::int64_t from = schedule.updateFirst(hosted.host.stage, action.index);
@@ -298,7 +315,7 @@ Status Executor::update(HostedStage& hosted, const Action& action) {
                            {.learningRate = rate, .minibatches = to - from, .count = ++hosted.updates});
   hosted.versions.advance();
   set.minibatches = 0;
-  set.usesAdded = false;
+  set.usesAdded = set.reduced = false;
   return {};
 }
 

@@ -219,6 +219,10 @@ TEST(Check, FindsEveryKindOfMistake) {
   pdcrt::Schedule one = oneFOneB(straightShape({{1, 1, 0}}));
   EXPECT_EQ(problemAfter(one, "0F1\n  0B0\n", "0F1\n  0B0 0B1\n", 4).substr(0, 68),
             "rank 0: '0B1' overwrites the gradients of update 1, which is not don");
+  // A replica without a minibatch in an update takes part in its all-reduce, with a gradient set that must be free.
+  pdcrt::Schedule few = oneFOneBFlush({.microbatches = 1, .stages = {{2, 0, 0}}});
+  EXPECT_EQ(problemAfter(few, "?0AR1 0U1 0AR2", "?0AR1 0AR2 0U1", 4).substr(0, 67),
+            "rank 0: '0AR2' overwrites the gradients of update 1, which is not d");
 }
 
 TEST(Check, FindsWhatIsMissingAtTheEnd) {

@@ -42,6 +42,10 @@ public:
   /// on (cyclic).
   void prepare(std::byte* block, int firstContributor, int contributors);
 
+  /// The block of the last prepare(), and the same work on another one.
+  std::byte* block() const { return block_; }
+  void moveTo(std::byte* block) { block_ = block; }
+
   bool advance(Transport& transport) override;
   void cancel(Transport& transport) override;
 

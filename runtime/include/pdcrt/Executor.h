@@ -93,6 +93,8 @@ struct HostedStage {
 
   struct GradientSet {
     std::byte* memory = nullptr;
+    std::int64_t update = 0;      ///< that they are for, or its all-reduce
+    bool reduced = false;         ///< the all-reduce has been awaited
     std::int64_t minibatches = 0; ///< of this replica, summed so far
     bool usesAdded = false;
     std::unique_ptr<AllReduce> allReduce; ///< null without other replicas

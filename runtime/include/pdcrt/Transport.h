@@ -136,14 +136,15 @@ class Communicator {
 public:
   explicit Communicator(Transport& transport);
   /// Cancels what is not complete.
-  ~Communicator();
+  virtual ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
   /// Hands over `work`, which must stay where it is, and whose memory must not be touched, until it is complete.
-  void post(Work& work);
+  /// (Tests override it, and wait(), to see to that.)
+  virtual void post(Work& work);
   /// Sleeps until `work`, which has been posted, is complete. False: another rank has given up.
-  bool wait(const Work& work);
+  virtual bool wait(const Work& work);
 
   /// Sleeps until `done()`, which only completions make true. False: another rank has given up.
   template <class Done>

@@ -177,8 +177,7 @@ private:
     if (std::string text = inOrder(index, weights_); !text.empty()) return text;
     if (inputs_ <= weights_) return "comes before its input gradient";
     std::int64_t version = index / schedule_.minibatchesOfUpdate(host_.stage) + 1; // the update that it belongs to
-    if (updates_ < version - 1 - stage_.syncDelay)
-      return "overwrites the gradients of update " + std::to_string(updates_ + 1) + ", which is not done";
+    if (updates_ < version - 1 - stage_.syncDelay) return overwritesGradients();
     for (const SharedPort& port : shared_) {
       if (port.owner) continue;
       // Buffers of gradients are used in turn by the updates in which this replica has a part.
@@ -200,6 +199,10 @@ private:
     return {};
   }
 
+  std::string overwritesGradients() const {
+    return "overwrites the gradients of update " + std::to_string(updates_ + 1) + ", which is not done";
+  }
+
   bool hasGradientsOf(std::int64_t version) const {
     return weights_ >= localCount(std::min(schedule_.updateLast(host_.stage, version), total_));
   }
@@ -210,6 +213,7 @@ private:
     if (action.index != done + 1) return "is out of order, version " + std::to_string(done + 1) + " is next";
     if (action.wait && reductionsPosted_ < action.index) return "waits for what is not started";
     if (!action.wait && !hasGradientsOf(action.index)) return "comes before a backward of that update";
+    if (!action.wait && updates_ < action.index - 1 - stage_.syncDelay) return overwritesGradients();
     if (std::string text = hasPartsOf(action.index); !action.wait && !text.empty()) return text;
     ++done;
     return {};

@@ -1,0 +1,128 @@
+// LINK: pdcrt pdcSchedule
+// The verdict of the check against real execution, on schedules that a mutation has made good or bad: two actions of a
+// rank exchanged, one left out, or one moved. StrictRun.h says what real execution is, WitnessStages.h what it
+// computes. A mutated schedule is bad when its run
+//
+// - does not end,
+// - is refused by the executor, or breaks the contract of transfers, or
+// - ends with other weights, or other digests of what its phases have read, than the schedule before the mutation.
+#include "RandomShape.h"
+#include "Rounds.h"
+#include "StrictRun.h"
+#include "WitnessStages.h"
+
+#include "pdc/Schedule/PipelineShape.h"
+#include "pdcrt/Check.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+using namespace pdcrt;
+
+namespace {
+
+strict::Outcome execute(const Schedule& schedule, std::int64_t minibatches) {
+  Training training;
+  training.learningRate = 0.125;
+  std::vector<const Stage*> stages = witness::stagesOf(schedule);
+  return strict::StrictRun(schedule, stages, training, witness::readInitial).run(minibatches);
+}
+
+/// A pipeline of few ranks, with its schedule.
+Schedule randomSchedule(std::mt19937& random) {
+  while (true) {
+    pdc::PipelineShape shape = pdc::randomShape(random);
+    int ranks = 0;
+    for (pdc::StageShape& stage : shape.stages) {
+      stage.replicas = std::min(stage.replicas, 2);
+      if (stage.replicas == 1) stage.syncDelay = 0;
+      ranks += stage.replicas;
+    }
+    if (shape.microbatches > 0) {
+      const char* kinds[] = {"1f1b-flush", "gpipe"};
+      shape.kind = kinds[random() % 2];
+    }
+    if (ranks > 4) continue;
+    Schedule schedule = pdc::buildSchedule(shape);
+    if (check(schedule, 12, {.picture = false}).passed) return schedule;
+  }
+}
+
+/// The lists of a run, without an endless part.
+Schedule finite(const Schedule& schedule, std::int64_t minibatches) {
+  Schedule result = schedule;
+  for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
+    result.ranks[r].start = expand(schedule, static_cast<int>(r), minibatches);
+    result.ranks[r].repeat.clear();
+  }
+  return result;
+}
+
+/// Changes one list in one place; says how.
+std::string mutate(Schedule& schedule, std::mt19937& random) {
+  std::size_t r = random() % schedule.ranks.size();
+  std::vector<Action>& list = schedule.ranks[r].start;
+  auto at = [&](std::size_t i) { return list.begin() + static_cast<std::ptrdiff_t>(i); };
+  const std::size_t i = random() % list.size();
+  // Next to it, mostly: what is far is found easily.
+  const std::size_t distance = 1 + (random() % 4 ? 0 : random() % list.size());
+  std::size_t j = random() % 2 ? i + distance : i + list.size() - distance % list.size();
+  j %= list.size();
+  std::string text = "rank " + std::to_string(r) + ": " + toString(list[i]);
+  switch (random() % 4) {
+  case 0: // left out
+    list.erase(at(i));
+    return text + " left out";
+  case 1: // moved
+    text += " moved to " + toString(list[j]);
+    if (i < j)
+      std::rotate(at(i), at(i) + 1, at(j) + 1);
+    else
+      std::rotate(at(j), at(i), at(i) + 1);
+    return text;
+  default:
+    text += " exchanged with " + toString(list[j]);
+    std::swap(list[i], list[j]);
+    return text;
+  }
+}
+
+} // namespace
+
+TEST(Mutation, VerdictIsThatOfRealExecution) {
+  std::mt19937 random(20261);
+  int bad = 0, total = 0, differing = 0;
+  std::map<strict::End, int> ends;
+  for (int round = 0; round < pdc::rounds(80); ++round) {
+    Schedule endless = randomSchedule(random);
+    const std::int64_t minibatches = 1 + static_cast<std::int64_t>(random() % 8);
+    const Schedule good = finite(endless, minibatches);
+    ASSERT_EQ(check(good, minibatches).problem, "");
+    const strict::Outcome expected = execute(good, minibatches);
+    ASSERT_EQ(expected.end, strict::End::finished) << expected.why << "\n" << toString(good);
+    for (int i = 0; i < 25; ++i) {
+      Schedule mutated = good;
+      const std::string mutation = mutate(mutated, random);
+      const CheckResult verdict = check(mutated, minibatches, {.picture = false});
+      const strict::Outcome outcome = execute(mutated, minibatches);
+      const bool runs = outcome.end == strict::End::finished && outcome.result == expected.result;
+      ++ends[outcome.end];
+      ++total;
+      bad += !runs;
+      if (verdict.passed == runs) continue;
+      ++differing;
+      ADD_FAILURE() << "after " << mutation << " the check says '" << verdict.problem << "', execution "
+                    << (runs                                   ? "finds nothing wrong"
+                        : outcome.end == strict::End::finished ? "computes something else"
+                        : outcome.end == strict::End::stuck    ? "does not end"
+                                                               : outcome.why)
+                    << "\nin a run of " << minibatches << " minibatches of\n"
+                    << toString(endless);
+      ASSERT_LT(differing, 10);
+    }
+  }
+  std::printf("%d mutations: %d bad; %d runs did not end, %d were refused\n", total, bad, ends[strict::End::stuck],
+              ends[strict::End::refused]);
+  EXPECT_GE(3 * bad, total);
+}
