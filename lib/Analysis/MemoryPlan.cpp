@@ -2,6 +2,8 @@
 // forward to backward, last what lives inside a phase.
 #include "pdc/Analysis/MemoryPlan.h"
 
+#include "BlockLayout.h"
+
 #include <algorithm>
 #include <map>
 #include <stdexcept>
@@ -46,47 +48,6 @@ const Buffer* GraphMemory::find(const Value* value) const {
 
 namespace {
 
-std::int64_t aligned(std::int64_t bytes) {
-  return (bytes + 63) / 64 * 64;
-}
-
-/// A block that grows.
-class Bump {
-public:
-  std::int64_t take(std::int64_t bytes) {
-    const std::int64_t offset = end_;
-    end_ += aligned(bytes);
-    return offset;
-  }
-  std::int64_t end() const { return end_; }
-
-private:
-  std::int64_t end_ = 0;
-};
-
-/// Places `buffers`, all of them alive from `first` to `last`, and returns how many bytes they take together.
-std::int64_t shareByLifetime(std::vector<Buffer*> buffers) {
-  std::stable_sort(buffers.begin(), buffers.end(),
-                   [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
-  std::vector<const Buffer*> placed; // by offset
-  std::int64_t end = 0;
-  for (Buffer* buffer : buffers) {
-    std::int64_t offset = 0;
-    for (const Buffer* other : placed) {
-      const bool together = other->first <= buffer->last && buffer->first <= other->last;
-      if (!together) continue;
-      if (other->place.offset >= offset + aligned(buffer->bytes)) break; // fits before it, and before all that follow
-      offset = std::max(offset, other->place.offset + aligned(other->bytes));
-    }
-    buffer->place.offset = offset;
-    end = std::max(end, offset + aligned(buffer->bytes));
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), buffer,
-                                   [](const Buffer* a, const Buffer* b) { return a->place.offset < b->place.offset; }),
-                  buffer);
-  }
-  return end;
-}
-
 /// How many classes an integer label may name: what the loss that reads it (through views and casts) says.
 std::int64_t classesOf(const Value* label) {
   for (const Operation* user : label->users()) {
@@ -115,6 +76,7 @@ public:
     placeInputs();
     placeWhatLeaves();
     placeSaved();
+    findHandedOver();
     placeResults(training_, plan_.training);
     addCopies(training_, plan_.training);
     if (evaluation_ && !planEvaluation()) return failure;
@@ -261,7 +223,8 @@ private:
       case OutputKind::gradient: {
         const Place place{Block::gradients, -1, gradients_.take(output.value->type().bytes())};
         pins_.push_back({root, place, ProgramPhase::backwardWeight});
-        plan_.gradients.push_back({parameterIndex(output.parameter), output.value, place.offset});
+        const bool withInput = root->definer() && root->definer()->phase == Phase::inputGradient;
+        plan_.gradients.push_back({parameterIndex(output.parameter), output.value, place.offset, withInput});
         break;
       }
       case OutputKind::state:
@@ -287,6 +250,19 @@ private:
       if (operation->phase == Phase::forward && operation->def().kind != OpKind::constant)
         for (const Value* result : operation->results())
           if (result && saved.contains(result)) slotPlace(result);
+  }
+
+  /// What backward_weight reads of what backward_input has made. Between the two there may be other minibatches, which
+  /// overwrite scratch, gradients that have left, and gradients of parameters: those get a copy.
+  void findHandedOver() {
+    for (const auto& operation : training_.operations()) {
+      if (operation->phase != Phase::weightGradient || operation->def().kind == OpKind::view) continue;
+      for (const Value* operand : operation->operands()) {
+        if (!operand) continue;
+        const Value* root = storageOf(operand);
+        if (root->definer() && root->definer()->phase == Phase::inputGradient) handedOver_.insert(root);
+      }
+    }
   }
 
   /// Buffers for the results of operations, scratch still without offsets.
@@ -319,8 +295,10 @@ private:
   Place placeOfResult(const Graph& graph, const Operation& operation, const Value* result) {
     if (operation.def().kind == OpKind::constant) return {Block::constant, -1, 0};
     const auto& pins = &graph == &training_ ? pins_ : evaluationPins_;
-    if (&graph == &training_)
+    if (&graph == &training_) {
       if (auto it = inSlot_.find(result); it != inSlot_.end()) return it->second;
+      if (handedOver_.contains(result)) return {Block::handover, -1, handover_.take(result->type().bytes())};
+    }
     for (const Pin& pin : pins)
       if (pin.root == result) return pin.place;
     return {Block::scratch, -1, 0};
@@ -467,6 +445,7 @@ private:
                    .state = size(state_.end()),
                    .gradients = size(gradients_.end()),
                    .slot = size(std::max(slot_.end(), slotBytes_)),
+                   .handover = size(handover_.end()),
                    .scratch = size(scratchBytes_),
                    .workspace = size(aligned(workspaceBytes_))};
     for (std::size_t i = 0; i < plan_.edges.size(); ++i) plan_.edges[i].bytes = size(edgeBlocks_[i].end());
@@ -494,10 +473,11 @@ private:
   MemoryOptions options_;
   Diagnostics& diags_;
   StageMemory plan_;
-  Bump weights_, state_, gradients_, slot_;
+  Bump weights_, state_, gradients_, slot_, handover_;
   std::vector<Bump> edgeBlocks_;
   std::vector<Pin> pins_, evaluationPins_;
   std::unordered_map<const Value*, Place> inSlot_;
+  std::unordered_set<const Value*> handedOver_;
   std::int64_t pinnedSlotBytes_ = 0; ///< of what training and evaluation have in common
   std::int64_t slotBytes_ = 0, scratchBytes_ = 0, workspaceBytes_ = 0;
 };

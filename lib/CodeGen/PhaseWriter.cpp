@@ -101,8 +101,10 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
   if (phase == ProgramPhase::forward || evaluate || recomputes)
     arguments.push_back(argument("const State&", "r", uses(calls, "r", '.')));
   arguments.push_back(argument("const Slot&", "s", uses(calls, "s", '.')));
-  if (phase == ProgramPhase::backwardInput || phase == ProgramPhase::backwardWeight)
+  if (phase == ProgramPhase::backwardInput || phase == ProgramPhase::backwardWeight) {
+    arguments.push_back(argument("const Handover&", "h", uses(calls, "h", '.')));
     arguments.push_back(argument("const Gradients&", "g", uses(calls, "g", '.')));
+  }
   arguments.push_back(argument("const Scratch&", "t", uses(calls, "t", '.')));
   if (phase == ProgramPhase::forward || recomputes) arguments.push_back(argument("pdcrt::Draw", "draw", draws_));
   arguments.push_back(argument("pdcrt::Stream&", "q", takesStream));

@@ -64,11 +64,9 @@ public:
     fusedKernels();
     out_ << "\n// Phases: pure functions of their arguments, one call per operation, in the order of the model. k: "
             "kernels, w: "
-            "weights,\n// r: running statistics, s: slot, g: gradients, t: scratch, q: what the calls run on. The "
-            "operands of "
-            "a call come first,\n// then its results; {} is one that is absent. Above it: the ONNX node, and the type "
-            "of the "
-            "first result.\n";
+            "weights,\n// r: running statistics, s: slot, h: handover, g: gradients, t: scratch, q: what the calls "
+            "run on. Operands of a\n// call come first, then its results; {} is one that is absent. Above it: the "
+            "ONNX node, and its first result's type.\n";
     out_ << phases_.text();
     out_ << "\n} // namespace\n";
     exportStage();
@@ -86,7 +84,8 @@ private:
     out_ << "//   replicas  " << program_.replicas << "\n";
     out_ << "//   memory    weights " << sizeText(static_cast<std::int64_t>(b.weights)) << ", gradients "
          << sizeText(static_cast<std::int64_t>(b.gradients)) << ", each minibatch in flight "
-         << sizeText(static_cast<std::int64_t>(b.slot)) << ",\n//             scratch "
+         << sizeText(static_cast<std::int64_t>(b.slot)) << ",\n//             handover "
+         << sizeText(static_cast<std::int64_t>(b.handover)) << ", scratch "
          << sizeText(static_cast<std::int64_t>(b.scratch)) << ", workspace of kernels "
          << sizeText(static_cast<std::int64_t>(b.workspace)) << "\n";
     std::string nodes;
@@ -117,10 +116,11 @@ private:
       out_ << "};\n";
     }
     if (!memory_.gradients.empty()) {
-      out_ << "\n// Uses of parameters: which parameter, and where its gradient is in the gradients block.\n"
+      out_ << "\n// Uses of parameters: which parameter, offset of its gradient in the gradients block, whether "
+              "backward_input has it.\n"
               "constexpr pdcrt::GradientRow gradients[] = {\n";
       for (const PlacedGradient& g : memory_.gradients)
-        out_ << "    {" << g.parameter << ", " << g.offset << "}, // "
+        out_ << "    {" << g.parameter << ", " << g.offset << ", " << (g.withInput ? "true" : "false") << "}, // "
              << commentText(memory_.parameters[static_cast<std::size_t>(g.parameter)].parameter->name) << "\n";
       out_ << "};\n";
     }
@@ -200,9 +200,9 @@ private:
     view("State", "std::byte* base;", "base", names_.state, "Running statistics, replaced by each forward.");
     view("Slot", "pdcrt::Frame frame;", "", names_.slot,
          "What a minibatch keeps from its forward to its backward, and what comes and goes.");
+    view("Handover", "std::byte* base;", "base", names_.handover, "What backward_input leaves to backward_weight.");
     view("Gradients", "std::byte* base;", "base", names_.gradients, "One accumulator per use of a parameter.");
-    view("Scratch", "std::byte* base;", "base", names_.scratch,
-         "What lives inside one phase (or a backward_input and the backward_weight after it): places are shared.");
+    view("Scratch", "std::byte* base;", "base", names_.scratch, "What lives inside one phase: places are shared.");
   }
 
   void view(const char* name, const char* base, const std::string& block, const std::vector<ViewMember>& members,
@@ -256,15 +256,17 @@ private:
 
   void exportStage() {
     const pdcrt::BlockBytes& b = memory_.bytes;
-    out_ << "\nextern const pdcrt::Stage stage;\nconst pdcrt::Stage stage =\n"
-            "    pdcrt::withPhases<Kernels, Weights, State, Slot, Gradients, Scratch, forward, backward_input, "
-            "backward_weight,\n                      evaluate>({\n";
+    out_
+        << "\nextern const pdcrt::Stage stage;\nconst pdcrt::Stage stage =\n"
+           "    pdcrt::withPhases<Kernels, Weights, State, Slot, Handover, Gradients, Scratch, forward, backward_input,"
+           "\n                      backward_weight, evaluate>({\n";
     out_ << "        .index = " << program_.index << ",\n        .count = " << program_.count
          << ",\n        .model = " << stringLiteral(provenance_.model)
          << ",\n        .modelHash = " << stringLiteral(provenance_.modelHash)
          << ",\n        .bytes = {.weights = " << b.weights << ", .state = " << b.state
-         << ", .gradients = " << b.gradients << ", .slot = " << b.slot << ", .scratch = " << b.scratch
-         << ",\n                  .workspace = " << b.workspace << "},\n";
+         << ", .gradients = " << b.gradients << ", .slot = " << b.slot
+         << ",\n                  .handover = " << b.handover << ", .scratch = " << b.scratch
+         << ", .workspace = " << b.workspace << "},\n";
     auto table = [&](const char* name, bool has) {
       if (has) out_ << "        ." << name << " = " << name << ",\n";
     };

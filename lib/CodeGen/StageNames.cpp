@@ -73,8 +73,15 @@ void StageNames::namePorts(const StageProgram& program) {
   }
 }
 
-/// Members for what operations compute: in scratch, or saved in the slot.
+/// Members for what operations compute: in scratch, saved in the slot, or left in the handover.
 void StageNames::nameResults(const GraphMemory& memory, bool evaluation) {
+  struct View {
+    std::vector<ViewMember>& members;
+    Identifiers& names;
+    std::string prefix;
+  };
+  View inSlot{slot, slotNames_, "s."}, inHandover{handover, handoverNames_, "h."},
+      inScratch{scratch, scratchNames_, "t."};
   for (const Buffer& buffer : memory.buffers) {
     const Operation* definer = buffer.value->definer();
     if (!definer) continue;
@@ -84,10 +91,11 @@ void StageNames::nameResults(const GraphMemory& memory, bool evaluation) {
       references_[buffer.value] = name;
       continue;
     }
-    const bool scratchPlace = buffer.place.block == Block::scratch;
+    const Block block = buffer.place.block;
     // In the slot, evaluate may use the place of a value that only training has: then it is another member.
-    const bool overlay = evaluation && buffer.place.block == Block::slot && !fixed_.contains(keyOf(buffer.place));
-    if (!scratchPlace && !overlay && fixed_.contains(keyOf(buffer.place))) continue;
+    const bool overlay = evaluation && block == Block::slot && !fixed_.contains(keyOf(buffer.place));
+    if (block != Block::scratch && block != Block::handover && !overlay && fixed_.contains(keyOf(buffer.place)))
+      continue;
     std::string hint;
     if (evaluation)
       hint = "e" + std::to_string(evaluated_++);
@@ -95,14 +103,17 @@ void StageNames::nameResults(const GraphMemory& memory, bool evaluation) {
       hint = "a" + std::to_string(activations_++);
     else
       hint = "g" + std::to_string(gradients_++);
-    const std::string name = (scratchPlace ? scratchNames_ : slotNames_).unique(hint);
+    auto& [members, names, prefix] = block == Block::scratch    ? inScratch
+                                     : block == Block::handover ? inHandover
+                                                                : inSlot;
+    const std::string name = names.unique(hint);
     std::string comment = definer->forwardOperation().location.node;
     if (definer->again)
       comment += ", again";
     else if (definer->phase != Phase::forward)
       comment += definer->phase == Phase::inputGradient ? ", input gradient" : ", weight gradient";
-    (scratchPlace ? scratch : slot).push_back({name, buffer.place, buffer.value->type(), comment});
-    references_[buffer.value] = (scratchPlace ? "t." : "s.") + name;
+    members.push_back({name, buffer.place, buffer.value->type(), comment});
+    references_[buffer.value] = prefix + name;
   }
 }
 

@@ -12,7 +12,7 @@
 
 namespace pdc {
 
-/// One member of Weights, State, Slot, Gradients or Scratch.
+/// One member of Weights, State, Slot, Handover, Gradients or Scratch.
 struct ViewMember {
   std::string name;
   Place place;
@@ -31,13 +31,13 @@ struct ConstantTable {
 ///   w.fc1_weight   a parameter           r.bn1_running_mean   a running statistic
 ///   s.image        an input              s.in0, s.loss        received from another stage, and a loss
 ///   s.a7, t.a3     activations           s.a7 in the slot, t.a3 in scratch; e3 for those of evaluate
-///   t.g5           gradients             s.gin0 and s.gout0 received from and sent to another stage
-///   g.fc1_weight   the gradient of a use of a parameter
+///   t.g5, h.g6     gradients             h.g6 in the handover; s.gin0 and s.gout0 received from and sent to another
+///   stage g.fc1_weight   the gradient of a use of a parameter
 class StageNames {
 public:
   explicit StageNames(const StageProgram& program);
 
-  std::vector<ViewMember> weights, state, slot, gradients, scratch;
+  std::vector<ViewMember> weights, state, slot, handover, gradients, scratch;
   std::vector<ConstantTable> constants;
 
   /// "s.a7": how `value` is written in a phase of the graph that `memory` is of.
@@ -56,7 +56,7 @@ private:
 
   std::map<FixedKey, std::string> fixed_;          ///< places that have one value
   std::map<const Value*, std::string> references_; ///< of values whose place others use too
-  Identifiers slotNames_, scratchNames_;
+  Identifiers slotNames_, handoverNames_, scratchNames_;
   int activations_ = 0, gradients_ = 0, evaluated_ = 0;
 };
 

@@ -124,7 +124,8 @@ Expected<InterpreterResult> CpuEngine::run(std::size_t which, const std::map<std
   const Impl::Program& program = impl_->programs[which];
   const pdcrt::Stage& stage = *program.stage;
   const AlignedBlock weights(stage.bytes.weights), state(stage.bytes.state), gradients(stage.bytes.gradients),
-      slot(stage.bytes.slot), scratch(stage.bytes.scratch), workspace(stage.bytes.workspace);
+      slot(stage.bytes.slot), handover(stage.bytes.handover), scratch(stage.bytes.scratch),
+      workspace(stage.bytes.workspace);
 
   auto fill = [&](const std::map<std::string, Tensor>& tensors, const std::string& name, const Type& type,
                   std::byte* to) -> Status {
@@ -151,6 +152,7 @@ Expected<InterpreterResult> CpuEngine::run(std::size_t which, const std::map<std
                          .weights = weights.data(),
                          .state = state.data(),
                          .gradients = gradients.data(),
+                         .handover = handover.data(),
                          .scratch = scratch.data(),
                          .frame = {slot.data(), nullptr},
                          .draw = {seed, minibatch},

@@ -181,6 +181,7 @@ Call Executor::callFor(HostedStage& hosted, std::int64_t minibatch) {
           .weights = nullptr,
           .state = hosted.state,
           .gradients = nullptr,
+          .handover = hosted.handovers + index(local % hosted.handoverCount) * arenaBytes(hosted.stage->bytes.handover),
           .scratch = hosted.scratch,
           .frame = {.slot = slot.memory, .edges = hosted.frameEdges.data()},
           .draw = {.seed = setup_.training->seed, .minibatch = static_cast<std::uint64_t>(first_ + minibatch)},
@@ -237,31 +238,36 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
 
   const std::int64_t update = action.index / setup_.schedule->minibatchesOfUpdate(hosted.host.stage) + 1;
   HostedStage::GradientSet& set = gradientsOf(hosted, update);
-  const bool first = set.minibatches == 0;
-  if (!first && set.update != update)
+  if ((set.inputs > 0 || set.minibatches > 0) && set.update != update)
     return {Exit::invalid, "action " + toString(action) + " overwrites the gradients of update " +
                                std::to_string(set.update) + ", which is not made"};
   set.update = update;
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(version);
-  call.gradients = first ? set.memory : hosted.spareGradients;
-  if (action.kind != ActionKind::backwardWeight) hosted.stage->backwardInput(call);
-  if (action.kind == ActionKind::backwardInput) return {};
-  hosted.stage->backwardWeight(call);
-
-  // Minibatches of an update are summed from the first to the last. Kernels overwrite, so a later one writes the spare
-  // set, which is added.
-  if (!first) {
-    for (const GradientRow& row : hosted.stage->gradients) {
-      auto* sum = reinterpret_cast<float*>(set.memory + row.offset);
-      const auto* more = reinterpret_cast<const float*>(hosted.spareGradients + row.offset);
-      const std::int64_t count = hosted.stage->parameters[index(row.parameter)].shape.elements();
-      for (std::int64_t i = 0; i < count; ++i) sum[i] += more[i];
-    }
+  if (action.kind != ActionKind::backwardWeight) {
+    call.gradients = set.inputs == 0 ? set.memory : hosted.spareGradients;
+    hosted.stage->backwardInput(call);
+    if (set.inputs++ > 0) addSpare(hosted, set, /*withInput=*/true);
   }
-  ++set.minibatches;
-  set.usesAdded = false;
+  if (action.kind != ActionKind::backwardInput) {
+    call.gradients = set.minibatches == 0 ? set.memory : hosted.spareGradients;
+    hosted.stage->backwardWeight(call);
+    if (set.minibatches++ > 0) addSpare(hosted, set, /*withInput=*/false);
+    set.usesAdded = false;
+  }
   return {};
+}
+
+// Minibatches of an update are summed from the first to the last. Kernels overwrite, so a later one writes the spare
+// set, which is added: what backward_input has written there before another phase writes it again.
+void Executor::addSpare(const HostedStage& hosted, const HostedStage::GradientSet& set, bool withInput) {
+  for (const GradientRow& row : hosted.stage->gradients) {
+    if (row.withInput != withInput) continue;
+    auto* sum = reinterpret_cast<float*>(set.memory + row.offset);
+    const auto* more = reinterpret_cast<const float*>(hosted.spareGradients + row.offset);
+    const std::int64_t count = hosted.stage->parameters[index(row.parameter)].shape.elements();
+    for (std::int64_t i = 0; i < count; ++i) sum[i] += more[i];
+  }
 }
 
 // ---- Updates ----
@@ -314,7 +320,7 @@ Status Executor::update(HostedStage& hosted, const Action& action) {
                             .stateStride = arenaBytes(hosted.stage->bytes.weights)},
                            {.learningRate = rate, .minibatches = to - from, .count = ++hosted.updates});
   hosted.versions.advance();
-  set.minibatches = 0;
+  set.inputs = set.minibatches = 0;
   set.usesAdded = set.reduced = false;
   return {};
 }

@@ -60,10 +60,6 @@ Status checkStage(const Stage& stage, const Schedule& schedule) {
     for (const std::vector<Action>* list : {&rank.start, &rank.repeat})
       for (const Action& action : *list) {
         if (action.stage != stage.index) continue;
-        if (action.kind == ActionKind::backwardInput && gradientSets(schedule, stage.index).spare)
-          return invalid("action " + toString(action) +
-                         ": gradients of several minibatches are summed, which a backward "
-                         "in two halves cannot do yet");
         if (!isTransfer(action.kind)) continue;
         const Direction direction = isForwardTransfer(action.kind) ? Direction::forward : Direction::backward;
         const bool has = std::any_of(stage.edges.begin(), stage.edges.end(), [&](const EdgeRow& row) {
@@ -147,7 +143,9 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
   hosted.versions = Versions(memory_ + place.weights, arenaBytes(stage.bytes.weights), shape.versions);
   hosted.state = memory_ + place.state;
   hosted.optimizerState = memory_ + place.optimizer;
-  hosted.scratch = memory_ + place.scratch;
+  hosted.scratch = memory_ + arena_.scratch;
+  hosted.handovers = memory_ + place.handovers;
+  hosted.handoverCount = shape.handovers;
   for (int i = 0; i < shape.slots; ++i)
     hosted.slots.push_back({memory_ + place.slots + arenaBytes(stage.bytes.slot, index(i)), 0});
 

@@ -57,11 +57,11 @@ public:
   std::string train(const Graph& graph) {
     begin(plan_.training);
     for (ProgramPhase phase : {ProgramPhase::forward, ProgramPhase::backwardInput, ProgramPhase::backwardWeight}) {
-      if (phase == ProgramPhase::backwardInput) memory_.forget(Block::scratch); // another minibatch may come between
       runPhase(graph, plan_.training, phase);
+      checkGradients(phase);
+      checkOutputs(phase, plan_.training);
+      forgetWhatOthersOverwrite();
     }
-    for (const PlacedGradient& g : plan_.gradients) expect({Block::gradients, -1, g.offset}, g.value, "a gradient");
-    checkOutputs(graph, plan_.training);
     return wrong_;
   }
 
@@ -69,7 +69,7 @@ public:
     memory_ = {};
     begin(plan_.evaluation);
     runPhase(graph, plan_.evaluation, ProgramPhase::evaluate);
-    checkOutputs(graph, plan_.evaluation);
+    checkOutputs(ProgramPhase::evaluate, plan_.evaluation);
     return wrong_;
   }
 
@@ -102,9 +102,11 @@ private:
   void write(const GraphMemory& memory, const Value* value) {
     const Buffer* buffer = memory.find(value);
     memory_.write(buffer->place, buffer->bytes, buffer->value);
-    if (buffer->place.block == Block::scratch && // inside its block
-        buffer->place.offset + buffer->bytes > static_cast<std::int64_t>(plan_.bytes.scratch))
-      fail("scratch overflows at %" + value->name());
+    const bool handover = buffer->place.block == Block::handover;
+    if (handover || buffer->place.block == Block::scratch) { // inside its block
+      const auto size = static_cast<std::int64_t>(handover ? plan_.bytes.handover : plan_.bytes.scratch);
+      if (buffer->place.offset + buffer->bytes > size) fail("scratch or handover overflows at %" + value->name());
+    }
     if (buffer->place.offset % 64 != 0) fail("%" + value->name() + " is not aligned");
   }
   void copy(ProgramPhase phase, const Operation* after, const GraphMemory& memory) {
@@ -114,16 +116,33 @@ private:
         memory_.write(copy.to, copy.value->type().bytes(), storageOf(copy.value));
       }
   }
-  void checkOutputs(const Graph& graph, const GraphMemory& memory) {
+  /// Another minibatch may come between any two phases: scratch, gradients of parameters, and gradients that have left
+  /// may be overwritten.
+  void forgetWhatOthersOverwrite() {
+    memory_.forget(Block::scratch);
+    memory_.forget(Block::gradients);
+    for (const PlacedPort& port : plan_.ports)
+      if (const auto& edge = plan_.edges[static_cast<std::size_t>(port.edge)];
+          edge.direction == pdcrt::Direction::backward && edge.from == plan_.stage)
+        memory_.write({Block::edge, port.edge, port.offset}, port.value->type().bytes(), nullptr);
+  }
+  /// The gradients that `phase` has written.
+  void checkGradients(ProgramPhase phase) {
+    for (const PlacedGradient& g : plan_.gradients)
+      if (phase == (g.withInput ? ProgramPhase::backwardInput : ProgramPhase::backwardWeight))
+        expect({Block::gradients, -1, g.offset}, g.value, "a gradient");
+  }
+  /// What `phase` sends, and what the runtime reads after it.
+  void checkOutputs(ProgramPhase phase, const GraphMemory& memory) {
     for (const PlacedPort& port : plan_.ports)
       if (memory.find(port.value) && plan_.edges[static_cast<std::size_t>(port.edge)].from == plan_.stage) {
         const bool forward = plan_.edges[static_cast<std::size_t>(port.edge)].direction == pdcrt::Direction::forward;
+        if (forward ? phase == ProgramPhase::backwardInput : phase != ProgramPhase::backwardInput) continue;
         expect({forward ? Block::slot : Block::edge, forward ? -1 : port.edge, port.offset}, port.value,
                "a sent value");
       }
     for (const PlacedOutput& output : plan_.outputs)
       if (memory.find(output.value)) expect({Block::slot, -1, output.offset}, output.value, "an output");
-    (void)graph;
   }
   void expect(const Place& place, const Value* value, const std::string& what) {
     const Value* root = storageOf(value);

@@ -171,6 +171,19 @@ TEST(Check, WeightGradientsMayWaitForAsLongAsThereAreHandovers) {
             std::string::npos);
 }
 
+// Either half of a backward may write gradients, so neither may begin before the set is free.
+TEST(Check, NeitherHalfOfABackwardOverwritesTheGradientsOfAnUpdate) {
+  pdcrt::Schedule schedule = oneFOneB(straightShape({{1, 1, 0}}));
+  schedule.stages[0].handovers = 2;
+  schedule.ranks[0].repeat.clear();
+  schedule.ranks[0].start = actionsOf("0F0 0F1 0I0 0W0 0U1 0I1 0W1 0U2");
+  EXPECT_EQ(pdcrt::check(schedule, 2).problem, "");
+  schedule.ranks[0].start = actionsOf("0F0 0F1 0I0 0I1 0W0 0U1 0W1 0U2");
+  EXPECT_EQ(
+      pdcrt::check(schedule, 2).problem.rfind("rank 0: '0I1' overwrites the gradients of update 1, which is not ", 0),
+      0u);
+}
+
 TEST(Check, FindsEveryKindOfMistake) {
   pdcrt::Schedule two = oneFOneB(straightShape({{2, 2, 1}, {1, 0, 0}}));
   struct Case {

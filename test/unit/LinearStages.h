@@ -5,6 +5,9 @@
 //
 // on rows of `width` features, `batch` rows per minibatch; the last stage's loss is the mean of (y - target)². Stage 0
 // reads the input `x`, the last one the label `target`.
+//
+// The halves of its backward have what those of generated programs have: backward_input leaves a value to
+// backward_weight, and writes the gradient of one use itself.
 #pragma once
 
 #include "pdcrt/Executor.h"
@@ -61,7 +64,8 @@ struct LinearStage {
   static inline const std::array<ParameterRow, 2> parameters = {
       {{weightName.c_str(), Element::f32, {width, width}, weightAt, 0, true, 1, 1},
        {gainName.c_str(), Element::f32, {width}, gainAt, 0, true, 0.5, 0}}};
-  static inline const std::array<GradientRow, 3> gradients = {{{1, dGainAsBias}, {0, dWeightAt}, {1, dGainAsScale}}};
+  static inline const std::array<GradientRow, 3> gradients = {
+      {{1, dGainAsBias, true}, {0, dWeightAt}, {1, dGainAsScale}}};
   static inline const std::array<StateRow, 1> states = {{{stateName.c_str(), Element::f32, {width}, 0}}};
   static inline const std::vector<DataRow> data = [] {
     std::vector<DataRow> rows;
@@ -129,31 +133,35 @@ struct LinearStage {
   static void backwardInput(const Call& c) {
     if (backwardTime.count()) std::this_thread::sleep_for(backwardTime);
     c.stream->group(Index);
+    float* inner = at(c.handover, 0);
+    for (int i = 0; i < batch * width; ++i) inner[i] = innerGradient(c, i);
+    for (int j = 0; j < width; ++j) {
+      float bias = 0;
+      for (int r = 0; r < batch; ++r) bias += inner[r * width + j];
+      at(c.gradients, dGainAsBias)[j] = bias;
+    }
     if (first) return;
     const float* w = at(c.weights, weightAt);
     float* dx = at(c.frame.edges[gradientToLeft], 0);
     for (int r = 0; r < batch; ++r)
       for (int i = 0; i < width; ++i) {
         float sum = 0;
-        for (int j = 0; j < width; ++j) sum += innerGradient(c, r * width + j) * w[i * width + j];
+        for (int j = 0; j < width; ++j) sum += inner[r * width + j] * w[i * width + j];
         dx[r * width + i] = sum;
       }
   }
 
   static void backwardWeight(const Call& c) {
     c.stream->group(Index);
-    const float* x = input(c);
+    const float *x = input(c), *inner = at(c.handover, 0);
     for (int j = 0; j < width; ++j) {
-      float bias = 0, scale = 0;
-      for (int r = 0; r < batch; ++r) {
-        bias += innerGradient(c, r * width + j);
+      float scale = 0;
+      for (int r = 0; r < batch; ++r)
         scale += outGradient(c, r * width + j) * at(c.frame.slot, hiddenAt)[r * width + j];
-      }
-      at(c.gradients, dGainAsBias)[j] = bias;
       at(c.gradients, dGainAsScale)[j] = scale;
       for (int i = 0; i < width; ++i) {
         float sum = 0;
-        for (int r = 0; r < batch; ++r) sum += x[r * width + i] * innerGradient(c, r * width + j);
+        for (int r = 0; r < batch; ++r) sum += x[r * width + i] * inner[r * width + j];
         at(c.gradients, dWeightAt)[i * width + j] = sum;
       }
     }
@@ -168,6 +176,7 @@ struct LinearStage {
                 .state = block,
                 .gradients = 4 * block,
                 .slot = 5 * block,
+                .handover = valueBytes,
                 .scratch = 0,
                 .workspace = 0},
       .parameters = parameters,

@@ -59,6 +59,7 @@ public:
           require(setup_.readWeights(row.name, row.element, row.shape, bytesAt(state.replicaStates.back(), row)));
       }
       state.workspace.resize(kernelSetup.workspaceBytes());
+      state.handover.resize(stage.bytes.handover);
       state.scratch.resize(stage.bytes.scratch);
       state.versions.emplace_back(stage.bytes.weights);
       for (const pdcrt::ParameterRow& row : stage.parameters)
@@ -96,7 +97,7 @@ private:
     std::vector<std::shared_ptr<const void>> kernels;
     std::vector<Block> versions; ///< W^0, W^1, …
     std::vector<Block> replicaStates;
-    Block momentum, scratch, workspace;
+    Block momentum, handover, scratch, workspace;
     std::map<std::int64_t, Block> gradients; ///< by minibatch
   };
   struct Minibatch {
@@ -181,6 +182,7 @@ private:
                       .weights = state.versions[static_cast<std::size_t>(version)].data(),
                       .state = state.replicaStates[replica].data(),
                       .gradients = part.gradients.data(),
+                      .handover = state.handover.data(),
                       .scratch = state.scratch.data(),
                       .frame = {part.slot.data(), edges.data()},
                       .draw = {setup_.training.seed, static_cast<std::uint64_t>(b)},

@@ -34,9 +34,8 @@ public:
     training.batch = linear::batch;
     training.learningRate = 0.1;
     training.loss = training.metric = "mse";
-    write("schedule.txt", toString(schedule));
+    use(schedule);
     write("training.json", toJson(training));
-    write("plan.json", planJson());
     writeWeights(static_cast<int>(replicas.size()));
   }
   ~RunFolder() {
@@ -45,6 +44,13 @@ public:
   }
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
+
+  /// Another schedule for the same stages.
+  void use(const pdcrt::Schedule& other) {
+    schedule = other;
+    write("schedule.txt", toString(schedule));
+    write("plan.json", planJson());
+  }
 
   void write(const std::string& name, const std::string& text) const {
     ASSERT_TRUE(pdcrt::writeAtomically(path + "/" + name, text));
@@ -79,10 +85,12 @@ private:
       stages += std::string(s ? ", " : "") +
                 R"({"forward_ms": 1, "input_gradient_ms": 1, "weight_gradient_ms": 1, "memory_bytes": 4096})";
     for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
-      const pdcrt::Host& host = schedule.ranks[r].hosts[0];
-      ranks += std::string(r ? ", " : "") + "{\"rank\": " + std::to_string(r) +
-               ", \"devices\": [0], \"hosts\": [{\"stage\": " + std::to_string(host.stage) +
-               ", \"replica\": " + std::to_string(host.replica) + "}]}";
+      std::string hosts;
+      for (const pdcrt::Host& host : schedule.ranks[r].hosts)
+        hosts += (hosts.empty() ? "" : ", ") + ("{\"stage\": " + std::to_string(host.stage)) +
+                 ", \"replica\": " + std::to_string(host.replica) + "}";
+      ranks += std::string(r ? ", " : "") + "{\"rank\": " + std::to_string(r) + ", \"devices\": [0], \"hosts\": [" +
+               hosts + "]}";
     }
     return "{\"model_hash\": \"0000\", \"time_ms\": 3, \"stages\": [" + stages + "], \"ranks\": [" + ranks + "]}\n";
   }

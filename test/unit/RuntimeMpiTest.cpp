@@ -1,6 +1,7 @@
 // LINK: pdcrt pdcSchedule
 // Transport `mpi`: the same bits as `threads`, whether MPI may buffer sends or not, and the same bytes. The test starts
 // mpirun on itself; its ranks run the disabled test at the end.
+#include "MergedSchedule.h"
 #include "MpiRun.h"
 #include "RunFolder.h"
 #include "ThreadRun.h"
@@ -21,10 +22,12 @@ namespace {
 constexpr std::int64_t minibatches = 47;
 linear::NoiseData data;
 
-/// "2-2-1", with enough warm-up.
+/// "2-2-1", with enough warm-up. "1-1-1-1@2": on two ranks, stage s on rank s mod 2, with backwards in two halves, and
+/// an update after every four minibatches.
 Schedule scheduleOf(const std::string& plan) {
   std::vector<pdc::StageShape> stages;
-  for (char c : plan)
+  const std::size_t at = plan.find('@');
+  for (char c : plan.substr(0, at))
     if (c != '-') stages.push_back({.replicas = c - '0'});
   for (std::size_t s = stages.size(); s-- > 0;) {
     stages[s].syncDelay = stages[s].replicas > 1 && stages.size() > 1;
@@ -33,7 +36,14 @@ Schedule scheduleOf(const std::string& plan) {
       stages[s].warmup = ((next.warmup + 2) * next.replicas + 2 * stages[s].replicas - 1) / stages[s].replicas;
     }
   }
-  return pdc::buildSchedule(pdc::straightShape(stages));
+  pdc::PipelineShape shape = pdc::straightShape(stages);
+  if (at == std::string::npos) return pdc::buildSchedule(shape);
+  shape.microbatches = 4;
+  Merge merge = {.ranks = {}, .minibatches = minibatches, .handovers = 2, .seed = 1};
+  merge.ranks.resize(static_cast<std::size_t>(plan[at + 1] - '0'));
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    merge.ranks[s % merge.ranks.size()].push_back({static_cast<int>(s), 0});
+  return MergedSchedule::of(pdc::buildSchedule(shape), merge);
 }
 
 Training trainingOf() {
@@ -70,8 +80,9 @@ TEST_P(Mpi, TrainsTheBitsOfThreads) {
     for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
       std::string weights;
       ASSERT_TRUE(readText(folder + "/" + std::to_string(rank), weights));
-      const Host& host = schedule.ranks[rank].hosts[0];
-      EXPECT_EQ(weights.substr(0, weights.find("bytes ")), weightsOf(run.hosted(host.stage, host.replica)));
+      std::string expected;
+      for (const Host& host : schedule.ranks[rank].hosts) expected += weightsOf(run.hosted(host.stage, host.replica));
+      EXPECT_EQ(weights.substr(0, weights.find("bytes ")), expected);
       std::string bytes = "bytes ";
       for (Traffic traffic : {Traffic::forward, Traffic::backward, Traffic::allReduce})
         bytes += std::to_string(run.transports[rank]->bytesSent[static_cast<std::size_t>(traffic)]) + " ";
@@ -81,10 +92,11 @@ TEST_P(Mpi, TrainsTheBitsOfThreads) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Plans, Mpi, testing::Values("1-1", "2-1", "2-2-1", "3-2"),
+INSTANTIATE_TEST_SUITE_P(Plans, Mpi, testing::Values("1-1", "2-1", "2-2-1", "3-2", "1-1-1-1@2", "1-1@1"),
                          [](const testing::TestParamInfo<std::string>& test) {
                            std::string name = test.param;
                            std::replace(name.begin(), name.end(), '-', '_');
+                           if (auto at = name.find('@'); at != std::string::npos) name.replace(at, 1, "_on_");
                            return name;
                          });
 
@@ -171,7 +183,9 @@ TEST(MpiRank, DISABLED_Trains) {
   ASSERT_TRUE(executor.setWeights(linear::readInitial));
   ASSERT_TRUE(executor.train(0, minibatches));
   communicator.stop();
-  std::string result = weightsOf(executor.hosted()[0]) + "bytes ";
+  std::string result;
+  for (const HostedStage& hosted : executor.hosted()) result += weightsOf(hosted);
+  result += "bytes ";
   for (Traffic traffic : {Traffic::forward, Traffic::backward, Traffic::allReduce})
     result += std::to_string(transport->bytesSent[static_cast<std::size_t>(traffic)]) + " ";
   ASSERT_TRUE(

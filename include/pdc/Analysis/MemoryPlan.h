@@ -4,12 +4,11 @@
 //   gradients        one accumulator per use of a trained parameter
 //   slot             data inputs, values sent forward, losses; what backward reads of forward; predictions of evaluate
 //   edge             what arrives from another stage, and gradients that leave
-//   scratch          what lives inside forward, inside evaluate, or inside backward_input and the backward_weight after
-//   it
+//   handover         what backward_weight reads of what backward_input has made
+//   scratch          what lives inside one phase
 //
-// Scratch is shared by lifetime: buffers are placed from the largest to the smallest, each at the lowest offset where
-// nothing is that lives at the same time (greedy by size; Pisarchyk and Lee, arXiv 2001.03288). Slots are not: at the
-// end of a forward everything in them is alive.
+// Scratch is shared by lifetime. Slots and handovers are not: at the end of a forward, or of a backward_input,
+// everything in them is alive.
 #pragma once
 
 #include "pdc/IR/OpDef.h"
@@ -21,7 +20,7 @@
 
 namespace pdc {
 
-enum class Block : std::uint8_t { weights, state, gradients, slot, edge, scratch, constant };
+enum class Block : std::uint8_t { weights, state, gradients, slot, edge, handover, scratch, constant };
 
 /// Where a value begins.
 struct Place {
@@ -70,8 +69,9 @@ struct PlacedParameter {
 
 struct PlacedGradient {
   int parameter = 0;            ///< index into StageMemory::parameters
-  const Value* value = nullptr; ///< what is to be there at the end of backward_weight
+  const Value* value = nullptr; ///< what is to be there at the end of the phase that writes it
   std::int64_t offset = 0;
+  bool withInput = false; ///< backward_input writes it, else backward_weight
 };
 
 struct PlacedPort {

@@ -3,7 +3,8 @@
 // the other allocates.
 //
 // The arena of a rank holds, for each hosted stage replica in the order of the plan: weight versions, state, optimizer
-// state, gradient sets, slots, edge buffers, staging of the all-reduce, scratch; then one workspace, which all share.
+// state, gradient sets, slots, edge buffers, handovers, staging of the all-reduce; then one scratch and one workspace,
+// which all share.
 // Every buffer starts at a multiple of 64 bytes.
 #pragma once
 
@@ -54,12 +55,12 @@ GradientSets gradientSets(const Schedule& schedule, int stage);
 struct ArenaHost {
   std::size_t weights = 0, state = 0, optimizer = 0, gradients = 0, slots = 0;
   std::vector<std::size_t> edges; ///< one per EdgeRow
-  std::size_t staging = 0, scratch = 0;
+  std::size_t handovers = 0, staging = 0;
 };
 
 struct Arena {
   std::vector<ArenaHost> hosts;
-  std::size_t workspace = 0;
+  std::size_t scratch = 0, workspace = 0;
   std::size_t workspaceBytes = 0;
   std::size_t bytes = 0; ///< the whole arena
 };

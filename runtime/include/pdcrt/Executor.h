@@ -84,6 +84,8 @@ struct HostedStage {
   Versions versions;
   std::int64_t updates = 0; ///< since the beginning of the training
   std::byte *state = nullptr, *optimizerState = nullptr, *scratch = nullptr;
+  std::byte* handovers = nullptr; ///< a ring over local minibatches
+  int handoverCount = 1;
 
   struct Slot {
     std::byte* memory = nullptr;
@@ -95,7 +97,8 @@ struct HostedStage {
     std::byte* memory = nullptr;
     std::int64_t update = 0;      ///< that they are for, or its all-reduce
     bool reduced = false;         ///< the all-reduce has been awaited
-    std::int64_t minibatches = 0; ///< of this replica, summed so far
+    std::int64_t inputs = 0;      ///< minibatches of this replica whose backward_input is summed so far
+    std::int64_t minibatches = 0; ///< the same of their backward_weight
     bool usesAdded = false;
     std::unique_ptr<AllReduce> allReduce; ///< null without other replicas
   };
@@ -158,6 +161,7 @@ private:
   Status drain();
   Call callFor(HostedStage& hosted, std::int64_t minibatch);
   Status readData(HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource& data);
+  static void addSpare(const HostedStage& hosted, const HostedStage::GradientSet& set, bool withInput);
   HostedStage::GradientSet& gradientsOf(HostedStage& hosted, std::int64_t version);
   HostedStage& hostedStage(int stage);
 

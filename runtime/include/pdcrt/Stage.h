@@ -11,8 +11,10 @@
 //   slot       what a minibatch keeps between its phases (the stash), data inputs, outputs, values to send forward
 //                                                                          w_s + 1
 //   edge       what arrives over one edge in one direction, or leaves backwards      as the schedule says
-//   scratch    what lives inside one phase (or a backward_input and the backward_weight after it)      1
-//   workspace  what lives inside one kernel call                           1
+//   handover   what backward_input leaves to the minibatch's backward_weight          as the schedule says, 1 if the
+//              two are never apart
+//   scratch    what lives inside one phase                                 1 for all stages of a rank
+//   workspace  what lives inside one kernel call                           1 for all stages of a rank
 #pragma once
 
 #include "pdcrt/Setup.h"
@@ -43,8 +45,9 @@ struct ParameterRow {
 /// One use of a trained parameter: where its gradient is written. Rows are in program order of the uses; the gradients
 /// of several uses of a parameter are added in this order, once per update.
 struct GradientRow {
-  int parameter;      ///< index into Stage::parameters
-  std::size_t offset; ///< in the gradients block
+  int parameter;          ///< index into Stage::parameters
+  std::size_t offset;     ///< in the gradients block
+  bool withInput = false; ///< backward_input writes it, else backward_weight
 };
 
 /// A value that each forward replaces (running statistics). Averaged over replicas before evaluation and checkpoints.
@@ -105,7 +108,7 @@ struct GroupRow {
 
 /// Sizes of the blocks above.
 struct BlockBytes {
-  std::size_t weights, state, gradients, slot, scratch, workspace;
+  std::size_t weights, state, gradients, slot, handover, scratch, workspace;
 };
 
 /// Where the values of one minibatch are: its slot, and one buffer per entry of Stage::edges (null for forward edges
@@ -127,6 +130,7 @@ struct Call {
   const std::byte* weights; ///< the version to use
   std::byte* state;
   std::byte* gradients;
+  std::byte* handover; ///< of the minibatch; for the two halves of a backward
   std::byte* scratch;
   Frame frame;
   Draw draw;
@@ -156,12 +160,12 @@ struct Stage {
 
 /// Fills in the functions of a Stage from a stage program's types and phases:
 ///
-///   const pdcrt::Stage stage = pdcrt::withPhases<Kernels, Weights, State, Slot, Gradients, Scratch,
+///   const pdcrt::Stage stage = pdcrt::withPhases<Kernels, Weights, State, Slot, Handover, Gradients, Scratch,
 ///                                                forward, backward_input, backward_weight, evaluate>({.index = 0, …});
 ///
 /// The views are made anew for each call: they are offsets and cost nothing beside a kernel.
-template <class Kernels, class Weights, class State, class Slot, class Gradients, class Scratch, auto Forward,
-          auto BackwardInput, auto BackwardWeight, auto Evaluate>
+template <class Kernels, class Weights, class State, class Slot, class Handover, class Gradients, class Scratch,
+          auto Forward, auto BackwardInput, auto BackwardWeight, auto Evaluate>
 Stage withPhases(Stage stage) {
   stage.buildKernels = [](Setup& setup) -> std::shared_ptr<const void> {
     return std::make_shared<const Kernels>(setup);
@@ -175,17 +179,17 @@ Stage withPhases(Stage stage) {
     Slot slot(c.frame);
     // The backward of a stage that recomputes its forward may take what a forward takes.
     if constexpr (std::is_invocable_v<decltype(BackwardInput), const Kernels&, const Weights&, const State&,
-                                      const Slot&, const Gradients&, const Scratch&, Draw, Stream&>)
+                                      const Slot&, const Handover&, const Gradients&, const Scratch&, Draw, Stream&>)
       BackwardInput(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), State(c.state), slot,
-                    Gradients(c.gradients), Scratch(c.scratch), c.draw, *c.stream);
+                    Handover(c.handover), Gradients(c.gradients), Scratch(c.scratch), c.draw, *c.stream);
     else
-      BackwardInput(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), slot, Gradients(c.gradients),
-                    Scratch(c.scratch), *c.stream);
+      BackwardInput(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), slot, Handover(c.handover),
+                    Gradients(c.gradients), Scratch(c.scratch), *c.stream);
   };
   stage.backwardWeight = [](const Call& c) {
     Slot slot(c.frame);
-    BackwardWeight(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), slot, Gradients(c.gradients),
-                   Scratch(c.scratch), *c.stream);
+    BackwardWeight(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), slot, Handover(c.handover),
+                   Gradients(c.gradients), Scratch(c.scratch), *c.stream);
   };
   stage.evaluate = [](const Call& c) {
     Slot slot(c.frame);

@@ -32,6 +32,7 @@ Arena layoutArena(const Schedule& schedule, std::span<const ArenaStage> stages) 
     arena.bytes += arenaBytes(bytes, count);
     return offset;
   };
+  std::size_t scratchBytes = 0;
   for (const ArenaStage& stage : stages) {
     const ScheduleStage& shape = schedule.stages[static_cast<std::size_t>(stage.stage)];
     const GradientSets sets = gradientSets(schedule, stage.stage);
@@ -43,14 +44,16 @@ Arena layoutArena(const Schedule& schedule, std::span<const ArenaStage> stages) 
     host.slots = take(stage.bytes.slot, static_cast<std::size_t>(shape.slots));
     for (const EdgeRow& edge : stage.edges)
       host.edges.push_back(take(edge.bytes, static_cast<std::size_t>(edgeBuffers(schedule, stage.stage, edge).copies)));
+    host.handovers = take(stage.bytes.handover, static_cast<std::size_t>(shape.handovers));
     // A replica owns a part of the sum, at most ceil(1/R) of it, and stages that part of every other replica.
     const auto replicas = static_cast<std::size_t>(shape.replicas);
     const std::size_t elements = stage.trainedBytes / sizeof(float);
     host.staging = take((elements + replicas - 1) / replicas * sizeof(float), replicas - 1);
-    host.scratch = take(stage.bytes.scratch);
+    scratchBytes = std::max(scratchBytes, stage.bytes.scratch);
     arena.workspaceBytes = std::max(arena.workspaceBytes, stage.bytes.workspace);
     arena.hosts.push_back(std::move(host));
   }
+  arena.scratch = take(scratchBytes);
   arena.workspace = take(arena.workspaceBytes);
   return arena;
 }

@@ -138,6 +138,13 @@ private:
     return {};
   }
 
+  /// Empty if the gradient set of the update of `index` is not that of an update that is to be made. Either half of a
+  /// backward may write gradients (batch normalisation has all of them in the first).
+  std::string gradientsFree(std::int64_t index) const {
+    const bool free = updates_ >= index / schedule_.minibatchesOfUpdate(host_.stage) - stage_.syncDelay;
+    return free ? std::string() : overwritesGradients();
+  }
+
   std::string forward(std::int64_t index) {
     std::int64_t k = forwards_;
     if (std::string text = inOrder(index, k); !text.empty()) return text;
@@ -169,6 +176,7 @@ private:
     if (j - weights_ >= stage_.handovers)
       return "would be minibatch " + std::to_string(j - weights_ + 1) +
              " that waits for its weight gradients, the stage has " + std::to_string(stage_.handovers) + " handovers";
+    if (std::string text = gradientsFree(index); !text.empty()) return text;
     ++inputs_;
     return {};
   }
@@ -176,8 +184,7 @@ private:
   std::string backwardWeight(std::int64_t index) {
     if (std::string text = inOrder(index, weights_); !text.empty()) return text;
     if (inputs_ <= weights_) return "comes before its input gradient";
-    std::int64_t version = index / schedule_.minibatchesOfUpdate(host_.stage) + 1; // the update that it belongs to
-    if (updates_ < version - 1 - stage_.syncDelay) return overwritesGradients();
+    if (std::string text = gradientsFree(index); !text.empty()) return text;
     for (const SharedPort& port : shared_) {
       if (port.owner) continue;
       // Buffers of gradients are used in turn by the updates in which this replica has a part.

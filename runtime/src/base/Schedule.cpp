@@ -221,7 +221,10 @@ std::vector<Action> pdcrt::expand(const Schedule& schedule, int rank, std::int64
 
 namespace {
 
-/// The evaluation of one rank, minibatch by minibatch.
+/// The evaluation of one rank, minibatch by minibatch. A rank that hosts several stages evaluates a chunk of
+/// minibatches in one of them before it goes on to the next, so that other ranks compute meanwhile. No ring is smaller
+/// than a chunk: so a chunk passes a stage once the chunk before it has passed the stages after it, and nothing can
+/// deadlock.
 class Evaluation {
 public:
   Evaluation(const Schedule& schedule, int rank, std::int64_t minibatches) : total_(minibatches) {
@@ -235,6 +238,13 @@ public:
           hosts_.back().in.push_back({edge.from, schedule.rings[i].forwardReceive});
       }
     }
+    std::sort(hosts_.begin(), hosts_.end(),
+              [](const Hosted& a, const Hosted& b) { return a.host.stage < b.host.stage; });
+    chunk_ = std::max<std::int64_t>(1, minibatches);
+    if (hosts_.size() == 1) return;
+    for (std::size_t i = 0; i < schedule.edges.size(); ++i)
+      if (schedule.edges[i].forward)
+        chunk_ = std::min<std::int64_t>({chunk_, schedule.rings[i].forwardSend, schedule.rings[i].forwardReceive});
   }
 
   std::vector<Action> list() {
@@ -272,17 +282,19 @@ private:
 
   template <class Visit>
   void forEachMinibatch(Visit visit) {
-    std::int64_t step = hosts_.size() == 1 ? hosts_[0].replicas : 1;
-    for (std::int64_t b = hosts_.size() == 1 ? hosts_[0].host.replica : 0; b < total_; b += step)
-      for (const Hosted& hosted : hosts_)
-        if (b % hosted.replicas == hosted.host.replica) visit(hosted, b);
+    for (std::int64_t first = 0; first < total_; first += chunk_)
+      for (const Hosted& hosted : hosts_) {
+        const std::int64_t ahead = (hosted.host.replica - first % hosted.replicas + hosted.replicas) % hosted.replicas;
+        for (std::int64_t b = first + ahead; b < std::min(first + chunk_, total_); b += hosted.replicas)
+          visit(hosted, b);
+      }
   }
 
   void transfer(const Hosted& hosted, ActionKind kind, bool wait, const Port& port, std::int64_t minibatch) {
     if (minibatch >= 0 && minibatch < total_) list_.push_back({kind, wait, hosted.host.stage, port.peer, minibatch});
   }
 
-  std::int64_t total_;
+  std::int64_t total_, chunk_ = 0;
   std::vector<Hosted> hosts_;
   std::vector<Action> list_;
 };

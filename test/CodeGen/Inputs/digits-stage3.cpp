@@ -6,7 +6,7 @@
 //   model     digits.onnx, hash 5e555014cb084eca
 //   replicas  1
 //   memory    weights 291.6 KiB, gradients 291.6 KiB, each minibatch in flight 522.6 KiB,
-//             scratch 513.2 KiB, workspace of kernels 10.1 MiB
+//             handover 257.2 KiB, scratch 384.0 KiB, workspace of kernels 10.1 MiB
 //   nodes     /block3/conv1/Conv, /block3/bn1/BatchNormalization, /block3/Relu, /block3/conv2/Conv,
 //             /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, /pool/GlobalAveragePool, /Flatten, /fc/Gemm,
 //             loss
@@ -40,16 +40,16 @@ constexpr pdcrt::ParameterRow parameters[] = {
     {"fc.bias", Element::f32, {10}, 298496, 8, true, 1, 1},
 };
 
-// Uses of parameters: which parameter, and where its gradient is in the gradients block.
+// Uses of parameters: which parameter, offset of its gradient in the gradients block, whether backward_input has it.
 constexpr pdcrt::GradientRow gradients[] = {
-    {0, 0}, // block3.conv1.weight
-    {1, 147456}, // block3.bn1.weight
-    {2, 147712}, // block3.bn1.bias
-    {3, 147968}, // block3.conv2.weight
-    {4, 295424}, // block3.bn2.weight
-    {5, 295680}, // block3.bn2.bias
-    {6, 295936}, // fc.weight
-    {7, 298496}, // fc.bias
+    {0, 0, false}, // block3.conv1.weight
+    {1, 147456, true}, // block3.bn1.weight
+    {2, 147712, true}, // block3.bn1.bias
+    {3, 147968, false}, // block3.conv2.weight
+    {4, 295424, true}, // block3.bn2.weight
+    {5, 295680, true}, // block3.bn2.bias
+    {6, 295936, false}, // fc.weight
+    {7, 298496, false}, // fc.bias
 };
 
 // Running statistics in the state block: ONNX name, type, shape, offset.
@@ -140,6 +140,14 @@ struct Slot {
   View<float> prediction{frame.slot, 320}; // f32[32, 10] logits
 };
 
+// What backward_input leaves to backward_weight.
+struct Handover {
+  std::byte* base;
+  View<float> g0{base, 0};      // f32[32, 10] loss, input gradient
+  View<float> g5{base, 1280};   // f32[32, 64, 4, 4] /block3/bn2/BatchNormalization, input gradient
+  View<float> g8{base, 132352}; // f32[32, 64, 4, 4] /block3/bn1/BatchNormalization, input gradient
+};
+
 // One accumulator per use of a parameter.
 struct Gradients {
   std::byte* base;
@@ -153,22 +161,19 @@ struct Gradients {
   View<float> fc_bias{base, 298496};             // f32[10] fc.bias
 };
 
-// What lives inside one phase (or a backward_input and the backward_weight after it): places are shared.
+// What lives inside one phase: places are shared.
 struct Scratch {
   std::byte* base;
   View<float> a1{base, 0};      // f32[32, 64, 4, 4] /block3/bn1/BatchNormalization
   View<float> a6{base, 0};      // f32[32, 64, 4, 4] /block3/bn2/BatchNormalization
   View<float> a11{base, 0};     // f32[32, 10] /fc/Gemm
-  View<float> g0{base, 524288}; // f32[32, 10] loss, input gradient
   View<float> g1{base, 0};      // f32[32, 64] /fc/Gemm, input gradient
   View<float> g2{base, 131072}; // f32[32, 64, 1, 1] /pool/GlobalAveragePool, input gradient
   View<float> g3{base, 0};      // f32[32, 64, 4, 4] /pool/GlobalAveragePool, input gradient
   View<float> g4{base, 131072}; // f32[32, 64, 4, 4] /block3/Add, /block3/Relu_1, input gradient
-  View<float> g5{base, 0};      // f32[32, 64, 4, 4] /block3/bn2/BatchNormalization, input gradient
-  View<float> g6{base, 262144}; // f32[32, 64, 4, 4] /block3/conv2/Conv, input gradient
-  View<float> g7{base, 393216}; // f32[32, 64, 4, 4] /block3/Relu, input gradient
-  View<float> g8{base, 262144}; // f32[32, 64, 4, 4] /block3/bn1/BatchNormalization, input gradient
-  View<float> g9{base, 393216}; // f32[32, 64, 4, 4] /block3/conv1/Conv, input gradient
+  View<float> g6{base, 0};      // f32[32, 64, 4, 4] /block3/conv2/Conv, input gradient
+  View<float> g7{base, 262144}; // f32[32, 64, 4, 4] /block3/Relu, input gradient
+  View<float> g9{base, 0};      // f32[32, 64, 4, 4] /block3/conv1/Conv, input gradient
   View<float> e0{base, 0};      // f32[32, 64, 4, 4] /block3/conv1/Conv
   View<float> e1{base, 131072}; // f32[32, 64, 4, 4] /block3/bn1/BatchNormalization
   View<float> e2{base, 0};      // f32[32, 64, 4, 4] /block3/Relu
@@ -234,8 +239,8 @@ void add_4(View<const float> a0, View<const float> a1, View<float> y) {
 }
 
 // Phases: pure functions of their arguments, one call per operation, in the order of the model. k: kernels, w: weights,
-// r: running statistics, s: slot, g: gradients, t: scratch, q: what the calls run on. The operands of a call come first,
-// then its results; {} is one that is absent. Above it: the ONNX node, and the type of the first result.
+// r: running statistics, s: slot, h: handover, g: gradients, t: scratch, q: what the calls run on. Operands of a
+// call come first, then its results; {} is one that is absent. Above it: the ONNX node, and its first result's type.
 
 void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, const Scratch& t, pdcrt::Draw,
              pdcrt::Stream& q) {
@@ -266,13 +271,13 @@ void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, 
   k.softmaxCrossEntropy_6.forward(q, t.a11, s.label, s.loss, s.a12);
 }
 
-void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Gradients& g, const Scratch& t,
-                    pdcrt::Stream& q) {
+void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Handover& h, const Gradients& g,
+                    const Scratch& t, pdcrt::Stream& q) {
   q.group(8);
   // loss, input gradient -> f32[32, 10]
-  k.softmaxCrossEntropy_6.inputGradient(q, constant0, s.label, s.a12, t.g0);
+  k.softmaxCrossEntropy_6.inputGradient(q, constant0, s.label, s.a12, h.g0);
   // /fc/Gemm, input gradient -> f32[32, 64]
-  k.linear_7.inputGradient(q, t.g0, w.fc_weight, t.g1);
+  k.linear_7.inputGradient(q, h.g0, w.fc_weight, t.g1);
 
   q.group(7);
   // /pool/GlobalAveragePool, input gradient -> f32[32, 64, 1, 1]
@@ -282,36 +287,36 @@ void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Gra
   // /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]
   elementwise_3(t.g3, s.a9, t.g4);
   // /block3/bn2/BatchNormalization, input gradient -> f32[32, 64, 4, 4]
-  k.batchNorm_3.gradient(q, t.g4, s.a5, w.block3_bn2_weight, s.a7, s.a8, t.g5, g.block3_bn2_weight,
+  k.batchNorm_3.gradient(q, t.g4, s.a5, w.block3_bn2_weight, s.a7, s.a8, h.g5, g.block3_bn2_weight,
       g.block3_bn2_bias);
   // /block3/conv2/Conv, input gradient -> f32[32, 64, 4, 4]
-  k.conv2d_2.inputGradient(q, t.g5, w.block3_conv2_weight, t.g6);
+  k.conv2d_2.inputGradient(q, h.g5, w.block3_conv2_weight, t.g6);
 
   q.group(6);
   // /block3/Relu, input gradient -> f32[32, 64, 4, 4]
   elementwise_3(t.g6, s.a4, t.g7);
   // /block3/bn1/BatchNormalization, input gradient -> f32[32, 64, 4, 4]
-  k.batchNorm_1.gradient(q, t.g7, s.a0, w.block3_bn1_weight, s.a2, s.a3, t.g8, g.block3_bn1_weight,
+  k.batchNorm_1.gradient(q, t.g7, s.a0, w.block3_bn1_weight, s.a2, s.a3, h.g8, g.block3_bn1_weight,
       g.block3_bn1_bias);
   // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]
-  k.conv2d_0.inputGradient(q, t.g8, w.block3_conv1_weight, t.g9);
+  k.conv2d_0.inputGradient(q, h.g8, w.block3_conv1_weight, t.g9);
   // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]
   add_4(t.g4, t.g9, s.gout0);
 }
 
-void backward_weight(const Kernels& k, const Weights&, const Slot& s, const Gradients& g, const Scratch& t,
-                     pdcrt::Stream& q) {
+void backward_weight(const Kernels& k, const Weights&, const Slot& s, const Handover& h, const Gradients& g,
+                     const Scratch&, pdcrt::Stream& q) {
   q.group(8);
   // /fc/Gemm, weight gradient -> f32[10, 64]
-  k.linear_5.weightGradient(q, s.a10, t.g0, g.fc_weight, g.fc_bias);
+  k.linear_5.weightGradient(q, s.a10, h.g0, g.fc_weight, g.fc_bias);
 
   q.group(7);
   // /block3/conv2/Conv, weight gradient -> f32[64, 64, 3, 3]
-  k.conv2d_2.weightGradient(q, s.a4, t.g5, g.block3_conv2_weight, {});
+  k.conv2d_2.weightGradient(q, s.a4, h.g5, g.block3_conv2_weight, {});
 
   q.group(6);
   // /block3/conv1/Conv, weight gradient -> f32[64, 64, 3, 3]
-  k.conv2d_0.weightGradient(q, s.in0, t.g8, g.block3_conv1_weight, {});
+  k.conv2d_0.weightGradient(q, s.in0, h.g8, g.block3_conv1_weight, {});
 }
 
 void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s, const Scratch& t, pdcrt::Stream& q) {
@@ -346,14 +351,14 @@ void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s,
 
 extern const pdcrt::Stage stage;
 const pdcrt::Stage stage =
-    pdcrt::withPhases<Kernels, Weights, State, Slot, Gradients, Scratch, forward, backward_input, backward_weight,
-                      evaluate>({
+    pdcrt::withPhases<Kernels, Weights, State, Slot, Handover, Gradients, Scratch, forward, backward_input,
+                      backward_weight, evaluate>({
         .index = 3,
         .count = 4,
         .model = "digits.onnx",
         .modelHash = "5e555014cb084eca",
-        .bytes = {.weights = 298560, .state = 1024, .gradients = 298560, .slot = 535104, .scratch = 525568,
-                  .workspace = 10567936},
+        .bytes = {.weights = 298560, .state = 1024, .gradients = 298560, .slot = 535104,
+                  .handover = 263424, .scratch = 393216, .workspace = 10567936},
         .parameters = parameters,
         .gradients = gradients,
         .states = states,
