@@ -23,7 +23,7 @@ namespace {
 
 /// A plan whose stages have equal loads, as PipeDream's optimizer aims at, with some time in links and all-reduces.
 TimedPipeline balanced(const std::string& name, const std::vector<int>& replicas) {
-  constexpr double timeMs = 5;
+  constexpr double timeMs = 8;
   TimedPipeline pipeline = {.name = name, .replicas = replicas, .computeMs = {}};
   for (int r : replicas) pipeline.computeMs.push_back(timeMs * r);
   pipeline.transferMs = 0.3 * timeMs;
