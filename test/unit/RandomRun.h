@@ -1,11 +1,10 @@
 // Random small plans that can be run for real: a schedule, a number of minibatches, and a model of timed stages.
 #pragma once
 
-#include "RandomShape.h"
+#include "RandomPipeline.h"
 #include "Replay.h"
 #include "TimedStages.h"
 
-#include <algorithm>
 #include <sstream>
 #include <string>
 
@@ -20,15 +19,11 @@ struct RandomRun {
   RandomRun(unsigned seed, int mostRanks) {
     std::mt19937 random(seed);
     auto between = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random); };
-    auto ranks = [&] {
-      int sum = 0;
-      for (const pdc::StageShape& stage : shape.stages) sum += stage.replicas;
-      return sum;
-    };
-    do shape = pdc::randomShape(random);
-    while (ranks() > mostRanks);
-    takeSchedule(between(0, 4), between(1, 7));
-    schedule = pdc::buildSchedule(shape);
+    do {
+      shape = pdc::RandomPipeline(random).shape();
+      shape.shared.clear();
+      schedule = pdc::buildSchedule(shape);
+    } while (static_cast<int>(schedule.ranks.size()) > mostRanks);
 
     model.stages.resize(shape.stages.size());
     model.edges = shape.edges;
@@ -43,7 +38,10 @@ struct RandomRun {
 
   std::string description() const {
     std::ostringstream text;
-    text << schedule.kind << (shape.weights == pdcrt::WeightPolicy::verticalSync ? ", vertical-sync" : "")
+    text << schedule.kind
+         << (shape.weights == pdcrt::WeightPolicy::verticalSync ? ", vertical-sync"
+             : shape.weights == pdcrt::WeightPolicy::latest     ? ", latest"
+                                                                : "")
          << ", replicas";
     for (const pdc::StageShape& stage : shape.stages) text << " " << stage.replicas;
     text << ", warm-up";
@@ -58,7 +56,7 @@ struct RandomRun {
                          .replicas = {},
                          .warmup = {},
                          .syncDelay = {},
-                         .weights = shape.weights,
+                         .weights = schedule.weights,
                          .microbatches = shape.microbatches,
                          .training = training,
                          .data = &data,
@@ -69,23 +67,5 @@ struct RandomRun {
       setup.syncDelay.push_back(stage.syncDelay);
     }
     return Replay(std::move(setup), mistake);
-  }
-
-private:
-  void takeSchedule(int kind, int microbatches) {
-    if (kind < 3) { // 1f1b, as it came, or with vertical sync
-      const bool flush = shape.microbatches > 0;
-      if (flush || kind < 2) return;
-      shape.weights = pdcrt::WeightPolicy::verticalSync;
-      pdc::StageShape& input = shape.stages[0];
-      for (const pdc::StageShape& stage : shape.stages) {
-        const int needed = stage.replicas * (stage.warmup + stage.syncDelay);
-        input.warmup = std::max(input.warmup, (needed + input.replicas - 1) / input.replicas - input.syncDelay);
-      }
-      return;
-    }
-    shape.kind = kind == 3 ? "gpipe" : "1f1b-flush";
-    shape.microbatches = microbatches;
-    for (pdc::StageShape& stage : shape.stages) stage.syncDelay = 0;
   }
 };

@@ -75,10 +75,10 @@ TEST(SynchronousSends, RandomPlansEndWithTheWeightsOfTheReplay) {
   for (const auto& [plan, hashes] : trained) {
     const RandomRun run(static_cast<unsigned>(plan), mostRanks);
     EXPECT_EQ(hashes, expected(run)) << "plan " << plan << ": " << run.description();
-    ++kinds[run.schedule.kind];
+    ++kinds[run.schedule.kind.substr(0, run.schedule.kind.find(':'))];
   }
   for (const auto& [kind, runs] : kinds) std::cout << kind << ": " << runs << " plans\n";
-  EXPECT_EQ(kinds.size(), 3);
+  EXPECT_EQ(kinds.size(), pdc::scheduleNames().size());
 }
 
 TEST(SynchronousSends, AReplayWithAMistakeDiffers) {
