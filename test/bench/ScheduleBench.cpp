@@ -98,6 +98,18 @@ std::vector<TimedPipeline> predictedPipelines() {
        .allReduceMs = 8,
        .schedule = "gpipe",
        .microbatches = 6});
+  auto batched = [&](const std::string& schedule, const std::string& what, const std::vector<double>& computeMs) {
+    add({.name = schedule + ", " + what + ", 8 microbatches",
+         .replicas = std::vector<int>(computeMs.size(), 1),
+         .computeMs = computeMs,
+         .transferMs = 6,
+         .schedule = schedule,
+         .microbatches = 8});
+  };
+  batched("2bw", "3 stages", {24, 24, 24});
+  batched("zb-h1", "4 stages", {24, 24, 24, 24});
+  batched("interleaved:2", "4 stages on 2 ranks", {12, 12, 12, 12});
+  batched("zb-v", "6 stages on 3 ranks", {12, 12, 12, 12, 12, 12});
   return all;
 }
 
@@ -215,8 +227,7 @@ int main(int argc, char** argv) {
   for (TimedPipeline& pipeline : pipedreamPlans()) all.push_back({"pipedream", std::move(pipeline)});
   for (TimedPipeline& pipeline : predictedPipelines()) all.push_back({"predicted", std::move(pipeline)});
   if (argc < 3) {
-    for (const auto& [suite, p] : all)
-      std::cout << suite << " " << std::accumulate(p.replicas.begin(), p.replicas.end(), 0) << " " << p.name << "\n";
+    for (const auto& [suite, p] : all) std::cout << suite << " " << p.plan().ranks.size() << " " << p.name << "\n";
     return 0;
   }
   auto found = std::find_if(all.begin(), all.end(), [&](const auto& entry) { return entry.second.name == argv[1]; });

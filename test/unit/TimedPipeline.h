@@ -5,6 +5,7 @@
 #include "ThreadRun.h"
 #include "TimedStages.h"
 
+#include "pdc/Plan/ScheduleName.h"
 #include "pdc/Schedule/PlanSchedule.h"
 #include "pdc/Schedule/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
@@ -39,12 +40,8 @@ struct TimedPipeline {
     return values * sizeof(float) / (1e-3 * ms);
   }
 
-  /// The time per minibatch that the stages allow: the largest load of a replica.
-  double bottleneckMs() const {
-    double most = 0;
-    for (std::size_t s = 0; s < replicas.size(); ++s) most = std::max(most, computeMs[s] / replicas[s]);
-    return most;
-  }
+  /// The time per minibatch that the stages allow: the largest load of a rank.
+  double bottleneckMs() const { return plan().timeMs; }
 
   /// Floats of a parameter such that the stage's all-reduce takes allReduceMs: each replica gathers, then spreads its
   /// part over links of its own.
@@ -66,7 +63,6 @@ struct TimedPipeline {
     plan.schedule = schedule;
     plan.sync = sync;
     plan.microbatches = microbatches;
-    plan.timeMs = bottleneckMs();
     plan.cluster.levels = {{"link", std::accumulate(replicas.begin(), replicas.end(), 0), bandwidth(), 0}};
     const int count = static_cast<int>(replicas.size());
     for (int s = 0; s < count; ++s) {
@@ -78,12 +74,19 @@ struct TimedPipeline {
       stage.allReduceMs = allReduceMsOf(s);
       plan.stages.push_back(stage);
       if (s + 1 < count) plan.tensors.push_back({"y", s, s + 1, values * static_cast<int>(sizeof(float)), true});
-      for (int replica = 0; replica < replicas[i]; ++replica) {
-        const int rank = static_cast<int>(plan.ranks.size());
-        plan.ranks.push_back({.rank = rank, .devices = {rank}, .hosts = {{s, replica}}});
+    }
+    for (const pdcrt::RankList& list : pdc::frameOf(pdc::shapeOf(plan)).ranks) {
+      const int rank = static_cast<int>(plan.ranks.size());
+      plan.ranks.push_back({.rank = rank, .devices = {rank}, .hosts = {}});
+      double load = 0;
+      for (const pdcrt::Host& host : list.hosts) {
+        plan.ranks.back().hosts.push_back({host.stage, host.replica});
+        load += computeMs[static_cast<std::size_t>(host.stage)] / replicas[static_cast<std::size_t>(host.stage)];
       }
+      plan.timeMs = std::max(plan.timeMs, load);
     }
     for (pdc::PlanStage& stage : plan.stages) stage.syncDelay = pdc::syncDelayFor(plan, stage.replicas);
+    if (!pdc::takesWarmup(schedule)) return plan;
     const std::vector<int> warmups = warmup == "paper" ? pdc::paperWarmup(plan) : pdc::hideWarmup(plan);
     for (std::size_t s = 0; s < warmups.size(); ++s) plan.stages[s].warmup = warmups[s];
     return plan;
