@@ -1,6 +1,7 @@
 // Fusion groups as nodes of the planner's cost graph.
 #include "pdc/Analysis/MemoryPlan.h"
 #include "pdc/Analysis/Profile.h"
+#include "pdc/IR/SharedParameters.h"
 
 #include <algorithm>
 #include <map>
@@ -22,6 +23,19 @@ std::int64_t gradientScratch(const Graph& graph, int group) {
       for (const Value* result : operation->results())
         if (result && storageOf(result) == result && !graph.isOutput(result)) bytes += result->type().bytes();
   return bytes;
+}
+
+/// One colour for these groups and all that hang together with them.
+void keepTogether(CostGraph& cost, const std::set<int>& groups) {
+  const std::int64_t colour = *groups.begin();
+  std::set<std::int64_t> merged;
+  for (int group : groups) {
+    CostNode& node = cost.nodes[static_cast<std::size_t>(group)];
+    if (node.colour >= 0) merged.insert(node.colour);
+    node.colour = colour;
+  }
+  for (CostNode& node : cost.nodes)
+    if (merged.contains(node.colour)) node.colour = colour;
 }
 
 } // namespace
@@ -47,28 +61,27 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
     cost.nodes.push_back(node);
   }
 
-  // Parameters: charged to the group that uses them first; groups that share one share a stage.
+  // Parameters: charged to the group that uses them first. Those that several groups train are shared; where only some
+  // of the groups do, they share a stage.
   std::map<const Parameter*, std::size_t> owner;
   for (std::size_t g = 0; g < members.size(); ++g)
     for (const Operation* operation : members[g])
-      for (const Value* operand : operation->operands()) {
-        if (!operand || !operand->parameter()) continue;
-        auto [it, isNew] = owner.try_emplace(operand->parameter(), g);
-        if (isNew)
-          cost.nodes[g].parameterBytes += operand->type().bytes();
-        else if (it->second != g) {
-          CostNode &first = cost.nodes[it->second], &second = cost.nodes[g];
-          const std::int64_t colour = first.colour >= 0    ? first.colour
-                                      : second.colour >= 0 ? second.colour
-                                                           : static_cast<std::int64_t>(it->second);
-          for (CostNode& node : cost.nodes) // one colour for all that hang together
-            if (node.colour >= 0 && (node.colour == first.colour || node.colour == second.colour)) node.colour = colour;
-          first.colour = second.colour = colour;
-        }
-      }
-  for (const GraphOutput& output : graph.outputs)
-    if (output.kind == OutputKind::gradient)
-      cost.nodes[owner.at(output.parameter)].gradientBytes += output.parameter->type.bytes();
+      for (const Value* operand : operation->operands())
+        if (operand && operand->parameter()) owner.try_emplace(operand->parameter(), g);
+  for (const ParameterGroups& parameter : parameterGroups(graph)) {
+    const std::int64_t bytes = parameter.parameter->type.bytes();
+    if (parameter.groups.size() > 1 && parameter.canBeShared()) {
+      CostSharedParameter shared{.name = parameter.parameter->name, .nodes = {}, .bytes = bytes};
+      for (int group : parameter.groups) shared.nodes.push_back(group);
+      cost.sharedParameters.push_back(shared);
+      continue;
+    }
+    if (auto it = owner.find(parameter.parameter); it != owner.end()) {
+      cost.nodes[it->second].parameterBytes += bytes;
+      cost.nodes[it->second].gradientBytes += bytes * static_cast<std::int64_t>(parameter.uses.size());
+    }
+    if (parameter.groups.size() > 1) keepTogether(cost, parameter.groups);
+  }
 
   // Values: saved where they are made (data: where they are first read), handed on to other groups. The storage of a
   // view counts, once.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -125,11 +126,47 @@ private:
     return success;
   }
 
+  /// Parameters of other stages, which this one is sent; and what is exchanged about those of its own.
+  void placeShared() {
+    std::map<std::pair<int, int>, std::vector<const SharedParameter*>> rows; // by owner and user
+    for (const SharedParameter& shared : options_.shared)
+      for (int user : std::set<int>(shared.useStages.begin(), shared.useStages.end()))
+        if (user != shared.owner() && (user == options_.stage || shared.owner() == options_.stage))
+          rows[{shared.owner(), user}].push_back(&shared);
+    for (const auto& [ends, parameters] : rows) {
+      const auto row = static_cast<int>(plan_.shared.size());
+      Bump values, parts;
+      for (const SharedParameter* shared : parameters) {
+        const auto value = static_cast<int>(plan_.sharedValues.size());
+        const std::int64_t bytes = shared->parameter->type.bytes();
+        plan_.sharedValues.push_back({row, shared->parameter, values.take(bytes), -1});
+        for (std::size_t use = 0; use < shared->useStages.size(); ++use)
+          if (shared->useStages[use] == ends.second)
+            plan_.sharedUses.push_back({value, static_cast<int>(use), parts.take(bytes), -1});
+      }
+      plan_.shared.push_back(
+          {ends.first, ends.second, static_cast<std::size_t>(values.end()), static_cast<std::size_t>(parts.end())});
+    }
+  }
+
+  /// The value of `parameter` that another stage sends; null where it is this stage's own.
+  const PlacedSharedValue* received(const Parameter* parameter) const {
+    for (const PlacedSharedValue& value : plan_.sharedValues)
+      if (value.parameter == parameter && plan_.shared[static_cast<std::size_t>(value.shared)].user == options_.stage)
+        return &value;
+    return nullptr;
+  }
+
   void placeParameters() {
+    placeShared();
     auto add = [&](const Graph& graph, GraphMemory& memory) {
       for (const Value* value : graph.parameterValues()) {
         if (value->users().empty() && !graph.isOutput(value)) continue;
         const Parameter* parameter = value->parameter();
+        if (const PlacedSharedValue* shared = received(parameter)) {
+          addBuffer(memory, value, {Block::shared, shared->shared, shared->offset});
+          continue;
+        }
         const bool state = parameter->role == ParameterRole::state;
         auto& list = state ? plan_.states : plan_.parameters;
         Bump& block = state ? state_ : weights_;
@@ -144,6 +181,11 @@ private:
     };
     add(training_, plan_.training);
     if (evaluation_) add(*evaluation_, plan_.evaluation);
+    for (PlacedSharedValue& value : plan_.sharedValues) {
+      if (plan_.shared[static_cast<std::size_t>(value.shared)].owner != options_.stage) continue;
+      value.index = parameterIndex(value.parameter);
+      value.offset = plan_.parameters[static_cast<std::size_t>(value.index)].offset;
+    }
   }
 
   void collectEdges() {
@@ -189,6 +231,14 @@ private:
     }
   }
 
+  /// The first use of another stage's parameter that has no accumulator yet; uses come in program order.
+  PlacedSharedUse& nextSharedUse(const Parameter* parameter) {
+    const PlacedSharedValue* value = received(parameter);
+    return *std::find_if(plan_.sharedUses.begin(), plan_.sharedUses.end(), [&](const PlacedSharedUse& use) {
+      return &plan_.sharedValues[static_cast<std::size_t>(use.value)] == value && use.gradient < 0;
+    });
+  }
+
   /// The place of `root` in the slot, which it gets now if it has none.
   Place slotPlace(const Value* root) {
     if (const Buffer* buffer = plan_.training.find(root); buffer && buffer->place.block == Block::slot)
@@ -224,6 +274,12 @@ private:
         const Place place{Block::gradients, -1, gradients_.take(output.value->type().bytes())};
         pins_.push_back({root, place, ProgramPhase::backwardWeight});
         const bool withInput = root->definer() && root->definer()->phase == Phase::inputGradient;
+        if (received(output.parameter)) {
+          PlacedSharedUse& use = nextSharedUse(output.parameter);
+          use.gradient = place.offset;
+          use.withInput = withInput;
+          break;
+        }
         plan_.gradients.push_back({parameterIndex(output.parameter), output.value, place.offset, withInput});
         break;
       }

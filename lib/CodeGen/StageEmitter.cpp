@@ -124,6 +124,7 @@ private:
              << commentText(memory_.parameters[static_cast<std::size_t>(g.parameter)].parameter->name) << "\n";
       out_ << "};\n";
     }
+    sharedTables();
     if (!memory_.states.empty()) {
       out_ << "\n// Running statistics in the state block: ONNX name, type, shape, offset.\n"
               "constexpr pdcrt::StateRow states[] = {\n";
@@ -157,6 +158,29 @@ private:
       out_ << "};\n";
     }
     for (const ConstantTable& constant : names_.constants) constantTable(constant);
+  }
+
+  void sharedTables() {
+    if (memory_.shared.empty()) return;
+    out_ << "\n// Stages with which parameters are shared: owner, user, bytes of one version of them, bytes of the "
+            "gradients that\n// the user sends back.\nconstexpr pdcrt::SharedRow shared[] = {\n";
+    for (const pdcrt::SharedRow& row : memory_.shared)
+      out_ << "    {" << row.owner << ", " << row.user << ", " << row.valueBytes << ", " << row.partBytes << "},\n";
+    out_
+        << "};\n\n// These parameters: row above, ONNX name, type, shape, offset (of the owner: in the weights block), "
+           "row of the\n// owner's parameters.\nconstexpr pdcrt::SharedValueRow sharedValues[] = {\n";
+    for (const PlacedSharedValue& value : memory_.sharedValues)
+      out_ << "    {" << value.shared << ", " << stringLiteral(value.parameter->name) << ", "
+           << typeFields(value.parameter->type) << ", " << value.offset << ", " << value.index << "},\n";
+    out_ << "};\n\n// Their uses by the user: row of shared, row of sharedValues, position among all uses, offset in "
+            "what "
+            "travels, offset\n// in the user's gradients block, whether backward_input writes it.\nconstexpr "
+            "pdcrt::SharedUseRow sharedUses[] = {\n";
+    for (const PlacedSharedUse& use : memory_.sharedUses)
+      out_ << "    {" << memory_.sharedValues[static_cast<std::size_t>(use.value)].shared << ", " << use.value << ", "
+           << use.position << ", " << use.part << ", " << std::max<std::int64_t>(use.gradient, 0) << ", "
+           << (use.withInput ? "true" : "false") << "},\n";
+    out_ << "};\n";
   }
 
   void edgeTables() {
@@ -213,6 +237,8 @@ private:
       std::string from = block;
       if (m.place.block == Block::edge)
         from = "frame.edges[" + std::to_string(m.place.edge) + "]";
+      else if (m.place.block == Block::shared)
+        from = "frame.shared[" + std::to_string(m.place.edge) + "]";
       else if (m.place.block == Block::slot)
         from = "frame.slot";
       lines.push_back(std::string("  View<") + (m.readOnly ? "const " : "") + cppTypeOf(m.type.element) + "> " +
@@ -272,6 +298,7 @@ private:
     };
     table("parameters", !memory_.parameters.empty());
     table("gradients", !memory_.gradients.empty());
+    for (const char* name : {"shared", "sharedValues", "sharedUses"}) table(name, !memory_.shared.empty());
     table("states", !memory_.states.empty());
     table("edges", !memory_.edges.empty());
     table("ports", !memory_.ports.empty());

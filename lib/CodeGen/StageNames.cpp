@@ -28,6 +28,16 @@ StageNames::StageNames(const StageProgram& program) {
   for (const PlacedData& d : memory.data)
     nameFixed(slot, 's', slotNames_, d.value->name(), {Block::slot, -1, d.offset}, d.value->type(),
               d.value->name() + (d.label ? ", label" : ", input"));
+  for (const PlacedSharedUse& use : memory.sharedUses) {
+    const PlacedSharedValue& value = memory.sharedValues[static_cast<std::size_t>(use.value)];
+    const pdcrt::SharedRow& row = memory.shared[static_cast<std::size_t>(value.shared)];
+    if (row.user != program.index) continue;
+    const std::string comment = value.parameter->name + ", of stage " + std::to_string(row.owner);
+    nameFixed(slot, 's', slotNames_, value.parameter->name, {Block::shared, value.shared, value.offset},
+              value.parameter->type, comment, true);
+    nameFixed(gradients, 'g', gradientNames, value.parameter->name, {Block::gradients, -1, use.gradient},
+              value.parameter->type, comment);
+  }
   namePorts(program);
   nameOutputs(memory, memory.training);
   nameResults(memory.training, false);

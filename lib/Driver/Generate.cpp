@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 using namespace pdc;
 
@@ -53,6 +54,20 @@ std::vector<PlanTensor> crossingTensors(const std::vector<StageGraphs>& stages,
   return tensors;
 }
 
+/// Parameters of several stages, as their programs have them.
+std::vector<PlanSharedParameter> sharedOf(const std::vector<SharedParameter>& shared) {
+  std::vector<PlanSharedParameter> result;
+  for (const SharedParameter& parameter : shared) {
+    PlanSharedParameter& planned = result.emplace_back(PlanSharedParameter{
+        .name = parameter.parameter->name, .bytes = parameter.parameter->type.bytes(), .stages = {}, .uses = {}});
+    for (int stage : std::set<int>(parameter.useStages.begin(), parameter.useStages.end())) {
+      planned.stages.push_back(stage);
+      planned.uses.push_back(parameter.usesIn(stage));
+    }
+  }
+  return result;
+}
+
 /// The arena of each rank, which is the larger of those that host a stage; the number that the program will print.
 Status fillInMemory(Plan& plan, const pdcrt::Schedule& schedule, const std::vector<StageMemory>& memories,
                     const pdcrt::Training& training, Diagnostics& diags) {
@@ -64,6 +79,7 @@ Status fillInMemory(Plan& plan, const pdcrt::Schedule& schedule, const std::vect
       hosted.push_back({.stage = host.stage,
                         .bytes = memory.bytes,
                         .edges = memory.edges,
+                        .shared = memory.shared,
                         .trainedBytes = static_cast<std::size_t>(memory.trainedBytes),
                         .optimizerBlocks = pdcrt::optimizerBlocks(training)});
     }
@@ -102,14 +118,17 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
   for (std::size_t s = 0; s < stages->size(); ++s)
     if (plan.stages[s].recompute) recomputeForward(*(*stages)[s].training);
 
+  const std::vector<SharedParameter> shared = sharedParameters(main, *cut);
   std::vector<StageMemory> memories;
   for (const StageGraphs& stage : *stages) {
-    Expected<StageMemory> memory = planMemory(*stage.training, stage.evaluation, {.stage = stage.stage}, context.diags);
+    Expected<StageMemory> memory =
+        planMemory(*stage.training, stage.evaluation, {.stage = stage.stage, .shared = shared}, context.diags);
     if (!memory) return failure;
     memories.push_back(std::move(*memory));
   }
 
   plan.tensors = crossingTensors(*stages, plan.tensors);
+  plan.sharedParameters = sharedOf(shared);
   Expected<pdcrt::Schedule> schedule = scheduleFor(plan, context.diags);
   if (!schedule || !fillInMemory(plan, *schedule, memories, training, context.diags)) return failure;
 

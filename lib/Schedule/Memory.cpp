@@ -16,6 +16,22 @@ std::int64_t pdc::slotBytesOf(const Plan& plan, int stage) {
   return bytes;
 }
 
+/// Versions and gradients of shared parameters: at a user, and at their owner for each replica that it serves.
+static std::int64_t sharedBuffersOf(const Plan& plan, const pdcrt::Schedule& schedule, int s) {
+  std::int64_t bytes = 0;
+  for (const PlanSharedParameter& parameter : plan.sharedParameters)
+    for (std::size_t i = 1; i < parameter.stages.size(); ++i) {
+      const int owner = parameter.stages[0], user = parameter.stages[i];
+      const int index = schedule.sharedBetween(owner, user);
+      if (index < 0) continue;
+      const pdcrt::SharedEdge& edge = schedule.shared[static_cast<std::size_t>(index)];
+      const std::int64_t owners = plan.stages[owner].replicas, users = plan.stages[user].replicas;
+      if (user == s) bytes += parameter.bytes * (edge.versionReceive + parameter.uses[i] * edge.partSend);
+      if (owner == s) bytes += parameter.bytes * parameter.uses[i] * edge.partReceive * ((users + owners - 1) / owners);
+    }
+  return bytes;
+}
+
 /// The parts of a stage's arena that depend on the schedule, and the others that the plan knows.
 static MemorySplit partsOf(const Plan& plan, const std::vector<EdgeTraffic>& traffic, const pdcrt::Schedule& schedule,
                            int s) {
@@ -35,6 +51,7 @@ static MemorySplit partsOf(const Plan& plan, const std::vector<EdgeTraffic>& tra
       split.buffers += edge.forwardBytes * rings.forwardReceive + edge.backwardBytes * rings.backwardSend;
     if (edge.edge.from == s) split.buffers += edge.backwardBytes * rings.backwardReceive;
   }
+  split.buffers += sharedBuffersOf(plan, schedule, s);
   return split;
 }
 

@@ -7,6 +7,7 @@
 #include "pdc/Transforms/Transforms.h"
 
 #include "GraphUtilities.h"
+#include "pdc/IR/SharedParameters.h"
 
 #include <algorithm>
 #include <map>
@@ -164,16 +165,17 @@ Status StageSplitter::checkForwardEdges() {
   return success;
 }
 
+/// Stages share a parameter only where each of them has a gradient of it to give.
 Status StageSplitter::checkParameters() {
-  for (const Value* value : training_.parameterValues()) {
+  for (const ParameterGroups& parameter : parameterGroups(training_)) {
     std::set<int> stages;
-    for (const Operation* user : value->users()) stages.insert(user->stage);
-    if (stages.size() > 1)
-      return context_.diags.error(value->parameter()->location)
+    for (int group : parameter.groups) stages.insert(stageOfGroup_[static_cast<std::size_t>(group)]);
+    if (stages.size() > 1 && !parameter.canBeShared())
+      return context_.diags.error(parameter.parameter->location)
                  .exit(ExitCode::unsupported)
                  .help("keep the groups that use it in one stage")
-             << "parameter '" << value->name() << "' is used in stage " << *stages.begin() << " and in stage "
-             << *stages.rbegin();
+             << "parameter '" << parameter.parameter->name << "' is used in stage " << *stages.begin()
+             << " and in stage " << *stages.rbegin() << ", and not trained by all of its uses";
   }
   return success;
 }

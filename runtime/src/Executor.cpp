@@ -13,10 +13,6 @@ constexpr std::size_t index(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
-bool isVersion(ActionKind kind) {
-  return kind == ActionKind::update || kind == ActionKind::allReduce;
-}
-
 double scalar(const OutputRow& row, const std::byte* slot) {
   const std::byte* at = slot + row.offset;
   return row.element == Element::f64 ? *reinterpret_cast<const double*>(at) : *reinterpret_cast<const float*>(at);
@@ -30,7 +26,8 @@ ActionCursor::ActionCursor(const Schedule& schedule, int rank, std::int64_t mini
     : schedule_(schedule), list_(schedule.ranks[index(rank)]), minibatches_(minibatches) {}
 
 bool ActionCursor::belongs(const Action& action) const {
-  if (isVersion(action.kind)) return schedule_.updateFirst(action.stage, action.index) < minibatches_;
+  if (isVersioned(action.kind))
+    return schedule_.updateFirst(schedule_.versionedStage(action), action.index) < minibatches_;
   return action.index < minibatches_;
 }
 
@@ -49,8 +46,9 @@ const Action* ActionCursor::next() {
     action_ = actions[position_++];
     if (round_ > 0) {
       const std::int64_t minibatches = round_ * list_.step;
-      action_.index +=
-          isVersion(action_.kind) ? minibatches / schedule_.minibatchesOfUpdate(action_.stage) : minibatches;
+      action_.index += isVersioned(action_.kind)
+                           ? minibatches / schedule_.minibatchesOfUpdate(schedule_.versionedStage(action_))
+                           : minibatches;
     }
     if (!belongs(action_)) continue;
     any_ = true;
@@ -63,7 +61,12 @@ const Action* ActionCursor::next() {
 Status Executor::train(std::int64_t first, std::int64_t minibatches) {
   first_ = first;
   minibatches_ = minibatches;
-  for (HostedStage& hosted : hosted_) hosted.versions.restart();
+  if (Status status = refreshShared(); !status) return status;
+  for (HostedStage& hosted : hosted_) {
+    hosted.versions.restart();
+    hosted.sharing.restart();
+  }
+  trained_ = true;
   ActionCursor cursor(*setup_.schedule, setup_.rank, minibatches);
   while (const Action* action = cursor.next()) {
     if (Status status = execute(*action); !status) return status;
@@ -80,6 +83,7 @@ Status Executor::evaluate(std::int64_t minibatches, BatchSource& data, const Pre
   minibatches_ = minibatches;
   evaluationData_ = &data;
   predicted_ = &predicted;
+  if (Status status = refreshShared(); !status) return status;
   for (const Action& action : expandEvaluation(*setup_.schedule, setup_.rank, minibatches))
     if (Status status = execute(action); !status) return status;
   return drain();
@@ -94,7 +98,22 @@ Status Executor::drain() {
     for (HostedStage::GradientSet& set : hosted.gradients)
       if (set.allReduce && set.allReduce->pending())
         if (Status status = waitFor({}, *set.allReduce); !status) return status;
+    for (TransferGroup* transfers : hosted.sharing.transfers())
+      if (transfers->pending())
+        if (Status status = waitFor({}, *transfers); !status) return status;
   }
+  return {};
+}
+
+/// After a drain: every user of shared parameters gets the newest version, from which evaluation and training go on.
+Status Executor::refreshShared() {
+  if (!trained_) return {};
+  trained_ = false;
+  std::vector<std::unique_ptr<TransferGroup>> transfers;
+  for (HostedStage& hosted : hosted_) hosted.sharing.refresh(hosted.versions, transfers);
+  for (const auto& group : transfers) setup_.communicator->post(*group);
+  for (const auto& group : transfers)
+    if (Status status = waitFor({}, *group); !status) return status;
   return {};
 }
 
@@ -118,6 +137,7 @@ HostedStage& Executor::hostedStage(int stage) {
 Status Executor::execute(const Action& action) {
   HostedStage& hosted = hostedStage(action.stage);
   if (isTransfer(action.kind)) return transfer(hosted, action);
+  if (isSharing(action.kind)) return share(hosted, action);
   if (action.kind == ActionKind::allReduce) return allReduce(hosted, action);
 
   const double begin = now();
@@ -168,6 +188,18 @@ Status Executor::transfer(HostedStage& hosted, const Action& action) {
   return {};
 }
 
+Status Executor::share(HostedStage& hosted, const Action& action) {
+  TransferGroup* transfers = hosted.sharing.transfersOf(action);
+  if (!transfers) return {};
+  if (action.wait) return waitFor(action, *transfers);
+  if (transfers->pending())
+    return {Exit::invalid, "action " + toString(action) + " needs a buffer whose last transfer is not complete",
+            "await it earlier in schedule.txt"};
+  hosted.sharing.fill(action, hosted.versions, *transfers);
+  setup_.communicator->post(*transfers);
+  return {};
+}
+
 // ---- Phases ----
 
 Call Executor::callFor(HostedStage& hosted, std::int64_t minibatch) {
@@ -183,7 +215,7 @@ Call Executor::callFor(HostedStage& hosted, std::int64_t minibatch) {
           .gradients = nullptr,
           .handover = hosted.handovers + index(local % hosted.handoverCount) * arenaBytes(hosted.stage->bytes.handover),
           .scratch = hosted.scratch,
-          .frame = {.slot = slot.memory, .edges = hosted.frameEdges.data()},
+          .frame = {.slot = slot.memory, .edges = hosted.frameEdges.data(), .shared = hosted.sharing.chosen()},
           .draw = {.seed = setup_.training->seed, .minibatch = static_cast<std::uint64_t>(first_ + minibatch)},
           .stream = &stream_};
 }
@@ -207,6 +239,7 @@ Status Executor::forward(HostedStage& hosted, const Action& action) {
     return {Exit::invalid, "action " + toString(action) + " needs version " + std::to_string(slot.version) +
                                " of its weights, the newest is " + std::to_string(hosted.versions.newest()) + " of " +
                                std::to_string(hosted.versions.count()) + " kept"};
+  if (Status status = hosted.sharing.choose(action.index, action); !status) return status;
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(slot.version);
   hosted.stage->forward(call);
@@ -242,17 +275,22 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
     return {Exit::invalid, "action " + toString(action) + " overwrites the gradients of update " +
                                std::to_string(set.update) + ", which is not made"};
   set.update = update;
+  if (Status status = hosted.sharing.choose(action.index, action); !status) return status;
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(version);
   if (action.kind != ActionKind::backwardWeight) {
     call.gradients = set.inputs == 0 ? set.memory : hosted.spareGradients;
     hosted.stage->backwardInput(call);
     if (set.inputs++ > 0) addSpare(hosted, set, /*withInput=*/true);
+    if (Status status = hosted.sharing.addToPart(action.index, call.gradients, /*withInput=*/true, action); !status)
+      return status;
   }
   if (action.kind != ActionKind::backwardInput) {
     call.gradients = set.minibatches == 0 ? set.memory : hosted.spareGradients;
     hosted.stage->backwardWeight(call);
     if (set.minibatches++ > 0) addSpare(hosted, set, /*withInput=*/false);
+    if (Status status = hosted.sharing.addToPart(action.index, call.gradients, /*withInput=*/false, action); !status)
+      return status;
     set.usesAdded = false;
   }
   return {};
@@ -272,6 +310,13 @@ void Executor::addSpare(const HostedStage& hosted, const HostedStage::GradientSe
 
 // ---- Updates ----
 
+/// Adds the uses of each parameter, here and in other stages.
+Status Executor::addUses(HostedStage& hosted, const HostedStage::GradientSet& set, const Action& action) {
+  if (Status status = hosted.sharing.collect(action.index, minibatches_, action); !status) return status;
+  hosted.optimizer->addUses(set.memory, hosted.sharing.arrived());
+  return {};
+}
+
 Status Executor::allReduce(HostedStage& hosted, const Action& action) {
   HostedStage::GradientSet& set = gradientsOf(hosted, action.index);
   if (!set.allReduce) return {}; // no other replica
@@ -288,10 +333,15 @@ Status Executor::allReduce(HostedStage& hosted, const Action& action) {
   set.update = action.index;
   const std::int64_t from = setup_.schedule->updateFirst(hosted.host.stage, action.index);
   const std::int64_t to = std::min(setup_.schedule->updateLast(hosted.host.stage, action.index), minibatches_);
-  if (set.minibatches > 0) hosted.optimizer->addUses(set.memory);
+  // The gradients of uses elsewhere arrive at any replica, also at one that has no minibatch in the run's last update.
+  const bool all = hosted.sharing.owns();
+  if (set.minibatches == 0 && all) std::memset(set.memory, 0, hosted.stage->bytes.gradients);
+  if (set.minibatches > 0 || all)
+    if (Status status = addUses(hosted, set, action); !status) return status;
   set.usesAdded = true;
   const auto contributors = static_cast<int>(std::min<std::int64_t>(to - from, hosted.replicas));
-  set.allReduce->prepare(set.memory, static_cast<int>(from % hosted.replicas), contributors);
+  set.allReduce->prepare(set.memory, all ? 0 : static_cast<int>(from % hosted.replicas),
+                         all ? hosted.replicas : contributors);
   setup_.communicator->post(*set.allReduce);
   return {};
 }
@@ -305,7 +355,8 @@ Status Executor::update(HostedStage& hosted, const Action& action) {
   if (set.allReduce && !set.reduced)
     return {Exit::invalid, "action " + toString(action) + " needs the sum over the replicas",
             "await it earlier in schedule.txt"};
-  if (!set.usesAdded) hosted.optimizer->addUses(set.memory);
+  if (!set.usesAdded)
+    if (Status status = addUses(hosted, set, action); !status) return status;
 
   const std::int64_t from = schedule.updateFirst(hosted.host.stage, action.index);
   const std::int64_t to = std::min(schedule.updateLast(hosted.host.stage, action.index), minibatches_);
@@ -326,6 +377,7 @@ Status Executor::update(HostedStage& hosted, const Action& action) {
 }
 
 Status Executor::evaluateOne(HostedStage& hosted, const Action& action) {
+  hosted.sharing.chooseFirst();
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(hosted.versions.newest());
   if (Status status = readData(hosted, action.index, call.frame.slot, *evaluationData_); !status) return status;

@@ -1,6 +1,8 @@
 // Sets up an executor: arena, kernels, buffers of every edge, channels.
 #include "pdcrt/Executor.h"
 
+#include "Channels.h"
+
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -13,29 +15,30 @@ constexpr std::size_t index(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
-/// Channels tell apart everything that goes on between two ranks: control, the all-reduce of each stage, and each pair
-/// of replicas of each edge, in either direction.
-int allReduceChannel(int stage) {
-  return 1 + stage;
-}
-
-int edgeChannel(const Schedule& schedule, int edge, Direction direction, int lowReplica, int highReplica) {
-  auto pairs = [&](int e) {
-    const ScheduleEdge& ends = schedule.edges[index(e)];
-    return schedule.stages[index(ends.from)].replicas * schedule.stages[index(ends.to)].replicas;
-  };
-  int channel = 1 + static_cast<int>(schedule.stages.size());
-  for (int before = 0; before < edge; ++before) channel += 2 * pairs(before);
-  if (direction == Direction::backward) channel += pairs(edge);
-  return channel + lowReplica * schedule.stages[index(schedule.edges[index(edge)].to)].replicas + highReplica;
-}
-
 Status invalid(const std::string& message, std::string help = {}) {
   return {Exit::invalid, message, std::move(help)};
 }
 
 std::string name(const Stage& stage) {
   return "stage " + std::to_string(stage.index);
+}
+
+/// The parameters that a program shares with other stages, and those of the schedule, are the same.
+Status checkShared(const Stage& stage, const Schedule& schedule) {
+  auto shares = [&](const SharedEdge& edge) {
+    return std::any_of(stage.shared.begin(), stage.shared.end(),
+                       [&](const SharedRow& row) { return row.owner == edge.owner && row.user == edge.user; });
+  };
+  auto other = [&](int owner, int user) { return std::to_string(owner == stage.index ? user : owner); };
+  for (const SharedRow& row : stage.shared)
+    if (schedule.sharedBetween(row.owner, row.user) < 0)
+      return invalid(name(stage) + " shares parameters with stage " + other(row.owner, row.user) +
+                     ", schedule.txt does not");
+  for (const SharedEdge& edge : schedule.shared)
+    if ((edge.owner == stage.index || edge.user == stage.index) && !shares(edge))
+      return invalid(name(stage) + " shares no parameters with stage " + other(edge.owner, edge.user) +
+                     ", schedule.txt does");
+  return {};
 }
 
 /// What the executor can run: f32 parameters, and edges that the schedule has too.
@@ -56,6 +59,7 @@ Status checkStage(const Stage& stage, const Schedule& schedule) {
       return invalid(name(stage) + " exchanges values with stage " + std::to_string(buffers.peer) +
                      ", schedule.txt does not");
   }
+  if (Status status = checkShared(stage, schedule); !status) return status;
   for (const RankList& rank : schedule.ranks)
     for (const std::vector<Action>* list : {&rank.start, &rank.repeat})
       for (const Action& action : *list) {
@@ -103,6 +107,7 @@ Status Executor::prepare() {
     sizes.push_back({.stage = host.stage,
                      .bytes = stage.bytes,
                      .edges = stage.edges,
+                     .shared = stage.shared,
                      .trainedBytes = hosted.optimizer->trainedBytes(),
                      .optimizerBlocks = optimizerBlocks(*setup_.training)});
     hosted_.push_back(std::move(hosted));
@@ -194,6 +199,7 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
     hosted.edges.push_back(std::move(edge));
   }
   hosted.frameEdges.resize(hosted.edges.size());
+  hosted.sharing.prepare(schedule, hosted.host, stage, place, memory_);
   return {};
 }
 
@@ -208,6 +214,7 @@ Status Executor::setWeights(const ReadTensor& read) {
         return status;
     for (int i = 1; i < hosted.versions.count(); ++i)
       std::memcpy(hosted.versions.raw(i), hosted.versions.raw(0), stage.bytes.weights);
+    if (Status status = hosted.sharing.readValues(read); !status) return status;
     for (const StateRow& row : stage.states)
       if (Status status =
               read(row.name, row.element, row.shape, {hosted.state + row.offset, bytes(row.element, row.shape)});

@@ -66,10 +66,25 @@ Optimizer::Optimizer(const Training& training, const Stage& stage) : training_(t
     if (!parameter->trained) continue;
     auto known = std::find_if(parameters_.begin(), parameters_.end(),
                               [&](const TrainedParameter& trained) { return trained.row == parameter; });
-    if (known == parameters_.end())
+    if (known == parameters_.end()) {
       parameters_.push_back({parameter, row.offset, {}});
-    else
-      known->otherUses.push_back(row.offset);
+      known = parameters_.end() - 1;
+    }
+    known->uses.push_back({.offset = row.offset});
+  }
+  // Uses elsewhere, in ascending position: those before one have their places already.
+  std::vector<int> order;
+  for (std::size_t i = 0; i < stage.sharedUses.size(); ++i)
+    if (stage.sharedValues[static_cast<std::size_t>(stage.sharedUses[i].value)].parameter >= 0)
+      order.push_back(static_cast<int>(i));
+  auto position = [&](int use) { return stage.sharedUses[static_cast<std::size_t>(use)].position; };
+  std::sort(order.begin(), order.end(), [&](int a, int b) { return position(a) < position(b); });
+  for (int use : order) {
+    const int value = stage.sharedUses[static_cast<std::size_t>(use)].value;
+    const int index = stage.sharedValues[static_cast<std::size_t>(value)].parameter;
+    const ParameterRow* parameter = &stage.parameters[static_cast<std::size_t>(index)];
+    for (TrainedParameter& trained : parameters_)
+      if (trained.row == parameter) trained.uses.insert(trained.uses.begin() + position(use), {.shared = use});
   }
 }
 
@@ -80,12 +95,25 @@ std::size_t Optimizer::trainedBytes() const {
   return bytes;
 }
 
-void Optimizer::addUses(std::byte* gradients) const {
+void Optimizer::addUses(std::byte* gradients, std::span<const std::byte* const> arrived) const {
   for (const TrainedParameter& parameter : parameters_) {
+    if (parameter.uses.size() == 1) continue;
     auto* sum = reinterpret_cast<float*>(gradients + parameter.gradient);
-    for (std::size_t use : parameter.otherUses) {
-      const auto* other = reinterpret_cast<const float*>(gradients + use);
-      for (std::int64_t i = 0; i < parameter.row->shape.elements(); ++i) sum[i] += other[i];
+    const std::int64_t elements = parameter.row->shape.elements();
+    // In blocks that stay in the first-level cache; the place of the sum may be that of any use.
+    constexpr std::int64_t blockSize = 1024;
+    float total[blockSize];
+    for (std::int64_t begin = 0; begin < elements; begin += blockSize) {
+      const std::int64_t count = std::min(blockSize, elements - begin);
+      bool any = false;
+      for (const TrainedParameter::Use& use : parameter.uses) {
+        const std::byte* from = use.shared < 0 ? gradients + use.offset : arrived[static_cast<std::size_t>(use.shared)];
+        if (!from) continue;
+        const float* more = reinterpret_cast<const float*>(from) + begin;
+        for (std::int64_t i = 0; i < count; ++i) total[i] = any ? total[i] + more[i] : more[i];
+        any = true;
+      }
+      if (any) std::copy_n(total, count, sum + begin);
     }
   }
 }

@@ -343,7 +343,7 @@ private:
       message.values[0] = stage.wallSeconds;
       message.values[1] = stage.processorSeconds;
       message.values[2] = waitSeconds_;
-      for (Traffic kind : {Traffic::forward, Traffic::backward, Traffic::allReduce})
+      for (Traffic kind : {Traffic::forward, Traffic::backward, Traffic::allReduce, Traffic::shared})
         message.numbers[2] += transport_.bytesSent[static_cast<std::size_t>(kind)];
       toRank0(message);
     }

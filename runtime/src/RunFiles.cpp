@@ -89,11 +89,6 @@ Status readRunFiles(const RunOptions& options, RunFiles& files) {
       return {status.code(), status.message(), "name the folder that pdc wrote with --dir"};
   if (!parseSchedule(schedule, files.schedule, error) || !isWellFormed(files.schedule, error))
     return invalid(scheduleFile + ": " + error);
-  if (!files.schedule.shared.empty())
-    return invalid(scheduleFile + ": stages " + std::to_string(files.schedule.shared[0].owner) + " and " +
-                       std::to_string(files.schedule.shared[0].user) +
-                       " share parameters, which this runtime cannot execute yet",
-                   "take a plan that keeps both in one stage");
   if (Status status = parseTraining(training, trainingFile, files.training); !status) return status;
   if (options.seed) files.training.seed = *options.seed;
   if (options.learningRate) files.training.learningRate = *options.learningRate;

@@ -16,8 +16,13 @@ enum class Row : int { compute, send, receive, allReduce };
 Row rowOf(const Action& action) {
   if (action.wait) return Row::compute;
   if (action.kind == ActionKind::allReduce) return Row::allReduce;
-  if (action.kind == ActionKind::sendForward || action.kind == ActionKind::sendBackward) return Row::send;
-  return isTransfer(action.kind) ? Row::receive : Row::compute;
+  switch (action.kind) {
+  case ActionKind::sendForward:
+  case ActionKind::sendBackward:
+  case ActionKind::sendVersion:
+  case ActionKind::sendPart: return Row::send;
+  default: return isTransfer(action.kind) || isSharing(action.kind) ? Row::receive : Row::compute;
+  }
 }
 
 const char* categoryOf(const Action& action) {

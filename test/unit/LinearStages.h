@@ -4,7 +4,7 @@
 //   mean' = 0.9 · mean + 0.1 · (mean of y)    (state)
 //
 // on rows of `width` features, `batch` rows per minibatch; the last stage's loss is the mean of (y - target)². Stage 0
-// reads the input `x`, the last one the label `target`.
+// reads the input `x`, the last one the label `target`. In the tied model every stage uses the gain g of stage 0.
 //
 // The halves of its backward have what those of generated programs have: backward_input leaves a value to
 // backward_weight, and writes the gradient of one use itself.
@@ -37,9 +37,9 @@ inline constexpr std::size_t dWeightAt = 0, dGainAsBias = 2 * block, dGainAsScal
 /// How long each phase sleeps: emulates work where a test is about time.
 inline std::chrono::microseconds forwardTime{0}, backwardTime{0};
 
-template <int Index, int Count>
+template <int Index, int Count, bool Tied = false>
 struct LinearStage {
-  static constexpr bool first = Index == 0, last = Index == Count - 1;
+  static constexpr bool first = Index == 0, last = Index == Count - 1, foreignGain = Tied && !first;
 
   // Edges sorted by (direction, from, to): values from the left, values to the right, gradients to the left, gradients
   // from the right.
@@ -61,11 +61,37 @@ struct LinearStage {
   }();
   static inline const std::string weightName = "w" + std::to_string(Index), gainName = "g" + std::to_string(Index),
                                   stateName = "mean" + std::to_string(Index);
-  static inline const std::array<ParameterRow, 2> parameters = {
-      {{weightName.c_str(), Element::f32, {width, width}, weightAt, 0, true, 1, 1},
-       {gainName.c_str(), Element::f32, {width}, gainAt, 0, true, 0.5, 0}}};
-  static inline const std::array<GradientRow, 3> gradients = {
-      {{1, dGainAsBias, true}, {0, dWeightAt}, {1, dGainAsScale}}};
+  static inline const std::vector<ParameterRow> parameters = [] {
+    std::vector<ParameterRow> rows = {{weightName.c_str(), Element::f32, {width, width}, weightAt, 0, true, 1, 1}};
+    if (!foreignGain) rows.push_back({gainName.c_str(), Element::f32, {width}, gainAt, 0, true, 0.5, 0});
+    return rows;
+  }();
+  static inline const std::vector<GradientRow> gradients = [] {
+    if (foreignGain) return std::vector<GradientRow>{{0, dWeightAt}};
+    return std::vector<GradientRow>{{1, dGainAsBias, true}, {0, dWeightAt}, {1, dGainAsScale}};
+  }();
+  // The user of row i is stage `userOf(i)`; each uses the gain at two positions, after those of the stages before it.
+  static constexpr int sharedRows = !Tied || Count == 1 ? 0 : first ? Count - 1 : 1;
+  static constexpr int userOf(int row) { return first ? row + 1 : Index; }
+  static inline const std::vector<SharedRow> shared = [] {
+    std::vector<SharedRow> rows;
+    for (int i = 0; i < sharedRows; ++i) rows.push_back({0, userOf(i), block, 2 * block});
+    return rows;
+  }();
+  static inline const std::vector<SharedValueRow> sharedValues = [] {
+    std::vector<SharedValueRow> rows;
+    for (int i = 0; i < sharedRows; ++i)
+      rows.push_back({i, "g0", Element::f32, {width}, first ? gainAt : 0, first ? 1 : -1});
+    return rows;
+  }();
+  static inline const std::vector<SharedUseRow> sharedUses = [] {
+    std::vector<SharedUseRow> rows;
+    for (int i = 0; i < sharedRows; ++i)
+      for (int use = 0; use < 2; ++use)
+        rows.push_back({i, i, 2 * userOf(i) + use, static_cast<std::size_t>(use) * block,
+                        use == 0 ? dGainAsBias : dGainAsScale, use == 0});
+    return rows;
+  }();
   static inline const std::array<StateRow, 1> states = {{{stateName.c_str(), Element::f32, {width}, 0}}};
   static inline const std::vector<DataRow> data = [] {
     std::vector<DataRow> rows;
@@ -89,8 +115,10 @@ struct LinearStage {
   }
   static const float* input(const Call& c) { return first ? at(c.frame.slot, inX) : at(c.frame.edges[fromLeft], 0); }
 
+  static const float* gain(const Call& c) { return foreignGain ? at(c.frame.shared[0], 0) : at(c.weights, gainAt); }
+
   static void compute(const Call& c) {
-    const float *x = input(c), *w = at(c.weights, weightAt), *g = at(c.weights, gainAt);
+    const float *x = input(c), *w = at(c.weights, weightAt), *g = gain(c);
     float *h = at(c.frame.slot, hiddenAt), *y = at(c.frame.slot, outAt);
     for (int r = 0; r < batch; ++r)
       for (int j = 0; j < width; ++j) {
@@ -127,7 +155,7 @@ struct LinearStage {
   /// dL/d(x · W + g).
   static float innerGradient(const Call& c, int i) {
     float h = at(c.frame.slot, hiddenAt)[i];
-    return outGradient(c, i) * at(c.weights, gainAt)[i % width] * (1 - h * h);
+    return outGradient(c, i) * gain(c)[i % width] * (1 - h * h);
   }
 
   static void backwardInput(const Call& c) {
@@ -181,6 +209,9 @@ struct LinearStage {
                 .workspace = 0},
       .parameters = parameters,
       .gradients = gradients,
+      .shared = shared,
+      .sharedValues = sharedValues,
+      .sharedUses = sharedUses,
       .states = states,
       .edges = edges,
       .ports = ports,
@@ -195,19 +226,24 @@ struct LinearStage {
   };
 };
 
-template <int Count, int... Index>
+template <int Count, bool Tied, int... Index>
 std::vector<const Stage*> stagesOf(std::integer_sequence<int, Index...>) {
-  return {&LinearStage<Index, Count>::stage...};
+  return {&LinearStage<Index, Count, Tied>::stage...};
+}
+
+template <bool Tied>
+std::vector<const Stage*> stagesOf(int count) {
+  switch (count) {
+  case 1: return stagesOf<1, Tied>(std::make_integer_sequence<int, 1>());
+  case 2: return stagesOf<2, Tied>(std::make_integer_sequence<int, 2>());
+  case 3: return stagesOf<3, Tied>(std::make_integer_sequence<int, 3>());
+  default: return stagesOf<4, Tied>(std::make_integer_sequence<int, 4>());
+  }
 }
 
 /// The model with as many stages.
-inline std::vector<const Stage*> linearStages(int count) {
-  switch (count) {
-  case 1: return stagesOf<1>(std::make_integer_sequence<int, 1>());
-  case 2: return stagesOf<2>(std::make_integer_sequence<int, 2>());
-  case 3: return stagesOf<3>(std::make_integer_sequence<int, 3>());
-  default: return stagesOf<4>(std::make_integer_sequence<int, 4>());
-  }
+inline std::vector<const Stage*> linearStages(int count, bool tied = false) {
+  return tied ? stagesOf<true>(count) : stagesOf<false>(count);
 }
 
 /// A number in (-1, 1) for every string and index: weights and data that look random and need no file.

@@ -32,6 +32,8 @@ struct ReplayMistake {
   int versionOff = 0;            ///< uses this many versions too old
   bool reverseAllReduce = false; ///< adds the replicas from last to first
   bool learningRateAsIs = false; ///< lr instead of lr · R_s / R_0
+  bool usersVersion = false;     ///< of shared parameters the version with the number that the user's own weights have
+  bool reverseUses = false;      ///< adds the uses of a parameter from last to first
 };
 
 class Replay {
@@ -76,11 +78,14 @@ public:
       for (std::size_t s = 0; s < states_.size(); ++s) parts.push_back(begin(s));
       for (std::size_t s = 0; s < states_.size(); ++s) forward(s, b, parts);
       for (std::size_t s = states_.size(); s-- > 0;) backward(s, b, parts);
+      for (std::size_t s = 0; s < states_.size(); ++s) states_[s].gradients[b] = std::move(parts[s].gradients);
       for (std::size_t s = 0; s < states_.size(); ++s) {
-        states_[s].gradients[b] = std::move(parts[s].gradients);
         const std::int64_t each = perUpdate(s);
         if ((b + 1) % each == 0 || b + 1 == count) update(s, b / each * each, b + 1);
       }
+      // No update asks for minibatches before those of the batch that it belongs to.
+      const std::int64_t most = setup_.microbatches + *std::max_element(setup_.replicas.begin(), setup_.replicas.end());
+      for (StageState& state : states_) state.gradients.erase(b - most);
     }
   }
 
@@ -103,6 +108,7 @@ private:
   struct Minibatch {
     Block slot, gradients;
     std::vector<Block> edges;
+    std::vector<Block> shared; ///< by row of Stage::shared: the parameters of another stage
     std::int64_t version = 0;
   };
 
@@ -178,15 +184,37 @@ private:
     pdcrt::Stream stream(state.workspace.data(), state.workspace.size());
     std::vector<std::byte*> edges;
     for (Block& edge : part.edges) edges.push_back(edge.empty() ? nullptr : edge.data());
+    std::vector<const std::byte*> shared;
+    for (const Block& block : part.shared) shared.push_back(block.empty() ? nullptr : block.data());
     phase(pdcrt::Call{.kernels = state.kernels[replica].get(),
                       .weights = state.versions[static_cast<std::size_t>(version)].data(),
                       .state = state.replicaStates[replica].data(),
                       .gradients = part.gradients.data(),
                       .handover = state.handover.data(),
                       .scratch = state.scratch.data(),
-                      .frame = {part.slot.data(), edges.data()},
+                      .frame = {part.slot.data(), edges.data(), shared.data()},
                       .draw = {setup_.training.seed, static_cast<std::uint64_t>(b)},
                       .stream = &stream});
+  }
+
+  /// The parameters that stage `s` uses and an earlier one owns, at version V_o(b).
+  void takeShared(std::size_t s, std::int64_t b, Minibatch& part) const {
+    const pdcrt::Stage& stage = *setup_.stages[s];
+    for (const pdcrt::SharedRow& row : stage.shared)
+      part.shared.emplace_back(row.user == stage.index ? row.valueBytes : 0);
+    for (const pdcrt::SharedValueRow& value : stage.sharedValues) {
+      if (value.parameter >= 0) continue;
+      const auto o = static_cast<std::size_t>(stage.shared[static_cast<std::size_t>(value.shared)].owner);
+      const std::int64_t newest = static_cast<std::int64_t>(states_[o].versions.size()) - 1;
+      const std::int64_t version = mistake_.usersVersion
+                                       ? std::min(part.version, newest)
+                                       : std::max<std::int64_t>(0, versionFor(o, b) - mistake_.versionOff);
+      for (const pdcrt::ParameterRow& owned : setup_.stages[o]->parameters)
+        if (std::string(owned.name) == value.name)
+          std::memcpy(part.shared[static_cast<std::size_t>(value.shared)].data() + value.offset,
+                      states_[o].versions[static_cast<std::size_t>(version)].data() + owned.offset,
+                      static_cast<std::size_t>(value.shape.elements()) * sizeof(float));
+    }
   }
 
   void forward(std::size_t s, std::int64_t b, std::vector<Minibatch>& parts) {
@@ -195,6 +223,7 @@ private:
     receive(s, pdcrt::Direction::forward, parts);
     for (const pdcrt::DataRow& row : stage.data) require(setup_.data->read(row, b, part.slot.data() + row.offset));
     part.version = std::max<std::int64_t>(0, versionFor(s, b) - mistake_.versionOff);
+    takeShared(s, b, part);
     call(s, b, part, part.version, stage.forward);
     for (const pdcrt::OutputRow& row : stage.outputs)
       if (row.kind == pdcrt::OutputKind::loss) losses_.push_back(floats(part.slot, row.offset)[0]);
@@ -253,30 +282,58 @@ private:
         reinterpret_cast<float*>(fresh.data() + row.offset)[i] = w - lr * direction;
       }
     }
-    for (std::int64_t b = first; b < last; ++b) state.gradients.erase(b);
     state.versions.push_back(std::move(fresh));
   }
 
-  /// What one replica contributes to element `i` of parameter `p`: per use, its minibatches from first to last; then
-  /// the uses, in the order of the table. False if the replica had no minibatch.
+  /// One use of a parameter: the stage that computes with it, and where its gradient is in that stage's block.
+  struct Use {
+    std::size_t stage, offset;
+  };
+  /// All uses of parameter `p` of stage `s`, in program order.
+  std::vector<Use> usesOf(std::size_t s, int p) const {
+    std::vector<Use> uses;
+    for (const pdcrt::GradientRow& row : setup_.stages[s]->gradients)
+      if (row.parameter == p) uses.push_back({s, row.offset});
+    std::map<int, Use> elsewhere; // by position
+    for (std::size_t t = 0; t < states_.size(); ++t)
+      for (const pdcrt::SharedUseRow& use : setup_.stages[t]->sharedUses) {
+        const pdcrt::SharedValueRow& value = setup_.stages[t]->sharedValues[static_cast<std::size_t>(use.value)];
+        const std::string name = setup_.stages[s]->parameters[static_cast<std::size_t>(p)].name;
+        if (value.parameter < 0 && value.name == name) elsewhere[use.position] = {t, use.gradient};
+      }
+    for (const auto& [position, use] : elsewhere) uses.insert(uses.begin() + position, use);
+    if (mistake_.reverseUses) std::reverse(uses.begin(), uses.end());
+    return uses;
+  }
+
+  /// What one replica contributes to element `i` of parameter `p`: per use, the minibatches from first to last; of a
+  /// use in another stage, those of each of its replicas that this one serves (q mod R = replica), then these replicas
+  /// in order; then the uses. False if the replica had no minibatch; one that owns shared parameters counts all the
+  /// same.
   bool partOf(std::size_t s, int p, std::int64_t i, std::int64_t replica, std::int64_t first, std::int64_t last,
               float& part) const {
     bool anyUse = false;
-    for (const pdcrt::GradientRow& row : setup_.stages[s]->gradients) {
-      if (row.parameter != p) continue;
-      float use = 0;
-      bool any = false;
-      for (std::int64_t b = first; b < last; ++b) {
-        if (b % setup_.replicas[s] != replica) continue;
-        const float g = floats(states_[s].gradients.at(b), row.offset)[i];
-        use = any ? use + g : g;
-        any = true;
+    for (const Use& use : usesOf(s, p)) {
+      float total = 0;
+      bool anyTotal = false;
+      for (std::int64_t q = replica; q < setup_.replicas[use.stage]; q += setup_.replicas[s]) {
+        float sum = 0;
+        bool any = false;
+        for (std::int64_t b = first; b < last; ++b) {
+          if (b % setup_.replicas[use.stage] != q) continue;
+          const float g = floats(states_[use.stage].gradients.at(b), use.offset)[i];
+          sum = any ? sum + g : g;
+          any = true;
+        }
+        if (!any) continue;
+        total = anyTotal ? total + sum : sum;
+        anyTotal = true;
       }
-      if (!any) return false;
-      part = anyUse ? part + use : use;
+      if (!anyTotal) continue;
+      part = anyUse ? part + total : total;
       anyUse = true;
     }
-    return anyUse;
+    return anyUse || !setup_.stages[s]->shared.empty();
   }
 
   ReplaySetup setup_;

@@ -18,6 +18,7 @@ struct Case {
   bool overlap = true;
   std::int64_t microbatches = 0;
   WeightPolicy weights = WeightPolicy::stash; ///< twoVersions: the schedule 2bw
+  bool tied = false;                          ///< all stages use a parameter of stage 0
 };
 
 std::vector<int> syncDelay(const Case& c) {
@@ -35,6 +36,7 @@ Schedule scheduleOf(const Case& c) {
   shape.weights = c.weights;
   shape.microbatches = c.microbatches;
   if (c.weights == WeightPolicy::twoVersions) shape.kind = "2bw";
+  for (std::size_t s = 1; c.tied && s < c.replicas.size(); ++s) shape.shared.push_back({0, static_cast<int>(s)});
   return pdc::buildSchedule(shape);
 }
 
@@ -52,7 +54,7 @@ linear::NoiseData data;
 ThreadRun runOf(const Schedule& schedule, const Case& c) {
   ThreadRun run;
   run.schedule = &schedule;
-  run.stages = linear::linearStages(static_cast<int>(c.replicas.size()));
+  run.stages = linear::linearStages(static_cast<int>(c.replicas.size()), c.tied);
   run.training = momentumTraining();
   run.data = &data;
   run.readWeights = linear::readInitial;
@@ -60,7 +62,7 @@ ThreadRun runOf(const Schedule& schedule, const Case& c) {
 }
 
 Replay replayOf(const Case& c, ReplayMistake mistake = {}) {
-  return Replay({.stages = linear::linearStages(static_cast<int>(c.replicas.size())),
+  return Replay({.stages = linear::linearStages(static_cast<int>(c.replicas.size()), c.tied),
                  .replicas = c.replicas,
                  .warmup = c.warmup,
                  .syncDelay = syncDelay(c),
@@ -180,6 +182,108 @@ TEST(Executor, TrainsTheBitsOfTheReplayWithTwoVersions) {
       SCOPED_TRACE(testing::PrintToString(replicas) + ", m = " + std::to_string(c.microbatches));
       expectBitsOfTheReplay(c, {1, 4 * c.microbatches, 5 * c.microbatches + 1, 6 * c.microbatches - 1});
     }
+}
+
+const std::vector<std::vector<int>> tiedPlans = {{1}, {1, 1}, {1, 1, 1, 1}, {2, 1}, {1, 2}, {2, 2, 1}, {3, 2}, {2, 3}};
+
+TEST(Executor, SharesParametersAsTheReplayDoes) {
+  for (const std::vector<int>& replicas : tiedPlans)
+    for (bool overlap : {true, false}) {
+      SCOPED_TRACE(testing::PrintToString(replicas) + (overlap ? " overlap" : " barrier"));
+      expectBitsOfTheReplay({.replicas = replicas, .warmup = warmupOf(replicas), .overlap = overlap, .tied = true},
+                            {1, 2, 47, 50, 53});
+    }
+}
+
+TEST(Executor, SharesParametersAsTheReplayDoesWithBatches) {
+  for (const std::vector<int>& replicas : tiedPlans)
+    for (WeightPolicy weights : {WeightPolicy::stash, WeightPolicy::twoVersions}) {
+      Case c{.replicas = replicas, .warmup = warmupOf(replicas), .weights = weights, .tied = true};
+      const bool flushes = weights == WeightPolicy::stash;
+      for (std::size_t s = 0; s < replicas.size(); ++s)
+        c.microbatches = std::max<std::int64_t>(c.microbatches, (c.warmup[s] + 1) * replicas[s]);
+      SCOPED_TRACE(testing::PrintToString(replicas) + (flushes ? " flush" : " 2bw"));
+      expectBitsOfTheReplay(c, {1, c.microbatches, 4 * c.microbatches, 5 * c.microbatches + 1});
+    }
+}
+
+TEST(Executor, SharingDiffersFromAReplayWithAnyMistake) {
+  const Case c{.replicas = {1, 1, 1}, .warmup = {4, 2, 0}, .tied = true};
+  const Schedule schedule = scheduleOf(c);
+  ThreadRun run = runOf(schedule, c);
+  ASSERT_TRUE(run.run([](Executor& executor, int) { return executor.train(0, 50); }));
+  for (const ReplayMistake& mistake : {ReplayMistake{.usersVersion = true}, ReplayMistake{.reverseUses = true}}) {
+    Replay replay = replayOf(c, mistake);
+    replay.run(50);
+    EXPECT_FALSE(agree(run, replay, c));
+  }
+}
+
+TEST(Executor, SendsSharedParametersOncePerUpdate) {
+  for (const std::vector<int>& replicas : tiedPlans) {
+    const Case c{.replicas = replicas, .warmup = warmupOf(replicas), .tied = true};
+    const Schedule schedule = scheduleOf(c);
+    ThreadRun run = runOf(schedule, c);
+    const std::int64_t minibatches = 48; // whole updates of every stage
+    ASSERT_TRUE(run.run([&](Executor& executor, int) { return executor.train(0, minibatches); }));
+    std::uint64_t expected = 0;
+    for (const SharedEdge& edge : schedule.shared)
+      for (int q = 0; q < replicas[static_cast<std::size_t>(edge.user)]; ++q)
+        for (std::int64_t version = 1; version <= schedule.updates(edge.owner, minibatches); ++version) {
+          // The values, and the gradients of two uses.
+          if (schedule.takesVersion(edge, q, version)) expected += linear::width * sizeof(float);
+          if (schedule.hasPart(edge, q, version)) expected += 2 * linear::width * sizeof(float);
+        }
+    EXPECT_EQ(run.bytesSent(Traffic::shared), expected) << testing::PrintToString(replicas);
+    EXPECT_EQ(run.bytesSent(Traffic::control), 0u);
+  }
+}
+
+TEST(Executor, SharesTheNewestParametersAfterADrain) {
+  const Case c{.replicas = {2, 3}, .warmup = warmupOf({2, 3}), .tied = true};
+  const Schedule schedule = scheduleOf(c);
+  ThreadRun run = runOf(schedule, c);
+  ASSERT_TRUE(run.run([&](Executor& executor, int) -> Status {
+    if (Status status = executor.train(0, 11); !status) return status;
+    Executor::Predicted predicted = [&](const HostedStage& hosted, std::int64_t, const std::byte*) -> Status {
+      // What the user computes with is what the owner has.
+      if (hosted.host.stage == 0) return {};
+      const std::byte* newest = run.weights(0, 0) + linear::gainAt;
+      return std::memcmp(hosted.sharing.chosen()[0], newest, linear::width * sizeof(float)) == 0
+                 ? Status()
+                 : Status(Exit::invalid, "an old version");
+    };
+    if (Status status = executor.evaluate(6, data, predicted); !status) return status;
+    return executor.train(11, 13);
+  })) << run.statuses[0].message()
+      << run.statuses.back().message();
+}
+
+TEST(Executor, RefusesToUseWhatOtherStagesShareBeforeItIsThere) {
+  const Case c{.replicas = {1, 1}, .warmup = {1, 0}, .tied = true};
+  for (auto [kind, rank, message] :
+       {std::tuple(ActionKind::receivePart, 0u, "action 0U1 needs the gradients that stage 1 has of shared parameters"),
+        std::tuple(ActionKind::receiveVersion, 1u,
+                   "action 1F2 needs version 1 of the parameters that stage 0 shares, which is not here")}) {
+    Schedule schedule = scheduleOf(c);
+    for (RankList& list : schedule.ranks)
+      for (std::vector<Action>* actions : {&list.start, &list.repeat})
+        std::erase_if(*actions, [&](const Action& action) { return action.kind == kind && action.wait; });
+    ThreadRun run = runOf(schedule, c);
+    EXPECT_FALSE(run.run([](Executor& executor, int) { return executor.train(0, 4); }));
+    EXPECT_EQ(run.statuses[rank].message(), message);
+  }
+}
+
+TEST(Executor, RefusesASharingThatProgramAndScheduleDoNotAgreeOn) {
+  const Case tied{.replicas = {1, 1}, .warmup = {1, 0}, .tied = true}, apart{.replicas = {1, 1}, .warmup = {1, 0}};
+  for (bool program : {true, false}) {
+    const Schedule schedule = scheduleOf(program ? apart : tied);
+    ThreadRun run = runOf(schedule, program ? tied : apart);
+    EXPECT_FALSE(run.run([](Executor& executor, int) { return executor.train(0, 4); }));
+    EXPECT_EQ(run.statuses[0].message(), program ? "stage 0 shares parameters with stage 1, schedule.txt does not"
+                                                 : "stage 0 shares no parameters with stage 1, schedule.txt does");
+  }
 }
 
 TEST(Executor, TrainsTheBitsOfTheReplayWithTheLatestWeights) {

@@ -2,6 +2,7 @@
 // Law 1 in the interpreter: fusing changes no bit, and the graphs of the stages, run one after another with the values
 // that they send each other, compute the bits of the uncut graph for every cut.
 #include "TransformsTesting.h"
+#include "pdc/IR/SharedParameters.h"
 
 #include <set>
 
@@ -97,8 +98,8 @@ const char* const threeLayers = R"(module @m {
   }
 })";
 
-std::string splitError(const std::vector<int>& stageOfGroup) {
-  Model model(threeLayers);
+std::string splitError(const std::vector<int>& stageOfGroup, const std::string& text = threeLayers) {
+  Model model(text);
   model.run(differentiate);
   model.run(fuse);
   PassContext context = model.context();
@@ -108,12 +109,34 @@ std::string splitError(const std::vector<int>& stageOfGroup) {
 
 } // namespace
 
-TEST(SplitStages, RefusesAParameterInTwoStages) {
-  const std::string error = splitError({0, 0, 1});
-  EXPECT_NE(
-      error.find("error: parameter 'w1' is used in stage 0 and in stage 1\nhelp: keep the groups that use it in one "
-                 "stage"),
-      std::string::npos)
+TEST(SplitStages, GivesEachStageTheGradientsOfItsUses) {
+  Model model(threeLayers);
+  model.run(differentiate);
+  model.run(fuse);
+  PassContext context = model.context();
+  Expected<std::vector<StageGraphs>> stages = splitStages(context, {0, 0, 1});
+  ASSERT_TRUE(stages);
+  for (std::size_t s = 0; s < 2; ++s) {
+    int uses = 0;
+    for (const GraphOutput& output : (*stages)[s].training->outputs)
+      uses += output.kind == OutputKind::gradient && output.parameter->name == "w1";
+    EXPECT_EQ(uses, 1) << "stage " << s;
+  }
+  const std::vector<SharedParameter> shared = sharedParameters(*context.module.findGraph("main"), {0, 0, 1});
+  ASSERT_EQ(shared.size(), 1u);
+  EXPECT_EQ(shared[0].parameter->name, "w1");
+  EXPECT_EQ(shared[0].useStages, (std::vector<int>{0, 1}));
+  EXPECT_EQ(shared[0].owner(), 0);
+  EXPECT_TRUE(sharedParameters(*context.module.findGraph("main"), {0, 0, 0}).empty());
+}
+
+TEST(SplitStages, RefusesAParameterInTwoStagesThatOneOfThemDoesNotTrain) {
+  std::string text = threeLayers;
+  text.replace(text.find("%w1 : f32[2, 2]"), 15, "%w1 : f32[2, 2] frozen");
+  const std::string error = splitError({0, 0, 1}, text);
+  EXPECT_NE(error.find("error: parameter 'w1' is used in stage 0 and in stage 1, and not trained by all of its uses\n"
+                       "help: keep the groups that use it in one stage"),
+            std::string::npos)
       << error;
 }
 

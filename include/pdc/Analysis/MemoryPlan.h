@@ -1,6 +1,7 @@
 // Where every value of a stage lives: the blocks of pdcrt/Stage.h, an offset in its block for each buffer.
 //
 //   weights, state   parameters, in the order of their first use
+//   shared           parameters that belong to an earlier stage, in the order of that stage's table
 //   gradients        one accumulator per use of a trained parameter
 //   slot             data inputs, values sent forward, losses; what backward reads of forward; predictions of evaluate
 //   edge             what arrives from another stage, and gradients that leave
@@ -12,6 +13,7 @@
 #pragma once
 
 #include "pdc/IR/OpDef.h"
+#include "pdc/IR/SharedParameters.h"
 #include "pdcrt/Stage.h"
 
 #include <optional>
@@ -20,12 +22,12 @@
 
 namespace pdc {
 
-enum class Block : std::uint8_t { weights, state, gradients, slot, edge, handover, scratch, constant };
+enum class Block : std::uint8_t { weights, shared, state, gradients, slot, edge, handover, scratch, constant };
 
 /// Where a value begins.
 struct Place {
   Block block = Block::scratch;
-  int edge = -1;           ///< of Block::edge: index into StageMemory::edges
+  int edge = -1; ///< of Block::edge: index into StageMemory::edges; of Block::shared: into StageMemory::shared
   std::int64_t offset = 0; ///< bytes, a multiple of 64; of Block::constant: always 0
   friend bool operator==(const Place&, const Place&) = default;
 };
@@ -74,6 +76,21 @@ struct PlacedGradient {
   bool withInput = false; ///< backward_input writes it, else backward_weight
 };
 
+/// As pdcrt::SharedValueRow and pdcrt::SharedUseRow.
+struct PlacedSharedValue {
+  int shared = 0; ///< index into StageMemory::shared
+  const Parameter* parameter = nullptr;
+  std::int64_t offset = 0; ///< of the owner: in the weights block; of a user: in the block of a version
+  int index = -1;          ///< of the owner: index into StageMemory::parameters
+};
+struct PlacedSharedUse {
+  int value = 0; ///< index into StageMemory::sharedValues
+  int position = 0;
+  std::int64_t part = 0;
+  std::int64_t gradient = 0; ///< of a user
+  bool withInput = false;
+};
+
 struct PlacedPort {
   int edge = 0; ///< index into StageMemory::edges
   const Value* value = nullptr;
@@ -100,9 +117,12 @@ struct StageMemory {
   std::int64_t trainedBytes = 0;           ///< of the trained parameters, without padding
   std::vector<PlacedParameter> parameters; ///< weights block
   std::vector<PlacedParameter> states;     ///< state block
-  std::vector<PlacedGradient> gradients;   ///< in program order of the uses
-  std::vector<pdcrt::EdgeRow> edges;       ///< sorted by (direction, from, to)
-  std::vector<PlacedPort> ports;           ///< sorted by edge, then in the order of the graph's inputs or outputs
+  std::vector<pdcrt::SharedRow> shared;    ///< sorted by (owner, user)
+  std::vector<PlacedSharedValue> sharedValues;
+  std::vector<PlacedSharedUse> sharedUses;
+  std::vector<PlacedGradient> gradients; ///< in program order of the uses
+  std::vector<pdcrt::EdgeRow> edges;     ///< sorted by (direction, from, to)
+  std::vector<PlacedPort> ports;         ///< sorted by edge, then in the order of the graph's inputs or outputs
   std::vector<PlacedData> data;
   std::vector<PlacedOutput> outputs;
   GraphMemory training, evaluation;
@@ -111,6 +131,8 @@ struct StageMemory {
 
 struct MemoryOptions {
   int stage = 0;
+  /// Parameters of the whole model that several stages use.
+  std::vector<SharedParameter> shared = {};
   /// Keep results and predictions of the training graph too, as predictions: for engines that look at them.
   bool keepResults = false;
 };

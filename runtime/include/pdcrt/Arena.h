@@ -3,8 +3,8 @@
 // the other allocates.
 //
 // The arena of a rank holds, for each hosted stage replica in the order of the plan: weight versions, state, optimizer
-// state, gradient sets, slots, edge buffers, handovers, staging of the all-reduce; then one scratch and one workspace,
-// which all share.
+// state, gradient sets, slots, edge buffers, shared parameters, handovers, staging of the all-reduce; then one scratch
+// and one workspace, which all share.
 // Every buffer starts at a multiple of 64 bytes.
 #pragma once
 
@@ -29,6 +29,7 @@ struct ArenaStage {
   int stage = 0;
   BlockBytes bytes = {};
   std::span<const EdgeRow> edges;
+  std::span<const SharedRow> shared;
   std::size_t trainedBytes = 0;    ///< of the trained parameters, without padding: what an all-reduce sums
   std::size_t optimizerBlocks = 0; ///< blocks like the weights block that the optimizer keeps (Optimizer.h)
 };
@@ -50,11 +51,22 @@ struct GradientSets {
 };
 GradientSets gradientSets(const Schedule& schedule, int stage);
 
+/// How many buffers a replica of a stage has for a row of Stage::shared.
+struct SharedBuffers {
+  int versions = 0; ///< of a user
+  int parts = 0;    ///< of the owner: for every replica of the user that it serves
+};
+SharedBuffers sharedBuffers(const Schedule& schedule, int stage, const SharedRow& row);
+
 /// Where the buffers of one hosted replica lie, as byte offsets in the arena. Rings are contiguous: buffer i of a ring
 /// is at its offset + i * arenaBytes(size of one).
 struct ArenaHost {
   std::size_t weights = 0, state = 0, optimizer = 0, gradients = 0, slots = 0;
   std::vector<std::size_t> edges; ///< one per EdgeRow
+  struct Shared {
+    std::size_t values = 0, parts = 0;
+  };
+  std::vector<Shared> shared; ///< one per SharedRow
   std::size_t handovers = 0, staging = 0;
 };
 

@@ -8,6 +8,7 @@
 #include "pdcrt/Arena.h"
 #include "pdcrt/Optimizer.h"
 #include "pdcrt/Schedule.h"
+#include "pdcrt/Sharing.h"
 #include "pdcrt/Stage.h"
 #include "pdcrt/Status.h"
 #include "pdcrt/Training.h"
@@ -118,6 +119,7 @@ struct HostedStage {
   };
   std::vector<Edge> edges;
   std::vector<std::byte*> frameEdges; ///< of the running phase
+  Sharing sharing;
 };
 
 class Executor {
@@ -152,6 +154,9 @@ private:
   Status prepareStage(HostedStage& hosted, const ArenaHost& place);
   Status execute(const Action& action);
   Status transfer(HostedStage& hosted, const Action& action);
+  Status share(HostedStage& hosted, const Action& action);
+  Status refreshShared();
+  Status addUses(HostedStage& hosted, const HostedStage::GradientSet& set, const Action& action);
   Status forward(HostedStage& hosted, const Action& action);
   Status backward(HostedStage& hosted, const Action& action);
   Status allReduce(HostedStage& hosted, const Action& action);
@@ -172,6 +177,7 @@ private:
   Stream stream_;
   std::int64_t first_ = 0;       ///< of the current run
   std::int64_t minibatches_ = 0; ///< of the current run
+  bool trained_ = false;         ///< shared parameters have been updated since their users got them
   BatchSource* evaluationData_ = nullptr;
   const Predicted* predicted_ = nullptr;
 };

@@ -44,8 +44,14 @@ struct UpdateStep {
 /// A trained parameter and where its gradients are.
 struct TrainedParameter {
   const ParameterRow* row;
-  std::size_t gradient;               ///< offset of its first use's accumulator, which will hold the sum
-  std::vector<std::size_t> otherUses; ///< offsets of those of its other uses, in row order
+  std::size_t gradient; ///< offset of its first use's accumulator, which will hold the sum
+  /// All its uses, in program order: the offset of an accumulator here, or a row of Stage::sharedUses of which the
+  /// gradient comes from another stage.
+  struct Use {
+    std::size_t offset = 0;
+    int shared = -1;
+  };
+  std::vector<Use> uses;
 };
 
 class Optimizer {
@@ -57,8 +63,9 @@ public:
   /// Bytes of their values, without padding.
   std::size_t trainedBytes() const;
 
-  /// Adds the gradients of several uses of a parameter, in row order, into its first accumulator.
-  void addUses(std::byte* gradients) const;
+  /// Adds the gradients of several uses of a parameter, in program order, into its first accumulator. `arrived` has
+  /// those of uses in other stages, by row of Stage::sharedUses; null for what did not come.
+  void addUses(std::byte* gradients, std::span<const std::byte* const> arrived = {}) const;
 
   /// Makes the next version of all trained parameters. Frozen ones are left alone: every version holds them from the
   /// start.

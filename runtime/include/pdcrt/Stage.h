@@ -10,6 +10,7 @@
 //   gradients  one accumulator per use of a parameter                      d_s + 1 (+ 1 when microbatches accumulate)
 //   slot       what a minibatch keeps between its phases (the stash), data inputs, outputs, values to send forward
 //                                                                          w_s + 1
+//   shared     one version of the parameters of another stage; gradients of their uses     as the schedule says
 //   edge       what arrives over one edge in one direction, or leaves backwards      as the schedule says
 //   handover   what backward_input leaves to the minibatch's backward_weight          as the schedule says, 1 if the
 //              two are never apart
@@ -48,6 +49,35 @@ struct GradientRow {
   int parameter;          ///< index into Stage::parameters
   std::size_t offset;     ///< in the gradients block
   bool withInput = false; ///< backward_input writes it, else backward_weight
+};
+
+/// A later stage that uses parameters of this one, or an earlier one whose parameters this stage uses (SharedEdge in
+/// Schedule.h). Rows are sorted by (owner, user).
+struct SharedRow {
+  int owner, user;
+  std::size_t valueBytes; ///< of a block for one version of them, which a user has
+  std::size_t partBytes;  ///< of a block for the gradients of the user's uses, which both have
+};
+
+/// One parameter of a row of Stage::shared. Both ends list them in the same order; a user lists them here only, the
+/// owner among its parameters too.
+struct SharedValueRow {
+  int shared; ///< index into Stage::shared
+  const char* name;
+  Element element;
+  Shape shape;
+  std::size_t offset; ///< of the owner: in the weights block; of a user: in the block of a version
+  int parameter;      ///< of the owner: index into Stage::parameters; else -1
+};
+
+/// One use of such a parameter by the user. Both ends list them in the same order.
+struct SharedUseRow {
+  int shared;           ///< index into Stage::shared
+  int value;            ///< index into Stage::sharedValues
+  int position;         ///< among all uses of the parameter, in program order
+  std::size_t part;     ///< offset in the block of the gradients that travel
+  std::size_t gradient; ///< of a user: offset in the gradients block
+  bool withInput;       ///< of a user: backward_input writes it, else backward_weight
 };
 
 /// A value that each forward replaces (running statistics). Averaged over replicas before evaluation and checkpoints.
@@ -116,6 +146,7 @@ struct BlockBytes {
 struct Frame {
   std::byte* slot;
   std::byte* const* edges;
+  const std::byte* const* shared = nullptr; ///< by row of Stage::shared: the version to use, where this is a user
 };
 
 /// Key of the random numbers of one forward: the same for every rank, plan and schedule.
@@ -144,6 +175,9 @@ struct Stage {
   BlockBytes bytes;
   std::span<const ParameterRow> parameters;
   std::span<const GradientRow> gradients;
+  std::span<const SharedRow> shared;
+  std::span<const SharedValueRow> sharedValues;
+  std::span<const SharedUseRow> sharedUses;
   std::span<const StateRow> states;
   std::span<const EdgeRow> edges;
   std::span<const PortRow> ports;

@@ -26,8 +26,8 @@ namespace pdcrt {
 double now();
 
 /// What a transfer is for; bytes are counted by it.
-enum class Traffic : std::uint8_t { forward, backward, allReduce, control };
-inline constexpr std::size_t trafficKinds = 4;
+enum class Traffic : std::uint8_t { forward, backward, allReduce, shared, control };
+inline constexpr std::size_t trafficKinds = 5;
 
 class Transport;
 

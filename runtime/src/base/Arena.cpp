@@ -20,6 +20,16 @@ EdgeBuffers edgeBuffers(const Schedule& schedule, int stage, const EdgeRow& row)
   return result;
 }
 
+SharedBuffers sharedBuffers(const Schedule& schedule, int stage, const SharedRow& row) {
+  const int shared = schedule.sharedBetween(row.owner, row.user);
+  if (shared < 0) return {};
+  const SharedEdge& edge = schedule.shared[static_cast<std::size_t>(shared)];
+  if (stage == edge.user) return {.versions = edge.versionReceive, .parts = edge.partSend};
+  const int owners = schedule.stages[static_cast<std::size_t>(edge.owner)].replicas;
+  const int users = schedule.stages[static_cast<std::size_t>(edge.user)].replicas;
+  return {.versions = 0, .parts = (users + owners - 1) / owners * edge.partReceive};
+}
+
 GradientSets gradientSets(const Schedule& schedule, int stage) {
   const ScheduleStage& shape = schedule.stages[static_cast<std::size_t>(stage)];
   return {.ring = shape.syncDelay + 1, .spare = schedule.minibatchesOfUpdate(stage) > shape.replicas};
@@ -44,6 +54,11 @@ Arena layoutArena(const Schedule& schedule, std::span<const ArenaStage> stages) 
     host.slots = take(stage.bytes.slot, static_cast<std::size_t>(shape.slots));
     for (const EdgeRow& edge : stage.edges)
       host.edges.push_back(take(edge.bytes, static_cast<std::size_t>(edgeBuffers(schedule, stage.stage, edge).copies)));
+    for (const SharedRow& row : stage.shared) {
+      const SharedBuffers buffers = sharedBuffers(schedule, stage.stage, row);
+      const std::size_t values = take(row.valueBytes, static_cast<std::size_t>(buffers.versions));
+      host.shared.push_back({values, take(row.partBytes, static_cast<std::size_t>(buffers.parts))});
+    }
     host.handovers = take(stage.bytes.handover, static_cast<std::size_t>(shape.handovers));
     // A replica owns a part of the sum, at most ceil(1/R) of it, and stages that part of every other replica.
     const auto replicas = static_cast<std::size_t>(shape.replicas);

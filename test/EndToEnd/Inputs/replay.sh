@@ -1,8 +1,14 @@
 #!/usr/bin/env bash
-# replay.sh STAGES: runs of one plan, with overlap and barrier, of 47, 50 and 53 minibatches, against the replay from the
-# formulas, bit for bit; over threads and over MPI. Then the same stages under vertical sync and PipeDream-2BW.
+# replay.sh STAGES [NETWORK]: runs of one plan, with overlap and barrier, of 47, 50 and 53 minibatches, against the replay from the
+# formulas, bit for bit; over threads and over MPI. Then the same stages under vertical sync and PipeDream-2BW. Of the example, or
+# of a network of test/models/small.py.
 set -euo pipefail
-stages=$1
+stages=$1 network=${2:-}
+if [ -n "$network" ]; then
+  rm -rf "$WORK"
+  "$PYTHON" "$SOURCE/test/models/small.py" "$network" "$WORK"
+  model=$WORK/model.onnx loss=
+fi
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"
 ranks=$(($(echo "$stages" | tr - +)))
 for sync in overlap barrier; do
@@ -23,7 +29,12 @@ done
 echo "plan $stages trains the bits of the formulas"
 
 # Stage programs do not depend on the schedule: those of `overlap` run with the files of another one.
-for schedule in vertical-sync 2bw; do
+schedules="vertical-sync 2bw"
+if [ "$network" = tied ]; then
+  grep -q '^shared ' "$WORK/overlap/schedule.txt" || fail "plan $stages shares nothing"
+  schedules=2bw # vertical sync does not go with shared parameters
+fi
+for schedule in $schedules; do
   python3 "$SOURCE/test/EndToEnd/Inputs/stale_plan.py" "$WORK/overlap/plan.json" "$WORK/$schedule.json" $schedule
   generate $schedule --plan="$WORK/$schedule.json"
   grep -q "^weights $([ $schedule = 2bw ] && echo two-versions || echo $schedule)$" "$WORK/$schedule/schedule.txt" ||

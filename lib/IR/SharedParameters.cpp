@@ -1,0 +1,42 @@
+#include "pdc/IR/SharedParameters.h"
+
+#include <algorithm>
+
+using namespace pdc;
+
+int SharedParameter::owner() const {
+  return *std::min_element(useStages.begin(), useStages.end());
+}
+
+int SharedParameter::usesIn(int stage) const {
+  return static_cast<int>(std::count(useStages.begin(), useStages.end(), stage));
+}
+
+bool ParameterGroups::canBeShared() const {
+  return parameter->role == ParameterRole::trained && groups == std::set<int>(uses.begin(), uses.end());
+}
+
+std::vector<ParameterGroups> pdc::parameterGroups(const Graph& training) {
+  std::vector<ParameterGroups> result;
+  for (const Value* value : training.parameterValues()) {
+    ParameterGroups& parameter = result.emplace_back(ParameterGroups{.parameter = value->parameter()});
+    for (const Operation* user : value->users()) parameter.groups.insert(user->group);
+  }
+  for (const GraphOutput& output : training.outputs) {
+    if (output.kind != OutputKind::gradient || !output.value->definer()) continue;
+    for (ParameterGroups& parameter : result)
+      if (parameter.parameter == output.parameter) parameter.uses.push_back(output.value->definer()->group);
+  }
+  return result;
+}
+
+std::vector<SharedParameter> pdc::sharedParameters(const Graph& training, const std::vector<int>& stageOfGroup) {
+  std::vector<SharedParameter> result;
+  for (const ParameterGroups& parameter : parameterGroups(training)) {
+    if (!parameter.canBeShared()) continue;
+    SharedParameter shared{.parameter = parameter.parameter, .useStages = {}};
+    for (int group : parameter.uses) shared.useStages.push_back(stageOfGroup[static_cast<std::size_t>(group)]);
+    if (std::set<int>(shared.useStages.begin(), shared.useStages.end()).size() > 1) result.push_back(shared);
+  }
+  return result;
+}

@@ -1,0 +1,18 @@
+// Channels tell apart everything that goes on between two ranks: control, the all-reduce of each stage, each pair of
+// replicas of each edge in either direction, and, for each shared edge, each replica of the user in either direction.
+#pragma once
+
+#include "pdcrt/Schedule.h"
+#include "pdcrt/Stage.h"
+
+namespace pdcrt {
+
+int allReduceChannel(int stage);
+
+/// `lowReplica` is that of the earlier stage.
+int edgeChannel(const Schedule& schedule, int edge, Direction direction, int lowReplica, int highReplica);
+
+/// Versions, or gradients (`parts`), of the parameters that shared edge `shared` is about.
+int sharedChannel(const Schedule& schedule, int shared, bool parts, int userReplica);
+
+} // namespace pdcrt
