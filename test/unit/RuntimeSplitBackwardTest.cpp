@@ -72,7 +72,7 @@ Case randomCase(std::uint64_t seed) {
 ThreadRun runOf(const Schedule& schedule) {
   ThreadRun run;
   run.schedule = &schedule;
-  run.stages = linear::linearStages(static_cast<int>(schedule.stages.size()));
+  run.stages = linear::linearStages(static_cast<int>(schedule.stages.size()), !schedule.shared.empty());
   run.training = training();
   run.data = &data;
   run.readWeights = linear::readInitial;
@@ -80,7 +80,7 @@ ThreadRun runOf(const Schedule& schedule) {
 }
 
 Replay replayOf(const Case& c) {
-  ReplaySetup setup = {.stages = linear::linearStages(static_cast<int>(c.shape.stages.size())),
+  ReplaySetup setup = {.stages = linear::linearStages(static_cast<int>(c.shape.stages.size()), !c.shape.shared.empty()),
                        .replicas = {},
                        .warmup = {},
                        .syncDelay = {},
@@ -142,9 +142,9 @@ TEST(SplitBackward, TrainsTheBitsOfTheReplayUnderEveryFlushingSchedule) {
   for (const auto& [kind, stagesPerRank] : kinds)
     for (std::size_t stages = stagesPerRank; stages <= 4; stages += stagesPerRank)
       for (int replicas : {1, 2})
-        for (std::int64_t microbatches : {4, 8}) {
+        for (auto [microbatches, tied] : {std::pair(std::int64_t{4}, false), {8, false}, {8, true}}) {
           SCOPED_TRACE(std::string(kind) + (", stages " + std::to_string(stages)) + ", replicas " +
-                       std::to_string(replicas));
+                       std::to_string(replicas) + (tied ? ", tied" : ""));
           Case c;
           std::vector<pdc::StageShape> shapes;
           for (std::size_t s = 0; s < stages; ++s)
@@ -152,6 +152,7 @@ TEST(SplitBackward, TrainsTheBitsOfTheReplayUnderEveryFlushingSchedule) {
           c.shape = pdc::straightShape(shapes);
           c.shape.kind = kind;
           c.shape.microbatches = microbatches;
+          for (std::size_t s = 1; tied && s < stages; ++s) c.shape.shared.push_back({0, static_cast<int>(s)});
           const Schedule schedule = pdc::buildSchedule(c.shape);
           EXPECT_EQ(schedule.ranks.size(), stages / stagesPerRank * static_cast<std::size_t>(replicas));
           ThreadRun run = runOf(schedule);
