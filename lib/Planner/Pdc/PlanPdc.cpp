@@ -22,6 +22,13 @@ static Status checkOptions(const CostGraph& graph, const Cluster& cluster, const
   if (options.recompute != "none" && options.recompute != "auto" && options.recompute != "all")
     return diags.error({}).exit(ExitCode::usage).help("none, auto and all are known")
            << "--recompute: '" << options.recompute << "' is not a choice";
+  if (options.schedule == "2bw" && !options.stageReplicas.empty()) {
+    const int most = *std::max_element(options.stageReplicas.begin(), options.stageReplicas.end());
+    if (most > options.microbatches)
+      return diags.error({}).exit(ExitCode::noPlan).help("take --microbatches=" + std::to_string(most) + " or more")
+             << "'2bw' needs as many microbatches per update as a stage has in flight, got " << options.microbatches
+             << " and " << most;
+  }
   std::int64_t replicas = 0;
   for (int r : options.stageReplicas) {
     if (r < 1) return diags.error({}).exit(ExitCode::usage) << "expected at least one replica per stage, got " << r;
