@@ -66,21 +66,33 @@ static void settle(MemorySplit& split, std::int64_t total) {
   split.workspace = left;
 }
 
+/// Whether the plan states the arena of this whole rank with each of the stages that it hosts, as generated programs'
+/// plans do, and not one part with each, as planners do: then all say the same, and it is room enough for all.
+static bool statesWholeRank(const Plan& plan, const pdcrt::RankList& rank, std::int64_t parts) {
+  if (rank.hosts.size() < 2 || plan.modelHash.empty()) return false;
+  std::int64_t stated = plan.stages[rank.hosts[0].stage].memoryBytes;
+  return stated >= parts && std::all_of(rank.hosts.begin(), rank.hosts.end(), [&](const pdcrt::Host& host) {
+           return plan.stages[host.stage].memoryBytes == stated;
+         });
+}
+
 std::vector<MemorySplit> pdc::arenasOf(const Plan& plan, const pdcrt::Schedule& schedule) {
   std::vector<EdgeTraffic> traffic = trafficOf(plan);
   pdcrt::Schedule own = frameOf(shapeOf(plan));
   std::vector<MemorySplit> arenas;
   for (const pdcrt::RankList& rank : schedule.ranks) {
     MemorySplit sum;
-    std::int64_t total = 0;
+    std::int64_t total = 0, ownParts = 0;
     for (const pdcrt::Host& host : rank.hosts) {
       const PlanStage& stage = plan.stages[host.stage];
       MemorySplit parts = partsOf(plan, traffic, schedule, host.stage);
       for (const MemoryPart& part : memoryParts) sum.*part.bytes += parts.*part.bytes;
-      total += stage.memoryBytes > 0
-                   ? stage.memoryBytes + parts.total() - partsOf(plan, traffic, own, host.stage).total()
-                   : stage.scratchBytes + parts.total();
+      std::int64_t stated = partsOf(plan, traffic, own, host.stage).total();
+      ownParts += stated;
+      total += stage.memoryBytes > 0 ? stage.memoryBytes + parts.total() - stated : stage.scratchBytes + parts.total();
     }
+    if (statesWholeRank(plan, rank, ownParts))
+      total = plan.stages[rank.hosts[0].stage].memoryBytes + sum.total() - ownParts;
     settle(sum, total);
     arenas.push_back(sum);
   }

@@ -231,8 +231,14 @@ Expected<pdcrt::Schedule> pdc::scheduleFor(const Plan& plan, Diagnostics& diags)
 pdcrt::Times pdc::timesOf(const Plan& plan) {
   auto network = std::make_shared<const Network>(plan);
   pdcrt::Times times;
-  times.computation = [stages = plan.stages](const pdcrt::Action& action) {
-    const PlanStage& stage = stages[action.stage];
+  struct StageTimes {
+    double forwardMs, inputGradientMs, weightGradientMs, updateMs;
+  };
+  std::vector<StageTimes> stages;
+  for (const PlanStage& stage : plan.stages)
+    stages.push_back({stage.forwardMs, stage.inputGradientMs, stage.weightGradientMs, stage.updateMs});
+  times.computation = [stages = std::move(stages)](const pdcrt::Action& action) {
+    const StageTimes& stage = stages[action.stage];
     switch (action.kind) {
     case pdcrt::ActionKind::forward:
     case pdcrt::ActionKind::evaluate: return stage.forwardMs;

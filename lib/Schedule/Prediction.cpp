@@ -19,7 +19,8 @@ namespace {
 /// Follows a run as it is executed.
 class Observer {
 public:
-  Observer(const Plan& plan, const pdcrt::Schedule& schedule) : plan_(plan), schedule_(schedule), network_(plan) {
+  Observer(const Plan& plan, const pdcrt::Schedule& schedule)
+      : plan_(plan), schedule_(schedule), network_(plan), ranks_(schedule.ranks.size()) {
     bytesSent.resize(schedule.ranks.size(), 0);
   }
 
@@ -44,17 +45,13 @@ public:
   }
 
   /// Idle over total time of the batches that are complete.
-  void fractions(double& bubble, double& rankIdle) const {
+  void fractions(double& bubble, double& rankIdle) {
+    for (Rank& rank : ranks_) close(rank);
     double total = 0, busy = 0, own = 0;
-    for (const auto& [batch, spans] : batches_) {
-      double first = INFINITY, last = 0;
-      for (const auto& [rank, span] : spans) {
-        first = std::min(first, span.first);
-        last = std::max(last, span.last);
-        own += span.last - span.first;
-        busy += span.busy;
-      }
-      total += (last - first) * static_cast<double>(schedule_.ranks.size());
+    for (const auto& [batch, sum] : batches_) {
+      total += (sum.last - sum.first) * static_cast<double>(schedule_.ranks.size());
+      busy += sum.busy;
+      own += sum.own;
     }
     bubble = total > 0 ? 1 - busy / total : 0;
     rankIdle = own > 0 ? 1 - busy / own : 0;
@@ -63,7 +60,13 @@ public:
   std::vector<double> bytesSent;
 
 private:
-  struct Span {
+  struct Batch {
+    double first = INFINITY, last = 0; ///< over all ranks
+    double busy = 0, own = 0;          ///< summed over the ranks; own: from each rank's first action to its last
+  };
+  /// What a rank has done of the batch that it is at.
+  struct Rank {
+    std::int64_t batch = 0;
     double first = INFINITY, last = 0, busy = 0;
   };
 
@@ -73,17 +76,32 @@ private:
     std::int64_t batch = !drains(schedule_)                  ? 0
                          : action.kind == ActionKind::update ? action.index - 1
                                                              : action.index / m;
-    Span& span = batches_[batch][traced.rank];
     if (traced.endMs == traced.startMs) return; // what takes no time begins and ends nothing
-    span.first = std::min(span.first, traced.startMs);
-    span.last = std::max(span.last, traced.endMs);
-    span.busy += traced.endMs - traced.startMs;
+    Rank& rank = ranks_[traced.rank];
+    if (rank.batch != batch) {
+      close(rank);
+      rank = {.batch = batch};
+    }
+    rank.first = std::min(rank.first, traced.startMs);
+    rank.last = std::max(rank.last, traced.endMs);
+    rank.busy += traced.endMs - traced.startMs;
+  }
+
+  void close(Rank& rank) {
+    if (rank.busy <= 0) return;
+    Batch& batch = batches_[rank.batch];
+    batch.first = std::min(batch.first, rank.first);
+    batch.last = std::max(batch.last, rank.last);
+    batch.own += rank.last - rank.first;
+    batch.busy += rank.busy;
+    rank.busy = 0;
   }
 
   const Plan& plan_;
   const pdcrt::Schedule& schedule_;
   Network network_;
-  std::map<std::int64_t, std::map<int, Span>> batches_;
+  std::vector<Rank> ranks_;
+  std::map<std::int64_t, Batch> batches_;
 };
 
 } // namespace
@@ -152,8 +170,8 @@ Prediction pdc::predict(const Plan& plan, const pdcrt::Schedule& schedule, std::
     live.see(traced);
     if (trace) result.trace.push_back(traced);
   };
-  pdcrt::CheckResult run =
-      pdcrt::check(schedule, minibatches, {.times = &times, .order = false, .waits = trace, .observe = observe});
+  pdcrt::CheckResult run = pdcrt::check(
+      schedule, minibatches, {.times = &times, .order = false, .waits = trace, .rules = false, .observe = observe});
   result.problem = run.problem;
   result.deadlock = run.deadlock;
   result.minibatches = minibatches;

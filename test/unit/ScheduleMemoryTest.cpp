@@ -151,6 +151,42 @@ TEST(Memory, InUseAgreesWithTheCheck) {
   }
 }
 
+// Also where ranks host several stages, and where backwards are split.
+TEST(Memory, InUseFitsIntoTheArenaUnderEverySchedule) {
+  for (const char* kind : {"1f1b", "1f1b-flush", "gpipe", "2bw", "zb-h1", "interleaved:2", "zb-v"}) {
+    std::mt19937 random(6);
+    PipelineShape shape = straightShape({{1, 3, 0}, {1, 2, 0}, {1, 1, 0}, {1, 0, 0}});
+    Plan plan = randomPlan(random, shape);
+    plan.schedule = kind;
+    plan.microbatches = 8;
+    pdcrt::Schedule schedule = buildSchedule(shapeOf(plan));
+    plan.ranks.clear();
+    for (const pdcrt::RankList& list : schedule.ranks) {
+      auto number = static_cast<int>(plan.ranks.size());
+      plan.ranks.push_back({.rank = number, .devices = {number}, .hosts = {}});
+      for (const pdcrt::Host& host : list.hosts) plan.ranks.back().hosts.push_back({host.stage, host.replica});
+    }
+    Prediction prediction = predict(plan, schedule, 24, true);
+    ASSERT_EQ(prediction.problem, "") << kind;
+    for (std::size_t r = 0; r < prediction.ranks.size(); ++r) {
+      MemorySplit arena = prediction.ranks[r].memory, most, last;
+      for (const MemorySample& sample : prediction.memory)
+        if (sample.rank == static_cast<int>(r)) {
+          for (const MemoryPart& part : memoryParts)
+            most.*part.bytes = std::max(most.*part.bytes, sample.inUse.*part.bytes);
+          last = sample.inUse;
+        }
+      bool alone = plan.ranks[r].hosts.size() == 1; // the stages of a rank need not be full at the same time
+      EXPECT_GE(most.stash, alone ? arena.stash : 1) << kind << ", rank " << r;
+      EXPECT_LE(most.stash, arena.stash) << kind << ", rank " << r;
+      EXPECT_EQ(most.versions, arena.versions) << kind << ", rank " << r;
+      EXPECT_EQ(most.gradients, arena.gradients) << kind << ", rank " << r;
+      EXPECT_LE(most.buffers, arena.buffers) << kind << ", rank " << r;
+      EXPECT_EQ(last.stash + last.versions + last.gradients + last.buffers, 0) << kind << ", rank " << r;
+    }
+  }
+}
+
 TEST(Memory, PartsAddUpToWhatThePlanStates) {
   std::mt19937 random(4);
   for (int round = 0; round < rounds(300); ++round) {

@@ -72,6 +72,7 @@ struct CheckOptions {
   bool order = true;            ///< fill CheckResult::started
   bool picture = true;          ///< draw what is wrong, and not only say it
   bool waits = false;           ///< trace and tell waits, too
+  bool rules = true;            ///< check what concerns each rank alone, and fill CheckResult::hosts
   /// Stop when the steady state has been reached, `minibatches` at the latest: for those who want the period only.
   bool untilSteady = false;
   std::function<void(const TracedAction&)> observe = {}; ///< told of everything that ends, in this order
@@ -112,7 +113,7 @@ struct CheckResult {
   /// run, before the drain; finishMs / minibatches if the run is too short for that.
   double periodMs = 0;
   bool steady = false;         ///< stage 0 was seen to repeat itself exactly; periodMs is then the limit
-  std::vector<HostUse> hosts;  ///< in order of (stage, replica)
+  std::vector<HostUse> hosts;  ///< in order of (stage, replica), if rules were checked
   std::vector<RankUse> ranks;  ///< if times were given
   std::vector<Action> started; ///< transfers (as their sends) and all-reduces (once), in the order of starting: "@n"
   std::vector<TracedAction> trace;

@@ -33,7 +33,7 @@ static std::string gridUpTo(const Schedule& schedule, std::int64_t minibatches, 
 CheckResult pdcrt::check(const Schedule& schedule, std::int64_t minibatches, const CheckOptions& options) {
   CheckResult result;
   result.minibatches = minibatches;
-  for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
+  for (std::size_t r = 0; options.rules && r < schedule.ranks.size(); ++r) {
     std::int64_t executed = 0;
     result.problem = checkRules(schedule, static_cast<int>(r), minibatches, options.evaluation, result.hosts, executed);
     if (!result.problem.empty()) {

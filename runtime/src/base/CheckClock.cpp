@@ -10,13 +10,21 @@ Clock::Clock(const Times& times, int links)
     : groupOf_(times.coreGroup), groups_(1), users_(static_cast<std::size_t>(links)) {
   groups_[0].cores = times.cores;
   if (groupOf_.empty()) return;
-  groups_.resize(times.groupCores.size());
-  for (std::size_t i = 0; i < groups_.size(); ++i) groups_[i].cores = times.groupCores[i];
+  // Ranks with cores of their own need no clock of their own: they are group 0 together.
+  groups_[0].cores = 0;
+  std::vector<int> place;
+  for (int cores : times.groupCores) {
+    place.push_back(cores > 0 ? static_cast<int>(groups_.size()) : 0);
+    if (cores > 0) groups_.emplace_back().cores = cores;
+  }
+  for (int& group : groupOf_) group = place[group];
 }
 
 void Clock::compute(int rank, double ms) {
   Group& group = groups_[groupOf_.empty() ? 0 : groupOf_[rank]];
-  group.computations.push({(group.cores <= 0 ? now_ : group.common) + ms, sequence_++, rank});
+  bringUp(group);
+  group.computations.push({group.common + ms, sequence_++, rank});
+  findNext(group);
   ++computing_;
 }
 
@@ -47,11 +55,17 @@ double Clock::rateOf(const Group& group) const {
   return static_cast<double>(group.cores) / static_cast<double>(group.computations.size());
 }
 
-/// When the first of its computations is done.
-double Clock::nextOf(const Group& group) const {
-  if (group.computations.empty()) return std::numeric_limits<double>::infinity();
-  if (group.cores <= 0) return group.computations.top().end;
-  return now_ + (group.computations.top().end - group.common) / rateOf(group);
+/// Lets the common clock go on until now, at the rate since it was looked at last.
+void Clock::bringUp(Group& group) const {
+  group.common = group.cores <= 0 ? now_ : group.common + (now_ - group.since) * rateOf(group);
+  group.since = now_;
+}
+
+/// When the first of its computations is done, which holds until there is another one.
+void Clock::findNext(Group& group) const {
+  group.next = group.computations.empty() ? std::numeric_limits<double>::infinity()
+               : group.cores <= 0         ? group.computations.top().end
+                                          : now_ + (group.computations.top().end - group.common) / rateOf(group);
 }
 
 const std::vector<Clock::Done>& Clock::pass() {
@@ -60,20 +74,20 @@ const std::vector<Clock::Done>& Clock::pass() {
   done_.clear();
   while (done_.empty() && (computing_ > 0 || !heap_.empty())) {
     double next = heap_.empty() ? std::numeric_limits<double>::infinity() : heap_[0].end;
-    for (const Group& group : groups_) next = std::min(next, nextOf(group));
-    next = std::max(now_, next);
+    for (const Group& group : groups_) next = std::min(next, group.next);
+    now_ = next = std::max(now_, next);
     // What ends together, but for rounding, is done together.
     double close = 1e-12 * std::max(1.0, next);
     for (Group& group : groups_) {
-      if (group.computations.empty()) continue;
-      group.common = group.cores <= 0 ? next : group.common + (next - now_) * rateOf(group);
+      if (group.next > next + close) continue;
+      bringUp(group);
       while (!group.computations.empty() && group.computations.top().end <= group.common + close) {
         done_.push_back({group.computations.top().sequence, true, group.computations.top().rank});
         group.computations.pop();
         --computing_;
       }
+      findNext(group);
     }
-    now_ = next;
     while (!heap_.empty() && heap_[0].end <= now_ + close) {
       int id = heap_[0].id;
       popFirst();

@@ -9,6 +9,7 @@
 #include "pdcrt/Check.h"
 
 #include <cstdint>
+#include <limits>
 #include <queue>
 #include <vector>
 
@@ -58,13 +59,15 @@ private:
 
   /// Ranks that share cores, and the common clock on which their computations progress.
   struct Group {
-    int cores = 0; ///< 0: as many as there are ranks
-    double common = 0;
+    int cores = 0;                                         ///< 0: as many as there are ranks
+    double common = 0, since = 0;                          ///< the common clock, and the time at which it was looked at
+    double next = std::numeric_limits<double>::infinity(); ///< when the first computation is done
     std::priority_queue<Computation, std::vector<Computation>, std::greater<>> computations;
   };
 
   double rateOf(const Group& group) const;
-  double nextOf(const Group& group) const;
+  void bringUp(Group& group) const;
+  void findNext(Group& group) const;
   void startOnLinks(int id);
   void leaveLinks(int id);
   void changed(int link);

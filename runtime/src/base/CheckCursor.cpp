@@ -29,10 +29,15 @@ void ListCursor::find() {
       continue;
     }
     action_ = actions[position_++];
-    std::int64_t each =
-        isVersioned(action_.kind) ? schedule_->minibatchesOfUpdate(schedule_->versionedStage(action_)) : 0;
-    if (round_ > 0) action_.index += round_ * step_ / std::max<std::int64_t>(1, each);
-    std::int64_t first = each > 0 ? (action_.index - 1) * each : action_.index;
+    std::int64_t first; // minibatch that the action needs
+    if (isVersioned(action_.kind)) {
+      std::int64_t each = schedule_->minibatchesOfUpdate(schedule_->versionedStage(action_));
+      if (round_ > 0) action_.index += round_ * step_ / each;
+      first = (action_.index - 1) * each;
+    } else {
+      if (round_ > 0) action_.index += round_ * step_;
+      first = action_.index;
+    }
     if (first >= minibatches_) continue;
     any_ = true;
     found_ = true;
