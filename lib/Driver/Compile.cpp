@@ -52,6 +52,8 @@ private:
   void describeTraining();
   void printSummary(const Plan& plan, const Profile& profile);
 
+  /// Whether the output folder is written, and not only something printed.
+  bool writes() const { return options_.emit.empty() || options_.emit == "source"; }
   Graph& main() { return *module_->findGraph("main"); }
   PassContext context() { return {*module_, ops_, diags_, {}}; }
 
@@ -89,6 +91,9 @@ Status Compilation::compile() {
   if (!planned) return failure;
   if (options_.explain) explain(*costs, *machines, *planned);
   if (options_.emit.empty() && options_.output.empty()) return success; // only to be explained
+  if (writes() && options_.planFile.empty())
+    for (const Alternative& other : runnersUp(*costs, *machines, planner_, *planned))
+      planned->alternatives.push_back({other.name, other.timeMs, other.reason});
 
   Expected<GeneratedProgram> program = generate(passContext, std::move(*planned), training_, provenance_);
   if (!program) return failure;

@@ -2,6 +2,7 @@
 #include "Generate.h"
 
 #include "pdc/CodeGen/BuildFiles.h"
+#include "pdc/Report/Report.h"
 #include "pdc/Schedule/PlanSchedule.h"
 #include "pdcrt/Arena.h"
 #include "pdcrt/Optimizer.h"
@@ -153,6 +154,7 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
   program.files.emplace_back("README.txt", readmeText(plan, provenance));
   program.files.emplace_back("plan.json", toJson(plan));
   program.files.emplace_back("schedule.txt", pdcrt::toString(*schedule));
+  program.files.emplace_back("report.html", reportHtml(plan, *schedule));
   program.files.emplace_back("training.json", pdcrt::toJson(training));
   program.plan = std::move(plan);
   program.schedule = std::move(*schedule);

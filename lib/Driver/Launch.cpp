@@ -2,6 +2,7 @@
 #include "pdc/Driver/Launch.h"
 
 #include "OutputFolder.h"
+#include "RunReport.h"
 #include "pdc/CodeGen/BuildFiles.h"
 #include "pdc/Driver/Toolchain.h"
 #include "pdc/Import/TrainedOnnx.h"
@@ -44,6 +45,19 @@ Command commandOf(const Plan& plan, const std::string& build, const LaunchOption
   return command;
 }
 
+/// What follows `flag`, empty if it is not there.
+std::string valueOf(const std::vector<std::string>& arguments, const std::string& flag) {
+  const auto found = std::find(arguments.begin(), arguments.end(), flag);
+  return found == arguments.end() || found + 1 == arguments.end() ? "" : *(found + 1);
+}
+
+/// Events of each rank that make a trace of some 16 MiB at most.
+std::int64_t reportedEvents(const Plan& plan) {
+  return std::max<std::int64_t>(
+      1, std::min<std::int64_t>(10'000,
+                                100'000 / std::max<std::int64_t>(1, static_cast<std::int64_t>(plan.ranks.size()))));
+}
+
 /// Puts the weights that the stages have written into the model that they come from.
 Status exportModel(const LaunchOptions& options, const std::string& weights, Diagnostics& diags) {
   Expected<std::string> path = readFile(options.folder + "/" + modelPathFile, diags);
@@ -82,10 +96,24 @@ Expected<int> pdc::launch(const LaunchOptions& options, std::ostream& out, Diagn
     weights = temporary->path();
   }
   if (!weights.empty()) arguments.insert(arguments.end(), {"--export-weights", weights});
+  // Where ranks share a folder, the report can show what they measured: the beginning of the run, unless asked for
+  // more.
+  std::string trace = valueOf(arguments, "--trace"), metrics = valueOf(arguments, "--metrics");
+  const bool together = options.hostfile.empty();
+  if (trace.empty() && together) {
+    trace = options.folder + "/trace.json";
+    arguments.insert(arguments.end(), {"--trace", trace, "--trace-events", std::to_string(reportedEvents(*plan))});
+  }
+  if (metrics.empty() && together) {
+    metrics = options.folder + "/metrics.jsonl";
+    arguments.insert(arguments.end(), {"--metrics", metrics});
+  }
 
   out.flush();
   Expected<int> code = run(commandOf(*plan, options.folder + "/out", options, arguments), diags);
-  if (!code || *code != 0 || options.exportFile.empty()) return code;
+  if (!code || *code != 0) return code;
+  if (!rewriteReport(options.folder, *plan, trace, metrics, diags)) return failure;
+  if (options.exportFile.empty()) return code;
   if (!exportModel(options, weights, diags)) return failure;
   out << "wrote " << options.exportFile << "\n";
   return 0;

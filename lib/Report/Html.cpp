@@ -90,6 +90,10 @@ std::string pdc::percentText(double fraction) {
   return formatted("%.1f %%", 100 * fraction);
 }
 
+std::string pdc::timesText(double factor) {
+  return formatted("%.2f ×", factor);
+}
+
 std::string pdc::errorText(double error) {
   return formatted("%+.1f %%", 100 * error);
 }

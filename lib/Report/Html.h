@@ -24,6 +24,9 @@ std::string timeText(double ms);
 /// "12.3 %".
 std::string percentText(double fraction);
 
+/// "2.04 ×".
+std::string timesText(double factor);
+
 /// "+3.1 %".
 std::string errorText(double error);
 

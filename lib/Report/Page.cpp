@@ -78,15 +78,21 @@ static std::string tilesOf(const ReportData& data) {
   if (data.isMeasured() && data.comparison.measuredPerMinibatchMs > 0)
     measured = "measured " + timeText(data.comparison.measuredPerMinibatchMs) + ", prediction " +
                errorText(TraceComparison::error(prediction.timePerMinibatchMs, data.comparison.measuredPerMinibatchMs));
-  result += tile(timeText(prediction.timePerMinibatchMs), std::string("per ") + unit, measured);
+  // A run too short for the steady state says little: the plan's own number stands for it.
+  bool isSteady = prediction.minibatches >= 3 * pdcrt::minibatchesInFlight(data.schedule);
+  double timeMs = isSteady ? prediction.timePerMinibatchMs : data.plan.timeMs;
+  if (!isSteady && !data.isMeasured()) measured = "by the cost model";
+  if (timeMs > 0) result += tile(timeText(timeMs), std::string("per ") + unit, measured);
   double alone = 0;
   for (const PlanStage& stage : data.plan.stages) alone += stage.computeMs() + stage.updateMs;
-  if (prediction.timePerMinibatchMs > 0 && alone > 0)
-    result += tile("× " + number(alone / prediction.timePerMinibatchMs), "the rate of one device",
+  if (timeMs > 0 && alone > 0)
+    result += tile(timesText(alone / timeMs), "the rate of one device",
                    "on " + counted(static_cast<std::int64_t>(data.plan.ranks.size()), "device"));
-  result += tile(percentText(prediction.bubbleFraction), "bubble", "idle time of all ranks");
-  result += tile(percentText(prediction.exposedCommunicationFraction()), "exposed communication",
-                 "waiting for what is under way");
+  if (isSteady) {
+    result += tile(percentText(prediction.bubbleFraction), "bubble", "idle time of all ranks");
+    result += tile(percentText(prediction.exposedCommunicationFraction()), "exposed communication",
+                   "waiting for what is under way");
+  }
   std::size_t fullest = 0;
   for (std::size_t r = 1; r < prediction.ranks.size(); ++r)
     if (prediction.ranks[r].peakMemoryBytes > prediction.ranks[fullest].peakMemoryBytes) fullest = r;
@@ -106,9 +112,9 @@ static std::string tilesOf(const ReportData& data) {
   return result + "</div>\n</header>\n";
 }
 
-/// Minibatches that show the fill and the steady state, as few as two million actions allow.
+/// Minibatches that show the fill and the steady state, as far as a million actions go.
 static std::int64_t minibatchesFor(const pdcrt::Schedule& schedule) {
-  constexpr double mostActions = 2e6;
+  constexpr double mostActions = 1e6; // a fraction of a second
   double actions = 1;
   for (const pdcrt::RankList& rank : schedule.ranks)
     actions += static_cast<double>(rank.repeat.size()) / static_cast<double>(std::max<std::int64_t>(1, rank.step));

@@ -75,7 +75,7 @@ static std::string cardOf(const ReportData& data, int s, double fullMs) {
   if (!devices.empty()) places += " · " + placesOf("device", devices) + (device.empty() ? "" : " (" + device + ")");
   std::string facts = "<dl>";
   auto fact = [&](const char* name, const std::string& value) {
-    facts += std::string("<dt>") + name + "</dt><dd>" + escaped(value) + "</dd>";
+    facts += std::string("<div><dt>") + name + "</dt><dd>" + escaped(value) + "</dd></div>";
   };
   fact("forward", timeText(stage.forwardMs));
   fact("backward", timeText(stage.inputGradientMs) + " + " + timeText(stage.weightGradientMs));
@@ -86,9 +86,8 @@ static std::string cardOf(const ReportData& data, int s, double fullMs) {
   fact("weight versions", std::to_string(frame.versions));
   if (stage.recompute) fact("recomputes", "its forward");
   facts += "</dl>";
-  return "<div class=\"stage\">\n<h3>Stage " + std::to_string(s) + "<small>" + escaped(places) +
-         "</small></h3><span></span>\n" + loadBar(data, s, fullMs) + "<div>" + namesOf(stage) + "</div>\n" + facts +
-         "\n</div>\n";
+  return "<div class=\"stage\">\n<h3>Stage " + std::to_string(s) + "<small>" + escaped(places) + "</small></h3>\n" +
+         loadBar(data, s, fullMs) + facts + "\n" + namesOf(stage) + "</div>\n";
 }
 
 /// What leaves a stage: each tensor once, with the stages that it goes to if that is not just the next one.
@@ -136,7 +135,7 @@ std::string pdc::stagesSection(const ReportData& data) {
   return section(
       "stages", "Stages",
       "From the input down to the loss, by the names of the ONNX nodes. Each bar is what a device computes per "
-      "minibatch; the grey bed is " +
-          escaped(timeText(fullMs)) + ", so what it shows is idle or waits.",
+      "minibatch; its full width is " +
+          escaped(timeText(fullMs)) + ", and what stays grey is idle or waiting.",
       body);
 }

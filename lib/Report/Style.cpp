@@ -33,17 +33,16 @@ section > p, .note { margin: 0 0 14px; color: var(--dim); max-width: 86ch; }
 .tile { padding: 12px 16px; }
 .tile b { display: block; font-size: 24px; line-height: 1.25; font-weight: 650; font-variant-numeric: tabular-nums; }
 .tile span { display: block; font-size: 13px; color: var(--dim); }
-.stage { display: grid; grid-template-columns: minmax(0, 1fr) 330px; gap: 6px 28px; padding: 14px 18px; }
+.stage { padding: 14px 18px; }
 .stage h3 { margin: 0; font-size: 16px; }
 .stage h3 small { font-weight: 400; font-size: 13px; color: var(--dim); margin-left: 8px; }
 .stage ul { margin: 6px 0 0; padding: 0; list-style: none; font: 13px/1.6 ui-monospace, "DejaVu Sans Mono", monospace;
   }
 .stage li { overflow-wrap: anywhere; padding-left: 14px; text-indent: -14px; }
 .stage li::before { content: "· "; color: var(--dim); }
-.stage dl { margin: 0; display: grid; grid-template-columns: auto 1fr; gap: 1px 12px; font-size: 13px;
-  align-content: start; }
-.stage dt { color: var(--dim); } .stage dd { margin: 0; text-align: right; font-variant-numeric: tabular-nums; }
-.stage svg { grid-column: 1 / -1; margin-bottom: 4px; }
+.stage dl { margin: 8px 0 0; display: flex; flex-wrap: wrap; gap: 2px 22px; font-size: 13px; }
+.stage dl div { display: flex; gap: 6px; } .stage dt { color: var(--dim); }
+.stage dd { margin: 0; font-variant-numeric: tabular-nums; } .stage svg { margin: 8px 0 0; border-radius: 2px; }
 summary { cursor: pointer; color: var(--accent); font: 13px system-ui, sans-serif; margin-top: 4px; }
 .cut { margin: 0 0 0 30px; padding: 7px 0 7px 16px; border-left: 2px solid var(--grey); font-size: 13px;
   color: var(--dim); overflow-wrap: anywhere; }
@@ -85,7 +84,7 @@ td { text-align: right; padding: 4px 10px; border-bottom: 1px solid var(--faint)
 th.l, td.l { text-align: left; white-space: normal; } tr.sum td { font-weight: 650; border-top: 1px solid var(--line);
   }
 footer { margin-top: 48px; font-size: 12.5px; color: var(--dim); overflow-wrap: anywhere; }
-@media (max-width: 760px) { .stage { grid-template-columns: minmax(0, 1fr); } main { padding: 20px 12px 40px; } }
+@media (max-width: 760px) { main { padding: 20px 12px 40px; } }
 @media print { body { background: #fff; } section { break-inside: avoid; } }
 )css";
 }

@@ -176,14 +176,19 @@ double pdc::beginningMs(const ReportData& data) {
 std::string pdc::timelineSection(const ReportData& data) {
   double end = beginningMs(data);
   if (!(end > 0)) return "";
-  std::string body = legend({{"f", "forward"},
-                             {"b", "backward"},
-                             {"w hatch", "weight gradient"},
-                             {"u", "update"},
-                             {"wait", "waiting"},
-                             {"sf", "sends values (thin)"},
-                             {"sb", "sends gradients (thin)"},
-                             {"a", "all-reduce (thin)"}});
+  bool splits = std::any_of(data.prediction.trace.begin(), data.prediction.trace.end(),
+                            [](const TracedAction& t) { return t.action.kind == ActionKind::backwardWeight; });
+  std::vector<std::pair<const char*, const char*>> entries = {{"f", "forward"}};
+  if (splits)
+    entries.insert(entries.end(), {{"i", "backward, of inputs"}, {"w hatch", "of weights"}});
+  else
+    entries.push_back({"b", "backward"});
+  entries.insert(entries.end(), {{"u", "update"},
+                                 {"wait", "waiting"},
+                                 {"sf", "sends values (thin)"},
+                                 {"sb", "sends gradients (thin)"},
+                                 {"a", "all-reduce (thin)"}});
+  std::string body = legend(entries);
   body +=
       figure("Predicted", "from the start", Chart(data, {0, end}).draw(data.prediction.trace, "predicted timeline"));
   if (data.isMeasured()) body += steadyCharts(data);

@@ -59,6 +59,9 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
       ->type_name("N");
   app.add_option("--metrics", options.metricsFile, "one JSON object per step")->type_name("F.jsonl");
   app.add_option("--trace", options.traceFile, "what each rank did and when, for Perfetto")->type_name("F.json");
+  app.add_option("--trace-events", options.traceEvents, "events of a rank in the trace, at most: the first ones")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->type_name("N");
   app.add_option("--export-weights", options.exportFolder, "write the trained weights there, a file per stage")
       ->type_name("DIR");
   app.add_option("--log-every", options.logEvery, "steps between progress lines")

@@ -70,7 +70,7 @@ public:
                    .communicator = &communicator_,
                    .data = &data_,
                    .observer = this}),
-        trace_(options.traceFile.empty() ? 0 : std::size_t{1} << 18) {}
+        trace_(options.traceFile.empty() ? 0 : static_cast<std::size_t>(options.traceEvents)) {}
 
   /// Nothing of this rank may move once its memory goes.
   ~RankRun() override { communicator_.stop(); }

@@ -19,9 +19,10 @@ struct LaunchOptions {
   std::string exportFolder;           ///< where to keep the trained weights; empty: nowhere
 };
 
-/// Builds the folder (into its subfolder out, only what has changed), runs the pipeline to its end and writes the
-/// trained model. Returns the exit code of the run. Errors: no plan there, the build fails, the model cannot be
-/// written.
+/// Builds the folder (into its subfolder out, only what has changed), runs the pipeline to its end, writes the folder's
+/// report.html again with what was measured, and writes the trained model. Without --trace and --metrics among the
+/// arguments, and without a hostfile, the run leaves trace.json (of its beginning) and metrics.jsonl in the folder.
+/// Returns the exit code of the run. Errors: no plan there, the build fails, report or model cannot be written.
 Expected<int> launch(const LaunchOptions& options, std::ostream& out, Diagnostics& diags);
 
 /// The file in an output folder that holds the path of the ONNX model, relative to the folder.

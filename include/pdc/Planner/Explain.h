@@ -38,6 +38,11 @@ struct Explanation {
 Explanation explainPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                         const Plan& plan);
 
+/// The alternatives alone, without those whose search would take long for a graph and cluster of this size: for reports
+/// that nobody has asked to wait for.
+std::vector<Alternative> runnersUp(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                                   const Plan& plan);
+
 /// For people, a few lines, without a trailing empty line.
 std::string toText(const Explanation& explanation, const Plan& plan);
 

@@ -52,8 +52,8 @@ struct Prediction {
   double exposedCommunicationFraction() const;
 };
 
-/// Executes a run of a schedule that is known to be right (scheduleFor) with the plan's times. `minibatches` 0: enough to see the steady state. Peak memory is that of the
-/// arena (arenasOf).
+/// Executes a run of a schedule that is known to be right (scheduleFor) with the plan's times. `minibatches` 0: enough
+/// to see the steady state. Peak memory is that of the arena (arenasOf).
 Prediction predict(const Plan& plan, const pdcrt::Schedule& schedule, std::int64_t minibatches = 0, bool trace = false);
 
 /// Tables for people: a line per rank, where its time and its memory go, and where the lost time went.

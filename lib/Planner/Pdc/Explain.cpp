@@ -173,6 +173,8 @@ static void giveReason(Alternative& alternative, const Plan& plan) {
   } else if (alternative.timeMs > plan.timeMs * (1 + 1e-9)) {
     alternative.reason = slowerText(alternative.timeMs / plan.timeMs);
     if (!bottleneck.empty()) alternative.reason += ": limited by " + bottleneck;
+  } else if (alternative.timeMs < plan.timeMs * (1 - 1e-9)) {
+    alternative.reason = fasterText(plan.timeMs / alternative.timeMs) + ", but not what the flags demand";
   } else {
     alternative.reason = "no faster";
   }
@@ -220,30 +222,48 @@ static std::vector<Lever> leversOf(const Replanner& replanner, const Cluster& cl
   return levers;
 }
 
-Explanation pdc::explainPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
-                             const Plan& plan) {
-  Explanation explanation;
+/// What people ask about. `searches`: also plans that take as long to find as the plan itself.
+static std::vector<Alternative> alternativesOf(const Replanner& replanner, const Cluster& cluster,
+                                               const PlannerOptions& options, const Plan& plan, bool searches) {
   const bool own = options.costModel == "pdc";
-  if (own) findBottleneck(plan, options, explanation);
-  Replanner replanner(graph, cluster, options);
+  std::vector<Alternative> alternatives;
   PlannerOptions free = freed(options);
   auto add = [&](const std::string& name, auto change) {
     PlannerOptions other = free;
     change(other);
-    explanation.alternatives.push_back(replanner.alternative(name, other));
-    giveReason(explanation.alternatives.back(), plan);
+    alternatives.push_back(replanner.alternative(name, other));
+    giveReason(alternatives.back(), plan);
   };
   if (own) {
     auto devices = static_cast<int>(std::min<std::int64_t>(cluster.deviceCount(), 1 << 20));
     add("data parallelism", [&](PlannerOptions& o) { o.straight = false, o.stageReplicas = {devices}; });
     add("one device", [](PlannerOptions& o) { o.stageReplicas = {1}; });
   }
+  if (!searches) return alternatives;
   add("straight pipeline", [](PlannerOptions& o) { o.straight = true; });
   add("without the memory limit", [](PlannerOptions& o) { o.memoryBytes = unlimited; });
-  if (Alternative& without = explanation.alternatives.back(); own && without.timeMs > 0 && !without.feasible)
+  if (Alternative& without = alternatives.back(); own && without.timeMs > 0 && !without.feasible)
     without.reason = fasterText(plan.timeMs / without.timeMs) + ", but " + without.reason;
   if (!options.stageReplicas.empty() || options.warmupPolicy == WarmupPolicy::given)
     add("without the given replicas and warm-up", [](PlannerOptions&) {});
+  return alternatives;
+}
+
+std::vector<Alternative> pdc::runnersUp(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                                        const Plan& plan) {
+  constexpr std::int64_t quick = 512; // nodes times devices: well below a second
+  auto nodes = static_cast<std::int64_t>(graph.nodes.size());
+  return alternativesOf(Replanner(graph, cluster, options), cluster, options, plan,
+                        nodes <= quick && cluster.deviceCount() <= quick && nodes * cluster.deviceCount() <= quick);
+}
+
+Explanation pdc::explainPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                             const Plan& plan) {
+  Explanation explanation;
+  const bool own = options.costModel == "pdc";
+  if (own) findBottleneck(plan, options, explanation);
+  Replanner replanner(graph, cluster, options);
+  explanation.alternatives = alternativesOf(replanner, cluster, options, plan, /*searches=*/true);
   explanation.levers = leversOf(replanner, cluster, options, own || options.memoryBytes > 0);
   return explanation;
 }

@@ -20,7 +20,8 @@ struct RunOptions {
   std::vector<double> mean, deviation; ///< of --normalize
   std::int64_t samples = 0;            ///< of synthetic data
   std::string metricsFile, traceFile, exportFolder, profileFile;
-  std::int64_t logEvery = 0; ///< steps; 0: twenty lines in a run
+  std::int64_t traceEvents = std::int64_t{1} << 18; ///< of each rank, at most; the first ones
+  std::int64_t logEvery = 0;                        ///< steps; 0: twenty lines in a run
   bool threads = false;
   int kernelThreads = 0; ///< OpenMP threads of a rank; 0: OMP_NUM_THREADS, else 1
   bool synchronousSends = false;

@@ -14,6 +14,14 @@ if len(rows) != 4 or any(predicted != allocated for _, predicted, allocated in r
 print("arena of 4 stages as predicted")
 print(re.search(r"^test accuracy [\d.]+$", text, re.M).group(0))
 PYTHON
+python3 - build/quickstart/report.html <<'PYTHON'
+import sys
+page = open(sys.argv[1]).read()
+for part in ["<h3>Stage 3", "Measured", 'id="loss"', 'id="comparison"', "test accuracy", "data parallelism", "/stem/stem.0/Conv"]:
+    if part not in page:
+        sys.exit("the report lacks " + part)
+print("the report shows the run")
+PYTHON
 code=0
 python=$(./utils/onnxruntime-venv 2>"$work/venv.log") || code=$?
 [ $code -ne 77 ] || { echo "skipped: ONNX Runtime cannot be installed"; exit 0; }
