@@ -106,6 +106,18 @@ TEST(Check, LatestKeepsOneVersion) {
   for (const pdcrt::HostUse& use : result.hosts) EXPECT_EQ(use.versions, 1);
 }
 
+// With a single version of the weights, what a forward or a backward uses depends on its place among the updates.
+TEST(Check, LatestFixesThePlaceOfUpdates) {
+  PipelineShape shape = straightShape({{1, 1, 0}, {1, 0, 0}});
+  shape.weights = pdcrt::WeightPolicy::latest;
+  pdcrt::Schedule schedule = oneFOneB(shape);
+  EXPECT_EQ(pdcrt::check(schedule, 6).problem, "");
+  EXPECT_EQ(
+      problemAfter(schedule, "0F1 0SF1>1\n  ?0RB0<1 0B0 0RB2<1\n  0U1", "?0RB0<1 0B0 0RB2<1\n  0U1\n  0F1 0SF1>1", 6)
+          .substr(0, 50),
+      "rank 0: '0F1' needs version 0, the newest is 1 (in");
+}
+
 // Plans that deadlock in PipeDream's released code, and what cures them.
 TEST(Check, GradientSentAfterABlockingAllReduceDeadlocks) {
   for (const std::vector<int>& replicas : {std::vector{8, 5, 3}, std::vector{7, 1, 7, 1}}) {

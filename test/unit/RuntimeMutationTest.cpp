@@ -29,9 +29,20 @@ strict::Outcome execute(const Schedule& schedule, std::int64_t minibatches) {
   return strict::StrictRun(schedule, stages, training, witness::readInitial).run(minibatches);
 }
 
+/// Two ranks, or twice two, that host two stages each.
+Schedule randomLoop(std::mt19937& random) {
+  pdc::PipelineShape shape = pdc::straightShape(std::vector<pdc::StageShape>(random() % 4 ? 4 : 2));
+  const int replicas = 1 + static_cast<int>(random() % 2);
+  for (pdc::StageShape& stage : shape.stages) stage.replicas = replicas;
+  shape.kind = random() % 2 ? "interleaved:2" : "zb-v";
+  shape.microbatches = 1 + static_cast<std::int64_t>(random() % 6);
+  return pdc::buildSchedule(shape);
+}
+
 /// A pipeline of few ranks, with its schedule.
 Schedule randomSchedule(std::mt19937& random) {
   while (true) {
+    if (random() % 4 == 0) return randomLoop(random);
     pdc::PipelineShape shape = pdc::randomShape(random);
     int ranks = 0;
     for (pdc::StageShape& stage : shape.stages) {
@@ -40,8 +51,11 @@ Schedule randomSchedule(std::mt19937& random) {
       ranks += stage.replicas;
     }
     if (shape.microbatches > 0) {
-      const char* kinds[] = {"1f1b-flush", "gpipe"};
-      shape.kind = kinds[random() % 2];
+      const char* kinds[] = {"1f1b-flush", "gpipe", "2bw", "zb-h1"};
+      shape.kind = kinds[random() % 4];
+    } else {
+      const WeightPolicy policies[] = {WeightPolicy::stash, WeightPolicy::verticalSync, WeightPolicy::latest};
+      shape.weights = policies[random() % 3];
     }
     if (ranks > 4) continue;
     Schedule schedule = pdc::buildSchedule(shape);

@@ -74,10 +74,12 @@ struct Witness {
       if (edges[i].direction == Direction::backward && peer < Index)
         std::memcpy(call.frame.edges[i], &value, sizeof value);
     }
+    std::memcpy(call.handover, &value, sizeof value);
     note(call, inputs, value);
   }
   static void backwardWeight(const Call& call) {
-    const Digest value = arrived(call, Direction::forward, arrived(call, Direction::backward, kept(call)));
+    const Digest value =
+        mix(digestAt(call.handover), arrived(call, Direction::forward, arrived(call, Direction::backward, kept(call))));
     const float gradient = static_cast<float>(value >> 40) / 16777216.0f;
     std::memcpy(call.gradients, &gradient, sizeof gradient);
     note(call, weights, value);
@@ -99,7 +101,13 @@ struct Witness {
              .count = static_cast<int>(schedule.stages.size()),
              .model = "witness.onnx",
              .modelHash = "0000",
-             .bytes = {.weights = 64, .state = stateBytes, .gradients = 64, .slot = 64, .scratch = 0, .workspace = 0},
+             .bytes = {.weights = 64,
+                       .state = stateBytes,
+                       .gradients = 64,
+                       .slot = 64,
+                       .handover = 64,
+                       .scratch = 0,
+                       .workspace = 0},
              .parameters = parameters,
              .gradients = gradients,
              .states = {},

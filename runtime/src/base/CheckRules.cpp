@@ -154,7 +154,7 @@ private:
              std::to_string(stage_.slots) + " slots";
     if (std::string text = sendBufferFree(ActionKind::sendForward, k); !text.empty()) return text;
     std::int64_t version = schedule_.versionUsed(host_.stage, index);
-    if (updates_ < version)
+    if (updates_ < version || (updates_ > version && schedule_.weights == WeightPolicy::latest))
       return "needs version " + std::to_string(version) + ", the newest is " + std::to_string(updates_);
     for (const SharedPort& port : shared_)
       if (!port.owner && port.versionsAwaited < schedule_.versionUsed(port.edge->owner, index))
@@ -173,6 +173,7 @@ private:
     if (forwards_ <= j) return "comes before its forward";
     if (std::string text = awaitedBefore(ActionKind::receiveBackward, j); !text.empty()) return text;
     if (std::string text = sendBufferFree(ActionKind::sendBackward, j); !text.empty()) return text;
+    if (std::string text = latestVersion(j); !text.empty()) return text;
     if (j - weights_ >= stage_.handovers)
       return "would be minibatch " + std::to_string(j - weights_ + 1) +
              " that waits for its weight gradients, the stage has " + std::to_string(stage_.handovers) + " handovers";
@@ -185,6 +186,7 @@ private:
     if (std::string text = inOrder(index, weights_); !text.empty()) return text;
     if (inputs_ <= weights_) return "comes before its input gradient";
     if (std::string text = gradientsFree(index); !text.empty()) return text;
+    if (std::string text = latestVersion(weights_); !text.empty()) return text;
     for (const SharedPort& port : shared_) {
       if (port.owner) continue;
       // Buffers of gradients are used in turn by the updates in which this replica has a part.
@@ -196,6 +198,13 @@ private:
     }
     ++weights_;
     return {};
+  }
+
+  /// Where a backward uses the newest weights, it has its place among the updates.
+  std::string latestVersion(std::int64_t local) const {
+    std::int64_t version = std::max<std::int64_t>(0, local - stage_.syncDelay);
+    if (schedule_.weights != WeightPolicy::latest || updates_ == version) return {};
+    return "needs version " + std::to_string(version) + ", the newest is " + std::to_string(updates_);
   }
 
   std::string evaluate(std::int64_t index) {
