@@ -46,6 +46,7 @@ private:
   Status importModel();
   Status toTrainingGraph();
   Status run(const std::vector<PipelineStep>& steps);
+  Status readSchedule();
   Expected<Cluster> cluster();
   Expected<Plan> plan(const CostGraph& costs, const Cluster& cluster);
   void explain(const CostGraph& costs, const Cluster& cluster, const Plan& plan);
@@ -62,6 +63,7 @@ private:
   Diagnostics& diags_;
   pdcrt::Training training_;
   PlannerOptions planner_;
+  std::optional<ScheduleFile> scheduleFile_;
   Provenance provenance_;
   OpRegistry ops_;
   PassRegistry passes_;
@@ -74,7 +76,7 @@ Status Compilation::compile() {
     out_ << print(*module_);
     return success;
   }
-  if (!toTrainingGraph()) return failure;
+  if (!toTrainingGraph() || !readSchedule()) return failure;
   if (options_.emit == "training-ir") {
     out_ << print(*module_);
     return success;
@@ -95,10 +97,17 @@ Status Compilation::compile() {
     for (const Alternative& other : runnersUp(*costs, *machines, planner_, *planned))
       planned->alternatives.push_back({other.name, other.timeMs, other.reason});
 
-  Expected<GeneratedProgram> program = generate(passContext, std::move(*planned), training_, provenance_);
+  Expected<GeneratedProgram> program =
+      generate(passContext, std::move(*planned), training_, provenance_, scheduleFile_ ? &*scheduleFile_ : nullptr);
   if (!program) return failure;
   if (options_.emit == "plan" || options_.emit == "schedule") {
     out_ << (options_.emit == "plan" ? toJson(program->plan) : pdcrt::toString(program->schedule));
+    return success;
+  }
+  if (options_.emit == "csv") {
+    Expected<std::string> csv = torchCsv(program->schedule, diags_);
+    if (!csv) return failure;
+    out_ << *csv;
     return success;
   }
   program->files.emplace_back("profile.json", toJson(*profile));
@@ -176,14 +185,39 @@ void Compilation::describeTraining() {
   training_.metric = !options_.metric.empty() ? options_.metric : integerLabels ? "accuracy" : labels ? "mse" : "none";
 }
 
+/// What a schedule in a file asks of the plan.
+Status Compilation::readSchedule() {
+  if (options_.scheduleFile.empty()) return success;
+  Expected<ScheduleFile> file = readScheduleFile(options_.scheduleFile, diags_);
+  if (!file) return failure;
+  const PipelineShape& shape = file->shape;
+  planner_.schedule = shape.kind;
+  planner_.weights = shape.weights == pdcrt::WeightPolicy::verticalSync ? "vertical-sync"
+                     : shape.weights == pdcrt::WeightPolicy::latest     ? "latest"
+                                                                        : "stash";
+  planner_.microbatches = std::max<std::int64_t>(1, shape.microbatches);
+  planner_.sync = "barrier";
+  planner_.warmupPolicy = WarmupPolicy::given;
+  for (const StageShape& stage : shape.stages) {
+    planner_.stageReplicas.push_back(stage.replicas);
+    planner_.warmup.push_back(stage.warmup);
+    if (stage.syncDelay > 0) planner_.sync = "overlap";
+  }
+  scheduleFile_ = std::move(*file);
+  return success;
+}
+
 /// --devices=N are on this machine, so that they share its cores; an estimate is the same on every machine.
 Expected<Cluster> Compilation::cluster() {
   if (options_.clusterFile.empty()) {
-    Expected<Cluster> machines = flatCluster(options_.devices, "cpu", diags_);
+    const std::int64_t devices = options_.devices > 0 || !scheduleFile_
+                                     ? options_.devices
+                                     : static_cast<std::int64_t>(scheduleFile_->hosts.size());
+    Expected<Cluster> machines = flatCluster(devices, "cpu", diags_);
     if (machines && options_.profile != "analytic")
       machines->device.cores = std::max<std::int64_t>(std::thread::hardware_concurrency(), 1);
-    if (machines && machines->device.cores > 0 && options_.devices > machines->device.cores)
-      diags_.remark({}) << options_.devices << " devices share the " << machines->device.cores
+    if (machines && machines->device.cores > 0 && devices > machines->device.cores)
+      diags_.remark({}) << devices << " devices share the " << machines->device.cores
                         << " cores of this machine, and their time";
     return machines;
   }
@@ -206,6 +240,9 @@ Expected<Plan> Compilation::plan(const CostGraph& costs, const Cluster& cluster)
     return diags_.error({options_.planFile, "", 0, 0}).help("plan again: compile without --plan")
            << "the plan is for a model with hash " << plan->modelHash << ", this one has hash "
            << provenance_.modelHash;
+  if (!plan->scheduleFile.empty() && !scheduleFile_)
+    return diags_.error({.file = options_.planFile}).help("add --schedule=FILE, or delete \"schedule_file\" there")
+           << "the schedule of this plan is in the file '" << plan->scheduleFile << "'";
   return plan;
 }
 
@@ -223,8 +260,9 @@ void Compilation::printSummary(const Plan& plan, const Profile& profile) {
          << std::setprecision(3) << stage.forwardMs << std::setw(13) << stage.inputGradientMs + stage.weightGradientMs
          << std::setw(11) << std::setprecision(1) << static_cast<double>(stage.memoryBytes) / (1024 * 1024) << "\n";
   }
-  out_ << "predicted " << std::setprecision(3) << plan.timeMs << " ms per minibatch (" << plan.schedule << ", costs "
-       << profile.source << "), " << certificate(plan) << "\nnext: pdc-run " << options_.output << " --data DATA\n";
+  out_ << "predicted " << std::setprecision(3) << plan.timeMs << " ms per minibatch (" << plan.schedule
+       << (plan.scheduleFile.empty() ? "" : ", really " + plan.scheduleFile) << ", costs " << profile.source << "), "
+       << certificate(plan) << "\nnext: pdc-run " << options_.output << " --data DATA\n";
 }
 
 } // namespace

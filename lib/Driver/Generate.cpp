@@ -106,7 +106,7 @@ Status fillInMemory(Plan& plan, const pdcrt::Schedule& schedule, const std::vect
 } // namespace
 
 Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const pdcrt::Training& training,
-                                         const Provenance& provenance) {
+                                         const Provenance& provenance, const ScheduleFile* scheduleFile) {
   Module& module = context.module;
   std::erase_if(module.graphs, [](const auto& g) { return g->name() != "main" && g->name() != "evaluate"; });
   const Graph& main = *module.findGraph("main");
@@ -130,7 +130,9 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
 
   plan.tensors = crossingTensors(*stages, plan.tensors);
   plan.sharedParameters = sharedOf(shared);
-  Expected<pdcrt::Schedule> schedule = scheduleFor(plan, context.diags);
+  Expected<pdcrt::Schedule> schedule =
+      scheduleFile ? scheduleFor(plan, *scheduleFile, context.diags) : scheduleFor(plan, context.diags);
+  if (schedule && scheduleFile) adopt(plan, *scheduleFile);
   if (!schedule || !fillInMemory(plan, *schedule, memories, training, context.diags)) return failure;
 
   GeneratedProgram program;

@@ -5,6 +5,7 @@
 #include "pdc/CodeGen/StageEmitter.h"
 #include "pdc/Plan/CostGraph.h"
 #include "pdc/Plan/Plan.h"
+#include "pdc/Schedule/ScheduleFile.h"
 #include "pdc/Transforms/Transforms.h"
 #include "pdcrt/Schedule.h"
 #include "pdcrt/Training.h"
@@ -20,8 +21,8 @@ struct GeneratedProgram {
 
 /// Cuts @main and @evaluate of the context's module as `plan` says, plans the memory of the stages, makes the schedule
 /// and checks it, and writes the programs. Graphs of stages of an earlier call are dropped. Errors: what those steps
-/// report; an arena above the device's memory (ExitCode::noPlan).
+/// report; an arena above the device's memory (ExitCode::noPlan). With a `scheduleFile`, that is the schedule.
 Expected<GeneratedProgram> generate(PassContext& context, Plan plan, const pdcrt::Training& training,
-                                    const Provenance& provenance);
+                                    const Provenance& provenance, const ScheduleFile* scheduleFile = nullptr);
 
 } // namespace pdc

@@ -19,6 +19,20 @@ static int versionsOf(const PipelineShape& shape, std::size_t s) {
   return (ahead + stage.replicas - 1) / stage.replicas - stage.syncDelay + 1;
 }
 
+void pdc::sizeRings(pdcrt::Schedule& schedule) {
+  schedule.rings.clear();
+  for (const pdcrt::ScheduleEdge& edge : schedule.edges) {
+    const pdcrt::ScheduleStage &from = schedule.stages[edge.from], &to = schedule.stages[edge.to];
+    // Gradients are needed until the weight gradients are computed. One that overtakes the chain of stages between
+    // waits in its buffer for as long as the minibatch is in flight.
+    int backwardReceive = std::max(from.handovers + 1, edge.to > edge.from + 1 ? from.slots : 0);
+    schedule.rings.push_back({.forwardSend = edge.forward ? from.slots : 0,
+                              .forwardReceive = edge.forward ? to.slots + 1 : 0,
+                              .backwardSend = edge.backward ? 2 : 0,
+                              .backwardReceive = edge.backward ? backwardReceive : 0});
+  }
+}
+
 pdcrt::Schedule pdc::emptySchedule(const PipelineShape& shape, const std::string& kind) {
   pdcrt::Schedule schedule;
   schedule.kind = kind;
@@ -39,16 +53,7 @@ pdcrt::Schedule pdc::emptySchedule(const PipelineShape& shape, const std::string
     for (int q = 0; q < stage.replicas; ++q) schedule.ranks.push_back({.hosts = {{static_cast<int>(s), q}}});
   }
   schedule.edges = shape.edges;
-  for (const pdcrt::ScheduleEdge& edge : shape.edges) {
-    const pdcrt::ScheduleStage &from = schedule.stages[edge.from], &to = schedule.stages[edge.to];
-    // Gradients are needed until the weight gradients are computed. One that overtakes the chain of stages between
-    // waits in its buffer for as long as the minibatch is in flight.
-    int backwardReceive = std::max(from.handovers + 1, edge.to > edge.from + 1 ? from.slots : 0);
-    schedule.rings.push_back({.forwardSend = edge.forward ? from.slots : 0,
-                              .forwardReceive = edge.forward ? to.slots + 1 : 0,
-                              .backwardSend = edge.backward ? 2 : 0,
-                              .backwardReceive = edge.backward ? backwardReceive : 0});
-  }
+  sizeRings(schedule);
   for (const auto& [owner, user] : shape.shared) {
     pdcrt::SharedEdge edge{owner, user};
     edge.versionSend = schedule.stages[owner].versions;

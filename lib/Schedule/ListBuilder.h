@@ -71,6 +71,9 @@ private:
   std::vector<const pdcrt::SharedEdge*> owned_, used_;
 };
 
+/// Rings for the schedule's edges that suffice for the slots and handovers of its stages.
+void sizeRings(pdcrt::Schedule& schedule);
+
 /// Fills in the lists of a rank of a flushing schedule, batch after batch. For each, `append` adds the forwards and
 /// backwards of the local minibatches [first, last) of one replica to `list`; then the hosted stages, whose builders
 /// these are, are updated.

@@ -238,7 +238,12 @@ TEST(Check, FindsEveryKindOfMistake) {
     EXPECT_NE(problem.find(std::string(": ") + c.expected), std::string::npos) << c.text << ": " << problem;
   }
   // Sizes of rings that do not suffice.
-  EXPECT_NE(problemAfter(two, "slots 3 versions 3", "slots 2 versions 3", 11).find("has 2 slots"), std::string::npos);
+  pdcrt::Schedule fewer = two;
+  fewer.stages[0].slots = 2;
+  EXPECT_NE(pdcrt::check(fewer, 11).problem.find("has 2 slots"), std::string::npos);
+  std::string error;
+  EXPECT_FALSE(pdcrt::isWellFormed(fewer, error));
+  EXPECT_EQ(error, "edge 0>1 sends from 3 buffers, stage 0 has 2 slots");
   EXPECT_NE(problemAfter(two, "slots 3 versions 3", "slots 3 versions 2", 11).find("the stage has 2"),
             std::string::npos);
   pdcrt::Schedule one = oneFOneB(straightShape({{1, 1, 0}}));

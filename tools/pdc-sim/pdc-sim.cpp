@@ -1,6 +1,7 @@
 // pdc-sim PLAN: executes a plan's schedule with the plan's times, and says what a run would take and where it would
 // wait.
 #include "pdc/Report/Report.h"
+#include "pdc/Schedule/ScheduleFile.h"
 #include "pdc/Schedule/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
@@ -18,7 +19,7 @@ using namespace pdc;
 namespace {
 
 struct Flags {
-  std::string plan, schedule, warmup, trace, measured, metrics, report;
+  std::string plan, schedule, warmup, emit, trace, measured, metrics, report;
   std::int64_t microbatches = 0, minibatches = 0;
   bool json = false;
 };
@@ -54,9 +55,6 @@ Expected<std::vector<int>> warmupFor(const Plan& plan, const std::string& text, 
 
 /// The plan with another schedule, number of microbatches or warm-up, as the flags say.
 Status change(Plan& plan, const Flags& flags, Diagnostics& diags) {
-  if (!flags.schedule.empty() && !isScheduleName(flags.schedule))
-    return diags.error({}).exit(ExitCode::usage).help("type one of " + scheduleNamesText() + ", or a file's name")
-           << "--schedule expects the name of a schedule or of a file, got '" << flags.schedule << "'";
   bool changed = !flags.schedule.empty() && flags.schedule != plan.schedule;
   if (!flags.schedule.empty()) plan.schedule = flags.schedule;
   if (flags.microbatches > 0) {
@@ -72,26 +70,37 @@ Status change(Plan& plan, const Flags& flags, Diagnostics& diags) {
   return success;
 }
 
-/// The schedule in a file, where the flag names one; else the plan's, not yet checked.
-Expected<pdcrt::Schedule> scheduleOf(Plan& plan, Flags& flags, Diagnostics& diags) {
-  if (!std::filesystem::is_regular_file(flags.schedule)) {
+/// The file that holds the schedule: the one that the flag names; or, beside a plan that was made for a file, the one
+/// that pdc wrote. Empty: none does.
+Expected<std::string> scheduleFileOf(const Plan& plan, const Flags& flags, Diagnostics& diags) {
+  if (!flags.schedule.empty()) {
+    Expected<bool> isFile = isScheduleFile(flags.schedule, diags);
+    if (!isFile) return failure;
+    if (*isFile && (flags.microbatches > 0 || !flags.warmup.empty()))
+      return diags.error({}).exit(ExitCode::usage).help("leave out --microbatches and --warmup")
+             << "the schedule in '" << flags.schedule << "' has its own microbatches and warm-up";
+    return *isFile ? flags.schedule : std::string();
+  }
+  if (plan.scheduleFile.empty()) return std::string();
+  const std::filesystem::path beside = std::filesystem::path(flags.plan).replace_filename("schedule.txt");
+  if (std::filesystem::is_regular_file(beside)) return beside.string();
+  return diags.error({flags.plan}).help("add --schedule=FILE")
+         << "the schedule of this plan is in the file '" << plan.scheduleFile << "'";
+}
+
+/// The schedule that the flags ask for, or else the plan's, which then says so.
+Expected<pdcrt::Schedule> scheduleOf(Plan& plan, const Flags& flags, Diagnostics& diags) {
+  Expected<std::string> path = scheduleFileOf(plan, flags, diags);
+  if (!path) return failure;
+  if (path->empty()) {
+    plan.scheduleFile.clear();
     if (!change(plan, flags, diags)) return failure;
     return scheduleFor(plan, diags);
   }
-  Expected<std::string> text = readText(flags.schedule, diags);
-  if (!text) return failure;
-  pdcrt::Schedule schedule;
-  std::string error;
-  if (!pdcrt::parseSchedule(*text, schedule, error)) return diags.error({flags.schedule}) << error;
-  bool fits = schedule.stages.size() == plan.stages.size() && schedule.ranks.size() == plan.ranks.size();
-  for (std::size_t s = 0; fits && s < plan.stages.size(); ++s)
-    fits = schedule.stages[s].replicas == plan.stages[s].replicas;
-  if (!fits)
-    return diags.error({flags.schedule}) << "expected a schedule for the plan's " << plan.stages.size()
-                                         << " stages and their replicas on " << plan.ranks.size() << " ranks, got "
-                                         << schedule.stages.size() << " stages on " << schedule.ranks.size();
-  pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
-  if (!result.passed) return diags.error({flags.schedule}) << "the schedule cannot be executed: " << result.problem;
+  Expected<ScheduleFile> file = readScheduleFile(*path, diags);
+  if (!file) return failure;
+  Expected<pdcrt::Schedule> schedule = scheduleFor(plan, *file, diags);
+  if (schedule) adopt(plan, *file);
   return schedule;
 }
 
@@ -112,6 +121,16 @@ Status run(Flags& flags, Diagnostics& diags) {
     refused.deadlock = refused.problem.find("deadlock in a run of") != std::string::npos;
     if (flags.json && !refused.problem.empty()) std::cout << toJson(refused);
     return failure;
+  }
+  if (flags.emit == "schedule") {
+    std::cout << pdcrt::toString(*schedule);
+    return success;
+  }
+  if (flags.emit == "csv") {
+    Expected<std::string> csv = torchCsv(*schedule, diags);
+    if (!csv) return failure;
+    std::cout << *csv;
+    return success;
   }
   bool trace = !flags.trace.empty() || !flags.measured.empty();
   Prediction prediction = predict(*plan, *schedule, flags.minibatches, trace);
@@ -163,6 +182,9 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("N");
   app.add_option("--warmup", flags.warmup, "forwards before the first backward, per stage: hide, paper, or N,N,…");
+  app.add_option("--emit", flags.emit, "print the schedule instead: as pdc's text, or a batch as PyTorch's CSV")
+      ->check(CLI::IsMember({"schedule", "csv"}))
+      ->type_name("schedule|csv");
   app.add_option("--trace", flags.trace, "write the predicted timeline there, for Perfetto")->type_name("F.json");
   app.add_option("--compare", flags.measured, "a trace of a run: its errors, and both in one --trace")
       ->type_name("measured.json");

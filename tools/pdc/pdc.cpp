@@ -3,6 +3,8 @@
 #include "pdc/Driver/CommandLine.h"
 #include "pdc/Ops/AllOps.h"
 #include "pdc/Planner/OptionText.h"
+#include "pdc/Schedule/ScheduleFile.h"
+#include "pdc/Support/DiagnosticsBuilder.h"
 
 #include <iostream>
 #include <numeric>
@@ -22,6 +24,22 @@ std::string commandText(int argc, char** argv) {
       text += " " + shellWord(word);
   }
   return text;
+}
+
+/// --schedule: a name, or a file, which leaves nothing to the flags that shape a schedule.
+Status applySchedule(const std::string& schedule, const CLI::App& app, CompileOptions& options, Diagnostics& diags) {
+  Expected<bool> isFile = isScheduleFile(schedule, diags);
+  if (!isFile) return failure;
+  if (!*isFile) {
+    options.planner.schedule = schedule;
+    return success;
+  }
+  options.scheduleFile = schedule;
+  for (const char* flag : {"--weights", "--microbatches", "--sync", "--warmup", "--straight", "--replicas"})
+    if (app.count(flag) > 0)
+      return diags.error({}).exit(ExitCode::usage).help(std::string("leave out ") + flag)
+             << "the schedule in '" << schedule << "' decides what " << flag << " would";
+  return success;
 }
 
 int inspect(int argc, char** argv) {
@@ -61,9 +79,10 @@ int main(int argc, char** argv) {
   app.add_option("--cluster", options.clusterFile, "the machines (docs/Planning.md)")
       ->type_name("FILE")
       ->excludes(devices);
-  app.add_option("--schedule", options.planner.schedule, "order of forwards and backwards")
-      ->check(CLI::IsMember({"1f1b", "1f1b-flush", "gpipe", "2bw"}))
-      ->type_name("1f1b|1f1b-flush|gpipe|2bw")
+  std::string schedule = options.planner.schedule;
+  app.add_option("--schedule", schedule,
+                 "order of forwards and backwards: " + scheduleNamesText() + ", or a file (docs/Runtime.md)")
+      ->type_name("NAME|FILE")
       ->capture_default_str();
   app.add_option("--microbatches", options.planner.microbatches, "minibatches per update, where the schedule flushes")
       ->check(CLI::PositiveNumber);
@@ -93,8 +112,8 @@ int main(int argc, char** argv) {
       ->type_name("none|auto|all");
   auto* explain = app.add_flag("--explain", options.explain, "why this plan, and why not the others");
   app.add_option("--emit", options.emit, "stop there and print it")
-      ->check(CLI::IsMember({"ir", "training-ir", "plan", "schedule", "source"}))
-      ->type_name("ir|training-ir|plan|schedule|source")
+      ->check(CLI::IsMember({"ir", "training-ir", "plan", "schedule", "csv", "source"}))
+      ->type_name("ir|training-ir|plan|schedule|csv|source")
       ->excludes(explain);
   app.add_option("--diagnostics", diagnostics, "text or json")
       ->check(CLI::IsMember({"text", "json"}))
@@ -109,10 +128,12 @@ int main(int argc, char** argv) {
     options.devices = std::accumulate(options.planner.stageReplicas.begin(), options.planner.stageReplicas.end(), 0);
 
   Diagnostics diags(&std::cerr, diagnostics == "json" ? Diagnostics::Format::json : Diagnostics::Format::text);
+  const bool chosen = static_cast<bool>(applySchedule(schedule, app, options, diags));
+  if (!options.scheduleFile.empty() && devices->count() == 0 && options.clusterFile.empty()) options.devices = 0;
   const bool writes = (options.emit.empty() && !options.explain) || options.emit == "source";
-  if (writes && options.output.empty())
+  if (chosen && writes && options.output.empty())
     (void)(diags.error({}).exit(ExitCode::usage).help("add -o DIR") << "there is no output folder");
-  else if (model.apply(options, diags) && parseWarmup(warmup, options.planner, diags))
+  else if (chosen && model.apply(options, diags) && parseWarmup(warmup, options.planner, diags))
     (void)compile(options, std::cout, diags);
   return exitCodeOf(diags);
 }

@@ -25,14 +25,15 @@ struct CompileOptions {
   pdcrt::Training training; ///< optimizer; batch and loss are filled in
   std::string metric;       ///< accuracy, top5, mse, none; empty: what suits the loss
 
-  std::int64_t devices = 1;
-  std::string clusterFile; ///< instead of `devices`
+  std::int64_t devices = 1; ///< 0: as many as the schedule file has ranks
+  std::string clusterFile;  ///< instead of `devices`
   PlannerOptions planner;
+  std::string scheduleFile;     ///< the schedule, instead of one that the planner's options name
   std::string planFile;         ///< use this plan
   std::string profile = "auto"; ///< auto, measure, analytic, or a file
 
   bool explain = false; ///< print why this plan, and stop there if there is no output folder
-  std::string emit;     ///< ir, training-ir, plan, schedule, source (default)
+  std::string emit;     ///< ir, training-ir, plan, schedule, csv, source (default)
   bool timePasses = false;
   std::vector<std::string> printAfter;
 };

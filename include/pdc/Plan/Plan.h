@@ -87,6 +87,7 @@ struct Plan {
   std::string modelHash;
   std::string costSource;
   std::string schedule = "1f1b";
+  std::string scheduleFile; ///< name of the file that holds the schedule, which is planned and reported as `schedule`
   std::string weights = "stash";
   std::string sync = "overlap";
   std::int64_t microbatches = 1; ///< per update, of flushing schedules

@@ -164,6 +164,11 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
     if (i > 0 && std::pair(schedule.edges[i - 1].from, schedule.edges[i - 1].to) >= std::pair(edge.from, edge.to))
       return fail("edges are not sorted by (from, to)");
   }
+  for (std::size_t i = 0; i < schedule.edges.size(); ++i)
+    if (int from = schedule.edges[i].from; schedule.rings[i].forwardSend > schedule.stages[from].slots)
+      return fail("edge " + std::to_string(from) + ">" + std::to_string(schedule.edges[i].to) + " sends from " +
+                  std::to_string(schedule.rings[i].forwardSend) + " buffers, stage " + std::to_string(from) + " has " +
+                  std::to_string(schedule.stages[from].slots) + " slots");
   for (std::size_t i = 0; i < schedule.shared.size(); ++i) {
     const SharedEdge& edge = schedule.shared[i];
     std::string name = "shared " + std::to_string(edge.owner) + ">" + std::to_string(edge.user);
