@@ -151,10 +151,13 @@ void Communicator::run() {
       if (stopping) return;
     }
     idle = moved ? 0 : idle + 1;
-    if (aborted)
-      transport_.wakeup().wait(std::chrono::nanoseconds(-1));
-    else if (!moved)
-      transport_.wakeup().wait(active.empty() ? std::chrono::nanoseconds(-1) : transport_.patience(idle));
+    if (moved && !aborted) continue;
+    dozing_ = true;
+    const bool awaited = awaited_; // who begins to wait from now on sees that this thread sleeps, and wakes it
+    const auto limit = aborted || active.empty() ? std::chrono::nanoseconds(-1) : transport_.patience(idle, awaited);
+    dozing_ = !awaited && limit > std::chrono::nanoseconds::zero();
+    transport_.wakeup().wait(limit);
+    dozing_ = false;
   }
 }
 

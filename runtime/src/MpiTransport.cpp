@@ -1,5 +1,6 @@
 // Open MPI moves nothing while nobody is inside it, so the communication thread polls: it spins for a few rounds, then
-// sleeps, longer and longer up to 200 µs. One call per round looks after all requests: a call for each would look into
+// sleeps, longer and longer: up to 200 µs where somebody waits or a send is under way, else up to 1 ms, because every
+// look takes time from the kernels. One call per round looks after all requests: a call for each would look into
 // the queues of every other process each time. The channel of a transfer is its tag.
 #include "pdcrt/MpiTransport.h"
 
@@ -18,6 +19,7 @@ public:
     requests_.reserve(most);
     completed_.reserve(most);
     finished_.reserve(most);
+    outgoing_.reserve(most);
     free_.reserve(most);
   }
   ~MpiTransport() override {
@@ -32,7 +34,11 @@ public:
     int count = 0;
     check(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, finished_.data(),
                        MPI_STATUSES_IGNORE));
-    for (int i = 0; i < count; ++i) completed_[static_cast<std::size_t>(finished_[static_cast<std::size_t>(i)])] = true;
+    for (int i = 0; i < count; ++i) {
+      const auto handle = static_cast<std::size_t>(finished_[static_cast<std::size_t>(i)]);
+      completed_[handle] = true;
+      sends_ -= outgoing_[handle];
+    }
   }
 
   void start(Transfer& transfer) override {
@@ -41,9 +47,12 @@ public:
       requests_.push_back(MPI_REQUEST_NULL);
       completed_.push_back(false);
       finished_.push_back(0);
+      outgoing_.push_back(false);
     }
     transfer.handle = free_.back();
     free_.pop_back();
+    outgoing_[static_cast<std::size_t>(transfer.handle)] = transfer.outgoing;
+    sends_ += transfer.outgoing;
     sendOrReceive(transfer);
   }
 
@@ -62,8 +71,9 @@ public:
     MPI_Request_free(&request);
   }
 
-  std::chrono::nanoseconds patience(int idle) override {
+  std::chrono::nanoseconds patience(int idle, bool awaited) override {
     using namespace std::chrono_literals;
+    if (!awaited && sends_ == 0) return std::min<std::chrono::nanoseconds>(1ms, idle * 100us);
     constexpr int spins = 20;
     if (idle < spins) return 0ns;
     return std::min<std::chrono::nanoseconds>(200us, (idle - spins + 1) * 10us);
@@ -108,6 +118,8 @@ private:
   std::vector<MPI_Request> requests_; ///< by Transfer::handle; null once complete
   std::vector<char> completed_;       ///< by Transfer::handle: complete, and not yet asked for
   std::vector<int> finished_;         ///< what one call found complete
+  std::vector<char> outgoing_;        ///< by Transfer::handle
+  int sends_ = 0;                     ///< under way
   std::vector<int> free_;
 };
 

@@ -107,7 +107,7 @@ public:
     }
   }
 
-  std::chrono::nanoseconds patience(int) override {
+  std::chrono::nanoseconds patience(int, bool) override {
     double arrival = std::exchange(nextArrival_, 0);
     if (arrival == 0) return std::chrono::nanoseconds(-1); // the rank that posts the other half wakes this one
     return std::chrono::nanoseconds(std::max<std::int64_t>(0, static_cast<std::int64_t>((arrival - now()) * 1e9)));

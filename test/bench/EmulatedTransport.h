@@ -42,9 +42,10 @@ public:
     if (arrivals_.erase(&transfer) == 0) inner_->cancel(transfer);
   }
 
-  std::chrono::nanoseconds patience(int idle) override {
+  std::chrono::nanoseconds patience(int idle, bool) override {
     const double left = std::max(0.0, std::exchange(nextArrival_, never) - pdcrt::now());
-    const std::chrono::nanoseconds inner = inner_->patience(idle);
+    // A transfer begins on the emulated link when this thread sees it, so the thread must look often.
+    const std::chrono::nanoseconds inner = inner_->patience(idle, true);
     if (left > 1) return inner;
     const auto arrival = std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * left));
     return inner.count() < 0 ? arrival : std::min(inner, arrival);

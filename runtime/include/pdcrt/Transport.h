@@ -116,8 +116,9 @@ public:
   virtual bool test(Transfer& transfer) = 0;
   /// Forgets a receive that nobody will send, or a send that nobody will receive.
   virtual void cancel(Transfer& transfer) = 0;
-  /// How long the thread may sleep when nothing has moved for `idle` polls; negative: until it is woken.
-  virtual std::chrono::nanoseconds patience(int idle) = 0;
+  /// How long the thread may sleep when nothing has moved for `idle` polls; negative: until it is woken. `awaited`:
+  /// somebody waits for a completion.
+  virtual std::chrono::nanoseconds patience(int idle, bool awaited) = 0;
   /// Whether another rank has given up.
   virtual bool aborted() const = 0;
   /// Ends all ranks, because this one cannot go on.
@@ -150,8 +151,11 @@ public:
   template <class Done>
   bool waitUntil(Done done) {
     if (done()) return true;
+    awaited_ = true;
+    if (dozing_) transport_.wakeup().notify();
     std::unique_lock lock(mutex_);
     completion_.wait(lock, [&] { return aborted_ || done(); });
+    awaited_ = false;
     return done();
   }
 
@@ -167,6 +171,8 @@ private:
   std::condition_variable completion_;
   Work *first_ = nullptr, *last_ = nullptr;
   bool stopping_ = false, aborted_ = false;
+  std::atomic<bool> awaited_{false}; ///< somebody is in waitUntil
+  std::atomic<bool> dozing_{false};  ///< the communication thread sleeps, for longer than it would if awaited
   std::thread thread_;
 };
 
