@@ -33,6 +33,7 @@ std::string with(std::string text, const std::string& part, const std::string& r
 Plan hierarchicalPlan() {
   Plan plan;
   plan.costModel = "sosp19";
+  plan.scheduleFile = "mine.csv";
   plan.timeMs = 3;
   plan.lowerBoundMs = 2.5;
   plan.optimal = true;
@@ -85,6 +86,7 @@ TEST(PlanFields, ReadBackAsWritten) {
   ASSERT_TRUE(plan) << toString(diags.all()[0]);
   EXPECT_EQ(toJson(*plan), text);
   EXPECT_EQ(plan->costModel, "sosp19");
+  EXPECT_EQ(plan->scheduleFile, "mine.csv");
   EXPECT_TRUE(plan->optimal);
   EXPECT_EQ(plan->gap(), 3 / 2.5 - 1);
   EXPECT_TRUE(plan->stages[0].recompute);
@@ -111,8 +113,8 @@ TEST(PlanFields, AreLeftOutWhereTheySayNothing) {
   plan.cluster.device = {.name = "cpu"};
   plan.stages.resize(1);
   const std::string text = toJson(plan);
-  for (const char* key : {"optimal", "gap", "cost_model", "shared_parameters", "recompute", "tensor_parallel",
-                          "exposed_sync_ms", "\"devices\": [{", "choices", "nest"})
+  for (const char* key : {"optimal", "gap", "cost_model", "schedule_file", "shared_parameters", "recompute",
+                          "tensor_parallel", "exposed_sync_ms", "\"devices\": [{", "choices", "nest"})
     EXPECT_EQ(text.find(key), std::string::npos) << key << " in\n" << text;
 }
 
