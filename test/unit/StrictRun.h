@@ -262,9 +262,11 @@ private:
     std::unique_lock lock(mutex_);
     for (std::size_t before = 0, quiet = 0; quiet < 2;) {
       if (ended_.wait_for(lock, std::chrono::milliseconds(2), [&] { return running_ == 0; })) return true;
+      lock.unlock(); // else a rank that ends might sleep because of it
       const std::size_t now = progress();
       quiet = now == before && allOthersSleep() ? quiet + 1 : 0;
       before = now;
+      lock.lock();
     }
     return false;
   }
