@@ -244,6 +244,36 @@ TEST(AnalysisMemory, NothingIsOverwrittenWhileItIsAlive) {
   EXPECT_GT(ties, 5);
 }
 
+// The gradient of the sum leaves to stage 0, and the weight gradient of 'b' reads it: it is handed over, and a copy
+// leaves.
+TEST(AnalysisMemory, WhatBackwardWeightReadsOfAGradientThatLeavesIsHandedOver) {
+  Diagnostics diags(&std::cerr);
+  const std::string text = R"(module @m {
+  param %w : f32[16, 16]
+  param %b : f32[16]
+  param %v : f32[16, 16]
+  graph @main(%x: f32[4, 16]) {
+    %0 = linear %x, %w {transposed = true} : f32[4, 16] <group 0>
+    %1 = add %0, %b : f32[4, 16] <group 1>
+    %2 = linear %1, %v {transposed = true} : f32[4, 16] <group 1>
+    %3 = reduce_sum %2 {axes = [0, 1]} : f32[] <group 1>
+    loss %3
+  }
+})";
+  auto module = parseModule(text, "test.pdir", registry(), diags);
+  ASSERT_TRUE(module);
+  PassContext context{**module, registry(), diags, {}};
+  ASSERT_TRUE(differentiate(context));
+  auto stages = splitStages(context, {0, 1});
+  ASSERT_TRUE(stages);
+  const Graph& graph = *(*stages)[1].training;
+  auto plan = planMemory(graph, nullptr, {.stage = 1}, diags);
+  ASSERT_TRUE(plan);
+  Simulation simulation(*plan);
+  EXPECT_EQ(simulation.train(graph), "") << print(graph);
+  EXPECT_EQ(plan->copies.size(), 1U) << print(graph);
+}
+
 TEST(AnalysisMemory, ScratchIsSharedByLifetime) {
   Diagnostics diags(&std::cerr);
   const std::string text = R"(module @m {

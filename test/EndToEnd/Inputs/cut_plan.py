@@ -1,4 +1,5 @@
-"""cut_plan.py PLAN.json OUT.json ENDS SCHEDULE MICROBATCHES [recompute]: the uncut PLAN.json in straight stages.
+"""cut_plan.py PLAN.json OUT.json ENDS SCHEDULE MICROBATCHES [recompute]: the uncut PLAN.json in straight stages, each
+on a rank, or on the ranks that SCHEDULE puts them on.
 
 ENDS names the first group of each stage but the first: 2,5 makes three stages. Times stay those of nobody: they order nothing.
 """
@@ -16,6 +17,9 @@ plan["stages"] = [
      "sync_delay": 0, "recompute": "recompute" in sys.argv[6:], **times}
     for s in range(stages)]
 plan.update(schedule=schedule, microbatches=int(microbatches), tensors=[], time_ms=0.0, lower_bound_ms=0.0, optimal=False)
-plan["ranks"] = [{"rank": s, "devices": [s], "hosts": [{"stage": s, "replica": 0}]} for s in range(stages)]
-plan["cluster"]["levels"][0]["count"] = stages
+ranks = stages // 2 if schedule in ("interleaved:2", "zb-v") else stages
+rank_of = [s if s < ranks else 2 * ranks - 1 - s if schedule == "zb-v" else s - ranks for s in range(stages)]
+plan["ranks"] = [{"rank": r, "devices": [r],
+                  "hosts": [{"stage": s, "replica": 0} for s in range(stages) if rank_of[s] == r]} for r in range(ranks)]
+plan["cluster"]["levels"][0]["count"] = ranks
 json.dump(plan, open(target, "w"))

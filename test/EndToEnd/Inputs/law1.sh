@@ -12,8 +12,8 @@ rm -rf "$WORK"
 model=$WORK/model.onnx
 loss=
 microbatches=4
-# Schedules that flush, each for plans of straight stages.
-schedules="1f1b-flush gpipe"
+# Schedules that flush; those whose ranks host two stages take an even number of stages.
+schedules="zb-h1 1f1b-flush gpipe interleaved:2 zb-v"
 
 tensors() { python3 "$SOURCE/test/EndToEnd/Inputs/same_tensors.py" "$WORK/weights-uncut" "$WORK/$1"; }
 losses() { grep -o '"loss": [^,]*' "$WORK/$1.jsonl"; }
@@ -29,10 +29,12 @@ train uncut weights-uncut --steps 20 --seed 5 --metrics "$WORK/weights-uncut.jso
 # try CUT [recompute]: all schedules with the programs of one cut.
 try() {
   local cut=$1 name=cut-$1${2:+-$2} schedule
+  local commas=${cut//[^,]/}
   for schedule in $schedules; do
+    case $schedule in interleaved:2 | zb-v) [ "$cut" != - ] && [ $((${#commas} % 2)) = 0 ] || continue ;; esac
     python3 "$SOURCE/test/EndToEnd/Inputs/cut_plan.py" "$WORK/uncut/plan.json" "$WORK/plan.json" "$cut" "$schedule" \
       $microbatches ${2:-}
-    generate "$name-$schedule" --plan="$WORK/plan.json" --schedule="$schedule" --microbatches=$microbatches
+    generate "$name-$schedule" --plan="$WORK/plan.json"
     [ -d "$WORK/$name" ] || { cp -r "$WORK/$name-$schedule" "$WORK/$name" && build "$name"; }
     train "$name" "weights-$name-$schedule" --dir "$WORK/$name-$schedule" --steps 20 --seed 5 \
       --metrics "$WORK/weights-$name-$schedule.jsonl"
