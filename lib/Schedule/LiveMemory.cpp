@@ -10,11 +10,12 @@ using pdcrt::ActionKind;
 LiveMemory::LiveMemory(const Plan& plan, const pdcrt::Schedule& schedule, std::vector<MemorySplit> arenas,
                        std::int64_t minibatches, int ranks, Sink sink)
     : plan_(plan), schedule_(schedule), arenas_(std::move(arenas)), minibatches_(minibatches),
-      leaving_(plan.stages.size()), slotBytes_(plan.stages.size()), receivedBytes_(plan.stages.size()),
+      traffic_(schedule.edges.size()), slotBytes_(plan.stages.size()), receivedBytes_(plan.stages.size()),
       returnedBytes_(plan.stages.size()), sentBackBytes_(plan.stages.size()), sink_(std::move(sink)) {
   for (const EdgeTraffic& edge : trafficOf(plan)) {
-    if (schedule.edgeBetween(edge.edge.from, edge.edge.to) < 0) continue;
-    leaving_[edge.edge.from].push_back(edge);
+    int index = schedule.edgeBetween(edge.edge.from, edge.edge.to);
+    if (index < 0) continue;
+    traffic_[index] = edge;
     receivedBytes_[edge.edge.to] += edge.forwardBytes;
     returnedBytes_[edge.edge.from] += edge.backwardBytes;
     sentBackBytes_[edge.edge.to] += edge.backwardBytes;
@@ -110,11 +111,9 @@ void LiveMemory::transfer(const pdcrt::TracedAction& traced) {
   const pdcrt::Action& action = traced.action;
   auto known = static_cast<int>(ranks_.size());
   if (traced.peerRank >= known && traced.rank >= known) return;
+  const EdgeTraffic& edge = traffic_[schedule_.edgeBetween(action.stage, action.peer)];
   bool forward = pdcrt::isForwardTransfer(action.kind);
-  int from = forward ? action.stage : action.peer, to = forward ? action.peer : action.stage;
-  std::int64_t bytes = 0;
-  for (const EdgeTraffic& edge : leaving_[from])
-    if (edge.edge.to == to) bytes = forward ? edge.forwardBytes : edge.backwardBytes;
+  std::int64_t bytes = forward ? edge.forwardBytes : edge.backwardBytes;
   if (traced.peerRank < known) ranks_[traced.peerRank].arrivals.push_back({traced.endMs, bytes});
   if (!forward && traced.rank < known) ranks_[traced.rank].arrivals.push_back({traced.endMs, -bytes});
 }

@@ -32,19 +32,9 @@ static std::int64_t sharedBuffersOf(const Plan& plan, const pdcrt::Schedule& sch
   return bytes;
 }
 
-/// Traffic, and the edge of a schedule that carries it.
-using ScheduledTraffic = std::pair<EdgeTraffic, int>;
-
-static std::vector<ScheduledTraffic> scheduledTraffic(const Plan& plan, const pdcrt::Schedule& schedule) {
-  std::vector<ScheduledTraffic> result;
-  for (const EdgeTraffic& edge : trafficOf(plan))
-    if (int index = schedule.edgeBetween(edge.edge.from, edge.edge.to); index >= 0) result.push_back({edge, index});
-  return result;
-}
-
 /// The parts of a stage's arena that depend on the schedule, and the others that the plan knows.
-static MemorySplit partsOf(const Plan& plan, const std::vector<ScheduledTraffic>& traffic,
-                           const pdcrt::Schedule& schedule, int s) {
+static MemorySplit partsOf(const Plan& plan, const std::vector<EdgeTraffic>& traffic, const pdcrt::Schedule& schedule,
+                           int s) {
   const PlanStage& stage = plan.stages[s];
   const pdcrt::ScheduleStage& frame = schedule.stages[s];
   MemorySplit split;
@@ -53,7 +43,9 @@ static MemorySplit partsOf(const Plan& plan, const std::vector<ScheduledTraffic>
   split.versions = stage.parameterBytes * (frame.versions - 1);
   split.gradients = stage.gradientBytes * (frame.syncDelay + 1 + (hasSpareSet(schedule, s) ? 1 : 0));
   split.stash = slotBytesOf(plan, s) * frame.slots;
-  for (const auto& [edge, index] : traffic) {
+  for (const EdgeTraffic& edge : traffic) {
+    int index = schedule.edgeBetween(edge.edge.from, edge.edge.to);
+    if (index < 0) continue;
     const pdcrt::EdgeRings& rings = schedule.rings[index];
     if (edge.edge.to == s)
       split.buffers += edge.forwardBytes * rings.forwardReceive + edge.backwardBytes * rings.backwardSend;
@@ -85,8 +77,8 @@ static bool statesWholeRank(const Plan& plan, const pdcrt::RankList& rank, std::
 }
 
 std::vector<MemorySplit> pdc::arenasOf(const Plan& plan, const pdcrt::Schedule& schedule) {
+  std::vector<EdgeTraffic> traffic = trafficOf(plan);
   pdcrt::Schedule own = frameOf(shapeOf(plan));
-  std::vector<ScheduledTraffic> traffic = scheduledTraffic(plan, schedule), ownTraffic = scheduledTraffic(plan, own);
   std::vector<MemorySplit> arenas;
   for (const pdcrt::RankList& rank : schedule.ranks) {
     MemorySplit sum;
@@ -95,7 +87,7 @@ std::vector<MemorySplit> pdc::arenasOf(const Plan& plan, const pdcrt::Schedule& 
       const PlanStage& stage = plan.stages[host.stage];
       MemorySplit parts = partsOf(plan, traffic, schedule, host.stage);
       for (const MemoryPart& part : memoryParts) sum.*part.bytes += parts.*part.bytes;
-      std::int64_t stated = partsOf(plan, ownTraffic, own, host.stage).total();
+      std::int64_t stated = partsOf(plan, traffic, own, host.stage).total();
       ownParts += stated;
       total += stage.memoryBytes > 0 ? stage.memoryBytes + parts.total() - stated : stage.scratchBytes + parts.total();
     }

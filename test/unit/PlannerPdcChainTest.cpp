@@ -1,12 +1,14 @@
 // LINK: pdcPlanner
 // Chains whose down-sets are all prefixes: the bound that follows from memory against trying every partition, and plans
 // of whole components against what is known of them.
-#include "Pdc/SolverChain.h"
+#include "Pdc/Chain/ChainBound.h"
+#include "Pdc/Chain/PlanChain.h"
 #include "PlannerScale.h"
 #include "Rounds.h"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <random>
@@ -52,8 +54,9 @@ public:
     }
     for (std::int64_t level = between(1, 3); level > 0 && devices < 4; --level) {
       std::int64_t count = between(1, 3);
-      instance.cluster.levels.push_back(
-          {"level" + std::to_string(level), count, static_cast<double>(between(1, 10)) * 1e6, 0});
+      instance.cluster.levels.push_back({"level" + std::to_string(level), count,
+                                         static_cast<double>(between(1, 10)) * 1e6,
+                                         static_cast<double>(between(0, 2)) * 2e-4});
       devices *= count;
     }
     instance.cluster.device.name = "test";
@@ -121,6 +124,49 @@ TEST(PlannerPdcChain, NoPartitionBeatsTheBoundFromMemory) {
   EXPECT_GT(close, 0);
 }
 
+// One pass at a time just above the best partition's must not rule it out, and the bisection must stay below it.
+TEST(PlannerPdcChain, NoPartitionBeatsTheFewestLeaves) {
+  RandomChains random(6);
+  int proven = 0, stronger = 0;
+  for (int round = 0; round < rounds(1'500); ++round) {
+    Instance instance = random.next();
+    SolverProblem problem = SolverProblem::of(instance.graph);
+    Machine machine(instance.cluster, instance.options);
+    double best = bestTime(instance);
+    if (!isBoundable(problem, instance.options, machine) || !std::isfinite(best) || best <= 0) continue;
+    ChainSums sums(problem, instance.options, machine);
+    if (!sums.everyGradientReturns) continue;
+    // Recomputation may be chosen stage by stage, which a bound without it allows for.
+    EXPECT_LE(FewestLeaves(sums, instance.options, machine).need(best * (1 + 1e-9)),
+              static_cast<double>(instance.cluster.deviceCount()))
+        << "round " << round;
+    double low = workBound(instance), bound = chainBound(sums, instance.options, machine, low, 1e3 * best);
+    ASSERT_LE(bound, best * (1 + 1e-9)) << "round " << round;
+    stronger += bound > low * 1.01;
+    proven += bound > best * 0.99 && bound > low * 1.01;
+  }
+  EXPECT_GT(stronger, 100);
+  EXPECT_GT(proven, 5);
+}
+
+// Of long chains with skips: what is found, what is proven.
+TEST(PlannerPdcChain, PlansLongChainsWithinTheirBound) {
+  for (const char* kind : {"uneven", "even"}) {
+    CostGraph graph = test::scaleGraph(kind, 2'100);
+    Cluster cluster = test::scaleCluster({8, 8, 8}, {300e9, 25e9, 5e9});
+    PlannerOptions options;
+    SolverProblem problem = SolverProblem::of(graph);
+    Machine machine(cluster, options);
+    Incumbent incumbent(graph, cluster, options, problem, machine);
+    ASSERT_TRUE(incumbent.offer(partitionOfIntervals({2'100}, {512}))) << kind;
+    double before = incumbent.limitMs(), low = ChainSums(problem, options, machine).workMs(0, 2'100) / 512;
+    planChain(problem, options, machine, low, incumbent);
+    EXPECT_LT(incumbent.limitMs(), before) << kind;
+    EXPECT_LE(incumbent.limitMs(), 1.25 * low) << kind;
+    EXPECT_LE(low, incumbent.limitMs()) << kind;
+  }
+}
+
 TEST(PlannerPdcChain, KnowsNothingOfOtherGraphs) {
   Instance instance = RandomChains(1).next();
   instance.cluster.device.memoryBytes = 1'000;
@@ -175,8 +221,15 @@ TEST(PlannerPdcChain, FindsTheCheapCutsBetweenRacks) {
   Incumbent incumbent(instance.graph, instance.cluster, instance.options, problem, machine);
   Partition uneven = partitionOfIntervals({12, nodes}, {32, 224});
   ASSERT_TRUE(incumbent.offer(uneven));
-  planChain(problem, instance.options, machine, workBound(instance), incumbent);
+  double low = workBound(instance);
+  planChain(problem, instance.options, machine, low, incumbent);
   EXPECT_LE(incumbent.limitMs(), workBound(instance) * 1.05);
-  for (const PartitionStage& stage : incumbent.best().partition.stages)
+  int leaves = 0, borders = 0;
+  for (const PartitionStage& stage : incumbent.best().partition.stages) {
+    leaves += stage.replicas;
+    if (leaves % 32 != 0) continue;
+    ++borders;
     EXPECT_EQ((stage.nodes.back() + 1) % 12, 0) << stage.nodes.back();
+  }
+  EXPECT_EQ(borders, 8);
 }

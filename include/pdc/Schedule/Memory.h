@@ -97,7 +97,7 @@ private:
   const pdcrt::Schedule& schedule_;
   std::vector<MemorySplit> arenas_;
   std::int64_t minibatches_;
-  std::vector<std::vector<EdgeTraffic>> leaving_; ///< by stage, towards later ones
+  std::vector<EdgeTraffic> traffic_;                                                    ///< by edge of the schedule
   std::vector<std::int64_t> slotBytes_, receivedBytes_, returnedBytes_, sentBackBytes_; ///< by stage, per minibatch
   std::vector<Rank> ranks_;
   Sink sink_;

@@ -9,14 +9,15 @@
 //                     evaluates
 //   SolverPlacement   the same with the leaves of the stages, for clusters of several levels
 //   SolverImprove     better plans near good ones
-//   SolverChain       plans of long chains, and a bound of their time that follows from memory
+//   Chain/            plans and bounds of chains too long for the search
 //   SolverSearch      branch and bound over complete plans, when a gap between the two is left, and for ties
 //
 // Where there are too many down-sets for all pairs, the states are prefixes of several topological orders, plans are
 // the best over those, and the lower bound is one that holds for all down-sets (boundOfAll); the gap is printed.
 #include "Pdc/Solver.h"
 
-#include "Pdc/SolverChain.h"
+#include "Pdc/Chain/ChainBound.h"
+#include "Pdc/Chain/PlanChain.h"
 #include "Pdc/SolverImprove.h"
 
 #include <algorithm>
@@ -83,12 +84,12 @@ namespace {
 class Pass {
 public:
   Pass(const CostGraph& graph, const PlannerOptions& options, const SolverProblem& problem, const Machine& machine,
-       States states, double low, Incumbent& incumbent)
+       States states, double low, Incumbent& incumbent, bool isRough = false)
       : graph_(graph), options_(options), problem_(problem), machine_(machine), states_(std::move(states)),
         loads_(graph, problem_, states_, machine_, options),
         devices_(static_cast<int>(std::min<std::int64_t>(machine.components(0), 1 << 20))),
         relaxation_(states_, loads_, options, devices_), incumbent_(incumbent),
-        placement_(states_, loads_, options, machine_, relaxation_), low_(low) {}
+        placement_(states_, loads_, options, machine_, relaxation_), low_(low), isRough_(isRough) {}
   ~Pass() { incumbent_.forget(states_); }
 
   /// Whether the best plan is proven to have the smallest time. If the states are incomplete and plans that are better
@@ -118,7 +119,8 @@ public:
       search.run(true);
     }
     for (int round = 0;
-         round < 10 && !states_.isComplete() && !incumbent_.isLate() && incumbent_.found() && !isProven(); ++round) {
+         round < 10 && !isRough_ && !states_.isComplete() && !incumbent_.isLate() && incumbent_.found() && !isProven();
+         ++round) {
       double before = incumbent_.best().cost.loadMs;
       shiftCuts(graph_, problem_, options_, machine_, 20, incumbent_);
       if (incumbent_.best().cost.loadMs >= before) break;
@@ -183,7 +185,8 @@ private:
   Relaxation relaxation_;
   Incumbent& incumbent_;
   Placement placement_;
-  double low_; ///< proven for all plans, or for those better than the best one before
+  double low_;   ///< proven for all plans, or for those better than the best one before
+  bool isRough_; ///< others look for better plans
 };
 
 } // namespace
@@ -243,13 +246,14 @@ std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluste
   bool proven = false;
   {
     std::size_t most = problem.blocks.size() > manyBlocks ? fewStates : mostStates;
-    Pass first(graph, options, problem, machine, States(problem, most), low, incumbent);
+    bool isLongChain = problem.blocks.size() > manyBlocks && isBoundable(problem, options, machine);
+    Pass first(graph, options, problem, machine, States(problem, most), low, incumbent, isLongChain);
     proven = first.run();
     low = first.lowerBoundMs();
     if (first.isComplete() || !incumbent.found()) proven = proven && first.isComplete();
     if (!incumbent.found()) return std::nullopt;
     if (!proven && !first.isComplete()) planChain(problem, options, machine, low, incumbent);
-    if (!proven && !first.isComplete() && low < incumbent.limitMs() * (1 - 1e-9)) {
+    if (!proven && !first.isComplete() && !isLongChain && low < incumbent.limitMs() * (1 - 1e-9)) {
       double bestMs = incumbent.limitMs();
       proven = searchWorthwhile(graph, options, problem, machine, low, incumbent);
       low = std::min(low, bestMs);

@@ -1,8 +1,7 @@
-#include "Pdc/SolverChain.h"
+#include "Pdc/Chain/ComponentPlans.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 using namespace pdc;
 
@@ -20,15 +19,6 @@ public:
         n_(static_cast<int>(order_.size())), speed_(machine.classes()[0].speed),
         limitBytes_(static_cast<double>(machine.classes()[0].memoryBytes)) {
     describe();
-  }
-
-  static bool isChain(const SolverProblem& problem) {
-    const std::vector<int>& order = problem.dag.order();
-    for (std::size_t v = 0; v + 1 < order.size(); ++v) {
-      const std::vector<int>& next = problem.dag.successors(order[v]);
-      if (std::find(next.begin(), next.end(), order[v + 1]) == next.end()) return false;
-    }
-    return true;
   }
 
   /// Stages for time `timeMs`, or none.
@@ -282,24 +272,9 @@ private:
 
 } // namespace
 
-/// Whether each block of a chain gets a gradient from the next one.
-static bool everyGradientReturns(const SolverProblem& problem) {
-  const std::vector<int>& order = problem.dag.order();
-  std::vector<char> returns(order.size(), 0);
-  std::vector<int> next(order.size(), -1);
-  for (std::size_t v = 0; v + 1 < order.size(); ++v) next[order[v]] = order[v + 1];
-  for (const BlockTensor& tensor : problem.tensors)
-    if (tensor.hasGradient && std::binary_search(tensor.to.begin(), tensor.to.end(), next[tensor.from]))
-      returns[tensor.from] = 1;
-  return std::count(returns.begin(), returns.end(), 1) + 1 == static_cast<std::ptrdiff_t>(order.size());
-}
-
-void pdc::planChain(const SolverProblem& problem, const PlannerOptions& options, const Machine& machine, double lowMs,
-                    Incumbent& incumbent) {
-  if (machine.levels() < 2 || machine.classes().size() != 1 || options.schedule != "1f1b" || options.straight ||
-      !options.stageReplicas.empty() || options.warmupPolicy == WarmupPolicy::given || !incumbent.found() ||
-      machine.sharesCores() || !ComponentPlans::isChain(problem))
-    return;
+void pdc::planComponents(const SolverProblem& problem, const PlannerOptions& options, const Machine& machine,
+                         double lowMs, Incumbent& incumbent) {
+  if (machine.levels() < 2) return;
   constexpr std::int64_t effort = 2'000'000;
   ComponentPlans plans(problem, options, machine);
   // What is left out of the loops takes memory too. So first all plans that seem to fit, and then, where steps are
@@ -309,7 +284,7 @@ void pdc::planChain(const SolverProblem& problem, const PlannerOptions& options,
   int plansFound = 0, failures = 0;
   for (double share : {1.05, 0.94}) {
     bool isFirst = share > 1;
-    plans.allow(isFirst ? 180'000'000 : 150'000'000);
+    plans.allow(isFirst ? 60'000'000 : 50'000'000);
     double low = lowMs, high = incumbent.limitMs();
     plans.useMemory(share);
     constexpr double closeEnough = 1.003;
@@ -323,36 +298,4 @@ void pdc::planChain(const SolverProblem& problem, const PlannerOptions& options,
       (reached ? high : low) = timeMs;
     }
   }
-}
-
-double pdc::chainMemoryBound(const SolverProblem& problem, const PlannerOptions& options, const Machine& machine) {
-  if (machine.classes().size() != 1 || options.schedule != "1f1b" || options.warmupPolicy != WarmupPolicy::hide ||
-      !ComponentPlans::isChain(problem) || !everyGradientReturns(problem))
-    return 0;
-  double speed = machine.classes()[0].speed, limitBytes = static_cast<double>(machine.classes()[0].memoryBytes);
-  if (limitBytes <= 0) return 0;
-  bool stashes = options.weights != "latest", saves = options.recompute == "none";
-  double behindMs = 0, behindWorkMs = 0, atOnceBytes = 0;
-  std::vector<double> workMs, memoryMs; // of the last stage from here on; in front of it, of each block
-  const std::vector<int>& order = problem.dag.order();
-  for (auto v = order.rbegin(); v != order.rend(); ++v) {
-    const Block& block = problem.blocks[*v];
-    double computeMs = ((options.recompute == "all" ? 2 : 1) * block.forwardMs + block.backwardMs) / speed;
-    behindMs += computeMs;
-    behindWorkMs += computeMs + block.updateMs / speed;
-    double slot =
-        (stashes ? static_cast<double>(block.parameterBytes) : 0) + (saves ? static_cast<double>(block.savedBytes) : 0);
-    atOnceBytes += static_cast<double>(block.parameterBytes + block.gradientBytes);
-    if (saves) atOnceBytes += static_cast<double>(block.savedBytes);
-    // A last stage from here on must fit, with one minibatch.
-    workMs.push_back(atOnceBytes <= limitBytes ? behindWorkMs : std::numeric_limits<double>::infinity());
-    memoryMs.push_back(slot * behindMs / limitBytes);
-  }
-  double least = workMs.back(), before = 0; // one stage
-  for (std::size_t a = order.size(); a-- > 1;) {
-    before += memoryMs[a];
-    least = std::min(least, before + workMs[a - 1]);
-  }
-  if (least == std::numeric_limits<double>::infinity()) return 0; // nothing fits, which is for others to say
-  return least / static_cast<double>(machine.components(0)) * (1 - 1e-9);
 }

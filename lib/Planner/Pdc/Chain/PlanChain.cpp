@@ -1,0 +1,76 @@
+#include "Pdc/Chain/PlanChain.h"
+
+#include "Pdc/Chain/ChainBound.h"
+#include "Pdc/Chain/ChainFill.h"
+#include "Pdc/Chain/ComponentPlans.h"
+
+#include <cmath>
+
+using namespace pdc;
+
+namespace {
+
+/// The search for the smallest time at which ChainFill finds a plan that is as fast as that: from above the bound
+/// upwards, then bisection. Bounded by the stages that it tries, so the answer is the same everywhere.
+class FillSearch {
+public:
+  FillSearch(const SolverProblem& problem, const PlannerOptions& options, const Machine& machine, const ChainSums& sums,
+             Incumbent& incumbent)
+      : problem_(problem), options_(options), sums_(sums), fill_(sums, options, machine), incumbent_(incumbent) {}
+
+  void run(double lowMs) {
+    double failedMs = lowMs, reachedMs = 0;
+    for (double step : {1.1, 1.2, 1.4, 2.0, 4.0}) {
+      double timeMs = std::min(lowMs * step, std::sqrt(failedMs * incumbent_.limitMs()));
+      if (!mayContinue() || timeMs < failedMs * closeEnough) return;
+      if (isReached(timeMs)) {
+        reachedMs = incumbent_.limitMs();
+        break;
+      }
+      failedMs = timeMs;
+    }
+    while (mayContinue() && failedMs * closeEnough < reachedMs) {
+      double timeMs = std::sqrt(failedMs * reachedMs);
+      (isReached(timeMs) ? reachedMs : failedMs) = timeMs;
+    }
+  }
+
+private:
+  bool mayContinue() const { return fill_.steps() < effort && !incumbent_.isLate(); }
+
+  bool isReached(double timeMs) {
+    // What the labels leave out takes memory too.
+    for (double share : {0.995, 0.98}) {
+      ChainFill::Stages stages = fill_.plan({timeMs, 1, share});
+      if (stages.ends.empty() ||
+          !incumbent_.offer(sums_.partitionOf(problem_, options_, stages.ends, stages.replicas)) ||
+          incumbent_.limitMs() <= timeMs * closeEnough)
+        break;
+    }
+    return incumbent_.limitMs() <= timeMs * closeEnough;
+  }
+
+  static constexpr std::int64_t effort = 18'000'000;
+  static constexpr double closeEnough = 1.002;
+  const SolverProblem& problem_;
+  const PlannerOptions& options_;
+  const ChainSums& sums_;
+  ChainFill fill_;
+  Incumbent& incumbent_;
+};
+
+} // namespace
+
+void pdc::planChain(const SolverProblem& problem, const PlannerOptions& options, const Machine& machine, double& lowMs,
+                    Incumbent& incumbent) {
+  if (!incumbent.found() || !isBoundable(problem, options, machine) || options.straight ||
+      !options.stageReplicas.empty() || machine.sharesCores())
+    return;
+  ChainSums sums(problem, options, machine);
+  lowMs = chainBound(sums, options, machine, lowMs, incumbent.limitMs());
+  constexpr std::int64_t evaluations = 3'000'000;
+  incumbent.allow(evaluations);
+  const double before = incumbent.limitMs();
+  if (machine.levels() <= ChainFill::mostLevels) FillSearch(problem, options, machine, sums, incumbent).run(lowMs);
+  if (incumbent.limitMs() >= before) planComponents(problem, options, machine, lowMs, incumbent);
+}
