@@ -30,6 +30,10 @@ int pdc::stagesPerRank(std::string_view schedule) {
   return schedule == "zb-v" ? 2 : 1;
 }
 
+int pdc::hostOfStage(std::string_view schedule, int stage, int stages) {
+  return schedule == "zb-v" ? std::min(stage, stages - 1 - stage) : stage % (stages / stagesPerRank(schedule));
+}
+
 bool pdc::hasBatches(std::string_view schedule) {
   return schedule != "1f1b";
 }
@@ -40,10 +44,6 @@ bool pdc::flushes(std::string_view schedule) {
 
 bool pdc::splitsBackward(std::string_view schedule) {
   return schedule == "zb-h1" || schedule == "zb-v";
-}
-
-bool pdc::replicatesFreely(std::string_view schedule) {
-  return stagesPerRank(schedule) == 1;
 }
 
 bool pdc::takesWarmup(std::string_view schedule) {

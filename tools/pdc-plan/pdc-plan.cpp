@@ -2,6 +2,7 @@
 #include "Alternatives.h"
 #include "Input.h"
 #include "Report.h"
+#include "pdc/Plan/ScheduleName.h"
 #include "pdc/Planner/DataParallel.h"
 #include "pdc/Planner/Explain.h"
 #include "pdc/Planner/Foreign.h"
@@ -30,6 +31,9 @@ struct Flags {
 void addFlags(CLI::App& app, Flags& flags) {
   PlannerOptions& planner = flags.planner;
   auto member = [](std::vector<std::string> names) { return CLI::IsMember(std::move(names)); };
+  auto isSchedule = [](const std::string& name) {
+    return isScheduleName(name) ? "" : "expected one of " + scheduleNamesText() + ", got '" + name + "'";
+  };
   const CLI::Validator positive(
       [](const std::string& text) {
         double number = 0;
@@ -59,9 +63,9 @@ void addFlags(CLI::App& app, Flags& flags) {
       ->check(positive)
       ->type_name("SECONDS");
   flags.scheduling = {
-      app.add_option("--schedule", planner.schedule, "order of forwards and backwards")
-          ->check(member({"1f1b", "1f1b-flush", "gpipe", "2bw"}))
-          ->type_name("1f1b|1f1b-flush|gpipe|2bw"),
+      app.add_option("--schedule", planner.schedule, "order of forwards and backwards: " + scheduleNamesText())
+          ->check(isSchedule)
+          ->type_name("NAME"),
       app.add_option("--weights", planner.weights, "which version of the weights a minibatch uses")
           ->check(member({"stash", "vertical-sync", "latest"}))
           ->type_name("stash|vertical-sync|latest"),

@@ -2,10 +2,12 @@
 #include "../CompilerFlags.h"
 #include "pdc/Driver/CommandLine.h"
 #include "pdc/Ops/AllOps.h"
+#include "pdc/Plan/ScheduleName.h"
 #include "pdc/Planner/OptionText.h"
 #include "pdc/Schedule/ScheduleFile.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
 
+#include <algorithm>
 #include <iostream>
 #include <numeric>
 
@@ -125,7 +127,8 @@ int main(int argc, char** argv) {
   }
 
   if (devices->count() == 0 && options.clusterFile.empty() && !options.planner.stageReplicas.empty())
-    options.devices = std::accumulate(options.planner.stageReplicas.begin(), options.planner.stageReplicas.end(), 0);
+    options.devices = std::accumulate(options.planner.stageReplicas.begin(), options.planner.stageReplicas.end(), 0) /
+                      std::max(1, stagesPerRank(schedule)); // of a file: as many devices as replicas
 
   Diagnostics diags(&std::cerr, diagnostics == "json" ? Diagnostics::Format::json : Diagnostics::Format::text);
   const bool chosen = static_cast<bool>(applySchedule(schedule, app, options, diags));

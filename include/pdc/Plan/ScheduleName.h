@@ -17,6 +17,9 @@ std::string scheduleNamesText();
 /// for the others; 0 if the name is not one of a schedule.
 int stagesPerRank(std::string_view schedule);
 
+/// Which rank hosts a stage, of p ranks that host n = p·stagesPerRank stages: s mod p, of zb-v min(s, n - 1 - s).
+int hostOfStage(std::string_view schedule, int stage, int stages);
+
 inline bool isScheduleName(std::string_view text) {
   return stagesPerRank(text) > 0;
 }
@@ -27,9 +30,6 @@ bool flushes(std::string_view schedule);
 
 /// Whether the schedule computes weight gradients apart from input gradients.
 bool splitsBackward(std::string_view schedule);
-
-/// Whether a stage may have more replicas than another.
-bool replicatesFreely(std::string_view schedule);
 
 /// Whether the plan's warm-up decides the order; elsewhere it follows from the schedule and the number of microbatches.
 bool takesWarmup(std::string_view schedule);

@@ -93,13 +93,21 @@ struct PlanCost {
 ///   0) backwards, w_s is the smallest whose loops with all later stages take no longer than T.
 ///
 /// w shrinks as T grows and memory grows with w, so there is one such T (none: not feasible). Flushing schedules:
-/// feasible with what hideUpperBound gives, cut down to what fits; the time is a lower bound,
+/// feasible with what hideUpperBound gives, cut down to what fits; the time is a lower bound, per batch of m with n =
+/// ceil(m/R) on some replica of each stage. Let f be the longest way of a value from stage 0 to a stage, b that of a
+/// gradient from it to stage 0, computation in the stages before included; Σ_r sums over the stages that a rank hosts
+/// (one, unless the schedule loops), s is the first of them:
 ///
-///   max( Σ (F + B + c), max_s( ceil(m/R)·(F + B) + Σ_{t<s} (F_t + B_t + c_t) ) ) + sync_0 + U_0
-///   and ceil(m/R)·(F + B) + sync + U of each stage, c there and back between neighbours, per batch of m
+///   max( max_s( f_s + F_s + B_s + b_s ), max_r( f_s + n·Σ_r (F + B) + b_s ) ) + sync_0 + U_0
+///   and n·Σ_r (F + B) + Σ_r U + max_r sync of each rank
 ///
-/// 2bw does not drain: the time is the largest (F + B)/R + (sync + U)/m, a lower bound too; a stage with (w + 1)·R > m is
-/// not feasible.
+/// because rank r cannot begin before a minibatch has come through the stages before s, and stage 0 cannot end before
+/// r's last gradient has come back through them: the first and the last that r computes in a batch is of stage s. In a
+/// straight pipeline f + b is Σ_{t<s} (F_t + B_t + 2c_t). Where the backward is split, stage 0 waits for input
+/// gradients only: I stands for B in the first line, where W_0 is added, but not in the second.
+///
+/// 2bw does not drain: the time is the largest (F + B)/R + (sync + U)/m, a lower bound too; a stage with (w + 1)·R > m
+/// is not feasible.
 PlanCost costOf(const Plan& described, const PlannerOptions& options);
 
 /// The time of `plan` with the warm-up that it states.

@@ -12,7 +12,7 @@ namespace pdc {
 enum class WarmupPolicy { hide, paper, given };
 
 struct PlannerOptions {
-  std::string schedule = "1f1b"; ///< "1f1b", "1f1b-flush", "gpipe" or "2bw"
+  std::string schedule = "1f1b"; ///< the name of a schedule (pdc/Plan/ScheduleName.h)
   std::string weights = "stash"; ///< "stash", "vertical-sync" or "latest"
   std::string sync = "overlap";  ///< "overlap" or "barrier"
   std::int64_t microbatches = 1; ///< per update, of all schedules but 1f1b

@@ -1,12 +1,15 @@
 #include "pdc/Planner/CostModel.h"
 
 #include "Crossings.h"
+#include "Pdc/Looped.h"
 #include "Pdc/Loops.h"
 #include "pdc/Schedule/PipelineShape.h"
 #include "pdc/Schedule/Warmup.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 #include <numeric>
 
 using namespace pdc;
@@ -44,9 +47,10 @@ static void describeStages(const CostGraph& graph, const Partition& partition, c
     stage.savedBytes = from.savedBytes;
     stage.scratchBytes = from.scratchBytes;
     for (int q = 0; q < from.replicas; ++q) {
-      auto rank = static_cast<int>(plan.ranks.size());
-      plan.ranks.push_back(
-          {.rank = rank, .devices = {pipeline.leaves[plan.ranks.size()]}, .hosts = {{static_cast<int>(s), q}}});
+      std::size_t rank = from.firstRank + static_cast<std::size_t>(q);
+      if (rank == plan.ranks.size())
+        plan.ranks.push_back({.rank = static_cast<int>(rank), .devices = {pipeline.leaves[rank]}, .hosts = {}});
+      plan.ranks[rank].hosts.push_back({static_cast<int>(s), q});
     }
   }
 }
@@ -90,6 +94,7 @@ static std::vector<int> warmupOf(const Plan& plan) {
 }
 
 std::vector<std::int64_t> pdc::memoryOf(const Plan& plan, const PlannerOptions& options) {
+  if (stagesPerRank(plan.schedule) > 1) return loopedMemoryOf(plan, options);
   Pipeline pipeline = pipelineOf(plan, Machine(plan.cluster, options), options);
   std::vector<std::int64_t> memory;
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
@@ -106,26 +111,48 @@ static double steadyBound(const Pipeline& pipeline) {
   return most;
 }
 
-/// Time per microbatch of a flushing schedule, at least.
-static double flushBound(const Pipeline& pipeline, const Loads& loads) {
-  auto m = static_cast<double>(pipeline.microbatches);
-  double before = 0, batch = 0, alone = 0;
-  std::size_t edge = 0;
-  for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
+/// Time per microbatch of a flushing schedule, at least: see pdc/Planner/CostModel.h.
+static double flushBound(const Pipeline& pipeline, const PlannerOptions& options, const Loads& loads) {
+  constexpr double never = -std::numeric_limits<double>::infinity();
+  const bool splits = splitsBackward(options.schedule);
+  std::size_t n = pipeline.stages.size();
+  auto backMs = [&](const PipelineStage& stage) { return splits ? stage.inputGradientMs : stage.backwardMs(); };
+  // From the beginning of a batch to the first forward of a stage, and from its last gradient to stage 0's.
+  std::vector<double> thereMs(n, never), returnMs(n, never);
+  thereMs[0] = returnMs[0] = 0;
+  for (std::size_t e = 0; e < pipeline.edges.size(); ++e) { // sorted by `from`, so what leads to it is known
+    const PipelineEdge& edge = pipeline.edges[e];
+    const PipelineStage& from = pipeline.stages[edge.from];
+    bool moves = from.firstRank != pipeline.stages[edge.to].firstRank;
+    double &there = thereMs[edge.to], &back = returnMs[edge.to];
+    if (edge.forward) there = std::max(there, thereMs[edge.from] + from.forwardMs + (moves ? loads.forwardMs[e] : 0));
+    if (edge.backward) back = std::max(back, returnMs[edge.from] + backMs(from) + (moves ? loads.backwardMs[e] : 0));
+  }
+  struct RankWork {
+    double aroundMs = 0, awaitedMs = 0, wholeMs = 0, reduceMs = 0;
+  };
+  std::map<std::size_t, RankWork> ranks; // by their first rank; a stage's replicas are on ranks of their own
+  double batchMs = 0;
+  for (std::size_t s = 0; s < n; ++s) {
     const PipelineStage& stage = pipeline.stages[s];
     auto local = static_cast<double>((pipeline.microbatches + stage.replicas - 1) / stage.replicas);
-    batch = std::max(batch, before + local * stage.computeMs());
-    alone = std::max(alone, local * stage.computeMs() + stage.allReduceMs + stage.updateMs);
-    before += stage.computeMs();
-    for (; edge < pipeline.edges.size() && pipeline.edges[edge].from == static_cast<int>(s); ++edge)
-      if (pipeline.edges[edge].to == static_cast<int>(s) + 1) before += loads.forwardMs[edge] + loads.backwardMs[edge];
+    auto [found, isFirst] = ranks.try_emplace(stage.firstRank);
+    RankWork& rank = found->second;
+    if (isFirst) rank.aroundMs = thereMs[s] + returnMs[s];
+    rank.awaitedMs += local * (stage.forwardMs + backMs(stage));
+    rank.wholeMs += local * stage.computeMs() + stage.updateMs;
+    rank.reduceMs = std::max(rank.reduceMs, stage.allReduceMs); // several may go on at once
+    batchMs = std::max(batchMs, thereMs[s] + stage.forwardMs + backMs(stage) + returnMs[s]);
   }
-  batch = std::max(batch, before) + pipeline.stages[0].allReduceMs + pipeline.stages[0].updateMs;
-  return std::max(batch, alone) / m;
+  for (const auto& [first, rank] : ranks) batchMs = std::max(batchMs, rank.aroundMs + rank.awaitedMs);
+  const PipelineStage& input = pipeline.stages[0];
+  batchMs += input.allReduceMs + input.updateMs + (splits ? input.weightGradientMs : 0);
+  for (const auto& [first, rank] : ranks) batchMs = std::max(batchMs, rank.wholeMs + rank.reduceMs);
+  return batchMs / static_cast<double>(pipeline.microbatches);
 }
 
 static double batchBound(const Pipeline& pipeline, const PlannerOptions& options, const Loads& loads) {
-  return flushes(options.schedule) ? flushBound(pipeline, loads) : steadyBound(pipeline);
+  return flushes(options.schedule) ? flushBound(pipeline, options, loads) : steadyBound(pipeline);
 }
 
 static bool fitsIntoMemory(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup) {

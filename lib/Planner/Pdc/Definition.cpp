@@ -1,5 +1,7 @@
 #include "Pdc/Definition.h"
 
+#include "pdc/Schedule/PipelineShape.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -240,6 +242,34 @@ int Definition::versions(int stage, const std::vector<int>& warmup) const {
   return static_cast<int>(std::ceil(ahead / own.replicas)) - own.delay + 1;
 }
 
+/// Slots and rings of a stage, as the schedule states them.
+std::int64_t Definition::bufferedBySchedule(int s, const std::vector<int>& warmup, std::int64_t saved,
+                                            std::int64_t sent) const {
+  PipelineShape shape{.kind = plan_.schedule, .microbatches = plan_.microbatches};
+  for (std::size_t t = 0; t < stages_.size(); ++t) shape.stages.push_back({stages_[t].replicas, warmup[t], 0});
+  std::map<std::pair<int, int>, pdcrt::ScheduleEdge> edges;
+  for (const auto& [key, bytes] : trips_) {
+    const auto& [from, to, gradient] = key;
+    auto [first, last] = std::minmax(from, to);
+    pdcrt::ScheduleEdge none{.from = first, .to = last, .backward = false, .forward = false};
+    pdcrt::ScheduleEdge& edge = edges.try_emplace({first, last}, none).first->second;
+    (gradient ? edge.backward : edge.forward) = true;
+  }
+  for (const auto& [ends, edge] : edges) shape.edges.push_back(edge);
+  const pdcrt::Schedule frame = frameOf(shape);
+  auto rings = [&](const Trip& trip) {
+    return frame.rings[static_cast<std::size_t>(frame.edgeBetween(trip.from, trip.to))];
+  };
+  std::int64_t bytes = (saved + sent) * frame.stages[static_cast<std::size_t>(s)].slots;
+  for (const Trip& value : values_)
+    if (value.to == s) bytes += value.bytes * rings(value).forwardReceive;
+  for (const Trip& gradient : gradients_) {
+    if (gradient.from == s) bytes += gradient.bytes * rings(gradient).backwardSend;
+    if (gradient.to == s) bytes += gradient.bytes * rings(gradient).backwardReceive;
+  }
+  return bytes;
+}
+
 std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
   std::int64_t parameters = 0, gradients = 0, saved = 0, sent = 0, scratch = 0, workspace = 0, bytes = 0;
   std::int64_t w = warmup[static_cast<std::size_t>(s)];
@@ -274,7 +304,10 @@ std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
   bool recompute = plan_.stages[static_cast<std::size_t>(s)].recompute;
   bytes += parameters * versions(s, warmup) + gradients * (stages_[static_cast<std::size_t>(s)].delay + 1) +
            static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(parameters));
-  bytes += (recompute ? saved : saved * (w + 1)) + sent * (w + 1) + scratch + workspace;
+  bytes += scratch + workspace;
+  if (splitsBackward(plan_.schedule) || stagesPerRank(plan_.schedule) > 1)
+    return bytes + bufferedBySchedule(s, warmup, recompute ? 0 : saved, sent) + (recompute ? saved : 0);
+  bytes += (recompute ? saved : saved * (w + 1)) + sent * (w + 1);
   for (const Trip& value : values_)
     if (value.to == s) bytes += value.bytes * (w + 2);
   for (const Trip& gradient : gradients_) {

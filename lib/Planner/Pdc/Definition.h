@@ -72,6 +72,8 @@ private:
   std::int64_t componentAt(std::int64_t leaf, int level) const;
   double loopTime(const Loop& loop, const std::vector<int>& warmup) const;
   int versions(int stage, const std::vector<int>& warmup) const;
+  std::int64_t bufferedBySchedule(int stage, const std::vector<int>& warmup, std::int64_t saved,
+                                  std::int64_t sent) const;
   bool fits(const std::vector<int>& warmup) const;
   std::vector<int> warmupOf() const;
 

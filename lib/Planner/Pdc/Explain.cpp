@@ -2,6 +2,7 @@
 
 #include "Pdc/Loops.h"
 #include "Pdc/Solver.h"
+#include "pdc/Plan/ScheduleName.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Units.h"
 
@@ -105,7 +106,7 @@ public:
   /// What the best plan would cost; nothing if there is none.
   std::optional<Plan> best(const Cluster& cluster, const PlannerOptions& options) const {
     Diagnostics ignored(nullptr);
-    if (options.costModel != "pdc") {
+    if (options.costModel != "pdc" || stagesPerRank(options.schedule) > 1) {
       Expected<Plan> plan = planPipeline(graph_, cluster, options, ignored);
       if (!plan) return std::nullopt;
       return std::move(*plan);
@@ -134,16 +135,17 @@ public:
     if (!plan) return result;
     result.timeMs = plan->timeMs;
     if (options.costModel != "pdc") return result;
-    // The stage that is fullest for its device: in another plan, the one that does not fit.
+    // The rank that is fullest for its device: in another plan, the one that does not fit.
     std::vector<std::int64_t> limits = memoryLimitsOf(*plan, options_);
     double fullest = -1;
-    for (std::size_t s = 0; s < limits.size(); ++s) {
-      double part =
-          static_cast<double>(plan->stages[s].memoryBytes) / static_cast<double>(std::max<std::int64_t>(limits[s], 1));
+    for (const PlanRank& rank : plan->ranks) {
+      std::int64_t bytes = 0, limit = limits[rank.hosts[0].stage];
+      for (const PlanRank::Host& host : rank.hosts) bytes += plan->stages[host.stage].memoryBytes;
+      double part = static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(limit, 1));
       if (part <= fullest) continue;
       fullest = part;
-      result.memoryBytes = plan->stages[s].memoryBytes;
-      result.limitBytes = limits[s];
+      result.memoryBytes = bytes;
+      result.limitBytes = limit;
     }
     if (fullest > 1) result.feasible = false;
     Explanation other;

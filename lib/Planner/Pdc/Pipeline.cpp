@@ -86,6 +86,21 @@ static PipelineStage sumOf(const CostGraph& graph, const PartitionStage& part) {
   return stage;
 }
 
+/// Stages in turn on equal devices; those of one rank have the same leaves.
+static void placeInTurn(Pipeline& pipeline, const Machine& machine, const std::string& schedule) {
+  const DeviceClass& devices = machine.classes()[0];
+  int count = static_cast<int>(pipeline.stages.size());
+  for (int s = 0; s < count; ++s) {
+    PipelineStage& stage = pipeline.stages[s];
+    stage.firstRank = static_cast<std::size_t>(hostOfStage(schedule, s, count) * stage.replicas);
+    stage.limitBytes = devices.memoryBytes;
+    for (double* ms : {&stage.forwardMs, &stage.inputGradientMs, &stage.weightGradientMs, &stage.updateMs})
+      *ms /= devices.speed;
+  }
+  auto ranks = static_cast<std::ptrdiff_t>(count / stagesPerRank(schedule) * pipeline.stages[0].replicas);
+  pipeline.leaves.assign(devices.leaves.begin(), devices.leaves.begin() + ranks);
+}
+
 static void place(Pipeline& pipeline, const Machine& machine, const Partition& partition) {
   const std::vector<DeviceClass>& classes = machine.classes();
   std::vector<std::size_t> taken(classes.size(), 0);
@@ -118,7 +133,10 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
     pipeline.stages.push_back(sumOf(graph, partition.stages[s]));
     for (std::int64_t v : partition.stages[s].nodes) stageOf[v] = static_cast<int>(s);
   }
-  place(pipeline, machine, partition);
+  if (stagesPerRank(options.schedule) > 1)
+    placeInTurn(pipeline, machine, options.schedule);
+  else
+    place(pipeline, machine, partition);
   std::vector<int> users;
   for (const CostTensor& tensor : graph.tensors) {
     int from = stageOf[tensor.from];
@@ -164,7 +182,12 @@ Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const Planner
     stage.savedBytes = from.savedBytes;
     stage.scratchBytes = from.scratchBytes;
     stage.firstRank = pipeline.leaves.size();
-    pipeline.leaves.resize(pipeline.leaves.size() + static_cast<std::size_t>(from.replicas), 0);
+    if (stagesPerRank(plan.schedule) > 1)
+      stage.firstRank = static_cast<std::size_t>(from.replicas) *
+                        static_cast<std::size_t>(hostOfStage(plan.schedule, static_cast<int>(pipeline.stages.size()),
+                                                             static_cast<int>(plan.stages.size())));
+    std::size_t end = stage.firstRank + static_cast<std::size_t>(from.replicas);
+    pipeline.leaves.resize(std::max(pipeline.leaves.size(), end), 0);
     pipeline.stages.push_back(stage);
   }
   for (const PlanRank& rank : plan.ranks)
@@ -206,14 +229,19 @@ int pdc::versionsOf(const Pipeline& pipeline, const PlannerOptions& options, con
 std::int64_t pdc::memoryOf(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup,
                            int s) {
   const PipelineStage& stage = pipeline.stages[s];
-  std::int64_t w = warmup[s];
+  std::int64_t w = warmup[s], slots = w + 1, handovers = 1;
+  if (options.schedule == "zb-h1") {
+    slots =
+        zeroBubbleSlots(pipeline.microbatches, {pipeline.stages[0].replicas, warmup[0]}, {stage.replicas, warmup[s]});
+    handovers = std::max<std::int64_t>(1, slots - w);
+  }
   auto state =
       static_cast<std::int64_t>(options.optimizerStatePerParameterByte * static_cast<double>(stage.parameterBytes));
   std::int64_t bytes = stage.parameterBytes * versionsOf(pipeline, options, warmup, s) +
                        stage.gradientBytes * (stage.syncDelay + 1) + state +
-                       (stage.savedBytes + stage.sentBytes) * (w + 1) + stage.scratchBytes;
-  bytes += stage.valueBytesIn * (w + 2) + stage.gradientBytesOut * 2 + stage.gradientBytesIn * 2 +
-           stage.gradientBytesPast * std::max<std::int64_t>(2, w + 1);
+                       (stage.savedBytes + stage.sentBytes) * slots + stage.scratchBytes;
+  bytes += stage.valueBytesIn * (slots + 1) + stage.gradientBytesOut * 2 + stage.gradientBytesIn * (handovers + 1) +
+           stage.gradientBytesPast * std::max(handovers + 1, slots);
   for (const SharedUse& use : pipeline.shared) {
     if (use.user != s) continue;
     std::int64_t versions = versionsOf(pipeline, options, warmup, use.owner);

@@ -15,8 +15,8 @@ struct PipelineStage {
   std::int64_t sentBytes = 0;                              ///< of values that other stages use, each once
   std::int64_t valueBytesIn = 0, gradientBytesOut = 0;     ///< over all edges
   std::int64_t gradientBytesIn = 0, gradientBytesPast = 0; ///< from the next stage, from stages after that
-  std::int64_t limitBytes = 0;                             ///< memory of one replica
-  std::size_t firstRank = 0;                               ///< replica q is on Pipeline::leaves[firstRank + q]
+  std::int64_t limitBytes = 0;                             ///< memory of one rank
+  std::size_t firstRank = 0; ///< replica q is on Pipeline::leaves[firstRank + q], with those of other stages that loop
 
   double backwardMs() const { return inputGradientMs + weightGradientMs; }
   double computeMs() const { return forwardMs + backwardMs(); }
@@ -57,10 +57,11 @@ double allReduceMsOf(const Pipeline& pipeline, int stage, const Machine& machine
 /// Versions of its weights that a stage keeps with this warm-up.
 int versionsOf(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup, int stage);
 
-/// Memory of one replica of a stage:
+/// Memory of one replica of a stage. It holds `slots` minibatches, `handovers` of them between input and weight
+/// gradients: w + 1 and 1, under zb-h1 zeroBubbleSlots() and what is beyond the warm-up.
 ///
-///   parameters · versions + gradients · (d + 1) + optimizer state + (saved + sent) · (w + 1) + scratch
-///   + rings: values in (w + 2), gradients out 2, gradients in 2 (w + 1 if they skip stages)
+///   parameters · versions + gradients · (d + 1) + optimizer state + (saved + sent) · slots + scratch
+///   + rings: values in (slots + 1), gradients out 2, gradients in (handovers + 1; slots if they skip stages)
 ///   + each shared parameter of another stage: its versions alive here + 2 · uses
 ///
 /// Versions of a shared parameter alive at a user: min(those of the owner, ceil((w + 1)·R / R of the owner) + 1) with

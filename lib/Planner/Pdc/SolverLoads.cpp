@@ -1,5 +1,6 @@
 #include "Pdc/SolverLoads.h"
 
+#include "Pdc/SolverSpine.h"
 #include "pdc/Schedule/PipelineShape.h"
 
 #include <algorithm>
@@ -18,6 +19,12 @@ StageLoads::StageLoads(const CostGraph& graph, const SolverProblem& problem, con
   overlap_ = !flush_ && options.sync == "overlap";
   hides_ = !flush_ && options.warmupPolicy == WarmupPolicy::hide;
   stashes_ = !flush_ && options.weights != "latest";
+  if (drains_ && !splitsBackward(options.schedule)) { // else the stages before wait for a part of a backward only
+    const std::vector<double> spine = spineMs(problem);
+    spineBeforeMs_.assign(static_cast<std::size_t>(states.size()), 0);
+    for (int i = 0; i < states.size(); ++i)
+      states.set(i).forEach([&](std::size_t v) { spineBeforeMs_[i] += spine[v]; });
+  }
   mayRecompute_ = options.recompute != "none";
   mustRecompute_ = options.recompute == "all";
   microbatches_ = static_cast<double>(options.microbatches);
@@ -44,7 +51,7 @@ StageLoads::Stage StageLoads::stage(int i, int j) const {
   stage.to = j;
   stage.alone = i == 0 && j == states_.last();
   stage.scratch = states_.scratchBytes(i, j);
-  stage.beforeMs = states_.computeMs(i);
+  stage.beforeMs = spineBeforeMs_.empty() ? 0 : spineBeforeMs_[i];
   for (std::size_t p = 0; p < sharedUsers_.size(); ++p) {
     bool owned = true, used = false;
     for (int user : sharedUsers_[p]) {

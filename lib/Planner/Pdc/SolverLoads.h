@@ -33,7 +33,7 @@ public:
     int from = 0, to = 0;
     bool alone = false; ///< the only one of its plan
     std::int64_t scratch = 0;
-    double beforeMs = 0; ///< computation of all stages before
+    double beforeMs = 0; ///< of flushing schedules: from stage 0 to it and back (SolverSpine.h)
   };
   Stage stage(int i, int j) const;
 
@@ -92,6 +92,7 @@ private:
   const Machine& machine_;
   const PlannerOptions& options_;
   std::vector<std::vector<int>> sharedUsers_; ///< blocks that use each shared parameter, with repetitions
+  std::vector<double> spineBeforeMs_;         ///< by state
   bool flush_ = false, drains_ = false, overlap_ = false, hides_ = false, stashes_ = false;
   bool mayRecompute_ = false, mustRecompute_ = false;
   double microbatches_ = 1;

@@ -64,12 +64,16 @@ std::string pdc::verifyPlan(const CostGraph& graph, const Plan& plan, const Plan
   std::vector<int> warmup;
   for (const PlanStage& stage : plan.stages) warmup.push_back(stage.warmup);
   for (int s = 0; s < static_cast<int>(plan.stages.size()); ++s) {
-    std::int64_t bytes = definition.memory(s, warmup), limit = definition.memoryLimit(s);
+    std::int64_t bytes = definition.memory(s, warmup);
     if (bytes != plan.stages[s].memoryBytes)
       return "stage " + std::to_string(s) + " takes " + std::to_string(bytes) + " bytes, the plan says " +
              std::to_string(plan.stages[s].memoryBytes);
+  }
+  for (const PlanRank& rank : plan.ranks) {
+    std::int64_t bytes = 0, limit = definition.memoryLimit(rank.hosts[0].stage);
+    for (const PlanRank::Host& host : rank.hosts) bytes += plan.stages[host.stage].memoryBytes;
     if (bytes > limit)
-      return "stage " + std::to_string(s) + " takes " + std::to_string(bytes) + " bytes, more than the " +
+      return "rank " + std::to_string(rank.rank) + " takes " + std::to_string(bytes) + " bytes, more than the " +
              std::to_string(limit) + " that its device has";
   }
   if (plan.schedule != "1f1b") return {};
