@@ -181,15 +181,20 @@ std::vector<int> pdc::hideWarmup(const Plan& plan) {
   std::vector<Edge> edges = edgesOf(plan);
   int last = static_cast<int>(plan.stages.size()) - 1, extra = 0;
   double best = judge.period(warmup);
-  for (int more = 1; more <= 6 && best > tolerance * plan.timeMs; ++more) {
+  auto tryMore = [&](int more, int behind) {
     std::vector<int> attempt(plan.stages.size(), 0);
+    attempt[last] = std::min(behind, mostUseful(plan, last));
     fillUpperBound(plan, edges, plan.timeMs, more, last - 1, attempt);
     double period = judge.period(attempt);
-    if (period * tolerance > best) continue;
+    if (period * tolerance > best) return;
     best = period;
     extra = more;
     warmup = attempt;
-  }
+  };
+  for (int more = 1; more <= 6 && best > tolerance * plan.timeMs; ++more) tryMore(more, 0);
+  // The last stage has two input buffers if it never runs ahead, which may be too few as well.
+  for (int behind = 1; behind <= 2 && !hasBatches(plan.schedule); ++behind)
+    for (int more = 0; more <= 3 && best > tolerance * plan.timeMs; ++more) tryMore(more, behind);
 
   double target = tolerance * std::max(plan.timeMs, best);
   if (judge.period(lower) <= target) return lower;

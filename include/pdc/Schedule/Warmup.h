@@ -33,9 +33,10 @@ std::vector<int> hideLowerBound(const Plan& plan, double timeMs);
 
 /// The smallest warm-up that the simulator shows to reach plan.timeMs, which must hold the bottleneck (within 0.1 %),
 /// searched between the two bounds from the last stage to the first. The upper bound knows nothing of links that
-/// several transfers share; where it does not suffice, up to six minibatches more between neighbours are tried. The
-/// search executes a bounded number of actions: for pipelines of hundreds of stages it ends early with a warm-up that
-/// suffices, and where a single simulation would be too long the upper bound is the answer.
+/// several transfers share; where it does not suffice, up to six minibatches more between neighbours are tried, and up
+/// to two that the last stage runs ahead. The search executes a bounded number of actions: for pipelines of hundreds of
+/// stages it ends early with a warm-up that suffices, and where a single simulation would be too long the upper bound
+/// is the answer.
 std::vector<int> hideWarmup(const Plan& plan);
 
 /// Raises the input stage's warm-up to what vertical sync needs, R_0·(w_0 + d_0) >= R_s·(w_s + d_s), and cuts what a
