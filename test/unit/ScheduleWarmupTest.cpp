@@ -150,14 +150,15 @@ TEST(Warmup, HideReachesTheBottleneckWithReplicas) {
 }
 
 // Unequal stages, replicas, and transfers of up to 1.2 of the computation before them: `hide` reaches the bottleneck
-// within 1 % unless a link is busy for more than 0.6 of the time (then transfers that queue for it can cost more than
-// any warm-up makes up for). What `paper` reaches is printed, for utils/results.
+// within 1 % where no link is busy for more than 0.6 of the time. That is less than one would like: among plans with
+// busier links some miss it, most by a few per cent, few by far. The limit was found by trying; what is reached without
+// it is printed beside what `paper` reaches, for utils/results.
 TEST(Warmup, HideReachesTheBottleneckOfRandomPlans) {
   std::mt19937 random(6);
   auto uniform = [&](double least, double most) { return std::uniform_real_distribution(least, most)(random); };
-  int count = rounds(40), slow = 0;
-  double sum = 0, least = 1, leastHide = 1, longest = 0;
-  for (int round = 0; round < count;) {
+  int count = rounds(40), slow = 0, missed = 0;
+  double sum = 0, least = 1, leastHide = 1, leastOfAll = 1, longest = 0;
+  for (int round = 0, drawn = 0; round < count; ++drawn) {
     std::vector<TestStage> stages(std::uniform_int_distribution<std::size_t>(2, 5)(random));
     for (TestStage& stage : stages) {
       stage = {std::uniform_int_distribution(1, 4)(random), uniform(0.2, 2), uniform(0.4, 4)};
@@ -168,10 +169,16 @@ TEST(Warmup, HideReachesTheBottleneckOfRandomPlans) {
     double busiest = 0;
     for (std::size_t s = 0; s < stages.size(); ++s)
       busiest = std::max(busiest, (stages[s].transferMs + (s > 0 ? stages[s - 1].transferMs : 0)) / stages[s].replicas);
-    if (busiest > 0.6 * plan.timeMs) continue;
+    const bool busy = busiest > 0.6 * plan.timeMs;
+    if (busy && drawn >= count) continue;
+    double hide = plan.timeMs / simulated(plan, hideWarmup(plan));
+    if (drawn < count) {
+      leastOfAll = std::min(leastOfAll, hide);
+      missed += hide < 1 / 1.01;
+    }
+    if (busy) continue;
     for (const TestStage& stage : stages)
       longest = std::max(longest, stage.transferMs / (stage.forwardMs + stage.backwardMs));
-    double hide = plan.timeMs / simulated(plan, hideWarmup(plan));
     double paper = plan.timeMs / simulated(plan, paperWarmup(plan));
     EXPECT_GE(hide, 1 / 1.01) << "round " << round << ": " << textOf(stages, plan);
     leastHide = std::min(leastHide, hide);
@@ -182,7 +189,9 @@ TEST(Warmup, HideReachesTheBottleneckOfRandomPlans) {
   }
   std::cout << count << " random plans: hide reaches " << leastHide << " of the rate at worst; paper " << sum / count
             << " on average, " << least << " at worst, less than 0.99 in " << slow << "; longest transfer " << longest
-            << " of the computation\n";
+            << " of the computation\n"
+            << count << " random plans with links as busy as they come: hide reaches " << leastOfAll
+            << " of the rate at worst, less than 0.99 in " << missed << "\n";
   EXPECT_LT(sum / count, 0.97);
   EXPECT_GT(longest, 1);
 }
