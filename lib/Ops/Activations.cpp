@@ -1,5 +1,6 @@
 // Activation functions. Derivatives speak of Y where that saves keeping X for the backward pass.
 #include "Helpers/Elementwise.h"
+#include "Helpers/RaiseFunction.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -29,6 +30,38 @@ OpDef parameterised(Scalar op, std::vector<Constant> constants) {
     return n.value(name, {n.input(0)}, attributes);
   })};
   def.examples = unaryExamples(def.name, text + "}");
+  return def;
+}
+
+/// ONNX Gelu says with an attribute which of the two functions it means.
+OpDef gelu() {
+  OpDef def = unary({.name = "gelu",
+                     .summary = "X times the normal distribution function of X: X / 2 · (1 + erf(X / sqrt(2)))",
+                     .onnx = "",
+                     .expression = "gelu(X)",
+                     .derivatives = {"geluDerivative(X)"}});
+  def.raise = raiseFunction(def.name, "gelu(x)", "erf");
+  def.onnx = {onnx(
+      "Gelu", 1,
+      [](OnnxReader& n) -> Value* {
+        const std::string approximate = n.text("approximate", "none");
+        if (approximate == "none" || approximate == "tanh")
+          return n.value(approximate == "none" ? "gelu" : "gelu_tanh", {n.input(0)});
+        static_cast<void>(n.error() << "has approximate = '" << approximate << "', it must be none or tanh");
+        return nullptr;
+      },
+      20, 26)};
+  return def;
+}
+
+/// The approximation has a derivative of its own: it is not the derivative of gelu.
+OpDef geluTanh() {
+  const char* function = "0.5 * X * (1 + tanh(0.7978845608028654 * (X + 0.044715 * X * X * X)))";
+  OpDef def = unary({.name = "gelu_tanh",
+                     .summary = "Approximation of gelu: X / 2 · (1 + tanh(sqrt(2 / pi) · (X + 0.044715 · X³)))",
+                     .onnx = "",
+                     .expression = function});
+  def.raise = raiseFunction(def.name, function, "tanh");
   return def;
 }
 
@@ -63,6 +96,8 @@ PDC_OPS(Activations) {
              .summary = "log(1 + exp(X)), without overflow",
              .onnx = "Softplus",
              .expression = "softplus(X)"}),
+      gelu(),
+      geluTanh(),
       unary({.name = "softsign", .summary = "X / (1 + |X|)", .onnx = "Softsign", .expression = "X / (1 + abs(X))"}),
       unary({.name = "hard_swish",
              .summary = "X · max(0, min(1, X / 6 + 1 / 2))",

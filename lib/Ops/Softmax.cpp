@@ -1,6 +1,7 @@
 // Softmax and its logarithm over the last axis, and their gradients. Kernel: pdcrt::Softmax.
 #include "Helpers/Define.h"
 #include "Helpers/KernelOptions.h"
+#include "Helpers/Match.h"
 #include "Helpers/Onnx.h"
 
 #include <algorithm>
@@ -87,6 +88,32 @@ void gradient(ReferenceContext& c, bool logarithm) {
   }
 }
 
+/// x of x - max(x), else `value` itself: a number that is taken off a whole row changes no softmax.
+Value* withoutMaximum(Value* value) {
+  const Operation* difference = definedBy(value, "sub");
+  const Operation* largest = difference ? definedBy(difference->operand(1), "reduce_max") : nullptr;
+  const bool ofRow = largest && largest->operand(0) == difference->operand(0) &&
+                     largest->attributes.get<bool>("keep_dims") &&
+                     largest->attributes.getInts("axes") == std::vector{std::int64_t{value->type().rank() - 1}};
+  return ofRow ? difference->operand(0) : value;
+}
+
+/// exp(x) / sum of it over the last axis, with or without the maximum taken off.
+Value* raiseSoftmax(Operation& root, Builder& b) {
+  if (root.def().name != "div") return nullptr;
+  const Operation *power = definedBy(root.operand(0), "exp"), *sum = definedBy(root.operand(1), "reduce_sum");
+  const bool normalised =
+      power && sum && sum->operand(0) == power->result() && sum->attributes.get<bool>("keep_dims") &&
+      sum->attributes.getInts("axes") == std::vector{std::int64_t{power->result()->type().rank() - 1}};
+  return normalised ? b.value("softmax", {withoutMaximum(power->operand(0))}) : nullptr;
+}
+
+/// The logarithm of a softmax, which is exact also where the softmax is 0.
+Value* raiseLogSoftmax(Operation& root, Builder& b) {
+  const Operation* softmax = root.def().name == "log" ? definedBy(root.operand(0), "softmax") : nullptr;
+  return softmax ? b.value("log_softmax", {softmax->operand(0)}) : nullptr;
+}
+
 OpDef forwardOp(std::string name, std::string summary, const char* opType, ReferenceFns reference, bool logarithm) {
   return {.name = name,
           .summary = std::move(summary),
@@ -101,6 +128,7 @@ OpDef forwardOp(std::string name, std::string summary, const char* opType, Refer
             return {g.value(0, name + "_gradient", {g.resultGradient(0), g.op().result(0)})};
           },
           .kernel = [logarithm](const Operation& op) { return kernel(op, "forward", logarithm); },
+          .raise = logarithm ? raiseLogSoftmax : raiseSoftmax,
           .reference = std::move(reference),
           .examples = examples(name)};
 }

@@ -61,14 +61,16 @@ void pdc::registerTransforms(PassRegistry& registry) {
                     "of at most 64 KiB.",
                 .options = {},
                 .run = canonicalize});
-  registry.add({.argument = "raise",
-                .summary = "Turns exporters' pieces back into one op",
-                .description =
-                    "`transpose` of a weight, `matmul` and `add` become `linear`. The patterns belong to the "
-                    "ops (OpDef::raise). Runs before `differentiate`, because a fused backward cannot be "
-                    "recovered afterwards.",
-                .options = {},
-                .run = raise});
+  registry.add(
+      {.argument = "raise",
+       .summary = "Turns exporters' pieces back into one op",
+       .description =
+           "`transpose` of a weight, `matmul` and `add` become `linear`; what exporters make of layer and root "
+           "mean square normalisation, GELU (with erf, with tanh) and softmax becomes one op again. The "
+           "patterns belong to the ops (OpDef::raise). Runs before `differentiate`, because a fused backward "
+           "cannot be recovered afterwards.",
+       .options = {},
+       .run = raise});
   registry.add({.argument = "add-loss",
                 .summary = "Decides what is minimised",
                 .description =

@@ -14,6 +14,7 @@
 #include "pdcrt/kernels/Conv2d.h"
 #include "pdcrt/kernels/Dropout.h"
 #include "pdcrt/kernels/Gather.h"
+#include "pdcrt/kernels/LayerNorm.h"
 #include "pdcrt/kernels/Linear.h"
 #include "pdcrt/kernels/MatMul.h"
 #include "pdcrt/kernels/MaxPool2d.h"
@@ -122,6 +123,7 @@ PDC_FIELDS(Concat::Options, outer, inner)
 PDC_FIELDS(Conv2d::Options, input, filter, strides, pads, dilations, groups, bias)
 PDC_FIELDS(Dropout::Options, elements, op, ratio)
 PDC_FIELDS(Gather::Options, outer, size, inner, count)
+PDC_FIELDS(LayerNorm::Options, rows, size, epsilon)
 PDC_FIELDS(Linear::Options, rows, inputs, outputs, transposed, bias)
 PDC_FIELDS(MatMul::Options, batch, m, k, n, transposeA, transposeB, broadcastA, broadcastB)
 PDC_FIELDS(MaxPool2d::Options, input, output, kernel, strides, pads, dilations)

@@ -1,16 +1,13 @@
 // What exporters make of a linear layer, recognised one piece at a time: the product first, then its bias.
 #include "Helpers/RaiseLinear.h"
 
+#include "Helpers/Match.h"
+
 using namespace pdc;
 using namespace pdc::ops;
 
 static bool isParameter(const Value* value, int rank) {
   return value->parameter() && value->type().rank() == rank;
-}
-
-static const Operation* definedBy(const Value* value, const char* op) {
-  const Operation* definer = value->definer();
-  return definer && definer->def().name == op ? definer : nullptr;
 }
 
 /// A product with a matrix of parameters, which may have been transposed on the way.
@@ -32,7 +29,7 @@ static Value* raiseBias(const Operation& sum, Builder& b) {
   for (std::size_t side : {0, 1}) {
     Value *layer = sum.operand(side), *bias = sum.operand(1 - side);
     const Operation* linear = definedBy(layer, "linear");
-    const bool alone = linear && !linear->operand(2) && layer->users().size() == 1 && !b.graph().isOutput(layer);
+    const bool alone = linear && !linear->operand(2) && hasOneUse(b.graph(), layer);
     if (alone && isParameter(bias, 1) && bias->type().shape[0] == layer->type().shape.back())
       return b.value("linear", {linear->operand(0), linear->operand(1), bias}, linear->attributes);
   }

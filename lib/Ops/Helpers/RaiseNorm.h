@@ -1,0 +1,15 @@
+// Recognises layer and root mean square normalisation in what exporters make of them.
+#pragma once
+
+#include "pdc/IR/Builder.h"
+
+namespace pdc::ops {
+
+/// OpDef::raise of layer_norm: (x - mean) / sqrt(variance + epsilon) in its usual spellings, then the product with a
+/// scale, then the sum with a bias, one piece at a time. Mean and variance are over the last axes.
+Value* raiseLayerNorm(Operation& root, Builder& b);
+
+/// OpDef::raise of rms_norm: x / sqrt(mean of x² + epsilon), then the product with a scale.
+Value* raiseRmsNorm(Operation& root, Builder& b);
+
+} // namespace pdc::ops

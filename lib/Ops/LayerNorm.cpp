@@ -1,0 +1,367 @@
+// Layer normalisation (Ba, Kiros and Hinton 2016) and root mean square normalisation (Zhang and Sennrich 2019) over the
+// last axes, and their gradients: of X in phase I, of scale and bias in phase W. Kernel: pdcrt::LayerNorm.
+#include "Helpers/Define.h"
+#include "Helpers/KernelOptions.h"
+#include "Helpers/Onnx.h"
+#include "Helpers/RaiseNorm.h"
+
+#include <cmath>
+
+using namespace pdc;
+using namespace pdc::ops;
+
+namespace {
+
+/// X as [rows, size].
+struct Rows {
+  std::int64_t rows, size;
+
+  Rows(const Operation& op, std::size_t x) : Rows(operandType(op, x).shape, op.attributes.getInt("axis")) {}
+  Rows(const Shape& x, std::int64_t axis)
+      : rows(product(x, 0, static_cast<std::size_t>(axis))),
+        size(product(x, static_cast<std::size_t>(axis), x.size())) {}
+};
+
+std::vector<AttributeDef> attributes(bool epsilon) {
+  std::vector<AttributeDef> defs = {integer("axis", std::nullopt, "the first axis that is normalised over")};
+  if (epsilon) defs.push_back(number("epsilon", 1e-5, "is added to the variance, or to the mean square"));
+  return defs;
+}
+
+/// The shape of X cut at the axis: what statistics and what scale and bias have. Operand `x` is X, those in `like` have
+/// its type, those in `statistics` and `weights` theirs.
+struct Operands {
+  std::size_t x;
+  std::vector<std::size_t> like, statistics, weights;
+};
+struct Split {
+  Type statistics, weights;
+};
+Expected<Split> split(const InferContext& c, const char* op, const Operands& operands) {
+  const std::int64_t axis = integerOf(c, "axis");
+  if (!requireFloat(c, op, operands.x, 1) || !requireAxis(c, op, axis, c.operand(operands.x).rank())) return failure;
+  const Type& x = c.operand(operands.x);
+  const auto middle = x.shape.begin() + axis;
+  const Split result{{x.element, {x.shape.begin(), middle}}, {x.element, {middle, x.shape.end()}}};
+  const auto have = [&](const std::vector<std::size_t>& list, const Type& type) {
+    return std::all_of(list.begin(), list.end(),
+                       [&](std::size_t i) { return !has(c, i) || requireType(c, op, i, type, "what is normalised"); });
+  };
+  if (!have(operands.like, x) || !have(operands.statistics, result.statistics) ||
+      !have(operands.weights, result.weights))
+    return failure;
+  return result;
+}
+
+KernelUse kernel(const Operation& op, const char* method, std::size_t x) {
+  const Rows size(op, x);
+  return kernelUse<pdcrt::LayerNorm>(
+      "LayerNorm", method, {.rows = size.rows, .size = size.size, .epsilon = op.attributes.getOr("epsilon", 1e-5)});
+}
+
+template <class T>
+std::span<const T> optional(const ReferenceContext& c, std::size_t i) {
+  return i < c.operands.size() && c.operands[i] ? c.in<T>(i) : std::span<const T>{};
+}
+
+/// Both normalisations; sums are in f64, as the kernel's.
+template <class T>
+void forwardReference(ReferenceContext& c, bool centred) {
+  const Rows s(c.op, 0);
+  const auto x = c.in<T>(0), scale = optional<T>(c, 1), bias = optional<T>(c, 2);
+  const std::size_t inverseAt = centred ? 2 : 1;
+  for (std::int64_t row = 0; row < s.rows; ++row) {
+    const auto values = x.subspan(row * s.size, s.size);
+    double mean = 0, square = 0;
+    for (T value : values) mean += centred ? value : T(0);
+    mean /= static_cast<double>(s.size);
+    for (T value : values) square += (value - mean) * (value - mean);
+    const double inverse = 1 / std::sqrt(square / static_cast<double>(s.size) + c.op.attributes.getFloat("epsilon"));
+    if (centred && c.results[1]) c.out<T>(1)[row] = static_cast<T>(mean);
+    if (c.results[inverseAt]) c.out<T>(inverseAt)[row] = static_cast<T>(inverse);
+    for (std::int64_t i = 0; i < s.size; ++i)
+      c.out<T>(0)[row * s.size + i] =
+          static_cast<T>((values[i] - mean) * inverse * (scale.empty() ? 1 : scale[i]) + (bias.empty() ? 0 : bias[i]));
+  }
+}
+
+/// Operands: dY, X, scale, [mean,] inverse. With x̂ the normalised X and g = dY · scale:
+/// dX = (g - mean of g - x̂ · mean of g · x̂) · inverse; without centring the mean of g does not count.
+template <class T>
+void inputGradientReference(ReferenceContext& c, bool centred) {
+  const Rows s(c.op, 1);
+  const auto dy = c.in<T>(0), x = c.in<T>(1), scale = optional<T>(c, 2);
+  const auto inverse = c.in<T>(centred ? 4 : 3);
+  const auto dx = c.out<T>(0);
+  for (std::int64_t row = 0; row < s.rows; ++row) {
+    const double mean = centred ? c.in<T>(3)[row] : 0;
+    const auto gradient = [&](std::int64_t i) { return dy[row * s.size + i] * double(scale.empty() ? 1 : scale[i]); };
+    const auto normal = [&](std::int64_t i) { return (x[row * s.size + i] - mean) * inverse[row]; };
+    double sum = 0, products = 0;
+    for (std::int64_t i = 0; i < s.size; ++i) {
+      sum += centred ? gradient(i) : 0;
+      products += gradient(i) * normal(i);
+    }
+    const double count = static_cast<double>(s.size);
+    for (std::int64_t i = 0; i < s.size; ++i)
+      dx[row * s.size + i] = static_cast<T>((gradient(i) - sum / count - normal(i) * products / count) * inverse[row]);
+  }
+}
+
+/// Operands: dY, X, [mean,] inverse.
+template <class T>
+void weightGradientReference(ReferenceContext& c, bool centred) {
+  const Rows s(c.op, 1);
+  const auto dy = c.in<T>(0), x = c.in<T>(1), inverse = c.in<T>(centred ? 3 : 2);
+  for (std::int64_t i = 0; i < s.size; ++i) {
+    double scale = 0, bias = 0;
+    for (std::int64_t row = 0; row < s.rows; ++row) {
+      const T gradient = dy[row * s.size + i];
+      scale += gradient * (x[row * s.size + i] - (centred ? c.in<T>(2)[row] : T(0))) * inverse[row];
+      bias += gradient;
+    }
+    c.out<T>(0)[i] = static_cast<T>(scale);
+    if (centred && c.results[1]) c.out<T>(1)[i] = static_cast<T>(bias);
+  }
+}
+
+Attributes onlyAxis(const Operation& op) {
+  return {{"axis", op.attributes.getInt("axis")}};
+}
+
+/// The sum of dY over all rows: the gradient of a bias whose scale needs none.
+Value* sumOverRows(GradientContext& g, std::size_t operand, Value* dy) {
+  std::vector<std::int64_t> axes;
+  for (std::int64_t axis = 0; axis < g.op().attributes.getInt("axis"); ++axis) axes.push_back(axis);
+  return g.value(operand, "reduce_sum", {dy}, {{"axes", axes}, {"keep_dims", false}});
+}
+
+std::vector<Value*> layerNormGradient(GradientContext& g) {
+  const Operation& op = g.op();
+  Value *dy = g.resultGradient(0), *x = op.operand(0), *mean = op.result(1), *inverse = op.result(2);
+  std::vector<Value*> gradients(3, nullptr);
+  if (!dy) return gradients;
+  if (g.wants(0))
+    gradients[0] = g.value(0, "layer_norm_input_gradient", {dy, x, op.operand(1), mean, inverse}, onlyAxis(op));
+  const bool wantsScale = op.operand(1) && g.wants(1), wantsBias = op.operand(2) && g.wants(2);
+  if (wantsScale) {
+    Operation* backward =
+        g.create(1, "layer_norm_weight_gradient", {dy, x, mean, inverse}, onlyAxis(op), {true, wantsBias});
+    if (backward) gradients[1] = backward->result(0), gradients[2] = backward->result(1);
+  } else if (wantsBias) {
+    gradients[2] = sumOverRows(g, 2, dy);
+  }
+  return gradients;
+}
+
+std::vector<Value*> rmsNormGradient(GradientContext& g) {
+  const Operation& op = g.op();
+  Value *dy = g.resultGradient(0), *x = op.operand(0), *inverse = op.result(1);
+  std::vector<Value*> gradients(2, nullptr);
+  if (!dy) return gradients;
+  if (g.wants(0)) gradients[0] = g.value(0, "rms_norm_input_gradient", {dy, x, op.operand(1), inverse}, onlyAxis(op));
+  if (op.operand(1) && g.wants(1))
+    gradients[1] = g.value(1, "rms_norm_weight_gradient", {dy, x, inverse}, onlyAxis(op));
+  return gradients;
+}
+
+/// Statistics serve the gradient only.
+std::vector<Value*> evaluation(const Operation& op, Builder& b) {
+  std::vector<bool> wanted(op.results().size(), false);
+  wanted[0] = true;
+  Operation* without = b.create(op.def().name, op.operands(), op.attributes, wanted);
+  std::vector<Value*> values(op.results().size(), nullptr);
+  if (without) values[0] = without->result(0);
+  return values;
+}
+
+/// ONNX's two operators. Scale and bias that are not simply the normalised part of X in shape are applied apart.
+Expected<std::vector<Value*>> convert(OnnxReader& n, bool centred) {
+  Value* x = n.input(0);
+  const Type type = x->type();
+  const std::optional<std::int64_t> axis = n.axis(n.integer("axis", -1), type.rank());
+  const Attributes attributes{{"axis", axis.value_or(0)}, {"epsilon", n.number("epsilon", 1e-5f)}};
+  n.ignore("stash_type"); // statistics are exact
+  if (!axis) return failure;
+  const Shape normalised(type.shape.begin() + *axis, type.shape.end());
+  const auto fits = [&](Value* value) { return !value || value->type().shape == normalised; };
+  Value *scale = n.input(1), *bias = centred ? n.input(2) : nullptr;
+  for (Value* weight : {scale, bias})
+    if (weight && broadcast(type.shape, weight->type().shape) != type.shape)
+      return n.error() << "scales " << toString(type) << " by " << toString(weight->type())
+                       << ", which does not broadcast to it";
+  const bool together = fits(scale) && fits(bias);
+  std::vector<Value*> operands = {x, together ? scale : nullptr};
+  if (centred) operands.push_back(together ? bias : nullptr);
+  Operation* op = n.b.create(centred ? "layer_norm" : "rms_norm", operands, attributes);
+  if (!op) return failure;
+  Value* y = op->result(0);
+  if (!together && scale) y = n.value("mul", {y, scale});
+  if (!together && bias && y) y = n.value("add", {y, bias});
+  std::vector<Value*> results = {y};
+  Shape statistics = type.shape;
+  std::fill(statistics.begin() + *axis, statistics.end(), 1);
+  for (std::size_t i = 1; i < op->results().size(); ++i)
+    results.push_back(n.used(i) ? n.reshape(op->result(i), statistics) : nullptr);
+  return results;
+}
+
+std::vector<std::string> examples(bool centred) {
+  struct Case {
+    const char *x, *axis, *weights, *statistics;
+    bool scale, bias;
+  };
+  constexpr Case cases[] = {
+      {"[4, 6]", "1", "[6]", "[4]", true, true},       {"[2, 3, 5]", "2", "[5]", "[2, 3]", true, false},
+      {"[2, 3, 4]", "1", "[3, 4]", "[2]", true, true}, {"[5]", "0", "[5]", "[]", true, true},
+      {"[3, 17]", "1", "[17]", "[3]", false, false},   {"[2, 1, 33]", "2", "[33]", "[2, 1]", false, true},
+      {"[3, 1]", "1", "[1]", "[3]", true, true}};
+  std::vector<std::string> texts;
+  for (const Case& each : cases) {
+    const std::string x = std::string("f32") + each.x, w = std::string("f32") + each.weights;
+    const bool bias = centred && each.bias;
+    const std::string statistics = std::string(", f32") + each.statistics;
+    texts.push_back(
+        example("%x: " + x + (each.scale ? ", %scale: " + w : "") + (bias ? ", %bias: " + w : ""),
+                std::string(centred ? "%y, %mean, %inverse = layer_norm %x" : "%y, %inverse = rms_norm %x") +
+                    (each.scale ? ", %scale"
+                     : bias     ? ", _"
+                                : "") +
+                    (bias ? ", %bias" : "") + " {axis = " + each.axis + ", epsilon = 0.001} : " + x + statistics +
+                    (centred ? statistics : "")));
+  }
+  return texts;
+}
+
+} // namespace
+
+PDC_OPS(LayerNorm) {
+  return {
+      {
+          .name = "layer_norm",
+          .summary = "X normalised to mean 0 and variance 1 over the axes from `axis` on, times scale, plus bias",
+          .onnx = {onnxMany(
+              "LayerNormalization", 2, [](OnnxReader& n) { return convert(n, true); }, 17, 26)},
+          .operands = {{"X"}, {.name = "scale", .optional = true}, {.name = "bias", .optional = true}},
+          .results = {{"Y"}, {.name = "mean", .optional = true}, {.name = "inverse_std", .optional = true}},
+          .attributes = attributes(/*epsilon=*/true),
+          .infer = [](const InferContext& c) -> Types {
+            const auto parts = split(c, "layer_norm", {.x = 0, .like = {}, .statistics = {}, .weights = {1, 2}});
+            if (!parts) return failure;
+            return std::vector<Type>{c.operand(0), parts->statistics, parts->statistics};
+          },
+          .precision = PrecisionClass::keepHigh,
+          .cost = perElement(8),
+          .gradient = layerNormGradient,
+          .kernel = [](const Operation& op) { return kernel(op, "forward", 0); },
+          .evaluation = evaluation,
+          .raise = raiseLayerNorm,
+          .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, true); }),
+          .examples = examples(true),
+      },
+      {
+          .name = "layer_norm_input_gradient",
+          .summary = "Gradient of layer_norm for X",
+          .operands = {{"dY"}, {"X"}, {.name = "scale", .optional = true}, {"mean"}, {"inverse_std"}},
+          .results = {{"dX"}},
+          .attributes = attributes(/*epsilon=*/false),
+          .infer = [](const InferContext& c) -> Types {
+            const Operands operands{.x = 0, .like = {1}, .statistics = {3, 4}, .weights = {2}};
+            if (!split(c, "layer_norm_input_gradient", operands)) return failure;
+            return std::vector<Type>{c.operand(0)};
+          },
+          .precision = PrecisionClass::keepHigh,
+          .cost = perElement(12),
+          .kernel = [](const Operation& op) { return kernel(op, "inputGradient", 1); },
+          .reference = reference([]<class T>(ReferenceContext& c) { inputGradientReference<T>(c, true); }),
+          .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %mean: f32[4], %i: f32[4]",
+                               "%dx = layer_norm_input_gradient %dy, %x, %scale, %mean, %i {axis = 1} : f32[4, 6]"),
+                       example("%dy: f32[2, 3, 17], %x: f32[2, 3, 17], %mean: f32[2, 3], %i: f32[2, 3]",
+                               "%dx = layer_norm_input_gradient %dy, %x, _, %mean, %i {axis = 2} : f32[2, 3, 17]")},
+      },
+      {
+          .name = "layer_norm_weight_gradient",
+          .summary = "Gradients of layer_norm for scale and, if asked for, bias",
+          .operands = {{"dY"}, {"X"}, {"mean"}, {"inverse_std"}},
+          .results = {{"dscale"}, {.name = "dbias", .optional = true}},
+          .attributes = attributes(/*epsilon=*/false),
+          .infer = [](const InferContext& c) -> Types {
+            const auto parts =
+                split(c, "layer_norm_weight_gradient", {.x = 0, .like = {1}, .statistics = {2, 3}, .weights = {}});
+            if (!parts) return failure;
+            return std::vector<Type>{parts->weights, parts->weights};
+          },
+          .precision = PrecisionClass::keepHigh,
+          .cost = perElement(5),
+          .kernel = [](const Operation& op) { return kernel(op, "weightGradient", 1); },
+          .reference = reference([]<class T>(ReferenceContext& c) { weightGradientReference<T>(c, true); }),
+          .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %mean: f32[4], %i: f32[4]",
+                               "%ds, %db = layer_norm_weight_gradient %dy, %x, %mean, %i {axis = 1} : f32[6], f32[6]"),
+                       example("%dy: f32[5, 2, 3], %x: f32[5, 2, 3], %mean: f32[5], %i: f32[5]",
+                               "%ds, _ = layer_norm_weight_gradient %dy, %x, %mean, %i {axis = 1} : f32[2, 3], _")},
+      },
+      {
+          .name = "rms_norm",
+          .summary = "X divided by its root mean square over the axes from `axis` on, times scale",
+          .onnx = {onnxMany(
+              "RMSNormalization", 2, [](OnnxReader& n) { return convert(n, false); }, 23, 26)},
+          .operands = {{"X"}, {.name = "scale", .optional = true}},
+          .results = {{"Y"}, {.name = "inverse_rms", .optional = true}},
+          .attributes = attributes(/*epsilon=*/true),
+          .infer = [](const InferContext& c) -> Types {
+            const auto parts = split(c, "rms_norm", {.x = 0, .like = {}, .statistics = {}, .weights = {1}});
+            if (!parts) return failure;
+            return std::vector<Type>{c.operand(0), parts->statistics};
+          },
+          .precision = PrecisionClass::keepHigh,
+          .cost = perElement(5),
+          .gradient = rmsNormGradient,
+          .kernel = [](const Operation& op) { return kernel(op, "rmsForward", 0); },
+          .evaluation = evaluation,
+          .raise = raiseRmsNorm,
+          .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, false); }),
+          .examples = examples(false),
+      },
+      {
+          .name = "rms_norm_input_gradient",
+          .summary = "Gradient of rms_norm for X",
+          .operands = {{"dY"}, {"X"}, {.name = "scale", .optional = true}, {"inverse_rms"}},
+          .results = {{"dX"}},
+          .attributes = attributes(/*epsilon=*/false),
+          .infer = [](const InferContext& c) -> Types {
+            const Operands operands{.x = 0, .like = {1}, .statistics = {3}, .weights = {2}};
+            if (!split(c, "rms_norm_input_gradient", operands)) return failure;
+            return std::vector<Type>{c.operand(0)};
+          },
+          .precision = PrecisionClass::keepHigh,
+          .cost = perElement(9),
+          .kernel = [](const Operation& op) { return kernel(op, "rmsInputGradient", 1); },
+          .reference = reference([]<class T>(ReferenceContext& c) { inputGradientReference<T>(c, false); }),
+          .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %i: f32[4]",
+                               "%dx = rms_norm_input_gradient %dy, %x, %scale, %i {axis = 1} : f32[4, 6]"),
+                       example("%dy: f32[2, 3, 17], %x: f32[2, 3, 17], %i: f32[2, 3]",
+                               "%dx = rms_norm_input_gradient %dy, %x, _, %i {axis = 2} : f32[2, 3, 17]")},
+      },
+      {
+          .name = "rms_norm_weight_gradient",
+          .summary = "Gradient of rms_norm for scale",
+          .operands = {{"dY"}, {"X"}, {"inverse_rms"}},
+          .results = {{"dscale"}},
+          .attributes = attributes(/*epsilon=*/false),
+          .infer = [](const InferContext& c) -> Types {
+            const auto parts =
+                split(c, "rms_norm_weight_gradient", {.x = 0, .like = {1}, .statistics = {2}, .weights = {}});
+            if (!parts) return failure;
+            return std::vector<Type>{parts->weights};
+          },
+          .precision = PrecisionClass::keepHigh,
+          .cost = perElement(4),
+          .kernel = [](const Operation& op) { return kernel(op, "rmsWeightGradient", 1); },
+          .reference = reference([]<class T>(ReferenceContext& c) { weightGradientReference<T>(c, false); }),
+          .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %i: f32[4]",
+                               "%ds = rms_norm_weight_gradient %dy, %x, %i {axis = 1} : f32[6]"),
+                       example("%dy: f32[5, 2, 3], %x: f32[5, 2, 3], %i: f32[5]",
+                               "%ds = rms_norm_weight_gradient %dy, %x, %i {axis = 1} : f32[2, 3]")},
+      },
+  };
+}

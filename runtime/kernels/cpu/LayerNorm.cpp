@@ -1,0 +1,115 @@
+// See LayerNorm.h. A row stays in the cache, so each of its sums is a loop of its own over it. The variance is the mean
+// square of x - mean, which does not cancel.
+#include "pdcrt/kernels/LayerNorm.h"
+
+#include "Sums.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace pdcrt {
+namespace {
+
+PDCRT_VECTORIZED double mean(std::int64_t size, const float* x) {
+  return sumOf(size, [x](std::int64_t i) { return x[i]; }) / static_cast<double>(size);
+}
+
+PDCRT_VECTORIZED double meanSquare(std::int64_t size, const float* x, double mean) {
+  return sumOf(size, [x, mean](std::int64_t i) { return (x[i] - mean) * (x[i] - mean); }) / static_cast<double>(size);
+}
+
+PDCRT_VECTORIZED void normalise(std::int64_t size, const float* x, float mean, float inverse, const float* scale,
+                                const float* bias, float* y) {
+  for (std::int64_t i = 0; i < size; ++i) y[i] = (x[i] - mean) * inverse;
+  if (scale)
+    for (std::int64_t i = 0; i < size; ++i) y[i] *= scale[i];
+  if (bias)
+    for (std::int64_t i = 0; i < size; ++i) y[i] += bias[i];
+}
+
+/// dx = (g - shift - (x - mean) · slope) · inverse with g = dy · scale, where `shift`, the mean of g, is 0 when the
+/// mean of x was not taken off.
+PDCRT_VECTORIZED void differentiate(std::int64_t size, const float* dy, const float* x, const float* scale,
+                                    bool centred, float mean, float inverse, float* dx) {
+  if (scale)
+    for (std::int64_t i = 0; i < size; ++i) dx[i] = dy[i] * scale[i];
+  else if (dx != dy)
+    std::copy(dy, dy + size, dx);
+  const double count = static_cast<double>(size);
+  const double sum = centred ? sumOf(size, [dx](std::int64_t i) { return dx[i]; }) : 0;
+  const double products = sumOf(size, [dx, x, mean](std::int64_t i) { return double(dx[i]) * (x[i] - mean); });
+  const float shift = static_cast<float>(sum / count);
+  const float slope = static_cast<float>(products / count * inverse * inverse);
+  for (std::int64_t i = 0; i < size; ++i) dx[i] = (dx[i] - shift - (x[i] - mean) * slope) * inverse;
+}
+
+/// Adds a row's part to the sums over rows.
+PDCRT_VECTORIZED void accumulate(std::int64_t size, const float* dy, const float* x, float mean, float inverse,
+                                 double* scale, double* bias) {
+  for (std::int64_t i = 0; i < size; ++i) scale[i] += double(dy[i]) * ((x[i] - mean) * inverse);
+  for (std::int64_t i = 0; i < size; ++i) bias[i] += dy[i];
+}
+
+} // namespace
+
+LayerNorm::LayerNorm(Setup& setup, const Options& o) : options_(o) {
+  setup.needWorkspace(2 * static_cast<std::size_t>(o.size) * sizeof(double)); // the sums of weightGradient
+}
+
+void LayerNorm::forward(Stream&, View<const float> x, View<const float> scale, View<const float> bias, View<float> y,
+                        View<float> means, View<float> inverses) const {
+  const std::int64_t size = options_.size;
+  for (std::int64_t r = 0; r < options_.rows; ++r) {
+    const float* const row = x.data + r * size;
+    const double average = mean(size, row), inverse = 1 / std::sqrt(meanSquare(size, row, average) + options_.epsilon);
+    if (means) means[r] = static_cast<float>(average);
+    if (inverses) inverses[r] = static_cast<float>(inverse);
+    normalise(size, row, static_cast<float>(average), static_cast<float>(inverse), scale.data, bias.data,
+              y.data + r * size);
+  }
+}
+
+void LayerNorm::inputGradient(Stream&, View<const float> dy, View<const float> x, View<const float> scale,
+                              View<const float> means, View<const float> inverses, View<float> dx) const {
+  const std::int64_t size = options_.size;
+  for (std::int64_t r = 0; r < options_.rows; ++r)
+    differentiate(size, dy.data + r * size, x.data + r * size, scale.data, true, means[r], inverses[r],
+                  dx.data + r * size);
+}
+
+void LayerNorm::weightGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> means,
+                               View<const float> inverses, View<float> dscale, View<float> dbias) const {
+  const std::int64_t size = options_.size;
+  double* const scale = reinterpret_cast<double*>(q.workspace());
+  double* const bias = scale + size;
+  std::fill(scale, bias + size, 0.0);
+  for (std::int64_t r = 0; r < options_.rows; ++r)
+    accumulate(size, dy.data + r * size, x.data + r * size, means ? means[r] : 0, inverses[r], scale, bias);
+  for (std::int64_t i = 0; i < size; ++i) dscale[i] = static_cast<float>(scale[i]);
+  for (std::int64_t i = 0; dbias && i < size; ++i) dbias[i] = static_cast<float>(bias[i]);
+}
+
+void LayerNorm::rmsForward(Stream&, View<const float> x, View<const float> scale, View<float> y,
+                           View<float> inverses) const {
+  const std::int64_t size = options_.size;
+  for (std::int64_t r = 0; r < options_.rows; ++r) {
+    const float* const row = x.data + r * size;
+    const double inverse = 1 / std::sqrt(meanSquare(size, row, 0) + options_.epsilon);
+    if (inverses) inverses[r] = static_cast<float>(inverse);
+    normalise(size, row, 0, static_cast<float>(inverse), scale.data, nullptr, y.data + r * size);
+  }
+}
+
+void LayerNorm::rmsInputGradient(Stream&, View<const float> dy, View<const float> x, View<const float> scale,
+                                 View<const float> inverses, View<float> dx) const {
+  const std::int64_t size = options_.size;
+  for (std::int64_t r = 0; r < options_.rows; ++r)
+    differentiate(size, dy.data + r * size, x.data + r * size, scale.data, false, 0, inverses[r], dx.data + r * size);
+}
+
+void LayerNorm::rmsWeightGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> inverses,
+                                  View<float> dscale) const {
+  weightGradient(q, dy, x, {}, inverses, dscale, {});
+}
+
+} // namespace pdcrt
