@@ -133,7 +133,7 @@ private:
     OnnxNode node{.opType = proto.op_type(), .version = file_.opset(), .location = at(nameOfNode(proto))};
     for (const std::string& input : proto.input()) node.inputs.push_back(input.empty() ? nullptr : values_.at(input));
     node.outputs = static_cast<std::size_t>(proto.output_size());
-    for (const std::string& output : proto.output()) node.outputUsed.push_back(!output.empty());
+    for (const std::string& output : proto.output()) node.outputUsed.push_back(isRead(output)); // exporters list all
     for (const onnx::AttributeProto& attribute : proto.attribute()) {
       Expected<Attribute> value = convertAttribute(attribute, node.location);
       if (!value) return failure;
@@ -149,11 +149,9 @@ private:
     for (int i = 0; i < proto.output_size(); ++i) {
       if (proto.output(i).empty()) continue;
       Value* result = static_cast<std::size_t>(i) < results->size() ? (*results)[static_cast<std::size_t>(i)] : nullptr;
-      // Outputs that nobody reads need no value: an exporter lists them all.
-      if (result || isRead(proto.output(i)))
-        if (!result)
-          return diags_.error(node.location).exit(ExitCode::unsupported)
-                 << "output " << i << " of '" << node.opType << "' is used, but not supported";
+      if (!result && isRead(proto.output(i)))
+        return diags_.error(node.location).exit(ExitCode::unsupported)
+               << "output " << i << " of '" << node.opType << "' is used, but not supported";
       values_[proto.output(i)] = result;
     }
     if (inTraining) addStates(node, *results);
@@ -170,6 +168,7 @@ private:
     if (reads_.empty()) {
       for (const onnx::NodeProto& node : file_.graph().node()) reads_.insert(node.input().begin(), node.input().end());
       for (const onnx::ValueInfoProto& output : file_.graph().output()) reads_.insert(output.name());
+      reads_.erase(""); // an input left out
     }
     return reads_.contains(name);
   }

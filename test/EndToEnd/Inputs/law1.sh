@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# law1.sh NETWORK CUT…: law 1 for a network of test/models/small.py. A CUT names the groups at which stages begin (2,5 makes
+# law1.sh NETWORK CUT…: law 1 for a network of utils/models/hand_made.py. A CUT names the groups at which stages begin (2,5 makes
 # three stages). The stage programs of a cut are compiled once, and run under every flushing schedule; every tensor must be
 # that of the uncut program (--devices=1) after 20 updates of 4 microbatches. With PDC_TEST_ROUNDS: every cut, and every cut
 # with recomputation; else the last one, and its recomputation under one schedule.
@@ -7,7 +7,7 @@ set -euo pipefail
 network=$1
 shift
 rm -rf "$WORK"
-"$PYTHON" "$SOURCE/test/models/small.py" "$network" "$WORK"
+"$PYTHON" "$SOURCE/utils/models/hand_made.py" "$network" "$WORK"
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"
 model=$WORK/model.onnx
 loss=

@@ -2,7 +2,7 @@
 # Recomputation changes no bit: weights and running statistics of stages that recompute against those of stages that keep.
 set -euo pipefail
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"
-"$PYTHON" "$SOURCE/test/models/export.py" norm-and-drop "$WORK/model.onnx" >/dev/null 2>&1 || fail "PyTorch could not export"
+"$PYTHON" "$SOURCE/utils/models/export.py" norm-and-drop "$WORK/model.onnx" >/dev/null 2>&1 || fail "PyTorch could not export"
 generate() {
   local folder=$1
   shift

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # replay.sh STAGES [NETWORK]: runs of one plan, with overlap and barrier, of 47, 50 and 53 minibatches, against the replay from the
 # formulas, bit for bit; over threads and over MPI. Then the same stages under vertical sync and PipeDream-2BW. Of the example, or
-# of a network of test/models/small.py.
+# of a network of utils/models/hand_made.py.
 set -euo pipefail
 stages=$1 network=${2:-}
 if [ -n "$network" ]; then
   rm -rf "$WORK"
-  "$PYTHON" "$SOURCE/test/models/small.py" "$network" "$WORK"
+  "$PYTHON" "$SOURCE/utils/models/hand_made.py" "$network" "$WORK"
   model=$WORK/model.onnx loss=
 fi
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"

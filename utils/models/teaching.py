@@ -1,6 +1,5 @@
-"""The networks that tests export at test time, by name. Debian's python3-torch and python3-torchvision make them."""
+"""Small networks of common layers, each with something that a compiler could get wrong."""
 import torch
-import torchvision
 from torch import nn
 
 
@@ -81,21 +80,3 @@ class NormAndDrop(nn.Module):
 
     def forward(self, x):
         return self.last(torch.flatten(self.features(x), 1))
-
-
-# name: (constructor, shape of one sample, classes)
-NETWORKS = {
-    "mlp": (Mlp, (20,), 10),
-    "lenet": (LeNet, (1, 28, 28), 10),
-    "vgg-small": (VggSmall, (3, 32, 32), 10),
-    "norm-and-drop": (NormAndDrop, (1, 8, 8), 10),
-    "skip": (LongSkip, (20,), 10),
-    "resnet18": (lambda: torchvision.models.resnet18(weights=None), (3, 224, 224), 1000),
-}
-
-
-def build(name, seed=0):
-    """The network in training mode with weights that depend on `seed` alone; the shape of a sample; the classes."""
-    make, shape, classes = NETWORKS[name]
-    torch.manual_seed(seed)
-    return make().train(), shape, classes

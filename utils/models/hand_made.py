@@ -1,4 +1,4 @@
-"""small.py NAME FOLDER: writes FOLDER/model.onnx, a small network with its loss inside, and FOLDER/data, 64 samples for it.
+"""hand_made.py NAME FOLDER: writes FOLDER/model.onnx, a small network with its loss inside, and FOLDER/data, 64 samples for it.
 
 What each network has that a cut could get wrong:
 

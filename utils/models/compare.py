@@ -1,0 +1,201 @@
+#!/usr/bin/python3
+"""Trains networks with pdc and with PyTorch, and compares losses and gradients.
+
+    compare.py [NAME…] [--full] [--stages=1,3] [--quick] [--negative] [--build=build/release] [--work=DIR]
+
+Each network, small, is exported in training mode, compiled to 1 and 3 stages with 1f1b-flush, built, and trained for 10
+steps. The norm-wise error of the losses, and of the gradient of every parameter in the first step, against PyTorch in f64
+may be 3 times PyTorch's own in f32 (1e-6 where that is smaller). Without names: two networks; with --full: all.
+--quick compares the first minibatch's loss and gradients as pdc-eval computes them, without compiling.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+import numpy
+import torch
+
+from export import export
+from networks import NETWORKS, PUBLISHED, build
+from reference import add_options, reference
+
+FLOOR, ALLOWED = 1e-6, 3
+# With this learning rate a step of SGD shows the gradient: (w0 - w1) / lr, rounded once as long as w0 is small beside it.
+REVEALING = 2.0 ** 40
+
+
+class Failed(Exception):
+    pass
+
+
+def run(command, **more):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment, **more)
+    if result.returncode != 0:
+        raise Failed(f"{' '.join(str(word) for word in command)}\n{result.stdout[-2000:]}{result.stderr[-3000:]}")
+
+
+def tensors(folder):
+    """All f32 and f64 tensors of the safetensors files in `folder`, in f64."""
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        data = path.read_bytes()
+        (length,) = struct.unpack("<Q", data[:8])
+        for name, entry in json.loads(data[8:8 + length]).items():
+            if entry.get("dtype") in ("F32", "F64"):
+                begin, end = entry["data_offsets"]
+                element = {"F32": "<f4", "F64": "<f8"}[entry["dtype"]]
+                values = numpy.frombuffer(data[8 + length + begin:8 + length + end], element)
+                found[name] = values.reshape(entry["shape"]).astype(numpy.float64)
+    return found
+
+
+def error(value, exact):
+    """Norm-wise, relative; absolute where the exact value vanishes."""
+    norm = numpy.linalg.norm(exact)
+    return numpy.linalg.norm(value - exact) / (norm if norm > 1e-12 else 1.0)
+
+
+class Comparison:
+    def __init__(self, folder):
+        self.folder = folder
+        self.worst, self.where, self.failures, self.gradients = 0.0, "nothing", [], 0
+
+    def judge(self, name, value, exact, single):
+        pdc, torch32 = error(value, exact), error(single, exact)
+        ratio = pdc / max(torch32, FLOOR)
+        if not ratio <= self.worst:
+            self.worst, self.where = ratio, name
+        if not ratio <= ALLOWED:
+            self.failures.append(f"{name}: pdc {pdc:.2e}, PyTorch in f32 {torch32:.2e}")
+
+    def judge_gradients(self, gradients):
+        for path in sorted((self.folder / "f64" / "gradients").glob("*.npy")):
+            self.gradients += 1
+            if path.stem not in gradients:
+                self.failures.append(f"{path.stem}: pdc has no gradient")
+                continue
+            single = numpy.load(self.folder / "f32" / "gradients" / path.name)
+            self.judge(path.stem, gradients[path.stem], numpy.load(path), single)
+
+    def judge_losses(self, losses):
+        exact, single = (numpy.load(self.folder / precision / "losses.npy") for precision in ("f64", "f32"))
+        self.judge("losses", numpy.array(losses).reshape(len(exact), -1).mean(axis=1), exact, single)
+
+    def verdict(self, what):
+        for failure in self.failures[:10]:
+            print("  " + failure)
+        if len(self.failures) > 10:
+            print(f"  … and {len(self.failures) - 10} more")
+        print(f"{what}: {self.gradients} gradients and the losses {'NOT ' if self.failures else ''}within {ALLOWED} "
+              f"times the error of PyTorch in f32 (worst {self.worst:.2f}, {self.where})", flush=True)
+        return not self.failures and self.gradients > 0
+
+
+def flags_of(name, size):
+    """What a user says to train this network: which loss, and which buffers are no weights."""
+    network, module = build(name, size)
+    loss = "output:loss" if network.auxiliary else "softmax-cross-entropy:logits"
+    buffers = [buffer for buffer, values in module.named_buffers()
+               if values.is_floating_point() and not re.search(r"running_(mean|var)$", buffer)]
+    return [f"--loss={loss}", *(["--freeze=^(" + "|".join(map(re.escape, buffers)) + ")$"] if buffers else [])]
+
+
+def train(name, stages, options, folder, model):
+    """Compiled to this many stages."""
+    out = folder / f"stages{stages}"
+    run([options.bin / "pdc", model, "-o", out, "--replicas=" + ",".join(["1"] * stages), f"--batch={options.batch}",
+         "--schedule=1f1b-flush", f"--microbatches={options.microbatches}", "--profile=analytic",
+         f"--optimizer=sgd,lr={options.lr}", *flags_of(name, options.size)])
+    run(["cmake", "-S", out, "-B", out / "out", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={options.build.resolve()}"])
+    run(["cmake", "--build", out / "out", "--target", "pipeline"])
+    what = f"{name}, {stages} stage{'s' * (stages > 1)}"
+    comparison = Comparison(folder)
+    comparison.judge_gradients(gradients(out, folder / "data", "off"))
+    run([*program(out, folder / "data"), "--steps", options.steps, "--metrics", out / "metrics.jsonl"])
+    comparison.judge_losses([json.loads(line)["loss"] for line in open(out / "metrics.jsonl") if '"loss"' in line])
+    good = comparison.verdict(what)
+    if options.negative:
+        comparison = Comparison(folder)
+        comparison.judge_gradients(gradients(out, folder / "data", "on"))
+        good = good and bool(comparison.failures)
+        print(f"{what}: the comparison notices {'gradients of other samples' if comparison.failures else 'NOTHING'}")
+    return good
+
+
+def program(out, data, shuffle="off"):
+    return [out / "out" / "pipeline", "--dir", out, "--threads", "--data", data, "--shuffle", shuffle]
+
+
+def gradients(out, data, shuffle):
+    run([*program(out, data, shuffle), "--steps", "1", "--lr", REVEALING, "--export-weights", out / "revealed"])
+    before, after = tensors(out / "weights"), tensors(out / "revealed")
+    return {name: (before[name] - after[name]) / REVEALING for name in after}
+
+
+def evaluate(name, options, folder, model):
+    """The first minibatch, by the interpreter in f32."""
+    first = folder / "first"
+    first.mkdir(exist_ok=True)
+    for path in (folder / "data").glob("*.npy"):
+        numpy.save(first / path.name, numpy.load(path)[:options.batch])
+    run([options.bin / "pdc-eval", model, "--inputs", first, "--outputs", folder / "eval", "--gradients",
+         "--engine=interpreter", f"--batch={options.batch}", *flags_of(name, options.size)])
+    comparison = Comparison(folder)
+    comparison.judge_gradients(tensors(folder / "eval"))
+    comparison.judge_losses([float(numpy.load(folder / "eval" / "loss.npy"))])
+    return comparison.verdict(f"{name}, interpreted")
+
+
+def compare(name, options, folder):
+    model = folder / "model.onnx"
+    loss = bool(NETWORKS[name][options.size].auxiliary)
+    export(name, str(model), options.size, seed=options.seed, loss=loss, dropout=False)
+    reference(name, folder, options)
+    if options.quick:
+        return evaluate(name, options, folder, model)
+    return all([train(name, int(stages), options, folder, model) for stages in options.stages.split(",")])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", choices=[[], *sorted(NETWORKS)], metavar="NAME")
+    add_options(parser)
+    root = pathlib.Path(__file__).resolve().parents[2]
+    parser.add_argument("--build", type=pathlib.Path, default=root / "build" / "release")
+    parser.add_argument("--stages", default="1,3")
+    parser.add_argument("--full", action="store_true", help="all networks")
+    parser.add_argument("--quick", action="store_true", help="gradients of one minibatch, by the interpreter")
+    parser.add_argument("--negative", action="store_true", help="train with other samples too, which must be noticed")
+    parser.add_argument("--work", type=pathlib.Path, help="keep everything in this folder")
+    options = parser.parse_args()
+    options.bin = options.build / "bin"
+    if options.quick:
+        options.steps, options.microbatches = 1, 1
+    names = options.names or (PUBLISHED if options.full else ["gpt2", "mobilenet-v2"])
+    torch.set_num_threads(1)
+    wrong = []
+    for name in names:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = (options.work or pathlib.Path(temporary)) / name
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                good = compare(name, options, folder)
+            except Failed as failure:
+                print(f"{name}: FAILED: {failure}", flush=True)
+                good = False
+            if not good:
+                wrong.append(name)
+    print(f"{len(names) - len(wrong)} of {len(names)} networks agree with PyTorch" +
+          (f"; not: {', '.join(wrong)}" if wrong else ""))
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

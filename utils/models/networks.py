@@ -1,0 +1,157 @@
+"""The networks of this folder by name, in two sizes: `small` for tests, `full` as published."""
+from typing import Callable, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import attention
+import experts
+import recurrent
+import teaching
+import vision
+
+
+class Input(NamedTuple):
+    name: str
+    shape: tuple  # of one sample
+    below: int = 0  # integers in [0, below); 0: normally distributed numbers
+    ones: bool = False  # integers that are all 1, such as the mask of unpadded text
+
+
+class Network(NamedTuple):
+    make: Callable  # () -> nn.Module
+    inputs: tuple
+    label: Input  # classes
+    auxiliary: float = None  # weight of the second output in the loss: of another classifier's, or a loss itself
+    opset: int = 14
+
+
+def image(size, channels=3):
+    return (Input("input", (channels, size, size)),)
+
+
+def text(words, time, *more):
+    return (Input("input_ids", (time,), words), *more), Input("label", (time,), words)
+
+
+def of_vision(make, small_size, full_size=224, **more):
+    return {"small": Network(lambda: make(False), image(small_size), Input("label", (), 10), **more),
+            "full": Network(lambda: make(True), image(full_size), Input("label", (), 1000), **more)}
+
+
+def of_text(make, small, full, time, mask=False, **more):
+    """`small` and `full`: the arguments of `make`, words first; `time`: tokens per sample, for both."""
+    def network(arguments, time):
+        masks = (Input("attention_mask", (time,), ones=True),) if mask else ()
+        return Network(lambda: make(**arguments), *text(arguments["words"], time, *masks), **more)
+    return {"small": network(small, time[0]), "full": network(full, time[1])}
+
+
+def translation(make, arguments, time):
+    words = arguments["words"]
+    inputs = (Input("source", (time,), words), Input("target", (time,), words))
+    return Network(lambda: make(**arguments), inputs, Input("label", (time,), words))
+
+
+def captions(arguments, frames, time):
+    inputs = (Input("frames", (frames, arguments["features"])), Input("captions", (time,), arguments["words"]))
+    return Network(lambda: recurrent.S2vt(**arguments), inputs, Input("label", (time,), arguments["words"]))
+
+
+def gnmt(layers):
+    return {"small": translation(recurrent.Gnmt, dict(words=40, width=16, layers=layers), 6),
+            "full": translation(recurrent.Gnmt, dict(words=32320, width=1024, layers=layers), 50)}
+
+
+def mixture(chosen):
+    """Capacity: 1.25 times the tokens that each expert would get if all got as many (4 samples)."""
+    def arguments(words, width, layers, heads, count, tokens):
+        return dict(words=words, width=width, layers=layers, heads=heads, hidden=4 * width, experts=count,
+                    chosen=chosen, capacity=-(-5 * chosen * tokens // (4 * count)))
+    return of_text(experts.ExpertsLm, arguments(40, 16, 2, 2, 4, 4 * 8), arguments(32000, 768, 6, 12, 8, 4 * 128),
+                   (8, 128), auxiliary=0.01)
+
+
+def teaching_network(make, shape):
+    network = Network(make, (Input("input", shape),), Input("label", (), 10))
+    return {"small": network}
+
+
+NETWORKS = {
+    "alexnet": of_vision(vision.alexnet, 64),
+    "vgg16": of_vision(vision.vgg16, 32),
+    "resnet18": of_vision(vision.resnet18, 64),
+    "resnet50": of_vision(vision.resnet50, 64),
+    "inception-v3": of_vision(vision.inception_v3, 107, 299, auxiliary=0.4),
+    "mobilenet-v2": of_vision(vision.mobilenet_v2, 64),
+    "densenet121": of_vision(vision.densenet121, 64),
+    "squeezenet": of_vision(vision.squeezenet1_1, 64),
+    "vit-b-16": of_vision(vision.vit_b_16, 32),
+    "bert-base": of_text(attention.Bert, dict(words=60, width=32, layers=2, heads=4, positions=16),
+                         dict(words=30522, width=768, layers=12, heads=12, positions=512), (8, 128), mask=True),
+    "gpt2": of_text(attention.Gpt2, dict(words=60, width=32, layers=2, heads=4, positions=16),
+                    dict(words=50257, width=768, layers=12, heads=12, positions=1024), (8, 128)),
+    "llama": of_text(attention.Llama, dict(words=60, width=32, layers=2, heads=4, groups=2, hidden=48, positions=16),
+                     dict(words=32000, width=2048, layers=16, heads=32, groups=8, hidden=5632, positions=1024), (8, 128)),
+    "awd-lm": of_text(recurrent.AwdLm, dict(words=60, width=24, hidden=32),
+                      dict(words=33278, width=400, hidden=1150), (8, 70)),
+    "gnmt8": gnmt(8),
+    "gnmt16": gnmt(16),
+    "s2vt": {"small": captions(dict(features=32, words=40, width=16, hidden=24), 6, 5),
+             "full": captions(dict(features=4096, words=12000, width=500, hidden=1000), 80, 20)},
+    "switch": mixture(chosen=1),
+    "top2-experts": mixture(chosen=2),
+    # Smaller ones, each with something that a compiler could get wrong.
+    "mlp": teaching_network(teaching.Mlp, (20,)),
+    "lenet": teaching_network(teaching.LeNet, (1, 28, 28)),
+    "vgg-small": teaching_network(teaching.VggSmall, (3, 32, 32)),
+    "norm-and-drop": teaching_network(teaching.NormAndDrop, (1, 8, 8)),
+    "skip": teaching_network(teaching.LongSkip, (20,)),
+}
+
+PUBLISHED = [name for name, sizes in NETWORKS.items() if "full" in sizes]
+
+
+def build(name, size="small", seed=0, dropout=True):
+    """The network, and its module in training mode with weights that depend on `seed` alone."""
+    network = NETWORKS[name][size]
+    torch.manual_seed(seed)
+    module = network.make().train()
+    for part in module.modules():
+        if isinstance(part, nn.Dropout) and not dropout:
+            part.p = 0.0
+        if isinstance(part, nn.MultiheadAttention) and not dropout:
+            part.dropout = 0.0
+    return network, module
+
+
+def samples(network, count, seed=0):
+    """`count` samples of every input, and of the labels."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def values(entry):
+        shape = (count, *entry.shape)
+        if entry.ones:
+            return torch.ones(shape, dtype=torch.int64)
+        if entry.below:
+            return torch.randint(entry.below, shape, generator=generator)
+        return torch.randn(shape, generator=generator)
+    return [values(entry) for entry in network.inputs], values(network.label)
+
+
+def loss_of(network, outputs, label):
+    """Cross-entropy of the logits (classes last), and what an auxiliary output adds."""
+    def cross_entropy(logits):
+        return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), label.reshape(-1))
+    if not isinstance(outputs, tuple):
+        return cross_entropy(outputs)
+    logits, other = outputs
+    return cross_entropy(logits) + network.auxiliary * (other if other.dim() == 0 else cross_entropy(other))
+
+
+def with_loss(network, module):
+    """Makes the module compute its loss: its inputs are then the network's and the label. Names stay what they are."""
+    forward = module.forward
+    module.forward = lambda *inputs: loss_of(network, forward(*inputs[:-1]), inputs[-1])
+    return module

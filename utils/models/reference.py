@@ -1,0 +1,81 @@
+#!/usr/bin/python3
+"""Trains a network of networks.py with PyTorch, in f64 and in f32, from the weights that export.py writes.
+
+    reference.py NAME DIR [--size=small] [--batch=2] [--microbatches=2] [--steps=10] [--lr=0.01] [--seed=0]
+
+An update averages the gradients of the microbatches, each of which has its own BatchNorm statistics: what a flushing
+schedule computes. Samples are taken in order (pdc-run --shuffle=off), every Dropout keeps everything. Writes into DIR:
+
+    data/NAME.npy                    steps x microbatches x batch samples of each input, and of `label`
+    {f64,f32}/losses.npy             one per step: the mean over its microbatches
+    {f64,f32}/gradients/NAME.npy     of the first step, one per parameter, by its ONNX name
+"""
+import argparse
+import pathlib
+
+import numpy
+import torch
+
+from networks import NETWORKS, build, loss_of, samples
+
+
+def train(name, folder, dtype, data, options):
+    network, module = build(name, options.size, options.seed, dropout=False)
+    module.to(dtype)
+    inputs, label = data
+    batches = [[(entry.to(dtype) if entry.is_floating_point() else entry).split(options.batch) for entry in inputs],
+               label.split(options.batch)]
+    torch.set_default_dtype(dtype)  # of constants that a network makes for itself
+    optimizer = torch.optim.SGD(module.parameters(), lr=options.lr)
+    losses = []
+    for step in range(options.steps):
+        optimizer.zero_grad()
+        total = 0.0
+        for k in range(step * options.microbatches, (step + 1) * options.microbatches):
+            outputs = module(*(entry[k] for entry in batches[0]))
+            loss = loss_of(network, outputs, batches[1][k]) / options.microbatches
+            loss.backward()
+            total += loss.item()
+        losses.append(total)
+        if step == 0:
+            save(folder / "gradients", {name: value.grad for name, value in module.named_parameters()})
+        optimizer.step()
+    torch.set_default_dtype(torch.float32)
+    numpy.save(folder / "losses.npy", numpy.array(losses))
+
+
+def save(folder, tensors):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, tensor in tensors.items():
+        if tensor is not None:
+            numpy.save(folder / f"{name}.npy", tensor.detach().numpy())
+
+
+def reference(name, folder, options):
+    network = NETWORKS[name][options.size]
+    inputs, label = samples(network, options.batch * options.microbatches * options.steps, options.seed + 1)
+    save(folder / "data", {entry.name: values for entry, values in zip((*network.inputs, network.label), (*inputs, label))})
+    for dtype, precision in ((torch.float64, "f64"), (torch.float32, "f32")):
+        train(name, folder / precision, dtype, (inputs, label), options)
+
+
+def add_options(parser):
+    parser.add_argument("--size", choices=["small", "full"], default="small")
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--microbatches", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", choices=sorted(NETWORKS))
+    parser.add_argument("dir", type=pathlib.Path)
+    add_options(parser)
+    arguments = parser.parse_args()
+    reference(arguments.name, arguments.dir, arguments)
+
+
+if __name__ == "__main__":
+    main()
