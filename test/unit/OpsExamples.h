@@ -45,7 +45,7 @@ inline std::unique_ptr<Module> parse(const std::string& text) {
 
 /// Seeded inputs. Floats keep a distance of 0.1 from all multiples of a half, where piecewise functions have their
 /// kinks, and are positive where the name of the input says so. Integers are 0 and 1: valid labels,
-/// indices and masks.
+/// indices and masks; lengths, as an input's name says, are 0 to 3.
 class Inputs {
 public:
   explicit Inputs(unsigned seed) : random_(seed) {}
@@ -53,8 +53,9 @@ public:
   Tensor make(const Type& type, const std::string& name) {
     Tensor tensor(type);
     const bool positive = name.find("positive") != std::string::npos;
+    const unsigned integers = name.find("lengths") != std::string::npos ? 4 : 2;
     for (std::int64_t i = 0; i < tensor.elements(); ++i)
-      tensor.set(i, isFloat(type.element) ? number(positive) : static_cast<double>(random_() % 2));
+      tensor.set(i, isFloat(type.element) ? number(positive) : static_cast<double>(random_() % integers));
     return tensor;
   }
   std::map<std::string, Tensor> of(const Graph& graph) {

@@ -62,7 +62,15 @@ public:
     EXPECT_TRUE(result) << error();
     return result ? result->outputs.at(output) : Tensor();
   }
+  Module& module() { return module_; }
   Graph& graph() { return *module_.graphs.front(); }
+  Builder& builder() { return *builder_; }
+  /// A value made by the builder, as the next input.
+  Node& value(Value* input) {
+    node_.inputs.push_back(input);
+    return *this;
+  }
+  Node& absent() { return value(nullptr); }
   std::string error() const { return messages(diags_); }
   ExitCode exitCode() const { return diags_.exitCode(); }
 

@@ -14,12 +14,16 @@
 #include "pdcrt/kernels/Conv2d.h"
 #include "pdcrt/kernels/Dropout.h"
 #include "pdcrt/kernels/Gather.h"
+#include "pdcrt/kernels/Gru.h"
 #include "pdcrt/kernels/LayerNorm.h"
 #include "pdcrt/kernels/Linear.h"
+#include "pdcrt/kernels/Lstm.h"
 #include "pdcrt/kernels/MatMul.h"
 #include "pdcrt/kernels/MaxPool2d.h"
 #include "pdcrt/kernels/Pad.h"
+#include "pdcrt/kernels/RecurrentWeights.h"
 #include "pdcrt/kernels/Reduce.h"
+#include "pdcrt/kernels/Rnn.h"
 #include "pdcrt/kernels/Slice.h"
 #include "pdcrt/kernels/Softmax.h"
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
@@ -49,6 +53,10 @@ inline std::string toCpp(std::uint32_t value) {
 inline std::string toCpp(double value) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+/// Of names that are words.
+inline std::string toCpp(const std::string& word) {
+  return "\"" + word + "\"";
 }
 inline std::string toCpp(pdcrt::Reduction value) {
   constexpr const char* names[] = {"sum", "mean", "max", "min"};
@@ -123,12 +131,16 @@ PDC_FIELDS(Concat::Options, outer, inner)
 PDC_FIELDS(Conv2d::Options, input, filter, strides, pads, dilations, groups, bias)
 PDC_FIELDS(Dropout::Options, elements, op, ratio)
 PDC_FIELDS(Gather::Options, outer, size, inner, count)
+PDC_FIELDS(Gru::Options, steps, batch, hidden, order, reverse)
 PDC_FIELDS(LayerNorm::Options, rows, size, epsilon)
 PDC_FIELDS(Linear::Options, rows, inputs, outputs, transposed, bias)
+PDC_FIELDS(Lstm::Options, steps, batch, hidden, order, reverse)
 PDC_FIELDS(MatMul::Options, batch, m, k, n, transposeA, transposeB, broadcastA, broadcastB)
 PDC_FIELDS(MaxPool2d::Options, input, output, kernel, strides, pads, dilations)
 PDC_FIELDS(Pad::Options, input, before, after, value)
+PDC_FIELDS(RecurrentWeights::Options, steps, batch, hidden, gates, reverse)
 PDC_FIELDS(Reduce::Options, input, axes, kind)
+PDC_FIELDS(Rnn::Options, steps, batch, hidden, relu, reverse)
 PDC_FIELDS(Slice::Options, input, output, starts, steps)
 PDC_FIELDS(Softmax::Options, rows, classes, logarithm)
 PDC_FIELDS(SoftmaxCrossEntropy::Options, batch, classes, inner, hasIgnoreIndex, ignoreIndex)

@@ -37,6 +37,9 @@ public:
   std::vector<double> numbers(const std::string& name, std::vector<double> standard = {}) {
     return read(name, std::move(standard));
   }
+  std::vector<std::string> texts(const std::string& name, std::vector<std::string> standard = {}) {
+    return read(name, std::move(standard));
+  }
   Tensor tensor(const std::string& name) { return read(name, Tensor()); }
   /// An attribute that may have any value without changing the result.
   void ignore(const std::string& name) { read_.insert(name); }
