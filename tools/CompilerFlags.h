@@ -30,6 +30,9 @@ public:
     app.add_option("--bn", batchNorm_, "train BatchNorm with the minibatch's statistics, or with the stored ones")
         ->check(CLI::IsMember({"batch", "frozen"}))
         ->type_name("batch|frozen");
+    app.add_option("--tie", tie_, "train an embedding that the exporter stored twice as one parameter, or as two")
+        ->check(CLI::IsMember({"auto", "off"}))
+        ->type_name("auto|off");
     app.add_option("--dropout", options.import.dropout, "this ratio for every Dropout")->check(CLI::Range(0.0, 1.0));
     app.add_flag("--time-passes", options.timePasses, "print how long each pass takes");
     app.add_option("--print-ir-after", options.printAfter, "print the graphs after these passes, or after all")
@@ -49,11 +52,12 @@ public:
     if (!loss_.empty() && !parseLoss(loss_, options.loss, diags)) return failure;
     if (!batchNorm_.empty())
       options.import.batchNorm = batchNorm_ == "batch" ? BatchNormMode::batch : BatchNormMode::frozen;
+    options.import.tie = tie_ == "auto";
     return parseOptimizer(optimizer_, options.training, diags);
   }
 
 private:
-  std::string target_ = "auto", loss_, batchNorm_, optimizer_ = "sgd,lr=0.01";
+  std::string target_ = "auto", loss_, batchNorm_, tie_ = "auto", optimizer_ = "sgd,lr=0.01";
   std::vector<std::string> dims_;
 };
 

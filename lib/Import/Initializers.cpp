@@ -1,5 +1,7 @@
 #include "Initializers.h"
 
+#include "Buffers.h"
+#include "EqualInitializers.h"
 #include "Operators.h"
 
 #include <map>
@@ -68,13 +70,15 @@ public:
         valid = false;
         continue;
       }
-      initializer = {roleOf(name, tensor->type), *std::move(tensor)};
+      initializer = {roleOf(name, *tensor), *std::move(tensor)};
       valid &= checkReference(name, initializer);
     }
     if (!valid) return failure;
     freeze_.warnIfUnused(file_.path(), diags_);
     train_.warnIfUnused(file_.path(), diags_);
+    if (options_.tie) tieCopies(list);
     warnOfRenamed(list);
+    warnOfBuffers();
     return list;
   }
 
@@ -98,14 +102,21 @@ private:
     return success;
   }
 
-  InitializerRole roleOf(const std::string& name, const Type& type) {
+  InitializerRole roleOf(const std::string& name, const StoredTensor& tensor) {
+    const Type& type = tensor.type;
     if (!isFloat(type.element))
       return type.bytes() <= largestConstant ? InitializerRole::constant : InitializerRole::frozen;
     if (auto statistic = statistics_.find(name); statistic != statistics_.end()) return statistic->second;
     bool frozen = freeze_.matches(name), trained = train_.matches(name);
     if (trained) return InitializerRole::trained;
     if (frozen) return InitializerRole::frozen;
-    return type.rank() == 0 ? InitializerRole::constant : InitializerRole::trained;
+    if (type.rank() == 0) return InitializerRole::constant;
+    if (isAttentionMask(tensor, reader_, {.file = file_.path(), .node = name})) {
+      masks_.push_back(name);
+      return InitializerRole::frozen;
+    }
+    if (isNamedLikeBuffer(name)) tables_.push_back(name);
+    return InitializerRole::trained;
   }
 
   /// Parameters are references into a file.
@@ -117,6 +128,46 @@ private:
     return false;
   }
 
+  void warnOfBuffers() {
+    if (!masks_.empty())
+      diags_.warning({.file = file_.path()}).help("--train='" + patternOf(masks_) + "' trains them")
+          << counted(masks_.size(), "initializer") << " with -inf or numbers like it, '" << masks_.front()
+          << "' among them: masks, which do not learn";
+    if (!tables_.empty())
+      diags_.warning({.file = file_.path()}).help("--freeze='" + patternOf(tables_) + "' keeps them as they are")
+          << counted(tables_.size(), "trained parameter") << " with the name of a buffer, '" << tables_.front()
+          << "' among them";
+  }
+
+  const std::string& nameOf(std::size_t i) const { return file_.graph().initializer(static_cast<int>(i)).name(); }
+
+  /// An exporter that folds constants stores the table of an embedding once more, transposed, for the classifier that
+  /// uses it. Two matrices that are trained apart are not equal to the last bit.
+  void tieCopies(std::vector<Initializer>& list) {
+    std::set<std::string> tables;
+    for (const onnx::NodeProto& node : file_.graph().node())
+      if (node.op_type() == "Gather" && node.input_size() > 0) tables.insert(node.input(0));
+    std::vector<std::size_t> embeddings, others;
+    for (std::size_t i = 0; i < list.size(); ++i)
+      if (list[i].role == InitializerRole::trained && list[i].tensor.type.rank() == 2)
+        (tables.contains(nameOf(i)) ? embeddings : others).push_back(i);
+    std::vector<std::string> tied;
+    for (std::size_t table : embeddings)
+      for (std::size_t other : others) {
+        const Equality equality = compareMatrices(file_, list[table].tensor, list[other].tensor);
+        if (equality == Equality::none || list[other].role == InitializerRole::tied) continue;
+        list[other].role = InitializerRole::tied;
+        list[other].tiedTo = static_cast<int>(table);
+        list[other].transposed = equality == Equality::transposed;
+        tied.push_back("'" + nameOf(other) + "' is '" + nameOf(table) + "'" +
+                       (list[other].transposed ? " transposed" : ""));
+      }
+    if (!tied.empty())
+      diags_.warning({.file = file_.path()}).help("--tie=off trains them apart")
+          << "the exporter stored " << counted(tied.size(), "embedding") << " twice: " << tied.front()
+          << (tied.size() > 1 ? ", …" : "") << "; they are trained as one";
+  }
+
   void warnOfRenamed(const std::vector<Initializer>& list) {
     std::set<std::string> trained;
     std::vector<std::string> renamed, merged;
@@ -126,6 +177,13 @@ private:
         trained.insert(name);
         if (name.starts_with("onnx::")) renamed.push_back(name); // PyTorch's name for a folded constant
       }
+    int folded = 0;
+    bool dropout = false;
+    for (const onnx::NodeProto& node : file_.graph().node()) {
+      // PyTorch computes the weights of a convolution only to fold a BatchNormalization into it.
+      folded += node.op_type() == "Conv" && node.input_size() > 1 && node.input(1).starts_with("onnx::Conv_");
+      dropout |= isDropout(node);
+    }
     for (const onnx::NodeProto& node : file_.graph().node())
       if (node.op_type() == "Identity" && node.input_size() == 1 && trained.contains(node.input(0)))
         merged.push_back(node.input(0));
@@ -133,7 +191,12 @@ private:
     if (!renamed.empty())
       diags_.warning({.file = file_.path()}).help(help)
           << "the exporter's constant folding has renamed " << counted(renamed.size(), "trained parameter") << ", '"
-          << renamed.front() << "' among them";
+          << renamed.front() << "' among them"
+          << (dropout ? "" : "; Dropout, where the network has it, was left out with them");
+    if (folded > 0)
+      diags_.warning({.file = file_.path()}).help(help)
+          << "the exporter folded BatchNormalization into " << counted(static_cast<std::size_t>(folded), "convolution")
+          << ", trained without it";
     if (!merged.empty())
       diags_.warning({.file = file_.path()}).help(help)
           << counted(merged.size(), "use") << " of trained parameters through Identity, '" << merged.front()
@@ -146,6 +209,7 @@ private:
   Diagnostics& diags_;
   Pattern freeze_, train_;
   std::set<std::string> used_;
+  std::vector<std::string> masks_, tables_; ///< buffers: by their values, and perhaps, by their names
   std::map<std::string, InitializerRole> statistics_;
 };
 

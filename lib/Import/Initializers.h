@@ -6,11 +6,13 @@
 
 namespace pdc {
 
-enum class InitializerRole { unused, constant, trained, frozen, state };
+enum class InitializerRole { unused, constant, trained, frozen, state, tied };
 
 struct Initializer {
   InitializerRole role = InitializerRole::unused;
-  StoredTensor tensor; ///< empty when unused
+  StoredTensor tensor;     ///< empty when unused
+  int tiedTo = -1;         ///< when tied: the trained initializer whose copy it is,
+  bool transposed = false; ///< and whether it is its transpose
 };
 
 /// One per initializer of the graph, in the file's order. Warns of patterns that match nothing, and of weights that an

@@ -122,6 +122,13 @@ Expected<OnnxFile> OnnxFile::open(const std::string& path, Diagnostics& diags) {
   return file;
 }
 
+void OnnxFile::addInitializerLike(int i, const std::string& name) {
+  onnx::TensorProto copy = graph().initializer(i);
+  copy.set_name(name);
+  *mutableGraph().add_initializer() = std::move(copy);
+  ranges_.push_back(elements(i));
+}
+
 std::int64_t OnnxFile::opset() const {
   for (const onnx::OperatorSetIdProto& import : model_.opset_import())
     if (isDefaultDomain(import.domain())) return import.version();

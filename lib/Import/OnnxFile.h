@@ -29,6 +29,10 @@ public:
   const onnx::GraphProto& graph() const { return model_.graph(); }
   /// Of initializer i of the graph.
   const ElementRange& elements(int i) const { return ranges_[static_cast<std::size_t>(i)]; }
+  /// Appends an initializer `name` with the type and the elements of initializer i.
+  void addInitializerLike(int i, const std::string& name);
+  /// To change nodes; initializers go with `elements`.
+  onnx::GraphProto& mutableGraph() { return *model_.mutable_graph(); }
   /// Version of the default domain's opset; 0 when the model does not say.
   std::int64_t opset() const;
 

@@ -3,6 +3,8 @@
 // whole is told before the first node is converted.
 #include "pdc/Import/OnnxImport.h"
 
+#include "Buffers.h"
+#include "EqualInitializers.h"
 #include "Initializers.h"
 #include "Inputs.h"
 #include "Operators.h"
@@ -50,6 +52,7 @@ public:
     if (!order) return failure;
     Expected<std::vector<DataInput>> inputs = dataInputs(file_, diags_);
     if (!inputs) return failure;
+    if (!hasItsWeights(*inputs)) return failure;
     Expected<std::vector<Type>> types = bindDimensions(*inputs, options_, file_.path(), diags_);
     if (!types) return failure;
     Expected<std::vector<Initializer>> initializers = readInitializers(file_, options_, reader_, diags_);
@@ -74,13 +77,27 @@ public:
   }
 
 private:
+  /// A model that was exported without weights has them as inputs.
+  Status hasItsWeights(const std::vector<DataInput>& inputs) {
+    const auto isWeight = [](const DataInput& input) {
+      return isFloat(input.element) && isNamedLikeWeight(input.name);
+    };
+    const auto count = std::count_if(inputs.begin(), inputs.end(), isWeight);
+    if (count == 0 || file_.graph().initializer_size() > 0) return success;
+    return diags_.error({.file = file_.path()})
+               .exit(ExitCode::unsupported)
+               .help("export with the weights: torch.onnx.export(…, export_params=True)")
+           << "has no weights: " << count << " of its " << inputs.size() << " inputs are called like some, '"
+           << std::find_if(inputs.begin(), inputs.end(), isWeight)->name << "' first";
+  }
+
   Location at(const std::string& node) const { return {.file = file_.path(), .node = node}; }
 
   Status defineInitializers(const std::vector<Initializer>& initializers) {
     for (std::size_t i = 0; i < initializers.size(); ++i) {
-      const auto& [role, tensor] = initializers[i];
+      const auto& [role, tensor, tiedTo, transposed] = initializers[i];
       const std::string& name = file_.graph().initializer(static_cast<int>(i)).name();
-      if (role == InitializerRole::unused) continue;
+      if (role == InitializerRole::unused || role == InitializerRole::tied) continue;
       if (role == InitializerRole::constant) {
         builder_->setLocation(at(name));
         Expected<Tensor> value = reader_.load(tensor, at(name));
@@ -96,6 +113,19 @@ private:
                                                     .reference = *tensor.reference,
                                                     .location = at(name)});
       values_[name] = graph_->parameterValue(*parameter);
+    }
+    return defineTied(initializers);
+  }
+
+  Status defineTied(const std::vector<Initializer>& initializers) {
+    for (std::size_t i = 0; i < initializers.size(); ++i) {
+      if (initializers[i].role != InitializerRole::tied) continue;
+      const std::string& name = file_.graph().initializer(static_cast<int>(i)).name();
+      Value* value = values_.at(file_.graph().initializer(initializers[i].tiedTo).name());
+      builder_->setLocation(at(name));
+      if (initializers[i].transposed)
+        value = builder_->value("transpose", {value}, {{"permutation", std::vector<std::int64_t>{1, 0}}});
+      if (!(values_[name] = value)) return failure;
     }
     return success;
   }
@@ -246,9 +276,25 @@ private:
 
 } // namespace
 
+/// Undoes the exporter's merging of equal parameters.
+static void separateMerged(OnnxFile& file, const ImportOptions& options, Diagnostics& diags) {
+  Diagnostics silent(nullptr); // the import of the initializers says what is wrong with them
+  TensorReader reader(file, silent);
+  const std::vector<MergedParameter> merged = mergedParameters(file, reader, options.tie);
+  if (merged.empty()) return;
+  const std::string source = file.graph().initializer(merged.front().initializer).name();
+  separate(file, merged);
+  diags.warning({.file = file.path()})
+          .help("export with training=torch.onnx.TrainingMode.TRAINING to have every parameter stored")
+      << "the exporter merged " << merged.size() << (merged.size() == 1 ? " parameter" : " parameters")
+      << " with others that were equal, '" << merged.front().name << "' with '" << source
+      << "' among them: they are trained apart";
+}
+
 Expected<std::unique_ptr<Module>> pdc::importOnnx(const std::string& path, const ImportOptions& options,
                                                   const OpRegistry& registry, Diagnostics& diags) {
   Expected<OnnxFile> file = OnnxFile::open(path, diags);
   if (!file) return failure;
+  separateMerged(*file, options, diags);
   return Importer(*file, options, registry, diags).run();
 }

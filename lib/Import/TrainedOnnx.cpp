@@ -2,6 +2,7 @@
 // which each was found.
 #include "pdc/Import/TrainedOnnx.h"
 
+#include "EqualInitializers.h"
 #include "Operators.h"
 #include "ProgramOrder.h"
 #include "TensorReader.h"
@@ -71,6 +72,8 @@ private:
     const ElementRange& range = file_.elements(i);
     bool isExternal = proto.data_location() == onnx::TensorProto::EXTERNAL;
     auto trained = trained_.find(proto.name());
+    if (trained == trained_.end() && isMatrix(proto))
+      if (const std::optional<Copy> copy = copyOfTrained(i)) return fillCopy(proto, range, *copy);
     if (trained == trained_.end() && !isExternal) {
       if (range.scattered) return failureOf(reader_.initializer(i)); // says why
       if (range.field != 0) setElements(proto, range.field, file_.bytes().subspan(range.offset, range.length));
@@ -78,7 +81,7 @@ private:
     }
     Expected<StoredTensor> stored = reader_.initializer(i);
     if (!stored) return failure;
-    if (trained == trained_.end()) {
+    if (trained == trained_.end() && isExternal) {
       Expected<Tensor> tensor = reader_.load(*stored, where);
       if (!tensor) return failure;
       addExternal(proto, tensor->bytes());
@@ -89,13 +92,56 @@ private:
       return diags_.error(where) << "is " << toString(stored->type) << " in the model, but was trained as "
                                  << toString(type);
     written_.insert(proto.name());
-    if (isExternal) {
-      addExternal(proto, record.values);
-    } else {
-      if (range.field == 0) proto.clear_int32_data(); // f16 as numbers
-      setElements(proto, range.field == 0 ? std::uint32_t{onnx::TensorProto::kRawDataFieldNumber} : range.field,
-                  record.values);
+    put(proto, range, record.values);
+    return success;
+  }
+
+  /// Where the model has its elements.
+  void put(onnx::TensorProto& proto, const ElementRange& range, Bytes elements) {
+    if (proto.data_location() == onnx::TensorProto::EXTERNAL) return addExternal(proto, elements);
+    if (range.field == 0) proto.clear_int32_data(); // f16 as numbers
+    setElements(proto, range.field == 0 ? std::uint32_t{onnx::TensorProto::kRawDataFieldNumber} : range.field,
+                elements);
+  }
+
+  /// A matrix that was stored twice and trained as one (--tie=auto).
+  struct Copy {
+    const pdcrt::TensorRecord* trained;
+    bool transposed;
+  };
+
+  static bool isMatrix(const onnx::TensorProto& proto) {
+    const std::optional<ElementType> element = elementTypeOf(proto.data_type());
+    return proto.dims_size() == 2 && element && isFloat(*element);
+  }
+
+  /// Whatever was trained for itself is in trained_, frozen parameters too: a matrix that is not there, and equal to
+  /// one that is, is its copy.
+  std::optional<Copy> copyOfTrained(int i) {
+    Expected<StoredTensor> stored = reader_.initializer(i);
+    if (!stored) return {};
+    for (int j = 0; j < file_.graph().initializer_size(); ++j) {
+      const auto trained = trained_.find(file_.graph().initializer(j).name());
+      if (trained == trained_.end() || !isMatrix(file_.graph().initializer(j))) continue;
+      Expected<StoredTensor> original = reader_.initializer(j);
+      if (!original) return {};
+      const Equality equality = compareMatrices(file_, *original, *stored);
+      if (equality != Equality::none) return Copy{&trained->second, equality == Equality::transposed};
     }
+    return {};
+  }
+
+  Status fillCopy(onnx::TensorProto& proto, const ElementRange& range, const Copy& copy) {
+    std::vector<std::byte> elements(copy.trained->values.begin(), copy.trained->values.end());
+    if (copy.transposed) {
+      const std::size_t size = pdcrt::bytesOf(copy.trained->element);
+      const auto rows = static_cast<std::size_t>(copy.trained->shape[0]),
+                 columns = static_cast<std::size_t>(copy.trained->shape[1]);
+      for (std::size_t i = 0; i < rows; ++i)
+        for (std::size_t j = 0; j < columns; ++j)
+          std::memcpy(&elements[(j * rows + i) * size], &copy.trained->values[(i * columns + j) * size], size);
+    }
+    put(proto, range, elements);
     return success;
   }
 
@@ -165,5 +211,10 @@ Status pdc::writeTrainedOnnx(const std::string& model, const std::map<std::strin
                              const std::string& out, Diagnostics& diags) {
   Expected<OnnxFile> file = OnnxFile::open(model, diags);
   if (!file) return failure;
+  // Parameters that the exporter merged are initializers of their own again, as far as they were trained apart.
+  TensorReader reader(*file, diags);
+  std::vector<MergedParameter> merged = mergedParameters(*file, reader, /*tie=*/false);
+  std::erase_if(merged, [&](const MergedParameter& parameter) { return !trained.contains(parameter.name); });
+  separate(*file, merged);
   return Writer(*file, trained, out, diags).run();
 }

@@ -312,7 +312,7 @@ TEST(ImportWarnings, RenamedAndMergedParameters) {
   EXPECT_TRUE(imported.module);
   EXPECT_EQ(imported.messages,
             "m.onnx: warning: the exporter's constant folding has renamed 1 trained parameter, 'onnx::MatMul_12' among "
-            "them\n" +
+            "them; Dropout, where the network has it, was left out with them\n" +
                 help +
                 "m.onnx: warning: 1 use of trained parameters through Identity, 'onnx::MatMul_12' among them: the "
                 "exporter merged parameters that were equal, they will be trained as one\n" +

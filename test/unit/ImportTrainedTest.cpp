@@ -121,6 +121,60 @@ TEST(ImportTrained, WritesExternalDataToAFileOfItsOwn) {
   }
 }
 
+/// Names and elements of the f32 initializers of `model`.
+std::map<std::string, std::vector<float>> weightsOf(const onnx::ModelProto& model) {
+  std::map<std::string, std::vector<float>> weights;
+  for (const onnx::TensorProto& tensor : model.graph().initializer())
+    weights[tensor.name()] = floatsOf(tensor.raw_data());
+  return weights;
+}
+
+TEST(ImportTrained, WritesBothCopiesOfAMatrixThatWasTrainedAsOne) {
+  TemporaryFolder folder;
+  ModelMaker maker;
+  maker.input("tokens", {"N"}, onnx::TensorProto::INT64);
+  maker.node("Gather", {"words", "tokens"}, {"e"});
+  maker.node("MatMul", {"e", "onnx::MatMul_7"}, {"y"});
+  maker.raw<float>("words", {3, 2}, {1, 2, 3, 4, 5, 6});
+  maker.raw<float>("onnx::MatMul_7", {2, 3}, {1, 3, 5, 2, 4, 6});
+  maker.output("y");
+  maker.write(folder / "m.onnx");
+  Checkpoint checkpoint;
+  checkpoint.add("words", {3, 2}, {10, 20, 30, 40, 50, 60});
+  Written written = writeTrained(folder, checkpoint.trained);
+  ASSERT_TRUE(written.ok) << written.messages;
+  std::map<std::string, std::vector<float>> weights = weightsOf(written.model);
+  EXPECT_EQ(weights["words"], (std::vector<float>{10, 20, 30, 40, 50, 60}));
+  EXPECT_EQ(weights["onnx::MatMul_7"], (std::vector<float>{10, 30, 50, 20, 40, 60}));
+  // --tie=off trains both.
+  checkpoint.add("onnx::MatMul_7", {2, 3}, {7, 7, 7, 7, 7, 8});
+  written = writeTrained(folder, checkpoint.trained);
+  EXPECT_EQ(weightsOf(written.model)["onnx::MatMul_7"], (std::vector<float>{7, 7, 7, 7, 7, 8}));
+}
+
+TEST(ImportTrained, GivesMergedParametersInitializersOfTheirOwn) {
+  TemporaryFolder folder;
+  ModelMaker maker = smallModel();
+  maker.model.set_producer_name("pytorch");
+  const std::string weight = maker.graph().initializer(0).name();
+  const auto elements = static_cast<std::size_t>(maker.graph().initializer(0).raw_data().size()) / sizeof(float);
+  std::vector<std::int64_t> dims(maker.graph().initializer(0).dims().begin(),
+                                 maker.graph().initializer(0).dims().end());
+  maker.node("Identity", {weight}, {"copy"});
+  maker.node("Identity", {weight}, {"kept"});
+  const int nodes = maker.graph().node_size();
+  maker.write(folder / "m.onnx");
+  Checkpoint checkpoint;
+  checkpoint.add(weight, dims, std::vector<float>(elements, 5));
+  checkpoint.add("copy", dims, std::vector<float>(elements, 6));
+  Written written = writeTrained(folder, checkpoint.trained);
+  ASSERT_TRUE(written.ok) << written.messages;
+  std::map<std::string, std::vector<float>> weights = weightsOf(written.model);
+  EXPECT_EQ(weights[weight], std::vector<float>(elements, 5));
+  EXPECT_EQ(weights["copy"], std::vector<float>(elements, 6));
+  EXPECT_EQ(written.model.graph().node_size(), nodes - 1) << "what was not trained apart stays an Identity";
+}
+
 TEST(ImportTrained, PutsTrainingOperatorsIntoInferenceMode) {
   TemporaryFolder folder;
   ModelMaker maker;

@@ -14,15 +14,20 @@
 //     other floats of rank 0                      constants (exponents, bounds, ratios)
 //     other floats                                trained parameters
 //   A float other than a statistic whose name `freeze` matches is frozen, whatever its rank; one that `train` matches
-//   is trained. `train` is the stronger of the two. Buffers such as position tables look like weights: freeze them.
+//   is trained. `train` is the stronger of the two. Masks of attention (-inf in their first row) are frozen. Other
+//   buffers, such as position tables, look like weights: freeze them.
+// - PyTorch stores parameters that are equal once when it exports for inference, and calls the others Identity of it:
+//   they become parameters of their own again. A matrix that is the transpose of an embedding's table is one with it
+//   (`tie`).
 // - Parameters refer to bytes of the ONNX file or of its external data; nothing is copied. Element bytes must therefore
 //   lie in one piece: raw_data, packed float_data or double_data, external data.
 // - Program order is the file's order of nodes where that is topological, else the topological order that is nearest to
 //   it (always the first node that is ready).
 // - External data lies in the model's folder or below, in regular files with one link that no symbolic link leads to.
 //
-// One warning tells of each thing that exporters lose, with its remedy: BatchNormalization in inference mode, weights
-// that constant folding renamed, weights that were merged because they were equal.
+// One warning tells of each thing that exporters lose, with its remedy: BatchNormalization in inference mode or folded
+// into convolutions, Dropout left out, weights that constant folding renamed, weights that were merged because they were
+// equal, embeddings that were stored twice, buffers that look like weights.
 #pragma once
 
 #include "pdc/IR/OpDef.h"
@@ -49,6 +54,7 @@ struct ImportOptions {
   std::string freeze; ///< --freeze=REGEX, POSIX extended, found anywhere in an initializer's name; empty: none
   std::string train;  ///< --train=REGEX, likewise
   BatchNormMode batchNorm = BatchNormMode::exported;
+  bool tie = true;               ///< --tie=auto: a table of an embedding and its copy in a classifier are one parameter
   std::optional<double> dropout; ///< --dropout=P: this ratio for every Dropout, switched on
 };
 

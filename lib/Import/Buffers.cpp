@@ -1,0 +1,50 @@
+#include "Buffers.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <set>
+
+using namespace pdc;
+
+namespace {
+
+constexpr std::array buffers = {"anchors", "attention_mask",      "attn_mask", "causal_mask", "cos",       "cos_cached",
+                                "freqs",   "freqs_cis",           "freqs_cos", "freqs_sin",   "inv_freq",  "mask",
+                                "pe",      "positional_encoding", "rope",      "sin",         "sin_cached"};
+constexpr std::array weights = {"weight", "bias", "gamma", "beta", "kernel"};
+
+/// What follows the last '.', '/' or ':' of a name.
+std::string lastWord(const std::string& name) {
+  return name.substr(name.find_last_of("./:") + 1);
+}
+
+} // namespace
+
+bool pdc::isAttentionMask(const StoredTensor& tensor, TensorReader& reader, const Location& where) {
+  if (tensor.type.element != ElementType::f32 || tensor.type.rank() < 2 || !tensor.reference) return false;
+  StoredTensor row = tensor;
+  row.type.shape = {std::min<std::int64_t>(tensor.type.shape.back(), 4096)};
+  row.reference->length = row.type.bytes();
+  Expected<Tensor> values = row.type.elements() <= tensor.type.elements() ? reader.load(row, where) : failure;
+  if (!values) return false;
+  const std::span<const float> numbers = values->data<float>();
+  return std::any_of(numbers.begin(), numbers.end(), [](float x) { return x <= -1e4F; });
+}
+
+bool pdc::isNamedLikeBuffer(const std::string& name) {
+  return std::find(buffers.begin(), buffers.end(), lastWord(name)) != buffers.end();
+}
+
+std::string pdc::patternOf(const std::vector<std::string>& names) {
+  std::set<std::string> words;
+  for (const std::string& name : names) words.insert(lastWord(name));
+  std::string pattern = "(^|[./:])(";
+  for (const std::string& word : words) pattern += (word == *words.begin() ? "" : "|") + word;
+  return pattern + ")$";
+}
+
+bool pdc::isNamedLikeWeight(const std::string& name) {
+  const std::string word = lastWord(name);
+  return word != name && std::find(weights.begin(), weights.end(), word) != weights.end();
+}

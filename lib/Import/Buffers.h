@@ -1,0 +1,24 @@
+// Which initializers are no weights, although they are floats and an exporter stores them like weights.
+#pragma once
+
+#include "TensorReader.h"
+
+#include <string>
+#include <vector>
+
+namespace pdc {
+
+/// Whether the first row of a tensor has -inf, or a number that does the same in a softmax (-1e4 and below): a mask
+/// that is added to attention scores. No weight is like this.
+bool isAttentionMask(const StoredTensor& tensor, TensorReader& reader, const Location& where);
+
+/// Whether `name` ends with a word by which frameworks' users call their tables: "layers.0.rotary.cos_cached".
+bool isNamedLikeBuffer(const std::string& name);
+
+/// A pattern for --freeze that matches `names` by their last words: "(^|[./_])(cos|sin)$".
+std::string patternOf(const std::vector<std::string>& names);
+
+/// Whether a graph input is called as a framework calls a weight: "conv1.weight".
+bool isNamedLikeWeight(const std::string& name);
+
+} // namespace pdc

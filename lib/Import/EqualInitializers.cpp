@@ -1,0 +1,112 @@
+#include "EqualInitializers.h"
+
+#include "pdcrt/MappedFile.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+
+using namespace pdc;
+
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+/// PyTorch names what a node computes "/module/Identity_output_0", or by a number; parameters by their path.
+bool namesParameter(const std::string& name) {
+  return !name.empty() && name[0] != '/' && name.find_first_not_of("0123456789") != std::string::npos;
+}
+
+/// The elements of a tensor that lies in one piece; `mapped` keeps external data.
+Bytes bytesOf(const OnnxFile& file, const Reference& reference, pdcrt::MappedFile& mapped) {
+  Bytes all = file.bytes();
+  if (reference.file != file.path()) {
+    if (!mapped.open(reference.file)) return {};
+    all = mapped.bytes();
+  }
+  const auto offset = static_cast<std::size_t>(reference.offset), length = static_cast<std::size_t>(reference.length);
+  return offset <= all.size() && length <= all.size() - offset ? all.subspan(offset, length) : Bytes{};
+}
+
+bool allTheSame(Bytes bytes, std::size_t size) {
+  // Each element equals the next.
+  return bytes.size() <= size || std::memcmp(bytes.data(), bytes.data() + size, bytes.size() - size) == 0;
+}
+
+/// Whether b[j, i] = a[i, j]. Other matrices differ within the first rows; equal ones are compared in blocks that fit
+/// into a cache.
+bool isTransposed(Bytes a, Bytes b, std::size_t rows, std::size_t columns, std::size_t size) {
+  constexpr std::size_t block = 32;
+  for (std::size_t i0 = 0; i0 < rows; i0 += block)
+    for (std::size_t j0 = 0; j0 < columns; j0 += block)
+      for (std::size_t i = i0; i < std::min(i0 + block, rows); ++i)
+        for (std::size_t j = j0; j < std::min(j0 + block, columns); ++j)
+          if (std::memcmp(&a[(i * columns + j) * size], &b[(j * rows + i) * size], size) != 0) return false;
+  return true;
+}
+
+/// Names that are the table of a Gather.
+std::set<std::string> tablesOf(const OnnxFile& file) {
+  std::set<std::string> tables;
+  for (const onnx::NodeProto& node : file.graph().node())
+    if (node.op_type() == "Gather" && node.input_size() > 0) tables.insert(node.input(0));
+  return tables;
+}
+
+} // namespace
+
+Equality pdc::compareMatrices(const OnnxFile& file, const StoredTensor& a, const StoredTensor& b) {
+  if (!a.reference || !b.reference || a.type.rank() != 2 || a.type.element != b.type.element) return Equality::none;
+  const Shape turned = {a.type.shape[1], a.type.shape[0]};
+  if (b.type.shape != a.type.shape && b.type.shape != turned) return Equality::none;
+  pdcrt::MappedFile first, second;
+  const Bytes left = bytesOf(file, *a.reference, first), right = bytesOf(file, *b.reference, second);
+  const std::size_t size = pdcrt::bytesOf(a.type.element);
+  if (left.empty() || left.size() != right.size()) return Equality::none;
+  if (left.data() != right.data() && b.type.shape == turned &&
+      isTransposed(left, right, static_cast<std::size_t>(turned[1]), static_cast<std::size_t>(turned[0]), size))
+    return allTheSame(left, size) ? Equality::none : Equality::transposed;
+  if (b.type.shape == a.type.shape && std::memcmp(left.data(), right.data(), left.size()) == 0)
+    return allTheSame(left, size) ? Equality::none : Equality::same;
+  return Equality::none;
+}
+
+std::vector<MergedParameter> pdc::mergedParameters(const OnnxFile& file, TensorReader& reader, bool tie) {
+  std::vector<MergedParameter> merged;
+  if (file.model().producer_name() != "pytorch") return merged;
+  std::map<std::string, int> initializers;
+  for (int i = 0; i < file.graph().initializer_size(); ++i) initializers[file.graph().initializer(i).name()] = i;
+  std::set<std::string> outputs;
+  for (const onnx::ValueInfoProto& output : file.graph().output()) outputs.insert(output.name());
+  std::set<std::string> tables = tablesOf(file);
+  for (int n = 0; n < file.graph().node_size(); ++n) {
+    const onnx::NodeProto& node = file.graph().node(n);
+    if (node.op_type() != "Identity" || node.input_size() != 1 || node.output_size() != 1) continue;
+    const auto source = initializers.find(node.input(0));
+    const std::string& name = node.output(0);
+    if (source == initializers.end() || outputs.contains(name) || !namesParameter(name)) continue;
+    const onnx::TensorProto& proto = file.graph().initializer(source->second);
+    const std::optional<ElementType> element = elementTypeOf(proto.data_type());
+    if (!element || !isFloat(*element) || proto.dims_size() == 0) continue;
+    if (tie && tables.contains(name) != tables.contains(node.input(0))) {
+      Expected<StoredTensor> tensor = reader.initializer(source->second);
+      if (!tensor || compareMatrices(file, *tensor, *tensor) != Equality::none) continue;
+    }
+    merged.push_back({n, source->second, name});
+  }
+  return merged;
+}
+
+void pdc::separate(OnnxFile& file, const std::vector<MergedParameter>& merged) {
+  if (merged.empty()) return;
+  std::set<int> nodes;
+  for (const MergedParameter& parameter : merged) {
+    file.addInitializerLike(parameter.initializer, parameter.name);
+    nodes.insert(parameter.node);
+  }
+  google::protobuf::RepeatedPtrField<onnx::NodeProto> kept;
+  for (int n = 0; n < file.graph().node_size(); ++n)
+    if (!nodes.contains(n)) *kept.Add() = file.graph().node(n);
+  file.mutableGraph().mutable_node()->Swap(&kept);
+}

@@ -1,0 +1,33 @@
+// Initializers with equal elements: parameters that an exporter merged although they are several, and copies of one
+// parameter that it made although it is one.
+#pragma once
+
+#include "TensorReader.h"
+
+#include <string>
+#include <vector>
+
+namespace pdc {
+
+/// A parameter that the exporter does not store because another one was equal when the model was exported: PyTorch
+/// writes "name = Identity(initializer)" for it in inference mode (all biases that are zero become one).
+struct MergedParameter {
+  int node = 0;        ///< of the graph, the Identity
+  int initializer = 0; ///< whose elements it has
+  std::string name;
+};
+
+/// In the order of the nodes. Only floats of models that PyTorch wrote: elsewhere Identity can mean anything. Not among
+/// them is the matrix of a classifier that equals the table of an embedding, unless `tie` is false: these are one.
+std::vector<MergedParameter> mergedParameters(const OnnxFile& file, TensorReader& reader, bool tie);
+
+/// Gives each of `merged` an initializer of its own, with the elements of the one that it was merged with, and removes
+/// its node.
+void separate(OnnxFile& file, const std::vector<MergedParameter>& merged);
+
+/// Whether `b` holds the elements of the matrix `a`, or those of its transpose. Elements that are all the same, such as
+/// the zeros of a bias, say nothing: Equality::none.
+enum class Equality { none, same, transposed };
+Equality compareMatrices(const OnnxFile& file, const StoredTensor& a, const StoredTensor& b);
+
+} // namespace pdc

@@ -1,0 +1,111 @@
+"""make_export.py KIND OUT.onnx: small models as exporters write them. Needs the onnx package."""
+import pathlib
+import sys
+
+import numpy
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+rng = numpy.random.default_rng(1)
+
+
+def tensor(name, values):
+    return numpy_helper.from_array(numpy.ascontiguousarray(values, dtype=numpy.float32), name)
+
+
+def weight(name, *shape):
+    return tensor(name, rng.standard_normal(shape) * 0.3)
+
+
+def node(kind, inputs, output, **attributes):
+    return helper.make_node(kind, inputs, [output], "/" + output, **attributes)
+
+
+def f32(name, shape):
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+TOKENS = [helper.make_tensor_value_info("tokens", TensorProto.INT64, ["batch", 5])]
+
+
+def merged():
+    """Three layers whose biases were zero, and of which the second was a copy of the first."""
+    nodes = [node("Identity", ["a.bias"], "c.bias"), node("Identity", ["a.bias"], "b.bias"),
+             node("Identity", ["a.weight"], "b.weight"),
+             node("Gemm", ["x", "a.weight", "a.bias"], "h", transB=1), node("Relu", ["h"], "r"),
+             node("Gemm", ["r", "b.weight", "b.bias"], "i", transB=1), node("Tanh", ["i"], "s"),
+             node("Gemm", ["s", "c.weight", "c.bias"], "y", transB=1)]
+    weights = [weight("a.weight", 8, 8), weight("c.weight", 8, 8), tensor("a.bias", numpy.zeros(8))]
+    return nodes, [f32("x", ["batch", 8])], weights
+
+
+def embedding(classifier, weights):
+    return [node("Gather", ["words", "tokens"], "e"), node("Tanh", ["e"], "h"), *classifier], TOKENS, weights
+
+
+def tied():
+    """A classifier with the table of the embedding, transposed by constant folding."""
+    table = rng.standard_normal((12, 8))
+    weights = [tensor("words", table), tensor("onnx::MatMul_7", table.T)]
+    return embedding([node("MatMul", ["h", "onnx::MatMul_7"], "y")], weights)
+
+
+def tied_by_identity():
+    """The same where nothing was folded: it was merged, but is really one."""
+    nodes = [node("Identity", ["words"], "decoder.weight"), node("Transpose", ["decoder.weight"], "t", perm=[1, 0]),
+             node("MatMul", ["h", "t"], "y")]
+    return embedding(nodes, [weight("words", 12, 8)])
+
+
+def untied():
+    return embedding([node("MatMul", ["h", "decoder"], "y")], [weight("words", 12, 8), weight("decoder", 8, 12)])
+
+
+def zeros():
+    """Both not yet initialised: equal, but not for being one."""
+    return embedding([node("MatMul", ["h", "decoder"], "y")],
+                     [tensor("words", numpy.zeros((12, 8))), tensor("decoder", numpy.zeros((8, 12)))])
+
+
+def buffers():
+    """A mask, and a table with a telling name."""
+    mask = numpy.triu(numpy.full((8, 8), -numpy.inf), 1)
+    nodes = [node("Mul", ["x", "rotary.cos_cached"], "h"), node("Add", ["h", "block.mask"], "s"),
+             node("Softmax", ["s"], "p"), node("MatMul", ["p", "w"], "y")]
+    return nodes, [f32("x", ["batch", 8, 8])], [tensor("block.mask", mask), weight("rotary.cos_cached", 8, 8),
+                                                weight("w", 8, 4)]
+
+
+def folded():
+    nodes = [node("Conv", ["x", "onnx::Conv_11", "onnx::Conv_12"], "h", kernel_shape=[3, 3]), node("Flatten", ["h"], "f"),
+             node("Gemm", ["f", "fc.weight", "fc.bias"], "y", transB=1)]
+    return nodes, [f32("x", ["batch", 1, 4, 4])], [weight("onnx::Conv_11", 2, 1, 3, 3), weight("onnx::Conv_12", 2),
+                                                    weight("fc.weight", 3, 8), weight("fc.bias", 3)]
+
+
+def no_weights():
+    nodes = [node("Gemm", ["x", "fc.weight", "fc.bias"], "y", transB=1)]
+    return nodes, [f32("x", ["batch", 8]), f32("fc.weight", [3, 8]), f32("fc.bias", [3])], []
+
+
+def external():
+    """3 GiB of zeros, in a sparse file beside the model."""
+    rows, columns = 1 << 16, 12288
+    stored = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[rows, columns],
+                         data_location=TensorProto.EXTERNAL)
+    name = pathlib.Path(sys.argv[2]).name + ".data"
+    for key, value in (("location", name), ("offset", "4096"), ("length", str(4 * rows * columns))):
+        entry = stored.external_data.add()
+        entry.key, entry.value = key, value
+    with open(pathlib.Path(sys.argv[2]).with_name(name), "wb") as file:
+        file.truncate(4096 + 4 * rows * columns)
+    return [node("Gather", ["w", "tokens"], "e"), node("MatMul", ["e", "v"], "y")], TOKENS, [stored, weight("v", columns, 4)]
+
+
+kinds = {f.__name__.replace("_", "-"): f for f in (merged, tied, tied_by_identity, untied, zeros, buffers, folded,
+                                                   no_weights, external)}
+nodes, inputs, weights = kinds[sys.argv[1]]()
+graph = helper.make_graph(nodes, "torch_jit", inputs, [f32("y", None)], weights)
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], producer_name="pytorch")
+model.ir_version = 8
+pathlib.Path(sys.argv[2]).write_bytes(model.SerializeToString())
