@@ -21,10 +21,23 @@ public:
     app.add_option("--dim", dims_, "bind a symbolic dimension other than the batch")->type_name("NAME=V");
     app.add_option("--loss", loss_,
                    "softmax-cross-entropy, mse, bce-with-logits or output:NAME; append :OUTPUT to name the output it "
-                   "applies to (the model's own loss)");
-    app.add_option("--optimizer", optimizer_,
-                   "sgd, momentum, adam or adamw, then lr=…, momentum=…, weight_decay=…, betas=…/…")
+                   "applies to, then ,weight=…, label=…, ignore_index=…, label_smoothing=…, class_weights=…/…; several "
+                   "add up (the model's own loss; docs/Training.md)")
+        ->type_name("KIND[:OUTPUT][,…]")
+        ->take_all();
+    app.add_option(
+           "--optimizer", optimizer_,
+           "sgd, momentum, adam or adamw, then lr=…, momentum=…, nesterov=true, weight_decay=…, betas=…/…, eps=…")
         ->capture_default_str();
+    app.add_option("--lr-schedule", learningRateSchedule_,
+                   "constant, step,period=N,factor=F or cosine,period=N, then warmup=N, in minibatches")
+        ->capture_default_str();
+    app.add_option(
+           "--param-group", groups_,
+           "parameters that learn in a way of their own; REGEX is found in their names, @vectors are biases and "
+           "norms")
+        ->type_name("REGEX:lr=…,weight_decay=…")
+        ->take_all();
     app.add_option("--freeze", options.import.freeze, "initializers that do not learn")->type_name("REGEX");
     app.add_option("--train", options.import.train, "initializers that learn")->type_name("REGEX");
     app.add_option("--bn", batchNorm_, "train BatchNorm with the minibatch's statistics, or with the stored ones")
@@ -49,7 +62,11 @@ public:
                << "--dim: '" << dim << "' is not NAME=V with V > 0";
       options.import.dims[dim.substr(0, equals)] = value;
     }
-    if (!loss_.empty() && !parseLoss(loss_, options.loss, diags)) return failure;
+    for (const std::string& loss : loss_)
+      if (!parseLoss(loss, options.losses, diags)) return failure;
+    for (const std::string& group : groups_)
+      if (!parseParameterGroup(group, options.training.groups, diags)) return failure;
+    if (!parseLearningRateSchedule(learningRateSchedule_, options.training.schedule, diags)) return failure;
     if (!batchNorm_.empty())
       options.import.batchNorm = batchNorm_ == "batch" ? BatchNormMode::batch : BatchNormMode::frozen;
     options.import.tie = tie_ == "auto";
@@ -57,8 +74,9 @@ public:
   }
 
 private:
-  std::string target_ = "auto", loss_, batchNorm_, tie_ = "auto", optimizer_ = "sgd,lr=0.01";
-  std::vector<std::string> dims_;
+  std::string target_ = "auto", batchNorm_, tie_ = "auto", optimizer_ = "sgd,lr=0.01",
+              learningRateSchedule_ = "constant";
+  std::vector<std::string> dims_, loss_, groups_;
 };
 
 } // namespace pdc

@@ -4,11 +4,13 @@
 #include "Generate.h"
 #include "Measure.h"
 #include "pdc/Driver/Launch.h"
+#include "pdc/IR/Builder.h"
 #include "pdc/IR/Text.h"
 #include "pdc/Ops/AllOps.h"
 #include "pdc/Planner/Explain.h"
 #include "pdcrt/MappedFile.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <iomanip>
 #include <ostream>
@@ -51,6 +53,7 @@ private:
   Expected<Plan> plan(const CostGraph& costs, const Cluster& cluster);
   void explain(const CostGraph& costs, const Cluster& cluster, const Plan& plan);
   void describeTraining();
+  void describeLoss();
   void printSummary(const Plan& plan, const Profile& profile);
 
   /// Whether the output folder is written, and not only something printed.
@@ -149,11 +152,12 @@ Status Compilation::importModel() {
   Expected<std::unique_ptr<Module>> module = importOnnx(options_.model, options_.import, ops_, diags_);
   if (!module) return failure;
   module_ = std::move(*module);
-  return run({{"canonicalize", {}},
-              // Before differentiation, because a fused backward cannot be recovered afterwards.
-              {"raise", {}},
-              {"add-loss", {{"kind", options_.loss.kind}, {"output", options_.loss.output}}},
-              {"canonicalize", {}}});
+  std::vector<PipelineStep> steps = {{"canonicalize", {}},
+                                     // Before differentiation, because a fused backward cannot be recovered afterwards.
+                                     {"raise", {}}};
+  for (PipelineStep& step : lossSteps(options_.losses)) steps.push_back(std::move(step));
+  steps.push_back({"canonicalize", {}});
+  return run(steps);
 }
 
 /// From here on the graph is the whole training step, in fusion groups that no cut will change.
@@ -176,13 +180,32 @@ void Compilation::describeTraining() {
     if (input.kind == InputKind::label)
       labels = true, integerLabels = integerLabels || !isFloat(input.value->type().element);
   }
-  for (const auto& operation : main().operations())
-    if (operation->def().lossLike && operation->attributes.has("ignore_index"))
-      training_.ignoreIndex = operation->attributes.getOr<std::int64_t>("ignore_index", -100);
-  training_.loss = integerLabels                           ? "softmax-cross-entropy"
-                   : labels && !options_.loss.kind.empty() ? options_.loss.kind
-                                                           : "output";
+  describeLoss();
+  const std::string kind = options_.losses.empty() ? "" : options_.losses.front().at("kind");
+  training_.loss = integerLabels ? "softmax-cross-entropy" : labels && !kind.empty() ? kind : "output";
   training_.metric = !options_.metric.empty() ? options_.metric : integerLabels ? "accuracy" : labels ? "mse" : "none";
+  for (const pdcrt::ParameterGroup& group : training_.groups)
+    if (std::none_of(module_->parameters.begin(), module_->parameters.end(), [&](const auto& parameter) {
+          return parameter->role == ParameterRole::trained &&
+                 pdcrt::matches(group, parameter->name, parameter->type.rank());
+        }))
+      diags_.warning({.file = options_.model}).help("'pdc " + options_.model + " --emit=ir' lists their names")
+          << "--param-group='" << group.match << "' matches no trained parameter";
+}
+
+/// The options of the loss that an evaluation repeats: that of the first loss operation.
+void Compilation::describeLoss() {
+  for (const auto& operation : main().operations()) {
+    if (!operation->def().lossLike) continue;
+    const Attributes& attributes = operation->attributes;
+    if (attributes.getOr("has_ignore_index", false))
+      training_.ignoreIndex = attributes.getOr<std::int64_t>("ignore_index", -100);
+    training_.labelSmoothing = attributes.getOr("label_smoothing", 0.0);
+    if (const auto& operands = operation->operands(); operands.size() > 2 && operands[2])
+      if (const std::optional<Tensor> weights = Builder::constantValue(operands[2]))
+        for (std::int64_t i = 0; i < weights->elements(); ++i) training_.classWeights.push_back(weights->asDouble(i));
+    return;
+  }
 }
 
 /// What a schedule in a file asks of the plan.

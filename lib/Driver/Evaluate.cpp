@@ -38,8 +38,7 @@ private:
     module_ = std::move(*module);
     std::vector<PipelineStep> steps = {{"canonicalize", {}}, {"raise", {}}};
     if (options_.gradients) {
-      const LossOptions& loss = options_.model.loss;
-      steps.push_back({"add-loss", {{"kind", loss.kind}, {"output", loss.output}}});
+      for (PipelineStep& step : lossSteps(options_.model.losses)) steps.push_back(std::move(step));
       steps.push_back({"canonicalize", {}});
       steps.push_back({"differentiate", {}});
       steps.push_back({"fuse", {}});

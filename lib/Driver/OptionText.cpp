@@ -1,7 +1,13 @@
-// Flags whose values have a structure of their own.
+// Flags whose values have a structure of their own: "HEAD,key=value,…".
 #include "pdc/Driver/Compile.h"
 
+#include "OutputFolder.h"
+
+#include "pdc/IR/Tensor.h"
+#include "pdcrt/Npy.h"
+
 #include <charconv>
+#include <cmath>
 #include <sstream>
 
 using namespace pdc;
@@ -15,11 +21,46 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
+/// "lr=0.1" as a key and its value.
+std::pair<std::string, std::string> keyAndValue(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  return {text.substr(0, equals), equals == std::string::npos ? "" : text.substr(equals + 1)};
+}
+
 Status parseNumber(const std::string& flag, const std::string& text, double& number, Diagnostics& diags) {
   const char* end = text.data() + text.size();
-  if (auto [at, error] = std::from_chars(text.data(), end, number); error != std::errc() || at != end || number < 0)
+  if (auto [at, error] = std::from_chars(text.data(), end, number);
+      error != std::errc() || at != end || !(number >= 0) || !std::isfinite(number))
     return diags.error({}).exit(ExitCode::usage) << flag << ": '" << text << "' is not a number >= 0";
   return success;
+}
+
+Status parseCount(const std::string& flag, const std::string& text, std::int64_t& count, std::int64_t least,
+                  Diagnostics& diags) {
+  const char* end = text.data() + text.size();
+  if (auto [at, error] = std::from_chars(text.data(), end, count); error != std::errc() || at != end || count < least)
+    return diags.error({}).exit(ExitCode::usage)
+           << flag << ": '" << text << "' is not a number of minibatches >= " << least;
+  return success;
+}
+
+Failure unknownOption(const std::string& flag, const std::string& option, const std::string& known,
+                      Diagnostics& diags) {
+  return diags.error({}).exit(ExitCode::usage).help(known) << flag << ": '" << option << "' is not an option";
+}
+
+/// The numbers of a .npy file, as "1/2/0.5".
+Expected<std::string> listFromNpy(const std::string& path, Diagnostics& diags) {
+  pdcrt::NpyFile file;
+  if (pdcrt::Status status = file.open(path); !status) return reportFile(status, path, diags);
+  const Tensor tensor({file.element(), file.shape()}, file.values());
+  std::string text;
+  for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+    char number[32];
+    const auto [end, error] = std::to_chars(number, number + sizeof number, tensor.asDouble(i));
+    text += (i ? "/" : "") + std::string(number, end);
+  }
+  return text;
 }
 
 } // namespace
@@ -39,9 +80,7 @@ Status pdc::parseOptimizer(const std::string& text, pdcrt::Training& training, D
     return diags.error({}).exit(ExitCode::usage).help("sgd, momentum, adam and adamw are known")
            << "--optimizer: '" << kind << "' is not an optimizer";
   for (std::size_t i = 1; i < parts.size(); ++i) {
-    const std::size_t equals = parts[i].find('=');
-    const std::string key = parts[i].substr(0, equals);
-    const std::string value = equals == std::string::npos ? "" : parts[i].substr(equals + 1);
+    const auto [key, value] = keyAndValue(parts[i]);
     double* number = nullptr;
     if (key == "lr")
       number = &training.learningRate;
@@ -64,10 +103,8 @@ Status pdc::parseOptimizer(const std::string& text, pdcrt::Training& training, D
     } else if (number) {
       if (!parseNumber("--optimizer", value, *number, diags)) return failure;
     } else {
-      return diags.error({})
-                 .exit(ExitCode::usage)
-                 .help("lr, momentum, nesterov=true|false, weight_decay, betas and eps are known")
-             << "--optimizer: '" << parts[i] << "' is not an option";
+      return unknownOption("--optimizer", parts[i],
+                           "lr, momentum, nesterov=true|false, weight_decay, betas and eps are known", diags);
     }
   }
   if (training.optimizer == pdcrt::OptimizerKind::sgd && training.momentum != 0)
@@ -75,17 +112,113 @@ Status pdc::parseOptimizer(const std::string& text, pdcrt::Training& training, D
   return success;
 }
 
-Status pdc::parseLoss(const std::string& text, LossOptions& loss, Diagnostics& diags) {
-  const std::size_t colon = text.find(':');
-  loss.kind = text.substr(0, colon);
-  loss.output = colon == std::string::npos ? "" : text.substr(colon + 1);
-  if (loss.kind != "softmax-cross-entropy" && loss.kind != "mse" && loss.kind != "bce-with-logits" &&
-      loss.kind != "output")
+Status pdc::parseLoss(const std::string& text, std::vector<std::map<std::string, std::string>>& losses,
+                      Diagnostics& diags) {
+  const std::vector<std::string> parts = split(text, ',');
+  const std::string head = parts.empty() ? "" : parts[0];
+  const std::size_t colon = head.find(':');
+  std::map<std::string, std::string> loss = {{"kind", head.substr(0, colon)},
+                                             {"output", colon == std::string::npos ? "" : head.substr(colon + 1)}};
+  const std::string& kind = loss["kind"];
+  if (kind != "softmax-cross-entropy" && kind != "mse" && kind != "bce-with-logits" && kind != "output")
     return diags.error({})
                .exit(ExitCode::usage)
                .help("softmax-cross-entropy, mse, bce-with-logits and output:NAME are known, ':OUTPUT' may follow")
-           << "--loss: '" << loss.kind << "' is not a loss";
-  if (loss.kind == "output" && loss.output.empty())
+           << "--loss: '" << kind << "' is not a loss";
+  if (kind == "output" && loss["output"].empty())
     return diags.error({}).exit(ExitCode::usage).help("write --loss=output:NAME") << "--loss=output names no output";
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    auto [key, value] = keyAndValue(parts[i]);
+    if (value.empty() || (key != "label" && key != "weight" && key != "ignore_index" && key != "label_smoothing" &&
+                          key != "class_weights"))
+      return unknownOption(
+          "--loss", parts[i],
+          "label=NAME, weight, ignore_index, label_smoothing and class_weights=W/W/…|FILE.npy are known", diags);
+    if (key == "class_weights" && value.ends_with(".npy")) {
+      Expected<std::string> list = listFromNpy(value, diags);
+      if (!list) return failure;
+      value = *std::move(list);
+    }
+    loss[key] = value;
+  }
+  if (!lossOptions(loss, diags)) return failure;
+  losses.push_back(std::move(loss));
+  return success;
+}
+
+std::vector<PipelineStep> pdc::lossSteps(const std::vector<std::map<std::string, std::string>>& losses) {
+  std::vector<PipelineStep> steps;
+  for (const auto& loss : losses) steps.push_back({"add-loss", loss});
+  if (steps.empty()) steps.push_back({"add-loss", {}});
+  return steps;
+}
+
+Status pdc::parseLearningRateSchedule(const std::string& text, pdcrt::LearningRateSchedule& schedule,
+                                      Diagnostics& diags) {
+  using Kind = pdcrt::LearningRateSchedule::Kind;
+  const std::vector<std::string> parts = split(text, ',');
+  const std::string kind = parts.empty() ? "" : parts[0];
+  if (kind != "constant" && kind != "step" && kind != "cosine")
+    return diags.error({}).exit(ExitCode::usage).help("constant, step and cosine are known")
+           << "--lr-schedule: '" << kind << "' is not a schedule of the learning rate";
+  schedule.kind = kind == "step" ? Kind::step : kind == "cosine" ? Kind::cosine : Kind::constant;
+  bool hasPeriod = false;
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const auto [key, value] = keyAndValue(parts[i]);
+    if (key == "period" && schedule.kind != Kind::constant) {
+      if (!parseCount("--lr-schedule", value, schedule.period, 1, diags)) return failure;
+      hasPeriod = true;
+    } else if (key == "warmup") {
+      if (!parseCount("--lr-schedule", value, schedule.warmup, 0, diags)) return failure;
+    } else if (key == "factor" && schedule.kind == Kind::step) {
+      if (!parseNumber("--lr-schedule", value, schedule.factor, diags)) return failure;
+    } else {
+      return unknownOption("--lr-schedule", parts[i],
+                           "step,period=N,factor=F, cosine,period=N and warmup=N are known, in minibatches", diags);
+    }
+  }
+  if (schedule.kind != Kind::constant && !hasPeriod)
+    return diags.error({}).exit(ExitCode::usage).help("write --lr-schedule=" + kind + ",period=N")
+           << "--lr-schedule: '" << kind << "' needs a period, in minibatches";
+  return success;
+}
+
+Status pdc::parseParameterGroup(const std::string& text, std::vector<pdcrt::ParameterGroup>& groups,
+                                Diagnostics& diags) {
+  const char* help = "write --param-group='REGEX:lr=0.1,weight_decay=0'";
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos)
+    return diags.error({}).exit(ExitCode::usage).help(help) << "--param-group: '" << text << "' says nothing of them";
+  pdcrt::ParameterGroup group{.match = text.substr(0, colon), .learningRate = {}, .weightDecay = {}};
+  if (!pdcrt::isParameterMatch(group.match))
+    return diags.error({}).exit(ExitCode::usage)
+           << "--param-group: '" << group.match << "' is not a regular expression";
+  for (const std::string& part : split(text.substr(colon + 1), ',')) {
+    const auto [key, value] = keyAndValue(part);
+    if (key != "lr" && key != "weight_decay")
+      return unknownOption("--param-group", part, "lr and weight_decay are known", diags);
+    double number = 0;
+    if (!parseNumber("--param-group", value, number, diags)) return failure;
+    (key == "lr" ? group.learningRate : group.weightDecay) = number;
+  }
+  if (!group.learningRate && !group.weightDecay)
+    return diags.error({}).exit(ExitCode::usage).help(help) << "--param-group: '" << text << "' says nothing of them";
+  groups.push_back(std::move(group));
+  return success;
+}
+
+Status pdc::parseClipNorm(const std::string& text, pdcrt::Training& training, Diagnostics& diags) {
+  const std::vector<std::string> parts = split(text, ',');
+  double norm = HUGE_VAL;
+  if (parts.empty() || (parts[0] != "inf" && !parseNumber("--clip-norm", parts[0], norm, diags))) return failure;
+  if (norm == 0)
+    return diags.error({}).exit(ExitCode::usage) << "--clip-norm: a norm of 0 leaves nothing to learn from";
+  training.clipNorm = norm;
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const auto [key, value] = keyAndValue(parts[i]);
+    if (key != "scope" || (value != "global" && value != "stage"))
+      return unknownOption("--clip-norm", parts[i], "scope=global and scope=stage are known", diags);
+    training.clipScope = value == "stage" ? pdcrt::ClipScope::stage : pdcrt::ClipScope::global;
+  }
   return success;
 }

@@ -18,6 +18,11 @@ std::string counted(std::size_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
+/// Whether `node` is a loss, with class weights as its third input.
+bool isLoss(const onnx::NodeProto& node) {
+  return node.op_type() == "SoftmaxCrossEntropyLoss" || node.op_type() == "NegativeLogLikelihoodLoss";
+}
+
 /// A POSIX extended regular expression from the command line. (std::regex recurses once per character of a name.)
 class Pattern {
 public:
@@ -86,6 +91,7 @@ private:
   Status findUses() {
     for (const onnx::NodeProto& node : file_.graph().node()) {
       used_.insert(node.input().begin(), node.input().end());
+      if (isLoss(node) && node.input_size() > 2) classWeights_.insert(node.input(2));
       if (!isBatchNormalization(node)) continue;
       bool trains = options_.batchNorm == BatchNormMode::exported ? isInTrainingMode(node, file_.opset())
                                                                   : options_.batchNorm == BatchNormMode::batch;
@@ -109,7 +115,7 @@ private:
     if (auto statistic = statistics_.find(name); statistic != statistics_.end()) return statistic->second;
     bool frozen = freeze_.matches(name), trained = train_.matches(name);
     if (trained) return InitializerRole::trained;
-    if (frozen) return InitializerRole::frozen;
+    if (frozen || classWeights_.contains(name)) return InitializerRole::frozen;
     if (type.rank() == 0) return InitializerRole::constant;
     if (isAttentionMask(tensor, reader_, {.file = file_.path(), .node = name})) {
       masks_.push_back(name);
@@ -210,6 +216,7 @@ private:
   Pattern freeze_, train_;
   std::set<std::string> used_;
   std::vector<std::string> masks_, tables_; ///< buffers: by their values, and perhaps, by their names
+  std::set<std::string> classWeights_; ///< of losses: they look like biases, and learning them would minimise the loss
   std::map<std::string, InitializerRole> statistics_;
 };
 

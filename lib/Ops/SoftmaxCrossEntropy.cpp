@@ -1,6 +1,6 @@
 // Softmax cross-entropy with integer labels and its gradient. Kernel: pdcrt::SoftmaxCrossEntropy.
 //
-// ONNX's losses with class weights, or without a mean, become what their definition says, in elementwise ops and
+// ONNX's losses of log-probabilities, or without a mean, become what their definition says, in elementwise ops and
 // reductions: loss = sum(w · nll) / sum(w), with the labelled class picked by a comparison.
 #include "Helpers/Define.h"
 #include "Helpers/KernelOptions.h"
@@ -29,7 +29,8 @@ struct Classes {
 
 const std::vector<AttributeDef> attributes = {
     boolean("has_ignore_index", false, "whether some positions do not count"),
-    integer("ignore_index", -100, "the label of positions that do not count")};
+    integer("ignore_index", -100, "the label of positions that do not count"),
+    number("label_smoothing", 0.0, "share of the loss that all classes have in equal parts, 0 to 1")};
 
 KernelUse kernel(const Operation& op, const Type& logits, const char* method) {
   const Classes size(logits.shape);
@@ -38,7 +39,8 @@ KernelUse kernel(const Operation& op, const Type& logits, const char* method) {
                                                 .classes = size.classes,
                                                 .inner = size.inner,
                                                 .hasIgnoreIndex = op.attributes.get<bool>("has_ignore_index"),
-                                                .ignoreIndex = op.attributes.getInt("ignore_index")});
+                                                .ignoreIndex = op.attributes.getInt("ignore_index"),
+                                                .labelSmoothing = op.attributes.getFloat("label_smoothing")});
 }
 
 /// Whether the position with `label` counts.
@@ -46,24 +48,45 @@ bool counts(const Operation& op, std::int64_t label) {
   return !op.attributes.get<bool>("has_ignore_index") || label != op.attributes.getInt("ignore_index");
 }
 
-/// Labels of `operand` that count and their number; reports a label that is none of the classes.
-std::int64_t countLabels(ReferenceContext& c, std::size_t operand, std::int64_t classes) {
-  std::int64_t count = 0;
-  for (std::int64_t i = 0; i < c.operands[operand]->elements(); ++i) {
-    const std::int64_t label = c.operands[operand]->asInt(i);
-    if (!counts(c.op, label)) continue;
-    ++count;
-    if (label < 0 || label >= classes)
-      c.error = "label " + std::to_string(label) + " is none of the classes 0 to " + std::to_string(classes - 1);
+/// The loss as its definition sees it: weights of classes and smoothing.
+template <class T>
+class Definition {
+public:
+  Definition(ReferenceContext& c, std::size_t weights, std::int64_t classes)
+      : smoothing(static_cast<T>(c.op.attributes.getFloat("label_smoothing"))), classes_(classes) {
+    if (weights < c.operands.size() && c.operands[weights]) weights_ = c.in<T>(weights);
   }
-  return count;
-}
+  T weight(std::int64_t k) const { return weights_.empty() ? T(1) : weights_[static_cast<std::size_t>(k)]; }
+  /// How much of -log softmax[k] a position with `label` has in the loss.
+  T share(std::int64_t label, std::int64_t k) const {
+    return weight(k) * ((k == label ? 1 - smoothing : T(0)) + smoothing / static_cast<T>(classes_));
+  }
+  /// The sum of the weights of the labels (operand 1) that count; reports a label that is none of the classes.
+  double sumOfWeights(ReferenceContext& c) const {
+    double sum = 0;
+    for (std::int64_t i = 0; i < c.operands[1]->elements(); ++i) {
+      const std::int64_t label = c.operands[1]->asInt(i);
+      if (!counts(c.op, label)) continue;
+      if (label < 0 || label >= classes_)
+        c.error = "label " + std::to_string(label) + " is none of the classes 0 to " + std::to_string(classes_ - 1);
+      else
+        sum += weight(label);
+    }
+    return sum;
+  }
+
+private:
+  T smoothing;
+  std::int64_t classes_;
+  std::span<const T> weights_;
+};
 
 template <class T>
 void lossReference(ReferenceContext& c) {
   const Classes size(operandType(c.op, 0).shape);
   const auto x = c.in<T>(0);
-  const std::int64_t count = countLabels(c, 1, size.classes);
+  const Definition<T> definition(c, 2, size.classes);
+  const double weights = definition.sumOfWeights(c);
   if (!c.error.empty()) return;
   double total = 0;
   size.forEachLabel([&](std::int64_t at, std::int64_t first) {
@@ -75,9 +98,12 @@ void lossReference(ReferenceContext& c) {
       for (std::int64_t k = 0; k < size.classes; ++k)
         c.out<T>(1)[first + k * size.inner] = std::exp(x[first + k * size.inner] - largest) / sum;
     const std::int64_t label = c.operands[1]->asInt(at);
-    if (counts(c.op, label)) total += largest + std::log(sum) - x[first + label * size.inner];
+    if (!counts(c.op, label)) return;
+    for (std::int64_t k = 0; k < size.classes; ++k)
+      if (const T share = definition.share(label, k); share != 0)
+        total += share * (largest + std::log(sum) - x[first + k * size.inner]);
   });
-  c.out<T>(0)[0] = static_cast<T>(total / static_cast<double>(count));
+  c.out<T>(0)[0] = static_cast<T>(total / weights);
 }
 
 template <class T>
@@ -85,15 +111,18 @@ void gradientReference(ReferenceContext& c) {
   const Classes size(resultType(c.op).shape);
   const auto probabilities = c.in<T>(2);
   const auto dx = c.out<T>(0);
-  const std::int64_t count = countLabels(c, 1, size.classes);
-  if (!c.error.empty() || count == 0) return;
-  const T share = c.in<T>(0)[0] / static_cast<T>(count);
+  const Definition<T> definition(c, 3, size.classes);
+  const double weights = definition.sumOfWeights(c);
+  if (!c.error.empty() || weights == 0) return;
+  const T scale = c.in<T>(0)[0] / static_cast<T>(weights);
   size.forEachLabel([&](std::int64_t at, std::int64_t first) {
     const std::int64_t label = c.operands[1]->asInt(at);
     if (!counts(c.op, label)) return;
+    T all = 0;
+    for (std::int64_t k = 0; k < size.classes; ++k) all += definition.share(label, k);
     for (std::int64_t k = 0; k < size.classes; ++k) {
       const std::int64_t i = first + k * size.inner;
-      dx[i] = (probabilities[i] - (k == label ? T(1) : T(0))) * share;
+      dx[i] = (probabilities[i] * all - definition.share(label, k)) * scale;
     }
   });
 }
@@ -108,16 +137,26 @@ Status requireLabels(const InferContext& c, const char* op, std::size_t labels, 
                    << " for logits of shape " << toString(logits) << ", they are " << toString(type);
 }
 
+/// Reports unless operand `weights` is absent or has a weight for each class, and the smoothing is a share.
+Status requireOptions(const InferContext& c, const char* op, std::size_t weights, const Type& logits) {
+  if (const double smoothing = c.attributes.getFloat("label_smoothing"); !(smoothing >= 0 && smoothing <= 1))
+    return c.error() << "'" << op << "' op has label_smoothing = " << smoothing << ", it must lie between 0 and 1";
+  return has(c, weights) ? requireType(c, op, weights, {logits.element, {logits.shape[1]}}, "a weight for each class")
+                         : success;
+}
+
 Types inferLoss(const InferContext& c) {
   const char* op = "softmax_cross_entropy";
-  if (!requireFloat(c, op, 0, 2) || !requireLabels(c, op, 1, c.operand(0).shape)) return failure;
+  if (!requireFloat(c, op, 0, 2) || !requireLabels(c, op, 1, c.operand(0).shape) ||
+      !requireOptions(c, op, 2, c.operand(0)))
+    return failure;
   return std::vector<Type>{{c.operand(0).element, {}}, c.operand(0)};
 }
 
 Types inferGradient(const InferContext& c) {
   const char* op = "softmax_cross_entropy_gradient";
   if (!requireFloat(c, op, 2, 2) || !requireLabels(c, op, 1, c.operand(2).shape) ||
-      !requireType(c, op, 0, {c.operand(2).element, {}}, "a loss"))
+      !requireType(c, op, 0, {c.operand(2).element, {}}, "a loss") || !requireOptions(c, op, 3, c.operand(2)))
     return failure;
   return std::vector<Type>{c.operand(2)};
 }
@@ -191,11 +230,13 @@ Expected<std::vector<Value*>> convertLoss(OnnxReader& n, bool logits) {
                      << toString(n.type(1));
   if (reduction != "mean" && reduction != "sum" && reduction != "none")
     return n.error() << "has reduction = '" << reduction << "', it must be mean, sum or none";
-  const bool plain = logits && !n.input(2) && reduction == "mean";
+  const bool plain = logits && reduction == "mean";
   Value* logProbabilities =
       n.used(1) || !plain ? (logits ? logSoftmaxOverClasses(n, n.input(0)) : n.input(0)) : nullptr;
   if (!plain && !logProbabilities) return failure;
-  Value* loss = plain ? n.value("softmax_cross_entropy", {n.input(0), n.input(1)},
+  std::vector<Value*> operands = {n.input(0), n.input(1)};
+  if (n.input(2)) operands.push_back(n.input(2));
+  Value* loss = plain ? n.value("softmax_cross_entropy", std::move(operands),
                                 {{"has_ignore_index", hasIgnoreIndex}, {"ignore_index", ignoreIndex}})
                       : WeightedLoss(n, logProbabilities)
                             .run(reduction, hasIgnoreIndex ? std::optional(ignoreIndex) : std::nullopt);
@@ -208,9 +249,15 @@ std::vector<std::string> examples() {
     return example("%x: f32" + std::string(x) + ", %label: " + labels,
                    "%loss, %p = softmax_cross_entropy %x, %label" + std::string(options) + " : f32[], f32" + x);
   };
-  return {text("[4, 3]", "i64[4]"), text("[1, 2]", "i32[1]"), text("[2, 5, 3]", "i64[2, 3]"),
+  return {text("[4, 3]", "i64[4]"),
+          text("[1, 2]", "i32[1]"),
+          text("[2, 5, 3]", "i64[2, 3]"),
           text("[6, 3]", "i64[6]", " {has_ignore_index = true, ignore_index = 1}"),
-          text("[2, 2, 2, 3]", "i32[2, 2, 3]", " {has_ignore_index = true, ignore_index = 0}")};
+          text("[2, 2, 2, 3]", "i32[2, 2, 3]", " {has_ignore_index = true, ignore_index = 0}"),
+          text("[3, 4]", "i64[3]", " {label_smoothing = 0.1}"),
+          text("[2, 3, 2]", "i64[2, 2], %constant_positive: f32[3]",
+               ", %constant_positive {has_ignore_index = true, ignore_index = 1, label_smoothing = 0.25}"),
+          text("[5, 3]", "i32[5], %constant_positive: f32[3]", ", %constant_positive")};
 }
 
 } // namespace
@@ -219,9 +266,11 @@ PDC_OPS(SoftmaxCrossEntropy) {
   return {
       {
           .name = "softmax_cross_entropy",
-          .summary = "Mean over the labelled positions of -log softmax(logits) at the label, classes on axis 1",
+          .summary =
+              "Mean over the labelled positions of -log softmax(logits) at the label, classes on axis 1, weighted "
+              "by the labels' class",
           .onnx = {onnxMany("SoftmaxCrossEntropyLoss", 2, [](OnnxReader& n) { return convertLoss(n, true); })},
-          .operands = {{"logits"}, {"labels"}},
+          .operands = {{"logits"}, {"labels"}, {.name = "weights", .optional = true}},
           .results = {{"loss"}, {.name = "probabilities", .optional = true}},
           .attributes = attributes,
           .infer = inferLoss,
@@ -229,10 +278,10 @@ PDC_OPS(SoftmaxCrossEntropy) {
           .cost = perElement(14),
           .gradient = [](GradientContext& g) -> std::vector<Value*> {
             const Operation& op = g.op();
-            if (!g.resultGradient(0)) return {nullptr, nullptr};
-            return {g.value(0, "softmax_cross_entropy_gradient", {g.resultGradient(0), op.operand(1), op.result(1)},
-                            op.attributes),
-                    nullptr};
+            if (!g.resultGradient(0)) return {nullptr, nullptr, nullptr};
+            std::vector<Value*> operands = {g.resultGradient(0), op.operand(1), op.result(1)};
+            if (op.operands().size() > 2) operands.push_back(op.operand(2));
+            return {g.value(0, "softmax_cross_entropy_gradient", std::move(operands), op.attributes), nullptr, nullptr};
           },
           .kernel = [](const Operation& op) { return kernel(op, operandType(op, 0), "forward"); },
           .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
@@ -246,7 +295,7 @@ PDC_OPS(SoftmaxCrossEntropy) {
       {
           .name = "softmax_cross_entropy_gradient",
           .summary = "Gradient of softmax_cross_entropy for the logits: probabilities, less 1 at the label, shared out",
-          .operands = {{"dloss"}, {"labels"}, {"probabilities"}},
+          .operands = {{"dloss"}, {"labels"}, {"probabilities"}, {.name = "weights", .optional = true}},
           .results = {{"dlogits"}},
           .attributes = attributes,
           .infer = inferGradient,
@@ -258,7 +307,10 @@ PDC_OPS(SoftmaxCrossEntropy) {
           .kernel = [](const Operation& op) { return kernel(op, resultType(op), "inputGradient"); },
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = {example("%dloss: f32[], %label: i64[4], %p: f32[4, 3]",
-                               "%dx = softmax_cross_entropy_gradient %dloss, %label, %p : f32[4, 3]")},
+                               "%dx = softmax_cross_entropy_gradient %dloss, %label, %p : f32[4, 3]"),
+                       example("%dloss: f32[], %label: i64[4], %p: f32[4, 3], %positive: f32[3]",
+                               "%dx = softmax_cross_entropy_gradient %dloss, %label, %p, %positive {label_smoothing = "
+                               "0.2} : f32[4, 3]")},
       },
       composed("nll_loss", "Negative log-likelihood of labels: elementwise ops and reductions",
                {onnxMany("NegativeLogLikelihoodLoss", 2, [](OnnxReader& n) { return convertLoss(n, false); })}),

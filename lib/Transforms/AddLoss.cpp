@@ -2,6 +2,7 @@
 #include "pdc/Transforms/Transforms.h"
 
 #include "GraphUtilities.h"
+#include "LossFormulas.h"
 
 #include "pdc/IR/Builder.h"
 
@@ -23,12 +24,7 @@ private:
   Status takeDefault();
   Status takeOutput();
   Status add();
-  Value* softmaxCrossEntropy(Value* logits);
-  Value* meanSquaredError(Value* prediction);
-  Value* binaryCrossEntropy(Value* logits);
-
-  Value* meanOfAll(Value* value);
-  Value* addLabel(Type type, const std::string& name);
+  Value* weighted(Value* loss);
   Status becomeLoss(GraphOutput& output);
   void markLabels();
   void markPrediction();
@@ -54,12 +50,18 @@ static bool isTensorResult(const GraphOutput& output) {
   return output.kind == OutputKind::result && isFloat(output.value->type().element) && !isScalar(output.value->type());
 }
 
-/// The loss operation that `value` comes from, through operations with one operand; or null.
+/// The loss operation that `value` comes from, through operations with one operand that is not constant; or null.
 static const Operation* lossOperation(const Value* value) {
   while (const Operation* definer = value->definer()) {
     if (definer->def().lossLike && value->resultIndex() == 0) return definer;
-    if (definer->operands().size() != 1) return nullptr;
-    value = definer->operand(0);
+    const Value* only = nullptr;
+    for (const Value* operand : definer->operands()) {
+      if (!operand || (operand->definer() && isConstant(*operand->definer()))) continue;
+      if (only) return nullptr;
+      only = operand;
+    }
+    if (!only) return nullptr;
+    value = only;
   }
   return nullptr;
 }
@@ -72,14 +74,20 @@ std::string LossPass::listResults() const {
   return list.empty() ? "none" : list;
 }
 
+/// The loss times its weight.
+Value* LossPass::weighted(Value* loss) {
+  if (!loss || options_.weight == 1) return loss;
+  return builder_.value("mul", {loss, builder_.constant(options_.weight, loss->type().element)});
+}
+
 Status LossPass::becomeLoss(GraphOutput& output) {
   output.kind = OutputKind::loss;
-  if (output.value->type().rank() == 0) return success;
   builder_.setLocation(output.value->definer() ? output.value->definer()->location : Location{});
-  Value* scalar = builder_.value("reshape", {output.value}, {{"shape", std::vector<std::int64_t>{}}});
-  if (!scalar) return failure;
-  output.value = scalar;
-  return success;
+  Value* scalar = output.value;
+  if (scalar->type().rank() != 0)
+    scalar = builder_.value("reshape", {scalar}, {{"shape", std::vector<std::int64_t>{}}});
+  output.value = weighted(scalar);
+  return output.value ? Status(success) : Status(failure);
 }
 
 /// The outputs of loss operators, else the only scalar float output.
@@ -116,55 +124,12 @@ Status LossPass::takeOutput() {
          << "the model has no output '" << options_.output << "' to use as its loss";
 }
 
-Value* LossPass::addLabel(Type type, const std::string& name) {
-  return graph_.addInput(std::move(type), name, InputKind::label);
-}
-
-Value* LossPass::meanOfAll(Value* value) {
-  std::vector<std::int64_t> axes;
-  for (int axis = 0; axis < value->type().rank(); ++axis) axes.push_back(axis);
-  return value ? builder_.value("reduce_mean", {value}, {{"axes", axes}, {"keep_dims", false}}) : nullptr;
-}
-
-/// Classes are on the last axis, on axis 1 of 4-D logits, which is where the op has them.
-Value* LossPass::softmaxCrossEntropy(Value* logits) {
-  Shape labels = logits->type().shape;
-  if (labels.size() < 2) {
-    static_cast<void>(error() << "logits of a softmax cross-entropy are at least f32[samples, classes], here "
-                              << toString(logits->type()));
-    return nullptr;
-  }
-  const bool classesOnAxis1 = labels.size() == 2 || labels.size() == 4;
-  const auto classAxis = labels.begin() + (classesOnAxis1 ? 1 : static_cast<std::ptrdiff_t>(labels.size()) - 1);
-  const std::int64_t classes = *classAxis;
-  labels.erase(classAxis);
-  Value* label = addLabel({ElementType::i64, labels}, "label");
-  if (!classesOnAxis1) {
-    const std::int64_t positions = elementsOf(labels);
-    logits = builder_.value("reshape", {logits}, {{"shape", std::vector<std::int64_t>{positions, classes}}});
-    label = builder_.value("reshape", {label}, {{"shape", std::vector<std::int64_t>{positions}}});
-  }
-  return logits && label ? builder_.value("softmax_cross_entropy", {logits, label}) : nullptr;
-}
-
-Value* LossPass::meanSquaredError(Value* prediction) {
-  Value* target = addLabel(prediction->type(), "target");
-  Value* difference = builder_.value("sub", {prediction, target});
-  Value* square = difference ? builder_.value("mul", {difference, difference}) : nullptr;
-  return square ? meanOfAll(square) : nullptr;
-}
-
-/// -t·log σ(x) - (1 - t)·log(1 - σ(x)), which is softplus(x) - x·t, without overflow.
-Value* LossPass::binaryCrossEntropy(Value* logits) {
-  Value* target = addLabel(logits->type(), "target");
-  Value* loss = builder_.value("elementwise", {logits, target},
-                               {{"expressions", std::vector<std::string>{"softplus(a0) - a0 * a1"}}});
-  return loss ? meanOfAll(loss) : nullptr;
-}
-
 Status LossPass::add() {
   const auto output = std::find_if(graph_.outputs.begin(), graph_.outputs.end(), [&](const GraphOutput& candidate) {
-    return isTensorResult(candidate) && (options_.output.empty() || candidate.name == options_.output);
+    if (options_.output.empty()) return isTensorResult(candidate);
+    return candidate.name == options_.output && isFloat(candidate.value->type().element) &&
+           !isScalar(candidate.value->type()) &&
+           (candidate.kind == OutputKind::result || candidate.kind == OutputKind::prediction);
   });
   if (output == graph_.outputs.end())
     return error()
@@ -174,20 +139,17 @@ Status LossPass::add() {
                                        : "the model has no float output '" + options_.output + "' that is not a scalar")
            << ", to which '" << options_.kind << "' could apply";
 
-  Value* prediction = output->value;
   builder_.setLocation({.file = context_.module.file, .node = "loss"});
-  Value* loss = nullptr;
-  if (options_.kind == "softmax-cross-entropy")
-    loss = softmaxCrossEntropy(prediction);
-  else if (options_.kind == "mse")
-    loss = meanSquaredError(prediction);
-  else
-    loss = binaryCrossEntropy(prediction);
+  Value* loss = weighted(lossOf(options_, *output->value, builder_));
   if (!loss) return failure;
   graph_.rename(loss, "loss");
-  output->kind = OutputKind::prediction;
-  graph_.outputs.insert(graph_.outputs.begin(),
-                        {.kind = OutputKind::loss, .value = loss, .name = "loss", .parameter = nullptr});
+  // A metric looks at what the first loss applies to.
+  const bool first = std::none_of(graph_.outputs.begin(), graph_.outputs.end(),
+                                  [](const GraphOutput& other) { return other.kind == OutputKind::prediction; });
+  if (first) output->kind = OutputKind::prediction;
+  const auto place = std::find_if(graph_.outputs.begin(), graph_.outputs.end(),
+                                  [](const GraphOutput& other) { return other.kind != OutputKind::loss; });
+  graph_.outputs.insert(place, {.kind = OutputKind::loss, .value = loss, .name = "loss", .parameter = nullptr});
   return success;
 }
 
@@ -228,17 +190,7 @@ void LossPass::markPrediction() {
 }
 
 Status LossPass::run() {
-  const std::vector<std::string> added = {"softmax-cross-entropy", "mse", "bce-with-logits"};
-  Status status = failure;
-  if (options_.kind.empty())
-    status = takeDefault();
-  else if (options_.kind == "output")
-    status = takeOutput();
-  else if (std::find(added.begin(), added.end(), options_.kind) != added.end())
-    status = add();
-  else
-    return error().exit(ExitCode::usage).help("it is one of softmax-cross-entropy, mse, bce-with-logits, output:NAME")
-           << "there is no loss '" << options_.kind << "'";
+  const Status status = options_.kind.empty() ? takeDefault() : options_.kind == "output" ? takeOutput() : add();
   if (!status) return failure;
   markLabels();
   markPrediction();

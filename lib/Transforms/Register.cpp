@@ -9,7 +9,8 @@ using namespace pdc;
 
 /// --add-loss=kind=mse,output=y
 static Status runAddLoss(PassContext& context) {
-  return addLoss(context, {.kind = context.options["kind"], .output = context.options["output"]});
+  Expected<LossOptions> options = lossOptions(context.options, context.diags);
+  return options ? addLoss(context, *options) : Status(failure);
 }
 
 /// The option stages=0:0:1 as numbers; `help` says what to write when it is something else.
@@ -71,16 +72,23 @@ void pdc::registerTransforms(PassRegistry& registry) {
            "cannot be recovered afterwards.",
        .options = {},
        .run = raise});
-  registry.add({.argument = "add-loss",
-                .summary = "Decides what is minimised",
-                .description =
-                    "Without `kind`, the outputs of loss operators become losses, else the only scalar float "
-                    "output. With one, a loss is added to the output `output` (default: the first float output "
-                    "that is not a scalar), together with its label input. Afterwards there is at least one "
-                    "`loss`, its `prediction` if there is one, and label inputs are marked.",
-                .options = {{"kind", "softmax-cross-entropy, mse, bce-with-logits, or output"},
-                            {"output", "the output that the loss applies to, or that is the loss"}},
-                .run = runAddLoss});
+  registry.add(
+      {.argument = "add-loss",
+       .summary = "Decides what is minimised",
+       .description =
+           "Without `kind`, the outputs of loss operators become losses, else the only scalar float "
+           "output. With one, a loss is added to the output `output` (default: the first float output "
+           "that is not a scalar), together with its label input, which losses share. Several runs add several "
+           "losses. Afterwards there is at least one `loss`, its `prediction` if there is one, and label "
+           "inputs are marked.",
+       .options = {{"kind", "softmax-cross-entropy, mse, bce-with-logits, or output"},
+                   {"output", "the output that the loss applies to, or that is the loss"},
+                   {"label", "its label input (`label` for classes, `target` for numbers)"},
+                   {"weight", "factor of the loss"},
+                   {"ignore_index", "label of positions that do not count"},
+                   {"label_smoothing", "share of the loss that all classes have in equal parts"},
+                   {"class_weights", "one weight per class: 1/2/0.5"}},
+       .run = runAddLoss});
   registry.add({.argument = "differentiate",
                 .summary = "Appends the backward operations of @main",
                 .description = "Each backward operation has its origin, and phase I (input-gradient) or W "

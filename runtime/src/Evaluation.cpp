@@ -12,6 +12,21 @@ std::int64_t labelAt(const DataRow& row, const std::byte* labels, std::int64_t i
                                      : reinterpret_cast<const std::int64_t*>(labels)[i];
 }
 
+double weightOf(const Training& training, std::int64_t label) {
+  const auto i = static_cast<std::size_t>(label);
+  return i < training.classWeights.size() ? training.classWeights[i] : 1;
+}
+
+/// What one position adds to the sum of the loss: the formula of kernels/SoftmaxCrossEntropy.h.
+double smoothedLoss(const Training& training, const float* scores, std::int64_t stride, std::int64_t classes,
+                    double logSum, std::int64_t label) {
+  const double own = weightOf(training, label) * (logSum - scores[label * stride]);
+  if (training.labelSmoothing == 0) return own;
+  double all = 0;
+  for (std::int64_t c = 0; c < classes; ++c) all += weightOf(training, c) * (logSum - scores[c * stride]);
+  return (1 - training.labelSmoothing) * own + training.labelSmoothing / static_cast<double>(classes) * all;
+}
+
 /// Predictions of classes against integer labels.
 void addClasses(EvaluationSums& sums, const Training& training, const Shape& shape, const float* scores,
                 const DataRow& label, const std::byte* labels, std::int64_t valid) {
@@ -35,11 +50,13 @@ void addClasses(EvaluationSums& sums, const Training& training, const Shape& sha
     }
     double sum = 0;
     for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(first[c * inner] - greatest);
+    const double logSum = std::log(sum) + greatest;
     sums.samples += 1;
     sums.correct += above == 0 && firstAmongEquals == 0;
     sums.correctTop5 += above + firstAmongEquals < 5;
-    sums.loss += std::log(sum) + greatest - own;
-    sums.lossWeight += 1;
+    sums.surprise += logSum - own;
+    sums.loss += smoothedLoss(training, first, inner, classes, logSum, correct);
+    sums.lossWeight += weightOf(training, correct);
   }
 }
 
@@ -49,6 +66,7 @@ void EvaluationSums::add(const EvaluationSums& other) {
   samples += other.samples;
   correct += other.correct;
   correctTop5 += other.correctTop5;
+  surprise += other.surprise;
   squaredError += other.squaredError;
   elements += other.elements;
   loss += other.loss;
@@ -80,6 +98,7 @@ void addMinibatch(EvaluationSums& sums, const Training& training, const OutputRo
 
 double metricOf(const EvaluationSums& sums, const Training& training) {
   if (training.metric == "mse") return sums.squaredError / sums.elements;
+  if (training.metric == "perplexity") return std::exp(sums.surprise / sums.samples);
   if (training.metric == "top5") return sums.correctTop5 / sums.samples;
   return sums.correct / sums.samples;
 }

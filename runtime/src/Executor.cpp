@@ -361,15 +361,18 @@ Status Executor::update(HostedStage& hosted, const Action& action) {
   const std::int64_t from = schedule.updateFirst(hosted.host.stage, action.index);
   const std::int64_t to = std::min(schedule.updateLast(hosted.host.stage, action.index), minibatches_);
   double rate = setup_.training->schedule.at(setup_.training->learningRate, first_ + from);
+  double factor = setup_.training->schedule.at(1, first_ + from);
   // Where each stage updates on its own, one with fewer replicas takes more and smaller steps.
   if (schedule.minibatchesPerUpdate == 0)
-    rate = rate * static_cast<double>(to - from) / static_cast<double>(schedule.stages[0].replicas);
-  hosted.optimizer->update({.old = hosted.versions.at(hosted.versions.newest()),
-                            .fresh = hosted.versions.next(),
-                            .gradients = set.memory,
-                            .state = hosted.optimizerState,
-                            .stateStride = arenaBytes(hosted.stage->bytes.weights)},
-                           {.learningRate = rate, .minibatches = to - from, .count = ++hosted.updates});
+    for (double* scaled : {&rate, &factor})
+      *scaled = *scaled * static_cast<double>(to - from) / static_cast<double>(schedule.stages[0].replicas);
+  hosted.optimizer->update(
+      {.old = hosted.versions.at(hosted.versions.newest()),
+       .fresh = hosted.versions.next(),
+       .gradients = set.memory,
+       .state = hosted.optimizerState,
+       .stateStride = arenaBytes(hosted.stage->bytes.weights)},
+      {.learningRate = rate, .rateFactor = factor, .minibatches = to - from, .count = ++hosted.updates});
   hosted.versions.advance();
   set.inputs = set.minibatches = 0;
   set.usesAdded = set.reduced = false;

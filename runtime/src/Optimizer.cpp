@@ -15,7 +15,10 @@ struct Slice {
   float* first;  ///< velocity, or first moment
   float* second; ///< second moment
   std::int64_t count;
-  float minibatches, learningRate, weightDecay;
+  float minibatches, scale, learningRate, weightDecay;
+
+  /// The mean gradient of element i, clipped.
+  float mean(std::int64_t i) const { return gradient[i] / minibatches * scale; }
 };
 
 /// Without decay the gradient keeps its bits, the sign of a zero too.
@@ -25,14 +28,14 @@ float decayed(float gradient, float decay, float weight) {
 
 void sgd(const Slice& s) {
   for (std::int64_t i = 0; i < s.count; ++i) {
-    float g = decayed(s.gradient[i] / s.minibatches, s.weightDecay, s.old[i]);
+    float g = decayed(s.mean(i), s.weightDecay, s.old[i]);
     s.fresh[i] = s.old[i] - s.learningRate * g;
   }
 }
 
 void momentum(const Slice& s, float factor, bool nesterov) {
   for (std::int64_t i = 0; i < s.count; ++i) {
-    float g = decayed(s.gradient[i] / s.minibatches, s.weightDecay, s.old[i]);
+    float g = decayed(s.mean(i), s.weightDecay, s.old[i]);
     float velocity = factor * s.first[i] + g;
     s.first[i] = velocity;
     float direction = nesterov ? g + factor * velocity : velocity;
@@ -51,7 +54,7 @@ void adam(const Slice& s, const Training& training, std::int64_t t) {
   const float keep = decoupled ? 1 - s.learningRate * s.weightDecay : 1;
   const float coupled = decoupled ? 0 : s.weightDecay;
   for (std::int64_t i = 0; i < s.count; ++i) {
-    float g = decayed(s.gradient[i] / s.minibatches, coupled, s.old[i]);
+    float g = decayed(s.mean(i), coupled, s.old[i]);
     s.first[i] = beta1 * s.first[i] + rest1 * g;
     s.second[i] = beta2 * s.second[i] + rest2 * g * g;
     s.fresh[i] = keep * s.old[i] - rate * s.first[i] / (std::sqrt(s.second[i]) / root + epsilon);
@@ -67,7 +70,13 @@ Optimizer::Optimizer(const Training& training, const Stage& stage) : training_(t
     auto known = std::find_if(parameters_.begin(), parameters_.end(),
                               [&](const TrainedParameter& trained) { return trained.row == parameter; });
     if (known == parameters_.end()) {
-      parameters_.push_back({parameter, row.offset, {}});
+      TrainedParameter trained{.row = parameter, .gradient = row.offset, .weightDecay = training.weightDecay};
+      for (const ParameterGroup& group : training.groups)
+        if (matches(group, parameter->name, parameter->shape.rank)) {
+          if (group.learningRate) trained.learningRate = group.learningRate;
+          if (group.weightDecay) trained.weightDecay = *group.weightDecay;
+        }
+      parameters_.push_back(std::move(trained));
       known = parameters_.end() - 1;
     }
     known->uses.push_back({.offset = row.offset});
@@ -134,8 +143,11 @@ void Optimizer::update(const UpdateBlocks& blocks, const UpdateStep& step) const
         .second = state(1),
         .count = row.shape.elements(),
         .minibatches = static_cast<float>(step.minibatches),
-        .learningRate = static_cast<float>(step.learningRate * row.learningRateScale),
-        .weightDecay = static_cast<float>(training_.weightDecay * row.weightDecayScale),
+        .scale = static_cast<float>(step.gradientScale / training_.lossScale),
+        .learningRate = static_cast<float>(
+            (parameter.learningRate ? *parameter.learningRate * step.rateFactor : step.learningRate) *
+            row.learningRateScale),
+        .weightDecay = static_cast<float>(parameter.weightDecay * row.weightDecayScale),
     };
     switch (training_.optimizer) {
     case OptimizerKind::sgd: sgd(slice); break;

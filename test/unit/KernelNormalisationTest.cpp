@@ -20,7 +20,8 @@ static void PrintTo(const Softmax::Options& o, std::ostream* stream) {
 }
 
 static void PrintTo(const SoftmaxCrossEntropy::Options& o, std::ostream* stream) {
-  *stream << o.batch << "x" << o.classes << "x" << o.inner << (o.hasIgnoreIndex ? " with ignored labels" : "");
+  *stream << o.batch << "x" << o.classes << "x" << o.inner << (o.hasIgnoreIndex ? " with ignored labels" : "")
+          << " smoothing " << o.labelSmoothing;
 }
 
 } // namespace pdcrt
@@ -264,16 +265,19 @@ TEST(SoftmaxRange, ANaNSpoilsItsRowAndNoOther) {
       for (std::int64_t i = 0; i < 40; ++i) EXPECT_EQ(std::isnan(y[i]), i < 20) << "element " << i;
     }
     const Buffer<std::int64_t> labels = {3, 3};
-    SoftmaxCrossEntropy(setup, {.batch = 2, .classes = 20}).forward(q, x, labels, loss, {});
+    SoftmaxCrossEntropy(setup, {.batch = 2, .classes = 20}).forward(q, x, labels, {}, loss, {});
     EXPECT_TRUE(std::isnan(loss[0]));
   }
 }
 
 // ---- SoftmaxCrossEntropy ----
 
-class CrossEntropy : public testing::TestWithParam<SoftmaxCrossEntropy::Options> {
+/// Options, and whether the classes have weights.
+class CrossEntropy : public testing::TestWithParam<std::tuple<SoftmaxCrossEntropy::Options, bool>> {
 protected:
-  const SoftmaxCrossEntropy::Options o = GetParam();
+  const SoftmaxCrossEntropy::Options o = std::get<0>(GetParam());
+  const bool weighted = std::get<1>(GetParam());
+  const Buffer<float> classWeights = randomBuffer(weighted ? o.classes : 0, 5);
   const std::int64_t positions = o.batch * o.inner, count = positions * o.classes;
   const Buffer<float> logits = randomBuffer(count, 1), loss = room(1), probabilities = room(count),
                       dlogits = room(count), dloss = {0.75f};
@@ -282,7 +286,11 @@ protected:
   pdcrt::Setup setup;
   const SoftmaxCrossEntropy kernel{setup, o};
 
+  View<const float> weights() const { return weighted ? View<const float>(classWeights) : View<const float>(); }
+  double weight(std::int64_t c) const { return weighted ? classWeights[c] : 1; }
+
   void SetUp() override {
+    for (std::int64_t c = 0; weighted && c < o.classes; ++c) classWeights[c] = 0.5f + std::abs(classWeights[c]);
     for (std::int64_t i = 0; i < positions; ++i) labels[i] = (i * 7 + 3) % o.classes;
     if (o.hasIgnoreIndex)
       for (std::int64_t i = 0; i < positions; i += 3) labels[i] = o.ignoreIndex;
@@ -298,8 +306,11 @@ protected:
       if (o.hasIgnoreIndex && labels[p] == o.ignoreIndex) continue;
       double exponentials = 0;
       for (std::int64_t c = 0; c < o.classes; ++c) exponentials += std::exp(v[at(p, c)]);
-      sum += std::log(exponentials) - v[at(p, labels[p])];
-      ++labelled;
+      auto nll = [&](std::int64_t c) { return weight(c) * (std::log(exponentials) - v[at(p, c)]); };
+      double all = 0;
+      for (std::int64_t c = 0; c < o.classes; ++c) all += nll(c);
+      sum += (1 - o.labelSmoothing) * nll(labels[p]) + o.labelSmoothing * all / static_cast<double>(o.classes);
+      labelled += weight(labels[p]);
     }
     return sum / labelled;
   }
@@ -307,7 +318,7 @@ protected:
 
 TEST_P(CrossEntropy, IsTheDefinitionAndItsDerivative) {
   expectGoodManners(setup, {loss, probabilities},
-                    [&](Stream& q) { kernel.forward(q, logits, labels, loss, probabilities); });
+                    [&](Stream& q) { kernel.forward(q, logits, labels, weights(), loss, probabilities); });
   expectClose(loss, {definition(toDouble(logits))}, "loss");
   Values expectedProbabilities(probabilities.values().size());
   for (std::int64_t p = 0; p < positions; ++p) {
@@ -318,33 +329,36 @@ TEST_P(CrossEntropy, IsTheDefinitionAndItsDerivative) {
   }
   expectClose(probabilities, expectedProbabilities, "probabilities");
   expectGoodManners(setup, {dlogits},
-                    [&](Stream& q) { kernel.inputGradient(q, dloss, labels, probabilities, dlogits); });
+                    [&](Stream& q) { kernel.inputGradient(q, dloss, labels, probabilities, weights(), dlogits); });
   expectClose(dlogits, centralDifferences(toDouble(logits), [&](const Values& v) { return 0.75 * definition(v); }),
               "dlogits");
 }
 
 TEST_P(CrossEntropy, NarrowLabelsAndAnUnwantedResultChangeNoBit) {
   Stream q;
-  kernel.forward(q, logits, labels, loss, probabilities);
-  kernel.inputGradient(q, dloss, labels, probabilities, dlogits);
+  kernel.forward(q, logits, labels, weights(), loss, probabilities);
+  kernel.inputGradient(q, dloss, labels, probabilities, weights(), dlogits);
   const Buffer<float> loss32(1), probabilities32(count), lossAlone(1);
-  kernel.forward(q, logits, labels32, loss32, probabilities32);
-  kernel.forward(q, logits, labels, lossAlone, {});
+  kernel.forward(q, logits, labels32, weights(), loss32, probabilities32);
+  kernel.forward(q, logits, labels, weights(), lossAlone, {});
   EXPECT_EQ(loss32[0], loss[0]);
   EXPECT_EQ(lossAlone[0], loss[0]);
   EXPECT_TRUE(std::ranges::equal(probabilities32.values(), probabilities.values()));
-  kernel.inputGradient(q, dloss, labels32, probabilities, probabilities); // in place
+  kernel.inputGradient(q, dloss, labels32, probabilities, weights(), probabilities); // in place
   EXPECT_TRUE(std::ranges::equal(probabilities.values(), dlogits.values()));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, CrossEntropy,
-    testing::Values(SoftmaxCrossEntropy::Options{.batch = 32, .classes = 10},
-                    SoftmaxCrossEntropy::Options{.batch = 1, .classes = 37},
-                    SoftmaxCrossEntropy::Options{.batch = 3, .classes = 5, .inner = 4},
-                    SoftmaxCrossEntropy::Options{.batch = 9, .classes = 6, .hasIgnoreIndex = true, .ignoreIndex = -1},
-                    SoftmaxCrossEntropy::Options{
-                        .batch = 2, .classes = 4, .inner = 7, .hasIgnoreIndex = true, .ignoreIndex = 2}));
+    testing::Combine(
+        testing::Values(SoftmaxCrossEntropy::Options{.batch = 32, .classes = 10},
+                        SoftmaxCrossEntropy::Options{.batch = 1, .classes = 37},
+                        SoftmaxCrossEntropy::Options{.batch = 3, .classes = 5, .inner = 4, .labelSmoothing = 0.1},
+                        SoftmaxCrossEntropy::Options{
+                            .batch = 9, .classes = 6, .hasIgnoreIndex = true, .ignoreIndex = -1, .labelSmoothing = 1},
+                        SoftmaxCrossEntropy::Options{
+                            .batch = 2, .classes = 4, .inner = 7, .hasIgnoreIndex = true, .ignoreIndex = 2}),
+        testing::Bool()));
 
 TEST(CrossEntropyLabels, OneOutsideTheClassesMakesTheLossNaN) {
   const Buffer<float> logits = {1, 2, 3, 4}, loss(1), probabilities(4);
@@ -353,7 +367,7 @@ TEST(CrossEntropyLabels, OneOutsideTheClassesMakesTheLossNaN) {
   const SoftmaxCrossEntropy kernel(setup, {.batch = 2, .classes = 2});
   for (std::int64_t bad : {-1, 2}) {
     const Buffer<std::int64_t> labels = {bad, 0};
-    kernel.forward(q, logits, labels, loss, probabilities);
+    kernel.forward(q, logits, labels, {}, loss, probabilities);
     EXPECT_TRUE(std::isnan(loss[0])) << "label " << bad;
   }
 }
@@ -364,8 +378,8 @@ TEST(CrossEntropyLabels, WithNoneLeftTheLossIsNaNAndTheGradientZero) {
   pdcrt::Setup setup;
   Stream q;
   const SoftmaxCrossEntropy kernel(setup, {.batch = 2, .classes = 2, .hasIgnoreIndex = true});
-  kernel.forward(q, logits, labels, loss, probabilities);
-  kernel.inputGradient(q, dloss, labels, probabilities, dlogits);
+  kernel.forward(q, logits, labels, {}, loss, probabilities);
+  kernel.inputGradient(q, dloss, labels, probabilities, {}, dlogits);
   EXPECT_TRUE(std::isnan(loss[0]));
   for (float value : dlogits.values()) EXPECT_EQ(value, 0);
 }

@@ -116,6 +116,49 @@ TEST_P(Optimizers, FollowTheirFormulas) {
 INSTANTIATE_TEST_SUITE_P(All, Optimizers, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
 
+TEST(Optimizer, GroupsHaveRatesAndDecaysOfTheirOwn) {
+  Training training = cases()[0].training; // sgd, decay 0.1
+  training.groups = {{"^a$", 3.0, {}}, {"[ab]", {}, 0.0}, {"@vectors", {}, 0.5}, {"none of them", 9.0, 9.0}};
+  const Optimizer optimizer(training, stage);
+  std::vector<float> old(48, 1), fresh(48, 1), sums(48, 0), state(96);
+  auto bytes = [](std::vector<float>& block) { return reinterpret_cast<std::byte*>(block.data()); };
+  *at(sums, 64) = 4; // of a: a mean gradient of 2, clipped to 1
+  optimizer.update({bytes(old), bytes(fresh), bytes(sums), bytes(state), 192},
+                   {.learningRate = 0.125, .rateFactor = 0.25, .minibatches = 2, .count = 1, .gradientScale = 0.5});
+  EXPECT_EQ(*at(fresh, 0), 1 - 0.75f * (1 + 0.5f)); // a: its own rate, the decay of vectors
+  EXPECT_EQ(*at(fresh, 64), 1);                     // frozen
+  EXPECT_EQ(*at(fresh, 128), 1);                    // b is a matrix: no decay, and it has no gradient
+}
+
+TEST(Training, GroupsAndOptionsSurviveTheirText) {
+  Training training, read;
+  training.groups = {{"^a\\.", 3.0, {}}, {"@vectors", {}, 0.0}};
+  training.classWeights = {1, 0.25};
+  training.labelSmoothing = 0.1;
+  training.clipNorm = HUGE_VAL;
+  training.clipScope = ClipScope::stage;
+  ASSERT_TRUE(parseTraining(toJson(training), "training.json", read));
+  EXPECT_EQ(toJson(read), toJson(training));
+  ASSERT_EQ(read.groups.size(), 2u);
+  EXPECT_FALSE(read.groups[0].weightDecay);
+  EXPECT_TRUE(matches(read.groups[0], "layer.a.weight", 2) == false && matches(read.groups[0], "a.weight", 2));
+  EXPECT_TRUE(matches(read.groups[1], "any", 1) && !matches(read.groups[1], "any", 2));
+}
+
+TEST(Training, WrongGroupsAreNamed) {
+  auto problem = [](const std::string& groups) {
+    Training training;
+    return parseTraining("{\"parameter_groups\": " + groups + "}", "training.json", training).message();
+  };
+  EXPECT_EQ(problem("3"), "training.json: /parameter_groups is 3, expected a list");
+  EXPECT_EQ(problem(R"([{"match": "("}])"),
+            R"(training.json: /parameter_groups/0/match is "(", expected a regular expression or "@vectors")");
+  EXPECT_EQ(problem(R"([{"match": "a", "rate": 1}])"),
+            "training.json: /parameter_groups/0/rate is 1, expected no such key");
+  EXPECT_EQ(problem(R"([{"match": "a", "lr": -1}])"),
+            "training.json: /parameter_groups/0/lr is -1, expected a number of at least 0.0");
+}
+
 TEST(Optimizer, CountsTrainedBytes) {
   EXPECT_EQ(Optimizer(Training(), stage).trainedBytes(), 7 * sizeof(float));
   EXPECT_EQ(optimizerBlocks(cases()[0].training), 0u);

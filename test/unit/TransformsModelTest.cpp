@@ -21,7 +21,9 @@ std::unique_ptr<Model> trainingModel() {
   auto model = std::make_unique<Model>(std::move(*imported));
   model->run(pdc::canonicalize);
   model->run(pdc::raise);
-  model->run([](PassContext& context) { return addLoss(context, {.kind = "softmax-cross-entropy", .output = {}}); });
+  LossOptions loss;
+  loss.kind = "softmax-cross-entropy";
+  model->run([&](PassContext& context) { return addLoss(context, loss); });
   model->run(differentiate);
   model->run(fuse);
   model->run(addEvaluation);

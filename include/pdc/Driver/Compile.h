@@ -21,9 +21,9 @@ struct CompileOptions {
   std::string command; ///< as typed, for the generated programs' front matter
 
   ImportOptions import;
-  LossOptions loss;
-  pdcrt::Training training; ///< optimizer; batch and loss are filled in
-  std::string metric;       ///< accuracy, top5, mse, none; empty: what suits the loss
+  std::vector<std::map<std::string, std::string>> losses; ///< options of add-loss; none: the model's own
+  pdcrt::Training training;                               ///< optimizer; batch and loss are filled in
+  std::string metric; ///< accuracy, top5, perplexity, mse, none; empty: what suits the loss
 
   std::int64_t devices = 1; ///< 0: as many as the schedule file has ranks
   std::string clusterFile;  ///< instead of `devices`
@@ -45,9 +45,20 @@ Status compile(const CompileOptions& options, std::ostream& out, Diagnostics& di
 /// Measures every fusion group of the model in a generated one-stage program and writes the profile to `file`.
 Status measureProfile(const CompileOptions& options, const std::string& file, std::ostream& out, Diagnostics& diags);
 
-/// "--optimizer=momentum,lr=0.1,momentum=0.9,weight_decay=1e-4" to training options; "--loss=mse:output", and so on.
-/// Errors (ExitCode::usage) list what is known.
+// Flags whose values have a structure. Errors (ExitCode::usage) list what is known.
+
+/// "momentum,lr=0.1,momentum=0.9,weight_decay=1e-4"
 Status parseOptimizer(const std::string& text, pdcrt::Training& training, Diagnostics& diags);
-Status parseLoss(const std::string& text, LossOptions& loss, Diagnostics& diags);
+/// "mse:OUTPUT,weight=0.3": appends to `losses`.
+Status parseLoss(const std::string& text, std::vector<std::map<std::string, std::string>>& losses, Diagnostics& diags);
+/// "cosine,period=2000,warmup=100"
+Status parseLearningRateSchedule(const std::string& text, pdcrt::LearningRateSchedule& schedule, Diagnostics& diags);
+/// "REGEX:lr=0.1,weight_decay=0": appends to `groups`.
+Status parseParameterGroup(const std::string& text, std::vector<pdcrt::ParameterGroup>& groups, Diagnostics& diags);
+/// "1.0,scope=stage"
+Status parseClipNorm(const std::string& text, pdcrt::Training& training, Diagnostics& diags);
+
+/// The steps of a pipeline that add the losses.
+std::vector<PipelineStep> lossSteps(const std::vector<std::map<std::string, std::string>>& losses);
 
 } // namespace pdc

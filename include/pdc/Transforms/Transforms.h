@@ -8,6 +8,9 @@
 
 #include "pdc/Pass/Pass.h"
 
+#include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,13 +26,20 @@ Status canonicalize(PassContext& context);
 /// a fused backward cannot be recovered afterwards.
 Status raise(PassContext& context);
 
-/// --loss=: what is minimised. `kind`: "" (the default of interfaces.md), softmax-cross-entropy, mse,
-/// bce-with-logits, output. `output`: the output that it applies to ("" = default), or that is the loss.
+/// --loss=: a loss. `kind`: "" (the default of docs/Training.md), softmax-cross-entropy, mse, bce-with-logits, output.
 struct LossOptions {
   std::string kind;
-  std::string output;
+  std::string output; ///< that it applies to ("": the first that is not a scalar), or that is the loss
+  std::string label;  ///< its label input ("": `label` for classes, `target` for numbers)
+  double weight = 1;  ///< factor
+  std::optional<std::int64_t> ignoreIndex; ///< of softmax-cross-entropy, like what follows
+  double labelSmoothing = 0;
+  std::vector<double> classWeights; ///< empty: all 1
 };
-/// Afterwards @main has at least one output of kind loss, its prediction if there is one, and label inputs are marked.
+/// From the options of the pass add-loss, which are the parts of --loss=.
+Expected<LossOptions> lossOptions(const std::map<std::string, std::string>& options, Diagnostics& diags);
+/// Adds one loss; several add up. Afterwards @main has at least one output of kind loss, its prediction if there is
+/// one, and label inputs are marked.
 Status addLoss(PassContext& context, const LossOptions& options);
 
 /// Appends the backward operations of @main, whole: phases I and W apart, origins set, one gradient output per use of a

@@ -143,7 +143,7 @@ PDC_FIELDS(Reduce::Options, input, axes, kind)
 PDC_FIELDS(Rnn::Options, steps, batch, hidden, relu, reverse)
 PDC_FIELDS(Slice::Options, input, output, starts, steps)
 PDC_FIELDS(Softmax::Options, rows, classes, logarithm)
-PDC_FIELDS(SoftmaxCrossEntropy::Options, batch, classes, inner, hasIgnoreIndex, ignoreIndex)
+PDC_FIELDS(SoftmaxCrossEntropy::Options, batch, classes, inner, hasIgnoreIndex, ignoreIndex, labelSmoothing)
 PDC_FIELDS(Transpose::Options, input, permutation)
 
 #undef PDC_FIELDS

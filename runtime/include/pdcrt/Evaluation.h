@@ -14,6 +14,7 @@ struct EvaluationSums {
   double samples = 0;     ///< predictions with a label that counts
   double correct = 0;     ///< the label is the greatest of the classes (the first one of equals)
   double correctTop5 = 0; ///< fewer than five classes are greater
+  double surprise = 0;    ///< -log of the label's probability, in nats; perplexity is the exponential of its mean
   double squaredError = 0, elements = 0;
   double loss = 0, lossWeight = 0;
 

@@ -1,6 +1,7 @@
 // The optimizers, over the flat weights block of a stage, by its parameter table.
 //
-// With g = (sum of the gradients / their number) + weight decay · w (adamw: without the decay), per element, in f32:
+// With g = (sum of the gradients / their number) · scale + weight decay · w (adamw: without the decay), per element, in
+// f32:
 //
 //   sgd        w' = w - lr · g
 //   momentum   v' = momentum · v + g;   w' = w - lr · v'    (nesterov: w' = w - lr · (g + momentum · v'))
@@ -17,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -36,9 +38,11 @@ struct UpdateBlocks {
 
 /// What the update is.
 struct UpdateStep {
-  double learningRate;      ///< already scaled for the stage
+  double learningRate;      ///< already scaled for the stage and scheduled
+  double rateFactor = 1;    ///< the same for a parameter with a learning rate of its own: its factor
   std::int64_t minibatches; ///< that the gradients are sums of
   std::int64_t count;       ///< this is the stage's count-th update, from 1
+  double gradientScale = 1; ///< factor of the mean gradient: clipping
 };
 
 /// A trained parameter and where its gradients are.
@@ -52,6 +56,8 @@ struct TrainedParameter {
     int shared = -1;
   };
   std::vector<Use> uses;
+  std::optional<double> learningRate; ///< of its groups, instead of the training's
+  double weightDecay = 0;
 };
 
 class Optimizer {

@@ -2,8 +2,10 @@
 // flags of the stage program override it.
 //
 //   {"optimizer": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": false, "weight_decay": 0.0001, "betas": [0.9, 0.999],
-//    "eps": 1e-08, "lr_schedule": {"kind": "constant"}, "seed": 0, "batch": 32, "loss": "softmax-cross-entropy",
-//    "ignore_index": null, "metric": "accuracy"}
+//    "eps": 1e-08, "parameter_groups": [{"match": "bias", "weight_decay": 0}], "lr_schedule": {"kind": "constant"},
+//    "clip_norm": null, "clip_scope": "global", "loss_scale": 1, "seed": 0, "batch": 32,
+//    "loss": "softmax-cross-entropy", "ignore_index": null, "label_smoothing": 0, "class_weights": [],
+//    "metric": "accuracy"}
 #pragma once
 
 #include "pdcrt/Status.h"
@@ -11,6 +13,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace pdcrt {
 
@@ -30,6 +33,25 @@ struct LearningRateSchedule {
   double at(double learningRate, std::int64_t minibatch) const;
 };
 
+/// Parameters that learn in a way of their own. `match` is a POSIX extended regular expression that is found anywhere
+/// in the parameter's name, or "@vectors": every parameter of at most one dimension, which biases and the scales and
+/// shifts of normalisations are.
+struct ParameterGroup {
+  std::string match;
+  std::optional<double> learningRate, weightDecay; ///< instead of those of all
+};
+
+/// Whether `text` can be a ParameterGroup's match.
+bool isParameterMatch(const std::string& text);
+/// Whether `group` has the parameter `name` of `rank` dimensions.
+bool matches(const ParameterGroup& group, const std::string& name, int rank);
+
+/// Of which gradients the norm is clipped.
+enum class ClipScope : std::uint8_t {
+  global, ///< of all stages together; the schedule has its all-reduce
+  stage   ///< of each stage by itself
+};
+
 struct Training {
   OptimizerKind optimizer = OptimizerKind::sgd;
   double learningRate = 0.01;
@@ -38,12 +60,20 @@ struct Training {
   double weightDecay = 0;
   double beta1 = 0.9, beta2 = 0.999;
   double epsilon = 1e-8;
+  std::vector<ParameterGroup> groups; ///< where several have a parameter, the last that says something counts
   LearningRateSchedule schedule;
+  /// Gradients whose norm is above it are scaled down to it; one that is not finite skips the update. Infinity: only
+  /// the latter. None: gradients are taken as they are.
+  std::optional<double> clipNorm;
+  ClipScope clipScope = ClipScope::global;
+  double lossScale = 1; ///< factor of the gradients that the stages compute; divided out by updates
   std::uint64_t seed = 0;
   std::int64_t batch = 1;                     ///< samples per minibatch
   std::string loss = "softmax-cross-entropy"; ///< or mse, bce-with-logits, output
   std::optional<std::int64_t> ignoreIndex;    ///< label that the loss leaves out
-  std::string metric = "accuracy";            ///< or top5, mse, none
+  double labelSmoothing = 0;                  ///< of softmax-cross-entropy, as what follows
+  std::vector<double> classWeights;           ///< empty: all 1
+  std::string metric = "accuracy";            ///< or top5, perplexity, mse, none
 };
 
 std::string toJson(const Training& training);

@@ -37,31 +37,80 @@ bool counts(const Options& o, std::int64_t label) {
   return !o.hasIgnoreIndex || label != o.ignoreIndex;
 }
 
+/// The class weights, which may be absent.
+class Weights {
+public:
+  Weights(const float* weights, std::int64_t classes) : weights_(weights), sum_(static_cast<double>(classes)) {
+    if (!weights) return;
+    sum_ = 0;
+    for (std::int64_t c = 0; c < classes; ++c) sum_ += weights[c];
+  }
+  double of(std::int64_t c) const { return weights_ ? weights_[c] : 1; }
+  double sum() const { return sum_; }
+  explicit operator bool() const { return weights_; }
+
+private:
+  const float* weights_;
+  double sum_;
+};
+
+/// Σ_c w[c] · -log p[c] of one position.
+double lossOfAllClasses(Row row, const float* logits, double logSum, const Weights& weights) {
+  double sum = 0;
+  for (std::int64_t c = 0; c < row.count; ++c) sum += weights.of(c) * (logSum - logits[c * row.stride]);
+  return sum;
+}
+
 template <class Label>
-void forwardLoss(const Options& o, const float* logits, const Label* labels, float* loss, float* probabilities) {
+void forwardLoss(const Options& o, const float* logits, const Label* labels, const Weights& weights, float* loss,
+                 float* probabilities) {
   const Row row = {o.classes, o.inner};
-  double total = 0;
-  std::int64_t labelled = 0;
+  const double perClass = o.labelSmoothing / static_cast<double>(o.classes);
+  double total = 0, labelled = 0;
   for (std::int64_t n = 0; n < o.batch; ++n)
     for (std::int64_t i = 0; i < o.inner; ++i) {
       const std::int64_t label = labels[n * o.inner + i], begin = n * o.classes * o.inner + i;
       const double logSum = logSumExp(row, logits + begin, probabilities ? probabilities + begin : nullptr);
       if (!counts(o, label)) continue;
-      ++labelled;
-      if (label < 0 || label >= o.classes)
+      if (label < 0 || label >= o.classes) {
         total = std::numeric_limits<double>::quiet_NaN();
-      else
-        total += logSum - logits[begin + label * o.inner];
+        continue;
+      }
+      labelled += weights.of(label);
+      total += (1 - o.labelSmoothing) * weights.of(label) * (logSum - logits[begin + label * o.inner]);
+      if (perClass != 0) total += perClass * lossOfAllClasses(row, logits + begin, logSum, weights);
     }
-  *loss = static_cast<float>(total / static_cast<double>(labelled));
+  *loss = static_cast<float>(total / labelled);
+}
+
+/// The sum of the weights of the labels that count; one that is none of the classes counts as 1.
+template <class Label>
+double sumOfWeights(const Options& o, const Label* labels, const Weights& weights) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < o.batch * o.inner; ++i)
+    if (counts(o, labels[i])) sum += labels[i] >= 0 && labels[i] < o.classes ? weights.of(labels[i]) : 1;
+  return sum;
+}
+
+/// One position: dx = share · ( (1 - e) · w[label] · (p - at label) + e / C · (p · Σ w - w) ).
+void smoothedRow(const Options& o, const float* p, std::int64_t label, double share, const Weights& weights,
+                 float* to) {
+  const double perClass = share * o.labelSmoothing / static_cast<double>(o.classes);
+  const double own = label < 0 || label >= o.classes ? 0 : share * (1 - o.labelSmoothing) * weights.of(label);
+  const double factor = own + perClass * weights.sum();
+  for (std::int64_t c = 0; c < o.classes; ++c) {
+    const std::int64_t at = c * o.inner;
+    to[at] = static_cast<float>(p[at] * factor - perClass * weights.of(c) - (c == label ? own : 0));
+  }
 }
 
 template <class Label>
-void gradient(const Options& o, float dloss, const Label* labels, const float* probabilities, float* dlogits) {
+void gradient(const Options& o, float dloss, const Label* labels, const float* probabilities, const Weights& weights,
+              float* dlogits) {
   const Row row = {o.classes, o.inner};
-  std::int64_t labelled = 0;
-  for (std::int64_t i = 0; i < o.batch * o.inner; ++i) labelled += counts(o, labels[i]);
-  const float share = static_cast<float>(dloss / static_cast<double>(labelled)); // unused where nothing is labelled
+  const double labelled = sumOfWeights(o, labels, weights);
+  const double share = labelled == 0 ? 0 : dloss / labelled;
+  const bool plain = !weights && o.labelSmoothing == 0;
   for (std::int64_t n = 0; n < o.batch; ++n)
     for (std::int64_t i = 0; i < o.inner; ++i) {
       const std::int64_t label = labels[n * o.inner + i], begin = n * o.classes * o.inner + i;
@@ -69,9 +118,14 @@ void gradient(const Options& o, float dloss, const Label* labels, const float* p
         for (std::int64_t c = 0; c < o.classes; ++c) dlogits[begin + c * o.inner] = 0;
         continue;
       }
+      if (!plain) {
+        smoothedRow(o, probabilities + begin, label, share, weights, dlogits + begin);
+        continue;
+      }
       const bool valid = label >= 0 && label < o.classes;
-      const float atLabel = valid ? (probabilities[begin + label * o.inner] - 1) * share : 0;
-      scaleRow(row, probabilities + begin, share, dlogits + begin);
+      const auto factor = static_cast<float>(share);
+      const float atLabel = valid ? (probabilities[begin + label * o.inner] - 1) * factor : 0;
+      scaleRow(row, probabilities + begin, factor, dlogits + begin);
       if (valid) dlogits[begin + label * o.inner] = atLabel;
     }
 }
@@ -80,24 +134,30 @@ void gradient(const Options& o, float dloss, const Label* labels, const float* p
 
 SoftmaxCrossEntropy::SoftmaxCrossEntropy(Setup&, const Options& o) : options_(o) {}
 
-void SoftmaxCrossEntropy::forward(Stream&, View<const float> logits, View<const std::int64_t> labels, View<float> loss,
-                                  View<float> probabilities) const {
-  forwardLoss(options_, logits.data, labels.data, loss.data, probabilities.data);
+void SoftmaxCrossEntropy::forward(Stream&, View<const float> logits, View<const std::int64_t> labels,
+                                  View<const float> weights, View<float> loss, View<float> probabilities) const {
+  forwardLoss(options_, logits.data, labels.data, Weights(weights.data, options_.classes), loss.data,
+              probabilities.data);
 }
 
-void SoftmaxCrossEntropy::forward(Stream&, View<const float> logits, View<const std::int32_t> labels, View<float> loss,
-                                  View<float> probabilities) const {
-  forwardLoss(options_, logits.data, labels.data, loss.data, probabilities.data);
+void SoftmaxCrossEntropy::forward(Stream&, View<const float> logits, View<const std::int32_t> labels,
+                                  View<const float> weights, View<float> loss, View<float> probabilities) const {
+  forwardLoss(options_, logits.data, labels.data, Weights(weights.data, options_.classes), loss.data,
+              probabilities.data);
 }
 
 void SoftmaxCrossEntropy::inputGradient(Stream&, View<const float> dloss, View<const std::int64_t> labels,
-                                        View<const float> probabilities, View<float> dlogits) const {
-  gradient(options_, *dloss.data, labels.data, probabilities.data, dlogits.data);
+                                        View<const float> probabilities, View<const float> weights,
+                                        View<float> dlogits) const {
+  gradient(options_, *dloss.data, labels.data, probabilities.data, Weights(weights.data, options_.classes),
+           dlogits.data);
 }
 
 void SoftmaxCrossEntropy::inputGradient(Stream&, View<const float> dloss, View<const std::int32_t> labels,
-                                        View<const float> probabilities, View<float> dlogits) const {
-  gradient(options_, *dloss.data, labels.data, probabilities.data, dlogits.data);
+                                        View<const float> probabilities, View<const float> weights,
+                                        View<float> dlogits) const {
+  gradient(options_, *dloss.data, labels.data, probabilities.data, Weights(weights.data, options_.classes),
+           dlogits.data);
 }
 
 } // namespace pdcrt

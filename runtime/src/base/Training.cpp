@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <regex.h>
 
 namespace pdcrt {
 
@@ -45,6 +46,17 @@ public:
                Json(least).dump());
     else
       value = found->get<Number>();
+  }
+  void numbers(const char* key, std::vector<double>& values, double least) {
+    known_.push_back(key);
+    const Json* found = find(key);
+    if (!found) return;
+    values.clear();
+    bool right = found->is_array();
+    for (const Json& value : right ? *found : Json::array())
+      if (right = right && value.is_number() && value.get<double>() >= least; right)
+        values.push_back(value.get<double>());
+    if (!right) fail(key, *found, "a list of numbers of at least " + Json(least).dump());
   }
   void text(const char* key, std::string& value, std::initializer_list<const char*> choices) {
     known_.push_back(key);
@@ -103,6 +115,77 @@ void readSchedule(const Json& json, LearningRateSchedule& schedule, std::string&
 
 } // namespace
 
+namespace {
+
+constexpr const char* vectors = "@vectors";
+
+/// A compiled POSIX extended regular expression.
+class Expression {
+public:
+  explicit Expression(const std::string& text)
+      : valid_(::regcomp(&expression_, text.c_str(), REG_EXTENDED | REG_NOSUB) == 0) {}
+  ~Expression() {
+    if (valid_) ::regfree(&expression_);
+  }
+  Expression(const Expression&) = delete;
+  Expression& operator=(const Expression&) = delete;
+  bool valid() const { return valid_; }
+  bool foundIn(const std::string& text) const {
+    return valid_ && ::regexec(&expression_, text.c_str(), 0, nullptr, 0) == 0;
+  }
+
+private:
+  regex_t expression_{};
+  bool valid_;
+};
+
+void readGroups(const Json& json, std::vector<ParameterGroup>& groups, std::string& problem) {
+  if (!json.is_array()) {
+    problem = "/parameter_groups is " + json.dump() + ", expected a list";
+    return;
+  }
+  for (const Json& object : json) {
+    const std::string place = "/parameter_groups/" + std::to_string(groups.size()) + "/";
+    if (!object.is_object() || !object.contains("match") || !object["match"].is_string() ||
+        !isParameterMatch(object["match"].get<std::string>())) {
+      problem = place + "match is " + (object.is_object() ? object.value("match", Json()).dump() : object.dump()) +
+                ", expected a regular expression or \"@vectors\"";
+      return;
+    }
+    Reader reader(object, place);
+    reader.object("match");
+    ParameterGroup group{.match = object["match"].get<std::string>(), .learningRate = {}, .weightDecay = {}};
+    double rate = 0, decay = 0;
+    reader.number("lr", rate, 0);
+    reader.number("weight_decay", decay, 0);
+    if (reader.object("lr")) group.learningRate = rate;
+    if (reader.object("weight_decay")) group.weightDecay = decay;
+    if (std::string first = reader.finish(); !first.empty()) problem = first;
+    groups.push_back(std::move(group));
+  }
+}
+
+Json groupsToJson(const std::vector<ParameterGroup>& groups) {
+  Json list = Json::array();
+  for (const ParameterGroup& group : groups) {
+    Json object = {{"match", group.match}};
+    if (group.learningRate) object["lr"] = *group.learningRate;
+    if (group.weightDecay) object["weight_decay"] = *group.weightDecay;
+    list.push_back(std::move(object));
+  }
+  return list;
+}
+
+} // namespace
+
+bool isParameterMatch(const std::string& text) {
+  return !text.empty() && (text == vectors || Expression(text).valid());
+}
+
+bool matches(const ParameterGroup& group, const std::string& name, int rank) {
+  return group.match == vectors ? rank <= 1 : Expression(group.match).foundIn(name);
+}
+
 double LearningRateSchedule::at(double learningRate, std::int64_t minibatch) const {
   double rate = learningRate;
   if (kind == Kind::step)
@@ -127,12 +210,19 @@ std::string toJson(const Training& t) {
                {"weight_decay", t.weightDecay},
                {"betas", {t.beta1, t.beta2}},
                {"eps", t.epsilon},
+               {"parameter_groups", groupsToJson(t.groups)},
                {"lr_schedule", schedule},
+               {"clip_norm", nullptr},
+               {"clip_scope", t.clipScope == ClipScope::global ? "global" : "stage"},
+               {"loss_scale", t.lossScale},
                {"seed", t.seed},
                {"batch", t.batch},
                {"loss", t.loss},
                {"ignore_index", nullptr},
+               {"label_smoothing", t.labelSmoothing},
+               {"class_weights", t.classWeights},
                {"metric", t.metric}};
+  if (t.clipNorm) json["clip_norm"] = std::isinf(*t.clipNorm) ? Json("inf") : Json(*t.clipNorm);
   if (t.ignoreIndex) json["ignore_index"] = *t.ignoreIndex;
   return json.dump(2) + "\n";
 }
@@ -163,6 +253,20 @@ Status parseTraining(const std::string& text, const std::string& file, Training&
     }
   }
   reader.number("eps", training.epsilon, 0);
+  if (const Json* groups = reader.object("parameter_groups")) readGroups(*groups, training.groups, problem);
+  if (const Json* clip = reader.object("clip_norm")) {
+    if (clip->is_number() && clip->get<double>() > 0)
+      training.clipNorm = clip->get<double>();
+    else if (*clip == "inf")
+      training.clipNorm = HUGE_VAL;
+    else
+      reader.fail("clip_norm", *clip, "a number above 0, \"inf\" or null");
+  }
+  std::string scope = "global";
+  reader.text("clip_scope", scope, {"global", "stage"});
+  training.clipScope = scope == "stage" ? ClipScope::stage : ClipScope::global;
+  reader.number("loss_scale", training.lossScale, 0);
+  if (training.lossScale == 0) reader.fail("loss_scale", 0, "a number above 0");
   if (const Json* schedule = reader.object("lr_schedule")) readSchedule(*schedule, training.schedule, problem);
   reader.number("seed", training.seed, 0);
   reader.number("batch", training.batch, 1);
@@ -170,7 +274,9 @@ Status parseTraining(const std::string& text, const std::string& file, Training&
   std::int64_t ignored = 0;
   reader.number("ignore_index", ignored, -1e18);
   if (reader.object("ignore_index")) training.ignoreIndex = ignored;
-  reader.text("metric", training.metric, {"accuracy", "top5", "mse", "none"});
+  reader.number("label_smoothing", training.labelSmoothing, 0);
+  reader.numbers("class_weights", training.classWeights, 0);
+  reader.text("metric", training.metric, {"accuracy", "top5", "perplexity", "mse", "none"});
   training.optimizer = Json(optimizer).get<OptimizerKind>();
   if (std::string first = reader.finish(); !first.empty()) problem = first;
   return problem.empty() ? Status() : bad(problem);

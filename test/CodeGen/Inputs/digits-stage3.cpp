@@ -268,14 +268,14 @@ void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, 
   // /fc/Gemm -> f32[32, 10]
   k.linear_5.forward(q, s.a10, w.fc_weight, w.fc_bias, t.a11);
   // loss -> f32[]
-  k.softmaxCrossEntropy_6.forward(q, t.a11, s.label, s.loss, s.a12);
+  k.softmaxCrossEntropy_6.forward(q, t.a11, s.label, {}, s.loss, s.a12);
 }
 
 void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Handover& h, const Gradients& g,
                     const Scratch& t, pdcrt::Stream& q) {
   q.group(8);
   // loss, input gradient -> f32[32, 10]
-  k.softmaxCrossEntropy_6.inputGradient(q, constant0, s.label, s.a12, h.g0);
+  k.softmaxCrossEntropy_6.inputGradient(q, constant0, s.label, s.a12, {}, h.g0);
   // /fc/Gemm, input gradient -> f32[32, 64]
   k.linear_7.inputGradient(q, h.g0, w.fc_weight, t.g1);
 
@@ -344,7 +344,7 @@ void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s,
   // /fc/Gemm -> f32[32, 10]
   k.linear_5.forward(q, t.e6, w.fc_weight, w.fc_bias, s.prediction);
   // loss -> f32[]
-  k.softmaxCrossEntropy_6.forward(q, s.prediction, s.label, s.loss, {});
+  k.softmaxCrossEntropy_6.forward(q, s.prediction, s.label, {}, s.loss, {});
 }
 
 } // namespace
