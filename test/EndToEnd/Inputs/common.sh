@@ -13,10 +13,15 @@ generate() {
     >"$WORK/$folder.log" 2>&1 || { cat "$WORK/$folder.log" >&2; fail "pdc could not compile $folder $*"; }
 }
 
-# build FOLDER: builds the programs in $WORK/FOLDER.
+# build FOLDER [TARGET…]: builds the program in $WORK/FOLDER that hosts all ranks, and what else is named; `replay` is the
+# replay from the formulas. The programs of single ranks take as long to link and are those of `pipeline` otherwise.
 build() {
-  { cmake -S "$WORK/$1" -B "$WORK/$1/out" -G Ninja -DCMAKE_PREFIX_PATH="$BUILD" && cmake --build "$WORK/$1/out"; } \
-    >"$WORK/$1.log" 2>&1 || { cat "$WORK/$1.log" >&2; fail "the generated program $1 does not build"; }
+  local folder=$1
+  shift
+  { cmake -S "$WORK/$folder" -B "$WORK/$folder/out" -G Ninja -DCMAKE_PREFIX_PATH="$BUILD" -DREPLAY="$BUILD/lib/libReplay.a" \
+      -DCMAKE_PROJECT_pipeline_INCLUDE="$SOURCE/test/EndToEnd/replay/replay.cmake" &&
+      cmake --build "$WORK/$folder/out" --target pipeline "$@"; } \
+    >"$WORK/$folder.log" 2>&1 || { cat "$WORK/$folder.log" >&2; fail "the generated program $folder does not build"; }
 }
 
 # compile FOLDER STAGES FLAGS…: generates a pipeline with these replicas and builds it.

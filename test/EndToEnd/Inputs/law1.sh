@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# law1.sh NETWORK CUT…: law 1 for a network of utils/models/hand_made.py. A CUT names the groups at which stages begin (2,5 makes
-# three stages). The stage programs of a cut are compiled once, and run under every flushing schedule; every tensor must be
-# that of the uncut program (--devices=1) after 20 updates of 4 microbatches. With PDC_TEST_ROUNDS: every cut, and every cut
-# with recomputation; else the last one, and its recomputation under one schedule.
+# law1.sh NETWORK CUT…: law 1 for a network of utils/models/hand_made.py, or for the example's (`digits`). A CUT names the groups
+# at which stages begin (2,5 makes three stages). The stage programs of a cut are compiled once, and run under every flushing
+# schedule; every tensor must be that of the uncut program (--devices=1) after 20 updates of 4 microbatches. The last CUT runs
+# under all schedules, the others under one. RECOMPUTE=yes: the last one also with stages that compute their forward again.
+# With PDC_TEST_ROUNDS: every cut into 1 to 4 stages under all schedules, and every CUT with recomputation.
 set -euo pipefail
 network=$1
 shift
 rm -rf "$WORK"
-"$PYTHON" "$SOURCE/utils/models/hand_made.py" "$network" "$WORK"
+[ "$network" = digits ] || "$PYTHON" "$SOURCE/utils/models/hand_made.py" "$network" "$WORK"
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"
-model=$WORK/model.onnx
-loss=
+[ "$network" = digits ] || { model=$WORK/model.onnx loss=; }
 microbatches=4
 # Schedules that flush; those whose ranks host two stages take an even number of stages.
-schedules="zb-h1 1f1b-flush gpipe interleaved:2 zb-v"
+all_schedules=${SCHEDULES:-zb-h1 1f1b-flush gpipe interleaved:2 zb-v}
 
 tensors() { python3 "$SOURCE/test/EndToEnd/Inputs/same_tensors.py" "$WORK/weights-uncut" "$WORK/$1"; }
 losses() { grep -o '"loss": [^,]*' "$WORK/$1.jsonl"; }
@@ -31,7 +31,10 @@ try() {
   local cut=$1 name=cut-$1${2:+-$2} schedule
   local commas=${cut//[^,]/}
   for schedule in $schedules; do
-    case $schedule in interleaved:2 | zb-v) [ "$cut" != - ] && [ $((${#commas} % 2)) = 0 ] || continue ;; esac
+    case $schedule in
+      interleaved:2 | zb-v) [ "$cut" != - ] && [ $((${#commas} % 2)) = 0 ] || continue ;;
+      1f1b-flush) [ "$cut" != - ] || continue ;; # that is the uncut program itself
+    esac
     python3 "$SOURCE/test/EndToEnd/Inputs/cut_plan.py" "$WORK/uncut/plan.json" "$WORK/plan.json" "$cut" "$schedule" \
       $microbatches ${2:-}
     generate "$name-$schedule" --plan="$WORK/plan.json"
@@ -44,15 +47,30 @@ try() {
   done
 }
 
+# Every cut of the uncut plan's groups into 1 to 4 stages.
+every_cut() {
+  python3 - "$WORK/uncut/plan.json" <<'PYTHON'
+import itertools, json, sys
+groups = len(json.load(open(sys.argv[1]))["stages"][0]["nodes"])
+for borders in range(4):
+    for cut in itertools.combinations(range(1, groups), borders):
+        print(",".join(map(str, cut)) or "-")
+PYTHON
+}
+
+last=${!#}
 if [ -n "${PDC_TEST_ROUNDS:-}" ]; then
-  for cut in - "$@"; do
-    try "$cut"
-    try "$cut" recompute
-  done
+  schedules=$all_schedules
+  for cut in $(every_cut); do try "$cut"; done
+  for cut in "$@"; do try "$cut" recompute; done
 else
-  try "${!#}"
-  schedules=${schedules%% *}
-  try "${!#}" recompute
+  for cut in "$@"; do
+    schedules=zb-h1
+    [ "$cut" != "$last" ] || schedules=$all_schedules
+    try "$cut"
+  done
+  schedules=zb-h1
+  [ "${RECOMPUTE:-no}" = no ] || try "$last" recompute
 fi
 # Another order of samples, and of random numbers: the comparison must notice.
 train uncut weights-other --steps 20 --seed 6 --metrics "$WORK/weights-other.jsonl"

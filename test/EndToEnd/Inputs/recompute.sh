@@ -9,16 +9,14 @@ generate() {
   "$BUILD/bin/pdc" "$WORK/model.onnx" -o "$WORK/$folder" --batch=4 --profile=analytic --loss=softmax-cross-entropy \
     --optimizer=momentum,lr=0.01,momentum=0.9 "$@" >"$WORK/$folder.log" 2>&1 || { cat "$WORK/$folder.log" >&2; fail "pdc $*"; }
 }
-build() {
-  { cmake -S "$WORK/$1" -B "$WORK/$1/out" -G Ninja -DCMAKE_PREFIX_PATH="$BUILD" && cmake --build "$WORK/$1/out"; } \
-    >"$WORK/$1.log" 2>&1 || { cat "$WORK/$1.log" >&2; fail "$1 does not build"; }
-}
 arena() { python3 -c 'import json, sys; print(sum(s["memory_bytes"] for s in json.load(open(sys.argv[1]))["stages"]))' "$WORK/$1/plan.json"; }
+nodes() { python3 -c 'import json, sys; print([s["nodes"] for s in json.load(open(sys.argv[1]))["stages"]])' "$WORK/keep-$1/plan.json"; }
 for schedule in 1f1b 1f1b-flush; do
   flags=(--schedule=$schedule)
   # Several minibatches in flight in both stages, so that there is something to save.
   if [ $schedule = 1f1b ]; then flags+=(--warmup=6,3); else flags+=(--microbatches=4); fi
   generate keep-$schedule --replicas=1,1 --recompute=none "${flags[@]}"
+  diff <(nodes 1f1b) <(nodes $schedule) >/dev/null || fail "the stages of $schedule are others"
   # The same plan, with stages that recompute.
   python3 - "$WORK/keep-$schedule/plan.json" "$WORK/again-$schedule.json" <<'PYTHON'
 import json
@@ -30,8 +28,8 @@ json.dump(plan, open(sys.argv[2], "w"))
 PYTHON
   generate again-$schedule --plan="$WORK/again-$schedule.json" "${flags[@]}"
   for way in keep again; do
-    build $way-$schedule
-    train $way-$schedule weights-$way-$schedule --steps 20 --seed 5
+    [ $schedule = 1f1b ] && build $way-1f1b # these stage programs run under both schedules
+    train $way-1f1b weights-$way-$schedule --dir "$WORK/$way-$schedule" --steps 20 --seed 5
   done
   python3 "$SOURCE/test/EndToEnd/Inputs/same_tensors.py" "$WORK/weights-keep-$schedule" "$WORK/weights-again-$schedule" &&
     echo "$schedule: the same bits"

@@ -1,5 +1,6 @@
 // Compares what a training run exported with a replay of the run from the formulas (test/unit/Replay.h), bit for bit.
-// The stage functions are those of the run; everything else is the replay's own.
+// The stage functions are those of the run; everything else is the replay's own: this file stands in for the runtime's
+// `run`, so a generated pipeline.cpp that is linked with it first replays instead of training (replay.cmake).
 //
 //   replay RUN_DIR DATA_DIR EXPORTED_DIR MINIBATCHES SEED [latest|version|all-reduce|learning-rate]
 //
@@ -17,8 +18,6 @@
 #include <iostream>
 #include <sstream>
 
-#include "stages.inc"
-
 namespace fs = std::filesystem;
 using namespace pdcrt;
 
@@ -35,7 +34,8 @@ static std::string read(const fs::path& path) {
   return text.str();
 }
 
-int main(int argc, char** argv) {
+int pdcrt::run(int argc, char** argv, std::span<const Stage* const> program) {
+  const std::vector<const Stage*> stages(program.begin(), program.end());
   if (argc < 6) return std::cerr << "replay: expects RUN_DIR DATA_DIR EXPORTED_DIR MINIBATCHES SEED [mistake]\n", 2;
   const fs::path runDir = argv[1], exported = argv[3];
   const std::string wrong = argc > 6 ? argv[6] : "";
