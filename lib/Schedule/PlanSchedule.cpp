@@ -228,7 +228,7 @@ Expected<pdcrt::Schedule> pdc::scheduleFor(const Plan& plan, Diagnostics& diags)
   return schedule;
 }
 
-pdcrt::Times pdc::timesOf(const Plan& plan) {
+pdcrt::Times pdc::timesOf(const Plan& plan, bool ownLinks) {
   auto network = std::make_shared<const Network>(plan);
   pdcrt::Times times;
   struct StageTimes {
@@ -253,18 +253,20 @@ pdcrt::Times pdc::timesOf(const Plan& plan) {
     return network->meanTransferMs(edge.from, edge.to, forward);
   };
   times.allReduce = [stages = plan.stages](int stage) { return stages[stage].allReduceMs; };
-  times.links = network->links();
-  times.transferLoad = [network](const pdcrt::ScheduleEdge& edge, bool forward, int fromRank, int toRank,
+  if (!ownLinks) {
+    times.links = network->links();
+    times.transferLoad = [network](const pdcrt::ScheduleEdge& edge, bool forward, int fromRank, int toRank,
+                                   pdcrt::Load& load) {
+      network->route(network->leafOf(fromRank), network->leafOf(toRank), network->bytes(edge.from, edge.to, forward),
+                     load);
+    };
+    times.allReduceLoad = [network](int stage, pdcrt::Load& load) { network->allReduce(stage, load); };
+    times.sharedLoad = [network](const pdcrt::SharedEdge& edge, bool version, int fromRank, int toRank,
                                  pdcrt::Load& load) {
-    network->route(network->leafOf(fromRank), network->leafOf(toRank), network->bytes(edge.from, edge.to, forward),
-                   load);
-  };
-  times.allReduceLoad = [network](int stage, pdcrt::Load& load) { network->allReduce(stage, load); };
-  times.sharedLoad = [network](const pdcrt::SharedEdge& edge, bool version, int fromRank, int toRank,
-                               pdcrt::Load& load) {
-    network->route(network->leafOf(fromRank), network->leafOf(toRank),
-                   network->sharedBytes(edge.owner, edge.user, version), load);
-  };
+      network->route(network->leafOf(fromRank), network->leafOf(toRank),
+                     network->sharedBytes(edge.owner, edge.user, version), load);
+    };
+  }
   // The devices of one innermost component share its cores; so do all of a flat cluster.
   std::int64_t together = plan.cluster.levels.empty() ? 1 : plan.cluster.levels[0].count;
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
@@ -286,6 +288,11 @@ static double actionsPerMinibatch(const pdcrt::Schedule& schedule) {
 }
 
 Simulation pdc::simulate(const Plan& plan, const pdcrt::Schedule& schedule, std::int64_t minibatches, bool trace) {
+  return simulate(timesOf(plan), schedule, minibatches, trace);
+}
+
+Simulation pdc::simulate(const pdcrt::Times& times, const pdcrt::Schedule& schedule, std::int64_t minibatches,
+                         bool trace) {
   constexpr double mostActions = 2e7; // a second or two
   bool untilSteady = minibatches <= 0;
   if (untilSteady) {
@@ -297,7 +304,6 @@ Simulation pdc::simulate(const Plan& plan, const pdcrt::Schedule& schedule, std:
     if (static_cast<double>(minibatches) > most)
       minibatches = std::max<std::int64_t>(std::min(minibatches, 12 * inFlight), static_cast<std::int64_t>(most));
   }
-  pdcrt::Times times = timesOf(plan);
   Simulation result;
   result.run = pdcrt::check(schedule, minibatches,
                             {.times = &times, .trace = trace, .order = false, .untilSteady = untilSteady});

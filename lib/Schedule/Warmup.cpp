@@ -135,7 +135,7 @@ namespace {
 /// Asks the simulator, as long as it has not taken too long.
 class Judge {
 public:
-  explicit Judge(const Plan& plan) : plan_(plan) {}
+  Judge(const Plan& plan, const pdcrt::Times& times) : plan_(plan), times_(times) {}
 
   /// Whether the warm-up can still be judged.
   bool canJudge(const std::vector<int>& warmup) const {
@@ -155,7 +155,7 @@ public:
     if (!canJudge(warmup)) return INFINITY;
     for (std::size_t s = 0; s < warmup.size(); ++s) plan_.stages[s].warmup = warmup[s];
     pdcrt::Schedule schedule = buildSchedule(shapeOf(plan_));
-    Simulation simulation = simulate(plan_, schedule);
+    Simulation simulation = simulate(times_, schedule);
     left_ -= 11.0 * static_cast<double>(simulation.run.minibatches) * static_cast<double>(warmup.size());
     for (const pdcrt::RankList& rank : schedule.ranks) left_ -= static_cast<double>(rank.start.size());
     return simulation.run.passed ? simulation.timePerMinibatchMs : INFINITY;
@@ -163,17 +163,33 @@ public:
 
 private:
   Plan plan_;
+  const pdcrt::Times& times_;
   double left_ = 2e7; ///< actions; a second or two
 };
 
 } // namespace
 
+/// The warm-up with that of stage s raised to `more`, and those of the stages before it as far as it needs.
+static std::vector<int> raised(const Plan& plan, std::vector<int> warmup, std::size_t s, int more) {
+  warmup[s] = more;
+  for (; s > 0; --s) {
+    std::int64_t ahead = std::int64_t{warmup[s]} * plan.stages[s].replicas, R = plan.stages[s - 1].replicas;
+    warmup[s - 1] = std::max(warmup[s - 1], static_cast<int>((ahead + R - 1) / R));
+  }
+  for (s = 0; s < warmup.size(); ++s) warmup[s] = std::min(warmup[s], mostUseful(plan, s));
+  return warmup;
+}
+
 std::vector<int> pdc::hideWarmup(const Plan& plan) {
+  return hideWarmup(plan, timesOf(plan));
+}
+
+std::vector<int> pdc::hideWarmup(const Plan& plan, const pdcrt::Times& times) {
   constexpr double tolerance = 1.001;
   std::vector<int> warmup = hideUpperBound(plan, plan.timeMs);
   if (plan.timeMs <= 0) return warmup;
   std::vector<int> lower = hideLowerBound(plan, plan.timeMs);
-  Judge judge(plan);
+  Judge judge(plan, times);
   if (!judge.canJudge(lower)) return warmup;
   if (judge.period(lower) <= tolerance * plan.timeMs) return lower;
 
@@ -195,6 +211,20 @@ std::vector<int> pdc::hideWarmup(const Plan& plan) {
   // The last stage has two input buffers if it never runs ahead, which may be too few as well.
   for (int behind = 1; behind <= 2 && !hasBatches(plan.schedule); ++behind)
     for (int more = 0; more <= 3 && best > tolerance * plan.timeMs; ++more) tryMore(more, behind);
+  // Which stage has to be further ahead is anybody's guess then.
+  bool better = true;
+  while (better && best > tolerance * plan.timeMs) {
+    better = false;
+    for (int s = last; s >= 0 && !better; --s)
+      for (int more = 1; more <= 3 && !better; ++more) {
+        std::vector<int> attempt = raised(plan, warmup, static_cast<std::size_t>(s), warmup[s] + more);
+        double period = judge.period(attempt);
+        if (period * 1.01 > best) continue; // each costs memory
+        best = period;
+        warmup = attempt;
+        better = true;
+      }
+  }
 
   double target = tolerance * std::max(plan.timeMs, best);
   if (judge.period(lower) <= target) return lower;

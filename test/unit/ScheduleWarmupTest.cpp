@@ -59,11 +59,15 @@ Plan planOf(const std::vector<TestStage>& stages, const std::string& sync = "ove
   return plan;
 }
 
-double simulated(Plan plan, const std::vector<int>& warmup) {
+double simulated(Plan plan, const std::vector<int>& warmup, const pdcrt::Times& times) {
   for (std::size_t s = 0; s < warmup.size(); ++s) plan.stages[s].warmup = warmup[s];
-  Simulation simulation = simulate(plan, buildSchedule(shapeOf(plan)));
+  Simulation simulation = simulate(times, buildSchedule(shapeOf(plan)));
   EXPECT_TRUE(simulation.run.passed) << simulation.run.problem;
   return simulation.timePerMinibatchMs;
+}
+
+double simulated(const Plan& plan, const std::vector<int>& warmup) {
+  return simulated(plan, warmup, timesOf(plan));
 }
 
 std::string textOf(const std::vector<TestStage>& stages, const Plan& plan) {
@@ -149,51 +153,100 @@ TEST(Warmup, HideReachesTheBottleneckWithReplicas) {
   }
 }
 
-// Unequal stages, replicas, and transfers of up to 1.2 of the computation before them: `hide` reaches the bottleneck
-// within 1 % where no link is busy for more than 0.6 of the time. That is less than one would like: among plans with
-// busier links some miss it, most by a few per cent, few by far. The limit was found by trying; what is reached without
-// it is printed beside what `paper` reaches, for utils/results.
-TEST(Warmup, HideReachesTheBottleneckOfRandomPlans) {
-  std::mt19937 random(6);
-  auto uniform = [&](double least, double most) { return std::uniform_real_distribution(least, most)(random); };
-  int count = rounds(40), slow = 0, missed = 0;
-  double sum = 0, least = 1, leastHide = 1, leastOfAll = 1, longest = 0;
-  for (int round = 0, drawn = 0; round < count; ++drawn) {
-    std::vector<TestStage> stages(std::uniform_int_distribution<std::size_t>(2, 5)(random));
+namespace {
+
+/// Unequal stages, replicas, and transfers of up to 1.2 of the computation before them.
+class RandomStages {
+public:
+  explicit RandomStages(unsigned seed) : random_(seed) {}
+
+  std::vector<TestStage> next() {
+    std::vector<TestStage> stages(std::uniform_int_distribution<std::size_t>(2, 5)(random_));
     for (TestStage& stage : stages) {
-      stage = {std::uniform_int_distribution(1, 4)(random), uniform(0.2, 2), uniform(0.4, 4)};
+      stage = {std::uniform_int_distribution(1, 4)(random_), uniform(0.2, 2), uniform(0.4, 4)};
       stage.transferMs = uniform(0, 1.2) * (stage.forwardMs + stage.backwardMs);
+      longest_ = std::max(longest_, stage.transferMs / (stage.forwardMs + stage.backwardMs));
     }
     stages.back().transferMs = 0;
+    return stages;
+  }
+  double longest() const { return longest_; } ///< transfer, of the computation
+
+private:
+  double uniform(double least, double most) { return std::uniform_real_distribution(least, most)(random_); }
+
+  std::mt19937 random_;
+  double longest_ = 0;
+};
+
+/// Of many plans: the parts of the bottleneck's rate that are reached.
+struct Rates {
+  double sum = 0, least = 1;
+  int count = 0, missed = 0; ///< less than 0.99
+  void add(double rate) {
+    sum += rate;
+    least = std::min(least, rate);
+    ++count;
+    missed += rate < 1 / 1.01;
+  }
+  double mean() const { return sum / count; }
+};
+
+} // namespace
+
+// `hide` reaches the bottleneck within 1 %, whatever stages, replicas and transfers, where each lane has links of its
+// own: then the bottleneck is the busiest replica or lane.
+TEST(Warmup, HideReachesTheBottleneckOfRandomPlans) {
+  RandomStages random(6);
+  Rates hide, paper;
+  for (int round = 0; round < rounds(40); ++round) {
+    std::vector<TestStage> stages = random.next();
     Plan plan = planOf(stages);
+    plan.timeMs = 0;
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      plan.timeMs = std::max(plan.timeMs, plan.stages[s].computeMs() / stages[s].replicas);
+      if (s + 1 < stages.size())
+        plan.timeMs =
+            std::max(plan.timeMs, stages[s].transferMs / std::min(stages[s].replicas, stages[s + 1].replicas));
+    }
+    pdcrt::Times times = timesOf(plan, /*ownLinks=*/true);
+    double rate = plan.timeMs / simulated(plan, hideWarmup(plan, times), times);
+    EXPECT_GE(rate, 1 / 1.01) << "round " << round << ": " << textOf(stages, plan);
+    EXPECT_LE(rate, 1 + 1e-6) << "round " << round << ": " << textOf(stages, plan);
+    hide.add(rate);
+    paper.add(plan.timeMs / simulated(plan, paperWarmup(plan), times));
+  }
+  std::cout << hide.count << " random plans: hide reaches " << hide.least << " of the rate at worst; paper "
+            << paper.mean() << " on average, " << paper.least << " at worst, less than 0.99 in " << paper.missed
+            << "; longest transfer " << random.longest() << " of the computation\n";
+  EXPECT_LT(paper.mean(), 0.97);
+  EXPECT_GT(random.longest(), 1);
+}
+
+// Where values and gradients leave a device by one link, they hold each other up, and no warm-up makes up for that on a
+// link that is always busy (docs/Semantics.md): the simulator decides, and the planner states its time. What is reached
+// is printed for utils/results.
+TEST(Warmup, HideIsNoSlowerThanPaperWhereLanesShareLinks) {
+  RandomStages random(6);
+  Rates hide, free;
+  for (int round = 0; round < rounds(40); ++round) {
+    std::vector<TestStage> stages = random.next();
+    Plan plan = planOf(stages);
+    pdcrt::Times times = timesOf(plan);
+    double period = simulated(plan, hideWarmup(plan, times), times);
+    EXPECT_LE(period, 1.01 * simulated(plan, paperWarmup(plan), times))
+        << "round " << round << ": " << textOf(stages, plan);
+    hide.add(plan.timeMs / period);
     double busiest = 0;
     for (std::size_t s = 0; s < stages.size(); ++s)
       busiest = std::max(busiest, (stages[s].transferMs + (s > 0 ? stages[s - 1].transferMs : 0)) / stages[s].replicas);
-    const bool busy = busiest > 0.6 * plan.timeMs;
-    if (busy && drawn >= count) continue;
-    double hide = plan.timeMs / simulated(plan, hideWarmup(plan));
-    if (drawn < count) {
-      leastOfAll = std::min(leastOfAll, hide);
-      missed += hide < 1 / 1.01;
-    }
-    if (busy) continue;
-    for (const TestStage& stage : stages)
-      longest = std::max(longest, stage.transferMs / (stage.forwardMs + stage.backwardMs));
-    double paper = plan.timeMs / simulated(plan, paperWarmup(plan));
-    EXPECT_GE(hide, 1 / 1.01) << "round " << round << ": " << textOf(stages, plan);
-    leastHide = std::min(leastHide, hide);
-    sum += paper;
-    least = std::min(least, paper);
-    slow += paper < 1 / 1.01;
-    ++round;
+    if (busiest <= 0.6 * plan.timeMs) free.add(plan.timeMs / period);
   }
-  std::cout << count << " random plans: hide reaches " << leastHide << " of the rate at worst; paper " << sum / count
-            << " on average, " << least << " at worst, less than 0.99 in " << slow << "; longest transfer " << longest
-            << " of the computation\n"
-            << count << " random plans with links as busy as they come: hide reaches " << leastOfAll
-            << " of the rate at worst, less than 0.99 in " << missed << "\n";
-  EXPECT_LT(sum / count, 0.97);
-  EXPECT_GT(longest, 1);
+  std::cout << hide.count << " random plans that share links: hide reaches " << hide.least
+            << " of the rate at worst, less than 0.99 in " << hide.missed << "; " << free.count
+            << " of them with links busy at most 0.6 of the time: " << free.least << " at worst, less than 0.99 in "
+            << free.missed << "\n";
+  EXPECT_GT(hide.mean(), 0.95);
 }
 
 TEST(Warmup, VerticalSyncRaisesTheInputStage) {

@@ -59,7 +59,8 @@ Expected<pdcrt::Schedule> scheduleFor(const Plan& plan, Diagnostics& diags);
 
 /// The times of a plan for the machine of pdcrt/Check.h: compute and all-reduce times from the stages, transfers from
 /// the cluster's bandwidth and latency; the links of a rank are shared, and so are the device's cores.
-pdcrt::Times timesOf(const Plan& plan);
+/// With `ownLinks` every lane (edge, direction and pair of replicas) has links for itself instead.
+pdcrt::Times timesOf(const Plan& plan, bool ownLinks = false);
 
 /// A prediction.
 struct Simulation {
@@ -70,6 +71,8 @@ struct Simulation {
 
 /// Executes `schedule` with the plan's times. `minibatches` 0: as many as show the steady state.
 Simulation simulate(const Plan& plan, const pdcrt::Schedule& schedule, std::int64_t minibatches = 0,
+                    bool trace = false);
+Simulation simulate(const pdcrt::Times& times, const pdcrt::Schedule& schedule, std::int64_t minibatches = 0,
                     bool trace = false);
 
 } // namespace pdc

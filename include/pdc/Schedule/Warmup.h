@@ -2,6 +2,7 @@
 #pragma once
 
 #include "pdc/Plan/Plan.h"
+#include "pdcrt/Check.h"
 
 #include <vector>
 
@@ -32,12 +33,15 @@ std::vector<int> hideUpperBound(const Plan& plan, double timeMs);
 std::vector<int> hideLowerBound(const Plan& plan, double timeMs);
 
 /// The smallest warm-up that the simulator shows to reach plan.timeMs, which must hold the bottleneck (within 0.1 %),
-/// searched between the two bounds from the last stage to the first. The upper bound knows nothing of links that
-/// several transfers share; where it does not suffice, up to six minibatches more between neighbours are tried, and up
-/// to two that the last stage runs ahead. The search executes a bounded number of actions: for pipelines of hundreds of
+/// searched between the two bounds from the last stage to the first. Where every lane has links of its own, that is
+/// always reached. Where lanes share a link, transfers hold each other up (docs/Semantics.md): up to six minibatches
+/// more between neighbours are tried, up to two that the last stage runs ahead, and then single stages, as long as one
+/// of them makes the pipeline faster. The search executes a bounded number of actions: for pipelines of hundreds of
 /// stages it ends early with a warm-up that suffices, and where a single simulation would be too long the upper bound
 /// is the answer.
 std::vector<int> hideWarmup(const Plan& plan);
+/// The same on a machine with other times.
+std::vector<int> hideWarmup(const Plan& plan, const pdcrt::Times& times);
 
 /// Raises the input stage's warm-up to what vertical sync needs, R_0·(w_0 + d_0) >= R_s·(w_s + d_s), and cuts what a
 /// batch of microbatches cannot fill.
