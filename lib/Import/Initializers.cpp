@@ -90,10 +90,13 @@ public:
 private:
   Status findUses() {
     for (const onnx::NodeProto& node : file_.graph().node()) {
-      used_.insert(node.input().begin(), node.input().end());
+      for (int i = 0; i < node.input_size(); ++i) {
+        used_.insert(node.input(i));
+        (isListOfNumbers(node, i) ? numbers_ : values_).insert(node.input(i));
+      }
       if (isLoss(node) && node.input_size() > 2) classWeights_.insert(node.input(2));
       if (!isBatchNormalization(node)) continue;
-      bool trains = options_.batchNorm == BatchNormMode::exported ? isInTrainingMode(node, file_.opset())
+      bool trains = options_.batchNorm == BatchNormMode::exported ? isInTrainingMode(node, file_.opsetOf(node))
                                                                   : options_.batchNorm == BatchNormMode::batch;
       for (RunningStatistic statistic : runningStatistics)
         if (statistic.input < node.input_size()) {
@@ -116,7 +119,7 @@ private:
     bool frozen = freeze_.matches(name), trained = train_.matches(name);
     if (trained) return InitializerRole::trained;
     if (frozen || classWeights_.contains(name)) return InitializerRole::frozen;
-    if (type.rank() == 0) return InitializerRole::constant;
+    if (type.rank() == 0 || (numbers_.contains(name) && !values_.contains(name))) return InitializerRole::constant;
     if (isAttentionMask(tensor, reader_, {.file = file_.path(), .node = name})) {
       masks_.push_back(name);
       return InitializerRole::frozen;
@@ -217,6 +220,7 @@ private:
   std::set<std::string> used_;
   std::vector<std::string> masks_, tables_; ///< buffers: by their values, and perhaps, by their names
   std::set<std::string> classWeights_; ///< of losses: they look like biases, and learning them would minimise the loss
+  std::set<std::string> numbers_, values_; ///< what is read as a list of numbers, and as anything else
   std::map<std::string, InitializerRole> statistics_;
 };
 

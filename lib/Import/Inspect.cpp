@@ -1,4 +1,5 @@
 // What `pdc inspect` prints: two columns, a heading and its lines.
+#include "Functions.h"
 #include "Initializers.h"
 #include "Inputs.h"
 #include "Operators.h"
@@ -67,7 +68,7 @@ bool hasLoss(const OnnxFile& file) {
 
 class Inspector {
 public:
-  Inspector(const OnnxFile& file, const OpRegistry& registry, std::ostream& out)
+  Inspector(OnnxFile& file, const OpRegistry& registry, std::ostream& out)
       : file_(file), registry_(registry), out_(out) {}
 
   void run() {
@@ -78,6 +79,7 @@ public:
                {file_.path() + ": " + producer + ", IR " + std::to_string(model.ir_version()) + ", opset " +
                 std::to_string(file_.opset())});
     static_cast<void>(checkVersions(file_, quiet_)); // what they find is printed at the end
+    static_cast<void>(inlineFunctions(file_, registry_, quiet_));
     static_cast<void>(programOrder(file_, quiet_));
     printInputs();
     std::vector<std::string> outputs;
@@ -122,7 +124,7 @@ private:
     printLines(out_, "operators", lines);
   }
 
-  const OnnxFile& file_;
+  OnnxFile& file_;
   const OpRegistry& registry_;
   std::ostream& out_;
   Diagnostics quiet_{nullptr}; ///< of the checks that the importer would make

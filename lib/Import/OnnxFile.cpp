@@ -134,3 +134,16 @@ std::int64_t OnnxFile::opset() const {
     if (isDefaultDomain(import.domain())) return import.version();
   return 0;
 }
+
+std::int64_t OnnxFile::opsetOf(const onnx::NodeProto& node) const {
+  const auto found = opsets_.find(&node);
+  return found == opsets_.end() ? opset() : found->second;
+}
+
+void OnnxFile::replaceNodes(google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes,
+                            const std::vector<std::int64_t>& opsets) {
+  model_.mutable_graph()->mutable_node()->Swap(&nodes);
+  opsets_.clear();
+  for (std::size_t i = 0; i < opsets.size(); ++i)
+    if (opsets[i] != opset()) opsets_[&graph().node(static_cast<int>(i))] = opsets[i];
+}

@@ -5,6 +5,7 @@
 #include "pdc/Support/Diagnostics.h"
 #include "pdcrt/MappedFile.h"
 
+#include <unordered_map>
 #include <vector>
 
 namespace pdc {
@@ -35,6 +36,11 @@ public:
   onnx::GraphProto& mutableGraph() { return *model_.mutable_graph(); }
   /// Version of the default domain's opset; 0 when the model does not say.
   std::int64_t opset() const;
+  /// The version that `node` of the graph means: the model's, or that of the function which the node comes from.
+  std::int64_t opsetOf(const onnx::NodeProto& node) const;
+
+  /// Gives the graph other nodes; `opsets[i]` is the version that node i means.
+  void replaceNodes(google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes, const std::vector<std::int64_t>& opsets);
 
   /// The message without the initializers' elements, to be changed and written again.
   onnx::ModelProto takeModel() && { return std::move(model_); }
@@ -44,6 +50,7 @@ private:
   pdcrt::MappedFile mapped_;
   onnx::ModelProto model_;
   std::vector<ElementRange> ranges_;
+  std::unordered_map<const onnx::NodeProto*, std::int64_t> opsets_; ///< of nodes that mean another than the model's
 };
 
 /// Whether `domain` is ONNX's own.

@@ -1,10 +1,11 @@
-// From an ONNX file to a module, step by step: check versions and operators, fix the order of the nodes, bind symbolic
-// dimensions, decide what initializers are, convert node by node. Everything that can be wrong with the model as a
-// whole is told before the first node is converted.
+// From an ONNX file to a module, step by step: check versions, expand functions, check operators, fix the order of the
+// nodes, bind symbolic dimensions, decide what initializers are, convert node by node. Everything that can be wrong
+// with the model as a whole is told before the first node is converted.
 #include "pdc/Import/OnnxImport.h"
 
 #include "Buffers.h"
 #include "EqualInitializers.h"
+#include "Functions.h"
 #include "Initializers.h"
 #include "Inputs.h"
 #include "Operators.h"
@@ -47,7 +48,7 @@ public:
       : file_(file), options_(options), registry_(registry), diags_(diags), reader_(file, diags) {}
 
   Expected<std::unique_ptr<Module>> run() {
-    if (!checkVersions(file_, diags_) || !checkOperators(file_, registry_, diags_)) return failure;
+    if (!checkOperators(file_, registry_, diags_)) return failure;
     Expected<std::vector<int>> order = programOrder(file_, diags_);
     if (!order) return failure;
     Expected<std::vector<DataInput>> inputs = dataInputs(file_, diags_);
@@ -160,7 +161,7 @@ private:
   }
 
   Status convert(const onnx::NodeProto& proto) {
-    OnnxNode node{.opType = proto.op_type(), .version = file_.opset(), .location = at(nameOfNode(proto))};
+    OnnxNode node{.opType = proto.op_type(), .version = file_.opsetOf(proto), .location = at(nameOfNode(proto))};
     for (const std::string& input : proto.input()) node.inputs.push_back(input.empty() ? nullptr : values_.at(input));
     node.outputs = static_cast<std::size_t>(proto.output_size());
     for (const std::string& output : proto.output()) node.outputUsed.push_back(isRead(output)); // exporters list all
@@ -206,13 +207,13 @@ private:
   /// Whether the node is trained with the statistics of the minibatch; applies --bn. Asks for the new running
   /// statistics.
   bool prepareBatchNormalization(OnnxNode& node, const onnx::NodeProto& proto) {
-    bool exported = isInTrainingMode(proto, file_.opset());
+    bool exported = isInTrainingMode(proto, node.version);
     bool training =
         options_.batchNorm == BatchNormMode::exported ? exported : options_.batchNorm == BatchNormMode::batch;
-    std::size_t formerOutputs = file_.opset() < 14 ? 5 : 3;
+    std::size_t formerOutputs = node.version < 14 ? 5 : 3;
     node.outputs = training ? std::max(node.outputs, formerOutputs) : 1;
     node.outputUsed.resize(node.outputs, false);
-    if (file_.opset() >= 14) node.attributes.set("training_mode", std::int64_t{training});
+    if (node.version >= 14) node.attributes.set("training_mode", std::int64_t{training});
     if (training)
       for (RunningStatistic statistic : runningStatistics)
         node.outputUsed[static_cast<std::size_t>(statistic.output)] = true;
@@ -244,7 +245,7 @@ private:
     int inference = 0, normalizations = 0, dropouts = 0;
     for (const onnx::NodeProto& node : file_.graph().node()) {
       normalizations += isBatchNormalization(node);
-      inference += isBatchNormalization(node) && !isInTrainingMode(node, file_.opset());
+      inference += isBatchNormalization(node) && !isInTrainingMode(node, file_.opsetOf(node));
       dropouts += isDropout(node);
     }
     Location where{.file = file_.path()};
@@ -294,7 +295,8 @@ static void separateMerged(OnnxFile& file, const ImportOptions& options, Diagnos
 Expected<std::unique_ptr<Module>> pdc::importOnnx(const std::string& path, const ImportOptions& options,
                                                   const OpRegistry& registry, Diagnostics& diags) {
   Expected<OnnxFile> file = OnnxFile::open(path, diags);
-  if (!file) return failure;
+  if (!file || !checkVersions(*file, diags)) return failure;
   separateMerged(*file, options, diags);
+  if (!inlineFunctions(*file, registry, diags)) return failure;
   return Importer(*file, options, registry, diags).run();
 }

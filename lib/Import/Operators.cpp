@@ -13,13 +13,8 @@ static std::string qualifiedName(const onnx::NodeProto& node) {
 
 /// Why `node` has no conversion, or nothing.
 static std::string problemOf(const onnx::NodeProto& node, const OnnxFile& file, const OpRegistry& registry) {
-  if (!isDefaultDomain(node.domain())) {
-    for (const onnx::FunctionProto& function : file.model().functions())
-      if (function.domain() == node.domain() && function.name() == node.op_type())
-        return "a function of the model, which pdc does not expand";
-    return "an operator of another domain than ONNX's";
-  }
-  if (registry.findOnnx(node.op_type(), file.opset())) return {};
+  if (!isDefaultDomain(node.domain())) return "an operator of another domain than ONNX's";
+  if (registry.findOnnx(node.op_type(), file.opsetOf(node))) return {};
   std::int64_t since = INT64_MAX, until = 0;
   for (const OpDef* def : registry.all())
     for (const OnnxMapping& mapping : def->onnx)
@@ -27,7 +22,7 @@ static std::string problemOf(const onnx::NodeProto& node, const OnnxFile& file, 
         since = std::min(since, mapping.since), until = std::max(until, mapping.until);
   if (until == 0) return "not an operator that pdc knows";
   return "known in opset " + std::to_string(since) + " to " + std::to_string(until) + ", the model has " +
-         std::to_string(file.opset());
+         std::to_string(file.opsetOf(node));
 }
 
 std::vector<OperatorUse> pdc::operatorsOf(const OnnxFile& file, const OpRegistry& registry) {
@@ -83,6 +78,10 @@ bool pdc::isBatchNormalization(const onnx::NodeProto& node) {
 
 bool pdc::isDropout(const onnx::NodeProto& node) {
   return node.op_type() == "Dropout" && isDefaultDomain(node.domain());
+}
+
+bool pdc::isListOfNumbers(const onnx::NodeProto& node, int input) {
+  return (node.op_type() == "Resize" || node.op_type() == "Upsample") && isDefaultDomain(node.domain()) && input > 0;
 }
 
 bool pdc::isInTrainingMode(const onnx::NodeProto& node, std::int64_t opset) {

@@ -29,6 +29,9 @@ Status checkOperators(const OnnxFile& file, const OpRegistry& registry, Diagnost
 
 bool isBatchNormalization(const onnx::NodeProto& node);
 bool isDropout(const onnx::NodeProto& node);
+/// Whether input `input` of `node` is a list of numbers that must be known at import, although they are floats: the
+/// scales and the region of Resize and Upsample.
+bool isListOfNumbers(const onnx::NodeProto& node, int input);
 
 /// Inputs 3 and 4 of BatchNormalization are the running mean and variance; in training mode its outputs 1 and 2 are
 /// their new values.

@@ -40,6 +40,8 @@ public:
   Status run() {
     if (!checkStatistics()) return failure;
     for (onnx::NodeProto& node : *model_.mutable_graph()->mutable_node()) toInferenceMode(node, file_.opset());
+    for (onnx::FunctionProto& function : *model_.mutable_functions())
+      for (onnx::NodeProto& node : *function.mutable_node()) toInferenceMode(node, opsetOf(function));
     for (int i = 0; i < model_.graph().initializer_size(); ++i)
       if (!fill(i)) return failure;
     for (const auto& [name, tensor] : trained_)
@@ -49,6 +51,12 @@ public:
   }
 
 private:
+  std::int64_t opsetOf(const onnx::FunctionProto& function) const {
+    for (const onnx::OperatorSetIdProto& import : function.opset_import())
+      if (isDefaultDomain(import.domain())) return import.version();
+    return file_.opset();
+  }
+
   /// Running statistics that a node computes exist in training mode only: nothing may read them.
   Status checkStatistics() {
     std::set<std::string> read;

@@ -178,6 +178,18 @@ TEST(Import, TrainsFloatsButNotScalars) {
   EXPECT_EQ(rolesOf(imported), "w trained b trained ");
 }
 
+TEST(Import, ScalesOfResizeAreNumbers) {
+  ModelMaker maker;
+  maker.input("x", {"1", "1", "2"});
+  maker.output("y", {"1", "1", "4"});
+  maker.raw<float>("scales", {3}, {1, 1, 2});
+  maker.node("Resize", {"x", "", "scales"}, {"y"});
+  Imported imported = importModel(maker);
+  ASSERT_TRUE(imported.module) << imported.messages;
+  EXPECT_EQ(rolesOf(imported), "");
+  EXPECT_EQ(toString(imported.graph().outputs.front().value->type()), "f32[1, 1, 4]");
+}
+
 TEST(Import, FreezesAndTrainsByName) {
   EXPECT_EQ(rolesOf(importModel(modelWithScale(), {.batch = 2, .freeze = "^b$"})), "w trained b frozen ");
   EXPECT_EQ(rolesOf(importModel(modelWithScale(), {.batch = 2, .train = "s"})), "w trained b trained s trained ");

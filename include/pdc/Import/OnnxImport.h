@@ -12,6 +12,7 @@
 //     integers and booleans                       constants; frozen parameters when larger than 64 KiB
 //     running statistics of BatchNormalization    state when the node is in training mode, else frozen parameters
 //     other floats of rank 0                      constants (exponents, bounds, ratios)
+//     scales and regions of Resize                constants
 //     other floats                                trained parameters
 //   A float other than a statistic whose name `freeze` matches is frozen, whatever its rank; one that `train` matches
 //   is trained. `train` is the stronger of the two. Masks of attention (-inf in their first row) are frozen. Other
@@ -21,6 +22,9 @@
 //   (`tie`).
 // - Parameters refer to bytes of the ONNX file or of its external data; nothing is copied. Element bytes must therefore
 //   lie in one piece: raw_data, packed float_data or double_data, external data.
+// - Functions of the model are expanded where they are called; an operator that pdc knows is never taken from them.
+// What
+//   function F computes for node C is called "C/…". Recursion is refused.
 // - Program order is the file's order of nodes where that is topological, else the topological order that is nearest to
 //   it (always the first node that is ready).
 // - External data lies in the model's folder or below, in regular files with one link that no symbolic link leads to.
