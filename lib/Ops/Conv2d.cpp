@@ -1,4 +1,5 @@
 // Two-dimensional convolution and its gradients. Kernel: pdcrt::Conv2d.
+#include "Helpers/ConvertConv.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Window.h"
 
@@ -130,25 +131,21 @@ std::vector<Value*> gradient(GradientContext& g) {
   return gradients;
 }
 
-/// ONNX Conv over one or two axes; one axis is a plane of height 1.
-Value* convert(OnnxReader& n) {
-  const Shape &x = n.type(0).shape, &w = n.type(1).shape;
-  const std::int64_t groups = n.integer("group", 1);
-  if (x.size() != w.size() || (x.size() != 3 && x.size() != 4)) {
-    static_cast<void>(n.unsupported() << "convolves over one or two axes, its inputs are " << toString(n.type(0))
-                                      << " and " << toString(n.type(1)));
-    return nullptr;
+/// conv2d_input_gradient is linear in dY and W, as conv2d is: its gradients are the other two products of the three.
+std::vector<Value*> gradientOfInputGradient(GradientContext& g) {
+  const Operation& op = g.op();
+  Value* dx = g.resultGradient(0);
+  std::vector<Value*> gradients(2, nullptr);
+  if (!dx) return gradients;
+  Attributes attributes = op.attributes;
+  attributes.erase("input_shape");
+  if (g.wants(0)) gradients[0] = g.value(0, "conv2d", {dx, op.operand(1)}, attributes);
+  if (g.wants(1)) {
+    attributes.set("filter_shape", operandType(op, 1).shape);
+    Operation* backward = g.create(1, "conv2d_weight_gradient", {dx, op.operand(0)}, attributes, {true, false});
+    if (backward) gradients[1] = backward->result(0);
   }
-  const std::optional<Window> window =
-      readWindow(n, {x.begin() + 2, x.end()}, std::vector<std::int64_t>(w.begin() + 2, w.end()));
-  if (!window) return nullptr;
-  Attributes attributes = toAttributes(*window, /*kernel=*/false, /*dilations=*/true);
-  attributes.set("groups", groups);
-  const auto asPlane = [](const Shape& shape) { return Shape{shape[0], shape[1], 1, shape[2]}; };
-  if (x.size() == 4) return n.value("conv2d", {n.input(0), n.input(1), n.input(2)}, attributes);
-  Value* y =
-      n.value("conv2d", {n.reshape(n.input(0), asPlane(x)), n.reshape(n.input(1), asPlane(w)), n.input(2)}, attributes);
-  return y ? n.reshape(y, {y->type().shape[0], y->type().shape[1], y->type().shape[3]}) : nullptr;
+  return gradients;
 }
 
 std::vector<std::string> examples() {
@@ -171,7 +168,7 @@ PDC_OPS(Conv2d) {
       {
           .name = "conv2d",
           .summary = "Cross-correlation of X [N, C, H, W] with the filter W [O, C / groups, …], plus B per channel",
-          .onnx = {onnx("Conv", 2, convert)},
+          .onnx = {onnx("Conv", 2, convertConv)},
           .operands = {{"X"}, {"W"}, {.name = "B", .optional = true}},
           .results = {{"Y"}},
           .attributes = attributes(),
@@ -197,7 +194,8 @@ PDC_OPS(Conv2d) {
       },
       {
           .name = "conv2d_input_gradient",
-          .summary = "Gradient of conv2d for X",
+          .summary = "Gradient of conv2d for X, which is the transposed convolution of dY",
+          .onnx = {onnx("ConvTranspose", 2, convertConvTranspose)},
           .operands = {{"dY"}, {"W"}},
           .results = {{"dX"}},
           .attributes = attributes({integers("input_shape", std::nullopt, "the shape of X")}),
@@ -207,6 +205,7 @@ PDC_OPS(Conv2d) {
               [](const Operation& op) {
                 return Cost{inputGradientOf(op).flops(), bytesMoved(op)};
               },
+          .gradient = gradientOfInputGradient,
           .kernel = [](const Operation& op) { return inputGradientOf(op).kernel("inputGradient", false); },
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto dy = c.in<T>(0), w = c.in<T>(1);
@@ -219,7 +218,16 @@ PDC_OPS(Conv2d) {
                                ": f32[2, 3, 5, 5]"),
                        example("%dy: f32[1, 2, 3, 3], %w: f32[2, 1, 3, 3]",
                                "%dx = conv2d_input_gradient %dy, %w {groups = 2, input_shape = [1, 2, 8, 7], strides = "
-                               "[2, 2]} : f32[1, 2, 8, 7]")},
+                               "[2, 2]} : f32[1, 2, 8, 7]"),
+                       example("%dy: f32[1, 3, 2, 3], %w: f32[3, 2, 2, 2]",
+                               "%dx = conv2d_input_gradient %dy, %w {input_shape = [1, 2, 5, 6], strides = [3, 2]} "
+                               ": f32[1, 2, 5, 6]"),
+                       example("%dy: f32[2, 1, 3, 2], %w: f32[1, 2, 2, 3]",
+                               "%dx = conv2d_input_gradient %dy, %w {dilations = [2, 1], input_shape = [2, 2, 4, 4], "
+                               "pads = [1, 0, 0, 0]} : f32[2, 2, 4, 4]"),
+                       example("%dy: f32[1, 4, 1, 4], %w: f32[4, 1, 1, 3]",
+                               "%dx = conv2d_input_gradient %dy, %w {groups = 2, input_shape = [1, 2, 1, 8], pads = "
+                               "[0, 1, 0, 0], strides = [1, 2]} : f32[1, 2, 1, 8]")},
       },
       {
           .name = "conv2d_weight_gradient",

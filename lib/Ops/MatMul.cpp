@@ -1,7 +1,10 @@
 // Products of matrices, batched, and ONNX Gemm. Kernel: pdcrt::MatMul. The gradients are products with other flags.
 #include "Helpers/Define.h"
 #include "Helpers/KernelOptions.h"
+#include "Helpers/Match.h"
 #include "Helpers/Onnx.h"
+
+#include <algorithm>
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -178,6 +181,36 @@ Value* convertGemm(OnnxReader& n) {
   return sum;
 }
 
+/// `operand` without a transpose of its last two axes, which the product does itself; where other axes move as well,
+/// the transpose that leaves the last axis in its place, which copies whole rows. Null when neither is to be had. This
+/// is what keys go through on their way to attention's scores.
+Value* withLastAxesSwapped(Value* operand, Builder& b) {
+  const Operation* transpose = definedBy(operand, "transpose");
+  if (!transpose || !hasOneUse(b.graph(), operand)) return nullptr;
+  std::vector<std::int64_t> permutation = transpose->attributes.getInts("permutation");
+  const auto rank = static_cast<std::int64_t>(permutation.size());
+  std::swap(permutation[permutation.size() - 2], permutation.back());
+  if (permutation.back() != rank - 1) return nullptr;
+  if (std::is_sorted(permutation.begin(), permutation.end())) return transpose->operand(0);
+  return b.value("transpose", {transpose->operand(0)}, {{"permutation", permutation}});
+}
+
+/// A product of transposed operands says so itself.
+Value* raiseTransposes(Operation& root, Builder& b) {
+  if (root.def().name != "matmul") return nullptr;
+  Attributes attributes = root.attributes;
+  std::vector<Value*> operands = root.operands();
+  bool changed = false;
+  for (const auto& [i, flag] : {std::pair(0, "transpose_a"), std::pair(1, "transpose_b")}) {
+    Value* swapped = withLastAxesSwapped(operands[static_cast<std::size_t>(i)], b);
+    if (!swapped) continue;
+    operands[static_cast<std::size_t>(i)] = swapped;
+    attributes.set(flag, !attributes.get<bool>(flag));
+    changed = true;
+  }
+  return changed ? b.value("matmul", operands, attributes) : nullptr;
+}
+
 std::vector<std::string> examples() {
   const auto text = [](const char* a, const char* b, const char* options, const char* y) {
     return example("%a: f32" + std::string(a) + ", %b: f32" + b,
@@ -210,6 +243,7 @@ PDC_OPS(MatMul) {
           .cost = cost,
           .gradient = [](GradientContext& g) { return Gradient(g).run(); },
           .kernel = [](const Operation& op) { return kernelUse<pdcrt::MatMul>("MatMul", "forward", optionsOf(op)); },
+          .raise = raiseTransposes,
           .reference = reference([]<class T>(ReferenceContext& c) {
             const pdcrt::MatMul::Options o = optionsOf(c.op);
             const auto a = c.in<T>(0), b = c.in<T>(1);

@@ -1,5 +1,6 @@
 // Maximum and average over windows of a plane, and their gradients. Kernels: pdcrt::MaxPool2d, pdcrt::AveragePool2d.
 // Pooling over whole planes is a reduction.
+#include "Helpers/ConvertPool.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Window.h"
 
@@ -131,50 +132,6 @@ std::vector<std::int64_t> divisors(const Pooling& p, bool countPadding) {
   return counts;
 }
 
-/// ONNX pooling over one or two axes; one axis is a plane of height 1.
-Value* convertPool(OnnxReader& n, const std::string& op, Attributes more) {
-  Value* x = n.input(0);
-  Shape shape = x->type().shape;
-  if ((shape.size() != 3 && shape.size() != 4) || !isFloat(x->type().element)) {
-    static_cast<void>(n.unsupported() << "pools floats over one or two axes, its input is " << toString(x->type()));
-    return nullptr;
-  }
-  const bool dilations = op == "max_pool";
-  more.set("ceil_mode", n.integer("ceil_mode", 0) != 0);
-  const std::optional<Window> window = readWindow(n, {shape.begin() + 2, shape.end()}, std::nullopt);
-  if (!window) return nullptr;
-  const Attributes geometry = toAttributes(*window, /*kernel=*/true, dilations);
-  for (const auto& [name, value] : geometry) more.set(name, value);
-  if (shape.size() == 4) return n.value(op, {x}, more);
-  Value* y = n.value(op, {n.reshape(x, {shape[0], shape[1], 1, shape[2]})}, more);
-  return y ? n.reshape(y, {shape[0], shape[1], y->type().shape[3]}) : nullptr;
-}
-
-Value* convertMaxPool(OnnxReader& n) {
-  // The order in which the indices output would count, which nobody may use here.
-  n.ignore("storage_order");
-  if (n.used(1)) {
-    static_cast<void>(n.unsupported() << "has a used output 1 (Indices)");
-    return nullptr;
-  }
-  return convertPool(n, "max_pool", {});
-}
-
-Value* convertAveragePool(OnnxReader& n) {
-  return convertPool(n, "average_pool", {{"count_include_pad", n.integer("count_include_pad", 0) != 0}});
-}
-
-Value* convertGlobalPool(OnnxReader& n, const char* op) {
-  const int rank = n.type(0).rank();
-  if (rank < 3) {
-    static_cast<void>(n.error() << "needs an input of rank 3 or more, it is " << toString(n.type(0)));
-    return nullptr;
-  }
-  std::vector<std::int64_t> axes;
-  for (int axis = 2; axis < rank; ++axis) axes.push_back(axis);
-  return n.value(op, {n.input(0)}, {{"axes", axes}, {"keep_dims", true}});
-}
-
 /// What the examples of both poolings have in common; attributes that are left out have their defaults.
 struct Geometry {
   const char *ceilMode, *rest, *x, *y;
@@ -212,7 +169,7 @@ PDC_OPS(Pooling) {
       {
           .name = "max_pool",
           .summary = "Maximum of each window of X [N, C, H, W], and where in its plane it is",
-          .onnx = {onnx("MaxPool", 1, convertMaxPool)},
+          .onnx = {onnxMany("MaxPool", 1, convertMaxPool)},
           .operands = {{"X"}},
           .results = {{"Y"}, {.name = "index", .optional = true}},
           .attributes = attributes(/*dilations=*/true),
@@ -228,8 +185,12 @@ PDC_OPS(Pooling) {
           },
           .kernel = [](const Operation& op) { return maxKernel(forwardOf(op), "forward"); },
           .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
-            Operation* without = b.create(op.def().name, op.operands(), op.attributes, {true, false});
-            return {without ? without->result(0) : nullptr, nullptr};
+            // The index is for the gradient, unless the model asks for it.
+            const auto& users = op.result(1) ? op.result(1)->users() : std::vector<Operation*>{};
+            const bool read = std::any_of(users.begin(), users.end(),
+                                          [](const Operation* user) { return user->phase == Phase::forward; });
+            Operation* pool = b.create(op.def().name, op.operands(), op.attributes, {true, read});
+            return {pool ? pool->result(0) : nullptr, pool && read ? pool->result(1) : nullptr};
           },
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto x = c.in<T>(0);
@@ -326,6 +287,10 @@ PDC_OPS(Pooling) {
       },
       composed("global_average_pool", "Mean over all spatial axes: reduce_mean",
                {onnx("GlobalAveragePool", 1, [](OnnxReader& n) { return convertGlobalPool(n, "reduce_mean"); })}),
+      composed("lp_pool", "Norm of each window, of order p: powers, a convolution with ones, and a root",
+               {onnx("LpPool", 1, convertLpPool, 2)}),
+      composed("global_lp_pool", "Norm over all spatial axes, of order p: powers, reduce_sum and a root",
+               {onnx("GlobalLpPool", 1, convertGlobalLpPool, 2)}),
       composed("global_max_pool", "Maximum over all spatial axes: reduce_max",
                {onnx("GlobalMaxPool", 1, [](OnnxReader& n) { return convertGlobalPool(n, "reduce_max"); })}),
   };

@@ -50,6 +50,32 @@ Value* convert(OnnxReader& n, const char* op) {
   return y ? n.transpose(y, swap) : nullptr;
 }
 
+/// 1 at the first maximum along ONNX's axis, 0 elsewhere. Before opset 13 all axes from it on are one.
+Value* convertHardmax(OnnxReader& n) {
+  const Shape shape = n.type(0).shape;
+  const auto stated = n.axis(n.integer("axis", n.version() < 13 ? 1 : -1), n.type(0).rank());
+  if (!stated) return nullptr;
+  const auto axis = static_cast<std::size_t>(*stated);
+  const bool flat = n.version() < 13;
+  const std::int64_t size = flat ? product(shape, axis, shape.size()) : shape[axis];
+  Value* x = flat ? n.reshape(n.input(0), {product(shape, 0, axis), size}) : n.input(0);
+  const Attributes along{{"axes", std::vector<std::int64_t>{flat ? 1 : *stated}}, {"keep_dims", true}};
+  Value* largest = x ? n.value("reduce_max", {x}, along) : nullptr;
+  if (!largest) return nullptr;
+  Shape broadcasts(flat ? 1 : shape.size() - axis, 1);
+  broadcasts[0] = size;
+  Tensor numbers(Type{x->type().element, broadcasts});
+  for (std::int64_t i = 0; i < size; ++i) numbers.set(i, static_cast<double>(i));
+  Value* positions = n.b.constant(numbers);
+  const auto scalar = [&](std::vector<Value*> operands, const std::string& expression) {
+    return n.value("elementwise", std::move(operands), {{"expressions", std::vector{expression}}});
+  };
+  Value* candidates = scalar({x, largest, positions}, "select(a0 == a1, a2, " + std::to_string(size) + ")");
+  Value* first = candidates ? n.value("reduce_min", {candidates}, along) : nullptr;
+  Value* y = first ? scalar({positions, first}, "select(a0 == a1, 1, 0)") : nullptr;
+  return n.reshape(y, shape);
+}
+
 std::vector<std::string> examples(const std::string& op) {
   std::vector<std::string> texts;
   for (const char* type : {"f32[2, 5]", "f32[4]", "f32[1, 1]", "f32[2, 3, 4]", "f32[7, 2]"})
@@ -158,5 +184,7 @@ PDC_OPS(Softmax) {
                 reference([]<class T>(ReferenceContext& c) { forward<T>(c, true); }), true),
       gradientOp("log_softmax_gradient", "Gradient of log_softmax: dY - exp(Y) · sum of dY",
                  reference([]<class T>(ReferenceContext& c) { gradient<T>(c, true); }), true),
+      composed("hardmax", "1 at the first maximum along an axis, 0 elsewhere: reductions and comparisons",
+               {onnx("Hardmax", 1, convertHardmax)}),
   };
 }

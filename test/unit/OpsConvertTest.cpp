@@ -130,6 +130,7 @@ TEST(OpsConvert, RefusesWhatItDoesNotKnow) {
             "m.onnx:n: error: 'Reshape' operator needs a constant input 1 (shape), it is computed from the "
             "model's data\nhelp: export the model with static shapes and constant folding of shapes\n");
   EXPECT_EQ(data.exitCode(), ExitCode::unsupported);
-  EXPECT_FALSE(plane.floats({1, 1, 4, 4, 4}).attribute("kernel_shape", std::vector<std::int64_t>{2, 2, 2}).convert());
+  EXPECT_FALSE(
+      plane.floats({1, 1, 4, 4, 4, 4}).attribute("kernel_shape", std::vector<std::int64_t>{2, 2, 2, 2}).convert());
   EXPECT_EQ(plane.exitCode(), ExitCode::unsupported);
 }

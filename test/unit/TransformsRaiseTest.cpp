@@ -189,3 +189,39 @@ TEST(RaiseSoftmax, NotFromNearMisses) {
                    op("y", "div %e, %s")),
             "exp reduce_sum div");
 }
+
+TEST(RaiseMatMul, TakesTransposesOfItsOperandsIn) {
+  EXPECT_EQ(raised(op("t", "transpose %x {permutation = [0, 2, 1]}", "[2, 8, 3]") +
+                   op("p", "matmul %x, %t", "[2, 3, 3]") + op("y", "softmax %p", "[2, 3, 3]")),
+            "matmul softmax");
+  EXPECT_EQ(raised(op("z", "tanh %x") + op("t", "transpose %z {permutation = [0, 2, 1]}", "[2, 8, 3]") +
+                   op("y", "matmul %t, %x", "[2, 8, 8]")),
+            "tanh matmul");
+}
+
+TEST(RaiseMatMul, KeepsRowsTogetherWhereOtherAxesMoveToo) {
+  // Keys [batch, positions, heads, size] that an exporter has turned to [batch, heads, size, positions] in one step.
+  const std::string split = op("k", "reshape %x {shape = [2, 3, 2, 4]}", "[2, 3, 2, 4]");
+  Model model(graphOf(split + op("q", "transpose %k {permutation = [0, 2, 1, 3]}", "[2, 2, 3, 4]") +
+                      op("t", "transpose %k {permutation = [0, 2, 3, 1]}", "[2, 2, 4, 3]") +
+                      op("y", "matmul %q, %t", "[2, 2, 3, 3]")));
+  ASSERT_TRUE(model.module);
+  const Tensors inputs = randomInputs(model.main(), 3);
+  const Tensor before = runGraph(model.main(), inputs, {}, Precision::f64).outputs.at("y");
+  model.run(pdc::raise);
+  EXPECT_EQ(before, runGraph(model.main(), inputs, {}, Precision::f64).outputs.at("y"));
+  const std::string text = print(model.main());
+  EXPECT_EQ(text.find("permutation = [0, 2, 3, 1]"), std::string::npos) << text;
+  EXPECT_NE(text.find("transpose_b = true"), std::string::npos) << text;
+}
+
+TEST(RaiseMatMul, LeavesOtherTransposesAlone) {
+  // Of the batch, and one that somebody else reads.
+  EXPECT_EQ(raised(op("t", "transpose %x {permutation = [1, 0, 2]}", "[3, 2, 8]") + op("u", "tanh %t", "[3, 2, 8]") +
+                   op("y", "matmul %t, %u {transpose_b = true}", "[3, 2, 2]")),
+            "transpose tanh matmul");
+  EXPECT_EQ(raised(op("t", "transpose %x {permutation = [0, 2, 1]}", "[2, 8, 3]") +
+                   op("p", "matmul %x, %t", "[2, 3, 3]") + op("u", "matmul %t, %p", "[2, 8, 3]") +
+                   op("y", "add %u, %t", "[2, 8, 3]")),
+            "transpose matmul matmul add");
+}

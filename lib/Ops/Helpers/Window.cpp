@@ -68,67 +68,71 @@ Status checkWindow(const InferContext& c, const char* op, const Window& window, 
   return success;
 }
 
-/// Adds the padding that auto_pad asks for: SAME_* gives ceil(size / stride) windows.
-static void padSame(Window& window, int axis, std::int64_t size, bool upper) {
-  const std::int64_t windows = (size + window.strides[axis] - 1) / window.strides[axis];
-  const std::int64_t total =
-      std::max<std::int64_t>(0, (windows - 1) * window.strides[axis] + window.extent(axis) - size);
-  window.before[axis] = upper ? total / 2 : total - total / 2;
-  window.after[axis] = total - window.before[axis];
+std::int64_t WindowAxis::count(std::int64_t size, bool roundUp) const {
+  Window window;
+  window.kernel[0] = kernel, window.strides[0] = stride, window.dilations[0] = dilation;
+  window.before[0] = before, window.after[0] = after;
+  return window.count(0, size, roundUp);
 }
 
-std::optional<Window> readWindow(OnnxReader& n, const std::vector<std::int64_t>& sizes,
-                                 std::optional<std::vector<std::int64_t>> kernel) {
-  const std::size_t axes = sizes.size();
+/// Adds the padding that auto_pad asks for: SAME_* gives ceil(size / stride) windows.
+static void padSame(WindowAxis& axis, std::int64_t size, bool upper) {
+  const std::int64_t windows = (size + axis.stride - 1) / axis.stride;
+  const std::int64_t total = std::max<std::int64_t>(0, (windows - 1) * axis.stride + axis.extent() - size);
+  axis.before = upper ? total / 2 : total - total / 2;
+  axis.after = total - axis.before;
+}
+
+std::optional<std::vector<WindowAxis>> readWindows(OnnxReader& n, const std::vector<std::int64_t>& sizes,
+                                                   std::optional<std::vector<std::int64_t>> kernel) {
+  const std::size_t count = sizes.size();
   const std::vector<std::int64_t> stated = n.integers("kernel_shape", kernel.value_or(std::vector<std::int64_t>{}));
-  const std::vector<std::int64_t> ones(axes, 1), zeros(2 * axes, 0);
+  const std::vector<std::int64_t> ones(count, 1), zeros(2 * count, 0);
   const std::vector<std::int64_t> strides = n.integers("strides", ones), dilations = n.integers("dilations", ones);
   const std::string autoPad = n.text("auto_pad", "NOTSET");
   const std::vector<std::int64_t> pads = n.integers("pads", zeros);
-  const auto fits = [&](const char* name, const std::vector<std::int64_t>& values, std::size_t count,
+  const auto fits = [&](const char* name, const std::vector<std::int64_t>& values, std::size_t wanted,
                         std::int64_t least) {
     const auto good = [&](std::int64_t value) { return value >= least && value < limit; };
-    if (values.size() == count && std::all_of(values.begin(), values.end(), good)) return true;
-    static_cast<void>(n.error() << "has " << name << " = " << toString(values) << ", it needs " << count
+    if (values.size() == wanted && std::all_of(values.begin(), values.end(), good)) return true;
+    static_cast<void>(n.error() << "has " << name << " = " << toString(values) << ", it needs " << wanted
                                 << " numbers, each at least " << least);
     return false;
   };
-  if (!fits("kernel_shape", stated, axes, 1) || !fits("strides", strides, axes, 1) ||
-      !fits("dilations", dilations, axes, 1) || !fits("pads", pads, 2 * axes, 0))
+  if (!fits("kernel_shape", stated, count, 1) || !fits("strides", strides, count, 1) ||
+      !fits("dilations", dilations, count, 1) || !fits("pads", pads, 2 * count, 0))
     return std::nullopt;
   if (kernel && stated != *kernel) {
     static_cast<void>(n.error() << "has kernel_shape = " << toString(stated) << ", its weight says "
                                 << toString(*kernel));
     return std::nullopt;
   }
-  Window window;
-  for (std::size_t i = 0; i < axes; ++i) {
-    const int axis = static_cast<int>(i + 2 - axes);
-    window.kernel[axis] = stated[i];
-    window.strides[axis] = strides[i];
-    window.dilations[axis] = dilations[i];
-    window.before[axis] = pads[i];
-    window.after[axis] = pads[axes + i];
-    if (autoPad == "SAME_UPPER" || autoPad == "SAME_LOWER") {
-      padSame(window, axis, sizes[i], autoPad == "SAME_UPPER");
-    } else if (autoPad == "VALID") {
-      window.before[axis] = window.after[axis] = 0;
-    } else if (autoPad != "NOTSET") {
-      static_cast<void>(n.error() << "has auto_pad = '" << autoPad
-                                  << "', it must be NOTSET, SAME_UPPER, SAME_LOWER or VALID");
-      return std::nullopt;
-    }
+  const bool same = autoPad == "SAME_UPPER" || autoPad == "SAME_LOWER";
+  if (!same && autoPad != "VALID" && autoPad != "NOTSET") {
+    static_cast<void>(n.error() << "has auto_pad = '" << autoPad
+                                << "', it must be NOTSET, SAME_UPPER, SAME_LOWER or VALID");
+    return std::nullopt;
   }
-  return window;
+  std::vector<WindowAxis> axes;
+  for (std::size_t i = 0; i < count; ++i) {
+    WindowAxis& axis = axes.emplace_back(WindowAxis{.kernel = stated[i],
+                                                    .stride = strides[i],
+                                                    .before = pads[i],
+                                                    .after = pads[count + i],
+                                                    .dilation = dilations[i]});
+    if (same)
+      padSame(axis, sizes[i], autoPad == "SAME_UPPER");
+    else if (autoPad == "VALID")
+      axis.before = axis.after = 0;
+  }
+  return axes;
 }
 
-Attributes toAttributes(const Window& window, bool kernel, bool dilations) {
-  const auto pair = [](const std::int64_t(&values)[2]) { return std::vector<std::int64_t>{values[0], values[1]}; };
-  Attributes attributes{
-      {"strides", pair(window.strides)},
-      {"pads", std::vector<std::int64_t>{window.before[0], window.before[1], window.after[0], window.after[1]}}};
-  if (kernel) attributes.set("kernel", pair(window.kernel));
-  if (dilations) attributes.set("dilations", pair(window.dilations));
+Attributes planeAttributes(const WindowAxis& height, const WindowAxis& width, bool dilations) {
+  using Sizes = std::vector<std::int64_t>;
+  Attributes attributes{{"strides", Sizes{height.stride, width.stride}},
+                        {"pads", Sizes{height.before, width.before, height.after, width.after}}};
+  if (dilations) attributes.set("dilations", Sizes{height.dilation, width.dilation});
   return attributes;
 }
 

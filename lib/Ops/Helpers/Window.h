@@ -37,11 +37,20 @@ Status checkWindow(const InferContext& c, const char* op, const Window& window, 
 /// Reports unless the attributes have one entry per axis; before windowOf.
 Status checkWindowAttributes(const InferContext& c, const char* op);
 
-/// Reads kernel_shape (absent: `kernel`), strides, dilations, pads and auto_pad of a node over `spatial` axes (1 or 2)
-/// of sizes `sizes`. One axis becomes the width. Nothing, with an error reported, when they do not fit.
-std::optional<Window> readWindow(OnnxReader& n, const std::vector<std::int64_t>& sizes,
-                                 std::optional<std::vector<std::int64_t>> kernel);
-/// The attributes of an operation with this window.
-Attributes toAttributes(const Window& window, bool kernel, bool dilations);
+/// The same along one axis of an ONNX node, which may have one to three of them.
+struct WindowAxis {
+  std::int64_t kernel = 1, stride = 1, before = 0, after = 0, dilation = 1;
+
+  std::int64_t extent() const { return dilation * (kernel - 1) + 1; }
+  /// As Window::count.
+  std::int64_t count(std::int64_t size, bool roundUp = false) const;
+};
+
+/// Reads kernel_shape (absent: `kernel`), strides, dilations, pads and auto_pad of a node over spatial axes of sizes
+/// `sizes`. Nothing, with an error reported, when they do not fit.
+std::optional<std::vector<WindowAxis>> readWindows(OnnxReader& n, const std::vector<std::int64_t>& sizes,
+                                                   std::optional<std::vector<std::int64_t>> kernel);
+/// The attributes `strides`, `pads` and, if asked for, `dilations` of an operation over a plane.
+Attributes planeAttributes(const WindowAxis& height, const WindowAxis& width, bool dilations);
 
 } // namespace pdc::ops
