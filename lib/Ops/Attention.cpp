@@ -91,8 +91,12 @@ private:
     }
     const std::int64_t mode = n.integer("qk_matmul_output_mode", 0);
     n.ignore("softmax_precision"); // the softmax is as exact as any of them
-    if (n.input(6)) {
-      static_cast<void>(n.unsupported() << "has an input 6 (nonpad_kv_seqlen)");
+    lengths_ = n.input(6);
+    const Shape perSample{q_->type().shape[0]};
+    if (lengths_ && (lengths_->type() != Type{ElementType::i64, perSample} || n.input(4) || n.input(5))) {
+      static_cast<void>(n.error() << "needs " << toString(Type{ElementType::i64, perSample})
+                                  << " as input 6 (nonpad_kv_seqlen) and no past, it has "
+                                  << toString(lengths_->type()));
       return false;
     }
     if (mode < 0 || mode > 3 || left_ < -1 || right_ < -1) {
@@ -141,9 +145,13 @@ private:
       }
       mayHideAll_ = true;
     }
+    if (lengths_ && !addBias(paddingBias())) return false;
     if (!causal_ && left_ < 0 && right_ < 0) return true;
-    Value* window = windowBias();
-    bias_ = bias_ && window ? n.value("add", {bias_, window}) : window;
+    return addBias(lengths_ ? windowBiasOfSamples() : windowBias());
+  }
+
+  bool addBias(Value* more) {
+    bias_ = bias_ && more ? n.value("add", {bias_, more}) : more;
     return bias_ != nullptr;
   }
 
@@ -184,6 +192,40 @@ private:
     return n.b.constant(tensor);
   }
 
+  /// 0 where an expression of integers holds, -inf elsewhere.
+  Value* biasWhere(std::vector<Value*> integers, const std::string& condition) {
+    mayHideAll_ = true;
+    Value* holds = elementwise(std::move(integers), condition);
+    return holds ? additive(holds) : nullptr;
+  }
+  /// f(i, j) for query i and key j.
+  template <class F>
+  Value* table(std::int64_t queries, F f) {
+    const std::int64_t keys = k_->type().shape[2];
+    std::vector<std::int64_t> values;
+    for (std::int64_t i = 0; i < queries; ++i)
+      for (std::int64_t j = 0; j < keys; ++j) values.push_back(f(i, j));
+    return n.b.constant(Tensor::ofInts({queries, keys}, values));
+  }
+  Value* lengthsPerSample() { return n.reshape(lengths_, {q_->type().shape[0], 1, 1, 1}); }
+
+  /// Keys from a sample's length on are padding.
+  Value* paddingBias() {
+    return biasWhere({table(1, [](std::int64_t, std::int64_t j) { return j; }), lengthsPerSample()}, "a0 < a1");
+  }
+  /// As windowBias, with the last query at the last key that a sample has.
+  Value* windowBiasOfSamples() {
+    const std::int64_t queries = q_->type().shape[2];
+    Value* ahead =
+        elementwise({table(queries, [](std::int64_t i, std::int64_t j) { return j - i; }), lengthsPerSample()},
+                    "a0 - (a1 - " + std::to_string(queries) + ")");
+    std::string condition = causal_ ? "a0 <= 0" : "";
+    const auto also = [&](const std::string& more) { condition += (condition.empty() ? "" : " && ") + more; };
+    if (left_ >= 0) also("-a0 <= " + std::to_string(left_));
+    if (right_ >= 0) also("a0 <= " + std::to_string(right_));
+    return biasWhere({ahead}, condition);
+  }
+
   /// Softmax over the keys. A query that sees no key takes nothing from any; its scores are put aside before, so that
   /// no gradient becomes NaN.
   Value* probabilities(Value* biased) {
@@ -211,7 +253,7 @@ private:
   }
 
   OnnxReader& n;
-  Value *q_ = nullptr, *k_ = nullptr, *v_ = nullptr, *bias_ = nullptr;
+  Value *q_ = nullptr, *k_ = nullptr, *v_ = nullptr, *bias_ = nullptr, *lengths_ = nullptr;
   bool flat_ = false, causal_ = false, mayHideAll_ = false;
   double scale_ = 1, softcap_ = 0;
   std::int64_t past_ = 0, left_ = -1, right_ = -1;

@@ -81,6 +81,27 @@ TEST(OpsConvertAttention, AQueryThatSeesNoKeyTakesNothing) {
                                    [&](auto, auto, std::int64_t i, std::int64_t j) { return mask.asInt(i * 4 + j); }));
 }
 
+// The last query stands at the last key that is no padding, whose number differs from sample to sample.
+TEST(OpsConvertAttention, KeysBeyondASamplesLengthArePadding) {
+  const Sizes s{2, 2, 1, 2, 4, 3};
+  Node node("Attention", 24);
+  ASSERT_TRUE(node.floats({2, 2, 2, 3})
+                  .floats({2, 1, 4, 3})
+                  .floats({2, 1, 4, 3})
+                  .absent()
+                  .absent()
+                  .absent()
+                  .integers({3, 1})
+                  .attribute("is_causal", std::int64_t{1})
+                  .convert())
+      << node.error();
+  const std::int64_t lengths[] = {3, 1};
+  expectNear(node.run(), attention(s, inputOf(node, "x0"), inputOf(node, "x1"), inputOf(node, "x2"), 0,
+                                   [&](std::int64_t b, auto, std::int64_t i, std::int64_t j) {
+                                     return j < lengths[b] && j <= i + lengths[b] - 2;
+                                   }));
+}
+
 TEST(OpsConvertAttention, AWindowLimitsHowFarAQueryLooks) {
   const Sizes s{1, 1, 1, 5, 5, 2};
   Node node("Attention", 25);

@@ -141,6 +141,18 @@ TEST(GradientOfComposition, Resize) {
   }
 }
 
+// Of the image and of the grid, whose positions are no whole pixels.
+TEST(GradientOfComposition, GridSample) {
+  for (const char* mode : {"bilinear", "bicubic"})
+    for (const char* padding : {"zeros", "reflection"}) {
+      Node node("GridSample", 16);
+      check(node.floats({1, 2, 3, 4})
+                .floats({1, 2, 2, 2})
+                .attribute("mode", std::string(mode))
+                .attribute("padding_mode", std::string(padding)));
+    }
+}
+
 TEST(GradientOfComposition, AttentionWhereAQuerySeesNoKey) {
   Node node("Attention", 23);
   check(node.floats({1, 4, 2, 3})

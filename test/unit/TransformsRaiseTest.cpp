@@ -83,6 +83,23 @@ TEST(RaiseLayerNorm, WithDifferenceAndSquareComputedApart) {
             "layer_norm");
 }
 
+TEST(RaiseLayerNorm, WithTheMeanFoldedIntoTheBias) {
+  const std::string inverse = centre() + deviation("%d") + op("r", "reciprocal %s", rows);
+  const std::string rest = op("k", "mul %x, %a2") + op("u", "mul %m, %a2") + op("z", "sub %b, %u");
+  EXPECT_EQ(raised(inverse + op("a2", "mul %r, %w") + rest + op("y", "add %k, %z")), "layer_norm");
+  EXPECT_EQ(raised(inverse + op("k", "mul %r, %x") + op("u", "mul %m, %r", rows) + op("z", "sub %b, %u") +
+                   op("y", "add %z, %k")),
+            "layer_norm");
+  // The bias is subtracted from.
+  EXPECT_EQ(raised(inverse + op("a2", "mul %r, %w") + op("k", "mul %x, %a2") + op("u", "mul %m, %a2") +
+                   op("z", "sub %u, %b") + op("y", "add %k, %z")),
+            "reduce_mean sub mul reduce_mean add sqrt reciprocal mul mul mul sub add");
+  // The factor of the mean is another.
+  EXPECT_EQ(raised(inverse + op("a2", "mul %r, %w") + op("k", "mul %x, %a2") + op("u", "mul %m, %r", rows) +
+                   op("z", "sub %b, %u") + op("y", "add %k, %z")),
+            "reduce_mean sub mul reduce_mean add sqrt reciprocal mul mul mul sub add");
+}
+
 TEST(RaiseLayerNorm, NotFromNearMisses) {
   // The variance of a sample, divided by n - 1.
   EXPECT_EQ(raised(centre() + op("q", "mul %d, %d") + op("v", "reduce_mean %q" + mean, rows) +

@@ -106,6 +106,40 @@ Value* raiseWeight(const Operation& root, const char* op, std::size_t position, 
   return nullptr;
 }
 
+/// What one factor of each element is: 1 / sqrt(variance of x + epsilon), times a scale where there is one.
+struct Factor {
+  Normalised variance;
+  Value* scale = nullptr;
+};
+
+std::optional<Factor> factorOf(const Value* value) {
+  if (const auto n = withEpsilon(underInverseRoot(value), nullptr)) return Factor{*n, nullptr};
+  const Operation* product = definedBy(value, "mul");
+  for (auto [inverse, scale] : product ? bothOrders(*product) : std::vector<std::pair<Value*, Value*>>{})
+    if (const auto n = withEpsilon(underInverseRoot(inverse), nullptr)) return Factor{*n, scale};
+  return std::nullopt;
+}
+
+/// TensorFlow's spelling: x · factor + (bias - mean of x · factor).
+Value* raiseFolded(const Operation& root, Value* product, Value* rest, Builder& b) {
+  const Operation *scaled = definedBy(product, "mul"), *difference = definedBy(rest, "sub");
+  const Operation* shift = difference ? definedBy(difference->operand(1), "mul") : nullptr;
+  if (!scaled || !shift) return nullptr;
+  for (auto [x, a] : bothOrders(*scaled))
+    for (auto [average, again] : bothOrders(*shift)) {
+      const std::optional<Mean> mean = meanOverLastAxes(average);
+      const std::optional<Factor> factor = again == a && mean && mean->of == x ? factorOf(a) : std::nullopt;
+      const std::optional<Mean> below = factor ? centred(factor->variance.deviation) : std::nullopt;
+      const bool same = below && below->of == x && below->axis == mean->axis && factor->variance.axis == mean->axis;
+      if (!same || x->type() != root.result()->type()) continue;
+      const Type weight{x->type().element, {x->type().shape.begin() + mean->axis, x->type().shape.end()}};
+      Value *scale = factor->scale, *bias = difference->operand(0);
+      if ((scale && scale->type() != weight) || bias->type() != weight) continue;
+      return b.value("layer_norm", {x, scale, bias}, {{"axis", mean->axis}, {"epsilon", factor->variance.epsilon}});
+    }
+  return nullptr;
+}
+
 } // namespace
 
 Value* pdc::ops::raiseLayerNorm(Operation& root, Builder& b) {
@@ -113,8 +147,10 @@ Value* pdc::ops::raiseLayerNorm(Operation& root, Builder& b) {
   if (Value* x = n ? centredInput(*n) : nullptr; x && x->type() == root.result()->type())
     return b.value("layer_norm", {x}, {{"axis", n->axis}, {"epsilon", n->epsilon}});
   if (root.def().name == "mul") return raiseWeight(root, "layer_norm", 1, b);
-  if (root.def().name == "add") return raiseWeight(root, "layer_norm", 2, b);
-  return nullptr;
+  if (root.def().name != "add") return nullptr;
+  for (auto [product, rest] : bothOrders(root))
+    if (Value* folded = raiseFolded(root, product, rest, b)) return folded;
+  return raiseWeight(root, "layer_norm", 2, b);
 }
 
 Value* pdc::ops::raiseRmsNorm(Operation& root, Builder& b) {
