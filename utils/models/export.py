@@ -25,7 +25,7 @@ def export(name, path, size="small", opset=None, batch=None, seed=0, inference=F
     if loss:
         module, inputs = with_loss(network, module), [*inputs, label]
         names, outputs = [*names, "label"], ["loss"]
-    elif isinstance(module.train(not inference)(*inputs), tuple):  # Inception: in training only
+    elif network.auxiliary and isinstance(module.train(not inference)(*inputs), tuple):  # Inception: in training only
         outputs.append("auxiliary")
     symbolic = {} if batch else {entry: {0: "batch"} for entry in [*names, "logits"]}
     mode = torch.onnx.TrainingMode.EVAL if inference else torch.onnx.TrainingMode.TRAINING

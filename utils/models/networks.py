@@ -93,7 +93,7 @@ NETWORKS = {
     "gpt2": of_text(attention.Gpt2, dict(words=60, width=32, layers=2, heads=4, positions=16),
                     dict(words=50257, width=768, layers=12, heads=12, positions=1024), (8, 128)),
     "llama": of_text(attention.Llama, dict(words=60, width=32, layers=2, heads=4, groups=2, hidden=48, positions=16),
-                     dict(words=32000, width=2048, layers=16, heads=32, groups=8, hidden=5632, positions=1024), (8, 128)),
+                     dict(words=32000, width=2048, layers=12, heads=32, groups=8, hidden=5632, positions=1024), (8, 128)),
     "awd-lm": of_text(recurrent.AwdLm, dict(words=60, width=24, hidden=32),
                       dict(words=33278, width=400, hidden=1150), (8, 70)),
     "gnmt8": gnmt(8),

@@ -24,18 +24,17 @@ class AwdLm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Bahdanau's, normalised: the score of a pair is a direction's product with tanh(query + key)."""
+    """Bahdanau's: the score of a pair is a direction's product with tanh(query + key)."""
 
     def __init__(self, width):
         super().__init__()
         self.query, self.key = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
         self.direction = nn.Parameter(torch.empty(width).uniform_(-0.1, 0.1))
-        self.scale, self.bias = nn.Parameter(torch.tensor([width ** -0.5])), nn.Parameter(torch.zeros(width))
+        self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, queries, encoded):
         pairs = torch.tanh(self.query(queries)[:, :, None] + self.key(encoded)[:, None] + self.bias)
-        direction = self.direction / self.direction.pow(2).sum().sqrt() * self.scale
-        return torch.softmax(pairs @ direction, dim=-1) @ encoded
+        return torch.softmax(pairs @ self.direction, dim=-1) @ encoded
 
 
 class Gnmt(nn.Module):

@@ -1,0 +1,167 @@
+#!/usr/bin/python3
+"""Measures how pdc takes the networks of networks.py, and writes docs/Models.md.
+
+    measure.py [NAME…] [--quick] [--work=DIR] [--json FILE] [--docs FILE] [--build=build/release]
+
+Each network, full size, is exported and compiled for 8 devices (costs estimated, stages written): CPU time, and peak
+memory less the model's weights. Then the small one is trained as compare.py does, in 1 and 3 stages, and compared with
+PyTorch. FILE of --json receives a list of {"name", "value", "unit", "goal", "holds"}. --work keeps the exported
+models, which are not exported again when they are there. --quick: two networks, nothing is compared.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from compare import flags_of
+from networks import NETWORKS, PUBLISHED
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TITLES = {"alexnet": "AlexNet", "vgg16": "VGG-16", "resnet18": "ResNet-18", "resnet50": "ResNet-50",
+          "inception-v3": "Inception-v3", "mobilenet-v2": "MobileNetV2", "densenet121": "DenseNet-121",
+          "squeezenet": "SqueezeNet 1.1", "vit-b-16": "ViT-B/16", "bert-base": "BERT-base", "gpt2": "GPT-2",
+          "llama": "Llama-like decoder, 0.67 · 10⁹ parameters", "awd-lm": "AWD-LM-like LSTM language model",
+          "gnmt8": "GNMT-8", "gnmt16": "GNMT-16", "s2vt": "S2VT", "switch": "Switch experts",
+          "top2-experts": "Top-2 experts"}
+PYTHON = "/usr/bin/python3"
+
+
+def export_flags(name):
+    """Two outputs want the loss inside; the capacity of experts is that of a fixed number of samples."""
+    network = NETWORKS[name]["full"]
+    return (["--loss"] if network.auxiliary else []) + (["--batch=4"] if name in ("switch", "top2-experts") else [])
+
+
+def batch_of(name):
+    return 4 if name in ("switch", "top2-experts") else 32
+
+
+def compile_flags(name):
+    flags = [flag if not flag.startswith("--freeze") else "'" + flag + "'" for flag in flags_of(name, "small")]
+    return [f"--batch={batch_of(name)}", *flags, "--devices=8"]
+
+
+class Measurement:
+    def __init__(self, name, options, work):
+        self.name, self.options, self.work = name, options, work
+        self.row = {"network": name}
+
+    def run(self):
+        model = self.work / f"{self.name}.onnx"
+        if not model.exists():
+            self.command([PYTHON, ROOT / "utils/models/export.py", self.name, model, "--size=full", *export_flags(self.name)])
+        stored = sum(path.stat().st_size for path in [model, *self.work.glob(f"{self.name}.data*")])
+        self.row["weights_mib"] = stored / 2 ** 20
+        self.compile(model)
+        if not self.options.keep:
+            model.unlink()
+        if not self.options.quick:
+            self.compare()
+        return self.row
+
+    def command(self, words, **more):
+        return subprocess.run([str(word) for word in words], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env={**os.environ, "OMP_NUM_THREADS": "1"}, **more)
+
+    def compile(self, model):
+        flags = [flag.replace("'", "") for flag in compile_flags(self.name)]
+        out = self.work / f"{self.name}.out"
+        result = self.command(["/usr/bin/time", "-f", "measured %U %S %M", self.options.build / "bin/pdc", model, "-o", out,
+                               "--profile=analytic", *flags])
+        found = re.search(r"measured ([0-9.]+) ([0-9.]+) ([0-9]+)", result.stdout)
+        self.row["compiled"] = result.returncode == 0
+        if result.returncode:
+            print(f"{self.name}: {result.stdout[-1500:]}", flush=True)
+            return
+        self.row["cpu_s"] = float(found[1]) + float(found[2])
+        self.row["memory_mib"] = max(0.0, int(found[3]) / 1024 - self.row["weights_mib"])
+        stages = json.loads((out / "plan.json").read_text())["stages"]
+        self.row["groups"] = sum(len(stage["nodes"]) for stage in stages)
+        self.row["stages"] = "-".join(str(stage["replicas"]) for stage in stages)
+        self.command(["rm", "-r", out])
+
+    def compare(self):
+        result = self.command([PYTHON, ROOT / "utils/models/compare.py", self.name, f"--build={self.options.build}"])
+        ratios = [float(ratio) for ratio in re.findall(r"worst ([0-9.]+),", result.stdout)]
+        counts = re.search(r": (\d+) gradients", result.stdout)
+        self.row.update(agrees=result.returncode == 0, ratio=max(ratios, default=None),
+                        gradients=int(counts[1]) if counts else 0)
+        if result.returncode:
+            print(result.stdout, flush=True)
+
+
+def records(rows):
+    """As the other scripts of utils/ that measure write them."""
+    def record(name, value, unit, goal, holds):
+        return {"name": name, "value": value, "unit": unit, "goal": goal, "holds": holds}
+    found = []
+    for row in rows:
+        title = TITLES[row["network"]]
+        if row["compiled"]:
+            found.append(record(f"{title}, full size, 8 devices: CPU time", row["cpu_s"], "s", "< 10", row["cpu_s"] < 10))
+            found.append(record(f"{title}, full size: memory beyond the weights", row["memory_mib"], "MiB", "< 2048",
+                                row["memory_mib"] < 2048))
+        if row.get("ratio") is not None:
+            found.append(record(f"{title}, small: error of losses and gradients over that of PyTorch in f32", row["ratio"],
+                                "", "<= 3", row["agrees"]))
+    return found
+
+
+def document(rows):
+    lines = ["# Models", "",
+             "Made by `utils/models/measure.py`; do not edit. The networks of `utils/models/`, from torchvision or written to be read there;",
+             "weights are random, nothing is downloaded. `utils/models/export.py --help` has other sizes, opsets, and inference mode, which",
+             "[the importer](../include/pdc/Import/OnnxImport.h) repairs as far as it can.", "",
+             "- **weights**: size of the exported model, full size, training mode.",
+             "- **CPU**, **memory**: of `pdc` from the file to the written stages for 8 devices, costs estimated; CPU time, and the peak of",
+             "  memory less the weights. Minibatches of 32 (experts: 4).",
+             "- **plan**: replicas of each stage. **groups**: fusion groups, between which cuts may lie.",
+             "- **error**: small version, 1 and 3 stages, 1f1b-flush, 10 steps: the norm-wise error of the losses and of every gradient of the",
+             "  first step against PyTorch in f64, over that of PyTorch in f32 (at least 1e-6); the largest, of so many gradients. At most 3.", "",
+             "| network | weights MiB | CPU s | memory MiB | groups | plan | error | gradients |", "|---|--:|--:|--:|--:|---|--:|--:|"]
+    for row in rows:
+        measured = (f"{row['cpu_s']:.2f} | {row['memory_mib']:.0f} | {row['groups']} | {row['stages']}" if row["compiled"]
+                    else "not compiled | | |")
+        ratio = "not run" if row.get("ratio") is None else f"{row['ratio']:.2f}" + ("" if row["agrees"] else " (fails)")
+        lines.append(f"| {TITLES[row['network']]} | {row['weights_mib']:.0f} | {measured} | {ratio} | {row.get('gradients', '')} |")
+    lines += ["", "## Commands", "", "For any of them, `utils/models/compare.py NAME` trains the small version and compares it with PyTorch.", ""]
+    for row in rows:
+        name = row["network"]
+        lines += [f"### {TITLES[name]}", "", "    " + " ".join(["utils/models/export.py", name, f"{name}.onnx", "--size=full",
+                                                               *export_flags(name)]),
+                  "    " + " ".join(["pdc", f"{name}.onnx", "-o", name, *compile_flags(name)]), ""]
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
+    parser.add_argument("--work", type=pathlib.Path)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--docs", type=pathlib.Path)
+    options = parser.parse_args()
+    options.keep = options.work is not None
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        work = options.work or pathlib.Path(temporary)
+        work.mkdir(parents=True, exist_ok=True)
+        for name in options.names or (["resnet18", "squeezenet"] if options.quick else PUBLISHED):
+            rows.append(Measurement(name, options, work).run())
+            for row in records(rows[-1:]):
+                print(f"{row['name']:<90} {row['value']:>9.2f} {row['unit']:<4} {row['goal']:<7} {'yes' if row['holds'] else 'NO'}",
+                      flush=True)
+            if options.docs:
+                options.docs.write_text(document(rows))
+    if options.json:
+        options.json.write_text(json.dumps(records(rows), indent=1) + "\n")
+    sys.exit(not all(row["compiled"] and row.get("agrees", True) for row in rows))
+
+
+if __name__ == "__main__":
+    main()
