@@ -163,8 +163,8 @@ void gradientReference(ReferenceContext& c) {
 /// One direction by the op.
 RecurrentStates layer(RecurrentNode& node, const RecurrentDirection& d) {
   Value* input = node.projection(d, d.wb);
-  Operation* op = input ? node.n.b.create("gru", {input, d.r, d.rb, d.h0, node.lengths},
-                                          {{"order", d.order}, {"reverse", d.reverse}})
+  Operation* op = input ? create(node.n, "gru", {input, d.r, d.rb, d.h0, node.lengths},
+                                 {{"order", d.order}, {"reverse", d.reverse}})
                         : nullptr;
   return {op ? op->result(0) : nullptr};
 }
@@ -211,8 +211,8 @@ std::vector<std::string> examples() {
       example("%x: f32[4, 3, 3], %r: f32[3, 1], %lengths: i32[3]",
               "%y, %g = gru %x, %r, _, _, %lengths : f32[4, 3, 1], f32[4, 3, 4]"),
       example("%x: f32[1, 1, 9], %r: f32[9, 3]", "%y, %g = gru %x, %r {reverse = true} : f32[1, 1, 3], f32[1, 1, 12]"),
-      example("%x: f32[5, 1, 9], %r: f32[9, 3], %b: f32[9]",
-              "%y, %g = gru %x, %r, %b {order = \"rzh\"} : f32[5, 1, 3], f32[5, 1, 12]"),
+      example("%x: f32[9, 1, 9], %r: f32[9, 3], %b: f32[9]",
+              "%y, %g = gru %x, %r, %b {order = \"rzh\"} : f32[9, 1, 3], f32[9, 1, 12]"),
       example("%x: f32[2, 3, 57], %r: f32[57, 19], %b: f32[57]",
               "%y, %g = gru %x, %r, %b : f32[2, 3, 19], f32[2, 3, 76]"),
       example("%x: f32[3, 2, 6], %r: f32[6, 2]", "%y, _ = gru %x, %r : f32[3, 2, 2], _")};
@@ -271,9 +271,9 @@ PDC_OPS(Gru) {
                        example(
                            "%dy: f32[2, 3, 19], %r: f32[57, 19], %y: f32[2, 3, 19], %g: f32[2, 3, 76]",
                            "%dx, %da, %dh = gru_gradient %dy, %r, %y, %g : f32[2, 3, 57], f32[2, 3, 57], f32[3, 19]"),
-                       example("%dy: f32[4, 1, 3], %r: f32[9, 3], %y: f32[4, 1, 3], %g: f32[4, 1, 12]",
-                               "%dx, %da, _ = gru_gradient %dy, %r, %y, %g {reverse = true} : f32[4, 1, 9], "
-                               "f32[4, 1, 9], _")},
+                       example("%dy: f32[9, 1, 3], %r: f32[9, 3], %y: f32[9, 1, 3], %g: f32[9, 1, 12]",
+                               "%dx, %da, _ = gru_gradient %dy, %r, %y, %g {reverse = true} : f32[9, 1, 9], "
+                               "f32[9, 1, 9], _")},
       },
   };
 }

@@ -170,7 +170,7 @@ RecurrentStates layer(RecurrentNode& node, const RecurrentDirection& d) {
   OnnxReader& n = node.n;
   Value* gates = node.projection(d, node.sumOfBiases(d));
   Operation* op =
-      gates ? n.b.create("lstm", {gates, d.r, d.h0, d.c0, node.lengths}, {{"order", d.order}, {"reverse", d.reverse}})
+      gates ? create(n, "lstm", {gates, d.r, d.h0, d.c0, node.lengths}, {{"order", d.order}, {"reverse", d.reverse}})
             : nullptr;
   if (!op) return {};
   RecurrentStates states{.y = op->result(0)};
@@ -215,7 +215,7 @@ Expected<std::vector<Value*>> convert(OnnxReader& n) {
 }
 
 /// Shapes that differ in everything: initial state or none, one step, one row, rows that end early, both orders, more
-/// units than fit into one register.
+/// units than fit into one register, so many steps that the weights are packed.
 std::vector<std::string> examples() {
   const auto text = [](const std::string& sizes, const std::string& more, const std::string& operands,
                        const std::string& options, const std::string& results) {
@@ -228,8 +228,8 @@ std::vector<std::string> examples() {
           text("%x: f32[4, 3, 4], %r: f32[4, 1]", ", %lengths: i32[3]", ", _, _, %lengths", " {reverse = true}",
                "f32[4, 3, 1], f32[4, 3, 1], f32[4, 3, 4]"),
           text("%x: f32[1, 1, 12], %r: f32[12, 3]", "", "", "", "f32[1, 1, 3], f32[1, 1, 3], f32[1, 1, 12]"),
-          text("%x: f32[5, 1, 12], %r: f32[12, 3]", "", "", " {order = \"ifco\"}",
-               "f32[5, 1, 3], f32[5, 1, 3], f32[5, 1, 12]"),
+          text("%x: f32[9, 1, 12], %r: f32[12, 3]", "", "", " {order = \"ifco\"}",
+               "f32[9, 1, 3], f32[9, 1, 3], f32[9, 1, 12]"),
           text("%x: f32[1, 2, 8], %r: f32[8, 2]", ", %c0: f32[2, 2]", ", _, %c0", " {reverse = true}",
                "f32[1, 2, 2], f32[1, 2, 2], f32[1, 2, 8]"),
           example("%x: f32[3, 2, 76], %r: f32[76, 19]",
@@ -293,8 +293,8 @@ PDC_OPS(Lstm) {
                        example("%dy: f32[2, 3, 19], %r: f32[76, 19], %c: f32[2, 3, 19], %g: f32[2, 3, 76]",
                                "%dx, %dh, %dc0 = lstm_gradient %dy, _, %r, %c, %g : f32[2, 3, 76], f32[3, 19], "
                                "f32[3, 19]"),
-                       example("%dy: f32[4, 1, 3], %r: f32[12, 3], %c: f32[4, 1, 3], %g: f32[4, 1, 12]",
-                               "%dx, _, _ = lstm_gradient %dy, _, %r, %c, %g {reverse = true} : f32[4, 1, 12], _, _")},
+                       example("%dy: f32[9, 1, 3], %r: f32[12, 3], %c: f32[9, 1, 3], %g: f32[9, 1, 12]",
+                               "%dx, _, _ = lstm_gradient %dy, _, %r, %c, %g {reverse = true} : f32[9, 1, 12], _, _")},
       },
   };
 }

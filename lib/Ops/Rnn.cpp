@@ -106,12 +106,13 @@ void gradientReference(ReferenceContext& c) {
 }
 
 RecurrentStates statesOf(RecurrentNode& node, const RecurrentDirection& d) {
-  OnnxReader& n = node.n;
   Value* input = node.projection(d, node.sumOfBiases(d));
   const bool relu = d.activatedBy({"relu"});
   if (node.clip == 0 && (relu || d.activatedBy({"tanh"}))) {
-    if (!input) return {};
-    return {n.value("rnn", {input, d.r, d.h0, node.lengths}, {{"relu", relu}, {"reverse", d.reverse}})};
+    Operation* op =
+        input ? create(node.n, "rnn", {input, d.r, d.h0, node.lengths}, {{"relu", relu}, {"reverse", d.reverse}})
+              : nullptr;
+    return {op ? op->result(0) : nullptr};
   }
   Unrolled u(node, d, input);
   return u.run([&](Value* x, Value* h, Value*) -> std::array<Value*, 2> {
@@ -137,7 +138,7 @@ std::vector<std::string> examples() {
           example("%x: f32[4, 3, 2], %r: f32[2, 2], %lengths: i32[3]", "%y = rnn %x, %r, _, %lengths : f32[4, 3, 2]"),
           example("%x: f32[1, 1, 3], %r: f32[3, 3]", "%y = rnn %x, %r {relu = true} : f32[1, 1, 3]"),
           example("%x: f32[2, 3, 19], %r: f32[19, 19]", "%y = rnn %x, %r : f32[2, 3, 19]"),
-          example("%x: f32[5, 1, 1], %r: f32[1, 1]", "%y = rnn %x, %r {relu = true, reverse = true} : f32[5, 1, 1]")};
+          example("%x: f32[9, 1, 2], %r: f32[2, 2]", "%y = rnn %x, %r {relu = true, reverse = true} : f32[9, 1, 2]")};
 }
 
 } // namespace
@@ -177,8 +178,8 @@ PDC_OPS(Rnn) {
                                "%dx, %dh = rnn_gradient %dy, %r, %y, %lengths : f32[3, 2, 4], f32[2, 4]"),
                        example("%dy: f32[2, 3, 19], %r: f32[19, 19], %y: f32[2, 3, 19]",
                                "%dx, %dh = rnn_gradient %dy, %r, %y : f32[2, 3, 19], f32[3, 19]"),
-                       example("%dy: f32[3, 1, 2], %r: f32[2, 2], %y: f32[3, 1, 2]",
-                               "%dx, _ = rnn_gradient %dy, %r, %y {relu = true, reverse = true} : f32[3, 1, 2], _")},
+                       example("%dy: f32[9, 1, 2], %r: f32[2, 2], %y: f32[9, 1, 2]",
+                               "%dx, _ = rnn_gradient %dy, %r, %y {relu = true, reverse = true} : f32[9, 1, 2], _")},
       },
   };
 }

@@ -36,7 +36,7 @@ struct Layer {
 class Recurrent : public testing::TestWithParam<bool> {
 protected:
   const bool all = GetParam(); ///< whether everything optional is there
-  const Layer layer = all ? Layer{7, 5, 37} : Layer{1, 3, 16};
+  const Layer layer = all ? Layer{9, 5, 37} : Layer{1, 3, 16};
 };
 
 TEST_P(Recurrent, Lstm) {

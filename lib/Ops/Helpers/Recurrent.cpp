@@ -193,6 +193,11 @@ Expected<std::vector<Value*>> RecurrentNode::outputs(const std::vector<Recurrent
   return outputs;
 }
 
+Operation* create(OnnxReader& n, const std::string& op, std::vector<Value*> operands, Attributes attributes) {
+  while (!operands.empty() && !operands.back()) operands.pop_back();
+  return n.b.create(op, std::move(operands), std::move(attributes));
+}
+
 Value* sliced(OnnxReader& n, Value* x, std::size_t axis, std::int64_t begin, std::int64_t count) {
   if (!x) return nullptr;
   Shape sizes = x->type().shape;

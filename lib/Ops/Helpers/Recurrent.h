@@ -76,6 +76,9 @@ private:
   bool batchFirst_ = false;
 };
 
+/// An operation without the absent operands at the end.
+Operation* create(OnnxReader& n, const std::string& op, std::vector<Value*> operands, Attributes attributes);
+
 /// Elements begin … begin + count - 1 of axis `axis`.
 Value* sliced(OnnxReader& n, Value* x, std::size_t axis, std::int64_t begin, std::int64_t count);
 

@@ -56,9 +56,9 @@ PDCRT_VECTORIZED void backwardRow(std::int64_t hidden, Saved<const float> saved,
 
 struct Gru::Impl {
   Options options;
-  onednn::Operation recurrence;     ///< p += h · transposed r
-  onednn::Operation backward;       ///< dh += da · r
-  std::size_t own = 0;              ///< where the workspace that is not the library's begins
+  recurrent::StepProduct recurrence; ///< p += h · transposed r
+  recurrent::StepProduct backward;   ///< dh += da · r
+  recurrent::Workspace workspace;
   std::int64_t z = 0, r = 0, n = 0; ///< places of the gates
 
   template <class T>
@@ -66,7 +66,7 @@ struct Gru::Impl {
     const std::int64_t hidden = options.hidden;
     return {row + z * hidden, row + r * hidden, row + n * hidden};
   }
-  float* workspace(Stream& q) const { return reinterpret_cast<float*>(q.workspace() + own); }
+  float* own(Stream& q) const { return reinterpret_cast<float*>(q.workspace() + workspace.own); }
 };
 
 Gru::Gru(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
@@ -77,12 +77,13 @@ Gru::Gru(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
   recurrent::construct("GRU layer", o, [&] {
     using recurrent::matrix;
     const dnnl::memory::desc h = matrix(o.batch, o.hidden), gates = matrix(o.batch, 3 * o.hidden);
-    impl_->recurrence = recurrent::product(setup, h, matrix(o.hidden, 3 * o.hidden, true), gates, true);
-    impl_->backward = recurrent::product(setup, gates, matrix(3 * o.hidden, o.hidden), h, true);
+    impl_->recurrence = {setup, o.steps, h, matrix(o.hidden, 3 * o.hidden, true), gates};
+    impl_->backward = {setup, o.steps, gates, matrix(3 * o.hidden, o.hidden), h};
   });
-  impl_->own = std::max(impl_->recurrence.workspaceBytes(), impl_->backward.workspaceBytes());
   // Forward: p, and what nobody saves of one row; backward: the gradient of the state.
-  setup.needWorkspace(impl_->own + static_cast<std::size_t>((3 * o.batch + 4) * o.hidden) * sizeof(float));
+  impl_->workspace = {setup,
+                      {&impl_->recurrence, &impl_->backward},
+                      static_cast<std::size_t>((3 * o.batch + 4) * o.hidden) * sizeof(float)};
 }
 
 Gru::~Gru() = default;
@@ -93,14 +94,15 @@ void Gru::forward(Stream& q, View<const float> x, View<const float> r, View<cons
                   View<const std::int32_t> lengths, View<float> y, View<float> gates) const {
   const Options& o = impl_->options;
   const std::int64_t state = o.batch * o.hidden;
-  float* const p = impl_->workspace(q);
+  float* const p = impl_->own(q);
   float* const spare = p + 3 * state;
   const float* before = h0.data;
+  const float* const weights = impl_->recurrence.prepare(q, r.data, q.workspace() + impl_->workspace.packed);
   for (std::int64_t count = 0; count < o.steps; ++count) {
     const std::int64_t t = recurrent::position(count, o.steps, o.reverse);
     for (std::int64_t row = 0; row < o.batch; ++row)
       recurrent::copyOrZero(b.data, 3 * o.hidden, p + row * 3 * o.hidden);
-    if (before) impl_->recurrence.run(q, {before, r.data}, {p});
+    if (before) impl_->recurrence.run(q, before, weights, p);
     for (std::int64_t row = 0; row < o.batch; ++row) {
       const std::int64_t at = (t * o.batch + row) * o.hidden;
       const float* const beforeRow = before ? before + row * o.hidden : nullptr;
@@ -123,8 +125,9 @@ void Gru::gradient(Stream& q, View<const float> dy, View<const float> r, View<co
                    View<float> dh0) const {
   const Options& o = impl_->options;
   const std::int64_t state = o.batch * o.hidden;
-  float* const dh = impl_->workspace(q);
+  float* const dh = impl_->own(q);
   std::fill_n(dh, state, 0.0f);
+  const float* const weights = impl_->backward.prepare(q, r.data, q.workspace() + impl_->workspace.packed);
   for (std::int64_t count = o.steps - 1; count >= 0; --count) {
     const std::int64_t t = recurrent::position(count, o.steps, o.reverse);
     const float* const before =
@@ -141,7 +144,7 @@ void Gru::gradient(Stream& q, View<const float> dy, View<const float> r, View<co
                   before ? before + row * o.hidden : nullptr, dh + row * o.hidden, impl_->gatesOf(dx.data + 3 * at),
                   impl_->gatesOf(da.data + 3 * at));
     }
-    if (count > 0 || dh0) impl_->backward.run(q, {da.data + t * 3 * state, r.data}, {dh});
+    if (count > 0 || dh0) impl_->backward.run(q, da.data + t * 3 * state, weights, dh);
   }
   if (dh0) std::copy_n(dh, state, dh0.data);
 }

@@ -50,9 +50,9 @@ PDCRT_VECTORIZED void backwardRow(std::int64_t hidden, Gates<const float> gates,
 
 struct Lstm::Impl {
   Options options;
-  onednn::Operation recurrence;            ///< gates += h · transposed r
-  onednn::Operation backward;              ///< dh += da · r
-  std::size_t own = 0;                     ///< where the workspace that is not the library's begins
+  recurrent::StepProduct recurrence; ///< gates += h · transposed r
+  recurrent::StepProduct backward;   ///< dh += da · r
+  recurrent::Workspace workspace;
   std::int64_t i = 0, o = 0, f = 0, g = 0; ///< places of the gates
 
   template <class T>
@@ -60,7 +60,7 @@ struct Lstm::Impl {
     const std::int64_t hidden = options.hidden;
     return {row + i * hidden, row + o * hidden, row + f * hidden, row + g * hidden};
   }
-  float* workspace(Stream& q) const { return reinterpret_cast<float*>(q.workspace() + own); }
+  float* own(Stream& q) const { return reinterpret_cast<float*>(q.workspace() + workspace.own); }
 };
 
 Lstm::Lstm(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
@@ -72,11 +72,11 @@ Lstm::Lstm(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
   recurrent::construct("LSTM layer", o, [&] {
     using recurrent::matrix;
     const dnnl::memory::desc h = matrix(o.batch, o.hidden), gates = matrix(o.batch, 4 * o.hidden);
-    impl_->recurrence = recurrent::product(setup, h, matrix(o.hidden, 4 * o.hidden, true), gates, true);
-    impl_->backward = recurrent::product(setup, gates, matrix(4 * o.hidden, o.hidden), h, true);
+    impl_->recurrence = {setup, o.steps, h, matrix(o.hidden, 4 * o.hidden, true), gates};
+    impl_->backward = {setup, o.steps, gates, matrix(4 * o.hidden, o.hidden), h};
   });
-  impl_->own = std::max(impl_->recurrence.workspaceBytes(), impl_->backward.workspaceBytes());
-  setup.needWorkspace(impl_->own + static_cast<std::size_t>(5 * o.batch * o.hidden) * sizeof(float));
+  impl_->workspace = {
+      setup, {&impl_->recurrence, &impl_->backward}, static_cast<std::size_t>(5 * o.batch * o.hidden) * sizeof(float)};
 }
 
 Lstm::~Lstm() = default;
@@ -87,16 +87,17 @@ void Lstm::forward(Stream& q, View<const float> x, View<const float> r, View<con
                    View<const std::int32_t> lengths, View<float> y, View<float> c, View<float> gates) const {
   const Options& o = impl_->options;
   const std::int64_t state = o.batch * o.hidden;
-  float* const spareGates = impl_->workspace(q); // of a step whose gates and cells nobody keeps
+  float* const spareGates = impl_->own(q); // of a step whose gates and cells nobody keeps
   float* const spareCells = spareGates + 4 * state;
   const float *hBefore = h0.data, *cBefore = c0.data;
+  const float* const weights = impl_->recurrence.prepare(q, r.data, q.workspace() + impl_->workspace.packed);
   for (std::int64_t n = 0; n < o.steps; ++n) {
     const std::int64_t t = recurrent::position(n, o.steps, o.reverse);
     float* const g = gates ? gates.data + t * 4 * state : spareGates;
     float* const cNow = c ? c.data + t * state : spareCells;
     float* const yNow = y.data + t * state;
     std::copy_n(x.data + t * 4 * state, 4 * state, g);
-    if (hBefore) impl_->recurrence.run(q, {hBefore, r.data}, {g});
+    if (hBefore) impl_->recurrence.run(q, hBefore, weights, g);
     for (std::int64_t b = 0; b < o.batch; ++b) {
       const std::int64_t row = b * o.hidden;
       const float* const cRow = cBefore ? cBefore + row : nullptr;
@@ -118,9 +119,10 @@ void Lstm::gradient(Stream& q, View<const float> dy, View<const float> dc, View<
                     View<float> dh0, View<float> dc0) const {
   const Options& o = impl_->options;
   const std::int64_t state = o.batch * o.hidden;
-  float* const dhNow = impl_->workspace(q); // gradients of the state after the step
+  float* const dhNow = impl_->own(q); // gradients of the state after the step
   float* const dcNow = dhNow + state;
   std::fill_n(dhNow, 2 * state, 0.0f);
+  const float* const weights = impl_->backward.prepare(q, r.data, q.workspace() + impl_->workspace.packed);
   for (std::int64_t n = o.steps - 1; n >= 0; --n) {
     const std::int64_t t = recurrent::position(n, o.steps, o.reverse);
     const float* const cBefore = n > 0 ? c.data + recurrent::position(n - 1, o.steps, o.reverse) * state : c0.data;
@@ -137,7 +139,7 @@ void Lstm::gradient(Stream& q, View<const float> dy, View<const float> dc, View<
                   c.data + t * state + row, dhNow + row, dcNow + row, impl_->gatesOf(da + 4 * row));
       std::fill_n(dhNow + row, o.hidden, 0.0f);
     }
-    if (n > 0 || dh0) impl_->backward.run(q, {da, r.data}, {dhNow});
+    if (n > 0 || dh0) impl_->backward.run(q, da, weights, dhNow);
   }
   if (dh0) std::copy_n(dhNow, state, dh0.data);
   if (dc0) std::copy_n(dcNow, state, dc0.data);

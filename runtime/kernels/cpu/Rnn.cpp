@@ -26,9 +26,9 @@ PDCRT_VECTORIZED void reluGradient(std::int64_t count, const float* y, const flo
 
 struct Rnn::Impl {
   Options options;
-  onednn::Operation recurrence; ///< a += h · transposed r
-  onednn::Operation backward;   ///< dh += da · r
-  std::size_t own = 0;          ///< where the workspace that is not the library's begins
+  recurrent::StepProduct recurrence; ///< a += h · transposed r
+  recurrent::StepProduct backward;   ///< dh += da · r
+  recurrent::Workspace workspace;
 };
 
 Rnn::Rnn(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
@@ -36,11 +36,11 @@ Rnn::Rnn(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
   recurrent::construct("recurrent layer", o, [&] {
     using recurrent::matrix;
     const dnnl::memory::desc h = matrix(o.batch, o.hidden);
-    impl_->recurrence = recurrent::product(setup, h, matrix(o.hidden, o.hidden, true), h, true);
-    impl_->backward = recurrent::product(setup, h, matrix(o.hidden, o.hidden), h, true);
+    impl_->recurrence = {setup, o.steps, h, matrix(o.hidden, o.hidden, true), h};
+    impl_->backward = {setup, o.steps, h, matrix(o.hidden, o.hidden), h};
   });
-  impl_->own = std::max(impl_->recurrence.workspaceBytes(), impl_->backward.workspaceBytes());
-  setup.needWorkspace(impl_->own + static_cast<std::size_t>(o.batch * o.hidden) * sizeof(float));
+  impl_->workspace = {
+      setup, {&impl_->recurrence, &impl_->backward}, static_cast<std::size_t>(o.batch * o.hidden) * sizeof(float)};
 }
 
 Rnn::~Rnn() = default;
@@ -52,11 +52,12 @@ void Rnn::forward(Stream& q, View<const float> x, View<const float> r, View<cons
   const Options& o = impl_->options;
   const std::int64_t state = o.batch * o.hidden;
   const float* before = h0.data;
+  const float* const weights = impl_->recurrence.prepare(q, r.data, q.workspace() + impl_->workspace.packed);
   for (std::int64_t n = 0; n < o.steps; ++n) {
     const std::int64_t t = recurrent::position(n, o.steps, o.reverse);
     float* const now = y.data + t * state;
     std::copy_n(x.data + t * state, state, now);
-    if (before) impl_->recurrence.run(q, {before, r.data}, {now});
+    if (before) impl_->recurrence.run(q, before, weights, now);
     (o.relu ? reluOf : tanhOf)(state, now);
     for (std::int64_t b = 0; b < o.batch; ++b)
       if (recurrent::isOver(lengths, b, t))
@@ -69,8 +70,9 @@ void Rnn::gradient(Stream& q, View<const float> dy, View<const float> r, View<co
                    View<const std::int32_t> lengths, View<float> dx, View<float> dh0) const {
   const Options& o = impl_->options;
   const std::int64_t state = o.batch * o.hidden;
-  float* const dh = reinterpret_cast<float*>(q.workspace() + impl_->own);
+  float* const dh = reinterpret_cast<float*>(q.workspace() + impl_->workspace.own);
   std::fill_n(dh, state, 0.0f);
+  const float* const weights = impl_->backward.prepare(q, r.data, q.workspace() + impl_->workspace.packed);
   for (std::int64_t n = o.steps - 1; n >= 0; --n) {
     const std::int64_t t = recurrent::position(n, o.steps, o.reverse);
     recurrent::add(dy.data + t * state, state, dh);
@@ -84,7 +86,7 @@ void Rnn::gradient(Stream& q, View<const float> dy, View<const float> r, View<co
       (o.relu ? reluGradient : tanhGradient)(o.hidden, y.data + t * state + row, dh + row, da + row);
       std::fill_n(dh + row, o.hidden, 0.0f);
     }
-    if (n > 0 || dh0) impl_->backward.run(q, {da, r.data}, {dh});
+    if (n > 0 || dh0) impl_->backward.run(q, da, weights, dh);
   }
   if (dh0) std::copy_n(dh, state, dh0.data);
 }
