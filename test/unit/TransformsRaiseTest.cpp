@@ -15,7 +15,7 @@ std::string graphOf(const std::string& body) {
       {"one", "1.0"},         {"two", "2.0"},          {"half", "0.5"},        {"eps", "1e-05"},
       {"minus_half", "-0.5"}, {"three", "3.0"},        {"root2", "1.4142135"}, {"inverse2", "0.70710677"},
       {"cubic", "0.044715"},  {"rootpi", "0.7978846"}, {"near", "0.0447"},     {"eight_sevenths", "1.1428572"},
-      {"quick", "1.702"}};
+      {"quick", "1.702"},     {"thousand", "1000.0"}};
   for (const auto& [name, value] : constants)
     if (body.find("%" + std::string(name)) != std::string::npos)
       text += std::string("    %") + name + " = constant {value = dense<f32[], [" + value + "]>} : f32[]\n";
@@ -185,8 +185,10 @@ TEST(RaiseGelu, NotFromNearMisses) {
                    op("j", "mul %rootpi, %i") + op("t", "tanh %j") + op("g", "add %one, %t") +
                    op("h", "mul %half, %x") + op("y", "mul %h, %g")),
             "pow mul add mul tanh add mul mul");
-  // It agrees with GELU at every point but those beyond 1, where it is cut off.
+  // It agrees with GELU at every point but those beyond 1, or 1,000, where it is cut off.
   EXPECT_EQ(raised(phi + op("z", "minimum %x, %one") + op("p", "mul %z, %g") + op("y", "mul %p, %half")),
+            "div erf add minimum mul mul");
+  EXPECT_EQ(raised(phi + op("z", "minimum %x, %thousand") + op("p", "mul %z, %g") + op("y", "mul %p, %half")),
             "div erf add minimum mul mul");
 }
 
