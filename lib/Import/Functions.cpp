@@ -46,6 +46,7 @@ using AttributeMap = std::map<std::string, onnx::AttributeProto>;
 struct Scope {
   Names names;
   AttributeMap attributes;
+  std::vector<std::pair<std::string, std::string>> copies; ///< outputs of the call that are other values again
 };
 
 void bind(onnx::NodeProto& node, const Scope& scope);
@@ -110,7 +111,8 @@ private:
 
   std::string unique(const std::string& name) {
     std::string made = name;
-    for (int i = 1; !taken_.insert(made).second; ++i) made = name + "_" + std::to_string(i);
+    int& last = lastNumbers_[name];
+    while (!taken_.insert(made).second) made = name + "_" + std::to_string(++last);
     return made;
   }
 
@@ -162,9 +164,7 @@ private:
       scope.names[function.input(i)] = i < call.input_size() ? call.input(i) : "";
     for (int i = 0; i < call.output_size(); ++i)
       if (!call.output(i).empty() && !scope.names.emplace(function.output(i), call.output(i)).second)
-        return diags_.error(at(call)).exit(ExitCode::unsupported)
-               << "calls function '" << function.name() << "', whose output '" << function.output(i)
-               << "' is one of its inputs or another output";
+        scope.copies.emplace_back(scope.names[function.output(i)], call.output(i));
     const std::string prefix = nameOfNode(call) + "/";
     for (const onnx::NodeProto& node : function.node())
       for (const std::string& output : node.output())
@@ -189,6 +189,13 @@ private:
       if (!original.name().empty()) node.set_name(prefix + original.name());
       if (!add(node, *opset)) return failure;
     }
+    for (const auto& [value, output] : scope->copies) {
+      onnx::NodeProto node;
+      node.set_op_type("Identity");
+      node.add_input(value);
+      node.add_output(output);
+      if (!add(node, *opset)) return failure;
+    }
     active_.pop_back();
     return success;
   }
@@ -199,6 +206,7 @@ private:
   std::map<std::string, const onnx::FunctionProto*> functions_;
   std::vector<const onnx::FunctionProto*> active_; ///< the calls that the walk is in
   std::set<std::string> taken_;                    ///< names of values
+  std::map<std::string, int> lastNumbers_;         ///< that were added to names
   int steps_ = 0;                                  ///< nodes and calls so far
   google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes_;
   std::vector<std::int64_t> opsets_;

@@ -195,6 +195,19 @@ TEST(ImportFunctions, InputsAndOutputsMayBeAbsent) {
   EXPECT_EQ(opsOf(imported), "constant minimum tanh");
 }
 
+TEST(ImportFunctions, AnOutputMayBeAnInput) {
+  ModelMaker maker = modelOfX();
+  onnx::FunctionProto& pass = function(maker, "Pass", {"a"}, {"a", "b", "b"});
+  node(pass, "Relu", {"a"}, {"b"});
+  call(maker, "Pass", {"x"}, {"m", "n", "o"});
+  maker.node("Sum", {"m", "n", "o"}, {"y"});
+  Imported imported = importModel(maker);
+  ASSERT_EQ(opsOf(imported), "relu add add");
+  Value *x = imported.graph().inputs.front().value, *relu = imported.graph().operations()[0]->result();
+  EXPECT_EQ(imported.graph().operations()[1]->operands(), (std::vector<Value*>{x, relu}));
+  EXPECT_EQ(imported.graph().operations()[2]->operand(1), relu);
+}
+
 TEST(ImportFunctions, NamesThatAreTakenGetANumber) {
   ModelMaker maker = modelOfX();
   onnx::FunctionProto& block = function(maker, "Block", {"a"}, {"b"});
