@@ -6,7 +6,8 @@
 Each network, small, is exported in training mode, compiled to 1 and 3 stages with 1f1b-flush, built, and trained for 10
 steps. The norm-wise error of the losses, and of the gradient of every parameter in the first step, against PyTorch in f64
 may be 3 times PyTorch's own in f32 (1e-6 where that is smaller). Without names: two networks; with --full: all.
---quick compares the first minibatch's loss and gradients as pdc-eval computes them, without compiling.
+--quick compares the first minibatch's loss and gradients as pdc-eval computes them, without compiling; --inference does so
+with an export for inference, whose weights are renamed, transposed and merged (networks without BatchNorm or LSTM).
 """
 import argparse
 import json
@@ -19,7 +20,9 @@ import sys
 import tempfile
 
 import numpy
+import onnx
 import torch
+from onnx import numpy_helper
 
 from export import export
 from networks import NETWORKS, PUBLISHED, build
@@ -147,16 +150,34 @@ def evaluate(name, options, folder, model):
         numpy.save(first / path.name, numpy.load(path)[:options.batch])
     run([options.bin / "pdc-eval", model, "--inputs", first, "--outputs", folder / "eval", "--gradients",
          "--engine=interpreter", f"--batch={options.batch}", *flags_of(name, options.size)])
+    found = tensors(folder / "eval")
+    if options.inference:
+        found = with_original_names(found, model, name, options)
     comparison = Comparison(folder)
-    comparison.judge_gradients(tensors(folder / "eval"))
+    comparison.judge_gradients(found)
     comparison.judge_losses([float(numpy.load(folder / "eval" / "loss.npy"))])
     return comparison.verdict(f"{name}, interpreted")
+
+
+def with_original_names(gradients, model, name, options):
+    """Gradients of weights that constant folding has renamed and transposed, as the network calls them."""
+    _, module = build(name, options.size, options.seed, dropout=False)
+    original = {key: value.detach().numpy() for key, value in module.named_parameters()}
+    for tensor in onnx.load(model).graph.initializer:
+        if tensor.name in original or tensor.name not in gradients:
+            continue
+        values = numpy_helper.to_array(tensor)
+        for key, weight in original.items():
+            if key not in gradients and values.shape == weight.T.shape and (values == weight.T).all():
+                gradients[key] = gradients.pop(tensor.name).T
+                break
+    return gradients
 
 
 def compare(name, options, folder):
     model = folder / "model.onnx"
     loss = bool(NETWORKS[name][options.size].auxiliary)
-    export(name, str(model), options.size, seed=options.seed, loss=loss, dropout=False)
+    export(name, str(model), options.size, seed=options.seed, loss=loss, dropout=False, inference=options.inference)
     reference(name, folder, options)
     if options.quick:
         return evaluate(name, options, folder, model)
@@ -172,10 +193,12 @@ def main():
     parser.add_argument("--stages", default="1,3")
     parser.add_argument("--full", action="store_true", help="all networks")
     parser.add_argument("--quick", action="store_true", help="gradients of one minibatch, by the interpreter")
+    parser.add_argument("--inference", action="store_true", help="likewise, of an export for inference")
     parser.add_argument("--negative", action="store_true", help="train with other samples too, which must be noticed")
     parser.add_argument("--work", type=pathlib.Path, help="keep everything in this folder")
     options = parser.parse_args()
     options.bin = options.build / "bin"
+    options.quick |= options.inference
     if options.quick:
         options.steps, options.microbatches = 1, 1
     names = options.names or (PUBLISHED if options.full else ["gpt2", "mobilenet-v2"])

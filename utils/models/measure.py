@@ -5,8 +5,8 @@
 
 Each network, full size, is exported and compiled for 8 devices (costs estimated, stages written): CPU time, and peak
 memory less the model's weights. Then the small one is trained as compare.py does, in 1 and 3 stages, and compared with
-PyTorch. FILE of --json receives a list of {"name", "value", "unit", "goal", "holds"}. --work keeps the exported
-models, which are not exported again when they are there. --quick: two networks, nothing is compared.
+PyTorch. FILE of --json receives a list of {"name", "value", "unit", "goal", "holds"}. --work keeps the exported models and
+what was measured, and only does what is missing there. --quick: two networks, nothing is compared.
 """
 import argparse
 import json
@@ -48,9 +48,18 @@ def compile_flags(name):
 class Measurement:
     def __init__(self, name, options, work):
         self.name, self.options, self.work = name, options, work
-        self.row = {"network": name}
+        self.kept = work / f"{name}.json"
+        self.row = json.loads(self.kept.read_text()) if self.kept.exists() else {"network": name}
 
     def run(self):
+        if not self.row.get("compiled"):
+            self.export_and_compile()
+        if not self.options.quick and not self.row.get("agrees"):
+            self.compare()
+        self.kept.write_text(json.dumps(self.row))
+        return self.row
+
+    def export_and_compile(self):
         model = self.work / f"{self.name}.onnx"
         if not model.exists():
             self.command([PYTHON, ROOT / "utils/models/export.py", self.name, model, "--size=full", *export_flags(self.name)])
@@ -59,9 +68,6 @@ class Measurement:
         self.compile(model)
         if not self.options.keep:
             model.unlink()
-        if not self.options.quick:
-            self.compare()
-        return self.row
 
     def command(self, words, **more):
         return subprocess.run([str(word) for word in words], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
