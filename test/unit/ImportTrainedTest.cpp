@@ -226,3 +226,43 @@ TEST(ImportTrained, RefusesWeightsThatDoNotFit) {
 }
 
 } // namespace
+
+TEST(ImportTrained, WhatAFunctionTrainsGoesBackToTheModel) {
+  TemporaryFolder folder;
+  ModelMaker maker;
+  maker.input("x", {"2", "3"});
+  maker.output("y", {"2", "3"});
+  maker.weight("layer.weight", {3, 3});
+  for (const char* name : {"scale", "bias", "mean", "variance"}) maker.weight(name, {3});
+  onnx::FunctionProto& block = *maker.model.add_functions();
+  block.set_domain("mine");
+  block.set_name("Block");
+  block.add_opset_import()->set_version(14);
+  for (const char* input : {"a", "w", "s", "b", "m", "v"}) block.add_input(input);
+  block.add_output("o");
+  onnx::NodeProto &product = *block.add_node(), &norm = *block.add_node();
+  product.set_op_type("MatMul");
+  product.add_input("a");
+  product.add_input("w");
+  product.add_output("p");
+  norm.set_op_type("BatchNormalization");
+  for (const char* input : {"p", "s", "b", "m", "v"}) norm.add_input(input);
+  for (const char* output : {"o", "new_m", "new_v"}) norm.add_output(output);
+  attribute(norm, "training_mode", 1);
+  maker.node("Block", {"x", "layer.weight", "scale", "bias", "mean", "variance"}, {"y"}, "block").set_domain("mine");
+  maker.write(folder / "m.onnx");
+
+  Imported imported = importFile(folder / "m.onnx");
+  ASSERT_TRUE(imported.module) << imported.messages;
+  EXPECT_EQ(imported.module->findParameter("mean")->role, ParameterRole::state);
+  Checkpoint checkpoint;
+  checkpoint.add("layer.weight", {3, 3}, {9, 8, 7, 6, 5, 4, 3, 2, 1});
+  checkpoint.add("mean", {3}, {-1, -2, -3});
+  const Written written = writeTrained(folder, checkpoint.trained);
+  ASSERT_TRUE(written.ok) << written.messages;
+  EXPECT_EQ(weightsOf(written.model).at("layer.weight").front(), 9);
+  EXPECT_EQ(weightsOf(written.model).at("mean").front(), -1);
+  const onnx::NodeProto& evaluated = written.model.functions(0).node(1);
+  EXPECT_EQ(evaluated.attribute(0).i(), 0) << "the function is in inference mode";
+  EXPECT_EQ(evaluated.output_size(), 1);
+}
