@@ -56,6 +56,13 @@ std::set<std::string> tablesOf(const OnnxFile& file) {
 
 } // namespace
 
+bool pdc::holdsOneNumber(const OnnxFile& file, const StoredTensor& tensor) {
+  if (!tensor.reference) return false;
+  pdcrt::MappedFile mapped;
+  const Bytes bytes = bytesOf(file, *tensor.reference, mapped);
+  return !bytes.empty() && allTheSame(bytes, pdcrt::bytesOf(tensor.type.element));
+}
+
 Equality pdc::compareMatrices(const OnnxFile& file, const StoredTensor& a, const StoredTensor& b) {
   if (!a.reference || !b.reference || a.type.rank() != 2 || a.type.element != b.type.element) return Equality::none;
   const Shape turned = {a.type.shape[1], a.type.shape[0]};

@@ -25,6 +25,9 @@ std::vector<MergedParameter> mergedParameters(const OnnxFile& file, TensorReader
 /// its node.
 void separate(OnnxFile& file, const std::vector<MergedParameter>& merged);
 
+/// Whether all elements are the same; false where they are not in one piece.
+bool holdsOneNumber(const OnnxFile& file, const StoredTensor& tensor);
+
 /// Whether `b` holds the elements of the matrix `a`, or those of its transpose. Elements that are all the same, such as
 /// the zeros of a bias, say nothing: Equality::none.
 enum class Equality { none, same, transposed };

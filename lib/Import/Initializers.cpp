@@ -84,6 +84,7 @@ public:
     if (options_.tie) tieCopies(list);
     warnOfRenamed(list);
     warnOfBuffers();
+    warnOfShared(list);
     return list;
   }
 
@@ -135,6 +136,25 @@ private:
         << "is a parameter of " << toString(initializer.tensor.type)
         << " that the file stores number by number, pdc needs its bytes";
     return false;
+  }
+
+  /// PyTorch's newer exporter lets parameters that are equal share an initializer and leaves no trace of it. A
+  /// parameter that has learned something is not one number throughout.
+  void warnOfShared(const std::vector<Initializer>& list) {
+    std::map<std::string, int> uses;
+    for (const onnx::NodeProto& node : file_.graph().node())
+      for (const std::string& input : std::set<std::string>(node.input().begin(), node.input().end()))
+        if (node.op_type() != "Identity") ++uses[input];
+    std::vector<std::string> shared;
+    for (std::size_t i = 0; i < list.size(); ++i)
+      if (list[i].role == InitializerRole::trained && uses[nameOf(i)] > 1 && holdsOneNumber(file_, list[i].tensor))
+        shared.push_back(nameOf(i));
+    if (!shared.empty())
+      diags_.warning({.file = file_.path()})
+              .help("export with optimize=False, or after a step of training, to have every parameter stored")
+          << counted(shared.size(), "trained parameter") << " with the same number throughout and several uses, '"
+          << shared.front()
+          << "' among them: the exporter may have merged parameters that were equal, they will be trained as one";
   }
 
   void warnOfBuffers() {

@@ -39,6 +39,14 @@ def merged():
     return nodes, [f32("x", ["batch", 8])], weights
 
 
+def shared():
+    """Two layers that share a bias of zeros, without a trace of why."""
+    nodes = [node("Gemm", ["x", "a.weight", "a.bias"], "h", transB=1), node("Relu", ["h"], "r"),
+             node("Gemm", ["r", "b.weight", "a.bias"], "y", transB=1)]
+    weights = [weight("a.weight", 8, 8), weight("b.weight", 8, 8), tensor("a.bias", numpy.zeros(8))]
+    return nodes, [f32("x", ["batch", 8])], weights
+
+
 def embedding(classifier, weights):
     return [node("Gather", ["words", "tokens"], "e"), node("Tanh", ["e"], "h"), *classifier], TOKENS, weights
 
@@ -102,7 +110,7 @@ def external():
     return [node("Gather", ["w", "tokens"], "e"), node("MatMul", ["e", "v"], "y")], TOKENS, [stored, weight("v", columns, 4)]
 
 
-kinds = {f.__name__.replace("_", "-"): f for f in (merged, tied, tied_by_identity, untied, zeros, buffers, folded,
+kinds = {f.__name__.replace("_", "-"): f for f in (merged, shared, tied, tied_by_identity, untied, zeros, buffers, folded,
                                                    no_weights, external)}
 nodes, inputs, weights = kinds[sys.argv[1]]()
 graph = helper.make_graph(nodes, "torch_jit", inputs, [f32("y", None)], weights)
