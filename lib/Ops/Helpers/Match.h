@@ -16,9 +16,9 @@ inline const Operation* definedBy(const Value* value, const char* op) {
 
 /// The number that `value` always is, where it is a constant with one element.
 inline std::optional<double> numberOf(const Value* value) {
+  if (value->type().elements() != 1) return std::nullopt; // before a large constant is copied
   const std::optional<Tensor> tensor = Builder::constantValue(value);
-  if (!tensor || tensor->elements() != 1) return std::nullopt;
-  return tensor->asDouble(0);
+  return tensor ? std::optional(tensor->asDouble(0)) : std::nullopt;
 }
 
 inline bool isNumber(const Value* value, double number) {
