@@ -38,6 +38,10 @@ struct Form {
   }
 };
 
+void PrintTo(const Form& form, std::ostream* stream) {
+  *stream << form.name;
+}
+
 /// The node's graph, under differentiation for all of its outputs.
 Trained trained(Node& node) {
   auto module = parse(print(node.module()));
@@ -168,6 +172,24 @@ TEST(OpsRecurrent, StoredWeightsAreUsedInTheirOwnOrder) {
   plain.constant(bias);
   ASSERT_TRUE(plain.convert()) << plain.error();
   EXPECT_LT(errorOf(node.run(), plain.run()), 1e-6) << "the sum of constant biases is folded in f32";
+}
+
+// ONNX's Y is 0 behind the end of a row; Y_h is the state at its end.
+TEST(OpsRecurrent, RowsAreZeroBehindTheirEnd) {
+  const Form form{"x", "GRU", {{"linear_before_reset", std::int64_t{1}}}, {1, 3}};
+  const auto node = form.make();
+  ASSERT_TRUE(node->convert(2)) << node->error();
+  const Tensor y = node->run("0"), last = node->run("1");
+  const auto at = [&](std::int64_t step, std::int64_t row, std::int64_t unit) {
+    return y.asDouble((step * 2 + row) * 2 + unit);
+  };
+  for (std::int64_t unit : {0, 1}) {
+    EXPECT_EQ(at(1, 0, unit), 0);
+    EXPECT_EQ(at(2, 0, unit), 0);
+    EXPECT_NE(at(2, 1, unit), 0);
+    EXPECT_EQ(last.asDouble(unit), at(0, 0, unit));
+    EXPECT_EQ(last.asDouble(2 + unit), at(2, 1, unit));
+  }
 }
 
 TEST(OpsRecurrent, ZeroStatesAreNoOperands) {

@@ -7,6 +7,7 @@ What each network has that a cut could get wrong:
     two-losses  an auxiliary classifier in the middle, with a loss of its own
     dropout     random masks in every layer
     batch-norm  running statistics in every layer, a gradient that depends on the whole minibatch
+    two-ways    recurrent layers: an LSTM in both directions, a GRU, an LSTM with peepholes whose last cells are used
 
 The same name gives the same bytes. Needs the onnx package.
 """
@@ -101,7 +102,26 @@ def batch_norm(net):
     return [net.loss("loss", net.linear("last", x, 6, CLASSES))]
 
 
-NETWORKS = {"skips": skips, "tied": tied, "two-losses": two_losses, "dropout": dropout, "batch-norm": batch_norm}
+def two_ways(net):
+    def layer(kind, name, x, gates, inputs, hidden, directions=1, more=(), outputs=(), **attributes):
+        weights = [net.weight(f"{name}.{part}", directions, *shape) for part, shape in
+                   (("W", (gates * hidden, inputs)), ("R", (gates * hidden, hidden)), ("B", (2 * gates * hidden,)))]
+        return net.op(kind, name, [x, *weights, *more], outputs, hidden_size=hidden, layout=1, **attributes)
+
+    def merged(name, y, width):
+        return net.op("Reshape", name, [y, net.constant(name + ".shape", numpy.array([0, 4, width]))])
+
+    x = net.op("Reshape", "steps", ["input", net.constant("steps.shape", numpy.array([0, 4, 4]))])
+    x = merged("both.merged", layer("LSTM", "both", x, 4, 4, 6, 2, direction="bidirectional"), 12)
+    x = merged("gru.merged", layer("GRU", "gru", x, 3, 12, 5, direction="reverse", linear_before_reset=1), 5)
+    peepholes = ["", "", "", net.weight("peepholes", 1, 3 * 5)]
+    layer("LSTM", "last_lstm", x, 4, 5, 5, more=peepholes, outputs=["states", "cells"])
+    x = net.op("Flatten", "flat", [net.op("Add", "sum", ["states", "cells"])])
+    return [net.loss("loss", net.linear("last", x, 5, CLASSES))]
+
+
+NETWORKS = {"skips": skips, "tied": tied, "two-losses": two_losses, "dropout": dropout, "batch-norm": batch_norm,
+            "two-ways": two_ways}
 
 
 def main():
