@@ -3,8 +3,6 @@
 #include "CheckMachine.h"
 
 #include <algorithm>
-#include <cmath>
-#include <tuple>
 
 using namespace pdcrt;
 
@@ -97,14 +95,6 @@ std::pair<int, int> Machine::endsOf(const Channel& channel, std::int64_t index, 
   const SharedEdge& edge = schedule_.shared[channel.edge];
   int owner = rankOf_[edge.owner][q % schedule_.stages[edge.owner].replicas], user = rankOf_[edge.user][q];
   return channel.forward ? std::pair(owner, user) : std::pair(user, owner);
-}
-
-/// Calls visit(lane) for the replicas of the user to which an action of sharing applies, at replica `mine`.
-template <class Visit>
-static void forEachServed(const Schedule& schedule, const SharedEdge& edge, const Action& action, int mine,
-                          Visit visit) {
-  if (action.stage == edge.user) return visit(mine);
-  for (int q = mine; q < schedule.stages[edge.user].replicas; q += schedule.stages[edge.owner].replicas) visit(q);
 }
 
 void Machine::run() {
@@ -249,20 +239,29 @@ void Machine::startTransfer(int index, std::int64_t b, int q) {
   from.busy = to.busy = true;
   Task task{false, index, q, b, clock_.now()};
   if (options_.order) result_.started.push_back(actionOf(task));
-  load_.latencyMs = load_.aloneMs = 0; // keeping the memory of its list
-  load_.links.clear();
-  if (options_.times) {
-    auto [source, target] = endsOf(channel, b, q);
-    if (channel.shared) {
-      if (times_.sharedLoad) times_.sharedLoad(schedule_.shared[channel.edge], channel.forward, source, target, load_);
-    } else if (times_.transferLoad) {
-      times_.transferLoad(schedule_.edges[channel.edge], channel.forward, source, target, load_);
-    } else if (times_.transfer) {
-      load_.aloneMs = times_.transfer(schedule_.edges[channel.edge], channel.forward);
-      if (times_.sharedLinks) load_.links = {{2 * source, load_.aloneMs}, {2 * target + 1, load_.aloneMs}};
-    }
+  if (!options_.times) return begin(task, load_);
+  if (channel.shared || channel.sending.size() > 1 || channel.receiving.size() > 1) {
+    loadOf(channel, b, q, load_);
+    return begin(task, load_);
   }
-  begin(task, load_);
+  if (!channel.loadKnown) loadOf(channel, b, q, channel.load);
+  channel.loadKnown = true;
+  begin(task, channel.load);
+}
+
+/// What a transfer takes.
+void Machine::loadOf(const Channel& channel, std::int64_t b, int q, Load& load) const {
+  load.latencyMs = load.aloneMs = 0; // keeping the memory of its list
+  load.links.clear();
+  auto [source, target] = endsOf(channel, b, q);
+  if (channel.shared) {
+    if (times_.sharedLoad) times_.sharedLoad(schedule_.shared[channel.edge], channel.forward, source, target, load);
+  } else if (times_.transferLoad) {
+    times_.transferLoad(schedule_.edges[channel.edge], channel.forward, source, target, load);
+  } else if (times_.transfer) {
+    load.aloneMs = times_.transfer(schedule_.edges[channel.edge], channel.forward);
+    if (times_.sharedLinks) load.links = {{2 * source, load.aloneMs}, {2 * target + 1, load.aloneMs}};
+  }
 }
 
 void Machine::postReduction(const Action& action) {
@@ -387,157 +386,6 @@ void Machine::doneWithInput(std::int64_t minibatch) {
   for (; inputs_ < static_cast<std::int64_t>(inputDone_.size()) && inputDone_[inputs_] >= 0; ++inputs_)
     newPeriod |= inputs_ % each == 0;
   if (newPeriod && options_.untilSteady) findSteadyState();
-}
-
-/// Steady is what repeats itself: every rank is as far as before, but for whole periods, and in the middle of the same
-/// thing for as long. (Stage 0 alone may go on for long at a pace that a slower stage cannot keep.)
-void Machine::findSteadyState() {
-  constexpr std::int64_t longestCycle = 64; // periods; as many as a loop of the pipeline may hold
-  std::int64_t each = periodMinibatches_, last = (inputs_ - 1) / each;
-  Snapshot now;
-  for (const Rank& rank : ranks_) now.ranks.push_back({rank.list.executed(), clock_.now() - rank.since});
-  snapshots_.push_back(std::move(now));
-  if (snapshots_.size() > longestCycle + 1) snapshots_.pop_front();
-  for (std::int64_t cycle = 1; cycle < static_cast<std::int64_t>(snapshots_.size()); ++cycle) {
-    std::int64_t compared = (2 * inFlight_ + each - 1) / each + cycle;
-    if (last - cycle - compared < 0) return;
-    double step = inputDone_[last * each] - inputDone_[(last - cycle) * each];
-    bool same = true;
-    for (std::int64_t i = 1; same && i <= compared; ++i)
-      same = std::abs(inputDone_[(last - i) * each] - inputDone_[(last - i - cycle) * each] - step) <=
-             1e-9 * inputDone_[last * each];
-    if (!same || !isSameButFor(snapshots_[snapshots_.size() - 1 - cycle], snapshots_.back(), cycle)) continue;
-    result_.steady = true;
-    result_.periodMs = step / static_cast<double>(cycle * each);
-    return;
-  }
-}
-
-bool Machine::isSameButFor(const Snapshot& before, const Snapshot& after, std::int64_t periods) const {
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    const RankList& list = schedule_.ranks[r];
-    std::int64_t rounds = periods * periodMinibatches_ / list.step;
-    if (after.ranks[r].first - before.ranks[r].first != rounds * static_cast<std::int64_t>(list.repeat.size()) ||
-        std::abs(after.ranks[r].second - before.ranks[r].second) > 1e-9 * clock_.now())
-      return false;
-  }
-  return true;
-}
-
-void Machine::conclude() {
-  result_.finishMs = clock_.now();
-  if (result_.steady) {
-    result_.minibatches = inputs_;
-  } else {
-    result_.periodMs = period();
-    for (const Rank& rank : ranks_) result_.deadlock |= rank.list.peek() != nullptr;
-    if (result_.deadlock) result_.problem = options_.picture ? picture() : "deadlock";
-  }
-  if (!options_.times) return;
-  for (Rank& rank : ranks_) {
-    RankUse& use = rank.use;
-    if (rank.computing) use.computeMs += std::min(rank.durationMs, clock_.now() - rank.since);
-    if (rank.blocked) (rank.begun ? use.waitingMs : use.fillMs) += clock_.now() - rank.since;
-    use.endedMs = std::max(0.0, result_.finishMs - use.computeMs - use.sharedMs - use.transferMs - use.allReduceMs -
-                                    use.fillMs - use.waitingMs);
-    result_.ranks.push_back(use);
-  }
-}
-
-double Machine::period() const {
-  std::int64_t each = periodMinibatches_;
-  std::int64_t last = minibatches_ - 1 - inFlight_; // before the drain
-  if (static_cast<std::int64_t>(inputDone_.size()) <= last) last = static_cast<std::int64_t>(inputDone_.size()) - 1;
-  std::int64_t periods = last / each, compared = periods / 2;
-  if (last >= 0 && compared >= 1) {
-    // Times may repeat only after several periods, as many as a loop holds: compare a number that most counts divide.
-    for (std::int64_t divisor : {60, 12, 2})
-      if (compared >= divisor) {
-        compared -= compared % divisor;
-        break;
-      }
-    return (inputDone_[periods * each] - inputDone_[(periods - compared) * each]) /
-           static_cast<double>(compared * each);
-  }
-  // Less than two periods, because replica counts have a large common multiple: the slope of the second half.
-  if (last >= 8 * inFlight_) return (inputDone_[last] - inputDone_[last / 2]) / static_cast<double>(last - last / 2);
-  return minibatches_ > 0 ? clock_.now() / static_cast<double>(minibatches_) : 0;
-}
-
-/// A rank for which a blocked rank waits, with the reason.
-std::pair<int, std::string> Machine::reasonOf(int rank) const {
-  const Action& action = *ranks_[rank].list.peek();
-  auto missing = [&](int who, const Action& what) {
-    return std::pair(who, "rank " + std::to_string(who) + " to start " + toString(what));
-  };
-  if (action.kind == ActionKind::allReduce) {
-    // Some replica has not started the reduction that is next in the stage's lane.
-    Action next{ActionKind::allReduce, false, action.stage, -1, reductions_[action.stage].done + 1};
-    for (int who : rankOf_[action.stage]) {
-      bool started = false;
-      std::int64_t left = ranks_[who].list.executed();
-      for (ListCursor list(schedule_, who, minibatches_); left > 0 && !started; list.pop(), --left)
-        started = *list.peek() == next;
-      if (!started) return missing(who, next);
-    }
-  }
-  const Channel& channel = channels_[channelOf(action)];
-  if (channel.shared) {
-    std::pair<int, std::string> reason{rank, "nothing"};
-    forEachServed(schedule_, schedule_.shared[channel.edge], action, replicaAt(rank, action.stage), [&](int q) {
-      std::int64_t v = std::min(channel.sending[q].next, channel.receiving[q].next);
-      if (v > action.index) return;
-      auto [source, target] = endsOf(channel, v, q);
-      bool sent = channel.sending[q].posted > v;
-      ActionKind kind = channel.forward ? (sent ? ActionKind::receiveVersion : ActionKind::sendVersion)
-                                        : (sent ? ActionKind::receivePart : ActionKind::sendPart);
-      reason = missing(sent ? target : source, {kind, false, sent ? channel.target : channel.source,
-                                                sent ? channel.source : channel.target, v});
-    });
-    return reason;
-  }
-  // The transfer itself, or what is before it in one of its two lanes.
-  std::int64_t b = action.index;
-  auto lanesOf = [&](std::int64_t index) {
-    return std::pair(channel.sending[static_cast<std::size_t>(index) % channel.sending.size()],
-                     channel.receiving[static_cast<std::size_t>(index) % channel.receiving.size()]);
-  };
-  for (bool moved = true; moved;) {
-    auto [from, to] = lanesOf(b);
-    std::int64_t earlier = std::min(from.next, to.next);
-    moved = from.posted > b && to.posted > b && earlier < b;
-    if (moved) b = earlier;
-  }
-  auto [source, target] = endsOf(channel, b, 0);
-  Action send{channel.forward ? ActionKind::sendForward : ActionKind::sendBackward, false, channel.source,
-              channel.target, b};
-  Action receive{channel.forward ? ActionKind::receiveForward : ActionKind::receiveBackward, false, channel.target,
-                 channel.source, b};
-  return lanesOf(b).first.posted > b ? missing(target, receive) : missing(source, send);
-}
-
-std::string Machine::picture() const {
-  std::vector<BlockedRank> rows;
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    BlockedRank row;
-    for (const Host& host : schedule_.ranks[r].hosts)
-      row.hosts += (row.hosts.empty() ? "" : " ") + std::to_string(host.stage) + "." + std::to_string(host.replica);
-    const ListCursor& at = ranks_[r].list;
-    ListCursor list(schedule_, static_cast<int>(r), minibatches_, options_.evaluation);
-    for (; list.executed() < at.executed(); list.pop())
-      if (list.executed() + 3 >= at.executed()) row.last += (row.last.empty() ? "" : " ") + toString(*list.peek());
-    if (at.peek()) {
-      row.waitsIn = toString(*at.peek());
-      std::tie(row.waitsFor, row.reason) = reasonOf(static_cast<int>(r));
-    } else {
-      row.waitsIn = "(finished)";
-    }
-    rows.push_back(std::move(row));
-  }
-  std::vector<std::int64_t> executed;
-  for (const Rank& rank : ranks_) executed.push_back(rank.list.executed());
-  return pictureOf(minibatches_, rows) + "\n" +
-         gridOf(schedule_, minibatches_, options_.evaluation, executed, cycleOf(rows));
 }
 
 void pdcrt::execute(const Schedule& schedule, std::int64_t minibatches, const CheckOptions& options,

@@ -35,6 +35,8 @@ private:
     bool shared, forward;
     int source, target;                   ///< stages
     std::vector<Lane> sending, receiving; ///< by replica; of the user, for shared parameters
+    Load load = {};                       ///< of every transfer, once one is known, if there is one pair of ranks
+    bool loadKnown = false;
   };
   /// The all-reduces of one stage.
   struct Reductions {
@@ -88,6 +90,7 @@ private:
   void post(int rank, const Action& action);
   int replicaAt(int rank, int stage) const;
   void startTransfer(int channel, std::int64_t index, int lane);
+  void loadOf(const Channel& channel, std::int64_t index, int lane, Load& load) const;
   void postReduction(const Action& action);
   void startReduction(int stage);
   void compute(int rank, const Action& action);
@@ -130,6 +133,13 @@ private:
   std::deque<int> ready_;          ///< ranks that may be able to go on
   Load load_;
 };
+
+/// Calls visit(lane) for the replicas of the user to which an action of sharing applies, at replica `mine`.
+template <class Visit>
+void forEachServed(const Schedule& schedule, const SharedEdge& edge, const Action& action, int mine, Visit visit) {
+  if (action.stage == edge.user) return visit(mine);
+  for (int q = mine; q < schedule.stages[edge.user].replicas; q += schedule.stages[edge.owner].replicas) visit(q);
+}
 
 /// CheckPicture.cpp: a table of ranks and one cycle. `waitsFor[r]` < 0 where rank r has finished.
 struct BlockedRank {

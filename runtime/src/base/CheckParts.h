@@ -29,12 +29,24 @@ public:
   std::size_t offset() const { return position_; }
 
 private:
+  /// An action of the part that repeats, as small as possible: long runs of many ranks wait for memory.
+  struct Repeated {
+    std::int64_t index, advance; ///< and what each round adds to it
+    int stage, peer;
+    ActionKind kind;
+    bool wait;
+    std::uint16_t end; ///< in ends_
+  };
+
   void find();
+  std::int64_t endOf(const Action& action) const;
 
   const Schedule* schedule_;
-  const std::vector<Action>*start_, *repeat_;
+  const std::vector<Action>* start_;
+  std::vector<Repeated> repeat_;
+  std::vector<std::int64_t> ends_; ///< the run has the actions with smaller indices
   std::shared_ptr<std::vector<Action>> evaluation_;
-  std::int64_t step_, minibatches_;
+  std::int64_t minibatches_;
   std::int64_t round_ = -1;
   std::size_t position_ = 0; ///< behind `action_`
   std::int64_t executed_ = 0;

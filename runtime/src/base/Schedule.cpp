@@ -66,9 +66,9 @@ int Schedule::rankOf(int stage, int replica) const {
 
 int Schedule::edgeBetween(int a, int b) const {
   if (a > b) std::swap(a, b);
-  for (std::size_t i = 0; i < edges.size(); ++i)
-    if (edges[i].from == a && edges[i].to == b) return static_cast<int>(i);
-  return -1;
+  auto edge = std::lower_bound(edges.begin(), edges.end(), std::pair(a, b),
+                               [](const ScheduleEdge& e, auto ends) { return std::pair(e.from, e.to) < ends; });
+  return edge != edges.end() && edge->from == a && edge->to == b ? static_cast<int>(edge - edges.begin()) : -1;
 }
 
 int Schedule::sharedBetween(int a, int b) const {
