@@ -25,6 +25,7 @@ struct Saved {
 /// `before` is empty at the first step of a layer without initial state.
 PDCRT_VECTORIZED void forwardRow(std::int64_t hidden, Gates<const float> x, Gates<const float> p, const float* before,
                                  float* y, Saved<float> saved) {
+#pragma GCC ivdep // element j of one depends on elements j only
   for (std::int64_t j = 0; j < hidden; ++j) {
     const float z = pdcrt::sigmoid(x.z[j] + p.z[j]), r = pdcrt::sigmoid(x.r[j] + p.r[j]);
     const float n = pdcrt::tanh(x.n[j] + r * p.n[j]);
@@ -39,6 +40,7 @@ PDCRT_VECTORIZED void forwardRow(std::int64_t hidden, Gates<const float> x, Gate
 /// `dh` is the gradient of the state after the step, and becomes what goes directly to the state before it.
 PDCRT_VECTORIZED void backwardRow(std::int64_t hidden, Saved<const float> saved, const float* before, float* dh,
                                   Gates<float> dx, Gates<float> da) {
+#pragma GCC ivdep // element j of one depends on elements j only
   for (std::int64_t j = 0; j < hidden; ++j) {
     const float z = saved.z[j], r = saved.r[j], n = saved.n[j];
     const float dz = dh[j] * ((before ? before[j] : 0.0f) - n) * z * (1 - z);

@@ -18,6 +18,7 @@ struct Gates {
 
 /// Replaces pre-activations by gates. `before` is empty at the first step of a layer without initial cells.
 PDCRT_VECTORIZED void forwardRow(std::int64_t hidden, Gates<float> gates, const float* before, float* c, float* y) {
+#pragma GCC ivdep // element j of one depends on elements j only
   for (std::int64_t j = 0; j < hidden; ++j) {
     const float i = pdcrt::sigmoid(gates.i[j]), o = pdcrt::sigmoid(gates.o[j]), f = pdcrt::sigmoid(gates.f[j]),
                 g = pdcrt::tanh(gates.g[j]);
@@ -34,6 +35,7 @@ PDCRT_VECTORIZED void forwardRow(std::int64_t hidden, Gates<float> gates, const 
 /// `dh` and `dc` are the gradients of the state after the step; `dc` becomes that of the cells before it.
 PDCRT_VECTORIZED void backwardRow(std::int64_t hidden, Gates<const float> gates, const float* before, const float* c,
                                   const float* dh, float* dc, Gates<float> da) {
+#pragma GCC ivdep // element j of one depends on elements j only
   for (std::int64_t j = 0; j < hidden; ++j) {
     const float i = gates.i[j], o = gates.o[j], f = gates.f[j], g = gates.g[j];
     const float squashed = pdcrt::tanh(c[j]);
