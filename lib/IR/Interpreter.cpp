@@ -47,6 +47,12 @@ Expected<std::vector<Tensor>> pdc::interpretOperation(const Operation& operation
   return diags.error(operation.location).exit(ExitCode::internal) << "'" << def.name << "' op has no reference";
 }
 
+/// What a value of type `element` can hold, where the interpreter holds it in f32.
+static void roundTo(Tensor& tensor, ElementType element) {
+  if (isFloat(element) && element != ElementType::f32 && element != ElementType::f64)
+    tensor = tensor.convertedTo(element).convertedTo(ElementType::f32);
+}
+
 namespace {
 /// One run of a graph.
 class Interpreter {
@@ -81,6 +87,7 @@ Status Interpreter::bind(const Value& value, const char* what, const std::map<st
     return diags_.error(location) << what << " '" << value.name() << "' is " << toString(value.type()) << ", its value "
                                   << toString(it->second.type());
   tensors_[&value] = it->second.convertedTo(heldAs(value.type().element, precision_));
+  if (precision_ == Precision::f32) roundTo(tensors_[&value], value.type().element);
   return success;
 }
 
@@ -111,8 +118,10 @@ Status Interpreter::run(std::uint64_t seed, std::uint64_t minibatch) {
         interpretOperation(*operation, operands, precision_, diags_, seed, minibatch);
     if (!results) return failure;
     for (std::size_t i = 0; i < results->size(); ++i)
-      if (const Value* result = operation->result(i); result && usesLeft_.contains(result))
+      if (const Value* result = operation->result(i); result && usesLeft_.contains(result)) {
+        if (precision_ == Precision::f32) roundTo((*results)[i], result->type().element);
         tensors_[result] = std::move((*results)[i]);
+      }
     releaseOperands(*operation);
   }
   return success;

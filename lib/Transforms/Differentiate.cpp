@@ -12,6 +12,8 @@
 #include "pdc/IR/Elementwise.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 
 using namespace pdc;
 
@@ -58,6 +60,7 @@ private:
   Need needOf(const Value* value) const;
   Value* gradientOf(const Value* value) const;
   Phase phaseFor(const Value* operand) const;
+  Value* seedOf(const Type& type);
   Status addContribution(Value* value, Value* contribution);
   Value* ownedByCurrent(const std::vector<Value*>& gradients, std::size_t i);
   void moveToInputGradient(Operation& operation);
@@ -72,6 +75,7 @@ private:
   std::unordered_map<const Value*, Value*> gradients_; ///< so far: the fold of the consumers seen
   std::vector<ParameterUse> uses_;                     ///< in the order in which they are found
   Operation* current_ = nullptr;
+  Value* lossScale_ = nullptr; ///< where it is an input
   bool failed_ = false;
 };
 
@@ -115,7 +119,34 @@ void Differentiation::findNeeds() {
   }
 }
 
-/// The gradient of each loss is 1; it is the last consumer of its value.
+/// 1, or the loss scale: a number, or an input of the graph, which a dynamic scale is.
+Value* Differentiation::seedOf(const Type& type) {
+  const std::string& scale = context_.options["loss_scale"];
+  if (scale == "dynamic") {
+    if (!lossScale_) lossScale_ = graph_.addInput({ElementType::f32, {}}, "loss_scale");
+    Value* scaled = lossScale_;
+    if (type.element != ElementType::f32)
+      scaled = builder_.value("cast", {scaled}, {{"to", std::string(nameOf(type.element))}});
+    // The seed is made here, as that of a number is.
+    return scaled ? builder_.value("mul", {scaled, builder_.constant(1, type.element)}) : nullptr;
+  }
+  Tensor seed(type);
+  seed.set(0, 1);
+  if (!scale.empty()) {
+    double number = 0;
+    const char* end = scale.data() + scale.size();
+    if (auto [at, error] = std::from_chars(scale.data(), end, number);
+        error != std::errc() || at != end || !(number > 0) || !std::isfinite(number)) {
+      static_cast<void>(context_.diags.error({}).exit(ExitCode::usage)
+                        << "loss_scale is '" << scale << "', expected a number above 0 or 'dynamic'");
+      return nullptr;
+    }
+    seed.set(0, number);
+  }
+  return builder_.constant(seed);
+}
+
+/// The gradient of each loss is its seed; it is the last consumer of its value.
 Status Differentiation::seedLosses() {
   bool any = false;
   const std::vector<GraphOutput> outputs = graph_.outputs;
@@ -127,9 +158,7 @@ Status Differentiation::seedLosses() {
     builder_.setLocation(current_->location);
     builder_.setPhase(Phase::inputGradient, current_);
     builder_.setGroup(current_->group);
-    Tensor one(output->value->type());
-    one.set(0, 1);
-    Value* seed = builder_.constant(one);
+    Value* seed = seedOf(output->value->type());
     if (!seed || !addContribution(output->value, seed)) return failure;
   }
   if (any) return success;

@@ -1,4 +1,5 @@
 // The passes of this library by name, for pdc-opt and docs/Passes.md.
+#include "pdc/Transforms/Precision.h"
 #include "pdc/Transforms/Transforms.h"
 
 #include <algorithm>
@@ -11,6 +12,15 @@ using namespace pdc;
 static Status runAddLoss(PassContext& context) {
   Expected<LossOptions> options = lossOptions(context.options, context.diags);
   return options ? addLoss(context, *options) : Status(failure);
+}
+
+/// --lower-precision=type=bf16
+static Status runLowerPrecision(PassContext& context) {
+  ElementType low = ElementType::f32;
+  if (!elementTypeFromName(context.options["type"], low) || (low != ElementType::bf16 && low != ElementType::f16))
+    return context.diags.error({}).exit(ExitCode::usage).help("write type=bf16 or type=f16")
+           << "'" << context.options["type"] << "' is no low precision";
+  return lowerPrecision(context, low);
 }
 
 /// The option stages=0:0:1 as numbers; `help` says what to write when it is something else.
@@ -89,6 +99,15 @@ void pdc::registerTransforms(PassRegistry& registry) {
                    {"label_smoothing", "share of the loss that all classes have in equal parts"},
                    {"class_weights", "one weight per class: 1/2/0.5"}},
        .run = runAddLoss});
+  registry.add({.argument = "lower-precision",
+                .summary = "Computes products in bf16 or f16",
+                .description =
+                    "Forward operations whose OpDef prefers low precision get their f32 operands converted, and give "
+                    "their results back in f32; between two of them nothing is converted. All else stays f32, the "
+                    "parameters too: they are the master weights, and their gradients are f32. Runs before "
+                    "`differentiate`. The CPU target has no low precision.",
+                .options = {{"type", "bf16 or f16"}},
+                .run = runLowerPrecision});
   registry.add({.argument = "differentiate",
                 .summary = "Appends the backward operations of @main",
                 .description = "Each backward operation has its origin, and phase I (input-gradient) or W "
@@ -96,7 +115,7 @@ void pdc::registerTransforms(PassRegistry& registry) {
                                "program order. The gradient of a value with several consumers is folded from the last "
                                "to the first; the addition belongs to the earlier consumer. Gradients of the data are "
                                "not computed.",
-                .options = {},
+                .options = {{"loss_scale", "the gradient of the losses (1); `dynamic`: an input of this name"}},
                 .run = differentiate});
   registry.add({.argument = "fuse",
                 .summary = "Decides fusion groups and merges elementwise operations inside them",

@@ -26,7 +26,9 @@ Expected<std::vector<Tensor>> interpretOperation(const Operation& operation, con
                                                  std::uint64_t minibatch = 0);
 
 /// Runs `graph` on `inputs` (by input name) and `parameters` (by parameter name). In f64 every float tensor is f64,
-/// inputs are converted. Errors: missing or wrongly shaped inputs, ops without reference, labels out of range.
+/// inputs are converted. In f32, values of type bf16 and f16 are computed in f32 and then rounded, as hardware does
+/// that multiplies in low precision and adds in f32. Errors: missing or wrongly shaped inputs, ops without reference,
+/// labels out of range.
 Expected<InterpreterResult> interpret(const Graph& graph, const std::map<std::string, Tensor>& inputs,
                                       const std::map<std::string, Tensor>& parameters, Precision precision,
                                       Diagnostics& diags, std::uint64_t seed = 0, std::uint64_t minibatch = 0);

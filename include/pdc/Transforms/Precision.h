@@ -1,0 +1,13 @@
+// Mixed precision for targets that have it.
+#pragma once
+
+#include "pdc/Pass/Pass.h"
+
+namespace pdc {
+
+/// The forward operations of @main whose OpDef prefers low precision compute in `low`, bf16 or f16; their f32 operands
+/// are converted, and their results converted back. Everything else stays f32: sums, norms, softmax, losses, and the
+/// parameters, which are the master weights: the conversion is a use of them, so their gradients are f32.
+Status lowerPrecision(PassContext& context, ElementType low);
+
+} // namespace pdc

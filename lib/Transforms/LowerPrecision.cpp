@@ -1,0 +1,98 @@
+// Mixed precision: products in bf16 or f16, everything else, and the weights, in f32 (Micikevicius et al., arXiv
+// 1710.03740).
+#include "pdc/Transforms/Precision.h"
+
+#include "GraphUtilities.h"
+
+#include "pdc/IR/Builder.h"
+
+#include <algorithm>
+#include <map>
+
+using namespace pdc;
+
+namespace {
+
+class Lowering {
+public:
+  Lowering(PassContext& context, Graph& graph, ElementType low)
+      : graph_(graph), low_(low), builder_(context.module, graph, context.registry, context.diags) {}
+
+  Status run();
+
+private:
+  Status lower(Operation& operation);
+  Value* narrow(Value* value);
+  Value* cast(Value* value, ElementType to);
+
+  Graph& graph_;
+  ElementType low_;
+  Builder builder_;
+  std::map<const Value*, Value*> narrow_; ///< what exists in low precision, by its f32 value
+};
+
+} // namespace
+
+Value* Lowering::cast(Value* value, ElementType to) {
+  return builder_.value("cast", {value}, {{"to", std::string(nameOf(to))}});
+}
+
+/// `value` in low precision; made once, before its first use.
+Value* Lowering::narrow(Value* value) {
+  Value*& known = narrow_[value];
+  if (!known) known = cast(value, low_);
+  return known;
+}
+
+/// The operation again, with its floats in low precision; those who use its results get them in f32.
+Status Lowering::lower(Operation& operation) {
+  builder_.setInsertionPoint(&operation);
+  builder_.setLocation(operation.location);
+  std::vector<Value*> operands = operation.operands();
+  std::vector<bool> wanted;
+  for (Value*& operand : operands)
+    if (operand && operand->type().element == ElementType::f32 && !(operand = narrow(operand))) return failure;
+  for (const Value* result : operation.results()) wanted.push_back(result != nullptr);
+  Operation* lowered = builder_.create(operation.def().name, operands, operation.attributes, wanted);
+  if (!lowered) return failure;
+  for (std::size_t i = 0; i < operation.results().size(); ++i) {
+    Value* result = operation.result(i);
+    if (!result) continue;
+    Value* replacement = lowered->result(i);
+    if (replacement->type() != result->type()) {
+      replacement = cast(replacement, result->type().element);
+      if (!replacement) return failure;
+      narrow_[replacement] = lowered->result(i); // what follows in low precision needs no detour
+    }
+    const std::string name = result->name();
+    graph_.replaceAllUses(result, replacement);
+    graph_.rename(result, name + ".f32");
+    graph_.rename(replacement, name);
+  }
+  return success;
+}
+
+Status Lowering::run() {
+  std::vector<Operation*> products;
+  for (const auto& operation : graph_.operations()) {
+    const auto& operands = operation->operands();
+    const bool inF32 = std::any_of(operands.begin(), operands.end(), [](const Value* operand) {
+      return operand && operand->type().element == ElementType::f32;
+    });
+    if (inF32 && operation->def().precision == PrecisionClass::preferLow) products.push_back(operation.get());
+  }
+  for (Operation* operation : products)
+    if (!lower(*operation)) return failure;
+  eraseDeadOperations(graph_);
+  return success;
+}
+
+Status pdc::lowerPrecision(PassContext& context, ElementType low) {
+  Expected<Graph*> graph = mainGraph(context);
+  if (!graph) return failure;
+  for (const auto& operation : (*graph)->operations())
+    if (!isForward(*operation))
+      return context.diags.error(operation->location).help("run it before differentiate")
+             << "graph '@" << (*graph)->name() << "' is differentiated already";
+  return Lowering(context, **graph, low).run();
+}
