@@ -38,6 +38,16 @@ public:
            "norms")
         ->type_name("REGEX:lr=…,weight_decay=…")
         ->take_all();
+    app.add_option("--clip-norm", clipNorm_,
+                   "scale gradients down to this norm, over all stages, or with scope=stage over each by itself")
+        ->type_name("NORM[,scope=global|stage]");
+    app.add_option("--loss-scale", options.training.lossScale,
+                   "factor of the gradients until the update divides it out; a power of two changes no bit")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--init-from", options.initFrom,
+                   "other starting weights, by the names of the initializers and in their layout; may be repeated")
+        ->type_name("F.safetensors")
+        ->take_all();
     app.add_option("--freeze", options.import.freeze, "initializers that do not learn")->type_name("REGEX");
     app.add_option("--train", options.import.train, "initializers that learn")->type_name("REGEX");
     app.add_option("--bn", batchNorm_, "train BatchNorm with the minibatch's statistics, or with the stored ones")
@@ -67,6 +77,7 @@ public:
     for (const std::string& group : groups_)
       if (!parseParameterGroup(group, options.training.groups, diags)) return failure;
     if (!parseLearningRateSchedule(learningRateSchedule_, options.training.schedule, diags)) return failure;
+    if (!clipNorm_.empty() && !parseClipNorm(clipNorm_, options.training, diags)) return failure;
     if (!batchNorm_.empty())
       options.import.batchNorm = batchNorm_ == "batch" ? BatchNormMode::batch : BatchNormMode::frozen;
     options.import.tie = tie_ == "auto";
@@ -75,7 +86,7 @@ public:
 
 private:
   std::string target_ = "auto", batchNorm_, tie_ = "auto", optimizer_ = "sgd,lr=0.01",
-              learningRateSchedule_ = "constant";
+              learningRateSchedule_ = "constant", clipNorm_;
   std::vector<std::string> dims_, loss_, groups_;
 };
 

@@ -2,11 +2,13 @@
 #include "pdc/Driver/Compile.h"
 
 #include "Generate.h"
+#include "InitialWeights.h"
 #include "Measure.h"
 #include "pdc/Driver/Launch.h"
 #include "pdc/IR/Builder.h"
 #include "pdc/IR/Text.h"
 #include "pdc/Ops/AllOps.h"
+#include "pdc/Plan/ScheduleName.h"
 #include "pdc/Planner/Explain.h"
 #include "pdcrt/MappedFile.h"
 
@@ -51,6 +53,7 @@ private:
   Status readSchedule();
   Expected<Cluster> cluster();
   Expected<Plan> plan(const CostGraph& costs, const Cluster& cluster);
+  Status clipGlobally(Plan& plan);
   void explain(const CostGraph& costs, const Cluster& cluster, const Plan& plan);
   void describeTraining();
   void describeLoss();
@@ -94,6 +97,7 @@ Status Compilation::compile() {
   if (!costs) return failure;
   Expected<Plan> planned = plan(*costs, *machines);
   if (!planned) return failure;
+  if (!clipGlobally(*planned)) return failure;
   if (options_.explain) explain(*costs, *machines, *planned);
   if (options_.emit.empty() && options_.output.empty()) return success; // only to be explained
   if (writes() && options_.planFile.empty())
@@ -152,6 +156,7 @@ Status Compilation::importModel() {
   Expected<std::unique_ptr<Module>> module = importOnnx(options_.model, options_.import, ops_, diags_);
   if (!module) return failure;
   module_ = std::move(*module);
+  if (!takeInitialWeights(*module_, options_.initFrom, diags_)) return failure;
   std::vector<PipelineStep> steps = {{"canonicalize", {}},
                                      // Before differentiation, because a fused backward cannot be recovered afterwards.
                                      {"raise", {}}};
@@ -162,7 +167,10 @@ Status Compilation::importModel() {
 
 /// From here on the graph is the whole training step, in fusion groups that no cut will change.
 Status Compilation::toTrainingGraph() {
-  if (!run({{"differentiate", {}}, {"fuse", {}}, {"layout", {}}, {"add-evaluation", {}}})) return failure;
+  std::ostringstream scale;
+  scale << std::setprecision(17) << training_.lossScale;
+  if (!run({{"differentiate", {{"loss_scale", scale.str()}}}, {"fuse", {}}, {"layout", {}}, {"add-evaluation", {}}}))
+    return failure;
   provenance_ = {options_.version, options_.command, fs::path(options_.model).filename().string(), hashOf(main())};
   describeTraining();
   planner_ = options_.planner;
@@ -267,6 +275,23 @@ Expected<Plan> Compilation::plan(const CostGraph& costs, const Cluster& cluster)
     return diags_.error({.file = options_.planFile}).help("add --schedule=FILE, or delete \"schedule_file\" there")
            << "the schedule of this plan is in the file '" << plan->scheduleFile << "'";
   return plan;
+}
+
+/// Where all stages update together, they can wait for the norm of all gradients.
+Status Compilation::clipGlobally(Plan& plan) {
+  plan.gradientNorm = false;
+  if (!training_.clipNorm || training_.clipScope == pdcrt::ClipScope::stage || plan.stages.size() == 1) return success;
+  plan.gradientNorm = hasBatches(plan.schedule);
+  if (plan.gradientNorm && scheduleFile_ && !scheduleFile_->batch && !scheduleFile_->shape.gradientNorm)
+    return diags_.error({.file = options_.scheduleFile}).help("print it again with --clip-norm and --emit=schedule")
+           << "--clip-norm needs a schedule with a line 'gradient-norm'";
+  if (plan.gradientNorm) return success;
+  return diags_.error({})
+             .exit(ExitCode::usage)
+             .help("clip each stage by itself: --clip-norm=NORM,scope=stage; or update all stages together: "
+                   "--schedule=2bw or 1f1b-flush, --microbatches=M")
+         << "--clip-norm: under " << plan.schedule << " each of the " << plan.stages.size()
+         << " stages updates before the others know the norm of their gradients";
 }
 
 void Compilation::explain(const CostGraph& costs, const Cluster& cluster, const Plan& plan) {

@@ -1,6 +1,7 @@
 // npy files in, one run, npy files out.
 #include "pdc/Driver/Evaluate.h"
 
+#include "InitialWeights.h"
 #include "OutputFolder.h"
 #include "pdc/CodeGen/Naming.h"
 #include "pdc/Driver/CpuEngine.h"
@@ -36,6 +37,7 @@ private:
     Expected<std::unique_ptr<Module>> module = importOnnx(options_.model.model, options_.model.import, ops_, diags_);
     if (!module) return failure;
     module_ = std::move(*module);
+    if (!takeInitialWeights(*module_, options_.model.initFrom, diags_)) return failure;
     std::vector<PipelineStep> steps = {{"canonicalize", {}}, {"raise", {}}};
     if (options_.gradients) {
       for (PipelineStep& step : lossSteps(options_.model.losses)) steps.push_back(std::move(step));

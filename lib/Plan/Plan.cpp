@@ -61,6 +61,7 @@ std::string pdc::toJson(const Plan& plan) {
                          {"time_ms", plan.timeMs},
                          {"lower_bound_ms", plan.lowerBoundMs}};
   if (!plan.scheduleFile.empty()) object["schedule_file"] = plan.scheduleFile;
+  if (plan.gradientNorm) object["gradient_norm"] = true;
   if (plan.optimal) object["optimal"] = true;
   if (plan.gap() > 0) object["gap"] = plan.gap();
   if (plan.costModel != "pdc") object["cost_model"] = plan.costModel;
@@ -225,15 +226,17 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
   Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
   if (!document) return failure;
   JsonNode root = document->root();
-  root.allow({"model", "model_hash", "cost_source", "schedule", "schedule_file", "weights", "sync", "microbatches",
-              "time_ms", "lower_bound_ms", "optimal", "gap", "cost_model", "stages", "tensors", "shared_parameters",
-              "ranks", "alternatives", "cluster"});
+  root.allow({"model",        "model_hash",   "cost_source",   "schedule", "schedule_file",     "weights",
+              "sync",         "microbatches", "gradient_norm", "time_ms",  "lower_bound_ms",    "optimal",
+              "gap",          "cost_model",   "stages",        "tensors",  "shared_parameters", "ranks",
+              "alternatives", "cluster"});
   Plan plan;
   plan.model = optionalText(root, "model");
   plan.modelHash = optionalText(root, "model_hash");
   plan.costSource = optionalText(root, "cost_source");
   plan.schedule = readSchedule(root["schedule"]);
   plan.scheduleFile = optionalText(root, "schedule_file");
+  if (std::optional<JsonNode> norm = root.find("gradient_norm")) plan.gradientNorm = norm->boolean();
   plan.weights = root["weights"].oneOf({"stash", "vertical-sync", "latest"});
   plan.sync = root["sync"].oneOf({"overlap", "barrier"});
   plan.microbatches = root["microbatches"].integer(1, largestCount);

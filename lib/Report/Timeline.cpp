@@ -30,7 +30,8 @@ const char* kindOf(const pdcrt::Action& action) {
   case ActionKind::evaluate: return "e";
   case ActionKind::sendForward: return "sf";
   case ActionKind::sendBackward: return "sb";
-  case ActionKind::allReduce: return "a";
+  case ActionKind::allReduce:
+  case ActionKind::gradientNorm: return "a";
   default: return "sv";
   }
 }

@@ -18,6 +18,7 @@ void pdc::fillBatches(
   auto appendBatch = [&](std::vector<pdcrt::Action>& list, std::int64_t batch) {
     append(list, localCount(batch * m), localCount((batch + 1) * m));
     for (const ListBuilder& builder : builders) builder.reduce(list, batch + 1);
+    for (const ListBuilder& builder : builders) builder.norm(list, batch + 1);
     for (const ListBuilder& builder : builders) builder.update(list, batch + 1);
   };
   // Which microbatches of a batch are this replica's repeats after lcm(m, R) microbatches.

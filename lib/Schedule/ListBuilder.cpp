@@ -38,6 +38,7 @@ pdcrt::Schedule pdc::emptySchedule(const PipelineShape& shape, const std::string
   schedule.kind = kind;
   schedule.weights = shape.weights;
   schedule.minibatchesPerUpdate = shape.microbatches;
+  schedule.gradientNorm = shape.gradientNorm;
   for (std::size_t s = 0; s < shape.stages.size(); ++s) {
     const StageShape& stage = shape.stages[s];
     pdcrt::ScheduleStage frame{.replicas = stage.replicas,
@@ -215,9 +216,18 @@ void ListBuilder::reduce(std::vector<Action>& list, std::int64_t version) const 
   if (isReplicated()) list.push_back({ActionKind::allReduce, false, host_.stage, -1, version});
 }
 
+void ListBuilder::norm(std::vector<Action>& list, std::int64_t version) const {
+  if (!schedule_.gradientNorm) return;
+  if (isReplicated()) list.push_back({ActionKind::allReduce, true, host_.stage, -1, version});
+  list.push_back({ActionKind::gradientNorm, false, host_.stage, -1, version});
+}
+
 void ListBuilder::update(std::vector<Action>& list, std::int64_t version) const {
   if (version < 1) return;
-  if (isReplicated()) list.push_back({ActionKind::allReduce, true, host_.stage, -1, version});
+  if (schedule_.gradientNorm)
+    list.push_back({ActionKind::gradientNorm, true, host_.stage, -1, version});
+  else if (isReplicated())
+    list.push_back({ActionKind::allReduce, true, host_.stage, -1, version});
   for (const pdcrt::SharedEdge* edge : owned_)
     share(list, ActionKind::sendVersion, true, edge->user, version - edge->versionSend);
   list.push_back({ActionKind::update, false, host_.stage, -1, version});

@@ -32,7 +32,10 @@ public:
   void backwardWeight(std::vector<pdcrt::Action>& list, std::int64_t j) const;
   /// Starts the all-reduce for a version, if the stage is replicated, when the gradients of all its uses are here.
   void reduce(std::vector<pdcrt::Action>& list, std::int64_t version) const;
-  /// Waits for the all-reduce and makes the version. Versions below 1 do not exist.
+  /// Starts the norm of the gradients of all stages for a version, if updates await it. The stages of a rank all start
+  /// it before one awaits it.
+  void norm(std::vector<pdcrt::Action>& list, std::int64_t version) const;
+  /// Waits for the all-reduce, or the norm, and makes the version. Versions below 1 do not exist.
   void update(std::vector<pdcrt::Action>& list, std::int64_t version) const;
 
   /// From this local backward on nothing that `backward` waits for is before the first minibatch, and from this local

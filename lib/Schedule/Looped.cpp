@@ -117,6 +117,7 @@ pdcrt::Schedule pdc::loopedFrame(const PipelineShape& shape) {
   schedule.kind = shape.kind;
   schedule.weights = shape.weights;
   schedule.minibatchesPerUpdate = shape.microbatches;
+  schedule.gradientNorm = shape.gradientNorm;
   for (const StageShape& stage : shape.stages) schedule.stages.push_back({.replicas = stage.replicas});
   const BatchOrder order = orderOf(shape);
   readDepths(order, schedule.stages);

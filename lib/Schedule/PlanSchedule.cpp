@@ -50,6 +50,7 @@ PipelineShape pdc::shapeOf(const Plan& plan) {
                                                     : pdcrt::WeightPolicy::stash;
   shape.kind = plan.schedule;
   shape.microbatches = hasBatches(plan.schedule) ? plan.microbatches : 0;
+  shape.gradientNorm = plan.gradientNorm && shape.microbatches > 0;
   for (const PlanStage& stage : plan.stages) shape.stages.push_back({stage.replicas, stage.warmup, stage.syncDelay});
   for (const EdgeTraffic& traffic : trafficOf(plan)) shape.edges.push_back(traffic.edge);
   for (const PlanSharedParameter& parameter : plan.sharedParameters)
@@ -163,6 +164,7 @@ static Status checkWeights(const PipelineShape& shape, const Plan& plan, Diagnos
 
 bool pdc::isSafeByOrder(const Plan& plan) {
   if (stagesPerRank(plan.schedule) > 1) return false; // a rank's stages wait for each other, too
+  if (plan.gradientNorm) return false;                // so do all stages
   if (plan.schedule == "gpipe") return true;          // no stage has a backward before its last forward
   for (const PlanTensor& tensor : plan.tensors) {
     const PlanStage &from = plan.stages[tensor.from], &to = plan.stages[tensor.to];

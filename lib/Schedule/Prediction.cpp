@@ -28,6 +28,7 @@ public:
     const pdcrt::Action& action = traced.action;
     if (action.wait) return;
     if (pdcrt::isComputation(action.kind)) return compute(traced);
+    if (action.kind == ActionKind::gradientNorm) return;
     if (action.kind == ActionKind::allReduce) {
       double r = plan_.stages[action.stage].replicas;
       for (int q = 0; q < plan_.stages[action.stage].replicas; ++q)

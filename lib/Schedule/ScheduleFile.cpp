@@ -33,6 +33,7 @@ static ScheduleFile fileOf(pdcrt::Schedule schedule) {
   file.shape.kind = plannedAs(schedule);
   file.shape.weights = schedule.weights;
   file.shape.microbatches = schedule.minibatchesPerUpdate;
+  file.shape.gradientNorm = schedule.gradientNorm;
   for (const pdcrt::ScheduleStage& stage : schedule.stages)
     file.shape.stages.push_back({stage.replicas, stage.warmup, stage.syncDelay});
   for (const pdcrt::RankList& rank : schedule.ranks) file.hosts.push_back(rank.hosts);
@@ -166,6 +167,7 @@ void pdc::adopt(Plan& plan, const ScheduleFile& file) {
   plan.scheduleFile = file.name;
   plan.weights = weightsName(file.shape.weights);
   plan.microbatches = std::max<std::int64_t>(1, file.shape.microbatches);
+  if (!file.batch) plan.gradientNorm = file.shape.gradientNorm;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     plan.stages[s].warmup = file.shape.stages[s].warmup;
     plan.stages[s].syncDelay = file.shape.stages[s].syncDelay;

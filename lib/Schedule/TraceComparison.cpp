@@ -83,6 +83,7 @@ private:
   /// The transfer or all-reduce that an action starts or waits for.
   static Key keyOf(const pdcrt::Action& action) {
     bool receives = action.kind == ActionKind::receiveForward || action.kind == ActionKind::receiveBackward;
+    if (action.kind == ActionKind::gradientNorm) return {0, -1, action.index, action.kind}; // one for all stages
     if (action.kind == ActionKind::allReduce) return {action.stage, -1, action.index, action.kind};
     if (!receives) return {action.stage, action.peer, action.index, action.kind};
     return {action.peer, action.stage, action.index,
@@ -105,7 +106,7 @@ private:
     double started = found == started_.end() ? wait.startMs : found->second;
     double split = std::clamp(started, wait.startMs, wait.endMs);
     shares.waiting += window.within(wait.startMs, split) / all;
-    double& exposed = wait.action.kind == ActionKind::allReduce ? shares.allReduce : shares.transfers;
+    double& exposed = pdcrt::isReduction(wait.action.kind) ? shares.allReduce : shares.transfers;
     exposed += window.within(split, wait.endMs) / all;
   }
 

@@ -75,8 +75,8 @@ private:
     const pdcrt::Action& action = traced.action;
     if (action.wait || pdcrt::isComputation(action.kind) || pdcrt::isSharing(action.kind))
       events_.push_back(traced);
-    else if (action.kind == ActionKind::allReduce)
-      join(reductions_, {action.stage, 0, action.index, 0}, traced);
+    else if (pdcrt::isReduction(action.kind))
+      join(reductions_, {action.stage, 0, action.index, static_cast<int>(action.kind)}, traced);
     else
       addEnd(traced);
   }

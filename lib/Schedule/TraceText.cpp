@@ -43,8 +43,11 @@ public:
     };
     if (pdcrt::isComputation(action.kind) || action.wait) {
       event(action, traced.rank, 0);
-    } else if (action.kind == ActionKind::allReduce) {
-      for (int rank : ranksOf_[action.stage]) event(action, rank, 3);
+    } else if (pdcrt::isReduction(action.kind)) {
+      for (std::size_t stage = 0; stage < ranksOf_.size(); ++stage)
+        if (action.kind == ActionKind::gradientNorm || static_cast<int>(stage) == action.stage)
+          for (int rank : ranksOf_[stage])
+            event({action.kind, false, static_cast<int>(stage), -1, action.index}, rank, 3);
     } else {
       event(action, traced.rank, 1);
       event(receiveOf(action), traced.peerRank, 2);

@@ -27,6 +27,7 @@ pdcrt::Schedule pdc::twoBufferedWeights(const PipelineShape& shape) {
       std::int64_t next = ((j + 1) * stage.replicas + host.replica) / m;
       if (next == batch) return;
       builder.reduce(list, batch + 1);
+      builder.norm(list, batch + 1);
       builder.update(list, batch + 1);
     };
     builder.firstReceives(rank.start);

@@ -34,6 +34,12 @@ int edgeChannel(const Schedule& schedule, int edge, Direction direction, int low
   return firstOfEdge(schedule, edge) + turn + lowReplica * highs + highReplica;
 }
 
+int normChannel(const Schedule& schedule) {
+  int channel = firstOfEdge(schedule, static_cast<int>(schedule.edges.size()));
+  for (const SharedEdge& shared : schedule.shared) channel += 2 * replicasOf(schedule, shared.user);
+  return channel;
+}
+
 int sharedChannel(const Schedule& schedule, int shared, bool parts, int userReplica) {
   int channel = firstOfEdge(schedule, static_cast<int>(schedule.edges.size()));
   for (int before = 0; before < shared; ++before)

@@ -1,5 +1,6 @@
 // Channels tell apart everything that goes on between two ranks: control, the all-reduce of each stage, each pair of
-// replicas of each edge in either direction, and, for each shared edge, each replica of the user in either direction.
+// replicas of each edge in either direction, for each shared edge each replica of the user in either direction, and the
+// norm of the gradients.
 #pragma once
 
 #include "pdcrt/Schedule.h"
@@ -14,5 +15,8 @@ int edgeChannel(const Schedule& schedule, int edge, Direction direction, int low
 
 /// Versions, or gradients (`parts`), of the parameters that shared edge `shared` is about.
 int sharedChannel(const Schedule& schedule, int shared, bool parts, int userReplica);
+
+/// The first of two for each replica of each stage: its part of the gradients' norm, and the norm.
+int normChannel(const Schedule& schedule);
 
 } // namespace pdcrt

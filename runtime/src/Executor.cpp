@@ -98,6 +98,8 @@ Status Executor::drain() {
     for (HostedStage::GradientSet& set : hosted.gradients)
       if (set.allReduce && set.allReduce->pending())
         if (Status status = waitFor({}, *set.allReduce); !status) return status;
+    if (hosted.norm && hosted.norm->pending())
+      if (Status status = waitFor({}, *hosted.norm); !status) return status;
     for (TransferGroup* transfers : hosted.sharing.transfers())
       if (transfers->pending())
         if (Status status = waitFor({}, *transfers); !status) return status;
@@ -139,6 +141,7 @@ Status Executor::execute(const Action& action) {
   if (isTransfer(action.kind)) return transfer(hosted, action);
   if (isSharing(action.kind)) return share(hosted, action);
   if (action.kind == ActionKind::allReduce) return allReduce(hosted, action);
+  if (action.kind == ActionKind::gradientNorm) return gradientNorm(hosted, action);
 
   const double begin = now();
   Status status;
@@ -346,6 +349,45 @@ Status Executor::allReduce(HostedStage& hosted, const Action& action) {
   return {};
 }
 
+/// The squares of a stage's gradients, added up.
+ExactSum Executor::squaresOf(const HostedStage& hosted, const HostedStage::GradientSet& set) const {
+  ExactSum sum;
+  for (const TrainedParameter& parameter : hosted.optimizer->parameters())
+    sum.add(
+        sumOfSquares(reinterpret_cast<const float*>(set.memory + parameter.gradient), parameter.row->shape.elements()));
+  return sum;
+}
+
+Status Executor::gradientNorm(HostedStage& hosted, const Action& action) {
+  if (action.wait) {
+    hosted.normOf = action.index;
+    return waitFor(action, *hosted.norm);
+  }
+  HostedStage::GradientSet& set = gradientsOf(hosted, action.index);
+  if (hosted.norm->pending() || (set.allReduce && !set.reduced))
+    return {Exit::invalid, "action " + toString(action) + " needs the last norm, and the sum over the replicas",
+            "await them earlier in schedule.txt"};
+  if (!set.usesAdded)
+    if (Status status = addUses(hosted, set, action); !status) return status;
+  set.usesAdded = true;
+  hosted.norm->sum = squaresOf(hosted, set);
+  hosted.norm->prepare();
+  setup_.communicator->post(*hosted.norm);
+  return {};
+}
+
+/// The factor that clips the mean gradient, as PyTorch's clip_grad_norm_ has it; nothing where it is not finite.
+std::optional<double> Executor::gradientScale(const HostedStage& hosted, const HostedStage::GradientSet& set,
+                                              std::int64_t minibatches) const {
+  const Training& training = *setup_.training;
+  if (!training.clipNorm) return 1;
+  const ExactSum squares =
+      hosted.norm && training.clipScope == ClipScope::global ? hosted.norm->sum : squaresOf(hosted, set);
+  if (!squares.finite()) return std::nullopt;
+  const double norm = std::sqrt(squares.value()) / static_cast<double>(minibatches) / training.lossScale;
+  return std::min(1.0, *training.clipNorm / (norm + 1e-6));
+}
+
 Status Executor::update(HostedStage& hosted, const Action& action) {
   const Schedule& schedule = *setup_.schedule;
   HostedStage::GradientSet& set = gradientsOf(hosted, action.index);
@@ -358,21 +400,33 @@ Status Executor::update(HostedStage& hosted, const Action& action) {
   if (!set.usesAdded)
     if (Status status = addUses(hosted, set, action); !status) return status;
 
+  if (hosted.norm && hosted.normOf != action.index)
+    return {Exit::invalid, "action " + toString(action) + " needs the norm of its gradients",
+            "await it earlier in schedule.txt"};
+
   const std::int64_t from = schedule.updateFirst(hosted.host.stage, action.index);
   const std::int64_t to = std::min(schedule.updateLast(hosted.host.stage, action.index), minibatches_);
+  const std::optional<double> scale = gradientScale(hosted, set, to - from);
   double rate = setup_.training->schedule.at(setup_.training->learningRate, first_ + from);
   double factor = setup_.training->schedule.at(1, first_ + from);
   // Where each stage updates on its own, one with fewer replicas takes more and smaller steps.
   if (schedule.minibatchesPerUpdate == 0)
     for (double* scaled : {&rate, &factor})
       *scaled = *scaled * static_cast<double>(to - from) / static_cast<double>(schedule.stages[0].replicas);
-  hosted.optimizer->update(
-      {.old = hosted.versions.at(hosted.versions.newest()),
-       .fresh = hosted.versions.next(),
-       .gradients = set.memory,
-       .state = hosted.optimizerState,
-       .stateStride = arenaBytes(hosted.stage->bytes.weights)},
-      {.learningRate = rate, .rateFactor = factor, .minibatches = to - from, .count = ++hosted.updates});
+  const UpdateBlocks blocks = {.old = hosted.versions.at(hosted.versions.newest()),
+                               .fresh = hosted.versions.next(),
+                               .gradients = set.memory,
+                               .state = hosted.optimizerState,
+                               .stateStride = arenaBytes(hosted.stage->bytes.weights)};
+  ++hosted.updates;
+  if (scale)
+    hosted.optimizer->update(blocks, {.learningRate = rate,
+                                      .rateFactor = factor,
+                                      .minibatches = to - from,
+                                      .count = hosted.updates,
+                                      .gradientScale = *scale});
+  else if (blocks.fresh != blocks.old) // an update with gradients that are not finite changes nothing, but counts
+    std::memcpy(blocks.fresh, blocks.old, hosted.stage->bytes.weights);
   hosted.versions.advance();
   set.inputs = set.minibatches = 0;
   set.usesAdded = set.reduced = false;

@@ -83,6 +83,12 @@ Executor::~Executor() {
 
 Status Executor::prepare() {
   const Schedule& schedule = *setup_.schedule;
+  const Training& training = *setup_.training;
+  if (training.clipNorm && training.clipScope == ClipScope::global && !schedule.gradientNorm &&
+      schedule.stages.size() > 1)
+    return invalid("clip_norm over all stages needs a schedule that adds up their norms, schedule.txt has no line "
+                   "'gradient-norm'",
+                   "compile with --clip-norm, or write \"clip_scope\": \"stage\" in training.json");
   const RankList& rank = schedule.ranks[index(setup_.rank)];
   std::vector<ArenaStage> sizes;
   for (const Host& host : rank.hosts) {
@@ -172,6 +178,17 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
   }
   if (sets.spare)
     hosted.spareGradients = memory_ + place.gradients + arenaBytes(stage.bytes.gradients, index(sets.ring));
+
+  if (schedule.gradientNorm) {
+    NormGroup everyone{.ranks = {}, .counts = {}, .channel = normChannel(schedule)};
+    for (std::size_t s = 0; s < schedule.stages.size(); ++s)
+      for (int replica = 0; replica < schedule.stages[s].replicas; ++replica) {
+        if (hosted.host == Host{static_cast<int>(s), replica}) everyone.self = everyone.ranks.size();
+        everyone.ranks.push_back(schedule.rankOf(static_cast<int>(s), replica));
+        everyone.counts.push_back(replica == 0);
+      }
+    hosted.norm = std::make_unique<GradientNorm>(std::move(everyone));
+  }
 
   for (std::size_t i = 0; i < stage.edges.size(); ++i) {
     const EdgeRow& row = stage.edges[i];

@@ -15,7 +15,7 @@ enum class Row : int { compute, send, receive, allReduce };
 
 Row rowOf(const Action& action) {
   if (action.wait) return Row::compute;
-  if (action.kind == ActionKind::allReduce) return Row::allReduce;
+  if (isReduction(action.kind)) return Row::allReduce;
   switch (action.kind) {
   case ActionKind::sendForward:
   case ActionKind::sendBackward:

@@ -8,6 +8,7 @@
 #include "pdcrt/Executor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <new>
@@ -34,6 +35,7 @@ struct ReplayMistake {
   bool learningRateAsIs = false; ///< lr instead of lr · R_s / R_0
   bool usersVersion = false;     ///< of shared parameters the version with the number that the user's own weights have
   bool reverseUses = false;      ///< adds the uses of a parameter from last to first
+  bool clipEachStage = false;    ///< clips every stage by its own norm where the norm of all was meant
 };
 
 class Replay {
@@ -80,8 +82,8 @@ public:
       for (std::size_t s = states_.size(); s-- > 0;) backward(s, b, parts);
       for (std::size_t s = 0; s < states_.size(); ++s) states_[s].gradients[b] = std::move(parts[s].gradients);
       for (std::size_t s = 0; s < states_.size(); ++s) {
-        const std::int64_t each = perUpdate(s);
-        if ((b + 1) % each == 0 || b + 1 == count) update(s, b / each * each, b + 1);
+        const std::int64_t each = perUpdate(s), first = b / each * each;
+        if ((b + 1) % each == 0 || b + 1 == count) update(s, first, b + 1, scaleOf(s, first, b + 1));
       }
       // No update asks for minibatches before those of the batch that it belongs to.
       const std::int64_t most = setup_.microbatches + *std::max_element(setup_.replicas.begin(), setup_.replicas.end());
@@ -241,11 +243,38 @@ private:
     call(s, b, parts[s], version, stage.backwardWeight);
   }
 
-  /// W^{u+1} from the gradients of minibatches [first, last).
-  void update(std::size_t s, std::int64_t first, std::int64_t last) {
+  /// The sum over minibatches [first, last) of the gradient of element i.
+  float sumOf(std::size_t s, int p, std::int64_t i, std::int64_t first, std::int64_t last) const {
+    const std::int64_t R = setup_.replicas[s];
+    float sum = 0;
+    bool any = false;
+    for (std::int64_t k = 0; k < R; ++k) {
+      const std::int64_t replica = mistake_.reverseAllReduce ? R - 1 - k : k;
+      float part = 0;
+      if (!partOf(s, p, i, replica, first, last, part)) continue;
+      sum = any ? sum + part : part;
+      any = true;
+    }
+    return sum;
+  }
+
+  /// Clipping: the factor of stage s's mean gradients; negative where they are not finite.
+  double scaleOf(std::size_t s, std::int64_t first, std::int64_t last) const {
+    if (!setup_.training.clipNorm) return 1;
+    const bool own = setup_.training.clipScope == pdcrt::ClipScope::stage || mistake_.clipEachStage;
+    double squares = 0;
+    for (std::size_t t = own ? s : 0; t < (own ? s + 1 : states_.size()); ++t)
+      for (std::size_t p = 0; p < setup_.stages[t]->parameters.size(); ++p)
+        for (std::int64_t i = 0; i < setup_.stages[t]->parameters[p].shape.elements(); ++i)
+          squares += std::pow(sumOf(t, static_cast<int>(p), i, first, last), 2.0);
+    if (!std::isfinite(squares)) return -1;
+    return std::min(1.0, *setup_.training.clipNorm / (std::sqrt(squares) / static_cast<double>(last - first) + 1e-6));
+  }
+
+  /// W^{u+1} from the gradients of minibatches [first, last), times `scale`; W^u where that is negative.
+  void update(std::size_t s, std::int64_t first, std::int64_t last, double scale) {
     const pdcrt::Stage& stage = *setup_.stages[s];
     StageState& state = states_[s];
-    const std::int64_t R = setup_.replicas[s];
     const double count = static_cast<double>(last - first);
     double rate = setup_.training.learningRate;
     if (setup_.microbatches == 0 && !mistake_.learningRateAsIs) rate = rate * count / setup_.replicas[0];
@@ -254,23 +283,15 @@ private:
     Block fresh = old;
     for (std::size_t p = 0; p < stage.parameters.size(); ++p) {
       const pdcrt::ParameterRow& row = stage.parameters[p];
-      if (!row.trained) continue;
+      if (!row.trained || scale < 0) continue;
       const float lr = static_cast<float>(rate * row.learningRateScale);
       const float decay = static_cast<float>(setup_.training.weightDecay * row.weightDecayScale);
       const float mu = setup_.training.optimizer == pdcrt::OptimizerKind::momentum
                            ? static_cast<float>(setup_.training.momentum)
                            : 0;
       for (std::int64_t i = 0; i < row.shape.elements(); ++i) {
-        float sum = 0;
-        bool any = false;
-        for (std::int64_t k = 0; k < R; ++k) {
-          const std::int64_t replica = mistake_.reverseAllReduce ? R - 1 - k : k;
-          float part = 0;
-          if (!partOf(s, static_cast<int>(p), i, replica, first, last, part)) continue;
-          sum = any ? sum + part : part;
-          any = true;
-        }
-        float g = sum / static_cast<float>(count);
+        float g = sumOf(s, static_cast<int>(p), i, first, last) / static_cast<float>(count);
+        g *= static_cast<float>(scale);
         const float w = floats(old, row.offset)[i];
         if (decay != 0) g = g + decay * w;
         float direction = g;

@@ -91,6 +91,7 @@ struct Plan {
   std::string weights = "stash";
   std::string sync = "overlap";
   std::int64_t microbatches = 1; ///< per update, of flushing schedules
+  bool gradientNorm = false;     ///< updates await the norm of the gradients of all stages (clipping)
   double timeMs = 0;             ///< T: predicted steady-state time per minibatch (microbatch when flushing)
   double lowerBoundMs = 0;       ///< proven: no plan that the cost model allows is faster
   bool optimal = false;          ///< the search ended with timeMs == lowerBoundMs; never set otherwise

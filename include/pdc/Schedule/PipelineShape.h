@@ -23,6 +23,7 @@ struct PipelineShape {
   std::string kind = {}; ///< the name of a schedule; empty: 1f1b-flush if there are microbatches, else 1f1b
   pdcrt::WeightPolicy weights = pdcrt::WeightPolicy::stash;
   std::int64_t microbatches = 0; ///< per update, of flushing schedules; 0: each stage updates by itself (1f1b)
+  bool gradientNorm = false;     ///< updates await the norm of the gradients of all stages; with microbatches only
   std::vector<StageShape> stages;
   std::vector<pdcrt::ScheduleEdge> edges; ///< sorted by (from, to)
   /// Stages that share parameters: owner and a later user. Sorted, without repetition; with WeightPolicy::stash only.

@@ -6,6 +6,7 @@
 
 #include "pdcrt/AllReduce.h"
 #include "pdcrt/Arena.h"
+#include "pdcrt/GradientNorm.h"
 #include "pdcrt/Optimizer.h"
 #include "pdcrt/Schedule.h"
 #include "pdcrt/Sharing.h"
@@ -17,6 +18,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -105,6 +107,8 @@ struct HostedStage {
   };
   std::vector<GradientSet> gradients; ///< a ring over updates
   std::byte* spareGradients = nullptr;
+  std::unique_ptr<GradientNorm> norm; ///< where the schedule has one
+  std::int64_t normOf = 0;            ///< the update for which it has been awaited
 
   struct Edge {
     EdgeBuffers buffers;
@@ -160,6 +164,10 @@ private:
   Status forward(HostedStage& hosted, const Action& action);
   Status backward(HostedStage& hosted, const Action& action);
   Status allReduce(HostedStage& hosted, const Action& action);
+  Status gradientNorm(HostedStage& hosted, const Action& action);
+  ExactSum squaresOf(const HostedStage& hosted, const HostedStage::GradientSet& set) const;
+  std::optional<double> gradientScale(const HostedStage& hosted, const HostedStage::GradientSet& set,
+                                      std::int64_t minibatches) const;
   Status update(HostedStage& hosted, const Action& action);
   Status evaluateOne(HostedStage& hosted, const Action& action);
   Status waitFor(const Action& action, const Work& work);

@@ -32,6 +32,10 @@ public:
   /// The strings of the header's __metadata__.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::string& path() const { return file_.path(); }
+  /// Where in the file the values of one of its tensors begin, in bytes.
+  std::size_t offsetOf(const TensorRecord& record) const {
+    return static_cast<std::size_t>(record.values.data() - file_.bytes().data());
+  }
 
 private:
   MappedFile file_;

@@ -9,6 +9,7 @@
 //   1SF3>2   send the values of 3 forward to stage 2    1RF3<0   post their receive from stage 0
 //   1SB3>0   send gradients of 3 back to stage 0        1RB3<2   post their receive from stage 2
 //   1AR7     all-reduce of the gradients for update 7
+//   1GN7     the norm of the gradients of update 7 over all stages: this one's part
 //   1SV7>3   send version 7 of shared parameters     3RV7<1   post its receive from their owner
 //   3SG7>1   send gradients of them for update 7     1RG7<3   post their receive from a user
 //   ?1SF3>2  wait until that action's transfer or reduction has completed
@@ -42,7 +43,8 @@ enum class ActionKind : std::uint8_t {
   sendVersion,     // SV
   receiveVersion,  // RV
   sendPart,        // SG
-  receivePart      // RG
+  receivePart,     // RG
+  gradientNorm     // GN
 };
 
 struct Action {
@@ -66,6 +68,9 @@ bool isVersioned(ActionKind kind);
 
 /// Whether `kind` is a send or a receive of values (not of gradients).
 bool isForwardTransfer(ActionKind kind);
+
+/// Whether `kind` is something that all replicas, of a stage or of all stages, do together.
+bool isReduction(ActionKind kind);
 
 /// Whether `kind` is a computation of this rank: neither a transfer of any kind nor an all-reduce.
 bool isComputation(ActionKind kind);
@@ -140,6 +145,8 @@ struct Schedule {
   WeightPolicy weights = WeightPolicy::stash;
   /// Minibatches of the whole pipeline per update. 0: each stage updates every `replicas` of its own (1f1b).
   std::int64_t minibatchesPerUpdate = 0;
+  /// Before an update, every replica of every stage awaits the norm of all gradients (GN). With common updates only.
+  bool gradientNorm = false;
   std::vector<ScheduleStage> stages;
   std::vector<ScheduleEdge> edges; ///< sorted by (from, to)
   std::vector<EdgeRings> rings;    ///< one per edge

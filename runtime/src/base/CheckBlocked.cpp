@@ -6,22 +6,33 @@
 
 using namespace pdcrt;
 
+/// Who has not started the reduction that is next where `action` waits for one, and what it would start.
+std::pair<int, Action> Machine::missingPart(const Action& action) const {
+  const bool isNorm = action.kind == ActionKind::gradientNorm;
+  Action next{action.kind, false, action.stage, -1, reductions_[reductionOf(action)].done + 1};
+  for (std::size_t s = 0; s < schedule_.stages.size(); ++s) {
+    if (!isNorm && static_cast<int>(s) != action.stage) continue;
+    next.stage = static_cast<int>(s);
+    for (int who : rankOf_[s]) {
+      bool started = false;
+      std::int64_t left = ranks_[who].list.executed();
+      for (ListCursor list(schedule_, who, minibatches_); left > 0 && !started; list.pop(), --left)
+        started = *list.peek() == next;
+      if (!started) return {who, next};
+    }
+  }
+  return {0, next};
+}
+
 /// A rank for which a blocked rank waits, with the reason.
 std::pair<int, std::string> Machine::reasonOf(int rank) const {
   const Action& action = *ranks_[rank].list.peek();
   auto missing = [&](int who, const Action& what) {
     return std::pair(who, "rank " + std::to_string(who) + " to start " + toString(what));
   };
-  if (action.kind == ActionKind::allReduce) {
-    // Some replica has not started the reduction that is next in the stage's lane.
-    Action next{ActionKind::allReduce, false, action.stage, -1, reductions_[action.stage].done + 1};
-    for (int who : rankOf_[action.stage]) {
-      bool started = false;
-      std::int64_t left = ranks_[who].list.executed();
-      for (ListCursor list(schedule_, who, minibatches_); left > 0 && !started; list.pop(), --left)
-        started = *list.peek() == next;
-      if (!started) return missing(who, next);
-    }
+  if (isReduction(action.kind)) {
+    const auto [who, what] = missingPart(action);
+    return missing(who, what);
   }
   const Channel& channel = channels_[channelOf(action)];
   if (channel.shared) {

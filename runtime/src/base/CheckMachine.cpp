@@ -12,7 +12,7 @@ Machine::Machine(const Schedule& schedule, std::int64_t minibatches, const Check
       clock_(times_, times_.sharedLinks ? 2 * static_cast<int>(schedule.ranks.size()) : times_.links),
       periodMinibatches_(periodMinibatches(schedule)), inFlight_(minibatchesInFlight(schedule)),
       rankOf_(schedule.stages.size()), ports_(schedule.stages.size()), replicaOf_(schedule.ranks.size()),
-      reductions_(schedule.stages.size()) {
+      reductions_(schedule.stages.size() + 1) {
   for (std::size_t s = 0; s < schedule.stages.size(); ++s) {
     rankOf_[s].resize(schedule.stages[s].replicas);
     firstHost_.push_back(s == 0 ? 0 : firstHost_[s - 1] + schedule.stages[s - 1].replicas);
@@ -24,6 +24,9 @@ Machine::Machine(const Schedule& schedule, std::int64_t minibatches, const Check
     }
     ranks_.emplace_back(ListCursor(schedule, static_cast<int>(r), minibatches, options.evaluation));
   }
+  for (std::size_t s = 0; s < schedule.stages.size(); ++s)
+    for (int rank : rankOf_[s])
+      for (Reductions* group : {&reductions_[s], &reductions_.back()}) group->ranks.push_back(rank);
   for (std::size_t e = 0; e < schedule.edges.size(); ++e)
     for (bool forward : {true, false}) addChannel(static_cast<int>(e), false, forward);
   for (std::size_t e = 0; e < schedule.shared.size(); ++e)
@@ -172,7 +175,7 @@ void Machine::advance(int r) {
     } else if (isComputation(action.kind)) {
       if (action.kind == ActionKind::forward && action.index >= gate_) return;
       compute(r, action);
-    } else if (action.kind == ActionKind::allReduce) {
+    } else if (isReduction(action.kind)) {
       postReduction(action);
     } else {
       post(r, action);
@@ -184,9 +187,10 @@ void Machine::advance(int r) {
 
 /// Whether a wait is over, and when what it waited for started.
 bool Machine::isDone(int rank, const Action& action, double* startedMs) const {
-  if (action.kind == ActionKind::allReduce) {
-    *startedMs = reductions_[action.stage].startedMs;
-    return reductions_[action.stage].done >= action.index;
+  if (isReduction(action.kind)) {
+    const Reductions& reductions = reductions_[reductionOf(action)];
+    *startedMs = reductions.startedMs;
+    return reductions.done >= action.index;
   }
   const Channel& channel = channels_[channelOf(action)];
   const std::vector<Lane>& lanes = channel.source == action.stage ? channel.sending : channel.receiving;
@@ -209,7 +213,7 @@ void Machine::account(int r, double startedMs) {
   rank.blocked = false;
   double from = std::min(std::max(startedMs, rank.since), clock_.now());
   (rank.begun ? rank.use.waitingMs : rank.use.fillMs) += from - rank.since;
-  bool reduction = rank.list.peek()->kind == ActionKind::allReduce;
+  bool reduction = isReduction(rank.list.peek()->kind);
   (reduction ? rank.use.allReduceMs : rank.use.transferMs) += clock_.now() - from;
   if (options_.waits && clock_.now() > rank.since) tell({r, -1, *rank.list.peek(), rank.since, clock_.now()});
 }
@@ -264,29 +268,35 @@ void Machine::loadOf(const Channel& channel, std::int64_t b, int q, Load& load) 
   }
 }
 
+std::size_t Machine::reductionOf(const Action& action) const {
+  return action.kind == ActionKind::gradientNorm ? reductions_.size() - 1 : static_cast<std::size_t>(action.stage);
+}
+
 void Machine::postReduction(const Action& action) {
-  Reductions& reductions = reductions_[action.stage];
+  Reductions& reductions = reductions_[reductionOf(action)];
   auto ahead = static_cast<std::size_t>(action.index - reductions.started - 1);
   if (reductions.posted.size() <= ahead) reductions.posted.resize(ahead + 1, 0);
   ++reductions.posted[ahead];
-  startReduction(action.stage);
+  startReduction(static_cast<int>(reductionOf(action)));
 }
 
-void Machine::startReduction(int stage) {
-  Reductions& reductions = reductions_[stage];
-  if (reductions.busy || reductions.posted.empty() || reductions.posted[0] < schedule_.stages[stage].replicas) return;
+void Machine::startReduction(int which) {
+  Reductions& reductions = reductions_[which];
+  if (reductions.busy || reductions.posted.empty() || reductions.posted[0] < static_cast<int>(reductions.ranks.size()))
+    return;
   reductions.busy = true;
   reductions.posted.pop_front();
   reductions.startedMs = clock_.now();
-  Task task{true, stage, 0, ++reductions.started, clock_.now()};
+  Task task{true, which, 0, ++reductions.started, clock_.now()};
   if (options_.order) result_.started.push_back(actionOf(task));
   load_ = {};
-  if (times_.allReduceLoad) {
-    times_.allReduceLoad(stage, load_);
-  } else if (times_.allReduce) {
-    load_.aloneMs = times_.allReduce(stage);
+  const bool isNorm = &reductions == &reductions_.back(); // a few bytes: only waiting for each other takes time
+  if (!isNorm && times_.allReduceLoad) {
+    times_.allReduceLoad(which, load_);
+  } else if (!isNorm && times_.allReduce) {
+    load_.aloneMs = times_.allReduce(which);
     if (times_.sharedLinks)
-      for (int rank : rankOf_[stage])
+      for (int rank : reductions.ranks)
         for (int link : {2 * rank, 2 * rank + 1}) load_.links.push_back({link, load_.aloneMs});
   }
   begin(task, load_);
@@ -304,7 +314,11 @@ void Machine::begin(const Task& task, const Load& load) {
 
 /// How a transfer (as its send) or an all-reduce is named.
 Action Machine::actionOf(const Task& task) const {
-  if (task.allReduce) return {ActionKind::allReduce, false, task.channel, -1, task.index};
+  if (task.allReduce) {
+    const bool isNorm = static_cast<std::size_t>(task.channel) == schedule_.stages.size();
+    return {isNorm ? ActionKind::gradientNorm : ActionKind::allReduce, false, isNorm ? 0 : task.channel, -1,
+            task.index};
+  }
   const Channel& channel = channels_[task.channel];
   ActionKind kind = channel.shared ? (channel.forward ? ActionKind::sendVersion : ActionKind::sendPart)
                                    : (channel.forward ? ActionKind::sendForward : ActionKind::sendBackward);
@@ -320,10 +334,10 @@ void Machine::finish(const Task& done) {
   Task task = done; // what starts next may take its place
   if (task.allReduce) {
     Reductions& reductions = reductions_[task.channel];
-    tell({rankOf_[task.channel][0], -1, actionOf(task), task.startMs, clock_.now()});
+    tell({reductions.ranks[0], -1, actionOf(task), task.startMs, clock_.now()});
     reductions.busy = false;
     reductions.done = task.index;
-    for (int rank : rankOf_[task.channel]) wake(rank);
+    for (int rank : reductions.ranks) wake(rank);
     return startReduction(task.channel);
   }
   Channel& channel = channels_[task.channel];

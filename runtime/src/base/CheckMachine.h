@@ -38,8 +38,9 @@ private:
     Load load = {};                       ///< of every transfer, once one is known, if there is one pair of ranks
     bool loadKnown = false;
   };
-  /// The all-reduces of one stage.
+  /// The all-reduces of one stage, or the norms over all of them.
   struct Reductions {
+    std::vector<int> ranks; ///< that host the replicas which take part
     std::deque<int> posted; ///< replicas that posted version started + 1, started + 2, …
     std::int64_t started = 0, done = 0;
     double startedMs = 0; ///< the newest
@@ -48,7 +49,7 @@ private:
   /// Something under way that is not a computation.
   struct Task {
     bool allReduce = false;
-    int channel = 0; ///< or stage
+    int channel = 0; ///< or index into reductions_
     int lane = 0;    ///< of shared parameters: replica of the user
     std::int64_t index = 0;
     double startMs = 0;
@@ -92,7 +93,9 @@ private:
   void startTransfer(int channel, std::int64_t index, int lane);
   void loadOf(const Channel& channel, std::int64_t index, int lane, Load& load) const;
   void postReduction(const Action& action);
-  void startReduction(int stage);
+  std::size_t reductionOf(const Action& action) const;
+  std::pair<int, Action> missingPart(const Action& action) const;
+  void startReduction(int which);
   void compute(int rank, const Action& action);
   void doneWithInput(std::int64_t minibatch);
   void finishComputation(int rank);
@@ -123,7 +126,7 @@ private:
   std::vector<std::vector<std::pair<int, int>>> replicaOf_; ///< by rank: hosted stages with their replicas
   std::vector<int> firstHost_;                              ///< by stage: of its replicas in CheckResult::hosts
   std::vector<Channel> channels_;
-  std::vector<Reductions> reductions_; ///< by stage
+  std::vector<Reductions> reductions_; ///< by stage; then the norms
   std::vector<Rank> ranks_;
   std::vector<int> stagesLeft_;    ///< by minibatch: not done with it
   std::vector<double> inputDone_;  ///< by minibatch: when the last stage was done with it; -1 before

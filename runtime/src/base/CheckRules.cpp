@@ -62,6 +62,7 @@ public:
     case ActionKind::evaluate: return evaluate(action.index);
     case ActionKind::update: return update(action.index);
     case ActionKind::allReduce: return allReduce(action);
+    case ActionKind::gradientNorm: return gradientNorm(action);
     case ActionKind::sendVersion:
     case ActionKind::receiveVersion: return shareVersion(action);
     case ActionKind::sendPart:
@@ -235,6 +236,24 @@ private:
     return {};
   }
 
+  std::string gradientNorm(const Action& action) {
+    std::int64_t& done = action.wait ? normsAwaited_ : normsPosted_;
+    if (action.index != done + 1) return "is out of order, version " + std::to_string(done + 1) + " is next";
+    if (action.wait && normsPosted_ < action.index) return "waits for what is not started";
+    if (!action.wait && !hasGradientsOf(action.index)) return "comes before a backward of that update";
+    if (!action.wait && updates_ < action.index - 1) return overwritesGradients();
+    if (std::string text = hasPartsOf(action.index); !action.wait && !text.empty()) return text;
+    if (std::string text = isReduced(action.index); !action.wait && !text.empty()) return text;
+    ++done;
+    return {};
+  }
+
+  /// Empty if the sum over the replicas is here.
+  std::string isReduced(std::int64_t version) const {
+    if (stage_.replicas == 1 || reductionsAwaited_ >= version) return {};
+    return "needs ?" + toString(Action{ActionKind::allReduce, false, host_.stage, -1, version}) + " before it";
+  }
+
   std::string update(std::int64_t version) {
     if (version != updates_ + 1) return "is out of order, version " + std::to_string(updates_ + 1) + " is next";
     if (!hasGradientsOf(version)) return "comes before a backward of that update";
@@ -245,8 +264,9 @@ private:
                toString(Action{ActionKind::sendVersion, false, host_.stage, port.edge->user,
                                version - port.edge->versionSend}) +
                " before it";
-    if (stage_.replicas > 1 && reductionsAwaited_ < version)
-      return "needs ?" + toString(Action{ActionKind::allReduce, false, host_.stage, -1, version}) + " before it";
+    if (std::string text = isReduced(version); !text.empty()) return text;
+    if (schedule_.gradientNorm && normsAwaited_ < version)
+      return "needs ?" + toString(Action{ActionKind::gradientNorm, false, host_.stage, -1, version}) + " before it";
     ++updates_;
     // The oldest version that a minibatch in flight, or the next one, uses.
     std::int64_t oldest = updates_;
@@ -355,7 +375,7 @@ private:
   std::vector<Port> ports_;
   std::vector<SharedPort> shared_;
   std::int64_t forwards_ = 0, inputs_ = 0, weights_ = 0, evaluated_ = 0; ///< local minibatches done
-  std::int64_t updates_ = 0, reductionsPosted_ = 0, reductionsAwaited_ = 0;
+  std::int64_t updates_ = 0, reductionsPosted_ = 0, reductionsAwaited_ = 0, normsPosted_ = 0, normsAwaited_ = 0;
   HostUse use_;
 };
 

@@ -21,11 +21,15 @@ bool pdcrt::isSharing(ActionKind kind) {
 }
 
 bool pdcrt::isVersioned(ActionKind kind) {
-  return kind == ActionKind::update || kind == ActionKind::allReduce || isSharing(kind);
+  return kind == ActionKind::update || isReduction(kind) || isSharing(kind);
+}
+
+bool pdcrt::isReduction(ActionKind kind) {
+  return kind == ActionKind::allReduce || kind == ActionKind::gradientNorm;
 }
 
 bool pdcrt::isComputation(ActionKind kind) {
-  return !isTransfer(kind) && !isSharing(kind) && kind != ActionKind::allReduce;
+  return !isTransfer(kind) && !isSharing(kind) && !isReduction(kind);
 }
 
 std::int64_t Schedule::minibatchesOfUpdate(int stage) const {
@@ -103,6 +107,8 @@ static std::string problemOf(const Schedule& schedule, const RankList& rank, con
   if (hosted == rank.hosts.end())
     return "'" + toString(action) + "' is an action of stage " + std::to_string(action.stage) +
            ", which is not hosted here";
+  if (action.kind == ActionKind::gradientNorm && !schedule.gradientNorm)
+    return "'" + toString(action) + "' needs a line 'gradient-norm'";
   bool versioned = isVersioned(action.kind);
   if (versioned && action.index < 1) return "'" + toString(action) + "': versions that an update makes count from 1";
   if (!versioned && action.index % schedule.stages[action.stage].replicas != hosted->replica)
@@ -157,6 +163,8 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
   if (schedule.minibatchesPerUpdate < 0) return fail("minibatches-per-update is negative");
   if (schedule.weights == WeightPolicy::twoVersions && schedule.minibatchesPerUpdate == 0)
     return fail("weights two-versions need minibatches-per-update");
+  if (schedule.gradientNorm && schedule.minibatchesPerUpdate == 0)
+    return fail("gradient-norm needs minibatches-per-update: stages that update by themselves know no common norm");
   if (schedule.rings.size() != schedule.edges.size()) return fail("every edge needs its rings");
   for (std::size_t i = 0; i < schedule.edges.size(); ++i) {
     const ScheduleEdge& edge = schedule.edges[i];

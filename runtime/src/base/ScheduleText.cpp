@@ -3,6 +3,7 @@
 //   schedule 1f1b
 //   weights stash
 //   minibatches-per-update 0
+//   gradient-norm
 //   stage 0 replicas 1 warmup 2 sync-delay 0 slots 3 versions 3
 //   stage 1 replicas 1 warmup 0 sync-delay 0 slots 1 versions 1 handovers 3
 //   edge 0>1 forward send 3 receive 2 backward send 2 receive 2
@@ -15,7 +16,8 @@
 //   repeat
 //     …
 //
-// A line of actions holds the waits of one computation, the computation, and what it starts. `#` begins a comment.
+// The line `gradient-norm` is there where updates await the norm of all gradients, which needs minibatches-per-update >
+// 0. A line of actions holds the waits of one computation, the computation, and what it starts. `#` begins a comment.
 #include "pdcrt/Schedule.h"
 
 #include <algorithm>
@@ -48,6 +50,7 @@ constexpr KindName kindNames[] = {
     {ActionKind::receiveVersion, "RV", '<'},
     {ActionKind::sendPart, "SG", '>'},
     {ActionKind::receivePart, "RG", '<'},
+    {ActionKind::gradientNorm, "GN", 0},
 };
 
 constexpr std::string_view weightNames[] = {"stash", "vertical-sync", "latest", "two-versions"};
@@ -96,7 +99,7 @@ bool pdcrt::parseAction(std::string_view text, Action& action, std::string& erro
   const KindName* name = nullptr;
   for (const KindName& candidate : kindNames)
     if (candidate.letters == text.substr(0, letters)) name = &candidate;
-  if (!name) return fail("one of F, B, I, W, U, E, SF, RF, SB, RB, AR, SV, RV, SG, RG");
+  if (!name) return fail("one of F, B, I, W, U, E, SF, RF, SB, RB, AR, SV, RV, SG, RG, GN");
   result.kind = name->kind;
   text.remove_prefix(letters);
   if (result.wait && isComputation(result.kind)) return fail("a transfer or an all-reduce to wait for");
@@ -136,6 +139,7 @@ std::string pdcrt::toString(const Schedule& schedule) {
   std::string text = "schedule " + schedule.kind + "\n";
   text += "weights " + std::string(weightNames[static_cast<int>(schedule.weights)]) + "\n";
   text += "minibatches-per-update" + number(schedule.minibatchesPerUpdate) + "\n";
+  if (schedule.gradientNorm) text += "gradient-norm\n";
   for (std::size_t s = 0; s < schedule.stages.size(); ++s) {
     const ScheduleStage& stage = schedule.stages[s];
     text += "stage" + number(static_cast<std::int64_t>(s)) + " replicas" + number(stage.replicas) + " warmup" +
@@ -344,6 +348,8 @@ private:
       readWeights();
     } else if (keyword == "minibatches-per-update") {
       number(word(), "a number", largestNumber, schedule_.minibatchesPerUpdate);
+    } else if (keyword == "gradient-norm") {
+      schedule_.gradientNorm = true;
     } else if (keyword == "stage") {
       readStage();
     } else if (keyword == "edge") {
@@ -360,7 +366,8 @@ private:
     } else if (list_) {
       readActions(keyword);
     } else {
-      fail("expected schedule, weights, minibatches-per-update, stage, edge, shared, rank, start or repeat, got '" +
+      fail("expected schedule, weights, minibatches-per-update, gradient-norm, stage, edge, shared, rank, start or "
+           "repeat, got '" +
            std::string(keyword) + "'");
     }
     if (std::string_view more = word(); error_.empty() && !more.empty())

@@ -3,7 +3,8 @@
 # at which stages begin (2,5 makes three stages). The stage programs of a cut are compiled once, and run under every flushing
 # schedule; every tensor must be that of the uncut program (--devices=1) after 20 updates of 4 microbatches. The last CUT runs
 # under all schedules, the others under one. RECOMPUTE=yes: the last one also with stages that compute their forward again.
-# With PDC_TEST_ROUNDS: every cut into 1 to 4 stages under all schedules, and every CUT with recomputation.
+# With PDC_TEST_ROUNDS: every cut into 1 to 4 stages under all schedules, and every CUT with recomputation. $FLAGS: further
+# flags of pdc.
 set -euo pipefail
 network=$1
 shift
@@ -22,7 +23,7 @@ compare() {
   tensors "$1"
 }
 
-generate uncut --devices=1 --schedule=1f1b-flush --microbatches=$microbatches --recompute=none
+generate uncut --devices=1 --schedule=1f1b-flush --microbatches=$microbatches --recompute=none ${FLAGS:-}
 build uncut
 train uncut weights-uncut --steps 20 --seed 5 --metrics "$WORK/weights-uncut.jsonl"
 
@@ -37,7 +38,7 @@ try() {
     esac
     python3 "$SOURCE/test/EndToEnd/Inputs/cut_plan.py" "$WORK/uncut/plan.json" "$WORK/plan.json" "$cut" "$schedule" \
       $microbatches ${2:-}
-    generate "$name-$schedule" --plan="$WORK/plan.json"
+    generate "$name-$schedule" --plan="$WORK/plan.json" ${FLAGS:-}
     [ -d "$WORK/$name" ] || { cp -r "$WORK/$name-$schedule" "$WORK/$name" && build "$name"; }
     train "$name" "weights-$name-$schedule" --dir "$WORK/$name-$schedule" --steps 20 --seed 5 \
       --metrics "$WORK/weights-$name-$schedule.jsonl"
@@ -76,3 +77,9 @@ fi
 train uncut weights-other --steps 20 --seed 6 --metrics "$WORK/weights-other.jsonl"
 tensors weights-other >/dev/null && fail "the comparison notices nothing"
 echo "notices another seed"
+if [ -n "${FLAGS:-}" ]; then
+  generate plain --devices=1 --schedule=1f1b-flush --microbatches=$microbatches --recompute=none
+  train uncut weights-plain --dir "$WORK/plain" --steps 20 --seed 5
+  tensors weights-plain >/dev/null && fail "$FLAGS changes nothing"
+  echo "notices $FLAGS"
+fi

@@ -56,10 +56,10 @@ def weights_of(place):
     return found
 
 
-def by_pdc(name, flags):
-    run(build / "bin/pdc", folder / "model.onnx", "-o", folder / name, f"--batch={BATCH}", "--replicas=1,1",
+def by_pdc(name, flags, replicas="1,1"):
+    run(build / "bin/pdc", folder / "model.onnx", "-o", folder / name, f"--batch={BATCH}", f"--replicas={replicas}",
         "--schedule=1f1b-flush", f"--microbatches={MICROBATCHES}", "--profile=analytic", "--loss=softmax-cross-entropy", *flags)
-    programs = folder / "programs"
+    programs = folder / f"programs-{replicas}"
     if not programs.exists():
         run("cmake", "-S", folder / name, "-B", programs, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={build}")
         run("cmake", "--build", programs)
@@ -80,8 +80,8 @@ def by_pytorch(make, factor, clip, dtype):
             hidden = torch.tanh(inputs @ parameters["first.weight"].T + parameters["first.bias"])
             logits = hidden @ parameters["second.weight"].T + parameters["second.bias"]
             (torch.nn.functional.cross_entropy(logits, labels) / MICROBATCHES).backward()
-        if clip:
-            torch.nn.utils.clip_grad_norm_(parameters.values(), clip)
+        for stage in clip or []:
+            torch.nn.utils.clip_grad_norm_([p for name, p in parameters.items() if name.startswith(stage)], clip[stage])
         optimizer.step()
         schedule.step()
     return {name: value.detach().double().numpy() for name, value in parameters.items()}
@@ -101,7 +101,7 @@ def grouped(parameters):
 
 constant = lambda b: 1.0
 sgd = lambda **options: lambda p: torch.optim.SGD(p.values(), **options)
-# name: flags, PyTorch's optimizer, factor of the learning rate by minibatch, norm to clip to
+# name: flags, PyTorch's optimizer, factor of the learning rate by minibatch, norms to clip to by the beginning of names
 CASES = {
     "sgd": (["--optimizer=sgd,lr=0.1,weight_decay=0.02"], sgd(lr=0.1, weight_decay=0.02), constant, None),
     "momentum": (["--optimizer=momentum,lr=0.05,momentum=0.8,weight_decay=0.01"],
@@ -117,6 +117,9 @@ CASES = {
     "step": (["--optimizer=sgd,lr=0.2", "--lr-schedule=step,period=8,factor=0.5"], sgd(lr=0.2), lambda b: 0.5 ** (b // 8), None),
     "cosine": (["--optimizer=sgd,lr=0.2", "--lr-schedule=cosine,period=20,warmup=6"], sgd(lr=0.2),
                lambda b: min(b / 6, 1) * (1 + math.cos(math.pi * min(b, 20) / 20)) / 2, None),
+    "clip": (["--optimizer=sgd,lr=0.1", "--clip-norm=0.5"], sgd(lr=0.1), constant, {"": 0.5}),
+    "clip-by-stage": (["--optimizer=sgd,lr=0.1", "--clip-norm=0.5,scope=stage"], sgd(lr=0.1), constant,
+                      {"first": 0.5, "second": 0.5}),
 }
 
 write_inputs()
@@ -130,3 +133,7 @@ for name, (flags, *reference) in CASES.items():
         if other != name and error(found, value) <= 10 * allowed:
             sys.exit(f"{name} agrees with {other}: the comparison notices nothing")
     print(f"{name}: weights after {UPDATES} updates are PyTorch's")
+cut, uncut = by_pdc("clip", CASES["clip"][0]), by_pdc("clip-uncut", [*CASES["clip"][0], "--loss-scale=1024"], "1")
+if any((cut[name] != uncut[name]).any() for name in uncut):
+    sys.exit("a cut, or the loss scale, changes the bits of clipped updates")
+print("clip: the bits of the uncut program, whose loss is scaled")
