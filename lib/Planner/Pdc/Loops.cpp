@@ -75,7 +75,10 @@ std::vector<int> Loops::warmupFor(double timeMs, double& next) const {
     const PipelineStage& stage = pipeline_.stages[s];
     double R = stage.replicas;
     std::int64_t most = 0;
+    loops_.clear();
     forEach(s, [&](int u, double loopMs) {
+      loops_.emplace_back(u, loopMs);
+      if (timeOf(s, u, loopMs, most, warmup[u]) <= timeMs * tolerance) return;
       double ahead = static_cast<double>(warmup[u]) * pipeline_.stages[u].replicas;
       double ms = loopMs + stage.updateMs + stage.exposedSyncMs;
       // A guess from above; rounding decides the rest.
@@ -91,7 +94,7 @@ std::vector<int> Loops::warmupFor(double timeMs, double& next) const {
     warmup[s] = static_cast<int>(most);
     if (most == 0) continue;
     double enough = 0; // the time from which one less suffices
-    forEach(s, [&](int u, double loopMs) { enough = std::max(enough, timeOf(s, u, loopMs, most - 1, warmup[u])); });
+    for (auto [u, loopMs] : loops_) enough = std::max(enough, timeOf(s, u, loopMs, most - 1, warmup[u]));
     next = std::min(next, enough);
   }
   return warmup;
@@ -114,8 +117,10 @@ WarmupChoice pdc::fastestWarmup(const Loops& loops, double leastMs,
   double low = leastMs;
   loops.warmupFor(std::max(low, std::numeric_limits<double>::min()), next);
   double candidate = next;
+  // Most plans that are looked at closely need little more, so upwards in growing steps before halving.
+  double step = 1.002;
   while (candidate < best.timeMs) {
-    double middle = low > 0 ? std::sqrt(low) * std::sqrt(best.timeMs) : best.timeMs / 2;
+    double middle = low > 0 ? std::min(std::sqrt(low) * std::sqrt(best.timeMs), low * step) : best.timeMs / 2;
     double timeMs = std::max(candidate, std::min(middle, best.timeMs));
     WarmupChoice previous = best;
     if (attempt(timeMs)) {
@@ -124,6 +129,7 @@ WarmupChoice pdc::fastestWarmup(const Loops& loops, double leastMs,
     } else {
       low = timeMs;
       candidate = next;
+      step *= step;
     }
   }
   return best;

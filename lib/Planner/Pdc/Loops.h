@@ -4,6 +4,7 @@
 #include "Pdc/Loads.h"
 
 #include <functional>
+#include <utility>
 
 namespace pdc {
 
@@ -27,6 +28,7 @@ private:
   const Loads& loads_;
   std::vector<std::size_t> firstEdge_; ///< of each stage, in pipeline_.edges
   mutable std::vector<double> there_, back_;
+  mutable std::vector<std::pair<int, double>> loops_; ///< of one stage: the other stage and ms, computation included
 };
 
 /// The smallest time, at least `leastMs`, whose warm-up passes `fits`, and that warm-up; empty if there is none.
