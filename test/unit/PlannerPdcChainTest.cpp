@@ -3,6 +3,7 @@
 // of whole components against what is known of them.
 #include "Pdc/Chain/ChainBound.h"
 #include "Pdc/Chain/PlanChain.h"
+#include "Pdc/Pipeline.h"
 #include "PlannerScale.h"
 #include "Rounds.h"
 
@@ -147,6 +148,38 @@ TEST(PlannerPdcChain, NoPartitionBeatsTheFewestLeaves) {
   }
   EXPECT_GT(stronger, 100);
   EXPECT_GT(proven, 5);
+}
+
+// A bound charges a stage for them, so no plan may move less.
+TEST(PlannerPdcChain, NoStageMovesLessThanCrossesItsBorders) {
+  RandomChains random(7);
+  int stronger = 0;
+  for (int round = 0; round < rounds(300); ++round) {
+    Instance instance = random.next();
+    SolverProblem problem = SolverProblem::of(instance.graph);
+    Machine machine(instance.cluster, instance.options);
+    if (!isBoundable(problem, instance.options, machine)) continue;
+    ChainSums sums(problem, instance.options, machine);
+    instance.cluster.levels = {{"devices", 3, 1e6, 0}};
+    for (int i = 0; i < sums.n; ++i)
+      for (int j = i + 1; j <= sums.n; ++j) {
+        std::vector<int> ends, replicas, stageOf;
+        for (int end : {i, j, sums.n})
+          if (end > 0 && (ends.empty() || end > ends.back())) ends.push_back(end), replicas.push_back(1);
+        Partition partition = sums.partitionOf(problem, instance.options, ends, replicas);
+        Pipeline pipeline = pipelineOf(instance.graph, Machine(instance.cluster, instance.options), instance.options,
+                                       partition, stageOf);
+        const PipelineStage& stage = pipeline.stages[i > 0 ? 1 : 0];
+        double in = sums.inBytes(i, j), out = sums.outBytes(i, j);
+        ASSERT_LE(in, static_cast<double>(stage.valueBytesIn)) << "round " << round << ": " << i << " to " << j;
+        ASSERT_LE(in, static_cast<double>(stage.gradientBytesOut)) << "round " << round << ": " << i << " to " << j;
+        ASSERT_LE(out, static_cast<double>(stage.sentBytes)) << "round " << round << ": " << i << " to " << j;
+        ASSERT_LE(out, static_cast<double>(stage.gradientBytesIn + stage.gradientBytesPast))
+            << "round " << round << ": " << i << " to " << j;
+        stronger += in > sums.nextBytes[i] || out > sums.nextBytes[j];
+      }
+  }
+  EXPECT_GT(stronger, 50);
 }
 
 // Of long chains with skips: what is found, what is proven.

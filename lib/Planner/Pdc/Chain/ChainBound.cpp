@@ -105,9 +105,16 @@ void FewestLeaves::improve(int i, int j) {
               sums_.parameters[j] - sums_.parameters[i],
               sums_.gradients[j] - sums_.gradients[i],
               slots_[j] - slots_[i],
-              sums_.nextBytes[i],
-              j < sums_.n ? sums_.nextBytes[j] : 0};
+              sums_.inBytes(i, j),
+              sums_.outBytes(i, j)};
   need_[j] = std::min(need_[j], endOf(stage, need_[i], need_[j]));
+}
+
+/// Of one replica with one minibatch in flight, without what is sent and received.
+double FewestLeaves::leastBytes(int i, int j) const {
+  double states = options_.optimizerStatePerParameterByte + (stashes_ ? 0 : 1);
+  return (sums_.parameters[j] - sums_.parameters[i]) * states + sums_.gradients[j] - sums_.gradients[i] + slots_[j] -
+         slots_[i];
 }
 
 double FewestLeaves::need(double timeMs) {
@@ -119,13 +126,15 @@ double FewestLeaves::need(double timeMs) {
   for (int i = 0; i <= n; ++i) behindShare_[i] = sums_.behindMs(i) * perM;
   need_[0] = 0;
   constexpr int block = 64;
+  int first = 0; // what begins before it does not fit into memory, whatever T is
   for (int j = 1; j <= n; ++j) {
+    while (first < j && leastBytes(first, j) > limitBytes_ * forgiven) ++first;
     // No label above this one leads to a plan.
     double most = 2.0 * devices_ - (work_[n] - work_[j]) * perT * (1 - 1e-9);
     need_[j] = std::floor(most + 1e-6) + 1;
     const double limit = need_[j];
-    for (int end = j; end > 0; end -= block) {
-      int begin = std::max(0, end - block);
+    for (int end = j; end > first; end -= block) {
+      int begin = std::max(first, end - block);
       // Replicas that computation alone needs; more than a component has must reduce over the links between several.
       double atLeast = (work_[j] - work_[end - 1]) * perT, reducing = 0;
       for (int level = 1; level < levels_ && atLeast > static_cast<double>(machine_.inside(level)) + 1; ++level)
@@ -147,13 +156,13 @@ double FewestLeaves::need(double timeMs) {
 
 double pdc::chainBound(const ChainSums& sums, const PlannerOptions& options, const Machine& machine, double lowMs,
                        double highMs) {
-  constexpr int mostPlaces = 20'000, mostPasses = 6;
-  constexpr double closeEnough = 1.001;
+  constexpr int mostPlaces = 20'000, mostPasses = 6, mostRoughPasses = 12;
+  constexpr double closeEnough = 1.001, rough = 1.02;
   if (sums.n > mostPlaces || !sums.everyGradientReturns || !(highMs < 1e300) || lowMs <= 0) return lowMs;
   FewestLeaves leaves(sums, options, machine);
   auto devices = static_cast<double>(machine.components(0));
   double guess = std::min(lowMs * closeEnough, highMs);
-  for (int pass = 0; pass < mostPasses && highMs > lowMs * closeEnough; ++pass) {
+  for (int pass = 0; highMs > lowMs * (pass < mostPasses ? closeEnough : rough) && pass < mostRoughPasses; ++pass) {
     double need = leaves.need(guess), share = need / devices;
     (share > 1 ? lowMs : highMs) = guess;
     // Leaves are needed about as 1/T; past the guess, so that the other side is likely to be hit next.

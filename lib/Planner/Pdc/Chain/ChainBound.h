@@ -22,7 +22,8 @@
 // from two on between the numbers at which a component must be filled; more replicas end later, so only the fewest
 // matter.
 //
-// Complexity of one T: O(n²) pairs, nearly all of which two multiplications rule out (computation, memory).
+// Complexity of one T: O(n·l) pairs, l the places of the longest stage of which one minibatch fits into memory; two
+// multiplications rule out nearly all of them (computation, memory).
 #pragma once
 
 #include "Pdc/Chain/ChainSums.h"
@@ -48,6 +49,7 @@ private:
   bool isFastEnough(const Stage& stage, int span, int replicas) const;
   int fewest(const Stage& stage, int span, int least, int most) const;
   void improve(int i, int j);
+  double leastBytes(int i, int j) const;
 
   const ChainSums& sums_;
   const PlannerOptions& options_;

@@ -8,15 +8,15 @@ using namespace pdc;
 ChainFill::ChainFill(const ChainSums& sums, const PlannerOptions& options, const Machine& machine)
     : sums_(sums), options_(options), machine_(machine), devices_(static_cast<int>(machine.components(0))),
       levels_(machine.levels()), stashes_(options.weights != "latest") {
-  constexpr int all = 24; // beyond, one of each stretch that is a 24th as long
-  for (int length = 1; length < sums.n; length += 1 + length / all) lengths_.push_back(length);
-  lengths_.push_back(sums.n);
   for (std::size_t i = 0; i < sums.parameters.size(); ++i)
     slots_.push_back((stashes_ ? sums.parameters[i] : 0) + sums.savedBytes[i]);
 }
 
 ChainFill::Stages ChainFill::plan(const Choice& choice) {
   choice_ = choice;
+  lengths_.clear();
+  for (int length = 1; length < sums_.n; length += 1 + length / choice.lengths) lengths_.push_back(length);
+  lengths_.push_back(sums_.n);
   limitBytes_ = choice.memoryShare * static_cast<double>(machine_.classes()[0].memoryBytes);
   labels_.assign(static_cast<std::size_t>(levels_), std::vector<Label>(static_cast<std::size_t>(sums_.n) + 1));
   for (int kind = 0; kind < levels_; ++kind) {
@@ -58,6 +58,7 @@ void ChainFill::extend(int p, int kind) {
       if (sums_.cutBytes[other] < sums_.cutBytes[i] && i > 0) i = other;
     double least = sums_.workMs(i, p) / choice_.timeMs;
     if (behind.leaves + least > devices_ * (1 + 1e-12)) break;
+    if (sums_.gradients[p] - sums_.gradients[i] + slots_[p] - slots_[i] > limitBytes_) break;
     double ahead = std::max(behind.ahead, -1e200);
     double key = keyOf(i, behind.leaves + std::max(1.0, std::ceil(least * (1 - 1e-12))), ahead,
                        behind.allMs + sums_.loopMs[p] - sums_.loopMs[i]);

@@ -36,6 +36,7 @@ public:
     double timeMs = 0;
     double weight = 1;      ///< of memory in front, as above
     double memoryShare = 1; ///< of the memory that is used, for what is approximate
+    int lengths = 24;       ///< of stages: all of them up to so many places, then as many in each stretch of that share
   };
   struct Stages {
     std::vector<int> ends, replicas; ///< empty: no plan
@@ -83,7 +84,7 @@ private:
   double limitBytes_ = 0;
   bool stashes_ = true;
   Choice choice_;
-  std::vector<int> lengths_;
+  std::vector<int> lengths_;               ///< of stages that are tried
   std::vector<double> slots_;              ///< bytes per minibatch in flight, of prefixes
   std::vector<std::vector<Label>> labels_; ///< by kind (the level whose borders it ends on) and place
   std::int64_t steps_ = 0, walked_ = 0;

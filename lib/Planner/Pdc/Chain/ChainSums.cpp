@@ -30,6 +30,7 @@ ChainSums::ChainSums(const SolverProblem& problem, const PlannerOptions& options
   }
   cutBytes.assign(static_cast<std::size_t>(n) + 1, 0);
   nextBytes.assign(cutBytes.size(), 0);
+  returnBytes.assign(cutBytes.size(), 0);
   std::vector<char> returns(cutBytes.size(), 0);
   for (const BlockTensor& tensor : problem.tensors) {
     int from = place[tensor.from], last = from;
@@ -43,9 +44,16 @@ ChainSums::ChainSums(const SolverProblem& problem, const PlannerOptions& options
     // Differences of neighbours, summed below: it crosses the places from + 1 … last.
     cutBytes[from + 1] += static_cast<double>(tensor.bytes);
     cutBytes[last + 1] -= static_cast<double>(tensor.bytes);
+    longestTensor = std::max(longestTensor, last - from);
+    if (!tensor.hasGradient) continue;
+    returnBytes[from + 1] += static_cast<double>(tensor.bytes);
+    returnBytes[last + 1] -= static_cast<double>(tensor.bytes);
   }
-  for (int i = 1; i <= n; ++i) cutBytes[i] += cutBytes[i - 1];
-  cutBytes[n] = 0;
+  for (int i = 1; i <= n; ++i) {
+    cutBytes[i] += cutBytes[i - 1];
+    returnBytes[i] += returnBytes[i - 1];
+  }
+  cutBytes[n] = returnBytes[n] = 0;
   everyGradientReturns = std::count(returns.begin(), returns.end(), 1) + 1 == n;
 }
 

@@ -10,8 +10,9 @@ using namespace pdc;
 
 namespace {
 
-/// The search for the smallest time at which ChainFill finds a plan that is as fast as that: from above the bound
-/// upwards, then bisection. Bounded by the stages that it tries, so the answer is the same everywhere.
+/// The search for the smallest time at which ChainFill finds a plan that is as fast as that: roughly, with few lengths
+/// of stages, from the bound upwards and by bisection, and then with more lengths for what is left. Bounded by the
+/// stages that it tries, so the answer is the same everywhere.
 class FillSearch {
 public:
   FillSearch(const SolverProblem& problem, const PlannerOptions& options, const Machine& machine, const ChainSums& sums,
@@ -19,44 +20,54 @@ public:
       : problem_(problem), options_(options), sums_(sums), fill_(sums, options, machine), incumbent_(incumbent) {}
 
   void run(double lowMs) {
+    constexpr int few = 6, many = 24;
+    constexpr double roughly = 1.01, closely = 1.002, finer = 1.007;
     double failedMs = lowMs, reachedMs = 0;
-    for (double step : {1.1, 1.2, 1.4, 2.0, 4.0}) {
+    for (double step : {1.04, 1.12, 1.25, 1.5, 2.0, 4.0}) {
       double timeMs = std::min(lowMs * step, std::sqrt(failedMs * incumbent_.limitMs()));
-      if (!mayContinue() || timeMs < failedMs * closeEnough) return;
-      if (isReached(timeMs)) {
+      if (!mayContinue() || timeMs < failedMs * closely) return;
+      if (isReached(timeMs, few)) {
         reachedMs = incumbent_.limitMs();
         break;
       }
       failedMs = timeMs;
     }
-    while (mayContinue() && failedMs * closeEnough < reachedMs) {
+    while (mayContinue() && failedMs * roughly < reachedMs) {
       double timeMs = std::sqrt(failedMs * reachedMs);
-      (isReached(timeMs) ? reachedMs : failedMs) = timeMs;
+      (isReached(timeMs, few) ? reachedMs : failedMs) = timeMs;
+    }
+    // What fails with few lengths need not with many.
+    failedMs = lowMs;
+    while (mayContinue() && failedMs * closely < reachedMs) {
+      double timeMs = std::max(std::sqrt(failedMs * reachedMs), reachedMs / finer);
+      (isReached(timeMs, many) ? reachedMs : failedMs) = timeMs;
     }
   }
 
 private:
-  bool mayContinue() const { return fill_.steps() < effort && !incumbent_.isLate(); }
+  bool mayContinue() const { return fill_.steps() + evaluated_ < effort && !incumbent_.isLate(); }
 
-  bool isReached(double timeMs) {
+  bool isReached(double timeMs, int lengths) {
     // What the labels leave out takes memory too.
-    for (double share : {0.995, 0.98}) {
-      ChainFill::Stages stages = fill_.plan({timeMs, 1, share});
-      if (stages.ends.empty() ||
-          !incumbent_.offer(sums_.partitionOf(problem_, options_, stages.ends, stages.replicas)) ||
+    for (double share : {0.998, 0.98}) {
+      ChainFill::Stages stages = fill_.plan({timeMs, 1, share, lengths});
+      if (stages.ends.empty()) break;
+      evaluated_ += static_cast<std::int64_t>(stages.ends.size() * stages.ends.size());
+      if (!incumbent_.offer(sums_.partitionOf(problem_, options_, stages.ends, stages.replicas)) ||
           incumbent_.limitMs() <= timeMs * closeEnough)
         break;
     }
     return incumbent_.limitMs() <= timeMs * closeEnough;
   }
 
-  static constexpr std::int64_t effort = 18'000'000;
+  static constexpr std::int64_t effort = 36'000'000;
   static constexpr double closeEnough = 1.002;
   const SolverProblem& problem_;
   const PlannerOptions& options_;
   const ChainSums& sums_;
   ChainFill fill_;
   Incumbent& incumbent_;
+  std::int64_t evaluated_ = 0; ///< steps that evaluations are worth: a loop between any two stages
 };
 
 } // namespace
