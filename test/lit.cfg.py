@@ -1,7 +1,7 @@
 # lit configuration: every .pdir and .test file below test/ is a test. Run by <build>/bin/pdc-lit, which names the build.
 #
 # Substitutions: %shared (data too large for the repository), %source, %build, %python (one that may have torch, onnx).
-# Features, for REQUIRES: shared-data, torch, onnx, mpirun, chromium, sanitizer.
+# Features, for REQUIRES: shared-data, torch, onnx, onnx-testdata, mpirun, chromium, sanitizer.
 import os
 import runpy
 import shutil
@@ -46,6 +46,8 @@ if os.path.isdir(shared):
 for module in ["torch", "onnx"]:
     if imports(module):
         config.available_features.add(module)
+if os.path.isdir("/usr/share/libonnx-testdata/data/node"):
+    config.available_features.add("onnx-testdata")
 if shutil.which("chromium"):
     config.available_features.add("chromium")
 if shutil.which("mpirun"):

@@ -35,20 +35,24 @@ Tensor tensorAt(const std::byte* data, const Type& type) {
   return Tensor(type, {data, static_cast<std::size_t>(type.bytes())});
 }
 
-const char* const projectText = R"(cmake_minimum_required(VERSION 3.25)
+std::string projectText(const CpuEngineOptions& options) {
+  return R"(cmake_minimum_required(VERSION 3.25)
 project(engine LANGUAGES CXX)
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_BUILD_TYPE Release)
-set(CMAKE_CXX_FLAGS_RELEASE "-O3 -march=native -ffp-contract=off")
+set(CMAKE_CXX_FLAGS_RELEASE ")" +
+         options.optimization + R"( -ffp-contract=off")
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_UNITY_BUILD ON)
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE )" +
+         std::to_string(options.filesPerUnit) + R"()
 find_package(pdcrt REQUIRED)
 file(GLOB stages ${CMAKE_CURRENT_SOURCE_DIR}/stage*.cpp)
 add_library(engine MODULE engine.cpp ${stages})
 target_link_libraries(engine PRIVATE pdcrt::pdcrt_kernels)
 )";
+}
 
 /// A function that returns the stages by number.
 std::string engineSource(std::size_t count) {
@@ -88,7 +92,8 @@ struct CpuEngine::Impl {
 CpuEngine::CpuEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 CpuEngine::~CpuEngine() = default;
 
-Expected<std::unique_ptr<CpuEngine>> CpuEngine::build(const std::vector<const Module*>& modules, Diagnostics& diags) {
+Expected<std::unique_ptr<CpuEngine>> CpuEngine::build(const std::vector<const Module*>& modules, Diagnostics& diags,
+                                                      const CpuEngineOptions& options) {
   Expected<TemporaryFolder> folder = TemporaryFolder::create(diags);
   if (!folder) return failure;
   auto impl = std::make_unique<Impl>(std::move(*folder));
@@ -107,7 +112,7 @@ Expected<std::unique_ptr<CpuEngine>> CpuEngine::build(const std::vector<const Mo
     if (!source || !writeFile(path + "/stage" + std::to_string(index) + ".cpp", *source, diags)) return failure;
   }
   if (!writeFile(path + "/engine.cpp", engineSource(modules.size()), diags) ||
-      !writeFile(path + "/CMakeLists.txt", projectText, diags) || !buildProject(path, "out", {}, diags))
+      !writeFile(path + "/CMakeLists.txt", projectText(options), diags) || !buildProject(path, "out", {}, diags))
     return failure;
   impl->library = dlopen((path + "/out/libengine.so").c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!impl->library)

@@ -154,6 +154,18 @@ void advance(std::vector<std::int64_t>& index, const Shape& shape, const std::ve
   }
 }
 
+/// Keeps the low bits of an integer, as generated code does.
+void storeInteger(Tensor& tensor, std::int64_t position, std::int64_t value) {
+  const auto at = static_cast<std::size_t>(position);
+  switch (tensor.type().element) {
+  case ElementType::i64: tensor.mutableData<std::int64_t>()[at] = value; return;
+  case ElementType::i32: tensor.mutableData<std::int32_t>()[at] = static_cast<std::int32_t>(value); return;
+  case ElementType::i8: tensor.mutableData<std::int8_t>()[at] = static_cast<std::int8_t>(value); return;
+  case ElementType::u8: tensor.mutableData<std::uint8_t>()[at] = static_cast<std::uint8_t>(value); return;
+  default: tensor.set(position, static_cast<double>(value)); // booleans
+  }
+}
+
 template <class T>
 void evaluateAs(const Operation& op, const std::vector<const Tensor*>& operands, const std::vector<Tensor*>& results) {
   std::vector<Shape> shapes;
@@ -180,8 +192,8 @@ void evaluateAs(const Operation& op, const std::vector<const Tensor*>& operands,
     for (std::size_t i = 0; i < programs.size(); ++i) {
       if (!results[i]) continue;
       const T value = programs[i](arguments.data());
-      if (std::is_integral_v<T> && results[i]->type().element == ElementType::i64)
-        results[i]->mutableData<std::int64_t>()[static_cast<std::size_t>(position)] = static_cast<std::int64_t>(value);
+      if constexpr (std::is_integral_v<T>)
+        storeInteger(*results[i], position, value);
       else
         results[i]->set(position, static_cast<double>(value));
     }

@@ -19,6 +19,7 @@ const std::vector<ScalarFunction>& pdc::scalarFunctions() {
       {"reciprocal", 1, "-reciprocal(a) * reciprocal(a)", "(1.0f / ($0))", 1, "1 / a"},
       {"sin", 1, "cos(a)", "std::sin", 10, "sine"},
       {"cos", 1, "-sin(a)", "std::cos", 10, "cosine"},
+      {"atan", 1, "1 / (1 + a * a)", "std::atan", 10, "arc tangent"},
       {"tanh", 1, "1 - tanh(a) * tanh(a)", "pdcrt::tanh", 10, "hyperbolic tangent"},
       {"sigmoid", 1, "sigmoid(a) * (1 - sigmoid(a))", "pdcrt::sigmoid", 10, "1 / (1 + e^-a)"},
       {"softplus", 1, "sigmoid(a)", "pdcrt::softplus", 20, "log(1 + e^a), without overflow"},

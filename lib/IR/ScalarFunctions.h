@@ -37,6 +37,7 @@ enum class ScalarCode : int {
   reciprocal,
   sin,
   cos,
+  atan,
   tanh,
   sigmoid,
   softplus,
@@ -73,6 +74,7 @@ T applyFunction(ScalarCode code, const T* a) {
   case ScalarCode::reciprocal: return T(1) / a[0];
   case ScalarCode::sin: return std::sin(a[0]);
   case ScalarCode::cos: return std::cos(a[0]);
+  case ScalarCode::atan: return std::atan(a[0]);
   case ScalarCode::tanh: return std::tanh(a[0]);
   case ScalarCode::sigmoid: return T(1) / (T(1) + std::exp(-a[0]));
   case ScalarCode::softplus: return std::fmax(a[0], T(0)) + std::log1p(std::exp(-std::fabs(a[0])));

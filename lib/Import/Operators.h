@@ -8,8 +8,8 @@
 
 namespace pdc {
 
-inline constexpr std::int64_t oldestIrVersion = 3, newestIrVersion = 13;
-inline constexpr std::int64_t oldestOpset = 7, newestOpset = 17;
+inline constexpr std::int64_t oldestIrVersion = 3, newestIrVersion = 14;
+inline constexpr std::int64_t oldestOpset = 7, newestOpset = 28;
 
 /// One operator of a model.
 struct OperatorUse {

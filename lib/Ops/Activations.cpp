@@ -50,7 +50,7 @@ OpDef gelu() {
         static_cast<void>(n.error() << "has approximate = '" << approximate << "', it must be none or tanh");
         return nullptr;
       },
-      20, 26)};
+      20)};
   return def;
 }
 

@@ -347,9 +347,9 @@ PDC_OPS(Attention) {
   return {
       composed("attention", "Values weighted by the softmax of scaled products of queries and keys",
                {onnxMany(
-                   "Attention", 3, [](OnnxReader& n) { return Attention(n).run(); }, 23, 26)}),
+                   "Attention", 3, [](OnnxReader& n) { return Attention(n).run(); }, 23)}),
       composed("rotary_embedding", "Pairs of elements of each head turned by angles that depend on the position",
                {onnx(
-                   "RotaryEmbedding", 3, [](OnnxReader& n) { return Rotation(n).run(); }, 23, 26)}),
+                   "RotaryEmbedding", 3, [](OnnxReader& n) { return Rotation(n).run(); }, 23)}),
   };
 }

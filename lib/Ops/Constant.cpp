@@ -58,6 +58,7 @@ static Value* convertConstantOfShape(OnnxReader& n) {
 }
 
 static Value* convertRange(OnnxReader& n) {
+  n.ignore("stash_type"); // numbers are computed in f64
   const std::optional<Tensor> start = n.constant(0, "start"), limit = n.constant(1, "limit"),
                               delta = n.constant(2, "delta");
   if (!start || !limit || !delta) return nullptr;
@@ -74,6 +75,52 @@ static Value* convertRange(OnnxReader& n) {
   for (std::int64_t i = 0; i < range.elements(); ++i)
     range.set(i, start->asDouble(0) + static_cast<double>(i) * delta->asDouble(0));
   return n.b.constant(range);
+}
+
+/// Ones on a diagonal, in the shape of an input.
+static Value* convertEyeLike(OnnxReader& n) {
+  const Type& x = n.type(0);
+  const std::int64_t k = n.integer("k", 0);
+  const std::optional<ElementType> element = n.has("dtype") ? elementTypeFromOnnx(n.integer("dtype", 1)) : x.element;
+  if (x.rank() != 2 || !element) {
+    static_cast<void>(n.unsupported() << "makes a matrix of " << toString(x) << ", of element type "
+                                      << n.integer("dtype", 1) << " of ONNX");
+    return nullptr;
+  }
+  if (x.elements() > maxElements) {
+    static_cast<void>(n.error() << "makes " << x.elements() << " numbers, at most " << maxElements << " are possible");
+    return nullptr;
+  }
+  Tensor eye(Type{*element, x.shape});
+  for (std::int64_t row = 0; row < x.shape[0]; ++row)
+    if (row + k >= 0 && row + k < x.shape[1]) eye.set(row * x.shape[1] + row + k, 1);
+  return n.b.constant(eye);
+}
+
+/// a - b cos(2πi / N) + c cos(4πi / N), N being the size or, of a window that is not periodic, one less.
+static OnnxMapping onnxWindow(const char* opType, double a, double b, double c) {
+  return onnx(
+      opType, 1,
+      [=](OnnxReader& n) -> Value* {
+        const std::optional<std::vector<std::int64_t>> size = n.constantIntegers(0, "size");
+        const bool periodic = n.integer("periodic", 1) != 0;
+        const std::optional<ElementType> element = elementTypeFromOnnx(n.integer("output_datatype", 1));
+        if (!size) return nullptr;
+        if (size->size() != 1 || size->front() < 0 || size->front() > maxElements || !element) {
+          static_cast<void>(n.error() << "makes a window of size " << toString(*size) << ", it must be 0 to "
+                                      << maxElements);
+          return nullptr;
+        }
+        Tensor window(Type{*element, *size});
+        const double period =
+            static_cast<double>(periodic ? size->front() : std::max<std::int64_t>(1, size->front() - 1));
+        for (std::int64_t i = 0; i < window.elements(); ++i) {
+          const double angle = 2 * M_PI * static_cast<double>(i) / period;
+          window.set(i, a - b * std::cos(angle) + c * std::cos(2 * angle));
+        }
+        return n.b.constant(window);
+      },
+      17);
 }
 
 PDC_OPS(Constant) {
@@ -98,6 +145,10 @@ PDC_OPS(Constant) {
                 [](OnnxReader& n) { return n.b.constant(Tensor::ofInts({}, std::vector{n.type(0).elements()})); })}),
       composed("constant_of_shape", "One number in a constant shape: broadcast",
                {onnx("ConstantOfShape", 1, convertConstantOfShape)}),
+      composed("eye_like", "Ones on a diagonal of a matrix, as a constant", {onnx("EyeLike", 1, convertEyeLike, 9)}),
+      composed("window", "A window function, as a constant",
+               {onnxWindow("HannWindow", 0.5, 0.5, 0), onnxWindow("HammingWindow", 25.0 / 46, 21.0 / 46, 0),
+                onnxWindow("BlackmanWindow", 0.42, 0.5, 0.08)}),
       composed("range", "Numbers from start to limit, as a constant", {onnx("Range", 3, convertRange)}),
   };
 }

@@ -56,8 +56,9 @@ Expected<std::vector<Value*>> convert(OnnxReader& n) {
     training = *flag != 0;
   }
   if (!training || ratio == 0) {
-    if (n.used(1)) return n.unsupported() << "has a used output 1 (mask) where it drops nothing";
-    return std::vector<Value*>{n.input(0), nullptr};
+    Value* all = n.used(1) ? n.b.constant(1, ElementType::boolean) : nullptr;
+    if (all) all = n.value("broadcast", {all}, {{"shape", n.type(0).shape}});
+    return std::vector<Value*>{n.input(0), all};
   }
   // A position in the graph is the same in every plan, which a counter of the converter would not be in two imports.
   const auto number = static_cast<std::int64_t>(n.b.graph().operations().size());

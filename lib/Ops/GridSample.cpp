@@ -161,5 +161,5 @@ private:
 PDC_OPS(GridSample) {
   return {composed("grid_sample", "Images read at given positions, interpolated: gather, mul and add",
                    {onnx(
-                       "GridSample", 2, [](OnnxReader& n) { return GridSample(n).run(); }, 16, 26)})};
+                       "GridSample", 2, [](OnnxReader& n) { return GridSample(n).run(); }, 16)})};
 }

@@ -62,8 +62,8 @@ PDC_OPS(GroupNorm) {
   };
   return {
       composed("group_norm", "X normalised over groups of channels, times scale, plus bias: layer_norm, mul and add",
-               {onnx("GroupNormalization", 3, group, 18, 26)}),
+               {onnx("GroupNormalization", 3, group, 18)}),
       composed("instance_norm", "X normalised over each channel of each sample: layer_norm, mul and add",
-               {onnx("InstanceNormalization", 3, instance, 1, 26)}),
+               {onnx("InstanceNormalization", 3, instance, 1)}),
   };
 }

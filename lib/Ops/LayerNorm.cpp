@@ -241,7 +241,7 @@ PDC_OPS(LayerNorm) {
           .name = "layer_norm",
           .summary = "X normalised to mean 0 and variance 1 over the axes from `axis` on, times scale, plus bias",
           .onnx = {onnxMany(
-              "LayerNormalization", 2, [](OnnxReader& n) { return convert(n, true); }, 17, 26)},
+              "LayerNormalization", 2, [](OnnxReader& n) { return convert(n, true); }, 17)},
           .operands = {{"X"}, {.name = "scale", .optional = true}, {.name = "bias", .optional = true}},
           .results = {{"Y"}, {.name = "mean", .optional = true}, {.name = "inverse_std", .optional = true}},
           .attributes = attributes(/*epsilon=*/true),
@@ -304,7 +304,7 @@ PDC_OPS(LayerNorm) {
           .name = "rms_norm",
           .summary = "X divided by its root mean square over the axes from `axis` on, times scale",
           .onnx = {onnxMany(
-              "RMSNormalization", 2, [](OnnxReader& n) { return convert(n, false); }, 23, 26)},
+              "RMSNormalization", 2, [](OnnxReader& n) { return convert(n, false); }, 23)},
           .operands = {{"X"}, {.name = "scale", .optional = true}},
           .results = {{"Y"}, {.name = "inverse_rms", .optional = true}},
           .attributes = attributes(/*epsilon=*/true),

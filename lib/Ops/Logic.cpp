@@ -4,40 +4,29 @@
 using namespace pdc;
 using namespace pdc::ops;
 
-/// Element types by their number in ONNX's TensorProto.DataType.
-static std::optional<ElementType> elementTypeFromOnnx(std::int64_t number) {
-  switch (number) {
-  case 1: return ElementType::f32;
-  case 2: return ElementType::u8;
-  case 3: return ElementType::i8;
-  case 6: return ElementType::i32;
-  case 7: return ElementType::i64;
-  case 9: return ElementType::boolean;
-  case 10: return ElementType::f16;
-  case 11: return ElementType::f64;
-  case 16: return ElementType::bf16;
-  default: return std::nullopt;
-  }
+static Value* castTo(OnnxReader& n, ElementType to) {
+  n.ignore("saturate");   // about 8-bit floats, which pdc does not have
+  n.ignore("round_mode"); // likewise
+  Value* x = n.input(0);
+  if (x->type().element == to) return x;
+  if (to == ElementType::boolean) return n.value("not_equal", {x, n.b.constant(0, x->type().element)});
+  return n.value("cast", {x}, {{"to", std::string(nameOf(to))}});
 }
 
 static Value* convertCast(OnnxReader& n) {
   const std::int64_t number = n.integer("to", 0);
-  const std::optional<ElementType> to = elementTypeFromOnnx(number);
-  if (!to) {
-    static_cast<void>(n.unsupported() << "converts to element type " << number << " of ONNX, which pdc does not have");
-    return nullptr;
-  }
-  Value* x = n.input(0);
-  if (x->type().element == *to) return x;
-  if (*to == ElementType::boolean) return n.value("not_equal", {x, n.b.constant(0, x->type().element)});
-  return n.value("cast", {x}, {{"to", std::string(nameOf(*to))}});
+  if (const std::optional<ElementType> to = elementTypeFromOnnx(number)) return castTo(n, *to);
+  static_cast<void>(n.unsupported() << "converts to element type " << number << " of ONNX, which pdc does not have");
+  return nullptr;
 }
 
 static OpDef cast() {
   return {.name = "cast",
           .summary = "X with another element type; floats become integers by truncation",
           .kind = OpKind::elementwise,
-          .onnx = {onnx("Cast", 1, convertCast)},
+          .onnx = {onnx("Cast", 1, convertCast),
+                   onnx(
+                       "CastLike", 2, [](OnnxReader& n) { return castTo(n, n.type(1).element); }, 15)},
           .operands = {{"X"}},
           .results = {{"Y"}},
           .attributes = {{"to", std::string("f32"), std::nullopt, "the element type of Y"}},

@@ -3,20 +3,24 @@
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Onnx.h"
 
+#include <numeric>
+
 using namespace pdc;
 using namespace pdc::ops;
 
 namespace {
 
-/// Where element `i` of an axis of `size` elements comes from when it lies outside, for modes reflect and edge.
-std::int64_t sourceOf(std::int64_t i, std::int64_t size, bool reflect) {
-  if (!reflect) return std::clamp<std::int64_t>(i, 0, size - 1);
+/// Where element `i` of an axis of `size` elements comes from when it lies outside, for modes reflect, edge and wrap.
+std::int64_t sourceOf(std::int64_t i, std::int64_t size, const std::string& mode) {
+  if (mode == "wrap") return ((i % size) + size) % size;
+  if (mode == "edge") return std::clamp<std::int64_t>(i, 0, size - 1);
   return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
 }
 
 /// Pads one axis after the other with elements of x.
 Value* repeatEdges(OnnxReader& n, Value* x, const std::vector<std::int64_t>& before,
-                   const std::vector<std::int64_t>& after, bool reflect) {
+                   const std::vector<std::int64_t>& after, const std::string& mode) {
+  const bool reflect = mode == "reflect";
   for (std::size_t axis = 0; x && axis < before.size(); ++axis) {
     const std::int64_t size = x->type().shape[axis];
     if (before[axis] == 0 && after[axis] == 0) continue;
@@ -26,18 +30,38 @@ Value* repeatEdges(OnnxReader& n, Value* x, const std::vector<std::int64_t>& bef
       return nullptr;
     }
     std::vector<std::int64_t> sources;
-    for (std::int64_t i = -before[axis]; i < size + after[axis]; ++i) sources.push_back(sourceOf(i, size, reflect));
+    for (std::int64_t i = -before[axis]; i < size + after[axis]; ++i) sources.push_back(sourceOf(i, size, mode));
     Value* indices = n.b.constant(Tensor::ofInts({static_cast<std::int64_t>(sources.size())}, sources));
     x = indices ? n.value("gather", {x, indices}, {{"axis", static_cast<std::int64_t>(axis)}}) : nullptr;
   }
   return x;
 }
 
+/// `pads` of some axes (opset 18) as pads of all.
+std::optional<std::vector<std::int64_t>> ofAllAxes(OnnxReader& n, const std::vector<std::int64_t>& pads) {
+  const int rank = n.type(0).rank();
+  const auto axes = n.constantIntegers(3, "axes");
+  if (!axes) return std::nullopt;
+  if (pads.size() != 2 * axes->size()) {
+    static_cast<void>(n.error() << "has pads " << toString(pads) << " for axes " << toString(*axes));
+    return std::nullopt;
+  }
+  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(rank), 0);
+  for (std::size_t i = 0; i < axes->size(); ++i) {
+    const auto axis = n.axis((*axes)[i], rank);
+    if (!axis) return std::nullopt;
+    all[static_cast<std::size_t>(*axis)] = pads[i];
+    all[static_cast<std::size_t>(rank + *axis)] = pads[axes->size() + i];
+  }
+  return all;
+}
+
 /// ONNX Pad: `pads` lists all begins, then all ends; negative ones cut off.
 Value* convert(OnnxReader& n) {
   Value* x = n.input(0);
   const std::size_t rank = x->type().shape.size();
-  const auto pads = n.movedIntegers("pads", 11, 1);
+  auto pads = n.movedIntegers("pads", 11, 1);
+  if (pads && n.version() >= 18 && n.input(3)) pads = ofAllAxes(n, *pads);
   const std::string mode = n.text("mode", "constant");
   double filler = n.version() < 11 ? n.number("value", 0) : 0;
   if (n.version() >= 11 && n.input(2)) {
@@ -65,12 +89,48 @@ Value* convert(OnnxReader& n) {
   }
   if (sizes != x->type().shape) x = n.value("slice", {x}, {{"starts", starts}, {"sizes", sizes}, {"steps", steps}});
   if (!x) return nullptr;
-  if (mode == "reflect" || mode == "edge") return repeatEdges(n, x, before, after, mode == "reflect");
+  if (mode == "reflect" || mode == "edge" || mode == "wrap") return repeatEdges(n, x, before, after, mode);
   if (mode != "constant") {
-    static_cast<void>(n.error() << "has mode '" << mode << "', it must be constant, reflect or edge");
+    static_cast<void>(n.error() << "has mode '" << mode << "', it must be constant, reflect, edge or wrap");
     return nullptr;
   }
   return n.value("pad", {x}, {{"before", before}, {"after", after}, {"value", filler}});
+}
+
+/// ONNX CenterCropPad: of each axis the middle, or the axis in the middle of zeros. What is odd is cut off at the end,
+/// and added there.
+Value* convertCenterCropPad(OnnxReader& n) {
+  Value* x = n.input(0);
+  const auto sizes = n.constantIntegers(1, "shape");
+  std::vector<std::int64_t> all(x->type().shape.size());
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<std::int64_t> axes = n.integers("axes", all);
+  if (!sizes) return nullptr;
+  if (sizes->size() != axes.size()) {
+    static_cast<void>(n.error() << "has sizes " << toString(*sizes) << " for axes " << toString(axes));
+    return nullptr;
+  }
+  Shape cropped = x->type().shape;
+  std::vector<std::int64_t> starts(cropped.size(), 0), steps(cropped.size(), 1), before = starts, after = starts;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const auto axis = n.axis(axes[i], x->type().rank());
+    if (!axis) return nullptr;
+    if ((*sizes)[i] < 0) {
+      static_cast<void>(n.error() << "has sizes " << toString(*sizes) << ", which must not be negative");
+      return nullptr;
+    }
+    const auto a = static_cast<std::size_t>(*axis);
+    const std::int64_t missing = (*sizes)[i] - cropped[a];
+    if (missing < 0) {
+      starts[a] = -missing / 2;
+      cropped[a] = (*sizes)[i];
+    } else {
+      before[a] = missing / 2;
+      after[a] = missing - before[a];
+    }
+  }
+  if (cropped != x->type().shape) x = n.value("slice", {x}, {{"starts", starts}, {"sizes", cropped}, {"steps", steps}});
+  return x ? n.value("pad", {x}, {{"before", before}, {"after", after}}) : nullptr;
 }
 
 Types infer(const InferContext& c) {
@@ -107,7 +167,7 @@ PDC_OPS(Pad) {
   return {{
       .name = "pad",
       .summary = "X with elements of a constant value added before and after, per axis",
-      .onnx = {onnx("Pad", 1, convert, 2)},
+      .onnx = {onnx("Pad", 1, convert, 2), onnx("CenterCropPad", 2, convertCenterCropPad, 18)},
       .operands = {{"X"}},
       .results = {{"Y"}},
       .attributes = {integers("before", std::nullopt, "how many elements are added at the beginning, per axis"),

@@ -49,8 +49,8 @@ Value* convertSpaceToDepth(OnnxReader& n) {
 PDC_OPS(Rearrange) {
   return {
       composed("depth_to_space", "Channels of X spread over blocks of the plane: reshape and transpose",
-               {onnx("DepthToSpace", 1, convertDepthToSpace, 1, 26)}),
+               {onnx("DepthToSpace", 1, convertDepthToSpace, 1)}),
       composed("space_to_depth", "Blocks of the planes of X as channels: reshape and transpose",
-               {onnx("SpaceToDepth", 1, convertSpaceToDepth, 1, 26)}),
+               {onnx("SpaceToDepth", 1, convertSpaceToDepth, 1)}),
   };
 }

@@ -1,4 +1,5 @@
-// Sum, mean, maximum and minimum over axes. Kernel: pdcrt::Reduce. ONNX's other reductions are made of these.
+// Sum, mean, maximum, minimum and product over axes, of floats and of integers. Kernel: pdcrt::Reduce. ONNX's other
+// reductions are made of these.
 #include "Helpers/Define.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Onnx.h"
@@ -46,14 +47,20 @@ std::int64_t reducedElements(const Shape& x, const std::vector<std::int64_t>& ax
   return count;
 }
 
-Types infer(const InferContext& c, const char* op) {
+Types infer(const InferContext& c, const char* op, Reduction kind) {
   const std::vector<std::int64_t>& axes = integersOf(c, "axes");
-  if (!requireFloat(c, op, 0) || !requireAxes(c, op, axes, c.operand(0).rank())) return failure;
+  const Type& x = c.operand(0);
+  if (x.element == ElementType::boolean || (kind == Reduction::mean && !isFloat(x.element)))
+    return c.error() << "'" << op << "' op needs " << (kind == Reduction::mean ? "floats" : "numbers")
+                     << ", operand 0 is " << toString(x);
+  if (x.elements() == 0) return c.error() << "'" << op << "' op has an operand without elements, " << toString(x);
+  if (!requireRank(c, op, 0) || !requireAxes(c, op, axes, x.rank())) return failure;
   return std::vector<Type>{
       {c.operand(0).element, reducedShape(c.operand(0).shape, axes, c.attributes.get<bool>("keep_dims"))}};
 }
 
-/// The reduced tensor `y` back in the shape of X. Maxima are shared out among equal elements.
+/// The reduced tensor `y` back in the shape of X. Maxima are shared out among equal elements; the derivative of a
+/// product is the product over the element, which for 0 is no number.
 class Gradient {
 public:
   Gradient(GradientContext& context, Reduction reduction)
@@ -66,6 +73,7 @@ public:
     if (kind == Reduction::mean) dy = scalar({dy}, "a0 / " + std::to_string(reducedElements(shape, axes)));
     if (kind == Reduction::sum || kind == Reduction::mean)
       return {g.value(0, "broadcast", {withAxes(dy)}, {{"shape", shape}})};
+    if (kind == Reduction::product) return {scalar({withAxes(dy), withAxes(g.op().result(0)), x}, "a0 * a1 / a2")};
     Value* isBest = scalar({x, withAxes(g.op().result(0))}, "select(a0 == a1, 1, 0)");
     Value* count = g.value(0, "reduce_sum", {isBest}, {{"axes", axes}, {"keep_dims", true}});
     return {scalar({withAxes(dy), isBest, count}, "a0 * a1 / a2")};
@@ -86,26 +94,56 @@ private:
   std::vector<std::int64_t> axes;
 };
 
-template <class T>
-void computeReduction(ReferenceContext& c, Reduction kind) {
-  const Shape& shape = operandType(c.op, 0).shape;
-  const std::vector<std::int64_t>& axes = c.op.attributes.getInts("axes");
-  const auto x = c.in<T>(0);
-  const auto y = c.out<T>(0);
-  // Sums are in f64, as the kernel's.
-  constexpr double infinity = std::numeric_limits<double>::infinity();
-  const double start = kind == Reduction::max ? -infinity : kind == Reduction::min ? infinity : 0;
-  std::vector<double> results(y.size(), start);
-  forEachReduced(shape, axes, [&](std::int64_t from, std::int64_t to) {
-    double& result = results[static_cast<std::size_t>(to)];
-    const double value = x[static_cast<std::size_t>(from)];
-    if (kind == Reduction::sum || kind == Reduction::mean)
-      result += value;
-    else if (value != value || (kind == Reduction::max ? value > result : value < result))
-      result = value;
+/// The start of a fold over elements of type `element`: what changes nothing.
+double neutralOf(Reduction kind, ElementType element) {
+  if (kind == Reduction::sum || kind == Reduction::mean) return 0;
+  if (kind == Reduction::product) return 1;
+  const double largest = std::numeric_limits<double>::infinity(); // integers take the nearest that they have
+  Tensor bound(Type{element, {}});
+  bound.set(0, kind == Reduction::max ? -largest : largest);
+  return bound.asDouble(0);
+}
+
+template <class Number>
+Number combine(Reduction kind, Number result, Number value) {
+  switch (kind) {
+  case Reduction::sum:
+  case Reduction::mean: return result + value;
+  case Reduction::product: return result * value;
+  case Reduction::max: return value != value || value > result ? value : result;
+  case Reduction::min: return value != value || value < result ? value : result;
+  }
+  return result;
+}
+
+/// Floats are combined in f64, as by the kernel; integers in 64 bits, from which the low ones are kept.
+Tensor reduced(const Tensor& x, const std::vector<std::int64_t>& axes, bool keepDims, Reduction kind) {
+  Tensor y(Type{x.type().element, reducedShape(x.shape(), axes, keepDims)});
+  const auto count = static_cast<std::size_t>(y.elements());
+  if (isFloat(x.type().element)) {
+    std::vector<double> results(count, neutralOf(kind, x.type().element));
+    forEachReduced(x.shape(), axes, [&](std::int64_t from, std::int64_t to) {
+      double& result = results[static_cast<std::size_t>(to)];
+      result = combine(kind, result, x.asDouble(from));
+    });
+    const double divisor = kind == Reduction::mean ? static_cast<double>(reducedElements(x.shape(), axes)) : 1;
+    for (std::size_t i = 0; i < count; ++i) y.set(static_cast<std::int64_t>(i), results[i] / divisor);
+    return y;
+  }
+  Tensor start(Type{x.type().element, {}});
+  start.set(0, neutralOf(kind, x.type().element));
+  std::vector<std::int64_t> results(count, start.asInt(0));
+  forEachReduced(x.shape(), axes, [&](std::int64_t from, std::int64_t to) {
+    std::int64_t& result = results[static_cast<std::size_t>(to)];
+    const std::int64_t value = x.asInt(from);
+    if (kind == Reduction::sum)
+      result = static_cast<std::int64_t>(static_cast<std::uint64_t>(result) + static_cast<std::uint64_t>(value));
+    else if (kind == Reduction::product)
+      result = static_cast<std::int64_t>(static_cast<std::uint64_t>(result) * static_cast<std::uint64_t>(value));
+    else
+      result = combine(kind, result, value);
   });
-  const double divisor = kind == Reduction::mean ? static_cast<double>(reducedElements(shape, axes)) : 1;
-  for (std::size_t i = 0; i < y.size(); ++i) y[i] = static_cast<T>(results[i] / divisor);
+  return Tensor::ofInts(y.shape(), results).convertedTo(x.type().element);
 }
 
 /// The axes that a node reduces over: an attribute before `moved`, an input since; none means all, or with
@@ -121,51 +159,32 @@ std::optional<std::vector<std::int64_t>> readAxes(OnnxReader& n, std::int64_t mo
   return all;
 }
 
-/// A reduction of constants, of any element type: shape arithmetic.
-Value* foldConstant(OnnxReader& n, const Tensor& x, const std::vector<std::int64_t>& axes, bool keepDims,
-                    const std::string& opType) {
-  const Shape shape = reducedShape(x.shape(), axes, keepDims);
-  std::vector<std::optional<double>> results(static_cast<std::size_t>(elementsOf(shape)));
-  forEachReduced(x.shape(), axes, [&](std::int64_t from, std::int64_t to) {
-    std::optional<double>& result = results[static_cast<std::size_t>(to)];
-    const double value = x.asDouble(from);
-    if (!result)
-      result = value;
-    else if (opType == "ReduceProd")
-      *result *= value;
-    else if (opType == "ReduceMax" || opType == "ReduceMin")
-      *result = opType == "ReduceMax" ? std::max(*result, value) : std::min(*result, value);
-    else
-      *result += value;
-  });
-  Tensor y(Type{x.type().element, shape});
-  const double divisor = opType == "ReduceMean" ? static_cast<double>(reducedElements(x.shape(), axes)) : 1;
-  for (std::int64_t i = 0; i < y.elements(); ++i)
-    y.set(i, results[static_cast<std::size_t>(i)].value_or(opType == "ReduceProd" ? 1 : 0) / divisor);
-  return n.b.constant(y);
+/// Empty tensors are reduced at import: no kernel sees them.
+Value* reduce(OnnxReader& n, const std::string& op, Reduction kind, Value* x, const std::vector<std::int64_t>& axes,
+              bool keepDims) {
+  if (!x) return nullptr;
+  const std::optional<Tensor> constant = Builder::constantValue(x);
+  if (constant && constant->elements() == 0) return n.b.constant(reduced(*constant, axes, keepDims, kind));
+  if (x->type().element != ElementType::boolean) return n.value(op, {x}, {{"axes", axes}, {"keep_dims", keepDims}});
+  // Whether all or any are true, since opset 20.
+  Value* y = reduce(n, op, kind, n.value("cast", {x}, {{"to", std::string("u8")}}), axes, keepDims);
+  return y ? n.value("not_equal", {y, n.b.constant(0, ElementType::u8)}) : nullptr;
 }
 
 /// `before` and `after` are elementwise ops around the reduction, "" for none; "square" is a product with itself.
-OnnxMapping onnxReduce(const char* opType, const char* op, const char* before = "", const char* after = "") {
+OnnxMapping onnxReduce(const std::string& opType, const std::string& op, Reduction kind, const std::string& before = "",
+                       const std::string& after = "") {
   return onnx(opType, 1, [=](OnnxReader& n) -> Value* {
-    const std::int64_t moved = std::string(opType) == "ReduceSum" ? 13 : 18;
-    const auto axes = readAxes(n, moved);
+    const auto axes = readAxes(n, opType == "ReduceSum" ? 13 : 18);
     const bool keepDims = n.integer("keepdims", 1) != 0;
     if (!axes) return nullptr;
     Value* x = n.input(0);
-    const bool direct = before == std::string() && after == std::string();
-    const std::optional<Tensor> constant = Builder::constantValue(x);
-    if (constant && direct) return foldConstant(n, *constant, *axes, keepDims, opType);
-    if (op == std::string()) {
-      static_cast<void>(n.unsupported() << "is supported for constants only");
-      return nullptr;
-    }
-    if (before == std::string("square"))
+    if (before == "square")
       x = n.value("mul", {x, x});
-    else if (before != std::string())
+    else if (!before.empty())
       x = n.value(before, {x});
-    Value* y = x ? n.value(op, {x}, {{"axes", *axes}, {"keep_dims", keepDims}}) : nullptr;
-    return y && after != std::string() ? n.value(after, {y}) : y;
+    Value* y = reduce(n, op, kind, x, *axes, keepDims);
+    return y && !after.empty() ? n.value(after, {y}) : y;
   });
 }
 
@@ -177,6 +196,10 @@ Value* convertLogSumExp(OnnxReader& n) {
   const auto chain = [&](const char* op, std::vector<Value*> operands) {
     return std::find(operands.begin(), operands.end(), nullptr) == operands.end() ? n.value(op, operands) : nullptr;
   };
+  if (n.type(0).elements() == 0) { // log(0)
+    Value* sum = reduce(n, "reduce_sum", Reduction::sum, n.input(0), *axes, keepDims);
+    return chain("log", {sum});
+  }
   Value* largest = n.value("reduce_max", {n.input(0)}, {{"axes", *axes}, {"keep_dims", true}});
   Value* powers = chain("exp", {chain("sub", {n.input(0), largest})});
   Value* sum = powers ? n.value("reduce_sum", {powers}, {{"axes", *axes}, {"keep_dims", true}}) : nullptr;
@@ -184,7 +207,7 @@ Value* convertLogSumExp(OnnxReader& n) {
   return n.reshape(y, reducedShape(n.type(0).shape, *axes, keepDims));
 }
 
-std::vector<std::string> examples(const std::string& op) {
+std::vector<std::string> examples(const std::string& op, Reduction kind) {
   constexpr const char* cases[][3] = {{"[2, 3]", "axes = [1]", "[2]"},
                                       {"[2, 3, 4]", "axes = [0, 2], keep_dims = true", "[1, 3, 1]"},
                                       {"[5]", "axes = [0]", "[]"},
@@ -194,6 +217,9 @@ std::vector<std::string> examples(const std::string& op) {
   std::vector<std::string> texts;
   for (const auto& [x, options, y] : cases)
     texts.push_back(example("%x: f32" + std::string(x), "%y = " + op + " %x {" + std::string(options) + "} : f32" + y));
+  if (kind != Reduction::mean)
+    for (const std::string element : {"i64", "i32", "u8", "i8"})
+      texts.push_back(example("%x: " + element + "[2, 3]", "%y = " + op + " %x {axes = [1]} : " + element + "[2]"));
   return texts;
 }
 
@@ -205,7 +231,7 @@ OpDef reduction(std::string name, std::string summary, Reduction kind, std::vect
           .results = {{"Y"}},
           .attributes = {integers("axes", std::nullopt, "what is reduced, ascending"),
                          boolean("keep_dims", false, "whether reduced axes stay, with size 1")},
-          .infer = [name](const InferContext& c) { return infer(c, name.c_str()); },
+          .infer = [name, kind](const InferContext& c) { return infer(c, name.c_str(), kind); },
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(1),
           .gradient = [kind](GradientContext& g) { return Gradient(g, kind).run(); },
@@ -216,8 +242,11 @@ OpDef reduction(std::string name, std::string summary, Reduction kind, std::vect
                                                  .axes = op.attributes.getInts("axes"),
                                                  .kind = kind});
               },
-          .reference = reference([kind]<class T>(ReferenceContext& c) { computeReduction<T>(c, kind); }),
-          .examples = examples(name)};
+          .reference = moving([kind](ReferenceContext& c) {
+            const Attributes& a = c.op.attributes;
+            *c.results[0] = reduced(*c.operands[0], a.getInts("axes"), a.get<bool>("keep_dims"), kind);
+          }),
+          .examples = examples(name, kind)};
 }
 
 } // namespace
@@ -225,15 +254,19 @@ OpDef reduction(std::string name, std::string summary, Reduction kind, std::vect
 PDC_OPS(Reduce) {
   return {
       reduction("reduce_sum", "Sum over axes", Reduction::sum,
-                {onnxReduce("ReduceSum", "reduce_sum"), onnxReduce("ReduceL1", "reduce_sum", "abs"),
-                 onnxReduce("ReduceL2", "reduce_sum", "square", "sqrt"),
-                 onnxReduce("ReduceSumSquare", "reduce_sum", "square"),
-                 onnxReduce("ReduceLogSum", "reduce_sum", "", "log"), onnx("ReduceLogSumExp", 1, convertLogSumExp)}),
-      reduction("reduce_mean", "Mean over axes", Reduction::mean, {onnxReduce("ReduceMean", "reduce_mean")}),
+                {onnxReduce("ReduceSum", "reduce_sum", Reduction::sum),
+                 onnxReduce("ReduceL1", "reduce_sum", Reduction::sum, "abs"),
+                 onnxReduce("ReduceL2", "reduce_sum", Reduction::sum, "square", "sqrt"),
+                 onnxReduce("ReduceSumSquare", "reduce_sum", Reduction::sum, "square"),
+                 onnxReduce("ReduceLogSum", "reduce_sum", Reduction::sum, "", "log"),
+                 onnx("ReduceLogSumExp", 1, convertLogSumExp)}),
+      reduction("reduce_mean", "Mean over axes", Reduction::mean,
+                {onnxReduce("ReduceMean", "reduce_mean", Reduction::mean)}),
       reduction("reduce_max", "Maximum over axes; its gradient is shared by equal elements", Reduction::max,
-                {onnxReduce("ReduceMax", "reduce_max")}),
+                {onnxReduce("ReduceMax", "reduce_max", Reduction::max)}),
       reduction("reduce_min", "Minimum over axes; its gradient is shared by equal elements", Reduction::min,
-                {onnxReduce("ReduceMin", "reduce_min")}),
-      composed("reduce_prod", "Product of constants over axes", {onnxReduce("ReduceProd", "")}),
+                {onnxReduce("ReduceMin", "reduce_min", Reduction::min)}),
+      reduction("reduce_prod", "Product over axes", Reduction::product,
+                {onnxReduce("ReduceProd", "reduce_prod", Reduction::product)}),
   };
 }

@@ -282,7 +282,7 @@ Value* convertResize(OnnxReader& n) {
 PDC_OPS(Resize) {
   return {
       composed("resize", "X with other sizes, interpolated: gather, mul and add along each axis",
-               {onnx("Resize", 1, convertUpsample, 10, 10), onnx("Resize", 1, convertResize, 11, 26)}),
+               {onnx("Resize", 1, convertUpsample, 10, 10), onnx("Resize", 1, convertResize, 11)}),
       composed("upsample", "X enlarged, interpolated: gather, mul and add along each axis",
                {onnx("Upsample", 1, convertUpsample, 7, 9)}),
   };

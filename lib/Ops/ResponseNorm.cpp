@@ -58,8 +58,8 @@ Value* convertMeanVariance(OnnxReader& n) {
 PDC_OPS(ResponseNorm) {
   return {
       composed("local_response_norm", "X divided by what its neighbours among the channels amount to: average_pool",
-               {onnx("LRN", 1, convertLrn, 1, 26)}),
+               {onnx("LRN", 1, convertLrn, 1)}),
       composed("mean_variance_norm", "X with mean 0 and variance 1 over some axes: reduce_mean",
-               {onnx("MeanVarianceNormalization", 1, convertMeanVariance, 9, 26)}),
+               {onnx("MeanVarianceNormalization", 1, convertMeanVariance, 9)}),
   };
 }

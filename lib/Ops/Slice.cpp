@@ -132,7 +132,7 @@ Value* convertSlice(OnnxReader& n) {
   return slice(n, n.input(0), begin, sizes, step);
 }
 
-/// ONNX Split: parts of stated sizes, or equal ones (the last may be smaller only where they are stated).
+/// ONNX Split: parts of stated sizes, or equal ones; since opset 18 the last may be smaller.
 Expected<std::vector<Value*>> convertSplit(OnnxReader& n) {
   const Shape& x = n.type(0).shape;
   const auto axis = n.axis(n.integer("axis", 0), static_cast<int>(x.size()));
@@ -141,7 +141,14 @@ Expected<std::vector<Value*>> convertSplit(OnnxReader& n) {
   const auto a = static_cast<std::size_t>(*axis);
   std::vector<std::int64_t> parts = *stated;
   const auto outputs = static_cast<std::int64_t>(n.node.outputs);
-  if (parts.empty() && outputs > 0 && x[a] % outputs == 0) parts.assign(n.node.outputs, x[a] / outputs);
+  const std::int64_t stated18 = n.version() < 18 ? outputs : n.integer("num_outputs", outputs);
+  if (stated18 != outputs) return n.error() << "has num_outputs " << stated18 << " and " << outputs << " outputs";
+  if (parts.empty() && outputs > 0 && (x[a] % outputs == 0 || n.version() >= 18)) {
+    const std::int64_t part = (x[a] + outputs - 1) / outputs;
+    parts.assign(n.node.outputs, part);
+    for (std::int64_t i = 0; i < outputs; ++i) // all but the last are full, where that is possible
+      parts[static_cast<std::size_t>(i)] = std::clamp<std::int64_t>(x[a] - i * part, 0, part);
+  }
   if (parts.size() != n.node.outputs || std::any_of(parts.begin(), parts.end(), [](std::int64_t p) { return p < 0; }) ||
       std::accumulate(parts.begin(), parts.end(), std::int64_t{0}) != x[a])
     return n.error() << "splits " << x[a] << " elements into " << toString(parts) << " for " << outputs << " outputs";

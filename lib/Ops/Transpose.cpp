@@ -44,7 +44,7 @@ Types infer(const InferContext& c) {
 }
 
 /// Removes what changes nothing and merges two in a row.
-Value* canonicalize(Operation& op, Builder& b) {
+Value* simplified(Operation& op, Builder& b) {
   Value* x = op.operand(0);
   const std::vector<std::int64_t>& second = permutationOf(op);
   if (std::is_sorted(second.begin(), second.end())) return x;
@@ -91,7 +91,7 @@ PDC_OPS(Transpose) {
                 "Transpose", "forward",
                 {.input = toRuntime(operandType(op, 0).shape), .permutation = permutationOf(op)});
           },
-      .canonicalize = canonicalize,
+      .canonicalize = simplified,
       .reference = moving([](ReferenceContext& c) {
         visitBytes(*c.operands[0], *c.results[0], [&](auto x, auto y) {
           const std::vector<std::int64_t> strides = stridesOf(resultType(c.op).shape);

@@ -67,15 +67,15 @@ TEST(ImportErrors, NoGraph) {
 // Versions and operators.
 
 TEST(ImportErrors, Versions) {
-  expectError(importModel(smallModel(18)),
-              "m.onnx: error: uses opset 18, pdc reads 7 to 17\nhelp: export it with opset_version=17\n",
+  expectError(importModel(smallModel(29)),
+              "m.onnx: error: uses opset 29, pdc reads 7 to 28\nhelp: export it with opset_version=28\n",
               ExitCode::unsupported);
   expectError(importModel(smallModel(6)),
-              "m.onnx: error: uses opset 6, pdc reads 7 to 17\nhelp: export it with opset_version=17\n",
+              "m.onnx: error: uses opset 6, pdc reads 7 to 28\nhelp: export it with opset_version=28\n",
               ExitCode::unsupported);
   ModelMaker maker = smallModel();
-  maker.model.set_ir_version(14);
-  expectError(importModel(maker), "m.onnx: error: has IR version 14, pdc reads 3 to 13\n", ExitCode::unsupported);
+  maker.model.set_ir_version(15);
+  expectError(importModel(maker), "m.onnx: error: has IR version 15, pdc reads 3 to 14\n", ExitCode::unsupported);
   maker = smallModel();
   maker.model.clear_opset_import();
   expectError(importModel(maker), "m.onnx: error: does not say which opset of ONNX's operators it uses\n");

@@ -8,12 +8,19 @@
 
 namespace pdc {
 
+/// How fast the generated code shall be built, against how fast it shall run.
+struct CpuEngineOptions {
+  std::string optimization = "-O3 -march=native";
+  int filesPerUnit = 16; ///< programs that the compiler sees at once
+};
+
 /// The graphs @main of some modules, compiled into one shared object: forward, and backward where there is one.
 class CpuEngine {
 public:
   /// Generates a one-stage program per module, builds them together and loads the result. Errors: no CMake or compiler,
   /// an operation that has no form on the CPU.
-  static Expected<std::unique_ptr<CpuEngine>> build(const std::vector<const Module*>& modules, Diagnostics& diags);
+  static Expected<std::unique_ptr<CpuEngine>> build(const std::vector<const Module*>& modules, Diagnostics& diags,
+                                                    const CpuEngineOptions& options = {});
   ~CpuEngine();
 
   /// Runs @main of modules[which] once, like interpret(): the same arguments, results and errors, in f32.

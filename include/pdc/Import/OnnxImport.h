@@ -2,7 +2,7 @@
 //
 // What the importer decides, beyond what each operator's conversion (OnnxMapping) does:
 //
-// - Versions: IR 3 to 13 and opset 7 to 17 of the default domain. All operators without a conversion are reported at
+// - Versions: IR 3 to 14 and opset 7 to 28 of the default domain. All operators without a conversion are reported at
 //   once (ExitCode::unsupported).
 // - Shapes: static. The first axis of a data input, where it is symbolic, is the batch and takes `batch`; other
 //   symbolic dimensions take `dims`. A dimension without a name is called INPUT.AXIS. Where no first axis is symbolic,

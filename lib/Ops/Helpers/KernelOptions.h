@@ -12,6 +12,7 @@
 #include "pdcrt/kernels/Broadcast.h"
 #include "pdcrt/kernels/Concat.h"
 #include "pdcrt/kernels/Conv2d.h"
+#include "pdcrt/kernels/CumSum.h"
 #include "pdcrt/kernels/Dropout.h"
 #include "pdcrt/kernels/Gather.h"
 #include "pdcrt/kernels/Gru.h"
@@ -24,9 +25,11 @@
 #include "pdcrt/kernels/RecurrentWeights.h"
 #include "pdcrt/kernels/Reduce.h"
 #include "pdcrt/kernels/Rnn.h"
+#include "pdcrt/kernels/Scatter.h"
 #include "pdcrt/kernels/Slice.h"
 #include "pdcrt/kernels/Softmax.h"
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
+#include "pdcrt/kernels/TopK.h"
 #include "pdcrt/kernels/Transpose.h"
 
 #include <charconv>
@@ -59,8 +62,12 @@ inline std::string toCpp(const std::string& word) {
   return "\"" + word + "\"";
 }
 inline std::string toCpp(pdcrt::Reduction value) {
-  constexpr const char* names[] = {"sum", "mean", "max", "min"};
+  constexpr const char* names[] = {"sum", "mean", "max", "min", "product"};
   return std::string("pdcrt::Reduction::") + names[static_cast<int>(value)];
+}
+inline std::string toCpp(pdcrt::Combination value) {
+  constexpr const char* names[] = {"replace", "add", "multiply", "max", "min"};
+  return std::string("pdcrt::Combination::") + names[static_cast<int>(value)];
 }
 inline std::string toCpp(const std::vector<std::int64_t>& values) {
   std::string text = "{";
@@ -129,6 +136,7 @@ PDC_FIELDS(BatchNorm::Options, input, epsilon, momentum)
 PDC_FIELDS(Broadcast::Options, input, output)
 PDC_FIELDS(Concat::Options, outer, inner)
 PDC_FIELDS(Conv2d::Options, input, filter, strides, pads, dilations, groups, bias)
+PDC_FIELDS(CumSum::Options, outer, size, inner, exclusive, reverse)
 PDC_FIELDS(Dropout::Options, elements, op, ratio)
 PDC_FIELDS(Gather::Options, outer, size, inner, count)
 PDC_FIELDS(Gru::Options, steps, batch, hidden, order, reverse)
@@ -141,9 +149,11 @@ PDC_FIELDS(Pad::Options, input, before, after, value)
 PDC_FIELDS(RecurrentWeights::Options, steps, batch, hidden, gates, reverse)
 PDC_FIELDS(Reduce::Options, input, axes, kind)
 PDC_FIELDS(Rnn::Options, steps, batch, hidden, relu, reverse)
+PDC_FIELDS(Scatter::Options, size, inner, count, kind)
 PDC_FIELDS(Slice::Options, input, output, starts, steps)
 PDC_FIELDS(Softmax::Options, rows, classes, logarithm)
 PDC_FIELDS(SoftmaxCrossEntropy::Options, batch, classes, inner, hasIgnoreIndex, ignoreIndex, labelSmoothing)
+PDC_FIELDS(TopK::Options, outer, size, inner, k, largest)
 PDC_FIELDS(Transpose::Options, input, permutation)
 
 #undef PDC_FIELDS

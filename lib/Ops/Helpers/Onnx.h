@@ -10,6 +10,9 @@
 
 namespace pdc::ops {
 
+/// The newest opset whose changes to operators the conversions know. One that ended before says so.
+inline constexpr std::int64_t newestOpset = 28;
+
 class OnnxReader {
 public:
   OnnxReader(const OnnxNode& n, Builder& builder, Diagnostics& diagnostics) : node(n), b(builder), diags(diagnostics) {}
@@ -93,13 +96,16 @@ private:
 
 /// The conversion of an operator with one output; null means that it failed and was reported.
 OnnxMapping onnx(std::string opType, std::size_t inputs, std::function<Value*(OnnxReader&)> convert,
-                 std::int64_t since = 1, std::int64_t until = 17);
+                 std::int64_t since = 1, std::int64_t until = newestOpset);
 /// The conversion of an operator with several outputs, or whose inputs are variadic.
 OnnxMapping onnxMany(std::string opType, std::size_t inputs,
                      std::function<Expected<std::vector<Value*>>(OnnxReader&)> convert, std::int64_t since = 1,
-                     std::int64_t until = 17);
+                     std::int64_t until = newestOpset);
 /// An operator that is op `name`, operand for input.
 OnnxMapping onnxSame(std::string opType, std::size_t inputs, std::string name);
+
+/// The element type that TensorProto.DataType of ONNX numbers so; nothing when pdc does not have it.
+std::optional<ElementType> elementTypeFromOnnx(std::int64_t number);
 
 /// An OpDef for operators that exist in ONNX only.
 OpDef composed(std::string name, std::string summary, std::vector<OnnxMapping> onnx);

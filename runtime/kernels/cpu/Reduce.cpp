@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
+#include <type_traits>
 
 namespace pdcrt {
 namespace {
@@ -17,6 +18,11 @@ struct Sum {
   using Value = double;
   static constexpr Value start = 0;
   PDCRT_INLINE static Value combine(Value a, Value b) { return a + b; }
+};
+struct Product {
+  using Value = double;
+  static constexpr Value start = 1;
+  PDCRT_INLINE static Value combine(Value a, Value b) { return a * b; }
 };
 struct Max {
   using Value = float;
@@ -92,6 +98,53 @@ PDCRT_VECTORIZED void minRows(const Loops& l, std::int64_t length, const float* 
 PDCRT_VECTORIZED void minColumns(const Loops& l, std::int64_t length, const float* x, float* y) {
   foldColumns<Min>(l, length, x, y);
 }
+PDCRT_VECTORIZED void productRows(const Loops& l, std::int64_t length, const float* x, float* y) {
+  foldRows<Product>(l, length, x, y);
+}
+PDCRT_VECTORIZED void productColumns(const Loops& l, std::int64_t length, const float* x, float* y) {
+  foldColumns<Product>(l, length, x, y);
+}
+
+/// One element after the other. Integers are combined as 64 unsigned bits, which wrap around.
+template <class T>
+struct Fold {
+  using Value = std::conditional_t<std::is_floating_point_v<T>, double, std::uint64_t>;
+
+  Reduction kind;
+  std::int64_t count; ///< of elements per result
+
+  T start() const {
+    using Limits = std::numeric_limits<T>;
+    if (kind == Reduction::max) return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+    if (kind == Reduction::min) return Limits::has_infinity ? Limits::infinity() : Limits::max();
+    return kind == Reduction::product ? T(1) : T(0);
+  }
+  T combine(T a, T b) const {
+    if (kind == Reduction::max) return maximum(a, b);
+    if (kind == Reduction::min) return minimum(a, b);
+    const Value x = static_cast<Value>(a), y = static_cast<Value>(b);
+    return static_cast<T>(kind == Reduction::product ? x * y : x + y);
+  }
+  T finish(T value) const {
+    return kind == Reduction::mean && count > 0 ? static_cast<T>(value / static_cast<T>(count)) : value;
+  }
+};
+
+template <class T>
+void foldAll(Reduction kind, const Shape& kept, const std::int64_t* keptStrides, const Shape& reduced,
+             const std::int64_t* reducedStrides, const T* x, T* y) {
+  const Fold<T> fold{kind, reduced.elements()};
+  if (kept.elements() == 0) return;
+  std::int64_t keptIndex[maxRank] = {}, keptOffset = 0;
+  do {
+    T value = fold.start();
+    std::int64_t index[maxRank] = {}, offset = keptOffset;
+    if (fold.count > 0) do
+        value = fold.combine(value, x[offset]);
+      while (advance(reduced, reducedStrides, index, offset));
+    *y++ = fold.finish(value);
+  } while (advance(kept, keptStrides, keptIndex, keptOffset));
+}
 
 } // namespace
 
@@ -133,7 +186,24 @@ void Reduce::forward(Stream&, View<const float> x, View<float> y) const {
   case Reduction::mean: return (rows ? sumRows : sumColumns)(loops, length, x.data, y.data);
   case Reduction::max: return (rows ? maxRows : maxColumns)(loops, length, x.data, y.data);
   case Reduction::min: return (rows ? minRows : minColumns)(loops, length, x.data, y.data);
+  case Reduction::product: return (rows ? productRows : productColumns)(loops, length, x.data, y.data);
   }
+}
+
+void Reduce::forward(Stream&, View<const double> x, View<double> y) const {
+  foldAll(kind_, kept_, keptStrides_, reduced_, reducedStrides_, x.data, y.data);
+}
+void Reduce::forward(Stream&, View<const std::int64_t> x, View<std::int64_t> y) const {
+  foldAll(kind_, kept_, keptStrides_, reduced_, reducedStrides_, x.data, y.data);
+}
+void Reduce::forward(Stream&, View<const std::int32_t> x, View<std::int32_t> y) const {
+  foldAll(kind_, kept_, keptStrides_, reduced_, reducedStrides_, x.data, y.data);
+}
+void Reduce::forward(Stream&, View<const std::int8_t> x, View<std::int8_t> y) const {
+  foldAll(kind_, kept_, keptStrides_, reduced_, reducedStrides_, x.data, y.data);
+}
+void Reduce::forward(Stream&, View<const std::uint8_t> x, View<std::uint8_t> y) const {
+  foldAll(kind_, kept_, keptStrides_, reduced_, reducedStrides_, x.data, y.data);
 }
 
 } // namespace pdcrt

@@ -1,4 +1,4 @@
-// Sum, mean, maximum or minimum over a set of axes.
+// Sum, mean, maximum, minimum or product over a set of axes.
 #pragma once
 
 #include "pdcrt/Setup.h"
@@ -11,10 +11,11 @@
 
 namespace pdcrt {
 
-enum class Reduction : std::uint8_t { sum, mean, max, min };
+enum class Reduction : std::uint8_t { sum, mean, max, min, product };
 
 /// y is x reduced over `axes`; whether those axes stay with size 1 makes no difference to the bytes. Sums are in double
-/// precision, in a fixed order. NaN wins every maximum and minimum. y may not overlap x.
+/// precision, in a fixed order, and so are products; those of integers wrap around. NaN wins every maximum and minimum.
+/// Of no elements, a maximum is the least number of its type and a minimum the largest. y may not overlap x.
 class Reduce {
 public:
   struct Options {
@@ -27,6 +28,12 @@ public:
   Reduce(Setup& setup, const Options& options);
 
   void forward(Stream& q, View<const float> x, View<float> y) const;
+  // Without vector code: shape arithmetic, indices and masks.
+  void forward(Stream& q, View<const double> x, View<double> y) const;
+  void forward(Stream& q, View<const std::int64_t> x, View<std::int64_t> y) const;
+  void forward(Stream& q, View<const std::int32_t> x, View<std::int32_t> y) const;
+  void forward(Stream& q, View<const std::int8_t> x, View<std::int8_t> y) const;
+  void forward(Stream& q, View<const std::uint8_t> x, View<std::uint8_t> y) const;
 
 private:
   Reduction kind_;
