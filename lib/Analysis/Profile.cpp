@@ -15,6 +15,8 @@ std::string pdc::toJson(const Profile& profile) {
   nlohmann::ordered_json json = {{"pdc", profile.version},          {"source", profile.source},
                                  {"model_hash", profile.modelHash}, {"device", profile.device},
                                  {"step_ms", profile.stepMs},       {"update_ms", profile.updateMs}};
+  if (profile.link)
+    json["link"] = {{"latency_s", profile.link->latencyS}, {"bandwidth_bytes_per_s", profile.link->bandwidthBytesPerS}};
   json["groups"] = nlohmann::ordered_json::array();
   for (const GroupTimes& group : profile.groups)
     json["groups"].push_back({{"id", group.id},
@@ -32,14 +34,22 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
   Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
   if (!document) return failure;
   const JsonNode root = document->root();
-  root.allow({"pdc", "source", "model_hash", "device", "step_ms", "update_ms", "groups"});
+  root.allow({"pdc", "source", "model_hash", "device", "step_ms", "update_ms", "link", "groups"});
   Profile profile{.version = root["pdc"].text(),
                   .source = root["source"].oneOf({"measured", "analytic"}),
                   .modelHash = root["model_hash"].text(),
                   .device = root["device"].text(),
                   .groups = {},
                   .stepMs = root["step_ms"].nonNegative(),
-                  .updateMs = root["update_ms"].nonNegative()};
+                  .updateMs = root["update_ms"].nonNegative(),
+                  .link = {}};
+  if (const std::optional<JsonNode> link = root.find("link")) {
+    link->allow({"latency_s", "bandwidth_bytes_per_s"});
+    profile.link = {(*link)["latency_s"].nonNegative(), (*link)["bandwidth_bytes_per_s"].nonNegative()};
+    if (document->ok() && profile.link->bandwidthBytesPerS == 0)
+      (*link)["bandwidth_bytes_per_s"].error().help("measure again: --profile=measure")
+          << "expected a bandwidth above 0, got 0";
+  }
   for (const JsonNode& node : root["groups"].elements()) {
     node.allow({"id", "name", "forward_ms", "input_gradient_ms", "weight_gradient_ms", "update_ms", "spread"});
     const auto expectedId = static_cast<std::int64_t>(profile.groups.size());

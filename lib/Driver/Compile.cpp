@@ -93,6 +93,10 @@ Status Compilation::compile() {
   if (!machines) return failure;
   Expected<Profile> profile = chooseProfile(options_.profile, passContext, training_, provenance_, machines->device);
   if (!profile) return failure;
+  if (profile->link && options_.clusterFile.empty()) {
+    machines->levels[0].bandwidthBytesPerS = profile->link->bandwidthBytesPerS;
+    machines->levels[0].latencyS = profile->link->latencyS;
+  }
   Expected<CostGraph> costs = costGraphOf(main(), provenance_.model, *profile, diags_);
   if (!costs) return failure;
   Expected<Plan> planned = plan(*costs, *machines);

@@ -16,22 +16,28 @@
 using namespace pdc;
 namespace fs = std::filesystem;
 
+Command pdc::mpiCommand() {
+  // One core per rank: two spinning thread pools on the same cores are many times slower than one thread each.
+  Command command{
+      {"mpirun", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"},
+      {{"OMP_WAIT_POLICY", "passive"}, {"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}},
+      ""};
+  if (!std::getenv("OMP_NUM_THREADS")) command.environment["OMP_NUM_THREADS"] = "1";
+  return command;
+}
+
 namespace {
 
 /// The command that runs all ranks of `plan`, built into `build`.
 Command commandOf(const Plan& plan, const std::string& build, const LaunchOptions& options,
                   std::vector<std::string> arguments) {
-  // One core per rank: two spinning thread pools on the same cores are many times slower than one thread each.
-  Command command{{}, {{"OMP_WAIT_POLICY", "passive"}}, ""};
-  if (!std::getenv("OMP_NUM_THREADS")) command.environment["OMP_NUM_THREADS"] = "1";
   arguments.insert(arguments.begin(), {"--dir", options.folder});
+  Command command = mpiCommand();
   if (options.threads || (plan.ranks.size() == 1 && options.hostfile.empty())) {
     command.words = {build + "/pipeline", "--threads"};
     command.words.insert(command.words.end(), arguments.begin(), arguments.end());
     return command;
   }
-  command.environment.insert({{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
-  command.words = {"mpirun", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"};
   if (!options.hostfile.empty()) command.words.insert(command.words.end(), {"--hostfile", options.hostfile});
   for (std::size_t i = 0; i < plan.ranks.size();) {
     const std::string program = executableOfRank(plan, plan.ranks[i]);

@@ -1,7 +1,7 @@
-// Runs `pipeline --profile` on a one-stage program.
+// Runs `pipeline --profile` on a one-stage program, and `pipeline --link` on two ranks.
 #include "Measure.h"
 
-#include "pdc/Driver/Toolchain.h"
+#include "pdc/Driver/Launch.h"
 #include "pdc/Planner/Planner.h"
 #include "pdc/Support/JsonReader.h"
 #include "pdcrt/MappedFile.h"
@@ -56,6 +56,31 @@ Expected<Profile> readMeasurement(const std::string& path, Profile estimate, Dia
   return profile;
 }
 
+/// What the link between two ranks of this machine does, by the transport that pdc-run will use. None where that cannot
+/// be measured; then the table of known devices must do.
+std::optional<LinkProfile> measureLink(const std::string& folder, Diagnostics& diags) {
+  const std::string result = folder + "/link.json";
+  Command command = mpiCommand();
+  if (findProgram(command.words[0]).empty())
+    command.words = {folder + "/out/pipeline", "--threads", "--link", result};
+  else
+    command.words.insert(command.words.end(), {"-n", "2", folder + "/out/pipeline", "--link", result});
+  command.log = folder + "/link.log";
+  Diagnostics silent(nullptr);
+  const Expected<int> code = run(command, silent);
+  const Expected<std::string> text = readFile(result, silent);
+  if (code && *code == 0 && text)
+    if (Expected<JsonDocument> document = JsonDocument::parse(*text, result, silent)) {
+      const JsonNode root = document->root();
+      const LinkProfile link{root["latency_s"].nonNegative(), root["bandwidth_bytes_per_s"].nonNegative()};
+      if (document->ok() && link.bandwidthBytesPerS > 0) return link;
+    }
+  const Expected<std::string> said = readFile(command.log, silent);
+  diags.warning({}).note(said ? *said : "")
+      << "the link between two ranks of this machine cannot be measured, the built-in table's numbers are used";
+  return std::nullopt;
+}
+
 /// The file in which a measurement of this model is remembered; empty without a home.
 std::string cacheFile(const std::string& modelHash, const DeviceKind& device) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
@@ -94,7 +119,9 @@ Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& trai
     Expected<std::string> said = readFile(log, context.diags);
     return context.diags.error({}).note(said ? *said : "") << "the program that measures ended with code " << *code;
   }
-  return readMeasurement(result, std::move(estimate), context.diags);
+  Expected<Profile> profile = readMeasurement(result, std::move(estimate), context.diags);
+  if (profile) profile->link = measureLink(folder->path(), context.diags);
+  return profile;
 }
 
 Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& context, const pdcrt::Training& training,

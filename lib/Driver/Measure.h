@@ -8,7 +8,7 @@
 namespace pdc {
 
 /// Generates and builds a one-stage program of the module in a temporary folder, and has it time every group in
-/// context.
+/// context, and the link between two ranks of this machine.
 Expected<Profile> measure(PassContext& context, const pdcrt::Training& training, const Provenance& provenance);
 
 /// --profile=: "auto" takes a valid measurement from the cache ($XDG_CACHE_HOME/pdc, else ~/.cache/pdc), else measures,

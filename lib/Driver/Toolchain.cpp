@@ -87,7 +87,9 @@ std::vector<std::string> lastLines(const std::string& path, std::size_t count) {
   return lines;
 }
 
-bool onPath(const std::string& program) {
+} // namespace
+
+std::string pdc::findProgram(const std::string& name) {
   const char* path = std::getenv("PATH");
   std::string folder;
   for (const char* c = path ? path : "";; ++c) {
@@ -95,13 +97,11 @@ bool onPath(const std::string& program) {
       folder += *c;
       continue;
     }
-    if (access((folder + "/" + program).c_str(), X_OK) == 0) return true;
+    if (const std::string program = folder + "/" + name; access(program.c_str(), X_OK) == 0) return program;
     folder.clear();
-    if (!*c) return false;
+    if (!*c) return {};
   }
 }
-
-} // namespace
 
 Status pdc::buildProject(const std::string& folder, const std::string& output, const std::vector<std::string>& targets,
                          Diagnostics& diags) {
@@ -113,7 +113,7 @@ Status pdc::buildProject(const std::string& folder, const std::string& output, c
   fs::remove(log, ignored);
   Command configure{{"cmake", "-S", folder, "-B", build, "-DCMAKE_PREFIX_PATH=" + *prefix}, {}, log};
   // A generator cannot be changed in a folder that has one.
-  if (!fs::exists(build + "/CMakeCache.txt") && onPath("ninja"))
+  if (!fs::exists(build + "/CMakeCache.txt") && !findProgram("ninja").empty())
     configure.words.insert(configure.words.end(), {"-G", "Ninja"});
   Command compile{{"cmake", "--build", build, "--parallel"}, {}, log};
   if (!targets.empty()) {

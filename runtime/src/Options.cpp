@@ -69,6 +69,8 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
       ->type_name("N");
   app.add_option("--profile", options.profileFile, "time every fusion group instead of training (a plan of one stage)")
       ->type_name("F.json");
+  app.add_option("--link", options.linkFile, "time messages between two ranks of this machine instead of training")
+      ->type_name("F.json");
   app.add_option("--dir", options.directory, "where plan.json is")->type_name("DIR");
   app.add_flag("--threads", options.threads, "run all ranks as threads of this process, without MPI");
   app.add_option("--kernel-threads", options.kernelThreads, "OpenMP threads of a rank (OMP_NUM_THREADS, else 1)")
@@ -93,10 +95,11 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
   if (options.directory.empty()) options.directory = defaultDirectory();
   if (!normalize.empty())
     if (Status status = parseNormalize(normalize, options.mean, options.deviation); !status) return status;
-  if (options.data.empty() && options.profileFile.empty())
+  if (options.data.empty() && options.profileFile.empty() && options.linkFile.empty())
     return {Exit::usage, "--data is missing", "give a folder with .npy files, or --data=synthetic --steps=N"};
   if (options.data.empty()) options.data = "synthetic";
-  if (options.data == "synthetic" && options.samples == 0 && options.steps == 0 && options.profileFile.empty())
+  if (options.data == "synthetic" && options.samples == 0 && options.steps == 0 && options.profileFile.empty() &&
+      options.linkFile.empty())
     return {Exit::usage, "--data=synthetic has no size", "give --steps=N, or --samples=N"};
   return {};
 }

@@ -6,6 +6,7 @@
 #include "pdcrt/Control.h"
 #include "pdcrt/Data.h"
 #include "pdcrt/Evaluation.h"
+#include "pdcrt/LinkProfile.h"
 #include "pdcrt/MpiTransport.h"
 #include "pdcrt/Options.h"
 #include "pdcrt/Profile.h"
@@ -512,6 +513,7 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages) {
   RunOptions options;
   bool finished = false;
   if (Status status = parseOptions(argc, argv, options, finished); !status || finished) return status;
+  if (!options.linkFile.empty()) return profileLink(options);
   RunFiles files;
   if (Status status = readRunFiles(options, files); !status) return status;
   std::signal(SIGINT, onSignal);

@@ -1,6 +1,7 @@
 // What each fusion group costs: measured in a generated program, or estimated from operations and bytes.
 //
 //   {"pdc": "0.1.0", "source": "measured", "model_hash": "8f0c…", "device": "cpu", "step_ms": 4.1, "update_ms": 0.2,
+//    "link": {"latency_s": 0.0009, "bandwidth_bytes_per_s": 2.1e9},
 //    "groups": [{"id": 0, "name": "/conv1/Conv, …", "forward_ms": 0.51, "input_gradient_ms": 0, "weight_gradient_ms":
 //    0.62,
 //                "update_ms": 0.01, "spread": 0.03}, …]}
@@ -10,6 +11,7 @@
 #include "pdc/Plan/Cluster.h"
 #include "pdc/Plan/CostGraph.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,14 +26,20 @@ struct GroupTimes {
   double spread = 0;   ///< (90th - 10th percentile) / median over repetitions; 0 when estimated
 };
 
+/// What a message between two ranks of the machine took while both computed.
+struct LinkProfile {
+  double latencyS = 0, bandwidthBytesPerS = 0;
+};
+
 struct Profile {
   std::string version;   ///< of pdc
   std::string source;    ///< "measured" or "analytic"
   std::string modelHash; ///< hashOf the training graph, which fixes batch, shapes and fusion groups
   std::string device;
   std::vector<GroupTimes> groups;
-  double stepMs = 0;   ///< a whole minibatch: forward and backward of all groups
-  double updateMs = 0; ///< of all parameters
+  double stepMs = 0;               ///< a whole minibatch: forward and backward of all groups
+  double updateMs = 0;             ///< of all parameters
+  std::optional<LinkProfile> link; ///< where it was measured
 };
 
 std::string toJson(const Profile& profile);

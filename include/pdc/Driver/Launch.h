@@ -1,6 +1,7 @@
 // Building and running what pdc has generated.
 #pragma once
 
+#include "pdc/Driver/Toolchain.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Expected.h"
 
@@ -18,6 +19,10 @@ struct LaunchOptions {
   std::string exportFile;             ///< trained.onnx to write afterwards; empty: none
   std::string exportFolder;           ///< where to keep the trained weights; empty: nowhere
 };
+
+/// mpirun with the flags and the environment that suit ranks of pdc: the beginning of a command; how many ranks of which
+/// program is to follow.
+Command mpiCommand();
 
 /// Builds the folder (into its subfolder out, only what has changed), runs the pipeline to its end, writes the folder's
 /// report.html again with what was measured, and writes the trained model. Without --trace and --metrics among the

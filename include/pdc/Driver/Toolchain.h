@@ -39,6 +39,9 @@ struct Command {
 /// Runs `command` and returns its exit code (128 + n when signal n ended it). Error: it cannot be started.
 Expected<int> run(const Command& command, Diagnostics& diags);
 
+/// Where in $PATH a program is that can be run; empty: nowhere.
+std::string findProgram(const std::string& name);
+
 /// Configures and builds the CMake project in `folder` into `folder`/`output`. `targets`: all when empty. What the
 /// compiler said is in `folder`/`output`/build.log, and its end in the error.
 Status buildProject(const std::string& folder, const std::string& output, const std::vector<std::string>& targets,

@@ -1,0 +1,23 @@
+// Times messages between two ranks of one machine, while both compute as they do in a pipeline.
+#pragma once
+
+#include "pdcrt/Options.h"
+#include "pdcrt/Transport.h"
+
+namespace pdcrt {
+
+/// A message of n bytes arrives latency + n / bytesPerSecond seconds after it was posted.
+struct LinkTimes {
+  double latency = 0;
+  double bytesPerSecond = 0;
+};
+
+/// To be called by both of the two ranks of `transport`s of one machine at once; rank 0 gets the times, rank 1 zeros.
+/// Medians of some rounds with a small and with a large message. False: the other rank is gone.
+bool measureLink(Transport& transport, LinkTimes& times);
+
+/// pipeline --link=F.json: measures between two threads (--threads), or two processes that mpirun has started, and
+/// writes {"latency_s": …, "bandwidth_bytes_per_s": …}.
+Status profileLink(const RunOptions& options);
+
+} // namespace pdcrt
