@@ -21,7 +21,7 @@ struct CompileOptions {
   std::string command; ///< as typed, for the generated programs' front matter
 
   ImportOptions import;
-  std::vector<std::string> initFrom; ///< safetensors files with other starting weights
+  std::vector<std::string> initFrom;                      ///< safetensors files with other starting weights
   std::vector<std::map<std::string, std::string>> losses; ///< options of add-loss; none: the model's own
   pdcrt::Training training;                               ///< optimizer; batch and loss are filled in
   std::string metric; ///< accuracy, top5, perplexity, mse, none; empty: what suits the loss

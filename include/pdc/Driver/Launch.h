@@ -20,8 +20,8 @@ struct LaunchOptions {
   std::string exportFolder;           ///< where to keep the trained weights; empty: nowhere
 };
 
-/// mpirun with the flags and the environment that suit ranks of pdc: the beginning of a command; how many ranks of which
-/// program is to follow.
+/// mpirun with the flags and the environment that suit ranks of pdc: the beginning of a command; how many ranks of
+/// which program is to follow.
 Command mpiCommand();
 
 /// Builds the folder (into its subfolder out, only what has changed), runs the pipeline to its end, writes the folder's
