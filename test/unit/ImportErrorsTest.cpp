@@ -83,14 +83,14 @@ TEST(ImportErrors, Versions) {
 
 TEST(ImportErrors, AllUnsupportedOperatorsAtOnce) {
   ModelMaker maker = smallModel();
-  maker.node("NonZero", {"y"}, {"z1"}, "nz");
+  maker.node("Unique", {"y"}, {"z1"}, "nz");
   maker.node("Loop", {"y"}, {"z2"}, "loop");
-  maker.node("NonZero", {"y"}, {"z3"});
+  maker.node("Unique", {"y"}, {"z3"});
   maker.node("FusedGelu", {"y"}, {"z4"}, "gelu").set_domain("com.example");
   expectError(importModel(maker, {.batch = 1}),
-              "m.onnx: error: 3 operators are not supported: Loop, NonZero, com.example::FusedGelu\n"
+              "m.onnx: error: 3 operators are not supported: Loop, Unique, com.example::FusedGelu\n"
               "note: 'Loop' is not an operator that pdc knows: 1 node, 'loop'\n"
-              "note: 'NonZero' is not an operator that pdc knows: 2 nodes, the first is 'nz'\n"
+              "note: 'Unique' is not an operator that pdc knows: 2 nodes, the first is 'nz'\n"
               "note: 'com.example::FusedGelu' is an operator of another domain than ONNX's: 1 node, 'gelu'\n"
               "help: docs/Ops.md lists the operators that are\n",
               ExitCode::unsupported);

@@ -161,7 +161,7 @@ TEST(Action, SaysWhatItExpected) {
       {"", "expected a stage number in ''"},
       {"F3", "expected a stage number in 'F3'"},
       {"-1F3", "expected a stage number in '-1F3'"},
-      {"1X3", "expected one of F, B, I, W, U, E, SF, RF, SB, RB, AR, SV, RV, SG, RG in '1X3'"},
+      {"1X3", "expected one of F, B, I, W, U, E, SF, RF, SB, RB, AR, SV, RV, SG, RG, GN in '1X3'"},
       {"1F", "expected a minibatch or version number in '1F'"},
       {"1F99999999999999999999", "expected a minibatch or version number in '1F99999999999999999999'"},
       {"1SF3", "expected '>' and the receiver's stage in '1SF3'"},
@@ -205,7 +205,7 @@ TEST(Schedule, ErrorsNameTheLineAndTheExpectation) {
   EXPECT_EQ(errorOf(head + "start\n"), "line 5: expected a line 'rank …' before 'start'");
   EXPECT_EQ(errorOf(head + "rank 0 hosts 0.0 step 1 more\n"), "line 5: expected the end of the line, got 'more'");
   EXPECT_EQ(errorOf(head + "rank 0 hosts 0.0 step 1\nrepeat\n  0F0 0Q0\n"),
-            "line 7: expected one of F, B, I, W, U, E, SF, RF, SB, RB, AR, SV, RV, SG, RG in '0Q0'");
+            "line 7: expected one of F, B, I, W, U, E, SF, RF, SB, RB, AR, SV, RV, SG, RG, GN in '0Q0'");
   EXPECT_EQ(errorOf(head + "rank 0 hosts 0.0 step 1\nrepeat\n  0F0 0B0 0U1\n"), "parsed");
   const std::string split = "schedule x\nstage 0 replicas 1 warmup 0 sync-delay 0 slots 1 versions 1 ";
   EXPECT_EQ(errorOf(split + "hand 1\n"), "line 2: expected 'handovers' or the end of the line, got 'hand'");

@@ -39,7 +39,7 @@ kinds = {
     "cyclic": lambda: model([helper.make_node("Add", ["x", "b"], ["a"], "first"),
                              helper.make_node("Relu", ["a"], ["b"], "second")],
                             [f32("x", [2, 8])], [f32("b", [2, 8])], []),
-    "unsupported": lambda: model([helper.make_node("NonZero", ["x"], ["n"], "count"),
+    "unsupported": lambda: model([helper.make_node("Unique", ["x"], ["n"], "count"),
                                   helper.make_node("Det", ["x"], ["h"], "volume"),
                                   helper.make_node("Det", ["h"], ["y"], "again")],
                                  [f32("x", [2, 8])], [f32("y", [2, 8])], []),
