@@ -186,6 +186,8 @@ Status Parser::parseInput() {
   GraphInput& input = graph_->inputs.back();
   if (acceptWord("label")) {
     input.kind = InputKind::label;
+  } else if (acceptWord("loss_scale")) {
+    input.kind = InputKind::lossScale;
   } else if (atWord("gradient") || atWord("from")) {
     input.kind = InputKind::received;
     input.gradient = acceptWord("gradient");

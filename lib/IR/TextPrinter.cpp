@@ -130,6 +130,7 @@ static std::string inputText(const GraphInput& input) {
   switch (input.kind) {
   case InputKind::data: break;
   case InputKind::label: text += " label"; break;
+  case InputKind::lossScale: text += " loss_scale"; break;
   case InputKind::received: text += (input.gradient ? " gradient from " : " from ") + std::to_string(input.peer); break;
   }
   return text;

@@ -123,7 +123,7 @@ void Differentiation::findNeeds() {
 Value* Differentiation::seedOf(const Type& type) {
   const std::string& scale = context_.options["loss_scale"];
   if (scale == "dynamic") {
-    if (!lossScale_) lossScale_ = graph_.addInput({ElementType::f32, {}}, "loss_scale");
+    if (!lossScale_) lossScale_ = graph_.addInput({ElementType::f32, {}}, "loss_scale", InputKind::lossScale);
     Value* scaled = lossScale_;
     if (type.element != ElementType::f32)
       scaled = builder_.value("cast", {scaled}, {{"to", std::string(nameOf(type.element))}});

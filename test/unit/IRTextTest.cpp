@@ -75,7 +75,7 @@ private:
       return text;
     };
     for (int i = pick(4); i > 0; --i) {
-      graph.addInput(type(ElementType::f32), fresh(), static_cast<InputKind>(pick(3)));
+      graph.addInput(type(ElementType::f32), fresh(), static_cast<InputKind>(pick(4)));
       GraphInput& input = graph.inputs.back();
       if (input.kind == InputKind::received) input.peer = pick(5), input.gradient = chance();
     }

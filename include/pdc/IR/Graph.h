@@ -13,10 +13,12 @@
 #pragma once
 
 #include "pdc/IR/Attributes.h"
+#include "pdc/IR/InitialValues.h"
 #include "pdc/IR/Type.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +53,7 @@ struct Parameter {
   ParameterRole role = ParameterRole::trained;
   Reference reference;
   Location location;
+  std::optional<DrawnValues> drawn; ///< instead of what the reference says
 };
 
 class Value {
@@ -113,9 +116,10 @@ private:
 };
 
 enum class InputKind {
-  data,    ///< from the data set, one per minibatch
-  label,   ///< likewise; read where the loss is computed
-  received ///< of a stage's graph: from stage `peer`; a gradient when `gradient`
+  data,      ///< from the data set, one per minibatch
+  label,     ///< likewise; read where the loss is computed
+  lossScale, ///< the gradient with which losses are seeded, a scalar that changes between updates
+  received   ///< of a stage's graph: from stage `peer`; a gradient when `gradient`
 };
 
 struct GraphInput {

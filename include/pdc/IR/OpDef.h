@@ -4,6 +4,7 @@
 
 #include "pdc/IR/Expression.h"
 #include "pdc/IR/Graph.h"
+#include "pdc/IR/InitialValues.h"
 #include "pdc/IR/Tensor.h"
 #include "pdc/Support/Expected.h"
 
@@ -184,6 +185,9 @@ struct OpDef {
   /// Recognises what exporters make of this op: a value, made by this op, that replaces result 0 of `root`, the last
   /// operation of the pattern; or null. Asked for every operation, in program order.
   std::function<Value*(Operation& root, Builder&)> raise;
+  /// How the parameter that operand i stands for usually starts (of an activation: the parameters that compute it), as
+  /// PyTorch's modules do; nothing where there is no usage. Null: for no operand.
+  std::function<std::optional<InitialValues>(const Operation&, std::size_t i)> initialValues;
   ReferenceFns reference; ///< of elementwise ops: derived
   /// Graph texts (bodies of @main) that the registry test runs, at least five for ops with a gradient.
   std::vector<std::string> examples;
@@ -191,6 +195,7 @@ struct OpDef {
   // Facts that passes ask for.
   bool lossLike = false; ///< result 0 is a scalar loss, as --loss's default looks for
   bool random = false;   ///< draws random numbers
+  bool moves = false;    ///< results have the operands' elements elsewhere, some perhaps several times or not at all
   bool commutative = false;
 };
 

@@ -5,6 +5,7 @@
 //
 //   dropout       element / 4   number of the operation   minibatch, low word   minibatch, high word
 //   permutation   word / 4      permutationStream         epoch, low word       epoch, high word
+//   parameter     element / 4   initialValuesStream       hash of its name, low and high word (pdc/IR/InitialValues.h)
 #pragma once
 
 #include <array>
@@ -18,6 +19,8 @@ using PhiloxBlock = std::array<std::uint32_t, 4>;
 
 /// Second word of the counter of permutations; operations have smaller numbers.
 inline constexpr std::uint32_t permutationStream = 0xFFFFFFFF;
+/// The same of the values that parameters start with.
+inline constexpr std::uint32_t initialValuesStream = 0xFFFFFFFE;
 
 /// Four uniform 32-bit words: the bijection Philox4x32 with 10 rounds and `key` (low word first), applied to `counter`.
 constexpr PhiloxBlock philox(PhiloxBlock counter, std::uint64_t key) {

@@ -109,7 +109,8 @@ struct PortRow {
   std::size_t offset; ///< in the slot for a forward edge that leaves, else in the edge's buffer
 };
 
-/// A graph input that the data set provides for each minibatch, first axis = samples.
+/// A graph input that the data set provides for each minibatch, first axis = samples; or the loss scale, a scalar that
+/// the runtime provides.
 struct DataRow {
   const char* name;
   Element element;
@@ -117,6 +118,7 @@ struct DataRow {
   std::size_t offset; ///< in the slot
   bool label;
   std::int64_t classes; ///< for integer labels: valid are 0 … classes-1 (and what the loss ignores); 0: unchecked
+  bool lossScale = false;
 };
 
 enum class OutputKind : std::uint8_t { loss, prediction };
