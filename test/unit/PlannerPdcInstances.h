@@ -1,6 +1,7 @@
 // Small random problems for the planner, and their text form: one JSON object per line.
 #pragma once
 
+#include "pdc/Planner/CostModel.h"
 #include "pdc/Planner/Planner.h"
 #include "pdc/Support/JsonText.h"
 
@@ -124,8 +125,9 @@ inline void setMemory(Cluster& cluster, std::int64_t bytes) {
   for (DeviceGroup& group : cluster.devices) group.device.memoryBytes = bytes + group.device.reservedBytes;
 }
 
-/// One line: nodes, tensors and devices as arrays in the order of their records' fields.
-inline std::string toLine(const PlannerInstance& instance, std::optional<double> bestMs) {
+/// One line: nodes, tensors and devices as arrays in the order of their records' fields. `best`: [time, load, peak
+/// memory, bytes moved] of the best plan, null if there is none.
+inline std::string toLine(const PlannerInstance& instance, const std::optional<PlanCost>& best) {
   using nlohmann::ordered_json;
   ordered_json json, nodes = ordered_json::array(), tensors = ordered_json::array();
   for (const CostNode& n : instance.graph.nodes)
@@ -146,11 +148,12 @@ inline std::string toLine(const PlannerInstance& instance, std::optional<double>
   const PlannerOptions& o = instance.options;
   json["options"] = {o.sync,     o.weights,   o.warmupPolicy == WarmupPolicy::paper ? "paper" : "hide",
                      o.straight, o.recompute, o.optimizerStatePerParameterByte};
-  json["best_ms"] = bestMs ? ordered_json(*bestMs) : ordered_json(nullptr);
+  json["best"] = nullptr;
+  if (best) json["best"] = {best->timeMs, best->loadMs, best->peakMemoryBytes, best->bytesMoved};
   return json.dump();
 }
 
-inline PlannerInstance instanceOf(const std::string& line, std::optional<double>& bestMs) {
+inline PlannerInstance instanceOf(const std::string& line, std::optional<PlanCost>& best) {
   using nlohmann::ordered_json;
   const ordered_json json = ordered_json::parse(line);
   PlannerInstance result;
@@ -184,7 +187,8 @@ inline PlannerInstance instanceOf(const std::string& line, std::optional<double>
   result.options.straight = o[3];
   result.options.recompute = o[4];
   result.options.optimizerStatePerParameterByte = o[5];
-  if (!json["best_ms"].is_null()) bestMs = json["best_ms"].get<double>();
+  best.reset();
+  if (const ordered_json& b = json["best"]; !b.is_null()) best = PlanCost{true, b[0], b[1], b[2], b[3], {}};
   return result;
 }
 

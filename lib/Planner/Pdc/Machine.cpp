@@ -50,3 +50,13 @@ Machine::Machine(const Cluster& cluster, const PlannerOptions& options) : classe
   sharesCores_ = std::any_of(cores_.begin(), cores_.end(), [](std::int64_t cores) { return cores > 0; });
   direct_ = cluster.deviceAt(0).name == "cpu";
 }
+
+std::int64_t Machine::allCores() const {
+  if (!sharesCores_) return 0;
+  std::int64_t all = 0;
+  for (std::int64_t machine = 0; machine <= machineOf(leaves_ - 1); ++machine) {
+    if (coresOf(machine) <= 0) return 0;
+    all += coresOf(machine);
+  }
+  return all;
+}

@@ -38,6 +38,9 @@ public:
   std::int64_t machineOf(std::int64_t leaf) const { return leaf / machineSize_; }
   bool sharesCores() const { return sharesCores_; }
 
+  /// Cores of all machines together; 0 if there is a machine whose ranks share none.
+  std::int64_t allCores() const;
+
   /// Whether all-reduces exchange directly (every replica with every other) instead of around a ring.
   bool exchangesDirectly() const { return direct_; }
 

@@ -46,17 +46,14 @@ static double boundOfAll(const SolverProblem& problem, const Machine& machine, c
   return speeds > 0 ? workMs / speeds : 0;
 }
 
-static double coresBound(const SolverProblem& problem, const Machine& machine) {
-  if (!machine.sharesCores()) return 0;
-  std::int64_t cores = 0, machines = machine.machineOf(machine.components(0) - 1) + 1;
+static double coresBound(const SolverProblem& problem, const Machine& machine, const PlannerOptions& options) {
+  const auto cores = static_cast<double>(machine.allCores());
+  if (cores == 0) return 0;
   double workMs = 0, fastest = 0;
-  for (std::int64_t m = 0; m < machines; ++m) {
-    if (machine.coresOf(m) <= 0) return 0; // a machine whose ranks share nothing
-    cores += machine.coresOf(m);
-  }
-  for (const Block& block : problem.blocks) workMs += block.forwardMs + block.backwardMs + block.updateMs;
+  for (const Block& block : problem.blocks)
+    workMs += block.forwardMs + block.backwardMs + (options.schedule == "1f1b" ? block.updateMs : 0);
   for (const DeviceClass& deviceClass : machine.classes()) fastest = std::max(fastest, deviceClass.speed);
-  return workMs / fastest / static_cast<double>(cores);
+  return workMs / fastest / cores;
 }
 
 /// All devices on one stage, or as few as are as fast.
@@ -115,7 +112,7 @@ public:
       if (!proven) improve();
     }
     if (incumbent_.found() && isSearchable()) {
-      incumbent_.allow(effort);
+      incumbent_.allow(problem_.blocks.size() <= fewBlocks ? 100 * effort : effort);
       search.run(true);
     }
     for (int round = 0;
@@ -242,7 +239,7 @@ std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluste
   Machine machine(cluster, options);
   Incumbent incumbent(graph, cluster, options, problem, machine);
   double low = std::max(boundOfAll(problem, machine, options), chainMemoryBound(problem, options, machine));
-  double coresMs = coresBound(problem, machine);
+  double coresMs = coresBound(problem, machine, options);
   bool proven = false;
   {
     std::size_t most = problem.blocks.size() > manyBlocks ? fewStates : mostStates;

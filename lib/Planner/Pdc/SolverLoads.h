@@ -62,10 +62,13 @@ public:
   /// The larger of all-reduce and device load when the all-reduce crosses links of this bandwidth and latency.
   double withAllReduce(const Stage& stage, int replicas, bool recompute, double bytesPerMs, double latencyMs) const;
 
-  /// Computation of one minibatch, update included, on the best device.
-  double busyMs(const Stage& stage, bool recompute) const {
-    return computeMs(stage, recompute, best_.speed) + (flush_ ? 0 : stage.updateMs / best_.speed);
+  /// Computation of one minibatch, update included, on a device of this speed.
+  double busyMs(const Stage& stage, bool recompute, double speed) const {
+    return computeMs(stage, recompute, speed) + (flush_ ? 0 : stage.updateMs / speed);
   }
+
+  /// The same on the best device.
+  double busyMs(const Stage& stage, bool recompute) const { return busyMs(stage, recompute, best_.speed); }
 
   bool mayRecompute() const { return mayRecompute_; }
   bool mustRecompute() const { return mustRecompute_; }

@@ -11,7 +11,8 @@ static constexpr double tolerance = 1e-9; // of isBetter
 Search::Search(const CostGraph& graph, const PlannerOptions& options, const States& states, const StageLoads& loads,
                const Machine& machine, Relaxation& relaxation, const Placement& placement, Incumbent& incumbent)
     : graph_(graph), options_(options), states_(states), loads_(loads), machine_(machine), relaxation_(relaxation),
-      placement_(placement), incumbent_(incumbent), placed_(Placement::matters(machine)) {}
+      placement_(placement), incumbent_(incumbent), placed_(Placement::matters(machine)),
+      cores_(static_cast<double>(machine.allCores())) {}
 
 bool Search::run(bool ties) {
   ties_ = ties;
@@ -98,6 +99,14 @@ bool Search::isHopeless(const Suffix& suffix) const {
   return suffix.devices + rest > devices && moved >= static_cast<double>(best.bytesMoved);
 }
 
+/// All cores compute what the suffix takes on its devices and what is left at least: no plan in here is faster.
+double Search::coresMs(const Suffix& suffix) const {
+  if (cores_ == 0) return 0;
+  double leftMs = states_.computeMs(suffix.state);
+  if (options_.schedule == "1f1b") leftMs += states_.updateMs(suffix.state); // else once in a batch
+  return (suffix.busyMs + leftMs / loads_.best().speed) / cores_;
+}
+
 void Search::addSteps(const Suffix& suffix, const StageLoads::Stage& stage, bool recompute, std::vector<int>& ofClass,
                       std::size_t nextClass, int replicas, int least, int most, std::vector<Step>& steps) {
   const std::vector<DeviceClass>& classes = machine_.classes();
@@ -127,7 +136,8 @@ void Search::addSteps(const Suffix& suffix, const StageLoads::Stage& stage, bool
   if (placed_) bound = std::max(bound, placement_.bound(stage, suffix.offset - replicas, replicas, recompute, carry));
   Step step{suffix, {stage.from, stage.to, replicas, recompute, ofClass}};
   step.after.state = stage.from;
-  step.after.loadMs = std::max(suffix.loadMs, bound);
+  step.after.busyMs += loads_.busyMs(stage, recompute, host.speed);
+  step.after.loadMs = std::max({suffix.loadMs, bound, coresMs(step.after)});
   step.after.devices += replicas;
   if (placed_) {
     step.after.offset -= replicas;

@@ -92,6 +92,7 @@ private:
     int offset = 0;     ///< leaves before it, where places matter; else 0
     Carry carry;
     double loadMs = 0;
+    double busyMs = 0; ///< computation of one minibatch, all stages together
     std::int64_t memoryBytes = 0;
     double bytesMoved = 0;
     int devices = 0;
@@ -106,6 +107,7 @@ private:
   void addSteps(const Suffix& suffix, const StageLoads::Stage& stage, bool recompute, std::vector<int>& ofClass,
                 std::size_t nextClass, int replicas, int least, int most, std::vector<Step>& steps);
   bool isHopeless(const Suffix& suffix) const;
+  double coresMs(const Suffix& suffix) const;
   bool relabel();
   std::vector<Suffix> roots() const;
 
@@ -118,6 +120,7 @@ private:
   const Placement& placement_;
   Incumbent& incumbent_;
   bool placed_ = false;
+  double cores_ = 0; ///< of the whole cluster; 0 where ranks do not share any
   bool ties_ = false, complete_ = true;
   double labelledMs_ = 0;
   std::vector<ChainStage> chain_; ///< last stage first
