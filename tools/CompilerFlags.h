@@ -48,6 +48,12 @@ public:
                    "other starting weights, by the names of the initializers and in their layout; may be repeated")
         ->type_name("F.safetensors")
         ->take_all();
+    app.add_option("--init", options.init,
+                   "weights that the model lacks start with the usual initialisation of the op that uses them")
+        ->type_name("SEED");
+    app.add_option("--reset", options.reset,
+                   "parameters that start so though the model has them: a new head; REGEX is found in their names")
+        ->type_name("REGEX");
     app.add_option("--freeze", options.import.freeze, "initializers that do not learn")->type_name("REGEX");
     app.add_option("--train", options.import.train, "initializers that learn")->type_name("REGEX");
     app.add_option("--bn", batchNorm_, "train BatchNorm with the minibatch's statistics, or with the stored ones")
@@ -81,6 +87,7 @@ public:
     if (!batchNorm_.empty())
       options.import.batchNorm = batchNorm_ == "batch" ? BatchNormMode::batch : BatchNormMode::frozen;
     options.import.tie = tie_ == "auto";
+    options.import.weightsMayLack = options.init || !options.initFrom.empty();
     return parseOptimizer(optimizer_, options.training, diags);
   }
 

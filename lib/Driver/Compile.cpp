@@ -161,9 +161,10 @@ Status Compilation::importModel() {
   if (!module) return failure;
   module_ = std::move(*module);
   if (!takeInitialWeights(*module_, options_.initFrom, diags_)) return failure;
-  std::vector<PipelineStep> steps = {{"canonicalize", {}},
-                                     // Before differentiation, because a fused backward cannot be recovered afterwards.
-                                     {"raise", {}}};
+  // Raised before differentiation, because a fused backward cannot be recovered afterwards.
+  if (!run({{"canonicalize", {}}, {"raise", {}}})) return failure;
+  if (!drawInitialWeights(*module_, {options_.init, options_.reset}, diags_)) return failure;
+  std::vector<PipelineStep> steps;
   for (PipelineStep& step : lossSteps(options_.losses)) steps.push_back(std::move(step));
   steps.push_back({"canonicalize", {}});
   return run(steps);

@@ -38,7 +38,9 @@ private:
     if (!module) return failure;
     module_ = std::move(*module);
     if (!takeInitialWeights(*module_, options_.model.initFrom, diags_)) return failure;
-    std::vector<PipelineStep> steps = {{"canonicalize", {}}, {"raise", {}}};
+    if (!runPipeline({{"canonicalize", {}}, {"raise", {}}}, passes_, *module_, ops_, diags_, {})) return failure;
+    if (!drawInitialWeights(*module_, {options_.model.init, options_.model.reset}, diags_)) return failure;
+    std::vector<PipelineStep> steps;
     if (options_.gradients) {
       for (PipelineStep& step : lossSteps(options_.model.losses)) steps.push_back(std::move(step));
       steps.push_back({"canonicalize", {}});
@@ -65,7 +67,7 @@ private:
     if (!folder) return failure;
     const std::string path = folder->path() + "/weights.safetensors";
     std::vector<const Parameter*> all;
-    for (const auto& parameter : module_->parameters) all.push_back(parameter.get());
+    for (const Value* value : graph().parameterValues()) all.push_back(value->parameter());
     if (!writeWeights(path, all, diags_)) return failure;
     pdcrt::SafetensorsFile file;
     if (pdcrt::Status status = file.open(path); !status) return reportFile(status, path, diags_);

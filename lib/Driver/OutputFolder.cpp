@@ -74,10 +74,16 @@ private:
 
 Status pdc::writeWeights(const std::string& path, const std::vector<const Parameter*>& parameters, Diagnostics& diags) {
   std::map<std::string, pdcrt::MappedFile> files;
-  std::vector<std::vector<std::byte>> owned; // views that are not a range of bytes
+  std::vector<std::vector<std::byte>> owned; // drawn, or views that are not a range of bytes
   owned.reserve(parameters.size());
   std::vector<pdcrt::TensorRecord> records;
   for (const Parameter* parameter : parameters) {
+    if (parameter->drawn) {
+      const Tensor tensor = drawnTensor(*parameter->drawn, parameter->name, parameter->type);
+      owned.emplace_back(tensor.bytes().begin(), tensor.bytes().end());
+      records.push_back({parameter->name, parameter->type.element, parameter->type.shape, owned.back()});
+      continue;
+    }
     const Reference& reference = parameter->reference;
     auto [file, isNew] = files.try_emplace(reference.file);
     if (isNew)

@@ -44,6 +44,18 @@ std::string pdc::patternOf(const std::vector<std::string>& names) {
   return pattern + ")$";
 }
 
+bool pdc::isNamedLikeParameter(const std::string& name) {
+  return name.find('.') != std::string::npos || name.find("::") != std::string::npos;
+}
+
+bool pdc::isTypedLikeParameter(const onnx::ValueInfoProto& input) {
+  const onnx::TypeProto::Tensor& tensor = input.type().tensor_type();
+  const std::optional<ElementType> element = elementTypeOf(tensor.elem_type());
+  return element && isFloat(*element) && tensor.has_shape() &&
+         std::all_of(tensor.shape().dim().begin(), tensor.shape().dim().end(),
+                     [](const auto& dim) { return dim.dim_value() > 0; });
+}
+
 bool pdc::isNamedLikeWeight(const std::string& name) {
   const std::string word = lastWord(name);
   return word != name && std::find(weights.begin(), weights.end(), word) != weights.end();

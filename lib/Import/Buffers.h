@@ -21,4 +21,11 @@ std::string patternOf(const std::vector<std::string>& names);
 /// Whether a graph input is called as a framework calls a weight: "conv1.weight".
 bool isNamedLikeWeight(const std::string& name);
 
+/// Whether `name` is a path, as frameworks call parameters and exporters what they make of them:
+/// "layer1.0.bn.running_mean", "onnx::MatMul_176".
+bool isNamedLikeParameter(const std::string& name);
+
+/// Whether a graph input could be a parameter: a float type without symbolic dimensions.
+bool isTypedLikeParameter(const onnx::ValueInfoProto& input);
+
 } // namespace pdc

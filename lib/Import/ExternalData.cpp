@@ -36,19 +36,28 @@ struct ExternalData::File {
 ExternalData::ExternalData(const std::string& modelPath) : folder_(modelPath, 0, modelPath.rfind('/') + 1) {}
 ExternalData::~ExternalData() = default;
 
-Expected<const ExternalData::File*> ExternalData::open(const std::string& location, const Location& where,
-                                                       Diagnostics& diags) {
-  if (auto known = files_.find(location); known != files_.end()) return known->second.get();
+int ExternalData::openBeneath(const std::string& location) const {
+  if (location.find('\0') != std::string::npos) {
+    errno = EINVAL;
+    return -1;
+  }
   Descriptor folder(::open(folder_.empty() ? "." : folder_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   open_how how{};
   how.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK; // a pipe must not block before it is refused
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
-  bool terminated = location.find('\0') != std::string::npos;
-  long descriptor = -1;
-  if (terminated)
-    errno = EINVAL;
-  else
-    descriptor = ::syscall(SYS_openat2, folder.number, location.c_str(), &how, sizeof how);
+  return static_cast<int>(::syscall(SYS_openat2, folder.number, location.c_str(), &how, sizeof how));
+}
+
+bool ExternalData::lacks(const std::string& location) const {
+  if (location.empty()) return false;
+  const Descriptor file(openBeneath(location));
+  return file.number < 0 && errno == ENOENT;
+}
+
+Expected<const ExternalData::File*> ExternalData::open(const std::string& location, const Location& where,
+                                                       Diagnostics& diags) {
+  if (auto known = files_.find(location); known != files_.end()) return known->second.get();
+  const int descriptor = openBeneath(location);
   if (descriptor < 0) {
     if (errno == EXDEV || errno == ELOOP)
       return diags.error(where).help("put the data beside the model, as plain files")
@@ -56,7 +65,7 @@ Expected<const ExternalData::File*> ExternalData::open(const std::string& locati
              << (errno == ELOOP ? " by a symbolic link" : "");
     return diags.error(where) << "external data '" << location << "' cannot be opened: " << std::strerror(errno);
   }
-  auto file = std::make_unique<File>(static_cast<int>(descriptor));
+  auto file = std::make_unique<File>(descriptor);
   struct stat info {};
   if (::fstat(file->handle.number, &info) != 0 || !S_ISREG(info.st_mode))
     return diags.error(where) << "external data '" << location << "' is not a regular file";

@@ -27,6 +27,8 @@ public:
     std::int64_t offset = 0;
     std::int64_t length = 0;
   };
+  /// Whether there is no file that the model calls `location`. Any other trouble with it is no lack.
+  bool lacks(const std::string& location) const;
   /// Checks that `length` bytes from `offset` exist in the file that the model calls `location`. Errors are reported at
   /// `where`.
   Expected<Range> locate(const std::string& location, std::int64_t offset, std::int64_t length, const Location& where,
@@ -37,6 +39,8 @@ public:
 
 private:
   struct File;
+  /// A descriptor, or -1 with errno set.
+  int openBeneath(const std::string& location) const;
   Expected<const File*> open(const std::string& location, const Location& where, Diagnostics& diags);
 
   std::string folder_; ///< of the model, with its final slash; empty: the current one

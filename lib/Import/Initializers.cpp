@@ -76,7 +76,7 @@ public:
         continue;
       }
       initializer = {roleOf(name, *tensor), *std::move(tensor)};
-      valid &= checkReference(name, initializer);
+      valid &= checkReference(name, initializer) && checkLack(name, initializer);
     }
     if (!valid) return failure;
     freeze_.warnIfUnused(file_.path(), diags_);
@@ -131,10 +131,20 @@ private:
 
   /// Parameters are references into a file.
   bool checkReference(const std::string& name, const Initializer& initializer) {
-    if (initializer.role == InitializerRole::constant || initializer.tensor.reference) return true;
+    if (initializer.role == InitializerRole::constant || !initializer.tensor.value) return true;
     diags_.error({.file = file_.path(), .node = name}).help("store it as raw_data: onnx.numpy_helper.from_array does")
         << "is a parameter of " << toString(initializer.tensor.type)
         << " that the file stores number by number, pdc needs its bytes";
+    return false;
+  }
+
+  /// Only float parameters can start with other values than the model's.
+  bool checkLack(const std::string& name, const Initializer& initializer) {
+    const Type& type = initializer.tensor.type;
+    if (!initializer.tensor.lacksElements()) return true;
+    if (initializer.role != InitializerRole::constant && isFloat(type.element)) return true;
+    diags_.error({.file = file_.path(), .node = name}).help("export the model with its constants; --init draws weights")
+        << "is a constant of " << toString(type) << " of which the model has no elements";
     return false;
   }
 

@@ -129,6 +129,16 @@ void OnnxFile::addInitializerLike(int i, const std::string& name) {
   ranges_.push_back(elements(i));
 }
 
+void OnnxFile::makeInitializer(int i) {
+  const onnx::ValueInfoProto& input = graph().input(i);
+  onnx::TensorProto& tensor = *mutableGraph().add_initializer();
+  tensor.set_name(input.name());
+  tensor.set_data_type(input.type().tensor_type().elem_type());
+  for (const auto& dim : input.type().tensor_type().shape().dim()) tensor.add_dims(dim.dim_value());
+  ranges_.push_back({});
+  mutableGraph().mutable_input()->DeleteSubrange(i, 1);
+}
+
 std::int64_t OnnxFile::opset() const {
   for (const onnx::OperatorSetIdProto& import : model_.opset_import())
     if (isDefaultDomain(import.domain())) return import.version();

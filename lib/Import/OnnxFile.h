@@ -32,6 +32,8 @@ public:
   const ElementRange& elements(int i) const { return ranges_[static_cast<std::size_t>(i)]; }
   /// Appends an initializer `name` with the type and the elements of initializer i.
   void addInitializerLike(int i, const std::string& name);
+  /// Makes input i of the graph an initializer without elements.
+  void makeInitializer(int i);
   /// To change nodes; initializers go with `elements`.
   onnx::GraphProto& mutableGraph() { return *model_.mutable_graph(); }
   /// Version of the default domain's opset; 0 when the model does not say.

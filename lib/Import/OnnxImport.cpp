@@ -12,6 +12,7 @@
 #include "ProgramOrder.h"
 #include "TensorReader.h"
 #include "pdc/IR/Builder.h"
+#include "pdcrt/Training.h"
 
 #include <algorithm>
 #include <cctype>
@@ -45,7 +46,8 @@ std::string moduleName(const std::string& path) {
 class Importer {
 public:
   Importer(const OnnxFile& file, const ImportOptions& options, const OpRegistry& registry, Diagnostics& diags)
-      : file_(file), options_(options), registry_(registry), diags_(diags), reader_(file, diags) {}
+      : file_(file), options_(options), registry_(registry), diags_(diags),
+        reader_(file, diags, options.weightsMayLack) {}
 
   Expected<std::unique_ptr<Module>> run() {
     if (!checkOperators(file_, registry_, diags_)) return failure;
@@ -78,8 +80,15 @@ public:
   }
 
 private:
-  /// A model that was exported without weights has them as inputs.
+  /// A model that was exported without weights has them as inputs; others have them in a file that was not copied.
   Status hasItsWeights(const std::vector<DataInput>& inputs) {
+    if (options_.weightsMayLack) return success;
+    const char* help = "--init=SEED starts with the usual initialisation of each operator, --init-from=F.safetensors "
+                       "with stored weights";
+    if (const auto [location, count] = reader_.lackingData(); count > 0)
+      return diags_.error({.file = file_.path()}).help("put it beside the model").help(help)
+             << "has no weights: external data '" << location << "', with " << count << " of its "
+             << file_.graph().initializer_size() << " initializers, is not there";
     const auto isWeight = [](const DataInput& input) {
       return isFloat(input.element) && isNamedLikeWeight(input.name);
     };
@@ -88,6 +97,7 @@ private:
     return diags_.error({.file = file_.path()})
                .exit(ExitCode::unsupported)
                .help("export with the weights: torch.onnx.export(…, export_params=True)")
+               .help(help)
            << "has no weights: " << count << " of its " << inputs.size() << " inputs are called like some, '"
            << std::find_if(inputs.begin(), inputs.end(), isWeight)->name << "' first";
   }
@@ -111,7 +121,7 @@ private:
                                                     .role = role == InitializerRole::trained ? ParameterRole::trained
                                                             : role == InitializerRole::state ? ParameterRole::state
                                                                                              : ParameterRole::frozen,
-                                                    .reference = *tensor.reference,
+                                                    .reference = tensor.reference.value_or(Reference{}),
                                                     .location = at(name)});
       values_[name] = graph_->parameterValue(*parameter);
     }
@@ -292,10 +302,35 @@ static void separateMerged(OnnxFile& file, const ImportOptions& options, Diagnos
       << "' among them: they are trained apart";
 }
 
+/// Makes parameters of the inputs that look like weights, or that --train says are some.
+static void takeInputsAsWeights(OnnxFile& file, const std::string& train, Diagnostics& diags) {
+  std::set<std::string> initializers;
+  for (const onnx::TensorProto& tensor : file.graph().initializer()) initializers.insert(tensor.name());
+  const bool anyTrain = !train.empty() && pdcrt::isParameterMatch(train);
+  std::vector<std::string> taken;
+  for (int i = 0; i < file.graph().input_size();) {
+    const onnx::ValueInfoProto& input = file.graph().input(i);
+    const bool stated =
+        anyTrain && pdcrt::matches({.match = train, .learningRate = {}, .weightDecay = {}}, input.name(), 2);
+    if (initializers.contains(input.name()) || !isTypedLikeParameter(input) ||
+        !(stated || isNamedLikeParameter(input.name()))) {
+      ++i;
+      continue;
+    }
+    taken.push_back(input.name());
+    file.makeInitializer(i);
+  }
+  if (!taken.empty())
+    diags.remark({.file = file.path()}) << taken.size() << (taken.size() == 1 ? " input is" : " inputs are")
+                                        << " taken for weights that the model was exported without, '" << taken.front()
+                                        << "' first";
+}
+
 Expected<std::unique_ptr<Module>> pdc::importOnnx(const std::string& path, const ImportOptions& options,
                                                   const OpRegistry& registry, Diagnostics& diags) {
   Expected<OnnxFile> file = OnnxFile::open(path, diags);
   if (!file || !checkVersions(*file, diags)) return failure;
+  if (options.weightsMayLack) takeInputsAsWeights(*file, options.train, diags);
   separateMerged(*file, options, diags);
   if (!inlineFunctions(*file, registry, diags)) return failure;
   return Importer(*file, options, registry, diags).run();

@@ -2,6 +2,7 @@
 #include "TensorReader.h"
 
 #include <charconv>
+#include <map>
 
 using namespace pdc;
 
@@ -41,6 +42,11 @@ Expected<Type> TensorReader::typeOf(const onnx::TensorProto& proto, const Locati
   return type;
 }
 
+/// How many elements the fields of numbers have, together.
+static int storedOneByOne(const onnx::TensorProto& proto) {
+  return proto.float_data_size() + proto.double_data_size() + proto.int64_data_size() + proto.int32_data_size();
+}
+
 Expected<StoredTensor> TensorReader::initializer(int i) {
   const onnx::TensorProto& proto = file_.graph().initializer(i);
   const ElementRange& range = file_.elements(i);
@@ -51,6 +57,8 @@ Expected<StoredTensor> TensorReader::initializer(int i) {
   if (range.scattered)
     return diags_.error(where).help("load the model with Python's onnx package and save it again")
            << "its elements lie in several pieces of the file, pdc needs them in one";
+  if (range.field == 0 && elementsMayLack_ && type->elements() > 0 && storedOneByOne(proto) == 0)
+    return StoredTensor{*std::move(type), std::nullopt, std::nullopt, {}};
   if (range.field == 0) {
     Expected<Tensor> value = fromFields(proto, *type, where);
     if (!value) return failure;
@@ -70,6 +78,16 @@ Expected<StoredTensor> TensorReader::initializer(int i) {
   return StoredTensor{*type, std::move(reference), std::nullopt, {}};
 }
 
+std::pair<std::string, int> TensorReader::lackingData() const {
+  std::map<std::string, int> users;
+  for (const onnx::TensorProto& proto : file_.graph().initializer())
+    for (const onnx::StringStringEntryProto& entry : proto.external_data())
+      if (proto.data_location() == onnx::TensorProto::EXTERNAL && entry.key() == "location") ++users[entry.value()];
+  for (const auto& [location, count] : users)
+    if (external_.lacks(location)) return {location, count};
+  return {"", 0};
+}
+
 Expected<StoredTensor> TensorReader::external(const onnx::TensorProto& proto, Type type, const Location& where) {
   std::string location;
   std::int64_t offset = 0, length = type.bytes();
@@ -86,6 +104,8 @@ Expected<StoredTensor> TensorReader::external(const onnx::TensorProto& proto, Ty
   if (length != type.bytes())
     return diags_.error(where) << "has " << length << " bytes of external data, " << toString(type) << " needs "
                                << type.bytes();
+  if (elementsMayLack_ && external_.lacks(location))
+    return StoredTensor{std::move(type), std::nullopt, std::nullopt, location};
   Expected<ExternalData::Range> range = external_.locate(location, offset, length, where, diags_);
   if (!range) return failure;
   Reference reference{.file = range->file, .offset = offset, .length = length, .stored = type.shape};
@@ -94,6 +114,7 @@ Expected<StoredTensor> TensorReader::external(const onnx::TensorProto& proto, Ty
 
 Expected<Tensor> TensorReader::load(const StoredTensor& tensor, const Location& where) {
   if (tensor.value) return *tensor.value;
+  if (tensor.lacksElements()) return diags_.error(where) << "has no elements, and is no weight that could be drawn";
   const Reference& reference = *tensor.reference;
   if (tensor.externalLocation.empty())
     return Tensor(tensor.type, file_.bytes().subspan(static_cast<std::size_t>(reference.offset),

@@ -6,6 +6,7 @@
 #include "pdc/IR/Graph.h"
 
 #include <optional>
+#include <utility>
 
 namespace pdc {
 
@@ -20,15 +21,21 @@ struct StoredTensor {
   std::optional<Reference> reference;
   std::optional<Tensor> value;
   std::string externalLocation; ///< of external data, as the model calls it
+  /// Whether the model has a type only.
+  bool lacksElements() const { return !reference && !value; }
 };
 
 class TensorReader {
 public:
-  TensorReader(const OnnxFile& file, Diagnostics& diags) : file_(file), diags_(diags), external_(file.path()) {}
+  /// `elementsMayLack`: an initializer without elements, or with external data that is not there, is no error.
+  TensorReader(const OnnxFile& file, Diagnostics& diags, bool elementsMayLack = false)
+      : file_(file), diags_(diags), external_(file.path()), elementsMayLack_(elementsMayLack) {}
 
   /// Initializer i of the graph. Errors: a type that pdc lacks, dimensions that are negative or overflow, another
   /// number of elements than the dimensions say, external data that is not there.
   Expected<StoredTensor> initializer(int i);
+  /// A file of external data that is not there, and how many initializers lie in it; or 0.
+  std::pair<std::string, int> lackingData() const;
   /// The elements of `tensor`.
   Expected<Tensor> load(const StoredTensor& tensor, const Location& where);
   /// The value of an attribute.
@@ -42,6 +49,7 @@ private:
   const OnnxFile& file_;
   Diagnostics& diags_;
   ExternalData external_;
+  bool elementsMayLack_;
 };
 
 } // namespace pdc

@@ -7,6 +7,7 @@
 #include "ProgramOrder.h"
 #include "TensorReader.h"
 
+#include <algorithm>
 #include <climits>
 #include <cstring>
 #include <set>
@@ -35,7 +36,8 @@ class Writer {
 public:
   Writer(const OnnxFile& file, const std::map<std::string, pdcrt::TensorRecord>& trained, const std::string& out,
          Diagnostics& diags)
-      : file_(file), trained_(trained), out_(out), diags_(diags), reader_(file, diags), model_(file.model()) {}
+      : file_(file), trained_(trained), out_(out), diags_(diags), reader_(file, diags, /*elementsMayLack=*/true),
+        model_(file.model()) {}
 
   Status run() {
     if (!checkStatistics()) return failure;
@@ -215,6 +217,11 @@ private:
 
 } // namespace
 
+static bool hasInitializer(const OnnxFile& file, const std::string& name) {
+  const auto& all = file.graph().initializer();
+  return std::any_of(all.begin(), all.end(), [&](const onnx::TensorProto& tensor) { return tensor.name() == name; });
+}
+
 Status pdc::writeTrainedOnnx(const std::string& model, const std::map<std::string, pdcrt::TensorRecord>& trained,
                              const std::string& out, Diagnostics& diags) {
   Expected<OnnxFile> file = OnnxFile::open(model, diags);
@@ -224,5 +231,10 @@ Status pdc::writeTrainedOnnx(const std::string& model, const std::map<std::strin
   std::vector<MergedParameter> merged = mergedParameters(*file, reader, /*tie=*/false);
   std::erase_if(merged, [&](const MergedParameter& parameter) { return !trained.contains(parameter.name); });
   separate(*file, merged);
+  for (int i = 0; i < file->graph().input_size();) // weights that the model had as inputs, without values
+    if (const std::string& name = file->graph().input(i).name(); trained.contains(name) && !hasInitializer(*file, name))
+      file->makeInitializer(i);
+    else
+      ++i;
   return Writer(*file, trained, out, diags).run();
 }

@@ -1,5 +1,6 @@
 // Activation functions. Derivatives speak of Y where that saves keeping X for the backward pass.
 #include "Helpers/Elementwise.h"
+#include "Helpers/InitialValues.h"
 #include "Helpers/RaiseFunction.h"
 
 using namespace pdc;
@@ -70,6 +71,7 @@ OpDef prelu() {
                       .summary = "A where it is positive, B · A elsewhere",
                       .onnx = "PRelu",
                       .expression = "select(A > 0, A, B * A)"});
+  def.initialValues = startsAt(1, {0.25});
   return def;
 }
 

@@ -1,5 +1,8 @@
 // Arithmetic of one or two operands, element by element, with NumPy's broadcasting.
 #include "Helpers/Elementwise.h"
+#include "Helpers/InitialValues.h"
+
+#include <algorithm>
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -62,12 +65,41 @@ static OpDef withFold(OpDef def, const char* opType) {
   return def;
 }
 
+/// A parameter that is added to what is computed: the bias of a layer, a shift, or a table of positions.
+static std::optional<InitialValues> initialTerm(const Operation& op, std::size_t i) {
+  const Value *parameter = op.operand(i), *other = op.operand(1 - i);
+  if (!isFromParameters(parameter) || isFromParameters(other)) return std::nullopt;
+  if (const Operation* layer = other->definer(); layer && layer->def().initialValues) {
+    const auto ofWeights = layer->def().initialValues(*layer, 1);
+    if (ofWeights && ofWeights->kind == InitialValues::Kind::uniform) return ofWeights;
+  }
+  const Shape& shape = parameter->type().shape;
+  const auto axes = std::count_if(shape.begin(), shape.end(), [](std::int64_t dim) { return dim > 1; });
+  return axes > 1 ? normally(0.02) : constantly(0);
+}
+
+/// A parameter that what is computed is multiplied with: a scale.
+static std::optional<InitialValues> initialFactor(const Operation& op, std::size_t i) {
+  if (!isFromParameters(op.operand(i)) || isFromParameters(op.operand(1 - i))) return std::nullopt;
+  return constantly(1);
+}
+
+static OpDef startingWith(InitialValuesFn initialValues, OpDef def) {
+  def.initialValues = std::move(initialValues);
+  return def;
+}
+
 PDC_OPS(Arithmetic) {
   return {
-      withFold(binary({.name = "add", .summary = "A + B", .onnx = "Add", .expression = "A + B", .commutative = true}),
-               "Sum"),
+      startingWith(
+          initialTerm,
+          withFold(
+              binary({.name = "add", .summary = "A + B", .onnx = "Add", .expression = "A + B", .commutative = true}),
+              "Sum")),
       binary({.name = "sub", .summary = "A - B", .onnx = "Sub", .expression = "A - B"}),
-      binary({.name = "mul", .summary = "A · B", .onnx = "Mul", .expression = "A * B", .commutative = true}),
+      startingWith(
+          initialFactor,
+          binary({.name = "mul", .summary = "A · B", .onnx = "Mul", .expression = "A * B", .commutative = true})),
       binary({.name = "div",
               .summary = "A / B; of integers, rounded towards zero",
               .onnx = "Div",

@@ -1,6 +1,7 @@
 // Batch normalisation (Ioffe and Szegedy 2015) over all axes but the second: with the minibatch's statistics in
 // training, with running statistics in inference. Kernel: pdcrt::BatchNorm.
 #include "Helpers/Define.h"
+#include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Onnx.h"
 
@@ -218,6 +219,7 @@ PDC_OPS(BatchNorm) {
           .cost = perElement(2),
           .gradient = frozenGradient,
           .kernel = [](const Operation& op) { return kernel(op, "forward", 0); },
+          .initialValues = startsAt(1, {1, 0, 0, 1}),
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto x = c.in<T>(0), scale = c.in<T>(1), bias = c.in<T>(2), mean = c.in<T>(3), variance = c.in<T>(4);
             const auto y = c.out<T>(0);
@@ -251,6 +253,7 @@ PDC_OPS(BatchNorm) {
             Value* y = b.value("batch_norm", op.operands(), {{"epsilon", op.attributes.getFloat("epsilon")}});
             return {y, nullptr, nullptr, nullptr, nullptr};
           },
+          .initialValues = startsAt(1, {1, 0, 0, 1}),
           .reference = reference([]<class T>(ReferenceContext& c) { trainReference<T>(c); }),
           .examples = trainExamples(),
       },

@@ -120,5 +120,6 @@ PDC_OPS(Broadcast) {
         });
       }),
       .examples = examples(),
+      .moves = true,
   }};
 }

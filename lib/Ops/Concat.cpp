@@ -1,5 +1,6 @@
 // Concatenation along an axis. Kernel: pdcrt::Concat.
 #include "Helpers/Define.h"
+#include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Onnx.h"
 
@@ -92,6 +93,12 @@ PDC_OPS(Concat) {
       .canonicalize = [](Operation& op, Builder&) -> Value* {
         return op.operands().size() == 1 ? op.operand(0) : nullptr;
       },
+      .initialValues = [](const Operation& op, std::size_t i) -> std::optional<InitialValues> {
+        const auto& all = op.operands();
+        if (!isFromParameters(op.operand(i)) || std::all_of(all.begin(), all.end(), isFromParameters))
+          return std::nullopt;
+        return normally(0.02); // a token beside those that are computed
+      },
       .reference = moving([](ReferenceContext& c) {
         const std::int64_t row = product(resultType(c.op).shape, axisOf(c.op), resultType(c.op).shape.size());
         std::int64_t begin = 0;
@@ -105,5 +112,6 @@ PDC_OPS(Concat) {
         }
       }),
       .examples = examples(),
+      .moves = true,
   }};
 }

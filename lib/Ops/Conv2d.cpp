@@ -1,5 +1,6 @@
 // Two-dimensional convolution and its gradients. Kernel: pdcrt::Conv2d.
 #include "Helpers/ConvertConv.h"
+#include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Window.h"
 
@@ -59,6 +60,11 @@ Convolution inputGradientOf(const Operation& op) {
 }
 Convolution weightGradientOf(const Operation& op) {
   return {op, operandType(op, 0).shape, resultType(op).shape, operandType(op, 1).shape};
+}
+
+/// As torch.nn.Conv2d counts it; and ConvTranspose2d, whose filter has its inputs first.
+std::int64_t fanIn(const Operation& op) {
+  return product(operandType(op, 1).shape, 1, 4);
 }
 
 std::vector<AttributeDef> attributes(std::vector<AttributeDef> more = {}) {
@@ -180,6 +186,7 @@ PDC_OPS(Conv2d) {
               },
           .gradient = gradient,
           .kernel = [](const Operation& op) { return forwardOf(op).kernel("forward", op.operand(2)); },
+          .initialValues = asLayer(fanIn),
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Convolution convolution = forwardOf(c.op);
             const auto x = c.in<T>(0), w = c.in<T>(1);
@@ -207,6 +214,7 @@ PDC_OPS(Conv2d) {
               },
           .gradient = gradientOfInputGradient,
           .kernel = [](const Operation& op) { return inputGradientOf(op).kernel("inputGradient", false); },
+          .initialValues = asLayer(fanIn), // as a transposed convolution
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto dy = c.in<T>(0), w = c.in<T>(1);
             const auto dx = c.out<T>(0);

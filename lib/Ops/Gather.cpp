@@ -1,5 +1,6 @@
 // Rows picked by index along an axis (an embedding) and the gradient of the table. Kernel: pdcrt::Gather.
 #include "Helpers/Define.h"
+#include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Onnx.h"
 
@@ -108,6 +109,10 @@ PDC_OPS(Gather) {
                     nullptr};
           },
           .kernel = [](const Operation& op) { return kernelUse<pdcrt::Gather>("Gather", "forward", forwardOf(op)); },
+          .initialValues = [](const Operation& op, std::size_t i) -> std::optional<InitialValues> {
+            if (i != 0 || !isFromParameters(op.operand(0))) return std::nullopt;
+            return normally(1); // torch.nn.Embedding
+          },
           .reference = moving([](ReferenceContext& c) {
             visitBytes(*c.operands[0], *c.results[0], [&](auto x, auto y) {
               forEachPicked(c, forwardOf(c.op), [&](std::size_t atX, std::size_t atY) { y[atY] = x[atX]; });

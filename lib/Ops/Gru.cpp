@@ -1,6 +1,7 @@
 // GRU layers (Cho et al. 2014): the recurrent part, its gradient, and ONNX's operator. Kernel: pdcrt::Gru, for layers
 // that apply the reset gate after the product with the recurrent weights (ONNX's linear_before_reset = 1, PyTorch and
 // Keras). Others are unrolled over the steps.
+#include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Recurrent.h"
 #include "Helpers/RecurrentOps.h"
@@ -244,6 +245,7 @@ PDC_OPS(Gru) {
             Operation* made = b.create("gru", op.operands(), op.attributes, {true, false});
             return {made ? made->result(0) : nullptr, nullptr};
           },
+          .initialValues = asRecurrent(/*firstState=*/3),
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c); }),
           .examples = examples(),
       },

@@ -1,6 +1,7 @@
 // Layer normalisation (Ba, Kiros and Hinton 2016) and root mean square normalisation (Zhang and Sennrich 2019) over the
 // last axes, and their gradients: of X in phase I, of scale and bias in phase W. Kernel: pdcrt::LayerNorm.
 #include "Helpers/Define.h"
+#include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Onnx.h"
 #include "Helpers/RaiseNorm.h"
@@ -256,6 +257,7 @@ PDC_OPS(LayerNorm) {
           .kernel = [](const Operation& op) { return kernel(op, "forward", 0); },
           .evaluation = evaluation,
           .raise = raiseLayerNorm,
+          .initialValues = startsAt(1, {1, 0}),
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, true); }),
           .examples = examples(true),
       },
@@ -319,6 +321,7 @@ PDC_OPS(LayerNorm) {
           .kernel = [](const Operation& op) { return kernel(op, "rmsForward", 0); },
           .evaluation = evaluation,
           .raise = raiseRmsNorm,
+          .initialValues = startsAt(1, {1}),
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, false); }),
           .examples = examples(false),
       },

@@ -1,5 +1,6 @@
 // Linear layers: Y = X · W + B, over the last axis of X, and their gradients. Kernel: pdcrt::Linear.
 #include "Helpers/Define.h"
+#include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Onnx.h"
 #include "Helpers/RaiseLinear.h"
@@ -137,6 +138,7 @@ PDC_OPS(Linear) {
           .gradient = gradient,
           .kernel = [](const Operation& op) { return kernel(op, "forward", sizesOfForward(op), op.operand(2)); },
           .raise = raiseLinear,
+          .initialValues = asLayer([](const Operation& op) { return lastOf(operandType(op, 0)); }),
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Sizes s = sizesOfForward(c.op);
             const auto x = c.in<T>(0), w = c.in<T>(1);

@@ -1,5 +1,6 @@
 // LSTM layers (Hochreiter and Schmidhuber 1997, with forget gates): the recurrent part, its gradient, and ONNX's
 // operator. Kernel: pdcrt::Lstm. Forms of ONNX that the kernel does not compute are unrolled over the steps.
+#include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Recurrent.h"
 #include "Helpers/RecurrentOps.h"
@@ -264,6 +265,7 @@ PDC_OPS(Lstm) {
             Operation* made = b.create("lstm", op.operands(), op.attributes, {true, keepsCells, false});
             return {made ? made->result(0) : nullptr, made ? made->result(1) : nullptr, nullptr};
           },
+          .initialValues = asRecurrent(/*firstState=*/2),
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c); }),
           .examples = examples(),
       },

@@ -1,5 +1,6 @@
 // Products of matrices, batched, and ONNX Gemm. Kernel: pdcrt::MatMul. The gradients are products with other flags.
 #include "Helpers/Define.h"
+#include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Match.h"
 #include "Helpers/Onnx.h"
@@ -244,6 +245,10 @@ PDC_OPS(MatMul) {
           .gradient = [](GradientContext& g) { return Gradient(g).run(); },
           .kernel = [](const Operation& op) { return kernelUse<pdcrt::MatMul>("MatMul", "forward", optionsOf(op)); },
           .raise = raiseTransposes,
+          .initialValues = [](const Operation& op, std::size_t i) -> std::optional<InitialValues> {
+            if (!isFromParameters(op.operand(i)) || isFromParameters(op.operand(1 - i))) return std::nullopt;
+            return uniformFor(optionsOf(op).k); // as a linear layer
+          },
           .reference = reference([]<class T>(ReferenceContext& c) {
             const pdcrt::MatMul::Options o = optionsOf(c.op);
             const auto a = c.in<T>(0), b = c.in<T>(1);

@@ -112,6 +112,7 @@ PDC_OPS(Reshape) {
                        example("%x: f32[1]", "%y = reshape %x {shape = []} : f32[]"),
                        example("%x: f32[8]", "%y = reshape %x {shape = [2, 1, 4]} : f32[2, 1, 4]"),
                        example("%x: i64[4]", "%y = reshape %x {shape = [2, 2]} : i64[2, 2]")},
+          .moves = true,
       },
   };
 }

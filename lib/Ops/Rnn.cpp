@@ -1,5 +1,6 @@
 // Simple recurrent layers (Elman 1990): the recurrent part, its gradient, and ONNX's operator. Kernel: pdcrt::Rnn.
 // Other activations than tanh and relu are unrolled over the steps.
+#include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Recurrent.h"
 #include "Helpers/RecurrentOps.h"
@@ -160,6 +161,7 @@ PDC_OPS(Rnn) {
           .cost = cost,
           .gradient = gradient,
           .kernel = [](const Operation& op) { return kernelUse<pdcrt::Rnn>("Rnn", "forward", optionsOf(op)); },
+          .initialValues = asRecurrent(/*firstState=*/2),
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c); }),
           .examples = examples(),
       },

@@ -212,6 +212,7 @@ PDC_OPS(Slice) {
             });
           }),
           .examples = examples(),
+          .moves = true,
       },
       {
           .name = "slice_gradient",

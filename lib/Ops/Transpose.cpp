@@ -105,5 +105,6 @@ PDC_OPS(Transpose) {
         });
       }),
       .examples = examples(),
+      .moves = true,
   }};
 }

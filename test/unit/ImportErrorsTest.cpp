@@ -264,7 +264,10 @@ TEST(ImportErrors, ExternalData) {
   expectError(importExternal("w.bin", "0", "20"),
               "m.onnx:w: error: has 20 bytes of external data, f32[2, 3] needs 24\n");
   expectError(importExternal("x.bin"),
-              "m.onnx:w: error: external data 'x.bin' cannot be opened: No such file or directory\n");
+              "m.onnx: error: has no weights: external data 'x.bin', with 1 of its 1 initializers, is not there\n"
+              "help: put it beside the model\n"
+              "help: --init=SEED starts with the usual initialisation of each operator, --init-from=F.safetensors with "
+              "stored weights\n");
   expectError(importExternal(""), "m.onnx:w: error: its external data has no location\n");
 }
 

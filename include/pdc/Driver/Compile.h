@@ -22,6 +22,8 @@ struct CompileOptions {
 
   ImportOptions import;
   std::vector<std::string> initFrom;                      ///< safetensors files with other starting weights
+  std::optional<std::uint64_t> init;                      ///< seed of parameters that start without stored values
+  std::string reset;                                      ///< names of parameters that do though they have some
   std::vector<std::map<std::string, std::string>> losses; ///< options of add-loss; none: the model's own
   pdcrt::Training training;                               ///< optimizer; batch and loss are filled in
   std::string metric; ///< accuracy, top5, perplexity, mse, none; empty: what suits the loss

@@ -60,6 +60,9 @@ struct ImportOptions {
   BatchNormMode batchNorm = BatchNormMode::exported;
   bool tie = true;               ///< --tie=auto: a table of an embedding and its copy in a classifier are one parameter
   std::optional<double> dropout; ///< --dropout=P: this ratio for every Dropout, switched on
+  /// Weights that the model lacks become parameters without a reference: initializers without elements or with external
+  /// data that is not there, inputs that are called like parameters or that `train` matches. Else they are an error.
+  bool weightsMayLack = false;
 };
 
 /// The module of the ONNX model at `path`: one graph, @main, without loss or labels. Errors carry `path` and the name
