@@ -16,49 +16,47 @@ static bool drains(const pdcrt::Schedule& schedule) {
 
 namespace {
 
-/// Follows a run as it is executed.
-class Observer {
+/// How busy the ranks are from their first to their last computation: of each batch, where the pipeline is empty
+/// between batches, else of the run.
+class Batches {
 public:
-  Observer(const Plan& plan, const pdcrt::Schedule& schedule)
-      : plan_(plan), schedule_(schedule), network_(plan), ranks_(schedule.ranks.size()) {
-    bytesSent.resize(schedule.ranks.size(), 0);
-  }
+  explicit Batches(const pdcrt::Schedule& schedule) : schedule_(schedule), ranks_(schedule.ranks.size()) {}
 
   void see(const pdcrt::TracedAction& traced) {
     const pdcrt::Action& action = traced.action;
-    if (action.wait) return;
-    if (pdcrt::isComputation(action.kind)) return compute(traced);
-    if (action.kind == ActionKind::gradientNorm) return;
-    if (action.kind == ActionKind::allReduce) {
-      double r = plan_.stages[action.stage].replicas;
-      for (int q = 0; q < plan_.stages[action.stage].replicas; ++q)
-        bytesSent[schedule_.rankOf(action.stage, q)] +=
-            2 * (r - 1) / r * static_cast<double>(plan_.stages[action.stage].parameterBytes);
-    } else if (pdcrt::isSharing(action.kind)) {
-      bytesSent[traced.rank] +=
-          network_.sharedBytes(std::min(action.stage, action.peer), std::max(action.stage, action.peer),
-                               action.kind == ActionKind::sendVersion);
-    } else {
-      bool forward = pdcrt::isForwardTransfer(action.kind);
-      bytesSent[traced.rank] +=
-          network_.bytes(std::min(action.stage, action.peer), std::max(action.stage, action.peer), forward);
+    if (action.wait || !pdcrt::isComputation(action.kind)) return;
+    if (traced.endMs == traced.startMs) return; // what takes no time begins and ends nothing
+    std::int64_t batch = !drains(schedule_)                  ? 0
+                         : action.kind == ActionKind::update ? action.index - 1
+                                                             : action.index / schedule_.minibatchesPerUpdate;
+    Rank& rank = ranks_[traced.rank];
+    if (rank.batch != batch) {
+      close(rank);
+      rank = {.batch = batch};
     }
+    rank.first = std::min(rank.first, traced.startMs);
+    rank.last = std::max(rank.last, traced.endMs);
+    rank.busy += traced.endMs - traced.startMs;
   }
 
-  /// Idle over total time of the batches that are complete.
-  void fractions(double& bubble, double& rankIdle) {
+  /// Idle over total time of the batches that are complete; for `run`, which executed them. The batches that it did not
+  /// execute are like those of the cycle before them.
+  void fractions(const pdcrt::CheckResult& run, double& bubble, double& rankIdle) {
     for (Rank& rank : ranks_) close(rank);
     double total = 0, busy = 0, own = 0;
     for (const auto& [batch, sum] : batches_) {
-      total += (sum.last - sum.first) * static_cast<double>(schedule_.ranks.size());
-      busy += sum.busy;
-      own += sum.own;
+      double times = timesOf(batch, run.repeated);
+      total += times * (sum.last - sum.first) * static_cast<double>(ranks_.size());
+      busy += times * sum.busy;
+      own += times * sum.own;
+    }
+    if (!drains(schedule_)) {
+      busy = 0;
+      for (const pdcrt::RankUse& use : run.ranks) busy += use.computeMs + use.sharedMs;
     }
     bubble = total > 0 ? 1 - busy / total : 0;
     rankIdle = own > 0 ? 1 - busy / own : 0;
   }
-
-  std::vector<double> bytesSent;
 
 private:
   struct Batch {
@@ -71,21 +69,10 @@ private:
     double first = INFINITY, last = 0, busy = 0;
   };
 
-  void compute(const pdcrt::TracedAction& traced) {
-    const pdcrt::Action& action = traced.action;
-    std::int64_t m = schedule_.minibatchesPerUpdate;
-    std::int64_t batch = !drains(schedule_)                  ? 0
-                         : action.kind == ActionKind::update ? action.index - 1
-                                                             : action.index / m;
-    if (traced.endMs == traced.startMs) return; // what takes no time begins and ends nothing
-    Rank& rank = ranks_[traced.rank];
-    if (rank.batch != batch) {
-      close(rank);
-      rank = {.batch = batch};
-    }
-    rank.first = std::min(rank.first, traced.startMs);
-    rank.last = std::max(rank.last, traced.endMs);
-    rank.busy += traced.endMs - traced.startMs;
+  double timesOf(std::int64_t batch, const pdcrt::CheckResult::Repeated& repeated) const {
+    if (!drains(schedule_) || repeated.cycles == 0) return 1;
+    const std::int64_t m = schedule_.minibatchesPerUpdate, end = repeated.from / m;
+    return batch >= end - repeated.cycle / m && batch < end ? 1 + static_cast<double>(repeated.cycles) : 1;
   }
 
   void close(Rank& rank) {
@@ -98,14 +85,44 @@ private:
     rank.busy = 0;
   }
 
-  const Plan& plan_;
   const pdcrt::Schedule& schedule_;
-  Network network_;
   std::vector<Rank> ranks_;
   std::map<std::int64_t, Batch> batches_;
 };
 
 } // namespace
+
+/// What each rank sends in a run.
+static std::vector<double> bytesSentOf(const Plan& plan, const pdcrt::Schedule& schedule, std::int64_t minibatches) {
+  Network network(plan);
+  std::vector<double> sent(schedule.ranks.size());
+  auto send = [&](int stage, int peer, bool forward) {
+    std::int64_t replicas = schedule.stages[stage].replicas;
+    double bytes = network.bytes(std::min(stage, peer), std::max(stage, peer), forward);
+    for (std::int64_t q = 0; q < std::min(replicas, minibatches); ++q)
+      sent[schedule.rankOf(stage, static_cast<int>(q))] +=
+          bytes * static_cast<double>((minibatches - q + replicas - 1) / replicas);
+  };
+  for (const pdcrt::ScheduleEdge& edge : schedule.edges) {
+    send(edge.from, edge.to, true);
+    send(edge.to, edge.from, false);
+  }
+  for (std::size_t s = 0; s < schedule.stages.size(); ++s) {
+    int stage = static_cast<int>(s), replicas = schedule.stages[s].replicas;
+    double bytes = 2.0 * (replicas - 1) / replicas * static_cast<double>(plan.stages[s].parameterBytes);
+    for (int q = 0; q < replicas; ++q)
+      sent[schedule.rankOf(stage, q)] += bytes * static_cast<double>(schedule.updates(stage, minibatches));
+  }
+  for (const pdcrt::SharedEdge& edge : schedule.shared)
+    for (int q = 0; q < schedule.stages[edge.user].replicas; ++q)
+      for (std::int64_t version = 1; version <= schedule.updates(edge.owner, minibatches); ++version) {
+        int owner = schedule.rankOf(edge.owner, q % schedule.stages[edge.owner].replicas);
+        if (schedule.takesVersion(edge, q, version)) sent[owner] += network.sharedBytes(edge.owner, edge.user, true);
+        if (schedule.hasPart(edge, q, version))
+          sent[schedule.rankOf(edge.user, q)] += network.sharedBytes(edge.owner, edge.user, false);
+      }
+  return sent;
+}
 
 static std::int64_t defaultMinibatches(const pdcrt::Schedule& schedule) {
   std::int64_t period = std::min<std::int64_t>(pdcrt::periodMinibatches(schedule), 1000);
@@ -156,7 +173,7 @@ double Prediction::exposedCommunicationFraction() const {
 Prediction pdc::predict(const Plan& plan, const pdcrt::Schedule& schedule, std::int64_t minibatches, bool trace) {
   if (minibatches <= 0) minibatches = defaultMinibatches(schedule);
   Prediction result;
-  Observer observer(plan, schedule);
+  Batches batches(schedule);
   std::vector<MemorySplit> arenas = arenasOf(plan, schedule);
   int followed = trace ? static_cast<int>(schedule.ranks.size()) : Prediction::mostCourses;
   result.courses.assign(std::min<std::size_t>(schedule.ranks.size(), Prediction::mostCourses),
@@ -167,19 +184,26 @@ Prediction pdc::predict(const Plan& plan, const pdcrt::Schedule& schedule, std::
   });
   pdcrt::Times times = timesOf(plan);
   auto observe = [&](const pdcrt::TracedAction& traced) {
-    observer.see(traced);
+    batches.see(traced);
     live.see(traced);
     if (trace) result.trace.push_back(traced);
   };
-  pdcrt::CheckResult run = pdcrt::check(
-      schedule, minibatches, {.times = &times, .order = false, .waits = trace, .rules = false, .observe = observe});
+  pdcrt::CheckResult run = pdcrt::check(schedule, minibatches,
+                                        {.times = &times,
+                                         .order = false,
+                                         .waits = trace,
+                                         .rules = false,
+                                         .everyPeriod = trace,
+                                         .observe = observe,
+                                         .retell = [&](const pdcrt::TracedAction& traced) { live.see(traced); },
+                                         .retoldRanks = followed});
   result.problem = run.problem;
   result.deadlock = run.deadlock;
   result.minibatches = minibatches;
   if (!run.passed) return result;
   result.finishMs = run.finishMs;
   result.timePerMinibatchMs = run.periodMs;
-  observer.fractions(result.bubbleFraction, result.rankIdleFraction);
+  batches.fractions(run, result.bubbleFraction, result.rankIdleFraction);
   if (!drains(schedule) && run.periodMs > 0) {
     double busyMs = 0; // per minibatch, all ranks
     for (std::size_t s = 0; s < plan.stages.size(); ++s)
@@ -190,10 +214,11 @@ Prediction pdc::predict(const Plan& plan, const pdcrt::Schedule& schedule, std::
 
   live.finish();
   finish(result.courses, run.finishMs);
+  std::vector<double> bytesSent = bytesSentOf(plan, schedule, minibatches);
   for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
     RankPrediction rank;
     rank.use = run.ranks[r];
-    rank.bytesSent = std::llround(observer.bytesSent[r]);
+    rank.bytesSent = std::llround(bytesSent[r]);
     for (const pdcrt::Host& host : schedule.ranks[r].hosts) {
       rank.hosts += (rank.hosts.empty() ? "" : " ") + std::to_string(host.stage) + "." + std::to_string(host.replica);
     }

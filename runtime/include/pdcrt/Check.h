@@ -75,7 +75,13 @@ struct CheckOptions {
   bool rules = true;            ///< check what concerns each rank alone, and fill CheckResult::hosts
   /// Stop when the steady state has been reached, `minibatches` at the latest: for those who want the period only.
   bool untilSteady = false;
+  /// Execute every period of a long run. Otherwise, where neither order nor trace nor rules are asked for, the periods
+  /// of a steady state that repeats itself exactly are not executed but reckoned (CheckResult::repeated).
+  bool everyPeriod = false;
   std::function<void(const TracedAction&)> observe = {}; ///< told of everything that ends, in this order
+  /// Told, besides, of everything of the ranks below retoldRanks that was not executed but reckoned.
+  std::function<void(const TracedAction&)> retell = {};
+  int retoldRanks = 0;
 };
 
 /// What one stage replica held at most.
@@ -108,6 +114,13 @@ struct CheckResult {
   /// Of checkEveryDrain: whether the runs that were executed prove all others (see there).
   bool proven = false;
 
+  /// Cycles of the steady state that were not executed, because they repeat the one before them: all times and uses are
+  /// those of the whole run.
+  struct Repeated {
+    std::int64_t from = 0, cycle = 0, cycles = 0; ///< first minibatch; minibatches of a cycle; so many
+  };
+  Repeated repeated;
+
   double finishMs = 0;
   /// Steady-state time per minibatch: the slope of stage 0's backwards over whole periods in the second half of the
   /// run, before the drain; finishMs / minibatches if the run is too short for that.
@@ -119,8 +132,8 @@ struct CheckResult {
   std::vector<TracedAction> trace;
 };
 
-/// Executes a run of `minibatches`. `schedule` must be well formed. Takes time proportional to the number of actions,
-/// and memory proportional to the number of ranks (and of minibatches, eight bytes each).
+/// Executes a run of `minibatches`. `schedule` must be well formed. Takes time proportional to the number of actions
+/// (see everyPeriod), and memory proportional to the number of ranks (and of minibatches, eight bytes each).
 CheckResult check(const Schedule& schedule, std::int64_t minibatches, const CheckOptions& options = {});
 
 /// Shows that runs of every length work: those shorter than the warm-up, and every drain. Not by executing them all:

@@ -1,6 +1,7 @@
 #include "CheckClock.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -23,7 +24,8 @@ Clock::Clock(const Times& times, int links)
 void Clock::compute(int rank, double ms) {
   Group& group = groups_[groupOf_.empty() ? 0 : groupOf_[rank]];
   bringUp(group);
-  group.computations.push({group.common + ms, sequence_++, rank});
+  group.computations.push_back({group.common + ms, sequence_++, rank});
+  std::push_heap(group.computations.begin(), group.computations.end(), std::greater<>());
   findNext(group);
   ++computing_;
 }
@@ -64,8 +66,8 @@ void Clock::bringUp(Group& group) const {
 /// When the first of its computations is done, which holds until there is another one.
 void Clock::findNext(Group& group) const {
   group.next = group.computations.empty() ? std::numeric_limits<double>::infinity()
-               : group.cores <= 0         ? group.computations.top().end
-                                          : now_ + (group.computations.top().end - group.common) / rateOf(group);
+               : group.cores <= 0         ? group.computations[0].end
+                                          : now_ + (group.computations[0].end - group.common) / rateOf(group);
 }
 
 const std::vector<Clock::Done>& Clock::pass() {
@@ -81,9 +83,10 @@ const std::vector<Clock::Done>& Clock::pass() {
     for (Group& group : groups_) {
       if (group.next > next + close) continue;
       bringUp(group);
-      while (!group.computations.empty() && group.computations.top().end <= group.common + close) {
-        done_.push_back({group.computations.top().sequence, true, group.computations.top().rank});
-        group.computations.pop();
+      while (!group.computations.empty() && group.computations[0].end <= group.common + close) {
+        done_.push_back({group.computations[0].sequence, true, group.computations[0].rank});
+        std::pop_heap(group.computations.begin(), group.computations.end(), std::greater<>());
+        group.computations.pop_back();
         --computing_;
       }
       findNext(group);
@@ -101,6 +104,37 @@ const std::vector<Clock::Done>& Clock::pass() {
   }
   std::sort(done_.begin(), done_.end());
   return done_;
+}
+
+std::vector<Clock::UnderWay> Clock::underWay() const {
+  std::vector<UnderWay> all;
+  for (const Group& group : groups_) {
+    double common = group.cores <= 0 ? now_ : group.common + (now_ - group.since) * rateOf(group);
+    for (const Computation& one : group.computations)
+      all.push_back({one.sequence, true, one.rank, false, one.end - common});
+  }
+  for (const Entry& entry : heap_) {
+    const Flow& flow = flows_[entry.id];
+    double left = flow.onLinks ? flow.left - (now_ - flow.since) / flow.wholeMs : flow.end - now_;
+    all.push_back({flow.sequence, false, entry.id, flow.onLinks, left});
+  }
+  std::sort(all.begin(), all.end(), [](const UnderWay& a, const UnderWay& b) { return a.sequence < b.sequence; });
+  return all;
+}
+
+void Clock::skip(double ms) {
+  now_ += ms;
+  for (Group& group : groups_) {
+    group.common += ms;
+    group.since += ms;
+    group.next += ms;
+    for (Computation& one : group.computations) one.end += ms;
+  }
+  for (Entry& entry : heap_) {
+    entry.end += ms;
+    flows_[entry.id].since += ms;
+    flows_[entry.id].end += ms;
+  }
 }
 
 void Clock::startOnLinks(int id) {

@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <queue>
 #include <vector>
 
 namespace pdcrt {
@@ -22,6 +21,15 @@ public:
     bool computation;
     int id; ///< rank, or what flow() returned
     friend bool operator<(const Done& a, const Done& b) { return a.sequence < b.sequence; }
+  };
+
+  /// What is under way: a computation, or a flow, whose latency is over if it is on links.
+  struct UnderWay {
+    std::uint64_t sequence;
+    bool computation;
+    int id;
+    bool onLinks;
+    double left; ///< time on a core of its own, time of latency, or the part that is left of the flow
   };
 
   explicit Clock(const Times& times, int links);
@@ -36,6 +44,12 @@ public:
 
   /// Lets time pass until something is done; returns what, in the order of starting. Empty if nothing is under way.
   const std::vector<Done>& pass();
+
+  /// In the order of starting.
+  std::vector<UnderWay> underWay() const;
+
+  /// Says that it is `ms` later, and that everything under way has begun so much later.
+  void skip(double ms);
 
 private:
   struct Computation {
@@ -62,7 +76,7 @@ private:
     int cores = 0;                                         ///< 0: as many as there are ranks
     double common = 0, since = 0;                          ///< the common clock, and the time at which it was looked at
     double next = std::numeric_limits<double>::infinity(); ///< when the first computation is done
-    std::priority_queue<Computation, std::vector<Computation>, std::greater<>> computations;
+    std::vector<Computation> computations;                 ///< a heap: the one that ends first is first
   };
 
   double rateOf(const Group& group) const;

@@ -12,6 +12,7 @@ ListCursor::ListCursor(const Schedule& schedule, int rank, std::int64_t minibatc
     start_ = evaluation_.get();
   } else {
     const RankList& list = schedule.ranks[rank];
+    step_ = list.step;
     repeat_.reserve(list.repeat.size());
     for (const Action& action : list.repeat) {
       std::int64_t each = isVersioned(action.kind) ? schedule.minibatchesOfUpdate(schedule.versionedStage(action)) : 1;
@@ -59,4 +60,11 @@ void ListCursor::find() {
     any_ = found_ = true;
     return;
   }
+}
+
+void ListCursor::skip(std::int64_t minibatches) {
+  std::int64_t rounds = minibatches / step_;
+  round_ += rounds;
+  executed_ += rounds * static_cast<std::int64_t>(repeat_.size());
+  if (found_) action_.index += rounds * repeat_[position_ - 1].advance;
 }

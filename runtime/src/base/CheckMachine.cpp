@@ -3,6 +3,7 @@
 #include "CheckMachine.h"
 
 #include <algorithm>
+#include <utility>
 
 using namespace pdcrt;
 
@@ -12,7 +13,9 @@ Machine::Machine(const Schedule& schedule, std::int64_t minibatches, const Check
       clock_(times_, times_.sharedLinks ? 2 * static_cast<int>(schedule.ranks.size()) : times_.links),
       periodMinibatches_(periodMinibatches(schedule)), inFlight_(minibatchesInFlight(schedule)),
       rankOf_(schedule.stages.size()), ports_(schedule.stages.size()), replicaOf_(schedule.ranks.size()),
-      reductions_(schedule.stages.size() + 1) {
+      reductions_(schedule.stages.size() + 1),
+      looking_(options.untilSteady ||
+               (options.times && !options.everyPeriod && !options.order && !options.trace && result.hosts.empty())) {
   for (std::size_t s = 0; s < schedule.stages.size(); ++s) {
     rankOf_[s].resize(schedule.stages[s].replicas);
     firstHost_.push_back(s == 0 ? 0 : firstHost_[s - 1] + schedule.stages[s - 1].replicas);
@@ -118,6 +121,7 @@ void Machine::passTime() {
         finish(tasks_[one.id]);
     }
     settle();
+    if (std::exchange(newPeriod_, false) && looking_) lookForSteadyState();
   }
 }
 
@@ -328,6 +332,8 @@ Action Machine::actionOf(const Task& task) const {
 void Machine::tell(const TracedAction& traced) {
   if (options_.trace) result_.trace.push_back(traced);
   if (options_.observe) options_.observe(traced);
+  if (cycle_ && options_.retell && (traced.rank < options_.retoldRanks || traced.peerRank < options_.retoldRanks))
+    cycle_->told.push_back(traced);
 }
 
 void Machine::finish(const Task& done) {
@@ -395,11 +401,9 @@ void Machine::doneWithInput(std::int64_t minibatch) {
   }
   if (--stagesLeft_[minibatch] > 0) return; // stages that wait for nothing from others run ahead of them
   inputDone_[minibatch] = clock_.now();
-  bool newPeriod = false;
   std::int64_t each = periodMinibatches_;
   for (; inputs_ < static_cast<std::int64_t>(inputDone_.size()) && inputDone_[inputs_] >= 0; ++inputs_)
-    newPeriod |= inputs_ % each == 0;
-  if (newPeriod && options_.untilSteady) findSteadyState();
+    newPeriod_ |= inputs_ % each == 0;
 }
 
 void pdcrt::execute(const Schedule& schedule, std::int64_t minibatches, const CheckOptions& options,

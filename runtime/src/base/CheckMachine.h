@@ -5,6 +5,8 @@
 #include "CheckParts.h"
 
 #include <deque>
+#include <optional>
+#include <unordered_map>
 
 namespace pdcrt {
 
@@ -65,10 +67,19 @@ private:
     RankUse use;
     bool begun = false; ///< has computed something
   };
-  /// How far every rank is, and since when it computes or waits, when stage 0 was done with the first minibatch of a
-  /// period.
+  /// All that decides what happens next, relative to the moment and to `base`: two that are equal have equal futures.
   struct Snapshot {
-    std::vector<std::pair<std::int64_t, double>> ranks;
+    std::int64_t base = 0; ///< the last whole period of which every stage is done with the first minibatch
+    double ms = 0;
+    std::vector<std::int64_t> counts; ///< how far lists, lanes and all-reduces are, and what is under way
+    std::vector<double> left;         ///< of what is under way
+  };
+  /// What may be a cycle of the steady state, while it is executed.
+  struct Cycle {
+    Snapshot begin;
+    std::int64_t minibatches = 0;
+    std::vector<RankUse> uses;      ///< by rank, at its begin
+    std::vector<TracedAction> told; ///< since then, of the ranks of CheckOptions::retoldRanks
   };
   /// Where an action finds its channel.
   struct Port {
@@ -104,8 +115,16 @@ private:
   Action actionOf(const Task& task) const;
   void tell(const TracedAction& traced);
 
-  void findSteadyState();
-  bool isSameButFor(const Snapshot& before, const Snapshot& after, std::int64_t periods) const;
+  void lookForSteadyState();
+  Snapshot snapshot() const;
+  static bool isSame(const Snapshot& before, const Snapshot& after);
+  std::int64_t inVersions(std::int64_t minibatches, int stage) const;
+
+  bool isCycleOver(const Snapshot& now);
+  void beginCycle(Snapshot now, std::int64_t minibatches);
+  std::int64_t repeatable(std::int64_t cycle) const;
+  void repeat(std::int64_t cycles, double cycleMs);
+  void tellAgain(std::int64_t cycles, double cycleMs);
   void conclude();
   double period() const;
 
@@ -128,12 +147,15 @@ private:
   std::vector<Channel> channels_;
   std::vector<Reductions> reductions_; ///< by stage; then the norms
   std::vector<Rank> ranks_;
-  std::vector<int> stagesLeft_;    ///< by minibatch: not done with it
-  std::vector<double> inputDone_;  ///< by minibatch: when the last stage was done with it; -1 before
-  std::int64_t inputs_ = 0;        ///< minibatches that every stage is done with, in order
-  std::deque<Snapshot> snapshots_; ///< of the last periods
-  std::vector<Task> tasks_;        ///< by the number of the flow
-  std::deque<int> ready_;          ///< ranks that may be able to go on
+  std::vector<int> stagesLeft_;   ///< by minibatch: not done with it
+  std::vector<double> inputDone_; ///< by minibatch: when the last stage was done with it; -1 before
+  std::int64_t inputs_ = 0;       ///< minibatches that every stage is done with, in order
+  bool newPeriod_ = false;        ///< inputs_ has come to another period since the last snapshot
+  bool looking_;                  ///< for the steady state
+  std::unordered_map<std::size_t, std::int64_t> basesOf_; ///< by the hash of a snapshot's counts: its last base
+  std::optional<Cycle> cycle_;
+  std::vector<Task> tasks_; ///< by the number of the flow
+  std::deque<int> ready_;   ///< ranks that may be able to go on
   Load load_;
 };
 

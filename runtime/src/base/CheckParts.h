@@ -24,6 +24,10 @@ public:
     find();
   }
 
+  /// Moves on by whole rounds of the part that repeats, to the action at the same place: as many as advance
+  /// `minibatches`, all of whose actions the run has.
+  void skip(std::int64_t minibatches);
+
   std::int64_t executed() const { return executed_; }
   std::int64_t round() const { return round_; } ///< of the part that repeats; -1 before it
   std::size_t offset() const { return position_; }
@@ -43,6 +47,7 @@ private:
 
   const Schedule* schedule_;
   const std::vector<Action>* start_;
+  std::int64_t step_ = 1;
   std::vector<Repeated> repeat_;
   std::vector<std::int64_t> ends_; ///< the run has the actions with smaller indices
   std::shared_ptr<std::vector<Action>> evaluation_;

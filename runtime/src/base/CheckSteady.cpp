@@ -6,44 +6,95 @@
 
 using namespace pdcrt;
 
-/// Steady is what repeats itself: every rank is as far as before, but for whole periods, and in the middle of the same
-/// thing for as long. (Stage 0 alone may go on for long at a pace that a slower stage cannot keep.)
-void Machine::findSteadyState() {
-  constexpr std::int64_t longestCycle = 64; // periods; as many as a loop of the pipeline may hold
-  std::int64_t each = periodMinibatches_, last = (inputs_ - 1) / each;
-  Snapshot now;
-  for (const Rank& rank : ranks_) now.ranks.push_back({rank.list.executed(), clock_.now() - rank.since});
-  snapshots_.push_back(std::move(now));
-  if (snapshots_.size() > longestCycle + 1) snapshots_.pop_front();
-  for (std::int64_t cycle = 1; cycle < static_cast<std::int64_t>(snapshots_.size()); ++cycle) {
-    std::int64_t compared = (2 * inFlight_ + each - 1) / each + cycle;
-    if (last - cycle - compared < 0) return;
-    double step = inputDone_[last * each] - inputDone_[(last - cycle) * each];
-    bool same = true;
-    for (std::int64_t i = 1; same && i <= compared; ++i)
-      same = std::abs(inputDone_[(last - i) * each] - inputDone_[(last - i - cycle) * each] - step) <=
-             1e-9 * inputDone_[last * each];
-    if (!same || !isSameButFor(snapshots_[snapshots_.size() - 1 - cycle], snapshots_.back(), cycle)) continue;
-    result_.steady = true;
-    result_.periodMs = step / static_cast<double>(cycle * each);
-    return;
-  }
+/// Versions of a stage, or norms (stage < 0), in so many minibatches.
+std::int64_t Machine::inVersions(std::int64_t minibatches, int stage) const {
+  return minibatches /
+         std::max<std::int64_t>(1, stage < 0 ? schedule_.minibatchesPerUpdate : schedule_.minibatchesOfUpdate(stage));
 }
 
-bool Machine::isSameButFor(const Snapshot& before, const Snapshot& after, std::int64_t periods) const {
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    const RankList& list = schedule_.ranks[r];
-    std::int64_t rounds = periods * periodMinibatches_ / list.step;
-    if (after.ranks[r].first - before.ranks[r].first != rounds * static_cast<std::int64_t>(list.repeat.size()) ||
-        std::abs(after.ranks[r].second - before.ranks[r].second) > 1e-9 * clock_.now())
-      return false;
+/// Steady is what repeats itself: everything is as far as before, but for whole periods, and in the middle of the same
+/// things for as long. (Stage 0 alone may go on for long at a pace that a slower stage cannot keep.) Where the counts
+/// have been seen before, it is looked whether the times, too, are the same after as many periods again.
+void Machine::lookForSteadyState() {
+  Snapshot now = snapshot();
+  std::size_t hash = 0;
+  for (std::int64_t count : now.counts) hash = (hash ^ std::hash<std::int64_t>()(count)) * 0x9e3779b97f4a7c15 + 1;
+  if (cycle_ && isCycleOver(now)) {
+    std::int64_t minibatches = now.base - cycle_->begin.base;
+    double ms = now.ms - cycle_->begin.ms;
+    if (options_.untilSteady) {
+      result_.steady = true;
+      result_.periodMs = ms / static_cast<double>(minibatches);
+    } else {
+      repeat(repeatable(minibatches), ms);
+    }
+    looking_ = false;
+    cycle_.reset();
+    basesOf_.clear();
+    return;
   }
+  auto [seen, isNew] = basesOf_.try_emplace(hash, now.base);
+  if (!isNew && !cycle_) beginCycle(std::move(now), now.base - seen->second);
+  seen->second = now.base;
+}
+
+/// Whether the cycle has come to its end, in the state of its begin. If it is in another one, there is no cycle any
+/// more.
+bool Machine::isCycleOver(const Snapshot& now) {
+  std::int64_t done = now.base - cycle_->begin.base;
+  if (done < cycle_->minibatches) return false;
+  if (done == cycle_->minibatches && isSame(cycle_->begin, now)) return true;
+  cycle_.reset();
+  return false;
+}
+
+void Machine::beginCycle(Snapshot now, std::int64_t minibatches) {
+  constexpr std::int64_t worthIt = 3; // cycles, one of which is executed to be looked at
+  if (!options_.untilSteady && repeatable(minibatches) < worthIt) return;
+  cycle_.emplace(Cycle{std::move(now), minibatches, {}, {}});
+  for (const Rank& rank : ranks_) cycle_->uses.push_back(rank.use);
+}
+
+Machine::Snapshot Machine::snapshot() const {
+  Snapshot state{(inputs_ - 1) / periodMinibatches_ * periodMinibatches_, clock_.now(), {}, {}};
+  auto relative = [&](std::int64_t index, bool versions, int stage) {
+    state.counts.push_back(index - (versions ? inVersions(state.base, stage) : state.base));
+  };
+  relative(inputs_, false, 0);
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    const Rank& rank = ranks_[r];
+    // Before its list repeats itself, a rank is in no state that comes again.
+    state.counts.push_back(rank.list.round() < 0 ? -1 - state.base : static_cast<std::int64_t>(rank.list.offset()));
+    relative(rank.list.round() * schedule_.ranks[r].step, false, 0);
+    if (rank.blocked || rank.computing) state.left.push_back(state.ms - rank.since);
+  }
+  for (const Channel& channel : channels_) {
+    int owner = channel.shared ? schedule_.shared[channel.edge].owner : 0;
+    for (const std::vector<Lane>* lanes : {&channel.sending, &channel.receiving})
+      for (const Lane& lane : *lanes) relative(lane.next, channel.shared, owner);
+  }
+  for (std::size_t s = 0; s < reductions_.size(); ++s)
+    if (reductions_[s].done > 0)
+      relative(reductions_[s].done, true, s + 1 < reductions_.size() ? static_cast<int>(s) : -1);
+  for (const Clock::UnderWay& one : clock_.underWay()) {
+    state.counts.push_back(one.computation ? one.id : -1 - tasks_[one.id].channel);
+    state.counts.push_back(one.computation ? 0 : tasks_[one.id].lane);
+    state.counts.push_back(one.onLinks);
+    state.left.push_back(one.left);
+  }
+  return state;
+}
+
+bool Machine::isSame(const Snapshot& before, const Snapshot& after) {
+  if (before.counts != after.counts || before.left.size() != after.left.size()) return false;
+  for (std::size_t i = 0; i < before.left.size(); ++i)
+    if (std::abs(before.left[i] - after.left[i]) > 1e-9 * after.ms) return false;
   return true;
 }
 
 void Machine::conclude() {
   result_.finishMs = clock_.now();
-  if (result_.steady) {
+  if (result_.steady) { // stopped there
     result_.minibatches = inputs_;
   } else {
     result_.periodMs = period();
