@@ -1,7 +1,8 @@
 # lit configuration: every .pdir and .test file below test/ is a test. Run by <build>/bin/pdc-lit, which names the build.
 #
 # Substitutions: %shared (data too large for the repository), %source, %build, %python (one that may have torch, onnx).
-# Features, for REQUIRES: shared-data, torch, onnx, onnx-testdata, mpirun, chromium, sanitizer.
+# Features, for REQUIRES: shared-data, torch, onnx, onnx-testdata, mpirun, chromium, sanitizer,
+# long-runs (where PDC_TEST_ROUNDS is set, as by utils/check --full).
 import os
 import runpy
 import shutil
@@ -52,5 +53,7 @@ if shutil.which("chromium"):
     config.available_features.add("chromium")
 if shutil.which("mpirun"):
     config.available_features.add("mpirun")
+if "PDC_TEST_ROUNDS" in os.environ:
+    config.available_features.add("long-runs")
 if site["sanitize"]:
     config.available_features.add("sanitizer")
