@@ -271,11 +271,15 @@ Status Differentiation::differentiate(Operation& operation) {
 }
 
 /// An accumulator is written by the operation that computes the gradient. That does not go for a value which is
-/// something else as well, or which may arrive from another stage.
+/// something else as well, or which may arrive from another stage: an operation that follows from parameters alone is
+/// in the stage of what uses it, others have a place of their own.
 bool Differentiation::canBeAccumulator(const ParameterUse& use) const {
   const Value* root = rootOf(use.gradient);
   const Operation& definer = *root->definer();
-  if (isConstant(definer) || (definer.origin != use.operation && definer.phase != Phase::weightGradient)) return false;
+  if (isConstant(definer)) return false;
+  if (definer.origin != use.operation &&
+      (definer.phase != Phase::weightGradient || needOf(use.operation->result()) != Need::parameters))
+    return false;
   for (const Value* link = use.gradient;; link = link->definer()->operand(0)) {
     const std::size_t expectedUsers = link == use.gradient ? 0 : 1;
     if (link->users().size() != expectedUsers || graph_.isOutput(link)) return false;

@@ -130,6 +130,34 @@ TEST(SplitStages, GivesEachStageTheGradientsOfItsUses) {
   EXPECT_TRUE(sharedParameters(*context.module.findGraph("main"), {0, 0, 0}).empty());
 }
 
+/// The gradient of %shift, which follows from data and a parameter, is that parameter's; and the next stage computes it
+/// together with a weight gradient.
+TEST(SplitStages, KeepsAnAccumulatorInTheStageOfItsUse) {
+  Model model(R"(module @m {
+  param %b : f32[2]
+  param %v : f32[2, 2]
+  param %w : f32[2, 2]
+  graph @main(%x: f32[3, 2], %s: f32[1]) {
+    %h = linear %x, %v : f32[3, 2]
+    %shift = add %b, %s : f32[2]
+    %y = linear %h, %w, %shift : f32[3, 2]
+    %loss = reduce_mean %y {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})");
+  model.run(differentiate);
+  model.run(fuse);
+  ASSERT_EQ(groupsOf(model.main()), 2);
+  PassContext context = model.context();
+  const auto stages = splitStages(context, {0, 1});
+  ASSERT_TRUE(stages) << model.messages();
+  for (const StageGraphs& stage : *stages)
+    for (const GraphOutput& output : stage.training->outputs)
+      if (output.kind == OutputKind::gradient) {
+        EXPECT_EQ(stage.stage, output.parameter->name == "w" ? 1 : 0) << output.parameter->name;
+      }
+}
+
 TEST(SplitStages, RefusesAParameterInTwoStagesThatOneOfThemDoesNotTrain) {
   std::string text = threeLayers;
   text.replace(text.find("%w1 : f32[2, 2]"), 15, "%w1 : f32[2, 2] frozen");

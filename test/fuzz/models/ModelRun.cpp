@@ -1,0 +1,306 @@
+#include "ModelRun.h"
+
+#include "ThreadRun.h"
+#include "pdc/CodeGen/StageEmitter.h"
+#include "pdc/Driver/Toolchain.h"
+#include "pdc/IR/SharedParameters.h"
+#include "pdc/IR/Text.h"
+#include "pdc/IR/Verifier.h"
+#include "pdc/Transforms/Transforms.h"
+#include "pdcrt/MappedFile.h"
+
+#include <algorithm>
+#include <dlfcn.h>
+#include <mutex>
+#include <random>
+#include <set>
+#include <sstream>
+
+using namespace pdc;
+using namespace pdc::testing;
+
+namespace {
+
+int groupsOf(const Graph& graph) {
+  int groups = 0;
+  for (const auto& operation : graph.operations()) groups = std::max(groups, operation->group + 1);
+  return groups;
+}
+
+/// Moves groups to later stages until no value flows backwards, and groups whose parameter cannot be shared are
+/// together.
+void makeLegal(const Graph& main, std::vector<int>& stageOf) {
+  const std::vector<ParameterGroups> parameters = parameterGroups(main);
+  auto stage = [&](int group) -> int& { return stageOf[static_cast<std::size_t>(group)]; };
+  for (bool again = true; again;) {
+    again = false;
+    auto raise = [&](int group, int to) {
+      if (stage(group) < to) stage(group) = to, again = true;
+    };
+    for (const auto& operation : main.operations()) {
+      if (operation->phase != Phase::forward || operation->group < 0) continue;
+      for (const Value* operand : operation->operands())
+        if (operand && operand->definer() && operand->definer()->group >= 0)
+          raise(operation->group, stage(operand->definer()->group));
+    }
+    for (const ParameterGroups& parameter : parameters) {
+      if (parameter.canBeShared()) continue;
+      int last = 0;
+      for (int group : parameter.groups) last = std::max(last, stage(group));
+      for (int group : parameter.groups) raise(group, last);
+    }
+  }
+}
+
+/// Stages of the groups, without empty ones.
+std::vector<int> randomCut(const Graph& main, int stages, std::mt19937_64& random) {
+  const int groups = groupsOf(main);
+  std::vector<int> begins; // of stages 1, 2, …
+  for (int group = 1; group < groups; ++group) begins.push_back(group);
+  std::shuffle(begins.begin(), begins.end(), random);
+  begins.resize(std::min(begins.size(), static_cast<std::size_t>(stages - 1)));
+  std::vector<int> stageOf(static_cast<std::size_t>(groups));
+  for (int group = 0; group < groups; ++group)
+    for (int begin : begins) stageOf[static_cast<std::size_t>(group)] += group >= begin;
+  makeLegal(main, stageOf);
+  const std::set<int> used(stageOf.begin(), stageOf.end());
+  for (int& stage : stageOf) stage = static_cast<int>(std::distance(used.begin(), used.find(stage)));
+  return stageOf;
+}
+
+std::vector<pdcrt::ScheduleEdge> edgesOf(const std::vector<StageMemory>& memories) {
+  std::map<std::pair<int, int>, pdcrt::ScheduleEdge> edges;
+  for (const StageMemory& memory : memories)
+    for (const pdcrt::EdgeRow& row : memory.edges) {
+      const auto [low, high] = std::minmax(row.from, row.to);
+      auto [edge, isNew] = edges.try_emplace(
+          {low, high}, pdcrt::ScheduleEdge{.from = low, .to = high, .backward = false, .forward = false});
+      (row.direction == pdcrt::Direction::forward ? edge->second.forward : edge->second.backward) = true;
+    }
+  std::vector<pdcrt::ScheduleEdge> list;
+  for (const auto& [ends, edge] : edges) list.push_back(edge);
+  return list;
+}
+
+PipelineShape shapeOf(const std::vector<StageMemory>& memories, std::mt19937_64& random) {
+  static const char* const kinds[] = {"1f1b-flush", "gpipe", "zb-h1"};
+  PipelineShape shape;
+  shape.kind = kinds[random() % std::size(kinds)];
+  shape.microbatches = dataMinibatches;
+  const int stages = static_cast<int>(memories.size());
+  for (int s = 0; s < stages; ++s) shape.stages.push_back({.warmup = stages - 1 - s});
+  shape.edges = edgesOf(memories);
+  for (const StageMemory& memory : memories)
+    for (const pdcrt::SharedRow& row : memory.shared) shape.shared.emplace_back(row.owner, row.user);
+  std::sort(shape.shared.begin(), shape.shared.end());
+  shape.shared.erase(std::unique(shape.shared.begin(), shape.shared.end()), shape.shared.end());
+  return shape;
+}
+
+Status runPasses(PassContext& context) {
+  for (auto pass : {canonicalize, raise, differentiate, fuse, chooseLayouts})
+    if (!pass(context) || !verify(context.module, context.diags)) return failure;
+  return success;
+}
+
+} // namespace
+
+Expected<Cut> pdc::testing::cutModel(const RandomModel& model, int stages, Diagnostics& diags) {
+  std::mt19937_64 random(model.seed);
+  Cut cut;
+  auto module = parseModule(model.text, "random", allOps(), diags);
+  if (!module) return failure;
+  cut.module = *std::move(module);
+  PassContext context{*cut.module, allOps(), diags, {}};
+  if (!runPasses(context)) return failure;
+  const Graph& main = *cut.module->findGraph("main");
+  const std::vector<int> stageOf = randomCut(main, stages, random);
+  const auto graphs = splitStages(context, stageOf);
+  if (!graphs || !verify(*cut.module, diags)) return failure;
+  for (const StageGraphs& stage : *graphs)
+    if (stages > 1 && random() % 4 == 0) recomputeForward(*stage.training);
+  if (!verify(*cut.module, diags)) return failure;
+  const std::vector<SharedParameter> shared = sharedParameters(main, stageOf);
+  for (const StageGraphs& stage : *graphs) {
+    auto memory = planMemory(*stage.training, nullptr, {.stage = stage.stage, .shared = shared}, diags);
+    if (!memory) return failure;
+    cut.memories.push_back(*std::move(memory));
+  }
+  for (std::size_t s = 0; s < graphs->size(); ++s) {
+    auto source = emitStage({.index = static_cast<int>(s),
+                             .count = static_cast<int>(graphs->size()),
+                             .training = (*graphs)[s].training,
+                             .memory = &cut.memories[s]},
+                            {"", "fuzz-models", cut.module->name, ""}, diags);
+    if (!source) return failure;
+    cut.sources.push_back(*std::move(source));
+  }
+  cut.shape = shapeOf(cut.memories, random);
+  return cut;
+}
+
+namespace {
+
+constexpr std::size_t cutsPerUnit = 25;
+
+std::string projectText() {
+  return R"(cmake_minimum_required(VERSION 3.25)
+project(models LANGUAGES CXX)
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_BUILD_TYPE Release)
+set(CMAKE_CXX_FLAGS_RELEASE "-O1 -ffp-contract=off")
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+find_package(pdcrt REQUIRED)
+file(GLOB units ${CMAKE_CURRENT_SOURCE_DIR}/unit*.cpp)
+add_library(models MODULE ${units})
+target_link_libraries(models PRIVATE pdcrt::pdcrt_kernels)
+)";
+}
+
+/// Programs side by side, each in a namespace of its own, after the headers of all.
+std::string unitText(const std::vector<const Cut*>& cuts, std::size_t begin, std::size_t end) {
+  std::set<std::string> headers;
+  std::string body, list;
+  for (std::size_t i = begin; i < end; ++i) {
+    const std::string space = "model" + std::to_string(i);
+    body += "namespace " + space + " {\n";
+    for (const std::string& source : cuts[i]->sources) {
+      std::istringstream lines(source);
+      for (std::string line; std::getline(lines, line);)
+        if (line.starts_with("#include"))
+          headers.insert(line);
+        else
+          body += line + "\n";
+    }
+    body += "}\n";
+    for (std::size_t s = 0; s < cuts[i]->sources.size(); ++s)
+      list += "    &" + space + "::stage" + std::to_string(s) + "::stage,\n";
+  }
+  std::string text;
+  for (const std::string& header : headers) text += header + "\n";
+  return text + body + "extern \"C\" const pdcrt::Stage* const pdcStages" + std::to_string(begin / cutsPerUnit) +
+         "[] = {\n" + list + "};\n";
+}
+
+/// Data, initial values, and what the observer hears.
+class Feed : public pdcrt::BatchSource, public pdcrt::RunObserver {
+public:
+  explicit Feed(const RandomModel& model) : model_(model) {}
+  pdcrt::Status read(const pdcrt::DataRow& row, std::int64_t minibatch, std::byte* destination) override {
+    return copy(model_.inputs[static_cast<std::size_t>(minibatch % dataMinibatches)].at(row.name), destination);
+  }
+  pdcrt::Status readWeights(const char* name, std::byte* destination) const {
+    return copy(model_.parameters.at(name), destination);
+  }
+  void loss(int, std::int64_t minibatch, double value) override {
+    const std::lock_guard lock(mutex_);
+    if (minibatch < dataMinibatches) sum += value;
+  }
+  double sum = 0;
+
+private:
+  static pdcrt::Status copy(const Tensor& tensor, std::byte* destination) {
+    std::copy(tensor.bytes().begin(), tensor.bytes().end(), destination);
+    return {};
+  }
+  const RandomModel& model_;
+  std::mutex mutex_;
+};
+
+Tensor tensorAt(const std::byte* memory, pdcrt::Element element, const pdcrt::Shape& shape) {
+  const Type type{element, {shape.dims, shape.dims + shape.rank}};
+  return Tensor(type, {memory, static_cast<std::size_t>(type.bytes())});
+}
+
+} // namespace
+
+struct Programs::Impl {
+  explicit Impl(TemporaryFolder f) : folder(std::move(f)) {}
+  ~Impl() {
+    if (library) dlclose(library);
+  }
+  TemporaryFolder folder;
+  void* library = nullptr;
+  std::vector<const Cut*> cuts;
+  std::vector<std::vector<const pdcrt::Stage*>> stages;
+};
+
+Programs::Programs(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Programs::~Programs() = default;
+
+Expected<std::unique_ptr<Programs>> Programs::build(const std::vector<const Cut*>& cuts, Diagnostics& diags) {
+  auto folder = TemporaryFolder::create(diags);
+  if (!folder) return failure;
+  auto impl = std::make_unique<Impl>(*std::move(folder));
+  const std::string& path = impl->folder.path();
+  auto write = [&](const std::string& name, const std::string& text) -> Status {
+    if (pdcrt::Status status = pdcrt::writeAtomically(path + "/" + name, text); !status)
+      return diags.error({.file = path}) << status.message();
+    return success;
+  };
+  for (std::size_t begin = 0; begin < cuts.size(); begin += cutsPerUnit)
+    if (!write("unit" + std::to_string(begin / cutsPerUnit) + ".cpp",
+               unitText(cuts, begin, std::min(begin + cutsPerUnit, cuts.size()))))
+      return failure;
+  if (!write("CMakeLists.txt", projectText()) || !buildProject(path, "out", {}, diags)) return failure;
+  impl->library = dlopen((path + "/out/libmodels.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!impl->library) return diags.error({.file = path}) << "cannot be loaded: " << dlerror();
+  impl->cuts = cuts;
+  const pdcrt::Stage* const* next = nullptr;
+  for (std::size_t i = 0; i < cuts.size(); ++i) {
+    if (i % cutsPerUnit == 0)
+      next = static_cast<const pdcrt::Stage* const*>(
+          dlsym(impl->library, ("pdcStages" + std::to_string(i / cutsPerUnit)).c_str()));
+    impl->stages.emplace_back(next, next + cuts[i]->sources.size());
+    next += cuts[i]->sources.size();
+  }
+  return std::unique_ptr<Programs>(new Programs(std::move(impl)));
+}
+
+Trained Programs::train(std::size_t which, const RandomModel& model) const {
+  Trained trained;
+  const pdcrt::Schedule schedule = buildSchedule(impl_->cuts[which]->shape);
+  Feed feed(model);
+  ThreadRun run;
+  run.schedule = &schedule;
+  run.stages = impl_->stages[which];
+  run.training.optimizer = pdcrt::OptimizerKind::momentum; // whose state after one update is the gradient
+  run.training.momentum = 0.5;
+  run.training.learningRate = 1.0 / 64;
+  run.training.seed = drawSeed;
+  run.data = &feed;
+  run.observer = [&](int) { return &feed; };
+  run.readWeights = [&](const char* name, pdcrt::Element, const pdcrt::Shape&, std::span<std::byte> destination) {
+    return feed.readWeights(name, destination.data());
+  };
+  std::mutex mutex;
+  auto remember = [&](const pdcrt::Executor& executor) {
+    const std::lock_guard lock(mutex);
+    for (const pdcrt::HostedStage& hosted : executor.hosted()) {
+      for (const pdcrt::ParameterRow& row : hosted.stage->parameters)
+        if (row.trained)
+          trained.gradients[row.name] = tensorAt(hosted.optimizerState + row.offset, row.element, row.shape);
+      for (const pdcrt::StateRow& row : hosted.stage->states)
+        trained.states[row.name] = tensorAt(hosted.state + row.offset, row.element, row.shape);
+    }
+  };
+  const bool good = run.run([&](pdcrt::Executor& executor, int) {
+    if (pdcrt::Status status = executor.train(0, dataMinibatches); !status) return status;
+    remember(executor);
+    return executor.train(dataMinibatches, dataMinibatches);
+  });
+  for (const pdcrt::Status& status : run.statuses)
+    if (!status && trained.error.empty()) trained.error = status.message();
+  trained.loss = feed.sum;
+  if (!good) return trained;
+  for (std::size_t s = 0; s < run.stages.size(); ++s) {
+    const std::byte* weights = run.weights(static_cast<int>(s), 0);
+    for (const pdcrt::ParameterRow& row : run.stages[s]->parameters)
+      trained.weights[row.name] = tensorAt(weights + row.offset, row.element, row.shape);
+    for (const pdcrt::StateRow& row : run.stages[s]->states)
+      trained.weights[row.name] =
+          tensorAt(run.hosted(static_cast<int>(s), 0).state + row.offset, row.element, row.shape);
+  }
+  return trained;
+}
