@@ -18,8 +18,9 @@ import torch
 from networks import NETWORKS, PUBLISHED, build, samples, with_loss
 
 
-def export(name, path, size="small", opset=None, batch=None, seed=0, inference=False, loss=False, dropout=True):
-    network, module = build(name, size, seed, dropout)
+def export(name, path, size="small", opset=None, batch=None, seed=0, inference=False, loss=False, dropout=True,
+           weights=None):
+    network, module = build(name, size, seed, dropout, weights)
     inputs, label = samples(network, batch or 2)
     names, outputs = [entry.name for entry in network.inputs], ["logits"]
     if loss:

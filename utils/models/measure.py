@@ -92,8 +92,7 @@ class Measurement:
 
     def compare(self):
         result = self.command([PYTHON, ROOT / "utils/models/compare.py", self.name, f"--build={self.options.build}"])
-        last = result.stdout.rsplit("once more", 1)[-1]
-        ratios = [float(ratio) for ratio in re.findall(r"worst ([0-9.]+),", last)]
+        ratios = [float(ratio) for ratio in re.findall(r"worst ([0-9.]+),", result.stdout)]
         counts = re.search(r": (\d+) gradients", result.stdout)
         self.row.update(agrees=result.returncode == 0, ratio=max(ratios, default=None),
                         gradients=int(counts[1]) if counts else 0)

@@ -113,8 +113,8 @@ NETWORKS = {
 PUBLISHED = [name for name, sizes in NETWORKS.items() if "full" in sizes]
 
 
-def build(name, size="small", seed=0, dropout=True):
-    """The network, and its module in training mode with weights that depend on `seed` alone."""
+def build(name, size="small", seed=0, dropout=True, weights=None):
+    """The network, and its module in training mode with `weights`, or some that depend on `seed` alone."""
     network = NETWORKS[name][size]
     torch.manual_seed(seed)
     module = network.make().train()
@@ -123,6 +123,8 @@ def build(name, size="small", seed=0, dropout=True):
             part.p = 0.0
         if isinstance(part, nn.MultiheadAttention) and not dropout:
             part.dropout = 0.0
+    if weights:
+        module.load_state_dict(weights)
     return network, module
 
 

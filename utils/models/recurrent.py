@@ -24,17 +24,18 @@ class AwdLm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Bahdanau's: the score of a pair is a direction's product with tanh(query + key)."""
+    """Bahdanau's, normalised: the score of a pair is a direction, `scale` long, times tanh(query + key)."""
 
     def __init__(self, width):
         super().__init__()
         self.query, self.key = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
         self.direction = nn.Parameter(torch.empty(width).uniform_(-0.1, 0.1))
-        self.bias = nn.Parameter(torch.zeros(width))
+        self.bias, self.scale = nn.Parameter(torch.zeros(width)), nn.Parameter(torch.tensor([width ** -0.5]))
 
     def forward(self, queries, encoded):
         pairs = torch.tanh(self.query(queries)[:, :, None] + self.key(encoded)[:, None] + self.bias)
-        return torch.softmax(pairs @ self.direction, dim=-1) @ encoded
+        direction = self.direction * (self.scale / self.direction.norm())
+        return torch.softmax(pairs @ direction, dim=-1) @ encoded
 
 
 class Gnmt(nn.Module):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Trains a network of networks.py with PyTorch, in f64 and in f32, from the weights that export.py writes.
+"""Trains a network of networks.py with PyTorch, in f64 and in f32.
 
     reference.py NAME DIR [--size=small] [--batch=4] [--microbatches=2] [--steps=10] [--lr=0.01] [--seed=0]
 
@@ -9,6 +9,10 @@ schedule computes. Samples are taken in order (pdc-run --shuffle=off), every Dro
     data/NAME.npy                    steps x microbatches x batch samples of each input, and of `label`
     {f64,f32}/losses.npy             one per step: the mean over its microbatches
     {f64,f32}/gradients/NAME.npy     of the first step, one per parameter, by its ONNX name
+    f32-nudged-{1,2}/                likewise, with every weight one unit in the last place higher or lower, at random
+
+The runs in f32 differ in rounding alone. Where one number decides, such as a gradient of one element, or whether a ReLU of a
+later step is passed, a single run may be right by chance: the largest error of the three is what rounding does.
 """
 import argparse
 import pathlib
@@ -16,11 +20,24 @@ import pathlib
 import numpy
 import torch
 
+from kinks import settle
 from networks import NETWORKS, build, loss_of, samples
 
 
-def train(name, folder, dtype, data, options):
+def settled_weights(name, options):
+    """Weights with which no ReLU of the first step is near its kink."""
     network, module = build(name, options.size, options.seed, dropout=False)
+    inputs, _ = samples_of(network, options)
+    settle(module, [entry[:options.batch * options.microbatches] for entry in inputs], options.batch)
+    return module.state_dict()
+
+
+def samples_of(network, options):
+    return samples(network, options.batch * options.microbatches * options.steps, options.seed + 1)
+
+
+def train(name, folder, dtype, data, weights, options):
+    network, module = build(name, options.size, dropout=False, weights=weights)
     module.to(dtype)
     inputs, label = data
     batches = [[(entry.to(dtype) if entry.is_floating_point() else entry).split(options.batch) for entry in inputs],
@@ -44,6 +61,16 @@ def train(name, folder, dtype, data, options):
     numpy.save(folder / "losses.npy", numpy.array(losses))
 
 
+def nudged(weights, seed):
+    generator = torch.Generator().manual_seed(seed)
+
+    def nudge(values):
+        if not values.is_floating_point():
+            return values
+        return torch.nextafter(values, torch.inf * torch.randn(values.shape, generator=generator))
+    return {name: nudge(values) for name, values in weights.items()}
+
+
 def save(folder, tensors):
     folder.mkdir(parents=True, exist_ok=True)
     for name, tensor in tensors.items():
@@ -51,12 +78,14 @@ def save(folder, tensors):
             numpy.save(folder / f"{name}.npy", tensor.detach().numpy())
 
 
-def reference(name, folder, options):
+def reference(name, folder, weights, options):
     network = NETWORKS[name][options.size]
-    inputs, label = samples(network, options.batch * options.microbatches * options.steps, options.seed + 1)
+    inputs, label = samples_of(network, options)
     save(folder / "data", {entry.name: values for entry, values in zip((*network.inputs, network.label), (*inputs, label))})
     for dtype, precision in ((torch.float64, "f64"), (torch.float32, "f32")):
-        train(name, folder / precision, dtype, (inputs, label), options)
+        train(name, folder / precision, dtype, (inputs, label), weights, options)
+    for seed in (1, 2):
+        train(name, folder / f"f32-nudged-{seed}", torch.float32, (inputs, label), nudged(weights, seed), options)
 
 
 def add_options(parser):
@@ -74,7 +103,7 @@ def main():
     parser.add_argument("dir", type=pathlib.Path)
     add_options(parser)
     arguments = parser.parse_args()
-    reference(arguments.name, arguments.dir, arguments)
+    reference(arguments.name, arguments.dir, settled_weights(arguments.name, arguments), arguments)
 
 
 if __name__ == "__main__":
