@@ -131,6 +131,43 @@ TEST_P(Convolution, WeightGradientIsTheDerivative) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Convolution, testing::ValuesIn(cases), [](const auto& p) { return p.param.name; });
 
+/// Winograd's transforms round about four times as much as sums of products do.
+TEST(ConvolutionAccuracy, IsThatOfTheAlgorithmAndNoWorse) {
+  struct {
+    const char* what;
+    Conv2d::Options options;
+    double allowed;
+  } const accuracies[] = {
+      {"direct", {.input = {4, 60, 16, 16}, .filter = {60, 60, 3, 3}, .pads = {1, 1, 1, 1}}, 3e-7},
+      {"Winograd", {.input = {4, 64, 16, 16}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}}, 1e-6},
+  };
+  for (const auto& [what, o, allowed] : accuracies) {
+    const Shape shape = Conv2d::outputShape(o);
+    const Buffer<float> x = randomBuffer(o.input.elements(), 8), w = randomBuffer(o.filter.elements(), 9),
+                        dy = randomBuffer(shape.elements(), 10), y(shape.elements()), dx(x.count()), dw(w.count());
+    pdcrt::Setup setup;
+    const Conv2d conv(setup, o);
+    expectGoodManners(
+        setup, {y, dx, dw},
+        [&](Stream& q) {
+          conv.forward(q, x, w, {}, y);
+          conv.inputGradient(q, dy, w, dx);
+          conv.weightGradient(q, x, dy, dw, {});
+        },
+        argumentMap * 3);
+    std::vector<double> exactY(static_cast<std::size_t>(y.count())), exactX(static_cast<std::size_t>(x.count())),
+        exactW(static_cast<std::size_t>(w.count()));
+    forEachProduct(o, [&](std::int64_t xi, std::int64_t wi, std::int64_t yi) {
+      exactY[static_cast<std::size_t>(yi)] += double(x[xi]) * w[wi];
+      exactX[static_cast<std::size_t>(xi)] += double(dy[yi]) * w[wi];
+      exactW[static_cast<std::size_t>(wi)] += double(x[xi]) * dy[yi];
+    });
+    EXPECT_LE(relativeError(y, exactY), allowed) << what;
+    EXPECT_LE(relativeError(dx, exactX), allowed) << what;
+    EXPECT_LE(relativeError(dw, exactW), 1e-6) << what;
+  }
+}
+
 std::string messageOf(const Conv2d::Options& options) {
   try {
     pdcrt::Setup setup;

@@ -194,6 +194,34 @@ INSTANTIATE_TEST_SUITE_P(Shapes, BatchNormalisation,
                          testing::Values(Sizes{4, 3, 25}, Sizes{1, 2, 49}, Sizes{7, 5, 1}, Sizes{2, 17, 4},
                                          Sizes{3, 1, 64}));
 
+/// Sums over a hundred thousand elements lose nothing: what is returned is rounded once.
+TEST(BatchNormAccuracy, SumsAreTakenInDouble) {
+  const Sizes s = {8, 2, 1 << 14};
+  const Buffer<float> x = randomBuffer(s.count(), 1), dy = randomBuffer(s.count(), 2), scale = randomBuffer(2, 3),
+                      bias = randomBuffer(2, 4), y = room(s.count()), dx = room(s.count()), mean = room(2),
+                      inverse = room(2), dscale = room(2), dbias = room(2);
+  for (float& value : x.values()) value += 3;
+  pdcrt::Setup setup;
+  const BatchNorm norm(setup, {.input = s.shape(), .epsilon = epsilon, .momentum = momentum});
+  expectGoodManners(setup, {y, mean, inverse, dx, dscale, dbias}, [&](Stream& q) {
+    norm.trainForward(q, x, scale, bias, {}, {}, y, mean, inverse, {}, {});
+    norm.gradient(q, dy, x, scale, mean, inverse, dx, dscale, dbias);
+  });
+  const Statistics exact = statisticsOf(s, toDouble(x));
+  Values exactInverse, exactScale(2), exactBias(2);
+  for (double variance : exact.variance) exactInverse.push_back(1 / std::sqrt(variance + epsilon));
+  for (std::size_t i = 0; i < x.values().size(); ++i) {
+    const std::size_t c = s.channelOf(i);
+    exactBias[c] += dy.values()[i];
+    exactScale[c] += dy.values()[i] * (double(x.values()[i]) - mean.values()[c]) * inverse.values()[c];
+  }
+  constexpr double once = 6.0e-8; // 2⁻²⁴
+  EXPECT_LE(relativeError(mean, exact.mean), once);
+  EXPECT_LE(relativeError(inverse, exactInverse), once);
+  EXPECT_LE(relativeError(dscale, exactScale), once);
+  EXPECT_LE(relativeError(dbias, exactBias), once);
+}
+
 TEST(BatchNormOptions, AnInputWithoutChannelsIsRefused) {
   pdcrt::Setup setup;
   EXPECT_THROW(BatchNorm(setup, {.input = {7}}), std::runtime_error);

@@ -128,7 +128,8 @@ def document(rows):
              "  the weights are in memory at once: they are mapped.",
              "- **plan**: replicas of each stage. **groups**: fusion groups, between which cuts may lie.",
              "- **error**: small version, 1 and 3 stages, 1f1b-flush, 10 steps: the norm-wise error of the losses and of every gradient of the",
-             "  first step against PyTorch in f64, over that of PyTorch in f32 (at least 1e-6); the largest, of so many gradients. At most 3.", "",
+             "  first step against PyTorch in f64, over that of PyTorch in f32, which is the largest of three runs that differ in rounding (at",
+             "  least 1e-6); the largest, of so many gradients. At most 3.", "",
              "| network | weights MiB | CPU s | memory MiB | groups | plan | error | gradients |", "|---|--:|--:|--:|--:|---|--:|--:|"]
     for row in rows:
         measured = (f"{row['weights_mib']:.0f} | {row['cpu_s']:.2f} | {row['memory_mib']:.0f} | {row['groups']} | {row['stages']}"
