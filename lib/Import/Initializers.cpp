@@ -1,6 +1,7 @@
 #include "Initializers.h"
 
 #include "Buffers.h"
+#include "ControlFlow.h"
 #include "EqualInitializers.h"
 #include "Operators.h"
 
@@ -89,26 +90,35 @@ public:
   }
 
 private:
+  /// In bodies, too: names of their own that are those of initializers do no harm.
   Status findUses() {
-    for (const onnx::NodeProto& node : file_.graph().node()) {
-      for (int i = 0; i < node.input_size(); ++i) {
-        used_.insert(node.input(i));
-        (isListOfNumbers(node, i) ? numbers_ : values_).insert(node.input(i));
-      }
-      if (isLoss(node) && node.input_size() > 2) classWeights_.insert(node.input(2));
-      if (!isBatchNormalization(node)) continue;
-      bool trains = options_.batchNorm == BatchNormMode::exported ? isInTrainingMode(node, file_.opsetOf(node))
-                                                                  : options_.batchNorm == BatchNormMode::batch;
-      for (RunningStatistic statistic : runningStatistics)
-        if (statistic.input < node.input_size()) {
-          InitializerRole role = trains ? InitializerRole::state : InitializerRole::frozen;
-          auto [known, isNew] = statistics_.emplace(node.input(statistic.input), role);
-          if (isNew || (!trains && known->second == role)) continue;
-          return diags_.error({.file = file_.path(), .node = known->first}).exit(ExitCode::unsupported)
-                 << "holds the running statistics of several BatchNormalization nodes, one each is supported";
-        }
-    }
+    bool valid = true;
+    forEachNode(file_.graph(), [&](const onnx::NodeProto& node) {
+      for (const onnx::GraphProto* body : bodiesOf(node))
+        for (const onnx::ValueInfoProto& output : body->output()) used_.insert(output.name());
+      valid = valid && findUses(node);
+    });
     for (const onnx::ValueInfoProto& output : file_.graph().output()) used_.insert(output.name());
+    return valid ? Status(success) : failure;
+  }
+
+  Status findUses(const onnx::NodeProto& node) {
+    for (int i = 0; i < node.input_size(); ++i) {
+      used_.insert(node.input(i));
+      (isListOfNumbers(node, i) ? numbers_ : values_).insert(node.input(i));
+    }
+    if (isLoss(node) && node.input_size() > 2) classWeights_.insert(node.input(2));
+    if (!isBatchNormalization(node)) return success;
+    bool trains = options_.batchNorm == BatchNormMode::exported ? isInTrainingMode(node, file_.opsetOf(node))
+                                                                : options_.batchNorm == BatchNormMode::batch;
+    for (RunningStatistic statistic : runningStatistics)
+      if (statistic.input < node.input_size()) {
+        InitializerRole role = trains ? InitializerRole::state : InitializerRole::frozen;
+        auto [known, isNew] = statistics_.emplace(node.input(statistic.input), role);
+        if (isNew || (!trains && known->second == role)) continue;
+        return diags_.error({.file = file_.path(), .node = known->first}).exit(ExitCode::unsupported)
+               << "holds the running statistics of several BatchNormalization nodes, one each is supported";
+      }
     return success;
   }
 

@@ -4,6 +4,7 @@
 #include "pdc/Import/OnnxImport.h"
 
 #include "Buffers.h"
+#include "ControlFlow.h"
 #include "EqualInitializers.h"
 #include "Functions.h"
 #include "Initializers.h"
@@ -43,6 +44,9 @@ std::string moduleName(const std::string& path) {
   return stem.empty() || std::isdigit(static_cast<unsigned char>(stem[0])) ? "model_" + stem : stem;
 }
 
+/// Nodes that control flow may expand to.
+constexpr std::int64_t mostExpanded = 10'000;
+
 class Importer {
 public:
   Importer(const OnnxFile& file, const ImportOptions& options, const OpRegistry& registry, Diagnostics& diags)
@@ -72,6 +76,9 @@ public:
     warnOfRepairs();
     for (int node : *order)
       if (!convert(file_.graph().node(node))) return failure;
+    if (!bodyWeights_.empty())
+      diags_.warning(at(*bodyWeights_.begin())).help("store it as an initializer of the model, which bodies may read")
+          << "is a weight in the body of control flow: such weights are constants, they are not trained";
     for (const onnx::ValueInfoProto& output : file_.graph().output())
       graph_->outputs.push_back(
           {.kind = OutputKind::result, .value = values_.at(output.name()), .name = output.name()});
@@ -102,7 +109,7 @@ private:
            << std::find_if(inputs.begin(), inputs.end(), isWeight)->name << "' first";
   }
 
-  Location at(const std::string& node) const { return {.file = file_.path(), .node = node}; }
+  Location at(const std::string& node) const { return {.file = file_.path(), .node = scope_ + node}; }
 
   Status defineInitializers(const std::vector<Initializer>& initializers) {
     for (std::size_t i = 0; i < initializers.size(); ++i) {
@@ -170,9 +177,115 @@ private:
     }
   }
 
+  /// The values of these names; null for "".
+  Expected<std::vector<Value*>> valuesOf(const google::protobuf::RepeatedPtrField<std::string>& names,
+                                         const Location& where) {
+    std::vector<Value*> values;
+    for (const std::string& name : names) {
+      const auto found = values_.find(name);
+      if (!name.empty() && found == values_.end())
+        return diags_.error(where) << "uses '" << name << "', which nothing defines";
+      values.push_back(name.empty() ? nullptr : found->second);
+    }
+    return values;
+  }
+
+  /// Gives the outputs of a node their values; null: not computed.
+  Status define(const onnx::NodeProto& proto, const Location& where, const std::vector<Value*>& results) {
+    for (int i = 0; i < proto.output_size(); ++i) {
+      if (proto.output(i).empty()) continue;
+      Value* result = static_cast<std::size_t>(i) < results.size() ? results[static_cast<std::size_t>(i)] : nullptr;
+      if (!result && isRead(proto.output(i)))
+        return diags_.error(where).exit(ExitCode::unsupported)
+               << "output " << i << " of '" << proto.op_type() << "' is used, but not supported";
+      define(proto.output(i), result);
+    }
+    return success;
+  }
+  /// In a body, for as long as that is converted.
+  void define(const std::string& name, Value* value) {
+    if (!bodies_.empty()) {
+      const auto outside = values_.find(name);
+      bodies_.back().hidden.emplace_back(name,
+                                         outside == values_.end() ? std::nullopt : std::optional(outside->second));
+    }
+    values_[name] = value;
+  }
+
+  /// Control flow is expanded: its bodies are converted in the place of the node.
+  Status expand(const onnx::NodeProto& proto) {
+    const Location where = at(nameOfNode(proto));
+    const Expected<std::vector<Value*>> inputs = valuesOf(proto.input(), where);
+    if (!inputs) return failure;
+    builder_->setLocation(where);
+    const std::int64_t opset = opsetOf(proto);
+    const auto results = expandControlFlow(
+        proto, opset, *inputs, *builder_,
+        [&](const onnx::GraphProto& body, const std::vector<Value*>& values, const std::string& scope) {
+          return convertBody(body, values, {scope_ + nameOfNode(proto) + "/" + scope, opset, {}});
+        });
+    return results ? define(proto, where, *results) : reportedAt(where);
+  }
+
+  /// A body of control flow that is being converted.
+  struct Body {
+    std::string scope; ///< before the names of its nodes
+    std::int64_t opset;
+    std::vector<std::pair<std::string, std::optional<Value*>>> hidden; ///< what its names meant outside
+  };
+
+  Expected<std::vector<Value*>> convertBody(const onnx::GraphProto& graph, const std::vector<Value*>& inputs,
+                                            Body body) {
+    const Location where = builder_->location();
+    if (graph.input_size() != static_cast<int>(inputs.size()))
+      return diags_.error(where) << "gives its body " << inputs.size() << " inputs, that has " << graph.input_size();
+    if ((expanded_ += 1 + graph.node_size()) > mostExpanded)
+      return diags_.error(where).exit(ExitCode::unsupported).help("export the model with fewer iterations")
+             << "control flow expands to more than " << mostExpanded << " nodes";
+    const std::string outerScope = std::exchange(scope_, body.scope);
+    bodies_.push_back(std::move(body));
+    Expected<std::vector<Value*>> outputs = convertNodesOf(graph, inputs, where);
+    scope_ = outerScope;
+    for (auto hidden = bodies_.back().hidden.rbegin(); hidden != bodies_.back().hidden.rend(); ++hidden)
+      if (hidden->second)
+        values_[hidden->first] = *hidden->second;
+      else
+        values_.erase(hidden->first);
+    bodies_.pop_back();
+    return outputs;
+  }
+
+  Expected<std::vector<Value*>> convertNodesOf(const onnx::GraphProto& graph, const std::vector<Value*>& inputs,
+                                               const Location& where) {
+    for (int i = 0; i < graph.input_size(); ++i) define(graph.input(i).name(), inputs[static_cast<std::size_t>(i)]);
+    for (const onnx::TensorProto& tensor : graph.initializer()) {
+      Expected<Tensor> value = reader_.attribute(tensor, at(tensor.name()));
+      if (!value) return failure;
+      if (isFloat(value->type().element) && value->type().rank() > 1) bodyWeights_.insert(scope_ + tensor.name());
+      builder_->setLocation(at(tensor.name()));
+      define(tensor.name(), builder_->constant(*value));
+    }
+    for (const onnx::NodeProto& node : graph.node())
+      if (!convert(node)) return failure;
+    google::protobuf::RepeatedPtrField<std::string> names;
+    for (const onnx::ValueInfoProto& output : graph.output()) *names.Add() = output.name();
+    Expected<std::vector<Value*>> outputs = valuesOf(names, where);
+    for (std::size_t i = 0; outputs && i < outputs->size(); ++i)
+      if (!(*outputs)[i])
+        return diags_.error(where) << "has a body whose output '" << names[static_cast<int>(i)] << "' is not computed";
+    return outputs;
+  }
+
+  std::int64_t opsetOf(const onnx::NodeProto& proto) const {
+    return bodies_.empty() ? file_.opsetOf(proto) : bodies_.back().opset;
+  }
+
   Status convert(const onnx::NodeProto& proto) {
-    OnnxNode node{.opType = proto.op_type(), .version = file_.opsetOf(proto), .location = at(nameOfNode(proto))};
-    for (const std::string& input : proto.input()) node.inputs.push_back(input.empty() ? nullptr : values_.at(input));
+    if (isControlFlow(proto)) return expand(proto);
+    OnnxNode node{.opType = proto.op_type(), .version = opsetOf(proto), .location = at(nameOfNode(proto))};
+    Expected<std::vector<Value*>> inputs = valuesOf(proto.input(), node.location);
+    if (!inputs) return failure;
+    node.inputs = *std::move(inputs);
     node.outputs = static_cast<std::size_t>(proto.output_size());
     for (const std::string& output : proto.output()) node.outputUsed.push_back(isRead(output)); // exporters list all
     for (const onnx::AttributeProto& attribute : proto.attribute()) {
@@ -182,19 +295,19 @@ private:
     }
     builder_->setLocation(node.location);
     bool inTraining = isBatchNormalization(proto) && prepareBatchNormalization(node, proto);
+    if (inTraining && !bodies_.empty())
+      return diags_.error(node.location).exit(ExitCode::unsupported).help("--bn=frozen takes the running statistics")
+             << "is a BatchNormalization in training mode in the body of control flow, which is not supported";
     if (isDropout(proto) && options_.dropout) prepareDropout(node);
 
-    const OnnxMapping* mapping = registry_.findOnnx(node.opType, node.version);
+    const OnnxMapping* mapping =
+        isDefaultDomain(proto.domain()) ? registry_.findOnnx(node.opType, node.version) : nullptr;
+    if (!mapping) // in a body: others have been checked
+      return diags_.error(node.location).exit(ExitCode::unsupported)
+             << "'" << node.opType << "' is not an operator that pdc knows in opset " << node.version;
     Expected<std::vector<Value*>> results = mapping->convert(node, *builder_, diags_);
     if (!results) return reportedAt(node.location);
-    for (int i = 0; i < proto.output_size(); ++i) {
-      if (proto.output(i).empty()) continue;
-      Value* result = static_cast<std::size_t>(i) < results->size() ? (*results)[static_cast<std::size_t>(i)] : nullptr;
-      if (!result && isRead(proto.output(i)))
-        return diags_.error(node.location).exit(ExitCode::unsupported)
-               << "output " << i << " of '" << node.opType << "' is used, but not supported";
-      values_[proto.output(i)] = result;
-    }
+    if (!define(proto, node.location, *results)) return failure;
     if (inTraining) addStates(node, *results);
     return success;
   }
@@ -207,7 +320,11 @@ private:
 
   bool isRead(const std::string& name) {
     if (reads_.empty()) {
-      for (const onnx::NodeProto& node : file_.graph().node()) reads_.insert(node.input().begin(), node.input().end());
+      forEachNode(file_.graph(), [&](const onnx::NodeProto& node) {
+        reads_.insert(node.input().begin(), node.input().end());
+        for (const onnx::GraphProto* body : bodiesOf(node))
+          for (const onnx::ValueInfoProto& output : body->output()) reads_.insert(output.name());
+      });
       for (const onnx::ValueInfoProto& output : file_.graph().output()) reads_.insert(output.name());
       reads_.erase(""); // an input left out
     }
@@ -283,6 +400,10 @@ private:
   std::map<std::string, Value*> values_; ///< by ONNX name; null: an output that nobody reads
   std::set<std::string> reads_;
   std::vector<GraphOutput> states_;
+  std::string scope_;         ///< before the names of nodes: the bodies that are being converted
+  std::vector<Body> bodies_;  ///< the innermost last
+  std::int64_t expanded_ = 0; ///< nodes and bodies
+  std::set<std::string> bodyWeights_;
 };
 
 } // namespace

@@ -1,5 +1,6 @@
 #include "Operators.h"
 
+#include "ControlFlow.h"
 #include "ProgramOrder.h"
 
 #include <algorithm>
@@ -14,6 +15,7 @@ static std::string qualifiedName(const onnx::NodeProto& node) {
 /// Why `node` has no conversion, or nothing.
 static std::string problemOf(const onnx::NodeProto& node, const OnnxFile& file, const OpRegistry& registry) {
   if (!isDefaultDomain(node.domain())) return "an operator of another domain than ONNX's";
+  if (isControlFlow(node)) return {}; // whether it can be expanded shows when it is
   if (registry.findOnnx(node.op_type(), file.opsetOf(node))) return {};
   std::int64_t since = INT64_MAX, until = 0;
   for (const OpDef* def : registry.all())

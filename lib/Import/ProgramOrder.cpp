@@ -2,6 +2,8 @@
 // already. O((nodes + names) log nodes).
 #include "ProgramOrder.h"
 
+#include "ControlFlow.h"
+
 #include <functional>
 #include <map>
 #include <queue>
@@ -73,8 +75,7 @@ private:
     waitsFor_.resize(index(graph_.node_size()));
     usedBy_.resize(index(graph_.node_size()));
     for (int i = 0; i < graph_.node_size(); ++i)
-      for (const std::string& input : graph_.node(i).input()) {
-        if (input.empty()) continue;
+      for (const std::string& input : readsOf(graph_.node(i))) {
         auto found = definer_.find(input);
         if (found == definer_.end()) {
           diags_.error(at(nameOfNode(graph_.node(i)))) << "uses '" << input << "', which nothing defines";

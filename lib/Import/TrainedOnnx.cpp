@@ -30,6 +30,9 @@ void toInferenceMode(onnx::NodeProto& node, std::int64_t opset) {
   constexpr int trainingMode = 2;
   if (isDropout(node) && node.input_size() > trainingMode)
     node.mutable_input()->DeleteSubrange(trainingMode, node.input_size() - trainingMode);
+  for (onnx::AttributeProto& attribute : *node.mutable_attribute()) // bodies of control flow
+    if (attribute.has_g())
+      for (onnx::NodeProto& inner : *attribute.mutable_g()->mutable_node()) toInferenceMode(inner, opset);
 }
 
 class Writer {

@@ -113,7 +113,10 @@ void pdc::printOpDocumentation(const OpRegistry& registry, std::ostream& out) {
   std::vector<const OpDef*> defs = registry.all();
   std::sort(defs.begin(), defs.end(), [](const OpDef* a, const OpDef* b) { return a->name < b->name; });
   out << "# Ops\n\nMade by `pdc-opt --print-op-docs` from `lib/Ops/`; do not edit. docs/IR.md explains the text form, "
-         "docs/AddingAnOp.md how to add one.\n";
+         "docs/AddingAnOp.md how to add one.\n\n"
+         "ONNX's If, Loop and Scan are no ops: the importer expands them where their condition and number of "
+         "iterations "
+         "do not depend on data.\n";
   for (const OpDef* def : defs) printOp(*def, out);
 }
 
