@@ -41,9 +41,15 @@ public:
     app.add_option("--clip-norm", clipNorm_,
                    "scale gradients down to this norm, over all stages, or with scope=stage over each by itself")
         ->type_name("NORM[,scope=global|stage]");
-    app.add_option("--loss-scale", options.training.lossScale,
-                   "factor of the gradients until the update divides it out; a power of two changes no bit")
-        ->check(CLI::PositiveNumber);
+    app.add_option(
+           "--loss-scale", lossScale_,
+           "factor of the gradients until the update divides it out; a power of two changes no bit; dynamic: "
+           "halved by updates with gradients that are not finite, which are skipped, doubled by INTERVAL others")
+        ->type_name("S|dynamic[,start=S,interval=N]");
+    app.add_option("--non-finite", nonFinite_,
+                   "gradients that are not finite skip the update or stop the run; else updates do not look")
+        ->check(CLI::IsMember({"skip", "stop"}))
+        ->type_name("skip|stop");
     app.add_option("--init-from", options.initFrom,
                    "other starting weights, by the names of the initializers and in their layout; may be repeated")
         ->type_name("F.safetensors")
@@ -84,6 +90,12 @@ public:
       if (!parseParameterGroup(group, options.training.groups, diags)) return failure;
     if (!parseLearningRateSchedule(learningRateSchedule_, options.training.schedule, diags)) return failure;
     if (!clipNorm_.empty() && !parseClipNorm(clipNorm_, options.training, diags)) return failure;
+    if (!lossScale_.empty() && !parseLossScale(lossScale_, options.training, diags)) return failure;
+    if (!nonFinite_.empty())
+      options.training.nonFinite = nonFinite_ == "skip" ? pdcrt::NonFinite::skip : pdcrt::NonFinite::stop;
+    if (options.training.lossScaleInterval > 0 && nonFinite_ == "stop")
+      return diags.error({}).exit(ExitCode::usage).help("fix the scale: --loss-scale=S")
+             << "--non-finite=stop stops at the first overflow, by which --loss-scale=dynamic learns the scale";
     if (!batchNorm_.empty())
       options.import.batchNorm = batchNorm_ == "batch" ? BatchNormMode::batch : BatchNormMode::frozen;
     options.import.tie = tie_ == "auto";
@@ -93,7 +105,7 @@ public:
 
 private:
   std::string target_ = "auto", batchNorm_, tie_ = "auto", optimizer_ = "sgd,lr=0.01",
-              learningRateSchedule_ = "constant", clipNorm_;
+              learningRateSchedule_ = "constant", clipNorm_, lossScale_, nonFinite_;
   std::vector<std::string> dims_, loss_, groups_;
 };
 

@@ -75,6 +75,13 @@ public:
   }
 
 private:
+  bool isLossScale(const Value* value) const {
+    const auto& inputs = program_.training->inputs;
+    return std::any_of(inputs.begin(), inputs.end(), [&](const GraphInput& input) {
+      return input.value == value && input.kind == InputKind::lossScale;
+    });
+  }
+
   void frontMatter() {
     const pdcrt::BlockBytes& b = memory_.bytes;
     out_ << "// Stage " << program_.index << " of " << program_.count << " of the pipeline that trains "
@@ -135,11 +142,13 @@ private:
     }
     edgeTables();
     if (!memory_.data.empty()) {
-      out_ << "\n// Inputs from the data set, in the slot: name, type, shape, offset, label, classes.\n"
+      out_ << "\n// Inputs from the data set, in the slot: name, type, shape, offset, label, classes (and whether it "
+              "is the loss scale).\n"
               "constexpr pdcrt::DataRow data[] = {\n";
       for (const PlacedData& d : memory_.data)
         out_ << "    {" << stringLiteral(d.value->name()) << ", " << typeFields(d.value->type()) << ", " << d.offset
-             << ", " << (d.label ? "true" : "false") << ", " << d.classes << "},\n";
+             << ", " << (d.label ? "true" : "false") << ", " << d.classes << (isLossScale(d.value) ? ", true" : "")
+             << "},\n";
       out_ << "};\n";
     }
     if (!memory_.outputs.empty()) {

@@ -53,7 +53,8 @@ private:
   Status readSchedule();
   Expected<Cluster> cluster();
   Expected<Plan> plan(const CostGraph& costs, const Cluster& cluster);
-  Status clipGlobally(Plan& plan);
+  Status addUpNorms(Plan& plan);
+  Status scaleDynamically(const Plan& plan);
   void explain(const CostGraph& costs, const Cluster& cluster, const Plan& plan);
   void describeTraining();
   void describeLoss();
@@ -101,7 +102,7 @@ Status Compilation::compile() {
   if (!costs) return failure;
   Expected<Plan> planned = plan(*costs, *machines);
   if (!planned) return failure;
-  if (!clipGlobally(*planned)) return failure;
+  if (!addUpNorms(*planned) || !scaleDynamically(*planned)) return failure;
   if (options_.explain) explain(*costs, *machines, *planned);
   if (options_.emit.empty() && options_.output.empty()) return success; // only to be explained
   if (writes() && options_.planFile.empty())
@@ -164,16 +165,25 @@ Status Compilation::importModel() {
   // Raised before differentiation, because a fused backward cannot be recovered afterwards.
   if (!run({{"canonicalize", {}}, {"raise", {}}})) return failure;
   if (!drawInitialWeights(*module_, {options_.init, options_.reset}, diags_)) return failure;
+  const std::string output = pdcrt::isOutputMetric(options_.metric) ? options_.metric.substr(7) : "";
+  PassContext passContext = context();
+  Expected<Value*> metric = output.empty() ? nullptr : scalarOutput(passContext, output);
+  if (!metric) return failure;
   std::vector<PipelineStep> steps;
   for (PipelineStep& step : lossSteps(options_.losses)) steps.push_back(std::move(step));
-  steps.push_back({"canonicalize", {}});
-  return run(steps);
+  if (!run(steps)) return failure;
+  if (*metric)
+    main().outputs.push_back({.kind = OutputKind::prediction, .value = *metric, .name = output, .parameter = nullptr});
+  return run({{"canonicalize", {}}});
 }
 
 /// From here on the graph is the whole training step, in fusion groups that no cut will change.
 Status Compilation::toTrainingGraph() {
   std::ostringstream scale;
-  scale << std::setprecision(17) << training_.lossScale;
+  if (training_.lossScaleInterval > 0)
+    scale << "dynamic";
+  else
+    scale << std::setprecision(17) << training_.lossScale;
   if (!run({{"differentiate", {{"loss_scale", scale.str()}}}, {"fuse", {}}, {"layout", {}}, {"add-evaluation", {}}}))
     return failure;
   provenance_ = {options_.version, options_.command, fs::path(options_.model).filename().string(), hashOf(main())};
@@ -282,21 +292,37 @@ Expected<Plan> Compilation::plan(const CostGraph& costs, const Cluster& cluster)
   return plan;
 }
 
-/// Where all stages update together, they can wait for the norm of all gradients.
-Status Compilation::clipGlobally(Plan& plan) {
+/// Where all stages update together, they can wait for the norm of all gradients, and learn whether all are finite.
+Status Compilation::addUpNorms(Plan& plan) {
   plan.gradientNorm = false;
-  if (!training_.clipNorm || training_.clipScope == pdcrt::ClipScope::stage || plan.stages.size() == 1) return success;
+  const bool clips = training_.clipNorm && training_.clipScope == pdcrt::ClipScope::global;
+  const bool skips = training_.nonFinite == pdcrt::NonFinite::skip && hasBatches(plan.schedule);
+  if (plan.stages.size() == 1 || !(clips || skips || training_.lossScaleInterval > 0)) return success;
   plan.gradientNorm = hasBatches(plan.schedule);
   if (plan.gradientNorm && scheduleFile_ && !scheduleFile_->batch && !scheduleFile_->shape.gradientNorm)
-    return diags_.error({.file = options_.scheduleFile}).help("print it again with --clip-norm and --emit=schedule")
-           << "--clip-norm needs a schedule with a line 'gradient-norm'";
-  if (plan.gradientNorm) return success;
+    return diags_.error({.file = options_.scheduleFile}).help("print it again with the same flags and --emit=schedule")
+           << (clips   ? "--clip-norm"
+               : skips ? "--non-finite=skip"
+                       : "--loss-scale=dynamic")
+           << " needs a schedule with a line 'gradient-norm'";
+  if (plan.gradientNorm || !clips) return success;
   return diags_.error({})
              .exit(ExitCode::usage)
              .help("clip each stage by itself: --clip-norm=NORM,scope=stage; or update all stages together: "
                    "--schedule=2bw or 1f1b-flush, --microbatches=M")
          << "--clip-norm: under " << plan.schedule << " each of the " << plan.stages.size()
          << " stages updates before the others know the norm of their gradients";
+}
+
+/// The scale with which losses are seeded must be the one that the update divides out.
+Status Compilation::scaleDynamically(const Plan& plan) {
+  if (training_.lossScaleInterval == 0 || flushes(plan.schedule)) return success;
+  if (plan.stages.size() == 1 && plan.stages[0].warmup == 0 && !hasBatches(plan.schedule)) return success;
+  return diags_.error({})
+             .exit(ExitCode::usage)
+             .help("flush after each batch: --schedule=1f1b-flush, --microbatches=M; or fix the scale: --loss-scale=S")
+         << "--loss-scale=dynamic: under " << plan.schedule
+         << " losses are seeded before the updates that could change the scale";
 }
 
 void Compilation::explain(const CostGraph& costs, const Cluster& cluster, const Plan& plan) {

@@ -4,6 +4,7 @@
 #include "OutputFolder.h"
 
 #include "pdc/IR/Tensor.h"
+#include "pdcrt/LossScale.h"
 #include "pdcrt/Npy.h"
 
 #include <charconv>
@@ -221,4 +222,24 @@ Status pdc::parseClipNorm(const std::string& text, pdcrt::Training& training, Di
     training.clipScope = value == "stage" ? pdcrt::ClipScope::stage : pdcrt::ClipScope::global;
   }
   return success;
+}
+
+Status pdc::parseLossScale(const std::string& text, pdcrt::Training& training, Diagnostics& diags) {
+  const std::vector<std::string> parts = split(text, ',');
+  const bool dynamic = !parts.empty() && parts[0] == "dynamic";
+  const pdcrt::DynamicLossScale standard;
+  training.lossScale = standard.scale;
+  training.lossScaleInterval = dynamic ? standard.interval : 0;
+  if (!dynamic && !parseNumber("--loss-scale", parts.empty() ? "" : parts[0], training.lossScale, diags))
+    return failure;
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const auto [key, value] = keyAndValue(parts[i]);
+    if (!dynamic || (key != "start" && key != "interval"))
+      return unknownOption("--loss-scale", parts[i], "dynamic,start=S,interval=N is known", diags);
+    if (key == "start" ? !parseNumber("--loss-scale", value, training.lossScale, diags)
+                       : !parseCount("--loss-scale", value, training.lossScaleInterval, 1, diags))
+      return failure;
+  }
+  if (training.lossScale > 0) return success;
+  return diags.error({}).exit(ExitCode::usage) << "--loss-scale: a scale of 0 leaves nothing to learn from";
 }

@@ -115,7 +115,8 @@ Status parseNormalize(const std::string& text, std::vector<double>& mean, std::v
 Status DataSet::open(const DataOptions& options, std::span<const Stage* const> stages) {
   options_ = options;
   for (const Stage* stage : stages)
-    for (const DataRow& row : stage->data) inputs_.push_back({.row = &row, .file = {}});
+    for (const DataRow& row : stage->data)
+      if (!row.lossScale) inputs_.push_back({.row = &row, .file = {}});
   if (options.path == "synthetic") {
     if (!inputs_.empty()) samples_ = options.syntheticSamples;
     return {};

@@ -71,6 +71,27 @@ void EvaluationSums::add(const EvaluationSums& other) {
   elements += other.elements;
   loss += other.loss;
   lossWeight += other.lossWeight;
+  output += other.output;
+  outputs += other.outputs;
+}
+
+void addStage(EvaluationSums& sums, const Training& training, const Stage& stage, const std::byte* slot,
+              std::int64_t valid) {
+  const OutputRow* prediction = nullptr;
+  const DataRow* label = nullptr;
+  for (const OutputRow& row : stage.outputs) {
+    if (row.kind != OutputKind::prediction) continue;
+    if (isOutputMetric(training.metric) && training.metric.substr(7) == row.name && row.shape.elements() == 1) {
+      if (valid < training.batch) continue;
+      sums.output += *reinterpret_cast<const float*>(slot + row.offset);
+      sums.outputs += 1;
+    } else if (!prediction) {
+      prediction = &row;
+    }
+  }
+  for (const DataRow& row : stage.data)
+    if (row.label && !label) label = &row;
+  if (prediction && label) addMinibatch(sums, training, *prediction, *label, slot, valid);
 }
 
 void addMinibatch(EvaluationSums& sums, const Training& training, const OutputRow& prediction, const DataRow& label,
@@ -96,7 +117,20 @@ void addMinibatch(EvaluationSums& sums, const Training& training, const OutputRo
   sums.lossWeight += static_cast<double>(count);
 }
 
+Status checkSums(const EvaluationSums& sums, const Training& training) {
+  if (isOutputMetric(training.metric)) {
+    if (sums.outputs > 0) return {};
+    return {Exit::badData,
+            "'" + training.metric + "' counts in whole minibatches, the data has fewer than " +
+                std::to_string(training.batch) + " samples",
+            "evaluate on more samples"};
+  }
+  if (sums.samples > 0) return {};
+  return {Exit::invalid, "the model has no prediction to compare with labels"};
+}
+
 double metricOf(const EvaluationSums& sums, const Training& training) {
+  if (isOutputMetric(training.metric)) return sums.output / sums.outputs;
   if (training.metric == "mse") return sums.squaredError / sums.elements;
   if (training.metric == "perplexity") return std::exp(sums.surprise / sums.samples);
   if (training.metric == "top5") return sums.correctTop5 / sums.samples;

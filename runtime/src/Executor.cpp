@@ -223,17 +223,21 @@ Call Executor::callFor(HostedStage& hosted, std::int64_t minibatch) {
           .stream = &stream_};
 }
 
-Status Executor::readData(HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource& data) {
+Status Executor::readData(HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource* data) {
   for (const DataRow& row : hosted.stage->data)
-    if (Status status = data.read(row, first_ + minibatch, slot + row.offset); !status) return status;
+    if (row.lossScale) {
+      const auto scale = static_cast<float>(hosted.lossScale.scale);
+      std::memcpy(slot + row.offset, &scale, sizeof scale);
+    } else if (data) {
+      if (Status status = data->read(row, first_ + minibatch, slot + row.offset); !status) return status;
+    }
   return {};
 }
 
 Status Executor::forward(HostedStage& hosted, const Action& action) {
   const std::int64_t local = action.index / hosted.replicas;
   HostedStage::Slot& slot = hosted.slots[index(local) % hosted.slots.size()];
-  if (setup_.data)
-    if (Status status = readData(hosted, action.index, slot.memory, *setup_.data); !status) return status;
+  if (Status status = readData(hosted, action.index, slot.memory, setup_.data); !status) return status;
 
   slot.version = setup_.schedule->weights == WeightPolicy::latest
                      ? hosted.versions.newest()
@@ -376,16 +380,19 @@ Status Executor::gradientNorm(HostedStage& hosted, const Action& action) {
   return {};
 }
 
-/// The factor that clips the mean gradient, as PyTorch's clip_grad_norm_ has it; nothing where it is not finite.
+/// The factor of the mean gradient: the loss scale is divided out, then it is clipped as PyTorch's clip_grad_norm_
+/// does. Nothing where a gradient is not finite: of any stage, where the schedule has the norm of all.
 std::optional<double> Executor::gradientScale(const HostedStage& hosted, const HostedStage::GradientSet& set,
                                               std::int64_t minibatches) const {
   const Training& training = *setup_.training;
-  if (!training.clipNorm) return 1;
-  const ExactSum squares =
-      hosted.norm && training.clipScope == ClipScope::global ? hosted.norm->sum : squaresOf(hosted, set);
-  if (!squares.finite()) return std::nullopt;
-  const double norm = std::sqrt(squares.value()) / static_cast<double>(minibatches) / training.lossScale;
-  return std::min(1.0, *training.clipNorm / (norm + 1e-6));
+  const double unscaled = 1 / hosted.lossScale.scale;
+  if (!training.checksGradients()) return unscaled;
+  const bool own = !hosted.norm || (training.clipNorm && training.clipScope == ClipScope::stage);
+  const ExactSum squares = own ? squaresOf(hosted, set) : hosted.norm->sum;
+  if (!squares.finite() || (hosted.norm && !hosted.norm->sum.finite())) return std::nullopt;
+  if (!training.clipNorm) return unscaled;
+  const double norm = std::sqrt(squares.value()) / static_cast<double>(minibatches) * unscaled;
+  return std::min(1.0, *training.clipNorm / (norm + 1e-6)) * unscaled;
 }
 
 Status Executor::update(HostedStage& hosted, const Action& action) {
@@ -423,13 +430,27 @@ Status Executor::update(HostedStage& hosted, const Action& action) {
     hosted.optimizer->update(blocks, {.learningRate = rate,
                                       .rateFactor = factor,
                                       .minibatches = to - from,
-                                      .count = hosted.updates,
+                                      .count = hosted.updates - hosted.skipped,
                                       .gradientScale = *scale});
-  else if (blocks.fresh != blocks.old) // an update with gradients that are not finite changes nothing, but counts
-    std::memcpy(blocks.fresh, blocks.old, hosted.stage->bytes.weights);
+  else if (Status status = skipUpdate(hosted, blocks, action.index); !status)
+    return status;
+  hosted.lossScale.step(scale.has_value());
   hosted.versions.advance();
   set.inputs = set.minibatches = 0;
   set.usesAdded = set.reduced = false;
+  return {};
+}
+
+/// An update with gradients that are not finite changes nothing but the version's number.
+Status Executor::skipUpdate(HostedStage& hosted, const UpdateBlocks& blocks, std::int64_t update) {
+  if (setup_.training->nonFinite == NonFinite::stop)
+    return {Exit::lossNotFinite,
+            "the gradients of update " + std::to_string(update) + " of stage " + std::to_string(hosted.host.stage) +
+                " are not finite",
+            "lower the learning rate, or skip such updates: pdc --non-finite=skip, \"non_finite\" in training.json"};
+  ++hosted.skipped;
+  if (blocks.fresh != blocks.old) std::memcpy(blocks.fresh, blocks.old, hosted.stage->bytes.weights);
+  if (setup_.observer) setup_.observer->skipped(hosted, update);
   return {};
 }
 
@@ -437,7 +458,7 @@ Status Executor::evaluateOne(HostedStage& hosted, const Action& action) {
   hosted.sharing.chooseFirst();
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(hosted.versions.newest());
-  if (Status status = readData(hosted, action.index, call.frame.slot, *evaluationData_); !status) return status;
+  if (Status status = readData(hosted, action.index, call.frame.slot, evaluationData_); !status) return status;
   hosted.stage->evaluate(call);
   return (*predicted_)(hosted, action.index, call.frame.slot);
 }

@@ -81,14 +81,46 @@ Executor::~Executor() {
   if (memory_) ::munmap(memory_, arena_.bytes);
 }
 
-Status Executor::prepare() {
+/// Whether the stage has no loss, or an input for the scale with which it is seeded.
+static bool seedsWithScale(const Stage& stage) {
+  return std::none_of(stage.outputs.begin(), stage.outputs.end(),
+                      [](const OutputRow& row) { return row.kind == OutputKind::loss; }) ||
+         std::any_of(stage.data.begin(), stage.data.end(), [](const DataRow& row) { return row.lossScale; });
+}
+
+/// Whether every stage computes every minibatch with the weights that its update changes.
+static bool flushes(const Schedule& schedule) {
+  for (int stage = 0; stage < static_cast<int>(schedule.stages.size()); ++stage) {
+    const std::int64_t each = schedule.minibatchesOfUpdate(stage);
+    for (std::int64_t b = 0; b < 8 * each; ++b)
+      if (schedule.versionUsed(stage, b) != b / each) return false;
+  }
+  return true;
+}
+
+/// What the training needs of the schedule: training.json and schedule.txt can be edited.
+Status Executor::checkTraining() const {
   const Schedule& schedule = *setup_.schedule;
   const Training& training = *setup_.training;
-  if (training.clipNorm && training.clipScope == ClipScope::global && !schedule.gradientNorm &&
-      schedule.stages.size() > 1)
+  const bool alone = schedule.stages.size() == 1 || schedule.gradientNorm;
+  if (training.clipNorm && training.clipScope == ClipScope::global && !alone)
     return invalid("clip_norm over all stages needs a schedule that adds up their norms, schedule.txt has no line "
                    "'gradient-norm'",
                    "compile with --clip-norm, or write \"clip_scope\": \"stage\" in training.json");
+  if (training.lossScaleInterval == 0) return {};
+  if (!flushes(schedule))
+    return invalid("a dynamic loss scale needs a schedule that flushes, '" + schedule.kind + "' does not",
+                   "compile with --schedule=1f1b-flush, or write \"loss_scale_interval\": 0 in training.json");
+  if (!alone)
+    return invalid("a dynamic loss scale needs a schedule that tells all stages of gradients that are not finite, "
+                   "schedule.txt has no line 'gradient-norm'",
+                   "compile with --loss-scale=dynamic");
+  return {};
+}
+
+Status Executor::prepare() {
+  if (Status status = checkTraining(); !status) return status;
+  const Schedule& schedule = *setup_.schedule;
   const RankList& rank = schedule.ranks[index(setup_.rank)];
   std::vector<ArenaStage> sizes;
   for (const Host& host : rank.hosts) {
@@ -105,11 +137,15 @@ Status Executor::prepare() {
         return invalid("rank " + std::to_string(setup_.rank) + " hosts two replicas of stage " +
                        std::to_string(host.stage) + ", which is not supported");
     if (Status status = checkStage(stage, schedule); !status) return status;
+    if (setup_.training->lossScaleInterval > 0 && !seedsWithScale(stage))
+      return invalid(name(stage) + " was generated for a fixed loss scale, training.json has a dynamic one",
+                     "compile with --loss-scale=dynamic, or write \"loss_scale_interval\": 0 in training.json");
     HostedStage hosted;
     hosted.stage = &stage;
     hosted.host = host;
     hosted.replicas = schedule.stages[index(host.stage)].replicas;
     hosted.optimizer = std::make_unique<Optimizer>(*setup_.training, stage);
+    hosted.lossScale = {.scale = setup_.training->lossScale, .interval = setup_.training->lossScaleInterval};
     sizes.push_back({.stage = host.stage,
                      .bytes = stage.bytes,
                      .edges = stage.edges,

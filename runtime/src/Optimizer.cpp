@@ -143,7 +143,7 @@ void Optimizer::update(const UpdateBlocks& blocks, const UpdateStep& step) const
         .second = state(1),
         .count = row.shape.elements(),
         .minibatches = static_cast<float>(step.minibatches),
-        .scale = static_cast<float>(step.gradientScale / training_.lossScale),
+        .scale = static_cast<float>(step.gradientScale),
         .learningRate = static_cast<float>(
             (parameter.learningRate ? *parameter.learningRate * step.rateFactor : step.learningRate) *
             row.learningRateScale),

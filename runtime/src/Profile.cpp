@@ -84,7 +84,10 @@ Status profile(Executor& executor, BatchSource& data, const Training& training, 
   std::vector<double> steps, updates;
   auto repeat = [&](std::int64_t minibatch, bool observed, bool keep) -> Status {
     for (const DataRow& row : stage.data)
-      if (Status status = data.read(row, minibatch, call.frame.slot + row.offset); !status) return status;
+      if (row.lossScale)
+        *reinterpret_cast<float*>(call.frame.slot + row.offset) = 1;
+      else if (Status status = data.read(row, minibatch, call.frame.slot + row.offset); !status)
+        return status;
     call.draw.minibatch = static_cast<std::uint64_t>(minibatch);
     stream.observe(observed ? &timer : nullptr);
     const double begin = now();

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -92,9 +94,12 @@ void Progress::step(std::int64_t first, std::int64_t last, double loss) {
 }
 
 void Progress::evaluated(const std::string& metric, double value, double loss) {
-  if (metrics_)
-    std::fprintf(metrics_, "{\"step\": %lld, \"%s\": %.9g, \"test_loss\": %.9g}\n",
-                 static_cast<long long>(told_ / options_.minibatchesPerStep), metric.c_str(), value, loss);
+  if (!metrics_) return;
+  const std::string key = nlohmann::json(metric).dump(); // an output of the model may be called anything
+  std::fprintf(metrics_, "{\"step\": %lld, %s: %.9g", static_cast<long long>(told_ / options_.minibatchesPerStep),
+               key.c_str(), value);
+  if (std::isfinite(loss)) std::fprintf(metrics_, ", \"test_loss\": %.9g", loss);
+  std::fputs("}\n", metrics_);
 }
 
 void Progress::finish() {

@@ -99,6 +99,14 @@ public:
     message.values[0] = value;
     toRank0(message);
   }
+  void skipped(const HostedStage& hosted, std::int64_t update) override {
+    constexpr std::int64_t told = 5; // a dynamic scale begins with some
+    const bool first = hosted.host.replica == 0 && (!files_.schedule.gradientNorm || hosted.host.stage == 0);
+    if (first && hosted.skipped <= told)
+      std::fprintf(stderr, "note: update %lld of %s %d is skipped, gradients are not finite (loss scale %g)%s\n",
+                   static_cast<long long>(update), files_.schedule.gradientNorm ? "all stages, seen by stage" : "stage",
+                   hosted.host.stage, hosted.lossScale.scale, hosted.skipped == told ? "; more are not told" : "");
+  }
   void acted(const Action& action, double begin, double end) override {
     if (!options_.traceFile.empty()) trace_.add(action, begin, end);
     if (action.wait) {
@@ -300,14 +308,8 @@ private:
     EvaluationSums sums;
     Executor::Predicted predicted = [&](const HostedStage& hosted, std::int64_t minibatch,
                                         const std::byte* slot) -> Status {
-      const OutputRow* prediction = nullptr;
-      const DataRow* label = nullptr;
-      for (const OutputRow& row : hosted.stage->outputs)
-        if (row.kind == OutputKind::prediction && !prediction) prediction = &row;
-      for (const DataRow& row : hosted.stage->data)
-        if (row.label && !label) label = &row;
       const std::int64_t valid = std::min(batch, evaluationSamples_ - minibatch * batch);
-      if (prediction && label) addMinibatch(sums, files_.training, *prediction, *label, slot, valid);
+      addStage(sums, files_.training, *hosted.stage, slot, valid);
       return {};
     };
     const std::int64_t minibatches = (evaluationSamples_ + batch - 1) / batch;
@@ -322,9 +324,9 @@ private:
     if (!waitFor([&] { return static_cast<int>(evaluations_.size()) == transport_.ranks(); })) return gone();
     EvaluationSums total;
     for (const auto& [rank, part] : evaluations_) total.add(part);
-    if (total.samples == 0) return {Exit::invalid, "the model has no prediction to compare with labels"};
+    if (Status status = checkSums(total, files_.training); !status) return status;
     const std::string& metric = files_.training.metric;
-    std::printf("test loss %.4f\n", lossOf(total));
+    if (total.lossWeight > 0) std::printf("test loss %.4f\n", lossOf(total));
     if (metric != "none") std::printf("test %s %.4f\n", metric.c_str(), metricOf(total, files_.training));
     std::fflush(stdout);
     progress_->evaluated(metric, metricOf(total, files_.training), lossOf(total));

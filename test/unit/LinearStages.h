@@ -30,7 +30,8 @@ inline constexpr std::size_t block = 64;
 inline constexpr Shape valueShape = {batch, width};
 
 // Offsets in the slot, the weights block and the gradients block.
-inline constexpr std::size_t inX = 0, hiddenAt = block, outAt = 2 * block, targetAt = 3 * block, lossAt = 4 * block;
+inline constexpr std::size_t inX = 0, hiddenAt = block, outAt = 2 * block, targetAt = 3 * block, lossAt = 4 * block,
+                             scaleAt = 4 * block + 32;
 inline constexpr std::size_t weightAt = 0, gainAt = 2 * block;
 inline constexpr std::size_t dWeightAt = 0, dGainAsBias = 2 * block, dGainAsScale = 3 * block;
 
@@ -97,6 +98,7 @@ struct LinearStage {
     std::vector<DataRow> rows;
     if (first) rows.push_back({"x", Element::f32, valueShape, inX, false, 0});
     if (last) rows.push_back({"target", Element::f32, valueShape, targetAt, true, 0});
+    if (last) rows.push_back({"loss_scale", Element::f32, {}, scaleAt, false, 0, true});
     return rows;
   }();
   static inline const std::vector<OutputRow> outputs = [] {
@@ -150,7 +152,8 @@ struct LinearStage {
   /// dL/dy, from the right or from the loss.
   static float outGradient(const Call& c, int i) {
     if (!last) return at(c.frame.edges[gradientFromRight], 0)[i];
-    return 2 * (at(c.frame.slot, outAt)[i] - at(c.frame.slot, targetAt)[i]) / (batch * width);
+    const float error = at(c.frame.slot, outAt)[i] - at(c.frame.slot, targetAt)[i];
+    return *at(c.frame.slot, scaleAt) * (2 * error / (batch * width));
   }
   /// dL/d(x · W + g).
   static float innerGradient(const Call& c, int i) {

@@ -35,6 +35,7 @@ struct ReplayMistake {
   bool learningRateAsIs = false; ///< lr instead of lr · R_s / R_0
   bool usersVersion = false;     ///< of shared parameters the version with the number that the user's own weights have
   bool reverseUses = false;      ///< adds the uses of a parameter from last to first
+  bool skipEachStage = false;    ///< skips the updates of those stages only whose own gradients are not finite
   bool clipEachStage = false;    ///< clips every stage by its own norm where the norm of all was meant
 };
 
@@ -85,6 +86,7 @@ public:
         const std::int64_t each = perUpdate(s), first = b / each * each;
         if ((b + 1) % each == 0 || b + 1 == count) update(s, first, b + 1, scaleOf(s, first, b + 1));
       }
+      if (((b + 1) % perUpdate(0) == 0 || b + 1 == count) && setup_.training.lossScaleInterval > 0) adjustLossScale();
       // No update asks for minibatches before those of the batch that it belongs to.
       const std::int64_t most = setup_.microbatches + *std::max_element(setup_.replicas.begin(), setup_.replicas.end());
       for (StageState& state : states_) state.gradients.erase(b - most);
@@ -93,6 +95,7 @@ public:
 
   /// The newest weights of a stage.
   const Block& weights(std::size_t stage) const { return states_[stage].versions.back(); }
+  double lossScale() const { return lossScale_; }
   std::size_t updates(std::size_t stage) const { return states_[stage].versions.size() - 1; }
   const Block& state(std::size_t stage, int replica) const {
     return states_[stage].replicaStates[static_cast<std::size_t>(replica)];
@@ -223,7 +226,11 @@ private:
     const pdcrt::Stage& stage = *setup_.stages[s];
     Minibatch& part = parts[s];
     receive(s, pdcrt::Direction::forward, parts);
-    for (const pdcrt::DataRow& row : stage.data) require(setup_.data->read(row, b, part.slot.data() + row.offset));
+    for (const pdcrt::DataRow& row : stage.data)
+      if (row.lossScale)
+        *reinterpret_cast<float*>(part.slot.data() + row.offset) = static_cast<float>(lossScale_);
+      else
+        require(setup_.data->read(row, b, part.slot.data() + row.offset));
     part.version = std::max<std::int64_t>(0, versionFor(s, b) - mistake_.versionOff);
     takeShared(s, b, part);
     call(s, b, part, part.version, stage.forward);
@@ -258,23 +265,47 @@ private:
     return sum;
   }
 
-  /// Clipping: the factor of stage s's mean gradients; negative where they are not finite.
-  double scaleOf(std::size_t s, std::int64_t first, std::int64_t last) const {
-    if (!setup_.training.clipNorm) return 1;
-    const bool own = setup_.training.clipScope == pdcrt::ClipScope::stage || mistake_.clipEachStage;
+  double squaresOf(std::size_t s, std::int64_t first, std::int64_t last) const {
     double squares = 0;
-    for (std::size_t t = own ? s : 0; t < (own ? s + 1 : states_.size()); ++t)
-      for (std::size_t p = 0; p < setup_.stages[t]->parameters.size(); ++p)
-        for (std::int64_t i = 0; i < setup_.stages[t]->parameters[p].shape.elements(); ++i)
-          squares += std::pow(sumOf(t, static_cast<int>(p), i, first, last), 2.0);
-    if (!std::isfinite(squares)) return -1;
-    return std::min(1.0, *setup_.training.clipNorm / (std::sqrt(squares) / static_cast<double>(last - first) + 1e-6));
+    for (std::size_t p = 0; p < setup_.stages[s]->parameters.size(); ++p)
+      for (std::int64_t i = 0; i < setup_.stages[s]->parameters[p].shape.elements(); ++i)
+        squares += std::pow(sumOf(s, static_cast<int>(p), i, first, last), 2.0);
+    return squares;
+  }
+
+  /// Clipping and loss scale: the factor of stage s's mean gradients; negative where they are not finite.
+  double scaleOf(std::size_t s, std::int64_t first, std::int64_t last) const {
+    const pdcrt::Training& training = setup_.training;
+    if (!training.checksGradients()) return 1 / lossScale_;
+    const double own = squaresOf(s, first, last);
+    double all = 0;
+    for (std::size_t t = 0; t < states_.size(); ++t) all += squaresOf(t, first, last);
+    const bool alone = training.clipScope == pdcrt::ClipScope::stage || mistake_.clipEachStage;
+    const bool together = training.lossScaleInterval > 0 || (training.clipNorm && !alone) ||
+                          (setup_.microbatches > 0 && training.nonFinite == pdcrt::NonFinite::skip);
+    if (!std::isfinite(together && !mistake_.skipEachStage ? all : own)) return -1;
+    if (!training.clipNorm) return 1 / lossScale_;
+    const double norm = std::sqrt(alone ? own : all) / static_cast<double>(last - first) / lossScale_;
+    return std::min(1.0, *training.clipNorm / (norm + 1e-6)) / lossScale_;
+  }
+
+  /// After an update of all stages.
+  void adjustLossScale() {
+    if (skipped_) {
+      lossScale_ /= 2;
+      finite_ = 0;
+    } else if (++finite_ == setup_.training.lossScaleInterval) {
+      lossScale_ *= 2;
+      finite_ = 0;
+    }
+    skipped_ = false;
   }
 
   /// W^{u+1} from the gradients of minibatches [first, last), times `scale`; W^u where that is negative.
   void update(std::size_t s, std::int64_t first, std::int64_t last, double scale) {
     const pdcrt::Stage& stage = *setup_.stages[s];
     StageState& state = states_[s];
+    skipped_ = skipped_ || scale < 0;
     const double count = static_cast<double>(last - first);
     double rate = setup_.training.learningRate;
     if (setup_.microbatches == 0 && !mistake_.learningRateAsIs) rate = rate * count / setup_.replicas[0];
@@ -361,4 +392,7 @@ private:
   ReplayMistake mistake_;
   std::vector<StageState> states_;
   std::vector<double> losses_;
+  double lossScale_ = setup_.training.lossScale;
+  std::int64_t finite_ = 0; ///< updates since the scale changed
+  bool skipped_ = false;    ///< of the current update
 };

@@ -1,14 +1,7 @@
 // LINK: pdcrt pdcSchedule
 // Clipping by the norm of all gradients, and gradients that are not finite, against the replay (Replay.h): the same
 // bits. The norm itself: exact sums, over any number of ranks.
-#include "LinearStages.h"
-#include "Replay.h"
-#include "ThreadRun.h"
-
-#include "pdc/Schedule/PipelineShape.h"
-#include "pdcrt/Check.h"
-
-#include <gtest/gtest.h>
+#include "ReplayComparison.h"
 
 #include <numeric>
 #include <random>
@@ -37,67 +30,15 @@ Training trainingOf(const Case& c) {
   return training;
 }
 
-Schedule scheduleOf(const Case& c) {
-  std::vector<pdc::StageShape> stages;
-  for (std::size_t s = 0; s < c.replicas.size(); ++s)
-    stages.push_back({.replicas = c.replicas[s], .warmup = c.warmup[s]});
-  pdc::PipelineShape shape = pdc::straightShape(stages);
-  shape.kind = c.kind;
-  shape.microbatches = c.microbatches;
-  shape.gradientNorm = c.scope == ClipScope::global;
-  for (std::size_t s = 1; c.tied && s < c.replicas.size(); ++s) shape.shared.push_back({0, static_cast<int>(s)});
-  return pdc::buildSchedule(shape);
+ComparisonCase comparisonOf(const Case& c) {
+  return {.kind = c.kind,
+          .replicas = c.replicas,
+          .warmup = c.warmup,
+          .microbatches = c.microbatches,
+          .training = trainingOf(c),
+          .gradientNorm = c.scope == ClipScope::global,
+          .tied = c.tied};
 }
-
-linear::NoiseData noise;
-
-/// A run of `minibatches` and a replay of it: whether all weights agree bit for bit.
-class Comparison {
-public:
-  explicit Comparison(const Case& c, BatchSource& data = noise) : c_(c), schedule_(scheduleOf(c)) {
-    run_.schedule = &schedule_;
-    run_.stages = linear::linearStages(static_cast<int>(c.replicas.size()), c.tied);
-    run_.training = trainingOf(c);
-    run_.data = &data;
-    run_.readWeights = linear::readInitial;
-  }
-  Executor::ReadTensor& weights() { return run_.readWeights; }
-
-  void train(std::int64_t minibatches) {
-    minibatches_ = minibatches;
-    ASSERT_TRUE(check(schedule_, minibatches).passed) << check(schedule_, minibatches).problem;
-    ASSERT_TRUE(checkEveryDrain(schedule_).passed);
-    ASSERT_TRUE(run_.run([&](Executor& executor, int) { return executor.train(0, minibatches); }))
-        << run_.statuses[0].message() << run_.statuses.back().message();
-  }
-  bool agrees(const Training& training, ReplayMistake mistake = {}) {
-    Replay replay({.stages = run_.stages,
-                   .replicas = c_.replicas,
-                   .warmup = c_.warmup,
-                   .syncDelay = std::vector<int>(c_.replicas.size(), 0),
-                   .weights = schedule_.weights,
-                   .microbatches = c_.microbatches,
-                   .training = training,
-                   .data = run_.data,
-                   .readWeights = run_.readWeights},
-                  mistake);
-    replay.run(minibatches_);
-    for (std::size_t s = 0; s < c_.replicas.size(); ++s)
-      for (int r = 0; r < c_.replicas[s]; ++r)
-        for (const ParameterRow& row : run_.stages[s]->parameters)
-          if (std::memcmp(run_.weights(static_cast<int>(s), r) + row.offset, replay.weights(s).data() + row.offset,
-                          static_cast<std::size_t>(row.shape.elements()) * sizeof(float)) != 0)
-            return false;
-    return true;
-  }
-  const ThreadRun& run() const { return run_; }
-
-private:
-  Case c_;
-  Schedule schedule_;
-  ThreadRun run_;
-  std::int64_t minibatches_ = 0;
-};
 
 std::vector<Case> cases() {
   std::vector<Case> all;
@@ -119,7 +60,7 @@ TEST(Clipping, TrainsTheBitsOfTheReplayAndOfNoOther) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(textOf(c));
     for (std::int64_t minibatches : {24, 28}) {
-      Comparison comparison(c);
+      Comparison comparison(comparisonOf(c));
       comparison.train(minibatches);
       if (HasFatalFailure()) return;
       EXPECT_TRUE(comparison.agrees(trainingOf(c)));
@@ -134,7 +75,7 @@ TEST(Clipping, TrainsTheBitsOfTheReplayAndOfNoOther) {
 
 TEST(Clipping, AnInfiniteNormClipsNothing) {
   const Case c{.replicas = {1, 1}, .warmup = {1, 0}, .norm = HUGE_VAL};
-  Comparison comparison(c);
+  Comparison comparison(comparisonOf(c));
   comparison.train(24);
   Training without = trainingOf(c);
   without.clipNorm.reset();
@@ -143,7 +84,7 @@ TEST(Clipping, AnInfiniteNormClipsNothing) {
 
 TEST(Clipping, ByStageNeedsNoCommonNorm) {
   const Case c{.replicas = {1, 1, 1}, .warmup = {2, 1, 0}, .scope = ClipScope::stage};
-  Comparison comparison(c);
+  Comparison comparison(comparisonOf(c));
   comparison.train(24);
   EXPECT_TRUE(comparison.agrees(trainingOf(c)));
   Training global = trainingOf(c);
@@ -176,7 +117,7 @@ TEST(Clipping, GradientsThatAreNotFiniteSkipTheUpdateOfAllStages) {
   FarData far;
   for (ClipScope scope : {ClipScope::global, ClipScope::stage}) {
     const Case c{.replicas = {1, 1}, .warmup = {1, 0}, .norm = HUGE_VAL, .scope = scope};
-    Comparison comparison(c, far);
+    Comparison comparison(comparisonOf(c), far);
     comparison.weights() = overflowing;
     comparison.train(6);
     if (HasFatalFailure()) return;
@@ -196,7 +137,7 @@ TEST(Clipping, GradientsThatAreNotFiniteSkipTheUpdateOfAllStages) {
 
 TEST(Clipping, GlobalNeedsAScheduleWithTheNorm) {
   Case c{.replicas = {1, 1}, .warmup = {1, 0}, .scope = ClipScope::stage};
-  const Schedule schedule = scheduleOf(c);
+  const Schedule schedule = scheduleOf(comparisonOf(c));
   c.scope = ClipScope::global;
   ThreadRun run;
   run.schedule = &schedule;
@@ -210,7 +151,7 @@ TEST(Clipping, GlobalNeedsAScheduleWithTheNorm) {
 }
 
 TEST(Clipping, TheScheduleIsRefusedWithoutItsWait) {
-  const Schedule whole = scheduleOf({.replicas = {1, 1}, .warmup = {1, 0}});
+  const Schedule whole = scheduleOf(ComparisonCase{.replicas = {1, 1}, .warmup = {1, 0}});
   auto problem = [&](auto removed) {
     Schedule schedule = whole;
     for (RankList& rank : schedule.ranks)
@@ -230,7 +171,7 @@ TEST(Clipping, TheScheduleIsRefusedWithoutItsWait) {
 }
 
 TEST(Clipping, ItsScheduleSurvivesItsText) {
-  const Schedule schedule = scheduleOf({.replicas = {2, 1}, .warmup = {1, 0}});
+  const Schedule schedule = scheduleOf(ComparisonCase{.replicas = {2, 1}, .warmup = {1, 0}});
   Schedule read;
   std::string error;
   ASSERT_TRUE(parseSchedule(toString(schedule), read, error)) << error;

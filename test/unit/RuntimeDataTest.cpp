@@ -212,6 +212,28 @@ TEST(Evaluation, TakesClassesFromAxis1OfImages) {
   EXPECT_EQ(sums.samples, 2);
 }
 
+TEST(Evaluation, AnOutputOfTheModelCountsInWholeMinibatches) {
+  Training training;
+  training.metric = "output:score";
+  training.batch = 3;
+  const OutputRow outputs[] = {{OutputKind::loss, "score", Element::f32, {}, 8},
+                               {OutputKind::prediction, "other", Element::f32, {}, 8},
+                               {OutputKind::prediction, "score", Element::f32, {}, 4}};
+  const Stage scored = {.index = 0, .count = 1, .outputs = outputs};
+  EvaluationSums sums;
+  const auto evaluate = [&](float score, std::int64_t valid) {
+    const float slot[] = {-1, score, -2};
+    addStage(sums, training, scored, reinterpret_cast<const std::byte*>(slot), valid);
+  };
+  EXPECT_EQ(checkSums(sums, training).code(), Exit::badData);
+  evaluate(0.5, 3);
+  evaluate(0.75, 3);
+  evaluate(9, 2);
+  EXPECT_TRUE(checkSums(sums, training));
+  EXPECT_EQ(metricOf(sums, training), 0.625);
+  EXPECT_EQ(sums.lossWeight, 0) << "there is no test loss";
+}
+
 TEST(Evaluation, MeasuresSquaredErrorAndBinaryCrossEntropy) {
   constexpr OutputRow prediction = {OutputKind::prediction, "y", Element::f32, {1, 2}, 0};
   constexpr DataRow label = {"t", Element::f32, {1, 2}, 64, true, 0};
@@ -241,13 +263,18 @@ TEST(TrainingFile, ReadsWhatItWrites) {
   training.seed = 1234567890123456789;
   training.batch = 32;
   training.ignoreIndex = -100;
-  training.metric = "top5";
+  training.metric = "output:a \"name\"";
+  training.lossScaleInterval = 7;
+  training.nonFinite = NonFinite::stop;
   Training read;
   Status status = parseTraining(toJson(training), "training.json", read);
   ASSERT_TRUE(status) << status.message();
   EXPECT_EQ(toJson(read), toJson(training));
   EXPECT_EQ(read.optimizer, OptimizerKind::adamw);
   EXPECT_EQ(read.ignoreIndex, -100);
+  EXPECT_EQ(read.metric, training.metric);
+  EXPECT_EQ(read.lossScaleInterval, 7);
+  EXPECT_EQ(read.nonFinite, NonFinite::stop);
   EXPECT_EQ(read.schedule.warmup, 10);
 }
 

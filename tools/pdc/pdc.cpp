@@ -105,8 +105,13 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--plan", options.planFile, "use this plan instead of solving")->type_name("FILE");
   app.add_option("--metric", options.metric, "what evaluation reports")
-      ->check(CLI::IsMember({"accuracy", "top5", "perplexity", "mse", "none"}))
-      ->type_name("accuracy|top5|perplexity|mse|none");
+      ->check([](const std::string& text) {
+        const bool known = CLI::IsMember({"accuracy", "top5", "perplexity", "mse", "none"})(text).empty();
+        return known || pdcrt::isOutputMetric(text)
+                   ? std::string()
+                   : "'" + text + "' is none of accuracy, top5, perplexity, mse, none, output:NAME";
+      })
+      ->type_name("accuracy|top5|perplexity|mse|none|output:NAME");
   app.add_option("--recompute", options.planner.recompute,
                  "run forwards again instead of keeping their results: never, where the planner gains by it, always")
       ->check(CLI::IsMember({"none", "auto", "all"}))

@@ -60,6 +60,8 @@ Status parseLearningRateSchedule(const std::string& text, pdcrt::LearningRateSch
 Status parseParameterGroup(const std::string& text, std::vector<pdcrt::ParameterGroup>& groups, Diagnostics& diags);
 /// "1.0,scope=stage"
 Status parseClipNorm(const std::string& text, pdcrt::Training& training, Diagnostics& diags);
+/// "1024", or "dynamic,start=65536,interval=2000"
+Status parseLossScale(const std::string& text, pdcrt::Training& training, Diagnostics& diags);
 
 /// The steps of a pipeline that add the losses.
 std::vector<PipelineStep> lossSteps(const std::vector<std::map<std::string, std::string>>& losses);

@@ -42,6 +42,10 @@ Expected<LossOptions> lossOptions(const std::map<std::string, std::string>& opti
 /// one, and label inputs are marked.
 Status addLoss(PassContext& context, const LossOptions& options);
 
+/// --metric=output:NAME: the float scalar that the model calls so. Ask before losses are added; as an output of kind
+/// prediction that is called `name` it stays for the evaluation.
+Expected<Value*> scalarOutput(PassContext& context, const std::string& name);
+
 /// Appends the backward operations of @main, whole: phases I and W apart, origins set, one gradient output per use of a
 /// trained parameter in program order, and the fold order of values with several consumers (from the last consumer to
 /// the first; the addition belongs to the earlier consumer).

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "pdcrt/Stage.h"
+#include "pdcrt/Status.h"
 #include "pdcrt/Training.h"
 
 #include <cstddef>
@@ -17,6 +18,7 @@ struct EvaluationSums {
   double surprise = 0;    ///< -log of the label's probability, in nats; perplexity is the exponential of its mean
   double squaredError = 0, elements = 0;
   double loss = 0, lossWeight = 0;
+  double output = 0, outputs = 0; ///< of the scalar that is the metric, over whole minibatches
 
   void add(const EvaluationSums& other);
 };
@@ -25,6 +27,15 @@ struct EvaluationSums {
 /// four or more), labels are integers; or both have one shape, for mse and bce.
 void addMinibatch(EvaluationSums& sums, const Training& training, const OutputRow& prediction, const DataRow& label,
                   const std::byte* slot, std::int64_t valid);
+
+/// Adds what a stage has in `slot` after the evaluation of a minibatch of which the first `valid` samples count: its
+/// prediction against its labels, and the scalar that is the metric, which knows no single samples and so counts in
+/// whole minibatches only.
+void addStage(EvaluationSums& sums, const Training& training, const Stage& stage, const std::byte* slot,
+              std::int64_t valid);
+
+/// Whether anything counted.
+Status checkSums(const EvaluationSums& sums, const Training& training);
 
 /// The metric that `training` names.
 double metricOf(const EvaluationSums& sums, const Training& training);

@@ -7,6 +7,7 @@
 #include "pdcrt/AllReduce.h"
 #include "pdcrt/Arena.h"
 #include "pdcrt/GradientNorm.h"
+#include "pdcrt/LossScale.h"
 #include "pdcrt/Optimizer.h"
 #include "pdcrt/Schedule.h"
 #include "pdcrt/Sharing.h"
@@ -45,6 +46,8 @@ private:
   Action action_;
 };
 
+struct HostedStage;
+
 /// Provides what the data set has for a minibatch.
 class BatchSource {
 public:
@@ -58,6 +61,8 @@ class RunObserver {
 public:
   virtual ~RunObserver() = default;
   virtual void loss(int /*stage*/, std::int64_t /*minibatch*/, double /*value*/) {}
+  /// An update of a stage was skipped, because its gradients were not finite.
+  virtual void skipped(const HostedStage&, std::int64_t /*update*/) {}
   /// A computation, or the time spent in a wait.
   virtual void acted(const Action&, double /*begin*/, double /*end*/) {}
   /// A transfer or all-reduce, seen complete when it was awaited.
@@ -85,7 +90,9 @@ struct HostedStage {
   std::shared_ptr<const void> kernels;
   std::unique_ptr<Optimizer> optimizer;
   Versions versions;
-  std::int64_t updates = 0; ///< since the beginning of the training
+  std::int64_t updates = 0;   ///< since the beginning of the training
+  std::int64_t skipped = 0;   ///< of them, because gradients were not finite; the optimizer does not count these
+  DynamicLossScale lossScale; ///< the same in all stages, because they skip together
   std::byte *state = nullptr, *optimizerState = nullptr, *scratch = nullptr;
   std::byte* handovers = nullptr; ///< a ring over local minibatches
   int handoverCount = 1;
@@ -168,12 +175,14 @@ private:
   ExactSum squaresOf(const HostedStage& hosted, const HostedStage::GradientSet& set) const;
   std::optional<double> gradientScale(const HostedStage& hosted, const HostedStage::GradientSet& set,
                                       std::int64_t minibatches) const;
+  Status checkTraining() const;
   Status update(HostedStage& hosted, const Action& action);
+  Status skipUpdate(HostedStage& hosted, const UpdateBlocks& blocks, std::int64_t update);
   Status evaluateOne(HostedStage& hosted, const Action& action);
   Status waitFor(const Action& action, const Work& work);
   Status drain();
   Call callFor(HostedStage& hosted, std::int64_t minibatch);
-  Status readData(HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource& data);
+  Status readData(HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource* data);
   static void addSpare(const HostedStage& hosted, const HostedStage::GradientSet& set, bool withInput);
   HostedStage::GradientSet& gradientsOf(HostedStage& hosted, std::int64_t version);
   HostedStage& hostedStage(int stage);

@@ -9,11 +9,12 @@ namespace pdcrt {
 /// row double it. The policy of PyTorch's GradScaler. Powers of two, so that dividing it out is exact.
 struct DynamicLossScale {
   double scale = 65536;
-  std::int64_t interval = 2000;
+  std::int64_t interval = 2000; ///< 0: the scale stays as it is
   std::int64_t finiteSteps = 0; ///< since the last change
 
   /// Says how the step went; whether its update is made.
   bool step(bool finite) {
+    if (interval == 0) return finite;
     if (!finite) {
       scale /= 2;
       finiteSteps = 0;

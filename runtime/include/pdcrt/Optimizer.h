@@ -42,7 +42,7 @@ struct UpdateStep {
   double rateFactor = 1;    ///< the same for a parameter with a learning rate of its own: its factor
   std::int64_t minibatches; ///< that the gradients are sums of
   std::int64_t count;       ///< this is the stage's count-th update, from 1
-  double gradientScale = 1; ///< factor of the mean gradient: clipping
+  double gradientScale = 1; ///< factor of the mean gradient: clipping, divided by the loss scale
 };
 
 /// A trained parameter and where its gradients are.

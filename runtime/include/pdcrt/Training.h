@@ -3,7 +3,8 @@
 //
 //   {"optimizer": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": false, "weight_decay": 0.0001, "betas": [0.9, 0.999],
 //    "eps": 1e-08, "parameter_groups": [{"match": "bias", "weight_decay": 0}], "lr_schedule": {"kind": "constant"},
-//    "clip_norm": null, "clip_scope": "global", "loss_scale": 1, "seed": 0, "batch": 32,
+//    "clip_norm": null, "clip_scope": "global", "loss_scale": 1, "loss_scale_interval": 0, "non_finite": "take",
+//    "seed": 0, "batch": 32,
 //    "loss": "softmax-cross-entropy", "ignore_index": null, "label_smoothing": 0, "class_weights": [],
 //    "metric": "accuracy"}
 #pragma once
@@ -52,6 +53,13 @@ enum class ClipScope : std::uint8_t {
   stage   ///< of each stage by itself
 };
 
+/// What an update does whose gradients are not finite.
+enum class NonFinite : std::uint8_t {
+  take, ///< no update looks; but where gradients are clipped or the loss scale is dynamic, it is skipped
+  skip, ///< the weights stay; where all stages update together, those of all
+  stop  ///< the run ends: Exit::lossNotFinite
+};
+
 struct Training {
   OptimizerKind optimizer = OptimizerKind::sgd;
   double learningRate = 0.01;
@@ -67,14 +75,24 @@ struct Training {
   std::optional<double> clipNorm;
   ClipScope clipScope = ClipScope::global;
   double lossScale = 1; ///< factor of the gradients that the stages compute; divided out by updates
+  /// 0: the loss scale is fixed. Else it starts with `lossScale`; an update with gradients that are not finite is
+  /// skipped and halves it, so many others in a row double it (LossScale.h).
+  std::int64_t lossScaleInterval = 0;
+  NonFinite nonFinite = NonFinite::take;
   std::uint64_t seed = 0;
   std::int64_t batch = 1;                     ///< samples per minibatch
   std::string loss = "softmax-cross-entropy"; ///< or mse, bce-with-logits, output
   std::optional<std::int64_t> ignoreIndex;    ///< label that the loss leaves out
   double labelSmoothing = 0;                  ///< of softmax-cross-entropy, as what follows
   std::vector<double> classWeights;           ///< empty: all 1
-  std::string metric = "accuracy";            ///< or top5, perplexity, mse, none
+  std::string metric = "accuracy";            ///< or top5, perplexity, mse, none, output:NAME
+
+  /// Whether updates look for gradients that are not finite.
+  bool checksGradients() const { return clipNorm || lossScaleInterval > 0 || nonFinite != NonFinite::take; }
 };
+
+/// Whether `metric` is "output:NAME": the mean of the model's scalar output NAME.
+bool isOutputMetric(const std::string& metric);
 
 std::string toJson(const Training& training);
 

@@ -198,6 +198,14 @@ double LearningRateSchedule::at(double learningRate, std::int64_t minibatch) con
   return rate;
 }
 
+bool isOutputMetric(const std::string& metric) {
+  return metric.starts_with("output:") && metric.size() > 7;
+}
+
+static const char* nameOf(NonFinite what) {
+  return what == NonFinite::take ? "take" : what == NonFinite::skip ? "skip" : "stop";
+}
+
 std::string toJson(const Training& t) {
   Json schedule = {{"kind", nameOf(t.schedule.kind)}};
   if (t.schedule.kind != LearningRateSchedule::Kind::constant) schedule["period"] = t.schedule.period;
@@ -215,6 +223,8 @@ std::string toJson(const Training& t) {
                {"clip_norm", nullptr},
                {"clip_scope", t.clipScope == ClipScope::global ? "global" : "stage"},
                {"loss_scale", t.lossScale},
+               {"loss_scale_interval", t.lossScaleInterval},
+               {"non_finite", nameOf(t.nonFinite)},
                {"seed", t.seed},
                {"batch", t.batch},
                {"loss", t.loss},
@@ -267,6 +277,10 @@ Status parseTraining(const std::string& text, const std::string& file, Training&
   training.clipScope = scope == "stage" ? ClipScope::stage : ClipScope::global;
   reader.number("loss_scale", training.lossScale, 0);
   if (training.lossScale == 0) reader.fail("loss_scale", 0, "a number above 0");
+  reader.number("loss_scale_interval", training.lossScaleInterval, 0);
+  std::string nonFinite = "take";
+  reader.text("non_finite", nonFinite, {"take", "skip", "stop"});
+  training.nonFinite = nonFinite == "skip" ? NonFinite::skip : nonFinite == "stop" ? NonFinite::stop : NonFinite::take;
   if (const Json* schedule = reader.object("lr_schedule")) readSchedule(*schedule, training.schedule, problem);
   reader.number("seed", training.seed, 0);
   reader.number("batch", training.batch, 1);
@@ -276,7 +290,10 @@ Status parseTraining(const std::string& text, const std::string& file, Training&
   if (reader.object("ignore_index")) training.ignoreIndex = ignored;
   reader.number("label_smoothing", training.labelSmoothing, 0);
   reader.numbers("class_weights", training.classWeights, 0);
-  reader.text("metric", training.metric, {"accuracy", "top5", "perplexity", "mse", "none"});
+  if (const Json* metric = reader.object("metric"); metric && metric->is_string() && isOutputMetric(*metric))
+    training.metric = *metric;
+  else
+    reader.text("metric", training.metric, {"accuracy", "top5", "perplexity", "mse", "none", "output:NAME"});
   training.optimizer = Json(optimizer).get<OptimizerKind>();
   if (std::string first = reader.finish(); !first.empty()) problem = first;
   return problem.empty() ? Status() : bad(problem);

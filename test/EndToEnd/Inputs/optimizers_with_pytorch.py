@@ -28,6 +28,7 @@ def run(*command):
     done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}: code {done.returncode}\n{done.stdout}")
+    return done.stdout
 
 
 def write_inputs():
@@ -37,11 +38,17 @@ def write_inputs():
     graph = helper.make_graph(
         [helper.make_node("Gemm", ["x", "first.weight", "first.bias"], ["sum"], transB=1),
          helper.make_node("Tanh", ["sum"], ["hidden"]),
-         helper.make_node("Gemm", ["hidden", "second.weight", "second.bias"], ["logits"], transB=1)], "mlp",
+         helper.make_node("Gemm", ["hidden", "second.weight", "second.bias"], ["logits"], transB=1),
+         helper.make_node("Mul", ["logits", "logits"], ["squares"]),
+         helper.make_node("ReduceMean", ["squares"], ["energy"], keepdims=0)], "mlp",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", WIDTH])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", CLASSES])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", CLASSES]),
+         helper.make_tensor_value_info("energy", TensorProto.FLOAT, [])],
         [numpy_helper.from_array(value, name) for name, value in initial.items()])
     onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)]), folder / "model.onnx")
+
+
+said = {}  # by the runs
 
 
 def weights_of(place):
@@ -56,15 +63,15 @@ def weights_of(place):
     return found
 
 
-def by_pdc(name, flags, replicas="1,1"):
+def by_pdc(name, flags, replicas="1,1", own_programs=False):
     run(build / "bin/pdc", folder / "model.onnx", "-o", folder / name, f"--batch={BATCH}", f"--replicas={replicas}",
         "--schedule=1f1b-flush", f"--microbatches={MICROBATCHES}", "--profile=analytic", "--loss=softmax-cross-entropy", *flags)
-    programs = folder / f"programs-{replicas}"
+    programs = folder / (f"programs-{name}" if own_programs else f"programs-{replicas}")
     if not programs.exists():
         run("cmake", "-S", folder / name, "-B", programs, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={build}")
         run("cmake", "--build", programs)
-    run(programs / "pipeline", "--dir", folder / name, "--threads", "--data", folder / "data", "--shuffle=off",
-        f"--steps={UPDATES}", "--export-weights", folder / f"{name}-weights")
+    said[name] = run(programs / "pipeline", "--dir", folder / name, "--threads", "--data", folder / "data", "--shuffle=off",
+        f"--steps={UPDATES}", "--eval", folder / "data", "--export-weights", folder / f"{name}-weights")
     return weights_of(folder / f"{name}-weights")
 
 
@@ -137,3 +144,14 @@ cut, uncut = by_pdc("clip", CASES["clip"][0]), by_pdc("clip-uncut", [*CASES["cli
 if any((cut[name] != uncut[name]).any() for name in uncut):
     sys.exit("a cut, or the loss scale, changes the bits of clipped updates")
 print("clip: the bits of the uncut program, whose loss is scaled")
+
+found = by_pdc("dynamic", [*CASES["clip"][0], "--loss-scale=dynamic,start=1024,interval=5", "--metric=output:energy"],
+               own_programs=True)
+if any((cut[name] != found[name]).any() for name in cut):
+    sys.exit("a loss scale that grows changes the bits of clipped updates")
+hidden = numpy.tanh(x @ found["first.weight"].T + found["first.bias"])
+energy = numpy.mean((hidden @ found["second.weight"].T + found["second.bias"]) ** 2)
+printed = said["dynamic"].partition("test output:energy ")[2].split()
+if not printed or abs(float(printed[0]) - energy) > 1e-4:
+    sys.exit(f"the evaluation has not the metric {energy:.4f}:\n" + said["dynamic"])
+print("dynamic: the same bits with a loss scale that grows, and an output as metric")
