@@ -1,4 +1,5 @@
 // What `pdc inspect` prints: two columns, a heading and its lines.
+#include "Buffers.h"
 #include "Functions.h"
 #include "Initializers.h"
 #include "Inputs.h"
@@ -86,11 +87,12 @@ public:
     for (const onnx::ValueInfoProto& output : file_.graph().output())
       outputs.push_back(output.name() + ": " + typeOfOutput(output));
     printLines(out_, "outputs", outputs);
-    TensorReader reader(file_, quiet_);
+    TensorReader reader(file_, quiet_, /*elementsMayLack=*/true);
     Expected<std::vector<Initializer>> initializers = readInitializers(file_, {}, reader, quiet_);
     printLines(out_, "parameters",
                initializers ? parameterLines(*initializers) : std::vector<std::string>{"not readable"});
     printOperators();
+    findLackingWeights(reader);
     if (!hasLoss(file_))
       missing_.push_back("no output is a loss: give --loss=softmax-cross-entropy, mse or bce-with-logits");
     for (const Diagnostic& diagnostic : quiet_.all()) {
@@ -122,6 +124,20 @@ private:
       if (!use.problem.empty()) missing_.push_back("operator '" + use.name + "' is " + use.problem);
     }
     printLines(out_, "operators", lines);
+  }
+
+  /// Weights that a model was exported or copied without: --init starts it all the same.
+  void findLackingWeights(const TensorReader& reader) {
+    const auto& inputs = file_.graph().input();
+    const auto count = std::count_if(inputs.begin(), inputs.end(), [](const onnx::ValueInfoProto& input) {
+      return isNamedLikeParameter(input.name()) && isTypedLikeParameter(input);
+    });
+    if (count > 0 && file_.graph().initializer_size() == 0)
+      missing_.push_back(std::to_string(count) +
+                         " inputs are called like weights, which have no values: give --init=SEED");
+    if (const auto [location, lacking] = reader.lackingData(); lacking > 0)
+      missing_.push_back("external data '" + location + "' is not there, with " + std::to_string(lacking) +
+                         " initializers: give --init=SEED");
   }
 
   OnnxFile& file_;

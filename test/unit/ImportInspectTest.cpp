@@ -62,4 +62,28 @@ TEST(ImportInspect, RefusesAFileThatIsNoModel) {
   EXPECT_EQ(diags.exitCode(), ExitCode::invalidInput);
 }
 
+TEST(ImportInspect, TellsOfWeightsWithoutValues) {
+  ModelMaker inputs;
+  inputs.input("x", {"2", "2"});
+  inputs.input("fc.weight", {"2", "3"});
+  inputs.node("MatMul", {"x", "fc.weight"}, {"y"}, "matmul");
+  inputs.output("y", {});
+  std::string text = inspect(inputs);
+  EXPECT_NE(text.find("missing     1 inputs are called like weights, which have no values: give --init=SEED\n"),
+            std::string::npos)
+      << text;
+
+  ModelMaker external = smallModel();
+  onnx::TensorProto& tensor = *external.graph().mutable_initializer(0);
+  tensor.clear_raw_data();
+  tensor.set_data_location(onnx::TensorProto::EXTERNAL);
+  onnx::StringStringEntryProto& entry = *tensor.add_external_data();
+  entry.set_key("location");
+  entry.set_value("w.bin");
+  text = inspect(external);
+  EXPECT_NE(text.find("external data 'w.bin' is not there, with 1 initializers: give --init=SEED\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("parameters  1 trained, 6 elements, 24 bytes\n"), std::string::npos) << text;
+}
+
 } // namespace
