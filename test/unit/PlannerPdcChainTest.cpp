@@ -3,6 +3,7 @@
 // of whole components against what is known of them.
 #include "Pdc/Chain/ChainBound.h"
 #include "Pdc/Chain/PlanChain.h"
+#include "Pdc/Chain/RackBound.h"
 #include "Pdc/Pipeline.h"
 #include "PlannerScale.h"
 #include "Rounds.h"
@@ -148,6 +149,32 @@ TEST(PlannerPdcChain, NoPartitionBeatsTheFewestLeaves) {
   }
   EXPECT_GT(stronger, 100);
   EXPECT_GT(proven, 5);
+}
+
+// What all stages in a rack put on its link must not rule out the best partition either, and says more than each alone.
+TEST(PlannerPdcChain, NoPartitionBeatsTheBoundOfRacks) {
+  RandomChains random(8);
+  int ruledOut = 0, stronger = 0; // than stage by stage
+  constexpr std::int64_t enough = 100'000'000;
+  for (int round = 0; round < rounds(1'000); ++round) {
+    Instance instance = random.next();
+    instance.cluster.levels = {{"server", random.between(1, 2), 1e7, 0},
+                               {"rack", random.between(2, 4), static_cast<double>(random.between(1, 20)) * 1e4, 0}};
+    SolverProblem problem = SolverProblem::of(instance.graph);
+    Machine machine(instance.cluster, instance.options);
+    double best = bestTime(instance);
+    if (!isBoundable(problem, instance.options, machine) || !std::isfinite(best) || best <= 0) continue;
+    ChainSums sums(problem, instance.options, machine);
+    if (!sums.everyGradientReturns) continue;
+    RackBound racks(sums, instance.options, machine);
+    ASSERT_FALSE(racks.rulesOut(best * (1 + 1e-9), enough)) << "round " << round;
+    ASSERT_FALSE(racks.rulesOut(best * 1.3, enough)) << "round " << round;
+    if (!racks.rulesOut(best * 0.9, enough)) continue;
+    ++ruledOut;
+    stronger += FewestLeaves(sums, instance.options, machine).need(best * 0.9) <= machine.components(0);
+  }
+  EXPECT_GT(ruledOut, 100);
+  EXPECT_GT(stronger, 5);
 }
 
 // A bound charges a stage for them, so no plan may move less.

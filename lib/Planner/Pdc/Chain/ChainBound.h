@@ -40,7 +40,7 @@ public:
   /// the cluster, every plan takes longer.
   double need(double timeMs);
 
-private:
+protected:
   struct Stage {
     int from = 0, to = 0;
     double workMs = 0, parameters = 0, gradients = 0, slotBytes = 0, in = 0, out = 0;

@@ -3,6 +3,7 @@
 #include "Pdc/Chain/ChainBound.h"
 #include "Pdc/Chain/ChainFill.h"
 #include "Pdc/Chain/ComponentPlans.h"
+#include "Pdc/Chain/RackBound.h"
 
 #include <cmath>
 
@@ -84,4 +85,5 @@ void pdc::planChain(const SolverProblem& problem, const PlannerOptions& options,
   const double before = incumbent.limitMs();
   if (machine.levels() <= ChainFill::mostLevels) FillSearch(problem, options, machine, sums, incumbent).run(lowMs);
   if (incumbent.limitMs() >= before) planComponents(problem, options, machine, lowMs, incumbent);
+  lowMs = rackBound(sums, options, machine, lowMs, incumbent.limitMs());
 }
