@@ -142,13 +142,12 @@ private:
     }
     edgeTables();
     if (!memory_.data.empty()) {
-      out_ << "\n// Inputs from the data set, in the slot: name, type, shape, offset, label, classes (and whether it "
-              "is the loss scale).\n"
+      out_ << "\n// Inputs from the data set, in the slot: name, type, shape, offset, label, classes.\n"
               "constexpr pdcrt::DataRow data[] = {\n";
       for (const PlacedData& d : memory_.data)
         out_ << "    {" << stringLiteral(d.value->name()) << ", " << typeFields(d.value->type()) << ", " << d.offset
-             << ", " << (d.label ? "true" : "false") << ", " << d.classes << (isLossScale(d.value) ? ", true" : "")
-             << "},\n";
+             << ", " << (d.label ? "true" : "false") << ", " << d.classes
+             << (isLossScale(d.value) ? ", /*lossScale=*/true" : "") << "},\n";
       out_ << "};\n";
     }
     if (!memory_.outputs.empty()) {
