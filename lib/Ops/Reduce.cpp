@@ -164,8 +164,15 @@ Value* reduce(OnnxReader& n, const std::string& op, Reduction kind, Value* x, co
               bool keepDims) {
   if (!x) return nullptr;
   const std::optional<Tensor> constant = Builder::constantValue(x);
-  if (constant && constant->elements() == 0) return n.b.constant(reduced(*constant, axes, keepDims, kind));
-  if (x->type().element != ElementType::boolean) return n.value(op, {x}, {{"axes", axes}, {"keep_dims", keepDims}});
+  const bool booleans = x->type().element == ElementType::boolean;
+  if (constant && constant->elements() == 0) {
+    const Tensor y = reduced(booleans ? constant->convertedTo(ElementType::u8) : *constant, axes, keepDims, kind);
+    if (!booleans) return n.b.constant(y);
+    Tensor truth(Type{ElementType::boolean, y.shape()});
+    for (std::int64_t i = 0; i < y.elements(); ++i) truth.set(i, y.asInt(i) != 0);
+    return n.b.constant(truth);
+  }
+  if (!booleans) return n.value(op, {x}, {{"axes", axes}, {"keep_dims", keepDims}});
   // Whether all or any are true, since opset 20.
   Value* y = reduce(n, op, kind, n.value("cast", {x}, {{"to", std::string("u8")}}), axes, keepDims);
   return y ? n.value("not_equal", {y, n.b.constant(0, ElementType::u8)}) : nullptr;

@@ -62,7 +62,8 @@ std::string pdc::conformance::page(const std::vector<TestResult>& results, const
       << " through\nthe interpreter and through generated CPU code. Inputs that must be known when a model is compiled "
          "(shapes, axes, sizes) are\nconstants of the model; all others are data. Outputs agree as in ONNX's own "
          "runner: integers "
-         "exactly, floats within 10⁻⁷\nand 10⁻³ of the value. Models of opsets before 7 are read as opset 7. Of each "
+         "exactly, floats within 10⁻⁷\nand 10⁻³ of the value, f16 and bf16 within two units in the last place. Models "
+         "of opsets before 7 are read as opset 7. Of each "
          "operator, what does not pass says why; what\npasses in the interpreter only says so.\n\n"
          "| | passed | failed | unsupported |\n|---|---|---|---|\n";
   for (const Engine engine : {Engine::interpreter, Engine::cpu}) {

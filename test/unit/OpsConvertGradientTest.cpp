@@ -171,3 +171,10 @@ TEST(GradientOfComposition, RotaryEmbeddingAndBlocks) {
             .attribute("interleaved", std::int64_t{1}));
   check(depth.floats({1, 8, 1, 2}).attribute("blocksize", std::int64_t{2}));
 }
+
+TEST(GradientOfComposition, RunningProductsBlocksAndGrids) {
+  Node products("CumProd", 26), blocks("Col2Im", 18), grid("AffineGrid", 20);
+  check(products.floats({2, 5}).integers({1}).attribute("reverse", std::int64_t{1}));
+  check(blocks.floats({1, 4, 4}).integers({3, 3}).integers({2, 2}));
+  check(grid.floats({2, 2, 3}).integers({2, 1, 2, 3}));
+}

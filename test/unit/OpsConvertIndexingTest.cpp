@@ -172,3 +172,41 @@ TEST(OpsConvertIndexing, ModHasTheSignOfTheDivisorUnlessFmod) {
   EXPECT_EQ(valuesOf(c.run()), (std::vector<double>{-1, 1, -1, 1}));
   EXPECT_FALSE(floats.floats({2}).floats({2}).convert());
 }
+
+TEST(OpsConvertIndexing, CumProdMultipliesUpToEachElement) {
+  for (bool exclusive : {false, true})
+    for (bool reverse : {false, true}) {
+      Node node("CumProd", 26);
+      ASSERT_TRUE(node.floats({2, 5, 3})
+                      .integers({-2})
+                      .attribute("exclusive", std::int64_t{exclusive})
+                      .attribute("reverse", std::int64_t{reverse})
+                      .convert())
+          << node.error();
+      const Tensor y = node.run(), x = Inputs(4).of(node.graph()).at("x0");
+      ASSERT_EQ(y.shape(), x.shape());
+      for (std::int64_t at = 0; at < x.elements(); ++at) {
+        const std::int64_t i = at / 3 % 5;
+        double product = 1;
+        for (std::int64_t j = 0; j < 5; ++j)
+          if ((j != i || !exclusive) && (reverse ? j >= i : j <= i)) product *= x.asDouble(at + (j - i) * 3);
+        EXPECT_NEAR(y.asDouble(at), product, 1e-12 * std::abs(product));
+      }
+    }
+}
+
+TEST(OpsConvertIndexing, CumProdNeedsAnAxisOfItsInput) {
+  Node node("CumProd", 26);
+  EXPECT_FALSE(node.floats({2, 5}).integers({2}).convert());
+  EXPECT_NE(node.error().find("'CumProd' operator has axis 2"), std::string::npos) << node.error();
+}
+
+TEST(OpsConvertIndexing, OfNoBooleansNoneIsTrueAndAllAre) {
+  for (bool largest : {true, false}) {
+    Node node(largest ? "ReduceMax" : "ReduceMin", 20);
+    ASSERT_TRUE(node.constant(Tensor(Type{ElementType::boolean, {2, 0}})).integers({1}).convert()) << node.error();
+    const Tensor y = node.run();
+    ASSERT_EQ(y.type(), (Type{ElementType::boolean, {2, 1}}));
+    for (std::int64_t i : {0, 1}) EXPECT_EQ(y.asInt(i), largest ? 0 : 1);
+  }
+}

@@ -176,3 +176,55 @@ TEST(OpsConvertPlane, BlocksMustFit) {
   EXPECT_FALSE(space.floats({1, 6, 2, 3}).attribute("blocksize", std::int64_t{2}).convert());
   EXPECT_NE(space.error().find("has blocks of 2, which do not fit f32[1, 6, 2, 3]"), std::string::npos);
 }
+
+/// Every element of every block is added at its place of the image.
+TEST(OpsConvertPlane, Col2ImAddsBlocks) {
+  Node node("Col2Im", 18);
+  ASSERT_TRUE(node.floats({2, 12, 6})
+                  .integers({5, 7})
+                  .integers({2, 3})
+                  .attribute("strides", Ints{2, 3})
+                  .attribute("dilations", Ints{2, 1})
+                  .attribute("pads", Ints{1, 1, 0, 2})
+                  .convert())
+      << node.error();
+  const Tensor y = node.run(), x = inputOf(node, "x0");
+  ASSERT_EQ(y.shape(), (Shape{2, 2, 5, 7}));
+  std::vector<double> image(140);
+  for (std::int64_t i = 0; i < x.elements(); ++i) {
+    const std::int64_t block = i % 6, place = i / 6 % 6, plane = i / 36; // blocks: 2 × 3, places: 2 × 3
+    const std::int64_t h = block / 3 * 2 - 1 + place / 3 * 2, w = block % 3 * 3 - 1 + place % 3;
+    if (h >= 0 && h < 5 && w >= 0 && w < 7) image[static_cast<std::size_t>((plane * 5 + h) * 7 + w)] += x.asDouble(i);
+  }
+  for (std::int64_t i = 0; i < 140; ++i) EXPECT_NEAR(y.asDouble(i), image[static_cast<std::size_t>(i)], 1e-12) << i;
+}
+
+TEST(OpsConvertPlane, Col2ImNeedsItsBlocks) {
+  Node blocks("Col2Im", 18), volume("Col2Im", 18);
+  EXPECT_FALSE(blocks.floats({1, 5, 4}).integers({5, 5}).integers({1, 5}).convert());
+  EXPECT_NE(blocks.error().find("expected a multiple of 5 channels and 5 blocks"), std::string::npos) << blocks.error();
+  EXPECT_FALSE(volume.floats({1, 8, 8}).integers({3, 3, 3}).integers({2, 2, 2}).convert());
+  EXPECT_EQ(volume.exitCode(), ExitCode::unsupported);
+}
+
+TEST(OpsConvertPlane, AffineGridMapsPlaces) {
+  for (bool corners : {false, true}) {
+    Node node("AffineGrid", 20);
+    ASSERT_TRUE(
+        node.floats({2, 2, 3}).integers({2, 1, 3, 4}).attribute("align_corners", std::int64_t{corners}).convert())
+        << node.error();
+    const Tensor y = node.run(), theta = inputOf(node, "x0");
+    ASSERT_EQ(y.shape(), (Shape{2, 3, 4, 2}));
+    for (std::int64_t i = 0; i < y.elements(); ++i) {
+      const std::int64_t axis = i % 2, w = i / 2 % 4, h = i / 8 % 3, row = i / 24 * 6 + axis * 3;
+      const double px = corners ? 2 * double(w) / 3 - 1 : (2 * double(w) + 1) / 4 - 1,
+                   py = corners ? double(h) - 1 : (2 * double(h) + 1) / 3 - 1;
+      EXPECT_NEAR(y.asDouble(i), theta.asDouble(row) * px + theta.asDouble(row + 1) * py + theta.asDouble(row + 2),
+                  1e-6);
+    }
+  }
+  Node wrong("AffineGrid", 20);
+  EXPECT_FALSE(wrong.floats({2, 2, 3}).integers({3, 1, 3, 4}).convert());
+  EXPECT_NE(wrong.error().find("has matrices f32[2, 2, 3] for a size of [3, 1, 3, 4]"), std::string::npos)
+      << wrong.error();
+}
