@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -60,14 +61,15 @@ class Measurement:
         return self.row
 
     def export_and_compile(self):
-        model = self.work / f"{self.name}.onnx"
+        folder = self.work / self.name  # its own: weights over 2 GiB lie beside the model, a file for each
+        model = folder / f"{self.name}.onnx"
         if not model.exists():
+            folder.mkdir(exist_ok=True)
             self.command([PYTHON, ROOT / "utils/models/export.py", self.name, model, "--size=full", *export_flags(self.name)])
-        stored = sum(path.stat().st_size for path in [model, *self.work.glob(f"{self.name}.data*")])
-        self.row["weights_mib"] = stored / 2 ** 20
+        self.row["weights_mib"] = sum(path.stat().st_size for path in folder.iterdir()) / 2 ** 20
         self.compile(model)
         if not self.options.keep:
-            model.unlink()
+            shutil.rmtree(folder)
 
     def command(self, words, **more):
         return subprocess.run([str(word) for word in words], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
