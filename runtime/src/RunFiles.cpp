@@ -131,7 +131,7 @@ Status initialWeights(const std::string& directory, Executor& executor) {
           if (record->element != element || record->shape != dims(shape))
             return {Exit::badData, file.path() + ": tensor '" + name + "' has the shape " + toString(record->shape) +
                                        ", the program needs " + toString(dims(shape)) + " of its own element type"};
-          std::memcpy(to.data(), record->values.data(), to.size());
+          file.copyOut(*record, to.data());
           return {};
         }
         return {Exit::badData, folder + ": no file holds '" + name + "'",

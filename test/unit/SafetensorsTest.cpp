@@ -2,6 +2,7 @@
 // safetensors files: the bytes of the format's definition, and headers that lie.
 #include "pdcrt/Safetensors.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -131,3 +132,32 @@ TEST(Safetensors, RefusesToWriteWhatDoesNotFit) {
 }
 
 } // namespace
+
+/// Memory of this process that files fill, in bytes.
+static std::int64_t bytesOfFiles() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("RssFile:")) return 1024 * std::stoll(line.substr(8));
+  return -1;
+}
+
+// Weights are copied out of their file; a process must not hold both.
+TEST(Safetensors, WhatIsCopiedOutTakesNoMemoryAndCanBeReadAgain) {
+  constexpr std::size_t megabyte = 1 << 20;
+  std::vector<std::byte> values(64 * megabyte, std::byte{7});
+  const std::string path = temporary("forget");
+  ASSERT_TRUE(writeSafetensors(path, std::vector<TensorRecord>{{"w", Element::f32, {16 * megabyte}, values}}));
+  SafetensorsFile file;
+  ASSERT_TRUE(file.open(path));
+  const TensorRecord* record = file.find("w");
+  auto isWhole = [&] { return std::equal(values.begin(), values.end(), record->values.begin()); };
+  std::vector<std::byte> copy(values.size());
+  const std::int64_t before = bytesOfFiles();
+  if (before < 0) GTEST_SKIP() << "this kernel does not say what files take";
+  EXPECT_TRUE(isWhole());
+  EXPECT_GT(bytesOfFiles() - before, static_cast<std::int64_t>(60 * megabyte));
+  file.copyOut(*record, copy.data());
+  EXPECT_LT(bytesOfFiles() - before, static_cast<std::int64_t>(4 * megabyte));
+  EXPECT_EQ(copy, values);
+  EXPECT_TRUE(isWhole());
+}

@@ -23,8 +23,13 @@ public:
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
 
+  /// Copies `part` of bytes() to `to`, piece by piece, and gives back the memory that held each: it is read from the
+  /// file again when somebody looks.
+  void copyOut(std::span<const std::byte> part, std::byte* to) const;
+
 private:
   void close();
+  void forget(std::span<const std::byte> part) const;
 
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;

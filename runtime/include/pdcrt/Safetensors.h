@@ -36,6 +36,8 @@ public:
   std::size_t offsetOf(const TensorRecord& record) const {
     return static_cast<std::size_t>(record.values.data() - file_.bytes().data());
   }
+  /// Copies the values of one of its tensors to `to`, without keeping them in memory here as well.
+  void copyOut(const TensorRecord& record, std::byte* to) const { file_.copyOut(record.values, to); }
 
 private:
   MappedFile file_;

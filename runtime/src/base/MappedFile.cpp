@@ -1,6 +1,7 @@
 // Mapping and atomic writing over POSIX calls.
 #include "pdcrt/MappedFile.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -52,6 +53,23 @@ Status MappedFile::open(const std::string& path, Exit code) {
   data_ = static_cast<const std::byte*>(address);
   size_ = static_cast<std::size_t>(info.st_size);
   return {};
+}
+
+void MappedFile::copyOut(std::span<const std::byte> part, std::byte* to) const {
+  constexpr std::size_t piece = 4 << 20;
+  for (; !part.empty(); part = part.subspan(std::min(piece, part.size()))) {
+    const std::span<const std::byte> next = part.first(std::min(piece, part.size()));
+    std::memcpy(to, next.data(), next.size());
+    to += next.size();
+    forget(next);
+  }
+}
+
+void MappedFile::forget(std::span<const std::byte> part) const {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t begin = static_cast<std::size_t>(part.data() - data_) / page * page; // the mapping begins on a page
+  const std::size_t end = static_cast<std::size_t>(part.data() - data_) + part.size();
+  ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
 
 Status readText(const std::string& path, std::string& text, Exit code) {
