@@ -35,6 +35,7 @@ private:
   Status checkStages();
   Status placeOperations(Graph& graph);
   Status checkParameters();
+  void sinkSums();
   Status checkForwardEdges();
   Status findCrossings();
   Expected<Graph*> buildStage(const Graph& source, int stage, const std::string& name);
@@ -136,6 +137,7 @@ Status StageSplitter::checkStages() {
     return context_.diags.error(location) << "stages must be numbered from 0 without gaps; the highest is "
                                           << (used.empty() ? -1 : *used.rbegin()) << " of " << stages_;
   if (!placeOperations(training_) || !placeOperations(evaluation_)) return failure;
+  sinkSums();
   if (!checkForwardEdges()) return failure;
   return checkParameters();
 }
@@ -149,6 +151,30 @@ Status StageSplitter::placeOperations(Graph& graph) {
     operation->stage = stageOfGroup_[static_cast<std::size_t>(operation->group)];
   }
   return success;
+}
+
+/// A value's gradient is the sum over its users in the order of the program, whatever the plan. Where parallel branches
+/// lie in stages of another order, a sum can only be taken in the lowest stage that a part of it comes from: gradients
+/// go down.
+void StageSplitter::sinkSums() {
+  for (const auto& operation : training_.operations()) {
+    if (isForward(*operation)) continue;
+    const Operation* lowest = nullptr;
+    bool isSum = operation->operands().size() == 2;
+    for (const Value* operand : operation->operands()) {
+      const Operation* part = operand ? operand->definer() : nullptr;
+      isSum = isSum && part && !isForward(*part) && !isConstant(*part);
+      if (isSum && (!lowest || part->stage < lowest->stage)) lowest = part;
+    }
+    if (!isSum || lowest->stage >= operation->stage) continue;
+    operation->stage = lowest->stage;
+    operation->group = lowest->group;
+    operation->origin = lowest->origin;
+    // What is sent now has the name of what it is a gradient of.
+    const std::string whole = operation->result()->name().substr(0, operation->result()->name().find(".gradient"));
+    for (Value* operand : operation->operands())
+      if (operand->name().find(".gradient") == std::string::npos) training_.rename(operand, whole + ".gradient.part");
+  }
 }
 
 Status StageSplitter::checkForwardEdges() {

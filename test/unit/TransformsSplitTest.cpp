@@ -158,6 +158,44 @@ TEST(SplitStages, KeepsAnAccumulatorInTheStageOfItsUse) {
       }
 }
 
+/// Parallel branches may lie in stages in any order; the gradient of their input is summed in the order of the program.
+TEST(SplitStages, SumsTheGradientsOfBranchesInTheOrderOfTheProgram) {
+  const char* const branches = R"(module @m {
+  param %u : f32[3, 3]
+  param %w1 : f32[3, 3]
+  param %w2 : f32[3, 3]
+  param %w3 : f32[3, 3]
+  param %w4 : f32[3, 3]
+  graph @main(%image: f32[3, 3]) {
+    %a = linear %image, %u : f32[3, 3]
+    %b1 = linear %a, %w1 : f32[3, 3]
+    %b2 = linear %a, %w2 : f32[3, 3]
+    %b3 = linear %a, %w3 : f32[3, 3]
+    %b4 = linear %a, %w4 : f32[3, 3]
+    %c1 = mul %b1, %b2 : f32[3, 3]
+    %c2 = mul %b3, %b4 : f32[3, 3]
+    %d = mul %c1, %c2 : f32[3, 3]
+    %loss = reduce_mean %d {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})";
+  auto make = [&] {
+    auto model = std::make_unique<Model>(branches);
+    model->run(differentiate);
+    model->run(fuse);
+    model->run(addEvaluation);
+    return model;
+  };
+  const std::unique_ptr<Model> uncut = make();
+  ASSERT_EQ(groupsOf(uncut->main()), 5);
+  const Tensors inputs = randomInputs(uncut->main(), 1), parameters = randomParameters(*uncut->module, 1);
+  for (const std::vector<int>& stageOfGroup : std::vector<std::vector<int>>{
+           {0, 1, 2, 1, 2}, {0, 2, 1, 0, 2}, {0, 1, 0, 1, 1}, {0, 2, 2, 1, 3}, {0, 3, 2, 1, 3}, {0, 0, 1, 0, 1}}) {
+    SCOPED_TRACE(::testing::PrintToString(stageOfGroup));
+    checkCut(*uncut, *make(), stageOfGroup, inputs, parameters);
+  }
+}
+
 TEST(SplitStages, RefusesAParameterInTwoStagesThatOneOfThemDoesNotTrain) {
   std::string text = threeLayers;
   text.replace(text.find("%w1 : f32[2, 2]"), 15, "%w1 : f32[2, 2] frozen");
