@@ -1,18 +1,22 @@
-"""Biases with which no ReLU of the first step is at its kink but for rounding.
+"""Weights with which no ReLU and no max pooling of the first step is at a kink but for rounding.
 
-Whether a gradient passes a ReLU whose input is 0 but for rounding differs between any two precisions, and between any two
-orders of a sum. One such input among a million changes the gradients before it by about 1e-3, a thousand times what rounding
-does, and hides whether anything else is right. PyTorch in f64 finds them: from the first layer to the last, every channel's
-bias is moved by at most a twentieth of the standard deviation of what it is added to, into the middle of the widest
-gap between the values there.
+Whether a gradient passes a ReLU whose input is 0 but for rounding, or to which of two inputs of a pooling that differ by
+rounding, depends on the precision and on the order of every sum. One such input among a million changes the gradients before
+it by about 1e-3, a thousand times what rounding does, and hides whether anything else is right. PyTorch in f64 finds them, from
+the first layer to the last. Every channel's bias is moved by at most a twentieth of the standard deviation of what it is
+added to, into the middle of the widest gap between the values there. A channel of a convolution in which a pooling has two
+largest inputs that are nearly equal gets its weights changed at random, by some hundredths.
 """
 import copy
 
 import numpy
 import torch
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-REACH = 0.05
+REACH = 0.05  # of a bias, in standard deviations
+APART = 2e-5  # two inputs of a pooling, in standard deviations
+NOISE = 0.02  # of a weight, in standard deviations
 
 
 def shift(values, kinks):
@@ -25,24 +29,63 @@ def shift(values, kinks):
     return -(edges[widest] + edges[widest + 1]) / 2
 
 
+class Channels:
+    """What ReLU makes of a convolution and a BatchNorm, by channel: another one for other weights."""
+
+    def __init__(self, convolution):
+        self.inputs, self.weight, self.more = convolution[0], convolution[1], convolution[2:]
+
+    def normalised(self, batch, named):
+        self.batch, self.named = batch, {**named, "training": True}
+        return self
+
+    def redrawn(self, channel, generator):
+        one = slice(channel, channel + 1)
+        weight, bias = self.weight[one], self.named["bias"][one]
+        weight += NOISE * weight.std() * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+        values = functional.conv2d(self.inputs, weight, *self.more)
+        named = {**self.named, "weight": self.named["weight"][one], "bias": bias}
+        values = torch.cat([functional.batch_norm(part, None, None, **named) for part in values.split(self.batch)])
+        move = shift(values.numpy().ravel(), [0.0])
+        bias += move
+        return functional.relu(values + move)[:, 0]
+
+
+def gap(values, window):
+    """The least difference of the two largest inputs of a pooling of one channel, in standard deviations."""
+    largest, second = functional.unfold(values, *window).topk(2, dim=1).values.unbind(1)
+    differences = (largest - second)[largest > 0]
+    return differences.min() / values.std() if differences.numel() else 1.0
+
+
 class Settling(TorchFunctionMode):
-    """Moves the biases while a network computes. `batch`: samples that BatchNorm takes together."""
+    """Changes the weights while a network computes. `batch`: samples that BatchNorm takes together."""
 
     def __init__(self, batch):
         super().__init__()
         self.batch = batch
+        self.generator = torch.Generator().manual_seed(0)
 
     def __torch_function__(self, function, types, arguments=(), named=None):
         named = named or {}
         name = getattr(function, "__name__", "")
+        channels = getattr(arguments[0], "channels", None) if arguments and torch.is_tensor(arguments[0]) else None
         if name == "relu":
             self.settle(arguments[0], [0.0])
-        elif name == "hardtanh":
+            return self.with_channels(function(*arguments, **named), channels)
+        if name == "max_pool2d" and channels:
+            self.untie(arguments[0], channels, arguments[1], named)
+        if name == "hardtanh":
             self.settle(arguments[0], [named["min_val"], named["max_val"]] if named else arguments[1:3])
         elif name == "batch_norm":
             parts = [function(part, *arguments[1:], **named) for part in arguments[0].split(self.batch)]
-            return self.with_bias(torch.cat(parts), named["bias"])
+            found = channels[0].normalised(self.batch, named) if channels else None
+            return self.with_channels(self.with_bias(torch.cat(parts), named["bias"]), found and [found])
         result = function(*arguments, **named)
+        if name == "conv2d" and arguments[2] is None and arguments[6] == 1:
+            return self.with_channels(result, [Channels(arguments)])
+        if name == "cat" and all(getattr(part, "channels", None) for part in arguments[0]):
+            return self.with_channels(result, [channel for part in arguments[0] for channel in part.channels])
         if name in ("conv2d", "linear"):
             return self.with_bias(result, arguments[2])
         if name in ("__add__", "__iadd__"):
@@ -54,6 +97,22 @@ class Settling(TorchFunctionMode):
         """Remembers that another value of `bias` would move the channels of `result`."""
         result.bias = bias
         return result
+
+    @staticmethod
+    def with_channels(result, channels):
+        """Remembers where the channels of `result` come from."""
+        result.channels = channels
+        return result
+
+    def untie(self, tensor, channels, size, named):
+        window = (size, named["dilation"], named["padding"], named["stride"] or size)
+        first = 0
+        for source in channels:
+            for channel in range(len(source.weight)):
+                values = tensor[:, first + channel]
+                while gap(values.unsqueeze(1), window) < APART:
+                    values.copy_(source.redrawn(channel, self.generator))
+            first += len(source.weight)
 
     @staticmethod
     def settle(tensor, kinks):
@@ -69,7 +128,7 @@ class Settling(TorchFunctionMode):
 
 
 def settle(module, inputs, batch):
-    """Moves the biases of `module`, for minibatches of `batch` of the samples in `inputs`."""
+    """Changes the weights of `module`, for minibatches of `batch` of the samples in `inputs`."""
     exact = copy.deepcopy(module).double()
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # of constants that a network makes for itself

@@ -58,6 +58,8 @@ def train(name, folder, dtype, data, weights, options):
             save(folder / "gradients", {name: value.grad for name, value in module.named_parameters()})
         optimizer.step()
     torch.set_default_dtype(torch.float32)
+    if not numpy.isfinite(losses).all():
+        raise ValueError(f"{name} diverges: its losses in {dtype} are {losses}")
     numpy.save(folder / "losses.npy", numpy.array(losses))
 
 
@@ -67,7 +69,8 @@ def nudged(weights, seed):
     def nudge(values):
         if not values.is_floating_point():
             return values
-        return torch.nextafter(values, torch.inf * torch.randn(values.shape, generator=generator))
+        up = torch.randint(0, 2, values.shape, generator=generator, dtype=torch.bool)
+        return torch.nextafter(values, torch.where(up, torch.inf, -torch.inf).to(values.dtype))
     return {name: nudge(values) for name, values in weights.items()}
 
 

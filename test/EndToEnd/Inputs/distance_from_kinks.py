@@ -1,5 +1,5 @@
-"""Prints how near an input of a ReLU6 comes to 0 or 6 in the first step, over the standard deviation of that layer's inputs:
-as a network starts, and with the biases that compare.py trains."""
+"""Prints how near an input of a ReLU6 comes to 0 or 6 in the first step, and the two largest inputs of a pooling to each other,
+over the standard deviation there: as a network starts, and with the weights that compare.py trains."""
 import argparse
 import pathlib
 import sys
@@ -9,26 +9,34 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "utils" / "
 import torch
 from torch import nn
 
+from kinks import gap
 from networks import build
 from reference import samples_of, settled_weights
 
 OPTIONS = argparse.Namespace(size="small", batch=4, microbatches=2, steps=1, seed=0)
 
 
-def distance(weights):
-    network, module = build("mobilenet-v2", OPTIONS.size, OPTIONS.seed, dropout=False, weights=weights)
-    found = []
+def to_kink(layer, inputs):
+    return torch.minimum(inputs.abs(), (inputs - 6).abs()).min() / inputs.std()
 
-    def look(_, inputs):
-        distances = torch.minimum(inputs[0].abs(), (inputs[0] - 6).abs())
-        found.append((distances.min() / inputs[0].std()).item())
+
+def of_largest(layer, inputs):
+    window = layer.kernel_size, layer.dilation, layer.padding, layer.stride
+    return min(gap(inputs[:, channel:channel + 1], window) for channel in range(inputs.shape[1]))
+
+
+def least(name, kind, measure, weights):
+    network, module = build(name, OPTIONS.size, OPTIONS.seed, dropout=False, weights=weights)
+    found = []
     for part in module.double().modules():
-        if isinstance(part, nn.ReLU6):
-            part.register_forward_pre_hook(look)
-    for minibatch in samples_of(network, OPTIONS)[0][0].double().split(OPTIONS.batch):
-        module(minibatch)
+        if isinstance(part, kind):
+            part.register_forward_pre_hook(lambda layer, inputs: found.append(measure(layer, inputs[0]).item()))
+    with torch.no_grad():
+        for minibatch in samples_of(network, OPTIONS)[0][0].double().split(OPTIONS.batch):
+            module(minibatch)
     return min(found)
 
 
-for what, weights in (("as it starts", None), ("settled", settled_weights("mobilenet-v2", OPTIONS))):
-    print(f"{what}: {'near' if distance(weights) < 1e-4 else 'far'}")
+for name, kind, measure, limit in (("mobilenet-v2", nn.ReLU6, to_kink, 1e-4), ("resnet18", nn.MaxPool2d, of_largest, 1e-5)):
+    for what, weights in (("as it starts", None), ("settled", settled_weights(name, OPTIONS))):
+        print(f"{name} {what}: {'near' if least(name, kind, measure, weights) < limit else 'far'}")
