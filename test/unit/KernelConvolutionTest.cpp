@@ -39,8 +39,8 @@ const Case cases[] = {
     {"Depthwise",
      {.input = {2, 19, 7, 7}, .filter = {19, 1, 3, 3}, .strides = {2, 2}, .pads = {1, 1, 1, 1}, .groups = 19}},
     {"BlockedChannels", {.input = {1, 32, 10, 10}, .filter = {48, 32, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}},
-    {"Winograd", {.input = {2, 64, 13, 11}, .filter = {65, 64, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}},
-    {"WinogradWithoutPads", {.input = {8, 64, 8, 8}, .filter = {64, 64, 3, 3}}},
+    {"Winograd", {.input = {15, 64, 13, 11}, .filter = {65, 64, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}},
+    {"WinogradWithoutPads", {.input = {57, 64, 8, 8}, .filter = {64, 64, 3, 3}}},
     {"InputRowsThatNoWindowReaches", {.input = {1, 2, 8, 8}, .filter = {3, 2, 3, 3}, .strides = {3, 3}}},
 };
 
@@ -139,7 +139,7 @@ TEST(ConvolutionAccuracy, IsThatOfTheAlgorithmAndNoWorse) {
     double allowed;
   } const accuracies[] = {
       {"direct", {.input = {4, 60, 16, 16}, .filter = {60, 60, 3, 3}, .pads = {1, 1, 1, 1}}, 3e-7},
-      {"Winograd", {.input = {4, 64, 16, 16}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}}, 1e-6},
+      {"Winograd", {.input = {8, 64, 16, 16}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}}, 1e-6},
   };
   for (const auto& [what, o, allowed] : accuracies) {
     const Shape shape = Conv2d::outputShape(o);
@@ -164,7 +164,7 @@ TEST(ConvolutionAccuracy, IsThatOfTheAlgorithmAndNoWorse) {
     });
     EXPECT_LE(relativeError(y, exactY), allowed) << what;
     EXPECT_LE(relativeError(dx, exactX), allowed) << what;
-    EXPECT_LE(relativeError(dw, exactW), 1e-6) << what;
+    EXPECT_LE(relativeError(dw, exactW), 1.5e-6) << what; // sums over 1,024 and 2,048 positions
   }
 }
 
@@ -208,8 +208,8 @@ TEST(ConvolutionThreads, AnotherThreadNeedsNoMoreWorkspaceAndGetsTheSameBits) {
 
 TEST(ConvolutionOptions, TheLibrarysScratchIsPartOfTheWorkspace) {
   pdcrt::Setup setup;
-  const Conv2d winograd(setup, {.input = {2, 64, 13, 11}, .filter = {65, 64, 3, 3}});
-  const std::size_t tensors = 4 * (2 * 64 * 13 * 11 + 65 * 64 * 9 + 2 * 65 * 11 * 9);
+  const Conv2d winograd(setup, {.input = {21, 64, 13, 11}, .filter = {65, 64, 3, 3}});
+  const std::size_t tensors = 4 * (21 * 64 * 13 * 11 + 65 * 64 * 9 + 21 * 65 * 11 * 9);
   EXPECT_GT(setup.workspaceBytes(), 2 * tensors); // not just the copies to other layouts
 }
 
