@@ -38,6 +38,7 @@ AllReduce::AllReduce(std::shared_ptr<const ReduceGroup> group, std::shared_ptr<R
   const std::size_t own = parts_[static_cast<std::size_t>(group_->self)].size();
   // In each phase: one direction moves all other parts, the other one moves the own part once per other replica.
   transfers_.resize(all - own + own * (replicas - 1));
+  terms_.reserve(replicas);
 }
 
 bool AllReduce::contributes(int replica) const {
@@ -70,6 +71,7 @@ void AllReduce::add(int peer, int part, bool outgoing, bool inStaging) {
     transfer.data = inStaging ? stage : block_ + piece.offset;
     if (inStaging) stage += transfer.bytes;
     transfer.traffic = Traffic::allReduce;
+    transfer.inBlocks = true;
   }
 }
 
@@ -80,6 +82,10 @@ bool AllReduce::advance(Transport& transport) {
     lane_->running = this;
     phase_ = Phase::gathering;
     transfers_.used = 0;
+    ready.precede(transport.stream());
+    lane_->stagingRead.precede(transport.stream());
+    begun_.record(transport.stream());
+    transfers_.after = &begun_;
     for (int peer = 0; peer < replicas; ++peer) {
       if (peer == self) continue;
       if (contributes(peer)) add(peer, self, /*outgoing=*/false, /*inStaging=*/true);
@@ -88,9 +94,10 @@ bool AllReduce::advance(Transport& transport) {
   }
   if (phase_ == Phase::gathering) {
     if (!transfers_.advance(transport)) return false;
-    sum();
+    sum(transport.stream());
     phase_ = Phase::spreading;
     transfers_.used = 0;
+    transfers_.after = &summed_;
     for (int peer = 0; peer < replicas; ++peer) {
       if (peer == self) continue;
       add(peer, peer, /*outgoing=*/false, /*inStaging=*/false);
@@ -106,27 +113,20 @@ void AllReduce::cancel(Transport& transport) {
   if (lane_->running == this) transfers_.cancel(transport);
 }
 
-void AllReduce::sum() {
+void AllReduce::sum(Stream& q) {
   const int replicas = static_cast<int>(group_->ranks.size()), self = group_->self;
+  transfers_.precede(q);
   std::size_t at = 0;
   for (const Segment& piece : parts_[static_cast<std::size_t>(self)]) {
     float* own = reinterpret_cast<float*>(block_ + piece.offset);
-    // Blocks that stay in the first-level cache, so that each value is loaded once.
-    constexpr std::size_t blockSize = 1024;
-    float total[blockSize];
-    for (std::size_t begin = 0; begin < piece.count; begin += blockSize) {
-      const std::size_t count = std::min(blockSize, piece.count - begin);
-      bool first = true;
-      for (int replica = 0; replica < replicas; ++replica) {
-        if (!contributes(replica)) continue;
-        const float* part = replica == self ? own + begin : staged(replica) + at + begin;
-        for (std::size_t i = 0; i < count; ++i) total[i] = first ? part[i] : total[i] + part[i];
-        first = false;
-      }
-      std::copy_n(total, count, own + begin);
-    }
+    terms_.clear();
+    for (int replica = 0; replica < replicas; ++replica)
+      if (contributes(replica)) terms_.push_back(replica == self ? own : staged(replica) + at);
+    device::addUp(q, own, terms_, static_cast<std::int64_t>(piece.count));
     at += piece.count;
   }
+  summed_.record(q);
+  lane_->stagingRead.record(q);
 }
 
 } // namespace pdcrt

@@ -80,7 +80,10 @@ bool TransferGroup::advance(Transport& transport) {
   }
   bool all = true;
   for (std::size_t i = 0; i < used; ++i) {
-    if (!done_[i]) done_[i] = parts[i].advance(transport);
+    if (!done_[i]) {
+      parts[i].after = after;
+      done_[i] = parts[i].advance(transport);
+    }
     all = all && done_[i];
   }
   if (all) started_ = false;
@@ -135,6 +138,7 @@ bool Communicator::wait(const Work& work) {
 
 void Communicator::run() {
   requestShortSlices();
+  transport_.open();
   std::vector<Work*> active; // in the order of posting
   active.reserve(1024);
   int idle = 0;
@@ -173,7 +177,7 @@ void Communicator::run() {
     if (stopping || aborted) {
       for (Work* work : active) work->cancel(transport_);
       active.clear();
-      if (stopping) return;
+      if (stopping) break;
     }
     idle = moved ? 0 : idle + 1;
     if (moved && !aborted) continue;
@@ -184,6 +188,7 @@ void Communicator::run() {
     transport_.wakeup().wait(limit);
     dozing_ = false;
   }
+  transport_.close();
 }
 
 } // namespace pdcrt

@@ -13,9 +13,8 @@ constexpr std::size_t index(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
-double scalar(const OutputRow& row, const std::byte* slot) {
-  const std::byte* at = slot + row.offset;
-  return row.element == Element::f64 ? *reinterpret_cast<const double*>(at) : *reinterpret_cast<const float*>(at);
+double scalar(Element element, const std::byte* at) {
+  return element == Element::f64 ? *reinterpret_cast<const double*>(at) : *reinterpret_cast<const float*>(at);
 }
 
 } // namespace
@@ -104,7 +103,8 @@ Status Executor::drain() {
       if (transfers->pending())
         if (Status status = waitFor({}, *transfers); !status) return status;
   }
-  return {};
+  if (Status status = device::wait(stream_); !status) return status;
+  return tellLosses(/*all=*/true);
 }
 
 /// After a drain: every user of shared parameters gets the newest version, from which evaluation and training go on.
@@ -113,15 +113,22 @@ Status Executor::refreshShared() {
   trained_ = false;
   std::vector<std::unique_ptr<TransferGroup>> transfers;
   for (HostedStage& hosted : hosted_) hosted.sharing.refresh(hosted.versions, transfers);
-  for (const auto& group : transfers) setup_.communicator->post(*group);
+  for (const auto& group : transfers) post(*group);
   for (const auto& group : transfers)
     if (Status status = waitFor({}, *group); !status) return status;
   return {};
 }
 
+/// Hands work to the communication thread: it may touch memory when the stream has come here.
+void Executor::post(Work& work) {
+  work.ready.record(stream_);
+  setup_.communicator->post(work);
+}
+
 Status Executor::waitFor(const Action& action, const Work& work) {
   const double begin = now();
   if (!setup_.communicator->wait(work)) return {Exit::again, "another rank has stopped"};
+  work.precede(stream_);
   if (setup_.observer && action.wait) {
     setup_.observer->acted(action, begin, now());
     setup_.observer->transferred(action, work.postedAt, work.completedAt);
@@ -186,8 +193,9 @@ Status Executor::transfer(HostedStage& hosted, const Action& action) {
     part.data = memory + edge.ports[i]->offset;
     part.bytes = edge.ports[i]->bytes;
     part.traffic = direction == Direction::forward ? Traffic::forward : Traffic::backward;
+    part.inBlocks = true;
   }
-  setup_.communicator->post(transfers);
+  post(transfers);
   return {};
 }
 
@@ -199,7 +207,7 @@ Status Executor::share(HostedStage& hosted, const Action& action) {
     return {Exit::invalid, "action " + toString(action) + " needs a buffer whose last transfer is not complete",
             "await it earlier in schedule.txt"};
   hosted.sharing.fill(action, hosted.versions, *transfers);
-  setup_.communicator->post(*transfers);
+  post(*transfers);
   return {};
 }
 
@@ -223,15 +231,44 @@ Call Executor::callFor(HostedStage& hosted, std::int64_t minibatch) {
           .stream = &stream_};
 }
 
-Status Executor::readData(HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource* data) {
-  for (const DataRow& row : hosted.stage->data)
+Status Executor::readData(const HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource* data) {
+  for (const DataRow& row : hosted.stage->data) {
+    if (!row.lossScale && !data) continue;
+    const std::size_t bytes = index(row.shape.elements()) * bytesOf(row.element);
+    std::byte* place = device::hostSeesBlocks() ? slot + row.offset : stagingPlace(bytes);
+    if (!place) return {Exit::noDevice, "the host has no " + std::to_string(bytes) + " bytes for '" + row.name + "'"};
     if (row.lossScale) {
       const auto scale = static_cast<float>(hosted.lossScale.scale);
-      std::memcpy(slot + row.offset, &scale, sizeof scale);
-    } else if (data) {
-      if (Status status = data->read(row, first_ + minibatch, slot + row.offset); !status) return status;
+      std::memcpy(place, &scale, sizeof scale);
+    } else if (Status status = data->read(row, first_ + minibatch, place); !status) {
+      return status;
     }
+    if (place != slot + row.offset) sendStaged(slot + row.offset, bytes);
+  }
   return {};
+}
+
+/// Room on the host for `bytes` on their way to the device.
+std::byte* Executor::stagingPlace(std::size_t bytes) {
+  Staging& staging = staging_[++stagings_ % staging_.size()];
+  staging.sent.wait();
+  if (staging.memory.size() < bytes) staging.memory = HostMemory(bytes);
+  return staging.memory.data();
+}
+
+/// Sends what was written there.
+void Executor::sendStaged(std::byte* to, std::size_t bytes) {
+  Staging& staging = staging_[stagings_ % staging_.size()];
+  device::copy(stream_, to, staging.memory.data(), bytes);
+  staging.sent.record(stream_);
+}
+
+const std::byte* Executor::onHost(const std::byte* block, std::size_t bytes) {
+  if (device::hostSeesBlocks()) return block;
+  mirrors_.emplace_back(bytes);
+  device::copy(stream_, mirrors_.back().data(), block, bytes);
+  static_cast<void>(device::wait(stream_));
+  return mirrors_.back().data();
 }
 
 Status Executor::forward(HostedStage& hosted, const Action& action) {
@@ -253,12 +290,34 @@ Status Executor::forward(HostedStage& hosted, const Action& action) {
 
   for (const OutputRow& row : hosted.stage->outputs) {
     if (row.kind != OutputKind::loss) continue;
-    const double loss = scalar(row, slot.memory);
+    if (lossesBegun_ - lossesTold_ == losses_.size())
+      if (Status status = tellLosses(/*all=*/true); !status) return status;
+    const std::size_t place = lossesBegun_++ % losses_.size();
+    PendingLoss& loss = losses_[place];
+    loss.hosted = &hosted;
+    loss.row = &row;
+    loss.minibatch = first_ + action.index;
+    device::copy(stream_, lossMemory_.data() + place * sizeof(double), slot.memory + row.offset, bytesOf(row.element));
+    loss.copied.record(stream_);
+  }
+  return tellLosses(/*all=*/false);
+}
+
+/// Checks and tells the losses that have come; `all`: waits for the others.
+Status Executor::tellLosses(bool all) {
+  for (; lossesTold_ < lossesBegun_; ++lossesTold_) {
+    const std::size_t place = lossesTold_ % losses_.size();
+    const PendingLoss& pending = losses_[place];
+    if (all)
+      pending.copied.wait();
+    else if (!pending.copied.passed())
+      return {};
+    const double loss = scalar(pending.row->element, lossMemory_.data() + place * sizeof(double));
     if (!std::isfinite(loss))
       return {Exit::lossNotFinite,
-              "the loss of minibatch " + std::to_string(first_ + action.index) + " is " + std::to_string(loss),
+              "the loss of minibatch " + std::to_string(pending.minibatch) + " is " + std::to_string(loss),
               "lower the learning rate, or look for values in the data that are not finite"};
-    if (setup_.observer) setup_.observer->loss(hosted.host.stage, first_ + action.index, loss);
+    if (setup_.observer) setup_.observer->loss(pending.hosted->host.stage, pending.minibatch, loss);
   }
   return {};
 }
@@ -289,14 +348,16 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
     call.gradients = set.inputs == 0 ? set.memory : hosted.spareGradients;
     hosted.stage->backwardInput(call);
     if (set.inputs++ > 0) addSpare(hosted, set, /*withInput=*/true);
-    if (Status status = hosted.sharing.addToPart(action.index, call.gradients, /*withInput=*/true, action); !status)
+    if (Status status = hosted.sharing.addToPart(stream_, action.index, call.gradients, /*withInput=*/true, action);
+        !status)
       return status;
   }
   if (action.kind != ActionKind::backwardInput) {
     call.gradients = set.minibatches == 0 ? set.memory : hosted.spareGradients;
     hosted.stage->backwardWeight(call);
     if (set.minibatches++ > 0) addSpare(hosted, set, /*withInput=*/false);
-    if (Status status = hosted.sharing.addToPart(action.index, call.gradients, /*withInput=*/false, action); !status)
+    if (Status status = hosted.sharing.addToPart(stream_, action.index, call.gradients, /*withInput=*/false, action);
+        !status)
       return status;
     set.usesAdded = false;
   }
@@ -309,9 +370,8 @@ void Executor::addSpare(const HostedStage& hosted, const HostedStage::GradientSe
   for (const GradientRow& row : hosted.stage->gradients) {
     if (row.withInput != withInput) continue;
     auto* sum = reinterpret_cast<float*>(set.memory + row.offset);
-    const auto* more = reinterpret_cast<const float*>(hosted.spareGradients + row.offset);
-    const std::int64_t count = hosted.stage->parameters[index(row.parameter)].shape.elements();
-    for (std::int64_t i = 0; i < count; ++i) sum[i] += more[i];
+    const float* const terms[] = {sum, reinterpret_cast<const float*>(hosted.spareGradients + row.offset)};
+    device::addUp(stream_, sum, terms, hosted.stage->parameters[index(row.parameter)].shape.elements());
   }
 }
 
@@ -319,8 +379,8 @@ void Executor::addSpare(const HostedStage& hosted, const HostedStage::GradientSe
 
 /// Adds the uses of each parameter, here and in other stages.
 Status Executor::addUses(HostedStage& hosted, const HostedStage::GradientSet& set, const Action& action) {
-  if (Status status = hosted.sharing.collect(action.index, minibatches_, action); !status) return status;
-  hosted.optimizer->addUses(set.memory, hosted.sharing.arrived());
+  if (Status status = hosted.sharing.collect(stream_, action.index, minibatches_, action); !status) return status;
+  hosted.optimizer->addUses(stream_, set.memory, hosted.sharing.arrived());
   return {};
 }
 
@@ -342,24 +402,29 @@ Status Executor::allReduce(HostedStage& hosted, const Action& action) {
   const std::int64_t to = std::min(setup_.schedule->updateLast(hosted.host.stage, action.index), minibatches_);
   // The gradients of uses elsewhere arrive at any replica, also at one that has no minibatch in the run's last update.
   const bool all = hosted.sharing.owns();
-  if (set.minibatches == 0 && all) std::memset(set.memory, 0, hosted.stage->bytes.gradients);
+  if (set.minibatches == 0 && all) device::zero(stream_, set.memory, hosted.stage->bytes.gradients);
   if (set.minibatches > 0 || all)
     if (Status status = addUses(hosted, set, action); !status) return status;
   set.usesAdded = true;
   const auto contributors = static_cast<int>(std::min<std::int64_t>(to - from, hosted.replicas));
   set.allReduce->prepare(set.memory, all ? 0 : static_cast<int>(from % hosted.replicas),
                          all ? hosted.replicas : contributors);
-  setup_.communicator->post(*set.allReduce);
+  post(*set.allReduce);
   return {};
 }
 
 /// The squares of a stage's gradients, added up.
-ExactSum Executor::squaresOf(const HostedStage& hosted, const HostedStage::GradientSet& set) const {
-  ExactSum sum;
-  for (const TrainedParameter& parameter : hosted.optimizer->parameters())
-    sum.add(
-        sumOfSquares(reinterpret_cast<const float*>(set.memory + parameter.gradient), parameter.row->shape.elements()));
-  return sum;
+Status Executor::squaresOf(const HostedStage& hosted, const HostedStage::GradientSet& set, ExactSum& sum) {
+  sum.clear();
+  for (const TrainedParameter& parameter : hosted.optimizer->parameters()) {
+    double squares = 0;
+    if (Status status = device::sumOfSquares(stream_, reinterpret_cast<const float*>(set.memory + parameter.gradient),
+                                             parameter.row->shape.elements(), squares);
+        !status)
+      return status;
+    sum.add(squares);
+  }
+  return {};
 }
 
 Status Executor::gradientNorm(HostedStage& hosted, const Action& action) {
@@ -374,25 +439,33 @@ Status Executor::gradientNorm(HostedStage& hosted, const Action& action) {
   if (!set.usesAdded)
     if (Status status = addUses(hosted, set, action); !status) return status;
   set.usesAdded = true;
-  hosted.norm->sum = squaresOf(hosted, set);
+  if (Status status = squaresOf(hosted, set, hosted.norm->sum); !status) return status;
   hosted.norm->prepare();
-  setup_.communicator->post(*hosted.norm);
+  post(*hosted.norm);
   return {};
 }
 
 /// The factor of the mean gradient: the loss scale is divided out, then it is clipped as PyTorch's clip_grad_norm_
 /// does. Nothing where a gradient is not finite: of any stage, where the schedule has the norm of all.
-std::optional<double> Executor::gradientScale(const HostedStage& hosted, const HostedStage::GradientSet& set,
-                                              std::int64_t minibatches) const {
+Status Executor::gradientScale(const HostedStage& hosted, const HostedStage::GradientSet& set, std::int64_t minibatches,
+                               std::optional<double>& scale) {
   const Training& training = *setup_.training;
   const double unscaled = 1 / hosted.lossScale.scale;
-  if (!training.checksGradients()) return unscaled;
+  scale = unscaled;
+  if (!training.checksGradients()) return {};
   const bool own = !hosted.norm || (training.clipNorm && training.clipScope == ClipScope::stage);
-  const ExactSum squares = own ? squaresOf(hosted, set) : hosted.norm->sum;
-  if (!squares.finite() || (hosted.norm && !hosted.norm->sum.finite())) return std::nullopt;
-  if (!training.clipNorm) return unscaled;
-  const double norm = std::sqrt(squares.value()) / static_cast<double>(minibatches) * unscaled;
-  return std::min(1.0, *training.clipNorm / (norm + 1e-6)) * unscaled;
+  ExactSum squares;
+  if (!own)
+    squares = hosted.norm->sum;
+  else if (Status status = squaresOf(hosted, set, squares); !status)
+    return status;
+  if (!squares.finite() || (hosted.norm && !hosted.norm->sum.finite())) {
+    scale.reset();
+  } else if (training.clipNorm) {
+    const double norm = std::sqrt(squares.value()) / static_cast<double>(minibatches) * unscaled;
+    scale = std::min(1.0, *training.clipNorm / (norm + 1e-6)) * unscaled;
+  }
+  return {};
 }
 
 Status Executor::update(HostedStage& hosted, const Action& action) {
@@ -413,7 +486,8 @@ Status Executor::update(HostedStage& hosted, const Action& action) {
 
   const std::int64_t from = schedule.updateFirst(hosted.host.stage, action.index);
   const std::int64_t to = std::min(schedule.updateLast(hosted.host.stage, action.index), minibatches_);
-  const std::optional<double> scale = gradientScale(hosted, set, to - from);
+  std::optional<double> scale;
+  if (Status status = gradientScale(hosted, set, to - from, scale); !status) return status;
   double rate = setup_.training->schedule.at(setup_.training->learningRate, first_ + from);
   double factor = setup_.training->schedule.at(1, first_ + from);
   // Where each stage updates on its own, one with fewer replicas takes more and smaller steps.
@@ -427,11 +501,12 @@ Status Executor::update(HostedStage& hosted, const Action& action) {
                                .stateStride = arenaBytes(hosted.stage->bytes.weights)};
   ++hosted.updates;
   if (scale)
-    hosted.optimizer->update(blocks, {.learningRate = rate,
-                                      .rateFactor = factor,
-                                      .minibatches = to - from,
-                                      .count = hosted.updates - hosted.skipped,
-                                      .gradientScale = *scale});
+    hosted.optimizer->update(stream_, blocks,
+                             {.learningRate = rate,
+                              .rateFactor = factor,
+                              .minibatches = to - from,
+                              .count = hosted.updates - hosted.skipped,
+                              .gradientScale = *scale});
   else if (Status status = skipUpdate(hosted, blocks, action.index); !status)
     return status;
   hosted.lossScale.step(scale.has_value());
@@ -449,7 +524,7 @@ Status Executor::skipUpdate(HostedStage& hosted, const UpdateBlocks& blocks, std
                 " are not finite",
             "lower the learning rate, or skip such updates: pdc --non-finite=skip, \"non_finite\" in training.json"};
   ++hosted.skipped;
-  if (blocks.fresh != blocks.old) std::memcpy(blocks.fresh, blocks.old, hosted.stage->bytes.weights);
+  if (blocks.fresh != blocks.old) device::copy(stream_, blocks.fresh, blocks.old, hosted.stage->bytes.weights);
   if (setup_.observer) setup_.observer->skipped(hosted, update);
   return {};
 }
@@ -460,7 +535,10 @@ Status Executor::evaluateOne(HostedStage& hosted, const Action& action) {
   call.weights = hosted.versions.at(hosted.versions.newest());
   if (Status status = readData(hosted, action.index, call.frame.slot, evaluationData_); !status) return status;
   hosted.stage->evaluate(call);
-  return (*predicted_)(hosted, action.index, call.frame.slot);
+  const std::byte* slot = onHost(call.frame.slot, hosted.stage->bytes.slot);
+  Status status = (*predicted_)(hosted, action.index, slot);
+  mirrors_.clear();
+  return status;
 }
 
 } // namespace pdcrt

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <sys/mman.h>
 
 namespace pdcrt {
 namespace {
@@ -78,7 +77,8 @@ Status checkStage(const Stage& stage, const Schedule& schedule) {
 } // namespace
 
 Executor::~Executor() {
-  if (memory_) ::munmap(memory_, arena_.bytes);
+  device::close(stream_);
+  device::release(memory_, arena_.bytes);
 }
 
 /// Whether the stage has no loss, or an input for the scale with which it is seeded.
@@ -119,6 +119,7 @@ Status Executor::checkTraining() const {
 }
 
 Status Executor::prepare() {
+  device::use(setup_.rank);
   if (Status status = checkTraining(); !status) return status;
   const Schedule& schedule = *setup_.schedule;
   const RankList& rank = schedule.ranks[index(setup_.rank)];
@@ -157,14 +158,17 @@ Status Executor::prepare() {
 
   arena_ = layoutArena(schedule, sizes);
   if (arena_.bytes > 0) {
-    void* memory = ::mmap(nullptr, arena_.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
+    memory_ = device::allocate(arena_.bytes);
+    if (!memory_)
       return {Exit::noDevice, "the arena of rank " + std::to_string(setup_.rank) + " has " +
                                   std::to_string(arena_.bytes) + " bytes, which the system does not give"};
-    memory_ = static_cast<std::byte*>(memory);
-    std::memset(memory_, 0, arena_.bytes); // touches every page now, not in the first minibatches
   }
-  stream_ = Stream(memory_ + arena_.workspace, arena_.workspaceBytes);
+  stream_ = device::openStream(memory_ + arena_.workspace, arena_.workspaceBytes);
+  std::size_t losses = 1;
+  for (const HostedStage& hosted : hosted_)
+    for (const OutputRow& row : hosted.stage->outputs) losses += row.kind == OutputKind::loss ? 8 : 0;
+  losses_ = std::vector<PendingLoss>(losses);
+  lossMemory_ = HostMemory(losses * sizeof(double));
   for (std::size_t i = 0; i < hosted_.size(); ++i)
     if (Status status = prepareStage(hosted_[i], arena_.hosts[i]); !status) return status;
   return {};
@@ -257,29 +261,38 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
 }
 
 Status Executor::setWeights(const ReadTensor& read) {
+  // Where the host does not see the blocks, each tensor goes through memory that it sees.
+  auto place = [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to) -> Status {
+    if (device::hostSeesBlocks()) return read(name, element, shape, to);
+    std::byte* staged = stagingPlace(to.size());
+    if (!staged) return {Exit::noDevice, "the host has no " + std::to_string(to.size()) + " bytes for a tensor"};
+    if (Status status = read(name, element, shape, {staged, to.size()}); !status) return status;
+    sendStaged(to.data(), to.size());
+    return {};
+  };
   for (HostedStage& hosted : hosted_) {
     const Stage& stage = *hosted.stage;
     auto bytes = [](Element element, const Shape& shape) { return index(shape.elements()) * bytesOf(element); };
     for (const ParameterRow& row : stage.parameters)
-      if (Status status = read(row.name, row.element, row.shape,
-                               {hosted.versions.raw(0) + row.offset, bytes(row.element, row.shape)});
+      if (Status status = place(row.name, row.element, row.shape,
+                                {hosted.versions.raw(0) + row.offset, bytes(row.element, row.shape)});
           !status)
         return status;
     for (int i = 1; i < hosted.versions.count(); ++i)
-      std::memcpy(hosted.versions.raw(i), hosted.versions.raw(0), stage.bytes.weights);
-    if (Status status = hosted.sharing.readValues(read); !status) return status;
+      device::copy(stream_, hosted.versions.raw(i), hosted.versions.raw(0), stage.bytes.weights);
+    if (Status status = hosted.sharing.readValues(place); !status) return status;
     for (const StateRow& row : stage.states)
       if (Status status =
-              read(row.name, row.element, row.shape, {hosted.state + row.offset, bytes(row.element, row.shape)});
+              place(row.name, row.element, row.shape, {hosted.state + row.offset, bytes(row.element, row.shape)});
           !status)
         return status;
   }
-  return {};
+  return device::wait(stream_);
 }
 
 Status Executor::averageState() {
   std::vector<std::unique_ptr<AllReduce>> reductions;
-  std::vector<std::vector<std::byte>> staging;
+  std::vector<std::pair<std::byte*, std::size_t>> staging;
   for (HostedStage& hosted : hosted_) {
     if (hosted.replicas == 1) continue;
     auto group = std::make_shared<ReduceGroup>();
@@ -295,11 +308,12 @@ Status Executor::averageState() {
     for (int replica = 0; replica < hosted.replicas; ++replica)
       group->ranks.push_back(setup_.schedule->rankOf(hosted.host.stage, replica));
     const std::size_t replicas = group->ranks.size();
-    staging.emplace_back((floats + replicas - 1) / replicas * sizeof(float) * (replicas - 1));
-    group->staging = staging.back().data();
+    const std::size_t bytes = (floats + replicas - 1) / replicas * sizeof(float) * (replicas - 1);
+    staging.emplace_back(device::allocate(bytes), bytes);
+    group->staging = staging.back().first;
     reductions.push_back(std::make_unique<AllReduce>(group, std::make_shared<ReduceLane>()));
     reductions.back()->prepare(hosted.state, 0, hosted.replicas);
-    setup_.communicator->post(*reductions.back());
+    post(*reductions.back());
   }
   for (const std::unique_ptr<AllReduce>& reduction : reductions)
     if (Status status = waitFor({}, *reduction); !status) return status;
@@ -307,11 +321,13 @@ Status Executor::averageState() {
     if (hosted.replicas == 1) continue;
     for (const StateRow& row : hosted.stage->states) {
       if (row.element != Element::f32) continue;
-      auto* values = reinterpret_cast<float*>(hosted.state + row.offset);
-      for (std::int64_t i = 0; i < row.shape.elements(); ++i) values[i] /= static_cast<float>(hosted.replicas);
+      device::divide(stream_, reinterpret_cast<float*>(hosted.state + row.offset), static_cast<float>(hosted.replicas),
+                     row.shape.elements());
     }
   }
-  return {};
+  Status status = device::wait(stream_);
+  for (const auto& [memory, bytes] : staging) device::release(memory, bytes);
+  return status;
 }
 
 } // namespace pdcrt

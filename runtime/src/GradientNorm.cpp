@@ -47,17 +47,6 @@ double ExactSum::value() const {
   return sum;
 }
 
-double sumOfSquares(const float* values, std::int64_t count) {
-  double sums[8] = {};
-  std::int64_t i = 0;
-  for (; i + 8 <= count; i += 8)
-    for (int lane = 0; lane < 8; ++lane) sums[lane] += static_cast<double>(values[i + lane]) * values[i + lane];
-  for (; i < count; ++i) sums[i % 8] += static_cast<double>(values[i]) * values[i];
-  double sum = 0;
-  for (double part : sums) sum += part;
-  return sum;
-}
-
 GradientNorm::GradientNorm(NormGroup group) : group_(std::move(group)) {
   const bool first = group_.self == 0;
   parts_.resize(first ? group_.ranks.size() : 0);

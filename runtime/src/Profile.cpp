@@ -16,8 +16,10 @@ constexpr std::size_t phases = 3;
 /// Collects, per group and phase, the seconds of each repetition.
 class GroupTimer : public GroupObserver {
 public:
+  explicit GroupTimer(Stream& stream) : stream_(stream) {}
+
   void beginGroup(int group) override {
-    const double time = now();
+    const double time = timeOfStream();
     if (group_ >= 0) current_[{group_, phase_}] += time - begin_;
     // What a phase does before its first group counts as that group's.
     if (group_ >= 0 || !inPhase_) begin_ = time;
@@ -27,10 +29,10 @@ public:
     phase_ = phase;
     group_ = -1;
     inPhase_ = true;
-    begin_ = now();
+    begin_ = timeOfStream();
   }
   void endPhase() {
-    if (group_ >= 0) current_[{group_, phase_}] += now() - begin_;
+    if (group_ >= 0) current_[{group_, phase_}] += timeOfStream() - begin_;
     group_ = -1;
     inPhase_ = false;
   }
@@ -46,7 +48,14 @@ public:
   }
 
 private:
+  /// When everything so far is done.
+  double timeOfStream() const {
+    static_cast<void>(device::wait(stream_));
+    return now();
+  }
+
   using Key = std::pair<int, Phase>;
+  Stream& stream_;
   std::map<Key, double> current_;
   std::map<Key, std::vector<double>> samples_;
   int group_ = -1;
@@ -69,8 +78,8 @@ Status profile(Executor& executor, BatchSource& data, const Training& training, 
   const HostedStage& hosted = executor.hosted()[0];
   const Stage& stage = *hosted.stage;
 
-  GroupTimer timer;
   Stream stream = executor.stream();
+  GroupTimer timer(stream);
   std::byte* gradients = hosted.gradients[0].memory;
   Call call = {.kernels = hosted.kernels.get(),
                .weights = hosted.versions.raw(0),
@@ -83,11 +92,8 @@ Status profile(Executor& executor, BatchSource& data, const Training& training, 
                .stream = &stream};
   std::vector<double> steps, updates;
   auto repeat = [&](std::int64_t minibatch, bool observed, bool keep) -> Status {
-    for (const DataRow& row : stage.data)
-      if (row.lossScale)
-        *reinterpret_cast<float*>(call.frame.slot + row.offset) = 1;
-      else if (Status status = data.read(row, minibatch, call.frame.slot + row.offset); !status)
-        return status;
+    if (Status status = executor.readData(hosted, minibatch, call.frame.slot, &data); !status) return status;
+    if (Status status = device::wait(stream); !status) return status;
     call.draw.minibatch = static_cast<std::uint64_t>(minibatch);
     stream.observe(observed ? &timer : nullptr);
     const double begin = now();
@@ -99,14 +105,17 @@ Status profile(Executor& executor, BatchSource& data, const Training& training, 
       function(call);
       if (observed) timer.endPhase();
     }
+    if (Status status = device::wait(stream); !status) return status;
     const double middle = now();
-    hosted.optimizer->addUses(gradients);
-    hosted.optimizer->update({.old = hosted.versions.raw(0),
+    hosted.optimizer->addUses(stream, gradients);
+    hosted.optimizer->update(stream,
+                             {.old = hosted.versions.raw(0),
                               .fresh = hosted.versions.raw(0),
                               .gradients = gradients,
                               .state = hosted.optimizerState,
                               .stateStride = arenaBytes(stage.bytes.weights)},
                              {.learningRate = 0, .minibatches = 1, .count = minibatch + 1});
+    if (Status status = device::wait(stream); !status) return status;
     if (observed) timer.endRepetition(keep);
     if (keep && !observed) steps.push_back(middle - begin);
     if (keep) updates.push_back(now() - middle);

@@ -5,6 +5,7 @@
 #include "pdcrt/Check.h"
 #include "pdcrt/Control.h"
 #include "pdcrt/Data.h"
+#include "pdcrt/Device.h"
 #include "pdcrt/Evaluation.h"
 #include "pdcrt/LinkProfile.h"
 #include "pdcrt/MpiTransport.h"
@@ -516,6 +517,7 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages) {
   bool finished = false;
   if (Status status = parseOptions(argc, argv, options, finished); !status || finished) return status;
   if (!options.linkFile.empty()) return profileLink(options);
+  if (Status status = device::open(); !status) return status;
   RunFiles files;
   if (Status status = readRunFiles(options, files); !status) return status;
   std::signal(SIGINT, onSignal);
@@ -531,6 +533,9 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages) {
             "the plan has " + std::to_string(ranks) + " ranks, this process was started alone and has " +
                 std::to_string(stages.size()) + " of " + std::to_string(files.schedule.stages.size()) + " stages",
             "start all ranks with mpirun, or run pipeline --threads"};
+  if (!device::hostSeesBlocks())
+    return {Exit::usage, std::string("the ranks of a program for ") + device::target() + " cannot be processes yet",
+            "run pipeline --threads, on one machine"};
   return runMpi(options, files, stages);
 }
 

@@ -146,7 +146,7 @@ Status makeFolder(const std::string& folder) {
   return {Exit::cannotWrite, folder + ": cannot be written", "name a folder that is yours, or does not exist yet"};
 }
 
-Status exportWeights(const std::string& folder, const Executor& executor) {
+Status exportWeights(const std::string& folder, Executor& executor) {
   for (const HostedStage& hosted : executor.hosted()) {
     if (hosted.host.replica != 0) continue;
     std::vector<TensorRecord> records;
@@ -156,8 +156,11 @@ Status exportWeights(const std::string& folder, const Executor& executor) {
                          dims(row.shape),
                          {block + row.offset, static_cast<std::size_t>(row.shape.elements()) * bytesOf(row.element)}});
     };
-    for (const ParameterRow& row : hosted.stage->parameters) add(row, hosted.versions.at(hosted.versions.newest()));
-    for (const StateRow& row : hosted.stage->states) add(row, hosted.state);
+    const BlockBytes& bytes = hosted.stage->bytes;
+    const std::byte* weights = executor.onHost(hosted.versions.at(hosted.versions.newest()), bytes.weights);
+    const std::byte* state = executor.onHost(hosted.state, bytes.state);
+    for (const ParameterRow& row : hosted.stage->parameters) add(row, weights);
+    for (const StateRow& row : hosted.stage->states) add(row, state);
     const std::string path = folder + "/stage" + std::to_string(hosted.host.stage) + ".safetensors";
     if (Status status = writeSafetensors(path, records, {{"updates", std::to_string(hosted.updates)}}); !status)
       return status;

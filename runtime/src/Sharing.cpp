@@ -4,7 +4,6 @@
 #include "Channels.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace pdcrt {
 namespace {
@@ -17,8 +16,9 @@ bool movesVersions(const Action& action) {
   return action.kind == ActionKind::sendVersion || action.kind == ActionKind::receiveVersion;
 }
 
-void add(float* sum, const float* more, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) sum[i] += more[i];
+void add(Stream& q, float* sum, const float* more, std::int64_t count) {
+  const float* const terms[] = {sum, more};
+  device::addUp(q, sum, terms, count);
 }
 
 } // namespace
@@ -141,6 +141,7 @@ void Sharing::addVersions(End& end, const Peer& peer, std::byte* block, Traffic 
     part.data = block + row->offset;
     part.bytes = bytesOf(*row);
     part.traffic = traffic;
+    part.inBlocks = true;
   }
 }
 
@@ -173,6 +174,7 @@ void Sharing::fill(const Action& action, const Versions& versions, TransferGroup
       part.data = block + use->part;
       part.bytes = bytesOf(stage_->sharedValues[index(use->value)]);
       part.traffic = Traffic::shared;
+      part.inBlocks = true;
     }
   }
 }
@@ -197,7 +199,8 @@ void Sharing::chooseFirst() {
     if (!end.owner) chosen_[index(end.row)] = end.valueMemory;
 }
 
-Status Sharing::addToPart(std::int64_t minibatch, const std::byte* gradients, bool withInput, const Action& action) {
+Status Sharing::addToPart(Stream& q, std::int64_t minibatch, const std::byte* gradients, bool withInput,
+                          const Action& action) {
   for (End& end : ends_) {
     if (end.owner) continue;
     const std::int64_t version = minibatch / schedule_->minibatchesOfUpdate(end.edge->owner) + 1;
@@ -213,9 +216,9 @@ Status Sharing::addToPart(std::int64_t minibatch, const std::byte* gradients, bo
       if (use->withInput != withInput) continue;
       const SharedValueRow& row = stage_->sharedValues[index(use->value)];
       if (first)
-        std::memcpy(part + use->part, gradients + use->gradient, bytesOf(row));
+        device::copy(q, part + use->part, gradients + use->gradient, bytesOf(row));
       else
-        add(reinterpret_cast<float*>(part + use->part), reinterpret_cast<const float*>(gradients + use->gradient),
+        add(q, reinterpret_cast<float*>(part + use->part), reinterpret_cast<const float*>(gradients + use->gradient),
             row.shape.elements());
     }
   }
@@ -230,7 +233,7 @@ bool Sharing::hasMinibatch(const End& end, int replica, std::int64_t version, st
   return first < std::min(schedule_->updateLast(end.edge->owner, version), minibatches);
 }
 
-Status Sharing::collect(std::int64_t version, std::int64_t minibatches, const Action& action) {
+Status Sharing::collect(Stream& q, std::int64_t version, std::int64_t minibatches, const Action& action) {
   std::fill(arrived_.begin(), arrived_.end(), nullptr);
   for (const End& end : ends_) {
     if (!end.owner) continue;
@@ -245,7 +248,7 @@ Status Sharing::collect(std::int64_t version, std::int64_t minibatches, const Ac
       std::byte* part = partOf(end, version, i);
       if (sum)
         for (const SharedUseRow* use : end.uses)
-          add(reinterpret_cast<float*>(sum + use->part), reinterpret_cast<const float*>(part + use->part),
+          add(q, reinterpret_cast<float*>(sum + use->part), reinterpret_cast<const float*>(part + use->part),
               stage_->sharedValues[index(use->value)].shape.elements());
       else
         sum = part;

@@ -1,6 +1,7 @@
 // Transport `threads`: the ranks are threads of one process. Sends and receives meet in a mailbox per (from, to,
-// channel); the communication thread that posts the second of a pair copies the bytes. A link may be emulated: the
-// bytes of a channel then go one transfer after the other, at its bandwidth, and arrive after its latency.
+// channel); the communication thread that posts the second of a pair copies the bytes, on a GPU as work of its stream.
+// A link may be emulated: the bytes of a channel then go one transfer after the other, at its bandwidth, and arrive
+// after its latency.
 #include "pdcrt/Transport.h"
 
 #include <algorithm>
@@ -78,7 +79,14 @@ public:
     }
     const Transfer& from = transfer.outgoing ? transfer : *other;
     const Transfer& to = transfer.outgoing ? *other : transfer;
-    std::memcpy(to.data, from.data, std::min(from.bytes, to.bytes));
+    if (!transfer.inBlocks) {
+      std::memcpy(to.data, from.data, std::min(from.bytes, to.bytes));
+    } else {
+      for (Transfer* half : {&transfer, other})
+        if (half->after) half->after->precede(stream());
+      device::copy(stream(), to.data, from.data, std::min(from.bytes, to.bytes));
+      for (Transfer* half : {&transfer, other}) half->done.record(stream());
+    }
     {
       std::lock_guard lock(hub_->mutex);
       for (Transfer* half : {&transfer, other}) {

@@ -225,10 +225,16 @@ TEST(ExactSum, SquaresAreThoseOfTheFloats) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::ldexp(1.0f, static_cast<int>(i % 20) - 10);
   double expected = 0; // exact: all are powers of two
   for (float value : values) expected += static_cast<double>(value) * value;
-  EXPECT_EQ(sumOfSquares(values.data(), 1003), expected);
+  auto sumOf = [&](std::int64_t count) {
+    Stream stream;
+    double sum = -1;
+    EXPECT_TRUE(device::sumOfSquares(stream, values.data(), count, sum));
+    return sum;
+  };
+  EXPECT_EQ(sumOf(1003), expected);
   values[1001] = HUGE_VALF;
-  EXPECT_FALSE(std::isfinite(sumOfSquares(values.data(), 1003)));
-  EXPECT_EQ(sumOfSquares(values.data(), 0), 0);
+  EXPECT_FALSE(std::isfinite(sumOf(1003)));
+  EXPECT_EQ(sumOf(0), 0);
 }
 
 } // namespace

@@ -84,6 +84,7 @@ class Optimizers : public testing::TestWithParam<Case> {};
 TEST_P(Optimizers, FollowTheirFormulas) {
   const Case& c = GetParam();
   const Optimizer optimizer(c.training, stage);
+  Stream stream;
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(-1, 1);
   std::vector<float> old(48), fresh(48), sums(48), state(96);
@@ -103,8 +104,8 @@ TEST_P(Optimizers, FollowTheirFormulas) {
                c.training.weightDecay * parameters[p].weightDecayScale, t);
       }
     auto bytes = [](std::vector<float>& block) { return reinterpret_cast<std::byte*>(block.data()); };
-    optimizer.addUses(bytes(sums));
-    optimizer.update({bytes(old), bytes(fresh), bytes(sums), bytes(state), 192},
+    optimizer.addUses(stream, bytes(sums));
+    optimizer.update(stream, {bytes(old), bytes(fresh), bytes(sums), bytes(state), 192},
                      {.learningRate = 0.2, .minibatches = 4, .count = t});
     std::swap(old, fresh);
   }
@@ -120,10 +121,11 @@ TEST(Optimizer, GroupsHaveRatesAndDecaysOfTheirOwn) {
   Training training = cases()[0].training; // sgd, decay 0.1
   training.groups = {{"^a$", 3.0, {}}, {"[ab]", {}, 0.0}, {"@vectors", {}, 0.5}, {"none of them", 9.0, 9.0}};
   const Optimizer optimizer(training, stage);
+  Stream stream;
   std::vector<float> old(48, 1), fresh(48, 1), sums(48, 0), state(96);
   auto bytes = [](std::vector<float>& block) { return reinterpret_cast<std::byte*>(block.data()); };
   *at(sums, 64) = 4; // of a: a mean gradient of 2, clipped to 1
-  optimizer.update({bytes(old), bytes(fresh), bytes(sums), bytes(state), 192},
+  optimizer.update(stream, {bytes(old), bytes(fresh), bytes(sums), bytes(state), 192},
                    {.learningRate = 0.125, .rateFactor = 0.25, .minibatches = 2, .count = 1, .gradientScale = 0.5});
   EXPECT_EQ(*at(fresh, 0), 1 - 0.75f * (1 + 0.5f)); // a: its own rate, the decay of vectors
   EXPECT_EQ(*at(fresh, 64), 1);                     // frozen

@@ -32,6 +32,7 @@ struct ReduceGroup {
 /// The reductions of one replica. They run one after the other, in the order of posting.
 struct ReduceLane {
   const void* running = nullptr; ///< touched by the communication thread
+  Event stagingRead;             ///< the last sum has read what was staged
 };
 
 class AllReduce : public Work {
@@ -48,13 +49,17 @@ public:
 
   bool advance(Transport& transport) override;
   void cancel(Transport& transport) override;
+  void precede(Stream& q) const override {
+    summed_.precede(q);
+    transfers_.precede(q);
+  }
 
 private:
   enum class Phase : std::uint8_t { waiting, gathering, spreading };
   bool contributes(int replica) const;
   /// Fills in transfers of `part` with `peer`; receives of a gather go to the staging place of `peer`.
   void add(int peer, int part, bool outgoing, bool staged);
-  void sum();
+  void sum(Stream& q);
   float* staged(int replica) const;
 
   std::shared_ptr<const ReduceGroup> group_;
@@ -64,6 +69,8 @@ private:
   int firstContributor_ = 0, contributors_ = 0;
   Phase phase_ = Phase::waiting;
   TransferGroup transfers_; ///< of the current phase
+  Event begun_, summed_;
+  std::vector<const float*> terms_; ///< of the sum that is being made
 };
 
 } // namespace pdcrt

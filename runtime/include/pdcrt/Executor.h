@@ -17,6 +17,7 @@
 #include "pdcrt/Transport.h"
 #include "pdcrt/Weights.h"
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -161,6 +162,11 @@ public:
   const Arena& arena() const { return arena_; }
   Stream stream() const { return stream_; }
 
+  /// Writes what the data set has for a minibatch, and the loss scale, into `slot`.
+  Status readData(const HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource* data);
+  /// `bytes` of a block as the host can read them, until training or evaluation goes on: the block itself on the CPU.
+  const std::byte* onHost(const std::byte* block, std::size_t bytes);
+
 private:
   Status prepareStage(HostedStage& hosted, const ArenaHost& place);
   Status execute(const Action& action);
@@ -172,9 +178,9 @@ private:
   Status backward(HostedStage& hosted, const Action& action);
   Status allReduce(HostedStage& hosted, const Action& action);
   Status gradientNorm(HostedStage& hosted, const Action& action);
-  ExactSum squaresOf(const HostedStage& hosted, const HostedStage::GradientSet& set) const;
-  std::optional<double> gradientScale(const HostedStage& hosted, const HostedStage::GradientSet& set,
-                                      std::int64_t minibatches) const;
+  Status squaresOf(const HostedStage& hosted, const HostedStage::GradientSet& set, ExactSum& sum);
+  Status gradientScale(const HostedStage& hosted, const HostedStage::GradientSet& set, std::int64_t minibatches,
+                       std::optional<double>& scale);
   Status checkTraining() const;
   Status update(HostedStage& hosted, const Action& action);
   Status skipUpdate(HostedStage& hosted, const UpdateBlocks& blocks, std::int64_t update);
@@ -182,8 +188,11 @@ private:
   Status waitFor(const Action& action, const Work& work);
   Status drain();
   Call callFor(HostedStage& hosted, std::int64_t minibatch);
-  Status readData(HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource* data);
-  static void addSpare(const HostedStage& hosted, const HostedStage::GradientSet& set, bool withInput);
+  void addSpare(const HostedStage& hosted, const HostedStage::GradientSet& set, bool withInput);
+  void post(Work& work);
+  std::byte* stagingPlace(std::size_t bytes);
+  void sendStaged(std::byte* to, std::size_t bytes);
+  Status tellLosses(bool all);
   HostedStage::GradientSet& gradientsOf(HostedStage& hosted, std::int64_t version);
   HostedStage& hostedStage(int stage);
 
@@ -197,6 +206,26 @@ private:
   bool trained_ = false;         ///< shared parameters have been updated since their users got them
   BatchSource* evaluationData_ = nullptr;
   const Predicted* predicted_ = nullptr;
+
+  // Between host and device; unused where the host sees blocks.
+  struct Staging {
+    HostMemory memory;
+    Event sent;
+  };
+  std::array<Staging, 2> staging_; ///< for data on its way to the device, in turn
+  std::size_t stagings_ = 0;       ///< used so far
+  std::vector<HostMemory> mirrors_;
+
+  /// The loss of a forward, which comes when the device has come there.
+  struct PendingLoss {
+    const HostedStage* hosted = nullptr;
+    const OutputRow* row = nullptr;
+    std::int64_t minibatch = 0;
+    Event copied;
+  };
+  std::vector<PendingLoss> losses_; ///< a ring
+  HostMemory lossMemory_;           ///< of 8 bytes each
+  std::size_t lossesBegun_ = 0, lossesTold_ = 0;
 };
 
 } // namespace pdcrt

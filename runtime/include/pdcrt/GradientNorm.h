@@ -34,9 +34,6 @@ private:
   std::array<std::uint64_t, 25> words_{};
 };
 
-/// The sum of the squares of `count` floats, in f64: eight sums of every eighth element, then those in order.
-double sumOfSquares(const float* values, std::int64_t count);
-
 /// Everyone who takes part in the sum over all stages: the replicas of all stages, by stage and replica. The first of
 /// them adds up what the first replica of every stage has, and sends the sum to all.
 struct NormGroup {

@@ -13,6 +13,7 @@
 // dampening.
 #pragma once
 
+#include "pdcrt/Device.h"
 #include "pdcrt/Stage.h"
 #include "pdcrt/Training.h"
 
@@ -60,6 +61,22 @@ struct TrainedParameter {
   double weightDecay = 0;
 };
 
+/// The arrays of one parameter, and the numbers of the step in f32.
+struct UpdateSlice {
+  const float* old;
+  float* fresh;
+  const float* gradient;
+  float* first;  ///< velocity, or first moment
+  float* second; ///< second moment
+  std::int64_t count;
+  float minibatches, scale, learningRate, weightDecay;
+};
+
+namespace device {
+/// Makes the formulas above of `slice`; this is the stage's t-th update, from 1.
+void update(Stream& q, const UpdateSlice& slice, const Training& training, std::int64_t t);
+} // namespace device
+
 class Optimizer {
 public:
   Optimizer(const Training& training, const Stage& stage);
@@ -71,15 +88,16 @@ public:
 
   /// Adds the gradients of several uses of a parameter, in program order, into its first accumulator. `arrived` has
   /// those of uses in other stages, by row of Stage::sharedUses; null for what did not come.
-  void addUses(std::byte* gradients, std::span<const std::byte* const> arrived = {}) const;
+  void addUses(Stream& q, std::byte* gradients, std::span<const std::byte* const> arrived = {}) const;
 
   /// Makes the next version of all trained parameters. Frozen ones are left alone: every version holds them from the
   /// start.
-  void update(const UpdateBlocks& blocks, const UpdateStep& step) const;
+  void update(Stream& q, const UpdateBlocks& blocks, const UpdateStep& step) const;
 
 private:
   const Training& training_;
   std::vector<TrainedParameter> parameters_;
+  mutable std::vector<const float*> terms_; ///< of the sum that is being made
 };
 
 } // namespace pdcrt

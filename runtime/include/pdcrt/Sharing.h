@@ -61,9 +61,9 @@ public:
 
   /// Adds what one half of a minibatch's backward has written to the gradients block, of shared parameters, to the sums
   /// for the owner's update. Fails where that buffer is still being sent.
-  Status addToPart(std::int64_t minibatch, const std::byte* gradients, bool withInput, const Action& action);
+  Status addToPart(Stream& q, std::int64_t minibatch, const std::byte* gradients, bool withInput, const Action& action);
   /// Collects what arrived for update `version` in a run of `minibatches`. Fails where it has not been awaited.
-  Status collect(std::int64_t version, std::int64_t minibatches, const Action& action);
+  Status collect(Stream& q, std::int64_t version, std::int64_t minibatches, const Action& action);
   /// What was collected, by row of Stage::sharedUses: the sum over the user's replicas in their order; null if none of
   /// those that are served here had a minibatch.
   std::span<const std::byte* const> arrived() const { return arrived_; }

@@ -9,6 +9,8 @@
 // they are posted. Everything above, the all-reduce too, is the same code for both, so both train the same bits.
 #pragma once
 
+#include "pdcrt/Device.h"
+
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -39,6 +41,10 @@ public:
   virtual bool advance(Transport& transport) = 0;
   /// Called once instead, where the run ends before the work does.
   virtual void cancel(Transport&) {}
+  /// Of complete work: what is put into `q` from now on begins after all that the work has put into streams.
+  virtual void precede(Stream&) const {}
+  /// Until the stream of the poster has come here, the memory of the work is not what it should be.
+  Event ready;
 
   bool complete() const { return complete_.load(std::memory_order_acquire); }
   /// Whether it is posted and not complete: its memory is in use.
@@ -52,7 +58,8 @@ private:
   Work* next_ = nullptr; ///< in the queue to the communication thread
 };
 
-/// A send or a receive. `channel` tells transfers between the same two ranks apart.
+/// A send or a receive. It is complete when everything that it does has been put into streams: `precede` waits for the
+/// rest. `channel` tells transfers between the same two ranks apart.
 class Transfer : public Work {
 public:
   bool outgoing = false;
@@ -61,11 +68,16 @@ public:
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   Traffic traffic = Traffic::control;
+  bool inBlocks = false; ///< `data` is memory of the device, else of the host
 
   bool advance(Transport& transport) override;
   void cancel(Transport& transport) override;
+  void precede(Stream& q) const override { done.precede(q); }
+
+  const Event* after = nullptr; ///< before it the transfer may not touch `data`; null: none
 
   // The transport's own.
+  Event done; ///< the bytes are there, or have gone
   int handle = -1;
   Transfer* nextWaiting = nullptr;
   bool started = false;
@@ -81,6 +93,12 @@ public:
   void resize(std::size_t pool);
   bool advance(Transport& transport) override;
   void cancel(Transport& transport) override;
+  void precede(Stream& q) const override {
+    for (std::size_t i = 0; i < used; ++i) parts[i].precede(q);
+  }
+
+  /// Before it no part may touch its data; `ready`, unless another is set.
+  const Event* after = &ready;
 
   std::vector<Transfer> parts;
   std::size_t used = 0;
@@ -123,6 +141,14 @@ public:
   virtual bool aborted() const = 0;
   /// Ends all ranks, because this one cannot go on.
   virtual void abort(int exitCode) = 0;
+  /// Called by the thread that calls the rest, before and after everything: opens and closes stream().
+  void open() {
+    device::use(rank());
+    stream_ = device::openStream();
+  }
+  void close() { device::close(stream_); }
+  /// What transfers, and the sums of all-reduces, are put into.
+  Stream& stream() { return stream_; }
 
   Wakeup& wakeup() { return wakeup_; }
   /// Bytes that this rank has sent to others, by Traffic. Read it when the communication thread has stopped.
@@ -130,6 +156,7 @@ public:
 
 private:
   Wakeup wakeup_;
+  Stream stream_;
 };
 
 /// The communication thread of a rank.

@@ -1,0 +1,104 @@
+// What differs between targets beside the kernels: where the blocks of a rank lie, and who moves and adds what is in
+// them. A program links one implementation: that of the CPU (kernels/cpu/Device.cpp) or of CUDA
+// (kernels/cuda/Device.cpp).
+//
+// Whatever takes a Stream is put into it, and done when the stream has come there. On the CPU that is at once, and an
+// event is nothing.
+#pragma once
+
+#include "pdcrt/Status.h"
+#include "pdcrt/Stream.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+namespace pdcrt {
+
+/// A point in a stream. Recorded again, it is the later point.
+class Event {
+public:
+  Event();
+  ~Event();
+  Event(Event&&) noexcept;
+  Event& operator=(Event&&) noexcept;
+
+  void record(Stream& q);
+  /// Whether everything before the point has been done; true if it was never recorded.
+  bool passed() const;
+  /// Sleeps until it has passed.
+  void wait() const;
+  /// What is put into `q` from now on begins after the point.
+  void precede(Stream& q) const;
+
+private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+namespace device {
+
+/// Finds the devices; fails where there is none (Exit::noDevice).
+Status open();
+/// From now on the calling thread works for `rank`: on the device whose number is `rank` modulo their count.
+void use(int rank);
+/// Whether the host can read and write what is in blocks.
+bool hostSeesBlocks();
+/// "cpu", "cuda".
+const char* target();
+
+/// Memory for blocks, all zero; null: there is not so much.
+std::byte* allocate(std::size_t bytes);
+/// Waits for whatever the device does, and gives the memory back.
+void release(std::byte* memory, std::size_t bytes);
+/// Memory of the host from which copies need not wait; null: there is not so much.
+std::byte* allocateHost(std::size_t bytes);
+void releaseHost(std::byte* memory, std::size_t bytes);
+
+/// A new stream of the calling thread's device. It lives until close(stream).
+Stream openStream(std::byte* workspace = nullptr, std::size_t workspaceBytes = 0);
+void close(Stream& q);
+/// Sleeps until all that was put into the stream is done. Fails where the device has failed.
+Status wait(Stream& q);
+
+/// Between any two memories, of the host (allocateHost; others may make the caller wait) or of devices.
+void copy(Stream& q, void* to, const void* from, std::size_t bytes);
+void zero(Stream& q, void* to, std::size_t bytes);
+
+/// sum[i] = terms[0][i] + terms[1][i] + …, in this order. `sum` may be one of the terms, of
+/// which there is at least one.
+void addUp(Stream& q, float* sum, std::span<const float* const> terms, std::int64_t count);
+/// values[i] = values[i] / divisor.
+void divide(Stream& q, float* values, float divisor, std::int64_t count);
+/// The sum of the squares, in f64: on the CPU eight sums of every eighth element, then those in order; on every target
+/// the same in every run. Waits for the stream. Fails where the device has failed.
+Status sumOfSquares(Stream& q, const float* values, std::int64_t count, double& sum);
+
+} // namespace device
+
+/// Memory of allocateHost(), with its owner.
+class HostMemory {
+public:
+  HostMemory() = default;
+  explicit HostMemory(std::size_t bytes) : memory_(device::allocateHost(bytes)), bytes_(memory_ ? bytes : 0) {}
+  HostMemory(HostMemory&& other) noexcept
+      : memory_(std::exchange(other.memory_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  HostMemory& operator=(HostMemory&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~HostMemory() {
+    if (memory_) device::releaseHost(memory_, bytes_);
+  }
+  std::byte* data() const { return memory_; }
+  std::size_t size() const { return bytes_; }
+
+private:
+  std::byte* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+} // namespace pdcrt

@@ -1,0 +1,97 @@
+// The CPU as a device: blocks are memory of the process, and everything is done when its call returns.
+#include "pdcrt/Device.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <sys/mman.h>
+
+namespace pdcrt {
+
+struct Event::Impl {};
+
+Event::Event() = default;
+Event::~Event() = default;
+Event::Event(Event&&) noexcept = default;
+Event& Event::operator=(Event&&) noexcept = default;
+void Event::record(Stream&) {}
+bool Event::passed() const {
+  return true;
+}
+void Event::wait() const {}
+void Event::precede(Stream&) const {}
+
+namespace device {
+
+Status open() {
+  return {};
+}
+void use(int) {}
+bool hostSeesBlocks() {
+  return true;
+}
+const char* target() {
+  return "cpu";
+}
+
+std::byte* allocate(std::size_t bytes) {
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  std::memset(memory, 0, bytes); // touches every page now, not in the first minibatches
+  return static_cast<std::byte*>(memory);
+}
+void release(std::byte* memory, std::size_t bytes) {
+  if (memory) ::munmap(memory, bytes);
+}
+std::byte* allocateHost(std::size_t bytes) {
+  return static_cast<std::byte*>(std::malloc(std::max<std::size_t>(bytes, 1)));
+}
+void releaseHost(std::byte* memory, std::size_t) {
+  std::free(memory);
+}
+
+Stream openStream(std::byte* workspace, std::size_t workspaceBytes) {
+  return {workspace, workspaceBytes};
+}
+void close(Stream&) {}
+Status wait(Stream&) {
+  return {};
+}
+
+void copy(Stream&, void* to, const void* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+void zero(Stream&, void* to, std::size_t bytes) {
+  std::memset(to, 0, bytes);
+}
+
+void addUp(Stream&, float* sum, std::span<const float* const> terms, std::int64_t count) {
+  // Blocks that stay in the first-level cache, so that each value is loaded once.
+  constexpr std::int64_t blockSize = 1024;
+  float total[blockSize];
+  for (std::int64_t begin = 0; begin < count; begin += blockSize) {
+    const std::int64_t size = std::min(blockSize, count - begin);
+    std::copy_n(terms[0] + begin, size, total);
+    for (const float* term : terms.subspan(1))
+      for (std::int64_t i = 0; i < size; ++i) total[i] += term[begin + i];
+    std::copy_n(total, size, sum + begin);
+  }
+}
+
+void divide(Stream&, float* values, float divisor, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) values[i] /= divisor;
+}
+
+Status sumOfSquares(Stream&, const float* values, std::int64_t count, double& sum) {
+  double sums[8] = {};
+  std::int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    for (int lane = 0; lane < 8; ++lane) sums[lane] += static_cast<double>(values[i + lane]) * values[i + lane];
+  for (; i < count; ++i) sums[i % 8] += static_cast<double>(values[i]) * values[i];
+  sum = 0;
+  for (double part : sums) sum += part;
+  return {};
+}
+
+} // namespace device
+} // namespace pdcrt
