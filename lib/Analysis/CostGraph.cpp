@@ -101,6 +101,18 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
         readers[operand].insert(operation->group);
     }
 
+  // Kept between the halves of a backward, with the group that reads it first. (If another stage has made it, it has
+  // come over an edge and is counted once too often.)
+  std::set<const Value*> handedOver;
+  for (const auto& operation : graph.operations())
+    if (operation->phase == Phase::weightGradient && operation->def().kind != OpKind::view)
+      for (const Value* operand : operation->operands()) {
+        const Value* root = operand ? storageOf(operand) : nullptr;
+        const Operation* definer = root ? root->definer() : nullptr;
+        if (definer && definer->phase == Phase::inputGradient && handedOver.insert(root).second)
+          cost.nodes[static_cast<std::size_t>(operation->group)].handoverBytes += root->type().bytes();
+      }
+
   // In program order of the values.
   std::set<const Value*> reached; // values that the gradient of the loss reaches
   for (const auto& operation : graph.operations())

@@ -22,6 +22,7 @@ std::string pdc::toJson(const CostGraph& graph) {
                            {"saved_bytes", node.savedBytes},
                            {"scratch_bytes", node.scratchBytes},
                            {"workspace_bytes", node.workspaceBytes}};
+    if (node.handoverBytes > 0) object["handover_bytes"] = node.handoverBytes;
     if (node.colour >= 0) object["colour"] = node.colour;
     nodes.push_back(std::move(object));
   }
@@ -42,7 +43,7 @@ std::string pdc::toJson(const CostGraph& graph) {
 
 static CostNode readNode(const JsonNode& json) {
   json.allow({"name", "forward_ms", "input_gradient_ms", "weight_gradient_ms", "update_ms", "parameter_bytes",
-              "gradient_bytes", "saved_bytes", "scratch_bytes", "workspace_bytes", "colour"});
+              "gradient_bytes", "saved_bytes", "scratch_bytes", "workspace_bytes", "handover_bytes", "colour"});
   CostNode node;
   node.name = json["name"].text();
   node.forwardMs = json["forward_ms"].nonNegative();
@@ -54,6 +55,7 @@ static CostNode readNode(const JsonNode& json) {
   node.savedBytes = optionalBytes(json, "saved_bytes");
   node.scratchBytes = optionalBytes(json, "scratch_bytes");
   node.workspaceBytes = optionalBytes(json, "workspace_bytes");
+  node.handoverBytes = optionalBytes(json, "handover_bytes");
   if (std::optional<JsonNode> colour = json.find("colour")) node.colour = colour->integer(0, INT64_MAX);
   return node;
 }
@@ -105,7 +107,8 @@ static void refuseHugeSums(const CostGraph& graph, const JsonNode& nodes) {
   double bytes = 0, ms = 0;
   for (const CostNode& node : graph.nodes) {
     ms += node.forwardMs + node.inputGradientMs + node.weightGradientMs + node.updateMs;
-    for (std::int64_t size : {node.parameterBytes, node.gradientBytes, node.savedBytes, node.scratchBytes})
+    for (std::int64_t size :
+         {node.parameterBytes, node.gradientBytes, node.savedBytes, node.scratchBytes, node.handoverBytes})
       bytes += static_cast<double>(size);
   }
   for (const CostTensor& tensor : graph.tensors) bytes += static_cast<double>(tensor.bytes);

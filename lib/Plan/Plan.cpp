@@ -26,6 +26,7 @@ static ordered_json toObject(const PlanStage& stage) {
                          {"scratch_bytes", stage.scratchBytes},
                          {"memory_bytes", stage.memoryBytes}};
   // What few plans have is left out where it says nothing.
+  if (stage.handoverBytes != 0) object["handover_bytes"] = stage.handoverBytes;
   if (stage.optimizerBytes != 0) object["optimizer_bytes"] = stage.optimizerBytes;
   if (stage.recompute) object["recompute"] = true;
   if (stage.tensorParallel != 1) object["tensor_parallel"] = stage.tensorParallel;
@@ -124,6 +125,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
               "gradient_bytes",
               "saved_bytes",
               "scratch_bytes",
+              "handover_bytes",
               "memory_bytes",
               "optimizer_bytes",
               "recompute",
@@ -153,6 +155,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
   stage.optimizerBytes = optionalBytes(json, "optimizer_bytes");
   stage.savedBytes = optionalBytes(json, "saved_bytes");
   stage.scratchBytes = optionalBytes(json, "scratch_bytes");
+  stage.handoverBytes = optionalBytes(json, "handover_bytes");
   stage.memoryBytes = optionalBytes(json, "memory_bytes");
   if (std::optional<JsonNode> recompute = json.find("recompute")) stage.recompute = recompute->boolean();
   if (std::optional<JsonNode> degree = json.find("tensor_parallel")) stage.tensorParallel = readCount(*degree, 1);

@@ -89,7 +89,10 @@ std::vector<MemorySplit> pdc::arenasOf(const Plan& plan, const pdcrt::Schedule& 
       for (const MemoryPart& part : memoryParts) sum.*part.bytes += parts.*part.bytes;
       std::int64_t stated = partsOf(plan, traffic, own, host.stage).total();
       ownParts += stated;
-      total += stage.memoryBytes > 0 ? stage.memoryBytes + parts.total() - stated : stage.scratchBytes + parts.total();
+      const int handovers = schedule.stages[host.stage].handovers, ownHandovers = own.stages[host.stage].handovers;
+      total += stage.memoryBytes > 0
+                   ? stage.memoryBytes + parts.total() - stated + stage.handoverBytes * (handovers - ownHandovers)
+                   : stage.scratchBytes + parts.total() + stage.handoverBytes * handovers;
     }
     if (statesWholeRank(plan, rank, ownParts))
       total = plan.stages[rank.hosts[0].stage].memoryBytes + sum.total() - ownParts;

@@ -38,6 +38,7 @@ Plan samplePlan() {
     stage.gradientBytes = 5;
     stage.savedBytes = 6;
     stage.scratchBytes = 7;
+    stage.handoverBytes = 8;
     stage.memoryBytes = 8;
     plan.stages.push_back(stage);
   }
@@ -82,6 +83,7 @@ TEST(PlanJson, ReadsBackWhatItWrites) {
   EXPECT_EQ(plan->stages[0].gradientBytes, 5);
   EXPECT_EQ(plan->stages[0].savedBytes, 6);
   EXPECT_EQ(plan->stages[0].scratchBytes, 7);
+  EXPECT_EQ(plan->stages[0].handoverBytes, 8);
   EXPECT_EQ(plan->stages[0].memoryBytes, 8);
   EXPECT_EQ(plan->ranks[2].hosts[0].stage, 1);
   EXPECT_EQ(plan->cluster.device.cores, 2);

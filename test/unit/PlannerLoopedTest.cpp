@@ -36,6 +36,7 @@ public:
       node.parameterBytes = node.gradientBytes = between(0, 1000);
       node.savedBytes = between(0, 500);
       node.scratchBytes = between(0, 300);
+      node.handoverBytes = between(0, 200);
       graph.nodes.push_back(node);
       if (v + 1 == nodes) break;
       std::vector<std::int64_t> users = {v + 1};

@@ -47,6 +47,7 @@ public:
       node.savedBytes = between(0, 5) * 100;
       node.scratchBytes = between(0, 2) * 50;
       node.workspaceBytes = between(0, 2) * 30;
+      node.handoverBytes = between(0, 2) * 40;
       graph.nodes.push_back(node);
     }
     for (std::int64_t v = 0; v + 1 < nodes; ++v) {
@@ -130,9 +131,11 @@ inline void setMemory(Cluster& cluster, std::int64_t bytes) {
 inline std::string toLine(const PlannerInstance& instance, const std::optional<PlanCost>& best) {
   using nlohmann::ordered_json;
   ordered_json json, nodes = ordered_json::array(), tensors = ordered_json::array();
-  for (const CostNode& n : instance.graph.nodes)
+  for (const CostNode& n : instance.graph.nodes) {
     nodes.push_back({n.forwardMs, n.inputGradientMs, n.weightGradientMs, n.updateMs, n.parameterBytes, n.gradientBytes,
                      n.savedBytes, n.scratchBytes, n.workspaceBytes, n.colour});
+    if (n.handoverBytes > 0) nodes.back().push_back(n.handoverBytes);
+  }
   for (const CostTensor& t : instance.graph.tensors) tensors.push_back({t.from, t.to, t.bytes, t.hasGradient});
   json["nodes"] = nodes;
   json["tensors"] = tensors;
@@ -158,8 +161,8 @@ inline PlannerInstance instanceOf(const std::string& line, std::optional<PlanCos
   const ordered_json json = ordered_json::parse(line);
   PlannerInstance result;
   for (const ordered_json& n : json["nodes"])
-    result.graph.nodes.push_back(
-        {"n" + std::to_string(result.graph.nodes.size()), n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9]});
+    result.graph.nodes.push_back({"n" + std::to_string(result.graph.nodes.size()), n[0], n[1], n[2], n[3], n[4], n[5],
+                                  n[6], n[7], n[8], n[9], n.size() > 10 ? n[10].get<std::int64_t>() : 0});
   for (const ordered_json& t : json["tensors"])
     result.graph.tensors.push_back(
         {"t" + std::to_string(t[0].get<int>()), t[0], t[1].get<std::vector<std::int64_t>>(), t[2], t[3]});

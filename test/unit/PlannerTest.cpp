@@ -37,6 +37,7 @@ public:
       node.parameterBytes = node.gradientBytes = between(0, 3) * 100;
       node.savedBytes = between(0, 5) * 100;
       node.scratchBytes = between(0, 2) * 50;
+      node.handoverBytes = between(0, 2) * 30;
       graph.nodes.push_back(node);
     }
     for (std::int64_t v = 0; v + 1 < nodes; ++v) {

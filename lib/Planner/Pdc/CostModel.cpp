@@ -46,6 +46,7 @@ static void describeStages(const CostGraph& graph, const Partition& partition, c
     stage.gradientBytes = from.gradientBytes;
     stage.savedBytes = from.savedBytes;
     stage.scratchBytes = from.scratchBytes;
+    stage.handoverBytes = from.handoverBytes;
     for (int q = 0; q < from.replicas; ++q) {
       std::size_t rank = from.firstRank + static_cast<std::size_t>(q);
       if (rank == plan.ranks.size())

@@ -83,28 +83,25 @@ void Definition::readTied() {
   }
 }
 
-std::int64_t Definition::componentAt(std::int64_t leaf, int level) const {
-  for (int i = 0; i < level; ++i) leaf /= plan_.cluster.levels[static_cast<std::size_t>(i)].count;
-  return leaf;
-}
-
-/// Up from one leaf to the component where they meet, down to the other.
-std::vector<Definition::Link> Definition::route(std::int64_t from, std::int64_t to) const {
-  std::vector<Link> links;
-  for (int level = 0; componentAt(from, level) != componentAt(to, level); ++level) {
-    links.push_back({level, componentAt(from, level), true});
-    links.push_back({level, componentAt(to, level), false});
+/// Up from one leaf to the component where they meet, down to the other: calls `visit(link)` for each.
+template <class Visit>
+void Definition::alongRoute(std::int64_t from, std::int64_t to, Visit visit) const {
+  for (int level = 0; from != to; ++level) {
+    visit(Link{level, from, true});
+    visit(Link{level, to, false});
+    const std::int64_t count = plan_.cluster.levels[static_cast<std::size_t>(level)].count;
+    from /= count;
+    to /= count;
   }
-  return links;
 }
 
 double Definition::transferMs(std::int64_t from, std::int64_t to, double bytes) const {
   double latency = 0, slowest = 0;
-  for (const Link& link : route(from, to)) {
+  alongRoute(from, to, [&](const Link& link) {
     const ClusterLevel& level = plan_.cluster.levels[static_cast<std::size_t>(link.level)];
     latency = std::max(latency, level.latencyS);
     if (level.bandwidthBytesPerS > 0) slowest = std::max(slowest, bytes / level.bandwidthBytesPerS);
-  }
+  });
   return 1e3 * (latency + slowest);
 }
 
@@ -124,10 +121,10 @@ void Definition::loadAllReduces() {
     std::map<Link, double> bytes; // of one all-reduce
     double latency = 0;
     auto cross = [&](std::int64_t from, std::int64_t to, double amount) {
-      for (const Link& link : route(from, to)) {
+      alongRoute(from, to, [&](const Link& link) {
         bytes[link] += amount;
         latency = std::max(latency, plan_.cluster.levels[static_cast<std::size_t>(link.level)].latencyS);
-      }
+      });
     };
     bool directly = plan_.cluster.deviceAt(0).name == "cpu";
     for (std::size_t i = 0; i < stage.leaves.size(); ++i)
@@ -159,7 +156,7 @@ void Definition::loadTrips() {
     for (std::int64_t b = 0; b < period; ++b) {
       std::int64_t a = sender.leaves[static_cast<std::size_t>(b % sender.replicas)];
       std::int64_t z = receiver.leaves[static_cast<std::size_t>(b % receiver.replicas)];
-      for (const Link& link : route(a, z)) linkBytes_[link] += each * static_cast<double>(bytes);
+      alongRoute(a, z, [&](const Link& link) { linkBytes_[link] += each * static_cast<double>(bytes); });
       double ms = transferMs(a, z, static_cast<double>(bytes));
       sending[a] += each * ms;
       receiving[z] += each * ms;
@@ -180,8 +177,8 @@ void Definition::loadTied() {
     double bytes = static_cast<double>(tied.bytes) / static_cast<double>(every);
     for (std::size_t q = 0; q < user.leaves.size(); ++q) {
       std::int64_t at = user.leaves[q], of = owner.leaves[q % owner.leaves.size()];
-      for (const Link& link : route(of, at)) linkBytes_[link] += bytes;
-      for (const Link& link : route(at, of)) linkBytes_[link] += bytes * tied.uses;
+      alongRoute(of, at, [&](const Link& link) { linkBytes_[link] += bytes; });
+      alongRoute(at, of, [&](const Link& link) { linkBytes_[link] += bytes * tied.uses; });
     }
     bytesMoved_ += static_cast<double>(tied.bytes * (1 + tied.uses) * user.replicas / every);
   }
@@ -244,7 +241,7 @@ int Definition::versions(int stage, const std::vector<int>& warmup) const {
 
 /// Slots and rings of a stage, as the schedule states them.
 std::int64_t Definition::bufferedBySchedule(int s, const std::vector<int>& warmup, std::int64_t saved,
-                                            std::int64_t sent) const {
+                                            std::int64_t sent, std::int64_t handover) const {
   PipelineShape shape{.kind = plan_.schedule, .microbatches = plan_.microbatches};
   for (std::size_t t = 0; t < stages_.size(); ++t) shape.stages.push_back({stages_[t].replicas, warmup[t], 0});
   std::map<std::pair<int, int>, pdcrt::ScheduleEdge> edges;
@@ -260,7 +257,8 @@ std::int64_t Definition::bufferedBySchedule(int s, const std::vector<int>& warmu
   auto rings = [&](const Trip& trip) {
     return frame.rings[static_cast<std::size_t>(frame.edgeBetween(trip.from, trip.to))];
   };
-  std::int64_t bytes = (saved + sent) * frame.stages[static_cast<std::size_t>(s)].slots;
+  const pdcrt::ScheduleStage& own = frame.stages[static_cast<std::size_t>(s)];
+  std::int64_t bytes = (saved + sent) * own.slots + handover * own.handovers;
   for (const Trip& value : values_)
     if (value.to == s) bytes += value.bytes * rings(value).forwardReceive;
   for (const Trip& gradient : gradients_) {
@@ -272,12 +270,14 @@ std::int64_t Definition::bufferedBySchedule(int s, const std::vector<int>& warmu
 
 std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
   std::int64_t parameters = 0, gradients = 0, saved = 0, sent = 0, scratch = 0, workspace = 0, bytes = 0;
+  std::int64_t handover = 0;
   std::int64_t w = warmup[static_cast<std::size_t>(s)];
   for (std::int64_t v : plan_.stages[static_cast<std::size_t>(s)].nodes) {
     const CostNode& node = graph_.nodes[static_cast<std::size_t>(v)];
     parameters += node.parameterBytes;
     gradients += node.gradientBytes;
     saved += node.savedBytes;
+    handover += node.handoverBytes;
     scratch = std::max(scratch, node.scratchBytes);
     workspace = std::max(workspace, node.workspaceBytes);
   }
@@ -306,8 +306,8 @@ std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
            static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(parameters));
   bytes += scratch + workspace;
   if (splitsBackward(plan_.schedule) || stagesPerRank(plan_.schedule) > 1)
-    return bytes + bufferedBySchedule(s, warmup, recompute ? 0 : saved, sent) + (recompute ? saved : 0);
-  bytes += (recompute ? saved : saved * (w + 1)) + sent * (w + 1);
+    return bytes + bufferedBySchedule(s, warmup, recompute ? 0 : saved, sent, handover) + (recompute ? saved : 0);
+  bytes += handover + (recompute ? saved : saved * (w + 1)) + sent * (w + 1);
   for (const Trip& value : values_)
     if (value.to == s) bytes += value.bytes * (w + 2);
   for (const Trip& gradient : gradients_) {
@@ -339,7 +339,7 @@ std::vector<int> Definition::warmupOf() const {
   return warmup;
 }
 
-std::vector<int> Definition::bestWarmup() const {
+std::vector<int> Definition::bestWarmup(double limitMs) const {
   double least = std::max(largestLoad_, coresLoad_);
   // Any loop may be what decides, with any room.
   std::vector<double> times = {least};
@@ -350,22 +350,29 @@ std::vector<int> Definition::bestWarmup() const {
         times.push_back(ms / static_cast<double>(room));
   }
   std::sort(times.begin(), times.end());
+  if (!fits(warmupFor(times.back()))) return {}; // less time takes more
   for (double timeMs : times) {
-    std::vector<int> warmup(stages_.size(), 0);
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (const Loop& loop : loops_)
-        if (loopTime(loop, warmup) > timeMs * (1 + 1e-10))
-          ++warmup[static_cast<std::size_t>(loop.from)], changed = true;
-    }
-    if (plan_.weights == "vertical-sync")
-      for (std::size_t s = 1; s < stages_.size(); ++s)
-        while (stages_[0].replicas * (warmup[0] + stages_[0].delay) <
-               stages_[s].replicas * (warmup[s] + stages_[s].delay))
-          ++warmup[0];
+    if (timeMs > limitMs) break;
+    std::vector<int> warmup = warmupFor(timeMs);
     if (fits(warmup)) return warmup;
   }
   return {};
+}
+
+/// The least with which no loop takes longer.
+std::vector<int> Definition::warmupFor(double timeMs) const {
+  std::vector<int> warmup(stages_.size(), 0);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const Loop& loop : loops_)
+      if (loopTime(loop, warmup) > timeMs * (1 + 1e-10)) ++warmup[static_cast<std::size_t>(loop.from)], changed = true;
+  }
+  if (plan_.weights == "vertical-sync")
+    for (std::size_t s = 1; s < stages_.size(); ++s)
+      while (stages_[0].replicas * (warmup[0] + stages_[0].delay) <
+             stages_[s].replicas * (warmup[s] + stages_[s].delay))
+        ++warmup[0];
+  return warmup;
 }
 
 PlanCost Definition::evaluate() const {

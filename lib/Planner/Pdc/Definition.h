@@ -18,8 +18,8 @@ public:
   PlanCost evaluate() const;
 
   /// The best warm-up of `hide` by raising it where a loop is too long, for one possible time after the other; empty
-  /// if no warm-up fits into memory.
-  std::vector<int> bestWarmup() const;
+  /// if no warm-up that reaches `limitMs` fits into memory.
+  std::vector<int> bestWarmup(double limitMs) const;
 
   /// Of one replica of a stage.
   std::int64_t memory(int stage, const std::vector<int>& warmup) const;
@@ -67,13 +67,14 @@ private:
   void loadCores();
   void findLoops();
   void busy(double ms) { largestLoad_ = ms > largestLoad_ ? ms : largestLoad_; }
-  std::vector<Link> route(std::int64_t from, std::int64_t to) const;
+  template <class Visit>
+  void alongRoute(std::int64_t from, std::int64_t to, Visit visit) const;
   double transferMs(std::int64_t from, std::int64_t to, double bytes) const;
-  std::int64_t componentAt(std::int64_t leaf, int level) const;
+  std::vector<int> warmupFor(double timeMs) const;
   double loopTime(const Loop& loop, const std::vector<int>& warmup) const;
   int versions(int stage, const std::vector<int>& warmup) const;
-  std::int64_t bufferedBySchedule(int stage, const std::vector<int>& warmup, std::int64_t saved,
-                                  std::int64_t sent) const;
+  std::int64_t bufferedBySchedule(int stage, const std::vector<int>& warmup, std::int64_t saved, std::int64_t sent,
+                                  std::int64_t handover) const;
   bool fits(const std::vector<int>& warmup) const;
   std::vector<int> warmupOf() const;
 

@@ -23,7 +23,8 @@ std::vector<std::int64_t> pdc::loopedMemoryOf(const Plan& plan, const PlannerOpt
     auto state =
         static_cast<std::int64_t>(options.optimizerStatePerParameterByte * static_cast<double>(stage.parameterBytes));
     memory.push_back(stage.parameterBytes + stage.gradientBytes + state +
-                     (stage.savedBytes + stage.sentBytes) * frame.stages[s].slots + stage.scratchBytes);
+                     (stage.savedBytes + stage.sentBytes) * frame.stages[s].slots + stage.scratchBytes +
+                     stage.handoverBytes * frame.stages[s].handovers);
   }
   for (const PipelineEdge& edge : pipeline.edges) {
     const pdcrt::EdgeRings& rings = frame.rings[frame.edgeBetween(edge.from, edge.to)];

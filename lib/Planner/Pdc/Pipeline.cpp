@@ -74,6 +74,7 @@ static PipelineStage sumOf(const CostGraph& graph, const PartitionStage& part) {
     stage.parameterBytes += node.parameterBytes;
     stage.gradientBytes += node.gradientBytes;
     stage.savedBytes += node.savedBytes;
+    stage.handoverBytes += node.handoverBytes;
     scratch = std::max(scratch, node.scratchBytes);
     workspace = std::max(workspace, node.workspaceBytes);
   }
@@ -181,6 +182,7 @@ Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const Planner
     stage.gradientBytes = from.gradientBytes;
     stage.savedBytes = from.savedBytes;
     stage.scratchBytes = from.scratchBytes;
+    stage.handoverBytes = from.handoverBytes;
     stage.firstRank = pipeline.leaves.size();
     if (stagesPerRank(plan.schedule) > 1)
       stage.firstRank = static_cast<std::size_t>(from.replicas) *
@@ -237,9 +239,9 @@ std::int64_t pdc::memoryOf(const Pipeline& pipeline, const PlannerOptions& optio
   }
   auto state =
       static_cast<std::int64_t>(options.optimizerStatePerParameterByte * static_cast<double>(stage.parameterBytes));
-  std::int64_t bytes = stage.parameterBytes * versionsOf(pipeline, options, warmup, s) +
-                       stage.gradientBytes * (stage.syncDelay + 1) + state +
-                       (stage.savedBytes + stage.sentBytes) * slots + stage.scratchBytes;
+  std::int64_t bytes =
+      stage.parameterBytes * versionsOf(pipeline, options, warmup, s) + stage.gradientBytes * (stage.syncDelay + 1) +
+      state + (stage.savedBytes + stage.sentBytes) * slots + stage.scratchBytes + stage.handoverBytes * handovers;
   bytes += stage.valueBytesIn * (slots + 1) + stage.gradientBytesOut * 2 + stage.gradientBytesIn * (handovers + 1) +
            stage.gradientBytesPast * std::max(handovers + 1, slots);
   for (const SharedUse& use : pipeline.shared) {

@@ -11,7 +11,7 @@ struct PipelineStage {
   double forwardMs = 0, inputGradientMs = 0, weightGradientMs = 0, updateMs = 0; ///< on the slowest of its devices
   double allReduceMs = 0, exposedSyncMs = 0;
   std::int64_t parameterBytes = 0, gradientBytes = 0; ///< with the shared parameters that it owns
-  std::int64_t savedBytes = 0, scratchBytes = 0;
+  std::int64_t savedBytes = 0, scratchBytes = 0, handoverBytes = 0;
   std::int64_t sentBytes = 0;                              ///< of values that other stages use, each once
   std::int64_t valueBytesIn = 0, gradientBytesOut = 0;     ///< over all edges
   std::int64_t gradientBytesIn = 0, gradientBytesPast = 0; ///< from the next stage, from stages after that
@@ -61,6 +61,7 @@ int versionsOf(const Pipeline& pipeline, const PlannerOptions& options, const st
 /// gradients: w + 1 and 1, under zb-h1 zeroBubbleSlots() and what is beyond the warm-up.
 ///
 ///   parameters · versions + gradients · (d + 1) + optimizer state + (saved + sent) · slots + scratch
+///   + handover · handovers
 ///   + rings: values in (slots + 1), gradients out 2, gradients in (handovers + 1; slots if they skip stages)
 ///   + each shared parameter of another stage: its versions alive here + 2 · uses
 ///

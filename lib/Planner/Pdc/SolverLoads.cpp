@@ -1,6 +1,5 @@
 #include "Pdc/SolverLoads.h"
 
-#include "Pdc/SolverSpine.h"
 #include "pdc/Schedule/PipelineShape.h"
 
 #include <algorithm>
@@ -20,10 +19,9 @@ StageLoads::StageLoads(const CostGraph& graph, const SolverProblem& problem, con
   hides_ = !flush_ && options.warmupPolicy == WarmupPolicy::hide;
   stashes_ = !flush_ && options.weights != "latest";
   if (drains_ && !splitsBackward(options.schedule)) { // else the stages before wait for a part of a backward only
-    const std::vector<double> spine = spineMs(problem);
-    spineBeforeMs_.assign(static_cast<std::size_t>(states.size()), 0);
-    for (int i = 0; i < states.size(); ++i)
-      states.set(i).forEach([&](std::size_t v) { spineBeforeMs_[i] += spine[v]; });
+    const auto devices = static_cast<int>(std::min<std::int64_t>(machine.components(0), 1 << 20));
+    const int given = static_cast<int>(options.stageReplicas.size());
+    ways_.emplace(problem, states, given > 0 ? given : devices);
   }
   mayRecompute_ = options.recompute != "none";
   mustRecompute_ = options.recompute == "all";
@@ -51,7 +49,7 @@ StageLoads::Stage StageLoads::stage(int i, int j) const {
   stage.to = j;
   stage.alone = i == 0 && j == states_.last();
   stage.scratch = states_.scratchBytes(i, j);
-  stage.beforeMs = spineBeforeMs_.empty() ? 0 : spineBeforeMs_[i];
+  stage.beforeMs = ways_ ? ways_->before(i, j) : 0;
   for (std::size_t p = 0; p < sharedUsers_.size(); ++p) {
     bool owned = true, used = false;
     for (int user : sharedUsers_[p]) {
@@ -82,7 +80,7 @@ void StageLoads::memoryTerms(const Stage& stage, int delay, bool recompute, std:
       static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(stage.parameterBytes));
   base = stage.parameterBytes + stage.gradientBytes * (delay + 1) + state + slot + 2 * stage.inBytes +
          2 * (stage.inGradientBytes + stage.outGradientBytes + stage.passGradientBytes) + stage.scratch +
-         (recompute ? stage.savedBytes : 0);
+         stage.handoverBytes + (recompute ? stage.savedBytes : 0);
   perWarmup = (stashes_ ? stage.parameterBytes : 0) + slot + stage.inBytes;
 }
 
@@ -119,7 +117,7 @@ StageLoads::Terms StageLoads::terms(const Stage& stage, int replicas, bool recom
     }
   if (hides_ && stage.afterMs > 0 && perWarmup > 0) {
     double room = static_cast<double>((host.limitBytes - base) / perWarmup + 1) * r;
-    terms[4] = (computing + update + exposed + stage.afterMs / best_.speed) / room;
+    terms[loopTerm] = (computing + update + exposed + stage.afterMs / best_.speed) / room;
   }
   return terms;
 }

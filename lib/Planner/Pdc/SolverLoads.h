@@ -12,8 +12,10 @@
 
 #include "Pdc/Machine.h"
 #include "Pdc/SolverStates.h"
+#include "Pdc/SolverWays.h"
 
 #include <array>
+#include <optional>
 
 namespace pdc {
 
@@ -33,13 +35,21 @@ public:
     int from = 0, to = 0;
     bool alone = false; ///< the only one of its plan
     std::int64_t scratch = 0;
-    double beforeMs = 0; ///< of flushing schedules: from stage 0 to it and back (SolverSpine.h)
+    double beforeMs = 0; ///< of flushing schedules: from stage 0 to it and back (SolverWays.h)
   };
   Stage stage(int i, int j) const;
 
   /// The time per minibatch is at least the largest term; infinite if the stage does not fit at all.
   double bound(const Stage& stage, int replicas, bool recompute, const StageHost& host) const {
     return largest(terms(stage, replicas, recompute, host));
+  }
+
+  /// The same of devices, all-reduces and links only, as PlanCost::loadMs counts them where shared cores bound the
+  /// time.
+  double loadBound(const Stage& stage, int replicas, bool recompute, const StageHost& host) const {
+    Terms all = terms(stage, replicas, recompute, host);
+    all[loopTerm] = 0;
+    return largest(all);
   }
 
   /// The smaller of the bounds with and without recomputation, as the options allow.
@@ -75,7 +85,7 @@ public:
   const StageHost& best() const { return best_; }
 
 private:
-  static constexpr std::size_t termCount = 5;
+  static constexpr std::size_t termCount = 5, loopTerm = 4;
   using Terms = std::array<double, termCount>;
   static double largest(const Terms& terms);
   Terms terms(const Stage& stage, int replicas, bool recompute, const StageHost& host) const;
@@ -95,7 +105,7 @@ private:
   const Machine& machine_;
   const PlannerOptions& options_;
   std::vector<std::vector<int>> sharedUsers_; ///< blocks that use each shared parameter, with repetitions
-  std::vector<double> spineBeforeMs_;         ///< by state
+  std::optional<SolverWays> ways_;
   bool flush_ = false, drains_ = false, overlap_ = false, hides_ = false, stashes_ = false;
   bool mayRecompute_ = false, mustRecompute_ = false;
   double microbatches_ = 1;

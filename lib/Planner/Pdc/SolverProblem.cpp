@@ -48,6 +48,7 @@ static std::vector<Block> sumBlocks(const CostGraph& graph, const std::vector<in
     block.parameterBytes += node.parameterBytes;
     block.gradientBytes += node.gradientBytes;
     block.savedBytes += node.savedBytes;
+    block.handoverBytes += node.handoverBytes;
     block.scratchBytes = std::max(block.scratchBytes, node.scratchBytes);
     block.workspaceBytes = std::max(block.workspaceBytes, node.workspaceBytes);
   }

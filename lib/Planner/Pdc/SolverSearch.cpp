@@ -86,9 +86,12 @@ bool Search::isHopeless(const Suffix& suffix) const {
   if (loadMs > limitMs * (1 + tolerance)) return true;
   // A plan in here is as good at best; what else could make it better?
   const PlanCost& best = incumbent_.best().cost;
-  // Where cores, not loads, make its time, memory prunes nothing: a smaller load comes first, and bounds above hold for
-  // the time only.
-  if (best.loadMs < limitMs * (1 - tolerance)) return false;
+  // Where cores, not loads, make its time, a smaller load comes first.
+  if (best.loadMs < limitMs * (1 - tolerance)) {
+    double leastMs = leastLoadMs(suffix);
+    if (leastMs > best.loadMs * (1 + tolerance)) return true;
+    if (leastMs < best.loadMs * (1 - tolerance)) return false;
+  }
   std::int64_t memory = std::max(suffix.memoryBytes, leastMemory_[suffix.state]);
   if (memory != best.peakMemoryBytes) return memory > best.peakMemoryBytes;
   double moved = suffix.bytesMoved + leastMoved_[suffix.state];
@@ -105,6 +108,13 @@ double Search::coresMs(const Suffix& suffix) const {
   double leftMs = states_.computeMs(suffix.state);
   if (options_.schedule == "1f1b") leftMs += states_.updateMs(suffix.state); // else once in a batch
   return (suffix.busyMs + leftMs / loads_.best().speed) / cores_;
+}
+
+/// No plan in here has a smaller load.
+double Search::leastLoadMs(const Suffix& suffix) const {
+  int devices = placed_ ? suffix.offset : static_cast<int>(machine_.components(0)) - suffix.devices;
+  double leftMs = states_.computeMs(suffix.state) / loads_.best().speed;
+  return leftMs > 0 && devices > 0 ? std::max(suffix.ownMs, leftMs / devices) : suffix.ownMs;
 }
 
 void Search::addSteps(const Suffix& suffix, const StageLoads::Stage& stage, bool recompute, std::vector<int>& ofClass,
@@ -137,6 +147,8 @@ void Search::addSteps(const Suffix& suffix, const StageLoads::Stage& stage, bool
   Step step{suffix, {stage.from, stage.to, replicas, recompute, ofClass}};
   step.after.state = stage.from;
   step.after.busyMs += loads_.busyMs(stage, recompute, host.speed);
+  if (ties_ && machine_.sharesCores())
+    step.after.ownMs = std::max(suffix.ownMs, loads_.loadBound(stage, replicas, recompute, host));
   step.after.loadMs = std::max({suffix.loadMs, bound, coresMs(step.after)});
   step.after.devices += replicas;
   if (placed_) {

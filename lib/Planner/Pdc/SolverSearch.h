@@ -92,6 +92,7 @@ private:
     int offset = 0;     ///< leaves before it, where places matter; else 0
     Carry carry;
     double loadMs = 0;
+    double ownMs = 0;  ///< the largest load of its stages, whatever cores and loops take
     double busyMs = 0; ///< computation of one minibatch, all stages together
     std::int64_t memoryBytes = 0;
     double bytesMoved = 0;
@@ -108,6 +109,7 @@ private:
                 std::size_t nextClass, int replicas, int least, int most, std::vector<Step>& steps);
   bool isHopeless(const Suffix& suffix) const;
   double coresMs(const Suffix& suffix) const;
+  double leastLoadMs(const Suffix& suffix) const;
   bool relabel();
   std::vector<Suffix> roots() const;
 

@@ -162,6 +162,7 @@ void States::describe(State& state) const {
     state.parameterBytes += block.parameterBytes;
     state.gradientBytes += block.gradientBytes;
     state.savedBytes += block.savedBytes;
+    state.handoverBytes += block.handoverBytes;
   });
   for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
     const BlockTensor& tensor = problem_.tensors[t];
@@ -241,6 +242,7 @@ StageSums States::stage(int i, int j, double msPerByte) const {
   sums.parameterBytes = after.parameterBytes - before.parameterBytes;
   sums.gradientBytes = after.gradientBytes - before.gradientBytes;
   sums.savedBytes = after.savedBytes - before.savedBytes;
+  sums.handoverBytes = after.handoverBytes - before.handoverBytes;
   sums.outBytes = after.cutBytes;
   sums.outGradientBytes = after.cutGradientBytes;
   for (int t : before.cut) {

@@ -96,6 +96,7 @@ static void describeStages(const CostGraph& graph, const Cluster& cluster, const
       stage.parameterBytes += node.parameterBytes + sharedBytes[v];
       stage.gradientBytes += node.gradientBytes;
       stage.savedBytes += node.savedBytes;
+      stage.handoverBytes += node.handoverBytes;
       stage.scratchBytes = std::max(stage.scratchBytes, node.scratchBytes + node.workspaceBytes);
     }
     plan.stages.push_back(std::move(stage));

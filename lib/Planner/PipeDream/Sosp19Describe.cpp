@@ -39,6 +39,7 @@ static void addUp(const CostGraph& graph, double speed, PlanStage& stage) {
     stage.parameterBytes += node.parameterBytes;
     stage.gradientBytes += node.gradientBytes;
     stage.savedBytes += node.savedBytes;
+    stage.handoverBytes += node.handoverBytes;
     scratch = std::max(scratch, node.scratchBytes);
     workspace = std::max(workspace, node.workspaceBytes);
   }
