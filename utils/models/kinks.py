@@ -5,7 +5,9 @@ rounding, depends on the precision and on the order of every sum. One such input
 it by about 1e-3, a thousand times what rounding does, and hides whether anything else is right. PyTorch in f64 finds them, from
 the first layer to the last. Every channel's bias is moved by at most a twentieth of the standard deviation of what it is
 added to, into the middle of the widest gap between the values there. A channel of a convolution in which a pooling has two
-largest inputs that are nearly equal gets its weights changed at random, by some hundredths.
+largest inputs that are nearly equal gets its weights changed at random, by some hundredths. Others may have used that channel
+before, so all is looked through again until nothing changes. What is changed is rounded to f32 at once: rounded only in the end,
+all those changes together would move the values behind 90 layers to their kinks again.
 """
 import copy
 
@@ -15,17 +17,21 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 REACH = 0.05  # of a bias, in standard deviations
-APART = 2e-5  # two inputs of a pooling, in standard deviations
+APART = 0.1  # two inputs of a pooling, in standard deviations over the number of its windows in a channel
 NOISE = 0.02  # of a weight, in standard deviations
+PASSES = 20
 
 
 def shift(values, kinks):
-    """What to add to `values` to have none of them near any of `kinks`; at most REACH of their standard deviation."""
+    """What to add to `values` to have none of them near any of `kinks`; at most REACH of their standard deviation. Nothing where
+    they are half as far from them as they can be."""
     reach = REACH * values.std()
     near = numpy.sort(numpy.concatenate([values - kink for kink in kinks]))
     near = near[numpy.abs(near) < reach]
     edges = numpy.concatenate(([-reach], near, [reach]))
     widest = numpy.diff(edges).argmax()
+    if numpy.abs(edges).min() >= (edges[widest + 1] - edges[widest]) / 4:
+        return 0.0
     return -(edges[widest] + edges[widest + 1]) / 2
 
 
@@ -42,13 +48,18 @@ class Channels:
     def redrawn(self, channel, generator):
         one = slice(channel, channel + 1)
         weight, bias = self.weight[one], self.named["bias"][one]
-        weight += NOISE * weight.std() * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+        weight.copy_((weight + NOISE * weight.std() * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)).float())
         values = functional.conv2d(self.inputs, weight, *self.more)
         named = {**self.named, "weight": self.named["weight"][one], "bias": bias}
         values = torch.cat([functional.batch_norm(part, None, None, **named) for part in values.split(self.batch)])
-        move = shift(values.numpy().ravel(), [0.0])
-        bias += move
-        return functional.relu(values + move)[:, 0]
+        return functional.relu(values + moved(bias, shift(values.numpy().ravel(), [0.0])))[:, 0]
+
+
+def moved(bias, moves):
+    """Moves `bias` to the nearest numbers of f32, and says by how much it was moved."""
+    before = bias.clone()
+    bias.copy_((bias + moves).float())
+    return bias - before
 
 
 def gap(values, window):
@@ -58,13 +69,16 @@ def gap(values, window):
     return differences.min() / values.std() if differences.numel() else 1.0
 
 
+def windows_of(values, window):
+    return functional.unfold(values, *window).shape[2] * len(values)
+
+
 class Settling(TorchFunctionMode):
     """Changes the weights while a network computes. `batch`: samples that BatchNorm takes together."""
 
-    def __init__(self, batch):
+    def __init__(self, batch, generator):
         super().__init__()
-        self.batch = batch
-        self.generator = torch.Generator().manual_seed(0)
+        self.batch, self.generator, self.changed = batch, generator, False
 
     def __torch_function__(self, function, types, arguments=(), named=None):
         named = named or {}
@@ -110,19 +124,19 @@ class Settling(TorchFunctionMode):
         for source in channels:
             for channel in range(len(source.weight)):
                 values = tensor[:, first + channel]
-                while gap(values.unsqueeze(1), window) < APART:
+                while gap(values.unsqueeze(1), window) < APART / windows_of(values.unsqueeze(1), window):
                     values.copy_(source.redrawn(channel, self.generator))
+                    self.changed = True
             first += len(source.weight)
 
-    @staticmethod
-    def settle(tensor, kinks):
+    def settle(self, tensor, kinks):
         bias = getattr(tensor, "bias", None)
         if bias is None:
             return
         axis = 1 if tensor.dim() == 4 else -1
         channels = tensor.movedim(axis, 0).flatten(1).numpy()
-        moves = torch.tensor([shift(values, kinks) for values in channels])
-        bias += moves
+        moves = moved(bias, torch.tensor([shift(values, kinks) for values in channels]))
+        self.changed |= bool(moves.any())
         tensor += moves.reshape([-1, 1, 1] if axis == 1 else [-1])
         tensor.bias = None
 
@@ -132,8 +146,14 @@ def settle(module, inputs, batch):
     exact = copy.deepcopy(module).double()
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # of constants that a network makes for itself
-    with torch.no_grad(), Settling(batch):
-        exact(*(entry.double() if entry.is_floating_point() else entry for entry in inputs))
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(PASSES):
+        with torch.no_grad(), Settling(batch, generator) as settling:
+            exact(*(entry.double() if entry.is_floating_point() else entry for entry in inputs))
+        if not settling.changed:
+            break
+    else:
+        raise ValueError(f"values come near their kinks again and again, in {PASSES} passes")
     torch.set_default_dtype(before)
     with torch.no_grad():
         for parameter, settled in zip(module.parameters(), exact.parameters()):

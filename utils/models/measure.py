@@ -38,7 +38,7 @@ def export_flags(name):
 
 
 def batch_of(name):
-    return 4 if name in ("switch", "top2-experts") else 32
+    return {"switch": 4, "top2-experts": 4, "llama": 16}.get(name, 32)  # 32 of Llama take more than 8 devices have
 
 
 def compile_flags(name):
@@ -126,7 +126,7 @@ def document(rows):
              "[the importer](../include/pdc/Import/OnnxImport.h) repairs as far as it can.", "",
              "- **weights**: size of the exported model, full size, training mode.",
              "- **CPU**, **memory**: of `pdc` from the file to the written stages for 8 devices, costs estimated; CPU time, and the peak of",
-             "  memory less the weights. Minibatches of 32 (experts: 4). 0 where not even all of",
+             "  memory less the weights. Minibatches of 32 (experts: 4, Llama: 16). 0 where not even all of",
              "  the weights are in memory at once: they are mapped.",
              "- **plan**: replicas of each stage. **groups**: fusion groups, between which cuts may lie.",
              "- **error**: small version, 1 and 3 stages, 1f1b-flush, 10 steps: the norm-wise error of the losses and of every gradient of the",
