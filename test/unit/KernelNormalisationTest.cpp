@@ -388,6 +388,22 @@ INSTANTIATE_TEST_SUITE_P(
                             .batch = 2, .classes = 4, .inner = 7, .hasIgnoreIndex = true, .ignoreIndex = 2}),
         testing::Bool()));
 
+TEST(CrossEntropyGradient, HasItsDigitsWhereTheLabelIsNearlyCertain) {
+  const Buffer<float> logits = {-1, 17, 0.5f, 1}, loss(1), probabilities(4), dlogits(4), dloss = {1};
+  const Buffer<std::int64_t> labels = {1};
+  double others = 0;
+  for (std::int64_t c : {0, 2, 3}) others += std::exp(double(logits[c]) - logits[1]);
+  pdcrt::Setup setup;
+  Stream q;
+  for (double smoothing : {0.0, 1e-9}) {
+    const SoftmaxCrossEntropy kernel(setup, {.batch = 1, .classes = 4, .labelSmoothing = smoothing});
+    kernel.forward(q, logits, labels, {}, loss, probabilities);
+    kernel.inputGradient(q, dloss, labels, probabilities, {}, dlogits);
+    const double exact = -others / (1 + others) * (1 - smoothing) + smoothing * (1 / (1 + others) - 0.25);
+    EXPECT_NEAR(dlogits[1], exact, 1e-6 * -exact) << "smoothing " << smoothing;
+  }
+}
+
 TEST(CrossEntropyLabels, OneOutsideTheClassesMakesTheLossNaN) {
   const Buffer<float> logits = {1, 2, 3, 4}, loss(1), probabilities(4);
   pdcrt::Setup setup;

@@ -92,15 +92,28 @@ double sumOfWeights(const Options& o, const Label* labels, const Weights& weight
   return sum;
 }
 
+/// p[label] - 1. Of a label that is nearly certain, p rounded to float leaves few digits of that, or none: the others'
+/// probabilities, which add up to it, have them all.
+PDCRT_VECTORIZED double belowOne(Row row, const float* p, std::int64_t label) {
+  const float own = p[label * row.stride];
+  if (own < 0.5f) return static_cast<double>(own) - 1;
+  const float* const later = p + (label + 1) * row.stride;
+  return -sumOf(label, [&](std::int64_t i) { return p[i * row.stride]; }) -
+         sumOf(row.count - label - 1, [&](std::int64_t i) { return later[i * row.stride]; });
+}
+
 /// One position: dx = share · ( (1 - e) · w[label] · (p - at label) + e / C · (p · Σ w - w) ).
 void smoothedRow(const Options& o, const float* p, std::int64_t label, double share, const Weights& weights,
                  float* to) {
   const double perClass = share * o.labelSmoothing / static_cast<double>(o.classes);
-  const double own = label < 0 || label >= o.classes ? 0 : share * (1 - o.labelSmoothing) * weights.of(label);
-  const double factor = own + perClass * weights.sum();
+  const bool valid = label >= 0 && label < o.classes;
+  const double own = valid ? share * (1 - o.labelSmoothing) * weights.of(label) : 0;
+  const double atLabel = valid ? belowOne({o.classes, o.inner}, p, label) : 0; // before p may be overwritten
+  const double ofAll = perClass * weights.sum();
   for (std::int64_t c = 0; c < o.classes; ++c) {
     const std::int64_t at = c * o.inner;
-    to[at] = static_cast<float>(p[at] * factor - perClass * weights.of(c) - (c == label ? own : 0));
+    const double ofOwn = own * (c == label ? atLabel : p[at]);
+    to[at] = static_cast<float>(ofOwn + (p[at] * ofAll - perClass * weights.of(c)));
   }
 }
 
@@ -124,9 +137,9 @@ void gradient(const Options& o, float dloss, const Label* labels, const float* p
       }
       const bool valid = label >= 0 && label < o.classes;
       const auto factor = static_cast<float>(share);
-      const float atLabel = valid ? (probabilities[begin + label * o.inner] - 1) * factor : 0;
+      const double atLabel = valid ? belowOne(row, probabilities + begin, label) * share : 0;
       scaleRow(row, probabilities + begin, factor, dlogits + begin);
-      if (valid) dlogits[begin + label * o.inner] = atLabel;
+      if (valid) dlogits[begin + label * o.inner] = static_cast<float>(atLabel);
     }
 }
 
