@@ -1,6 +1,7 @@
 // LINK: pdcrt pdcSchedule
 // Clipping by the norm of all gradients, and gradients that are not finite, against the replay (Replay.h): the same
 // bits. The norm itself: exact sums, over any number of ranks.
+#include "OverflowingGradients.h"
 #include "ReplayComparison.h"
 
 #include <numeric>
@@ -92,33 +93,12 @@ TEST(Clipping, ByStageNeedsNoCommonNorm) {
   EXPECT_FALSE(comparison.agrees(global));
 }
 
-/// Weights with which the loss is finite and the gradients of stage 0 are not: a tiny gain that stage 1 undoes.
-Status overflowing(const char* name, Element element, const Shape& shape, std::span<std::byte> destination) {
-  if (Status status = linear::readInitial(name, element, shape, destination); !status) return status;
-  auto* values = reinterpret_cast<float*>(destination.data());
-  const std::string text = name;
-  const float factor = text == "g0" ? 1e-37f : text == "w1" ? 1e37f : 1;
-  for (std::int64_t i = 0; i < shape.elements(); ++i) values[i] *= factor;
-  return {};
-}
-
-/// Noise with targets that are far away.
-class FarData : public linear::NoiseData {
-public:
-  Status read(const DataRow& row, std::int64_t minibatch, std::byte* destination) override {
-    Status status = NoiseData::read(row, minibatch, destination);
-    auto* values = reinterpret_cast<float*>(destination);
-    for (std::int64_t i = 0; row.label && i < row.shape.elements(); ++i) values[i] *= 1e4f;
-    return status;
-  }
-};
-
 TEST(Clipping, GradientsThatAreNotFiniteSkipTheUpdateOfAllStages) {
-  FarData far;
+  linear::FarData far;
   for (ClipScope scope : {ClipScope::global, ClipScope::stage}) {
     const Case c{.replicas = {1, 1}, .warmup = {1, 0}, .norm = HUGE_VAL, .scope = scope};
     Comparison comparison(comparisonOf(c), far);
-    comparison.weights() = overflowing;
+    comparison.weights() = linear::overflowing;
     comparison.train(6);
     if (HasFatalFailure()) return;
     EXPECT_TRUE(comparison.agrees(trainingOf(c)));
@@ -126,8 +106,8 @@ TEST(Clipping, GradientsThatAreNotFiniteSkipTheUpdateOfAllStages) {
     for (int stage : {0, 1}) {
       std::vector<float> initial(linear::width);
       const std::string name = "g" + std::to_string(stage);
-      ASSERT_TRUE(overflowing(name.c_str(), Element::f32, {linear::width},
-                              {reinterpret_cast<std::byte*>(initial.data()), initial.size() * sizeof(float)}));
+      ASSERT_TRUE(linear::overflowing(name.c_str(), Element::f32, {linear::width},
+                                      {reinterpret_cast<std::byte*>(initial.data()), initial.size() * sizeof(float)}));
       const bool same = std::memcmp(comparison.run().weights(stage, 0) + linear::gainAt, initial.data(),
                                     initial.size() * sizeof(float)) == 0;
       EXPECT_EQ(same, stage == 0 || scope == ClipScope::global) << "stage " << stage;

@@ -1,5 +1,6 @@
 // LINK: pdcrt pdcSchedule
 // The dynamic loss scale, and updates whose gradients are not finite, against the replay (Replay.h): the same bits.
+#include "OverflowingGradients.h"
 #include "ReplayComparison.h"
 
 #include <cmath>
@@ -33,26 +34,6 @@ private:
   std::int64_t spike_;
   float target_;
 };
-
-/// Far targets always, and weights with which only the gradients of stage 0 are not finite: a tiny gain that stage 1
-/// undoes.
-class FarData : public linear::NoiseData {
-public:
-  Status read(const DataRow& row, std::int64_t minibatch, std::byte* destination) override {
-    Status status = NoiseData::read(row, minibatch, destination);
-    auto* values = reinterpret_cast<float*>(destination);
-    for (std::int64_t i = 0; row.label && i < row.shape.elements(); ++i) values[i] *= 1e4f;
-    return status;
-  }
-};
-Status overflowing(const char* name, Element element, const Shape& shape, std::span<std::byte> destination) {
-  if (Status status = linear::readInitial(name, element, shape, destination); !status) return status;
-  auto* values = reinterpret_cast<float*>(destination.data());
-  const std::string text = name;
-  const float factor = text == "g0" ? 1e-37f : text == "w1" ? 1e37f : 1;
-  for (std::int64_t i = 0; i < shape.elements(); ++i) values[i] *= factor;
-  return {};
-}
 
 constexpr double huge = 0x1p80;
 
@@ -106,12 +87,12 @@ TEST(LossScale, AnOverflowSkipsOneUpdateOfAllStages) {
 }
 
 TEST(LossScale, HalvesUntilTheGradientsOfAllStagesAreFinite) {
-  FarData far;
+  linear::FarData far;
   ComparisonCase c{.replicas = {1, 1}, .warmup = {1, 0}, .training = trainingWith(1, 100)};
   c.training.clipNorm = 0.2; // keeps the first finite update from blowing up the weights
   c.training.clipScope = ClipScope::stage;
   Comparison comparison(c, far);
-  comparison.run().readWeights = overflowing;
+  comparison.run().readWeights = linear::overflowing;
   comparison.train(90);
   if (HasFatalFailure()) return;
   const HostedStage &first = comparison.run().hosted(0, 0), &second = comparison.run().hosted(1, 0);
@@ -187,7 +168,7 @@ Training without(NonFinite what) {
 }
 
 TEST(NonFiniteGradients, SkipAllStagesWhereTheyUpdateTogetherElseOne) {
-  FarData far;
+  linear::FarData far;
   for (bool flush : {true, false}) {
     const ComparisonCase c{.kind = flush ? "1f1b-flush" : "1f1b",
                            .replicas = {1, 1},
@@ -196,7 +177,7 @@ TEST(NonFiniteGradients, SkipAllStagesWhereTheyUpdateTogetherElseOne) {
                            .training = without(NonFinite::skip),
                            .gradientNorm = flush};
     Comparison comparison(c, far);
-    comparison.run().readWeights = overflowing;
+    comparison.run().readWeights = linear::overflowing;
     comparison.train(flush ? 6 : 2);
     if (HasFatalFailure()) return;
     EXPECT_TRUE(comparison.agrees(c.training)) << c.kind;
@@ -206,21 +187,21 @@ TEST(NonFiniteGradients, SkipAllStagesWhereTheyUpdateTogetherElseOne) {
 }
 
 TEST(NonFiniteGradients, AreTakenUnlessSomebodyAsks) {
-  FarData far;
+  linear::FarData far;
   Comparison comparison({.replicas = {1, 1}, .warmup = {1, 0}, .training = without(NonFinite::take)}, far);
-  comparison.run().readWeights = overflowing;
+  comparison.run().readWeights = linear::overflowing;
   comparison.train(6);
   if (HasFatalFailure()) return;
   EXPECT_FALSE(std::isfinite(reinterpret_cast<const float*>(comparison.run().weights(0, 0) + linear::weightAt)[0]));
 }
 
 TEST(NonFiniteGradients, StopTheRun) {
-  FarData far;
+  linear::FarData far;
   for (bool clips : {false, true}) {
     ComparisonCase c{.replicas = {1, 1}, .warmup = {1, 0}, .training = without(NonFinite::stop)};
     if (clips) c.training.clipNorm = 1;
     Comparison comparison(c, far);
-    comparison.run().readWeights = overflowing;
+    comparison.run().readWeights = linear::overflowing;
     EXPECT_FALSE(comparison.run().run([](Executor& executor, int) { return executor.train(0, 6); }));
     EXPECT_EQ(comparison.run().statuses[0].code(), Exit::lossNotFinite);
     EXPECT_EQ(comparison.run().statuses[0].message(), "the gradients of update 1 of stage 0 are not finite");

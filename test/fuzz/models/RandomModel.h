@@ -43,6 +43,9 @@ std::vector<const OpDef*> differentiableOps();
 /// 4 stages.
 RandomModel randomModel(std::uint64_t seed);
 
+/// Whether the model can be differentiated, and all of it is finite and of moderate size.
+bool isSound(const RandomModel& model);
+
 /// A model that is `model` without one operation: its results became inputs, with the values that they had. Nothing
 /// where nothing is left to train. `which` counts forward operations; the losses follow, which are left out.
 std::vector<RandomModel> reductionsOf(const RandomModel& model);
