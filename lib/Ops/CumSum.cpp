@@ -1,4 +1,4 @@
-// Running sums. Kernel: pdcrt::CumSum.
+// Running sums, whose kernel is pdcrt::CumSum, and running products, which are made of slices.
 #include "Helpers/Define.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Onnx.h"
@@ -18,17 +18,81 @@ pdcrt::CumSum::Options optionsOf(const Operation& op) {
           .reverse = op.attributes.get<bool>("reverse")};
 }
 
-Value* convert(OnnxReader& n) {
+/// What CumSum and CumProd have in common.
+struct Course {
+  std::int64_t axis;
+  bool exclusive, reverse;
+};
+
+/// Nothing, with an error reported, where the axis is not one.
+std::optional<Course> courseOf(OnnxReader& n) {
   const auto stated = n.constantIntegers(1, "axis");
   const bool exclusive = n.integer("exclusive", 0) != 0, reverse = n.integer("reverse", 0) != 0;
-  if (!stated) return nullptr;
+  if (!stated) return std::nullopt;
   if (stated->size() != 1) {
     static_cast<void>(n.error() << "has " << stated->size() << " axes, it needs one");
-    return nullptr;
+    return std::nullopt;
   }
   const auto axis = n.axis(stated->front(), n.type(0).rank());
-  if (!axis) return nullptr;
-  return n.value("cumsum", {n.input(0)}, {{"axis", *axis}, {"exclusive", exclusive}, {"reverse", reverse}});
+  return axis ? std::optional(Course{*axis, exclusive, reverse}) : std::nullopt;
+}
+
+Value* convertSum(OnnxReader& n) {
+  const auto course = courseOf(n);
+  if (!course) return nullptr;
+  return n.value("cumsum", {n.input(0)},
+                 {{"axis", course->axis}, {"exclusive", course->exclusive}, {"reverse", course->reverse}});
+}
+
+/// In each of log2(n) steps an element is multiplied by the product that ends where its own begins (Hillis and Steele
+/// 1986).
+class RunningProduct {
+public:
+  RunningProduct(OnnxReader& reader, std::size_t axis) : n(reader), axis_(axis) {}
+
+  Value* of(Value* x, bool exclusive, bool reverse) {
+    if (reverse) x = part(x, -1, 0);
+    if (exclusive) x = x ? shifted(x) : nullptr;
+    for (std::int64_t step = 1; x && step < size(x); step *= 2) {
+      Value* later = part(x, 1, step);
+      Value* product = later ? n.value("mul", {later, part(x, 1, 0, size(later))}) : nullptr;
+      x = product ? n.value("concat", {part(x, 1, 0, step), product}, {{"axis", axis()}}) : nullptr;
+    }
+    return reverse && x ? part(x, -1, 0) : x;
+  }
+
+private:
+  std::int64_t axis() const { return static_cast<std::int64_t>(axis_); }
+  std::int64_t size(const Value* x) const { return x->type().shape[axis_]; }
+
+  /// The elements from `begin` on, `count` of them or all; backwards where step is -1.
+  Value* part(Value* x, std::int64_t step, std::int64_t begin, std::int64_t count = -1) {
+    Shape sizes = x->type().shape;
+    Shape starts(sizes.size(), 0), steps(sizes.size(), 1);
+    starts[axis_] = step < 0 ? sizes[axis_] - 1 : begin;
+    steps[axis_] = step;
+    sizes[axis_] = count < 0 ? sizes[axis_] - begin : count;
+    return n.value("slice", {x}, {{"starts", starts}, {"sizes", sizes}, {"steps", steps}});
+  }
+  /// 1, then all elements but the last.
+  Value* shifted(Value* x) {
+    Type type = x->type();
+    const std::int64_t count = type.shape[axis_];
+    type.shape[axis_] = 1;
+    Tensor ones(type);
+    for (std::int64_t i = 0; i < ones.elements(); ++i) ones.set(i, 1);
+    Value* one = n.b.constant(ones);
+    return count == 1 ? one : n.value("concat", {one, part(x, 1, 0, count - 1)}, {{"axis", axis()}});
+  }
+
+  OnnxReader& n;
+  const std::size_t axis_;
+};
+
+Value* convertProduct(OnnxReader& n) {
+  const auto course = courseOf(n);
+  if (!course) return nullptr;
+  return RunningProduct(n, static_cast<std::size_t>(course->axis)).of(n.input(0), course->exclusive, course->reverse);
 }
 
 void compute(ReferenceContext& c) {
@@ -72,32 +136,35 @@ std::vector<std::string> examples() {
 } // namespace
 
 PDC_OPS(CumSum) {
-  return {{
-      .name = "cumsum",
-      .summary = "Sums of all elements up to each along an axis",
-      .onnx = {onnx("CumSum", 2, convert, 11)},
-      .operands = {{"X"}},
-      .results = {{"Y"}},
-      .attributes = {integer("axis", std::nullopt, "along which is summed"),
-                     boolean("exclusive", false, "whether an element is left out of its own sum"),
-                     boolean("reverse", false, "whether sums begin at the end")},
-      .infer = [](const InferContext& c) -> Types {
-        if (!requireRank(c, "cumsum", 0) || !requireAxis(c, "cumsum", integerOf(c, "axis"), c.operand(0).rank()))
-          return failure;
-        if (c.operand(0).element == ElementType::boolean)
-          return c.error() << "'cumsum' op needs numbers, operand 0 is " << toString(c.operand(0));
-        return std::vector<Type>{c.operand(0)};
+  return {
+      {
+          .name = "cumsum",
+          .summary = "Sums of all elements up to each along an axis",
+          .onnx = {onnx("CumSum", 2, convertSum, 11)},
+          .operands = {{"X"}},
+          .results = {{"Y"}},
+          .attributes = {integer("axis", std::nullopt, "along which is summed"),
+                         boolean("exclusive", false, "whether an element is left out of its own sum"),
+                         boolean("reverse", false, "whether sums begin at the end")},
+          .infer = [](const InferContext& c) -> Types {
+            if (!requireRank(c, "cumsum", 0) || !requireAxis(c, "cumsum", integerOf(c, "axis"), c.operand(0).rank()))
+              return failure;
+            if (c.operand(0).element == ElementType::boolean)
+              return c.error() << "'cumsum' op needs numbers, operand 0 is " << toString(c.operand(0));
+            return std::vector<Type>{c.operand(0)};
+          },
+          .precision = PrecisionClass::keepHigh,
+          .cost = perElement(1),
+          .gradient = [](GradientContext& g) -> std::vector<Value*> {
+            if (!g.resultGradient(0)) return {nullptr};
+            Attributes back = g.op().attributes;
+            back.set("reverse", !back.get<bool>("reverse"));
+            return {g.value(0, "cumsum", {g.resultGradient(0)}, back)};
+          },
+          .kernel = [](const Operation& op) { return kernelUse<pdcrt::CumSum>("CumSum", "forward", optionsOf(op)); },
+          .reference = moving(compute),
+          .examples = examples(),
       },
-      .precision = PrecisionClass::keepHigh,
-      .cost = perElement(1),
-      .gradient = [](GradientContext& g) -> std::vector<Value*> {
-        if (!g.resultGradient(0)) return {nullptr};
-        Attributes back = g.op().attributes;
-        back.set("reverse", !back.get<bool>("reverse"));
-        return {g.value(0, "cumsum", {g.resultGradient(0)}, back)};
-      },
-      .kernel = [](const Operation& op) { return kernelUse<pdcrt::CumSum>("CumSum", "forward", optionsOf(op)); },
-      .reference = moving(compute),
-      .examples = examples(),
-  }};
+      composed("cumprod", "Running products along an axis: log2(n) products of slices",
+               {onnx("CumProd", 2, convertProduct, 26)})};
 }
