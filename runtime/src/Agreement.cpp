@@ -1,0 +1,53 @@
+// Compares the hellos one by one.
+#include "Agreement.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace pdcrt {
+
+Status agreeOn(const std::map<int, Message>& hellos, const RunOptions& options, const RunFiles& files,
+               Agreement& agreement) {
+  std::int64_t samples = -1, evaluationSamples = -1;
+  std::map<std::string, std::pair<int, int>> hosts; // ranks, cores
+  for (const auto& [rank, hello] : hellos) {
+    if (hello.numbers[0] != files.hash)
+      return {Exit::invalid,
+              "rank " + std::to_string(rank) + " has a plan, schedule or flags with the hash " + hex(hello.numbers[0]) +
+                  ", rank 0 has " + hex(files.hash),
+              "start all ranks from one build, with the same flags"};
+    for (auto [value, known] : {std::pair(hello.values[0], &samples), {hello.values[1], &evaluationSamples}}) {
+      const auto count = static_cast<std::int64_t>(value);
+      if (count < 0) continue;
+      if (*known >= 0 && *known != count)
+        return {Exit::badData, "rank " + std::to_string(rank) + " sees " + std::to_string(count) +
+                                   " samples, another rank " + std::to_string(*known)};
+      *known = count;
+    }
+    agreement.lossStages += static_cast<int>(hello.values[2]);
+    hosts[hello.text].first += 1;
+    hosts[hello.text].second = static_cast<int>(hello.numbers[1]);
+  }
+  for (const auto& [host, counts] : hosts)
+    if (counts.first > counts.second)
+      agreement.sharing.push_back(std::to_string(counts.first) + " ranks share " + std::to_string(counts.second) +
+                                  " cores of " + host);
+  if (samples < 0) return {Exit::invalid, "no stage reads data", "the model needs an input"};
+  if (agreement.lossStages == 0) return {Exit::invalid, "no stage has a loss", "run pdc with --loss"};
+  const std::int64_t batch = files.training.batch, perEpoch = samples / batch;
+  if (const std::int64_t rest = samples % batch; rest && !options.steps)
+    std::fprintf(stderr,
+                 "note: an epoch is %lld minibatches of %lld samples; the "
+                 "other %lld of %lld are left out\n",
+                 static_cast<long long>(perEpoch), static_cast<long long>(batch), static_cast<long long>(rest),
+                 static_cast<long long>(samples));
+  const std::int64_t perStep = std::max<std::int64_t>(1, files.schedule.minibatchesPerUpdate);
+  agreement.minibatches =
+      options.steps > 0 ? options.steps * perStep : std::max<std::int64_t>(1, options.epochs) * perEpoch;
+  agreement.minibatchesPerEpoch = std::max<std::int64_t>(1, perEpoch);
+  agreement.evaluationSamples = std::max<std::int64_t>(0, evaluationSamples);
+  return checkSchedule(files.schedule, agreement.minibatches);
+}
+
+} // namespace pdcrt

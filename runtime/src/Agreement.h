@@ -1,0 +1,32 @@
+// Rank 0: what the run is, from what all ranks say of themselves.
+#pragma once
+
+#include "pdcrt/Control.h"
+#include "pdcrt/Options.h"
+#include "pdcrt/RunFiles.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace pdcrt {
+
+struct Agreement {
+  std::int64_t minibatches = 0;
+  std::int64_t minibatchesPerEpoch = 1;
+  std::int64_t evaluationSamples = 0;
+  int lossStages = 0;               ///< stages that tell a loss for each minibatch
+  std::vector<std::string> sharing; ///< "4 ranks share 2 cores of HOST"
+};
+
+/// What a hello says: numbers = hash of the files and flags, cores; values =
+/// samples, samples of the evaluation (-1: it reads none), stages with a loss;
+/// text = host.
+///
+/// Fails with Exit::invalid or Exit::badData where ranks disagree, or the
+/// schedule cannot be executed.
+Status agreeOn(const std::map<int, Message>& hellos, const RunOptions& options, const RunFiles& files,
+               Agreement& agreement);
+
+} // namespace pdcrt

@@ -1,0 +1,232 @@
+// What a rank does, step by step. What it is told and tells meanwhile is in
+// RankObserver.cpp.
+#include "RankRun.h"
+
+#include "Agreement.h"
+#include "pdcrt/Check.h"
+#include "pdcrt/Profile.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <unistd.h>
+
+// Present where a library in the program uses OpenMP.
+extern "C" __attribute__((weak)) void omp_set_num_threads(int);
+
+namespace pdcrt {
+namespace {
+
+/// Rank 0 reads messages between its actions; meanwhile the others tell at most
+/// the losses of what is in the pipeline.
+std::size_t messagesUnderWay(const Schedule& schedule) {
+  return static_cast<std::size_t>(std::max<std::int64_t>(16, minibatchesInFlight(schedule)));
+}
+
+Status gone() {
+  return {Exit::again, "another rank has stopped"};
+}
+
+} // namespace
+
+RankRun::RankRun(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages,
+                 Transport& transport, bool oneProcess)
+    : options_(options), files_(files), stages_(stages), transport_(transport), communicator_(transport),
+      control_(communicator_, messagesUnderWay(files.schedule)), rank_(transport.rank()), oneProcess_(oneProcess),
+      executor_({.schedule = &files.schedule,
+                 .rank = rank_,
+                 .stages = stages,
+                 .training = &files.training,
+                 .communicator = &communicator_,
+                 .data = &data_,
+                 .observer = this}),
+      trace_(options.traceFile.empty() ? 0 : static_cast<std::size_t>(options.traceEvents)) {}
+
+Status RankRun::run() {
+  if (omp_set_num_threads && (options_.kernelThreads > 0 || !std::getenv("OMP_NUM_THREADS")))
+    omp_set_num_threads(std::max(1, options_.kernelThreads));
+  for (auto step : {&RankRun::prepare, &RankRun::agree, &RankRun::train, &RankRun::finish})
+    if (Status status = (this->*step)(); !status) return status;
+  return {};
+}
+
+Status RankRun::interruption() const {
+  if (!stopped_) return {};
+  return {Exit::again, "stopped by a signal after " + std::to_string(minibatches_) + " minibatches"};
+}
+
+Status RankRun::prepare() {
+  if (Status status = executor_.prepare(); !status) return status;
+  for (const HostedStage& hosted : executor_.hosted()) {
+    hosted_.push_back(hosted.stage);
+    measured_.push_back({.rank = rank_, .host = hosted.host});
+    if (!files_.modelHash.empty() && files_.modelHash != hosted.stage->modelHash)
+      return {Exit::invalid,
+              "stage " + std::to_string(hosted.host.stage) + " was generated from a model with the hash " +
+                  hosted.stage->modelHash + ", plan.json is for " + files_.modelHash,
+              "build the programs in " + options_.directory + " again"};
+  }
+  if (!options_.exportFolder.empty())
+    if (Status status = makeFolder(options_.exportFolder); !status) return status; // now, not after the training
+  if (Status status = initialWeights(options_.directory, executor_); !status) return status;
+  DataOptions data = {.path = options_.data,
+                      .batch = files_.training.batch,
+                      .seed = files_.training.seed,
+                      .shuffle = options_.shuffle,
+                      .mean = options_.mean,
+                      .deviation = options_.deviation,
+                      .ignoredLabel = files_.training.ignoreIndex,
+                      .syntheticSamples = syntheticSamples()};
+  if (Status status = data_.open(data, hosted_); !status) return status;
+  if (!options_.evaluationData.empty()) {
+    data.path = options_.evaluationData;
+    data.evaluation = true;
+    if (Status status = evaluationData_.open(data, hosted_); !status) return status;
+  }
+  return {};
+}
+
+std::int64_t RankRun::syntheticSamples() const {
+  return options_.samples > 0
+             ? options_.samples
+             : std::max<std::int64_t>(1, options_.steps) * minibatchesPerStep() * files_.training.batch;
+}
+
+/// Hello and verdict: all ranks have the same plan, and agree on the number of
+/// samples and minibatches.
+Status RankRun::agree() {
+  Message hello;
+  hello.topic = Topic::hello;
+  hello.numbers[0] = files_.hash;
+  hello.numbers[1] = static_cast<std::uint64_t>(::sysconf(_SC_NPROCESSORS_ONLN));
+  hello.values[0] = static_cast<double>(data_.samples());
+  hello.values[1] = static_cast<double>(evaluationData_.samples());
+  for (const HostedStage& hosted : executor_.hosted())
+    if (hosted.host.replica == 0)
+      for (const OutputRow& row : hosted.stage->outputs) hello.values[2] += row.kind == OutputKind::loss;
+  char host[64] = {};
+  ::gethostname(host, sizeof host - 1);
+  std::snprintf(hello.text, sizeof hello.text, "%s", host);
+  toRank0(hello);
+
+  if (rank_ == 0) {
+    if (!waitFor([&] { return static_cast<int>(hellos_.size()) == transport_.ranks(); })) return gone();
+    Message verdict;
+    verdict.topic = Topic::verdict;
+    const Status status = agreeOn(hellos_, options_, files_, agreement_);
+    verdict.numbers[0] = static_cast<std::uint64_t>(status.code());
+    verdict.numbers[1] = static_cast<std::uint64_t>(agreement_.evaluationSamples);
+    verdict.index = agreement_.minibatches;
+    for (int rank = 1; rank < transport_.ranks(); ++rank)
+      if (!control_.send(rank, verdict)) return gone();
+    take(verdict);
+    if (!status) {
+      control_.flush();
+      return status;
+    }
+    progress_ = std::make_unique<Progress>(ProgressOptions{.minibatches = minibatches_,
+                                                           .minibatchesPerStep = minibatchesPerStep(),
+                                                           .minibatchesPerEpoch = agreement_.minibatchesPerEpoch,
+                                                           .inFlight = minibatchesInFlight(files_.schedule),
+                                                           .lossStages = agreement_.lossStages,
+                                                           .logEvery = options_.logEvery,
+                                                           .metricsFile = options_.metricsFile},
+                                           files_.training);
+    return progress_->open();
+  }
+  if (!waitFor([&] { return verdictTaken_; })) return gone();
+  if (verdictCode_ != Exit::done) return {verdictCode_, ""}; // rank 0 says why
+  return {};
+}
+
+Status RankRun::train() {
+  origin_ = now();
+  if (!options_.profileFile.empty()) return profile(executor_, data_, files_.training, options_.profileFile);
+  if (Status status = executor_.train(0, minibatches_); !status) return status;
+  trained_ = true;
+  if (rank_ != 0) return {};
+  if (!waitFor([&] { return progress_->complete(); })) return gone();
+  secondsPerMinibatch_ = progress_->secondsPerMinibatch();
+  progress_->finish();
+  return {};
+}
+
+/// Evaluation, weights, measurements.
+Status RankRun::finish() {
+  if (!options_.profileFile.empty()) return {};
+  const bool evaluates = !options_.evaluationData.empty() && !stopped_;
+  if (evaluates || !options_.exportFolder.empty())
+    if (Status status = executor_.averageState(); !status) return status;
+  if (evaluates)
+    if (Status status = evaluate(); !status) return status;
+  if (!options_.exportFolder.empty())
+    if (Status status = exportWeights(options_.exportFolder, executor_); !status) return status;
+  if (!options_.traceFile.empty())
+    if (Status status = trace_.writePart(options_.traceFile, rank_, origin_); !status) return status;
+  return measure();
+}
+
+Status RankRun::evaluate() {
+  const std::int64_t batch = files_.training.batch;
+  EvaluationSums sums;
+  Executor::Predicted predicted = [&](const HostedStage& hosted, std::int64_t minibatch,
+                                      const std::byte* slot) -> Status {
+    const std::int64_t valid = std::min(batch, evaluationSamples_ - minibatch * batch);
+    addStage(sums, files_.training, *hosted.stage, slot, valid);
+    return {};
+  };
+  const std::int64_t minibatches = (evaluationSamples_ + batch - 1) / batch;
+  if (Status status = executor_.evaluate(minibatches, evaluationData_, predicted); !status) return status;
+
+  Message message;
+  message.topic = Topic::evaluation;
+  static_assert(sizeof(EvaluationSums) <= sizeof message.values);
+  std::memcpy(message.values, &sums, sizeof sums);
+  toRank0(message);
+  if (rank_ != 0) return {};
+  if (!waitFor([&] { return static_cast<int>(evaluations_.size()) == transport_.ranks(); })) return gone();
+  EvaluationSums total;
+  for (const auto& [rank, part] : evaluations_) total.add(part);
+  if (Status status = checkSums(total, files_.training); !status) return status;
+  const std::string& metric = files_.training.metric;
+  if (total.lossWeight > 0) std::printf("test loss %.4f\n", lossOf(total));
+  if (metric != "none") std::printf("test %s %.4f\n", metric.c_str(), metricOf(total, files_.training));
+  std::fflush(stdout);
+  progress_->evaluated(metric, metricOf(total, files_.training), lossOf(total));
+  return {};
+}
+
+/// Tells rank 0 what was measured; rank 0 prints it.
+Status RankRun::measure() {
+  for (const MeasuredStage& stage : measured_) {
+    Message message;
+    message.topic = Topic::statistics;
+    message.stage = stage.host.stage;
+    message.replica = stage.host.replica;
+    message.index = stage.minibatches;
+    message.numbers[0] = executor_.arena().bytes;
+    message.numbers[1] = static_cast<std::uint64_t>(peakMemoryBytes());
+    message.values[0] = stage.wallSeconds;
+    message.values[1] = stage.processorSeconds;
+    message.values[2] = waitSeconds_;
+    for (Traffic kind : {Traffic::forward, Traffic::backward, Traffic::allReduce, Traffic::shared})
+      message.numbers[2] += transport_.bytesSent[static_cast<std::size_t>(kind)];
+    toRank0(message);
+  }
+  if (rank_ != 0) return control_.flush() ? Status() : gone();
+  std::size_t replicas = 0;
+  for (const ScheduleStage& stage : files_.schedule.stages) replicas += static_cast<std::size_t>(stage.replicas);
+  if (!waitFor([&] { return statistics_.size() == replicas; })) return gone();
+  if (!options_.traceFile.empty())
+    if (Status status = Trace::join(options_.traceFile, transport_.ranks()); !status) return status;
+  std::fputs(summaryOf(files_, {.stages = statistics_,
+                                .secondsPerMinibatch = secondsPerMinibatch_,
+                                .oneProcess = oneProcess_,
+                                .sharing = agreement_.sharing})
+                 .c_str(),
+             stdout);
+  std::fflush(stdout);
+  return {};
+}
+
+} // namespace pdcrt

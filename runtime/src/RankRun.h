@@ -1,0 +1,102 @@
+// One rank of a run: it prepares its stages, says hello to rank 0, gets a
+// verdict (or what is wrong), trains, evaluates, exports, and tells rank 0 what
+// it has measured. Rank 0 also tells people.
+#pragma once
+
+#include "Agreement.h"
+#include "pdcrt/Control.h"
+#include "pdcrt/Data.h"
+#include "pdcrt/Evaluation.h"
+#include "pdcrt/Executor.h"
+#include "pdcrt/Options.h"
+#include "pdcrt/Progress.h"
+#include "pdcrt/RunFiles.h"
+#include "pdcrt/Summary.h"
+#include "pdcrt/Trace.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace pdcrt {
+
+/// The signal that asks this process to end; 0: none.
+extern std::atomic<int> signalled;
+
+class RankRun : public RunObserver {
+public:
+  /// `oneProcess`: all ranks are threads of this one.
+  RankRun(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages, Transport& transport,
+          bool oneProcess);
+  /// Nothing of this rank may move once its memory goes.
+  ~RankRun() override { communicator_.stop(); }
+
+  Status run();
+  /// After run(): what a signal makes of a run that ended well.
+  Status interruption() const;
+
+  // What the executor tells while it runs.
+  void loss(int stage, std::int64_t minibatch, double value) override;
+  void skipped(const HostedStage& hosted, std::int64_t update) override;
+  void acted(const Action& action, double begin, double end) override;
+  void transferred(const Action& action, double posted, double completed) override;
+  std::int64_t minibatches(std::int64_t planned) override;
+
+private:
+  Status prepare();
+  Status agree();
+  Status train();
+  Status finish();
+  Status evaluate();
+  Status measure();
+
+  void toRank0(Message& message);
+  void handle(const Message& message);
+  void take(const Message& verdict);
+  void stop();
+  std::int64_t minibatchesPerStep() const { return std::max<std::int64_t>(1, files_.schedule.minibatchesPerUpdate); }
+  std::int64_t syntheticSamples() const;
+
+  template <class Done>
+  bool waitFor(Done done) {
+    Message message;
+    while (!done()) {
+      if (!control_.wait(message)) return false;
+      handle(message);
+    }
+    return true;
+  }
+
+  const RunOptions& options_;
+  const RunFiles& files_;
+  std::span<const Stage* const> stages_;
+  Transport& transport_;
+  Communicator communicator_;
+  Control control_;
+  int rank_;
+  bool oneProcess_;
+  DataSet data_, evaluationData_;
+  Executor executor_;
+  Trace trace_;
+  std::vector<const Stage*> hosted_;
+  std::vector<MeasuredStage> measured_;
+  double waitSeconds_ = 0, processorMark_ = 0, origin_ = 0;
+
+  std::int64_t minibatches_ = 0, evaluationSamples_ = 0;
+  std::int64_t newest_ = 0; ///< minibatch that this rank has computed
+  bool verdictTaken_ = false, stopAsked_ = false, stopped_ = false, trained_ = false;
+  Exit verdictCode_ = Exit::done;
+
+  // Rank 0's.
+  std::unique_ptr<Progress> progress_;
+  std::map<int, Message> hellos_;
+  Agreement agreement_;
+  std::map<int, EvaluationSums> evaluations_;
+  std::vector<MeasuredStage> statistics_;
+  double secondsPerMinibatch_ = 0;
+};
+
+} // namespace pdcrt
