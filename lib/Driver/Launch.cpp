@@ -4,6 +4,7 @@
 #include "OutputFolder.h"
 #include "RunReport.h"
 #include "pdc/CodeGen/BuildFiles.h"
+#include "pdc/Driver/Supervisor.h"
 #include "pdc/Driver/Toolchain.h"
 #include "pdc/Import/TrainedOnnx.h"
 #include "pdc/Plan/Plan.h"
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <ostream>
 
 using namespace pdc;
@@ -19,7 +21,7 @@ namespace fs = std::filesystem;
 Command pdc::mpiCommand() {
   // One core per rank: two spinning thread pools on the same cores are many times slower than one thread each.
   Command command{
-      {"mpirun", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"},
+      {"mpirun", "--quiet", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"},
       {{"OMP_WAIT_POLICY", "passive"}, {"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}},
       ""};
   if (!std::getenv("OMP_NUM_THREADS")) command.environment["OMP_NUM_THREADS"] = "1";
@@ -38,7 +40,9 @@ Command commandOf(const Plan& plan, const std::string& build, const LaunchOption
     command.words.insert(command.words.end(), arguments.begin(), arguments.end());
     return command;
   }
-  if (!options.hostfile.empty()) command.words.insert(command.words.end(), {"--hostfile", options.hostfile});
+  if (!options.hostfile.empty())
+    command.words.insert(command.words.end(), {"--hostfile", options.hostfile, "--mca", "mca_base_env_list",
+                                               "PDC_CONTROL;PDC_CONTROL_TOKEN"});
   for (std::size_t i = 0; i < plan.ranks.size();) {
     const std::string program = executableOfRank(plan, plan.ranks[i]);
     std::size_t next = i;
@@ -49,6 +53,30 @@ Command commandOf(const Plan& plan, const std::string& build, const LaunchOption
     i = next;
   }
   return command;
+}
+
+/// Seconds without any progress after which a run counts as hung: a hundred steps of the plan, a minute at least.
+double watchdogOf(const Plan& plan) {
+  const double step = plan.timeMs / 1e3 * static_cast<double>(std::max<std::int64_t>(1, plan.microbatches));
+  return std::max(60.0, 100 * step);
+}
+
+/// Runs all ranks, and again from the newest checkpoint where one was lost.
+Expected<int> runSupervised(const Plan& plan, const LaunchOptions& options, std::vector<std::string> arguments,
+                            Diagnostics& diags) {
+  const SupervisorOptions supervisor = {.ranks = static_cast<int>(plan.ranks.size()),
+                                        .otherHosts = !options.hostfile.empty(),
+                                        .watchdogSeconds =
+                                            options.watchdogSeconds > 0 ? options.watchdogSeconds : watchdogOf(plan),
+                                        .recordings = options.folder};
+  for (int restart = 0;; ++restart) {
+    const Expected<RunEnding> ending =
+        supervise(commandOf(plan, options.folder + "/out", options, arguments), supervisor, diags);
+    if (!ending) return failure;
+    if (!ending->lost || restart == options.maxRestarts) return ending->code;
+    std::cerr << "note: restart " << restart + 1 << " of " << options.maxRestarts << " from the newest checkpoint\n";
+    if (std::find(arguments.begin(), arguments.end(), "--resume") == arguments.end()) arguments.push_back("--resume");
+  }
 }
 
 /// What follows `flag`, empty if it is not there.
@@ -116,7 +144,7 @@ Expected<int> pdc::launch(const LaunchOptions& options, std::ostream& out, Diagn
   }
 
   out.flush();
-  Expected<int> code = run(commandOf(*plan, options.folder + "/out", options, arguments), diags);
+  const Expected<int> code = runSupervised(*plan, options, std::move(arguments), diags);
   if (!code || *code != 0) return code;
   if (!rewriteReport(options.folder, *plan, trace, metrics, diags)) return failure;
   if (options.exportFile.empty()) return code;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -43,7 +44,7 @@ TemporaryFolder::~TemporaryFolder() {
   if (!path_.empty()) fs::remove_all(path_, ignored);
 }
 
-Expected<int> pdc::run(const Command& command, Diagnostics& diags) {
+Expected<int> pdc::start(const Command& command, bool ownGroup, Diagnostics& diags) {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable; ++variable)
     if (!command.environment.contains(std::string(*variable).substr(0, std::string(*variable).find('='))))
@@ -62,15 +63,34 @@ Expected<int> pdc::run(const Command& command, Diagnostics& diags) {
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, command.log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
     posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
   }
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  if (ownGroup) {
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  }
   pid_t child = 0;
-  const int error = posix_spawnp(&child, command.words[0].c_str(), &actions, nullptr, pointers(command.words).data(),
-                                 pointers(variables).data());
+  const int error = posix_spawnp(&child, command.words[0].c_str(), &actions, &attributes,
+                                 pointers(command.words).data(), pointers(variables).data());
   posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
   if (error != 0)
     return diags.error({}).help("install it, or put it on PATH")
            << "'" << command.words[0] << "' cannot be started: " << std::strerror(error);
+  return static_cast<int>(child);
+}
+
+Expected<int> pdc::run(const Command& command, Diagnostics& diags) {
+  Expected<int> child = start(command, /*ownGroup=*/false, diags);
+  if (!child) return failure;
   int state = 0;
-  while (waitpid(child, &state, 0) < 0)
+  while (waitpid(*child, &state, 0) < 0)
     if (errno != EINTR)
       return diags.error({}) << "waiting for '" << command.words[0] << "' failed: " << std::strerror(errno);
   return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);

@@ -1,11 +1,46 @@
 // Compares the hellos one by one.
 #include "Agreement.h"
 
+#include "pdcrt/Resume.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <utility>
 
 namespace pdcrt {
+
+/// The minibatch with which training begins.
+static Status chooseStart(const RunOptions& options, const RunFiles& files, Agreement& agreement) {
+  const std::string& folder = options.checkpointFolder;
+  if (folder.empty()) return {};
+  if (!options.resume) {
+    if (listCheckpoints(folder).empty()) return {};
+    return {Exit::usage, folder + ": holds the checkpoints of another run",
+            "go on with them by --resume, or name another folder"};
+  }
+  std::int64_t newest = -1;
+  if (Status status = newestWhole(folder, newest); !status) return status;
+  if (newest < 0) {
+    std::fprintf(stderr, "note: %s holds no checkpoint; training begins with the initial weights\n", folder.c_str());
+    return {};
+  }
+  Manifest manifest;
+  if (Status status = readManifest(folder, newest, manifest); !status) return status;
+  const Continued run = {.training = &files.training,
+                         .shuffle = options.shuffle,
+                         .samples = options.data == "synthetic" ? 0 : agreement.samples,
+                         .modelHash = files.modelHash};
+  if (Status status = checkContinues(manifest, run); !status) return status;
+  if (newest > agreement.minibatches)
+    return {Exit::usage,
+            "the newest checkpoint is after " + std::to_string(newest) + " minibatches, the run would end after " +
+                std::to_string(agreement.minibatches),
+            "give more --epochs or --steps: they count from the beginning of the training"};
+  std::fprintf(stderr, "note: going on from the checkpoint after %lld of %lld minibatches\n",
+               static_cast<long long>(newest), static_cast<long long>(agreement.minibatches));
+  agreement.first = newest;
+  return {};
+}
 
 Status agreeOn(const std::map<int, Message>& hellos, const RunOptions& options, const RunFiles& files,
                Agreement& agreement) {
@@ -37,17 +72,19 @@ Status agreeOn(const std::map<int, Message>& hellos, const RunOptions& options, 
   if (agreement.lossStages == 0) return {Exit::invalid, "no stage has a loss", "run pdc with --loss"};
   const std::int64_t batch = files.training.batch, perEpoch = samples / batch;
   if (const std::int64_t rest = samples % batch; rest && !options.steps)
-    std::fprintf(stderr,
-                 "note: an epoch is %lld minibatches of %lld samples; the "
-                 "other %lld of %lld are left out\n",
+    std::fprintf(stderr, "note: an epoch is %lld minibatches of %lld samples; the other %lld of %lld are left out\n",
                  static_cast<long long>(perEpoch), static_cast<long long>(batch), static_cast<long long>(rest),
                  static_cast<long long>(samples));
   const std::int64_t perStep = std::max<std::int64_t>(1, files.schedule.minibatchesPerUpdate);
   agreement.minibatches =
       options.steps > 0 ? options.steps * perStep : std::max<std::int64_t>(1, options.epochs) * perEpoch;
+  agreement.samples = samples;
   agreement.minibatchesPerEpoch = std::max<std::int64_t>(1, perEpoch);
   agreement.evaluationSamples = std::max<std::int64_t>(0, evaluationSamples);
-  return checkSchedule(files.schedule, agreement.minibatches);
+  if (Status status = chooseStart(options, files, agreement); !status) return status;
+  return agreement.first == agreement.minibatches
+             ? Status()
+             : checkSchedule(files.schedule, agreement.minibatches - agreement.first);
 }
 
 } // namespace pdcrt

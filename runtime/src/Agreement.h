@@ -13,19 +13,20 @@
 namespace pdcrt {
 
 struct Agreement {
-  std::int64_t minibatches = 0;
+  std::int64_t first = 0;       ///< minibatch with which training begins: that of a checkpoint
+  std::int64_t minibatches = 0; ///< at its end
+  std::int64_t samples = 0;
   std::int64_t minibatchesPerEpoch = 1;
   std::int64_t evaluationSamples = 0;
   int lossStages = 0;               ///< stages that tell a loss for each minibatch
   std::vector<std::string> sharing; ///< "4 ranks share 2 cores of HOST"
 };
 
-/// What a hello says: numbers = hash of the files and flags, cores; values =
-/// samples, samples of the evaluation (-1: it reads none), stages with a loss;
-/// text = host.
+/// What a hello says: numbers = hash of the files and flags, cores; values = samples, samples of the evaluation (-1: it
+/// reads none), stages with a loss; text = host.
 ///
-/// Fails with Exit::invalid or Exit::badData where ranks disagree, or the
-/// schedule cannot be executed.
+/// Fails with Exit::invalid or Exit::badData where ranks disagree, the schedule cannot be executed, or the run does not
+/// continue that of its checkpoints.
 Status agreeOn(const std::map<int, Message>& hellos, const RunOptions& options, const RunFiles& files,
                Agreement& agreement);
 

@@ -144,6 +144,7 @@ HostedStage& Executor::hostedStage(int stage) {
 }
 
 Status Executor::execute(const Action& action) {
+  if (setup_.observer) setup_.observer->begins(action);
   HostedStage& hosted = hostedStage(action.stage);
   if (isTransfer(action.kind)) return transfer(hosted, action);
   if (isSharing(action.kind)) return share(hosted, action);

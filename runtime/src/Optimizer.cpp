@@ -85,7 +85,7 @@ void Optimizer::update(Stream& q, const UpdateBlocks& blocks, const UpdateStep& 
             row.learningRateScale),
         .weightDecay = static_cast<float>(parameter.weightDecay * row.weightDecayScale),
     };
-    device::update(q, slice, training_, step.count);
+    device::update(q, slice, training_, step.count + parameter.updatesBefore);
   }
 }
 

@@ -64,6 +64,16 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
       ->type_name("N");
   app.add_option("--export-weights", options.exportFolder, "write the trained weights there, a file per stage")
       ->type_name("DIR");
+  app.add_option("--checkpoint-dir", options.checkpointFolder,
+                 "write checkpoints there: at the end, after a signal, and --checkpoint-every steps")
+      ->type_name("DIR");
+  app.add_option("--checkpoint-every", options.checkpointEvery, "steps between checkpoints")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  app.add_option("--keep", options.checkpointsKept, "checkpoints to keep, the newest (2)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("K");
+  app.add_flag("--resume", options.resume, "go on from the newest checkpoint");
   app.add_option("--log-every", options.logEvery, "steps between progress lines")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
@@ -95,6 +105,9 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
   if (options.directory.empty()) options.directory = defaultDirectory();
   if (!normalize.empty())
     if (Status status = parseNormalize(normalize, options.mean, options.deviation); !status) return status;
+  if (options.checkpointFolder.empty() && (options.resume || options.checkpointEvery > 0))
+    return {Exit::usage, std::string(options.resume ? "--resume" : "--checkpoint-every") + " needs a folder",
+            "name that of the checkpoints with --checkpoint-dir=DIR"};
   if (options.data.empty() && options.profileFile.empty() && options.linkFile.empty())
     return {Exit::usage, "--data is missing", "give a folder with .npy files, or --data=synthetic --steps=N"};
   if (options.data.empty()) options.data = "synthetic";

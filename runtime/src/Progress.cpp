@@ -25,7 +25,7 @@ std::int64_t peakMemoryBytes() {
 Progress::Progress(const ProgressOptions& options, const Training& training)
     : options_(options), training_(training),
       entries_(static_cast<std::size_t>(options.inFlight + options.minibatchesPerStep + messagesUnderWay)),
-      begin_(now()), lastStep_(begin_) {
+      told_(options.first), begin_(now()), lastStep_(begin_) {
   terminal_ = ::isatty(STDERR_FILENO);
   if (options_.logEvery == 0) options_.logEvery = options_.minibatches / options_.minibatchesPerStep / 20 + 1;
 }
@@ -36,7 +36,7 @@ Progress::~Progress() {
 
 Status Progress::open() {
   if (options_.metricsFile.empty()) return {};
-  metrics_ = std::fopen(options_.metricsFile.c_str(), "w");
+  metrics_ = std::fopen(options_.metricsFile.c_str(), options_.first > 0 ? "a" : "w");
   if (!metrics_) return {Exit::cannotWrite, options_.metricsFile + ": cannot be written: " + std::strerror(errno)};
   buffer_.resize(1 << 16);
   std::setvbuf(metrics_, buffer_.data(), _IOFBF, buffer_.size());
@@ -65,7 +65,7 @@ void Progress::step(std::int64_t first, std::int64_t last, double loss) {
   const double time = now();
   const std::int64_t number = first / options_.minibatchesPerStep;
   const auto samples = static_cast<double>((last - first) * training_.batch);
-  if (steadyFrom_ < 0 && last * 5 >= options_.minibatches) {
+  if (steadyFrom_ < 0 && (last - options_.first) * 5 >= options_.minibatches - options_.first) {
     steadyFrom_ = last;
     steadyBegin_ = time;
   }
@@ -83,7 +83,7 @@ void Progress::step(std::int64_t first, std::int64_t last, double loss) {
   const bool due = terminal_ ? time - lastLine_ > 0.1 : (number + 1) % options_.logEvery == 0;
   if (!due && !end) return;
   lastLine_ = time;
-  const double perMinibatch = (time - begin_) / static_cast<double>(last);
+  const double perMinibatch = (time - begin_) / static_cast<double>(last - options_.first);
   const auto left = static_cast<long long>(perMinibatch * static_cast<double>(options_.minibatches - last) + 0.5);
   const std::int64_t steps = (options_.minibatches + options_.minibatchesPerStep - 1) / options_.minibatchesPerStep;
   std::fprintf(stderr, "%sstep %lld/%lld  epoch %lld  loss %.4f  %.0f samples/s  %lld:%02lld left%s",

@@ -1,5 +1,4 @@
-// What a rank is told while it trains, by the executor and by other ranks, and
-// what it makes of it.
+// What a rank is told while it trains, by the executor and by other ranks, and what it makes of it.
 #include "RankRun.h"
 
 #include "pdcrt/Check.h"
@@ -34,14 +33,14 @@ void RankRun::skipped(const HostedStage& hosted, std::int64_t update) {
   constexpr std::int64_t told = 5; // a dynamic scale begins with some
   const bool first = hosted.host.replica == 0 && (!files_.schedule.gradientNorm || hosted.host.stage == 0);
   if (first && hosted.skipped <= told)
-    std::fprintf(stderr,
-                 "note: update %lld of %s %d is skipped, gradients are not "
-                 "finite (loss scale %g)%s\n",
+    std::fprintf(stderr, "note: update %lld of %s %d is skipped, gradients are not finite (loss scale %g)%s\n",
                  static_cast<long long>(update), files_.schedule.gradientNorm ? "all stages, seen by stage" : "stage",
                  hosted.host.stage, hosted.lossScale.scale, hosted.skipped == told ? "; more are not told" : "");
 }
 
 void RankRun::acted(const Action& action, double begin, double end) {
+  recorder_.end(end);
+  if (!action.wait) checkpointer_.acted(action);
   if (!options_.traceFile.empty()) trace_.add(action, begin, end);
   if (action.wait) {
     waitSeconds_ += end - begin;
@@ -70,6 +69,7 @@ void RankRun::transferred(const Action& action, double posted, double completed)
 std::int64_t RankRun::minibatches(std::int64_t planned) {
   Message message;
   while (control_.poll(message)) handle(message);
+  reportShards();
   if (signalled != 0 && !stopAsked_) {
     stopAsked_ = true;
     message = {};
@@ -87,8 +87,26 @@ void RankRun::toRank0(Message& message) {
   if (rank_ == 0)
     handle(message);
   else
-    control_.send(0, message); // where it cannot be sent, the executor learns
-                               // of it in its next wait
+    control_.send(0, message); // where it cannot be sent, the executor learns of it in its next wait
+}
+
+/// Tells rank 0 of files that have been written since the last call.
+void RankRun::reportShards() {
+  if (!checkpointer_.enabled()) return;
+  while (std::optional<Message> report = checkpointer_.report()) toRank0(*report);
+}
+
+/// What all checkpoints of the run have in common.
+Manifest RankRun::manifest() const {
+  Manifest manifest;
+  manifest.batch = files_.training.batch;
+  manifest.samples = options_.data == "synthetic" ? 0 : agreement_.samples;
+  manifest.seed = files_.training.seed;
+  manifest.shuffle = options_.shuffle;
+  manifest.optimizer = nameOf(files_.training.optimizer);
+  manifest.learningRate = files_.training.learningRate;
+  manifest.modelHash = files_.modelHash;
+  return manifest;
 }
 
 void RankRun::handle(const Message& message) {
@@ -101,6 +119,7 @@ void RankRun::handle(const Message& message) {
     minibatches_ = std::min(minibatches_, message.index);
     stopped_ = true;
     break;
+  case Topic::shard: checkpointer_.collect(message, manifest()); break;
   case Topic::evaluation: {
     EvaluationSums sums;
     std::memcpy(&sums, message.values, sizeof sums);
@@ -121,17 +140,17 @@ void RankRun::handle(const Message& message) {
   }
 }
 
-/// Rank 0: ends the run at a minibatch that no rank can have reached yet, so
-/// that all drain alike.
+/// Rank 0: ends the run at a minibatch that no rank can have reached yet, so that all drain alike.
 void RankRun::stop() {
   if (stopped_ || trained_) return;
-  const std::int64_t step = minibatchesPerStep();
+  // Where a whole period of the schedule has passed, a run that goes on from here deals out the minibatches alike.
+  const std::int64_t step = files_.schedule.minibatchesPerUpdate > 0 ? periodMinibatches(files_.schedule) : 1;
   const std::int64_t margin = 2 * minibatchesInFlight(files_.schedule) + 16;
   const std::int64_t end = (newest_ + margin + step) / step * step;
   stopped_ = true;
   if (end >= minibatches_) return;
   minibatches_ = end;
-  progress_->shorten(end);
+  progress_->shorten(first_ + end);
   Message message;
   message.topic = Topic::stop;
   message.index = end;
@@ -141,6 +160,7 @@ void RankRun::stop() {
 void RankRun::take(const Message& verdict) {
   verdictCode_ = static_cast<Exit>(verdict.numbers[0]);
   minibatches_ = verdict.index;
+  first_ = static_cast<std::int64_t>(verdict.numbers[2]);
   evaluationSamples_ = static_cast<std::int64_t>(verdict.numbers[1]);
   verdictTaken_ = true;
 }

@@ -1,10 +1,10 @@
-// What a rank does, step by step. What it is told and tells meanwhile is in
-// RankObserver.cpp.
+// What a rank does, step by step. What it is told and tells meanwhile is in RankObserver.cpp.
 #include "RankRun.h"
 
 #include "Agreement.h"
 #include "pdcrt/Check.h"
 #include "pdcrt/Profile.h"
+#include "pdcrt/Resume.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -17,8 +17,7 @@ extern "C" __attribute__((weak)) void omp_set_num_threads(int);
 namespace pdcrt {
 namespace {
 
-/// Rank 0 reads messages between its actions; meanwhile the others tell at most
-/// the losses of what is in the pipeline.
+/// Rank 0 reads messages between its actions; meanwhile the others tell at most the losses of what is in the pipeline.
 std::size_t messagesUnderWay(const Schedule& schedule) {
   return static_cast<std::size_t>(std::max<std::int64_t>(16, minibatchesInFlight(schedule)));
 }
@@ -30,29 +29,35 @@ Status gone() {
 } // namespace
 
 RankRun::RankRun(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages,
-                 Transport& transport, bool oneProcess)
+                 Transport& transport, FlightRecorder& recorder, bool oneProcess)
     : options_(options), files_(files), stages_(stages), transport_(transport), communicator_(transport),
-      control_(communicator_, messagesUnderWay(files.schedule)), rank_(transport.rank()), oneProcess_(oneProcess),
-      executor_({.schedule = &files.schedule,
-                 .rank = rank_,
-                 .stages = stages,
-                 .training = &files.training,
-                 .communicator = &communicator_,
-                 .data = &data_,
-                 .observer = this}),
-      trace_(options.traceFile.empty() ? 0 : static_cast<std::size_t>(options.traceEvents)) {}
+      control_(communicator_, messagesUnderWay(files.schedule)), rank_(transport.rank()), recorder_(recorder),
+      oneProcess_(oneProcess), executor_({.schedule = &files.schedule,
+                                          .rank = rank_,
+                                          .stages = stages,
+                                          .training = &files.training,
+                                          .communicator = &communicator_,
+                                          .data = &data_,
+                                          .observer = this}),
+      trace_(options.traceFile.empty() ? 0 : static_cast<std::size_t>(options.traceEvents)),
+      checkpointer_({.directory = options.checkpointFolder,
+                     .every = options.checkpointEvery * minibatchesPerStep(),
+                     .keep = options.checkpointsKept},
+                    files.schedule, files.training) {}
 
 Status RankRun::run() {
   if (omp_set_num_threads && (options_.kernelThreads > 0 || !std::getenv("OMP_NUM_THREADS")))
     omp_set_num_threads(std::max(1, options_.kernelThreads));
-  for (auto step : {&RankRun::prepare, &RankRun::agree, &RankRun::train, &RankRun::finish})
+  for (auto step : {&RankRun::prepare, &RankRun::agree, &RankRun::load, &RankRun::train, &RankRun::finish})
     if (Status status = (this->*step)(); !status) return status;
   return {};
 }
 
 Status RankRun::interruption() const {
+  if (!lastCheckpoint_) return lastCheckpoint_;
   if (!stopped_) return {};
-  return {Exit::again, "stopped by a signal after " + std::to_string(minibatches_) + " minibatches"};
+  return {Exit::again, "stopped by a signal after " + std::to_string(first_ + minibatches_) + " minibatches",
+          checkpointer_.enabled() ? "run again with --resume" : ""};
 }
 
 Status RankRun::prepare() {
@@ -68,7 +73,8 @@ Status RankRun::prepare() {
   }
   if (!options_.exportFolder.empty())
     if (Status status = makeFolder(options_.exportFolder); !status) return status; // now, not after the training
-  if (Status status = initialWeights(options_.directory, executor_); !status) return status;
+  if (checkpointer_.enabled())
+    if (Status status = makeFolder(options_.checkpointFolder); !status) return status;
   DataOptions data = {.path = options_.data,
                       .batch = files_.training.batch,
                       .seed = files_.training.seed,
@@ -92,8 +98,7 @@ std::int64_t RankRun::syntheticSamples() const {
              : std::max<std::int64_t>(1, options_.steps) * minibatchesPerStep() * files_.training.batch;
 }
 
-/// Hello and verdict: all ranks have the same plan, and agree on the number of
-/// samples and minibatches.
+/// Hello and verdict: all ranks have the same plan, and agree on the number of samples and minibatches.
 Status RankRun::agree() {
   Message hello;
   hello.topic = Topic::hello;
@@ -116,7 +121,8 @@ Status RankRun::agree() {
     const Status status = agreeOn(hellos_, options_, files_, agreement_);
     verdict.numbers[0] = static_cast<std::uint64_t>(status.code());
     verdict.numbers[1] = static_cast<std::uint64_t>(agreement_.evaluationSamples);
-    verdict.index = agreement_.minibatches;
+    verdict.numbers[2] = static_cast<std::uint64_t>(agreement_.first);
+    verdict.index = agreement_.minibatches - agreement_.first;
     for (int rank = 1; rank < transport_.ranks(); ++rank)
       if (!control_.send(rank, verdict)) return gone();
     take(verdict);
@@ -124,7 +130,8 @@ Status RankRun::agree() {
       control_.flush();
       return status;
     }
-    progress_ = std::make_unique<Progress>(ProgressOptions{.minibatches = minibatches_,
+    progress_ = std::make_unique<Progress>(ProgressOptions{.first = first_,
+                                                           .minibatches = agreement_.minibatches,
                                                            .minibatchesPerStep = minibatchesPerStep(),
                                                            .minibatchesPerEpoch = agreement_.minibatchesPerEpoch,
                                                            .inFlight = minibatchesInFlight(files_.schedule),
@@ -139,10 +146,21 @@ Status RankRun::agree() {
   return {};
 }
 
+/// Weights: the initial ones, or those of the checkpoint.
+Status RankRun::load() {
+  if (first_ == 0) return initialWeights(options_.directory, executor_);
+  CheckpointReader reader;
+  if (Status status = reader.open(options_.checkpointFolder, first_); !status) return status;
+  return loadCheckpoint(reader, files_.training, executor_);
+}
+
 Status RankRun::train() {
   origin_ = now();
   if (!options_.profileFile.empty()) return profile(executor_, data_, files_.training, options_.profileFile);
-  if (Status status = executor_.train(0, minibatches_); !status) return status;
+  checkpointer_.begin(executor_.hosted(), executor_.stream(), first_);
+  recorder_.enter(RunPhase::training);
+  if (Status status = executor_.train(first_, minibatches_); !status) return status;
+  recorder_.enter(RunPhase::finishing);
   trained_ = true;
   if (rank_ != 0) return {};
   if (!waitFor([&] { return progress_->complete(); })) return gone();
@@ -151,9 +169,21 @@ Status RankRun::train() {
   return {};
 }
 
-/// Evaluation, weights, measurements.
+/// The checkpoint of the drained pipeline. That it cannot be written is told when all else is done.
+Status RankRun::saveLast() {
+  if (!checkpointer_.enabled()) return {};
+  checkpointer_.finish(minibatches_);
+  reportShards();
+  if (rank_ != 0) return {};
+  if (!waitFor([&] { return checkpointer_.collected() >= first_ + minibatches_; })) return gone();
+  lastCheckpoint_ = checkpointer_.flush();
+  return {};
+}
+
+/// Checkpoint, evaluation, weights, measurements.
 Status RankRun::finish() {
   if (!options_.profileFile.empty()) return {};
+  if (Status status = saveLast(); !status) return status;
   const bool evaluates = !options_.evaluationData.empty() && !stopped_;
   if (evaluates || !options_.exportFolder.empty())
     if (Status status = executor_.averageState(); !status) return status;

@@ -1,13 +1,14 @@
-// One rank of a run: it prepares its stages, says hello to rank 0, gets a
-// verdict (or what is wrong), trains, evaluates, exports, and tells rank 0 what
-// it has measured. Rank 0 also tells people.
+// One rank of a run: it prepares its stages, says hello to rank 0, gets a verdict (or what is wrong), trains,
+// evaluates, exports, and tells rank 0 what it has measured. Rank 0 also tells people.
 #pragma once
 
 #include "Agreement.h"
+#include "pdcrt/Checkpointer.h"
 #include "pdcrt/Control.h"
 #include "pdcrt/Data.h"
 #include "pdcrt/Evaluation.h"
 #include "pdcrt/Executor.h"
+#include "pdcrt/FlightRecorder.h"
 #include "pdcrt/Options.h"
 #include "pdcrt/Progress.h"
 #include "pdcrt/RunFiles.h"
@@ -30,7 +31,7 @@ class RankRun : public RunObserver {
 public:
   /// `oneProcess`: all ranks are threads of this one.
   RankRun(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages, Transport& transport,
-          bool oneProcess);
+          FlightRecorder& recorder, bool oneProcess);
   /// Nothing of this rank may move once its memory goes.
   ~RankRun() override { communicator_.stop(); }
 
@@ -41,6 +42,7 @@ public:
   // What the executor tells while it runs.
   void loss(int stage, std::int64_t minibatch, double value) override;
   void skipped(const HostedStage& hosted, std::int64_t update) override;
+  void begins(const Action& action) override { recorder_.begin(action, now()); }
   void acted(const Action& action, double begin, double end) override;
   void transferred(const Action& action, double posted, double completed) override;
   std::int64_t minibatches(std::int64_t planned) override;
@@ -48,7 +50,9 @@ public:
 private:
   Status prepare();
   Status agree();
+  Status load();
   Status train();
+  Status saveLast();
   Status finish();
   Status evaluate();
   Status measure();
@@ -57,6 +61,8 @@ private:
   void handle(const Message& message);
   void take(const Message& verdict);
   void stop();
+  void reportShards();
+  Manifest manifest() const;
   std::int64_t minibatchesPerStep() const { return std::max<std::int64_t>(1, files_.schedule.minibatchesPerUpdate); }
   std::int64_t syntheticSamples() const;
 
@@ -77,15 +83,19 @@ private:
   Communicator communicator_;
   Control control_;
   int rank_;
+  FlightRecorder& recorder_;
   bool oneProcess_;
   DataSet data_, evaluationData_;
   Executor executor_;
   Trace trace_;
+  Checkpointer checkpointer_;
   std::vector<const Stage*> hosted_;
   std::vector<MeasuredStage> measured_;
   double waitSeconds_ = 0, processorMark_ = 0, origin_ = 0;
 
-  std::int64_t minibatches_ = 0, evaluationSamples_ = 0;
+  std::int64_t first_ = 0;       ///< minibatch with which training begins
+  std::int64_t minibatches_ = 0; ///< from there on
+  std::int64_t evaluationSamples_ = 0;
   std::int64_t newest_ = 0; ///< minibatch that this rank has computed
   bool verdictTaken_ = false, stopAsked_ = false, stopped_ = false, trained_ = false;
   Exit verdictCode_ = Exit::done;
@@ -97,6 +107,7 @@ private:
   std::map<int, EvaluationSums> evaluations_;
   std::vector<MeasuredStage> statistics_;
   double secondsPerMinibatch_ = 0;
+  Status lastCheckpoint_;
 };
 
 } // namespace pdcrt

@@ -1,9 +1,9 @@
-// pdcrt::run: from flags to ranks, as threads of this process or as processes
-// under MPI.
+// pdcrt::run: from flags to ranks, as threads of this process or as processes under MPI.
 #include "RankRun.h"
 #include "pdcrt/Device.h"
 #include "pdcrt/LinkProfile.h"
 #include "pdcrt/MpiTransport.h"
+#include "pdcrt/Supervision.h"
 
 #include <csignal>
 #include <cstdio>
@@ -26,17 +26,32 @@ void tell(const Status& status) {
   if (!status.help().empty()) std::fprintf(stderr, "help: %s\n", status.help().c_str());
 }
 
+/// What the supervisor hands on, or its end; a second one it sees to itself.
+void onSupervisorSignal(int signal) {
+  int none = 0;
+  signalled.compare_exchange_strong(none, signal);
+}
+
 /// All ranks as threads. The status of the first rank that failed by itself.
 Status runThreads(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages) {
   const std::size_t ranks = files.schedule.ranks.size();
+  std::vector<std::unique_ptr<FlightRecorder>> recorders;
+  Supervision supervision(options.directory, onSupervisorSignal);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    recorders.push_back(std::make_unique<FlightRecorder>(static_cast<int>(rank), files.schedule.ranks[rank].hosts));
+    supervision.add(*recorders.back());
+  }
+  if (Status status = supervision.connect(files.hash); !status) return status;
   std::vector<std::unique_ptr<Transport>> transports = makeThreadTransports(static_cast<int>(ranks));
   std::vector<Status> statuses(ranks);
+  std::atomic<bool> failed{false};
   auto runRank = [&](std::size_t rank) {
-    RankRun run(options, files, stages, *transports[rank], /*oneProcess=*/true);
+    RankRun run(options, files, stages, *transports[rank], *recorders[rank], /*oneProcess=*/true);
     statuses[rank] = run.run();
-    if (!statuses[rank])
+    if (!statuses[rank]) {
+      failed = true;
       transports[rank]->abort(0);
-    else
+    } else
       statuses[rank] = run.interruption();
   };
   std::vector<std::thread> threads;
@@ -47,29 +62,43 @@ Status runThreads(const RunOptions& options, const RunFiles& files, std::span<co
   for (const Status& status : statuses)
     if (!status && (first || first.message().empty() || (first.code() == Exit::again && status.code() != Exit::again)))
       first = status;
+  supervision.finish(first, failed);
   return first;
 }
 
 Status runMpi(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages) {
-  std::unique_ptr<Transport> transport;
   const std::optional<LaunchedAs> launched = launchedAs();
-  const MpiOptions mpi = {.rank = options.rank >= 0 ? options.rank
-                                  : launched        ? launched->rank
-                                                    : -1,
-                          .synchronousSends = options.synchronousSends};
-  if (Status status = openMpi(static_cast<int>(files.schedule.ranks.size()), mpi, transport); !status) return status;
+  const int ranks = static_cast<int>(files.schedule.ranks.size());
+  const int rank = options.rank >= 0 ? options.rank : launched ? launched->rank : -1;
+  // Before MPI starts, which waits for everybody without a limit.
+  const bool known = rank >= 0 && rank < ranks;
+  FlightRecorder recorder(rank,
+                          known ? files.schedule.ranks[static_cast<std::size_t>(rank)].hosts : std::vector<Host>());
+  Supervision supervision(options.directory, onSupervisorSignal);
+  if (known) {
+    supervision.add(recorder);
+    if (Status status = supervision.connect(files.hash); !status) return status;
+  }
+  std::unique_ptr<Transport> transport;
+  const MpiOptions mpi = {.rank = rank, .synchronousSends = options.synchronousSends};
+  if (Status status = openMpi(ranks, mpi, transport); !status) {
+    supervision.finish(status, false);
+    return status;
+  }
   Status status, interruption;
   {
-    RankRun run(options, files, stages, *transport, /*oneProcess=*/false);
+    RankRun run(options, files, stages, *transport, recorder, /*oneProcess=*/false);
     status = run.run();
     if (status) interruption = run.interruption();
   }
   if (!status) { // ends the other ranks too
     if (!status.message().empty()) tell(status);
     std::fflush(stderr);
+    supervision.finish(status, true);
     transport->abort(static_cast<int>(status.code()));
   }
   if (transport->rank() != 0 && !interruption) interruption = {Exit::again, ""};
+  supervision.finish(interruption, false);
   return interruption;
 }
 
@@ -81,6 +110,7 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages) {
   if (Status status = device::open(); !status) return status;
   RunFiles files;
   if (Status status = readRunFiles(options, files); !status) return status;
+  signalled = 0;
   std::signal(SIGINT, onSignal);
   std::signal(SIGTERM, onSignal);
 

@@ -94,7 +94,8 @@ Status readRunFiles(const RunOptions& options, RunFiles& files) {
   if (options.learningRate) files.training.learningRate = *options.learningRate;
   const Json json = Json::parse(plan, nullptr, /*allow_exceptions=*/false);
   if (Status status = readPlan(planFile, json, files); !status) return status;
-  files.hash = hashOf(plan + schedule + toJson(files.training) + (options.shuffle ? "shuffled" : ""));
+  files.hash = hashOf(plan + schedule + toJson(files.training) + (options.shuffle ? "shuffled" : "") +
+                      options.checkpointFolder + " " + std::to_string(options.checkpointEvery));
   return {};
 }
 

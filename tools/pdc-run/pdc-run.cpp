@@ -12,12 +12,24 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "pdc-run " PDC_VERSION);
   LaunchOptions options;
   // Flags of the generated program, handed on as they are.
-  std::string data, eval, epochs, steps, seed, shuffle, normalize, metrics, trace, logEvery, lr, samples;
+  std::string data, eval, epochs, steps, seed, shuffle, normalize, metrics, trace, logEvery, lr, samples, checkpoints,
+      every, keep;
   app.add_option("DIR", options.folder, "what pdc has written")->required();
-  const std::pair<const char*, std::string*> passed[] = {
-      {"--data", &data},       {"--eval", &eval},   {"--epochs", &epochs},      {"--steps", &steps},
-      {"--seed", &seed},       {"--lr", &lr},       {"--shuffle", &shuffle},    {"--normalize", &normalize},
-      {"--samples", &samples}, {"--trace", &trace}, {"--log-every", &logEvery}, {"--metrics", &metrics}};
+  const std::pair<const char*, std::string*> passed[] = {{"--data", &data},
+                                                         {"--eval", &eval},
+                                                         {"--epochs", &epochs},
+                                                         {"--steps", &steps},
+                                                         {"--seed", &seed},
+                                                         {"--lr", &lr},
+                                                         {"--shuffle", &shuffle},
+                                                         {"--normalize", &normalize},
+                                                         {"--samples", &samples},
+                                                         {"--trace", &trace},
+                                                         {"--log-every", &logEvery},
+                                                         {"--metrics", &metrics},
+                                                         {"--checkpoint-dir", &checkpoints},
+                                                         {"--checkpoint-every", &every},
+                                                         {"--keep", &keep}};
   const char* const help[] = {"folder of .npy files, or synthetic",
                               "data to evaluate on after training",
                               "times to go through the data",
@@ -29,8 +41,21 @@ int main(int argc, char** argv) {
                               "size of synthetic data",
                               "what each rank did and when, for Perfetto",
                               "steps between progress lines",
-                              "one JSON object per step"};
+                              "one JSON object per step",
+                              "write checkpoints there: at the end, after a signal, and --checkpoint-every steps",
+                              "steps between checkpoints",
+                              "checkpoints to keep, the newest"};
   for (std::size_t i = 0; i < std::size(passed); ++i) app.add_option(passed[i].first, *passed[i].second, help[i]);
+  bool resume = false;
+  app.add_flag("--resume", resume, "go on from the newest checkpoint");
+  app.add_option("--max-restarts", options.maxRestarts,
+                 "go on by itself, so many times, from the newest checkpoint when a rank is lost")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  app.add_option("--watchdog", options.watchdogSeconds,
+                 "without any progress, after which a run counts as hung (100 steps of the plan, 60 at least)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("SECONDS");
   app.add_flag("--threads", options.threads, "run all ranks as threads of one process, without MPI");
   app.add_option("--hostfile", options.hostfile, "machines, as mpirun reads them")->type_name("H");
   app.add_option("--export", options.exportFile, "write the trained model there")->type_name("trained.onnx");
@@ -43,6 +68,12 @@ int main(int argc, char** argv) {
   }
   for (const auto& [flag, value] : passed)
     if (!value->empty()) options.arguments.insert(options.arguments.end(), {flag, *value});
+
+  if (options.maxRestarts > 0 && checkpoints.empty()) {
+    std::cerr << "error: --max-restarts needs checkpoints\nhelp: give --checkpoint-dir=DIR and --checkpoint-every=N\n";
+    return static_cast<int>(ExitCode::usage);
+  }
+  if (resume) options.arguments.push_back("--resume");
 
   Diagnostics diags(&std::cerr);
   const Expected<int> code = launch(options, std::cout, diags);

@@ -39,6 +39,10 @@ struct Command {
 /// Runs `command` and returns its exit code (128 + n when signal n ended it). Error: it cannot be started.
 Expected<int> run(const Command& command, Diagnostics& diags);
 
+/// Starts `command` and returns its process. `ownGroup`: in a process group of its own, without a terminal to read
+/// from.
+Expected<int> start(const Command& command, bool ownGroup, Diagnostics& diags);
+
 /// Where in $PATH a program is that can be run; empty: nowhere.
 std::string findProgram(const std::string& name);
 

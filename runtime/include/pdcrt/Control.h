@@ -10,7 +10,7 @@
 
 namespace pdcrt {
 
-enum class Topic : std::int32_t { hello, verdict, loss, stopWish, stop, evaluation, statistics };
+enum class Topic : std::int32_t { hello, verdict, loss, stopWish, stop, evaluation, statistics, shard };
 
 struct Message {
   Topic topic = Topic::hello;

@@ -64,11 +64,13 @@ public:
   virtual void loss(int /*stage*/, std::int64_t /*minibatch*/, double /*value*/) {}
   /// An update of a stage was skipped, because its gradients were not finite.
   virtual void skipped(const HostedStage&, std::int64_t /*update*/) {}
+  /// Called before each action.
+  virtual void begins(const Action&) {}
   /// A computation, or the time spent in a wait.
   virtual void acted(const Action&, double /*begin*/, double /*end*/) {}
   /// A transfer or all-reduce, seen complete when it was awaited.
   virtual void transferred(const Action&, double /*posted*/, double /*completed*/) {}
-  /// Called before each action. Returns how many minibatches the run has, which may only shrink.
+  /// Called after each action of a training. Returns how many minibatches the run has, which may only shrink.
   virtual std::int64_t minibatches(std::int64_t planned) { return planned; }
 };
 
@@ -159,6 +161,7 @@ public:
   Status setWeights(const ReadTensor& read);
 
   std::span<const HostedStage> hosted() const { return hosted_; }
+  std::span<HostedStage> hosted() { return hosted_; }
   const Arena& arena() const { return arena_; }
   Stream stream() const { return stream_; }
 

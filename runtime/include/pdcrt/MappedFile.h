@@ -2,6 +2,7 @@
 #pragma once
 
 #include "pdcrt/Status.h"
+#include "pdcrt/WriteFile.h"
 
 #include <cstddef>
 #include <span>
@@ -38,10 +39,5 @@ private:
 
 /// The text of a small file such as plan.json.
 Status readText(const std::string& path, std::string& text, Exit code = Exit::badData);
-
-/// Writes `parts` one after the other to `path`: under a temporary name, synced, then renamed, so that whoever opens
-/// `path` finds all of it or what was there before. Fails with Exit::cannotWrite.
-Status writeAtomically(const std::string& path, std::span<const std::span<const std::byte>> parts);
-Status writeAtomically(const std::string& path, const std::string& text);
 
 } // namespace pdcrt

@@ -59,6 +59,8 @@ struct TrainedParameter {
   std::vector<Use> uses;
   std::optional<double> learningRate; ///< of its groups, instead of the training's
   double weightDecay = 0;
+  /// Added to the count of updates: a parameter may have come from a checkpoint of a stage that made more or fewer.
+  std::int64_t updatesBefore = 0;
 };
 
 /// The arrays of one parameter, and the numbers of the step in f32.
@@ -83,6 +85,7 @@ public:
 
   /// The trained parameters of the stage, in the order of their first gradient rows.
   std::span<const TrainedParameter> parameters() const { return parameters_; }
+  std::span<TrainedParameter> parameters() { return parameters_; }
   /// Bytes of their values, without padding.
   std::size_t trainedBytes() const;
 

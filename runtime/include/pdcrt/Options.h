@@ -20,6 +20,10 @@ struct RunOptions {
   std::vector<double> mean, deviation; ///< of --normalize
   std::int64_t samples = 0;            ///< of synthetic data
   std::string metricsFile, traceFile, exportFolder, profileFile, linkFile;
+  std::string checkpointFolder;     ///< empty: no checkpoints
+  std::int64_t checkpointEvery = 0; ///< steps; 0: only at the end
+  int checkpointsKept = 2;
+  bool resume = false;
   std::int64_t traceEvents = std::int64_t{1} << 18; ///< of each rank, at most; the first ones
   std::int64_t logEvery = 0;                        ///< steps; 0: twenty lines in a run
   bool threads = false;

@@ -14,7 +14,8 @@
 namespace pdcrt {
 
 struct ProgressOptions {
-  std::int64_t minibatches = 0; ///< of the run
+  std::int64_t first = 0;       ///< minibatch with which the run goes on
+  std::int64_t minibatches = 0; ///< at its end
   std::int64_t minibatchesPerStep = 1;
   std::int64_t minibatchesPerEpoch = 1;
   std::int64_t inFlight = 1; ///< minibatches whose losses may come out of order

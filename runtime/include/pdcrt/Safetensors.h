@@ -45,8 +45,9 @@ private:
   std::map<std::string, std::string> metadata_;
 };
 
-/// Writes `tensors`, those with the widest elements first, so that each is aligned; atomically (MappedFile.h).
+/// Writes `tensors`, those with the widest elements first, so that each is aligned; atomically, and `sum` is that of
+/// the file (WriteFile.h).
 Status writeSafetensors(const std::string& path, std::span<const TensorRecord> tensors,
-                        const std::map<std::string, std::string>& metadata = {});
+                        const std::map<std::string, std::string>& metadata = {}, FileSum* sum = nullptr);
 
 } // namespace pdcrt

@@ -19,6 +19,8 @@
 namespace pdcrt {
 
 enum class OptimizerKind : std::uint8_t { sgd, momentum, adam, adamw };
+/// As in training.json.
+const char* nameOf(OptimizerKind kind);
 
 /// Learning rate as a function of the minibatch index b (never of a stage's own update count):
 ///   constant   lr

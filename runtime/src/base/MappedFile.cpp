@@ -1,4 +1,4 @@
-// Mapping and atomic writing over POSIX calls.
+// Mapping over POSIX calls.
 #include "pdcrt/MappedFile.h"
 
 #include <algorithm>
@@ -77,35 +77,6 @@ Status readText(const std::string& path, std::string& text, Exit code) {
   if (Status status = file.open(path, code); !status) return status;
   text.assign(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   return {};
-}
-
-Status writeAtomically(const std::string& path, std::span<const std::span<const std::byte>> parts) {
-  std::string temporary = path + ".tmp-" + std::to_string(::getpid());
-  int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  bool written = file >= 0;
-  for (std::span<const std::byte> part : parts) {
-    while (written && !part.empty()) {
-      ssize_t count = ::write(file, part.data(), part.size());
-      if (count < 0 && errno == EINTR) continue;
-      written = count > 0;
-      if (written) part = part.subspan(static_cast<std::size_t>(count));
-    }
-  }
-  written = written && ::fsync(file) == 0;
-  int reason = errno;
-  if (file >= 0 && ::close(file) != 0 && written) {
-    written = false;
-    reason = errno;
-  }
-  if (written && ::rename(temporary.c_str(), path.c_str()) == 0) return {};
-  if (written) reason = errno;
-  if (file >= 0) ::unlink(temporary.c_str());
-  return {Exit::cannotWrite, path + ": cannot be written: " + std::strerror(reason)};
-}
-
-Status writeAtomically(const std::string& path, const std::string& text) {
-  std::span<const std::byte> bytes = std::as_bytes(std::span(text));
-  return writeAtomically(path, std::span(&bytes, 1));
 }
 
 } // namespace pdcrt

@@ -104,7 +104,7 @@ const TensorRecord* SafetensorsFile::find(const std::string& name) const {
 }
 
 Status writeSafetensors(const std::string& path, std::span<const TensorRecord> tensors,
-                        const std::map<std::string, std::string>& metadata) {
+                        const std::map<std::string, std::string>& metadata, FileSum* sum) {
   constexpr std::size_t alignment = 8;
   std::vector<TensorRecord> ordered(tensors.begin(), tensors.end());
   std::stable_sort(ordered.begin(), ordered.end(), [](const TensorRecord& a, const TensorRecord& b) {
@@ -134,7 +134,7 @@ Status writeSafetensors(const std::string& path, std::span<const TensorRecord> t
   for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<std::byte>(text.size() >> (8 * i));
   parts[0] = length;
   parts[1] = std::as_bytes(std::span(text));
-  return writeAtomically(path, parts);
+  return writeAtomically(path, parts, sum);
 }
 
 } // namespace pdcrt

@@ -299,6 +299,11 @@ Status parseTraining(const std::string& text, const std::string& file, Training&
   return problem.empty() ? Status() : bad(problem);
 }
 
+const char* nameOf(OptimizerKind kind) {
+  constexpr const char* names[] = {"sgd", "momentum", "adam", "adamw"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
 std::size_t optimizerBlocks(const Training& training) {
   switch (training.optimizer) {
   case OptimizerKind::sgd: return 0;

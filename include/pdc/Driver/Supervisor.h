@@ -1,0 +1,33 @@
+// Watches over the ranks of a run from outside: says which one died or hangs, and ends the others.
+//
+// Every process of the run connects to the supervisor over TCP (pdcrt/Supervision.h states the protocol), so that its
+// death is seen at once, whatever the transport of the training makes of it.
+#pragma once
+
+#include "pdc/Driver/Toolchain.h"
+#include "pdc/Support/Diagnostics.h"
+#include "pdc/Support/Expected.h"
+
+#include <string>
+
+namespace pdc {
+
+struct SupervisorOptions {
+  int ranks = 1;
+  bool otherHosts = false; ///< ranks run on other machines, too: listen to the network
+  /// Seconds without any rank getting on after which the run counts as hung.
+  double watchdogSeconds = 60;
+  std::string recordings; ///< folder of the ranks' flight recorders; those of earlier runs are removed
+};
+
+struct RunEnding {
+  int code = 0;      ///< with which pdc-run exits
+  bool lost = false; ///< a rank died or hung: the run may be started again
+};
+
+/// Runs `command`, which starts all ranks, to its end. SIGINT and SIGTERM are handed on: the ranks write a checkpoint
+/// and end; a second one ends everything at once. A rank that is lost is told once, with what it did last, and the
+/// others end within seconds. Error: the command cannot be started.
+Expected<RunEnding> supervise(const Command& command, const SupervisorOptions& options, Diagnostics& diags);
+
+} // namespace pdc

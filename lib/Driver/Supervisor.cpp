@@ -1,0 +1,368 @@
+// One loop over signals, connections and time.
+#include "pdc/Driver/Supervisor.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <iomanip>
+#include <list>
+#include <map>
+#include <netinet/in.h>
+#include <poll.h>
+#include <random>
+#include <sstream>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+using namespace pdc;
+namespace fs = std::filesystem;
+
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+constexpr int again = 75;              ///< exit code: run it again
+constexpr double silence = 5;          ///< seconds without a beat after which a process is called silent
+constexpr double patience = 4;         ///< seconds that the ranks have to end by themselves, and then by a signal
+constexpr std::size_t most = 64 << 20; ///< bytes of a line
+
+/// What is known of a rank.
+struct Rank {
+  std::string stages, host; ///< "stage 1, replica 0"
+  long long count = 0;
+  int phase = 0;
+  std::string action = "-";
+  double since = 0, heardAt = 0; ///< when the action began; when it was told
+  bool over = false;
+};
+
+struct Client {
+  int socket = -1;
+  std::string buffer;
+  std::vector<int> ranks;
+  pid_t process = 0;
+  std::string host;
+  std::string hash;
+  bool ended = false; ///< it has said goodbye
+};
+
+class Supervisor {
+public:
+  Supervisor(const SupervisorOptions& options, Diagnostics& diags) : options_(options), diags_(diags) {}
+  ~Supervisor() {
+    for (const Client& client : clients_) ::close(client.socket);
+    for (int file : {listener_, signals_})
+      if (file >= 0) ::close(file);
+    if (masked_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  Expected<RunEnding> run(Command command);
+
+private:
+  Status listen(Command& command);
+  void onSignal();
+  void onChild();
+  void accept();
+  /// False: the connection is over.
+  bool read(Client& client);
+  void take(Client& client, const std::string& line);
+  void hello(Client& client, std::istringstream& words);
+  void gone(const Client& client);
+  void watch();
+  void lose(const std::string& what, const std::string& help);
+  void tellAll(const std::string& line) const;
+  std::string describe(int rank) const;
+  std::string doing(const Rank& rank) const;
+  void end();
+
+  const SupervisorOptions& options_;
+  Diagnostics& diags_;
+  int listener_ = -1, signals_ = -1;
+  sigset_t before_{};
+  bool masked_ = false;
+  std::string token_;
+  pid_t child_ = 0;
+  bool childEnded_ = false;
+  int childCode_ = 0;
+
+  std::list<Client> clients_;
+  std::map<int, Rank> ranks_;
+  bool started_ = false;  ///< all ranks are there
+  double progressAt_ = 0; ///< when a rank last got on
+  double loopedAt_ = 0;
+  int signalsSeen_ = 0;
+  int saidCode_ = 0; ///< with which a rank has said that it ends
+  bool lost_ = false;
+  double endAt_ = 0; ///< what is left is killed then; 0: nothing is to be
+  bool terminated_ = false;
+};
+
+/// "rank 1 (stage 1, replica 0) on alpha".
+std::string Supervisor::describe(int rank) const {
+  const Rank& known = ranks_.at(rank);
+  return "rank " + std::to_string(rank) + " (" + known.stages + ") on " + known.host;
+}
+
+std::string seconds(double value) {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(1) << value << " s";
+  return text.str();
+}
+
+/// "in '1F3' for 0.2 s".
+std::string Supervisor::doing(const Rank& rank) const {
+  if (rank.action == "-") return "it had not begun to train";
+  return "it was in '" + rank.action + "', begun " + seconds(now() - rank.since) + " ago";
+}
+
+Status Supervisor::listen(Command& command) {
+  listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(options_.otherHosts ? INADDR_ANY : INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* plain = reinterpret_cast<sockaddr*>(&address);
+  if (listener_ < 0 || ::bind(listener_, plain, length) != 0 || ::listen(listener_, 512) != 0 ||
+      ::getsockname(listener_, plain, &length) != 0)
+    return diags_.error({}) << "the control channel cannot be opened: " << std::strerror(errno);
+  char host[256] = "127.0.0.1";
+  if (options_.otherHosts) ::gethostname(host, sizeof host - 1);
+  std::random_device random;
+  std::ostringstream token;
+  for (int i = 0; i < 4; ++i) token << std::hex << std::setw(8) << std::setfill('0') << random();
+  token_ = token.str();
+  command.environment["PDC_CONTROL"] = std::string(host) + ":" + std::to_string(ntohs(address.sin_port));
+  command.environment["PDC_CONTROL_TOKEN"] = token_;
+  return success;
+}
+
+Expected<RunEnding> Supervisor::run(Command command) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(options_.recordings, ignored))
+    if (entry.path().filename().string().rfind("flight-rank", 0) == 0) fs::remove(entry.path(), ignored);
+  if (!listen(command)) return failure;
+  sigset_t mask;
+  sigemptyset(&mask);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&mask, signal);
+  pthread_sigmask(SIG_BLOCK, &mask, &before_);
+  masked_ = true;
+  signals_ = ::signalfd(-1, &mask, SFD_CLOEXEC);
+  // In a group of its own: what a terminal sends to this one is handed on in good order.
+  Expected<int> child = start(command, /*ownGroup=*/true, diags_);
+  if (!child) return failure;
+  child_ = *child;
+
+  loopedAt_ = progressAt_ = now();
+  while (!childEnded_) {
+    std::vector<pollfd> files = {{signals_, POLLIN, 0}, {listener_, POLLIN, 0}};
+    for (const Client& client : clients_) files.push_back({client.socket, POLLIN, 0});
+    if (::poll(files.data(), files.size(), 200) < 0 && errno != EINTR) break;
+    // Lines before deaths: a rank may have said why it ends.
+    auto client = clients_.begin();
+    for (std::size_t i = 2; i < files.size(); ++i) {
+      const auto at = client++;
+      if (!files[i].revents || read(*at)) continue;
+      const Client over = *at;
+      ::close(at->socket);
+      clients_.erase(at);
+      gone(over);
+    }
+    if (files[1].revents) accept();
+    if (files[0].revents) onSignal();
+    watch();
+    end();
+  }
+  // What the last ones said before they ended.
+  for (auto at = clients_.begin(); at != clients_.end(); ++at)
+    while (read(*at)) {
+    }
+  if (lost_) return RunEnding{again, true};
+  return RunEnding{saidCode_ != 0 ? saidCode_ : childCode_, false};
+}
+
+void Supervisor::onSignal() {
+  signalfd_siginfo info{};
+  if (::read(signals_, &info, sizeof info) != sizeof info) return;
+  if (info.ssi_signo == SIGCHLD) {
+    onChild();
+    return;
+  }
+  if (++signalsSeen_ > 1 || !started_) { // the second time it means it
+    ::kill(-child_, started_ ? SIGKILL : SIGTERM);
+    saidCode_ = 128 + static_cast<int>(info.ssi_signo);
+    return;
+  }
+  tellAll("signal " + std::to_string(info.ssi_signo));
+}
+
+void Supervisor::onChild() {
+  int state = 0;
+  if (::waitpid(child_, &state, WNOHANG) != child_) return;
+  childEnded_ = true;
+  childCode_ = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+}
+
+void Supervisor::accept() {
+  const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (socket >= 0) clients_.push_back({.socket = socket});
+}
+
+bool Supervisor::read(Client& client) {
+  char bytes[4096];
+  const ssize_t count = ::read(client.socket, bytes, sizeof bytes);
+  if (count < 0) return errno == EINTR || errno == EAGAIN ? !childEnded_ : false;
+  if (count == 0 || client.buffer.size() > most) return false;
+  client.buffer.append(bytes, static_cast<std::size_t>(count));
+  for (std::size_t end; (end = client.buffer.find('\n')) != std::string::npos;) {
+    const std::string line = client.buffer.substr(0, end);
+    client.buffer.erase(0, end + 1);
+    take(client, line);
+  }
+  return true;
+}
+
+void Supervisor::take(Client& client, const std::string& line) {
+  std::istringstream words(line);
+  std::string word;
+  words >> word;
+  if (word == "hello") {
+    hello(client, words);
+  } else if (word == "beat") {
+    int number = 0, phase = 0;
+    long long count = 0;
+    double since = 0;
+    std::string action;
+    if (!(words >> number >> count >> phase >> action >> since)) return;
+    if (std::find(client.ranks.begin(), client.ranks.end(), number) == client.ranks.end()) return;
+    Rank& rank = ranks_[number];
+    if (count != rank.count || phase != rank.phase) progressAt_ = now();
+    rank.count = count;
+    rank.phase = phase;
+    rank.action = action;
+    rank.heardAt = now();
+    rank.since = rank.heardAt - since / 1e3;
+  } else if (word == "bye") {
+    int code = 0;
+    words >> code;
+    client.ended = true;
+    for (int number : client.ranks) ranks_[number].over = true;
+    // That its peers are gone a rank knows less well than this one; a signal's 75 is that of the command.
+    if (code != 0 && code != again && saidCode_ == 0) saidCode_ = code;
+  }
+}
+
+void Supervisor::hello(Client& client, std::istringstream& words) {
+  std::string token, host, word;
+  words >> token >> client.process >> host >> client.hash;
+  client.host = host;
+  if (token != token_ || !client.ranks.empty()) return; // a stranger
+  while (words >> word) {
+    const std::size_t colon = word.find(':');
+    const int number = std::atoi(word.c_str());
+    std::string stages = colon == std::string::npos ? "" : word.substr(colon + 1);
+    for (std::size_t at = 0; (at = stages.find('.', at)) != std::string::npos;) stages.replace(at, 1, ", replica ");
+    for (std::size_t at = 0; (at = stages.find(",", at)) != std::string::npos; ++at)
+      if (at + 1 < stages.size() && stages[at + 1] != ' ') stages.replace(at, 1, "; stage ");
+    client.ranks.push_back(number);
+    ranks_[number] = {.stages = "stage " + stages, .host = host, .heardAt = now()};
+  }
+  for (const Client& other : clients_)
+    if (!other.ranks.empty() && other.hash != client.hash && !lost_ && saidCode_ == 0) {
+      diags_.error({}).help("build the folder again on all machines, and start all ranks with the same flags")
+          << describe(client.ranks[0]) << " has a plan, schedule or flags with the hash " << client.hash << ", "
+          << describe(other.ranks[0]) << " has " << other.hash;
+      saidCode_ = 1;
+      endAt_ = now();
+      return;
+    }
+  if (started_ || static_cast<int>(ranks_.size()) < options_.ranks) return;
+  started_ = true;
+  progressAt_ = now();
+  tellAll("go");
+}
+
+void Supervisor::gone(const Client& client) {
+  if (client.ended || client.ranks.empty() || lost_ || saidCode_ != 0 || endAt_ > 0) return;
+  std::string what = describe(client.ranks[0]);
+  if (client.ranks.size() > 1)
+    what = "the process of " + std::to_string(client.ranks.size()) + " ranks on " + ranks_[client.ranks[0]].host;
+  lose(what + " is gone; " + doing(ranks_[client.ranks[0]]),
+       "look for what ended it there: memory (dmesg), a signal, a machine that went down; run again with --resume");
+}
+
+void Supervisor::watch() {
+  const double time = now();
+  if (time - loopedAt_ > silence) progressAt_ = time; // this process was stopped itself
+  loopedAt_ = time;
+  if (!started_ || lost_ || saidCode_ != 0 || time - progressAt_ < options_.watchdogSeconds) return;
+  int culprit = -1;
+  double worst = -1;
+  for (const auto& [number, rank] : ranks_) {
+    if (rank.over) continue;
+    if (rank.phase != 1) return; // weights, checkpoints and evaluations take the time they take
+    const bool silent = time - rank.heardAt > silence, waits = rank.action[0] == '?';
+    const double guilt = (silent ? 1e12 : waits ? 0 : 1e6) + (time - rank.since);
+    if (guilt > worst) culprit = number;
+    worst = std::max(worst, guilt);
+  }
+  if (culprit < 0) return;
+  const Rank& rank = ranks_[culprit];
+  const bool silent = time - rank.heardAt > silence;
+  lose("nothing has moved for " + seconds(time - progressAt_) + "; " + describe(culprit) +
+           (silent ? " has not been heard of for " + seconds(time - rank.heardAt) : " seems to hang") + "; " +
+           doing(rank),
+       "if a step may take so long, raise --watchdog; else run again with --resume");
+}
+
+/// Tells what was lost, once, and lets the others end.
+void Supervisor::lose(const std::string& what, const std::string& help) {
+  lost_ = true;
+  std::string others;
+  for (const auto& [number, rank] : ranks_)
+    if (!rank.over) others += (others.empty() ? "" : ", ") + std::to_string(number) + " in '" + rank.action + "'";
+  diags_.error({})
+          .note("ranks and their actions, as last heard: " + others)
+          .note("what they did before is in " + options_.recordings + "/flight-rank*.json")
+          .help(help)
+      << what;
+  tellAll("stop");
+  endAt_ = now() + patience;
+}
+
+void Supervisor::tellAll(const std::string& line) const {
+  const std::string text = line + "\n";
+  for (const Client& client : clients_)
+    if (!client.ranks.empty()) static_cast<void>(::send(client.socket, text.data(), text.size(), MSG_NOSIGNAL));
+}
+
+/// Ends what has not ended by itself.
+void Supervisor::end() {
+  if (endAt_ == 0 || now() < endAt_) return;
+  ::kill(-child_, terminated_ ? SIGKILL : SIGTERM);
+  if (terminated_) { // the launcher cannot end its ranks any more
+    char own[256] = {};
+    ::gethostname(own, sizeof own - 1);
+    for (const Client& client : clients_)
+      if (client.process > 1 && client.host == own) ::kill(client.process, SIGKILL);
+  }
+  terminated_ = true;
+  endAt_ = now() + patience / 2;
+}
+
+} // namespace
+
+Expected<RunEnding> pdc::supervise(const Command& command, const SupervisorOptions& options, Diagnostics& diags) {
+  return Supervisor(options, diags).run(command);
+}

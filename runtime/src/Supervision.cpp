@@ -1,0 +1,152 @@
+// One thread that listens, and beats once a second.
+#include "pdcrt/Supervision.h"
+
+#include "pdcrt/RunFiles.h"
+#include "pdcrt/Transport.h"
+#include "pdcrt/WriteFile.h"
+
+#include <arpa/inet.h>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace pdcrt {
+namespace {
+
+/// A connection to "HOST:PORT", or -1.
+int connectTo(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos) return -1;
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  if (::getaddrinfo(address.substr(0, colon).c_str(), address.substr(colon + 1).c_str(), &hints, &found) != 0)
+    return -1;
+  int connected = -1;
+  for (addrinfo* at = found; at && connected < 0; at = at->ai_next) {
+    const int file = ::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
+    if (file >= 0 && ::connect(file, at->ai_addr, at->ai_addrlen) == 0)
+      connected = file;
+    else if (file >= 0)
+      ::close(file);
+  }
+  ::freeaddrinfo(found);
+  if (connected >= 0) {
+    const int on = 1;
+    ::setsockopt(connected, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  }
+  return connected;
+}
+
+/// Reads up to the next '\n' of `socket`, without it. False: the connection has ended.
+bool readLine(int socket, std::string& line) {
+  line.clear();
+  for (char c;;) {
+    const ssize_t count = ::read(socket, &c, 1);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    if (c == '\n') return true;
+    line += c;
+  }
+}
+
+} // namespace
+
+Status Supervision::connect(std::uint64_t hash) {
+  const char* address = std::getenv("PDC_CONTROL");
+  const char* token = std::getenv("PDC_CONTROL_TOKEN");
+  if (!address || !*address) return {};
+  socket_ = connectTo(address);
+  if (socket_ < 0)
+    return {Exit::again, std::string("the supervisor at ") + address + " cannot be reached: " + std::strerror(errno),
+            "let the machines connect to each other, or start the ranks without pdc-run"};
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  std::string hello =
+      std::string("hello ") + (token ? token : "-") + " " + std::to_string(::getpid()) + " " + host + " " + hex(hash);
+  for (const FlightRecorder* recorder : recorders_) {
+    hello += " " + std::to_string(recorder->rank()) + ":";
+    for (std::size_t i = 0; i < recorder->hosts().size(); ++i)
+      hello += (i ? "," : "") + std::to_string(recorder->hosts()[i].stage) + "." +
+               std::to_string(recorder->hosts()[i].replica);
+  }
+  std::string line;
+  if (!send(hello) || !readLine(socket_, line) || line != "go") return {Exit::again, ""}; // the supervisor says why
+  if (::pipe(wake_) != 0) return {Exit::again, std::string("no pipe: ") + std::strerror(errno)};
+  // Signals are for the thread that runs the stages.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return {};
+}
+
+Supervision::~Supervision() {
+  if (thread_.joinable()) {
+    static_cast<void>(::write(wake_[1], "", 1));
+    thread_.join();
+  }
+  for (int file : {socket_, wake_[0], wake_[1]})
+    if (file >= 0) ::close(file);
+}
+
+void Supervision::finish(const Status& status, bool failed) {
+  if (failed) record(status.message());
+  if (socket_ >= 0) static_cast<void>(send("bye " + std::to_string(static_cast<int>(status.code()))));
+}
+
+void Supervision::record(const std::string& why) const {
+  for (const FlightRecorder* recorder : recorders_)
+    if (recorder->now().count > 0)
+      static_cast<void>(
+          writeAtomically(recordingOf(recordings_, recorder->rank()), recorder->toJson(pdcrt::now(), why)));
+}
+
+bool Supervision::send(const std::string& line) const {
+  const std::string text = line + "\n";
+  return ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
+}
+
+void Supervision::beat() const {
+  for (const FlightRecorder* recorder : recorders_) {
+    const FlightRecorder::Now at = recorder->now();
+    const std::string action = at.count > 0 ? toString(at.action) : "-";
+    const auto since = static_cast<long long>(at.count > 0 ? (pdcrt::now() - at.since) * 1e3 : 0);
+    static_cast<void>(send("beat " + std::to_string(recorder->rank()) + " " + std::to_string(at.count) + " " +
+                           std::to_string(static_cast<int>(at.phase)) + " " + action + " " + std::to_string(since)));
+  }
+}
+
+void Supervision::obey(const std::string& line) {
+  if (line.rfind("signal ", 0) == 0) onSignal_(std::atoi(line.c_str() + 7));
+  if (line != "stop") return;
+  record("the supervisor has stopped the run");
+  ::_exit(static_cast<int>(Exit::again)); // what waits for a rank that is gone cannot be woken
+}
+
+void Supervision::run() {
+  std::string line;
+  while (true) {
+    beat();
+    pollfd files[] = {{socket_, POLLIN, 0}, {wake_[0], POLLIN, 0}};
+    if (::poll(files, 2, 1000) < 0 && errno != EINTR) return;
+    if (files[1].revents) return;
+    if (!files[0].revents) continue;
+    if (readLine(socket_, line)) {
+      obey(line);
+      continue;
+    }
+    onSignal_(SIGHUP); // the supervisor is gone
+    static_cast<void>(::poll(&files[1], 1, -1));
+    return;
+  }
+}
+
+} // namespace pdcrt

@@ -1,0 +1,189 @@
+// A folder is a checkpoint from the moment on in which its manifest has its name.
+#include "pdcrt/Checkpoint.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <sys/stat.h>
+
+namespace pdcrt {
+namespace {
+
+constexpr const char* manifestName = "manifest.json";
+constexpr std::string_view prefix = "checkpoint-";
+
+/// The number in the name of a checkpoint's folder; -1: it is no such name.
+std::int64_t numberOf(const std::string& name) {
+  if (name.size() < prefix.size() + 10 || name.size() > prefix.size() + 18 || name.rfind(prefix, 0) != 0) return -1;
+  std::int64_t number = 0;
+  for (char c : name.substr(prefix.size())) {
+    if (c < '0' || c > '9') return -1;
+    number = 10 * number + (c - '0');
+  }
+  return number;
+}
+
+FileSum sumOf(const MappedFile& file) {
+  FileSum sum;
+  constexpr std::size_t piece = 1 << 20;
+  for (std::span<const std::byte> rest = file.bytes(); !rest.empty(); rest = rest.subspan(std::min(piece, rest.size())))
+    sum = extended(sum, rest.first(std::min(piece, rest.size())));
+  return sum;
+}
+
+} // namespace
+
+std::string checkpointFolder(const std::string& directory, std::int64_t minibatches) {
+  char name[32];
+  std::snprintf(name, sizeof name, "%s%010lld", prefix.data(), static_cast<long long>(minibatches));
+  return directory + "/" + name;
+}
+
+std::vector<CheckpointEntry> listCheckpoints(const std::string& directory) {
+  std::vector<CheckpointEntry> entries;
+  std::error_code error;
+  for (auto at = std::filesystem::directory_iterator(directory, error); !error && at != decltype(at)();
+       at.increment(error)) {
+    const std::int64_t number = numberOf(at->path().filename().string());
+    std::error_code ignored;
+    if (number >= 0) entries.push_back({number, std::filesystem::exists(at->path() / manifestName, ignored)});
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.minibatches < b.minibatches; });
+  return entries;
+}
+
+Status readManifest(const std::string& directory, std::int64_t minibatches, Manifest& manifest) {
+  const std::string file = checkpointFolder(directory, minibatches) + "/" + manifestName;
+  std::string text;
+  if (Status status = readText(file, text); !status) return status;
+  if (Status status = parseManifest(text, file, manifest); !status) return status;
+  if (manifest.minibatches != minibatches)
+    return {Exit::badData, file + ": is that of a checkpoint after " + std::to_string(manifest.minibatches) +
+                               " minibatches, the folder's is after " + std::to_string(minibatches)};
+  return {};
+}
+
+Status verifyCheckpoint(const std::string& directory, std::int64_t minibatches) {
+  CheckpointReader reader;
+  if (Status status = reader.open(directory, minibatches); !status) return status;
+  for (const Shard& shard : reader.manifest().shards)
+    if (Status status = reader.verify(shard); !status) return status;
+  return {};
+}
+
+void removeCheckpoint(const std::string& directory, std::int64_t minibatches) {
+  const std::string folder = checkpointFolder(directory, minibatches);
+  const std::string manifest = folder + "/" + manifestName;
+  std::error_code ignored;
+  // From here on it is none, whatever happens to the other files.
+  if (fileCalls.unlink(manifest.c_str()) == 0 && !syncFolder(folder)) return;
+  if (std::filesystem::exists(manifest, ignored)) return;
+  std::vector<std::string> files;
+  for (auto at = std::filesystem::directory_iterator(folder, ignored); !ignored && at != decltype(at)();
+       at.increment(ignored))
+    files.push_back(at->path().string());
+  for (const std::string& file : files) fileCalls.unlink(file.c_str());
+  fileCalls.rmdir(folder.c_str());
+}
+
+/// Syncs the shards' names, then writes the manifest.
+static Status writeManifest(const std::string& directory, const Manifest& manifest) {
+  const std::string folder = checkpointFolder(directory, manifest.minibatches);
+  for (const std::string& durable : {folder, directory})
+    if (Status status = syncFolder(durable); !status) return status;
+  if (Status status = writeAtomically(folder + "/" + manifestName, toJson(manifest)); !status) return status;
+  return syncFolder(folder);
+}
+
+Status completeCheckpoint(const std::string& directory, const Manifest& manifest, int keep) {
+  if (Status status = writeManifest(directory, manifest); !status) {
+    removeCheckpoint(directory, manifest.minibatches);
+    return status;
+  }
+  const std::vector<CheckpointEntry> all = listCheckpoints(directory);
+  int newer = 0;
+  for (std::size_t i = all.size(); i-- > 0;) {
+    if (all[i].minibatches > manifest.minibatches) continue; // somebody is writing it
+    if (all[i].complete && newer++ < keep) continue;
+    removeCheckpoint(directory, all[i].minibatches);
+  }
+  return {};
+}
+
+Status CheckpointReader::open(const std::string& directory, std::int64_t minibatches) {
+  folder_ = checkpointFolder(directory, minibatches);
+  files_.clear();
+  if (Status status = readManifest(directory, minibatches, manifest_); !status) return status;
+  files_.resize(manifest_.shards.size());
+  verified_.assign(files_.size(), false);
+  for (std::size_t i = 0; i < files_.size(); ++i)
+    if (Status status = files_[i].open(pathOf(manifest_.shards[i])); !status) return status;
+  return {};
+}
+
+CheckpointReader::Found CheckpointReader::find(ShardKind kind, const std::string& name, int stage, int replica) const {
+  const ShardKind file = kind == ShardKind::state && replica == 0 ? ShardKind::weights : kind;
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    const Shard& shard = manifest_.shards[i];
+    if (shard.kind != file || shard.replica != replica || (stage >= 0 && shard.stage != stage)) continue;
+    if (const TensorRecord* record = files_[i].find(name)) return {&shard, record, &files_[i]};
+  }
+  return {};
+}
+
+std::map<std::string, TensorRecord> CheckpointReader::weights() const {
+  std::map<std::string, TensorRecord> all;
+  for (std::size_t i = 0; i < files_.size(); ++i)
+    if (manifest_.shards[i].kind == ShardKind::weights)
+      all.insert(files_[i].tensors().begin(), files_[i].tensors().end());
+  return all;
+}
+
+std::vector<std::string> CheckpointReader::averagedNames() const {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < files_.size(); ++i)
+    if (manifest_.shards[i].kind == ShardKind::state && manifest_.shards[i].replica == 1)
+      for (const auto& [name, record] : files_[i].tensors())
+        if (record.element == Element::f32) names.push_back(name);
+  return names;
+}
+
+Status CheckpointReader::meanState(const std::string& name, std::vector<float>& mean) {
+  const Found first = find(ShardKind::state, name);
+  mean.clear();
+  if (!first.record) return {Exit::badData, folder_ + ": holds no '" + name + "'"};
+  const int replicas = manifest_.replicas[static_cast<std::size_t>(first.shard->stage)];
+  for (int replica = 0; replica < replicas; ++replica) {
+    const Found part = find(ShardKind::state, name, first.shard->stage, replica);
+    if (!part.record || part.record->element != Element::f32 || part.record->shape != first.record->shape)
+      return {Exit::badData, folder_ + ": '" + name + "' is not the same in all replicas"};
+    if (Status status = verify(*part.shard); !status) return status;
+    std::vector<float> values(part.record->values.size() / sizeof(float));
+    if (!values.empty()) std::memcpy(values.data(), part.record->values.data(), part.record->values.size());
+    if (replica == 0)
+      mean = std::move(values);
+    else
+      std::transform(mean.begin(), mean.end(), values.begin(), mean.begin(), std::plus<>());
+  }
+  for (float& value : mean) value /= static_cast<float>(replicas);
+  return {};
+}
+
+Status CheckpointReader::verify(const Shard& shard) {
+  const auto i = static_cast<std::size_t>(&shard - manifest_.shards.data());
+  if (verified_[i]) return {};
+  MappedFile file;
+  if (Status status = file.open(pathOf(shard)); !status) return status;
+  if (file.bytes().size() != shard.sum.bytes)
+    return {Exit::badData, file.path() + ": is damaged: it has " + std::to_string(file.bytes().size()) +
+                               " bytes, the manifest says " + std::to_string(shard.sum.bytes)};
+  if (sumOf(file) != shard.sum)
+    return {Exit::badData, file.path() + ": is damaged: its checksum is not that of the manifest"};
+  verified_[i] = true;
+  return {};
+}
+
+} // namespace pdcrt

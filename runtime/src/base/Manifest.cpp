@@ -1,0 +1,142 @@
+// A manifest is accepted only where it is, byte by byte, what toJson makes of what was read from it: so there is one
+// way to write each, and no change of a file goes unseen.
+#include "pdcrt/Checkpoint.h"
+
+#include <cinttypes>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace pdcrt {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int format = 1;
+constexpr const char* kindNames[] = {"weights", "optimizer", "state"};
+
+std::string hex32(std::uint32_t value) {
+  char text[9];
+  std::snprintf(text, sizeof text, "%08" PRIx32, value);
+  return text;
+}
+
+Json shardJson(const Shard& shard) {
+  return {{"file", fileOf(shard)},    {"kind", kindNames[static_cast<std::size_t>(shard.kind)]},
+          {"stage", shard.stage},     {"replica", shard.replica},
+          {"bytes", shard.sum.bytes}, {"crc32c", hex32(shard.sum.crc)}};
+}
+
+/// The line that ends a manifest whose text before it is `body`.
+std::string lastLine(const std::string& body) {
+  return " \"crc32c\": \"" + hex32(extended({}, std::as_bytes(std::span(body))).crc) + "\"\n}\n";
+}
+
+void read(const Json& json, Shard& shard) {
+  const auto kind = json.at("kind").get<std::string>();
+  for (std::size_t i = 0; i < std::size(kindNames); ++i)
+    if (kind == kindNames[i]) shard.kind = static_cast<ShardKind>(i);
+  json.at("stage").get_to(shard.stage);
+  json.at("replica").get_to(shard.replica);
+  json.at("bytes").get_to(shard.sum.bytes);
+  shard.sum.crc = static_cast<std::uint32_t>(std::stoul(json.at("crc32c").get<std::string>(), nullptr, 16));
+}
+
+/// Throws where something is missing or of another type.
+void read(const Json& json, Manifest& m) {
+  json.at("minibatches").get_to(m.minibatches);
+  json.at("minibatches_per_update").get_to(m.minibatchesPerUpdate);
+  const Json& data = json.at("data");
+  data.at("batch").get_to(m.batch);
+  data.at("samples").get_to(m.samples);
+  data.at("seed").get_to(m.seed);
+  data.at("shuffle").get_to(m.shuffle);
+  json.at("optimizer").get_to(m.optimizer);
+  json.at("lr").get_to(m.learningRate);
+  json.at("loss_scale").at("scale").get_to(m.lossScale);
+  json.at("loss_scale").at("finite_steps").get_to(m.finiteSteps);
+  json.at("model_hash").get_to(m.modelHash);
+  json.at("replicas").get_to(m.replicas);
+  for (const Json& shard : json.at("shards")) read(shard, m.shards.emplace_back());
+}
+
+/// Every shard of every stage, once, in their order; replicas without state have none.
+bool isWhole(const Manifest& m) {
+  std::size_t next = 0;
+  auto take = [&](ShardKind kind, int stage, int replica) {
+    if (next == m.shards.size() || m.shards[next].kind != kind || m.shards[next].stage != stage ||
+        m.shards[next].replica != replica)
+      return false;
+    ++next;
+    return true;
+  };
+  for (int stage = 0; stage < static_cast<int>(m.replicas.size()); ++stage) {
+    const int replicas = m.replicas[static_cast<std::size_t>(stage)];
+    if (replicas < 1 || !take(ShardKind::weights, stage, 0) || !take(ShardKind::optimizer, stage, 0)) return false;
+    const bool state = take(ShardKind::state, stage, 1);
+    for (int replica = 2; replica < replicas; ++replica)
+      if (take(ShardKind::state, stage, replica) != state) return false;
+    if (state && replicas == 1) return false;
+  }
+  return next == m.shards.size() && next > 0;
+}
+
+} // namespace
+
+std::string fileOf(const Shard& shard) {
+  const std::string stage = "stage" + std::to_string(shard.stage);
+  switch (shard.kind) {
+  case ShardKind::weights: return stage + ".safetensors";
+  case ShardKind::optimizer: return stage + ".optimizer.safetensors";
+  case ShardKind::state: break;
+  }
+  return stage + ".replica" + std::to_string(shard.replica) + ".safetensors";
+}
+
+std::vector<std::string> optimizerBlockNames(std::string_view optimizer) {
+  if (optimizer == "momentum") return {"velocity"};
+  if (optimizer == "adam" || optimizer == "adamw") return {"first_moment", "second_moment"};
+  return {};
+}
+
+std::string toJson(const Manifest& m) {
+  Json json = {{"format", format},
+               {"minibatches", m.minibatches},
+               {"minibatches_per_update", m.minibatchesPerUpdate},
+               {"step", m.minibatches / (m.minibatchesPerUpdate > 0 ? m.minibatchesPerUpdate : 1)},
+               {"data", {{"batch", m.batch}, {"samples", m.samples}, {"seed", m.seed}, {"shuffle", m.shuffle}}},
+               {"optimizer", m.optimizer},
+               {"lr", m.learningRate},
+               {"loss_scale", {{"scale", m.lossScale}, {"finite_steps", m.finiteSteps}}},
+               {"model_hash", m.modelHash},
+               {"replicas", m.replicas}};
+  Json shards = Json::array();
+  for (const Shard& shard : m.shards) shards.push_back(shardJson(shard));
+  json["shards"] = std::move(shards);
+  std::string body = json.dump(1, ' ', false, Json::error_handler_t::replace);
+  body.erase(body.rfind("\n}"));
+  body += ",\n";
+  return body + lastLine(body);
+}
+
+Status parseManifest(const std::string& text, const std::string& file, Manifest& manifest) {
+  auto bad = [&](const std::string& why) { return Status(Exit::badData, file + ": " + why); };
+  const std::size_t length = lastLine("").size();
+  const std::string body = text.substr(0, text.size() < length ? 0 : text.size() - length);
+  if (text.size() < length || text.substr(body.size()) != lastLine(body))
+    return bad("is damaged: its checksum is not that of its text");
+  Manifest result;
+  try {
+    const Json json = Json::parse(text);
+    if (const int is = json.at("format").get<int>(); is != format)
+      return bad("has the format " + std::to_string(is) + ", this version reads " + std::to_string(format));
+    read(json, result);
+  } catch (const std::exception& error) {
+    return bad(std::string("is not a manifest: ") + error.what());
+  }
+  if (toJson(result) != text || !isWhole(result) || result.minibatches < 0 || result.minibatchesPerUpdate < 0)
+    return bad("is not a manifest as this version writes it");
+  manifest = std::move(result);
+  return {};
+}
+
+} // namespace pdcrt
