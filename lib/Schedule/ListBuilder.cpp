@@ -165,12 +165,12 @@ void ListBuilder::backward(std::vector<Action>& list, std::int64_t j) const {
 
 void ListBuilder::backwardInput(std::vector<Action>& list, std::int64_t j) const {
   awaitGradients(list, j);
+  awaitParts(list, j);
   transfer(list, ActionKind::backwardInput, false, -1, j);
   sendGradients(list, j);
 }
 
 void ListBuilder::backwardWeight(std::vector<Action>& list, std::int64_t j) const {
-  awaitParts(list, j);
   transfer(list, ActionKind::backwardWeight, false, -1, j);
   freeBuffers(list, j);
 }
@@ -188,7 +188,8 @@ void ListBuilder::sendGradients(std::vector<Action>& list, std::int64_t j) const
               [&](int peer, int) { transfer(list, ActionKind::sendBackward, false, peer, j); });
 }
 
-/// Where j is the first minibatch of an update of shared parameters: waits for the buffer of its gradients.
+/// Where j is the first minibatch of an update of shared parameters: waits for the buffer of its gradients. Either half
+/// of a backward may write them.
 void ListBuilder::awaitParts(std::vector<Action>& list, std::int64_t j) const {
   for (const pdcrt::SharedEdge* edge : used_) {
     std::int64_t each = schedule_.minibatchesOfUpdate(edge->owner), part = minibatch(j) / each + 1;

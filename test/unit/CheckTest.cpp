@@ -379,6 +379,29 @@ TEST(Check, FindsMistakesOfSharing) {
   }
 }
 
+// A layer's backward_input may yield gradients of its parameters: the buffer in which those of shared ones are summed
+// must be free for it, not only for the backward_weight.
+TEST(Check, BothHalvesOfABackwardMayWriteGradientsOfSharedParameters) {
+  PipelineShape shape = straightShape({{1, 1, 0}, {1, 0, 0}});
+  shape.kind = "zb-h1";
+  shape.microbatches = 1;
+  shape.shared = {{0, 1}};
+  pdcrt::Schedule schedule = buildSchedule(shape);
+  const std::vector<Action> list = pdcrt::expand(schedule, 1, 3);
+  auto at = [&](const char* text) { return std::find(list.begin(), list.end(), actionsOf(text)[0]) - list.begin(); };
+  ASSERT_EQ(pdcrt::check(schedule, 3).problem, "");
+  EXPECT_LT(at("?1SG1>0"), at("1I2"));
+
+  schedule.ranks[1].repeat.clear();
+  schedule.ranks[1].start = list;
+  auto wait = schedule.ranks[1].start.begin() + at("?1SG1>0");
+  std::rotate(wait, wait + 1, schedule.ranks[1].start.begin() + at("1W2"));
+  EXPECT_NE(pdcrt::check(schedule, 3)
+                .problem.find("'1I2' overwrites a buffer that is being sent; it needs ?1SG1>0 before it"),
+            std::string::npos)
+      << pdcrt::check(schedule, 3).problem;
+}
+
 // Replica counts whose common multiple is large are checked in time that is bounded.
 TEST(Check, SaysWhereItCannotProve) {
   std::vector<StageShape> stages = {{1009, 1, 1}, {1013, 0, 1}, {997, 0, 1}};

@@ -9,7 +9,9 @@
 // - Buffers of a ring are used in turn: the transfers of an edge in one direction, and the all-reduces of a stage, are
 //   started, and awaited, in order.
 // - A message carries its minibatch, as a tag would, and the receiver expects its own; a wait is for the minibatch
-//   whose transfer was started; the n-th all-reduce of a stage is for the same update on all replicas.
+//   whose transfer was started; the n-th all-reduce of a stage is for the same update on all replicas, and so is the
+//   n-th norm of all stages' gradients, which is there when all have joined.
+// - Versions and gradients of shared parameters are started, and awaited, in order too, also where none are to be sent.
 // - A send completes only when its receive has been posted (synchronous).
 //
 // A run that nothing can end any more is stopped by a time-out: no rank has made progress for some milliseconds, and
@@ -22,10 +24,12 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 namespace strict {
@@ -34,20 +38,43 @@ using namespace pdcrt;
 
 inline constexpr std::byte rubbish{0xA5};
 
-/// The updates for which the replicas of each stage have started all-reduces, in the order of starting.
+inline constexpr int everyStage = -1;
+
+/// The updates for which the replicas of each stage have started all-reduces, and all of them norms, in the order of
+/// starting.
 class Reductions {
 public:
+  /// For norms in which so many stage replicas take part.
+  explicit Reductions(int everybody) : everybody_(everybody) {}
+
   /// The n-th of a replica. False if another replica's is for another update.
   bool agree(int stage, std::size_t n, std::int64_t update) {
     std::lock_guard lock(mutex_);
     std::vector<std::int64_t>& started = started_[stage];
     if (n == started.size()) started.push_back(update);
+    if (stage == everyStage && ++joined_[update] == everybody_) changed_.notify_all();
     return started[n] == update;
   }
 
+  /// Waits until all have joined the norm of `update`. False after abort().
+  bool waitForNorm(std::int64_t update) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return aborted_ || joined_[update] == everybody_; });
+    return !aborted_;
+  }
+  void abort() {
+    std::lock_guard lock(mutex_);
+    aborted_ = true;
+    changed_.notify_all();
+  }
+
 private:
+  int everybody_;
+  bool aborted_ = false;
   std::mutex mutex_;
+  std::condition_variable changed_;
   std::map<int, std::vector<std::int64_t>> started_;
+  std::map<std::int64_t, int> joined_; ///< by update
 };
 
 /// Stands between an executor and its communication thread.
@@ -103,6 +130,9 @@ public:
       copy.parts[0].outgoing = false;
       std::memset(reduction->block(), static_cast<int>(rubbish), gradientBytes_);
       reduction->moveTo(copy.parts[0].bytes.data());
+    } else if (dynamic_cast<GradientNorm*>(&work)) {
+      const Action& action = list[executed];
+      if (!reductions_.agree(everyStage, norms_[action.stage]++, action.index)) breaks("a norm of different updates");
     }
     Communicator::post(work);
   }
@@ -117,14 +147,32 @@ public:
       Ring& ring = rings_[place->second.ring];
       if (ring.awaited++ % ring.size != place->second.index) breaks("a wait out of turn");
     }
+    if (dynamic_cast<const GradientNorm*>(&work) && !reductions_.waitForNorm(copy.index)) return false;
     if (!Communicator::wait(work)) return false;
     copy.underWay = false;
     for (const Part& part : copy.parts) arrive(part, copy.index, dynamic_cast<const AllReduce*>(&work) != nullptr);
     return broken_.empty();
   }
 
+  /// An action of the list has been executed.
+  void acted(const Action& action) {
+    const bool send = action.kind == ActionKind::sendVersion || action.kind == ActionKind::sendPart;
+    if (!send && action.kind != ActionKind::receiveVersion && action.kind != ActionKind::receivePart) return;
+    Order& order = shared_[{action.stage, action.kind, action.peer}];
+    if (action.wait) {
+      if (order.underWay.empty() || order.underWay.front() != action.index) return breaks("a wait out of turn");
+      order.underWay.pop_front();
+    } else {
+      if (action.index <= order.newest) return breaks("a buffer out of turn");
+      order.newest = action.index;
+      order.underWay.push_back(action.index);
+    }
+  }
+
   /// The list has ended.
   void drained() {
+    for (const auto& [where, order] : shared_)
+      if (!order.underWay.empty()) breaks("a transfer that nothing awaits");
     for (const auto& [work, copy] : copies_)
       if (copy.underWay) breaks("a transfer that nothing awaits");
   }
@@ -145,6 +193,10 @@ private:
   };
   struct Ring {
     std::int64_t size, posted = 0, awaited = 0;
+  };
+  struct Order { ///< of versions, or of gradients of updates
+    std::int64_t newest = 0;
+    std::deque<std::int64_t> underWay;
   };
   struct Place {
     std::size_t ring;
@@ -171,7 +223,8 @@ private:
   }
 
   Reductions& reductions_;
-  std::map<int, std::size_t> reduced_; ///< all-reduces started, by stage
+  std::map<int, std::size_t> reduced_, norms_;               ///< all-reduces and norms started, by stage
+  std::map<std::tuple<int, ActionKind, int>, Order> shared_; ///< by stage, kind, peer
   std::map<const Work*, Copy> copies_;
   std::vector<Ring> rings_;
   std::map<const Work*, Place> placeOf_;
@@ -193,7 +246,8 @@ class StrictRun {
 public:
   StrictRun(const Schedule& schedule, std::span<const Stage* const> stages, const Training& training,
             Executor::ReadTensor readWeights)
-      : schedule_(schedule), stages_(stages), training_(training), readWeights_(std::move(readWeights)) {}
+      : schedule_(schedule), stages_(stages), training_(training), readWeights_(std::move(readWeights)),
+        reductions_(replicasOf(schedule)) {}
 
   /// Trains on so many minibatches.
   Outcome run(std::int64_t minibatches) {
@@ -214,7 +268,7 @@ public:
     running_ = ranks;
     for (const auto& rank : ranks_) rank->thread = std::thread([&, r = rank.get()] { r->work(minibatches); });
     bool stuck = !finishes();
-    if (stuck) transports_[0]->abort(1);
+    if (stuck) abort(*transports_[0]);
     for (const auto& rank : ranks_) rank->thread.join();
     for (const auto& rank : ranks_) rank->communicator.stop();
     return outcome(stuck);
@@ -232,7 +286,7 @@ private:
         if (communicator.list.empty()) communicator.drained();
         status = executor->train(0, minibatches);
       }
-      if (!status || !communicator.broken().empty()) communicator.transport().abort(1);
+      if (!status || !communicator.broken().empty()) owner.abort(communicator.transport());
       {
         std::lock_guard lock(owner.mutex_);
         --owner.running_;
@@ -240,6 +294,7 @@ private:
       owner.ended_.notify_all();
     }
     std::int64_t minibatches(std::int64_t planned) override {
+      communicator.acted(communicator.list[communicator.executed]);
       if (++communicator.executed == communicator.list.size()) communicator.drained();
       return planned;
     }
@@ -250,6 +305,17 @@ private:
     Status status;
     std::thread thread;
   };
+
+  static int replicasOf(const Schedule& schedule) {
+    int replicas = 0;
+    for (const ScheduleStage& stage : schedule.stages) replicas += stage.replicas;
+    return replicas;
+  }
+
+  void abort(Transport& transport) {
+    transport.abort(1);
+    reductions_.abort();
+  }
 
   std::size_t progress() const {
     std::size_t sum = 0;

@@ -146,6 +146,20 @@ private:
     return free ? std::string() : overwritesGradients();
   }
 
+  /// Empty if no gradients of shared parameters may still be sent from the buffer for those of `index`, which either
+  /// half of its backward may write. Buffers are used in turn by the updates in which this replica has a part.
+  std::string partsFree(std::int64_t index) const {
+    for (const SharedPort& port : shared_) {
+      if (port.owner) continue;
+      std::int64_t oldest = index / schedule_.minibatchesOfUpdate(port.edge->owner) + 1;
+      for (int i = 0; i < port.edge->partSend && oldest > 0; ++i) oldest = before(port, ActionKind::sendPart, oldest);
+      if (oldest > port.partsAwaited)
+        return "overwrites a buffer that is being sent; it needs ?" +
+               toString(Action{ActionKind::sendPart, false, host_.stage, port.edge->owner, oldest}) + " before it";
+    }
+    return {};
+  }
+
   std::string forward(std::int64_t index) {
     std::int64_t k = forwards_;
     if (std::string text = inOrder(index, k); !text.empty()) return text;
@@ -179,6 +193,7 @@ private:
       return "would be minibatch " + std::to_string(j - weights_ + 1) +
              " that waits for its weight gradients, the stage has " + std::to_string(stage_.handovers) + " handovers";
     if (std::string text = gradientsFree(index); !text.empty()) return text;
+    if (std::string text = partsFree(index); !text.empty()) return text;
     ++inputs_;
     return {};
   }
@@ -188,15 +203,6 @@ private:
     if (inputs_ <= weights_) return "comes before its input gradient";
     if (std::string text = gradientsFree(index); !text.empty()) return text;
     if (std::string text = latestVersion(weights_); !text.empty()) return text;
-    for (const SharedPort& port : shared_) {
-      if (port.owner) continue;
-      // Buffers of gradients are used in turn by the updates in which this replica has a part.
-      std::int64_t oldest = index / schedule_.minibatchesOfUpdate(port.edge->owner) + 1;
-      for (int i = 0; i < port.edge->partSend && oldest > 0; ++i) oldest = before(port, ActionKind::sendPart, oldest);
-      if (oldest > port.partsAwaited)
-        return "overwrites a buffer that is being sent; it needs ?" +
-               toString(Action{ActionKind::sendPart, false, host_.stage, port.edge->owner, oldest}) + " before it";
-    }
     ++weights_;
     return {};
   }
