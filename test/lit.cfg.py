@@ -2,7 +2,7 @@
 #
 # Substitutions: %shared (data too large for the repository), %source, %build, %python (one that may have torch, onnx).
 # Features, for REQUIRES: shared-data, torch, onnx, onnx-testdata, mpirun, chromium, sanitizer,
-# long-runs (where PDC_TEST_ROUNDS is set, as by utils/check --full).
+# namespaces (hosts on this machine: root), long-runs (where PDC_TEST_ROUNDS is set, as by utils/check --full).
 import os
 import runpy
 import shutil
@@ -53,6 +53,8 @@ if shutil.which("chromium"):
     config.available_features.add("chromium")
 if shutil.which("mpirun"):
     config.available_features.add("mpirun")
+if not runpy.run_path(os.path.join(site["source_dir"], "utils/experiments/hosts.py"))["missing"]():
+    config.available_features.add("namespaces")
 if "PDC_TEST_ROUNDS" in os.environ:
     config.available_features.add("long-runs")
 if site["sanitize"]:
