@@ -61,7 +61,9 @@ Types inferForward(const InferContext& c) {
 
 Types inferBackward(const InferContext& c) {
   const Shape& x = integersOf(c, "input_shape");
-  if (!requireFloat(c, "gather_gradient", 0)) return failure;
+  if (!isFloat(c.operand(0).element))
+    return c.error() << "'gather_gradient' op needs a float operand 0, it is " << toString(c.operand(0));
+  if (!requireRank(c, "gather_gradient", 0)) return failure;
   if (std::any_of(x.begin(), x.end(), [](std::int64_t dim) { return dim < 0; }))
     return c.error() << "'gather_gradient' op has input_shape " << toString(x) << " with a negative dimension";
   const Expected<Shape> y = pickedShape(c, "gather_gradient", x);

@@ -2,6 +2,10 @@
 #include "Helpers/Define.h"
 #include "Helpers/Indices.h"
 
+#include <algorithm>
+#include <cmath>
+#include <map>
+
 using namespace pdc;
 using namespace pdc::ops;
 
@@ -77,6 +81,57 @@ Value* convertNonZero(OnnxReader& n) {
   for (const auto& row : rows) all.insert(all.end(), row.begin(), row.end());
   return n.b.constant(
       Tensor::ofInts({static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(rows[0].size())}, all));
+}
+
+/// The distinct ones of `count` rows: `rows(i)` is comparable.
+struct Distinct {
+  std::vector<std::int64_t> first, inverse, counts;
+
+  template <class Rows>
+  Distinct(std::int64_t count, bool sorted, Rows rows) : inverse(static_cast<std::size_t>(count)) {
+    std::map<decltype(rows(0)), std::vector<std::int64_t>> places;
+    for (std::int64_t i = 0; i < count; ++i) places[rows(i)].push_back(i);
+    std::vector<const std::vector<std::int64_t>*> groups;
+    for (const auto& [row, group] : places) groups.push_back(&group);
+    if (!sorted)
+      std::sort(groups.begin(), groups.end(), [](const auto* a, const auto* b) { return a->front() < b->front(); });
+    for (const auto* group : groups) {
+      for (std::int64_t i : *group) inverse[static_cast<std::size_t>(i)] = static_cast<std::int64_t>(first.size());
+      first.push_back(group->front());
+      counts.push_back(static_cast<std::int64_t>(group->size()));
+    }
+  }
+};
+
+/// The distinct slices along an axis, or elements: how many there are decides about shapes, so they are constant.
+Expected<std::vector<Value*>> convertUnique(OnnxReader& n) {
+  const std::optional<Tensor> x = n.constant(0, "X");
+  const bool sorted = n.integer("sorted", 1) != 0, whole = n.has("axis");
+  const auto axis = whole ? n.axis(n.integer("axis", 0), n.type(0).rank()) : 0;
+  if (!x || !axis) return failure;
+  Value* source = whole ? n.input(0) : n.reshape(n.input(0), {x->elements()});
+  const Shape shape = source->type().shape;
+  const std::int64_t size = shape[static_cast<std::size_t>(*axis)];
+  const std::int64_t inner = product(shape, static_cast<std::size_t>(*axis) + 1, shape.size());
+  for (std::int64_t i = 0; i < x->elements(); ++i)
+    if (std::isnan(x->asDouble(i))) return n.unsupported() << "has elements that are not a number";
+  const auto rows = [&](auto at) {
+    return [&, at](std::int64_t place) {
+      std::vector<decltype(at(0))> row;
+      for (std::int64_t i = 0; i < x->elements(); ++i)
+        if (i / inner % size == place) row.push_back(at(i));
+      return row;
+    };
+  };
+  const Distinct distinct = isFloat(x->type().element)
+                                ? Distinct(size, sorted, rows([&](std::int64_t i) { return x->asDouble(i); }))
+                                : Distinct(size, sorted, rows([&](std::int64_t i) { return x->asInt(i); }));
+  const auto list = [&](const std::vector<std::int64_t>& numbers) {
+    return n.b.constant(Tensor::ofInts({static_cast<std::int64_t>(numbers.size())}, numbers));
+  };
+  Value* y = n.value("gather", {source, list(distinct.first)}, {{"axis", *axis}});
+  if (!y) return failure;
+  return std::vector<Value*>{y, list(distinct.first), list(distinct.inverse), list(distinct.counts)};
 }
 
 /// The first sequence_lens[b] steps of each sequence, backwards; the rest as it is.
@@ -158,6 +213,7 @@ PDC_OPS(Indexing) {
       composed("gather_nd", "Slices named by tuples of indices: gather", {onnx("GatherND", 2, convertGatherNd)}),
       composed("compress", "Slices whose condition, a constant, holds: gather", {onnx("Compress", 2, convertCompress)}),
       composed("non_zero", "Positions of a constant's elements that are not 0", {onnx("NonZero", 1, convertNonZero)}),
+      composed("unique", "The distinct elements, or slices, of a constant", {onnxMany("Unique", 1, convertUnique, 11)}),
       composed("reverse_sequence", "The first steps of each sequence in reverse order: gather",
                {onnx("ReverseSequence", 2, convertReverseSequence)}),
       composed("one_hot", "One of two values, depending on whether the class is the index: where",

@@ -2,6 +2,7 @@
 // none. Products are computed in 32-bit integers, exactly.
 #include "Helpers/Define.h"
 #include "Helpers/Indices.h"
+#include "Helpers/Window.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -154,6 +155,87 @@ Value* convertQLinearMatMul(OnnxReader& n) {
   return quantize(n, cast(n, product, ElementType::f32), scale, n.reshape(n.input(7), {}), to);
 }
 
+/// x minus its zero point, in i32; a zero point per output channel is the filter's first axis.
+Value* shiftedFilter(OnnxReader& n, Value* filter, Value* zero) {
+  if (zero && zero->type().elements() != 1) zero = n.reshape(zero, {zero->type().elements(), 1, 1, 1});
+  return shifted(n, filter, zero, false);
+}
+
+/// The convolution of [N, C, H, W] with filters [M, C / groups, …], of i32: for each tap of the filter the products
+/// with what it meets, summed over the channels.
+class IntegerConvolution {
+public:
+  IntegerConvolution(OnnxReader& reader, std::size_t x, std::size_t filter)
+      : n(reader), xShape_(n.type(x).shape), filterShape_(n.type(filter).shape), groups_(n.integer("group", 1)) {
+    if (xShape_.size() != 4 || filterShape_.size() != 4 || groups_ < 1 || filterShape_[1] * groups_ != xShape_[1] ||
+        filterShape_[0] % groups_ != 0)
+      static_cast<void>(n.unsupported() << "convolves " << toString(n.type(x)) << " with " << toString(n.type(filter))
+                                        << " in " << groups_ << " groups, pdc takes planes, and channels that fit");
+    else if (requireByte(n, n.type(x).element) && requireByte(n, n.type(filter).element))
+      axes_ = readWindows(n, {xShape_[2], xShape_[3]}, Shape{filterShape_[2], filterShape_[3]});
+  }
+
+  Value* of(Value* x, Value* filter) {
+    if (!axes_ || !x || !filter) return nullptr;
+    const WindowAxis &height = (*axes_)[0], &width = (*axes_)[1];
+    const std::int64_t rows = height.count(xShape_[2]), columns = width.count(xShape_[3]);
+    const std::int64_t inputs = filterShape_[1], outputs = filterShape_[0] / groups_;
+    x = n.value(
+        "pad", {x},
+        {{"before", Shape{0, 0, height.before, width.before}}, {"after", Shape{0, 0, height.after, width.after}}});
+    Value* total = nullptr;
+    for (std::int64_t tap = 0; tap < height.kernel * width.kernel; ++tap) {
+      const std::int64_t row = tap / width.kernel, column = tap % width.kernel;
+      Value* met = part(x, {0, 0, row * height.dilation, column * width.dilation},
+                        {xShape_[0], xShape_[1], rows, columns}, {1, 1, height.stride, width.stride});
+      Value* weights = part(filter, {0, 0, row, column}, {filterShape_[0], inputs, 1, 1}, {1, 1, 1, 1});
+      Value* products = compute(n,
+                                {n.reshape(met, {xShape_[0], groups_, 1, inputs, rows, columns}),
+                                 n.reshape(weights, {1, groups_, outputs, inputs, 1, 1})},
+                                "a0 * a1");
+      Value* sum = products ? n.value("reduce_sum", {products}, {{"axes", Shape{3}}}) : nullptr;
+      total = total ? compute(n, {total, sum}, "a0 + a1") : sum;
+      if (!total) return nullptr;
+    }
+    return n.reshape(total, {xShape_[0], filterShape_[0], rows, columns});
+  }
+
+private:
+  Value* part(Value* x, Shape starts, Shape sizes, Shape steps) {
+    return x ? n.value("slice", {x}, {{"starts", starts}, {"sizes", sizes}, {"steps", steps}}) : nullptr;
+  }
+
+  OnnxReader& n;
+  const Shape xShape_, filterShape_;
+  const std::int64_t groups_;
+  std::optional<std::vector<WindowAxis>> axes_;
+};
+
+Value* convertConvInteger(OnnxReader& n) {
+  IntegerConvolution convolution(n, 0, 1);
+  return convolution.of(shifted(n, n.input(0), n.input(2), false), shiftedFilter(n, n.input(1), n.input(3)));
+}
+
+/// Inputs: x, its scale and zero point, the filter, likewise, scale and zero point of the result, and perhaps a bias.
+Value* convertQLinearConv(OnnxReader& n) {
+  IntegerConvolution convolution(n, 0, 3);
+  const ElementType to = n.type(7).element;
+  for (std::size_t i : {1, 4, 6})
+    if (n.type(i).element != ElementType::f32) {
+      static_cast<void>(n.unsupported() << "has a scale of " << toString(n.type(i)) << ", pdc takes f32");
+      return nullptr;
+    }
+  if (!requireByte(n, to)) return nullptr;
+  Value* y = convolution.of(shifted(n, n.input(0), n.input(2), false), shiftedFilter(n, n.input(3), n.input(5)));
+  const auto perChannel = [&](Value* x) {
+    return x->type().elements() == 1 ? n.reshape(x, {}) : n.reshape(x, {x->type().elements(), 1, 1});
+  };
+  if (y && n.input(8)) y = compute(n, {y, perChannel(n.input(8))}, "a0 + a1");
+  Value* scale =
+      compute(n, {n.reshape(n.input(6), {}), n.reshape(n.input(1), {}), perChannel(n.input(4))}, "a0 / (a1 * a2)");
+  return y && scale ? quantize(n, cast(n, y, ElementType::f32), scale, n.reshape(n.input(7), {}), to) : nullptr;
+}
+
 } // namespace
 
 PDC_OPS(Quantize) {
@@ -166,6 +248,10 @@ PDC_OPS(Quantize) {
                {onnxMany("DynamicQuantizeLinear", 1, convertDynamic, 11)}),
       composed("matmul_integer", "Product of matrices of bytes, in i32",
                {onnx("MatMulInteger", 2, convertMatMulInteger, 10)}),
+      composed("conv_integer", "Convolution of bytes, in i32: sums of products",
+               {onnx("ConvInteger", 2, convertConvInteger, 10)}),
+      composed("qlinear_conv", "Convolution of bytes that stand for floats, as such bytes",
+               {onnx("QLinearConv", 8, convertQLinearConv, 10)}),
       composed("qlinear_matmul", "Product of matrices of bytes that stand for floats, as such bytes",
                {onnx("QLinearMatMul", 8, convertQLinearMatMul, 10)}),
   };

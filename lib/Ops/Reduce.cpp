@@ -53,7 +53,8 @@ Types infer(const InferContext& c, const char* op, Reduction kind) {
   if (x.element == ElementType::boolean || (kind == Reduction::mean && !isFloat(x.element)))
     return c.error() << "'" << op << "' op needs " << (kind == Reduction::mean ? "floats" : "numbers")
                      << ", operand 0 is " << toString(x);
-  if (x.elements() == 0) return c.error() << "'" << op << "' op has an operand without elements, " << toString(x);
+  if (kind == Reduction::mean && x.elements() == 0)
+    return c.error() << "'" << op << "' op has an operand without elements, " << toString(x);
   if (!requireRank(c, op, 0) || !requireAxes(c, op, axes, x.rank())) return failure;
   return std::vector<Type>{
       {c.operand(0).element, reducedShape(c.operand(0).shape, axes, c.attributes.get<bool>("keep_dims"))}};
@@ -159,7 +160,7 @@ std::optional<std::vector<std::int64_t>> readAxes(OnnxReader& n, std::int64_t mo
   return all;
 }
 
-/// Empty tensors are reduced at import: no kernel sees them.
+/// Constants without elements are reduced at once; the mean of nothing is not a number.
 Value* reduce(OnnxReader& n, const std::string& op, Reduction kind, Value* x, const std::vector<std::int64_t>& axes,
               bool keepDims) {
   if (!x) return nullptr;

@@ -178,3 +178,10 @@ TEST(GradientOfComposition, RunningProductsBlocksAndGrids) {
   check(blocks.floats({1, 4, 4}).integers({3, 3}).integers({2, 2}));
   check(grid.floats({2, 2, 3}).integers({2, 1, 2, 3}));
 }
+
+TEST(GradientOfComposition, Determinants) {
+  for (std::int64_t size : {1, 2, 3, 5}) {
+    Node node("Det", 22);
+    check(node.floats({2, size, size}));
+  }
+}

@@ -210,3 +210,33 @@ TEST(OpsConvertIndexing, OfNoBooleansNoneIsTrueAndAllAre) {
     for (std::int64_t i : {0, 1}) EXPECT_EQ(y.asInt(i), largest ? 0 : 1);
   }
 }
+
+TEST(OpsConvertIndexing, UniqueFindsEachElementOrSliceOnce) {
+  const auto at = [](Node& node, const char* output) { return valuesOf(node.run(output)); };
+  Node sorted("Unique", 11), met("Unique", 11), rows("Unique", 11), data("Unique", 11);
+  ASSERT_TRUE(sorted.constant(matrix({2, 3}, {2, 1, 1, 3, 4, 3})).convert(4)) << sorted.error();
+  EXPECT_EQ(at(sorted, "0"), (std::vector<double>{1, 2, 3, 4}));
+  EXPECT_EQ(at(sorted, "1"), (std::vector<double>{1, 0, 3, 4}));
+  EXPECT_EQ(at(sorted, "2"), (std::vector<double>{1, 0, 0, 2, 3, 2}));
+  EXPECT_EQ(at(sorted, "3"), (std::vector<double>{2, 1, 2, 1}));
+  ASSERT_TRUE(met.constant(matrix({3}, {2, 1, 2})).attribute("sorted", std::int64_t{0}).convert(4)) << met.error();
+  EXPECT_EQ(at(met, "0"), (std::vector<double>{2, 1}));
+  ASSERT_TRUE(rows.constant(matrix({3, 2}, {5, 1, 0, 1, 5, 1})).attribute("axis", std::int64_t{0}).convert(4));
+  EXPECT_EQ(at(rows, "0"), (std::vector<double>{0, 1, 5, 1}));
+  EXPECT_EQ(at(rows, "2"), (std::vector<double>{1, 0, 1}));
+  EXPECT_FALSE(data.floats({3}).convert(4));
+  EXPECT_EQ(data.exitCode(), ExitCode::unsupported);
+}
+
+TEST(OpsConvertIndexing, DeterminantsAreThoseOfElimination) {
+  Node two("Det", 11), three("Det", 11), wide("Det", 11), large("Det", 11);
+  ASSERT_TRUE(two.constant(matrix({2, 2}, {1, 2, 3, 4}).convertedTo(ElementType::f32)).convert());
+  EXPECT_EQ(valuesOf(two.run()), (std::vector<double>{-2}));
+  EXPECT_EQ(two.run().shape(), Shape{});
+  ASSERT_TRUE(three.constant(matrix({1, 3, 3}, {2, -1, 3, 0, 4, 1, 5, 2, 7}).convertedTo(ElementType::f32)).convert());
+  EXPECT_NEAR(three.run().asDouble(0), -13, 1e-12);
+  EXPECT_FALSE(wide.floats({2, 3}).convert());
+  EXPECT_EQ(wide.exitCode(), ExitCode::invalidInput);
+  EXPECT_FALSE(large.floats({7, 7}).convert());
+  EXPECT_EQ(large.error(), "m.onnx:n: error: 'Det' operator has matrices of 7 rows, pdc takes 1 to 6\n");
+}

@@ -7,6 +7,9 @@
 
 #include "pdcrt/Setup.h"
 
+#include <algorithm>
+#include <set>
+
 using namespace pdc;
 using namespace pdc::testing;
 
@@ -118,6 +121,83 @@ TEST_P(Ops, GradientAgreesWithFiniteDifferences) {
     compared += expectGradientsToBeDifferences(trained);
   }
   EXPECT_GE(compared, def().gradient ? 5 : 0);
+}
+
+namespace {
+
+/// The last operation of an example alone, its dimensions of size `from` of size `to` instead, in attributes that are
+/// shapes too; null, with an error reported, where the op refuses that.
+std::unique_ptr<Module> resized(const Module& example, std::int64_t from, std::int64_t to, Diagnostics& diags) {
+  const auto replaced = [&](Shape shape) {
+    std::replace(shape.begin(), shape.end(), from, to);
+    return shape;
+  };
+  const Operation& op = *example.graphs.front()->operations().back();
+  auto module = std::make_unique<Module>();
+  module->name = "resized";
+  Graph& graph = *module->graphs.emplace_back(std::make_unique<Graph>("main"));
+  Builder b(*module, graph, allOps(), diags);
+  std::map<const Value*, Value*> operands = {{nullptr, nullptr}};
+  for (const Value* operand : op.operands()) {
+    if (operands.contains(operand)) continue;
+    const std::optional<Tensor> constant = Builder::constantValue(operand);
+    const Type type{operand->type().element, replaced(operand->type().shape)};
+    operands[operand] = constant ? b.constant(*constant) : graph.addInput(type, operand->name());
+  }
+  Attributes attributes = op.attributes;
+  for (const char* name : {"shape", "input_shape", "sizes"})
+    if (const auto* found = attributes.find(name); found && std::holds_alternative<Shape>(*found))
+      attributes.set(name, replaced(std::get<Shape>(*found)));
+  std::vector<Value*> list;
+  for (const Value* operand : op.operands()) list.push_back(operands.at(operand));
+  std::vector<bool> wanted;
+  for (const Value* result : op.results()) wanted.push_back(result);
+  return b.create(op.def().name, list, attributes, wanted) ? std::move(module) : nullptr;
+}
+
+} // namespace
+
+// Whatever the op says to dimensions of size 0 and 1: it computes and differentiates them, or refuses them.
+TEST_P(Ops, TakesOrRefusesEmptyDimensionsAndThoseOfSizeOne) {
+  if (isComposed() || def().random) return;
+  int empty = 0, refused = 0;
+  for (const std::string& example : def().examples) {
+    const auto whole = parse(moduleText(example));
+    ASSERT_TRUE(whole);
+    std::set<std::int64_t> sizes;
+    for (const GraphInput& input : whole->graphs.front()->inputs)
+      for (std::int64_t dim : input.value->type().shape) sizes.insert(dim);
+    for (std::int64_t from : sizes)
+      for (std::int64_t to : {0, 1}) {
+        Diagnostics diags(nullptr);
+        auto module = resized(*whole, from, to, diags);
+        if (!module) {
+          EXPECT_TRUE(diags.hasErrors()) << example;
+          ++refused;
+          continue;
+        }
+        empty += to == 0;
+        ASSERT_TRUE(verify(*module, diags)) << messages(diags) << print(*module);
+        const std::vector<Value*> results = differentiableResults(*module);
+        const std::vector<Value*>& all = module->graphs.front()->operations().back()->results();
+        const bool differentiable = (def().gradient || def().kind == OpKind::elementwise) &&
+                                    std::find(all.begin(), all.end(), nullptr) == all.end();
+        Trained trained(std::move(module), results);
+        const Graph& graph = *trained.module->graphs.front();
+        // An index or a label may be outside now, which the values say; or no label counts any more.
+        const auto result = interpret(graph, trained.inputs, trained.parameters, Precision::f64, diags, 5, 2);
+        if (!result) {
+          EXPECT_TRUE(diags.hasErrors()) << example;
+          ++refused;
+        } else if (std::isfinite(result->loss) && differentiable && !trained.parameters.empty() &&
+                   !graph.outputs.empty()) {
+          expectGradientsToBeDifferences(trained);
+        }
+      }
+  }
+  RecordProperty("empty", empty);
+  RecordProperty("refused", refused);
+  EXPECT_TRUE(empty || refused || def().kind == OpKind::constant);
 }
 
 TEST_P(Ops, CostGrowsWithSize) {

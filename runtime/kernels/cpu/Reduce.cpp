@@ -175,6 +175,8 @@ Reduce::Reduce(Setup&, const Options& o) : kind_(o.kind) {
 }
 
 void Reduce::forward(Stream&, View<const float> x, View<float> y) const {
+  if (kept_.elements() == 0 || reduced_.elements() == 0)
+    return foldAll(kind_, kept_, keptStrides_, reduced_, reducedStrides_, x.data, y.data);
   const double factor = kind_ == Reduction::mean ? 1.0 / static_cast<double>(reduced_.elements()) : 1.0;
   const bool rows = reduced_.rank > 0 && reducedStrides_[reduced_.rank - 1] == 1;
   Shape outer = rows ? reduced_ : kept_;
