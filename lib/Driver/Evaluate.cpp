@@ -1,4 +1,4 @@
-// npy files in, one run, npy files out.
+// npy files (or ONNX's tensors) in, one run, npy files out.
 #include "pdc/Driver/Evaluate.h"
 
 #include "InitialWeights.h"
@@ -7,6 +7,7 @@
 #include "pdc/Driver/CpuEngine.h"
 #include "pdc/Driver/Toolchain.h"
 #include "pdc/IR/Interpreter.h"
+#include "pdc/Import/OnnxTensor.h"
 #include "pdc/Ops/AllOps.h"
 #include "pdcrt/Npy.h"
 #include "pdcrt/Safetensors.h"
@@ -51,14 +52,23 @@ private:
   }
 
   Status readInputs() {
-    for (const GraphInput& input : graph().inputs) {
-      const std::string& name = input.value->name();
-      pdcrt::NpyFile file;
-      const std::string path = options_.inputs + "/" + fileNameText(name) + ".npy";
-      if (pdcrt::Status status = file.open(path); !status) return reportFile(status, path, diags_);
-      inputs_[name] = Tensor({file.element(), file.shape()}, file.values()).convertedTo(input.value->type().element);
+    for (std::size_t i = 0; i < graph().inputs.size(); ++i) {
+      const Value& value = *graph().inputs[i].value;
+      Expected<Tensor> tensor = readInput(value.name(), i);
+      if (!tensor) return failure;
+      inputs_[value.name()] = tensor->convertedTo(value.type().element);
     }
     return success;
+  }
+
+  /// NAME.npy, or else NAME.pb or, as in ONNX's tests, input_POSITION.pb.
+  Expected<Tensor> readInput(const std::string& name, std::size_t position) {
+    const std::string stem = options_.inputs + "/" + fileNameText(name), npy = stem + ".npy";
+    for (const std::string& pb : {stem + ".pb", options_.inputs + "/input_" + std::to_string(position) + ".pb"})
+      if (!fs::exists(npy) && fs::exists(pb)) return readOnnxTensor(pb, diags_);
+    pdcrt::NpyFile file;
+    if (pdcrt::Status status = file.open(npy); !status) return reportFile(status, npy, diags_);
+    return Tensor({file.element(), file.shape()}, file.values());
   }
 
   /// The stored values, read back from a weights file: transposed weights are handled in one place only.

@@ -6,42 +6,6 @@
 
 using namespace pdc;
 
-std::optional<ElementType> pdc::elementTypeOf(int dataType) {
-  switch (dataType) {
-  case onnx::TensorProto::FLOAT: return ElementType::f32;
-  case onnx::TensorProto::DOUBLE: return ElementType::f64;
-  case onnx::TensorProto::FLOAT16: return ElementType::f16;
-  case onnx::TensorProto::BFLOAT16: return ElementType::bf16;
-  case onnx::TensorProto::INT64: return ElementType::i64;
-  case onnx::TensorProto::INT32: return ElementType::i32;
-  case onnx::TensorProto::INT8: return ElementType::i8;
-  case onnx::TensorProto::UINT8: return ElementType::u8;
-  case onnx::TensorProto::BOOL: return ElementType::boolean;
-  default: return std::nullopt;
-  }
-}
-
-std::string pdc::onnxTypeName(int dataType) {
-  bool known = dataType > 0 && onnx::TensorProto::DataType_IsValid(dataType);
-  return known ? onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(dataType))
-               : "type " + std::to_string(dataType);
-}
-
-Expected<Type> TensorReader::typeOf(const onnx::TensorProto& proto, const Location& where) {
-  std::optional<ElementType> element = elementTypeOf(proto.data_type());
-  if (!element)
-    return diags_.error(where).exit(ExitCode::unsupported)
-           << "tensors of " << onnxTypeName(proto.data_type()) << " are not supported";
-  Type type{*element, Shape(proto.dims().begin(), proto.dims().end())};
-  for (std::int64_t dim : type.shape)
-    if (dim < 0)
-      return diags_.error(where) << "has the shape " << toString(type.shape) << ", dimensions are at least 0";
-  std::int64_t elements = elementsOf(type.shape);
-  if (elements < 0 || elements > INT64_MAX / 8)
-    return diags_.error(where) << "has the shape " << toString(type.shape) << ", which has too many elements";
-  return type;
-}
-
 /// How many elements the fields of numbers have, together.
 static int storedOneByOne(const onnx::TensorProto& proto) {
   return proto.float_data_size() + proto.double_data_size() + proto.int64_data_size() + proto.int32_data_size();
@@ -51,7 +15,7 @@ Expected<StoredTensor> TensorReader::initializer(int i) {
   const onnx::TensorProto& proto = file_.graph().initializer(i);
   const ElementRange& range = file_.elements(i);
   Location where{.file = file_.path(), .node = proto.name()};
-  Expected<Type> type = typeOf(proto, where);
+  Expected<Type> type = typeFromOnnx(proto, where, diags_);
   if (!type) return failure;
   if (proto.data_location() == onnx::TensorProto::EXTERNAL) return external(proto, *type, where);
   if (range.scattered)
@@ -60,7 +24,7 @@ Expected<StoredTensor> TensorReader::initializer(int i) {
   if (range.field == 0 && elementsMayLack_ && type->elements() > 0 && storedOneByOne(proto) == 0)
     return StoredTensor{*std::move(type), std::nullopt, std::nullopt, {}};
   if (range.field == 0) {
-    Expected<Tensor> value = fromFields(proto, *type, where);
+    Expected<Tensor> value = tensorFromOnnx(proto, where, diags_);
     if (!value) return failure;
     return StoredTensor{*type, std::nullopt, *std::move(value), {}};
   }
@@ -126,54 +90,10 @@ Expected<Tensor> TensorReader::load(const StoredTensor& tensor, const Location& 
 }
 
 Expected<Tensor> TensorReader::attribute(const onnx::TensorProto& proto, const Location& where) {
-  Expected<Type> type = typeOf(proto, where);
+  if (proto.data_location() != onnx::TensorProto::EXTERNAL) return tensorFromOnnx(proto, where, diags_);
+  Expected<Type> type = typeFromOnnx(proto, where, diags_);
   if (!type) return failure;
-  if (proto.data_location() == onnx::TensorProto::EXTERNAL) {
-    Expected<StoredTensor> stored = external(proto, *type, where);
-    if (!stored) return failure;
-    return load(*stored, where);
-  }
-  if (!proto.has_raw_data()) return fromFields(proto, *type, where);
-  const std::string& raw = proto.raw_data();
-  if (static_cast<std::int64_t>(raw.size()) != type->bytes())
-    return diags_.error(where) << "has a tensor with " << raw.size() << " bytes of elements, " << toString(*type)
-                               << " needs " << type->bytes();
-  return Tensor(*type, std::as_bytes(std::span(raw)));
-}
-
-/// Elements of type T from the numbers of `field`.
-template <class T, class Field>
-static void copyElements(Tensor& tensor, const Field& field) {
-  std::span<T> out = tensor.mutableData<T>();
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<T>(field.Get(static_cast<int>(i)));
-}
-
-Expected<Tensor> TensorReader::fromFields(const onnx::TensorProto& proto, Type type, const Location& where) {
-  // Which field holds which type: onnx.proto, TensorProto. f16 and bf16 are bits in int32_data.
-  ElementType element = type.element;
-  std::int64_t stored = element == ElementType::f32   ? proto.float_data_size()
-                        : element == ElementType::f64 ? proto.double_data_size()
-                        : element == ElementType::i64 ? proto.int64_data_size()
-                                                      : proto.int32_data_size();
-  if (stored != type.elements())
-    return diags_.error(where) << "has " << stored << (stored == 1 ? " element, " : " elements, ") << toString(type)
-                               << " needs " << type.elements();
-  Tensor tensor(type);
-  if (stored == 0) return tensor;
-  switch (element) {
-  case ElementType::f32: copyElements<float>(tensor, proto.float_data()); break;
-  case ElementType::f64: copyElements<double>(tensor, proto.double_data()); break;
-  case ElementType::i64: copyElements<std::int64_t>(tensor, proto.int64_data()); break;
-  case ElementType::i32: copyElements<std::int32_t>(tensor, proto.int32_data()); break;
-  case ElementType::i8: copyElements<std::int8_t>(tensor, proto.int32_data()); break;
-  case ElementType::u8: copyElements<std::uint8_t>(tensor, proto.int32_data()); break;
-  case ElementType::boolean: {
-    std::span<std::uint8_t> out = tensor.mutableData<std::uint8_t>();
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = proto.int32_data(static_cast<int>(i)) != 0;
-    break;
-  }
-  case ElementType::f16:
-  case ElementType::bf16: copyElements<std::uint16_t>(tensor, proto.int32_data()); break;
-  }
-  return tensor;
+  Expected<StoredTensor> stored = external(proto, *type, where);
+  if (!stored) return failure;
+  return load(*stored, where);
 }

@@ -1,9 +1,10 @@
-// TensorProto to types, values and places.
+// The tensors that a model stores: their types, values and places.
 #pragma once
 
 #include "ExternalData.h"
 #include "OnnxFile.h"
 #include "pdc/IR/Graph.h"
+#include "pdc/Import/OnnxTensor.h"
 
 #include <optional>
 #include <utility>
@@ -42,9 +43,7 @@ public:
   Expected<Tensor> attribute(const onnx::TensorProto& proto, const Location& where);
 
 private:
-  Expected<Type> typeOf(const onnx::TensorProto& proto, const Location& where);
   Expected<StoredTensor> external(const onnx::TensorProto& proto, Type type, const Location& where);
-  Expected<Tensor> fromFields(const onnx::TensorProto& proto, Type type, const Location& where);
 
   const OnnxFile& file_;
   Diagnostics& diags_;

@@ -2,6 +2,7 @@
 
 #include "pdc/IR/Verifier.h"
 #include "pdc/Import/OnnxImport.h"
+#include "pdc/Import/OnnxTensor.h"
 
 #include <algorithm>
 #include <cmath>
@@ -52,42 +53,11 @@ bool agrees(double actual, double expected, double tolerance) {
 
 } // namespace
 
-std::optional<ElementType> pdc::conformance::elementOf(int onnxType) {
-  switch (onnxType) {
-  case onnx::TensorProto::FLOAT: return ElementType::f32;
-  case onnx::TensorProto::DOUBLE: return ElementType::f64;
-  case onnx::TensorProto::FLOAT16: return ElementType::f16;
-  case onnx::TensorProto::BFLOAT16: return ElementType::bf16;
-  case onnx::TensorProto::INT64: return ElementType::i64;
-  case onnx::TensorProto::INT32: return ElementType::i32;
-  case onnx::TensorProto::INT8: return ElementType::i8;
-  case onnx::TensorProto::UINT8: return ElementType::u8;
-  case onnx::TensorProto::BOOL: return ElementType::boolean;
-  default: return std::nullopt;
-  }
-}
-
-std::optional<Tensor> pdc::conformance::toTensor(const onnx::TensorProto& proto, int onnxType) {
-  // NumPy had no bf16: its bits were stored as another type.
-  const std::optional<ElementType> element = elementOf(onnxType);
-  if (!element) return std::nullopt;
-  const Type type{*element, {proto.dims().begin(), proto.dims().end()}};
-  if (proto.has_raw_data())
-    return Tensor(type, std::as_bytes(std::span(proto.raw_data().data(), proto.raw_data().size())));
-  Tensor tensor(type);
-  for (std::int64_t i = 0; i < tensor.elements(); ++i) {
-    const int at = static_cast<int>(i);
-    if (*element == ElementType::i64)
-      tensor.mutableData<std::int64_t>()[static_cast<std::size_t>(i)] = proto.int64_data(at);
-    else if (*element == ElementType::f16 || *element == ElementType::bf16) // their bits
-      tensor.mutableData<std::uint16_t>()[static_cast<std::size_t>(i)] =
-          static_cast<std::uint16_t>(proto.int32_data(at));
-    else
-      tensor.set(i, *element == ElementType::f32   ? static_cast<double>(proto.float_data(at))
-                    : *element == ElementType::f64 ? proto.double_data(at)
-                                                   : static_cast<double>(proto.int32_data(at)));
-  }
-  return tensor;
+std::optional<Tensor> pdc::conformance::toTensor(onnx::TensorProto proto, int onnxType) {
+  Diagnostics diags(nullptr);
+  proto.set_data_type(onnxType); // NumPy had no bf16: its bits were stored as another type
+  const Expected<Tensor> tensor = tensorFromOnnx(proto, {}, diags);
+  return tensor ? std::optional(*tensor) : std::nullopt;
 }
 
 Verdict pdc::conformance::verdictOf(const Diagnostics& diags) {

@@ -22,10 +22,8 @@ struct Verdict {
   std::string reason; ///< why it did not pass; no paths and no names of nodes
 };
 
-/// The element type of a tensor in the IR, or nothing.
-std::optional<ElementType> elementOf(int onnxType);
 /// The values of `proto` as elements of `onnxType`, or nothing when the IR has no such type.
-std::optional<Tensor> toTensor(const onnx::TensorProto& proto, int onnxType);
+std::optional<Tensor> toTensor(onnx::TensorProto proto, int onnxType);
 /// What was reported first, without its place.
 Verdict verdictOf(const Diagnostics& diags);
 

@@ -4,6 +4,7 @@
 #include "OpsExamples.h"
 
 #include "pdc/Import/OnnxImport.h"
+#include "pdc/Import/OnnxTensor.h"
 
 #include <onnx/onnx_pb.h>
 
@@ -28,34 +29,10 @@ bool read(const fs::path& path, Message& message) {
   return stream && message.ParseFromIstream(&stream);
 }
 
-std::optional<ElementType> elementOf(int number) {
-  switch (number) {
-  case onnx::TensorProto::FLOAT: return ElementType::f32;
-  case onnx::TensorProto::DOUBLE: return ElementType::f64;
-  case onnx::TensorProto::INT64: return ElementType::i64;
-  case onnx::TensorProto::INT32: return ElementType::i32;
-  case onnx::TensorProto::INT8: return ElementType::i8;
-  case onnx::TensorProto::UINT8: return ElementType::u8;
-  case onnx::TensorProto::BOOL: return ElementType::boolean;
-  default: return std::nullopt;
-  }
-}
-
 std::optional<Tensor> toTensor(const onnx::TensorProto& proto) {
-  const std::optional<ElementType> element = elementOf(proto.data_type());
-  if (!element) return std::nullopt;
-  const Type type{*element, {proto.dims().begin(), proto.dims().end()}};
-  if (proto.has_raw_data())
-    return Tensor(type, std::as_bytes(std::span(proto.raw_data().data(), proto.raw_data().size())));
-  Tensor tensor(type);
-  for (std::int64_t i = 0; i < tensor.elements(); ++i) {
-    const int at = static_cast<int>(i);
-    tensor.set(i, proto.float_data_size()    ? static_cast<double>(proto.float_data(at))
-                  : proto.double_data_size() ? proto.double_data(at)
-                  : proto.int64_data_size()  ? static_cast<double>(proto.int64_data(at))
-                                             : static_cast<double>(proto.int32_data(at)));
-  }
-  return tensor;
+  Diagnostics diags(nullptr);
+  const Expected<Tensor> tensor = tensorFromOnnx(proto, {}, diags);
+  return tensor ? std::optional(*tensor) : std::nullopt;
 }
 
 enum class Outcome { agrees, unsupported, failed };

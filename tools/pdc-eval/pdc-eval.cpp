@@ -1,4 +1,4 @@
-// pdc-eval MODEL.onnx --inputs DIR --outputs DIR: runs a model once on .npy files.
+// pdc-eval MODEL.onnx --inputs DIR --outputs DIR: runs a model once on .npy files, or ONNX's .pb.
 #include "../CompilerFlags.h"
 #include "pdc/Driver/CommandLine.h"
 #include "pdc/Driver/Evaluate.h"
@@ -15,7 +15,8 @@ int main(int argc, char** argv) {
   std::string precision = "f32";
   ModelFlags model;
   model.addTo(app, options.model);
-  app.add_option("--inputs", options.inputs, "folder with NAME.npy for each input (and label)")
+  app.add_option("--inputs", options.inputs,
+                 "folder with NAME.npy for each input (and label), or input_0.pb, … of ONNX's tests")
       ->type_name("DIR")
       ->required();
   app.add_option("--outputs", options.outputs, "folder to write")->type_name("DIR")->required();

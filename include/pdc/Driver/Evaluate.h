@@ -8,8 +8,9 @@
 namespace pdc {
 
 struct EvaluateOptions {
-  CompileOptions model;               ///< model, import and loss count
-  std::string inputs;                 ///< folder with NAME.npy per input (and label)
+  CompileOptions model; ///< model, import and loss count
+  std::string
+      inputs; ///< folder with NAME.npy per input (and label), or NAME.pb or input_POSITION.pb as ONNX's tests have
   std::string outputs;                ///< folder to write
   std::string engine = "interpreter"; ///< or cpu
   bool inDouble = false;              ///< the interpreter computes in f64
