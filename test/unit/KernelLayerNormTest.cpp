@@ -106,7 +106,7 @@ TEST_P(LayerNormRows, IsTheDefinitionAndItsDerivatives) {
 }
 
 TEST_P(LayerNormRows, ResultsMayLieInTheirOperands) {
-  Stream q;
+  RoomyStream q;
   forward(q, y);
   inputGradient(q, dy, dx);
   inputGradient(q, dy, dy);

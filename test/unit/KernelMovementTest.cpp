@@ -274,8 +274,10 @@ TEST(ReduceKernel, SumsOfManyLoseNothing) {
   const Buffer<float> x(1 << 20), y(1);
   std::ranges::fill(x.values(), 0.1f);
   pdcrt::Setup setup;
-  Stream q;
-  Reduce(setup, {.input = {1 << 20}, .axes = {0}}).forward(q, x, y);
+  const Reduce sum(setup, {.input = {1 << 20}, .axes = {0}});
+  const GuardedBytes workspace(setup.workspaceBytes());
+  Stream q(workspace.data(), workspace.size());
+  sum.forward(q, x, y);
   EXPECT_EQ(y[0], static_cast<float>(double(0.1f) * (1 << 20)));
 }
 

@@ -134,7 +134,7 @@ TEST_P(BatchNormalisation, TrainForwardNormalisesByTheMinibatch) {
 }
 
 TEST_P(BatchNormalisation, RunningStatisticsMayBeReplacedInPlaceOrLeftOut) {
-  Stream q;
+  RoomyStream q;
   norm.trainForward(q, x, scale, bias, runningMean, runningVariance, y, mean, inverseStd, newMean, newVariance);
   norm.trainForward(q, x, scale, bias, runningMean, runningVariance, y, mean, inverseStd, {}, {});
   norm.trainForward(q, x, scale, bias, runningMean, runningVariance, y, mean, inverseStd, runningMean, runningVariance);
@@ -164,7 +164,7 @@ TEST_P(BatchNormalisation, GradientIsTheDerivative) {
       "dbias");
 
   // In place.
-  Stream q;
+  RoomyStream q;
   norm.gradient(q, dy, x, scale, mean, inverseStd, dy, dscale, dbias);
   EXPECT_TRUE(std::ranges::equal(dy.values(), dx.values()));
 }
@@ -259,7 +259,7 @@ TEST_P(SoftmaxRows, IsTheDefinitionAndItsDerivative) {
       "dx");
 
   // In place.
-  Stream q;
+  RoomyStream q;
   kernel.forward(q, x, x);
   kernel.inputGradient(q, dy, y, dy);
   EXPECT_TRUE(std::ranges::equal(x.values(), y.values()));
@@ -276,7 +276,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SoftmaxRows,
 TEST(SoftmaxRange, LargeLogitsDoNotOverflow) {
   const Buffer<float> x = {1e4f, 1e4f - 1, -1e4f}, y(3);
   pdcrt::Setup setup;
-  Stream q;
+  RoomyStream q;
   Softmax(setup, {.rows = 1, .classes = 3}).forward(q, x, y);
   expectClose(y, softmax({0, -1, -1e3}, 3, false), "y");
 }
@@ -284,7 +284,7 @@ TEST(SoftmaxRange, LargeLogitsDoNotOverflow) {
 TEST(SoftmaxRange, ANaNSpoilsItsRowAndNoOther) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   pdcrt::Setup setup;
-  Stream q;
+  RoomyStream q;
   for (std::int64_t at : {0, 7, 19}) {
     const Buffer<float> x(40), y(40), loss(1);
     x[at] = nan;
@@ -363,7 +363,7 @@ TEST_P(CrossEntropy, IsTheDefinitionAndItsDerivative) {
 }
 
 TEST_P(CrossEntropy, NarrowLabelsAndAnUnwantedResultChangeNoBit) {
-  Stream q;
+  RoomyStream q;
   kernel.forward(q, logits, labels, weights(), loss, probabilities);
   kernel.inputGradient(q, dloss, labels, probabilities, weights(), dlogits);
   const Buffer<float> loss32(1), probabilities32(count), lossAlone(1);
@@ -394,7 +394,7 @@ TEST(CrossEntropyGradient, HasItsDigitsWhereTheLabelIsNearlyCertain) {
   double others = 0;
   for (std::int64_t c : {0, 2, 3}) others += std::exp(double(logits[c]) - logits[1]);
   pdcrt::Setup setup;
-  Stream q;
+  RoomyStream q;
   for (double smoothing : {0.0, 1e-9}) {
     const SoftmaxCrossEntropy kernel(setup, {.batch = 1, .classes = 4, .labelSmoothing = smoothing});
     kernel.forward(q, logits, labels, {}, loss, probabilities);
@@ -407,7 +407,7 @@ TEST(CrossEntropyGradient, HasItsDigitsWhereTheLabelIsNearlyCertain) {
 TEST(CrossEntropyLabels, OneOutsideTheClassesMakesTheLossNaN) {
   const Buffer<float> logits = {1, 2, 3, 4}, loss(1), probabilities(4);
   pdcrt::Setup setup;
-  Stream q;
+  RoomyStream q;
   const SoftmaxCrossEntropy kernel(setup, {.batch = 2, .classes = 2});
   for (std::int64_t bad : {-1, 2}) {
     const Buffer<std::int64_t> labels = {bad, 0};
@@ -420,7 +420,7 @@ TEST(CrossEntropyLabels, WithNoneLeftTheLossIsNaNAndTheGradientZero) {
   const Buffer<float> logits = {1, 2, 3, 4}, loss(1), probabilities(4), dlogits(4), dloss = {1};
   const Buffer<std::int64_t> labels = {-100, -100};
   pdcrt::Setup setup;
-  Stream q;
+  RoomyStream q;
   const SoftmaxCrossEntropy kernel(setup, {.batch = 2, .classes = 2, .hasIgnoreIndex = true});
   kernel.forward(q, logits, labels, {}, loss, probabilities);
   kernel.inputGradient(q, dloss, labels, probabilities, {}, dlogits);

@@ -88,6 +88,12 @@ private:
   std::unique_ptr<std::byte[], Delete> memory_;
 };
 
+/// A stream with more workspace than the small kernels of a test ask for.
+class RoomyStream : private GuardedBytes, public Stream {
+public:
+  RoomyStream() : GuardedBytes(std::size_t{1} << 16), Stream(GuardedBytes::data(), GuardedBytes::size()) {}
+};
+
 /// A tensor of a test.
 template <class T>
 class Buffer {

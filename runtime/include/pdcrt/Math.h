@@ -10,6 +10,13 @@
 #include <cstdint>
 #include <limits>
 
+// Compiled for the host and, in programs for CUDA, for the device too. (constexpr functions are so anyway.)
+#ifdef __CUDACC__
+#define PDCRT_DEVICE __host__ __device__
+#else
+#define PDCRT_DEVICE
+#endif
+
 namespace pdcrt {
 
 /// `yes` where the condition holds. Both are computed.
@@ -43,10 +50,10 @@ constexpr T relu(T x) {
 }
 
 /// e^x within 2 units in the last place, over the whole range with denormal results.
-inline double exp(double x) {
+PDCRT_DEVICE inline double exp(double x) {
   return std::exp(x);
 }
-[[gnu::always_inline]] inline float exp(float x) {
+[[gnu::always_inline]] PDCRT_DEVICE inline float exp(float x) {
   // x = n ln 2 + r, |r| <= ln 2 / 2; adding and subtracting 1.5 · 2^23 rounds to an integer, which the low bits then
   // hold.
   constexpr float shift = 12582912.0f;
@@ -75,15 +82,15 @@ inline double exp(double x) {
 
 /// 1 / (1 + e^-x).
 template <class T>
-[[gnu::always_inline]] inline T sigmoid(T x) {
+[[gnu::always_inline]] PDCRT_DEVICE inline T sigmoid(T x) {
   return T(1) / (T(1) + pdcrt::exp(-x));
 }
 
 /// Hyperbolic tangent within 3 units in the last place.
-inline double tanh(double x) {
+PDCRT_DEVICE inline double tanh(double x) {
   return std::tanh(x);
 }
-[[gnu::always_inline]] inline float tanh(float x) {
+[[gnu::always_inline]] PDCRT_DEVICE inline float tanh(float x) {
   // Near 0, where 1 - 2 / (e^2x + 1) cancels, the odd Taylor series.
   const float square = x * x;
   float series = -929569.0f / 638512875.0f;
@@ -101,23 +108,23 @@ inline double tanh(double x) {
 
 /// Error function. Not vectorised: the C library's.
 template <class T>
-T erf(T x) {
+PDCRT_DEVICE T erf(T x) {
   return std::erf(x);
 }
 
 /// log(1 + e^x), without overflow.
 template <class T>
-T softplus(T x) {
+PDCRT_DEVICE T softplus(T x) {
   return maximum(x, T(0)) + std::log1p(pdcrt::exp(x < 0 ? x : -x));
 }
 
 /// x · Φ(x), Φ the distribution function of the normal distribution (Hendrycks and Gimpel 2016), and its derivative.
 template <class T>
-T gelu(T x) {
+PDCRT_DEVICE T gelu(T x) {
   return T(0.5) * x * (T(1) + pdcrt::erf(x * T(0.70710678118654752)));
 }
 template <class T>
-T geluDerivative(T x) {
+PDCRT_DEVICE T geluDerivative(T x) {
   return T(0.5) * (T(1) + pdcrt::erf(x * T(0.70710678118654752))) +
          x * T(0.39894228040143268) * pdcrt::exp(T(-0.5) * x * x);
 }

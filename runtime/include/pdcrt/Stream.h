@@ -1,7 +1,8 @@
 // The order in which a stage's kernels run, and what they share while they run.
 //
-// On the CPU a stream is a program counter: a call returns when its work is done. It carries the workspace, of which
-// one kernel at a time may use all, and tells an observer which fusion group runs, for profiles and traces.
+// On the CPU a stream is a program counter: a call returns when its work is done. On a GPU it is a queue (native()). It
+// carries the workspace, of which one kernel at a time may use all, and tells an observer which fusion group runs, for
+// profiles and traces.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +19,15 @@ public:
 class Stream {
 public:
   Stream() = default;
-  Stream(std::byte* workspace, std::size_t workspaceBytes) : workspace_(workspace), workspaceBytes_(workspaceBytes) {}
+  Stream(std::byte* workspace, std::size_t workspaceBytes, void* native = nullptr)
+      : workspace_(workspace), workspaceBytes_(workspaceBytes), native_(native) {}
 
   /// Memory that the running kernel may overwrite, 64-byte aligned; as many bytes as the largest Setup::needWorkspace.
   std::byte* workspace() const { return workspace_; }
   std::size_t workspaceBytes() const { return workspaceBytes_; }
+
+  /// The target's own queue (cudaStream_t); null on the CPU.
+  void* native() const { return native_; }
 
   /// The calls that follow belong to fusion group `id` of the model.
   void group(int id) {
@@ -33,6 +38,7 @@ public:
 private:
   std::byte* workspace_ = nullptr;
   std::size_t workspaceBytes_ = 0;
+  void* native_ = nullptr;
   GroupObserver* observer_ = nullptr;
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace pdcrt {
 
@@ -22,6 +23,32 @@ constexpr std::size_t bytesOf(Element element) {
   case Element::boolean: return 1;
   }
   return 0;
+}
+
+/// The Element of values of type T; bytes are u8, which booleans are stored as.
+template <class T>
+constexpr Element elementOf() {
+  if constexpr (std::is_same_v<T, double>) return Element::f64;
+  if constexpr (std::is_same_v<T, float>) return Element::f32;
+  if constexpr (std::is_same_v<T, std::int64_t>) return Element::i64;
+  if constexpr (std::is_same_v<T, std::int32_t>) return Element::i32;
+  if constexpr (std::is_same_v<T, std::int8_t>) return Element::i8;
+  static_assert(std::is_same_v<T, double> || std::is_same_v<T, float> || std::is_same_v<T, std::int64_t> ||
+                std::is_same_v<T, std::int32_t> || std::is_same_v<T, std::int8_t> || std::is_same_v<T, std::uint8_t>);
+  return Element::u8;
+}
+
+/// Calls f with a value of the C++ type of `element`, one of those that elementOf() knows.
+template <class F>
+void withElement(Element element, F f) {
+  switch (element) {
+  case Element::f64: return f(double());
+  case Element::f32: return f(float());
+  case Element::i64: return f(std::int64_t());
+  case Element::i32: return f(std::int32_t());
+  case Element::i8: return f(std::int8_t());
+  default: return f(std::uint8_t());
+  }
 }
 
 /// A pointer with an element type and no size: shapes are compile-time facts, stated where a view is declared.

@@ -44,11 +44,11 @@ void addRows(const Gather::Options& o, const float* dy, const Index* indices, fl
 
 Gather::Gather(Setup&, const Options& o) : options_(o) {}
 
-void Gather::gather(const void* x, const std::int64_t* indices, void* y, std::size_t elementBytes) const {
+void Gather::gather(Stream&, const void* x, const std::int64_t* indices, void* y, std::size_t elementBytes) const {
   gatherRows(options_, x, indices, y, elementBytes);
 }
 
-void Gather::gather(const void* x, const std::int32_t* indices, void* y, std::size_t elementBytes) const {
+void Gather::gather(Stream&, const void* x, const std::int32_t* indices, void* y, std::size_t elementBytes) const {
   gatherRows(options_, x, indices, y, elementBytes);
 }
 

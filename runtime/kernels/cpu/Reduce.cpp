@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <stdexcept>
 #include <type_traits>
 
 namespace pdcrt {
@@ -148,30 +147,8 @@ void foldAll(Reduction kind, const Shape& kept, const std::int64_t* keptStrides,
 
 } // namespace
 
-Reduce::Reduce(Setup&, const Options& o) : kind_(o.kind) {
-  bool isReduced[maxRank] = {};
-  for (std::int64_t axis : o.axes) {
-    if (axis < 0 || axis >= o.input.rank || isReduced[axis])
-      throw std::runtime_error("reduction of " + toString(o.input) + ": axis " + std::to_string(axis) +
-                               " is none of its axes, or named twice");
-    isReduced[axis] = true;
-  }
-  std::int64_t stride = o.input.elements();
-  bool first = true, before = false;
-  for (int axis = 0; axis < o.input.rank; ++axis) {
-    const std::int64_t size = o.input.dims[axis];
-    stride = size ? stride / size : 0;
-    if (size == 1) continue;
-    const bool reduce = isReduced[axis];
-    Shape& shape = reduce ? reduced_ : kept_;
-    if (first || reduce != before)
-      append(shape, size);
-    else
-      shape.dims[shape.rank - 1] *= size;
-    (reduce ? reducedStrides_ : keptStrides_)[shape.rank - 1] = stride;
-    first = false;
-    before = reduce;
-  }
+std::size_t Reduce::workspaceBytes(const Options&) {
+  return 0;
 }
 
 void Reduce::forward(Stream&, View<const float> x, View<float> y) const {

@@ -66,37 +66,20 @@ void copy(const Shape& box, const Arrangement& source, const Arrangement& destin
 
 } // namespace
 
-Arrangement rowMajor(const Shape& shape) {
-  Arrangement arrangement;
-  std::int64_t stride = 1;
-  for (int axis = shape.rank - 1; axis >= 0; stride *= shape.dims[axis--]) arrangement.strides[axis] = stride;
-  return arrangement;
-}
-
-StridedCopy::StridedCopy(const Shape& box, const Arrangement& from, const Arrangement& to) : from_(from), to_(to) {
-  // Only strides of axes that stay are kept, in order.
-  for (int axis = 0; axis < box.rank; ++axis) {
-    if (box.dims[axis] == 1) continue;
-    const int last = box_.rank - 1;
-    if (last >= 0 && from_.strides[last] == from.strides[axis] * box.dims[axis] &&
-        to_.strides[last] == to.strides[axis] * box.dims[axis])
-      box_.dims[last] *= box.dims[axis];
-    else
-      append(box_, box.dims[axis]);
-    from_.strides[box_.rank - 1] = from.strides[axis];
-    to_.strides[box_.rank - 1] = to.strides[axis];
-  }
-}
-
-StridedCopy StridedCopy::reversed() const {
-  StridedCopy back = *this;
-  std::swap(back.from_, back.to_);
-  return back;
-}
-
-void StridedCopy::run(const void* from, void* to, std::size_t elementBytes) const {
+void StridedCopy::run(Stream&, const void* from, void* to, std::size_t elementBytes) const {
   if (box_.rank > 0 && box_.elements() == 0) return;
   const auto as = [&]<class T>(T) { copy(box_, from_, to_, static_cast<const T*>(from), static_cast<T*>(to)); };
+  switch (elementBytes) {
+  case 1: return as(std::uint8_t());
+  case 2: return as(std::uint16_t());
+  case 4: return as(std::uint32_t());
+  case 8: return as(std::uint64_t());
+  }
+  assert(false && "elements have 1, 2, 4 or 8 bytes");
+}
+
+void fill(Stream&, void* to, std::int64_t count, std::uint64_t pattern, std::size_t elementBytes) {
+  const auto as = [&]<class T>(T) { std::fill_n(static_cast<T*>(to), count, static_cast<T>(pattern)); };
   switch (elementBytes) {
   case 1: return as(std::uint8_t());
   case 2: return as(std::uint16_t());

@@ -24,8 +24,8 @@ public:
   Broadcast(Setup& setup, const Options& options);
 
   template <class T>
-  void forward(Stream&, std::type_identity_t<View<const T>> x, View<T> y) const {
-    copy_.run(x.data, y.data, sizeof(T));
+  void forward(Stream& q, std::type_identity_t<View<const T>> x, View<T> y) const {
+    copy_.run(q, x.data, y.data, sizeof(T));
   }
 
 private:

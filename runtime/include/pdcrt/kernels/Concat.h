@@ -26,9 +26,9 @@ public:
 
   /// As many operands as Options::inner has entries: `concat.forward(q, {a, b, c}, y)`.
   template <class T>
-  void forward(Stream&, std::initializer_list<std::type_identity_t<View<const T>>> operands, View<T> y) const {
+  void forward(Stream& q, std::initializer_list<std::type_identity_t<View<const T>>> operands, View<T> y) const {
     const StridedCopy* copy = copies_.data();
-    for (View<const T> x : operands) (copy++)->run(x.data, y.data, sizeof(T));
+    for (View<const T> x : operands) (copy++)->run(q, x.data, y.data, sizeof(T));
   }
 
 private:

@@ -22,22 +22,13 @@ public:
   CumSum(Setup&, const Options& options) : options_(options) {}
 
   template <class T>
-  void forward(Stream&, std::type_identity_t<View<const T>> x, View<T> y) const {
-    using Sum = std::conditional_t<std::is_floating_point_v<T>, double, std::uint64_t>;
-    const Options& o = options_;
-    for (std::int64_t outer = 0; outer < o.outer; ++outer)
-      for (std::int64_t inner = 0; inner < o.inner; ++inner) {
-        Sum sum = 0;
-        for (std::int64_t step = 0; step < o.size; ++step) {
-          const std::int64_t i = (outer * o.size + (o.reverse ? o.size - 1 - step : step)) * o.inner + inner;
-          const Sum before = sum;
-          sum += static_cast<Sum>(x[i]);
-          y[i] = static_cast<T>(o.exclusive ? before : sum);
-        }
-      }
+  void forward(Stream& q, std::type_identity_t<View<const T>> x, View<T> y) const {
+    run(q, elementOf<T>(), x.data, y.data);
   }
 
 private:
+  void run(Stream& q, Element element, const void* x, void* y) const;
+
   Options options_;
 };
 

@@ -24,20 +24,20 @@ public:
   Gather(Setup& setup, const Options& options);
 
   template <class T>
-  void forward(Stream&, std::type_identity_t<View<const T>> x, View<const std::int64_t> indices, View<T> y) const {
-    gather(x.data, indices.data, y.data, sizeof(T));
+  void forward(Stream& q, std::type_identity_t<View<const T>> x, View<const std::int64_t> indices, View<T> y) const {
+    gather(q, x.data, indices.data, y.data, sizeof(T));
   }
   template <class T>
-  void forward(Stream&, std::type_identity_t<View<const T>> x, View<const std::int32_t> indices, View<T> y) const {
-    gather(x.data, indices.data, y.data, sizeof(T));
+  void forward(Stream& q, std::type_identity_t<View<const T>> x, View<const std::int32_t> indices, View<T> y) const {
+    gather(q, x.data, indices.data, y.data, sizeof(T));
   }
   /// Adds the rows of dy that have the same index, in the order of the indices; rows that no index names are 0.
   void inputGradient(Stream& q, View<const float> dy, View<const std::int64_t> indices, View<float> dx) const;
   void inputGradient(Stream& q, View<const float> dy, View<const std::int32_t> indices, View<float> dx) const;
 
 private:
-  void gather(const void* x, const std::int64_t* indices, void* y, std::size_t elementBytes) const;
-  void gather(const void* x, const std::int32_t* indices, void* y, std::size_t elementBytes) const;
+  void gather(Stream& q, const void* x, const std::int64_t* indices, void* y, std::size_t elementBytes) const;
+  void gather(Stream& q, const void* x, const std::int32_t* indices, void* y, std::size_t elementBytes) const;
 
   Options options_;
 };

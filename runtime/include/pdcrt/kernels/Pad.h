@@ -7,7 +7,6 @@
 #include "pdcrt/View.h"
 #include "pdcrt/kernels/StridedCopy.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
@@ -27,14 +26,14 @@ public:
   Pad(Setup& setup, const Options& options);
 
   template <class T>
-  void forward(Stream&, std::type_identity_t<View<const T>> x, View<T> y) const {
-    std::fill_n(y.data, paddedElements_, static_cast<T>(value_));
-    inside_.run(x.data, y.data, sizeof(T));
+  void forward(Stream& q, std::type_identity_t<View<const T>> x, View<T> y) const {
+    fill(q, y.data, paddedElements_, static_cast<T>(value_));
+    inside_.run(q, x.data, y.data, sizeof(T));
   }
   /// dx is the part of dy that x occupies.
   template <class T>
-  void inputGradient(Stream&, std::type_identity_t<View<const T>> dy, View<T> dx) const {
-    back_.run(dy.data, dx.data, sizeof(T));
+  void inputGradient(Stream& q, std::type_identity_t<View<const T>> dy, View<T> dx) const {
+    back_.run(q, dy.data, dx.data, sizeof(T));
   }
 
 private:

@@ -6,6 +6,7 @@
 #include "pdcrt/Stream.h"
 #include "pdcrt/View.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -36,6 +37,8 @@ public:
   void forward(Stream& q, View<const std::uint8_t> x, View<std::uint8_t> y) const;
 
 private:
+  static std::size_t workspaceBytes(const Options& options); ///< on the target
+
   Reduction kind_;
   Shape kept_, reduced_;                                                  ///< neighbours of one sort are merged
   std::int64_t keptStrides_[maxRank] = {}, reducedStrides_[maxRank] = {}; ///< in x, in elements

@@ -1,13 +1,11 @@
 // Rows put into a copy of a tensor, by index (ONNX ScatterND and, with rows of one element, ScatterElements).
 #pragma once
 
-#include "pdcrt/Math.h"
 #include "pdcrt/Setup.h"
 #include "pdcrt/Stream.h"
 #include "pdcrt/View.h"
 
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 namespace pdcrt {
@@ -26,32 +24,16 @@ public:
     Combination kind = Combination::replace;
   };
 
-  Scatter(Setup&, const Options& options) : options_(options) {}
+  Scatter(Setup& setup, const Options& options);
 
   template <class T>
-  void forward(Stream&, std::type_identity_t<View<const T>> x, View<const std::int64_t> indices,
+  void forward(Stream& q, std::type_identity_t<View<const T>> x, View<const std::int64_t> indices,
                std::type_identity_t<View<const T>> updates, View<T> y) const {
-    const Options& o = options_;
-    if (o.size * o.inner > 0) std::memcpy(y.data, x.data, static_cast<std::size_t>(o.size * o.inner) * sizeof(T));
-    for (std::int64_t i = 0; i < o.count; ++i) {
-      const std::int64_t row = indices[i] < 0 ? indices[i] + o.size : indices[i];
-      if (row < 0 || row >= o.size) continue;
-      for (std::int64_t j = 0; j < o.inner; ++j) combine(y[row * o.inner + j], updates[i * o.inner + j]);
-    }
+    run(q, elementOf<T>(), x.data, indices.data, updates.data, y.data);
   }
 
 private:
-  template <class T>
-  void combine(T& to, T from) const {
-    using Wide = std::conditional_t<std::is_floating_point_v<T>, T, std::uint64_t>;
-    switch (options_.kind) {
-    case Combination::replace: to = from; return;
-    case Combination::add: to = static_cast<T>(static_cast<Wide>(to) + static_cast<Wide>(from)); return;
-    case Combination::multiply: to = static_cast<T>(static_cast<Wide>(to) * static_cast<Wide>(from)); return;
-    case Combination::max: to = maximum(to, from); return;
-    case Combination::min: to = minimum(to, from); return;
-    }
-  }
+  void run(Stream& q, Element element, const void* x, const std::int64_t* indices, const void* updates, void* y) const;
 
   Options options_;
 };

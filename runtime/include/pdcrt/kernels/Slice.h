@@ -7,7 +7,6 @@
 #include "pdcrt/View.h"
 #include "pdcrt/kernels/StridedCopy.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
@@ -28,14 +27,14 @@ public:
   Slice(Setup& setup, const Options& options);
 
   template <class T>
-  void forward(Stream&, std::type_identity_t<View<const T>> x, View<T> y) const {
-    part_.run(x.data, y.data, sizeof(T));
+  void forward(Stream& q, std::type_identity_t<View<const T>> x, View<T> y) const {
+    part_.run(q, x.data, y.data, sizeof(T));
   }
   /// dx is dy in the part and 0 elsewhere.
   template <class T>
-  void inputGradient(Stream&, std::type_identity_t<View<const T>> dy, View<T> dx) const {
-    std::fill_n(dx.data, inputElements_, T(0));
-    back_.run(dy.data, dx.data, sizeof(T));
+  void inputGradient(Stream& q, std::type_identity_t<View<const T>> dy, View<T> dx) const {
+    fill(q, dx.data, inputElements_, T(0));
+    back_.run(q, dy.data, dx.data, sizeof(T));
   }
 
 private:

@@ -5,9 +5,7 @@
 #include "pdcrt/Stream.h"
 #include "pdcrt/View.h"
 
-#include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <type_traits>
 
 namespace pdcrt {
@@ -22,35 +20,16 @@ public:
     bool largest = true;
   };
 
-  TopK(Setup& setup, const Options& options) : options_(options) {
-    setup.needWorkspace(static_cast<std::size_t>(options.size) * sizeof(std::int64_t));
-  }
+  TopK(Setup& setup, const Options& options);
 
   /// X is const or not.
   template <class X>
   void forward(Stream& q, View<X> x, View<std::int64_t> indices) const {
-    using T = std::remove_const_t<X>;
-    const Options& o = options_;
-    auto* const order = reinterpret_cast<std::int64_t*>(q.workspace());
-    for (std::int64_t outer = 0; outer < o.outer; ++outer)
-      for (std::int64_t inner = 0; inner < o.inner; ++inner) {
-        const T* const column = x.data + outer * o.size * o.inner + inner;
-        std::iota(order, order + o.size, std::int64_t{0});
-        std::partial_sort(order, order + o.k, order + o.size, [&](std::int64_t a, std::int64_t b) {
-          const T first = column[a * o.inner], second = column[b * o.inner];
-          if (larger(first, second)) return o.largest;
-          if (larger(second, first)) return !o.largest;
-          return a < b;
-        });
-        for (std::int64_t i = 0; i < o.k; ++i) indices[(outer * o.k + i) * o.inner + inner] = order[i];
-      }
+    run(q, elementOf<std::remove_const_t<X>>(), x.data, indices);
   }
 
 private:
-  template <class T>
-  static bool larger(T a, T b) {
-    return a > b || (a != a && b == b);
-  }
+  void run(Stream& q, Element element, const void* x, View<std::int64_t> indices) const;
 
   Options options_;
 };

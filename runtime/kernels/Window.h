@@ -1,9 +1,9 @@
 // A sliding window on one axis: which of its taps lie inside the input.
 #pragma once
 
+#include "pdcrt/Math.h"
 #include "pdcrt/Shape.h"
 
-#include <algorithm>
 #include <cstdint>
 
 namespace pdcrt {
@@ -12,15 +12,15 @@ struct WindowAxis {
   std::int64_t size, kernel, stride, pad, dilation; ///< `pad` before the first element
 
   /// Where tap 0 of the window at output `position` lies; negative in the padding.
-  std::int64_t start(std::int64_t position) const { return position * stride - pad; }
+  PDCRT_DEVICE std::int64_t start(std::int64_t position) const { return position * stride - pad; }
   /// Taps first … last - 1 lie inside.
-  std::int64_t first(std::int64_t position) const {
+  PDCRT_DEVICE std::int64_t first(std::int64_t position) const {
     const std::int64_t outside = -start(position);
     return outside <= 0 ? 0 : (outside + dilation - 1) / dilation;
   }
-  std::int64_t last(std::int64_t position) const {
+  PDCRT_DEVICE std::int64_t last(std::int64_t position) const {
     const std::int64_t room = size - start(position);
-    return room <= 0 ? 0 : std::min(kernel, (room + dilation - 1) / dilation);
+    return room <= 0 ? 0 : minimum(kernel, (room + dilation - 1) / dilation);
   }
 };
 

@@ -1,0 +1,28 @@
+# The runtime for CUDA, over cuBLASLt and cuDNN: with -DPDC_CUDA=ON, where the toolkit is. Nothing links libcuda, so that
+# programs start, and say so, where no driver is.
+option(PDC_CUDA "Build the runtime for CUDA too" OFF)
+if(NOT PDC_CUDA)
+  return()
+endif()
+find_program(CMAKE_CUDA_COMPILER nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin REQUIRED)
+set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "Compute capabilities of the runtime for CUDA")
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
+find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
+
+file(GLOB cuda_kernel_sources CONFIGURE_DEPENDS kernels/*.cpp kernels/cuda/*.cu)
+add_library(pdcrt_cuda_kernels STATIC ${cuda_kernel_sources})
+target_include_directories(pdcrt_cuda_kernels PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/kernels ${CUDNN_INCLUDE_DIR})
+# 554: a view of const elements has a conversion to itself that nobody calls. cuDNN's convolutions are marked as old.
+target_compile_options(pdcrt_cuda_kernels PRIVATE
+  $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -diag-suppress=554 -Xcompiler=-Wno-deprecated-declarations>)
+set_target_properties(pdcrt_cuda_kernels PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
+target_link_libraries(pdcrt_cuda_kernels PUBLIC pdcrt_base CUDA::cudart_static CUDA::cublasLt ${CUDNN_LIBRARY})
+target_include_directories(pdcrt_cuda_kernels PUBLIC
+  $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
+
+# What a program for CUDA links.
+add_library(pdcrt_cuda INTERFACE)
+target_link_libraries(pdcrt_cuda INTERFACE pdcrt_run pdcrt_cuda_kernels)
+list(APPEND targets pdcrt_cuda_kernels pdcrt_cuda)

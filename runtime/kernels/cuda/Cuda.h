@@ -1,0 +1,99 @@
+// What the kernels for CUDA share: checked calls, the libraries' handles, launches, and sums over warps and blocks.
+//
+// Only the .cu files of this folder include it. Under the stand-in of the tests (test/stand-in) they are compiled as
+// C++, and its headers take the place of the toolkit's.
+#pragma once
+
+#include "pdcrt/Fused.h"
+#include "pdcrt/Setup.h"
+#include "pdcrt/Stream.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+#include <cudnn.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace pdcrt::cuda {
+
+[[noreturn]] inline void fail(const char* call, const char* reason) {
+  throw std::runtime_error(std::string(call) + ": " + reason);
+}
+inline void check(cudaError_t code, const char* call) {
+  if (code != cudaSuccess) fail(call, cudaGetErrorString(code));
+}
+inline void check(cublasStatus_t code, const char* call) {
+  if (code != CUBLAS_STATUS_SUCCESS) fail(call, cublasLtGetStatusString(code));
+}
+inline void check(cudnnStatus_t code, const char* call) {
+  if (code != CUDNN_STATUS_SUCCESS) fail(call, cudnnGetErrorString(code));
+}
+#define PDCRT_CUDA(call) ::pdcrt::cuda::check(call, #call)
+
+inline cudaStream_t streamOf(const Stream& q) {
+  return static_cast<cudaStream_t>(q.native());
+}
+
+/// The handles of the calling thread, on its device. Made when they are first asked for; a kernel asks while it is
+/// constructed, and is called by the same thread.
+cublasLtHandle_t blas();
+cudnnHandle_t dnn();
+
+/// Bytes of workspace that a product of matrices may use (NVIDIA's recommendation for the newest devices).
+inline constexpr std::size_t productWorkspace = std::size_t{32} << 20;
+
+/// Blocks of threads with something to do together: `blocks` of them.
+template <class... Parameters, class... Arguments>
+void launchBlocks(Stream& q, const char* name, void (*kernel)(Parameters...), std::int64_t blocks,
+                  const Arguments&... arguments) {
+  if (blocks == 0) return;
+  PDCRT_LAUNCH(kernel, static_cast<unsigned>(std::min<std::int64_t>(blocks, 0x7FFFFFFF)), threadsPerBlock, streamOf(q),
+               static_cast<Parameters>(arguments)...);
+  checkLaunch(name);
+}
+
+#if defined(__CUDACC__) || defined(PDCRT_CUDA_STAND_IN)
+
+inline constexpr int warpSize32 = 32;
+inline constexpr int warpsPerBlock = static_cast<int>(threadsPerBlock) / warpSize32;
+
+struct Add {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Larger {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return maximum(a, b);
+  }
+};
+
+/// Combines the values of all threads of the block, in one order; every thread gets the result. All threads of the
+/// block must call it.
+template <class Combine, class T>
+__device__ T blockCombine(T value, T neutral, Combine combine) {
+  __shared__ T ofWarps[warpsPerBlock];
+  for (int distance = warpSize32 / 2; distance > 0; distance /= 2)
+    value = combine(value, __shfl_xor_sync(0xFFFFFFFFu, value, distance));
+  __syncthreads(); // the room may still be read for an earlier result
+  if (threadIdx.x % warpSize32 == 0) ofWarps[threadIdx.x / warpSize32] = value;
+  __syncthreads();
+  T result = neutral;
+  for (int warp = 0; warp < warpsPerBlock; ++warp) result = combine(result, ofWarps[warp]);
+  return result;
+}
+
+template <class T>
+__device__ T blockSum(T value) {
+  return blockCombine(value, T(0), Add());
+}
+
+#endif
+
+} // namespace pdcrt::cuda

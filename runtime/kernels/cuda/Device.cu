@@ -1,0 +1,159 @@
+// A GPU as a device (Device.h): blocks are its memory, and work goes into streams.
+#include "pdcrt/Device.h"
+
+#include "Cuda.h"
+#include "pdcrt/Constant.h"
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+namespace pdcrt {
+namespace {
+
+/// The first error of any thread: whoever waits for a stream learns of it.
+std::atomic<cudaError_t> failure{cudaSuccess};
+
+/// For calls on which nobody waits.
+void note(cudaError_t code) {
+  cudaError_t none = cudaSuccess;
+  if (code != cudaSuccess) failure.compare_exchange_strong(none, code);
+}
+
+Status failed(cudaError_t code) {
+  return {Exit::noDevice, std::string("the GPU has failed: ") + cudaGetErrorString(code)};
+}
+
+int deviceOfThread() {
+  int device = 0;
+  note(cudaGetDevice(&device));
+  return device;
+}
+
+} // namespace
+
+/// An event of CUDA belongs to a device, ours to any: there is one for each device on whose streams it was recorded.
+struct Event::Impl {
+  struct OfDevice {
+    int device;
+    cudaEvent_t event;
+  };
+  std::vector<OfDevice> events;
+  cudaEvent_t last = nullptr; ///< recorded last
+
+  ~Impl() {
+    for (const OfDevice& one : events) cudaEventDestroy(one.event);
+  }
+};
+
+Event::Event() : impl_(std::make_unique<Impl>()) {}
+Event::~Event() = default;
+Event::Event(Event&&) noexcept = default;
+Event& Event::operator=(Event&&) noexcept = default;
+
+void Event::record(Stream& q) {
+  const int device = deviceOfThread(); // streams are used by threads of their device
+  auto known = std::find_if(impl_->events.begin(), impl_->events.end(),
+                            [&](const Impl::OfDevice& one) { return one.device == device; });
+  if (known == impl_->events.end()) {
+    cudaEvent_t event = nullptr;
+    note(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    known = impl_->events.insert(known, {device, event});
+  }
+  impl_->last = known->event;
+  note(cudaEventRecord(impl_->last, cuda::streamOf(q)));
+}
+
+bool Event::passed() const {
+  if (!impl_->last) return true;
+  const cudaError_t code = cudaEventQuery(impl_->last);
+  if (code == cudaErrorNotReady) return false;
+  note(code);
+  return true;
+}
+
+void Event::wait() const {
+  if (impl_->last) note(cudaEventSynchronize(impl_->last));
+}
+
+void Event::precede(Stream& q) const {
+  if (impl_->last) note(cudaStreamWaitEvent(cuda::streamOf(q), impl_->last, 0));
+}
+
+std::shared_ptr<const void> onDevice(const void* table, std::size_t bytes) {
+  void* memory = nullptr;
+  PDCRT_CUDA(cudaMalloc(&memory, bytes));
+  std::shared_ptr<const void> owner(memory, [](const void* m) { cudaFree(const_cast<void*>(m)); });
+  PDCRT_CUDA(cudaMemcpy(memory, table, bytes, cudaMemcpyHostToDevice));
+  return owner;
+}
+
+namespace device {
+
+Status open() {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code == cudaSuccess && count > 0) return {};
+  return {Exit::noDevice,
+          std::string("no CUDA device") + (code == cudaSuccess ? "" : std::string(": ") + cudaGetErrorString(code)),
+          "start the program where an NVIDIA GPU and its driver are, or compile the model without --target=cuda"};
+}
+
+void use(int rank) {
+  int count = 1;
+  note(cudaGetDeviceCount(&count));
+  note(cudaSetDevice(rank % (count > 0 ? count : 1)));
+}
+
+bool hostSeesBlocks() {
+  return false;
+}
+const char* target() {
+  return "cuda";
+}
+
+std::byte* allocate(std::size_t bytes) {
+  void* memory = nullptr;
+  if (bytes == 0 || cudaMalloc(&memory, bytes) != cudaSuccess) return nullptr;
+  note(cudaMemset(memory, 0, bytes));
+  note(cudaDeviceSynchronize());
+  return static_cast<std::byte*>(memory);
+}
+void release(std::byte* memory, std::size_t) {
+  if (!memory) return;
+  note(cudaDeviceSynchronize());
+  note(cudaFree(memory));
+}
+std::byte* allocateHost(std::size_t bytes) {
+  void* memory = nullptr;
+  if (cudaMallocHost(&memory, std::max<std::size_t>(bytes, 1)) != cudaSuccess) return nullptr;
+  return static_cast<std::byte*>(memory);
+}
+void releaseHost(std::byte* memory, std::size_t) {
+  if (memory) note(cudaFreeHost(memory));
+}
+
+Stream openStream(std::byte* workspace, std::size_t workspaceBytes) {
+  cudaStream_t stream = nullptr;
+  note(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return {workspace, workspaceBytes, stream};
+}
+void close(Stream& q) {
+  if (q.native()) note(cudaStreamDestroy(cuda::streamOf(q)));
+  q = Stream();
+}
+Status wait(Stream& q) {
+  note(cudaStreamSynchronize(cuda::streamOf(q)));
+  const cudaError_t code = failure;
+  return code == cudaSuccess ? Status() : failed(code);
+}
+
+void copy(Stream& q, void* to, const void* from, std::size_t bytes) {
+  note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda::streamOf(q)));
+}
+void zero(Stream& q, void* to, std::size_t bytes) {
+  note(cudaMemsetAsync(to, 0, bytes, cuda::streamOf(q)));
+}
+
+} // namespace device
+} // namespace pdcrt

@@ -1,0 +1,89 @@
+// See Product.h.
+#include "Product.h"
+
+namespace pdcrt::cuda {
+
+struct Product::Impl {
+  Options options;
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulAlgo_t algorithm = {};
+  std::size_t workspaceBytes = 0;
+
+  ~Impl() {
+    for (cublasLtMatrixLayout_t layout : {a, b, c})
+      if (layout) cublasLtMatrixLayoutDestroy(layout);
+    if (operation) cublasLtMatmulDescDestroy(operation);
+  }
+};
+
+namespace {
+
+template <class T>
+void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute, T value) {
+  PDCRT_CUDA(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value));
+}
+template <class T>
+void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, T value) {
+  PDCRT_CUDA(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
+}
+
+/// What the library sees of a row-major [rows, columns].
+cublasLtMatrixLayout_t layoutOf(std::int64_t rows, std::int64_t columns, std::int64_t batch, bool broadcast) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  PDCRT_CUDA(cublasLtMatrixLayoutCreate(&layout, CUDA_R_32F, static_cast<std::uint64_t>(columns),
+                                        static_cast<std::uint64_t>(rows), columns));
+  const auto count = static_cast<std::int32_t>(batch);
+  const std::int64_t stride = broadcast ? 0 : rows * columns;
+  PDCRT_CUDA(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
+  PDCRT_CUDA(
+      cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
+  return layout;
+}
+
+} // namespace
+
+Product::Product(const Options& o) {
+  auto impl = std::make_shared<Impl>();
+  impl->options = o;
+  impl->handle = blas();
+  PDCRT_CUDA(cublasLtMatmulDescCreate(&impl->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  // The library's first operand is our b.
+  set(impl->operation, CUBLASLT_MATMUL_DESC_TRANSA,
+      static_cast<std::int32_t>(o.transposeB ? CUBLAS_OP_T : CUBLAS_OP_N));
+  set(impl->operation, CUBLASLT_MATMUL_DESC_TRANSB,
+      static_cast<std::int32_t>(o.transposeA ? CUBLAS_OP_T : CUBLAS_OP_N));
+  if (o.bias) set(impl->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(CUBLASLT_EPILOGUE_BIAS));
+  impl->a = o.transposeA ? layoutOf(o.k, o.m, o.batch, o.broadcastA) : layoutOf(o.m, o.k, o.batch, o.broadcastA);
+  impl->b = o.transposeB ? layoutOf(o.n, o.k, o.batch, o.broadcastB) : layoutOf(o.k, o.n, o.batch, o.broadcastB);
+  impl->c = layoutOf(o.m, o.n, o.batch, false);
+
+  cublasLtMatmulPreference_t preference = nullptr;
+  PDCRT_CUDA(cublasLtMatmulPreferenceCreate(&preference));
+  const std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, cublasStatus_t (*)(cublasLtMatmulPreference_t)> owner(
+      preference, cublasLtMatmulPreferenceDestroy);
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(productWorkspace));
+  for (auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    set(preference, attribute, o.alignment);
+  cublasLtMatmulHeuristicResult_t found = {};
+  int count = 0;
+  PDCRT_CUDA(cublasLtMatmulAlgoGetHeuristic(impl->handle, impl->operation, impl->b, impl->a, impl->c, impl->c,
+                                            preference, 1, &found, &count));
+  if (count == 0 || found.state != CUBLAS_STATUS_SUCCESS)
+    fail("cublasLtMatmulAlgoGetHeuristic", "no algorithm for this product");
+  impl->algorithm = found.algo;
+  impl->workspaceBytes = found.workspaceSize;
+  impl_ = std::move(impl);
+}
+
+void Product::run(Stream& q, const float* a, const float* b, const float* bias, float* c) const {
+  const float one = 1, zero = 0;
+  if (impl_->options.bias) set(impl_->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  PDCRT_CUDA(cublasLtMatmul(impl_->handle, impl_->operation, &one, b, impl_->b, a, impl_->a,
+                            impl_->options.accumulate ? &one : &zero, c, impl_->c, c, impl_->c, &impl_->algorithm,
+                            alignedWorkspace(q), impl_->workspaceBytes, streamOf(q)));
+}
+
+} // namespace pdcrt::cuda

@@ -1,0 +1,45 @@
+// A product of row-major matrices through cuBLASLt, prepared when it is constructed.
+//
+// The library counts columns: a row-major matrix is the transpose of what it sees. So it is asked for the transpose of
+// the result, transposed b times transposed a, which costs nothing.
+#pragma once
+
+#include "Cuda.h"
+#include "pdcrt/CudaWorkspace.h"
+
+#include <memory>
+
+namespace pdcrt::cuda {
+
+/// c[batch, m, n] = op(a)[batch, m, k] · op(b)[batch, k, n] (+ bias[n]) (+ c). In f32, without TF32.
+class Product {
+public:
+  struct Options {
+    std::int64_t m = 0, k = 0, n = 0;
+    bool transposeA = false; ///< a is stored [k, m]
+    bool transposeB = false; ///< b is stored [n, k]
+    bool bias = false;
+    bool accumulate = false; ///< adds to what is in c
+    std::int64_t batch = 1;
+    bool broadcastA = false, broadcastB = false; ///< one matrix for the whole batch
+    std::uint32_t alignment = 64;                ///< of all operands, in bytes
+  };
+
+  Product() = default;
+  /// Throws std::runtime_error where the library has no algorithm.
+  explicit Product(const Options& options);
+
+  void run(Stream& q, const float* a, const float* b, const float* bias, float* c) const;
+
+private:
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// The beginning of the workspace, where libraries want it.
+inline std::byte* alignedWorkspace(Stream& q) {
+  const auto address = reinterpret_cast<std::uintptr_t>(q.workspace());
+  return q.workspace() + (workspaceAlignment - address % workspaceAlignment) % workspaceAlignment;
+}
+
+} // namespace pdcrt::cuda

@@ -1,0 +1,136 @@
+// StridedCopy, and fill. One thread per element of the destination's order; a plane in which source and destination run
+// along different axes goes through tiles in shared memory, so that both sides are read and written whole.
+#include "pdcrt/kernels/StridedCopy.h"
+
+#include "Cuda.h"
+
+#include <cassert>
+
+namespace pdcrt {
+namespace {
+
+/// A box and its two arrangements, in a form that a kernel takes by value.
+struct Loops {
+  int rank;
+  std::int64_t dims[maxRank], from[maxRank], to[maxRank];
+  std::int64_t count;
+};
+
+template <class T>
+__global__ void copyElements(Loops loops, const T* from, T* to) {
+  for (std::int64_t i = thread(); i < loops.count; i += threads()) {
+    std::int64_t rest = i, source = 0, destination = 0;
+    for (int axis = loops.rank - 1; axis >= 0; --axis) {
+      const std::int64_t at = rest % loops.dims[axis];
+      rest /= loops.dims[axis];
+      source += at * loops.from[axis];
+      destination += at * loops.to[axis];
+    }
+    to[destination] = from[source];
+  }
+}
+
+constexpr int tileSize = 32, tileRows = static_cast<int>(threadsPerBlock) / tileSize;
+
+/// Planes [rows, columns] that the source holds along rows (`from` steps rows by 1) and the destination along columns.
+struct Planes {
+  std::int64_t rows, columns;     ///< of the destination; its columns are neighbours
+  std::int64_t fromColumn, toRow; ///< strides; those of the other axes are 1
+  std::int64_t rowTiles, columnTiles, tiles;
+  Loops outer;
+};
+
+template <class T>
+__global__ void copyTiles(Planes p, const T* from, T* to) {
+  __shared__ T tile[tileSize][tileSize + 1];
+  const int x = static_cast<int>(threadIdx.x) % tileSize, y = static_cast<int>(threadIdx.x) / tileSize;
+  for (std::int64_t block = blockIdx.x; block < p.tiles; block += gridDim.x) {
+    std::int64_t rest = block / (p.rowTiles * p.columnTiles), source = 0, destination = 0;
+    for (int axis = p.outer.rank - 1; axis >= 0; --axis) {
+      const std::int64_t at = rest % p.outer.dims[axis];
+      rest /= p.outer.dims[axis];
+      source += at * p.outer.from[axis];
+      destination += at * p.outer.to[axis];
+    }
+    const std::int64_t row0 = block / p.columnTiles % p.rowTiles * tileSize, column0 = block % p.columnTiles * tileSize;
+    for (int i = y; i < tileSize; i += tileRows)
+      if (row0 + x < p.rows && column0 + i < p.columns)
+        tile[i][x] = from[source + (column0 + i) * p.fromColumn + row0 + x];
+    __syncthreads();
+    for (int i = y; i < tileSize; i += tileRows)
+      if (row0 + i < p.rows && column0 + x < p.columns)
+        to[destination + (row0 + i) * p.toRow + column0 + x] = tile[x][i];
+    __syncthreads();
+  }
+}
+
+template <class T>
+__global__ void fillElements(T* to, T value, std::int64_t count) {
+  for (std::int64_t i = thread(); i < count; i += threads()) to[i] = value;
+}
+
+/// The axis with stride 1, or -1.
+int neighbours(const Shape& box, const Arrangement& arrangement) {
+  for (int axis = box.rank - 1; axis >= 0; --axis)
+    if (arrangement.strides[axis] == 1) return axis;
+  return -1;
+}
+
+template <class T>
+void copy(Stream& q, const Shape& box, const Arrangement& from, const Arrangement& to, const T* source,
+          T* destination) {
+  source += from.begin;
+  destination += to.begin;
+  const int fast = neighbours(box, to), slow = neighbours(box, from);
+  const bool tiled = fast >= 0 && slow >= 0 && fast != slow && box.dims[fast] >= 8 && box.dims[slow] >= 8;
+  Loops loops{.rank = 0, .dims = {}, .from = {}, .to = {}, .count = 1};
+  for (int axis = 0; axis < box.rank; ++axis) {
+    if (tiled && (axis == fast || axis == slow)) continue;
+    loops.dims[loops.rank] = box.dims[axis];
+    loops.from[loops.rank] = from.strides[axis];
+    loops.to[loops.rank++] = to.strides[axis];
+    loops.count *= box.dims[axis];
+  }
+  if (!tiled) {
+    launchLoop(q, "copy", copyElements<T>, loops.count, loops, source, destination);
+    return;
+  }
+  Planes planes{.rows = box.dims[slow],
+                .columns = box.dims[fast],
+                .fromColumn = from.strides[fast],
+                .toRow = to.strides[slow],
+                .rowTiles = (box.dims[slow] + tileSize - 1) / tileSize,
+                .columnTiles = (box.dims[fast] + tileSize - 1) / tileSize,
+                .tiles = 0,
+                .outer = loops};
+  planes.tiles = planes.rowTiles * planes.columnTiles * loops.count;
+  cuda::launchBlocks(q, "copy", copyTiles<T>, planes.tiles, planes, source, destination);
+}
+
+/// Calls f with an unsigned integer of that many bytes.
+template <class F>
+void withWidth(std::size_t elementBytes, F f) {
+  switch (elementBytes) {
+  case 1: return f(std::uint8_t());
+  case 2: return f(std::uint16_t());
+  case 4: return f(std::uint32_t());
+  case 8: return f(std::uint64_t());
+  }
+  assert(false && "elements have 1, 2, 4 or 8 bytes");
+}
+
+} // namespace
+
+void StridedCopy::run(Stream& q, const void* from, void* to, std::size_t elementBytes) const {
+  if (box_.rank > 0 && box_.elements() == 0) return;
+  withWidth(elementBytes,
+            [&]<class T>(T) { copy(q, box_, from_, to_, static_cast<const T*>(from), static_cast<T*>(to)); });
+}
+
+void fill(Stream& q, void* to, std::int64_t count, std::uint64_t pattern, std::size_t elementBytes) {
+  withWidth(elementBytes, [&]<class T>(T) {
+    launchLoop(q, "fill", fillElements<T>, count, static_cast<T*>(to), static_cast<T>(pattern), count);
+  });
+}
+
+} // namespace pdcrt

@@ -1,0 +1,427 @@
+// Streams as queues. Work runs when somebody waits for it, or before, as the seed draws; so what is not ordered by an
+// event happens in any order. Misuse ends the program with a message.
+#include "StandIn.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <random>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <vector>
+
+namespace stand_in {
+
+thread_local Coordinates here;
+
+[[noreturn]] static void misuse(const char* what) {
+  std::fprintf(stderr, "stand-in for CUDA: %s\n", what);
+  std::abort();
+}
+
+// ---- Blocks ----
+
+namespace {
+
+constexpr std::size_t stackBytes = 64 * 1024, mostThreads = 1024;
+
+/// The threads of the block that runs, as fibers.
+struct Block {
+  ucontext_t scheduler;
+  std::array<ucontext_t, mostThreads> fibers;
+  std::array<char, mostThreads> done, waits; ///< for: 1 the block, 2 the warp
+  std::byte* stacks = nullptr;
+  void (*body)(void*) = nullptr;
+  void* arguments = nullptr;
+  unsigned current = 0;
+  bool asFibers = false;
+  alignas(16) std::byte slots[mostThreads][16];
+
+  Block() { stacks = static_cast<std::byte*>(pages(stackBytes * mostThreads)); }
+
+  /// Not from malloc: tests watch it.
+  static void* pages(std::size_t bytes) {
+    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) misuse("no memory for stacks");
+    return memory;
+  }
+};
+
+Block& blockOfThread() {
+  // Never freed: to register a destructor would allocate.
+  thread_local Block* block = new (Block::pages(sizeof(Block))) Block;
+  return *block;
+}
+
+void fiberMain() {
+  Block& block = blockOfThread();
+  block.body(block.arguments);
+  block.done[block.current] = 1;
+  swapcontext(&block.fibers[block.current], &block.scheduler);
+}
+
+void startFiber(Block& block, unsigned thread) {
+  getcontext(&block.fibers[thread]);
+  block.fibers[thread].uc_stack.ss_sp = block.stacks + thread * stackBytes;
+  block.fibers[thread].uc_stack.ss_size = stackBytes;
+  block.fibers[thread].uc_link = nullptr;
+  makecontext(&block.fibers[thread], fiberMain, 0);
+  block.done[thread] = block.waits[thread] = 0;
+}
+
+void resume(Block& block, unsigned thread) {
+  block.current = thread;
+  block.waits[thread] = 0;
+  here.thread.x = thread;
+  swapcontext(&block.scheduler, &block.fibers[thread]);
+}
+
+/// Runs fibers begin … end - 1 until each is done or waits.
+void runAll(Block& block, unsigned threads) {
+  while (true) {
+    bool moved = false, all = true;
+    for (unsigned t = 0; t < threads; ++t) {
+      if (!block.done[t] && !block.waits[t]) {
+        resume(block, t);
+        moved = true;
+      }
+      all = all && block.done[t];
+    }
+    if (all) return;
+    // A warp whose threads all wait for each other goes on; so does a block.
+    for (unsigned begin = 0; begin < threads; begin += 32) {
+      const unsigned end = std::min(begin + 32, threads);
+      if (std::all_of(block.waits.begin() + begin, block.waits.begin() + end, [](char w) { return w == 2; })) {
+        std::fill(block.waits.begin() + begin, block.waits.begin() + end, 0);
+        moved = true;
+      }
+    }
+    if (std::all_of(block.waits.begin(), block.waits.begin() + threads, [](char w) { return w == 1; })) {
+      std::fill(block.waits.begin(), block.waits.begin() + threads, 0);
+      moved = true;
+    }
+    if (!moved) misuse("threads of a block wait for others that have ended, or wait elsewhere");
+  }
+}
+
+void wait(char kind) {
+  Block& block = blockOfThread();
+  if (!block.asFibers) misuse("a barrier that the first thread of the block does not reach");
+  block.waits[block.current] = kind;
+  swapcontext(&block.fibers[block.current], &block.scheduler);
+  here.thread.x = block.current;
+}
+
+} // namespace
+
+void barrier() {
+  wait(1);
+}
+void warpBarrier() {
+  wait(2);
+}
+void* exchange(unsigned lane) {
+  Block& block = blockOfThread();
+  return block.slots[block.current / 32 * 32 + lane];
+}
+
+void runKernel(unsigned grid, unsigned threads, void (*body)(void*), void* arguments) {
+  if (grid == 0 || threads == 0 || threads > mostThreads) misuse("a launch of no threads, or of too many");
+  Block& block = blockOfThread();
+  block.body = body;
+  block.arguments = arguments;
+  here = {{0, 0, 0}, {0, 0, 0}, {threads, 1, 1}, {grid, 1, 1}};
+  for (unsigned b = 0; b < grid; ++b) {
+    here.block.x = b;
+    // Where the first thread meets no barrier, none does: the others need no fibers.
+    block.asFibers = true;
+    startFiber(block, 0);
+    resume(block, 0);
+    if (block.done[0]) {
+      block.asFibers = false;
+      for (unsigned t = 1; t < threads; ++t) {
+        here.thread.x = t;
+        body(arguments);
+      }
+      continue;
+    }
+    for (unsigned t = 1; t < threads; ++t) startFiber(block, t);
+    runAll(block, threads);
+  }
+}
+
+// ---- Streams ----
+
+struct EventState {
+  std::uint64_t recorded = 0, passed = 0; ///< how often
+};
+struct Event {
+  std::shared_ptr<EventState> state = std::make_shared<EventState>();
+  int device = 0;
+};
+
+struct Task {
+  std::function<void()> work;        ///< or:
+  std::shared_ptr<EventState> event; ///< recorded, or waited for
+  std::uint64_t count = 0;           ///< the recording that is meant
+  bool waits = false;
+};
+struct Stream {
+  std::deque<Task> tasks;
+  int device = 0;
+  bool runs = false;
+};
+
+namespace {
+
+/// Everything that the calls share.
+struct World {
+  std::recursive_mutex mutex;
+  std::vector<Stream*> streams;
+  std::map<std::byte*, std::size_t> allocations;
+  std::mt19937_64 random{1};
+  int devices = 1;
+};
+World& world() {
+  static World* one = new World; // never destroyed: threads may end later
+  return *one;
+}
+
+thread_local int deviceOfThread = 0;
+
+bool ready(const Stream& stream) {
+  if (stream.tasks.empty() || stream.runs) return false;
+  const Task& task = stream.tasks.front();
+  return !task.waits || task.event->passed >= task.count;
+}
+
+void runFront(Stream& stream) {
+  Task task = std::move(stream.tasks.front());
+  stream.tasks.pop_front();
+  if (task.work) {
+    stream.runs = true;
+    task.work();
+    stream.runs = false;
+  } else if (!task.waits) {
+    task.event->passed = std::max(task.event->passed, task.count);
+  }
+}
+
+/// Runs one task of some stream that is ready; false where none is.
+bool step() {
+  World& w = world();
+  std::vector<Stream*> able;
+  for (Stream* stream : w.streams)
+    if (ready(*stream)) able.push_back(stream);
+  if (able.empty()) return false;
+  runFront(*able[w.random() % able.size()]);
+  return true;
+}
+
+/// As much as the seed says.
+void wander() {
+  World& w = world();
+  for (std::uint64_t steps = w.random() % 4; steps > 0 && step(); --steps) {
+  }
+}
+
+template <class Done>
+void runUntil(Done done) {
+  while (!done())
+    if (!step()) misuse("a wait that nothing can end");
+}
+
+Stream& checked(cudaStream_t stream) {
+  World& w = world();
+  if (std::find(w.streams.begin(), w.streams.end(), stream) == w.streams.end()) misuse("no stream");
+  return *stream;
+}
+
+/// Memory of a device must be allocated where it is touched.
+void checkRange(const void* memory, std::size_t bytes) {
+  World& w = world();
+  const auto* at = static_cast<const std::byte*>(memory);
+  auto next = w.allocations.upper_bound(const_cast<std::byte*>(at));
+  if (next == w.allocations.begin()) return; // of the host
+  --next;
+  if (at < next->first + next->second && at + bytes > next->first + next->second)
+    misuse("a copy beyond the end of an allocation");
+}
+
+} // namespace
+
+void interleave(std::uint64_t seed) {
+  std::lock_guard lock(world().mutex);
+  world().random.seed(seed);
+}
+void setDevices(int count) {
+  world().devices = count;
+}
+std::size_t pending() {
+  std::lock_guard lock(world().mutex);
+  std::size_t count = 0;
+  for (const Stream* stream : world().streams) count += stream->tasks.size();
+  return count;
+}
+
+bool immediate(cudaStream_t stream) {
+  return stream == nullptr;
+}
+void enqueue(cudaStream_t stream, std::function<void()> work) {
+  if (immediate(stream)) return work();
+  std::lock_guard lock(world().mutex);
+  checked(stream).tasks.push_back({std::move(work), nullptr, 0, false});
+  wander();
+}
+
+} // namespace stand_in
+
+using namespace stand_in;
+
+const char* cudaGetErrorString(cudaError_t code) {
+  return code == cudaSuccess         ? "no error"
+         : code == cudaErrorNoDevice ? "no CUDA-capable device is detected"
+                                     : "an error";
+}
+cudaError_t cudaGetLastError() {
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = world().devices;
+  return world().devices > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = deviceOfThread;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= world().devices) return cudaErrorInvalidValue;
+  deviceOfThread = device;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  std::lock_guard lock(world().mutex);
+  runUntil([] {
+    for (const Stream* stream : world().streams)
+      if (!stream->tasks.empty()) return false;
+    return true;
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  const std::size_t size = (bytes + 255) / 256 * 256;
+  *memory = std::aligned_alloc(256, std::max<std::size_t>(size, 256));
+  if (!*memory) return cudaErrorMemoryAllocation;
+  std::lock_guard lock(world().mutex);
+  world().allocations[static_cast<std::byte*>(*memory)] = bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* memory) {
+  if (!memory) return cudaSuccess;
+  cudaDeviceSynchronize();
+  std::lock_guard lock(world().mutex);
+  if (world().allocations.erase(static_cast<std::byte*>(memory)) == 0) misuse("cudaFree of what was not allocated");
+  std::free(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+  *memory = std::malloc(std::max<std::size_t>(bytes, 1));
+  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaFreeHost(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
+  std::memset(memory, value, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+  if (immediate(stream)) return cudaMemset(memory, value, bytes);
+  checkRange(memory, bytes);
+  enqueue(stream, [=] { std::memset(memory, value, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (immediate(stream)) return cudaMemcpy(to, from, bytes, kind);
+  checkRange(to, bytes);
+  checkRange(from, bytes);
+  enqueue(stream, [=] { std::memmove(to, from, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  std::lock_guard lock(world().mutex);
+  *stream = new Stream;
+  (*stream)->device = deviceOfThread;
+  world().streams.push_back(*stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (immediate(stream)) return cudaSuccess;
+  std::lock_guard lock(world().mutex);
+  Stream& s = checked(stream);
+  runUntil([&] { return s.tasks.empty(); });
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  cudaStreamSynchronize(stream);
+  std::lock_guard lock(world().mutex);
+  std::erase(world().streams, &checked(stream));
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new Event;
+  (*event)->device = deviceOfThread;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  std::lock_guard lock(world().mutex);
+  const std::uint64_t count = ++event->state->recorded;
+  if (immediate(stream)) {
+    event->state->passed = count;
+    return cudaSuccess;
+  }
+  if (checked(stream).device != event->device) return cudaErrorInvalidResourceHandle;
+  stream->tasks.push_back({nullptr, event->state, count, false});
+  wander();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  std::lock_guard lock(world().mutex);
+  if (immediate(stream)) return cudaEventSynchronize(event);
+  checked(stream).tasks.push_back({nullptr, event->state, event->state->recorded, true});
+  wander();
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  std::lock_guard lock(world().mutex);
+  wander();
+  return event->state->passed >= event->state->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  std::lock_guard lock(world().mutex);
+  runUntil([&] { return event->state->passed >= event->state->recorded; });
+  return cudaSuccess;
+}

@@ -1,0 +1,16 @@
+// What tests may ask of the stand-in for CUDA.
+#pragma once
+
+#include <cstdint>
+
+namespace stand_in {
+
+/// From now on, streams go on in an order that this seed draws: at every call some of what is ready to run runs, on any
+/// of them.
+void interleave(std::uint64_t seed);
+/// How many devices there are (1).
+void setDevices(int count);
+/// Work that is in streams and has not run.
+std::size_t pending();
+
+} // namespace stand_in
