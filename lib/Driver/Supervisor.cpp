@@ -239,6 +239,8 @@ void Supervisor::take(Client& client, const std::string& line) {
   words >> word;
   if (word == "hello") {
     hello(client, words);
+  } else if (client.ranks.empty()) {
+    return; // a stranger
   } else if (word == "beat") {
     int number = 0, phase = 0;
     long long count = 0;

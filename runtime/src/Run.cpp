@@ -97,9 +97,12 @@ Status runMpi(const RunOptions& options, const RunFiles& files, std::span<const 
     supervision.finish(status, true);
     transport->abort(static_cast<int>(status.code()));
   }
-  if (transport->rank() != 0 && !interruption) interruption = {Exit::again, ""};
   supervision.finish(interruption, false);
-  return interruption;
+  if (interruption) return {};
+  // Now: once a rank has ended with another code than 0, mpirun ends the others.
+  if (transport->rank() == 0) tell(interruption);
+  std::fflush(stderr);
+  return {interruption.code(), ""};
 }
 
 Status runAll(int argc, char** argv, std::span<const Stage* const> stages) {

@@ -1,5 +1,6 @@
 // pdc-run DIR --data D …: builds a folder that pdc has written, launches its ranks, and exports the trained model.
 #include "pdc/Driver/CommandLine.h"
+#include "pdc/Driver/Doctor.h"
 #include "pdc/Driver/Launch.h"
 
 #include <CLI/CLI.hpp>
@@ -14,7 +15,9 @@ int main(int argc, char** argv) {
   // Flags of the generated program, handed on as they are.
   std::string data, eval, epochs, steps, seed, shuffle, normalize, metrics, trace, logEvery, lr, samples, checkpoints,
       every, keep;
-  app.add_option("DIR", options.folder, "what pdc has written")->required();
+  auto* folder = app.add_option("DIR", options.folder, "what pdc has written");
+  bool doctor = false;
+  app.add_flag("--doctor", doctor, "say what this machine has and lacks, and what to type");
   const std::pair<const char*, std::string*> passed[] = {{"--data", &data},
                                                          {"--eval", &eval},
                                                          {"--epochs", &epochs},
@@ -65,6 +68,11 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
+  }
+  if (doctor) return examineMachine(std::cout) ? 0 : 1;
+  if (folder->empty()) {
+    std::cerr << "error: DIR is missing\nhelp: name the folder that pdc has written: pdc-run DIR --data D\n";
+    return static_cast<int>(ExitCode::usage);
   }
   for (const auto& [flag, value] : passed)
     if (!value->empty()) options.arguments.insert(options.arguments.end(), {flag, *value});
