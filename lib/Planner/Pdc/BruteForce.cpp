@@ -45,11 +45,13 @@ public:
   /// Passes over the plans none of whose stages takes longer than a cap by itself, with growing caps. Once the best
   /// plan takes no longer than the cap, what was left out is slower.
   std::optional<PlanCost> run() {
-    for (double growth = 1.25;; growth *= growth) {
+    constexpr double growth = 1.25;
+    constexpr int mostPasses = 4; // without a plan; where there is none, each may try all
+    for (int pass = 1;; ++pass) {
       leftOutMs_ = INFINITY;
       extend(0, std::vector<std::size_t>(kinds_.size(), 0));
       if (leftOutMs_ == INFINITY || (best_ && best_->timeMs <= capMs_)) return best_;
-      capMs_ = best_ ? best_->timeMs : std::max(capMs_ * growth, leftOutMs_);
+      capMs_ = best_ ? best_->timeMs : pass < mostPasses ? std::max(capMs_ * growth, leftOutMs_) : INFINITY;
     }
   }
 

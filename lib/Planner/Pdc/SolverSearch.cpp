@@ -86,8 +86,9 @@ bool Search::isHopeless(const Suffix& suffix) const {
   if (loadMs > limitMs * (1 + tolerance)) return true;
   // A plan in here is as good at best; what else could make it better?
   const PlanCost& best = incumbent_.best().cost;
-  // Where cores, not loads, make its time, a smaller load comes first.
-  if (best.loadMs < limitMs * (1 - tolerance)) {
+  // Where cores, not loads, may make the time of a plan in here, a smaller load comes first, whatever made the best
+  // one's.
+  if (machine_.sharesCores()) {
     double leastMs = leastLoadMs(suffix);
     if (leastMs > best.loadMs * (1 + tolerance)) return true;
     if (leastMs < best.loadMs * (1 - tolerance)) return false;

@@ -24,6 +24,7 @@ public:
     constexpr int few = 6, many = 24;
     constexpr double roughly = 1.01, closely = 1.002, finer = 1.007;
     double failedMs = lowMs, reachedMs = 0;
+    int failures = 0;
     for (double step : {1.04, 1.12, 1.25, 1.5, 2.0, 4.0}) {
       double timeMs = std::min(lowMs * step, std::sqrt(failedMs * incumbent_.limitMs()));
       if (!mayContinue() || timeMs < failedMs * closely) return;
@@ -32,7 +33,13 @@ public:
         break;
       }
       failedMs = timeMs;
+      // Little is to be won, and whole components are a better guess.
+      constexpr double little = 1.15;
+      if (++failures == 2 && incumbent_.limitMs() < lowMs * little) return;
     }
+    // What fails at one time, or with few lengths, need not at a smaller time with many.
+    constexpr double much = 1.12, nearer = 1.1;
+    if (mayContinue() && reachedMs > lowMs * much && isReached(lowMs * nearer, many)) reachedMs = incumbent_.limitMs();
     while (mayContinue() && failedMs * roughly < reachedMs) {
       double timeMs = std::sqrt(failedMs * reachedMs);
       (isReached(timeMs, few) ? reachedMs : failedMs) = timeMs;
