@@ -189,6 +189,8 @@ struct World {
   std::vector<Stream*> streams;
   std::map<std::byte*, std::size_t> allocations;
   std::mt19937_64 random{1};
+  Stream* held = nullptr;
+  std::uint64_t heldSteps = 0;
   int devices = 1;
 };
 World& world() {
@@ -216,12 +218,19 @@ void runFront(Stream& stream) {
   }
 }
 
-/// Runs one task of some stream that is ready; false where none is.
-bool step() {
+/// Runs one task of some stream that is ready; false where none is. For some time now and then one of the streams is
+/// held back: nothing but `must` lets it go on.
+bool step(bool must) {
   World& w = world();
+  if (w.heldSteps == 0) {
+    w.heldSteps = 1 + w.random() % 64;
+    w.held = w.streams.empty() ? nullptr : w.streams[w.random() % w.streams.size()];
+  }
+  --w.heldSteps;
   std::vector<Stream*> able;
   for (Stream* stream : w.streams)
-    if (ready(*stream)) able.push_back(stream);
+    if (ready(*stream) && stream != w.held) able.push_back(stream);
+  if (able.empty() && must && w.held && ready(*w.held)) able.push_back(w.held);
   if (able.empty()) return false;
   runFront(*able[w.random() % able.size()]);
   return true;
@@ -230,14 +239,14 @@ bool step() {
 /// As much as the seed says.
 void wander() {
   World& w = world();
-  for (std::uint64_t steps = w.random() % 4; steps > 0 && step(); --steps) {
+  for (std::uint64_t steps = w.random() % 4; steps > 0 && step(/*must=*/false); --steps) {
   }
 }
 
 template <class Done>
 void runUntil(Done done) {
   while (!done())
-    if (!step()) misuse("a wait that nothing can end");
+    if (!step(/*must=*/true)) misuse("a wait that nothing can end");
 }
 
 Stream& checked(cudaStream_t stream) {
@@ -383,6 +392,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   cudaStreamSynchronize(stream);
   std::lock_guard lock(world().mutex);
   std::erase(world().streams, &checked(stream));
+  if (world().held == stream) world().held = nullptr;
   delete stream;
   return cudaSuccess;
 }

@@ -1,0 +1,196 @@
+// Transfers and all-reduces between streams of the stand-in, which go on in an order that a seed draws: what is not
+// ordered by an event happens in any order, and is seen.
+#include "StandIn.h"
+#include "pdcrt/AllReduce.h"
+#include "pdcrt/Device.h"
+#include "pdcrt/Transport.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+namespace pdcrt {
+namespace {
+
+constexpr std::int64_t floats = 64;
+constexpr std::size_t bytes = floats * sizeof(float);
+constexpr std::uint64_t seeds = 1000;
+
+/// Floats on the device.
+class Block {
+public:
+  explicit Block(float value = 0) : memory_(device::allocate(bytes)) {
+    const std::vector<float> values(floats, value);
+    Stream now = device::openStream();
+    device::copy(now, memory_, values.data(), bytes);
+    EXPECT_TRUE(device::wait(now));
+    device::close(now);
+  }
+  ~Block() { device::release(memory_, bytes); }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  std::byte* memory() const { return memory_; }
+  float* values() const { return reinterpret_cast<float*>(memory_); }
+  /// What is there now, if all values are equal; else NaN.
+  float value() const {
+    std::vector<float> values(floats);
+    Stream now = device::openStream();
+    device::copy(now, values.data(), memory_, bytes);
+    EXPECT_TRUE(device::wait(now));
+    device::close(now);
+    for (float v : values)
+      if (v != values[0]) return NAN;
+    return values[0];
+  }
+
+private:
+  std::byte* memory_;
+};
+
+void add(Stream& q, const Block& sum, const Block& a, const Block& b) {
+  const float* const terms[] = {a.values(), b.values()};
+  device::addUp(q, sum.values(), terms, floats);
+}
+
+/// What a runtime with a bug would leave out.
+enum class Bug { none, missingEvent, wrongStream, reusedSlot };
+
+/// Two ranks with a compute stream each: rank 0 computes k + 2 into a ring of two slots and sends it, rank 1 receives
+/// into a ring of two buffers and adds up.
+class Pipeline {
+public:
+  Pipeline() : transports_(makeThreadTransports(2)) {
+    device::use(0);
+    for (const auto& transport : transports_) communicators_.push_back(std::make_unique<Communicator>(*transport));
+    for (int k = 0; k < minibatches; ++k) sources_.push_back(std::make_unique<Block>(static_cast<float>(k + 1)));
+    for (bool outgoing : {true, false})
+      for (int i = 0; i < 2; ++i) {
+        TransferGroup& group = outgoing ? sends_[i] : receives_[i];
+        group.resize(1);
+        group.used = 1;
+        group.parts[0].outgoing = outgoing;
+        group.parts[0].peer = outgoing ? 1 : 0;
+        group.parts[0].data = (outgoing ? slots_ : buffers_)[i].memory();
+        group.parts[0].bytes = bytes;
+        group.parts[0].inBlocks = true;
+      }
+  }
+
+  /// The sum that rank 1 gets.
+  float run(std::uint64_t seed, Bug bug) {
+    stand_in::interleave(seed);
+    const Block sum;
+    Stream first = device::openStream(), second = device::openStream(), other = device::openStream();
+    for (int k = 0; k < minibatches; ++k) {
+      TransferGroup &send = sends_[k % 2], &receive = receives_[k % 2];
+      if (k >= 2) {
+        EXPECT_TRUE(communicators_[0]->wait(send));
+        if (bug != Bug::reusedSlot) send.precede(first);
+      }
+      add(first, slots_[k % 2], *sources_[k], one_);
+      send.after = bug == Bug::missingEvent ? nullptr : &send.ready;
+      send.ready.record(first);
+      communicators_[0]->post(send);
+      receive.ready.record(second);
+      communicators_[1]->post(receive);
+      EXPECT_TRUE(communicators_[1]->wait(receive));
+      receive.precede(bug == Bug::wrongStream ? other : second);
+      add(second, sum, sum, buffers_[k % 2]);
+    }
+    for (TransferGroup& send : sends_) EXPECT_TRUE(communicators_[0]->wait(send));
+    for (Stream* q : {&first, &second, &other}) {
+      EXPECT_TRUE(device::wait(*q));
+      device::close(*q);
+    }
+    return sum.value();
+  }
+
+  static constexpr int minibatches = 6;
+  static constexpr float expected = 6 * 7 / 2 + 6;
+
+private:
+  std::vector<std::unique_ptr<Transport>> transports_;
+  Block slots_[2], buffers_[2];
+  const Block one_{1};
+  std::vector<std::unique_ptr<Block>> sources_;
+  std::array<TransferGroup, 2> sends_, receives_;
+  std::vector<std::unique_ptr<Communicator>> communicators_; // last: ends first
+};
+
+TEST(CudaTransport, EveryOrderOfStreamsGivesTheSum) {
+  Pipeline pipeline;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed)
+    ASSERT_EQ(pipeline.run(seed, Bug::none), Pipeline::expected) << "seed " << seed;
+}
+
+/// Whether some seed shows the bug.
+bool isFound(Bug bug) {
+  Pipeline pipeline;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed)
+    if (!(pipeline.run(seed, bug) == Pipeline::expected)) return true;
+  return false;
+}
+
+TEST(CudaTransport, AMissingEventIsFound) {
+  EXPECT_TRUE(isFound(Bug::missingEvent));
+}
+TEST(CudaTransport, AWaitInTheWrongStreamIsFound) {
+  EXPECT_TRUE(isFound(Bug::wrongStream));
+}
+TEST(CudaTransport, ASlotThatIsReusedTooEarlyIsFound) {
+  EXPECT_TRUE(isFound(Bug::reusedSlot));
+}
+
+/// Three replicas reduce the same staging place round after round.
+TEST(CudaAllReduce, EveryOrderOfStreamsGivesTheSum) {
+  constexpr int replicas = 3, rounds = 3;
+  device::use(0);
+  const auto transports = makeThreadTransports(replicas);
+  std::vector<std::unique_ptr<Block>> gradients, staging, sources;
+  std::vector<std::unique_ptr<AllReduce>> works;
+  for (int r = 0; r < replicas; ++r) {
+    gradients.push_back(std::make_unique<Block>());
+    staging.push_back(std::make_unique<Block>());
+    sources.push_back(std::make_unique<Block>(static_cast<float>(1 << r)));
+    auto group = std::make_shared<ReduceGroup>();
+    group->ranks = {0, 1, 2};
+    group->self = r;
+    group->channel = 1;
+    group->segments = {{0, floats}};
+    group->staging = staging.back()->memory();
+    works.push_back(std::make_unique<AllReduce>(group, std::make_shared<ReduceLane>()));
+  }
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  for (const auto& transport : transports) communicators.push_back(std::make_unique<Communicator>(*transport));
+  const Block zero;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    stand_in::interleave(seed);
+    std::vector<Stream> streams;
+    for (int r = 0; r < replicas; ++r) streams.push_back(device::openStream());
+    for (int round = 0; round < rounds; ++round) {
+      for (int r = 0; r < replicas; ++r) {
+        add(streams[r], *gradients[r], *sources[r], round == 0 ? zero : *gradients[r]);
+        works[r]->prepare(gradients[r]->memory(), 0, replicas);
+        works[r]->ready.record(streams[r]);
+        communicators[r]->post(*works[r]);
+      }
+      for (int r = 0; r < replicas; ++r) {
+        ASSERT_TRUE(communicators[r]->wait(*works[r]));
+        works[r]->precede(streams[r]);
+      }
+    }
+    for (Stream& q : streams) {
+      ASSERT_TRUE(device::wait(q));
+      device::close(q);
+    }
+    // After each round all have three times what they had, and 7: 7, 28, 91.
+    for (int r = 0; r < replicas; ++r) ASSERT_EQ(gradients[r]->value(), 91) << "seed " << seed;
+  }
+}
+
+} // namespace
+} // namespace pdcrt
