@@ -1,4 +1,5 @@
-// The optimizers' formulas (Optimizer.h). One loop each; the compiler vectorises all.
+// The update of one parameter on the CPU: one loop per optimizer. They become vector code, which is bound by memory.
+#include "Sums.h"
 #include "pdcrt/Optimizer.h"
 
 #include <cmath>
@@ -6,59 +7,83 @@
 namespace pdcrt {
 namespace {
 
-/// The mean gradient of element i, clipped.
-float mean(const UpdateSlice& s, std::int64_t i) {
-  return s.gradient[i] / s.minibatches * s.scale;
+/// The mean gradient of element i, clipped and with weight decay. Without decay it keeps its bits, the sign of a zero
+/// too.
+template <bool decays>
+PDCRT_INLINE float meanGradient(const UpdateSlice& s, std::int64_t i) {
+  const float mean = s.gradient[i] / s.minibatches * s.scale;
+  return decays ? mean + s.weightDecay * s.old[i] : mean;
 }
 
-/// Without decay the gradient keeps its bits, the sign of a zero too.
-float decayed(float gradient, float decay, float weight) {
-  return decay == 0 ? gradient : gradient + decay * weight;
+template <bool decays>
+PDCRT_INLINE void sgd(const UpdateSlice& s) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < s.count; ++i) s.fresh[i] = s.old[i] - s.learningRate * meanGradient<decays>(s, i);
 }
 
-void sgd(const UpdateSlice& s) {
+template <bool decays, bool nesterov>
+PDCRT_INLINE void momentum(const UpdateSlice& s, float factor) {
+#pragma GCC ivdep
   for (std::int64_t i = 0; i < s.count; ++i) {
-    float g = decayed(mean(s, i), s.weightDecay, s.old[i]);
-    s.fresh[i] = s.old[i] - s.learningRate * g;
-  }
-}
-
-void momentum(const UpdateSlice& s, float factor, bool nesterov) {
-  for (std::int64_t i = 0; i < s.count; ++i) {
-    float g = decayed(mean(s, i), s.weightDecay, s.old[i]);
-    float velocity = factor * s.first[i] + g;
+    const float g = meanGradient<decays>(s, i), velocity = factor * s.first[i] + g;
     s.first[i] = velocity;
-    float direction = nesterov ? g + factor * velocity : velocity;
-    s.fresh[i] = s.old[i] - s.learningRate * direction;
+    s.fresh[i] = s.old[i] - s.learningRate * (nesterov ? g + factor * velocity : velocity);
   }
 }
 
-void adam(const UpdateSlice& s, const Training& training, std::int64_t t) {
-  const bool decoupled = training.optimizer == OptimizerKind::adamw;
-  const float beta1 = static_cast<float>(training.beta1), beta2 = static_cast<float>(training.beta2);
-  const float rest1 = static_cast<float>(1 - training.beta1), rest2 = static_cast<float>(1 - training.beta2);
-  const float rate =
-      static_cast<float>(static_cast<double>(s.learningRate) / (1 - std::pow(training.beta1, static_cast<double>(t))));
-  const float root = static_cast<float>(std::sqrt(1 - std::pow(training.beta2, static_cast<double>(t))));
-  const float epsilon = static_cast<float>(training.epsilon);
-  const float keep = decoupled ? 1 - s.learningRate * s.weightDecay : 1;
-  const float coupled = decoupled ? 0 : s.weightDecay;
+/// What the t-th update multiplies.
+struct AdamFactors {
+  float beta1, beta2, rest1, rest2, rate, root, epsilon, keep;
+
+  AdamFactors(const Training& training, const UpdateSlice& s, std::int64_t t)
+      : beta1(static_cast<float>(training.beta1)), beta2(static_cast<float>(training.beta2)),
+        rest1(static_cast<float>(1 - training.beta1)), rest2(static_cast<float>(1 - training.beta2)),
+        rate(static_cast<float>(static_cast<double>(s.learningRate) /
+                                (1 - std::pow(training.beta1, static_cast<double>(t))))),
+        root(static_cast<float>(std::sqrt(1 - std::pow(training.beta2, static_cast<double>(t))))),
+        epsilon(static_cast<float>(training.epsilon)),
+        keep(training.optimizer == OptimizerKind::adamw ? 1 - s.learningRate * s.weightDecay : 1) {}
+};
+
+template <bool decays>
+PDCRT_INLINE void adam(const UpdateSlice& s, const AdamFactors& f) {
+#pragma GCC ivdep
   for (std::int64_t i = 0; i < s.count; ++i) {
-    float g = decayed(mean(s, i), coupled, s.old[i]);
-    s.first[i] = beta1 * s.first[i] + rest1 * g;
-    s.second[i] = beta2 * s.second[i] + rest2 * g * g;
-    s.fresh[i] = keep * s.old[i] - rate * s.first[i] / (std::sqrt(s.second[i]) / root + epsilon);
+    const float g = meanGradient<decays>(s, i);
+    const float first = f.beta1 * s.first[i] + f.rest1 * g, second = f.beta2 * s.second[i] + f.rest2 * g * g;
+    s.first[i] = first;
+    s.second[i] = second;
+    s.fresh[i] = f.keep * s.old[i] - f.rate * first / (std::sqrt(second) / f.root + f.epsilon);
   }
+}
+
+// Arguments by value: what the loops write must not change them.
+
+PDCRT_VECTORIZED void sgd(UpdateSlice s, bool decays) {
+  decays ? sgd<true>(s) : sgd<false>(s);
+}
+
+PDCRT_VECTORIZED void momentum(UpdateSlice s, bool decays, float factor, bool nesterov) {
+  if (nesterov)
+    decays ? momentum<true, true>(s, factor) : momentum<false, true>(s, factor);
+  else
+    decays ? momentum<true, false>(s, factor) : momentum<false, false>(s, factor);
+}
+
+PDCRT_VECTORIZED void adam(UpdateSlice s, bool decays, AdamFactors f) {
+  decays ? adam<true>(s, f) : adam<false>(s, f);
 }
 
 } // namespace
 
 void device::update(Stream&, const UpdateSlice& slice, const Training& training, std::int64_t t) {
+  const bool decays = slice.weightDecay != 0;
   switch (training.optimizer) {
-  case OptimizerKind::sgd: return sgd(slice);
-  case OptimizerKind::momentum: return momentum(slice, static_cast<float>(training.momentum), training.nesterov);
-  case OptimizerKind::adam:
-  case OptimizerKind::adamw: return adam(slice, training, t);
+  case OptimizerKind::sgd: return sgd(slice, decays);
+  case OptimizerKind::momentum:
+    return momentum(slice, decays, static_cast<float>(training.momentum), training.nesterov);
+  case OptimizerKind::adam: return adam(slice, decays, {training, slice, t});
+  case OptimizerKind::adamw: return adam(slice, false, {training, slice, t});
   }
 }
 
