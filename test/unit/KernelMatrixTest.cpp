@@ -82,7 +82,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Linear::Options{.rows = 5, .inputs = 33, .outputs = 1},
                     Linear::Options{.rows = 1, .inputs = 1, .outputs = 1, .transposed = true, .bias = true},
                     Linear::Options{.rows = 67, .inputs = 129, .outputs = 65, .transposed = true},
-                    Linear::Options{.rows = 130, .inputs = 64, .outputs = 96}),
+                    Linear::Options{.rows = 130, .inputs = 64, .outputs = 96},
+                    // Bound by memory.
+                    Linear::Options{.rows = 5, .inputs = 2050, .outputs = 1031, .transposed = true, .bias = true},
+                    Linear::Options{.rows = 9, .inputs = 1040, .outputs = 2048}),
     [](const auto& p) {
       const Linear::Options& o = p.param;
       return sizesName({o.rows, o.inputs, o.outputs}) + (o.transposed ? "Transposed" : "") + (o.bias ? "WithBias" : "");

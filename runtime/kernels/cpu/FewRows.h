@@ -1,0 +1,18 @@
+// Matrix products that are bound by memory because one matrix is large and used for few rows only: linear layers of
+// small batches. Against oneDNN's matmul, 32 x 4096 · 4096 x 9216 takes half the time.
+#pragma once
+
+#include <cstdint>
+
+namespace pdcrt::fewrows {
+
+/// Whether this processor has the instructions (AVX-512).
+bool available();
+
+/// c [m, n] = a [m, k] · b [k, n], all row-major: b is read once, in its order.
+void multiply(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, const float* b, float* c);
+
+/// c [m, n] = transposed a [k, m] · b [k, n], all row-major, for a large c: it is written once, past the caches.
+void multiplyTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, const float* b, float* c);
+
+} // namespace pdcrt::fewrows
