@@ -3,6 +3,7 @@
 #include "pdc/CodeGen/FusedKernel.h"
 
 #include "pdc/IR/Elementwise.h"
+#include "pdc/IR/Layouts.h"
 
 #include <algorithm>
 #include <map>
@@ -99,9 +100,9 @@ public:
     integers_ = std::none_of(operands_.begin(), operands_.end(), isFloatType) &&
                 std::none_of(results_.begin(), results_.end(), isFloatType);
     std::vector<Shape> shapes;
-    for (const Type* type : operands_) shapes.push_back(type->shape);
-    shapes.push_back(results_[0]->shape);
-    axes_ = loopNest(results_[0]->shape, shapes);
+    for (const Type* type : operands_) shapes.push_back(memoryShape(*type, *results_[0]));
+    shapes.push_back(memoryShape(*results_[0]));
+    axes_ = loopNest(shapes.back(), shapes);
   }
 
   /// "void $name$(View<const float> a0, View<float> y) {"

@@ -184,7 +184,7 @@ Status Compilation::toTrainingGraph() {
     scale << "dynamic";
   else
     scale << std::setprecision(17) << training_.lossScale;
-  if (!run({{"differentiate", {{"loss_scale", scale.str()}}}, {"fuse", {}}, {"layout", {}}, {"add-evaluation", {}}}))
+  if (!run({{"differentiate", {{"loss_scale", scale.str()}}}, {"fuse", {}}, {"add-evaluation", {}}, {"layout", {}}}))
     return failure;
   provenance_ = {options_.version, options_.command, fs::path(options_.model).filename().string(), hashOf(main())};
   describeTraining();

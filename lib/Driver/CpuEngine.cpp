@@ -31,8 +31,21 @@ private:
   std::unique_ptr<std::byte, Free> bytes_;
 };
 
+/// The value of this type that lies at `data`, in row-major order.
 Tensor tensorAt(const std::byte* data, const Type& type) {
-  return Tensor(type, {data, static_cast<std::size_t>(type.bytes())});
+  const Type rowMajor{type.element, type.shape};
+  if (type.layout == plain) return Tensor(rowMajor, {data, static_cast<std::size_t>(type.bytes())});
+  const std::size_t size = pdcrt::bytesOf(type.element);
+  const auto block = static_cast<std::size_t>(channelBlock);
+  const auto outer = static_cast<std::size_t>(type.shape[0] * type.shape[1]) / block;
+  const auto plane = static_cast<std::size_t>(type.shape[2] * type.shape[3]);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(type.bytes()));
+  for (std::size_t o = 0; o < outer; ++o)
+    for (std::size_t p = 0; p < plane; ++p)
+      for (std::size_t lane = 0; lane < block; ++lane)
+        std::memcpy(&bytes[((o * block + lane) * plane + p) * size], data + ((o * plane + p) * block + lane) * size,
+                    size);
+  return Tensor(rowMajor, bytes);
 }
 
 std::string projectText(const CpuEngineOptions& options) {

@@ -70,6 +70,24 @@ std::int64_t Type::bytes() const {
   return count * size;
 }
 
+static bool hasWholeBlocks(const Type& type) {
+  return type.rank() == 4 && type.shape[1] > 0 && type.shape[1] % channelBlock == 0;
+}
+
+bool pdc::fitsChannelBlocks(const Type& type) {
+  return hasWholeBlocks(type) && type.shape[2] * type.shape[3] > 1;
+}
+
+bool pdc::isInEitherLayout(const Type& type) {
+  return hasWholeBlocks(type) && type.shape[2] * type.shape[3] == 1;
+}
+
+Shape pdc::memoryShape(const Type& type) {
+  if (type.layout != channelsInBlocks) return type.shape;
+  const Shape& s = type.shape;
+  return {s[0], s[1] / channelBlock, s[2], s[3], channelBlock};
+}
+
 std::string pdc::toString(const Type& type) {
   std::string text = nameOf(type.element) + toString(type.shape);
   if (type.layout != plain) text += "@" + std::to_string(type.layout.id);

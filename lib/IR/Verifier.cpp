@@ -2,6 +2,7 @@
 #include "pdc/IR/Verifier.h"
 
 #include "pdc/IR/Elementwise.h"
+#include "pdc/IR/Layouts.h"
 
 #include <algorithm>
 #include <set>
@@ -108,7 +109,7 @@ Status pdc::verifyOperation(const Operation& operation, Diagnostics& diags) {
     return diags.error(operation.location) << "'" << def.name << "' op exists in ONNX only, a graph cannot hold it";
   if (!checkOperands(def, operation.operands(), operation.location, diags)) return failure;
   if (!checkAttributes(def, operation.attributes, operation.location, diags)) return failure;
-  if (!checkResults(operation, diags)) return failure;
+  if (!checkResults(operation, diags) || !checkLayouts(operation, diags)) return failure;
   return def.verify ? def.verify(operation, diags) : Status(success);
 }
 
@@ -147,6 +148,8 @@ private:
   }
   void define(const Value& value) {
     if (value.type().bytes() < 0) error() << "the size of '%" << value.name() << "' does not fit into 63 bits";
+    if (value.type().layout != plain && (value.type().layout != channelsInBlocks || !fitsChannelBlocks(value.type())))
+      error() << "'%" << value.name() << "' is " << toString(value.type()) << ", no shape for this layout";
     defined_.insert(&value);
   }
 

@@ -5,6 +5,9 @@
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Onnx.h"
 
+#include "pdc/IR/Builder.h"
+#include "pdc/IR/Elementwise.h"
+
 #include <cmath>
 
 using namespace pdc;
@@ -25,8 +28,9 @@ struct Channels {
   }
 };
 
-std::vector<AttributeDef> attributes(bool momentum) {
+std::vector<AttributeDef> attributes(bool momentum, bool relu = false) {
   std::vector<AttributeDef> defs = {number("epsilon", 1e-5, "is added to the variance")};
+  if (relu) defs.push_back(boolean("relu", false, "whether Y has nothing below 0, after the residual was added"));
   if (momentum) defs.push_back(number("momentum", 0.9, "share of the old running statistics in the new ones"));
   return defs;
 }
@@ -36,6 +40,7 @@ Status requireChannels(const InferContext& c, const char* op, std::size_t x, std
   if (!requireFloat(c, op, x, 2)) return failure;
   const Type& type = c.operand(x);
   for (std::size_t i = 0; i < c.operands.size(); ++i) {
+    if (!has(c, i)) continue;
     const bool same = i == x || std::find(like.begin(), like.end(), i) != like.end();
     if (!requireType(c, op, i, same ? type : Type{type.element, {type.shape[1]}}, "the number of channels"))
       return failure;
@@ -51,7 +56,9 @@ KernelUse kernel(const Operation& op, const char* method, std::size_t x) {
   return kernelUse<pdcrt::BatchNorm>("BatchNorm", method,
                                      {.input = toRuntime(operandType(op, x).shape),
                                       .epsilon = op.attributes.getFloat("epsilon"),
-                                      .momentum = op.attributes.getOr("momentum", 0.9)});
+                                      .momentum = op.attributes.getOr("momentum", 0.9),
+                                      .relu = op.attributes.getOr("relu", false),
+                                      .lanes = lanesOf(op)});
 }
 
 template <class T>
@@ -80,16 +87,23 @@ void trainReference(ReferenceContext& c) {
     blend(3, 3, sums[channel]);
     blend(4, 4, variance);
   }
+  const bool relu = c.op.attributes.getOr("relu", false);
   size.forEach([&](std::int64_t i, std::int64_t channel) {
     y[i] = (x[i] - mean[channel]) * inverse[channel] * scale[channel] + bias[channel];
+    if (c.operands.size() > 5 && c.operands[5]) y[i] += c.in<T>(5)[i];
+    if (relu && y[i] < 0) y[i] = 0;
   });
 }
 
 template <class T>
 void gradientReference(ReferenceContext& c) {
   const Channels size(operandType(c.op, 0).shape);
-  const auto dy = c.in<T>(0), x = c.in<T>(1), scale = c.in<T>(2), mean = c.in<T>(3), inverse = c.in<T>(4);
+  const auto given = c.in<T>(0), x = c.in<T>(1), scale = c.in<T>(2), mean = c.in<T>(3), inverse = c.in<T>(4);
   const auto dx = c.out<T>(0), dscale = c.out<T>(1), dbias = c.out<T>(2);
+  std::vector<T> dy(given.begin(), given.end());
+  if (c.op.attributes.getOr("relu", false))
+    for (std::size_t i = 0; i < dy.size(); ++i) dy[i] *= c.in<T>(5)[i] > 0 ? T(1) : T(0);
+  if (c.results.size() > 3 && c.results[3]) std::copy(dy.begin(), dy.end(), c.out<T>(3).begin());
   const auto count = static_cast<std::size_t>(size.channels);
   std::vector<double> sums(count, 0), products(count, 0);
   const auto normal = [&](std::int64_t i, std::int64_t channel) { return (x[i] - mean[channel]) * inverse[channel]; };
@@ -130,13 +144,17 @@ void frozenReference(ReferenceContext& c) {
 
 std::vector<Value*> trainGradient(GradientContext& g) {
   const Operation& op = g.op();
-  std::vector<Value*> gradients(5, nullptr);
+  std::vector<Value*> gradients(op.operands().size(), nullptr);
   if (!g.resultGradient(0)) return gradients;
-  // One kernel yields all three; it belongs to the input gradient (semantics of a split backward).
-  Operation* backward = g.create(0, "batch_norm_gradient",
-                                 {g.resultGradient(0), op.operand(0), op.operand(1), op.result(1), op.result(2)},
-                                 {{"epsilon", op.attributes.getFloat("epsilon")}});
-  for (std::size_t i = 0; backward && i < 3; ++i) gradients[i] = g.wants(i) ? backward->result(i) : nullptr;
+  const bool relu = op.attributes.get<bool>("relu"), residual = op.operand(5);
+  // One kernel yields all of them; it belongs to the input gradient (semantics of a split backward).
+  Operation* backward = g.create(
+      0, "batch_norm_gradient",
+      {g.resultGradient(0), op.operand(0), op.operand(1), op.result(1), op.result(2), relu ? op.result(0) : nullptr},
+      {{"epsilon", op.attributes.getFloat("epsilon")}, {"relu", relu}}, {true, true, true, residual});
+  if (!backward) return gradients;
+  for (std::size_t i = 0; i < 3; ++i) gradients[i] = g.wants(i) ? backward->result(i) : nullptr;
+  if (residual && g.wants(5)) gradients[5] = backward->result(3);
   return gradients;
 }
 
@@ -154,6 +172,94 @@ std::vector<Value*> frozenGradient(GradientContext& g) {
     if (Operation* backward = g.create(1, name, operands, op.attributes, {false, true, true}))
       gradients[1] = backward->result(1), gradients[2] = backward->result(2);
   return gradients;
+}
+
+bool isName(const Expression& e, const std::string& name) {
+  return e.kind == Expression::Kind::name && e.symbol == name;
+}
+bool isNumber(const Expression& e, double number) {
+  return e.kind == Expression::Kind::number && e.number == number;
+}
+bool isCall(const Expression& e, const char* function, std::size_t arguments) {
+  return e.kind == Expression::Kind::call && e.symbol == function && e.arguments.size() == arguments;
+}
+bool isBinary(const Expression& e, const char* symbol) {
+  return e.kind == Expression::Kind::binary && e.symbol == symbol;
+}
+
+/// The elementwise operation with one result that is the only user of `value`; null if there is none where it counts.
+Operation* onlyUser(const Value* value) {
+  if (value->users().size() != 1) return nullptr;
+  Operation* user = value->users().front();
+  return user->def().kind == OpKind::elementwise && user->results().size() == 1 ? user : nullptr;
+}
+
+/// batch_norm_training, when max(Y, 0), Y + residual, or max(Y + residual, 0) is all that Y is for.
+Absorbed absorbActivation(Operation& op, Builder& b) {
+  Value* y = op.result(0);
+  Operation* follower = onlyUser(y);
+  if (!follower || op.attributes.get<bool>("relu") || op.operand(5)) return {};
+  const ExpressionPtr whole = expressionsOf(*follower).front();
+  const bool relu = isCall(*whole, "max", 2) && isNumber(*whole->arguments[1], 0);
+  const Expression& sum = relu ? *whole->arguments[0] : *whole;
+  Value* residual = nullptr;
+  if (isBinary(sum, "+") && follower->operands().size() == 2) {
+    const std::size_t other = follower->operand(0) == y ? 1 : 0;
+    residual = follower->operand(other);
+    const std::string names[] = {operandNameInExpressions(follower->def(), 0),
+                                 operandNameInExpressions(follower->def(), 1)};
+    const bool isSum = (isName(*sum.arguments[0], names[0]) && isName(*sum.arguments[1], names[1])) ||
+                       (isName(*sum.arguments[0], names[1]) && isName(*sum.arguments[1], names[0]));
+    if (!isSum || residual->type() != y->type()) return {};
+  } else if (!relu || !isName(sum, operandNameInExpressions(follower->def(), 0))) {
+    return {};
+  }
+  Attributes attributes = op.attributes;
+  attributes.set("relu", relu);
+  std::vector<Value*> operands(op.operands().begin(), op.operands().begin() + 5);
+  if (residual) operands.push_back(residual);
+  b.setInsertionPoint(follower);
+  std::vector<bool> wanted;
+  for (const Value* result : op.results()) wanted.push_back(result != nullptr);
+  Operation* made = b.create(op.def().name, operands, attributes, wanted);
+  if (!made) return {};
+  Absorbed absorbed{.made = made, .gone = {&op, follower}, .replaced = {{follower->result(), made->result(0)}}};
+  for (std::size_t i = 1; i < op.results().size(); ++i)
+    if (op.result(i)) absorbed.replaced.emplace_back(op.result(i), made->result(i));
+  return absorbed;
+}
+
+/// batch_norm_gradient, when its dY is dY' · select(Y > 0, 1, 0): the gradient of a ReLU.
+Absorbed absorbMask(Operation& op, Builder& b) {
+  Value* dy = op.operand(0);
+  Operation* mask = dy->definer();
+  if (!mask || mask->def().kind != OpKind::elementwise || mask->results().size() != 1 || mask->operands().size() != 2 ||
+      op.attributes.get<bool>("relu") || op.result(3))
+    return {};
+  const ExpressionPtr product = expressionsOf(*mask).front();
+  if (!isBinary(*product, "*")) return {};
+  const Expression &gradient = *product->arguments[0], &select = *product->arguments[1];
+  if (!isCall(select, "select", 3) || !isNumber(*select.arguments[1], 1) || !isNumber(*select.arguments[2], 0))
+    return {};
+  const Expression& positive = *select.arguments[0];
+  const std::string names[] = {operandNameInExpressions(mask->def(), 0), operandNameInExpressions(mask->def(), 1)};
+  if (!isBinary(positive, ">") || !isName(*positive.arguments[0], names[1]) || !isNumber(*positive.arguments[1], 0) ||
+      !isName(gradient, names[0]))
+    return {};
+  if (mask->operand(0)->type() != dy->type() || mask->operand(1)->type() != dy->type()) return {};
+  // What comes through the ReLU is the gradient of the residual, too.
+  const bool others = dy->users().size() > 1;
+  Attributes attributes = op.attributes;
+  attributes.set("relu", true);
+  b.setInsertionPoint(mask); // before whatever else reads dY
+  Operation* made = b.create(
+      op.def().name, {mask->operand(0), op.operand(1), op.operand(2), op.operand(3), op.operand(4), mask->operand(1)},
+      attributes, {true, true, true, others});
+  if (!made) return {};
+  Absorbed absorbed{.made = made, .gone = {mask, &op}, .replaced = {}};
+  for (std::size_t i = 0; i < 3; ++i) absorbed.replaced.emplace_back(op.result(i), made->result(i));
+  if (others) absorbed.replaced.emplace_back(dy, made->result(3));
+  return absorbed;
 }
 
 /// ONNX BatchNormalization. It trains with `training_mode` since opset 14, with more than one output before.
@@ -183,6 +289,13 @@ std::vector<std::string> trainExamples() {
                             "%positive {epsilon = 0.001, momentum = 0.75} : " +
                                 t + ", " + c + ", " + c + ", " + c + ", " + c));
   }
+  const std::string c = "f32[3]", t = "f32[3, 3, 2, 1]";
+  for (const char* residual : {"", ", %residual"})
+    texts.push_back(example("%x: " + t + ", %scale: " + c + ", %bias: " + c + ", %mean: " + c + ", %positive: " + c +
+                                (*residual ? residual + (": " + t) : ""),
+                            "%y, %m, %i, _, _ = batch_norm_training %x, %scale, %bias, %mean, %positive" +
+                                std::string(residual) + " {epsilon = 0.001, relu = true} : " + t + ", " + c + ", " + c +
+                                ", _, _"));
   return texts;
 }
 
@@ -203,6 +316,8 @@ std::vector<std::string> inferenceExamples() {
 
 PDC_OPS(BatchNorm) {
   const std::vector<OperandDef> forwardOperands = {{"X"}, {"scale"}, {"bias"}, {"running_mean"}, {"running_variance"}};
+  std::vector<OperandDef> trainOperands = forwardOperands;
+  trainOperands.push_back({.name = "residual", .optional = true});
   return {
       {
           .name = "batch_norm",
@@ -219,6 +334,7 @@ PDC_OPS(BatchNorm) {
           .cost = perElement(2),
           .gradient = frozenGradient,
           .kernel = [](const Operation& op) { return kernel(op, "forward", 0); },
+          .channelBlocks = everyPlane,
           .initialValues = startsAt(1, {1, 0, 0, 1}),
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto x = c.in<T>(0), scale = c.in<T>(1), bias = c.in<T>(2), mean = c.in<T>(3), variance = c.in<T>(4);
@@ -232,16 +348,18 @@ PDC_OPS(BatchNorm) {
       },
       {
           .name = "batch_norm_training",
-          .summary = "X normalised per channel by its own statistics, which also move the running ones",
-          .operands = forwardOperands,
+          .summary =
+              "X normalised per channel by its own statistics, which also move the running ones, and perhaps what "
+              "follows: plus a residual, and no less than 0",
+          .operands = trainOperands,
           .results = {{"Y"},
                       {"mean"},
                       {"inverse_std"},
                       {.name = "new_running_mean", .optional = true},
                       {.name = "new_running_variance", .optional = true}},
-          .attributes = attributes(/*momentum=*/true),
+          .attributes = attributes(/*momentum=*/true, /*relu=*/true),
           .infer = [](const InferContext& c) -> Types {
-            if (!requireChannels(c, "batch_norm_training", 0)) return failure;
+            if (!requireChannels(c, "batch_norm_training", 0, {5})) return failure;
             const Type channels = channelType(c, 0);
             return std::vector<Type>{c.operand(0), channels, channels, channels, channels};
           },
@@ -249,10 +367,20 @@ PDC_OPS(BatchNorm) {
           .cost = perElement(7),
           .gradient = trainGradient,
           .kernel = [](const Operation& op) { return kernel(op, "trainForward", 0); },
+          .channelBlocks = everyPlane,
           .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
-            Value* y = b.value("batch_norm", op.operands(), {{"epsilon", op.attributes.getFloat("epsilon")}});
+            const std::vector<Value*> operands(op.operands().begin(), op.operands().begin() + 5);
+            Value* y = b.value("batch_norm", operands, {{"epsilon", op.attributes.getFloat("epsilon")}});
+            const bool relu = op.attributes.get<bool>("relu"), residual = op.operand(5);
+            if (y && (relu || residual)) {
+              const std::string sum = residual ? "a0 + a1" : "a0";
+              const std::vector<std::string> expressions{relu ? "max(" + sum + ", 0)" : sum};
+              y = b.value("elementwise", residual ? std::vector{y, op.operand(5)} : std::vector{y},
+                          {{"expressions", expressions}});
+            }
             return {y, nullptr, nullptr, nullptr, nullptr};
           },
+          .absorb = absorbActivation,
           .initialValues = startsAt(1, {1, 0, 0, 1}),
           .reference = reference([]<class T>(ReferenceContext& c) { trainReference<T>(c); }),
           .examples = trainExamples(),
@@ -260,20 +388,28 @@ PDC_OPS(BatchNorm) {
       {
           .name = "batch_norm_gradient",
           .summary = "Gradients of batch_norm_training for X, scale and bias",
-          .operands = {{"dY"}, {"X"}, {"scale"}, {"mean"}, {"inverse_std"}},
-          .results = {{"dX"}, {"dscale"}, {"dbias"}},
-          .attributes = attributes(/*momentum=*/false),
+          .operands = {{"dY"}, {"X"}, {"scale"}, {"mean"}, {"inverse_std"}, {.name = "Y", .optional = true}},
+          .results = {{"dX"}, {"dscale"}, {"dbias"}, {.name = "dresidual", .optional = true}},
+          .attributes = attributes(/*momentum=*/false, /*relu=*/true),
           .infer = [](const InferContext& c) -> Types {
-            if (!requireChannels(c, "batch_norm_gradient", 0, {1})) return failure;
-            return std::vector<Type>{c.operand(0), channelType(c, 0), channelType(c, 0)};
+            if (!requireChannels(c, "batch_norm_gradient", 0, {1, 5})) return failure;
+            if (c.attributes.get<bool>("relu") && !has(c, 5))
+              return c.error() << "'batch_norm_gradient' op needs Y for its ReLU";
+            return std::vector<Type>{c.operand(0), channelType(c, 0), channelType(c, 0), c.operand(0)};
           },
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(10),
           .kernel = [](const Operation& op) { return kernel(op, "gradient", 1); },
+          .channelBlocks = everyPlane,
+          .absorb = absorbMask,
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = {example("%dy: f32[4, 3, 2, 2], %x: f32[4, 3, 2, 2], %scale: f32[3], %mean: f32[3], %i: f32[3]",
-                               "%dx, %dscale, %dbias = batch_norm_gradient %dy, %x, %scale, %mean, %i {epsilon = "
-                               "0.001} : f32[4, 3, 2, 2], f32[3], f32[3]")},
+                               "%dx, %dscale, %dbias, _ = batch_norm_gradient %dy, %x, %scale, %mean, %i {epsilon = "
+                               "0.001} : f32[4, 3, 2, 2], f32[3], f32[3], _"),
+                       example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %i: f32[3], "
+                               "%y: f32[4, 3, 2]",
+                               "%dx, %dscale, %dbias, %dr = batch_norm_gradient %dy, %x, %scale, %mean, %i, %y {relu = "
+                               "true} : f32[4, 3, 2], f32[3], f32[3], f32[4, 3, 2]")},
       },
       {
           .name = "batch_norm_frozen_gradient",
@@ -290,6 +426,7 @@ PDC_OPS(BatchNorm) {
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(5),
           .kernel = [](const Operation& op) { return kernel(op, "frozenGradient", 1); },
+          .channelBlocks = everyPlane,
           .reference = reference([]<class T>(ReferenceContext& c) { frozenReference<T>(c); }),
           .examples = {example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %positive: f32[3]",
                                "%dx, _, _ = batch_norm_frozen_gradient %dy, %x, %scale, %mean, %positive {epsilon = "

@@ -90,6 +90,8 @@ PDC_OPS(Concat) {
             for (std::size_t i = 0; i < op.operands().size(); ++i) options.inner.push_back(innerOf(op, i));
             return kernelUse<pdcrt::Concat>("Concat", "forward", options);
           },
+      // Along samples or channels, the parts of a sample are contiguous in either layout.
+      .channelBlocks = [](const Operation& op) { return axisOf(op) <= 1 ? everyPlane(op) : ChannelBlocks(); },
       .canonicalize = [](Operation& op, Builder&) -> Value* {
         return op.operands().size() == 1 ? op.operand(0) : nullptr;
       },

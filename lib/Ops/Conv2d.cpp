@@ -14,10 +14,12 @@ struct Convolution {
   Shape x, w, y;
   Window window;
   std::int64_t groups;
+  std::int64_t inputLanes, outputLanes; ///< channels per position in memory, of x and y
 
-  Convolution(const Operation& op, Shape xShape, Shape wShape, Shape yShape)
-      : x(std::move(xShape)), w(std::move(wShape)), y(std::move(yShape)), window(windowOf(op.attributes)),
-        groups(op.attributes.getInt("groups")) {
+  Convolution(const Operation& op, const Type& xType, Shape wShape, const Type& yType)
+      : x(xType.shape), w(std::move(wShape)), y(yType.shape), window(windowOf(op.attributes)),
+        groups(op.attributes.getInt("groups")), inputLanes(memoryShape(xType).size() > 4 ? channelBlock : 1),
+        outputLanes(memoryShape(yType).size() > 4 ? channelBlock : 1) {
     window.kernel[0] = w[2], window.kernel[1] = w[3];
   }
 
@@ -30,7 +32,9 @@ struct Convolution {
                                      .pads = window.padsDims(),
                                      .dilations = window.dilationsDims(),
                                      .groups = groups,
-                                     .bias = bias});
+                                     .bias = bias,
+                                     .inputLanes = inputLanes,
+                                     .outputLanes = outputLanes});
   }
   /// Calls visit(position in y, position in x, position in w) for every product of the convolution.
   template <class Visit>
@@ -53,13 +57,13 @@ struct Convolution {
 };
 
 Convolution forwardOf(const Operation& op) {
-  return {op, operandType(op, 0).shape, operandType(op, 1).shape, resultType(op).shape};
+  return {op, operandType(op, 0), operandType(op, 1).shape, resultType(op)};
 }
 Convolution inputGradientOf(const Operation& op) {
-  return {op, resultType(op).shape, operandType(op, 1).shape, operandType(op, 0).shape};
+  return {op, resultType(op), operandType(op, 1).shape, operandType(op, 0)};
 }
 Convolution weightGradientOf(const Operation& op) {
-  return {op, operandType(op, 0).shape, resultType(op).shape, operandType(op, 1).shape};
+  return {op, operandType(op, 0), resultType(op).shape, operandType(op, 1)};
 }
 
 /// As torch.nn.Conv2d counts it; and ConvTranspose2d, whose filter has its inputs first.
@@ -115,6 +119,12 @@ Types inferGradient(const InferContext& c, const char* op, const char* shapeName
   return types;
 }
 
+/// The filter is row-major.
+ChannelBlocks besideFilter(const Operation& op) {
+  if (op.operand(0) == op.operand(1)) return {};
+  return {.values = {op.operand(0), op.result()}, .apart = true};
+}
+
 std::vector<Value*> gradient(GradientContext& g) {
   const Operation& op = g.op();
   Value* dy = g.resultGradient(0);
@@ -162,6 +172,7 @@ std::vector<std::string> examples() {
   return {text("[2, 3, 5, 5]", "[4, 3, 3, 3]", "[4]", " {pads = [1, 1, 1, 1]}", "[2, 4, 5, 5]"),
           text("[1, 2, 7, 6]", "[3, 2, 3, 2]", "", " {strides = [2, 1]}", "[1, 3, 3, 5]"),
           text("[2, 4, 4, 4]", "[6, 2, 1, 1]", "[6]", " {groups = 2}", "[2, 6, 4, 4]"),
+          text("[2, 16, 3, 2]", "[32, 16, 2, 2]", "[32]", " {pads = [1, 0, 0, 1]}", "[2, 32, 3, 2]"),
           text("[1, 2, 8, 8]", "[2, 1, 3, 3]", "",
                " {dilations = [2, 2], groups = 2, pads = [2, 1, 0, 1], strides = [1, 2]}", "[1, 2, 6, 3]"),
           text("[1, 1, 1, 9]", "[2, 1, 1, 4]", "[2]", " {pads = [0, 2, 0, 1], strides = [1, 3]}", "[1, 2, 1, 3]")};
@@ -186,6 +197,7 @@ PDC_OPS(Conv2d) {
               },
           .gradient = gradient,
           .kernel = [](const Operation& op) { return forwardOf(op).kernel("forward", op.operand(2)); },
+          .channelBlocks = besideFilter,
           .initialValues = asLayer(fanIn),
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Convolution convolution = forwardOf(c.op);
@@ -214,6 +226,7 @@ PDC_OPS(Conv2d) {
               },
           .gradient = gradientOfInputGradient,
           .kernel = [](const Operation& op) { return inputGradientOf(op).kernel("inputGradient", false); },
+          .channelBlocks = besideFilter,
           .initialValues = asLayer(fanIn), // as a transposed convolution
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto dy = c.in<T>(0), w = c.in<T>(1);
@@ -251,6 +264,10 @@ PDC_OPS(Conv2d) {
                 return Cost{weightGradientOf(op).flops(), bytesMoved(op)};
               },
           .kernel = [](const Operation& op) { return weightGradientOf(op).kernel("weightGradient", op.result(1)); },
+          .channelBlocks =
+              [](const Operation& op) {
+                return ChannelBlocks{.values = {op.operand(0), op.operand(1)}, .apart = true};
+              },
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Convolution convolution = weightGradientOf(c.op);
             const auto x = c.in<T>(0), dy = c.in<T>(1);

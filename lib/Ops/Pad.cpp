@@ -185,11 +185,20 @@ PDC_OPS(Pad) {
       },
       .kernel =
           [](const Operation& op) {
+            const auto inMemory = [&](std::vector<std::int64_t> sizes) {
+              if (inChannelBlocks(op)) sizes = {sizes[0], 0, sizes[2], sizes[3], 0};
+              return sizes;
+            };
             return kernelUse<pdcrt::Pad>("Pad", "forward",
-                                         {.input = toRuntime(operandType(op, 0).shape),
-                                          .before = op.attributes.getInts("before"),
-                                          .after = op.attributes.getInts("after"),
+                                         {.input = toRuntime(blockedShape(op, operandType(op, 0).shape)),
+                                          .before = inMemory(op.attributes.getInts("before")),
+                                          .after = inMemory(op.attributes.getInts("after")),
                                           .value = op.attributes.getFloat("value")});
+          },
+      .channelBlocks =
+          [](const Operation& op) {
+            const Shape &x = operandType(op, 0).shape, &y = resultType(op).shape;
+            return x.size() == 4 && x[1] == y[1] ? everyPlane(op) : ChannelBlocks();
           },
       .canonicalize = [](Operation& op, Builder&) -> Value* {
         return op.operand(0)->type() == resultType(op) ? op.operand(0) : nullptr;

@@ -103,14 +103,15 @@ Attributes withInputShape(const Operation& op) {
   return attributes;
 }
 
-KernelUse maxKernel(const Pooling& p, const char* method) {
+KernelUse maxKernel(const Operation& op, const Pooling& p, const char* method) {
   return kernelUse<pdcrt::MaxPool2d>("MaxPool2d", method,
                                      {.input = toRuntime(p.x),
                                       .output = toRuntime(p.y),
                                       .kernel = p.window.kernelDims(),
                                       .strides = p.window.stridesDims(),
                                       .pads = p.window.padsDims(),
-                                      .dilations = p.window.dilationsDims()});
+                                      .dilations = p.window.dilationsDims(),
+                                      .lanes = lanesOf(op)});
 }
 
 KernelUse averageKernel(const Operation& op, const Pooling& p, const char* method) {
@@ -120,7 +121,8 @@ KernelUse averageKernel(const Operation& op, const Pooling& p, const char* metho
                                           .kernel = p.window.kernelDims(),
                                           .strides = p.window.stridesDims(),
                                           .pads = p.window.padsDims(),
-                                          .countIncludePad = op.attributes.get<bool>("count_include_pad")});
+                                          .countIncludePad = op.attributes.get<bool>("count_include_pad"),
+                                          .lanes = lanesOf(op)});
 }
 
 /// How many taps of each window count in its mean.
@@ -183,7 +185,8 @@ PDC_OPS(Pooling) {
             if (!g.resultGradient(0)) return {nullptr};
             return {g.value(0, "max_pool_gradient", {g.resultGradient(0), op.result(1)}, withInputShape(op))};
           },
-          .kernel = [](const Operation& op) { return maxKernel(forwardOf(op), "forward"); },
+          .kernel = [](const Operation& op) { return maxKernel(op, forwardOf(op), "forward"); },
+          .channelBlocks = everyPlane,
           .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
             // The index is for the gradient, unless the model asks for it.
             const auto& users = op.result(1) ? op.result(1)->users() : std::vector<Operation*>{};
@@ -217,7 +220,8 @@ PDC_OPS(Pooling) {
           .attributes = attributes(/*dilations=*/true, {inputShape()}),
           .infer = [](const InferContext& c) { return inferGradient(c, "max_pool_gradient", true); },
           .cost = perElement(1),
-          .kernel = [](const Operation& op) { return maxKernel(backwardOf(op), "inputGradient"); },
+          .kernel = [](const Operation& op) { return maxKernel(op, backwardOf(op), "inputGradient"); },
+          .channelBlocks = everyPlane,
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Pooling p = backwardOf(c.op);
             const auto dy = c.in<T>(0);
@@ -248,6 +252,7 @@ PDC_OPS(Pooling) {
             return {g.value(0, "average_pool_gradient", {g.resultGradient(0)}, withInputShape(g.op()))};
           },
           .kernel = [](const Operation& op) { return averageKernel(op, forwardOf(op), "forward"); },
+          .channelBlocks = everyPlane,
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Pooling p = forwardOf(c.op);
             const auto x = c.in<T>(0);
@@ -272,6 +277,7 @@ PDC_OPS(Pooling) {
                 return Cost{backwardOf(op).taps(), bytesMoved(op)};
               },
           .kernel = [](const Operation& op) { return averageKernel(op, backwardOf(op), "inputGradient"); },
+          .channelBlocks = everyPlane,
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Pooling p = backwardOf(c.op);
             const auto dy = c.in<T>(0);

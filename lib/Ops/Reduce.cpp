@@ -231,6 +231,14 @@ std::vector<std::string> examples(const std::string& op, Reduction kind) {
   return texts;
 }
 
+/// Over whole planes: what is left is in the order of the channels in either layout.
+ChannelBlocks wholePlanes(const Operation& op) {
+  const std::vector<std::int64_t>& axes = op.attributes.getInts("axes");
+  const auto reduced = [&](std::int64_t axis) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); };
+  if (operandType(op, 0).rank() != 4 || reduced(1) || !reduced(2) || !reduced(3)) return {};
+  return {.values = {op.operand(0)}};
+}
+
 OpDef reduction(std::string name, std::string summary, Reduction kind, std::vector<OnnxMapping> onnx) {
   return {.name = name,
           .summary = std::move(summary),
@@ -246,10 +254,11 @@ OpDef reduction(std::string name, std::string summary, Reduction kind, std::vect
           .kernel =
               [kind](const Operation& op) {
                 return kernelUse<pdcrt::Reduce>("Reduce", "forward",
-                                                {.input = toRuntime(operandType(op, 0).shape),
+                                                {.input = toRuntime(memoryShape(operandType(op, 0))),
                                                  .axes = op.attributes.getInts("axes"),
                                                  .kind = kind});
               },
+          .channelBlocks = wholePlanes,
           .reference = moving([kind](ReferenceContext& c) {
             const Attributes& a = c.op.attributes;
             *c.results[0] = reduced(*c.operands[0], a.getInts("axes"), a.get<bool>("keep_dims"), kind);

@@ -15,6 +15,15 @@ struct Part {
   Shape whole, sizes;
   std::vector<std::int64_t> starts, steps;
 
+  /// With channels in blocks, a tensor has five axes in memory.
+  Part inMemory(const Operation& op) const {
+    if (!inChannelBlocks(op)) return *this;
+    return {blockedShape(op, whole),
+            blockedShape(op, sizes),
+            {starts[0], starts[1] / channelBlock, starts[2], starts[3], 0},
+            {steps[0], 1, steps[2], steps[3], 1}};
+  }
+
   pdcrt::Slice::Options options() const {
     const bool dense = std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 1; });
     return {.input = toRuntime(whole),
@@ -42,6 +51,13 @@ Part forwardOf(const Operation& op) {
 }
 Part backwardOf(const Operation& op) {
   return partOf(op, resultType(op).shape, operandType(op, 0).shape);
+}
+
+/// Where the part begins with a block of channels and skips none.
+ChannelBlocks wholeBlocks(const Operation& op) {
+  const std::vector<std::int64_t>&starts = op.attributes.getInts("starts"), &steps = op.attributes.getInts("steps");
+  if (starts.size() != 4 || starts[1] % channelBlock != 0 || steps[1] != 1) return {};
+  return everyPlane(op);
 }
 
 const std::vector<AttributeDef> placeAttributes = {
@@ -200,7 +216,10 @@ PDC_OPS(Slice) {
                              {"steps", place.getInts("steps")}})};
           },
           .kernel =
-              [](const Operation& op) { return kernelUse<pdcrt::Slice>("Slice", "forward", forwardOf(op).options()); },
+              [](const Operation& op) {
+                return kernelUse<pdcrt::Slice>("Slice", "forward", forwardOf(op).inMemory(op).options());
+              },
+          .channelBlocks = wholeBlocks,
           .canonicalize = [](Operation& op, Builder&) -> Value* {
             const std::vector<std::int64_t>& steps = op.attributes.getInts("steps");
             const bool dense = std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 1; });
@@ -224,8 +243,9 @@ PDC_OPS(Slice) {
           .cost = moveCost,
           .kernel =
               [](const Operation& op) {
-                return kernelUse<pdcrt::Slice>("Slice", "inputGradient", backwardOf(op).options());
+                return kernelUse<pdcrt::Slice>("Slice", "inputGradient", backwardOf(op).inMemory(op).options());
               },
+          .channelBlocks = wholeBlocks,
           .reference = moving([](ReferenceContext& c) {
             visitBytes(*c.operands[0], *c.results[0], [&](auto dy, auto dx) {
               backwardOf(c.op).forEach([&](std::size_t part, std::size_t whole) { dx[whole] = dy[part]; });

@@ -1,8 +1,10 @@
-// Fusion: decides the groups between which a model can be cut, then merges elementwise operations inside them.
+// Fusion: decides the groups between which a model can be cut, then merges elementwise operations inside them,
+// with each other and with kernels beside them.
 //
 // Both are decided on the whole graph, before anything is known of a cut, so that cutting changes no bit.
 #include "pdc/Transforms/Transforms.h"
 
+#include "AbsorbElementwise.h"
 #include "FusionGroups.h"
 #include "MergeElementwise.h"
 
@@ -23,5 +25,6 @@ Status pdc::fuse(PassContext& context) {
   dropOtherResults(**graph);
   eraseDeadOperations(**graph);
   if (!assignFusionGroups(context, **graph)) return failure;
-  return mergeElementwise(context, **graph);
+  if (!mergeElementwise(context, **graph)) return failure;
+  return absorbElementwise(context, **graph);
 }

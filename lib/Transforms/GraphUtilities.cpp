@@ -48,7 +48,9 @@ Value* pdc::copyOf(PassContext& context, Graph& graph, Value* value, const Opera
   builder.setPhase(phase, phase == Phase::forward ? nullptr : const_cast<Operation*>(&like.forwardOperation()));
   builder.setGroup(like.group);
   Value* copy = builder.value("elementwise", {value}, {{"expressions", std::vector<std::string>{"a0"}}});
-  if (copy) copy->definer()->stage = like.stage;
+  if (!copy) return nullptr;
+  copy->definer()->stage = like.stage;
+  copy->setType(value->type()); // its layout, too
   return copy;
 }
 

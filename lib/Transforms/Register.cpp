@@ -122,14 +122,19 @@ void pdc::registerTransforms(PassRegistry& registry) {
                 .description =
                     "A group begins at an operation that reads a matrix of weights or computes much for each "
                     "element; what follows and is bound by memory joins it. Chains of elementwise operations "
-                    "of one group and phase become one `elementwise`. Results of the model that training "
+                    "of one group and phase become one `elementwise`, or a part of the kernel beside them where "
+                    "its OpDef offers that (BatchNorm, ReLU and residual sum). Results of the model that training "
                     "does not need are dropped. Afterwards every operation has a group; groups are numbered "
                     "in program order.",
                 .options = {},
                 .run = fuse});
   registry.add({.argument = "layout",
-                .summary = "Chooses layouts",
-                .description = "Nothing changes yet: on the CPU, blocked layouts stay inside the kernels.",
+                .summary = "Puts the channels of planes in blocks where that saves copies",
+                .description =
+                    "Convolutions compute on blocks of 16 channels, `f32[8, 64, 56, 56]@1`, and copy what is plain in "
+                    "every call. Values that other operations need in one layout are decided together, by the bytes "
+                    "that are copied. `relayout` operations stand where layouts meet. Runs after `add-evaluation`, on "
+                    "all graphs.",
                 .options = {},
                 .run = chooseLayouts});
   registry.add({.argument = "add-evaluation",

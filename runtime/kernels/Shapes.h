@@ -31,4 +31,9 @@ inline bool advance(const Shape& shape, const std::int64_t* strides, std::int64_
   return false;
 }
 
+/// Whether so many channels can lie together at each position of a plane.
+inline bool lanesFit(std::int64_t lanes, std::int64_t channels) {
+  return lanes == 1 || (lanes == 16 && channels % lanes == 0);
+}
+
 } // namespace pdcrt

@@ -7,12 +7,13 @@
 
 namespace pdcrt {
 
-void checkPooling(const Shape& input, const Shape& output, const WindowAxis (&axes)[2]) {
+void checkPooling(const Shape& input, const Shape& output, const WindowAxis (&axes)[2], std::int64_t lanes) {
   const auto refuse = [&](const std::string& why) {
     throw std::runtime_error("pooling of " + toString(input) + " to " + toString(output) + ": " + why);
   };
   if (input.rank != 4 || output.rank != 4) refuse("both need 4 dimensions");
   if (input.dims[0] != output.dims[0] || input.dims[1] != output.dims[1]) refuse("samples or channels differ");
+  if (!lanesFit(lanes, input.dims[1])) refuse("lanes must be 1, or 16 where they divide the channels");
   for (int i = 0; i < 2; ++i) {
     const WindowAxis& axis = axes[i];
     if (axis.kernel < 1 || axis.stride < 1 || axis.dilation < 1)

@@ -24,7 +24,8 @@ struct WindowAxis {
   }
 };
 
-/// Throws std::runtime_error, with the shapes, unless every window has a tap inside the input.
-void checkPooling(const Shape& input, const Shape& output, const WindowAxis (&axes)[2]);
+/// Throws std::runtime_error, with the shapes, unless every window has a tap inside the input and so many channels can
+/// lie together.
+void checkPooling(const Shape& input, const Shape& output, const WindowAxis (&axes)[2], std::int64_t lanes);
 
 } // namespace pdcrt

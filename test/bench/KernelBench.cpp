@@ -129,10 +129,10 @@ void addTheRest() {
   static std::vector<std::int32_t> index(count);
   const Shape stem = {2, 64, 112, 112};
   add<BatchNorm>("BatchNorm/trainForward", {.input = stem}, 4 * bytes, [](const BatchNorm& k, Stream& q) {
-    k.trainForward(q, x, channels, channels, channels, channels, y, channels, channels, {}, {});
+    k.trainForward(q, x, channels, channels, channels, channels, {}, y, channels, channels, {}, {});
   });
   add<BatchNorm>("BatchNorm/gradient", {.input = stem}, 6 * bytes, [](const BatchNorm& k, Stream& q) {
-    k.gradient(q, y, x, channels, channels, channels, dx, channels, channels);
+    k.gradient(q, y, x, channels, channels, channels, {}, dx, channels, channels, {});
   });
   const MaxPool2d::Options pool = {
       .input = stem, .output = {2, 64, 56, 56}, .kernel = {3, 3}, .strides = {2, 2}, .pads = {1, 1, 1, 1}};

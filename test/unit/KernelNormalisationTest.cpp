@@ -117,7 +117,7 @@ protected:
 
 TEST_P(BatchNormalisation, TrainForwardNormalisesByTheMinibatch) {
   expectGoodManners(setup, {y, mean, inverseStd, newMean, newVariance}, [&](Stream& q) {
-    norm.trainForward(q, x, scale, bias, runningMean, runningVariance, y, mean, inverseStd, newMean, newVariance);
+    norm.trainForward(q, x, scale, bias, runningMean, runningVariance, {}, y, mean, inverseStd, newMean, newVariance);
   });
   const Statistics batch = statisticsOf(s, toDouble(x));
   Values expectedInverse, expectedMean, expectedVariance;
@@ -135,9 +135,10 @@ TEST_P(BatchNormalisation, TrainForwardNormalisesByTheMinibatch) {
 
 TEST_P(BatchNormalisation, RunningStatisticsMayBeReplacedInPlaceOrLeftOut) {
   RoomyStream q;
-  norm.trainForward(q, x, scale, bias, runningMean, runningVariance, y, mean, inverseStd, newMean, newVariance);
-  norm.trainForward(q, x, scale, bias, runningMean, runningVariance, y, mean, inverseStd, {}, {});
-  norm.trainForward(q, x, scale, bias, runningMean, runningVariance, y, mean, inverseStd, runningMean, runningVariance);
+  norm.trainForward(q, x, scale, bias, runningMean, runningVariance, {}, y, mean, inverseStd, newMean, newVariance);
+  norm.trainForward(q, x, scale, bias, runningMean, runningVariance, {}, y, mean, inverseStd, {}, {});
+  norm.trainForward(q, x, scale, bias, runningMean, runningVariance, {}, y, mean, inverseStd, runningMean,
+                    runningVariance);
   EXPECT_TRUE(std::ranges::equal(runningMean.values(), newMean.values()));
   EXPECT_TRUE(std::ranges::equal(runningVariance.values(), newVariance.values()));
 }
@@ -149,7 +150,7 @@ TEST_P(BatchNormalisation, GradientIsTheDerivative) {
     inverseStd.values()[c] = static_cast<float>(1 / std::sqrt(batch.variance[c] + epsilon));
   }
   expectGoodManners(setup, {dx, dscale, dbias},
-                    [&](Stream& q) { norm.gradient(q, dy, x, scale, mean, inverseStd, dx, dscale, dbias); });
+                    [&](Stream& q) { norm.gradient(q, dy, x, scale, mean, inverseStd, {}, dx, dscale, dbias, {}); });
   const Values in = toDouble(x), dOut = toDouble(dy), scales = toDouble(scale), biases = toDouble(bias);
   expectClose(dx,
               centralDifferences(
@@ -165,7 +166,7 @@ TEST_P(BatchNormalisation, GradientIsTheDerivative) {
 
   // In place.
   RoomyStream q;
-  norm.gradient(q, dy, x, scale, mean, inverseStd, dy, dscale, dbias);
+  norm.gradient(q, dy, x, scale, mean, inverseStd, {}, dy, dscale, dbias, {});
   EXPECT_TRUE(std::ranges::equal(dy.values(), dx.values()));
 }
 
@@ -204,8 +205,8 @@ TEST(BatchNormAccuracy, SumsAreTakenInDouble) {
   pdcrt::Setup setup;
   const BatchNorm norm(setup, {.input = s.shape(), .epsilon = epsilon, .momentum = momentum});
   expectGoodManners(setup, {y, mean, inverse, dx, dscale, dbias}, [&](Stream& q) {
-    norm.trainForward(q, x, scale, bias, {}, {}, y, mean, inverse, {}, {});
-    norm.gradient(q, dy, x, scale, mean, inverse, dx, dscale, dbias);
+    norm.trainForward(q, x, scale, bias, {}, {}, {}, y, mean, inverse, {}, {});
+    norm.gradient(q, dy, x, scale, mean, inverse, {}, dx, dscale, dbias, {});
   });
   const Statistics exact = statisticsOf(s, toDouble(x));
   Values exactInverse, exactScale(2), exactBias(2);

@@ -95,7 +95,8 @@ TEST_P(OpsEngine, GeneratedProgramAgreesWithReference) {
   for (const GraphOutput& output : graph.outputs) {
     const auto found = actual->outputs.find(output.name);
     ASSERT_NE(found, actual->outputs.end()) << output.name;
-    EXPECT_EQ(found->second.type(), output.value->type());
+    EXPECT_EQ(found->second.type().element, output.value->type().element);
+    EXPECT_EQ(found->second.shape(), output.value->type().shape);
     EXPECT_LT(errorOf(found->second, expected->outputs.at(output.name)),
               isFloat(output.value->type().element) ? 2e-6 : 1e-300)
         << output.name << " of\n"

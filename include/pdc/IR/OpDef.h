@@ -127,6 +127,20 @@ struct KernelUse {
   std::function<void(pdcrt::Setup& setup)> construct;
 };
 
+/// Operands and results [N, C, H, W] that a kernel also takes with channels in blocks (Type.h).
+struct ChannelBlocks {
+  std::vector<const Value*> values;
+  /// Each of them may be in blocks or not, and those that are not are copied in every call; else all are, or none is.
+  bool apart = false;
+};
+
+/// What an operation becomes with an elementwise neighbour.
+struct Absorbed {
+  Operation* made = nullptr;                       ///< null: nothing was found
+  std::vector<Operation*> gone;                    ///< what it stands for, in program order
+  std::vector<std::pair<Value*, Value*>> replaced; ///< results of those, by its own
+};
+
 /// Operands and results of one call of an op's reference. In f64, every float tensor of the interpreter is f64.
 struct ReferenceContext {
   const Operation& op;
@@ -178,6 +192,8 @@ struct OpDef {
   /// saves memory or is better conditioned than the derived one ("": derived).
   std::vector<std::string> derivatives;
   std::function<KernelUse(const Operation&)> kernel; ///< of kernel ops
+  /// Which layouts the kernel takes; null: only plain ones. Of elementwise ops and views: known.
+  std::function<ChannelBlocks(const Operation&)> channelBlocks;
   /// What the op becomes when the model is evaluated; null: itself. Returns the values that replace the results.
   std::function<std::vector<Value*>(const Operation&, Builder&)> evaluation;
   /// Simplifications of the canonicaliser: a value that replaces result 0, or null.
@@ -185,6 +201,9 @@ struct OpDef {
   /// Recognises what exporters make of this op: a value, made by this op, that replaces result 0 of `root`, the last
   /// operation of the pattern; or null. Asked for every operation, in program order.
   std::function<Value*(Operation& root, Builder&)> raise;
+  /// Takes an elementwise operation that reads or makes one of the values into the kernel, which saves a pass over it.
+  /// Asked when fusion groups are known. The builder has the annotations of the operation, not its place.
+  std::function<Absorbed(Operation&, Builder&)> absorb;
   /// How the parameter that operand i stands for usually starts (of an activation: the parameters that compute it), as
   /// PyTorch's modules do; nothing where there is no usage. Null: for no operand.
   std::function<std::optional<InitialValues>(const Operation&, std::size_t i)> initialValues;

@@ -25,12 +25,17 @@ std::int64_t elementsOf(const Shape& shape);
 /// "[2, 3]".
 std::string toString(const Shape& shape);
 
-/// How elements lie in memory. `plain` is row-major; others are named by a target.
+/// How elements lie in memory.
 struct Layout {
   std::uint16_t id = 0;
   friend bool operator==(const Layout&, const Layout&) = default;
 };
+/// Row-major.
 inline constexpr Layout plain{};
+/// Of [N, C, H, W] with C a multiple of `channelBlock`: row-major [N, C / channelBlock, H, W, channelBlock]. This is
+/// what convolutions compute on.
+inline constexpr Layout channelsInBlocks{1};
+inline constexpr std::int64_t channelBlock = 16;
 
 struct Type {
   ElementType element = ElementType::f32;
@@ -46,5 +51,12 @@ struct Type {
 
 /// "f32[2, 3]".
 std::string toString(const Type& type);
+
+/// Whether `type` can have the layout `channelsInBlocks`, and it would be another one than `plain`.
+bool fitsChannelBlocks(const Type& type);
+/// Whether `type` has the same bytes in both layouts: planes of one position.
+bool isInEitherLayout(const Type& type);
+/// The row-major shape that the bytes of a value have: five dimensions for channels in blocks.
+Shape memoryShape(const Type& type);
 
 } // namespace pdc

@@ -1,6 +1,7 @@
 // The transforms from an imported model to one graph per stage, in the order in which the driver runs them.
 //
-//   import → canonicalize → raise → add-loss → differentiate → fuse → layout → (planner) → split-stages
+//   import → canonicalize → raise → add-loss → differentiate → fuse → add-evaluation → layout → (planner) →
+//   split-stages
 //
 // Each is a pass (registerTransforms) with its own file in lib/Transforms; the functions here are for the driver, which
 // has options that are not text.
@@ -56,7 +57,8 @@ Status differentiate(PassContext& context);
 /// operations of one group and phase into one `elementwise`.
 Status fuse(PassContext& context);
 
-/// Chooses layouts; the identity for now.
+/// Chooses which values have their channels in blocks (IR/Type.h), in all graphs of the module, and adds copies between
+/// operations that do not agree. What crosses between groups keeps its name.
 Status chooseLayouts(PassContext& context);
 
 /// Adds @evaluate: the forward part of @main with each op's evaluation form (running statistics, no dropout). Values

@@ -37,7 +37,7 @@ InferFn sameFloatTypes(std::size_t results) {
     if (!isFloat(first.element))
       return c.error() << "operands must have a float type, operand 0 has " << toString(first);
     for (std::size_t i = 1; i < c.operands.size(); ++i)
-      if (has(c, i) && c.operand(i) != first)
+      if (has(c, i) && (c.operand(i).element != first.element || c.operand(i).shape != first.shape))
         return c.error() << "operands must have one type, operand 0 has " << toString(first) << " and operand " << i
                          << " has " << toString(c.operand(i));
     return std::vector<Type>(results, first);
@@ -74,7 +74,7 @@ Status requireFloat(const InferContext& c, const char* op, std::size_t i, int le
 }
 
 Status requireType(const InferContext& c, const char* op, std::size_t i, const Type& type, const char* what) {
-  if (c.operand(i) == type) return success;
+  if (c.operand(i).element == type.element && c.operand(i).shape == type.shape) return success;
   return c.error() << "'" << op << "' op has operand " << i << " of type " << toString(c.operand(i)) << ", " << what
                    << " asks for " << toString(type);
 }
@@ -105,6 +105,28 @@ std::int64_t product(const Shape& shape, std::size_t begin, std::size_t end) {
   std::int64_t result = 1;
   for (std::size_t i = begin; i < end; ++i) result *= shape[i];
   return result;
+}
+
+bool inChannelBlocks(const Operation& op) {
+  const auto inBlocks = [](const Value* value) { return value && value->type().layout == channelsInBlocks; };
+  return std::any_of(op.operands().begin(), op.operands().end(), inBlocks) ||
+         std::any_of(op.results().begin(), op.results().end(), inBlocks);
+}
+
+std::int64_t lanesOf(const Operation& op) {
+  return inChannelBlocks(op) ? channelBlock : 1;
+}
+
+Shape blockedShape(const Operation& op, const Shape& shape) {
+  return inChannelBlocks(op) ? memoryShape({ElementType::f32, shape, channelsInBlocks}) : shape;
+}
+
+ChannelBlocks everyPlane(const Operation& op) {
+  ChannelBlocks blocks;
+  for (const auto& list : {op.operands(), op.results()})
+    for (const Value* value : list)
+      if (value && value->type().rank() == 4) blocks.values.push_back(value);
+  return blocks;
 }
 
 double bytesMoved(const Operation& op) {

@@ -47,7 +47,7 @@ inline const std::vector<std::int64_t>& integersOf(const InferContext& c, const 
 Status requireFloat(const InferContext& c, const char* op, std::size_t i, int least = 0, int most = pdcrt::maxRank);
 /// Reports unless operand i has at most the rank that kernels take.
 Status requireRank(const InferContext& c, const char* op, std::size_t i, int least = 0, int most = pdcrt::maxRank);
-/// Reports unless operand i has exactly the type `type`; `what` says where that type comes from.
+/// Reports unless operand i has exactly the type `type`, in whatever layout; `what` says where that type comes from.
 Status requireType(const InferContext& c, const char* op, std::size_t i, const Type& type, const char* what);
 /// Reports unless `axis` lies in 0 … rank - 1.
 Status requireAxis(const InferContext& c, const char* op, std::int64_t axis, int rank);
@@ -66,6 +66,17 @@ inline const Type& resultType(const Operation& op, std::size_t i = 0) {
 pdcrt::Shape toRuntime(const Shape& shape);
 /// Product of dimensions begin … end - 1.
 std::int64_t product(const Shape& shape, std::size_t begin, std::size_t end);
+
+// Layouts.
+
+/// Whether an operand or a result of `op` has its channels in blocks.
+bool inChannelBlocks(const Operation& op);
+/// For kernels with an option `lanes`: how many channels each position of a plane has in memory.
+std::int64_t lanesOf(const Operation& op);
+/// The row-major shape in memory of an operand or result [N, C, H, W] of `op`, all of which have one layout.
+Shape blockedShape(const Operation& op, const Shape& shape);
+/// For OpDef::channelBlocks: all operands and results of rank 4, in one layout.
+ChannelBlocks everyPlane(const Operation& op);
 
 // Costs.
 

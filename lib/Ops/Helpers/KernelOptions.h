@@ -131,11 +131,11 @@ KernelUse kernelUse(const char* className, const char* method, const typename Ke
     static constexpr std::string_view names = #__VA_ARGS__;                                                            \
   };
 
-PDC_FIELDS(AveragePool2d::Options, input, output, kernel, strides, pads, countIncludePad)
-PDC_FIELDS(BatchNorm::Options, input, epsilon, momentum)
+PDC_FIELDS(AveragePool2d::Options, input, output, kernel, strides, pads, countIncludePad, lanes)
+PDC_FIELDS(BatchNorm::Options, input, epsilon, momentum, relu, lanes)
 PDC_FIELDS(Broadcast::Options, input, output)
 PDC_FIELDS(Concat::Options, outer, inner)
-PDC_FIELDS(Conv2d::Options, input, filter, strides, pads, dilations, groups, bias)
+PDC_FIELDS(Conv2d::Options, input, filter, strides, pads, dilations, groups, bias, inputLanes, outputLanes)
 PDC_FIELDS(CumSum::Options, outer, size, inner, exclusive, reverse)
 PDC_FIELDS(Dropout::Options, elements, op, ratio)
 PDC_FIELDS(Gather::Options, outer, size, inner, count)
@@ -144,7 +144,7 @@ PDC_FIELDS(LayerNorm::Options, rows, size, epsilon)
 PDC_FIELDS(Linear::Options, rows, inputs, outputs, transposed, bias)
 PDC_FIELDS(Lstm::Options, steps, batch, hidden, order, reverse)
 PDC_FIELDS(MatMul::Options, batch, m, k, n, transposeA, transposeB, broadcastA, broadcastB)
-PDC_FIELDS(MaxPool2d::Options, input, output, kernel, strides, pads, dilations)
+PDC_FIELDS(MaxPool2d::Options, input, output, kernel, strides, pads, dilations, lanes)
 PDC_FIELDS(Pad::Options, input, before, after, value)
 PDC_FIELDS(RecurrentWeights::Options, steps, batch, hidden, gates, reverse)
 PDC_FIELDS(Reduce::Options, input, axes, kind)

@@ -1,6 +1,7 @@
 // See AveragePool2d.h.
 #include "pdcrt/kernels/AveragePool2d.h"
 
+#include "ChannelBlocks.h"
 #include "Window.h"
 
 #include <algorithm>
@@ -20,6 +21,15 @@ std::int64_t counted(const WindowAxis& axis, std::int64_t position, bool countPa
   if (!countPads) return axis.last(position) - axis.first(position);
   return std::min(axis.kernel, axis.size + padAfter - axis.start(position));
 }
+
+/// Planes of x and y, each of as many channels as lie together.
+struct Planes {
+  std::int64_t lanes, count, width, input, output; ///< width of x in positions, sizes in floats
+
+  explicit Planes(const AveragePool2d::Options& o)
+      : lanes(o.lanes), count(o.input.dims[0] * o.input.dims[1] / lanes), width(o.input.dims[3]),
+        input(o.input.dims[2] * width * lanes), output(o.output.dims[2] * o.output.dims[3] * lanes) {}
+};
 
 /// The part of a window that lies inside the input.
 struct Window {
@@ -44,35 +54,38 @@ void forEachWindow(const AveragePool2d::Options& o, Visit visit) {
 } // namespace
 
 AveragePool2d::AveragePool2d(Setup&, const Options& o) : options_(o) {
-  checkPooling(o.input, o.output, {rowsOf(o), columnsOf(o)});
+  checkPooling(o.input, o.output, {rowsOf(o), columnsOf(o)}, o.lanes);
 }
 
 void AveragePool2d::forward(Stream&, View<const float> x, View<float> y) const {
-  const std::int64_t planes = options_.input.dims[0] * options_.input.dims[1], width = options_.input.dims[3];
-  const std::int64_t inputPlane = options_.input.dims[2] * width,
-                     outputPlane = options_.output.dims[2] * options_.output.dims[3];
-  for (std::int64_t p = 0; p < planes; ++p) {
-    const float* const plane = x.data + p * inputPlane;
+  const Planes planes(options_);
+  for (std::int64_t p = 0; p < planes.count; ++p) {
+    const float* const plane = x.data + p * planes.input;
     forEachWindow(options_, [&](std::int64_t output, const Window& w) {
-      double sum = 0;
+      double sums[blocks::lanes] = {};
       for (std::int64_t r = w.firstRow; r < w.lastRow; ++r)
-        for (std::int64_t c = w.firstColumn; c < w.lastColumn; ++c) sum += plane[r * width + c];
-      y[p * outputPlane + output] = static_cast<float>(sum * w.factor);
+        for (std::int64_t c = w.firstColumn; c < w.lastColumn; ++c)
+          for (std::int64_t lane = 0; lane < planes.lanes; ++lane)
+            sums[lane] += plane[(r * planes.width + c) * planes.lanes + lane];
+      for (std::int64_t lane = 0; lane < planes.lanes; ++lane)
+        y[p * planes.output + output * planes.lanes + lane] = static_cast<float>(sums[lane] * w.factor);
     });
   }
 }
 
 void AveragePool2d::inputGradient(Stream&, View<const float> dy, View<float> dx) const {
   std::fill_n(dx.data, options_.input.elements(), 0.0f);
-  const std::int64_t planes = options_.input.dims[0] * options_.input.dims[1], width = options_.input.dims[3];
-  const std::int64_t inputPlane = options_.input.dims[2] * width,
-                     outputPlane = options_.output.dims[2] * options_.output.dims[3];
-  for (std::int64_t p = 0; p < planes; ++p) {
-    float* const plane = dx.data + p * inputPlane;
+  const Planes planes(options_);
+  for (std::int64_t p = 0; p < planes.count; ++p) {
+    float* const plane = dx.data + p * planes.input;
     forEachWindow(options_, [&](std::int64_t output, const Window& w) {
-      const float share = static_cast<float>(dy[p * outputPlane + output] * w.factor);
+      float shares[blocks::lanes];
+      for (std::int64_t lane = 0; lane < planes.lanes; ++lane)
+        shares[lane] = static_cast<float>(dy[p * planes.output + output * planes.lanes + lane] * w.factor);
       for (std::int64_t r = w.firstRow; r < w.lastRow; ++r)
-        for (std::int64_t c = w.firstColumn; c < w.lastColumn; ++c) plane[r * width + c] += share;
+        for (std::int64_t c = w.firstColumn; c < w.lastColumn; ++c)
+          for (std::int64_t lane = 0; lane < planes.lanes; ++lane)
+            plane[(r * planes.width + c) * planes.lanes + lane] += shares[lane];
     });
   }
 }

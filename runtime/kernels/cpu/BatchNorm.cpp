@@ -1,64 +1,267 @@
-// See BatchNorm.h. Two passes for the statistics: the variance is the mean square of x - mean, which does not cancel.
+// See BatchNorm.h. Everything is computed for one channel of row-major values, or for the 16 channels of a block at
+// once, by the same templates.
 #include "pdcrt/kernels/BatchNorm.h"
 
+#include "ChannelBlocks.h"
 #include "Shapes.h"
 #include "Sums.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <stdexcept>
 
 namespace pdcrt {
 namespace {
 
-/// How one channel of [samples, channels, inner] lies in memory.
-struct Channel {
-  std::int64_t samples, stride, inner; ///< `stride` between samples
+using blocks::Doubles, blocks::Floats;
+constexpr std::int64_t most = blocks::lanes; ///< channels at once
+
+/// How the planes of one channel, or of a block of them, lie in memory.
+struct Planes {
+  std::int64_t samples, stride, size; ///< `stride` between samples, in floats
 };
 
-PDCRT_VECTORIZED double sum(Channel c, const float* x) {
+/// One number per channel.
+struct Sums {
+  alignas(64) double first[most], second[most];
+};
+struct Factors {
+  alignas(64) float mean[most], factor[most], bias[most], slope[most];
+};
+
+// One channel. The variance is the mean square of x - mean, in a second pass: it does not cancel.
+
+PDCRT_VECTORIZED double sum(Planes p, const float* x) {
   double total = 0;
-  for (std::int64_t n = 0; n < c.samples; ++n, x += c.stride)
-    total += sumOf(c.inner, [x](std::int64_t i) { return x[i]; });
+  for (std::int64_t n = 0; n < p.samples; ++n, x += p.stride)
+    total += sumOf(p.size, [x](std::int64_t i) { return x[i]; });
   return total;
 }
 
-PDCRT_VECTORIZED double sumOfSquares(Channel c, const float* x, double mean) {
+PDCRT_VECTORIZED double sumOfSquares(Planes p, const float* x, double mean) {
   double total = 0;
-  for (std::int64_t n = 0; n < c.samples; ++n, x += c.stride)
-    total += sumOf(c.inner, [x, mean](std::int64_t i) { return (x[i] - mean) * (x[i] - mean); });
+  for (std::int64_t n = 0; n < p.samples; ++n, x += p.stride)
+    total += sumOf(p.size, [x, mean](std::int64_t i) { return (x[i] - mean) * (x[i] - mean); });
   return total;
 }
 
-PDCRT_VECTORIZED double sumOfProducts(Channel c, const float* dy, const float* x, double mean) {
+/// Of what a ReLU lets through where y, its result, is positive; of everything where there is no y.
+template <class Term>
+PDCRT_INLINE double sumOfMasked(Planes p, const float* dy, const float* y, Term term) {
   double total = 0;
-  for (std::int64_t n = 0; n < c.samples; ++n, x += c.stride, dy += c.stride)
-    total += sumOf(c.inner, [x, dy, mean](std::int64_t i) { return dy[i] * (x[i] - mean); });
+  for (std::int64_t n = 0; n < p.samples; ++n) {
+    const std::int64_t at = n * p.stride;
+    total += y ? sumOf(p.size, [&](std::int64_t i) { return term(dy[at + i] * (y[at + i] > 0 ? 1.0f : 0.0f), at + i); })
+               : sumOf(p.size, [&](std::int64_t i) { return term(dy[at + i], at + i); });
+  }
   return total;
 }
 
-/// y = (x - mean) · factor + bias. The mean is taken off first: folded into the bias it would cancel.
-PDCRT_VECTORIZED void normalise(Channel c, const float* x, float mean, float factor, float bias, float* y) {
-  for (std::int64_t n = 0; n < c.samples; ++n, x += c.stride, y += c.stride)
-    for (std::int64_t i = 0; i < c.inner; ++i) y[i] = (x[i] - mean) * factor + bias;
+PDCRT_VECTORIZED void sumsOfGradient(Planes p, const float* dy, const float* x, const float* y, float mean,
+                                     Sums& sums) {
+  sums.first[0] = sumOfMasked(p, dy, y, [](float g, std::int64_t) { return g; });
+  const double middle = mean;
+  sums.second[0] = sumOfMasked(p, dy, y, [x, middle](float g, std::int64_t i) { return g * (x[i] - middle); });
 }
 
-/// dx = (dy - meanDy - (x - mean) · slope) · factor.
-PDCRT_VECTORIZED void differentiate(Channel c, const float* dy, const float* x, float mean, float meanDy, float slope,
-                                    float factor, float* dx) {
-  for (std::int64_t n = 0; n < c.samples; ++n, x += c.stride, dy += c.stride, dx += c.stride)
-    for (std::int64_t i = 0; i < c.inner; ++i) dx[i] = (dy[i] - meanDy - (x[i] - mean) * slope) * factor;
+// A block of channels, whose planes seldom fit the cache: one pass. Squares are of the distance to the first value of
+// each channel, which does not cancel either.
+
+#define PDCRT_FLOATS(address) (*reinterpret_cast<const Floats*>(address))
+#define PDCRT_HALF(address) __builtin_convertvector(*reinterpret_cast<const blocks::HalfFloats*>(address), Doubles)
+
+PDCRT_VECTORIZED void sumsOfDistances(Planes p, const float* x, Sums& sums) {
+  const Doubles low = PDCRT_HALF(x), high = PDCRT_HALF(x + 8);
+  Doubles totalLow = {}, totalHigh = {}, squaresLow = {}, squaresHigh = {};
+  for (std::int64_t n = 0; n < p.samples; ++n, x += p.stride)
+    for (std::int64_t i = 0; i < p.size; i += most) {
+      const Doubles a = PDCRT_HALF(x + i) - low, b = PDCRT_HALF(x + i + 8) - high;
+      totalLow += a, totalHigh += b;
+      squaresLow += a * a, squaresHigh += b * b;
+    }
+  std::memcpy(sums.first, &totalLow, sizeof totalLow);
+  std::memcpy(sums.first + 8, &totalHigh, sizeof totalHigh);
+  std::memcpy(sums.second, &squaresLow, sizeof squaresLow);
+  std::memcpy(sums.second + 8, &squaresHigh, sizeof squaresHigh);
 }
 
-PDCRT_VECTORIZED void scaleBy(Channel c, const float* dy, float factor, float* dx) {
-  for (std::int64_t n = 0; n < c.samples; ++n, dy += c.stride, dx += c.stride)
-    for (std::int64_t i = 0; i < c.inner; ++i) dx[i] = dy[i] * factor;
+template <bool masked>
+PDCRT_INLINE void sumsOfGradients(Planes p, const float* dy, const float* x, const float* y, const float* mean,
+                                  Sums& sums) {
+  const Floats zero = {}, one = zero + 1;
+  const Doubles low = PDCRT_HALF(mean), high = PDCRT_HALF(mean + 8);
+  Doubles totalLow = {}, totalHigh = {}, productsLow = {}, productsHigh = {};
+  for (std::int64_t n = 0; n < p.samples; ++n)
+    for (std::int64_t i = n * p.stride; i < n * p.stride + p.size; i += most) {
+      Floats g = PDCRT_FLOATS(dy + i);
+      if constexpr (masked) g = g * (PDCRT_FLOATS(y + i) > zero ? one : zero);
+      const Doubles a = __builtin_convertvector(__builtin_shufflevector(g, g, 0, 1, 2, 3, 4, 5, 6, 7), Doubles),
+                    b = __builtin_convertvector(__builtin_shufflevector(g, g, 8, 9, 10, 11, 12, 13, 14, 15), Doubles);
+      totalLow += a, totalHigh += b;
+      productsLow += a * (PDCRT_HALF(x + i) - low), productsHigh += b * (PDCRT_HALF(x + i + 8) - high);
+    }
+  std::memcpy(sums.first, &totalLow, sizeof totalLow);
+  std::memcpy(sums.first + 8, &totalHigh, sizeof totalHigh);
+  std::memcpy(sums.second, &productsLow, sizeof productsLow);
+  std::memcpy(sums.second + 8, &productsHigh, sizeof productsHigh);
+}
+
+PDCRT_VECTORIZED void sumsOfGradients(Planes p, const float* dy, const float* x, const float* y, const float* mean,
+                                      Sums& sums) {
+  if (y)
+    sumsOfGradients<true>(p, dy, x, y, mean, sums);
+  else
+    sumsOfGradients<false>(p, dy, x, y, mean, sums);
+}
+
+// Passes that write, one float or those of a block at a time.
+
+struct OneFloat {
+  using Type = float;
+  static constexpr std::int64_t width = 1;
+};
+struct OneBlock {
+  using Type = Floats;
+  static constexpr std::int64_t width = most;
+};
+
+/// y = (x - mean) · factor + bias, plus r, if there is one, and with `relu` nothing below 0. The mean is taken off
+/// first: folded into the bias it would cancel.
+template <class Step, bool relu, bool residual>
+PDCRT_INLINE void normalise(Planes p, const float* x, const float* r, const Factors& f, float* y) {
+  using T = typename Step::Type;
+  const auto at = [](const float* address) -> const T& { return *reinterpret_cast<const T*>(address); };
+  const T mean = at(f.mean), factor = at(f.factor), bias = at(f.bias), zero = {};
+  for (std::int64_t n = 0; n < p.samples; ++n) {
+    const std::int64_t begin = n * p.stride;
+    for (std::int64_t i = begin; i < begin + p.size; i += Step::width) {
+      T value = (at(x + i) - mean) * factor + bias;
+      if constexpr (residual) value = value + at(r + i);
+      if constexpr (relu) value = zero > value ? zero : value;
+      *reinterpret_cast<T*>(y + i) = value;
+    }
+  }
+}
+
+template <class Step>
+PDCRT_INLINE void normalise(Planes p, const float* x, const float* r, bool relu, const Factors& f, float* y) {
+  if (relu && r)
+    normalise<Step, true, true>(p, x, r, f, y);
+  else if (relu)
+    normalise<Step, true, false>(p, x, r, f, y);
+  else if (r)
+    normalise<Step, false, true>(p, x, r, f, y);
+  else
+    normalise<Step, false, false>(p, x, r, f, y);
+}
+
+PDCRT_VECTORIZED void normalise(Planes p, std::int64_t lanes, const float* x, const float* r, bool relu,
+                                const Factors& f, float* y) {
+  if (lanes == 1)
+    normalise<OneFloat>(p, x, r, relu, f, y);
+  else
+    normalise<OneBlock>(p, x, r, relu, f, y);
+}
+
+/// dx = (g - bias - (x - mean) · slope) · factor, where g is dy, or what of it comes through a ReLU with result y; dr =
+/// g.
+template <class Step, bool masked, bool residual>
+PDCRT_INLINE void differentiate(Planes p, const float* dy, const float* x, const float* y, const Factors& f, float* dx,
+                                float* dr) {
+  using T = typename Step::Type;
+  const auto at = [](const float* address) -> const T& { return *reinterpret_cast<const T*>(address); };
+  const T mean = at(f.mean), factor = at(f.factor), bias = at(f.bias), slope = at(f.slope), zero = {}, one = zero + 1;
+  for (std::int64_t n = 0; n < p.samples; ++n) {
+    const std::int64_t begin = n * p.stride;
+    for (std::int64_t i = begin; i < begin + p.size; i += Step::width) {
+      T g = at(dy + i);
+      if constexpr (masked) g = g * (at(y + i) > zero ? one : zero);
+      const T value = (g - bias - (at(x + i) - mean) * slope) * factor;
+      *reinterpret_cast<T*>(dx + i) = value;
+      if constexpr (residual) *reinterpret_cast<T*>(dr + i) = g;
+    }
+  }
+}
+
+template <class Step>
+PDCRT_INLINE void differentiate(Planes p, const float* dy, const float* x, const float* y, const Factors& f, float* dx,
+                                float* dr) {
+  if (y && dr)
+    differentiate<Step, true, true>(p, dy, x, y, f, dx, dr);
+  else if (y)
+    differentiate<Step, true, false>(p, dy, x, y, f, dx, dr);
+  else if (dr)
+    differentiate<Step, false, true>(p, dy, x, y, f, dx, dr);
+  else
+    differentiate<Step, false, false>(p, dy, x, y, f, dx, dr);
+}
+
+PDCRT_VECTORIZED void differentiate(Planes p, std::int64_t lanes, const float* dy, const float* x, const float* y,
+                                    const Factors& f, float* dx, float* dr) {
+  if (lanes == 1)
+    differentiate<OneFloat>(p, dy, x, y, f, dx, dr);
+  else
+    differentiate<OneBlock>(p, dy, x, y, f, dx, dr);
+}
+
+template <class Step>
+PDCRT_INLINE void scaleBy(Planes p, const float* dy, const Factors& f, float* dx) {
+  using T = typename Step::Type;
+  const T factor = *reinterpret_cast<const T*>(f.factor);
+  for (std::int64_t n = 0; n < p.samples; ++n, dy += p.stride, dx += p.stride)
+    for (std::int64_t i = 0; i < p.size; i += Step::width)
+      *reinterpret_cast<T*>(dx + i) = *reinterpret_cast<const T*>(dy + i) * factor;
+}
+
+PDCRT_VECTORIZED void scaleBy(Planes p, std::int64_t lanes, const float* dy, const Factors& f, float* dx) {
+  if (lanes == 1)
+    scaleBy<OneFloat>(p, dy, f, dx);
+  else
+    scaleBy<OneBlock>(p, dy, f, dx);
+}
+
+/// Means and variances of the channels that begin at x.
+Sums momentsOf(Planes p, std::int64_t lanes, const float* x) {
+  const double count = static_cast<double>(p.samples * (p.size / lanes));
+  Sums moments;
+  if (lanes == 1) {
+    moments.first[0] = sum(p, x) / count;
+    moments.second[0] = sumOfSquares(p, x, moments.first[0]) / count;
+    return moments;
+  }
+  sumsOfDistances(p, x, moments);
+  for (std::int64_t lane = 0; lane < lanes; ++lane) {
+    const double distance = moments.first[lane] / count;
+    moments.first[lane] = x[lane] + distance;
+    moments.second[lane] = std::max(0.0, moments.second[lane] / count - distance * distance);
+  }
+  return moments;
+}
+
+/// Σ g and Σ g · (x - mean), with g as `differentiate` has it.
+Sums gradientSums(Planes p, std::int64_t lanes, const float* dy, const float* x, const float* y, const float* mean) {
+  Sums sums;
+  if (lanes == 1)
+    sumsOfGradient(p, dy, x, y, mean[0], sums);
+  else
+    sumsOfGradients(p, dy, x, y, mean, sums);
+  return sums;
+}
+
+const float* offset(View<const float> view, std::int64_t elements) {
+  return view ? view.data + elements : nullptr;
 }
 
 } // namespace
 
-BatchNorm::BatchNorm(Setup&, const Options& o) : epsilon_(o.epsilon), momentum_(o.momentum) {
-  if (o.input.rank < 2)
-    throw std::runtime_error("batch normalisation of " + toString(o.input) + ": it has no channel axis");
+BatchNorm::BatchNorm(Setup&, const Options& o)
+    : lanes_(o.lanes), epsilon_(o.epsilon), momentum_(o.momentum), relu_(o.relu) {
+  const auto refuse = [&](const char* why) {
+    throw std::runtime_error("batch normalisation of " + toString(o.input) + ": " + why);
+  };
+  if (o.input.rank < 2) refuse("it has no channel axis");
+  if (!lanesFit(o.lanes, o.input.dims[1])) refuse("lanes must be 1, or 16 where they divide the channels");
   samples_ = o.input.dims[0];
   channels_ = o.input.dims[1];
   inner_ = 1;
@@ -67,64 +270,93 @@ BatchNorm::BatchNorm(Setup&, const Options& o) : epsilon_(o.epsilon), momentum_(
 
 void BatchNorm::forward(Stream&, View<const float> x, View<const float> scale, View<const float> bias,
                         View<const float> runningMean, View<const float> runningVariance, View<float> y) const {
-  const Channel channel = {samples_, channels_ * inner_, inner_};
-  for (std::int64_t c = 0; c < channels_; ++c) {
-    const double inverse = 1 / std::sqrt(runningVariance[c] + epsilon_);
-    normalise(channel, x.data + c * inner_, runningMean[c], static_cast<float>(scale[c] * inverse), bias[c],
-              y.data + c * inner_);
+  const Planes planes = {samples_, channels_ * inner_, lanes_ * inner_};
+  for (std::int64_t first = 0; first < channels_; first += lanes_) {
+    Factors f;
+    for (std::int64_t lane = 0; lane < lanes_; ++lane) {
+      const std::int64_t c = first + lane;
+      const double inverse = 1 / std::sqrt(runningVariance[c] + epsilon_);
+      f.mean[lane] = runningMean[c];
+      f.factor[lane] = static_cast<float>(scale[c] * inverse);
+      f.bias[lane] = bias[c];
+    }
+    normalise(planes, lanes_, x.data + first * inner_, nullptr, false, f, y.data + first * inner_);
   }
 }
 
 void BatchNorm::trainForward(Stream&, View<const float> x, View<const float> scale, View<const float> bias,
-                             View<const float> runningMean, View<const float> runningVariance, View<float> y,
-                             View<float> mean, View<float> inverseStd, View<float> newRunningMean,
-                             View<float> newRunningVariance) const {
-  const Channel channel = {samples_, channels_ * inner_, inner_};
-  const double count = static_cast<double>(samples_ * inner_);
-  for (std::int64_t c = 0; c < channels_; ++c) {
-    const float* const in = x.data + c * inner_;
-    const double average = sum(channel, in) / count, variance = sumOfSquares(channel, in, average) / count;
-    const double inverse = 1 / std::sqrt(variance + epsilon_);
-    mean[c] = static_cast<float>(average);
-    inverseStd[c] = static_cast<float>(inverse);
-    normalise(channel, in, mean[c], static_cast<float>(scale[c] * inverse), bias[c], y.data + c * inner_);
-    if (newRunningMean) newRunningMean[c] = static_cast<float>(runningMean[c] * momentum_ + average * (1 - momentum_));
-    if (newRunningVariance)
-      newRunningVariance[c] = static_cast<float>(runningVariance[c] * momentum_ + variance * (1 - momentum_));
+                             View<const float> runningMean, View<const float> runningVariance,
+                             View<const float> residual, View<float> y, View<float> mean, View<float> inverseStd,
+                             View<float> newRunningMean, View<float> newRunningVariance) const {
+  const Planes planes = {samples_, channels_ * inner_, lanes_ * inner_};
+  for (std::int64_t first = 0; first < channels_; first += lanes_) {
+    const float* const in = x.data + first * inner_;
+    const Sums moments = momentsOf(planes, lanes_, in);
+    Factors f;
+    for (std::int64_t lane = 0; lane < lanes_; ++lane) {
+      const std::int64_t c = first + lane;
+      const double average = moments.first[lane], variance = moments.second[lane];
+      const double inverse = 1 / std::sqrt(variance + epsilon_);
+      mean[c] = f.mean[lane] = static_cast<float>(average);
+      inverseStd[c] = static_cast<float>(inverse);
+      f.factor[lane] = static_cast<float>(scale[c] * inverse);
+      f.bias[lane] = bias[c];
+      if (newRunningMean)
+        newRunningMean[c] = static_cast<float>(runningMean[c] * momentum_ + average * (1 - momentum_));
+      if (newRunningVariance)
+        newRunningVariance[c] = static_cast<float>(runningVariance[c] * momentum_ + variance * (1 - momentum_));
+    }
+    normalise(planes, lanes_, in, offset(residual, first * inner_), relu_, f, y.data + first * inner_);
   }
 }
 
 void BatchNorm::gradient(Stream&, View<const float> dy, View<const float> x, View<const float> scale,
-                         View<const float> mean, View<const float> inverseStd, View<float> dx, View<float> dscale,
-                         View<float> dbias) const {
-  // With x̂ = (x - mean) · inverseStd:  dbias = Σ dy,  dscale = Σ dy · x̂,
-  // dx = scale · inverseStd · (dy - dbias / count - x̂ · dscale / count).
-  const Channel channel = {samples_, channels_ * inner_, inner_};
+                         View<const float> mean, View<const float> inverseStd, View<const float> y, View<float> dx,
+                         View<float> dscale, View<float> dbias, View<float> dresidual) const {
+  // With x̂ = (x - mean) · inverseStd and g = dy, or what the ReLU lets through:  dbias = Σ g,  dscale = Σ g · x̂,
+  // dx = scale · inverseStd · (g - dbias / count - x̂ · dscale / count).
+  const Planes planes = {samples_, channels_ * inner_, lanes_ * inner_};
   const double count = static_cast<double>(samples_ * inner_);
-  for (std::int64_t c = 0; c < channels_; ++c) {
-    const float *const dOut = dy.data + c * inner_, *const in = x.data + c * inner_;
-    const double inverse = inverseStd[c], biasGradient = sum(channel, dOut),
-                 scaleGradient = sumOfProducts(channel, dOut, in, mean[c]) * inverse;
-    dscale[c] = static_cast<float>(scaleGradient);
-    dbias[c] = static_cast<float>(biasGradient);
-    differentiate(channel, dOut, in, mean[c], static_cast<float>(biasGradient / count),
-                  static_cast<float>(scaleGradient * inverse / count), static_cast<float>(scale[c] * inverse),
-                  dx.data + c * inner_);
+  for (std::int64_t first = 0; first < channels_; first += lanes_) {
+    const std::int64_t begin = first * inner_;
+    const float* const result = relu_ ? offset(y, begin) : nullptr;
+    const Sums sums = gradientSums(planes, lanes_, dy.data + begin, x.data + begin, result, mean.data + first);
+    Factors f;
+    for (std::int64_t lane = 0; lane < lanes_; ++lane) {
+      const std::int64_t c = first + lane;
+      const double inverse = inverseStd[c], biasGradient = sums.first[lane],
+                   scaleGradient = sums.second[lane] * inverse;
+      dscale[c] = static_cast<float>(scaleGradient);
+      dbias[c] = static_cast<float>(biasGradient);
+      f.mean[lane] = mean[c];
+      f.bias[lane] = static_cast<float>(biasGradient / count);
+      f.slope[lane] = static_cast<float>(scaleGradient * inverse / count);
+      f.factor[lane] = static_cast<float>(scale[c] * inverse);
+    }
+    differentiate(planes, lanes_, dy.data + begin, x.data + begin, result, f, dx.data + begin,
+                  dresidual ? dresidual.data + begin : nullptr);
   }
 }
 
 void BatchNorm::frozenGradient(Stream&, View<const float> dy, View<const float> x, View<const float> scale,
                                View<const float> runningMean, View<const float> runningVariance, View<float> dx,
                                View<float> dscale, View<float> dbias) const {
-  const Channel channel = {samples_, channels_ * inner_, inner_};
-  for (std::int64_t c = 0; c < channels_; ++c) {
-    const float* const dOut = dy.data + c * inner_;
-    const double inverse = 1 / std::sqrt(runningVariance[c] + epsilon_);
+  const Planes planes = {samples_, channels_ * inner_, lanes_ * inner_};
+  for (std::int64_t first = 0; first < channels_; first += lanes_) {
+    const float* const dOut = dy.data + first * inner_;
     // Before dx, which may be dy's memory.
-    if (dscale)
-      dscale[c] = static_cast<float>(sumOfProducts(channel, dOut, x.data + c * inner_, runningMean[c]) * inverse);
-    if (dbias) dbias[c] = static_cast<float>(sum(channel, dOut));
-    if (dx) scaleBy(channel, dOut, static_cast<float>(scale[c] * inverse), dx.data + c * inner_);
+    Sums sums = {};
+    if (dscale || dbias)
+      sums = gradientSums(planes, lanes_, dOut, x.data + first * inner_, nullptr, runningMean.data + first);
+    Factors f;
+    for (std::int64_t lane = 0; lane < lanes_; ++lane) {
+      const std::int64_t c = first + lane;
+      const double inverse = 1 / std::sqrt(runningVariance[c] + epsilon_);
+      if (dscale) dscale[c] = static_cast<float>(sums.second[lane] * inverse);
+      if (dbias) dbias[c] = static_cast<float>(sums.first[lane]);
+      f.factor[lane] = static_cast<float>(scale[c] * inverse);
+    }
+    if (dx) scaleBy(planes, lanes_, dOut, f, dx.data + first * inner_);
   }
 }
 

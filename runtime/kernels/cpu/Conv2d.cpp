@@ -29,6 +29,8 @@ void check(const Conv2d::Options& o) {
   if (o.input.rank != 4 || o.filter.rank != 4) refuse("both need 4 dimensions");
   if (o.strides.height < 1 || o.strides.width < 1 || o.dilations.height < 1 || o.dilations.width < 1)
     refuse("strides and dilations must be positive");
+  if (!lanesFit(o.inputLanes, o.input.dims[1]) || !lanesFit(o.outputLanes, o.filter.dims[0]))
+    refuse("lanes must be 1, or 16 where they divide the channels");
   if (o.groups < 1 || o.filter.dims[1] * o.groups != o.input.dims[1])
     refuse("the input has " + std::to_string(o.input.dims[1]) + " channels, the filter takes " +
            std::to_string(o.filter.dims[1]) + " in each of " + std::to_string(o.groups) + " groups");
@@ -53,6 +55,12 @@ bool winogradPays(const Conv2d::Options& o) {
 
 memory::dims dimsOf(const Shape& shape) {
   return {shape.dims, shape.dims + shape.rank};
+}
+
+/// A tensor [N, C, H, W] at the interface.
+memory::desc given(const memory::dims& dims, std::int64_t lanes) {
+  if (lanes == 1) return onednn::plain(dims);
+  return {dims, memory::data_type::f32, memory::format_tag::nChw16c};
 }
 
 /// The tensors as the library sees them: groups are an axis of the filter.
@@ -100,6 +108,55 @@ Descriptors describe(const Conv2d::Options& o) {
   return {o, dnnl::algorithm::convolution_direct};
 }
 
+/// dw [outputs, inputs, taps] of dw in blocks of 16 x 16 channels, outputs fastest. The library's copy takes four times
+/// as long.
+void copyFromBlocks(const float* blocks, std::int64_t outputs, std::int64_t inputs, std::int64_t taps, float* dw) {
+  constexpr std::int64_t block = 16;
+  for (std::int64_t o = 0; o < outputs; o += block)
+    for (std::int64_t i = 0; i < inputs; i += block, blocks += block * block * taps)
+      for (std::int64_t output = 0; output < block; ++output) {
+        float* row = dw + ((o + output) * inputs + i) * taps;
+        for (std::int64_t input = 0; input < block; ++input)
+          for (std::int64_t tap = 0; tap < taps; ++tap) *row++ = blocks[(tap * block + input) * block + output];
+      }
+}
+
+/// The gradients of the filter and the bias.
+class WeightGradient {
+public:
+  WeightGradient() = default;
+  WeightGradient(Setup& setup, const Conv2d::Options& o, const Descriptors& d, const Operation::Argument& source,
+                 const Operation::Argument& result) {
+    const Sizes sizes(o);
+    const memory::desc made = d.weightGradient.diff_weights_desc();
+    const bool inBlocks = o.groups == 1 && o.filter.dims[0] % 16 == 0 && o.filter.dims[1] % 16 == 0 &&
+                          made == memory::desc(sizes.w, memory::data_type::f32, memory::format_tag::OIhw16i16o);
+    const Operation::Argument filter = {DNNL_ARG_DIFF_WEIGHTS, inBlocks ? made : onednn::plain(sizes.w)},
+                              bias = {DNNL_ARG_DIFF_BIAS, onednn::plain(sizes.b)};
+    primitive_ = o.bias ? Operation(setup, d.weightGradient, {source, result}, {filter, bias})
+                        : Operation(setup, d.weightGradient, {source, result}, {filter});
+    if (!inBlocks) return;
+    outputs_ = o.filter.dims[0], inputs_ = o.filter.dims[1], taps_ = o.filter.dims[2] * o.filter.dims[3];
+    blocks_ = primitive_.workspaceBytes();
+    setup.needWorkspace(blocks_ + made.get_size());
+  }
+
+  /// `db` is null where there is no bias.
+  void run(Stream& q, const float* x, const float* dy, float* dw, float* db) const {
+    float* const made = taps_ > 0 ? reinterpret_cast<float*>(q.workspace() + blocks_) : dw;
+    if (db)
+      primitive_.run(q, {x, dy}, {made, db});
+    else
+      primitive_.run(q, {x, dy}, {made});
+    if (taps_ > 0) copyFromBlocks(made, outputs_, inputs_, taps_, dw);
+  }
+
+private:
+  Operation primitive_;
+  std::int64_t outputs_ = 0, inputs_ = 0, taps_ = 0; ///< of a filter that is computed in blocks; else no taps
+  std::size_t blocks_ = 0;                           ///< where they are in the workspace
+};
+
 } // namespace
 
 Shape Conv2d::outputShape(const Options& o) {
@@ -111,7 +168,8 @@ Shape Conv2d::outputShape(const Options& o) {
 
 struct Conv2d::Impl {
   bool bias;
-  Operation forward, inputGradient, weightGradient;
+  Operation forward, inputGradient;
+  WeightGradient weightGradient;
   std::vector<float> unwantedBiasGradient; ///< the primitive writes one in any case
 };
 
@@ -120,19 +178,17 @@ Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
   impl_->bias = o.bias;
   if (o.bias) impl_->unwantedBiasGradient.resize(static_cast<std::size_t>(o.filter.dims[0]));
   const Sizes sizes(o);
-  const memory::desc x = onednn::plain(sizes.x), w = onednn::plain(sizes.w), b = onednn::plain(sizes.b),
-                     y = onednn::plain(sizes.y);
+  const memory::desc x = given(sizes.x, o.inputLanes), w = onednn::plain(sizes.w), b = onednn::plain(sizes.b),
+                     y = given(sizes.y, o.outputLanes);
   const Operation::Argument source = {DNNL_ARG_SRC, x}, filter = {DNNL_ARG_WEIGHTS, w}, bias = {DNNL_ARG_BIAS, b},
                             result = {DNNL_ARG_DST, y}, dSource = {DNNL_ARG_DIFF_SRC, x},
-                            dFilter = {DNNL_ARG_DIFF_WEIGHTS, w}, dBias = {DNNL_ARG_DIFF_BIAS, b},
                             dResult = {DNNL_ARG_DIFF_DST, y};
   try {
     const Descriptors d = describe(o);
     impl_->forward = o.bias ? Operation(setup, d.forward, {source, filter, bias}, {result})
                             : Operation(setup, d.forward, {source, filter}, {result});
     impl_->inputGradient = Operation(setup, d.inputGradient, {dResult, filter}, {dSource});
-    impl_->weightGradient = o.bias ? Operation(setup, d.weightGradient, {source, dResult}, {dFilter, dBias})
-                                   : Operation(setup, d.weightGradient, {source, dResult}, {dFilter});
+    impl_->weightGradient = WeightGradient(setup, o, d, source, dResult);
   } catch (const dnnl::error& error) {
     throw std::runtime_error("convolution of " + toString(o.input) + " with filter " + toString(o.filter) +
                              ": oneDNN " + error.what());
@@ -156,10 +212,8 @@ void Conv2d::inputGradient(Stream& q, View<const float> dy, View<const float> w,
 
 void Conv2d::weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw,
                             View<float> db) const {
-  if (impl_->bias)
-    impl_->weightGradient.run(q, {x.data, dy.data}, {dw.data, db ? db.data : impl_->unwantedBiasGradient.data()});
-  else
-    impl_->weightGradient.run(q, {x.data, dy.data}, {dw.data});
+  float* const bias = db ? db.data : impl_->unwantedBiasGradient.data();
+  impl_->weightGradient.run(q, x.data, dy.data, dw.data, impl_->bias ? bias : nullptr);
 }
 
 } // namespace pdcrt

@@ -61,21 +61,52 @@ PDCRT_VECTORIZED void poolRow(const float* plane, const WindowAxis& rows, const 
     });
 }
 
+/// The same for the 16 channels of a block, output by output.
+PDCRT_VECTORIZED void poolBlocks(const float* plane, const WindowAxis& rows, const WindowAxis& columns, std::int64_t i,
+                                 std::int64_t width, float* y, std::int32_t* index) {
+  constexpr std::int64_t lanes = 16;
+  for (std::int64_t j = 0; j < width; ++j) {
+    float best[lanes];
+    std::int32_t place[lanes];
+    const auto first = static_cast<std::int32_t>((rows.start(i) + rows.first(i) * rows.dilation) * columns.size +
+                                                 columns.start(j) + columns.first(j) * columns.dilation);
+    for (std::int64_t lane = 0; lane < lanes; ++lane) {
+      best[lane] = -std::numeric_limits<float>::infinity();
+      place[lane] = first;
+    }
+    for (std::int64_t r = rows.first(i); r < rows.last(i); ++r)
+      for (std::int64_t s = columns.first(j); s < columns.last(j); ++s) {
+        const std::int64_t at =
+            (rows.start(i) + r * rows.dilation) * columns.size + columns.start(j) + s * columns.dilation;
+        for (std::int64_t lane = 0; lane < lanes; ++lane) {
+          const float value = plane[at * lanes + lane];
+          const bool wins = value > best[lane] || (value != value && best[lane] == best[lane]);
+          best[lane] = wins ? value : best[lane];
+          place[lane] = wins ? static_cast<std::int32_t>(at) : place[lane];
+        }
+      }
+    std::copy_n(best, lanes, y + j * lanes);
+    if (index) std::copy_n(place, lanes, index + j * lanes);
+  }
+}
+
 } // namespace
 
 MaxPool2d::MaxPool2d(Setup&, const Options& o) : options_(o) {
-  checkPooling(o.input, o.output, {rowsOf(o), columnsOf(o)});
+  checkPooling(o.input, o.output, {rowsOf(o), columnsOf(o)}, o.lanes);
 }
 
 void MaxPool2d::forward(Stream&, View<const float> x, View<float> y, View<std::int32_t> index) const {
   const WindowAxis rows = rowsOf(options_), columns = columnsOf(options_);
-  const std::int64_t planes = options_.input.dims[0] * options_.input.dims[1], outputRows = options_.output.dims[2],
-                     width = options_.output.dims[3];
+  const std::int64_t lanes = options_.lanes, planes = options_.input.dims[0] * options_.input.dims[1] / lanes,
+                     outputRows = options_.output.dims[2], width = options_.output.dims[3];
   for (std::int64_t p = 0; p < planes; ++p)
     for (std::int64_t i = 0; i < outputRows; ++i) {
-      const float* const plane = x.data + p * rows.size * columns.size;
-      const std::int64_t output = (p * outputRows + i) * width;
-      if (index)
+      const float* const plane = x.data + p * rows.size * columns.size * lanes;
+      const std::int64_t output = (p * outputRows + i) * width * lanes;
+      if (lanes > 1)
+        poolBlocks(plane, rows, columns, i, width, y.data + output, index ? index.data + output : nullptr);
+      else if (index)
         poolRow(plane, rows, columns, i, width, y.data + output, index.data + output);
       else
         poolRow(plane, rows, columns, i, width, y.data + output);
@@ -84,11 +115,13 @@ void MaxPool2d::forward(Stream&, View<const float> x, View<float> y, View<std::i
 
 void MaxPool2d::inputGradient(Stream&, View<const float> dy, View<const std::int32_t> index, View<float> dx) const {
   std::fill_n(dx.data, options_.input.elements(), 0.0f);
-  const std::int64_t planes = options_.input.dims[0] * options_.input.dims[1];
+  const std::int64_t lanes = options_.lanes, planes = options_.input.dims[0] * options_.input.dims[1] / lanes;
   const std::int64_t inputPlane = options_.input.dims[2] * options_.input.dims[3],
                      outputPlane = options_.output.dims[2] * options_.output.dims[3];
   for (std::int64_t p = 0; p < planes; ++p)
-    for (std::int64_t i = p * outputPlane; i < (p + 1) * outputPlane; ++i) dx[p * inputPlane + index[i]] += dy[i];
+    for (std::int64_t i = p * outputPlane; i < (p + 1) * outputPlane; ++i)
+      for (std::int64_t lane = 0; lane < lanes; ++lane)
+        dx[(p * inputPlane + index[i * lanes + lane]) * lanes + lane] += dy[i * lanes + lane];
 }
 
 } // namespace pdcrt

@@ -3,7 +3,10 @@
 #include "pdcrt/kernels/AveragePool2d.h"
 
 #include "Cuda.h"
+#include "Shapes.h"
 #include "Window.h"
+
+#include <stdexcept>
 
 namespace pdcrt {
 namespace {
@@ -76,7 +79,9 @@ Sizes sizesOf(const AveragePool2d::Options& o) {
 
 AveragePool2d::AveragePool2d(Setup&, const Options& o) : options_(o) {
   const Sizes s = sizesOf(o);
-  checkPooling(o.input, o.output, {s.rows, s.columns});
+  checkPooling(o.input, o.output, {s.rows, s.columns}, o.lanes);
+  if (o.lanes != 1)
+    throw std::runtime_error("pooling of " + toString(o.input) + ": blocks of channels are for the CPU");
 }
 
 void AveragePool2d::forward(Stream& q, View<const float> x, View<float> y) const {

@@ -156,7 +156,11 @@ struct Room {
 
 } // namespace
 
-BatchNorm::BatchNorm(Setup& setup, const Options& o) : epsilon_(o.epsilon), momentum_(o.momentum) {
+BatchNorm::BatchNorm(Setup& setup, const Options& o)
+    : lanes_(o.lanes), epsilon_(o.epsilon), momentum_(o.momentum), relu_(o.relu) {
+  if (lanes_ != 1 || relu_)
+    throw std::runtime_error("batch normalisation of " + toString(o.input) +
+                             ": blocks of channels and what follows it are for the CPU");
   if (o.input.rank < 2)
     throw std::runtime_error("batch normalisation of " + toString(o.input) + ": it has no channel axis");
   samples_ = o.input.dims[0];
@@ -176,8 +180,8 @@ void BatchNorm::forward(Stream& q, View<const float> x, View<const float> scale,
 }
 
 void BatchNorm::trainForward(Stream& q, View<const float> x, View<const float> scale, View<const float> bias,
-                             View<const float> runningMean, View<const float> runningVariance, View<float> y,
-                             View<float> mean, View<float> inverseStd, View<float> newRunningMean,
+                             View<const float> runningMean, View<const float> runningVariance, View<const float>,
+                             View<float> y, View<float> mean, View<float> inverseStd, View<float> newRunningMean,
                              View<float> newRunningVariance) const {
   const Sizes s = sizesOf(samples_, channels_, inner_);
   const Room room(q, s);
@@ -196,8 +200,8 @@ void BatchNorm::trainForward(Stream& q, View<const float> x, View<const float> s
 }
 
 void BatchNorm::gradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale,
-                         View<const float> mean, View<const float> inverseStd, View<float> dx, View<float> dscale,
-                         View<float> dbias) const {
+                         View<const float> mean, View<const float> inverseStd, View<const float>, View<float> dx,
+                         View<float> dscale, View<float> dbias, View<float>) const {
   const Sizes s = sizesOf(samples_, channels_, inner_);
   const Room room(q, s);
   auto* const slopes = reinterpret_cast<Slopes*>(room.perChannel);

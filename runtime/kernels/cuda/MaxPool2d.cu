@@ -3,9 +3,11 @@
 #include "pdcrt/kernels/MaxPool2d.h"
 
 #include "Cuda.h"
+#include "Shapes.h"
 #include "Window.h"
 
 #include <limits>
+#include <stdexcept>
 
 namespace pdcrt {
 namespace {
@@ -76,7 +78,9 @@ Sizes sizesOf(const MaxPool2d::Options& o) {
 
 MaxPool2d::MaxPool2d(Setup&, const Options& o) : options_(o) {
   const Sizes s = sizesOf(o);
-  checkPooling(o.input, o.output, {s.rows, s.columns});
+  checkPooling(o.input, o.output, {s.rows, s.columns}, o.lanes);
+  if (o.lanes != 1)
+    throw std::runtime_error("pooling of " + toString(o.input) + ": blocks of channels are for the CPU");
 }
 
 void MaxPool2d::forward(Stream& q, View<const float> x, View<float> y, View<std::int32_t> index) const {

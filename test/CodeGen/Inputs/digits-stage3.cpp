@@ -3,10 +3,10 @@
 //   pdc digits.onnx --batch=32 --loss=softmax-cross-entropy --optimizer=momentum,lr=0.02 --replicas=1,1,1,1
 //     --profile=analytic
 //
-//   model     digits.onnx, hash 5e555014cb084eca
+//   model     digits.onnx, hash b60943646bd52836
 //   replicas  1
 //   memory    weights 291.6 KiB, gradients 291.6 KiB, each minibatch in flight 522.6 KiB,
-//             handover 257.2 KiB, scratch 384.0 KiB, workspace of kernels 10.1 MiB
+//             handover 257.2 KiB, scratch 256.0 KiB, workspace of kernels 144.0 KiB
 //   nodes     /block3/conv1/Conv, /block3/bn1/BatchNormalization, /block3/Relu, /block3/conv2/Conv,
 //             /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, /pool/GlobalAveragePool, /Flatten, /fc/Gemm,
 //             loss
@@ -18,6 +18,7 @@
 #include "pdcrt/kernels/Linear.h"
 #include "pdcrt/kernels/Reduce.h"
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
+#include "pdcrt/kernels/Transpose.h"
 
 namespace stage3 {
 namespace {
@@ -124,19 +125,19 @@ struct State {
 struct Slot {
   pdcrt::Frame frame;
   View<std::int64_t> label{frame.slot, 0}; // i64[32] label, label
-  View<float> in0{frame.edges[0], 0};      // f32[32, 64, 4, 4] 42, from stage 2
-  View<float> gout0{frame.edges[1], 0};    // f32[32, 64, 4, 4] 42.gradient, to stage 2
+  View<float> in0{frame.edges[0], 0};      // f32[32, 64, 4, 4]@1 42, from stage 2
+  View<float> gout0{frame.edges[1], 0};    // f32[32, 64, 4, 4]@1 42.gradient, to stage 2
   View<float> loss{frame.slot, 256};       // f32[] loss
-  View<float> a0{frame.slot, 320};         // f32[32, 64, 4, 4] /block3/conv1/Conv
-  View<float> a2{frame.slot, 131392};      // f32[64] /block3/bn1/BatchNormalization
-  View<float> a3{frame.slot, 131648};      // f32[64] /block3/bn1/BatchNormalization
-  View<float> a4{frame.slot, 131904};      // f32[32, 64, 4, 4] /block3/Relu
-  View<float> a5{frame.slot, 262976};      // f32[32, 64, 4, 4] /block3/conv2/Conv
-  View<float> a7{frame.slot, 394048};      // f32[64] /block3/bn2/BatchNormalization
-  View<float> a8{frame.slot, 394304};      // f32[64] /block3/bn2/BatchNormalization
-  View<float> a9{frame.slot, 394560};      // f32[32, 64, 4, 4] /block3/Add, /block3/Relu_1
-  View<float> a10{frame.slot, 525632};     // f32[32, 64, 1, 1] /pool/GlobalAveragePool
-  View<float> a12{frame.slot, 533824};     // f32[32, 10] loss
+  View<float> a0{frame.slot, 320};         // f32[32, 64, 4, 4]@1 /block3/conv1/Conv
+  View<float> a1{frame.slot, 131392};      // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
+  View<float> a2{frame.slot, 262464};      // f32[64] /block3/bn1/BatchNormalization, /block3/Relu
+  View<float> a3{frame.slot, 262720};      // f32[64] /block3/bn1/BatchNormalization, /block3/Relu
+  View<float> a4{frame.slot, 262976};      // f32[32, 64, 4, 4]@1 /block3/conv2/Conv
+  View<float> a5{frame.slot, 394048};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> a6{frame.slot, 525120};      // f32[64] /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> a7{frame.slot, 525376};      // f32[64] /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> a8{frame.slot, 525632};      // f32[32, 64, 1, 1] /pool/GlobalAveragePool
+  View<float> a10{frame.slot, 533824};     // f32[32, 10] loss
   View<float> prediction{frame.slot, 320}; // f32[32, 10] logits
 };
 
@@ -144,8 +145,8 @@ struct Slot {
 struct Handover {
   std::byte* base;
   View<float> g0{base, 0};      // f32[32, 10] loss, input gradient
-  View<float> g5{base, 1280};   // f32[32, 64, 4, 4] /block3/bn2/BatchNormalization, input gradient
-  View<float> g8{base, 132352}; // f32[32, 64, 4, 4] /block3/bn1/BatchNormalization, input gradient
+  View<float> g5{base, 1280};   // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
+  View<float> g8{base, 132352}; // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu, input gradient
 };
 
 // One accumulator per use of a parameter.
@@ -164,78 +165,78 @@ struct Gradients {
 // What lives inside one phase: places are shared.
 struct Scratch {
   std::byte* base;
-  View<float> a1{base, 0};      // f32[32, 64, 4, 4] /block3/bn1/BatchNormalization
-  View<float> a6{base, 0};      // f32[32, 64, 4, 4] /block3/bn2/BatchNormalization
-  View<float> a11{base, 0};     // f32[32, 10] /fc/Gemm
+  View<float> a9{base, 0};      // f32[32, 10] /fc/Gemm
   View<float> g1{base, 0};      // f32[32, 64] /fc/Gemm, input gradient
   View<float> g2{base, 131072}; // f32[32, 64, 1, 1] /pool/GlobalAveragePool, input gradient
   View<float> g3{base, 0};      // f32[32, 64, 4, 4] /pool/GlobalAveragePool, input gradient
-  View<float> g4{base, 131072}; // f32[32, 64, 4, 4] /block3/Add, /block3/Relu_1, input gradient
-  View<float> g6{base, 0};      // f32[32, 64, 4, 4] /block3/conv2/Conv, input gradient
-  View<float> g7{base, 262144}; // f32[32, 64, 4, 4] /block3/Relu, input gradient
-  View<float> g9{base, 0};      // f32[32, 64, 4, 4] /block3/conv1/Conv, input gradient
-  View<float> e0{base, 0};      // f32[32, 64, 4, 4] /block3/conv1/Conv
-  View<float> e1{base, 131072}; // f32[32, 64, 4, 4] /block3/bn1/BatchNormalization
-  View<float> e2{base, 0};      // f32[32, 64, 4, 4] /block3/Relu
-  View<float> e3{base, 131072}; // f32[32, 64, 4, 4] /block3/conv2/Conv
-  View<float> e4{base, 0};      // f32[32, 64, 4, 4] /block3/bn2/BatchNormalization
-  View<float> e5{base, 131072}; // f32[32, 64, 4, 4] /block3/Add, /block3/Relu_1
+  View<float> g4{base, 131072}; // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
+  View<float> g6{base, 0};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
+  View<float> g7{base, 131072}; // f32[32, 64, 4, 4]@1 /block3/conv2/Conv, input gradient
+  View<float> g9{base, 131072}; // f32[32, 64, 4, 4]@1 /block3/conv1/Conv, input gradient
+  View<float> e0{base, 0};      // f32[32, 64, 4, 4]@1 /block3/conv1/Conv
+  View<float> e1{base, 131072}; // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
+  View<float> e2{base, 0};      // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
+  View<float> e3{base, 131072}; // f32[32, 64, 4, 4]@1 /block3/conv2/Conv
+  View<float> e4{base, 0};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> e5{base, 131072}; // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   View<float> e6{base, 0};      // f32[32, 64, 1, 1] /pool/GlobalAveragePool
 };
 
 // Kernels, built once, before the first minibatch.
 struct Kernels {
   pdcrt::Conv2d conv2d_0;                           // /block3/conv1/Conv
-  pdcrt::BatchNorm batchNorm_1;                     // /block3/bn1/BatchNormalization
+  pdcrt::BatchNorm batchNorm_1;                     // /block3/bn1/BatchNormalization, /block3/Relu
   pdcrt::Conv2d conv2d_2;                           // /block3/conv2/Conv
-  pdcrt::BatchNorm batchNorm_3;                     // /block3/bn2/BatchNormalization
+  pdcrt::BatchNorm batchNorm_3;                     // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   pdcrt::Reduce reduce_4;                           // /pool/GlobalAveragePool
   pdcrt::Linear linear_5;                           // /fc/Gemm
   pdcrt::SoftmaxCrossEntropy softmaxCrossEntropy_6; // loss
   pdcrt::Linear linear_7;                           // /fc/Gemm
   pdcrt::Broadcast broadcast_8;                     // /pool/GlobalAveragePool
+  pdcrt::Transpose transpose_9;                     // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  pdcrt::BatchNorm batchNorm_10;                    // /block3/bn1/BatchNormalization, /block3/Relu
+  pdcrt::BatchNorm batchNorm_11;                    // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   explicit Kernels(pdcrt::Setup& setup)
-      : conv2d_0(setup, {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}}),
-        batchNorm_1(setup, {.input = {32, 64, 4, 4}}),
-        conv2d_2(setup, {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}}),
-        batchNorm_3(setup, {.input = {32, 64, 4, 4}}),
-        reduce_4(setup, {.input = {32, 64, 4, 4}, .axes = {2, 3}, .kind = pdcrt::Reduction::mean}),
+      : conv2d_0(setup, {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}, .inputLanes = 16,
+            .outputLanes = 16}),
+        batchNorm_1(setup, {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
+        conv2d_2(setup, {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}, .inputLanes = 16,
+            .outputLanes = 16}),
+        batchNorm_3(setup, {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
+        reduce_4(setup, {.input = {32, 4, 4, 4, 16}, .axes = {2, 3}, .kind = pdcrt::Reduction::mean}),
         linear_5(setup, {.rows = 32, .inputs = 64, .outputs = 10, .transposed = true, .bias = true}),
         softmaxCrossEntropy_6(setup, {.batch = 32, .classes = 10}),
         linear_7(setup, {.rows = 32, .inputs = 64, .outputs = 10, .transposed = true}),
-        broadcast_8(setup, {.input = {32, 64, 1, 1}, .output = {32, 64, 4, 4}}) {}
+        broadcast_8(setup, {.input = {32, 64, 1, 1}, .output = {32, 64, 4, 4}}),
+        transpose_9(setup, {.input = {128, 16, 16}, .permutation = {0, 2, 1}}),
+        batchNorm_10(setup, {.input = {32, 64, 4, 4}, .lanes = 16}),
+        batchNorm_11(setup, {.input = {32, 64, 4, 4}, .lanes = 16}) {}
 };
 
 // Fused kernels: elementwise operations of the model, their expression above each.
 
+// y = a0 / 16
+void elementwise_0(View<const float> a0, View<float> y) {
+  for (std::int64_t i = 0; i < 2048; ++i)
+    y[i] = a0[i] / 16.0f;
+}
+
+// y = a0 + a1
+void add_1(View<const float> a0, View<const float> a1, View<float> y) {
+  for (std::int64_t i = 0; i < 32768; ++i)
+    y[i] = a0[i] + a1[i];
+}
+
 // y = max(a0, 0)
-void relu_0(View<const float> a0, View<float> y) {
+void elementwise_2(View<const float> a0, View<float> y) {
   for (std::int64_t i = 0; i < 32768; ++i)
     y[i] = pdcrt::maximum(a0[i], 0.0f);
 }
 
 // y = max(a0 + a1, 0)
-void elementwise_1(View<const float> a0, View<const float> a1, View<float> y) {
-  for (std::int64_t i = 0; i < 32768; ++i)
-    y[i] = pdcrt::maximum(a0[i] + a1[i], 0.0f);
-}
-
-// y = a0 / 16
-void elementwise_2(View<const float> a0, View<float> y) {
-  for (std::int64_t i = 0; i < 2048; ++i)
-    y[i] = a0[i] / 16.0f;
-}
-
-// y = a0 * select(a1 > 0, 1, 0)
 void elementwise_3(View<const float> a0, View<const float> a1, View<float> y) {
   for (std::int64_t i = 0; i < 32768; ++i)
-    y[i] = a0[i] * pdcrt::select(a1[i] > 0.0f, 1.0f, 0.0f);
-}
-
-// y = a0 + a1
-void add_4(View<const float> a0, View<const float> a1, View<float> y) {
-  for (std::int64_t i = 0; i < 32768; ++i)
-    y[i] = a0[i] + a1[i];
+    y[i] = pdcrt::maximum(a0[i] + a1[i], 0.0f);
 }
 
 // Phases: pure functions of their arguments, one call per operation, in the order of the model. k: kernels, w: weights,
@@ -245,74 +246,68 @@ void add_4(View<const float> a0, View<const float> a1, View<float> y) {
 void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, const Scratch& t, pdcrt::Draw,
              pdcrt::Stream& q) {
   q.group(6);
-  // /block3/conv1/Conv -> f32[32, 64, 4, 4]
+  // /block3/conv1/Conv -> f32[32, 64, 4, 4]@1
   k.conv2d_0.forward(q, s.in0, w.block3_conv1_weight, {}, s.a0);
-  // /block3/bn1/BatchNormalization -> f32[32, 64, 4, 4]
+  // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
   k.batchNorm_1.trainForward(q, s.a0, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
-      r.block3_bn1_running_var, t.a1, s.a2, s.a3, r.block3_bn1_running_mean, r.block3_bn1_running_var);
-  // /block3/Relu -> f32[32, 64, 4, 4]
-  relu_0(t.a1, s.a4);
+      r.block3_bn1_running_var, {}, s.a1, s.a2, s.a3, r.block3_bn1_running_mean, r.block3_bn1_running_var);
 
   q.group(7);
-  // /block3/conv2/Conv -> f32[32, 64, 4, 4]
-  k.conv2d_2.forward(q, s.a4, w.block3_conv2_weight, {}, s.a5);
-  // /block3/bn2/BatchNormalization -> f32[32, 64, 4, 4]
-  k.batchNorm_3.trainForward(q, s.a5, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
-      r.block3_bn2_running_var, t.a6, s.a7, s.a8, r.block3_bn2_running_mean, r.block3_bn2_running_var);
-  // /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]
-  elementwise_1(t.a6, s.in0, s.a9);
+  // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
+  k.conv2d_2.forward(q, s.a1, w.block3_conv2_weight, {}, s.a4);
+  // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
+  k.batchNorm_3.trainForward(q, s.a4, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
+      r.block3_bn2_running_var, s.in0, s.a5, s.a6, s.a7, r.block3_bn2_running_mean, r.block3_bn2_running_var);
   // /pool/GlobalAveragePool -> f32[32, 64, 1, 1]
-  k.reduce_4.forward(q, s.a9, s.a10);
+  k.reduce_4.forward(q, s.a5, s.a8);
 
   q.group(8);
   // /fc/Gemm -> f32[32, 10]
-  k.linear_5.forward(q, s.a10, w.fc_weight, w.fc_bias, t.a11);
+  k.linear_5.forward(q, s.a8, w.fc_weight, w.fc_bias, t.a9);
   // loss -> f32[]
-  k.softmaxCrossEntropy_6.forward(q, t.a11, s.label, {}, s.loss, s.a12);
+  k.softmaxCrossEntropy_6.forward(q, t.a9, s.label, {}, s.loss, s.a10);
 }
 
 void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Handover& h, const Gradients& g,
                     const Scratch& t, pdcrt::Stream& q) {
   q.group(8);
   // loss, input gradient -> f32[32, 10]
-  k.softmaxCrossEntropy_6.inputGradient(q, constant0, s.label, s.a12, {}, h.g0);
+  k.softmaxCrossEntropy_6.inputGradient(q, constant0, s.label, s.a10, {}, h.g0);
   // /fc/Gemm, input gradient -> f32[32, 64]
   k.linear_7.inputGradient(q, h.g0, w.fc_weight, t.g1);
 
   q.group(7);
   // /pool/GlobalAveragePool, input gradient -> f32[32, 64, 1, 1]
-  elementwise_2(t.g1, t.g2);
+  elementwise_0(t.g1, t.g2);
   // /pool/GlobalAveragePool, input gradient -> f32[32, 64, 4, 4]
   k.broadcast_8.forward(q, t.g2, t.g3);
-  // /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]
-  elementwise_3(t.g3, s.a9, t.g4);
-  // /block3/bn2/BatchNormalization, input gradient -> f32[32, 64, 4, 4]
-  k.batchNorm_3.gradient(q, t.g4, s.a5, w.block3_bn2_weight, s.a7, s.a8, h.g5, g.block3_bn2_weight,
-      g.block3_bn2_bias);
-  // /block3/conv2/Conv, input gradient -> f32[32, 64, 4, 4]
-  k.conv2d_2.inputGradient(q, h.g5, w.block3_conv2_weight, t.g6);
+  // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]@1
+  k.transpose_9.forward(q, t.g3, t.g4);
+  // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]@1
+  k.batchNorm_3.gradient(q, t.g4, s.a4, w.block3_bn2_weight, s.a6, s.a7, s.a5, h.g5, g.block3_bn2_weight,
+      g.block3_bn2_bias, t.g6);
+  // /block3/conv2/Conv, input gradient -> f32[32, 64, 4, 4]@1
+  k.conv2d_2.inputGradient(q, h.g5, w.block3_conv2_weight, t.g7);
 
   q.group(6);
-  // /block3/Relu, input gradient -> f32[32, 64, 4, 4]
-  elementwise_3(t.g6, s.a4, t.g7);
-  // /block3/bn1/BatchNormalization, input gradient -> f32[32, 64, 4, 4]
-  k.batchNorm_1.gradient(q, t.g7, s.a0, w.block3_bn1_weight, s.a2, s.a3, h.g8, g.block3_bn1_weight,
-      g.block3_bn1_bias);
-  // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]
+  // /block3/bn1/BatchNormalization, /block3/Relu, input gradient -> f32[32, 64, 4, 4]@1
+  k.batchNorm_1.gradient(q, t.g7, s.a0, w.block3_bn1_weight, s.a2, s.a3, s.a1, h.g8, g.block3_bn1_weight,
+      g.block3_bn1_bias, {});
+  // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
   k.conv2d_0.inputGradient(q, h.g8, w.block3_conv1_weight, t.g9);
-  // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]
-  add_4(t.g4, t.g9, s.gout0);
+  // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
+  add_1(t.g6, t.g9, s.gout0);
 }
 
 void backward_weight(const Kernels& k, const Weights&, const Slot& s, const Handover& h, const Gradients& g,
                      const Scratch&, pdcrt::Stream& q) {
   q.group(8);
   // /fc/Gemm, weight gradient -> f32[10, 64]
-  k.linear_5.weightGradient(q, s.a10, h.g0, g.fc_weight, g.fc_bias);
+  k.linear_5.weightGradient(q, s.a8, h.g0, g.fc_weight, g.fc_bias);
 
   q.group(7);
   // /block3/conv2/Conv, weight gradient -> f32[64, 64, 3, 3]
-  k.conv2d_2.weightGradient(q, s.a4, h.g5, g.block3_conv2_weight, {});
+  k.conv2d_2.weightGradient(q, s.a1, h.g5, g.block3_conv2_weight, {});
 
   q.group(6);
   // /block3/conv1/Conv, weight gradient -> f32[64, 64, 3, 3]
@@ -321,22 +316,22 @@ void backward_weight(const Kernels& k, const Weights&, const Slot& s, const Hand
 
 void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s, const Scratch& t, pdcrt::Stream& q) {
   q.group(6);
-  // /block3/conv1/Conv -> f32[32, 64, 4, 4]
+  // /block3/conv1/Conv -> f32[32, 64, 4, 4]@1
   k.conv2d_0.forward(q, s.in0, w.block3_conv1_weight, {}, t.e0);
-  // /block3/bn1/BatchNormalization -> f32[32, 64, 4, 4]
-  k.batchNorm_1.forward(q, t.e0, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
+  // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
+  k.batchNorm_10.forward(q, t.e0, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
       r.block3_bn1_running_var, t.e1);
-  // /block3/Relu -> f32[32, 64, 4, 4]
-  relu_0(t.e1, t.e2);
+  // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
+  elementwise_2(t.e1, t.e2);
 
   q.group(7);
-  // /block3/conv2/Conv -> f32[32, 64, 4, 4]
+  // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
   k.conv2d_2.forward(q, t.e2, w.block3_conv2_weight, {}, t.e3);
-  // /block3/bn2/BatchNormalization -> f32[32, 64, 4, 4]
-  k.batchNorm_3.forward(q, t.e3, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
+  // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
+  k.batchNorm_11.forward(q, t.e3, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
       r.block3_bn2_running_var, t.e4);
-  // /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]
-  elementwise_1(t.e4, s.in0, t.e5);
+  // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
+  elementwise_3(t.e4, s.in0, t.e5);
   // /pool/GlobalAveragePool -> f32[32, 64, 1, 1]
   k.reduce_4.forward(q, t.e5, t.e6);
 
@@ -356,9 +351,9 @@ const pdcrt::Stage stage =
         .index = 3,
         .count = 4,
         .model = "digits.onnx",
-        .modelHash = "5e555014cb084eca",
+        .modelHash = "b60943646bd52836",
         .bytes = {.weights = 298560, .state = 1024, .gradients = 298560, .slot = 535104,
-                  .handover = 263424, .scratch = 393216, .workspace = 10567936},
+                  .handover = 263424, .scratch = 262144, .workspace = 147456},
         .parameters = parameters,
         .gradients = gradients,
         .states = states,

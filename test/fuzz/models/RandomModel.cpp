@@ -48,7 +48,7 @@ bool canBeComputed(const Graph& graph) {
     if (!isComputed(input.value->type())) return false;
   for (const auto& operation : graph.operations())
     for (const Value* result : operation->results())
-      if (result && !isComputed(result->type())) return false;
+      if (result && (!isComputed(result->type()) || result->type().layout != plain)) return false;
   return true;
 }
 

@@ -23,6 +23,7 @@ public:
     /// Divide by the taps that lie inside the padded plane, else by those inside the plane. What rounding up adds
     /// beyond the padding never counts.
     bool countIncludePad = false;
+    std::int64_t lanes = 1; ///< with 16, values are row-major [N, C / 16, H, W, 16]
   };
 
   /// Throws std::runtime_error if a window has no element of the input.

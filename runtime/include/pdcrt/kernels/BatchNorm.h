@@ -18,31 +18,37 @@ public:
   struct Options {
     Shape input; ///< [N, C, …], rank >= 2
     double epsilon = 1e-5;
-    double momentum = 0.9; ///< ONNX's: new = old · momentum + batch · (1 - momentum)
+    double momentum = 0.9;  ///< ONNX's: new = old · momentum + batch · (1 - momentum)
+    bool relu = false;      ///< y = max(normalised x + residual, 0); of trainForward and its gradient only
+    std::int64_t lanes = 1; ///< with 16, x, y and their gradients are row-major [N, C / 16, …, 16]
   };
 
-  /// Throws std::runtime_error if the input has no channel axis.
+  /// Throws std::runtime_error if the input has no channel axis, or lanes that do not divide it.
   BatchNorm(Setup& setup, const Options& options);
 
   /// Inference, and training with frozen statistics.
   void forward(Stream& q, View<const float> x, View<const float> scale, View<const float> bias,
                View<const float> runningMean, View<const float> runningVariance, View<float> y) const;
   /// Saves `mean` and `inverseStd` of the minibatch for the gradient. The new running statistics may be the old ones'
-  /// memory, or empty when nobody wants them.
+  /// memory, or empty when nobody wants them. `residual` is added to what is normalised, or empty.
   void trainForward(Stream& q, View<const float> x, View<const float> scale, View<const float> bias,
-                    View<const float> runningMean, View<const float> runningVariance, View<float> y, View<float> mean,
-                    View<float> inverseStd, View<float> newRunningMean, View<float> newRunningVariance) const;
-  /// Gradients of trainForward.
+                    View<const float> runningMean, View<const float> runningVariance, View<const float> residual,
+                    View<float> y, View<float> mean, View<float> inverseStd, View<float> newRunningMean,
+                    View<float> newRunningVariance) const;
+  /// Gradients of trainForward. `y` is its result, with Options::relu only; `dresidual`, the gradient of what was
+  /// added, may be empty. dx may be dy's memory, dresidual not.
   void gradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale, View<const float> mean,
-                View<const float> inverseStd, View<float> dx, View<float> dscale, View<float> dbias) const;
+                View<const float> inverseStd, View<const float> y, View<float> dx, View<float> dscale,
+                View<float> dbias, View<float> dresidual) const;
   /// Gradients of forward, where the statistics are constants. `dx`, or `dscale` and `dbias`, may be empty.
   void frozenGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale,
                       View<const float> runningMean, View<const float> runningVariance, View<float> dx,
                       View<float> dscale, View<float> dbias) const;
 
 private:
-  std::int64_t samples_, channels_, inner_; ///< x is [samples, channels, inner]
+  std::int64_t samples_, channels_, inner_, lanes_; ///< x is [samples, channels / lanes, inner, lanes]
   double epsilon_, momentum_;
+  bool relu_;
 };
 
 } // namespace pdcrt

@@ -12,7 +12,7 @@
 
 namespace pdcrt {
 
-/// y[n,o,·] = sum over c of x[n,c,·] ⋆ w[o,c,·] (+ b[o]). Operands and results are plain NCHW and OIHW; the layouts
+/// y[n,o,·] = sum over c of x[n,c,·] ⋆ w[o,c,·] (+ b[o]). Filters are plain OIHW; the layouts
 /// inside are the library's. No result may overlap an operand. One object serves one stream at a time.
 /// Two things inside of oneDNN allocate in a call all the same: a map of a few hundred bytes and, where groups or
 /// dilations leave it only its GEMM, packing buffers.
@@ -26,6 +26,9 @@ public:
     Dims2 dilations = {1, 1}; ///< 1: adjacent taps
     std::int64_t groups = 1;
     bool bias = false;
+    /// Of x, dx and of y, dy: with 16, [N, C, H, W] is row-major [N, C / 16, H, W, 16]. What the algorithm wants
+    /// otherwise is copied.
+    std::int64_t inputLanes = 1, outputLanes = 1;
   };
 
   /// Shape of y: [N, O, H', W'], H' = floor((H + pads - dilation · (kernel - 1) - 1) / stride) + 1.

@@ -22,6 +22,7 @@ public:
     Dims2 strides = {1, 1};
     Pads2 pads = {};
     Dims2 dilations = {1, 1};
+    std::int64_t lanes = 1; ///< with 16, values are row-major [N, C / 16, H, W, 16]
   };
 
   /// Throws std::runtime_error if a window has no element of the input.

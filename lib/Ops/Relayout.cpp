@@ -1,0 +1,45 @@
+// A value in the other layout. Only the layout pass makes these. Kernel: pdcrt::Transpose.
+#include "Helpers/Define.h"
+#include "Helpers/KernelOptions.h"
+
+using namespace pdc;
+using namespace pdc::ops;
+
+/// The blocks of channels are transposed with the positions of the plane.
+static KernelUse kernel(const Operation& op) {
+  const Shape s = operandType(op, 0).shape;
+  const std::int64_t outer = s[0] * s[1] / channelBlock, plane = s[2] * s[3];
+  const bool toBlocks = operandType(op, 0).layout == plain;
+  const pdcrt::Shape input =
+      toBlocks ? pdcrt::Shape{outer, channelBlock, plane} : pdcrt::Shape{outer, plane, channelBlock};
+  return kernelUse<pdcrt::Transpose>("Transpose", "forward", {.input = input, .permutation = {0, 2, 1}});
+}
+
+PDC_OPS(Relayout) {
+  return {{
+      .name = "relayout",
+      .summary = "X, with its channels in blocks or no longer",
+      .operands = {{"X"}},
+      .results = {{"Y"}},
+      .infer = sameTypeAs(0),
+      .verify = [](const Operation& op, Diagnostics& diags) -> Status {
+        const Type &x = operandType(op, 0), &y = resultType(op);
+        if (fitsChannelBlocks(x) && x.layout != y.layout) return success;
+        return diags.error(op.location) << "'relayout' op makes " << toString(y) << " of " << toString(x)
+                                        << ", it must change between plain and blocks of " << channelBlock
+                                        << " channels";
+      },
+      .cost = moveCost,
+      .kernel = kernel,
+      .channelBlocks =
+          [](const Operation& op) {
+            return ChannelBlocks{.values = {op.operand(0), op.result()}, .apart = true};
+          },
+      .reference = moving([](ReferenceContext& c) {
+        visitBytes(*c.operands[0], *c.results[0], [](auto x, auto y) { std::copy(x.begin(), x.end(), y.begin()); });
+      }),
+      .examples = {example("%x: f32[2, 32, 3, 2]", "%b = relayout %x : f32[2, 32, 3, 2]@1\n"
+                                                   "%y = relayout %b : f32[2, 32, 3, 2]")},
+      .moves = true,
+  }};
+}
