@@ -171,13 +171,12 @@ TEST_P(Ops, TakesOrRefusesEmptyDimensionsAndThoseOfSizeOne) {
       for (std::int64_t to : {0, 1}) {
         Diagnostics diags(nullptr);
         auto module = resized(*whole, from, to, diags);
-        if (!module) {
+        if (!module || !verify(*module, diags)) { // by its types, or by a rule of its own
           EXPECT_TRUE(diags.hasErrors()) << example;
           ++refused;
           continue;
         }
         empty += to == 0;
-        ASSERT_TRUE(verify(*module, diags)) << messages(diags) << print(*module);
         const std::vector<Value*> results = differentiableResults(*module);
         const std::vector<Value*>& all = module->graphs.front()->operations().back()->results();
         const bool differentiable = (def().gradient || def().kind == OpKind::elementwise) &&
