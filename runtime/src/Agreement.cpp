@@ -1,6 +1,7 @@
 // Compares the hellos one by one.
 #include "Agreement.h"
 
+#include "pdcrt/Check.h"
 #include "pdcrt/Resume.h"
 
 #include <algorithm>
@@ -40,6 +41,11 @@ static Status chooseStart(const RunOptions& options, const RunFiles& files, Agre
                static_cast<long long>(newest), static_cast<long long>(agreement.minibatches));
   agreement.first = newest;
   return {};
+}
+
+std::int64_t evaluationInterval(const Schedule& schedule, std::int64_t steps) {
+  const std::int64_t period = periodMinibatches(schedule);
+  return (steps * std::max<std::int64_t>(1, schedule.minibatchesPerUpdate) + period - 1) / period * period;
 }
 
 Status agreeOn(const std::map<int, Message>& hellos, const RunOptions& options, const RunFiles& files,
@@ -82,9 +88,13 @@ Status agreeOn(const std::map<int, Message>& hellos, const RunOptions& options, 
   agreement.minibatchesPerEpoch = std::max<std::int64_t>(1, perEpoch);
   agreement.evaluationSamples = std::max<std::int64_t>(0, evaluationSamples);
   if (Status status = chooseStart(options, files, agreement); !status) return status;
-  return agreement.first == agreement.minibatches
-             ? Status()
-             : checkSchedule(files.schedule, agreement.minibatches - agreement.first);
+  const std::int64_t left = agreement.minibatches - agreement.first;
+  const std::int64_t apart = evaluationInterval(files.schedule, options.evaluateEvery);
+  // Between two drains as many minibatches as between two evaluations, and at the end the rest.
+  for (const std::int64_t part : {apart > 0 && apart < left ? apart : 0, apart > 0 ? left % apart : left})
+    if (part > 0)
+      if (Status status = checkSchedule(files.schedule, part); !status) return status;
+  return {};
 }
 
 } // namespace pdcrt

@@ -22,6 +22,10 @@ struct Agreement {
   std::vector<std::string> sharing; ///< "4 ranks share 2 cores of HOST"
 };
 
+/// Minibatches between evaluations that are `steps` steps apart, rounded up to whole periods of the schedule, after
+/// which every stage has made whole updates; 0 if `steps` is.
+std::int64_t evaluationInterval(const Schedule& schedule, std::int64_t steps);
+
 /// What a hello says: numbers = hash of the files and flags, cores; values = samples, samples of the evaluation (-1: it
 /// reads none), stages with a loss; text = host.
 ///

@@ -81,10 +81,10 @@ void Checkpointer::acted(const Action& action) {
   if (interval_ == 0) return;
   for (Copy& copy : copies_) {
     if (copy.hosted->host.stage != action.stage) continue;
-    if (action.kind == ActionKind::forward && action.index < copy.target &&
-        action.index + copy.hosted->replicas >= copy.target)
+    const std::int64_t target = copy.target - drainedAt_;
+    if (action.kind == ActionKind::forward && action.index < target && action.index + copy.hosted->replicas >= target)
       takeState(copy);
-    if (action.kind == ActionKind::update && schedule_.updateLast(action.stage, action.index) == copy.target) {
+    if (action.kind == ActionKind::update && schedule_.updateLast(action.stage, action.index) == target) {
       take(copy, first_ + copy.target);
       copy.target += interval_;
     }

@@ -38,6 +38,10 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
   app.add_option("--data", options.data, "folder with one .npy file per input and label, or 'synthetic'")
       ->type_name("DIR");
   app.add_option("--eval", options.evaluationData, "data to evaluate on after training")->type_name("DIR");
+  app.add_option("--eval-every", options.evaluateEvery, "steps between evaluations, for which the pipeline drains")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N")
+      ->needs("--eval");
   auto* epochs = app.add_option("--epochs", options.epochs, "times to go through the data (1)")
                      ->check(CLI::PositiveNumber)
                      ->type_name("E");

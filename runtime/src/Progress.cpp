@@ -93,7 +93,19 @@ void Progress::step(std::int64_t first, std::int64_t last, double loss) {
   lineOpen_ = terminal_;
 }
 
+void Progress::leaveOut(double seconds) {
+  for (double* time : {&begin_, &lastStep_, &steadyBegin_}) *time += seconds;
+}
+
 void Progress::evaluated(const std::string& metric, double value, double loss) {
+  if (!complete()) {
+    if (lineOpen_) std::fputc('\n', stderr);
+    lineOpen_ = false;
+    std::fprintf(stderr, "after step %lld: test", static_cast<long long>(told_ / options_.minibatchesPerStep));
+    if (std::isfinite(loss)) std::fprintf(stderr, " loss %.4f", loss);
+    if (metric != "none") std::fprintf(stderr, " %s %.4f", metric.c_str(), value);
+    std::fputc('\n', stderr);
+  }
   if (!metrics_) return;
   const std::string key = nlohmann::json(metric).dump(); // an output of the model may be called anything
   std::fprintf(metrics_, "{\"step\": %lld, %s: %.9g", static_cast<long long>(told_ / options_.minibatchesPerStep),

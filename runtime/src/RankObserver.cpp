@@ -41,7 +41,7 @@ void RankRun::skipped(const HostedStage& hosted, std::int64_t update) {
 void RankRun::acted(const Action& action, double begin, double end) {
   recorder_.end(end);
   if (!action.wait) checkpointer_.acted(action);
-  if (!options_.traceFile.empty()) trace_.add(action, begin, end);
+  if (!options_.traceFile.empty() && done_ == 0) trace_.add(action, begin, end); // after a drain numbers begin again
   if (action.wait) {
     waitSeconds_ += end - begin;
     processorMark_ = processorSeconds();
@@ -55,12 +55,12 @@ void RankRun::acted(const Action& action, double begin, double end) {
     stage.processorSeconds += processor - processorMark_;
     if (action.kind == ActionKind::forward) ++stage.minibatches;
   }
-  if (action.kind == ActionKind::forward) newest_ = std::max(newest_, action.index);
+  if (action.kind == ActionKind::forward) newest_ = std::max(newest_, done_ + action.index);
   processorMark_ = processor;
 }
 
 void RankRun::transferred(const Action& action, double posted, double completed) {
-  if (options_.traceFile.empty()) return;
+  if (options_.traceFile.empty() || done_ > 0) return;
   Action transfer = action;
   transfer.wait = false;
   trace_.add(transfer, posted, completed);
@@ -77,7 +77,7 @@ std::int64_t RankRun::minibatches(std::int64_t planned) {
     toRank0(message);
   }
   processorMark_ = processorSeconds();
-  return std::min(planned, minibatches_);
+  return std::min(planned, minibatches_ - done_);
 }
 
 // ---- From other ranks ----

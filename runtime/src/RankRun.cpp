@@ -3,6 +3,7 @@
 
 #include "Agreement.h"
 #include "pdcrt/Check.h"
+#include "pdcrt/Device.h"
 #include "pdcrt/Profile.h"
 #include "pdcrt/Resume.h"
 
@@ -158,14 +159,43 @@ Status RankRun::train() {
   origin_ = now();
   if (!options_.profileFile.empty()) return profile(executor_, data_, files_.training, options_.profileFile);
   checkpointer_.begin(executor_.hosted(), executor_.stream(), first_);
-  recorder_.enter(RunPhase::training);
-  if (Status status = executor_.train(first_, minibatches_); !status) return status;
-  recorder_.enter(RunPhase::finishing);
+  const std::int64_t apart = evaluationInterval(files_.schedule, options_.evaluateEvery);
+  while (true) {
+    const std::int64_t part = apart > 0 ? std::min(apart, minibatches_ - done_) : minibatches_;
+    checkpointer_.goOn(done_);
+    recorder_.enter(RunPhase::training);
+    if (Status status = executor_.train(first_ + done_, part); !status) return status;
+    recorder_.enter(RunPhase::finishing);
+    done_ = std::min(done_ + part, minibatches_);
+    if (done_ == minibatches_) break;
+    if (Status status = evaluateMeanwhile(); !status) return status;
+  }
   trained_ = true;
   if (rank_ != 0) return {};
   if (!waitFor([&] { return progress_->complete(); })) return gone();
   secondsPerMinibatch_ = progress_->secondsPerMinibatch();
   progress_->finish();
+  return {};
+}
+
+/// Evaluates the drained pipeline with the mean of its replicas' states, with which training does not go on, and lets
+/// its time out of the steps'.
+Status RankRun::evaluateMeanwhile() {
+  if (rank_ == 0 && !waitFor([&] { return progress_->told() >= first_ + done_; })) return gone();
+  const double begin = now();
+  Stream stream = executor_.stream();
+  std::vector<std::vector<std::byte>> states;
+  for (const HostedStage& hosted : executor_.hosted()) {
+    states.emplace_back(hosted.stage->bytes.state);
+    if (!states.back().empty()) device::copy(stream, states.back().data(), hosted.state, states.back().size());
+  }
+  if (Status status = device::wait(stream); !status) return status;
+  if (Status status = executor_.averageState(); !status) return status;
+  if (Status status = evaluate(/*last=*/false); !status) return status;
+  for (std::size_t i = 0; i < states.size(); ++i)
+    if (!states[i].empty()) device::copy(stream, executor_.hosted()[i].state, states[i].data(), states[i].size());
+  if (Status status = device::wait(stream); !status) return status;
+  if (rank_ == 0) progress_->leaveOut(now() - begin);
   return {};
 }
 
@@ -188,7 +218,7 @@ Status RankRun::finish() {
   if (evaluates || !options_.exportFolder.empty())
     if (Status status = executor_.averageState(); !status) return status;
   if (evaluates)
-    if (Status status = evaluate(); !status) return status;
+    if (Status status = evaluate(/*last=*/true); !status) return status;
   if (!options_.exportFolder.empty())
     if (Status status = exportWeights(options_.exportFolder, executor_); !status) return status;
   if (!options_.traceFile.empty())
@@ -196,7 +226,8 @@ Status RankRun::finish() {
   return measure();
 }
 
-Status RankRun::evaluate() {
+/// The result of the last evaluation is the run's, the others' are told beside its progress.
+Status RankRun::evaluate(bool last) {
   const std::int64_t batch = files_.training.batch;
   EvaluationSums sums;
   Executor::Predicted predicted = [&](const HostedStage& hosted, std::int64_t minibatch,
@@ -217,11 +248,14 @@ Status RankRun::evaluate() {
   if (!waitFor([&] { return static_cast<int>(evaluations_.size()) == transport_.ranks(); })) return gone();
   EvaluationSums total;
   for (const auto& [rank, part] : evaluations_) total.add(part);
+  evaluations_.clear();
   if (Status status = checkSums(total, files_.training); !status) return status;
   const std::string& metric = files_.training.metric;
-  if (total.lossWeight > 0) std::printf("test loss %.4f\n", lossOf(total));
-  if (metric != "none") std::printf("test %s %.4f\n", metric.c_str(), metricOf(total, files_.training));
-  std::fflush(stdout);
+  if (last) {
+    if (total.lossWeight > 0) std::printf("test loss %.4f\n", lossOf(total));
+    if (metric != "none") std::printf("test %s %.4f\n", metric.c_str(), metricOf(total, files_.training));
+    std::fflush(stdout);
+  }
   progress_->evaluated(metric, metricOf(total, files_.training), lossOf(total));
   return {};
 }

@@ -52,9 +52,10 @@ private:
   Status agree();
   Status load();
   Status train();
+  Status evaluateMeanwhile();
   Status saveLast();
   Status finish();
-  Status evaluate();
+  Status evaluate(bool last);
   Status measure();
 
   void toRank0(Message& message);
@@ -95,6 +96,7 @@ private:
 
   std::int64_t first_ = 0;       ///< minibatch with which training begins
   std::int64_t minibatches_ = 0; ///< from there on
+  std::int64_t done_ = 0;        ///< of these, before the last drain
   std::int64_t evaluationSamples_ = 0;
   std::int64_t newest_ = 0; ///< minibatch that this rank has computed
   bool verdictTaken_ = false, stopAsked_ = false, stopped_ = false, trained_ = false;

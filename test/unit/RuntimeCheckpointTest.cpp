@@ -146,6 +146,34 @@ TEST_P(Plans, AResumedRunIsTheUndisturbedOneWhereTheScheduleFlushes) {
   EXPECT_TRUE(filesOf(in("resumed")) == filesOf(in("whole")));
 }
 
+// Training goes on after an evaluation as a run does that ends there and is resumed; checkpoints are counted through.
+TEST_P(Plans, AnEvaluationOnTheWayIsAsARunThatEndsThere) {
+  const std::int64_t step = std::max<std::int64_t>(1, GetParam().microbatches);
+  const std::int64_t apart = periodMinibatches(folder.schedule), length = (3 * apart + apart / 2) / step * step;
+  for (std::int64_t at = apart; at < length + apart; at += apart) {
+    const Outcome run = outcomeOf(folder, {steps(std::min(at, length)), "--checkpoint-dir", in("c"), "--keep=9",
+                                           "--resume", "--export-weights", in("resumed")});
+    ASSERT_EQ(run.code, 0) << run.errors;
+  }
+  const Outcome run = outcomeOf(folder, {steps(length), "--eval=synthetic", "--eval-every=1", "--checkpoint-dir",
+                                         in("evaluated"), "--keep=9", "--checkpoint-every=1", "--metrics",
+                                         in("m.jsonl"), "--export-weights", in("weights")});
+  ASSERT_EQ(run.code, 0) << run.errors;
+  std::map<std::string, std::string> weights = filesOf(in("weights"));
+  weights.erase("initial.safetensors"); // of a run that begins
+  EXPECT_TRUE(weights == filesOf(in("resumed")));
+  for (std::int64_t at : complete(in("evaluated")))
+    EXPECT_TRUE(filesOf(checkpointFolder(in("evaluated"), at)) == filesOf(checkpointFolder(in("c"), at))) << at;
+  std::size_t told = 0;
+  std::ifstream metrics(in("m.jsonl"));
+  for (std::string line; std::getline(metrics, line);) told += contains(line, "\"mse\"");
+  const auto evaluations = static_cast<std::size_t>((length + apart - 1) / apart);
+  EXPECT_EQ(told, evaluations);
+  std::size_t beside = 0;
+  for (std::size_t i = 0; (i = run.errors.find("after step ", i)) != std::string::npos; ++i) ++beside;
+  EXPECT_EQ(beside, evaluations - 1) << run.errors;
+}
+
 // Under the others a resumed run is one that has drained at the checkpoint.
 TEST_P(Plans, AResumedRunIsOneThatHasDrained) {
   const std::int64_t length = 48, at = periodMinibatches(folder.schedule) * 3;

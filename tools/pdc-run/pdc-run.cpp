@@ -14,12 +14,13 @@ int main(int argc, char** argv) {
   LaunchOptions options;
   // Flags of the generated program, handed on as they are.
   std::string data, eval, epochs, steps, seed, shuffle, normalize, metrics, trace, logEvery, lr, samples, checkpoints,
-      every, keep;
+      every, keep, evalEvery;
   auto* folder = app.add_option("DIR", options.folder, "what pdc has written");
   bool doctor = false;
   app.add_flag("--doctor", doctor, "say what this machine has and lacks, and what to type");
   const std::pair<const char*, std::string*> passed[] = {{"--data", &data},
                                                          {"--eval", &eval},
+                                                         {"--eval-every", &evalEvery},
                                                          {"--epochs", &epochs},
                                                          {"--steps", &steps},
                                                          {"--seed", &seed},
@@ -35,6 +36,7 @@ int main(int argc, char** argv) {
                                                          {"--keep", &keep}};
   const char* const help[] = {"folder of .npy files, or synthetic",
                               "data to evaluate on after training",
+                              "and every so many steps, for which the pipeline drains",
                               "times to go through the data",
                               "minibatches to train on; updates, where the schedule flushes",
                               "of the order of samples and of random operators",

@@ -51,6 +51,8 @@ public:
   /// Before the training, which goes on after `first` minibatches: takes memory for the copies, which are made in
   /// `stream`, that of the stages.
   void begin(std::span<const HostedStage> hosted, Stream stream, std::int64_t first);
+  /// After a drain, so many minibatches since `begin`, a multiple of periodMinibatches(): actions count from there on.
+  void goOn(std::int64_t minibatches) { drainedAt_ = minibatches; }
   /// After a forward or an update of a hosted stage: copies what is due.
   void acted(const Action& action);
   /// After the drain: the checkpoint after all `minibatches` (since `begin`) of the run, unless it has been taken.
@@ -105,7 +107,7 @@ private:
   Stream stream_;
   const Schedule& schedule_;
   const Training& training_;
-  std::int64_t interval_ = 0, first_ = 0, lastTaken_ = 0, collectedUpTo_ = 0;
+  std::int64_t interval_ = 0, first_ = 0, drainedAt_ = 0, lastTaken_ = 0, collectedUpTo_ = 0;
   std::vector<Copy> copies_;
   std::map<std::int64_t, Collected> collected_; ///< rank 0's, by minibatches
 

@@ -20,6 +20,7 @@ struct RunOptions {
   std::vector<double> mean, deviation; ///< of --normalize
   std::int64_t samples = 0;            ///< of synthetic data
   std::string metricsFile, traceFile, exportFolder, profileFile, linkFile;
+  std::int64_t evaluateEvery = 0;   ///< steps; 0: only at the end
   std::string checkpointFolder;     ///< empty: no checkpoints
   std::int64_t checkpointEvery = 0; ///< steps; 0: only at the end
   int checkpointsKept = 2;

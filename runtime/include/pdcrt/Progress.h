@@ -37,9 +37,12 @@ public:
   void loss(std::int64_t minibatch, double value);
   /// Whether the losses of all minibatches have come.
   bool complete() const { return told_ >= options_.minibatches; }
+  std::int64_t told() const { return told_; }
   void shorten(std::int64_t minibatches) { options_.minibatches = minibatches; }
-  /// The result of an evaluation, as a line of metrics.
+  /// The result of an evaluation, as a line of metrics; while training goes on, beside the progress line.
   void evaluated(const std::string& metric, double value, double loss);
+  /// So many seconds since the last step are not of training.
+  void leaveOut(double seconds);
   /// Ends the progress line.
   void finish();
 
