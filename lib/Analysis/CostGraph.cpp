@@ -15,13 +15,27 @@ bool isConstant(const Value* value) {
   return value->definer() && value->definer()->def().kind == OpKind::constant;
 }
 
-/// What backward_input, or backward_weight after it, keeps in memory: the results of the group's gradient operations.
-std::int64_t gradientScratch(const Graph& graph, int group) {
+/// Results of input gradients that weight gradients read: kept between the halves of a backward.
+std::set<const Value*> handedOverIn(const Graph& graph) {
+  std::set<const Value*> values;
+  for (const auto& operation : graph.operations())
+    if (operation->phase == Phase::weightGradient && operation->def().kind != OpKind::view)
+      for (const Value* operand : operation->operands()) {
+        const Value* root = operand ? storageOf(operand) : nullptr;
+        if (root && root->definer() && root->definer()->phase == Phase::inputGradient) values.insert(root);
+      }
+  return values;
+}
+
+/// What backward_input, or backward_weight after it, keeps in memory for itself: the results of the group's gradient
+/// operations.
+std::int64_t gradientScratch(const Graph& graph, int group, const std::set<const Value*>& handedOver) {
   std::int64_t bytes = 0;
   for (const auto& operation : graph.operations())
     if (operation->group == group && operation->phase != Phase::forward)
       for (const Value* result : operation->results())
-        if (result && storageOf(result) == result && !graph.isOutput(result)) bytes += result->type().bytes();
+        if (result && storageOf(result) == result && !graph.isOutput(result) && !handedOver.contains(result))
+          bytes += result->type().bytes();
   return bytes;
 }
 
@@ -47,6 +61,7 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
   std::vector<std::vector<const Operation*>> members(static_cast<std::size_t>(groups));
   for (const auto& operation : graph.operations())
     if (operation->group >= 0) members[static_cast<std::size_t>(operation->group)].push_back(operation.get());
+  const std::set<const Value*> handedOver = handedOverIn(graph);
   for (int g = 0; g < groups; ++g) {
     const GroupTimes& times = profile.groups[static_cast<std::size_t>(g)];
     CostNode node{.name = groupName(graph, g),
@@ -57,7 +72,7 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
     Expected<std::int64_t> workspace = workspaceOf(members[static_cast<std::size_t>(g)], diags);
     if (!workspace) return failure;
     node.workspaceBytes = *workspace;
-    node.scratchBytes = gradientScratch(graph, g);
+    node.scratchBytes = gradientScratch(graph, g, handedOver);
     cost.nodes.push_back(node);
   }
 
@@ -103,13 +118,12 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
 
   // Kept between the halves of a backward, with the group that reads it first. (If another stage has made it, it has
   // come over an edge and is counted once too often.)
-  std::set<const Value*> handedOver;
+  std::set<const Value*> counted;
   for (const auto& operation : graph.operations())
     if (operation->phase == Phase::weightGradient && operation->def().kind != OpKind::view)
       for (const Value* operand : operation->operands()) {
         const Value* root = operand ? storageOf(operand) : nullptr;
-        const Operation* definer = root ? root->definer() : nullptr;
-        if (definer && definer->phase == Phase::inputGradient && handedOver.insert(root).second)
+        if (handedOver.contains(root) && counted.insert(root).second)
           cost.nodes[static_cast<std::size_t>(operation->group)].handoverBytes += root->type().bytes();
       }
 

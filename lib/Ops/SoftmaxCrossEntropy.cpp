@@ -306,11 +306,14 @@ PDC_OPS(SoftmaxCrossEntropy) {
               },
           .kernel = [](const Operation& op) { return kernel(op, resultType(op), "inputGradient"); },
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
-          .examples = {example("%dloss: f32[], %label: i64[4], %p: f32[4, 3]",
-                               "%dx = softmax_cross_entropy_gradient %dloss, %label, %p : f32[4, 3]"),
-                       example("%dloss: f32[], %label: i64[4], %p: f32[4, 3], %positive: f32[3]",
-                               "%dx = softmax_cross_entropy_gradient %dloss, %label, %p, %positive {label_smoothing = "
-                               "0.2} : f32[4, 3]")},
+          .examples =
+              {example(
+                   "%dloss: f32[], %label: i64[4], %x: f32[4, 3]",
+                   "%p = softmax %x : f32[4, 3]\n%dx = softmax_cross_entropy_gradient %dloss, %label, %p : f32[4, 3]"),
+               example("%dloss: f32[], %label: i64[4], %x: f32[4, 3], %positive: f32[3]",
+                       "%p = softmax %x : f32[4, 3]\n%dx = softmax_cross_entropy_gradient %dloss, %label, %p, "
+                       "%positive {label_smoothing = "
+                       "0.2} : f32[4, 3]")},
       },
       composed("nll_loss", "Negative log-likelihood of labels: elementwise ops and reductions",
                {onnxMany("NegativeLogLikelihoodLoss", 2, [](OnnxReader& n) { return convertLoss(n, false); })}),

@@ -36,12 +36,10 @@ private:
   Type type(ElementType element) {
     Type result{element, {}};
     for (int i = pick(4); i > 0; --i) result.shape.push_back(pick(4));
-    if (pick(8) == 0) result.layout.id = static_cast<std::uint16_t>(pick(100));
     return result;
   }
   Tensor tensor() {
-    Type plainType = type(static_cast<ElementType>(pick(9)));
-    plainType.layout = plain;
+    const Type plainType = type(static_cast<ElementType>(pick(9)));
     std::vector<std::byte> bytes(static_cast<std::size_t>(plainType.bytes()));
     for (std::byte& byte : bytes)
       byte = static_cast<std::byte>(plainType.element == ElementType::boolean ? pick(2) : pick(256));
