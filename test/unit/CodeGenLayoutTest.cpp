@@ -1,6 +1,6 @@
 // LINK: pdcDriver
-// Fusion changes roundings only, and the layout pass no value: graphs before and after have the same meaning, and so have
-// the generated programs.
+// Fusion changes roundings only, and the layout pass no value: graphs before and after have the same meaning, and so
+// have the generated programs.
 #include "pdc/Driver/CpuEngine.h"
 
 #include "TransformsTesting.h"
