@@ -176,7 +176,9 @@ static PlanCost costWith(const Pipeline& pipeline, const PlannerOptions& options
   cost.loadMs = pipeline.microbatches > 0 ? batchBound(pipeline, options, loads)
                                           : std::max(loads.largest.ms, Loops(pipeline, loads).slowest(warmup).ms);
   cost.timeMs = std::max(cost.loadMs, loads.cores.ms);
-  if (cost.timeMs > cost.loadMs && pipeline.microbatches == 0) cost.loadMs = loads.largest.ms;
+  // Cores and a loop may add up the same times in another order: rounding must not decide which of them bounds.
+  const bool coresBound = loads.cores.ms > 0 && loads.cores.ms >= cost.loadMs * (1 - 1e-9);
+  if (coresBound && pipeline.microbatches == 0) cost.loadMs = loads.largest.ms;
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s)
     cost.peakMemoryBytes = std::max(cost.peakMemoryBytes, memoryOf(pipeline, options, warmup, static_cast<int>(s)));
   cost.bytesMoved = loads.bytesMoved;

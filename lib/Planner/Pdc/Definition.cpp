@@ -382,7 +382,7 @@ PlanCost Definition::evaluate() const {
   for (const Loop& loop : loops_) loops = std::max(loops, loopTime(loop, cost.warmup));
   cost.loadMs = std::max(largestLoad_, loops);
   cost.timeMs = std::max(cost.loadMs, coresLoad_);
-  if (cost.timeMs > cost.loadMs) cost.loadMs = largestLoad_;
+  if (coresLoad_ > 0 && coresLoad_ >= cost.loadMs * (1 - 1e-9)) cost.loadMs = largestLoad_; // not by rounding
   for (int s = 0; s < static_cast<int>(stages_.size()); ++s)
     cost.peakMemoryBytes = std::max(cost.peakMemoryBytes, memory(s, cost.warmup));
   cost.bytesMoved = static_cast<std::int64_t>(bytesMoved_);
