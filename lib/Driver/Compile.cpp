@@ -92,7 +92,7 @@ Status Compilation::compile() {
   PassContext passContext = context();
   Expected<Cluster> machines = cluster();
   if (!machines) return failure;
-  Expected<Profile> profile = chooseProfile(options_.profile, passContext, training_, provenance_, machines->device);
+  Expected<Profile> profile = chooseProfile(options_.profile, passContext, training_, provenance_, *machines);
   if (!profile) return failure;
   if (profile->link && options_.clusterFile.empty()) {
     machines->levels[0].bandwidthBytesPerS = profile->link->bandwidthBytesPerS;
@@ -135,7 +135,7 @@ Status Compilation::compile() {
 Status Compilation::measureTo(const std::string& file) {
   if (!importModel() || !toTrainingGraph()) return failure;
   PassContext passContext = context();
-  Expected<Profile> profile = measure(passContext, training_, provenance_);
+  Expected<Profile> profile = measure(passContext, training_, provenance_, options_.busyCores);
   if (!profile) return failure;
   if (pdcrt::Status status = pdcrt::writeAtomically(file, toJson(*profile)); !status)
     return reportFile(status, file, diags_);

@@ -1,4 +1,5 @@
-// Runs `pipeline --profile` on a one-stage program, and `pipeline --link` on two ranks.
+// Runs `pipeline --profile` on a one-stage program, one on each core that the run will use, and `pipeline --link` on
+// two ranks.
 #include "Measure.h"
 
 #include "pdc/Driver/Launch.h"
@@ -56,6 +57,60 @@ Expected<Profile> readMeasurement(const std::string& path, Profile estimate, Dia
   return profile;
 }
 
+/// The mean of what several programs measured at once.
+Profile meanOf(const std::vector<Profile>& profiles) {
+  Profile mean = profiles.front();
+  const auto count = static_cast<double>(profiles.size());
+  auto average = [&](auto timeOf) {
+    double sum = 0;
+    for (const Profile& profile : profiles) sum += timeOf(profile);
+    return sum / count;
+  };
+  mean.stepMs = average([](const Profile& profile) { return profile.stepMs; });
+  mean.updateMs = average([](const Profile& profile) { return profile.updateMs; });
+  for (std::size_t g = 0; g < mean.groups.size(); ++g) {
+    for (double GroupTimes::*time :
+         {&GroupTimes::forwardMs, &GroupTimes::inputGradientMs, &GroupTimes::weightGradientMs, &GroupTimes::updateMs})
+      mean.groups[g].*time = average([&](const Profile& profile) { return profile.groups[g].*time; });
+    for (const Profile& profile : profiles)
+      mean.groups[g].spread = std::max(mean.groups[g].spread, profile.groups[g].spread);
+  }
+  mean.busyCores = static_cast<std::int64_t>(profiles.size());
+  return mean;
+}
+
+/// Runs the program in `folder` on `busyCores` cores at once; each measures itself.
+Expected<Profile> runMeasuring(const std::string& folder, std::int64_t busyCores, const Profile& estimate,
+                               Diagnostics& diags) {
+  auto file = [&](std::int64_t copy, const char* kind) { return folder + "/measured-" + std::to_string(copy) + kind; };
+  std::vector<int> processes;
+  for (std::int64_t copy = 0; copy < busyCores; ++copy) {
+    const Expected<int> process = start({{folder + "/out/pipeline", "--threads", "--dir", folder, "--data", "synthetic",
+                                          "--profile", file(copy, ".json")},
+                                         {{"OMP_NUM_THREADS", "1"}, {"OMP_WAIT_POLICY", "passive"}},
+                                         file(copy, ".log")},
+                                        /*ownGroup=*/false, diags);
+    if (process) processes.push_back(*process);
+  }
+  bool good = processes.size() == static_cast<std::size_t>(busyCores);
+  for (std::size_t copy = 0; copy < processes.size(); ++copy) {
+    const Expected<int> code = waitFor(processes[copy], folder + "/out/pipeline", diags);
+    if (code && *code == 0) continue;
+    good = false;
+    if (!code) continue;
+    const Expected<std::string> said = readFile(file(static_cast<std::int64_t>(copy), ".log"), diags);
+    diags.error({}).note(said ? *said : "") << "the program that measures ended with code " << *code;
+  }
+  if (!good) return failure;
+  std::vector<Profile> profiles;
+  for (std::int64_t copy = 0; copy < busyCores; ++copy) {
+    Expected<Profile> profile = readMeasurement(file(copy, ".json"), estimate, diags);
+    if (!profile) return failure;
+    profiles.push_back(std::move(*profile));
+  }
+  return meanOf(profiles);
+}
+
 /// What the link between two ranks of this machine does, by the transport that pdc-run will use. None where that cannot
 /// be measured; then the table of known devices must do.
 std::optional<LinkProfile> measureLink(const std::string& folder, Diagnostics& diags) {
@@ -82,7 +137,7 @@ std::optional<LinkProfile> measureLink(const std::string& folder, Diagnostics& d
 }
 
 /// The file in which a measurement of this model is remembered; empty without a home.
-std::string cacheFile(const std::string& modelHash, const DeviceKind& device) {
+std::string cacheFile(const std::string& modelHash, const Cluster& cluster) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   std::string folder;
@@ -92,12 +147,18 @@ std::string cacheFile(const std::string& modelHash, const DeviceKind& device) {
     folder = std::string(home) + "/.cache/pdc";
   else
     return {};
-  return folder + "/profile-" + device.name + "-" + modelHash + ".json";
+  return folder + "/profile-" + cluster.device.name + "-" + std::to_string(busyCoresOf(cluster)) + "-" + modelHash +
+         ".json";
 }
 
 } // namespace
 
-Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& training, const Provenance& provenance) {
+std::int64_t pdc::busyCoresOf(const Cluster& cluster) {
+  return std::max<std::int64_t>(1, std::min(cluster.deviceCount(), cluster.device.cores));
+}
+
+Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& training, const Provenance& provenance,
+                               std::int64_t busyCores) {
   Expected<Cluster> cluster = flatCluster(1, "cpu", context.diags);
   if (!cluster) return failure;
   Profile estimate = analyticProfile(*context.module.findGraph("main"), cluster->device, provenance.version);
@@ -108,29 +169,18 @@ Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& trai
   if (!program || !folder || !writeOutput(folder->path(), program->files, program->weights, context.diags) ||
       !buildProject(folder->path(), "out", {"pipeline"}, context.diags))
     return failure;
-  const std::string result = folder->path() + "/measured.json", log = folder->path() + "/profile.log";
-  Expected<int> code = run({{folder->path() + "/out/pipeline", "--threads", "--dir", folder->path(), "--data",
-                             "synthetic", "--profile", result},
-                            {{"OMP_NUM_THREADS", "1"}, {"OMP_WAIT_POLICY", "passive"}},
-                            log},
-                           context.diags);
-  if (!code) return failure;
-  if (*code != 0) {
-    Expected<std::string> said = readFile(log, context.diags);
-    return context.diags.error({}).note(said ? *said : "") << "the program that measures ended with code " << *code;
-  }
-  Expected<Profile> profile = readMeasurement(result, std::move(estimate), context.diags);
+  Expected<Profile> profile = runMeasuring(folder->path(), busyCores, estimate, context.diags);
   if (profile) profile->link = measureLink(folder->path(), context.diags);
   return profile;
 }
 
 Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& context, const pdcrt::Training& training,
-                                     const Provenance& provenance, const DeviceKind& device) {
+                                     const Provenance& provenance, const Cluster& cluster) {
   const Graph& main = *context.module.findGraph("main");
   const auto groups = static_cast<std::size_t>(groupCount(main));
-  if (choice == "analytic") return analyticProfile(main, device, provenance.version);
+  if (choice == "analytic") return analyticProfile(main, cluster.device, provenance.version);
   const bool measured = choice == "auto" || choice == "measure";
-  const std::string cache = cacheFile(provenance.modelHash, device);
+  const std::string cache = cacheFile(provenance.modelHash, cluster);
   if (choice == "auto" && !cache.empty() && fs::exists(cache)) {
     Diagnostics silent(nullptr); // a file that cannot be read is no file
     if (Expected<std::string> text = readFile(cache, silent))
@@ -150,7 +200,7 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
 
   Diagnostics silent(nullptr);
   PassContext quiet{context.module, context.registry, choice == "auto" ? silent : context.diags, {}};
-  Expected<Profile> profile = measure(quiet, training, provenance);
+  Expected<Profile> profile = measure(quiet, training, provenance, busyCoresOf(cluster));
   if (profile && !cache.empty()) {
     std::error_code ignored;
     fs::create_directories(fs::path(cache).parent_path(), ignored);
@@ -159,5 +209,5 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
   if (profile || choice == "measure") return profile;
   context.diags.warning({}).note(silent.all().empty() ? "" : silent.all().front().message)
       << "the model cannot be measured here, costs are estimated";
-  return analyticProfile(main, device, provenance.version);
+  return analyticProfile(main, cluster.device, provenance.version);
 }

@@ -8,13 +8,20 @@
 namespace pdc {
 
 /// Generates and builds a one-stage program of the module in a temporary folder, and has it time every group in
-/// context, and the link between two ranks of this machine.
-Expected<Profile> measure(PassContext& context, const pdcrt::Training& training, const Provenance& provenance);
+/// context, and the link between two ranks of this machine. `busyCores` such programs run at once, and times are the
+/// mean of theirs: cores that compute side by side share memory, caches and frequency, so that each is slower than one
+/// that computes alone.
+Expected<Profile> measure(PassContext& context, const pdcrt::Training& training, const Provenance& provenance,
+                          std::int64_t busyCores);
+
+/// How many cores of this machine compute at once when all devices of the cluster do: what to measure with. 1 where
+/// devices do not share this machine.
+std::int64_t busyCoresOf(const Cluster& cluster);
 
 /// --profile=: "auto" takes a valid measurement from the cache ($XDG_CACHE_HOME/pdc, else ~/.cache/pdc), else measures,
 /// else estimates with a warning; "measure" always measures; "analytic" estimates; anything else is a file, which must
 /// be a profile of this model.
 Expected<Profile> chooseProfile(const std::string& choice, PassContext& context, const pdcrt::Training& training,
-                                const Provenance& provenance, const DeviceKind& device);
+                                const Provenance& provenance, const Cluster& cluster);
 
 } // namespace pdc

@@ -88,11 +88,13 @@ Expected<int> pdc::start(const Command& command, bool ownGroup, Diagnostics& dia
 
 Expected<int> pdc::run(const Command& command, Diagnostics& diags) {
   Expected<int> child = start(command, /*ownGroup=*/false, diags);
-  if (!child) return failure;
+  return child ? waitFor(*child, command.words[0], diags) : Expected<int>(failure);
+}
+
+Expected<int> pdc::waitFor(int process, const std::string& program, Diagnostics& diags) {
   int state = 0;
-  while (waitpid(*child, &state, 0) < 0)
-    if (errno != EINTR)
-      return diags.error({}) << "waiting for '" << command.words[0] << "' failed: " << std::strerror(errno);
+  while (waitpid(process, &state, 0) < 0)
+    if (errno != EINTR) return diags.error({}) << "waiting for '" << program << "' failed: " << std::strerror(errno);
   return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
 }
 

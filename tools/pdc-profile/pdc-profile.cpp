@@ -17,6 +17,11 @@ int main(int argc, char** argv) {
   ModelFlags model;
   model.addTo(app, options);
   app.add_option("-o,--output", file, "profile to write")->type_name("profile.json")->required();
+  app.add_option("--busy-cores", options.busyCores,
+                 "measure on so many cores at once, as many as a run on this machine uses: they share memory")
+      ->type_name("N")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1024}))
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

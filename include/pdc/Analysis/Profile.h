@@ -1,6 +1,7 @@
 // What each fusion group costs: measured in a generated program, or estimated from operations and bytes.
 //
-//   {"pdc": "0.1.0", "source": "measured", "model_hash": "8f0c…", "device": "cpu", "step_ms": 4.1, "update_ms": 0.2,
+//   {"pdc": "0.1.0", "source": "measured", "model_hash": "8f0c…", "device": "cpu", "busy_cores": 2, "step_ms": 4.1,
+//    "update_ms": 0.2,
 //    "link": {"latency_s": 0.0009, "bandwidth_bytes_per_s": 2.1e9},
 //    "groups": [{"id": 0, "name": "/conv1/Conv, …", "forward_ms": 0.51, "input_gradient_ms": 0, "weight_gradient_ms":
 //    0.62,
@@ -36,6 +37,7 @@ struct Profile {
   std::string source;    ///< "measured" or "analytic"
   std::string modelHash; ///< hashOf the training graph, which fixes batch, shapes and fusion groups
   std::string device;
+  std::int64_t busyCores = 1; ///< of the machine, that computed the same at once: they share memory and frequency
   std::vector<GroupTimes> groups;
   double stepMs = 0;               ///< a whole minibatch: forward and backward of all groups
   double updateMs = 0;             ///< of all parameters

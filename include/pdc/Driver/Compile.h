@@ -34,6 +34,7 @@ struct CompileOptions {
   std::string scheduleFile;     ///< the schedule, instead of one that the planner's options name
   std::string planFile;         ///< use this plan
   std::string profile = "auto"; ///< auto, measure, analytic, or a file
+  std::int64_t busyCores = 1;   ///< of this machine, that compute while measureProfile measures
 
   bool explain = false; ///< print why this plan, and stop there if there is no output folder
   std::string emit;     ///< ir, training-ir, plan, schedule, csv, source (default)

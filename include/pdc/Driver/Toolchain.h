@@ -43,6 +43,9 @@ Expected<int> run(const Command& command, Diagnostics& diags);
 /// from.
 Expected<int> start(const Command& command, bool ownGroup, Diagnostics& diags);
 
+/// Waits until the process that start() returned ends: its exit code (128 + n when signal n ended it).
+Expected<int> waitFor(int process, const std::string& program, Diagnostics& diags);
+
 /// Where in $PATH a program is that can be run; empty: nowhere.
 std::string findProgram(const std::string& name);
 
