@@ -276,3 +276,58 @@ TEST(PlannerPdcSolver, ReturnsAPlanWhenTimeIsUp) {
     EXPECT_GE(early->cost.timeMs, best->cost.timeMs * (1 - 1e-9)) << "round " << round;
   }
 }
+
+namespace {
+
+/// Branches side by side between a first and a last node: more cuts than a search sees.
+CostGraph wideGraph(RandomInstances& random, int branches, int length) {
+  CostGraph graph;
+  auto addNode = [&] {
+    CostNode node;
+    node.name = "node" + std::to_string(graph.nodes.size());
+    node.forwardMs = 1 + random.time(), node.inputGradientMs = 1 + random.time();
+    node.parameterBytes = node.gradientBytes = random.between(1, 30) * 1'000'000;
+    graph.nodes.push_back(node);
+    return static_cast<std::int64_t>(graph.nodes.size()) - 1;
+  };
+  auto connect = [&](std::int64_t from, std::vector<std::int64_t> to) {
+    graph.tensors.push_back({"t" + std::to_string(from), from, std::move(to), random.between(1, 100) * 10'000, true});
+  };
+  const std::int64_t first = addNode();
+  std::vector<std::int64_t> begins, ends;
+  for (int b = 0; b < branches; ++b) {
+    std::int64_t last = addNode();
+    begins.push_back(last);
+    for (int i = 1; i < length; ++i) {
+      const std::int64_t node = addNode();
+      connect(last, {node});
+      last = node;
+    }
+    ends.push_back(last);
+  }
+  const std::int64_t join = addNode();
+  connect(first, begins);
+  for (std::int64_t end : ends) connect(end, {join});
+  return graph;
+}
+
+} // namespace
+
+TEST(PlannerPdcSolver, NobodyFindsABetterPlanByForbiddingReplicas) {
+  RandomInstances random(21);
+  int unproven = 0;
+  for (int round = 0; round < rounds(2); ++round) {
+    const CostGraph graph = wideGraph(random, 5, 8);
+    Cluster cluster = scaleLevels({{random.between(3, 6), 1e9}});
+    PlannerOptions options;
+    options.schedule = "1f1b-flush";
+    options.microbatches = 8;
+    const std::optional<Solution> free = solve(graph, cluster, options);
+    options.straight = true;
+    const std::optional<Solution> straight = solve(graph, cluster, options);
+    ASSERT_TRUE(free && straight);
+    unproven += free->cost.timeMs > free->lowerBoundMs * (1 + 1e-9);
+    EXPECT_LE(free->cost.timeMs, straight->cost.timeMs * (1 + 1e-9)) << "round " << round;
+  }
+  EXPECT_GT(unproven, 0);
+}

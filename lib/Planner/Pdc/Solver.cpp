@@ -233,6 +233,16 @@ static bool searchWorthwhile(const CostGraph& graph, const PlannerOptions& optio
   return false;
 }
 
+/// A search that ends before it has seen everything may have missed the best plan without replicas, which is found in
+/// a search of its own: nobody shall find a better plan by forbidding some.
+static void offerStraight(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                          Incumbent& incumbent) {
+  if (options.straight || !options.stageReplicas.empty() || incumbent.isLate()) return;
+  PlannerOptions straight = options;
+  straight.straight = true;
+  if (std::optional<Solution> solution = solve(graph, cluster, straight)) incumbent.offer(solution->partition);
+}
+
 std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options) {
   constexpr std::size_t mostStates = 1'500, fewStates = 500, manyBlocks = 2'000;
   SolverProblem problem = SolverProblem::of(graph);
@@ -256,6 +266,8 @@ std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluste
       low = std::min(low, bestMs);
     }
   }
+  const bool hasEnded = proven || low >= incumbent.limitMs() * (1 - 1e-9);
+  if (!hasEnded && problem.blocks.size() <= manyBlocks) offerStraight(graph, cluster, options, incumbent);
   Solution solution = incumbent.best();
   solution.lowerBoundMs = std::min(std::max(low, coresMs), solution.cost.timeMs);
   if (proven) solution.lowerBoundMs = solution.cost.timeMs;
