@@ -95,23 +95,35 @@ private:
     ProgramPhase phase; ///< in which the place is filled, unless the value is made earlier in the same pass
   };
 
+  /// Refuses what no kernel computes with. `op`: whose operand or result it is, or null.
+  Status checkType(const Value* value, const Location& location, const OpDef* op) {
+    if (!value) return success;
+    const Type& type = value->type();
+    const bool inDouble = type.element == ElementType::f64;
+    const bool takesDouble = !op || op->kind != OpKind::kernel || op->moves || op->takesDouble;
+    if (isFloat(type.element) && type.element != ElementType::f32 && !(inDouble && takesDouble))
+      return diags_.error(location).exit(ExitCode::unsupported).help("export the model in f32")
+             << "'%" << value->name() << "' is " << toString(type) << ", the CPU target computes "
+             << (inDouble ? "'" + op->name + "' " : "") << "in f32 only";
+    if (type.rank() > pdcrt::maxRank)
+      return diags_.error(location).exit(ExitCode::unsupported)
+             << "'%" << value->name() << "' has rank " << type.rank() << ", the limit is " << pdcrt::maxRank;
+    return success;
+  }
+
   Status checkTypes(const Graph& graph) {
-    auto check = [&](const Value* value, const Location& location) -> Status {
-      if (!value) return success;
-      const Type& type = value->type();
-      if (isFloat(type.element) && type.element != ElementType::f32)
-        return diags_.error(location).exit(ExitCode::unsupported).help("export the model in f32")
-               << "'%" << value->name() << "' is " << toString(type) << ", the CPU target computes in f32 only";
-      if (type.rank() > pdcrt::maxRank)
-        return diags_.error(location).exit(ExitCode::unsupported)
-               << "'%" << value->name() << "' has rank " << type.rank() << ", the limit is " << pdcrt::maxRank;
-      return success;
-    };
     for (const GraphInput& input : graph.inputs)
-      if (!check(input.value, {})) return failure;
+      if (!checkType(input.value, {}, nullptr)) return failure;
     for (const auto& operation : graph.operations())
-      for (const Value* result : operation->results())
-        if (!check(result, operation->location)) return failure;
+      for (const auto& values : {operation->operands(), operation->results()})
+        for (const Value* value : values)
+          if (!checkType(value, operation->location, &operation->def())) return failure;
+    for (const GraphOutput& output : graph.outputs)
+      if (output.kind == OutputKind::gradient && output.value->type().element != ElementType::f32)
+        return diags_.error(output.parameter->location)
+                   .exit(ExitCode::unsupported)
+                   .help("export the model in f32, or keep the parameter as it is: --freeze")
+               << "the parameter is " << toString(output.parameter->type) << ", the CPU target trains f32 only";
     return success;
   }
 

@@ -1,5 +1,5 @@
-// Loops for elementwise operations. Every element is computed in float, as the interpreter's f32 does; in std::int64_t
-// when neither an operand nor a result is a float.
+// Loops for elementwise operations. Every element is computed in float, as the interpreter's f32 does; in double when
+// an operand or a result is f64; in std::int64_t when neither is a float, in std::uint64_t when an operand is then u64.
 #include "pdc/CodeGen/FusedKernel.h"
 
 #include "pdc/IR/Elementwise.h"
@@ -21,7 +21,11 @@ const char* pdc::cppTypeOf(ElementType element) {
   case ElementType::u8: break;
   case ElementType::i64: return "std::int64_t";
   case ElementType::i32: return "std::int32_t";
+  case ElementType::i16: return "std::int16_t";
   case ElementType::i8: return "std::int8_t";
+  case ElementType::u64: return "std::uint64_t";
+  case ElementType::u32: return "std::uint32_t";
+  case ElementType::u16: return "std::uint16_t";
   }
   return "std::uint8_t";
 }
@@ -97,8 +101,15 @@ public:
   LoopWriter(std::vector<const Type*> operands, std::vector<const Type*> results)
       : operands_(std::move(operands)), results_(std::move(results)) {
     auto isFloatType = [](const Type* type) { return isFloat(type->element); };
-    integers_ = std::none_of(operands_.begin(), operands_.end(), isFloatType) &&
-                std::none_of(results_.begin(), results_.end(), isFloatType);
+    const bool integers = std::none_of(operands_.begin(), operands_.end(), isFloatType) &&
+                          std::none_of(results_.begin(), results_.end(), isFloatType);
+    const auto any = [](const std::vector<const Type*>& types, ElementType element) {
+      return std::any_of(types.begin(), types.end(), [&](const Type* type) { return type->element == element; });
+    };
+    if (integers)
+      computed_ = any(operands_, ElementType::u64) ? ElementType::u64 : ElementType::i64;
+    else if (any(operands_, ElementType::f64) || any(results_, ElementType::f64))
+      computed_ = ElementType::f64;
     std::vector<Shape> shapes;
     for (const Type* type : operands_) shapes.push_back(memoryShape(*type, *results_[0]));
     shapes.push_back(memoryShape(*results_[0]));
@@ -143,22 +154,22 @@ private:
 
   std::string value(const ExpressionPtr& expression, const Type& type) const {
     auto print = [&](const std::string& name) -> std::string {
-      if (name[0] == '#') return "std::int64_t(" + name.substr(1) + ")";
+      if (name[0] == '#') return std::string(cppTypeOf(computed_)) + "(" + name.substr(1) + ")";
       const std::size_t operand = static_cast<std::size_t>(std::stoul(name.substr(1)));
       const std::string element = name + "[" + index(operand) + "]";
-      const ElementType computed = integers_ ? ElementType::i64 : ElementType::f32;
-      if (operands_[operand]->element == computed) return element;
-      return std::string(cppTypeOf(computed)) + "(" + element + ")";
+      if (operands_[operand]->element == computed_) return element;
+      return std::string(cppTypeOf(computed_)) + "(" + element + ")";
     };
-    const std::string text = toCpp(integers_ ? *withNamedNumbers(expression) : *expression, print);
-    if (type.element == ElementType::f32 && !isCondition(*expression)) return text;
+    const std::string text =
+        toCpp(isFloat(computed_) ? *expression : *withNamedNumbers(expression), print, computed_ == ElementType::f64);
+    if (type.element == computed_ && isFloat(computed_) && !isCondition(*expression)) return text;
     if (type.element == ElementType::boolean) return isCondition(*expression) ? text : "(" + text + ") != 0";
     return std::string(cppTypeOf(type.element)) + "(" + text + ")";
   }
 
   std::vector<const Type*> operands_, results_;
   std::vector<Axis> axes_;
-  bool integers_ = false; ///< compute in std::int64_t
+  ElementType computed_ = ElementType::f32; ///< in which every element is computed
 };
 
 } // namespace

@@ -217,12 +217,14 @@ private:
   }
 
   static std::string elementOf(const Tensor& tensor, std::int64_t i) {
+    if (tensor.type().element == ElementType::u64)
+      return std::to_string(static_cast<std::uint64_t>(tensor.asInt(i))) + "u";
     if (!isFloat(tensor.type().element)) return std::to_string(tensor.asInt(i));
     const double value = tensor.asDouble(i);
     if (std::isnan(value)) return "__builtin_nanf(\"\")";
     if (std::isinf(value)) return value < 0 ? "-__builtin_inff()" : "__builtin_inff()";
     std::ostringstream text;
-    text << std::hexfloat << value << "f"; // exact
+    text << std::hexfloat << value << (tensor.type().element == ElementType::f64 ? "" : "f"); // exact
     return text.str();
   }
 

@@ -1,6 +1,8 @@
 // Elementwise ops: types, evaluation, cost and gradients, all derived from the expressions.
 #include "pdc/IR/Elementwise.h"
 
+#include "ScalarFunctions.h"
+
 #include <algorithm>
 #include <cassert>
 #include <map>
@@ -54,6 +56,10 @@ std::optional<Shape> pdc::broadcastShapes(const std::vector<Shape>& shapes) {
 
 // --- types ---
 
+static bool isOfBits(const Expression& e) {
+  return e.kind == Expression::Kind::call && findScalarFunction(e.symbol)->ofBits;
+}
+
 namespace {
 /// The element type of an expression: none for numbers, which adapt; an error when operands disagree.
 struct ElementInference {
@@ -73,6 +79,8 @@ struct ElementInference {
       const bool condition = e.kind == Expression::Kind::call && e.symbol == "select" && i == 0;
       if (!condition) merge(merged, argument);
     }
+    if (isOfBits(e) && (!merged || isFloat(*merged) || *merged == ElementType::boolean) && error.empty())
+      error = "needs integers for '" + e.symbol + "'" + (merged ? std::string(", these are ") + nameOf(*merged) : "");
     if (isBoolean(e)) return ElementType::boolean;
     return merged;
   }
@@ -130,7 +138,10 @@ OperandValues<T> valuesOf(const Tensor& tensor, const Shape& shape) {
   operand.values.resize(static_cast<std::size_t>(tensor.elements()));
   for (std::size_t i = 0; i < operand.values.size(); ++i) {
     const auto position = static_cast<std::int64_t>(i);
-    operand.values[i] = static_cast<T>(std::is_integral_v<T> ? tensor.asInt(position) : tensor.asDouble(position));
+    if constexpr (std::is_integral_v<T>) // not by way of double, which has 53 bits
+      operand.values[i] = static_cast<T>(tensor.asInt(position));
+    else
+      operand.values[i] = static_cast<T>(tensor.asDouble(position));
   }
   operand.steps.assign(shape.size(), 0);
   std::int64_t step = 1;
@@ -151,18 +162,6 @@ void advance(std::vector<std::int64_t>& index, const Shape& shape, const std::ve
     if (++index[dim] < shape[dim]) return;
     for (std::size_t i = 0; i < operands.size(); ++i) offsets[i] -= operands[i].steps[dim] * shape[dim];
     index[dim] = 0;
-  }
-}
-
-/// Keeps the low bits of an integer, as generated code does.
-void storeInteger(Tensor& tensor, std::int64_t position, std::int64_t value) {
-  const auto at = static_cast<std::size_t>(position);
-  switch (tensor.type().element) {
-  case ElementType::i64: tensor.mutableData<std::int64_t>()[at] = value; return;
-  case ElementType::i32: tensor.mutableData<std::int32_t>()[at] = static_cast<std::int32_t>(value); return;
-  case ElementType::i8: tensor.mutableData<std::int8_t>()[at] = static_cast<std::int8_t>(value); return;
-  case ElementType::u8: tensor.mutableData<std::uint8_t>()[at] = static_cast<std::uint8_t>(value); return;
-  default: tensor.set(position, static_cast<double>(value)); // booleans
   }
 }
 
@@ -193,7 +192,7 @@ void evaluateAs(const Operation& op, const std::vector<const Tensor*>& operands,
       if (!results[i]) continue;
       const T value = programs[i](arguments.data());
       if constexpr (std::is_integral_v<T>)
-        storeInteger(*results[i], position, value);
+        results[i]->setInt(position, static_cast<std::int64_t>(value));
       else
         results[i]->set(position, static_cast<double>(value));
     }
@@ -207,7 +206,13 @@ void pdc::evaluateElementwise(const Operation& op, const std::vector<const Tenso
   auto hasFloat = [](const Tensor* tensor) { return tensor && isFloat(tensor->type().element); };
   const bool anyFloat =
       std::any_of(operands.begin(), operands.end(), hasFloat) || std::any_of(results.begin(), results.end(), hasFloat);
-  if (!anyFloat)
+  const auto is = [](ElementType element) {
+    return [element](const Tensor* tensor) { return tensor && tensor->type().element == element; };
+  };
+  const bool anyLarge = std::any_of(operands.begin(), operands.end(), is(ElementType::u64));
+  if (!anyFloat && anyLarge)
+    evaluateAs<std::uint64_t>(op, operands, results);
+  else if (!anyFloat)
     evaluateAs<std::int64_t>(op, operands, results);
   else if (inDouble)
     evaluateAs<double>(op, operands, results);

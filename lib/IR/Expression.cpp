@@ -103,28 +103,31 @@ std::string pdc::toString(const Expression& e) {
   return printer.print(e);
 }
 
-static std::string floatLiteral(double value) {
-  const float rounded = static_cast<float>(value);
-  if (std::isnan(rounded)) return "std::numeric_limits<float>::quiet_NaN()";
-  if (std::isinf(rounded)) return std::string(rounded < 0 ? "-" : "") + "std::numeric_limits<float>::infinity()";
-  std::string text = shortest(rounded);
+template <class T>
+static std::string literal(double number) {
+  const T value = static_cast<T>(number);
+  const std::string limits = std::string("std::numeric_limits<") + (sizeof(T) == 4 ? "float" : "double") + ">::";
+  if (std::isnan(value)) return limits + "quiet_NaN()";
+  if (std::isinf(value)) return (value < 0 ? "-" : "") + limits + "infinity()";
+  std::string text = shortest(value);
   if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text + "f";
+  return text + (sizeof(T) == 4 ? "f" : "");
 }
 
-std::string pdc::toCpp(const Expression& e, const std::function<std::string(const std::string&)>& print) {
+std::string pdc::toCpp(const Expression& e, const std::function<std::string(const std::string&)>& print,
+                       bool inDouble) {
   Printer printer;
-  printer.number = floatLiteral;
+  printer.number = inDouble ? literal<double> : literal<float>;
   printer.name = print;
-  printer.call = [](const Expression& call, const Printer& p) {
+  printer.call = [inDouble](const Expression& call, const Printer& p) {
     const ScalarFunction* function = findScalarFunction(call.symbol);
     std::vector<std::string> arguments;
     for (std::size_t i = 0; i < call.arguments.size(); ++i) {
       const Expression& argument = *call.arguments[i];
       // Function templates want arguments of one type: a boolean becomes 0 or 1, except where a condition is asked for.
       const bool condition = call.symbol == "select" && i == 0;
-      arguments.push_back(isBoolean(argument) && !condition ? "static_cast<float>(" + p.print(argument) + ")"
-                                                            : p.print(argument));
+      const std::string number = inDouble ? "static_cast<double>(" : "static_cast<float>(";
+      arguments.push_back(isBoolean(argument) && !condition ? number + p.print(argument) + ")" : p.print(argument));
     }
     std::string text;
     if (function->cpp.find('$') == std::string::npos) {
@@ -347,6 +350,8 @@ T pdc::ExpressionProgram<T>::operator()(const T* values) const {
 template float pdc::evaluate(const Expression&, const std::function<float(const std::string&)>&);
 template double pdc::evaluate(const Expression&, const std::function<double(const std::string&)>&);
 template std::int64_t pdc::evaluate(const Expression&, const std::function<std::int64_t(const std::string&)>&);
+template std::uint64_t pdc::evaluate(const Expression&, const std::function<std::uint64_t(const std::string&)>&);
 template class pdc::ExpressionProgram<float>;
 template class pdc::ExpressionProgram<double>;
 template class pdc::ExpressionProgram<std::int64_t>;
+template class pdc::ExpressionProgram<std::uint64_t>;

@@ -10,6 +10,25 @@
 
 using namespace pdc;
 
+std::optional<ElementType> pdc::elementTypeFromOnnx(std::int64_t number) {
+  switch (number) {
+  case 1: return ElementType::f32;
+  case 2: return ElementType::u8;
+  case 3: return ElementType::i8;
+  case 4: return ElementType::u16;
+  case 5: return ElementType::i16;
+  case 6: return ElementType::i32;
+  case 7: return ElementType::i64;
+  case 9: return ElementType::boolean;
+  case 10: return ElementType::f16;
+  case 11: return ElementType::f64;
+  case 12: return ElementType::u32;
+  case 13: return ElementType::u64;
+  case 16: return ElementType::bf16;
+  default: return std::nullopt;
+  }
+}
+
 Value* GradientContext::value(std::size_t forOperand, const std::string& name, std::vector<Value*> operands,
                               Attributes attributes) {
   Operation* operation = create(forOperand, name, std::move(operands), std::move(attributes));

@@ -7,7 +7,7 @@
 using namespace pdc;
 
 const std::vector<ScalarFunction>& pdc::scalarFunctions() {
-  // name, arity, derivatives, C++, flops, summary; in the order of ScalarCode.
+  // name, arity, derivatives, C++, flops, summary, whether of integers only; in the order of ScalarCode.
   static const std::vector<ScalarFunction> table = {
       {"select", 3, "0; select(a, 1, 0); select(a, 0, 1)", "pdcrt::select", 1, "b where a is true, else c"},
       {"exp", 1, "exp(a)", "pdcrt::exp", 10, "e^a"},
@@ -35,8 +35,15 @@ const std::vector<ScalarFunction>& pdc::scalarFunctions() {
       {"relu", 1, "select(a > 0, 1, 0)", "pdcrt::relu", 1, "a, but 0 where a is negative"},
       {"max", 2, "select(a > b, 1, 0); select(a > b, 0, 1)", "pdcrt::maximum", 1, "the larger; NaN if either is"},
       {"min", 2, "select(a < b, 1, 0); select(a < b, 0, 1)", "pdcrt::minimum", 1, "the smaller; NaN if either is"},
-      {"pow", 2, "b * pow(a, b - 1); pow(a, b) * log(a)", "std::pow", 20, "a to the power of b"}};
-  assert(table.size() == static_cast<std::size_t>(ScalarCode::pow) - static_cast<std::size_t>(ScalarCode::select) + 1);
+      {"pow", 2, "b * pow(a, b - 1); pow(a, b) * log(a)", "std::pow", 20, "a to the power of b"},
+      {"bitAnd", 2, "0; 0", "($0 & $1)", 1, "bits that a and b have", true},
+      {"bitOr", 2, "0; 0", "($0 | $1)", 1, "bits that a or b has", true},
+      {"bitXor", 2, "0; 0", "($0 ^ $1)", 1, "bits that one of a and b has", true},
+      {"bitNot", 1, "0", "(~$0)", 1, "bits that a does not have", true},
+      {"shiftLeft", 2, "0; 0", "pdcrt::shiftLeft", 1, "bits moved b places up", true},
+      {"shiftRight", 2, "0; 0", "pdcrt::shiftRight", 1, "bits moved b places down", true}};
+  assert(table.size() ==
+         static_cast<std::size_t>(ScalarCode::shiftRight) - static_cast<std::size_t>(ScalarCode::select) + 1);
   return table;
 }
 

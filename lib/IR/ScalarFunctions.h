@@ -52,7 +52,13 @@ enum class ScalarCode : int {
   relu,
   max,
   min,
-  pow
+  pow,
+  bitAnd,
+  bitOr,
+  bitXor,
+  bitNot,
+  shiftLeft,
+  shiftRight
 };
 
 /// The operation at the root of `e`.
@@ -96,21 +102,31 @@ T applyFunction(ScalarCode code, const T* a) {
   }
 }
 
-/// The integer nearest to zero from `value`; out of range or not a number: 0.
-inline std::int64_t truncated(double value) {
-  return std::fabs(value) < 9.2233720368547758e18 ? static_cast<std::int64_t>(value) : 0;
+/// The integer of type T nearest to zero from `value`; out of range or not a number: 0.
+template <class T>
+T truncated(double value) {
+  constexpr double end = std::is_signed_v<T> ? 9.2233720368547758e18 : 1.8446744073709552e19;
+  return value < end && value > (std::is_signed_v<T> ? -end : -1.0) ? static_cast<T>(value) : 0;
 }
 
-/// Integer arithmetic wraps around (through unsigned, where C++ defines that).
-inline std::int64_t applyInteger(ScalarCode code, const std::int64_t* a) {
-  auto wrap = [](std::int64_t x) { return static_cast<std::uint64_t>(x); };
-  auto back = [](std::uint64_t x) { return static_cast<std::int64_t>(x); };
+/// Of 64 bits, signed or not. Arithmetic wraps around (through unsigned, where C++ defines that).
+template <class T>
+T applyInteger(ScalarCode code, const T* a) {
+  auto wrap = [](T x) { return static_cast<std::uint64_t>(x); };
+  auto back = [](std::uint64_t x) { return static_cast<T>(x); };
   switch (code) {
   case ScalarCode::negate: return back(0 - wrap(a[0]));
   case ScalarCode::add: return back(wrap(a[0]) + wrap(a[1]));
   case ScalarCode::subtract: return back(wrap(a[0]) - wrap(a[1]));
   case ScalarCode::multiply: return back(wrap(a[0]) * wrap(a[1]));
-  case ScalarCode::divide: return a[1] == 0 ? 0 : a[1] == -1 ? back(0 - wrap(a[0])) : a[0] / a[1];
+  case ScalarCode::divide:
+    return a[1] == 0 ? 0 : std::is_signed_v<T> && a[1] == T(-1) ? back(0 - wrap(a[0])) : a[0] / a[1];
+  case ScalarCode::bitAnd: return a[0] & a[1];
+  case ScalarCode::bitOr: return a[0] | a[1];
+  case ScalarCode::bitXor: return a[0] ^ a[1];
+  case ScalarCode::bitNot: return ~a[0];
+  case ScalarCode::shiftLeft: return wrap(a[1]) < 64 ? back(wrap(a[0]) << wrap(a[1])) : 0;
+  case ScalarCode::shiftRight: return wrap(a[1]) < 64 ? a[0] >> a[1] : a[0] < 0 ? T(-1) : T(0);
   case ScalarCode::abs: return a[0] < 0 ? back(0 - wrap(a[0])) : a[0];
   case ScalarCode::sign: return (a[0] > 0) - (a[0] < 0);
   case ScalarCode::floor:
@@ -122,7 +138,7 @@ inline std::int64_t applyInteger(ScalarCode code, const std::int64_t* a) {
   default: break;
   }
   const double asDoubles[] = {static_cast<double>(a[0]), code == ScalarCode::pow ? static_cast<double>(a[1]) : 0};
-  return truncated(applyFunction<double>(code, asDoubles));
+  return truncated<T>(applyFunction<double>(code, asDoubles));
 }
 
 /// The value of an operation with its arguments in a[0], a[1], a[2].
@@ -159,7 +175,7 @@ T apply(ScalarCode code, const T* a) {
 template <class T>
 T numberAs(double value) {
   if constexpr (std::is_integral_v<T>)
-    return truncated(value);
+    return truncated<T>(value);
   else
     return static_cast<T>(value);
 }

@@ -62,11 +62,7 @@ Tensor Tensor::scalar(double value, ElementType element) {
 Tensor Tensor::ofInts(Shape shape, std::span<const std::int64_t> values, ElementType element) {
   Tensor tensor(Type{element, std::move(shape)});
   assert(tensor.elements() == static_cast<std::int64_t>(values.size()));
-  if (element == ElementType::i64)
-    std::copy(values.begin(), values.end(), tensor.mutableData<std::int64_t>().begin());
-  else
-    for (std::size_t i = 0; i < values.size(); ++i)
-      tensor.set(static_cast<std::int64_t>(i), static_cast<double>(values[i]));
+  for (std::size_t i = 0; i < values.size(); ++i) tensor.setInt(static_cast<std::int64_t>(i), values[i]);
   return tensor;
 }
 
@@ -82,7 +78,12 @@ std::span<const std::byte> Tensor::bytes() const {
 }
 
 namespace {
-/// Calls `visit` with a pointer to element `i` in its C++ type; half precisions as their 16 bits.
+/// f16 and bf16, which C++ does not have: their bits.
+struct Half {
+  std::uint16_t bits;
+};
+
+/// Calls `visit` with a pointer to element `i` in its C++ type.
 template <class Bytes, class Visit>
 auto visitElement(Bytes* bytes, ElementType element, std::int64_t i, Visit visit) {
   auto at = [&]<class T>(T*) {
@@ -93,10 +94,14 @@ auto visitElement(Bytes* bytes, ElementType element, std::int64_t i, Visit visit
   case ElementType::f64: return at(static_cast<double*>(nullptr));
   case ElementType::f32: return at(static_cast<float*>(nullptr));
   case ElementType::f16:
-  case ElementType::bf16: return at(static_cast<std::uint16_t*>(nullptr));
+  case ElementType::bf16: return at(static_cast<Half*>(nullptr));
   case ElementType::i64: return at(static_cast<std::int64_t*>(nullptr));
   case ElementType::i32: return at(static_cast<std::int32_t*>(nullptr));
+  case ElementType::i16: return at(static_cast<std::int16_t*>(nullptr));
   case ElementType::i8: return at(static_cast<std::int8_t*>(nullptr));
+  case ElementType::u64: return at(static_cast<std::uint64_t*>(nullptr));
+  case ElementType::u32: return at(static_cast<std::uint32_t*>(nullptr));
+  case ElementType::u16: return at(static_cast<std::uint16_t*>(nullptr));
   case ElementType::u8:
   case ElementType::boolean: break;
   }
@@ -117,8 +122,8 @@ T saturate(double value) {
 
 double Tensor::asDouble(std::int64_t i) const {
   return visitElement(bytes_->data(), type_.element, i, [&]<class T>(const T* p) -> double {
-    if constexpr (std::is_same_v<T, std::uint16_t>)
-      return type_.element == ElementType::f16 ? floatFromF16(*p) : floatFromBf16(*p);
+    if constexpr (std::is_same_v<T, Half>)
+      return type_.element == ElementType::f16 ? floatFromF16(p->bits) : floatFromBf16(p->bits);
     else
       return static_cast<double>(*p);
   });
@@ -126,22 +131,34 @@ double Tensor::asDouble(std::int64_t i) const {
 
 std::int64_t Tensor::asInt(std::int64_t i) const {
   if (isFloat(type_.element)) return saturate<std::int64_t>(asDouble(i));
-  return visitElement(bytes_->data(), type_.element, i,
-                      []<class T>(const T* p) { return static_cast<std::int64_t>(*p); });
+  return visitElement(bytes_->data(), type_.element, i, []<class T>(const T* p) -> std::int64_t {
+    if constexpr (std::is_same_v<T, Half>)
+      return 0; // not reached
+    else
+      return static_cast<std::int64_t>(*p);
+  });
 }
 
 void Tensor::set(std::int64_t i, double value) {
   unshare();
   const ElementType element = type_.element;
   visitElement(bytes_->data(), element, i, [&]<class T>(T* p) {
-    if (element == ElementType::boolean)
+    if constexpr (std::is_same_v<T, Half>)
+      p->bits = element == ElementType::f16 ? f16FromDouble(value) : bf16FromFloat(static_cast<float>(value));
+    else if (element == ElementType::boolean)
       *p = static_cast<T>(value != 0);
-    else if constexpr (std::is_same_v<T, std::uint16_t>)
-      *p = element == ElementType::f16 ? f16FromDouble(value) : bf16FromFloat(static_cast<float>(value));
     else if constexpr (std::is_floating_point_v<T>)
       *p = static_cast<T>(value);
     else
       *p = saturate<T>(value);
+  });
+}
+
+void Tensor::setInt(std::int64_t i, std::int64_t value) {
+  if (isFloat(type_.element) || type_.element == ElementType::boolean) return set(i, static_cast<double>(value));
+  unshare();
+  visitElement(bytes_->data(), type_.element, i, [&]<class T>(T* p) {
+    if constexpr (!std::is_same_v<T, Half>) *p = static_cast<T>(value);
   });
 }
 
@@ -157,9 +174,7 @@ Tensor Tensor::convertedTo(ElementType element) const {
   const std::int64_t count = elements();
   // From integer to integer not by way of double, which has 53 bits.
   if (!isFloat(element) && !isFloat(type_.element) && element != ElementType::boolean) {
-    result.unshare();
-    for (std::int64_t i = 0; i < count; ++i)
-      visitElement(result.bytes_->data(), element, i, [&]<class T>(T* p) { *p = static_cast<T>(asInt(i)); });
+    for (std::int64_t i = 0; i < count; ++i) result.setInt(i, asInt(i));
     return result;
   }
   for (std::int64_t i = 0; i < count; ++i) result.set(i, asDouble(i));

@@ -47,10 +47,8 @@ static std::string elementText(const Tensor& tensor, std::int64_t i) {
     return numberText<float, std::uint32_t>(static_cast<float>(value));
   }
   case ElementType::boolean: return tensor.asInt(i) ? "true" : "false";
-  case ElementType::i64:
-  case ElementType::i32:
-  case ElementType::i8:
-  case ElementType::u8: break;
+  case ElementType::u64: return std::to_string(tensor.data<std::uint64_t>()[static_cast<std::size_t>(i)]);
+  default: break;
   }
   return std::to_string(tensor.asInt(i));
 }

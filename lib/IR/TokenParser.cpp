@@ -238,14 +238,19 @@ Status TokenParser::parseElement(Tensor& tensor) {
     return success;
   }
   const Location location = here();
+  const std::string text = token_.text;
+  std::uint64_t large = 0; // the half of u64 that an i64 does not have
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), large);
+  if (element == ElementType::u64 && problem == std::errc() && end == text.data() + text.size() && large > INT64_MAX) {
+    take();
+    tensor.setInt(0, static_cast<std::int64_t>(large));
+    return success;
+  }
   const Expected<std::int64_t> value = parseInteger();
   if (!value) return failure;
-  const Tensor one = Tensor::ofInts({}, {&*value, 1}).convertedTo(element);
-  if (one.asInt(0) != *value) return diags_.error(location) << *value << " does not fit into " << nameOf(element);
-  if (element == ElementType::i64)
-    tensor.mutableData<std::int64_t>()[0] = *value;
-  else
-    tensor.set(0, static_cast<double>(*value));
+  tensor.setInt(0, *value);
+  if (tensor.asInt(0) != *value || (element == ElementType::u64 && *value < 0))
+    return diags_.error(location) << *value << " does not fit into " << nameOf(element);
   return success;
 }
 

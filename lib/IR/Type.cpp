@@ -11,15 +11,19 @@ struct NamedElement {
   ElementType element;
   const char* name;
 };
-constexpr std::array<NamedElement, 9> elementNames = {{{ElementType::f64, "f64"},
-                                                       {ElementType::f32, "f32"},
-                                                       {ElementType::f16, "f16"},
-                                                       {ElementType::bf16, "bf16"},
-                                                       {ElementType::i64, "i64"},
-                                                       {ElementType::i32, "i32"},
-                                                       {ElementType::i8, "i8"},
-                                                       {ElementType::u8, "u8"},
-                                                       {ElementType::boolean, "bool"}}};
+constexpr std::array<NamedElement, 13> elementNames = {{{ElementType::f64, "f64"},
+                                                        {ElementType::f32, "f32"},
+                                                        {ElementType::f16, "f16"},
+                                                        {ElementType::bf16, "bf16"},
+                                                        {ElementType::i64, "i64"},
+                                                        {ElementType::i32, "i32"},
+                                                        {ElementType::i16, "i16"},
+                                                        {ElementType::i8, "i8"},
+                                                        {ElementType::u64, "u64"},
+                                                        {ElementType::u32, "u32"},
+                                                        {ElementType::u16, "u16"},
+                                                        {ElementType::u8, "u8"},
+                                                        {ElementType::boolean, "bool"}}};
 } // namespace
 
 const char* pdc::nameOf(ElementType element) {

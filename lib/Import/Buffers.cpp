@@ -1,5 +1,7 @@
 #include "Buffers.h"
 
+#include "pdc/IR/OpDef.h"
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -50,7 +52,7 @@ bool pdc::isNamedLikeParameter(const std::string& name) {
 
 bool pdc::isTypedLikeParameter(const onnx::ValueInfoProto& input) {
   const onnx::TypeProto::Tensor& tensor = input.type().tensor_type();
-  const std::optional<ElementType> element = elementTypeOf(tensor.elem_type());
+  const std::optional<ElementType> element = elementTypeFromOnnx(tensor.elem_type());
   return element && isFloat(*element) && tensor.has_shape() &&
          std::all_of(tensor.shape().dim().begin(), tensor.shape().dim().end(),
                      [](const auto& dim) { return dim.dim_value() > 0; });

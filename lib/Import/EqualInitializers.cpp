@@ -1,5 +1,6 @@
 #include "EqualInitializers.h"
 
+#include "pdc/IR/OpDef.h"
 #include "pdcrt/MappedFile.h"
 
 #include <algorithm>
@@ -94,7 +95,7 @@ std::vector<MergedParameter> pdc::mergedParameters(const OnnxFile& file, TensorR
     const std::string& name = node.output(0);
     if (source == initializers.end() || outputs.contains(name) || !namesParameter(name)) continue;
     const onnx::TensorProto& proto = file.graph().initializer(source->second);
-    const std::optional<ElementType> element = elementTypeOf(proto.data_type());
+    const std::optional<ElementType> element = elementTypeFromOnnx(proto.data_type());
     if (!element || !isFloat(*element) || proto.dims_size() == 0) continue;
     if (tie && tables.contains(name) != tables.contains(node.input(0))) {
       Expected<StoredTensor> tensor = reader.initializer(source->second);

@@ -17,7 +17,7 @@ Expected<std::vector<DataInput>> pdc::dataInputs(const OnnxFile& file, Diagnosti
     if (initializers.contains(info.name())) continue;
     Location where{.file = file.path(), .node = info.name()};
     const onnx::TypeProto::Tensor& tensor = info.type().tensor_type();
-    std::optional<ElementType> element = elementTypeOf(tensor.elem_type());
+    std::optional<ElementType> element = elementTypeFromOnnx(tensor.elem_type());
     if (!info.type().has_tensor_type())
       return diags.error(where).exit(ExitCode::unsupported) << "is an input, but not a tensor";
     if (!element)

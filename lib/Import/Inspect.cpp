@@ -28,7 +28,7 @@ void printLines(std::ostream& out, const char* heading, std::vector<std::string>
 
 std::string typeOfOutput(const onnx::ValueInfoProto& output) {
   const onnx::TypeProto::Tensor& tensor = output.type().tensor_type();
-  std::optional<ElementType> element = elementTypeOf(tensor.elem_type());
+  std::optional<ElementType> element = elementTypeFromOnnx(tensor.elem_type());
   std::string text = element ? nameOf(*element) : onnxTypeName(tensor.elem_type());
   if (!tensor.has_shape()) return text;
   DataInput shape{output.name(), element.value_or(ElementType::f32), {}};
@@ -62,7 +62,7 @@ std::vector<std::string> parameterLines(const std::vector<Initializer>& initiali
 bool hasLoss(const OnnxFile& file) {
   return std::any_of(file.graph().output().begin(), file.graph().output().end(), [](const auto& output) {
     const onnx::TypeProto::Tensor& tensor = output.type().tensor_type();
-    std::optional<ElementType> element = elementTypeOf(tensor.elem_type());
+    std::optional<ElementType> element = elementTypeFromOnnx(tensor.elem_type());
     return element && isFloat(*element) && tensor.has_shape() && tensor.shape().dim_size() == 0;
   });
 }

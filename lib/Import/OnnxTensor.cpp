@@ -3,25 +3,11 @@
 
 #include "OnnxProto.h"
 #include "TensorReader.h"
+#include "pdc/IR/OpDef.h"
 
 #include <fstream>
 
 using namespace pdc;
-
-std::optional<ElementType> pdc::elementTypeOf(int dataType) {
-  switch (dataType) {
-  case onnx::TensorProto::FLOAT: return ElementType::f32;
-  case onnx::TensorProto::DOUBLE: return ElementType::f64;
-  case onnx::TensorProto::FLOAT16: return ElementType::f16;
-  case onnx::TensorProto::BFLOAT16: return ElementType::bf16;
-  case onnx::TensorProto::INT64: return ElementType::i64;
-  case onnx::TensorProto::INT32: return ElementType::i32;
-  case onnx::TensorProto::INT8: return ElementType::i8;
-  case onnx::TensorProto::UINT8: return ElementType::u8;
-  case onnx::TensorProto::BOOL: return ElementType::boolean;
-  default: return std::nullopt;
-  }
-}
 
 std::string pdc::onnxTypeName(int dataType) {
   bool known = dataType > 0 && onnx::TensorProto::DataType_IsValid(dataType);
@@ -30,7 +16,7 @@ std::string pdc::onnxTypeName(int dataType) {
 }
 
 Expected<Type> pdc::typeFromOnnx(const onnx::TensorProto& proto, const Location& where, Diagnostics& diags) {
-  std::optional<ElementType> element = elementTypeOf(proto.data_type());
+  std::optional<ElementType> element = elementTypeFromOnnx(proto.data_type());
   if (!element)
     return diags.error(where).exit(ExitCode::unsupported)
            << "tensors of " << onnxTypeName(proto.data_type()) << " are not supported";
@@ -54,9 +40,11 @@ static Expected<Tensor> fromFields(const onnx::TensorProto& proto, Type type, co
                                    Diagnostics& diags) {
   // Which field holds which type: onnx.proto, TensorProto. f16 and bf16 are bits in int32_data.
   const ElementType element = type.element;
+  const bool unsignedField = element == ElementType::u64 || element == ElementType::u32;
   std::int64_t stored = element == ElementType::f32   ? proto.float_data_size()
                         : element == ElementType::f64 ? proto.double_data_size()
                         : element == ElementType::i64 ? proto.int64_data_size()
+                        : unsignedField               ? proto.uint64_data_size()
                                                       : proto.int32_data_size();
   if (stored != type.elements())
     return diags.error(where) << "has " << stored << (stored == 1 ? " element, " : " elements, ") << toString(type)
@@ -68,13 +56,17 @@ static Expected<Tensor> fromFields(const onnx::TensorProto& proto, Type type, co
   case ElementType::f64: copyElements<double>(tensor, proto.double_data()); break;
   case ElementType::i64: copyElements<std::int64_t>(tensor, proto.int64_data()); break;
   case ElementType::i32: copyElements<std::int32_t>(tensor, proto.int32_data()); break;
+  case ElementType::i16: copyElements<std::int16_t>(tensor, proto.int32_data()); break;
   case ElementType::i8: copyElements<std::int8_t>(tensor, proto.int32_data()); break;
+  case ElementType::u64: copyElements<std::uint64_t>(tensor, proto.uint64_data()); break;
+  case ElementType::u32: copyElements<std::uint32_t>(tensor, proto.uint64_data()); break;
   case ElementType::u8: copyElements<std::uint8_t>(tensor, proto.int32_data()); break;
   case ElementType::boolean: {
     std::span<std::uint8_t> out = tensor.mutableData<std::uint8_t>();
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = proto.int32_data(static_cast<int>(i)) != 0;
     break;
   }
+  case ElementType::u16:
   case ElementType::f16:
   case ElementType::bf16: copyElements<std::uint16_t>(tensor, proto.int32_data()); break;
   }

@@ -9,7 +9,6 @@
 namespace pdc {
 
 inline constexpr std::int64_t oldestIrVersion = 3, newestIrVersion = 14;
-inline constexpr std::int64_t oldestOpset = 7, newestOpset = 28;
 
 /// One operator of a model.
 struct OperatorUse {

@@ -8,7 +8,8 @@ using namespace pdc;
 
 /// How many elements the fields of numbers have, together.
 static int storedOneByOne(const onnx::TensorProto& proto) {
-  return proto.float_data_size() + proto.double_data_size() + proto.int64_data_size() + proto.int32_data_size();
+  return proto.float_data_size() + proto.double_data_size() + proto.int64_data_size() + proto.int32_data_size() +
+         proto.uint64_data_size();
 }
 
 Expected<StoredTensor> TensorReader::initializer(int i) {

@@ -11,8 +11,6 @@
 
 namespace pdc {
 
-/// The element type that ONNX numbers `dataType`; nothing for those that pdc lacks (strings, complex numbers, float8).
-std::optional<ElementType> elementTypeOf(int dataType);
 /// "FLOAT16", or "type 42".
 std::string onnxTypeName(int dataType);
 

@@ -124,7 +124,7 @@ private:
   };
 
   static bool isMatrix(const onnx::TensorProto& proto) {
-    const std::optional<ElementType> element = elementTypeOf(proto.data_type());
+    const std::optional<ElementType> element = elementTypeFromOnnx(proto.data_type());
     return proto.dims_size() == 2 && element && isFloat(*element);
   }
 

@@ -117,7 +117,7 @@ void compute(ReferenceContext& c) {
     else
       sums[static_cast<std::size_t>(at)] = static_cast<std::int64_t>(wrapped);
   }
-  if (!floats) *c.results[0] = Tensor::ofInts(x.shape(), sums).convertedTo(x.type().element);
+  if (!floats) *c.results[0] = Tensor::ofInts(x.shape(), sums, x.type().element);
 }
 
 std::vector<std::string> examples() {
@@ -164,6 +164,7 @@ PDC_OPS(CumSum) {
           .kernel = [](const Operation& op) { return kernelUse<pdcrt::CumSum>("CumSum", "forward", optionsOf(op)); },
           .reference = moving(compute),
           .examples = examples(),
+          .takesDouble = true,
       },
       composed("cumprod", "Running products along an axis: log2(n) products of slices",
                {onnx("CumProd", 2, convertProduct, 26)})};

@@ -121,6 +121,7 @@ PDC_OPS(Gather) {
             });
           }),
           .examples = examples(),
+          .takesDouble = true,
       },
       {
           .name = "gather_gradient",

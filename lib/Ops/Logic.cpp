@@ -88,6 +88,56 @@ static OpDef negation() {
   return def;
 }
 
+/// Examples of `op %a, %b` for integers of all sizes.
+std::vector<std::string> integerExamples(const std::string& op, const std::vector<std::string>& elements) {
+  std::vector<std::string> texts = binaryExamples(op, elements[0], elements[0]);
+  for (const std::string& element : elements)
+    texts.push_back(
+        example("%a: " + element + "[2, 3], %b: " + element + "[3]", "%y = " + op + " %a, %b : " + element + "[2, 3]"));
+  return texts;
+}
+
+/// Y = f(A, B) of the bits of integers.
+static OpDef ofBits(Scalar op) {
+  OpDef def = binary(std::move(op));
+  def.examples = integerExamples(def.name, {"i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8"});
+  return def;
+}
+
+static Value* convertBitShift(OnnxReader& n) {
+  const std::string direction = n.text("direction", "");
+  if (direction == "LEFT" || direction == "RIGHT")
+    return n.value(direction == "LEFT" ? "shift_left" : "shift_right", {n.input(0), n.input(1)});
+  static_cast<void>(n.error() << "has the direction '" << direction << "', it must be LEFT or RIGHT");
+  return nullptr;
+}
+
+/// A shifted by B places, of unsigned integers.
+static OpDef shift(Scalar op) {
+  OpDef def = binary(std::move(op));
+  def.infer = [name = def.name](const InferContext& c) -> Types {
+    const ElementType element = c.operand(0).element;
+    const bool isUnsigned = element == ElementType::u64 || element == ElementType::u32 || element == ElementType::u16 ||
+                            element == ElementType::u8;
+    const std::optional<Shape> shape = broadcast(c.operand(0).shape, c.operand(1).shape);
+    if (!isUnsigned || c.operand(1).element != element || !shape)
+      return c.error() << "'" << name << "' op needs unsigned integers of one type, its operands are "
+                       << toString(c.operand(0)) << " and " << toString(c.operand(1));
+    return std::vector<Type>{{element, *shape}};
+  };
+  def.examples = integerExamples(def.name, {"u8", "u16", "u32", "u64"});
+  return def;
+}
+
+static OpDef complement() {
+  OpDef def = unary(
+      {.name = "bit_not", .summary = "Bits that X does not have", .onnx = "BitwiseNot", .expression = "bitNot(X)"});
+  def.examples.clear();
+  for (const std::string type : {"i64[2, 3]", "i32[]", "i16[4]", "i8[1, 2]", "u64[3]", "u32[2]", "u16[2]", "u8[5]"})
+    def.examples.push_back(example("%x: " + type, "%y = bit_not %x : " + type));
+  return def;
+}
+
 PDC_OPS(Logic) {
   return {
       binary({.name = "equal", .summary = "A == B", .onnx = "Equal", .expression = "A == B", .commutative = true},
@@ -110,6 +160,31 @@ PDC_OPS(Logic) {
                .expression = "A != B",
                .commutative = true}),
       negation(),
+      ofBits({.name = "bit_and",
+              .summary = "Bits that A and B have",
+              .onnx = "BitwiseAnd",
+              .expression = "bitAnd(A, B)",
+              .commutative = true}),
+      ofBits({.name = "bit_or",
+              .summary = "Bits that A or B has",
+              .onnx = "BitwiseOr",
+              .expression = "bitOr(A, B)",
+              .commutative = true}),
+      ofBits({.name = "bit_xor",
+              .summary = "Bits that one of A and B has",
+              .onnx = "BitwiseXor",
+              .expression = "bitXor(A, B)",
+              .commutative = true}),
+      complement(),
+      shift({.name = "shift_left",
+             .summary = "A with its bits moved B places up; those that leave it are lost",
+             .onnx = "",
+             .expression = "shiftLeft(A, B)"}),
+      shift({.name = "shift_right",
+             .summary = "A with its bits moved B places down",
+             .onnx = "",
+             .expression = "shiftRight(A, B)"}),
+      composed("bit_shift", "shift_left or shift_right", {onnx("BitShift", 2, convertBitShift, 11)}),
       where(),
       cast(),
   };

@@ -216,5 +216,6 @@ PDC_OPS(Pad) {
         });
       }),
       .examples = examples(),
+      .takesDouble = true,
   }};
 }

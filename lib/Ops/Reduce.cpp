@@ -105,8 +105,7 @@ double neutralOf(Reduction kind, ElementType element) {
   return bound.asDouble(0);
 }
 
-template <class Number>
-Number combine(Reduction kind, Number result, Number value) {
+double combine(Reduction kind, double result, double value) {
   switch (kind) {
   case Reduction::sum:
   case Reduction::mean: return result + value;
@@ -131,8 +130,9 @@ Tensor reduced(const Tensor& x, const std::vector<std::int64_t>& axes, bool keep
     for (std::size_t i = 0; i < count; ++i) y.set(static_cast<std::int64_t>(i), results[i] / divisor);
     return y;
   }
-  Tensor start(Type{x.type().element, {}});
-  start.set(0, neutralOf(kind, x.type().element));
+  const ElementType element = x.type().element;
+  Tensor start(Type{element, {}});
+  start.set(0, neutralOf(kind, element));
   std::vector<std::int64_t> results(count, start.asInt(0));
   forEachReduced(x.shape(), axes, [&](std::int64_t from, std::int64_t to) {
     std::int64_t& result = results[static_cast<std::size_t>(to)];
@@ -141,10 +141,10 @@ Tensor reduced(const Tensor& x, const std::vector<std::int64_t>& axes, bool keep
       result = static_cast<std::int64_t>(static_cast<std::uint64_t>(result) + static_cast<std::uint64_t>(value));
     else if (kind == Reduction::product)
       result = static_cast<std::int64_t>(static_cast<std::uint64_t>(result) * static_cast<std::uint64_t>(value));
-    else
-      result = combine(kind, result, value);
+    else if (kind == Reduction::max ? isLess(element, result, value) : isLess(element, value, result))
+      result = value;
   });
-  return Tensor::ofInts(y.shape(), results).convertedTo(x.type().element);
+  return Tensor::ofInts(y.shape(), results, element);
 }
 
 /// The axes that a node reduces over: an attribute before `moved`, an input since; none means all, or with
@@ -226,7 +226,7 @@ std::vector<std::string> examples(const std::string& op, Reduction kind) {
   for (const auto& [x, options, y] : cases)
     texts.push_back(example("%x: f32" + std::string(x), "%y = " + op + " %x {" + std::string(options) + "} : f32" + y));
   if (kind != Reduction::mean)
-    for (const std::string element : {"i64", "i32", "u8", "i8"})
+    for (const std::string element : {"i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8"})
       texts.push_back(example("%x: " + element + "[2, 3]", "%y = " + op + " %x {axes = [1]} : " + element + "[2]"));
   return texts;
 }
@@ -263,7 +263,8 @@ OpDef reduction(std::string name, std::string summary, Reduction kind, std::vect
             const Attributes& a = c.op.attributes;
             *c.results[0] = reduced(*c.operands[0], a.getInts("axes"), a.get<bool>("keep_dims"), kind);
           }),
-          .examples = examples(name, kind)};
+          .examples = examples(name, kind),
+          .takesDouble = true};
 }
 
 } // namespace

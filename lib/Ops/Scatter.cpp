@@ -62,10 +62,9 @@ void put(Combination kind, Tensor& y, std::int64_t at, const Tensor& updates, st
   const std::int64_t result = kind == Combination::replace    ? b
                               : kind == Combination::add      ? static_cast<std::int64_t>(x + z)
                               : kind == Combination::multiply ? static_cast<std::int64_t>(x * z)
-                              : kind == Combination::max      ? std::max(a, b)
-                                                              : std::min(a, b);
-  const Tensor one = Tensor::ofInts({}, {&result, 1}).convertedTo(y.type().element);
-  visitBytes(one, y, [at](auto bits, auto all) { all[static_cast<std::size_t>(at)] = bits[0]; });
+                              : isLess(y.type().element, a, b) == (kind == Combination::max) ? b
+                                                                                             : a;
+  y.setInt(at, result);
 }
 
 ReferenceFns scatterReference() {
@@ -115,7 +114,8 @@ OpDef scatter(const char* name, bool differentiable) {
       .infer = [name, differentiable](const InferContext& c) { return infer(c, name, differentiable); },
       .cost = moveCost,
       .kernel = [](const Operation& op) { return kernelUse<pdcrt::Scatter>("Scatter", "forward", optionsOf(op)); },
-      .reference = scatterReference()};
+      .reference = scatterReference(),
+      .takesDouble = true};
   if (differentiable) def.gradient = gradient;
   return def;
 }

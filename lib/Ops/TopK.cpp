@@ -47,14 +47,19 @@ void findLargest(ReferenceContext& c) {
   const pdcrt::TopK::Options o = optionsOf(c.op);
   const Tensor& x = *c.operands[0];
   const auto y = c.out<std::int64_t>(0);
-  const auto larger = [](double a, double b) { return a > b || (a != a && b == b); };
+  const ElementType element = x.type().element;
+  const auto isLarger = [&](std::int64_t i, std::int64_t j) {
+    if (!isFloat(element)) return isLess(element, x.asInt(j), x.asInt(i));
+    const double a = x.asDouble(i), b = x.asDouble(j);
+    return a > b || (a != a && b == b);
+  };
   for (std::int64_t outer = 0; outer < o.outer; ++outer)
     for (std::int64_t inner = 0; inner < o.inner; ++inner) {
-      const auto at = [&](std::int64_t i) { return x.asDouble((outer * o.size + i) * o.inner + inner); };
+      const auto at = [&](std::int64_t i) { return (outer * o.size + i) * o.inner + inner; };
       std::vector<std::int64_t> order(static_cast<std::size_t>(o.size));
       std::iota(order.begin(), order.end(), 0);
       std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-        return o.largest ? larger(at(a), at(b)) : larger(at(b), at(a));
+        return o.largest ? isLarger(at(a), at(b)) : isLarger(at(b), at(a));
       });
       for (std::int64_t i = 0; i < o.k; ++i)
         y[static_cast<std::size_t>((outer * o.k + i) * o.inner + inner)] = order[static_cast<std::size_t>(i)];
@@ -92,5 +97,6 @@ PDC_OPS(TopK) {
                    example("%x: f32[2, 4, 3]", "%i = top_k %x {axis = 1, k = 2, largest = false} : i64[2, 2, 3]"),
                    example("%x: i64[2, 3]", "%i = top_k %x {axis = 1, k = 3} : i64[2, 3]"),
                    example("%x: f32[2, 1]", "%i = top_k %x {axis = 1, k = 1} : i64[2, 1]")},
+      .takesDouble = true,
   }};
 }

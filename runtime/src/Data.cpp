@@ -16,7 +16,8 @@ constexpr std::size_t index(std::int64_t i) {
 }
 
 const char* nameOf(Element element) {
-  constexpr const char* names[] = {"f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u8", "bool"};
+  constexpr const char* names[] = {"f64", "f32", "f16", "bf16", "i64", "i32", "i16",
+                                   "i8",  "u64", "u32", "u16",  "u8",  "bool"};
   return names[static_cast<std::size_t>(element)];
 }
 
@@ -32,20 +33,29 @@ bool withType(Element element, Action action) {
   case Element::f32: return action(float()), true;
   case Element::i64: return action(std::int64_t()), true;
   case Element::i32: return action(std::int32_t()), true;
+  case Element::i16: return action(std::int16_t()), true;
   case Element::i8: return action(std::int8_t()), true;
+  case Element::u64: return action(std::uint64_t()), true;
+  case Element::u32: return action(std::uint32_t()), true;
+  case Element::u16: return action(std::uint16_t()), true;
   case Element::u8:
   case Element::boolean: return action(std::uint8_t()), true;
   default: return false;
   }
 }
 
-/// Whether a file's elements can be read as those of the input: integers as any wider integer or float, floats as
-/// floats.
+bool isSigned(Element element) {
+  return element == Element::i64 || element == Element::i32 || element == Element::i16 || element == Element::i8;
+}
+
+/// Whether a file's elements can be read as those of the input: integers as any float, and as any integer that has all
+/// their values, floats as floats.
 bool converts(Element from, Element to) {
   if (from == to) return true;
   if (from == Element::f16 || from == Element::bf16 || to == Element::f16 || to == Element::bf16) return false;
   if (isFloat(from)) return isFloat(to);
-  return isFloat(to) || to == Element::i64 || (to == Element::i32 && from != Element::i64);
+  if (isFloat(to)) return true;
+  return bytesOf(from) < bytesOf(to) && (isSigned(to) || !isSigned(from));
 }
 
 void copyConverted(Element from, Element to, const std::byte* source, std::byte* destination, std::int64_t count) {

@@ -134,6 +134,11 @@ TEST_F(IRTest, ElementTypesOfExpressions) {
   EXPECT_EQ(inferred("a0 * a2"), "f32[2]");
   EXPECT_EQ(inferred("select(a1 > 2, a0, 0)"), "f32[2]");
   EXPECT_EQ(inferred("a0 + a1"), "'elementwise' op: expression 'a0 + a1' mixes f32 and i64");
+  EXPECT_EQ(inferred("bitAnd(a1, 3)"), "i64[2]");
+  EXPECT_EQ(inferred("bitNot(a0)"),
+            "'elementwise' op: expression 'bitNot(a0)' needs integers for 'bitNot', these are f32");
+  EXPECT_EQ(inferred("shiftLeft(a2, a2)"),
+            "'elementwise' op: expression 'shiftLeft(a2, a2)' needs integers for 'shiftLeft', these are bool");
   EXPECT_EQ(inferred("a3"), "'elementwise' op: expression 'a3' speaks of 'a3', which is not an operand");
 }
 

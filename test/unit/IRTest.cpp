@@ -22,7 +22,7 @@ TEST(Type, SizesThatDoNotFitAreNegative) {
 }
 
 TEST(Type, NamesOfElementsReadBack) {
-  for (int i = 0; i < 9; ++i) {
+  for (int i = 0; i <= static_cast<int>(ElementType::boolean); ++i) {
     ElementType read = ElementType::f64;
     EXPECT_TRUE(elementTypeFromName(nameOf(static_cast<ElementType>(i)), read));
     EXPECT_EQ(read, static_cast<ElementType>(i));
@@ -76,6 +76,20 @@ TEST(Tensor, IntegersDoNotPassThroughDoubles) {
   EXPECT_EQ(Tensor::scalar(1e300).convertedTo(ElementType::i64).asInt(0), std::numeric_limits<std::int64_t>::max());
   EXPECT_EQ(Tensor::scalar(-7.9).convertedTo(ElementType::i8).asInt(0), -7);
   EXPECT_EQ(Tensor::scalar(0.5).convertedTo(ElementType::boolean).asInt(0), 1);
+}
+
+TEST(Tensor, UnsignedIntegersKeepTheirBits) {
+  const std::int64_t allOnes = -1;
+  const Tensor large = Tensor::ofInts({1}, {&allOnes, 1}, ElementType::u64);
+  EXPECT_EQ(large.asDouble(0), std::ldexp(1, 64));
+  EXPECT_EQ(large.asInt(0), -1);
+  EXPECT_EQ(large.convertedTo(ElementType::u32).asInt(0), 0xFFFFFFFF);
+  EXPECT_EQ(large.convertedTo(ElementType::u16).asInt(0), 0xFFFF);
+  EXPECT_EQ(large.convertedTo(ElementType::i16).asInt(0), -1);
+  EXPECT_EQ(Tensor::scalar(1e300).convertedTo(ElementType::u64).asDouble(0), std::ldexp(1, 64));
+  EXPECT_EQ(Tensor::scalar(-3).convertedTo(ElementType::u32).asInt(0), 0);
+  EXPECT_EQ(Tensor::scalar(40000).convertedTo(ElementType::u16).asInt(0), 40000);
+  EXPECT_EQ(Tensor::scalar(40000).convertedTo(ElementType::i16).asInt(0), 32767);
 }
 
 class GraphTest : public IRTest {

@@ -39,7 +39,7 @@ private:
     return result;
   }
   Tensor tensor() {
-    const Type plainType = type(static_cast<ElementType>(pick(9)));
+    const Type plainType = type(static_cast<ElementType>(pick(13)));
     std::vector<std::byte> bytes(static_cast<std::size_t>(plainType.bytes()));
     for (std::byte& byte : bytes)
       byte = static_cast<std::byte>(plainType.element == ElementType::boolean ? pick(2) : pick(256));

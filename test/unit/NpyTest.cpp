@@ -43,8 +43,8 @@ TEST(Npy, WritesWhatNumpyWrites) {
 
 TEST(Npy, ReadsWhatItWrites) {
   const std::string path = temporary("read");
-  for (Element element : {Element::f64, Element::f32, Element::f16, Element::i64, Element::i32, Element::i8,
-                          Element::u8, Element::boolean})
+  for (Element element : {Element::f64, Element::f32, Element::f16, Element::i64, Element::i32, Element::i16,
+                          Element::i8, Element::u64, Element::u32, Element::u16, Element::u8, Element::boolean})
     for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{}, {4}, {2, 0, 3}, {2, 3, 4}}) {
       std::size_t bytes = bytesOf(element);
       for (std::int64_t dim : shape) bytes *= static_cast<std::size_t>(dim);

@@ -240,3 +240,21 @@ TEST(OpsConvertIndexing, DeterminantsAreThoseOfElimination) {
   EXPECT_FALSE(large.floats({7, 7}).convert());
   EXPECT_EQ(large.error(), "m.onnx:n: error: 'Det' operator has matrices of 7 rows, pdc takes 1 to 6\n");
 }
+
+TEST(OpsConvertIndexing, BitsOfUnsignedIntegersShift) {
+  const auto bytes = [](std::vector<std::int64_t> values) {
+    return Tensor::ofInts({static_cast<std::int64_t>(values.size())}, values, ElementType::u8);
+  };
+  Node left("BitShift", 11), right("BitShift", 11), nowhere("BitShift", 11), floats("BitwiseAnd", 18);
+  ASSERT_TRUE(left.constant(bytes({129, 1, 7}))
+                  .constant(bytes({1, 8, 0}))
+                  .attribute("direction", std::string("LEFT"))
+                  .convert());
+  EXPECT_EQ(valuesOf(left.run()), (std::vector<double>{2, 0, 7}));
+  ASSERT_TRUE(
+      right.constant(bytes({129, 1})).constant(bytes({7, 70})).attribute("direction", std::string("RIGHT")).convert());
+  EXPECT_EQ(valuesOf(right.run()), (std::vector<double>{1, 0}));
+  EXPECT_FALSE(nowhere.constant(bytes({1})).constant(bytes({1})).convert());
+  EXPECT_FALSE(floats.floats({2}).floats({2}).convert());
+  EXPECT_NE(floats.error().find("needs integers for 'bitAnd', these are f32"), std::string::npos) << floats.error();
+}

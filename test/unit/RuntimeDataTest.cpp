@@ -141,6 +141,15 @@ TEST_F(Data, RefusesElementsThatDoNotConvert) {
   EXPECT_EQ(status.message(), folder + "/label.npy: has elements of type f32, input 'label' needs i64");
 }
 
+TEST_F(Data, ReadsIntegersThatFitOnly) {
+  writeSamples(4);
+  write("label", Element::u32, {4}, std::vector<std::uint32_t>{0, 1, 2, 3});
+  EXPECT_TRUE(DataSet().open({.path = folder, .batch = 2}, stages));
+  write("label", Element::u64, {4}, std::vector<std::uint64_t>{0, 1, 2, 3});
+  EXPECT_EQ(DataSet().open({.path = folder, .batch = 2}, stages).message(),
+            folder + "/label.npy: has elements of type u64, input 'label' needs i64");
+}
+
 TEST_F(Data, RefusesLessThanAMinibatch) {
   writeSamples(1);
   EXPECT_EQ(DataSet().open({.path = folder, .batch = 2}, stages).message(),

@@ -52,15 +52,20 @@ TEST(Safetensors, ReadsWhatItWritesAndAlignsIt) {
   const std::uint8_t bytes[3] = {1, 2, 3};
   const float floats[3] = {1, 2, 3};
   const double doubles[1] = {4};
+  const std::uint16_t words[2] = {1, 0xFFFF};
   const TensorRecord records[] = {{"u", Element::u8, {3}, std::as_bytes(std::span(bytes))},
                                   {"f", Element::f32, {3, 1}, std::as_bytes(std::span(floats))},
                                   {"d", Element::f64, {}, std::as_bytes(std::span(doubles))},
+                                  {"w", Element::u16, {2}, std::as_bytes(std::span(words))},
+                                  {"s", Element::i16, {2}, std::as_bytes(std::span(words))},
+                                  {"l", Element::u32, {1}, std::as_bytes(std::span(words))},
+                                  {"q", Element::u64, {1}, std::as_bytes(std::span(doubles))},
                                   {"empty", Element::f32, {0, 4}, {}}};
   ASSERT_TRUE(writeSafetensors(path, records, {{"format", "pt"}}));
   SafetensorsFile read;
   Status status = read.open(path);
   ASSERT_TRUE(status) << status.message();
-  EXPECT_EQ(read.tensors().size(), 4u);
+  EXPECT_EQ(read.tensors().size(), std::size(records));
   EXPECT_EQ(read.metadata().at("format"), "pt");
   for (const TensorRecord& record : records) {
     const TensorRecord* found = read.find(record.name);

@@ -50,8 +50,9 @@ ExpressionPtr derivative(const ExpressionPtr& e, const std::string& name);
 /// Removes what arithmetic with numbers alone decides; does not reassociate. 0·x is 0 also where x might be infinite.
 ExpressionPtr simplify(const ExpressionPtr& e);
 
-/// Value with `lookup` for names, every operation rounded to T (float, double or std::int64_t). Booleans are 0 and 1.
-/// Integers wrap around; an integer division by zero yields 0; functions of integers are rounded towards zero.
+/// Value with `lookup` for names, every operation rounded to T (float, double, std::int64_t or std::uint64_t). Booleans
+/// are 0 and 1. Integers wrap around; an integer division by zero yields 0; functions of integers are rounded towards
+/// zero; functions of bits have no value as floats (NaN).
 template <class T>
 T evaluate(const Expression& e, const std::function<T(const std::string&)>& lookup);
 
@@ -76,9 +77,10 @@ private:
   mutable std::vector<T> stack_;
 };
 
-/// C++ text for elements of type float: names through `print`, functions of pdcrt/Math.h and <cmath>, numbers as float
-/// literals that read back to the same bits.
-std::string toCpp(const Expression& e, const std::function<std::string(const std::string&)>& print);
+/// C++ text for elements of type float, or `inDouble`: names through `print`, functions of pdcrt/Math.h and <cmath>,
+/// numbers as literals that read back to the same bits.
+std::string toCpp(const Expression& e, const std::function<std::string(const std::string&)>& print,
+                  bool inDouble = false);
 
 /// Floating-point operations per element, for the analytic cost model (a transcendental function counts as 10).
 double flopsOf(const Expression& e);
@@ -91,6 +93,7 @@ struct ScalarFunction {
   std::string cpp;        ///< the C++ function to call, or an expression of $0, $1, …
   double flops = 1;       ///< counted by flopsOf
   std::string summary;    ///< for docs/IR.md
+  bool ofBits = false;    ///< defined for integers only
 };
 const std::vector<ScalarFunction>& scalarFunctions();
 

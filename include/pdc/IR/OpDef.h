@@ -30,6 +30,13 @@ enum class OpKind {
   constant     ///< the result is the attribute `value`
 };
 
+/// The opset versions that models may have. A conversion that ends before the newest says so.
+inline constexpr std::int64_t oldestOpset = 7, newestOpset = 28;
+
+/// The element type that TensorProto.DataType of ONNX numbers so; nothing where pdc does not have it (strings, complex
+/// numbers, floats and integers of less than 16 and 8 bits).
+std::optional<ElementType> elementTypeFromOnnx(std::int64_t number);
+
 /// An operator of an ONNX model, as the importer hands it to a conversion: names resolved, operands converted.
 struct OnnxNode {
   std::string opType;
@@ -48,8 +55,8 @@ using OnnxConversion =
 
 struct OnnxMapping {
   std::string opType;
-  std::int64_t since = 1;  ///< first opset version that this conversion reads
-  std::int64_t until = 17; ///< last
+  std::int64_t since = 1;           ///< first opset version that this conversion reads
+  std::int64_t until = newestOpset; ///< last
   OnnxConversion convert;
 };
 
@@ -216,6 +223,7 @@ struct OpDef {
   bool random = false;   ///< draws random numbers
   bool moves = false;    ///< results have the operands' elements elsewhere, some perhaps several times or not at all
   bool commutative = false;
+  bool takesDouble = false; ///< kernel and reference compute with f64, beside f32; ops that move elements do anyway
 };
 
 /// The set of known ops.

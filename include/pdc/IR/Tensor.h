@@ -43,10 +43,13 @@ public:
   }
   std::span<const std::byte> bytes() const;
 
-  /// Element i, whatever the element type, as a double or an integer.
+  /// Element i, whatever the element type, as a double or an integer; of a u64, the integer with the same 64 bits.
   double asDouble(std::int64_t i) const;
   std::int64_t asInt(std::int64_t i) const;
+  /// An integer takes the nearest value that it has, 0 for NaN.
   void set(std::int64_t i, double value);
+  /// An integer takes the low bits of `value`.
+  void setInt(std::int64_t i, std::int64_t value);
   std::vector<std::int64_t> toInts() const;
 
   /// The same values as another element type (rounded or truncated as C++ does).

@@ -110,6 +110,11 @@ void visitBytes(const Tensor& from, Tensor& to, Visit visit) {
 /// A reference that does not compute with floats, so that it is the same in f32 and f64.
 ReferenceFns moving(std::function<void(ReferenceContext&)> move);
 
+/// Whether a < b, integers of type `element` as Tensor::asInt gives them.
+inline bool isLess(ElementType element, std::int64_t a, std::int64_t b) {
+  return element == ElementType::u64 ? static_cast<std::uint64_t>(a) < static_cast<std::uint64_t>(b) : a < b;
+}
+
 /// Row-major strides of a shape.
 std::vector<std::int64_t> stridesOf(const Shape& shape);
 /// Calls visit(index) for every index into `shape`, in row-major order.

@@ -107,21 +107,6 @@ OnnxMapping onnxSame(std::string opType, std::size_t inputs, std::string name) {
   });
 }
 
-std::optional<ElementType> elementTypeFromOnnx(std::int64_t number) {
-  switch (number) {
-  case 1: return ElementType::f32;
-  case 2: return ElementType::u8;
-  case 3: return ElementType::i8;
-  case 6: return ElementType::i32;
-  case 7: return ElementType::i64;
-  case 9: return ElementType::boolean;
-  case 10: return ElementType::f16;
-  case 11: return ElementType::f64;
-  case 16: return ElementType::bf16;
-  default: return std::nullopt;
-  }
-}
-
 OpDef composed(std::string name, std::string summary, std::vector<OnnxMapping> onnx) {
   return {.name = std::move(name), .summary = std::move(summary), .kind = OpKind::composed, .onnx = std::move(onnx)};
 }

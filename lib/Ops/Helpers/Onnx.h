@@ -10,9 +10,6 @@
 
 namespace pdc::ops {
 
-/// The newest opset whose changes to operators the conversions know. One that ended before says so.
-inline constexpr std::int64_t newestOpset = 28;
-
 class OnnxReader {
 public:
   OnnxReader(const OnnxNode& n, Builder& builder, Diagnostics& diagnostics) : node(n), b(builder), diags(diagnostics) {}
@@ -103,9 +100,6 @@ OnnxMapping onnxMany(std::string opType, std::size_t inputs,
                      std::int64_t until = newestOpset);
 /// An operator that is op `name`, operand for input.
 OnnxMapping onnxSame(std::string opType, std::size_t inputs, std::string name);
-
-/// The element type that TensorProto.DataType of ONNX numbers so; nothing when pdc does not have it.
-std::optional<ElementType> elementTypeFromOnnx(std::int64_t number);
 
 /// An OpDef for operators that exist in ONNX only.
 OpDef composed(std::string name, std::string summary, std::vector<OnnxMapping> onnx);

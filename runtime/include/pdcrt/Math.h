@@ -43,6 +43,16 @@ constexpr T sign(T x) {
   return x != x ? x : static_cast<T>((x > 0) - (x < 0));
 }
 
+/// The bits of an integer of 64, moved; what leaves it is lost, also where that is all.
+template <class T>
+constexpr T shiftLeft(T x, T places) {
+  return static_cast<std::uint64_t>(places) < 64 ? static_cast<T>(static_cast<std::uint64_t>(x) << places) : T(0);
+}
+template <class T>
+constexpr T shiftRight(T x, T places) {
+  return static_cast<std::uint64_t>(places) < 64 ? static_cast<T>(x >> places) : static_cast<T>(x < 0 ? -1 : 0);
+}
+
 /// max(x, 0).
 template <class T>
 constexpr T relu(T x) {

@@ -7,17 +7,21 @@
 
 namespace pdcrt {
 
-enum class Element : std::uint8_t { f64, f32, f16, bf16, i64, i32, i8, u8, boolean };
+enum class Element : std::uint8_t { f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean };
 
 /// Bytes of one element.
 constexpr std::size_t bytesOf(Element element) {
   switch (element) {
   case Element::f64:
-  case Element::i64: return 8;
+  case Element::i64:
+  case Element::u64: return 8;
   case Element::f32:
-  case Element::i32: return 4;
+  case Element::i32:
+  case Element::u32: return 4;
   case Element::f16:
-  case Element::bf16: return 2;
+  case Element::bf16:
+  case Element::i16:
+  case Element::u16: return 2;
   case Element::i8:
   case Element::u8:
   case Element::boolean: return 1;
@@ -30,12 +34,14 @@ template <class T>
 constexpr Element elementOf() {
   if constexpr (std::is_same_v<T, double>) return Element::f64;
   if constexpr (std::is_same_v<T, float>) return Element::f32;
-  if constexpr (std::is_same_v<T, std::int64_t>) return Element::i64;
-  if constexpr (std::is_same_v<T, std::int32_t>) return Element::i32;
-  if constexpr (std::is_same_v<T, std::int8_t>) return Element::i8;
-  static_assert(std::is_same_v<T, double> || std::is_same_v<T, float> || std::is_same_v<T, std::int64_t> ||
-                std::is_same_v<T, std::int32_t> || std::is_same_v<T, std::int8_t> || std::is_same_v<T, std::uint8_t>);
-  return Element::u8;
+  static_assert(std::is_same_v<T, double> || std::is_same_v<T, float> || (std::is_integral_v<T> && sizeof(T) <= 8));
+  constexpr bool isSigned = std::is_signed_v<T>;
+  switch (sizeof(T)) {
+  case 8: return isSigned ? Element::i64 : Element::u64;
+  case 4: return isSigned ? Element::i32 : Element::u32;
+  case 2: return isSigned ? Element::i16 : Element::u16;
+  default: return isSigned ? Element::i8 : Element::u8;
+  }
 }
 
 /// Calls f with a value of the C++ type of `element`, one of those that elementOf() knows.
@@ -46,7 +52,11 @@ void withElement(Element element, F f) {
   case Element::f32: return f(float());
   case Element::i64: return f(std::int64_t());
   case Element::i32: return f(std::int32_t());
+  case Element::i16: return f(std::int16_t());
   case Element::i8: return f(std::int8_t());
+  case Element::u64: return f(std::uint64_t());
+  case Element::u32: return f(std::uint32_t());
+  case Element::u16: return f(std::uint16_t());
   default: return f(std::uint8_t());
   }
 }

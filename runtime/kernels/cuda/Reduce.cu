@@ -171,20 +171,19 @@ std::size_t Reduce::workspaceBytes(const Options& o) {
 void Reduce::forward(Stream& q, View<const float> x, View<float> y) const {
   foldAs(q, kind_, kept_, keptStrides_, reduced_, reducedStrides_, x.data, y.data);
 }
-void Reduce::forward(Stream& q, View<const double> x, View<double> y) const {
+template <class T>
+void Reduce::forward(Stream& q, std::type_identity_t<View<const T>> x, View<T> y) const {
   foldAs(q, kind_, kept_, keptStrides_, reduced_, reducedStrides_, x.data, y.data);
 }
-void Reduce::forward(Stream& q, View<const std::int64_t> x, View<std::int64_t> y) const {
-  foldAs(q, kind_, kept_, keptStrides_, reduced_, reducedStrides_, x.data, y.data);
-}
-void Reduce::forward(Stream& q, View<const std::int32_t> x, View<std::int32_t> y) const {
-  foldAs(q, kind_, kept_, keptStrides_, reduced_, reducedStrides_, x.data, y.data);
-}
-void Reduce::forward(Stream& q, View<const std::int8_t> x, View<std::int8_t> y) const {
-  foldAs(q, kind_, kept_, keptStrides_, reduced_, reducedStrides_, x.data, y.data);
-}
-void Reduce::forward(Stream& q, View<const std::uint8_t> x, View<std::uint8_t> y) const {
-  foldAs(q, kind_, kept_, keptStrides_, reduced_, reducedStrides_, x.data, y.data);
-}
+
+template void Reduce::forward(Stream&, View<const double>, View<double>) const;
+template void Reduce::forward(Stream&, View<const std::int64_t>, View<std::int64_t>) const;
+template void Reduce::forward(Stream&, View<const std::int32_t>, View<std::int32_t>) const;
+template void Reduce::forward(Stream&, View<const std::int16_t>, View<std::int16_t>) const;
+template void Reduce::forward(Stream&, View<const std::int8_t>, View<std::int8_t>) const;
+template void Reduce::forward(Stream&, View<const std::uint64_t>, View<std::uint64_t>) const;
+template void Reduce::forward(Stream&, View<const std::uint32_t>, View<std::uint32_t>) const;
+template void Reduce::forward(Stream&, View<const std::uint16_t>, View<std::uint16_t>) const;
+template void Reduce::forward(Stream&, View<const std::uint8_t>, View<std::uint8_t>) const;
 
 } // namespace pdcrt

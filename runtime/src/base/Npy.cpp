@@ -14,9 +14,10 @@ struct Descr {
   Element element;
 };
 
-constexpr Descr descrs[] = {{"<f8", Element::f64}, {"<f4", Element::f32},    {"<f2", Element::f16},
-                            {"<i8", Element::i64}, {"<i4", Element::i32},    {"|i1", Element::i8},
-                            {"|u1", Element::u8},  {"|b1", Element::boolean}};
+constexpr Descr descrs[] = {{"<f8", Element::f64}, {"<f4", Element::f32}, {"<f2", Element::f16},
+                            {"<i8", Element::i64}, {"<i4", Element::i32}, {"<i2", Element::i16},
+                            {"|i1", Element::i8},  {"<u8", Element::u64}, {"<u4", Element::u32},
+                            {"<u2", Element::u16}, {"|u1", Element::u8},  {"|b1", Element::boolean}};
 
 /// What follows `'key':` in the dictionary.
 std::optional<std::string_view> valueOf(std::string_view header, std::string_view key) {

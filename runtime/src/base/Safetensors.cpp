@@ -18,9 +18,11 @@ struct TypeName {
   Element element;
 };
 
-constexpr TypeName typeNames[] = {{"F64", Element::f64},   {"F32", Element::f32}, {"F16", Element::f16},
-                                  {"BF16", Element::bf16}, {"I64", Element::i64}, {"I32", Element::i32},
-                                  {"I8", Element::i8},     {"U8", Element::u8},   {"BOOL", Element::boolean}};
+constexpr TypeName typeNames[] = {{"F64", Element::f64},     {"F32", Element::f32}, {"F16", Element::f16},
+                                  {"BF16", Element::bf16},   {"I64", Element::i64}, {"I32", Element::i32},
+                                  {"I16", Element::i16},     {"I8", Element::i8},   {"U64", Element::u64},
+                                  {"U32", Element::u32},     {"U16", Element::u16}, {"U8", Element::u8},
+                                  {"BOOL", Element::boolean}};
 
 /// Reads a header entry. Returns what is wrong with it; empty if nothing is.
 std::string readEntry(const Json& entry, std::span<const std::byte> values, TensorRecord& record) {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 namespace pdcrt {
@@ -29,12 +30,9 @@ public:
   Reduce(Setup& setup, const Options& options);
 
   void forward(Stream& q, View<const float> x, View<float> y) const;
-  // Without vector code: shape arithmetic, indices and masks.
-  void forward(Stream& q, View<const double> x, View<double> y) const;
-  void forward(Stream& q, View<const std::int64_t> x, View<std::int64_t> y) const;
-  void forward(Stream& q, View<const std::int32_t> x, View<std::int32_t> y) const;
-  void forward(Stream& q, View<const std::int8_t> x, View<std::int8_t> y) const;
-  void forward(Stream& q, View<const std::uint8_t> x, View<std::uint8_t> y) const;
+  /// Of double and every integer, without vector code: shape arithmetic, indices and masks.
+  template <class T>
+  void forward(Stream& q, std::type_identity_t<View<const T>> x, View<T> y) const;
 
 private:
   static std::size_t workspaceBytes(const Options& options); ///< on the target
