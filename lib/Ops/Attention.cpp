@@ -41,6 +41,11 @@ public:
 
   Expected<std::vector<Value*>> run() {
     if (!readInputs() || !readAttributes()) return failure;
+    if (isOneOp()) {
+      Value* y = merged(n.value("dot_product_attention", {q_, k_, v_}, {{"scale", scale_}, {"causal", causal_}}));
+      if (!y) return failure;
+      return std::vector<Value*>{y, n.used(1) ? k_ : nullptr, n.used(2) ? v_ : nullptr, nullptr};
+    }
     Value* products = scores();
     Value* capped = products ? cap(products) : nullptr;
     if (!capped || !buildBias()) return failure;
@@ -106,6 +111,13 @@ private:
     }
     outputMode_ = static_cast<std::size_t>(mode);
     return true;
+  }
+
+  /// Whether nothing but causality changes the scores, and nobody reads them. Where a mask may hide all keys of a
+  /// query, ONNX has an answer of its own.
+  bool isOneOp() const {
+    const bool windowed = left_ >= 0 || right_ >= 0, aligned = past_ == k_->type().shape[2] - q_->type().shape[2];
+    return !n.used(3) && !n.input(3) && !lengths_ && !(softcap_ > 0) && !windowed && (!causal_ || aligned);
   }
 
   /// [batch, query heads, …] as [batch, heads, query heads / heads · …], and back.
@@ -245,7 +257,11 @@ private:
 
   Value* output(Value* weights) {
     weights = grouped(weights);
-    Value* y = weights ? ungrouped(n.value("matmul", {weights, v_})) : nullptr;
+    return weights ? merged(ungrouped(n.value("matmul", {weights, v_}))) : nullptr;
+  }
+
+  /// With the heads side by side again, where they came so.
+  Value* merged(Value* y) {
     if (!y || !flat_) return y;
     const Shape s = y->type().shape;
     y = n.transpose(y, swapHeads);

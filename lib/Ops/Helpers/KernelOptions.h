@@ -7,6 +7,7 @@
 
 #include "pdc/IR/OpDef.h"
 
+#include "pdcrt/kernels/Attention.h"
 #include "pdcrt/kernels/AveragePool2d.h"
 #include "pdcrt/kernels/BatchNorm.h"
 #include "pdcrt/kernels/Broadcast.h"
@@ -131,6 +132,8 @@ KernelUse kernelUse(const char* className, const char* method, const typename Ke
     static constexpr std::string_view names = #__VA_ARGS__;                                                            \
   };
 
+PDC_FIELDS(Attention::Options, batch, heads, groups, queries, keys, size, valueSize, scale, causal, bias, hides, ratio,
+           op)
 PDC_FIELDS(AveragePool2d::Options, input, output, kernel, strides, pads, countIncludePad, lanes)
 PDC_FIELDS(BatchNorm::Options, input, epsilon, momentum, relu, lanes)
 PDC_FIELDS(Broadcast::Options, input, output)

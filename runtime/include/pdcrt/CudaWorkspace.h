@@ -3,6 +3,7 @@
 // kernel for CUDA, and pdc refuses models that need it.
 #pragma once
 
+#include "pdcrt/kernels/Attention.h"
 #include "pdcrt/kernels/AveragePool2d.h"
 #include "pdcrt/kernels/BatchNorm.h"
 #include "pdcrt/kernels/Broadcast.h"
@@ -65,6 +66,10 @@ constexpr std::size_t bytesOfFloats(std::int64_t count) {
   return static_cast<std::size_t>(count) * sizeof(float);
 }
 
+/// The products', then the weights of all heads and their gradient.
+inline std::size_t workspaceOf(const Attention::Options& o) {
+  return roundedUp(productBytes) + 2 * roundedUp(bytesOfFloats(o.batch * o.heads * o.queries * o.keys));
+}
 inline std::size_t workspaceOf(const AveragePool2d::Options&) {
   return 0;
 }

@@ -1,6 +1,7 @@
 // See Dropout.h.
 #include "pdcrt/kernels/Dropout.h"
 
+#include "DropoutMask.h"
 #include "Sums.h"
 #include "pdcrt/Random.h"
 
@@ -37,8 +38,8 @@ PDCRT_INLINE void philoxLanes(std::uint32_t first, std::uint32_t op, Draw draw, 
 }
 
 /// mask[i] = 1 where word i of the stream is at least `threshold`.
-PDCRT_VECTORIZED void drawMask(std::int64_t count, std::uint32_t op, Draw draw, std::uint64_t threshold,
-                               std::uint8_t* mask) {
+PDCRT_VECTORIZED void drawBytes(std::int64_t count, std::uint32_t op, Draw draw, std::uint64_t threshold,
+                                std::uint8_t* mask) {
   std::int64_t begin = 0;
   static_assert(std::endian::native == std::endian::little);
   // Rounding may have made it 2^32.
@@ -72,6 +73,10 @@ float scaleOf(const Dropout::Options& o) {
 
 } // namespace
 
+void drawMask(std::int64_t count, std::uint32_t op, double ratio, Draw draw, std::uint8_t* mask) {
+  drawBytes(count, op, draw, static_cast<std::uint64_t>(std::llround(ratio * 4294967296.0)), mask);
+}
+
 Dropout::Dropout(Setup&, const Options& o) : options_(o) {
   if (!(o.ratio >= 0 && o.ratio < 1))
     throw std::runtime_error("dropout: ratio " + std::to_string(o.ratio) + " is not in [0, 1)");
@@ -80,8 +85,7 @@ Dropout::Dropout(Setup&, const Options& o) : options_(o) {
 }
 
 void Dropout::forward(Stream&, Draw draw, View<const float> x, View<float> y, View<std::uint8_t> mask) const {
-  const auto threshold = static_cast<std::uint64_t>(std::llround(options_.ratio * 4294967296.0));
-  drawMask(options_.elements, options_.op, draw, threshold, mask.data);
+  drawMask(options_.elements, options_.op, options_.ratio, draw, mask.data);
   keep(options_.elements, x.data, mask.data, scaleOf(options_), y.data);
 }
 

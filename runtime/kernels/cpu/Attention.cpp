@@ -1,0 +1,252 @@
+// See Attention.h. A block of queries at a time meets all keys that it sees: the block's scores stay in the cache, from
+// the first product to the second. Products are oneDNN's.
+#include "pdcrt/kernels/Attention.h"
+
+#include "AttentionShapes.h"
+#include "DropoutMask.h"
+#include "Onednn.h"
+#include "Sums.h"
+#include "pdcrt/Math.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace pdcrt {
+namespace {
+
+/// How many queries' scores are in memory at once: 128 KiB, at least 16 rows. A causal block meets keys that its first
+/// query does not see, and its size is one of its own, so that there are a few blocks, but not many.
+std::int64_t blockOf(const Attention::Options& o) {
+  const std::int64_t fitting = std::max<std::int64_t>(16, (std::int64_t{1} << 15) / o.keys);
+  const std::int64_t eighth = std::max<std::int64_t>(64, (o.queries + 7) / 8);
+  return std::min(o.queries, o.causal ? eighth : fitting);
+}
+
+/// What becomes of a row of scores.
+struct Row {
+  std::int64_t seen;        ///< keys that the query sees; those after it get nothing
+  std::int64_t count;       ///< keys of the block
+  const float* bias;        ///< or null
+  const std::uint8_t* mask; ///< or null
+  float kept;               ///< factor of the weights that dropout keeps
+};
+
+PDCRT_VECTORIZED void scaleRow(const Row& row, float scale, float* x) {
+  for (std::int64_t i = 0; i < row.seen; ++i) x[i] *= scale;
+  for (std::int64_t i = 0; row.bias && i < row.seen; ++i) x[i] += row.bias[i];
+}
+
+PDCRT_VECTORIZED void drop(std::int64_t count, const std::uint8_t* mask, float kept, float* x) {
+  for (std::int64_t i = 0; i < count; ++i) x[i] = mask[i] ? x[i] * kept : 0.0f;
+}
+
+/// Scores become weights. A NaN is in the sum, whatever the largest is.
+PDCRT_VECTORIZED void softmaxRow(const Row& row, float* x, float& largest, float& inverse) {
+  const std::int64_t seen = row.seen;
+  const float max = maxOf(seen, [x](std::int64_t i) { return x[i]; });
+  for (std::int64_t i = 0; i < seen; ++i) x[i] = pdcrt::exp(x[i] - max);
+  const float factor = static_cast<float>(1 / sumOf(seen, [x](std::int64_t i) { return x[i]; }));
+  for (std::int64_t i = 0; i < seen; ++i) x[i] *= factor;
+  for (std::int64_t i = seen; i < row.count; ++i) x[i] = 0;
+  largest = max;
+  inverse = factor;
+}
+
+/// The same again, with what is known.
+PDCRT_VECTORIZED void weightsAgain(const Row& row, float largest, float inverse, float* x) {
+  for (std::int64_t i = 0; i < row.seen; ++i) x[i] = pdcrt::exp(x[i] - largest) * inverse;
+  for (std::int64_t i = row.seen; i < row.count; ++i) x[i] = 0;
+}
+
+PDCRT_VECTORIZED void hide(std::int64_t count, const float* bias, float* dp) {
+  for (std::int64_t i = 0; i < count; ++i) dp[i] = bias[i] <= Attention::hidden ? 0.0f : dp[i];
+}
+
+/// dp, the gradient of the weights p, becomes that of the products: scale · p · (dp - Σ p · dp).
+PDCRT_VECTORIZED void scoresGradient(const Row& row, float scale, const float* p, float* dp) {
+  const float sum = static_cast<float>(sumOf(row.seen, [dp, p](std::int64_t i) { return double(dp[i]) * p[i]; }));
+  for (std::int64_t i = 0; i < row.seen; ++i) dp[i] = (dp[i] - sum) * p[i] * scale;
+  for (std::int64_t i = row.seen; i < row.count; ++i) dp[i] = 0;
+}
+
+using dnnl::memory;
+
+/// The products of a block of `count` queries with the first `seen` keys, of matrices that are all dense.
+struct Products {
+  onednn::Operation scores;       ///< q · transposed k
+  onednn::Operation results;      ///< p · v
+  onednn::Operation dweights;     ///< dy · transposed v
+  onednn::Operation dquery;       ///< ds · k
+  onednn::Operation dkey, dvalue; ///< transposed ds · q and transposed p · dy, added to what is there
+  std::size_t workspace = 0;      ///< of any of them
+
+  Products(Setup& setup, const Attention::Options& o, std::int64_t count, std::int64_t seen)
+      : scores(product(setup, count, o.size, seen, 'N', 'T', false)),
+        results(product(setup, count, seen, o.valueSize, 'N', 'N', false)),
+        dweights(product(setup, count, o.valueSize, seen, 'N', 'T', false)),
+        dquery(product(setup, count, seen, o.size, 'N', 'N', false)),
+        dkey(product(setup, seen, count, o.size, 'T', 'N', true)),
+        dvalue(product(setup, seen, count, o.valueSize, 'T', 'N', true)) {
+    for (const onednn::Operation* each : {&scores, &results, &dweights, &dquery, &dkey, &dvalue})
+      workspace = std::max(workspace, each->workspaceBytes());
+  }
+
+private:
+  static onednn::Operation product(Setup& setup, std::int64_t m, std::int64_t k, std::int64_t n, char formA, char formB,
+                                   bool adds) {
+    const auto matrix = [](std::int64_t rows, std::int64_t columns, char form) {
+      return memory::desc({rows, columns}, memory::data_type::f32,
+                          form == 'T' ? memory::format_tag::ba : memory::format_tag::ab);
+    };
+    const memory::desc a = matrix(m, k, formA), b = matrix(k, n, formB), c = matrix(m, n, 'N');
+    dnnl::primitive_attr attributes = onednn::attributes();
+    if (adds) {
+      dnnl::post_ops sum;
+      sum.append_sum();
+      attributes.set_post_ops(sum);
+    }
+    try {
+      const dnnl::matmul::primitive_desc descriptor({a, b, c}, attributes, onednn::engine());
+      return onednn::Operation(setup, descriptor, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}}, {{DNNL_ARG_DST, c}});
+    } catch (const dnnl::error& error) {
+      throw std::runtime_error("attention: oneDNN " + std::string(error.what()));
+    }
+  }
+};
+
+} // namespace
+
+struct Attention::Impl {
+  Options o;
+  BiasStrides biasStrides;
+  std::int64_t block;             ///< queries
+  std::vector<Products> products; ///< of the blocks of a head, in order; of two sizes at most if not causal
+  std::size_t ownWorkspace = 0;   ///< where that of the kernel begins, behind that of the products
+
+  std::int64_t seenBy(std::int64_t begin, std::int64_t count) const {
+    return o.causal ? begin + count + o.keys - o.queries : o.keys;
+  }
+
+  void prepare(Setup& setup) {
+    block = blockOf(o);
+    for (std::int64_t begin = 0; begin < o.queries; begin += block) {
+      const std::int64_t count = std::min(block, o.queries - begin);
+      if (o.causal || begin == 0 || count < block) products.emplace_back(setup, o, count, seenBy(begin, count));
+    }
+    for (const Products& each : products) ownWorkspace = std::max(ownWorkspace, each.workspace);
+    ownWorkspace = (ownWorkspace + 63) / 64 * 64;
+    // The gradient has weights and their gradient.
+    setup.needWorkspace(ownWorkspace + 2 * static_cast<std::size_t>(block * o.keys) * sizeof(float));
+  }
+
+  /// Queries begin … begin + count - 1 of one head of one sample, and where their data is.
+  struct Block {
+    std::int64_t begin, count, seen; ///< `seen`: keys that any of them sees
+    std::int64_t firstRow;           ///< number of the first query among all rows of scores
+    std::int64_t group;              ///< of its keys and values, among all samples'
+    const float* bias;               ///< of the first query, or null
+    const Products& products;
+  };
+
+  template <class F>
+  void forEachBlock(const float* bias, F f) const {
+    for (std::int64_t b = 0; b < o.batch; ++b)
+      for (std::int64_t h = 0; h < o.heads; ++h)
+        for (std::int64_t begin = 0; begin < o.queries; begin += block) {
+          const std::int64_t count = std::min(block, o.queries - begin);
+          const std::int64_t size = o.causal ? begin / block : (count < block ? 1 : 0);
+          f(Block{begin, count, seenBy(begin, count), (b * o.heads + h) * o.queries + begin,
+                  b * o.groups + h / (o.heads / o.groups),
+                  bias ? bias + b * biasStrides.batch + h * biasStrides.head + begin * biasStrides.query : nullptr,
+                  products[static_cast<std::size_t>(size)]});
+        }
+  }
+
+  Row row(const Block& at, std::int64_t i, const std::uint8_t* mask) const {
+    return {o.causal ? seenBy(at.begin + i, 1) : at.seen, at.seen, at.bias ? at.bias + i * biasStrides.query : nullptr,
+            mask ? mask + (at.firstRow + i) * o.keys : nullptr, static_cast<float>(1 / (1 - o.ratio))};
+  }
+
+  float* ownFloats(Stream& q) const { return reinterpret_cast<float*>(q.workspace() + ownWorkspace); }
+
+  const float* queries(const Block& at, const float* query) const { return query + at.firstRow * o.size; }
+  std::int64_t keyOffset(const Block& at) const { return at.group * o.keys * o.size; }
+  std::int64_t valueOffset(const Block& at) const { return at.group * o.keys * o.valueSize; }
+
+  void forward(Stream& q, const float* query, const float* key, const float* value, const float* bias, float* y,
+               float* largest, float* inverse, const std::uint8_t* mask) const {
+    float* const p = ownFloats(q);
+    forEachBlock(bias, [&](const Block& at) {
+      at.products.scores.run(q, {queries(at, query), key + keyOffset(at)}, {p});
+      for (std::int64_t i = 0; i < at.count; ++i) {
+        const Row r = row(at, i, mask);
+        float max = 0, factor = 0;
+        scaleRow(r, static_cast<float>(o.scale), p + i * at.seen);
+        softmaxRow(r, p + i * at.seen, max, factor);
+        if (largest) largest[at.firstRow + i] = max;
+        if (inverse) inverse[at.firstRow + i] = factor;
+        if (mask) drop(r.seen, r.mask, r.kept, p + i * at.seen);
+      }
+      at.products.results.run(q, {p, value + valueOffset(at)}, {y + at.firstRow * o.valueSize});
+    });
+  }
+};
+
+Attention::Attention(Setup& setup, const Options& options) : impl_(std::make_unique<Impl>()) {
+  checkSizes(options);
+  impl_->o = options;
+  impl_->biasStrides = BiasStrides(options.bias);
+  impl_->prepare(setup);
+}
+
+Attention::~Attention() = default;
+Attention::Attention(Attention&&) noexcept = default;
+Attention& Attention::operator=(Attention&&) noexcept = default;
+
+void Attention::forward(Stream& q, View<const float> query, View<const float> key, View<const float> value,
+                        View<const float> bias, View<float> y, View<float> largest, View<float> inverse) const {
+  impl_->forward(q, query.data, key.data, value.data, bias.data, y.data, largest.data, inverse.data, nullptr);
+}
+
+void Attention::forwardDropped(Stream& q, Draw draw, View<const float> query, View<const float> key,
+                               View<const float> value, View<const float> bias, View<float> y, View<float> largest,
+                               View<float> inverse, View<std::uint8_t> mask) const {
+  const Options& o = impl_->o;
+  drawMask(o.batch * o.heads * o.queries * o.keys, o.op, o.ratio, draw, mask.data);
+  impl_->forward(q, query.data, key.data, value.data, bias.data, y.data, largest.data, inverse.data, mask.data);
+}
+
+void Attention::inputGradient(Stream& q, View<const float> dy, View<const float> query, View<const float> key,
+                              View<const float> value, View<const float> bias, View<const float> largest,
+                              View<const float> inverse, View<const std::uint8_t> mask, View<float> dquery,
+                              View<float> dkey, View<float> dvalue) const {
+  const Impl& self = *impl_;
+  const Options& o = self.o;
+  const float scale = static_cast<float>(o.scale);
+  float* const p = self.ownFloats(q);
+  float* const ds = p + self.block * o.keys;
+  if (dkey) std::fill_n(dkey.data, o.batch * o.groups * o.keys * o.size, 0.0f);
+  if (dvalue) std::fill_n(dvalue.data, o.batch * o.groups * o.keys * o.valueSize, 0.0f);
+  self.forEachBlock(bias.data, [&](const Impl::Block& at) {
+    const Products& products = at.products;
+    const float *const rowsOfY = dy.data + at.firstRow * o.valueSize, *const queries = self.queries(at, query.data),
+                       *const keys = key.data + self.keyOffset(at), *const values = value.data + self.valueOffset(at);
+    products.scores.run(q, {queries, keys}, {p});
+    products.dweights.run(q, {rowsOfY, values}, {ds});
+    for (std::int64_t i = 0; i < at.count; ++i) {
+      const Row r = self.row(at, i, mask.data);
+      float *const weights = p + i * at.seen, *const gradient = ds + i * at.seen;
+      scaleRow(r, scale, weights);
+      weightsAgain(r, largest[at.firstRow + i], inverse[at.firstRow + i], weights);
+      if (r.mask) drop(r.seen, r.mask, r.kept, gradient);
+      scoresGradient(r, scale, weights, gradient);
+      if (o.hides && r.bias) hide(r.seen, r.bias, gradient);
+      if (r.mask) drop(r.seen, r.mask, r.kept, weights);
+    }
+    if (dquery) products.dquery.run(q, {ds, keys}, {dquery.data + at.firstRow * o.size});
+    if (dkey) products.dkey.run(q, {ds, queries}, {dkey.data + self.keyOffset(at)});
+    if (dvalue) products.dvalue.run(q, {p, rowsOfY}, {dvalue.data + self.valueOffset(at)});
+  });
+}
+
+} // namespace pdcrt

@@ -1,0 +1,223 @@
+// LINK: pdcrt_kernels
+// Attention against its definition in double precision: blocks of queries, heads that share keys, biases of every
+// shape, causal, with dropout.
+#include "KernelTest.h"
+#include "pdcrt/kernels/Attention.h"
+#include "pdcrt/kernels/Dropout.h"
+
+#include <limits>
+#include <optional>
+#include <stdexcept>
+
+using namespace pdcrt;
+
+namespace {
+
+using Doubles = std::vector<double>;
+
+struct Outcome {
+  Doubles y, dq, dk, dv;
+};
+
+struct Inputs {
+  Buffer<float> q, k, v, bias, dy;
+  explicit Inputs(const Attention::Options& o)
+      : q(randomBuffer(o.batch * o.heads * o.queries * o.size, 1)),
+        k(randomBuffer(o.batch * o.groups * o.keys * o.size, 2)),
+        v(randomBuffer(o.batch * o.groups * o.keys * o.valueSize, 3)),
+        bias(randomBuffer(o.bias.rank ? o.bias.elements() : 1, 4)),
+        dy(randomBuffer(o.batch * o.heads * o.queries * o.valueSize, 5)) {}
+};
+
+/// From the definition; `mask` may be empty.
+Outcome expected(const Attention::Options& o, const Inputs& in, const std::vector<std::uint8_t>& mask) {
+  Outcome out{Doubles(in.dy.values().size()), Doubles(in.q.values().size()), Doubles(in.k.values().size()),
+              Doubles(in.v.values().size())};
+  const auto at = [](Doubles& list, std::int64_t i) -> double& { return list[static_cast<std::size_t>(i)]; };
+  for (std::int64_t b = 0; b < o.batch; ++b)
+    for (std::int64_t h = 0; h < o.heads; ++h)
+      for (std::int64_t i = 0; i < o.queries; ++i) {
+        const std::int64_t row = (b * o.heads + h) * o.queries + i;
+        const std::int64_t keyRow = (b * o.groups + h * o.groups / o.heads) * o.keys;
+        Doubles p, dp, kept, hidden;
+        double sum = 0, weighted = 0;
+        for (std::int64_t j = 0; j < o.keys; ++j) {
+          double s = 0;
+          for (std::int64_t e = 0; e < o.size; ++e)
+            s += double(in.q[row * o.size + e]) * in.k[(keyRow + j) * o.size + e];
+          double added = 0;
+          if (o.bias.rank) {
+            const auto index = [&](int axis, std::int64_t of) { return o.bias.dims[axis] == 1 ? 0 : of; };
+            added = in.bias[((index(0, b) * o.bias.dims[1] + index(1, h)) * o.bias.dims[2] + index(2, i)) * o.keys + j];
+          }
+          const bool seen = !o.causal || j <= i + o.keys - o.queries;
+          p.push_back(seen ? std::exp(o.scale * s + added) : 0);
+          hidden.push_back(o.hides && added <= -1e30);
+          sum += p.back();
+        }
+        for (std::int64_t j = 0; j < o.keys; ++j) {
+          const auto n = static_cast<std::size_t>(j);
+          p[n] /= sum;
+          kept.push_back(mask.empty() ? 1 : mask[static_cast<std::size_t>(row * o.keys + j)] / (1 - o.ratio));
+          dp.push_back(0);
+          for (std::int64_t e = 0; e < o.valueSize; ++e) {
+            const double value = in.v[(keyRow + j) * o.valueSize + e], dy = in.dy[row * o.valueSize + e];
+            at(out.y, row * o.valueSize + e) += p[n] * kept[n] * value;
+            at(out.dv, (keyRow + j) * o.valueSize + e) += p[n] * kept[n] * dy;
+            dp[n] += dy * value * kept[n];
+          }
+          weighted += p[n] * dp[n];
+        }
+        for (std::int64_t j = 0; j < o.keys; ++j) {
+          const auto n = static_cast<std::size_t>(j);
+          const double ds = hidden[n] != 0 ? 0 : p[n] * (dp[n] - weighted) * o.scale;
+          for (std::int64_t e = 0; e < o.size; ++e) {
+            at(out.dq, row * o.size + e) += ds * in.k[(keyRow + j) * o.size + e];
+            at(out.dk, (keyRow + j) * o.size + e) += ds * in.q[row * o.size + e];
+          }
+        }
+      }
+  return out;
+}
+
+/// The mask that Dropout draws for the weights.
+std::vector<std::uint8_t> maskOf(const Attention::Options& o, Draw draw) {
+  const std::int64_t count = o.batch * o.heads * o.queries * o.keys;
+  const Buffer<float> x(count), y(count);
+  const Buffer<std::uint8_t> mask(count);
+  pdcrt::Setup setup;
+  Stream q;
+  Dropout(setup, {.elements = count, .op = o.op, .ratio = o.ratio}).forward(q, draw, x, y, mask);
+  return {mask.values().begin(), mask.values().end()};
+}
+
+void check(const Attention::Options& o, const Inputs& in) {
+  SCOPED_TRACE(std::to_string(o.queries) + " queries, " + std::to_string(o.keys) + " keys");
+  pdcrt::Setup setup;
+  const Attention attention(setup, o);
+  const std::int64_t rows = o.batch * o.heads * o.queries;
+  const Buffer<float> y(rows * o.valueSize), largest(rows), inverse(rows), dq(in.q.count()), dk(in.k.count()),
+      dv(in.v.count());
+  const Buffer<std::uint8_t> mask(o.ratio > 0 ? rows * o.keys : 1);
+  const View<const float> bias = o.bias.rank ? View<const float>(in.bias) : View<const float>();
+  const Draw draw{.seed = 42, .minibatch = 7};
+  std::vector<std::uint8_t> drawn;
+  if (o.ratio > 0) {
+    drawn = maskOf(o, draw);
+    expectGoodManners(
+        setup, {y, largest, inverse, mask},
+        [&](Stream& q) { attention.forwardDropped(q, draw, in.q, in.k, in.v, bias, y, largest, inverse, mask); },
+        argumentMap);
+    EXPECT_TRUE(std::ranges::equal(mask.values(), drawn));
+  } else {
+    expectGoodManners(
+        setup, {y, largest, inverse},
+        [&](Stream& q) { attention.forward(q, in.q, in.k, in.v, bias, y, largest, inverse); }, argumentMap);
+  }
+  expectGoodManners(
+      setup, {dq, dk, dv},
+      [&](Stream& q) {
+        attention.inputGradient(q, in.dy, in.q, in.k, in.v, bias, largest, inverse,
+                                o.ratio > 0 ? View<const std::uint8_t>(mask) : View<const std::uint8_t>(), dq, dk, dv);
+      },
+      argumentMap);
+  const Outcome exact = expected(o, in, drawn);
+  expectClose(y, exact.y, "y");
+  expectClose(dq, exact.dq, "dq");
+  expectClose(dk, exact.dk, "dk");
+  expectClose(dv, exact.dv, "dv");
+}
+
+void check(const Attention::Options& o) {
+  check(o, Inputs(o));
+}
+
+TEST(AttentionKernel, AgreesWithItsDefinition) {
+  check({.batch = 2, .heads = 3, .groups = 3, .queries = 5, .keys = 7, .size = 4, .valueSize = 6, .scale = 0.5});
+  check({.queries = 1, .keys = 1, .size = 1, .valueSize = 1});
+  check({.heads = 2, .groups = 2, .queries = 70, .keys = 600, .size = 3, .valueSize = 2}); // blocks of 54 and 16
+}
+
+TEST(AttentionKernel, SeesNoKeyAfterACausalQuery) {
+  check({.batch = 2, .heads = 2, .groups = 2, .queries = 9, .keys = 9, .size = 4, .valueSize = 4, .causal = true});
+  check({.queries = 3, .keys = 8, .size = 4, .valueSize = 4, .causal = true});
+  check(
+      {.heads = 2, .groups = 1, .queries = 150, .keys = 150, .size = 8, .valueSize = 8, .scale = 0.3, .causal = true});
+}
+
+TEST(AttentionKernel, SharesKeysAmongHeads) {
+  check({.batch = 2, .heads = 6, .groups = 2, .queries = 4, .keys = 5, .size = 3, .valueSize = 2, .scale = 0.7});
+  check({.heads = 4, .groups = 1, .queries = 20, .keys = 2100, .size = 2, .valueSize = 1}); // blocks of 16 and 4
+}
+
+TEST(AttentionKernel, AddsBiasesOfEveryShape) {
+  for (const Shape& bias :
+       {Shape{2, 3, 4, 5}, Shape{2, 1, 1, 5}, Shape{1, 3, 1, 5}, Shape{1, 1, 4, 5}, Shape{1, 1, 1, 5}})
+    check({.batch = 2, .heads = 3, .groups = 1, .queries = 4, .keys = 5, .size = 2, .valueSize = 3, .bias = bias});
+  check({.queries = 70, .keys = 70, .size = 2, .valueSize = 3, .causal = true, .bias = {1, 1, 70, 70}});
+}
+
+TEST(AttentionKernel, GivesHiddenScoresNoGradient) {
+  const Attention::Options o{.queries = 4, .keys = 5, .size = 2, .valueSize = 3, .bias = {1, 1, 4, 5}, .hides = true};
+  const Inputs in(o);
+  for (std::int64_t i : {0, 3, 7}) in.bias[i] = std::numeric_limits<float>::lowest();
+  check(o, in);
+  // A query that sees nothing has equal weights.
+  for (std::int64_t i = 10; i < 15; ++i) in.bias[i] = std::numeric_limits<float>::lowest();
+  pdcrt::Setup setup;
+  const Attention attention(setup, o);
+  const Buffer<float> y(12), largest(4), inverse(4), dq(8), dk(10), dv(15);
+  const GuardedBytes workspace(setup.workspaceBytes());
+  Stream q(workspace.data(), workspace.size());
+  attention.forward(q, in.q, in.k, in.v, in.bias, y, largest, inverse);
+  attention.inputGradient(q, in.dy, in.q, in.k, in.v, in.bias, largest, inverse, {}, dq, dk, dv);
+  EXPECT_EQ(inverse[2], 0.2f);
+  for (std::int64_t e = 0; e < 2; ++e) EXPECT_EQ(dq[2 * 2 + e], 0);
+}
+
+TEST(AttentionKernel, DropsAsDropoutDoes) {
+  check(
+      {.batch = 2, .heads = 2, .groups = 2, .queries = 5, .keys = 7, .size = 4, .valueSize = 3, .ratio = 0.3, .op = 9});
+  check({.heads = 2,
+         .groups = 1,
+         .queries = 70,
+         .keys = 70,
+         .size = 4,
+         .valueSize = 3,
+         .scale = 0.5,
+         .causal = true,
+         .ratio = 0.5,
+         .op = 3});
+}
+
+TEST(AttentionKernel, ComputesTheGradientsThatAreWanted) {
+  const Attention::Options o{.heads = 2, .groups = 2, .queries = 3, .keys = 4, .size = 2, .valueSize = 2};
+  const Inputs in(o);
+  pdcrt::Setup setup;
+  const Attention attention(setup, o);
+  const Buffer<float> y(12), largest(6), inverse(6), dv(16);
+  const GuardedBytes workspace(setup.workspaceBytes());
+  Stream q(workspace.data(), workspace.size());
+  attention.forward(q, in.q, in.k, in.v, {}, y, largest, inverse);
+  attention.inputGradient(q, in.dy, in.q, in.k, in.v, {}, largest, inverse, {}, {}, {}, dv);
+  expectClose(dv, expected(o, in, {}).dv, "dv");
+}
+
+TEST(AttentionKernel, RefusesSizesThatDoNotFit) {
+  pdcrt::Setup setup;
+  const Attention::Options good{.heads = 4, .groups = 2, .queries = 3, .keys = 3, .size = 2, .valueSize = 2};
+  const auto refuses = [&](auto change) {
+    Attention::Options o = good;
+    change(o);
+    EXPECT_THROW(Attention(setup, o), std::runtime_error);
+  };
+  EXPECT_NO_THROW(Attention(setup, good));
+  refuses([](auto& o) { o.keys = 0; });
+  refuses([](auto& o) { o.groups = 3; });
+  refuses([](auto& o) { o.causal = true, o.queries = 4; });
+  refuses([](auto& o) { o.ratio = 1; });
+  refuses([](auto& o) { o.bias = {1, 1, 3, 2}; });
+  refuses([](auto& o) { o.bias = {3}; });
+}
+
+} // namespace
