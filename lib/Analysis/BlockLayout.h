@@ -24,9 +24,18 @@ private:
   std::int64_t end_ = 0;
 };
 
-/// Places `buffers`, each of them alive from `first` to `last`, and returns how many bytes they take together. Greedy
-/// by size: from the largest to the smallest, each at the lowest offset where nothing is that lives at the same time
-/// (Pisarchyk and Lee, arXiv 2001.03288).
-std::int64_t shareByLifetime(std::vector<Buffer*> buffers);
+/// What temporaries take beside the slot.
+struct TemporaryBytes {
+  std::int64_t scratch = 0, handover = 0;
+  std::int64_t sum() const { return scratch + handover; }
+};
+
+/// Places buffers that are alive from `first` to `last` where nothing is that lives at the same time: in the slot,
+/// whose `slotBytes` hold the buffers `kept`, else in the block that their place names. Greedy by size: from the
+/// largest to the smallest, each at the lowest offset (Pisarchyk and Lee, arXiv 2001.03288), again by size times
+/// lifetime, and in some orders by chance; the best result is kept. `values` are placed before `others`, unless all
+/// together take so much less that it does not matter that the places of values depend on `others` then.
+TemporaryBytes placeByLifetime(const std::vector<Buffer*>& values, const std::vector<Buffer*>& others,
+                               const std::vector<const Buffer*>& kept, std::int64_t slotBytes);
 
 } // namespace pdc

@@ -27,8 +27,7 @@ std::set<const Value*> handedOverIn(const Graph& graph) {
   return values;
 }
 
-/// What backward_input, or backward_weight after it, keeps in memory for itself: the results of the group's gradient
-/// operations.
+/// What a phase of the backward keeps in memory for itself: the results of the group's gradient operations.
 std::int64_t gradientScratch(const Graph& graph, int group, const std::set<const Value*>& handedOver) {
   std::int64_t bytes = 0;
   for (const auto& operation : graph.operations())
@@ -55,13 +54,13 @@ void keepTogether(CostGraph& cost, const std::set<int>& groups) {
 } // namespace
 
 Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& model, const Profile& profile,
-                                     Diagnostics& diags) {
+                                     bool splitBackward, Diagnostics& diags) {
   CostGraph cost{.model = model, .costSource = profile.source, .nodes = {}, .tensors = {}};
   const int groups = groupCount(graph);
   std::vector<std::vector<const Operation*>> members(static_cast<std::size_t>(groups));
   for (const auto& operation : graph.operations())
     if (operation->group >= 0) members[static_cast<std::size_t>(operation->group)].push_back(operation.get());
-  const std::set<const Value*> handedOver = handedOverIn(graph);
+  const std::set<const Value*> handedOver = splitBackward ? handedOverIn(graph) : std::set<const Value*>();
   for (int g = 0; g < groups; ++g) {
     const GroupTimes& times = profile.groups[static_cast<std::size_t>(g)];
     CostNode node{.name = groupName(graph, g),

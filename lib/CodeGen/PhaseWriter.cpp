@@ -69,7 +69,8 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
   if (graph)
     for (const auto& operation : graph->operations()) {
       const OpKind kind = operation->def().kind;
-      if ((!evaluate && programPhase(*operation) != phase) || kind == OpKind::view || kind == OpKind::constant)
+      if ((!evaluate && program_.memory->phaseOf(*operation) != phase) || kind == OpKind::view ||
+          kind == OpKind::constant)
         continue;
       if (operation->group >= 0 && operation->group != group) {
         group = operation->group;
@@ -87,6 +88,9 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
       if (const Value* result = mainResult(*operation)) calls += " -> " + toString(result->type());
       calls += "\n  " + wrapped(*line, 2, 6) + "\n";
       calls += copies(phase, operation.get(), memory);
+      const std::string updated = evaluate ? "" : updates(*operation);
+      takesStream = takesStream || !updated.empty();
+      calls += updated;
     }
 
   // The signature names what the phase uses.
@@ -126,8 +130,10 @@ Expected<std::string> PhaseWriter::call(const Operation& operation, const GraphM
     callee = functionName(kernel->text, kernel->hint);
   } else {
     const KernelUse use = operation.def().kernel(operation);
-    callee = "k." + kernelMember(operation, use.className, use.options) + "." + use.method;
-    arguments.push_back("q");
+    const auto workspace = memory.workspaces.find(&operation);
+    const Buffer* needed = workspace == memory.workspaces.end() ? nullptr : &workspace->second;
+    callee = "k." + kernelMember(operation, use, needed ? needed->bytes : 0) + "." + use.method;
+    arguments.push_back(needed ? streamWith(*needed) : "q");
     if (use.draws) {
       arguments.push_back("draw");
       draws_ = true;
@@ -156,19 +162,25 @@ Expected<std::string> PhaseWriter::call(const Operation& operation, const GraphM
   return text + ");";
 }
 
+/// The stream with the workspace of a call: "q.work(s.frame.slot + 4096, 1024)".
+std::string PhaseWriter::streamWith(const Buffer& workspace) {
+  const std::string block = workspace.place.block == Block::slot ? "s.frame.slot" : "t.base";
+  const std::string offset = workspace.place.offset > 0 ? " + " + std::to_string(workspace.place.offset) : "";
+  return "q.work(" + block + offset + ", " + std::to_string(workspace.bytes) + ")";
+}
+
 /// The object for `operation`: forward, gradients and evaluation of one operation of the model share it.
-std::string PhaseWriter::kernelMember(const Operation& operation, const std::string& className,
-                                      const std::string& options) {
+std::string PhaseWriter::kernelMember(const Operation& operation, const KernelUse& use, std::int64_t workspaceBytes) {
   const Operation& forward = operation.forwardOperation();
   const Value* result = mainResult(forward);
   const std::string key =
-      className + "\n" + options + "\n" + forward.location.node + "\n" + (result ? result->name() : "");
+      use.className + "\n" + use.options + "\n" + forward.location.node + "\n" + (result ? result->name() : "");
   auto [it, isNew] = kernelNames_.try_emplace(key);
   if (isNew) {
-    std::string name = className;
+    std::string name = use.className;
     name[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(name[0])));
     it->second = name + "_" + std::to_string(kernels_.size());
-    kernels_.push_back({it->second, className, options, forward.location.node});
+    kernels_.push_back({it->second, use.className, use.options, forward.location.node, workspaceBytes});
   }
   return it->second;
 }
@@ -185,6 +197,18 @@ std::string PhaseWriter::functionName(const std::string& text, const std::string
     functions_.push_back(definition);
   }
   return it->second;
+}
+
+/// Early updates that follow `operation`.
+std::string PhaseWriter::updates(const Operation& operation) const {
+  const StageMemory& memory = *program_.memory;
+  std::string text;
+  for (const EarlyUpdate& update : memory.earlyUpdates)
+    if (update.after == &operation)
+      text += "  q.update(" + std::to_string(update.parameter) + ", " +
+              names_.reference(memory.training, update.gradient) + ".data); // " +
+              commentText(memory.parameters[static_cast<std::size_t>(update.parameter)].parameter->name) + "\n";
+  return text;
 }
 
 std::string PhaseWriter::copies(ProgramPhase phase, const Operation* after, const GraphMemory& memory) {

@@ -12,6 +12,7 @@ namespace pdc {
 struct KernelMember {
   std::string name, className, options;
   std::string node; ///< the ONNX node that it is for
+  std::int64_t workspaceBytes = 0;
 };
 
 /// `text` with line breaks after commas so that it stays within 120 columns: it begins at column `column`, later lines
@@ -34,8 +35,10 @@ public:
 private:
   Status writePhase(ProgramPhase phase);
   Expected<std::string> call(const Operation& operation, const GraphMemory& memory);
-  std::string kernelMember(const Operation& operation, const std::string& className, const std::string& options);
+  std::string kernelMember(const Operation& operation, const KernelUse& use, std::int64_t workspaceBytes);
+  static std::string streamWith(const Buffer& workspace);
   std::string functionName(const std::string& text, const std::string& hint);
+  std::string updates(const Operation& operation) const;
   std::string copies(ProgramPhase phase, const Operation* after, const GraphMemory& memory);
 
   const StageProgram& program_;

@@ -62,11 +62,10 @@ public:
     views();
     kernels();
     fusedKernels();
-    out_ << "\n// Phases: pure functions of their arguments, one call per operation, in the order of the model. k: "
-            "kernels, w: "
-            "weights,\n// r: running statistics, s: slot, h: handover, g: gradients, t: scratch, q: what the calls "
-            "run on. Operands of a\n// call come first, then its results; {} is one that is absent. Above it: the "
-            "ONNX node, and its first result's type.\n";
+    out_ << "\n// Phases: pure functions of their arguments, one call per operation, in the order of the model.\n"
+            "// k: kernels, w: weights, r: running statistics, s: slot, h: handover, g: gradients, t: scratch,\n"
+            "// q: what the calls run on, with the workspace of the call. Operands of a call come first, then its\n"
+            "// results; {} is one that is absent. Above it: the ONNX node, and its first result's type.\n";
     out_ << phases_.text();
     out_ << "\n} // namespace\n";
     exportStage();
@@ -82,6 +81,13 @@ private:
     });
   }
 
+  bool isEarly(const PlacedParameter& placed) const {
+    const auto& updates = memory_.earlyUpdates;
+    return std::any_of(updates.begin(), updates.end(), [&](const EarlyUpdate& update) {
+      return &memory_.parameters[static_cast<std::size_t>(update.parameter)] == &placed;
+    });
+  }
+
   void frontMatter() {
     const pdcrt::BlockBytes& b = memory_.bytes;
     out_ << "// Stage " << program_.index << " of " << program_.count << " of the pipeline that trains "
@@ -93,8 +99,8 @@ private:
          << sizeText(static_cast<std::int64_t>(b.gradients)) << ", each minibatch in flight "
          << sizeText(static_cast<std::int64_t>(b.slot)) << ",\n//             handover "
          << sizeText(static_cast<std::int64_t>(b.handover)) << ", scratch "
-         << sizeText(static_cast<std::int64_t>(b.scratch)) << ", workspace of kernels "
-         << sizeText(static_cast<std::int64_t>(b.workspace)) << "\n";
+         << sizeText(static_cast<std::int64_t>(b.scratch)) << "; alive at most " << sizeText(memory_.live.peak)
+         << " of one minibatch\n";
     std::string nodes;
     for (int group : groups())
       if (std::string name = groupName(*program_.training, group); !name.empty())
@@ -119,7 +125,8 @@ private:
       for (const PlacedParameter& p : memory_.parameters)
         out_ << "    {" << stringLiteral(p.parameter->name) << ", " << typeFields(p.parameter->type) << ", " << p.offset
              << ", " << bucketOf(*p.parameter) << ", "
-             << (p.parameter->role == ParameterRole::trained ? "true" : "false") << ", 1, 1},\n";
+             << (p.parameter->role == ParameterRole::trained ? "true" : "false") << ", 1, 1"
+             << (isEarly(p) ? ", /*early=*/true" : "") << "},\n";
       out_ << "};\n";
     }
     if (!memory_.gradients.empty()) {
@@ -233,10 +240,12 @@ private:
     view("Weights", "const std::byte* base;", "base", names_.weights, "The parameters, in the version to use.");
     view("State", "std::byte* base;", "base", names_.state, "Running statistics, replaced by each forward.");
     view("Slot", "pdcrt::Frame frame;", "", names_.slot,
-         "What a minibatch keeps from its forward to its backward, and what comes and goes.");
+         "What a minibatch keeps from its forward to its backward, what comes and goes, and what lives inside one\n"
+         "// phase where the slot holds nothing else then.");
     view("Handover", "std::byte* base;", "base", names_.handover, "What backward_input leaves to backward_weight.");
     view("Gradients", "std::byte* base;", "base", names_.gradients, "One accumulator per use of a parameter.");
-    view("Scratch", "std::byte* base;", "base", names_.scratch, "What lives inside one phase: places are shared.");
+    view("Scratch", "std::byte* base;", "base", names_.scratch,
+         "What lives inside one phase and fits nowhere in the slot: places are shared.");
   }
 
   void view(const char* name, const char* base, const std::string& block, const std::vector<ViewMember>& members,
@@ -278,7 +287,10 @@ private:
     out_ << "  explicit Kernels(pdcrt::Setup& setup)\n      : ";
     bool first = true;
     for (const KernelMember& kernel : phases_.kernels()) {
-      out_ << (first ? "" : ",\n        ") << wrapped(kernel.name + "(setup, {" + kernel.options + "})", 8, 12);
+      out_ << (first ? "" : ",\n        ")
+           << wrapped(kernel.name + "(setup.within(" + std::to_string(kernel.workspaceBytes) + "), {" + kernel.options +
+                          "})",
+                      8, 12);
       first = false;
     }
     out_ << " {}\n};\n";
@@ -299,6 +311,7 @@ private:
     out_ << "        .index = " << program_.index << ",\n        .count = " << program_.count
          << ",\n        .model = " << stringLiteral(provenance_.model)
          << ",\n        .modelHash = " << stringLiteral(provenance_.modelHash)
+         << (memory_.threads != 1 ? ",\n        .threads = " + std::to_string(memory_.threads) : std::string())
          << ",\n        .bytes = {.weights = " << b.weights << ", .state = " << b.state
          << ", .gradients = " << b.gradients << ", .slot = " << b.slot
          << ",\n                  .handover = " << b.handover << ", .scratch = " << b.scratch

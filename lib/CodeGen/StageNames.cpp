@@ -102,10 +102,9 @@ void StageNames::nameResults(const GraphMemory& memory, bool evaluation) {
       continue;
     }
     const Block block = buffer.place.block;
-    // In the slot, evaluate may use the place of a value that only training has: then it is another member.
-    const bool overlay = evaluation && block == Block::slot && !fixed_.contains(keyOf(buffer.place));
-    if (block != Block::scratch && block != Block::handover && !overlay && fixed_.contains(keyOf(buffer.place)))
-      continue;
+    // A place that is shared by lifetime has a member for each value. So has one in the slot where evaluate has another
+    // value than training.
+    if (!buffer.temporary && fixed_.contains(keyOf(buffer.place))) continue;
     std::string hint;
     if (evaluation)
       hint = "e" + std::to_string(evaluated_++);

@@ -11,6 +11,7 @@
 #include "pdc/Plan/ScheduleName.h"
 #include "pdc/Planner/Explain.h"
 #include "pdcrt/MappedFile.h"
+#include "pdcrt/Threads.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -52,13 +53,14 @@ private:
   Status run(const std::vector<PipelineStep>& steps);
   Status readSchedule();
   Expected<Cluster> cluster();
+  static void useThreads(const CompileOptions& options, Cluster& machines);
   Expected<Plan> plan(const CostGraph& costs, const Cluster& cluster);
   Status addUpNorms(Plan& plan);
   Status scaleDynamically(const Plan& plan);
   void explain(const CostGraph& costs, const Cluster& cluster, const Plan& plan);
   void describeTraining();
   void describeLoss();
-  void printSummary(const Plan& plan, const Profile& profile);
+  void printSummary(const GeneratedProgram& program, const Profile& profile);
 
   /// Whether the output folder is written, and not only something printed.
   bool writes() const { return options_.emit.empty() || options_.emit == "source"; }
@@ -92,13 +94,15 @@ Status Compilation::compile() {
   PassContext passContext = context();
   Expected<Cluster> machines = cluster();
   if (!machines) return failure;
+  useThreads(options_, *machines);
   Expected<Profile> profile = chooseProfile(options_.profile, passContext, training_, provenance_, *machines);
   if (!profile) return failure;
   if (profile->link && options_.clusterFile.empty()) {
     machines->levels[0].bandwidthBytesPerS = profile->link->bandwidthBytesPerS;
     machines->levels[0].latencyS = profile->link->latencyS;
   }
-  Expected<CostGraph> costs = costGraphOf(main(), provenance_.model, *profile, diags_);
+  Expected<CostGraph> costs =
+      costGraphOf(main(), provenance_.model, *profile, splitsBackward(planner_.schedule), diags_);
   if (!costs) return failure;
   Expected<Plan> planned = plan(*costs, *machines);
   if (!planned) return failure;
@@ -109,8 +113,8 @@ Status Compilation::compile() {
     for (const Alternative& other : runnersUp(*costs, *machines, planner_, *planned))
       planned->alternatives.push_back({other.name, other.timeMs, other.reason});
 
-  Expected<GeneratedProgram> program =
-      generate(passContext, std::move(*planned), training_, provenance_, scheduleFile_ ? &*scheduleFile_ : nullptr);
+  Expected<GeneratedProgram> program = generate(passContext, std::move(*planned), training_, provenance_,
+                                                scheduleFile_ ? &*scheduleFile_ : nullptr, options_.lateUpdates);
   if (!program) return failure;
   if (options_.emit == "plan" || options_.emit == "schedule") {
     out_ << (options_.emit == "plan" ? toJson(program->plan) : pdcrt::toString(program->schedule));
@@ -128,12 +132,13 @@ Status Compilation::compile() {
       modelPathFile,
       fs::relative(fs::absolute(options_.model), fs::absolute(options_.output), ignored).string() + "\n");
   if (!writeOutput(options_.output, program->files, program->weights, diags_)) return failure;
-  printSummary(program->plan, *profile);
+  printSummary(*program, *profile);
   return success;
 }
 
 Status Compilation::measureTo(const std::string& file) {
   if (!importModel() || !toTrainingGraph()) return failure;
+  pdcrt::kernelThreads = std::max(options_.threadsPerStage, 1);
   PassContext passContext = context();
   Expected<Profile> profile = measure(passContext, training_, provenance_, options_.busyCores);
   if (!profile) return failure;
@@ -272,6 +277,17 @@ Expected<Cluster> Compilation::cluster() {
   return clusterFromJson(*text, options_.clusterFile, diags_);
 }
 
+/// Kernels are planned, and measured, with the threads that they will have. Those of a rank share its cores.
+void Compilation::useThreads(const CompileOptions& options, Cluster& machines) {
+  const auto known = static_cast<std::int64_t>(std::thread::hardware_concurrency());
+  const std::int64_t cores = std::max<std::int64_t>(machines.device.cores > 0 ? machines.device.cores : known, 1);
+  const std::int64_t ranks = std::max<std::int64_t>(machines.levels[0].count, 1); // of one machine
+  const std::int64_t threads = options.threadsPerStage > 0 ? options.threadsPerStage : cores / ranks;
+  pdcrt::kernelThreads = static_cast<int>(std::max<std::int64_t>(threads, 1));
+  if (machines.device.cores > 0)
+    machines.device.cores = std::max<std::int64_t>(machines.device.cores / pdcrt::kernelThreads, 1);
+}
+
 Expected<Plan> Compilation::plan(const CostGraph& costs, const Cluster& cluster) {
   if (options_.planFile.empty()) {
     Expected<Plan> plan = planPipeline(costs, cluster, planner_, diags_);
@@ -331,13 +347,15 @@ void Compilation::explain(const CostGraph& costs, const Cluster& cluster, const 
        << toText(explainPlan(costs, cluster, planner_, plan), plan);
 }
 
-void Compilation::printSummary(const Plan& plan, const Profile& profile) {
-  out_ << "stage  replicas  groups  forward ms  backward ms  arena MiB\n" << std::fixed;
+void Compilation::printSummary(const GeneratedProgram& program, const Profile& profile) {
+  const Plan& plan = program.plan;
+  out_ << "stage  replicas  groups  forward ms  backward ms  arena MiB  alive MiB\n" << std::fixed;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const PlanStage& stage = plan.stages[s];
     out_ << std::setw(5) << s << std::setw(10) << stage.replicas << std::setw(8) << stage.nodes.size() << std::setw(12)
          << std::setprecision(3) << stage.forwardMs << std::setw(13) << stage.inputGradientMs + stage.weightGradientMs
-         << std::setw(11) << std::setprecision(1) << static_cast<double>(stage.memoryBytes) / (1024 * 1024) << "\n";
+         << std::setw(11) << static_cast<double>(stage.memoryBytes) / (1024 * 1024) << std::setw(11)
+         << static_cast<double>(program.liveBytes[s]) / (1024 * 1024) << "\n";
   }
   out_ << "predicted " << std::setprecision(3) << plan.timeMs << " ms per minibatch (" << plan.schedule
        << (plan.scheduleFile.empty() ? "" : ", really " + plan.scheduleFile) << ", costs " << profile.source << "), "

@@ -69,10 +69,26 @@ std::vector<PlanSharedParameter> sharedOf(const std::vector<SharedParameter>& sh
   return result;
 }
 
+/// What is alive of the temporary memory of a rank at the worst moment: all its slots and handovers are full, and one
+/// of its stages is in the middle of a phase. Or it evaluates.
+std::int64_t liveBytesOf(const PlanRank& rank, const pdcrt::Schedule& schedule,
+                         const std::vector<StageMemory>& memories) {
+  std::int64_t kept = 0, phase = 0, evaluation = 0;
+  for (const PlanRank::Host& host : rank.hosts) {
+    const LiveBytes& live = memories[static_cast<std::size_t>(host.stage)].live;
+    const pdcrt::ScheduleStage& shape = schedule.stages[static_cast<std::size_t>(host.stage)];
+    kept += live.stashed * shape.slots;
+    phase = std::max(phase, live.peak - live.stashed);
+    evaluation = std::max(evaluation, live.evaluation);
+  }
+  return std::max(kept + phase, evaluation);
+}
+
 /// The arena of each rank, which is the larger of those that host a stage; the number that the program will print.
 Status fillInMemory(Plan& plan, const pdcrt::Schedule& schedule, const std::vector<StageMemory>& memories,
-                    const pdcrt::Training& training, Diagnostics& diags) {
+                    const pdcrt::Training& training, std::vector<std::int64_t>& live, Diagnostics& diags) {
   for (PlanStage& stage : plan.stages) stage.memoryBytes = 0;
+  live.assign(plan.stages.size(), 0);
   for (const PlanRank& rank : plan.ranks) {
     std::vector<pdcrt::ArenaStage> hosted;
     for (const PlanRank::Host& host : rank.hosts) {
@@ -85,9 +101,17 @@ Status fillInMemory(Plan& plan, const pdcrt::Schedule& schedule, const std::vect
                         .optimizerBlocks = pdcrt::optimizerBlocks(training)});
     }
     const auto bytes = static_cast<std::int64_t>(pdcrt::layoutArena(schedule, hosted).bytes);
+    for (pdcrt::ArenaStage& stage : hosted) stage.bytes.slot = stage.bytes.handover = stage.bytes.scratch = 0;
+    const std::int64_t least =
+        static_cast<std::int64_t>(pdcrt::layoutArena(schedule, hosted).bytes) + liveBytesOf(rank, schedule, memories);
     for (const PlanRank::Host& host : rank.hosts) {
       PlanStage& stage = plan.stages[static_cast<std::size_t>(host.stage)];
       stage.memoryBytes = std::max(stage.memoryBytes, bytes);
+      std::int64_t& bound = live[static_cast<std::size_t>(host.stage)];
+      bound = std::max(bound, least);
+      const StageMemory& memory = memories[static_cast<std::size_t>(host.stage)];
+      stage.handoverBytes = static_cast<std::int64_t>(memory.bytes.handover);
+      if (!memory.earlyUpdates.empty()) stage.gradientBytes = static_cast<std::int64_t>(memory.bytes.gradients);
       stage.optimizerBytes = static_cast<std::int64_t>(pdcrt::arenaBytes(
           memories[static_cast<std::size_t>(host.stage)].bytes.weights, pdcrt::optimizerBlocks(training)));
     }
@@ -103,10 +127,42 @@ Status fillInMemory(Plan& plan, const pdcrt::Schedule& schedule, const std::vect
   return success;
 }
 
+/// Whether other minibatches come between the halves of a backward.
+bool splits(const pdcrt::Schedule& schedule) {
+  auto isHalf = [](const pdcrt::Action& action) { return action.kind == pdcrt::ActionKind::backwardInput; };
+  return std::any_of(schedule.ranks.begin(), schedule.ranks.end(), [&](const pdcrt::RankList& rank) {
+    return std::any_of(rank.start.begin(), rank.start.end(), isHalf) ||
+           std::any_of(rank.repeat.begin(), rank.repeat.end(), isHalf);
+  });
+}
+
+/// Whether every minibatch of a replica of `stage` is followed by the update with its gradients, before the replica
+/// computes anything else of the stage.
+bool updatesFollowBackwards(const pdcrt::Schedule& schedule, int stage) {
+  const pdcrt::ScheduleStage& shape = schedule.stages[static_cast<std::size_t>(stage)];
+  if (shape.syncDelay > 0 || schedule.minibatchesOfUpdate(stage) != 1) return false;
+  for (const pdcrt::RankList& rank : schedule.ranks) {
+    std::int64_t awaited = -1; // the minibatch whose update must come next; -1: none
+    auto follows = [&](const std::vector<pdcrt::Action>& list, std::int64_t later) {
+      for (const pdcrt::Action& action : list) {
+        if (action.stage != stage || action.wait || !pdcrt::isComputation(action.kind)) continue;
+        const bool update = action.kind == pdcrt::ActionKind::update;
+        if (update != (awaited >= 0) || (update && action.index + later != awaited + 1)) return false;
+        awaited = -1;
+        if (action.kind == pdcrt::ActionKind::backward) awaited = action.index + later;
+      }
+      return true;
+    };
+    if (!follows(rank.start, 0) || !follows(rank.repeat, 0) || !follows(rank.repeat, rank.step)) return false;
+  }
+  return true;
+}
+
 } // namespace
 
 Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const pdcrt::Training& training,
-                                         const Provenance& provenance, const ScheduleFile* scheduleFile) {
+                                         const Provenance& provenance, const ScheduleFile* scheduleFile,
+                                         bool lateUpdates, bool forMeasuring) {
   Module& module = context.module;
   std::erase_if(module.graphs, [](const auto& g) { return g->name() != "main" && g->name() != "evaluate"; });
   const Graph& main = *module.findGraph("main");
@@ -116,26 +172,33 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
   if (!cut) return failure;
   Expected<std::vector<StageGraphs>> stages = splitStages(context, *cut);
   if (!stages) return failure;
-  for (std::size_t s = 0; s < stages->size(); ++s)
+  for (std::size_t s = 0; s < stages->size(); ++s) {
     if (plan.stages[s].recompute) recomputeForward(*(*stages)[s].training);
-
-  const std::vector<SharedParameter> shared = sharedParameters(main, *cut);
-  std::vector<StageMemory> memories;
-  for (const StageGraphs& stage : *stages) {
-    Expected<StageMemory> memory =
-        planMemory(*stage.training, stage.evaluation, {.stage = stage.stage, .shared = shared}, context.diags);
-    if (!memory) return failure;
-    memories.push_back(std::move(*memory));
+    computeWeightGradientsEarly(*(*stages)[s].training);
   }
-
+  const std::vector<SharedParameter> shared = sharedParameters(main, *cut);
   plan.tensors = crossingTensors(*stages, plan.tensors);
   plan.sharedParameters = sharedOf(shared);
   Expected<pdcrt::Schedule> schedule =
       scheduleFile ? scheduleFor(plan, *scheduleFile, context.diags) : scheduleFor(plan, context.diags);
-  if (schedule && scheduleFile) adopt(plan, *scheduleFile);
-  if (!schedule || !fillInMemory(plan, *schedule, memories, training, context.diags)) return failure;
+  if (!schedule) return failure;
+  if (scheduleFile) adopt(plan, *scheduleFile);
+
+  std::vector<StageMemory> memories;
+  for (const StageGraphs& stage : *stages) {
+    const bool early = !lateUpdates && !training.checksGradients() && updatesFollowBackwards(*schedule, stage.stage);
+    Expected<StageMemory> memory = planMemory(*stage.training, stage.evaluation,
+                                              {.stage = stage.stage,
+                                               .shared = shared,
+                                               .splitBackward = forMeasuring || splits(*schedule),
+                                               .earlyUpdates = early},
+                                              context.diags);
+    if (!memory) return failure;
+    memories.push_back(std::move(*memory));
+  }
 
   GeneratedProgram program;
+  if (!fillInMemory(plan, *schedule, memories, training, program.liveBytes, context.diags)) return failure;
   for (std::size_t s = 0; s < memories.size(); ++s) {
     Expected<std::string> source = emitStage({.index = static_cast<int>(s),
                                               .count = static_cast<int>(memories.size()),

@@ -6,6 +6,7 @@
 #include "pdc/Planner/Planner.h"
 #include "pdc/Support/JsonReader.h"
 #include "pdcrt/MappedFile.h"
+#include "pdcrt/Threads.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -19,7 +20,8 @@ namespace {
 
 /// A plan that puts everything into one stage on one device of any size.
 Expected<Plan> oneStagePlan(PassContext& context, const Provenance& provenance, const Profile& estimate) {
-  Expected<CostGraph> costs = costGraphOf(*context.module.findGraph("main"), provenance.model, estimate, context.diags);
+  Expected<CostGraph> costs =
+      costGraphOf(*context.module.findGraph("main"), provenance.model, estimate, /*splitBackward=*/true, context.diags);
   Expected<Cluster> cluster = flatCluster(1, "cpu", context.diags);
   if (!costs || !cluster) return failure;
   cluster->device.memoryBytes = std::int64_t{1} << 50;
@@ -147,8 +149,9 @@ std::string cacheFile(const std::string& modelHash, const Cluster& cluster) {
     folder = std::string(home) + "/.cache/pdc";
   else
     return {};
-  return folder + "/profile-" + cluster.device.name + "-" + std::to_string(busyCoresOf(cluster)) + "-" + modelHash +
-         ".json";
+  const std::string threads = pdcrt::kernelThreads > 1 ? "-" + std::to_string(pdcrt::kernelThreads) + "-threads" : "";
+  return folder + "/profile-" + cluster.device.name + "-" + std::to_string(busyCoresOf(cluster)) + threads + "-" +
+         modelHash + ".json";
 }
 
 } // namespace
@@ -164,7 +167,8 @@ Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& trai
   Profile estimate = analyticProfile(*context.module.findGraph("main"), cluster->device, provenance.version);
   Expected<Plan> plan = oneStagePlan(context, provenance, estimate);
   if (!plan) return failure;
-  Expected<GeneratedProgram> program = generate(context, std::move(*plan), training, provenance);
+  Expected<GeneratedProgram> program =
+      generate(context, std::move(*plan), training, provenance, nullptr, /*lateUpdates=*/true, /*forMeasuring=*/true);
   Expected<TemporaryFolder> folder = TemporaryFolder::create(context.diags);
   if (!program || !folder || !writeOutput(folder->path(), program->files, program->weights, context.diags) ||
       !buildProject(folder->path(), "out", {"pipeline"}, context.diags))

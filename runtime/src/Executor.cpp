@@ -1,4 +1,4 @@
-// The executor's actions. Setting up is in ExecutorSetup.cpp.
+// The executor's actions. Setting up is in ExecutorSetup.cpp, updates are in ExecutorUpdate.cpp.
 #include "pdcrt/Executor.h"
 
 #include <algorithm>
@@ -285,6 +285,9 @@ Status Executor::forward(HostedStage& hosted, const Action& action) {
                                " of its weights, the newest is " + std::to_string(hosted.versions.newest()) + " of " +
                                std::to_string(hosted.versions.count()) + " kept"};
   if (Status status = hosted.sharing.choose(action.index, action); !status) return status;
+  if (hosted.updating && hosted.versions.count() == 1)
+    return {Exit::invalid, "action " + toString(action) + " comes before the update that its stage has begun",
+            "compile with --updates=late"};
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(slot.version);
   hosted.stage->forward(call);
@@ -342,12 +345,17 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
     return {Exit::invalid, "action " + toString(action) + " overwrites the gradients of update " +
                                std::to_string(set.update) + ", which is not made"};
   set.update = update;
+  if (hosted.optimizer->hasEarly() && (update != hosted.versions.newest() + 1 || hosted.updating))
+    return {Exit::invalid,
+            "action " + toString(action) + " updates some parameters, which must follow version " +
+                std::to_string(update - 1),
+            "compile with --updates=late"};
   if (Status status = hosted.sharing.choose(action.index, action); !status) return status;
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(version);
   if (action.kind != ActionKind::backwardWeight) {
     call.gradients = set.inputs == 0 ? set.memory : hosted.spareGradients;
-    hosted.stage->backwardInput(call);
+    backwardInput(hosted, call, update);
     if (set.inputs++ > 0) addSpare(hosted, set, /*withInput=*/true);
     if (Status status = hosted.sharing.addToPart(stream_, action.index, call.gradients, /*withInput=*/true, action);
         !status)
@@ -374,160 +382,6 @@ void Executor::addSpare(const HostedStage& hosted, const HostedStage::GradientSe
     const float* const terms[] = {sum, reinterpret_cast<const float*>(hosted.spareGradients + row.offset)};
     device::addUp(stream_, sum, terms, hosted.stage->parameters[index(row.parameter)].shape.elements());
   }
-}
-
-// ---- Updates ----
-
-/// Adds the uses of each parameter, here and in other stages.
-Status Executor::addUses(HostedStage& hosted, const HostedStage::GradientSet& set, const Action& action) {
-  if (Status status = hosted.sharing.collect(stream_, action.index, minibatches_, action); !status) return status;
-  hosted.optimizer->addUses(stream_, set.memory, hosted.sharing.arrived());
-  return {};
-}
-
-Status Executor::allReduce(HostedStage& hosted, const Action& action) {
-  HostedStage::GradientSet& set = gradientsOf(hosted, action.index);
-  if (!set.allReduce) return {}; // no other replica
-  if (set.update != action.index && (action.wait || set.minibatches > 0))
-    return {Exit::invalid,
-            "action " + toString(action) + " finds the gradients of update " + std::to_string(set.update)};
-  if (action.wait) {
-    set.reduced = true;
-    return waitFor(action, *set.allReduce);
-  }
-  if (set.allReduce->pending())
-    return {Exit::invalid, "action " + toString(action) + " needs gradients whose last all-reduce is not complete",
-            "await it earlier in schedule.txt"};
-  set.update = action.index;
-  const std::int64_t from = setup_.schedule->updateFirst(hosted.host.stage, action.index);
-  const std::int64_t to = std::min(setup_.schedule->updateLast(hosted.host.stage, action.index), minibatches_);
-  // The gradients of uses elsewhere arrive at any replica, also at one that has no minibatch in the run's last update.
-  const bool all = hosted.sharing.owns();
-  if (set.minibatches == 0 && all) device::zero(stream_, set.memory, hosted.stage->bytes.gradients);
-  if (set.minibatches > 0 || all)
-    if (Status status = addUses(hosted, set, action); !status) return status;
-  set.usesAdded = true;
-  const auto contributors = static_cast<int>(std::min<std::int64_t>(to - from, hosted.replicas));
-  set.allReduce->prepare(set.memory, all ? 0 : static_cast<int>(from % hosted.replicas),
-                         all ? hosted.replicas : contributors);
-  post(*set.allReduce);
-  return {};
-}
-
-/// The squares of a stage's gradients, added up.
-Status Executor::squaresOf(const HostedStage& hosted, const HostedStage::GradientSet& set, ExactSum& sum) {
-  sum.clear();
-  for (const TrainedParameter& parameter : hosted.optimizer->parameters()) {
-    double squares = 0;
-    if (Status status = device::sumOfSquares(stream_, reinterpret_cast<const float*>(set.memory + parameter.gradient),
-                                             parameter.row->shape.elements(), squares);
-        !status)
-      return status;
-    sum.add(squares);
-  }
-  return {};
-}
-
-Status Executor::gradientNorm(HostedStage& hosted, const Action& action) {
-  if (action.wait) {
-    hosted.normOf = action.index;
-    return waitFor(action, *hosted.norm);
-  }
-  HostedStage::GradientSet& set = gradientsOf(hosted, action.index);
-  if (hosted.norm->pending() || (set.allReduce && !set.reduced))
-    return {Exit::invalid, "action " + toString(action) + " needs the last norm, and the sum over the replicas",
-            "await them earlier in schedule.txt"};
-  if (!set.usesAdded)
-    if (Status status = addUses(hosted, set, action); !status) return status;
-  set.usesAdded = true;
-  if (Status status = squaresOf(hosted, set, hosted.norm->sum); !status) return status;
-  hosted.norm->prepare();
-  post(*hosted.norm);
-  return {};
-}
-
-/// The factor of the mean gradient: the loss scale is divided out, then it is clipped as PyTorch's clip_grad_norm_
-/// does. Nothing where a gradient is not finite: of any stage, where the schedule has the norm of all.
-Status Executor::gradientScale(const HostedStage& hosted, const HostedStage::GradientSet& set, std::int64_t minibatches,
-                               std::optional<double>& scale) {
-  const Training& training = *setup_.training;
-  const double unscaled = 1 / hosted.lossScale.scale;
-  scale = unscaled;
-  if (!training.checksGradients()) return {};
-  const bool own = !hosted.norm || (training.clipNorm && training.clipScope == ClipScope::stage);
-  ExactSum squares;
-  if (!own)
-    squares = hosted.norm->sum;
-  else if (Status status = squaresOf(hosted, set, squares); !status)
-    return status;
-  if (!squares.finite() || (hosted.norm && !hosted.norm->sum.finite())) {
-    scale.reset();
-  } else if (training.clipNorm) {
-    const double norm = std::sqrt(squares.value()) / static_cast<double>(minibatches) * unscaled;
-    scale = std::min(1.0, *training.clipNorm / (norm + 1e-6)) * unscaled;
-  }
-  return {};
-}
-
-Status Executor::update(HostedStage& hosted, const Action& action) {
-  const Schedule& schedule = *setup_.schedule;
-  HostedStage::GradientSet& set = gradientsOf(hosted, action.index);
-  if (action.index != hosted.versions.newest() + 1)
-    return {Exit::invalid,
-            "action " + toString(action) + " follows version " + std::to_string(hosted.versions.newest())};
-  if (set.allReduce && !set.reduced)
-    return {Exit::invalid, "action " + toString(action) + " needs the sum over the replicas",
-            "await it earlier in schedule.txt"};
-  if (!set.usesAdded)
-    if (Status status = addUses(hosted, set, action); !status) return status;
-
-  if (hosted.norm && hosted.normOf != action.index)
-    return {Exit::invalid, "action " + toString(action) + " needs the norm of its gradients",
-            "await it earlier in schedule.txt"};
-
-  const std::int64_t from = schedule.updateFirst(hosted.host.stage, action.index);
-  const std::int64_t to = std::min(schedule.updateLast(hosted.host.stage, action.index), minibatches_);
-  std::optional<double> scale;
-  if (Status status = gradientScale(hosted, set, to - from, scale); !status) return status;
-  double rate = setup_.training->schedule.at(setup_.training->learningRate, first_ + from);
-  double factor = setup_.training->schedule.at(1, first_ + from);
-  // Where each stage updates on its own, one with fewer replicas takes more and smaller steps.
-  if (schedule.minibatchesPerUpdate == 0)
-    for (double* scaled : {&rate, &factor})
-      *scaled = *scaled * static_cast<double>(to - from) / static_cast<double>(schedule.stages[0].replicas);
-  const UpdateBlocks blocks = {.old = hosted.versions.at(hosted.versions.newest()),
-                               .fresh = hosted.versions.next(),
-                               .gradients = set.memory,
-                               .state = hosted.optimizerState,
-                               .stateStride = arenaBytes(hosted.stage->bytes.weights)};
-  ++hosted.updates;
-  if (scale)
-    hosted.optimizer->update(stream_, blocks,
-                             {.learningRate = rate,
-                              .rateFactor = factor,
-                              .minibatches = to - from,
-                              .count = hosted.updates - hosted.skipped,
-                              .gradientScale = *scale});
-  else if (Status status = skipUpdate(hosted, blocks, action.index); !status)
-    return status;
-  hosted.lossScale.step(scale.has_value());
-  hosted.versions.advance();
-  set.inputs = set.minibatches = 0;
-  set.usesAdded = set.reduced = false;
-  return {};
-}
-
-/// An update with gradients that are not finite changes nothing but the version's number.
-Status Executor::skipUpdate(HostedStage& hosted, const UpdateBlocks& blocks, std::int64_t update) {
-  if (setup_.training->nonFinite == NonFinite::stop)
-    return {Exit::lossNotFinite,
-            "the gradients of update " + std::to_string(update) + " of stage " + std::to_string(hosted.host.stage) +
-                " are not finite",
-            "lower the learning rate, or skip such updates: pdc --non-finite=skip, \"non_finite\" in training.json"};
-  ++hosted.skipped;
-  if (blocks.fresh != blocks.old) device::copy(stream_, blocks.fresh, blocks.old, hosted.stage->bytes.weights);
-  if (setup_.observer) setup_.observer->skipped(hosted, update);
-  return {};
 }
 
 Status Executor::evaluateOne(HostedStage& hosted, const Action& action) {

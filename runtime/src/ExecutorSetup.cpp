@@ -40,14 +40,14 @@ Status checkShared(const Stage& stage, const Schedule& schedule) {
   return {};
 }
 
-/// What the executor can run: f32 parameters, and edges that the schedule has too.
+/// What the executor can run: trained parameters in f32, and edges that the schedule has too.
 Status checkStage(const Stage& stage, const Schedule& schedule) {
   if (stage.count != static_cast<int>(schedule.stages.size()))
     return invalid(name(stage) + " was generated for " + std::to_string(stage.count) + " stages, schedule.txt has " +
                        std::to_string(schedule.stages.size()),
                    "run pdc again, or build the programs again");
   for (const ParameterRow& row : stage.parameters)
-    if (row.element != Element::f32)
+    if (row.trained && row.element != Element::f32)
       return invalid(std::string("parameter '") + row.name + "' is not f32, which the optimizers need");
   for (const EdgeRow& row : stage.edges) {
     const EdgeBuffers buffers = edgeBuffers(schedule, stage.index, row);
@@ -71,6 +71,24 @@ Status checkStage(const Stage& stage, const Schedule& schedule) {
         if (!has)
           return invalid("action " + toString(action) + " of schedule.txt: " + name(stage) + " has no such edge");
       }
+  return {};
+}
+
+/// A stage that updates parameters before the backward is over needs an update after each minibatch, of which it knows
+/// beforehand that nothing is wrong with the gradients.
+Status checkEarlyUpdates(const Stage& stage, const Schedule& schedule, const Training& training) {
+  const bool early =
+      std::any_of(stage.parameters.begin(), stage.parameters.end(), [](const ParameterRow& row) { return row.early; });
+  if (!early) return {};
+  const std::string help = "compile again with these settings, or with --updates=late";
+  if (training.checksGradients())
+    return invalid(name(stage) + " was generated to update parameters before all gradients are there, training.json "
+                                 "asks to look at all of them first",
+                   help);
+  if (const std::int64_t each = schedule.minibatchesOfUpdate(stage.index); each != 1)
+    return invalid(name(stage) + " was generated to update parameters in every backward, schedule.txt has " +
+                       std::to_string(each) + " minibatches per update",
+                   help);
   return {};
 }
 
@@ -141,6 +159,7 @@ Status Executor::prepare() {
     if (setup_.training->lossScaleInterval > 0 && !seedsWithScale(stage))
       return invalid(name(stage) + " was generated for a fixed loss scale, training.json has a dynamic one",
                      "compile with --loss-scale=dynamic, or write \"loss_scale_interval\": 0 in training.json");
+    if (Status status = checkEarlyUpdates(stage, schedule, *setup_.training); !status) return status;
     HostedStage hosted;
     hosted.stage = &stage;
     hosted.host = host;
@@ -179,18 +198,15 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
   const Stage& stage = *hosted.stage;
   const ScheduleStage& shape = schedule.stages[index(stage.index)];
 
-  Setup kernelSetup;
+  Setup kernelSetup; // generated programs state the workspace of each kernel, others have one block for all
+  if (stage.bytes.workspace > 0) kernelSetup.within(stage.bytes.workspace);
   try {
     hosted.kernels = stage.buildKernels(kernelSetup);
+  } catch (const WorkspaceTooSmall& error) {
+    return invalid(name(stage) + ": " + error.what(), "run pdc on this machine");
   } catch (const std::exception& error) {
     return {Exit::noDevice, name(stage) + ": " + error.what()};
   }
-  if (kernelSetup.workspaceBytes() > stage.bytes.workspace)
-    return invalid(name(stage) + ": its kernels need " + std::to_string(kernelSetup.workspaceBytes()) +
-                       " bytes of workspace here, the program was planned with " +
-                       std::to_string(stage.bytes.workspace),
-                   "run pdc on this machine");
-
   hosted.versions = Versions(memory_ + place.weights, arenaBytes(stage.bytes.weights), shape.versions);
   hosted.state = memory_ + place.state;
   hosted.optimizerState = memory_ + place.optimizer;

@@ -5,24 +5,30 @@
 
 namespace pdcrt {
 
-Optimizer::Optimizer(const Training& training, const Stage& stage) : training_(training) {
+Optimizer::Optimizer(const Training& training, const Stage& stage)
+    : training_(training), ofRow_(stage.parameters.size(), -1) {
+  auto add = [&](std::size_t row, std::size_t gradient) {
+    const ParameterRow& parameter = stage.parameters[row];
+    TrainedParameter trained{.row = &parameter, .gradient = gradient, .weightDecay = training.weightDecay};
+    for (const ParameterGroup& group : training.groups)
+      if (matches(group, parameter.name, parameter.shape.rank)) {
+        if (group.learningRate) trained.learningRate = group.learningRate;
+        if (group.weightDecay) trained.weightDecay = *group.weightDecay;
+      }
+    ofRow_[row] = static_cast<int>(parameters_.size());
+    parameters_.push_back(std::move(trained));
+  };
   for (const GradientRow& row : stage.gradients) {
-    const ParameterRow* parameter = &stage.parameters[static_cast<std::size_t>(row.parameter)];
-    if (!parameter->trained) continue;
-    auto known = std::find_if(parameters_.begin(), parameters_.end(),
-                              [&](const TrainedParameter& trained) { return trained.row == parameter; });
-    if (known == parameters_.end()) {
-      TrainedParameter trained{.row = parameter, .gradient = row.offset, .weightDecay = training.weightDecay};
-      for (const ParameterGroup& group : training.groups)
-        if (matches(group, parameter->name, parameter->shape.rank)) {
-          if (group.learningRate) trained.learningRate = group.learningRate;
-          if (group.weightDecay) trained.weightDecay = *group.weightDecay;
-        }
-      parameters_.push_back(std::move(trained));
-      known = parameters_.end() - 1;
-    }
-    known->uses.push_back({.offset = row.offset});
+    const auto parameter = static_cast<std::size_t>(row.parameter);
+    if (!stage.parameters[parameter].trained) continue;
+    if (ofRow_[parameter] < 0) add(parameter, row.offset);
+    parameters_[static_cast<std::size_t>(ofRow_[parameter])].uses.push_back({.offset = row.offset});
   }
+  for (std::size_t row = 0; row < stage.parameters.size(); ++row)
+    if (stage.parameters[row].early) {
+      add(row, 0);
+      early_ = true;
+    }
   // Uses elsewhere, in ascending position: those before one have their places already.
   std::vector<int> order;
   for (std::size_t i = 0; i < stage.sharedUses.size(); ++i)
@@ -51,7 +57,7 @@ std::size_t Optimizer::trainedBytes() const {
 
 void Optimizer::addUses(Stream& q, std::byte* gradients, std::span<const std::byte* const> arrived) const {
   for (const TrainedParameter& parameter : parameters_) {
-    if (parameter.uses.size() == 1) continue;
+    if (parameter.uses.size() <= 1) continue;
     terms_.clear();
     for (const TrainedParameter::Use& use : parameter.uses) {
       const std::byte* from = use.shared < 0 ? gradients + use.offset : arrived[static_cast<std::size_t>(use.shared)];
@@ -64,29 +70,39 @@ void Optimizer::addUses(Stream& q, std::byte* gradients, std::span<const std::by
 }
 
 void Optimizer::update(Stream& q, const UpdateBlocks& blocks, const UpdateStep& step) const {
+  for (const TrainedParameter& parameter : parameters_)
+    if (!parameter.row->early)
+      update(q, parameter, reinterpret_cast<const float*>(blocks.gradients + parameter.gradient), blocks, step);
+}
+
+void Optimizer::updateOne(Stream& q, int row, const float* gradient, const UpdateBlocks& blocks,
+                          const UpdateStep& step) const {
+  update(q, parameters_[static_cast<std::size_t>(ofRow_[static_cast<std::size_t>(row)])], gradient, blocks, step);
+}
+
+void Optimizer::update(Stream& q, const TrainedParameter& parameter, const float* gradient, const UpdateBlocks& blocks,
+                       const UpdateStep& step) const {
   const std::size_t stateBlocks = optimizerBlocks(training_);
-  for (const TrainedParameter& parameter : parameters_) {
-    const ParameterRow& row = *parameter.row;
-    auto state = [&](std::size_t block) {
-      return block < stateBlocks ? reinterpret_cast<float*>(blocks.state + block * blocks.stateStride + row.offset)
-                                 : nullptr;
-    };
-    const UpdateSlice slice = {
-        .old = reinterpret_cast<const float*>(blocks.old + row.offset),
-        .fresh = reinterpret_cast<float*>(blocks.fresh + row.offset),
-        .gradient = reinterpret_cast<const float*>(blocks.gradients + parameter.gradient),
-        .first = state(0),
-        .second = state(1),
-        .count = row.shape.elements(),
-        .minibatches = static_cast<float>(step.minibatches),
-        .scale = static_cast<float>(step.gradientScale),
-        .learningRate = static_cast<float>(
-            (parameter.learningRate ? *parameter.learningRate * step.rateFactor : step.learningRate) *
-            row.learningRateScale),
-        .weightDecay = static_cast<float>(parameter.weightDecay * row.weightDecayScale),
-    };
-    device::update(q, slice, training_, step.count + parameter.updatesBefore);
-  }
+  const ParameterRow& row = *parameter.row;
+  auto state = [&](std::size_t block) {
+    return block < stateBlocks ? reinterpret_cast<float*>(blocks.state + block * blocks.stateStride + row.offset)
+                               : nullptr;
+  };
+  const UpdateSlice slice = {
+      .old = reinterpret_cast<const float*>(blocks.old + row.offset),
+      .fresh = reinterpret_cast<float*>(blocks.fresh + row.offset),
+      .gradient = gradient,
+      .first = state(0),
+      .second = state(1),
+      .count = row.shape.elements(),
+      .minibatches = static_cast<float>(step.minibatches),
+      .scale = static_cast<float>(step.gradientScale),
+      .learningRate =
+          static_cast<float>((parameter.learningRate ? *parameter.learningRate * step.rateFactor : step.learningRate) *
+                             row.learningRateScale),
+      .weightDecay = static_cast<float>(parameter.weightDecay * row.weightDecayScale),
+  };
+  device::update(q, slice, training_, step.count + parameter.updatesBefore);
 }
 
 } // namespace pdcrt

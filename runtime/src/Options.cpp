@@ -87,7 +87,7 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
       ->type_name("F.json");
   app.add_option("--dir", options.directory, "where plan.json is")->type_name("DIR");
   app.add_flag("--threads", options.threads, "run all ranks as threads of this process, without MPI");
-  app.add_option("--kernel-threads", options.kernelThreads, "OpenMP threads of a rank (OMP_NUM_THREADS, else 1)")
+  app.add_option("--kernel-threads", options.kernelThreads, "OpenMP threads of a rank (those that it was planned with)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
   app.add_flag("--sync-sends", options.synchronousSends, "MPI may not buffer (tests)");

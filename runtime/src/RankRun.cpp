@@ -6,6 +6,7 @@
 #include "pdcrt/Device.h"
 #include "pdcrt/Profile.h"
 #include "pdcrt/Resume.h"
+#include "pdcrt/Threads.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -47,8 +48,8 @@ RankRun::RankRun(const RunOptions& options, const RunFiles& files, std::span<con
                     files.schedule, files.training) {}
 
 Status RankRun::run() {
-  if (omp_set_num_threads && (options_.kernelThreads > 0 || !std::getenv("OMP_NUM_THREADS")))
-    omp_set_num_threads(std::max(1, options_.kernelThreads));
+  kernelThreads = threadsOf(options_.kernelThreads, stages_);
+  if (omp_set_num_threads) omp_set_num_threads(kernelThreads);
   for (auto step : {&RankRun::prepare, &RankRun::agree, &RankRun::load, &RankRun::train, &RankRun::finish})
     if (Status status = (this->*step)(); !status) return status;
   return {};

@@ -4,6 +4,7 @@
 #include "pdcrt/LinkProfile.h"
 #include "pdcrt/MpiTransport.h"
 #include "pdcrt/Supervision.h"
+#include "pdcrt/Threads.h"
 
 #include <csignal>
 #include <cstdio>
@@ -109,6 +110,7 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages) {
   RunOptions options;
   bool finished = false;
   if (Status status = parseOptions(argc, argv, options, finished); !status || finished) return status;
+  waitPassively(argv, threadsOf(options.kernelThreads, stages));
   if (!options.linkFile.empty()) return profileLink(options);
   if (Status status = device::open(); !status) return status;
   RunFiles files;

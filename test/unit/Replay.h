@@ -117,6 +117,21 @@ private:
     std::int64_t version = 0;
   };
 
+  /// Keeps the gradients with which a stage program updates parameters early.
+  class EarlyGradients : public pdcrt::GradientTaker {
+  public:
+    EarlyGradients(const pdcrt::Stage& stage, Block& block) : stage_(stage), block_(block) {}
+    void take(int parameter, const float* gradient) override {
+      const pdcrt::ParameterRow& row = stage_.parameters[static_cast<std::size_t>(parameter)];
+      std::memcpy(block_.data() + stage_.bytes.gradients + row.offset, gradient,
+                  static_cast<std::size_t>(row.shape.elements()) * sizeof(float));
+    }
+
+  private:
+    const pdcrt::Stage& stage_;
+    Block& block_;
+  };
+
   static void require(const pdcrt::Status& status) {
     if (!status) throw std::runtime_error(status.message());
   }
@@ -136,7 +151,7 @@ private:
     const pdcrt::Stage& stage = *setup_.stages[s];
     Minibatch part;
     part.slot.resize(stage.bytes.slot);
-    part.gradients.resize(stage.bytes.gradients);
+    part.gradients.resize(stage.bytes.gradients + stage.bytes.weights); // behind: those of early updates
     for (const pdcrt::EdgeRow& edge : stage.edges) part.edges.emplace_back(edge.bytes);
     return part;
   }
@@ -187,6 +202,8 @@ private:
     StageState& state = states_[s];
     const std::size_t replica = static_cast<std::size_t>(b) % state.kernels.size();
     pdcrt::Stream stream(state.workspace.data(), state.workspace.size());
+    EarlyGradients early(*setup_.stages[s], part.gradients);
+    stream.giveGradientsTo(&early);
     std::vector<std::byte*> edges;
     for (Block& edge : part.edges) edges.push_back(edge.empty() ? nullptr : edge.data());
     std::vector<const std::byte*> shared;
@@ -346,6 +363,8 @@ private:
     std::vector<Use> uses;
     for (const pdcrt::GradientRow& row : setup_.stages[s]->gradients)
       if (row.parameter == p) uses.push_back({s, row.offset});
+    if (const pdcrt::ParameterRow& row = setup_.stages[s]->parameters[static_cast<std::size_t>(p)]; row.early)
+      uses.push_back({s, setup_.stages[s]->bytes.gradients + row.offset});
     std::map<int, Use> elsewhere; // by position
     for (std::size_t t = 0; t < states_.size(); ++t)
       for (const pdcrt::SharedUseRow& use : setup_.stages[t]->sharedUses) {

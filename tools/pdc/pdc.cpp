@@ -81,6 +81,23 @@ int main(int argc, char** argv) {
   app.add_option("--cluster", options.clusterFile, "the machines (docs/Planning.md)")
       ->type_name("FILE")
       ->excludes(devices);
+  std::string threads = "1", updates = "late";
+  app.add_option(
+         "--updates", updates,
+         "of parameters: early, each as soon as its gradient is there where the schedule allows it, which saves "
+         "the memory of gradients; or late, all after the backward")
+      ->check(CLI::IsMember({"early", "late"}))
+      ->type_name("early|late")
+      ->capture_default_str();
+  app.add_option("--threads-per-stage", threads,
+                 "OpenMP threads of a rank's kernels: a number, or auto (cores for each device)")
+      ->check([](const std::string& text) {
+        return text == "auto" || CLI::Range(1, 1024)(text).empty()
+                   ? std::string()
+                   : "'" + text + "' is neither a number from 1 to 1024 nor auto";
+      })
+      ->type_name("N|auto")
+      ->capture_default_str();
   std::string schedule = options.planner.schedule;
   app.add_option("--schedule", schedule,
                  "order of forwards and backwards: " + scheduleNamesText() + ", or a file (docs/Runtime.md)")
@@ -131,6 +148,8 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
   }
 
+  options.lateUpdates = updates == "late";
+  options.threadsPerStage = threads == "auto" ? 0 : std::stoi(threads);
   if (devices->count() == 0 && options.clusterFile.empty() && !options.planner.stageReplicas.empty())
     options.devices = std::accumulate(options.planner.stageReplicas.begin(), options.planner.stageReplicas.end(), 0) /
                       std::max(1, stagesPerRank(schedule)); // of a file: as many devices as replicas

@@ -6,10 +6,11 @@
 //   slot             data inputs, values sent forward, losses; what backward reads of forward; predictions of evaluate
 //   edge             what arrives from another stage, and gradients that leave
 //   handover         what backward_weight reads of what backward_input has made
-//   scratch          what lives inside one phase
+//   scratch          what lives inside one phase, workspaces of kernel calls
 //
-// Scratch is shared by lifetime. Slots and handovers are not: at the end of a forward, or of a backward_input,
-// everything in them is alive.
+// What a slot keeps is all alive at the end of a forward, so it shares no bytes. But before and after that the slot has
+// bytes that hold nothing: what lives inside a phase, a workspace, or what is handed over lies there where it fits
+// (`Buffer::temporary`), else in scratch or in the handover, shared by lifetime. docs/decisions/0003 has the reasons.
 #pragma once
 
 #include "pdc/IR/OpDef.h"
@@ -36,23 +37,36 @@ struct Place {
 enum class ProgramPhase : std::uint8_t { forward, backwardInput, backwardWeight, evaluate };
 inline constexpr int programPhaseCount = 4;
 
-/// Memory of a value and of all its views. `first` and `last` are positions on the timeline of forward, of backward
-/// (both halves, one after the other) or of evaluate: the calls between which the bytes must stay. Only scratch uses
-/// them.
+/// Memory of a value and of all its views, or the workspace of a kernel call. `first` and `last` are positions on the
+/// graph's timeline: the calls between which the bytes must stay. Known for what lies in slot, handover and scratch.
 struct Buffer {
-  const Value* value = nullptr; ///< never the result of a view
+  const Value* value = nullptr; ///< never the result of a view; null for a workspace
   Place place;
   std::int64_t bytes = 0;
   int first = 0, last = 0;
+  bool temporary = false; ///< placed by lifetime, in the slot, the handover or scratch
 };
 
-/// One graph's buffers. A training graph has two timelines: forward, and backward.
+/// When the operations of a graph run: forward, backward_input, backward_weight; or evaluate. Position 0 is before the
+/// first operation, `end` after the last.
+struct Timeline {
+  std::vector<const Operation*> operations; ///< operations[i] runs at position i + 1; without views and constants
+  std::unordered_map<const Operation*, int> positions;
+  int backward = 0; ///< position of the first operation of backward_input; `end` if there is no backward
+  int weights = 0;  ///< of the first of backward_weight; `end` if there is none
+  int end = 0;
+};
+
+/// One graph's buffers.
 struct GraphMemory {
+  Timeline timeline;
   std::vector<Buffer> buffers; ///< in program order: inputs, parameters, results
   /// The buffer that holds `value`, or the value that it is a view of; null for a value of another graph.
   const Buffer* find(const Value* value) const;
 
-  std::unordered_map<const Value*, std::size_t> index; ///< into buffers, views included
+  std::unordered_map<const Value*, std::size_t> index;     ///< into buffers, views included
+  std::unordered_map<const Operation*, Buffer> workspaces; ///< of kernel calls that need one
+  std::vector<Buffer> copied;                              ///< places in the slot that copies fill
 };
 
 /// Bytes that must be copied, because a value is needed at two places (an addition of two received values, for example,
@@ -91,6 +105,13 @@ struct PlacedSharedUse {
   bool withInput = false;
 };
 
+/// A parameter that is updated in the middle of backward_input.
+struct EarlyUpdate {
+  int parameter = 0;                ///< index into StageMemory::parameters
+  const Value* gradient = nullptr;  ///< a temporary
+  const Operation* after = nullptr; ///< the last that reads the parameter, or makes the gradient
+};
+
 struct PlacedPort {
   int edge = 0; ///< index into StageMemory::edges
   const Value* value = nullptr;
@@ -111,9 +132,20 @@ struct PlacedOutput {
   std::int64_t offset = 0;
 };
 
+/// What is alive of slot, handover, scratch and workspace: no layout of them takes less.
+struct LiveBytes {
+  std::int64_t peak = 0;       ///< of one minibatch, at its worst moment
+  std::int64_t stashed = 0;    ///< of it, between its forward and its backward
+  std::int64_t handed = 0;     ///< of it, between backward_input and backward_weight; 0 if they are one
+  std::int64_t evaluation = 0; ///< at the worst moment of an evaluation
+};
+
 struct StageMemory {
   int stage = 0;
+  int threads = 1; ///< of kernels: pdcrt::kernelThreads, while it was planned
   pdcrt::BlockBytes bytes{};
+  bool splitBackward = false; ///< weight gradients are computed by backward_weight, not by backward_input
+  LiveBytes live;
   std::int64_t trainedBytes = 0;           ///< of the trained parameters, without padding
   std::vector<PlacedParameter> parameters; ///< weights block
   std::vector<PlacedParameter> states;     ///< state block
@@ -121,18 +153,29 @@ struct StageMemory {
   std::vector<PlacedSharedValue> sharedValues;
   std::vector<PlacedSharedUse> sharedUses;
   std::vector<PlacedGradient> gradients; ///< in program order of the uses
+  std::vector<EarlyUpdate> earlyUpdates; ///< of parameters that are not among them
   std::vector<pdcrt::EdgeRow> edges;     ///< sorted by (direction, from, to)
   std::vector<PlacedPort> ports;         ///< sorted by edge, then in the order of the graph's inputs or outputs
   std::vector<PlacedData> data;
   std::vector<PlacedOutput> outputs;
   GraphMemory training, evaluation;
   std::vector<Copy> copies;
+
+  /// The phase of the stage program that runs `operation` of the training graph.
+  ProgramPhase phaseOf(const Operation& operation) const;
 };
 
 struct MemoryOptions {
   int stage = 0;
   /// Parameters of the whole model that several stages use.
   std::vector<SharedParameter> shared = {};
+  /// Weight gradients are computed by backward_weight: for schedules that let other minibatches come between the halves
+  /// of a backward, and to measure the halves. Else backward_input computes them as soon as it can, which takes less
+  /// memory: what they read need not be handed over.
+  bool splitBackward = false;
+  /// Update parameters as soon as their gradients are there, which then need no place of their own: for stages that
+  /// update after every minibatch, and not with halves of a backward apart.
+  bool earlyUpdates = false;
   /// Keep results and predictions of the training graph too, as predictions: for engines that look at them.
   bool keepResults = false;
 };
@@ -146,8 +189,8 @@ Expected<StageMemory> planMemory(const Graph& training, const Graph* evaluation,
 /// The value whose bytes `value` is: itself, or the operand at the end of a chain of views.
 const Value* storageOf(const Value* value);
 
-/// The phase of a stage program that runs `operation` of a training graph.
-ProgramPhase programPhase(const Operation& operation);
+/// The operations of a graph in the order in which its phases run them.
+Timeline timelineOf(const Graph& graph, bool splitBackward);
 
 /// Most bytes of workspace that a kernel among `operations` asks for. Errors: a kernel refuses its shapes.
 Expected<std::int64_t> workspaceOf(const std::vector<const Operation*>& operations, Diagnostics& diags);

@@ -68,8 +68,9 @@ std::string groupName(const Graph& graph, int group);
 Profile analyticProfile(const Graph& graph, const DeviceKind& device, const std::string& version);
 
 /// The planner's view of a differentiated and fused graph: a node per group, a tensor per value that groups hand on.
-/// Parameters that several groups use give them a colour. Errors: a kernel refuses its shapes.
+/// Parameters that several groups use give them a colour. Where the schedule does not separate the halves of a backward
+/// (`splitBackward`), nothing is handed over. Errors: a kernel refuses its shapes.
 Expected<CostGraph> costGraphOf(const Graph& graph, const std::string& model, const Profile& profile,
-                                Diagnostics& diags);
+                                bool splitBackward, Diagnostics& diags);
 
 } // namespace pdc

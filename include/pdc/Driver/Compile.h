@@ -30,6 +30,8 @@ struct CompileOptions {
 
   std::int64_t devices = 1; ///< 0: as many as the schedule file has ranks
   std::string clusterFile;  ///< instead of `devices`
+  bool lateUpdates = true;  ///< no parameter is updated before all gradients of its stage are there
+  int threadsPerStage = 1;  ///< OpenMP threads of a rank's kernels; 0: as many as there are cores for each rank
   PlannerOptions planner;
   std::string scheduleFile;     ///< the schedule, instead of one that the planner's options name
   std::string planFile;         ///< use this plan

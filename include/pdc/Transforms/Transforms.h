@@ -83,4 +83,8 @@ Expected<std::vector<StageGraphs>> splitStages(PassContext& context, const std::
 /// numbers and leave running statistics alone; so the gradients are the same, bit for bit.
 void recomputeForward(Graph& stage);
 
+/// Puts every operation of phase W where its operands are there, before what follows of phase I: what it reads need not
+/// stay longer. Only the order of the operations changes.
+void computeWeightGradientsEarly(Graph& stage);
+
 } // namespace pdc

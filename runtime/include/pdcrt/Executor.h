@@ -119,6 +119,7 @@ struct HostedStage {
   std::byte* spareGradients = nullptr;
   std::unique_ptr<GradientNorm> norm; ///< where the schedule has one
   std::int64_t normOf = 0;            ///< the update for which it has been awaited
+  bool updating = false;              ///< a backward has made early updates of the next version
 
   struct Edge {
     EdgeBuffers buffers;
@@ -186,6 +187,9 @@ private:
                        std::optional<double>& scale);
   Status checkTraining() const;
   Status update(HostedStage& hosted, const Action& action);
+  UpdateBlocks blocksOf(const HostedStage& hosted, const std::byte* gradients) const;
+  UpdateStep stepOf(const HostedStage& hosted, std::int64_t update, double gradientScale) const;
+  void backwardInput(HostedStage& hosted, const Call& call, std::int64_t update);
   Status skipUpdate(HostedStage& hosted, const UpdateBlocks& blocks, std::int64_t update);
   Status evaluateOne(HostedStage& hosted, const Action& action);
   Status waitFor(const Action& action, const Work& work);

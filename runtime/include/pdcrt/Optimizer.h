@@ -49,7 +49,7 @@ struct UpdateStep {
 /// A trained parameter and where its gradients are.
 struct TrainedParameter {
   const ParameterRow* row;
-  std::size_t gradient; ///< offset of its first use's accumulator, which will hold the sum
+  std::size_t gradient; ///< offset of its first use's accumulator, which will hold the sum; none if it is early
   /// All its uses, in program order: the offset of an accumulator here, or a row of Stage::sharedUses of which the
   /// gradient comes from another stage.
   struct Use {
@@ -93,14 +93,23 @@ public:
   /// those of uses in other stages, by row of Stage::sharedUses; null for what did not come.
   void addUses(Stream& q, std::byte* gradients, std::span<const std::byte* const> arrived = {}) const;
 
-  /// Makes the next version of all trained parameters. Frozen ones are left alone: every version holds them from the
-  /// start.
+  /// Makes the next version of all trained parameters but those that are early. Frozen ones are left alone: every
+  /// version holds them from the start.
   void update(Stream& q, const UpdateBlocks& blocks, const UpdateStep& step) const;
 
+  /// The same for one early parameter, a row of Stage::parameters.
+  void updateOne(Stream& q, int row, const float* gradient, const UpdateBlocks& blocks, const UpdateStep& step) const;
+  bool hasEarly() const { return early_; }
+
 private:
+  void update(Stream& q, const TrainedParameter& parameter, const float* gradient, const UpdateBlocks& blocks,
+              const UpdateStep& step) const;
+
   const Training& training_;
   std::vector<TrainedParameter> parameters_;
   mutable std::vector<const float*> terms_; ///< of the sum that is being made
+  std::vector<int> ofRow_; ///< index into parameters_ by row of Stage::parameters; -1: it is not trained
+  bool early_ = false;
 };
 
 } // namespace pdcrt

@@ -28,7 +28,7 @@ struct RunOptions {
   std::int64_t traceEvents = std::int64_t{1} << 18; ///< of each rank, at most; the first ones
   std::int64_t logEvery = 0;                        ///< steps; 0: twenty lines in a run
   bool threads = false;
-  int kernelThreads = 0; ///< OpenMP threads of a rank; 0: OMP_NUM_THREADS, else 1
+  int kernelThreads = 0; ///< OpenMP threads of a rank; 0: those that its program was planned with
   bool synchronousSends = false;
   int rank = -1;
 };

@@ -6,13 +6,33 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
+#include <stdexcept>
+#include <string>
 
 namespace pdcrt {
 
+/// A kernel wants more workspace than the program was planned with: the library that it calls depends on the processor.
+class WorkspaceTooSmall : public std::runtime_error {
+public:
+  WorkspaceTooSmall(std::size_t needed, std::size_t planned)
+      : std::runtime_error("a kernel needs " + std::to_string(needed) +
+                           " bytes of workspace here, the program was planned with " + std::to_string(planned)) {}
+};
+
 class Setup {
 public:
-  /// Some call of the kernel under construction uses `bytes` of Stream::workspace().
-  void needWorkspace(std::size_t bytes) { workspaceBytes_ = std::max(workspaceBytes_, bytes); }
+  /// Some call of the kernel under construction uses `bytes` of Stream::workspace(). Throws WorkspaceTooSmall.
+  void needWorkspace(std::size_t bytes) {
+    if (bytes > limit_) throw WorkspaceTooSmall(bytes, limit_);
+    workspaceBytes_ = std::max(workspaceBytes_, bytes);
+  }
+
+  /// The kernel that is constructed next was planned with so much workspace.
+  Setup& within(std::size_t bytes) {
+    limit_ = bytes;
+    return *this;
+  }
 
   /// Of the compiler: plans what kernels would need on a GPU; none of them is constructed.
   static Setup forCuda() {
@@ -28,6 +48,7 @@ public:
 private:
   std::size_t workspaceBytes_ = 0;
   bool plansCuda_ = false;
+  std::size_t limit_ = std::numeric_limits<std::size_t>::max();
 };
 
 } // namespace pdcrt

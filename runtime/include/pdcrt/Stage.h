@@ -41,6 +41,9 @@ struct ParameterRow {
   bool trained;       ///< false: frozen, has no gradient
   double learningRateScale;
   double weightDecayScale;
+  /// It is updated in the middle of backward_input, which has its gradient in scratch for that long
+  /// (Stream::update); it has no row among Stage::gradients.
+  bool early = false;
 };
 
 /// One use of a trained parameter: where its gradient is written. Rows are in program order of the uses; the gradients
@@ -174,6 +177,7 @@ struct Stage {
   int index, count;
   const char* model;     ///< name of the ONNX file
   const char* modelHash; ///< ranks that disagree refuse to run
+  int threads = 1;       ///< OpenMP threads of its kernels, with which it was planned
   BlockBytes bytes;
   std::span<const ParameterRow> parameters;
   std::span<const GradientRow> gradients;

@@ -1,8 +1,8 @@
 // The order in which a stage's kernels run, and what they share while they run.
 //
 // On the CPU a stream is a program counter: a call returns when its work is done. On a GPU it is a queue (native()). It
-// carries the workspace, of which one kernel at a time may use all, and tells an observer which fusion group runs, for
-// profiles and traces.
+// carries the workspace of the call that comes next, and tells an observer which fusion group runs, for profiles and
+// traces.
 #pragma once
 
 #include <cstddef>
@@ -16,18 +16,32 @@ public:
   virtual void beginGroup(int group) = 0;
 };
 
+/// Told when the gradient of a parameter is complete and nothing of the phase reads the parameter any more.
+class GradientTaker {
+public:
+  virtual ~GradientTaker() = default;
+  virtual void take(int parameter, const float* gradient) = 0;
+};
+
 class Stream {
 public:
   Stream() = default;
   Stream(std::byte* workspace, std::size_t workspaceBytes, void* native = nullptr)
       : workspace_(workspace), workspaceBytes_(workspaceBytes), native_(native) {}
 
-  /// Memory that the running kernel may overwrite, 64-byte aligned; as many bytes as the largest Setup::needWorkspace.
+  /// Memory that the running kernel may overwrite, 64-byte aligned; as many bytes as its Setup::needWorkspace.
   std::byte* workspace() const { return workspace_; }
   std::size_t workspaceBytes() const { return workspaceBytes_; }
 
   /// The target's own queue (cudaStream_t); null on the CPU.
   void* native() const { return native_; }
+
+  /// The same stream, with this workspace for the next call.
+  Stream& work(std::byte* workspace, std::size_t bytes) {
+    workspace_ = workspace;
+    workspaceBytes_ = bytes;
+    return *this;
+  }
 
   /// The calls that follow belong to fusion group `id` of the model.
   void group(int id) {
@@ -35,11 +49,18 @@ public:
   }
   void observe(GroupObserver* observer) { observer_ = observer; }
 
+  /// The gradient of row `parameter` of Stage::parameters is there, and will be overwritten after the call.
+  void update(int parameter, const float* gradient) {
+    if (taker_) taker_->take(parameter, gradient);
+  }
+  void giveGradientsTo(GradientTaker* taker) { taker_ = taker; }
+
 private:
   std::byte* workspace_ = nullptr;
   std::size_t workspaceBytes_ = 0;
   void* native_ = nullptr;
   GroupObserver* observer_ = nullptr;
+  GradientTaker* taker_ = nullptr;
 };
 
 } // namespace pdcrt

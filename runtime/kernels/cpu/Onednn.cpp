@@ -1,6 +1,8 @@
 // See Onednn.h.
 #include "Onednn.h"
 
+#include "pdcrt/Threads.h"
+
 #include <algorithm>
 #include <cassert>
 #include <cstdio>
@@ -23,7 +25,7 @@ memory::format_tag rowMajor(std::size_t rank) {
 } // namespace
 
 const dnnl::engine& engine() {
-  omp_set_num_threads(1);
+  omp_set_num_threads(kernelThreads);
   static const dnnl::engine instance(dnnl::engine::kind::cpu, 0);
   return instance;
 }
@@ -103,7 +105,7 @@ void Operation::run(Stream& q, std::initializer_list<const void*> operands,
                     std::initializer_list<void*> results) const {
   assert(operands.size() == operandCount_ && operands.size() + results.size() == ports_.size());
   assert(q.workspaceBytes() >= workspaceBytes_);
-  omp_set_num_threads(1);
+  omp_set_num_threads(kernelThreads);
   std::byte* const workspace = q.workspace();
   std::byte* const scratchpad = workspace + scratchpad_;
   std::size_t argument = 0;

@@ -6,7 +6,7 @@
 //   model     digits.onnx, hash b60943646bd52836
 //   replicas  1
 //   memory    weights 291.6 KiB, gradients 291.6 KiB, each minibatch in flight 522.6 KiB,
-//             handover 257.2 KiB, scratch 256.0 KiB, workspace of kernels 144.0 KiB
+//             handover 0 bytes, scratch 384.0 KiB; alive at most 897.0 KiB of one minibatch
 //   nodes     /block3/conv1/Conv, /block3/bn1/BatchNormalization, /block3/Relu, /block3/conv2/Conv,
 //             /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, /pool/GlobalAveragePool, /Flatten, /fc/Gemm,
 //             loss
@@ -43,14 +43,14 @@ constexpr pdcrt::ParameterRow parameters[] = {
 
 // Uses of parameters: which parameter, offset of its gradient in the gradients block, whether backward_input has it.
 constexpr pdcrt::GradientRow gradients[] = {
-    {0, 0, false}, // block3.conv1.weight
+    {0, 0, true}, // block3.conv1.weight
     {1, 147456, true}, // block3.bn1.weight
     {2, 147712, true}, // block3.bn1.bias
-    {3, 147968, false}, // block3.conv2.weight
+    {3, 147968, true}, // block3.conv2.weight
     {4, 295424, true}, // block3.bn2.weight
     {5, 295680, true}, // block3.bn2.bias
-    {6, 295936, false}, // fc.weight
-    {7, 298496, false}, // fc.bias
+    {6, 295936, true}, // fc.weight
+    {7, 298496, true}, // fc.bias
 };
 
 // Running statistics in the state block: ONNX name, type, shape, offset.
@@ -121,7 +121,8 @@ struct State {
   View<float> block3_bn2_running_var{base, 768};  // f32[64] block3.bn2.running_var
 };
 
-// What a minibatch keeps from its forward to its backward, and what comes and goes.
+// What a minibatch keeps from its forward to its backward, what comes and goes, and what lives inside one
+// phase where the slot holds nothing else then.
 struct Slot {
   pdcrt::Frame frame;
   View<std::int64_t> label{frame.slot, 0}; // i64[32] label, label
@@ -138,15 +139,22 @@ struct Slot {
   View<float> a7{frame.slot, 525376};      // f32[64] /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   View<float> a8{frame.slot, 525632};      // f32[32, 64, 1, 1] /pool/GlobalAveragePool
   View<float> a10{frame.slot, 533824};     // f32[32, 10] loss
+  View<float> g1{frame.slot, 525632};      // f32[32, 64] /fc/Gemm, input gradient
+  View<float> g8{frame.slot, 262976};      // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu, input gradient
+  View<float> g9{frame.slot, 394048};      // f32[32, 64, 4, 4]@1 /block3/conv1/Conv, input gradient
   View<float> prediction{frame.slot, 320}; // f32[32, 10] logits
+  View<float> e0{frame.slot, 1600};        // f32[32, 64, 4, 4]@1 /block3/conv1/Conv
+  View<float> e1{frame.slot, 132672};      // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
+  View<float> e2{frame.slot, 1600};        // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
+  View<float> e3{frame.slot, 132672};      // f32[32, 64, 4, 4]@1 /block3/conv2/Conv
+  View<float> e4{frame.slot, 1600};        // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> e5{frame.slot, 132672};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> e6{frame.slot, 1600};        // f32[32, 64, 1, 1] /pool/GlobalAveragePool
 };
 
 // What backward_input leaves to backward_weight.
 struct Handover {
   std::byte* base;
-  View<float> g0{base, 0};      // f32[32, 10] loss, input gradient
-  View<float> g5{base, 1280};   // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
-  View<float> g8{base, 132352}; // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu, input gradient
 };
 
 // One accumulator per use of a parameter.
@@ -162,24 +170,17 @@ struct Gradients {
   View<float> fc_bias{base, 298496};             // f32[10] fc.bias
 };
 
-// What lives inside one phase: places are shared.
+// What lives inside one phase and fits nowhere in the slot: places are shared.
 struct Scratch {
   std::byte* base;
-  View<float> a9{base, 0};      // f32[32, 10] /fc/Gemm
-  View<float> g1{base, 0};      // f32[32, 64] /fc/Gemm, input gradient
+  View<float> a9{base, 17152};  // f32[32, 10] /fc/Gemm
+  View<float> g0{base, 17152};  // f32[32, 10] loss, input gradient
   View<float> g2{base, 131072}; // f32[32, 64, 1, 1] /pool/GlobalAveragePool, input gradient
   View<float> g3{base, 0};      // f32[32, 64, 4, 4] /pool/GlobalAveragePool, input gradient
   View<float> g4{base, 131072}; // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
-  View<float> g6{base, 0};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
+  View<float> g5{base, 0};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
+  View<float> g6{base, 262144}; // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
   View<float> g7{base, 131072}; // f32[32, 64, 4, 4]@1 /block3/conv2/Conv, input gradient
-  View<float> g9{base, 131072}; // f32[32, 64, 4, 4]@1 /block3/conv1/Conv, input gradient
-  View<float> e0{base, 0};      // f32[32, 64, 4, 4]@1 /block3/conv1/Conv
-  View<float> e1{base, 131072}; // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
-  View<float> e2{base, 0};      // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
-  View<float> e3{base, 131072}; // f32[32, 64, 4, 4]@1 /block3/conv2/Conv
-  View<float> e4{base, 0};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  View<float> e5{base, 131072}; // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  View<float> e6{base, 0};      // f32[32, 64, 1, 1] /pool/GlobalAveragePool
 };
 
 // Kernels, built once, before the first minibatch.
@@ -197,20 +198,20 @@ struct Kernels {
   pdcrt::BatchNorm batchNorm_10;                    // /block3/bn1/BatchNormalization, /block3/Relu
   pdcrt::BatchNorm batchNorm_11;                    // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   explicit Kernels(pdcrt::Setup& setup)
-      : conv2d_0(setup, {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}, .inputLanes = 16,
-            .outputLanes = 16}),
-        batchNorm_1(setup, {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
-        conv2d_2(setup, {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}, .inputLanes = 16,
-            .outputLanes = 16}),
-        batchNorm_3(setup, {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
-        reduce_4(setup, {.input = {32, 4, 4, 4, 16}, .axes = {2, 3}, .kind = pdcrt::Reduction::mean}),
-        linear_5(setup, {.rows = 32, .inputs = 64, .outputs = 10, .transposed = true, .bias = true}),
-        softmaxCrossEntropy_6(setup, {.batch = 32, .classes = 10}),
-        linear_7(setup, {.rows = 32, .inputs = 64, .outputs = 10, .transposed = true}),
-        broadcast_8(setup, {.input = {32, 64, 1, 1}, .output = {32, 64, 4, 4}}),
-        transpose_9(setup, {.input = {128, 16, 16}, .permutation = {0, 2, 1}}),
-        batchNorm_10(setup, {.input = {32, 64, 4, 4}, .lanes = 16}),
-        batchNorm_11(setup, {.input = {32, 64, 4, 4}, .lanes = 16}) {}
+      : conv2d_0(setup.within(147456), {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1},
+            .inputLanes = 16, .outputLanes = 16}),
+        batchNorm_1(setup.within(0), {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
+        conv2d_2(setup.within(147456), {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1},
+            .inputLanes = 16, .outputLanes = 16}),
+        batchNorm_3(setup.within(0), {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
+        reduce_4(setup.within(0), {.input = {32, 4, 4, 4, 16}, .axes = {2, 3}, .kind = pdcrt::Reduction::mean}),
+        linear_5(setup.within(17152), {.rows = 32, .inputs = 64, .outputs = 10, .transposed = true, .bias = true}),
+        softmaxCrossEntropy_6(setup.within(0), {.batch = 32, .classes = 10}),
+        linear_7(setup.within(17152), {.rows = 32, .inputs = 64, .outputs = 10, .transposed = true}),
+        broadcast_8(setup.within(0), {.input = {32, 64, 1, 1}, .output = {32, 64, 4, 4}}),
+        transpose_9(setup.within(0), {.input = {128, 16, 16}, .permutation = {0, 2, 1}}),
+        batchNorm_10(setup.within(0), {.input = {32, 64, 4, 4}, .lanes = 16}),
+        batchNorm_11(setup.within(0), {.input = {32, 64, 4, 4}, .lanes = 16}) {}
 };
 
 // Fused kernels: elementwise operations of the model, their expression above each.
@@ -239,22 +240,23 @@ void elementwise_3(View<const float> a0, View<const float> a1, View<float> y) {
     y[i] = pdcrt::maximum(a0[i] + a1[i], 0.0f);
 }
 
-// Phases: pure functions of their arguments, one call per operation, in the order of the model. k: kernels, w: weights,
-// r: running statistics, s: slot, h: handover, g: gradients, t: scratch, q: what the calls run on. Operands of a
-// call come first, then its results; {} is one that is absent. Above it: the ONNX node, and its first result's type.
+// Phases: pure functions of their arguments, one call per operation, in the order of the model.
+// k: kernels, w: weights, r: running statistics, s: slot, h: handover, g: gradients, t: scratch,
+// q: what the calls run on, with the workspace of the call. Operands of a call come first, then its
+// results; {} is one that is absent. Above it: the ONNX node, and its first result's type.
 
 void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, const Scratch& t, pdcrt::Draw,
              pdcrt::Stream& q) {
   q.group(6);
   // /block3/conv1/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_0.forward(q, s.in0, w.block3_conv1_weight, {}, s.a0);
+  k.conv2d_0.forward(q.work(s.frame.slot + 131392, 147456), s.in0, w.block3_conv1_weight, {}, s.a0);
   // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
   k.batchNorm_1.trainForward(q, s.a0, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
       r.block3_bn1_running_var, {}, s.a1, s.a2, s.a3, r.block3_bn1_running_mean, r.block3_bn1_running_var);
 
   q.group(7);
   // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_2.forward(q, s.a1, w.block3_conv2_weight, {}, s.a4);
+  k.conv2d_2.forward(q.work(t.base, 147456), s.a1, w.block3_conv2_weight, {}, s.a4);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
   k.batchNorm_3.trainForward(q, s.a4, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
       r.block3_bn2_running_var, s.in0, s.a5, s.a6, s.a7, r.block3_bn2_running_mean, r.block3_bn2_running_var);
@@ -263,81 +265,75 @@ void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, 
 
   q.group(8);
   // /fc/Gemm -> f32[32, 10]
-  k.linear_5.forward(q, s.a8, w.fc_weight, w.fc_bias, t.a9);
+  k.linear_5.forward(q.work(t.base, 17152), s.a8, w.fc_weight, w.fc_bias, t.a9);
   // loss -> f32[]
   k.softmaxCrossEntropy_6.forward(q, t.a9, s.label, {}, s.loss, s.a10);
 }
 
-void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Handover& h, const Gradients& g,
+void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Handover&, const Gradients& g,
                     const Scratch& t, pdcrt::Stream& q) {
   q.group(8);
   // loss, input gradient -> f32[32, 10]
-  k.softmaxCrossEntropy_6.inputGradient(q, constant0, s.label, s.a10, {}, h.g0);
+  k.softmaxCrossEntropy_6.inputGradient(q, constant0, s.label, s.a10, {}, t.g0);
+  // /fc/Gemm, weight gradient -> f32[10, 64]
+  k.linear_5.weightGradient(q.work(t.base, 17152), s.a8, t.g0, g.fc_weight, g.fc_bias);
   // /fc/Gemm, input gradient -> f32[32, 64]
-  k.linear_7.inputGradient(q, h.g0, w.fc_weight, t.g1);
+  k.linear_7.inputGradient(q.work(t.base, 17152), t.g0, w.fc_weight, s.g1);
 
   q.group(7);
   // /pool/GlobalAveragePool, input gradient -> f32[32, 64, 1, 1]
-  elementwise_0(t.g1, t.g2);
+  elementwise_0(s.g1, t.g2);
   // /pool/GlobalAveragePool, input gradient -> f32[32, 64, 4, 4]
   k.broadcast_8.forward(q, t.g2, t.g3);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]@1
   k.transpose_9.forward(q, t.g3, t.g4);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]@1
-  k.batchNorm_3.gradient(q, t.g4, s.a4, w.block3_bn2_weight, s.a6, s.a7, s.a5, h.g5, g.block3_bn2_weight,
+  k.batchNorm_3.gradient(q, t.g4, s.a4, w.block3_bn2_weight, s.a6, s.a7, s.a5, t.g5, g.block3_bn2_weight,
       g.block3_bn2_bias, t.g6);
+  // /block3/conv2/Conv, weight gradient -> f32[64, 64, 3, 3]
+  k.conv2d_2.weightGradient(q.work(s.frame.slot + 262976, 147456), s.a1, t.g5, g.block3_conv2_weight, {});
   // /block3/conv2/Conv, input gradient -> f32[32, 64, 4, 4]@1
-  k.conv2d_2.inputGradient(q, h.g5, w.block3_conv2_weight, t.g7);
+  k.conv2d_2.inputGradient(q.work(s.frame.slot + 262976, 147456), t.g5, w.block3_conv2_weight, t.g7);
 
   q.group(6);
   // /block3/bn1/BatchNormalization, /block3/Relu, input gradient -> f32[32, 64, 4, 4]@1
-  k.batchNorm_1.gradient(q, t.g7, s.a0, w.block3_bn1_weight, s.a2, s.a3, s.a1, h.g8, g.block3_bn1_weight,
+  k.batchNorm_1.gradient(q, t.g7, s.a0, w.block3_bn1_weight, s.a2, s.a3, s.a1, s.g8, g.block3_bn1_weight,
       g.block3_bn1_bias, {});
-  // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
-  k.conv2d_0.inputGradient(q, h.g8, w.block3_conv1_weight, t.g9);
-  // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
-  add_1(t.g6, t.g9, s.gout0);
-}
-
-void backward_weight(const Kernels& k, const Weights&, const Slot& s, const Handover& h, const Gradients& g,
-                     const Scratch&, pdcrt::Stream& q) {
-  q.group(8);
-  // /fc/Gemm, weight gradient -> f32[10, 64]
-  k.linear_5.weightGradient(q, s.a8, h.g0, g.fc_weight, g.fc_bias);
-
-  q.group(7);
-  // /block3/conv2/Conv, weight gradient -> f32[64, 64, 3, 3]
-  k.conv2d_2.weightGradient(q, s.a1, h.g5, g.block3_conv2_weight, {});
-
-  q.group(6);
   // /block3/conv1/Conv, weight gradient -> f32[64, 64, 3, 3]
-  k.conv2d_0.weightGradient(q, s.in0, h.g8, g.block3_conv1_weight, {});
+  k.conv2d_0.weightGradient(q.work(s.frame.slot + 320, 147456), s.in0, s.g8, g.block3_conv1_weight, {});
+  // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
+  k.conv2d_0.inputGradient(q.work(s.frame.slot + 320, 147456), s.g8, w.block3_conv1_weight, s.g9);
+  // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
+  add_1(t.g6, s.g9, s.gout0);
 }
 
-void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s, const Scratch& t, pdcrt::Stream& q) {
+void backward_weight(const Kernels&, const Weights&, const Slot&, const Handover&, const Gradients&, const Scratch&,
+                     pdcrt::Stream&) {}
+
+void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s, const Scratch&, pdcrt::Stream& q) {
   q.group(6);
   // /block3/conv1/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_0.forward(q, s.in0, w.block3_conv1_weight, {}, t.e0);
+  k.conv2d_0.forward(q.work(s.frame.slot + 132672, 147456), s.in0, w.block3_conv1_weight, {}, s.e0);
   // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
-  k.batchNorm_10.forward(q, t.e0, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
-      r.block3_bn1_running_var, t.e1);
+  k.batchNorm_10.forward(q, s.e0, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
+      r.block3_bn1_running_var, s.e1);
   // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
-  elementwise_2(t.e1, t.e2);
+  elementwise_2(s.e1, s.e2);
 
   q.group(7);
   // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_2.forward(q, t.e2, w.block3_conv2_weight, {}, t.e3);
+  k.conv2d_2.forward(q.work(s.frame.slot + 263744, 147456), s.e2, w.block3_conv2_weight, {}, s.e3);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
-  k.batchNorm_11.forward(q, t.e3, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
-      r.block3_bn2_running_var, t.e4);
+  k.batchNorm_11.forward(q, s.e3, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
+      r.block3_bn2_running_var, s.e4);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
-  elementwise_3(t.e4, s.in0, t.e5);
+  elementwise_3(s.e4, s.in0, s.e5);
   // /pool/GlobalAveragePool -> f32[32, 64, 1, 1]
-  k.reduce_4.forward(q, t.e5, t.e6);
+  k.reduce_4.forward(q, s.e5, s.e6);
 
   q.group(8);
   // /fc/Gemm -> f32[32, 10]
-  k.linear_5.forward(q, t.e6, w.fc_weight, w.fc_bias, s.prediction);
+  k.linear_5.forward(q.work(s.frame.slot + 9792, 17152), s.e6, w.fc_weight, w.fc_bias, s.prediction);
   // loss -> f32[]
   k.softmaxCrossEntropy_6.forward(q, s.prediction, s.label, {}, s.loss, {});
 }
@@ -353,7 +349,7 @@ const pdcrt::Stage stage =
         .model = "digits.onnx",
         .modelHash = "b60943646bd52836",
         .bytes = {.weights = 298560, .state = 1024, .gradients = 298560, .slot = 535104,
-                  .handover = 263424, .scratch = 262144, .workspace = 147456},
+                  .handover = 0, .scratch = 393216, .workspace = 0},
         .parameters = parameters,
         .gradients = gradients,
         .states = states,

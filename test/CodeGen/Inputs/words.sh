@@ -1,0 +1,5 @@
+#!/bin/sh
+# The words of a stage program, one per line, without what depends on the size of workspaces.
+tr -s '[:space:]' ' ' < "$1" |
+  sed -E 's/q\.work\([^)]*\)/q/g; s/setup\.within\([0-9]+\)/setup/g; s/scratch = [0-9]+/scratch = N/g; s/scratch [0-9.]+ [KMG]?i?B; alive at most [0-9.]+ [KMG]?i?B/scratch N/' |
+  tr ' ' '\n'
