@@ -77,7 +77,7 @@ void pdc::registerTransforms(PassRegistry& registry) {
        .summary = "Turns exporters' pieces back into one op",
        .description =
            "`transpose` of a weight, `matmul` and `add` become `linear`; what exporters make of layer and root "
-           "mean square normalisation, GELU (with erf, with tanh) and softmax becomes one op again. The "
+           "mean square normalisation, GELU (with erf, with tanh), softmax and attention becomes one op again. The "
            "patterns belong to the ops (OpDef::raise). Runs before `differentiate`, because a fused backward "
            "cannot be recovered afterwards.",
        .options = {},

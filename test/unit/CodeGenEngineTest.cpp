@@ -73,6 +73,29 @@ const Case cases[] = {
   }
 })",
      false},
+    {"paddedWithInfinity", R"(module @m {
+  graph @main(%x: f32[2, 3]) {
+    %0 = pad %x {after = [0, 1], before = [0, 0], value = -inf} : f32[2, 4]
+    %1 = softmax %0 : f32[2, 4]
+    result "y" = %1
+  }
+})",
+     false},
+    {"otherElements", R"(module @m {
+  graph @main(%d: f64[2, 3], %u: u64[4], %h: u16[4], %s: i16[4]) {
+    %0 = mul %d, %d : f64[2, 3]
+    %1 = reduce_sum %0 {axes = [1], keep_dims = false} : f64[2]
+    %2 = constant {value = dense<u64[], [18446744073709551615]>} : u64[]
+    %3 = sub %2, %u : u64[4]
+    %4 = mul %h, %h : u16[4]
+    %5 = sub %s, %s : i16[4]
+    result "double" = %1
+    result "wide" = %3
+    result "half" = %4
+    result "zero" = %5
+  }
+})",
+     false},
     {"residual", R"(module @m {
   param %w1 : f32[8, 8]
   param %b1 : f32[8]

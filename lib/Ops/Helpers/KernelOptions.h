@@ -34,6 +34,7 @@
 #include "pdcrt/kernels/Transpose.h"
 
 #include <charconv>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -55,6 +56,8 @@ inline std::string toCpp(std::uint32_t value) {
 }
 /// The shortest text that reads back as the same number.
 inline std::string toCpp(double value) {
+  if (std::isnan(value)) return "__builtin_nan(\"\")";
+  if (std::isinf(value)) return value < 0 ? "-__builtin_inf()" : "__builtin_inf()";
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
