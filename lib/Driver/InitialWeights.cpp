@@ -27,6 +27,7 @@ static Status take(Parameter& parameter, const pdcrt::SafetensorsFile& file, con
                          .length = static_cast<std::int64_t>(record.values.size()),
                          .stored = record.shape,
                          .permutation = {}};
+  parameter.location.file = file.path(); // which a person has named, other than external data
   return success;
 }
 

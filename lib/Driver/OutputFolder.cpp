@@ -1,6 +1,7 @@
 // Output files and initial weights.
 #include "OutputFolder.h"
 
+#include "pdc/Import/OnnxImport.h"
 #include "pdcrt/MappedFile.h"
 #include "pdcrt/Safetensors.h"
 
@@ -42,6 +43,13 @@ bool sameBytes(const fs::path& a, const fs::path& b) {
   std::ifstream first(a, std::ios::binary), second(b, std::ios::binary);
   return std::equal(std::istreambuf_iterator<char>(first), std::istreambuf_iterator<char>(),
                     std::istreambuf_iterator<char>(second));
+}
+
+/// A person has named the file in which a parameter is (the model, or a file of --init-from), or the model has, which
+/// may be anybody's.
+pdcrt::Status openStored(const Parameter& parameter, pdcrt::MappedFile& file) {
+  const std::string &path = parameter.reference.file, &named = parameter.location.file;
+  return path == named ? file.open(path) : mapExternalData(named, path, file);
 }
 
 /// Whether `name` is "stage", a number and `suffix`: what an earlier compilation wrote for a stage.
@@ -87,7 +95,7 @@ Status pdc::writeWeights(const std::string& path, const std::vector<const Parame
     const Reference& reference = parameter->reference;
     auto [file, isNew] = files.try_emplace(reference.file);
     if (isNew)
-      if (pdcrt::Status status = file->second.open(reference.file); !status)
+      if (pdcrt::Status status = openStored(*parameter, file->second); !status)
         return reportFile(status, reference.file, diags);
     const std::span<const std::byte> all = file->second.bytes();
     const auto offset = static_cast<std::size_t>(reference.offset), length = static_cast<std::size_t>(reference.length);

@@ -1,6 +1,7 @@
 #include "EqualInitializers.h"
 
 #include "pdc/IR/OpDef.h"
+#include "pdc/Import/OnnxImport.h"
 #include "pdcrt/MappedFile.h"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ bool namesParameter(const std::string& name) {
 Bytes bytesOf(const OnnxFile& file, const Reference& reference, pdcrt::MappedFile& mapped) {
   Bytes all = file.bytes();
   if (reference.file != file.path()) {
-    if (!mapped.open(reference.file)) return {};
+    if (!mapExternalData(file.path(), reference.file, mapped)) return {};
     all = mapped.bytes();
   }
   const auto offset = static_cast<std::size_t>(reference.offset), length = static_cast<std::size_t>(reference.length);

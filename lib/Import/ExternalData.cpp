@@ -27,52 +27,69 @@ struct Descriptor {
 
 } // namespace
 
+static std::string folderOf(const std::string& modelPath) {
+  return modelPath.substr(0, modelPath.rfind('/') + 1);
+}
+
+/// Opens `location` beneath `folder` ("": the current one). A descriptor, or -1 with errno set.
+static int openBeneath(const std::string& folder, const std::string& location) {
+  if (location.find('\0') != std::string::npos) {
+    errno = EINVAL;
+    return -1;
+  }
+  const Descriptor base(::open(folder.empty() ? "." : folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  open_how how{};
+  how.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK; // a pipe must not block before it is refused
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
+  return static_cast<int>(::syscall(SYS_openat2, base.number, location.c_str(), &how, sizeof how));
+}
+
+namespace {
+
+/// What is wrong with the opened file (its descriptor, or -1 with errno set); empty if nothing is.
+struct Problem {
+  std::string text, help;
+};
+
+Problem problemOf(int descriptor, std::int64_t& size) {
+  if (descriptor < 0 && (errno == EXDEV || errno == ELOOP))
+    return {std::string("leaves the folder of the model") + (errno == ELOOP ? " by a symbolic link" : ""),
+            "put the data beside the model, as plain files"};
+  if (descriptor < 0) return {std::string("cannot be opened: ") + std::strerror(errno), ""};
+  struct stat info {};
+  if (::fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) return {"is not a regular file", ""};
+  size = info.st_size;
+  if (info.st_nlink != 1) return {"has " + std::to_string(info.st_nlink) + " hard links, 1 is allowed", "copy it"};
+  return {};
+}
+
+} // namespace
+
 struct ExternalData::File {
   explicit File(int descriptor) : handle(descriptor) {}
   Descriptor handle;
   std::int64_t size = 0;
 };
 
-ExternalData::ExternalData(const std::string& modelPath) : folder_(modelPath, 0, modelPath.rfind('/') + 1) {}
+ExternalData::ExternalData(const std::string& modelPath) : folder_(folderOf(modelPath)) {}
 ExternalData::~ExternalData() = default;
-
-int ExternalData::openBeneath(const std::string& location) const {
-  if (location.find('\0') != std::string::npos) {
-    errno = EINVAL;
-    return -1;
-  }
-  Descriptor folder(::open(folder_.empty() ? "." : folder_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  open_how how{};
-  how.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK; // a pipe must not block before it is refused
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
-  return static_cast<int>(::syscall(SYS_openat2, folder.number, location.c_str(), &how, sizeof how));
-}
 
 bool ExternalData::lacks(const std::string& location) const {
   if (location.empty()) return false;
-  const Descriptor file(openBeneath(location));
+  const Descriptor file(openBeneath(folder_, location));
   return file.number < 0 && errno == ENOENT;
 }
 
 Expected<const ExternalData::File*> ExternalData::open(const std::string& location, const Location& where,
                                                        Diagnostics& diags) {
   if (auto known = files_.find(location); known != files_.end()) return known->second.get();
-  const int descriptor = openBeneath(location);
-  if (descriptor < 0) {
-    if (errno == EXDEV || errno == ELOOP)
-      return diags.error(where).help("put the data beside the model, as plain files")
-             << "external data '" << location << "' leaves the folder of the model"
-             << (errno == ELOOP ? " by a symbolic link" : "");
-    return diags.error(where) << "external data '" << location << "' cannot be opened: " << std::strerror(errno);
+  auto file = std::make_unique<File>(openBeneath(folder_, location));
+  if (const Problem problem = problemOf(file->handle.number, file->size); !problem.text.empty()) {
+    Diagnostic diagnostic{.location = where, .message = "external data '" + location + "' " + problem.text};
+    if (!problem.help.empty()) diagnostic.helps.push_back(problem.help);
+    diags.report(diagnostic);
+    return failure;
   }
-  auto file = std::make_unique<File>(descriptor);
-  struct stat info {};
-  if (::fstat(file->handle.number, &info) != 0 || !S_ISREG(info.st_mode))
-    return diags.error(where) << "external data '" << location << "' is not a regular file";
-  if (info.st_nlink != 1)
-    return diags.error(where).help("copy it")
-           << "external data '" << location << "' has " << info.st_nlink << " hard links, 1 is allowed";
-  file->size = info.st_size;
   return files_.emplace(location, std::move(file)).first->second.get();
 }
 
@@ -100,4 +117,14 @@ Expected<std::vector<std::byte>> ExternalData::read(const std::string& location,
     done += static_cast<std::size_t>(count);
   }
   return bytes;
+}
+
+pdcrt::Status pdc::mapExternalData(const std::string& model, const std::string& file, pdcrt::MappedFile& mapped) {
+  const std::string folder = folderOf(model);
+  if (!file.starts_with(folder)) return {pdcrt::Exit::badData, file + ": external data leaves the folder of the model"};
+  const Descriptor descriptor(openBeneath(folder, file.substr(folder.size())));
+  std::int64_t size = 0;
+  if (const Problem problem = problemOf(descriptor.number, size); !problem.text.empty())
+    return {pdcrt::Exit::badData, file + ": external data " + problem.text, problem.help};
+  return mapped.map(descriptor.number, file);
 }

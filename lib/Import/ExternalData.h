@@ -4,6 +4,7 @@
 // that folder, without symbolic links, to a regular file with one link.
 #pragma once
 
+#include "pdc/Import/OnnxImport.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <cstdint>
@@ -39,8 +40,6 @@ public:
 
 private:
   struct File;
-  /// A descriptor, or -1 with errno set.
-  int openBeneath(const std::string& location) const;
   Expected<const File*> open(const std::string& location, const Location& where, Diagnostics& diags);
 
   std::string folder_; ///< of the model, with its final slash; empty: the current one

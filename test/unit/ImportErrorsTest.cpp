@@ -2,6 +2,8 @@
 // Models that are wrong: what is said, word for word, and with which exit code.
 #include "ImportModels.h"
 
+#include <sys/stat.h>
+
 using namespace pdc;
 using namespace pdc::test;
 
@@ -286,6 +288,99 @@ TEST(ImportErrors, ExternalDataOutsideTheModelsFolder) {
               "m.onnx:w: error: external data 'hard' has 2 hard links, 1 is allowed\nhelp: copy it\n");
   expectError(importExternal("dir", "", "", [](TemporaryFolder& f) { std::filesystem::create_directory(f / "dir"); }),
               "m.onnx:w: error: external data 'dir' is not a regular file\n");
+}
+
+/// What the advisories of ONNX and of its users tell of, beyond the above.
+TEST(ImportErrors, ExternalDataAttacks) {
+  namespace fs = std::filesystem;
+  const auto refused = [](const std::string& location, const std::string& offset, const std::string& length,
+                          const std::string& why, const std::function<void(TemporaryFolder&)>& prepare = {}) {
+    const Imported imported = importExternal(location, offset, length, prepare);
+    EXPECT_FALSE(imported.module) << location;
+    EXPECT_NE(imported.messages.find(why), std::string::npos) << location << ": " << imported.messages;
+  };
+  const std::string leaves = "leaves the folder of the model";
+  const auto folder = [](TemporaryFolder& f) { fs::create_directory(f / "sub"); };
+  refused("sub/../../w.bin", "", "", leaves, folder);
+  refused("sub/../../../../../../../../etc/passwd", "", "", leaves, folder);
+  refused("/", "", "", leaves);
+  refused("/proc/self/environ", "", "", leaves);
+  refused("up/w.bin", "", "", leaves + " by a symbolic link", [](TemporaryFolder& f) {
+    fs::create_directory_symlink(".", f / "up"); // a parent that is a link, even to the folder itself
+  });
+  refused("alias", "", "", leaves + " by a symbolic link",
+          [](TemporaryFolder& f) { fs::create_symlink("w.bin", f / "alias"); });
+  refused("pipe", "", "", "is not a regular file",
+          [](TemporaryFolder& f) { ASSERT_EQ(::mkfifo((f / "pipe").c_str(), 0600), 0); });
+  refused(std::string("w.bin\0../x", 10), "", "", "cannot be opened");
+  refused("w.bin\n", "", "", "is not there"); // another name, not a line of its own
+  refused("w.bin", "0", "9223372036854775807", "has 9223372036854775807 bytes of external data, f32[2, 3] needs 24");
+  refused("w.bin", "0", "18446744073709551616",
+          "the length '18446744073709551616' of its external data is not a number");
+  refused("w.bin", "9223372036854775800", "24", "needs 24 bytes from byte 9223372036854775800"); // the sum overflows
+  refused("w.bin", "0x10", "", "the offset '0x10' of its external data is not a number");
+  refused("w.bin", " 1", "", "the offset ' 1' of its external data is not a number");
+}
+
+TEST(ImportErrors, ExternalDataOfMoreElementsThanThereAre) {
+  for (const std::vector<std::int64_t>& dims : {std::vector<std::int64_t>{1LL << 32, 1LL << 32, 1LL << 32},
+                                                {INT64_MAX, 2},
+                                                {1LL << 40, 3},
+                                                {-1, 3},
+                                                {1LL << 62, 0, 1LL << 62}}) {
+    TemporaryFolder folder;
+    writeFile(folder / "w.bin", std::string(30, 'w'));
+    ModelMaker maker = smallModel();
+    onnx::TensorProto& tensor = *maker.graph().mutable_initializer(0);
+    tensor.clear_raw_data();
+    tensor.clear_dims();
+    for (std::int64_t dim : dims) tensor.add_dims(dim);
+    tensor.set_data_location(onnx::TensorProto::EXTERNAL);
+    onnx::StringStringEntryProto& entry = *tensor.add_external_data();
+    entry.set_key("location");
+    entry.set_value("w.bin");
+    maker.write(folder / "m.onnx");
+    const Imported imported = importFile(folder / "m.onnx", {.batch = 1});
+    EXPECT_FALSE(imported.module) << dims[0];
+    EXPECT_NE(imported.messages, "") << dims[0];
+  }
+}
+
+/// Between the check and the use, the file is replaced by a way out.
+TEST(ImportErrors, ExternalDataSwappedAfterTheCheck) {
+  namespace fs = std::filesystem;
+  TemporaryFolder folder;
+  fs::create_directory(folder / "model");
+  const std::string data = folder / "model/w.bin", model = folder / "model/m.onnx";
+  writeFile(folder / "secret", std::string(24, 's'));
+  pdcrt::MappedFile mapped;
+  const auto restore = [&] {
+    fs::remove_all(data);
+    writeFile(data, std::string(24, 'w'));
+  };
+  restore();
+  EXPECT_TRUE(mapExternalData(model, data, mapped));
+  EXPECT_EQ(mapped.bytes().size(), 24u);
+  const auto refused = [&](const char* why) {
+    const pdcrt::Status status = mapExternalData(model, data, mapped);
+    EXPECT_FALSE(status);
+    EXPECT_NE(status.message().find(why), std::string::npos) << status.message();
+    restore();
+  };
+  fs::remove(data);
+  fs::create_symlink(folder / "secret", data);
+  refused("leaves the folder of the model by a symbolic link");
+  fs::remove(data);
+  fs::create_hard_link(folder / "secret", data);
+  refused("has 2 hard links");
+  fs::remove(data);
+  fs::create_directory(data);
+  refused("is not a regular file");
+  fs::rename(folder / "model", folder / "moved");
+  fs::create_directory(folder / "model");
+  fs::create_directory_symlink(folder / "moved", folder / "model/sub");
+  EXPECT_FALSE(mapExternalData(model, folder / "model/sub/w.bin", mapped));
+  EXPECT_FALSE(mapExternalData(model, folder / "secret", mapped));
 }
 
 // Attributes.

@@ -35,6 +35,7 @@
 #pragma once
 
 #include "pdc/IR/OpDef.h"
+#include "pdcrt/MappedFile.h"
 
 #include <cstdint>
 #include <iosfwd>
@@ -69,6 +70,11 @@ struct ImportOptions {
 /// of the ONNX node (of its first output, when it has none).
 Expected<std::unique_ptr<Module>> importOnnx(const std::string& path, const ImportOptions& options,
                                              const OpRegistry& registry, Diagnostics& diags);
+
+/// Maps `file`, external data of the model at `model` under the path that importOnnx gives it as Reference::file. What
+/// was checked then is checked again, of the very file that is mapped: it may have been replaced in the meantime. Fails
+/// where it is not beneath the model's folder without links on the way, or no regular file with one link.
+pdcrt::Status mapExternalData(const std::string& model, const std::string& file, pdcrt::MappedFile& mapped);
 
 /// Prints what the model at `path` is and what keeps it from being trained as it is: inputs, outputs, parameters,
 /// operators with counts, versions, producer, missing pieces. Fails only when the file cannot be read as a model.

@@ -20,6 +20,8 @@ public:
 
   /// Maps `path`. Fails, with `code`, when it is not a readable regular file.
   Status open(const std::string& path, Exit code = Exit::badData);
+  /// Maps the file that is open for reading as `descriptor`, which is left open; `path` is for messages.
+  Status map(int descriptor, const std::string& path, Exit code = Exit::badData);
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }

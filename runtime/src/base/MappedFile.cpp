@@ -36,20 +36,24 @@ void MappedFile::close() {
 
 Status MappedFile::open(const std::string& path, Exit code) {
   close();
-  path_ = path;
-  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return {code, path + ": cannot be read: " + std::strerror(errno)};
-  struct stat info {};
-  void* address = MAP_FAILED;
-  Status status;
-  if (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode))
-    status = {code, path + ": is not a regular file"};
-  else if (info.st_size > 0) {
-    address = ::mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file, 0);
-    if (address == MAP_FAILED) status = {code, path + ": cannot be mapped: " + std::strerror(errno)};
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) {
+    path_ = path;
+    return {code, path + ": cannot be read: " + std::strerror(errno)};
   }
+  const Status status = map(file, path, code);
   ::close(file);
-  if (address == MAP_FAILED) return status;
+  return status;
+}
+
+Status MappedFile::map(int descriptor, const std::string& path, Exit code) {
+  close();
+  path_ = path;
+  struct stat info {};
+  if (::fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) return {code, path + ": is not a regular file"};
+  if (info.st_size == 0) return {};
+  void* address = ::mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ, MAP_PRIVATE, descriptor, 0);
+  if (address == MAP_FAILED) return {code, path + ": cannot be mapped: " + std::strerror(errno)};
   data_ = static_cast<const std::byte*>(address);
   size_ = static_cast<std::size_t>(info.st_size);
   return {};
