@@ -87,6 +87,7 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
         calls += operation->phase == Phase::inputGradient ? ", input gradient" : ", weight gradient";
       if (const Value* result = mainResult(*operation)) calls += " -> " + toString(result->type());
       calls += "\n  " + wrapped(*line, 2, 6) + "\n";
+      if (program_.debugNan) calls += looks(*operation, memory);
       calls += copies(phase, operation.get(), memory);
       const std::string updated = evaluate ? "" : updates(*operation);
       takesStream = takesStream || !updated.empty();
@@ -208,6 +209,23 @@ std::string PhaseWriter::updates(const Operation& operation) const {
       text += "  q.update(" + std::to_string(update.parameter) + ", " +
               names_.reference(memory.training, update.gradient) + ".data); // " +
               commentText(memory.parameters[static_cast<std::size_t>(update.parameter)].parameter->name) + "\n";
+  return text;
+}
+
+/// --debug-nan: looks at what `operation` has computed.
+std::string PhaseWriter::looks(const Operation& operation, const GraphMemory& memory) const {
+  std::string text;
+  for (const Value* result : operation.results()) {
+    if (!result || result->type().element != ElementType::f32) continue;
+    std::string what = operation.forwardOperation().location.node;
+    if (operation.phase != Phase::forward) what = "gradient of " + what;
+    text += "  " +
+            wrapped("pdcrt::lookAt(" + names_.reference(memory, result) + ", " +
+                        std::to_string(result->type().bytes() / 4) + ", " +
+                        stringLiteral(what + " -> " + toString(result->type())) + ");",
+                    2, 6) +
+            "\n";
+  }
   return text;
 }
 

@@ -39,6 +39,7 @@ private:
   static std::string streamWith(const Buffer& workspace);
   std::string functionName(const std::string& text, const std::string& hint);
   std::string updates(const Operation& operation) const;
+  std::string looks(const Operation& operation, const GraphMemory& memory) const;
   std::string copies(ProgramPhase phase, const Operation* after, const GraphMemory& memory);
 
   const StageProgram& program_;

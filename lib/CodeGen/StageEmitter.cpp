@@ -112,6 +112,7 @@ private:
     std::set<std::string> headers = {"pdcrt/Stage.h"};
     if (phases_.text().find("pdcrt::") != std::string::npos || !phases_.functions().empty())
       headers.insert("pdcrt/Math.h");
+    if (program_.debugNan) headers.insert("pdcrt/NotFinite.h");
     for (const KernelMember& kernel : phases_.kernels()) headers.insert("pdcrt/kernels/" + kernel.className + ".h");
     for (const std::string& header : headers) out_ << "#include \"" << header << "\"\n";
   }

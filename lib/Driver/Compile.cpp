@@ -113,6 +113,7 @@ Status Compilation::compile() {
     for (const Alternative& other : runnersUp(*costs, *machines, planner_, *planned))
       planned->alternatives.push_back({other.name, other.timeMs, other.reason});
 
+  provenance_.debugNan = options_.debugNan; // what was measured looked at nothing
   Expected<GeneratedProgram> program = generate(passContext, std::move(*planned), training_, provenance_,
                                                 scheduleFile_ ? &*scheduleFile_ : nullptr, options_.lateUpdates);
   if (!program) return failure;

@@ -205,7 +205,8 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
                                               .replicas = plan.stages[s].replicas,
                                               .training = (*stages)[s].training,
                                               .evaluation = (*stages)[s].evaluation,
-                                              .memory = &memories[s]},
+                                              .memory = &memories[s],
+                                              .debugNan = provenance.debugNan},
                                              provenance, context.diags);
     if (!source) return failure;
     const std::string name = "stage" + std::to_string(s);
@@ -216,6 +217,7 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
   }
   program.files.emplace_back("pipeline.cpp", pipelineSource(plan, provenance));
   program.files.emplace_back("CMakeLists.txt", cmakeLists(plan, provenance));
+  program.files.emplace_back("ranks.conf", ranksFile(plan, provenance));
   program.files.emplace_back("README.txt", readmeText(plan, provenance));
   program.files.emplace_back("plan.json", toJson(plan));
   program.files.emplace_back("schedule.txt", pdcrt::toString(*schedule));

@@ -42,7 +42,7 @@ Command commandOf(const Plan& plan, const std::string& build, const LaunchOption
   }
   if (!options.hostfile.empty())
     command.words.insert(command.words.end(), {"--hostfile", options.hostfile, "--mca", "mca_base_env_list",
-                                               "PDC_CONTROL;PDC_CONTROL_TOKEN"});
+                                               "PDC_CONTROL;PDC_CONTROL_TOKEN;PDC_CONTROL_PATIENCE"});
   for (std::size_t i = 0; i < plan.ranks.size();) {
     const std::string program = executableOfRank(plan, plan.ranks[i]);
     std::size_t next = i;
@@ -66,6 +66,7 @@ Expected<int> runSupervised(const Plan& plan, const LaunchOptions& options, std:
                             Diagnostics& diags) {
   const SupervisorOptions supervisor = {.ranks = static_cast<int>(plan.ranks.size()),
                                         .otherHosts = !options.hostfile.empty(),
+                                        .address = options.address,
                                         .watchdogSeconds =
                                             options.watchdogSeconds > 0 ? options.watchdogSeconds : watchdogOf(plan),
                                         .recordings = options.folder};

@@ -1,6 +1,8 @@
 // One loop over signals, connections and time.
 #include "pdc/Driver/Supervisor.h"
 
+#include "pdcrt/ControlLine.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -31,10 +33,10 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-constexpr int again = 75;              ///< exit code: run it again
-constexpr double silence = 5;          ///< seconds without a beat after which a process is called silent
-constexpr double patience = 4;         ///< seconds that the ranks have to end by themselves, and then by a signal
-constexpr std::size_t most = 64 << 20; ///< bytes of a line
+constexpr int again = 75;      ///< exit code: run it again
+constexpr double silence = 5;  ///< seconds without a beat after which a process is called silent
+constexpr double patience = 4; ///< seconds that the ranks have to end by themselves, and then by a signal
+constexpr std::size_t longestLine = 16 << 20, longestHello = 1 << 20; ///< bytes; of a process that is not known yet
 
 /// What is known of a rank.
 struct Rank {
@@ -52,7 +54,7 @@ struct Client {
   std::vector<int> ranks;
   pid_t process = 0;
   std::string host;
-  std::string hash;
+  std::string hash, build;
   bool ended = false; ///< it has said goodbye
 };
 
@@ -78,7 +80,10 @@ private:
   /// False: the connection is over.
   bool read(Client& client);
   void take(Client& client, const std::string& line);
-  void hello(Client& client, std::istringstream& words);
+  void hello(Client& client, const pdcrt::HelloLine& line);
+  void beat(const Client& client, const pdcrt::BeatLine& line);
+  void bye(Client& client, int code);
+  bool refuse(const Client& client, const Client& other);
   void gone(const Client& client);
   void watch();
   void lose(const std::string& what, const std::string& help);
@@ -101,7 +106,7 @@ private:
   std::map<int, Rank> ranks_;
   bool started_ = false;  ///< all ranks are there
   double progressAt_ = 0; ///< when a rank last got on
-  double loopedAt_ = 0;
+  double loopedAt_ = 0, wokeAt_ = 0;
   int signalsSeen_ = 0;
   int saidCode_ = 0; ///< with which a rank has said that it ends
   bool lost_ = false;
@@ -139,12 +144,14 @@ Status Supervisor::listen(Command& command) {
     return diags_.error({}) << "the control channel cannot be opened: " << std::strerror(errno);
   char host[256] = "127.0.0.1";
   if (options_.otherHosts) ::gethostname(host, sizeof host - 1);
+  const std::string own = options_.address.empty() ? host : options_.address;
   std::random_device random;
   std::ostringstream token;
   for (int i = 0; i < 4; ++i) token << std::hex << std::setw(8) << std::setfill('0') << random();
   token_ = token.str();
-  command.environment["PDC_CONTROL"] = std::string(host) + ":" + std::to_string(ntohs(address.sin_port));
+  command.environment["PDC_CONTROL"] = own + ":" + std::to_string(ntohs(address.sin_port));
   command.environment["PDC_CONTROL_TOKEN"] = token_;
+  command.environment["PDC_CONTROL_PATIENCE"] = std::to_string(options_.watchdogSeconds);
   return success;
 }
 
@@ -223,7 +230,7 @@ bool Supervisor::read(Client& client) {
   char bytes[4096];
   const ssize_t count = ::read(client.socket, bytes, sizeof bytes);
   if (count < 0) return errno == EINTR || errno == EAGAIN ? !childEnded_ : false;
-  if (count == 0 || client.buffer.size() > most) return false;
+  if (count == 0 || client.buffer.size() > (client.ranks.empty() ? longestHello : longestLine)) return false;
   client.buffer.append(bytes, static_cast<std::size_t>(count));
   for (std::size_t end; (end = client.buffer.find('\n')) != std::string::npos;) {
     const std::string line = client.buffer.substr(0, end);
@@ -234,65 +241,69 @@ bool Supervisor::read(Client& client) {
 }
 
 void Supervisor::take(Client& client, const std::string& line) {
-  std::istringstream words(line);
-  std::string word;
-  words >> word;
-  if (word == "hello") {
-    hello(client, words);
-  } else if (client.ranks.empty()) {
-    return; // a stranger
-  } else if (word == "beat") {
-    int number = 0, phase = 0;
-    long long count = 0;
-    double since = 0;
-    std::string action;
-    if (!(words >> number >> count >> phase >> action >> since)) return;
-    if (std::find(client.ranks.begin(), client.ranks.end(), number) == client.ranks.end()) return;
-    Rank& rank = ranks_[number];
-    if (count != rank.count || phase != rank.phase) progressAt_ = now();
-    rank.count = count;
-    rank.phase = phase;
-    rank.action = action;
-    rank.heardAt = now();
-    rank.since = rank.heardAt - since / 1e3;
-  } else if (word == "bye") {
-    int code = 0;
-    words >> code;
-    client.ended = true;
-    for (int number : client.ranks) ranks_[number].over = true;
-    // That its peers are gone a rank knows less well than this one; a signal's 75 is that of the command.
-    if (code != 0 && code != again && saidCode_ == 0) saidCode_ = code;
+  pdcrt::HelloLine helloLine;
+  pdcrt::BeatLine beatLine;
+  int code = 0;
+  if (client.ranks.empty()) {
+    if (pdcrt::parseHello(line, helloLine)) hello(client, helloLine);
+  } else if (pdcrt::parseBeat(line, beatLine)) {
+    beat(client, beatLine);
+  } else if (pdcrt::parseBye(line, code)) {
+    bye(client, code);
   }
 }
 
-void Supervisor::hello(Client& client, std::istringstream& words) {
-  std::string token, host, word;
-  words >> token >> client.process >> host >> client.hash;
-  client.host = host;
-  if (token != token_ || !client.ranks.empty()) return; // a stranger
-  while (words >> word) {
-    const std::size_t colon = word.find(':');
-    const int number = std::atoi(word.c_str());
-    std::string stages = colon == std::string::npos ? "" : word.substr(colon + 1);
-    for (std::size_t at = 0; (at = stages.find('.', at)) != std::string::npos;) stages.replace(at, 1, ", replica ");
-    for (std::size_t at = 0; (at = stages.find(",", at)) != std::string::npos; ++at)
-      if (at + 1 < stages.size() && stages[at + 1] != ' ') stages.replace(at, 1, "; stage ");
-    client.ranks.push_back(number);
-    ranks_[number] = {.stages = "stage " + stages, .host = host, .heardAt = now()};
+void Supervisor::beat(const Client& client, const pdcrt::BeatLine& line) {
+  if (std::find(client.ranks.begin(), client.ranks.end(), line.rank) == client.ranks.end()) return;
+  Rank& rank = ranks_[line.rank];
+  if (line.count != rank.count || line.phase != rank.phase) progressAt_ = now();
+  rank.count = line.count;
+  rank.phase = line.phase;
+  rank.action = line.action;
+  rank.heardAt = now();
+  rank.since = rank.heardAt - line.milliseconds / 1e3;
+}
+
+void Supervisor::bye(Client& client, int code) {
+  client.ended = true;
+  for (int number : client.ranks) ranks_[number].over = true;
+  // That its peers are gone a rank knows less well than this one; a signal's 75 is that of the command.
+  if (code != 0 && code != again && saidCode_ == 0) saidCode_ = code;
+}
+
+void Supervisor::hello(Client& client, const pdcrt::HelloLine& line) {
+  if (line.token != token_) return; // a stranger
+  for (const pdcrt::HelloLine::Rank& rank : line.ranks)
+    if (rank.number >= options_.ranks) return; // of another run
+  client.process = line.process;
+  client.host = line.host;
+  client.hash = line.hash;
+  client.build = line.build;
+  for (const pdcrt::HelloLine::Rank& rank : line.ranks) {
+    client.ranks.push_back(rank.number);
+    ranks_[rank.number] = {.stages = rank.stages, .host = line.host, .heardAt = now()};
   }
   for (const Client& other : clients_)
-    if (!other.ranks.empty() && other.hash != client.hash && !lost_ && saidCode_ == 0) {
-      diags_.error({}).help("build the folder again on all machines, and start all ranks with the same flags")
-          << describe(client.ranks[0]) << " has a plan, schedule or flags with the hash " << client.hash << ", "
-          << describe(other.ranks[0]) << " has " << other.hash;
-      saidCode_ = 1;
-      endAt_ = now();
-      return;
-    }
+    if (!other.ranks.empty() && refuse(client, other)) return;
   if (started_ || static_cast<int>(ranks_.size()) < options_.ranks) return;
   started_ = true;
   progressAt_ = now();
   tellAll("go");
+}
+
+/// Whether two processes cannot train together, which is told once.
+bool Supervisor::refuse(const Client& client, const Client& other) {
+  const bool builds = client.build != other.build;
+  if ((!builds && client.hash == other.hash) || lost_ || saidCode_ != 0) return false;
+  const std::string& ofClient = builds ? client.build : client.hash;
+  const std::string& ofOther = builds ? other.build : other.hash;
+  diags_.error({}).help(builds ? "build the folder on all machines with the same pdc and the same compiler"
+                               : "build the folder again on all machines, and start all ranks with the same flags")
+      << describe(client.ranks[0]) << (builds ? " is the build " : " has a plan, schedule or flags with the hash ")
+      << ofClient << ", " << describe(other.ranks[0]) << (builds ? " is " : " has ") << ofOther;
+  saidCode_ = 1;
+  endAt_ = now();
+  return true;
 }
 
 void Supervisor::gone(const Client& client) {
@@ -306,9 +317,16 @@ void Supervisor::gone(const Client& client) {
 
 void Supervisor::watch() {
   const double time = now();
-  if (time - loopedAt_ > silence) progressAt_ = time; // this process was stopped itself
+  if (time - loopedAt_ > silence) progressAt_ = wokeAt_ = time; // this process was stopped itself
   loopedAt_ = time;
-  if (!started_ || lost_ || saidCode_ != 0 || time - progressAt_ < options_.watchdogSeconds) return;
+  if (!started_ || lost_ || saidCode_ != 0) return;
+  for (const auto& [number, rank] : ranks_)
+    if (const double silent = time - std::max(rank.heardAt, wokeAt_);
+        !rank.over && silent > std::max(options_.watchdogSeconds, silence))
+      return lose(describe(number) + " has not been heard of for " + seconds(silent) + "; " + doing(rank),
+                  "look whether its machine can be reached; if it may pause so long, raise --watchdog; else run again "
+                  "with --resume");
+  if (time - progressAt_ < options_.watchdogSeconds) return;
   int culprit = -1;
   double worst = -1;
   for (const auto& [number, rank] : ranks_) {

@@ -125,6 +125,21 @@ std::string pdc::findProgram(const std::string& name) {
   }
 }
 
+/// Whether `build` was configured for `folder` and the runtime in `prefix`: its build tool configures again where a
+/// file has changed. FindMPI compiles a program each time, which takes longer than everything else that pdc-run does.
+static bool isConfigured(const std::string& folder, const std::string& build, const std::string& prefix) {
+  std::error_code error;
+  if (!fs::exists(build + "/build.ninja", error) && !fs::exists(build + "/Makefile", error)) return false;
+  std::ifstream cache(build + "/CMakeCache.txt");
+  bool sameSource = false, samePrefix = false;
+  for (std::string line; std::getline(cache, line);) {
+    samePrefix = samePrefix || line == "CMAKE_PREFIX_PATH:UNINITIALIZED=" + prefix;
+    if (line.starts_with("CMAKE_HOME_DIRECTORY:INTERNAL="))
+      sameSource = fs::equivalent(line.substr(line.find('=') + 1), folder, error);
+  }
+  return sameSource && samePrefix;
+}
+
 Status pdc::buildProject(const std::string& folder, const std::string& output, const std::vector<std::string>& targets,
                          Diagnostics& diags) {
   Expected<std::string> prefix = runtimePrefix(diags);
@@ -142,7 +157,9 @@ Status pdc::buildProject(const std::string& folder, const std::string& output, c
     compile.words.push_back("--target");
     compile.words.insert(compile.words.end(), targets.begin(), targets.end());
   }
-  for (const Command& command : {configure, compile}) {
+  std::vector<Command> commands = {configure, compile};
+  if (isConfigured(folder, build, *prefix)) commands.erase(commands.begin());
+  for (const Command& command : commands) {
     Expected<int> code = run(command, diags);
     if (!code) return failure;
     if (*code == 0) continue;

@@ -53,6 +53,11 @@ Status agreeOn(const std::map<int, Message>& hellos, const RunOptions& options, 
   std::int64_t samples = -1, evaluationSamples = -1;
   std::map<std::string, std::pair<int, int>> hosts; // ranks, cores
   for (const auto& [rank, hello] : hellos) {
+    if (hello.numbers[2] != files.build)
+      return {Exit::invalid,
+              "rank " + std::to_string(rank) + " is the build " + hex(hello.numbers[2]) + ", rank 0 is " +
+                  hex(files.build),
+              "build the folder on all machines with the same pdc and the same compiler"};
     if (hello.numbers[0] != files.hash)
       return {Exit::invalid,
               "rank " + std::to_string(rank) + " has a plan, schedule or flags with the hash " + hex(hello.numbers[0]) +

@@ -143,6 +143,15 @@ HostedStage& Executor::hostedStage(int stage) {
   return hosted_.front();
 }
 
+/// What a program that was compiled with --debug-nan has found.
+Status Executor::notFinite(const Action& action, const NotFinite& bad) const {
+  return {Exit::lossNotFinite,
+          "'" + std::string(bad.what) + "' is the first tensor that is not finite: " + std::to_string(bad.value) +
+              " at element " + std::to_string(bad.element) + ", " + std::to_string(bad.count) + " in all, in action '" +
+              toString(action) + "' of minibatch " + std::to_string(first_ + action.index),
+          "lower the learning rate, or look for values in the data that are not finite"};
+}
+
 Status Executor::execute(const Action& action) {
   if (setup_.observer) setup_.observer->begins(action);
   HostedStage& hosted = hostedStage(action.stage);
@@ -163,6 +172,7 @@ Status Executor::execute(const Action& action) {
   default: break;
   }
   if (setup_.observer) setup_.observer->acted(action, begin, now());
+  if (const std::optional<NotFinite> bad = takeNotFinite()) return notFinite(action, *bad);
   return status;
 }
 

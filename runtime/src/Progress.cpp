@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -34,8 +36,18 @@ Progress::~Progress() {
   if (metrics_) std::fclose(metrics_);
 }
 
+/// A run that was killed may have left half a line at the end.
+static void dropTornLine(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::uintmax_t whole = 0;
+  for (std::string line; std::getline(in, line) && !in.eof();) whole += line.size() + 1;
+  std::error_code error; // what cannot be shortened cannot be written either, or is no file
+  if (whole < std::filesystem::file_size(path, error) && !error) std::filesystem::resize_file(path, whole, error);
+}
+
 Status Progress::open() {
   if (options_.metricsFile.empty()) return {};
+  if (options_.first > 0) dropTornLine(options_.metricsFile);
   metrics_ = std::fopen(options_.metricsFile.c_str(), options_.first > 0 ? "a" : "w");
   if (!metrics_) return {Exit::cannotWrite, options_.metricsFile + ": cannot be written: " + std::strerror(errno)};
   buffer_.resize(1 << 16);
@@ -78,6 +90,10 @@ void Progress::step(std::int64_t first, std::int64_t last, double loss) {
                  training_.schedule.at(training_.learningRate, first), samples / std::max(1e-9, time - lastStep_),
                  (time - lastStep_) * 1e3, static_cast<long long>(peakMemoryBytes()));
   lastStep_ = time;
+  if (metrics_ && time - flushedAt_ > 1) { // so that little is missing after a kill
+    std::fflush(metrics_);
+    flushedAt_ = time;
+  }
 
   const bool end = complete();
   const bool due = terminal_ ? time - lastLine_ > 0.1 : (number + 1) % options_.logEvery == 0;

@@ -106,6 +106,7 @@ Status RankRun::agree() {
   hello.topic = Topic::hello;
   hello.numbers[0] = files_.hash;
   hello.numbers[1] = static_cast<std::uint64_t>(::sysconf(_SC_NPROCESSORS_ONLN));
+  hello.numbers[2] = files_.build;
   hello.values[0] = static_cast<double>(data_.samples());
   hello.values[1] = static_cast<double>(evaluationData_.samples());
   for (const HostedStage& hosted : executor_.hosted())

@@ -14,6 +14,8 @@ namespace pdcrt {
 
 std::atomic<int> signalled{0};
 
+const char* runtimeBuild(); // cmake/HashSources.cmake writes it
+
 namespace {
 
 void onSignal(int signal) {
@@ -42,7 +44,7 @@ Status runThreads(const RunOptions& options, const RunFiles& files, std::span<co
     recorders.push_back(std::make_unique<FlightRecorder>(static_cast<int>(rank), files.schedule.ranks[rank].hosts));
     supervision.add(*recorders.back());
   }
-  if (Status status = supervision.connect(files.hash); !status) return status;
+  if (Status status = supervision.connect(files.hash, files.build); !status) return status;
   std::vector<std::unique_ptr<Transport>> transports = makeThreadTransports(static_cast<int>(ranks));
   std::vector<Status> statuses(ranks);
   std::atomic<bool> failed{false};
@@ -78,7 +80,7 @@ Status runMpi(const RunOptions& options, const RunFiles& files, std::span<const 
   Supervision supervision(options.directory, onSupervisorSignal);
   if (known) {
     supervision.add(recorder);
-    if (Status status = supervision.connect(files.hash); !status) return status;
+    if (Status status = supervision.connect(files.hash, files.build); !status) return status;
   }
   std::unique_ptr<Transport> transport;
   const MpiOptions mpi = {.rank = rank, .synchronousSends = options.synchronousSends};
@@ -106,7 +108,7 @@ Status runMpi(const RunOptions& options, const RunFiles& files, std::span<const 
   return {interruption.code(), ""};
 }
 
-Status runAll(int argc, char** argv, std::span<const Stage* const> stages) {
+Status runAll(int argc, char** argv, std::span<const Stage* const> stages, const char* build) {
   RunOptions options;
   bool finished = false;
   if (Status status = parseOptions(argc, argv, options, finished); !status || finished) return status;
@@ -115,6 +117,7 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages) {
   if (Status status = device::open(); !status) return status;
   RunFiles files;
   if (Status status = readRunFiles(options, files); !status) return status;
+  files.build = hashOf(std::string(build) + runtimeBuild());
   signalled = 0;
   std::signal(SIGINT, onSignal);
   std::signal(SIGTERM, onSignal);
@@ -137,8 +140,8 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages) {
 
 } // namespace
 
-int run(int argc, char** argv, std::span<const Stage* const> stages) {
-  const Status status = runAll(argc, argv, stages);
+int run(int argc, char** argv, std::span<const Stage* const> stages, const char* build) {
+  const Status status = runAll(argc, argv, stages, build);
   if (!status && !status.message().empty()) tell(status);
   return static_cast<int>(status.code());
 }

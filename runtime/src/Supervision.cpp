@@ -15,9 +15,18 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utility>
 
 namespace pdcrt {
 namespace {
+
+/// Seconds without the supervisor after which it counts as gone, and without progress after which a run without it
+/// ends.
+double patience() {
+  const char* text = std::getenv("PDC_CONTROL_PATIENCE");
+  const double seconds = text ? std::atof(text) : 0;
+  return seconds >= 1 && seconds < 1e6 ? seconds : 60;
+}
 
 /// A connection to "HOST:PORT", or -1.
 int connectTo(const std::string& address) {
@@ -39,7 +48,10 @@ int connectTo(const std::string& address) {
   ::freeaddrinfo(found);
   if (connected >= 0) {
     const int on = 1;
+    const auto limit = static_cast<unsigned>(patience() * 1e3);
     ::setsockopt(connected, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    // A beat that nobody acknowledges for so long ends the connection: a cut cable says nothing by itself.
+    ::setsockopt(connected, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof limit);
   }
   return connected;
 }
@@ -58,7 +70,7 @@ bool readLine(int socket, std::string& line) {
 
 } // namespace
 
-Status Supervision::connect(std::uint64_t hash) {
+Status Supervision::connect(std::uint64_t hash, std::uint64_t build) {
   const char* address = std::getenv("PDC_CONTROL");
   const char* token = std::getenv("PDC_CONTROL_TOKEN");
   if (!address || !*address) return {};
@@ -68,8 +80,8 @@ Status Supervision::connect(std::uint64_t hash) {
             "let the machines connect to each other, or start the ranks without pdc-run"};
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
-  std::string hello =
-      std::string("hello ") + (token ? token : "-") + " " + std::to_string(::getpid()) + " " + host + " " + hex(hash);
+  std::string hello = std::string("hello ") + (token ? token : "-") + " " + std::to_string(::getpid()) + " " + host +
+                      " " + hex(hash) + "." + hex(build);
   for (const FlightRecorder* recorder : recorders_) {
     hello += " " + std::to_string(recorder->rank()) + ":";
     for (std::size_t i = 0; i < recorder->hosts().size(); ++i)
@@ -144,8 +156,31 @@ void Supervision::run() {
       continue;
     }
     onSignal_(SIGHUP); // the supervisor is gone
-    static_cast<void>(::poll(&files[1], 1, -1));
+    outlive();
     return;
+  }
+}
+
+/// Without a supervisor: lets the run end as a signal does, or ends this process where nothing moves any more, because
+/// the machine is cut off from the others.
+void Supervision::outlive() const {
+  std::int64_t seen = -1;
+  double movedAt = pdcrt::now();
+  pollfd wake = {wake_[0], POLLIN, 0};
+  while (true) {
+    if (::poll(&wake, 1, 1000) < 0 && errno != EINTR) return;
+    if (wake.revents) return;
+    std::int64_t count = 0;
+    bool trains = true;
+    for (const FlightRecorder* recorder : recorders_) {
+      const FlightRecorder::Now at = recorder->now();
+      count += at.count;
+      trains = trains && at.phase == RunPhase::training;
+    }
+    if (std::exchange(seen, count) != count) movedAt = pdcrt::now();
+    if (pdcrt::now() - movedAt < patience() * (trains ? 1 : 10)) continue; // the last checkpoint takes its time
+    record("the supervisor cannot be reached, and nothing moves");
+    ::_exit(static_cast<int>(Exit::again));
   }
 }
 

@@ -122,6 +122,37 @@ a.write("bye 0\n"); b.write("bye 0\n")
   EXPECT_EQ(run.ending.code, 0) << run.said;
 }
 
+TEST(Supervisor, MissesARankThatFallsSilentAtTheEnd) {
+  const Outcome run = supervised(R"(
+a = rank(0); b = rank(1)
+expect(a, "go"); expect(b, "go")
+b.write("beat 1 5 2 1F3 1\n")
+def beats():
+    while True:
+        a.write("beat 0 7 2 0F7 1\n"); time.sleep(0.3)
+threading.Thread(target=beats, daemon=True).start()
+expect(a, "stop")
+os._exit(75)
+)",
+                                 2, /*watchdog=*/1);
+  EXPECT_EQ(run.ending.code, 75);
+  EXPECT_TRUE(run.ending.lost);
+  EXPECT_TRUE(contains(run.said, "rank 1 (stage 0, replica 0) on here has not been heard of for 5.")) << run.said;
+}
+
+TEST(Supervisor, RefusesRanksOfDifferentBuilds) {
+  const Outcome run = supervised(R"(
+a = rank(0, hash="00ff.1111"); time.sleep(0.2); b = rank(1, hash="00ff.2222")
+a.readline()
+)",
+                                 2);
+  EXPECT_EQ(run.ending.code, 1);
+  EXPECT_FALSE(run.ending.lost);
+  EXPECT_TRUE(contains(run.said, "rank 1 (stage 0, replica 0) on here is the build 2222, rank 0 (stage 0, replica 0) "
+                                 "on here is 1111"))
+      << run.said;
+}
+
 TEST(Supervisor, RefusesRanksOfDifferentPlans) {
   const Outcome run = supervised(R"(
 a = rank(0); time.sleep(0.2); b = rank(1, hash="0100")
@@ -138,7 +169,7 @@ a.readline()
 
 TEST(Supervisor, IgnoresStrangers) {
   const Outcome run = supervised(R"(
-stranger = rank(1, token="guess"); noise = socket.create_connection((host, int(port))); noise.sendall(b"\0\xff\n" * 1000)
+stranger = rank(1, token="guess"); beyond = rank(7); noise = socket.create_connection((host, int(port))); noise.sendall(b"\0\xff\n" * 1000)
 a = rank(0); time.sleep(0.3); b = rank(1)
 expect(a, "go"); expect(b, "go")
 stranger.write("beat 0 x y\nbye 3\n"); stranger.close(); noise.close(); time.sleep(0.3)

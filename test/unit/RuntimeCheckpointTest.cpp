@@ -274,6 +274,15 @@ TEST_F(Checkpoints, ARunThatIsDoneHasNothingToDo) {
   EXPECT_TRUE(filesOf(folder.path + "/again") == filesOf(folder.path + "/whole"));
 }
 
+TEST_F(Checkpoints, HalfALineOfMetricsIsDropped) {
+  const std::string metrics = folder.path + "/m.jsonl";
+  ASSERT_EQ(run({"--metrics", metrics}).code, 0);
+  const std::string whole = folder.read("m.jsonl");
+  std::ofstream(metrics, std::ios::app) << R"({"step": 6, "lo)"; // what a killed run leaves
+  ASSERT_EQ(run({"--resume", "--metrics", metrics}).code, 0);
+  EXPECT_EQ(folder.read("m.jsonl"), whole);
+}
+
 TEST_F(Checkpoints, WithoutOneTrainingBegins) {
   const Outcome begun = run({"--resume"});
   EXPECT_EQ(begun.code, 0);

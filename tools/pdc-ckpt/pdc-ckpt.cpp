@@ -1,4 +1,5 @@
 // pdc-ckpt ls|verify|show|to-onnx DIR: what the checkpoints of a run are, whether they are whole, and the way to ONNX.
+#include "../StandardFlags.h"
 #include "pdc/Driver/CommandLine.h"
 #include "pdc/Import/TrainedOnnx.h"
 #include "pdcrt/Checkpoint.h"
@@ -106,7 +107,7 @@ int toOnnx(const Flags& flags) {
 
 int main(int argc, char** argv) {
   CLI::App app("Lists, verifies and exports the checkpoints of a run", "pdc-ckpt");
-  app.set_version_flag("--version", "pdc-ckpt " PDC_VERSION);
+  addStandardFlags(app);
   app.require_subcommand(1);
   Flags flags;
   auto command = [&](const char* name, const char* help) {

@@ -1,5 +1,6 @@
 // pdc-eval MODEL.onnx --inputs DIR --outputs DIR: runs a model once on .npy files, or ONNX's .pb.
 #include "../CompilerFlags.h"
+#include "../StandardFlags.h"
 #include "pdc/Driver/CommandLine.h"
 #include "pdc/Driver/Evaluate.h"
 
@@ -9,7 +10,7 @@ using namespace pdc;
 
 int main(int argc, char** argv) {
   CLI::App app("Runs a model once, with its stored weights", "pdc-eval");
-  app.set_version_flag("--version", "pdc-eval " PDC_VERSION);
+  addStandardFlags(app);
   EvaluateOptions options;
   options.model.version = PDC_VERSION;
   std::string precision = "f32";

@@ -1,6 +1,7 @@
 // pdc-opt: runs passes on textual IR, for tests.
 //
 //   pdc-opt model.pdir --canonicalize --split-stages=stages=0,0,1
+#include "../StandardFlags.h"
 #include "Documentation.h"
 #include "ExpectedDiagnostics.h"
 
@@ -115,7 +116,7 @@ int main(int argc, char** argv) {
   Options options;
   bool opDocs = false, passDocs = false;
   CLI::App app("Runs passes on the textual IR of pdc.", "pdc-opt");
-  app.set_version_flag("--version", PDC_VERSION);
+  addStandardFlags(app);
   app.add_option("file", options.file, "input (-: standard input)");
   app.add_flag("--split-input-file", options.splitInput, "the input holds several modules, between lines // -----");
   app.add_flag("--verify-diagnostics", options.verifyDiagnostics, "compare errors with // expected-error@+1 {{…}}");

@@ -1,4 +1,5 @@
 // pdc-plan GRAPH: plans a bare cost graph, or a placement problem in another program's format.
+#include "../StandardFlags.h"
 #include "Alternatives.h"
 #include "Input.h"
 #include "Report.h"
@@ -197,7 +198,7 @@ Status run(Flags& flags, Diagnostics& diags) {
 
 int main(int argc, char** argv) {
   CLI::App app("Plans a cost graph: which device computes what, proven optimal", "pdc-plan");
-  app.set_version_flag("--version", "pdc-plan " PDC_VERSION);
+  addStandardFlags(app);
   Flags flags;
   addFlags(app, flags);
   try {

@@ -1,6 +1,7 @@
 // pdc-profile MODEL.onnx -o profile.json: measures every fusion group of a model on this machine, in a generated
 // program.
 #include "../CompilerFlags.h"
+#include "../StandardFlags.h"
 #include "pdc/Driver/CommandLine.h"
 
 #include <iostream>
@@ -9,7 +10,7 @@ using namespace pdc;
 
 int main(int argc, char** argv) {
   CLI::App app("Measures every fusion group of a model, for pdc --profile=FILE", "pdc-profile");
-  app.set_version_flag("--version", "pdc-profile " PDC_VERSION);
+  addStandardFlags(app);
   CompileOptions options;
   options.version = PDC_VERSION;
   options.command = "pdc-profile";

@@ -1,4 +1,5 @@
 // pdc-run DIR --data D …: builds a folder that pdc has written, launches its ranks, and exports the trained model.
+#include "../StandardFlags.h"
 #include "pdc/Driver/CommandLine.h"
 #include "pdc/Driver/Doctor.h"
 #include "pdc/Driver/Launch.h"
@@ -10,7 +11,7 @@ using namespace pdc;
 
 int main(int argc, char** argv) {
   CLI::App app("Builds and runs a pipeline that pdc has generated", "pdc-run");
-  app.set_version_flag("--version", "pdc-run " PDC_VERSION);
+  addStandardFlags(app);
   LaunchOptions options;
   // Flags of the generated program, handed on as they are.
   std::string data, eval, epochs, steps, seed, shuffle, normalize, metrics, trace, logEvery, lr, samples, checkpoints,
@@ -62,7 +63,14 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->type_name("SECONDS");
   app.add_flag("--threads", options.threads, "run all ranks as threads of one process, without MPI");
-  app.add_option("--hostfile", options.hostfile, "machines, as mpirun reads them")->type_name("H");
+  auto* hostfile = app.add_option("--hostfile", options.hostfile, "machines, as mpirun reads them")->type_name("H");
+  std::string clusterFile;
+  app.add_option("--cluster", clusterFile, "with --doctor: measure the links between the machines with DIR's program")
+      ->type_name("FILE")
+      ->needs(hostfile);
+  app.add_option("--address", options.address, "by which the other machines reach this one (its host name)")
+      ->type_name("HOST")
+      ->needs(hostfile);
   app.add_option("--export", options.exportFile, "write the trained model there")->type_name("trained.onnx");
   app.add_option("--export-weights", options.exportFolder, "write the trained weights there, a file per stage")
       ->type_name("DIR");
@@ -71,7 +79,17 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
   }
-  if (doctor) return examineMachine(std::cout) ? 0 : 1;
+  if (doctor) {
+    const bool complete = examineMachine(std::cout);
+    if (clusterFile.empty()) return complete ? 0 : 1;
+    Diagnostics diags(&std::cerr);
+    if (options.folder.empty())
+      (void)(diags.error({}).exit(ExitCode::usage).help("name a folder that pdc has written: its program measures")
+             << "--cluster needs DIR");
+    else if (measureCluster(options.folder, options.hostfile, clusterFile, std::cout, diags))
+      return complete ? 0 : 1;
+    return exitCodeOf(diags);
+  }
   if (folder->empty()) {
     std::cerr << "error: DIR is missing\nhelp: name the folder that pdc has written: pdc-run DIR --data D\n";
     return static_cast<int>(ExitCode::usage);

@@ -1,5 +1,6 @@
 // pdc-sim PLAN: executes a plan's schedule with the plan's times, and says what a run would take and where it would
 // wait.
+#include "../StandardFlags.h"
 #include "pdc/Report/Report.h"
 #include "pdc/Schedule/ScheduleFile.h"
 #include "pdc/Schedule/Warmup.h"
@@ -169,7 +170,7 @@ Status run(Flags& flags, Diagnostics& diags) {
 
 int main(int argc, char** argv) {
   CLI::App app("Simulates a plan: time per minibatch, bubble, memory, bytes", "pdc-sim");
-  app.set_version_flag("--version", "pdc-sim " PDC_VERSION);
+  addStandardFlags(app);
   Flags flags;
   app.add_option("PLAN", flags.plan, "what pdc or pdc-plan wrote")->required()->type_name("plan.json");
   app.add_option("--schedule", flags.schedule,

@@ -1,5 +1,6 @@
 // pdc MODEL.onnx -o DIR: compiles a model to a pipeline of stage programs. `pdc inspect MODEL.onnx` describes a model.
 #include "../CompilerFlags.h"
+#include "../StandardFlags.h"
 #include "pdc/Driver/CommandLine.h"
 #include "pdc/Ops/AllOps.h"
 #include "pdc/Plan/ScheduleName.h"
@@ -66,7 +67,7 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string(argv[1]) == "inspect") return inspect(argc - 1, argv + 1);
 
   CLI::App app("Compiles an ONNX model to one C++ program per pipeline stage. See also: pdc inspect MODEL.onnx", "pdc");
-  app.set_version_flag("--version", "pdc " PDC_VERSION);
+  addStandardFlags(app);
   CompileOptions options;
   options.version = PDC_VERSION;
   options.command = commandText(argc, argv);
@@ -139,6 +140,10 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"ir", "training-ir", "plan", "schedule", "csv", "source"}))
       ->type_name("ir|training-ir|plan|schedule|csv|source")
       ->excludes(explain);
+  app.add_flag(
+      "--debug-nan", options.debugNan,
+      "programs that look at every result, which takes time, and stop with 76 at the first that is not finite, by the "
+      "name of its ONNX node");
   app.add_option("--diagnostics", diagnostics, "text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->type_name("text|json");

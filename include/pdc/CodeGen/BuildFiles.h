@@ -16,6 +16,9 @@ std::string cmakeLists(const Plan& plan, const Provenance& provenance);
 /// What to type next.
 std::string readmeText(const Plan& plan, const Provenance& provenance);
 
+/// For srun --multi-prog: the program of each task.
+std::string ranksFile(const Plan& plan, const Provenance& provenance);
+
 /// The executable of `rank`: "stage2", "rank0".
 std::string executableOfRank(const Plan& plan, const PlanRank& rank);
 

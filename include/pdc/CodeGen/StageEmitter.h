@@ -17,6 +17,7 @@ struct Provenance {
   std::string command;   ///< that the user typed
   std::string model;     ///< name of the ONNX file, without folders
   std::string modelHash; ///< what ranks compare
+  bool debugNan = false; ///< programs look at every result (--debug-nan)
 };
 
 struct StageProgram {
@@ -24,6 +25,7 @@ struct StageProgram {
   const Graph* training = nullptr;
   const Graph* evaluation = nullptr; ///< null: the stage evaluates nothing
   const StageMemory* memory = nullptr;
+  bool debugNan = false; ///< looks at every floating-point result, right after the call that computes it
 };
 
 /// The text of stageK.cpp. Errors: an operation that has no form on the CPU.

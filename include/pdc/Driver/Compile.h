@@ -38,8 +38,9 @@ struct CompileOptions {
   std::string profile = "auto"; ///< auto, measure, analytic, or a file
   std::int64_t busyCores = 1;   ///< of this machine, that compute while measureProfile measures
 
-  bool explain = false; ///< print why this plan, and stop there if there is no output folder
-  std::string emit;     ///< ir, training-ir, plan, schedule, csv, source (default)
+  bool explain = false;  ///< print why this plan, and stop there if there is no output folder
+  std::string emit;      ///< ir, training-ir, plan, schedule, csv, source (default)
+  bool debugNan = false; ///< the programs look at every result
   bool timePasses = false;
   std::vector<std::string> printAfter;
 };

@@ -16,6 +16,7 @@ struct LaunchOptions {
   std::vector<std::string> arguments; ///< of the generated program
   bool threads = false;               ///< all ranks in one process, without MPI
   std::string hostfile;               ///< of mpirun
+  std::string address;                ///< of this machine for the others; empty: its host name
   double watchdogSeconds = 0;         ///< without any progress, after which a run counts as hung; 0: of the plan
   int maxRestarts = 0;                ///< of a run that has lost a rank, from its newest checkpoint
   std::string exportFile;             ///< trained.onnx to write afterwards; empty: none

@@ -15,6 +15,7 @@ namespace pdc {
 struct SupervisorOptions {
   int ranks = 1;
   bool otherHosts = false; ///< ranks run on other machines, too: listen to the network
+  std::string address;     ///< by which they reach this machine; empty: its host name
   /// Seconds without any rank getting on after which the run counts as hung.
   double watchdogSeconds = 60;
   std::string recordings; ///< folder of the ranks' flight recorders; those of earlier runs are removed

@@ -8,6 +8,7 @@
 #include "pdcrt/Arena.h"
 #include "pdcrt/GradientNorm.h"
 #include "pdcrt/LossScale.h"
+#include "pdcrt/NotFinite.h"
 #include "pdcrt/Optimizer.h"
 #include "pdcrt/Schedule.h"
 #include "pdcrt/Sharing.h"
@@ -174,6 +175,7 @@ public:
 private:
   Status prepareStage(HostedStage& hosted, const ArenaHost& place);
   Status execute(const Action& action);
+  Status notFinite(const Action& action, const NotFinite& bad) const;
   Status transfer(HostedStage& hosted, const Action& action);
   Status share(HostedStage& hosted, const Action& action);
   Status refreshShared();

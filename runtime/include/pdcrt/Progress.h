@@ -63,7 +63,7 @@ private:
   std::FILE* metrics_ = nullptr;
   std::vector<char> buffer_;
   bool terminal_ = false, lineOpen_ = false;
-  double begin_ = 0, lastStep_ = 0, lastLine_ = 0;
+  double begin_ = 0, lastStep_ = 0, lastLine_ = 0, flushedAt_ = 0;
   double steadyBegin_ = 0;
   std::int64_t steadyFrom_ = -1;
 };

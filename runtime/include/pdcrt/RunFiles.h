@@ -26,7 +26,8 @@ struct RunFiles {
   std::vector<PredictedStage> predicted;
   double timeMs = 0; ///< predicted per minibatch of the pipeline
   std::string modelHash;
-  std::uint64_t hash = 0; ///< of plan, schedule and training: every rank must have the same
+  std::uint64_t hash = 0;  ///< of plan, schedule, training and flags: every rank must have the same
+  std::uint64_t build = 0; ///< of the stage programs, their compiler and the runtime: likewise
 };
 
 /// Reads and checks the files of options.directory. Fails with Exit::invalid.

@@ -3,7 +3,7 @@
 // The supervisor names its address and a token in PDC_CONTROL=HOST:PORT and PDC_CONTROL_TOKEN. Lines of text, words
 // apart by one space:
 //
-//   to the supervisor    hello TOKEN PID HOST HASH RANK:STAGE.REPLICA,…  …   one word per rank of this process
+//   to the supervisor    hello TOKEN PID HOST HASH.BUILD RANK:STAGE.REPLICA,…  …   one word per rank of this process
 //                        beat RANK COUNT PHASE ACTION MILLISECONDS           each second; ACTION is - before the first
 //                        bye CODE                                            the run has ended, in order
 //   from it              go                                                  all are there, of one build and plan
@@ -11,6 +11,8 @@
 //                        stop                                                a rank is gone: record, and exit with 75
 //
 // The end of the connection means to the supervisor that this process is gone, and to this process what a signal means.
+// So does a supervisor that acknowledges nothing for PDC_CONTROL_PATIENCE seconds (60); a process that does not get on
+// for as long without one ends with 75.
 #pragma once
 
 #include "pdcrt/FlightRecorder.h"
@@ -38,14 +40,15 @@ public:
   void add(FlightRecorder& recorder) { recorders_.push_back(&recorder); }
 
   /// Where there is a supervisor: connects, and waits until all ranks of the run are there. `hash`: of plan, schedule,
-  /// training, flags and build. Fails with Exit::again: nobody is there, or says go.
-  Status connect(std::uint64_t hash);
+  /// training and flags; `build`: of the programs and the runtime. Fails with Exit::again: nobody is there, or says go.
+  Status connect(std::uint64_t hash, std::uint64_t build);
 
   /// Says goodbye: how the run has ended. Where it has `failed` (and not obeyed a signal), writes the flight recorders.
   void finish(const Status& status, bool failed);
 
 private:
   void run();
+  void outlive() const;
   void record(const std::string& why) const;
   bool send(const std::string& line) const;
   void beat() const;

@@ -34,7 +34,7 @@ static std::string read(const fs::path& path) {
   return text.str();
 }
 
-int pdcrt::run(int argc, char** argv, std::span<const Stage* const> program) {
+int pdcrt::run(int argc, char** argv, std::span<const Stage* const> program, const char*) {
   const std::vector<const Stage*> stages(program.begin(), program.end());
   if (argc < 6) return std::cerr << "replay: expects RUN_DIR DATA_DIR EXPORTED_DIR MINIBATCHES SEED [mistake]\n", 2;
   const fs::path runDir = argv[1], exported = argv[3];

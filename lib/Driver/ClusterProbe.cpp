@@ -1,0 +1,102 @@
+// `pipeline --link` on two ranks: of one machine, and of two.
+#include "OutputFolder.h"
+#include "pdc/Driver/Doctor.h"
+#include "pdc/Driver/Launch.h"
+#include "pdc/Plan/Cluster.h"
+#include "pdc/Support/DiagnosticsBuilder.h"
+#include "pdc/Support/JsonReader.h"
+#include "pdcrt/WriteFile.h"
+
+#include <charconv>
+#include <ostream>
+#include <sstream>
+
+using namespace pdc;
+
+namespace {
+
+struct Host {
+  std::string name;
+  std::int64_t slots = 1;
+};
+
+/// Lines "NAME slots=N"; what follows # is for people.
+Expected<std::vector<Host>> readHosts(const std::string& path, Diagnostics& diags) {
+  const Expected<std::string> text = readFile(path, diags);
+  if (!text) return failure;
+  std::vector<Host> hosts;
+  std::istringstream lines(*text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    std::istringstream words(line.substr(0, line.find('#')));
+    Host host;
+    if (!(words >> host.name)) continue;
+    for (std::string word; words >> word;) {
+      if (!word.starts_with("slots=")) continue;
+      const auto [end, problem] = std::from_chars(word.data() + 6, word.data() + word.size(), host.slots);
+      if (problem != std::errc() || end != word.data() + word.size() || host.slots < 1)
+        return diags.error({.file = path, .line = number}) << "'" << word << "' is not slots=N with N > 0";
+    }
+    hosts.push_back(host);
+  }
+  if (hosts.empty())
+    return diags.error({.file = path}).help("write a line for each: NAME slots=N") << "names no machine";
+  for (const Host& host : hosts)
+    if (host.slots != hosts[0].slots)
+      return diags.error({.file = path}) << "'" << host.name << "' has " << host.slots << " slots, '" << hosts[0].name
+                                         << "' has " << hosts[0].slots << ": a cluster file describes equal machines";
+  return hosts;
+}
+
+/// One rank on each of two hosts, or both on one.
+Expected<ClusterLevel> measure(const std::string& folder, const std::string& hosts, ClusterLevel level,
+                               Diagnostics& diags) {
+  const std::string result = folder + "/link.json";
+  Command command = mpiCommand();
+  command.words.insert(command.words.end(), {"--host", hosts, "-n", "2", folder + "/out/pipeline", "--link", result});
+  command.log = folder + "/link.log";
+  const Expected<int> code = run(command, diags);
+  if (!code) return failure;
+  const Expected<std::string> text = *code == 0 ? readFile(result, diags) : readFile(command.log, diags);
+  if (*code != 0)
+    return diags.error({}).note(text ? *text : "").help("try mpirun --host " + hosts + " hostname")
+           << "messages between " << hosts << " cannot be measured: mpirun ended with " << *code;
+  if (!text) return failure;
+  const Expected<JsonDocument> document = JsonDocument::parse(*text, result, diags);
+  if (!document) return failure;
+  level.latencyS = document->root()["latency_s"].nonNegative();
+  level.bandwidthBytesPerS = document->root()["bandwidth_bytes_per_s"].nonNegative();
+  if (!document->ok()) return failure;
+  return level;
+}
+
+} // namespace
+
+Status pdc::measureCluster(const std::string& folder, const std::string& hostfile, const std::string& out,
+                           std::ostream& text, Diagnostics& diags) {
+  const Expected<std::vector<Host>> hosts = readHosts(hostfile, diags);
+  if (!hosts || !buildProject(folder, "out", {"pipeline"}, diags)) return failure;
+  const Host& first = hosts->front();
+  Expected<Cluster> cluster = flatCluster(first.slots, "cpu", diags);
+  if (!cluster) return failure;
+  cluster->levels[0].name = "machine";
+  std::vector<std::pair<std::string, ClusterLevel*>> links = {{first.name + ":2", &cluster->levels[0]}};
+  if (hosts->size() > 1) {
+    cluster->levels.push_back({.name = "network", .count = static_cast<std::int64_t>(hosts->size())});
+    links[0].second = &cluster->levels[0];
+    links.emplace_back(first.name + "," + (*hosts)[1].name, &cluster->levels[1]);
+  }
+  for (const auto& [names, level] : links) {
+    const Expected<ClusterLevel> measured = measure(folder, names, *level, diags);
+    if (!measured) return failure;
+    *level = *measured;
+    text << level->name << ": " << names << ": " << level->bandwidthBytesPerS / 1e6 << " MB/s, "
+         << level->latencyS * 1e6 << " us\n";
+  }
+  if (const pdcrt::Status status = pdcrt::writeAtomically(out, toJson(*cluster)); !status)
+    return reportFile(status, out, diags);
+  text << "wrote " << out << ": " << hosts->size() << (hosts->size() == 1 ? " machine" : " machines") << " with "
+       << first.slots << (first.slots == 1 ? " device" : " devices") << " each\n";
+  return success;
+}
