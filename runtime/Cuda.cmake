@@ -1,11 +1,19 @@
-# The runtime for CUDA, over cuBLASLt and cuDNN: with -DPDC_CUDA=ON, where the toolkit is. Nothing links libcuda, so that
-# programs start, and say so, where no driver is.
-option(PDC_CUDA "Build the runtime for CUDA too" OFF)
+# The runtime for CUDA, over cuBLASLt and cuDNN, where the toolkit is. Nothing links libcuda, so that programs start, and say
+# so, where no driver is.
+find_program(CMAKE_CUDA_COMPILER nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+if(CMAKE_CUDA_COMPILER AND NOT PDC_SANITIZE)
+  set(has_nvcc ON)
+else()
+  set(has_nvcc OFF)
+endif()
+option(PDC_CUDA "Build the runtime for CUDA too" ${has_nvcc})
 if(NOT PDC_CUDA)
   return()
 endif()
-find_program(CMAKE_CUDA_COMPILER nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin REQUIRED)
 set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "Compute capabilities of the runtime for CUDA")
+if(CCACHE_PROGRAM)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
 enable_language(CUDA)
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake 3.25 does not know it of nvcc 13
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)

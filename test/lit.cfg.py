@@ -2,7 +2,7 @@
 #
 # Substitutions: %shared (data too large for the repository), %source, %build, %python (one that may have torch, onnx).
 # Features, for REQUIRES: shared-data, torch, onnx, onnx-testdata, mpirun, chromium, sanitizer,
-# namespaces (hosts on this machine: root), long-runs (where PDC_TEST_ROUNDS is set, as by utils/check --full).
+# namespaces (hosts on this machine: root), nvcc (the runtime for CUDA was built), long-runs (where PDC_TEST_ROUNDS is set, as by utils/check --full).
 import os
 import runpy
 import shutil
@@ -57,5 +57,9 @@ if not runpy.run_path(os.path.join(site["source_dir"], "utils/experiments/hosts.
     config.available_features.add("namespaces")
 if "PDC_TEST_ROUNDS" in os.environ:
     config.available_features.add("long-runs")
+if site["cuda"] not in ["", "OFF"]:
+    config.available_features.add("nvcc")
+else:
+    lit_config.note("without nvcc and cuDNN nothing is compiled for CUDA")
 if site["sanitize"]:
     config.available_features.add("sanitizer")

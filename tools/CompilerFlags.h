@@ -15,8 +15,8 @@ public:
   void addTo(CLI::App& app, CompileOptions& options) {
     app.add_option("MODEL.onnx", options.model, "the model")->required();
     app.add_option("--target", target_, "what to generate for (auto: cpu)")
-        ->check(CLI::IsMember({"auto", "cpu"}))
-        ->type_name("auto|cpu");
+        ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+        ->type_name("auto|cpu|cuda");
     app.add_option("--batch", options.import.batch, "samples per minibatch (microbatch)")->check(CLI::PositiveNumber);
     app.add_option("--dim", dims_, "bind a symbolic dimension other than the batch")->type_name("NAME=V");
     app.add_option("--loss", loss_,
@@ -75,6 +75,7 @@ public:
   }
 
   Status apply(CompileOptions& options, Diagnostics& diags) {
+    options.target = target_ == "cuda" ? Target::cuda : Target::cpu;
     for (const std::string& dim : dims_) {
       const std::size_t equals = dim.rfind('=');
       char* end = nullptr;

@@ -54,7 +54,7 @@ void keepTogether(CostGraph& cost, const std::set<int>& groups) {
 } // namespace
 
 Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& model, const Profile& profile,
-                                     bool splitBackward, Diagnostics& diags) {
+                                     bool splitBackward, Diagnostics& diags, Target target) {
   CostGraph cost{.model = model, .costSource = profile.source, .nodes = {}, .tensors = {}};
   const int groups = groupCount(graph);
   std::vector<std::vector<const Operation*>> members(static_cast<std::size_t>(groups));
@@ -68,7 +68,7 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
                   .inputGradientMs = times.inputGradientMs,
                   .weightGradientMs = times.weightGradientMs,
                   .updateMs = times.updateMs};
-    Expected<std::int64_t> workspace = workspaceOf(members[static_cast<std::size_t>(g)], diags);
+    Expected<std::int64_t> workspace = workspaceOf(members[static_cast<std::size_t>(g)], target, diags);
     if (!workspace) return failure;
     node.workspaceBytes = *workspace;
     node.scratchBytes = gradientScratch(graph, g, handedOver);

@@ -7,8 +7,8 @@
 
 using namespace pdc;
 
-static std::int64_t constructed(const KernelUse& use, const Operation& operation, Diagnostics& diags) {
-  pdcrt::Setup setup;
+static std::int64_t constructed(const KernelUse& use, const Operation& operation, Target target, Diagnostics& diags) {
+  pdcrt::Setup setup = target == Target::cuda ? pdcrt::Setup::forCuda() : pdcrt::Setup();
   try {
     use.construct(setup);
   } catch (const std::exception& e) {
@@ -18,11 +18,12 @@ static std::int64_t constructed(const KernelUse& use, const Operation& operation
   return static_cast<std::int64_t>(setup.workspaceBytes());
 }
 
-Expected<std::int64_t> pdc::workspaceOf(const std::vector<const Operation*>& operations, Diagnostics& diags) {
+Expected<std::int64_t> pdc::workspaceOf(const std::vector<const Operation*>& operations, Target target,
+                                        Diagnostics& diags) {
   std::int64_t most = 0;
   for (const Operation* operation : operations) {
     if (operation->def().kind != OpKind::kernel) continue;
-    const std::int64_t bytes = constructed(operation->def().kernel(*operation), *operation, diags);
+    const std::int64_t bytes = constructed(operation->def().kernel(*operation), *operation, target, diags);
     if (bytes < 0) return failure;
     most = std::max(most, bytes);
   }
@@ -107,7 +108,7 @@ Status MemoryPlanner::addWorkspaces(GraphMemory& memory) {
     if (operation->def().kind != OpKind::kernel) continue;
     const KernelUse use = operation->def().kernel(*operation);
     auto [known, isNew] = workspaceBytes_.try_emplace(use.className + "\n" + use.options);
-    if (isNew) known->second = constructed(use, *operation, diags_);
+    if (isNew) known->second = constructed(use, *operation, options_.target, diags_);
     if (known->second < 0) return failure;
     const int position = memory.timeline.positions.at(operation);
     if (known->second > 0)

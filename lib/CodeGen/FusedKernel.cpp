@@ -116,14 +116,24 @@ public:
     axes_ = loopNest(shapes.back(), shapes);
   }
 
-  /// "void $name$(View<const float> a0, View<float> y) {"
-  std::string signature() const {
-    std::string text = "void $name$(";
+  /// The whole definition.
+  std::string function(const std::vector<ExpressionPtr>& expressions, Target target) const {
+    if (target == Target::cpu)
+      return "void $name$(pdcrt::Stream&, " + parameters() + ") {\n" + loops(expressions) + "}\n";
+    return "__global__ void $name$_kernel(" + parameters() + ") {\n" + threadLoop(expressions) +
+           "}\nvoid $name$(pdcrt::Stream& q, " + parameters() +
+           ") {\n  pdcrt::launchLoop(q, \"$name$\", $name$_kernel, " + std::to_string(elements() / width()) +
+           arguments() + ");\n}\n";
+  }
+
+  /// "View<const float> a0, View<float> y"
+  std::string parameters() const {
+    std::string text;
     for (std::size_t o = 0; o < operands_.size(); ++o)
       text += std::string("View<const ") + cppTypeOf(operands_[o]->element) + "> a" + std::to_string(o) + ", ";
     for (std::size_t r = 0; r < results_.size(); ++r)
       text += std::string(r ? ", " : "") + "View<" + cppTypeOf(results_[r]->element) + "> " + resultName(r);
-    return text + ") {\n";
+    return text;
   }
 
   std::string loops(const std::vector<ExpressionPtr>& expressions) const {
@@ -146,17 +156,86 @@ public:
   std::string resultName(std::size_t r) const { return results_.size() == 1 ? "y" : "y" + std::to_string(r); }
 
 private:
+  /// ", a0, y"
+  std::string arguments() const {
+    std::string text;
+    for (std::size_t o = 0; o < operands_.size(); ++o) text += ", a" + std::to_string(o);
+    for (std::size_t r = 0; r < results_.size(); ++r) text += ", " + resultName(r);
+    return text;
+  }
+
+  std::int64_t elements() const {
+    std::int64_t product = 1;
+    for (const Axis& axis : axes_) product *= axis.size;
+    return product;
+  }
+
+  /// How many neighbours a thread of CUDA takes at a time: four, where every operand either goes on along the innermost
+  /// axis from a multiple of four, or stands still; else one.
+  std::int64_t width() const {
+    constexpr std::int64_t most = 4;
+    if (axes_.empty() || axes_.back().size % most != 0) return 1;
+    for (std::size_t o = 0; o < operands_.size(); ++o) {
+      if (axes_.back().strides[o] > 1) return 1;
+      for (std::size_t d = 0; axes_.back().strides[o] == 1 && d + 1 < axes_.size(); ++d)
+        if (axes_[d].strides[o] % most != 0) return 1;
+    }
+    return most;
+  }
+
+  /// The loop of one thread over all elements that are its own.
+  std::string threadLoop(const std::vector<ExpressionPtr>& expressions) const {
+    const bool packs = width() > 1;
+    const std::string type = elements() < std::int64_t{1} << 30 ? "int" : "std::int64_t";
+    const std::string pack = std::to_string(width()), times = packs ? pack + " * " : "";
+    std::string text = "  for (" + type + " i = " + times + "pdcrt::thread<" + type + ">(); i < " +
+                       std::to_string(elements()) + "; i += " + times + "pdcrt::threads<" + type + ">()) {\n";
+    text += indices(type);
+    for (std::size_t o = 0; packs && o < operands_.size(); ++o) {
+      const std::string name = std::to_string(o),
+                        moves = "pdcrt::loadPack<" + pack + ">(a" + name + ", " + index(o) + ")";
+      text += "    const auto p" + name + " = " +
+              (axes_.back().strides[o] == 1 ? moves : "a" + name + "[" + index(o) + "]") + ";\n";
+    }
+    for (std::size_t r = 0; packs && r < results_.size(); ++r)
+      text += std::string("    pdcrt::Pack<") + cppTypeOf(results_[r]->element) + ", " + pack + "> r" +
+              std::to_string(r) + ";\n";
+    if (packs) text += "    for (int j = 0; j < " + pack + "; ++j) {\n";
+    for (std::size_t r = 0; r < results_.size(); ++r)
+      text += packs ? "      r" + std::to_string(r) + "[j] = " + value(expressions[r], *results_[r], true) + ";\n"
+                    : "    " + resultName(r) + "[i] = " + value(expressions[r], *results_[r]) + ";\n";
+    if (packs) text += "    }\n";
+    for (std::size_t r = 0; packs && r < results_.size(); ++r)
+      text += "    pdcrt::storePack(" + resultName(r) + ", i, r" + std::to_string(r) + ");\n";
+    return text + "  }\n";
+  }
+
+  /// The index along each axis, of element i, where there are several axes.
+  std::string indices(const std::string& type) const {
+    std::string text;
+    std::int64_t inner = elements();
+    for (std::size_t d = 0; axes_.size() > 1 && d < axes_.size(); ++d) {
+      inner /= axes_[d].size;
+      text += "    const " + type + " i" + std::to_string(d) + " = i" +
+              (inner > 1 ? " / " + std::to_string(inner) : "") + (d > 0 ? " % " + std::to_string(axes_[d].size) : "") +
+              ";\n";
+    }
+    return text;
+  }
+
   std::string index(std::size_t operand) const {
     std::vector<std::int64_t> strides;
     for (const Axis& axis : axes_) strides.push_back(axis.strides[operand]);
     return indexText(strides);
   }
 
-  std::string value(const ExpressionPtr& expression, const Type& type) const {
+  /// `packed`: operands that go on along the innermost axis are in packs, at j.
+  std::string value(const ExpressionPtr& expression, const Type& type, bool packed = false) const {
     auto print = [&](const std::string& name) -> std::string {
       if (name[0] == '#') return std::string(cppTypeOf(computed_)) + "(" + name.substr(1) + ")";
       const std::size_t operand = static_cast<std::size_t>(std::stoul(name.substr(1)));
-      const std::string element = name + "[" + index(operand) + "]";
+      std::string element = name + "[" + index(operand) + "]";
+      if (packed) element = "p" + name.substr(1) + (axes_.back().strides[operand] == 1 ? "[j]" : "");
       if (operands_[operand]->element == computed_) return element;
       return std::string(cppTypeOf(computed_)) + "(" + element + ")";
     };
@@ -174,7 +253,7 @@ private:
 
 } // namespace
 
-Expected<FusedKernel> pdc::emitFusedKernel(const Operation& operation, Diagnostics& diags) {
+Expected<FusedKernel> pdc::emitFusedKernel(const Operation& operation, Target target, Diagnostics& diags) {
   std::vector<const Type*> operands, results;
   std::map<std::string, ExpressionPtr> parameterNames;
   for (std::size_t i = 0; i < operation.operands().size(); ++i) {
@@ -198,12 +277,12 @@ Expected<FusedKernel> pdc::emitFusedKernel(const Operation& operation, Diagnosti
   FusedKernel kernel;
   for (std::size_t r = 0; r < results.size(); ++r)
     kernel.text += "// " + writer.resultName(r) + " = " + toString(*expressions[r]) + "\n";
-  kernel.text += writer.signature() + writer.loops(expressions) + "}\n";
+  kernel.text += writer.function(expressions, target);
   kernel.hint = operation.def().name;
   return kernel;
 }
 
-FusedKernel pdc::emitCopyKernel(const Type& type) {
+FusedKernel pdc::emitCopyKernel(const Type& type, Target target) {
   const LoopWriter writer({&type}, {&type});
-  return {"// y = a0\n" + writer.signature() + writer.loops({expression("a0")}) + "}\n", "copy"};
+  return {"// y = a0\n" + writer.function({expression("a0")}, target), "copy"};
 }

@@ -64,7 +64,7 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
   const GraphMemory& memory = evaluate ? program_.memory->evaluation : program_.memory->training;
   draws_ = false;
   std::string calls = copies(phase, nullptr, memory); // for parameters, see below
-  bool takesStream = false;
+  bool takesStream = !calls.empty();
   int group = -1;
   if (graph)
     for (const auto& operation : graph->operations()) {
@@ -79,7 +79,7 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
       }
       Expected<std::string> line = call(*operation, memory);
       if (!line) return failure;
-      takesStream = takesStream || kind == OpKind::kernel;
+      takesStream = true;
       calls += "  // " + commentText(operation->forwardOperation().location.node);
       if (operation->again)
         calls += ", again";
@@ -126,9 +126,10 @@ Expected<std::string> PhaseWriter::call(const Operation& operation, const GraphM
   std::vector<std::string> arguments;
   std::string callee;
   if (operation.def().kind == OpKind::elementwise) {
-    Expected<FusedKernel> kernel = emitFusedKernel(operation, diags_);
+    Expected<FusedKernel> kernel = emitFusedKernel(operation, program_.target, diags_);
     if (!kernel) return failure;
     callee = functionName(kernel->text, kernel->hint);
+    arguments.push_back("q");
   } else {
     const KernelUse use = operation.def().kernel(operation);
     const auto workspace = memory.workspaces.find(&operation);
@@ -194,7 +195,8 @@ std::string PhaseWriter::functionName(const std::string& text, const std::string
     it->second = fresh.unique(hint) + "_" + std::to_string(functions_.size());
     std::string definition = text;
     const std::string placeholder = "$name$";
-    definition.replace(definition.find(placeholder), placeholder.size(), it->second);
+    for (std::size_t at = definition.find(placeholder); at != std::string::npos; at = definition.find(placeholder))
+      definition.replace(at, placeholder.size(), it->second);
     functions_.push_back(definition);
   }
   return it->second;
@@ -233,8 +235,8 @@ std::string PhaseWriter::copies(ProgramPhase phase, const Operation* after, cons
   std::string text;
   for (const Copy& copy : program_.memory->copies) {
     if (copy.phase != phase || copy.after != after) continue;
-    const FusedKernel kernel = emitCopyKernel(copy.value->type());
-    text += "  " + functionName(kernel.text, kernel.hint) + "(" + names_.reference(memory, copy.value) + ", " +
+    const FusedKernel kernel = emitCopyKernel(copy.value->type(), program_.target);
+    text += "  " + functionName(kernel.text, kernel.hint) + "(q, " + names_.reference(memory, copy.value) + ", " +
             names_.reference(copy.to) + ");\n";
   }
   return text;

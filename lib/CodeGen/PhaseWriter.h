@@ -11,8 +11,8 @@ namespace pdc {
 /// A member of Kernels.
 struct KernelMember {
   std::string name, className, options;
-  std::string node; ///< the ONNX node that it is for
-  std::int64_t workspaceBytes = 0;
+  std::string node;                ///< the ONNX node that it is for
+  std::int64_t workspaceBytes = 0; ///< -1: what takes none
 };
 
 /// `text` with line breaks after commas so that it stays within 120 columns: it begins at column `column`, later lines

@@ -110,8 +110,8 @@ private:
 
   void includes() {
     std::set<std::string> headers = {"pdcrt/Stage.h"};
-    if (phases_.text().find("pdcrt::") != std::string::npos || !phases_.functions().empty())
-      headers.insert("pdcrt/Math.h");
+    if (!phases_.functions().empty()) headers.insert("pdcrt/Fused.h");
+    if (!names_.constants.empty()) headers.insert("pdcrt/Constant.h");
     if (program_.debugNan) headers.insert("pdcrt/NotFinite.h");
     for (const KernelMember& kernel : phases_.kernels()) headers.insert("pdcrt/kernels/" + kernel.className + ".h");
     for (const std::string& header : headers) out_ << "#include \"" << header << "\"\n";
@@ -220,8 +220,7 @@ private:
     out_ << "alignas(64) constexpr " << cppTypeOf(tensor.type().element) << " " << constant.name << "_elements[] = {";
     for (std::int64_t i = 0; i < std::max<std::int64_t>(tensor.elements(), 1); ++i)
       out_ << (i % 8 == 0 ? "\n    " : " ") << (i < tensor.elements() ? elementOf(tensor, i) : "0") << ",";
-    out_ << "\n};\nconstexpr View<const " << cppTypeOf(tensor.type().element) << "> " << constant.name << "("
-         << constant.name << "_elements);\n";
+    out_ << "\n};\n";
   }
 
   static std::string elementOf(const Tensor& tensor, std::int64_t i) {
@@ -274,24 +273,34 @@ private:
 
   void kernels() {
     out_ << "\n// Kernels, built once, before the first minibatch.\nstruct Kernels {\n";
+    std::vector<KernelMember> members;
+    for (const ConstantTable& constant : names_.constants)
+      members.push_back({constant.name,
+                         std::string("Constant<") +
+                             cppTypeOf(constant.operation->attributes.get<Tensor>("value").type().element) + ">",
+                         constant.name + "_elements", constant.operation->location.node, -1});
+    for (const KernelMember& kernel : phases_.kernels()) {
+      members.push_back(kernel);
+      members.back().options = "{" + kernel.options + "}";
+    }
     std::size_t width = 0;
-    for (const KernelMember& kernel : phases_.kernels())
-      width = std::max(width, kernel.className.size() + kernel.name.size() + 11);
-    for (const KernelMember& kernel : phases_.kernels())
+    for (const KernelMember& member : members)
+      width = std::max(width, member.className.size() + member.name.size() + 11);
+    for (const KernelMember& member : members)
       out_ << std::left << std::setw(static_cast<int>(width))
-           << "  pdcrt::" + kernel.className + " " + kernel.name + ";"
-           << " // " << commentText(kernel.node) << "\n";
-    if (phases_.kernels().empty()) {
+           << "  pdcrt::" + member.className + " " + member.name + ";"
+           << " // " << commentText(member.node) << "\n";
+    if (members.empty()) {
       out_ << "  explicit Kernels(pdcrt::Setup&) {}\n};\n";
       return;
     }
     out_ << "  explicit Kernels(pdcrt::Setup& setup)\n      : ";
     bool first = true;
-    for (const KernelMember& kernel : phases_.kernels()) {
+    for (const KernelMember& member : members) {
+      const std::string within =
+          member.workspaceBytes < 0 ? "" : ".within(" + std::to_string(member.workspaceBytes) + ")";
       out_ << (first ? "" : ",\n        ")
-           << wrapped(kernel.name + "(setup.within(" + std::to_string(kernel.workspaceBytes) + "), {" + kernel.options +
-                          "})",
-                      8, 12);
+           << wrapped(member.name + "(setup" + within + ", " + member.options + ")", 8, 12);
       first = false;
     }
     out_ << " {}\n};\n";

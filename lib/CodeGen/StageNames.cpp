@@ -98,7 +98,7 @@ void StageNames::nameResults(const GraphMemory& memory, bool evaluation) {
     if (buffer.place.block == Block::constant) {
       const std::string name = "constant" + std::to_string(constants.size());
       constants.push_back({name, definer});
-      references_[buffer.value] = name;
+      references_[buffer.value] = "k." + name + ".view";
       continue;
     }
     const Block block = buffer.place.block;

@@ -54,6 +54,7 @@ private:
   Status readSchedule();
   Expected<Cluster> cluster();
   static void useThreads(const CompileOptions& options, Cluster& machines);
+  Expected<std::string> profileChoice();
   Expected<Plan> plan(const CostGraph& costs, const Cluster& cluster);
   Status addUpNorms(Plan& plan);
   Status scaleDynamically(const Plan& plan);
@@ -95,14 +96,16 @@ Status Compilation::compile() {
   Expected<Cluster> machines = cluster();
   if (!machines) return failure;
   useThreads(options_, *machines);
-  Expected<Profile> profile = chooseProfile(options_.profile, passContext, training_, provenance_, *machines);
+  Expected<std::string> source = profileChoice();
+  if (!source) return failure;
+  Expected<Profile> profile = chooseProfile(*source, passContext, training_, provenance_, *machines);
   if (!profile) return failure;
   if (profile->link && options_.clusterFile.empty()) {
     machines->levels[0].bandwidthBytesPerS = profile->link->bandwidthBytesPerS;
     machines->levels[0].latencyS = profile->link->latencyS;
   }
   Expected<CostGraph> costs =
-      costGraphOf(main(), provenance_.model, *profile, splitsBackward(planner_.schedule), diags_);
+      costGraphOf(main(), provenance_.model, *profile, splitsBackward(planner_.schedule), diags_, options_.target);
   if (!costs) return failure;
   Expected<Plan> planned = plan(*costs, *machines);
   if (!planned) return failure;
@@ -115,7 +118,8 @@ Status Compilation::compile() {
 
   provenance_.debugNan = options_.debugNan; // what was measured looked at nothing
   Expected<GeneratedProgram> program = generate(passContext, std::move(*planned), training_, provenance_,
-                                                scheduleFile_ ? &*scheduleFile_ : nullptr, options_.lateUpdates);
+                                                scheduleFile_ ? &*scheduleFile_ : nullptr, options_.lateUpdates,
+                                                /*forMeasuring=*/false, options_.target);
   if (!program) return failure;
   if (options_.emit == "plan" || options_.emit == "schedule") {
     out_ << (options_.emit == "plan" ? toJson(program->plan) : pdcrt::toString(program->schedule));
@@ -138,6 +142,9 @@ Status Compilation::compile() {
 }
 
 Status Compilation::measureTo(const std::string& file) {
+  if (options_.target == Target::cuda)
+    return diags_.error({}).exit(ExitCode::usage).help("leave out --target=cuda")
+           << "groups of a program for cuda cannot be measured yet";
   if (!importModel() || !toTrainingGraph()) return failure;
   pdcrt::kernelThreads = std::max(options_.threadsPerStage, 1);
   PassContext passContext = context();
@@ -190,9 +197,10 @@ Status Compilation::toTrainingGraph() {
     scale << "dynamic";
   else
     scale << std::setprecision(17) << training_.lossScale;
-  if (!run({{"differentiate", {{"loss_scale", scale.str()}}}, {"fuse", {}}, {"add-evaluation", {}}, {"layout", {}}}))
-    return failure;
+  if (!run({{"differentiate", {{"loss_scale", scale.str()}}}, {"fuse", {}}, {"add-evaluation", {}}})) return failure;
   provenance_ = {options_.version, options_.command, fs::path(options_.model).filename().string(), hashOf(main())};
+  // After the hash, which is the same for all targets: channels in blocks are what the CPU's convolutions want.
+  if (options_.target == Target::cpu && !run({{"layout", {}}})) return failure;
   describeTraining();
   planner_ = options_.planner;
   planner_.optimizerStatePerParameterByte = training_.optimizer == pdcrt::OptimizerKind::sgd        ? 0
@@ -259,13 +267,26 @@ Status Compilation::readSchedule() {
   return success;
 }
 
+/// Costs on a GPU are estimated, or those of a file.
+Expected<std::string> Compilation::profileChoice() {
+  if (options_.target == Target::cpu) return options_.profile;
+  if (options_.debugNan)
+    return diags_.error({}).exit(ExitCode::usage).help("leave out --debug-nan, or --target=cuda")
+           << "--debug-nan looks at memory that only the GPU sees";
+  if (options_.profile == "measure")
+    return diags_.error({}).exit(ExitCode::usage).help("use --profile=analytic, or a profile in a file")
+           << "groups of a program for cuda cannot be measured yet";
+  return options_.profile == "auto" ? "analytic" : options_.profile;
+}
+
 /// --devices=N are on this machine, so that they share its cores; an estimate is the same on every machine.
 Expected<Cluster> Compilation::cluster() {
   if (options_.clusterFile.empty()) {
     const std::int64_t devices = options_.devices > 0 || !scheduleFile_
                                      ? options_.devices
                                      : static_cast<std::int64_t>(scheduleFile_->hosts.size());
-    Expected<Cluster> machines = flatCluster(devices, "cpu", diags_);
+    Expected<Cluster> machines = flatCluster(devices, options_.target == Target::cuda ? "A100-80GB" : "cpu", diags_);
+    if (options_.target == Target::cuda) return machines;
     if (machines && options_.profile != "analytic")
       machines->device.cores = std::max<std::int64_t>(std::thread::hardware_concurrency(), 1);
     if (machines && machines->device.cores > 0 && devices > machines->device.cores)

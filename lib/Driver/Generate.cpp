@@ -162,7 +162,7 @@ bool updatesFollowBackwards(const pdcrt::Schedule& schedule, int stage) {
 
 Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const pdcrt::Training& training,
                                          const Provenance& provenance, const ScheduleFile* scheduleFile,
-                                         bool lateUpdates, bool forMeasuring) {
+                                         bool lateUpdates, bool forMeasuring, Target target) {
   Module& module = context.module;
   std::erase_if(module.graphs, [](const auto& g) { return g->name() != "main" && g->name() != "evaluate"; });
   const Graph& main = *module.findGraph("main");
@@ -186,12 +186,15 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
 
   std::vector<StageMemory> memories;
   for (const StageGraphs& stage : *stages) {
-    const bool early = !lateUpdates && !training.checksGradients() && updatesFollowBackwards(*schedule, stage.stage);
+    // On GPUs an update is work of its own: a phase is recorded once, the learning rate of an update changes.
+    const bool early = target == Target::cpu && !lateUpdates && !training.checksGradients() &&
+                       updatesFollowBackwards(*schedule, stage.stage);
     Expected<StageMemory> memory = planMemory(*stage.training, stage.evaluation,
                                               {.stage = stage.stage,
                                                .shared = shared,
                                                .splitBackward = forMeasuring || splits(*schedule),
-                                               .earlyUpdates = early},
+                                               .earlyUpdates = early,
+                                               .target = target},
                                               context.diags);
     if (!memory) return failure;
     memories.push_back(std::move(*memory));
@@ -206,19 +209,20 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
                                               .training = (*stages)[s].training,
                                               .evaluation = (*stages)[s].evaluation,
                                               .memory = &memories[s],
-                                              .debugNan = provenance.debugNan},
+                                              .debugNan = provenance.debugNan,
+                                              .target = target},
                                              provenance, context.diags);
     if (!source) return failure;
     const std::string name = "stage" + std::to_string(s);
-    program.files.emplace_back(name + ".cpp", std::move(*source));
+    program.files.emplace_back(name + sourceSuffix(target), std::move(*source));
     WeightsFile& weights = program.weights.emplace_back(WeightsFile{"weights/" + name + ".safetensors", {}});
     for (const auto* list : {&memories[s].parameters, &memories[s].states})
       for (const PlacedParameter& placed : *list) weights.parameters.push_back(placed.parameter);
   }
   program.files.emplace_back("pipeline.cpp", pipelineSource(plan, provenance));
-  program.files.emplace_back("CMakeLists.txt", cmakeLists(plan, provenance));
-  program.files.emplace_back("ranks.conf", ranksFile(plan, provenance));
-  program.files.emplace_back("README.txt", readmeText(plan, provenance));
+  program.files.emplace_back("CMakeLists.txt", cmakeLists(plan, provenance, target));
+  if (target == Target::cpu) program.files.emplace_back("ranks.conf", ranksFile(plan, provenance));
+  program.files.emplace_back("README.txt", readmeText(plan, provenance, target));
   program.files.emplace_back("plan.json", toJson(plan));
   program.files.emplace_back("schedule.txt", pdcrt::toString(*schedule));
   program.files.emplace_back("report.html", reportHtml(plan, *schedule));

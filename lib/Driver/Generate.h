@@ -27,6 +27,6 @@ struct GeneratedProgram {
 /// that update after each backward do so in the middle of it, unless `lateUpdates`.
 Expected<GeneratedProgram> generate(PassContext& context, Plan plan, const pdcrt::Training& training,
                                     const Provenance& provenance, const ScheduleFile* scheduleFile = nullptr,
-                                    bool lateUpdates = false, bool forMeasuring = false);
+                                    bool lateUpdates = false, bool forMeasuring = false, Target target = Target::cpu);
 
 } // namespace pdc

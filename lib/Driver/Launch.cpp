@@ -35,7 +35,8 @@ Command commandOf(const Plan& plan, const std::string& build, const LaunchOption
                   std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {"--dir", options.folder});
   Command command = mpiCommand();
-  if (options.threads || (plan.ranks.size() == 1 && options.hostfile.empty())) {
+  const bool onGpus = fs::exists(options.folder + "/stage0" + sourceSuffix(Target::cuda)); // ranks are threads there
+  if (options.threads || onGpus || (plan.ranks.size() == 1 && options.hostfile.empty())) {
     command.words = {build + "/pipeline", "--threads"};
     command.words.insert(command.words.end(), arguments.begin(), arguments.end());
     return command;

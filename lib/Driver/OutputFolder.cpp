@@ -139,7 +139,8 @@ Status pdc::writeOutput(const std::string& folder, const std::vector<OutputFile>
   }
 
   fs::create_directory(folder + "/weights", error);
-  for (const auto& [place, suffix] : {std::pair<std::string, std::string>{"", ".cpp"}, {"weights/", ".safetensors"}})
+  for (const auto& [place, suffix] :
+       {std::pair<std::string, std::string>{"", ".cpp"}, {"", ".cu"}, {"weights/", ".safetensors"}})
     for (const fs::directory_entry& entry : fs::directory_iterator(folder + "/" + place, error)) {
       const std::string name = entry.path().filename().string();
       if (isOfStage(name, suffix) && !names.contains(place + name)) fs::remove(entry.path(), error);

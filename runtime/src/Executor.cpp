@@ -242,6 +242,10 @@ Call Executor::callFor(HostedStage& hosted, std::int64_t minibatch) {
           .stream = &stream_};
 }
 
+void Executor::run(void (*phase)(const Call&), const HostedStage& hosted, const Call& call) {
+  replays_.run(phase, call, hosted.edges.size(), hosted.stage->shared.size());
+}
+
 Status Executor::readData(const HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource* data) {
   for (const DataRow& row : hosted.stage->data) {
     if (!row.lossScale && !data) continue;
@@ -300,7 +304,7 @@ Status Executor::forward(HostedStage& hosted, const Action& action) {
             "compile with --updates=late"};
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(slot.version);
-  hosted.stage->forward(call);
+  run(hosted.stage->forward, hosted, call);
 
   for (const OutputRow& row : hosted.stage->outputs) {
     if (row.kind != OutputKind::loss) continue;
@@ -373,7 +377,7 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
   }
   if (action.kind != ActionKind::backwardInput) {
     call.gradients = set.minibatches == 0 ? set.memory : hosted.spareGradients;
-    hosted.stage->backwardWeight(call);
+    run(hosted.stage->backwardWeight, hosted, call);
     if (set.minibatches++ > 0) addSpare(hosted, set, /*withInput=*/false);
     if (Status status = hosted.sharing.addToPart(stream_, action.index, call.gradients, /*withInput=*/false, action);
         !status)
@@ -399,7 +403,7 @@ Status Executor::evaluateOne(HostedStage& hosted, const Action& action) {
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(hosted.versions.newest());
   if (Status status = readData(hosted, action.index, call.frame.slot, evaluationData_); !status) return status;
-  hosted.stage->evaluate(call);
+  run(hosted.stage->evaluate, hosted, call);
   const std::byte* slot = onHost(call.frame.slot, hosted.stage->bytes.slot);
   Status status = (*predicted_)(hosted, action.index, slot);
   mirrors_.clear();

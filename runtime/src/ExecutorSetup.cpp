@@ -138,6 +138,7 @@ Status Executor::checkTraining() const {
 
 Status Executor::prepare() {
   device::use(setup_.rank);
+  replays_.enable(setup_.recordsPhases);
   if (Status status = checkTraining(); !status) return status;
   const Schedule& schedule = *setup_.schedule;
   const RankList& rank = schedule.ranks[index(setup_.rank)];

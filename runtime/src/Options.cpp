@@ -32,7 +32,7 @@ std::optional<int> number(const char* variable) {
 
 Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) {
   CLI::App app("Trains the stages that this program contains.");
-  std::string shuffle = "on", normalize;
+  std::string shuffle = "on", graphs = "on", normalize;
   std::uint64_t seed = 0;
   double rate = 0;
   app.add_option("--data", options.data, "folder with one .npy file per input and label, or 'synthetic'")
@@ -90,6 +90,11 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
   app.add_option("--kernel-threads", options.kernelThreads, "OpenMP threads of a rank (those that it was planned with)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
+  app.add_option("--graphs", graphs, "on or off: on GPUs, launch the calls of an action as one (on)")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->type_name("");
+  app.add_flag("--tf32", options.tf32,
+               "on GPUs, round the operands of products and convolutions to 10 bits of mantissa");
   app.add_flag("--sync-sends", options.synchronousSends, "MPI may not buffer (tests)");
   app.add_option("--rank", options.rank, "rank of this process in the plan")
       ->check(CLI::NonNegativeNumber)
@@ -106,6 +111,7 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
   if (seedFlag->count()) options.seed = seed;
   if (rateFlag->count()) options.learningRate = rate;
   options.shuffle = shuffle == "on";
+  options.graphs = graphs == "on";
   if (options.directory.empty()) options.directory = defaultDirectory();
   if (!normalize.empty())
     if (Status status = parseNormalize(normalize, options.mean, options.deviation); !status) return status;

@@ -115,6 +115,9 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages, const
   waitPassively(argv, threadsOf(options.kernelThreads, stages));
   if (!options.linkFile.empty()) return profileLink(options);
   if (Status status = device::open(); !status) return status;
+  if (options.tf32 && !device::allowTf32())
+    return {Exit::usage, std::string("--tf32 is for GPUs, this program was compiled for ") + device::target(),
+            "leave it out, or compile the model with --target=cuda"};
   RunFiles files;
   if (Status status = readRunFiles(options, files); !status) return status;
   files.build = hashOf(std::string(build) + runtimeBuild());

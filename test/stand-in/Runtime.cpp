@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include <mutex>
 #include <new>
 #include <random>
+#include <string>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <vector>
@@ -34,11 +36,12 @@ namespace {
 
 constexpr std::size_t stackBytes = 64 * 1024, mostThreads = 1024;
 
-/// The threads of the block that runs, as fibers.
+/// The threads of the block that runs, as fibers. They live on and take up the next block's threads: to make one costs
+/// calls of the system, to switch (_setjmp) does not.
 struct Block {
-  ucontext_t scheduler;
-  std::array<ucontext_t, mostThreads> fibers;
-  std::array<char, mostThreads> done, waits; ///< for: 1 the block, 2 the warp
+  jmp_buf scheduler;
+  std::array<jmp_buf, mostThreads> fibers;
+  std::array<char, mostThreads> made = {}, done, waits; ///< waits for: 1 the block, 2 the warp
   std::byte* stacks = nullptr;
   void (*body)(void*) = nullptr;
   void* arguments = nullptr;
@@ -62,19 +65,21 @@ Block& blockOfThread() {
   return *block;
 }
 
-void fiberMain() {
-  Block& block = blockOfThread();
-  block.body(block.arguments);
-  block.done[block.current] = 1;
-  swapcontext(&block.fibers[block.current], &block.scheduler);
+/// Leaves the running fiber; returns when it is resumed.
+void leave(Block& block) {
+  if (_setjmp(block.fibers[block.current]) == 0) _longjmp(block.scheduler, 1);
+}
+
+[[noreturn]] void fiberMain() {
+  while (true) {
+    Block& block = blockOfThread();
+    block.body(block.arguments);
+    block.done[block.current] = 1;
+    leave(block);
+  }
 }
 
 void startFiber(Block& block, unsigned thread) {
-  getcontext(&block.fibers[thread]);
-  block.fibers[thread].uc_stack.ss_sp = block.stacks + thread * stackBytes;
-  block.fibers[thread].uc_stack.ss_size = stackBytes;
-  block.fibers[thread].uc_link = nullptr;
-  makecontext(&block.fibers[thread], fiberMain, 0);
   block.done[thread] = block.waits[thread] = 0;
 }
 
@@ -82,7 +87,16 @@ void resume(Block& block, unsigned thread) {
   block.current = thread;
   block.waits[thread] = 0;
   here.thread.x = thread;
-  swapcontext(&block.scheduler, &block.fibers[thread]);
+  if (_setjmp(block.scheduler) != 0) return;
+  if (block.made[thread]) _longjmp(block.fibers[thread], 1);
+  block.made[thread] = 1;
+  ucontext_t context;
+  getcontext(&context);
+  context.uc_stack.ss_sp = block.stacks + thread * stackBytes;
+  context.uc_stack.ss_size = stackBytes;
+  context.uc_link = nullptr;
+  makecontext(&context, fiberMain, 0);
+  setcontext(&context);
 }
 
 /// Runs fibers begin … end - 1 until each is done or waits.
@@ -117,8 +131,7 @@ void wait(char kind) {
   Block& block = blockOfThread();
   if (!block.asFibers) misuse("a barrier that the first thread of the block does not reach");
   block.waits[block.current] = kind;
-  swapcontext(&block.fibers[block.current], &block.scheduler);
-  here.thread.x = block.current;
+  leave(block);
 }
 
 } // namespace
@@ -175,23 +188,34 @@ struct Task {
   std::uint64_t count = 0;           ///< the recording that is meant
   bool waits = false;
 };
+/// Work that was recorded instead of done.
+struct Graph {
+  std::vector<std::function<void()>> works;
+};
 struct Stream {
   std::deque<Task> tasks;
+  std::unique_ptr<Graph> recorded; ///< while it is captured
   int device = 0;
   bool runs = false;
 };
 
 namespace {
 
+/// A number of the environment, for programs that cannot ask (StandIn.h).
+std::uint64_t setting(const char* name, std::uint64_t otherwise) {
+  const char* value = std::getenv(name);
+  return value ? std::strtoull(value, nullptr, 10) : otherwise;
+}
+
 /// Everything that the calls share.
 struct World {
   std::recursive_mutex mutex;
   std::vector<Stream*> streams;
   std::map<std::byte*, std::size_t> allocations;
-  std::mt19937_64 random{1};
+  std::mt19937_64 random{setting("PDC_STAND_IN_SEED", 1)};
   Stream* held = nullptr;
   std::uint64_t heldSteps = 0;
-  int devices = 1;
+  int devices = static_cast<int>(setting("PDC_STAND_IN_DEVICES", 1));
 };
 World& world() {
   static World* one = new World; // never destroyed: threads may end later
@@ -199,6 +223,12 @@ World& world() {
 }
 
 thread_local int deviceOfThread = 0;
+thread_local Stream* capturedByThread = nullptr;
+
+/// What CUDA refuses while the calling thread captures a stream.
+void mayNotCapture(const char* call) {
+  if (capturedByThread) misuse((std::string(call) + " while a stream is captured").c_str());
+}
 
 bool ready(const Stream& stream) {
   if (stream.tasks.empty() || stream.runs) return false;
@@ -288,7 +318,12 @@ bool immediate(cudaStream_t stream) {
 void enqueue(cudaStream_t stream, std::function<void()> work) {
   if (immediate(stream)) return work();
   std::lock_guard lock(world().mutex);
-  checked(stream).tasks.push_back({std::move(work), nullptr, 0, false});
+  if (checked(stream).recorded) {
+    if (capturedByThread != stream) misuse("work of another thread in a stream that is captured");
+    stream->recorded->works.push_back(std::move(work));
+    return;
+  }
+  stream->tasks.push_back({std::move(work), nullptr, 0, false});
   wander();
 }
 
@@ -318,6 +353,7 @@ cudaError_t cudaSetDevice(int device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
+  mayNotCapture("cudaDeviceSynchronize");
   std::lock_guard lock(world().mutex);
   runUntil([] {
     for (const Stream* stream : world().streams)
@@ -328,6 +364,7 @@ cudaError_t cudaDeviceSynchronize() {
 }
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  mayNotCapture("cudaMalloc");
   const std::size_t size = (bytes + 255) / 256 * 256;
   *memory = std::aligned_alloc(256, std::max<std::size_t>(size, 256));
   if (!*memory) return cudaErrorMemoryAllocation;
@@ -336,6 +373,7 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* memory) {
+  mayNotCapture("cudaFree");
   if (!memory) return cudaSuccess;
   cudaDeviceSynchronize();
   std::lock_guard lock(world().mutex);
@@ -344,6 +382,7 @@ cudaError_t cudaFree(void* memory) {
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+  mayNotCapture("cudaMallocHost");
   *memory = std::malloc(std::max<std::size_t>(bytes, 1));
   return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
 }
@@ -353,10 +392,12 @@ cudaError_t cudaFreeHost(void* memory) {
 }
 
 cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
+  mayNotCapture("cudaMemset");
   std::memset(memory, value, bytes);
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+  mayNotCapture("cudaMemcpy");
   std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
@@ -382,6 +423,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  mayNotCapture("cudaStreamSynchronize");
   if (immediate(stream)) return cudaSuccess;
   std::lock_guard lock(world().mutex);
   Stream& s = checked(stream);
@@ -407,6 +449,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  mayNotCapture("cudaEventRecord");
   std::lock_guard lock(world().mutex);
   const std::uint64_t count = ++event->state->recorded;
   if (immediate(stream)) {
@@ -419,6 +462,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  mayNotCapture("cudaStreamWaitEvent");
   std::lock_guard lock(world().mutex);
   if (immediate(stream)) return cudaEventSynchronize(event);
   checked(stream).tasks.push_back({nullptr, event->state, event->state->recorded, true});
@@ -426,12 +470,48 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  mayNotCapture("cudaEventQuery");
   std::lock_guard lock(world().mutex);
   wander();
   return event->state->passed >= event->state->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  mayNotCapture("cudaEventSynchronize");
   std::lock_guard lock(world().mutex);
   runUntil([&] { return event->state->passed >= event->state->recorded; });
+  return cudaSuccess;
+}
+
+// ---- Graphs ----
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  mayNotCapture("cudaStreamBeginCapture");
+  if (immediate(stream)) misuse("a capture of the stream that does its work at once");
+  std::lock_guard lock(world().mutex);
+  checked(stream).recorded = std::make_unique<Graph>();
+  capturedByThread = stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  std::lock_guard lock(world().mutex);
+  if (capturedByThread != stream) misuse("the end of a capture that this thread has not begun");
+  capturedByThread = nullptr;
+  *graph = checked(stream).recorded.release();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = new Graph(*graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  for (const std::function<void()>& work : executable->works) enqueue(stream, work);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
   return cudaSuccess;
 }

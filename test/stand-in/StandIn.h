@@ -6,9 +6,9 @@
 namespace stand_in {
 
 /// From now on, streams go on in an order that this seed draws: at every call some of what is ready to run runs, on any
-/// of them.
+/// of them. Without it the seed is $PDC_STAND_IN_SEED, or 1.
 void interleave(std::uint64_t seed);
-/// How many devices there are (1).
+/// How many devices there are ($PDC_STAND_IN_DEVICES, or 1).
 void setDevices(int count);
 /// Work that is in streams and has not run.
 std::size_t pending();

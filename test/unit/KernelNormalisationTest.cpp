@@ -170,6 +170,27 @@ TEST_P(BatchNormalisation, GradientIsTheDerivative) {
   EXPECT_TRUE(std::ranges::equal(dy.values(), dx.values()));
 }
 
+TEST_P(BatchNormalisation, WithReluAndResidualHasTheBitsOfSeparateSteps) {
+  const Buffer<float> r = randomBuffer(s.count(), 7), g = room(s.count()), fused = room(s.count()),
+                      dxFused = room(s.count()), dr = room(s.count()), dscaleFused = room(s.channels),
+                      dbiasFused = room(s.channels);
+  const BatchNorm whole(setup, {.input = s.shape(), .epsilon = epsilon, .momentum = momentum, .relu = true});
+  for (const View<const float> residual : {View<const float>(), View<const float>(r)})
+    expectGoodManners(setup, {fused, dxFused, dscaleFused, dbiasFused, dr}, [&](Stream& q) {
+      norm.trainForward(q, x, scale, bias, runningMean, runningVariance, {}, y, mean, inverseStd, {}, {});
+      for (std::int64_t i = 0; i < s.count(); ++i) y[i] = std::max(residual ? y[i] + residual[i] : y[i], 0.0f);
+      whole.trainForward(q, x, scale, bias, runningMean, runningVariance, residual, fused, mean, inverseStd, {}, {});
+      EXPECT_TRUE(std::ranges::equal(fused.values(), y.values()));
+      for (std::int64_t i = 0; i < s.count(); ++i) g[i] = dy[i] * (y[i] > 0 ? 1.0f : 0.0f);
+      norm.gradient(q, g, x, scale, mean, inverseStd, {}, dx, dscale, dbias, {});
+      whole.gradient(q, dy, x, scale, mean, inverseStd, y, dxFused, dscaleFused, dbiasFused, dr);
+      EXPECT_TRUE(std::ranges::equal(dxFused.values(), dx.values()));
+      EXPECT_TRUE(std::ranges::equal(dr.values(), g.values()));
+      EXPECT_TRUE(std::ranges::equal(dscaleFused.values(), dscale.values()));
+      EXPECT_TRUE(std::ranges::equal(dbiasFused.values(), dbias.values()));
+    });
+}
+
 TEST_P(BatchNormalisation, WithFrozenStatisticsIsAnAffineMap) {
   const Statistics frozen = {toDouble(runningMean), toDouble(runningVariance)};
   const Values in = toDouble(x), dOut = toDouble(dy), scales = toDouble(scale), biases = toDouble(bias);

@@ -4,6 +4,7 @@
 // Included by one file per executable: it replaces malloc, to see allocations of libraries too.
 #pragma once
 
+#include "pdcrt/Device.h"
 #include "pdcrt/Setup.h"
 #include "pdcrt/Stream.h"
 #include "pdcrt/View.h"
@@ -36,7 +37,8 @@ inline void record(std::size_t bytes) {
 }
 } // namespace allocations
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Nor where a driver works on the same threads.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(PDC_TEST_ON_GPU)
 extern "C" {
 void* __libc_malloc(std::size_t bytes);
 void* __libc_calloc(std::size_t count, std::size_t bytes);
@@ -67,8 +69,7 @@ namespace pdcrt {
 /// 64-byte aligned memory between guards.
 class GuardedBytes {
 public:
-  explicit GuardedBytes(std::size_t size)
-      : size_(size), memory_(new (std::align_val_t(64)) std::byte[size + 2 * guard]) {
+  explicit GuardedBytes(std::size_t size) : size_(size), memory_(allocate(size + 2 * guard)) {
     std::memset(memory_.get(), 0xA5, size + 2 * guard);
   }
   std::byte* data() const { return memory_.get() + guard; }
@@ -81,9 +82,21 @@ public:
 
 private:
   static constexpr std::size_t guard = 128;
+#ifdef PDC_TEST_ON_GPU // what both the host and the device see
+  static std::byte* allocate(std::size_t bytes) {
+    return device::allocateHost(bytes);
+  }
+  struct Delete {
+    void operator()(std::byte* memory) const { device::releaseHost(memory, 0); }
+  };
+#else
+  static std::byte* allocate(std::size_t bytes) {
+    return new (std::align_val_t(64)) std::byte[bytes];
+  }
   struct Delete {
     void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t(64)); }
   };
+#endif
   std::size_t size_;
   std::unique_ptr<std::byte[], Delete> memory_;
 };

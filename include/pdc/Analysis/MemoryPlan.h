@@ -15,6 +15,7 @@
 
 #include "pdc/IR/OpDef.h"
 #include "pdc/IR/SharedParameters.h"
+#include "pdc/IR/Target.h"
 #include "pdcrt/Stage.h"
 
 #include <optional>
@@ -178,11 +179,12 @@ struct MemoryOptions {
   bool earlyUpdates = false;
   /// Keep results and predictions of the training graph too, as predictions: for engines that look at them.
   bool keepResults = false;
+  Target target = Target::cpu; ///< whose kernels' workspace is planned
 };
 
 /// Plans the memory of a stage from its two graphs (`evaluation` may be null: a stage that only trains). Constructs
-/// every kernel once to learn the workspace. Errors: a kernel that refuses its shapes, element types that have no C++
-/// type, a value of rank above 8.
+/// every kernel once to learn the workspace. Errors: a kernel that refuses its shapes, or that the target lacks,
+/// element types that have no C++ type, a value of rank above 8.
 Expected<StageMemory> planMemory(const Graph& training, const Graph* evaluation, const MemoryOptions& options,
                                  Diagnostics& diags);
 
@@ -193,6 +195,6 @@ const Value* storageOf(const Value* value);
 Timeline timelineOf(const Graph& graph, bool splitBackward);
 
 /// Most bytes of workspace that a kernel among `operations` asks for. Errors: a kernel refuses its shapes.
-Expected<std::int64_t> workspaceOf(const std::vector<const Operation*>& operations, Diagnostics& diags);
+Expected<std::int64_t> workspaceOf(const std::vector<const Operation*>& operations, Target target, Diagnostics& diags);
 
 } // namespace pdc

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "pdc/IR/OpDef.h"
+#include "pdc/IR/Target.h"
 #include "pdc/Plan/Cluster.h"
 #include "pdc/Plan/CostGraph.h"
 
@@ -69,8 +70,8 @@ Profile analyticProfile(const Graph& graph, const DeviceKind& device, const std:
 
 /// The planner's view of a differentiated and fused graph: a node per group, a tensor per value that groups hand on.
 /// Parameters that several groups use give them a colour. Where the schedule does not separate the halves of a backward
-/// (`splitBackward`), nothing is handed over. Errors: a kernel refuses its shapes.
+/// (`splitBackward`), nothing is handed over. Errors: a kernel refuses its shapes, or the target lacks it.
 Expected<CostGraph> costGraphOf(const Graph& graph, const std::string& model, const Profile& profile,
-                                bool splitBackward, Diagnostics& diags);
+                                bool splitBackward, Diagnostics& diags, Target target = Target::cpu);
 
 } // namespace pdc

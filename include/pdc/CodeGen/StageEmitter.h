@@ -1,4 +1,4 @@
-// The C++ program of one stage: a translation unit in `namespace stageK` that exports one pdcrt::Stage.
+// The C++ or CUDA program of one stage: a translation unit in `namespace stageK` that exports one pdcrt::Stage.
 //
 // In this order: front matter, includes, tables of plain data, views with one member per buffer, kernel objects, fused
 // kernels, the phases, the export. Nothing in it depends on anything but the model, the cut and the flags: same input,
@@ -6,6 +6,7 @@
 #pragma once
 
 #include "pdc/Analysis/MemoryPlan.h"
+#include "pdc/IR/Target.h"
 
 #include <string>
 
@@ -26,9 +27,10 @@ struct StageProgram {
   const Graph* evaluation = nullptr; ///< null: the stage evaluates nothing
   const StageMemory* memory = nullptr;
   bool debugNan = false; ///< looks at every floating-point result, right after the call that computes it
+  Target target = Target::cpu;
 };
 
-/// The text of stageK.cpp. Errors: an operation that has no form on the CPU.
+/// The text of stageK.cpp, or stageK.cu. Errors: an operation that the target has no form of.
 Expected<std::string> emitStage(const StageProgram& program, const Provenance& provenance, Diagnostics& diags);
 
 } // namespace pdc

@@ -1,6 +1,7 @@
 // From an ONNX file to a folder of stage programs: the story of the whole compiler.
 #pragma once
 
+#include "pdc/IR/Target.h"
 #include "pdc/Import/OnnxImport.h"
 #include "pdc/Plan/Plan.h"
 #include "pdc/Planner/Planner.h"
@@ -19,6 +20,7 @@ struct CompileOptions {
   std::string output;  ///< the folder to write; may be empty where `emit` stops earlier
   std::string version; ///< of pdc
   std::string command; ///< as typed, for the generated programs' front matter
+  Target target = Target::cpu;
 
   ImportOptions import;
   std::vector<std::string> initFrom;                      ///< safetensors files with other starting weights

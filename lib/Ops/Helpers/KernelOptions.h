@@ -7,6 +7,7 @@
 
 #include "pdc/IR/OpDef.h"
 
+#include "pdcrt/CudaWorkspace.h"
 #include "pdcrt/kernels/Attention.h"
 #include "pdcrt/kernels/AveragePool2d.h"
 #include "pdcrt/kernels/BatchNorm.h"
@@ -35,6 +36,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -116,13 +118,28 @@ std::string describe(const Options& options) {
   return text;
 }
 
+/// Declares the workspace of a kernel for CUDA. Throws where pdcrt/CudaWorkspace.h does not know the class: a refused
+/// model is better than a wrong result.
+template <class Options>
+void planCuda(pdcrt::Setup& setup, const Options& options) {
+  if constexpr (requires { pdcrt::cuda::workspaceOf(options); })
+    setup.needWorkspace(pdcrt::cuda::workspaceOf(options));
+  else
+    throw std::runtime_error("there is none for CUDA");
+}
+
 /// A call of `method` of `Kernel`, which is constructed with `options`.
 template <class Kernel>
 KernelUse kernelUse(const char* className, const char* method, const typename Kernel::Options& options) {
   return {.className = className,
           .method = method,
           .options = describe(options),
-          .construct = [options](pdcrt::Setup& setup) { Kernel kernel(setup, options); }};
+          .construct = [options](pdcrt::Setup& setup) {
+            if (setup.plansCuda())
+              planCuda(setup, options);
+            else
+              Kernel kernel(setup, options);
+          }};
 }
 
 #define PDC_FIELDS(Options, ...)                                                                                       \

@@ -44,6 +44,9 @@ namespace device {
 Status open();
 /// From now on the calling thread works for `rank`: on the device whose number is `rank` modulo their count.
 void use(int rank);
+/// Kernels that are constructed from now on may round the operands of products and convolutions to TF32 (10 bits of
+/// mantissa instead of 23). False: the device knows no such thing.
+bool allowTf32();
 /// Whether the host can read and write what is in blocks.
 bool hostSeesBlocks();
 /// "cpu", "cuda".

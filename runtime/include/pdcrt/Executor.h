@@ -10,6 +10,7 @@
 #include "pdcrt/LossScale.h"
 #include "pdcrt/NotFinite.h"
 #include "pdcrt/Optimizer.h"
+#include "pdcrt/Replay.h"
 #include "pdcrt/Schedule.h"
 #include "pdcrt/Sharing.h"
 #include "pdcrt/Stage.h"
@@ -84,6 +85,7 @@ struct ExecutorSetup {
   Communicator* communicator = nullptr;
   BatchSource* data = nullptr;
   RunObserver* observer = nullptr;
+  bool recordsPhases = true; ///< where the device gains by it (Replay.h)
 };
 
 /// A stage replica that this rank hosts.
@@ -196,6 +198,7 @@ private:
   Status evaluateOne(HostedStage& hosted, const Action& action);
   Status waitFor(const Action& action, const Work& work);
   Status drain();
+  void run(void (*phase)(const Call&), const HostedStage& hosted, const Call& call);
   Call callFor(HostedStage& hosted, std::int64_t minibatch);
   void addSpare(const HostedStage& hosted, const HostedStage::GradientSet& set, bool withInput);
   void post(Work& work);
@@ -210,6 +213,7 @@ private:
   std::byte* memory_ = nullptr;
   std::vector<HostedStage> hosted_;
   Stream stream_;
+  Replays replays_;
   std::int64_t first_ = 0;       ///< of the current run
   std::int64_t minibatches_ = 0; ///< of the current run
   bool trained_ = false;         ///< shared parameters have been updated since their users got them

@@ -30,6 +30,8 @@ struct RunOptions {
   bool threads = false;
   int kernelThreads = 0; ///< OpenMP threads of a rank; 0: those that its program was planned with
   bool synchronousSends = false;
+  bool graphs = true; ///< --graphs
+  bool tf32 = false;
   int rank = -1;
 };
 

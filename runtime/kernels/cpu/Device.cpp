@@ -2,6 +2,7 @@
 #include "pdcrt/Device.h"
 
 #include "pdcrt/Constant.h"
+#include "pdcrt/Replay.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -23,6 +24,16 @@ bool Event::passed() const {
 void Event::wait() const {}
 void Event::precede(Stream&) const {}
 
+struct Recording::Impl {};
+
+Recording::Recording() = default;
+Recording::~Recording() = default;
+Recording::Recording(Recording&&) noexcept = default;
+Recording& Recording::operator=(Recording&&) noexcept = default;
+void Recording::run(void (*phase)(const Call&), const Call& call, const std::uint64_t*) {
+  phase(call);
+}
+
 std::shared_ptr<const void> onDevice(const void* table, std::size_t) {
   return {table, [](const void*) {}};
 }
@@ -33,6 +44,9 @@ Status open() {
   return {};
 }
 void use(int) {}
+bool allowTf32() {
+  return false;
+}
 bool hostSeesBlocks() {
   return true;
 }
@@ -62,6 +76,13 @@ Stream openStream(std::byte* workspace, std::size_t workspaceBytes) {
 void close(Stream&) {}
 Status wait(Stream&) {
   return {};
+}
+
+bool records() {
+  return false;
+}
+void store(Stream&, std::uint64_t* to, std::uint64_t value) {
+  *to = value;
 }
 
 void copy(Stream&, void* to, const void* from, std::size_t bytes) {

@@ -4,6 +4,7 @@
 
 #include "AttentionShapes.h"
 #include "Product.h"
+#include "Recorded.h"
 #include "pdcrt/Random.h"
 
 #include <cmath>
@@ -60,10 +61,11 @@ __global__ void softmax(Sizes s, const float* bias, float* p, float* largest, fl
 }
 
 /// As pdcrt::Dropout: a thread draws one Philox block, which is for four elements.
-__global__ void drop(Sizes s, Draw draw, float* p, std::uint8_t* mask) {
+__global__ void drop(Sizes s, Draw draw, const std::uint64_t* recorded, float* p, std::uint8_t* mask) {
+  const std::uint64_t minibatch = recorded ? *recorded : draw.minibatch;
   const std::int64_t count = s.rows * s.keys;
   for (std::int64_t block = thread(); block * 4 < count; block += threads()) {
-    const PhiloxBlock words = philox(philoxCounter(static_cast<std::uint32_t>(block), s.op, draw.minibatch), draw.seed);
+    const PhiloxBlock words = philox(philoxCounter(static_cast<std::uint32_t>(block), s.op, minibatch), draw.seed);
     for (std::int64_t i = 0; i < 4 && block * 4 + i < count; ++i) {
       const std::int64_t at = block * 4 + i;
       mask[at] = words[static_cast<std::size_t>(i)] >= s.threshold;
@@ -164,7 +166,8 @@ void Attention::forwardDropped(Stream& q, Draw draw, View<const float> query, Vi
   float* const p = impl_->weights(q);
   impl_->scores.run(q, query.data, key.data, nullptr, p);
   cuda::launchBlocks(q, "attention", softmax, s.rows, s, bias.data, p, largest.data, inverse.data);
-  launchLoop(q, "attention, dropout", drop, (s.rows * s.keys + 3) / 4, s, draw, p, mask.data);
+  launchLoop(q, "attention, dropout", drop, (s.rows * s.keys + 3) / 4, s, draw, cuda::recordedMinibatch(), p,
+             mask.data);
   impl_->results.run(q, p, value.data, nullptr, y.data);
 }
 

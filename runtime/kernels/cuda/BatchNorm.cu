@@ -79,24 +79,34 @@ __global__ void invert(std::int64_t channels, const float* variance, double epsi
     inverse[c] = static_cast<float>(1 / std::sqrt(variance[c] + epsilon));
 }
 
-/// y = (x - mean) · (scale · inverse) + bias. The mean is taken off first: folded into the bias it would cancel.
+/// y = (x - mean) · (scale · inverse) + bias, plus the residual, if there is one, and with `relu` nothing below 0. The
+/// mean is taken off first: folded into the bias it would cancel.
 __global__ void normalise(Sizes s, const float* x, const float* mean, const float* inverse, const float* scale,
-                          const float* bias, float* y) {
+                          const float* bias, const float* residual, bool relu, float* y) {
   for (std::int64_t i = thread(); i < s.samples * s.channels * s.inner; i += threads()) {
     const std::int64_t c = i / s.inner % s.channels;
-    y[i] = (x[i] - mean[c]) * (scale[c] * inverse[c]) + bias[c];
+    float value = (x[i] - mean[c]) * (scale[c] * inverse[c]) + bias[c];
+    if (residual) value = value + residual[i];
+    y[i] = relu && 0.0f > value ? 0.0f : value; // a NaN stays one
   }
 }
 
-/// Of dy, and of dy · (x - mean).
-__global__ void addGradients(Sizes s, const float* dy, const float* x, const float* mean, Pair* partial) {
+/// What of dy[i] comes through a ReLU with result y; dy[i] where there is none.
+__device__ float masked(const float* dy, const float* y, std::int64_t i) {
+  return y ? dy[i] * (y[i] > 0 ? 1.0f : 0.0f) : dy[i];
+}
+
+/// Of g and of g · (x - mean), where g is dy, or what of it comes through a ReLU with result y.
+__global__ void addGradients(Sizes s, const float* dy, const float* y, const float* x, const float* mean,
+                             Pair* partial) {
   for (std::int64_t block = blockIdx.x; block < s.channels * s.parts.parts; block += gridDim.x) {
     const std::int64_t c = block / s.parts.parts, part = block % s.parts.parts;
     double sum = 0, products = 0;
     for (std::int64_t i = part * s.parts.size + threadIdx.x; i < s.end(part); i += blockDim.x) {
       const std::int64_t at = s.at(c, i);
-      sum += dy[at];
-      products += double(dy[at]) * (double(x[at]) - mean[c]);
+      const float g = masked(dy, y, at);
+      sum += g;
+      products += double(g) * (double(x[at]) - mean[c]);
     }
     sum = blockSum(sum);
     products = blockSum(products);
@@ -124,12 +134,15 @@ __global__ void finishGradients(Sizes s, const Pair* partial, const float* inver
   }
 }
 
-/// dx = (dy - meanDy - (x - mean) · slope) · (scale · inverse).
-__global__ void differentiate(Sizes s, const float* dy, const float* x, const float* mean, const float* inverse,
-                              const float* scale, const Slopes* slopes, float* dx) {
+/// dx = (g - meanDy - (x - mean) · slope) · (scale · inverse), g as above; dresidual = g.
+__global__ void differentiate(Sizes s, const float* dy, const float* y, const float* x, const float* mean,
+                              const float* inverse, const float* scale, const Slopes* slopes, float* dx,
+                              float* dresidual) {
   for (std::int64_t i = thread(); i < s.samples * s.channels * s.inner; i += threads()) {
     const std::int64_t c = i / s.inner % s.channels;
-    dx[i] = (dy[i] - slopes[c].meanDy - (x[i] - mean[c]) * slopes[c].slope) * (scale[c] * inverse[c]);
+    const float g = masked(dy, y, i);
+    dx[i] = (g - slopes[c].meanDy - (x[i] - mean[c]) * slopes[c].slope) * (scale[c] * inverse[c]);
+    if (dresidual) dresidual[i] = g;
   }
 }
 
@@ -158,9 +171,8 @@ struct Room {
 
 BatchNorm::BatchNorm(Setup& setup, const Options& o)
     : lanes_(o.lanes), epsilon_(o.epsilon), momentum_(o.momentum), relu_(o.relu) {
-  if (lanes_ != 1 || relu_)
-    throw std::runtime_error("batch normalisation of " + toString(o.input) +
-                             ": blocks of channels and what follows it are for the CPU");
+  if (lanes_ != 1)
+    throw std::runtime_error("batch normalisation of " + toString(o.input) + ": blocks of channels are for the CPU");
   if (o.input.rank < 2)
     throw std::runtime_error("batch normalisation of " + toString(o.input) + ": it has no channel axis");
   samples_ = o.input.dims[0];
@@ -176,13 +188,13 @@ void BatchNorm::forward(Stream& q, View<const float> x, View<const float> scale,
   float* const inverse = Room(q, s).perChannel;
   launchLoop(q, "batch normalisation, variance", invert, channels_, channels_, runningVariance.data, epsilon_, inverse);
   launchLoop(q, "batch normalisation", normalise, samples_ * channels_ * inner_, s, x.data, runningMean.data, inverse,
-             scale.data, bias.data, y.data);
+             scale.data, bias.data, nullptr, false, y.data);
 }
 
 void BatchNorm::trainForward(Stream& q, View<const float> x, View<const float> scale, View<const float> bias,
-                             View<const float> runningMean, View<const float> runningVariance, View<const float>,
-                             View<float> y, View<float> mean, View<float> inverseStd, View<float> newRunningMean,
-                             View<float> newRunningVariance) const {
+                             View<const float> runningMean, View<const float> runningVariance,
+                             View<const float> residual, View<float> y, View<float> mean, View<float> inverseStd,
+                             View<float> newRunningMean, View<float> newRunningVariance) const {
   const Sizes s = sizesOf(samples_, channels_, inner_);
   const Room room(q, s);
   const Statistics to = {.runningMean = runningMean.data,
@@ -196,21 +208,22 @@ void BatchNorm::trainForward(Stream& q, View<const float> x, View<const float> s
   cuda::launchBlocks(q, "batch normalisation, sums", addDeviations, channels_ * s.parts.parts, s, x.data, room.partial);
   launchLoop(q, "batch normalisation, statistics", finishStatistics, channels_, s, x.data, room.partial, to);
   launchLoop(q, "batch normalisation", normalise, samples_ * channels_ * inner_, s, x.data, mean.data, inverseStd.data,
-             scale.data, bias.data, y.data);
+             scale.data, bias.data, residual.data, relu_, y.data);
 }
 
 void BatchNorm::gradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale,
-                         View<const float> mean, View<const float> inverseStd, View<const float>, View<float> dx,
-                         View<float> dscale, View<float> dbias, View<float>) const {
+                         View<const float> mean, View<const float> inverseStd, View<const float> y, View<float> dx,
+                         View<float> dscale, View<float> dbias, View<float> dresidual) const {
   const Sizes s = sizesOf(samples_, channels_, inner_);
+  const float* const result = relu_ ? y.data : nullptr;
   const Room room(q, s);
   auto* const slopes = reinterpret_cast<Slopes*>(room.perChannel);
   cuda::launchBlocks(q, "batch normalisation, sums of gradients", addGradients, channels_ * s.parts.parts, s, dy.data,
-                     x.data, mean.data, room.partial);
+                     result, x.data, mean.data, room.partial);
   launchLoop(q, "batch normalisation, weight gradient", finishGradients, channels_, s, room.partial, inverseStd.data,
              dscale.data, dbias.data, slopes);
-  launchLoop(q, "batch normalisation, input gradient", differentiate, samples_ * channels_ * inner_, s, dy.data, x.data,
-             mean.data, inverseStd.data, scale.data, slopes, dx.data);
+  launchLoop(q, "batch normalisation, input gradient", differentiate, samples_ * channels_ * inner_, s, dy.data, result,
+             x.data, mean.data, inverseStd.data, scale.data, slopes, dx.data, dresidual.data);
 }
 
 void BatchNorm::frozenGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale,
@@ -222,7 +235,7 @@ void BatchNorm::frozenGradient(Stream& q, View<const float> dy, View<const float
   launchLoop(q, "batch normalisation, variance", invert, channels_, channels_, runningVariance.data, epsilon_, inverse);
   if (dscale || dbias) { // before dx, which may be dy's memory
     cuda::launchBlocks(q, "batch normalisation, sums of gradients", addGradients, channels_ * s.parts.parts, s, dy.data,
-                       x.data, runningMean.data, room.partial);
+                       nullptr, x.data, runningMean.data, room.partial);
     launchLoop(q, "batch normalisation, weight gradient", finishGradients, channels_, s, room.partial, inverse,
                dscale.data, dbias.data, nullptr);
   }

@@ -3,6 +3,7 @@
 // does not, a padded copy of the input goes through the workspace.
 #include "pdcrt/kernels/Conv2d.h"
 
+#include "Libraries.h"
 #include "Product.h"
 #include "Shapes.h"
 #include "pdcrt/kernels/Pad.h"
@@ -121,7 +122,8 @@ void Conv2d::Impl::describe(const Options& o) {
       static_cast<int>(o.strides.height), static_cast<int>(o.strides.width), static_cast<int>(o.dilations.height),
       static_cast<int>(o.dilations.width), CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT));
   PDCRT_CUDA(cudnnSetConvolutionGroupCount(convolution, static_cast<int>(o.groups)));
-  PDCRT_CUDA(cudnnSetConvolutionMathType(convolution, CUDNN_FMA_MATH)); // the standard is TF32
+  // cuDNN's standard is TF32, which FMA_MATH rules out.
+  PDCRT_CUDA(cudnnSetConvolutionMathType(convolution, cuda::tf32 ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH));
 }
 
 void Conv2d::Impl::chooseAlgorithms() {

@@ -1,4 +1,4 @@
-// What the kernels for CUDA share: checked calls, the libraries' handles, launches, and sums over warps and blocks.
+// What the kernels for CUDA share: checked calls, launches, and sums over warps and blocks.
 //
 // Only the .cu files of this folder include it. Under the stand-in of the tests (test/stand-in) they are compiled as
 // C++, and its headers take the place of the toolkit's.
@@ -8,10 +8,9 @@
 #include "pdcrt/Setup.h"
 #include "pdcrt/Stream.h"
 
-#include <cublasLt.h>
 #include <cuda_runtime.h>
-#include <cudnn.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -26,22 +25,14 @@ namespace pdcrt::cuda {
 inline void check(cudaError_t code, const char* call) {
   if (code != cudaSuccess) fail(call, cudaGetErrorString(code));
 }
-inline void check(cublasStatus_t code, const char* call) {
-  if (code != CUBLAS_STATUS_SUCCESS) fail(call, cublasLtGetStatusString(code));
-}
-inline void check(cudnnStatus_t code, const char* call) {
-  if (code != CUDNN_STATUS_SUCCESS) fail(call, cudnnGetErrorString(code));
-}
 #define PDCRT_CUDA(call) ::pdcrt::cuda::check(call, #call)
 
 inline cudaStream_t streamOf(const Stream& q) {
   return static_cast<cudaStream_t>(q.native());
 }
 
-/// The handles of the calling thread, on its device. Made when they are first asked for; a kernel asks while it is
-/// constructed, and is called by the same thread.
-cublasLtHandle_t blas();
-cudnnHandle_t dnn();
+/// device::allowTf32() was called.
+inline std::atomic<bool> tf32{false};
 
 /// Bytes of workspace that a product of matrices may use (NVIDIA's recommendation for the newest devices).
 inline constexpr std::size_t productWorkspace = std::size_t{32} << 20;

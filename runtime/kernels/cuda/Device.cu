@@ -105,6 +105,10 @@ void use(int rank) {
   note(cudaSetDevice(rank % (count > 0 ? count : 1)));
 }
 
+bool allowTf32() {
+  cuda::tf32 = true;
+  return true;
+}
 bool hostSeesBlocks() {
   return false;
 }

@@ -2,6 +2,7 @@
 #include "pdcrt/kernels/Dropout.h"
 
 #include "Cuda.h"
+#include "Recorded.h"
 #include "pdcrt/Random.h"
 
 #include <cmath>
@@ -16,9 +17,11 @@ struct Sizes {
   float scale;
 };
 
-__global__ void draw(Sizes s, Draw draw, const float* x, float* y, std::uint8_t* mask) {
+/// `recorded`: where the number of the minibatch is, in a recording that is launched for several; null: in `draw`.
+__global__ void draw(Sizes s, Draw draw, const std::uint64_t* recorded, const float* x, float* y, std::uint8_t* mask) {
+  const std::uint64_t minibatch = recorded ? *recorded : draw.minibatch;
   for (std::int64_t block = thread(); block * 4 < s.count; block += threads()) {
-    const PhiloxBlock words = philox(philoxCounter(static_cast<std::uint32_t>(block), s.op, draw.minibatch), draw.seed);
+    const PhiloxBlock words = philox(philoxCounter(static_cast<std::uint32_t>(block), s.op, minibatch), draw.seed);
     for (std::int64_t i = 0; i < 4 && block * 4 + i < s.count; ++i) {
       const std::int64_t at = block * 4 + i;
       const bool kept = words[static_cast<std::size_t>(i)] >= s.threshold;
@@ -47,7 +50,8 @@ Dropout::Dropout(Setup&, const Options& o) : options_(o) {
 }
 
 void Dropout::forward(Stream& q, Draw draws, View<const float> x, View<float> y, View<std::uint8_t> mask) const {
-  launchLoop(q, "dropout", draw, (options_.elements + 3) / 4, sizesOf(options_), draws, x.data, y.data, mask.data);
+  launchLoop(q, "dropout", draw, (options_.elements + 3) / 4, sizesOf(options_), draws, cuda::recordedMinibatch(),
+             x.data, y.data, mask.data);
 }
 
 void Dropout::inputGradient(Stream& q, View<const float> dy, View<const std::uint8_t> mask, View<float> dx) const {

@@ -1,5 +1,5 @@
 // The handles of a thread, and what is told of launches.
-#include "Cuda.h"
+#include "Libraries.h"
 
 #include <memory>
 

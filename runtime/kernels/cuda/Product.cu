@@ -1,6 +1,8 @@
 // See Product.h.
 #include "Product.h"
 
+#include "Libraries.h"
+
 namespace pdcrt::cuda {
 
 struct Product::Impl {
@@ -48,7 +50,8 @@ Product::Product(const Options& o) {
   auto impl = std::make_shared<Impl>();
   impl->options = o;
   impl->handle = blas();
-  PDCRT_CUDA(cublasLtMatmulDescCreate(&impl->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  PDCRT_CUDA(
+      cublasLtMatmulDescCreate(&impl->operation, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
   // The library's first operand is our b.
   set(impl->operation, CUBLASLT_MATMUL_DESC_TRANSA,
       static_cast<std::int32_t>(o.transposeB ? CUBLAS_OP_T : CUBLAS_OP_N));

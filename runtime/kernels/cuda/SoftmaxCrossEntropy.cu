@@ -89,8 +89,8 @@ __global__ void addWeights(Options o, const Label* labels, const float* weights,
   if (threadIdx.x == 0) *sums = {labelled, classes};
 }
 
-/// dx = share · ( (1 - e) · w[label] · (p - at label) + e / C · (p · Σ w - w) ). Of a label that is nearly certain, p - 1
-/// is minus the sum of the others. dx may be p: everything is read before the block's last barrier.
+/// dx = share · ( (1 - e) · w[label] · (p - at label) + e / C · (p · Σ w - w) ). Of a label that is nearly certain, p -
+/// 1 is minus the sum of the others. dx may be p: everything is read before the block's last barrier.
 template <class Label>
 __global__ void gradientRows(Options o, const float* dloss, const Label* labels, const float* probabilities,
                              const float* weights, const Sums* sums, float* dlogits) {

@@ -3,14 +3,15 @@
 //   pdc digits.onnx --batch=32 --loss=softmax-cross-entropy --optimizer=momentum,lr=0.02 --replicas=1,1,1,1
 //     --profile=analytic
 //
-//   model     digits.onnx, hash b60943646bd52836
+//   model     digits.onnx, hash cae48fb634398e3c
 //   replicas  1
 //   memory    weights 291.6 KiB, gradients 291.6 KiB, each minibatch in flight 522.6 KiB,
 //             handover 0 bytes, scratch 384.0 KiB; alive at most 897.0 KiB of one minibatch
 //   nodes     /block3/conv1/Conv, /block3/bn1/BatchNormalization, /block3/Relu, /block3/conv2/Conv,
 //             /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, /pool/GlobalAveragePool, /Flatten, /fc/Gemm,
 //             loss
-#include "pdcrt/Math.h"
+#include "pdcrt/Constant.h"
+#include "pdcrt/Fused.h"
 #include "pdcrt/Stage.h"
 #include "pdcrt/kernels/BatchNorm.h"
 #include "pdcrt/kernels/Broadcast.h"
@@ -95,7 +96,6 @@ constexpr pdcrt::GroupRow groups[] = {
 alignas(64) constexpr float constant0_elements[] = {
     0x1p+0f,
 };
-constexpr View<const float> constant0(constant0_elements);
 
 // Views: one member per buffer, at its offset in its block.
 
@@ -185,6 +185,7 @@ struct Scratch {
 
 // Kernels, built once, before the first minibatch.
 struct Kernels {
+  pdcrt::Constant<float> constant0;                 // loss
   pdcrt::Conv2d conv2d_0;                           // /block3/conv1/Conv
   pdcrt::BatchNorm batchNorm_1;                     // /block3/bn1/BatchNormalization, /block3/Relu
   pdcrt::Conv2d conv2d_2;                           // /block3/conv2/Conv
@@ -198,7 +199,8 @@ struct Kernels {
   pdcrt::BatchNorm batchNorm_10;                    // /block3/bn1/BatchNormalization, /block3/Relu
   pdcrt::BatchNorm batchNorm_11;                    // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   explicit Kernels(pdcrt::Setup& setup)
-      : conv2d_0(setup.within(147456), {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1},
+      : constant0(setup, constant0_elements),
+        conv2d_0(setup.within(147456), {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1},
             .inputLanes = 16, .outputLanes = 16}),
         batchNorm_1(setup.within(0), {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
         conv2d_2(setup.within(147456), {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1},
@@ -217,25 +219,25 @@ struct Kernels {
 // Fused kernels: elementwise operations of the model, their expression above each.
 
 // y = a0 / 16
-void elementwise_0(View<const float> a0, View<float> y) {
+void elementwise_0(pdcrt::Stream&, View<const float> a0, View<float> y) {
   for (std::int64_t i = 0; i < 2048; ++i)
     y[i] = a0[i] / 16.0f;
 }
 
 // y = a0 + a1
-void add_1(View<const float> a0, View<const float> a1, View<float> y) {
+void add_1(pdcrt::Stream&, View<const float> a0, View<const float> a1, View<float> y) {
   for (std::int64_t i = 0; i < 32768; ++i)
     y[i] = a0[i] + a1[i];
 }
 
 // y = max(a0, 0)
-void elementwise_2(View<const float> a0, View<float> y) {
+void elementwise_2(pdcrt::Stream&, View<const float> a0, View<float> y) {
   for (std::int64_t i = 0; i < 32768; ++i)
     y[i] = pdcrt::maximum(a0[i], 0.0f);
 }
 
 // y = max(a0 + a1, 0)
-void elementwise_3(View<const float> a0, View<const float> a1, View<float> y) {
+void elementwise_3(pdcrt::Stream&, View<const float> a0, View<const float> a1, View<float> y) {
   for (std::int64_t i = 0; i < 32768; ++i)
     y[i] = pdcrt::maximum(a0[i] + a1[i], 0.0f);
 }
@@ -274,7 +276,7 @@ void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Han
                     const Scratch& t, pdcrt::Stream& q) {
   q.group(8);
   // loss, input gradient -> f32[32, 10]
-  k.softmaxCrossEntropy_6.inputGradient(q, constant0, s.label, s.a10, {}, t.g0);
+  k.softmaxCrossEntropy_6.inputGradient(q, k.constant0.view, s.label, s.a10, {}, t.g0);
   // /fc/Gemm, weight gradient -> f32[10, 64]
   k.linear_5.weightGradient(q.work(t.base, 17152), s.a8, t.g0, g.fc_weight, g.fc_bias);
   // /fc/Gemm, input gradient -> f32[32, 64]
@@ -282,7 +284,7 @@ void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Han
 
   q.group(7);
   // /pool/GlobalAveragePool, input gradient -> f32[32, 64, 1, 1]
-  elementwise_0(s.g1, t.g2);
+  elementwise_0(q, s.g1, t.g2);
   // /pool/GlobalAveragePool, input gradient -> f32[32, 64, 4, 4]
   k.broadcast_8.forward(q, t.g2, t.g3);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]@1
@@ -304,7 +306,7 @@ void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Han
   // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
   k.conv2d_0.inputGradient(q.work(s.frame.slot + 320, 147456), s.g8, w.block3_conv1_weight, s.g9);
   // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
-  add_1(t.g6, s.g9, s.gout0);
+  add_1(q, t.g6, s.g9, s.gout0);
 }
 
 void backward_weight(const Kernels&, const Weights&, const Slot&, const Handover&, const Gradients&, const Scratch&,
@@ -318,7 +320,7 @@ void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s,
   k.batchNorm_10.forward(q, s.e0, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
       r.block3_bn1_running_var, s.e1);
   // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
-  elementwise_2(s.e1, s.e2);
+  elementwise_2(q, s.e1, s.e2);
 
   q.group(7);
   // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
@@ -327,7 +329,7 @@ void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s,
   k.batchNorm_11.forward(q, s.e3, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
       r.block3_bn2_running_var, s.e4);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
-  elementwise_3(s.e4, s.in0, s.e5);
+  elementwise_3(q, s.e4, s.in0, s.e5);
   // /pool/GlobalAveragePool -> f32[32, 64, 1, 1]
   k.reduce_4.forward(q, s.e5, s.e6);
 
@@ -347,7 +349,7 @@ const pdcrt::Stage stage =
         .index = 3,
         .count = 4,
         .model = "digits.onnx",
-        .modelHash = "b60943646bd52836",
+        .modelHash = "cae48fb634398e3c",
         .bytes = {.weights = 298560, .state = 1024, .gradients = 298560, .slot = 535104,
                   .handover = 0, .scratch = 393216, .workspace = 0},
         .parameters = parameters,

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# The same model for CPUs and for CUDA, whose program runs on the stand-in (test/stand-in). PDC_STAND_IN_SEED draws the order in
+# which streams go on.
+set -euo pipefail
+rm -rf "$WORK"
+. "$SOURCE/test/EndToEnd/Inputs/common.sh"
+
+# on_stand_in FOLDER: builds the program for CUDA in $WORK/FOLDER.
+on_stand_in() {
+  { cmake -S "$SOURCE/test/stand-in/program" -B "$WORK/$1/out" -G Ninja -DCMAKE_PREFIX_PATH="$BUILD" -DPROGRAM="$WORK/$1" &&
+      cmake --build "$WORK/$1/out"; } >"$WORK/$1.log" 2>&1 || { cat "$WORK/$1.log" >&2; fail "$1 does not build"; }
+}
+
+close() { python3 "$SOURCE/test/EndToEnd/Inputs/close_runs.py" "$WORK/$1" "$WORK/$2" 1e-4; }
+run() { train "$1" "$2" --steps 4 --seed 7 --metrics "$WORK/$2.jsonl" "${@:3}"; }
+
+generate cpu --replicas=1
+build cpu
+run cpu cpu-weights
+generate cuda --target=cuda --replicas=1
+on_stand_in cuda
+run cuda cuda-weights
+close cpu-weights cuda-weights
+echo "one stage: losses and weights of both targets agree"
+
+run cuda cuda-other --lr 0.011
+close cpu-weights cuda-other >/dev/null && fail "another learning rate is not noticed"
+echo "another learning rate is noticed"
+
+# One plan for both: costs would cut elsewhere on a GPU.
+generate cpu-121 --replicas=1,2,1
+build cpu-121
+run cpu-121 cpu-121-weights
+generate cuda-121 --target=cuda --plan="$WORK/cpu-121/plan.json"
+on_stand_in cuda-121
+PDC_STAND_IN_SEED=1 run cuda-121 cuda-121-weights
+close cpu-121-weights cuda-121-weights
+echo "plan 1-2-1: losses and weights of both targets agree"
+for seed in 2; do
+  PDC_STAND_IN_SEED=$seed run cuda-121 "cuda-121-$seed"
+  same cuda-121-weights "cuda-121-$seed"
+done
+echo "plan 1-2-1: another order of streams changes no bit"
+run cuda-121 cuda-121-plain --graphs off
+same cuda-121-weights cuda-121-plain
+echo "plan 1-2-1: without recorded graphs no bit is another"
+
+code=0
+PDC_STAND_IN_DEVICES=0 "$WORK/cuda/out/pipeline" --threads --data "$WORK/data" --steps 1 2>"$WORK/none.log" || code=$?
+[ "$code" = 69 ] && grep -q "no CUDA device" "$WORK/none.log" || fail "without a device: code $code, $(cat "$WORK/none.log")"
+echo "without a device it says so, and exits with 69"
