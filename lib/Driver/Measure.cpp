@@ -18,6 +18,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
+/// An estimate of the module's graph, whose layouts may have been chosen after the model's hash was taken.
+Profile estimateOf(const PassContext& context, const Provenance& provenance, const DeviceKind& device) {
+  Profile profile = analyticProfile(*context.module.findGraph("main"), device, provenance.version);
+  profile.modelHash = provenance.modelHash;
+  return profile;
+}
+
 /// A plan that puts everything into one stage on one device of any size.
 Expected<Plan> oneStagePlan(PassContext& context, const Provenance& provenance, const Profile& estimate) {
   Expected<CostGraph> costs =
@@ -164,7 +171,7 @@ Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& trai
                                std::int64_t busyCores) {
   Expected<Cluster> cluster = flatCluster(1, "cpu", context.diags);
   if (!cluster) return failure;
-  Profile estimate = analyticProfile(*context.module.findGraph("main"), cluster->device, provenance.version);
+  Profile estimate = estimateOf(context, provenance, cluster->device);
   Expected<Plan> plan = oneStagePlan(context, provenance, estimate);
   if (!plan) return failure;
   Expected<GeneratedProgram> program =
@@ -182,7 +189,7 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
                                      const Provenance& provenance, const Cluster& cluster) {
   const Graph& main = *context.module.findGraph("main");
   const auto groups = static_cast<std::size_t>(groupCount(main));
-  if (choice == "analytic") return analyticProfile(main, cluster.device, provenance.version);
+  if (choice == "analytic") return estimateOf(context, provenance, cluster.device);
   const bool measured = choice == "auto" || choice == "measure";
   const std::string cache = cacheFile(provenance.modelHash, cluster);
   if (choice == "auto" && !cache.empty() && fs::exists(cache)) {
@@ -213,5 +220,5 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
   if (profile || choice == "measure") return profile;
   context.diags.warning({}).note(silent.all().empty() ? "" : silent.all().front().message)
       << "the model cannot be measured here, costs are estimated";
-  return analyticProfile(main, cluster.device, provenance.version);
+  return estimateOf(context, provenance, cluster.device);
 }
