@@ -1,21 +1,14 @@
 """close_runs.py A B TOLERANCE: two runs agree: losses (A.jsonl, B.jsonl) and exported tensors (folders A, B), norm-wise."""
 import json
 import math
-import pathlib
 import struct
 import sys
 
+from exported import tensors
 
-def tensors(folder):
-    found = {}
-    for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
-        data = path.read_bytes()
-        (length,) = struct.unpack("<Q", data[:8])
-        for name, entry in json.loads(data[8:8 + length]).items():
-            if name != "__metadata__" and entry["dtype"] == "F32":
-                begin, end = entry["data_offsets"]
-                found[name] = struct.unpack(f"<{(end - begin) // 4}f", data[8 + length + begin:8 + length + end])
-    return found
+
+def floats(folder):
+    return {name: struct.unpack(f"<{len(data) // 4}f", data) for name, (kind, _, data) in tensors(folder).items() if kind == "F32"}
 
 
 def losses(path):
@@ -29,7 +22,7 @@ def distance(a, b):
 
 first, second, tolerance = sys.argv[1], sys.argv[2], float(sys.argv[3])
 pairs = {"losses": (losses(first + ".jsonl"), losses(second + ".jsonl"))}
-a, b = tensors(first), tensors(second)
+a, b = floats(first), floats(second)
 if a.keys() != b.keys() or not a:
     sys.exit(f"other tensors: {sorted(a.keys() ^ b.keys())[:5]}")
 pairs.update({name: (a[name], b[name]) for name in a})

@@ -1,0 +1,17 @@
+"""What runs have exported."""
+import json
+import pathlib
+import struct
+
+
+def tensors(folder):
+    """Of all safetensors files in a folder: name -> element type, shape, bytes."""
+    found = {}
+    for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
+        data = path.read_bytes()
+        (length,) = struct.unpack("<Q", data[:8])
+        for name, entry in json.loads(data[8:8 + length]).items():
+            if name != "__metadata__":
+                begin, end = entry["data_offsets"]
+                found[name] = (entry["dtype"], entry["shape"], data[8 + length + begin:8 + length + end])
+    return found
