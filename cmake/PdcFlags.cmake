@@ -15,4 +15,7 @@ if(PDC_SANITIZE)
   add_compile_options(-fsanitize=${PDC_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${PDC_SANITIZE})
 endif()
+if(PDC_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link -w) # warnings are those of GCC
+endif()
 install(TARGETS pdc_flags EXPORT pdcrtTargets)

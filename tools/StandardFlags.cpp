@@ -68,6 +68,15 @@ std::vector<std::string> wordsOf(const CLI::Option& option) {
   return words;
 }
 
+/// Flags that are no options of CLI11 but listed below them, as pdc-opt's passes are.
+std::vector<std::string> flagsOfFooter(const CLI::App& app) {
+  std::vector<std::string> flags;
+  std::istringstream lines(app.get_footer());
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("  --")) flags.push_back(line.substr(2, line.find(' ', 2) - 2));
+  return flags;
+}
+
 void writeOptions(std::ostream& out, const CLI::App& app) {
   for (const CLI::Option* option : shown(app, true))
     out << ".TP\n\\fI" << troff(option->get_name(true)) << "\\fR\n" << troff(option->get_description()) << "\n";
@@ -101,6 +110,12 @@ std::string manPage(const CLI::App& app) {
         << troff(command->get_description()) << "\n";
     writeOptions(out, *command);
   }
+  if (!app.get_footer().empty()) {
+    out << ".SH NOTES\n.nf\n";
+    std::istringstream lines(app.get_footer());
+    for (std::string line; std::getline(lines, line);) out << troff(line) << "\n";
+    out << ".fi\n";
+  }
   out << ".SH SEE ALSO\n";
   const char* const tools[] = {"pdc",     "pdc-run",  "pdc-ckpt",    "pdc-eval",
                                "pdc-opt", "pdc-plan", "pdc-profile", "pdc-sim"};
@@ -119,6 +134,7 @@ std::string completion(const CLI::App& app) {
     flags += command->get_name() + " ";
     apps.push_back(command);
   }
+  for (const std::string& flag : flagsOfFooter(app)) flags += flag + " ";
   for (const CLI::App* each : apps)
     for (const CLI::Option* option : shown(*each, false)) {
       std::string names;
