@@ -213,6 +213,7 @@ Status DataSet::read(const DataRow& row, std::int64_t minibatch, std::byte* dest
   }
   auto input = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& i) { return i.row == &row; });
   if (input == inputs_.end()) return {Exit::badData, std::string("no data for input '") + row.name + "'"};
+  if (Status status = input->file.unchanged(); !status) return status;
   const Element element = input->file.element();
   const std::size_t sampleBytes = index(input->sampleElements) * bytesOf(element);
   for (std::int64_t i = 0; i < row.shape.dims[0]; ++i) {

@@ -1,11 +1,13 @@
 // One thread that listens, and beats once a second.
 #include "pdcrt/Supervision.h"
 
+#include "pdcrt/MappedFile.h"
 #include "pdcrt/RunFiles.h"
 #include "pdcrt/Transport.h"
 #include "pdcrt/WriteFile.h"
 
 #include <arpa/inet.h>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -68,6 +70,17 @@ bool readLine(int socket, std::string& line) {
   }
 }
 
+/// Of the connection, for those who have no time for more; -1: there is none.
+std::atomic<int> connection{-1};
+
+/// In a signal handler.
+void sayBye(int code) {
+  char line[] = "bye 000\n";
+  for (int place = 6; place >= 4; --place, code /= 10) line[place] = static_cast<char>('0' + code % 10);
+  if (const int socket = connection; socket >= 0)
+    static_cast<void>(::send(socket, line, sizeof line - 1, MSG_NOSIGNAL));
+}
+
 } // namespace
 
 Status Supervision::connect(std::uint64_t hash, std::uint64_t build) {
@@ -90,6 +103,8 @@ Status Supervision::connect(std::uint64_t hash, std::uint64_t build) {
   }
   std::string line;
   if (!send(hello) || !readLine(socket_, line) || line != "go") return {Exit::again, ""}; // the supervisor says why
+  connection = socket_;
+  lastWords = sayBye;
   if (::pipe(wake_) != 0) return {Exit::again, std::string("no pipe: ") + std::strerror(errno)};
   // Signals are for the thread that runs the stages.
   sigset_t all, before;
@@ -101,6 +116,7 @@ Status Supervision::connect(std::uint64_t hash, std::uint64_t build) {
 }
 
 Supervision::~Supervision() {
+  connection = -1;
   if (thread_.joinable()) {
     static_cast<void>(::write(wake_[1], "", 1));
     thread_.join();

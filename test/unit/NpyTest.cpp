@@ -2,9 +2,11 @@
 // .npy files: what is written is what NumPy writes, and nothing hostile in a header gets further than a message.
 #include "pdcrt/Npy.h"
 
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 using namespace pdcrt;
 
@@ -117,6 +119,37 @@ TEST(Npy, LeavesTheOldFileWhereItCannotWrite) {
   Status status = writeNpy("/no/such/folder/x.npy", Element::f32, shape, std::as_bytes(std::span(value)));
   EXPECT_EQ(status.code(), Exit::cannotWrite);
   EXPECT_NE(status.message().find("/no/such/folder/x.npy: cannot be written"), std::string::npos);
+}
+
+/// Looks at a file that becomes shorter meanwhile: one page of two is left.
+void readWhatIsLost(const std::string& path) {
+  writeBytes(path, std::string(8192, 'x'));
+  MappedFile other, file;
+  ASSERT_TRUE(file.open(path, Exit::invalid));
+  writeBytes(path + "2", std::string(8192, 'y'));
+  ASSERT_TRUE(other.open(path + "2"));
+  lastWords = [](int code) { static_cast<void>(::write(2, code == 1 ? "one" : "?", code == 1 ? 3 : 1)); };
+  ASSERT_EQ(::truncate(path.c_str(), 4096), 0);
+  volatile std::byte last = file.bytes()[4095];
+  last = file.bytes()[4096];
+  static_cast<void>(last);
+}
+
+TEST(MappedFiles, WhoseBytesAreLostAreNamed) {
+  EXPECT_EXIT(readWhatIsLost(temporary("lost")), testing::ExitedWithCode(1),
+              "error: .*lost.npy: has become shorter, or its disk has failed, while it was being read\nhelp: .*\none$");
+}
+
+/// A fault that is none of a mapped file's.
+void readWhatIsNobodys() {
+  MappedFile file;
+  writeBytes(temporary("whole"), "x");
+  ASSERT_TRUE(file.open(temporary("whole")));
+  std::raise(SIGBUS);
+}
+
+TEST(MappedFiles, LeaveOtherFaultsAlone) {
+  EXPECT_DEATH(readWhatIsNobodys(), "");
 }
 
 } // namespace

@@ -74,6 +74,32 @@ TEST_F(Data, ComesInFileOrderWithoutShuffling) {
   EXPECT_EQ(samplesOf(data, 2), (std::vector<int>{0, 1})); // sample 4 is left out of every epoch
 }
 
+TEST_F(Data, ThatIsWrittenToMeanwhileIsRefused) {
+  writeSamples(5);
+  const std::string file = folder + "/image.npy";
+  DataSet data;
+  ASSERT_TRUE(data.open({.path = folder, .batch = 2, .shuffle = false}, stages));
+  // Another file of that name is another matter.
+  std::filesystem::copy_file(file, folder + "/copy");
+  std::filesystem::rename(folder + "/copy", file);
+  EXPECT_EQ(samplesOf(data, 0), (std::vector<int>{0, 1}));
+  std::filesystem::remove(file);
+  EXPECT_EQ(samplesOf(data, 1), (std::vector<int>{2, 3}));
+
+  std::byte labels[16];
+  std::filesystem::last_write_time(folder + "/label.npy",
+                                   std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+  Status status = data.read(rows[1], 0, labels);
+  EXPECT_EQ(status.code(), Exit::badData);
+  EXPECT_NE(
+      status.message().find("label.npy: has been written to while it was being read: it has 148 bytes, and had 148"),
+      std::string::npos)
+      << status.message();
+  std::filesystem::resize_file(folder + "/label.npy", 140);
+  status = data.read(rows[1], 0, labels);
+  EXPECT_NE(status.message().find("it has 140 bytes, and had 148"), std::string::npos) << status.message();
+}
+
 TEST_F(Data, ComesInTheOrderOfThePermutationOfEachEpoch) {
   writeSamples(7);
   DataSet data;

@@ -4,16 +4,21 @@
 #include "pdcrt/Status.h"
 #include "pdcrt/WriteFile.h"
 
+#include <atomic>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 
 namespace pdcrt {
 
 /// The bytes of a regular file, for as long as the object lives. Movable; an empty file has no bytes.
+///
+/// Where a file becomes shorter, or its disk fails, looking at the bytes that are lost ends the process with the code
+/// given to open(), after a message that names the file: there is nothing to return to (SIGBUS).
 class MappedFile {
 public:
-  MappedFile() = default;
+  MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
@@ -23,21 +28,28 @@ public:
   /// Maps the file that is open for reading as `descriptor`, which is left open; `path` is for messages.
   Status map(int descriptor, const std::string& path, Exit code = Exit::badData);
 
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::span<const std::byte> bytes() const;
   const std::string& path() const { return path_; }
+
+  /// Fails with the code of open() where the file has been written to since then. Removed or replaced by another it may
+  /// be: the bytes are those of the old one.
+  Status unchanged() const;
 
   /// Copies `part` of bytes() to `to`, piece by piece, and gives back the memory that held each: it is read from the
   /// file again when somebody looks.
   void copyOut(std::span<const std::byte> part, std::byte* to) const;
 
 private:
-  void close();
+  struct Mapping;
   void forget(std::span<const std::byte> part) const;
 
-  const std::byte* data_ = nullptr;
-  std::size_t size_ = 0;
+  std::unique_ptr<Mapping> mapping_; ///< null: not open
   std::string path_;
 };
+
+/// Called with the exit code before a process ends because bytes of a mapped file are lost, in a signal handler.
+using LastWords = void (*)(int code);
+extern std::atomic<LastWords> lastWords;
 
 /// The text of a small file such as plan.json.
 Status readText(const std::string& path, std::string& text, Exit code = Exit::badData);

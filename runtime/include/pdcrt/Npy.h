@@ -20,6 +20,8 @@ public:
   /// The values, in C order; exactly as many bytes as element and shape say.
   std::span<const std::byte> values() const { return values_; }
   const std::string& path() const { return file_.path(); }
+  /// Fails with Exit::badData where the file has been written to since open().
+  Status unchanged() const { return file_.unchanged(); }
 
 private:
   MappedFile file_;
