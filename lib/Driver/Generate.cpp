@@ -84,9 +84,23 @@ std::int64_t liveBytesOf(const PlanRank& rank, const pdcrt::Schedule& schedule,
   return std::max(kept + phase, evaluation);
 }
 
+/// What Checkpointer takes for a rank: of replica 0 weights, optimizer and state, of others the state.
+std::int64_t checkpointCopyOf(const PlanRank& rank, const std::vector<StageMemory>& memories,
+                              const pdcrt::Training& training) {
+  std::size_t bytes = 0;
+  for (const PlanRank::Host& host : rank.hosts) {
+    const pdcrt::BlockBytes& blocks = memories[static_cast<std::size_t>(host.stage)].bytes;
+    bytes += blocks.state;
+    if (host.replica == 0)
+      bytes += blocks.weights + pdcrt::arenaBytes(blocks.weights) * pdcrt::optimizerBlocks(training);
+  }
+  return static_cast<std::int64_t>(bytes);
+}
+
 /// The arena of each rank, which is the larger of those that host a stage; the number that the program will print.
 Status fillInMemory(Plan& plan, const pdcrt::Schedule& schedule, const std::vector<StageMemory>& memories,
-                    const pdcrt::Training& training, std::vector<std::int64_t>& live, Diagnostics& diags) {
+                    const pdcrt::Training& training, Target target, std::vector<std::int64_t>& live,
+                    Diagnostics& diags) {
   for (PlanStage& stage : plan.stages) stage.memoryBytes = 0;
   live.assign(plan.stages.size(), 0);
   for (const PlanRank& rank : plan.ranks) {
@@ -123,6 +137,12 @@ Status fillInMemory(Plan& plan, const pdcrt::Schedule& schedule, const std::vect
     if (bytes > limit)
       return diags.error({}).exit(ExitCode::noPlan).help("allow more devices, or a smaller --batch")
              << "rank " << rank.rank << " needs " << bytes << " bytes, the device has " << limit;
+    // The copy is in the memory of the host.
+    const std::int64_t copy = target == Target::cpu ? checkpointCopyOf(rank, memories, training) : 0;
+    if (copy > limit - bytes)
+      diags.warning({}).help("allow more devices, or run without --checkpoint-dir")
+          << "rank " << rank.rank << " needs " << bytes << " bytes, and " << copy
+          << " more for the copy that a checkpoint is written from, the device has " << limit;
   }
   return success;
 }
@@ -201,7 +221,7 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
   }
 
   GeneratedProgram program;
-  if (!fillInMemory(plan, *schedule, memories, training, program.liveBytes, context.diags)) return failure;
+  if (!fillInMemory(plan, *schedule, memories, training, target, program.liveBytes, context.diags)) return failure;
   for (std::size_t s = 0; s < memories.size(); ++s) {
     Expected<std::string> source = emitStage({.index = static_cast<int>(s),
                                               .count = static_cast<int>(memories.size()),

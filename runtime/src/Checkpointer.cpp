@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <sys/resource.h>
 
 namespace pdcrt {
 namespace {
@@ -196,6 +197,8 @@ void Checkpointer::push(Job job) {
 }
 
 void Checkpointer::run() {
+  // It computes in the pauses of the stages, where they have some. (On Linux each thread has a priority of its own.)
+  ::setpriority(PRIO_PROCESS, 0, 19);
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
