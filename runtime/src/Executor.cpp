@@ -127,7 +127,7 @@ void Executor::post(Work& work) {
 
 Status Executor::waitFor(const Action& action, const Work& work) {
   const double begin = now();
-  if (!setup_.communicator->wait(work)) return {Exit::again, "another rank has stopped"};
+  if (!setup_.communicator->wait(work)) return setup_.communicator->transport().failure();
   work.precede(stream_);
   if (setup_.observer && action.wait) {
     setup_.observer->acted(action, begin, now());

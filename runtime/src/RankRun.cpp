@@ -24,10 +24,6 @@ std::size_t messagesUnderWay(const Schedule& schedule) {
   return static_cast<std::size_t>(std::max<std::int64_t>(16, minibatchesInFlight(schedule)));
 }
 
-Status gone() {
-  return {Exit::again, "another rank has stopped"};
-}
-
 } // namespace
 
 RankRun::RankRun(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages,
@@ -119,7 +115,7 @@ Status RankRun::agree() {
   toRank0(hello);
 
   if (rank_ == 0) {
-    if (!waitFor([&] { return static_cast<int>(hellos_.size()) == transport_.ranks(); })) return gone();
+    if (!waitFor([&] { return static_cast<int>(hellos_.size()) == transport_.ranks(); })) return transport_.failure();
     Message verdict;
     verdict.topic = Topic::verdict;
     const Status status = agreeOn(hellos_, options_, files_, agreement_);
@@ -128,7 +124,7 @@ Status RankRun::agree() {
     verdict.numbers[2] = static_cast<std::uint64_t>(agreement_.first);
     verdict.index = agreement_.minibatches - agreement_.first;
     for (int rank = 1; rank < transport_.ranks(); ++rank)
-      if (!control_.send(rank, verdict)) return gone();
+      if (!control_.send(rank, verdict)) return transport_.failure();
     take(verdict);
     if (!status) {
       control_.flush();
@@ -145,7 +141,7 @@ Status RankRun::agree() {
                                            files_.training);
     return progress_->open();
   }
-  if (!waitFor([&] { return verdictTaken_; })) return gone();
+  if (!waitFor([&] { return verdictTaken_; })) return transport_.failure();
   if (verdictCode_ != Exit::done) return {verdictCode_, ""}; // rank 0 says why
   return {};
 }
@@ -175,7 +171,7 @@ Status RankRun::train() {
   }
   trained_ = true;
   if (rank_ != 0) return {};
-  if (!waitFor([&] { return progress_->complete(); })) return gone();
+  if (!waitFor([&] { return progress_->complete(); })) return transport_.failure();
   secondsPerMinibatch_ = progress_->secondsPerMinibatch();
   progress_->finish();
   return {};
@@ -184,7 +180,7 @@ Status RankRun::train() {
 /// Evaluates the drained pipeline with the mean of its replicas' states, with which training does not go on, and lets
 /// its time out of the steps'.
 Status RankRun::evaluateMeanwhile() {
-  if (rank_ == 0 && !waitFor([&] { return progress_->told() >= first_ + done_; })) return gone();
+  if (rank_ == 0 && !waitFor([&] { return progress_->told() >= first_ + done_; })) return transport_.failure();
   const double begin = now();
   Stream stream = executor_.stream();
   std::vector<std::vector<std::byte>> states;
@@ -208,7 +204,7 @@ Status RankRun::saveLast() {
   checkpointer_.finish(minibatches_);
   reportShards();
   if (rank_ != 0) return {};
-  if (!waitFor([&] { return checkpointer_.collected() >= first_ + minibatches_; })) return gone();
+  if (!waitFor([&] { return checkpointer_.collected() >= first_ + minibatches_; })) return transport_.failure();
   lastCheckpoint_ = checkpointer_.flush();
   return {};
 }
@@ -248,7 +244,8 @@ Status RankRun::evaluate(bool last) {
   std::memcpy(message.values, &sums, sizeof sums);
   toRank0(message);
   if (rank_ != 0) return {};
-  if (!waitFor([&] { return static_cast<int>(evaluations_.size()) == transport_.ranks(); })) return gone();
+  if (!waitFor([&] { return static_cast<int>(evaluations_.size()) == transport_.ranks(); }))
+    return transport_.failure();
   EvaluationSums total;
   for (const auto& [rank, part] : evaluations_) total.add(part);
   evaluations_.clear();
@@ -280,10 +277,10 @@ Status RankRun::measure() {
       message.numbers[2] += transport_.bytesSent[static_cast<std::size_t>(kind)];
     toRank0(message);
   }
-  if (rank_ != 0) return control_.flush() ? Status() : gone();
+  if (rank_ != 0) return control_.flush() ? Status() : transport_.failure();
   std::size_t replicas = 0;
   for (const ScheduleStage& stage : files_.schedule.stages) replicas += static_cast<std::size_t>(stage.replicas);
-  if (!waitFor([&] { return statistics_.size() == replicas; })) return gone();
+  if (!waitFor([&] { return statistics_.size() == replicas; })) return transport_.failure();
   if (!options_.traceFile.empty())
     if (Status status = Trace::join(options_.traceFile, transport_.ranks()); !status) return status;
   std::fputs(summaryOf(files_, {.stages = statistics_,

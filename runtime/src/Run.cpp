@@ -1,6 +1,7 @@
 // pdcrt::run: from flags to ranks, as threads of this process or as processes under MPI.
 #include "RankRun.h"
 #include "pdcrt/Device.h"
+#include "pdcrt/HostTransport.h"
 #include "pdcrt/LinkProfile.h"
 #include "pdcrt/MpiTransport.h"
 #include "pdcrt/Supervision.h"
@@ -88,6 +89,7 @@ Status runMpi(const RunOptions& options, const RunFiles& files, std::span<const 
     supervision.finish(status, false);
     return status;
   }
+  if (!device::hostSeesBlocks()) transport = makeHostTransport(std::move(transport));
   Status status, interruption;
   {
     RankRun run(options, files, stages, *transport, recorder, /*oneProcess=*/false);
@@ -135,9 +137,6 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages, const
             "the plan has " + std::to_string(ranks) + " ranks, this process was started alone and has " +
                 std::to_string(stages.size()) + " of " + std::to_string(files.schedule.stages.size()) + " stages",
             "start all ranks with mpirun, or run pipeline --threads"};
-  if (!device::hostSeesBlocks())
-    return {Exit::usage, std::string("the ranks of a program for ") + device::target() + " cannot be processes yet",
-            "run pipeline --threads, on one machine"};
   return runMpi(options, files, stages);
 }
 

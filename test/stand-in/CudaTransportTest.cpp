@@ -3,6 +3,7 @@
 #include "StandIn.h"
 #include "pdcrt/AllReduce.h"
 #include "pdcrt/Device.h"
+#include "pdcrt/HostTransport.h"
 #include "pdcrt/Transport.h"
 
 #include <gtest/gtest.h>
@@ -56,6 +57,23 @@ void add(Stream& q, const Block& sum, const Block& a, const Block& b) {
   device::addUp(q, sum.values(), terms, floats);
 }
 
+/// How blocks get from rank to rank: copied on the device, or through memory of the host, as over MPI.
+enum class Way { device, host };
+
+std::vector<std::unique_ptr<Transport>> makeTransports(int ranks, Way way) {
+  auto transports = makeThreadTransports(ranks);
+  if (way == Way::host)
+    for (auto& transport : transports) transport = makeHostTransport(std::move(transport));
+  return transports;
+}
+
+class CudaTransport : public testing::TestWithParam<Way> {};
+class CudaAllReduce : public testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(Device, CudaTransport, testing::Values(Way::device));
+INSTANTIATE_TEST_SUITE_P(Host, CudaTransport, testing::Values(Way::host));
+INSTANTIATE_TEST_SUITE_P(Device, CudaAllReduce, testing::Values(Way::device));
+INSTANTIATE_TEST_SUITE_P(Host, CudaAllReduce, testing::Values(Way::host));
+
 /// What a runtime with a bug would leave out.
 enum class Bug { none, missingEvent, wrongStream, reusedSlot };
 
@@ -63,7 +81,7 @@ enum class Bug { none, missingEvent, wrongStream, reusedSlot };
 /// into a ring of two buffers and adds up.
 class Pipeline {
 public:
-  Pipeline() : transports_(makeThreadTransports(2)) {
+  explicit Pipeline(Way way) : transports_(makeTransports(2, way)) {
     device::use(0);
     for (const auto& transport : transports_) communicators_.push_back(std::make_unique<Communicator>(*transport));
     for (int k = 0; k < minibatches; ++k) sources_.push_back(std::make_unique<Block>(static_cast<float>(k + 1)));
@@ -121,35 +139,78 @@ private:
   std::vector<std::unique_ptr<Communicator>> communicators_; // last: ends first
 };
 
-TEST(CudaTransport, EveryOrderOfStreamsGivesTheSum) {
-  Pipeline pipeline;
+TEST_P(CudaTransport, EveryOrderOfStreamsGivesTheSum) {
+  Pipeline pipeline(GetParam());
   for (std::uint64_t seed = 0; seed < seeds; ++seed)
     ASSERT_EQ(pipeline.run(seed, Bug::none), Pipeline::expected) << "seed " << seed;
 }
 
 /// Whether some seed shows the bug.
-bool isFound(Bug bug) {
-  Pipeline pipeline;
+bool isFound(Way way, Bug bug) {
+  Pipeline pipeline(way);
   for (std::uint64_t seed = 0; seed < seeds; ++seed)
     if (!(pipeline.run(seed, bug) == Pipeline::expected)) return true;
   return false;
 }
 
-TEST(CudaTransport, AMissingEventIsFound) {
-  EXPECT_TRUE(isFound(Bug::missingEvent));
+TEST_P(CudaTransport, AMissingEventIsFound) {
+  EXPECT_TRUE(isFound(GetParam(), Bug::missingEvent));
 }
-TEST(CudaTransport, AWaitInTheWrongStreamIsFound) {
-  EXPECT_TRUE(isFound(Bug::wrongStream));
+TEST_P(CudaTransport, AWaitInTheWrongStreamIsFound) {
+  EXPECT_TRUE(isFound(GetParam(), Bug::wrongStream));
 }
-TEST(CudaTransport, ASlotThatIsReusedTooEarlyIsFound) {
-  EXPECT_TRUE(isFound(Bug::reusedSlot));
+// Through the host no send is complete before its slot has been read.
+TEST(CudaTransportOnDevice, ASlotThatIsReusedTooEarlyIsFound) {
+  EXPECT_TRUE(isFound(Way::device, Bug::reusedSlot));
+}
+
+TEST_P(CudaTransport, TransfersOfAChannelKeepTheirOrder) {
+  constexpr int count = 4;
+  const auto transports = makeTransports(2, GetParam());
+  device::use(0);
+  std::vector<std::unique_ptr<Block>> from, to;
+  TransferGroup groups[2];
+  for (TransferGroup& group : groups) group.resize(count);
+  for (int i = 0; i < count; ++i) {
+    from.push_back(std::make_unique<Block>(static_cast<float>(i + 1)));
+    to.push_back(std::make_unique<Block>());
+  }
+  for (const bool outgoing : {true, false}) {
+    TransferGroup& group = groups[outgoing];
+    group.used = count;
+    for (int i = 0; i < count; ++i) {
+      Transfer& part = group.parts[static_cast<std::size_t>(i)];
+      part.outgoing = outgoing;
+      part.peer = outgoing ? 1 : 0;
+      part.data = (outgoing ? from : to)[static_cast<std::size_t>(i)]->memory();
+      part.bytes = bytes;
+      part.inBlocks = true;
+    }
+  }
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  for (const auto& transport : transports) communicators.push_back(std::make_unique<Communicator>(*transport));
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    stand_in::interleave(seed);
+    Stream q = device::openStream();
+    for (const bool outgoing : {false, true}) {
+      groups[outgoing].ready.record(q);
+      communicators[outgoing ? 0 : 1]->post(groups[outgoing]);
+    }
+    for (const bool outgoing : {false, true}) {
+      ASSERT_TRUE(communicators[outgoing ? 0 : 1]->wait(groups[outgoing]));
+      groups[outgoing].precede(q);
+    }
+    ASSERT_TRUE(device::wait(q));
+    device::close(q);
+    for (int i = 0; i < count; ++i) ASSERT_EQ(to[static_cast<std::size_t>(i)]->value(), i + 1) << "seed " << seed;
+  }
 }
 
 /// Three replicas reduce the same staging place round after round.
-TEST(CudaAllReduce, EveryOrderOfStreamsGivesTheSum) {
+TEST_P(CudaAllReduce, EveryOrderOfStreamsGivesTheSum) {
   constexpr int replicas = 3, rounds = 3;
   device::use(0);
-  const auto transports = makeThreadTransports(replicas);
+  const auto transports = makeTransports(replicas, GetParam());
   std::vector<std::unique_ptr<Block>> gradients, staging, sources;
   std::vector<std::unique_ptr<AllReduce>> works;
   for (int r = 0; r < replicas; ++r) {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "pdcrt/Device.h"
+#include "pdcrt/Status.h"
 
 #include <array>
 #include <atomic>
@@ -137,8 +138,10 @@ public:
   /// How long the thread may sleep when nothing has moved for `idle` polls; negative: until it is woken. `awaited`:
   /// somebody waits for a completion.
   virtual std::chrono::nanoseconds patience(int idle, bool awaited) = 0;
-  /// Whether another rank has given up.
+  /// Whether another rank has given up, or this one cannot go on.
   virtual bool aborted() const = 0;
+  /// Once aborted(): why.
+  virtual Status failure() const { return {Exit::again, "another rank has stopped"}; }
   /// Ends all ranks, because this one cannot go on.
   virtual void abort(int exitCode) = 0;
   /// Called by the thread that calls the rest, before and after everything: opens and closes stream().

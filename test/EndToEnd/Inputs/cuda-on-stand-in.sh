@@ -45,6 +45,10 @@ run cuda-121 cuda-121-plain --graphs off
 same cuda-121-weights cuda-121-plain
 echo "plan 1-2-1: without recorded graphs no bit is another"
 
+PDC_STAND_IN_SEED=3 train_mpi 4 cuda-121 cuda-121-mpi --steps 4 --seed 7 --sync-sends
+same cuda-121-weights cuda-121-mpi
+echo "plan 1-2-1: processes that send through memory of the host train the same bits"
+
 code=0
 PDC_STAND_IN_DEVICES=0 "$WORK/cuda/out/pipeline" --threads --data "$WORK/data" --steps 1 2>"$WORK/none.log" || code=$?
 [ "$code" = 69 ] && grep -q "no CUDA device" "$WORK/none.log" || fail "without a device: code $code, $(cat "$WORK/none.log")"
