@@ -69,6 +69,8 @@ public:
         ->check(CLI::IsMember({"auto", "off"}))
         ->type_name("auto|off");
     app.add_option("--dropout", options.import.dropout, "this ratio for every Dropout")->check(CLI::Range(0.0, 1.0));
+    app.add_flag("-v,--verbose", options.verbose,
+                 "remark which operations were fused, which could not be and why, and where layouts are changed");
     app.add_flag("--time-passes", options.timePasses, "print how long each pass takes");
     app.add_option("--print-ir-after", options.printAfter, "print the graphs after these passes, or after all")
         ->type_name("PASS|all");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <random>
 
 using namespace pdc;
@@ -83,7 +84,8 @@ class Orders {
 public:
   /// Fewer for many buffers: each costs their number squared.
   explicit Orders(std::size_t buffers)
-      : count(2 + static_cast<int>(std::min<std::size_t>(30, 4'000'000 / (buffers * buffers + 1)))) {}
+      : count(2 + static_cast<int>(std::min<std::size_t>(30, 4'000'000 / (buffers * buffers + 1)))),
+        steps(static_cast<int>(std::min<std::size_t>(1000, 50'000'000 / (buffers * buffers + 1)))) {}
 
   void sort(std::vector<Buffer*>& buffers, int order) {
     std::vector<std::pair<double, Buffer*>> weighed;
@@ -97,50 +99,140 @@ public:
     for (std::size_t i = 0; i < buffers.size(); ++i) buffers[i] = weighed[i].second;
   }
 
+  /// Moves one of `chosen` to an earlier place.
+  void promote(std::vector<Buffer*>& buffers, const std::vector<Buffer*>& chosen) {
+    const auto at = std::find(buffers.begin(), buffers.end(), chosen[random_() % chosen.size()]);
+    const auto place = static_cast<std::size_t>(at - buffers.begin());
+    if (place > 0) std::rotate(buffers.begin() + static_cast<std::ptrdiff_t>(random_() % place), at, at + 1);
+  }
+
   const int count;
+  const int steps; ///< how often to promote
 
 private:
   std::mt19937_64 random_{1};
+};
+
+/// The most bytes that are alive at a time.
+std::int64_t mostAlive(const std::vector<Buffer*>& buffers, const std::vector<const Buffer*>& kept) {
+  std::map<int, std::int64_t> change;
+  const auto count = [&](const Buffer& buffer) {
+    change[buffer.first] += aligned(buffer.bytes);
+    change[buffer.last + 1] -= aligned(buffer.bytes);
+  };
+  for (const Buffer* buffer : buffers) count(*buffer);
+  for (const Buffer* buffer : kept) count(*buffer);
+  std::int64_t alive = 0, most = 0;
+  for (const auto& [moment, bytes] : change) most = std::max(most, alive += bytes);
+  return most;
+}
+
+/// Looks for an order of placing with little scratch.
+class Search {
+public:
+  Search(const std::vector<Buffer*>& values, const std::vector<Buffer*>& others, const std::vector<const Buffer*>& kept,
+         std::int64_t slotBytes)
+      : values_(values), others_(others), all_(values), kept_(kept), slotBytes_(slotBytes),
+        orders_(values.size() + others.size()) {
+    all_.insert(all_.end(), others.begin(), others.end());
+    for (const Buffer* buffer : all_) wanted_.push_back(buffer->place);
+  }
+
+  TemporaryBytes run() {
+    const Found apart = valuesFirst(), together = allTogether();
+    // The places of values should not depend on the others for little.
+    const bool worthwhile = together.bytes.sum() + (slotBytes_ + apart.bytes.sum()) / 64 < apart.bytes.sum();
+    const Found& best = worthwhile ? together : apart;
+    for (std::size_t i = 0; i < all_.size(); ++i) all_[i]->place = best.places[i];
+    return best.bytes;
+  }
+
+private:
+  struct Found {
+    TemporaryBytes bytes{std::numeric_limits<std::int64_t>::max() / 2, 0};
+    std::vector<Place> places; ///< of all buffers
+  };
+
+  Placing start() const {
+    for (std::size_t i = 0; i < all_.size(); ++i) all_[i]->place = wanted_[i];
+    return Placing(kept_, slotBytes_);
+  }
+
+  void keep(const TemporaryBytes& bytes, Found& found) const {
+    found.bytes = bytes;
+    found.places.clear();
+    for (const Buffer* buffer : all_) found.places.push_back(buffer->place);
+  }
+
+  /// The order that is best for values, whatever the others take.
+  Found valuesFirst() {
+    Found found;
+    std::int64_t leastOfValues = std::numeric_limits<std::int64_t>::max();
+    std::vector<Buffer*> first = values_, then = others_;
+    for (int order = 0; order < orders_.count; ++order) {
+      Placing placing = start();
+      orders_.sort(first, order);
+      placing.place(first);
+      if (placing.bytes().sum() >= leastOfValues) continue;
+      leastOfValues = placing.bytes().sum();
+      orders_.sort(then, 0);
+      placing.place(then);
+      keep(placing.bytes(), found);
+    }
+    return found;
+  }
+
+  Found allTogether() {
+    Found found;
+    std::vector<Buffer*> order = all_, best, highest;
+    const auto attempt = [&](std::int64_t limit) {
+      Placing placing = start();
+      placing.place(order);
+      const std::int64_t sum = placing.bytes().sum();
+      if (sum >= limit) return;
+      if (sum < found.bytes.sum()) keep(placing.bytes(), found);
+      best = order;
+      highest = endingLast(placing.bytes());
+    };
+    for (int i = 0; i < orders_.count && found.bytes.sum() > 0; ++i) {
+      orders_.sort(order, i);
+      attempt(found.bytes.sum());
+    }
+    // What reaches the end is placed earlier, one buffer after the other, as long as that does no harm.
+    const std::int64_t alive = mostAlive(all_, kept_),
+                       enough = std::max<std::int64_t>(alive + alive / 128 - slotBytes_, 0);
+    for (int step = 0; step < orders_.steps && found.bytes.sum() > enough; ++step) {
+      order = best;
+      orders_.promote(order, highest);
+      attempt(found.bytes.sum() + 1);
+    }
+    return found;
+  }
+
+  /// What of scratch and handover lies at their ends.
+  std::vector<Buffer*> endingLast(const TemporaryBytes& bytes) const {
+    std::vector<Buffer*> found;
+    for (Buffer* buffer : all_) {
+      const std::int64_t end = buffer->place.block == Block::scratch    ? bytes.scratch
+                               : buffer->place.block == Block::handover ? bytes.handover
+                                                                        : -1;
+      if (buffer->place.offset + aligned(buffer->bytes) == end) found.push_back(buffer);
+    }
+    return found;
+  }
+
+  const std::vector<Buffer*>&values_, &others_;
+  std::vector<Buffer*> all_;
+  const std::vector<const Buffer*>& kept_;
+  std::int64_t slotBytes_;
+  std::vector<Place> wanted_;
+  Orders orders_;
 };
 
 } // namespace
 
 TemporaryBytes pdc::placeByLifetime(const std::vector<Buffer*>& values, const std::vector<Buffer*>& others,
                                     const std::vector<const Buffer*>& kept, std::int64_t slotBytes) {
-  std::vector<Place> wanted, best;
-  std::vector<Buffer*> all = values;
-  all.insert(all.end(), others.begin(), others.end());
-  for (const Buffer* buffer : all) wanted.push_back(buffer->place);
-  TemporaryBytes least, leastOfValues;
-  Orders orders(all.size());
-  const auto keep = [&](const Placing& placing) {
-    least = placing.bytes();
-    best.clear();
-    for (const Buffer* buffer : all) best.push_back(buffer->place);
-  };
-  // The order that is best for values, whatever the others take.
-  std::vector<Buffer*> first = values, then = others, together = all;
-  for (int order = 0; order < orders.count; ++order) {
-    for (std::size_t i = 0; i < all.size(); ++i) all[i]->place = wanted[i];
-    Placing placing(kept, slotBytes);
-    orders.sort(first, order);
-    placing.place(first);
-    const TemporaryBytes ofValues = placing.bytes();
-    if (!best.empty() && ofValues.sum() >= leastOfValues.sum()) continue;
-    leastOfValues = ofValues;
-    orders.sort(then, 0);
-    placing.place(then);
-    keep(placing);
-  }
-  // All together, if that is worth it: then the places of values depend on the others.
-  const std::int64_t worthwhile = (slotBytes + least.sum()) / 64;
-  for (int order = 0; order < orders.count && least.sum() > 0; ++order) {
-    for (std::size_t i = 0; i < all.size(); ++i) all[i]->place = wanted[i];
-    Placing placing(kept, slotBytes);
-    orders.sort(together, order);
-    placing.place(together);
-    if (placing.bytes().sum() + worthwhile < least.sum()) keep(placing);
-  }
-  for (std::size_t i = 0; i < all.size(); ++i) all[i]->place = best[i];
-  return least;
+  if (values.empty() && others.empty()) return {};
+  return Search(values, others, kept, slotBytes).run();
 }

@@ -197,10 +197,12 @@ Status Compilation::toTrainingGraph() {
     scale << "dynamic";
   else
     scale << std::setprecision(17) << training_.lossScale;
-  if (!run({{"differentiate", {{"loss_scale", scale.str()}}}, {"fuse", {}}, {"add-evaluation", {}}})) return failure;
+  std::map<std::string, std::string> told;
+  if (options_.verbose) told["remarks"] = "";
+  if (!run({{"differentiate", {{"loss_scale", scale.str()}}}, {"fuse", told}, {"add-evaluation", {}}})) return failure;
   provenance_ = {options_.version, options_.command, fs::path(options_.model).filename().string(), hashOf(main())};
   // After the hash, which is the same for all targets: channels in blocks are what the CPU's convolutions want.
-  if (options_.target == Target::cpu && !run({{"layout", {}}})) return failure;
+  if (options_.target == Target::cpu && !run({{"layout", told}})) return failure;
   describeTraining();
   planner_ = options_.planner;
   planner_.optimizerStatePerParameterByte = training_.optimizer == pdcrt::OptimizerKind::sgd        ? 0

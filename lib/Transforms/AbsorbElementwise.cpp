@@ -46,6 +46,17 @@ static void apply(Graph& graph, const Absorbed& absorbed) {
   for (const auto& [value, name] : names) graph.rename(value, name);
 }
 
+static void remark(Diagnostics& diags, const Operation& kernel, const Absorbed& absorbed, bool whole) {
+  std::string others;
+  for (const Operation* operation : absorbed.gone)
+    if (operation != &kernel) others += (others.empty() ? "'" : ", '") + operation->def().name + "'";
+  const std::string what =
+      !absorbed.made ? "has nothing beside it that its kernel could take over"
+      : whole        ? "takes over " + others + ": one pass less"
+                     : "cannot take over " + others + ": what is in between is read elsewhere, or a cut may lie there";
+  diags.remark(absorbed.made ? joined(absorbed.gone) : kernel.location) << "'" << kernel.def().name << "' " << what;
+}
+
 Status pdc::absorbElementwise(PassContext& context, Graph& graph) {
   std::vector<Operation*> candidates;
   for (const auto& operation : graph.operations())
@@ -56,10 +67,11 @@ Status pdc::absorbElementwise(PassContext& context, Graph& graph) {
     builder.setPhase(operation->phase, operation->origin);
     builder.setGroup(operation->group);
     const Absorbed absorbed = operation->def().absorb(*operation, builder);
-    if (!absorbed.made) continue;
-    if (isWhole(graph, absorbed))
+    const bool found = absorbed.made, whole = found && isWhole(graph, absorbed);
+    if (context.options.contains("remarks")) remark(context.diags, *operation, absorbed, whole);
+    if (whole)
       apply(graph, absorbed);
-    else
+    else if (found)
       graph.erase(absorbed.made);
   }
   return success;

@@ -9,6 +9,7 @@
 #include "GraphUtilities.h"
 
 #include "pdc/IR/Layouts.h"
+#include "pdc/Support/Units.h"
 
 #include <algorithm>
 #include <map>
@@ -23,7 +24,8 @@ namespace {
 class LayoutChoice {
 public:
   LayoutChoice(PassContext& context, Graph& graph)
-      : graph_(graph), relayout_(*context.registry.find("relayout")), positions_(positionsOf(graph)) {}
+      : diags_(context.diags), remarks_(context.options.contains("remarks")), graph_(graph),
+        relayout_(*context.registry.find("relayout")), positions_(positionsOf(graph)) {}
   void run();
 
 private:
@@ -43,6 +45,8 @@ private:
   void apply(Value* value);
   Value* relayout(Value* value, const Operation& before);
 
+  Diagnostics& diags_;
+  const bool remarks_;
   Graph& graph_;
   const OpDef& relayout_;
   const Positions positions_;
@@ -104,6 +108,11 @@ Value* LayoutChoice::relayout(Value* value, const Operation& before) {
   copy->phase = before.phase;
   copy->origin = before.origin;
   copy->group = before.group;
+  if (remarks_)
+    diags_.remark(before.location) << "'" << before.def().name << "' reads '%" << value->name() << "' "
+                                   << (toPlain ? "row-major" : "in blocks of channels") << ", it is made "
+                                   << (toPlain ? "in blocks of channels" : "row-major") << ": a copy of "
+                                   << sizeText(type.bytes());
   return copy->result();
 }
 

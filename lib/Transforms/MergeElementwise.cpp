@@ -7,6 +7,7 @@
 
 #include "pdc/IR/Builder.h"
 #include "pdc/IR/Elementwise.h"
+#include "pdc/Support/Units.h"
 
 #include <algorithm>
 #include <cmath>
@@ -40,7 +41,8 @@ struct Merged {
 class Merging {
 public:
   Merging(PassContext& context, Graph& graph)
-      : context_(context), graph_(graph), generic_(*context.registry.find("elementwise")) {}
+      : context_(context), graph_(graph), generic_(*context.registry.find("elementwise")),
+        remarks_(context.options.contains("remarks")) {}
   Status run();
 
 private:
@@ -48,6 +50,8 @@ private:
   void cluster(Phase phase);
   bool canMerge(const Operation& operation) const;
   bool otherPath(std::size_t from, std::size_t to) const;
+  std::string join(const Operation& producer, const Operation& user);
+  void remarkFused(const Cluster& members, const Merged& merged) const;
   std::optional<Merged> combine(const Cluster& members, bool inlineConstants) const;
   std::optional<Merged> combine(const Cluster& members) const;
   Status replace(const Cluster& members);
@@ -58,6 +62,7 @@ private:
   PassContext& context_;
   Graph& graph_;
   const OpDef& generic_;
+  const bool remarks_;
   std::vector<Cluster> clusters_;
   std::unordered_map<const Operation*, std::size_t> clusterOf_; ///< of operations that can merge
   Positions positions_;
@@ -201,21 +206,37 @@ void Merging::cluster(Phase phase) {
   for (const auto& operation : graph_.operations()) {
     if (!clusterOf_.contains(operation.get())) continue;
     for (const Value* operand : operation->operands()) {
-      Operation* producer = operand->definer();
-      if (!producer || !clusterOf_.contains(producer) || !sameBucket(*producer, *operation)) continue;
-      const std::size_t from = clusterOf_.at(producer), to = clusterOf_.at(operation.get());
-      if (from == to || producer->result()->type().shape != operation->result()->type().shape || otherPath(from, to))
-        continue;
-      Cluster both;
-      std::merge(clusters_[from].begin(), clusters_[from].end(), clusters_[to].begin(), clusters_[to].end(),
-                 std::back_inserter(both),
-                 [&](const Operation* a, const Operation* b) { return positions_.at(a) < positions_.at(b); });
-      if (!combine(both)) continue;
-      for (const Operation* member : clusters_[to]) clusterOf_[member] = from;
-      clusters_[from] = std::move(both);
-      clusters_[to].clear();
+      const Operation* producer = operand->definer();
+      if (!producer || producer->def().kind != OpKind::elementwise || producer->phase != phase) continue;
+      const std::string obstacle = join(*producer, *operation);
+      if (!obstacle.empty() && remarks_)
+        context_.diags.remark(operation->location)
+            << "'" << operation->def().name << "' is not fused with '" << producer->def().name << "', which makes '%"
+            << operand->name() << "': " << obstacle;
     }
   }
+}
+
+/// Makes the clusters of `producer` and of `user`, which reads it, one. Returns why that cannot be; nothing if they are
+/// one.
+std::string Merging::join(const Operation& producer, const Operation& user) {
+  if (!clusterOf_.contains(&producer)) return "only floats of one type are";
+  if (!sameBucket(producer, user)) return "the model may be cut between them";
+  const std::size_t from = clusterOf_.at(&producer), to = clusterOf_.at(&user);
+  if (from == to) return {};
+  const Shape &made = producer.result()->type().shape, &wanted = user.result()->type().shape;
+  if (made != wanted) return "one is computed for " + toString(made) + ", the other for " + toString(wanted);
+  if (otherPath(from, to)) return "an operation of another kind reads the one and is read by the other";
+  Cluster both;
+  std::merge(clusters_[from].begin(), clusters_[from].end(), clusters_[to].begin(), clusters_[to].end(),
+             std::back_inserter(both),
+             [&](const Operation* a, const Operation* b) { return positions_.at(a) < positions_.at(b); });
+  if (!combine(both))
+    return "an expression would have more than " + std::to_string(maxExpressionNodes) + " terms, or another type";
+  for (const Operation* member : clusters_[to]) clusterOf_[member] = from;
+  clusters_[from] = std::move(both);
+  clusters_[to].clear();
+  return {};
 }
 
 static Location joinedLocation(const Cluster& members) {
@@ -230,10 +251,25 @@ static Location joinedLocation(const Cluster& members) {
   return joined;
 }
 
+/// What is in one pass now, and what that does not write and read again.
+void Merging::remarkFused(const Cluster& members, const Merged& merged) const {
+  std::string names;
+  std::int64_t bytes = 0;
+  for (const Operation* member : members) {
+    names += (names.empty() ? "'" : ", '") + member->def().name + "'";
+    for (const Value* result : member->results())
+      if (std::find(merged.results.begin(), merged.results.end(), result) == merged.results.end())
+        bytes += result->type().bytes();
+  }
+  context_.diags.remark(joinedLocation(members))
+      << "fused " << names << ": one pass, which does not store " << sizeText(bytes);
+}
+
 Status Merging::replace(const Cluster& members) {
   const std::optional<Merged> merged = combine(members);
   if (!merged) return success;
   if (members.size() == 1 && merged->operands == members[0]->operands()) return success; // nothing was gained
+  if (members.size() > 1 && remarks_) remarkFused(members, *merged);
 
   Builder builder(context_.module, graph_, context_.registry, context_.diags);
   builder.setLocation(joinedLocation(members));

@@ -126,7 +126,7 @@ void pdc::registerTransforms(PassRegistry& registry) {
                     "its OpDef offers that (BatchNorm, ReLU and residual sum). Results of the model that training "
                     "does not need are dropped. Afterwards every operation has a group; groups are numbered "
                     "in program order.",
-                .options = {},
+                .options = {{"remarks", "tell what was fused, what could not be, and why"}},
                 .run = fuse});
   registry.add({.argument = "layout",
                 .summary = "Puts the channels of planes in blocks where that saves copies",
@@ -135,7 +135,7 @@ void pdc::registerTransforms(PassRegistry& registry) {
                     "every call. Values that other operations need in one layout are decided together, by the bytes "
                     "that are copied. `relayout` operations stand where layouts meet. Runs after `add-evaluation`, on "
                     "all graphs.",
-                .options = {},
+                .options = {{"remarks", "tell where layouts meet, so that values are copied"}},
                 .run = chooseLayouts});
   registry.add({.argument = "add-evaluation",
                 .summary = "Adds @evaluate, the forward part of @main as the model is used",

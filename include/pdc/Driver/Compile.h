@@ -44,6 +44,7 @@ struct CompileOptions {
   std::string emit;      ///< ir, training-ir, plan, schedule, csv, source (default)
   bool debugNan = false; ///< the programs look at every result
   bool timePasses = false;
+  bool verbose = false; ///< remarks on fusion and layouts
   std::vector<std::string> printAfter;
 };
 

@@ -57,7 +57,8 @@ const char* target() {
 std::byte* allocate(std::size_t bytes) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
-  std::memset(memory, 0, bytes); // touches every page now, not in the first minibatches
+  (void)::madvise(memory, bytes, MADV_HUGEPAGE); // fewer misses of the address cache; only advice
+  std::memset(memory, 0, bytes);                 // touches every page now, not in the first minibatches
   return static_cast<std::byte*>(memory);
 }
 void release(std::byte* memory, std::size_t bytes) {
