@@ -72,8 +72,7 @@ static std::int64_t beginningOf(const Schedule& schedule) {
   return most;
 }
 
-/// Whether the endless run has the same halt at two gates, but for `period` minibatches.
-static bool isSame(const Schedule& schedule, const Halt& before, const Halt& after, std::int64_t period) {
+bool pdcrt::isSame(const Schedule& schedule, const Halt& before, const Halt& after, std::int64_t period) {
   for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
     if (schedule.ranks[r].repeat.empty()) continue;
     std::int64_t rounds = period / schedule.ranks[r].step;

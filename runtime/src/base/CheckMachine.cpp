@@ -412,12 +412,14 @@ void pdcrt::execute(const Schedule& schedule, std::int64_t minibatches, const Ch
 }
 
 struct GatedRun::State {
-  explicit State(const Schedule& schedule) : machine(schedule, endless, {.order = false}, result) {}
+  State(const Schedule& schedule, std::function<void(const TracedAction&)> observe)
+      : machine(schedule, endless, {.order = false, .observe = std::move(observe)}, result) {}
   CheckResult result;
   Machine machine;
 };
 
-GatedRun::GatedRun(const Schedule& schedule) : state_(std::make_unique<State>(schedule)) {}
+GatedRun::GatedRun(const Schedule& schedule, std::function<void(const TracedAction&)> observe)
+    : state_(std::make_unique<State>(schedule, std::move(observe))) {}
 GatedRun::~GatedRun() = default;
 
 Halt GatedRun::runTo(std::int64_t gate) {

@@ -82,10 +82,13 @@ struct Halt {
   std::int64_t executed = 0;       ///< actions, of all ranks
 };
 
-/// CheckMachine.cpp: the endless run, without time, held by a gate.
+/// Check.cpp: whether the endless run has the same halt at two gates, but for `period` minibatches.
+bool isSame(const Schedule& schedule, const Halt& before, const Halt& after, std::int64_t period);
+
+/// CheckMachine.cpp: the endless run, without time, held by a gate. `observe` is told as in CheckOptions.
 class GatedRun {
 public:
-  explicit GatedRun(const Schedule& schedule);
+  explicit GatedRun(const Schedule& schedule, std::function<void(const TracedAction&)> observe = {});
   ~GatedRun();
   /// Executes whatever can be executed without starting a forward of a minibatch >= `gate`, which must not decrease.
   Halt runTo(std::int64_t gate);
