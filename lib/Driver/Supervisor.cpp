@@ -109,6 +109,7 @@ private:
   double loopedAt_ = 0, wokeAt_ = 0;
   int signalsSeen_ = 0;
   int saidCode_ = 0; ///< with which a rank has said that it ends
+  int done_ = 0;     ///< ranks that have said that all is done
   bool lost_ = false;
   double endAt_ = 0; ///< what is left is killed then; 0: nothing is to be
   bool terminated_ = false;
@@ -196,6 +197,8 @@ Expected<RunEnding> Supervisor::run(Command command) {
     while (read(*at)) {
     }
   if (lost_) return RunEnding{again, true};
+  // What becomes of a rank on its way out takes nothing back.
+  if (saidCode_ == 0 && done_ == options_.ranks) return RunEnding{0, false};
   return RunEnding{saidCode_ != 0 ? saidCode_ : childCode_, false};
 }
 
@@ -269,6 +272,7 @@ void Supervisor::bye(Client& client, int code) {
   for (int number : client.ranks) ranks_[number].over = true;
   // That its peers are gone a rank knows less well than this one; a signal's 75 is that of the command.
   if (code != 0 && code != again && saidCode_ == 0) saidCode_ = code;
+  if (code == 0) done_ += static_cast<int>(client.ranks.size());
 }
 
 void Supervisor::hello(Client& client, const pdcrt::HelloLine& line) {

@@ -62,6 +62,21 @@ a.write("beat 0 5 1 1F3 20\n"); a.write("bye 0\n"); b.write("bye 0\n")
   EXPECT_EQ(run.said, "");
 }
 
+TEST(Supervisor, CountsARunAsDoneOfWhichARankDiesOnItsWayOut) {
+  const char* const program = R"(
+a = rank(0); b = rank(1)
+expect(a, "go"); expect(b, "go")
+a.write("bye 0\n"); b.write("bye CODE\n"); a.close(); b.close(); time.sleep(0.3)
+sys.exit(137) # as a launcher ends of which a process was killed
+)";
+  std::string all = program, one = program;
+  const Outcome done = supervised(all.replace(all.find("CODE"), 4, "0"), 2);
+  EXPECT_EQ(done.ending.code, 0);
+  EXPECT_FALSE(done.ending.lost);
+  EXPECT_EQ(done.said, "");
+  EXPECT_EQ(supervised(one.replace(one.find("CODE"), 4, "75"), 2).ending.code, 137);
+}
+
 TEST(Supervisor, NamesARankThatDies) {
   const Outcome run = supervised(R"(
 a = rank(0); b = rank(1, stages="2.1")
