@@ -4,7 +4,7 @@
 # schedule; every tensor must be that of the uncut program (--devices=1) after 20 updates of 4 microbatches. The last CUT runs
 # under all schedules, the others under one. RECOMPUTE=yes: the last one also with stages that compute their forward again.
 # With PDC_TEST_ROUNDS: every cut into 1 to 4 stages under all schedules, and every CUT with recomputation. $FLAGS: further
-# flags of pdc.
+# flags of pdc, that change the training. $THREADS: OpenMP threads of every stage.
 set -euo pipefail
 network=$1
 shift
@@ -13,6 +13,7 @@ rm -rf "$WORK"
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"
 [ "$network" = digits ] || { model=$WORK/model.onnx loss=; }
 microbatches=4
+threads=${THREADS:+--threads-per-stage=$THREADS}
 # Schedules that flush; those whose ranks host two stages take an even number of stages.
 all_schedules=${SCHEDULES:-zb-h1 1f1b-flush gpipe interleaved:2 zb-v}
 
@@ -23,7 +24,7 @@ compare() {
   tensors "$1"
 }
 
-generate uncut --devices=1 --schedule=1f1b-flush --microbatches=$microbatches --recompute=none ${FLAGS:-}
+generate uncut --devices=1 --schedule=1f1b-flush --microbatches=$microbatches --recompute=none $threads ${FLAGS:-}
 build uncut
 train uncut weights-uncut --steps 20 --seed 5 --metrics "$WORK/weights-uncut.jsonl"
 
@@ -38,7 +39,7 @@ try() {
     esac
     python3 "$SOURCE/test/EndToEnd/Inputs/cut_plan.py" "$WORK/uncut/plan.json" "$WORK/plan.json" "$cut" "$schedule" \
       $microbatches ${2:-}
-    generate "$name-$schedule" --plan="$WORK/plan.json" ${FLAGS:-}
+    generate "$name-$schedule" --plan="$WORK/plan.json" $threads ${FLAGS:-}
     [ -d "$WORK/$name" ] || { cp -r "$WORK/$name-$schedule" "$WORK/$name" && build "$name"; }
     train "$name" "weights-$name-$schedule" --dir "$WORK/$name-$schedule" --steps 20 --seed 5 \
       --metrics "$WORK/weights-$name-$schedule.jsonl"
