@@ -2,6 +2,7 @@
 // operator. Kernel: pdcrt::Lstm. Forms of ONNX that the kernel does not compute are unrolled over the steps.
 #include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
+#include "Helpers/RaiseLstm.h"
 #include "Helpers/Recurrent.h"
 #include "Helpers/RecurrentOps.h"
 
@@ -265,6 +266,7 @@ PDC_OPS(Lstm) {
             Operation* made = b.create("lstm", op.operands(), op.attributes, {true, keepsCells, false});
             return {made ? made->result(0) : nullptr, made ? made->result(1) : nullptr, nullptr};
           },
+          .raise = raiseLstm,
           .initialValues = asRecurrent(/*firstState=*/2),
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c); }),
           .examples = examples(),

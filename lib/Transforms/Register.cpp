@@ -77,9 +77,9 @@ void pdc::registerTransforms(PassRegistry& registry) {
        .summary = "Turns exporters' pieces back into one op",
        .description =
            "`transpose` of a weight, `matmul` and `add` become `linear`; what exporters make of layer and root "
-           "mean square normalisation, GELU (with erf, with tanh), softmax and attention becomes one op again. The "
-           "patterns belong to the ops (OpDef::raise). Runs before `differentiate`, because a fused backward "
-           "cannot be recovered afterwards.",
+           "mean square normalisation, GELU (with erf, with tanh), softmax, attention and LSTM cells becomes one op "
+           "again, steps of an LSTM layer that were unrolled become that layer. The patterns belong to the ops "
+           "(OpDef::raise). Runs before `differentiate`, because a fused backward cannot be recovered afterwards.",
        .options = {},
        .run = raise});
   registry.add(

@@ -107,6 +107,7 @@ NETWORKS = {
     "lenet": teaching_network(teaching.LeNet, (1, 28, 28)),
     "vgg-small": teaching_network(teaching.VggSmall, (3, 32, 32)),
     "norm-and-drop": teaching_network(teaching.NormAndDrop, (1, 8, 8)),
+    "cells": teaching_network(teaching.Cells, (6, 8)),
     "skip": teaching_network(teaching.LongSkip, (20,)),
 }
 

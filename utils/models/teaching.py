@@ -49,6 +49,32 @@ class VggSmall(nn.Module):
         return self.classifier(torch.flatten(self.pool(self.features(x)), 1))
 
 
+class Cells(nn.Module):
+    """Two LSTM layers step by step: of PyTorch's cells, and of what a cell computes."""
+
+    def __init__(self, inputs=8, width=12):
+        super().__init__()
+        self.width = width
+        self.cell = nn.LSTMCell(inputs, width)
+        self.input, self.state = nn.Linear(width, 4 * width), nn.Linear(width, 4 * width)
+        self.classifier = nn.Linear(width, 10)
+
+    def step(self, x, h, c):
+        i, f, g, o = (self.input(x) + self.state(h)).chunk(4, 1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+    def forward(self, x):
+        for layer in (lambda x, h, c: self.cell(x, (h, c)), self.step):
+            h = c = torch.zeros(x.shape[0], self.width, dtype=x.dtype)
+            states = []
+            for t in range(x.shape[1]):
+                h, c = layer(x[:, t], h, c)
+                states.append(h)
+            x = torch.stack(states, 1)
+        return self.classifier(x.mean(1))
+
+
 class LongSkip(nn.Module):
     """Blocks in a row, and a skip from the first to the last, which crosses every cut between them."""
 
