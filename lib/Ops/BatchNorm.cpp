@@ -155,6 +155,11 @@ std::vector<Value*> trainGradient(GradientContext& g) {
   if (!backward) return gradients;
   for (std::size_t i = 0; i < 3; ++i) gradients[i] = g.wants(i) ? backward->result(i) : nullptr;
   if (residual && g.wants(5)) gradients[5] = backward->result(3);
+  for (std::size_t i : {3, 4}) // Y does not depend on the running statistics
+    if (g.wants(i)) {
+      Value* zero = g.value(i, "constant", {}, {{"value", Tensor::scalar(0, operandType(op, i).element)}});
+      gradients[i] = g.value(i, "broadcast", {zero}, {{"shape", operandType(op, i).shape}});
+    }
   return gradients;
 }
 

@@ -402,6 +402,14 @@ std::vector<std::string> examples(bool drops) {
                                options({e.causal, drops ? "op_number = 7, ratio = 0.25" : "", e.scale}) + " : f32" +
                                e.y + statistics + statistics + (drops ? ", u8" + e.weights : "")));
   }
+  // A query that sees one key of three, and one that sees none: its weights are equal, its scores get no gradient.
+  const std::string hidden = "-1e+31, ", mask = "[0.0, " + hidden + hidden + hidden + hidden + "-1e+31]";
+  texts.push_back(example("%q: f32[1, 1, 2, 3], %k: f32[1, 1, 3, 3], %v: f32[1, 1, 3, 2]",
+                          "%bias = constant {value = dense<f32[1, 1, 2, 3], " + mask + ">} : f32[1, 1, 2, 3]\n" +
+                              "%y, %largest, %inverse" +
+                              (drops ? ", %mask = dropout_attention" : " = dot_product_attention") +
+                              " %q, %k, %v, %bias {hides = true" + (drops ? ", op_number = 7, ratio = 0.25" : "") +
+                              "} : f32[1, 1, 2, 2], f32[1, 1, 2], f32[1, 1, 2]" + (drops ? ", u8[1, 1, 2, 3]" : "")));
   return texts;
 }
 

@@ -75,7 +75,9 @@ public:
     if (kind == Reduction::sum || kind == Reduction::mean)
       return {g.value(0, "broadcast", {withAxes(dy)}, {{"shape", shape}})};
     if (kind == Reduction::product) return {scalar({withAxes(dy), withAxes(g.op().result(0)), x}, "a0 * a1 / a2")};
-    Value* isBest = scalar({x, withAxes(g.op().result(0))}, "select(a0 == a1, 1, 0)");
+    Value* best = withAxes(g.op().result(0));
+    Value* isBest =
+        isF32() ? scalar({x, best}, "select(a0 == a1, 1, 0)") : scalar({x, best, one()}, "select(a0 == a1, a2, 0)");
     Value* count = g.value(0, "reduce_sum", {isBest}, {{"axes", axes}, {"keep_dims", true}});
     return {scalar({withAxes(dy), isBest, count}, "a0 * a1 / a2")};
   }
@@ -84,6 +86,9 @@ private:
   Value* scalar(std::vector<Value*> operands, std::string expression) {
     return g.value(0, "elementwise", std::move(operands), {{"expressions", std::vector{std::move(expression)}}});
   }
+  bool isF32() const { return x->type().element == ElementType::f32; }
+  /// Numbers in an expression are f32, unless they meet another type.
+  Value* one() { return g.value(0, "constant", {}, {{"value", Tensor::scalar(1, x->type().element)}}); }
   Value* withAxes(Value* y) {
     const Shape shape = reducedShape(x->type().shape, axes, true);
     return y->type().shape == shape ? y : g.value(0, "reshape", {y}, {{"shape", shape}});

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
 
 using namespace pdc;
 
@@ -44,7 +45,10 @@ private:
 
   // What gradient rules see.
   const Operation& op() const override { return *current_; }
-  Value* resultGradient(std::size_t i) const override { return gradientOf(current_->result(i)); }
+  Value* resultGradient(std::size_t i) const override {
+    asked_.insert(i);
+    return gradientOf(current_->result(i));
+  }
   bool wants(std::size_t i) const override { return needOf(current_->operand(i)) != Need::nothing; }
   Operation* create(std::size_t forOperand, const std::string& name, std::vector<Value*> operands,
                     Attributes attributes, const std::vector<bool>& wantedResults) override;
@@ -53,6 +57,7 @@ private:
   void findNeeds();
   Status seedLosses();
   Status differentiate(Operation& operation);
+  Status requireWholeGradient(const Operation& operation, const std::vector<Value*>& gradients);
   void putInProgramOrder();
   Status addGradientOutputs();
   void freezeWhatHasNoGradient();
@@ -75,7 +80,8 @@ private:
   std::unordered_map<const Value*, Value*> gradients_; ///< so far: the fold of the consumers seen
   std::vector<ParameterUse> uses_;                     ///< in the order in which they are found
   Operation* current_ = nullptr;
-  Value* lossScale_ = nullptr; ///< where it is an input
+  mutable std::set<std::size_t> asked_; ///< results of `current_` whose gradient its rule has looked at
+  Value* lossScale_ = nullptr;          ///< where it is an input
   bool failed_ = false;
 };
 
@@ -245,6 +251,7 @@ Status Differentiation::differentiate(Operation& operation) {
            << "' is trained through it";
 
   current_ = &operation;
+  asked_.clear();
   builder_.setLocation(operation.location);
   builder_.setGroup(operation.group);
   const std::vector<Value*> gradients = def.gradient ? def.gradient(*this) : elementwiseGradient(*this);
@@ -253,6 +260,7 @@ Status Differentiation::differentiate(Operation& operation) {
     return context_.diags.error(operation.location).exit(ExitCode::internal)
            << "the gradient rule of '" << def.name << "' returns " << gradients.size() << " gradients for "
            << operands.size() << " operands";
+  if (def.gradient && !requireWholeGradient(operation, gradients)) return failure;
 
   for (std::size_t i = operands.size(); i-- > 0;) {
     if (!wants(i) || !gradients[i]) continue;
@@ -267,6 +275,28 @@ Status Differentiation::differentiate(Operation& operation) {
     Value* contribution = ownedByCurrent(gradients, i);
     if (!contribution || !addContribution(operands[i], contribution)) return failure;
   }
+  return success;
+}
+
+/// Reports where a rule leaves something out: the gradient of a result that the loss depends on (a mean beside what it
+/// normalises), or for an operand that is trained (the class weights of a loss).
+Status Differentiation::requireWholeGradient(const Operation& operation, const std::vector<Value*>& gradients) {
+  const auto refuse = [&](const char* what, std::size_t i, const Parameter& parameter) {
+    return context_.diags.error(operation.location)
+               .exit(ExitCode::unsupported)
+               .help("freeze what lies before it (--freeze=REGEX)")
+           << "'" << operation.def().name << "' op has no gradient " << what << " " << i << ", and parameter '"
+           << parameter.name << "' is trained through it";
+  };
+  const auto& operands = operation.operands();
+  for (std::size_t i = 0; i < operation.results().size(); ++i)
+    if (operation.result(i) && gradientOf(operation.result(i)) && !asked_.contains(i)) {
+      const auto wanted =
+          std::find_if(operands.begin(), operands.end(), [&](const Value* v) { return needOf(v) != Need::nothing; });
+      return refuse("of result", i, *trainedParameterBehind(*wanted));
+    }
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    if (wants(i) && !gradients[i]) return refuse("for operand", i, *trainedParameterBehind(operands[i]));
   return success;
 }
 

@@ -103,6 +103,22 @@ std::vector<Value*> differentiableResults(const Module& module) {
   return {results.begin(), op.def().kind == OpKind::elementwise ? results.end() : results.begin() + 1};
 }
 
+/// Attributes that examples need not vary: keys and shares of random numbers, small numbers beside a variance, the type
+/// that a number is converted to.
+bool needNotVary(const AttributeDef& attribute) {
+  return std::set<std::string>{"op_number", "ratio", "epsilon", "to"}.contains(attribute.name);
+}
+
+/// An example whose gradients are compared with differences: floats that lead to floats.
+bool isDifferentiated(const Module& module) {
+  const Graph& graph = *module.graphs.front();
+  const Value* result = graph.operations().back()->result();
+  return result && isFloat(result->type().element) &&
+         std::any_of(graph.inputs.begin(), graph.inputs.end(), [](const GraphInput& input) {
+           return isFloat(input.value->type().element) && input.value->name().rfind("constant", 0) != 0;
+         });
+}
+
 } // namespace
 
 TEST_P(Ops, GradientAgreesWithFiniteDifferences) {
@@ -120,7 +136,56 @@ TEST_P(Ops, GradientAgreesWithFiniteDifferences) {
     if (std::find(results.begin(), results.end(), nullptr) != results.end()) continue; // as in evaluation
     compared += expectGradientsToBeDifferences(trained);
   }
-  EXPECT_GE(compared, def().gradient ? 5 : 0);
+  int differentiated = 0;
+  for (const std::string& example : def().examples) differentiated += isDifferentiated(*parse(moduleText(example)));
+  EXPECT_GE(compared, def().gradient ? 5 : std::min(differentiated, 5));
+}
+
+// What can be said of an op is said in several ways where its gradient is tested: strides, dilations, groups, axes.
+TEST_P(Ops, ExamplesOfGradientsVaryEveryAttribute) {
+  if (!def().gradient) GTEST_SKIP() << "no gradient of its own";
+  for (const AttributeDef& attribute : def().attributes) {
+    if (needNotVary(attribute)) continue;
+    std::vector<Attribute> values;
+    for (const std::string& example : def().examples) {
+      const auto module = parse(moduleText(example));
+      ASSERT_TRUE(module);
+      if (!isDifferentiated(*module)) continue;
+      const Attribute* value = module->graphs.front()->operations().back()->attributes.find(attribute.name);
+      if (value && std::find(values.begin(), values.end(), *value) == values.end()) values.push_back(*value);
+    }
+    EXPECT_GE(values.size(), 2u) << attribute.name << " is always the same";
+  }
+}
+
+// An elementwise op of several floats is differentiated where one of them is repeated.
+TEST_P(Ops, ExamplesOfElementwiseGradientsBroadcast) {
+  if (def().kind != OpKind::elementwise || def().operands.size() < 2) GTEST_SKIP() << "one operand";
+  int differentiated = 0, repeated = 0;
+  for (const std::string& example : def().examples) {
+    const auto module = parse(moduleText(example));
+    ASSERT_TRUE(module);
+    if (!isDifferentiated(*module)) continue;
+    ++differentiated;
+    const Operation& op = *module->graphs.front()->operations().back();
+    repeated += std::any_of(op.operands().begin(), op.operands().end(), [&](const Value* operand) {
+      return operand && operand->type().shape != op.result()->type().shape;
+    });
+  }
+  if (differentiated > 0) {
+    EXPECT_GE(repeated, 2) << "of " << differentiated << " examples";
+  }
+}
+
+// Floats that lead to floats have a gradient, but for the ops that are named here. (Steps have the gradient 0.)
+TEST_P(Ops, HasAGradientUnlessItIsKnownToHaveNone) {
+  static const std::set<std::string> known = {"relayout", "scatter_reduce"}; // the first comes after differentiation
+  if (isComposed() || def().kind == OpKind::elementwise || def().kind == OpKind::constant) return;
+  if (def().name.find("gradient") != std::string::npos) return; // of second order
+  bool differentiable = false;
+  for (const std::string& example : def().examples) differentiable |= isDifferentiated(*parse(moduleText(example)));
+  if (!differentiable) return;
+  EXPECT_NE(static_cast<bool>(def().gradient), known.contains(def().name)) << def().name;
 }
 
 namespace {

@@ -161,6 +161,57 @@ TEST(Differentiate, RefusesAnOpWithoutGradientOnTheWayToAParameter) {
   EXPECT_NE(error.find("help: freeze what lies before it (--freeze=REGEX)"), std::string::npos) << error;
 }
 
+// The mean of what is normalised, which ONNX's LayerNormalization has as an output.
+TEST(Differentiate, RefusesAResultThatHasNoGradientButInfluencesTheLoss) {
+  const std::string error = errorOf(R"(module @m {
+  param %w : f32[2, 2]
+  graph @main(%image: f32[2, 2]) {
+    %x = linear %image, %w : f32[2, 2]
+    %y, %mean, %inverse = layer_norm %x {axis = 1} : f32[2, 2], f32[2], f32[2]
+    %loss = reduce_mean %mean {axes = [0], keep_dims = false} : f32[]
+    loss %loss
+  }
+})",
+                                    differentiate);
+  EXPECT_NE(error.find("test.pdir:5:5: error: 'layer_norm' op has no gradient of result 1, and parameter 'w' is "
+                       "trained through it"),
+            std::string::npos)
+      << error;
+}
+
+TEST(Differentiate, RefusesATrainedOperandThatHasNoGradient) {
+  const std::string error = errorOf(R"(module @m {
+  param %mean : f32[2]
+  graph @main(%x: f32[4, 2], %scale: f32[2], %bias: f32[2], %variance: f32[2]) {
+    %y = batch_norm %x, %scale, %bias, %mean, %variance : f32[4, 2]
+    %loss = reduce_mean %y {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})",
+                                    differentiate);
+  EXPECT_NE(error.find("test.pdir:4:5: error: 'batch_norm' op has no gradient for operand 3, and parameter 'mean' is "
+                       "trained through it"),
+            std::string::npos)
+      << error;
+}
+
+TEST(Differentiate, AMaximumOfAnotherTypeIsSharedInThatType) {
+  Model model(R"(module @m {
+  param %w : f64[2, 3]
+  graph @main() {
+    %y = reduce_max %w {axes = [1], keep_dims = false} : f64[2]
+    %loss = reduce_mean %y {axes = [0], keep_dims = false} : f64[]
+    loss %loss
+  }
+})");
+  model.run(differentiate);
+  Tensors weights;
+  weights["w"] = Tensor::ofFloats({2, 3}, std::vector<double>{1, 3, 3, 4, 0, -1});
+  const Tensor gradient = runGraph(model.main(), {}, weights, Precision::f64).gradients.at("w");
+  const std::vector<double> expected = {0, 0.25, 0.25, 0.5, 0, 0};
+  for (std::int64_t i = 0; i < 6; ++i) EXPECT_EQ(gradient.asDouble(i), expected[static_cast<std::size_t>(i)]);
+}
+
 TEST(Differentiate, RefusesAGraphWithoutLoss) {
   const std::string error = errorOf(R"(module @m {
   param %w : f32[2, 2]

@@ -267,7 +267,7 @@ Trained Programs::train(std::size_t which, const RandomModel& model) const {
   run.stages = impl_->stages[which];
   run.training.optimizer = pdcrt::OptimizerKind::momentum; // whose state after one update is the gradient
   run.training.momentum = 0.5;
-  run.training.learningRate = 1.0 / 64;
+  run.training.learningRate = learningRate;
   run.training.seed = drawSeed;
   run.data = &feed;
   run.observer = [&](int) { return &feed; };

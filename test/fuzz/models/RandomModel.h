@@ -20,6 +20,8 @@ using Tensors = std::map<std::string, Tensor>;
 
 /// Minibatches that a model has data for.
 inline constexpr int dataMinibatches = 2;
+/// Of SGD, which trains them.
+inline constexpr double learningRate = 1.0 / 64;
 /// Of all random numbers that ops draw.
 inline constexpr std::uint64_t drawSeed = 11;
 
@@ -43,7 +45,8 @@ std::vector<const OpDef*> differentiableOps();
 /// 4 stages.
 RandomModel randomModel(std::uint64_t seed);
 
-/// Whether the model can be differentiated, and all of it is finite and of moderate size.
+/// Whether the model can be differentiated, and all of it is finite and of moderate size, the losses after an update
+/// too.
 bool isSound(const RandomModel& model);
 
 /// A model that is `model` without one operation: its results became inputs, with the values that they had. Nothing
