@@ -24,6 +24,15 @@ bool isLoss(const onnx::NodeProto& node) {
   return node.op_type() == "SoftmaxCrossEntropyLoss" || node.op_type() == "NegativeLogLikelihoodLoss";
 }
 
+/// Whether PyTorch has folded a BatchNormalization into `node`. Its old exporter computes the weights of a convolution
+/// only to do that; its new one gives the weights' names to those that it computes, and a convolution without bias one
+/// that is called after its input.
+bool hasFoldedBatchNorm(const onnx::NodeProto& node) {
+  if (node.op_type() != "Conv" || node.input_size() < 2) return false;
+  return node.input(1).starts_with("onnx::Conv_") ||
+         (node.input_size() > 2 && node.input(2) == node.input(0) + "_bias");
+}
+
 /// A POSIX extended regular expression from the command line. (std::regex recurses once per character of a name.)
 class Pattern {
 public:
@@ -229,8 +238,7 @@ private:
     int folded = 0;
     bool dropout = false;
     for (const onnx::NodeProto& node : file_.graph().node()) {
-      // PyTorch computes the weights of a convolution only to fold a BatchNormalization into it.
-      folded += node.op_type() == "Conv" && node.input_size() > 1 && node.input(1).starts_with("onnx::Conv_");
+      folded += hasFoldedBatchNorm(node);
       dropout |= isDropout(node);
     }
     for (const onnx::NodeProto& node : file_.graph().node())

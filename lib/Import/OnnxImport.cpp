@@ -76,6 +76,11 @@ public:
     warnOfRepairs();
     for (int node : *order)
       if (!convert(file_.graph().node(node))) return failure;
+    if (keptDropouts_ > 0)
+      diags_.warning({.file = file_.path()})
+              .help("--dropout=P switches them on with the ratio P, --dropout=0 says that this is meant")
+          << keptDropouts_ << (keptDropouts_ == 1 ? " Dropout node was" : " Dropout nodes were")
+          << " exported in inference mode and left out";
     if (!bodyWeights_.empty())
       diags_.warning(at(*bodyWeights_.begin())).help("store it as an initializer of the model, which bodies may read")
           << "is a weight in the body of control flow: such weights are constants, they are not trained";
@@ -299,6 +304,7 @@ private:
       return diags_.error(node.location).exit(ExitCode::unsupported).help("--bn=frozen takes the running statistics")
              << "is a BatchNormalization in training mode in the body of control flow, which is not supported";
     if (isDropout(proto) && options_.dropout) prepareDropout(node);
+    keptDropouts_ += isDropout(proto) && !options_.dropout && keepsAll(node);
 
     const OnnxMapping* mapping =
         isDefaultDomain(proto.domain()) ? registry_.findOnnx(node.opType, node.version) : nullptr;
@@ -356,6 +362,14 @@ private:
     }
   }
 
+  /// Whether a Dropout says that it keeps everything: since opset 12, where `training_mode` is absent or false.
+  static bool keepsAll(const OnnxNode& node) {
+    if (node.version < 12) return false;
+    if (node.inputs.size() < 3 || !node.inputs[2]) return true;
+    const std::optional<Tensor> flag = Builder::constantValue(node.inputs[2]);
+    return flag && flag->elements() == 1 && flag->asInt(0) == 0;
+  }
+
   /// --dropout=P. The ratio is an attribute before opset 12, then an input beside `training_mode`.
   void prepareDropout(OnnxNode& node) {
     if (node.version < 12) {
@@ -403,6 +417,7 @@ private:
   std::string scope_;         ///< before the names of nodes: the bodies that are being converted
   std::vector<Body> bodies_;  ///< the innermost last
   std::int64_t expanded_ = 0; ///< nodes and bodies
+  int keptDropouts_ = 0;      ///< that keep everything
   std::set<std::string> bodyWeights_;
 };
 

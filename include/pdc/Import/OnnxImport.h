@@ -30,8 +30,8 @@
 // - External data lies in the model's folder or below, in regular files with one link that no symbolic link leads to.
 //
 // One warning tells of each thing that exporters lose, with its remedy: BatchNormalization in inference mode or folded
-// into convolutions, Dropout left out, weights that constant folding renamed, weights that were merged because they
-// were equal, embeddings that were stored twice, buffers that look like weights.
+// into convolutions, Dropout left out or in inference mode, weights that constant folding renamed, weights that were
+// merged because they were equal, embeddings that were stored twice, buffers that look like weights.
 #pragma once
 
 #include "pdc/IR/OpDef.h"

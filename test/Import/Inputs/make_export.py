@@ -17,6 +17,10 @@ def weight(name, *shape):
     return tensor(name, rng.standard_normal(shape) * 0.3)
 
 
+def integers(name, values):
+    return numpy_helper.from_array(numpy.array(values, dtype=numpy.int64), name)
+
+
 def node(kind, inputs, output, **attributes):
     return helper.make_node(kind, inputs, [output], "/" + output, **attributes)
 
@@ -91,6 +95,41 @@ def folded():
                                                     weight("fc.weight", 3, 8), weight("fc.bias", 3)]
 
 
+def folded_anew():
+    """As PyTorch's new exporter does it: the weights keep their names."""
+    nodes = [node("Conv", ["x", "conv1.weight", "x_bias"], "h", kernel_shape=[3, 3]), node("Flatten", ["h"], "f"),
+             node("Gemm", ["f", "fc.weight", "fc.bias"], "y", transB=1)]
+    return nodes, [f32("x", ["batch", 1, 4, 4])], [weight("conv1.weight", 2, 1, 3, 3), weight("x_bias", 2),
+                                                    weight("fc.weight", 3, 8), weight("fc.bias", 3)]
+
+
+def normalised():
+    """BatchNormalization and Dropout as they are left where an exporter folds nothing."""
+    nodes = [node("Conv", ["x", "conv.weight"], "c", kernel_shape=[3, 3]),
+             node("BatchNormalization", ["c", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"], "n"),
+             node("Dropout", ["n"], "d"), node("Flatten", ["d"], "f"),
+             node("Gemm", ["f", "fc.weight", "fc.bias"], "y", transB=1)]
+    return nodes, [f32("x", ["batch", 1, 4, 4])], [
+        weight("conv.weight", 2, 1, 3, 3), weight("bn.weight", 2), weight("bn.bias", 2), weight("bn.running_mean", 2),
+        tensor("bn.running_var", numpy.ones(2)), weight("fc.weight", 3, 8), weight("fc.bias", 3)]
+
+
+def next_words():
+    """A language model with its loss inside, whose labels are shifted and made flat before all else."""
+    def part(name, whole, start, end):
+        weights.extend([integers(name + ".start", [start]), integers(name + ".end", [end]), integers(name + ".axis", [1])])
+        return node("Slice", [whole, name + ".start", name + ".end", name + ".axis"], name)
+
+    weights = [weight("words", 12, 8), weight("hidden", 8, 8), weight("decoder", 8, 12), integers("flat", [-1]),
+               integers("rows", [-1, 12])]
+    nodes = [part("shifted", "labels", 1, 5), node("Reshape", ["shifted", "flat"], "expected"),
+             node("Gather", ["words", "tokens"], "e"), node("MatMul", ["e", "hidden"], "g"), node("Tanh", ["g"], "h"),
+             node("MatMul", ["h", "decoder"], "logits"), part("before", "logits", 0, 4),
+             node("Reshape", ["before", "rows"], "flat_logits"),
+             node("SoftmaxCrossEntropyLoss", ["flat_logits", "expected"], "y")]
+    return nodes, [*TOKENS, helper.make_tensor_value_info("labels", TensorProto.INT64, ["batch", 5])], weights
+
+
 def no_weights():
     nodes = [node("Gemm", ["x", "fc.weight", "fc.bias"], "y", transB=1)]
     return nodes, [f32("x", ["batch", 8]), f32("fc.weight", [3, 8]), f32("fc.bias", [3])], []
@@ -110,8 +149,8 @@ def external():
     return [node("Gather", ["w", "tokens"], "e"), node("MatMul", ["e", "v"], "y")], TOKENS, [stored, weight("v", columns, 4)]
 
 
-kinds = {f.__name__.replace("_", "-"): f for f in (merged, shared, tied, tied_by_identity, untied, zeros, buffers, folded,
-                                                   no_weights, external)}
+kinds = {f.__name__.replace("_", "-"): f for f in (merged, shared, tied, tied_by_identity, untied, zeros, buffers, folded, folded_anew,
+                                                   normalised, next_words, no_weights, external)}
 nodes, inputs, weights = kinds[sys.argv[1]]()
 graph = helper.make_graph(nodes, "torch_jit", inputs, [f32("y", None)], weights)
 model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], producer_name="pytorch")
