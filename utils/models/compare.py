@@ -8,7 +8,8 @@ steps. The norm-wise error of the losses, and of the gradient of every parameter
 may be 3 times PyTorch's own in f32, the largest of three runs that differ in rounding (reference.py; 1e-6 where that is
 smaller). No ReLU of the first step is near its kink (kinks.py). Without names: two networks; with --full: all.
 --quick compares the first minibatch's loss and gradients as pdc-eval computes them, without compiling; --inference does so
-with an export for inference, whose weights are renamed, transposed, packed and merged (networks without BatchNorm).
+with an export for inference, whose weights are renamed, transposed, packed and merged, whose BatchNorm is folded into
+convolutions, or keeps its statistics (folded.py).
 """
 import argparse
 import json
@@ -26,8 +27,9 @@ import torch
 from onnx import numpy_helper
 
 from export import export
+from folded import as_exported
 from networks import NETWORKS, PUBLISHED, build
-from reference import add_options, reference, settled_weights
+from reference import add_options, compared, reference, settled_weights
 
 FLOOR, ALLOWED = 1e-6, 3
 # With this learning rate a step of SGD shows the gradient: (w0 - w1) / lr, rounded once as long as w0 is small beside it.
@@ -164,7 +166,7 @@ def evaluate(name, options, folder, model, weights):
 
 def with_original_names(gradients, model, name, options, weights):
     """Gradients of weights that export has renamed, transposed or packed, as the network calls them."""
-    _, module = build(name, options.size, dropout=False, weights=weights)
+    _, module = compared(name, options, weights)
     original = {key: value.detach().numpy() for key, value in module.named_parameters()}
     found = {key: gradient for key, gradient in gradients.items() if key in original}
     graph = onnx.load(model).graph
@@ -183,10 +185,10 @@ def with_original_names(gradients, model, name, options, weights):
 
 
 def unpacked(values, hidden):
-    """What PyTorch has for an initializer. An LSTM's, of `hidden` cells, has an axis for its directions and the gates in the
+    """What PyTorch has for an initializer. Matrices are transposed, filters are not. An LSTM's, of `hidden` cells, has an axis for its directions and the gates in the
     order i, o, f, c where PyTorch has i, f, c, o; its bias is the input's, then the state's."""
     if not hidden:
-        return [values.T]
+        return [values.T if values.ndim == 2 else values]
     parts = [part for direction in values for part in direction.reshape(-1, 4, hidden, *direction.shape[1:])]
     return [part[[0, 2, 3, 1]].reshape(-1, *part.shape[2:]) for part in parts]
 
@@ -196,6 +198,8 @@ def compare(name, options, folder):
     loss = bool(NETWORKS[name][options.size].auxiliary)
     weights = settled_weights(name, options)
     export(name, str(model), options.size, loss=loss, dropout=False, inference=options.inference, weights=weights)
+    if options.inference:
+        weights = as_exported(build(name, options.size, dropout=False, weights=weights)[1], model)
     reference(name, folder, weights, options)
     if options.quick:
         return evaluate(name, options, folder, model, weights)
@@ -222,7 +226,6 @@ def main():
     parser.add_argument("--stages", default="1,3")
     parser.add_argument("--full", action="store_true", help="all networks")
     parser.add_argument("--quick", action="store_true", help="gradients of one minibatch, by the interpreter")
-    parser.add_argument("--inference", action="store_true", help="likewise, of an export for inference")
     parser.add_argument("--negative", action="store_true", help="train with other samples too, which must be noticed")
     parser.add_argument("--work", type=pathlib.Path, help="keep everything in this folder")
     options = parser.parse_args()

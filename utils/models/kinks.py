@@ -41,8 +41,8 @@ class Channels:
     def __init__(self, convolution):
         self.inputs, self.weight, self.more = convolution[0], convolution[1], convolution[2:]
 
-    def normalised(self, batch, named):
-        self.batch, self.named = batch, {**named, "training": True}
+    def normalised(self, batch, statistics, named):
+        self.batch, self.statistics, self.named = batch, statistics, named
         return self
 
     def redrawn(self, channel, generator):
@@ -51,7 +51,8 @@ class Channels:
         weight.copy_((weight + NOISE * weight.std() * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)).float())
         values = functional.conv2d(self.inputs, weight, *self.more)
         named = {**self.named, "weight": self.named["weight"][one], "bias": bias}
-        values = torch.cat([functional.batch_norm(part, None, None, **named) for part in values.split(self.batch)])
+        statistics = [None, None] if named["training"] else [entry[one] for entry in self.statistics]
+        values = torch.cat([functional.batch_norm(part, *statistics, **named) for part in values.split(self.batch)])
         return functional.relu(values + moved(bias, shift(values.numpy().ravel(), [0.0])))[:, 0]
 
 
@@ -93,7 +94,7 @@ class Settling(TorchFunctionMode):
             self.settle(arguments[0], [named["min_val"], named["max_val"]] if named else arguments[1:3])
         elif name == "batch_norm":
             parts = [function(part, *arguments[1:], **named) for part in arguments[0].split(self.batch)]
-            found = channels[0].normalised(self.batch, named) if channels else None
+            found = channels[0].normalised(self.batch, arguments[1:3], named) if channels else None
             return self.with_channels(self.with_bias(torch.cat(parts), named["bias"]), found and [found])
         result = function(*arguments, **named)
         if name == "conv2d" and arguments[2] is None and arguments[6] == 1:

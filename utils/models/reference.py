@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """Trains a network of networks.py with PyTorch, in f64 and in f32.
 
-    reference.py NAME DIR [--size=small] [--batch=4] [--microbatches=2] [--steps=10] [--lr=0.01] [--seed=0]
+    reference.py NAME DIR [--size=small] [--batch=4] [--microbatches=2] [--steps=10] [--lr=0.01] [--seed=0] [--inference]
 
 An update averages the gradients of the microbatches, each of which has its own BatchNorm statistics: what a flushing
-schedule computes. Samples are taken in order (pdc-run --shuffle=off), every Dropout keeps everything. Writes into DIR:
+schedule computes. Samples are taken in order (pdc-run --shuffle=off), every Dropout keeps everything. With --inference, networks
+with BatchNorm are as an export for inference has them (folded.py). Writes into DIR:
 
     data/NAME.npy                    steps x microbatches x batch samples of each input, and of `label`
     {f64,f32}/losses.npy             one per step: the mean over its microbatches
@@ -20,6 +21,7 @@ import pathlib
 import numpy
 import torch
 
+from folded import folded, has_batch_norm, with_statistics
 from kinks import settle
 from networks import NETWORKS, build, loss_of, samples
 
@@ -27,9 +29,20 @@ from networks import NETWORKS, build, loss_of, samples
 def settled_weights(name, options):
     """Weights with which no ReLU of the first step is near its kink."""
     network, module = build(name, options.size, options.seed, dropout=False)
-    inputs, _ = samples_of(network, options)
-    settle(module, [entry[:options.batch * options.microbatches] for entry in inputs], options.batch)
+    inputs = [entry[:options.batch * options.microbatches] for entry in samples_of(network, options)[0]]
+    if options.inference and has_batch_norm(module):
+        with_statistics(module, inputs)
+    settle(module, inputs, options.batch)
     return module.state_dict()
+
+
+def compared(name, options, weights):
+    """The network, and the module with which an exported one is compared."""
+    network, module = build(name, options.size, dropout=False)
+    if options.inference and has_batch_norm(module):
+        module = folded(module)
+    module.load_state_dict(weights)
+    return network, module
 
 
 def samples_of(network, options):
@@ -37,7 +50,7 @@ def samples_of(network, options):
 
 
 def train(name, folder, dtype, data, weights, options):
-    network, module = build(name, options.size, dropout=False, weights=weights)
+    network, module = compared(name, options, weights)
     module.to(dtype)
     inputs, label = data
     batches = [[(entry.to(dtype) if entry.is_floating_point() else entry).split(options.batch) for entry in inputs],
@@ -98,6 +111,7 @@ def add_options(parser):
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--inference", action="store_true", help="of an export for inference: the first minibatch only")
 
 
 def main():
