@@ -112,20 +112,20 @@ static Value* convertBitShift(OnnxReader& n) {
   return nullptr;
 }
 
-/// A shifted by B places, of unsigned integers.
+/// A shifted by B places. Down, a signed integer keeps its sign. By a negative number of places, or by more than there
+/// are, nothing but the sign is left where it is kept.
 static OpDef shift(Scalar op) {
   OpDef def = binary(std::move(op));
   def.infer = [name = def.name](const InferContext& c) -> Types {
     const ElementType element = c.operand(0).element;
-    const bool isUnsigned = element == ElementType::u64 || element == ElementType::u32 || element == ElementType::u16 ||
-                            element == ElementType::u8;
+    const bool isInteger = !isFloat(element) && element != ElementType::boolean;
     const std::optional<Shape> shape = broadcast(c.operand(0).shape, c.operand(1).shape);
-    if (!isUnsigned || c.operand(1).element != element || !shape)
-      return c.error() << "'" << name << "' op needs unsigned integers of one type, its operands are "
-                       << toString(c.operand(0)) << " and " << toString(c.operand(1));
+    if (!isInteger || c.operand(1).element != element || !shape)
+      return c.error() << "'" << name << "' op needs integers of one type, its operands are " << toString(c.operand(0))
+                       << " and " << toString(c.operand(1));
     return std::vector<Type>{{element, *shape}};
   };
-  def.examples = integerExamples(def.name, {"u8", "u16", "u32", "u64"});
+  def.examples = integerExamples(def.name, {"u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"});
   return def;
 }
 
@@ -181,7 +181,7 @@ PDC_OPS(Logic) {
              .onnx = "",
              .expression = "shiftLeft(A, B)"}),
       shift({.name = "shift_right",
-             .summary = "A with its bits moved B places down",
+             .summary = "A with its bits moved B places down, of signed integers with copies of the sign before them",
              .onnx = "",
              .expression = "shiftRight(A, B)"}),
       composed("bit_shift", "shift_left or shift_right", {onnx("BitShift", 2, convertBitShift, 11)}),

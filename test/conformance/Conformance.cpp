@@ -1,8 +1,11 @@
 // Runs ONNX's backend tests through the interpreter and through generated CPU code: what utils/onnx-conformance calls.
 //
-//   onnx-conformance DIR [--quick] [--page FILE] [--json FILE] [--against FILE] [--tests TEXT] [--only PART] [--show]
+//   onnx-conformance DIR [--quick] [--page FILE] [--json FILE] [--against FILE] [--title TEXT]
+//                   [--tests TEXT] [--goal N] [--only PART] [--show]
 //
-// Ends with 0 when no test gives a wrong answer and, with --against, no fewer pass than the page FILE says.
+// Gradients of what passes in the interpreter are compared with differences. Ends with 0 when nothing is wrong and,
+// with --against, no fewer pass than the page FILE says.
+#include "Gradient.h"
 #include "Table.h"
 
 #include "pdc/Analysis/MemoryPlan.h"
@@ -27,7 +30,8 @@ namespace fs = std::filesystem;
 namespace {
 
 struct Options {
-  std::string folder, page, json, against, only, tests = "ONNX's tests of operators";
+  std::string folder, page, json, against, only, title = "Conformance", tests = "ONNX's tests of operators";
+  int goal = 0;
   bool quick = false, show = false;
 };
 
@@ -92,6 +96,13 @@ private:
     const auto result = interpret(*job.module->graphs.front(), job.test.inputs(), {}, Precision::f32, diags);
     verdict = result ? job.test.compare(*job.module, *result) : conformance::verdictOf(diags);
     job.result.cpu = {Outcome::unsupported, "was not compiled"};
+    if (verdict.outcome == Outcome::passed) differentiateJob(job.test, job.result.gradient);
+  }
+
+  /// With a module of its own, which differentiation changes.
+  void differentiateJob(NodeTest test, Verdict& verdict) {
+    Verdict ignored;
+    if (const auto module = test.import(ops_, ignored)) verdict = compareGradient(*module, test.inputs(), ops_);
   }
 
   /// Whether a program can be generated; if not, the reason is the verdict.
@@ -186,7 +197,9 @@ int main(int argc, char** argv) {
   app.add_option("--page", options.page, "file to write: docs/Conformance.md");
   app.add_option("--json", options.json, "file to write: counts");
   app.add_option("--against", options.against, "page whose count for the interpreter must hold");
+  app.add_option("--title", options.title, "of the page");
   app.add_option("--tests", options.tests, "what the page calls the tests");
+  app.add_option("--goal", options.goal, "how many should pass, for --json");
   app.add_option("--only", options.only, "tests whose name contains this");
   app.add_flag("--show", options.show, "print every test that does not pass");
   CLI11_PARSE(app, argc, argv);
@@ -194,19 +207,21 @@ int main(int argc, char** argv) {
   const std::vector<TestResult> results = Run(options)();
   bool right = true;
   for (const TestResult& result : results)
-    for (const auto& [engine, verdict] : {std::pair{"interpreter", &result.interpreter}, {"cpu", &result.cpu}}) {
+    for (const auto& [engine, verdict] :
+         {std::pair{"interpreter", &result.interpreter}, {"cpu", &result.cpu}, {"gradient", &result.gradient}}) {
       right &= verdict->outcome != Outcome::failed;
       if (verdict->outcome == Outcome::failed || (options.show && verdict->outcome != Outcome::passed))
         std::cout << result.test << " (" << result.opType << "): " << engine << ": " << nameOf(verdict->outcome) << ": "
                   << verdict->reason << "\n";
     }
-  for (const auto& [engine, name] :
-       {std::pair{Engine::interpreter, "interpreter"}, {Engine::cpu, "generated CPU code"}}) {
+  for (const auto& [engine, name] : {std::pair{Engine::interpreter, "interpreter"},
+                                     {Engine::cpu, "generated CPU code"},
+                                     {Engine::gradient, "gradients"}}) {
     const Counts c = countsOf(results, engine);
     std::cout << name << ": " << c.passed << " passed, " << c.failed << " failed, " << c.unsupported
               << " unsupported\n";
   }
-  write(options.page, page(results, options.tests));
-  write(options.json, rows(results));
+  write(options.page, page(results, options.title, options.tests));
+  write(options.json, rows(results, options.goal));
   return right && keepsWhatThePageSays(options, results) ? 0 : 1;
 }

@@ -241,7 +241,7 @@ TEST(OpsConvertIndexing, DeterminantsAreThoseOfElimination) {
   EXPECT_EQ(large.error(), "m.onnx:n: error: 'Det' operator has matrices of 7 rows, pdc takes 1 to 6\n");
 }
 
-TEST(OpsConvertIndexing, BitsOfUnsignedIntegersShift) {
+TEST(OpsConvertIndexing, BitsOfIntegersShift) {
   const auto bytes = [](std::vector<std::int64_t> values) {
     return Tensor::ofInts({static_cast<std::int64_t>(values.size())}, values, ElementType::u8);
   };
@@ -254,6 +254,20 @@ TEST(OpsConvertIndexing, BitsOfUnsignedIntegersShift) {
   ASSERT_TRUE(
       right.constant(bytes({129, 1})).constant(bytes({7, 70})).attribute("direction", std::string("RIGHT")).convert());
   EXPECT_EQ(valuesOf(right.run()), (std::vector<double>{1, 0}));
+  const auto small = [](std::vector<std::int64_t> values) {
+    return Tensor::ofInts({static_cast<std::int64_t>(values.size())}, values, ElementType::i8);
+  };
+  Node signedLeft("BitShift", 28), signedRight("BitShift", 28);
+  ASSERT_TRUE(signedLeft.constant(small({65, 1, -1, 3}))
+                  .constant(small({1, 8, 7, -1}))
+                  .attribute("direction", std::string("LEFT"))
+                  .convert());
+  EXPECT_EQ(valuesOf(signedLeft.run()), (std::vector<double>{-126, 0, -128, 0}));
+  ASSERT_TRUE(signedRight.constant(small({-128, -5, 5, -5, 100}))
+                  .constant(small({3, 70, 70, -1, -2}))
+                  .attribute("direction", std::string("RIGHT"))
+                  .convert());
+  EXPECT_EQ(valuesOf(signedRight.run()), (std::vector<double>{-16, -1, 0, -1, 0}));
   EXPECT_FALSE(nowhere.constant(bytes({1})).constant(bytes({1})).convert());
   EXPECT_FALSE(floats.floats({2}).floats({2}).convert());
   EXPECT_NE(floats.error().find("needs integers for 'bitAnd', these are f32"), std::string::npos) << floats.error();
