@@ -16,6 +16,7 @@ std::string pdc::toJson(const Profile& profile) {
                                  {"model_hash", profile.modelHash}, {"device", profile.device},
                                  {"busy_cores", profile.busyCores}, {"step_ms", profile.stepMs},
                                  {"update_ms", profile.updateMs}};
+  if (profile.clockMhz > 0) json["clock_mhz"] = profile.clockMhz;
   if (profile.link)
     json["link"] = {{"latency_s", profile.link->latencyS}, {"bandwidth_bytes_per_s", profile.link->bandwidthBytesPerS}};
   json["groups"] = nlohmann::ordered_json::array();
@@ -35,15 +36,18 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
   Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
   if (!document) return failure;
   const JsonNode root = document->root();
-  root.allow({"pdc", "source", "model_hash", "device", "busy_cores", "step_ms", "update_ms", "link", "groups"});
+  root.allow(
+      {"pdc", "source", "model_hash", "device", "clock_mhz", "busy_cores", "step_ms", "update_ms", "link", "groups"});
   Profile profile{.version = root["pdc"].text(),
                   .source = root["source"].oneOf({"measured", "analytic"}),
                   .modelHash = root["model_hash"].text(),
                   .device = root["device"].text(),
+                  .clockMhz = {},
                   .groups = {},
                   .stepMs = root["step_ms"].nonNegative(),
                   .updateMs = root["update_ms"].nonNegative(),
                   .link = {}};
+  if (const std::optional<JsonNode> clock = root.find("clock_mhz")) profile.clockMhz = clock->nonNegative();
   if (const std::optional<JsonNode> busy = root.find("busy_cores")) profile.busyCores = busy->integer(1, 1 << 20);
   if (const std::optional<JsonNode> link = root.find("link")) {
     link->allow({"latency_s", "bandwidth_bytes_per_s"});

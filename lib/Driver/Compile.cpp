@@ -54,7 +54,7 @@ private:
   Status readSchedule();
   Expected<Cluster> cluster();
   static void useThreads(const CompileOptions& options, Cluster& machines);
-  Expected<std::string> profileChoice();
+  Status checkTarget();
   Expected<Plan> plan(const CostGraph& costs, const Cluster& cluster);
   Status addUpNorms(Plan& plan);
   Status scaleDynamically(const Plan& plan);
@@ -96,9 +96,9 @@ Status Compilation::compile() {
   Expected<Cluster> machines = cluster();
   if (!machines) return failure;
   useThreads(options_, *machines);
-  Expected<std::string> source = profileChoice();
-  if (!source) return failure;
-  Expected<Profile> profile = chooseProfile(*source, passContext, training_, provenance_, *machines);
+  if (!checkTarget()) return failure;
+  Expected<Profile> profile =
+      chooseProfile(options_.profile, passContext, training_, provenance_, *machines, options_.target);
   if (!profile) return failure;
   if (profile->link && options_.clusterFile.empty()) {
     machines->levels[0].bandwidthBytesPerS = profile->link->bandwidthBytesPerS;
@@ -142,13 +142,10 @@ Status Compilation::compile() {
 }
 
 Status Compilation::measureTo(const std::string& file) {
-  if (options_.target == Target::cuda)
-    return diags_.error({}).exit(ExitCode::usage).help("leave out --target=cuda")
-           << "groups of a program for cuda cannot be measured yet";
   if (!importModel() || !toTrainingGraph()) return failure;
   pdcrt::kernelThreads = std::max(options_.threadsPerStage, 1);
   PassContext passContext = context();
-  Expected<Profile> profile = measure(passContext, training_, provenance_, options_.busyCores);
+  Expected<Profile> profile = measure(passContext, training_, provenance_, options_.busyCores, options_.target);
   if (!profile) return failure;
   if (pdcrt::Status status = pdcrt::writeAtomically(file, toJson(*profile)); !status)
     return reportFile(status, file, diags_);
@@ -269,16 +266,11 @@ Status Compilation::readSchedule() {
   return success;
 }
 
-/// Costs on a GPU are estimated, or those of a file.
-Expected<std::string> Compilation::profileChoice() {
-  if (options_.target == Target::cpu) return options_.profile;
-  if (options_.debugNan)
+Status Compilation::checkTarget() {
+  if (options_.target == Target::cuda && options_.debugNan)
     return diags_.error({}).exit(ExitCode::usage).help("leave out --debug-nan, or --target=cuda")
            << "--debug-nan looks at memory that only the GPU sees";
-  if (options_.profile == "measure")
-    return diags_.error({}).exit(ExitCode::usage).help("use --profile=analytic, or a profile in a file")
-           << "groups of a program for cuda cannot be measured yet";
-  return options_.profile == "auto" ? "analytic" : options_.profile;
+  return success;
 }
 
 /// --devices=N are on this machine, so that they share its cores; an estimate is the same on every machine.

@@ -25,11 +25,16 @@ Profile estimateOf(const PassContext& context, const Provenance& provenance, con
   return profile;
 }
 
+Expected<Cluster> oneDevice(Target target, Diagnostics& diags) {
+  return flatCluster(1, target == Target::cuda ? "A100-80GB" : "cpu", diags);
+}
+
 /// A plan that puts everything into one stage on one device of any size.
-Expected<Plan> oneStagePlan(PassContext& context, const Provenance& provenance, const Profile& estimate) {
-  Expected<CostGraph> costs =
-      costGraphOf(*context.module.findGraph("main"), provenance.model, estimate, /*splitBackward=*/true, context.diags);
-  Expected<Cluster> cluster = flatCluster(1, "cpu", context.diags);
+Expected<Plan> oneStagePlan(PassContext& context, const Provenance& provenance, const Profile& estimate,
+                            Target target) {
+  Expected<CostGraph> costs = costGraphOf(*context.module.findGraph("main"), provenance.model, estimate,
+                                          /*splitBackward=*/true, context.diags, target);
+  Expected<Cluster> cluster = oneDevice(target, context.diags);
   if (!costs || !cluster) return failure;
   cluster->device.memoryBytes = std::int64_t{1} << 50;
   Expected<Plan> plan = planPipeline(*costs, *cluster, {}, context.diags);
@@ -47,6 +52,8 @@ Expected<Profile> readMeasurement(const std::string& path, Profile estimate, Dia
   Profile profile = std::move(estimate);
   profile.source = "measured";
   profile.stepMs = root["step_ms"].nonNegative();
+  if (const std::optional<JsonNode> device = root.find("device")) profile.device = device->text();
+  if (const std::optional<JsonNode> clock = root.find("clock_mhz")) profile.clockMhz = clock->nonNegative();
   const double updateMs = root["update_ms"].nonNegative();
   for (const JsonNode& node : root["groups"].elements()) {
     const auto last = static_cast<std::int64_t>(profile.groups.size()) - 1;
@@ -168,30 +175,32 @@ std::int64_t pdc::busyCoresOf(const Cluster& cluster) {
 }
 
 Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& training, const Provenance& provenance,
-                               std::int64_t busyCores) {
-  Expected<Cluster> cluster = flatCluster(1, "cpu", context.diags);
+                               std::int64_t busyCores, Target target) {
+  Expected<Cluster> cluster = oneDevice(target, context.diags);
   if (!cluster) return failure;
   Profile estimate = estimateOf(context, provenance, cluster->device);
-  Expected<Plan> plan = oneStagePlan(context, provenance, estimate);
+  Expected<Plan> plan = oneStagePlan(context, provenance, estimate, target);
   if (!plan) return failure;
-  Expected<GeneratedProgram> program =
-      generate(context, std::move(*plan), training, provenance, nullptr, /*lateUpdates=*/true, /*forMeasuring=*/true);
+  Expected<GeneratedProgram> program = generate(context, std::move(*plan), training, provenance, nullptr,
+                                                /*lateUpdates=*/true, /*forMeasuring=*/true, target);
   Expected<TemporaryFolder> folder = TemporaryFolder::create(context.diags);
   if (!program || !folder || !writeOutput(folder->path(), program->files, program->weights, context.diags) ||
       !buildProject(folder->path(), "out", {"pipeline"}, context.diags))
     return failure;
-  Expected<Profile> profile = runMeasuring(folder->path(), busyCores, estimate, context.diags);
-  if (profile) profile->link = measureLink(folder->path(), context.diags);
+  const bool onCores = target == Target::cpu;
+  Expected<Profile> profile = runMeasuring(folder->path(), onCores ? busyCores : 1, estimate, context.diags);
+  if (profile && onCores) profile->link = measureLink(folder->path(), context.diags);
   return profile;
 }
 
 Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& context, const pdcrt::Training& training,
-                                     const Provenance& provenance, const Cluster& cluster) {
+                                     const Provenance& provenance, const Cluster& cluster, Target target) {
   const Graph& main = *context.module.findGraph("main");
   const auto groups = static_cast<std::size_t>(groupCount(main));
-  if (choice == "analytic") return estimateOf(context, provenance, cluster.device);
+  if (choice == "analytic" || (choice == "auto" && target == Target::cuda))
+    return estimateOf(context, provenance, cluster.device);
   const bool measured = choice == "auto" || choice == "measure";
-  const std::string cache = cacheFile(provenance.modelHash, cluster);
+  const std::string cache = target == Target::cpu ? cacheFile(provenance.modelHash, cluster) : "";
   if (choice == "auto" && !cache.empty() && fs::exists(cache)) {
     Diagnostics silent(nullptr); // a file that cannot be read is no file
     if (Expected<std::string> text = readFile(cache, silent))
@@ -211,7 +220,7 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
 
   Diagnostics silent(nullptr);
   PassContext quiet{context.module, context.registry, choice == "auto" ? silent : context.diags, {}};
-  Expected<Profile> profile = measure(quiet, training, provenance, busyCoresOf(cluster));
+  Expected<Profile> profile = measure(quiet, training, provenance, busyCoresOf(cluster), target);
   if (profile && !cache.empty()) {
     std::error_code ignored;
     fs::create_directories(fs::path(cache).parent_path(), ignored);

@@ -2,6 +2,8 @@
 #include "pdcrt/Profile.h"
 
 #include "pdcrt/MappedFile.h"
+#include "pdcrt/Replay.h"
+#include "pdcrt/StreamClock.h"
 
 #include <algorithm>
 #include <map>
@@ -19,28 +21,29 @@ public:
   explicit GroupTimer(Stream& stream) : stream_(stream) {}
 
   void beginGroup(int group) override {
-    const double time = timeOfStream();
-    if (group_ >= 0) current_[{group_, phase_}] += time - begin_;
-    // What a phase does before its first group counts as that group's.
-    if (group_ >= 0 || !inPhase_) begin_ = time;
-    group_ = group;
+    const std::size_t point = clock_.mark(stream_);
+    if (!spans_.empty() && spans_.back().group < 0)
+      spans_.back().group = group; // what a phase does before its first group counts as that group's
+    else {
+      close(point);
+      spans_.push_back({group, phase_, point, point});
+    }
   }
   void beginPhase(Phase phase) {
     phase_ = phase;
-    group_ = -1;
-    inPhase_ = true;
-    begin_ = timeOfStream();
+    const std::size_t point = clock_.mark(stream_);
+    spans_.push_back({-1, phase, point, point});
   }
-  void endPhase() {
-    if (group_ >= 0) current_[{group_, phase_}] += timeOfStream() - begin_;
-    group_ = -1;
-    inPhase_ = false;
-  }
+  void endPhase() { close(clock_.mark(stream_)); }
+  /// When the stream has been waited for.
   void endRepetition(bool keep) {
-    for (auto& [key, seconds] : current_) {
+    std::map<Key, double> sums;
+    for (const Span& span : spans_)
+      if (span.group >= 0) sums[{span.group, span.phase}] += clock_.seconds(span.begin, span.end);
+    for (const auto& [key, seconds] : sums)
       if (keep) samples_[key].push_back(seconds);
-      seconds = 0;
-    }
+    spans_.clear();
+    clock_.clear();
   }
   std::vector<double> samples(int group, Phase phase) const {
     auto at = samples_.find({group, phase});
@@ -48,20 +51,22 @@ public:
   }
 
 private:
-  /// When everything so far is done.
-  double timeOfStream() const {
-    static_cast<void>(device::wait(stream_));
-    return now();
+  struct Span {
+    int group; ///< -1: none yet
+    Phase phase;
+    std::size_t begin, end; ///< points of the clock
+  };
+  using Key = std::pair<int, Phase>;
+
+  void close(std::size_t point) {
+    if (!spans_.empty()) spans_.back().end = point;
   }
 
-  using Key = std::pair<int, Phase>;
   Stream& stream_;
-  std::map<Key, double> current_;
+  StreamClock clock_;
+  std::vector<Span> spans_;
   std::map<Key, std::vector<double>> samples_;
-  int group_ = -1;
   Phase phase_ = Phase::forward;
-  bool inPhase_ = false;
-  double begin_ = 0;
 };
 
 double quantile(std::vector<double> values, double q) {
@@ -72,7 +77,8 @@ double quantile(std::vector<double> values, double q) {
 
 } // namespace
 
-Status profile(Executor& executor, BatchSource& data, const Training& training, const std::string& path) {
+Status profile(Executor& executor, BatchSource& data, const Training& training, bool recordsPhases,
+               const std::string& path) {
   if (executor.hosted().size() != 1 || executor.hosted()[0].stage->count != 1)
     return {Exit::usage, "--profile needs a program of one stage", "generate it with --devices=1"};
   const HostedStage& hosted = executor.hosted()[0];
@@ -90,6 +96,8 @@ Status profile(Executor& executor, BatchSource& data, const Training& training, 
                .frame = {.slot = hosted.slots[0].memory, .edges = nullptr},
                .draw = {.seed = training.seed, .minibatch = 0},
                .stream = &stream};
+  Replays replays; // without an observer, phases run as in training
+  replays.enable(recordsPhases);
   std::vector<double> steps, updates;
   auto repeat = [&](std::int64_t minibatch, bool observed, bool keep) -> Status {
     if (Status status = executor.readData(hosted, minibatch, call.frame.slot, &data); !status) return status;
@@ -101,10 +109,15 @@ Status profile(Executor& executor, BatchSource& data, const Training& training, 
                                                                    {Phase::inputGradient, stage.backwardInput},
                                                                    {Phase::weightGradient, stage.backwardWeight}};
     for (const auto& [phase, function] : calls) {
-      if (observed) timer.beginPhase(phase);
+      if (!observed) {
+        replays.run(function, call, /*edges=*/0, /*shared=*/0);
+        continue;
+      }
+      timer.beginPhase(phase);
       function(call);
-      if (observed) timer.endPhase();
+      timer.endPhase();
     }
+    stream.observe(nullptr);
     if (Status status = device::wait(stream); !status) return status;
     const double middle = now();
     hosted.optimizer->addUses(stream, gradients);
@@ -122,16 +135,17 @@ Status profile(Executor& executor, BatchSource& data, const Training& training, 
     return {};
   };
 
-  constexpr int warmUp = 5;
+  constexpr int warmUp = 6;
   constexpr std::size_t fewest = 15, most = 200;
   constexpr double seconds = 2;
   std::int64_t minibatch = 0;
   for (; minibatch < warmUp; ++minibatch)
-    if (Status status = repeat(minibatch, true, false); !status) return status;
+    if (Status status = repeat(minibatch, minibatch % 2 == 0, false); !status) return status;
   const double begin = now();
   while (steps.size() < fewest || (now() - begin < seconds && steps.size() < most))
     for (bool observed : {true, false})
       if (Status status = repeat(minibatch++, observed, true); !status) return status;
+  const double clockMhz = device::clockMhz(stream); // while it is warm
 
   nlohmann::ordered_json groups = nlohmann::ordered_json::array();
   constexpr const char* names[phases] = {"forward", "input_gradient", "weight_gradient"};
@@ -146,10 +160,11 @@ Status profile(Executor& executor, BatchSource& data, const Training& training, 
     }
     groups.push_back(std::move(group));
   }
-  const nlohmann::ordered_json json = {{"repetitions", steps.size()},
-                                       {"step_ms", quantile(steps, 0.5) * 1e3},
-                                       {"update_ms", quantile(updates, 0.5) * 1e3},
-                                       {"groups", std::move(groups)}};
+  nlohmann::ordered_json json = {{"repetitions", steps.size()},
+                                 {"step_ms", quantile(steps, 0.5) * 1e3},
+                                 {"update_ms", quantile(updates, 0.5) * 1e3},
+                                 {"groups", std::move(groups)}};
+  if (!device::name().empty()) json["device"] = device::name(), json["clock_mhz"] = clockMhz;
   return writeAtomically(path, json.dump(2) + "\n");
 }
 

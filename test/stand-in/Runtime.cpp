@@ -176,10 +176,12 @@ void runKernel(unsigned grid, unsigned threads, void (*body)(void*), void* argum
 
 struct EventState {
   std::uint64_t recorded = 0, passed = 0; ///< how often
+  std::uint64_t at = 0;                   ///< pieces of work that had been done when it passed last
 };
 struct Event {
   std::shared_ptr<EventState> state = std::make_shared<EventState>();
   int device = 0;
+  bool timed = false;
 };
 
 struct Task {
@@ -214,7 +216,7 @@ struct World {
   std::map<std::byte*, std::size_t> allocations;
   std::mt19937_64 random{setting("PDC_STAND_IN_SEED", 1)};
   Stream* held = nullptr;
-  std::uint64_t heldSteps = 0;
+  std::uint64_t heldSteps = 0, worksDone = 0;
   int devices = static_cast<int>(setting("PDC_STAND_IN_DEVICES", 1));
 };
 World& world() {
@@ -243,8 +245,10 @@ void runFront(Stream& stream) {
     stream.runs = true;
     task.work();
     stream.runs = false;
+    ++world().worksDone;
   } else if (!task.waits) {
     task.event->passed = std::max(task.event->passed, task.count);
+    task.event->at = world().worksDone;
   }
 }
 
@@ -347,6 +351,11 @@ cudaError_t cudaGetDevice(int* device) {
   *device = deviceOfThread;
   return cudaSuccess;
 }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device < 0 || device >= world().devices) return cudaErrorInvalidValue;
+  std::snprintf(properties->name, sizeof properties->name, "stand-in %d", device);
+  return cudaSuccess;
+}
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= world().devices) return cudaErrorInvalidValue;
   deviceOfThread = device;
@@ -439,8 +448,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   *event = new Event;
+  (*event)->timed = flags == cudaEventDefault;
   (*event)->device = deviceOfThread;
   return cudaSuccess;
 }
@@ -479,6 +489,17 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   mayNotCapture("cudaEventSynchronize");
   std::lock_guard lock(world().mutex);
   runUntil([&] { return event->state->passed >= event->state->recorded; });
+  return cudaSuccess;
+}
+
+/// A piece of work takes a microsecond.
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  std::lock_guard lock(world().mutex);
+  for (cudaEvent_t event : {from, to}) {
+    if (!event->timed || event->state->recorded == 0) return cudaErrorInvalidResourceHandle;
+    if (event->state->passed < event->state->recorded) return cudaErrorNotReady;
+  }
+  *milliseconds = static_cast<float>(to->state->at - from->state->at) * 1e-3f;
   return cudaSuccess;
 }
 

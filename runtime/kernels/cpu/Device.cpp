@@ -3,8 +3,10 @@
 
 #include "pdcrt/Constant.h"
 #include "pdcrt/Replay.h"
+#include "pdcrt/StreamClock.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <sys/mman.h>
@@ -34,6 +36,23 @@ void Recording::run(void (*phase)(const Call&), const Call& call, const std::uin
   phase(call);
 }
 
+struct StreamClock::Impl {
+  std::vector<std::chrono::steady_clock::time_point> points;
+};
+
+StreamClock::StreamClock() : impl_(std::make_unique<Impl>()) {}
+StreamClock::~StreamClock() = default;
+std::size_t StreamClock::mark(Stream&) {
+  impl_->points.push_back(std::chrono::steady_clock::now());
+  return impl_->points.size() - 1;
+}
+double StreamClock::seconds(std::size_t from, std::size_t to) const {
+  return std::chrono::duration<double>(impl_->points[to] - impl_->points[from]).count();
+}
+void StreamClock::clear() {
+  impl_->points.clear();
+}
+
 std::shared_ptr<const void> onDevice(const void* table, std::size_t) {
   return {table, [](const void*) {}};
 }
@@ -52,6 +71,12 @@ bool hostSeesBlocks() {
 }
 const char* target() {
   return "cpu";
+}
+std::string name() {
+  return {};
+}
+double clockMhz(Stream&) {
+  return 0;
 }
 
 std::byte* allocate(std::size_t bytes) {

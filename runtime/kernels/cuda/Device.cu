@@ -3,6 +3,7 @@
 
 #include "Cuda.h"
 #include "pdcrt/Constant.h"
+#include "pdcrt/StreamClock.h"
 
 #include <algorithm>
 #include <atomic>
@@ -80,6 +81,58 @@ void Event::precede(Stream& q) const {
   if (impl_->last) note(cudaStreamWaitEvent(cuda::streamOf(q), impl_->last, 0));
 }
 
+struct StreamClock::Impl {
+  std::vector<cudaEvent_t> events; ///< kept, and recorded again
+  std::size_t used = 0;
+
+  ~Impl() {
+    for (cudaEvent_t event : events) cudaEventDestroy(event);
+  }
+};
+
+StreamClock::StreamClock() : impl_(std::make_unique<Impl>()) {}
+StreamClock::~StreamClock() = default;
+
+std::size_t StreamClock::mark(Stream& q) {
+  if (impl_->used == impl_->events.size()) {
+    cudaEvent_t event = nullptr;
+    note(cudaEventCreateWithFlags(&event, cudaEventDefault));
+    impl_->events.push_back(event);
+  }
+  note(cudaEventRecord(impl_->events[impl_->used], cuda::streamOf(q)));
+  return impl_->used++;
+}
+
+double StreamClock::seconds(std::size_t from, std::size_t to) const {
+  float milliseconds = 0;
+  note(cudaEventElapsedTime(&milliseconds, impl_->events[from], impl_->events[to]));
+  return milliseconds * 1e-3;
+}
+
+void StreamClock::clear() {
+  impl_->used = 0;
+}
+
+namespace {
+
+/// Cycles and nanoseconds of one processor, over about a millisecond.
+[[maybe_unused]] __global__ void countCycles(long long* counts) {
+#ifdef __CUDA_ARCH__
+  const long long cycles = clock64();
+  long long begin = 0, end = 0;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+  do {
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(end));
+  } while (end - begin < 1000000);
+  counts[0] = clock64() - cycles;
+  counts[1] = end - begin;
+#else
+  counts[0] = counts[1] = 0;
+#endif
+}
+
+} // namespace
+
 std::shared_ptr<const void> onDevice(const void* table, std::size_t bytes) {
   void* memory = nullptr;
   PDCRT_CUDA(cudaMalloc(&memory, bytes));
@@ -114,6 +167,23 @@ bool hostSeesBlocks() {
 }
 const char* target() {
   return "cuda";
+}
+
+std::string name() {
+  cudaDeviceProp properties = {};
+  note(cudaGetDeviceProperties(&properties, deviceOfThread()));
+  return properties.name;
+}
+
+double clockMhz(Stream& q) {
+  long long counts[2] = {0, 0};
+  auto* memory = reinterpret_cast<long long*>(allocate(sizeof counts));
+  if (!memory) return 0;
+  PDCRT_LAUNCH(countCycles, 1, 1, cuda::streamOf(q), memory);
+  copy(q, counts, memory, sizeof counts);
+  note(cudaStreamSynchronize(cuda::streamOf(q)));
+  release(reinterpret_cast<std::byte*>(memory), sizeof counts);
+  return counts[1] > 0 ? 1e3 * static_cast<double>(counts[0]) / static_cast<double>(counts[1]) : 0;
 }
 
 std::byte* allocate(std::size_t bytes) {
