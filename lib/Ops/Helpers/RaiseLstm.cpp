@@ -209,7 +209,7 @@ public:
   UnrolledLayer(const Operation& root, Builder& builder) : root_(root), b(builder) {}
 
   Value* run() {
-    if (!findSteps() || !areChained() || !isReadHereOnly() || !areInputsIndependent()) return nullptr;
+    if (!findSteps() || !areChained() || !isReadHereOnly()) return nullptr;
     const Operation& first = *chain_.front();
     const std::int64_t batch = first.operand(0)->type().shape[1], hidden = lastOf(first.operand(1));
     std::vector<Value*> inputs;
@@ -268,7 +268,8 @@ private:
     return lstmBehind(step.operand(2), 0) == &before && lstmBehind(step.operand(3), 1) == &before;
   }
 
-  /// Whether states and cells are read by the next step and by `root` alone; those of the last also later.
+  /// Whether states and cells are read by the next step and by `root` alone, so that no input depends on them; those of
+  /// the last also later.
   bool isReadHereOnly() const {
     const auto [before, after] = alive();
     for (std::size_t i = 0; i < chain_.size(); ++i) {
@@ -312,21 +313,6 @@ private:
       for (const Operation* user : all[i]->users())
         if (user->def().name == "reshape") all.push_back(user->result());
     return all;
-  }
-
-  /// Whether no input of a step is computed from a state.
-  bool areInputsIndependent() const {
-    std::vector<const Value*> open;
-    std::unordered_set<const Operation*> seen;
-    for (const Operation* step : steps_) open.push_back(step->operand(0));
-    while (!open.empty()) {
-      const Operation* definer = open.back() ? open.back()->definer() : nullptr;
-      open.pop_back();
-      if (!definer || !seen.insert(definer).second) continue;
-      if (std::find(steps_.begin(), steps_.end(), definer) != steps_.end()) return false;
-      open.insert(open.end(), definer->operands().begin(), definer->operands().end());
-    }
-    return true;
   }
 
   Value* row(Value* of, std::int64_t index) {
