@@ -153,15 +153,13 @@ Status LossPass::add() {
   return success;
 }
 
-/// Whether `value` is used, through views, slices (labels that are the next words) and conversions, as what a loss
-/// compares with and as nothing else.
+/// Whether `value` is used, through views and conversions, as what a loss compares with and as nothing else.
 static bool isLabel(const Value& value, const Graph& graph) {
   if (value.users().empty() || graph.isOutput(&value)) return false;
   return std::all_of(value.users().begin(), value.users().end(), [&](const Operation* user) {
     if (user->def().lossLike) return user->operand(0) != &value;
-    const OpDef& def = user->def();
     const bool passes =
-        user->operands().size() == 1 && (def.kind == OpKind::view || def.kind == OpKind::elementwise || def.moves);
+        user->operands().size() == 1 && (user->def().kind == OpKind::view || user->def().kind == OpKind::elementwise);
     return passes && isLabel(*user->result(), graph);
   });
 }

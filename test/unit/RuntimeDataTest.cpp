@@ -247,6 +247,27 @@ TEST(Evaluation, TakesClassesFromAxis1OfImages) {
   EXPECT_EQ(sums.samples, 2);
 }
 
+TEST(Evaluation, CountsAllPositionsOfASampleWhereTheModelMadeThemOneAxis) {
+  constexpr OutputRow prediction = {OutputKind::prediction, "y", Element::f32, {6, 2}, 0};
+  constexpr DataRow label = {"label", Element::i64, {2, 3}, 64, true, 2};
+  alignas(64) std::byte slot[128] = {};
+  const float scores[] = {1, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0, 1};
+  const std::int64_t labels[] = {0, 1, 1, 1, 1, 0};
+  std::memcpy(slot, scores, sizeof scores);
+  std::memcpy(slot + 64, labels, sizeof labels);
+  Training training;
+  EvaluationSums sums;
+  addMinibatch(sums, training, prediction, label, slot, 1);
+  EXPECT_EQ(sums.samples, 3);
+  EXPECT_EQ(sums.correct, 2);
+  addMinibatch(sums, training, prediction, label, slot, 2);
+  EXPECT_EQ(sums.samples, 9);
+  EXPECT_EQ(sums.correct, 6);
+  training.metric = "perplexity";
+  const double right = std::log1p(std::exp(-1.0)), wrong = std::log1p(std::exp(1.0));
+  EXPECT_NEAR(metricOf(sums, training), std::exp((6 * right + 3 * wrong) / 9), 1e-6);
+}
+
 TEST(Evaluation, AnOutputOfTheModelCountsInWholeMinibatches) {
   Training training;
   training.metric = "output:score";
