@@ -34,7 +34,8 @@ void addClasses(EvaluationSums& sums, const Training& training, const Shape& sha
   const std::int64_t classes = shape.dims[axis];
   std::int64_t inner = 1;
   for (int i = axis + 1; i < shape.rank; ++i) inner *= shape.dims[i];
-  // A model that computes its loss itself may have made samples and positions one axis; labels have their samples apart.
+  // A model that computes its loss itself may have made samples and positions one axis; labels have their samples
+  // apart.
   const std::int64_t perSample = shape.elements() / label.shape.dims[0] / classes;
   for (std::int64_t place = 0; place < valid * perSample; ++place) {
     const std::int64_t correct = labelAt(label, labels, place);
