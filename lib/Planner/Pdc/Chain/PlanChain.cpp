@@ -68,7 +68,7 @@ private:
     return incumbent_.limitMs() <= timeMs * closeEnough;
   }
 
-  static constexpr std::int64_t effort = 36'000'000;
+  static constexpr std::int64_t effort = 30'000'000;
   static constexpr double closeEnough = 1.002;
   const SolverProblem& problem_;
   const PlannerOptions& options_;
