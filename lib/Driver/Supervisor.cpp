@@ -33,9 +33,10 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-constexpr int again = 75;      ///< exit code: run it again
-constexpr double silence = 5;  ///< seconds without a beat after which a process is called silent
-constexpr double patience = 4; ///< seconds that the ranks have to end by themselves, and then by a signal
+constexpr int again = 75;       ///< exit code: run it again
+constexpr double beatEvery = 1; ///< seconds between the beats of a process
+constexpr double silence = 5;   ///< seconds without a beat after which a process is called silent
+constexpr double patience = 4;  ///< seconds that the ranks have to end by themselves, and then by a signal
 constexpr std::size_t longestLine = 16 << 20, longestHello = 1 << 20; ///< bytes; of a process that is not known yet
 
 /// What is known of a rank.
@@ -324,13 +325,13 @@ void Supervisor::watch() {
   if (time - loopedAt_ > silence) progressAt_ = wokeAt_ = time; // this process was stopped itself
   loopedAt_ = time;
   if (!started_ || lost_ || saidCode_ != 0) return;
+  const double limit = options_.watchdogSeconds + beatEvery; // what was heard last may be a beat old
   for (const auto& [number, rank] : ranks_)
-    if (const double silent = time - std::max(rank.heardAt, wokeAt_);
-        !rank.over && silent > std::max(options_.watchdogSeconds, silence))
+    if (const double silent = time - std::max(rank.heardAt, wokeAt_); !rank.over && silent > std::max(limit, silence))
       return lose(describe(number) + " has not been heard of for " + seconds(silent) + "; " + doing(rank),
                   "look whether its machine can be reached; if it may pause so long, raise --watchdog; else run again "
                   "with --resume");
-  if (time - progressAt_ < options_.watchdogSeconds) return;
+  if (time - progressAt_ < limit) return;
   int culprit = -1;
   double worst = -1;
   for (const auto& [number, rank] : ranks_) {

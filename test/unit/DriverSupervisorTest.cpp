@@ -117,12 +117,12 @@ def beats():
         a.write("beat 0 7 1 ?0RB2<1 1\n"); b.write("beat 1 5 1 1F3 1\n"); time.sleep(0.3)
 threading.Thread(target=beats, daemon=True).start()
 expect(a, "stop")
-os._exit(75 if time.monotonic() - begin > 2 else 99)
+os._exit(75 if time.monotonic() - begin > 3 else 99) # the limit, and a beat
 )",
                                  2, /*watchdog=*/2);
   EXPECT_EQ(run.ending.code, 75);
   EXPECT_TRUE(run.ending.lost);
-  EXPECT_TRUE(contains(run.said, "nothing has moved for 2.")) << run.said;
+  EXPECT_TRUE(contains(run.said, "nothing has moved for 3.")) << run.said;
   EXPECT_TRUE(contains(run.said, "rank 1 (stage 0, replica 0) on here seems to hang; it was in '1F3'")) << run.said;
 }
 
