@@ -123,9 +123,20 @@ void Graph::replaceAllUses(Value* from, Value* to) {
 }
 
 void Graph::erase(Operation* operation) {
-  std::vector<bool> dead(operations_.size());
-  for (std::size_t i = 0; i < operations_.size(); ++i) dead[i] = operations_[i].get() == operation;
-  eraseIf(dead);
+  // As eraseIf, without its sets: passes erase one operation after the other.
+  for (Value* operand : operation->operands_)
+    if (operand) std::erase(operand->users_, operation);
+  const std::vector<Value*> gone = operation->results_;
+  for (Value* value : gone) {
+    if (!value) continue;
+    assert(value->users_.empty() && !isOutput(value) && "a value of an erased operation is still used");
+    names_->values.erase(value->name_);
+  }
+  for (auto& other : operations_)
+    if (other->origin == operation) other->origin = nullptr;
+  std::erase_if(operations_, [&](const auto& other) { return other.get() == operation; });
+  std::erase_if(values_,
+                [&](const auto& value) { return std::find(gone.begin(), gone.end(), value.get()) != gone.end(); });
 }
 
 void Graph::eraseIf(const std::vector<bool>& deadByPosition) {
