@@ -78,7 +78,7 @@ void AllReduce::add(int peer, int part, bool outgoing, bool inStaging) {
 bool AllReduce::advance(Transport& transport) {
   const int replicas = static_cast<int>(group_->ranks.size()), self = group_->self;
   if (phase_ == Phase::waiting) {
-    if (lane_->running) return false;
+    if (lane_->running || !transport.gate().mayStart(turn)) return false;
     lane_->running = this;
     phase_ = Phase::gathering;
     transfers_.used = 0;
@@ -106,6 +106,7 @@ bool AllReduce::advance(Transport& transport) {
   }
   if (!transfers_.advance(transport)) return false;
   lane_->running = nullptr;
+  transport.gate().started(turn);
   return true;
 }
 

@@ -52,12 +52,14 @@ void Wakeup::wait(std::chrono::nanoseconds limit) {
   notified_ = false;
 }
 
+void Transfer::start(Transport& transport) {
+  started = true;
+  if (outgoing && peer != transport.rank()) transport.bytesSent[static_cast<std::size_t>(traffic)] += bytes;
+  transport.start(*this);
+}
+
 bool Transfer::advance(Transport& transport) {
-  if (!started) {
-    started = true;
-    if (outgoing && peer != transport.rank()) transport.bytesSent[static_cast<std::size_t>(traffic)] += bytes;
-    transport.start(*this);
-  }
+  if (!started) start(transport);
   if (!transport.test(*this)) return false;
   started = false;
   return true;
@@ -70,21 +72,35 @@ void Transfer::cancel(Transport& transport) {
 
 void TransferGroup::resize(std::size_t pool) {
   parts = std::vector<Transfer>(pool);
-  done_.assign(pool, false);
+  states_.assign(pool, State::done);
+}
+
+void TransferGroup::startParts(Transport& transport) {
+  for (std::size_t begin = 0, end = 0; begin < used; begin = end) {
+    const std::int64_t turn = parts[begin].turn;
+    while (end < used && parts[end].turn == turn) ++end;
+    if (states_[begin] != State::waiting || !transport.gate().mayStart(turn)) continue;
+    transport.beginGroup();
+    for (std::size_t i = begin; i < end; ++i) {
+      parts[i].after = after;
+      parts[i].start(transport);
+      states_[i] = State::underWay;
+    }
+    transport.endGroup();
+    transport.gate().started(turn);
+  }
 }
 
 bool TransferGroup::advance(Transport& transport) {
   if (!started_) {
     started_ = true;
-    std::fill(done_.begin(), done_.end(), false);
+    std::fill(states_.begin(), states_.end(), State::waiting);
   }
+  startParts(transport);
   bool all = true;
   for (std::size_t i = 0; i < used; ++i) {
-    if (!done_[i]) {
-      parts[i].after = after;
-      done_[i] = parts[i].advance(transport);
-    }
-    all = all && done_[i];
+    if (states_[i] == State::underWay && parts[i].advance(transport)) states_[i] = State::done;
+    all = all && states_[i] == State::done;
   }
   if (all) started_ = false;
   return all;
@@ -92,7 +108,7 @@ bool TransferGroup::advance(Transport& transport) {
 
 void TransferGroup::cancel(Transport& transport) {
   for (std::size_t i = 0; started_ && i < used; ++i)
-    if (!done_[i]) parts[i].cancel(transport);
+    if (states_[i] == State::underWay) parts[i].cancel(transport);
   started_ = false;
 }
 
@@ -155,6 +171,7 @@ void Communicator::run() {
     for (; posted; posted = posted->next_) active.push_back(posted);
 
     transport_.poll();
+    const std::int64_t turn = transport_.gate().next();
     // What completes now is told at once, after the round: one wake-up for all.
     const std::size_t before = active.size();
     auto kept = std::remove_if(active.begin(), active.end(), [&](Work* work) {
@@ -179,11 +196,14 @@ void Communicator::run() {
       active.clear();
       if (stopping) break;
     }
+    moved = moved || transport_.gate().next() != turn; // what was looked at before may start now
     idle = moved ? 0 : idle + 1;
     if (moved && !aborted) continue;
     dozing_ = true;
     const bool awaited = awaited_; // who begins to wait from now on sees that this thread sleeps, and wakes it
-    const auto limit = aborted || active.empty() ? std::chrono::nanoseconds(-1) : transport_.patience(idle, awaited);
+    const auto limit = aborted          ? std::chrono::nanoseconds(-1)
+                       : active.empty() ? transport_.vigil()
+                                        : transport_.patience(idle, awaited);
     dozing_ = !awaited && limit > std::chrono::nanoseconds::zero();
     transport_.wakeup().wait(limit);
     dozing_ = false;

@@ -66,12 +66,20 @@ Status Executor::train(std::int64_t first, std::int64_t minibatches) {
     hosted.sharing.restart();
   }
   trained_ = true;
+  if (isOrdered()) {
+    if (!order_.covers(minibatches)) order_ = StartOrder(*setup_.schedule, setup_.rank, minibatches);
+    if (Status status = follow(order_); !status) return status;
+  }
   ActionCursor cursor(*setup_.schedule, setup_.rank, minibatches);
   while (const Action* action = cursor.next()) {
     if (Status status = execute(*action); !status) return status;
     if (setup_.observer) {
-      minibatches_ = std::min(minibatches_, setup_.observer->minibatches(minibatches_));
+      const std::int64_t left = setup_.observer->minibatches(minibatches_);
+      if (left >= minibatches_) continue;
+      minibatches_ = left;
       cursor.limit(minibatches_);
+      setup_.communicator->transport().gate().limit(minibatches_);
+      setup_.communicator->transport().wakeup().notify();
     }
   }
   return drain();
@@ -83,6 +91,11 @@ Status Executor::evaluate(std::int64_t minibatches, BatchSource& data, const Pre
   evaluationData_ = &data;
   predicted_ = &predicted;
   if (Status status = refreshShared(); !status) return status;
+  if (isOrdered()) {
+    if (!evaluationOrder_.covers(minibatches))
+      evaluationOrder_ = StartOrder::ofEvaluation(*setup_.schedule, setup_.rank, minibatches);
+    if (Status status = follow(evaluationOrder_); !status) return status;
+  }
   for (const Action& action : expandEvaluation(*setup_.schedule, setup_.rank, minibatches))
     if (Status status = execute(action); !status) return status;
   return drain();
@@ -107,15 +120,28 @@ Status Executor::drain() {
   return tellLosses(/*all=*/true);
 }
 
+/// The transfers of this run are started in this order.
+Status Executor::follow(const StartOrder& order) {
+  followed_ = &order;
+  opening_.order = &order;
+  opening_.minibatches = minibatches_;
+  post(opening_);
+  return waitFor({}, opening_);
+}
+
 /// After a drain: every user of shared parameters gets the newest version, from which evaluation and training go on.
+/// These transfers have no turns, so all ranks post them in one order.
 Status Executor::refreshShared() {
   if (!trained_) return {};
   trained_ = false;
-  std::vector<std::unique_ptr<TransferGroup>> transfers;
-  for (HostedStage& hosted : hosted_) hosted.sharing.refresh(hosted.versions, transfers);
-  for (const auto& group : transfers) post(*group);
-  for (const auto& group : transfers)
-    if (Status status = waitFor({}, *group); !status) return status;
+  std::vector<Sharing::Refresh> refreshes;
+  for (HostedStage& hosted : hosted_) hosted.sharing.refresh(hosted.versions, refreshes);
+  std::stable_sort(refreshes.begin(), refreshes.end(), [](const Sharing::Refresh& a, const Sharing::Refresh& b) {
+    return std::pair(a.shared, a.userReplica) < std::pair(b.shared, b.userReplica);
+  });
+  for (const Sharing::Refresh& refresh : refreshes) post(*refresh.transfers);
+  for (const Sharing::Refresh& refresh : refreshes)
+    if (Status status = waitFor({}, *refresh.transfers); !status) return status;
   return {};
 }
 
@@ -193,6 +219,7 @@ Status Executor::transfer(HostedStage& hosted, const Action& action) {
             "await it earlier in schedule.txt"};
 
   const bool outgoing = action.kind == ActionKind::sendForward || action.kind == ActionKind::sendBackward;
+  const std::int64_t turn = followed_ ? followed_->turn(action) : -1;
   const std::size_t peer = index(action.index) % index(edge.peerReplicas);
   std::byte* memory = edge.memory ? edge.memory + index(local % edge.buffers.copies) * edge.stride
                                   : hosted.slots[index(local) % hosted.slots.size()].memory;
@@ -205,6 +232,7 @@ Status Executor::transfer(HostedStage& hosted, const Action& action) {
     part.bytes = edge.ports[i]->bytes;
     part.traffic = direction == Direction::forward ? Traffic::forward : Traffic::backward;
     part.inBlocks = true;
+    part.turn = turn;
   }
   post(transfers);
   return {};
@@ -217,7 +245,7 @@ Status Executor::share(HostedStage& hosted, const Action& action) {
   if (transfers->pending())
     return {Exit::invalid, "action " + toString(action) + " needs a buffer whose last transfer is not complete",
             "await it earlier in schedule.txt"};
-  hosted.sharing.fill(action, hosted.versions, *transfers);
+  hosted.sharing.fill(action, hosted.versions, followed_, *transfers);
   post(*transfers);
   return {};
 }

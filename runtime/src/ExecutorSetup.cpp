@@ -310,7 +310,13 @@ Status Executor::setWeights(const ReadTensor& read) {
 Status Executor::averageState() {
   std::vector<std::unique_ptr<AllReduce>> reductions;
   std::vector<std::pair<std::byte*, std::size_t>> staging;
-  for (HostedStage& hosted : hosted_) {
+  // These have no turns, so all ranks post them in one order.
+  std::vector<HostedStage*> byStage;
+  for (HostedStage& hosted : hosted_) byStage.push_back(&hosted);
+  std::sort(byStage.begin(), byStage.end(),
+            [](const HostedStage* a, const HostedStage* b) { return a->host.stage < b->host.stage; });
+  for (HostedStage* one : byStage) {
+    HostedStage& hosted = *one;
     if (hosted.replicas == 1) continue;
     auto group = std::make_shared<ReduceGroup>();
     std::size_t floats = 0;

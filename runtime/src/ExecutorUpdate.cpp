@@ -67,6 +67,7 @@ Status Executor::allReduce(HostedStage& hosted, const Action& action) {
   const auto contributors = static_cast<int>(std::min<std::int64_t>(to - from, hosted.replicas));
   set.allReduce->prepare(set.memory, all ? 0 : static_cast<int>(from % hosted.replicas),
                          all ? hosted.replicas : contributors);
+  set.allReduce->turn = followed_ ? followed_->turn(action) : -1;
   post(*set.allReduce);
   return {};
 }

@@ -89,14 +89,16 @@ void Sharing::restart() {
   }
 }
 
-void Sharing::refresh(const Versions& versions, std::vector<std::unique_ptr<TransferGroup>>& transfers) {
-  for (End& end : ends_) {
-    auto group = std::make_unique<TransferGroup>();
-    group->resize(end.values.size() * end.peers.size());
-    for (const Peer& peer : end.peers)
+void Sharing::refresh(const Versions& versions, std::vector<Refresh>& refreshes) {
+  for (const End& end : ends_)
+    for (const Peer& peer : end.peers) {
+      auto group = std::make_unique<TransferGroup>();
+      group->resize(end.values.size());
       addVersions(end, peer, end.owner ? versions.at(versions.newest()) : end.valueMemory, Traffic::control, *group);
-    if (group->used > 0) transfers.push_back(std::move(group));
-  }
+      if (group->used > 0)
+        refreshes.push_back({schedule_->sharedBetween(end.edge->owner, end.edge->user),
+                             end.owner ? peer.replica : replica_, std::move(group)});
+    }
   restart();
 }
 
@@ -131,7 +133,7 @@ TransferGroup* Sharing::transfersOf(const Action& action) {
 }
 
 /// Transfers of the values of one version from or to `block`, which is the owner's weights or a buffer of the user.
-void Sharing::addVersions(End& end, const Peer& peer, std::byte* block, Traffic traffic,
+void Sharing::addVersions(const End& end, const Peer& peer, std::byte* block, Traffic traffic,
                           TransferGroup& transfers) const {
   for (const SharedValueRow* row : end.values) {
     Transfer& part = transfers.parts[transfers.used++];
@@ -149,18 +151,24 @@ std::byte* Sharing::partOf(const End& end, std::int64_t version, std::size_t pee
   return end.partMemory + (index(version) % end.partTransfers.size() * end.peers.size() + peer) * end.partStride;
 }
 
-void Sharing::fill(const Action& action, const Versions& versions, TransferGroup& transfers) {
+void Sharing::fill(const Action& action, const Versions& versions, const StartOrder* order, TransferGroup& transfers) {
   End& end = *endOf(action);
   transfers.used = 0;
   for (std::size_t i = 0; i < end.peers.size(); ++i) {
     const Peer& peer = end.peers[i];
     const int userReplica = end.owner ? peer.replica : replica_;
+    const std::int64_t turn = order ? order->turn(action, end.owner ? peer.replica : 0) : -1;
+    const std::size_t before = transfers.used;
+    auto setTurns = [&] {
+      for (std::size_t part = before; part < transfers.used; ++part) transfers.parts[part].turn = turn;
+    };
     if (movesVersions(action)) {
       if (!schedule_->takesVersion(*end.edge, userReplica, action.index)) continue;
       std::byte* block = end.owner
                              ? versions.at(action.index)
                              : end.valueMemory + take(end.versions, end.versionCount, action.index) * end.valueStride;
       addVersions(end, peer, block, Traffic::shared, transfers);
+      setTurns();
       continue;
     }
     if (!schedule_->hasPart(*end.edge, userReplica, action.index)) continue;
@@ -176,6 +184,7 @@ void Sharing::fill(const Action& action, const Versions& versions, TransferGroup
       part.traffic = Traffic::shared;
       part.inBlocks = true;
     }
+    setTurns();
   }
 }
 

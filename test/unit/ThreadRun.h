@@ -16,6 +16,7 @@ struct ThreadRun {
   pdcrt::Executor::ReadTensor readWeights;
   pdcrt::EmulatedLink link;
   std::function<pdcrt::RunObserver*(int rank)> observer = [](int) { return nullptr; };
+  std::function<std::vector<std::unique_ptr<pdcrt::Transport>>(int ranks)> makeTransports; ///< instead of `threads`
 
   std::vector<std::unique_ptr<pdcrt::Transport>> transports;
   std::vector<std::unique_ptr<pdcrt::Communicator>> communicators;
@@ -25,7 +26,7 @@ struct ThreadRun {
   /// Prepares every rank and then runs `body` in one thread per rank. Returns whether all went well.
   bool run(const std::function<pdcrt::Status(pdcrt::Executor&, int rank)>& body) {
     const int ranks = static_cast<int>(schedule->ranks.size());
-    transports = pdcrt::makeThreadTransports(ranks, link);
+    transports = makeTransports ? makeTransports(ranks) : pdcrt::makeThreadTransports(ranks, link);
     statuses.resize(schedule->ranks.size());
     for (int rank = 0; rank < ranks; ++rank) {
       communicators.push_back(std::make_unique<pdcrt::Communicator>(*transports[static_cast<std::size_t>(rank)]));

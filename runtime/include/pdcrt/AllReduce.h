@@ -43,6 +43,9 @@ public:
   /// on (cyclic).
   void prepare(std::byte* block, int firstContributor, int contributors);
 
+  /// Where the transport is ordered(): its place in the rank's StartOrder, for both of its phases; -1: none.
+  std::int64_t turn = -1;
+
   /// The block of the last prepare(), and the same work on another one.
   std::byte* block() const { return block_; }
   void moveTo(std::byte* block) { block_ = block; }

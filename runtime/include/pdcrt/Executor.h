@@ -181,6 +181,8 @@ private:
   Status transfer(HostedStage& hosted, const Action& action);
   Status share(HostedStage& hosted, const Action& action);
   Status refreshShared();
+  Status follow(const StartOrder& order);
+  bool isOrdered() const { return setup_.communicator->transport().ordered(); }
   Status addUses(HostedStage& hosted, const HostedStage::GradientSet& set, const Action& action);
   Status forward(HostedStage& hosted, const Action& action);
   Status backward(HostedStage& hosted, const Action& action);
@@ -218,6 +220,19 @@ private:
   std::int64_t minibatches_ = 0; ///< of the current run
   bool trained_ = false;         ///< shared parameters have been updated since their users got them
   BatchSource* evaluationData_ = nullptr;
+
+  /// Lets the communication thread begin a run in its order.
+  struct Opening : Work {
+    const StartOrder* order = nullptr;
+    std::int64_t minibatches = 0;
+    bool advance(Transport& transport) override {
+      transport.gate().open(*order, minibatches);
+      return true;
+    }
+  };
+  StartOrder order_, evaluationOrder_;   ///< made when first needed, where the transport is ordered()
+  const StartOrder* followed_ = nullptr; ///< of the current run
+  Opening opening_;
   const Predicted* predicted_ = nullptr;
 
   // Between host and device; unused where the host sees blocks.

@@ -43,14 +43,19 @@ public:
 
   /// Forgets all but the newest version, which becomes version 0. A pipeline that has been drained goes on with it.
   void restart();
-  /// Appends the transfers that bring the owner's newest version, as version 0, to every replica of its users.
-  void refresh(const Versions& versions, std::vector<std::unique_ptr<TransferGroup>>& transfers);
+  /// Transfers that bring the owner's newest version, as version 0, to a replica of a user.
+  struct Refresh {
+    int shared = 0, userReplica = 0; ///< which: of Schedule::shared
+    std::unique_ptr<TransferGroup> transfers;
+  };
+  /// Appends those that this replica takes part in.
+  void refresh(const Versions& versions, std::vector<Refresh>& refreshes);
 
   /// The transfers of `action`, a send or receive of shared parameters, which may be under way; null if the replica has
   /// none then.
   TransferGroup* transfersOf(const Action& action);
-  /// Says what these transfers move.
-  void fill(const Action& action, const Versions& versions, TransferGroup& transfers);
+  /// Says what these transfers move, and their turns, if there is an order.
+  void fill(const Action& action, const Versions& versions, const StartOrder* order, TransferGroup& transfers);
 
   /// The version of each owner's parameters that `minibatch` uses, as Frame::shared has them. Fails where a schedule
   /// has not made it arrive.
@@ -104,7 +109,7 @@ private:
   End* endOf(const Action& action);
   static std::size_t take(std::vector<Held>& ring, std::int64_t& count, std::int64_t version);
   std::byte* partOf(const End& end, std::int64_t version, std::size_t peer) const;
-  void addVersions(End& end, const Peer& peer, std::byte* block, Traffic traffic, TransferGroup& transfers) const;
+  void addVersions(const End& end, const Peer& peer, std::byte* block, Traffic traffic, TransferGroup& transfers) const;
   bool hasMinibatch(const End& end, int replica, std::int64_t version, std::int64_t minibatches) const;
 
   const Schedule* schedule_ = nullptr;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "pdcrt/Device.h"
+#include "pdcrt/StartOrder.h"
 #include "pdcrt/Status.h"
 
 #include <array>
@@ -70,7 +71,10 @@ public:
   std::size_t bytes = 0;
   Traffic traffic = Traffic::control;
   bool inBlocks = false; ///< `data` is memory of the device, else of the host
+  /// Within a group, where the transport is ordered(): its place in the rank's StartOrder; -1: none.
+  std::int64_t turn = -1;
 
+  void start(Transport& transport);
   bool advance(Transport& transport) override;
   void cancel(Transport& transport) override;
   void precede(Stream& q) const override { done.precede(q); }
@@ -87,7 +91,7 @@ public:
 };
 
 /// Transfers that complete together: the tensors of an edge, a phase of an all-reduce. The first `used` of a fixed
-/// pool.
+/// pool. Those with one turn, which follow each other, are started together.
 class TransferGroup : public Work {
 public:
   /// Makes the pool; before anything is posted.
@@ -105,7 +109,10 @@ public:
   std::size_t used = 0;
 
 private:
-  std::vector<char> done_;
+  void startParts(Transport& transport);
+
+  enum class State : char { waiting, underWay, done };
+  std::vector<State> states_; ///< by part
   bool started_ = false;
 };
 
@@ -138,6 +145,13 @@ public:
   /// How long the thread may sleep when nothing has moved for `idle` polls; negative: until it is woken. `awaited`:
   /// somebody waits for a completion.
   virtual std::chrono::nanoseconds patience(int idle, bool awaited) = 0;
+  /// The same where there is nothing to do.
+  virtual std::chrono::nanoseconds vigil() const { return std::chrono::nanoseconds(-1); }
+  /// Whether transfers of blocks must be started by their turns, one turn after the other (gate()).
+  virtual bool ordered() const { return false; }
+  /// Around transfers that are started together; they may complete after the end only.
+  virtual void beginGroup() {}
+  virtual void endGroup() {}
   /// Whether another rank has given up, or this one cannot go on.
   virtual bool aborted() const = 0;
   /// Once aborted(): why.
@@ -154,11 +168,14 @@ public:
   Stream& stream() { return stream_; }
 
   Wakeup& wakeup() { return wakeup_; }
+  /// What lets transfers and all-reduces start by their turns.
+  StartGate& gate() { return gate_; }
   /// Bytes that this rank has sent to others, by Traffic. Read it when the communication thread has stopped.
   std::array<std::uint64_t, trafficKinds> bytesSent{};
 
 private:
   Wakeup wakeup_;
+  StartGate gate_;
   Stream stream_;
 };
 
