@@ -118,9 +118,11 @@ private:
     if (!fine) return std::nullopt;
     if (agrees(*fine)) return Verdict{Outcome::passed, {}};
     const bool jumps = std::fabs(fine->middle - coarse->middle) > 1e-3 * size;
+    // Either much at once, or with the gradient of one side, of which there may be many at a place.
     const double slack = 1e-3 * std::fabs(fine->right - fine->left);
     const bool bends =
-        std::min(fine->left, fine->right) - slack <= stated && stated <= std::max(fine->left, fine->right) + slack;
+        std::fabs(fine->right - fine->left) > 1e-4 * size ||
+        (std::min(fine->left, fine->right) - slack <= stated && stated <= std::max(fine->left, fine->right) + slack);
     if (jumps || bends) return std::nullopt;
     return Verdict{Outcome::failed, "the gradients say that a sum of the outputs changes by " + std::to_string(stated) +
                                         " along a direction, it changes by " + std::to_string(fine->middle)};
