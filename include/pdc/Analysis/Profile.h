@@ -34,11 +34,11 @@ struct LinkProfile {
 };
 
 struct Profile {
-  std::string version;   ///< of pdc
-  std::string source;    ///< "measured" or "analytic"
-  std::string modelHash; ///< hashOf the training graph, which fixes batch, shapes and fusion groups
-  std::string device;    ///< as the cluster's, or as a GPU that measured calls itself
-  double clockMhz = 0;   ///< of that GPU, while it measured
+  std::string version;        ///< of pdc
+  std::string source;         ///< "measured" or "analytic"
+  std::string modelHash;      ///< hashOf the training graph, which fixes batch, shapes and fusion groups
+  std::string device;         ///< as the cluster's, or as a GPU that measured calls itself
+  double clockMhz = 0;        ///< of that GPU, while it measured
   std::int64_t busyCores = 1; ///< of the machine, that computed the same at once: they share memory and frequency
   std::vector<GroupTimes> groups;
   double stepMs = 0;               ///< a whole minibatch: forward and backward of all groups
