@@ -87,6 +87,10 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
       ->type_name("F.json");
   app.add_option("--dir", options.directory, "where plan.json is")->type_name("DIR");
   app.add_flag("--threads", options.threads, "run all ranks as threads of this process, without MPI");
+  app.add_option("--transport", options.transport,
+                 "nccl or host: how blocks go from GPU to GPU between processes (nccl where each rank has a GPU)")
+      ->check(CLI::IsMember({"nccl", "host"}))
+      ->type_name("");
   app.add_option("--kernel-threads", options.kernelThreads, "OpenMP threads of a rank (those that it was planned with)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");

@@ -4,6 +4,7 @@
 #include "pdcrt/HostTransport.h"
 #include "pdcrt/LinkProfile.h"
 #include "pdcrt/MpiTransport.h"
+#include "pdcrt/NcclTransport.h"
 #include "pdcrt/Supervision.h"
 #include "pdcrt/Threads.h"
 
@@ -36,6 +37,19 @@ void onSupervisorSignal(int signal) {
   signalled.compare_exchange_strong(none, signal);
 }
 
+BlockWay wishOf(const RunOptions& options) {
+  return options.transport == "nccl" ? BlockWay::nccl : options.transport == "host" ? BlockWay::host : BlockWay::unset;
+}
+
+/// Lets `transport`, which moves memory of the host, move blocks of GPUs. All ranks call it.
+Status addBlocks(const RunOptions& options, const Schedule& schedule, std::unique_ptr<Transport>& transport) {
+  BlockWay way = BlockWay::host;
+  if (Status status = chooseBlockWay(*transport, schedule, wishOf(options), way); !status) return status;
+  if (way == BlockWay::nccl) return makeNcclTransport(ncclLanes(schedule), transport);
+  transport = makeHostTransport(std::move(transport));
+  return {};
+}
+
 /// All ranks as threads. The status of the first rank that failed by itself.
 Status runThreads(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages) {
   const std::size_t ranks = files.schedule.ranks.size();
@@ -50,6 +64,13 @@ Status runThreads(const RunOptions& options, const RunFiles& files, std::span<co
   std::vector<Status> statuses(ranks);
   std::atomic<bool> failed{false};
   auto runRank = [&](std::size_t rank) {
+    // Threads copy from GPU to GPU by themselves, unless somebody wants it otherwise.
+    if (!options.transport.empty())
+      if (statuses[rank] = addBlocks(options, files.schedule, transports[rank]); !statuses[rank]) {
+        failed = true;
+        transports[rank]->abort(0);
+        return;
+      }
     RankRun run(options, files, stages, *transports[rank], *recorders[rank], /*oneProcess=*/true);
     statuses[rank] = run.run();
     if (!statuses[rank]) {
@@ -89,9 +110,9 @@ Status runMpi(const RunOptions& options, const RunFiles& files, std::span<const 
     supervision.finish(status, false);
     return status;
   }
-  if (!device::hostSeesBlocks()) transport = makeHostTransport(std::move(transport));
   Status status, interruption;
-  {
+  if (!device::hostSeesBlocks()) status = addBlocks(options, files.schedule, transport);
+  if (status) {
     RankRun run(options, files, stages, *transport, recorder, /*oneProcess=*/false);
     status = run.run();
     if (status) interruption = run.interruption();
@@ -119,6 +140,9 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages, const
   if (Status status = device::open(); !status) return status;
   if (options.tf32 && !device::allowTf32())
     return {Exit::usage, std::string("--tf32 is for GPUs, this program was compiled for ") + device::target(),
+            "leave it out, or compile the model with --target=cuda"};
+  if (!options.transport.empty() && device::hostSeesBlocks())
+    return {Exit::usage, "--transport is for GPUs, this program was compiled for " + std::string(device::target()),
             "leave it out, or compile the model with --target=cuda"};
   RunFiles files;
   if (Status status = readRunFiles(options, files); !status) return status;

@@ -1,11 +1,15 @@
 // Streams as queues. Work runs when somebody waits for it, or before, as the seed draws; so what is not ordered by an
 // event happens in any order. Misuse ends the program with a message.
 #include "StandIn.h"
+#include "Streams.h"
 
 #include <cuda_runtime.h>
+#include <nccl.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <condition_variable>
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
@@ -25,7 +29,7 @@ namespace stand_in {
 
 thread_local Coordinates here;
 
-[[noreturn]] static void misuse(const char* what) {
+[[noreturn]] void misuse(const char* what) {
   std::fprintf(stderr, "stand-in for CUDA: %s\n", what);
   std::abort();
 }
@@ -189,6 +193,7 @@ struct Task {
   std::shared_ptr<EventState> event; ///< recorded, or waited for
   std::uint64_t count = 0;           ///< the recording that is meant
   bool waits = false;
+  std::shared_ptr<Kernel> kernel = nullptr; ///< or: work in several steps
 };
 /// Work that was recorded instead of done.
 struct Graph {
@@ -214,7 +219,11 @@ struct World {
   std::recursive_mutex mutex;
   std::vector<Stream*> streams;
   std::map<std::byte*, std::size_t> allocations;
-  std::mt19937_64 random{setting("PDC_STAND_IN_SEED", 1)};
+  std::uint64_t seed = setting("PDC_STAND_IN_SEED", 1);
+  std::mt19937_64 random{seed};
+  std::condition_variable_any moved;
+  std::uint64_t moves = 0, kernels = 0; ///< of anything; kernels that have not ended
+  std::chrono::milliseconds patience{30'000};
   Stream* held = nullptr;
   std::uint64_t heldSteps = 0, worksDone = 0;
   int devices = static_cast<int>(setting("PDC_STAND_IN_DEVICES", 1));
@@ -235,10 +244,18 @@ void mayNotCapture(const char* call) {
 bool ready(const Stream& stream) {
   if (stream.tasks.empty() || stream.runs) return false;
   const Task& task = stream.tasks.front();
+  if (task.kernel) return task.kernel->ready();
   return !task.waits || task.event->passed >= task.count;
 }
 
 void runFront(Stream& stream) {
+  changed();
+  if (const std::shared_ptr<Kernel> kernel = stream.tasks.front().kernel) {
+    if (!kernel->advance()) return;
+    stream.tasks.pop_front();
+    --world().kernels;
+    return;
+  }
   Task task = std::move(stream.tasks.front());
   stream.tasks.pop_front();
   if (task.work) {
@@ -277,10 +294,21 @@ void wander() {
   }
 }
 
+/// To be called with the mutex held, once. While all waits for what other threads have not put into streams yet, they
+/// go on.
 template <class Done>
 void runUntil(Done done) {
-  while (!done())
-    if (!step(/*must=*/true)) misuse("a wait that nothing can end");
+  World& w = world();
+  bool stuck = false;
+  while (!done()) {
+    if (step(/*must=*/true)) continue;
+    if (w.kernels == 0) misuse("a wait that nothing can end");
+    const std::uint64_t before = w.moves;
+    if (w.moved.wait_for(w.mutex, w.patience, [&] { return w.moves != before; })) continue;
+    if (stuck || !whenStuck) misuse("a wait of NCCL that nothing can end");
+    stuck = true;
+    whenStuck();
+  }
 }
 
 Stream& checked(cudaStream_t stream) {
@@ -302,8 +330,30 @@ void checkRange(const void* memory, std::size_t bytes) {
 
 } // namespace
 
+void (*whenStuck)() = nullptr;
+std::recursive_mutex& mutex() {
+  return world().mutex;
+}
+void waitUntil(const std::function<bool()>& done) {
+  runUntil(done);
+}
+void changed() {
+  ++world().moves;
+  world().moved.notify_all();
+}
+int mostKernels() {
+  return 1 + static_cast<int>(world().seed % 3);
+}
+int currentDevice() {
+  return deviceOfThread;
+}
+void setPatience(int milliseconds) {
+  world().patience = std::chrono::milliseconds(milliseconds);
+}
+
 void interleave(std::uint64_t seed) {
   std::lock_guard lock(world().mutex);
+  world().seed = seed;
   world().random.seed(seed);
 }
 void setDevices(int count) {
@@ -328,6 +378,17 @@ void enqueue(cudaStream_t stream, std::function<void()> work) {
     return;
   }
   stream->tasks.push_back({std::move(work), nullptr, 0, false});
+  changed();
+  wander();
+}
+void enqueue(cudaStream_t stream, std::shared_ptr<Kernel> kernel) {
+  mayNotCapture("a call of NCCL");
+  if (immediate(stream)) misuse("NCCL in the stream that does its work at once");
+  std::lock_guard lock(world().mutex);
+  if (checked(stream).device != deviceOfThread) misuse("NCCL in a stream of another device");
+  stream->tasks.push_back({nullptr, nullptr, 0, false, std::move(kernel)});
+  ++world().kernels;
+  changed();
   wander();
 }
 
@@ -366,9 +427,13 @@ cudaError_t cudaDeviceSynchronize() {
   std::lock_guard lock(world().mutex);
   runUntil([] {
     for (const Stream* stream : world().streams)
-      if (!stream->tasks.empty()) return false;
+      if (stream->device == deviceOfThread && !stream->tasks.empty()) return false;
     return true;
   });
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* name, int length, int device) {
+  std::snprintf(name, static_cast<std::size_t>(length), "0000:%02d:00.0", device);
   return cudaSuccess;
 }
 
@@ -468,6 +533,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   }
   if (checked(stream).device != event->device) return cudaErrorInvalidResourceHandle;
   stream->tasks.push_back({nullptr, event->state, count, false});
+  changed();
   wander();
   return cudaSuccess;
 }
@@ -476,6 +542,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   std::lock_guard lock(world().mutex);
   if (immediate(stream)) return cudaEventSynchronize(event);
   checked(stream).tasks.push_back({nullptr, event->state, event->state->recorded, true});
+  changed();
   wander();
   return cudaSuccess;
 }

@@ -10,6 +10,11 @@ namespace stand_in {
 void interleave(std::uint64_t seed);
 /// How many devices there are ($PDC_STAND_IN_DEVICES, or 1).
 void setDevices(int count);
+/// How long nothing may move, in milliseconds, before a wait is one for ever (30,000): then every communicator of NCCL
+/// has an error, and a wait that goes on all the same ends the program.
+void setPatience(int milliseconds);
+/// The peers of a device's communicators of NCCL see that it is gone. To be called when nothing is under way.
+void killDevice(int device);
 /// Work that is in streams and has not run.
 std::size_t pending();
 

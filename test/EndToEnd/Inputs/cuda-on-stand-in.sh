@@ -49,6 +49,20 @@ PDC_STAND_IN_SEED=3 train_mpi 4 cuda-121 cuda-121-mpi --steps 4 --seed 7 --sync-
 same cuda-121-weights cuda-121-mpi
 echo "plan 1-2-1: processes that send through memory of the host train the same bits"
 
+PDC_STAND_IN_DEVICES=4 run cuda-121 cuda-121-nccl --transport=nccl
+same cuda-121-weights cuda-121-nccl
+echo "plan 1-2-1: over NCCL, with a device for each rank, no bit is another"
+
+# refuses CODE TEXT PROGRAM FLAGS…
+refuses() {
+  local code=0
+  "$WORK/$3/out/pipeline" --threads --data "$WORK/data" --steps 1 "${@:4}" >"$WORK/refused.log" 2>&1 || code=$?
+  [ "$code" = "$1" ] && grep -q "$2" "$WORK/refused.log" || fail "code $code instead of $1, $(cat "$WORK/refused.log")"
+}
+PDC_STAND_IN_DEVICES=2 refuses 2 "ranks 0 and 2 have the same GPU" cuda-121 --transport=nccl
+refuses 2 "transport is for GPUs, this program was compiled for cpu" cpu --transport=nccl
+echo "NCCL is refused where ranks share a GPU, and by programs for CPUs"
+
 code=0
 PDC_STAND_IN_DEVICES=0 "$WORK/cuda/out/pipeline" --threads --data "$WORK/data" --steps 1 2>"$WORK/none.log" || code=$?
 [ "$code" = 69 ] && grep -q "no CUDA device" "$WORK/none.log" || fail "without a device: code $code, $(cat "$WORK/none.log")"
