@@ -14,7 +14,7 @@ from kinks import gap
 from networks import build
 from reference import samples_of, settled_weights
 
-OPTIONS = argparse.Namespace(size="small", batch=4, microbatches=2, steps=1, seed=0)
+OPTIONS = argparse.Namespace(size="small", batch=4, microbatches=2, steps=1, seed=0, inference=False)
 
 
 def to_kink(layer, inputs):
