@@ -229,11 +229,16 @@ TEST(CudaNccl, AnOrderThatIsSwappedOnOneRankIsFound) {
   stand_in::setPatience(500);
   const std::vector<Status> statuses = exchange(3, true);
   stand_in::setPatience(30'000);
-  ASSERT_FALSE(statuses[0] && statuses[1]);
-  const std::string message = (statuses[0] ? statuses[1] : statuses[0]).message();
-  EXPECT_NE(message.find("NCCL has failed on rank "), std::string::npos) << message;
-  EXPECT_NE(message.find(" of edge 0 > 1, with rank "), std::string::npos) << message;
-  EXPECT_NE(message.find("a circle of waits, nothing moves any more"), std::string::npos) << message;
+  // Who looks first sees the circle and gives up; the other one may see that its peer has gone before it looks.
+  bool told = false;
+  for (const Status& status : statuses) {
+    if (status) continue;
+    const std::string& message = status.message();
+    EXPECT_NE(message.find("NCCL has failed on rank "), std::string::npos) << message;
+    EXPECT_NE(message.find(" of edge 0 > 1, with rank "), std::string::npos) << message;
+    told = told || message.find("a circle of waits, nothing moves any more") != std::string::npos;
+  }
+  EXPECT_TRUE(told) << statuses[0].message() << "; " << statuses[1].message();
 }
 
 TEST(CudaNccl, WithAnOlderNcclAllLanesHaveOneStream) {

@@ -1,22 +1,18 @@
 // Products of matrices and convolutions by their definitions, with the libraries' conventions: columns one after the
 // other, workspace that is overwritten, promises about alignment that are checked.
-#include "StandIn.h"
+#include "Streams.h"
 
 #include <cublasLt.h>
 #include <cudnn.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <sys/mman.h>
 
 namespace {
 
-[[noreturn]] void misuse(const char* what) {
-  std::fprintf(stderr, "stand-in for CUDA: %s\n", what);
-  std::abort();
-}
+using stand_in::misuse;
 
 template <class T>
 T read(const void* value, std::size_t bytes) {
