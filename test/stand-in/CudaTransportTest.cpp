@@ -1,5 +1,6 @@
 // Transfers and all-reduces between streams of the stand-in, which go on in an order that a seed draws: what is not
 // ordered by an event happens in any order, and is seen.
+#include "DeviceBlock.h"
 #include "StandIn.h"
 #include "pdcrt/AllReduce.h"
 #include "pdcrt/Device.h"
@@ -15,42 +16,6 @@
 
 namespace pdcrt {
 namespace {
-
-constexpr std::int64_t floats = 64;
-constexpr std::size_t bytes = floats * sizeof(float);
-constexpr std::uint64_t seeds = 1000;
-
-/// Floats on the device.
-class Block {
-public:
-  explicit Block(float value = 0) : memory_(device::allocate(bytes)) {
-    const std::vector<float> values(floats, value);
-    Stream now = device::openStream();
-    device::copy(now, memory_, values.data(), bytes);
-    EXPECT_TRUE(device::wait(now));
-    device::close(now);
-  }
-  ~Block() { device::release(memory_, bytes); }
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-
-  std::byte* memory() const { return memory_; }
-  float* values() const { return reinterpret_cast<float*>(memory_); }
-  /// What is there now, if all values are equal; else NaN.
-  float value() const {
-    std::vector<float> values(floats);
-    Stream now = device::openStream();
-    device::copy(now, values.data(), memory_, bytes);
-    EXPECT_TRUE(device::wait(now));
-    device::close(now);
-    for (float v : values)
-      if (v != values[0]) return NAN;
-    return values[0];
-  }
-
-private:
-  std::byte* memory_;
-};
 
 void add(Stream& q, const Block& sum, const Block& a, const Block& b) {
   const float* const terms[] = {a.values(), b.values()};
@@ -84,7 +49,7 @@ public:
   explicit Pipeline(Way way) : transports_(makeTransports(2, way)) {
     device::use(0);
     for (const auto& transport : transports_) communicators_.push_back(std::make_unique<Communicator>(*transport));
-    for (int k = 0; k < minibatches; ++k) sources_.push_back(std::make_unique<Block>(static_cast<float>(k + 1)));
+    for (int k = 0; k < minibatches; ++k) sources_.push_back(std::make_unique<Block>(0, static_cast<float>(k + 1)));
     for (bool outgoing : {true, false})
       for (int i = 0; i < 2; ++i) {
         TransferGroup& group = outgoing ? sends_[i] : receives_[i];
@@ -101,7 +66,7 @@ public:
   /// The sum that rank 1 gets.
   float run(std::uint64_t seed, Bug bug) {
     stand_in::interleave(seed);
-    const Block sum;
+    const Block sum(0);
     Stream first = device::openStream(), second = device::openStream(), other = device::openStream();
     for (int k = 0; k < minibatches; ++k) {
       TransferGroup &send = sends_[k % 2], &receive = receives_[k % 2];
@@ -132,8 +97,8 @@ public:
 
 private:
   std::vector<std::unique_ptr<Transport>> transports_;
-  Block slots_[2], buffers_[2];
-  const Block one_{1};
+  Block slots_[2] = {Block(0), Block(0)}, buffers_[2] = {Block(0), Block(0)};
+  const Block one_{0, 1};
   std::vector<std::unique_ptr<Block>> sources_;
   std::array<TransferGroup, 2> sends_, receives_;
   std::vector<std::unique_ptr<Communicator>> communicators_; // last: ends first
@@ -172,8 +137,8 @@ TEST_P(CudaTransport, TransfersOfAChannelKeepTheirOrder) {
   TransferGroup groups[2];
   for (TransferGroup& group : groups) group.resize(count);
   for (int i = 0; i < count; ++i) {
-    from.push_back(std::make_unique<Block>(static_cast<float>(i + 1)));
-    to.push_back(std::make_unique<Block>());
+    from.push_back(std::make_unique<Block>(0, static_cast<float>(i + 1)));
+    to.push_back(std::make_unique<Block>(0));
   }
   for (const bool outgoing : {true, false}) {
     TransferGroup& group = groups[outgoing];
@@ -214,9 +179,9 @@ TEST_P(CudaAllReduce, EveryOrderOfStreamsGivesTheSum) {
   std::vector<std::unique_ptr<Block>> gradients, staging, sources;
   std::vector<std::unique_ptr<AllReduce>> works;
   for (int r = 0; r < replicas; ++r) {
-    gradients.push_back(std::make_unique<Block>());
-    staging.push_back(std::make_unique<Block>());
-    sources.push_back(std::make_unique<Block>(static_cast<float>(1 << r)));
+    gradients.push_back(std::make_unique<Block>(0));
+    staging.push_back(std::make_unique<Block>(0));
+    sources.push_back(std::make_unique<Block>(0, static_cast<float>(1 << r)));
     auto group = std::make_shared<ReduceGroup>();
     group->ranks = {0, 1, 2};
     group->self = r;
@@ -227,7 +192,7 @@ TEST_P(CudaAllReduce, EveryOrderOfStreamsGivesTheSum) {
   }
   std::vector<std::unique_ptr<Communicator>> communicators;
   for (const auto& transport : transports) communicators.push_back(std::make_unique<Communicator>(*transport));
-  const Block zero;
+  const Block zero(0);
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     stand_in::interleave(seed);
     std::vector<Stream> streams;
