@@ -59,24 +59,6 @@ std::string opsOf(const Graph& graph) {
   return names;
 }
 
-/// y, and the gradients of the sum of its squares, or so.
-Tensors outcome(const std::string& text, bool isRaised, const Tensors& inputs, const Tensors& parameters) {
-  Model model(text);
-  if (!model.module) return {};
-  if (isRaised) model.run(pdc::raise);
-  Graph& graph = model.main();
-  Value* y = graph.outputs.front().value;
-  Builder b(*model.module, graph, allOps(), model.diags);
-  Value* square = b.value("mul", {y, y});
-  Value* sum = b.value("reduce_sum", {square}, {{"axes", std::vector<std::int64_t>{0, 1, 2, 3}}, {"keep_dims", false}});
-  graph.outputs.push_back({.kind = OutputKind::loss, .value = sum, .name = "loss"});
-  model.run(pdc::differentiate);
-  const auto result = runGraph(graph, inputs, parameters, Precision::f64);
-  Tensors all = result.gradients;
-  all["y"] = result.outputs.at("y");
-  return all;
-}
-
 /// Raises the graph, whose value and gradients must stay, and returns the ops that are left.
 std::string raised(const Pieces& pieces, Tensors inputs = {}) {
   const std::string text = textOf(pieces);
@@ -84,7 +66,7 @@ std::string raised(const Pieces& pieces, Tensors inputs = {}) {
   if (!model.module) return "does not parse";
   for (const auto& [name, tensor] : randomInputs(model.main(), 3)) inputs.emplace(name, tensor);
   const Tensors parameters = randomParameters(*model.module, 4);
-  const Tensors before = outcome(text, false, inputs, parameters), after = outcome(text, true, inputs, parameters);
+  const Tensors before = squaresOf(text, false, inputs, parameters), after = squaresOf(text, true, inputs, parameters);
   EXPECT_EQ(before.size(), after.size());
   for (const auto& [name, tensor] : before) {
     EXPECT_EQ(tensor.type(), after.at(name).type());

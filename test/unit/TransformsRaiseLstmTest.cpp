@@ -148,31 +148,13 @@ std::string opsOf(const Graph& graph) {
   return names;
 }
 
-/// y, and the gradients of the sum of its squares.
-Tensors outcome(const std::string& text, bool isRaised, const Tensors& inputs, const Tensors& parameters) {
-  Model model(text);
-  if (!model.module) return {};
-  if (isRaised) model.run(pdc::raise);
-  Graph& graph = model.main();
-  Value* y = graph.outputs.front().value;
-  Builder b(*model.module, graph, allOps(), model.diags);
-  Value* square = b.value("mul", {y, y});
-  Value* sum = b.value("reduce_sum", {square}, {{"axes", std::vector<std::int64_t>{0, 1, 2}}, {"keep_dims", false}});
-  graph.outputs.push_back({.kind = OutputKind::loss, .value = sum, .name = "loss"});
-  model.run(pdc::differentiate);
-  const auto result = runGraph(graph, inputs, parameters, Precision::f64);
-  Tensors all = result.gradients;
-  all["y"] = result.outputs.at("y");
-  return all;
-}
-
 /// Raises the graph, whose result and gradients must stay, and returns what is left.
 std::string raised(const Spelling& spelling) {
   const std::string text = Text(spelling)();
   Model model(text);
   if (!model.module) return "does not parse";
   const Tensors inputs = randomInputs(model.main(), 3), parameters = randomParameters(*model.module, 4);
-  const Tensors before = outcome(text, false, inputs, parameters), after = outcome(text, true, inputs, parameters);
+  const Tensors before = squaresOf(text, false, inputs, parameters), after = squaresOf(text, true, inputs, parameters);
   EXPECT_EQ(before.size(), after.size());
   EXPECT_GE(before.size(), 5u); // y and the gradients of four weights
   for (const auto& [name, tensor] : before) {

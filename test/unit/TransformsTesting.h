@@ -308,4 +308,24 @@ inline int groupsOf(const Graph& graph) {
   return groups;
 }
 
+/// y, and the gradients of the sum of its squares, of a graph as it is or after `raise`, in f64.
+inline Tensors squaresOf(const std::string& text, bool isRaised, const Tensors& inputs, const Tensors& parameters) {
+  Model model(text);
+  if (!model.module) return {};
+  if (isRaised) model.run(pdc::raise);
+  Graph& graph = model.main();
+  Value* y = graph.outputs.front().value;
+  std::vector<std::int64_t> axes;
+  for (int axis = 0; axis < y->type().rank(); ++axis) axes.push_back(axis);
+  Builder b(*model.module, graph, allOps(), model.diags);
+  Value* square = b.value("mul", {y, y});
+  Value* sum = b.value("reduce_sum", {square}, {{"axes", axes}, {"keep_dims", false}});
+  graph.outputs.push_back({.kind = OutputKind::loss, .value = sum, .name = "loss"});
+  model.run(pdc::differentiate);
+  const auto result = runGraph(graph, inputs, parameters, Precision::f64);
+  Tensors all = result.gradients;
+  all["y"] = result.outputs.at("y");
+  return all;
+}
+
 } // namespace pdc::testing
