@@ -120,6 +120,7 @@ void RankRun::handle(const Message& message) {
     stopped_ = true;
     break;
   case Topic::shard: checkpointer_.collect(message, manifest()); break;
+  case Topic::checkpointed: checkpointed_ = true; break;
   case Topic::evaluation: {
     EvaluationSums sums;
     std::memcpy(&sums, message.values, sizeof sums);

@@ -199,14 +199,19 @@ Status RankRun::evaluateMeanwhile() {
   return {};
 }
 
-/// The checkpoint of the drained pipeline. That it cannot be written is told when all else is done.
+/// The checkpoint of the drained pipeline. That it cannot be written is told when all else is done. All ranks wait for
+/// its manifest: what fails in one of them afterwards ends rank 0, too, and must not cost the run its last checkpoint.
 Status RankRun::saveLast() {
   if (!checkpointer_.enabled()) return {};
   checkpointer_.finish(minibatches_);
   reportShards();
-  if (rank_ != 0) return {};
+  if (rank_ != 0) return waitFor([&] { return checkpointed_; }) ? Status() : transport_.failure();
   if (!waitFor([&] { return checkpointer_.collected() >= first_ + minibatches_; })) return transport_.failure();
   lastCheckpoint_ = checkpointer_.flush();
+  Message done;
+  done.topic = Topic::checkpointed;
+  for (int rank = 1; rank < transport_.ranks(); ++rank)
+    if (!control_.send(rank, done)) return transport_.failure();
   return {};
 }
 

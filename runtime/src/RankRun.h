@@ -100,6 +100,7 @@ private:
   std::int64_t evaluationSamples_ = 0;
   std::int64_t newest_ = 0; ///< minibatch that this rank has computed
   bool verdictTaken_ = false, stopAsked_ = false, stopped_ = false, trained_ = false;
+  bool checkpointed_ = false; ///< rank 0 is done with the last checkpoint
   Exit verdictCode_ = Exit::done;
 
   // Rank 0's.

@@ -413,6 +413,36 @@ void failEachCall(const Fixture& test, bool forEver) {
   }
 }
 
+/// Opens no file of that name; writing checkpoints of stage 0 takes a while.
+struct FailingExport {
+  static inline FileCalls real;
+  FailingExport() {
+    real = fileCalls;
+    fileCalls.open = [](const char* path, int flags, mode_t mode) {
+      const std::string name = path;
+      if (contains(name, "/result/stage1")) {
+        errno = ENOSPC;
+        return -1;
+      }
+      if (contains(name, "/checkpoint-") && contains(name, "/stage0"))
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      return real.open(path, flags, mode);
+    };
+  }
+  ~FailingExport() { fileCalls = real; }
+};
+
+TEST_F(Checkpoints, AnExportThatFailsLeavesTheLastOne) {
+  Outcome failed;
+  {
+    FailingExport failing;
+    failed = run({"--export-weights", folder.path + "/result"});
+  }
+  EXPECT_EQ(failed.code, 74) << failed.errors;
+  EXPECT_TRUE(contains(failed.errors, "/result/stage1")) << failed.errors;
+  EXPECT_EQ(complete(directory), (std::vector<std::int64_t>{16, 24})) << failed.errors;
+}
+
 TEST_F(Checkpoints, AnErrorOfAnyCallStopsNoTraining) {
   failEachCall(*this, false);
 }

@@ -10,7 +10,7 @@
 
 namespace pdcrt {
 
-enum class Topic : std::int32_t { hello, verdict, loss, stopWish, stop, evaluation, statistics, shard };
+enum class Topic : std::int32_t { hello, verdict, loss, stopWish, stop, evaluation, statistics, shard, checkpointed };
 
 struct Message {
   Topic topic = Topic::hello;
