@@ -97,6 +97,17 @@ The same by hand:
     out << (i ? " :" : "") << " -n " << next - i << " out/" << name << " --data DATA --epochs 10";
     i = next;
   }
+  if (plan.ranks.size() > 1)
+    out << R"(
+
+On other machines, or without MPI (each process is told its rank, and where rank 0 is met; torchrun does so, too):
+
+  srun --ntasks=)"
+        << plan.ranks.size() << R"( --mpi=pmix --multi-prog ranks.conf --data=DATA --epochs=10
+  torchrun --nproc-per-node=)"
+        << plan.ranks.size() << R"( --no-python out/pipeline --data DATA --epochs 10
+  PDC_MASTER=HOST:PORT PDC_WORLD_SIZE=)"
+        << plan.ranks.size() << R"( PDC_RANK=0 out/pipeline --data DATA --epochs 10   # and so on for every rank)";
   out << R"(
 
 In one process, for a debugger or a sanitizer:

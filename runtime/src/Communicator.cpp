@@ -52,6 +52,14 @@ void Wakeup::wait(std::chrono::nanoseconds limit) {
   notified_ = false;
 }
 
+std::chrono::nanoseconds pollingPatience(int idle, bool busy) {
+  using namespace std::chrono_literals;
+  if (!busy) return std::min<std::chrono::nanoseconds>(1ms, idle * 100us);
+  constexpr int spins = 20;
+  if (idle < spins) return 0ns;
+  return std::min<std::chrono::nanoseconds>(200us, (idle - spins + 1) * 10us);
+}
+
 void Transfer::start(Transport& transport) {
   started = true;
   if (outgoing && peer != transport.rank()) transport.bytesSent[static_cast<std::size_t>(traffic)] += bytes;

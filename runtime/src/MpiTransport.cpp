@@ -1,7 +1,6 @@
-// Open MPI moves nothing while nobody is inside it, so the communication thread polls: it spins for a few rounds, then
-// sleeps, longer and longer: up to 200 µs where somebody waits or a send is under way, else up to 1 ms, because every
-// look takes time from the kernels. One call per round looks after all requests: a call for each would look into
-// the queues of every other process each time. The channel of a transfer is its tag.
+// Open MPI moves nothing while nobody is inside it, so the communication thread polls. One call per round looks after
+// all requests: a call for each would look into the queues of every other process each time. The channel of a transfer
+// is its tag.
 #include "pdcrt/MpiTransport.h"
 
 #include <algorithm>
@@ -72,11 +71,7 @@ public:
   }
 
   std::chrono::nanoseconds patience(int idle, bool awaited) override {
-    using namespace std::chrono_literals;
-    if (!awaited && sends_ == 0) return std::min<std::chrono::nanoseconds>(1ms, idle * 100us);
-    constexpr int spins = 20;
-    if (idle < spins) return 0ns;
-    return std::min<std::chrono::nanoseconds>(200us, (idle - spins + 1) * 10us);
+    return pollingPatience(idle, awaited || sends_ > 0);
   }
 
   bool aborted() const override { return failed_; }

@@ -144,4 +144,13 @@ std::optional<LaunchedAs> launchedAs() {
   return std::nullopt;
 }
 
+std::string meetingPoint() {
+  const std::optional<LaunchedAs> launched = launchedAs();
+  if (!launched || (launched->by != "PDC_RANK" && launched->by != "RANK")) return "";
+  if (const char* own = std::getenv("PDC_MASTER"); own && *own) return own;
+  const char* address = std::getenv("MASTER_ADDR");
+  const std::optional<int> port = number("MASTER_PORT");
+  return address && *address && port ? std::string(address) + ":" + std::to_string(*port + 1) : "";
+}
+
 } // namespace pdcrt

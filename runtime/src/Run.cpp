@@ -1,4 +1,4 @@
-// pdcrt::run: from flags to ranks, as threads of this process or as processes under MPI.
+// pdcrt::run: from flags to ranks, as threads of this process or as processes that MPI or TCP joins.
 #include "RankRun.h"
 #include "pdcrt/Device.h"
 #include "pdcrt/HostTransport.h"
@@ -6,10 +6,12 @@
 #include "pdcrt/MpiTransport.h"
 #include "pdcrt/NcclTransport.h"
 #include "pdcrt/Supervision.h"
+#include "pdcrt/TcpTransport.h"
 #include "pdcrt/Threads.h"
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 namespace pdcrt {
@@ -91,11 +93,26 @@ Status runThreads(const RunOptions& options, const RunFiles& files, std::span<co
   return first;
 }
 
-Status runMpi(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages) {
+/// Joins this process with the others of the run.
+Status join(int ranks, int rank, const RunOptions& options, std::unique_ptr<Transport>& transport) {
+  const std::string meeting = meetingPoint();
+  if (meeting.empty()) return openMpi(ranks, {.rank = rank, .synchronousSends = options.synchronousSends}, transport);
+  if (const int started = launchedAs()->ranks; started != ranks)
+    return {Exit::usage,
+            "the plan has " + std::to_string(ranks) + " ranks, " + std::to_string(started) + " were started",
+            "start as many processes as the plan has ranks"};
+  TcpOptions tcp = {.rank = rank, .meeting = meeting};
+  if (const char* patience = std::getenv("PDC_PATIENCE"); patience && std::atof(patience) >= 1)
+    tcp.patience = std::atof(patience);
+  return openTcp(ranks, tcp, transport);
+}
+
+/// A process of its own per rank.
+Status runProcess(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages) {
   const std::optional<LaunchedAs> launched = launchedAs();
   const int ranks = static_cast<int>(files.schedule.ranks.size());
   const int rank = options.rank >= 0 ? options.rank : launched ? launched->rank : -1;
-  // Before MPI starts, which waits for everybody without a limit.
+  // Before the others are met: MPI waits for everybody without a limit.
   const bool known = rank >= 0 && rank < ranks;
   FlightRecorder recorder(rank,
                           known ? files.schedule.ranks[static_cast<std::size_t>(rank)].hosts : std::vector<Host>());
@@ -105,8 +122,7 @@ Status runMpi(const RunOptions& options, const RunFiles& files, std::span<const 
     if (Status status = supervision.connect(files.hash, files.build); !status) return status;
   }
   std::unique_ptr<Transport> transport;
-  const MpiOptions mpi = {.rank = rank, .synchronousSends = options.synchronousSends};
-  if (Status status = openMpi(ranks, mpi, transport); !status) {
+  if (Status status = join(ranks, rank, options, transport); !status) {
     supervision.finish(status, false);
     return status;
   }
@@ -122,6 +138,7 @@ Status runMpi(const RunOptions& options, const RunFiles& files, std::span<const 
     std::fflush(stderr);
     supervision.finish(status, true);
     transport->abort(static_cast<int>(status.code()));
+    return {status.code(), ""};
   }
   supervision.finish(interruption, false);
   if (interruption) return {};
@@ -160,8 +177,8 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages, const
     return {Exit::usage,
             "the plan has " + std::to_string(ranks) + " ranks, this process was started alone and has " +
                 std::to_string(stages.size()) + " of " + std::to_string(files.schedule.stages.size()) + " stages",
-            "start all ranks with mpirun, or run pipeline --threads"};
-  return runMpi(options, files, stages);
+            "start all ranks with mpirun, srun or torchrun, or run pipeline --threads"};
+  return runProcess(options, files, stages);
 }
 
 } // namespace

@@ -1,19 +1,17 @@
 // One thread that listens, and beats once a second.
 #include "pdcrt/Supervision.h"
 
+#include "Sockets.h"
 #include "pdcrt/MappedFile.h"
 #include "pdcrt/RunFiles.h"
 #include "pdcrt/Transport.h"
 #include "pdcrt/WriteFile.h"
 
-#include <arpa/inet.h>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <netdb.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -28,34 +26,6 @@ double patience() {
   const char* text = std::getenv("PDC_CONTROL_PATIENCE");
   const double seconds = text ? std::atof(text) : 0;
   return seconds >= 1 && seconds < 1e6 ? seconds : 60;
-}
-
-/// A connection to "HOST:PORT", or -1.
-int connectTo(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  if (colon == std::string::npos) return -1;
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  if (::getaddrinfo(address.substr(0, colon).c_str(), address.substr(colon + 1).c_str(), &hints, &found) != 0)
-    return -1;
-  int connected = -1;
-  for (addrinfo* at = found; at && connected < 0; at = at->ai_next) {
-    const int file = ::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
-    if (file >= 0 && ::connect(file, at->ai_addr, at->ai_addrlen) == 0)
-      connected = file;
-    else if (file >= 0)
-      ::close(file);
-  }
-  ::freeaddrinfo(found);
-  if (connected >= 0) {
-    const int on = 1;
-    const auto limit = static_cast<unsigned>(patience() * 1e3);
-    ::setsockopt(connected, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    // A beat that nobody acknowledges for so long ends the connection: a cut cable says nothing by itself.
-    ::setsockopt(connected, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof limit);
-  }
-  return connected;
 }
 
 /// Reads up to the next '\n' of `socket`, without it. False: the connection has ended.
@@ -88,6 +58,7 @@ Status Supervision::connect(std::uint64_t hash, std::uint64_t build) {
   const char* token = std::getenv("PDC_CONTROL_TOKEN");
   if (!address || !*address) return {};
   socket_ = connectTo(address);
+  if (socket_ >= 0) setUp(socket_, patience());
   if (socket_ < 0)
     return {Exit::again, std::string("the supervisor at ") + address + " cannot be reached: " + std::strerror(errno),
             "let the machines connect to each other, or start the ranks without pdc-run"};

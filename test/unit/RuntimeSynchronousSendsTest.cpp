@@ -2,7 +2,7 @@
 // Random small plans over MPI with synchronous sends (MPI_Issend), so that no message is ever buffered, and with
 // messages far beyond what Open MPI sends eagerly: none hangs, and each trains the weights of its replay. One group of
 // processes runs all plans in a row. A plan that hangs is named, with what the check says of it.
-#include "MpiRun.h"
+#include "ProcessRun.h"
 #include "RandomRun.h"
 #include "Rounds.h"
 
@@ -49,11 +49,11 @@ Hashes expected(const RandomRun& run, ReplayMistake mistake = {}) {
 }
 
 /// Runs plans `first`, `first + 1`, … and returns what each rank wrote, by plan.
-std::map<int, Hashes> runPlans(int first, int count, mpi::Finished& finished) {
+std::map<int, Hashes> runPlans(int first, int count, processes::Finished& finished) {
   std::string pattern = testing::TempDir() + "pdcrt-plans-XXXXXX";
   const std::string folder = ::mkdtemp(pattern.data());
-  finished = mpi::mpirun(mostRanks, "SynchronousRank.DISABLED_RunsPlans",
-                         "TEST_FIRST=" + std::to_string(first) + " TEST_COUNT=" + std::to_string(count), folder);
+  finished = processes::mpirun(mostRanks, "SynchronousRank.DISABLED_RunsPlans",
+                               "TEST_FIRST=" + std::to_string(first) + " TEST_COUNT=" + std::to_string(count), folder);
   std::map<int, Hashes> result;
   for (int rank = 0; rank < mostRanks; ++rank) {
     std::ifstream file(folder + "/" + std::to_string(rank));
@@ -67,7 +67,7 @@ std::map<int, Hashes> runPlans(int first, int count, mpi::Finished& finished) {
 
 TEST(SynchronousSends, RandomPlansEndWithTheWeightsOfTheReplay) {
   const int count = pdc::rounds(25);
-  mpi::Finished finished;
+  processes::Finished finished;
   const std::map<int, Hashes> trained = runPlans(0, count, finished);
   ASSERT_EQ(finished.code, 0) << finished.log;
   ASSERT_EQ(trained.size(), static_cast<std::size_t>(count));
@@ -91,7 +91,7 @@ TEST(SynchronousSends, AReplayWithAMistakeDiffers) {
 }
 
 TEST(SynchronousSends, APlanThatHangsIsNamed) {
-  mpi::Finished finished;
+  processes::Finished finished;
   runPlans(-1, 3, finished);
   EXPECT_NE(finished.code, 0);
   for (const char* part : {"plan -1 (1f1b, replicas 1 1, warm-up 0 1, ", "has not ended after 2 s", "after 0SF0>1",

@@ -46,4 +46,8 @@ struct LaunchedAs {
 };
 std::optional<LaunchedAs> launchedAs();
 
+/// Where the ranks meet without MPI: PDC_MASTER=HOST:PORT, or the port after torchrun's MASTER_ADDR and MASTER_PORT,
+/// where it listens itself. Empty: the launcher is MPI's or none, which bring their own.
+std::string meetingPoint();
+
 } // namespace pdcrt

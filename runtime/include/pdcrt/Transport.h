@@ -4,7 +4,8 @@
 // it work and waits for completions. Nothing here allocates once training runs: who posts work owns it and its memory,
 // and reuses it round after round.
 //
-// Two transports implement the interface, `threads` (makeThreadTransports) and `mpi` (MpiTransport.h). A transfer
+// Three transports implement the interface: `threads` (makeThreadTransports), `mpi` (MpiTransport.h) and `tcp`
+// (TcpTransport.h). A transfer
 // starts when its send and its receive are both posted; sends and receives of a channel match in the order in which
 // they are posted. Everything above, the all-reduce too, is the same code for both, so both train the same bits.
 #pragma once
@@ -128,6 +129,11 @@ private:
   std::condition_variable condition_;
   bool notified_ = false;
 };
+
+/// Transport::patience() of those that only move while they are polled: a few rounds of spinning, then longer and
+/// longer sleeps, up to 200 µs where somebody waits or something is to be sent (`busy`), else up to 1 ms, because every
+/// look takes time from the kernels.
+std::chrono::nanoseconds pollingPatience(int idle, bool busy);
 
 /// Point-to-point transfers of one rank. All but abort() are called by one thread.
 class Transport {

@@ -54,6 +54,20 @@ with Hosts(2) as hosts:
     same = weights("one-host") == weights("two-hosts")
     print("trained on both hosts: the bits of one host" if same else "other weights than on one host")
 
+    # Without MPI: whoever starts them tells the ranks who they are. torchrun's port is its own, rank 0 listens on the next.
+    for launcher, variables in (("PDC variables", {"PDC_MASTER": f"{hosts.address(0)}:29400", "PDC_WORLD_SIZE": "2"}),
+                                ("torchrun's variables", {"MASTER_ADDR": hosts.address(0), "MASTER_PORT": "29500", "WORLD_SIZE": "2"})):
+        exported = work / launcher.split()[0].lower().replace("'", "")
+        name = "PDC_RANK" if "PDC_MASTER" in variables else "RANK"
+        ranks = [subprocess.Popen(["ip", "netns", "exec", hosts.names[rank], work / "program/out/pipeline", *train,
+                                   "--export-weights", exported], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  env={**os.environ, **variables, name: str(rank)}) for rank in range(2)]
+        said = [rank.communicate()[0] for rank in ranks]
+        if any(rank.returncode for rank in ranks):
+            sys.exit(f"{launcher}: ended with {[rank.returncode for rank in ranks]}: {said}")
+        same = weights("one-host") == weights(exported.name)
+        print(f"started by {launcher}:", "the bits of one host" if same else "other weights than on one host")
+
     # One of the programs is replaced by another build of itself: the build is a word in it.
     apart = work / "apart"
     run("cmake", "-S", work / "program", "-B", apart, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={build}", "-DCMAKE_CXX_FLAGS=-g0")

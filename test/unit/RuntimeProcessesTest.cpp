@@ -1,8 +1,8 @@
 // LINK: pdcrt pdcSchedule
-// Transport `mpi`: the same bits as `threads`, whether MPI may buffer sends or not, and the same bytes. The test starts
-// mpirun on itself; its ranks run the disabled test at the end.
+// Transports `mpi` and `tcp`: the same bits as `threads`, whether MPI may buffer sends or not, and the same bytes. The
+// test starts itself as ranks, which run the disabled tests at the end.
 #include "MergedSchedule.h"
-#include "MpiRun.h"
+#include "ProcessRun.h"
 #include "RunFolder.h"
 #include "ThreadRun.h"
 
@@ -10,12 +10,14 @@
 #include "pdcrt/MappedFile.h"
 #include "pdcrt/MpiTransport.h"
 #include "pdcrt/Options.h"
+#include "pdcrt/TcpTransport.h"
 
 #include <cstdlib>
 
 using namespace pdcrt;
-using mpi::Finished;
-using mpi::mpirun;
+using processes::Finished;
+using processes::mpirun;
+using processes::startOneByOne;
 
 namespace {
 
@@ -59,9 +61,9 @@ std::string weightsOf(const HostedStage& hosted) {
          std::string(reinterpret_cast<const char*>(hosted.state), hosted.stage->bytes.state);
 }
 
-class Mpi : public testing::TestWithParam<std::string> {};
+class Processes : public testing::TestWithParam<std::string> {};
 
-TEST_P(Mpi, TrainsTheBitsOfThreads) {
+TEST_P(Processes, TrainsTheBitsOfThreads) {
   const Schedule schedule = scheduleOf(GetParam());
   ThreadRun run;
   run.schedule = &schedule;
@@ -71,12 +73,14 @@ TEST_P(Mpi, TrainsTheBitsOfThreads) {
   run.readWeights = linear::readInitial;
   ASSERT_TRUE(run.run([](Executor& executor, int) { return executor.train(0, minibatches); }));
 
-  for (const char* synchronous : {"0", "1"}) {
+  for (const char* way : {"mpi", "synchronous mpi", "tcp"}) {
     std::string pattern = testing::TempDir() + "pdcrt-mpi-XXXXXX";
     const std::string folder = ::mkdtemp(pattern.data());
-    const Finished finished = mpirun(schedule.ranks.size(), "MpiRank.DISABLED_Trains",
-                                     "TEST_PLAN=" + GetParam() + " TEST_SYNCHRONOUS=" + synchronous, folder);
-    ASSERT_EQ(finished.code, 0) << finished.log;
+    const bool tcp = way == std::string("tcp"), synchronous = way == std::string("synchronous mpi");
+    const std::string variables = "TEST_PLAN=" + GetParam() + " TEST_SYNCHRONOUS=" + (synchronous ? "1" : "0");
+    const Finished finished =
+        (tcp ? startOneByOne : mpirun)(schedule.ranks.size(), "Rank.DISABLED_Trains", variables, folder);
+    ASSERT_EQ(finished.code, 0) << way << finished.log;
     for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
       std::string weights;
       ASSERT_TRUE(readText(folder + "/" + std::to_string(rank), weights));
@@ -92,7 +96,7 @@ TEST_P(Mpi, TrainsTheBitsOfThreads) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Plans, Mpi, testing::Values("1-1", "2-1", "2-2-1", "3-2", "1-1-1-1@2", "1-1@1"),
+INSTANTIATE_TEST_SUITE_P(Plans, Processes, testing::Values("1-1", "2-1", "2-2-1", "3-2", "1-1-1-1@2", "1-1@1"),
                          [](const testing::TestParamInfo<std::string>& test) {
                            std::string name = test.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -100,55 +104,65 @@ INSTANTIATE_TEST_SUITE_P(Plans, Mpi, testing::Values("1-1", "2-1", "2-2-1", "3-2
                            return name;
                          });
 
+/// Whole programs, started either way.
+class Run : public testing::TestWithParam<bool> {
+protected:
+  static Finished start(std::size_t ranks, const std::string& variables, const std::string& folder) {
+    return (GetParam() ? startOneByOne : mpirun)(ranks, "Rank.DISABLED_Runs", variables, folder);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, Run, testing::Bool(), [](const auto& test) { return test.param ? "Tcp" : "Mpi"; });
+
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST(MpiRun, GivesTheWeightsMetricsAndResultsOfThreads) {
+TEST_P(Run, GivesTheWeightsMetricsAndResultsOfThreads) {
   RunFolder folder({2, 1}, {3, 0});
   folder.writeData(32);
-  const Finished mpi = mpirun(3, "MpiRank.DISABLED_Runs", "TEST_EXPORT=mpi", folder.path);
-  ASSERT_EQ(mpi.code, 0) << mpi.log;
+  const Finished run = start(3, "TEST_EXPORT=processes", folder.path);
+  ASSERT_EQ(run.code, 0) << run.log;
   testing::internal::CaptureStdout();
   EXPECT_EQ(runIn(folder, {"--data", folder.path + "/data", "--epochs=3", "--eval", folder.path + "/data",
                            "--export-weights", folder.path + "/threads", "--threads"}),
             0);
   const std::string out = testing::internal::GetCapturedStdout();
   for (const char* stage : {"/stage0.safetensors", "/stage1.safetensors"})
-    EXPECT_EQ(folder.read(std::string("mpi") + stage), folder.read(std::string("threads") + stage));
+    EXPECT_EQ(folder.read(std::string("processes") + stage), folder.read(std::string("threads") + stage));
   const std::string result = out.substr(out.find("test loss"), out.find("stage  rank") - out.find("test loss"));
-  EXPECT_TRUE(contains(mpi.log, result.substr(0, result.find("   ")))) << mpi.log;
-  EXPECT_TRUE(contains(mpi.log, "stage  rank  predicted  measured")) << mpi.log;
+  EXPECT_TRUE(contains(run.log, result.substr(0, result.find("   ")))) << run.log;
+  EXPECT_TRUE(contains(run.log, "stage  rank  predicted  measured")) << run.log;
 }
 
-TEST(MpiRun, StopsWhereRanksDisagree) {
+TEST_P(Run, StopsWhereRanksDisagree) {
   RunFolder folder({1, 1}, {2, 0});
   folder.writeData(32);
-  const Finished mpi = mpirun(2, "MpiRank.DISABLED_Runs", "TEST_EXPORT=mpi TEST_OTHER_SEED=1", folder.path);
-  EXPECT_EQ(mpi.code, 1) << mpi.log;
-  EXPECT_TRUE(contains(mpi.log, "error: rank 1 has a plan, schedule or flags with the hash ")) << mpi.log;
+  const Finished run = start(2, "TEST_EXPORT=processes TEST_OTHER_SEED=1", folder.path);
+  EXPECT_EQ(run.code, 1) << run.log;
+  EXPECT_TRUE(contains(run.log, "error: rank 1 has a plan, schedule or flags with the hash ")) << run.log;
 }
 
-TEST(MpiRun, StopsWhereTheLossIsNotFinite) {
+TEST_P(Run, StopsWhereTheLossIsNotFinite) {
   RunFolder folder({1, 1}, {2, 0});
   folder.writeData(32);
   folder.training.learningRate = 1e38;
   folder.write("training.json", toJson(folder.training));
-  const Finished mpi = mpirun(2, "MpiRank.DISABLED_Runs", "TEST_EXPORT=mpi", folder.path);
-  EXPECT_EQ(mpi.code, 76) << mpi.log;
-  EXPECT_TRUE(contains(mpi.log, "error: the loss of minibatch ")) << mpi.log;
+  const Finished run = start(2, "TEST_EXPORT=processes", folder.path);
+  EXPECT_EQ(run.code, 76) << run.log;
+  EXPECT_TRUE(contains(run.log, "error: the loss of minibatch ")) << run.log;
 }
 
-TEST(MpiRun, StopsWhereTooFewRanksWereStarted) {
+TEST_P(Run, StopsWhereTooFewRanksWereStarted) {
   RunFolder folder({1, 1, 1}, {4, 2, 0});
   folder.writeData(32);
-  const Finished mpi = mpirun(2, "MpiRank.DISABLED_Runs", "TEST_EXPORT=mpi", folder.path);
-  EXPECT_EQ(mpi.code, 2) << mpi.log;
-  EXPECT_TRUE(contains(mpi.log, "error: the plan has 3 ranks, 2 were started")) << mpi.log;
+  const Finished run = start(2, "TEST_EXPORT=processes", folder.path);
+  EXPECT_EQ(run.code, 2) << run.log;
+  EXPECT_TRUE(contains(run.log, "error: the plan has 3 ranks, 2 were started")) << run.log;
 }
 
 /// One rank of the runs above: a whole program.
-TEST(MpiRank, DISABLED_Runs) {
+TEST(Rank, DISABLED_Runs) {
   const std::string folder = std::getenv("TEST_FOLDER"), samples = folder + "/data",
                     exported = folder + "/" + std::getenv("TEST_EXPORT");
   std::vector<std::string> flags = {"pipeline",   "--dir",  folder,  "--data",           samples,
@@ -165,11 +179,16 @@ TEST(MpiRank, DISABLED_Runs) {
 }
 
 /// One rank of the run that TrainsTheBitsOfThreads starts.
-TEST(MpiRank, DISABLED_Trains) {
+TEST(Rank, DISABLED_Trains) {
   const Schedule schedule = scheduleOf(std::getenv("TEST_PLAN"));
   std::unique_ptr<Transport> transport;
-  const MpiOptions options = {.rank = -1, .synchronousSends = std::getenv("TEST_SYNCHRONOUS") == std::string("1")};
-  ASSERT_TRUE(openMpi(static_cast<int>(schedule.ranks.size()), options, transport));
+  const int ranks = static_cast<int>(schedule.ranks.size());
+  if (meetingPoint().empty()) {
+    const MpiOptions options = {.rank = -1, .synchronousSends = std::getenv("TEST_SYNCHRONOUS") == std::string("1")};
+    ASSERT_TRUE(openMpi(ranks, options, transport));
+  } else {
+    ASSERT_TRUE(openTcp(ranks, {.rank = launchedAs()->rank, .meeting = meetingPoint()}, transport));
+  }
   const Training training = trainingOf();
   const std::vector<const Stage*> stages = linear::linearStages(static_cast<int>(schedule.stages.size()));
   Communicator communicator(*transport);
