@@ -6,9 +6,14 @@
 // - does not end,
 // - is refused by the executor, or breaks the contract of transfers, or
 // - ends with other weights, or other digests of what its phases have read, than the schedule before the mutation.
+//
+// What the check finds good runs, besides, over transports that do one transfer or all-reduce at a time, in the one
+// order of its start lists (StartOrder), and ends the same.
+#include "OneLaneTransport.h"
 #include "RandomShape.h"
 #include "Rounds.h"
 #include "StrictRun.h"
+#include "ThreadRun.h"
 #include "WitnessStages.h"
 
 #include "pdc/Schedule/PipelineShape.h"
@@ -16,18 +21,62 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <map>
 
 using namespace pdcrt;
 
 namespace {
 
-strict::Outcome execute(const Schedule& schedule, std::int64_t minibatches) {
+Training trainingFor(const Schedule& schedule) {
   Training training;
   training.learningRate = 0.125;
   if (schedule.gradientNorm) training.clipNorm = 0.25;
+  return training;
+}
+
+strict::Outcome execute(const Schedule& schedule, std::int64_t minibatches) {
+  const Training training = trainingFor(schedule);
   std::vector<const Stage*> stages = witness::stagesOf(schedule);
   return strict::StrictRun(schedule, stages, training, witness::readInitial).run(minibatches);
+}
+
+/// The run in which each rank has one lane, and starts everything in its turn.
+struct InTurns {
+  bool ended = false, deadlock = false;
+  std::vector<std::byte> result; ///< as strict::Outcome's
+  int reductions = 0;            ///< all-reduces that had a turn, of rank 0
+};
+
+InTurns executeInTurns(const Schedule& schedule, std::int64_t minibatches) {
+  const auto hub = std::make_shared<one_lane::Lanes>();
+  ThreadRun run;
+  run.schedule = &schedule;
+  run.stages = witness::stagesOf(schedule);
+  run.training = trainingFor(schedule);
+  run.readWeights = witness::readInitial;
+  run.makeTransports = [&](int ranks) { return one_lane::makeTransports(ranks, /*ordered=*/true, hub); };
+  InTurns outcome;
+  // A rank whose turn never comes waits in no circle: a time-out ends the run.
+  std::promise<void> end;
+  std::thread watchdog([&, ended = end.get_future()] {
+    if (ended.wait_for(std::chrono::seconds(60)) == std::future_status::timeout) run.transports[0]->abort(1);
+  });
+  outcome.ended = run.run([&](Executor& executor, int) { return executor.train(0, minibatches); });
+  end.set_value();
+  watchdog.join();
+  outcome.deadlock = hub->deadlock;
+  if (!outcome.ended) return outcome;
+  for (const auto& executor : run.executors)
+    for (const HostedStage& hosted : executor->hosted()) {
+      const std::byte* weights = hosted.versions.at(hosted.versions.newest());
+      outcome.result.insert(outcome.result.end(), weights, weights + hosted.stage->bytes.weights);
+      outcome.result.insert(outcome.result.end(), hosted.state, hosted.state + hosted.stage->bytes.state);
+    }
+  const StartOrder order(schedule, 0, minibatches);
+  for (const Action& action : expand(schedule, 0, minibatches))
+    outcome.reductions += action.kind == ActionKind::allReduce && !action.wait && order.turn(action) >= 0;
+  return outcome;
 }
 
 /// Now and then, updates that await the norm of all gradients; and stages that share parameters, wherever the schedule
@@ -150,7 +199,7 @@ std::string mutate(Schedule& schedule, std::mt19937& random, std::int64_t miniba
 
 TEST(Mutation, VerdictIsThatOfRealExecution) {
   std::mt19937 random(20261);
-  int bad = 0, total = 0, differing = 0;
+  int bad = 0, total = 0, differing = 0, inTurns = 0, reductions = 0;
   std::map<strict::End, int> ends;
   for (int round = 0; round < pdc::rounds(80); ++round) {
     Schedule endless = randomSchedule(random);
@@ -169,6 +218,18 @@ TEST(Mutation, VerdictIsThatOfRealExecution) {
       ++ends[outcome.end];
       ++total;
       bad += !runs;
+      if (verdict.passed && runs) {
+        const InTurns turns = executeInTurns(mutated, minibatches);
+        ASSERT_TRUE(turns.ended && !turns.deadlock && turns.result == expected.result)
+            << "after " << mutation << " the run in turns "
+            << (turns.deadlock ? "deadlocks"
+                : turns.ended  ? "computes something else"
+                               : "does not end")
+            << "\nin a run of " << minibatches << " minibatches of\n"
+            << toString(endless);
+        ++inTurns;
+        reductions += turns.reductions;
+      }
       if (verdict.passed == runs) continue;
       ++differing;
       ADD_FAILURE() << "after " << mutation << " the check says '" << verdict.problem << "', execution "
@@ -181,7 +242,9 @@ TEST(Mutation, VerdictIsThatOfRealExecution) {
       ASSERT_LT(differing, 10);
     }
   }
-  std::printf("%d mutations: %d bad; %d runs did not end, %d were refused\n", total, bad, ends[strict::End::stuck],
-              ends[strict::End::refused]);
+  std::printf("%d mutations: %d bad; %d runs did not end, %d were refused; %d ran in turns, with %d all-reduces\n",
+              total, bad, ends[strict::End::stuck], ends[strict::End::refused], inTurns, reductions);
   EXPECT_GE(3 * bad, total);
+  EXPECT_EQ(inTurns, total - bad);
+  EXPECT_GT(reductions, inTurns / 10);
 }
