@@ -20,7 +20,7 @@ using namespace pdc;
 namespace {
 
 struct Flags {
-  std::string plan, schedule, warmup, emit, trace, measured, metrics, report;
+  std::string plan, schedule, warmup, emit, times, trace, measured, metrics, report;
   std::int64_t microbatches = 0, minibatches = 0;
   bool json = false;
 };
@@ -105,6 +105,14 @@ Expected<pdcrt::Schedule> scheduleOf(Plan& plan, const Flags& flags, Diagnostics
   return schedule;
 }
 
+/// What `file` says of a run of the plan's stages.
+Expected<RunTrace> traceFrom(const Plan& plan, const std::string& file, std::string& text, Diagnostics& diags) {
+  Expected<std::string> read = readText(file, diags);
+  if (!read) return failure;
+  text = std::move(*read);
+  return readTrace(plan, text, file, diags);
+}
+
 Status write(const std::string& file, const std::string& text, Diagnostics& diags) {
   if (pdcrt::Status status = pdcrt::writeAtomically(file, text); !status) return diags.error({}) << status.message();
   return success;
@@ -133,6 +141,12 @@ Status run(Flags& flags, Diagnostics& diags) {
     std::cout << *csv;
     return success;
   }
+  if (!flags.times.empty()) {
+    std::string unused;
+    Expected<RunTrace> times = traceFrom(*plan, flags.times, unused, diags);
+    if (!times) return failure;
+    takeTimes(*plan, *times);
+  }
   bool trace = !flags.trace.empty() || !flags.measured.empty();
   Prediction prediction = predict(*plan, *schedule, flags.minibatches, trace);
   if (!prediction.problem.empty()) return diags.error({flags.plan}) << prediction.problem;
@@ -140,10 +154,7 @@ Status run(Flags& flags, Diagnostics& diags) {
   std::optional<TraceComparison> comparison;
   MeasuredRun run;
   if (!flags.measured.empty()) {
-    Expected<std::string> read = readText(flags.measured, diags);
-    if (!read) return failure;
-    measured = std::move(*read);
-    Expected<RunTrace> measuredTrace = readTrace(*plan, measured, flags.measured, diags);
+    Expected<RunTrace> measuredTrace = traceFrom(*plan, flags.measured, measured, diags);
     if (!measuredTrace) return failure;
     run.trace = std::move(*measuredTrace);
     comparison = compare(*plan, prediction, run.trace);
@@ -186,6 +197,8 @@ int main(int argc, char** argv) {
   app.add_option("--emit", flags.emit, "print the schedule instead: as pdc's text, or a batch as PyTorch's CSV")
       ->check(CLI::IsMember({"schedule", "csv"}))
       ->type_name("schedule|csv");
+  app.add_option("--times", flags.times, "a trace of a run: its stages' times instead of the plan's")
+      ->type_name("measured.json");
   app.add_option("--trace", flags.trace, "write the predicted timeline there, for Perfetto")->type_name("F.json");
   app.add_option("--compare", flags.measured, "a trace of a run: its errors, and both in one --trace")
       ->type_name("measured.json");

@@ -19,6 +19,11 @@ using RunTrace = std::vector<pdcrt::TracedAction>;
 /// Reads a trace that a run of `plan` has written with --trace.
 Expected<RunTrace> readTrace(const Plan& plan, const std::string& text, const std::string& file, Diagnostics& diags);
 
+/// Gives the stages of `plan` the mean times that their computations took in the middle half of a run: of this plan, or
+/// of another one with the same stages. The halves of a backward that the run computed as one keep their proportion;
+/// what it did not compute keeps the plan's time. What the plan says of the whole (time_ms) stays as it is.
+void takeTimes(Plan& plan, const RunTrace& run);
+
 /// Chrome trace events in the schema of pdcrt/Trace.h: process = rank, threads = compute, send, receive, all-reduce; a
 /// counter "memory" per rank shows what is in use. `measured`, the text of a trace of a run, is joined: its ranks are
 /// processes of their own, named "rank N (measured)".
