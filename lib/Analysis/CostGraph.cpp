@@ -38,6 +38,19 @@ std::int64_t gradientScratch(const Graph& graph, int group, const std::set<const
   return bytes;
 }
 
+/// The group that uses the largest input first: -1 without inputs. Reading the samples counts as a part of its forward.
+int groupOfData(const Graph& graph) {
+  const GraphInput* largest = nullptr;
+  for (const GraphInput& input : graph.inputs)
+    if (input.kind == InputKind::data && (!largest || input.value->type().bytes() > largest->value->type().bytes()))
+      largest = &input;
+  for (const auto& operation : graph.operations())
+    if (largest && operation->group >= 0)
+      for (const Value* operand : operation->operands())
+        if (operand && storageOf(operand) == largest->value) return operation->group;
+  return -1;
+}
+
 /// One colour for these groups and all that hang together with them.
 void keepTogether(CostGraph& cost, const std::set<int>& groups) {
   const std::int64_t colour = *groups.begin();
@@ -74,6 +87,8 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
     node.scratchBytes = gradientScratch(graph, g, handedOver);
     cost.nodes.push_back(node);
   }
+  if (const int reader = groupOfData(graph); reader >= 0)
+    cost.nodes[static_cast<std::size_t>(reader)].forwardMs += profile.dataMs;
 
   // Parameters: charged to the group that uses them first. Those that several groups train are shared; where only some
   // of the groups do, they share a stage.

@@ -12,10 +12,10 @@
 using namespace pdc;
 
 std::string pdc::toJson(const Profile& profile) {
-  nlohmann::ordered_json json = {{"pdc", profile.version},          {"source", profile.source},
-                                 {"model_hash", profile.modelHash}, {"device", profile.device},
-                                 {"busy_cores", profile.busyCores}, {"step_ms", profile.stepMs},
-                                 {"update_ms", profile.updateMs}};
+  nlohmann::ordered_json json = {
+      {"pdc", profile.version},    {"source", profile.source},        {"model_hash", profile.modelHash},
+      {"device", profile.device},  {"busy_cores", profile.busyCores}, {"split_backward", profile.splitBackward},
+      {"step_ms", profile.stepMs}, {"update_ms", profile.updateMs},   {"data_ms", profile.dataMs}};
   if (profile.clockMhz > 0) json["clock_mhz"] = profile.clockMhz;
   if (profile.link)
     json["link"] = {{"latency_s", profile.link->latencyS}, {"bandwidth_bytes_per_s", profile.link->bandwidthBytesPerS}};
@@ -36,8 +36,8 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
   Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
   if (!document) return failure;
   const JsonNode root = document->root();
-  root.allow(
-      {"pdc", "source", "model_hash", "device", "clock_mhz", "busy_cores", "step_ms", "update_ms", "link", "groups"});
+  root.allow({"pdc", "source", "model_hash", "device", "clock_mhz", "busy_cores", "split_backward", "step_ms",
+              "update_ms", "data_ms", "link", "groups"});
   Profile profile{.version = root["pdc"].text(),
                   .source = root["source"].oneOf({"measured", "analytic"}),
                   .modelHash = root["model_hash"].text(),
@@ -49,6 +49,8 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
                   .link = {}};
   if (const std::optional<JsonNode> clock = root.find("clock_mhz")) profile.clockMhz = clock->nonNegative();
   if (const std::optional<JsonNode> busy = root.find("busy_cores")) profile.busyCores = busy->integer(1, 1 << 20);
+  if (const std::optional<JsonNode> split = root.find("split_backward")) profile.splitBackward = split->boolean();
+  if (const std::optional<JsonNode> data = root.find("data_ms")) profile.dataMs = data->nonNegative();
   if (const std::optional<JsonNode> link = root.find("link")) {
     link->allow({"latency_s", "bandwidth_bytes_per_s"});
     profile.link = {(*link)["latency_s"].nonNegative(), (*link)["bandwidth_bytes_per_s"].nonNegative()};

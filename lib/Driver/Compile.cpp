@@ -97,8 +97,8 @@ Status Compilation::compile() {
   if (!machines) return failure;
   useThreads(options_, *machines);
   if (!checkTarget()) return failure;
-  Expected<Profile> profile =
-      chooseProfile(options_.profile, passContext, training_, provenance_, *machines, options_.target);
+  Expected<Profile> profile = chooseProfile(options_.profile, passContext, training_, provenance_, *machines,
+                                            splitsBackward(planner_.schedule), options_.target);
   if (!profile) return failure;
   if (profile->link && options_.clusterFile.empty()) {
     machines->levels[0].bandwidthBytesPerS = profile->link->bandwidthBytesPerS;
@@ -119,7 +119,7 @@ Status Compilation::compile() {
   provenance_.debugNan = options_.debugNan; // what was measured looked at nothing
   Expected<GeneratedProgram> program = generate(passContext, std::move(*planned), training_, provenance_,
                                                 scheduleFile_ ? &*scheduleFile_ : nullptr, options_.lateUpdates,
-                                                /*forMeasuring=*/false, options_.target);
+                                                /*splitBackward=*/false, options_.target);
   if (!program) return failure;
   if (options_.emit == "plan" || options_.emit == "schedule") {
     out_ << (options_.emit == "plan" ? toJson(program->plan) : pdcrt::toString(program->schedule));
@@ -145,7 +145,8 @@ Status Compilation::measureTo(const std::string& file) {
   if (!importModel() || !toTrainingGraph()) return failure;
   pdcrt::kernelThreads = std::max(options_.threadsPerStage, 1);
   PassContext passContext = context();
-  Expected<Profile> profile = measure(passContext, training_, provenance_, options_.busyCores, options_.target);
+  Expected<Profile> profile = measure(passContext, training_, provenance_, options_.busyCores,
+                                      splitsBackward(planner_.schedule), options_.target);
   if (!profile) return failure;
   if (pdcrt::Status status = pdcrt::writeAtomically(file, toJson(*profile)); !status)
     return reportFile(status, file, diags_);
@@ -157,7 +158,7 @@ Status Compilation::measureTo(const std::string& file) {
     sum += group.forwardMs + group.inputGradientMs + group.weightGradientMs;
   }
   out_ << "step " << profile->stepMs << " ms, sum of the groups " << sum << " ms, update " << profile->updateMs
-       << " ms\n";
+       << " ms, reading the samples " << profile->dataMs << " ms\n";
   return success;
 }
 

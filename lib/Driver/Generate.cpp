@@ -182,7 +182,7 @@ bool updatesFollowBackwards(const pdcrt::Schedule& schedule, int stage) {
 
 Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const pdcrt::Training& training,
                                          const Provenance& provenance, const ScheduleFile* scheduleFile,
-                                         bool lateUpdates, bool forMeasuring, Target target) {
+                                         bool lateUpdates, bool splitBackward, Target target) {
   Module& module = context.module;
   std::erase_if(module.graphs, [](const auto& g) { return g->name() != "main" && g->name() != "evaluate"; });
   const Graph& main = *module.findGraph("main");
@@ -212,7 +212,7 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
     Expected<StageMemory> memory = planMemory(*stage.training, stage.evaluation,
                                               {.stage = stage.stage,
                                                .shared = shared,
-                                               .splitBackward = forMeasuring || splits(*schedule),
+                                               .splitBackward = splitBackward || splits(*schedule),
                                                .earlyUpdates = early,
                                                .target = target},
                                               context.diags);

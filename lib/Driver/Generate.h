@@ -23,10 +23,10 @@ struct GeneratedProgram {
 /// Cuts @main and @evaluate of the context's module as `plan` says, plans the memory of the stages, makes the schedule
 /// and checks it, and writes the programs. Graphs of stages of an earlier call are dropped. Errors: what those steps
 /// report; an arena above the device's memory (ExitCode::noPlan). With a `scheduleFile`, that is the schedule. The
-/// halves of a backward are functions apart where the schedule separates them, or `forMeasuring` says so; else stages
+/// halves of a backward are functions apart where the schedule separates them, or `splitBackward` says so; else stages
 /// that update after each backward do so in the middle of it, unless `lateUpdates`.
 Expected<GeneratedProgram> generate(PassContext& context, Plan plan, const pdcrt::Training& training,
                                     const Provenance& provenance, const ScheduleFile* scheduleFile = nullptr,
-                                    bool lateUpdates = false, bool forMeasuring = false, Target target = Target::cpu);
+                                    bool lateUpdates = false, bool splitBackward = false, Target target = Target::cpu);
 
 } // namespace pdc

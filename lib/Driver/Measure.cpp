@@ -31,9 +31,9 @@ Expected<Cluster> oneDevice(Target target, Diagnostics& diags) {
 
 /// A plan that puts everything into one stage on one device of any size.
 Expected<Plan> oneStagePlan(PassContext& context, const Provenance& provenance, const Profile& estimate,
-                            Target target) {
-  Expected<CostGraph> costs = costGraphOf(*context.module.findGraph("main"), provenance.model, estimate,
-                                          /*splitBackward=*/true, context.diags, target);
+                            bool splitBackward, Target target) {
+  Expected<CostGraph> costs =
+      costGraphOf(*context.module.findGraph("main"), provenance.model, estimate, splitBackward, context.diags, target);
   Expected<Cluster> cluster = oneDevice(target, context.diags);
   if (!costs || !cluster) return failure;
   cluster->device.memoryBytes = std::int64_t{1} << 50;
@@ -54,6 +54,7 @@ Expected<Profile> readMeasurement(const std::string& path, Profile estimate, Dia
   profile.stepMs = root["step_ms"].nonNegative();
   if (const std::optional<JsonNode> device = root.find("device")) profile.device = device->text();
   if (const std::optional<JsonNode> clock = root.find("clock_mhz")) profile.clockMhz = clock->nonNegative();
+  profile.dataMs = root["data_ms"].nonNegative();
   const double updateMs = root["update_ms"].nonNegative();
   for (const JsonNode& node : root["groups"].elements()) {
     const auto last = static_cast<std::int64_t>(profile.groups.size()) - 1;
@@ -84,6 +85,7 @@ Profile meanOf(const std::vector<Profile>& profiles) {
   };
   mean.stepMs = average([](const Profile& profile) { return profile.stepMs; });
   mean.updateMs = average([](const Profile& profile) { return profile.updateMs; });
+  mean.dataMs = average([](const Profile& profile) { return profile.dataMs; });
   for (std::size_t g = 0; g < mean.groups.size(); ++g) {
     for (double GroupTimes::*time :
          {&GroupTimes::forwardMs, &GroupTimes::inputGradientMs, &GroupTimes::weightGradientMs, &GroupTimes::updateMs})
@@ -153,7 +155,7 @@ std::optional<LinkProfile> measureLink(const std::string& folder, Diagnostics& d
 }
 
 /// The file in which a measurement of this model is remembered; empty without a home.
-std::string cacheFile(const std::string& modelHash, const Cluster& cluster) {
+std::string cacheFile(const std::string& modelHash, const Cluster& cluster, bool splitBackward) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   std::string folder;
@@ -165,7 +167,7 @@ std::string cacheFile(const std::string& modelHash, const Cluster& cluster) {
     return {};
   const std::string threads = pdcrt::kernelThreads > 1 ? "-" + std::to_string(pdcrt::kernelThreads) + "-threads" : "";
   return folder + "/profile-" + cluster.device.name + "-" + std::to_string(busyCoresOf(cluster)) + threads + "-" +
-         modelHash + ".json";
+         (splitBackward ? "halves-" : "") + modelHash + ".json";
 }
 
 } // namespace
@@ -175,32 +177,34 @@ std::int64_t pdc::busyCoresOf(const Cluster& cluster) {
 }
 
 Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& training, const Provenance& provenance,
-                               std::int64_t busyCores, Target target) {
+                               std::int64_t busyCores, bool splitBackward, Target target) {
   Expected<Cluster> cluster = oneDevice(target, context.diags);
   if (!cluster) return failure;
   Profile estimate = estimateOf(context, provenance, cluster->device);
-  Expected<Plan> plan = oneStagePlan(context, provenance, estimate, target);
+  Expected<Plan> plan = oneStagePlan(context, provenance, estimate, splitBackward, target);
   if (!plan) return failure;
   Expected<GeneratedProgram> program = generate(context, std::move(*plan), training, provenance, nullptr,
-                                                /*lateUpdates=*/true, /*forMeasuring=*/true, target);
+                                                /*lateUpdates=*/true, splitBackward, target);
   Expected<TemporaryFolder> folder = TemporaryFolder::create(context.diags);
   if (!program || !folder || !writeOutput(folder->path(), program->files, program->weights, context.diags) ||
       !buildProject(folder->path(), "out", {"pipeline"}, context.diags))
     return failure;
   const bool onCores = target == Target::cpu;
   Expected<Profile> profile = runMeasuring(folder->path(), onCores ? busyCores : 1, estimate, context.diags);
+  if (profile) profile->splitBackward = splitBackward;
   if (profile && onCores) profile->link = measureLink(folder->path(), context.diags);
   return profile;
 }
 
 Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& context, const pdcrt::Training& training,
-                                     const Provenance& provenance, const Cluster& cluster, Target target) {
+                                     const Provenance& provenance, const Cluster& cluster, bool splitBackward,
+                                     Target target) {
   const Graph& main = *context.module.findGraph("main");
   const auto groups = static_cast<std::size_t>(groupCount(main));
   if (choice == "analytic" || (choice == "auto" && target == Target::cuda))
     return estimateOf(context, provenance, cluster.device);
   const bool measured = choice == "auto" || choice == "measure";
-  const std::string cache = target == Target::cpu ? cacheFile(provenance.modelHash, cluster) : "";
+  const std::string cache = target == Target::cpu ? cacheFile(provenance.modelHash, cluster, splitBackward) : "";
   if (choice == "auto" && !cache.empty() && fs::exists(cache)) {
     Diagnostics silent(nullptr); // a file that cannot be read is no file
     if (Expected<std::string> text = readFile(cache, silent))
@@ -215,12 +219,15 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
     if (const std::string wrong = profileMismatch(*profile, provenance.modelHash, groups, provenance.version);
         !wrong.empty())
       return context.diags.error({choice, "", 0, 0}).help("measure again: --profile=measure") << wrong;
+    if (splitBackward && !profile->splitBackward)
+      return context.diags.error({choice, "", 0, 0}).help("measure again: --profile=measure, or pdc-profile --schedule")
+             << "the schedule separates the halves of a backward, which the profile has as a whole";
     return profile;
   }
 
   Diagnostics silent(nullptr);
   PassContext quiet{context.module, context.registry, choice == "auto" ? silent : context.diags, {}};
-  Expected<Profile> profile = measure(quiet, training, provenance, busyCoresOf(cluster), target);
+  Expected<Profile> profile = measure(quiet, training, provenance, busyCoresOf(cluster), splitBackward, target);
   if (profile && !cache.empty()) {
     std::error_code ignored;
     fs::create_directories(fs::path(cache).parent_path(), ignored);

@@ -69,6 +69,27 @@ private:
   Phase phase_ = Phase::forward;
 };
 
+/// Reads a few minibatches, once, and copies them from then on.
+class Copies : public BatchSource {
+public:
+  explicit Copies(BatchSource& source) : source_(source) {}
+
+  Status read(const DataRow& row, std::int64_t minibatch, std::byte* destination) override {
+    constexpr std::int64_t kept = 4;
+    std::vector<std::byte>& copy = copies_[{&row, minibatch % kept}];
+    if (copy.empty()) {
+      copy.resize(static_cast<std::size_t>(row.shape.elements()) * bytesOf(row.element));
+      if (Status status = source_.read(row, minibatch % kept, copy.data()); !status) return status;
+    }
+    std::copy(copy.begin(), copy.end(), destination);
+    return {};
+  }
+
+private:
+  BatchSource& source_;
+  std::map<std::pair<const DataRow*, std::int64_t>, std::vector<std::byte>> copies_;
+};
+
 double quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
@@ -77,7 +98,7 @@ double quantile(std::vector<double> values, double q) {
 
 } // namespace
 
-Status profile(Executor& executor, BatchSource& data, const Training& training, bool recordsPhases,
+Status profile(Executor& executor, BatchSource& source, bool copies, const Training& training, bool recordsPhases,
                const std::string& path) {
   if (executor.hosted().size() != 1 || executor.hosted()[0].stage->count != 1)
     return {Exit::usage, "--profile needs a program of one stage", "generate it with --devices=1"};
@@ -98,13 +119,17 @@ Status profile(Executor& executor, BatchSource& data, const Training& training, 
                .stream = &stream};
   Replays replays; // without an observer, phases run as in training
   replays.enable(recordsPhases);
-  std::vector<double> steps, updates;
+  Copies copied(source);
+  BatchSource* data = copies ? &copied : &source;
+  std::vector<double> steps, updates, reads;
   auto repeat = [&](std::int64_t minibatch, bool observed, bool keep) -> Status {
-    if (Status status = executor.readData(hosted, minibatch, call.frame.slot, &data); !status) return status;
+    const double reading = now();
+    if (Status status = executor.readData(hosted, minibatch, call.frame.slot, data); !status) return status;
     if (Status status = device::wait(stream); !status) return status;
     call.draw.minibatch = static_cast<std::uint64_t>(minibatch);
     stream.observe(observed ? &timer : nullptr);
     const double begin = now();
+    if (keep) reads.push_back(begin - reading);
     const std::pair<Phase, void (*)(const Call&)> calls[phases] = {{Phase::forward, stage.forward},
                                                                    {Phase::inputGradient, stage.backwardInput},
                                                                    {Phase::weightGradient, stage.backwardWeight}};
@@ -163,6 +188,7 @@ Status profile(Executor& executor, BatchSource& data, const Training& training, 
   nlohmann::ordered_json json = {{"repetitions", steps.size()},
                                  {"step_ms", quantile(steps, 0.5) * 1e3},
                                  {"update_ms", quantile(updates, 0.5) * 1e3},
+                                 {"data_ms", quantile(reads, 0.5) * 1e3},
                                  {"groups", std::move(groups)}};
   if (!device::name().empty()) json["device"] = device::name(), json["clock_mhz"] = clockMhz;
   return writeAtomically(path, json.dump(2) + "\n");

@@ -157,7 +157,8 @@ Status RankRun::load() {
 Status RankRun::train() {
   origin_ = now();
   if (!options_.profileFile.empty())
-    return profile(executor_, data_, files_.training, options_.graphs, options_.profileFile);
+    return profile(executor_, data_, /*copies=*/options_.data.empty() || options_.data == "synthetic", files_.training,
+                   options_.graphs, options_.profileFile);
   checkpointer_.begin(executor_.hosted(), executor_.stream(), first_);
   const std::int64_t apart = evaluationInterval(files_.schedule, options_.evaluateEvery);
   while (true) {

@@ -127,6 +127,8 @@ TEST(Run, ProfilesTheGroupsOfAOneStageProgram) {
   EXPECT_GE(group["forward_ms"], 2.0);
   EXPECT_LT(group["weight_gradient_ms"], 1.0);
   EXPECT_NEAR(sum, profile["step_ms"], 0.05 * sum);
+  EXPECT_GT(profile["data_ms"], 0.0); // copying the samples takes some time, but not that of a kernel
+  EXPECT_LT(profile["data_ms"], 1.0);
 }
 
 struct BadCase {

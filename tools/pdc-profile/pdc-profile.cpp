@@ -3,6 +3,7 @@
 #include "../CompilerFlags.h"
 #include "../StandardFlags.h"
 #include "pdc/Driver/CommandLine.h"
+#include "pdc/Plan/ScheduleName.h"
 
 #include <iostream>
 
@@ -22,6 +23,15 @@ int main(int argc, char** argv) {
                  "measure on so many cores at once, as many as a run on this machine uses: they share memory")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1024}))
+      ->capture_default_str();
+  app.add_option("--schedule", options.planner.schedule,
+                 "for this schedule: those that separate the halves of a backward need both, timed apart")
+      ->type_name("1f1b|1f1b-flush|gpipe|2bw|zb-h1|zb-v|interleaved:V")
+      ->check(CLI::Validator(
+          [](const std::string& name) {
+            return isScheduleName(name) ? std::string() : "'" + name + "' is none of " + scheduleNamesText();
+          },
+          "", "SCHEDULE"))
       ->capture_default_str();
   try {
     app.parse(argc, argv);

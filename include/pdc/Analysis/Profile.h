@@ -1,7 +1,7 @@
 // What each fusion group costs: measured in a generated program, or estimated from operations and bytes.
 //
-//   {"pdc": "0.1.0", "source": "measured", "model_hash": "8f0c…", "device": "cpu", "busy_cores": 2, "step_ms": 4.1,
-//    "update_ms": 0.2,
+//   {"pdc": "0.1.0", "source": "measured", "model_hash": "8f0c…", "device": "cpu", "busy_cores": 2,
+//    "split_backward": false, "step_ms": 4.1, "update_ms": 0.2, "data_ms": 0.1,
 //    "link": {"latency_s": 0.0009, "bandwidth_bytes_per_s": 2.1e9},
 //    "groups": [{"id": 0, "name": "/conv1/Conv, …", "forward_ms": 0.51, "input_gradient_ms": 0, "weight_gradient_ms":
 //    0.62,
@@ -40,9 +40,12 @@ struct Profile {
   std::string device;         ///< as the cluster's, or as a GPU that measured calls itself
   double clockMhz = 0;        ///< of that GPU, while it measured
   std::int64_t busyCores = 1; ///< of the machine, that computed the same at once: they share memory and frequency
+  /// Whether the halves of a backward were timed apart; else both are in inputGradientMs.
+  bool splitBackward = true;
   std::vector<GroupTimes> groups;
-  double stepMs = 0;               ///< a whole minibatch: forward and backward of all groups
-  double updateMs = 0;             ///< of all parameters
+  double stepMs = 0;   ///< a whole minibatch: forward and backward of all groups
+  double updateMs = 0; ///< of all parameters
+  double dataMs = 0;   ///< reading the samples of a minibatch, which belongs to the first group that uses them
   std::optional<LinkProfile> link; ///< where it was measured
 };
 

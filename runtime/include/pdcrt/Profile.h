@@ -9,16 +9,18 @@ namespace pdcrt {
 
 /// Measures and writes
 ///
-///   {"repetitions": 50, "step_ms": 3.2, "update_ms": 0.1, "groups": [{"id": 0, "name": "…",
+///   {"repetitions": 50, "step_ms": 3.2, "update_ms": 0.1, "data_ms": 0.05, "groups": [{"id": 0, "name": "…",
 ///    "forward_ms": …, "forward_spread": …, "input_gradient_ms": …, "input_gradient_spread": …,
 ///    "weight_gradient_ms": …, "weight_gradient_spread": …}, …],
 ///    "device": "NVIDIA …", "clock_mhz": 1980}        (these two on a GPU; the clock is counted right after)
 ///
 /// Times are medians over repetitions after a warm-up; a spread is the distance of the quartiles over the median.
 /// step_ms is the time of the three phases of a minibatch without the update, measured without looking at groups.
+/// data_ms is what reading the samples of a minibatch takes; with `copies`, which is for data that are made up, what
+/// copying them takes, as from a file in memory.
 /// `executor` is prepared and has its weights, and hosts one stage.
 /// `recordsPhases`: as RunOptions::graphs; groups are looked at in phases that are not recorded.
-Status profile(Executor& executor, BatchSource& data, const Training& training, bool recordsPhases,
+Status profile(Executor& executor, BatchSource& data, bool copies, const Training& training, bool recordsPhases,
                const std::string& path);
 
 } // namespace pdcrt
