@@ -161,6 +161,23 @@ TEST_P(Run, StopsWhereTooFewRanksWereStarted) {
   EXPECT_TRUE(contains(run.log, "error: the plan has 3 ranks, 2 were started")) << run.log;
 }
 
+/// Of Open MPI over TCP, so that ranks which send large messages to each other need not take turns.
+TEST(MpiRun, CutsLargeMessagesUnlessTheUserSaysHow) {
+  const std::string parameter = "btl_tcp_rdma_pipeline_frag_size=";
+  for (const std::string size : {"", "4194304"}) {
+    std::string pattern = testing::TempDir() + "pdcrt-mpi-XXXXXX";
+    const std::string folder = ::mkdtemp(pattern.data());
+    const Finished finished =
+        mpirun(2, "MpiRank.DISABLED_Trains",
+               "TEST_PLAN=1-1 TEST_SYNCHRONOUS=0 OMPI_MCA_btl=tcp,self OMPI_MCA_mpi_show_mca_params=all" +
+                   (size.empty() ? std::string() : " OMPI_MCA_" + parameter + size),
+               folder);
+    ASSERT_EQ(finished.code, 0) << finished.log;
+    EXPECT_TRUE(contains(finished.log, parameter + (size.empty() ? "1048576" : size))) << finished.log;
+    std::filesystem::remove_all(folder);
+  }
+}
+
 /// One rank of the runs above: a whole program.
 TEST(Rank, DISABLED_Runs) {
   const std::string folder = std::getenv("TEST_FOLDER"), samples = folder + "/data",
