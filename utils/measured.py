@@ -1,0 +1,93 @@
+"""Numbers that scripts of this folder measure, kept in docs/measured/PART.json, and the parts of documents that are written from them.
+
+An entry is one line of a part's table: {"key", "machine", "versions", "date", "cells", "rows"}. Rows are what --json of the scripts writes: {"name",
+"value", "unit", "goal", "holds"}. Entries are measured on different days and machines; the page has one table for each machine and its versions.
+
+    utils/measured.py          writes docs/Results.md again from what is kept
+    utils/measured.py --check  ends with 1 where docs/Results.md is not what is kept
+"""
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import time
+
+root = pathlib.Path(__file__).resolve().parent.parent
+PAGE, KEPT = pathlib.Path("docs/Results.md"), pathlib.Path("docs/measured")
+
+
+def machine():
+    names = [line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
+
+
+def versions(*packages):
+    """Of the compiler and of Debian's packages, and of PyTorch where that is not Debian's."""
+    compiler = subprocess.run(["g++", "-dumpfullversion"], text=True, stdout=subprocess.PIPE, check=True).stdout.strip()
+    queried = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${Version}, ", *packages], text=True, stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL, check=False).stdout
+    return f"g++ {compiler}, {queried}".rstrip(", ")
+
+
+def with_part(page, part, script, text):
+    """The page with the part that `script` writes: where it was, or at the end."""
+    begin, end = f"<!-- {part}: written by {script} -->\n", f"<!-- end of {part} -->\n"
+    if begin not in page:
+        return f"{page.rstrip()}\n\n{begin}{text}{end}"
+    before, rest = page.split(begin, 1)
+    return f"{before}{begin}{text}{end}{rest.split(end, 1)[1]}"
+
+
+def table(header, lines):
+    return "\n".join(["| " + " | ".join(header) + " |", "|" + "---|" * len(header), *("| " + " | ".join(line) + " |" for line in lines)])
+
+
+def missed(entries):
+    rows = [row for entry in entries for row in entry["rows"] if row["holds"] is False]
+    return "".join(f"- {row['name']}: {row['value']:.4g}{' ' if row['unit'] else ''}{row['unit']}, goal {row['goal'].replace('<=', '≤').replace('>=', '≥')}\n" for row in rows)
+
+
+def text_of(kept):
+    """A part of the page: one table per machine, what misses its goal below."""
+    text = f"## {kept['title']}\n\n{kept['text']}\n"
+    where = lambda entry: f"{entry['machine']}; {entry['versions']}"
+    for place in dict.fromkeys(map(where, kept["entries"])):
+        entries = [entry for entry in kept["entries"] if where(entry) == place]
+        dates = sorted({entry["date"] for entry in entries})
+        text += f"\n{table(kept['header'], [entry['cells'] for entry in entries])}\n\nMachine: {place}; {' and '.join(dates)}.\n"
+        text += f"\nGoals that are missed there:\n\n{misses}" if (misses := missed(entries)) else "\nAll goals are reached there.\n"
+    return text
+
+
+def write_page(base):
+    """Writes what is kept below `base` into its page."""
+    page = (base / PAGE).read_text()
+    for file in sorted((base / KEPT).glob("*.json")):
+        kept = json.loads(file.read_text())
+        page = with_part(page, file.stem, kept["script"], text_of(kept))
+    return page
+
+
+def keep(part, script, title, text, header, entries, order=(), base=root):
+    """Keeps entries, which take the place of older ones with their keys, and writes the page. `order` lists keys; others come last."""
+    file = base / KEPT / f"{part}.json"
+    old = json.loads(file.read_text())["entries"] if file.exists() else []
+    merged = {entry["key"]: entry for entry in old} | {entry["key"]: {"date": time.strftime("%Y-%m-%d"), **entry} for entry in entries}
+    place = {key: number for number, key in enumerate(order)}
+    ordered = sorted(merged.values(), key=lambda entry: place.get(entry["key"], len(place)))
+    file.parent.mkdir(exist_ok=True)
+    kept = {"script": script, "title": title, "text": text, "header": header, "entries": ordered}
+    file.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    (base / PAGE).write_text(write_page(base))
+
+
+if __name__ == "__main__":
+    base = pathlib.Path(sys.argv[sys.argv.index("--base") + 1]) if "--base" in sys.argv else root
+    wanted = write_page(base)
+    if "--check" in sys.argv:
+        if wanted != (base / PAGE).read_text():
+            sys.exit(f"utils/measured.py: {PAGE} is not what {KEPT} says; run utils/measured.py")
+    else:
+        (base / PAGE).write_text(wanted)
