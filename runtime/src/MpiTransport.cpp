@@ -123,8 +123,9 @@ private:
 
 Status openMpi(int ranks, const MpiOptions& options, std::unique_ptr<Transport>& transport) {
   // Open MPI's TCP writes the rest of a large message as one piece, behind which the answer waits that lets a message
-  // in the other direction begin: two ranks that send to each other would take turns. What the user has set stays.
-  ::setenv("OMPI_MCA_btl_tcp_rdma_pipeline_frag_size", "1048576", /*overwrite=*/0);
+  // in the other direction begin: two ranks that send to each other would take turns. Without "put", it sends fragments
+  // that need no answers. What the user has set stays.
+  ::setenv("OMPI_MCA_btl_tcp_flags", "send,inplace", /*overwrite=*/0);
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
     return {Exit::again, "MPI does not start"};

@@ -162,18 +162,18 @@ TEST_P(Run, StopsWhereTooFewRanksWereStarted) {
 }
 
 /// Of Open MPI over TCP, so that ranks which send large messages to each other need not take turns.
-TEST(MpiRun, CutsLargeMessagesUnlessTheUserSaysHow) {
-  const std::string parameter = "btl_tcp_rdma_pipeline_frag_size=";
-  for (const std::string size : {"", "4194304"}) {
+TEST(MpiRun, SendsLargeMessagesInFragmentsUnlessTheUserSaysHow) {
+  const std::string parameter = "btl_tcp_flags=";
+  for (const std::string flags : {"", "send,put"}) {
     std::string pattern = testing::TempDir() + "pdcrt-mpi-XXXXXX";
     const std::string folder = ::mkdtemp(pattern.data());
     const Finished finished =
-        mpirun(2, "MpiRank.DISABLED_Trains",
+        mpirun(2, "Rank.DISABLED_Trains",
                "TEST_PLAN=1-1 TEST_SYNCHRONOUS=0 OMPI_MCA_btl=tcp,self OMPI_MCA_mpi_show_mca_params=all" +
-                   (size.empty() ? std::string() : " OMPI_MCA_" + parameter + size),
+                   (flags.empty() ? std::string() : " OMPI_MCA_" + parameter + flags),
                folder);
     ASSERT_EQ(finished.code, 0) << finished.log;
-    EXPECT_TRUE(contains(finished.log, parameter + (size.empty() ? "1048576" : size))) << finished.log;
+    EXPECT_TRUE(contains(finished.log, parameter + (flags.empty() ? "send,inplace" : flags))) << finished.log;
     std::filesystem::remove_all(folder);
   }
 }
