@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Exports a network of networks.py to ONNX, as a user of PyTorch would.
 
-    export.py NAME OUT.onnx [--size=small|full] [--opset=N] [--batch=N] [--seed=0] [--inference] [--loss] [--no-dropout]
+    export.py NAME OUT.onnx [--size=small|reduced|full] [--opset=N] [--batch=N] [--seed=0] [--inference] [--loss] [--no-dropout]
     export.py --list
 
 In training mode with nothing folded: weights keep their names, ties stay ties, BatchNorm and Dropout are trained. The
@@ -42,7 +42,7 @@ def main():
     parser.add_argument("name", choices=sorted(NETWORKS), nargs="?")
     parser.add_argument("output", nargs="?")
     parser.add_argument("--list", action="store_true", help="print the names of the published networks")
-    parser.add_argument("--size", choices=["small", "full"], default="small")
+    parser.add_argument("--size", choices=["small", "reduced", "full", "text"], default="small")
     parser.add_argument("--opset", type=int)
     parser.add_argument("--batch", type=int, help="fixed instead of symbolic")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""The networks of this folder by name, in two sizes: `small` for tests, `full` as published."""
+"""The networks of this folder by name, in sizes: `small` for tests, `full` as published, `reduced` for a run on two cores."""
 from typing import Callable, NamedTuple
 
 import torch
@@ -61,7 +61,16 @@ def captions(arguments, frames, time):
 
 def gnmt(layers):
     return {"small": translation(recurrent.Gnmt, dict(words=40, width=16, layers=layers), 6),
+            "reduced": translation(recurrent.Gnmt, dict(words=8000, width=256, layers=layers), 20),
             "full": translation(recurrent.Gnmt, dict(words=32320, width=1024, layers=layers), 50)}
+
+
+def lstm_lm():
+    """As awd-lm, but with a classifier of its own. `text`: for utils/headline, whose text has so many words."""
+    def network(time, **arguments):
+        return Network(lambda: recurrent.LstmLm(**arguments), *text(arguments["words"], time))
+    return {"small": network(8, words=60, width=24, hidden=32), "reduced": network(35, words=10000, width=400, hidden=650),
+            "text": network(24, words=2000, width=128, hidden=256)}
 
 
 def mixture(chosen):
@@ -98,6 +107,7 @@ NETWORKS = {
                       dict(words=33278, width=400, hidden=1150), (8, 70)),
     "gnmt8": gnmt(8),
     "gnmt16": gnmt(16),
+    "lstm-lm": lstm_lm(),
     "s2vt": {"small": captions(dict(features=32, words=40, width=16, hidden=24), 6, 5),
              "full": captions(dict(features=4096, words=12000, width=500, hidden=1000), 80, 20)},
     "switch": mixture(chosen=1),
@@ -106,6 +116,7 @@ NETWORKS = {
     "mlp": teaching_network(teaching.Mlp, (20,)),
     "lenet": teaching_network(teaching.LeNet, (1, 28, 28)),
     "vgg-small": teaching_network(teaching.VggSmall, (3, 32, 32)),
+    "vgg-digits": teaching_network(teaching.VggDigits, (1, 8, 8)),
     "norm-and-drop": teaching_network(teaching.NormAndDrop, (1, 8, 8)),
     "cells": teaching_network(teaching.Cells, (6, 8)),
     "skip": teaching_network(teaching.LongSkip, (20,)),

@@ -23,6 +23,14 @@ class AwdLm(nn.Module):
         return self.decoder(x)
 
 
+class LstmLm(AwdLm):
+    """The same layers, with a classifier that shares no weights with the embedding."""
+
+    def __init__(self, words, width, hidden, dropout=0.2):
+        super().__init__(words, width, hidden, dropout)
+        self.decoder = nn.Linear(width, words)
+
+
 class Attention(nn.Module):
     """Bahdanau's, normalised: the score of a pair is a direction, `scale` long, times tanh(query + key)."""
 

@@ -49,6 +49,32 @@ class VggSmall(nn.Module):
         return self.classifier(torch.flatten(self.pool(self.features(x)), 1))
 
 
+class VggDigits(nn.Module):
+    """VGG's shape for 8x8 images: the work is in convolutions, nine tenths of the parameters in large dense layers."""
+
+    def __init__(self, width=1024, dropout=0.3):
+        super().__init__()
+        layers, channels = [], 1
+        for outputs in (64, 128):
+            for _ in range(2):
+                layers += [nn.Conv2d(channels, outputs, 3, padding=1), nn.ReLU()]
+                channels = outputs
+            layers.append(nn.MaxPool2d(2))
+        self.features = nn.Sequential(*layers)
+        layers, inputs = [], channels * 4
+        for _ in range(3):
+            layers += [nn.Linear(inputs, width), nn.ReLU(), nn.Dropout(dropout)]
+            inputs = width
+        self.classifier = nn.Sequential(*layers, nn.Linear(width, 10))
+        for part in self.modules():  # as torchvision's VGG: or nothing is learnt for long
+            if isinstance(part, (nn.Conv2d, nn.Linear)):
+                nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
+                nn.init.zeros_(part.bias)
+
+    def forward(self, x):
+        return self.classifier(torch.flatten(self.features(x), 1))
+
+
 class Cells(nn.Module):
     """Two LSTM layers step by step: of PyTorch's cells, and of what a cell computes."""
 
