@@ -52,9 +52,9 @@ void Wakeup::wait(std::chrono::nanoseconds limit) {
   notified_ = false;
 }
 
-std::chrono::nanoseconds pollingPatience(int idle, bool busy) {
+std::chrono::nanoseconds pollingPatience(int idle, bool awaited, bool sends) {
   using namespace std::chrono_literals;
-  if (!busy) return std::min<std::chrono::nanoseconds>(1ms, idle * 100us);
+  if (!awaited) return std::min<std::chrono::nanoseconds>(sends ? 200us : 1ms, idle * 100us);
   constexpr int spins = 20;
   if (idle < spins) return 0ns;
   return std::min<std::chrono::nanoseconds>(200us, (idle - spins + 1) * 10us);

@@ -72,7 +72,7 @@ public:
   }
 
   std::chrono::nanoseconds patience(int idle, bool awaited) override {
-    return pollingPatience(idle, awaited || sends_ > 0);
+    return pollingPatience(idle, awaited, sends_ > 0);
   }
 
   bool aborted() const override { return failed_; }

@@ -150,7 +150,7 @@ public:
 
   std::chrono::nanoseconds patience(int idle, bool awaited) override {
     const bool sends = std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return hasOutput(peer); });
-    return pollingPatience(idle, awaited || sends);
+    return pollingPatience(idle, awaited, sends);
   }
 
   bool aborted() const override { return failed_ || ended_; }

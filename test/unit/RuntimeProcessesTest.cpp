@@ -135,6 +135,16 @@ TEST_P(Run, GivesTheWeightsMetricsAndResultsOfThreads) {
   EXPECT_TRUE(contains(run.log, "stage  rank  predicted  measured")) << run.log;
 }
 
+// Looks take time from the kernels: while nobody waits for a transfer, none follows another at once.
+TEST(MpiTransport, LooksRarelyBesideKernels) {
+  std::string pattern = testing::TempDir() + "pdcrt-mpi-XXXXXX";
+  const std::string folder = ::mkdtemp(pattern.data());
+  const Finished finished = mpirun(2, "Rank.DISABLED_HasASendUnderWay", "", folder);
+  EXPECT_EQ(finished.code, 0) << finished.log;
+  EXPECT_TRUE(contains(finished.log, "looked at")) << finished.log;
+  std::filesystem::remove_all(folder);
+}
+
 TEST_P(Run, StopsWhereRanksDisagree) {
   RunFolder folder({1, 1}, {2, 0});
   folder.writeData(32);
@@ -175,6 +185,44 @@ TEST(MpiRun, SendsLargeMessagesInFragmentsUnlessTheUserSaysHow) {
     ASSERT_EQ(finished.code, 0) << finished.log;
     EXPECT_TRUE(contains(finished.log, parameter + (flags.empty() ? "send,inplace" : flags))) << finished.log;
     std::filesystem::remove_all(folder);
+  }
+}
+
+/// Rank 1 receives the large message when the small one, which is sent later, has come.
+TEST(Rank, DISABLED_HasASendUnderWay) {
+  using namespace std::chrono_literals;
+  std::unique_ptr<Transport> transport;
+  ASSERT_TRUE(openMpi(2, {.rank = -1, .synchronousSends = true}, transport));
+  std::vector<std::byte> bytes(1 << 20), few(8);
+  const bool sends = transport->rank() == 0;
+  Transfer large, small;
+  large.outgoing = small.outgoing = sends;
+  large.peer = small.peer = sends ? 1 : 0;
+  large.channel = 1;
+  small.channel = 2;
+  large.data = bytes.data();
+  large.bytes = bytes.size();
+  small.data = few.data();
+  small.bytes = few.size();
+  auto finish = [&](Transfer& transfer) {
+    while (!transport->test(transfer)) transport->poll();
+  };
+  if (sends) {
+    transport->start(large);
+    EXPECT_EQ(transport->patience(1, /*awaited=*/true), 0ns);
+    EXPECT_EQ(transport->patience(1, /*awaited=*/false), 100us);
+    EXPECT_EQ(transport->patience(100, /*awaited=*/true), 200us);
+    EXPECT_EQ(transport->patience(100, /*awaited=*/false), 200us);
+    std::cout << "looked at" << std::endl;
+    transport->start(small);
+    finish(small);
+    finish(large);
+    EXPECT_EQ(transport->patience(100, /*awaited=*/false), 1ms);
+  } else {
+    transport->start(small);
+    finish(small);
+    transport->start(large);
+    finish(large);
   }
 }
 

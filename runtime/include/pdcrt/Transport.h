@@ -130,10 +130,10 @@ private:
   bool notified_ = false;
 };
 
-/// Transport::patience() of those that only move while they are polled: a few rounds of spinning, then longer and
-/// longer sleeps, up to 200 µs where somebody waits or something is to be sent (`busy`), else up to 1 ms, because every
-/// look takes time from the kernels.
-std::chrono::nanoseconds pollingPatience(int idle, bool busy);
+/// Transport::patience() of those that only move while they are polled. Where somebody waits they spin for a few
+/// rounds, then sleep, longer and longer, up to 200 µs. Beside a kernel every look takes time from it: they sleep 100
+/// µs at least, and up to 200 µs while something is to be sent (`sends`), else up to 1 ms.
+std::chrono::nanoseconds pollingPatience(int idle, bool awaited, bool sends);
 
 /// Point-to-point transfers of one rank. All but abort() are called by one thread.
 class Transport {
