@@ -120,6 +120,12 @@ TEST(RecurrentOptions, WhatIsNoLayerIsRefused) {
   EXPECT_THROW(Lstm(setup, {.steps = 1, .batch = 2, .hidden = 3, .order = "iofo"}), std::runtime_error);
   EXPECT_THROW(Gru(setup, {.steps = 1, .batch = 2, .hidden = 3, .order = "zr"}), std::runtime_error);
   EXPECT_THROW(Rnn(setup, {.steps = 1, .batch = 0, .hidden = 3}), std::runtime_error);
+  try {
+    Gru(setup, {.steps = 2, .batch = 4, .hidden = -3});
+    ADD_FAILURE() << "was taken";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "GRU layer of 2 steps, batch 4, -3 hidden units: sizes must be positive");
+  }
 }
 
 } // namespace

@@ -1,7 +1,8 @@
-// What the kernels of recurrent layers share: the order of steps, and products with the recurrent weights.
+// What the kernels of recurrent layers share: products with the recurrent weights, and rows whose sequence is over.
 #pragma once
 
 #include "Onednn.h"
+#include "RecurrentShapes.h"
 #include "pdcrt/View.h"
 
 #include <algorithm>
@@ -10,11 +11,6 @@
 #include <string>
 
 namespace pdcrt::recurrent {
-
-/// The position of the step that is taken n-th.
-inline std::int64_t position(std::int64_t n, std::int64_t steps, bool reverse) {
-  return reverse ? steps - 1 - n : n;
-}
 
 /// A row-major matrix, or the transposed of one.
 inline dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, bool transposed = false) {
@@ -102,22 +98,12 @@ struct Workspace {
 /// Runs `build`, whose errors are told with the sizes of the layer.
 template <class Options, class Build>
 void construct(const char* layer, const Options& o, Build build) {
-  const std::string what = std::string(layer) + " of " + std::to_string(o.steps) + " steps, batch " +
-                           std::to_string(o.batch) + ", " + std::to_string(o.hidden) + " hidden units: ";
-  if (o.steps < 1 || o.batch < 1 || o.hidden < 1) throw std::runtime_error(what + "sizes must be positive");
+  checkSizes(layer, o);
   try {
     build();
   } catch (const dnnl::error& error) {
-    throw std::runtime_error(what + "oneDNN " + error.what());
+    throw std::runtime_error(describe(layer, o) + ": oneDNN " + error.what());
   }
-}
-
-/// Where `gate` stands in `order`; throws if it does not.
-inline std::int64_t place(const std::string& order, char gate, std::size_t gates) {
-  const std::size_t at = order.find(gate);
-  if (order.size() != gates || at == std::string::npos)
-    throw std::runtime_error("'" + order + "' is no order of gates, '" + gate + "' is missing");
-  return static_cast<std::int64_t>(at);
 }
 
 /// Row b of step t keeps its state.

@@ -78,15 +78,15 @@ struct Gru::Impl {
 };
 
 Gru::Gru(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
-  cuda::checkSizes("GRU layer", o);
+  recurrent::checkSizes("GRU layer", o);
   setup.needWorkspace(cuda::workspaceOf(o));
   impl_->options = o;
   impl_->sizes = {.batch = o.batch,
                   .hidden = o.hidden,
                   .t = 0,
-                  .z = cuda::place(o.order, 'z', 3),
-                  .r = cuda::place(o.order, 'r', 3),
-                  .n = cuda::place(o.order, 'h', 3)};
+                  .z = recurrent::place(o.order, 'z', 3),
+                  .r = recurrent::place(o.order, 'r', 3),
+                  .n = recurrent::place(o.order, 'h', 3)};
   impl_->recurrence = cuda::stepProduct(o.batch, o.hidden, 3 * o.hidden, true);
   impl_->backward = cuda::stepProduct(o.batch, 3 * o.hidden, o.hidden, false);
 }
@@ -103,7 +103,7 @@ void Gru::forward(Stream& q, View<const float> x, View<const float> r, View<cons
   const float* before = h0.data;
   for (std::int64_t count = 0; count < o.steps; ++count) {
     Sizes sizes = impl_->sizes;
-    const std::int64_t t = sizes.t = cuda::position(count, o.steps, o.reverse);
+    const std::int64_t t = sizes.t = recurrent::position(count, o.steps, o.reverse);
     launchLoop(q, "GRU", startRows, 3 * state, sizes, b.data, p);
     if (before) impl_->recurrence.run(q, before, r.data, nullptr, p);
     launchLoop(q, "GRU", forwardStep, state, sizes, x.data + t * 3 * state, p, before, lengths.data, y.data + t * state,
@@ -121,8 +121,9 @@ void Gru::gradient(Stream& q, View<const float> dy, View<const float> r, View<co
   cuda::zero(q, dh, state);
   for (std::int64_t count = o.steps - 1; count >= 0; --count) {
     Sizes sizes = impl_->sizes;
-    const std::int64_t t = sizes.t = cuda::position(count, o.steps, o.reverse);
-    const float* const before = count > 0 ? y.data + cuda::position(count - 1, o.steps, o.reverse) * state : h0.data;
+    const std::int64_t t = sizes.t = recurrent::position(count, o.steps, o.reverse);
+    const float* const before =
+        count > 0 ? y.data + recurrent::position(count - 1, o.steps, o.reverse) * state : h0.data;
     launchLoop(q, "GRU, gradient", backwardStep, state, sizes, gates.data + t * 4 * state, before, dy.data + t * state,
                lengths.data, dh, dx.data + t * 3 * state, da.data + t * 3 * state);
     if (count > 0 || dh0) impl_->backward.run(q, da.data + t * 3 * state, r.data, nullptr, dh);

@@ -74,16 +74,16 @@ struct Lstm::Impl {
 };
 
 Lstm::Lstm(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
-  cuda::checkSizes("LSTM layer", o);
+  recurrent::checkSizes("LSTM layer", o);
   setup.needWorkspace(cuda::workspaceOf(o));
   impl_->options = o;
   impl_->sizes = {.batch = o.batch,
                   .hidden = o.hidden,
                   .t = 0,
-                  .i = cuda::place(o.order, 'i', 4),
-                  .o = cuda::place(o.order, 'o', 4),
-                  .f = cuda::place(o.order, 'f', 4),
-                  .g = cuda::place(o.order, 'c', 4)};
+                  .i = recurrent::place(o.order, 'i', 4),
+                  .o = recurrent::place(o.order, 'o', 4),
+                  .f = recurrent::place(o.order, 'f', 4),
+                  .g = recurrent::place(o.order, 'c', 4)};
   impl_->recurrence = cuda::stepProduct(o.batch, o.hidden, 4 * o.hidden, true);
   impl_->backward = cuda::stepProduct(o.batch, 4 * o.hidden, o.hidden, false);
 }
@@ -101,7 +101,7 @@ void Lstm::forward(Stream& q, View<const float> x, View<const float> r, View<con
   const float *hBefore = h0.data, *cBefore = c0.data;
   for (std::int64_t n = 0; n < o.steps; ++n) {
     Sizes sizes = impl_->sizes;
-    sizes.t = cuda::position(n, o.steps, o.reverse);
+    sizes.t = recurrent::position(n, o.steps, o.reverse);
     float* const g = gates ? gates.data + sizes.t * 4 * state : spareGates;
     float* const cNow = c ? c.data + sizes.t * state : spareCells;
     float* const yNow = y.data + sizes.t * state;
@@ -123,8 +123,8 @@ void Lstm::gradient(Stream& q, View<const float> dy, View<const float> dc, View<
   cuda::zero(q, dhNow, 2 * state);
   for (std::int64_t n = o.steps - 1; n >= 0; --n) {
     Sizes sizes = impl_->sizes;
-    const std::int64_t t = sizes.t = cuda::position(n, o.steps, o.reverse);
-    const float* const cBefore = n > 0 ? c.data + cuda::position(n - 1, o.steps, o.reverse) * state : c0.data;
+    const std::int64_t t = sizes.t = recurrent::position(n, o.steps, o.reverse);
+    const float* const cBefore = n > 0 ? c.data + recurrent::position(n - 1, o.steps, o.reverse) * state : c0.data;
     float* const da = dx.data + t * 4 * state;
     launchLoop(q, "LSTM, gradient", backwardStep, state, sizes, gates.data + t * 4 * state, cBefore, c.data + t * state,
                dy ? dy.data + t * state : nullptr, dc ? dc.data + t * state : nullptr, lengths.data, dhNow, dcNow, da);

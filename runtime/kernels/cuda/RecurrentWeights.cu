@@ -15,7 +15,7 @@ struct RecurrentWeights::Impl {
 
 RecurrentWeights::RecurrentWeights(Setup& setup, const Options& o)
     : impl_(std::make_unique<Impl>(Impl{o, {}, {}, {setup, {.input = {o.steps * o.batch, o.gates}, .axes = {0}}}})) {
-  cuda::checkSizes("recurrent weights", o);
+  recurrent::checkSizes("recurrent weights", o);
   setup.needWorkspace(cuda::workspaceOf(o));
   const auto over = [&](std::int64_t rows, bool accumulate) {
     return cuda::Product(
@@ -38,7 +38,7 @@ void RecurrentWeights::gradient(Stream& q, View<const float> da, View<const floa
     impl_->later.run(q, da.data + (o.reverse ? 0 : gates), y.data + (o.reverse ? states : 0), nullptr, dr.data);
   else
     cuda::zero(q, dr.data, o.gates * o.hidden);
-  if (h0) impl_->first.run(q, da.data + cuda::position(0, o.steps, o.reverse) * gates, h0.data, nullptr, dr.data);
+  if (h0) impl_->first.run(q, da.data + recurrent::position(0, o.steps, o.reverse) * gates, h0.data, nullptr, dr.data);
   if (db) impl_->bias.forward(q, da, db);
 }
 

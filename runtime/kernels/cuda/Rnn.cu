@@ -43,7 +43,7 @@ struct Rnn::Impl {
 };
 
 Rnn::Rnn(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
-  cuda::checkSizes("recurrent layer", o);
+  recurrent::checkSizes("recurrent layer", o);
   setup.needWorkspace(cuda::workspaceOf(o));
   impl_->options = o;
   impl_->recurrence = cuda::stepProduct(o.batch, o.hidden, o.hidden, true);
@@ -60,7 +60,7 @@ void Rnn::forward(Stream& q, View<const float> x, View<const float> r, View<cons
   const std::int64_t state = o.batch * o.hidden;
   const float* before = h0.data;
   for (std::int64_t n = 0; n < o.steps; ++n) {
-    const std::int64_t t = cuda::position(n, o.steps, o.reverse);
+    const std::int64_t t = recurrent::position(n, o.steps, o.reverse);
     float* const now = y.data + t * state;
     cuda::copy(q, x.data + t * state, state, now);
     if (before) impl_->recurrence.run(q, before, r.data, nullptr, now);
@@ -77,7 +77,7 @@ void Rnn::gradient(Stream& q, View<const float> dy, View<const float> r, View<co
   float* const dh = cuda::ownFloats(q);
   cuda::zero(q, dh, state);
   for (std::int64_t n = o.steps - 1; n >= 0; --n) {
-    const std::int64_t t = cuda::position(n, o.steps, o.reverse);
+    const std::int64_t t = recurrent::position(n, o.steps, o.reverse);
     float* const da = dx.data + t * state;
     launchLoop(q, "recurrent layer, gradient", backwardStep, state, Sizes{o.batch, o.hidden, t, o.relu},
                y.data + t * state, dy.data + t * state, lengths.data, dh, da);
