@@ -187,6 +187,22 @@ TEST(StartOrder, NoRandomPipelineDeadlocksInOneLane) {
   EXPECT_GT(shared, plans / 20);
 }
 
+// As a schedule file may have them, for one length of a run.
+TEST(StartOrder, ListsThatEndHaveNoPeriod) {
+  std::mt19937 random(23);
+  for (int round = 0; round < pdc::rounds(100); ++round) {
+    Schedule schedule = pdc::buildSchedule(pdc::RandomPipeline(random).shape());
+    const std::int64_t minibatches = 1 + static_cast<std::int64_t>(random() % 30);
+    for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+      schedule.ranks[rank].start = expand(schedule, static_cast<int>(rank), minibatches);
+      schedule.ranks[rank].repeat.clear();
+    }
+    const std::vector<StartOrder> orders = ordersOf(schedule, minibatches);
+    for (const StartOrder& order : orders) EXPECT_FALSE(order.isPeriodic());
+    ASSERT_TRUE(OneLane(schedule, orders, minibatches, false).run()) << toString(schedule);
+  }
+}
+
 TEST(StartOrder, NoEvaluationDeadlocksInOneLane) {
   std::mt19937 random(22);
   for (int round = 0; round < pdc::rounds(100); ++round) {

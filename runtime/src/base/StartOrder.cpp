@@ -107,9 +107,13 @@ void StartOrder::add(const Schedule& schedule, const Start& start) {
 }
 
 /// Executes the endless run until two halts agree. The period after them is executed twice, to see that it is the same.
+/// Lists that end have none: every rank must come to that, though its own part may repeat itself for a while.
 bool StartOrder::findPeriod(const Schedule& schedule, int rank) {
   std::int64_t period = periodMinibatches(schedule);
-  for (const RankList& list : schedule.ranks) period = std::lcm(period, list.step);
+  for (const RankList& list : schedule.ranks) {
+    if (list.repeat.empty()) return false;
+    period = std::lcm(period, list.step);
+  }
 
   Collector collector(schedule, rank);
   GatedRun run(schedule, [&](const TracedAction& told) { collector(told); });
