@@ -57,10 +57,13 @@ InTurns executeInTurns(const Schedule& schedule, std::int64_t minibatches) {
   run.readWeights = witness::readInitial;
   run.makeTransports = [&](int ranks) { return one_lane::makeTransports(ranks, /*ordered=*/true, hub); };
   InTurns outcome;
-  // A rank whose turn never comes waits in no circle: a time-out ends the run.
+  // A rank whose turn never comes waits in no circle: a time-out ends the run, in steps, so that a process that is held
+  // up as a whole is not taken for one that waits.
   std::promise<void> end;
   std::thread watchdog([&, ended = end.get_future()] {
-    if (ended.wait_for(std::chrono::seconds(60)) == std::future_status::timeout) run.transports[0]->abort(1);
+    for (int seconds = 0; seconds < 60; ++seconds)
+      if (ended.wait_for(std::chrono::seconds(1)) == std::future_status::ready) return;
+    run.transports[0]->abort(1);
   });
   outcome.ended = run.run([&](Executor& executor, int) { return executor.train(0, minibatches); });
   end.set_value();
