@@ -40,6 +40,11 @@ def with_part(page, part, script, text):
     return f"{before}{begin}{text}{end}{rest.split(end, 1)[1]}"
 
 
+def part_of(page, part, script):
+    """What with_part has put there; empty if nothing."""
+    return page.partition(f"<!-- {part}: written by {script} -->\n")[2].partition(f"<!-- end of {part} -->\n")[0]
+
+
 def table(header, lines):
     return "\n".join(["| " + " | ".join(header) + " |", "|" + "---|" * len(header), *("| " + " | ".join(line) + " |" for line in lines)])
 
