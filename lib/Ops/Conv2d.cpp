@@ -15,11 +15,12 @@ struct Convolution {
   Window window;
   std::int64_t groups;
   std::int64_t inputLanes, outputLanes; ///< channels per position in memory, of x and y
+  ElementType element;
 
   Convolution(const Operation& op, const Type& xType, Shape wShape, const Type& yType)
       : x(xType.shape), w(std::move(wShape)), y(yType.shape), window(windowOf(op.attributes)),
         groups(op.attributes.getInt("groups")), inputLanes(memoryShape(xType).size() > 4 ? channelBlock : 1),
-        outputLanes(memoryShape(yType).size() > 4 ? channelBlock : 1) {
+        outputLanes(memoryShape(yType).size() > 4 ? channelBlock : 1), element(yType.element) {
     window.kernel[0] = w[2], window.kernel[1] = w[3];
   }
 
@@ -34,7 +35,8 @@ struct Convolution {
                                      .groups = groups,
                                      .bias = bias,
                                      .inputLanes = inputLanes,
-                                     .outputLanes = outputLanes});
+                                     .outputLanes = outputLanes,
+                                     .element = element});
   }
   /// Calls visit(position in y, position in x, position in w) for every product of the convolution.
   template <class Visit>
@@ -210,6 +212,7 @@ PDC_OPS(Conv2d) {
                 [&](std::int64_t atY, std::int64_t atX, std::int64_t atW) { y[atY] += x[atX] * w[atW]; });
           }),
           .examples = examples(),
+          .takesLow = true,
       },
       {
           .name = "conv2d_input_gradient",
@@ -249,6 +252,7 @@ PDC_OPS(Conv2d) {
                        example("%dy: f32[1, 4, 1, 4], %w: f32[4, 1, 1, 3]",
                                "%dx = conv2d_input_gradient %dy, %w {groups = 2, input_shape = [1, 2, 1, 8], pads = "
                                "[0, 1, 0, 0], strides = [1, 2]} : f32[1, 2, 1, 8]")},
+          .takesLow = true,
       },
       {
           .name = "conv2d_weight_gradient",
@@ -284,6 +288,7 @@ PDC_OPS(Conv2d) {
                        example("%x: f32[1, 2, 8, 7], %dy: f32[1, 2, 3, 3]",
                                "%dw, _ = conv2d_weight_gradient %x, %dy {filter_shape = [2, 1, 3, 3], groups = 2, "
                                "strides = [2, 2]} : f32[2, 1, 3, 3], _")},
+          .takesLow = true,
       },
   };
 }

@@ -37,7 +37,8 @@ KernelUse kernel(const Operation& op, const char* method, Sizes sizes, bool bias
                                    .inputs = sizes.inputs,
                                    .outputs = sizes.outputs,
                                    .transposed = op.attributes.get<bool>("transposed"),
-                                   .bias = bias});
+                                   .bias = bias,
+                                   .element = resultType(op).element});
 }
 
 /// Where W[input, output] lies.
@@ -152,6 +153,7 @@ PDC_OPS(Linear) {
               }
           }),
           .examples = examples(),
+          .takesLow = true,
       },
       {
           .name = "linear_input_gradient",
@@ -178,6 +180,7 @@ PDC_OPS(Linear) {
           .examples = {example("%dy: f32[4, 5], %w: f32[3, 5]", "%dx = linear_input_gradient %dy, %w : f32[4, 3]"),
                        example("%dy: f32[2, 3, 5], %w: f32[5, 4]",
                                "%dx = linear_input_gradient %dy, %w {transposed = true} : f32[2, 3, 4]")},
+          .takesLow = true,
       },
       {
           .name = "linear_weight_gradient",
@@ -206,6 +209,7 @@ PDC_OPS(Linear) {
                                "%dw, %db = linear_weight_gradient %x, %dy {transposed = true} : f32[5, 3], f32[5]"),
                        example("%x: f32[2, 2, 3], %dy: f32[2, 2, 4]",
                                "%dw, _ = linear_weight_gradient %x, %dy : f32[3, 4], _")},
+          .takesLow = true,
       },
   };
 }

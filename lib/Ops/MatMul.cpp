@@ -25,6 +25,7 @@ pdcrt::MatMul::Options optionsOf(const Operation& op) {
   o.k = a.shape[a.shape.size() - (o.transposeA ? 2 : 1)];
   o.broadcastA = a.rank() < y.rank();
   o.broadcastB = b.rank() < y.rank();
+  o.element = y.element;
   // Rows of A of different batches that meet the same B are rows of one larger product.
   if (o.broadcastB && !o.transposeA) {
     o.m *= o.batch;
@@ -267,6 +268,7 @@ PDC_OPS(MatMul) {
             }
           }),
           .examples = examples(),
+          .takesLow = true,
       },
       composed("gemm", "alpha · op(A) · op(B) + beta · C: linear where that is one, else matmul, mul and add",
                {onnx("Gemm", 2, convertGemm)}),

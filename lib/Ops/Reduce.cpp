@@ -269,7 +269,8 @@ OpDef reduction(std::string name, std::string summary, Reduction kind, std::vect
             *c.results[0] = reduced(*c.operands[0], a.getInts("axes"), a.get<bool>("keep_dims"), kind);
           }),
           .examples = examples(name, kind),
-          .takesDouble = true};
+          .takesDouble = true,
+          .takesLow = true};
 }
 
 } // namespace

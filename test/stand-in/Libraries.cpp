@@ -1,6 +1,7 @@
 // Products of matrices and convolutions by their definitions, with the libraries' conventions: columns one after the
 // other, workspace that is overwritten, promises about alignment that are checked.
 #include "Streams.h"
+#include "pdcrt/LowPrecision.h"
 
 #include <cublasLt.h>
 #include <cudnn.h>
@@ -30,6 +31,43 @@ void scribble(void* workspace, std::size_t bytes) {
 
 constexpr std::size_t usedWorkspace = 4096; ///< by every call
 
+/// Numbers in memory, of 32 or of 16 bits. Both libraries name their types so.
+struct Numbers {
+  enum class Kind { f32, f16, bf16 };
+  Kind kind;
+  void* data;
+
+  double operator[](std::int64_t i) const {
+    switch (kind) {
+    case Kind::f32: return static_cast<const float*>(data)[i];
+    case Kind::f16: return static_cast<const pdcrt::float16*>(data)[i];
+    case Kind::bf16: return static_cast<const pdcrt::bfloat16*>(data)[i];
+    }
+    return 0;
+  }
+  void set(std::int64_t i, double value) const {
+    const auto rounded = static_cast<float>(value); // sums are in f32
+    switch (kind) {
+    case Kind::f32: static_cast<float*>(data)[i] = rounded; break;
+    case Kind::f16: static_cast<pdcrt::float16*>(data)[i] = pdcrt::float16(rounded); break;
+    case Kind::bf16: static_cast<pdcrt::bfloat16*>(data)[i] = pdcrt::bfloat16(rounded); break;
+    }
+  }
+};
+
+Numbers::Kind kindOf(cudaDataType_t type) {
+  return type == CUDA_R_16F ? Numbers::Kind::f16 : type == CUDA_R_16BF ? Numbers::Kind::bf16 : Numbers::Kind::f32;
+}
+Numbers::Kind kindOf(cudnnDataType_t type) {
+  return type == CUDNN_DATA_HALF       ? Numbers::Kind::f16
+         : type == CUDNN_DATA_BFLOAT16 ? Numbers::Kind::bf16
+                                       : Numbers::Kind::f32;
+}
+template <class Type>
+Numbers numbers(Type type, const void* data) {
+  return {kindOf(type), const_cast<void*>(data)};
+}
+
 } // namespace
 
 // ---- cuBLASLt ----
@@ -37,9 +75,10 @@ constexpr std::size_t usedWorkspace = 4096; ///< by every call
 struct cublasLtHandle {};
 struct cublasLtMatmulDescOpaque_t {
   bool transposeA = false, transposeB = false, bias = false;
-  const float* biasPointer = nullptr;
+  const void* biasPointer = nullptr; ///< of the type of the result
 };
 struct cublasLtMatrixLayoutOpaque_t {
+  cudaDataType_t type = CUDA_R_32F;
   std::int64_t rows = 0, columns = 0, ld = 0, batch = 1, stride = 0;
 };
 struct cublasLtMatmulPreferenceOpaque_t {
@@ -58,7 +97,8 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
   delete handle;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t, cudaDataType_t) {
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t, cudaDataType_t scale) {
+  if (scale != CUDA_R_32F) misuse("a factor that is not of f32");
   *desc = new cublasLtMatmulDescOpaque_t;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -72,13 +112,14 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
   case CUBLASLT_MATMUL_DESC_TRANSA: desc->transposeA = read<std::int32_t>(value, bytes) == CUBLAS_OP_T; break;
   case CUBLASLT_MATMUL_DESC_TRANSB: desc->transposeB = read<std::int32_t>(value, bytes) == CUBLAS_OP_T; break;
   case CUBLASLT_MATMUL_DESC_EPILOGUE: desc->bias = read<std::uint32_t>(value, bytes) == CUBLASLT_EPILOGUE_BIAS; break;
-  case CUBLASLT_MATMUL_DESC_BIAS_POINTER: desc->biasPointer = read<const float*>(value, bytes); break;
+  case CUBLASLT_MATMUL_DESC_BIAS_POINTER: desc->biasPointer = read<const void*>(value, bytes); break;
   }
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType, std::uint64_t rows,
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type, std::uint64_t rows,
                                           std::uint64_t columns, std::int64_t ld) {
-  *layout = new cublasLtMatrixLayoutOpaque_t{static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns), ld};
+  *layout =
+      new cublasLtMatrixLayoutOpaque_t{type, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns), ld};
   return ld >= static_cast<std::int64_t>(rows) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
@@ -117,7 +158,8 @@ static bool fits(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMa
                  cublasLtMatrixLayout_t d) {
   const std::int64_t m = desc->transposeA ? a->columns : a->rows, k = desc->transposeA ? a->rows : a->columns,
                      inner = desc->transposeB ? b->columns : b->rows, n = desc->transposeB ? b->rows : b->columns;
-  return m == d->rows && n == d->columns && k == inner && a->batch == d->batch && b->batch == d->batch;
+  return m == d->rows && n == d->columns && k == inner && a->batch == d->batch && b->batch == d->batch &&
+         a->type == b->type && a->type == d->type;
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
@@ -148,8 +190,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   if (desc->bias && !desc->biasPointer) misuse("no bias");
   auto work = [desc = *desc, a = *aLayout, b = *bLayout, c = *cLayout, d = *dLayout,
                alpha = *static_cast<const float*>(alpha), beta = *static_cast<const float*>(beta),
-               pa = static_cast<const float*>(a), pb = static_cast<const float*>(b), pc = static_cast<const float*>(c),
-               pd = static_cast<float*>(d), workspace, workspaceBytes] {
+               pa = numbers(aLayout->type, a), pb = numbers(bLayout->type, b), pc = numbers(cLayout->type, c),
+               pd = numbers(dLayout->type, d), bias = numbers(dLayout->type, desc->biasPointer), workspace,
+               workspaceBytes] {
     scribble(workspace, workspaceBytes);
     const std::int64_t terms = desc.transposeA ? a.rows : a.columns;
     for (std::int64_t batch = 0; batch < d.batch; ++batch)
@@ -157,12 +200,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
         for (std::int64_t row = 0; row < d.rows; ++row) {
           double sum = 0;
           for (std::int64_t k = 0; k < terms; ++k)
-            sum += double(pa[batch * a.stride + (desc.transposeA ? k + row * a.ld : row + k * a.ld)]) *
+            sum += pa[batch * a.stride + (desc.transposeA ? k + row * a.ld : row + k * a.ld)] *
                    pb[batch * b.stride + (desc.transposeB ? column + k * b.ld : k + column * b.ld)];
           double value = alpha * sum;
           if (beta != 0) value += beta * pc[batch * c.stride + row + column * c.ld];
-          if (desc.bias) value += desc.biasPointer[row];
-          pd[batch * d.stride + row + column * d.ld] = static_cast<float>(value);
+          if (desc.bias) value += bias[row];
+          pd.set(batch * d.stride + row + column * d.ld, value);
         }
   };
   if (stand_in::immediate(stream))
@@ -178,10 +221,12 @@ struct cudnnContext {
   cudaStream_t stream = nullptr;
 };
 struct cudnnTensorStruct {
+  cudnnDataType_t type;
   int n, c, h, w;
   long elements() const { return static_cast<long>(n) * c * h * w; }
 };
 struct cudnnFilterStruct {
+  cudnnDataType_t type;
   int k, c, h, w;
   long elements() const { return static_cast<long>(k) * c * h * w; }
 };
@@ -212,10 +257,10 @@ cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t tensor) {
   delete tensor;
   return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t tensor, cudnnTensorFormat_t format, cudnnDataType_t,
-                                         int n, int c, int h, int w) {
+cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t tensor, cudnnTensorFormat_t format,
+                                         cudnnDataType_t type, int n, int c, int h, int w) {
   if (format != CUDNN_TENSOR_NCHW) misuse("a layout that the stand-in does not have");
-  *tensor = {n, c, h, w};
+  *tensor = {type, n, c, h, w};
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t* filter) {
@@ -226,10 +271,10 @@ cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t filter) {
   delete filter;
   return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t filter, cudnnDataType_t, cudnnTensorFormat_t format,
-                                         int k, int c, int h, int w) {
+cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t filter, cudnnDataType_t type,
+                                         cudnnTensorFormat_t format, int k, int c, int h, int w) {
   if (format != CUDNN_TENSOR_NCHW) misuse("a layout that the stand-in does not have");
-  *filter = {k, c, h, w};
+  *filter = {type, k, c, h, w};
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t* convolution) {
@@ -242,7 +287,8 @@ cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t con
 }
 cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t convolution, int padHeight, int padWidth,
                                               int strideHeight, int strideWidth, int dilationHeight, int dilationWidth,
-                                              cudnnConvolutionMode_t mode, cudnnDataType_t) {
+                                              cudnnConvolutionMode_t mode, cudnnDataType_t compute) {
+  if (compute != CUDNN_DATA_FLOAT) misuse("a convolution whose sums are not in f32");
   if (mode != CUDNN_CROSS_CORRELATION) misuse("a convolution that turns its filter");
   *convolution = {padHeight, padWidth, strideHeight, strideWidth, dilationHeight, dilationWidth, 1};
   return CUDNN_STATUS_SUCCESS;
@@ -278,11 +324,14 @@ struct Shapes {
   Shapes(cudnnTensorDescriptor_t xDesc, cudnnFilterDescriptor_t wDesc, cudnnConvolutionDescriptor_t convolution,
          cudnnTensorDescriptor_t yDesc)
       : x(*xDesc), y(*yDesc), w(*wDesc), c(*convolution) {
+    if (x.type != w.type || x.type != y.type) misuse("a convolution of two types");
     if (y.n != x.n || y.c != w.k || x.c != w.c * c.groups ||
         y.h != outputSize(x.h, c.padH, w.h, c.strideH, c.dilationH) ||
         y.w != outputSize(x.w, c.padW, w.w, c.strideW, c.dilationW))
       misuse("shapes of a convolution that do not fit");
   }
+
+  Numbers of(const void* data) const { return numbers(x.type, data); }
 
   /// Calls visit(element of x, of w, of y) for all products.
   template <class Visit>
@@ -309,7 +358,7 @@ struct Shapes {
 /// result = alpha · sums + beta · result; `add` fills in the sums.
 template <class Add>
 cudnnStatus_t convolve(cudnnHandle_t handle, const void* alpha, const void* beta, long elements, void* workspace,
-                       std::size_t workspaceBytes, void* result, Add add) {
+                       std::size_t workspaceBytes, Numbers to, Add add) {
   auto work = [=, alpha = *static_cast<const float*>(alpha), beta = *static_cast<const float*>(beta)] {
     scribble(workspace, workspaceBytes);
     // Not from malloc: tests watch it.
@@ -318,8 +367,7 @@ cudnnStatus_t convolve(cudnnHandle_t handle, const void* alpha, const void* beta
     if (room == MAP_FAILED) misuse("no memory");
     auto* sums = static_cast<double*>(room);
     add(sums);
-    auto* to = static_cast<float*>(result);
-    for (long i = 0; i < elements; ++i) to[i] = static_cast<float>(alpha * sums[i] + (beta == 0 ? 0 : beta * to[i]));
+    for (long i = 0; i < elements; ++i) to.set(i, alpha * sums[i] + (beta == 0 ? 0 : beta * to[i]));
     ::munmap(room, bytes);
   };
   if (stand_in::immediate(handle->stream))
@@ -376,9 +424,9 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha, c
                                       void* workspace, std::size_t workspaceBytes, const void* beta,
                                       cudnnTensorDescriptor_t yDesc, void* y) {
   const Shapes shapes(xDesc, wDesc, convolution, yDesc);
-  return convolve(handle, alpha, beta, yDesc->elements(), workspace, workspaceBytes, y,
-                  [=, px = static_cast<const float*>(x), pw = static_cast<const float*>(w)](double* sums) {
-                    shapes.forEach([&](long i, long j, long o) { sums[o] += double(px[i]) * pw[j]; });
+  return convolve(handle, alpha, beta, yDesc->elements(), workspace, workspaceBytes, shapes.of(y),
+                  [=, px = shapes.of(x), pw = shapes.of(w)](double* sums) {
+                    shapes.forEach([&](long i, long j, long o) { sums[o] += px[i] * pw[j]; });
                   });
 }
 cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alpha, cudnnFilterDescriptor_t wDesc,
@@ -389,9 +437,9 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alp
                                            void* dx) {
   if (algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_0) misuse("an algorithm with another order in every run");
   const Shapes shapes(dxDesc, wDesc, convolution, dyDesc);
-  return convolve(handle, alpha, beta, dxDesc->elements(), workspace, workspaceBytes, dx,
-                  [=, py = static_cast<const float*>(dy), pw = static_cast<const float*>(w)](double* sums) {
-                    shapes.forEach([&](long i, long j, long o) { sums[i] += double(py[o]) * pw[j]; });
+  return convolve(handle, alpha, beta, dxDesc->elements(), workspace, workspaceBytes, shapes.of(dx),
+                  [=, py = shapes.of(dy), pw = shapes.of(w)](double* sums) {
+                    shapes.forEach([&](long i, long j, long o) { sums[i] += py[o] * pw[j]; });
                   });
 }
 cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* alpha, cudnnTensorDescriptor_t xDesc,
@@ -402,8 +450,8 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* a
                                              cudnnFilterDescriptor_t dwDesc, void* dw) {
   if (algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0) misuse("an algorithm with another order in every run");
   const Shapes shapes(xDesc, dwDesc, convolution, dyDesc);
-  return convolve(handle, alpha, beta, dwDesc->elements(), workspace, workspaceBytes, dw,
-                  [=, px = static_cast<const float*>(x), py = static_cast<const float*>(dy)](double* sums) {
-                    shapes.forEach([&](long i, long j, long o) { sums[j] += double(px[i]) * py[o]; });
+  return convolve(handle, alpha, beta, dwDesc->elements(), workspace, workspaceBytes, shapes.of(dw),
+                  [=, px = shapes.of(x), py = shapes.of(dy)](double* sums) {
+                    shapes.forEach([&](long i, long j, long o) { sums[j] += px[i] * py[o]; });
                   });
 }

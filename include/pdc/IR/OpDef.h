@@ -224,6 +224,7 @@ struct OpDef {
   bool moves = false;    ///< results have the operands' elements elsewhere, some perhaps several times or not at all
   bool commutative = false;
   bool takesDouble = false; ///< kernel and reference compute with f64, beside f32; ops that move elements do anyway
+  bool takesLow = false;    ///< the kernel for CUDA computes with f16 and bf16 too; ops that move elements do anyway
 };
 
 /// The set of known ops.

@@ -67,6 +67,9 @@ inline std::string toCpp(double value) {
 inline std::string toCpp(const std::string& word) {
   return "\"" + word + "\"";
 }
+inline std::string toCpp(ElementType element) {
+  return std::string("pdcrt::Element::") + nameOf(element);
+}
 inline std::string toCpp(pdcrt::Reduction value) {
   constexpr const char* names[] = {"sum", "mean", "max", "min", "product"};
   return std::string("pdcrt::Reduction::") + names[static_cast<int>(value)];
@@ -158,15 +161,15 @@ PDC_FIELDS(AveragePool2d::Options, input, output, kernel, strides, pads, countIn
 PDC_FIELDS(BatchNorm::Options, input, epsilon, momentum, relu, lanes)
 PDC_FIELDS(Broadcast::Options, input, output)
 PDC_FIELDS(Concat::Options, outer, inner)
-PDC_FIELDS(Conv2d::Options, input, filter, strides, pads, dilations, groups, bias, inputLanes, outputLanes)
+PDC_FIELDS(Conv2d::Options, input, filter, strides, pads, dilations, groups, bias, inputLanes, outputLanes, element)
 PDC_FIELDS(CumSum::Options, outer, size, inner, exclusive, reverse)
 PDC_FIELDS(Dropout::Options, elements, op, ratio)
 PDC_FIELDS(Gather::Options, outer, size, inner, count)
 PDC_FIELDS(Gru::Options, steps, batch, hidden, order, reverse)
 PDC_FIELDS(LayerNorm::Options, rows, size, epsilon)
-PDC_FIELDS(Linear::Options, rows, inputs, outputs, transposed, bias)
+PDC_FIELDS(Linear::Options, rows, inputs, outputs, transposed, bias, element)
 PDC_FIELDS(Lstm::Options, steps, batch, hidden, order, reverse)
-PDC_FIELDS(MatMul::Options, batch, m, k, n, transposeA, transposeB, broadcastA, broadcastB)
+PDC_FIELDS(MatMul::Options, batch, m, k, n, transposeA, transposeB, broadcastA, broadcastB, element)
 PDC_FIELDS(MaxPool2d::Options, input, output, kernel, strides, pads, dilations, lanes)
 PDC_FIELDS(Pad::Options, input, before, after, value)
 PDC_FIELDS(RecurrentWeights::Options, steps, batch, hidden, gates, reverse)

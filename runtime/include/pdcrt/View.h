@@ -1,6 +1,8 @@
 // A typed pointer into the arena, and the element types of the values that it may point to.
 #pragma once
 
+#include "pdcrt/LowPrecision.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -34,7 +36,10 @@ template <class T>
 constexpr Element elementOf() {
   if constexpr (std::is_same_v<T, double>) return Element::f64;
   if constexpr (std::is_same_v<T, float>) return Element::f32;
-  static_assert(std::is_same_v<T, double> || std::is_same_v<T, float> || (std::is_integral_v<T> && sizeof(T) <= 8));
+  if constexpr (std::is_same_v<T, float16>) return Element::f16;
+  if constexpr (std::is_same_v<T, bfloat16>) return Element::bf16;
+  static_assert(std::is_floating_point_v<T> || std::is_same_v<T, float16> || std::is_same_v<T, bfloat16> ||
+                (std::is_integral_v<T> && sizeof(T) <= 8));
   constexpr bool isSigned = std::is_signed_v<T>;
   switch (sizeof(T)) {
   case 8: return isSigned ? Element::i64 : Element::u64;
@@ -44,7 +49,7 @@ constexpr Element elementOf() {
   }
 }
 
-/// Calls f with a value of the C++ type of `element`, one of those that elementOf() knows.
+/// Calls f with a value of the C++ type of `element`, which is not of low precision.
 template <class F>
 void withElement(Element element, F f) {
   switch (element) {
@@ -78,5 +83,9 @@ struct View {
   constexpr T& operator[](std::int64_t i) const { return data[i]; }
   constexpr explicit operator bool() const { return data != nullptr; }
 };
+
+/// An operand with elements as those of the results.
+template <class T>
+using OperandView = std::type_identity_t<View<const T>>;
 
 } // namespace pdcrt

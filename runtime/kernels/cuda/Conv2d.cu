@@ -1,6 +1,6 @@
 // Conv2d over cuDNN. Algorithms are chosen when the kernel is constructed, among those that give the same bits in every
-// run and need no more workspace than was planned. In f32, without TF32. cuDNN pads both sides alike: where the model
-// does not, a padded copy of the input goes through the workspace.
+// run and need no more workspace than was planned. Sums are in f32; without TF32. cuDNN pads both sides alike: where
+// the model does not, a padded copy of the input goes through the workspace.
 #include "pdcrt/kernels/Conv2d.h"
 
 #include "Libraries.h"
@@ -35,10 +35,14 @@ void checkOptions(const Conv2d::Options& o) {
   if (output.dims[2] < 1 || output.dims[3] < 1) refuse("the filter is larger than the padded input");
 }
 
-cudnnTensorDescriptor_t tensorOf(const Shape& s) {
+cudnnDataType_t typeOf(Element element) {
+  return element == Element::bf16 ? CUDNN_DATA_BFLOAT16 : element == Element::f16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
+}
+
+cudnnTensorDescriptor_t tensorOf(const Shape& s, Element element) {
   cudnnTensorDescriptor_t descriptor = nullptr;
   PDCRT_CUDA(cudnnCreateTensorDescriptor(&descriptor));
-  PDCRT_CUDA(cudnnSetTensor4dDescriptor(descriptor, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, static_cast<int>(s.dims[0]),
+  PDCRT_CUDA(cudnnSetTensor4dDescriptor(descriptor, CUDNN_TENSOR_NCHW, typeOf(element), static_cast<int>(s.dims[0]),
                                         static_cast<int>(s.dims[1]), static_cast<int>(s.dims[2]),
                                         static_cast<int>(s.dims[3])));
   return descriptor;
@@ -54,8 +58,10 @@ Algorithm choose(const Performance* found, int count, std::size_t workspaceBytes
   return standard;
 }
 
-__global__ void addBias(std::int64_t count, std::int64_t channels, std::int64_t inner, const float* b, float* y) {
-  for (std::int64_t i = thread(); i < count; i += threads()) y[i] += b[i / inner % channels];
+template <class T>
+__global__ void addBias(std::int64_t count, std::int64_t channels, std::int64_t inner, const T* b, T* y) {
+  for (std::int64_t i = thread(); i < count; i += threads())
+    y[i] = static_cast<T>(static_cast<float>(y[i]) + static_cast<float>(b[i / inner % channels]));
 }
 
 constexpr float one = 1, zero = 0;
@@ -91,15 +97,19 @@ struct Conv2d::Impl {
     if (convolution) cudnnDestroyConvolutionDescriptor(convolution);
   }
 
-  float* copyOf(Stream& q) const { return reinterpret_cast<float*>(cuda::alignedWorkspace(q)); }
+  template <class T>
+  T* copyOf(Stream& q) const {
+    return reinterpret_cast<T*>(cuda::alignedWorkspace(q));
+  }
   void* workspace(Stream& q) const { return cuda::alignedWorkspace(q) + padded; }
   void attach(Stream& q) const { PDCRT_CUDA(cudnnSetStream(handle, cuda::streamOf(q))); }
 
   /// The input as cuDNN wants it.
-  const float* input(Stream& q, View<const float> from) const {
+  template <class T>
+  const T* input(Stream& q, View<const T> from) const {
     if (!pad) return from.data;
-    pad->forward(q, from, View<float>(copyOf(q)));
-    return copyOf(q);
+    pad->forward(q, from, View<T>(copyOf<T>(q)));
+    return copyOf<T>(q);
   }
 
   void describe(const Options& o);
@@ -110,10 +120,10 @@ void Conv2d::Impl::describe(const Options& o) {
   options = o;
   output = outputShape(o);
   handle = cuda::dnn();
-  x = tensorOf(pad ? cuda::paddedInput(o) : o.input);
-  y = tensorOf(output);
+  x = tensorOf(pad ? cuda::paddedInput(o) : o.input, o.element);
+  y = tensorOf(output, o.element);
   PDCRT_CUDA(cudnnCreateFilterDescriptor(&w));
-  PDCRT_CUDA(cudnnSetFilter4dDescriptor(w, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, static_cast<int>(o.filter.dims[0]),
+  PDCRT_CUDA(cudnnSetFilter4dDescriptor(w, typeOf(o.element), CUDNN_TENSOR_NCHW, static_cast<int>(o.filter.dims[0]),
                                         static_cast<int>(o.filter.dims[1]), static_cast<int>(o.filter.dims[2]),
                                         static_cast<int>(o.filter.dims[3])));
   PDCRT_CUDA(cudnnCreateConvolutionDescriptor(&convolution));
@@ -122,8 +132,9 @@ void Conv2d::Impl::describe(const Options& o) {
       static_cast<int>(o.strides.height), static_cast<int>(o.strides.width), static_cast<int>(o.dilations.height),
       static_cast<int>(o.dilations.width), CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT));
   PDCRT_CUDA(cudnnSetConvolutionGroupCount(convolution, static_cast<int>(o.groups)));
-  // cuDNN's standard is TF32, which FMA_MATH rules out.
-  PDCRT_CUDA(cudnnSetConvolutionMathType(convolution, cuda::tf32 ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH));
+  // cuDNN's standard is TF32, which FMA_MATH rules out. What is of 16 bits anyway loses nothing.
+  const bool tensorCores = cuda::tf32 || o.element != Element::f32;
+  PDCRT_CUDA(cudnnSetConvolutionMathType(convolution, tensorCores ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH));
 }
 
 void Conv2d::Impl::chooseAlgorithms() {
@@ -171,33 +182,53 @@ Conv2d::~Conv2d() = default;
 Conv2d::Conv2d(Conv2d&&) noexcept = default;
 Conv2d& Conv2d::operator=(Conv2d&&) noexcept = default;
 
-void Conv2d::forward(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> y) const {
+template <class T>
+void Conv2d::forward(Stream& q, OperandView<T> x, OperandView<T> w, OperandView<T> b, View<T> y) const {
   const Impl& i = *impl_;
   i.attach(q);
-  PDCRT_CUDA(cudnnConvolutionForward(i.handle, &one, i.x, i.input(q, x), i.w, w.data, i.convolution, i.forward,
+  PDCRT_CUDA(cudnnConvolutionForward(i.handle, &one, i.x, i.input<T>(q, x), i.w, w.data, i.convolution, i.forward,
                                      i.workspace(q), i.forwardBytes, &zero, i.y, y.data));
   if (i.options.bias)
-    launchLoop(q, "convolution, bias", addBias, i.output.elements(), i.output.elements(), i.output.dims[1],
+    launchLoop(q, "convolution, bias", addBias<T>, i.output.elements(), i.output.elements(), i.output.dims[1],
                i.output.dims[2] * i.output.dims[3], b.data, y.data);
 }
-
-void Conv2d::inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const {
-  const Impl& i = *impl_;
-  i.attach(q);
-  float* const to = i.pad ? i.copyOf(q) : dx.data;
-  PDCRT_CUDA(cudnnConvolutionBackwardData(i.handle, &one, i.w, w.data, i.y, dy.data, i.convolution, i.inputGradient,
-                                          i.workspace(q), i.inputGradientBytes, &zero, i.x, to));
-  if (i.pad) i.pad->inputGradient(q, View<const float>(to), dx);
+void Conv2d::forward(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> y) const {
+  forward<float>(q, x, w, b, y);
 }
 
-void Conv2d::weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw,
-                            View<float> db) const {
+template <class T>
+void Conv2d::inputGradient(Stream& q, OperandView<T> dy, OperandView<T> w, View<T> dx) const {
   const Impl& i = *impl_;
   i.attach(q);
-  PDCRT_CUDA(cudnnConvolutionBackwardFilter(i.handle, &one, i.x, i.input(q, x), i.y, dy.data, i.convolution,
+  T* const to = i.pad ? i.copyOf<T>(q) : dx.data;
+  PDCRT_CUDA(cudnnConvolutionBackwardData(i.handle, &one, i.w, w.data, i.y, dy.data, i.convolution, i.inputGradient,
+                                          i.workspace(q), i.inputGradientBytes, &zero, i.x, to));
+  if (i.pad) i.pad->inputGradient(q, View<const T>(to), dx);
+}
+void Conv2d::inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const {
+  inputGradient<float>(q, dy, w, dx);
+}
+
+template <class T>
+void Conv2d::weightGradient(Stream& q, OperandView<T> x, OperandView<T> dy, View<T> dw, View<T> db) const {
+  const Impl& i = *impl_;
+  i.attach(q);
+  PDCRT_CUDA(cudnnConvolutionBackwardFilter(i.handle, &one, i.x, i.input<T>(q, x), i.y, dy.data, i.convolution,
                                             i.weightGradient, i.workspace(q), i.weightGradientBytes, &zero, i.w,
                                             dw.data));
   if (i.options.bias && db) i.biasGradient->forward(q, dy, db);
 }
+void Conv2d::weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw,
+                            View<float> db) const {
+  weightGradient<float>(q, x, dy, dw, db);
+}
+
+#define PDCRT_CONV2D(T)                                                                                                \
+  template void Conv2d::forward(Stream&, View<const T>, View<const T>, View<const T>, View<T>) const;                  \
+  template void Conv2d::inputGradient(Stream&, View<const T>, View<const T>, View<T>) const;                           \
+  template void Conv2d::weightGradient(Stream&, View<const T>, View<const T>, View<T>, View<T>) const;
+PDCRT_CONV2D(bfloat16)
+PDCRT_CONV2D(float16)
+#undef PDCRT_CONV2D
 
 } // namespace pdcrt

@@ -18,34 +18,56 @@ Linear::Linear(Setup& setup, const Options& o)
     throw std::runtime_error("linear layer of " + std::to_string(o.rows) + " rows, " + std::to_string(o.inputs) +
                              " inputs, " + std::to_string(o.outputs) + " outputs: sizes must be positive");
   setup.needWorkspace(cuda::workspaceOf(o));
-  impl_->forward =
-      cuda::Product({.m = o.rows, .k = o.inputs, .n = o.outputs, .transposeB = o.transposed, .bias = o.bias});
-  impl_->inputGradient = cuda::Product({.m = o.rows, .k = o.outputs, .n = o.inputs, .transposeB = !o.transposed});
+  const auto product = [&](cuda::Product::Options sizes) {
+    sizes.element = o.element;
+    return cuda::Product(sizes);
+  };
+  impl_->forward = product({.m = o.rows, .k = o.inputs, .n = o.outputs, .transposeB = o.transposed, .bias = o.bias});
+  impl_->inputGradient = product({.m = o.rows, .k = o.outputs, .n = o.inputs, .transposeB = !o.transposed});
   // dw is [outputs, inputs], or [inputs, outputs].
-  impl_->weightGradient = o.transposed
-                              ? cuda::Product({.m = o.outputs, .k = o.rows, .n = o.inputs, .transposeA = true})
-                              : cuda::Product({.m = o.inputs, .k = o.rows, .n = o.outputs, .transposeA = true});
+  const std::int64_t dwRows = o.transposed ? o.outputs : o.inputs, dwColumns = o.transposed ? o.inputs : o.outputs;
+  impl_->weightGradient = product({.m = dwRows, .k = o.rows, .n = dwColumns, .transposeA = true});
 }
 
 Linear::~Linear() = default;
 Linear::Linear(Linear&&) noexcept = default;
 Linear& Linear::operator=(Linear&&) noexcept = default;
 
-void Linear::forward(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> y) const {
+template <class T>
+void Linear::forward(Stream& q, OperandView<T> x, OperandView<T> w, OperandView<T> b, View<T> y) const {
   impl_->forward.run(q, x.data, w.data, b.data, y.data);
 }
-
-void Linear::inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const {
-  impl_->inputGradient.run(q, dy.data, w.data, nullptr, dx.data);
+void Linear::forward(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> y) const {
+  forward<float>(q, x, w, b, y);
 }
 
-void Linear::weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw,
-                            View<float> db) const {
+template <class T>
+void Linear::inputGradient(Stream& q, OperandView<T> dy, OperandView<T> w, View<T> dx) const {
+  impl_->inputGradient.run(q, dy.data, w.data, nullptr, dx.data);
+}
+void Linear::inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const {
+  inputGradient<float>(q, dy, w, dx);
+}
+
+template <class T>
+void Linear::weightGradient(Stream& q, OperandView<T> x, OperandView<T> dy, View<T> dw, View<T> db) const {
   if (impl_->options.transposed)
     impl_->weightGradient.run(q, dy.data, x.data, nullptr, dw.data);
   else
     impl_->weightGradient.run(q, x.data, dy.data, nullptr, dw.data);
   if (db) impl_->biasGradient.forward(q, dy, db);
 }
+void Linear::weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw,
+                            View<float> db) const {
+  weightGradient<float>(q, x, dy, dw, db);
+}
+
+#define PDCRT_LINEAR(T)                                                                                                \
+  template void Linear::forward(Stream&, View<const T>, View<const T>, View<const T>, View<T>) const;                  \
+  template void Linear::inputGradient(Stream&, View<const T>, View<const T>, View<T>) const;                           \
+  template void Linear::weightGradient(Stream&, View<const T>, View<const T>, View<T>, View<T>) const;
+PDCRT_LINEAR(bfloat16)
+PDCRT_LINEAR(float16)
+#undef PDCRT_LINEAR
 
 } // namespace pdcrt

@@ -21,15 +21,23 @@ MatMul::MatMul(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
                                   .transposeB = o.transposeB,
                                   .batch = o.batch,
                                   .broadcastA = o.broadcastA,
-                                  .broadcastB = o.broadcastB});
+                                  .broadcastB = o.broadcastB,
+                                  .element = o.element});
 }
 
 MatMul::~MatMul() = default;
 MatMul::MatMul(MatMul&&) noexcept = default;
 MatMul& MatMul::operator=(MatMul&&) noexcept = default;
 
-void MatMul::forward(Stream& q, View<const float> a, View<const float> b, View<float> c) const {
+template <class T>
+void MatMul::forward(Stream& q, OperandView<T> a, OperandView<T> b, View<T> c) const {
   impl_->product.run(q, a.data, b.data, nullptr, c.data);
 }
+void MatMul::forward(Stream& q, View<const float> a, View<const float> b, View<float> c) const {
+  forward<float>(q, a, b, c);
+}
+
+template void MatMul::forward(Stream&, View<const bfloat16>, View<const bfloat16>, View<bfloat16>) const;
+template void MatMul::forward(Stream&, View<const float16>, View<const float16>, View<float16>) const;
 
 } // namespace pdcrt

@@ -31,10 +31,15 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
   PDCRT_CUDA(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
 }
 
+cudaDataType_t typeOf(Element element) {
+  return element == Element::bf16 ? CUDA_R_16BF : element == Element::f16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
 /// What the library sees of a row-major [rows, columns].
-cublasLtMatrixLayout_t layoutOf(std::int64_t rows, std::int64_t columns, std::int64_t batch, bool broadcast) {
+cublasLtMatrixLayout_t layoutOf(Element element, std::int64_t rows, std::int64_t columns, std::int64_t batch,
+                                bool broadcast) {
   cublasLtMatrixLayout_t layout = nullptr;
-  PDCRT_CUDA(cublasLtMatrixLayoutCreate(&layout, CUDA_R_32F, static_cast<std::uint64_t>(columns),
+  PDCRT_CUDA(cublasLtMatrixLayoutCreate(&layout, typeOf(element), static_cast<std::uint64_t>(columns),
                                         static_cast<std::uint64_t>(rows), columns));
   const auto count = static_cast<std::int32_t>(batch);
   const std::int64_t stride = broadcast ? 0 : rows * columns;
@@ -50,17 +55,22 @@ Product::Product(const Options& o) {
   auto impl = std::make_shared<Impl>();
   impl->options = o;
   impl->handle = blas();
-  PDCRT_CUDA(
-      cublasLtMatmulDescCreate(&impl->operation, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  const bool rounds = tf32 && o.element == Element::f32;
+  PDCRT_CUDA(cublasLtMatmulDescCreate(&impl->operation, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                      CUDA_R_32F));
   // The library's first operand is our b.
   set(impl->operation, CUBLASLT_MATMUL_DESC_TRANSA,
       static_cast<std::int32_t>(o.transposeB ? CUBLAS_OP_T : CUBLAS_OP_N));
   set(impl->operation, CUBLASLT_MATMUL_DESC_TRANSB,
       static_cast<std::int32_t>(o.transposeA ? CUBLAS_OP_T : CUBLAS_OP_N));
   if (o.bias) set(impl->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(CUBLASLT_EPILOGUE_BIAS));
-  impl->a = o.transposeA ? layoutOf(o.k, o.m, o.batch, o.broadcastA) : layoutOf(o.m, o.k, o.batch, o.broadcastA);
-  impl->b = o.transposeB ? layoutOf(o.n, o.k, o.batch, o.broadcastB) : layoutOf(o.k, o.n, o.batch, o.broadcastB);
-  impl->c = layoutOf(o.m, o.n, o.batch, false);
+  const auto layout = [&](bool transposed, std::int64_t rows, std::int64_t columns, bool broadcast) {
+    if (transposed) std::swap(rows, columns);
+    return layoutOf(o.element, rows, columns, o.batch, broadcast);
+  };
+  impl->a = layout(o.transposeA, o.m, o.k, o.broadcastA);
+  impl->b = layout(o.transposeB, o.k, o.n, o.broadcastB);
+  impl->c = layout(false, o.m, o.n, false);
 
   cublasLtMatmulPreference_t preference = nullptr;
   PDCRT_CUDA(cublasLtMatmulPreferenceCreate(&preference));
@@ -81,7 +91,7 @@ Product::Product(const Options& o) {
   impl_ = std::move(impl);
 }
 
-void Product::run(Stream& q, const float* a, const float* b, const float* bias, float* c) const {
+void Product::run(Stream& q, const void* a, const void* b, const void* bias, void* c) const {
   const float one = 1, zero = 0;
   if (impl_->options.bias) set(impl_->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   PDCRT_CUDA(cublasLtMatmul(impl_->handle, impl_->operation, &one, b, impl_->b, a, impl_->a,

@@ -6,12 +6,13 @@
 
 #include "Cuda.h"
 #include "pdcrt/CudaWorkspace.h"
+#include "pdcrt/View.h"
 
 #include <memory>
 
 namespace pdcrt::cuda {
 
-/// c[batch, m, n] = op(a)[batch, m, k] · op(b)[batch, k, n] (+ bias[n]) (+ c). In f32, without TF32.
+/// c[batch, m, n] = op(a)[batch, m, k] · op(b)[batch, k, n] (+ bias[n]) (+ c). Sums are in f32; without TF32.
 class Product {
 public:
   struct Options {
@@ -23,13 +24,14 @@ public:
     std::int64_t batch = 1;
     bool broadcastA = false, broadcastB = false; ///< one matrix for the whole batch
     std::uint32_t alignment = 64;                ///< of all operands, in bytes
+    Element element = Element::f32;              ///< of all operands: f32, f16 or bf16
   };
 
   Product() = default;
   /// Throws std::runtime_error where the library has no algorithm.
   explicit Product(const Options& options);
 
-  void run(Stream& q, const float* a, const float* b, const float* bias, float* c) const;
+  void run(Stream& q, const void* a, const void* b, const void* bias, void* c) const;
 
 private:
   struct Impl;

@@ -12,15 +12,17 @@ namespace pdcrt {
 namespace {
 
 /// What a result's elements are combined in: sums and products of floats in double precision, those of integers in 64
-/// bits that wrap around.
+/// bits that wrap around; extremes of what is small in float or int.
 template <class T, Reduction kind>
 struct Fold {
   static constexpr bool sums = kind != Reduction::max && kind != Reduction::min;
-  using Sum = std::conditional_t<std::is_floating_point_v<T>, double, unsigned long long>;
-  using Value = std::conditional_t<sums, Sum, std::conditional_t<sizeof(T) < 4, int, T>>;
+  static constexpr bool isFloat = !std::is_integral_v<T>;
+  using Sum = std::conditional_t<isFloat, double, unsigned long long>;
+  using Small = std::conditional_t<isFloat, float, int>;
+  using Value = std::conditional_t<sums, Sum, std::conditional_t<sizeof(T) < 4, Small, T>>;
 
   __device__ static Value start() {
-    using Limits = std::numeric_limits<T>;
+    using Limits = std::numeric_limits<std::conditional_t<isFloat && sizeof(T) < 4, float, T>>;
     if constexpr (kind == Reduction::max)
       return static_cast<Value>(Limits::has_infinity ? -Limits::infinity() : Limits::lowest());
     if constexpr (kind == Reduction::min)
@@ -35,7 +37,7 @@ struct Fold {
   __device__ static T finish(Value value, std::int64_t count) {
     if constexpr (kind == Reduction::mean) {
       if (count == 0) return static_cast<T>(value);
-      if constexpr (std::is_floating_point_v<T>)
+      if constexpr (isFloat)
         return static_cast<T>(value / static_cast<double>(count));
       else
         return static_cast<T>(static_cast<T>(value) / static_cast<T>(count));
@@ -177,6 +179,8 @@ void Reduce::forward(Stream& q, std::type_identity_t<View<const T>> x, View<T> y
 }
 
 template void Reduce::forward(Stream&, View<const double>, View<double>) const;
+template void Reduce::forward(Stream&, View<const bfloat16>, View<bfloat16>) const;
+template void Reduce::forward(Stream&, View<const float16>, View<float16>) const;
 template void Reduce::forward(Stream&, View<const std::int64_t>, View<std::int64_t>) const;
 template void Reduce::forward(Stream&, View<const std::int32_t>, View<std::int32_t>) const;
 template void Reduce::forward(Stream&, View<const std::int16_t>, View<std::int16_t>) const;

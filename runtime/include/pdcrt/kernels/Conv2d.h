@@ -29,6 +29,7 @@ public:
     /// Of x, dx and of y, dy: with 16, [N, C, H, W] is row-major [N, C / 16, H, W, 16]. What the algorithm wants
     /// otherwise is copied.
     std::int64_t inputLanes = 1, outputLanes = 1;
+    Element element = Element::f32; ///< of all operands and results; sums are in f32
   };
 
   /// Shape of y: [N, O, H', W'], H' = floor((H + pads - dilation · (kernel - 1) - 1) / stride) + 1.
@@ -45,6 +46,13 @@ public:
   void inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const;
   /// `db` [O] may be empty.
   void weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw, View<float> db) const;
+  // In bfloat16 and float16, for CUDA.
+  template <class T>
+  void forward(Stream& q, OperandView<T> x, OperandView<T> w, OperandView<T> b, View<T> y) const;
+  template <class T>
+  void inputGradient(Stream& q, OperandView<T> dy, OperandView<T> w, View<T> dx) const;
+  template <class T>
+  void weightGradient(Stream& q, OperandView<T> x, OperandView<T> dy, View<T> dw, View<T> db) const;
 
 private:
   struct Impl;

@@ -18,6 +18,7 @@ public:
     std::int64_t rows = 0, inputs = 0, outputs = 0;
     bool transposed = false; ///< w is [outputs, inputs] (PyTorch's Linear, Gemm with transB), else [inputs, outputs]
     bool bias = false;
+    Element element = Element::f32; ///< of all operands and results; sums are in f32
   };
 
   /// Throws std::runtime_error, with the sizes, if the library refuses them.
@@ -31,6 +32,13 @@ public:
   void inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const;
   /// `db` may be empty.
   void weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw, View<float> db) const;
+  // In bfloat16 and float16, for CUDA.
+  template <class T>
+  void forward(Stream& q, OperandView<T> x, OperandView<T> w, OperandView<T> b, View<T> y) const;
+  template <class T>
+  void inputGradient(Stream& q, OperandView<T> dy, OperandView<T> w, View<T> dx) const;
+  template <class T>
+  void weightGradient(Stream& q, OperandView<T> x, OperandView<T> dy, View<T> dw, View<T> db) const;
 
 private:
   struct Impl;

@@ -20,6 +20,7 @@ public:
     bool transposeB = false; ///< b is stored [batch, n, k]
     bool broadcastA = false; ///< a has no batch axis: the same for every c
     bool broadcastB = false;
+    Element element = Element::f32; ///< of a, b and c; sums are in f32
   };
 
   /// Throws std::runtime_error, with the sizes, if the library refuses them.
@@ -29,6 +30,9 @@ public:
   MatMul& operator=(MatMul&&) noexcept;
 
   void forward(Stream& q, View<const float> a, View<const float> b, View<float> c) const;
+  /// In bfloat16 and float16, for CUDA.
+  template <class T>
+  void forward(Stream& q, OperandView<T> a, OperandView<T> b, View<T> c) const;
 
 private:
   struct Impl;

@@ -30,7 +30,8 @@ public:
   Reduce(Setup& setup, const Options& options);
 
   void forward(Stream& q, View<const float> x, View<float> y) const;
-  /// Of double and every integer, without vector code: shape arithmetic, indices and masks.
+  /// Of double and every integer, without vector code: shape arithmetic, indices and masks. For CUDA also of bfloat16
+  /// and float16.
   template <class T>
   void forward(Stream& q, std::type_identity_t<View<const T>> x, View<T> y) const;
 

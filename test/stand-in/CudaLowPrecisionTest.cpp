@@ -1,0 +1,163 @@
+// Kernels for CUDA in bf16 and f16 against the definition, computed in double precision from the same rounded operands.
+// What they sum up is not rounded before it is complete.
+#include "KernelTest.h"
+#include "pdcrt/kernels/Conv2d.h"
+#include "pdcrt/kernels/Linear.h"
+#include "pdcrt/kernels/MatMul.h"
+#include "pdcrt/kernels/Reduce.h"
+
+using namespace pdcrt;
+
+namespace {
+
+template <class T>
+class LowPrecision : public testing::Test {
+protected:
+  /// Of one rounding to nearest: 2^-8 and 2^-11 of each element at most.
+  static constexpr double tolerance = std::is_same_v<T, bfloat16> ? 0x1p-8 : 0x1p-11;
+
+  static Buffer<T> random(std::int64_t count, std::uint32_t seed) {
+    const Buffer<float> exact = randomBuffer(count, seed);
+    Buffer<T> rounded(count);
+    for (std::int64_t i = 0; i < count; ++i) rounded[i] = T(exact[i]);
+    return rounded;
+  }
+  static void expectRounded(const Buffer<T>& actual, const std::vector<double>& expected, const char* what,
+                            double factor = 1) {
+    Buffer<float> wide(actual.count());
+    for (std::int64_t i = 0; i < actual.count(); ++i) wide[i] = actual[i];
+    EXPECT_LE(relativeError(wide, expected), factor * tolerance) << what; // NaN fails too
+  }
+  static std::vector<double> zeros(const Buffer<T>& like) { return std::vector<double>(like.values().size()); }
+
+  pdcrt::Setup setup;
+};
+
+using Types = testing::Types<bfloat16, float16>;
+TYPED_TEST_SUITE(LowPrecision, Types);
+
+TYPED_TEST(LowPrecision, LinearLayersAreTheDefinition) {
+  using T = TypeParam;
+  for (bool transposed : {false, true}) {
+    const Linear::Options o = {
+        .rows = 17, .inputs = 300, .outputs = 40, .transposed = transposed, .bias = true, .element = elementOf<T>()};
+    const Linear linear(this->setup, o);
+    const Buffer<T> x = this->random(o.rows * o.inputs, 1), w = this->random(o.inputs * o.outputs, 2),
+                    b = this->random(o.outputs, 3), dy = this->random(o.rows * o.outputs, 4);
+    const Buffer<T> y(dy.count()), dx(x.count()), dw(w.count()), db(b.count());
+    expectGoodManners(this->setup, {y, dx, dw, db}, [&](Stream& q) {
+      linear.forward(q, x, w, b, y.view());
+      linear.inputGradient(q, dy, w, dx.view());
+      linear.weightGradient(q, x, dy, dw.view(), db.view());
+    });
+    auto wantedY = this->zeros(y), wantedX = this->zeros(dx), wantedW = this->zeros(dw), wantedB = this->zeros(db);
+    for (std::int64_t row = 0; row < o.rows; ++row)
+      for (std::int64_t j = 0; j < o.outputs; ++j) {
+        const std::int64_t at = row * o.outputs + j;
+        wantedY[static_cast<std::size_t>(at)] += b[j];
+        wantedB[static_cast<std::size_t>(j)] += dy[at];
+        for (std::int64_t i = 0; i < o.inputs; ++i) {
+          const std::int64_t xAt = row * o.inputs + i, wAt = transposed ? j * o.inputs + i : i * o.outputs + j;
+          wantedY[static_cast<std::size_t>(at)] += double(x[xAt]) * w[wAt];
+          wantedX[static_cast<std::size_t>(xAt)] += double(dy[at]) * w[wAt];
+          wantedW[static_cast<std::size_t>(wAt)] += double(x[xAt]) * dy[at];
+        }
+      }
+    this->expectRounded(y, wantedY, "y");
+    this->expectRounded(dx, wantedX, "dx");
+    this->expectRounded(dw, wantedW, "dw");
+    this->expectRounded(db, wantedB, "db");
+  }
+}
+
+TYPED_TEST(LowPrecision, ProductsOfMatricesAreTheDefinition) {
+  using T = TypeParam;
+  const MatMul::Options o = {.batch = 3, .m = 5, .k = 130, .n = 9, .transposeB = true, .element = elementOf<T>()};
+  const MatMul matmul(this->setup, o);
+  const Buffer<T> a = this->random(o.batch * o.m * o.k, 1), b = this->random(o.batch * o.n * o.k, 2);
+  const Buffer<T> c(o.batch * o.m * o.n);
+  expectGoodManners(this->setup, {c}, [&](Stream& q) { matmul.forward(q, a, b, c.view()); });
+  std::vector<double> expected;
+  for (std::int64_t g = 0; g < o.batch; ++g)
+    for (std::int64_t i = 0; i < o.m; ++i)
+      for (std::int64_t j = 0; j < o.n; ++j) {
+        double sum = 0;
+        for (std::int64_t k = 0; k < o.k; ++k) sum += double(a[(g * o.m + i) * o.k + k]) * b[(g * o.n + j) * o.k + k];
+        expected.push_back(sum);
+      }
+  this->expectRounded(c, expected, "c");
+}
+
+/// A bias, and paddings that differ, which a padded copy stands for.
+TYPED_TEST(LowPrecision, ConvolutionsAreTheDefinition) {
+  using T = TypeParam;
+  const Conv2d::Options o = {.input = {2, 8, 7, 6},
+                             .filter = {16, 8, 3, 3},
+                             .strides = {2, 1},
+                             .pads = {1, 0, 0, 2},
+                             .bias = true,
+                             .element = elementOf<T>()};
+  const Conv2d convolution(this->setup, o);
+  const Shape out = Conv2d::outputShape(o);
+  const Buffer<T> x = this->random(o.input.elements(), 1), w = this->random(o.filter.elements(), 2),
+                  b = this->random(o.filter.dims[0], 3), dy = this->random(out.elements(), 4);
+  const Buffer<T> y(dy.count()), dx(x.count()), dw(w.count()), db(b.count());
+  expectGoodManners(this->setup, {y, dx, dw, db}, [&](Stream& q) {
+    convolution.forward(q, x, w, b, y.view());
+    convolution.inputGradient(q, dy, w, dx.view());
+    convolution.weightGradient(q, x, dy, dw.view(), db.view());
+  });
+  auto wantedY = this->zeros(y), wantedX = this->zeros(dx), wantedW = this->zeros(dw), wantedB = this->zeros(db);
+  const auto [channels, height, width] = std::tuple(o.input.dims[1], o.input.dims[2], o.input.dims[3]);
+  std::int64_t at = 0;
+  for (std::int64_t n = 0; n < out.dims[0]; ++n)
+    for (std::int64_t k = 0; k < out.dims[1]; ++k)
+      for (std::int64_t i = 0; i < out.dims[2]; ++i)
+        for (std::int64_t j = 0; j < out.dims[3]; ++j, ++at) {
+          wantedY[static_cast<std::size_t>(at)] += b[k];
+          wantedB[static_cast<std::size_t>(k)] += dy[at];
+          for (std::int64_t c = 0; c < channels; ++c)
+            for (std::int64_t r = 0; r < 3; ++r)
+              for (std::int64_t s = 0; s < 3; ++s) {
+                const std::int64_t row = i * 2 - o.pads.top + r, column = j - o.pads.left + s;
+                if (row < 0 || row >= height || column < 0 || column >= width) continue;
+                const std::int64_t xAt = ((n * channels + c) * height + row) * width + column,
+                                   wAt = ((k * channels + c) * 3 + r) * 3 + s;
+                wantedY[static_cast<std::size_t>(at)] += double(x[xAt]) * w[wAt];
+                wantedX[static_cast<std::size_t>(xAt)] += double(dy[at]) * w[wAt];
+                wantedW[static_cast<std::size_t>(wAt)] += double(x[xAt]) * dy[at];
+              }
+        }
+  this->expectRounded(y, wantedY, "y", 2); // the bias is added to what was rounded
+  this->expectRounded(dx, wantedX, "dx");
+  this->expectRounded(dw, wantedW, "dw");
+  this->expectRounded(db, wantedB, "db");
+}
+
+TYPED_TEST(LowPrecision, ReductionsAreTheDefinition) {
+  using T = TypeParam;
+  constexpr std::int64_t rows = 6, columns = 700;
+  const Buffer<T> x = this->random(rows * columns, 1);
+  const Buffer<T> sums(columns), means(rows), largest(rows);
+  const Reduce sum(this->setup, {.input = {rows, columns}, .axes = {0}}),
+      mean(this->setup, {.input = {rows, columns}, .axes = {1}, .kind = Reduction::mean}),
+      max(this->setup, {.input = {rows, columns}, .axes = {1}, .kind = Reduction::max});
+  expectGoodManners(this->setup, {sums, means, largest}, [&](Stream& q) {
+    sum.forward(q, x, sums.view());
+    mean.forward(q, x, means.view());
+    max.forward(q, x, largest.view());
+  });
+  std::vector<double> wantedSums(columns), wantedMeans(rows), wantedLargest(rows, -1e30);
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t column = 0; column < columns; ++column) {
+      const double value = x[row * columns + column];
+      wantedSums[static_cast<std::size_t>(column)] += value;
+      wantedMeans[static_cast<std::size_t>(row)] += value / columns;
+      wantedLargest[static_cast<std::size_t>(row)] = std::max(wantedLargest[static_cast<std::size_t>(row)], value);
+    }
+  this->expectRounded(sums, wantedSums, "sums");
+  this->expectRounded(means, wantedMeans, "means");
+  this->expectRounded(largest, wantedLargest, "largest", 0);
+}
+
+} // namespace
