@@ -17,6 +17,10 @@ public:
     app.add_option("--target", target_, "what to generate for (auto: cpu)")
         ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
         ->type_name("auto|cpu|cuda");
+    app.add_option("--precision", precision_,
+                   "of matrix products and convolutions, for CUDA; weights, sums, norms and losses stay f32")
+        ->check(CLI::IsMember({"f32", "bf16", "f16"}))
+        ->type_name("f32|bf16|f16");
     app.add_option("--batch", options.import.batch, "samples per minibatch (microbatch)")->check(CLI::PositiveNumber);
     app.add_option("--dim", dims_, "bind a symbolic dimension other than the batch")->type_name("NAME=V");
     app.add_option("--loss", loss_,
@@ -78,6 +82,7 @@ public:
 
   Status apply(CompileOptions& options, Diagnostics& diags) {
     options.target = target_ == "cuda" ? Target::cuda : Target::cpu;
+    elementTypeFromName(precision_, options.precision);
     for (const std::string& dim : dims_) {
       const std::size_t equals = dim.rfind('=');
       char* end = nullptr;
@@ -107,7 +112,7 @@ public:
   }
 
 private:
-  std::string target_ = "auto", batchNorm_, tie_ = "auto", optimizer_ = "sgd,lr=0.01",
+  std::string target_ = "auto", precision_ = "f32", batchNorm_, tie_ = "auto", optimizer_ = "sgd,lr=0.01",
               learningRateSchedule_ = "constant", clipNorm_, lossScale_, nonFinite_;
   std::vector<std::string> dims_, loss_, groups_;
 };

@@ -60,12 +60,15 @@ Expected<StageMemory> MemoryPlanner::run() {
 Status MemoryPlanner::checkType(const Value* value, const Location& location, const OpDef* op) {
   if (!value) return success;
   const Type& type = value->type();
-  const bool inDouble = type.element == ElementType::f64;
-  const bool takesDouble = !op || op->kind != OpKind::kernel || op->moves || op->takesDouble;
-  if (isFloat(type.element) && type.element != ElementType::f32 && !(inDouble && takesDouble))
+  const bool inDouble = type.element == ElementType::f64, inLow = isLowPrecision(type.element);
+  const bool takesAll = !op || op->kind != OpKind::kernel || op->moves;
+  const bool takesDouble = takesAll || op->takesDouble;
+  const bool onCuda = options_.target == Target::cuda;
+  const bool takesLow = onCuda && (takesAll || op->takesLow);
+  if (isFloat(type.element) && type.element != ElementType::f32 && !(inDouble && takesDouble) && !(inLow && takesLow))
     return diags_.error(location).exit(ExitCode::unsupported).help("export the model in f32")
-           << "'%" << value->name() << "' is " << toString(type) << ", the CPU target computes "
-           << (inDouble ? "'" + op->name + "' " : "") << "in f32 only";
+           << "'%" << value->name() << "' is " << toString(type) << ", the " << (onCuda ? "CUDA" : "CPU")
+           << " target computes " << (op && (inDouble || onCuda) ? "'" + op->name + "' " : "") << "in f32 only";
   if (type.rank() > pdcrt::maxRank)
     return diags_.error(location).exit(ExitCode::unsupported)
            << "'%" << value->name() << "' has rank " << type.rank() << ", the limit is " << pdcrt::maxRank;
@@ -84,7 +87,7 @@ Status MemoryPlanner::checkTypes(const Graph& graph) {
       return diags_.error(output.parameter->location)
                  .exit(ExitCode::unsupported)
                  .help("export the model in f32, or keep the parameter as it is: --freeze")
-             << "the parameter is " << toString(output.parameter->type) << ", the CPU target trains f32 only";
+             << "the parameter is " << toString(output.parameter->type) << ", pdc trains f32 only";
   return success;
 }
 

@@ -15,8 +15,8 @@ const char* pdc::cppTypeOf(ElementType element) {
   switch (element) {
   case ElementType::f64: return "double";
   case ElementType::f32: return "float";
-  case ElementType::f16:
-  case ElementType::bf16:
+  case ElementType::f16: return "pdcrt::float16";
+  case ElementType::bf16: return "pdcrt::bfloat16";
   case ElementType::boolean:
   case ElementType::u8: break;
   case ElementType::i64: return "std::int64_t";

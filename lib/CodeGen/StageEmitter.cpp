@@ -228,11 +228,15 @@ private:
       return std::to_string(static_cast<std::uint64_t>(tensor.asInt(i))) + "u";
     if (!isFloat(tensor.type().element)) return std::to_string(tensor.asInt(i));
     const double value = tensor.asDouble(i);
-    if (std::isnan(value)) return "__builtin_nanf(\"\")";
-    if (std::isinf(value)) return value < 0 ? "-__builtin_inff()" : "__builtin_inff()";
     std::ostringstream text;
-    text << std::hexfloat << value << (tensor.type().element == ElementType::f64 ? "" : "f"); // exact
-    return text.str();
+    if (std::isnan(value))
+      text << "__builtin_nanf(\"\")";
+    else if (std::isinf(value))
+      text << (value < 0 ? "-__builtin_inff()" : "__builtin_inff()");
+    else
+      text << std::hexfloat << value << (tensor.type().element == ElementType::f64 ? "" : "f"); // exact
+    if (!isLowPrecision(tensor.type().element)) return text.str();
+    return std::string(cppTypeOf(tensor.type().element)) + "(" + text.str() + ")";
   }
 
   void views() {

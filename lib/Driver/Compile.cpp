@@ -54,6 +54,7 @@ private:
   Status readSchedule();
   Expected<Cluster> cluster();
   static void useThreads(const CompileOptions& options, Cluster& machines);
+  Status checkPrecision();
   Status checkTarget();
   Expected<Plan> plan(const CostGraph& costs, const Cluster& cluster);
   Status addUpNorms(Plan& plan);
@@ -197,7 +198,13 @@ Status Compilation::toTrainingGraph() {
     scale << std::setprecision(17) << training_.lossScale;
   std::map<std::string, std::string> told;
   if (options_.verbose) told["remarks"] = "";
-  if (!run({{"differentiate", {{"loss_scale", scale.str()}}}, {"fuse", told}, {"add-evaluation", {}}})) return failure;
+  std::vector<PipelineStep> steps;
+  const bool low = options_.precision != ElementType::f32;
+  if (low) steps.push_back({"lower-precision", {{"type", nameOf(options_.precision)}}});
+  steps.insert(steps.end(), {{"differentiate", {{"loss_scale", scale.str()}}}, {"fuse", told}});
+  if (low) steps.push_back({"convert-again", {}});
+  steps.push_back({"add-evaluation", {}});
+  if (!checkPrecision() || !run(steps)) return failure;
   provenance_ = {options_.version, options_.command, fs::path(options_.model).filename().string(), hashOf(main())};
   // After the hash, which is the same for all targets: channels in blocks are what the CPU's convolutions want.
   if (options_.target == Target::cpu && !run({{"layout", told}})) return failure;
@@ -264,6 +271,23 @@ Status Compilation::readSchedule() {
     if (stage.syncDelay > 0) planner_.sync = "overlap";
   }
   scheduleFile_ = std::move(*file);
+  return success;
+}
+
+/// What keeps f32 though it is a product, and what f16 needs.
+Status Compilation::checkPrecision() {
+  if (options_.precision == ElementType::f32) return success;
+  const std::string flag = std::string("--precision=") + nameOf(options_.precision);
+  if (options_.target == Target::cpu)
+    return diags_.error({}).exit(ExitCode::usage).help("add --target=cuda, or leave out " + flag)
+           << flag << ": the CPU target computes in f32 only";
+  for (const auto& operation : main().operations())
+    if (operation->def().precision == PrecisionClass::preferLow && !operation->def().takesLow)
+      diags_.warning(operation->location)
+          << "'" << operation->def().name << "' stays in f32: it has no kernel in " << nameOf(options_.precision);
+  if (options_.precision == ElementType::f16 && training_.lossScale == 1 && training_.lossScaleInterval == 0)
+    diags_.warning({}).help("--loss-scale=1024, or with a schedule that flushes --loss-scale=dynamic")
+        << flag << ": gradients below 6e-8 vanish";
   return success;
 }
 

@@ -41,6 +41,10 @@ bool pdc::elementTypeFromName(const std::string& name, ElementType& element) {
   return false;
 }
 
+bool pdc::isLowPrecision(ElementType element) {
+  return element == ElementType::f16 || element == ElementType::bf16;
+}
+
 bool pdc::isFloat(ElementType element) {
   return element == ElementType::f64 || element == ElementType::f32 || element == ElementType::f16 ||
          element == ElementType::bf16;

@@ -37,8 +37,10 @@ Value* Lowering::cast(Value* value, ElementType to) {
   return builder_.value("cast", {value}, {{"to", std::string(nameOf(to))}});
 }
 
-/// `value` in low precision; made once, before its first use.
+/// `value` in low precision; made once, before its first use. Of a parameter every use has its own: it stays in the
+/// stage of that use, and so does its gradient.
 Value* Lowering::narrow(Value* value) {
+  if (value->parameter()) return cast(value, low_);
   Value*& known = narrow_[value];
   if (!known) known = cast(value, low_);
   return known;
@@ -79,7 +81,8 @@ Status Lowering::run() {
     const bool inF32 = std::any_of(operands.begin(), operands.end(), [](const Value* operand) {
       return operand && operand->type().element == ElementType::f32;
     });
-    if (inF32 && operation->def().precision == PrecisionClass::preferLow) products.push_back(operation.get());
+    if (inF32 && operation->def().precision == PrecisionClass::preferLow && operation->def().takesLow)
+      products.push_back(operation.get());
   }
   for (Operation* operation : products)
     if (!lower(*operation)) return failure;

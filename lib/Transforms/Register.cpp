@@ -102,12 +102,18 @@ void pdc::registerTransforms(PassRegistry& registry) {
   registry.add({.argument = "lower-precision",
                 .summary = "Computes products in bf16 or f16",
                 .description =
-                    "Forward operations whose OpDef prefers low precision get their f32 operands converted, and give "
-                    "their results back in f32; between two of them nothing is converted. All else stays f32, the "
+                    "Forward operations whose OpDef prefers low precision, and has a kernel for it, get their f32 "
+                    "operands converted, and give their results back in f32; between two of them nothing is converted. "
+                    "All else stays f32, the "
                     "parameters too: they are the master weights, and their gradients are f32. Runs before "
                     "`differentiate`. The CPU target has no low precision.",
                 .options = {{"type", "bf16 or f16"}},
                 .run = runLowerPrecision});
+  registry.add({.argument = "convert-again",
+                .summary = "Lets the backward convert parameters to low precision again",
+                .description = "So minibatches in flight keep no copies of the weights. Runs after `fuse`; the "
+                               "operations are marked `again`.",
+                .run = convertAgain});
   registry.add({.argument = "differentiate",
                 .summary = "Appends the backward operations of @main",
                 .description = "Each backward operation has its origin, and phase I (input-gradient) or W "

@@ -105,6 +105,7 @@ Operation* StageCopier::copy(const Operation& operation) {
   Operation* made = target_.addOperation(operation.def(), std::move(operands), types, operation.attributes,
                                          operation.location, nullptr, names);
   made->phase = operation.phase;
+  made->again = operation.again;
   made->group = operation.group;
   made->stage = operation.stage;
   if (operation.origin) made->origin = operations_.at(operation.origin);

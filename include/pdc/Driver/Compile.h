@@ -2,6 +2,7 @@
 #pragma once
 
 #include "pdc/IR/Target.h"
+#include "pdc/IR/Type.h"
 #include "pdc/Import/OnnxImport.h"
 #include "pdc/Plan/Plan.h"
 #include "pdc/Planner/Planner.h"
@@ -21,6 +22,7 @@ struct CompileOptions {
   std::string version; ///< of pdc
   std::string command; ///< as typed, for the generated programs' front matter
   Target target = Target::cpu;
+  ElementType precision = ElementType::f32; ///< of products; bf16 and f16 keep f32 master weights
 
   ImportOptions import;
   std::vector<std::string> initFrom;                      ///< safetensors files with other starting weights

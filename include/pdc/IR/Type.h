@@ -16,6 +16,8 @@ const char* nameOf(ElementType element);
 /// Reads what nameOf prints; false when there is no such type.
 bool elementTypeFromName(const std::string& name, ElementType& element);
 bool isFloat(ElementType element);
+/// f16 and bf16.
+bool isLowPrecision(ElementType element);
 
 /// Dimensions, slowest first.
 using Shape = std::vector<std::int64_t>;

@@ -24,6 +24,12 @@ build() {
     >"$WORK/$folder.log" 2>&1 || { cat "$WORK/$folder.log" >&2; fail "the generated program $folder does not build"; }
 }
 
+# on_stand_in FOLDER: builds the program for CUDA in $WORK/FOLDER on the stand-in for CUDA (test/stand-in).
+on_stand_in() {
+  { cmake -S "$SOURCE/test/stand-in/program" -B "$WORK/$1/out" -G Ninja -DCMAKE_PREFIX_PATH="$BUILD" -DPROGRAM="$WORK/$1" &&
+      cmake --build "$WORK/$1/out"; } >"$WORK/$1.log" 2>&1 || { cat "$WORK/$1.log" >&2; fail "$1 does not build"; }
+}
+
 # compile FOLDER STAGES FLAGS…: generates a pipeline with these replicas and builds it.
 compile() {
   local folder=$1 stages=$2

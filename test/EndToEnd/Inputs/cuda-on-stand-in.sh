@@ -5,12 +5,6 @@ set -euo pipefail
 rm -rf "$WORK"
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"
 
-# on_stand_in FOLDER: builds the program for CUDA in $WORK/FOLDER.
-on_stand_in() {
-  { cmake -S "$SOURCE/test/stand-in/program" -B "$WORK/$1/out" -G Ninja -DCMAKE_PREFIX_PATH="$BUILD" -DPROGRAM="$WORK/$1" &&
-      cmake --build "$WORK/$1/out"; } >"$WORK/$1.log" 2>&1 || { cat "$WORK/$1.log" >&2; fail "$1 does not build"; }
-}
-
 close() { python3 "$SOURCE/test/EndToEnd/Inputs/close_runs.py" "$WORK/$1" "$WORK/$2" 1e-4; }
 run() { train "$1" "$2" --steps 4 --seed 7 --metrics "$WORK/$2.jsonl" "${@:3}"; }
 
