@@ -1,0 +1,57 @@
+"""Real text as a data set: the licences that Debian's package base-files brings.
+
+    texts.py DIR [--words=2000] [--time=24]      writes DIR/{train,test}/{input_ids,label}.npy
+
+Words and signs are numbered by how often they occur; 0 is any other. Of each sample of `time` words the labels are the words that follow.
+Every tenth sample is for testing.
+"""
+import argparse
+import collections
+import pathlib
+import re
+import struct
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "examples/digits"))
+from fetch_data import write_npy  # noqa: E402
+
+LICENCES = pathlib.Path("/usr/share/common-licenses")
+
+
+def words_of(text):
+    """Words in lower case, and signs by themselves."""
+    return re.findall(r"[a-z]+(?:'[a-z]+)?|[0-9]+|[^\sa-z0-9]", text.lower())
+
+
+def numbered(words, count):
+    """Each word's rank, 1 to count-1, by how often it occurs, then by the alphabet; 0 for others."""
+    frequency = collections.Counter(words)
+    ranks = {word: rank + 1 for rank, word in enumerate(sorted(frequency, key=lambda word: (-frequency[word], word))[:count - 1])}
+    return [ranks.get(word, 0) for word in words]
+
+
+def samples(numbers, time):
+    """(inputs, labels) of each whole sample."""
+    return [(numbers[i:i + time], numbers[i + 1:i + time + 1]) for i in range(0, len(numbers) - time, time)]
+
+
+def write(folder, count, time, licences=LICENCES):
+    """Training and test sets; returns how many samples each has."""
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in sorted(licences.iterdir()) if not path.is_symlink()]
+    pairs = samples(numbered(words_of("\n".join(texts)), count), time)
+    sets = {"train": [pair for i, pair in enumerate(pairs) if i % 10 != 9], "test": pairs[9::10]}
+    for name, chosen in sets.items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for file, parts in zip(("input_ids", "label"), zip(*chosen)):
+            numbers = [number for part in parts for number in part]
+            write_npy(folder / name / f"{file}.npy", "<i8", (len(parts), time), struct.pack(f"<{len(numbers)}q", *numbers))
+    return len(sets["train"]), len(sets["test"])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("dir", type=pathlib.Path)
+    parser.add_argument("--words", type=int, default=2000)
+    parser.add_argument("--time", type=int, default=24)
+    arguments = parser.parse_args()
+    print("%d samples for training, %d for testing" % write(arguments.dir, arguments.words, arguments.time))
