@@ -1,7 +1,7 @@
 """Hosts on one machine: network namespaces, joined by links of a chosen bandwidth. Needs root, and Debian's iproute2.
 
     with Hosts(2) as hosts:
-        hosts.limit(60e6)                       # bytes per second, each way
+        hosts.limit(60e6)                       # bytes per second, each way; calibrate() counts no headers
         rate = hosts.measure()                  # what TCP gets through
         hosts.run(0, ["ls"])                    # on host 0
         hosts.run(0, hosts.mpirun([0, 1]) + ["program"])
@@ -123,6 +123,13 @@ class Hosts:
             bucket = max(65536, int(bytes_per_s * 4e-3))
             subprocess.run(["tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf", "rate",
                             f"{8 * bytes_per_s:.0f}bit", "burst", str(bucket), "latency", "50ms"], check=True)
+
+    def calibrate(self, bytes_per_s):
+        """Limits links so that TCP gets this rate, headers (a twentieth) not counted. Returns (the limit, what TCP gets)."""
+        self.limit(bytes_per_s)
+        limit = bytes_per_s * min(1.1, bytes_per_s / self.measure())
+        self.limit(limit)
+        return limit, self.measure()
 
     def run(self, host, command, **more):
         """subprocess.run there."""

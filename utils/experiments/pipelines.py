@@ -6,6 +6,10 @@ import pathlib
 import subprocess
 import sys
 
+from formulas import bytes_per_minibatch
+from machine import processor_time
+from traces import steady_ms, steady_window, with_times_of
+
 root = pathlib.Path(__file__).resolve().parent.parent.parent
 build = pathlib.Path(os.environ.get("PDC_BUILD", root / "build" / "release"))
 PYTHON = "/usr/bin/python3"  # Debian's, which has torch
@@ -23,88 +27,143 @@ def call(command, log):
     return result.stdout
 
 
+def cluster(file, bytes_per_s, count):
+    """`file`, in which so many hosts with such links are described."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"levels": [{"name": "network", "count": count, "bandwidth_bytes_per_s": bytes_per_s, "latency_s": LATENCY_S}],
+                                "device": {"name": "cpu", "memory_bytes": 8e9}}))
+    return file
+
+
+def simulated(plan, file, more=()):
+    """What pdc-sim says of a plan, which is written to `file`."""
+    file.write_text(json.dumps(plan))
+    return json.loads(call([build / "bin/pdc-sim", file, "--json", *more], file.with_suffix(".log")))
+
+
 @dataclasses.dataclass
 class Measured:
-    """A run: milliseconds per minibatch of one worker's size in the steady state, and what it sent per minibatch."""
+    """A run: its length, milliseconds per minibatch of one worker's size in the steady state; the same as the simulator says it with the times that
+    the computations took in this run; what was sent per minibatch; parts of all ranks' time.
+    """
+    minibatches: int
     ms: float
+    own_ms: float
+    compute_ms: float  # forward and backward of a minibatch, all stages
     sent_by_transport: float
     sent_by_interface: float
+    exposed: float  # waiting for transfers and all-reduces under way
+    waiting: float  # for what another rank had not started
+    other: float  # neither waiting nor computing
+    stolen: float  # part of the processors' time that a virtual machine's host took away
 
 
 class Model:
     """A network as a file, and its profile, in a folder that keeps them."""
 
-    def __init__(self, name, size, batch, work, optimizer="momentum,lr=0.01,momentum=0.9"):
-        self.name, self.batch, self.work = name, batch, work / name
-        self.file = self.work / "model.onnx"
-        self.flags = [f"--batch={batch}", "--loss=softmax-cross-entropy:logits", f"--optimizer={optimizer}"]
+    def __init__(self, name, size, batch, work, optimizer="momentum,lr=0.01,momentum=0.9", metric="accuracy"):
+        self.name, self.batch, self.work = name, batch, work / f"{name}-{size}"
+        self.file, self.profile_file = self.work / "model.onnx", self.work / f"profile-{batch}.json"
+        self.flags = [f"--batch={batch}", "--loss=softmax-cross-entropy:logits", f"--optimizer={optimizer}", f"--metric={metric}"]
         if not self.file.exists():
             call([PYTHON, root / "utils/models/export.py", name, self.file, f"--size={size}"], self.work / "export.log")
 
     def measure(self):
-        """Of every fusion group, on a core while another host's core computes the same."""
-        call([build / "bin/pdc-profile", self.file, "-o", self.work / "profile.json", f"--busy-cores={min(2, os.cpu_count())}",
-              *self.flags], self.work / "profile.log")
-        groups = json.loads((self.work / "profile.json").read_text())["groups"]
-        self.compute_ms = sum(group[part] for group in groups for part in ("forward_ms", "input_gradient_ms", "weight_gradient_ms"))
-        return self.compute_ms
+        """Every fusion group, on a core while another host's core computes the same."""
+        call([build / "bin/pdc-profile", self.file, "-o", self.profile_file, f"--busy-cores={min(2, os.cpu_count())}",
+              *[flag for flag in self.flags if not flag.startswith("--metric")]], self.work / "profile.log")
+
+    def compute_ms(self):
+        groups = json.loads(self.profile_file.read_text())["groups"]
+        return sum(group[part] for group in groups for part in ("forward_ms", "input_gradient_ms", "weight_gradient_ms"))
 
     def parameter_bytes(self):
-        """As the data-parallel plan states them."""
-        return sum(stage["parameter_bytes"] for stage in self.plan(1e9, ["--devices=1"])["stages"])
+        """Of what is trained."""
+        return sum(stage["gradient_bytes"] for stage in self.plan(1e9, ["--devices=1"])["stages"])
 
-    def cluster(self, bytes_per_s, count):
-        file = self.work / f"cluster-{count}.json"
-        file.write_text(json.dumps({"levels": [{"name": "network", "count": count, "bandwidth_bytes_per_s": bytes_per_s, "latency_s": LATENCY_S}],
-                                    "device": {"name": "cpu", "memory_bytes": 8e9}}))
-        return file
+    def _machines(self, bytes_per_s, flags, count):
+        return [] if "--devices=1" in flags else [f"--cluster={cluster(self.work / f'cluster-{count}.json', bytes_per_s, count)}"]
 
     def plan(self, bytes_per_s, flags, count=2):
         """The plan that pdc makes for hosts with such links."""
-        machines = [] if "--devices=1" in flags else [f"--cluster={self.cluster(bytes_per_s, count)}"]
-        return json.loads(call([build / "bin/pdc", self.file, *self.flags, *machines, f"--profile={self.work / 'profile.json'}",
-                                "--emit=plan", *flags], self.work / "plan.log"))
+        return json.loads(call([build / "bin/pdc", self.file, *self.flags, *self._machines(bytes_per_s, flags, count),
+                                f"--profile={self.profile_file}", "--emit=plan", *flags], self.work / "plan.log"))
+
+    def folder(self, title):
+        return self.work / title.replace(" ", "-").replace(",", "")
+
+    def built(self, title):
+        """What `program` has left there."""
+        if not (self.folder(title) / "out/pipeline").exists():
+            sys.exit(f"{self.folder(title)} was not built: run the step 'build' first")
+        return Program(self.folder(title))
 
     def program(self, title, bytes_per_s, flags):
-        return Program(self, title, bytes_per_s, flags)
+        """Stage programs for two hosts with such links, built."""
+        folder = self.folder(title)
+        call([build / "bin/pdc", self.file, "-o", folder, *self.flags, *self._machines(bytes_per_s, flags, 2),
+              f"--profile={self.profile_file}", *flags], self.work / f"{folder.name}.log")
+        call(["cmake", "-S", folder, "-B", folder / "out", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={build}"], self.work / "cmake.log")
+        call(["cmake", "--build", folder / "out", "--target", "pipeline"], self.work / "build.log")
+        return Program(folder)
 
 
 class Program:
-    """Stage programs for hosts with such links, built."""
+    """A folder of stage programs that were built."""
 
-    def __init__(self, model, title, bytes_per_s, flags):
-        self.model, self.title, self.folder = model, title, model.work / title.replace(" ", "-")
-        machines = [] if "--devices=1" in flags else [f"--cluster={model.cluster(bytes_per_s, 2)}"]
-        call([build / "bin/pdc", model.file, "-o", self.folder, *model.flags, *machines,
-              f"--profile={model.work / 'profile.json'}", *flags], model.work / f"{title}.log")
-        self.plan = json.loads((self.folder / "plan.json").read_text())
-        out = self.folder / "out"
-        call(["cmake", "-S", self.folder, "-B", out, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={build}"], model.work / "cmake.log")
-        call(["cmake", "--build", out, "--target", "pipeline"], model.work / "build.log")
+    def __init__(self, folder):
+        self.folder, self.plan = folder, json.loads((folder / "plan.json").read_text())
+        self.batch = json.loads((folder / "training.json").read_text())["batch"]
 
     def shape(self):
         """Replicas of each stage."""
         return "-".join(str(stage["replicas"]) for stage in self.plan["stages"])
 
-    def predicted_ms(self):
-        """By the simulator, in the steady state."""
-        return json.loads(call([build / "bin/pdc-sim", self.folder / "plan.json", "--json"], self.folder / "sim.log"))["time_per_minibatch_ms"]
+    def does_as(self, other):
+        """Whether it has the stages and the schedule of another program of the same network."""
+        return all(self.plan[key] == other.plan[key] for key in ("stages", "schedule", "microbatches"))
 
-    def run(self, hosts, minibatches, more=()):
-        ranks = len(self.plan["ranks"])
-        metrics = self.folder / "metrics.jsonl"
-        before = hosts.bytes_sent()
-        words = [*hosts.mpirun(range(ranks), ["OMP_NUM_THREADS"]), self.folder / "out/pipeline", "--dir", self.folder, "--data", "synthetic",
-                 "--samples", 4 * self.model.batch, "--steps", minibatches, "--metrics", metrics, *more]
+    def predicted_ms(self, bytes_per_s=None):
+        """By the simulator, in the steady state; with other links if they are given."""
+        plan = json.loads(json.dumps(self.plan))
+        if bytes_per_s:
+            plan["cluster"]["levels"][-1]["bandwidth_bytes_per_s"] = bytes_per_s
+        return simulated(plan, self.folder / "predicted.json")["time_per_minibatch_ms"]
+
+    def minibatches(self, seconds):
+        """As many as take about so long, enough for a steady state, a multiple of the replicas."""
+        replicas, warmup = self.plan["stages"][0]["replicas"], self.plan["stages"][0]["warmup"]
+        least = 4 * replicas if replicas > 1 else 6 + 2 * warmup
+        count = min(300, max(least, round(1e3 * seconds / self.plan["time_ms"])))
+        return count + -count % (2 * replicas)
+
+    def launch(self, hosts, more, log="run.log"):
+        """Runs it with these flags; returns what it said."""
+        words = [*hosts.mpirun(range(len(self.plan["ranks"])), ["OMP_NUM_THREADS"]), self.folder / "out/pipeline", "--dir", self.folder, *more]
         result = hosts.run(0, words, text=True, capture_output=True, stdin=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
-        (self.folder / "run.log").write_text(result.stdout + result.stderr)
+        (self.folder / log).write_text(result.stdout + result.stderr)
         if result.returncode:
             sys.exit(f"{' '.join(map(str, words))} failed:\n{result.stdout[-3000:]}{result.stderr[-3000:]}")
-        text = result.stdout + result.stderr
-        line = next(line for line in text.splitlines() if line.startswith("pipeline: "))
-        after = hosts.bytes_sent()
-        return Measured(ms=float(line.split(" ms measured")[0].split()[-1]), sent_by_transport=self._sent(text) / minibatches,
-                        sent_by_interface=sum(b - a for a, b in zip(before, after)) / minibatches)
+        return result.stdout + result.stderr
+
+    def run(self, hosts, minibatches, bytes_per_s):
+        """Trains so many minibatches of noise over links with this rate."""
+        trace_file, before, time_before = self.folder / "trace.json", hosts.bytes_sent(), processor_time()
+        text = self.launch(hosts, ["--data", "synthetic", "--samples", 4 * self.batch, "--steps", minibatches, "--trace", trace_file])
+        sent = sum(b - a for a, b in zip(before, hosts.bytes_sent()))
+        taken, all_time = (b - a for a, b in zip(time_before, processor_time()))
+        trace = json.loads(trace_file.read_text())["traceEvents"]
+        own = with_times_of(self.plan, trace, steady_window(self.plan, trace)[0])
+        own["cluster"]["levels"][-1]["bandwidth_bytes_per_s"] = bytes_per_s
+        told = simulated(own, self.folder / "own.json", ["--compare", trace_file])
+        part = {name: value["measured"] for name, value in told["comparison"]["time_fractions"].items()}
+        return Measured(minibatches=minibatches, ms=steady_ms(self.plan, trace), own_ms=told["time_per_minibatch_ms"],
+                        compute_ms=sum(stage[cost] for stage in own["stages"] for cost in ("forward_ms", "input_gradient_ms", "weight_gradient_ms")), sent_by_transport=self._sent(text) / minibatches,
+                        sent_by_interface=sent / minibatches, exposed=part["exposed_transfers"] + part["exposed_all_reduce"],
+                        waiting=part["waiting"], other=part["other"], stolen=taken / max(1, all_time))
+
+    def formula_bytes(self):
+        return bytes_per_minibatch(self.plan)
 
     def _sent(self, text):
         """Bytes that the ranks say they have sent: the last column of the summary, in MiB."""

@@ -22,6 +22,8 @@ if len(sys.argv) > 2:  # the maker that is killed
 with module.Hosts(3) as hosts:
     print(len(mine(os.getpid())), "namespaces for 3 hosts")
     hosts.limit(50e6)
+    limit, rate = hosts.calibrate(50e6)
+    print("calibrated" if 0 < limit <= 55e6 and rate > 0 else f"calibrated to {limit}, {rate}")
     before = hosts.bytes_sent()
     print("measured a rate" if hosts.measure(seconds=0.2, repetitions=1) > 0 else "measured nothing")
     after = hosts.bytes_sent()

@@ -1,0 +1,266 @@
+"""What utils/headline has measured, as rows with goals, as docs/Headline.md, and as plots."""
+import statistics
+
+import plots
+from formulas import reached, rho, rho_of_speedup
+from published import CLUSTERS, SOSP_LARGEST, THROUGHPUT_8B
+from simulated import kind_of
+from throughput import median, worst_spread
+
+
+def row(name, value, unit="", goal="", holds=None):
+    return {"name": name, "value": value, "unit": unit, "goal": goal, "holds": holds}
+
+
+def rho_in(result):
+    """The ratio in the run of data parallelism itself: machines that are shared are not as fast as when they were profiled."""
+    return rho(2, result["parameter_bytes"], statistics.median(result["links"]), median(result, "data parallel", "compute_ms") / 1e3)
+
+
+def calibrated_error(program):
+    """Of the simulator in percent, with the times that computations took in the first round, for the others; for itself if it is alone."""
+    first, *others = program["runs"]
+    return 100 * (first["own_ms"] / statistics.median([run["ms"] for run in others or [first]]) - 1)
+
+
+def throughput_rows(result):
+    title = f"{result['network']}, rho {result['rho']:.2f} ({result['source']})"
+    planned, parallel, straight, ddp = (median(result, "planned"), median(result, "data parallel"), median(result, "straight"),
+                                        statistics.median(result["ddp_ms"]))
+    programs = result["programs"]
+    found = [
+        row(f"{title}: link, measured", statistics.median(result["links"]) * 8 / 1e6, "Mbit/s"),
+        row(f"{title}: rho in the run of data parallelism", rho_in(result)),
+        row(f"{title}: planned {programs['planned']['shape']}, ms per minibatch", planned, "ms"),
+        row(f"{title}: share of the bound that the profile gives", result["bound_ms"] / planned, "", ">= 0.9", result["bound_ms"] / planned >= 0.9)]
+    over, headline = parallel / planned, result["name"] == "vgg16"
+    found.append(row(f"{title}: planned over data parallel, throughput", over, "", ">= 4.5" if headline else "", over >= 4.5 if headline else None))
+    best = min(parallel, straight) / planned
+    found.append(row(f"{title}: planned over the best of data parallel and straight, throughput", best, "", ">= 0.95", best >= 0.95))
+    found.append(row(f"{title}: pdc's data parallelism over DistributedDataParallel, time", parallel / ddp, "", "<= 1", parallel <= ddp))
+    less = 100 * (1 - median(result, "planned", "sent_by_transport") / median(result, "data parallel", "sent_by_transport"))
+    found.append(row(f"{title}: bytes that the plan saves of data parallelism's", less, "%", ">= 95" if headline else "",
+                     less >= 95 if headline else None))
+    for name, program in programs.items():
+        off = max((run["sent_by_transport"] - program["formula_bytes"]) * run["minibatches"] / 2**20 for run in program["runs"])
+        if program["formula_bytes"]:
+            found.append(row(f"{title}: {name}, bytes of a run, counted by the transports, less the formula's", off, "MiB", "0 ± 0.01", abs(off) < 0.0101))
+    hidden = programs["planned"]["formula_bytes"] / 2 / statistics.median(result["links"]) * 1e3 < result["bound_ms"]
+    exposed = 100 * median(result, "planned", "exposed")
+    found.append(row(f"{title}: planned, waiting for transfers under way", exposed, "%", "<= 2" if hidden else "", exposed <= 2 if hidden else None))
+    for name in programs:
+        error = calibrated_error(programs[name])
+        found.append(row(f"{title}: {name}, error of the calibrated simulator", error, "%", "<= 5", abs(error) <= 5))
+        found.append(row(f"{title}: {name}, error of the simulator with the profile", 100 * (programs[name]["predicted_ms"] / median(result, name) - 1), "%"))
+    return found
+
+
+def reached_in(result, name):
+    """(epochs, seconds) of each seed to the target; None where it is not reached."""
+    sign = -1 if result["metric"] == "perplexity" else 1
+    return [reached([(e, s, sign * v) for e, s, v in points], sign * result["target"]) for points in result["curves"][name]]
+
+
+def middle(found):
+    """Medians of epochs and seconds; None if a seed has not reached the target."""
+    return None if None in found else tuple(statistics.median(values) for values in zip(*found))
+
+
+def accuracy_rows(result):
+    rows, times = [], {name: middle(reached_in(result, name)) for name in result["curves"]}
+    for name, time in times.items():
+        what = f"{result['title']}: {name}, {result['metric']} {result['target']:g}"
+        rows.append(row(f"{what}: seconds", time[1] if time else float("inf"), "s"))
+        rows.append(row(f"{what}: epochs", time[0] if time else float("inf"), ""))
+    parallel, stashing = times["data parallel"], times["1F1B, stashing"]
+    if parallel and stashing:
+        faster, epochs = parallel[1] / stashing[1], stashing[0] / parallel[0]
+        rows.append(row(f"{result['title']}: 1F1B with stashing over data parallelism, speed to the target", faster, "", ">= 3", faster >= 3))
+        rows.append(row(f"{result['title']}: the same, epochs", epochs, "", "1 ± 0.1", abs(epochs - 1) <= 0.1))
+    return rows
+
+
+def ranking_rows(result):
+    return [row(f"{len(result['plans'])} plans, {result['pairs']} pairs that differ by more than the spread: Kendall's tau", result["tau"], "",
+                ">= 0.9", result["tau"] >= 0.9)]
+
+
+def shapes_rows(result):
+    rows = []
+    for found in result["rows"]:
+        paper = found["paper"]
+        for source in ("measured", "released"):
+            if source in found:
+                goal = 5.1 if (paper["machines"], paper["cluster"]) == (8, "B") else None
+                value = found[source]["over_data_parallel"]
+                rows.append(row(f"VGG-16 on {paper['machines']} machines of cluster {paper['cluster']}, simulated, {source} profile: over data parallelism",
+                                value, "", f">= {goal}" if goal else "", value >= goal if goal else None))
+    return rows
+
+
+def rows(result):
+    return {"throughput": throughput_rows, "accuracy": accuracy_rows, "ranking": ranking_rows, "shapes": shapes_rows}[result["kind"]](result)
+
+
+def table(header, lines):
+    return "\n".join(["| " + " | ".join(header) + " |", "|" + "---|" * len(header), *("| " + " | ".join(map(str, line)) + " |" for line in lines)]) + "\n"
+
+
+def verdicts(results):
+    """All rows with a goal."""
+    judged = [each for result in results for each in rows(result) if each["goal"]]
+    return table(["what", "measured", "goal", ""], [[each["name"], f"{each['value']:.4g} {each['unit']}".strip(), each["goal"],
+                                                      "holds" if each["holds"] else "**missed**"] for each in judged])
+
+
+def throughput_section(results):
+    cell = lambda result, name: f"{median(result, name):.0f} ({100 * worst_spread(result, name):.0f} %)"
+    times = table(["network", "ρ", "as in", "batch", "F + B", "link, Mbit/s", "ρ in the run", "one host", "data parallel", "DDP", "straight", "planned", "plan", "bound",
+                   "planned over data parallel"],
+                  [[result["network"], f"{result['rho']:.2f}", result["source"], result["batch"], f"{result['compute_ms']:.0f}",
+                    f"{statistics.median(result['links']) * 8 / 1e6:.0f}", f"{rho_in(result):.2f}", cell(result, "one host"), cell(result, "data parallel"),
+                    f"{statistics.median(result['ddp_ms']):.0f}", cell(result, "straight"), cell(result, "planned"),
+                    result["programs"]["planned"]["shape"], f"{result['bound_ms']:.0f}",
+                    f"{median(result, 'data parallel') / median(result, 'planned'):.2f}"] for result in results])
+    moved = table(["network", "ρ", "program", "formula, MB", "transports, MB", "interfaces, MB", "waiting for transfers under way", "waiting for the other rank",
+                   "neither", "error with the profile", "error, calibrated", "rounds"],
+                  [[result["network"], f"{result['rho']:.2f}", name, f"{program['formula_bytes'] / 1e6:.2f}",
+                    f"{median(result, name, 'sent_by_transport') / 1e6:.2f}", f"{median(result, name, 'sent_by_interface') / 1e6:.2f}",
+                    *(f"{100 * median(result, name, part):.1f} %" for part in ("exposed", "waiting", "other")),
+                    f"{100 * (program['predicted_ms'] / median(result, name) - 1):+.1f} %",
+                    f"{calibrated_error(program):+.1f} %", len(program["runs"])]
+                   for result in results for name, program in result["programs"].items()])
+    reduced = "".join(f"- {network} is reduced: {words}.\n" for network, words in {result["network"]: result["reduced"] for result in results if result["reduced"]}.items())
+    return ("## Throughput and bytes\n\n"
+            "Milliseconds per minibatch of one worker's size, medians over the rounds and their range (largest over smallest, less 1). `one host` is the same program\n"
+            "without a link; `data parallel` is pdc's on two hosts, synchronous, with one all-reduce per update; `DDP` is PyTorch's DistributedDataParallel over gloo; `straight` is the\n"
+            "best plan without replicas; `planned` is what the planner chooses; `bound` is what no plan beats with the profile's times. F + B is the profile's; the machine is shared, and\n"
+            "may be faster or slower while programs run: `ρ in the run` is with the times that computations took in the data-parallel program.\n\n"
+            f"![Throughput over data parallelism's](headline-throughput.svg)\n\n{times}\n{reduced}\n"
+            "Bytes that all ranks send per minibatch: by the formulas of [Semantics](Semantics.md#bytes), as the transports count them (printed in hundredths of a MiB), and as the\n"
+            "kernel's interface counters do, with the headers of TCP, IP and Ethernet, connections and control messages. Parts of both ranks' time, from the trace of the run, in the middle half\n"
+            "of it. The simulator is told the times of the profile, which is measured before the runs on both cores at once; or, calibrated, those that the computations took in the first round,\n"
+            "from which it predicts the others (the first itself where it is alone).\n\n" + moved)
+
+
+def accuracy_section(result):
+    def times(found):
+        if None in found:
+            return "not reached"
+        epochs, seconds = zip(*found)
+        return f"{statistics.median(epochs):.1f} ({min(epochs):.1f} to {max(epochs):.1f}) | {statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})"
+
+    lines = []
+    for name, curves in result["curves"].items():
+        cells = times(reached_in(result, name))
+        lines.append([name, cells if "|" in cells else f"{cells} | ", f"{statistics.median([points[-1][2] for points in curves]):.4g}"])
+    seeds = len(next(iter(result["curves"].values())))
+    return (f"## Time to accuracy: {result['title']}\n\n"
+            f"Until the held-out {result['metric']} is {result['target']:g}, {seeds} seed{'s' if seeds > 1 else ''} (order of samples and Dropout), batch {result['batch']} per worker, ρ = {result['rho']:g}, link "
+            f"{statistics.median(result['links']) * 8 / 1e6:.0f} Mbit/s;\nevaluated after each epoch, for which the pipeline drains; the time of evaluations does not count. "
+            "Medians, smallest and largest.\n\n"
+            f"![{result['metric']} against seconds and epochs](headline-{result['name']}.svg)\n\n"
+            + table(["training", "epochs", "seconds", f"{result['metric']} at the end"], lines))
+
+
+def accuracy_plot(result):
+    panels = [(label, [(name, [(point[index], point[2]) for point in points]) for name, curves in result["curves"].items() for points in curves])
+              for label, index in (("seconds", 1), ("epochs", 0))]
+    return plots.curves(f"{result['title']}: {result['metric']}", panels, list(result["curves"]), result["target"])
+
+
+def throughput_plot(results):
+    groups = []
+    for result in results:
+        parallel = median(result, "data parallel")
+        values = [parallel / statistics.median(result["ddp_ms"]), 1.0, parallel / median(result, "straight"), parallel / median(result, "planned"),
+                  parallel / result["bound_ms"]]
+        groups.append((f"{result['network']}, rho {result['rho']:.2f}", values))
+    return plots.bars("Throughput over that of pdc's data parallelism, two hosts", groups, ["PyTorch's DDP", "data parallel", "straight", "planned", "bound"])
+
+
+def ranking_section(result):
+    lines = [[f"{plan['rho']:g}", plan["plan"], f"{plan['predicted_ms']:.2f}", ", ".join(f"{ms:.2f}" for ms in plan["ms"])] for plan in result["plans"]]
+    return ("## Ranking of plans\n\n"
+            f"Every cut of the network for digits into two stages, data parallelism and one host, at three links: {len(result['plans'])} plans, predicted with the measured profile and run. "
+            f"Kendall's τ over the {result['pairs']}\npairs whose measured times differ by more than the spread of the repetitions: **{result['tau']:.3f}** (goal: at least 0.9).\n\n"
+            + table(["ρ", "plan", "predicted, ms", "measured, ms"], lines))
+
+
+def shapes_section(result):
+    lines = []
+    for found in result["rows"]:
+        paper = found["paper"]
+        line = [f"{paper['machines']}, {paper['cluster']}", f"{rho_of_speedup(paper['machines'], paper['data_parallel']):.2f}",
+                f"{paper['data_parallel']:.2f}", f"{paper['pipedream']:.2f} ({paper['plan']})", f"{paper['over_data_parallel']:.2f}"]
+        for source in ("released", "measured"):
+            got = found.get(source)
+            line += [f"{got['data_parallel']:.2f}", f"{got['planned']:.2f} ({got['shape']})", f"{got['over_data_parallel']:.2f}"] if got else ["", "not measured", ""]
+        lines.append(line)
+    swept = "".join(
+        f"**{network}**\n\n" + table(["workers", *(f"{gbits:g} Gb/s" for gbits in result["gbits"])],
+                                      [[workers, *(f"{shape}: {gain:.2f}" for shape, gain in cells)] for workers, cells in zip(result["workers"], found)]) + "\n"
+        for network, found in result["sweep"].items())
+    return ("## Beyond two hosts: the papers' clusters, simulated\n\n"
+            "VGG-16, speedups over one machine. The paper's are of arXiv 1806.03377, Table 1 (Section 5.2): times to accuracy on cluster A "
+            f"({CLUSTERS['A']})\nand cluster B ({CLUSTERS['B']}). The link is as fast as makes synchronous data parallelism as slow as in the paper if nothing of its communication is hidden: "
+            "ρ = N / speedup − 1.\nTimes are those of PipeDream's released profile (batch 64 on one GPU) and of the profile measured here (batch 4 on a core: "
+            "activations, against weights, are a sixteenth).\n\n"
+            + table(["machines, cluster", "ρ", "paper: data parallel", "paper: PipeDream", "ratio", "released profile: data parallel", "planned", "ratio",
+                     "measured profile: data parallel", "planned", "ratio"], lines)
+            + f"\nOf AlexNet and ResNet-50 the paper states throughput over data parallelism's on 8 machines of cluster B: {THROUGHPUT_8B['AlexNet']} and {THROUGHPUT_8B['ResNet-50']} "
+              f"(Section 5.2). SOSP 2019 states {SOSP_LARGEST}\nas the largest speedup to accuracy (abstract).\n\n"
+            "### Where pipelines win\n\nPipeDream's released profiles on one level of so many workers: replicas of each stage of the planner's choice, and its throughput over data parallelism's.\n\n"
+            "![What the planner chooses](headline-sweep.svg)\n\n" + swept)
+
+
+def sweep_plot(result):
+    network = "VGG-16"
+    cells = [[(kind_of(shape), f"{shape}: {gain:.1f}") for shape, gain in found] for found in result["sweep"][network]]
+    return plots.winners(f"{network}: the planner's choice, and its throughput over data parallelism's", [f"{workers} workers" for workers in result["workers"]],
+                         [f"{gbits:g} Gb/s" for gbits in result["gbits"]], cells, ["data parallelism", "straight pipeline", "stages with replicas"])
+
+
+DIFFERS = """## What differs from the papers
+
+- Two hosts are two network namespaces of one machine, a core each; links are limited by the kernel (tbf) and carry TCP. They share memory and its bandwidth. The papers had GPUs
+  in machines of their own.
+- The batch per worker is small (a core is slow), so weights are more, activations less of the traffic than with the papers' batches; the link is slowed until the ratio ρ of
+  communication to computation is theirs.
+- Networks train on noise where only speed is measured. Time to accuracy is measured with small networks and data sets.
+- `data parallel` is synchronous (BSP in the papers). pdc's reduces all gradients after the backward; DistributedDataParallel reduces them in buckets during it.
+"""
+
+
+def machines(results):
+    """Where and when parts were measured."""
+    places = dict.fromkeys(result["machine"] for result in results)
+    return "; ".join(f"{place}; {' and '.join(sorted({result['date'] for result in results if result['machine'] == place}))}" for place in places)
+
+
+def document(results, absent):
+    """docs/Headline.md; `absent`: parts that were not measured."""
+    of = lambda kind: [result for result in results if result["kind"] == kind]
+    text = ("# Pipelines against data parallelism\n\nWritten by `utils/headline --docs`. PipeDream's claim (arXiv 1806.03377, SOSP 2019): training up to 5 times faster than data parallelism, with up to 95 %\n"
+            "less communication. `sudo ./utils/headline` repeats what this page states, `sudo ./utils/headline --quick` its first line, in less than ten minutes.\n\n"
+            "Links have the bandwidth that gives the ratio of communication to computation ρ = (2(r−1)/r · |w| / link) / (F + B) of a published experiment, with r workers, |w| bytes of\n"
+            "trained parameters, and F + B a worker's measured computation per minibatch.\n\n")
+    if absent:
+        text += f"Not measured yet: {', '.join(absent)}.\n\n"
+    text += "## Goals\n\n" + verdicts(results) + "\n"
+    if of("throughput"):
+        text += throughput_section(of("throughput")) + "\n"
+    for kind, section in (("accuracy", accuracy_section), ("ranking", ranking_section), ("shapes", shapes_section)):
+        text += "".join(section(result) + "\n" for result in of(kind))
+    return text + DIFFERS + f"\nMachine: {machines(results)}.\n"
+
+
+def write(folder, results, absent):
+    (folder / "Headline.md").write_text(document(results, absent))
+    if throughput := [result for result in results if result["kind"] == "throughput"]:
+        (folder / "headline-throughput.svg").write_text(throughput_plot(throughput))
+    for result in results:
+        if result["kind"] == "accuracy":
+            (folder / f"headline-{result['name']}.svg").write_text(accuracy_plot(result))
+        if result["kind"] == "shapes":
+            (folder / "headline-sweep.svg").write_text(sweep_plot(result))
