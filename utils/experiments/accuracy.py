@@ -100,14 +100,16 @@ class Accuracy:
 
     def run(self, rounds=None, before=None, keep=None):
         """Each seed once, all methods in turns."""
-        task, link = self.task, json.loads(self.link_file.read_text())
+        task, parallel = self.task, self.model(METHODS[0])
         samples = task.data(self.work / f"data-{self.name}")
         result = {"kind": "accuracy", "name": self.name, "title": task.title, "rho": task.rho, "metric": task.metric, "target": task.target,
                   "batch": task.batch, "samples": samples, "links": [], "curves": {method.name: [] for method in METHODS}}
         programs = {method.name: self.model(method).built(f"accuracy-{method.name}") for method in METHODS}
         with Hosts(2) as hosts:
-            hosts.limit(link["nominal"])
-            result["links"].append(hosts.measure())
+            # The link is that of the ratio to what computations take now (throughput.py).
+            hosts.limit(None)
+            compute_ms = programs[METHODS[0].name].run(hosts, 40, 1e9).compute_ms
+            result["links"].append(hosts.calibrate(link_for(task.rho, 2, parallel.parameter_bytes(), compute_ms / 1e3))[1])
             for seed in range(1, (rounds or task.seeds) + 1):
                 for method in METHODS:
                     program = programs[method.name]

@@ -23,16 +23,21 @@ def calibrated_error(program):
     return 100 * (first["own_ms"] / statistics.median([run["ms"] for run in others or [first]]) - 1)
 
 
+def profile_error(result, name):
+    """Of the simulator in percent, with the scaled profile."""
+    return 100 * (statistics.median(result["programs"][name]["predicted_ms"]) / median(result, name) - 1)
+
+
 def throughput_rows(result):
     title = f"{result['network']}, rho {result['rho']:.2f} ({result['source']})"
     planned, parallel, straight, ddp = (median(result, "planned"), median(result, "data parallel"), median(result, "straight"),
                                         statistics.median(result["ddp_ms"]))
-    programs = result["programs"]
+    programs, bound = result["programs"], statistics.median(result["bound_ms"])
     found = [
         row(f"{title}: link, measured", statistics.median(result["links"]) * 8 / 1e6, "Mbit/s"),
         row(f"{title}: rho in the run of data parallelism", rho_in(result)),
         row(f"{title}: planned {programs['planned']['shape']}, ms per minibatch", planned, "ms"),
-        row(f"{title}: share of the bound that the profile gives", result["bound_ms"] / planned, "", ">= 0.9", result["bound_ms"] / planned >= 0.9)]
+        row(f"{title}: share of the bound that the profile gives", bound / planned, "", ">= 0.9", bound / planned >= 0.9)]
     over, headline = parallel / planned, result["name"] == "vgg16"
     found.append(row(f"{title}: planned over data parallel, throughput", over, "", ">= 4.5" if headline else "", over >= 4.5 if headline else None))
     best = min(parallel, straight) / planned
@@ -45,13 +50,13 @@ def throughput_rows(result):
         off = max((run["sent_by_transport"] - program["formula_bytes"]) * run["minibatches"] / 2**20 for run in program["runs"])
         if program["formula_bytes"]:
             found.append(row(f"{title}: {name}, bytes of a run, counted by the transports, less the formula's", off, "MiB", "0 ± 0.01", abs(off) < 0.0101))
-    hidden = programs["planned"]["formula_bytes"] / 2 / statistics.median(result["links"]) * 1e3 < result["bound_ms"]
+    hidden = programs["planned"]["formula_bytes"] / 2 / statistics.median(result["links"]) * 1e3 < bound
     exposed = 100 * median(result, "planned", "exposed")
     found.append(row(f"{title}: planned, waiting for transfers under way", exposed, "%", "<= 2" if hidden else "", exposed <= 2 if hidden else None))
     for name in programs:
         error = calibrated_error(programs[name])
         found.append(row(f"{title}: {name}, error of the calibrated simulator", error, "%", "<= 5", abs(error) <= 5))
-        found.append(row(f"{title}: {name}, error of the simulator with the profile", 100 * (programs[name]["predicted_ms"] / median(result, name) - 1), "%"))
+        found.append(row(f"{title}: {name}, error of the simulator with the profile", profile_error(result, name), "%"))
     return found
 
 
@@ -117,29 +122,30 @@ def throughput_section(results):
     cell = lambda result, name: f"{median(result, name):.0f} ({100 * worst_spread(result, name):.0f} %)"
     times = table(["network", "ρ", "as in", "batch", "F + B", "link, Mbit/s", "ρ in the run", "one host", "data parallel", "DDP", "straight", "planned", "plan", "bound",
                    "planned over data parallel"],
-                  [[result["network"], f"{result['rho']:.2f}", result["source"], result["batch"], f"{result['compute_ms']:.0f}",
+                  [[result["network"], f"{result['rho']:.2f}", result["source"], result["batch"], f"{statistics.median(result['compute_ms']):.0f}",
                     f"{statistics.median(result['links']) * 8 / 1e6:.0f}", f"{rho_in(result):.2f}", cell(result, "one host"), cell(result, "data parallel"),
                     f"{statistics.median(result['ddp_ms']):.0f}", cell(result, "straight"), cell(result, "planned"),
-                    result["programs"]["planned"]["shape"], f"{result['bound_ms']:.0f}",
+                    result["programs"]["planned"]["shape"], f"{statistics.median(result['bound_ms']):.0f}",
                     f"{median(result, 'data parallel') / median(result, 'planned'):.2f}"] for result in results])
     moved = table(["network", "ρ", "program", "formula, MB", "transports, MB", "interfaces, MB", "waiting for transfers under way", "waiting for the other rank",
                    "neither", "error with the profile", "error, calibrated", "rounds"],
                   [[result["network"], f"{result['rho']:.2f}", name, f"{program['formula_bytes'] / 1e6:.2f}",
                     f"{median(result, name, 'sent_by_transport') / 1e6:.2f}", f"{median(result, name, 'sent_by_interface') / 1e6:.2f}",
                     *(f"{100 * median(result, name, part):.1f} %" for part in ("exposed", "waiting", "other")),
-                    f"{100 * (program['predicted_ms'] / median(result, name) - 1):+.1f} %",
+                    f"{profile_error(result, name):+.1f} %",
                     f"{calibrated_error(program):+.1f} %", len(program["runs"])]
                    for result in results for name, program in result["programs"].items()])
     reduced = "".join(f"- {network} is reduced: {words}.\n" for network, words in {result["network"]: result["reduced"] for result in results if result["reduced"]}.items())
     return ("## Throughput and bytes\n\n"
             "Milliseconds per minibatch of one worker's size, medians over the rounds and their range (largest over smallest, less 1). `one host` is the same program\n"
             "without a link; `data parallel` is pdc's on two hosts, synchronous, with one all-reduce per update; `DDP` is PyTorch's DistributedDataParallel over gloo; `straight` is the\n"
-            "best plan without replicas; `planned` is what the planner chooses; `bound` is what no plan beats with the profile's times. F + B is the profile's; the machine is shared, and\n"
-            "may be faster or slower while programs run: `ρ in the run` is with the times that computations took in the data-parallel program.\n\n"
+            "best plan without replicas; `planned` is what the planner chooses; `bound` is what no plan beats with the profile's times. The machine is shared, and\n"
+            "not always as fast as when it was profiled: right before the runs, F + B is measured again with the data-parallel program, the link is set by it, and the profile scaled\n"
+            "by it. `ρ in the run` is with the times that computations took in the run of data parallelism itself.\n\n"
             f"![Throughput over data parallelism's](headline-throughput.svg)\n\n{times}\n{reduced}\n"
             "Bytes that all ranks send per minibatch: by the formulas of [Semantics](Semantics.md#bytes), as the transports count them (printed in hundredths of a MiB), and as the\n"
             "kernel's interface counters do, with the headers of TCP, IP and Ethernet, connections and control messages. Parts of both ranks' time, from the trace of the run, in the middle half\n"
-            "of it. The simulator is told the times of the profile, which is measured before the runs on both cores at once; or, calibrated, those that the computations took in the first round,\n"
+            "of it. The simulator is told the times of the scaled profile; or, calibrated, those that the computations took in the first round,\n"
             "from which it predicts the others (the first itself where it is alone).\n\n" + moved)
 
 
@@ -174,7 +180,7 @@ def throughput_plot(results):
     for result in results:
         parallel = median(result, "data parallel")
         values = [parallel / statistics.median(result["ddp_ms"]), 1.0, parallel / median(result, "straight"), parallel / median(result, "planned"),
-                  parallel / result["bound_ms"]]
+                  parallel / statistics.median(result["bound_ms"])]
         groups.append((f"{result['network']}, rho {result['rho']:.2f}", values))
     return plots.bars("Throughput over that of pdc's data parallelism, two hosts", groups, ["PyTorch's DDP", "data parallel", "straight", "planned", "bound"])
 

@@ -123,11 +123,13 @@ class Program:
         """Whether it has the stages and the schedule of another program of the same network."""
         return all(self.plan[key] == other.plan[key] for key in ("stages", "schedule", "microbatches"))
 
-    def predicted_ms(self, bytes_per_s=None):
-        """By the simulator, in the steady state; with other links if they are given."""
+    def predicted_ms(self, bytes_per_s, slower):
+        """By the simulator, in the steady state, with these links, where everything takes `slower` times as long as in the profile."""
         plan = json.loads(json.dumps(self.plan))
-        if bytes_per_s:
-            plan["cluster"]["levels"][-1]["bandwidth_bytes_per_s"] = bytes_per_s
+        plan["cluster"]["levels"][-1]["bandwidth_bytes_per_s"] = bytes_per_s
+        for stage in plan["stages"]:
+            for cost in ("forward_ms", "input_gradient_ms", "weight_gradient_ms", "update_ms"):
+                stage[cost] *= slower
         return simulated(plan, self.folder / "predicted.json")["time_per_minibatch_ms"]
 
     def minibatches(self, seconds):

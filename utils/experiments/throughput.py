@@ -97,17 +97,15 @@ class Throughput:
 
     def run(self, rounds=None, before=None, keep=lambda result: None):
         """A result for page.py, which `keep` gets after each round; `before`: one of the same programs, whose rounds are kept."""
-        link = json.loads(self.link_file.read_text())
         programs = {title: self.model.built(f"{self.name}-{title}") for title in PROGRAMS}
         result = before or {"kind": "throughput", "name": self.name, "network": self.case.title, "source": self.case.source(),
                             "reduced": self.case.reduced if self.case.size != "full" else "", "rho": self.case.rho(), "batch": self.case.batch,
-                            "compute_ms": self.model.compute_ms(), "parameter_bytes": self.model.parameter_bytes(),
-                            "bound_ms": programs["planned"].plan["lower_bound_ms"], "links": [], "ddp_ms": [],
-                            "programs": {title: {"shape": program.shape(), "formula_bytes": program.formula_bytes(), "runs": [],
-                                                 "predicted_ms": program.predicted_ms()} for title, program in programs.items()}}
+                            "profiled_ms": self.model.compute_ms(), "parameter_bytes": self.model.parameter_bytes(), "compute_ms": [], "bound_ms": [],
+                            "links": [], "ddp_ms": [],
+                            "programs": {title: {"shape": program.shape(), "formula_bytes": program.formula_bytes(), "runs": [], "predicted_ms": []}
+                                         for title, program in programs.items()}}
         with Hosts(2) as hosts:
-            hosts.limit(link["nominal"])
-            result["links"].append(hosts.measure())
+            self._calibrate(hosts, programs, result)
             for _ in range(rounds or 3):
                 for title, program in programs.items():
                     if title == "planned" and program.does_as(programs["straight"]):
@@ -116,7 +114,7 @@ class Throughput:
                         continue
                     run = program.run(hosts, program.minibatches(self.seconds), result["links"][-1])
                     result["programs"][title]["runs"].append(dataclasses.asdict(run))
-                    print(f"{self.name}: {title} {program.shape()}: {run.ms:.1f} ms, predicted {result['programs'][title]['predicted_ms']:.1f}, "
+                    print(f"{self.name}: {title} {program.shape()}: {run.ms:.1f} ms, predicted {result['programs'][title]['predicted_ms'][-1]:.1f}, "
                           f"with its own times {run.own_ms:.1f}, exposed {100 * run.exposed:.2f} %, waiting {100 * run.waiting:.2f} %, "
                           f"neither {100 * run.other:.2f} %, the host took {100 * run.stolen:.1f} %", flush=True)
                 reference = min(run["ms"] for run in result["programs"]["data parallel"]["runs"])
@@ -125,6 +123,22 @@ class Throughput:
                 result["date"] = time.strftime("%Y-%m-%d")
                 keep(result)
         return result
+
+    def _calibrate(self, hosts, programs, result):
+        """The machine is shared, and not always as fast as when it was profiled. So the link is that of the ratio to what computations of
+        the data-parallel program take now, where links are not limited; the profile is scaled alike.
+        """
+        hosts.limit(None)
+        parallel = programs["data parallel"]
+        compute_ms = parallel.run(hosts, parallel.minibatches(1), 1e9).compute_ms
+        slower = compute_ms / self.model.compute_ms()
+        link = hosts.calibrate(link_for(self.case.rho(), 2, result["parameter_bytes"], compute_ms / 1e3))[1]
+        result["compute_ms"].append(compute_ms)
+        result["links"].append(link)
+        result["bound_ms"].append(slower * programs["planned"].plan["lower_bound_ms"])
+        for title, program in programs.items():
+            result["programs"][title]["predicted_ms"].append(program.predicted_ms(link, slower))
+        print(f"{self.name}: F + B {compute_ms:.1f} ms, {slower:.2f} times the profile's; link {link * 8 / 1e6:.0f} Mbit/s", flush=True)
 
 
 def median(result, title, key="ms"):
