@@ -248,7 +248,7 @@ def document(results, absent):
     """docs/Headline.md; `absent`: parts that were not measured."""
     of = lambda kind: [result for result in results if result["kind"] == kind]
     text = ("# Pipelines against data parallelism\n\nWritten by `utils/headline --docs`. PipeDream's claim (arXiv 1806.03377, SOSP 2019): training up to 5 times faster than data parallelism, with up to 95 %\n"
-            "less communication. `sudo ./utils/headline` repeats what this page states, `sudo ./utils/headline --quick` its first line, in less than ten minutes.\n\n"
+            "less communication. `sudo ./utils/headline` repeats what this page states, `sudo ./utils/headline --quick` VGG-16 alone, once.\n\n"
             "Links have the bandwidth that gives the ratio of communication to computation ρ = (2(r−1)/r · |w| / link) / (F + B) of a published experiment, with r workers, |w| bytes of\n"
             "trained parameters, and F + B a worker's measured computation per minibatch.\n\n")
     if absent:

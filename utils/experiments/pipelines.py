@@ -35,6 +35,17 @@ def cluster(file, bytes_per_s, count):
     return file
 
 
+def with_link(plan, bytes_per_s):
+    """The plan with links of another rate. Its all-reduces, which it states as times, are as much longer; their latency is not seen."""
+    plan = json.loads(json.dumps(plan))
+    level = plan["cluster"]["levels"][-1]
+    for stage in plan["stages"]:
+        for cost in ("all_reduce_ms", "exposed_sync_ms"):
+            stage[cost] = stage.get(cost, 0) * level["bandwidth_bytes_per_s"] / bytes_per_s
+    level["bandwidth_bytes_per_s"] = bytes_per_s
+    return plan
+
+
 def simulated(plan, file, more=()):
     """What pdc-sim says of a plan, which is written to `file`."""
     file.write_text(json.dumps(plan))
@@ -125,8 +136,7 @@ class Program:
 
     def predicted_ms(self, bytes_per_s, slower):
         """By the simulator, in the steady state, with these links, where everything takes `slower` times as long as in the profile."""
-        plan = json.loads(json.dumps(self.plan))
-        plan["cluster"]["levels"][-1]["bandwidth_bytes_per_s"] = bytes_per_s
+        plan = with_link(self.plan, bytes_per_s)
         for stage in plan["stages"]:
             for cost in ("forward_ms", "input_gradient_ms", "weight_gradient_ms", "update_ms"):
                 stage[cost] *= slower
@@ -155,8 +165,7 @@ class Program:
         sent = sum(b - a for a, b in zip(before, hosts.bytes_sent()))
         taken, all_time = (b - a for a, b in zip(time_before, processor_time()))
         trace = json.loads(trace_file.read_text())["traceEvents"]
-        own = with_times_of(self.plan, trace, steady_window(self.plan, trace)[0])
-        own["cluster"]["levels"][-1]["bandwidth_bytes_per_s"] = bytes_per_s
+        own = with_times_of(with_link(self.plan, bytes_per_s), trace, steady_window(self.plan, trace)[0])
         told = simulated(own, self.folder / "own.json", ["--compare", trace_file])
         part = {name: value["measured"] for name, value in told["comparison"]["time_fractions"].items()}
         return Measured(minibatches=minibatches, ms=steady_ms(self.plan, trace), own_ms=told["time_per_minibatch_ms"],

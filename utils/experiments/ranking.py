@@ -8,7 +8,7 @@ import time
 
 from formulas import kendall_tau, link_for
 from hosts import Hosts
-from pipelines import Model, simulated
+from pipelines import Model, simulated, with_link
 from traces import steady_ms
 
 NETWORK, SIZE, BATCH, RATIOS = "vgg-digits", "small", 32, (1.0, 4.0, 12.0)
@@ -24,14 +24,12 @@ def forcing(profile, cut):
     return profile
 
 
-def with_profile(plan, profile, bytes_per_s=None):
+def with_profile(plan, profile, bytes_per_s):
     """The plan with the times of a profile, and other links."""
-    plan = json.loads(json.dumps(plan))
+    plan = with_link(plan, bytes_per_s)
     for stage in plan["stages"]:
         for cost in (*COSTS, "update_ms"):
             stage[cost] = sum(profile["groups"][node][cost] for node in stage["nodes"])
-    if bytes_per_s:
-        plan["cluster"]["levels"][-1]["bandwidth_bytes_per_s"] = bytes_per_s
     return plan
 
 

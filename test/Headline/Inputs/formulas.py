@@ -4,6 +4,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(sys.argv[1], "utils/experiments")))
 import formulas  # noqa: E402
+import pipelines  # noqa: E402
 
 vgg, seconds = 553430176, 0.149  # bytes, of a V100
 print(f"rho of VGG-16 on 8 machines: {formulas.rho(8, vgg, 1.25e9, seconds):.2f}")
@@ -27,6 +28,10 @@ print(f"a straight pipeline moves what is cut, there and back: {formulas.bytes_p
 print(f"two replicas move all gradients once per minibatch: {formulas.bytes_per_minibatch(plan([], (2, 4000))):.0f}")
 if formulas.bytes_per_minibatch(plan([], (2, 0))) == 0:
     print("statistics of BatchNorm are not moved")
+
+slow = pipelines.with_link({"stages": [{"all_reduce_ms": 10, "exposed_sync_ms": 4}, {}], "cluster": {"levels": [{"bandwidth_bytes_per_s": 8e6}]}}, 4e6)
+print(f"half the link: all-reduces of {slow['stages'][0]['all_reduce_ms']:.0f} ms and {slow['stages'][1]['all_reduce_ms']:.0f} ms, "
+      f"{slow['cluster']['levels'][0]['bandwidth_bytes_per_s']:.0f} bytes/s")
 
 
 def tau(predicted, measured):
