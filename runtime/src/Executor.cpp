@@ -1,6 +1,8 @@
 // The executor's actions. Setting up is in ExecutorSetup.cpp, updates are in ExecutorUpdate.cpp.
 #include "pdcrt/Executor.h"
 
+#include "pdcrt/Ranges.h"
+
 #include <algorithm>
 #include <cassert>
 #include <cmath>
@@ -270,7 +272,8 @@ Call Executor::callFor(HostedStage& hosted, std::int64_t minibatch) {
           .stream = &stream_};
 }
 
-void Executor::run(void (*phase)(const Call&), const HostedStage& hosted, const Call& call) {
+void Executor::run(const char* name, void (*phase)(const Call&), const HostedStage& hosted, const Call& call) {
+  const PhaseRange range(stream_, name, hosted.stage->groups);
   replays_.run(phase, call, hosted.edges.size(), hosted.stage->shared.size());
 }
 
@@ -332,7 +335,7 @@ Status Executor::forward(HostedStage& hosted, const Action& action) {
             "compile with --updates=late"};
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(slot.version);
-  run(hosted.stage->forward, hosted, call);
+  run("forward", hosted.stage->forward, hosted, call);
 
   for (const OutputRow& row : hosted.stage->outputs) {
     if (row.kind != OutputKind::loss) continue;
@@ -405,7 +408,7 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
   }
   if (action.kind != ActionKind::backwardInput) {
     call.gradients = set.minibatches == 0 ? set.memory : hosted.spareGradients;
-    run(hosted.stage->backwardWeight, hosted, call);
+    run("backward_weight", hosted.stage->backwardWeight, hosted, call);
     if (set.minibatches++ > 0) addSpare(hosted, set, /*withInput=*/false);
     if (Status status = hosted.sharing.addToPart(stream_, action.index, call.gradients, /*withInput=*/false, action);
         !status)
@@ -431,7 +434,7 @@ Status Executor::evaluateOne(HostedStage& hosted, const Action& action) {
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(hosted.versions.newest());
   if (Status status = readData(hosted, action.index, call.frame.slot, evaluationData_); !status) return status;
-  run(hosted.stage->evaluate, hosted, call);
+  run("evaluate", hosted.stage->evaluate, hosted, call);
   const std::byte* slot = onHost(call.frame.slot, hosted.stage->bytes.slot);
   Status status = (*predicted_)(hosted, action.index, slot);
   mirrors_.clear();

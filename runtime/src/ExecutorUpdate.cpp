@@ -26,7 +26,7 @@ private:
 } // namespace
 
 void Executor::backwardInput(HostedStage& hosted, const Call& call, std::int64_t update) {
-  if (!hosted.optimizer->hasEarly()) return run(hosted.stage->backwardInput, hosted, call);
+  if (!hosted.optimizer->hasEarly()) return run("backward_input", hosted.stage->backwardInput, hosted, call);
   EarlyUpdates updates(stream_, *hosted.optimizer, blocksOf(hosted, nullptr),
                        stepOf(hosted, update, 1 / hosted.lossScale.scale));
   stream_.giveGradientsTo(&updates);

@@ -136,7 +136,8 @@ void RankRun::handle(const Message& message) {
                            .waitSeconds = message.values[2],
                            .arenaBytes = static_cast<std::int64_t>(message.numbers[0]),
                            .peakBytes = static_cast<std::int64_t>(message.numbers[1]),
-                           .bytesSent = message.numbers[2]});
+                           .bytesSent = message.numbers[2],
+                           .otherBytes = static_cast<std::int64_t>(message.numbers[3])});
     break;
   }
 }

@@ -63,7 +63,8 @@ Status RankRun::prepare() {
   if (Status status = executor_.prepare(); !status) return status;
   for (const HostedStage& hosted : executor_.hosted()) {
     hosted_.push_back(hosted.stage);
-    measured_.push_back({.rank = rank_, .host = hosted.host});
+    measured_.push_back(
+        {.rank = rank_, .host = hosted.host, .otherBytes = static_cast<std::int64_t>(device::otherBytes())});
     if (!files_.modelHash.empty() && files_.modelHash != hosted.stage->modelHash)
       return {Exit::invalid,
               "stage " + std::to_string(hosted.host.stage) + " was generated from a model with the hash " +
@@ -277,6 +278,7 @@ Status RankRun::measure() {
     message.index = stage.minibatches;
     message.numbers[0] = executor_.arena().bytes;
     message.numbers[1] = static_cast<std::uint64_t>(peakMemoryBytes());
+    message.numbers[3] = static_cast<std::uint64_t>(stage.otherBytes);
     message.values[0] = stage.wallSeconds;
     message.values[1] = stage.processorSeconds;
     message.values[2] = waitSeconds_;

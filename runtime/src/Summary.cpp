@@ -67,6 +67,11 @@ std::string summaryOf(const RunFiles& files, const MeasuredRun& run) {
     text +=
         "pipeline: " + (files.timeMs > 0 ? fixed(files.timeMs, 3) + " ms per minibatch predicted, " : std::string()) +
         fixed(run.secondsPerMinibatch * 1e3, 3) + " ms measured\n";
+  std::int64_t other = 0;
+  for (const MeasuredStage& stage : stages) other = std::max(other, stage.otherBytes);
+  if (other > 0)
+    text += "beside its arenas a GPU holds " + mebibytes(static_cast<double>(other)) +
+            " MiB: context, code, libraries, other programs (reserved_bytes of a cluster file)\n";
   for (const std::string& line : run.sharing)
     text += "note: " + line + ", so stage times are processor time, and the pipeline cannot overlap them all\n";
   if (run.oneProcess && run.stages.size() > 1)

@@ -56,6 +56,9 @@ const char* target();
 std::byte* allocate(std::size_t bytes);
 /// Waits for whatever the device does, and gives the memory back.
 void release(std::byte* memory, std::size_t bytes);
+/// What the calling thread's device holds beside blocks: context, code and libraries, and what other programs have
+/// there. 0 where blocks are memory of the host.
+std::size_t otherBytes();
 /// Memory of the host from which copies need not wait; null: there is not so much.
 std::byte* allocateHost(std::size_t bytes);
 void releaseHost(std::byte* memory, std::size_t bytes);

@@ -200,7 +200,7 @@ private:
   Status evaluateOne(HostedStage& hosted, const Action& action);
   Status waitFor(const Action& action, const Work& work);
   Status drain();
-  void run(void (*phase)(const Call&), const HostedStage& hosted, const Call& call);
+  void run(const char* name, void (*phase)(const Call&), const HostedStage& hosted, const Call& call);
   Call callFor(HostedStage& hosted, std::int64_t minibatch);
   void addSpare(const HostedStage& hosted, const HostedStage::GradientSet& set, bool withInput);
   void post(Work& work);

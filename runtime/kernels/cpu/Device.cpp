@@ -2,6 +2,7 @@
 #include "pdcrt/Device.h"
 
 #include "pdcrt/Constant.h"
+#include "pdcrt/Ranges.h"
 #include "pdcrt/Replay.h"
 #include "pdcrt/StreamClock.h"
 
@@ -103,6 +104,16 @@ void close(Stream&) {}
 Status wait(Stream&) {
   return {};
 }
+
+std::size_t otherBytes() {
+  return 0;
+}
+
+bool namesRanges() {
+  return false;
+}
+void beginRange(const char*) {}
+void endRange() {}
 
 bool records() {
   return false;

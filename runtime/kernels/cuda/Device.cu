@@ -31,6 +31,12 @@ int deviceOfThread() {
   return device;
 }
 
+/// Bytes of the blocks on each device; those of a node with more share places.
+std::atomic<std::size_t>& blockBytes() {
+  static std::atomic<std::size_t> bytes[64];
+  return bytes[deviceOfThread() % 64];
+}
+
 } // namespace
 
 /// An event of CUDA belongs to a device, ours to any: there is one for each device on whose streams it was recorded.
@@ -189,14 +195,22 @@ double clockMhz(Stream& q) {
 std::byte* allocate(std::size_t bytes) {
   void* memory = nullptr;
   if (bytes == 0 || cudaMalloc(&memory, bytes) != cudaSuccess) return nullptr;
+  blockBytes() += bytes;
   note(cudaMemset(memory, 0, bytes));
   note(cudaDeviceSynchronize());
   return static_cast<std::byte*>(memory);
 }
-void release(std::byte* memory, std::size_t) {
+void release(std::byte* memory, std::size_t bytes) {
   if (!memory) return;
+  blockBytes() -= bytes;
   note(cudaDeviceSynchronize());
   note(cudaFree(memory));
+}
+std::size_t otherBytes() {
+  std::size_t free = 0, total = 0;
+  note(cudaMemGetInfo(&free, &total));
+  const std::size_t used = total - free, blocks = blockBytes();
+  return used > blocks ? used - blocks : 0;
 }
 std::byte* allocateHost(std::size_t bytes) {
   void* memory = nullptr;

@@ -20,6 +20,14 @@ echo "one stage: losses and weights of both targets agree"
 run cuda cuda-other --lr 0.011
 close cpu-weights cuda-other >/dev/null && fail "another learning rate is not noticed"
 echo "another learning rate is noticed"
+grep -q "^beside its arenas a GPU holds 25[6-9].* MiB" "$WORK/cuda-weights.log" || fail "$(cat "$WORK/cuda-weights.log")"
+echo "what the GPU holds beside the arenas is told"
+
+PDC_STAND_IN_RANGES="$WORK/ranges" run cuda cuda-ranges --graphs off
+same cuda-weights cuda-ranges
+[ "$(grep -v "^  " "$WORK/ranges" | sort | uniq -c | xargs)" = "4 backward_input 4 backward_weight 4 forward" ] || fail "phases: $(cat "$WORK/ranges")"
+grep -A1 -x forward "$WORK/ranges" | grep -q "^  /stem/stem.0/Conv" || fail "nodes: $(cat "$WORK/ranges")"
+echo "phases and ONNX nodes are ranges for profilers"
 
 # One plan for both: costs would cut elsewhere on a GPU.
 generate cpu-121 --replicas=1,2,1
