@@ -9,7 +9,11 @@ import attention
 import experts
 import recurrent
 import teaching
-import vision
+
+try:
+    import vision
+except ModuleNotFoundError:  # a bare machine may lack torchvision; the other networks need none
+    vision = None
 
 
 class Input(NamedTuple):
@@ -36,8 +40,9 @@ def text(words, time, *more):
 
 
 def of_vision(make, small_size, full_size=224, **more):
-    return {"small": Network(lambda: make(False), image(small_size), Input("label", (), 10), **more),
-            "full": Network(lambda: make(True), image(full_size), Input("label", (), 1000), **more)}
+    """`make`: the name of a function of vision.py."""
+    return {"small": Network(lambda: getattr(vision, make)(False), image(small_size), Input("label", (), 10), **more),
+            "full": Network(lambda: getattr(vision, make)(True), image(full_size), Input("label", (), 1000), **more)}
 
 
 def of_text(make, small, full, time, mask=False, **more):
@@ -88,15 +93,15 @@ def teaching_network(make, shape):
 
 
 NETWORKS = {
-    "alexnet": of_vision(vision.alexnet, 64),
-    "vgg16": of_vision(vision.vgg16, 32),
-    "resnet18": of_vision(vision.resnet18, 64),
-    "resnet50": of_vision(vision.resnet50, 64),
-    "inception-v3": of_vision(vision.inception_v3, 107, 299, auxiliary=0.4),
-    "mobilenet-v2": of_vision(vision.mobilenet_v2, 64),
-    "densenet121": of_vision(vision.densenet121, 64),
-    "squeezenet": of_vision(vision.squeezenet1_1, 64),
-    "vit-b-16": of_vision(vision.vit_b_16, 32),
+    "alexnet": of_vision("alexnet", 64),
+    "vgg16": of_vision("vgg16", 32),
+    "resnet18": of_vision("resnet18", 64),
+    "resnet50": of_vision("resnet50", 64),
+    "inception-v3": of_vision("inception_v3", 107, 299, auxiliary=0.4),
+    "mobilenet-v2": of_vision("mobilenet_v2", 64),
+    "densenet121": of_vision("densenet121", 64),
+    "squeezenet": of_vision("squeezenet1_1", 64),
+    "vit-b-16": of_vision("vit_b_16", 32),
     "bert-base": of_text(attention.Bert, dict(words=60, width=32, layers=2, heads=4, positions=16),
                          dict(words=30522, width=768, layers=12, heads=12, positions=512), (8, 128), mask=True),
     "gpt2": of_text(attention.Gpt2, dict(words=60, width=32, layers=2, heads=4, positions=16),
