@@ -17,10 +17,6 @@ public:
     app.add_option("--target", target_, "what to generate for (auto: cpu)")
         ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
         ->type_name("auto|cpu|cuda");
-    app.add_option("--precision", precision_,
-                   "of matrix products and convolutions, for CUDA; weights, sums, norms and losses stay f32")
-        ->check(CLI::IsMember({"f32", "bf16", "f16"}))
-        ->type_name("f32|bf16|f16");
     app.add_option("--batch", options.import.batch, "samples per minibatch (microbatch)")->check(CLI::PositiveNumber);
     app.add_option("--dim", dims_, "bind a symbolic dimension other than the batch")->type_name("NAME=V");
     app.add_option("--loss", loss_,
@@ -78,6 +74,14 @@ public:
     app.add_flag("--time-passes", options.timePasses, "print how long each pass takes");
     app.add_option("--print-ir-after", options.printAfter, "print the graphs after these passes, or after all")
         ->type_name("PASS|all");
+  }
+
+  /// Of generated programs (pdc-eval has a --precision of its own).
+  void addPrecisionTo(CLI::App& app) {
+    app.add_option("--precision", precision_,
+                   "of matrix products and convolutions, for CUDA; weights, sums, norms and losses stay f32")
+        ->check(CLI::IsMember({"f32", "bf16", "f16"}))
+        ->type_name("f32|bf16|f16");
   }
 
   Status apply(CompileOptions& options, Diagnostics& diags) {

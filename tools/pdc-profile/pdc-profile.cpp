@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
   std::string file;
   ModelFlags model;
   model.addTo(app, options);
+  model.addPrecisionTo(app);
   app.add_option("-o,--output", file, "profile to write")->type_name("profile.json")->required();
   app.add_option("--busy-cores", options.busyCores,
                  "measure on so many cores at once, as many as a run on this machine uses: they share memory")

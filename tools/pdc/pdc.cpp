@@ -74,6 +74,7 @@ int main(int argc, char** argv) {
   options.planner.recompute = "auto";
   ModelFlags model;
   model.addTo(app, options);
+  model.addPrecisionTo(app);
   std::string warmup = "hide", diagnostics = "text";
   app.add_option("-o,--output", options.output, "folder to write")->type_name("DIR");
   auto* devices = app.add_option("--devices", options.devices, "equal devices on this machine")
