@@ -26,6 +26,8 @@ def machine():
 def versions(*packages):
     """Of the compiler and of Debian's packages, and of PyTorch where that is not Debian's."""
     compiler = subprocess.run(["g++", "-dumpfullversion"], text=True, stdout=subprocess.PIPE, check=True).stdout.strip()
+    if not packages:  # dpkg-query would list all
+        return f"g++ {compiler}"
     queried = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${Version}, ", *packages], text=True, stdout=subprocess.PIPE,
                              stderr=subprocess.DEVNULL, check=False).stdout
     return f"g++ {compiler}, {queried}".rstrip(", ")

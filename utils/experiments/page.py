@@ -164,7 +164,7 @@ def accuracy_section(result):
     return (f"## Time to accuracy: {result['title']}\n\n"
             f"Until the held-out {result['metric']} is {result['target']:g}, {seeds} seed{'s' if seeds > 1 else ''} (order of samples and Dropout), batch {result['batch']} per worker, ρ = {result['rho']:g}, link "
             f"{statistics.median(result['links']) * 8 / 1e6:.0f} Mbit/s;\nevaluated after each epoch, for which the pipeline drains; the time of evaluations does not count. "
-            "Medians, smallest and largest.\n\n"
+            f"Medians, smallest and largest.{' ' + result['chosen'] if result['chosen'] else ''}\n\n"
             f"![{result['metric']} against seconds and epochs](headline-{result['name']}.svg)\n\n"
             + table(["training", "epochs", "seconds", f"{result['metric']} at the end"], lines))
 
@@ -235,6 +235,7 @@ DIFFERS = """## What differs from the papers
   communication to computation is theirs.
 - Networks train on noise where only speed is measured. Time to accuracy is measured with small networks and data sets.
 - `data parallel` is synchronous (BSP in the papers). pdc's reduces all gradients after the backward; DistributedDataParallel reduces them in buckets during it.
+- The papers' numbers were taken over without the papers' pages at hand, and checked against a second-hand summary only.
 """
 
 

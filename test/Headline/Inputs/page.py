@@ -20,7 +20,7 @@ throughput = {"kind": "throughput", "name": "vgg16", "network": "VGG-16", "sourc
 throughput["programs"]["planned"]["formula_bytes"] = 3 * 2**20
 curves = {"data parallel": [[1, 3.0, 0.5], [2, 6.0, 0.96]], "1F1B, stashing": [[1, 0.5, 0.4], [3, 1.5, 0.97]], "2BW": [[1, 0.5, 0.4]],
           "1F1B-flush": [[1, 0.5, 0.99]]}
-accuracy = {"kind": "accuracy", "name": "digits", "title": "Digits", "rho": 5.2, "metric": "accuracy", "target": 0.95, "batch": 32, "samples": 100,
+accuracy = {"kind": "accuracy", "name": "digits", "title": "Digits", "chosen": "The target came first.", "rho": 5.2, "metric": "accuracy", "target": 0.95, "batch": 32, "samples": 100,
             "links": [1e6], "curves": {name: [points, points] for name, points in curves.items()}, "date": "2026-01-02"}
 ranking = {"kind": "ranking", "name": "ranking", "tau": 1.0, "pairs": 3, "date": "2026-01-02",
            "plans": [{"plan": f"cut {cut}", "rho": 1.0, "link": 1e6, "predicted_ms": cut, "ms": [cut, cut]} for cut in (1, 2, 3)]}
