@@ -104,8 +104,8 @@ On other machines, or without MPI (each process is told its rank, and where rank
 
   srun --ntasks=)"
         << plan.ranks.size() << R"( --mpi=pmix --multi-prog ranks.conf --data=DATA --epochs=10
-  torchrun --nproc-per-node=)"
-        << plan.ranks.size() << R"( --no-python out/pipeline --data DATA --epochs 10
+  torchrun --nproc_per_node=)"
+        << plan.ranks.size() << R"( --no_python out/pipeline --data DATA --epochs 10
   PDC_MASTER=HOST:PORT PDC_WORLD_SIZE=)"
         << plan.ranks.size() << R"( PDC_RANK=0 out/pipeline --data DATA --epochs 10   # and so on for every rank)";
   out << R"(
