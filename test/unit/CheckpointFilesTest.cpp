@@ -354,6 +354,18 @@ TEST(Manifests, ReadBackAndNothingElseIsTaken) {
   wrong.minibatches = -1;
   EXPECT_TRUE(refused(wrong));
   EXPECT_FALSE(refused(manifest));
+
+  // Numbers that an int does not hold.
+  for (const char* number : {"1e99", "1.5", "33333333333333333333333333333333"}) {
+    std::string body = text.substr(0, text.rfind(" \"crc32c\""));
+    const std::string one = "\"replicas\": [\n  1\n ]";
+    ASSERT_NE(body.find(one), std::string::npos);
+    body.replace(body.find(one), one.size(), "\"replicas\": [\n  " + std::string(number) + "\n ]");
+    char sum[9];
+    std::snprintf(sum, sizeof sum, "%08x", extended({}, std::as_bytes(std::span(body))).crc);
+    const Status bad = parseManifest(body + " \"crc32c\": \"" + sum + "\"\n}\n", "m", read);
+    EXPECT_NE(bad.message().find("where an integer must be"), std::string::npos) << number << ": " << bad.message();
+  }
 }
 
 TEST(Manifests, NamesOfOtherFoldersAreNoCheckpoints) {

@@ -5,6 +5,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 namespace pdcrt {
 namespace {
@@ -31,31 +32,38 @@ std::string lastLine(const std::string& body) {
   return " \"crc32c\": \"" + hex32(extended({}, std::as_bytes(std::span(body))).crc) + "\"\n}\n";
 }
 
+/// nlohmann's conversion of a fraction to an integer that cannot hold it is undefined.
+template <class Integer>
+void readInteger(const Json& json, Integer& integer) {
+  if (!json.is_number_integer()) throw std::invalid_argument("has " + json.dump() + " where an integer must be");
+  json.get_to(integer);
+}
+
 void read(const Json& json, Shard& shard) {
   const auto kind = json.at("kind").get<std::string>();
   for (std::size_t i = 0; i < std::size(kindNames); ++i)
     if (kind == kindNames[i]) shard.kind = static_cast<ShardKind>(i);
-  json.at("stage").get_to(shard.stage);
-  json.at("replica").get_to(shard.replica);
-  json.at("bytes").get_to(shard.sum.bytes);
+  readInteger(json.at("stage"), shard.stage);
+  readInteger(json.at("replica"), shard.replica);
+  readInteger(json.at("bytes"), shard.sum.bytes);
   shard.sum.crc = static_cast<std::uint32_t>(std::stoul(json.at("crc32c").get<std::string>(), nullptr, 16));
 }
 
 /// Throws where something is missing or of another type.
 void read(const Json& json, Manifest& m) {
-  json.at("minibatches").get_to(m.minibatches);
-  json.at("minibatches_per_update").get_to(m.minibatchesPerUpdate);
+  readInteger(json.at("minibatches"), m.minibatches);
+  readInteger(json.at("minibatches_per_update"), m.minibatchesPerUpdate);
   const Json& data = json.at("data");
-  data.at("batch").get_to(m.batch);
-  data.at("samples").get_to(m.samples);
-  data.at("seed").get_to(m.seed);
+  readInteger(data.at("batch"), m.batch);
+  readInteger(data.at("samples"), m.samples);
+  readInteger(data.at("seed"), m.seed);
   data.at("shuffle").get_to(m.shuffle);
   json.at("optimizer").get_to(m.optimizer);
   json.at("lr").get_to(m.learningRate);
   json.at("loss_scale").at("scale").get_to(m.lossScale);
-  json.at("loss_scale").at("finite_steps").get_to(m.finiteSteps);
+  readInteger(json.at("loss_scale").at("finite_steps"), m.finiteSteps);
   json.at("model_hash").get_to(m.modelHash);
-  json.at("replicas").get_to(m.replicas);
+  for (const Json& replicas : json.at("replicas")) readInteger(replicas, m.replicas.emplace_back());
   for (const Json& shard : json.at("shards")) read(shard, m.shards.emplace_back());
 }
 
@@ -127,7 +135,9 @@ Status parseManifest(const std::string& text, const std::string& file, Manifest&
   Manifest result;
   try {
     const Json json = Json::parse(text);
-    if (const int is = json.at("format").get<int>(); is != format)
+    std::int64_t is = 0;
+    readInteger(json.at("format"), is);
+    if (is != format)
       return bad("has the format " + std::to_string(is) + ", this version reads " + std::to_string(format));
     read(json, result);
   } catch (const std::exception& error) {
