@@ -66,6 +66,7 @@ Status Executor::train(std::int64_t first, std::int64_t minibatches) {
   for (HostedStage& hosted : hosted_) {
     hosted.versions.restart();
     hosted.sharing.restart();
+    hosted.reduced = 0;
   }
   trained_ = true;
   if (isOrdered()) {
@@ -110,8 +111,9 @@ Status Executor::drain() {
         if (transfers.pending())
           if (Status status = waitFor({}, transfers); !status) return status;
     for (HostedStage::GradientSet& set : hosted.gradients)
-      if (set.allReduce && set.allReduce->pending())
-        if (Status status = waitFor({}, *set.allReduce); !status) return status;
+      for (const std::unique_ptr<AllReduce>& reduction : set.allReduces)
+        if (reduction->pending())
+          if (Status status = waitFor({}, *reduction); !status) return status;
     if (hosted.norm && hosted.norm->pending())
       if (Status status = waitFor({}, *hosted.norm); !status) return status;
     for (TransferGroup* transfers : hosted.sharing.transfers())
@@ -155,13 +157,22 @@ void Executor::post(Work& work) {
 
 Status Executor::waitFor(const Action& action, const Work& work) {
   const double begin = now();
-  if (!setup_.communicator->wait(work)) return setup_.communicator->transport().failure();
-  work.precede(stream_);
-  if (setup_.observer && action.wait) {
-    setup_.observer->acted(action, begin, now());
-    setup_.observer->transferred(action, work.postedAt, work.completedAt);
-  }
+  if (!await(work)) return setup_.communicator->transport().failure();
+  tellWait(action, begin, work.postedAt, work.completedAt);
   return {};
+}
+
+/// False: another rank has given up.
+bool Executor::await(const Work& work) {
+  if (!setup_.communicator->wait(work)) return false;
+  work.precede(stream_);
+  return true;
+}
+
+void Executor::tellWait(const Action& action, double begin, double posted, double completed) {
+  if (!setup_.observer || !action.wait) return;
+  setup_.observer->acted(action, begin, now());
+  setup_.observer->transferred(action, posted, completed);
 }
 
 HostedStage& Executor::hostedStage(int stage) {
@@ -400,33 +411,20 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
   call.weights = hosted.versions.at(version);
   if (action.kind != ActionKind::backwardWeight) {
     call.gradients = set.inputs == 0 ? set.memory : hosted.spareGradients;
-    backwardInput(hosted, call, update);
-    if (set.inputs++ > 0) addSpare(hosted, set, /*withInput=*/true);
+    runHalf(hosted, set, call, /*withInput=*/true);
     if (Status status = hosted.sharing.addToPart(stream_, action.index, call.gradients, /*withInput=*/true, action);
         !status)
       return status;
   }
   if (action.kind != ActionKind::backwardInput) {
     call.gradients = set.minibatches == 0 ? set.memory : hosted.spareGradients;
-    run("backward_weight", hosted.stage->backwardWeight, hosted, call);
-    if (set.minibatches++ > 0) addSpare(hosted, set, /*withInput=*/false);
+    runHalf(hosted, set, call, /*withInput=*/false);
     if (Status status = hosted.sharing.addToPart(stream_, action.index, call.gradients, /*withInput=*/false, action);
         !status)
       return status;
     set.usesAdded = false;
   }
   return {};
-}
-
-// Minibatches of an update are summed from the first to the last. Kernels overwrite, so a later one writes the spare
-// set, which is added: what backward_input has written there before another phase writes it again.
-void Executor::addSpare(const HostedStage& hosted, const HostedStage::GradientSet& set, bool withInput) {
-  for (const GradientRow& row : hosted.stage->gradients) {
-    if (row.withInput != withInput) continue;
-    auto* sum = reinterpret_cast<float*>(set.memory + row.offset);
-    const float* const terms[] = {sum, reinterpret_cast<const float*>(hosted.spareGradients + row.offset)};
-    device::addUp(stream_, sum, terms, hosted.stage->parameters[index(row.parameter)].shape.elements());
-  }
 }
 
 Status Executor::evaluateOne(HostedStage& hosted, const Action& action) {

@@ -217,24 +217,7 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
   for (int i = 0; i < shape.slots; ++i)
     hosted.slots.push_back({memory_ + place.slots + arenaBytes(stage.bytes.slot, index(i)), 0});
 
-  auto group = std::make_shared<ReduceGroup>();
-  group->self = hosted.host.replica;
-  group->channel = allReduceChannel(stage.index);
-  group->staging = memory_ + place.staging;
-  for (int replica = 0; replica < shape.replicas; ++replica)
-    group->ranks.push_back(schedule.rankOf(stage.index, replica));
-  for (const TrainedParameter& parameter : hosted.optimizer->parameters())
-    group->segments.push_back({parameter.gradient, index(parameter.row->shape.elements())});
-  auto lane = std::make_shared<ReduceLane>();
-  const GradientSets sets = gradientSets(schedule, stage.index);
-  for (int i = 0; i < sets.ring; ++i) {
-    HostedStage::GradientSet set;
-    set.memory = memory_ + place.gradients + arenaBytes(stage.bytes.gradients, index(i));
-    if (shape.replicas > 1) set.allReduce = std::make_unique<AllReduce>(group, lane);
-    hosted.gradients.push_back(std::move(set));
-  }
-  if (sets.spare)
-    hosted.spareGradients = memory_ + place.gradients + arenaBytes(stage.bytes.gradients, index(sets.ring));
+  prepareBuckets(hosted, place);
 
   if (schedule.gradientNorm) {
     NormGroup everyone{.ranks = {}, .counts = {}, .channel = normChannel(schedule)};

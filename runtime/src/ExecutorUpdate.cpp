@@ -1,4 +1,5 @@
-// What the executor does between a backward and the next version of the weights. The other actions are in Executor.cpp.
+// What the executor does between the all-reduce of gradients (ExecutorBuckets.cpp) and the next version of the weights.
+// The other actions are in Executor.cpp.
 #include "pdcrt/Executor.h"
 
 #include <algorithm>
@@ -25,51 +26,14 @@ private:
 
 } // namespace
 
-void Executor::backwardInput(HostedStage& hosted, const Call& call, std::int64_t update) {
-  if (!hosted.optimizer->hasEarly()) return run("backward_input", hosted.stage->backwardInput, hosted, call);
+/// A backward_input that updates parameters.
+void Executor::backwardWithUpdates(HostedStage& hosted, const Call& call, std::int64_t update) {
   EarlyUpdates updates(stream_, *hosted.optimizer, blocksOf(hosted, nullptr),
                        stepOf(hosted, update, 1 / hosted.lossScale.scale));
   stream_.giveGradientsTo(&updates);
   hosted.stage->backwardInput(call);
   stream_.giveGradientsTo(nullptr);
   hosted.updating = true;
-}
-
-/// Adds the uses of each parameter, here and in other stages.
-Status Executor::addUses(HostedStage& hosted, const HostedStage::GradientSet& set, const Action& action) {
-  if (Status status = hosted.sharing.collect(stream_, action.index, minibatches_, action); !status) return status;
-  hosted.optimizer->addUses(stream_, set.memory, hosted.sharing.arrived());
-  return {};
-}
-
-Status Executor::allReduce(HostedStage& hosted, const Action& action) {
-  HostedStage::GradientSet& set = gradientsOf(hosted, action.index);
-  if (!set.allReduce) return {}; // no other replica
-  if (set.update != action.index && (action.wait || set.minibatches > 0))
-    return {Exit::invalid,
-            "action " + toString(action) + " finds the gradients of update " + std::to_string(set.update)};
-  if (action.wait) {
-    set.reduced = true;
-    return waitFor(action, *set.allReduce);
-  }
-  if (set.allReduce->pending())
-    return {Exit::invalid, "action " + toString(action) + " needs gradients whose last all-reduce is not complete",
-            "await it earlier in schedule.txt"};
-  set.update = action.index;
-  const std::int64_t from = setup_.schedule->updateFirst(hosted.host.stage, action.index);
-  const std::int64_t to = std::min(setup_.schedule->updateLast(hosted.host.stage, action.index), minibatches_);
-  // The gradients of uses elsewhere arrive at any replica, also at one that has no minibatch in the run's last update.
-  const bool all = hosted.sharing.owns();
-  if (set.minibatches == 0 && all) device::zero(stream_, set.memory, hosted.stage->bytes.gradients);
-  if (set.minibatches > 0 || all)
-    if (Status status = addUses(hosted, set, action); !status) return status;
-  set.usesAdded = true;
-  const auto contributors = static_cast<int>(std::min<std::int64_t>(to - from, hosted.replicas));
-  set.allReduce->prepare(set.memory, all ? 0 : static_cast<int>(from % hosted.replicas),
-                         all ? hosted.replicas : contributors);
-  set.allReduce->turn = followed_ ? followed_->turn(action) : -1;
-  post(*set.allReduce);
-  return {};
 }
 
 /// The squares of a stage's gradients, added up.
@@ -92,7 +56,7 @@ Status Executor::gradientNorm(HostedStage& hosted, const Action& action) {
     return waitFor(action, *hosted.norm);
   }
   HostedStage::GradientSet& set = gradientsOf(hosted, action.index);
-  if (hosted.norm->pending() || (set.allReduce && !set.reduced))
+  if (hosted.norm->pending() || (!set.allReduces.empty() && !set.reduced))
     return {Exit::invalid, "action " + toString(action) + " needs the last norm, and the sum over the replicas",
             "await them earlier in schedule.txt"};
   if (!set.usesAdded)
@@ -133,7 +97,7 @@ Status Executor::update(HostedStage& hosted, const Action& action) {
   if (action.index != hosted.versions.newest() + 1)
     return {Exit::invalid,
             "action " + toString(action) + " follows version " + std::to_string(hosted.versions.newest())};
-  if (set.allReduce && !set.reduced)
+  if (!set.allReduces.empty() && !set.reduced)
     return {Exit::invalid, "action " + toString(action) + " needs the sum over the replicas",
             "await it earlier in schedule.txt"};
   if (!set.usesAdded)
@@ -156,6 +120,7 @@ Status Executor::update(HostedStage& hosted, const Action& action) {
   hosted.versions.advance();
   hosted.updating = false;
   set.inputs = set.minibatches = 0;
+  set.posted = 0;
   set.usesAdded = set.reduced = false;
   return {};
 }

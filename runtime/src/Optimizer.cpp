@@ -56,17 +56,19 @@ std::size_t Optimizer::trainedBytes() const {
 }
 
 void Optimizer::addUses(Stream& q, std::byte* gradients, std::span<const std::byte* const> arrived) const {
-  for (const TrainedParameter& parameter : parameters_) {
-    if (parameter.uses.size() <= 1) continue;
-    terms_.clear();
-    for (const TrainedParameter::Use& use : parameter.uses) {
-      const std::byte* from = use.shared < 0 ? gradients + use.offset : arrived[static_cast<std::size_t>(use.shared)];
-      if (from) terms_.push_back(reinterpret_cast<const float*>(from));
-    }
-    if (!terms_.empty())
-      device::addUp(q, reinterpret_cast<float*>(gradients + parameter.gradient), terms_,
-                    parameter.row->shape.elements());
+  for (const TrainedParameter& parameter : parameters_) addUses(q, parameter, gradients, arrived);
+}
+
+void Optimizer::addUses(Stream& q, const TrainedParameter& parameter, std::byte* gradients,
+                        std::span<const std::byte* const> arrived) const {
+  if (parameter.uses.size() <= 1) return;
+  terms_.clear();
+  for (const TrainedParameter::Use& use : parameter.uses) {
+    const std::byte* from = use.shared < 0 ? gradients + use.offset : arrived[static_cast<std::size_t>(use.shared)];
+    if (from) terms_.push_back(reinterpret_cast<const float*>(from));
   }
+  if (!terms_.empty())
+    device::addUp(q, reinterpret_cast<float*>(gradients + parameter.gradient), terms_, parameter.row->shape.elements());
 }
 
 void Optimizer::update(Stream& q, const UpdateBlocks& blocks, const UpdateStep& step) const {

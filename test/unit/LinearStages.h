@@ -7,7 +7,8 @@
 // reads the input `x`, the last one the label `target`. In the tied model every stage uses the gain g of stage 0.
 //
 // The halves of its backward have what those of generated programs have: backward_input leaves a value to
-// backward_weight, and writes the gradient of one use itself.
+// backward_weight, and writes the gradient of one use itself. backward_weight says when W's gradient is final, and then
+// g's.
 #pragma once
 
 #include "pdcrt/Executor.h"
@@ -64,7 +65,7 @@ struct LinearStage {
                                   stateName = "mean" + std::to_string(Index);
   static inline const std::vector<ParameterRow> parameters = [] {
     std::vector<ParameterRow> rows = {{weightName.c_str(), Element::f32, {width, width}, weightAt, 0, true, 1, 1}};
-    if (!foreignGain) rows.push_back({gainName.c_str(), Element::f32, {width}, gainAt, 0, true, 0.5, 0});
+    if (!foreignGain) rows.push_back({gainName.c_str(), Element::f32, {width}, gainAt, 1, true, 0.5, 0});
     return rows;
   }();
   static inline const std::vector<GradientRow> gradients = [] {
@@ -185,17 +186,20 @@ struct LinearStage {
   static void backwardWeight(const Call& c) {
     c.stream->group(Index);
     const float *x = input(c), *inner = at(c.handover, 0);
-    for (int j = 0; j < width; ++j) {
-      float scale = 0;
-      for (int r = 0; r < batch; ++r)
-        scale += outGradient(c, r * width + j) * at(c.frame.slot, hiddenAt)[r * width + j];
-      at(c.gradients, dGainAsScale)[j] = scale;
+    for (int j = 0; j < width; ++j)
       for (int i = 0; i < width; ++i) {
         float sum = 0;
         for (int r = 0; r < batch; ++r) sum += x[r * width + i] * inner[r * width + j];
         at(c.gradients, dWeightAt)[i * width + j] = sum;
       }
+    c.stream->bucket(0);
+    for (int j = 0; j < width; ++j) {
+      float scale = 0;
+      for (int r = 0; r < batch; ++r)
+        scale += outGradient(c, r * width + j) * at(c.frame.slot, hiddenAt)[r * width + j];
+      at(c.gradients, dGainAsScale)[j] = scale;
     }
+    c.stream->bucket(1);
   }
 
   static inline const Stage stage = {

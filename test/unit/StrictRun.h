@@ -3,14 +3,14 @@
 // communication thread:
 //
 // - A receive buffer is undefined from the post on: it is filled with rubbish, and the bytes arrive when the receive
-//   is awaited. So does the result of an all-reduce.
+//   is awaited. So does the result of an all-reduce, which may be posted in a backward, bucket by bucket.
 // - A send buffer must not change from the post until the send has been awaited.
 // - What is started must be awaited, once, by the list; and not before it is started.
 // - Buffers of a ring are used in turn: the transfers of an edge in one direction, and the all-reduces of a stage, are
 //   started, and awaited, in order.
 // - A message carries its minibatch, as a tag would, and the receiver expects its own; a wait is for the minibatch
-//   whose transfer was started; the n-th all-reduce of a stage is for the same update on all replicas, and so is the
-//   n-th norm of all stages' gradients, which is there when all have joined.
+//   whose transfer was started; the n-th all-reduce of a stage is of the same bucket for the same update on all
+//   replicas, and the n-th norm of all stages' gradients for the same update; it is there when all have joined.
 // - Versions and gradients of shared parameters are started, and awaited, in order too, also where none are to be sent.
 // - A send completes only when its receive has been posted (synchronous).
 //
@@ -86,15 +86,20 @@ public:
   std::atomic<std::size_t> executed{0}; ///< and how much of it it has
 
   /// Whose transfers these are, after prepare().
-  void watch(std::span<const HostedStage> hosted, std::size_t gradientBytes) {
+  void watch(const Schedule& schedule, std::span<const HostedStage> hosted, std::size_t gradientBytes) {
+    schedule_ = &schedule;
     gradientBytes_ = gradientBytes;
     for (const HostedStage& stage : hosted) {
       for (const HostedStage::Edge& edge : stage.edges) {
         addRing(edge.transfers.size());
         for (const TransferGroup& transfers : edge.transfers) addPlace(&transfers);
       }
-      addRing(stage.gradients.size());
-      for (const HostedStage::GradientSet& set : stage.gradients) addPlace(set.allReduce.get());
+      addRing(stage.gradients.size() * stage.buckets.size());
+      for (const HostedStage::GradientSet& set : stage.gradients)
+        for (std::size_t i = 0; i < set.allReduces.size(); ++i) {
+          addPlace(set.allReduces[i].get());
+          bucketOf_[set.allReduces[i].get()] = static_cast<int>(i);
+        }
     }
   }
 
@@ -106,7 +111,8 @@ public:
     Copy& copy = copies_[&work];
     if (copy.underWay) return breaks("a transfer that was started again before it was awaited");
     copy.underWay = true;
-    copy.index = list[executed].index;
+    const Action& action = list[executed];
+    copy.index = action.index;
     if (auto* transfers = dynamic_cast<TransferGroup*>(&work)) {
       copy.parts.resize(transfers->used);
       for (std::size_t i = 0; i < transfers->used; ++i) {
@@ -121,17 +127,18 @@ public:
         transfer.bytes += sizeof copy.index;
       }
     } else if (auto* reduction = dynamic_cast<AllReduce*>(&work)) {
-      copy.parts.resize(1);
-      const Action& action = list[executed];
-      if (!reductions_.agree(action.stage, reduced_[action.stage]++, action.index))
+      if (!isVersioned(action.kind)) copy.index = action.index / schedule_->minibatchesOfUpdate(action.stage) + 1;
+      if (!reductions_.agree(action.stage, reduced_[action.stage]++, 16 * copy.index + bucketOf_[&work]))
         breaks("an all-reduce of different updates");
-      copy.parts[0].original = reduction->block();
-      copy.parts[0].bytes.assign(reduction->block(), reduction->block() + gradientBytes_);
-      copy.parts[0].outgoing = false;
-      std::memset(reduction->block(), static_cast<int>(rubbish), gradientBytes_);
-      reduction->moveTo(copy.parts[0].bytes.data());
+      copy.reduced.assign(gradientBytes_, rubbish);
+      copy.original = reduction->block();
+      for (const Segment& segment : reduction->segments()) {
+        const std::size_t bytes = segment.count * sizeof(float);
+        std::memcpy(copy.reduced.data() + segment.offset, copy.original + segment.offset, bytes);
+        std::memset(copy.original + segment.offset, static_cast<int>(rubbish), bytes);
+      }
+      reduction->moveTo(copy.reduced.data());
     } else if (dynamic_cast<GradientNorm*>(&work)) {
-      const Action& action = list[executed];
       if (!reductions_.agree(everyStage, norms_[action.stage]++, action.index)) breaks("a norm of different updates");
     }
     Communicator::post(work);
@@ -150,7 +157,11 @@ public:
     if (dynamic_cast<const GradientNorm*>(&work) && !reductions_.waitForNorm(copy.index)) return false;
     if (!Communicator::wait(work)) return false;
     copy.underWay = false;
-    for (const Part& part : copy.parts) arrive(part, copy.index, dynamic_cast<const AllReduce*>(&work) != nullptr);
+    for (const Part& part : copy.parts) arrive(part, copy.index);
+    if (const auto* reduction = dynamic_cast<const AllReduce*>(&work))
+      for (const Segment& segment : reduction->segments())
+        std::memcpy(copy.original + segment.offset, copy.reduced.data() + segment.offset,
+                    segment.count * sizeof(float));
     return broken_.empty();
   }
 
@@ -190,6 +201,8 @@ private:
     bool underWay = false;
     std::int64_t index = 0; ///< minibatch, or update
     std::vector<Part> parts;
+    std::byte* original = nullptr;  ///< of an all-reduce: the block,
+    std::vector<std::byte> reduced; ///< and where it is reduced
   };
   struct Ring {
     std::int64_t size, posted = 0, awaited = 0;
@@ -208,15 +221,14 @@ private:
   }
   void addPlace(const Work* work) { placeOf_[work] = {rings_.size() - 1, places_++}; }
   /// What an awaited transfer leaves.
-  void arrive(const Part& part, std::int64_t index, bool reduction) {
-    const std::size_t bytes = part.bytes.size() - (reduction ? 0 : sizeof index);
+  void arrive(const Part& part, std::int64_t index) {
+    const std::size_t bytes = part.bytes.size() - sizeof index;
     if (part.outgoing) {
       if (std::memcmp(part.original, part.bytes.data(), bytes) != 0) breaks("a send buffer that changed");
       return;
     }
     std::memcpy(part.original, part.bytes.data(), bytes);
-    if (!reduction && std::memcmp(part.bytes.data() + bytes, &index, sizeof index) != 0)
-      breaks("a message of another minibatch");
+    if (std::memcmp(part.bytes.data() + bytes, &index, sizeof index) != 0) breaks("a message of another minibatch");
   }
   void breaks(const char* what) {
     if (broken_.empty()) broken_ = what;
@@ -228,8 +240,10 @@ private:
   std::map<const Work*, Copy> copies_;
   std::vector<Ring> rings_;
   std::map<const Work*, Place> placeOf_;
-  std::int64_t places_ = 0; ///< in the last ring
+  std::map<const Work*, int> bucketOf_; ///< of all-reduces
+  std::int64_t places_ = 0;             ///< in the last ring
   std::size_t gradientBytes_ = 0;
+  const Schedule* schedule_ = nullptr;
   std::string broken_;
 };
 
@@ -282,7 +296,7 @@ private:
       status = executor->prepare();
       if (status) status = executor->setWeights(owner.readWeights_);
       if (status) {
-        communicator.watch(executor->hosted(), executor->hosted()[0].stage->bytes.gradients);
+        communicator.watch(owner.schedule_, executor->hosted(), executor->hosted()[0].stage->bytes.gradients);
         if (communicator.list.empty()) communicator.drained();
         status = executor->train(0, minibatches);
       }

@@ -3,7 +3,8 @@
 // another order, ends with other digests; weights, which are real numbers, follow from them too.
 //
 // Each stage has two parameters. The second is what it shares with later stages, if the schedule says so: every stage
-// uses it, and what is shared with it, in the backward_input and in the backward_weight.
+// uses it, and what is shared with it, in the backward_input and in the backward_weight. The gradient of the first is
+// reduced while the backward goes on; of the other that is left to the schedule.
 #pragma once
 
 #include "pdcrt/Executor.h"
@@ -61,7 +62,7 @@ struct Witness {
   static constexpr std::size_t ownAt = 0, sharedAt = 4, foreignAt = 16;
   static inline const std::array<ParameterRow, 2> parameters = {
       {{name.c_str(), Element::f32, {1}, ownAt, 0, true, 1, 1},
-       {nameOfShared(Index), Element::f32, {1}, sharedAt, 0, true, 1, 1}}};
+       {nameOfShared(Index), Element::f32, {1}, sharedAt, 1, true, 1, 1}}};
   static inline const std::array<GradientRow, 3> gradients = {{{1, sharedAt, true}, {0, ownAt}, {1, sharedAt + 4}}};
   static inline const std::array<GroupRow, 1> groups = {{{Index, "witness"}}};
   static inline Stage stage;
@@ -85,8 +86,10 @@ struct Witness {
       const float gradient = static_cast<float>(digest >> 40) / 16777216.0f;
       std::memcpy(call.gradients + offset, &gradient, sizeof gradient);
     };
-    for (const GradientRow& row : gradients)
+    for (const GradientRow& row : gradients) {
       if (row.withInput == withInput) write(row.offset);
+      if (!withInput && row.offset == ownAt) call.stream->bucket(0);
+    }
     for (const SharedUseRow& use : sharedUses)
       if (shared[static_cast<std::size_t>(use.shared)].user == Index && use.withInput == withInput) write(use.gradient);
   }

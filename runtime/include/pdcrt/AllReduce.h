@@ -48,6 +48,7 @@ public:
 
   /// The block of the last prepare(), and the same work on another one.
   std::byte* block() const { return block_; }
+  std::span<const Segment> segments() const { return group_->segments; }
   void moveTo(std::byte* block) { block_ = block; }
 
   bool advance(Transport& transport) override;

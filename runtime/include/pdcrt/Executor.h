@@ -109,6 +109,15 @@ struct HostedStage {
   };
   std::vector<Slot> slots;
 
+  /// Trained parameters whose gradients are reduced together.
+  struct Bucket {
+    int id = 0; ///< ParameterRow::bucket
+    std::vector<const TrainedParameter*> parameters;
+    std::vector<const GradientRow*> gradients; ///< of their uses here
+    bool early = false; ///< its all-reduce begins during the backward, when that says that it is final
+  };
+  std::vector<Bucket> buckets; ///< in the order in which they are reduced; the early ones come first
+
   struct GradientSet {
     std::byte* memory = nullptr;
     std::int64_t update = 0;      ///< that they are for, or its all-reduce
@@ -116,10 +125,12 @@ struct HostedStage {
     std::int64_t inputs = 0;      ///< minibatches of this replica whose backward_input is summed so far
     std::int64_t minibatches = 0; ///< the same of their backward_weight
     bool usesAdded = false;
-    std::unique_ptr<AllReduce> allReduce; ///< null without other replicas
+    std::vector<std::unique_ptr<AllReduce>> allReduces; ///< by bucket; none without other replicas
+    std::size_t posted = 0;                             ///< of them, for this update
   };
   std::vector<GradientSet> gradients; ///< a ring over updates
   std::byte* spareGradients = nullptr;
+  std::int64_t reduced = 0; ///< the newest update for which the schedule has begun the all-reduce, in this run
   std::unique_ptr<GradientNorm> norm; ///< where the schedule has one
   std::int64_t normOf = 0;            ///< the update for which it has been awaited
   bool updating = false;              ///< a backward has made early updates of the next version
@@ -182,6 +193,10 @@ private:
   Status share(HostedStage& hosted, const Action& action);
   Status refreshShared();
   Status follow(const StartOrder& order);
+  struct EarlyBuckets;
+  void prepareBuckets(HostedStage& hosted, const ArenaHost& place);
+  std::int64_t minibatchesOf(const HostedStage& hosted, std::int64_t update) const;
+  void postBucket(HostedStage& hosted, HostedStage::GradientSet& set, std::int64_t turn);
   bool isOrdered() const { return setup_.communicator->transport().ordered(); }
   Status addUses(HostedStage& hosted, const HostedStage::GradientSet& set, const Action& action);
   Status forward(HostedStage& hosted, const Action& action);
@@ -195,14 +210,18 @@ private:
   Status update(HostedStage& hosted, const Action& action);
   UpdateBlocks blocksOf(const HostedStage& hosted, const std::byte* gradients) const;
   UpdateStep stepOf(const HostedStage& hosted, std::int64_t update, double gradientScale) const;
-  void backwardInput(HostedStage& hosted, const Call& call, std::int64_t update);
+  void backwardWithUpdates(HostedStage& hosted, const Call& call, std::int64_t update);
   Status skipUpdate(HostedStage& hosted, const UpdateBlocks& blocks, std::int64_t update);
   Status evaluateOne(HostedStage& hosted, const Action& action);
   Status waitFor(const Action& action, const Work& work);
+  bool await(const Work& work);
+  void tellWait(const Action& action, double begin, double posted, double completed);
   Status drain();
   void run(const char* name, void (*phase)(const Call&), const HostedStage& hosted, const Call& call);
+  void runHalf(HostedStage& hosted, HostedStage::GradientSet& set, const Call& call, bool withInput);
   Call callFor(HostedStage& hosted, std::int64_t minibatch);
-  void addSpare(const HostedStage& hosted, const HostedStage::GradientSet& set, bool withInput);
+  void addSpare(const HostedStage& hosted, const HostedStage::GradientSet& set, const HostedStage::Bucket& bucket,
+                bool withInput);
   void post(Work& work);
   std::byte* stagingPlace(std::size_t bytes);
   void sendStaged(std::byte* to, std::size_t bytes);

@@ -92,6 +92,9 @@ public:
   /// Adds the gradients of several uses of a parameter, in program order, into its first accumulator. `arrived` has
   /// those of uses in other stages, by row of Stage::sharedUses; null for what did not come.
   void addUses(Stream& q, std::byte* gradients, std::span<const std::byte* const> arrived = {}) const;
+  /// The same for one of parameters().
+  void addUses(Stream& q, const TrainedParameter& parameter, std::byte* gradients,
+               std::span<const std::byte* const> arrived = {}) const;
 
   /// Makes the next version of all trained parameters but those that are early. Frozen ones are left alone: every
   /// version holds them from the start.

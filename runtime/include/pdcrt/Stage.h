@@ -37,7 +37,7 @@ struct ParameterRow {
   Element element;
   Shape shape;
   std::size_t offset; ///< in the weights block
-  int bucket;         ///< parameters of one bucket are reduced together
+  int bucket;         ///< parameters of one bucket are reduced together, lower buckets first (Stream::bucket)
   bool trained;       ///< false: frozen, has no gradient
   double learningRateScale;
   double weightDecayScale;

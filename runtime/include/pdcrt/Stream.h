@@ -2,7 +2,7 @@
 //
 // On the CPU a stream is a program counter: a call returns when its work is done. On a GPU it is a queue (native()). It
 // carries the workspace of the call that comes next, and tells an observer which fusion group runs, for profiles and
-// traces.
+// traces, and others which gradients are there.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +21,14 @@ class GradientTaker {
 public:
   virtual ~GradientTaker() = default;
   virtual void take(int parameter, const float* gradient) = 0;
+};
+
+/// Told when the gradients of a bucket are final: the phase neither writes nor reads them any more. In ascending order
+/// of the buckets.
+class BucketTaker {
+public:
+  virtual ~BucketTaker() = default;
+  virtual void take(int bucket) = 0;
 };
 
 class Stream {
@@ -55,12 +63,19 @@ public:
   }
   void giveGradientsTo(GradientTaker* taker) { taker_ = taker; }
 
+  /// The gradients of the parameters with ParameterRow::bucket = `id` are final.
+  void bucket(int id) {
+    if (bucketTaker_) bucketTaker_->take(id);
+  }
+  void giveBucketsTo(BucketTaker* taker) { bucketTaker_ = taker; }
+
 private:
   std::byte* workspace_ = nullptr;
   std::size_t workspaceBytes_ = 0;
   void* native_ = nullptr;
   GroupObserver* observer_ = nullptr;
   GradientTaker* taker_ = nullptr;
+  BucketTaker* bucketTaker_ = nullptr;
 };
 
 } // namespace pdcrt

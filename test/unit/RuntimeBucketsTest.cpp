@@ -1,0 +1,115 @@
+// LINK: pdcrt pdcSchedule
+// The all-reduce of a bucket begins in the backward that makes its gradients final. What it adds is what an all-reduce
+// after the backward adds: the bits are compared in RuntimeExecutorTest and others, whose stages have buckets too.
+#include "LinearStages.h"
+#include "ThreadRun.h"
+
+#include "pdc/Schedule/PipelineShape.h"
+
+#include <gtest/gtest.h>
+
+using namespace pdcrt;
+
+namespace {
+
+linear::NoiseData data;
+
+/// When backwards ended, and when the first bucket of each update was posted, by the clock of one thread.
+class Recorder : public RunObserver {
+public:
+  std::vector<double> ended;  ///< by local minibatch
+  std::vector<double> posted; ///< by update
+  void acted(const Action& action, double, double end) override {
+    if (action.kind == ActionKind::backward || action.kind == ActionKind::backwardWeight) ended.push_back(end);
+  }
+  void transferred(const Action& action, double began, double) override {
+    if (action.kind == ActionKind::allReduce) posted.push_back(began);
+  }
+};
+
+struct Case {
+  int replicas = 2;
+  std::int64_t microbatches = 0, minibatches = 0;
+};
+
+/// The recorders of stage 0's replicas, in a run of two stages.
+std::vector<Recorder> record(const Case& c) {
+  pdc::PipelineShape shape = pdc::straightShape({{.replicas = c.replicas, .warmup = 1}, {.replicas = 1}});
+  if (c.microbatches > 0) shape.kind = "1f1b-flush";
+  shape.microbatches = c.microbatches;
+  const Schedule schedule = pdc::buildSchedule(shape);
+  std::vector<Recorder> recorders(schedule.ranks.size());
+  ThreadRun run;
+  run.schedule = &schedule;
+  run.stages = linear::linearStages(2);
+  run.training.learningRate = 0.1;
+  run.data = &data;
+  run.readWeights = linear::readInitial;
+  run.observer = [&](int rank) { return &recorders[static_cast<std::size_t>(rank)]; };
+  EXPECT_TRUE(run.run([&](Executor& executor, int) { return executor.train(0, c.minibatches); }));
+  recorders.resize(static_cast<std::size_t>(c.replicas));
+  return recorders;
+}
+
+TEST(Buckets, AreReducedFromTheBackwardOn) {
+  for (const Recorder& replica : record({.minibatches = 8})) {
+    ASSERT_EQ(replica.posted.size(), 4u);
+    for (std::size_t update = 0; update < 4; ++update) EXPECT_LT(replica.posted[update], replica.ended[update]);
+  }
+}
+
+TEST(Buckets, WaitForTheLastMinibatchOfAReplica) {
+  // Batches of 5: three of each are replica 0's, then two, and the last batch, of 3 minibatches, has two of them.
+  const std::vector<Recorder> replicas = record({.microbatches = 5, .minibatches = 13});
+  const std::size_t last[2][3] = {{2, 4, 6}, {1, 4, 5}};
+  for (std::size_t r = 0; r < 2; ++r) {
+    ASSERT_EQ(replicas[r].posted.size(), 3u);
+    for (std::size_t update = 0; update < 3; ++update) {
+      const std::size_t backward = last[r][update];
+      EXPECT_LT(replicas[r].posted[update], replicas[r].ended[backward]);
+      EXPECT_GT(replicas[r].posted[update], replicas[r].ended[backward - 1]);
+    }
+  }
+}
+
+TEST(Buckets, OfAReplicaWithoutAMinibatchAreReducedByTheSchedule) {
+  const std::vector<Recorder> replicas = record({.replicas = 3, .minibatches = 4});
+  for (std::size_t r = 0; r < 3; ++r) {
+    ASSERT_EQ(replicas[r].posted.size(), 2u);
+    ASSERT_EQ(replicas[r].ended.size(), r == 0 ? 2u : 1u);
+  }
+  EXPECT_LT(replicas[0].posted[1], replicas[0].ended[1]); // minibatch 3
+  EXPECT_GT(replicas[1].posted[1], replicas[1].ended[0]);
+}
+
+TEST(Buckets, OfSharedParametersWaitForOtherStages) {
+  pdc::PipelineShape shape = pdc::straightShape({{.replicas = 2, .warmup = 1}, {.replicas = 1}});
+  shape.shared.push_back({0, 1});
+  const Schedule schedule = pdc::buildSchedule(shape);
+  ThreadRun run;
+  run.schedule = &schedule;
+  run.stages = linear::linearStages(2, /*tied=*/true);
+  run.data = &data;
+  run.readWeights = linear::readInitial;
+  ASSERT_TRUE(run.run([&](Executor& executor, int) { return executor.train(0, 6); }));
+  const auto& buckets = run.hosted(0, 0).buckets;
+  ASSERT_EQ(buckets.size(), 2u);
+  EXPECT_TRUE(buckets[0].early);
+  EXPECT_FALSE(buckets[1].early);
+}
+
+TEST(Buckets, AreNotAwaitedBeforeTheScheduleHasBegunTheirAllReduce) {
+  Schedule schedule = pdc::buildSchedule(pdc::straightShape({{.replicas = 2, .warmup = 1}, {.replicas = 1}}));
+  for (RankList& list : schedule.ranks)
+    for (std::vector<Action>* actions : {&list.start, &list.repeat})
+      std::erase_if(*actions, [](const Action& a) { return a.kind == ActionKind::allReduce && !a.wait; });
+  ThreadRun run;
+  run.schedule = &schedule;
+  run.stages = linear::linearStages(2);
+  run.data = &data;
+  run.readWeights = linear::readInitial;
+  EXPECT_FALSE(run.run([](Executor& executor, int) { return executor.train(0, 6); }));
+  EXPECT_EQ(run.statuses[0].message(), "action ?0AR1 comes before the all-reduce that it awaits");
+}
+
+} // namespace
