@@ -23,8 +23,21 @@ std::string pdc::wrapped(const std::string& text, std::size_t column, std::size_
   return result + text.substr(begin);
 }
 
+std::string pdc::filled(const std::string& text, std::size_t column, const std::string& prefix) {
+  std::string result;
+  std::size_t begin = 0;
+  while (column + text.size() - begin > 120) {
+    const std::size_t space = text.rfind(' ', begin + 120 - column);
+    if (space == std::string::npos || space <= begin) break;
+    result += text.substr(begin, space - begin) + "\n" + prefix;
+    begin = space + 1;
+    column = prefix.size();
+  }
+  return result + text.substr(begin);
+}
+
 PhaseWriter::PhaseWriter(const StageProgram& program, const StageNames& names, Diagnostics& diags)
-    : program_(program), names_(names), diags_(diags) {
+    : program_(program), names_(names), diags_(diags), finals_(finalBuckets(program)) {
   std::set<int> groups;
   for (const auto& operation : program.training->operations())
     if (operation->group >= 0) groups.insert(operation->group);
@@ -89,7 +102,7 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
       calls += "\n  " + wrapped(*line, 2, 6) + "\n";
       if (program_.debugNan) calls += looks(*operation, memory);
       calls += copies(phase, operation.get(), memory);
-      const std::string updated = evaluate ? "" : updates(*operation);
+      const std::string updated = evaluate ? "" : updates(*operation) + finals(*operation);
       takesStream = takesStream || !updated.empty();
       calls += updated;
     }
@@ -211,6 +224,21 @@ std::string PhaseWriter::updates(const Operation& operation) const {
       text += "  q.update(" + std::to_string(update.parameter) + ", " +
               names_.reference(memory.training, update.gradient) + ".data); // " +
               commentText(memory.parameters[static_cast<std::size_t>(update.parameter)].parameter->name) + "\n";
+  return text;
+}
+
+/// Buckets of gradients that are final after `operation`.
+std::string PhaseWriter::finals(const Operation& operation) const {
+  const auto found = finals_.find(&operation);
+  if (found == finals_.end()) return {};
+  std::string text;
+  for (const FinalBucket& final : found->second) {
+    std::string names;
+    for (const Parameter* parameter : final.parameters)
+      names += (names.empty() ? "" : ", ") + commentText(parameter->name);
+    text += "  // " + filled("Final: the gradients of " + names, 5, "  // ") + "\n  q.bucket(" +
+            std::to_string(final.bucket) + ");\n";
+  }
   return text;
 }
 

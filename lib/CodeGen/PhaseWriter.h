@@ -1,6 +1,7 @@
 // The phases of a stage program: straight-line calls, and the kernel objects and functions that they call.
 #pragma once
 
+#include "FinalBuckets.h"
 #include "StageNames.h"
 
 #include <map>
@@ -18,6 +19,9 @@ struct KernelMember {
 /// `text` with line breaks after commas so that it stays within 120 columns: it begins at column `column`, later lines
 /// are indented by `indent`.
 std::string wrapped(const std::string& text, std::size_t column, std::size_t indent);
+
+/// `text` with line breaks at spaces, to stay within 120 columns: it begins at `column`, later lines with `prefix`.
+std::string filled(const std::string& text, std::size_t column, const std::string& prefix);
 
 class PhaseWriter {
 public:
@@ -39,6 +43,7 @@ private:
   static std::string streamWith(const Buffer& workspace);
   std::string functionName(const std::string& text, const std::string& hint);
   std::string updates(const Operation& operation) const;
+  std::string finals(const Operation& operation) const;
   std::string looks(const Operation& operation, const GraphMemory& memory) const;
   std::string copies(ProgramPhase phase, const Operation* after, const GraphMemory& memory);
 
@@ -51,6 +56,7 @@ private:
   std::vector<std::string> functions_;
   std::map<std::string, std::string> functionNames_; ///< by text
   std::vector<int> groups_;
+  const std::map<const Operation*, std::vector<FinalBucket>> finals_;
   bool draws_ = false; ///< a call of the phase being written takes the draw
 };
 

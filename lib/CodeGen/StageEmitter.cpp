@@ -1,6 +1,7 @@
 // Writes a stage program from top to bottom.
 #include "pdc/CodeGen/StageEmitter.h"
 
+#include "FinalBuckets.h"
 #include "PhaseWriter.h"
 #include "StageNames.h"
 #include "pdc/Analysis/Profile.h"
@@ -20,20 +21,6 @@ namespace {
 /// "f32[2, 3]" as it stands in comments.
 std::string typeText(const Type& type) {
   return toString(type);
-}
-
-/// `text` with line breaks at spaces, to stay within 120 columns: it begins at `column`, later lines with `prefix`.
-std::string filled(const std::string& text, std::size_t column, const std::string& prefix) {
-  std::string result;
-  std::size_t begin = 0;
-  while (column + text.size() - begin > 120) {
-    const std::size_t space = text.rfind(' ', begin + 120 - column);
-    if (space == std::string::npos || space <= begin) break;
-    result += text.substr(begin, space - begin) + "\n" + prefix;
-    begin = space + 1;
-    column = prefix.size();
-  }
-  return result + text.substr(begin);
 }
 
 std::string elementText(ElementType element) {
@@ -125,7 +112,7 @@ private:
               "the\n// learning rate and of the weight decay.\nconstexpr pdcrt::ParameterRow parameters[] = {\n";
       for (const PlacedParameter& p : memory_.parameters)
         out_ << "    {" << stringLiteral(p.parameter->name) << ", " << typeFields(p.parameter->type) << ", " << p.offset
-             << ", " << bucketOf(*p.parameter) << ", "
+             << ", " << bucketOf(program_, *p.parameter) << ", "
              << (p.parameter->role == ParameterRole::trained ? "true" : "false") << ", 1, 1"
              << (isEarly(p) ? ", /*early=*/true" : "") << "},\n";
       out_ << "};\n";
@@ -346,14 +333,6 @@ private:
   }
 
   static std::string typeFields(const Type& type) { return elementText(type.element) + ", " + shapeText(type.shape); }
-
-  /// Parameters are reduced by fusion group: it does not depend on the cut, and its gradients are ready together.
-  int bucketOf(const Parameter& parameter) const {
-    for (const auto& operation : program_.training->operations())
-      for (const Value* operand : operation->operands())
-        if (operand && operand->parameter() == &parameter) return std::max(operation->group, 0);
-    return 0;
-  }
 
   const std::vector<int>& groups() const { return phases_.groups(); }
 

@@ -178,16 +178,27 @@ bool updatesFollowBackwards(const pdcrt::Schedule& schedule, int stage) {
   return true;
 }
 
+/// The bucket of each fusion group.
+std::vector<int> bucketsOf(const Graph& training, int groups, std::int64_t bucketBytes) {
+  std::vector<std::int64_t> bytes(static_cast<std::size_t>(groups));
+  for (const ParameterGroups& parameter : parameterGroups(training))
+    if (const auto first = parameter.groups.lower_bound(0); first != parameter.groups.end())
+      bytes[static_cast<std::size_t>(*first)] += parameter.parameter->type.bytes();
+  return gradientBuckets(bytes, bucketBytes);
+}
+
 } // namespace
 
 Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const pdcrt::Training& training,
                                          const Provenance& provenance, const ScheduleFile* scheduleFile,
-                                         bool lateUpdates, bool splitBackward, Target target) {
+                                         bool lateUpdates, bool splitBackward, Target target,
+                                         std::int64_t bucketBytes) {
   Module& module = context.module;
   std::erase_if(module.graphs, [](const auto& g) { return g->name() != "main" && g->name() != "evaluate"; });
   const Graph& main = *module.findGraph("main");
   int groups = 0;
   for (const auto& operation : main.operations()) groups = std::max(groups, operation->group + 1);
+  const std::vector<int> buckets = bucketsOf(main, groups, bucketBytes);
   Expected<std::vector<int>> cut = stageOfGroup(plan, groups, context.diags);
   if (!cut) return failure;
   Expected<std::vector<StageGraphs>> stages = splitStages(context, *cut);
@@ -230,7 +241,8 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
                                               .evaluation = (*stages)[s].evaluation,
                                               .memory = &memories[s],
                                               .debugNan = provenance.debugNan,
-                                              .target = target},
+                                              .target = target,
+                                              .buckets = buckets},
                                              provenance, context.diags);
     if (!source) return failure;
     const std::string name = "stage" + std::to_string(s);

@@ -42,6 +42,14 @@ Status pdc::parseWarmup(const std::string& text, PlannerOptions& planner, Diagno
   return success;
 }
 
+Status pdc::parseBucket(const std::string& text, PlannerOptions& planner, Diagnostics& diags) {
+  if (text.empty()) return success;
+  const Expected<std::int64_t> bytes = parseBytes("--bucket", text, diags);
+  if (!bytes) return failure;
+  planner.bucketBytes = *bytes;
+  return success;
+}
+
 Expected<Cluster> pdc::parseLevels(const std::string& text, Diagnostics& diags) {
   Cluster cluster;
   cluster.device.memoryBytes = unlimitedMemoryBytes;

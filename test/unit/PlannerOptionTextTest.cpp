@@ -50,6 +50,17 @@ TEST(Bytes, TakeUnits) {
               std::string("--memory: expected a size of at least one byte, got '") + text + "'");
 }
 
+TEST(Bucket, IsASizeOrTheDefault) {
+  Diagnostics diags(nullptr);
+  PlannerOptions options;
+  EXPECT_TRUE(parseBucket("", options, diags));
+  EXPECT_EQ(options.bucketBytes, defaultBucketBytes);
+  EXPECT_TRUE(parseBucket("25MiB", options, diags));
+  EXPECT_EQ(options.bucketBytes, std::int64_t{25} << 20);
+  EXPECT_EQ(usageError([&](Diagnostics& quiet) { return parseBucket("0", options, quiet); }),
+            "--bucket: expected a size of at least one byte, got '0'");
+}
+
 TEST(Warmup, IsAPolicyOrOneNumberPerStage) {
   Diagnostics diags(nullptr);
   PlannerOptions options;

@@ -115,6 +115,12 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"overlap", "barrier"}))
       ->type_name("overlap|barrier")
       ->capture_default_str();
+  std::string bucket;
+  app.add_option(
+         "--bucket", bucket,
+         "gradients of a replicated stage that are reduced together, while the backward goes on: at most so many "
+         "bytes, default 8MiB")
+      ->type_name("BYTES");
   app.add_option("--warmup", warmup, "forwards before the first backward, per stage: hide, paper, or numbers N,N,…")
       ->capture_default_str();
   app.add_flag("--straight", options.planner.straight, "no replicated stages");
@@ -166,7 +172,8 @@ int main(int argc, char** argv) {
   const bool writes = (options.emit.empty() && !options.explain) || options.emit == "source";
   if (chosen && writes && options.output.empty())
     (void)(diags.error({}).exit(ExitCode::usage).help("add -o DIR") << "there is no output folder");
-  else if (chosen && model.apply(options, diags) && parseWarmup(warmup, options.planner, diags))
+  else if (chosen && parseBucket(bucket, options.planner, diags) && model.apply(options, diags) &&
+           parseWarmup(warmup, options.planner, diags))
     (void)compile(options, std::cout, diags);
   return exitCodeOf(diags);
 }

@@ -234,7 +234,7 @@ DIFFERS = """## What differs from the papers
 - The batch per worker is small (a core is slow), so weights are more, activations less of the traffic than with the papers' batches; the link is slowed until the ratio ρ of
   communication to computation is theirs.
 - Networks train on noise where only speed is measured. Time to accuracy is measured with small networks and data sets.
-- `data parallel` is synchronous (BSP in the papers). pdc's reduces all gradients after the backward; DistributedDataParallel reduces them in buckets during it.
+- `data parallel` is synchronous (BSP in the papers). pdc and DistributedDataParallel reduce gradients in buckets during the backward.
 - The papers' numbers were taken over without the papers' pages at hand, and checked against a second-hand summary only.
 """
 

@@ -9,6 +9,7 @@
 #include "pdc/IR/Target.h"
 
 #include <string>
+#include <vector>
 
 namespace pdc {
 
@@ -28,6 +29,7 @@ struct StageProgram {
   const StageMemory* memory = nullptr;
   bool debugNan = false; ///< looks at every floating-point result, right after the call that computes it
   Target target = Target::cpu;
+  std::vector<int> buckets = {}; ///< of gradients, by fusion group of the whole model (pdc/Plan/GradientBuckets.h)
 };
 
 /// The text of stageK.cpp, or stageK.cu. Errors: an operation that the target has no form of.

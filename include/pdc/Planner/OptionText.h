@@ -14,6 +14,9 @@ class Diagnostics;
 /// --warmup: "hide", "paper", or forwards per stage, "2,1,0".
 Status parseWarmup(const std::string& text, PlannerOptions& planner, Diagnostics& diags);
 
+/// --bucket: a size; empty: the default.
+Status parseBucket(const std::string& text, PlannerOptions& planner, Diagnostics& diags);
+
 /// --levels: COUNTxBYTES_PER_SECOND from the inside out, "4x10e9,4x1.25e9": equal devices without a name, latency or
 /// limit of memory.
 Expected<Cluster> parseLevels(const std::string& text, Diagnostics& diags);

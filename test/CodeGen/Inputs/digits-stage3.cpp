@@ -32,14 +32,14 @@ using pdcrt::View;
 // Parameters in the weights block: ONNX name, type, shape, offset, bucket of the all-reduce, trained, scales of the
 // learning rate and of the weight decay.
 constexpr pdcrt::ParameterRow parameters[] = {
-    {"block3.conv1.weight", Element::f32, {64, 64, 3, 3}, 0, 6, true, 1, 1},
-    {"block3.bn1.weight", Element::f32, {64}, 147456, 6, true, 1, 1},
-    {"block3.bn1.bias", Element::f32, {64}, 147712, 6, true, 1, 1},
-    {"block3.conv2.weight", Element::f32, {64, 64, 3, 3}, 147968, 7, true, 1, 1},
-    {"block3.bn2.weight", Element::f32, {64}, 295424, 7, true, 1, 1},
-    {"block3.bn2.bias", Element::f32, {64}, 295680, 7, true, 1, 1},
-    {"fc.weight", Element::f32, {10, 64}, 295936, 8, true, 1, 1},
-    {"fc.bias", Element::f32, {10}, 298496, 8, true, 1, 1},
+    {"block3.conv1.weight", Element::f32, {64, 64, 3, 3}, 0, 0, true, 1, 1},
+    {"block3.bn1.weight", Element::f32, {64}, 147456, 0, true, 1, 1},
+    {"block3.bn1.bias", Element::f32, {64}, 147712, 0, true, 1, 1},
+    {"block3.conv2.weight", Element::f32, {64, 64, 3, 3}, 147968, 0, true, 1, 1},
+    {"block3.bn2.weight", Element::f32, {64}, 295424, 0, true, 1, 1},
+    {"block3.bn2.bias", Element::f32, {64}, 295680, 0, true, 1, 1},
+    {"fc.weight", Element::f32, {10, 64}, 295936, 0, true, 1, 1},
+    {"fc.bias", Element::f32, {10}, 298496, 0, true, 1, 1},
 };
 
 // Uses of parameters: which parameter, offset of its gradient in the gradients block, whether backward_input has it.
