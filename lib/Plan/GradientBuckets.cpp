@@ -1,5 +1,9 @@
 #include "pdc/Plan/GradientBuckets.h"
 
+#include <algorithm>
+
+using namespace pdc;
+
 std::vector<int> pdc::gradientBuckets(const std::vector<std::int64_t>& parameterBytes, std::int64_t mostBytes) {
   std::vector<int> buckets(parameterBytes.size());
   int bucket = 0;
@@ -13,4 +17,17 @@ std::vector<int> pdc::gradientBuckets(const std::vector<std::int64_t>& parameter
     buckets[group] = bucket;
   }
   return buckets;
+}
+
+double pdc::exposedSyncMs(const std::vector<GradientBucket>& buckets, double backwardMs, double syncMs) {
+  double left = 0;
+  for (const GradientBucket& bucket : buckets) left += static_cast<double>(bucket.bytes);
+  if (left <= 0) return syncMs;
+  const double msPerByte = syncMs / left;
+  double endMs = 0;
+  for (const GradientBucket& bucket : buckets) {
+    endMs = std::max(endMs, bucket.final * backwardMs + msPerByte * left);
+    left -= static_cast<double>(bucket.bytes);
+  }
+  return std::clamp(endMs - backwardMs, 0.0, syncMs);
 }

@@ -31,6 +31,8 @@ static ordered_json toObject(const PlanStage& stage) {
   if (stage.recompute) object["recompute"] = true;
   if (stage.tensorParallel != 1) object["tensor_parallel"] = stage.tensorParallel;
   if (stage.exposedSyncMs != 0) object["exposed_sync_ms"] = stage.exposedSyncMs;
+  for (const GradientBucket& bucket : stage.buckets)
+    object["buckets"].push_back({{"bytes", bucket.bytes}, {"final", bucket.final}});
   if (!stage.device.empty()) object["device"] = stage.device;
   if (!stage.choices.empty()) object["choices"] = stage.choices;
   for (const PlanNest& nest : stage.nest)
@@ -110,30 +112,25 @@ static void readNest(const JsonNode& json, PlanStage& stage) {
     nest->error() << "the replicas of its levels multiply to " << product << ", the stage has " << stage.replicas;
 }
 
+static void readBuckets(const JsonNode& json, PlanStage& stage) {
+  std::optional<JsonNode> buckets = json.find("buckets");
+  if (!buckets) return;
+  for (const JsonNode& element : buckets->elements()) {
+    element.allow({"bytes", "final"});
+    const JsonNode final = element["final"];
+    stage.buckets.push_back({element["bytes"].bytes(), final.nonNegative()});
+    if (stage.buckets.back().final > 1)
+      final.error() << "expected a part of the backward, at most 1, got " << stage.buckets.back().final;
+  }
+}
+
 static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNodes) {
-  json.allow({"nodes",
-              "node_names",
-              "replicas",
-              "warmup",
-              "sync_delay",
-              "forward_ms",
-              "input_gradient_ms",
-              "weight_gradient_ms",
-              "update_ms",
-              "all_reduce_ms",
-              "parameter_bytes",
-              "gradient_bytes",
-              "saved_bytes",
-              "scratch_bytes",
-              "handover_bytes",
-              "memory_bytes",
-              "optimizer_bytes",
-              "recompute",
-              "tensor_parallel",
-              "exposed_sync_ms",
-              "device",
-              "choices",
-              "nest"});
+  json.allow({"nodes",           "node_names",    "replicas",          "warmup",
+              "sync_delay",      "forward_ms",    "input_gradient_ms", "weight_gradient_ms",
+              "update_ms",       "all_reduce_ms", "parameter_bytes",   "gradient_bytes",
+              "saved_bytes",     "scratch_bytes", "handover_bytes",    "memory_bytes",
+              "optimizer_bytes", "recompute",     "tensor_parallel",   "exposed_sync_ms",
+              "buckets",         "device",        "choices",           "nest"});
   PlanStage stage;
   for (const JsonNode& element : json["nodes"].elements()) {
     stage.nodes.push_back(element.integer(0, INT64_MAX));
@@ -160,6 +157,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
   if (std::optional<JsonNode> recompute = json.find("recompute")) stage.recompute = recompute->boolean();
   if (std::optional<JsonNode> degree = json.find("tensor_parallel")) stage.tensorParallel = readCount(*degree, 1);
   stage.exposedSyncMs = optionalNumber(json, "exposed_sync_ms");
+  readBuckets(json, stage);
   stage.device = optionalText(json, "device");
   readChoices(json, stage);
   readNest(json, stage);
@@ -279,5 +277,6 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
     ranks.error().help("every replica of every stage needs a rank that hosts it")
         << "the stages have " << replicas << " replicas, the ranks host " << hosted.size();
   if (!document->ok()) return failure;
+  for (PlanStage& stage : plan.stages) stage.hideSync(splitsBackward(plan.schedule)); // times may have been edited
   return plan;
 }

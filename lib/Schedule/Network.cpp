@@ -109,8 +109,8 @@ pdcrt::Load Network::allReduceOf(const Plan& plan, int stage) const {
     if (bandwidth[link] > 0 && volume > 0) load.links.push_back({link, volume / bandwidth[link]});
   load.aloneMs = std::max(0.0, planned.allReduceMs - load.latencyMs);
   // With buckets only the part that the backward does not hide comes after it.
-  if (planned.syncDelay == 0 && planned.exposedSyncMs > 0 && planned.exposedSyncMs < planned.allReduceMs) {
-    double part = planned.exposedSyncMs / planned.allReduceMs;
+  if (planned.syncDelay == 0 && planned.unhiddenSyncMs() < planned.allReduceMs) {
+    double part = planned.unhiddenSyncMs() / planned.allReduceMs;
     load.latencyMs *= part;
     load.aloneMs *= part;
     for (pdcrt::LinkUse& use : load.links) use.ms *= part;

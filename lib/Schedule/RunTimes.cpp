@@ -1,6 +1,8 @@
 // The times of a run as those of a plan.
 #include "pdc/Schedule/RunTrace.h"
 
+#include "pdc/Plan/ScheduleName.h"
+
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -58,5 +60,6 @@ void pdc::takeTimes(Plan& plan, const RunTrace& run) {
     } else {
       stage.inputGradientMs = whole;
     }
+    stage.hideSync(splitsBackward(plan.schedule));
   }
 }

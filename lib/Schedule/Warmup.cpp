@@ -105,7 +105,7 @@ static int lowerBoundOf(const Plan& plan, const std::vector<Edge>& edges, double
       back[edge.to] = std::max(back[edge.to], back[edge.from] + edge.backwardMs + next.computeMs() - next.forwardMs);
   }
   int most = 0;
-  double R = stage.replicas, exposedMs = stage.exposedSyncMs > 0 ? stage.exposedSyncMs : stage.allReduceMs;
+  double R = stage.replicas, exposedMs = stage.unhiddenSyncMs();
   for (int u = s + 1; u < n; ++u) {
     if (there[u] == none || back[u] == none) continue;
     double loopMs = there[u] + back[u] + stage.updateMs, behind = 1.0 * warmup[u] * plan.stages[u].replicas;

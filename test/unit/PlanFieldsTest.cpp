@@ -53,7 +53,10 @@ Plan hierarchicalPlan() {
   plan.stages[0].replicas = 6;
   plan.stages[0].nest = {{0, 2}, {1, 3}};
   plan.stages[0].recompute = true;
-  plan.stages[0].exposedSyncMs = 0.25;
+  plan.stages[0].allReduceMs = 2;
+  plan.stages[0].inputGradientMs = 4;
+  plan.stages[0].exposedSyncMs = 1.5;
+  plan.stages[0].buckets = {{.bytes = 30, .final = 0.5}, {.bytes = 90, .final = 1}};
   plan.stages[1].nodes = {1};
   plan.stages[1].nest = {{1, 1}, {0, 1}};
   plan.stages[1].tensorParallel = 4;
@@ -90,7 +93,10 @@ TEST(PlanFields, ReadBackAsWritten) {
   EXPECT_TRUE(plan->optimal);
   EXPECT_EQ(plan->gap(), 3 / 2.5 - 1);
   EXPECT_TRUE(plan->stages[0].recompute);
-  EXPECT_EQ(plan->stages[0].exposedSyncMs, 0.25);
+  EXPECT_EQ(plan->stages[0].exposedSyncMs, 1.5);
+  ASSERT_EQ(plan->stages[0].buckets.size(), 2u);
+  EXPECT_EQ(plan->stages[0].buckets[1].bytes, 90);
+  EXPECT_EQ(plan->stages[0].buckets[0].final, 0.5);
   ASSERT_EQ(plan->stages[0].nest.size(), 2u);
   EXPECT_EQ(plan->stages[0].nest[1].stage, 1);
   EXPECT_EQ(plan->stages[0].nest[1].replicas, 3);
@@ -114,7 +120,7 @@ TEST(PlanFields, AreLeftOutWhereTheySayNothing) {
   plan.stages.resize(1);
   const std::string text = toJson(plan);
   for (const char* key : {"optimal", "gap", "cost_model", "schedule_file", "shared_parameters", "recompute",
-                          "tensor_parallel", "exposed_sync_ms", "\"devices\": [{", "choices", "nest"})
+                          "tensor_parallel", "exposed_sync_ms", "buckets", "\"devices\": [{", "choices", "nest"})
     EXPECT_EQ(text.find(key), std::string::npos) << key << " in\n" << text;
 }
 
@@ -157,6 +163,8 @@ TEST(PlanFields, ContradictionsAreToldWithTheirPlace) {
             "f.json:/stages/1/choices: expected one choice for each of 1 nodes, got 2");
   EXPECT_EQ(planErrorAfter("\"tensor_parallel\": 4", "\"tensor_parallel\": 0"),
             "f.json:/stages/1/tensor_parallel: expected an integer from 1 to 1048576, got 0");
+  EXPECT_EQ(planErrorAfter("\"final\": 0.5", "\"final\": 1.5"),
+            "f.json:/stages/0/buckets/0/final: expected a part of the backward, at most 1, got 1.5");
   EXPECT_EQ(planErrorAfter("\"recompute\": true", "\"recompute\": \"yes\""),
             "f.json:/stages/0/recompute: expected true or false, got \"yes\"");
   EXPECT_EQ(planErrorAfter("\"recompute\"", "\"recomputed\""),

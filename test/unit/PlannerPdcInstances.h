@@ -19,7 +19,7 @@ struct PlannerInstance {
 
 class RandomInstances {
 public:
-  explicit RandomInstances(std::uint64_t seed) : random_(seed) {}
+  explicit RandomInstances(std::uint64_t seed) : random_(seed), buckets_(seed) {}
 
   std::int64_t between(std::int64_t least, std::int64_t most) {
     return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
@@ -100,6 +100,7 @@ public:
     options.straight = between(0, 5) == 0;
     options.optimizerStatePerParameterByte = static_cast<double>(between(0, 2));
     options.recompute = between(0, 4) ? "none" : between(0, 2) ? "auto" : "all";
+    if (buckets_() % 2) options.bucketBytes = static_cast<std::int64_t>(1 + buckets_() % 6) * 100;
     return options;
   }
 
@@ -118,7 +119,7 @@ public:
 private:
   double time(bool coarse) { return static_cast<double>(coarse ? between(1, 3) * 8 : between(0, 40)) / 4; }
 
-  std::mt19937_64 random_;
+  std::mt19937_64 random_, buckets_;
 };
 
 inline void setMemory(Cluster& cluster, std::int64_t bytes) {
@@ -151,6 +152,7 @@ inline std::string toLine(const PlannerInstance& instance, const std::optional<P
   const PlannerOptions& o = instance.options;
   json["options"] = {o.sync,     o.weights,   o.warmupPolicy == WarmupPolicy::paper ? "paper" : "hide",
                      o.straight, o.recompute, o.optimizerStatePerParameterByte};
+  if (o.bucketBytes != defaultBucketBytes) json["options"].push_back(o.bucketBytes);
   json["best"] = nullptr;
   if (best) json["best"] = {best->timeMs, best->loadMs, best->peakMemoryBytes, best->bytesMoved};
   return json.dump();
@@ -190,6 +192,7 @@ inline PlannerInstance instanceOf(const std::string& line, std::optional<PlanCos
   result.options.straight = o[3];
   result.options.recompute = o[4];
   result.options.optimizerStatePerParameterByte = o[5];
+  if (o.size() > 6) result.options.bucketBytes = o[6];
   best.reset();
   if (const ordered_json& b = json["best"]; !b.is_null()) best = PlanCost{true, b[0], b[1], b[2], b[3], {}};
   return result;

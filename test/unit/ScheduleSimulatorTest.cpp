@@ -203,6 +203,9 @@ TEST(Simulator, WaitsForTheAllReduce) {
   plan.stages[0].allReduceMs = 1.2;
   plan.stages[0].exposedSyncMs = 0.3; // buckets hide the rest
   EXPECT_NEAR(2 * simulated(plan, {0}), 3 + 0.3 + 0.5, 1e-9);
+  plan.stages[0].buckets = {{.bytes = 1000000, .final = 0.1}}; // all of it
+  plan.stages[0].exposedSyncMs = 0;
+  EXPECT_NEAR(2 * simulated(plan, {0}), 3 + 0.5, 1e-9);
 }
 
 TEST(Simulator, RanksOfAServerShareItsCores) {

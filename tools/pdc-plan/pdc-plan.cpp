@@ -21,7 +21,7 @@ using namespace pdc;
 namespace {
 
 struct Flags {
-  std::string file, format, costModel, warmup = "hide", output;
+  std::string file, format, costModel, warmup = "hide", bucket, output;
   PlaceFlags place;
   PlannerOptions planner;
   bool json = false, explain = false, takesAnyDegree = false;
@@ -74,6 +74,8 @@ void addFlags(CLI::App& app, Flags& flags) {
           ->check(member({"overlap", "barrier"}))
           ->type_name("overlap|barrier"),
       app.add_option("--warmup", flags.warmup, "forwards before the first backward, per stage: hide, paper, or N,N,…"),
+      app.add_option("--bucket", flags.bucket, "gradients that are reduced together: at most so many, default 8MiB")
+          ->type_name("BYTES"),
       app.add_option("--recompute", planner.recompute, "run forwards again instead of keeping their results")
           ->check(member({"none", "auto", "all"}))
           ->type_name("none|auto|all"),
@@ -117,7 +119,9 @@ public:
   Planning(Flags& flags, PlanReport& report, Diagnostics& diags) : flags_(flags), report_(report), diags_(diags) {}
 
   Expected<Plan> operator()(const CostGraph& graph) {
-    if (!refuseAnyDegree(flags_, diags_) || !parseWarmup(flags_.warmup, flags_.planner, diags_)) return failure;
+    if (!refuseAnyDegree(flags_, diags_) || !parseWarmup(flags_.warmup, flags_.planner, diags_) ||
+        !parseBucket(flags_.bucket, flags_.planner, diags_))
+      return failure;
     Expected<Cluster> cluster = clusterFor(flags_.place, flags_.planner, diags_);
     if (!cluster) return failure;
     describe(graph.nodes.size(), cluster->deviceCount());

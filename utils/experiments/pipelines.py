@@ -36,7 +36,9 @@ def cluster(file, bytes_per_s, count):
 
 
 def with_link(plan, bytes_per_s):
-    """The plan with links of another rate. Its all-reduces, which it states as times, are as much longer; their latency is not seen."""
+    """The plan with links of another rate. Its all-reduces, which it states as times, are as much longer; their latency is not seen. What a
+    backward hides of them, pdc-sim computes again where the plan states buckets.
+    """
     plan = json.loads(json.dumps(plan))
     level = plan["cluster"]["levels"][-1]
     for stage in plan["stages"]:

@@ -20,4 +20,17 @@ inline constexpr std::int64_t defaultBucketBytes = std::int64_t{8} << 20;
 std::vector<int> gradientBuckets(const std::vector<std::int64_t>& parameterBytes,
                                  std::int64_t mostBytes = defaultBucketBytes);
 
+/// What a stage has of a bucket.
+struct GradientBucket {
+  std::int64_t bytes = 0;
+  double final = 1; ///< the part of the backward after which its gradients are final
+};
+
+/// What of an all-reduce of `syncMs` is left when a backward of `backwardMs` ends:
+///
+///   max(0, max_i( final_i · backward + Σ_{k>=i} y_k ) - backward),   y_k = sync · bytes_k / Σ bytes
+///
+/// `buckets` are in the order in which they are reduced; without any, nothing is hidden.
+double exposedSyncMs(const std::vector<GradientBucket>& buckets, double backwardMs, double syncMs);
+
 } // namespace pdc

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "pdc/Plan/Cluster.h"
+#include "pdc/Plan/GradientBuckets.h"
 #include "pdc/Support/Expected.h"
 
 #include <cstdint>
@@ -37,8 +38,9 @@ struct PlanStage {
   double inputGradientMs = 0;
   double weightGradientMs = 0;
   double updateMs = 0;
-  double allReduceMs = 0;   ///< sync_s of docs/Planning.md: one all-reduce of this stage
-  double exposedSyncMs = 0; ///< e_s: what of it the backward does not hide when d_s = 0
+  double allReduceMs = 0;              ///< sync_s of docs/Planning.md: one all-reduce of this stage
+  double exposedSyncMs = 0;            ///< e_s: what of it the backward does not hide when d_s = 0
+  std::vector<GradientBucket> buckets; ///< from which e_s follows; empty where nothing is hidden
   std::int64_t parameterBytes = 0;
   std::int64_t gradientBytes = 0;  ///< one set of accumulators
   std::int64_t optimizerBytes = 0; ///< what the optimizer keeps of one replica's parameters
@@ -48,6 +50,14 @@ struct PlanStage {
   std::int64_t memoryBytes = 0;    ///< arena of one replica, predicted; exact once code is generated
 
   double computeMs() const { return forwardMs + inputGradientMs + weightGradientMs; }
+  /// e_s; all of the all-reduce where the plan says nothing of it.
+  double unhiddenSyncMs() const { return buckets.empty() && exposedSyncMs == 0 ? allReduceMs : exposedSyncMs; }
+  /// Sets e_s as the other times and the buckets say. These become final in the backward, or in its second half where
+  /// the schedule splits it.
+  void hideSync(bool splitBackward) {
+    const double backwardMs = weightGradientMs + (splitBackward ? 0 : inputGradientMs);
+    if (!buckets.empty()) exposedSyncMs = pdc::exposedSyncMs(buckets, backwardMs, allReduceMs);
+  }
 };
 
 /// A tensor that crosses from one stage to another.

@@ -10,7 +10,10 @@
 // meet: up from the sender's components, down to the receiver's. It takes the largest of their latencies plus the
 // bytes over the smallest of their bandwidths. Loads are per minibatch; the time is the largest of:
 //
-//   device          (F + B + U + e) / R                 e: what is exposed of the all-reduce, 0 if d = 1
+//   device          (F + B + U + e) / R                 e: what is exposed of the all-reduce, 0 if d = 1, else
+//                                                       max(0, max_i(r_i + Σ_{k>=i} y_k) - B): bucket i of the
+//                                                       gradients (pdc/Plan/GradientBuckets.h) is final r_i after the
+//                                                       backward began, its share of sync is y_i
 //   all-reduce      sync / R                            sync = 2(R-1)·latency + busiest link's bytes / bandwidth
 //   link direction  bytes that cross it / bandwidth     of each component of each level; transfers, all-reduces and
 //                                                       shared parameters together
@@ -98,15 +101,15 @@ struct PlanCost {
 /// gradient from it to stage 0, computation in the stages before included; Σ_r sums over the stages that a rank hosts
 /// (one, unless the schedule loops), s is the first of them:
 ///
-///   max( max_s( f_s + F_s + B_s + b_s ), max_r( f_s + n·Σ_r (F + B) + b_s ) ) + sync_0 + U_0
-///   and n·Σ_r (F + B) + Σ_r U + max_r sync of each rank
+///   max( max_s( f_s + F_s + B_s + b_s ), max_r( f_s + n·Σ_r (F + B) + b_s ) ) + e_0 + U_0
+///   and n·Σ_r (F + B) + Σ_r U + max_r e of each rank
 ///
 /// because rank r cannot begin before a minibatch has come through the stages before s, and stage 0 cannot end before
 /// r's last gradient has come back through them: the first and the last that r computes in a batch is of stage s. In a
 /// straight pipeline f + b is Σ_{t<s} (F_t + B_t + 2c_t). Where the backward is split, stage 0 waits for input
 /// gradients only: I stands for B in the first line, where W_0 is added, but not in the second.
 ///
-/// 2bw does not drain: the time is the largest (F + B)/R + (sync + U)/m, a lower bound too; a stage with (w + 1)·R > m
+/// 2bw does not drain: the time is the largest (F + B)/R + (e + U)/m, a lower bound too; a stage with (w + 1)·R > m
 /// is not feasible.
 PlanCost costOf(const Plan& described, const PlannerOptions& options);
 

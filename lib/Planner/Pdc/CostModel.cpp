@@ -42,6 +42,7 @@ static void describeStages(const CostGraph& graph, const Partition& partition, c
     stage.updateMs = from.updateMs;
     stage.allReduceMs = from.allReduceMs;
     stage.exposedSyncMs = from.exposedSyncMs;
+    stage.buckets = from.buckets;
     stage.parameterBytes = from.parameterBytes;
     stage.gradientBytes = from.gradientBytes;
     stage.savedBytes = from.savedBytes;
@@ -108,7 +109,7 @@ static double steadyBound(const Pipeline& pipeline) {
   double most = 0;
   for (const PipelineStage& stage : pipeline.stages)
     most = std::max(most, stage.computeMs() / stage.replicas +
-                              (stage.allReduceMs + stage.updateMs) / static_cast<double>(pipeline.microbatches));
+                              (stage.exposedSyncMs + stage.updateMs) / static_cast<double>(pipeline.microbatches));
   return most;
 }
 
@@ -142,12 +143,12 @@ static double flushBound(const Pipeline& pipeline, const PlannerOptions& options
     if (isFirst) rank.aroundMs = thereMs[s] + returnMs[s];
     rank.awaitedMs += local * (stage.forwardMs + backMs(stage));
     rank.wholeMs += local * stage.computeMs() + stage.updateMs;
-    rank.reduceMs = std::max(rank.reduceMs, stage.allReduceMs); // several may go on at once
+    rank.reduceMs = std::max(rank.reduceMs, stage.exposedSyncMs); // several may go on at once
     batchMs = std::max(batchMs, thereMs[s] + stage.forwardMs + backMs(stage) + returnMs[s]);
   }
   for (const auto& [first, rank] : ranks) batchMs = std::max(batchMs, rank.aroundMs + rank.awaitedMs);
   const PipelineStage& input = pipeline.stages[0];
-  batchMs += input.allReduceMs + input.updateMs + (splits ? input.weightGradientMs : 0);
+  batchMs += input.exposedSyncMs + input.updateMs + (splits ? input.weightGradientMs : 0);
   for (const auto& [first, rank] : ranks) batchMs = std::max(batchMs, rank.wholeMs + rank.reduceMs);
   return batchMs / static_cast<double>(pipeline.microbatches);
 }

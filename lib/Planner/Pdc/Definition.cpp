@@ -105,11 +105,63 @@ double Definition::transferMs(std::int64_t from, std::int64_t to, double bytes) 
   return 1e3 * (latency + slowest);
 }
 
+/// What is left of the all-reduce when the backward ends: bucket by bucket, from the last node on.
+double Definition::exposed(int s) const {
+  const Stage& stage = stages_[static_cast<std::size_t>(s)];
+  if (stage.delay > 0 || stage.syncMs <= 0) return 0;
+  // The whole graph's buckets. A shared parameter counts where it is used first.
+  std::vector<std::int64_t> all;
+  for (const CostNode& node : graph_.nodes) all.push_back(node.parameterBytes);
+  for (const CostSharedParameter& parameter : graph_.sharedParameters)
+    if (!parameter.nodes.empty()) all[static_cast<std::size_t>(parameter.nodes[0])] += parameter.bytes;
+  std::vector<int> bucketOf(all.size());
+  std::int64_t filled = 0;
+  for (std::size_t v = all.size(), bucket = 0; v-- > 0; filled += all[v]) {
+    if (filled > 0 && filled + all[v] > options_.bucketBytes) filled = 0, ++bucket;
+    bucketOf[v] = static_cast<int>(bucket);
+  }
+  // The stage's part of them, and how long the backward still takes when each is final.
+  const bool halves = splitsBackward(plan_.schedule);
+  double speed = INFINITY;
+  for (std::int64_t leaf : stage.leaves) speed = std::min(speed, plan_.cluster.deviceAt(leaf).speed);
+  std::map<int, std::pair<double, double>> parts; // bytes, ms left
+  auto add = [&](std::int64_t v, std::int64_t bytes, bool elsewhere) {
+    if (bytes == 0) return;
+    double left = 0;
+    for (std::int64_t u : plan_.stages[static_cast<std::size_t>(s)].nodes) {
+      const CostNode& node = graph_.nodes[static_cast<std::size_t>(u)];
+      if (u < v && !elsewhere) left += (node.weightGradientMs + (halves ? 0 : node.inputGradientMs)) / speed;
+    }
+    auto [part, isNew] = parts.try_emplace(bucketOf[static_cast<std::size_t>(v)], 0, left);
+    part->second.first += static_cast<double>(bytes);
+    part->second.second = std::min(part->second.second, left);
+  };
+  for (std::int64_t v : plan_.stages[static_cast<std::size_t>(s)].nodes)
+    add(v, graph_.nodes[static_cast<std::size_t>(v)].parameterBytes, false);
+  for (const CostSharedParameter& parameter : graph_.sharedParameters) {
+    std::set<int> users;
+    std::int64_t first = std::numeric_limits<std::int64_t>::max();
+    for (std::int64_t v : parameter.nodes) {
+      users.insert(stageOf_[static_cast<std::size_t>(v)]);
+      if (stageOf_[static_cast<std::size_t>(v)] == s) first = std::min(first, v);
+    }
+    if (!users.empty() && *users.begin() == s) add(first, parameter.bytes, users.size() > 1);
+  }
+  if (parts.empty()) return stage.syncMs; // of nothing, and nothing hides it
+  // A bucket is not reduced before those in front of it are final.
+  double most = 0, behind = stage.parameters, left = INFINITY;
+  for (const auto& [bucket, part] : parts) {
+    left = std::min(left, part.second);
+    most = std::max(most, stage.syncMs * behind / stage.parameters - left);
+    behind -= part.first;
+  }
+  return most;
+}
+
 void Definition::loadDevices() {
-  for (const Stage& stage : stages_) {
-    // One bucket, final at the end of the backward.
-    double exposed = stage.delay == 0 ? stage.syncMs : 0;
-    busy((stage.forwardMs + stage.backwardMs + stage.updateMs + exposed) / stage.replicas);
+  for (Stage& stage : stages_) {
+    stage.exposedMs = exposed(static_cast<int>(&stage - stages_.data()));
+    busy((stage.forwardMs + stage.backwardMs + stage.updateMs + stage.exposedMs) / stage.replicas);
     busy(stage.syncMs / stage.replicas);
   }
 }
@@ -194,7 +246,7 @@ void Definition::loadCores() {
   for (const auto& [machine, ms] : busyMs) {
     std::int64_t cores = plan_.cluster.deviceAt(machine * plan_.cluster.levels[0].count).cores;
     // While the replicas of the only stage wait for each other, no core is used.
-    double idle = stages_.size() == 1 ? stages_[0].syncMs / stages_[0].replicas : 0;
+    double idle = stages_.size() == 1 ? stages_[0].exposedMs / stages_[0].replicas : 0;
     if (cores > 0) coresLoad_ = std::max(coresLoad_, ms / static_cast<double>(cores) + idle);
   }
 }
@@ -225,7 +277,7 @@ double Definition::loopTime(const Loop& loop, const std::vector<int>& warmup) co
   std::int64_t ahead = static_cast<std::int64_t>(warmup[static_cast<std::size_t>(loop.to)]) * u.replicas;
   std::int64_t windows = ahead / R + (ahead % R != 0 ? 1 : 0);
   auto over = [](double ms, std::int64_t room) { return room > 0 ? ms / static_cast<double>(room) : INFINITY; };
-  if (s.delay == 0) return over(loop.ms + s.updateMs + s.syncMs, R * (w + 1) - R * windows);
+  if (s.delay == 0) return over(loop.ms + s.updateMs + s.exposedMs, R * (w + 1) - R * windows);
   return std::max(over(loop.ms + s.updateMs, R * (w + 1) - ahead),
                   over(loop.ms + s.updateMs + s.syncMs, R * (w + 2) - R * windows));
 }
@@ -345,7 +397,7 @@ std::vector<int> Definition::bestWarmup(double limitMs) const {
   std::vector<double> times = {least};
   for (const Loop& loop : loops_) {
     const Stage& s = stages_[static_cast<std::size_t>(loop.from)];
-    for (double ms : {loop.ms + s.updateMs, loop.ms + s.updateMs + s.syncMs})
+    for (double ms : {loop.ms + s.updateMs, loop.ms + s.updateMs + (s.delay > 0 ? s.syncMs : s.exposedMs)})
       for (std::int64_t room = 1; ms / static_cast<double>(room) > least; ++room)
         times.push_back(ms / static_cast<double>(room));
   }

@@ -32,7 +32,7 @@ public:
 private:
   struct Stage {
     int replicas = 1, delay = 0;
-    double forwardMs = 0, backwardMs = 0, updateMs = 0, syncMs = 0;
+    double forwardMs = 0, backwardMs = 0, updateMs = 0, syncMs = 0, exposedMs = 0;
     double parameters = 0; ///< bytes, with shared ones that it owns
     std::vector<std::int64_t> leaves;
   };
@@ -61,6 +61,7 @@ private:
   void readTrips();
   void readTied();
   void loadDevices();
+  double exposed(int stage) const;
   void loadAllReduces();
   void loadTrips();
   void loadTied();

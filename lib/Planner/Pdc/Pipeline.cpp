@@ -1,10 +1,12 @@
 #include "Pdc/Pipeline.h"
 
 #include "Pdc/Loads.h"
+#include "Pdc/StageBuckets.h"
 #include "pdc/Schedule/PlanSchedule.h"
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 using namespace pdc;
 
@@ -42,16 +44,19 @@ static void addValue(Pipeline& pipeline, int from, const std::vector<int>& users
   }
 }
 
+static bool isDelayed(const Pipeline& pipeline, const PipelineStage& stage) {
+  return pipeline.microbatches == 0 && pipeline.overlap && pipeline.stages.size() > 1 && stage.replicas > 1;
+}
+
 /// What follows from the sums: all-reduces, what is exposed of them, bytes at the ends of edges.
-static void finish(Pipeline& pipeline, const Machine& machine) {
+static void finish(Pipeline& pipeline, const Machine& machine, bool splits) {
   mergeEdges(pipeline.edges);
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
     PipelineStage& stage = pipeline.stages[s];
-    bool delayed = pipeline.microbatches == 0 && pipeline.overlap && pipeline.stages.size() > 1 && stage.replicas > 1;
-    stage.syncDelay = delayed ? 1 : 0;
+    stage.syncDelay = isDelayed(pipeline, stage) ? 1 : 0;
     stage.allReduceMs = stage.replicas > 1 ? allReduceMsOf(pipeline, static_cast<int>(s), machine) : 0;
-    // The runtime reduces one bucket per stage, which is final when the backward ends.
-    stage.exposedSyncMs = delayed ? 0 : stage.allReduceMs;
+    const double reducingMs = splits ? stage.weightGradientMs : stage.backwardMs();
+    stage.exposedSyncMs = stage.syncDelay > 0 ? 0 : exposedSyncMs(stage.buckets, reducingMs, stage.allReduceMs);
   }
   for (const PipelineEdge& edge : pipeline.edges) {
     PipelineStage &from = pipeline.stages[edge.from], &to = pipeline.stages[edge.to];
@@ -163,7 +168,14 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
       i = end;
     }
   }
-  finish(pipeline, machine);
+  std::optional<StageBuckets> buckets; // few plans have such a stage
+  for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
+    PipelineStage& stage = pipeline.stages[s];
+    if (stage.replicas < 2 || isDelayed(pipeline, stage)) continue;
+    if (!buckets) buckets.emplace(graph, options);
+    stage.buckets = buckets->of(partition.stages[s], static_cast<int>(s), stageOf);
+  }
+  finish(pipeline, machine, splitsBackward(options.schedule));
   return pipeline;
 }
 
@@ -178,6 +190,7 @@ Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const Planner
     stage.inputGradientMs = from.inputGradientMs;
     stage.weightGradientMs = from.weightGradientMs;
     stage.updateMs = from.updateMs;
+    stage.buckets = from.buckets;
     stage.parameterBytes = from.parameterBytes;
     stage.gradientBytes = from.gradientBytes;
     stage.savedBytes = from.savedBytes;
@@ -213,7 +226,7 @@ Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const Planner
   for (const PlanSharedParameter& parameter : plan.sharedParameters)
     for (std::size_t i = 1; i < parameter.stages.size(); ++i)
       pipeline.shared.push_back({parameter.stages[0], parameter.stages[i], parameter.uses[i], parameter.bytes});
-  finish(pipeline, machine);
+  finish(pipeline, machine, splitsBackward(plan.schedule));
   return pipeline;
 }
 

@@ -1,5 +1,6 @@
 #include "Pdc/SolverLoads.h"
 
+#include "Pdc/StageBuckets.h"
 #include "pdc/Schedule/PipelineShape.h"
 
 #include <algorithm>
@@ -30,6 +31,18 @@ StageLoads::StageLoads(const CostGraph& graph, const SolverProblem& problem, con
   for (const DeviceClass& deviceClass : machine.classes()) {
     best_.speed = std::max(best_.speed, deviceClass.speed);
     best_.limitBytes = std::max(best_.limitBytes, deviceClass.memoryBytes);
+  }
+  PartitionStage whole;
+  for (std::size_t v = 0; v < graph.nodes.size(); ++v) whole.nodes.push_back(static_cast<std::int64_t>(v));
+  const StageBuckets buckets(graph, options);
+  const std::vector<int> first(graph.nodes.size(), 0);
+  for (const bool recompute : {false, true}) {
+    Reducing& reducing = reducing_[recompute ? 1 : 0];
+    whole.recompute = recompute;
+    reducing.buckets = buckets.of(whole, 0, first);
+    const bool splits = splitsBackward(options.schedule);
+    for (const CostNode& node : graph.nodes)
+      reducing.ms += node.weightGradientMs + (splits ? 0 : node.inputGradientMs + (recompute ? node.forwardMs : 0));
   }
   for (const CostSharedParameter& shared : graph.sharedParameters) {
     sharedUsers_.emplace_back();
@@ -73,6 +86,13 @@ double StageLoads::allReduceMs(const Stage& stage, int replicas) const {
   return 2.0 * (replicas - 1) * machine_.routeLatencyMs(level - 1) + busiestMs;
 }
 
+/// What the backward does not hide, at least.
+double StageLoads::exposedMs(const Stage& stage, double syncMs, bool recompute, double speed) const {
+  const Reducing& reducing = reducing_[recompute ? 1 : 0];
+  if (stage.alone) return exposedSyncMs(reducing.buckets, reducing.ms / speed, syncMs);
+  return std::max(0.0, syncMs - hiddenMs(stage, recompute, speed));
+}
+
 void StageLoads::memoryTerms(const Stage& stage, int delay, bool recompute, std::int64_t& base,
                              std::int64_t& perWarmup) const {
   std::int64_t slot = (recompute ? 0 : stage.savedBytes) + stage.outBytes;
@@ -99,12 +119,17 @@ StageLoads::Terms StageLoads::terms(const Stage& stage, int replicas, bool recom
                                                stage.outBytes + stage.inGradientBytes));
   if (flush_) {
     double own = ownMicrobatches(r) * computing;
-    terms[0] = std::max(own + sync + update, drains_ ? stage.beforeMs / best_.speed + own : 0) / microbatches_;
+    terms[0] = std::max(own + exposedMs(stage, sync, recompute, host.speed) + update,
+                        drains_ ? stage.beforeMs / best_.speed + own : 0) /
+               microbatches_;
     terms[1] = crossing / r / machine_.bytesPerMs(0);
     return terms;
   }
-  double exposed = delay == 0 ? sync : 0;
-  terms[0] = (computing + update + exposed) / r;
+  const bool waits = delay == 0 && replicas > 1;
+  double waiting = computing + update - hiddenMs(stage, recompute, host.speed) + sync;
+  terms[0] = (computing + update) / r;
+  if (waits) terms[waitTerm] = waiting / r;
+  if (waits && stage.alone) terms[aloneTerm] = (computing + update + exposedMs(stage, sync, recompute, host.speed)) / r;
   terms[1] = sync / r;
   terms[2] = (crossing + reduced) / r / machine_.bytesPerMs(0);
   // Wherever it begins, 2P - 1 neighbouring leaves fill a component of P, whose link carries all of its traffic.
@@ -117,7 +142,8 @@ StageLoads::Terms StageLoads::terms(const Stage& stage, int replicas, bool recom
     }
   if (hides_ && stage.afterMs > 0 && perWarmup > 0) {
     double room = static_cast<double>((host.limitBytes - base) / perWarmup + 1) * r;
-    terms[loopTerm] = (computing + update + exposed + stage.afterMs / best_.speed) / room;
+    terms[loopTerm] = (computing + update + stage.afterMs / best_.speed) / room;
+    if (waits) terms[waitLoopTerm] = (waiting + stage.afterMs / best_.speed) / room;
   }
   return terms;
 }
@@ -126,11 +152,12 @@ double StageLoads::withAllReduce(const Stage& stage, int replicas, bool recomput
                                  double latencyMs) const {
   double r = replicas;
   double sync = 2 * (r - 1) * (latencyMs + static_cast<double>(stage.parameterBytes) / r / bytesPerMs);
+  const double exposed = exposedMs(stage, sync, recompute, best_.speed);
   if (flush_)
-    return (ownMicrobatches(r) * computeMs(stage, recompute, best_.speed) + sync + stage.updateMs / best_.speed) /
+    return (ownMicrobatches(r) * computeMs(stage, recompute, best_.speed) + exposed + stage.updateMs / best_.speed) /
            microbatches_;
   if (syncDelay(stage, replicas) == 1) return sync / r;
-  return (busyMs(stage, recompute) + sync) / r;
+  return std::max(sync, busyMs(stage, recompute) + exposed) / r;
 }
 
 double StageLoads::largest(const Terms& terms) {
@@ -167,6 +194,10 @@ int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most, boo
     auto tooLarge = std::find_if(at.begin(), at.end(), [&](double term) { return !(term <= limitMs); });
     if (tooLarge == at.end()) return r;
     auto which = static_cast<std::size_t>(tooLarge - at.begin());
+    if (which == aloneTerm) {
+      r += unit_;
+      continue;
+    }
     // Within the level of r, the term is too large up to some number and small enough from there.
     int end = most;
     for (int level = 0; level < machine_.levels(); ++level) {

@@ -5,9 +5,12 @@
 // the longest way behind it needs does not fit into memory. With one device per rank of its own and neighbours only,
 // the terms are exact but for latencies.
 //
+// What is exposed of an all-reduce is at least what exceeds the whole backward. Of the only stage of a plan it is known
+// exactly.
+//
 // As functions of x = 1/R the terms of 1f1b are concave while R stays within a level of the cluster. So once a term is
 // too large at some R, it stays too large up to one larger R and is small enough from there on: the smallest R that
-// satisfies all terms is found by bisection, term by term.
+// satisfies all terms is found by bisection, term by term. Only the exact one is not concave; it is looked at R by R.
 #pragma once
 
 #include "Pdc/Machine.h"
@@ -48,7 +51,7 @@ public:
   /// time.
   double loadBound(const Stage& stage, int replicas, bool recompute, const StageHost& host) const {
     Terms all = terms(stage, replicas, recompute, host);
-    all[loopTerm] = 0;
+    all[loopTerm] = all[waitLoopTerm] = 0;
     return largest(all);
   }
 
@@ -85,7 +88,9 @@ public:
   const StageHost& best() const { return best_; }
 
 private:
-  static constexpr std::size_t termCount = 5, loopTerm = 4;
+  // The last of them are of stages that wait for their all-reduce: what they do beside it, at least, and, of the only
+  // stage of a plan, exactly.
+  static constexpr std::size_t termCount = 8, loopTerm = 4, waitTerm = 5, waitLoopTerm = 6, aloneTerm = 7;
   using Terms = std::array<double, termCount>;
   static double largest(const Terms& terms);
   Terms terms(const Stage& stage, int replicas, bool recompute, const StageHost& host) const;
@@ -94,6 +99,10 @@ private:
   int syncDelay(const Stage& stage, int replicas) const { return overlap_ && replicas > 1 && !stage.alone; }
   double allReduceMs(const Stage& stage, int replicas) const;
   double ownMicrobatches(double replicas) const;
+  double exposedMs(const Stage& stage, double syncMs, bool recompute, double speed) const;
+  double hiddenMs(const Stage& stage, bool recompute, double speed) const {
+    return ((recompute ? stage.forwardMs : 0) + stage.backwardMs) / speed;
+  }
   double computeMs(const Stage& stage, bool recompute, double speed) const {
     return ((recompute ? 2 : 1) * stage.forwardMs + stage.backwardMs) / speed;
   }
@@ -106,6 +115,12 @@ private:
   const PlannerOptions& options_;
   std::vector<std::vector<int>> sharedUsers_; ///< blocks that use each shared parameter, with repetitions
   std::optional<SolverWays> ways_;
+  /// Of the only stage of a plan, without and with recomputation.
+  struct Reducing {
+    std::vector<GradientBucket> buckets;
+    double ms = 0; ///< the time in which they become final
+  };
+  std::array<Reducing, 2> reducing_;
   bool flush_ = false, drains_ = false, overlap_ = false, hides_ = false, stashes_ = false;
   bool mayRecompute_ = false, mustRecompute_ = false;
   double microbatches_ = 1;

@@ -32,7 +32,7 @@ bool FewestLeaves::isFastEnough(const Stage& stage, int span, int replicas) cons
   double ring = 2 * (r - 1) / r * stage.parameters, sync = 0;
   // Of the latency, 2(r - 1) of it, what two replicas have per replica: so that the terms fall with r from two on.
   if (replicas > 1) sync = r * machine_.routeLatencyMs(span) + ring / machine_.routeBytesPerMs(span);
-  if (sync > most || stage.workMs + (isDelayed ? 0 : sync) > most) return false;
+  if (sync > most || stage.workMs > most) return false;
   double crossing = stage.in + stage.out;
   if (crossing + ring > most * machine_.bytesPerMs(0)) return false;
   for (int level = 1; level < levels_; ++level) {

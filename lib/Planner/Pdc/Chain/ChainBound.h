@@ -9,10 +9,10 @@
 // unused) and is charged only for what it takes wherever the others are:
 //
 //   computation   work ≤ T·R
-//   all-reduce    sync ≤ T·R, over links of the levels that [begin, begin + R) spans; work + sync ≤ T·R where it waits
-//   device link   values in and gradients of those out, and all-reduce ≤ T·R·bandwidth
-//   components    the link of each that the stage fills, of which one of P leaves is among any 2P - 1
-//   memory        the loop from the stage to the last one holds all computation behind its begin, and at most
+//   all-reduce    sync ≤ T·R, over links of the levels that [begin, begin + R) spans (what a backward hides of it is
+//   not asked) device link   values in and gradients of those out, and all-reduce ≤ T·R·bandwidth components    the
+//   link of each that the stage fills, of which one of P leaves is among any 2P - 1 memory        the loop from the
+//   stage to the last one holds all computation behind its begin, and at most
 //                 (w + 1)·R minibatches: (w + 1)·R·T ≥ behind(i), for a warm-up w that fits into memory
 //
 // Proof: let a plan be as fast as T and stage s of it be [i, j) on [o_s, o_s + R). If need(i) ≤ o_s, then [o_s, o_s +
