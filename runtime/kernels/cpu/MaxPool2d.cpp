@@ -65,24 +65,28 @@ PDCRT_VECTORIZED void poolRow(const float* plane, const WindowAxis& rows, const 
 PDCRT_VECTORIZED void poolBlocks(const float* plane, const WindowAxis& rows, const WindowAxis& columns, std::int64_t i,
                                  std::int64_t width, float* y, std::int32_t* index) {
   constexpr std::int64_t lanes = 16;
+  const std::int64_t top = rows.start(i), firstRow = rows.first(i), lastRow = rows.last(i);
   for (std::int64_t j = 0; j < width; ++j) {
+    const std::int64_t left = columns.start(j), firstColumn = columns.first(j), lastColumn = columns.last(j);
+    const auto first = static_cast<std::int32_t>((top + firstRow * rows.dilation) * columns.size + left +
+                                                 firstColumn * columns.dilation);
     float best[lanes];
     std::int32_t place[lanes];
-    const auto first = static_cast<std::int32_t>((rows.start(i) + rows.first(i) * rows.dilation) * columns.size +
-                                                 columns.start(j) + columns.first(j) * columns.dilation);
     for (std::int64_t lane = 0; lane < lanes; ++lane) {
       best[lane] = -std::numeric_limits<float>::infinity();
       place[lane] = first;
     }
-    for (std::int64_t r = rows.first(i); r < rows.last(i); ++r)
-      for (std::int64_t s = columns.first(j); s < columns.last(j); ++s) {
-        const std::int64_t at =
-            (rows.start(i) + r * rows.dilation) * columns.size + columns.start(j) + s * columns.dilation;
+    for (std::int64_t r = firstRow; r < lastRow; ++r)
+      for (std::int64_t s = firstColumn; s < lastColumn; ++s) {
+        const std::int64_t at = (top + r * rows.dilation) * columns.size + left + s * columns.dilation;
+        const auto here = static_cast<std::int32_t>(at);
+        const float* const values = plane + at * lanes;
+#pragma GCC unroll 1 // unrolled it is not vector code
         for (std::int64_t lane = 0; lane < lanes; ++lane) {
-          const float value = plane[at * lanes + lane];
-          const bool wins = value > best[lane] || (value != value && best[lane] == best[lane]);
-          best[lane] = wins ? value : best[lane];
-          place[lane] = wins ? static_cast<std::int32_t>(at) : place[lane];
+          const float value = values[lane], old = best[lane];
+          const bool wins = !(value <= old) & (old == old);
+          best[lane] = wins ? value : old;
+          place[lane] = wins ? here : place[lane];
         }
       }
     std::copy_n(best, lanes, y + j * lanes);
