@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <tuple>
 
 using namespace pdcrt;
 
@@ -204,6 +205,87 @@ TEST(ConvolutionThreads, AnotherThreadNeedsNoMoreWorkspaceAndGetsTheSameBits) {
   std::thread([&] { const Conv2d constructed(setupThere, o); }).join();
   EXPECT_TRUE(std::ranges::equal(here.values(), there.values()));
   EXPECT_EQ(setup.workspaceBytes(), setupThere.workspaceBytes());
+}
+
+TEST(ConvolutionOptions, WinogradIsRefusedWhereItCannotCompute) {
+  constexpr Conv2d::Algorithm direct = Conv2d::Algorithm::direct, winograd = Conv2d::Algorithm::winograd;
+  for (Conv2d::Options o : {Conv2d::Options{.input = {1, 64, 8, 8}, .filter = {64, 64, 5, 5}},
+                            Conv2d::Options{.input = {1, 64, 8, 8}, .filter = {64, 64, 3, 3}, .strides = {2, 2}},
+                            Conv2d::Options{.input = {1, 64, 8, 8}, .filter = {64, 64, 3, 3}, .dilations = {2, 2}},
+                            Conv2d::Options{.input = {1, 64, 8, 8}, .filter = {64, 32, 3, 3}, .groups = 2}})
+    for (const Conv2d::Algorithms algorithms :
+         {Conv2d::Algorithms{winograd, direct, direct}, {direct, winograd, direct}, {direct, direct, winograd}}) {
+      o.algorithms = {direct, direct, direct};
+      EXPECT_EQ(messageOf(o), "");
+      o.algorithms = algorithms;
+      EXPECT_NE(
+          messageOf(o).find("Winograd's algorithm is for filters of 3x3 with strides and dilations of 1, in one group"),
+          std::string::npos)
+          << messageOf(o);
+    }
+}
+
+struct Results {
+  Buffer<float> y, dx, dw;
+};
+
+/// With the same operands, whatever the options.
+Results resultsOf(const Conv2d::Options& o) {
+  const Shape shape = Conv2d::outputShape(o);
+  const Buffer<float> x = randomBuffer(o.input.elements(), 6), w = randomBuffer(o.filter.elements(), 2),
+                      dy = randomBuffer(shape.elements(), 7);
+  Results results = {Buffer<float>(shape.elements()), Buffer<float>(x.count()), Buffer<float>(w.count())};
+  pdcrt::Setup setup;
+  const Conv2d conv(setup, o);
+  expectGoodManners(
+      setup, {results.y, results.dx, results.dw},
+      [&](Stream& q) {
+        conv.forward(q, x, w, {}, results.y);
+        conv.inputGradient(q, dy, w, results.dx);
+        conv.weightGradient(q, x, dy, results.dw, {});
+      },
+      argumentMap * 3);
+  return results;
+}
+
+bool same(const Buffer<float>& a, const Buffer<float>& b) {
+  return std::ranges::equal(a.values(), b.values());
+}
+
+TEST(ConvolutionOptions, WinogradIsTakenInTheDirectionsThatAskForIt) {
+  if (!__builtin_cpu_supports("avx512f")) GTEST_SKIP() << "the library has Winograd's algorithm for AVX-512 only";
+  constexpr Conv2d::Algorithm direct = Conv2d::Algorithm::direct, winograd = Conv2d::Algorithm::winograd;
+  Conv2d::Options o = {.input = {2, 32, 9, 8}, .filter = {48, 32, 3, 3}, .pads = {1, 1, 1, 1}};
+  o.algorithms = {direct, direct, direct};
+  const Results plain = resultsOf(o);
+  for (const Conv2d::Algorithms algorithms :
+       {Conv2d::Algorithms{winograd, direct, direct}, {direct, winograd, direct}, {direct, direct, winograd}}) {
+    o.algorithms = algorithms;
+    const Results results = resultsOf(o);
+    EXPECT_EQ(same(results.y, plain.y), algorithms.forward == direct);
+    EXPECT_EQ(same(results.dx, plain.dx), algorithms.inputGradient == direct);
+    EXPECT_EQ(same(results.dw, plain.dw), algorithms.weightGradient == direct);
+  }
+}
+
+/// The first has few tiles of 4x4 outputs (16), the second few channels, the third is small, the last has enough of
+/// all.
+TEST(ConvolutionOptions, WinogradIsTakenByItselfForManyTilesAndChannels) {
+  if (!__builtin_cpu_supports("avx512f")) GTEST_SKIP() << "the library has Winograd's algorithm for AVX-512 only";
+  constexpr Conv2d::Algorithm direct = Conv2d::Algorithm::direct, winograd = Conv2d::Algorithm::winograd;
+  for (const auto& [batch, channels, size, expected] : {std::tuple{1, 352, 20, direct},
+                                                        {8, 512, 7, direct},
+                                                        {8, 48, 28, direct},
+                                                        {8, 64, 8, direct},
+                                                        {2, 256, 16, winograd}}) {
+    Conv2d::Options o = {
+        .input = {batch, channels, size, size}, .filter = {channels, channels, 3, 3}, .pads = {1, 1, 1, 1}};
+    const Results automatic = resultsOf(o);
+    o.algorithms = {expected, expected, expected};
+    const Results asked = resultsOf(o);
+    EXPECT_TRUE(same(automatic.y, asked.y) && same(automatic.dx, asked.dx) && same(automatic.dw, asked.dw))
+        << batch << " of " << channels;
+  }
 }
 
 TEST(ConvolutionOptions, TheLibrarysScratchIsPartOfTheWorkspace) {

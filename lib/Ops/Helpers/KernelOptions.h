@@ -78,6 +78,14 @@ inline std::string toCpp(pdcrt::Combination value) {
   constexpr const char* names[] = {"replace", "add", "multiply", "max", "min"};
   return std::string("pdcrt::Combination::") + names[static_cast<int>(value)];
 }
+inline std::string toCpp(pdcrt::Conv2d::Algorithm value) {
+  constexpr const char* names[] = {"automatic", "direct", "winograd"};
+  return std::string("pdcrt::Conv2d::Algorithm::") + names[static_cast<int>(value)];
+}
+inline std::string toCpp(const pdcrt::Conv2d::Algorithms& value) {
+  return "{.forward = " + toCpp(value.forward) + ", .inputGradient = " + toCpp(value.inputGradient) +
+         ", .weightGradient = " + toCpp(value.weightGradient) + "}";
+}
 inline std::string toCpp(const std::vector<std::int64_t>& values) {
   std::string text = "{";
   for (std::int64_t value : values) text += (text.size() > 1 ? ", " : "") + std::to_string(value);
@@ -161,7 +169,8 @@ PDC_FIELDS(AveragePool2d::Options, input, output, kernel, strides, pads, countIn
 PDC_FIELDS(BatchNorm::Options, input, epsilon, momentum, relu, lanes)
 PDC_FIELDS(Broadcast::Options, input, output)
 PDC_FIELDS(Concat::Options, outer, inner)
-PDC_FIELDS(Conv2d::Options, input, filter, strides, pads, dilations, groups, bias, inputLanes, outputLanes, element)
+PDC_FIELDS(Conv2d::Options, input, filter, strides, pads, dilations, groups, bias, inputLanes, outputLanes, element,
+           algorithms)
 PDC_FIELDS(CumSum::Options, outer, size, inner, exclusive, reverse)
 PDC_FIELDS(Dropout::Options, elements, op, ratio)
 PDC_FIELDS(Gather::Options, outer, size, inner, count)

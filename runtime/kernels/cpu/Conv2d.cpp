@@ -36,21 +36,26 @@ void check(const Conv2d::Options& o) {
            std::to_string(o.filter.dims[1]) + " in each of " + std::to_string(o.groups) + " groups");
   if (o.filter.dims[0] % o.groups)
     refuse(std::to_string(o.filter.dims[0]) + " output channels in " + std::to_string(o.groups) + " groups");
+  for (Conv2d::Algorithm algorithm : {o.algorithms.forward, o.algorithms.inputGradient, o.algorithms.weightGradient})
+    if (algorithm == Conv2d::Algorithm::winograd && !Conv2d::takesWinograd(o))
+      refuse("Winograd's algorithm is for filters of 3x3 with strides and dilations of 1, in one group");
   const Shape output = Conv2d::outputShape(o);
   if (output.dims[2] < 1 || output.dims[3] < 1) refuse("the filter is larger than the padded input");
 }
 
 /// Winograd's algorithm F(4x4, 3x3) multiplies 2.25 to 4 times less, but transforms the whole filter in every call, and
-/// rounds four times as much. It pays for many channels and many more output positions than channels. Measured with 3x3
-/// filters, against the direct algorithm, all directions together: 1.7 times as fast at 2x128x28x28, 1.6 at
-/// 8x256x14x14, 1.2 at 4x256x14x14 and 32x64x8x8, 1.05 at 4x128x14x14, equal at 2x32x28x28, 0.95 at 4x128x11x11 and
-/// 4x96x11x11, 0.9 at 2x256x14x14, 0.5 at 2x512x7x7.
+/// rounds four times as much. What the transform costs must be saved in enough tiles of 4x4 outputs.
+/// bin/ConvolutionBench compares; against the direct algorithm, all directions together, it was (AMD EPYC) 2.2 times as
+/// fast at 8x64x56x56, 1.8 at 8x256x14x14, 1.3 at 2x128x14x14, 1.2 at 2x192x13x13, all of 32 tiles or more, and 0.9 at
+/// 4x256x7x7, 0.5 at 1x512x7x7. 1.4 at 8x512x7x7 is not taken, because it needs 94 MiB of workspace: filters with more
+/// channels than there are positions are large beside the values. What is fast anyway is left to the direct algorithm,
+/// which is more accurate.
 bool winogradPays(const Conv2d::Options& o) {
   const Shape y = Conv2d::outputShape(o);
-  const std::int64_t positions = y.dims[0] * y.dims[2] * y.dims[3];
+  const std::int64_t positions = y.dims[0] * y.dims[2] * y.dims[3],
+                     tiles = y.dims[0] * ((y.dims[2] + 3) / 4) * ((y.dims[3] + 3) / 4);
   const auto [fewer, more] = std::minmax(o.input.dims[1], o.filter.dims[0]);
-  return o.filter.dims[2] == 3 && o.filter.dims[3] == 3 && o.strides == Dims2{1, 1} && o.dilations == Dims2{1, 1} &&
-         o.groups == 1 && fewer >= 64 && positions >= 3 * more && positions * fewer >= 1 << 17;
+  return Conv2d::takesWinograd(o) && fewer >= 64 && tiles >= 32 && positions >= more && positions * fewer >= 1 << 17;
 }
 
 memory::dims dimsOf(const Shape& shape) {
@@ -75,38 +80,56 @@ struct Sizes {
   }
 };
 
-/// The three primitives of one algorithm, in the layouts that suit them best. Throws dnnl::error where there are none.
-struct Descriptors {
-  dnnl::convolution_forward::primitive_desc forward;
-  dnnl::convolution_backward_data::primitive_desc inputGradient;
-  dnnl::convolution_backward_weights::primitive_desc weightGradient;
-
-  Descriptors(const Conv2d::Options& o, dnnl::algorithm algorithm) {
-    const Sizes sizes(o);
-    const memory::desc x = onednn::anyLayout(sizes.x), w = onednn::anyLayout(sizes.w), y = onednn::anyLayout(sizes.y),
-                       b = o.bias ? onednn::plain(sizes.b) : memory::desc();
-    const memory::dims strides = {o.strides.height, o.strides.width};
-    const memory::dims gaps = {o.dilations.height - 1, o.dilations.width - 1};
-    const memory::dims before = {o.pads.top, o.pads.left}, after = {o.pads.bottom, o.pads.right};
-    const dnnl::engine& engine = onednn::engine();
-    const dnnl::primitive_attr attributes = onednn::attributes();
-    forward = {
-        {dnnl::prop_kind::forward_training, algorithm, x, w, b, y, strides, gaps, before, after}, attributes, engine};
-    inputGradient = {{algorithm, x, w, y, strides, gaps, before, after}, attributes, engine, forward};
-    weightGradient = {{algorithm, x, w, b, y, strides, gaps, before, after}, attributes, engine, forward};
+/// Makes the primitives, in the layouts that suit them best. Throws dnnl::error where there are none.
+class Descriptors {
+  dnnl::convolution_forward::primitive_desc forward(dnnl::algorithm algorithm) const {
+    return {{dnnl::prop_kind::forward_training, algorithm, x_, w_, b_, y_, strides_, gaps_, before_, after_},
+            onednn::attributes(),
+            onednn::engine()};
   }
-};
-
-Descriptors describe(const Conv2d::Options& o) {
-  if (winogradPays(o)) {
-    try {
-      return {o, dnnl::algorithm::convolution_winograd};
-    } catch (const dnnl::error&) {
-      // Not on this processor.
+  template <class Make>
+  auto by(Conv2d::Algorithm algorithm, Make make) const {
+    if (algorithm == Conv2d::Algorithm::winograd || (algorithm == Conv2d::Algorithm::automatic && winogradPays(o_))) {
+      try {
+        return make(dnnl::algorithm::convolution_winograd);
+      } catch (const dnnl::error&) {
+        // Not on this processor.
+      }
     }
+    return make(dnnl::algorithm::convolution_direct);
   }
-  return {o, dnnl::algorithm::convolution_direct};
-}
+
+public:
+  explicit Descriptors(const Conv2d::Options& o)
+      : o_(o), sizes_(o), b_(o.bias ? onednn::plain(sizes_.b) : memory::desc()) {}
+
+  dnnl::convolution_forward::primitive_desc forward() const {
+    return by(o_.algorithms.forward, [this](dnnl::algorithm algorithm) { return forward(algorithm); });
+  }
+  dnnl::convolution_backward_data::primitive_desc inputGradient() const {
+    return by(o_.algorithms.inputGradient, [this](dnnl::algorithm algorithm) {
+      return dnnl::convolution_backward_data::primitive_desc({algorithm, x_, w_, y_, strides_, gaps_, before_, after_},
+                                                             onednn::attributes(), onednn::engine(),
+                                                             forward(algorithm));
+    });
+  }
+  dnnl::convolution_backward_weights::primitive_desc weightGradient() const {
+    return by(o_.algorithms.weightGradient, [this](dnnl::algorithm algorithm) {
+      return dnnl::convolution_backward_weights::primitive_desc(
+          {algorithm, x_, w_, b_, y_, strides_, gaps_, before_, after_}, onednn::attributes(), onednn::engine(),
+          forward(algorithm));
+    });
+  }
+
+private:
+  const Conv2d::Options& o_;
+  const Sizes sizes_;
+  const memory::desc x_ = onednn::anyLayout(sizes_.x), w_ = onednn::anyLayout(sizes_.w),
+                     y_ = onednn::anyLayout(sizes_.y), b_;
+  const memory::dims strides_ = {o_.strides.height, o_.strides.width};
+  const memory::dims gaps_ = {o_.dilations.height - 1, o_.dilations.width - 1};
+  const memory::dims before_ = {o_.pads.top, o_.pads.left}, after_ = {o_.pads.bottom, o_.pads.right};
+};
 
 /// dw [outputs, inputs, taps] of dw in blocks of 16 x 16 channels, outputs fastest. The library's copy takes four times
 /// as long.
@@ -125,16 +148,17 @@ void copyFromBlocks(const float* blocks, std::int64_t outputs, std::int64_t inpu
 class WeightGradient {
 public:
   WeightGradient() = default;
-  WeightGradient(Setup& setup, const Conv2d::Options& o, const Descriptors& d, const Operation::Argument& source,
-                 const Operation::Argument& result) {
+  WeightGradient(Setup& setup, const Conv2d::Options& o,
+                 const dnnl::convolution_backward_weights::primitive_desc& descriptor,
+                 const Operation::Argument& source, const Operation::Argument& result) {
     const Sizes sizes(o);
-    const memory::desc made = d.weightGradient.diff_weights_desc();
+    const memory::desc made = descriptor.diff_weights_desc();
     const bool inBlocks = o.groups == 1 && o.filter.dims[0] % 16 == 0 && o.filter.dims[1] % 16 == 0 &&
                           made == memory::desc(sizes.w, memory::data_type::f32, memory::format_tag::OIhw16i16o);
     const Operation::Argument filter = {DNNL_ARG_DIFF_WEIGHTS, inBlocks ? made : onednn::plain(sizes.w)},
                               bias = {DNNL_ARG_DIFF_BIAS, onednn::plain(sizes.b)};
-    primitive_ = o.bias ? Operation(setup, d.weightGradient, {source, result}, {filter, bias})
-                        : Operation(setup, d.weightGradient, {source, result}, {filter});
+    primitive_ = o.bias ? Operation(setup, descriptor, {source, result}, {filter, bias})
+                        : Operation(setup, descriptor, {source, result}, {filter});
     if (!inBlocks) return;
     outputs_ = o.filter.dims[0], inputs_ = o.filter.dims[1], taps_ = o.filter.dims[2] * o.filter.dims[3];
     blocks_ = primitive_.workspaceBytes();
@@ -184,11 +208,11 @@ Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
                             result = {DNNL_ARG_DST, y}, dSource = {DNNL_ARG_DIFF_SRC, x},
                             dResult = {DNNL_ARG_DIFF_DST, y};
   try {
-    const Descriptors d = describe(o);
-    impl_->forward = o.bias ? Operation(setup, d.forward, {source, filter, bias}, {result})
-                            : Operation(setup, d.forward, {source, filter}, {result});
-    impl_->inputGradient = Operation(setup, d.inputGradient, {dResult, filter}, {dSource});
-    impl_->weightGradient = WeightGradient(setup, o, d, source, dResult);
+    const Descriptors d(o);
+    impl_->forward = o.bias ? Operation(setup, d.forward(), {source, filter, bias}, {result})
+                            : Operation(setup, d.forward(), {source, filter}, {result});
+    impl_->inputGradient = Operation(setup, d.inputGradient(), {dResult, filter}, {dSource});
+    impl_->weightGradient = WeightGradient(setup, o, d.weightGradient(), source, dResult);
   } catch (const dnnl::error& error) {
     throw std::runtime_error("convolution of " + toString(o.input) + " with filter " + toString(o.filter) +
                              ": oneDNN " + error.what());

@@ -18,6 +18,17 @@ namespace pdcrt {
 /// dilations leave it only its GEMM, packing buffers.
 class Conv2d {
 public:
+  /// Winograd's F(4x4, 3x3) multiplies 2.25 to 4 times less than the definition and rounds four times as much.
+  enum class Algorithm { automatic, direct, winograd };
+  /// How each result is computed. Automatic: by Winograd's algorithm where a rule of thumb says that it is faster.
+  /// CUDA's library chooses by itself.
+  struct Algorithms {
+    Algorithm forward = Algorithm::automatic;
+    Algorithm inputGradient = Algorithm::automatic;
+    Algorithm weightGradient = Algorithm::automatic;
+    friend bool operator==(const Algorithms&, const Algorithms&) = default;
+  };
+
   struct Options {
     Shape input;  ///< [N, C, H, W]
     Shape filter; ///< [O, C / groups, kernel height, kernel width]
@@ -30,12 +41,20 @@ public:
     /// otherwise is copied.
     std::int64_t inputLanes = 1, outputLanes = 1;
     Element element = Element::f32; ///< of all operands and results; sums are in f32
+    Algorithms algorithms = {};
   };
+
+  /// Whether Winograd's algorithm can compute it: filters of 3x3 with strides and dilations of 1, in one group.
+  static bool takesWinograd(const Options& o) {
+    return o.filter.dims[2] == 3 && o.filter.dims[3] == 3 && o.strides == Dims2{1, 1} && o.dilations == Dims2{1, 1} &&
+           o.groups == 1;
+  }
 
   /// Shape of y: [N, O, H', W'], H' = floor((H + pads - dilation · (kernel - 1) - 1) / stride) + 1.
   static Shape outputShape(const Options& options);
 
-  /// Throws std::runtime_error, with the shapes, if they do not fit each other.
+  /// Throws std::runtime_error, with the shapes, if they do not fit each other or an algorithm is asked for that cannot
+  /// compute them.
   Conv2d(Setup& setup, const Options& options);
   ~Conv2d();
   Conv2d(Conv2d&&) noexcept;
