@@ -28,8 +28,28 @@ std::string pdc::toJson(const Profile& profile) {
                               {"weight_gradient_ms", group.weightGradientMs},
                               {"update_ms", group.updateMs},
                               {"spread", group.spread}});
+  if (!profile.kernels.empty()) json["kernels"] = nlohmann::ordered_json::array();
+  for (const KernelTime& time : profile.kernels)
+    json["kernels"].push_back(
+        {{"kernel", time.kernel}, {"method", time.method}, {"algorithm", time.algorithm}, {"ms", time.ms}});
   // Names of nodes may hold any bytes.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+/// Times of different things, each once.
+static void readKernels(const JsonNode& root, Profile& profile) {
+  const std::optional<JsonNode> list = root.find("kernels");
+  if (!list) return;
+  std::set<std::vector<std::string>> seen;
+  for (const JsonNode& node : list->elements()) {
+    node.allow({"kernel", "method", "algorithm", "ms"});
+    const KernelTime& time = profile.kernels.emplace_back(KernelTime{.kernel = node["kernel"].text(),
+                                                                     .method = node["method"].text(),
+                                                                     .algorithm = node["algorithm"].text(),
+                                                                     .ms = node["ms"].nonNegative()});
+    if (!seen.insert({time.kernel, time.method, time.algorithm}).second)
+      node.error() << "'" << time.algorithm << "' of '" << time.method << "' of this kernel has a time already";
+  }
 }
 
 Expected<Profile> pdc::profileFromJson(const std::string& text, const std::string& file, Diagnostics& diags) {
@@ -37,7 +57,7 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
   if (!document) return failure;
   const JsonNode root = document->root();
   root.allow({"pdc", "source", "model_hash", "device", "clock_mhz", "busy_cores", "split_backward", "step_ms",
-              "update_ms", "data_ms", "link", "groups"});
+              "update_ms", "data_ms", "link", "groups", "kernels"});
   Profile profile{.version = root["pdc"].text(),
                   .source = root["source"].oneOf({"measured", "analytic"}),
                   .modelHash = root["model_hash"].text(),
@@ -46,7 +66,8 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
                   .groups = {},
                   .stepMs = root["step_ms"].nonNegative(),
                   .updateMs = root["update_ms"].nonNegative(),
-                  .link = {}};
+                  .link = {},
+                  .kernels = {}};
   if (const std::optional<JsonNode> clock = root.find("clock_mhz")) profile.clockMhz = clock->nonNegative();
   if (const std::optional<JsonNode> busy = root.find("busy_cores")) profile.busyCores = busy->integer(1, 1 << 20);
   if (const std::optional<JsonNode> split = root.find("split_backward")) profile.splitBackward = split->boolean();
@@ -69,6 +90,7 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
                               .updateMs = node["update_ms"].nonNegative(),
                               .spread = node["spread"].nonNegative()});
   }
+  readKernels(root, profile);
   if (!document->ok()) return failure;
   return profile;
 }

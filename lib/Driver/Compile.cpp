@@ -158,6 +158,9 @@ Status Compilation::measureTo(const std::string& file) {
          << group.weightGradientMs << "  " << group.name << "\n";
     sum += group.forwardMs + group.inputGradientMs + group.weightGradientMs;
   }
+  for (const KernelTime& time : profile->kernels)
+    out_ << std::setw(12) << time.ms << "  " << time.method << " by " << time.algorithm << " of " << time.kernel
+         << "\n";
   out_ << "step " << profile->stepMs << " ms, sum of the groups " << sum << " ms, update " << profile->updateMs
        << " ms, reading the samples " << profile->dataMs << " ms\n";
   return success;

@@ -181,6 +181,9 @@ Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& trai
   Expected<Cluster> cluster = oneDevice(target, context.diags);
   if (!cluster) return failure;
   Profile estimate = estimateOf(context, provenance, cluster->device);
+  // First, because groups are timed with the algorithms that they will have.
+  if (target == Target::cpu) estimate.kernels = timeKernels(context.module);
+  if (!chooseAlgorithms(context.module, estimate.kernels, "", context.diags)) return failure;
   Expected<Plan> plan = oneStagePlan(context, provenance, estimate, splitBackward, target);
   if (!plan) return failure;
   Expected<GeneratedProgram> program = generate(context, std::move(*plan), training, provenance, nullptr,
@@ -209,7 +212,10 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
     Diagnostics silent(nullptr); // a file that cannot be read is no file
     if (Expected<std::string> text = readFile(cache, silent))
       if (Expected<Profile> profile = profileFromJson(*text, cache, silent))
-        if (profileMismatch(*profile, provenance.modelHash, groups, provenance.version).empty()) return profile;
+        if (profileMismatch(*profile, provenance.modelHash, groups, provenance.version).empty() &&
+            coversChoices(profile->kernels, context.module) &&
+            chooseAlgorithms(context.module, profile->kernels, cache, silent))
+          return profile;
   }
   if (!measured) {
     Expected<std::string> text = readFile(choice, context.diags);
@@ -222,6 +228,8 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
     if (splitBackward && !profile->splitBackward)
       return context.diags.error({choice, "", 0, 0}).help("measure again: --profile=measure, or pdc-profile --schedule")
              << "the schedule separates the halves of a backward, which the profile has as a whole";
+    if (target == Target::cpu && !chooseAlgorithms(context.module, profile->kernels, choice, context.diags))
+      return failure;
     return profile;
   }
 
@@ -236,5 +244,6 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
   if (profile || choice == "measure") return profile;
   context.diags.warning({}).note(silent.all().empty() ? "" : silent.all().front().message)
       << "the model cannot be measured here, costs are estimated";
+  if (!chooseAlgorithms(context.module, {}, "", context.diags)) return failure; // what is estimated is not measured
   return estimateOf(context, provenance, cluster.device);
 }

@@ -1,5 +1,6 @@
 // Two-dimensional convolution and its gradients. Kernel: pdcrt::Conv2d.
 #include "Helpers/ConvertConv.h"
+#include "Helpers/ConvolutionAlgorithms.h"
 #include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Window.h"
@@ -16,28 +17,34 @@ struct Convolution {
   std::int64_t groups;
   std::int64_t inputLanes, outputLanes; ///< channels per position in memory, of x and y
   ElementType element;
+  pdcrt::Conv2d::Algorithms algorithms;
 
   Convolution(const Operation& op, const Type& xType, Shape wShape, const Type& yType)
       : x(xType.shape), w(std::move(wShape)), y(yType.shape), window(windowOf(op.attributes)),
         groups(op.attributes.getInt("groups")), inputLanes(memoryShape(xType).size() > 4 ? channelBlock : 1),
-        outputLanes(memoryShape(yType).size() > 4 ? channelBlock : 1), element(yType.element) {
+        outputLanes(memoryShape(yType).size() > 4 ? channelBlock : 1), element(yType.element),
+        algorithms(*convolutionAlgorithmsOf(op.attributes)) {
     window.kernel[0] = w[2], window.kernel[1] = w[3];
   }
 
   double flops() const { return 2.0 * static_cast<double>(elementsOf(y)) * static_cast<double>(product(w, 1, 4)); }
-  KernelUse kernel(const char* method, bool bias) const {
-    return kernelUse<pdcrt::Conv2d>("Conv2d", method,
-                                    {.input = toRuntime(x),
-                                     .filter = toRuntime(w),
-                                     .strides = window.stridesDims(),
-                                     .pads = window.padsDims(),
-                                     .dilations = window.dilationsDims(),
-                                     .groups = groups,
-                                     .bias = bias,
-                                     .inputLanes = inputLanes,
-                                     .outputLanes = outputLanes,
-                                     .element = element});
+  pdcrt::Conv2d::Options options(bool bias) const {
+    return {.input = toRuntime(x),
+            .filter = toRuntime(w),
+            .strides = window.stridesDims(),
+            .pads = window.padsDims(),
+            .dilations = window.dilationsDims(),
+            .groups = groups,
+            .bias = bias,
+            .inputLanes = inputLanes,
+            .outputLanes = outputLanes,
+            .element = element,
+            .algorithms = algorithms};
   }
+  KernelUse kernel(const char* method, bool bias) const {
+    return kernelUse<pdcrt::Conv2d>("Conv2d", method, options(bias));
+  }
+  KernelAlternatives alternatives(const char* method) const { return convolutionAlternatives(options(false), method); }
   /// Calls visit(position in y, position in x, position in w) for every product of the convolution.
   template <class Visit>
   void forEachProduct(Visit visit) const {
@@ -76,8 +83,15 @@ std::int64_t fanIn(const Operation& op) {
 std::vector<AttributeDef> attributes(std::vector<AttributeDef> more = {}) {
   std::vector<AttributeDef> defs = windowAttributes(/*kernel=*/false, /*dilations=*/true);
   defs.push_back(integer("groups", 1, "channels are convolved in as many separate groups"));
+  defs.push_back(convolutionAlgorithms());
   defs.insert(defs.end(), more.begin(), more.end());
   return defs;
+}
+
+bool asksForWinograd(const pdcrt::Conv2d::Algorithms& algorithms) {
+  const auto winograd = pdcrt::Conv2d::Algorithm::winograd;
+  return algorithms.forward == winograd || algorithms.inputGradient == winograd ||
+         algorithms.weightGradient == winograd;
 }
 
 /// The shape of y for x and w, with all rules of a convolution checked.
@@ -90,6 +104,15 @@ Expected<Shape> outputShape(const InferContext& c, const char* op, const Shape& 
   Window window = windowOf(c.attributes);
   window.kernel[0] = w[2], window.kernel[1] = w[3];
   if (!checkWindow(c, op, window, x[2], x[3])) return failure;
+  const std::optional<pdcrt::Conv2d::Algorithms> algorithms = convolutionAlgorithmsOf(c.attributes);
+  if (!algorithms)
+    return c.error() << "'" << op << "' op needs three algorithms, each of them automatic, direct or winograd";
+  if (asksForWinograd(*algorithms) && !pdcrt::Conv2d::takesWinograd({.filter = toRuntime(w),
+                                                                     .strides = window.stridesDims(),
+                                                                     .dilations = window.dilationsDims(),
+                                                                     .groups = groups}))
+    return c.error() << "'" << op << "' op asks for winograd with the filter " << toString(w)
+                     << ", which is for filters of 3x3 with strides and dilations of 1, in one group";
   return Shape{x[0], w[0], window.count(0, x[2]), window.count(1, x[3])};
 }
 
@@ -172,6 +195,8 @@ std::vector<std::string> examples() {
                    "%y = conv2d %x, %w" + std::string(b.empty() ? "" : ", %b") + options + " : f32" + y);
   };
   return {text("[2, 3, 5, 5]", "[4, 3, 3, 3]", "[4]", " {pads = [1, 1, 1, 1]}", "[2, 4, 5, 5]"),
+          text("[1, 2, 6, 7]", "[3, 2, 3, 3]", "", " {algorithms = [\"winograd\", \"direct\", \"winograd\"]}",
+               "[1, 3, 4, 5]"),
           text("[1, 2, 7, 6]", "[3, 2, 3, 2]", "", " {strides = [2, 1]}", "[1, 3, 3, 5]"),
           text("[2, 4, 4, 4]", "[6, 2, 1, 1]", "[6]", " {groups = 2}", "[2, 6, 4, 4]"),
           text("[2, 16, 3, 2]", "[32, 16, 2, 2]", "[32]", " {pads = [1, 0, 0, 1]}", "[2, 32, 3, 2]"),
@@ -199,6 +224,7 @@ PDC_OPS(Conv2d) {
               },
           .gradient = gradient,
           .kernel = [](const Operation& op) { return forwardOf(op).kernel("forward", op.operand(2)); },
+          .alternatives = [](const Operation& op) { return forwardOf(op).alternatives("forward"); },
           .channelBlocks = besideFilter,
           .initialValues = asLayer(fanIn),
           .reference = reference([]<class T>(ReferenceContext& c) {
@@ -229,6 +255,7 @@ PDC_OPS(Conv2d) {
               },
           .gradient = gradientOfInputGradient,
           .kernel = [](const Operation& op) { return inputGradientOf(op).kernel("inputGradient", false); },
+          .alternatives = [](const Operation& op) { return inputGradientOf(op).alternatives("inputGradient"); },
           .channelBlocks = besideFilter,
           .initialValues = asLayer(fanIn), // as a transposed convolution
           .reference = reference([]<class T>(ReferenceContext& c) {
@@ -240,6 +267,9 @@ PDC_OPS(Conv2d) {
           .examples = {example("%dy: f32[2, 4, 5, 5], %w: f32[4, 3, 3, 3]",
                                "%dx = conv2d_input_gradient %dy, %w {input_shape = [2, 3, 5, 5], pads = [1, 1, 1, 1]} "
                                ": f32[2, 3, 5, 5]"),
+                       example("%dy: f32[1, 3, 5, 6], %w: f32[3, 2, 3, 3]",
+                               "%dx = conv2d_input_gradient %dy, %w {algorithms = [\"automatic\", \"winograd\", "
+                               "\"direct\"], input_shape = [1, 2, 7, 8]} : f32[1, 2, 7, 8]"),
                        example("%dy: f32[1, 2, 3, 3], %w: f32[2, 1, 3, 3]",
                                "%dx = conv2d_input_gradient %dy, %w {groups = 2, input_shape = [1, 2, 8, 7], strides = "
                                "[2, 2]} : f32[1, 2, 8, 7]"),
@@ -268,6 +298,7 @@ PDC_OPS(Conv2d) {
                 return Cost{weightGradientOf(op).flops(), bytesMoved(op)};
               },
           .kernel = [](const Operation& op) { return weightGradientOf(op).kernel("weightGradient", op.result(1)); },
+          .alternatives = [](const Operation& op) { return weightGradientOf(op).alternatives("weightGradient"); },
           .channelBlocks =
               [](const Operation& op) {
                 return ChannelBlocks{.values = {op.operand(0), op.operand(1)}, .apart = true};

@@ -5,9 +5,12 @@
 //    "link": {"latency_s": 0.0009, "bandwidth_bytes_per_s": 2.1e9},
 //    "groups": [{"id": 0, "name": "/conv1/Conv, …", "forward_ms": 0.51, "input_gradient_ms": 0, "weight_gradient_ms":
 //    0.62,
-//                "update_ms": 0.01, "spread": 0.03}, …]}
+//                "update_ms": 0.01, "spread": 0.03}, …],
+//    "kernels": [{"kernel": "Conv2d{.input = {8, 64, 56, 56}, …}", "method": "forward", "algorithm": "winograd", "ms":
+//    6.8}, …]}
 #pragma once
 
+#include "pdc/Analysis/KernelTimes.h"
 #include "pdc/IR/OpDef.h"
 #include "pdc/IR/Target.h"
 #include "pdc/Plan/Cluster.h"
@@ -47,6 +50,7 @@ struct Profile {
   double updateMs = 0; ///< of all parameters
   double dataMs = 0;   ///< reading the samples of a minibatch, which belongs to the first group that uses them
   std::optional<LinkProfile> link; ///< where it was measured
+  std::vector<KernelTime> kernels; ///< where it was measured: what decides between algorithms
 };
 
 std::string toJson(const Profile& profile);

@@ -134,6 +134,16 @@ struct KernelUse {
   std::function<void(pdcrt::Setup& setup)> construct;
 };
 
+/// The ways in which a kernel can compute: the names in the attribute `algorithms`, one per method of the kernel.
+struct KernelAlternatives {
+  std::string kernel;                  ///< with its sizes, as profiles call it: "Conv2d{.input = {8, 64, 56, 56}, …}"
+  std::string method;                  ///< that the operation calls
+  std::vector<std::string> methods;    ///< those that the attribute has names for, in its order
+  std::vector<std::string> algorithms; ///< that can compute these sizes; at least one
+  /// A call of the method for each algorithm, to be timed. They share operands and results, which they keep alive.
+  std::function<std::vector<std::function<void()>>()> calls;
+};
+
 /// Operands and results [N, C, H, W] that a kernel also takes with channels in blocks (Type.h).
 struct ChannelBlocks {
   std::vector<const Value*> values;
@@ -199,6 +209,8 @@ struct OpDef {
   /// saves memory or is better conditioned than the derived one ("": derived).
   std::vector<std::string> derivatives;
   std::function<KernelUse(const Operation&)> kernel; ///< of kernel ops
+  /// Of kernels that compute in several ways; null: in one. By default, "automatic", the kernel decides.
+  std::function<KernelAlternatives(const Operation&)> alternatives;
   /// Which layouts the kernel takes; null: only plain ones. Of elementwise ops and views: known.
   std::function<ChannelBlocks(const Operation&)> channelBlocks;
   /// What the op becomes when the model is evaluated; null: itself. Returns the values that replace the results.

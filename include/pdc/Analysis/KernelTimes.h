@@ -1,0 +1,31 @@
+// What the ways in which a kernel can compute take on this machine, and the choice among them.
+#pragma once
+
+#include "pdc/IR/Graph.h"
+#include "pdc/Support/Expected.h"
+
+#include <string>
+#include <vector>
+
+namespace pdc {
+
+/// Of a call of a kernel's method (KernelAlternatives in OpDef.h).
+struct KernelTime {
+  std::string kernel, method, algorithm;
+  double ms = 0; ///< median of several calls, by kernelThreads threads
+  friend bool operator==(const KernelTime&, const KernelTime&) = default;
+};
+
+/// Times every algorithm of the kernels that the module's operations call, in program order, where there is a choice.
+std::vector<KernelTime> timeKernels(const Module& module);
+
+/// Whether `times` say something of every choice in `module`.
+bool coversChoices(const std::vector<KernelTime>& times, const Module& module);
+
+/// Makes every operation of the module ask for the fastest algorithm of its kernel's methods, of equal ones the first
+/// in `times`; for the kernel's own choice where they do not say. Whole graphs are decided, so that no cut changes a
+/// bit. Error, in `file`: they speak of a kernel, a method or an algorithm that the module does not have.
+Status chooseAlgorithms(Module& module, const std::vector<KernelTime>& times, const std::string& file,
+                        Diagnostics& diags);
+
+} // namespace pdc

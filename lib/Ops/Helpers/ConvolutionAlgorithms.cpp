@@ -1,0 +1,105 @@
+// See ConvolutionAlgorithms.h.
+#include "ConvolutionAlgorithms.h"
+
+#include "KernelOptions.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+using namespace pdc;
+using pdcrt::Conv2d;
+
+namespace {
+
+const std::vector<std::string> methods = {"forward", "inputGradient", "weightGradient"};
+const std::vector<std::string> names = {"automatic", "direct", "winograd"}; // as the enumeration has them
+constexpr Conv2d::Algorithm Conv2d::Algorithms::*members[] = {
+    &Conv2d::Algorithms::forward, &Conv2d::Algorithms::inputGradient, &Conv2d::Algorithms::weightGradient};
+
+/// Aligned as the arena of a program is.
+struct alignas(64) Line {
+  std::array<float, 16> values;
+};
+
+/// Values of both signs that are neither denormal nor all equal.
+std::vector<Line> linesOf(std::size_t bytes) {
+  std::vector<Line> lines(bytes / sizeof(Line) + 1);
+  float value = -1;
+  for (Line& line : lines)
+    for (float& element : line.values) element = value = value > 1 ? -1 : value + 0.0123f;
+  return lines;
+}
+
+float* startOf(std::vector<Line>& lines) {
+  return lines.front().values.data();
+}
+
+/// What the calls of one method share.
+struct Memory {
+  std::vector<Line> x, w, y, workspace;
+};
+
+void call(const Conv2d& kernel, std::size_t method, Memory& memory) {
+  pdcrt::Stream q(reinterpret_cast<std::byte*>(memory.workspace.data()), memory.workspace.size() * sizeof(Line));
+  float *x = startOf(memory.x), *w = startOf(memory.w), *y = startOf(memory.y);
+  switch (method) {
+  case 0: return kernel.forward(q, x, w, {}, y);
+  case 1: return kernel.inputGradient(q, y, w, x);
+  default: return kernel.weightGradient(q, x, y, w, {});
+  }
+}
+
+std::vector<std::function<void()>> callsOf(Conv2d::Options options, std::size_t method,
+                                           const std::vector<std::string>& algorithms) {
+  const auto linesFor = [](const pdcrt::Shape& shape) {
+    return linesOf(static_cast<std::size_t>(shape.elements()) * sizeof(float));
+  };
+  const auto memory = std::make_shared<Memory>(
+      Memory{linesFor(options.input), linesFor(options.filter), linesFor(Conv2d::outputShape(options)), {}});
+  pdcrt::Setup setup;
+  std::vector<std::function<void()>> calls;
+  for (const std::string& name : algorithms) {
+    const auto place = std::find(names.begin(), names.end(), name) - names.begin();
+    options.algorithms = {Conv2d::Algorithm::direct, Conv2d::Algorithm::direct, Conv2d::Algorithm::direct};
+    options.algorithms.*members[method] = static_cast<Conv2d::Algorithm>(place);
+    const auto kernel = std::make_shared<Conv2d>(setup, options);
+    calls.push_back([memory, kernel, method] { call(*kernel, method, *memory); });
+  }
+  memory->workspace = linesOf(setup.workspaceBytes());
+  return calls;
+}
+
+} // namespace
+
+AttributeDef pdc::ops::convolutionAlgorithms() {
+  return {.name = "algorithms",
+          .example = std::vector<std::string>{"winograd", "winograd", "direct"},
+          .defaultValue = std::vector<std::string>(methods.size(), names.front()),
+          .summary = "of forward, input gradient and weight gradient: direct, winograd, or automatic"};
+}
+
+std::optional<Conv2d::Algorithms> pdc::ops::convolutionAlgorithmsOf(const Attributes& attributes) {
+  const auto& words = attributes.get<std::vector<std::string>>("algorithms");
+  if (words.size() != methods.size()) return std::nullopt;
+  Conv2d::Algorithms algorithms;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const auto found = std::find(names.begin(), names.end(), words[i]);
+    if (found == names.end()) return std::nullopt;
+    algorithms.*members[i] = static_cast<Conv2d::Algorithm>(found - names.begin());
+  }
+  return algorithms;
+}
+
+KernelAlternatives pdc::ops::convolutionAlternatives(Conv2d::Options options, const std::string& method) {
+  options.bias = false;
+  options.algorithms = {};
+  const auto place = static_cast<std::size_t>(std::find(methods.begin(), methods.end(), method) - methods.begin());
+  std::vector<std::string> algorithms = {"direct"};
+  if (Conv2d::takesWinograd(options)) algorithms.push_back("winograd");
+  return {.kernel = "Conv2d{" + describe(options) + "}",
+          .method = method,
+          .methods = methods,
+          .algorithms = algorithms,
+          .calls = [options, place, algorithms] { return callsOf(options, place, algorithms); }};
+}

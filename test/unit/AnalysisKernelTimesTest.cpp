@@ -1,0 +1,109 @@
+// LINK: pdcAnalysis pdcOps
+// The choice among the algorithms of kernels.
+#include "pdc/Analysis/KernelTimes.h"
+#include "pdc/IR/OpDef.h"
+#include "pdc/IR/Text.h"
+#include "pdc/Ops/AllOps.h"
+
+#include <gtest/gtest.h>
+
+using namespace pdc;
+
+namespace {
+
+constexpr const char* text = R"(
+module @m {
+  graph @main(%x: f32[2, 16, 8, 8], %w: f32[16, 16, 3, 3], %b: f32[16], %v: f32[16, 16, 3, 3]) {
+    %y = conv2d %x, %w, %b {pads = [1, 1, 1, 1]} : f32[2, 16, 8, 8]
+    %z = conv2d %y, %w {pads = [1, 1, 1, 1]} : f32[2, 16, 8, 8]
+    %dz = conv2d_input_gradient %z, %w {input_shape = [2, 16, 8, 8], pads = [1, 1, 1, 1]} : f32[2, 16, 8, 8]
+    %s = conv2d %dz, %v {pads = [1, 1, 1, 1], strides = [2, 2]} : f32[2, 16, 4, 4]
+    result "s" = %s
+  }
+}
+)";
+constexpr const char* square = "Conv2d{.input = {2, 16, 8, 8}, .filter = {16, 16, 3, 3}, .pads = {1, 1, 1, 1}}";
+constexpr const char* strided =
+    "Conv2d{.input = {2, 16, 8, 8}, .filter = {16, 16, 3, 3}, .strides = {2, 2}, .pads = {1, 1, 1, 1}}";
+
+class KernelTimes : public testing::Test {
+protected:
+  KernelTimes() {
+    registerAllOps(ops_);
+    module_ = std::move(*parseModule(text, "m.pdir", ops_, diags_));
+  }
+
+  /// The attributes of the operations, in program order.
+  std::vector<std::string> chosen() const {
+    std::vector<std::string> lines;
+    for (const auto& operation : module_->findGraph("main")->operations()) {
+      std::string line;
+      for (const std::string& name : operation->attributes.get<std::vector<std::string>>("algorithms"))
+        line += (line.empty() ? "" : " ") + name;
+      lines.push_back(line);
+    }
+    return lines;
+  }
+  Status choose(const std::vector<KernelTime>& times) { return chooseAlgorithms(*module_, times, "p.json", diags_); }
+
+  OpRegistry ops_;
+  Diagnostics diags_{nullptr};
+  std::unique_ptr<Module> module_;
+};
+
+const std::string automatic = "automatic automatic automatic";
+
+TEST_F(KernelTimes, TheFastestAlgorithmOfEachDirectionIsTakenByAllThatCallTheKernel) {
+  ASSERT_TRUE(choose({{square, "forward", "direct", 2},
+                      {square, "forward", "winograd", 1},
+                      {square, "inputGradient", "direct", 1},
+                      {square, "inputGradient", "winograd", 2}}));
+  const std::string both = "winograd direct automatic";
+  EXPECT_EQ(chosen(), (std::vector<std::string>{both, both, both, automatic}));
+}
+
+TEST_F(KernelTimes, OfEqualOnesTheFirstIsTaken) {
+  ASSERT_TRUE(choose({{square, "forward", "direct", 1}, {square, "forward", "winograd", 1}}));
+  EXPECT_EQ(chosen()[0], "direct automatic automatic");
+}
+
+TEST_F(KernelTimes, WhatTheyDoNotSpeakOfIsAutomaticAgain) {
+  ASSERT_TRUE(choose({{square, "forward", "winograd", 1}}));
+  EXPECT_EQ(chosen()[0], "winograd automatic automatic");
+  ASSERT_TRUE(choose({}));
+  EXPECT_EQ(chosen(), (std::vector<std::string>(4, automatic)));
+}
+
+TEST_F(KernelTimes, WhatTheModelLacksIsRefused) {
+  EXPECT_FALSE(choose({{strided, "forward", "winograd", 1}}));
+  EXPECT_FALSE(choose({{square, "forward", "fft", 1}}));
+  EXPECT_FALSE(choose({{square, "weightGradient", "direct", 1}}));
+  EXPECT_FALSE(choose({{"Conv2d{}", "forward", "direct", 1}}));
+  std::vector<std::string> messages;
+  for (const Diagnostic& diagnostic : diags_.all()) messages.push_back(diagnostic.message);
+  EXPECT_EQ(messages,
+            (std::vector<std::string>{
+                std::string("'winograd' cannot compute 'forward' of the kernel ") + strided + "; known: direct",
+                std::string("'fft' cannot compute 'forward' of the kernel ") + square + "; known: direct, winograd",
+                std::string("the model does not call 'weightGradient' of the kernel ") + square,
+                "the model does not call 'forward' of the kernel Conv2d{}"}));
+  EXPECT_EQ(diags_.all().front().location.file, "p.json");
+  EXPECT_EQ(chosen(), (std::vector<std::string>(4, automatic)));
+}
+
+TEST_F(KernelTimes, EveryChoiceIsTimedOnce) {
+  const std::vector<KernelTime> times = timeKernels(*module_);
+  std::vector<std::string> what;
+  for (const KernelTime& time : times) {
+    EXPECT_EQ(time.kernel, square);
+    EXPECT_GT(time.ms, 0);
+    what.push_back(time.method + " " + time.algorithm);
+  }
+  EXPECT_EQ(what, (std::vector<std::string>{"forward direct", "forward winograd", "inputGradient direct",
+                                            "inputGradient winograd"}));
+  EXPECT_TRUE(coversChoices(times, *module_));
+  EXPECT_FALSE(coversChoices({times[0], times[1]}, *module_));
+  EXPECT_TRUE(choose(times));
+}
+
+} // namespace
