@@ -62,7 +62,8 @@ TASKS = {
     "digits": Task("VGG-style network, UCI digits", "vgg-digits", "small", 32, 5.2, "momentum,lr={lr},momentum=0.5", 0.02, 10, "accuracy", 0.93, 3,
                    "Learning rate and target were chosen with trial runs of all methods with one of these seeds on the same held-out samples: at 0.95, the "
                    "first target,\ndata parallelism had not arrived after 8 epochs, and 2BW lagged; 2BW got no rate of its own."),
-    "text": Task("LSTM LM, Debian's licences", "lstm-lm", "text", 16, 4.0, "adam,lr={lr}", 0.002, 6, "perplexity", 60, 1),
+    "text": Task("LSTM LM, Debian's licences", "lstm-lm", "text", 16, 4.0, "adam,lr={lr}", 0.002, 14, "perplexity", 140, 1,
+                 "Epochs and target were chosen by training the network with PyTorch on the same samples, where it arrives after 11 epochs."),
 }
 
 

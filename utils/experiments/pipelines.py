@@ -36,14 +36,17 @@ def cluster(file, bytes_per_s, count):
 
 
 def with_link(plan, bytes_per_s):
-    """The plan with links of another rate. Its all-reduces, which it states as times, are as much longer; their latency is not seen. What a
-    backward hides of them, pdc-sim computes again where the plan states buckets.
+    """The plan with links of another rate. Its all-reduces, which it states as times, take as much longer, but for the latency of their 2(r-1) steps.
+    What a backward hides of them, pdc-sim computes again where the plan states buckets.
     """
     plan = json.loads(json.dumps(plan))
     level = plan["cluster"]["levels"][-1]
+    slower = level["bandwidth_bytes_per_s"] / bytes_per_s
     for stage in plan["stages"]:
-        for cost in ("all_reduce_ms", "exposed_sync_ms"):
-            stage[cost] = stage.get(cost, 0) * level["bandwidth_bytes_per_s"] / bytes_per_s
+        alone = stage.get("all_reduce_ms", 0)
+        latency = min(alone, 2e3 * (stage.get("replicas", 1) - 1) * level.get("latency_s", 0))
+        stage["all_reduce_ms"] = latency + (alone - latency) * slower
+        stage["exposed_sync_ms"] = stage.get("exposed_sync_ms", 0) * (stage["all_reduce_ms"] / alone if alone else 1)
     level["bandwidth_bytes_per_s"] = bytes_per_s
     return plan
 

@@ -32,6 +32,8 @@ if formulas.bytes_per_minibatch(plan([], (2, 0))) == 0:
 slow = pipelines.with_link({"stages": [{"all_reduce_ms": 10, "exposed_sync_ms": 4}, {}], "cluster": {"levels": [{"bandwidth_bytes_per_s": 8e6}]}}, 4e6)
 print(f"half the link: all-reduces of {slow['stages'][0]['all_reduce_ms']:.0f} ms and {slow['stages'][1]['all_reduce_ms']:.0f} ms, "
       f"{slow['cluster']['levels'][0]['bandwidth_bytes_per_s']:.0f} bytes/s")
+late = pipelines.with_link({"stages": [{"replicas": 3, "all_reduce_ms": 10}], "cluster": {"levels": [{"bandwidth_bytes_per_s": 8e6, "latency_s": 1e-3}]}}, 4e6)
+print(f"latency stays, of 4 steps 1 ms each: {late['stages'][0]['all_reduce_ms']:.0f} ms")
 
 
 def tau(predicted, measured):
