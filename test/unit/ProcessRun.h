@@ -30,13 +30,20 @@ inline Finished shell(const std::string& command, const std::string& folder) {
   return result;
 }
 
-/// Runs a disabled test of this program in as many processes, with these variables.
-inline Finished mpirun(std::size_t ranks, const std::string& test, const std::string& variables,
-                       const std::string& folder) {
+/// Runs a disabled test of this program in as many processes, with these variables. mpirun does not always end when a
+/// rank has failed: after `limitS` seconds it is ended, with the code 124.
+inline Finished mpirunWithin(int limitS, std::size_t ranks, const std::string& test, const std::string& variables,
+                             const std::string& folder) {
   return shell("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TEST_FOLDER=" + folder + " " + variables +
+                   " timeout --kill-after=10 " + std::to_string(limitS) +
                    " mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n " + std::to_string(ranks) +
                    " " + commandOf(test),
                folder);
+}
+
+inline Finished mpirun(std::size_t ranks, const std::string& test, const std::string& variables,
+                       const std::string& folder) {
+  return mpirunWithin(600, ranks, test, variables, folder);
 }
 
 /// A port of this machine that is free now.

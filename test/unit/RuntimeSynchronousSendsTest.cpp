@@ -49,11 +49,12 @@ Hashes expected(const RandomRun& run, ReplayMistake mistake = {}) {
 }
 
 /// Runs plans `first`, `first + 1`, … and returns what each rank wrote, by plan.
-std::map<int, Hashes> runPlans(int first, int count, processes::Finished& finished) {
+std::map<int, Hashes> runPlans(int first, int count, processes::Finished& finished, int limitS = 600) {
   std::string pattern = testing::TempDir() + "pdcrt-plans-XXXXXX";
   const std::string folder = ::mkdtemp(pattern.data());
-  finished = processes::mpirun(mostRanks, "SynchronousRank.DISABLED_RunsPlans",
-                               "TEST_FIRST=" + std::to_string(first) + " TEST_COUNT=" + std::to_string(count), folder);
+  finished =
+      processes::mpirunWithin(limitS, mostRanks, "SynchronousRank.DISABLED_RunsPlans",
+                              "TEST_FIRST=" + std::to_string(first) + " TEST_COUNT=" + std::to_string(count), folder);
   std::map<int, Hashes> result;
   for (int rank = 0; rank < mostRanks; ++rank) {
     std::ifstream file(folder + "/" + std::to_string(rank));
@@ -92,7 +93,7 @@ TEST(SynchronousSends, AReplayWithAMistakeDiffers) {
 
 TEST(SynchronousSends, APlanThatHangsIsNamed) {
   processes::Finished finished;
-  runPlans(-1, 3, finished);
+  runPlans(-1, 3, finished, /*limitS=*/60);
   EXPECT_NE(finished.code, 0);
   for (const char* part : {"plan -1 (1f1b, replicas 1 1, warm-up 0 1, ", "has not ended after 2 s", "after 0SF0>1",
                            "deadlock in a run of", "cycle: 0 -> 1 -> 0"})
