@@ -209,7 +209,7 @@ def shapes_section(result):
         for network, found in result["sweep"].items())
     return ("## Beyond two hosts: the papers' clusters, simulated\n\n"
             "VGG-16, speedups over one machine. The paper's are of arXiv 1806.03377, Table 1 (Section 5.2): times to accuracy on cluster A "
-            f"({CLUSTERS['A']})\nand cluster B ({CLUSTERS['B']}). The link is as fast as makes synchronous data parallelism as slow as in the paper if nothing of its communication is hidden: "
+            f"({CLUSTERS['A']})\nand cluster B ({CLUSTERS['B']}). The link is as fast as makes synchronous data parallelism as slow as in the paper if nothing of its communication is hidden, as is reckoned here (one bucket of gradients): "
             "ρ = N / speedup − 1.\nTimes are those of PipeDream's released profile (of 64 samples, as its activations say) and of the profile measured here (batch 4 on a core: "
             "activations, against weights, are a sixteenth).\n\n"
             + table(["machines, cluster", "ρ", "paper: data parallel", "paper: PipeDream", "ratio", "released profile: data parallel", "planned", "ratio",
