@@ -52,12 +52,19 @@ void Wakeup::wait(std::chrono::nanoseconds limit) {
   notified_ = false;
 }
 
-std::chrono::nanoseconds pollingPatience(int idle, bool awaited, bool sends) {
+int ranksPerCore(int ranks) {
+  const long cores = std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN));
+  return static_cast<int>((ranks + cores - 1) / cores);
+}
+
+std::chrono::nanoseconds pollingPatience(int idle, bool awaited, bool sends, int crowd) {
   using namespace std::chrono_literals;
-  if (!awaited) return std::min<std::chrono::nanoseconds>(sends ? 200us : 1ms, idle * 100us);
-  constexpr int spins = 20;
+  constexpr std::chrono::microseconds longest = 1ms;
+  if (!awaited)
+    return std::min<std::chrono::microseconds>({longest, sends ? crowd * 200us : longest, idle * crowd * 100us});
+  const int spins = crowd > 1 ? 0 : 20;
   if (idle < spins) return 0ns;
-  return std::min<std::chrono::nanoseconds>(200us, (idle - spins + 1) * 10us);
+  return std::min<std::chrono::microseconds>({longest, crowd * 200us, (idle - spins + 1) * crowd * 10us});
 }
 
 void Transfer::start(Transport& transport) {

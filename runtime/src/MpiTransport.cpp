@@ -16,6 +16,12 @@ public:
     MPI_Comm_rank(communicator_, &rank_);
     MPI_Comm_size(communicator_, &ranks_);
     MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
+    MPI_Comm host;
+    MPI_Comm_split_type(communicator_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host);
+    int ranksHere = 1;
+    MPI_Comm_size(host, &ranksHere);
+    MPI_Comm_free(&host);
+    crowd_ = ranksPerCore(ranksHere);
     requests_.reserve(most);
     completed_.reserve(most);
     finished_.reserve(most);
@@ -72,7 +78,7 @@ public:
   }
 
   std::chrono::nanoseconds patience(int idle, bool awaited) override {
-    return pollingPatience(idle, awaited, sends_ > 0);
+    return pollingPatience(idle, awaited, sends_ > 0, crowd_);
   }
 
   bool aborted() const override { return failed_; }
@@ -110,6 +116,7 @@ private:
   MPI_Comm communicator_;
   bool synchronous_;
   int rank_ = 0, ranks_ = 1;
+  int crowd_ = 1; ///< of the ranks on this host
   bool failed_ = false;
   std::vector<MPI_Request> requests_; ///< by Transfer::handle; null once complete
   std::vector<char> completed_;       ///< by Transfer::handle: complete, and not yet asked for

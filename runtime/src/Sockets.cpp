@@ -71,15 +71,29 @@ int portOf(int socket) {
                                              : reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
-std::string peerOf(int socket) {
+namespace {
+
+/// What `tell`, ::getpeername or ::getsockname, says of `socket`: numeric, without the port; "?": nothing.
+std::string addressOf(int socket, int (*tell)(int, sockaddr*, socklen_t*)) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   char text[NI_MAXHOST] = {};
-  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+  if (tell(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
       ::getnameinfo(reinterpret_cast<sockaddr*>(&address), length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0)
     return "?";
   const std::string numeric = text, mapped = "::ffff:"; // an IPv4 address that came to a socket for both
   return numeric.starts_with(mapped) ? numeric.substr(mapped.size()) : numeric;
+}
+
+} // namespace
+
+std::string peerOf(int socket) {
+  return addressOf(socket, ::getpeername);
+}
+
+bool staysHere(int socket) {
+  const std::string peer = peerOf(socket);
+  return peer != "?" && peer == addressOf(socket, ::getsockname);
 }
 
 void setUp(int socket, double seconds) {

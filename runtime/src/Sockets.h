@@ -15,6 +15,8 @@ int listenOn(int port);
 int portOf(int socket);
 /// The address at the other end, numeric, without the port.
 std::string peerOf(int socket);
+/// Whether both ends of a connection have one address, so that they are on one host.
+bool staysHere(int socket);
 
 /// Options of a connected socket: sends at once; what nobody acknowledges for `seconds` ends the connection, because a
 /// cut cable says nothing by itself; 0: as long as the system waits.

@@ -106,6 +106,7 @@ public:
       peer.announcements.reserve(1024);
       polled_.push_back({.fd = peer.socket, .events = POLLIN, .revents = 0});
     }
+    crowd_ = ranksPerCore(1 + static_cast<int>(std::count_if(mesh_->sockets.begin(), mesh_->sockets.end(), staysHere)));
   }
 
   ~TcpTransport() override {
@@ -150,7 +151,7 @@ public:
 
   std::chrono::nanoseconds patience(int idle, bool awaited) override {
     const bool sends = std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return hasOutput(peer); });
-    return pollingPatience(idle, awaited, sends);
+    return pollingPatience(idle, awaited, sends, crowd_);
   }
 
   bool aborted() const override { return failed_ || ended_; }
@@ -361,6 +362,7 @@ private:
   }
 
   int rank_;
+  int crowd_ = 1; ///< of the ranks on this host
   std::unique_ptr<TcpMesh> mesh_;
   std::vector<Peer> peers_; ///< by rank
   std::vector<pollfd> polled_;

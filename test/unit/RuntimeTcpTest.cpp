@@ -4,13 +4,16 @@
 #include "../../runtime/src/Sockets.h"
 #include "pdcrt/TcpTransport.h"
 
+#include <algorithm>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <numeric>
 #include <random>
 #include <sys/socket.h>
 #include <unistd.h>
 
 using namespace pdcrt;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -57,6 +60,46 @@ void set(Transfer& transfer, bool outgoing, int peer, int channel, std::vector<s
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+TEST(PollingPatience, SpinsWhereSomebodyWaitsAndHasACore) {
+  EXPECT_EQ(pollingPatience(1, /*awaited=*/true, /*sends=*/false, 1), 0ns);
+  EXPECT_EQ(pollingPatience(20, true, false, 1), 10us);
+  EXPECT_EQ(pollingPatience(100, true, false, 1), 200us);
+  EXPECT_EQ(pollingPatience(1, true, false, 2), 40us);
+}
+
+TEST(PollingPatience, LooksRarelyBesideKernels) {
+  EXPECT_EQ(pollingPatience(1, /*awaited=*/false, /*sends=*/true, 1), 100us);
+  EXPECT_EQ(pollingPatience(100, false, true, 1), 200us);
+  EXPECT_EQ(pollingPatience(100, false, false, 1), 1ms);
+}
+
+TEST(PollingPatience, LooksMoreRarelyWhereRanksShareACore) {
+  EXPECT_EQ(pollingPatience(1, /*awaited=*/false, /*sends=*/true, 3), 300us);
+  EXPECT_EQ(pollingPatience(100, false, true, 3), 600us);
+  for (const bool awaited : {false, true})
+    for (const bool sends : {false, true}) EXPECT_EQ(pollingPatience(1000, awaited, sends, 8), 1ms);
+}
+
+TEST(PollingPatience, CountsRanksForEachCoreRoundedUp) {
+  const int cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  EXPECT_EQ(ranksPerCore(1), 1);
+  EXPECT_EQ(ranksPerCore(cores), 1);
+  EXPECT_EQ(ranksPerCore(cores + 1), 2);
+  EXPECT_EQ(ranksPerCore(8 * cores), 8);
+}
+
+TEST(Tcp, KnowsHowManyRanksShareACore) {
+  const int cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  for (const int count : {2, std::clamp(cores + 1, 3, 9)}) {
+    std::vector<int> ranks(static_cast<std::size_t>(count));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    std::unique_ptr<Met> met = meet(ranks, count);
+    for (const Status& status : met->statuses) ASSERT_TRUE(status) << status.message();
+    for (const auto& transport : met->transports)
+      EXPECT_EQ(transport->patience(1, /*awaited=*/false), pollingPatience(1, false, false, ranksPerCore(count)));
+  }
 }
 
 TEST(Tcp, MovesTransfersOfAChannelInTheirOrder) {

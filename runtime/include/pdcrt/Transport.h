@@ -130,10 +130,15 @@ private:
   bool notified_ = false;
 };
 
+/// How many of `ranks`, all on this host, there are for each of its cores, rounded up.
+int ranksPerCore(int ranks);
+
 /// Transport::patience() of those that only move while they are polled. Where somebody waits they spin for a few
 /// rounds, then sleep, longer and longer, up to 200 µs. Beside a kernel every look takes time from it: they sleep 100
-/// µs at least, and up to 200 µs while something is to be sent (`sends`), else up to 1 ms.
-std::chrono::nanoseconds pollingPatience(int idle, bool awaited, bool sends);
+/// µs at least, and up to 200 µs while something is to be sent (`sends`), else up to 1 ms. Where several ranks share a
+/// core, ranksPerCore() being `crowd`, nobody spins, and all sleep `crowd` times as long, 1 ms at most: else the looks
+/// of all would take the cores from those that have something to do.
+std::chrono::nanoseconds pollingPatience(int idle, bool awaited, bool sends, int crowd);
 
 /// Point-to-point transfers of one rank. All but abort() are called by one thread.
 class Transport {
