@@ -59,7 +59,7 @@ int ranksPerCore(int ranks) {
 
 std::chrono::nanoseconds pollingPatience(int idle, bool awaited, bool sends, int crowd) {
   using namespace std::chrono_literals;
-  constexpr std::chrono::microseconds longest = 1ms;
+  constexpr std::chrono::microseconds longest = longestPatience;
   if (!awaited)
     return std::min<std::chrono::microseconds>({longest, sends ? crowd * 200us : longest, idle * crowd * 100us});
   const int spins = crowd > 1 ? 0 : 20;

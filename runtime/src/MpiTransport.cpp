@@ -22,6 +22,7 @@ public:
     MPI_Comm_size(host, &ranksHere);
     MPI_Comm_free(&host);
     crowd_ = ranksPerCore(ranksHere);
+    oneHost_ = ranksHere == ranks_;
     requests_.reserve(most);
     completed_.reserve(most);
     finished_.reserve(most);
@@ -78,6 +79,9 @@ public:
   }
 
   std::chrono::nanoseconds patience(int idle, bool awaited) override {
+    // Within a host a send needs no look on its way: the receiver copies the memory when it looks, soonest where it
+    // waits.
+    if (oneHost_ && !awaited) return longestPatience;
     return pollingPatience(idle, awaited, sends_ > 0, crowd_);
   }
 
@@ -116,7 +120,8 @@ private:
   MPI_Comm communicator_;
   bool synchronous_;
   int rank_ = 0, ranks_ = 1;
-  int crowd_ = 1; ///< of the ranks on this host
+  int crowd_ = 1;        ///< of the ranks on this host
+  bool oneHost_ = false; ///< they are all
   bool failed_ = false;
   std::vector<MPI_Request> requests_; ///< by Transfer::handle; null once complete
   std::vector<char> completed_;       ///< by Transfer::handle: complete, and not yet asked for

@@ -133,6 +133,8 @@ private:
 /// How many of `ranks`, all on this host, there are for each of its cores, rounded up.
 int ranksPerCore(int ranks);
 
+constexpr std::chrono::milliseconds longestPatience{1};
+
 /// Transport::patience() of those that only move while they are polled. Where somebody waits they spin for a few
 /// rounds, then sleep, longer and longer, up to 200 µs. Beside a kernel every look takes time from it: they sleep 100
 /// µs at least, and up to 200 µs while something is to be sent (`sends`), else up to 1 ms. Where several ranks share a
