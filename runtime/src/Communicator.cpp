@@ -64,7 +64,8 @@ std::chrono::nanoseconds pollingPatience(int idle, bool awaited, bool sends, int
     return std::min<std::chrono::microseconds>({longest, sends ? crowd * 200us : longest, idle * crowd * 100us});
   const int spins = crowd > 1 ? 0 : 20;
   if (idle < spins) return 0ns;
-  return std::min<std::chrono::microseconds>({longest, crowd * 200us, (idle - spins + 1) * crowd * 10us});
+  return std::min<std::chrono::microseconds>(
+      {longest, std::max(200us, crowd * 50us), (idle - spins + 1) * crowd * 10us});
 }
 
 void Transfer::start(Transport& transport) {

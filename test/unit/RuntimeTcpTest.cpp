@@ -67,6 +67,8 @@ TEST(PollingPatience, SpinsWhereSomebodyWaitsAndHasACore) {
   EXPECT_EQ(pollingPatience(20, true, false, 1), 10us);
   EXPECT_EQ(pollingPatience(100, true, false, 1), 200us);
   EXPECT_EQ(pollingPatience(1, true, false, 2), 40us);
+  EXPECT_EQ(pollingPatience(100, true, false, 2), 200us);
+  EXPECT_EQ(pollingPatience(100, true, false, 8), 400us);
 }
 
 TEST(PollingPatience, LooksRarelyBesideKernels) {
@@ -79,7 +81,7 @@ TEST(PollingPatience, LooksMoreRarelyWhereRanksShareACore) {
   EXPECT_EQ(pollingPatience(1, /*awaited=*/false, /*sends=*/true, 3), 300us);
   EXPECT_EQ(pollingPatience(100, false, true, 3), 600us);
   for (const bool awaited : {false, true})
-    for (const bool sends : {false, true}) EXPECT_EQ(pollingPatience(1000, awaited, sends, 8), 1ms);
+    for (const bool sends : {false, true}) EXPECT_EQ(pollingPatience(1000, awaited, sends, 100), 1ms);
 }
 
 TEST(PollingPatience, CountsRanksForEachCoreRoundedUp) {
