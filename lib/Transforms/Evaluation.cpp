@@ -88,7 +88,8 @@ Status pdc::addEvaluation(PassContext& context) {
   }
   eraseDeadOperations(graph, kept);
 
-  std::erase_if(context.module.graphs, [](const auto& other) { return other->name() == "evaluate"; });
+  // One that was made before is replaced.
+  std::erase_if(context.module.graphs, [&](const auto& other) { return other->name() == graph.name(); });
   context.module.graphs.push_back(std::move(owned));
   return success;
 }

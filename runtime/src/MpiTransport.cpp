@@ -79,8 +79,8 @@ public:
   }
 
   std::chrono::nanoseconds patience(int idle, bool awaited) override {
-    // Within a host a send needs no look on its way: the receiver copies the memory when it looks, soonest where it
-    // waits.
+    // Within a host a send needs no look on its way: the receiver copies the memory when it looks, which is soon where
+    // it waits.
     if (oneHost_ && !awaited) return longestPatience;
     return pollingPatience(idle, awaited, sends_ > 0, crowd_);
   }

@@ -133,6 +133,7 @@ private:
 /// How many of `ranks`, all on this host, there are for each of its cores, rounded up.
 int ranksPerCore(int ranks);
 
+/// The most that a thread sleeps between two looks while there are transfers.
 constexpr std::chrono::milliseconds longestPatience{1};
 
 /// Transport::patience() of those that only move while they are polled. Where somebody waits they spin for a few
