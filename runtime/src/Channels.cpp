@@ -24,7 +24,7 @@ int firstOfEdge(const Schedule& schedule, int edge) {
 } // namespace
 
 int allReduceChannel(int stage) {
-  return 1 + stage;
+  return 1 + 2 * stage;
 }
 
 int edgeChannel(const Schedule& schedule, int edge, Direction direction, int lowReplica, int highReplica) {

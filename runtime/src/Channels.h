@@ -1,6 +1,6 @@
-// Channels tell apart everything that goes on between two ranks: control, the all-reduce of each stage, each pair of
-// replicas of each edge in either direction, for each shared edge each replica of the user in either direction, and the
-// norm of the gradients.
+// Channels tell apart everything that goes on between two ranks: control, gathers and spreads of the all-reduces of each
+// stage, each pair of replicas of each edge in either direction, for each shared edge each replica of the user in
+// either direction, and the norm of the gradients.
 #pragma once
 
 #include "pdcrt/Schedule.h"
@@ -8,6 +8,7 @@
 
 namespace pdcrt {
 
+/// The first of two: gathers, spreads.
 int allReduceChannel(int stage);
 
 /// `lowReplica` is that of the earlier stage.

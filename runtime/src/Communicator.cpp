@@ -212,7 +212,8 @@ void Communicator::run() {
       active.clear();
       if (stopping) break;
     }
-    moved = moved || transport_.gate().next() != turn; // what was looked at before may start now
+    // What was looked at before may start now.
+    moved = transport_.looksAgain() || moved || transport_.gate().next() != turn;
     idle = moved ? 0 : idle + 1;
     if (moved && !aborted) continue;
     dozing_ = true;

@@ -43,17 +43,28 @@ void Executor::prepareBuckets(HostedStage& hosted, const ArenaHost& place) {
     hosted.buckets.push_back(std::move(bucket));
   }
 
-  std::vector<std::shared_ptr<const ReduceGroup>> groups;
-  for (const HostedStage::Bucket& bucket : hosted.buckets) {
-    auto group = std::make_shared<ReduceGroup>();
-    group->self = hosted.host.replica;
-    group->channel = allReduceChannel(stage.index);
-    group->staging = memory_ + place.staging;
-    for (int replica = 0; replica < hosted.replicas; ++replica)
-      group->ranks.push_back(schedule.rankOf(stage.index, replica));
-    for (const TrainedParameter* parameter : bucket.parameters)
-      group->segments.push_back({parameter->gradient, static_cast<std::size_t>(parameter->row->shape.elements())});
-    groups.push_back(std::move(group));
+  const std::size_t most = setup_.floatsOfReduction;
+  ReduceGroup all{
+      .self = hosted.host.replica, .channel = allReduceChannel(stage.index), .staging = memory_ + place.staging};
+  for (int replica = 0; replica < hosted.replicas; ++replica)
+    all.ranks.push_back(schedule.rankOf(stage.index, replica));
+  std::vector<std::shared_ptr<const ReduceGroup>> pieces;
+  for (HostedStage::Bucket& bucket : hosted.buckets) {
+    std::vector<Segment> segments;
+    std::size_t floats = 0;
+    for (const TrainedParameter* parameter : bucket.parameters) {
+      segments.push_back({parameter->gradient, static_cast<std::size_t>(parameter->row->shape.elements())});
+      floats += segments.back().count;
+    }
+    bucket.firstReduction = pieces.size();
+    // A turn is that of one reduction.
+    bucket.reductions = isOrdered() ? 1 : std::max<std::size_t>(1, (floats + most - 1) / most);
+    for (std::size_t i = 0; i < bucket.reductions; ++i) {
+      all.segments = cut(segments, floats * i / bucket.reductions, floats * (i + 1) / bucket.reductions);
+      pieces.push_back(std::make_shared<const ReduceGroup>(all));
+      all.before += all.floats();
+      all.staging += pieces.back()->share() * (all.ranks.size() - 1) * sizeof(float);
+    }
   }
   auto lane = std::make_shared<ReduceLane>();
   const GradientSets sets = gradientSets(schedule, stage.index);
@@ -61,7 +72,7 @@ void Executor::prepareBuckets(HostedStage& hosted, const ArenaHost& place) {
     HostedStage::GradientSet set;
     set.memory = memory_ + place.gradients + arenaBytes(stage.bytes.gradients, static_cast<std::size_t>(i));
     if (hosted.replicas > 1)
-      for (const auto& group : groups) set.allReduces.push_back(std::make_unique<AllReduce>(group, lane));
+      for (const auto& piece : pieces) set.allReduces.push_back(std::make_unique<AllReduce>(piece, lane));
     hosted.gradients.push_back(std::move(set));
   }
   if (sets.spare)
@@ -156,11 +167,14 @@ void Executor::postBucket(HostedStage& hosted, HostedStage::GradientSet& set, st
   // The gradients of uses elsewhere arrive at any replica, also at one that has no minibatch in the run's last update.
   const bool all = hosted.sharing.owns();
   const auto contributors = static_cast<int>(std::min<std::int64_t>(to - from, hosted.replicas));
-  AllReduce& reduction = *set.allReduces[set.posted++];
-  reduction.prepare(set.memory, all ? 0 : static_cast<int>(from % hosted.replicas),
-                    all ? hosted.replicas : contributors);
-  reduction.turn = turn;
-  post(reduction);
+  const HostedStage::Bucket& bucket = hosted.buckets[set.posted++];
+  for (std::size_t i = 0; i < bucket.reductions; ++i) {
+    AllReduce& reduction = *set.allReduces[bucket.firstReduction + i];
+    reduction.prepare(set.memory, all ? 0 : static_cast<int>(from % hosted.replicas),
+                      all ? hosted.replicas : contributors);
+    reduction.turn = turn;
+    post(reduction);
+  }
 }
 
 Status Executor::allReduce(HostedStage& hosted, const Action& action) {
@@ -189,7 +203,7 @@ Status Executor::allReduce(HostedStage& hosted, const Action& action) {
     if (Status status = addUses(hosted, set, action); !status) return status;
   set.usesAdded = true;
   const std::int64_t turn = followed_ ? followed_->turn(action) : -1;
-  while (set.posted < set.allReduces.size()) postBucket(hosted, set, turn);
+  while (set.posted < hosted.buckets.size()) postBucket(hosted, set, turn);
   return {};
 }
 

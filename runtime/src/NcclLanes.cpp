@@ -52,8 +52,9 @@ public:
     lane.name = "replicas of stage " + std::to_string(stage);
     for (int a = 0; a < replicasOf(schedule_, stage); ++a)
       for (int b = 0; b < replicasOf(schedule_, stage); ++b)
-        if (a != b)
-          lane.links.push_back({schedule_.rankOf(stage, a), schedule_.rankOf(stage, b), allReduceChannel(stage)});
+        for (int step = 0; step < 2 && a != b; ++step)
+          lane.links.push_back(
+              {schedule_.rankOf(stage, a), schedule_.rankOf(stage, b), allReduceChannel(stage) + step});
     if (!lane.links.empty()) add(std::move(lane));
   }
 

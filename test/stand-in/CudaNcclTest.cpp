@@ -252,7 +252,7 @@ TEST(CudaNccl, AllReducesGiveTheSumInEveryOrderOfStreams) {
   NcclLane lane{"replicas of stage 0", {0, 1, 2}, {}, 100};
   for (int a = 0; a < replicas; ++a)
     for (int b = 0; b < replicas; ++b)
-      if (a != b) lane.links.push_back({a, b, 1});
+      for (int channel = 1; channel <= 2 && a != b; ++channel) lane.links.push_back({a, b, channel});
   std::vector<std::unique_ptr<AllReduce>> works;
   std::vector<std::unique_ptr<Block>> gradients, staging, sources;
   Ranks ranks(replicas, {lane});

@@ -98,6 +98,26 @@ TEST(Buckets, OfSharedParametersWaitForOtherStages) {
   EXPECT_FALSE(buckets[1].early);
 }
 
+TEST(Buckets, AreReducedSoManyFloatsAtATime) {
+  const Schedule schedule = pdc::buildSchedule(pdc::straightShape({{.replicas = 2, .warmup = 1}, {.replicas = 1}}));
+  ThreadRun run;
+  run.schedule = &schedule;
+  run.stages = linear::linearStages(2);
+  run.data = &data;
+  run.readWeights = linear::readInitial;
+  run.floatsOfReduction = 4;
+  constexpr std::size_t updates = 3, floats = linear::width * linear::width + linear::width;
+  ASSERT_TRUE(run.run([&](Executor& executor, int) { return executor.train(0, 2 * updates); }));
+  const HostedStage& hosted = run.hosted(0, 0);
+  EXPECT_EQ(hosted.buckets[0].reductions, 7u) << "25 floats";
+  EXPECT_EQ(hosted.buckets[1].reductions, 2u) << "5 floats";
+  EXPECT_EQ(hosted.gradients[0].allReduces.size(), 9u);
+  std::uint64_t sent = 0;
+  for (const auto& transport : run.transports)
+    sent += transport->bytesSent[static_cast<std::size_t>(Traffic::allReduce)];
+  EXPECT_EQ(sent, updates * 2 * floats * sizeof(float)) << "each float to its owner, and its sum back";
+}
+
 TEST(Buckets, AreNotAwaitedBeforeTheScheduleHasBegunTheirAllReduce) {
   Schedule schedule = pdc::buildSchedule(pdc::straightShape({{.replicas = 2, .warmup = 1}, {.replicas = 1}}));
   for (RankList& list : schedule.ranks)

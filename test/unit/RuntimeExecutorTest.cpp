@@ -122,12 +122,15 @@ TEST_P(ExecutorPlans, TrainTheBitsOfTheReplay) {
   const Case& c = GetParam();
   const Schedule schedule = scheduleOf(c);
   for (std::int64_t minibatches : {1, 2, 47, 50, 53}) {
-    ThreadRun run = runOf(schedule, c);
-    ASSERT_TRUE(run.run([&](Executor& executor, int) { return executor.train(0, minibatches); }));
     Replay replay = replayOf(c);
     replay.run(minibatches);
-    EXPECT_TRUE(agree(run, replay, c)) << minibatches << " minibatches";
-    EXPECT_EQ(run.hosted(0, 0).versions.newest(), static_cast<std::int64_t>(replay.updates(0)));
+    for (std::size_t floats : {std::size_t{1} << 20, std::size_t{4}}) {
+      ThreadRun run = runOf(schedule, c);
+      run.floatsOfReduction = floats;
+      ASSERT_TRUE(run.run([&](Executor& executor, int) { return executor.train(0, minibatches); }));
+      EXPECT_TRUE(agree(run, replay, c)) << minibatches << " minibatches, " << floats << " floats at a time";
+      EXPECT_EQ(run.hosted(0, 0).versions.newest(), static_cast<std::int64_t>(replay.updates(0)));
+    }
   }
 }
 

@@ -1,6 +1,5 @@
 // LINK: pdcrt
-// Optimizers against their formulas in double, over several steps; uses of a parameter; the all-reduce; the arena.
-#include "pdcrt/AllReduce.h"
+// Optimizers against their formulas in double, over several steps; uses of a parameter; the arena.
 #include "pdcrt/Arena.h"
 #include "pdcrt/Optimizer.h"
 
@@ -166,62 +165,6 @@ TEST(Optimizer, CountsTrainedBytes) {
   EXPECT_EQ(optimizerBlocks(cases()[0].training), 0u);
   EXPECT_EQ(optimizerBlocks(cases()[1].training), 1u);
   EXPECT_EQ(optimizerBlocks(cases()[4].training), 2u);
-}
-
-// ---- All-reduce ----
-
-/// Reduces one block per replica over threads. `first` and `count` say who contributes.
-std::vector<std::vector<float>> reduce(std::vector<std::vector<float>> blocks, const std::vector<Segment>& segments,
-                                       int first, int count, std::uint64_t* bytes = nullptr) {
-  const std::size_t replicas = blocks.size();
-  auto transports = makeThreadTransports(static_cast<int>(replicas));
-  std::vector<std::unique_ptr<Communicator>> communicators;
-  std::vector<std::unique_ptr<AllReduce>> reductions;
-  std::vector<std::vector<float>> staging(replicas, std::vector<float>(1000));
-  for (std::size_t r = 0; r < replicas; ++r) {
-    communicators.push_back(std::make_unique<Communicator>(*transports[r]));
-    auto group = std::make_shared<ReduceGroup>();
-    for (std::size_t i = 0; i < replicas; ++i) group->ranks.push_back(static_cast<int>(i));
-    group->self = static_cast<int>(r);
-    group->segments = segments;
-    group->staging = reinterpret_cast<std::byte*>(staging[r].data());
-    reductions.push_back(std::make_unique<AllReduce>(group, std::make_shared<ReduceLane>()));
-    reductions[r]->prepare(reinterpret_cast<std::byte*>(blocks[r].data()), first, count);
-  }
-  for (std::size_t r = 0; r < replicas; ++r) communicators[r]->post(*reductions[r]);
-  for (std::size_t r = 0; r < replicas; ++r) EXPECT_TRUE(communicators[r]->wait(*reductions[r]));
-  for (std::size_t r = 0; r < replicas; ++r) {
-    communicators[r]->stop();
-    if (bytes) *bytes += transports[r]->bytesSent[static_cast<std::size_t>(Traffic::allReduce)];
-  }
-  return blocks;
-}
-
-TEST(AllReduce, AddsInReplicaOrderAndTouchesNothingElse) {
-  // Sizes below, at and above the number of replicas; a gap that must stay.
-  for (std::size_t replicas : {2u, 3u, 5u})
-    for (std::size_t size : {1u, 2u, 7u, 64u, 100u}) {
-      std::vector<std::vector<float>> blocks(replicas, std::vector<float>(size + 20));
-      std::mt19937 random(7);
-      std::uniform_real_distribution<float> uniform(-1e6f, 1e6f);
-      for (auto& block : blocks)
-        for (float& value : block) value = uniform(random) * uniform(random);
-      const std::vector<Segment> segments = {{0, 1}, {16 * sizeof(float), size}};
-      std::uint64_t bytes = 0;
-      const auto results = reduce(blocks, segments, 0, static_cast<int>(replicas), &bytes);
-      EXPECT_EQ(bytes, 2 * (replicas - 1) * (size + 1) * sizeof(float));
-      for (std::size_t i = 0; i < size + 20; ++i) {
-        const bool reduced = i == 0 || (i >= 16 && i < 16 + size);
-        float sum = blocks[0][i];
-        for (std::size_t r = 1; r < replicas; ++r) sum += blocks[r][i];
-        for (std::size_t r = 0; r < replicas; ++r) ASSERT_EQ(results[r][i], reduced ? sum : blocks[r][i]);
-      }
-    }
-}
-
-TEST(AllReduce, LeavesOutWhoContributesNothing) {
-  const auto results = reduce({{1, 1, 1}, {10, 10, 10}, {100, 100, 100}, {1000, 1000, 1000}}, {{0, 3}}, 3, 2);
-  for (const std::vector<float>& result : results) EXPECT_EQ(result, (std::vector<float>{1001, 1001, 1001}));
 }
 
 // ---- Arena ----

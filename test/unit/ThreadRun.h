@@ -15,6 +15,7 @@ struct ThreadRun {
   pdcrt::BatchSource* data = nullptr;
   pdcrt::Executor::ReadTensor readWeights;
   pdcrt::EmulatedLink link;
+  std::size_t floatsOfReduction = pdcrt::ExecutorSetup().floatsOfReduction;
   std::function<pdcrt::RunObserver*(int rank)> observer = [](int) { return nullptr; };
   std::function<std::vector<std::unique_ptr<pdcrt::Transport>>(int ranks)> makeTransports; ///< instead of `threads`
 
@@ -37,7 +38,8 @@ struct ThreadRun {
                                                                  .training = &training,
                                                                  .communicator = communicators.back().get(),
                                                                  .data = data,
-                                                                 .observer = observer(rank)}));
+                                                                 .observer = observer(rank),
+                                                                 .floatsOfReduction = floatsOfReduction}));
     }
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank)

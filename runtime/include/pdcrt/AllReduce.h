@@ -4,6 +4,9 @@
 // other replica, adds the parts in the order 0, 1, 2, …, and sends the sum to all. So the result does not depend on
 // timing, and is the same in every transport. A replica that contributes nothing still owns its part and receives
 // the rest.
+//
+// So a reduction has three steps: gather, sum, spread. Of the reductions of a replica one may be in each of them, so
+// that a link that gathers the next one, or spreads the last one, is busy while a rank adds.
 #pragma once
 
 #include "pdcrt/Transport.h"
@@ -20,19 +23,35 @@ struct Segment {
   std::size_t count; ///< floats
 };
 
+/// Floats [begin, end) of the segments laid end to end.
+std::vector<Segment> cut(std::span<const Segment> segments, std::size_t begin, std::size_t end);
+
+class AllReduce;
+
 /// The replicas of a stage, what they reduce, and where.
 struct ReduceGroup {
   std::vector<int> ranks; ///< by replica
   int self = 0;           ///< this replica
-  int channel = 0;
+  int channel = 0;        ///< of gathers; that of spreads is the next one
   std::vector<Segment> segments;
-  std::byte* staging = nullptr; ///< (replicas - 1) · ceil(floats / replicas) floats
+  /// (replicas - 1) · share() floats. Who reduces in several groups has one for each.
+  std::byte* staging = nullptr;
+  /// Floats in groups that come before this one: parts are cut so that those of all groups together differ by one at
+  /// most.
+  std::size_t before = 0;
+
+  std::size_t floats() const;
+  /// The first float of a replica's part; that of `ranks.size()` is the end.
+  std::size_t begin(std::size_t replica) const;
+  /// Floats of this replica's part.
+  std::size_t share() const;
 };
 
-/// The reductions of one replica. They run one after the other, in the order of posting.
+/// The reductions of one replica, which go through their steps in the order of posting. Touched by the communication
+/// thread.
 struct ReduceLane {
-  const void* running = nullptr; ///< touched by the communication thread
-  Event stagingRead;             ///< the last sum has read what was staged
+  const AllReduce *gathering = nullptr, *summing = nullptr, *spreading = nullptr;
+  Event stagingRead; ///< the last sum has read what was staged
 };
 
 class AllReduce : public Work {
@@ -43,7 +62,7 @@ public:
   /// on (cyclic).
   void prepare(std::byte* block, int firstContributor, int contributors);
 
-  /// Where the transport is ordered(): its place in the rank's StartOrder, for both of its phases; -1: none.
+  /// Where the transport is ordered(): its place in the rank's StartOrder, for all of its steps; -1: none.
   std::int64_t turn = -1;
 
   /// The block of the last prepare(), and the same work on another one.
@@ -59,11 +78,14 @@ public:
   }
 
 private:
-  enum class Phase : std::uint8_t { waiting, gathering, spreading };
+  enum class Step : std::uint8_t { waiting, next, gathering, gathered, summing, summed, spreading };
   bool contributes(int replica) const;
+  bool mayGather(Transport& transport) const;
+  void gather(Transport& transport);
+  void sum(Transport& transport);
+  void spread();
   /// Fills in transfers of `part` with `peer`; receives of a gather go to the staging place of `peer`.
-  void add(int peer, int part, bool outgoing, bool staged);
-  void sum(Stream& q);
+  void add(int peer, int part, bool outgoing, bool inStaging);
   float* staged(int replica) const;
 
   std::shared_ptr<const ReduceGroup> group_;
@@ -71,8 +93,8 @@ private:
   std::vector<std::vector<Segment>> parts_; ///< by owner
   std::byte* block_ = nullptr;
   int firstContributor_ = 0, contributors_ = 0;
-  Phase phase_ = Phase::waiting;
-  TransferGroup transfers_; ///< of the current phase
+  Step step_ = Step::waiting;
+  TransferGroup transfers_; ///< of the current step
   Event begun_, summed_;
   std::vector<const float*> terms_; ///< of the sum that is being made
 };

@@ -23,6 +23,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace pdcrt {
@@ -150,7 +151,7 @@ public:
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
-  /// Finds out what has completed; called once before a round of test().
+  /// Finds out what has completed; called before a round of test(), and during long work of one.
   virtual void poll() {}
   /// Starts a transfer; test() says whether it has completed, as of the last poll() at least.
   virtual void start(Transfer& transfer) = 0;
@@ -185,12 +186,17 @@ public:
   Wakeup& wakeup() { return wakeup_; }
   /// What lets transfers and all-reduces start by their turns.
   StartGate& gate() { return gate_; }
+  /// Work that has moved without being complete asks for another round at once.
+  void lookAgain() { lookAgain_ = true; }
+  /// Whether some has since the last call.
+  bool looksAgain() { return std::exchange(lookAgain_, false); }
   /// Bytes that this rank has sent to others, by Traffic. Read it when the communication thread has stopped.
   std::array<std::uint64_t, trafficKinds> bytesSent{};
 
 private:
   Wakeup wakeup_;
   StartGate gate_;
+  bool lookAgain_ = false;
   Stream stream_;
 };
 
