@@ -52,7 +52,8 @@ private:
 /// Places `buffers` in this order.
 class Placing {
 public:
-  Placing(const std::vector<const Buffer*>& kept, std::int64_t slotBytes) : slot_(slotBytes) {
+  Placing(const std::vector<const Buffer*>& kept, std::int64_t slotBytes, bool grows)
+      : slotBytes_(slotBytes), slot_(grows ? std::numeric_limits<std::int64_t>::max() : slotBytes) {
     std::vector<const Buffer*> byOffset = kept;
     std::stable_sort(byOffset.begin(), byOffset.end(),
                      [](const Buffer* a, const Buffer* b) { return a->place.offset < b->place.offset; });
@@ -72,9 +73,12 @@ public:
     }
   }
 
-  TemporaryBytes bytes() const { return {scratch_.end(), handover_.end()}; }
+  TemporaryBytes bytes() const {
+    return {scratch_.end() + std::max<std::int64_t>(slot_.end() - slotBytes_, 0), handover_.end()};
+  }
 
 private:
+  std::int64_t slotBytes_;
   SharedBlock slot_, scratch_, handover_;
 };
 
@@ -131,8 +135,8 @@ std::int64_t mostAlive(const std::vector<Buffer*>& buffers, const std::vector<co
 class Search {
 public:
   Search(const std::vector<Buffer*>& values, const std::vector<Buffer*>& others, const std::vector<const Buffer*>& kept,
-         std::int64_t slotBytes)
-      : values_(values), others_(others), all_(values), kept_(kept), slotBytes_(slotBytes),
+         std::int64_t slotBytes, bool grows)
+      : values_(values), others_(others), all_(values), kept_(kept), slotBytes_(slotBytes), grows_(grows),
         orders_(values.size() + others.size()) {
     all_.insert(all_.end(), others.begin(), others.end());
     for (const Buffer* buffer : all_) wanted_.push_back(buffer->place);
@@ -155,7 +159,7 @@ private:
 
   Placing start() const {
     for (std::size_t i = 0; i < all_.size(); ++i) all_[i]->place = wanted_[i];
-    return Placing(kept_, slotBytes_);
+    return Placing(kept_, slotBytes_, grows_);
   }
 
   void keep(const TemporaryBytes& bytes, Found& found) const {
@@ -215,6 +219,7 @@ private:
     for (Buffer* buffer : all_) {
       const std::int64_t end = buffer->place.block == Block::scratch    ? bytes.scratch
                                : buffer->place.block == Block::handover ? bytes.handover
+                               : bytes.scratch > 0                      ? slotBytes_ + bytes.scratch
                                                                         : -1;
       if (buffer->place.offset + aligned(buffer->bytes) == end) found.push_back(buffer);
     }
@@ -225,6 +230,7 @@ private:
   std::vector<Buffer*> all_;
   const std::vector<const Buffer*>& kept_;
   std::int64_t slotBytes_;
+  bool grows_;
   std::vector<Place> wanted_;
   Orders orders_;
 };
@@ -232,7 +238,7 @@ private:
 } // namespace
 
 TemporaryBytes pdc::placeByLifetime(const std::vector<Buffer*>& values, const std::vector<Buffer*>& others,
-                                    const std::vector<const Buffer*>& kept, std::int64_t slotBytes) {
+                                    const std::vector<const Buffer*>& kept, std::int64_t slotBytes, bool grows) {
   if (values.empty() && others.empty()) return {};
-  return Search(values, others, kept, slotBytes).run();
+  return Search(values, others, kept, slotBytes, grows).run();
 }

@@ -36,8 +36,8 @@ struct TemporaryBytes {
 /// lifetime, and in some orders by chance; from the best of them, buffers that reach the end are moved forward in the
 /// order until the result is near the bytes that are alive at most. The best result is kept. `values` are placed before
 /// `others`, unless all together take so much less that it does not matter that the places of values depend on `others`
-/// then.
+/// then. Where the slot `grows` nothing is placed in scratch, whose bytes are then those by which the slot is larger.
 TemporaryBytes placeByLifetime(const std::vector<Buffer*>& values, const std::vector<Buffer*>& others,
-                               const std::vector<const Buffer*>& kept, std::int64_t slotBytes);
+                               const std::vector<const Buffer*>& kept, std::int64_t slotBytes, bool grows);
 
 } // namespace pdc

@@ -153,9 +153,9 @@ void MemoryPlanner::finish() {
   plan_.bytes = {.weights = size(weights_.end()),
                  .state = size(state_.end()),
                  .gradients = size(gradients_.end()),
-                 .slot = size(slotBytes_),
+                 .slot = size(slotBytes_ + (options_.oneSlot ? scratchBytes_ : 0)),
                  .handover = size(handoverBytes_),
-                 .scratch = size(scratchBytes_),
+                 .scratch = size(options_.oneSlot ? 0 : scratchBytes_),
                  .workspace = 0}; // that of each call is among the temporaries
   for (std::size_t i = 0; i < plan_.edges.size(); ++i) plan_.edges[i].bytes = size(edgeBlocks_[i].end());
 }

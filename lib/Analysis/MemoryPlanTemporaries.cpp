@@ -129,7 +129,7 @@ void MemoryPlanner::placeTemporaries(GraphMemory& memory) {
   for (const Buffer& buffer : memory.copied) kept.push_back(&buffer);
   for (const Operation* operation : memory.timeline.operations)
     if (auto it = memory.workspaces.find(operation); it != memory.workspaces.end()) workspaces.push_back(&it->second);
-  const TemporaryBytes bytes = placeByLifetime(values, workspaces, kept, slotBytes_);
+  const TemporaryBytes bytes = placeByLifetime(values, workspaces, kept, slotBytes_, options_.oneSlot);
   scratchBytes_ = std::max(scratchBytes_, bytes.scratch);
   handoverBytes_ = std::max(handoverBytes_, bytes.handover);
 }

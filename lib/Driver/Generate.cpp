@@ -178,6 +178,15 @@ bool updatesFollowBackwards(const pdcrt::Schedule& schedule, int stage) {
   return true;
 }
 
+/// Whether replicas of `stage` have one slot, and their ranks no other stage.
+bool hasOneSlot(const Plan& plan, const pdcrt::Schedule& schedule, int stage) {
+  return schedule.stages[static_cast<std::size_t>(stage)].slots == 1 &&
+         std::none_of(plan.ranks.begin(), plan.ranks.end(), [&](const PlanRank& rank) {
+           auto isStage = [&](const PlanRank::Host& host) { return host.stage == stage; };
+           return rank.hosts.size() > 1 && std::any_of(rank.hosts.begin(), rank.hosts.end(), isStage);
+         });
+}
+
 /// The bucket of each fusion group.
 std::vector<int> bucketsOf(const Graph& training, int groups, std::int64_t bucketBytes) {
   std::vector<std::int64_t> bytes(static_cast<std::size_t>(groups));
@@ -225,6 +234,7 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
                                                .shared = shared,
                                                .splitBackward = splitBackward || splits(*schedule),
                                                .earlyUpdates = early,
+                                               .oneSlot = hasOneSlot(plan, *schedule, stage.stage),
                                                .target = target},
                                               context.diags);
     if (!memory) return failure;

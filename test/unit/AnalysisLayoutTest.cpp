@@ -16,12 +16,14 @@ namespace {
 struct Instance {
   std::vector<Buffer> kept, temporary;
   std::int64_t slotBytes = 0;
+  bool grows = false; ///< the slot
 };
 
 /// `kept` buffers lie one after the other, from the middle of the time on or until then; temporaries anywhere.
-Instance randomInstance(std::mt19937_64& random, int kept, int temporaries) {
+Instance randomInstance(std::mt19937_64& random, int kept, int temporaries, bool grows) {
   constexpr int moments = 8;
   Instance instance;
+  instance.grows = grows;
   auto below = [&](int n) { return static_cast<int>(random() % static_cast<std::uint64_t>(n)); };
   for (int i = 0; i < kept; ++i) {
     const std::int64_t bytes = 64 * (1 + below(4)) - below(2);
@@ -51,17 +53,19 @@ TemporaryBytes place(Instance& instance) {
   std::vector<const Buffer*> kept;
   for (Buffer& buffer : instance.temporary) temporaries.push_back(&buffer);
   for (const Buffer& buffer : instance.kept) kept.push_back(&buffer);
-  return placeByLifetime(temporaries, {}, kept, instance.slotBytes);
+  return placeByLifetime(temporaries, {}, kept, instance.slotBytes, instance.grows);
 }
 
 /// The least scratch of any layout. In a layout that cannot be pushed down any further every buffer is at 0 or on
-/// another one, so it is found by placing the buffers in the order of their offsets, each in one of the two blocks.
+/// another one, so it is found by placing the buffers in the order of their offsets, each in one of the two blocks; all
+/// in the slot, if that grows.
 std::int64_t leastScratch(const Instance& instance) {
   std::vector<std::size_t> order(instance.temporary.size());
   std::iota(order.begin(), order.end(), 0);
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   do {
-    for (unsigned inSlot = 0; inSlot < (1U << order.size()); ++inSlot) {
+    const unsigned ways = 1U << order.size();
+    for (unsigned inSlot = instance.grows ? ways - 1 : 0; inSlot < ways; ++inSlot) {
       std::vector<Buffer> placed = instance.kept;
       std::int64_t end = 0;
       bool fits = true;
@@ -71,7 +75,9 @@ std::int64_t leastScratch(const Instance& instance) {
         while (std::any_of(placed.begin(), placed.end(), [&](const Buffer& other) { return overlap(buffer, other); }))
           buffer.place.offset += 64;
         const std::int64_t top = buffer.place.offset + aligned(buffer.bytes);
-        if (buffer.place.block == Block::slot)
+        if (instance.grows)
+          end = std::max(end, top - instance.slotBytes);
+        else if (buffer.place.block == Block::slot)
           fits = fits && top <= instance.slotBytes;
         else
           end = std::max(end, top);
@@ -88,17 +94,21 @@ std::int64_t leastScratch(const Instance& instance) {
 TEST(AnalysisLayout, NoTwoBuffersThatAreAliveOverlap) {
   std::mt19937_64 random(1);
   for (int round = 0; round < rounds(500); ++round) {
-    Instance instance = randomInstance(random, round % 7, 1 + round % 40);
+    Instance instance = randomInstance(random, round % 7, 1 + round % 40, round % 3 == 0);
     const TemporaryBytes bytes = place(instance);
     std::vector<Buffer> all = instance.kept;
     all.insert(all.end(), instance.temporary.begin(), instance.temporary.end());
     std::int64_t end = 0;
     for (std::size_t a = 0; a < all.size(); ++a) {
       EXPECT_EQ(all[a].place.offset % 64, 0);
-      if (all[a].place.block == Block::slot)
-        EXPECT_LE(all[a].place.offset + all[a].bytes, instance.slotBytes);
+      const std::int64_t top = all[a].place.offset + aligned(all[a].bytes);
+      if (all[a].place.block != Block::slot)
+        end = std::max(end, top);
+      else if (instance.grows)
+        end = std::max(end, top - instance.slotBytes);
       else
-        end = std::max(end, all[a].place.offset + aligned(all[a].bytes));
+        EXPECT_LE(top, instance.slotBytes);
+      EXPECT_TRUE(all[a].place.block == Block::slot || !instance.grows);
       for (std::size_t b = 0; b < a; ++b) EXPECT_FALSE(overlap(all[a], all[b])) << "round " << round;
     }
     EXPECT_EQ(bytes.scratch, end);
@@ -110,7 +120,7 @@ TEST(AnalysisLayout, IsMostlyTheBestThereIs) {
   std::mt19937_64 random(2);
   int best = 0, all = 0;
   for (int round = 0; round < rounds(60); ++round) {
-    Instance instance = randomInstance(random, round % 4, 2 + round % 4);
+    Instance instance = randomInstance(random, round % 4, 2 + round % 4, round % 3 == 0);
     const std::int64_t least = leastScratch(instance);
     const std::int64_t taken = place(instance).scratch;
     ASSERT_GE(taken, least);

@@ -281,7 +281,7 @@ void checkLiveBytes(const StageMemory& plan, const Graph& graph) {
 TEST(AnalysisMemory, NothingIsOverwrittenWhileItIsAlive) {
   Diagnostics diags(&std::cerr);
   int cuts = 0, ties = 0;
-  std::size_t taken = 0, alive = 0, earlyUpdates = 0;
+  std::size_t taken = 0, alive = 0, inOne = 0, apart = 0, earlyUpdates = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
     auto module = randomModule(seed, diags);
@@ -305,10 +305,18 @@ TEST(AnalysisMemory, NothingIsOverwrittenWhileItIsAlive) {
     ties += static_cast<int>(shared.size());
     for (const StageGraphs& stage : *stages) {
       if (seed % 3 == 1) computeWeightGradientsEarly(*stage.training);
-      for (const auto& [split, early] : {std::pair(false, false), {true, false}, {false, true}}) {
-        auto plan =
-            planMemory(*stage.training, stage.evaluation,
-                       {.stage = stage.stage, .shared = shared, .splitBackward = split, .earlyUpdates = early}, diags);
+      struct Way {
+        bool split, early, oneSlot;
+      };
+      for (const auto& [split, early, oneSlot] : std::vector<Way>{{false, false, false},
+                                                                  {true, false, false},
+                                                                  {false, true, false},
+                                                                  {false, false, true},
+                                                                  {true, false, true}}) {
+        auto plan = planMemory(
+            *stage.training, stage.evaluation,
+            {.stage = stage.stage, .shared = shared, .splitBackward = split, .earlyUpdates = early, .oneSlot = oneSlot},
+            diags);
         ASSERT_TRUE(plan);
         earlyUpdates += plan->earlyUpdates.size();
         Simulation simulation(*plan);
@@ -319,12 +327,17 @@ TEST(AnalysisMemory, NothingIsOverwrittenWhileItIsAlive) {
         checkLiveBytes(*plan, *stage.training);
         if (split) continue;
         ASSERT_EQ(plan->bytes.handover, 0U);
+        if (oneSlot) {
+          ASSERT_EQ(plan->bytes.scratch, 0U);
+        }
+        if (!early) (oneSlot ? inOne : apart) += plan->bytes.slot + plan->bytes.scratch;
         taken += plan->bytes.slot + plan->bytes.scratch;
         alive += static_cast<std::size_t>(plan->live.peak);
       }
     }
   }
   EXPECT_LT(static_cast<double>(taken), 1.2 * static_cast<double>(alive)); // values are tiny here: padding counts
+  EXPECT_LT(inOne, apart);
   EXPECT_GT(cuts, 50);
   EXPECT_GT(ties, 5);
   EXPECT_GT(earlyUpdates, 100U);

@@ -177,6 +177,9 @@ struct MemoryOptions {
   /// Update parameters as soon as their gradients are there, which then need no place of their own: for stages that
   /// update after every minibatch, and not with halves of a backward apart.
   bool earlyUpdates = false;
+  /// A replica has one slot, and its rank no other stage: what lives inside a phase lies in the slot, which is as large
+  /// as that takes, and not in scratch. A buffer may then begin where the slot is free and end behind it.
+  bool oneSlot = false;
   /// Keep results and predictions of the training graph too, as predictions: for engines that look at them.
   bool keepResults = false;
   Target target = Target::cpu; ///< whose kernels' workspace is planned

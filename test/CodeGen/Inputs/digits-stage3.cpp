@@ -5,8 +5,8 @@
 //
 //   model     digits.onnx, hash cae48fb634398e3c
 //   replicas  1
-//   memory    weights 291.6 KiB, gradients 291.6 KiB, each minibatch in flight 522.6 KiB,
-//             handover 0 bytes, scratch 384.0 KiB; alive at most 897.0 KiB of one minibatch
+//   memory    weights 291.6 KiB, gradients 291.6 KiB, each minibatch in flight 897.3 KiB,
+//             handover 0 bytes, scratch 0 bytes; alive at most 897.0 KiB of one minibatch
 //   nodes     /block3/conv1/Conv, /block3/bn1/BatchNormalization, /block3/Relu, /block3/conv2/Conv,
 //             /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, /pool/GlobalAveragePool, /Flatten, /fc/Gemm,
 //             loss
@@ -138,8 +138,16 @@ struct Slot {
   View<float> a6{frame.slot, 525120};      // f32[64] /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   View<float> a7{frame.slot, 525376};      // f32[64] /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   View<float> a8{frame.slot, 525632};      // f32[32, 64, 1, 1] /pool/GlobalAveragePool
+  View<float> a9{frame.slot, 550976};      // f32[32, 10] /fc/Gemm
   View<float> a10{frame.slot, 533824};     // f32[32, 10] loss
-  View<float> g1{frame.slot, 525632};      // f32[32, 64] /fc/Gemm, input gradient
+  View<float> g0{frame.slot, 550976};      // f32[32, 10] loss, input gradient
+  View<float> g1{frame.slot, 542784};      // f32[32, 64] /fc/Gemm, input gradient
+  View<float> g2{frame.slot, 656704};      // f32[32, 64, 1, 1] /pool/GlobalAveragePool, input gradient
+  View<float> g3{frame.slot, 525632};      // f32[32, 64, 4, 4] /pool/GlobalAveragePool, input gradient
+  View<float> g4{frame.slot, 656704};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
+  View<float> g5{frame.slot, 525632};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
+  View<float> g6{frame.slot, 787776};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
+  View<float> g7{frame.slot, 656704};      // f32[32, 64, 4, 4]@1 /block3/conv2/Conv, input gradient
   View<float> g8{frame.slot, 262976};      // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu, input gradient
   View<float> g9{frame.slot, 394048};      // f32[32, 64, 4, 4]@1 /block3/conv1/Conv, input gradient
   View<float> prediction{frame.slot, 320}; // f32[32, 10] logits
@@ -173,14 +181,6 @@ struct Gradients {
 // What lives inside one phase and fits nowhere in the slot: places are shared.
 struct Scratch {
   std::byte* base;
-  View<float> a9{base, 17152};  // f32[32, 10] /fc/Gemm
-  View<float> g0{base, 17152};  // f32[32, 10] loss, input gradient
-  View<float> g2{base, 131072}; // f32[32, 64, 1, 1] /pool/GlobalAveragePool, input gradient
-  View<float> g3{base, 0};      // f32[32, 64, 4, 4] /pool/GlobalAveragePool, input gradient
-  View<float> g4{base, 131072}; // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
-  View<float> g5{base, 0};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
-  View<float> g6{base, 262144}; // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
-  View<float> g7{base, 131072}; // f32[32, 64, 4, 4]@1 /block3/conv2/Conv, input gradient
 };
 
 // Kernels, built once, before the first minibatch.
@@ -247,7 +247,7 @@ void elementwise_3(pdcrt::Stream&, View<const float> a0, View<const float> a1, V
 // q: what the calls run on, with the workspace of the call. Operands of a call come first, then its
 // results; {} is one that is absent. Above it: the ONNX node, and its first result's type.
 
-void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, const Scratch& t, pdcrt::Draw,
+void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, const Scratch&, pdcrt::Draw,
              pdcrt::Stream& q) {
   q.group(6);
   // /block3/conv1/Conv -> f32[32, 64, 4, 4]@1
@@ -258,7 +258,7 @@ void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, 
 
   q.group(7);
   // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_2.forward(q.work(t.base, 147456), s.a1, w.block3_conv2_weight, {}, s.a4);
+  k.conv2d_2.forward(q.work(s.frame.slot + 394048, 147456), s.a1, w.block3_conv2_weight, {}, s.a4);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
   k.batchNorm_3.trainForward(q, s.a4, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
       r.block3_bn2_running_var, s.in0, s.a5, s.a6, s.a7, r.block3_bn2_running_mean, r.block3_bn2_running_var);
@@ -267,46 +267,46 @@ void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, 
 
   q.group(8);
   // /fc/Gemm -> f32[32, 10]
-  k.linear_5.forward(q.work(t.base, 17152), s.a8, w.fc_weight, w.fc_bias, t.a9);
+  k.linear_5.forward(q.work(s.frame.slot + 533824, 17152), s.a8, w.fc_weight, w.fc_bias, s.a9);
   // loss -> f32[]
-  k.softmaxCrossEntropy_6.forward(q, t.a9, s.label, {}, s.loss, s.a10);
+  k.softmaxCrossEntropy_6.forward(q, s.a9, s.label, {}, s.loss, s.a10);
 }
 
 void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Handover&, const Gradients& g,
-                    const Scratch& t, pdcrt::Stream& q) {
+                    const Scratch&, pdcrt::Stream& q) {
   q.group(8);
   // loss, input gradient -> f32[32, 10]
-  k.softmaxCrossEntropy_6.inputGradient(q, k.constant0.view, s.label, s.a10, {}, t.g0);
+  k.softmaxCrossEntropy_6.inputGradient(q, k.constant0.view, s.label, s.a10, {}, s.g0);
   // /fc/Gemm, weight gradient -> f32[10, 64]
-  k.linear_5.weightGradient(q.work(t.base, 17152), s.a8, t.g0, g.fc_weight, g.fc_bias);
+  k.linear_5.weightGradient(q.work(s.frame.slot + 533824, 17152), s.a8, s.g0, g.fc_weight, g.fc_bias);
   // /fc/Gemm, input gradient -> f32[32, 64]
-  k.linear_7.inputGradient(q.work(t.base, 17152), t.g0, w.fc_weight, s.g1);
+  k.linear_7.inputGradient(q.work(s.frame.slot + 525632, 17152), s.g0, w.fc_weight, s.g1);
 
   q.group(7);
   // /pool/GlobalAveragePool, input gradient -> f32[32, 64, 1, 1]
-  elementwise_0(q, s.g1, t.g2);
+  elementwise_0(q, s.g1, s.g2);
   // /pool/GlobalAveragePool, input gradient -> f32[32, 64, 4, 4]
-  k.broadcast_8.forward(q, t.g2, t.g3);
+  k.broadcast_8.forward(q, s.g2, s.g3);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]@1
-  k.transpose_9.forward(q, t.g3, t.g4);
+  k.transpose_9.forward(q, s.g3, s.g4);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]@1
-  k.batchNorm_3.gradient(q, t.g4, s.a4, w.block3_bn2_weight, s.a6, s.a7, s.a5, t.g5, g.block3_bn2_weight,
-      g.block3_bn2_bias, t.g6);
+  k.batchNorm_3.gradient(q, s.g4, s.a4, w.block3_bn2_weight, s.a6, s.a7, s.a5, s.g5, g.block3_bn2_weight,
+      g.block3_bn2_bias, s.g6);
   // /block3/conv2/Conv, weight gradient -> f32[64, 64, 3, 3]
-  k.conv2d_2.weightGradient(q.work(s.frame.slot + 262976, 147456), s.a1, t.g5, g.block3_conv2_weight, {});
+  k.conv2d_2.weightGradient(q.work(s.frame.slot + 262976, 147456), s.a1, s.g5, g.block3_conv2_weight, {});
   // /block3/conv2/Conv, input gradient -> f32[32, 64, 4, 4]@1
-  k.conv2d_2.inputGradient(q.work(s.frame.slot + 262976, 147456), t.g5, w.block3_conv2_weight, t.g7);
+  k.conv2d_2.inputGradient(q.work(s.frame.slot + 262976, 147456), s.g5, w.block3_conv2_weight, s.g7);
 
   q.group(6);
   // /block3/bn1/BatchNormalization, /block3/Relu, input gradient -> f32[32, 64, 4, 4]@1
-  k.batchNorm_1.gradient(q, t.g7, s.a0, w.block3_bn1_weight, s.a2, s.a3, s.a1, s.g8, g.block3_bn1_weight,
+  k.batchNorm_1.gradient(q, s.g7, s.a0, w.block3_bn1_weight, s.a2, s.a3, s.a1, s.g8, g.block3_bn1_weight,
       g.block3_bn1_bias, {});
   // /block3/conv1/Conv, weight gradient -> f32[64, 64, 3, 3]
   k.conv2d_0.weightGradient(q.work(s.frame.slot + 320, 147456), s.in0, s.g8, g.block3_conv1_weight, {});
   // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
   k.conv2d_0.inputGradient(q.work(s.frame.slot + 320, 147456), s.g8, w.block3_conv1_weight, s.g9);
   // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
-  add_1(q, t.g6, s.g9, s.gout0);
+  add_1(q, s.g6, s.g9, s.gout0);
 }
 
 void backward_weight(const Kernels&, const Weights&, const Slot&, const Handover&, const Gradients&, const Scratch&,
@@ -350,8 +350,8 @@ const pdcrt::Stage stage =
         .count = 4,
         .model = "digits.onnx",
         .modelHash = "cae48fb634398e3c",
-        .bytes = {.weights = 298560, .state = 1024, .gradients = 298560, .slot = 535104,
-                  .handover = 0, .scratch = 393216, .workspace = 0},
+        .bytes = {.weights = 298560, .state = 1024, .gradients = 298560, .slot = 918848,
+                  .handover = 0, .scratch = 0, .workspace = 0},
         .parameters = parameters,
         .gradients = gradients,
         .states = states,

@@ -1,5 +1,5 @@
 #!/bin/sh
 # The words of a stage program, one per line, without what depends on the size of workspaces.
 tr -s '[:space:]' ' ' < "$1" |
-  sed -E 's/q\.work\([^)]*\)/q/g; s/setup\.within\([0-9]+\)/setup/g; s/scratch = [0-9]+/scratch = N/g; s/scratch [0-9.]+ [KMG]?i?B; alive at most [0-9.]+ [KMG]?i?B/scratch N/' |
+  sed -E 's/q\.work\([^)]*\)/q/g; s/setup\.within\([0-9]+\)/setup/g; s/(slot|scratch) = [0-9]+/\1 = N/g; s/in flight [0-9.]+ [KMG]iB/in flight N/; s/scratch [0-9.]+ (bytes|[KMG]?i?B); alive at most [0-9.]+ [KMG]?i?B/scratch N/' |
   tr ' ' '\n'
