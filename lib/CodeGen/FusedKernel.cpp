@@ -239,7 +239,7 @@ private:
       if (operands_[operand]->element == computed_) return element;
       return std::string(cppTypeOf(computed_)) + "(" + element + ")";
     };
-    const std::string text =
+    std::string text =
         toCpp(isFloat(computed_) ? *expression : *withNamedNumbers(expression), print, computed_ == ElementType::f64);
     if (type.element == computed_ && isFloat(computed_) && !isCondition(*expression)) return text;
     if (type.element == ElementType::boolean) return isCondition(*expression) ? text : "(" + text + ") != 0";

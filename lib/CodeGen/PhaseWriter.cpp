@@ -88,7 +88,6 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
       if (operation->group >= 0 && operation->group != group) {
         group = operation->group;
         calls += "\n  q.group(" + std::to_string(group) + ");\n";
-        takesStream = true;
       }
       Expected<std::string> line = call(*operation, memory);
       if (!line) return failure;
@@ -109,7 +108,7 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
 
   // The signature names what the phase uses.
   auto argument = [&](const std::string& type, const char* name, bool used) {
-    return type + (used ? std::string(type.back() == '&' ? " " : " ") + name : "");
+    return type + (used ? std::string(" ") + name : "");
   };
   static const char* const phaseNames[] = {"forward", "backward_input", "backward_weight", "evaluate"};
   std::vector<std::string> arguments = {argument("const Kernels&", "k", uses(calls, "k", '.')),

@@ -119,7 +119,7 @@ std::string pdc::findProgram(const std::string& name) {
       folder += *c;
       continue;
     }
-    if (const std::string program = folder + "/" + name; access(program.c_str(), X_OK) == 0) return program;
+    if (std::string program = folder + "/" + name; access(program.c_str(), X_OK) == 0) return program;
     folder.clear();
     if (!*c) return {};
   }

@@ -9,7 +9,7 @@
 using namespace pdc;
 
 /// Results of folding are kept in the text and in the compiler's memory: larger ones stay operations.
-static constexpr std::int64_t maxFoldedBytes = 64 * 1024;
+static constexpr std::int64_t maxFoldedBytes = std::int64_t{64} * 1024;
 
 Builder::Builder(Module& module, Graph& graph, const OpRegistry& registry, Diagnostics& diags, bool fold)
     : module_(module), graph_(graph), registry_(registry), diags_(diags), fold_(fold) {}

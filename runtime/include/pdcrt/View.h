@@ -52,7 +52,7 @@ constexpr Element elementOf() {
 /// Calls f with a value of the C++ type of `element`, which is not of low precision.
 template <class F>
 void withElement(Element element, F f) {
-  switch (element) {
+  switch (element) { // NOLINT(bugprone-branch-clone): each calls another function
   case Element::f64: return f(double());
   case Element::f32: return f(float());
   case Element::i64: return f(std::int64_t());
