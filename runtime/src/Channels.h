@@ -1,5 +1,5 @@
-// Channels tell apart everything that goes on between two ranks: control, gathers and spreads of the all-reduces of each
-// stage, each pair of replicas of each edge in either direction, for each shared edge each replica of the user in
+// Channels tell apart everything that goes on between two ranks: control, gathers and spreads of the all-reduces of
+// each stage, each pair of replicas of each edge in either direction, for each shared edge each replica of the user in
 // either direction, and the norm of the gradients.
 #pragma once
 
