@@ -91,6 +91,7 @@ private:
   void tellAll(const std::string& line) const;
   std::string describe(int rank) const;
   std::string doing(const Rank& rank) const;
+  std::string missing() const;
   void end();
 
   const SupervisorOptions& options_;
@@ -132,6 +133,17 @@ std::string seconds(double value) {
 std::string Supervisor::doing(const Rank& rank) const {
   if (rank.action == "-") return "it had not begun to train";
   return "it was in '" + rank.action + "', begun " + seconds(now() - rank.since) + " ago";
+}
+
+/// The ranks that have not been heard of: one of them may have been the first to go, and the launcher have ended
+/// others.
+std::string Supervisor::missing() const {
+  std::string text;
+  for (int rank = 0; rank < options_.ranks; ++rank)
+    if (!ranks_.count(rank))
+      text += (text.empty() ? "; or it was ended because of rank " : ", rank ") + std::to_string(rank) +
+              " (not heard of yet)";
+  return text;
 }
 
 Status Supervisor::listen(Command& command) {
@@ -316,7 +328,7 @@ void Supervisor::gone(const Client& client) {
   std::string what = describe(client.ranks[0]);
   if (client.ranks.size() > 1)
     what = "the process of " + std::to_string(client.ranks.size()) + " ranks on " + ranks_[client.ranks[0]].host;
-  lose(what + " is gone; " + doing(ranks_[client.ranks[0]]),
+  lose(what + " is gone; " + doing(ranks_[client.ranks[0]]) + missing(),
        "look for what ended it there: memory (dmesg), a signal, a machine that went down; run again with --resume");
 }
 

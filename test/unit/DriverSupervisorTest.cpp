@@ -94,6 +94,20 @@ sys.exit(75)
   EXPECT_TRUE(contains(run.said, "help: ")) << run.said;
 }
 
+TEST(Supervisor, NamesRanksThatMayHaveDiedBeforeTheyWereHeardOf) {
+  const Outcome run = supervised(R"(
+b = rank(1); time.sleep(0.3)
+b.close(); time.sleep(0.5)
+sys.exit(137)
+)",
+                                 3);
+  EXPECT_EQ(run.ending.code, 75);
+  EXPECT_TRUE(contains(run.said,
+                       "rank 1 (stage 0, replica 0) on here is gone; it had not begun to train; or it was ended "
+                       "because of rank 0 (not heard of yet), rank 2 (not heard of yet)"))
+      << run.said;
+}
+
 TEST(Supervisor, EndsWhatDoesNotEndByItself) {
   const Outcome run = supervised(R"(
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
