@@ -218,10 +218,12 @@ TEST(CudaNccl, APeerThatIsGoneEndsTheWait) {
   device::close(q);
   while (!ranks.transports[0]->aborted()) std::this_thread::yield();
   EXPECT_EQ(ranks.transports[0]->failure().code(), Exit::again);
-  EXPECT_EQ(
-      ranks.transports[0]->failure().message(),
-      "NCCL has failed on rank 0, values of edge 0 > 1, with rank 1: remote process exited or there was a network "
-      "error");
+  // Both lanes fail; which is looked at first when they do is a matter of chance.
+  const std::string said = ranks.transports[0]->failure().message(),
+                    ofEdge = " of edge 0 > 1, with rank 1: remote process exited";
+  EXPECT_TRUE(said.find("NCCL has failed on rank 0, values" + ofEdge) == 0 ||
+              said.find("NCCL has failed on rank 0, gradients" + ofEdge) == 0)
+      << said;
 }
 
 TEST(CudaNccl, ARankSendsToItself) {
