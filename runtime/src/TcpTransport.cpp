@@ -185,7 +185,7 @@ private:
   void copyToItself(Channel& channel) {
     while (channel.sends.first && channel.receives.first) {
       const Transfer &from = *channel.sends.first, &to = *channel.receives.first;
-      std::memcpy(to.data, from.data, std::min(from.bytes, to.bytes));
+      if (const std::size_t bytes = std::min(from.bytes, to.bytes)) std::memcpy(to.data, from.data, bytes);
       for (Queue* queue : {&channel.sends, &channel.receives}) {
         queue->first->handle = complete;
         queue->pop();
