@@ -219,7 +219,7 @@ private:
     for (Buffer* buffer : all_) {
       const std::int64_t end = buffer->place.block == Block::scratch    ? bytes.scratch
                                : buffer->place.block == Block::handover ? bytes.handover
-                               : bytes.scratch > 0                      ? slotBytes_ + bytes.scratch
+                               : grows_                                 ? slotBytes_ + bytes.scratch
                                                                         : -1;
       if (buffer->place.offset + aligned(buffer->bytes) == end) found.push_back(buffer);
     }

@@ -47,7 +47,7 @@ std::size_t ReduceGroup::share() const {
 }
 
 AllReduce::AllReduce(std::shared_ptr<const ReduceGroup> group, std::shared_ptr<ReduceLane> lane)
-    : group_(std::move(group)), lane_(std::move(lane)) {
+    : group_(std::move(group)), lane_(std::move(lane)), share_(group_->share()) {
   const std::size_t replicas = group_->ranks.size();
   std::size_t all = 0;
   for (std::size_t part = 0; part < replicas; ++part) {
@@ -75,7 +75,7 @@ void AllReduce::prepare(std::byte* block, int firstContributor, int contributors
 
 float* AllReduce::staged(int replica) const {
   const auto place = static_cast<std::size_t>(replica < group_->self ? replica : replica - 1);
-  return reinterpret_cast<float*>(group_->staging) + place * group_->share();
+  return reinterpret_cast<float*>(group_->staging) + place * share_;
 }
 
 void AllReduce::add(int peer, int part, bool outgoing, bool inStaging) {

@@ -91,6 +91,7 @@ private:
   std::shared_ptr<const ReduceGroup> group_;
   std::shared_ptr<ReduceLane> lane_;
   std::vector<std::vector<Segment>> parts_; ///< by owner
+  std::size_t share_;                       ///< floats of the own part
   std::byte* block_ = nullptr;
   int firstContributor_ = 0, contributors_ = 0;
   Step step_ = Step::waiting;
