@@ -95,7 +95,7 @@ public:
     takeNames();
     for (const onnx::NodeProto& node : file_.graph().node())
       if (!add(node, file_.opset())) return failure;
-    file_.replaceNodes(std::move(nodes_), std::move(opsets_));
+    file_.replaceNodes(std::move(nodes_), opsets_);
     return success;
   }
 

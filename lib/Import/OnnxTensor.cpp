@@ -36,7 +36,7 @@ static void copyElements(Tensor& tensor, const Field& field) {
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<T>(field.Get(static_cast<int>(i)));
 }
 
-static Expected<Tensor> fromFields(const onnx::TensorProto& proto, Type type, const Location& where,
+static Expected<Tensor> fromFields(const onnx::TensorProto& proto, const Type& type, const Location& where,
                                    Diagnostics& diags) {
   // Which field holds which type: onnx.proto, TensorProto. f16 and bf16 are bits in int32_data.
   const ElementType element = type.element;

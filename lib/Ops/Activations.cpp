@@ -15,7 +15,7 @@ struct Constant {
 };
 
 /// An activation with attributes, which have the same names and defaults in ONNX.
-OpDef parameterised(Scalar op, std::vector<Constant> constants) {
+OpDef parameterised(Scalar op, const std::vector<Constant>& constants) {
   const std::string opType = op.onnx, name = op.name;
   op.onnx.clear();
   OpDef def = unary(std::move(op));

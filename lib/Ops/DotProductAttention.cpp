@@ -428,7 +428,7 @@ std::vector<std::string> gradientExamples() {
   return texts;
 }
 
-OpDef forwardOp(std::string name, std::string summary, bool drops) {
+OpDef forwardOp(const std::string& name, std::string summary, bool drops) {
   OpDef def{.name = name,
             .summary = std::move(summary),
             .operands = {{"Q"}, {"K"}, {"V"}, {.name = "bias", .optional = true}},

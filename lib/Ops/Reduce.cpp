@@ -244,7 +244,7 @@ ChannelBlocks wholePlanes(const Operation& op) {
   return {.values = {op.operand(0)}};
 }
 
-OpDef reduction(std::string name, std::string summary, Reduction kind, std::vector<OnnxMapping> onnx) {
+OpDef reduction(const std::string& name, std::string summary, Reduction kind, std::vector<OnnxMapping> onnx) {
   return {.name = name,
           .summary = std::move(summary),
           .onnx = std::move(onnx),

@@ -140,7 +140,8 @@ Value* raiseLogSoftmax(Operation& root, Builder& b) {
   return softmax ? b.value("log_softmax", {softmax->operand(0)}) : nullptr;
 }
 
-OpDef forwardOp(std::string name, std::string summary, const char* opType, ReferenceFns reference, bool logarithm) {
+OpDef forwardOp(const std::string& name, std::string summary, const char* opType, ReferenceFns reference,
+                bool logarithm) {
   return {.name = name,
           .summary = std::move(summary),
           .onnx = {onnx(opType, 1, [name](OnnxReader& n) { return convert(n, name.c_str()); })},
@@ -159,7 +160,7 @@ OpDef forwardOp(std::string name, std::string summary, const char* opType, Refer
           .examples = examples(name)};
 }
 
-OpDef gradientOp(std::string name, std::string summary, ReferenceFns reference, bool logarithm) {
+OpDef gradientOp(const std::string& name, std::string summary, ReferenceFns reference, bool logarithm) {
   return {.name = name,
           .summary = std::move(summary),
           .operands = {{"dY"}, {"Y"}},

@@ -167,7 +167,7 @@ void StageSplitter::sinkSums() {
       isSum = isSum && part && !isForward(*part) && !isConstant(*part);
       if (isSum && (!lowest || part->stage < lowest->stage)) lowest = part;
     }
-    if (!isSum || lowest->stage >= operation->stage) continue;
+    if (!isSum || !lowest || lowest->stage >= operation->stage) continue;
     operation->stage = lowest->stage;
     operation->group = lowest->group;
     operation->origin = lowest->origin;

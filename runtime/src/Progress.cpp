@@ -100,7 +100,7 @@ void Progress::step(std::int64_t first, std::int64_t last, double loss) {
   if (!due && !end) return;
   lastLine_ = time;
   const double perMinibatch = (time - begin_) / static_cast<double>(last - options_.first);
-  const auto left = static_cast<long long>(perMinibatch * static_cast<double>(options_.minibatches - last) + 0.5);
+  const auto left = std::llround(perMinibatch * static_cast<double>(options_.minibatches - last));
   const std::int64_t steps = (options_.minibatches + options_.minibatchesPerStep - 1) / options_.minibatchesPerStep;
   std::fprintf(stderr, "%sstep %lld/%lld  epoch %lld  loss %.4f  %.0f samples/s  %lld:%02lld left%s",
                terminal_ ? "\r" : "", static_cast<long long>(number + 1), static_cast<long long>(steps),

@@ -1,6 +1,7 @@
 #include "Helpers/Define.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace pdc::ops {
 
@@ -155,7 +156,7 @@ std::string example(const std::string& inputs, const std::string& body) {
 }
 
 ReferenceFns moving(std::function<void(ReferenceContext&)> move) {
-  return {move, move};
+  return {move, std::move(move)};
 }
 
 std::vector<std::int64_t> stridesOf(const Shape& shape) {

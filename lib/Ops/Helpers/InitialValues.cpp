@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace pdc::ops {
 
@@ -45,14 +46,14 @@ bool isFromParameters(const Value* value) {
 }
 
 InitialValuesFn startsAt(std::size_t first, std::vector<double> numbers) {
-  return [=](const Operation&, std::size_t i) -> std::optional<InitialValues> {
+  return [first, numbers = std::move(numbers)](const Operation&, std::size_t i) -> std::optional<InitialValues> {
     if (i < first || i - first >= numbers.size()) return std::nullopt;
     return constantly(numbers[i - first]);
   };
 }
 
 InitialValuesFn asLayer(std::function<std::int64_t(const Operation&)> fanIn) {
-  return [=](const Operation& op, std::size_t i) -> std::optional<InitialValues> {
+  return [fanIn = std::move(fanIn)](const Operation& op, std::size_t i) -> std::optional<InitialValues> {
     if ((i != 1 && i != 2) || !isFromParameters(op.operand(i))) return std::nullopt;
     const auto wanted = wantedOf(op.result(), 2);
     return wanted ? wanted : uniformFor(fanIn(op));

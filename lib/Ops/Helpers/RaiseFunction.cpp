@@ -75,7 +75,7 @@ bool agree(const Expression& a, const Expression& b) {
 
 } // namespace
 
-std::function<Value*(Operation&, Builder&)> pdc::ops::raiseFunction(std::string op, std::string text,
+std::function<Value*(Operation&, Builder&)> pdc::ops::raiseFunction(std::string op, const std::string& text,
                                                                     std::string part) {
   return
       [op = std::move(op), target = expression(text), part = std::move(part)](Operation& root, Builder& b) -> Value* {

@@ -15,6 +15,7 @@ namespace pdc::ops {
 /// The chain is made of + - * / and analytic functions alone, and is compared with `expression` at points between -50
 /// and 50; it may differ by 3e-7 · |x|, which is what exporters lose by rounding constants to single precision.
 /// (Analytic functions that agree on an interval agree everywhere.)
-std::function<Value*(Operation&, Builder&)> raiseFunction(std::string op, std::string expression, std::string part);
+std::function<Value*(Operation&, Builder&)> raiseFunction(std::string op, const std::string& expression,
+                                                          std::string part);
 
 } // namespace pdc::ops

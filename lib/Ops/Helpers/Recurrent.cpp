@@ -42,7 +42,7 @@ bool RecurrentDirection::activatedBy(std::initializer_list<const char*> names) c
                     [](const RecurrentActivation& activation, const char* name) { return activation.name == name; });
 }
 
-Status RecurrentNode::requireInput(std::size_t i, const char* name, Shape shape) {
+Status RecurrentNode::requireInput(std::size_t i, const char* name, const Shape& shape) {
   if (!n.input(i) || n.type(i).shape == shape) return success;
   return n.error() << "has input " << name << " of " << toString(n.type(i)) << ", its shape should be "
                    << toString(shape);

@@ -67,7 +67,7 @@ private:
   Status readShapes();
   Status readDirections();
   Status readActivations();
-  Status requireInput(std::size_t i, const char* name, Shape shape);
+  Status requireInput(std::size_t i, const char* name, const Shape& shape);
   Value* initialState(std::size_t input, std::int64_t direction);
   Value* masked(Value* y);
 

@@ -60,6 +60,7 @@ std::optional<Blocks> blocksBehind(Value* value, std::int64_t count) {
   for (Value* operand : concat->operands()) {
     const std::optional<Rows> part = rowsBehind(operand);
     if (!part || part->begin % block != 0 || operand->type().shape[0] % block != 0) return std::nullopt;
+    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): rows come from a value
     if (part->from->type() != value->type() || (blocks.from && blocks.from != part->from)) return std::nullopt;
     blocks.from = part->from;
     for (std::int64_t i = 0; i < operand->type().shape[0] / block; ++i)

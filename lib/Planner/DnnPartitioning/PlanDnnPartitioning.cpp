@@ -72,12 +72,14 @@ static Failure reportNoPlan(const DnnPartitioningProblem& problem, const Instanc
   double size = 0;
   for (const DnnPartitioningNode& node : problem.nodes) size += node.size;
   auto message = diags.error({problem.name}).exit(ExitCode::noPlan);
+  // NOLINTBEGIN(bugprone-use-after-move): help() and << return the message itself
   if (Solution memory = smallestMemory(instance, limits); memory.value != never)
     std::move(message).help("set maxSizePerFPGA to " + number(instance.sizeScale.value(memory.value)));
   if (int accelerators = fewestAccelerators(instance, limits); accelerators > 0)
     std::move(message).help("or set maxFPGAs to " + std::to_string(accelerators));
   return std::move(message) << "the nodes have a size of " << number(size) << ", " << problem.accelerators
                             << " accelerators have " << number(problem.acceleratorMemory) << " each";
+  // NOLINTEND(bugprone-use-after-move)
 }
 
 static PlanStage makeStage(const DnnPartitioningProblem& problem, const Instance& instance, const Stage& from) {

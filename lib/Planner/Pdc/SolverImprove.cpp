@@ -1,6 +1,7 @@
 #include "Pdc/SolverImprove.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <set>
@@ -106,7 +107,7 @@ private:
                        std::max(states_.computeMs(whole.to) - states_.computeMs(whole.from), 1e-300);
         int total = whole.replicas + (used < devices_ && whole.replicas == 1 ? 1 : 0);
         if (total < 2) continue;
-        int first = std::clamp(static_cast<int>(share * total + 0.5), 1, total - 1);
+        int first = std::clamp(static_cast<int>(std::lround(share * total)), 1, total - 1);
         if (options_.straight && total > 2) continue;
         Chain chain = current_;
         chain[s].to = between[k];

@@ -99,6 +99,7 @@ static Failure reportNoPlan(const PiperProblem& problem, const PiperInstance& in
                             sizeText(bytesUp(problem.memoryBytes)) + " of memory on each of " +
                             std::to_string(problem.devices) + (problem.devices == 1 ? " device" : " devices");
   auto message = diags.error({problem.name}).exit(ExitCode::noPlan);
+  // NOLINTBEGIN(bugprone-use-after-move): note(), help() and << return the message itself
   if (!isProven)
     std::move(message).note("the graph has more than " + std::to_string(search.mostStates) +
                             " down-sets; only plans along a few topological orders were tried");
@@ -120,6 +121,7 @@ static Failure reportNoPlan(const PiperProblem& problem, const PiperInstance& in
     std::move(message).help("give every node choices for a common tensor-parallel degree of at most " +
                             std::to_string(problem.devices));
   std::move(message) << problemText;
+  // NOLINTEND(bugprone-use-after-move)
   return failure;
 }
 

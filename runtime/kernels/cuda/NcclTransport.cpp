@@ -50,7 +50,7 @@ class NcclTransport : public Transport {
 public:
   NcclTransport(std::unique_ptr<Transport> host, const std::vector<NcclLane>& lanes) : host_(std::move(host)) {
     for (const NcclLane& lane : lanes)
-      if (std::binary_search(lane.ranks.begin(), lane.ranks.end(), rank())) lanes_.push_back({.lane = lane});
+      if (std::binary_search(lane.ranks.begin(), lane.ranks.end(), host_->rank())) lanes_.push_back({.lane = lane});
     for (Lane& lane : lanes_)
       for (const NcclLane::Link& link : lane.lane.links) laneOf_[link.channel] = &lane;
     group_.reserve(256);

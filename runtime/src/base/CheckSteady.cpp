@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 using namespace pdcrt;
 
@@ -34,8 +35,8 @@ void Machine::lookForSteadyState() {
     return;
   }
   auto [seen, isNew] = basesOf_.try_emplace(hash, now.base);
-  if (!isNew && !cycle_) beginCycle(std::move(now), now.base - seen->second);
-  seen->second = now.base;
+  const std::int64_t before = std::exchange(seen->second, now.base);
+  if (!isNew && !cycle_) beginCycle(std::move(now), seen->second - before);
 }
 
 /// Whether the cycle has come to its end, in the state of its begin. If it is in another one, there is no cycle any
