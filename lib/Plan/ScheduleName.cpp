@@ -31,7 +31,7 @@ int pdc::stagesPerRank(std::string_view schedule) {
 }
 
 int pdc::hostOfStage(std::string_view schedule, int stage, int stages) {
-  // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): a plan's schedule has a name that is known
+  // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): the name is one of a schedule (ScheduleName.h)
   return schedule == "zb-v" ? std::min(stage, stages - 1 - stage) : stage % (stages / stagesPerRank(schedule));
 }
 

@@ -161,7 +161,7 @@ private:
     Value *k = withoutCopies(k_), *v = withoutCopies(v_);
     if (k->type().shape[1] == v->type().shape[1]) k_ = k, v_ = v;
     const auto batch = [&](const Value* value, std::size_t axes) {
-      const Shape& shape = value->type().shape; // NOLINT(clang-analyzer-core.CallAndMessage): none is null above
+      const Shape& shape = value->type().shape; // NOLINT(clang-analyzer-core.CallAndMessage): above all are looked at
       return Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axes));
     };
     return batch(q_, 1) == batch(k_, 1) && batch(k_, rank - 2) == batch(v_, rank - 2) && q_->type().elements() > 0 &&

@@ -199,9 +199,9 @@ void Definition::loadAllReduces() {
 }
 
 void Definition::loadTrips() {
-  for (const auto& [key, sum] : trips_) {
+  for (const auto& [key, perMinibatch] : trips_) {
     const auto& [from, to, gradient] = key;
-    const std::int64_t bytes = sum; // a lambda may not take a binding
+    const std::int64_t bytes = perMinibatch; // clang 14 lets no lambda take a binding
     const Stage &sender = stages_[static_cast<std::size_t>(from)], &receiver = stages_[static_cast<std::size_t>(to)];
     std::int64_t period = std::lcm(sender.replicas, receiver.replicas);
     double each = 1 / static_cast<double>(period), mean = 0;
