@@ -17,6 +17,7 @@
 #include <iostream>
 #include <map>
 #include <mutex>
+#include <sstream>
 
 using namespace pdcrt;
 
@@ -95,9 +96,13 @@ TEST(SynchronousSends, APlanThatHangsIsNamed) {
   processes::Finished finished;
   runPlans(-1, 3, finished, /*limitS=*/60);
   EXPECT_NE(finished.code, 0);
-  for (const char* part : {"plan -1 (1f1b, replicas 1 1, warm-up 0 1, ", "has not ended after 2 s", "after 0SF0>1",
+  for (const char* part : {"plan -1 (1f1b, replicas 1 1, warm-up 0 1, ", "has not ended after 2 s",
                            "deadlock in a run of", "cycle: 0 -> 1 -> 0"})
     EXPECT_NE(finished.log.find(part), std::string::npos) << part << " not in\n" << finished.log;
+  // Of the rank that speaks first: mpirun ends the other one.
+  EXPECT_TRUE(finished.log.find("rank 0 is after 0SF0>1 in ?0RB0<1") != std::string::npos ||
+              finished.log.find("rank 1 is after 1F0 in ?1RF1<0") != std::string::npos)
+      << finished.log;
 }
 
 /// Ends the process, and so all ranks, when a run has not ended in time.
@@ -110,11 +115,13 @@ public:
       const std::vector<Action> actions = expand(run.schedule, rank, run.minibatches);
       const CheckResult result = check(run.schedule, run.minibatches);
       const std::size_t done = done_;
-      std::cerr << "plan " << plan << " (" << run.description() << ") has not ended after " << limit.count()
-                << " s: rank " << rank << " is "
-                << (done > 0 ? "after " + toString(actions[std::min(done, actions.size()) - 1]) : "at its beginning")
-                << (done < actions.size() ? " in " + toString(actions[done]) : "")
-                << "\nthe check: " << (result.passed ? "passed" : result.problem) << std::endl;
+      std::ostringstream text; // one write: the ranks share a terminal
+      text << "plan " << plan << " (" << run.description() << ") has not ended after " << limit.count() << " s: rank "
+           << rank << " is "
+           << (done > 0 ? "after " + toString(actions[std::min(done, actions.size()) - 1]) : "at its beginning")
+           << (done < actions.size() ? " in " + toString(actions[done]) : "")
+           << "\nthe check: " << (result.passed ? "passed" : result.problem) << '\n';
+      std::cerr << text.str() << std::flush;
       std::_Exit(3);
     });
   }
