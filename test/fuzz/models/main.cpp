@@ -3,10 +3,11 @@
 //   fuzz-models [models] [first seed]      default: 25 models from seed 1, times PDC_TEST_ROUNDS
 //
 // Of each model: losses, gradients and running statistics of a pipeline of one to four stages agree with the
-// interpreter's of the uncut, not transformed graph in f64, as closely as rounding allows: 2e-6 and 20 times what the
-// interpreter's own f32 and inputs that are changed by 1e-7, in f32 and f64, make of them; and its gradients with how
-// the loss changes along a random direction, in f64. Weights after two batches are, bit for bit, those of the one-stage
-// program. A failure prints the seed and the smallest model that still fails, and exits with 1.
+// interpreter's of the uncut, not transformed graph in f64, as closely as rounding allows: 2e-6, 20 times what the
+// interpreter's own f32 and inputs that are changed by 1e-7, in f32 and f64, make of them, and what 1 is rounded to;
+// and its gradients with how the loss changes along a random direction, in f64. Weights after two batches are, bit for
+// bit, those of the one-stage program. A failure prints the seed and the smallest model that still fails, and exits
+// with 1.
 #include "ModelRun.h"
 
 #include "pdc/IR/Interpreter.h"
@@ -147,8 +148,11 @@ public:
       double noise = 0;
       for (const auto& other : others_) noise = std::max(noise, distance(of(*other), exact));
       // Sums that cancel leave what their terms were rounded to: a gradient that is 0 in exact arithmetic is 1e-8 here.
+      // A cross-entropy's are probabilities, and kernel and interpreter may come to them in other ways: the
+      // interpreter's noise can be 0 where the kernel rounds once.
+      constexpr double aRoundingOfOne = 0x1p-23;
       const double norm = std::max(normOf(exact), 1e-2);
-      const double error = distance(actual, exact) / norm, allowed = 2e-6 + 20 * noise / norm;
+      const double error = distance(actual, exact) / norm, allowed = 2e-6 + (20 * noise + aRoundingOfOne) / norm;
       if (allowed > 1e-2) {
         ++statistics.illConditioned;
         return;
@@ -280,6 +284,9 @@ int main(int argc, char** argv) {
                 << " operations):\n"
                 << small.text << problems[i];
     }
+    if (models > static_cast<int>(batchSize)) // whoever waits for thousands sees them pass
+      std::cerr << "seeds " << batch.front().seed << " to " << batch.back().seed << ": "
+                << std::ranges::count_if(problems, [](const std::string& text) { return !text.empty(); }) << " fail\n";
   }
   int missing = 0;
   std::string names;
