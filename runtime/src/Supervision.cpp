@@ -7,6 +7,7 @@
 #include "pdcrt/Transport.h"
 #include "pdcrt/WriteFile.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -148,27 +149,25 @@ void Supervision::run() {
   }
 }
 
-/// Without a supervisor: lets the run end as a signal does, or ends this process where nothing moves any more, because
-/// the machine is cut off from the others.
+/// Without a supervisor: lets the run end as a signal does, or ends this process where nothing has moved for so long,
+/// because the machine is cut off from the others. It may have stood still before it was clear that nobody answers.
 void Supervision::outlive() const {
-  std::int64_t seen = -1;
-  double movedAt = pdcrt::now();
+  const double begin = pdcrt::now();
   pollfd wake = {wake_[0], POLLIN, 0};
   while (true) {
-    if (::poll(&wake, 1, 1000) < 0 && errno != EINTR) return;
-    if (wake.revents) return;
-    std::int64_t count = 0;
+    double movedAt = 0;
     bool trains = true;
     for (const FlightRecorder* recorder : recorders_) {
       const FlightRecorder::Now at = recorder->now();
-      count += at.count;
+      movedAt = std::max(movedAt, at.count > 0 ? at.since : begin);
       trains = trains && at.phase == RunPhase::training;
     }
-    if (std::exchange(seen, count) != count) movedAt = pdcrt::now();
-    if (pdcrt::now() - movedAt < patience() * (trains ? 1 : 10)) continue; // the last checkpoint takes its time
-    record("the supervisor cannot be reached, and nothing moves");
-    ::_exit(static_cast<int>(Exit::again));
+    if (pdcrt::now() - movedAt >= patience() * (trains ? 1 : 10)) break; // the last checkpoint takes its time
+    if (::poll(&wake, 1, 1000) < 0 && errno != EINTR) return;
+    if (wake.revents) return;
   }
+  record("the supervisor cannot be reached, and nothing moves");
+  ::_exit(static_cast<int>(Exit::again));
 }
 
 } // namespace pdcrt
