@@ -120,12 +120,23 @@ static int lowerBoundOf(const Plan& plan, const std::vector<Edge>& edges, double
   return most;
 }
 
+/// What stage s needs as the owner of parameters, given the stages after it: no user runs further ahead.
+static int leastOfOwner(const Plan& plan, int s, const std::vector<int>& warmup) {
+  std::int64_t most = 0, R = plan.stages[s].replicas;
+  for (const PlanSharedParameter& parameter : plan.sharedParameters)
+    if (parameter.stages[0] == s)
+      for (int user : parameter.stages)
+        if (user != s) most = std::max(most, std::int64_t{warmup[user]} * plan.stages[user].replicas);
+  return static_cast<int>((most + R - 1) / R);
+}
+
 std::vector<int> pdc::hideLowerBound(const Plan& plan, double timeMs) {
   std::vector<Edge> edges = edgesOf(plan);
   std::vector<int> warmup(plan.stages.size(), 0);
   if (timeMs > 0)
     for (int s = static_cast<int>(plan.stages.size()) - 2; s >= 0; --s)
-      warmup[s] = std::min(lowerBoundOf(plan, edges, timeMs, s, warmup), mostUseful(plan, s));
+      warmup[s] = std::min(std::max(lowerBoundOf(plan, edges, timeMs, s, warmup), leastOfOwner(plan, s, warmup)),
+                           mostUseful(plan, s));
   adjustWarmup(plan, warmup);
   return warmup;
 }

@@ -9,16 +9,30 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <numeric>
 
 using namespace pdc;
+
+/// Whether transfers or common parameters lead from each stage to each other. Stages that nothing connects drift apart
+/// where ranks share cores: there is no steady state then, only a mean over the whole run.
+static bool isConnected(const Plan& plan) {
+  std::vector<int> part(plan.stages.size());
+  std::iota(part.begin(), part.end(), 0);
+  auto connect = [&](int a, int b) { std::replace(part.begin(), part.end(), int{part[a]}, int{part[b]}); };
+  for (const PlanTensor& tensor : plan.tensors) connect(tensor.from, tensor.to);
+  for (const PlanSharedParameter& parameter : plan.sharedParameters)
+    for (int user : parameter.stages) connect(parameter.stages[0], user);
+  return std::count(part.begin(), part.end(), part[0]) == std::ssize(part);
+}
 
 TEST(PlannerPdcRunnable, PlansTakeTheTimeThatTheyState) {
   std::uint64_t seed = 5;
   if (const char* text = std::getenv("PDC_TEST_SEED")) seed = std::strtoull(text, nullptr, 10);
   RandomInstances random(seed);
-  int replicated = 0, corrected = 0, plans = 0;
+  int replicated = 0, corrected = 0, plans = 0, compared = 0;
   for (int round = 0; round < rounds(150); ++round) {
     PlannerInstance instance = random.next();
     Diagnostics diags(nullptr);
@@ -40,14 +54,35 @@ TEST(PlannerPdcRunnable, PlansTakeTheTimeThatTheyState) {
     EXPECT_LE(plan->lowerBoundMs, plan->timeMs * (1 + 1e-12)) << where;
     Expected<pdcrt::Schedule> schedule = scheduleFor(*plan, diags);
     ASSERT_TRUE(schedule) << where;
-    double simulatedMs = simulate(*plan, *schedule).timePerMinibatchMs;
-    EXPECT_NEAR(simulatedMs, plan->timeMs, 0.01 * plan->timeMs) << where;
+    if (instance.cluster.device.cores == 0 || isConnected(*plan)) {
+      double simulatedMs = simulate(*plan, *schedule).timePerMinibatchMs;
+      EXPECT_NEAR(simulatedMs, plan->timeMs, 0.01 * plan->timeMs) << where;
+      ++compared;
+    }
     for (const PlanStage& stage : plan->stages) replicated += stage.replicas > 1;
     corrected += plan->timeMs > plan->lowerBoundMs * (1 + 1e-9);
     if (std::getenv("PDC_TEST_VERBOSE") && plan->timeMs > plan->lowerBoundMs * (1 + 1e-9))
       std::cout << plan->timeMs / plan->lowerBoundMs << " " << where << "\n";
   }
-  std::cout << plans << " plans, " << replicated << " replicated stages, " << corrected
+  std::cout << plans << " plans, " << compared << " compared, " << replicated << " replicated stages, " << corrected
             << " plans slower than their bound\n";
   EXPECT_GT(replicated, 0);
+}
+
+// Where memory does not allow all of the warm-up that the simulator asks for, a stage that uses a parameter of an
+// earlier one gets no further ahead than that: its forwards would wait for a version that its own backwards lead to.
+TEST(PlannerPdcRunnable, AWarmupThatMemoryCutsStaysRunnableWithSharedParameters) {
+  std::optional<PlanCost> best;
+  PlannerInstance instance =
+      instanceOf(R"({"nodes":[[2.0,6.0,2.0,0.25,0,0,400,0,60,-1],[2.0,6.0,4.0,0.125,0,0,500,0,30,-1,80],)"
+                 R"([2.0,2.0,6.0,0.125,300,300,200,0,30,-1,80],[4.0,4.0,0.0,0.375,200,200,100,100,60,-1],)"
+                 R"([4.0,2.0,0.0,0.25,200,200,300,0,30,-1,80],[2.0,2.0,0.0,0.5,100,100,300,0,60,-1,40]],)"
+                 R"("tensors":[[0,[1,2],600,true],[1,[3],600,true],[3,[4],700,true],[4,[5],300,true]],)"
+                 R"("shared":[[[0,1,2,4],300]],"levels":[[4,600000.0,0.0]],"device":["test",10082,1000,0.5,2],)"
+                 R"("options":["barrier","stash","hide",false,"auto",2.0],"best":null})",
+                 best);
+  Diagnostics diags(nullptr);
+  Expected<Plan> plan = planPipeline(instance.graph, instance.cluster, instance.options, diags);
+  ASSERT_TRUE(plan) << diags.all().back().message;
+  EXPECT_TRUE(scheduleFor(*plan, diags));
 }

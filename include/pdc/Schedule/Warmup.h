@@ -29,7 +29,7 @@ std::vector<int> hideUpperBound(const Plan& plan, double timeMs);
 ///             w_s >= ceil((f + b + U_s + all-reduce) / (R_s·timeMs)) - 2 + ceil(w_u·R_u / R_s)
 ///
 /// because the forward of local minibatch k + w + 1 follows the update after backward k, and with d_s = 0 this waits
-/// for the backwards of all replicas.
+/// for the backwards of all replicas; and w_o·R_o >= w_u·R_u for each user u of a shared parameter of stage o.
 std::vector<int> hideLowerBound(const Plan& plan, double timeMs);
 
 /// The smallest warm-up that the simulator shows to reach plan.timeMs, which must hold the bottleneck (within 0.1 %),

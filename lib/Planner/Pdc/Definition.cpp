@@ -283,6 +283,16 @@ double Definition::loopTime(const Loop& loop, const std::vector<int>& warmup) co
                   over(loop.ms + s.updateMs + s.syncMs, R * (w + 2) - R * windows));
 }
 
+/// Whether a user's forwards would wait for a version that comes of backwards after them in its list. Where batches end
+/// in a flush, or are two with 2bw, there is none.
+bool Definition::outrunsOwner(const Tied& tied, const std::vector<int>& warmup) const {
+  auto ahead = [&](int s) {
+    return static_cast<std::int64_t>(warmup[static_cast<std::size_t>(s)]) *
+           stages_[static_cast<std::size_t>(s)].replicas;
+  };
+  return plan_.schedule == "1f1b" && ahead(tied.user) > ahead(tied.owner);
+}
+
 int Definition::versions(int stage, const std::vector<int>& warmup) const {
   if (plan_.schedule == "2bw") return 2;
   if (plan_.schedule != "1f1b" || plan_.weights == "latest") return 1;
@@ -419,6 +429,8 @@ std::vector<int> Definition::warmupFor(double timeMs) const {
     changed = false;
     for (const Loop& loop : loops_)
       if (loopTime(loop, warmup) > timeMs * (1 + 1e-10)) ++warmup[static_cast<std::size_t>(loop.from)], changed = true;
+    for (const Tied& tied : tied_)
+      if (outrunsOwner(tied, warmup)) ++warmup[static_cast<std::size_t>(tied.owner)], changed = true;
   }
   if (plan_.weights == "vertical-sync")
     for (std::size_t s = 1; s < stages_.size(); ++s)
@@ -433,6 +445,8 @@ PlanCost Definition::evaluate() const {
   cost.warmup = warmupOf();
   double loops = 0;
   for (const Loop& loop : loops_) loops = std::max(loops, loopTime(loop, cost.warmup));
+  for (const Tied& tied : tied_)
+    if (outrunsOwner(tied, cost.warmup)) loops = INFINITY;
   cost.loadMs = std::max(largestLoad_, loops);
   cost.timeMs = std::max(cost.loadMs, coresLoad_);
   if (coresLoad_ > 0 && coresLoad_ >= cost.loadMs * (1 - 1e-9)) cost.loadMs = largestLoad_; // not by rounding

@@ -73,6 +73,7 @@ private:
   double transferMs(std::int64_t from, std::int64_t to, double bytes) const;
   std::vector<int> warmupFor(double timeMs) const;
   double loopTime(const Loop& loop, const std::vector<int>& warmup) const;
+  bool outrunsOwner(const Tied& tied, const std::vector<int>& warmup) const;
   int versions(int stage, const std::vector<int>& warmup) const;
   std::int64_t bufferedBySchedule(int stage, const std::vector<int>& warmup, std::int64_t saved, std::int64_t sent,
                                   std::int64_t handover) const;

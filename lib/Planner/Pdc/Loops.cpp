@@ -4,6 +4,9 @@
 //
 // For a given time the least warm-up follows from the last stage backwards, because the loops of stage s depend on the
 // warm-up of s and of later stages only, and more warm-up later never permits less before.
+//
+// A shared parameter makes a loop, too: the version that the user's forward of b needs comes of its backwards of all
+// minibatches below b - w·R of the owner, which its own list must have before that forward: w·R of the user is no more.
 #include "Pdc/Loops.h"
 
 #include <algorithm>
@@ -58,8 +61,16 @@ double Loops::timeOf(int s, int u, double loopMs, std::int64_t w, std::int64_t w
                   (ms + stage.allReduceMs) / static_cast<double>(R * (w + 2 - windows)));
 }
 
+/// The owner's warm-up, at least.
+std::int64_t Loops::leastAhead(const SharedUse& use, const std::vector<int>& warmup) const {
+  const std::int64_t R = pipeline_.stages[use.owner].replicas;
+  return (std::int64_t{warmup[use.user]} * pipeline_.stages[use.user].replicas + R - 1) / R;
+}
+
 ResourceLoad Loops::slowest(const std::vector<int>& warmup) const {
   ResourceLoad slowest{ResourceKind::loop};
+  for (const SharedUse& use : pipeline_.shared)
+    if (warmup[use.owner] < leastAhead(use, warmup)) return {ResourceKind::loop, infinity, use.owner, use.user};
   for (int s = 0; s + 1 < static_cast<int>(pipeline_.stages.size()); ++s)
     forEach(s, [&](int u, double loopMs) {
       double ms = timeOf(s, u, loopMs, warmup[s], warmup[u]);
@@ -91,9 +102,12 @@ std::vector<int> Loops::warmupFor(double timeMs, double& next) const {
       while (w > 0 && timeOf(s, u, loopMs, w - 1, warmup[u]) <= timeMs * tolerance) --w;
       most = std::max(most, w);
     });
-    warmup[s] = static_cast<int>(most);
-    if (most == 0) continue;
-    double enough = 0; // the time from which one less suffices
+    std::int64_t least = 0;
+    for (const SharedUse& use : pipeline_.shared)
+      if (use.owner == s) least = std::max(least, leastAhead(use, warmup));
+    warmup[s] = static_cast<int>(std::max(most, least));
+    if (most <= least) continue; // less only where the users have less
+    double enough = 0;           // the time from which one less suffices
     for (auto [u, loopMs] : loops_) enough = std::max(enough, timeOf(s, u, loopMs, most - 1, warmup[u]));
     next = std::min(next, enough);
   }

@@ -23,6 +23,7 @@ private:
   template <class Visit>
   void forEach(int s, Visit visit) const;
   double timeOf(int s, int u, double loopMs, std::int64_t w, std::int64_t wu) const;
+  std::int64_t leastAhead(const SharedUse& use, const std::vector<int>& warmup) const;
 
   const Pipeline& pipeline_;
   const Loads& loads_;

@@ -104,19 +104,12 @@ static void reportNoPlan(const CostGraph& graph, const Cluster& cluster, const P
                                 << " on one device, the limit is " << sizeText(limit);
 }
 
-static bool fits(const Plan& plan, const PlannerOptions& options) {
-  std::vector<std::int64_t> memory = memoryOf(plan, options), limits = memoryLimitsOf(plan, options);
-  for (std::size_t s = 0; s < memory.size(); ++s)
-    if (memory[s] > limits[s]) return false;
-  return true;
-}
-
 static void setWarmup(Plan& plan, const std::vector<int>& warmup) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = warmup[s];
 }
 
 /// The warm-up of `hide` that the simulator confirms. Where it does not fit into memory, as much of it as does, from
-/// the last stage backwards, because a stage can be no further ahead than the ones before it.
+/// the first stage on, because a stage can be no further ahead than the ones before it (isSafeByOrder).
 static Plan withConfirmedWarmup(const Plan& plan, const PlannerOptions& options) {
   Plan confirmed = plan;
   std::vector<int> least, wanted = hideWarmup(plan);
@@ -124,12 +117,13 @@ static Plan withConfirmedWarmup(const Plan& plan, const PlannerOptions& options)
   // The definition's is the least; the simulator may want more, not less.
   for (std::size_t s = 0; s < wanted.size(); ++s) wanted[s] = std::max(wanted[s], least[s]);
   setWarmup(confirmed, wanted);
-  if (fits(confirmed, options)) return confirmed;
+  if (costWithWarmup(confirmed, options).feasible) return confirmed;
   setWarmup(confirmed, least);
+  const bool wasSafe = isSafeByOrder(confirmed);
   for (std::size_t s = 0; s < wanted.size(); ++s)
     for (int w = wanted[s]; w > least[s]; --w) {
       confirmed.stages[s].warmup = w;
-      if (fits(confirmed, options)) break;
+      if (costWithWarmup(confirmed, options).feasible && (!wasSafe || isSafeByOrder(confirmed))) break;
       confirmed.stages[s].warmup = least[s];
     }
   return confirmed;
