@@ -232,6 +232,7 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
               "gap",          "cost_model",   "stages",        "tensors",  "shared_parameters", "ranks",
               "alternatives", "cluster"});
   Plan plan;
+  plan.file = file;
   plan.model = optionalText(root, "model");
   plan.modelHash = optionalText(root, "model_hash");
   plan.costSource = optionalText(root, "cost_source");

@@ -88,7 +88,7 @@ static Status orderRanks(const Plan& plan, pdcrt::Schedule& schedule, Diagnostic
       for (const pdcrt::RankList& other : schedule.ranks)
         if (!hosts.empty() && std::find(other.hosts.begin(), other.hosts.end(), hosts[0]) != other.hosts.end())
           expected = hostsText(other.hosts);
-      return diags.error({"", "/ranks/" + std::to_string(rank.rank)})
+      return diags.error(plan.at("/ranks/" + std::to_string(rank.rank)))
                  .exit(ExitCode::unsupported)
                  .help("let one rank host " + (expected.empty() ? std::string("replicas of stages") : expected))
              << "rank " << rank.rank << " hosts '" << hostsText(hosts) << "', the schedule '" << plan.schedule
@@ -105,7 +105,7 @@ static Status checkPlacement(const PipelineShape& shape, const Plan& plan, Diagn
   auto chunks = static_cast<std::size_t>(stagesPerRank(plan.schedule));
   if (chunks < 2) return success;
   if (shape.stages.size() % chunks != 0)
-    return diags.error({"", "/stages"})
+    return diags.error(plan.at("/stages"))
                .exit(ExitCode::unsupported)
                .help("take " + std::to_string((shape.stages.size() + chunks - 1) / chunks * chunks) + " stages")
            << "every rank hosts " << chunks << " stages under '" << plan.schedule << "', the plan has "
@@ -113,14 +113,14 @@ static Status checkPlacement(const PipelineShape& shape, const Plan& plan, Diagn
   int replicas = shape.stages[0].replicas;
   for (std::size_t s = 0; s < shape.stages.size(); ++s)
     if (shape.stages[s].replicas != replicas)
-      return diags.error({"", "/stages/" + std::to_string(s) + "/replicas"})
+      return diags.error(plan.at("/stages/" + std::to_string(s) + "/replicas"))
                  .exit(ExitCode::unsupported)
                  .help("replicate all stages equally, or take another schedule")
              << "the replicas of '" << plan.schedule << "' are copies of the whole pipeline, got " << replicas
              << " of stage 0 and " << shape.stages[s].replicas << " of stage " << s;
   std::int64_t each = static_cast<std::int64_t>(shape.stages.size() / chunks) * replicas;
   if (plan.schedule == "zb-v" || shape.microbatches % each == 0) return success;
-  return diags.error({})
+  return diags.error(plan.at())
              .exit(ExitCode::unsupported)
              .help("take --microbatches=" + std::to_string((shape.microbatches + each - 1) / each * each))
          << "the microbatches of '" << plan.schedule << "' must be a multiple of its " << each << " ranks, got "
@@ -130,13 +130,13 @@ static Status checkPlacement(const PipelineShape& shape, const Plan& plan, Diagn
 /// What a policy of weights demands of a plan.
 static Status checkWeights(const PipelineShape& shape, const Plan& plan, Diagnostics& diags) {
   if (hasBatches(plan.schedule) && plan.weights != "stash")
-    return diags.error({}).exit(ExitCode::unsupported).help("take --weights=stash")
+    return diags.error(plan.at()).exit(ExitCode::unsupported).help("take --weights=stash")
            << "the weights '" << plan.weights << "' go with the schedule '1f1b', got '" << plan.schedule << "'";
   if (plan.schedule == "2bw")
     for (std::size_t s = 0; s < shape.stages.size(); ++s) {
       std::int64_t inFlight = (std::int64_t{shape.stages[s].warmup} + 1) * shape.stages[s].replicas;
       if (inFlight > shape.microbatches)
-        return diags.error({"", "/stages/" + std::to_string(s) + "/warmup"})
+        return diags.error(plan.at("/stages/" + std::to_string(s) + "/warmup"))
                    .exit(ExitCode::unsupported)
                    .help("take --microbatches=" + std::to_string(inFlight) + " or more")
                << "'2bw' needs as many microbatches per update as a stage has in flight, got " << shape.microbatches
@@ -144,7 +144,7 @@ static Status checkWeights(const PipelineShape& shape, const Plan& plan, Diagnos
     }
   if (shape.microbatches > 0) return success;
   if (!shape.shared.empty() && shape.weights != pdcrt::WeightPolicy::stash)
-    return diags.error({}).exit(ExitCode::unsupported).help("take --weights=stash, or a flushing schedule")
+    return diags.error(plan.at()).exit(ExitCode::unsupported).help("take --weights=stash, or a flushing schedule")
            << "stages " << shape.shared[0].first << " and " << shape.shared[0].second
            << " share parameters, which goes with the weights 'stash', got '" << plan.weights << "'";
   if (shape.weights != pdcrt::WeightPolicy::verticalSync) return success;
@@ -153,7 +153,7 @@ static Status checkWeights(const PipelineShape& shape, const Plan& plan, Diagnos
     const StageShape& stage = shape.stages[s];
     if (input.replicas * (input.warmup + input.syncDelay) >= stage.replicas * (stage.warmup + stage.syncDelay))
       continue;
-    return diags.error({"", "/stages/" + std::to_string(s) + "/warmup"})
+    return diags.error(plan.at("/stages/" + std::to_string(s) + "/warmup"))
                .help("raise the warm-up of stage 0 or lower that of stage " + std::to_string(s))
            << "vertical sync needs R·(w + d) of stage 0 to be at least that of stage " << s << ", got "
            << input.replicas * (input.warmup + input.syncDelay) << " and "
@@ -212,7 +212,7 @@ Expected<pdcrt::Schedule> pdc::scheduleFor(const Plan& plan, Diagnostics& diags)
   PipelineShape shape = shapeOf(plan);
   if (!checkWeights(shape, plan, diags) || !checkPlacement(shape, plan, diags)) return failure;
   if (!canList(plan))
-    return diags.error({"", "/stages"}).exit(ExitCode::unsupported).help("take fewer stages, or smaller warm-ups")
+    return diags.error(plan.at("/stages")).exit(ExitCode::unsupported).help("take fewer stages, or smaller warm-ups")
            << "the schedule of this plan has about " << static_cast<std::int64_t>(listedActions(plan))
            << " actions, at most " << static_cast<std::int64_t>(mostListed) << " can be written";
   pdcrt::Schedule schedule = buildSchedule(shape);
@@ -221,10 +221,10 @@ Expected<pdcrt::Schedule> pdc::scheduleFor(const Plan& plan, Diagnostics& diags)
   const std::string help = "no stage may run ahead of the one before it: w·R must not grow from a stage to the next; "
                            "without --warmup a legal one is chosen";
   if (!result.passed)
-    return diags.error({"", "/stages"}).help(help)
+    return diags.error(plan.at("/stages")).help(help)
            << "the schedule of this plan cannot be executed: " << result.problem;
   if (!result.proven && !isSafeByOrder(plan))
-    return diags.error({"", "/stages"}).help(help)
+    return diags.error(plan.at("/stages")).help(help)
            << "the schedule of this plan repeats itself after " << pdcrt::periodMinibatches(schedule)
            << " minibatches, too many to show that it never stops; " << result.minibatches << " were executed";
   return schedule;

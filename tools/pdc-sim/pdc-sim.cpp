@@ -65,6 +65,7 @@ Status change(Plan& plan, const Flags& flags, Diagnostics& diags) {
   if (changed)
     for (PlanStage& stage : plan.stages) stage.syncDelay = syncDelayFor(plan, stage.replicas);
   if (!changed && flags.warmup.empty()) return success;
+  plan.file.clear(); // messages would point at what the file does not say
   Expected<std::vector<int>> warmup = warmupFor(plan, flags.warmup, diags);
   if (!warmup) return failure;
   for (std::size_t s = 0; s < warmup->size(); ++s) plan.stages[s].warmup = (*warmup)[s];

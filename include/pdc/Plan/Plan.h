@@ -4,6 +4,7 @@
 
 #include "pdc/Plan/Cluster.h"
 #include "pdc/Plan/GradientBuckets.h"
+#include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Expected.h"
 
 #include <cstdint>
@@ -11,8 +12,6 @@
 #include <vector>
 
 namespace pdc {
-
-class Diagnostics;
 
 /// One level of a hierarchical plan (cost models sosp19 and pipedream-*): the components of the level are split among
 /// stages, each on `replicas` components, all of which run the same plan of the level inside.
@@ -114,6 +113,10 @@ struct Plan {
   std::vector<PlanAlternative> alternatives; ///< that were not chosen; empty: not asked for
   Cluster cluster;
 
+  std::string file; ///< that it was read from, for messages; not written
+
+  /// A JSON pointer of the plan; nowhere, if no file holds it.
+  Location at(const std::string& pointer = "") const { return file.empty() ? Location() : Location{file, pointer}; }
   double gap() const { return lowerBoundMs > 0 ? timeMs / lowerBoundMs - 1 : 0; }
 };
 
