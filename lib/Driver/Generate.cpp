@@ -124,6 +124,7 @@ Status fillInMemory(Plan& plan, const pdcrt::Schedule& schedule, const std::vect
       std::int64_t& bound = live[static_cast<std::size_t>(host.stage)];
       bound = std::max(bound, least);
       const StageMemory& memory = memories[static_cast<std::size_t>(host.stage)];
+      stage.reducedBytes = memory.trainedBytes;
       stage.handoverBytes = static_cast<std::int64_t>(memory.bytes.handover);
       if (!memory.earlyUpdates.empty()) stage.gradientBytes = static_cast<std::int64_t>(memory.bytes.gradients);
       stage.optimizerBytes = static_cast<std::int64_t>(pdcrt::arenaBytes(

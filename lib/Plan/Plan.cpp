@@ -28,6 +28,7 @@ static ordered_json toObject(const PlanStage& stage) {
   // What few plans have is left out where it says nothing.
   if (stage.handoverBytes != 0) object["handover_bytes"] = stage.handoverBytes;
   if (stage.optimizerBytes != 0) object["optimizer_bytes"] = stage.optimizerBytes;
+  if (stage.reducedBytes != 0) object["reduced_bytes"] = stage.reducedBytes;
   if (stage.recompute) object["recompute"] = true;
   if (stage.tensorParallel != 1) object["tensor_parallel"] = stage.tensorParallel;
   if (stage.exposedSyncMs != 0) object["exposed_sync_ms"] = stage.exposedSyncMs;
@@ -130,7 +131,8 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
               "update_ms",       "all_reduce_ms", "parameter_bytes",   "gradient_bytes",
               "saved_bytes",     "scratch_bytes", "handover_bytes",    "memory_bytes",
               "optimizer_bytes", "recompute",     "tensor_parallel",   "exposed_sync_ms",
-              "buckets",         "device",        "choices",           "nest"});
+              "buckets",         "device",        "choices",           "nest",
+              "reduced_bytes"});
   PlanStage stage;
   for (const JsonNode& element : json["nodes"].elements()) {
     stage.nodes.push_back(element.integer(0, INT64_MAX));
@@ -150,6 +152,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
   stage.parameterBytes = optionalBytes(json, "parameter_bytes");
   stage.gradientBytes = optionalBytes(json, "gradient_bytes", stage.parameterBytes);
   stage.optimizerBytes = optionalBytes(json, "optimizer_bytes");
+  stage.reducedBytes = optionalBytes(json, "reduced_bytes");
   stage.savedBytes = optionalBytes(json, "saved_bytes");
   stage.scratchBytes = optionalBytes(json, "scratch_bytes");
   stage.handoverBytes = optionalBytes(json, "handover_bytes");
