@@ -192,6 +192,18 @@ static Expected<Plan> finish(const CostGraph& graph, const Cluster& cluster, con
   return plan;
 }
 
+/// What a plan that turned out slower than the cost model says competes with: the best one without replicas, and data
+/// parallelism, of which the cost model knows all. Nobody shall find a better plan by asking for these.
+static std::vector<PlannerOptions> simplerPlans(const Cluster& cluster, const PlannerOptions& options) {
+  std::vector<PlannerOptions> simpler(1, options);
+  simpler.front().straight = true;
+  const std::int64_t devices = cluster.deviceCount();
+  if (options.schedule == "2bw" && devices > options.microbatches) return simpler;
+  simpler.push_back(options);
+  simpler.back().stageReplicas = {static_cast<int>(devices)};
+  return simpler;
+}
+
 Expected<Plan> pdc::planPdc(const CostGraph& given, const Cluster& cluster, const PlannerOptions& options,
                             Diagnostics& diags) {
   if (!checkOptions(given, cluster, options, diags)) return failure;
@@ -205,15 +217,17 @@ Expected<Plan> pdc::planPdc(const CostGraph& given, const Cluster& cluster, cons
   Expected<Plan> plan = finish(graph, cluster, options, *solution, diags);
   if (!plan || plan->timeMs <= 1.01 * solution->cost.timeMs || options.straight || !options.stageReplicas.empty())
     return plan;
-  // Only replicated plans can need more in flight than the definition knows; a straight one may be better then.
-  PlannerOptions straight = options;
-  straight.straight = true;
-  std::optional<Solution> other = solve(graph, cluster, straight);
-  if (!other || other->cost.timeMs >= plan->timeMs) return plan;
-  Diagnostics ignored(nullptr);
-  Expected<Plan> straightPlan = finish(graph, cluster, straight, *other, ignored);
-  if (!straightPlan || straightPlan->timeMs >= plan->timeMs) return plan;
-  straightPlan->lowerBoundMs = std::min(plan->lowerBoundMs, straightPlan->timeMs);
-  straightPlan->optimal = straightPlan->timeMs <= straightPlan->lowerBoundMs * (1 + 1e-9);
-  return straightPlan;
+  // Only replicated stages beside others can need more in flight than the definition knows.
+  const double lowerBoundMs = plan->lowerBoundMs;
+  for (const PlannerOptions& simpler : simplerPlans(cluster, options)) {
+    std::optional<Solution> other = solve(graph, cluster, simpler);
+    if (!other || other->cost.timeMs >= plan->timeMs) continue;
+    Diagnostics ignored(nullptr);
+    Expected<Plan> better = finish(graph, cluster, simpler, *other, ignored);
+    if (!better || better->timeMs >= plan->timeMs) continue;
+    better->lowerBoundMs = std::min(lowerBoundMs, better->timeMs);
+    better->optimal = better->timeMs <= better->lowerBoundMs * (1 + 1e-9);
+    plan = std::move(better);
+  }
+  return plan;
 }
