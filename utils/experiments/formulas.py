@@ -34,10 +34,11 @@ def rho_of_speedup(workers, speedup):
 
 def bytes_per_minibatch(plan):
     """What all ranks send (docs/Semantics.md, "Bytes"): cut tensors and their gradients, and all-reduces, 2(r-1)|w| per update of r
-    minibatches. |w| is what has gradients: `parameter_bytes` has the statistics of BatchNorm too, which are not reduced.
+    minibatches. |w| is what has gradients, once each: `parameter_bytes` has the statistics of BatchNorm too, which are not reduced, and
+    `gradient_bytes` one accumulator per use of a parameter.
     """
     cut = sum(tensor["bytes"] * (2 if tensor["has_gradient"] else 1) for tensor in plan["tensors"])
-    reduced = sum(2 * (stage["replicas"] - 1) * stage["gradient_bytes"] / stage["replicas"] for stage in plan["stages"])
+    reduced = sum(2 * (stage["replicas"] - 1) * stage.get("reduced_bytes", stage["gradient_bytes"]) / stage["replicas"] for stage in plan["stages"])
     return cut + reduced
 
 

@@ -104,6 +104,8 @@ class Hosts:
             ip("-n", name, "address", "add", f"{self.address(host)}/24", "dev", "eth0")
             for device in ("lo", "eth0"):
                 ip("-n", name, "link", "set", device, "up")
+            # Linux's usual congestion control, whatever this machine's is: BBR takes 2 to 9 % off the all-reduces, by turns.
+            ip("-n", name, "route", "replace", f"{NETWORK}.0/24", "dev", "eth0", "congctl", "cubic")
         # What mpirun types instead of ssh.
         agent = self.folder / "agent"
         cases = "\n".join(f"{self.address(host)}) name={name} ;;" for host, name in enumerate(self.names))

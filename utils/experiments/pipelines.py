@@ -8,7 +8,7 @@ import sys
 
 from formulas import bytes_per_minibatch
 from machine import processor_time
-from traces import steady_ms, steady_window, with_times_of
+from traces import busiest, steady_ms, steady_window, with_times_of
 
 root = pathlib.Path(__file__).resolve().parent.parent.parent
 build = pathlib.Path(os.environ.get("PDC_BUILD", root / "build" / "release"))
@@ -71,6 +71,7 @@ class Measured:
     exposed: float  # waiting for transfers and all-reduces under way
     waiting: float  # for what another rank had not started
     other: float  # neither waiting nor computing
+    busiest: float  # part of the time that the rank with most to do computes for
     stolen: float  # part of the processors' time that a virtual machine's host took away
 
 
@@ -176,7 +177,7 @@ class Program:
         return Measured(minibatches=minibatches, ms=steady_ms(self.plan, trace), own_ms=told["time_per_minibatch_ms"],
                         compute_ms=sum(stage[cost] for stage in own["stages"] for cost in ("forward_ms", "input_gradient_ms", "weight_gradient_ms")), sent_by_transport=self._sent(text) / minibatches,
                         sent_by_interface=sent / minibatches, exposed=part["exposed_transfers"] + part["exposed_all_reduce"],
-                        waiting=part["waiting"], other=part["other"], stolen=taken / max(1, all_time))
+                        waiting=part["waiting"], other=part["other"], busiest=busiest(self.plan, trace), stolen=taken / max(1, all_time))
 
     def formula_bytes(self):
         return bytes_per_minibatch(self.plan)

@@ -48,6 +48,17 @@ def steady_window(plan, trace):
     return (min(begin for begin, _ in windows), max(end for _, end in windows)), finished
 
 
+def busiest(plan, trace):
+    """The largest part of that window that a rank computes for. What it does not compute bounds what transfers cost: other ranks wait for it
+    in any case.
+    """
+    (first, last), _ = steady_window(plan, trace)
+    busy = {}
+    for _, _, _, rank, begin, end in computations(trace):
+        busy[rank] = busy.get(rank, 0) + max(0, min(end, last) - max(begin, first))
+    return max(busy.values()) / (last - first)
+
+
 def steady_ms(plan, trace):
     """Milliseconds per minibatch in that window."""
     (begin, end), finished = steady_window(plan, trace)

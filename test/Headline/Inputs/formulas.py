@@ -26,6 +26,9 @@ def plan(tensors, *stages):
 
 print(f"a straight pipeline moves what is cut, there and back: {formulas.bytes_per_minibatch(plan([(100, True), (50, False)], (1, 10), (1, 20))):.0f}")
 print(f"two replicas move all gradients once per minibatch: {formulas.bytes_per_minibatch(plan([], (2, 4000))):.0f}")
+twice = plan([], (2, 4000))
+twice["stages"][0]["reduced_bytes"] = 2000
+print(f"a parameter with two uses is reduced once: {formulas.bytes_per_minibatch(twice):.0f}")
 if formulas.bytes_per_minibatch(plan([], (2, 0))) == 0:
     print("statistics of BatchNorm are not moved")
 

@@ -7,16 +7,16 @@ import page  # noqa: E402
 from published import TABLE_1  # noqa: E402
 
 
-def program(shape, ms, formula, sent=None, own=None, exposed=0.0):
+def program(shape, ms, formula, sent=None, own=None, exposed=0.0, busiest=0.9):
     run = {"minibatches": 1, "ms": ms, "own_ms": own or ms, "compute_ms": 20.0, "sent_by_transport": formula if sent is None else sent, "sent_by_interface": 1.05 * formula,
-           "exposed": exposed, "waiting": 0.01, "other": 0.0}
+           "exposed": exposed, "waiting": 0.01, "other": 0.0, "busiest": busiest}
     return {"shape": shape, "formula_bytes": formula, "predicted_ms": [0.9 * ms], "runs": [run, run]}
 
 
 throughput = {"kind": "throughput", "name": "vgg16", "network": "VGG-16", "source": "a paper", "reduced": "smaller images", "rho": 5.2, "batch": 4,
               "compute_ms": [150.0], "parameter_bytes": 1e6, "bound_ms": [95.0], "links": [1e8], "ddp_ms": [400.0, 400.0], "date": "2026-01-01",
               "programs": {"one host": program("1", 150.0, 0), "data parallel": program("2", 500.0, 100 * 2**20),
-                           "straight": program("1-1", 110.0, 100), "planned": program("1-1", 100.0, 3 * 2**20, 4 * 2**20, 96.0, 0.03)}}
+                           "straight": program("1-1", 110.0, 100), "planned": program("1-1", 100.0, 3 * 2**20, 4 * 2**20, 96.0, 0.03, 0.99)}}
 throughput["programs"]["planned"]["formula_bytes"] = 3 * 2**20
 curves = {"data parallel": [[1, 3.0, 0.5], [2, 6.0, 0.96]], "1F1B, stashing": [[1, 0.5, 0.4], [3, 1.5, 0.97]], "2BW": [[1, 0.5, 0.4]],
           "1F1B-flush": [[1, 0.5, 0.99]]}
@@ -29,6 +29,8 @@ simulated = {"rho": 4.88, "shape": "7-1", "data_parallel": 1.35, "planned": 6.83
 shapes = {"kind": "shapes", "name": "shapes", "rows": [{"paper": row._asdict(), "released": simulated}], "workers": [4], "gbits": [1, 10],
           "sweep": {"VGG-16": [[["3-1", 2.0], ["4", 1.0]]]}, "date": "2026-01-02"}
 
+runs = [{"exposed": 0.03, "busiest": busiest} for busiest in (0.9, 0.99)]
+print("exposed, one rank waits for the other, or for transfers:", *(f"{100 * page.exposed_part(run):.0f} %" for run in runs))
 results = [{**result, "machine": "a processor"} for result in (throughput, accuracy, ranking, shapes)]
 for each in (each for result in results for each in page.rows(result)):
     if each["goal"]:

@@ -36,6 +36,9 @@ halves = traces.with_times_of(plan(0), [event("0I0", 0, 0, 3), event("0W0", 0, 3
 print(f"halves of a backward: {halves['input_gradient_ms']:.1f} and {halves['weight_gradient_ms']:.1f}")
 two = [event(f"0B{2 * k + rank}", rank, 20 * k, 20) for k in range(6) for rank in (0, 1)]
 print(f"two replicas that take 20 ms for one each: {traces.steady_ms(plan(0), two):.1f} ms")
+uneven = [event(f"{rank}B{k}", rank, 20 * k, 20 if rank else 12) for k in range(8) for rank in (0, 1)]
+print(f"ranks that compute for 0.6 and all of the time: {traces.busiest(plan(0), uneven):.1f}")
+print(f"the first alone: {traces.busiest(plan(0), [each for each in uneven if each['pid'] == 0]):.2f}")
 try:
     traces.steady_ms(plan(2), run(3))
 except ValueError as error:
