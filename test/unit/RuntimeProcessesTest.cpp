@@ -177,8 +177,8 @@ TEST_P(Run, StopsWhereTooFewRanksWereStarted) {
   EXPECT_TRUE(contains(run.log, "error: the plan has 3 ranks, 2 were started")) << run.log;
 }
 
-/// Of Open MPI over TCP, so that ranks which send large messages to each other need not take turns, or wait for what the
-/// kernel has taken.
+/// Of Open MPI over TCP, so that ranks which send large messages to each other need not take turns, or wait for what
+/// the kernel has taken.
 TEST(MpiRun, SetsHowTcpSendsUnlessTheUserSaysHow) {
   const std::string own[] = {"btl_tcp_flags=send,inplace", "btl_tcp_sndbuf=131072"};
   const std::string users[] = {"btl_tcp_flags=send,put", "btl_tcp_sndbuf=65536"};
