@@ -3,6 +3,7 @@
 
 #include "pdcrt/Check.h"
 #include "pdcrt/Device.h"
+#include "pdcrt/FilterBlocks.h"
 
 #include <algorithm>
 #include <csignal>
@@ -218,7 +219,7 @@ void Checkpointer::run() {
   }
 }
 
-void Checkpointer::write(const Copy& copy) {
+void Checkpointer::write(Copy& copy) {
   Message message;
   message.topic = Topic::shard;
   message.stage = copy.hosted->host.stage;
@@ -234,7 +235,7 @@ void Checkpointer::write(const Copy& copy) {
   reports_.push_back(message);
 }
 
-Status Checkpointer::writeShards(const Copy& copy, Message& message) const {
+Status Checkpointer::writeShards(Copy& copy, Message& message) const {
   const Stage& stage = *copy.hosted->stage;
   const bool first = copy.hosted->host.replica == 0;
   if (!first && stage.states.empty()) return {};
@@ -251,6 +252,17 @@ Status Checkpointer::writeShards(const Copy& copy, Message& message) const {
     return {};
   };
 
+  // Files are row-major. Nobody needs the copy as it was.
+  const std::vector<std::string> blocks = optimizerBlockNames(nameOf(training_.optimizer));
+  if (first) {
+    if (Status status = fromFilterBlocks(stage.parameters, copy.weights.data()); !status) return status;
+    for (std::size_t block = 0; block < blocks.size(); ++block)
+      if (Status status =
+              fromFilterBlocks(stage.parameters, copy.optimizer.data() + block * arenaBytes(stage.bytes.weights));
+          !status)
+        return status;
+  }
+
   std::vector<TensorRecord> records;
   if (first)
     for (const ParameterRow& row : stage.parameters) records.push_back(recordOf(row, row.name, copy.weights.data()));
@@ -259,7 +271,6 @@ Status Checkpointer::writeShards(const Copy& copy, Message& message) const {
   if (!first) return {};
 
   records.clear();
-  const std::vector<std::string> blocks = optimizerBlockNames(nameOf(training_.optimizer));
   std::span<const TrainedParameter> trained = copy.hosted->optimizer->parameters();
   for (std::size_t i = 0; i < trained.size(); ++i) {
     const ParameterRow& row = *trained[i].row;

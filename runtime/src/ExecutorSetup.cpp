@@ -2,6 +2,7 @@
 #include "pdcrt/Executor.h"
 
 #include "Channels.h"
+#include "pdcrt/FilterBlocks.h"
 
 #include <algorithm>
 #include <cstring>
@@ -49,6 +50,12 @@ Status checkStage(const Stage& stage, const Schedule& schedule) {
   for (const ParameterRow& row : stage.parameters)
     if (row.trained && row.element != Element::f32)
       return invalid(std::string("parameter '") + row.name + "' is not f32, which the optimizers need");
+  for (const ParameterRow& row : stage.parameters)
+    if (row.inBlocks && (row.element != Element::f32 || !fitsFilterBlocks(row.shape)))
+      return invalid(std::string("parameter '") + row.name +
+                         "' cannot lie in blocks, which are of f32 and have 16 "
+                         "outputs and 16 inputs",
+                     "run pdc again");
   for (const EdgeRow& row : stage.edges) {
     const EdgeBuffers buffers = edgeBuffers(schedule, stage.index, row);
     const bool known =
@@ -262,20 +269,25 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
 
 Status Executor::setWeights(const ReadTensor& read) {
   // Where the host does not see the blocks, each tensor goes through memory that it sees.
-  auto place = [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to) -> Status {
-    if (device::hostSeesBlocks()) return read(name, element, shape, to);
-    std::byte* staged = stagingPlace(to.size());
-    if (!staged) return {Exit::noDevice, "the host has no " + std::to_string(to.size()) + " bytes for a tensor"};
-    if (Status status = read(name, element, shape, {staged, to.size()}); !status) return status;
-    sendStaged(to.data(), to.size());
+  auto placeAs = [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to,
+                     bool inBlocks) -> Status {
+    std::byte* seen = device::hostSeesBlocks() ? to.data() : stagingPlace(to.size());
+    if (!seen) return {Exit::noDevice, "the host has no " + std::to_string(to.size()) + " bytes for a tensor"};
+    if (Status status = read(name, element, shape, {seen, to.size()}); !status) return status;
+    if (inBlocks)
+      if (Status status = toFilterBlocks(shape, {seen, to.size()}); !status) return status;
+    if (seen != to.data()) sendStaged(to.data(), to.size());
     return {};
+  };
+  auto place = [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to) {
+    return placeAs(name, element, shape, to, /*inBlocks=*/false);
   };
   for (HostedStage& hosted : hosted_) {
     const Stage& stage = *hosted.stage;
     auto bytes = [](Element element, const Shape& shape) { return index(shape.elements()) * bytesOf(element); };
     for (const ParameterRow& row : stage.parameters)
-      if (Status status = place(row.name, row.element, row.shape,
-                                {hosted.versions.raw(0) + row.offset, bytes(row.element, row.shape)});
+      if (Status status = placeAs(row.name, row.element, row.shape,
+                                  {hosted.versions.raw(0) + row.offset, bytes(row.element, row.shape)}, row.inBlocks);
           !status)
         return status;
     for (int i = 1; i < hosted.versions.count(); ++i)

@@ -2,6 +2,7 @@
 #include "pdcrt/Resume.h"
 
 #include "pdcrt/Device.h"
+#include "pdcrt/FilterBlocks.h"
 #include "pdcrt/Npy.h"
 
 #include <algorithm>
@@ -62,7 +63,8 @@ public:
       for (std::size_t block = 0; block < blocks.size(); ++block)
         if (Status status =
                 readBlock(ShardKind::optimizer, blocks[block] + "/" + row.name, row.element, row.shape,
-                          hosted.optimizerState + block * arenaBytes(hosted.stage->bytes.weights) + row.offset);
+                          hosted.optimizerState + block * arenaBytes(hosted.stage->bytes.weights) + row.offset, -1, 0,
+                          row.inBlocks);
             !status)
           return status;
       if (Status status = read(ShardKind::optimizer, "updates/" + std::string(row.name), Element::i64, Shape{},
@@ -81,9 +83,11 @@ public:
 private:
   /// As read(), into a block.
   Status readBlock(ShardKind kind, const std::string& name, Element element, const Shape& shape, std::byte* to,
-                   int stage = -1, int replica = 0) {
+                   int stage = -1, int replica = 0, bool inBlocks = false) {
     std::vector<std::byte> values(static_cast<std::size_t>(shape.elements()) * bytesOf(element));
     if (Status status = read(kind, name, element, shape, values, stage, replica); !status) return status;
+    if (inBlocks)
+      if (Status status = toFilterBlocks(shape, values); !status) return status;
     return place(values, to);
   }
   Status place(std::span<const std::byte> values, std::byte* to) {

@@ -2,6 +2,8 @@
 #include "pdcrt/RunFiles.h"
 
 #include "pdcrt/Check.h"
+#include "pdcrt/Device.h"
+#include "pdcrt/FilterBlocks.h"
 #include "pdcrt/MappedFile.h"
 #include "pdcrt/Npy.h"
 #include "pdcrt/Safetensors.h"
@@ -65,6 +67,27 @@ Status readPlan(const std::string& file, const Json& plan, RunFiles& files) {
 std::vector<std::int64_t> dims(const Shape& shape) {
   return {shape.dims, shape.dims + shape.rank};
 }
+
+/// The newest version as files have it, for as long as this lives. Filters that lie in blocks are converted where they
+/// are: a copy would be the largest of a run. Their layout is one of devices whose memory the host sees.
+class InFileOrder {
+public:
+  explicit InFileOrder(const HostedStage& hosted)
+      : stage_(*hosted.stage), newest_(hosted.versions.at(hosted.versions.newest())) {
+    if (device::hostSeesBlocks()) status_ = fromFilterBlocks(stage_.parameters, newest_);
+  }
+  ~InFileOrder() {
+    if (device::hostSeesBlocks()) static_cast<void>(toFilterBlocks(stage_.parameters, newest_));
+  }
+  InFileOrder(const InFileOrder&) = delete;
+  InFileOrder& operator=(const InFileOrder&) = delete;
+  const Status& status() const { return status_; }
+
+private:
+  const Stage& stage_;
+  std::byte* const newest_;
+  Status status_;
+};
 
 } // namespace
 
@@ -151,6 +174,8 @@ Status makeFolder(const std::string& folder) {
 Status exportWeights(const std::string& folder, Executor& executor) {
   for (const HostedStage& hosted : executor.hosted()) {
     if (hosted.host.replica != 0) continue;
+    const InFileOrder ordered(hosted);
+    if (!ordered.status()) return ordered.status();
     std::vector<TensorRecord> records;
     auto add = [&](const auto& row, const std::byte* block) {
       records.push_back({row.name,

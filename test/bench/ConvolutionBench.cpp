@@ -37,6 +37,7 @@ void run(benchmark::State& state, Conv2d::Options o, Direction direction, Conv2d
   o.algorithms = {algorithm, algorithm, algorithm};
   o.inputLanes = o.input.dims[1] % 16 ? 1 : 16;
   o.outputLanes = 16;
+  o.filterLanes = o.inputLanes;
   std::vector<Line> x = lines(o.input.elements()), w = lines(o.filter.elements()),
                     y = lines(Conv2d::outputShape(o).elements());
   Setup setup;

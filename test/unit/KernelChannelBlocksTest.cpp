@@ -1,6 +1,7 @@
 // LINK: pdcrt_kernels
 // Kernels on tensors whose channels lie together in blocks of 16, against the same kernels on row-major ones.
 #include "KernelTest.h"
+#include "pdcrt/FilterBlocks.h"
 #include "pdcrt/kernels/AveragePool2d.h"
 #include "pdcrt/kernels/BatchNorm.h"
 #include "pdcrt/kernels/Conv2d.h"
@@ -250,6 +251,59 @@ TEST(BlockedConvolution, HasTheSameBitsWhereverTheBlocksAre) {
     }
 }
 
+TEST(BlockedFilter, HasTheSameBits) {
+  const Conv2d::Options shapes[] = {
+      {.input = {2, 32, 9, 8}, .filter = {48, 32, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true},
+      {.input = {2, 16, 9, 8}, .filter = {32, 16, 1, 1}, .strides = {2, 2}},
+      {.input = {2, 64, 9, 8}, .filter = {16, 64, 3, 2}, .strides = {2, 1}, .bias = true},
+      {.input = {8, 64, 16, 16}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}}, // Winograd
+      // The library's GEMM, which computes with row-major filters.
+      {.input = {2, 16, 4, 4}, .filter = {16, 16, 1, 1}, .pads = {1, 1, 1, 1}},
+      {.input = {2, 16, 9, 8}, .filter = {32, 16, 3, 3}, .pads = {2, 2, 2, 2}, .dilations = {2, 2}},
+  };
+  for (const Conv2d::Options& o : shapes) {
+    SCOPED_TRACE(testing::Message() << o.filter.dims[0] << " outputs of " << o.filter.dims[1] << " inputs");
+    const Buffer<float> x = randomBuffer(o.input.elements(), 1), w = randomBuffer(o.filter.elements(), 2),
+                        wBlocks = randomBuffer(o.filter.elements(), 2), b = randomBuffer(o.filter.dims[0], 3),
+                        dy = randomBuffer(Conv2d::outputShape(o).elements(), 4), y(dy.count()), dx(x.count()),
+                        dw(w.count()), yBlocks(dy.count()), dxBlocks(x.count()), dwBlocks(w.count());
+    ASSERT_TRUE(toFilterBlocks(o.filter, std::as_writable_bytes(wBlocks.values())));
+    ASSERT_FALSE(std::ranges::equal(w.values(), wBlocks.values()));
+    Conv2d::Options options = o;
+    options.filterLanes = lanes;
+    pdcrt::Setup setup;
+    const Conv2d plain(setup, o), blocked(setup, options);
+    const auto run = [&](const Conv2d& conv, const Buffer<float>& filter, const Buffer<float>& result,
+                         const Buffer<float>& dInput, const Buffer<float>& dFilter) {
+      expectGoodManners(
+          setup, {result, dInput, dFilter},
+          [&](Stream& q) {
+            conv.forward(q, x, filter, o.bias ? View<const float>(b) : View<const float>(), result);
+            conv.inputGradient(q, dy, filter, dInput);
+            conv.weightGradient(q, x, dy, dFilter, {});
+          },
+          1 << 17);
+    };
+    run(plain, w, y, dx, dw);
+    run(blocked, wBlocks, yBlocks, dxBlocks, dwBlocks);
+    EXPECT_TRUE(std::ranges::equal(y.values(), yBlocks.values()));
+    EXPECT_TRUE(std::ranges::equal(dx.values(), dxBlocks.values()));
+    ASSERT_TRUE(fromFilterBlocks(o.filter, std::as_writable_bytes(dwBlocks.values())));
+    EXPECT_TRUE(std::ranges::equal(dw.values(), dwBlocks.values()));
+  }
+}
+
+// What is in blocks already is not copied.
+TEST(BlockedFilter, NeedsNoWorkspaceForItsGradient) {
+  const Conv2d::Options plain = {.input = {1, 256, 4, 4}, .filter = {256, 256, 3, 3}, .pads = {1, 1, 1, 1}};
+  Conv2d::Options blocked = plain;
+  blocked.inputLanes = blocked.outputLanes = blocked.filterLanes = lanes;
+  pdcrt::Setup rowMajor, inBlocks;
+  const Conv2d copies(rowMajor, plain), computes(inBlocks, blocked);
+  if (!__builtin_cpu_supports("avx512f")) GTEST_SKIP() << "the library computes in these blocks with AVX-512 only";
+  EXPECT_LT(inBlocks.workspaceBytes(), rowMajor.workspaceBytes());
+}
+
 TEST(Blocks, ThatDoNotDivideTheChannelsAreRefused) {
   pdcrt::Setup setup;
   EXPECT_THROW(BatchNorm(setup, {.input = {2, 24, 3, 3}, .lanes = 16}), std::runtime_error);
@@ -257,6 +311,13 @@ TEST(Blocks, ThatDoNotDivideTheChannelsAreRefused) {
   EXPECT_THROW(AveragePool2d(setup, {.input = {2, 32, 3, 3}, .output = {2, 32, 3, 3}, .lanes = 8}), std::runtime_error);
   EXPECT_THROW(Conv2d(setup, {.input = {2, 24, 3, 3}, .filter = {32, 24, 1, 1}, .inputLanes = 16}), std::runtime_error);
   EXPECT_THROW(Conv2d(setup, {.input = {2, 32, 3, 3}, .filter = {24, 32, 1, 1}, .outputLanes = 16}),
+               std::runtime_error);
+  EXPECT_THROW(Conv2d(setup, {.input = {2, 32, 3, 3}, .filter = {24, 32, 1, 1}, .filterLanes = 16}),
+               std::runtime_error);
+  EXPECT_THROW(Conv2d(setup, {.input = {2, 24, 3, 3}, .filter = {32, 24, 1, 1}, .filterLanes = 16}),
+               std::runtime_error);
+  EXPECT_THROW(Conv2d(setup, {.input = {2, 32, 3, 3}, .filter = {32, 32, 1, 1}, .filterLanes = 8}), std::runtime_error);
+  EXPECT_THROW(Conv2d(setup, {.input = {2, 32, 3, 3}, .filter = {32, 16, 1, 1}, .groups = 2, .filterLanes = 16}),
                std::runtime_error);
 }
 

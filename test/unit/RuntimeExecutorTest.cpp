@@ -6,6 +6,7 @@
 
 #include "pdc/Schedule/PipelineShape.h"
 #include "pdcrt/Check.h"
+#include "pdcrt/FilterBlocks.h"
 
 #include <gtest/gtest.h>
 
@@ -292,6 +293,45 @@ TEST(Executor, RefusesASharingThatProgramAndScheduleDoNotAgreeOn) {
     EXPECT_FALSE(run.run([](Executor& executor, int) { return executor.train(0, 4); }));
     EXPECT_EQ(run.statuses[0].message(), program ? "stage 0 shares parameters with stage 1, schedule.txt does not"
                                                  : "stage 0 shares no parameters with stage 1, schedule.txt does");
+  }
+}
+
+TEST(Executor, RefusesAParameterInBlocksThatHasNone) {
+  const Case c{.replicas = {1}, .warmup = {0}};
+  const Schedule schedule = scheduleOf(c);
+  ThreadRun run = runOf(schedule, c);
+  Stage stage = *run.stages[0];
+  std::vector<ParameterRow> rows(stage.parameters.begin(), stage.parameters.end());
+  rows[0].inBlocks = true;
+  stage.parameters = rows;
+  run.stages = {&stage};
+  EXPECT_FALSE(run.run([](Executor& executor, int) { return executor.train(0, 4); }));
+  EXPECT_EQ(run.statuses[0].message(),
+            "parameter 'w0' cannot lie in blocks, which are of f32 and have 16 outputs and 16 inputs");
+}
+
+TEST(Executor, PutsFiltersInBlocksThatAreRowMajorInFiles) {
+  const Case c{.replicas = {1}, .warmup = {0}};
+  const Schedule schedule = scheduleOf(c);
+  ThreadRun run = runOf(schedule, c);
+  const Shape shape = {32, 16, 2, 1};
+  const std::size_t bytes = 32 * 16 * 2 * sizeof(float);
+  const ParameterRow rows[] = {{"plain", Element::f32, shape, 0, 0, true, 1, 1},
+                               {"blocks", Element::f32, shape, bytes, 0, true, 1, 1, false, true}};
+  Stage stage = *run.stages[0];
+  stage.parameters = rows;
+  stage.gradients = {};
+  stage.bytes.weights = 2 * bytes;
+  run.stages = {&stage};
+  ASSERT_TRUE(run.run([](Executor&, int) { return Status(); }));
+  std::vector<float> expected(bytes / sizeof(float));
+  for (const ParameterRow& row : rows) {
+    const auto values = std::as_writable_bytes(std::span(expected));
+    ASSERT_TRUE(linear::readInitial(row.name, row.element, row.shape, values));
+    if (row.inBlocks) {
+      ASSERT_TRUE(toFilterBlocks(row.shape, values));
+    }
+    EXPECT_EQ(std::memcmp(run.weights(0, 0) + row.offset, expected.data(), bytes), 0) << row.name;
   }
 }
 

@@ -99,8 +99,8 @@ private:
   void take(Copy& copy, std::int64_t minibatches);
   void push(Job job);
   void run();
-  void write(const Copy& copy);
-  Status writeShards(const Copy& copy, Message& message) const;
+  void write(Copy& copy);
+  Status writeShards(Copy& copy, Message& message) const;
   void complete(const Job& job);
 
   CheckpointOptions options_;

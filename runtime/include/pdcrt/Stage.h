@@ -44,6 +44,8 @@ struct ParameterRow {
   /// It is updated in the middle of backward_input, which has its gradient in scratch for that long
   /// (Stream::update); it has no row among Stage::gradients.
   bool early = false;
+  /// A filter that lies in blocks (FilterBlocks.h) in the weights, in its gradients and in the optimizer's state.
+  bool inBlocks = false;
 };
 
 /// One use of a trained parameter: where its gradient is written. Rows are in program order of the uses; the gradients

@@ -4,6 +4,8 @@
 #include "Onednn.h"
 #include "Shapes.h"
 
+#include "pdcrt/FilterBlocks.h"
+
 #include <algorithm>
 #include <stdexcept>
 #include <string>
@@ -31,6 +33,8 @@ void check(const Conv2d::Options& o) {
     refuse("strides and dilations must be positive");
   if (!lanesFit(o.inputLanes, o.input.dims[1]) || !lanesFit(o.outputLanes, o.filter.dims[0]))
     refuse("lanes must be 1, or 16 where they divide the channels");
+  if (o.filterLanes != 1 && (o.filterLanes != filterBlock || o.groups != 1 || !fitsFilterBlocks(o.filter)))
+    refuse("the filter's lanes must be 1, or 16 where they divide inputs and outputs of one group");
   if (o.groups < 1 || o.filter.dims[1] * o.groups != o.input.dims[1])
     refuse("the input has " + std::to_string(o.input.dims[1]) + " channels, the filter takes " +
            std::to_string(o.filter.dims[1]) + " in each of " + std::to_string(o.groups) + " groups");
@@ -66,6 +70,12 @@ memory::dims dimsOf(const Shape& shape) {
 memory::desc given(const memory::dims& dims, std::int64_t lanes) {
   if (lanes == 1) return onednn::plain(dims);
   return {dims, memory::data_type::f32, memory::format_tag::nChw16c};
+}
+
+/// The filter at the interface.
+memory::desc givenFilter(const memory::dims& dims, std::int64_t lanes) {
+  if (lanes == 1) return onednn::plain(dims);
+  return {dims, memory::data_type::f32, memory::format_tag::OIhw16i16o};
 }
 
 /// The tensors as the library sees them: groups are an axis of the filter.
@@ -153,13 +163,13 @@ public:
                  const Operation::Argument& source, const Operation::Argument& result) {
     const Sizes sizes(o);
     const memory::desc made = descriptor.diff_weights_desc();
-    const bool inBlocks = o.groups == 1 && o.filter.dims[0] % 16 == 0 && o.filter.dims[1] % 16 == 0 &&
-                          made == memory::desc(sizes.w, memory::data_type::f32, memory::format_tag::OIhw16i16o);
-    const Operation::Argument filter = {DNNL_ARG_DIFF_WEIGHTS, inBlocks ? made : onednn::plain(sizes.w)},
+    const bool copies =
+        o.filterLanes == 1 && o.groups == 1 && fitsFilterBlocks(o.filter) && made == givenFilter(sizes.w, filterBlock);
+    const Operation::Argument filter = {DNNL_ARG_DIFF_WEIGHTS, copies ? made : givenFilter(sizes.w, o.filterLanes)},
                               bias = {DNNL_ARG_DIFF_BIAS, onednn::plain(sizes.b)};
     primitive_ = o.bias ? Operation(setup, descriptor, {source, result}, {filter, bias})
                         : Operation(setup, descriptor, {source, result}, {filter});
-    if (!inBlocks) return;
+    if (!copies) return;
     outputs_ = o.filter.dims[0], inputs_ = o.filter.dims[1], taps_ = o.filter.dims[2] * o.filter.dims[3];
     blocks_ = primitive_.workspaceBytes();
     setup.needWorkspace(blocks_ + made.get_size());
@@ -177,7 +187,7 @@ public:
 
 private:
   Operation primitive_;
-  std::int64_t outputs_ = 0, inputs_ = 0, taps_ = 0; ///< of a filter that is computed in blocks; else no taps
+  std::int64_t outputs_ = 0, inputs_ = 0, taps_ = 0; ///< of a filter that is copied out of blocks; else no taps
   std::size_t blocks_ = 0;                           ///< where they are in the workspace
 };
 
@@ -202,8 +212,8 @@ Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
   impl_->bias = o.bias;
   if (o.bias) impl_->unwantedBiasGradient.resize(static_cast<std::size_t>(o.filter.dims[0]));
   const Sizes sizes(o);
-  const memory::desc x = given(sizes.x, o.inputLanes), w = onednn::plain(sizes.w), b = onednn::plain(sizes.b),
-                     y = given(sizes.y, o.outputLanes);
+  const memory::desc x = given(sizes.x, o.inputLanes), w = givenFilter(sizes.w, o.filterLanes),
+                     b = onednn::plain(sizes.b), y = given(sizes.y, o.outputLanes);
   const Operation::Argument source = {DNNL_ARG_SRC, x}, filter = {DNNL_ARG_WEIGHTS, w}, bias = {DNNL_ARG_BIAS, b},
                             result = {DNNL_ARG_DST, y}, dSource = {DNNL_ARG_DIFF_SRC, x},
                             dResult = {DNNL_ARG_DIFF_DST, y};

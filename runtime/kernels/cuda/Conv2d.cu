@@ -163,7 +163,7 @@ void Conv2d::Impl::chooseAlgorithms() {
 
 Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
   checkOptions(o);
-  if (o.inputLanes != 1 || o.outputLanes != 1)
+  if (o.inputLanes != 1 || o.outputLanes != 1 || o.filterLanes != 1)
     throw std::runtime_error("convolution of " + toString(o.input) + ": blocks of channels are for the CPU");
   setup.needWorkspace(cuda::workspaceOf(o));
   if (cuda::padsDiffer(o)) {

@@ -12,8 +12,8 @@
 
 namespace pdcrt {
 
-/// y[n,o,·] = sum over c of x[n,c,·] ⋆ w[o,c,·] (+ b[o]). Filters are plain OIHW; the layouts
-/// inside are the library's. No result may overlap an operand. One object serves one stream at a time.
+/// y[n,o,·] = sum over c of x[n,c,·] ⋆ w[o,c,·] (+ b[o]). Filters are plain OIHW or in blocks; the
+/// layouts inside are the library's. No result may overlap an operand. One object serves one stream at a time.
 /// Two things inside of oneDNN allocate in a call all the same: a map of a few hundred bytes and, where groups or
 /// dilations leave it only its GEMM, packing buffers.
 class Conv2d {
@@ -40,6 +40,8 @@ public:
     /// Of x, dx and of y, dy: with 16, [N, C, H, W] is row-major [N, C / 16, H, W, 16]. What the algorithm wants
     /// otherwise is copied.
     std::int64_t inputLanes = 1, outputLanes = 1;
+    /// Of w and dw: with 16, [O, I, H, W] is row-major [O / 16, I / 16, H, W, 16 of I, 16 of O] (pdcrt/FilterBlocks.h).
+    std::int64_t filterLanes = 1;
     Element element = Element::f32; ///< of all operands and results; sums are in f32
     Algorithms algorithms = {};
   };
