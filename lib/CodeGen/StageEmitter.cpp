@@ -75,6 +75,14 @@ private:
     });
   }
 
+  /// What the last members of a ParameterRow say.
+  std::string rowFlags(const PlacedParameter& placed) const {
+    const bool early = isEarly(placed);
+    if (placed.parameter->type.layout == filterInBlocks)
+      return std::string(", /*early=*/") + (early ? "true" : "false") + ", /*inBlocks=*/true";
+    return early ? ", /*early=*/true" : "";
+  }
+
   void frontMatter() {
     const pdcrt::BlockBytes& b = memory_.bytes;
     out_ << "// Stage " << program_.index << " of " << program_.count << " of the pipeline that trains "
@@ -113,8 +121,7 @@ private:
       for (const PlacedParameter& p : memory_.parameters)
         out_ << "    {" << stringLiteral(p.parameter->name) << ", " << typeFields(p.parameter->type) << ", " << p.offset
              << ", " << bucketOf(program_, *p.parameter) << ", "
-             << (p.parameter->role == ParameterRole::trained ? "true" : "false") << ", 1, 1"
-             << (isEarly(p) ? ", /*early=*/true" : "") << "},\n";
+             << (p.parameter->role == ParameterRole::trained ? "true" : "false") << ", 1, 1" << rowFlags(p) << "},\n";
       out_ << "};\n";
     }
     if (!memory_.gradients.empty()) {

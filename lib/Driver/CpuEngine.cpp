@@ -4,6 +4,7 @@
 #include "OutputFolder.h"
 #include "pdc/CodeGen/StageEmitter.h"
 #include "pdc/Driver/Toolchain.h"
+#include "pdcrt/FilterBlocks.h"
 #include "pdcrt/MappedFile.h"
 
 #include <cstdlib>
@@ -31,10 +32,19 @@ private:
   std::unique_ptr<std::byte, Free> bytes_;
 };
 
+pdcrt::Shape filterShape(const Type& type) {
+  return {type.shape[0], type.shape[1], type.shape[2], type.shape[3]};
+}
+
 /// The value of this type that lies at `data`, in row-major order.
 Tensor tensorAt(const std::byte* data, const Type& type) {
   const Type rowMajor{type.element, type.shape};
   if (type.layout == plain) return Tensor(rowMajor, {data, static_cast<std::size_t>(type.bytes())});
+  if (type.layout == filterInBlocks) {
+    std::vector<std::byte> bytes(data, data + type.bytes());
+    static_cast<void>(pdcrt::fromFilterBlocks(filterShape(type), bytes)); // the verifier knows that it fits
+    return Tensor(rowMajor, bytes);
+  }
   const std::size_t size = pdcrt::bytesOf(type.element);
   const auto block = static_cast<std::size_t>(channelBlock);
   const auto outer = static_cast<std::size_t>(type.shape[0] * type.shape[1]) / block;
@@ -154,6 +164,8 @@ Expected<InterpreterResult> CpuEngine::run(std::size_t which, const std::map<std
                              << ", the model has " << toString(type.shape);
     const Tensor converted = it->second.convertedTo(type.element);
     std::memcpy(to, converted.bytes().data(), converted.bytes().size());
+    if (type.layout == filterInBlocks)
+      static_cast<void>(pdcrt::toFilterBlocks(filterShape(type), {to, converted.bytes().size()}));
     return success;
   };
   for (const PlacedParameter& p : program.memory.parameters)

@@ -41,6 +41,10 @@ ChannelBlocks pdc::channelBlocksOf(const Operation& op) {
   return {};
 }
 
+std::vector<const Value*> pdc::filterBlocksOf(const Operation& op) {
+  return op.def().filterBlocks ? op.def().filterBlocks(op) : std::vector<const Value*>{};
+}
+
 Shape pdc::memoryShape(const Type& operand, const Type& result) {
   if (result.layout == plain) return operand.shape;
   const Shape s = ofRankFour(operand.shape);
@@ -56,8 +60,10 @@ Status pdc::checkLayouts(const Operation& op, Diagnostics& diags) {
       std::none_of(results.begin(), results.end(), inBlocks))
     return success;
   const ChannelBlocks blocks = channelBlocksOf(op);
+  const std::vector<const Value*> filters = filterBlocksOf(op);
   const auto known = [&](const Value* value) {
-    return std::find(blocks.values.begin(), blocks.values.end(), value) != blocks.values.end();
+    const auto& taken = value->type().layout == filterInBlocks ? filters : blocks.values;
+    return std::find(taken.begin(), taken.end(), value) != taken.end();
   };
   for (const auto* list : {&operands, &results})
     for (const Value* value : *list)

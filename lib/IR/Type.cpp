@@ -90,9 +90,16 @@ bool pdc::isInEitherLayout(const Type& type) {
   return hasWholeBlocks(type) && type.shape[2] * type.shape[3] == 1;
 }
 
+bool pdc::fitsFilterBlocks(const Type& type) {
+  return hasWholeBlocks(type) && type.element == ElementType::f32 && type.shape[0] > 0 &&
+         type.shape[0] % channelBlock == 0;
+}
+
 Shape pdc::memoryShape(const Type& type) {
-  if (type.layout != channelsInBlocks) return type.shape;
   const Shape& s = type.shape;
+  if (type.layout == filterInBlocks)
+    return {s[0] / channelBlock, s[1] / channelBlock, s[2], s[3], channelBlock, channelBlock};
+  if (type.layout != channelsInBlocks) return s;
   return {s[0], s[1] / channelBlock, s[2], s[3], channelBlock};
 }
 

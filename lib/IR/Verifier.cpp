@@ -146,9 +146,13 @@ private:
     ok_ = false;
     return diags_.error({.file = module_.file, .node = "@" + graph_.name()});
   }
+  static bool fitsItsLayout(const Type& type) {
+    if (type.layout == filterInBlocks) return fitsFilterBlocks(type);
+    return type.layout == plain || (type.layout == channelsInBlocks && fitsChannelBlocks(type));
+  }
   void define(const Value& value) {
     if (value.type().bytes() < 0) error() << "the size of '%" << value.name() << "' does not fit into 63 bits";
-    if (value.type().layout != plain && (value.type().layout != channelsInBlocks || !fitsChannelBlocks(value.type())))
+    if (!fitsItsLayout(value.type()))
       error() << "'%" << value.name() << "' is " << toString(value.type()) << ", no shape for this layout";
     defined_.insert(&value);
   }
@@ -244,7 +248,7 @@ void GraphVerifier::checkParameterOutput(const GraphOutput& output) {
     return;
   }
   const Parameter& parameter = *output.parameter;
-  if (value.type().shape != parameter.type.shape || value.type().element != parameter.type.element)
+  if (value.type() != parameter.type)
     error() << what << " of '" << parameter.name << "' is " << toString(value.type()) << ", the parameter "
             << toString(parameter.type);
   if (isState && parameter.role != ParameterRole::state)

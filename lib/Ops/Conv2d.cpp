@@ -16,13 +16,15 @@ struct Convolution {
   Window window;
   std::int64_t groups;
   std::int64_t inputLanes, outputLanes; ///< channels per position in memory, of x and y
+  std::int64_t filterLanes;             ///< of inputs and of outputs in a block of w
   ElementType element;
   pdcrt::Conv2d::Algorithms algorithms;
 
-  Convolution(const Operation& op, const Type& xType, Shape wShape, const Type& yType)
-      : x(xType.shape), w(std::move(wShape)), y(yType.shape), window(windowOf(op.attributes)),
+  Convolution(const Operation& op, const Type& xType, const Type& wType, const Type& yType)
+      : x(xType.shape), w(wType.shape), y(yType.shape), window(windowOf(op.attributes)),
         groups(op.attributes.getInt("groups")), inputLanes(memoryShape(xType).size() > 4 ? channelBlock : 1),
-        outputLanes(memoryShape(yType).size() > 4 ? channelBlock : 1), element(yType.element),
+        outputLanes(memoryShape(yType).size() > 4 ? channelBlock : 1),
+        filterLanes(wType.layout == filterInBlocks ? channelBlock : 1), element(yType.element),
         algorithms(*convolutionAlgorithmsOf(op.attributes)) {
     window.kernel[0] = w[2], window.kernel[1] = w[3];
   }
@@ -38,6 +40,7 @@ struct Convolution {
             .bias = bias,
             .inputLanes = inputLanes,
             .outputLanes = outputLanes,
+            .filterLanes = filterLanes,
             .element = element,
             .algorithms = algorithms};
   }
@@ -66,13 +69,13 @@ struct Convolution {
 };
 
 Convolution forwardOf(const Operation& op) {
-  return {op, operandType(op, 0), operandType(op, 1).shape, resultType(op)};
+  return {op, operandType(op, 0), operandType(op, 1), resultType(op)};
 }
 Convolution inputGradientOf(const Operation& op) {
-  return {op, resultType(op), operandType(op, 1).shape, operandType(op, 0)};
+  return {op, resultType(op), operandType(op, 1), operandType(op, 0)};
 }
 Convolution weightGradientOf(const Operation& op) {
-  return {op, operandType(op, 0), resultType(op).shape, operandType(op, 1)};
+  return {op, operandType(op, 0), resultType(op), operandType(op, 1)};
 }
 
 /// As torch.nn.Conv2d counts it; and ConvTranspose2d, whose filter has its inputs first.
@@ -144,7 +147,15 @@ Types inferGradient(const InferContext& c, const char* op, const char* shapeName
   return types;
 }
 
-/// The filter is row-major.
+/// The filter, where it may lie in blocks. Blocks are of one group; with dilations the library has its GEMM only for
+/// the gradients, which takes row-major filters.
+std::vector<const Value*> filterOf(const Operation& op, const Value* filter) {
+  if (op.attributes.getInt("groups") != 1 || !(windowOf(op.attributes).dilationsDims() == pdcrt::Dims2{1, 1}))
+    return {};
+  return {filter};
+}
+
+/// What lies beside the filter.
 ChannelBlocks besideFilter(const Operation& op) {
   if (op.operand(0) == op.operand(1)) return {};
   return {.values = {op.operand(0), op.result()}, .apart = true};
@@ -226,6 +237,7 @@ PDC_OPS(Conv2d) {
           .kernel = [](const Operation& op) { return forwardOf(op).kernel("forward", op.operand(2)); },
           .alternatives = [](const Operation& op) { return forwardOf(op).alternatives("forward"); },
           .channelBlocks = besideFilter,
+          .filterBlocks = [](const Operation& op) { return filterOf(op, op.operand(1)); },
           .initialValues = asLayer(fanIn),
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Convolution convolution = forwardOf(c.op);
@@ -257,6 +269,7 @@ PDC_OPS(Conv2d) {
           .kernel = [](const Operation& op) { return inputGradientOf(op).kernel("inputGradient", false); },
           .alternatives = [](const Operation& op) { return inputGradientOf(op).alternatives("inputGradient"); },
           .channelBlocks = besideFilter,
+          .filterBlocks = [](const Operation& op) { return filterOf(op, op.operand(1)); },
           .initialValues = asLayer(fanIn), // as a transposed convolution
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto dy = c.in<T>(0), w = c.in<T>(1);
@@ -303,6 +316,7 @@ PDC_OPS(Conv2d) {
               [](const Operation& op) {
                 return ChannelBlocks{.values = {op.operand(0), op.operand(1)}, .apart = true};
               },
+          .filterBlocks = [](const Operation& op) { return filterOf(op, op.result(0)); },
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Convolution convolution = weightGradientOf(c.op);
             const auto x = c.in<T>(0), dy = c.in<T>(1);

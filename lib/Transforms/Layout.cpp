@@ -4,6 +4,9 @@
 // one layout (operands and results of an addition, a pooling, a normalisation) are decided together: they are put in
 // blocks where that saves convolutions more bytes of copies than it costs between them and operations that know plain
 // layouts only. The whole training graph is decided, so that no cut changes a bit.
+//
+// Parameters that are the filter of one convolution lie in blocks as well, with their gradient, where all who read and
+// make them take blocks. Files have them row-major; the runtime converts.
 #include "pdc/Transforms/Transforms.h"
 
 #include "GraphUtilities.h"
@@ -156,7 +159,86 @@ void LayoutChoice::run() {
     if (gains.at(rootOf(value)) > 0) apply(value);
 }
 
+namespace {
+
+/// Parameters, and what else gets their layout.
+class FilterChoice {
+public:
+  explicit FilterChoice(PassContext& context)
+      : diags_(context.diags), remarks_(context.options.contains("remarks")), module_(context.module) {}
+  void run();
+
+private:
+  struct Filter {
+    std::vector<Value*> values;       ///< the parameter in each graph, and its gradients
+    const Operation* taker = nullptr; ///< one that takes blocks
+    std::string why;                  ///< the parameter stays row-major all the same
+  };
+
+  static void lookAt(Filter& filter, const Operation& operation, const Value* value);
+  void read(const Graph& graph);
+
+  Diagnostics& diags_;
+  const bool remarks_;
+  Module& module_;
+  std::unordered_map<const Parameter*, Filter> filters_; ///< those whose shape has blocks
+};
+
+} // namespace
+
+void FilterChoice::lookAt(Filter& filter, const Operation& operation, const Value* value) {
+  const std::vector<const Value*> taken = filterBlocksOf(operation);
+  const auto& operands = operation.operands();
+  const bool takesBlocks = std::find(taken.begin(), taken.end(), value) != taken.end() &&
+                           std::count(operands.begin(), operands.end(), value) <= 1; // not as values to convolve, too
+  if (takesBlocks)
+    filter.taker = &operation;
+  else
+    filter.why = "'" + operation.def().name + "' takes it row-major only";
+}
+
+void FilterChoice::read(const Graph& graph) {
+  for (Value* value : graph.parameterValues()) {
+    if (!fitsFilterBlocks(value->type()) || value->type().layout != plain) continue;
+    Filter& filter = filters_[value->parameter()];
+    filter.values.push_back(value);
+    std::set<const Operation*> layers;
+    for (const Operation* user : value->users()) {
+      lookAt(filter, *user, value);
+      layers.insert(&user->forwardOperation());
+    }
+    // Stages send each other parameters that they share, and their gradients, as files have them.
+    if (layers.size() > 1 && filter.why.empty()) filter.why = std::to_string(layers.size()) + " layers share it";
+  }
+  for (const GraphOutput& output : graph.outputs) {
+    if (const auto returned = filters_.find(output.value->parameter()); returned != filters_.end())
+      returned->second.why = "it is an output";
+    const auto found = filters_.find(output.parameter);
+    if (found == filters_.end()) continue;
+    found->second.values.push_back(output.value);
+    if (output.value->definer()) lookAt(found->second, *output.value->definer(), output.value);
+    for (const Operation* user : output.value->users()) lookAt(found->second, *user, output.value);
+  }
+}
+
+void FilterChoice::run() {
+  for (const auto& graph : module_.graphs) read(*graph);
+  for (const auto& parameter : module_.parameters) {
+    const auto found = filters_.find(parameter.get());
+    if (found == filters_.end() || !found->second.taker) continue;
+    const Filter& filter = found->second;
+    if (filter.why.empty()) {
+      parameter->type.layout = filterInBlocks;
+      for (Value* value : filter.values) value->setType(parameter->type);
+    } else if (remarks_) {
+      diags_.remark(filter.taker->location) << "'" << filter.taker->def().name << "' copies its filter '%"
+                                            << parameter->name << "' into blocks in every call: " << filter.why;
+    }
+  }
+}
+
 Status pdc::chooseLayouts(PassContext& context) {
+  FilterChoice(context).run();
   for (const auto& graph : context.module.graphs) LayoutChoice(context, *graph).run();
   return success;
 }

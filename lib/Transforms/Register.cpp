@@ -134,15 +134,18 @@ void pdc::registerTransforms(PassRegistry& registry) {
                     "in program order.",
                 .options = {{"remarks", "tell what was fused, what could not be, and why"}},
                 .run = fuse});
-  registry.add({.argument = "layout",
-                .summary = "Puts the channels of planes in blocks where that saves copies",
-                .description =
-                    "Convolutions compute on blocks of 16 channels, `f32[8, 64, 56, 56]@1`, and copy what is plain in "
-                    "every call. Values that other operations need in one layout are decided together, by the bytes "
-                    "that are copied. `relayout` operations stand where layouts meet. Runs after `add-evaluation`, on "
-                    "all graphs.",
-                .options = {{"remarks", "tell where layouts meet, so that values are copied"}},
-                .run = chooseLayouts});
+  registry.add(
+      {.argument = "layout",
+       .summary = "Puts the channels of planes in blocks where that saves copies",
+       .description =
+           "Convolutions compute on blocks of 16 channels, `f32[8, 64, 56, 56]@1`, and copy what is plain in "
+           "every call. Values that other operations need in one layout are decided together, by the bytes "
+           "that are copied. `relayout` operations stand where layouts meet. A parameter that is the filter of "
+           "one convolution, and nothing else, lies in blocks of 16 × 16 channels, `f32[64, 64, 3, 3]@2`, with "
+           "its gradient. Runs after `add-evaluation`, on all graphs.",
+       .options = {{"remarks", "tell where layouts meet, so that values are copied, and which filters stay "
+                               "row-major"}},
+       .run = chooseLayouts});
   registry.add({.argument = "add-evaluation",
                 .summary = "Adds @evaluate, the forward part of @main as the model is used",
                 .description = "Operations take their evaluation form (running statistics, no dropout). Values that "

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "pdcrt/Executor.h"
+#include "pdcrt/FilterBlocks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -69,6 +70,7 @@ public:
       state.versions.emplace_back(stage.bytes.weights);
       for (const pdcrt::ParameterRow& row : stage.parameters)
         require(setup_.readWeights(row.name, row.element, row.shape, bytesAt(state.versions.back(), row)));
+      require(pdcrt::toFilterBlocks(stage.parameters, state.versions.back().data()));
       state.momentum.resize(stage.bytes.weights);
       states_.push_back(std::move(state));
     }

@@ -7,6 +7,7 @@ What each network has that a cut could get wrong:
     two-losses  an auxiliary classifier in the middle, with a loss of its own
     dropout     random masks in every layer
     batch-norm  running statistics in every layer, a gradient that depends on the whole minibatch
+    wide        convolutions between whole blocks of channels, a transposed one and a residual sum among them
     two-ways    recurrent layers: an LSTM in both directions, a GRU, an LSTM with peepholes whose last cells are used
 
 The same name gives the same bytes. Needs the onnx package.
@@ -102,6 +103,18 @@ def batch_norm(net):
     return [net.loss("loss", net.linear("last", x, 6, CLASSES))]
 
 
+def wide(net):
+    x = net.op("Reshape", "image", ["input", net.constant("image.shape", numpy.array([0, 1, 4, 4]))])
+    x = first = net.normalised("first", x, 1, 16)
+    x = net.normalised("second", x, 16, 32)
+    x = net.op("ConvTranspose", "back", [x, net.weight("back.weight", 32, 16, 1, 1)], kernel_shape=[1, 1])
+    x = net.op("Relu", "sum.relu", [net.op("Add", "sum", [x, first])])
+    x = net.op("Conv", "half", [x, net.weight("half.weight", 48, 16, 2, 2), net.weight("half.bias", 48)],
+               kernel_shape=[2, 2], strides=[2, 2])
+    x = net.op("Flatten", "flat", [net.op("GlobalAveragePool", "pool", [x])])
+    return [net.loss("loss", net.linear("last", x, 48, CLASSES))]
+
+
 def two_ways(net):
     def layer(kind, name, x, gates, inputs, hidden, directions=1, more=(), outputs=(), **attributes):
         weights = [net.weight(f"{name}.{part}", directions, *shape) for part, shape in
@@ -121,7 +134,7 @@ def two_ways(net):
 
 
 NETWORKS = {"skips": skips, "tied": tied, "two-losses": two_losses, "dropout": dropout, "batch-norm": batch_norm,
-            "two-ways": two_ways}
+            "two-ways": two_ways, "wide": wide}
 
 
 def main():

@@ -9,6 +9,9 @@ namespace pdc {
 /// elementwise operation takes blocks where every operand has them or is broadcast over channels or planes.
 ChannelBlocks channelBlocksOf(const Operation& op);
 
+/// Operands and results of `op` that may be filters in blocks.
+std::vector<const Value*> filterBlocksOf(const Operation& op);
+
 /// The row-major shape in memory, aligned with memoryShape(result), of an operand that is broadcast to `result`.
 Shape memoryShape(const Type& operand, const Type& result);
 

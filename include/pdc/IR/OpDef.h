@@ -213,6 +213,9 @@ struct OpDef {
   std::function<KernelAlternatives(const Operation&)> alternatives;
   /// Which layouts the kernel takes; null: only plain ones. Of elementwise ops and views: known.
   std::function<ChannelBlocks(const Operation&)> channelBlocks;
+  /// Operands and results that the kernel also takes as filters in blocks (Type.h), each of them or not, where it would
+  /// copy them otherwise; null: none.
+  std::function<std::vector<const Value*>(const Operation&)> filterBlocks;
   /// What the op becomes when the model is evaluated; null: itself. Returns the values that replace the results.
   std::function<std::vector<Value*>(const Operation&, Builder&)> evaluation;
   /// Simplifications of the canonicaliser: a value that replaces result 0, or null.

@@ -37,6 +37,10 @@ inline constexpr Layout plain{};
 /// Of [N, C, H, W] with C a multiple of `channelBlock`: row-major [N, C / channelBlock, H, W, channelBlock]. This is
 /// what convolutions compute on.
 inline constexpr Layout channelsInBlocks{1};
+/// Of a filter [O, I, H, W] with O and I multiples of `channelBlock`: row-major
+/// [O / channelBlock, I / channelBlock, H, W, channelBlock of I, channelBlock of O], oneDNN's OIhw16i16o
+/// (pdcrt/FilterBlocks.h). This is what most of the CPU's convolutions compute with.
+inline constexpr Layout filterInBlocks{2};
 inline constexpr std::int64_t channelBlock = 16;
 
 struct Type {
@@ -58,7 +62,10 @@ std::string toString(const Type& type);
 bool fitsChannelBlocks(const Type& type);
 /// Whether `type` has the same bytes in both layouts: planes of one position.
 bool isInEitherLayout(const Type& type);
-/// The row-major shape that the bytes of a value have: five dimensions for channels in blocks.
+/// Whether `type` can have the layout `filterInBlocks`.
+bool fitsFilterBlocks(const Type& type);
+/// The row-major shape that the bytes of a value have: five dimensions for channels in blocks, six for filters in
+/// blocks.
 Shape memoryShape(const Type& type);
 
 } // namespace pdc

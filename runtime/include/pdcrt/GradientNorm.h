@@ -1,8 +1,8 @@
 // The norm of all gradients, for clipping by global norm and for skipping updates whose gradients are not finite.
 //
-// Each stage adds up the squares of its gradients, parameter by parameter, in f64 and row-major order. The sums of the
-// parameters are added exactly, as integers of many words: so the result does not depend on the order in which they are
-// added, which stage has which parameter, or how many stages a rank hosts. A cut changes no bit of the norm.
+// Each stage adds up the squares of its gradients, parameter by parameter, in f64 and in the order of memory. The sums
+// of the parameters are added exactly, as integers of many words: so the result does not depend on the order in which
+// they are added, which stage has which parameter, or how many stages a rank hosts. A cut changes no bit of the norm.
 #pragma once
 
 #include "pdcrt/Transport.h"

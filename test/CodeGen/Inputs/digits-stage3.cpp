@@ -32,10 +32,10 @@ using pdcrt::View;
 // Parameters in the weights block: ONNX name, type, shape, offset, bucket of the all-reduce, trained, scales of the
 // learning rate and of the weight decay.
 constexpr pdcrt::ParameterRow parameters[] = {
-    {"block3.conv1.weight", Element::f32, {64, 64, 3, 3}, 0, 0, true, 1, 1},
+    {"block3.conv1.weight", Element::f32, {64, 64, 3, 3}, 0, 0, true, 1, 1, /*early=*/false, /*inBlocks=*/true},
     {"block3.bn1.weight", Element::f32, {64}, 147456, 0, true, 1, 1},
     {"block3.bn1.bias", Element::f32, {64}, 147712, 0, true, 1, 1},
-    {"block3.conv2.weight", Element::f32, {64, 64, 3, 3}, 147968, 0, true, 1, 1},
+    {"block3.conv2.weight", Element::f32, {64, 64, 3, 3}, 147968, 0, true, 1, 1, /*early=*/false, /*inBlocks=*/true},
     {"block3.bn2.weight", Element::f32, {64}, 295424, 0, true, 1, 1},
     {"block3.bn2.bias", Element::f32, {64}, 295680, 0, true, 1, 1},
     {"fc.weight", Element::f32, {10, 64}, 295936, 0, true, 1, 1},
@@ -102,10 +102,10 @@ alignas(64) constexpr float constant0_elements[] = {
 // The parameters, in the version to use.
 struct Weights {
   const std::byte* base;
-  View<const float> block3_conv1_weight{base, 0};      // f32[64, 64, 3, 3] block3.conv1.weight
+  View<const float> block3_conv1_weight{base, 0};      // f32[64, 64, 3, 3]@2 block3.conv1.weight
   View<const float> block3_bn1_weight{base, 147456};   // f32[64] block3.bn1.weight
   View<const float> block3_bn1_bias{base, 147712};     // f32[64] block3.bn1.bias
-  View<const float> block3_conv2_weight{base, 147968}; // f32[64, 64, 3, 3] block3.conv2.weight
+  View<const float> block3_conv2_weight{base, 147968}; // f32[64, 64, 3, 3]@2 block3.conv2.weight
   View<const float> block3_bn2_weight{base, 295424};   // f32[64] block3.bn2.weight
   View<const float> block3_bn2_bias{base, 295680};     // f32[64] block3.bn2.bias
   View<const float> fc_weight{base, 295936};           // f32[10, 64] fc.weight
@@ -168,10 +168,10 @@ struct Handover {
 // One accumulator per use of a parameter.
 struct Gradients {
   std::byte* base;
-  View<float> block3_conv1_weight{base, 0};      // f32[64, 64, 3, 3] block3.conv1.weight
+  View<float> block3_conv1_weight{base, 0};      // f32[64, 64, 3, 3]@2 block3.conv1.weight
   View<float> block3_bn1_weight{base, 147456};   // f32[64] block3.bn1.weight
   View<float> block3_bn1_bias{base, 147712};     // f32[64] block3.bn1.bias
-  View<float> block3_conv2_weight{base, 147968}; // f32[64, 64, 3, 3] block3.conv2.weight
+  View<float> block3_conv2_weight{base, 147968}; // f32[64, 64, 3, 3]@2 block3.conv2.weight
   View<float> block3_bn2_weight{base, 295424};   // f32[64] block3.bn2.weight
   View<float> block3_bn2_bias{base, 295680};     // f32[64] block3.bn2.bias
   View<float> fc_weight{base, 295936};           // f32[10, 64] fc.weight
@@ -201,10 +201,10 @@ struct Kernels {
   explicit Kernels(pdcrt::Setup& setup)
       : constant0(setup, constant0_elements),
         conv2d_0(setup.within(147456), {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1},
-            .inputLanes = 16, .outputLanes = 16}),
+            .inputLanes = 16, .outputLanes = 16, .filterLanes = 16}),
         batchNorm_1(setup.within(0), {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
         conv2d_2(setup.within(147456), {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1},
-            .inputLanes = 16, .outputLanes = 16}),
+            .inputLanes = 16, .outputLanes = 16, .filterLanes = 16}),
         batchNorm_3(setup.within(0), {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
         reduce_4(setup.within(0), {.input = {32, 4, 4, 4, 16}, .axes = {2, 3}, .kind = pdcrt::Reduction::mean}),
         linear_5(setup.within(17152), {.rows = 32, .inputs = 64, .outputs = 10, .transposed = true, .bias = true}),
@@ -292,7 +292,7 @@ void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Han
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]@1
   k.batchNorm_3.gradient(q, s.g4, s.a4, w.block3_bn2_weight, s.a6, s.a7, s.a5, s.g5, g.block3_bn2_weight,
       g.block3_bn2_bias, s.g6);
-  // /block3/conv2/Conv, weight gradient -> f32[64, 64, 3, 3]
+  // /block3/conv2/Conv, weight gradient -> f32[64, 64, 3, 3]@2
   k.conv2d_2.weightGradient(q.work(s.frame.slot + 262976, 147456), s.a1, s.g5, g.block3_conv2_weight, {});
   // /block3/conv2/Conv, input gradient -> f32[32, 64, 4, 4]@1
   k.conv2d_2.inputGradient(q.work(s.frame.slot + 262976, 147456), s.g5, w.block3_conv2_weight, s.g7);
@@ -301,7 +301,7 @@ void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Han
   // /block3/bn1/BatchNormalization, /block3/Relu, input gradient -> f32[32, 64, 4, 4]@1
   k.batchNorm_1.gradient(q, s.g7, s.a0, w.block3_bn1_weight, s.a2, s.a3, s.a1, s.g8, g.block3_bn1_weight,
       g.block3_bn1_bias, {});
-  // /block3/conv1/Conv, weight gradient -> f32[64, 64, 3, 3]
+  // /block3/conv1/Conv, weight gradient -> f32[64, 64, 3, 3]@2
   k.conv2d_0.weightGradient(q.work(s.frame.slot + 320, 147456), s.in0, s.g8, g.block3_conv1_weight, {});
   // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
   k.conv2d_0.inputGradient(q.work(s.frame.slot + 320, 147456), s.g8, w.block3_conv1_weight, s.g9);

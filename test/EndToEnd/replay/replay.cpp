@@ -80,12 +80,13 @@ int pdcrt::run(int argc, char** argv, std::span<const Stage* const> program, con
   for (std::size_t s = 0; s < stages.size(); ++s) {
     SafetensorsFile run;
     require(run.open((exported / ("stage" + std::to_string(s) + ".safetensors")).string()));
+    Replay::Block weights = replay.weights(s);
+    require(fromFilterBlocks(stages[s]->parameters, weights.data()));
     for (const ParameterRow& row : stages[s]->parameters) {
       const TensorRecord* record = run.find(row.name);
       if (!record) return std::cerr << "replay: the run did not export " << row.name << "\n", 2;
       ++compared;
-      different +=
-          std::memcmp(record->values.data(), replay.weights(s).data() + row.offset, record->values.size()) != 0;
+      different += std::memcmp(record->values.data(), weights.data() + row.offset, record->values.size()) != 0;
     }
   }
   std::cout << compared << " parameters compared, " << different << " differ\n";

@@ -7,6 +7,7 @@
 #include "pdc/IR/Text.h"
 #include "pdc/IR/Verifier.h"
 #include "pdc/Transforms/Transforms.h"
+#include "pdcrt/FilterBlocks.h"
 #include "pdcrt/MappedFile.h"
 
 #include <algorithm>
@@ -208,9 +209,14 @@ private:
   std::mutex mutex_;
 };
 
-Tensor tensorAt(const std::byte* memory, pdcrt::Element element, const pdcrt::Shape& shape) {
-  const Type type{element, {shape.dims, shape.dims + shape.rank}};
-  return Tensor(type, {memory, static_cast<std::size_t>(type.bytes())});
+/// What a table's row describes, in row-major order, of a block.
+template <class Row>
+Tensor tensorOf(const Row& row, const std::byte* block) {
+  const Type type{row.element, {row.shape.dims, row.shape.dims + row.shape.rank}};
+  std::vector<std::byte> bytes(block + row.offset, block + row.offset + type.bytes());
+  if constexpr (requires { row.inBlocks; })
+    if (row.inBlocks && !pdcrt::fromFilterBlocks(row.shape, bytes)) std::abort();
+  return Tensor(type, bytes);
 }
 
 } // namespace
@@ -279,10 +285,8 @@ Trained Programs::train(std::size_t which, const RandomModel& model) const {
     const std::lock_guard lock(mutex);
     for (const pdcrt::HostedStage& hosted : executor.hosted()) {
       for (const pdcrt::ParameterRow& row : hosted.stage->parameters)
-        if (row.trained)
-          trained.gradients[row.name] = tensorAt(hosted.optimizerState + row.offset, row.element, row.shape);
-      for (const pdcrt::StateRow& row : hosted.stage->states)
-        trained.states[row.name] = tensorAt(hosted.state + row.offset, row.element, row.shape);
+        if (row.trained) trained.gradients[row.name] = tensorOf(row, hosted.optimizerState);
+      for (const pdcrt::StateRow& row : hosted.stage->states) trained.states[row.name] = tensorOf(row, hosted.state);
     }
   };
   const bool good = run.run([&](pdcrt::Executor& executor, int) {
@@ -296,11 +300,9 @@ Trained Programs::train(std::size_t which, const RandomModel& model) const {
   if (!good) return trained;
   for (std::size_t s = 0; s < run.stages.size(); ++s) {
     const std::byte* weights = run.weights(static_cast<int>(s), 0);
-    for (const pdcrt::ParameterRow& row : run.stages[s]->parameters)
-      trained.weights[row.name] = tensorAt(weights + row.offset, row.element, row.shape);
+    for (const pdcrt::ParameterRow& row : run.stages[s]->parameters) trained.weights[row.name] = tensorOf(row, weights);
     for (const pdcrt::StateRow& row : run.stages[s]->states)
-      trained.weights[row.name] =
-          tensorAt(run.hosted(static_cast<int>(s), 0).state + row.offset, row.element, row.shape);
+      trained.weights[row.name] = tensorOf(row, run.hosted(static_cast<int>(s), 0).state);
   }
   return trained;
 }
