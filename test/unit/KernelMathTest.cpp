@@ -51,6 +51,7 @@ TEST(Tanh, IsAccurate) {
   EXPECT_EQ(pdcrt::tanh(infinity), 1);
   EXPECT_EQ(pdcrt::tanh(-infinity), -1);
   EXPECT_TRUE(std::isnan(pdcrt::tanh(nan)));
+  EXPECT_TRUE(std::signbit(pdcrt::tanh(-0.0f)));
 }
 
 TEST(Sigmoid, IsAccurateAndSaturates) {
@@ -58,6 +59,8 @@ TEST(Sigmoid, IsAccurateAndSaturates) {
   EXPECT_EQ(pdcrt::sigmoid(-infinity), 0);
   EXPECT_EQ(pdcrt::sigmoid(infinity), 1);
   EXPECT_EQ(pdcrt::sigmoid(0.0), 0.5);
+  EXPECT_EQ(pdcrt::sigmoid(-89.0f), 0);
+  EXPECT_TRUE(std::isnan(pdcrt::sigmoid(nan)));
 }
 
 TEST(Softplus, DoesNotOverflow) {
@@ -104,10 +107,10 @@ TEST(Vectorised, GivesTheSameBits) {
   for (float value = -110; value < 95; value += 0.0137f) x.push_back(value);
   x.push_back(nan);
   y.resize(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) y[i] = pdcrt::tanh(pdcrt::exp(x[i]) * 1e-3f);
+  for (std::size_t i = 0; i < x.size(); ++i) y[i] = pdcrt::tanh(pdcrt::exp(x[i]) * 1e-3f) + pdcrt::sigmoid(x[i]);
   for (std::size_t i = 0; i < x.size(); ++i) {
     volatile float single = x[i];
-    const float value = pdcrt::tanh(pdcrt::exp(single) * 1e-3f);
+    const float value = pdcrt::tanh(pdcrt::exp(single) * 1e-3f) + pdcrt::sigmoid(single);
     EXPECT_EQ(std::memcmp(&value, &y[i], sizeof value), 0) << "at " << x[i];
   }
 }

@@ -59,41 +59,72 @@ constexpr T relu(T x) {
   return x < 0 ? T(0) : x;
 }
 
-/// e^x within 2 units in the last place, over the whole range with denormal results.
-PDCRT_DEVICE inline double exp(double x) {
-  return std::exp(x);
-}
-[[gnu::always_inline]] PDCRT_DEVICE inline float exp(float x) {
-  // x = n ln 2 + r, |r| <= ln 2 / 2; adding and subtracting 1.5 · 2^23 rounds to an integer, which the low bits then
-  // hold.
+namespace detail {
+
+/// x = n ln 2 + r, |r| <= ln 2 / 2.
+struct Reduced {
+  float r;
+  std::int32_t n;
+};
+
+[[gnu::always_inline]] PDCRT_DEVICE inline Reduced reduced(float x) {
+  // Adding and subtracting 1.5 · 2^23 rounds to an integer, which the low bits then hold.
   constexpr float shift = 12582912.0f;
-  x = x > 89.0f ? 89.0f : x;
-  x = x < -104.0f ? -104.0f : x;
   const float shifted = x * 1.44269504088896341f + shift;
   const float n = shifted - shift;
   // ln 2 in two parts, the first with few bits, so that its product with n is exact.
-  const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
-  // Taylor's series up to r^7 / 7!: the first term left out is below 2^-27 of the sum.
+  return {(x - n * 0.693359375f) - n * -2.12194440e-4f,
+          static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(shift))};
+}
+
+/// e^r - 1, |r| <= ln 2 / 2.
+[[gnu::always_inline]] PDCRT_DEVICE inline float expMinusOne(float r) {
+  // Taylor's series up to r^7 / 7!: the first term left out is below 2^-27 of e^r.
   float series = 1.98412698e-4f;
   series = series * r + 1.38888889e-3f;
   series = series * r + 8.33333333e-3f;
   series = series * r + 4.16666667e-2f;
   series = series * r + 1.66666667e-1f;
   series = series * r + 0.5f;
-  series = (series * r) * r + r + 1.0f;
-  // 2^n as a product of two powers, since n may leave the range of one exponent (-150 … 128).
-  const std::int32_t exponent =
-      static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(shift));
-  const std::int32_t half = exponent >> 1;
-  const float power0 = std::bit_cast<float>(static_cast<std::uint32_t>(half + 127) << 23);
-  const float power1 = std::bit_cast<float>(static_cast<std::uint32_t>(exponent - half + 127) << 23);
-  return series * power0 * power1;
+  return (series * r) * r + r;
 }
 
-/// 1 / (1 + e^-x).
+/// 2^n, -126 <= n <= 127; 0 for -127, infinity for 128.
+[[gnu::always_inline]] PDCRT_DEVICE inline float powerOfTwo(std::int32_t n) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(n + 127) << 23);
+}
+
+/// |x|, but at most `limit`; of NaN it stays NaN. (On the bits: a comparison with 0 would cost vector code a mask.)
+[[gnu::always_inline]] PDCRT_DEVICE inline float limitedSize(float x, float limit) {
+  const float size = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFF);
+  return size > limit ? limit : size;
+}
+
+} // namespace detail
+
+/// e^x within 2 units in the last place, over the whole range with denormal results.
+PDCRT_DEVICE inline double exp(double x) {
+  return std::exp(x);
+}
+[[gnu::always_inline]] PDCRT_DEVICE inline float exp(float x) {
+  x = x > 89.0f ? 89.0f : x;
+  x = x < -104.0f ? -104.0f : x;
+  const detail::Reduced y = detail::reduced(x);
+  // 2^n as a product of two powers, since n may leave the range of one exponent (-150 … 128).
+  const std::int32_t half = y.n >> 1;
+  return (detail::expMinusOne(y.r) + 1.0f) * detail::powerOfTwo(half) * detail::powerOfTwo(y.n - half);
+}
+
+/// 1 / (1 + e^-x). In float 0 where x < -88.
 template <class T>
 [[gnu::always_inline]] PDCRT_DEVICE inline T sigmoid(T x) {
   return T(1) / (T(1) + pdcrt::exp(-x));
+}
+template <>
+[[gnu::always_inline]] PDCRT_DEVICE inline float sigmoid(float x) {
+  const detail::Reduced y = detail::reduced(-detail::limitedSize(x, 88.0f));
+  const float e = (detail::expMinusOne(y.r) + 1.0f) * detail::powerOfTwo(y.n); // at most 1
+  return (x < 0 ? e : 1.0f) / (1.0f + e);
 }
 
 /// Hyperbolic tangent within 3 units in the last place.
@@ -101,19 +132,13 @@ PDCRT_DEVICE inline double tanh(double x) {
   return std::tanh(x);
 }
 [[gnu::always_inline]] PDCRT_DEVICE inline float tanh(float x) {
-  // Near 0, where 1 - 2 / (e^2x + 1) cancels, the odd Taylor series.
-  const float square = x * x;
-  float series = -929569.0f / 638512875.0f;
-  series = series * square + 21844.0f / 6081075.0f;
-  series = series * square - 1382.0f / 155925.0f;
-  series = series * square + 62.0f / 2835.0f;
-  series = series * square - 17.0f / 315.0f;
-  series = series * square + 2.0f / 15.0f;
-  series = series * square - 1.0f / 3.0f;
-  const float near = x + x * square * series;
-  const float magnitude = x < 0 ? -x : x;
-  const float far = 1.0f - 2.0f / (pdcrt::exp(magnitude + magnitude) + 1.0f);
-  return magnitude < 0.6f ? near : (x < 0 ? -far : far);
+  // e^2|x| - 1 = 2^n (e^r - 1) + (2^n - 1), which cancels nowhere. From 10 on the result rounds to 1.
+  const float size = detail::limitedSize(x, 10.0f);
+  const detail::Reduced y = detail::reduced(size + size);
+  const float power = detail::powerOfTwo(y.n);
+  const float e = power * detail::expMinusOne(y.r) + (power - 1.0f);
+  const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) & 0x80000000;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(e / (e + 2.0f)) | sign);
 }
 
 /// Error function. Not vectorised: the C library's.
