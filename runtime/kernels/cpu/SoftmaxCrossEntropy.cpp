@@ -21,11 +21,13 @@ struct Row {
 PDCRT_VECTORIZED double logSumExp(Row row, const float* logits, float* probabilities) {
   const auto at = [row](std::int64_t i) { return i * row.stride; };
   const float max = maxOf(row.count, [&](std::int64_t i) { return logits[at(i)]; }); // a NaN shows in the sum
-  const double sum = sumOf(row.count, [&](std::int64_t i) { return pdcrt::exp(logits[at(i)] - max); });
-  if (probabilities) {
-    const float factor = static_cast<float>(1 / sum);
-    for (std::int64_t i = 0; i < row.count; ++i) probabilities[at(i)] = pdcrt::exp(logits[at(i)] - max) * factor;
-  }
+  const auto exponential = [&](std::int64_t i) { return pdcrt::exp(logits[at(i)] - max); };
+  if (!probabilities) return max + std::log(sumOf(row.count, exponential));
+#pragma GCC ivdep // logits and probabilities are different memory
+  for (std::int64_t i = 0; i < row.count; ++i) probabilities[at(i)] = exponential(i);
+  const double sum = sumOf(row.count, [&](std::int64_t i) { return probabilities[at(i)]; });
+  const float factor = static_cast<float>(1 / sum);
+  for (std::int64_t i = 0; i < row.count; ++i) probabilities[at(i)] *= factor;
   return max + std::log(sum);
 }
 
