@@ -16,12 +16,14 @@ struct Gates {
   T *i, *o, *f, *g;
 };
 
-/// Replaces pre-activations by gates. `before` is empty at the first step of a layer without initial cells.
-PDCRT_VECTORIZED void forwardRow(std::int64_t hidden, Gates<float> gates, const float* before, float* c, float* y) {
+/// Replaces h · transposed r by the gates, whose other part is x. `before` is empty at the first step of a layer
+/// without initial cells.
+PDCRT_VECTORIZED void forwardRow(std::int64_t hidden, Gates<const float> x, Gates<float> gates, const float* before,
+                                 float* c, float* y) {
 #pragma GCC ivdep // element j of one depends on elements j only
   for (std::int64_t j = 0; j < hidden; ++j) {
-    const float i = pdcrt::sigmoid(gates.i[j]), o = pdcrt::sigmoid(gates.o[j]), f = pdcrt::sigmoid(gates.f[j]),
-                g = pdcrt::tanh(gates.g[j]);
+    const float i = pdcrt::sigmoid(x.i[j] + gates.i[j]), o = pdcrt::sigmoid(x.o[j] + gates.o[j]),
+                f = pdcrt::sigmoid(x.f[j] + gates.f[j]), g = pdcrt::tanh(x.g[j] + gates.g[j]);
     const float cell = (before ? f * before[j] : 0.0f) + i * g;
     c[j] = cell;
     y[j] = o * pdcrt::tanh(cell);
@@ -52,7 +54,7 @@ PDCRT_VECTORIZED void backwardRow(std::int64_t hidden, Gates<const float> gates,
 
 struct Lstm::Impl {
   Options options;
-  recurrent::StepProduct recurrence; ///< gates += h · transposed r
+  recurrent::StepProduct recurrence; ///< gates = h · transposed r
   recurrent::StepProduct backward;   ///< dh += da · r
   recurrent::Workspace workspace;
   std::int64_t i = 0, o = 0, f = 0, g = 0; ///< places of the gates
@@ -74,7 +76,7 @@ Lstm::Lstm(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
   recurrent::construct("LSTM layer", o, [&] {
     using recurrent::matrix;
     const dnnl::memory::desc h = matrix(o.batch, o.hidden), gates = matrix(o.batch, 4 * o.hidden);
-    impl_->recurrence = {setup, o.steps, h, matrix(o.hidden, 4 * o.hidden, true), gates};
+    impl_->recurrence = {setup, o.steps, h, matrix(o.hidden, 4 * o.hidden, true), gates, false};
     impl_->backward = {setup, o.steps, gates, matrix(4 * o.hidden, o.hidden), h};
   });
   impl_->workspace = {
@@ -98,8 +100,10 @@ void Lstm::forward(Stream& q, View<const float> x, View<const float> r, View<con
     float* const g = gates ? gates.data + t * 4 * state : spareGates;
     float* const cNow = c ? c.data + t * state : spareCells;
     float* const yNow = y.data + t * state;
-    std::copy_n(x.data + t * 4 * state, 4 * state, g);
-    if (hBefore) impl_->recurrence.run(q, hBefore, weights, g);
+    if (hBefore)
+      impl_->recurrence.run(q, hBefore, weights, g);
+    else
+      std::fill_n(g, 4 * state, 0.0f);
     for (std::int64_t b = 0; b < o.batch; ++b) {
       const std::int64_t row = b * o.hidden;
       const float* const cRow = cBefore ? cBefore + row : nullptr;
@@ -108,7 +112,8 @@ void Lstm::forward(Stream& q, View<const float> x, View<const float> r, View<con
         if (cRow != cNow + row) recurrent::copyOrZero(cRow, o.hidden, cNow + row);
         std::fill_n(g + 4 * row, 4 * o.hidden, 0.0f);
       } else {
-        forwardRow(o.hidden, impl_->gatesOf(g + 4 * row), cRow, cNow + row, yNow + row);
+        forwardRow(o.hidden, impl_->gatesOf(x.data + 4 * (t * state + row)), impl_->gatesOf(g + 4 * row), cRow,
+                   cNow + row, yNow + row);
       }
     }
     hBefore = yNow;

@@ -36,20 +36,21 @@ inline onednn::Operation product(Setup& setup, const dnnl::memory::desc& a, cons
   return {setup, descriptor, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}}, {{DNNL_ARG_DST, c}}};
 }
 
-/// c += a · w, once per step with the same weights. Where there are enough steps to pay for it, a call begins by
-/// bringing the weights into the layout that the library likes: then a product takes 0.6 to 0.9 of the time, and the
-/// copy that of two to six products.
+/// c = a · w, or c += a · w, once per step with the same weights. Where there are enough steps to pay for it, a call
+/// begins by bringing the weights into the layout that the library likes: then a product takes 0.6 to 0.9 of the time,
+/// and the copy that of two to six products.
 class StepProduct {
 public:
   StepProduct() = default;
   StepProduct(Setup& setup, std::int64_t steps, const dnnl::memory::desc& a, const dnnl::memory::desc& w,
-              const dnnl::memory::desc& c) {
+              const dnnl::memory::desc& c, bool accumulate = true) {
     if (steps < worthPacking) {
-      product_ = product(setup, a, w, c, true);
+      product_ = product(setup, a, w, c, accumulate);
       return;
     }
     const dnnl::memory::desc any(w.dims(), dnnl::memory::data_type::f32, dnnl::memory::format_tag::any);
-    const dnnl::matmul::primitive_desc descriptor({a, any, c}, accumulating(), onednn::engine());
+    const dnnl::matmul::primitive_desc descriptor({a, any, c}, accumulate ? accumulating() : onednn::attributes(),
+                                                  onednn::engine());
     const dnnl::memory::desc liked = descriptor.weights_desc();
     product_ = {setup, descriptor, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, liked}}, {{DNNL_ARG_DST, c}}};
     if (liked == w) return;
