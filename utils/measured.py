@@ -48,6 +48,8 @@ def part_of(page, part, script):
 
 
 def table(header, lines):
+    """Lines that were measured before a column was added are empty there."""
+    lines = [line + [""] * (len(header) - len(line)) for line in lines]
     return "\n".join(["| " + " | ".join(header) + " |", "|" + "---|" * len(header), *("| " + " | ".join(line) + " |" for line in lines)])
 
 
