@@ -46,7 +46,9 @@ private:
       for (PipelineStep& step : lossSteps(options_.model.losses)) steps.push_back(std::move(step));
       steps.push_back({"canonicalize", {}});
       steps.push_back({"differentiate", {}});
-      steps.push_back({"fuse", {}});
+      PipelineStep fusion = {"fuse", {}};
+      if (options_.unfused) fusion.options["apart"] = "";
+      steps.push_back(std::move(fusion));
     }
     return runPipeline(steps, passes_, *module_, ops_, diags_, {});
   }

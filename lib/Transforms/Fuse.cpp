@@ -25,6 +25,7 @@ Status pdc::fuse(PassContext& context) {
   dropOtherResults(**graph);
   eraseDeadOperations(**graph);
   if (!assignFusionGroups(context, **graph)) return failure;
+  if (context.options.contains("apart")) return success;
   if (!mergeElementwise(context, **graph)) return failure;
   return absorbElementwise(context, **graph);
 }

@@ -132,7 +132,8 @@ void pdc::registerTransforms(PassRegistry& registry) {
                     "its OpDef offers that (BatchNorm, ReLU and residual sum). Results of the model that training "
                     "does not need are dropped. Afterwards every operation has a group; groups are numbered "
                     "in program order.",
-                .options = {{"remarks", "tell what was fused, what could not be, and why"}},
+                .options = {{"remarks", "tell what was fused, what could not be, and why"},
+                            {"apart", "decide groups alone, and leave their operations apart"}},
                 .run = fuse});
   registry.add(
       {.argument = "layout",

@@ -30,7 +30,9 @@ int main(int argc, char** argv) {
       ->type_name("f32|f64")
       ->capture_default_str();
   app.add_option("--seed", options.seed, "of random operators");
-  app.add_flag("--gradients", options.gradients, "also the loss, and one gradient per parameter");
+  CLI::Option* const gradients =
+      app.add_flag("--gradients", options.gradients, "also the loss, and one gradient per parameter");
+  app.add_flag("--unfused", options.unfused, "with one kernel for each operation, none for several")->needs(gradients);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -15,6 +15,7 @@ struct EvaluateOptions {
   std::string engine = "interpreter"; ///< or cpu
   bool inDouble = false;              ///< the interpreter computes in f64
   bool gradients = false;             ///< differentiate, and write gradients too
+  bool unfused = false;               ///< where gradients are wanted: one kernel for each operation
   std::uint64_t seed = 0;             ///< of random operators
 };
 
