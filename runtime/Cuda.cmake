@@ -32,6 +32,8 @@ target_include_directories(pdcrt_cuda_kernels PRIVATE ${CMAKE_CURRENT_SOURCE_DIR
 # 554: a view of const elements has a conversion to itself that nobody calls. cuDNN's convolutions are marked as old.
 target_compile_options(pdcrt_cuda_kernels PRIVATE
   $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -diag-suppress=554 -Xcompiler=-Wno-deprecated-declarations>)
+# The optimizers' formulas with the bits that they have on the CPU: memory limits them, not arithmetic.
+set_source_files_properties(kernels/cuda/Update.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
 target_link_libraries(pdcrt_cuda_kernels PUBLIC pdcrt_base CUDA::cudart_static CUDA::cublasLt ${CUDNN_LIBRARY})
 if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
   set_source_files_properties(kernels/cuda/NcclTransport.cpp PROPERTIES

@@ -5,6 +5,7 @@
 // and optimizer, and shares nothing with executor, version ring, schedule, all-reduce or transport. Bits must agree.
 #pragma once
 
+#include "pdcrt/Device.h"
 #include "pdcrt/Executor.h"
 #include "pdcrt/FilterBlocks.h"
 
@@ -47,9 +48,25 @@ public:
   struct Aligned {
     using value_type = T;
     static constexpr std::align_val_t alignment{64};
-    T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), alignment)); }
-    void deallocate(T* p, std::size_t) { ::operator delete(p, alignment); }
-    friend bool operator==(Aligned, Aligned) { return true; }
+#ifdef PDC_TEST_ON_GPU // what both the host and the device see
+    T* allocate(std::size_t n) {
+      if (std::byte* memory = pdcrt::device::allocateHost(n * sizeof(T))) return reinterpret_cast<T*>(memory);
+      throw std::bad_alloc();
+    }
+    void deallocate(T* p, std::size_t n) {
+      pdcrt::device::releaseHost(reinterpret_cast<std::byte*>(p), n * sizeof(T));
+    }
+#else
+    T* allocate(std::size_t n) {
+      return static_cast<T*>(::operator new(n * sizeof(T), alignment));
+    }
+    void deallocate(T* p, std::size_t) {
+      ::operator delete(p, alignment);
+    }
+#endif
+    friend bool operator==(Aligned, Aligned) {
+      return true;
+    }
   };
   using Block = std::vector<std::byte, Aligned<std::byte>>;
 
@@ -96,13 +113,21 @@ public:
   }
 
   /// The newest weights of a stage.
-  const Block& weights(std::size_t stage) const { return states_[stage].versions.back(); }
-  double lossScale() const { return lossScale_; }
-  std::size_t updates(std::size_t stage) const { return states_[stage].versions.size() - 1; }
+  const Block& weights(std::size_t stage) const {
+    return states_[stage].versions.back();
+  }
+  double lossScale() const {
+    return lossScale_;
+  }
+  std::size_t updates(std::size_t stage) const {
+    return states_[stage].versions.size() - 1;
+  }
   const Block& state(std::size_t stage, int replica) const {
     return states_[stage].replicaStates[static_cast<std::size_t>(replica)];
   }
-  const std::vector<double>& losses() const { return losses_; }
+  const std::vector<double>& losses() const {
+    return losses_;
+  }
 
 private:
   struct StageState {
@@ -219,6 +244,7 @@ private:
                       .frame = {part.slot.data(), edges.data(), shared.data()},
                       .draw = {setup_.training.seed, static_cast<std::uint64_t>(b)},
                       .stream = &stream});
+    require(pdcrt::device::wait(stream));
   }
 
   /// The parameters that stage `s` uses and an earlier one owns, at version V_o(b).

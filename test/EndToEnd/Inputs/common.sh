@@ -25,10 +25,15 @@ build() {
     >"$WORK/$folder.log" 2>&1 || { cat "$WORK/$folder.log" >&2; fail "the generated program $folder does not build"; }
 }
 
-# on_stand_in FOLDER: builds the program for CUDA in $WORK/FOLDER on the stand-in for CUDA (test/stand-in).
+# on_stand_in FOLDER [TARGET…]: builds the program for CUDA in $WORK/FOLDER on the stand-in for CUDA (test/stand-in), and what else is
+# named, as `build` does.
 on_stand_in() {
-  { cmake -S "$SOURCE/test/stand-in/program" -B "$WORK/$1/out" -G Ninja -DCMAKE_PREFIX_PATH="$BUILD" -DPROGRAM="$WORK/$1" &&
-      cmake --build "$WORK/$1/out"; } >"$WORK/$1.log" 2>&1 || { cat "$WORK/$1.log" >&2; fail "$1 does not build"; }
+  local folder=$1
+  shift
+  { cmake -S "$SOURCE/test/stand-in/program" -B "$WORK/$folder/out" -G Ninja -DCMAKE_PREFIX_PATH="$BUILD" -DPROGRAM="$WORK/$folder" \
+      -DREPLAY="$BUILD/lib/libReplay.a" -DCMAKE_PROJECT_on_stand_in_INCLUDE="$SOURCE/test/EndToEnd/replay/replay.cmake" &&
+      cmake --build "$WORK/$folder/out" --target pipeline "$@"; } \
+    >"$WORK/$folder.log" 2>&1 || { cat "$WORK/$folder.log" >&2; fail "$folder does not build"; }
 }
 
 # compile FOLDER STAGES FLAGS…: generates a pipeline with these replicas and builds it.

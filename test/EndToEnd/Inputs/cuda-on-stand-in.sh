@@ -34,7 +34,7 @@ generate cpu-121 --replicas=1,2,1
 build cpu-121
 run cpu-121 cpu-121-weights
 generate cuda-121 --target=cuda --plan="$WORK/cpu-121/plan.json"
-on_stand_in cuda-121
+on_stand_in cuda-121 replay
 PDC_STAND_IN_SEED=1 run cuda-121 cuda-121-weights
 close cpu-121-weights cuda-121-weights
 echo "plan 1-2-1: losses and weights of both targets agree"
@@ -46,6 +46,12 @@ echo "plan 1-2-1: another order of streams changes no bit"
 run cuda-121 cuda-121-plain --graphs off
 same cuda-121-weights cuda-121-plain
 echo "plan 1-2-1: without recorded graphs no bit is another"
+
+train cuda-121 cuda-121-long --steps 23 --seed 7
+replay() { "$WORK/cuda-121/out/replay" "$WORK/cuda-121" "$WORK/data" "$WORK/cuda-121-long" 23 7 ${1:-} >"$WORK/replay.log" 2>&1; }
+replay || fail "$(cat "$WORK/replay.log")"
+replay version && fail "the replay does not notice another version of the weights"
+echo "plan 1-2-1: trains the bits of the formulas"
 
 PDC_STAND_IN_SEED=3 train_mpi 4 cuda-121 cuda-121-mpi --steps 4 --seed 7 --sync-sends
 same cuda-121-weights cuda-121-mpi

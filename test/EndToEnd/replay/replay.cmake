@@ -1,10 +1,17 @@
-# Included by a generated CMakeLists.txt (CMAKE_PROJECT_pipeline_INCLUDE): adds `replay`, the pipeline's stages linked with
+# Included by a generated CMakeLists.txt (CMAKE_PROJECT_pipeline_INCLUDE): adds `replay`, what the pipeline is made of linked with
 # the library ${REPLAY} of replay.cpp.
 function(add_replay)
-  get_target_property(definitions pipeline COMPILE_DEFINITIONS)
-  get_target_property(libraries pipeline LINK_LIBRARIES)
-  add_executable(replay pipeline.cpp)
-  target_compile_definitions(replay PRIVATE ${definitions})
-  target_link_libraries(replay PRIVATE ${REPLAY} ${libraries})
+  foreach(property IN ITEMS SOURCES COMPILE_DEFINITIONS COMPILE_OPTIONS INCLUDE_DIRECTORIES LINK_LIBRARIES)
+    get_target_property(value pipeline ${property})
+    if(NOT value)
+      set(value "")
+    endif()
+    set(${property} ${value})
+  endforeach()
+  add_executable(replay ${SOURCES})
+  target_compile_definitions(replay PRIVATE ${COMPILE_DEFINITIONS})
+  target_compile_options(replay PRIVATE ${COMPILE_OPTIONS})
+  target_include_directories(replay PRIVATE ${INCLUDE_DIRECTORIES})
+  target_link_libraries(replay PRIVATE ${REPLAY} ${LINK_LIBRARIES})
 endfunction()
 cmake_language(DEFER CALL add_replay)

@@ -9,6 +9,7 @@
 #include "Replay.h"
 
 #include "pdcrt/Data.h"
+#include "pdcrt/Device.h"
 #include "pdcrt/Safetensors.h"
 
 #include <nlohmann/json.hpp>
@@ -37,6 +38,7 @@ static std::string read(const fs::path& path) {
 int pdcrt::run(int argc, char** argv, std::span<const Stage* const> program, const char*) {
   const std::vector<const Stage*> stages(program.begin(), program.end());
   if (argc < 6) return std::cerr << "replay: expects RUN_DIR DATA_DIR EXPORTED_DIR MINIBATCHES SEED [mistake]\n", 2;
+  device::use(0);
   const fs::path runDir = argv[1], exported = argv[3];
   const std::string wrong = argc > 6 ? argv[6] : "";
 
