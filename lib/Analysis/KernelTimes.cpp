@@ -14,10 +14,10 @@ namespace {
 
 /// Calls visit(operation, its alternatives) for every operation whose kernel has several.
 template <class Visit>
-void forEachChoice(const Module& module, Visit visit) {
+void forEachChoice(const Module& module, Target target, Visit visit) {
   for (const auto& graph : module.graphs)
     for (const auto& operation : graph->operations())
-      if (operation->def().alternatives) visit(*operation, operation->def().alternatives(*operation));
+      if (operation->def().alternatives) visit(*operation, operation->def().alternatives(*operation, target));
 }
 
 using Method = std::pair<std::string, std::string>; ///< kernel and method
@@ -60,7 +60,7 @@ std::string listOf(const std::vector<std::string>& words) {
 std::vector<KernelTime> pdc::timeKernels(const Module& module) {
   std::vector<KernelTime> times;
   std::set<Method> seen;
-  forEachChoice(module, [&](const Operation&, const KernelAlternatives& choice) {
+  forEachChoice(module, Target::cpu, [&](const Operation&, const KernelAlternatives& choice) {
     if (choice.algorithms.size() < 2 || !seen.insert({choice.kernel, choice.method}).second) return;
     const std::vector<double> medians = mediansOf(choice.calls());
     for (std::size_t i = 0; i < medians.size(); ++i)
@@ -73,16 +73,16 @@ bool pdc::coversChoices(const std::vector<KernelTime>& times, const Module& modu
   std::set<Method> timed;
   for (const KernelTime& time : times) timed.insert({time.kernel, time.method});
   bool covered = true;
-  forEachChoice(module, [&](const Operation&, const KernelAlternatives& choice) {
+  forEachChoice(module, Target::cpu, [&](const Operation&, const KernelAlternatives& choice) {
     covered = covered && (choice.algorithms.size() < 2 || timed.contains({choice.kernel, choice.method}));
   });
   return covered;
 }
 
 Status pdc::chooseAlgorithms(Module& module, const std::vector<KernelTime>& times, const std::string& file,
-                             Diagnostics& diags) {
+                             Diagnostics& diags, Target target) {
   std::map<Method, std::vector<std::string>> possible;
-  forEachChoice(module, [&](const Operation&, const KernelAlternatives& choice) {
+  forEachChoice(module, target, [&](const Operation&, const KernelAlternatives& choice) {
     possible[{choice.kernel, choice.method}] = choice.algorithms;
   });
   std::map<Method, const KernelTime*> fastest;
@@ -95,20 +95,34 @@ Status pdc::chooseAlgorithms(Module& module, const std::vector<KernelTime>& time
     if (std::find(known->second.begin(), known->second.end(), time.algorithm) == known->second.end())
       return diags.error(place).help("measure again: --profile=measure")
              << "'" << time.algorithm << "' cannot compute '" << time.method << "' of the kernel " << time.kernel
-             << "; known: " << listOf(known->second);
+             << (target == Target::cuda ? " for CUDA" : "") << "; known: " << listOf(known->second);
     const KernelTime*& best = fastest[known->first];
     if (!best || time.ms < best->ms) best = &time;
   }
   for (const auto& graph : module.graphs)
     for (const auto& operation : graph->operations()) {
       if (!operation->def().alternatives) continue;
-      const KernelAlternatives choice = operation->def().alternatives(*operation);
+      const KernelAlternatives choice = operation->def().alternatives(*operation, target);
       std::vector<std::string> names;
+      std::int64_t workspace = 0;
       for (const std::string& method : choice.methods) {
         const auto found = fastest.find({choice.kernel, method});
         names.push_back(found == fastest.end() ? "automatic" : found->second->algorithm);
+        if (found != fastest.end()) workspace = std::max(workspace, found->second->workspaceBytes);
       }
+      operation->attributes.set("workspace", workspace);
       operation->attributes.set("algorithms", std::move(names));
     }
   return success;
+}
+
+std::vector<KernelTime> pdc::calledOnly(const std::vector<KernelTime>& times, const Module& module, Target target) {
+  std::set<Method> called;
+  forEachChoice(module, target, [&](const Operation&, const KernelAlternatives& choice) {
+    called.insert({choice.kernel, choice.method});
+  });
+  std::vector<KernelTime> kept;
+  for (const KernelTime& time : times)
+    if (called.contains({time.kernel, time.method})) kept.push_back(time);
+  return kept;
 }

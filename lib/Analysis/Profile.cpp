@@ -17,6 +17,7 @@ std::string pdc::toJson(const Profile& profile) {
       {"device", profile.device},  {"busy_cores", profile.busyCores}, {"split_backward", profile.splitBackward},
       {"step_ms", profile.stepMs}, {"update_ms", profile.updateMs},   {"data_ms", profile.dataMs}};
   if (profile.clockMhz > 0) json["clock_mhz"] = profile.clockMhz;
+  if (profile.reservedBytes > 0) json["reserved_bytes"] = profile.reservedBytes;
   if (profile.link)
     json["link"] = {{"latency_s", profile.link->latencyS}, {"bandwidth_bytes_per_s", profile.link->bandwidthBytesPerS}};
   json["groups"] = nlohmann::ordered_json::array();
@@ -29,24 +30,27 @@ std::string pdc::toJson(const Profile& profile) {
                               {"update_ms", group.updateMs},
                               {"spread", group.spread}});
   if (!profile.kernels.empty()) json["kernels"] = nlohmann::ordered_json::array();
-  for (const KernelTime& time : profile.kernels)
+  for (const KernelTime& time : profile.kernels) {
     json["kernels"].push_back(
         {{"kernel", time.kernel}, {"method", time.method}, {"algorithm", time.algorithm}, {"ms", time.ms}});
+    if (time.workspaceBytes > 0) json["kernels"].back()["workspace_bytes"] = time.workspaceBytes;
+  }
   // Names of nodes may hold any bytes.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-/// Times of different things, each once.
-static void readKernels(const JsonNode& root, Profile& profile) {
+void pdc::readKernelTimes(const JsonNode& root, std::vector<KernelTime>& times) {
   const std::optional<JsonNode> list = root.find("kernels");
   if (!list) return;
   std::set<std::vector<std::string>> seen;
   for (const JsonNode& node : list->elements()) {
-    node.allow({"kernel", "method", "algorithm", "ms"});
-    const KernelTime& time = profile.kernels.emplace_back(KernelTime{.kernel = node["kernel"].text(),
-                                                                     .method = node["method"].text(),
-                                                                     .algorithm = node["algorithm"].text(),
-                                                                     .ms = node["ms"].nonNegative()});
+    node.allow({"kernel", "method", "algorithm", "ms", "workspace_bytes"});
+    KernelTime& time = times.emplace_back(KernelTime{.kernel = node["kernel"].text(),
+                                                     .method = node["method"].text(),
+                                                     .algorithm = node["algorithm"].text(),
+                                                     .ms = node["ms"].nonNegative()});
+    if (const std::optional<JsonNode> workspace = node.find("workspace_bytes"))
+      time.workspaceBytes = workspace->bytes();
     if (!seen.insert({time.kernel, time.method, time.algorithm}).second)
       node.error() << "'" << time.algorithm << "' of '" << time.method << "' of this kernel has a time already";
   }
@@ -56,8 +60,8 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
   Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
   if (!document) return failure;
   const JsonNode root = document->root();
-  root.allow({"pdc", "source", "model_hash", "device", "clock_mhz", "busy_cores", "split_backward", "step_ms",
-              "update_ms", "data_ms", "link", "groups", "kernels"});
+  root.allow({"pdc", "source", "model_hash", "device", "clock_mhz", "reserved_bytes", "busy_cores", "split_backward",
+              "step_ms", "update_ms", "data_ms", "link", "groups", "kernels"});
   Profile profile{.version = root["pdc"].text(),
                   .source = root["source"].oneOf({"measured", "analytic"}),
                   .modelHash = root["model_hash"].text(),
@@ -69,6 +73,7 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
                   .link = {},
                   .kernels = {}};
   if (const std::optional<JsonNode> clock = root.find("clock_mhz")) profile.clockMhz = clock->nonNegative();
+  if (const std::optional<JsonNode> reserved = root.find("reserved_bytes")) profile.reservedBytes = reserved->bytes();
   if (const std::optional<JsonNode> busy = root.find("busy_cores")) profile.busyCores = busy->integer(1, 1 << 20);
   if (const std::optional<JsonNode> split = root.find("split_backward")) profile.splitBackward = split->boolean();
   if (const std::optional<JsonNode> data = root.find("data_ms")) profile.dataMs = data->nonNegative();
@@ -90,7 +95,7 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
                               .updateMs = node["update_ms"].nonNegative(),
                               .spread = node["spread"].nonNegative()});
   }
-  readKernels(root, profile);
+  readKernelTimes(root, profile.kernels);
   if (!document->ok()) return failure;
   return profile;
 }

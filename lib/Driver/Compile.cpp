@@ -105,6 +105,8 @@ Status Compilation::compile() {
     machines->levels[0].bandwidthBytesPerS = profile->link->bandwidthBytesPerS;
     machines->levels[0].latencyS = profile->link->latencyS;
   }
+  if (profile->reservedBytes > 0 && options_.clusterFile.empty())
+    machines->device.reservedBytes = std::min(profile->reservedBytes, machines->device.memoryBytes);
   Expected<CostGraph> costs =
       costGraphOf(main(), provenance_.model, *profile, splitsBackward(planner_.schedule), diags_, options_.target);
   if (!costs) return failure;
@@ -161,6 +163,8 @@ Status Compilation::measureTo(const std::string& file) {
   for (const KernelTime& time : profile->kernels)
     out_ << std::setw(12) << time.ms << "  " << time.method << " by " << time.algorithm << " of " << time.kernel
          << "\n";
+  if (profile->reservedBytes > 0)
+    out_ << "beside its arena the GPU holds " << profile->reservedBytes << " bytes, which plans will reserve\n";
   out_ << "step " << profile->stepMs << " ms, sum of the groups " << sum << " ms, update " << profile->updateMs
        << " ms, reading the samples " << profile->dataMs << " ms\n";
   return success;

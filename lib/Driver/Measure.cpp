@@ -54,6 +54,8 @@ Expected<Profile> readMeasurement(const std::string& path, Profile estimate, Dia
   profile.stepMs = root["step_ms"].nonNegative();
   if (const std::optional<JsonNode> device = root.find("device")) profile.device = device->text();
   if (const std::optional<JsonNode> clock = root.find("clock_mhz")) profile.clockMhz = clock->nonNegative();
+  if (const std::optional<JsonNode> reserved = root.find("reserved_bytes")) profile.reservedBytes = reserved->bytes();
+  readKernelTimes(root, profile.kernels);
   profile.dataMs = root["data_ms"].nonNegative();
   const double updateMs = root["update_ms"].nonNegative();
   for (const JsonNode& node : root["groups"].elements()) {
@@ -181,9 +183,10 @@ Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& trai
   Expected<Cluster> cluster = oneDevice(target, context.diags);
   if (!cluster) return failure;
   Profile estimate = estimateOf(context, provenance, cluster->device);
-  // First, because groups are timed with the algorithms that they will have.
-  if (target == Target::cpu) estimate.kernels = timeKernels(context.module);
-  if (!chooseAlgorithms(context.module, estimate.kernels, "", context.diags)) return failure;
+  const bool onCores = target == Target::cpu;
+  // First, because groups are timed with the algorithms that they will have. For CUDA the program itself does both.
+  if (onCores) estimate.kernels = timeKernels(context.module);
+  if (!chooseAlgorithms(context.module, estimate.kernels, "", context.diags, target)) return failure;
   Expected<Plan> plan = oneStagePlan(context, provenance, estimate, splitBackward, target);
   if (!plan) return failure;
   Expected<GeneratedProgram> program = generate(context, std::move(*plan), training, provenance, nullptr,
@@ -192,10 +195,13 @@ Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& trai
   if (!program || !folder || !writeOutput(folder->path(), program->files, program->weights, context.diags) ||
       !buildProject(folder->path(), "out", {"pipeline"}, context.diags))
     return failure;
-  const bool onCores = target == Target::cpu;
   Expected<Profile> profile = runMeasuring(folder->path(), onCores ? busyCores : 1, estimate, context.diags);
   if (profile) profile->splitBackward = splitBackward;
   if (profile && onCores) profile->link = measureLink(folder->path(), context.diags);
+  if (profile && !onCores) {
+    profile->kernels = calledOnly(profile->kernels, context.module, target);
+    if (!chooseAlgorithms(context.module, profile->kernels, "", context.diags, target)) return failure;
+  }
   return profile;
 }
 
@@ -228,8 +234,10 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
     if (splitBackward && !profile->splitBackward)
       return context.diags.error({choice, "", 0, 0}).help("measure again: --profile=measure, or pdc-profile --schedule")
              << "the schedule separates the halves of a backward, which the profile has as a whole";
-    if (target == Target::cpu && !chooseAlgorithms(context.module, profile->kernels, choice, context.diags))
-      return failure;
+    // Those of another target's kernels decide nothing.
+    const bool ofTarget = (profile->device == "cpu") == (target == Target::cpu);
+    if (!ofTarget) profile->kernels.clear();
+    if (!chooseAlgorithms(context.module, profile->kernels, choice, context.diags, target)) return failure;
     return profile;
   }
 
@@ -244,6 +252,7 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
   if (profile || choice == "measure") return profile;
   context.diags.warning({}).note(silent.all().empty() ? "" : silent.all().front().message)
       << "the model cannot be measured here, costs are estimated";
-  if (!chooseAlgorithms(context.module, {}, "", context.diags)) return failure; // what is estimated is not measured
+  // What is estimated is not measured.
+  if (!chooseAlgorithms(context.module, {}, "", context.diags, target)) return failure;
   return estimateOf(context, provenance, cluster.device);
 }

@@ -47,7 +47,9 @@ struct Convolution {
   KernelUse kernel(const char* method, bool bias) const {
     return kernelUse<pdcrt::Conv2d>("Conv2d", method, options(bias));
   }
-  KernelAlternatives alternatives(const char* method) const { return convolutionAlternatives(options(false), method); }
+  KernelAlternatives alternatives(const char* method, Target target) const {
+    return convolutionAlternatives(options(false), method, target);
+  }
   /// Calls visit(position in y, position in x, position in w) for every product of the convolution.
   template <class Visit>
   void forEachProduct(Visit visit) const {
@@ -87,6 +89,7 @@ std::vector<AttributeDef> attributes(std::vector<AttributeDef> more = {}) {
   std::vector<AttributeDef> defs = windowAttributes(/*kernel=*/false, /*dilations=*/true);
   defs.push_back(integer("groups", 1, "channels are convolved in as many separate groups"));
   defs.push_back(convolutionAlgorithms());
+  defs.push_back(convolutionWorkspace());
   defs.insert(defs.end(), more.begin(), more.end());
   return defs;
 }
@@ -109,7 +112,7 @@ Expected<Shape> outputShape(const InferContext& c, const char* op, const Shape& 
   if (!checkWindow(c, op, window, x[2], x[3])) return failure;
   const std::optional<pdcrt::Conv2d::Algorithms> algorithms = convolutionAlgorithmsOf(c.attributes);
   if (!algorithms)
-    return c.error() << "'" << op << "' op needs three algorithms, each of them automatic, direct or winograd";
+    return c.error() << "'" << op << "' op needs three algorithms, each of them automatic or one of pdcrt::Conv2d's";
   if (asksForWinograd(*algorithms) && !pdcrt::Conv2d::takesWinograd({.filter = toRuntime(w),
                                                                      .strides = window.stridesDims(),
                                                                      .dilations = window.dilationsDims(),
@@ -235,7 +238,7 @@ PDC_OPS(Conv2d) {
               },
           .gradient = gradient,
           .kernel = [](const Operation& op) { return forwardOf(op).kernel("forward", op.operand(2)); },
-          .alternatives = [](const Operation& op) { return forwardOf(op).alternatives("forward"); },
+          .alternatives = [](const Operation& op, Target t) { return forwardOf(op).alternatives("forward", t); },
           .channelBlocks = besideFilter,
           .filterBlocks = [](const Operation& op) { return filterOf(op, op.operand(1)); },
           .initialValues = asLayer(fanIn),
@@ -267,7 +270,8 @@ PDC_OPS(Conv2d) {
               },
           .gradient = gradientOfInputGradient,
           .kernel = [](const Operation& op) { return inputGradientOf(op).kernel("inputGradient", false); },
-          .alternatives = [](const Operation& op) { return inputGradientOf(op).alternatives("inputGradient"); },
+          .alternatives = [](const Operation& op,
+                             Target t) { return inputGradientOf(op).alternatives("inputGradient", t); },
           .channelBlocks = besideFilter,
           .filterBlocks = [](const Operation& op) { return filterOf(op, op.operand(1)); },
           .initialValues = asLayer(fanIn), // as a transposed convolution
@@ -311,7 +315,8 @@ PDC_OPS(Conv2d) {
                 return Cost{weightGradientOf(op).flops(), bytesMoved(op)};
               },
           .kernel = [](const Operation& op) { return weightGradientOf(op).kernel("weightGradient", op.result(1)); },
-          .alternatives = [](const Operation& op) { return weightGradientOf(op).alternatives("weightGradient"); },
+          .alternatives = [](const Operation& op,
+                             Target t) { return weightGradientOf(op).alternatives("weightGradient", t); },
           .channelBlocks =
               [](const Operation& op) {
                 return ChannelBlocks{.values = {op.operand(0), op.operand(1)}, .apart = true};

@@ -208,6 +208,7 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
 
   Setup kernelSetup; // generated programs state the workspace of each kernel, others have one block for all
   if (stage.bytes.workspace > 0) kernelSetup.within(stage.bytes.workspace);
+  kernelSetup.timing(setup_.kernelTimes);
   try {
     hosted.kernels = stage.buildKernels(kernelSetup);
   } catch (const WorkspaceTooSmall& error) {

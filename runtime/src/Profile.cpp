@@ -100,7 +100,7 @@ double quantile(std::vector<double> values, double q) {
 } // namespace
 
 Status profile(Executor& executor, BatchSource& source, bool copies, const Training& training, bool recordsPhases,
-               const std::string& path) {
+               const std::vector<KernelTime>& kernels, const std::string& path) {
   if (executor.hosted().size() != 1 || executor.hosted()[0].stage->count != 1)
     return {Exit::usage, "--profile needs a program of one stage", "generate it with --devices=1"};
   const HostedStage& hosted = executor.hosted()[0];
@@ -191,7 +191,17 @@ Status profile(Executor& executor, BatchSource& source, bool copies, const Train
                                  {"update_ms", quantile(updates, 0.5) * 1e3},
                                  {"data_ms", quantile(reads, 0.5) * 1e3},
                                  {"groups", std::move(groups)}};
-  if (!device::name().empty()) json["device"] = device::name(), json["clock_mhz"] = clockMhz;
+  if (!device::name().empty()) {
+    json["device"] = device::name();
+    json["clock_mhz"] = clockMhz;
+    json["reserved_bytes"] = device::otherBytes();
+    for (const KernelTime& time : kernels)
+      json["kernels"].push_back({{"kernel", time.kernel},
+                                 {"method", time.method},
+                                 {"algorithm", time.algorithm},
+                                 {"ms", time.ms},
+                                 {"workspace_bytes", time.workspaceBytes}});
+  }
   return writeAtomically(path, json.dump(2) + "\n");
 }
 

@@ -30,14 +30,16 @@ RankRun::RankRun(const RunOptions& options, const RunFiles& files, std::span<con
                  Transport& transport, FlightRecorder& recorder, bool oneProcess)
     : options_(options), files_(files), stages_(stages), transport_(transport), communicator_(transport),
       control_(communicator_, messagesUnderWay(files.schedule)), rank_(transport.rank()), recorder_(recorder),
-      oneProcess_(oneProcess), executor_({.schedule = &files.schedule,
-                                          .rank = rank_,
-                                          .stages = stages,
-                                          .training = &files.training,
-                                          .communicator = &communicator_,
-                                          .data = &data_,
-                                          .observer = this,
-                                          .recordsPhases = options.graphs}),
+      oneProcess_(oneProcess),
+      executor_({.schedule = &files.schedule,
+                 .rank = rank_,
+                 .stages = stages,
+                 .training = &files.training,
+                 .communicator = &communicator_,
+                 .data = &data_,
+                 .observer = this,
+                 .recordsPhases = options.graphs,
+                 .kernelTimes = options.timesAlgorithms || !options.profileFile.empty() ? &kernelTimes_ : nullptr}),
       trace_(options.traceFile.empty() ? 0 : static_cast<std::size_t>(options.traceEvents)),
       checkpointer_({.directory = options.checkpointFolder,
                      .every = options.checkpointEvery * minibatchesPerStep(),
@@ -159,7 +161,7 @@ Status RankRun::train() {
   origin_ = now();
   if (!options_.profileFile.empty())
     return profile(executor_, data_, /*copies=*/options_.data.empty() || options_.data == "synthetic", files_.training,
-                   options_.graphs, options_.profileFile);
+                   options_.graphs, kernelTimes_, options_.profileFile);
   checkpointer_.begin(executor_.hosted(), executor_.stream(), first_);
   const std::int64_t apart = evaluationInterval(files_.schedule, options_.evaluateEvery);
   while (true) {

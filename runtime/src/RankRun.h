@@ -87,6 +87,7 @@ private:
   FlightRecorder& recorder_;
   bool oneProcess_;
   DataSet data_, evaluationData_;
+  std::vector<KernelTime> kernelTimes_; ///< of a program that is profiled, or wants the fastest
   Executor executor_;
   Trace trace_;
   Checkpointer checkpointer_;

@@ -158,6 +158,10 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages, const
   if (options.tf32 && !device::allowTf32())
     return {Exit::usage, std::string("--tf32 is for GPUs, this program was compiled for ") + device::target(),
             "leave it out, or compile the model with --target=cuda"};
+  if (options.timesAlgorithms && device::hostSeesBlocks())
+    return {Exit::usage,
+            "--time-algorithms is for GPUs, this program was compiled for " + std::string(device::target()),
+            "leave it out: pdc --profile=measure times those of the CPU"};
   if (!options.transport.empty() && device::hostSeesBlocks())
     return {Exit::usage, "--transport is for GPUs, this program was compiled for " + std::string(device::target()),
             "leave it out, or compile the model with --target=cuda"};

@@ -32,7 +32,7 @@ namespace stand_in {
 
 struct EventState {
   std::uint64_t recorded = 0, passed = 0; ///< how often
-  std::uint64_t at = 0;                   ///< pieces of work that had been done when it passed last
+  std::uint64_t at = 0;                   ///< microseconds of work that had been done when it passed last
 };
 struct Event {
   std::shared_ptr<EventState> state = std::make_shared<EventState>();
@@ -233,6 +233,10 @@ void enqueue(cudaStream_t stream, std::function<void()> work) {
   changed();
   wander();
 }
+void elapse(std::uint64_t microseconds) {
+  std::lock_guard lock(world().mutex);
+  world().worksDone += microseconds;
+}
 void enqueue(cudaStream_t stream, std::shared_ptr<Kernel> kernel) {
   mayNotCapture("a call of NCCL");
   if (immediate(stream)) misuse("NCCL in the stream that does its work at once");
@@ -419,7 +423,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return cudaSuccess;
 }
 
-/// A piece of work takes a microsecond.
+/// A piece of work takes a microsecond, unless it has said more (elapse).
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   std::lock_guard lock(world().mutex);
   for (cudaEvent_t event : {from, to}) {

@@ -31,6 +31,8 @@ extern void (*whenStuck)();
 /// Ends the program.
 [[noreturn]] void misuse(const char* what);
 
+/// The piece of work that runs takes so many microseconds more than one.
+void elapse(std::uint64_t microseconds);
 /// Drawn by the seed: so many kernels of NCCL run on a device at once, at most.
 int mostKernels();
 int currentDevice();

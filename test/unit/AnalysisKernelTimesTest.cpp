@@ -91,6 +91,44 @@ TEST_F(KernelTimes, WhatTheModelLacksIsRefused) {
   EXPECT_EQ(chosen(), (std::vector<std::string>(4, automatic)));
 }
 
+TEST_F(KernelTimes, OnAGpuTheWorkspaceOfTheFastestOnesComesWithThem) {
+  const std::vector<KernelTime> times = {{square, "forward", "precomputedGemm", 2, 8192},
+                                         {square, "forward", "channelsLast", 1, 4096},
+                                         {square, "inputGradient", "winogradApart", 1, 6144}};
+  ASSERT_TRUE(chooseAlgorithms(*module_, times, "p.json", diags_, Target::cuda));
+  const std::string both = "channelsLast winogradApart automatic";
+  EXPECT_EQ(chosen(), (std::vector<std::string>{both, both, both, automatic}));
+  std::vector<std::int64_t> workspaces;
+  for (const auto& operation : module_->findGraph("main")->operations())
+    workspaces.push_back(operation->attributes.getInt("workspace"));
+  EXPECT_EQ(workspaces, (std::vector<std::int64_t>{6144, 6144, 6144, 0}));
+  ASSERT_TRUE(chooseAlgorithms(*module_, {}, "", diags_, Target::cuda));
+  EXPECT_EQ(module_->findGraph("main")->operations().front()->attributes.getInt("workspace"), 0);
+}
+
+TEST_F(KernelTimes, EachTargetHasItsAlgorithms) {
+  EXPECT_FALSE(chooseAlgorithms(*module_, {{square, "forward", "direct", 1}}, "p.json", diags_, Target::cuda));
+  EXPECT_FALSE(chooseAlgorithms(*module_, {{strided, "forward", "winograd", 1}}, "p.json", diags_, Target::cuda));
+  EXPECT_FALSE(choose({{square, "forward", "channelsLast", 1}}));
+  std::vector<std::string> messages;
+  for (const Diagnostic& diagnostic : diags_.all()) messages.push_back(diagnostic.message);
+  const std::string known = " for CUDA; known: implicitGemm, precomputedGemm, gemm, fft, tiledFft, winogradApart, "
+                            "channelsLast";
+  EXPECT_EQ(messages,
+            (std::vector<std::string>{
+                std::string("'direct' cannot compute 'forward' of the kernel ") + square + known + ", winograd",
+                std::string("'winograd' cannot compute 'forward' of the kernel ") + strided + known,
+                std::string("'channelsLast' cannot compute 'forward' of the kernel ") + square +
+                    "; known: direct, winograd"}));
+}
+
+TEST_F(KernelTimes, OfWhatAKernelTellsTheMethodsThatAreCalledAreKept) {
+  const std::vector<KernelTime> times = {{square, "forward", "implicitGemm", 1},
+                                         {square, "weightGradient", "implicitGemm", 1},
+                                         {strided, "forward", "gemm", 1}};
+  EXPECT_EQ(calledOnly(times, *module_, Target::cuda), (std::vector<KernelTime>{times[0], times[2]}));
+}
+
 TEST_F(KernelTimes, EveryChoiceIsTimedOnce) {
   const std::vector<KernelTime> times = timeKernels(*module_);
   std::vector<std::string> what;

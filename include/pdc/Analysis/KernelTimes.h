@@ -2,6 +2,7 @@
 #pragma once
 
 #include "pdc/IR/Graph.h"
+#include "pdc/IR/Target.h"
 #include "pdc/Support/Expected.h"
 
 #include <string>
@@ -12,20 +13,27 @@ namespace pdc {
 /// Of a call of a kernel's method (KernelAlternatives in OpDef.h).
 struct KernelTime {
   std::string kernel, method, algorithm;
-  double ms = 0; ///< median of several calls, by kernelThreads threads
+  double ms = 0;                   ///< median of several calls, by kernelThreads threads
+  std::int64_t workspaceBytes = 0; ///< that a program on a GPU has to plan for it; 0 on CPUs, which ask the kernel
   friend bool operator==(const KernelTime&, const KernelTime&) = default;
 };
 
 /// Times every algorithm of the kernels that the module's operations call, in program order, where there is a choice.
+/// On CPUs; on a GPU the program that measures does (pdcrt/Setup.h).
 std::vector<KernelTime> timeKernels(const Module& module);
 
-/// Whether `times` say something of every choice in `module`.
+/// Whether `times` say something of every choice in `module`, on CPUs.
 bool coversChoices(const std::vector<KernelTime>& times, const Module& module);
 
 /// Makes every operation of the module ask for the fastest algorithm of its kernel's methods, of equal ones the first
-/// in `times`; for the kernel's own choice where they do not say. Whole graphs are decided, so that no cut changes a
-/// bit. Error, in `file`: they speak of a kernel, a method or an algorithm that the module does not have.
+/// in `times`; for the kernel's own choice where they do not say. With the workspace that these need. Whole graphs are
+/// decided, so that no cut changes a bit. Error, in `file`: they speak of a kernel, a method or an algorithm that the
+/// module does not have.
 Status chooseAlgorithms(Module& module, const std::vector<KernelTime>& times, const std::string& file,
-                        Diagnostics& diags);
+                        Diagnostics& diags, Target target = Target::cpu);
+
+/// Those of `times` that are of methods which operations of the module call. A kernel that is timed as a whole tells of
+/// others, too.
+std::vector<KernelTime> calledOnly(const std::vector<KernelTime>& times, const Module& module, Target target);
 
 } // namespace pdc

@@ -8,6 +8,8 @@
 //                "update_ms": 0.01, "spread": 0.03}, …],
 //    "kernels": [{"kernel": "Conv2d{.input = {8, 64, 56, 56}, …}", "method": "forward", "algorithm": "winograd", "ms":
 //    6.8}, …]}
+//
+// Of a GPU also "clock_mhz", "reserved_bytes" and, of each kernel, "workspace_bytes".
 #pragma once
 
 #include "pdc/Analysis/KernelTimes.h"
@@ -21,6 +23,8 @@
 #include <vector>
 
 namespace pdc {
+
+class JsonNode;
 
 /// Times of one minibatch on one device, in milliseconds.
 struct GroupTimes {
@@ -37,12 +41,13 @@ struct LinkProfile {
 };
 
 struct Profile {
-  std::string version;        ///< of pdc
-  std::string source;         ///< "measured" or "analytic"
-  std::string modelHash;      ///< hashOf the training graph, which fixes batch, shapes and fusion groups
-  std::string device;         ///< as the cluster's, or as a GPU that measured calls itself
-  double clockMhz = 0;        ///< of that GPU, while it measured
-  std::int64_t busyCores = 1; ///< of the machine, that computed the same at once: they share memory and frequency
+  std::string version;            ///< of pdc
+  std::string source;             ///< "measured" or "analytic"
+  std::string modelHash;          ///< hashOf the training graph, which fixes batch, shapes and fusion groups
+  std::string device;             ///< as the cluster's, or as a GPU that measured calls itself
+  double clockMhz = 0;            ///< of that GPU, while it measured
+  std::int64_t reservedBytes = 0; ///< what it held beside the arena; 0: not measured
+  std::int64_t busyCores = 1;     ///< of the machine, that computed the same at once: they share memory and frequency
   /// Whether the halves of a backward were timed apart; else both are in inputGradientMs.
   bool splitBackward = true;
   std::vector<GroupTimes> groups;
@@ -54,6 +59,8 @@ struct Profile {
 };
 
 std::string toJson(const Profile& profile);
+/// The list "kernels" of a profile, or of what a program that measures writes: times of different things, each once.
+void readKernelTimes(const JsonNode& root, std::vector<KernelTime>& times);
 Expected<Profile> profileFromJson(const std::string& text, const std::string& file, Diagnostics& diags);
 
 /// What is wrong with using `profile` for a model with this hash and so many groups, made by this version; empty if

@@ -5,6 +5,7 @@
 #include "pdc/IR/Expression.h"
 #include "pdc/IR/Graph.h"
 #include "pdc/IR/InitialValues.h"
+#include "pdc/IR/Target.h"
 #include "pdc/IR/Tensor.h"
 #include "pdc/Support/Expected.h"
 
@@ -134,13 +135,15 @@ struct KernelUse {
   std::function<void(pdcrt::Setup& setup)> construct;
 };
 
-/// The ways in which a kernel can compute: the names in the attribute `algorithms`, one per method of the kernel.
+/// The ways in which a kernel can compute: the names in the attribute `algorithms`, one per method of the kernel. The
+/// attribute `workspace` has the bytes that those of them need which were measured on a GPU.
 struct KernelAlternatives {
   std::string kernel;                  ///< with its sizes, as profiles call it: "Conv2d{.input = {8, 64, 56, 56}, …}"
   std::string method;                  ///< that the operation calls
   std::vector<std::string> methods;    ///< those that the attribute has names for, in its order
-  std::vector<std::string> algorithms; ///< that can compute these sizes; at least one
-  /// A call of the method for each algorithm, to be timed. They share operands and results, which they keep alive.
+  std::vector<std::string> algorithms; ///< that may be able to compute these sizes; at least one
+  /// On CPUs: a call of the method for each algorithm, to be timed. They share operands and results, which they keep
+  /// alive.
   std::function<std::vector<std::function<void()>>()> calls;
 };
 
@@ -210,7 +213,7 @@ struct OpDef {
   std::vector<std::string> derivatives;
   std::function<KernelUse(const Operation&)> kernel; ///< of kernel ops
   /// Of kernels that compute in several ways; null: in one. By default, "automatic", the kernel decides.
-  std::function<KernelAlternatives(const Operation&)> alternatives;
+  std::function<KernelAlternatives(const Operation&, Target)> alternatives;
   /// Which layouts the kernel takes; null: only plain ones. Of elementwise ops and views: known.
   std::function<ChannelBlocks(const Operation&)> channelBlocks;
   /// Operands and results that the kernel also takes as filters in blocks (Type.h), each of them or not, where it would

@@ -1,7 +1,7 @@
 // See ConvolutionAlgorithms.h.
 #include "ConvolutionAlgorithms.h"
 
-#include "KernelOptions.h"
+#include "Define.h"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,8 @@ using pdcrt::Conv2d;
 namespace {
 
 const std::vector<std::string> methods = {"forward", "inputGradient", "weightGradient"};
-const std::vector<std::string> names = {"automatic", "direct", "winograd"}; // as the enumeration has them
+/// As the enumeration has them.
+const std::vector<std::string> names(std::begin(Conv2d::algorithmNames), std::end(Conv2d::algorithmNames));
 constexpr Conv2d::Algorithm Conv2d::Algorithms::*members[] = {
     &Conv2d::Algorithms::forward, &Conv2d::Algorithms::inputGradient, &Conv2d::Algorithms::weightGradient};
 
@@ -76,7 +77,7 @@ AttributeDef pdc::ops::convolutionAlgorithms() {
   return {.name = "algorithms",
           .example = std::vector<std::string>{"winograd", "winograd", "direct"},
           .defaultValue = std::vector<std::string>(methods.size(), names.front()),
-          .summary = "of forward, input gradient and weight gradient: direct, winograd, or automatic"};
+          .summary = "of forward, input gradient and weight gradient: automatic, or pdcrt::Conv2d's name of one"};
 }
 
 std::optional<Conv2d::Algorithms> pdc::ops::convolutionAlgorithmsOf(const Attributes& attributes) {
@@ -88,16 +89,35 @@ std::optional<Conv2d::Algorithms> pdc::ops::convolutionAlgorithmsOf(const Attrib
     if (found == names.end()) return std::nullopt;
     algorithms.*members[i] = static_cast<Conv2d::Algorithm>(found - names.begin());
   }
+  algorithms.workspace = attributes.getInt("workspace");
   return algorithms;
 }
 
-KernelAlternatives pdc::ops::convolutionAlternatives(Conv2d::Options options, const std::string& method) {
+namespace {
+
+/// Those of cuDNN that have this direction and these sizes; which of them a device has, it says when it is there.
+std::vector<std::string> algorithmsOfCuda(const Conv2d::Options& options, std::size_t method) {
+  std::vector<std::string> algorithms = {"implicitGemm", "fft", "tiledFft", "winogradApart", "channelsLast"};
+  if (method == 0) algorithms.insert(algorithms.begin() + 1, {"precomputedGemm", "gemm"});
+  if (method != 2 && Conv2d::takesWinograd(options)) algorithms.push_back("winograd");
+  return algorithms;
+}
+
+} // namespace
+
+AttributeDef pdc::ops::convolutionWorkspace() {
+  return integer("workspace", 0, "bytes that the algorithms take, where they were measured on a GPU");
+}
+
+KernelAlternatives pdc::ops::convolutionAlternatives(Conv2d::Options options, const std::string& method,
+                                                     Target target) {
   options.bias = false;
   options.algorithms = {};
   const auto place = static_cast<std::size_t>(std::find(methods.begin(), methods.end(), method) - methods.begin());
   std::vector<std::string> algorithms = {"direct"};
   if (Conv2d::takesWinograd(options)) algorithms.push_back("winograd");
-  return {.kernel = "Conv2d{" + describe(options) + "}",
+  if (target == Target::cuda) algorithms = algorithmsOfCuda(options, place);
+  return {.kernel = Conv2d::profileName(options),
           .method = method,
           .methods = methods,
           .algorithms = algorithms,

@@ -79,12 +79,12 @@ inline std::string toCpp(pdcrt::Combination value) {
   return std::string("pdcrt::Combination::") + names[static_cast<int>(value)];
 }
 inline std::string toCpp(pdcrt::Conv2d::Algorithm value) {
-  constexpr const char* names[] = {"automatic", "direct", "winograd"};
-  return std::string("pdcrt::Conv2d::Algorithm::") + names[static_cast<int>(value)];
+  return std::string("pdcrt::Conv2d::Algorithm::") + pdcrt::Conv2d::algorithmNames[static_cast<int>(value)];
 }
 inline std::string toCpp(const pdcrt::Conv2d::Algorithms& value) {
   return "{.forward = " + toCpp(value.forward) + ", .inputGradient = " + toCpp(value.inputGradient) +
-         ", .weightGradient = " + toCpp(value.weightGradient) + "}";
+         ", .weightGradient = " + toCpp(value.weightGradient) +
+         (value.workspace > 0 ? ", .workspace = " + toCpp(value.workspace) : "") + "}";
 }
 inline std::string toCpp(const std::vector<std::int64_t>& values) {
   std::string text = "{";

@@ -100,8 +100,10 @@ inline Shape paddedInput(const Conv2d::Options& o) {
   return {o.input.dims[0], o.input.dims[1], o.input.dims[2] + o.pads.top + o.pads.bottom,
           o.input.dims[3] + o.pads.left + o.pads.right};
 }
-/// The most that an algorithm of a convolution (cuDNN) may take: four times what it reads and writes, within limits.
+/// The most that an algorithm of a convolution (cuDNN) may take: what the measured ones do, else four times what it
+/// reads and writes, within limits.
 inline std::size_t convolutionBytes(const Conv2d::Options& o) {
+  if (o.algorithms.workspace > 0) return static_cast<std::size_t>(o.algorithms.workspace);
   const std::int64_t floats = o.input.elements() + o.filter.elements() + Conv2d::outputShape(o).elements();
   return std::clamp<std::size_t>(roundedUp(4 * bytesOfFloats(floats)), std::size_t{8} << 20, std::size_t{256} << 20);
 }

@@ -33,6 +33,7 @@ struct RunOptions {
   bool synchronousSends = false;
   bool graphs = true; ///< --graphs
   bool tf32 = false;
+  bool timesAlgorithms = false; ///< --time-algorithms; whoever is profiled does, too
   int rank = -1;
 };
 

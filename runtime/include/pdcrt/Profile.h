@@ -4,6 +4,7 @@
 #include "pdcrt/Executor.h"
 
 #include <string>
+#include <vector>
 
 namespace pdcrt {
 
@@ -12,7 +13,12 @@ namespace pdcrt {
 ///   {"repetitions": 50, "step_ms": 3.2, "update_ms": 0.1, "data_ms": 0.05, "groups": [{"id": 0, "name": "…",
 ///    "forward_ms": …, "forward_spread": …, "input_gradient_ms": …, "input_gradient_spread": …,
 ///    "weight_gradient_ms": …, "weight_gradient_spread": …}, …],
-///    "device": "NVIDIA …", "clock_mhz": 1980}        (these two on a GPU; the clock is counted right after)
+///    "device": "NVIDIA …", "clock_mhz": 1980, "reserved_bytes": 612368384, "kernels": [{"kernel": "Conv2d{…}",
+///    "method": "forward", "algorithm": "implicitGemm", "ms": 0.2, "workspace_bytes": 4096}, …]}
+///
+/// Those of the last two lines on a GPU. The clock is counted right after the measurement; reserved are context, code
+/// and libraries, and what other programs have there. `kernels` are what algorithms of kernels took while these were
+/// constructed, of which the fastest were measured.
 ///
 /// Times are medians over repetitions after a warm-up; a spread is the distance of the quartiles over the median.
 /// step_ms is the time of the three phases of a minibatch without the update, measured without looking at groups.
@@ -21,6 +27,6 @@ namespace pdcrt {
 /// `executor` is prepared and has its weights, and hosts one stage.
 /// `recordsPhases`: as RunOptions::graphs; groups are looked at in phases that are not recorded.
 Status profile(Executor& executor, BatchSource& data, bool copies, const Training& training, bool recordsPhases,
-               const std::string& path);
+               const std::vector<KernelTime>& kernels, const std::string& path);
 
 } // namespace pdcrt

@@ -9,6 +9,7 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace pdcrt {
 
@@ -18,6 +19,13 @@ public:
   WorkspaceTooSmall(std::size_t needed, std::size_t planned)
       : std::runtime_error("a kernel needs " + std::to_string(needed) +
                            " bytes of workspace here, the program was planned with " + std::to_string(planned)) {}
+};
+
+/// What a method of a kernel took by one of its algorithms, where it was measured.
+struct KernelTime {
+  std::string kernel, method, algorithm; ///< the kernel with its sizes
+  double ms = 0;
+  std::size_t workspaceBytes = 0; ///< beside what the kernel needs by any
 };
 
 class Setup {
@@ -34,6 +42,14 @@ public:
     return *this;
   }
 
+  /// Of programs that are profiled: kernels for CUDA that can compute in several ways are timed while they are
+  /// constructed, compute in the fastest, and say in `times` what all of them took.
+  Setup& timing(std::vector<KernelTime>* times) {
+    times_ = times;
+    return *this;
+  }
+  std::vector<KernelTime>* times() const { return times_; }
+
   /// Of the compiler: plans what kernels would need on a GPU; none of them is constructed.
   static Setup forCuda() {
     Setup setup;
@@ -48,6 +64,7 @@ public:
 private:
   std::size_t workspaceBytes_ = 0;
   bool plansCuda_ = false;
+  std::vector<KernelTime>* times_ = nullptr;
   std::size_t limit_ = std::numeric_limits<std::size_t>::max();
 };
 

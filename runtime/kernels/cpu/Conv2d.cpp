@@ -1,13 +1,11 @@
 // Conv2d over oneDNN's convolution.
 #include "pdcrt/kernels/Conv2d.h"
 
+#include "ConvolutionOptions.h"
 #include "Onednn.h"
-#include "Shapes.h"
-
 #include "pdcrt/FilterBlocks.h"
 
 #include <algorithm>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -17,34 +15,13 @@ namespace {
 using dnnl::memory;
 using onednn::Operation;
 
-/// Output size of one axis; 0 or less: the filter does not fit.
-std::int64_t outputSize(std::int64_t input, std::int64_t pads, std::int64_t kernel, std::int64_t stride,
-                        std::int64_t dilation) {
-  const std::int64_t room = input + pads - dilation * (kernel - 1) - 1;
-  return room < 0 ? 0 : room / stride + 1;
-}
-
 void check(const Conv2d::Options& o) {
-  const auto refuse = [&](const std::string& why) {
-    throw std::runtime_error("convolution of " + toString(o.input) + " with filter " + toString(o.filter) + ": " + why);
-  };
-  if (o.input.rank != 4 || o.filter.rank != 4) refuse("both need 4 dimensions");
-  if (o.strides.height < 1 || o.strides.width < 1 || o.dilations.height < 1 || o.dilations.width < 1)
-    refuse("strides and dilations must be positive");
-  if (!lanesFit(o.inputLanes, o.input.dims[1]) || !lanesFit(o.outputLanes, o.filter.dims[0]))
-    refuse("lanes must be 1, or 16 where they divide the channels");
+  checkConvolution(o);
   if (o.filterLanes != 1 && (o.filterLanes != filterBlock || o.groups != 1 || !fitsFilterBlocks(o.filter)))
-    refuse("the filter's lanes must be 1, or 16 where they divide inputs and outputs of one group");
-  if (o.groups < 1 || o.filter.dims[1] * o.groups != o.input.dims[1])
-    refuse("the input has " + std::to_string(o.input.dims[1]) + " channels, the filter takes " +
-           std::to_string(o.filter.dims[1]) + " in each of " + std::to_string(o.groups) + " groups");
-  if (o.filter.dims[0] % o.groups)
-    refuse(std::to_string(o.filter.dims[0]) + " output channels in " + std::to_string(o.groups) + " groups");
+    refuseConvolution(o, "the filter's lanes must be 1, or 16 where they divide inputs and outputs of one group");
   for (Conv2d::Algorithm algorithm : {o.algorithms.forward, o.algorithms.inputGradient, o.algorithms.weightGradient})
-    if (algorithm == Conv2d::Algorithm::winograd && !Conv2d::takesWinograd(o))
-      refuse("Winograd's algorithm is for filters of 3x3 with strides and dilations of 1, in one group");
-  const Shape output = Conv2d::outputShape(o);
-  if (output.dims[2] < 1 || output.dims[3] < 1) refuse("the filter is larger than the padded input");
+    if (algorithm > Conv2d::Algorithm::winograd)
+      refuseConvolution(o, std::string(Conv2d::algorithmNames[static_cast<int>(algorithm)]) + " is for CUDA");
 }
 
 /// Winograd's algorithm F(4x4, 3x3) multiplies 2.25 to 4 times less, but transforms the whole filter in every call, and
@@ -193,13 +170,6 @@ private:
 
 } // namespace
 
-Shape Conv2d::outputShape(const Options& o) {
-  return {
-      o.input.dims[0], o.filter.dims[0],
-      outputSize(o.input.dims[2], o.pads.top + o.pads.bottom, o.filter.dims[2], o.strides.height, o.dilations.height),
-      outputSize(o.input.dims[3], o.pads.left + o.pads.right, o.filter.dims[3], o.strides.width, o.dilations.width)};
-}
-
 struct Conv2d::Impl {
   bool bias;
   Operation forward, inputGradient;
@@ -224,8 +194,7 @@ Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
     impl_->inputGradient = Operation(setup, d.inputGradient(), {dResult, filter}, {dSource});
     impl_->weightGradient = WeightGradient(setup, o, d.weightGradient(), source, dResult);
   } catch (const dnnl::error& error) {
-    throw std::runtime_error("convolution of " + toString(o.input) + " with filter " + toString(o.filter) +
-                             ": oneDNN " + error.what());
+    refuseConvolution(o, std::string("oneDNN ") + error.what());
   }
 }
 

@@ -1,62 +1,24 @@
-// Conv2d over cuDNN. Algorithms are chosen when the kernel is constructed, among those that give the same bits in every
-// run and need no more workspace than was planned. Sums are in f32; without TF32. cuDNN pads both sides alike: where
-// the model does not, a padded copy of the input goes through the workspace.
+// Conv2d over cuDNN. Algorithms are chosen when the kernel is constructed: those of the options, else what the library
+// recommends among those that give the same bits in every run and need no more workspace than was planned. The
+// workspace holds, from its beginning, a padded copy of the input where both sides differ, copies with channels last
+// where the algorithm wants those, and what the library needs.
 #include "pdcrt/kernels/Conv2d.h"
 
-#include "Libraries.h"
+#include "Convolution.h"
+#include "ConvolutionOptions.h"
 #include "Product.h"
-#include "Shapes.h"
+#include "pdcrt/CudaWorkspace.h"
 #include "pdcrt/kernels/Pad.h"
 #include "pdcrt/kernels/Reduce.h"
+#include "pdcrt/kernels/Transpose.h"
+
+#include <algorithm>
 
 namespace pdcrt {
 namespace {
 
-/// Output size of one axis; 0 or less: the filter does not fit.
-std::int64_t outputSize(std::int64_t input, std::int64_t pads, std::int64_t kernel, std::int64_t stride,
-                        std::int64_t dilation) {
-  const std::int64_t room = input + pads - dilation * (kernel - 1) - 1;
-  return room < 0 ? 0 : room / stride + 1;
-}
-
-void checkOptions(const Conv2d::Options& o) {
-  const auto refuse = [&](const std::string& why) {
-    throw std::runtime_error("convolution of " + toString(o.input) + " with filter " + toString(o.filter) + ": " + why);
-  };
-  if (o.input.rank != 4 || o.filter.rank != 4) refuse("both need 4 dimensions");
-  if (o.strides.height < 1 || o.strides.width < 1 || o.dilations.height < 1 || o.dilations.width < 1)
-    refuse("strides and dilations must be positive");
-  if (o.groups < 1 || o.filter.dims[1] * o.groups != o.input.dims[1])
-    refuse("the input has " + std::to_string(o.input.dims[1]) + " channels, the filter takes " +
-           std::to_string(o.filter.dims[1]) + " in each of " + std::to_string(o.groups) + " groups");
-  if (o.filter.dims[0] % o.groups)
-    refuse(std::to_string(o.filter.dims[0]) + " output channels in " + std::to_string(o.groups) + " groups");
-  const Shape output = Conv2d::outputShape(o);
-  if (output.dims[2] < 1 || output.dims[3] < 1) refuse("the filter is larger than the padded input");
-}
-
-cudnnDataType_t typeOf(Element element) {
-  return element == Element::bf16 ? CUDNN_DATA_BFLOAT16 : element == Element::f16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
-}
-
-cudnnTensorDescriptor_t tensorOf(const Shape& s, Element element) {
-  cudnnTensorDescriptor_t descriptor = nullptr;
-  PDCRT_CUDA(cudnnCreateTensorDescriptor(&descriptor));
-  PDCRT_CUDA(cudnnSetTensor4dDescriptor(descriptor, CUDNN_TENSOR_NCHW, typeOf(element), static_cast<int>(s.dims[0]),
-                                        static_cast<int>(s.dims[1]), static_cast<int>(s.dims[2]),
-                                        static_cast<int>(s.dims[3])));
-  return descriptor;
-}
-
-/// The first algorithm that the library recommends and that keeps the rules; else `standard`, which always exists.
-template <class Performance, class Algorithm>
-Algorithm choose(const Performance* found, int count, std::size_t workspaceBytes, Algorithm standard) {
-  for (int i = 0; i < count; ++i)
-    if (found[i].status == CUDNN_STATUS_SUCCESS && found[i].determinism == CUDNN_DETERMINISTIC &&
-        found[i].memory <= workspaceBytes)
-      return found[i].algo;
-  return standard;
-}
+using cuda::Method;
+using cuda::Way;
 
 template <class T>
 __global__ void addBias(std::int64_t count, std::int64_t channels, std::int64_t inner, const T* b, T* y) {
@@ -64,107 +26,166 @@ __global__ void addBias(std::int64_t count, std::int64_t channels, std::int64_t 
     y[i] = static_cast<T>(static_cast<float>(y[i]) + static_cast<float>(b[i / inner % channels]));
 }
 
-constexpr float one = 1, zero = 0;
+/// The input as cuDNN gets it.
+Shape inputOf(const Conv2d::Options& o) {
+  return cuda::padsDiffer(o) ? cuda::paddedInput(o) : o.input;
+}
+
+/// Copies [N, C, H, W] to [N, H, W, C], and back, at a place in the workspace.
+class Copy {
+public:
+  Copy(const Shape& s, Element element, std::size_t at)
+      : bytes_(static_cast<std::size_t>(s.elements()) * (element == Element::f32 ? 4 : 2)), at_(at),
+        to_(unused_, {.input = s, .permutation = {0, 2, 3, 1}}),
+        from_(unused_, {.input = {s.dims[0], s.dims[2], s.dims[3], s.dims[1]}, .permutation = {0, 3, 1, 2}}) {}
+  std::size_t end() const { return at_ + cuda::roundedUp(bytes_); }
+
+  template <class T>
+  T* place(std::byte* workspace) const {
+    return reinterpret_cast<T*>(workspace + at_);
+  }
+  template <class T>
+  const T* made(Stream& q, const T* plain, std::byte* workspace) const {
+    to_.forward(q, View<const T>(plain), View<T>(place<T>(workspace)));
+    return place<T>(workspace);
+  }
+  template <class T>
+  void back(Stream& q, std::byte* workspace, T* plain) const {
+    from_.forward(q, View<const T>(place<T>(workspace)), View<T>(plain));
+  }
+
+private:
+  Setup unused_;
+  std::size_t bytes_, at_;
+  Transpose to_, from_;
+};
+
+/// The convolution with channels last, and where its operands are copied to.
+struct ChannelsLast {
+  cuda::LibraryConvolution library;
+  Copy x, w, y;
+
+  explicit ChannelsLast(const Conv2d::Options& o)
+      : library(o, CUDNN_TENSOR_NHWC), x(inputOf(o), o.element, 0), w(o.filter, o.element, x.end()),
+        y(Conv2d::outputShape(o), o.element, w.end()) {}
+  std::size_t copies() const { return y.end(); }
+};
+
+/// What can compute a convolution on this device.
+struct Choices {
+  Conv2d::Options options;
+  cuda::LibraryConvolution plain;
+  std::unique_ptr<ChannelsLast> last; ///< where it was asked for
+
+  explicit Choices(const Conv2d::Options& o) : options(o), plain(o, CUDNN_TENSOR_NCHW) {}
+
+  /// The algorithm; nothing where it cannot compute, or not with the same bits in every run.
+  std::optional<Way> find(Method method, Conv2d::Algorithm algorithm);
+  /// That of the options, or a recommended one. Nothing for a method that was not measured where others were.
+  std::optional<Way> choose(Method method);
+};
+
+std::optional<Way> Choices::find(Method method, Conv2d::Algorithm algorithm) {
+  const std::optional<int> number = cuda::numberOf(options, method, algorithm);
+  if (!number) return std::nullopt;
+  if (algorithm == Conv2d::Algorithm::channelsLast) {
+    if (!last) last = std::make_unique<ChannelsLast>(options);
+    const std::optional<std::size_t> bytes = last->library.bytesOf(method, *number);
+    if (!bytes) return std::nullopt;
+    return Way{.number = *number, .bytes = last->copies() + *bytes, .channelsLast = true};
+  }
+  for (const Way& way : plain.recommended(method))
+    if (way.number == *number)
+      if (const std::optional<std::size_t> bytes = plain.bytesOf(method, *number)) return Way{*number, *bytes};
+  return std::nullopt;
+}
+
+std::optional<Way> Choices::choose(Method method) {
+  const std::size_t limit = cuda::convolutionBytes(options);
+  const Conv2d::Algorithm asked = cuda::algorithmOf(options.algorithms, method);
+  if (asked == Conv2d::Algorithm::automatic) {
+    std::vector<Way> ways = plain.recommended(method);
+    ways.push_back({.number = cuda::standardNumber(method)});
+    for (const Way& way : ways)
+      if (const std::optional<std::size_t> bytes = plain.bytesOf(method, way.number); bytes && *bytes <= limit)
+        return Way{way.number, *bytes};
+    if (options.algorithms.workspace > 0) return std::nullopt;
+    refuseConvolution(options, "no algorithm that gives the same bits in every run takes so little workspace");
+  }
+  const std::string what =
+      std::string("'") + cuda::nameOf(method) + "' by " + Conv2d::algorithmNames[static_cast<int>(asked)];
+  const std::optional<Way> way = find(method, asked);
+  if (!way)
+    refuseConvolution(options, "cuDNN does not compute " + what + " on this device; measure on it: pdc-profile");
+  if (way->bytes > limit)
+    refuseConvolution(options, what + " needs " + std::to_string(way->bytes) +
+                                   " bytes of workspace on this device, the program was planned with " +
+                                   std::to_string(limit) + "; measure on it: pdc-profile");
+  return way;
+}
 
 } // namespace
 
-Shape Conv2d::outputShape(const Options& o) {
-  return {
-      o.input.dims[0], o.filter.dims[0],
-      outputSize(o.input.dims[2], o.pads.top + o.pads.bottom, o.filter.dims[2], o.strides.height, o.dilations.height),
-      outputSize(o.input.dims[3], o.pads.left + o.pads.right, o.filter.dims[3], o.strides.width, o.dilations.width)};
+std::vector<cuda::Possible> cuda::algorithmsFor(const Conv2d::Options& o, Method method) {
+  Choices choices(o);
+  std::vector<Possible> found;
+  for (std::size_t i = 0; i < std::size(Conv2d::algorithmNames); ++i) {
+    const auto algorithm = static_cast<Conv2d::Algorithm>(i);
+    const std::optional<Way> way = choices.find(method, algorithm);
+    if (!way || way->bytes > convolutionBytes(o)) continue;
+    found.push_back({algorithm, std::max(roundedUp(way->bytes), workspaceAlignment)});
+  }
+  return found;
 }
 
-struct Conv2d::Impl {
-  Options options;
+struct Conv2d::Impl : Choices {
   Shape output;
-  cudnnHandle_t handle = nullptr;
-  cudnnTensorDescriptor_t x = nullptr, y = nullptr;
-  cudnnFilterDescriptor_t w = nullptr;
-  cudnnConvolutionDescriptor_t convolution = nullptr;
-  cudnnConvolutionFwdAlgo_t forward = {};
-  cudnnConvolutionBwdDataAlgo_t inputGradient = {};
-  cudnnConvolutionBwdFilterAlgo_t weightGradient = {};
-  std::size_t forwardBytes = 0, inputGradientBytes = 0, weightGradientBytes = 0;
+  std::optional<Way> ways[3];
   std::unique_ptr<Pad> pad; ///< where both sides differ
-  std::size_t padded = 0;   ///< bytes of the padded copy, at the beginning of the workspace
+  std::size_t padded = 0;   ///< bytes of the padded copy
   std::unique_ptr<Reduce> biasGradient;
 
-  ~Impl() {
-    if (x) cudnnDestroyTensorDescriptor(x);
-    if (y) cudnnDestroyTensorDescriptor(y);
-    if (w) cudnnDestroyFilterDescriptor(w);
-    if (convolution) cudnnDestroyConvolutionDescriptor(convolution);
-  }
+  explicit Impl(const Options& o) : Choices(o), output(outputShape(o)) {}
 
   template <class T>
   T* copyOf(Stream& q) const {
     return reinterpret_cast<T*>(cuda::alignedWorkspace(q));
   }
-  void* workspace(Stream& q) const { return cuda::alignedWorkspace(q) + padded; }
-  void attach(Stream& q) const { PDCRT_CUDA(cudnnSetStream(handle, cuda::streamOf(q))); }
+  std::byte* workspace(Stream& q) const { return cuda::alignedWorkspace(q) + padded; }
 
-  /// The input as cuDNN wants it.
+  /// The input, padded on both sides alike.
   template <class T>
   const T* input(Stream& q, View<const T> from) const {
     if (!pad) return from.data;
     pad->forward(q, from, View<T>(copyOf<T>(q)));
     return copyOf<T>(q);
   }
-
-  void describe(const Options& o);
-  void chooseAlgorithms();
+  template <class T>
+  void run(Stream& q, Method method, const T* first, Copy ChannelsLast::*firstCopy, const T* second,
+           Copy ChannelsLast::*secondCopy, T* result, Copy ChannelsLast::*resultCopy) const;
 };
 
-void Conv2d::Impl::describe(const Options& o) {
-  options = o;
-  output = outputShape(o);
-  handle = cuda::dnn();
-  x = tensorOf(pad ? cuda::paddedInput(o) : o.input, o.element);
-  y = tensorOf(output, o.element);
-  PDCRT_CUDA(cudnnCreateFilterDescriptor(&w));
-  PDCRT_CUDA(cudnnSetFilter4dDescriptor(w, typeOf(o.element), CUDNN_TENSOR_NCHW, static_cast<int>(o.filter.dims[0]),
-                                        static_cast<int>(o.filter.dims[1]), static_cast<int>(o.filter.dims[2]),
-                                        static_cast<int>(o.filter.dims[3])));
-  PDCRT_CUDA(cudnnCreateConvolutionDescriptor(&convolution));
-  PDCRT_CUDA(cudnnSetConvolution2dDescriptor(
-      convolution, pad ? 0 : static_cast<int>(o.pads.top), pad ? 0 : static_cast<int>(o.pads.left),
-      static_cast<int>(o.strides.height), static_cast<int>(o.strides.width), static_cast<int>(o.dilations.height),
-      static_cast<int>(o.dilations.width), CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT));
-  PDCRT_CUDA(cudnnSetConvolutionGroupCount(convolution, static_cast<int>(o.groups)));
-  // cuDNN's standard is TF32, which FMA_MATH rules out. What is of 16 bits anyway loses nothing.
-  const bool tensorCores = cuda::tf32 || o.element != Element::f32;
-  PDCRT_CUDA(cudnnSetConvolutionMathType(convolution, tensorCores ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH));
+template <class T>
+void Conv2d::Impl::run(Stream& q, Method method, const T* first, Copy ChannelsLast::*firstCopy, const T* second,
+                       Copy ChannelsLast::*secondCopy, T* result, Copy ChannelsLast::*resultCopy) const {
+  const std::optional<Way>& way = ways[static_cast<int>(method)];
+  if (!way) refuseConvolution(options, "the profile has no algorithm for what is called; measure the model again");
+  std::byte* const room = workspace(q);
+  if (!way->channelsLast) return plain.run(q, method, way->number, first, second, result, room, way->bytes);
+  const Copy& made = (*last).*resultCopy;
+  last->library.run(q, method, way->number, ((*last).*firstCopy).made(q, first, room),
+                    ((*last).*secondCopy).made(q, second, room), made.template place<T>(room), room + last->copies(),
+                    way->bytes - last->copies());
+  made.back(q, room, result);
 }
 
-void Conv2d::Impl::chooseAlgorithms() {
-  const std::size_t limit = cuda::convolutionBytes(options);
-  int count = 0;
-  cudnnConvolutionFwdAlgoPerf_t forwards[CUDNN_CONVOLUTION_FWD_ALGO_COUNT];
-  PDCRT_CUDA(cudnnGetConvolutionForwardAlgorithm_v7(handle, x, w, convolution, y, CUDNN_CONVOLUTION_FWD_ALGO_COUNT,
-                                                    &count, forwards));
-  forward = choose(forwards, count, limit, CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM);
-  PDCRT_CUDA(cudnnGetConvolutionForwardWorkspaceSize(handle, x, w, convolution, y, forward, &forwardBytes));
-  cudnnConvolutionBwdDataAlgoPerf_t inputs[CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT];
-  PDCRT_CUDA(cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, w, y, convolution, x,
-                                                         CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT, &count, inputs));
-  inputGradient = choose(inputs, count, limit, CUDNN_CONVOLUTION_BWD_DATA_ALGO_1);
-  PDCRT_CUDA(
-      cudnnGetConvolutionBackwardDataWorkspaceSize(handle, w, y, convolution, x, inputGradient, &inputGradientBytes));
-  cudnnConvolutionBwdFilterAlgoPerf_t weights[CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT];
-  PDCRT_CUDA(cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle, x, y, convolution, w,
-                                                           CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT, &count, weights));
-  weightGradient = choose(weights, count, limit, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1);
-  PDCRT_CUDA(cudnnGetConvolutionBackwardFilterWorkspaceSize(handle, x, y, convolution, w, weightGradient,
-                                                            &weightGradientBytes));
-  if (const std::size_t most = std::max({forwardBytes, inputGradientBytes, weightGradientBytes}); most > limit)
-    cuda::fail("convolution", "no algorithm that gives the same bits in every run takes so little workspace");
-}
-
-Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
-  checkOptions(o);
-  if (o.inputLanes != 1 || o.outputLanes != 1 || o.filterLanes != 1)
-    throw std::runtime_error("convolution of " + toString(o.input) + ": blocks of channels are for the CPU");
+Conv2d::Conv2d(Setup& setup, const Options& asked) {
+  checkConvolution(asked);
+  if (asked.inputLanes != 1 || asked.outputLanes != 1 || asked.filterLanes != 1)
+    refuseConvolution(asked, "blocks of channels are for the CPU");
+  Options o = asked;
+  if (setup.times() && o.algorithms == Algorithms{}) o.algorithms = cuda::fastest(o, *setup.times());
+  impl_ = std::make_unique<Impl>(o);
   setup.needWorkspace(cuda::workspaceOf(o));
   if (cuda::padsDiffer(o)) {
     impl_->pad = std::make_unique<Pad>(setup, Pad::Options{.input = o.input,
@@ -174,8 +195,7 @@ Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
   }
   if (o.bias)
     impl_->biasGradient = std::make_unique<Reduce>(setup, Reduce::Options{.input = outputShape(o), .axes = {0, 2, 3}});
-  impl_->describe(o);
-  impl_->chooseAlgorithms();
+  for (Method method : cuda::methods) impl_->ways[static_cast<int>(method)] = impl_->choose(method);
 }
 
 Conv2d::~Conv2d() = default;
@@ -185,9 +205,7 @@ Conv2d& Conv2d::operator=(Conv2d&&) noexcept = default;
 template <class T>
 void Conv2d::forward(Stream& q, OperandView<T> x, OperandView<T> w, OperandView<T> b, View<T> y) const {
   const Impl& i = *impl_;
-  i.attach(q);
-  PDCRT_CUDA(cudnnConvolutionForward(i.handle, &one, i.x, i.input<T>(q, x), i.w, w.data, i.convolution, i.forward,
-                                     i.workspace(q), i.forwardBytes, &zero, i.y, y.data));
+  i.run<T>(q, Method::forward, i.input<T>(q, x), &ChannelsLast::x, w.data, &ChannelsLast::w, y.data, &ChannelsLast::y);
   if (i.options.bias)
     launchLoop(q, "convolution, bias", addBias<T>, i.output.elements(), i.output.elements(), i.output.dims[1],
                i.output.dims[2] * i.output.dims[3], b.data, y.data);
@@ -199,10 +217,8 @@ void Conv2d::forward(Stream& q, View<const float> x, View<const float> w, View<c
 template <class T>
 void Conv2d::inputGradient(Stream& q, OperandView<T> dy, OperandView<T> w, View<T> dx) const {
   const Impl& i = *impl_;
-  i.attach(q);
   T* const to = i.pad ? i.copyOf<T>(q) : dx.data;
-  PDCRT_CUDA(cudnnConvolutionBackwardData(i.handle, &one, i.w, w.data, i.y, dy.data, i.convolution, i.inputGradient,
-                                          i.workspace(q), i.inputGradientBytes, &zero, i.x, to));
+  i.run<T>(q, Method::inputGradient, w.data, &ChannelsLast::w, dy.data, &ChannelsLast::y, to, &ChannelsLast::x);
   if (i.pad) i.pad->inputGradient(q, View<const T>(to), dx);
 }
 void Conv2d::inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const {
@@ -212,10 +228,8 @@ void Conv2d::inputGradient(Stream& q, View<const float> dy, View<const float> w,
 template <class T>
 void Conv2d::weightGradient(Stream& q, OperandView<T> x, OperandView<T> dy, View<T> dw, View<T> db) const {
   const Impl& i = *impl_;
-  i.attach(q);
-  PDCRT_CUDA(cudnnConvolutionBackwardFilter(i.handle, &one, i.x, i.input<T>(q, x), i.y, dy.data, i.convolution,
-                                            i.weightGradient, i.workspace(q), i.weightGradientBytes, &zero, i.w,
-                                            dw.data));
+  i.run<T>(q, Method::weightGradient, i.input<T>(q, x), &ChannelsLast::x, dy.data, &ChannelsLast::y, dw.data,
+           &ChannelsLast::w);
   if (i.options.bias && db) i.biasGradient->forward(q, dy, db);
 }
 void Conv2d::weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw,
@@ -224,9 +238,10 @@ void Conv2d::weightGradient(Stream& q, View<const float> x, View<const float> dy
 }
 
 #define PDCRT_CONV2D(T)                                                                                                \
-  template void Conv2d::forward(Stream&, View<const T>, View<const T>, View<const T>, View<T>) const;                  \
-  template void Conv2d::inputGradient(Stream&, View<const T>, View<const T>, View<T>) const;                           \
-  template void Conv2d::weightGradient(Stream&, View<const T>, View<const T>, View<T>, View<T>) const;
+  template void Conv2d::forward<T>(Stream&, View<const T>, View<const T>, View<const T>, View<T>) const;               \
+  template void Conv2d::inputGradient<T>(Stream&, View<const T>, View<const T>, View<T>) const;                        \
+  template void Conv2d::weightGradient<T>(Stream&, View<const T>, View<const T>, View<T>, View<T>) const;
+PDCRT_CONV2D(float)
 PDCRT_CONV2D(bfloat16)
 PDCRT_CONV2D(float16)
 #undef PDCRT_CONV2D

@@ -69,6 +69,7 @@ refuses() {
 }
 PDC_STAND_IN_DEVICES=2 refuses 2 "ranks 0 and 2 have the same GPU" cuda-121 --transport=nccl
 refuses 2 "transport is for GPUs, this program was compiled for cpu" cpu --transport=nccl
+refuses 2 "time-algorithms is for GPUs, this program was compiled for cpu" cpu --time-algorithms
 echo "NCCL is refused where ranks share a GPU, and by programs for CPUs"
 
 code=0

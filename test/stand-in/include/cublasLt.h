@@ -1,4 +1,4 @@
-// The part of cuBLASLt that the runtime of pdc uses, on the CPU (../Libraries.cpp).
+// The part of cuBLASLt that the runtime of pdc uses, on the CPU (../Products.cpp).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Two-dimensional convolution (cross-correlation, as ONNX Conv) and its gradients, over oneDNN.
+// Two-dimensional convolution (cross-correlation, as ONNX Conv) and its gradients, over oneDNN or cuDNN.
 #pragma once
 
 #include "pdcrt/Setup.h"
@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace pdcrt {
 
@@ -19,13 +20,32 @@ namespace pdcrt {
 class Conv2d {
 public:
   /// Winograd's F(4x4, 3x3) multiplies 2.25 to 4 times less than the definition and rounds four times as much.
-  enum class Algorithm { automatic, direct, winograd };
-  /// How each result is computed. Automatic: by Winograd's algorithm where a rule of thumb says that it is faster.
-  /// CUDA's library chooses by itself.
+  /// Direct is oneDNN's; those behind winograd are cuDNN's: products of matrices of which one is made of the input on
+  /// the way (implicit), with indices that are computed before (precomputed), or is written down (gemm); Fourier
+  /// transforms, of the whole or of tiles; Winograd's with its transforms apart; and a product over copies of
+  /// the operands with channels last, as tensor cores want them.
+  enum class Algorithm {
+    automatic,
+    direct,
+    winograd,
+    implicitGemm,
+    precomputedGemm,
+    gemm,
+    fft,
+    tiledFft,
+    winogradApart,
+    channelsLast
+  };
+  static constexpr const char* algorithmNames[] = {"automatic",       "direct",      "winograd", "implicitGemm",
+                                                   "precomputedGemm", "gemm",        "fft",      "tiledFft",
+                                                   "winogradApart",   "channelsLast"};
+  /// How each result is computed. Automatic: on the CPU by Winograd's algorithm where a rule of thumb says that it is
+  /// faster; under CUDA as the library recommends.
   struct Algorithms {
     Algorithm forward = Algorithm::automatic;
     Algorithm inputGradient = Algorithm::automatic;
     Algorithm weightGradient = Algorithm::automatic;
+    std::int64_t workspace = 0; ///< bytes that they took where they were measured, under CUDA; 0: were not
     friend bool operator==(const Algorithms&, const Algorithms&) = default;
   };
 
@@ -51,6 +71,10 @@ public:
     return o.filter.dims[2] == 3 && o.filter.dims[3] == 3 && o.strides == Dims2{1, 1} && o.dilations == Dims2{1, 1} &&
            o.groups == 1;
   }
+
+  /// What profiles call a kernel with these sizes: "Conv2d{.input = {8, 64, 56, 56}, …}", as in a program, without bias
+  /// and algorithms.
+  static std::string profileName(const Options& options);
 
   /// Shape of y: [N, O, H', W'], H' = floor((H + pads - dilation · (kernel - 1) - 1) / stride) + 1.
   static Shape outputShape(const Options& options);
