@@ -23,18 +23,28 @@ find_package(CUDAToolkit REQUIRED)
 find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
 find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
 
+# A toolkit that holds little more than the compiler lacks these; pip has them (utils/models/prepared.py says where).
+set(cublasLt CUDA::cublasLt)
+if(NOT TARGET CUDA::cublasLt)
+  find_path(CUBLASLT_INCLUDE_DIR cublasLt.h REQUIRED)
+  find_library(CUBLASLT_LIBRARY cublasLt REQUIRED)
+  set(cublasLt ${CUBLASLT_LIBRARY})
+endif()
+find_path(NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
+
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS}) # programs without it say so
 find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
 
 file(GLOB cuda_kernel_sources CONFIGURE_DEPENDS kernels/*.cpp kernels/cuda/*.cu kernels/cuda/*.cpp)
 add_library(pdcrt_cuda_kernels STATIC ${cuda_kernel_sources})
-target_include_directories(pdcrt_cuda_kernels PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/kernels ${CUDNN_INCLUDE_DIR})
+target_include_directories(pdcrt_cuda_kernels PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/kernels ${CUDNN_INCLUDE_DIR}
+  ${CUBLASLT_INCLUDE_DIR} ${NVTX_INCLUDE_DIR})
 # 554: a view of const elements has a conversion to itself that nobody calls. cuDNN's convolutions are marked as old.
 target_compile_options(pdcrt_cuda_kernels PRIVATE
   $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -diag-suppress=554 -Xcompiler=-Wno-deprecated-declarations>)
 # The optimizers' formulas with the bits that they have on the CPU: memory limits them, not arithmetic.
 set_source_files_properties(kernels/cuda/Update.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
-target_link_libraries(pdcrt_cuda_kernels PUBLIC pdcrt_base CUDA::cudart_static CUDA::cublasLt ${CUDNN_LIBRARY})
+target_link_libraries(pdcrt_cuda_kernels PUBLIC pdcrt_base CUDA::cudart_static ${cublasLt} ${CUDNN_LIBRARY})
 if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
   set_source_files_properties(kernels/cuda/NcclTransport.cpp PROPERTIES
     COMPILE_DEFINITIONS PDCRT_NCCL COMPILE_OPTIONS "-isystem;${NCCL_INCLUDE_DIR}")

@@ -1,6 +1,5 @@
 """What utils/check-gpu and utils/bench-gpu share: a folder that carries what a bare machine with a GPU lacks (the programs that pdc
 wrote, and headers), and what is built there from it. There: CMake, nvcc, cuDNN and Python without packages."""
-import glob
 import json
 import os
 import pathlib
@@ -62,6 +61,28 @@ def without_numbers(program):
         path.unlink()
 
 
+def thin(folder, into):
+    """Of every tensor in the safetensors files of `folder` some of the elements, at most twice 4,096, as a vector."""
+    into.mkdir(parents=True, exist_ok=True)
+    for path in sorted(folder.glob("*.safetensors")):
+        data, header, kept = path.read_bytes(), {}, []
+        (length,) = struct.unpack("<Q", data[:8])
+        for name, entry in json.loads(data[8:8 + length]).items():
+            if name == "__metadata__":
+                continue
+            begin, end = (8 + length + offset for offset in entry["data_offsets"])
+            elements = 1
+            for dimension in entry["shape"]:
+                elements *= dimension
+            width, step = (end - begin) // max(1, elements), max(1, elements // 4096)
+            values = b"".join(data[at:at + width] for at in range(begin, end, width * step))
+            start = sum(map(len, kept))
+            header[name] = {"dtype": entry["dtype"], "shape": [len(values) // width], "data_offsets": [start, start + len(values)]}
+            kept.append(values)
+        text = json.dumps(header).encode()
+        (into / path.name).write_bytes(struct.pack("<Q", len(text)) + text + b"".join(kept))
+
+
 # ---- Where the GPU is ----
 
 def with_numbers(program):
@@ -83,15 +104,24 @@ def with_numbers(program):
                 file.write(unit[:rest])
 
 
+def in_toolkit(header):
+    nvcc = shutil.which("nvcc")
+    toolkits = [os.environ.get("CUDA_HOME"), "/usr/local/cuda", pathlib.Path(nvcc).resolve().parents[1] if nvcc else None]
+    return any((pathlib.Path(toolkit) / "include" / header).exists() for toolkit in toolkits if toolkit)
+
+
 def libraries_of_pip():
-    """Where pip put cuDNN and NCCL, if CMake would not find them: their libraries have no name without a version there."""
+    """Where pip put cuDNN, NCCL, cuBLASLt and NVTX, if they are not in the toolkit: their libraries have no name without a version there."""
     found = {}
     for folder in map(pathlib.Path, sys.path):
-        for name in ["cudnn", "nccl"]:
-            libraries = glob.glob(str(folder / f"nvidia/{name}/lib/lib{name}.so.*"))
-            if libraries and name not in found:
-                found[name] = [f"-D{name.upper()}_LIBRARY={libraries[0]}",
-                               f"-D{name.upper()}_INCLUDE_DIR={folder / 'nvidia' / name / 'include'}"]
+        for name, library, header in [("CUDNN", "cudnn", "cudnn.h"), ("NCCL", "nccl", "nccl.h"), ("CUBLASLT", "cublasLt", "cublasLt.h"),
+                                      ("NVTX", "", "nvtx3/nvToolsExt.h")]:
+            headers = sorted(folder.glob(f"nvidia/*/include/{header}"))
+            libraries = sorted(folder.glob(f"nvidia/*/lib/lib{library}.so.*")) if library else []
+            if name in found or in_toolkit(header) or not headers or (library and not libraries):
+                continue  # beside the toolkit's own headers, those of another version would be read
+            include = str(headers[0])[:-len(header) - 1]
+            found[name] = [f"-D{name}_INCLUDE_DIR={include}", *(f"-D{name}_LIBRARY={path}" for path in libraries[:1])]
     return sum(found.values(), [])
 
 
@@ -103,8 +133,11 @@ def build_runtime(prepared, work):
     return work / "runtime"
 
 
-def build_program(program, out, build, stand_in=False):
+def build_program(program, out, build, stand_in=False, replay=None):
+    """`replay`: the library with which the program's replay from the formulas is linked, beside the program."""
     source = [root / "test/stand-in/program", f"-DPROGRAM={program}"] if stand_in else [program]
+    project = "on_stand_in" if stand_in else "pipeline"
     run("cmake", "-S", *source, "-B", out, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={build}",
-        *([] if stand_in else ["-DCMAKE_CUDA_ARCHITECTURES=native"]))
-    run("cmake", "--build", out, "--target", "pipeline")
+        *([] if stand_in else ["-DCMAKE_CUDA_ARCHITECTURES=native"]),
+        *([f"-DREPLAY={replay}", f"-DCMAKE_PROJECT_{project}_INCLUDE={root / 'test/EndToEnd/replay/replay.cmake'}"] if replay else []))
+    run("cmake", "--build", out, "--target", "pipeline", *(["replay"] if replay else []))
