@@ -108,8 +108,9 @@ class Throughput:
             self._calibrate(hosts, programs, result)
             for _ in range(rounds or 3):
                 for title, program in programs.items():
-                    if title == "planned" and program.does_as(programs["straight"]):
-                        result["programs"][title]["runs"].append(result["programs"]["straight"]["runs"][-1])
+                    same = [other for other in ("straight", "data parallel") if title == "planned" and program.does_as(programs[other])]
+                    if same:
+                        result["programs"][title]["runs"].append(result["programs"][same[0]]["runs"][-1])
                         print(f"{self.name}: planned {program.shape()}: the same program", flush=True)
                         continue
                     run = program.run(hosts, program.minibatches(self.seconds), result["links"][-1])
