@@ -209,8 +209,8 @@ std::vector<std::string> examples() {
                    "%y = conv2d %x, %w" + std::string(b.empty() ? "" : ", %b") + options + " : f32" + y);
   };
   return {text("[2, 3, 5, 5]", "[4, 3, 3, 3]", "[4]", " {pads = [1, 1, 1, 1]}", "[2, 4, 5, 5]"),
-          text("[1, 2, 6, 7]", "[3, 2, 3, 3]", "", " {algorithms = [\"winograd\", \"direct\", \"winograd\"]}",
-               "[1, 3, 4, 5]"),
+          text("[1, 2, 6, 7]", "[3, 2, 3, 3]", "",
+               " {algorithms = [\"winograd\", \"direct\", \"winograd\"], workspace = 64}", "[1, 3, 4, 5]"),
           text("[1, 2, 7, 6]", "[3, 2, 3, 2]", "", " {strides = [2, 1]}", "[1, 3, 3, 5]"),
           text("[2, 4, 4, 4]", "[6, 2, 1, 1]", "[6]", " {groups = 2}", "[2, 6, 4, 4]"),
           text("[2, 16, 3, 2]", "[32, 16, 2, 2]", "[32]", " {pads = [1, 0, 0, 1]}", "[2, 32, 3, 2]"),
@@ -286,7 +286,7 @@ PDC_OPS(Conv2d) {
                                ": f32[2, 3, 5, 5]"),
                        example("%dy: f32[1, 3, 5, 6], %w: f32[3, 2, 3, 3]",
                                "%dx = conv2d_input_gradient %dy, %w {algorithms = [\"automatic\", \"winograd\", "
-                               "\"direct\"], input_shape = [1, 2, 7, 8]} : f32[1, 2, 7, 8]"),
+                               "\"direct\"], input_shape = [1, 2, 7, 8], workspace = 64} : f32[1, 2, 7, 8]"),
                        example("%dy: f32[1, 2, 3, 3], %w: f32[2, 1, 3, 3]",
                                "%dx = conv2d_input_gradient %dy, %w {groups = 2, input_shape = [1, 2, 8, 7], strides = "
                                "[2, 2]} : f32[1, 2, 8, 7]"),

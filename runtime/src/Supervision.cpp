@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -155,7 +156,7 @@ void Supervision::outlive() const {
   const double begin = pdcrt::now();
   pollfd wake = {wake_[0], POLLIN, 0};
   while (true) {
-    double movedAt = 0;
+    double movedAt = -std::numeric_limits<double>::infinity();
     bool trains = true;
     for (const FlightRecorder* recorder : recorders_) {
       const FlightRecorder::Now at = recorder->now();
