@@ -255,6 +255,15 @@ def machines(results):
     return "; ".join(f"{place}; {' and '.join(sorted({result['date'] for result in results if result['machine'] == place}))}" for place in places)
 
 
+def minutes(results):
+    """What parts took."""
+    timed = {result["name"]: result["seconds"] / 60 for result in results if "seconds" in result}
+    if not timed:
+        return ""
+    return (f"Measuring took, in minutes, with profiling and building: {', '.join(f'{name} {each:.1f}' for name, each in timed.items())}; "
+            f"{sum(timed.values()):.0f} for {'all parts' if len(timed) == len(results) else 'these'}.\n\n")
+
+
 def document(results, absent):
     """docs/Headline.md; `absent`: parts that were not measured."""
     of = lambda kind: [result for result in results if result["kind"] == kind]
@@ -264,7 +273,7 @@ def document(results, absent):
             "trained parameters, and F + B a worker's measured computation per minibatch.\n\n")
     if absent:
         text += f"Not measured yet: {', '.join(absent)}.\n\n"
-    text += "## Goals\n\n" + verdicts(results) + "\n"
+    text += minutes(results) + "## Goals\n\n" + verdicts(results) + "\n"
     if of("throughput"):
         text += throughput_section(of("throughput")) + "\n"
     for kind, section in (("accuracy", accuracy_section), ("ranking", ranking_section), ("shapes", shapes_section)):

@@ -106,7 +106,7 @@ class Throughput:
                                          for title, program in programs.items()}}
         with Hosts(2) as hosts:
             self._calibrate(hosts, programs, result)
-            for _ in range(rounds or 3):
+            for _ in range(rounds or 2):
                 for title, program in programs.items():
                     same = [other for other in ("straight", "data parallel") if title == "planned" and program.does_as(programs[other])]
                     if same:
