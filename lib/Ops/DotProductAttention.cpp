@@ -39,7 +39,8 @@ pdcrt::Attention::Options optionsOf(const Operation& op, std::size_t first) {
           .bias = added ? toRuntime(added->type().shape) : pdcrt::Shape{},
           .hides = op.attributes.get<bool>("hides"),
           .ratio = op.attributes.getOr("ratio", 0.0),
-          .op = static_cast<std::uint32_t>(op.attributes.getOr("op_number", std::int64_t{0}))};
+          .op = static_cast<std::uint32_t>(op.attributes.getOr("op_number", std::int64_t{0})),
+          .element = operandType(op, first + query).element};
 }
 
 std::vector<AttributeDef> attributes(bool drops) {
@@ -59,6 +60,11 @@ std::vector<AttributeDef> gradientAttributes() {
   return defs;
 }
 
+/// Of bias and statistics beside queries of `element`.
+ElementType high(ElementType element) {
+  return isLowPrecision(element) ? ElementType::f32 : element;
+}
+
 /// Reports unless queries, keys, values and bias fit; `first` is the operand with the queries.
 Status requireOperands(const InferContext& c, const char* op, std::size_t first) {
   for (std::size_t i : {query, key, value})
@@ -75,11 +81,11 @@ Status requireOperands(const InferContext& c, const char* op, std::size_t first)
   if (!has(c, first + bias)) return success;
   const Type& added = c.operand(first + bias);
   const Shape scores = {a[0], a[1], a[2], b[2]};
-  bool fits = added.element == q.element && added.rank() == 4 && added.shape[3] == scores[3];
+  bool fits = added.element == high(q.element) && added.rank() == 4 && added.shape[3] == scores[3];
   for (std::size_t i = 0; fits && i < 3; ++i) fits = added.shape[i] == scores[i] || added.shape[i] == 1;
   if (!fits)
     return c.error() << "'" << op << "' op has a bias " << toString(added) << " for scores "
-                     << toString(Type{q.element, scores});
+                     << toString(Type{high(q.element), scores});
   return success;
 }
 
@@ -90,6 +96,7 @@ Type yType(const InferContext& c, std::size_t first) {
 }
 Type statisticsType(const InferContext& c, std::size_t first) {
   Type type = c.operand(first + query);
+  type.element = high(type.element);
   type.shape.pop_back();
   return type;
 }
@@ -284,19 +291,25 @@ public:
   }
 
 private:
+  ElementType element() const { return high(op.operand(query)->type().element); }
   Shape scores() const { return {o.batch, o.heads, o.queries, o.keys}; }
+  /// Scores are not rounded to what queries and keys have.
+  Value* widened(Value* x) {
+    if (!x || x->type().element == element()) return x;
+    return g.value(bias, "cast", {x}, {{"to", std::string(nameOf(element()))}});
+  }
   Value* reshape(Value* x, const Shape& shape) { return g.value(bias, "reshape", {x}, {{"shape", shape}}); }
   Value* column(Value* x) { return reshape(x, {o.batch, o.heads, o.queries, 1}); }
   Value* compute(const char* expression, std::vector<Value*> operands) {
     return g.value(bias, "elementwise", std::move(operands), {{"expressions", std::vector<std::string>{expression}}});
   }
   Value* number(double of) {
-    Tensor tensor(Type{op.operand(query)->type().element, {}});
+    Tensor tensor(Type{element(), {}});
     tensor.set(0, of);
     return g.value(bias, "constant", {}, {{"value", tensor}});
   }
   Value* triangle() {
-    Tensor tensor(Type{op.operand(query)->type().element, {o.queries, o.keys}});
+    Tensor tensor(Type{element(), {o.queries, o.keys}});
     for (std::int64_t i = 0; i < o.queries; ++i)
       for (std::int64_t j = i + o.keys - o.queries + 1; j < o.keys; ++j)
         tensor.set(i * o.keys + j, -std::numeric_limits<double>::infinity());
@@ -305,8 +318,8 @@ private:
   /// left · transposed right, of all heads, whose last axis has `size` elements.
   Value* multiply(Value* left, Value* right, Shape rows, std::int64_t size) {
     rows[3] = size;
-    left = reshape(left, rows);
-    right = left ? reshape(right, {o.batch, o.groups, o.keys, size}) : nullptr;
+    left = reshape(widened(left), rows);
+    right = left ? reshape(widened(right), {o.batch, o.groups, o.keys, size}) : nullptr;
     Value* y = right ? g.value(bias, "matmul", {left, right}, {{"transpose_b", true}}) : nullptr;
     return y ? reshape(y, scores()) : nullptr;
   }
@@ -431,11 +444,11 @@ std::vector<std::string> gradientExamples() {
 OpDef forwardOp(const std::string& name, std::string summary, bool drops) {
   OpDef def{.name = name,
             .summary = std::move(summary),
-            .operands = {{"Q"}, {"K"}, {"V"}, {.name = "bias", .optional = true}},
+            .operands = {{"Q"}, {"K"}, {"V"}, {.name = "bias", .optional = true, .keepsHigh = true}},
             .results = {{"Y"}, {.name = "largest", .optional = true}, {.name = "inverse_sum", .optional = true}},
             .attributes = attributes(drops),
             .infer = [name, drops](const InferContext& c) { return infer(c, name.c_str(), drops); },
-            .precision = PrecisionClass::keepHigh,
+            .precision = PrecisionClass::preferLow,
             .cost = cost(0, 2, drops ? 36 : 14),
             .gradient = gradient,
             .kernel =
@@ -450,7 +463,8 @@ OpDef forwardOp(const std::string& name, std::string summary, bool drops) {
             .reference = drops ? reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, true); })
                                : reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, false); }),
             .examples = examples(drops),
-            .random = drops};
+            .random = drops,
+            .takesLow = true};
   if (drops) def.results.push_back({"mask"});
   return def;
 }
@@ -469,16 +483,16 @@ PDC_OPS(DotProductAttention) {
                        {"Q"},
                        {"K"},
                        {"V"},
-                       {.name = "bias", .optional = true},
-                       {"largest"},
-                       {"inverse_sum"},
+                       {.name = "bias", .optional = true, .keepsHigh = true},
+                       {.name = "largest", .keepsHigh = true},
+                       {.name = "inverse_sum", .keepsHigh = true},
                        {.name = "mask", .optional = true}},
           .results = {{.name = "dQ", .optional = true},
                       {.name = "dK", .optional = true},
                       {.name = "dV", .optional = true}},
           .attributes = gradientAttributes(),
           .infer = inferGradient,
-          .precision = PrecisionClass::keepHigh,
+          .precision = PrecisionClass::preferLow,
           .cost = cost(1, 5, 14),
           .kernel =
               [](const Operation& op) {
@@ -486,6 +500,7 @@ PDC_OPS(DotProductAttention) {
               },
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = gradientExamples(),
+          .takesLow = true,
       },
   };
 }

@@ -13,6 +13,13 @@ using namespace pdc;
 
 namespace {
 
+/// Whether operand i is f32 and may be converted.
+bool isNarrowed(const Operation& operation, std::size_t i) {
+  const std::vector<OperandDef>& defs = operation.def().operands;
+  const Value* operand = operation.operand(i);
+  return operand && operand->type().element == ElementType::f32 && !defs[std::min(i, defs.size() - 1)].keepsHigh;
+}
+
 class Lowering {
 public:
   Lowering(PassContext& context, Graph& graph, ElementType low)
@@ -46,14 +53,15 @@ Value* Lowering::narrow(Value* value) {
   return known;
 }
 
-/// The operation again, with its floats in low precision; those who use its results get them in f32.
+/// The operation again, with its floats in low precision but for what keeps f32; those who use its results get them in
+/// f32.
 Status Lowering::lower(Operation& operation) {
   builder_.setInsertionPoint(&operation);
   builder_.setLocation(operation.location);
   std::vector<Value*> operands = operation.operands();
   std::vector<bool> wanted;
-  for (Value*& operand : operands)
-    if (operand && operand->type().element == ElementType::f32 && !(operand = narrow(operand))) return failure;
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    if (isNarrowed(operation, i) && !(operands[i] = narrow(operands[i]))) return failure;
   for (const Value* result : operation.results()) wanted.push_back(result != nullptr);
   Operation* lowered = builder_.create(operation.def().name, operands, operation.attributes, wanted);
   if (!lowered) return failure;
@@ -77,10 +85,8 @@ Status Lowering::lower(Operation& operation) {
 Status Lowering::run() {
   std::vector<Operation*> products;
   for (const auto& operation : graph_.operations()) {
-    const auto& operands = operation->operands();
-    const bool inF32 = std::any_of(operands.begin(), operands.end(), [](const Value* operand) {
-      return operand && operand->type().element == ElementType::f32;
-    });
+    bool inF32 = false;
+    for (std::size_t i = 0; i < operation->operands().size(); ++i) inF32 |= isNarrowed(*operation, i);
     if (inF32 && operation->def().precision == PrecisionClass::preferLow && operation->def().takesLow)
       products.push_back(operation.get());
   }

@@ -1,6 +1,8 @@
 // Kernels for CUDA in bf16 and f16 against the definition, computed in double precision from the same rounded operands.
 // What they sum up is not rounded before it is complete.
+#include "AttentionDefinition.h"
 #include "KernelTest.h"
+#include "pdcrt/kernels/Attention.h"
 #include "pdcrt/kernels/Conv2d.h"
 #include "pdcrt/kernels/Linear.h"
 #include "pdcrt/kernels/MatMul.h"
@@ -132,6 +134,52 @@ TYPED_TEST(LowPrecision, ConvolutionsAreTheDefinition) {
   this->expectRounded(dx, wantedX, "dx");
   this->expectRounded(dw, wantedW, "dw");
   this->expectRounded(db, wantedB, "db");
+}
+
+/// Rows that are longer than a block of threads and shorter, causal, with heads that share keys, with a bias of f32
+/// that hides, and with dropout. Weights and the gradients of scores are rounded before they are multiplied.
+TYPED_TEST(LowPrecision, AttentionIsTheDefinition) {
+  using T = TypeParam;
+  const Element element = elementOf<T>();
+  for (const Attention::Options& o : std::vector<Attention::Options>{
+           {.batch = 2, .heads = 4, .groups = 2, .queries = 3, .keys = 700, .size = 8, .valueSize = 6, .scale = 0.35},
+           {.heads = 2, .groups = 2, .queries = 40, .keys = 45, .size = 8, .valueSize = 8, .causal = true},
+           {.batch = 2, .queries = 5, .keys = 9, .size = 3, .valueSize = 2, .bias = {2, 1, 1, 9}, .hides = true},
+           {.heads = 3, .groups = 1, .queries = 7, .keys = 11, .size = 4, .valueSize = 4, .ratio = 0.3, .op = 2}}) {
+    SCOPED_TRACE(std::to_string(o.queries) + " queries, " + std::to_string(o.keys) + " keys");
+    Attention::Options low = o;
+    low.element = element;
+    const Attention attention(this->setup, low);
+    const attention::Inputs in(o);
+    const auto rounded = [](const Buffer<float>& values) { // what is rounded is what the definition computes with
+      Buffer<T> same(values.count());
+      for (std::int64_t i = 0; i < values.count(); ++i) values[i] = same[i] = T(values[i]);
+      return same;
+    };
+    const Buffer<T> q = rounded(in.q), k = rounded(in.k), v = rounded(in.v), dy = rounded(in.dy);
+    if (o.hides) in.bias[2] = in.bias[13] = -1e31f;
+    const View<const float> bias = o.bias.rank ? View<const float>(in.bias) : View<const float>();
+    const std::int64_t rows = o.batch * o.heads * o.queries;
+    const Buffer<T> y(dy.count()), dq(q.count()), dk(k.count()), dv(v.count());
+    const Buffer<float> largest(rows), inverse(rows);
+    const Buffer<std::uint8_t> mask(o.ratio > 0 ? rows * o.keys : 0);
+    expectGoodManners(this->setup, {y, largest, inverse, mask}, [&](Stream& stream) {
+      if (o.ratio > 0)
+        attention.forwardDropped(stream, {.seed = 4, .minibatch = 2}, q, k, v, bias, y.view(), largest, inverse, mask);
+      else
+        attention.forward(stream, q, k, v, bias, y.view(), largest, inverse);
+    });
+    expectGoodManners(this->setup, {dq, dk, dv}, [&](Stream& stream) {
+      attention.inputGradient(stream, dy, q, k, v, bias, largest, inverse,
+                              o.ratio > 0 ? View<const std::uint8_t>(mask) : View<const std::uint8_t>(), dq.view(),
+                              dk.view(), dv.view());
+    });
+    const attention::Outcome exact = expected(o, in, {mask.values().begin(), mask.values().end()});
+    this->expectRounded(y, exact.y, "y", 2);
+    this->expectRounded(dq, exact.dq, "dq", 2);
+    this->expectRounded(dk, exact.dk, "dk", 2);
+    this->expectRounded(dv, exact.dv, "dv", 2);
+  }
 }
 
 TYPED_TEST(LowPrecision, ReductionsAreTheDefinition) {

@@ -105,7 +105,7 @@ static bool fits(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMa
   const std::int64_t m = desc->transposeA ? a->columns : a->rows, k = desc->transposeA ? a->rows : a->columns,
                      inner = desc->transposeB ? b->columns : b->rows, n = desc->transposeB ? b->rows : b->columns;
   return m == d->rows && n == d->columns && k == inner && a->batch == d->batch && b->batch == d->batch &&
-         a->type == b->type && a->type == d->type;
+         a->type == b->type && (a->type == d->type || (d->type == CUDA_R_32F && !desc->bias));
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,

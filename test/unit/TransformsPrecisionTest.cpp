@@ -28,6 +28,22 @@ constexpr const char* mlp = R"(module @mlp {
   }
 })";
 
+/// With a bias that is trained, and hides a key.
+constexpr const char* attention = R"(module @attention {
+  param %w : f32[8, 8]
+  param %bias : f32[1, 2, 3, 5]
+  graph @main(%x: f32[2, 2, 3, 8], %k: f32[2, 2, 5, 8], %v: f32[2, 2, 5, 4], %target: f32[2, 2, 3, 4] label) {
+    %q = matmul %x, %w : f32[2, 2, 3, 8]
+    %hidden = constant {value = dense<f32[1, 1, 1, 5], [0.0, -1e+31, 0.0, 0.0, 0.0]>} : f32[1, 1, 1, 5]
+    %b = add %bias, %hidden : f32[1, 2, 3, 5]
+    %y, %largest, %inverse = dot_product_attention %q, %k, %v, %b {hides = true, scale = 0.35} : f32[2, 2, 3, 4], f32[2, 2, 3], f32[2, 2, 3]
+    %d = sub %y, %target : f32[2, 2, 3, 4]
+    %s = mul %d, %d : f32[2, 2, 3, 4]
+    %loss = reduce_mean %s {axes = [0, 1, 2, 3], keep_dims = false} : f32[]
+    loss %loss
+  }
+})";
+
 Status differentiateWith(PassContext& context, const std::string& scale) {
   context.options["loss_scale"] = scale;
   return differentiate(context);
@@ -74,6 +90,26 @@ TEST(LowPrecision, GradientsAreThoseOfF64AsFarAsItsBitsGo) {
     ASSERT_EQ(result.gradients.size(), 2u);
     for (const auto& [name, gradient] : result.gradients) {
       EXPECT_EQ(gradient.type().element, ElementType::f32);
+      EXPECT_GE(errorOf(gradient, exact.gradients.at(name)), least) << nameOf(low) << " " << name;
+      EXPECT_LE(errorOf(gradient, exact.gradients.at(name)), most) << nameOf(low) << " " << name;
+    }
+  }
+}
+
+/// Hidden scores have no gradient in any precision.
+TEST(LowPrecision, AttentionAndItsBiasHaveTheGradientsOfF64AsFarAsItsBitsGo) {
+  const auto modelIn = [](ElementType low) {
+    auto model = std::make_unique<Model>(attention);
+    if (low != ElementType::f32) model->run([&](PassContext& context) { return lowerPrecision(context, low); });
+    model->run([](PassContext& context) { return differentiateWith(context, ""); });
+    return model;
+  };
+  const InterpreterResult exact = resultOf(*modelIn(ElementType::f32), Precision::f64);
+  for (const auto& [low, least, most] :
+       {std::tuple(ElementType::f32, 0.0, 1e-5), {ElementType::f16, 1e-5, 5e-3}, {ElementType::bf16, 1e-4, 4e-2}}) {
+    const InterpreterResult result = resultOf(*modelIn(low));
+    ASSERT_EQ(result.gradients.size(), 2u);
+    for (const auto& [name, gradient] : result.gradients) {
       EXPECT_GE(errorOf(gradient, exact.gradients.at(name)), least) << nameOf(low) << " " << name;
       EXPECT_LE(errorOf(gradient, exact.gradients.at(name)), most) << nameOf(low) << " " << name;
     }

@@ -64,7 +64,8 @@ struct OnnxMapping {
 struct OperandDef {
   std::string name;
   bool optional = false;
-  bool variadic = false; ///< only the last
+  bool variadic = false;  ///< only the last
+  bool keepsHigh = false; ///< stays in f32 where the op computes with 16 bits
 };
 
 struct ResultDef {

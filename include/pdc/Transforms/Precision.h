@@ -6,9 +6,9 @@
 namespace pdc {
 
 /// The forward operations of @main whose OpDef prefers low precision, and has a kernel for it, compute in `low`, bf16
-/// or f16; their f32 operands are converted, and their results converted back. Everything else stays f32: sums, norms,
-/// softmax, losses, and the parameters, which are the master weights: each conversion is a use of them, so their
-/// gradients are f32.
+/// or f16; their f32 operands are converted, but for those that keep f32, and their results converted back. Everything
+/// else stays f32: sums, norms, softmax, losses, and the parameters, which are the master weights: each conversion is a
+/// use of them, so their gradients are f32.
 Status lowerPrecision(PassContext& context, ElementType low);
 
 /// After `fuse`: the backward converts parameters again, instead of reading what the forward has converted. So a

@@ -1,5 +1,9 @@
 // See Attention.h. Products of cuBLASLt over all heads at once, with one kernel over rows between them: here the scores
 // are in memory, but in the workspace, not from the forward pass to the backward pass.
+//
+// Of 16 bits are only the operands of products: scores and sums are floats, and what becomes an operand, weights and
+// the gradients of scores, is rounded where the floats of its row were. So such a row begins where the next row of
+// floats would, and no more workspace is needed.
 #include "pdcrt/kernels/Attention.h"
 
 #include "AttentionShapes.h"
@@ -40,7 +44,21 @@ struct Row {
   }
 };
 
+/// As many T as there are from one row of weights to the next.
+template <class T>
+constexpr std::int64_t strideOf(std::int64_t keys) {
+  return keys * static_cast<std::int64_t>(sizeof(float) / sizeof(T));
+}
+
+/// Threads write a row of T over floats that others read: between reading and writing as many as there are threads,
+/// all of them wait. What is written after that lies before what is still to be read.
+template <class T>
+__device__ void haveRead() {
+  if constexpr (sizeof(T) < sizeof(float)) __syncthreads();
+}
+
 /// Products become weights, and the two numbers by which they are found again.
+template <class T>
 __global__ void softmax(Sizes s, const float* bias, float* p, float* largest, float* inverse) {
   for (std::int64_t at = blockIdx.x; at < s.rows; at += gridDim.x) {
     const Row row(s, at, bias);
@@ -51,8 +69,13 @@ __global__ void softmax(Sizes s, const float* bias, float* p, float* largest, fl
     for (std::int64_t i = threadIdx.x; i < row.seen; i += blockDim.x) sum += pdcrt::exp(row.score(s, p, i) - max);
     sum = blockSum(sum);
     const float factor = static_cast<float>(1 / sum);
-    for (std::int64_t i = threadIdx.x; i < s.keys; i += blockDim.x)
-      p[row.begin + i] = i < row.seen ? pdcrt::exp(row.score(s, p, i) - max) * factor : 0.0f;
+    T* const weights = reinterpret_cast<T*>(p + row.begin);
+    for (std::int64_t begin = 0; begin < s.keys; begin += blockDim.x) {
+      const std::int64_t i = begin + threadIdx.x;
+      const float weight = i < row.seen ? pdcrt::exp(row.score(s, p, i) - max) * factor : 0.0f;
+      haveRead<T>();
+      if (i < s.keys) weights[i] = static_cast<T>(weight);
+    }
     if (threadIdx.x == 0) {
       if (largest) largest[at] = max;
       if (inverse) inverse[at] = factor;
@@ -61,21 +84,24 @@ __global__ void softmax(Sizes s, const float* bias, float* p, float* largest, fl
 }
 
 /// As pdcrt::Dropout: a thread draws one Philox block, which is for four elements.
-__global__ void drop(Sizes s, Draw draw, const std::uint64_t* recorded, float* p, std::uint8_t* mask) {
+template <class T>
+__global__ void drop(Sizes s, Draw draw, const std::uint64_t* recorded, T* p, std::uint8_t* mask) {
   const std::uint64_t minibatch = recorded ? *recorded : draw.minibatch;
   const std::int64_t count = s.rows * s.keys;
   for (std::int64_t block = thread(); block * 4 < count; block += threads()) {
     const PhiloxBlock words = philox(philoxCounter(static_cast<std::uint32_t>(block), s.op, minibatch), draw.seed);
     for (std::int64_t i = 0; i < 4 && block * 4 + i < count; ++i) {
       const std::int64_t at = block * 4 + i;
+      T& weight = p[at / s.keys * strideOf<T>(s.keys) + at % s.keys];
       mask[at] = words[static_cast<std::size_t>(i)] >= s.threshold;
-      p[at] = mask[at] ? p[at] * s.kept : 0.0f;
+      weight = static_cast<T>(mask[at] ? static_cast<float>(weight) * s.kept : 0.0f);
     }
   }
 }
 
 /// Products become weights again, in p, and the gradient of weights, in dp, that of the products. With dropout p is
 /// then what was left of the weights.
+template <class T>
 __global__ void gradient(Sizes s, const float* bias, const float* largest, const float* inverse,
                          const std::uint8_t* mask, float* p, float* dp) {
   for (std::int64_t at = blockIdx.x; at < s.rows; at += gridDim.x) {
@@ -89,11 +115,18 @@ __global__ void gradient(Sizes s, const float* bias, const float* largest, const
       p[place] = weight;
     }
     const float sum = static_cast<float>(blockSum(partial));
-    for (std::int64_t i = threadIdx.x; i < s.keys; i += blockDim.x) {
-      const std::int64_t place = row.begin + i;
+    T* const weights = reinterpret_cast<T*>(p + row.begin);
+    T* const gradients = reinterpret_cast<T*>(dp + row.begin);
+    for (std::int64_t begin = 0; begin < s.keys; begin += blockDim.x) {
+      const std::int64_t i = begin + threadIdx.x, place = row.begin + i;
       const bool counts = i < row.seen && !(s.hides && row.bias && row.bias[i] <= Attention::hidden);
-      dp[place] = counts ? (dp[place] - sum) * p[place] * s.scale : 0.0f;
-      if (mask) p[place] = mask[place] ? p[place] * s.kept : 0.0f;
+      const float score = counts ? (dp[place] - sum) * p[place] * s.scale : 0.0f;
+      float weight = i < row.seen ? p[place] : 0.0f;
+      if (mask && i < row.seen) weight = mask[place] ? weight * s.kept : 0.0f;
+      haveRead<T>();
+      if (i >= s.keys) continue;
+      gradients[i] = static_cast<T>(score);
+      weights[i] = static_cast<T>(weight);
     }
   }
 }
@@ -134,57 +167,90 @@ Attention::Attention(Setup& setup, const Options& o) : impl_(std::make_unique<Im
   setup.needWorkspace(cuda::workspaceOf(o));
   impl_->sizes = sizesOf(o);
   const std::int64_t rows = o.heads / o.groups * o.queries;
-  const auto product = [&](std::int64_t m, std::int64_t k, std::int64_t n, bool transposeA, bool transposeB) {
-    return cuda::Product(
-        {.m = m, .k = k, .n = n, .transposeA = transposeA, .transposeB = transposeB, .batch = o.batch * o.groups});
+  const auto product = [&](cuda::Product::Options sizes) {
+    sizes.batch = o.batch * o.groups;
+    sizes.element = o.element;
+    return cuda::Product(sizes);
   };
-  impl_->scores = product(rows, o.size, o.keys, false, true);
-  impl_->results = product(rows, o.keys, o.valueSize, false, false);
-  impl_->dweights = product(rows, o.valueSize, o.keys, false, true);
-  impl_->dqueries = product(rows, o.keys, o.size, false, false);
-  impl_->dkeys = product(o.keys, rows, o.size, true, false);
-  impl_->dvalues = product(o.keys, rows, o.valueSize, true, false);
+  const auto stride = o.keys * static_cast<std::int64_t>(sizeof(float) / bytesOf(o.element));
+  impl_->scores = product({.m = rows, .k = o.size, .n = o.keys, .transposeB = true, .wideResult = true});
+  impl_->results = product({.m = rows, .k = o.keys, .n = o.valueSize, .rowStride = stride});
+  impl_->dweights = product({.m = rows, .k = o.valueSize, .n = o.keys, .transposeB = true, .wideResult = true});
+  impl_->dqueries = product({.m = rows, .k = o.keys, .n = o.size, .rowStride = stride});
+  impl_->dkeys = product({.m = o.keys, .k = rows, .n = o.size, .transposeA = true, .rowStride = stride});
+  impl_->dvalues = product({.m = o.keys, .k = rows, .n = o.valueSize, .transposeA = true, .rowStride = stride});
 }
 
 Attention::~Attention() = default;
 Attention::Attention(Attention&&) noexcept = default;
 Attention& Attention::operator=(Attention&&) noexcept = default;
 
-void Attention::forward(Stream& q, View<const float> query, View<const float> key, View<const float> value,
-                        View<const float> bias, View<float> y, View<float> largest, View<float> inverse) const {
+template <class T>
+void Attention::forward(Stream& q, OperandView<T> query, OperandView<T> key, OperandView<T> value,
+                        View<const float> bias, View<T> y, View<float> largest, View<float> inverse) const {
   float* const p = impl_->weights(q);
   impl_->scores.run(q, query.data, key.data, nullptr, p);
-  cuda::launchBlocks(q, "attention", softmax, impl_->sizes.rows, impl_->sizes, bias.data, p, largest.data,
+  cuda::launchBlocks(q, "attention", softmax<T>, impl_->sizes.rows, impl_->sizes, bias.data, p, largest.data,
                      inverse.data);
   impl_->results.run(q, p, value.data, nullptr, y.data);
 }
+void Attention::forward(Stream& q, View<const float> query, View<const float> key, View<const float> value,
+                        View<const float> bias, View<float> y, View<float> largest, View<float> inverse) const {
+  forward<float>(q, query, key, value, bias, y, largest, inverse);
+}
 
-void Attention::forwardDropped(Stream& q, Draw draw, View<const float> query, View<const float> key,
-                               View<const float> value, View<const float> bias, View<float> y, View<float> largest,
-                               View<float> inverse, View<std::uint8_t> mask) const {
+template <class T>
+void Attention::forwardDropped(Stream& q, Draw draw, OperandView<T> query, OperandView<T> key, OperandView<T> value,
+                               View<const float> bias, View<T> y, View<float> largest, View<float> inverse,
+                               View<std::uint8_t> mask) const {
   const Sizes& s = impl_->sizes;
   float* const p = impl_->weights(q);
   impl_->scores.run(q, query.data, key.data, nullptr, p);
-  cuda::launchBlocks(q, "attention", softmax, s.rows, s, bias.data, p, largest.data, inverse.data);
-  launchLoop(q, "attention, dropout", drop, (s.rows * s.keys + 3) / 4, s, draw, cuda::recordedMinibatch(), p,
-             mask.data);
+  cuda::launchBlocks(q, "attention", softmax<T>, s.rows, s, bias.data, p, largest.data, inverse.data);
+  launchLoop(q, "attention, dropout", drop<T>, (s.rows * s.keys + 3) / 4, s, draw, cuda::recordedMinibatch(),
+             reinterpret_cast<T*>(p), mask.data);
   impl_->results.run(q, p, value.data, nullptr, y.data);
 }
+void Attention::forwardDropped(Stream& q, Draw draw, View<const float> query, View<const float> key,
+                               View<const float> value, View<const float> bias, View<float> y, View<float> largest,
+                               View<float> inverse, View<std::uint8_t> mask) const {
+  forwardDropped<float>(q, draw, query, key, value, bias, y, largest, inverse, mask);
+}
 
-void Attention::inputGradient(Stream& q, View<const float> dy, View<const float> query, View<const float> key,
-                              View<const float> value, View<const float> bias, View<const float> largest,
-                              View<const float> inverse, View<const std::uint8_t> mask, View<float> dquery,
-                              View<float> dkey, View<float> dvalue) const {
+template <class T>
+void Attention::inputGradient(Stream& q, OperandView<T> dy, OperandView<T> query, OperandView<T> key,
+                              OperandView<T> value, View<const float> bias, View<const float> largest,
+                              View<const float> inverse, View<const std::uint8_t> mask, View<T> dquery, View<T> dkey,
+                              View<T> dvalue) const {
   const Sizes& s = impl_->sizes;
   float* const p = impl_->weights(q);
   float* const dp = impl_->weightsGradient(q);
   impl_->scores.run(q, query.data, key.data, nullptr, p);
   impl_->dweights.run(q, dy.data, value.data, nullptr, dp);
-  cuda::launchBlocks(q, "attention, gradient", gradient, s.rows, s, bias.data, largest.data, inverse.data, mask.data, p,
-                     dp);
+  cuda::launchBlocks(q, "attention, gradient", gradient<T>, s.rows, s, bias.data, largest.data, inverse.data, mask.data,
+                     p, dp);
   if (dquery) impl_->dqueries.run(q, dp, key.data, nullptr, dquery.data);
   if (dkey) impl_->dkeys.run(q, dp, query.data, nullptr, dkey.data);
   if (dvalue) impl_->dvalues.run(q, p, dy.data, nullptr, dvalue.data);
 }
+void Attention::inputGradient(Stream& q, View<const float> dy, View<const float> query, View<const float> key,
+                              View<const float> value, View<const float> bias, View<const float> largest,
+                              View<const float> inverse, View<const std::uint8_t> mask, View<float> dquery,
+                              View<float> dkey, View<float> dvalue) const {
+  inputGradient<float>(q, dy, query, key, value, bias, largest, inverse, mask, dquery, dkey, dvalue);
+}
+
+#define PDCRT_ATTENTION(T)                                                                                             \
+  template void Attention::forward(Stream&, View<const T>, View<const T>, View<const T>, View<const float>, View<T>,   \
+                                   View<float>, View<float>) const;                                                    \
+  template void Attention::forwardDropped(Stream&, Draw, View<const T>, View<const T>, View<const T>,                  \
+                                          View<const float>, View<T>, View<float>, View<float>, View<std::uint8_t>)    \
+      const;                                                                                                           \
+  template void Attention::inputGradient(Stream&, View<const T>, View<const T>, View<const T>, View<const T>,          \
+                                         View<const float>, View<const float>, View<const float>,                      \
+                                         View<const std::uint8_t>, View<T>, View<T>, View<T>) const;
+PDCRT_ATTENTION(bfloat16)
+PDCRT_ATTENTION(float16)
+#undef PDCRT_ATTENTION
 
 } // namespace pdcrt

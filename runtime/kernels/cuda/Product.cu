@@ -37,12 +37,13 @@ cudaDataType_t typeOf(Element element) {
 
 /// What the library sees of a row-major [rows, columns].
 cublasLtMatrixLayout_t layoutOf(Element element, std::int64_t rows, std::int64_t columns, std::int64_t batch,
-                                bool broadcast) {
+                                bool broadcast, std::int64_t rowStride = 0) {
   cublasLtMatrixLayout_t layout = nullptr;
+  if (rowStride == 0) rowStride = columns;
   PDCRT_CUDA(cublasLtMatrixLayoutCreate(&layout, typeOf(element), static_cast<std::uint64_t>(columns),
-                                        static_cast<std::uint64_t>(rows), columns));
+                                        static_cast<std::uint64_t>(rows), rowStride));
   const auto count = static_cast<std::int32_t>(batch);
-  const std::int64_t stride = broadcast ? 0 : rows * columns;
+  const std::int64_t stride = broadcast ? 0 : rows * rowStride;
   PDCRT_CUDA(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
   PDCRT_CUDA(
       cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
@@ -64,13 +65,14 @@ Product::Product(const Options& o) {
   set(impl->operation, CUBLASLT_MATMUL_DESC_TRANSB,
       static_cast<std::int32_t>(o.transposeA ? CUBLAS_OP_T : CUBLAS_OP_N));
   if (o.bias) set(impl->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(CUBLASLT_EPILOGUE_BIAS));
-  const auto layout = [&](bool transposed, std::int64_t rows, std::int64_t columns, bool broadcast) {
+  const auto layout = [&](bool transposed, std::int64_t rows, std::int64_t columns, bool broadcast,
+                          std::int64_t rowStride = 0) {
     if (transposed) std::swap(rows, columns);
-    return layoutOf(o.element, rows, columns, o.batch, broadcast);
+    return layoutOf(o.element, rows, columns, o.batch, broadcast, rowStride);
   };
-  impl->a = layout(o.transposeA, o.m, o.k, o.broadcastA);
+  impl->a = layout(o.transposeA, o.m, o.k, o.broadcastA, o.rowStride);
   impl->b = layout(o.transposeB, o.k, o.n, o.broadcastB);
-  impl->c = layout(false, o.m, o.n, false);
+  impl->c = layoutOf(o.wideResult ? Element::f32 : o.element, o.m, o.n, o.batch, false);
 
   cublasLtMatmulPreference_t preference = nullptr;
   PDCRT_CUDA(cublasLtMatmulPreferenceCreate(&preference));

@@ -25,6 +25,8 @@ public:
     bool broadcastA = false, broadcastB = false; ///< one matrix for the whole batch
     std::uint32_t alignment = 64;                ///< of all operands, in bytes
     Element element = Element::f32;              ///< of all operands: f32, f16 or bf16
+    bool wideResult = false;                     ///< c is of f32, whatever a and b are; without a bias
+    std::int64_t rowStride = 0;                  ///< elements from row to row of a as it is stored; 0: no gap
   };
 
   Product() = default;

@@ -30,6 +30,8 @@ public:
     bool hides = false;   ///< a bias of at most `hidden` is there instead of a score: no gradient goes to that
     double ratio = 0;     ///< of the weights that dropout puts to 0, the others are scaled up
     std::uint32_t op = 0; ///< keys the random numbers, as Dropout's
+    /// Of queries, keys, values, results and their gradients. Bias, scores, their softmax and sums are of f32.
+    Element element = Element::f32;
   };
 
   /// Throws std::runtime_error if sizes are not positive or do not fit.
@@ -52,6 +54,18 @@ public:
                      View<const float> value, View<const float> bias, View<const float> largest,
                      View<const float> inverse, View<const std::uint8_t> mask, View<float> dquery, View<float> dkey,
                      View<float> dvalue) const;
+  // In bfloat16 and float16, for CUDA.
+  template <class T>
+  void forward(Stream& q, OperandView<T> query, OperandView<T> key, OperandView<T> value, View<const float> bias,
+               View<T> y, View<float> largest, View<float> inverse) const;
+  template <class T>
+  void forwardDropped(Stream& q, Draw draw, OperandView<T> query, OperandView<T> key, OperandView<T> value,
+                      View<const float> bias, View<T> y, View<float> largest, View<float> inverse,
+                      View<std::uint8_t> mask) const;
+  template <class T>
+  void inputGradient(Stream& q, OperandView<T> dy, OperandView<T> query, OperandView<T> key, OperandView<T> value,
+                     View<const float> bias, View<const float> largest, View<const float> inverse,
+                     View<const std::uint8_t> mask, View<T> dquery, View<T> dkey, View<T> dvalue) const;
 
 private:
   struct Impl;
