@@ -35,6 +35,9 @@ find_path(NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h HINTS ${CUDAToolkit_INCLUDE_DIRS} 
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS}) # programs without it say so
 find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
 
+# For fused attention: pip's nvidia-cudnn-frontend has the headers. Without them programs know the plain one.
+find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+
 file(GLOB cuda_kernel_sources CONFIGURE_DEPENDS kernels/*.cpp kernels/cuda/*.cu kernels/cuda/*.cpp)
 add_library(pdcrt_cuda_kernels STATIC ${cuda_kernel_sources})
 target_include_directories(pdcrt_cuda_kernels PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/kernels ${CUDNN_INCLUDE_DIR}
@@ -49,6 +52,11 @@ if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
   set_source_files_properties(kernels/cuda/NcclTransport.cpp PROPERTIES
     COMPILE_DEFINITIONS PDCRT_NCCL COMPILE_OPTIONS "-isystem;${NCCL_INCLUDE_DIR}")
   target_link_libraries(pdcrt_cuda_kernels PUBLIC ${NCCL_LIBRARY})
+endif()
+if(CUDNN_FRONTEND_INCLUDE_DIR AND TARGET CUDA::nvrtc) # which the headers call, though not for attention
+  set_source_files_properties(kernels/cuda/FusedAttention.cu PROPERTIES
+    COMPILE_DEFINITIONS PDCRT_CUDNN_FRONTEND COMPILE_OPTIONS "-isystem;${CUDNN_FRONTEND_INCLUDE_DIR}")
+  target_link_libraries(pdcrt_cuda_kernels PUBLIC CUDA::nvrtc ${CMAKE_DL_LIBS})
 endif()
 target_include_directories(pdcrt_cuda_kernels PUBLIC
   $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)

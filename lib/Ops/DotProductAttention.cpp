@@ -1,5 +1,7 @@
 // Scaled dot products, softmax and weighted sum as one op, so that neither scores nor weights wait in memory for the
 // backward pass: that computes them again from two numbers per query. Kernel: pdcrt::Attention.
+#include "Helpers/AttentionBias.h"
+#include "Helpers/AttentionOptions.h"
 #include "Helpers/Define.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/RaiseAttention.h"
@@ -12,43 +14,19 @@
 
 using namespace pdc;
 using namespace pdc::ops;
+using namespace pdc::ops::attention;
 
 namespace {
-
-/// Operands of the forward ops; the gradient has dY before them.
-enum Operand : std::size_t { query, key, value, bias };
-
-/// X as [batch, heads, positions, size].
-Shape withHeads(const Shape& x) {
-  return x.size() == 3 ? Shape{x[0], 1, x[1], x[2]} : x;
-}
-
-/// Sizes and attributes of the op, whose queries are operand `first`.
-pdcrt::Attention::Options optionsOf(const Operation& op, std::size_t first) {
-  const Shape q = withHeads(operandType(op, first + query).shape), k = withHeads(operandType(op, first + key).shape);
-  const Value* added = op.operand(first + bias);
-  return {.batch = q[0],
-          .heads = q[1],
-          .groups = k[1],
-          .queries = q[2],
-          .keys = k[2],
-          .size = q[3],
-          .valueSize = operandType(op, first + value).shape.back(),
-          .scale = op.attributes.getFloat("scale"),
-          .causal = op.attributes.get<bool>("causal"),
-          .bias = added ? toRuntime(added->type().shape) : pdcrt::Shape{},
-          .hides = op.attributes.get<bool>("hides"),
-          .ratio = op.attributes.getOr("ratio", 0.0),
-          .op = static_cast<std::uint32_t>(op.attributes.getOr("op_number", std::int64_t{0})),
-          .element = operandType(op, first + query).element};
-}
 
 std::vector<AttributeDef> attributes(bool drops) {
   std::vector<AttributeDef> defs = {
       number("scale", 1, "factor of the products"),
       boolean("causal", false, "whether query i sees no key after i + keys - queries"),
       boolean("hides", false, "whether a bias of at most -1e30 stands instead of a score, which gets no gradient")};
-  if (!drops) return defs;
+  if (!drops) {
+    for (AttributeDef& def : attentionAlgorithms()) defs.push_back(std::move(def));
+    return defs;
+  }
   defs.push_back(number("ratio", std::nullopt, "the probability with which a weight becomes 0"));
   defs.push_back(integer("op_number", std::nullopt, "number of the operation, which keys its random numbers"));
   return defs;
@@ -58,11 +36,6 @@ std::vector<AttributeDef> gradientAttributes() {
   std::vector<AttributeDef> defs = attributes(false);
   defs.push_back(number("ratio", 0, "the probability with which a weight became 0"));
   return defs;
-}
-
-/// Of bias and statistics beside queries of `element`.
-ElementType high(ElementType element) {
-  return isLowPrecision(element) ? ElementType::f32 : element;
 }
 
 /// Reports unless queries, keys, values and bias fit; `first` is the operand with the queries.
@@ -81,11 +54,11 @@ Status requireOperands(const InferContext& c, const char* op, std::size_t first)
   if (!has(c, first + bias)) return success;
   const Type& added = c.operand(first + bias);
   const Shape scores = {a[0], a[1], a[2], b[2]};
-  bool fits = added.element == high(q.element) && added.rank() == 4 && added.shape[3] == scores[3];
+  bool fits = added.element == besideQueries(q.element) && added.rank() == 4 && added.shape[3] == scores[3];
   for (std::size_t i = 0; fits && i < 3; ++i) fits = added.shape[i] == scores[i] || added.shape[i] == 1;
   if (!fits)
     return c.error() << "'" << op << "' op has a bias " << toString(added) << " for scores "
-                     << toString(Type{high(q.element), scores});
+                     << toString(Type{besideQueries(q.element), scores});
   return success;
 }
 
@@ -96,7 +69,7 @@ Type yType(const InferContext& c, std::size_t first) {
 }
 Type statisticsType(const InferContext& c, std::size_t first) {
   Type type = c.operand(first + query);
-  type.element = high(type.element);
+  type.element = besideQueries(type.element);
   type.shape.pop_back();
   return type;
 }
@@ -108,7 +81,7 @@ Type maskType(const InferContext& c, std::size_t first) {
 }
 
 Types infer(const InferContext& c, const char* op, bool drops) {
-  if (!requireOperands(c, op, 0)) return failure;
+  if (!requireOperands(c, op, 0) || !requireAttentionAlgorithms(c, op)) return failure;
   std::vector<Type> types = {yType(c, 0), statisticsType(c, 0), statisticsType(c, 0)};
   if (!drops) return types;
   const double ratio = c.attributes.getFloat("ratio");
@@ -122,7 +95,9 @@ Types infer(const InferContext& c, const char* op, bool drops) {
 
 Types inferGradient(const InferContext& c) {
   constexpr const char* op = "dot_product_attention_gradient";
-  if (!requireOperands(c, op, 1) || !requireType(c, op, 0, yType(c, 1), "the values' shape")) return failure;
+  if (!requireOperands(c, op, 1) || !requireAttentionAlgorithms(c, op) ||
+      !requireType(c, op, 0, yType(c, 1), "the values' shape"))
+    return failure;
   for (std::size_t i : {5, 6})
     if (!requireType(c, op, i, statisticsType(c, 1), "the queries' shape")) return failure;
   if (has(c, 7) && !requireType(c, op, 7, maskType(c, 1), "the weights' shape")) return failure;
@@ -136,7 +111,7 @@ Types inferGradient(const InferContext& c) {
 /// `products` of queries and keys, or of weights and values, and `flops` per weight; it reads and writes what it has.
 CostFn cost(std::size_t first, double products, double flops) {
   return [=](const Operation& op) {
-    const pdcrt::Attention::Options o = optionsOf(op, first);
+    const pdcrt::Attention::Options o = attentionOptions(op, first);
     const double weights =
         static_cast<double>(o.batch * o.heads) * static_cast<double>(o.queries) * static_cast<double>(o.keys);
     return Cost{.flops = weights * (products * static_cast<double>(o.size + o.valueSize) + flops),
@@ -151,8 +126,8 @@ template <class T>
 class Rows {
 public:
   Rows(ReferenceContext& c, std::size_t first)
-      : o(optionsOf(c.op, first)), q_(c.in<T>(first + query)), k_(c.in<T>(first + key)), v_(c.in<T>(first + value)),
-        strides_(4, 0) {
+      : o(attentionOptions(c.op, first)), q_(c.in<T>(first + query)), k_(c.in<T>(first + key)),
+        v_(c.in<T>(first + value)), strides_(4, 0) {
     if (!c.op.operand(first + bias)) return;
     bias_ = c.in<T>(first + bias);
     const Shape& shape = c.op.operand(first + bias)->type().shape;
@@ -261,82 +236,6 @@ void gradientReference(ReferenceContext& c) {
 
 // --- gradient ---
 
-/// The gradient of a bias, which is data elsewhere: the weights are computed once more, out in the open.
-class BiasGradient {
-public:
-  explicit BiasGradient(GradientContext& context) : g(context), op(g.op()), o(optionsOf(op, 0)) {}
-
-  Value* run() {
-    const Shape rows = {o.batch, o.groups, o.heads / o.groups * o.queries, 0};
-    Value* products = multiply(op.operand(query), op.operand(key), rows, o.size);
-    Value* dp = multiply(g.resultGradient(0), op.operand(value), rows, o.valueSize);
-    Value *largest = column(op.result(1)), *inverse = column(op.result(2));
-    if (!products || !dp || !largest || !inverse) return nullptr;
-    if (op.attributes.has("ratio")) {
-      Value* mask = reshape(op.result(3), scores());
-      dp = mask
-               ? g.value(bias, "dropout_gradient", {dp, mask},
-                         {{"ratio", op.attributes.getFloat("ratio")}, {"op_number", op.attributes.getInt("op_number")}})
-               : nullptr;
-    }
-    Value* scaled = g.value(bias, "mul", {products, number(o.scale)});
-    Value* biased = scaled ? g.value(bias, "add", {scaled, op.operand(bias)}) : nullptr;
-    if (o.causal && biased) biased = g.value(bias, "add", {biased, triangle()});
-    Value* p = biased ? compute("exp(a0 - a1) * a2", {biased, largest, inverse}) : nullptr;
-    Value* weighted = p && dp ? g.value(bias, "mul", {p, dp}) : nullptr;
-    Value* sum = weighted ? g.value(bias, "reduce_sum", {weighted},
-                                    {{"axes", std::vector<std::int64_t>{3}}, {"keep_dims", true}})
-                          : nullptr;
-    return sum ? summed(compute("a0 * (a1 - a2)", {p, dp, sum})) : nullptr;
-  }
-
-private:
-  ElementType element() const { return high(op.operand(query)->type().element); }
-  Shape scores() const { return {o.batch, o.heads, o.queries, o.keys}; }
-  /// Scores are not rounded to what queries and keys have.
-  Value* widened(Value* x) {
-    if (!x || x->type().element == element()) return x;
-    return g.value(bias, "cast", {x}, {{"to", std::string(nameOf(element()))}});
-  }
-  Value* reshape(Value* x, const Shape& shape) { return g.value(bias, "reshape", {x}, {{"shape", shape}}); }
-  Value* column(Value* x) { return reshape(x, {o.batch, o.heads, o.queries, 1}); }
-  Value* compute(const char* expression, std::vector<Value*> operands) {
-    return g.value(bias, "elementwise", std::move(operands), {{"expressions", std::vector<std::string>{expression}}});
-  }
-  Value* number(double of) {
-    Tensor tensor(Type{element(), {}});
-    tensor.set(0, of);
-    return g.value(bias, "constant", {}, {{"value", tensor}});
-  }
-  Value* triangle() {
-    Tensor tensor(Type{element(), {o.queries, o.keys}});
-    for (std::int64_t i = 0; i < o.queries; ++i)
-      for (std::int64_t j = i + o.keys - o.queries + 1; j < o.keys; ++j)
-        tensor.set(i * o.keys + j, -std::numeric_limits<double>::infinity());
-    return g.value(bias, "constant", {}, {{"value", tensor}});
-  }
-  /// left · transposed right, of all heads, whose last axis has `size` elements.
-  Value* multiply(Value* left, Value* right, Shape rows, std::int64_t size) {
-    rows[3] = size;
-    left = reshape(widened(left), rows);
-    right = left ? reshape(widened(right), {o.batch, o.groups, o.keys, size}) : nullptr;
-    Value* y = right ? g.value(bias, "matmul", {left, right}, {{"transpose_b", true}}) : nullptr;
-    return y ? reshape(y, scores()) : nullptr;
-  }
-  /// Over what the bias is the same for.
-  Value* summed(Value* gradient) {
-    const Shape& shape = op.operand(bias)->type().shape;
-    std::vector<std::int64_t> axes;
-    for (std::size_t axis = 0; gradient && axis < 4; ++axis)
-      if (shape[axis] != gradient->type().shape[axis]) axes.push_back(static_cast<std::int64_t>(axis));
-    return axes.empty() ? gradient : g.value(bias, "reduce_sum", {gradient}, {{"axes", axes}, {"keep_dims", true}});
-  }
-
-  GradientContext& g;
-  const Operation& op;
-  pdcrt::Attention::Options o;
-};
-
 std::vector<Value*> gradient(GradientContext& g) {
   const Operation& op = g.op();
   std::vector<Value*> gradients(4, nullptr);
@@ -356,14 +255,15 @@ std::vector<Value*> gradient(GradientContext& g) {
     if (!backward) return gradients;
     for (std::size_t i : {query, key, value}) gradients[i] = backward->result(i);
   }
-  if (op.operand(bias) && g.wants(bias)) gradients[bias] = BiasGradient(g).run();
+  if (op.operand(bias) && g.wants(bias)) gradients[bias] = attentionBiasGradient(g);
   return gradients;
 }
 
 /// Without what serves the gradient, and without dropout.
 std::vector<Value*> evaluation(const Operation& op, Builder& b) {
   Attributes attributes;
-  for (const char* name : {"scale", "causal", "hides"}) attributes.set(name, *op.attributes.find(name));
+  for (const char* name : {"scale", "causal", "hides", "algorithms", "workspace"})
+    if (const Attribute* attribute = op.attributes.find(name)) attributes.set(name, *attribute);
   Operation* without = b.create("dot_product_attention", op.operands(), attributes, {true, false, false});
   std::vector<Value*> values(op.def().results.size(), nullptr);
   if (without) values[0] = without->result(0);
@@ -442,30 +342,35 @@ std::vector<std::string> gradientExamples() {
 }
 
 OpDef forwardOp(const std::string& name, std::string summary, bool drops) {
-  OpDef def{.name = name,
-            .summary = std::move(summary),
-            .operands = {{"Q"}, {"K"}, {"V"}, {.name = "bias", .optional = true, .keepsHigh = true}},
-            .results = {{"Y"}, {.name = "largest", .optional = true}, {.name = "inverse_sum", .optional = true}},
-            .attributes = attributes(drops),
-            .infer = [name, drops](const InferContext& c) { return infer(c, name.c_str(), drops); },
-            .precision = PrecisionClass::preferLow,
-            .cost = cost(0, 2, drops ? 36 : 14),
-            .gradient = gradient,
-            .kernel =
-                [drops](const Operation& op) {
-                  KernelUse use =
-                      kernelUse<pdcrt::Attention>("Attention", drops ? "forwardDropped" : "forward", optionsOf(op, 0));
-                  use.draws = drops;
-                  return use;
-                },
-            .evaluation = evaluation,
-            .raise = drops ? raiseDropoutAttention : raiseAttention,
-            .reference = drops ? reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, true); })
-                               : reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, false); }),
-            .examples = examples(drops),
-            .random = drops,
-            .takesLow = true};
-  if (drops) def.results.push_back({"mask"});
+  OpDef def{
+      .name = name,
+      .summary = std::move(summary),
+      .operands = {{"Q"}, {"K"}, {"V"}, {.name = "bias", .optional = true, .keepsHigh = true}},
+      .results = {{"Y"}, {.name = "largest", .optional = true}, {.name = "inverse_sum", .optional = true}},
+      .attributes = attributes(drops),
+      .infer = [name, drops](const InferContext& c) { return infer(c, name.c_str(), drops); },
+      .precision = PrecisionClass::preferLow,
+      .cost = cost(0, 2, drops ? 36 : 14),
+      .gradient = gradient,
+      .kernel =
+          [drops](const Operation& op) {
+            KernelUse use =
+                kernelUse<pdcrt::Attention>("Attention", drops ? "forwardDropped" : "forward", attentionOptions(op, 0));
+            use.draws = drops;
+            return use;
+          },
+      .alternatives = [](const Operation& op,
+                         Target target) { return attentionAlternatives(attentionOptions(op, 0), "forward", target); },
+      .evaluation = evaluation,
+      .raise = drops ? raiseDropoutAttention : raiseAttention,
+      .reference = drops ? reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, true); })
+                         : reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, false); }),
+      .examples = examples(drops),
+      .random = drops,
+      .takesLow = true};
+  if (!drops) return def;
+  def.alternatives = nullptr;
+  def.results.push_back({"mask"});
   return def;
 }
 
@@ -496,7 +401,11 @@ PDC_OPS(DotProductAttention) {
           .cost = cost(1, 5, 14),
           .kernel =
               [](const Operation& op) {
-                return kernelUse<pdcrt::Attention>("Attention", "inputGradient", optionsOf(op, 1));
+                return kernelUse<pdcrt::Attention>("Attention", "inputGradient", attentionOptions(op, 1));
+              },
+          .alternatives =
+              [](const Operation& op, Target target) {
+                return attentionAlternatives(attentionOptions(op, 1), "inputGradient", target);
               },
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = gradientExamples(),

@@ -21,12 +21,15 @@ struct BiasStrides {
   }
 };
 
+/// Throws std::runtime_error with the sizes.
+[[noreturn]] inline void refuseAttention(const Attention::Options& o, const std::string& why) {
+  throw std::runtime_error("attention of " + toString({o.batch, o.heads, o.queries, o.size}) + " to " +
+                           toString({o.batch, o.groups, o.keys, o.size}) + ": " + why);
+}
+
 /// Throws std::runtime_error where sizes are not positive or do not fit.
 inline void checkSizes(const Attention::Options& o) {
-  const auto fail = [&](const std::string& what) {
-    throw std::runtime_error("attention of " + toString({o.batch, o.heads, o.queries, o.size}) + " to " +
-                             toString({o.batch, o.groups, o.keys, o.size}) + ": " + what);
-  };
+  const auto fail = [&](const std::string& what) { refuseAttention(o, what); };
   if (o.batch < 1 || o.heads < 1 || o.groups < 1 || o.queries < 1 || o.keys < 1 || o.size < 1 || o.valueSize < 1)
     fail("sizes must be positive");
   if (o.heads % o.groups != 0) fail("heads do not divide");

@@ -99,10 +99,10 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
       ->type_name("");
   app.add_flag("--tf32", options.tf32,
                "on GPUs, round the operands of products and convolutions to 10 bits of mantissa");
-  app.add_flag(
-      "--time-algorithms", options.timesAlgorithms,
-      "on GPUs, time the algorithms of convolutions while the program starts, and compute by the fastest: not the "
-      "same in every run, and neither are the bits");
+  app.add_flag("--time-algorithms", options.timesAlgorithms,
+               "on GPUs, time the algorithms of convolutions and attention while the program starts, and compute by "
+               "the fastest: "
+               "not the same in every run, and neither are the bits");
   app.add_flag("--sync-sends", options.synchronousSends, "MPI may not buffer (tests)");
   app.add_option("--rank", options.rank, "rank of this process in the plan")
       ->check(CLI::NonNegativeNumber)

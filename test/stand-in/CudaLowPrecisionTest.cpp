@@ -151,12 +151,8 @@ TYPED_TEST(LowPrecision, AttentionIsTheDefinition) {
     low.element = element;
     const Attention attention(this->setup, low);
     const attention::Inputs in(o);
-    const auto rounded = [](const Buffer<float>& values) { // what is rounded is what the definition computes with
-      Buffer<T> same(values.count());
-      for (std::int64_t i = 0; i < values.count(); ++i) values[i] = same[i] = T(values[i]);
-      return same;
-    };
-    const Buffer<T> q = rounded(in.q), k = rounded(in.k), v = rounded(in.v), dy = rounded(in.dy);
+    const Buffer<T> q = attention::rounded<T>(in.q), k = attention::rounded<T>(in.k), v = attention::rounded<T>(in.v),
+                    dy = attention::rounded<T>(in.dy);
     if (o.hides) in.bias[2] = in.bias[13] = -1e31f;
     const View<const float> bias = o.bias.rank ? View<const float>(in.bias) : View<const float>();
     const std::int64_t rows = o.batch * o.heads * o.queries;

@@ -27,6 +27,20 @@ struct Inputs {
         dy(randomBuffer(o.batch * o.heads * o.queries * o.valueSize, 5)) {}
 };
 
+/// Rounds the values, with which the definition then computes, and returns them as T.
+template <class T>
+Buffer<T> rounded(const Buffer<float>& values) {
+  Buffer<T> same(values.count());
+  for (std::int64_t i = 0; i < values.count(); ++i) values[i] = same[i] = T(values[i]);
+  return same;
+}
+template <class T>
+double relativeError(const Buffer<T>& actual, const Doubles& expected) {
+  Buffer<float> wide(actual.count());
+  for (std::int64_t i = 0; i < actual.count(); ++i) wide[i] = actual[i];
+  return pdcrt::relativeError(wide, expected);
+}
+
 /// From the definition; `mask` may be empty.
 inline Outcome expected(const Attention::Options& o, const Inputs& in, const std::vector<std::uint8_t>& mask) {
   Outcome out{Doubles(in.dy.values().size()), Doubles(in.q.values().size()), Doubles(in.k.values().size()),

@@ -9,6 +9,7 @@ What each network has that a cut could get wrong:
     batch-norm  running statistics in every layer, a gradient that depends on the whole minibatch
     wide        convolutions between whole blocks of channels, a transposed one and a residual sum among them
     two-ways    recurrent layers: an LSTM in both directions, a GRU, an LSTM with peepholes whose last cells are used
+    with-attention  residual sums around attention, causal in the second layer
 
 The same name gives the same bytes. Needs the onnx package.
 """
@@ -133,8 +134,20 @@ def two_ways(net):
     return [net.loss("loss", net.linear("last", x, 5, CLASSES))]
 
 
+def with_attention(net):
+    """Of 8 positions with 2 heads of 8."""
+    x = net.op("Reshape", "positions", ["input", net.constant("positions.shape", numpy.array([0, 8, 2]))])
+    x = net.op("MatMul", "wide", [x, net.weight("wide.weight", 2, WIDTH)])
+    for i in range(2):
+        q, k, v = (net.op("MatMul", f"{part}{i}", [x, net.weight(f"{part}{i}.weight", WIDTH, WIDTH)]) for part in "qkv")
+        y = net.op("Attention", f"attention{i}", [q, k, v], q_num_heads=2, kv_num_heads=2, is_causal=i)
+        x = net.op("Tanh", f"tanh{i}", [net.op("Add", f"sum{i}", [x, y])])
+    x = net.op("ReduceMean", "mean", [x, net.constant("mean.axes", numpy.array([1]))], keepdims=0)
+    return [net.loss("loss", net.linear("last", x, WIDTH, CLASSES))]
+
+
 NETWORKS = {"skips": skips, "tied": tied, "two-losses": two_losses, "dropout": dropout, "batch-norm": batch_norm,
-            "two-ways": two_ways, "wide": wide}
+            "two-ways": two_ways, "wide": wide, "with-attention": with_attention}
 
 
 def main():
@@ -147,7 +160,7 @@ def main():
               helper.make_tensor_value_info("label", TensorProto.INT64, ["N"])]
     outputs = [helper.make_tensor_value_info(loss, TensorProto.FLOAT, []) for loss in losses]
     graph = helper.make_graph(net.nodes, name, inputs, outputs, net.weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23 if name == "with-attention" else 14)])
     model.ir_version = 8
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 root = pathlib.Path(__file__).resolve().parents[2]
+FRONTEND = "cudnn_frontend"  # folder of its headers among those that are prepared
 
 
 class Failed(Exception):
@@ -35,12 +36,18 @@ def gpu():
 
 # ---- Where pdc is built ----
 
-def begin(folder):
-    """An empty folder with the headers that the runtime is compiled with."""
+def begin(folder, build):
+    """An empty folder with the headers that the runtime is compiled with; those of cudnn_frontend where the build has them."""
     if folder.exists():
         shutil.rmtree(folder)
     for header in ["CLI", "nlohmann"]:
         shutil.copytree(f"/usr/include/{header}", folder / "headers" / header)
+    cache = (build / "CMakeCache.txt").read_text()
+    frontend = next((line.split("=", 1)[1] for line in cache.splitlines() if line.startswith("CUDNN_FRONTEND_INCLUDE_DIR:")), "")
+    if frontend and (pathlib.Path(frontend) / "cudnn_frontend.h").exists():
+        (folder / "headers" / FRONTEND).mkdir()
+        for path in [*pathlib.Path(frontend).glob("cudnn_frontend*"), *pathlib.Path(frontend).glob("cudnn_backend_base.h")]:
+            (shutil.copytree if path.is_dir() else shutil.copy)(path, folder / "headers" / FRONTEND / path.name)
 
 
 def size_of(folder):
@@ -125,10 +132,16 @@ def libraries_of_pip():
     return sum(found.values(), [])
 
 
+def fused_attention(prepared):
+    """Where the headers are that fused attention is compiled with; nothing: programs know the plain one."""
+    places = [prepared / "headers" / FRONTEND, *(pathlib.Path(folder) / "include" for folder in sys.path)]
+    return next(([f"-DCUDNN_FRONTEND_INCLUDE_DIR={place}"] for place in places if (place / "cudnn_frontend.h").exists()), [])
+
+
 def build_runtime(prepared, work):
     """The runtime for CUDA alone; returns the folder that programs find it in."""
     run("cmake", "-S", root / "runtime", "-B", work / "runtime", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-        f"-DPDCRT_HEADERS={prepared / 'headers'}", "-DCMAKE_CUDA_ARCHITECTURES=native", *libraries_of_pip())
+        f"-DPDCRT_HEADERS={prepared / 'headers'}", "-DCMAKE_CUDA_ARCHITECTURES=native", *libraries_of_pip(), *fused_attention(prepared))
     run("cmake", "--build", work / "runtime")
     return work / "runtime"
 

@@ -78,6 +78,13 @@ inline std::string toCpp(pdcrt::Combination value) {
   constexpr const char* names[] = {"replace", "add", "multiply", "max", "min"};
   return std::string("pdcrt::Combination::") + names[static_cast<int>(value)];
 }
+inline std::string toCpp(pdcrt::Attention::Algorithm value) {
+  return std::string("pdcrt::Attention::Algorithm::") + pdcrt::Attention::algorithmNames[static_cast<int>(value)];
+}
+inline std::string toCpp(const pdcrt::Attention::Algorithms& value) {
+  return "{.forward = " + toCpp(value.forward) + ", .inputGradient = " + toCpp(value.inputGradient) +
+         (value.workspace > 0 ? ", .workspace = " + toCpp(value.workspace) : "") + "}";
+}
 inline std::string toCpp(pdcrt::Conv2d::Algorithm value) {
   return std::string("pdcrt::Conv2d::Algorithm::") + pdcrt::Conv2d::algorithmNames[static_cast<int>(value)];
 }
@@ -164,7 +171,7 @@ KernelUse kernelUse(const char* className, const char* method, const typename Ke
   };
 
 PDC_FIELDS(Attention::Options, batch, heads, groups, queries, keys, size, valueSize, scale, causal, bias, hides, ratio,
-           op, element)
+           op, element, algorithms)
 PDC_FIELDS(AveragePool2d::Options, input, output, kernel, strides, pads, countIncludePad, lanes)
 PDC_FIELDS(BatchNorm::Options, input, epsilon, momentum, relu, lanes)
 PDC_FIELDS(Broadcast::Options, input, output)

@@ -66,9 +66,14 @@ constexpr std::size_t bytesOfFloats(std::int64_t count) {
   return static_cast<std::size_t>(count) * sizeof(float);
 }
 
-/// The products', then the weights of all heads and their gradient.
+/// By products: theirs, then the weights of all heads and their gradient. Fused: what was measured.
 inline std::size_t workspaceOf(const Attention::Options& o) {
-  return roundedUp(productBytes) + 2 * roundedUp(bytesOfFloats(o.batch * o.heads * o.queries * o.keys));
+  constexpr Attention::Algorithm fused = Attention::Algorithm::fused;
+  const int fusedOnes = (o.algorithms.forward == fused) + (o.algorithms.inputGradient == fused);
+  const std::size_t plain =
+      roundedUp(productBytes) + 2 * roundedUp(bytesOfFloats(o.batch * o.heads * o.queries * o.keys));
+  const std::size_t measured = roundedUp(static_cast<std::size_t>(o.algorithms.workspace)) + workspaceAlignment;
+  return std::max(fusedOnes < 2 ? plain : 0, fusedOnes > 0 ? measured : 0);
 }
 inline std::size_t workspaceOf(const AveragePool2d::Options&) {
   return 0;

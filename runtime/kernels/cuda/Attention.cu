@@ -1,5 +1,6 @@
 // See Attention.h. Products of cuBLASLt over all heads at once, with one kernel over rows between them: here the scores
-// are in memory, but in the workspace, not from the forward pass to the backward pass.
+// are in memory, but in the workspace, not from the forward pass to the backward pass. Or, where the options say so,
+// the fused attention of cuDNN.
 //
 // Of 16 bits are only the operands of products: scores and sums are floats, and what becomes an operand, weights and
 // the gradients of scores, is rounded where the floats of its row were. So such a row begins where the next row of
@@ -7,6 +8,8 @@
 #include "pdcrt/kernels/Attention.h"
 
 #include "AttentionShapes.h"
+#include "AttentionTimes.h"
+#include "FusedAttention.h"
 #include "Product.h"
 #include "Recorded.h"
 #include "pdcrt/Random.h"
@@ -131,6 +134,11 @@ __global__ void gradient(Sizes s, const float* bias, const float* largest, const
   }
 }
 
+/// With the logarithm of the sum of exp(score) in place of the largest score, exp(score - that) is the weight.
+__global__ void fillWithOnes(std::int64_t count, float* to) {
+  for (std::int64_t i = thread(); i < count; i += threads()) to[i] = 1;
+}
+
 Sizes sizesOf(const Attention::Options& o) {
   return {.heads = o.heads,
           .queries = o.queries,
@@ -145,6 +153,22 @@ Sizes sizesOf(const Attention::Options& o) {
           .hides = o.hides};
 }
 
+/// Refuses what the device does not have, or not in the workspace that was planned.
+std::shared_ptr<const cuda::FusedAttention> fusedOf(const Attention::Options& o, bool forward, bool gradient) {
+  if (!Attention::takesFused(o))
+    refuseAttention(o, "the fused algorithm is for 16 bits and heads of 8, 16, … 128 elements, without bias and "
+                       "dropout; measure again: pdc-profile");
+  std::string why;
+  std::shared_ptr<const cuda::FusedAttention> fused = cuda::FusedAttention::make(o, gradient, why);
+  if (!fused) refuseAttention(o, "there is no fused algorithm here (" + why + "); measure on this device: pdc-profile");
+  const std::size_t needed = std::max(forward ? fused->forwardBytes() : 0, gradient ? fused->gradientBytes() : 0);
+  if (needed > cuda::roundedUp(static_cast<std::size_t>(o.algorithms.workspace)))
+    refuseAttention(o, "the fused algorithm needs " + std::to_string(needed) +
+                           " bytes of workspace on this device, the program was planned with " +
+                           std::to_string(o.algorithms.workspace) + "; measure on it: pdc-profile");
+  return fused;
+}
+
 } // namespace
 
 /// The query heads that share keys and values are rows of one product.
@@ -153,6 +177,8 @@ struct Attention::Impl {
   cuda::Product scores;  ///< queries · transposed keys
   cuda::Product results; ///< weights · values
   cuda::Product dweights, dqueries, dkeys, dvalues;
+  std::shared_ptr<const cuda::FusedAttention> fused;
+  bool fusedForward, fusedGradient;
 
   float* weights(Stream& q) const {
     return reinterpret_cast<float*>(q.workspace() + cuda::roundedUp(cuda::productBytes));
@@ -162,10 +188,15 @@ struct Attention::Impl {
   }
 };
 
-Attention::Attention(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
-  checkSizes(o);
+Attention::Attention(Setup& setup, const Options& asked) : impl_(std::make_unique<Impl>()) {
+  checkSizes(asked);
+  Options o = asked;
+  if (setup.times() && o.algorithms == Algorithms{}) o.algorithms = cuda::fastest(o, *setup.times());
   setup.needWorkspace(cuda::workspaceOf(o));
   impl_->sizes = sizesOf(o);
+  impl_->fusedForward = o.algorithms.forward == Algorithm::fused;
+  impl_->fusedGradient = o.algorithms.inputGradient == Algorithm::fused;
+  if (impl_->fusedForward || impl_->fusedGradient) impl_->fused = fusedOf(o, impl_->fusedForward, impl_->fusedGradient);
   const std::int64_t rows = o.heads / o.groups * o.queries;
   const auto product = [&](cuda::Product::Options sizes) {
     sizes.batch = o.batch * o.groups;
@@ -188,6 +219,12 @@ Attention& Attention::operator=(Attention&&) noexcept = default;
 template <class T>
 void Attention::forward(Stream& q, OperandView<T> query, OperandView<T> key, OperandView<T> value,
                         View<const float> bias, View<T> y, View<float> largest, View<float> inverse) const {
+  if (impl_->fusedForward) {
+    impl_->fused->forward(q, query.data, key.data, value.data, y.data, largest.data, cuda::alignedWorkspace(q));
+    if (inverse)
+      launchLoop(q, "attention, statistics", fillWithOnes, impl_->sizes.rows, impl_->sizes.rows, inverse.data);
+    return;
+  }
   float* const p = impl_->weights(q);
   impl_->scores.run(q, query.data, key.data, nullptr, p);
   cuda::launchBlocks(q, "attention", softmax<T>, impl_->sizes.rows, impl_->sizes, bias.data, p, largest.data,
@@ -222,6 +259,9 @@ void Attention::inputGradient(Stream& q, OperandView<T> dy, OperandView<T> query
                               OperandView<T> value, View<const float> bias, View<const float> largest,
                               View<const float> inverse, View<const std::uint8_t> mask, View<T> dquery, View<T> dkey,
                               View<T> dvalue) const {
+  if (impl_->fusedGradient)
+    return impl_->fused->inputGradient(q, dy.data, query.data, key.data, value.data, dquery.data, dkey.data,
+                                       dvalue.data, cuda::alignedWorkspace(q));
   const Sizes& s = impl_->sizes;
   float* const p = impl_->weights(q);
   float* const dp = impl_->weightsGradient(q);

@@ -1,8 +1,7 @@
 // Times the algorithms of a convolution, as Conv2d runs them: with whatever is copied.
 #include "Convolution.h"
+#include "Trial.h"
 #include "pdcrt/CudaWorkspace.h"
-#include "pdcrt/Device.h"
-#include "pdcrt/StreamClock.h"
 
 #include <algorithm>
 #include <memory>
@@ -10,36 +9,12 @@
 namespace pdcrt::cuda {
 namespace {
 
-/// Numbers of both signs: how much current a device draws, so how fast it is, depends on what is multiplied.
-template <class T>
-__global__ void fillWithNoise(std::int64_t count, T* to) {
-  for (std::int64_t i = thread(); i < count; i += threads()) {
-    const auto bits = static_cast<std::uint32_t>(i) * 2654435761u;
-    to[i] = static_cast<T>(static_cast<float>(bits >> 16) / 32768 - 1);
-  }
-}
-
-/// A block of the device's memory for as long as algorithms are tried.
-class Block {
-public:
-  explicit Block(std::size_t bytes) : bytes_(bytes), memory_(device::allocate(bytes)) {}
-  ~Block() { device::release(memory_, bytes_); }
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-  std::byte* data() const { return memory_; }
-
-private:
-  std::size_t bytes_;
-  std::byte* memory_;
-};
-
 /// What is tried: one algorithm of one method.
 struct Candidate {
   Method method;
   Conv2d::Algorithm algorithm;
   std::size_t workspaceBytes;
   std::unique_ptr<Conv2d> kernel;
-  std::vector<double> seconds = {};
 };
 
 /// Operands and results in one element type.
@@ -58,37 +33,16 @@ public:
 
   bool possible() const { return x_.data() && w_.data() && y_.data() && workspace_.data(); }
 
-  /// In turns, so that what else the machine does meets all of them. False: the device has failed.
-  bool time(std::vector<Candidate>& candidates) {
-    constexpr int warmUp = 2;
-    constexpr std::size_t leastRounds = 5, mostRounds = 21;
-    constexpr double enoughSeconds = 0.1;
-    for (int i = 0; i < warmUp; ++i)
-      for (const Candidate& candidate : candidates) call(candidate);
-    double sum = 0;
-    for (std::size_t round = 0; round < leastRounds || (round < mostRounds && sum < enoughSeconds); ++round) {
-      StreamClock clock;
-      clock.mark(q_);
-      for (const Candidate& candidate : candidates) {
-        call(candidate);
-        clock.mark(q_);
-      }
-      if (!device::wait(q_)) return false;
-      for (std::size_t i = 0; i < candidates.size(); ++i) {
-        candidates[i].seconds.push_back(clock.seconds(i, i + 1));
-        sum += candidates[i].seconds.back();
-      }
-    }
-    return true;
+  /// Medians, in seconds; nothing: the device has failed.
+  std::vector<double> time(const std::vector<Candidate>& candidates) {
+    return mediansOf(q_, candidates.size(), [&](std::size_t i) { call(candidates[i]); });
   }
 
 private:
   static std::size_t bytes(const Shape& s) { return static_cast<std::size_t>(s.elements()) * sizeof(T); }
   static T* values(const Block& block) { return reinterpret_cast<T*>(block.data()); }
 
-  void fill(const Block& block, const Shape& s) {
-    launchLoop(q_, "noise", fillWithNoise<T>, s.elements(), s.elements(), values(block));
-  }
+  void fill(const Block& block, const Shape& s) { makeNoise(q_, s.elements(), values(block)); }
   void call(const Candidate& candidate) {
     const View<T> x(values(x_)), w(values(w_)), y(values(y_));
     switch (candidate.method) {
@@ -103,15 +57,9 @@ private:
 };
 
 template <class T>
-bool timeAll(const Conv2d::Options& o, std::vector<Candidate>& candidates) {
+std::vector<double> timeAll(const Conv2d::Options& o, const std::vector<Candidate>& candidates) {
   Trial<T> trial(o);
-  return trial.possible() && trial.time(candidates);
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  return trial.possible() ? trial.time(candidates) : std::vector<double>();
 }
 
 void timeConvolution(const Conv2d::Options& o, const std::string& name, std::vector<KernelTime>& times) {
@@ -123,16 +71,15 @@ void timeConvolution(const Conv2d::Options& o, const std::string& name, std::vec
       Setup setup;
       candidates.push_back({method, algorithm, bytes, std::make_unique<Conv2d>(setup, one)});
     }
-  const bool timed = o.element == Element::bf16  ? timeAll<bfloat16>(o, candidates)
-                     : o.element == Element::f16 ? timeAll<float16>(o, candidates)
-                                                 : timeAll<float>(o, candidates);
-  if (!timed) return;
-  for (const Candidate& candidate : candidates)
+  const std::vector<double> seconds = o.element == Element::bf16  ? timeAll<bfloat16>(o, candidates)
+                                      : o.element == Element::f16 ? timeAll<float16>(o, candidates)
+                                                                  : timeAll<float>(o, candidates);
+  for (std::size_t i = 0; i < seconds.size(); ++i)
     times.push_back({.kernel = name,
-                     .method = nameOf(candidate.method),
-                     .algorithm = Conv2d::algorithmNames[static_cast<int>(candidate.algorithm)],
-                     .ms = 1e3 * median(candidate.seconds),
-                     .workspaceBytes = candidate.workspaceBytes});
+                     .method = nameOf(candidates[i].method),
+                     .algorithm = Conv2d::algorithmNames[static_cast<int>(candidates[i].algorithm)],
+                     .ms = 1e3 * seconds[i],
+                     .workspaceBytes = candidates[i].workspaceBytes});
 }
 
 } // namespace

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace pdcrt {
 
@@ -21,6 +22,18 @@ namespace pdcrt {
 class Attention {
 public:
   static constexpr float hidden = -1e30f;
+
+  /// Plain: products, and a loop over rows; under CUDA the scores of all rows lie in the workspace. Fused: cuDNN's one
+  /// kernel, which has them nowhere in memory; where the runtime was built with it (kernels/cuda/FusedAttention.h).
+  enum class Algorithm { automatic, plain, fused };
+  static constexpr const char* algorithmNames[] = {"automatic", "plain", "fused"};
+  /// How each result is computed. Automatic: plain.
+  struct Algorithms {
+    Algorithm forward = Algorithm::automatic;
+    Algorithm inputGradient = Algorithm::automatic;
+    std::int64_t workspace = 0; ///< bytes that the fused ones took where they were measured
+    friend bool operator==(const Algorithms&, const Algorithms&) = default;
+  };
 
   struct Options {
     std::int64_t batch = 1, heads = 1, groups = 1, queries = 1, keys = 1, size = 1, valueSize = 1;
@@ -32,7 +45,14 @@ public:
     std::uint32_t op = 0; ///< keys the random numbers, as Dropout's
     /// Of queries, keys, values, results and their gradients. Bias, scores, their softmax and sums are of f32.
     Element element = Element::f32;
+    Algorithms algorithms = {};
   };
+
+  /// Whether the fused algorithm may compute it: 16 bits, heads of 8, 16, … 128 elements, no bias, no dropout.
+  static bool takesFused(const Options& options);
+  /// What profiles call a kernel with these sizes: "Attention{.batch = 8, …}", as in a program, without what changes
+  /// no time.
+  static std::string profileName(const Options& options);
 
   /// Throws std::runtime_error if sizes are not positive or do not fit.
   Attention(Setup& setup, const Options& options);
@@ -40,8 +60,8 @@ public:
   Attention(Attention&&) noexcept;
   Attention& operator=(Attention&&) noexcept;
 
-  /// Of each query, [batch, heads, queries]: the largest score and the inverse of the sum of exp(score - largest). Both
-  /// may be null views.
+  /// Of each query, [batch, heads, queries]: the largest score and the inverse of the sum of exp(score - largest); or
+  /// the logarithm of the sum of exp(score), and 1, which say the same. Both may be null views.
   void forward(Stream& q, View<const float> query, View<const float> key, View<const float> value,
                View<const float> bias, View<float> y, View<float> largest, View<float> inverse) const;
   /// With dropout between softmax and values: element i of p draws as element i of Dropout does. The mask, of p's

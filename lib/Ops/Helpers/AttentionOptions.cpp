@@ -1,0 +1,88 @@
+// See AttentionOptions.h.
+#include "AttentionOptions.h"
+
+#include "Define.h"
+
+#include <algorithm>
+
+using namespace pdc;
+using namespace pdc::ops;
+using namespace pdc::ops::attention;
+using pdcrt::Attention;
+
+namespace {
+
+const std::vector<std::string> methods = {"forward", "inputGradient"};
+/// As the enumeration has them.
+const std::vector<std::string> names(std::begin(Attention::algorithmNames), std::end(Attention::algorithmNames));
+constexpr Attention::Algorithm Attention::Algorithms::*members[] = {&Attention::Algorithms::forward,
+                                                                    &Attention::Algorithms::inputGradient};
+
+/// What the attributes say, where the op has them. Nothing where it is not one name for each method.
+std::optional<Attention::Algorithms> algorithmsOf(const Attributes& attributes) {
+  Attention::Algorithms algorithms;
+  if (!attributes.has("algorithms")) return algorithms;
+  const auto& words = attributes.get<std::vector<std::string>>("algorithms");
+  if (words.size() != methods.size()) return std::nullopt;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const auto found = std::find(names.begin(), names.end(), words[i]);
+    if (found == names.end()) return std::nullopt;
+    algorithms.*members[i] = static_cast<Attention::Algorithm>(found - names.begin());
+  }
+  algorithms.workspace = attributes.getInt("workspace");
+  return algorithms;
+}
+
+} // namespace
+
+Shape pdc::ops::withHeads(const Shape& x) {
+  return x.size() == 3 ? Shape{x[0], 1, x[1], x[2]} : x;
+}
+
+pdcrt::Attention::Options pdc::ops::attentionOptions(const Operation& op, std::size_t first) {
+  const Shape q = withHeads(operandType(op, first + query).shape), k = withHeads(operandType(op, first + key).shape);
+  const Value* added = op.operand(first + bias);
+  return {.batch = q[0],
+          .heads = q[1],
+          .groups = k[1],
+          .queries = q[2],
+          .keys = k[2],
+          .size = q[3],
+          .valueSize = operandType(op, first + value).shape.back(),
+          .scale = op.attributes.getFloat("scale"),
+          .causal = op.attributes.get<bool>("causal"),
+          .bias = added ? toRuntime(added->type().shape) : pdcrt::Shape{},
+          .hides = op.attributes.get<bool>("hides"),
+          .ratio = op.attributes.getOr("ratio", 0.0),
+          .op = static_cast<std::uint32_t>(op.attributes.getOr("op_number", std::int64_t{0})),
+          .element = operandType(op, first + query).element,
+          .algorithms = *algorithmsOf(op.attributes)};
+}
+
+std::vector<AttributeDef> pdc::ops::attentionAlgorithms() {
+  return {{.name = "algorithms",
+           .example = std::vector<std::string>{"fused", "plain"},
+           .defaultValue = std::vector<std::string>(methods.size(), names.front()),
+           .summary = "of forward and input gradient: automatic, plain or fused (of 16 bits, for CUDA)"},
+          integer("workspace", 0, "bytes that the fused ones take, where they were measured on a GPU")};
+}
+
+Status pdc::ops::requireAttentionAlgorithms(const InferContext& c, const char* op) {
+  if (algorithmsOf(c.attributes)) return success;
+  return c.error() << "'" << op << "' op needs two algorithms, each of them automatic or one of pdcrt::Attention's";
+}
+
+KernelAlternatives pdc::ops::attentionAlternatives(const Attention::Options& options, const char* method,
+                                                   Target target) {
+  std::vector<std::string> algorithms = {"plain"};
+  if (target == Target::cuda && Attention::takesFused(options)) algorithms.push_back("fused");
+  return {.kernel = Attention::profileName(options),
+          .method = method,
+          .methods = methods,
+          .algorithms = algorithms,
+          .calls = nullptr}; // CPUs have nothing to choose
+}
+
+ElementType pdc::ops::besideQueries(ElementType element) {
+  return isLowPrecision(element) ? ElementType::f32 : element;
+}

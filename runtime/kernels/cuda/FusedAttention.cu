@@ -1,0 +1,253 @@
+// See FusedAttention.h. The one file that includes cudnn_frontend, where its headers are: option PDCRT_CUDNN_FRONTEND.
+//
+// cuDNN keeps one number per row, the logarithm of the sum of exp(score), and the gradient wants y beside it, which
+// nobody keeps in this layout. So the gradient computes the forward again, two products more than its five.
+#include "FusedAttention.h"
+
+#ifdef PDCRT_CUDNN_FRONTEND
+
+#include "Libraries.h"
+#include "pdcrt/CudaWorkspace.h"
+
+#include <cudnn_frontend.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+
+namespace pdcrt::cuda {
+namespace {
+
+namespace fe = cudnn_frontend;
+using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
+
+/// The tensors' numbers in both graphs.
+enum Uid : std::int64_t { query = 1, key, value, y, statistics, dy, dquery, dkey, dvalue };
+
+/// [batch, heads, positions, size], row-major.
+void describe(fe::graph::Tensor_attributes& tensor, Uid uid, std::int64_t batch, std::int64_t heads,
+              std::int64_t positions, std::int64_t size) {
+  tensor.set_uid(uid)
+      .set_dim({batch, heads, positions, size})
+      .set_stride({heads * positions * size, positions * size, size, 1});
+}
+
+/// What both graphs say alike of the sizes of `o`.
+class Description {
+public:
+  explicit Description(const Attention::Options& options) : o(options) {
+    graph.set_io_data_type(o.element == Element::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF)
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT);
+  }
+
+  Tensor input(Uid uid) {
+    fe::graph::Tensor_attributes tensor;
+    shape(tensor, uid);
+    return graph.tensor(tensor);
+  }
+  void output(const Tensor& tensor, Uid uid) {
+    shape(*tensor, uid);
+    tensor->set_output(true);
+  }
+  template <class Attributes>
+  Attributes attributes() const {
+    Attributes a;
+    a.set_name("attention").set_attn_scale(static_cast<float>(o.scale));
+    // Query i sees no key after i + keys - queries: the last query is at the last key.
+    if (o.causal && o.queries == o.keys)
+      a.set_causal_mask(true);
+    else if (o.causal)
+      a.set_causal_mask_bottom_right(true);
+    return a;
+  }
+
+  const Attention::Options& o;
+  fe::graph::Graph graph;
+
+private:
+  void shape(fe::graph::Tensor_attributes& tensor, Uid uid) const {
+    switch (uid) {
+    case query:
+    case dquery: return describe(tensor, uid, o.batch, o.heads, o.queries, o.size);
+    case key:
+    case dkey: return describe(tensor, uid, o.batch, o.groups, o.keys, o.size);
+    case value:
+    case dvalue: return describe(tensor, uid, o.batch, o.groups, o.keys, o.valueSize);
+    case y:
+    case dy: return describe(tensor, uid, o.batch, o.heads, o.queries, o.valueSize);
+    case statistics:
+      tensor.set_data_type(fe::DataType_t::FLOAT);
+      return describe(tensor, uid, o.batch, o.heads, o.queries, 1);
+    }
+  }
+};
+
+/// A graph that can be executed.
+struct Built {
+  std::unique_ptr<Description> description;
+  std::size_t bytes = 0;
+
+  /// False, with the reason: the device does not have it.
+  bool build(std::string& why) {
+    fe::graph::Graph& graph = description->graph;
+    fe::error_t status = graph.build(dnn(), {fe::HeurMode_t::A});
+    std::int64_t wanted = 0;
+    if (status.is_good()) status = graph.get_workspace_size(wanted);
+    if (status.is_bad()) why = "cuDNN: " + status.get_message();
+    bytes = static_cast<std::size_t>(std::max<std::int64_t>(wanted, 0));
+    return status.is_good();
+  }
+  void run(Stream& q, std::unordered_map<std::int64_t, void*> tensors, std::byte* workspace) const {
+    check(cudnnSetStream(dnn(), streamOf(q)), "cudnnSetStream");
+    fe::error_t status = description->graph.execute(dnn(), tensors, workspace);
+    if (status.is_bad()) fail("fused attention of cuDNN", status.get_message().c_str());
+  }
+};
+
+Built forwardOf(const Attention::Options& o) {
+  Built built = {std::make_unique<Description>(o)};
+  Description& d = *built.description;
+  const auto results = d.graph.sdpa(d.input(query), d.input(key), d.input(value),
+                                    d.attributes<fe::graph::SDPA_attributes>().set_generate_stats(true));
+  d.output(results[0], y);
+  d.output(results[1], statistics);
+  return built;
+}
+
+Built gradientOf(const Attention::Options& o) {
+  Built built = {std::make_unique<Description>(o)};
+  Description& d = *built.description;
+  const auto results =
+      d.graph.sdpa_backward(d.input(query), d.input(key), d.input(value), d.input(y), d.input(dy), d.input(statistics),
+                            d.attributes<fe::graph::SDPA_backward_attributes>().set_deterministic_algorithm(true));
+  d.output(results[0], dquery);
+  d.output(results[1], dkey);
+  d.output(results[2], dvalue);
+  return built;
+}
+
+void* mutableOf(const void* operand) {
+  return const_cast<void*>(operand);
+}
+
+} // namespace
+
+/// The workspace has, from its beginning, what the graphs want and the call does not have: of the forward the
+/// statistics, of the gradient those, y and each of the three results. Then comes the library's.
+struct FusedAttention::Impl {
+  Attention::Options options;
+  Built forward, gradient;
+
+  std::size_t statisticsBytes() const {
+    return roundedUp(bytesOfFloats(options.batch * options.heads * options.queries));
+  }
+  std::size_t bytesOf(std::int64_t heads, std::int64_t positions, std::int64_t size) const {
+    return roundedUp(static_cast<std::size_t>(options.batch * heads * positions * size) * bytesOf16);
+  }
+  std::size_t queryBytes() const { return bytesOf(options.heads, options.queries, options.size); }
+  std::size_t keyBytes() const { return bytesOf(options.groups, options.keys, options.size); }
+  std::size_t valueBytes() const { return bytesOf(options.groups, options.keys, options.valueSize); }
+  std::size_t yBytes() const { return bytesOf(options.heads, options.queries, options.valueSize); }
+
+  static constexpr std::size_t bytesOf16 = 2;
+};
+
+FusedAttention::FusedAttention(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+FusedAttention::~FusedAttention() = default;
+
+std::shared_ptr<const FusedAttention> FusedAttention::make(const Attention::Options& options, bool gradient,
+                                                           std::string& why) {
+  thread_local std::map<std::tuple<std::string, double, bool>, std::weak_ptr<const FusedAttention>> made;
+  std::weak_ptr<const FusedAttention>& known = made[{Attention::profileName(options), options.scale, gradient}];
+  if (std::shared_ptr<const FusedAttention> shared = known.lock()) return shared;
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  impl->forward = forwardOf(impl->options);
+  if (!impl->forward.build(why)) return nullptr;
+  if (gradient) {
+    impl->gradient = gradientOf(impl->options);
+    if (!impl->gradient.build(why)) return nullptr;
+  }
+  std::shared_ptr<const FusedAttention> fused(new FusedAttention(std::move(impl)));
+  known = fused;
+  return fused;
+}
+
+std::size_t FusedAttention::forwardBytes() const {
+  return impl_->statisticsBytes() + roundedUp(impl_->forward.bytes);
+}
+std::size_t FusedAttention::gradientBytes() const {
+  const Impl& i = *impl_;
+  if (!i.gradient.description) return 0;
+  return i.statisticsBytes() + i.yBytes() + i.queryBytes() + i.keyBytes() + i.valueBytes() +
+         roundedUp(std::max(i.forward.bytes, i.gradient.bytes));
+}
+
+void FusedAttention::forward(Stream& q, const void* query, const void* key, const void* value, void* y,
+                             float* statistics, std::byte* workspace) const {
+  std::byte* const own = workspace;
+  workspace += impl_->statisticsBytes();
+  impl_->forward.run(q,
+                     {{Uid::query, mutableOf(query)},
+                      {Uid::key, mutableOf(key)},
+                      {Uid::value, mutableOf(value)},
+                      {Uid::y, y},
+                      {Uid::statistics, statistics ? static_cast<void*>(statistics) : own}},
+                     workspace);
+}
+
+void FusedAttention::inputGradient(Stream& q, const void* dy, const void* query, const void* key, const void* value,
+                                   void* dquery, void* dkey, void* dvalue, std::byte* workspace) const {
+  const auto take = [&](std::size_t bytes) {
+    void* const place = workspace;
+    workspace += bytes;
+    return place;
+  };
+  void* const statistics = take(impl_->statisticsBytes());
+  void* const y = take(impl_->yBytes());
+  void* const queryRoom = take(impl_->queryBytes());
+  void* const keyRoom = take(impl_->keyBytes());
+  void* const valueRoom = take(impl_->valueBytes());
+  std::unordered_map<std::int64_t, void*> tensors = {{Uid::query, mutableOf(query)},
+                                                     {Uid::key, mutableOf(key)},
+                                                     {Uid::value, mutableOf(value)},
+                                                     {Uid::y, y},
+                                                     {Uid::statistics, statistics}};
+  impl_->forward.run(q, tensors, workspace);
+  tensors[Uid::dy] = mutableOf(dy);
+  tensors[Uid::dquery] = dquery ? dquery : queryRoom;
+  tensors[Uid::dkey] = dkey ? dkey : keyRoom;
+  tensors[Uid::dvalue] = dvalue ? dvalue : valueRoom;
+  impl_->gradient.run(q, std::move(tensors), workspace);
+}
+
+} // namespace pdcrt::cuda
+
+#else
+
+namespace pdcrt::cuda {
+
+struct FusedAttention::Impl {};
+
+FusedAttention::FusedAttention(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+FusedAttention::~FusedAttention() = default;
+
+std::shared_ptr<const FusedAttention> FusedAttention::make(const Attention::Options&, bool, std::string& why) {
+  why = "this runtime was built without the headers of cudnn_frontend";
+  return nullptr;
+}
+std::size_t FusedAttention::forwardBytes() const {
+  return 0;
+}
+std::size_t FusedAttention::gradientBytes() const {
+  return 0;
+}
+void FusedAttention::forward(Stream&, const void*, const void*, const void*, void*, float*, std::byte*) const {}
+void FusedAttention::inputGradient(Stream&, const void*, const void*, const void*, const void*, void*, void*, void*,
+                                   std::byte*) const {}
+
+} // namespace pdcrt::cuda
+
+#endif

@@ -1,0 +1,42 @@
+// The fused attention of cuDNN: one kernel for scores, softmax and weighted sum, so that the scores are never in
+// memory. It is there where the runtime was built with the headers of cudnn_frontend; no header of a vendor is included
+// here.
+#pragma once
+
+#include "pdcrt/Stream.h"
+#include "pdcrt/kernels/Attention.h"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace pdcrt::cuda {
+
+/// Of sizes that Attention::takesFused allows. Its graphs are built when it is made; calls only put kernels into the
+/// stream, and give the same bits in every run.
+class FusedAttention {
+public:
+  /// Null, with the reason in `why`, where the build or the device does not have it. `gradient`: that is wanted too.
+  /// Kernels of one thread with the same sizes share one: to build a graph takes long.
+  static std::shared_ptr<const FusedAttention> make(const Attention::Options& options, bool gradient, std::string& why);
+  ~FusedAttention();
+
+  /// What calls take of the workspace that they are given, which lies at a multiple of 256 bytes. Of inputGradient: 0
+  /// without it.
+  std::size_t forwardBytes() const;
+  std::size_t gradientBytes() const;
+
+  /// `statistics`, [batch, heads, queries], may be null: the logarithm of the sum of exp(score).
+  void forward(Stream& q, const void* query, const void* key, const void* value, void* y, float* statistics,
+               std::byte* workspace) const;
+  /// The gradients that are not null. It computes y and the statistics again: cuDNN wants both.
+  void inputGradient(Stream& q, const void* dy, const void* query, const void* key, const void* value, void* dquery,
+                     void* dkey, void* dvalue, std::byte* workspace) const;
+
+private:
+  struct Impl;
+  explicit FusedAttention(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+} // namespace pdcrt::cuda
