@@ -103,9 +103,10 @@ std::vector<std::string> algorithmsOfCuda(const Conv2d::Options& options, std::s
   return algorithms;
 }
 
-/// Winograd's workspace holds 36·I·O floats of filters, whatever the maps are, and 36·(I + O) per tile of 4×4 outputs.
-/// On small maps it is mostly the former, more than a network has to spare where most is kept: 94 MiB for
-/// 8×512×7×7, 1.4 times as fast, beside 11 MiB that such a convolution reads and writes.
+/// Winograd's workspace holds 36·I·O floats of filters, whatever the maps are, and 36·(I + O) per tile of 4×4 outputs;
+/// for the filters' gradient the former twice. On small maps that is mostly filters, and more than a network has to
+/// spare where most is kept: 95 MiB for the weight gradient of 8×512×7×7, beside 11 MiB that such a convolution reads
+/// and writes.
 bool isMostlyFilters(const Conv2d::Options& options) {
   const pdcrt::Shape y = Conv2d::outputShape(options);
   const std::int64_t tiles = y.dims[0] * ((y.dims[2] + 3) / 4) * ((y.dims[3] + 3) / 4);
@@ -125,7 +126,8 @@ KernelAlternatives pdc::ops::convolutionAlternatives(Conv2d::Options options, co
   options.algorithms = {};
   const auto place = static_cast<std::size_t>(std::find(methods.begin(), methods.end(), method) - methods.begin());
   std::vector<std::string> algorithms = {"direct"};
-  if (Conv2d::takesWinograd(options) && !isMostlyFilters(options)) algorithms.push_back("winograd");
+  if (Conv2d::takesWinograd(options) && !(method == "weightGradient" && isMostlyFilters(options)))
+    algorithms.push_back("winograd");
   if (target == Target::cuda) algorithms = algorithmsOfCuda(options, place);
   return {.kernel = Conv2d::profileName(options),
           .method = method,
