@@ -36,6 +36,22 @@ on_stand_in() {
     >"$WORK/$folder.log" 2>&1 || { cat "$WORK/$folder.log" >&2; fail "$folder does not build"; }
 }
 
+# profile_on_stand_in FLAGS…: $WORK/profile.json of $model with batch 4, for CUDA. pdc-profile builds with the `cmake` that it finds: this
+# one builds programs for CUDA on the stand-in.
+profile_on_stand_in() {
+  mkdir "$WORK/bin"
+  cat >"$WORK/bin/cmake" <<EOF
+#!/bin/sh
+[ "\$1" = -S ] || exec "$(command -v cmake)" "\$@"
+program=\$2
+shift 2
+exec "$(command -v cmake)" -S "$SOURCE/test/stand-in/program" -DPROGRAM="\$program" "\$@"
+EOF
+  chmod +x "$WORK/bin/cmake"
+  PATH="$WORK/bin:$PATH" "$BUILD/bin/pdc-profile" "$model" -o "$WORK/profile.json" --target=cuda --batch=4 "$@" \
+    >"$WORK/profile.log" 2>&1 || { cat "$WORK/profile.log" >&2; fail "pdc-profile"; }
+}
+
 # compile FOLDER STAGES FLAGS…: generates a pipeline with these replicas and builds it.
 compile() {
   local folder=$1 stages=$2

@@ -7,18 +7,7 @@ mkdir -p "$WORK"
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"
 model="$WORK/model.onnx" loss= lr=0.05
 
-# pdc-profile builds with the `cmake` that it finds: this one builds programs for CUDA on the stand-in.
-mkdir "$WORK/bin"
-cat >"$WORK/bin/cmake" <<EOF
-#!/bin/sh
-[ "\$1" = -S ] || exec "$(command -v cmake)" "\$@"
-program=\$2
-shift 2
-exec "$(command -v cmake)" -S "$SOURCE/test/stand-in/program" -DPROGRAM="\$program" "\$@"
-EOF
-chmod +x "$WORK/bin/cmake"
-PATH="$WORK/bin:$PATH" "$BUILD/bin/pdc-profile" "$model" -o "$WORK/profile.json" --target=cuda --batch=4 --precision=bf16 \
-  >"$WORK/profile.log" 2>&1 || { cat "$WORK/profile.log" >&2; fail "pdc-profile"; }
+profile_on_stand_in --precision=bf16
 python3 - "$WORK/profile.json" <<'EOF'
 import json, sys
 times = {(time["kernel"], time["method"], time["algorithm"]): (round(1e3 * time["ms"]), time.get("workspace_bytes", 0))

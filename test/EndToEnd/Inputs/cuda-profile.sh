@@ -5,18 +5,7 @@ rm -rf "$WORK"
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"
 model="$SOURCE/examples/digits/digits.onnx"
 
-# pdc-profile builds with the `cmake` that it finds: this one builds programs for CUDA on the stand-in.
-mkdir "$WORK/bin"
-cat >"$WORK/bin/cmake" <<EOF
-#!/bin/sh
-[ "\$1" = -S ] || exec "$(command -v cmake)" "\$@"
-program=\$2
-shift 2
-exec "$(command -v cmake)" -S "$SOURCE/test/stand-in/program" -DPROGRAM="\$program" "\$@"
-EOF
-chmod +x "$WORK/bin/cmake"
-PATH="$WORK/bin:$PATH" "$BUILD/bin/pdc-profile" "$model" -o "$WORK/profile.json" --target=cuda --batch=4 --loss=softmax-cross-entropy \
-  >"$WORK/profile.log" 2>&1 || { cat "$WORK/profile.log" >&2; fail "pdc-profile"; }
+profile_on_stand_in --loss=softmax-cross-entropy
 grep -q " 0.003  forward by winograd of Conv2d{.input = {4, " "$WORK/profile.log" || fail "$(cat "$WORK/profile.log")"
 grep -q "^beside its arena the GPU holds 2[67][0-9]* bytes, which plans will reserve" "$WORK/profile.log" || fail "$(cat "$WORK/profile.log")"
 python3 - "$WORK/profile.json" <<'EOF'
