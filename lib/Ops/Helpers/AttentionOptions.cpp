@@ -24,7 +24,7 @@ std::optional<Attention::Algorithms> algorithmsOf(const Attributes& attributes) 
   if (!attributes.has("algorithms")) return algorithms;
   const auto& words = attributes.get<std::vector<std::string>>("algorithms");
   if (words.size() != methods.size()) return std::nullopt;
-  for (std::size_t i = 0; i < words.size(); ++i) {
+  for (std::size_t i = 0; i < std::size(members); ++i) {
     const auto found = std::find(names.begin(), names.end(), words[i]);
     if (found == names.end()) return std::nullopt;
     algorithms.*members[i] = static_cast<Attention::Algorithm>(found - names.begin());

@@ -84,7 +84,7 @@ std::optional<Conv2d::Algorithms> pdc::ops::convolutionAlgorithmsOf(const Attrib
   const auto& words = attributes.get<std::vector<std::string>>("algorithms");
   if (words.size() != methods.size()) return std::nullopt;
   Conv2d::Algorithms algorithms;
-  for (std::size_t i = 0; i < methods.size(); ++i) {
+  for (std::size_t i = 0; i < std::size(members); ++i) {
     const auto found = std::find(names.begin(), names.end(), words[i]);
     if (found == names.end()) return std::nullopt;
     algorithms.*members[i] = static_cast<Conv2d::Algorithm>(found - names.begin());
