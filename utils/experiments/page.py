@@ -239,7 +239,8 @@ def sweep_plot(result):
 DIFFERS = """## What differs from the papers
 
 - Two hosts are two network namespaces of one machine, a core each; links are limited by the kernel (tbf) and carry TCP. They share memory and its bandwidth. The papers had GPUs
-  in machines of their own. Here the core that computes sends and receives as well: all-reduces take time from it, which neither the profile nor the planner knows. So over the fastest
+  in machines of their own. Here the core that computes sends and receives as well: all-reduces take time from it, which neither the profile nor the planner knows (seen in
+  the kernel's processor time, which this script does not state). So over the fastest
   links data parallelism is slower beside pipelines than planned, and F + B, measured in the data-parallel program, longer than the profile's.
 - The batch per worker is small (a core is slow), so weights are more, activations less of the traffic than with the papers' batches; the link is slowed until the ratio ρ of
   communication to computation is theirs.

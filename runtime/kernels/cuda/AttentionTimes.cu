@@ -5,6 +5,7 @@
 #include "Trial.h"
 #include "pdcrt/CudaWorkspace.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
