@@ -19,7 +19,9 @@ std::string pdc::toJson(const Profile& profile) {
   if (profile.clockMhz > 0) json["clock_mhz"] = profile.clockMhz;
   if (profile.reservedBytes > 0) json["reserved_bytes"] = profile.reservedBytes;
   if (profile.link)
-    json["link"] = {{"latency_s", profile.link->latencyS}, {"bandwidth_bytes_per_s", profile.link->bandwidthBytesPerS}};
+    json["link"] = {{"latency_s", profile.link->latencyS},
+                    {"bandwidth_bytes_per_s", profile.link->bandwidthBytesPerS},
+                    {"core_s_per_byte", profile.link->coreSPerByte}};
   json["groups"] = nlohmann::ordered_json::array();
   for (const GroupTimes& group : profile.groups)
     json["groups"].push_back({{"id", group.id},
@@ -78,8 +80,10 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
   if (const std::optional<JsonNode> split = root.find("split_backward")) profile.splitBackward = split->boolean();
   if (const std::optional<JsonNode> data = root.find("data_ms")) profile.dataMs = data->nonNegative();
   if (const std::optional<JsonNode> link = root.find("link")) {
-    link->allow({"latency_s", "bandwidth_bytes_per_s"});
+    link->allow({"latency_s", "bandwidth_bytes_per_s", "core_s_per_byte"});
     profile.link = {(*link)["latency_s"].nonNegative(), (*link)["bandwidth_bytes_per_s"].nonNegative()};
+    if (const std::optional<JsonNode> core = link->find("core_s_per_byte"))
+      profile.link->coreSPerByte = core->nonNegative();
     if (document->ok() && profile.link->bandwidthBytesPerS == 0)
       (*link)["bandwidth_bytes_per_s"].error().help("measure again: --profile=measure")
           << "expected a bandwidth above 0, got 0";

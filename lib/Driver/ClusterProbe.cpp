@@ -49,9 +49,10 @@ Expected<std::vector<Host>> readHosts(const std::string& path, Diagnostics& diag
   return hosts;
 }
 
-/// One rank on each of two hosts, or both on one.
-Expected<ClusterLevel> measure(const std::string& folder, const std::string& hosts, ClusterLevel level,
-                               Diagnostics& diags) {
+/// One rank on each of two hosts, or both on one. `level` gets the link's bandwidth and latency, `device` what a byte
+/// takes from its core.
+Status measure(const std::string& folder, const std::string& hosts, ClusterLevel& level, DeviceKind& device,
+               Diagnostics& diags) {
   const std::string result = folder + "/link.json";
   Command command = mpiCommand();
   command.words.insert(command.words.end(), {"--host", hosts, "-n", "2", folder + "/out/pipeline", "--link", result});
@@ -67,8 +68,8 @@ Expected<ClusterLevel> measure(const std::string& folder, const std::string& hos
   if (!document) return failure;
   level.latencyS = document->root()["latency_s"].nonNegative();
   level.bandwidthBytesPerS = document->root()["bandwidth_bytes_per_s"].nonNegative();
-  if (!document->ok()) return failure;
-  return level;
+  device.coreSPerByte = document->root()["core_s_per_byte"].nonNegative();
+  return document->ok() ? Status(success) : Status(failure);
 }
 
 } // namespace
@@ -88,11 +89,10 @@ Status pdc::measureCluster(const std::string& folder, const std::string& hostfil
     links.emplace_back(first.name + "," + (*hosts)[1].name, &cluster->levels[1]);
   }
   for (const auto& [names, level] : links) {
-    const Expected<ClusterLevel> measured = measure(folder, names, *level, diags);
-    if (!measured) return failure;
-    *level = *measured;
+    // The outermost link comes last: what its bytes take from a core counts, also for those that stay in a machine.
+    if (!measure(folder, names, *level, cluster->device, diags)) return failure;
     text << level->name << ": " << names << ": " << level->bandwidthBytesPerS / 1e6 << " MB/s, "
-         << level->latencyS * 1e6 << " us\n";
+         << level->latencyS * 1e6 << " us, " << cluster->device.coreSPerByte * 1e9 << " ms of a core for each MB\n";
   }
   if (const pdcrt::Status status = pdcrt::writeAtomically(out, toJson(*cluster)); !status)
     return reportFile(status, out, diags);

@@ -104,6 +104,7 @@ Status Compilation::compile() {
   if (profile->link && options_.clusterFile.empty()) {
     machines->levels[0].bandwidthBytesPerS = profile->link->bandwidthBytesPerS;
     machines->levels[0].latencyS = profile->link->latencyS;
+    machines->device.coreSPerByte = profile->link->coreSPerByte;
   }
   if (profile->reservedBytes > 0 && options_.clusterFile.empty())
     machines->device.reservedBytes = std::min(profile->reservedBytes, machines->device.memoryBytes);

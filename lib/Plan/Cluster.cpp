@@ -85,6 +85,7 @@ static ordered_json deviceToJson(const DeviceKind& device) {
                        {"flops", {{"f32", device.f32Flops}}},
                        {"memory_bandwidth_bytes_per_s", device.memoryBandwidthBytesPerS}};
   json["cores"] = device.cores > 0 ? ordered_json(device.cores) : ordered_json(nullptr);
+  if (device.coreSPerByte > 0) json["core_s_per_byte"] = device.coreSPerByte;
   return json;
 }
 
@@ -106,8 +107,8 @@ ordered_json pdc::clusterToJson(const Cluster& cluster) {
 }
 
 static DeviceKind readDevice(const JsonNode& node) {
-  node.allow(
-      {"name", "count", "memory_bytes", "reserved_bytes", "speed", "flops", "memory_bandwidth_bytes_per_s", "cores"});
+  node.allow({"name", "count", "memory_bytes", "reserved_bytes", "speed", "flops", "memory_bandwidth_bytes_per_s",
+              "cores", "core_s_per_byte"});
   DeviceKind device;
   device.name = node["name"].text();
   if (const KnownDevice* known = findKnown(device.name))
@@ -127,6 +128,7 @@ static DeviceKind readDevice(const JsonNode& node) {
     device.f32Flops = optionalNumber(*flops, "f32", device.f32Flops);
   }
   if (std::optional<JsonNode> cores = node.find("cores")) device.cores = cores->integer(0, 1 << 20);
+  device.coreSPerByte = optionalNumber(node, "core_s_per_byte", 0);
   if (device.reservedBytes > device.memoryBytes)
     node.error() << "reserved_bytes " << device.reservedBytes << " exceed memory_bytes " << device.memoryBytes;
   return device;
@@ -152,6 +154,10 @@ static std::vector<DeviceGroup> readDevices(const JsonNode& json, std::int64_t l
   for (const JsonNode& element : json.elements()) {
     groups.push_back({readDevice(element), element["count"].integer(1, Cluster::mostDevices)});
     sum += groups.back().count;
+    if (groups.back().device.coreSPerByte != groups.front().device.coreSPerByte)
+      element.error().help("give all devices the same, or none any")
+          << "core_s_per_byte is " << groups.back().device.coreSPerByte << ", that of the first device is "
+          << groups.front().device.coreSPerByte;
   }
   if (sum != leaves)
     json.error().help("the counts of \"devices\" add up to the product of the counts of \"levels\"")

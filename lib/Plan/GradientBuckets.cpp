@@ -19,7 +19,8 @@ std::vector<int> pdc::gradientBuckets(const std::vector<std::int64_t>& parameter
   return buckets;
 }
 
-double pdc::exposedSyncMs(const std::vector<GradientBucket>& buckets, double backwardMs, double syncMs) {
+double pdc::exposedSyncMs(const std::vector<GradientBucket>& buckets, double backwardMs, double syncMs, double coreMs) {
+  syncMs = std::max(0.0, syncMs - coreMs);
   double left = 0;
   for (const GradientBucket& bucket : buckets) left += static_cast<double>(bucket.bytes);
   if (left <= 0) return syncMs;

@@ -31,6 +31,7 @@ static ordered_json toObject(const PlanStage& stage) {
   if (stage.reducedBytes != 0) object["reduced_bytes"] = stage.reducedBytes;
   if (stage.recompute) object["recompute"] = true;
   if (stage.tensorParallel != 1) object["tensor_parallel"] = stage.tensorParallel;
+  if (stage.allReduceCoreMs != 0) object["all_reduce_core_ms"] = stage.allReduceCoreMs;
   if (stage.exposedSyncMs != 0) object["exposed_sync_ms"] = stage.exposedSyncMs;
   for (const GradientBucket& bucket : stage.buckets)
     object["buckets"].push_back({{"bytes", bucket.bytes}, {"final", bucket.final}});
@@ -126,13 +127,32 @@ static void readBuckets(const JsonNode& json, PlanStage& stage) {
 }
 
 static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNodes) {
-  json.allow({"nodes",           "node_names",    "replicas",          "warmup",
-              "sync_delay",      "forward_ms",    "input_gradient_ms", "weight_gradient_ms",
-              "update_ms",       "all_reduce_ms", "parameter_bytes",   "gradient_bytes",
-              "saved_bytes",     "scratch_bytes", "handover_bytes",    "memory_bytes",
-              "optimizer_bytes", "recompute",     "tensor_parallel",   "exposed_sync_ms",
-              "buckets",         "device",        "choices",           "nest",
-              "reduced_bytes"});
+  json.allow({"nodes",
+              "node_names",
+              "replicas",
+              "warmup",
+              "sync_delay",
+              "forward_ms",
+              "input_gradient_ms",
+              "weight_gradient_ms",
+              "update_ms",
+              "all_reduce_ms",
+              "parameter_bytes",
+              "gradient_bytes",
+              "saved_bytes",
+              "scratch_bytes",
+              "handover_bytes",
+              "memory_bytes",
+              "optimizer_bytes",
+              "recompute",
+              "tensor_parallel",
+              "exposed_sync_ms",
+              "buckets",
+              "device",
+              "choices",
+              "nest",
+              "reduced_bytes",
+              "all_reduce_core_ms"});
   PlanStage stage;
   for (const JsonNode& element : json["nodes"].elements()) {
     stage.nodes.push_back(element.integer(0, INT64_MAX));
@@ -159,6 +179,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
   stage.memoryBytes = optionalBytes(json, "memory_bytes");
   if (std::optional<JsonNode> recompute = json.find("recompute")) stage.recompute = recompute->boolean();
   if (std::optional<JsonNode> degree = json.find("tensor_parallel")) stage.tensorParallel = readCount(*degree, 1);
+  stage.allReduceCoreMs = optionalNumber(json, "all_reduce_core_ms");
   stage.exposedSyncMs = optionalNumber(json, "exposed_sync_ms");
   readBuckets(json, stage);
   stage.device = optionalText(json, "device");

@@ -60,6 +60,7 @@ void pdc::takeTimes(Plan& plan, const RunTrace& run) {
     } else {
       stage.inputGradientMs = whole;
     }
+    stage.allReduceCoreMs = 0; // the run's own backwards and updates have it
     stage.hideSync(splitsBackward(plan.schedule));
   }
 }

@@ -35,6 +35,24 @@ TEST(ExposedSync, BeginsWhenTheFirstBucketIsFinal) {
   EXPECT_EQ(exposedSyncMs({{.bytes = 10, .final = 0.2}}, 10, 4), 0);
 }
 
+TEST(ExposedSync, DoesNotCountTheTimeOfTheCore) {
+  // Of 40, 16 are the core's: 2 + 24 - 10.
+  const std::vector<GradientBucket> buckets = {{.bytes = 30, .final = 0.2}, {.bytes = 10, .final = 1}};
+  EXPECT_DOUBLE_EQ(exposedSyncMs(buckets, 10, 40, 16), 16);
+  EXPECT_DOUBLE_EQ(exposedSyncMs(buckets, 10, 4, 3), 0.25);
+  EXPECT_EQ(exposedSyncMs(buckets, 10, 4, 5), 0) << "the core takes longer than the link";
+  EXPECT_EQ(exposedSyncMs({}, 10, 4, 3), 1);
+  EXPECT_EQ(exposedSyncMs({}, 10, 4, 5), 0);
+  PlanStage stage;
+  stage.allReduceMs = 8;
+  stage.allReduceCoreMs = 3;
+  EXPECT_EQ(stage.unhiddenSyncMs(), 5) << "nothing is said";
+  stage.inputGradientMs = 4;
+  stage.buckets = {{.bytes = 10, .final = 0.5}};
+  stage.hideSync(/*splitBackward=*/false);
+  EXPECT_EQ(stage.unhiddenSyncMs(), 3);
+}
+
 TEST(ExposedSync, FollowsTheTimesOfAStage) {
   PlanStage stage;
   stage.inputGradientMs = 4;

@@ -55,7 +55,8 @@ Plan hierarchicalPlan() {
   plan.stages[0].recompute = true;
   plan.stages[0].allReduceMs = 2;
   plan.stages[0].inputGradientMs = 4;
-  plan.stages[0].exposedSyncMs = 1.5;
+  plan.stages[0].allReduceCoreMs = 0.25;
+  plan.stages[0].exposedSyncMs = 1.3125;
   plan.stages[0].buckets = {{.bytes = 30, .final = 0.5}, {.bytes = 90, .final = 1}};
   plan.stages[1].nodes = {1};
   plan.stages[1].nest = {{1, 1}, {0, 1}};
@@ -93,7 +94,8 @@ TEST(PlanFields, ReadBackAsWritten) {
   EXPECT_TRUE(plan->optimal);
   EXPECT_EQ(plan->gap(), 3 / 2.5 - 1);
   EXPECT_TRUE(plan->stages[0].recompute);
-  EXPECT_EQ(plan->stages[0].exposedSyncMs, 1.5);
+  EXPECT_EQ(plan->stages[0].allReduceCoreMs, 0.25);
+  EXPECT_EQ(plan->stages[0].exposedSyncMs, 1.3125);
   ASSERT_EQ(plan->stages[0].buckets.size(), 2u);
   EXPECT_EQ(plan->stages[0].buckets[1].bytes, 90);
   EXPECT_EQ(plan->stages[0].buckets[0].final, 0.5);
@@ -233,7 +235,23 @@ TEST(ClusterFields, UnequalDevicesFillTheLeavesInOrder) {
   EXPECT_EQ(toJson(*again), toJson(*cluster));
 }
 
+TEST(ClusterFields, ACoreThatMovesBytesIsReadBackAsWritten) {
+  Diagnostics diags(nullptr);
+  Expected<Cluster> cluster =
+      clusterFromJson(clusterText(R"("device": {"name": "cpu", "core_s_per_byte": 5e-10})"), "f", diags);
+  ASSERT_TRUE(cluster) << toString(diags.all()[0]);
+  EXPECT_EQ(cluster->deviceAt(7).coreSPerByte, 5e-10);
+  Expected<Cluster> again = clusterFromJson(toJson(*cluster), "f", diags);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->deviceAt(0).coreSPerByte, 5e-10);
+}
+
 TEST(ClusterFields, MistakesAreToldWithTheirPlace) {
+  EXPECT_EQ(
+      errorOf(clusterFromJson, clusterText(R"("devices": [{"name": "cpu", "count": 3, "core_s_per_byte": 5e-10}, )"
+                                           R"({"name": "cpu", "count": 5}])")),
+      "f.json:/devices/1: core_s_per_byte is 0, that of the first device is 5e-10 | give all devices the same, or "
+      "none any");
   EXPECT_EQ(
       errorOf(clusterFromJson, clusterText(R"("devices": [{"name": "H100", "count": 3}])")),
       "f.json:/devices: the levels have 8 devices, their kinds are given for 3 | the counts of \"devices\" add up "

@@ -19,7 +19,7 @@ struct PlannerInstance {
 
 class RandomInstances {
 public:
-  explicit RandomInstances(std::uint64_t seed) : random_(seed), buckets_(seed) {}
+  explicit RandomInstances(std::uint64_t seed) : random_(seed), buckets_(seed), cores_(seed) {}
 
   std::int64_t between(std::int64_t least, std::int64_t most) {
     return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
@@ -27,6 +27,7 @@ public:
 
   PlannerInstance next() {
     PlannerInstance instance{graph(), cluster(), options()};
+    if (cores_() % 3 == 0) instance.cluster.device.coreSPerByte = static_cast<double>(1 + cores_() % 12) * 2.5e-7;
     if (between(0, 9) == 0) makeUnequal(instance.cluster);
     return instance;
   }
@@ -119,7 +120,7 @@ public:
 private:
   double time(bool coarse) { return static_cast<double>(coarse ? between(1, 3) * 8 : between(0, 40)) / 4; }
 
-  std::mt19937_64 random_, buckets_;
+  std::mt19937_64 random_, buckets_, cores_;
 };
 
 inline void setMemory(Cluster& cluster, std::int64_t bytes) {
@@ -144,7 +145,9 @@ inline std::string toLine(const PlannerInstance& instance, const std::optional<P
   for (const ClusterLevel& l : instance.cluster.levels)
     json["levels"].push_back({l.count, l.bandwidthBytesPerS, l.latencyS});
   auto device = [](const DeviceKind& d) {
-    return ordered_json{d.name, d.memoryBytes, d.reservedBytes, d.speed, d.cores};
+    ordered_json array = {d.name, d.memoryBytes, d.reservedBytes, d.speed, d.cores};
+    if (d.coreSPerByte > 0) array.push_back(d.coreSPerByte);
+    return array;
   };
   json["device"] = device(instance.cluster.device);
   for (const DeviceGroup& group : instance.cluster.devices)
@@ -180,6 +183,7 @@ inline PlannerInstance instanceOf(const std::string& line, std::optional<PlanCos
     kind.reservedBytes = d[2];
     kind.speed = d[3];
     kind.cores = d[4];
+    if (d.size() > 5) kind.coreSPerByte = d[5];
     return kind;
   };
   result.cluster.device = device(json["device"]);

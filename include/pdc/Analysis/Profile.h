@@ -38,6 +38,7 @@ struct GroupTimes {
 /// What a message between two ranks of the machine took while both computed.
 struct LinkProfile {
   double latencyS = 0, bandwidthBytesPerS = 0;
+  double coreSPerByte = 0; ///< what a byte sent or received takes from the core that computes
 };
 
 struct Profile {

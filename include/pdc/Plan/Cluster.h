@@ -28,6 +28,9 @@ struct DeviceKind {
   double f32Flops = 0;            ///< peak, for the analytic model
   double memoryBandwidthBytesPerS = 0;
   std::int64_t cores = 0; ///< cores of the machine that the devices share; 0: a device has its own
+  /// What a byte that it sends or receives takes from its computing, at speed 1; 0 where others move bytes. The same of
+  /// all devices.
+  double coreSPerByte = 0;
 };
 
 /// So many equal devices, neighbours among the cluster's leaves.

@@ -28,9 +28,10 @@ struct GradientBucket {
 
 /// What of an all-reduce of `syncMs` is left when a backward of `backwardMs` ends:
 ///
-///   max(0, max_i( final_i · backward + Σ_{k>=i} y_k ) - backward),   y_k = sync · bytes_k / Σ bytes
+///   max(0, max_i( final_i · backward + Σ_{k>=i} y_k ) - backward),   y_k = (sync - core) · bytes_k / Σ bytes
 ///
-/// `buckets` are in the order in which they are reduced; without any, nothing is hidden.
-double exposedSyncMs(const std::vector<GradientBucket>& buckets, double backwardMs, double syncMs);
+/// `buckets` are in the order in which they are reduced; without any, nothing is hidden. `coreMs`: what the all-reduce
+/// takes from the core that computes; it is counted with the update, and for so long nobody waits.
+double exposedSyncMs(const std::vector<GradientBucket>& buckets, double backwardMs, double syncMs, double coreMs = 0);
 
 } // namespace pdc

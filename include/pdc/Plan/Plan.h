@@ -7,6 +7,7 @@
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Expected.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -38,6 +39,7 @@ struct PlanStage {
   double weightGradientMs = 0;
   double updateMs = 0;
   double allReduceMs = 0;              ///< sync_s of docs/Planning.md: one all-reduce of this stage
+  double allReduceCoreMs = 0;          ///< of updateMs: what its bytes take from the core that computes
   double exposedSyncMs = 0;            ///< e_s: what of it the backward does not hide when d_s = 0
   std::vector<GradientBucket> buckets; ///< from which e_s follows; empty where nothing is hidden
   std::int64_t parameterBytes = 0;
@@ -50,13 +52,15 @@ struct PlanStage {
   std::int64_t memoryBytes = 0;    ///< arena of one replica, predicted; exact once code is generated
 
   double computeMs() const { return forwardMs + inputGradientMs + weightGradientMs; }
-  /// e_s; all of the all-reduce where the plan says nothing of it.
-  double unhiddenSyncMs() const { return buckets.empty() && exposedSyncMs == 0 ? allReduceMs : exposedSyncMs; }
+  /// e_s; where the plan says nothing of it, all of the all-reduce that is not the core's time.
+  double unhiddenSyncMs() const {
+    return buckets.empty() && exposedSyncMs == 0 ? std::max(0.0, allReduceMs - allReduceCoreMs) : exposedSyncMs;
+  }
   /// Sets e_s as the other times and the buckets say. These become final in the backward, or in its second half where
   /// the schedule splits it.
   void hideSync(bool splitBackward) {
     const double backwardMs = weightGradientMs + (splitBackward ? 0 : inputGradientMs);
-    if (!buckets.empty()) exposedSyncMs = pdc::exposedSyncMs(buckets, backwardMs, allReduceMs);
+    if (!buckets.empty()) exposedSyncMs = pdc::exposedSyncMs(buckets, backwardMs, allReduceMs, allReduceCoreMs);
   }
 };
 

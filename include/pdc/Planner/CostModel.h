@@ -10,10 +10,14 @@
 // meet: up from the sender's components, down to the receiver's. It takes the largest of their latencies plus the
 // bytes over the smallest of their bandwidths. Loads are per minibatch; the time is the largest of:
 //
+// Where sending and receiving take time k per byte of the core that computes (DeviceKind::coreSPerByte over its speed),
+// F holds k · the bytes of values that a replica receives and sends per minibatch, B those of their gradients, and U
+// those of an all-reduce, a = k · 4(R-1)/R · |w|. Not counted: what shared parameters exchange.
+//
 //   device          (F + B + U + e) / R                 e: what is exposed of the all-reduce, 0 if d = 1, else
 //                                                       max(0, max_i(r_i + Σ_{k>=i} y_k) - B): bucket i of the
 //                                                       gradients (pdc/Plan/GradientBuckets.h) is final r_i after the
-//                                                       backward began, its share of sync is y_i
+//                                                       backward began, its share of sync - a is y_i
 //   all-reduce      sync / R                            sync = 2(R-1)·latency + busiest link's bytes / bandwidth
 //   link direction  bytes that cross it / bandwidth     of each component of each level; transfers, all-reduces and
 //                                                       shared parameters together

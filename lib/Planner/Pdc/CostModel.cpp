@@ -40,6 +40,7 @@ static void describeStages(const CostGraph& graph, const Partition& partition, c
     stage.inputGradientMs = from.inputGradientMs;
     stage.weightGradientMs = from.weightGradientMs;
     stage.updateMs = from.updateMs;
+    stage.allReduceCoreMs = from.allReduceCoreMs;
     stage.allReduceMs = from.allReduceMs;
     stage.exposedSyncMs = from.exposedSyncMs;
     stage.buckets = from.buckets;

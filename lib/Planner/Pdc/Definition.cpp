@@ -14,6 +14,7 @@ Definition::Definition(const CostGraph& graph, const Plan& plan, const PlannerOp
   readStages();
   readTrips();
   readTied();
+  addCoreTimes();
   loadAllReduces();
   loadDevices();
   loadTrips();
@@ -83,6 +84,32 @@ void Definition::readTied() {
   }
 }
 
+/// What a byte sent or received takes from the core that computes.
+void Definition::addCoreTimes() {
+  auto speedOf = [&](const Stage& stage) {
+    double speed = INFINITY;
+    for (std::int64_t leaf : stage.leaves) speed = std::min(speed, plan_.cluster.deviceAt(leaf).speed);
+    return speed;
+  };
+  const double msPerByte = 1e3 * plan_.cluster.deviceAt(0).coreSPerByte;
+  for (Stage& stage : stages_) {
+    // Every replica gathers its part and spreads the sum of it, and so does every other.
+    const auto r = static_cast<double>(stage.replicas);
+    stage.syncCoreMs = msPerByte / speedOf(stage) * (2 + 2) * stage.parameters * (r - 1) / r;
+    stage.updateMs += stage.syncCoreMs;
+  }
+  for (const auto& [key, bytes] : trips_) {
+    const auto& [from, to, gradient] = key;
+    if (stages_[static_cast<std::size_t>(from)].leaves == stages_[static_cast<std::size_t>(to)].leaves) continue;
+    for (int end : {from, to}) {
+      Stage& stage = stages_[static_cast<std::size_t>(end)];
+      const double ms = msPerByte * static_cast<double>(bytes) / speedOf(stage);
+      (gradient ? stage.gradientCoreMs : stage.forwardMs) += ms;
+    }
+  }
+  for (Stage& stage : stages_) stage.backwardMs += stage.gradientCoreMs;
+}
+
 /// Up from one leaf to the component where they meet, down to the other: calls `visit(link)` for each.
 template <class Visit>
 void Definition::alongRoute(std::int64_t from, std::int64_t to, Visit visit) const {
@@ -147,12 +174,16 @@ double Definition::exposed(int s) const {
     }
     if (!users.empty() && *users.begin() == s) add(first, parameter.bytes, users.size() > 1);
   }
-  if (parts.empty()) return stage.syncMs; // of nothing, and nothing hides it
+  if (parts.empty()) return std::max(0.0, stage.syncMs - stage.syncCoreMs); // of nothing, and nothing hides it
+  // What gradients of values take from the core is spread over the backward.
+  const double alone = stage.backwardMs - stage.gradientCoreMs,
+               longer = halves || alone <= 0 ? 1 : stage.backwardMs / alone;
   // A bucket is not reduced before those in front of it are final.
   double most = 0, behind = stage.parameters, left = INFINITY;
+  const double waitMs = std::max(0.0, stage.syncMs - stage.syncCoreMs);
   for (const auto& [bucket, part] : parts) {
     left = std::min(left, part.second);
-    most = std::max(most, stage.syncMs * behind / stage.parameters - left);
+    most = std::max(most, waitMs * behind / stage.parameters - left * longer);
     behind -= part.first;
   }
   return most;

@@ -33,7 +33,8 @@ private:
   struct Stage {
     int replicas = 1, delay = 0;
     double forwardMs = 0, backwardMs = 0, updateMs = 0, syncMs = 0, exposedMs = 0;
-    double parameters = 0; ///< bytes, with shared ones that it owns
+    double gradientCoreMs = 0, syncCoreMs = 0; ///< of backwardMs and updateMs
+    double parameters = 0;                     ///< bytes, with shared ones that it owns
     std::vector<std::int64_t> leaves;
   };
   /// A value or gradient, or all of them together, from one stage to another.
@@ -60,6 +61,7 @@ private:
   void readStages();
   void readTrips();
   void readTied();
+  void addCoreTimes();
   void loadDevices();
   double exposed(int stage) const;
   void loadAllReduces();

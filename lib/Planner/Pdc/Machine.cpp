@@ -49,6 +49,7 @@ Machine::Machine(const Cluster& cluster, const PlannerOptions& options) : classe
   }
   sharesCores_ = std::any_of(cores_.begin(), cores_.end(), [](std::int64_t cores) { return cores > 0; });
   direct_ = cluster.deviceAt(0).name == "cpu";
+  coreMsPerByte_ = 1e3 * cluster.deviceAt(0).coreSPerByte;
 }
 
 std::int64_t Machine::allCores() const {

@@ -41,6 +41,13 @@ public:
   /// Cores of all machines together; 0 if there is a machine whose ranks share none.
   std::int64_t allCores() const;
 
+  /// What bytes that a rank sends or receives take from its computing, at speed 1.
+  double coreMs(double bytes) const { return coreMsPerByte_ * bytes; }
+  /// The same of one all-reduce: it sends and receives 2(R-1)/R of the parameters.
+  double allReduceCoreMs(std::int64_t parameterBytes, int replicas) const {
+    return coreMs(4.0 * (replicas - 1) / replicas * static_cast<double>(parameterBytes));
+  }
+
   /// Whether all-reduces exchange directly (every replica with every other) instead of around a ring.
   bool exchangesDirectly() const { return direct_; }
 
@@ -52,6 +59,7 @@ private:
   std::vector<double> bytesPerMs_, routeBytesPerMs_, routeLatencyMs_;
   std::vector<std::int64_t> cores_; ///< of each machine, or one for all
   bool sharesCores_ = false, direct_ = false;
+  double coreMsPerByte_ = 0;
   std::vector<DeviceClass> classes_;
 };
 

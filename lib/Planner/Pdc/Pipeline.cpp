@@ -56,13 +56,30 @@ static void finish(Pipeline& pipeline, const Machine& machine, bool splits) {
     stage.syncDelay = isDelayed(pipeline, stage) ? 1 : 0;
     stage.allReduceMs = stage.replicas > 1 ? allReduceMsOf(pipeline, static_cast<int>(s), machine) : 0;
     const double reducingMs = splits ? stage.weightGradientMs : stage.backwardMs();
-    stage.exposedSyncMs = stage.syncDelay > 0 ? 0 : exposedSyncMs(stage.buckets, reducingMs, stage.allReduceMs);
+    stage.exposedSyncMs =
+        stage.syncDelay > 0 ? 0 : exposedSyncMs(stage.buckets, reducingMs, stage.allReduceMs, stage.allReduceCoreMs);
   }
   for (const PipelineEdge& edge : pipeline.edges) {
     PipelineStage &from = pipeline.stages[edge.from], &to = pipeline.stages[edge.to];
     to.valueBytesIn += edge.forwardBytes;
     to.gradientBytesOut += edge.backwardBytes;
     (edge.to > edge.from + 1 ? from.gradientBytesPast : from.gradientBytesIn) += edge.backwardBytes;
+  }
+}
+
+/// What transfers and all-reduces take from the devices, at speed 1. Chunks of one rank send each other nothing.
+static void addCoreTimes(Pipeline& pipeline, const Machine& machine) {
+  for (const PipelineEdge& edge : pipeline.edges) {
+    PipelineStage &from = pipeline.stages[edge.from], &to = pipeline.stages[edge.to];
+    if (from.firstRank == to.firstRank) continue;
+    for (PipelineStage* end : {&from, &to}) {
+      end->forwardMs += machine.coreMs(static_cast<double>(edge.forwardBytes));
+      end->inputGradientMs += machine.coreMs(static_cast<double>(edge.backwardBytes));
+    }
+  }
+  for (PipelineStage& stage : pipeline.stages) {
+    stage.allReduceCoreMs = machine.allReduceCoreMs(stage.parameterBytes, stage.replicas);
+    stage.updateMs += stage.allReduceCoreMs;
   }
 }
 
@@ -92,23 +109,24 @@ static PipelineStage sumOf(const CostGraph& graph, const PartitionStage& part) {
   return stage;
 }
 
-/// Stages in turn on equal devices; those of one rank have the same leaves.
-static void placeInTurn(Pipeline& pipeline, const Machine& machine, const std::string& schedule) {
+/// Stages in turn on equal devices; those of one rank have the same leaves. Returns the speed of each stage.
+static std::vector<double> placeInTurn(Pipeline& pipeline, const Machine& machine, const std::string& schedule) {
   const DeviceClass& devices = machine.classes()[0];
   int count = static_cast<int>(pipeline.stages.size());
   for (int s = 0; s < count; ++s) {
     PipelineStage& stage = pipeline.stages[s];
     stage.firstRank = static_cast<std::size_t>(hostOfStage(schedule, s, count) * stage.replicas);
     stage.limitBytes = devices.memoryBytes;
-    for (double* ms : {&stage.forwardMs, &stage.inputGradientMs, &stage.weightGradientMs, &stage.updateMs})
-      *ms /= devices.speed;
   }
   auto ranks = static_cast<std::ptrdiff_t>(count / stagesPerRank(schedule) * pipeline.stages[0].replicas);
   pipeline.leaves.assign(devices.leaves.begin(), devices.leaves.begin() + ranks);
+  return std::vector<double>(pipeline.stages.size(), devices.speed);
 }
 
-static void place(Pipeline& pipeline, const Machine& machine, const Partition& partition) {
+/// The same on ranks of their own.
+static std::vector<double> place(Pipeline& pipeline, const Machine& machine, const Partition& partition) {
   const std::vector<DeviceClass>& classes = machine.classes();
+  std::vector<double> speeds;
   std::vector<std::size_t> taken(classes.size(), 0);
   for (std::size_t s = 0; s < partition.stages.size(); ++s) {
     const PartitionStage& part = partition.stages[s];
@@ -123,9 +141,9 @@ static void place(Pipeline& pipeline, const Machine& machine, const Partition& p
       stage.limitBytes = first ? classes[c].memoryBytes : std::min(stage.limitBytes, classes[c].memoryBytes);
       for (int i = 0; i < count; ++i) pipeline.leaves.push_back(classes[c].leaves[taken[c]++]);
     }
-    for (double* ms : {&stage.forwardMs, &stage.inputGradientMs, &stage.weightGradientMs, &stage.updateMs})
-      *ms /= speed;
+    speeds.push_back(speed);
   }
+  return speeds;
 }
 
 Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const PlannerOptions& options,
@@ -139,10 +157,9 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
     pipeline.stages.push_back(sumOf(graph, partition.stages[s]));
     for (std::int64_t v : partition.stages[s].nodes) stageOf[v] = static_cast<int>(s);
   }
-  if (stagesPerRank(options.schedule) > 1)
-    placeInTurn(pipeline, machine, options.schedule);
-  else
-    place(pipeline, machine, partition);
+  const std::vector<double> speeds = stagesPerRank(options.schedule) > 1
+                                         ? placeInTurn(pipeline, machine, options.schedule)
+                                         : place(pipeline, machine, partition);
   std::vector<int> users;
   for (const CostTensor& tensor : graph.tensors) {
     int from = stageOf[tensor.from];
@@ -168,6 +185,13 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
       i = end;
     }
   }
+  addCoreTimes(pipeline, machine);
+  for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
+    PipelineStage& stage = pipeline.stages[s];
+    for (double* ms :
+         {&stage.forwardMs, &stage.inputGradientMs, &stage.weightGradientMs, &stage.updateMs, &stage.allReduceCoreMs})
+      *ms /= speeds[s];
+  }
   std::optional<StageBuckets> buckets; // few plans have such a stage
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
     PipelineStage& stage = pipeline.stages[s];
@@ -190,6 +214,7 @@ Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const Planner
     stage.inputGradientMs = from.inputGradientMs;
     stage.weightGradientMs = from.weightGradientMs;
     stage.updateMs = from.updateMs;
+    stage.allReduceCoreMs = from.allReduceCoreMs;
     stage.buckets = from.buckets;
     stage.parameterBytes = from.parameterBytes;
     stage.gradientBytes = from.gradientBytes;

@@ -10,6 +10,7 @@ struct PipelineStage {
   int syncDelay = 0;
   double forwardMs = 0, inputGradientMs = 0, weightGradientMs = 0, updateMs = 0; ///< on the slowest of its devices
   double allReduceMs = 0, exposedSyncMs = 0;
+  double allReduceCoreMs = 0;                         ///< of updateMs
   std::vector<GradientBucket> buckets;                ///< where an all-reduce may be hidden by its backward
   std::int64_t parameterBytes = 0, gradientBytes = 0; ///< with the shared parameters that it owns
   std::int64_t savedBytes = 0, scratchBytes = 0, handoverBytes = 0;

@@ -63,6 +63,9 @@ StageLoads::Stage StageLoads::stage(int i, int j) const {
   stage.alone = i == 0 && j == states_.last();
   stage.scratch = states_.scratchBytes(i, j);
   stage.beforeMs = ways_ ? ways_->before(i, j) : 0;
+  stage.valueCoreMs = machine_.coreMs(static_cast<double>(stage.inBytes + stage.outBytes));
+  stage.gradientCoreMs =
+      machine_.coreMs(static_cast<double>(stage.inGradientBytes + stage.outGradientBytes + stage.passGradientBytes));
   for (std::size_t p = 0; p < sharedUsers_.size(); ++p) {
     bool owned = true, used = false;
     for (int user : sharedUsers_[p]) {
@@ -87,10 +90,11 @@ double StageLoads::allReduceMs(const Stage& stage, int replicas) const {
 }
 
 /// What the backward does not hide, at least.
-double StageLoads::exposedMs(const Stage& stage, double syncMs, bool recompute, double speed) const {
+double StageLoads::exposedMs(const Stage& stage, int replicas, bool recompute, double speed, double syncMs) const {
   const Reducing& reducing = reducing_[recompute ? 1 : 0];
-  if (stage.alone) return exposedSyncMs(reducing.buckets, reducing.ms / speed, syncMs);
-  return std::max(0.0, syncMs - hiddenMs(stage, recompute, speed));
+  const double coreMs = allReduceCoreMs(stage, replicas, speed);
+  if (stage.alone) return exposedSyncMs(reducing.buckets, reducing.ms / speed, syncMs, coreMs);
+  return std::max(0.0, syncMs - coreMs - hiddenMs(stage, recompute, speed));
 }
 
 void StageLoads::memoryTerms(const Stage& stage, int delay, bool recompute, std::int64_t& base,
@@ -113,23 +117,25 @@ StageLoads::Terms StageLoads::terms(const Stage& stage, int replicas, bool recom
     terms[0] = infinity;
     return terms;
   }
-  double r = replicas, computing = computeMs(stage, recompute, host.speed), update = stage.updateMs / host.speed;
+  double r = replicas, computing = computeMs(stage, recompute, host.speed);
+  double update = updateMs(stage, replicas, host.speed);
   double sync = allReduceMs(stage, replicas), reduced = 2 * (r - 1) / r * static_cast<double>(stage.parameterBytes);
   auto crossing = static_cast<double>(std::max(stage.inBytes + stage.outGradientBytes + stage.passGradientBytes,
                                                stage.outBytes + stage.inGradientBytes));
   if (flush_) {
     double own = ownMicrobatches(r) * computing;
-    terms[0] = std::max(own + exposedMs(stage, sync, recompute, host.speed) + update,
+    terms[0] = std::max(own + exposedMs(stage, replicas, recompute, host.speed, sync) + update,
                         drains_ ? stage.beforeMs / best_.speed + own : 0) /
                microbatches_;
     terms[1] = crossing / r / machine_.bytesPerMs(0);
     return terms;
   }
   const bool waits = delay == 0 && replicas > 1;
-  double waiting = computing + update - hiddenMs(stage, recompute, host.speed) + sync;
+  double waiting = computing + stage.updateMs / host.speed - hiddenMs(stage, recompute, host.speed) + sync;
   terms[0] = (computing + update) / r;
   if (waits) terms[waitTerm] = waiting / r;
-  if (waits && stage.alone) terms[aloneTerm] = (computing + update + exposedMs(stage, sync, recompute, host.speed)) / r;
+  if (waits && stage.alone)
+    terms[aloneTerm] = (computing + update + exposedMs(stage, replicas, recompute, host.speed, sync)) / r;
   terms[1] = sync / r;
   terms[2] = (crossing + reduced) / r / machine_.bytesPerMs(0);
   // Wherever it begins, 2P - 1 neighbouring leaves fill a component of P, whose link carries all of its traffic.
@@ -152,12 +158,13 @@ double StageLoads::withAllReduce(const Stage& stage, int replicas, bool recomput
                                  double latencyMs) const {
   double r = replicas;
   double sync = 2 * (r - 1) * (latencyMs + static_cast<double>(stage.parameterBytes) / r / bytesPerMs);
-  const double exposed = exposedMs(stage, sync, recompute, best_.speed);
+  const double exposed = exposedMs(stage, replicas, recompute, best_.speed, sync);
   if (flush_)
-    return (ownMicrobatches(r) * computeMs(stage, recompute, best_.speed) + exposed + stage.updateMs / best_.speed) /
+    return (ownMicrobatches(r) * computeMs(stage, recompute, best_.speed) + exposed +
+            updateMs(stage, replicas, best_.speed)) /
            microbatches_;
   if (syncDelay(stage, replicas) == 1) return sync / r;
-  return std::max(sync, busyMs(stage, recompute) + exposed) / r;
+  return std::max(sync, busyMs(stage, replicas, recompute, best_.speed) + exposed) / r;
 }
 
 double StageLoads::largest(const Terms& terms) {

@@ -38,7 +38,8 @@ public:
     int from = 0, to = 0;
     bool alone = false; ///< the only one of its plan
     std::int64_t scratch = 0;
-    double beforeMs = 0; ///< of flushing schedules: from stage 0 to it and back (SolverWays.h)
+    double beforeMs = 0;                        ///< of flushing schedules: from stage 0 to it and back (SolverWays.h)
+    double valueCoreMs = 0, gradientCoreMs = 0; ///< what its transfers take from a device, at least
   };
   Stage stage(int i, int j) const;
 
@@ -76,12 +77,9 @@ public:
   double withAllReduce(const Stage& stage, int replicas, bool recompute, double bytesPerMs, double latencyMs) const;
 
   /// Computation of one minibatch, update included, on a device of this speed.
-  double busyMs(const Stage& stage, bool recompute, double speed) const {
-    return computeMs(stage, recompute, speed) + (flush_ ? 0 : stage.updateMs / speed);
+  double busyMs(const Stage& stage, int replicas, bool recompute, double speed) const {
+    return computeMs(stage, recompute, speed) + (flush_ ? 0 : updateMs(stage, replicas, speed));
   }
-
-  /// The same on the best device.
-  double busyMs(const Stage& stage, bool recompute) const { return busyMs(stage, recompute, best_.speed); }
 
   bool mayRecompute() const { return mayRecompute_; }
   bool mustRecompute() const { return mustRecompute_; }
@@ -99,12 +97,19 @@ private:
   int syncDelay(const Stage& stage, int replicas) const { return overlap_ && replicas > 1 && !stage.alone; }
   double allReduceMs(const Stage& stage, int replicas) const;
   double ownMicrobatches(double replicas) const;
-  double exposedMs(const Stage& stage, double syncMs, bool recompute, double speed) const;
+  double exposedMs(const Stage& stage, int replicas, bool recompute, double speed, double syncMs) const;
   double hiddenMs(const Stage& stage, bool recompute, double speed) const {
-    return ((recompute ? stage.forwardMs : 0) + stage.backwardMs) / speed;
+    return ((recompute ? stage.forwardMs : 0) + stage.backwardMs + stage.gradientCoreMs) / speed;
   }
   double computeMs(const Stage& stage, bool recompute, double speed) const {
-    return ((recompute ? 2 : 1) * stage.forwardMs + stage.backwardMs) / speed;
+    return hiddenMs(stage, recompute, speed) + (stage.forwardMs + stage.valueCoreMs) / speed;
+  }
+  double allReduceCoreMs(const Stage& stage, int replicas, double speed) const {
+    return machine_.allReduceCoreMs(stage.parameterBytes, replicas) / speed;
+  }
+  /// With what the all-reduce takes from the core.
+  double updateMs(const Stage& stage, int replicas, double speed) const {
+    return stage.updateMs / speed + allReduceCoreMs(stage, replicas, speed);
   }
   void memoryTerms(const Stage& stage, int delay, bool recompute, std::int64_t& base, std::int64_t& perWarmup) const;
 

@@ -57,7 +57,7 @@ double Placement::bound(const StageLoads::Stage& stage, int offset, int replicas
   if (machine_.sharesCores()) {
     std::int64_t firstMachine = machine_.machineOf(offset), lastMachine = machine_.machineOf(last);
     if (machine_.machineOf(end) != lastMachine) carry.coresMs = 0;
-    double each = loads_.busyMs(stage, recompute) / r;
+    double each = loads_.busyMs(stage, replicas, recompute, loads_.best().speed) / r;
     std::int64_t leaf = end;
     for (std::int64_t machine = lastMachine; machine >= firstMachine; --machine) {
       while (leaf > offset && machine_.machineOf(leaf - 1) == machine) {

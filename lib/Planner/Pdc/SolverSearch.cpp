@@ -147,7 +147,7 @@ void Search::addSteps(const Suffix& suffix, const StageLoads::Stage& stage, bool
   if (placed_) bound = std::max(bound, placement_.bound(stage, suffix.offset - replicas, replicas, recompute, carry));
   Step step{suffix, {stage.from, stage.to, replicas, recompute, ofClass}};
   step.after.state = stage.from;
-  step.after.busyMs += loads_.busyMs(stage, recompute, host.speed);
+  step.after.busyMs += loads_.busyMs(stage, replicas, recompute, host.speed);
   if (ties_ && machine_.sharesCores())
     step.after.ownMs = std::max(suffix.ownMs, loads_.loadBound(stage, replicas, recompute, host));
   step.after.loadMs = std::max({suffix.loadMs, bound, coresMs(step.after)});
