@@ -94,13 +94,16 @@ class Accuracy:
             self.model(method).measure()
         model = self.model(METHODS[0])
         nominal = link_for(self.task.rho, 2, model.parameter_bytes(), model.compute_ms() / 1e3)
+        alone = model.program("accuracy-one host", nominal, ["--devices=1"])
         with Hosts(2) as hosts:
             limit, measured = hosts.calibrate(nominal)
-        self.link_file.write_text(json.dumps({"nominal": limit, "measured": measured}))
+            core = alone.core_s_per_byte(hosts)
+        self.link_file.write_text(json.dumps({"nominal": limit, "measured": measured, "core_s_per_byte": core}))
 
     def build(self):
+        link = json.loads(self.link_file.read_text())
         for method in METHODS:
-            self.model(method).program(f"accuracy-{method.name}", json.loads(self.link_file.read_text())["measured"], method.flags)
+            self.model(method).program(f"accuracy-{method.name}", link["measured"], method.flags, link["core_s_per_byte"])
 
     def run(self, rounds=None, before=None, keep=None):
         """Each seed once, all methods in turns."""
@@ -111,8 +114,7 @@ class Accuracy:
         programs = {method.name: self.model(method).built(f"accuracy-{method.name}") for method in METHODS}
         with Hosts(2) as hosts:
             # The link is that of the ratio to what computations take now (throughput.py).
-            hosts.limit(None)
-            compute_ms = programs[METHODS[0].name].run(hosts, 40, 1e9).compute_ms
+            compute_ms = parallel.built("accuracy-one host").alone_ms(hosts, 2)
             result["links"].append(hosts.calibrate(link_for(task.rho, 2, parallel.parameter_bytes(), compute_ms / 1e3))[1])
             for seed in range(1, (rounds or task.seeds) + 1):
                 for method in METHODS:

@@ -42,6 +42,17 @@ def bytes_per_minibatch(plan):
     return cut + reduced
 
 
+def core_bytes(plan):
+    """Of each stage: bytes of values and of their gradients that a replica sends and receives per minibatch, and bytes per all-reduce."""
+    values, gradients = [0] * len(plan["stages"]), [0] * len(plan["stages"])
+    for tensor in plan["tensors"]:
+        for end in (tensor["from"], tensor["to"]):
+            values[end] += tensor["bytes"]
+            gradients[end] += tensor["bytes"] if tensor["has_gradient"] else 0
+    reduced = [4 * (replicas - 1) / replicas * stage["parameter_bytes"] for stage in plan["stages"] for replicas in [stage["replicas"]]]
+    return list(zip(values, gradients, reduced))
+
+
 def spread(values):
     """Largest over smallest, less 1."""
     return max(values) / min(values) - 1

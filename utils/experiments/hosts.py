@@ -137,6 +137,11 @@ class Hosts:
         """subprocess.run there."""
         return subprocess.run(["ip", "netns", "exec", self.names[host], *map(str, command)], **more)
 
+    def start(self, host, command, **more):
+        """subprocess.Popen there; says nothing, and one thread."""
+        return subprocess.Popen(["ip", "netns", "exec", self.names[host], *map(str, command)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"}, **more)
+
     def mpirun(self, hosts, environment=()):
         """The words that start one rank on each of these hosts, to be run on the first of them."""
         subnet = f"{NETWORK}.0/24"

@@ -14,6 +14,7 @@ root = pathlib.Path(__file__).resolve().parent.parent.parent
 build = pathlib.Path(os.environ.get("PDC_BUILD", root / "build" / "release"))
 PYTHON = "/usr/bin/python3"  # Debian's, which has torch
 LATENCY_S = 5e-5  # of a small message between namespaces, about
+COMPUTING = ("forward_ms", "input_gradient_ms", "weight_gradient_ms")  # of a stage of a plan, and of a group of a profile
 
 
 def call(command, log):
@@ -27,11 +28,11 @@ def call(command, log):
     return result.stdout
 
 
-def cluster(file, bytes_per_s, count):
+def cluster(file, bytes_per_s, count, core_s_per_byte):
     """`file`, in which so many hosts with such links are described."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({"levels": [{"name": "network", "count": count, "bandwidth_bytes_per_s": bytes_per_s, "latency_s": LATENCY_S}],
-                                "device": {"name": "cpu", "memory_bytes": 8e9}}))
+                                "device": {"name": "cpu", "memory_bytes": 8e9, "core_s_per_byte": core_s_per_byte}}))
     return file
 
 
@@ -92,17 +93,19 @@ class Model:
 
     def compute_ms(self):
         groups = json.loads(self.profile_file.read_text())["groups"]
-        return sum(group[part] for group in groups for part in ("forward_ms", "input_gradient_ms", "weight_gradient_ms"))
+        return sum(group[part] for group in groups for part in COMPUTING)
 
     def parameter_bytes(self):
         """Of what is trained."""
         return sum(stage["gradient_bytes"] for stage in self.plan(1e9, ["--devices=1"])["stages"])
 
-    def _machines(self, bytes_per_s, flags, count):
-        return [] if "--devices=1" in flags else [f"--cluster={cluster(self.work / f'cluster-{count}.json', bytes_per_s, count)}"]
+    def _machines(self, bytes_per_s, flags, count, core_s_per_byte=0.0):
+        if "--devices=1" in flags:
+            return []
+        return [f"--cluster={cluster(self.work / f'cluster-{count}.json', bytes_per_s, count, core_s_per_byte)}"]
 
     def plan(self, bytes_per_s, flags, count=2):
-        """The plan that pdc makes for hosts with such links."""
+        """The plan that pdc makes for hosts with such links, and cores that need not move bytes."""
         return json.loads(call([build / "bin/pdc", self.file, *self.flags, *self._machines(bytes_per_s, flags, count),
                                 f"--profile={self.profile_file}", "--emit=plan", *flags], self.work / "plan.log"))
 
@@ -115,10 +118,10 @@ class Model:
             sys.exit(f"{self.folder(title)} was not built: run the step 'build' first")
         return Program(self.folder(title))
 
-    def program(self, title, bytes_per_s, flags):
-        """Stage programs for two hosts with such links, built."""
+    def program(self, title, bytes_per_s, flags, core_s_per_byte=0.0):
+        """Stage programs for two hosts with such links, built; a byte sent or received takes so much of a core."""
         folder = self.folder(title)
-        call([build / "bin/pdc", self.file, "-o", folder, *self.flags, *self._machines(bytes_per_s, flags, 2),
+        call([build / "bin/pdc", self.file, "-o", folder, *self.flags, *self._machines(bytes_per_s, flags, 2, core_s_per_byte),
               f"--profile={self.profile_file}", *flags], self.work / f"{folder.name}.log")
         call(["cmake", "-S", folder, "-B", folder / "out", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={build}"], self.work / "cmake.log")
         call(["cmake", "--build", folder / "out", "--target", "pipeline"], self.work / "build.log")
@@ -144,8 +147,8 @@ class Program:
         """By the simulator, in the steady state, with these links, where everything takes `slower` times as long as in the profile."""
         plan = with_link(self.plan, bytes_per_s)
         for stage in plan["stages"]:
-            for cost in ("forward_ms", "input_gradient_ms", "weight_gradient_ms", "update_ms"):
-                stage[cost] *= slower
+            for cost in (*COMPUTING, "update_ms", "all_reduce_core_ms"):
+                stage[cost] = slower * stage.get(cost, 0)
         return simulated(plan, self.folder / "predicted.json")["time_per_minibatch_ms"]
 
     def minibatches(self, seconds):
@@ -154,6 +157,29 @@ class Program:
         least = 4 * replicas if replicas > 1 else 6 + 2 * warmup
         count = min(300, max(least, round(1e3 * seconds / self.plan["time_ms"])))
         return count + -count % (2 * replicas)
+
+    def alone_ms(self, hosts, seconds):
+        """Forward and backward of a minibatch on one host while the others compute the same: the mean. Of a program for one host."""
+        minibatches, words, files = self.minibatches(seconds), [self.folder / "out/pipeline", "--threads", "--dir", self.folder], []
+        for host, _ in enumerate(hosts.names):
+            files.append(self.folder / f"alone-{host}.json")
+            files[-1].unlink(missing_ok=True)
+        runs = [hosts.start(host, [*words, "--data", "synthetic", "--samples", 4 * self.batch, "--steps", minibatches, "--trace", file])
+                for host, file in enumerate(files)]
+        if any(run.wait() for run in runs):
+            sys.exit(f"{' '.join(map(str, words))} failed on a host")
+        own = [with_times_of(self.plan, trace, steady_window(self.plan, trace)[0])["stages"]
+               for trace in (json.loads(file.read_text())["traceEvents"] for file in files)]
+        return sum(stage[cost] for stages in own for stage in stages for cost in COMPUTING) / len(own)
+
+    def core_s_per_byte(self, hosts):
+        """What a byte that a host sends or receives over the link takes from its core: `pipeline --link`."""
+        file = self.folder / "link.json"
+        words = [*hosts.mpirun([0, 1], ["OMP_NUM_THREADS"]), self.folder / "out/pipeline", "--link", file]
+        done = hosts.run(0, words, text=True, capture_output=True, stdin=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        if done.returncode:
+            sys.exit(f"{' '.join(map(str, words))} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        return json.loads(file.read_text())["core_s_per_byte"]
 
     def launch(self, hosts, more, log="run.log"):
         """Runs it with these flags; returns what it said."""
@@ -175,7 +201,7 @@ class Program:
         told = simulated(own, self.folder / "own.json", ["--compare", trace_file])
         part = {name: value["measured"] for name, value in told["comparison"]["time_fractions"].items()}
         return Measured(minibatches=minibatches, ms=steady_ms(self.plan, trace), own_ms=told["time_per_minibatch_ms"],
-                        compute_ms=sum(stage[cost] for stage in own["stages"] for cost in ("forward_ms", "input_gradient_ms", "weight_gradient_ms")), sent_by_transport=self._sent(text) / minibatches,
+                        compute_ms=sum(stage[cost] for stage in own["stages"] for cost in COMPUTING), sent_by_transport=self._sent(text) / minibatches,
                         sent_by_interface=sent / minibatches, exposed=part["exposed_transfers"] + part["exposed_all_reduce"],
                         waiting=part["waiting"], other=part["other"], busiest=busiest(self.plan, trace), stolen=taken / max(1, all_time))
 

@@ -6,13 +6,12 @@ A cut is forced with a profile in which all but the groups beside it are free; w
 import json
 import time
 
-from formulas import kendall_tau, link_for
+from formulas import core_bytes, kendall_tau, link_for
 from hosts import Hosts
-from pipelines import Model, simulated, with_link
+from pipelines import COMPUTING, Model, simulated, with_link
 from traces import steady_ms
 
 NETWORK, SIZE, BATCH, RATIOS = "vgg-digits", "small", 32, (1.0, 4.0, 12.0)
-COSTS = ("forward_ms", "input_gradient_ms", "weight_gradient_ms")
 
 
 def forcing(profile, cut):
@@ -20,16 +19,19 @@ def forcing(profile, cut):
     profile = json.loads(json.dumps(profile))
     for group in profile["groups"]:
         beside = group["id"] in (cut - 1, cut)
-        group.update({cost: 1000.0 if beside else 0.0 for cost in COSTS}, update_ms=0.0)
+        group.update({cost: 1000.0 if beside else 0.0 for cost in COMPUTING}, update_ms=0.0)
     return profile
 
 
-def with_profile(plan, profile, bytes_per_s):
-    """The plan with the times of a profile, and other links."""
+def with_profile(plan, profile, bytes_per_s, core_s_per_byte):
+    """The plan with the times of a profile, and other links, of which a byte takes so much of a core."""
     plan = with_link(plan, bytes_per_s)
-    for stage in plan["stages"]:
-        for cost in (*COSTS, "update_ms"):
+    for stage, (values, gradients, reduced) in zip(plan["stages"], core_bytes(plan), strict=True):
+        for cost in (*COMPUTING, "update_ms"):
             stage[cost] = sum(profile["groups"][node][cost] for node in stage["nodes"])
+        stage["all_reduce_core_ms"] = 1e3 * core_s_per_byte * reduced
+        for cost, moved in (("forward_ms", values), ("input_gradient_ms", gradients), ("update_ms", reduced)):
+            stage[cost] += 1e3 * core_s_per_byte * moved
     return plan
 
 
@@ -57,22 +59,25 @@ class Ranking:
         self.model.profile_file = self.profile_file
 
     def run(self, rounds=2, before=None, keep=None):
+        """Rounds over all plans at all ratios: a machine that is faster for some minutes is so for all plans of a round, and their spread tells."""
         rounds = max(rounds or 2, 2)
         profile = json.loads(self.profile_file.read_text())
-        cuts = {f"cut {cut}": self.model.built(f"rank cut {cut}") for cut in self.cuts()}
-        plans = []
+        programs = {"data parallel": self.model.built("rank data parallel"), **{f"cut {cut}": self.model.built(f"rank cut {cut}") for cut in self.cuts()},
+                    "one host": self.model.built("rank one host")}
+        plans, limits = [], {}
         with Hosts(2) as hosts:
             for ratio in RATIOS:
-                link = hosts.calibrate(link_for(ratio, 2, self.model.parameter_bytes(), self.model.compute_ms() / 1e3))[1]
-                programs = {"data parallel": self.model.built("rank data parallel"), **cuts}
-                if ratio == RATIOS[0]:
-                    programs["one host"] = self.model.built("rank one host")
+                limits[ratio], link = hosts.calibrate(link_for(ratio, 2, self.model.parameter_bytes(), self.model.compute_ms() / 1e3))
+                core = programs["one host"].core_s_per_byte(hosts)
                 for title, program in programs.items():
-                    told = simulated(with_profile(program.plan, profile, link), program.folder / "ranked.json")
-                    plans.append({"plan": title, "rho": ratio, "link": link, "predicted_ms": told["time_per_minibatch_ms"], "ms": []})
-                for _ in range(rounds):
-                    for plan in plans[-len(programs):]:
-                        plan["ms"].append(self._run(hosts, programs[plan["plan"]], plan["predicted_ms"]))
+                    if title == "one host" and ratio != RATIOS[0]:
+                        continue
+                    told = simulated(with_profile(program.plan, profile, link, core), program.folder / "ranked.json")
+                    plans.append({"plan": title, "rho": ratio, "link": link, "core_s_per_byte": core, "predicted_ms": told["time_per_minibatch_ms"], "ms": []})
+            for _ in range(rounds):
+                for plan in plans:
+                    hosts.limit(limits[plan["rho"]])
+                    plan["ms"].append(self._run(hosts, programs[plan["plan"]], plan["predicted_ms"]))
         for plan in plans:
             print(f"ranking: rho {plan['rho']:g}, {plan['plan']}: predicted {plan['predicted_ms']:.2f} ms, measured "
                   f"{', '.join(f'{ms:.2f}' for ms in plan['ms'])}", flush=True)

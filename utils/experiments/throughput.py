@@ -86,20 +86,23 @@ class Throughput:
             self.model.measure()
             self.profiled.add(self.model.profile_file)
         nominal = link_for(self.case.rho(), 2, self.model.parameter_bytes(), self.model.compute_ms() / 1e3)
+        alone = self.model.program(f"{self.name}-one host", nominal, PROGRAMS["one host"])
         with Hosts(2) as hosts:
             limit, measured = hosts.calibrate(nominal)
-        self.link_file.write_text(json.dumps({"nominal": limit, "measured": measured}))
+            core = alone.core_s_per_byte(hosts)
+        self.link_file.write_text(json.dumps({"nominal": limit, "measured": measured, "core_s_per_byte": core}))
 
     def build(self):
-        link = json.loads(self.link_file.read_text())["measured"]
+        link = json.loads(self.link_file.read_text())
         for title, flags in PROGRAMS.items():
-            self.model.program(f"{self.name}-{title}", link, flags)
+            self.model.program(f"{self.name}-{title}", link["measured"], flags, link["core_s_per_byte"])
 
     def run(self, rounds=None, before=None, keep=lambda result: None):
         """A result for page.py, which `keep` gets after each round; `before`: one of the same programs, whose rounds are kept."""
         programs = {title: self.model.built(f"{self.name}-{title}") for title in PROGRAMS}
         result = before or {"kind": "throughput", "name": self.name, "network": self.case.title, "source": self.case.source(),
                             "reduced": self.case.reduced if self.case.size != "full" else "", "rho": self.case.rho(), "batch": self.case.batch,
+                            "core_s_per_byte": json.loads(self.link_file.read_text())["core_s_per_byte"],
                             "profiled_ms": self.model.compute_ms(), "parameter_bytes": self.model.parameter_bytes(), "compute_ms": [], "bound_ms": [],
                             "links": [], "ddp_ms": [],
                             "programs": {title: {"shape": program.shape(), "formula_bytes": program.formula_bytes(), "runs": [], "predicted_ms": []}
@@ -126,12 +129,10 @@ class Throughput:
         return result
 
     def _calibrate(self, hosts, programs, result):
-        """The machine is shared, and not always as fast as when it was profiled. So the link is that of the ratio to what computations of
-        the data-parallel program take now, where links are not limited; the profile is scaled alike.
+        """The machine is shared, and not always as fast as when it was profiled. So the link is that of the ratio to what computations
+        take now, on both hosts at once and without communication; the profile is scaled alike.
         """
-        hosts.limit(None)
-        parallel = programs["data parallel"]
-        compute_ms = parallel.run(hosts, parallel.minibatches(1), 1e9).compute_ms
+        compute_ms = programs["one host"].alone_ms(hosts, 5)
         slower = compute_ms / self.model.compute_ms()
         link = hosts.calibrate(link_for(self.case.rho(), 2, result["parameter_bytes"], compute_ms / 1e3))[1]
         result["compute_ms"].append(compute_ms)

@@ -26,6 +26,7 @@ def with_times_of(plan, trace, window=None):
             return statistics.mean(durations.get((index, kind), [0]))
         stage["forward_ms"], stage["update_ms"] = mean("F"), mean("U")
         stage["input_gradient_ms"], stage["weight_gradient_ms"] = mean("B") + mean("I"), mean("W")
+        stage.pop("all_reduce_core_ms", None)  # in B and U
     return plan
 
 

@@ -32,6 +32,9 @@ print(f"a parameter with two uses is reduced once: {formulas.bytes_per_minibatch
 if formulas.bytes_per_minibatch(plan([], (2, 0))) == 0:
     print("statistics of BatchNorm are not moved")
 
+cut = {"stages": [{"replicas": 2, "parameter_bytes": 100}, {"replicas": 1, "parameter_bytes": 50}], "tensors": [
+    {"from": 0, "to": 1, "bytes": 8, "has_gradient": True}, {"from": 0, "to": 1, "bytes": 5, "has_gradient": False}]}
+print("values, gradients and all-reduces that a replica sends and receives:", formulas.core_bytes(cut))
 slow = pipelines.with_link({"stages": [{"all_reduce_ms": 10, "exposed_sync_ms": 4}, {}], "cluster": {"levels": [{"bandwidth_bytes_per_s": 8e6}]}}, 4e6)
 print(f"half the link: all-reduces of {slow['stages'][0]['all_reduce_ms']:.0f} ms and {slow['stages'][1]['all_reduce_ms']:.0f} ms, "
       f"{slow['cluster']['levels'][0]['bandwidth_bytes_per_s']:.0f} bytes/s")

@@ -14,7 +14,7 @@ def program(shape, ms, formula, sent=None, own=None, exposed=0.0, busiest=0.9):
 
 
 throughput = {"kind": "throughput", "name": "vgg16", "network": "VGG-16", "source": "a paper", "reduced": "smaller images", "rho": 5.2, "batch": 4,
-              "compute_ms": [150.0], "parameter_bytes": 1e6, "bound_ms": [95.0], "links": [1e8], "ddp_ms": [400.0, 400.0], "seconds": 330.0, "date": "2026-01-01",
+              "compute_ms": [150.0], "parameter_bytes": 1e6, "bound_ms": [95.0], "core_s_per_byte": 4e-10, "links": [1e8], "ddp_ms": [400.0, 400.0], "seconds": 330.0, "date": "2026-01-01",
               "programs": {"one host": program("1", 150.0, 0), "data parallel": program("2", 500.0, 100 * 2**20),
                            "straight": program("1-1", 110.0, 100), "planned": program("1-1", 100.0, 3 * 2**20, 4 * 2**20, 96.0, 0.03, 0.99)}}
 throughput["programs"]["planned"]["formula_bytes"] = 3 * 2**20
