@@ -137,10 +137,11 @@ class Hosts:
         """subprocess.run there."""
         return subprocess.run(["ip", "netns", "exec", self.names[host], *map(str, command)], **more)
 
-    def start(self, host, command, **more):
-        """subprocess.Popen there; says nothing, and one thread."""
-        return subprocess.Popen(["ip", "netns", "exec", self.names[host], *map(str, command)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"}, **more)
+    def start(self, host, command, log):
+        """subprocess.Popen there, with one thread for kernels; what it says goes into the file `log`."""
+        with open(log, "w") as said:
+            return subprocess.Popen(["ip", "netns", "exec", self.names[host], *map(str, command)], stdin=subprocess.DEVNULL, stdout=said,
+                                    stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
     def mpirun(self, hosts, environment=()):
         """The words that start one rank on each of these hosts, to be run on the first of them."""

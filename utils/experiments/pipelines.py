@@ -160,14 +160,13 @@ class Program:
 
     def alone_ms(self, hosts, seconds):
         """Forward and backward of a minibatch on one host while the others compute the same: the mean. Of a program for one host."""
-        minibatches, words, files = self.minibatches(seconds), [self.folder / "out/pipeline", "--threads", "--dir", self.folder], []
-        for host, _ in enumerate(hosts.names):
-            files.append(self.folder / f"alone-{host}.json")
-            files[-1].unlink(missing_ok=True)
-        runs = [hosts.start(host, [*words, "--data", "synthetic", "--samples", 4 * self.batch, "--steps", minibatches, "--trace", file])
-                for host, file in enumerate(files)]
-        if any(run.wait() for run in runs):
-            sys.exit(f"{' '.join(map(str, words))} failed on a host")
+        words = [self.folder / "out/pipeline", "--threads", "--dir", self.folder, *self._noise(self.minibatches(seconds))]
+        files = [self.folder / f"alone-{host}.json" for host, _ in enumerate(hosts.names)]
+        logs = [file.with_suffix(".log") for file in files]
+        runs = [hosts.start(host, [*words, "--trace", file], log) for host, (file, log) in enumerate(zip(files, logs))]
+        for code, log in [(run.wait(), log) for run, log in zip(runs, logs)]:
+            if code:
+                sys.exit(f"{' '.join(map(str, words))} failed:\n{log.read_text()[-3000:]}")
         own = [with_times_of(self.plan, trace, steady_window(self.plan, trace)[0])["stages"]
                for trace in (json.loads(file.read_text())["traceEvents"] for file in files)]
         return sum(stage[cost] for stages in own for stage in stages for cost in COMPUTING) / len(own)
@@ -175,15 +174,15 @@ class Program:
     def core_s_per_byte(self, hosts):
         """What a byte that a host sends or receives over the link takes from its core: `pipeline --link`."""
         file = self.folder / "link.json"
-        words = [*hosts.mpirun([0, 1], ["OMP_NUM_THREADS"]), self.folder / "out/pipeline", "--link", file]
-        done = hosts.run(0, words, text=True, capture_output=True, stdin=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
-        if done.returncode:
-            sys.exit(f"{' '.join(map(str, words))} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        self._start(hosts, [0, 1], ["--link", file], "link.log")
         return json.loads(file.read_text())["core_s_per_byte"]
 
     def launch(self, hosts, more, log="run.log"):
         """Runs it with these flags; returns what it said."""
-        words = [*hosts.mpirun(range(len(self.plan["ranks"])), ["OMP_NUM_THREADS"]), self.folder / "out/pipeline", "--dir", self.folder, *more]
+        return self._start(hosts, range(len(self.plan["ranks"])), ["--dir", self.folder, *more], log)
+
+    def _start(self, hosts, ranks, flags, log):
+        words = [*hosts.mpirun(ranks, ["OMP_NUM_THREADS"]), self.folder / "out/pipeline", *flags]
         result = hosts.run(0, words, text=True, capture_output=True, stdin=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
         (self.folder / log).write_text(result.stdout + result.stderr)
         if result.returncode:
@@ -193,7 +192,7 @@ class Program:
     def run(self, hosts, minibatches, bytes_per_s):
         """Trains so many minibatches of noise over links with this rate."""
         trace_file, before, time_before = self.folder / "trace.json", hosts.bytes_sent(), processor_time()
-        text = self.launch(hosts, ["--data", "synthetic", "--samples", 4 * self.batch, "--steps", minibatches, "--trace", trace_file])
+        text = self.launch(hosts, [*self._noise(minibatches), "--trace", trace_file])
         sent = sum(b - a for a, b in zip(before, hosts.bytes_sent()))
         taken, all_time = (b - a for a, b in zip(time_before, processor_time()))
         trace = json.loads(trace_file.read_text())["traceEvents"]
@@ -204,6 +203,10 @@ class Program:
                         compute_ms=sum(stage[cost] for stage in own["stages"] for cost in COMPUTING), sent_by_transport=self._sent(text) / minibatches,
                         sent_by_interface=sent / minibatches, exposed=part["exposed_transfers"] + part["exposed_all_reduce"],
                         waiting=part["waiting"], other=part["other"], busiest=busiest(self.plan, trace), stolen=taken / max(1, all_time))
+
+    def _noise(self, minibatches):
+        """The flags for so many minibatches of noise."""
+        return ["--data", "synthetic", "--samples", 4 * self.batch, "--steps", minibatches]
 
     def formula_bytes(self):
         return bytes_per_minibatch(self.plan)
