@@ -65,7 +65,7 @@ std::chrono::nanoseconds pollingPatience(int idle, bool awaited, bool sends, int
   const int spins = crowd > 1 ? 0 : 20;
   if (idle < spins) return 0ns;
   return std::min<std::chrono::microseconds>(
-      {longest, std::max(200us, crowd * 50us), (idle - spins + 1) * crowd * 10us});
+      {longest, crowd > 1 ? std::max(400us, crowd * 50us) : 200us, (idle - spins + 1) * crowd * 10us});
 }
 
 void Transfer::start(Transport& transport) {

@@ -67,8 +67,9 @@ TEST(PollingPatience, SpinsWhereSomebodyWaitsAndHasACore) {
   EXPECT_EQ(pollingPatience(20, true, false, 1), 10us);
   EXPECT_EQ(pollingPatience(100, true, false, 1), 200us);
   EXPECT_EQ(pollingPatience(1, true, false, 2), 40us);
-  EXPECT_EQ(pollingPatience(100, true, false, 2), 200us);
-  EXPECT_EQ(pollingPatience(100, true, false, 8), 400us);
+  EXPECT_EQ(pollingPatience(10, true, false, 2), 220us);
+  EXPECT_EQ(pollingPatience(100, true, false, 2), 400us) << "the core belongs to those that compute";
+  EXPECT_EQ(pollingPatience(100, true, false, 10), 500us);
 }
 
 TEST(PollingPatience, LooksRarelyBesideKernels) {

@@ -141,8 +141,8 @@ constexpr std::chrono::milliseconds longestPatience{1};
 /// rounds, then sleep, longer and longer, up to 200 µs. Beside a kernel every look takes time from it: they sleep 100
 /// µs at least, and up to 200 µs while something is to be sent (`sends`), else up to 1 ms. Where several ranks share a
 /// core, ranksPerCore() being `crowd`, the looks of all would take the cores from those that have something to do:
-/// there nobody spins, who waits sleeps up to 50 µs times `crowd` if that is more, and the others `crowd` times as
-/// long, all 1 ms at most.
+/// there nobody spins, who waits sleeps up to 400 µs, or 50 µs times `crowd` if that is more, and the others `crowd`
+/// times as long, all 1 ms at most.
 std::chrono::nanoseconds pollingPatience(int idle, bool awaited, bool sends, int crowd);
 
 /// Point-to-point transfers of one rank. All but abort() are called by one thread.
