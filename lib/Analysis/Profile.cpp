@@ -41,6 +41,13 @@ std::string pdc::toJson(const Profile& profile) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+LinkProfile pdc::readLink(const JsonNode& node) {
+  node.allow({"latency_s", "bandwidth_bytes_per_s", "core_s_per_byte"});
+  LinkProfile link{node["latency_s"].nonNegative(), node["bandwidth_bytes_per_s"].nonNegative()};
+  if (const std::optional<JsonNode> core = node.find("core_s_per_byte")) link.coreSPerByte = core->nonNegative();
+  return link;
+}
+
 void pdc::readKernelTimes(const JsonNode& root, std::vector<KernelTime>& times) {
   const std::optional<JsonNode> list = root.find("kernels");
   if (!list) return;
@@ -80,10 +87,7 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
   if (const std::optional<JsonNode> split = root.find("split_backward")) profile.splitBackward = split->boolean();
   if (const std::optional<JsonNode> data = root.find("data_ms")) profile.dataMs = data->nonNegative();
   if (const std::optional<JsonNode> link = root.find("link")) {
-    link->allow({"latency_s", "bandwidth_bytes_per_s", "core_s_per_byte"});
-    profile.link = {(*link)["latency_s"].nonNegative(), (*link)["bandwidth_bytes_per_s"].nonNegative()};
-    if (const std::optional<JsonNode> core = link->find("core_s_per_byte"))
-      profile.link->coreSPerByte = core->nonNegative();
+    profile.link = readLink(*link);
     if (document->ok() && profile.link->bandwidthBytesPerS == 0)
       (*link)["bandwidth_bytes_per_s"].error().help("measure again: --profile=measure")
           << "expected a bandwidth above 0, got 0";

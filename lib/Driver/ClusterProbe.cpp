@@ -1,5 +1,6 @@
 // `pipeline --link` on two ranks: of one machine, and of two.
 #include "OutputFolder.h"
+#include "pdc/Analysis/Profile.h"
 #include "pdc/Driver/Doctor.h"
 #include "pdc/Driver/Launch.h"
 #include "pdc/Plan/Cluster.h"
@@ -66,10 +67,12 @@ Status measure(const std::string& folder, const std::string& hosts, ClusterLevel
   if (!text) return failure;
   const Expected<JsonDocument> document = JsonDocument::parse(*text, result, diags);
   if (!document) return failure;
-  level.latencyS = document->root()["latency_s"].nonNegative();
-  level.bandwidthBytesPerS = document->root()["bandwidth_bytes_per_s"].nonNegative();
-  device.coreSPerByte = document->root()["core_s_per_byte"].nonNegative();
-  return document->ok() ? Status(success) : Status(failure);
+  const LinkProfile link = readLink(document->root());
+  if (!document->ok()) return failure;
+  level.latencyS = link.latencyS;
+  level.bandwidthBytesPerS = link.bandwidthBytesPerS;
+  device.coreSPerByte = link.coreSPerByte;
+  return success;
 }
 
 } // namespace

@@ -146,9 +146,7 @@ std::optional<LinkProfile> measureLink(const std::string& folder, Diagnostics& d
   const Expected<std::string> text = readFile(result, silent);
   if (code && *code == 0 && text)
     if (Expected<JsonDocument> document = JsonDocument::parse(*text, result, silent)) {
-      const JsonNode root = document->root();
-      const LinkProfile link{root["latency_s"].nonNegative(), root["bandwidth_bytes_per_s"].nonNegative(),
-                             root["core_s_per_byte"].nonNegative()};
+      const LinkProfile link = readLink(document->root());
       if (document->ok() && link.bandwidthBytesPerS > 0) return link;
     }
   const Expected<std::string> said = readFile(command.log, silent);

@@ -43,7 +43,9 @@ def bytes_per_minibatch(plan):
 
 
 def core_bytes(plan):
-    """Of each stage: bytes of values and of their gradients that a replica sends and receives per minibatch, and bytes per all-reduce."""
+    """Of each stage: bytes of values and of their gradients that a replica sends and receives per minibatch, and bytes per all-reduce.
+    Exact where each tensor goes to one stage.
+    """
     values, gradients = [0] * len(plan["stages"]), [0] * len(plan["stages"])
     for tensor in plan["tensors"]:
         for end in (tensor["from"], tensor["to"]):

@@ -41,6 +41,10 @@ struct LinkProfile {
   double coreSPerByte = 0; ///< what a byte sent or received takes from the core that computes
 };
 
+/// {"latency_s": …, "bandwidth_bytes_per_s": …, "core_s_per_byte": …}: of a profile, and what `pipeline --link` writes.
+/// Errors are the document's; the last may be missing.
+LinkProfile readLink(const JsonNode& node);
+
 struct Profile {
   std::string version;            ///< of pdc
   std::string source;             ///< "measured" or "analytic"

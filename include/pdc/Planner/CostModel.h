@@ -8,11 +8,13 @@
 // recomputation B holds one more F. |w| = bytes of its parameters, those shared with later stages included. Replica
 // b mod R computes minibatch b. A transfer between two leaves crosses the links of the levels up to the one where they
 // meet: up from the sender's components, down to the receiver's. It takes the largest of their latencies plus the
-// bytes over the smallest of their bandwidths. Loads are per minibatch; the time is the largest of:
+// bytes over the smallest of their bandwidths.
 //
 // Where sending and receiving take time k per byte of the core that computes (DeviceKind::coreSPerByte over its speed),
 // F holds k · the bytes of values that a replica receives and sends per minibatch, B those of their gradients, and U
 // those of an all-reduce, a = k · 4(R-1)/R · |w|. Not counted: what shared parameters exchange.
+//
+// Loads are per minibatch; the time is the largest of:
 //
 //   device          (F + B + U + e) / R                 e: what is exposed of the all-reduce, 0 if d = 1, else
 //                                                       max(0, max_i(r_i + Σ_{k>=i} y_k) - B): bucket i of the
