@@ -1,4 +1,4 @@
-"""Runs an ONNX model in ONNX Runtime on the CPU: an oracle of the tests (python from utils/onnxruntime-venv).
+"""Runs an ONNX model in ONNX Runtime on the CPU: an oracle of the tests (python from utils/venv).
 
     run_onnxruntime.py MODEL INPUT=FILE:f32:32x1x8x8 ... OUTPUT=FILE ...
 

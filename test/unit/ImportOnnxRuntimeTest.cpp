@@ -51,7 +51,7 @@ std::map<std::string, Tensor> randomWeights(const Module& module) {
 }
 
 TEST(ImportOnnxRuntime, RunsATrainedModelAsEvaluationDoes) {
-  int made = run(shellWord(PDC_SOURCE_DIR "/utils/onnxruntime-venv") + " >/dev/null");
+  int made = run(shellWord(PDC_SOURCE_DIR "/utils/venv") + " onnxruntime >/dev/null");
   if (made == 77) GTEST_SKIP() << "ONNX Runtime cannot be installed";
   ASSERT_EQ(made, 0);
 

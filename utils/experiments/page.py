@@ -2,7 +2,8 @@
 import statistics
 
 import plots
-from formulas import reached, rho, rho_of_speedup
+from formulas import reached, rho, rho_of_speedup, spread
+from pipelining import FLUSHING
 from published import CLUSTERS, SOSP_LARGEST, THROUGHPUT_8B
 from simulated import kind_of
 from throughput import median, worst_spread
@@ -98,6 +99,16 @@ def ranking_rows(result):
                 ">= 0.9", result["tau"] >= 0.9)]
 
 
+def pipelining_rows(result):
+    rows = []
+    for schedule, runs in result["programs"].items():
+        ratio = statistics.median(run["ms"] for run in runs) / statistics.median(result["pytorch_ms"])
+        same = schedule == FLUSHING
+        rows.append(row(f"{result['network']}, rho {result['rho']:.2f}, two stages: {schedule} over PyTorch's 1F1B, time", ratio, "", "<= 1" if same else "",
+                        ratio <= 1 if same else None))
+    return rows
+
+
 def shapes_rows(result):
     rows = []
     for found in result["rows"]:
@@ -112,7 +123,8 @@ def shapes_rows(result):
 
 
 def rows(result):
-    return {"throughput": throughput_rows, "accuracy": accuracy_rows, "ranking": ranking_rows, "shapes": shapes_rows}[result["kind"]](result)
+    return {"throughput": throughput_rows, "accuracy": accuracy_rows, "ranking": ranking_rows, "pipelining": pipelining_rows,
+            "shapes": shapes_rows}[result["kind"]](result)
 
 
 def table(header, lines):
@@ -203,6 +215,23 @@ def ranking_section(result):
             + table(["ρ", "plan", "predicted, ms", "measured, ms"], lines))
 
 
+def pipelining_section(results):
+    cell = lambda values: f"{statistics.median(values):.0f} ({100 * spread(values):.0f} %)"
+    lines = []
+    for result in results:
+        times = [[run["ms"] for run in runs] for runs in result["programs"].values()]
+        torch = result["pytorch_ms"]
+        lines.append([result["network"], f"{result['rho']:.2f}", result["batch"], f"{statistics.median(result['links']) * 8 / 1e6:.0f}", cell(torch),
+                      *(f"{cell(ms)} | {statistics.median(torch) / statistics.median(ms):.2f}" for ms in times)])
+    header = [part for schedule in results[0]["programs"] for part in (schedule, "PyTorch over it")]
+    versions = " and ".join(sorted({result["pytorch"] for result in results}))
+    return ("## PyTorch's pipelining\n\n"
+            f"Two stages on two hosts: 1F1B of torch.distributed.pipelining (PyTorch {versions}, over gloo), {results[0]['microbatches']} microbatches per update, after each of which "
+            "the pipeline is\nempty; pdc's program of the same schedule; and 1F1B with stashing, which pdc makes if not told otherwise and which never stands still. PyTorch has no\n"
+            "partitioner, so it gets pdc's cut, at the first module with parameters behind it. Milliseconds per microbatch, medians over the rounds and their range.\n\n"
+            + table(["network", "ρ", "batch", "link, Mbit/s", "PyTorch's 1F1B", *header], lines))
+
+
 def shapes_section(result):
     lines = []
     for found in result["rows"]:
@@ -276,6 +305,8 @@ def document(results, absent):
     text += minutes(results) + "## Goals\n\n" + verdicts(results) + "\n"
     if of("throughput"):
         text += throughput_section(of("throughput")) + "\n"
+    if of("pipelining"):
+        text += pipelining_section(of("pipelining")) + "\n"
     for kind, section in (("accuracy", accuracy_section), ("ranking", ranking_section), ("shapes", shapes_section)):
         text += "".join(section(result) + "\n" for result in of(kind))
     return text + DIFFERS + f"\nMachine: {machines(results)}.\n"

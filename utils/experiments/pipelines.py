@@ -152,11 +152,11 @@ class Program:
         return simulated(plan, self.folder / "predicted.json")["time_per_minibatch_ms"]
 
     def minibatches(self, seconds):
-        """As many as take about so long, enough for a steady state, a multiple of the replicas."""
+        """As many as take about so long, enough for a steady state, a multiple of the replicas and of an update's microbatches."""
         replicas, warmup = self.plan["stages"][0]["replicas"], self.plan["stages"][0]["warmup"]
         least = 4 * replicas if replicas > 1 else 6 + 2 * warmup
         count = min(300, max(least, round(1e3 * seconds / self.plan["time_ms"])))
-        return count + -count % (2 * replicas)
+        return count + -count % (2 * replicas * self.plan["microbatches"])
 
     def alone_ms(self, hosts, seconds):
         """Forward and backward of a minibatch on one host while the others compute the same: the mean. Of a program for one host."""
@@ -205,8 +205,8 @@ class Program:
                         waiting=part["waiting"], other=part["other"], busiest=busiest(self.plan, trace), stolen=taken / max(1, all_time))
 
     def _noise(self, minibatches):
-        """The flags for so many minibatches of noise."""
-        return ["--data", "synthetic", "--samples", 4 * self.batch, "--steps", minibatches]
+        """The flags for so many minibatches (microbatches) of noise."""
+        return ["--data", "synthetic", "--samples", 4 * self.batch, "--steps", minibatches // self.plan["microbatches"]]
 
     def formula_bytes(self):
         return bytes_per_minibatch(self.plan)

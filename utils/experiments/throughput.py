@@ -1,15 +1,13 @@
 """One network at one ratio of communication to computation: all programs on two hosts, in turns."""
 import dataclasses
 import json
-import os
 import statistics
-import subprocess
-import sys
 import time
 
 from formulas import link_for, published_profile, rho, spread
 from hosts import Hosts
-from pipelines import PYTHON, Model, root
+from peers import ddp
+from pipelines import Model, root
 
 PROFILES = root.parent / "shared" / "data" / "pipedream-profiles"
 PROGRAMS = {"one host": ["--devices=1"], "data parallel": ["--replicas=2"], "straight": ["--replicas=1,1"], "planned": []}
@@ -52,20 +50,6 @@ CASES = {
     "gnmt8": Case("GNMT-8", "gnmt8", "reduced", 16, _released("gnmt", 10), _GNMT),
     "gnmt8-25g": Case("GNMT-8", "gnmt8", "reduced", 16, _released("gnmt", 25), _GNMT),
 }
-
-
-def ddp(hosts, case, steps):
-    """Milliseconds per minibatch of one worker: PyTorch's DistributedDataParallel, a worker on each host."""
-    script = root / "utils/experiments/ddp.py"
-    words = lambda rank: ["ip", "netns", "exec", hosts.names[rank], PYTHON, script, case.network, case.size, case.batch, steps, rank, 2,
-                          hosts.address(0), 7712, "eth0"]
-    workers = [subprocess.Popen([*map(str, words(rank))], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                env={**os.environ, "OMP_NUM_THREADS": "1"}) for rank in (0, 1)]
-    outputs = [worker.communicate() for worker in workers]
-    for worker, (_, errors) in zip(workers, outputs):
-        if worker.returncode:
-            sys.exit(f"utils/headline: PyTorch's worker failed:\n{errors[-3000:]}")
-    return statistics.median(json.loads(outputs[0][0].splitlines()[-1])["ms"]) / 2
 
 
 class Throughput:
@@ -129,13 +113,17 @@ class Throughput:
                 keep(result)
         return result
 
+    def set_link(self, hosts):
+        """Makes the links as fast as the ratio says: (what computations take now, on both hosts at once and without communication; the link)."""
+        compute_ms = self.model.built(f"{self.name}-one host").alone_ms(hosts, 5)
+        return compute_ms, hosts.calibrate(link_for(self.case.rho(), 2, self.model.parameter_bytes(), compute_ms / 1e3))[1]
+
     def _calibrate(self, hosts, programs, result):
         """The machine is shared, and not always as fast as when it was profiled. So the link is that of the ratio to what computations
-        take now, on both hosts at once and without communication; the profile is scaled alike.
+        take now, and the profile is scaled alike.
         """
-        compute_ms = programs["one host"].alone_ms(hosts, 5)
+        compute_ms, link = self.set_link(hosts)
         slower = compute_ms / self.model.compute_ms()
-        link = hosts.calibrate(link_for(self.case.rho(), 2, result["parameter_bytes"], compute_ms / 1e3))[1]
         result["compute_ms"].append(compute_ms)
         result["links"].append(link)
         result["bound_ms"].append(slower * programs["planned"].plan["lower_bound_ms"])

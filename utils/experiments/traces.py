@@ -32,8 +32,10 @@ def with_times_of(plan, trace, window=None):
 
 def steady_window(plan, trace):
     """From when to when the pipeline is full and warm, in milliseconds, and how many minibatches it finishes then. A quarter of the run is
-    left out, in which memory is touched for the first time; at the end, what is left when no forward comes any more.
+    left out, in which memory is touched for the first time; at the end, what is left when no forward comes any more. With microbatches it
+    is of whole updates, because a pipeline that is flushed stands still between them.
     """
+    microbatches = plan.get("microbatches", 1)
     ends = {}
     for stage, kind, _, rank, _, end in computations(trace):
         if stage == 0 and kind in "BW":
@@ -41,6 +43,7 @@ def steady_window(plan, trace):
     windows, finished = [], 0
     for times in ends.values():
         first, last = max(1, len(times) // 4), len(times) - 1 - plan["stages"][0]["warmup"]
+        first, last = first + (-first - 1) % microbatches, last - (last + 1) % microbatches
         if last <= first:
             raise ValueError(f"a run of {len(times)} minibatches per replica is too short for a steady state")
         times.sort()

@@ -23,7 +23,7 @@ for part in ["<h3>Stage 3", "Measured", 'id="loss"', 'id="comparison"', "test ac
 print("the report shows the run")
 PYTHON
 code=0
-python=$(./utils/onnxruntime-venv 2>"$work/venv.log") || code=$?
+python=$(./utils/venv onnxruntime 2>"$work/venv.log") || code=$?
 [ $code -ne 77 ] || { echo "skipped: ONNX Runtime cannot be installed"; exit 0; }
 [ $code -eq 0 ] || { cat "$work/venv.log"; exit 1; }
 "$python" - "$work/log" <<'PYTHON'

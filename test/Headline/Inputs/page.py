@@ -24,6 +24,9 @@ accuracy = {"kind": "accuracy", "name": "digits", "title": "Digits", "chosen": "
             "links": [1e6], "curves": {name: [points, points] for name, points in curves.items()}, "date": "2026-01-02"}
 ranking = {"kind": "ranking", "name": "ranking", "tau": 1.0, "pairs": 3, "date": "2026-01-02",
            "plans": [{"plan": f"cut {cut}", "rho": 1.0, "link": 1e6, "predicted_ms": cut, "ms": [cut, cut]} for cut in (1, 2, 3)]}
+pipelining = {"kind": "pipelining", "name": "vgg16-pytorch", "pytorch": "9.9", "network": "VGG-16", "rho": 5.2, "batch": 4, "microbatches": 4, "links": [1e8],
+              "pytorch_ms": [200.0, 300.0], "programs": {"1F1B-flush": [{"ms": 300.0}, {"ms": 310.0}], "1F1B, stashing": [{"ms": 100.0}, {"ms": 100.0}]},
+              "date": "2026-01-02"}
 row = next(row for row in TABLE_1 if (row.machines, row.cluster) == (8, "B"))
 simulated = {"rho": 4.88, "shape": "7-1", "data_parallel": 1.35, "planned": 6.83, "over_data_parallel": 5.06}
 shapes = {"kind": "shapes", "name": "shapes", "rows": [{"paper": row._asdict(), "released": simulated}], "workers": [4], "gbits": [1, 10],
@@ -31,7 +34,7 @@ shapes = {"kind": "shapes", "name": "shapes", "rows": [{"paper": row._asdict(), 
 
 runs = [{"exposed": 0.03, "busiest": busiest} for busiest in (0.9, 0.99)]
 print("exposed, one rank waits for the other, or for transfers:", *(f"{100 * page.exposed_part(run):.0f} %" for run in runs))
-results = [{**result, "machine": "a processor"} for result in (throughput, accuracy, ranking, shapes)]
+results = [{**result, "machine": "a processor"} for result in (throughput, accuracy, ranking, pipelining, shapes)]
 for each in (each for result in results for each in page.rows(result)):
     if each["goal"]:
         print(f"{each['name']}: {each['value']:.4g}, goal {each['goal']}: {each['holds']}")

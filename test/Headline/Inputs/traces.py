@@ -36,6 +36,10 @@ halves = traces.with_times_of(plan(0), [event("0I0", 0, 0, 3), event("0W0", 0, 3
 print(f"halves of a backward: {halves['input_gradient_ms']:.1f} and {halves['weight_gradient_ms']:.1f}")
 two = [event(f"0B{2 * k + rank}", rank, 20 * k, 20) for k in range(6) for rank in (0, 1)]
 print(f"two replicas that take 20 ms for one each: {traces.steady_ms(plan(0), two):.1f} ms")
+# Two microbatches per update, 10 ms each, and 5 ms in which the pipeline is filled again.
+flushed = [event(f"0B{k}", 0, 25 * (k // 2) + 5 + 10 * (k % 2), 10) for k in range(14)]
+print(f"flushed, a microbatch: {traces.steady_ms({**plan(1), 'microbatches': 2}, flushed):.1f} ms, of updates that are whole: "
+      f"{traces.steady_window({**plan(1), 'microbatches': 2}, flushed)[1] / 2:g}")
 uneven = [event(f"{rank}B{k}", rank, 20 * k, 20 if rank else 12) for k in range(8) for rank in (0, 1)]
 print(f"ranks that compute for 0.6 and all of the time: {traces.busiest(plan(0), uneven):.1f}")
 print(f"the first alone: {traces.busiest(plan(0), [each for each in uneven if each['pid'] == 0]):.2f}")
