@@ -15,6 +15,8 @@ import sys
 import time
 
 root = pathlib.Path(__file__).resolve().parent.parent
+# A newer PyTorch than Debian's: another peer where it is installed (utils/venv torch).
+NEWER_TORCH = pathlib.Path(os.environ.get("PDC_TORCH", root / "build/torch-venv/bin/python"))
 PAGE, KEPT = pathlib.Path("docs/Results.md"), pathlib.Path("docs/measured")
 
 
@@ -31,6 +33,13 @@ def versions(*packages):
     queried = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${Version}, ", *packages], text=True, stdout=subprocess.PIPE,
                              stderr=subprocess.DEVNULL, check=False).stdout
     return f"g++ {compiler}, {queried}".rstrip(", ")
+
+
+def newer_torch():
+    """The version of the newer PyTorch; None where there is none."""
+    if not NEWER_TORCH.exists():
+        return None
+    return subprocess.run([NEWER_TORCH, "-c", "import torch; print(torch.__version__)"], text=True, stdout=subprocess.PIPE, check=True).stdout.strip()
 
 
 def with_part(page, part, script, text):

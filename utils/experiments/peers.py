@@ -1,22 +1,14 @@
 """PyTorch on the same two hosts: DistributedDataParallel, and a newer one's pipelining where that is installed."""
 import json
 import os
-import pathlib
 import statistics
 import subprocess
 import sys
 
+from measured import NEWER_TORCH
 from pipelines import PYTHON, root
 
-NEWER = pathlib.Path(os.environ.get("PDC_TORCH", root / "build/torch-venv/bin/python"))
 PORT = 7712
-
-
-def newer_version():
-    """Of the newer PyTorch; None where there is none."""
-    if not NEWER.exists():
-        return None
-    return subprocess.run([NEWER, "-c", "import torch; print(torch.__version__)"], text=True, stdout=subprocess.PIPE, check=True).stdout.strip()
 
 
 def _run(hosts, python, script, words):
@@ -40,4 +32,4 @@ def torch_pipelining(hosts, case, plan, steps):
     """Milliseconds per microbatch of 1F1B with flushes, with two stages that are cut as in this plan of pdc."""
     microbatches, nodes = plan["microbatches"], ", ".join(plan["stages"][1]["node_names"])
     words = lambda rank: [case.network, case.size, case.batch, microbatches, steps, rank, nodes]
-    return statistics.median(_run(hosts, NEWER, "torch_pipelining.py", words)) / microbatches
+    return statistics.median(_run(hosts, NEWER_TORCH, "torch_pipelining.py", words)) / microbatches

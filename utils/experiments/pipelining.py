@@ -6,7 +6,8 @@ import json
 import time
 
 from hosts import Hosts
-from peers import newer_version, torch_pipelining
+from measured import newer_torch
+from peers import torch_pipelining
 from throughput import CASES, Throughput
 
 MICROBATCHES, FLUSHING = 4, "1F1B-flush"
@@ -35,7 +36,7 @@ class Pipelining:
         programs = {title: self.model.built(f"{self.name}-{title}") for title in SCHEDULES}
         result = before or {"kind": "pipelining", "name": self.name, "network": self.case.title, "rho": self.case.rho(), "batch": self.case.batch,
                             "microbatches": MICROBATCHES, "links": [], "pytorch_ms": [], "programs": {title: [] for title in SCHEDULES}}
-        result["pytorch"] = newer_version()
+        result["pytorch"] = newer_torch()
         with Hosts(2) as hosts:
             result["links"].append(self.throughput.set_link(hosts)[1])
             for _ in range(rounds or 2):
