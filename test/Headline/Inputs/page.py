@@ -2,7 +2,7 @@
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(sys.argv[1], "utils/experiments")))
+sys.path[:0] = [str(pathlib.Path(sys.argv[1], folder)) for folder in ("utils/experiments", "utils")]
 import page  # noqa: E402
 from published import TABLE_1  # noqa: E402
 
