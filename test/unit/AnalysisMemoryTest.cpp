@@ -281,7 +281,7 @@ void checkLiveBytes(const StageMemory& plan, const Graph& graph) {
 TEST(AnalysisMemory, NothingIsOverwrittenWhileItIsAlive) {
   Diagnostics diags(&std::cerr);
   int cuts = 0, ties = 0;
-  std::size_t taken = 0, alive = 0, inOne = 0, apart = 0, earlyUpdates = 0;
+  std::size_t taken = 0, alive = 0, inOne = 0, apart = 0, earlyUpdates = 0, workspaces = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
     auto module = randomModule(seed, diags);
@@ -330,6 +330,7 @@ TEST(AnalysisMemory, NothingIsOverwrittenWhileItIsAlive) {
         if (oneSlot) {
           ASSERT_EQ(plan->bytes.scratch, 0U);
         }
+        workspaces += plan->training.workspaces.size();
         if (!early) (oneSlot ? inOne : apart) += plan->bytes.slot + plan->bytes.scratch;
         taken += plan->bytes.slot + plan->bytes.scratch;
         alive += static_cast<std::size_t>(plan->live.peak);
@@ -337,7 +338,11 @@ TEST(AnalysisMemory, NothingIsOverwrittenWhileItIsAlive) {
     }
   }
   EXPECT_LT(static_cast<double>(taken), 1.2 * static_cast<double>(alive)); // values are tiny here: padding counts
-  EXPECT_LT(inOne, apart);
+  // Here what lies where the slot holds nothing are workspaces, of which kernels need other ones on each processor.
+  if (workspaces > 0)
+    EXPECT_LT(inOne, apart);
+  else
+    EXPECT_EQ(inOne, apart);
   EXPECT_GT(cuts, 50);
   EXPECT_GT(ties, 5);
   EXPECT_GT(earlyUpdates, 100U);

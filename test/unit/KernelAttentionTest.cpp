@@ -42,12 +42,12 @@ void check(const Attention::Options& o, const Inputs& in) {
     expectGoodManners(
         setup, {y, largest, inverse, mask},
         [&](Stream& q) { attention.forwardDropped(q, draw, in.q, in.k, in.v, bias, y, largest, inverse, mask); },
-        argumentMap);
+        productMemory);
     EXPECT_TRUE(std::ranges::equal(mask.values(), drawn));
   } else {
     expectGoodManners(
         setup, {y, largest, inverse},
-        [&](Stream& q) { attention.forward(q, in.q, in.k, in.v, bias, y, largest, inverse); }, argumentMap);
+        [&](Stream& q) { attention.forward(q, in.q, in.k, in.v, bias, y, largest, inverse); }, productMemory);
   }
   expectGoodManners(
       setup, {dq, dk, dv},
@@ -55,7 +55,7 @@ void check(const Attention::Options& o, const Inputs& in) {
         attention.inputGradient(q, in.dy, in.q, in.k, in.v, bias, largest, inverse,
                                 o.ratio > 0 ? View<const std::uint8_t>(mask) : View<const std::uint8_t>(), dq, dk, dv);
       },
-      argumentMap);
+      productMemory);
   const Outcome exact = expected(o, in, drawn);
   expectClose(y, exact.y, "y");
   expectClose(dq, exact.dq, "dq");

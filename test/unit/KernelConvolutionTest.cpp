@@ -132,14 +132,16 @@ TEST_P(Convolution, WeightGradientIsTheDerivative) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Convolution, testing::ValuesIn(cases), [](const auto& p) { return p.param.name; });
 
-/// Winograd's transforms round about four times as much as sums of products do.
+/// Winograd's transforms round about four times as much as sums of products do. The library's kernels for AVX2 round
+/// more than those for AVX-512 (4e-7 here).
 TEST(ConvolutionAccuracy, IsThatOfTheAlgorithmAndNoWorse) {
+  const double ofProducts = __builtin_cpu_supports("avx512f") ? 3e-7 : 5e-7;
   struct {
     const char* what;
     Conv2d::Options options;
     double allowed;
   } const accuracies[] = {
-      {"direct", {.input = {4, 60, 16, 16}, .filter = {60, 60, 3, 3}, .pads = {1, 1, 1, 1}}, 3e-7},
+      {"direct", {.input = {4, 60, 16, 16}, .filter = {60, 60, 3, 3}, .pads = {1, 1, 1, 1}}, ofProducts},
       {"Winograd", {.input = {8, 64, 16, 16}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}}, 1e-6},
   };
   for (const auto& [what, o, allowed] : accuracies) {
@@ -289,6 +291,7 @@ TEST(ConvolutionOptions, WinogradIsTakenByItselfForManyTilesAndChannels) {
 }
 
 TEST(ConvolutionOptions, TheLibrarysScratchIsPartOfTheWorkspace) {
+  if (!__builtin_cpu_supports("avx512f")) GTEST_SKIP() << "the library has Winograd's algorithm for AVX-512 only";
   pdcrt::Setup setup;
   const Conv2d winograd(setup, {.input = {21, 64, 13, 11}, .filter = {65, 64, 3, 3}});
   const std::size_t tensors = 4 * (21 * 64 * 13 * 11 + 65 * 64 * 9 + 21 * 65 * 11 * 9);

@@ -51,20 +51,20 @@ TEST_P(Recurrent, Lstm) {
       [&](Stream& q) {
         lstm.forward(q, x, r, l.maybe(all, l.h0), l.maybe(all, l.c0), l.maybeLengths(all), y, c, gates);
       },
-      argumentMap);
+      productMemory);
   expectGoodManners(
       setup, {alone},
       [&](Stream& q) {
         lstm.forward(q, x, r, l.maybe(all, l.h0), l.maybe(all, l.c0), l.maybeLengths(all), alone, {}, {});
       },
-      argumentMap);
+      productMemory);
   EXPECT_TRUE(std::ranges::equal(y.values(), alone.values())) << "states depend on what else is kept";
   expectGoodManners(
       setup, {dx, dh0, dc0},
       [&](Stream& q) {
         lstm.gradient(q, l.dy, l.maybe(all, l.dc), r, c, gates, l.maybe(all, l.c0), l.maybeLengths(all), dx, dh0, dc0);
       },
-      argumentMap);
+      productMemory);
 }
 
 TEST_P(Recurrent, Gru) {
@@ -77,16 +77,16 @@ TEST_P(Recurrent, Gru) {
   expectGoodManners(
       setup, {y, gates},
       [&](Stream& q) { gru.forward(q, x, r, l.maybe(all, b), l.maybe(all, l.h0), l.maybeLengths(all), y, gates); },
-      argumentMap);
+      productMemory);
   expectGoodManners(
       setup, {alone},
       [&](Stream& q) { gru.forward(q, x, r, l.maybe(all, b), l.maybe(all, l.h0), l.maybeLengths(all), alone, {}); },
-      argumentMap);
+      productMemory);
   EXPECT_TRUE(std::ranges::equal(y.values(), alone.values())) << "states depend on what else is kept";
   expectGoodManners(
       setup, {dx, da, dh0},
       [&](Stream& q) { gru.gradient(q, l.dy, r, y, gates, l.maybe(all, l.h0), l.maybeLengths(all), dx, da, dh0); },
-      argumentMap);
+      productMemory);
 }
 
 TEST_P(Recurrent, Rnn) {
@@ -96,9 +96,9 @@ TEST_P(Recurrent, Rnn) {
   const Buffer<float> x = randomBuffer(l.states, 5), r = randomBuffer(l.hidden * l.hidden, 6), y = room(l.states),
                       dx = room(l.states), dh0 = room(l.state);
   expectGoodManners(
-      setup, {y}, [&](Stream& q) { rnn.forward(q, x, r, l.maybe(all, l.h0), l.maybeLengths(all), y); }, argumentMap);
+      setup, {y}, [&](Stream& q) { rnn.forward(q, x, r, l.maybe(all, l.h0), l.maybeLengths(all), y); }, productMemory);
   expectGoodManners(
-      setup, {dx, dh0}, [&](Stream& q) { rnn.gradient(q, l.dy, r, y, l.maybeLengths(all), dx, dh0); }, argumentMap);
+      setup, {dx, dh0}, [&](Stream& q) { rnn.gradient(q, l.dy, r, y, l.maybeLengths(all), dx, dh0); }, productMemory);
 }
 
 TEST_P(Recurrent, Weights) {
@@ -108,7 +108,7 @@ TEST_P(Recurrent, Weights) {
       setup, {.steps = l.steps, .batch = l.batch, .hidden = l.hidden, .gates = 3 * l.hidden, .reverse = all});
   const Buffer<float> da = randomBuffer(3 * l.states, 5), dr = room(3 * l.hidden * l.hidden), db = room(3 * l.hidden);
   expectGoodManners(
-      setup, {dr, db}, [&](Stream& q) { weights.gradient(q, da, l.dy, l.maybe(all, l.h0), dr, db); }, argumentMap);
+      setup, {dr, db}, [&](Stream& q) { weights.gradient(q, da, l.dy, l.maybe(all, l.h0), dr, db); }, productMemory);
 }
 
 INSTANTIATE_TEST_SUITE_P(Optional, Recurrent, testing::Bool(),

@@ -148,6 +148,9 @@ inline Buffer<float> randomBuffer(std::int64_t count, std::uint32_t seed) {
 
 /// What calls of oneDNN allocate in spite of everything: the nodes of a map of a primitive's arguments.
 inline constexpr std::size_t argumentMap = 256;
+/// And what products of matrices do: without AVX-512 the library has only its GEMM, which packs operands in memory of
+/// its own.
+inline const std::size_t productMemory = __builtin_cpu_supports("avx512f") ? argumentMap : 2 << 20;
 
 /// Makes `call` twice, with different garbage in results and workspace, and expects that it allocates no block of more
 /// than `allocation` bytes, stays inside its memory, and writes the same bits to all of `results` both times.
