@@ -1,10 +1,12 @@
 // See Attention.h. A block of queries at a time meets all keys that it sees: the block's scores stay in the cache, from
-// the first product to the second. Products are oneDNN's.
+// the first product to the second. Products are oneDNN's. Threads share the heads, and each product has one: it is
+// small.
 #include "pdcrt/kernels/Attention.h"
 
 #include "AttentionShapes.h"
 #include "DropoutMask.h"
 #include "Onednn.h"
+#include "Parts.h"
 #include "Sums.h"
 #include "pdcrt/Math.h"
 
@@ -119,9 +121,11 @@ private:
 struct Attention::Impl {
   Options o;
   BiasStrides biasStrides;
-  std::int64_t block;             ///< queries
-  std::vector<Products> products; ///< of the blocks of a head, in order; of two sizes at most if not causal
-  std::size_t ownWorkspace = 0;   ///< where that of the kernel begins, behind that of the products
+  std::int64_t block; ///< queries
+  /// One for each thread: the products of the blocks of a head, in order; of two sizes at most if not causal.
+  std::vector<std::vector<Products>> products;
+  std::size_t partWorkspace = 0; ///< of a thread
+  std::size_t ownWorkspace = 0;  ///< where that of the kernel begins in it, behind that of the products
 
   std::int64_t seenBy(std::int64_t begin, std::int64_t count) const {
     return o.causal ? begin + count + o.keys - o.queries : o.keys;
@@ -129,14 +133,21 @@ struct Attention::Impl {
 
   void prepare(Setup& setup) {
     block = blockOf(o);
-    for (std::int64_t begin = 0; begin < o.queries; begin += block) {
-      const std::int64_t count = std::min(block, o.queries - begin);
-      if (o.causal || begin == 0 || count < block) products.emplace_back(setup, o, count, seenBy(begin, count));
-    }
-    for (const Products& each : products) ownWorkspace = std::max(ownWorkspace, each.workspace);
+    // Heads that share keys and values add to the same gradients.
+    products.resize(
+        static_cast<std::size_t>(parts::countOf(o.batch * o.groups, o.batch * o.heads * o.queries * o.keys)));
+    const parts::OneThread one;
+    for (std::vector<Products>& each : products)
+      for (std::int64_t begin = 0; begin < o.queries; begin += block) {
+        const std::int64_t count = std::min(block, o.queries - begin);
+        if (o.causal || begin == 0 || count < block) each.emplace_back(setup, o, count, seenBy(begin, count));
+      }
+    for (const Products& each : products[0]) ownWorkspace = std::max(ownWorkspace, each.workspace);
     ownWorkspace = (ownWorkspace + 63) / 64 * 64;
     // The gradient has weights and their gradient.
-    setup.needWorkspace(ownWorkspace + 2 * static_cast<std::size_t>(block * o.keys) * sizeof(float));
+    partWorkspace = ownWorkspace + 2 * static_cast<std::size_t>(block * o.keys) * sizeof(float);
+    partWorkspace = (partWorkspace + 63) / 64 * 64;
+    setup.needWorkspace(products.size() * partWorkspace);
   }
 
   /// Queries begin … begin + count - 1 of one head of one sample, and where their data is.
@@ -148,18 +159,31 @@ struct Attention::Impl {
     const Products& products;
   };
 
+  /// Calls f(stream, block), where `stream` has a thread's part of the workspace.
   template <class F>
-  void forEachBlock(const float* bias, F f) const {
-    for (std::int64_t b = 0; b < o.batch; ++b)
-      for (std::int64_t h = 0; h < o.heads; ++h)
-        for (std::int64_t begin = 0; begin < o.queries; begin += block) {
-          const std::int64_t count = std::min(block, o.queries - begin);
-          const std::int64_t size = o.causal ? begin / block : (count < block ? 1 : 0);
-          f(Block{begin, count, seenBy(begin, count), (b * o.heads + h) * o.queries + begin,
-                  b * o.groups + h / (o.heads / o.groups),
-                  bias ? bias + b * biasStrides.batch + h * biasStrides.head + begin * biasStrides.query : nullptr,
-                  products[static_cast<std::size_t>(size)]});
-        }
+  void forEachBlock(Stream& q, const float* bias, F f) const {
+    const int count = static_cast<int>(products.size());
+    parts::run(count, [&](int part) {
+      const std::size_t index = static_cast<std::size_t>(part);
+      Stream mine(q.workspace() + index * partWorkspace, partWorkspace);
+      const parts::Range groups = parts::rangeOf(part, count, o.batch * o.groups);
+      for (std::int64_t group = groups.begin; group < groups.end; ++group)
+        forEachBlockOf(group, bias, products[index], [&](const Block& at) { f(mine, at); });
+    });
+  }
+
+  /// The blocks of all heads with these keys and values.
+  template <class F>
+  void forEachBlockOf(std::int64_t group, const float* bias, const std::vector<Products>& sizes, F f) const {
+    const std::int64_t shared = o.heads / o.groups, b = group / o.groups;
+    for (std::int64_t h = group % o.groups * shared; h < (group % o.groups + 1) * shared; ++h)
+      for (std::int64_t begin = 0; begin < o.queries; begin += block) {
+        const std::int64_t count = std::min(block, o.queries - begin);
+        const std::int64_t size = o.causal ? begin / block : (count < block ? 1 : 0);
+        f(Block{begin, count, seenBy(begin, count), (b * o.heads + h) * o.queries + begin, group,
+                bias ? bias + b * biasStrides.batch + h * biasStrides.head + begin * biasStrides.query : nullptr,
+                sizes[static_cast<std::size_t>(size)]});
+      }
   }
 
   Row row(const Block& at, std::int64_t i, const std::uint8_t* mask) const {
@@ -175,9 +199,9 @@ struct Attention::Impl {
 
   void forward(Stream& q, const float* query, const float* key, const float* value, const float* bias, float* y,
                float* largest, float* inverse, const std::uint8_t* mask) const {
-    float* const p = ownFloats(q);
-    forEachBlock(bias, [&](const Block& at) {
-      at.products.scores.run(q, {queries(at, query), key + keyOffset(at)}, {p});
+    forEachBlock(q, bias, [&](Stream& mine, const Block& at) {
+      float* const p = ownFloats(mine);
+      at.products.scores.run(mine, {queries(at, query), key + keyOffset(at)}, {p});
       for (std::int64_t i = 0; i < at.count; ++i) {
         const Row r = row(at, i, mask);
         float max = 0, factor = 0;
@@ -187,7 +211,7 @@ struct Attention::Impl {
         if (inverse) inverse[at.firstRow + i] = factor;
         if (mask) drop(r.seen, r.mask, r.kept, p + i * at.seen);
       }
-      at.products.results.run(q, {p, value + valueOffset(at)}, {y + at.firstRow * o.valueSize});
+      at.products.results.run(mine, {p, value + valueOffset(at)}, {y + at.firstRow * o.valueSize});
     });
   }
 };
@@ -223,16 +247,15 @@ void Attention::inputGradient(Stream& q, View<const float> dy, View<const float>
   const Impl& self = *impl_;
   const Options& o = self.o;
   const float scale = static_cast<float>(o.scale);
-  float* const p = self.ownFloats(q);
-  float* const ds = p + self.block * o.keys;
   if (dkey) std::fill_n(dkey.data, o.batch * o.groups * o.keys * o.size, 0.0f);
   if (dvalue) std::fill_n(dvalue.data, o.batch * o.groups * o.keys * o.valueSize, 0.0f);
-  self.forEachBlock(bias.data, [&](const Impl::Block& at) {
+  self.forEachBlock(q, bias.data, [&](Stream& mine, const Impl::Block& at) {
+    float *const p = self.ownFloats(mine), *const ds = p + self.block * o.keys;
     const Products& products = at.products;
     const float *const rowsOfY = dy.data + at.firstRow * o.valueSize, *const queries = self.queries(at, query.data),
                        *const keys = key.data + self.keyOffset(at), *const values = value.data + self.valueOffset(at);
-    products.scores.run(q, {queries, keys}, {p});
-    products.dweights.run(q, {rowsOfY, values}, {ds});
+    products.scores.run(mine, {queries, keys}, {p});
+    products.dweights.run(mine, {rowsOfY, values}, {ds});
     for (std::int64_t i = 0; i < at.count; ++i) {
       const Row r = self.row(at, i, mask.data);
       float *const weights = p + i * at.seen, *const gradient = ds + i * at.seen;
@@ -243,9 +266,9 @@ void Attention::inputGradient(Stream& q, View<const float> dy, View<const float>
       if (o.hides && r.bias) hide(r.seen, r.bias, gradient);
       if (r.mask) drop(r.seen, r.mask, r.kept, weights);
     }
-    if (dquery) products.dquery.run(q, {ds, keys}, {dquery.data + at.firstRow * o.size});
-    if (dkey) products.dkey.run(q, {ds, queries}, {dkey.data + self.keyOffset(at)});
-    if (dvalue) products.dvalue.run(q, {p, rowsOfY}, {dvalue.data + self.valueOffset(at)});
+    if (dquery) products.dquery.run(mine, {ds, keys}, {dquery.data + at.firstRow * o.size});
+    if (dkey) products.dkey.run(mine, {ds, queries}, {dkey.data + self.keyOffset(at)});
+    if (dvalue) products.dvalue.run(mine, {p, rowsOfY}, {dvalue.data + self.valueOffset(at)});
   });
 }
 

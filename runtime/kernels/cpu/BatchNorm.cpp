@@ -3,6 +3,7 @@
 #include "pdcrt/kernels/BatchNorm.h"
 
 #include "ChannelBlocks.h"
+#include "Parts.h"
 #include "Shapes.h"
 #include "Sums.h"
 
@@ -249,6 +250,16 @@ Sums gradientSums(Planes p, std::int64_t lanes, const float* dy, const float* x,
   return sums;
 }
 
+/// Calls f(first) for the first channel of each block; threads share the blocks.
+template <class F>
+void forEachBlock(const Planes& planes, std::int64_t channels, std::int64_t lanes, const F& f) {
+  const std::int64_t blocks = channels / lanes;
+  parts::runRanges(parts::countOf(blocks, blocks * planes.samples * planes.size), blocks,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t block = begin; block < end; ++block) f(block * lanes);
+                   });
+}
+
 const float* offset(View<const float> view, std::int64_t elements) {
   return view ? view.data + elements : nullptr;
 }
@@ -271,7 +282,7 @@ BatchNorm::BatchNorm(Setup&, const Options& o)
 void BatchNorm::forward(Stream&, View<const float> x, View<const float> scale, View<const float> bias,
                         View<const float> runningMean, View<const float> runningVariance, View<float> y) const {
   const Planes planes = {samples_, channels_ * inner_, lanes_ * inner_};
-  for (std::int64_t first = 0; first < channels_; first += lanes_) {
+  forEachBlock(planes, channels_, lanes_, [&](std::int64_t first) {
     Factors f;
     for (std::int64_t lane = 0; lane < lanes_; ++lane) {
       const std::int64_t c = first + lane;
@@ -281,7 +292,7 @@ void BatchNorm::forward(Stream&, View<const float> x, View<const float> scale, V
       f.bias[lane] = bias[c];
     }
     normalise(planes, lanes_, x.data + first * inner_, nullptr, false, f, y.data + first * inner_);
-  }
+  });
 }
 
 void BatchNorm::trainForward(Stream&, View<const float> x, View<const float> scale, View<const float> bias,
@@ -289,7 +300,7 @@ void BatchNorm::trainForward(Stream&, View<const float> x, View<const float> sca
                              View<const float> residual, View<float> y, View<float> mean, View<float> inverseStd,
                              View<float> newRunningMean, View<float> newRunningVariance) const {
   const Planes planes = {samples_, channels_ * inner_, lanes_ * inner_};
-  for (std::int64_t first = 0; first < channels_; first += lanes_) {
+  forEachBlock(planes, channels_, lanes_, [&](std::int64_t first) {
     const float* const in = x.data + first * inner_;
     const Sums moments = momentsOf(planes, lanes_, in);
     Factors f;
@@ -307,7 +318,7 @@ void BatchNorm::trainForward(Stream&, View<const float> x, View<const float> sca
         newRunningVariance[c] = static_cast<float>(runningVariance[c] * momentum_ + variance * (1 - momentum_));
     }
     normalise(planes, lanes_, in, offset(residual, first * inner_), relu_, f, y.data + first * inner_);
-  }
+  });
 }
 
 void BatchNorm::gradient(Stream&, View<const float> dy, View<const float> x, View<const float> scale,
@@ -317,7 +328,7 @@ void BatchNorm::gradient(Stream&, View<const float> dy, View<const float> x, Vie
   // dx = scale · inverseStd · (g - dbias / count - x̂ · dscale / count).
   const Planes planes = {samples_, channels_ * inner_, lanes_ * inner_};
   const double count = static_cast<double>(samples_ * inner_);
-  for (std::int64_t first = 0; first < channels_; first += lanes_) {
+  forEachBlock(planes, channels_, lanes_, [&](std::int64_t first) {
     const std::int64_t begin = first * inner_;
     const float* const result = relu_ ? offset(y, begin) : nullptr;
     const Sums sums = gradientSums(planes, lanes_, dy.data + begin, x.data + begin, result, mean.data + first);
@@ -335,14 +346,14 @@ void BatchNorm::gradient(Stream&, View<const float> dy, View<const float> x, Vie
     }
     differentiate(planes, lanes_, dy.data + begin, x.data + begin, result, f, dx.data + begin,
                   dresidual ? dresidual.data + begin : nullptr);
-  }
+  });
 }
 
 void BatchNorm::frozenGradient(Stream&, View<const float> dy, View<const float> x, View<const float> scale,
                                View<const float> runningMean, View<const float> runningVariance, View<float> dx,
                                View<float> dscale, View<float> dbias) const {
   const Planes planes = {samples_, channels_ * inner_, lanes_ * inner_};
-  for (std::int64_t first = 0; first < channels_; first += lanes_) {
+  forEachBlock(planes, channels_, lanes_, [&](std::int64_t first) {
     const float* const dOut = dy.data + first * inner_;
     // Before dx, which may be dy's memory.
     Sums sums = {};
@@ -357,7 +368,7 @@ void BatchNorm::frozenGradient(Stream&, View<const float> dy, View<const float> 
       f.factor[lane] = static_cast<float>(scale[c] * inverse);
     }
     if (dx) scaleBy(planes, lanes_, dOut, f, dx.data + first * inner_);
-  }
+  });
 }
 
 } // namespace pdcrt

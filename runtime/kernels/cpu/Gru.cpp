@@ -58,6 +58,7 @@ PDCRT_VECTORIZED void backwardRow(std::int64_t hidden, Saved<const float> saved,
 
 struct Gru::Impl {
   Options options;
+  recurrent::RowParts parts;
   recurrent::StepProduct recurrence; ///< p += h · transposed r
   recurrent::StepProduct backward;   ///< dh += da · r
   recurrent::Workspace workspace;
@@ -77,15 +78,15 @@ Gru::Gru(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
   impl_->r = recurrent::place(o.order, 'r', 3);
   impl_->n = recurrent::place(o.order, 'h', 3);
   recurrent::construct("GRU layer", o, [&] {
-    using recurrent::matrix;
-    const dnnl::memory::desc h = matrix(o.batch, o.hidden), gates = matrix(o.batch, 3 * o.hidden);
-    impl_->recurrence = {setup, o.steps, h, matrix(o.hidden, 3 * o.hidden, true), gates};
-    impl_->backward = {setup, o.steps, gates, matrix(3 * o.hidden, o.hidden), h};
+    impl_->parts = recurrent::RowParts(o);
+    impl_->recurrence = {setup, o.steps, impl_->parts, o.hidden, 3 * o.hidden, true};
+    impl_->backward = {setup, o.steps, impl_->parts, 3 * o.hidden, o.hidden, false};
   });
-  // Forward: p, and what nobody saves of one row; backward: the gradient of the state.
+  // Forward: p, and for each part what nobody saves of one row; backward: the gradient of the state.
   impl_->workspace = {setup,
+                      impl_->parts,
                       {&impl_->recurrence, &impl_->backward},
-                      static_cast<std::size_t>((3 * o.batch + 4) * o.hidden) * sizeof(float)};
+                      static_cast<std::size_t>((3 * o.batch + 4 * impl_->parts.count) * o.hidden) * sizeof(float)};
 }
 
 Gru::~Gru() = default;
@@ -97,29 +98,31 @@ void Gru::forward(Stream& q, View<const float> x, View<const float> r, View<cons
   const Options& o = impl_->options;
   const std::int64_t state = o.batch * o.hidden;
   float* const p = impl_->own(q);
-  float* const spare = p + 3 * state;
-  const float* before = h0.data;
   const float* const weights = impl_->recurrence.prepare(q, r.data, q.workspace() + impl_->workspace.packed);
-  for (std::int64_t count = 0; count < o.steps; ++count) {
-    const std::int64_t t = recurrent::position(count, o.steps, o.reverse);
-    for (std::int64_t row = 0; row < o.batch; ++row)
-      recurrent::copyOrZero(b.data, 3 * o.hidden, p + row * 3 * o.hidden);
-    if (before) impl_->recurrence.run(q, before, weights, p);
-    for (std::int64_t row = 0; row < o.batch; ++row) {
-      const std::int64_t at = (t * o.batch + row) * o.hidden;
-      const float* const beforeRow = before ? before + row * o.hidden : nullptr;
-      float* const saved = gates ? gates.data + 4 * at : spare;
-      if (recurrent::isOver(lengths, row, t)) {
-        recurrent::copyOrZero(beforeRow, o.hidden, y.data + at);
-        std::fill_n(saved, 4 * o.hidden, 0.0f);
-      } else {
-        const float* const pRow = p + row * 3 * o.hidden;
-        forwardRow(o.hidden, impl_->gatesOf(x.data + 3 * at), impl_->gatesOf(pRow), beforeRow, y.data + at,
-                   Saved<float>(saved, o.hidden));
+  impl_->workspace.forEachPart(q, impl_->parts, [&](Stream& mine, int part, std::int64_t first, std::int64_t end) {
+    float* const spare = p + 3 * state + 4 * part * o.hidden;
+    const float* before = h0.data;
+    for (std::int64_t count = 0; count < o.steps; ++count) {
+      const std::int64_t t = recurrent::position(count, o.steps, o.reverse);
+      for (std::int64_t row = first; row < end; ++row)
+        recurrent::copyOrZero(b.data, 3 * o.hidden, p + row * 3 * o.hidden);
+      if (before) impl_->recurrence.run(mine, part, before + first * o.hidden, weights, p + first * 3 * o.hidden);
+      for (std::int64_t row = first; row < end; ++row) {
+        const std::int64_t at = (t * o.batch + row) * o.hidden;
+        const float* const beforeRow = before ? before + row * o.hidden : nullptr;
+        float* const saved = gates ? gates.data + 4 * at : spare;
+        if (recurrent::isOver(lengths, row, t)) {
+          recurrent::copyOrZero(beforeRow, o.hidden, y.data + at);
+          std::fill_n(saved, 4 * o.hidden, 0.0f);
+        } else {
+          const float* const pRow = p + row * 3 * o.hidden;
+          forwardRow(o.hidden, impl_->gatesOf(x.data + 3 * at), impl_->gatesOf(pRow), beforeRow, y.data + at,
+                     Saved<float>(saved, o.hidden));
+        }
       }
+      before = y.data + t * state;
     }
-    before = y.data + t * state;
-  }
+  });
 }
 
 void Gru::gradient(Stream& q, View<const float> dy, View<const float> r, View<const float> y, View<const float> gates,
@@ -130,24 +133,27 @@ void Gru::gradient(Stream& q, View<const float> dy, View<const float> r, View<co
   float* const dh = impl_->own(q);
   std::fill_n(dh, state, 0.0f);
   const float* const weights = impl_->backward.prepare(q, r.data, q.workspace() + impl_->workspace.packed);
-  for (std::int64_t count = o.steps - 1; count >= 0; --count) {
-    const std::int64_t t = recurrent::position(count, o.steps, o.reverse);
-    const float* const before =
-        count > 0 ? y.data + recurrent::position(count - 1, o.steps, o.reverse) * state : h0.data;
-    recurrent::add(dy.data + t * state, state, dh);
-    for (std::int64_t row = 0; row < o.batch; ++row) {
-      const std::int64_t at = (t * o.batch + row) * o.hidden;
-      if (recurrent::isOver(lengths, row, t)) { // what comes before the step is what comes after it
-        std::fill_n(dx.data + 3 * at, 3 * o.hidden, 0.0f);
-        std::fill_n(da.data + 3 * at, 3 * o.hidden, 0.0f);
-        continue;
+  impl_->workspace.forEachPart(q, impl_->parts, [&](Stream& mine, int part, std::int64_t first, std::int64_t end) {
+    const std::int64_t begin = first * o.hidden;
+    for (std::int64_t count = o.steps - 1; count >= 0; --count) {
+      const std::int64_t t = recurrent::position(count, o.steps, o.reverse);
+      const float* const before =
+          count > 0 ? y.data + recurrent::position(count - 1, o.steps, o.reverse) * state : h0.data;
+      recurrent::add(dy.data + t * state + begin, (end - first) * o.hidden, dh + begin);
+      for (std::int64_t row = first; row < end; ++row) {
+        const std::int64_t at = (t * o.batch + row) * o.hidden;
+        if (recurrent::isOver(lengths, row, t)) { // what comes before the step is what comes after it
+          std::fill_n(dx.data + 3 * at, 3 * o.hidden, 0.0f);
+          std::fill_n(da.data + 3 * at, 3 * o.hidden, 0.0f);
+          continue;
+        }
+        backwardRow(o.hidden, Saved<const float>(gates.data + 4 * at, o.hidden),
+                    before ? before + row * o.hidden : nullptr, dh + row * o.hidden, impl_->gatesOf(dx.data + 3 * at),
+                    impl_->gatesOf(da.data + 3 * at));
       }
-      backwardRow(o.hidden, Saved<const float>(gates.data + 4 * at, o.hidden),
-                  before ? before + row * o.hidden : nullptr, dh + row * o.hidden, impl_->gatesOf(dx.data + 3 * at),
-                  impl_->gatesOf(da.data + 3 * at));
+      if (count > 0 || dh0) impl_->backward.run(mine, part, da.data + t * 3 * state + 3 * begin, weights, dh + begin);
     }
-    if (count > 0 || dh0) impl_->backward.run(q, da.data + t * 3 * state, weights, dh);
-  }
+  });
   if (dh0) std::copy_n(dh, state, dh0.data);
 }
 

@@ -2,6 +2,7 @@
 // square of x - mean, which does not cancel.
 #include "pdcrt/kernels/LayerNorm.h"
 
+#include "Parts.h"
 #include "Sums.h"
 
 #include <algorithm>
@@ -50,6 +51,14 @@ PDCRT_VECTORIZED void accumulate(std::int64_t size, const float* dy, const float
   for (std::int64_t i = 0; i < size; ++i) bias[i] += dy[i];
 }
 
+/// Calls f(row) for all rows, which threads share.
+template <class F>
+void forEachRow(const LayerNorm::Options& o, const F& f) {
+  parts::runRanges(parts::countOf(o.rows, o.rows * o.size), o.rows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) f(r);
+  });
+}
+
 } // namespace
 
 LayerNorm::LayerNorm(Setup& setup, const Options& o) : options_(o) {
@@ -59,22 +68,23 @@ LayerNorm::LayerNorm(Setup& setup, const Options& o) : options_(o) {
 void LayerNorm::forward(Stream&, View<const float> x, View<const float> scale, View<const float> bias, View<float> y,
                         View<float> means, View<float> inverses) const {
   const std::int64_t size = options_.size;
-  for (std::int64_t r = 0; r < options_.rows; ++r) {
+  forEachRow(options_, [&](std::int64_t r) {
     const float* const row = x.data + r * size;
     const double average = mean(size, row), inverse = 1 / std::sqrt(meanSquare(size, row, average) + options_.epsilon);
     if (means) means[r] = static_cast<float>(average);
     if (inverses) inverses[r] = static_cast<float>(inverse);
     normalise(size, row, static_cast<float>(average), static_cast<float>(inverse), scale.data, bias.data,
               y.data + r * size);
-  }
+  });
 }
 
 void LayerNorm::inputGradient(Stream&, View<const float> dy, View<const float> x, View<const float> scale,
                               View<const float> means, View<const float> inverses, View<float> dx) const {
   const std::int64_t size = options_.size;
-  for (std::int64_t r = 0; r < options_.rows; ++r)
+  forEachRow(options_, [&](std::int64_t r) {
     differentiate(size, dy.data + r * size, x.data + r * size, scale.data, true, means[r], inverses[r],
                   dx.data + r * size);
+  });
 }
 
 void LayerNorm::weightGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> means,
@@ -92,19 +102,20 @@ void LayerNorm::weightGradient(Stream& q, View<const float> dy, View<const float
 void LayerNorm::rmsForward(Stream&, View<const float> x, View<const float> scale, View<float> y,
                            View<float> inverses) const {
   const std::int64_t size = options_.size;
-  for (std::int64_t r = 0; r < options_.rows; ++r) {
+  forEachRow(options_, [&](std::int64_t r) {
     const float* const row = x.data + r * size;
     const double inverse = 1 / std::sqrt(meanSquare(size, row, 0) + options_.epsilon);
     if (inverses) inverses[r] = static_cast<float>(inverse);
     normalise(size, row, 0, static_cast<float>(inverse), scale.data, nullptr, y.data + r * size);
-  }
+  });
 }
 
 void LayerNorm::rmsInputGradient(Stream&, View<const float> dy, View<const float> x, View<const float> scale,
                                  View<const float> inverses, View<float> dx) const {
   const std::int64_t size = options_.size;
-  for (std::int64_t r = 0; r < options_.rows; ++r)
+  forEachRow(options_, [&](std::int64_t r) {
     differentiate(size, dy.data + r * size, x.data + r * size, scale.data, false, 0, inverses[r], dx.data + r * size);
+  });
 }
 
 void LayerNorm::rmsWeightGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> inverses,

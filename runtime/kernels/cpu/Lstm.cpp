@@ -54,6 +54,7 @@ PDCRT_VECTORIZED void backwardRow(std::int64_t hidden, Gates<const float> gates,
 
 struct Lstm::Impl {
   Options options;
+  recurrent::RowParts parts;
   recurrent::StepProduct recurrence; ///< gates = h · transposed r
   recurrent::StepProduct backward;   ///< dh += da · r
   recurrent::Workspace workspace;
@@ -74,13 +75,14 @@ Lstm::Lstm(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
   impl_->f = recurrent::place(o.order, 'f', 4);
   impl_->g = recurrent::place(o.order, 'c', 4);
   recurrent::construct("LSTM layer", o, [&] {
-    using recurrent::matrix;
-    const dnnl::memory::desc h = matrix(o.batch, o.hidden), gates = matrix(o.batch, 4 * o.hidden);
-    impl_->recurrence = {setup, o.steps, h, matrix(o.hidden, 4 * o.hidden, true), gates, false};
-    impl_->backward = {setup, o.steps, gates, matrix(4 * o.hidden, o.hidden), h};
+    impl_->parts = recurrent::RowParts(o);
+    impl_->recurrence = {setup, o.steps, impl_->parts, o.hidden, 4 * o.hidden, true, false};
+    impl_->backward = {setup, o.steps, impl_->parts, 4 * o.hidden, o.hidden, false};
   });
-  impl_->workspace = {
-      setup, {&impl_->recurrence, &impl_->backward}, static_cast<std::size_t>(5 * o.batch * o.hidden) * sizeof(float)};
+  impl_->workspace = {setup,
+                      impl_->parts,
+                      {&impl_->recurrence, &impl_->backward},
+                      static_cast<std::size_t>(5 * o.batch * o.hidden) * sizeof(float)};
 }
 
 Lstm::~Lstm() = default;
@@ -93,32 +95,34 @@ void Lstm::forward(Stream& q, View<const float> x, View<const float> r, View<con
   const std::int64_t state = o.batch * o.hidden;
   float* const spareGates = impl_->own(q); // of a step whose gates and cells nobody keeps
   float* const spareCells = spareGates + 4 * state;
-  const float *hBefore = h0.data, *cBefore = c0.data;
   const float* const weights = impl_->recurrence.prepare(q, r.data, q.workspace() + impl_->workspace.packed);
-  for (std::int64_t n = 0; n < o.steps; ++n) {
-    const std::int64_t t = recurrent::position(n, o.steps, o.reverse);
-    float* const g = gates ? gates.data + t * 4 * state : spareGates;
-    float* const cNow = c ? c.data + t * state : spareCells;
-    float* const yNow = y.data + t * state;
-    if (hBefore)
-      impl_->recurrence.run(q, hBefore, weights, g);
-    else
-      std::fill_n(g, 4 * state, 0.0f);
-    for (std::int64_t b = 0; b < o.batch; ++b) {
-      const std::int64_t row = b * o.hidden;
-      const float* const cRow = cBefore ? cBefore + row : nullptr;
-      if (recurrent::isOver(lengths, b, t)) {
-        recurrent::copyOrZero(hBefore ? hBefore + row : nullptr, o.hidden, yNow + row);
-        if (cRow != cNow + row) recurrent::copyOrZero(cRow, o.hidden, cNow + row);
-        std::fill_n(g + 4 * row, 4 * o.hidden, 0.0f);
-      } else {
-        forwardRow(o.hidden, impl_->gatesOf(x.data + 4 * (t * state + row)), impl_->gatesOf(g + 4 * row), cRow,
-                   cNow + row, yNow + row);
+  impl_->workspace.forEachPart(q, impl_->parts, [&](Stream& mine, int part, std::int64_t first, std::int64_t end) {
+    const float *hBefore = h0.data, *cBefore = c0.data;
+    for (std::int64_t n = 0; n < o.steps; ++n) {
+      const std::int64_t t = recurrent::position(n, o.steps, o.reverse);
+      float* const g = gates ? gates.data + t * 4 * state : spareGates;
+      float* const cNow = c ? c.data + t * state : spareCells;
+      float* const yNow = y.data + t * state;
+      if (hBefore)
+        impl_->recurrence.run(mine, part, hBefore + first * o.hidden, weights, g + 4 * first * o.hidden);
+      else
+        std::fill_n(g + 4 * first * o.hidden, 4 * (end - first) * o.hidden, 0.0f);
+      for (std::int64_t b = first; b < end; ++b) {
+        const std::int64_t row = b * o.hidden;
+        const float* const cRow = cBefore ? cBefore + row : nullptr;
+        if (recurrent::isOver(lengths, b, t)) {
+          recurrent::copyOrZero(hBefore ? hBefore + row : nullptr, o.hidden, yNow + row);
+          if (cRow != cNow + row) recurrent::copyOrZero(cRow, o.hidden, cNow + row);
+          std::fill_n(g + 4 * row, 4 * o.hidden, 0.0f);
+        } else {
+          forwardRow(o.hidden, impl_->gatesOf(x.data + 4 * (t * state + row)), impl_->gatesOf(g + 4 * row), cRow,
+                     cNow + row, yNow + row);
+        }
       }
+      hBefore = yNow;
+      cBefore = cNow;
     }
-    hBefore = yNow;
-    cBefore = cNow;
-  }
+  });
 }
 
 void Lstm::gradient(Stream& q, View<const float> dy, View<const float> dc, View<const float> r, View<const float> c,
@@ -130,24 +134,27 @@ void Lstm::gradient(Stream& q, View<const float> dy, View<const float> dc, View<
   float* const dcNow = dhNow + state;
   std::fill_n(dhNow, 2 * state, 0.0f);
   const float* const weights = impl_->backward.prepare(q, r.data, q.workspace() + impl_->workspace.packed);
-  for (std::int64_t n = o.steps - 1; n >= 0; --n) {
-    const std::int64_t t = recurrent::position(n, o.steps, o.reverse);
-    const float* const cBefore = n > 0 ? c.data + recurrent::position(n - 1, o.steps, o.reverse) * state : c0.data;
-    recurrent::add(dy ? dy.data + t * state : nullptr, state, dhNow);
-    recurrent::add(dc ? dc.data + t * state : nullptr, state, dcNow);
-    float* const da = dx.data + t * 4 * state;
-    for (std::int64_t b = 0; b < o.batch; ++b) {
-      const std::int64_t row = b * o.hidden;
-      if (recurrent::isOver(lengths, b, t)) { // what comes before the step is what comes after it
-        std::fill_n(da + 4 * row, 4 * o.hidden, 0.0f);
-        continue;
+  impl_->workspace.forEachPart(q, impl_->parts, [&](Stream& mine, int part, std::int64_t first, std::int64_t end) {
+    const std::int64_t begin = first * o.hidden, count = (end - first) * o.hidden;
+    for (std::int64_t n = o.steps - 1; n >= 0; --n) {
+      const std::int64_t t = recurrent::position(n, o.steps, o.reverse);
+      const float* const cBefore = n > 0 ? c.data + recurrent::position(n - 1, o.steps, o.reverse) * state : c0.data;
+      recurrent::add(dy ? dy.data + t * state + begin : nullptr, count, dhNow + begin);
+      recurrent::add(dc ? dc.data + t * state + begin : nullptr, count, dcNow + begin);
+      float* const da = dx.data + t * 4 * state;
+      for (std::int64_t b = first; b < end; ++b) {
+        const std::int64_t row = b * o.hidden;
+        if (recurrent::isOver(lengths, b, t)) { // what comes before the step is what comes after it
+          std::fill_n(da + 4 * row, 4 * o.hidden, 0.0f);
+          continue;
+        }
+        backwardRow(o.hidden, impl_->gatesOf(gates.data + t * 4 * state + 4 * row), cBefore ? cBefore + row : nullptr,
+                    c.data + t * state + row, dhNow + row, dcNow + row, impl_->gatesOf(da + 4 * row));
+        std::fill_n(dhNow + row, o.hidden, 0.0f);
       }
-      backwardRow(o.hidden, impl_->gatesOf(gates.data + t * 4 * state + 4 * row), cBefore ? cBefore + row : nullptr,
-                  c.data + t * state + row, dhNow + row, dcNow + row, impl_->gatesOf(da + 4 * row));
-      std::fill_n(dhNow + row, o.hidden, 0.0f);
+      if (n > 0 || dh0) impl_->backward.run(mine, part, da + 4 * begin, weights, dhNow + begin);
     }
-    if (n > 0 || dh0) impl_->backward.run(q, da, weights, dhNow);
-  }
+  });
   if (dh0) std::copy_n(dhNow, state, dh0.data);
   if (dc0) std::copy_n(dcNow, state, dc0.data);
 }

@@ -1,6 +1,7 @@
 // See MaxPool2d.h.
 #include "pdcrt/kernels/MaxPool2d.h"
 
+#include "Parts.h"
 #include "Sums.h"
 #include "Window.h"
 #include "pdcrt/Math.h"
@@ -94,6 +95,15 @@ PDCRT_VECTORIZED void poolBlocks(const float* plane, const WindowAxis& rows, con
   }
 }
 
+/// Calls f(plane) for each channel, or block of channels, of each sample; threads share them.
+template <class F>
+void forEachPlane(const MaxPool2d::Options& o, const F& f) {
+  const std::int64_t planes = o.input.dims[0] * o.input.dims[1] / o.lanes;
+  parts::runRanges(parts::countOf(planes, o.input.elements()), planes, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t p = begin; p < end; ++p) f(p);
+  });
+}
+
 } // namespace
 
 MaxPool2d::MaxPool2d(Setup&, const Options& o) : options_(o) {
@@ -102,9 +112,8 @@ MaxPool2d::MaxPool2d(Setup&, const Options& o) : options_(o) {
 
 void MaxPool2d::forward(Stream&, View<const float> x, View<float> y, View<std::int32_t> index) const {
   const WindowAxis rows = rowsOf(options_), columns = columnsOf(options_);
-  const std::int64_t lanes = options_.lanes, planes = options_.input.dims[0] * options_.input.dims[1] / lanes,
-                     outputRows = options_.output.dims[2], width = options_.output.dims[3];
-  for (std::int64_t p = 0; p < planes; ++p)
+  const std::int64_t lanes = options_.lanes, outputRows = options_.output.dims[2], width = options_.output.dims[3];
+  forEachPlane(options_, [&](std::int64_t p) {
     for (std::int64_t i = 0; i < outputRows; ++i) {
       const float* const plane = x.data + p * rows.size * columns.size * lanes;
       const std::int64_t output = (p * outputRows + i) * width * lanes;
@@ -115,17 +124,19 @@ void MaxPool2d::forward(Stream&, View<const float> x, View<float> y, View<std::i
       else
         poolRow(plane, rows, columns, i, width, y.data + output);
     }
+  });
 }
 
 void MaxPool2d::inputGradient(Stream&, View<const float> dy, View<const std::int32_t> index, View<float> dx) const {
-  std::fill_n(dx.data, options_.input.elements(), 0.0f);
-  const std::int64_t lanes = options_.lanes, planes = options_.input.dims[0] * options_.input.dims[1] / lanes;
-  const std::int64_t inputPlane = options_.input.dims[2] * options_.input.dims[3],
+  const std::int64_t lanes = options_.lanes, inputPlane = options_.input.dims[2] * options_.input.dims[3],
                      outputPlane = options_.output.dims[2] * options_.output.dims[3];
-  for (std::int64_t p = 0; p < planes; ++p)
+  forEachPlane(options_, [&](std::int64_t p) {
+    float* const plane = dx.data + p * inputPlane * lanes;
+    std::fill_n(plane, inputPlane * lanes, 0.0f);
     for (std::int64_t i = p * outputPlane; i < (p + 1) * outputPlane; ++i)
       for (std::int64_t lane = 0; lane < lanes; ++lane)
-        dx[(p * inputPlane + index[i * lanes + lane]) * lanes + lane] += dy[i * lanes + lane];
+        plane[index[i * lanes + lane] * lanes + lane] += dy[i * lanes + lane];
+  });
 }
 
 } // namespace pdcrt

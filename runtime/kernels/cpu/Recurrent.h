@@ -2,6 +2,7 @@
 #pragma once
 
 #include "Onednn.h"
+#include "Parts.h"
 #include "RecurrentShapes.h"
 #include "pdcrt/View.h"
 
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace pdcrt::recurrent {
 
@@ -36,63 +38,101 @@ inline onednn::Operation product(Setup& setup, const dnnl::memory::desc& a, cons
   return {setup, descriptor, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}}, {{DNNL_ARG_DST, c}}};
 }
 
-/// c = a · w, or c += a · w, once per step with the same weights. Where there are enough steps to pay for it, a call
-/// begins by bringing the weights into the layout that the library likes: then a product takes 0.6 to 0.9 of the time,
-/// and the copy that of two to six products.
+/// How the threads of a rank share a layer: each computes some rows of the batch in all steps, and waits for no other
+/// before the last.
+struct RowParts {
+  int count = 1;         ///< a divisor of the batch, so that all have the same products
+  std::int64_t rows = 0; ///< of each
+
+  RowParts() = default;
+  template <class Options>
+  explicit RowParts(const Options& o) {
+    // A product of a row takes as long as a pass over some sixteenth of what it multiplies.
+    count = parts::countOf(o.batch, o.steps * o.batch * o.hidden * (1 + o.hidden / 16));
+    while (o.batch % count != 0) --count;
+    rows = o.batch / count;
+  }
+};
+
+/// c = a · w, or c += a · w, once per step with the same weights, for the rows of each part. Where there are enough
+/// steps to pay for it, a call begins by bringing the weights into the layout that the library likes: then a product
+/// takes 0.6 to 0.9 of the time, and the copy that of two to six products.
 class StepProduct {
 public:
   StepProduct() = default;
-  StepProduct(Setup& setup, std::int64_t steps, const dnnl::memory::desc& a, const dnnl::memory::desc& w,
-              const dnnl::memory::desc& c, bool accumulate = true) {
-    if (steps < worthPacking) {
-      product_ = product(setup, a, w, c, accumulate);
-      return;
-    }
+  /// Of the weights as they are read, transposed or not; `inner`: columns of a, `outer`: of c.
+  StepProduct(Setup& setup, std::int64_t steps, const RowParts& rowParts, std::int64_t inner, std::int64_t outer,
+              bool transposed, bool accumulate = true) {
+    const parts::OneThread one;
+    const dnnl::memory::desc a = matrix(rowParts.rows, inner), w = matrix(inner, outer, transposed),
+                             c = matrix(rowParts.rows, outer);
+    const bool packs = steps >= worthPacking;
     const dnnl::memory::desc any(w.dims(), dnnl::memory::data_type::f32, dnnl::memory::format_tag::any);
-    const dnnl::matmul::primitive_desc descriptor({a, any, c}, accumulate ? accumulating() : onednn::attributes(),
-                                                  onednn::engine());
+    const dnnl::matmul::primitive_desc descriptor({a, packs ? any : w, c},
+                                                  accumulate ? accumulating() : onednn::attributes(), onednn::engine());
     const dnnl::memory::desc liked = descriptor.weights_desc();
-    product_ = {setup, descriptor, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, liked}}, {{DNNL_ARG_DST, c}}};
+    for (int part = 0; part < rowParts.count; ++part)
+      products_.emplace_back(
+          setup, descriptor,
+          std::initializer_list<onednn::Operation::Argument>{{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, liked}},
+          std::initializer_list<onednn::Operation::Argument>{{DNNL_ARG_DST, c}});
     if (liked == w) return;
     const dnnl::reorder::primitive_desc reorder(onednn::engine(), w, onednn::engine(), liked, onednn::attributes());
     pack_ = {setup, reorder, {{DNNL_ARG_FROM, w}}, {{DNNL_ARG_TO, liked}}};
     packedBytes_ = (liked.get_size() + 63) / 64 * 64;
   }
 
-  /// Of the library, from the beginning of the workspace.
-  std::size_t workspaceBytes() const { return std::max(product_.workspaceBytes(), pack_.workspaceBytes()); }
+  /// Of the library for one part, and for packing.
+  std::size_t workspaceBytes() const { return std::max(products_[0].workspaceBytes(), pack_.workspaceBytes()); }
   /// Of the weights that `prepare` copies.
   std::size_t packedBytes() const { return packedBytes_; }
 
   /// The weights as `run` wants them; `room`, packedBytes() of the workspace, must last as long.
   const float* prepare(Stream& q, const float* w, std::byte* room) const {
     if (packedBytes_ == 0) return w;
+    const parts::OneThread one;
     pack_.run(q, {w}, {room});
     return reinterpret_cast<const float*>(room);
   }
-  void run(Stream& q, const float* a, const float* prepared, float* c) const { product_.run(q, {a, prepared}, {c}); }
+  /// For the rows of a part, with its part of the workspace.
+  void run(Stream& q, int part, const float* a, const float* prepared, float* c) const {
+    products_[static_cast<std::size_t>(part)].run(q, {a, prepared}, {c});
+  }
 
 private:
   static constexpr std::int64_t worthPacking = 8;
 
-  onednn::Operation product_, pack_;
+  std::vector<onednn::Operation> products_;
+  onednn::Operation pack_;
   std::size_t packedBytes_ = 0;
 };
 
-/// The workspace of a recurrent kernel: the library's, then packed weights, then its own.
+/// The workspace of a recurrent kernel: the library's for each part, then packed weights, then its own.
 struct Workspace {
-  std::size_t packed = 0, own = 0; ///< where they begin
+  std::size_t part = 0, packed = 0, own = 0; ///< size of the first, where the others begin
 
   Workspace() = default;
   /// `own`: bytes that the kernel itself needs.
-  Workspace(Setup& setup, std::initializer_list<const StepProduct*> products, std::size_t ownBytes) {
+  Workspace(Setup& setup, const RowParts& rowParts, std::initializer_list<const StepProduct*> products,
+            std::size_t ownBytes) {
     std::size_t packedBytes = 0;
     for (const StepProduct* product : products) {
-      packed = std::max(packed, product->workspaceBytes());
+      part = std::max(part, product->workspaceBytes());
       packedBytes = std::max(packedBytes, product->packedBytes());
     }
+    packed = static_cast<std::size_t>(rowParts.count) * part;
     own = packed + packedBytes;
     setup.needWorkspace(own + ownBytes);
+  }
+
+  /// Calls f(stream, part, first row, row behind the last), where `stream` has a part of the workspace, in a thread
+  /// each.
+  template <class F>
+  void forEachPart(Stream& q, const RowParts& rowParts, const F& f) const {
+    parts::run(rowParts.count, [&](int index) {
+      Stream mine(q.workspace() + static_cast<std::size_t>(index) * part, part);
+      f(mine, index, index * rowParts.rows, (index + 1) * rowParts.rows);
+    });
   }
 };
 

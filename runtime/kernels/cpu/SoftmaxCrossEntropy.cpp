@@ -1,6 +1,7 @@
 // See SoftmaxCrossEntropy.h.
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
 
+#include "Parts.h"
 #include "Sums.h"
 #include "pdcrt/Math.h"
 
@@ -63,25 +64,45 @@ double lossOfAllClasses(Row row, const float* logits, double logSum, const Weigh
   return sum;
 }
 
+/// How many threads share the positions.
+int partsOf(const Options& o) {
+  return parts::countOf(o.batch * o.inner, o.batch * o.inner * o.classes);
+}
+
+/// Calls f(position, where its logits begin) for positions first to end - 1.
+template <class F>
+void forEachPosition(const Options& o, std::int64_t first, std::int64_t end, const F& f) {
+  for (std::int64_t at = first; at < end; ++at) f(at, at / o.inner * o.classes * o.inner + at % o.inner);
+}
+
+/// The loss is summed up in one order; what threads share before, the logarithms, they put into `logSums`, where there
+/// is more than one.
 template <class Label>
 void forwardLoss(const Options& o, const float* logits, const Label* labels, const Weights& weights, float* loss,
-                 float* probabilities) {
+                 float* probabilities, double* logSums) {
   const Row row = {o.classes, o.inner};
   const double perClass = o.labelSmoothing / static_cast<double>(o.classes);
+  const auto logSumAt = [&](std::int64_t begin) {
+    return logSumExp(row, logits + begin, probabilities ? probabilities + begin : nullptr);
+  };
+  const int threads = partsOf(o);
+  if (threads > 1)
+    parts::runRanges(threads, o.batch * o.inner, [&](std::int64_t first, std::int64_t end) {
+      forEachPosition(o, first, end, [&](std::int64_t at, std::int64_t begin) { logSums[at] = logSumAt(begin); });
+    });
   double total = 0, labelled = 0;
-  for (std::int64_t n = 0; n < o.batch; ++n)
-    for (std::int64_t i = 0; i < o.inner; ++i) {
-      const std::int64_t label = labels[n * o.inner + i], begin = n * o.classes * o.inner + i;
-      const double logSum = logSumExp(row, logits + begin, probabilities ? probabilities + begin : nullptr);
-      if (!counts(o, label)) continue;
-      if (label < 0 || label >= o.classes) {
-        total = std::numeric_limits<double>::quiet_NaN();
-        continue;
-      }
-      labelled += weights.of(label);
-      total += (1 - o.labelSmoothing) * weights.of(label) * (logSum - logits[begin + label * o.inner]);
-      if (perClass != 0) total += perClass * lossOfAllClasses(row, logits + begin, logSum, weights);
+  forEachPosition(o, 0, o.batch * o.inner, [&](std::int64_t at, std::int64_t begin) {
+    const std::int64_t label = labels[at];
+    const double logSum = threads > 1 ? logSums[at] : logSumAt(begin);
+    if (!counts(o, label)) return;
+    if (label < 0 || label >= o.classes) {
+      total = std::numeric_limits<double>::quiet_NaN();
+      return;
     }
+    labelled += weights.of(label);
+    total += (1 - o.labelSmoothing) * weights.of(label) * (logSum - logits[begin + label * o.inner]);
+    if (perClass != 0) total += perClass * lossOfAllClasses(row, logits + begin, logSum, weights);
+  });
   *loss = static_cast<float>(total / labelled);
 }
 
@@ -126,39 +147,42 @@ void gradient(const Options& o, float dloss, const Label* labels, const float* p
   const double labelled = sumOfWeights(o, labels, weights);
   const double share = labelled == 0 ? 0 : dloss / labelled;
   const bool plain = !weights && o.labelSmoothing == 0;
-  for (std::int64_t n = 0; n < o.batch; ++n)
-    for (std::int64_t i = 0; i < o.inner; ++i) {
-      const std::int64_t label = labels[n * o.inner + i], begin = n * o.classes * o.inner + i;
-      if (!counts(o, label)) {
-        for (std::int64_t c = 0; c < o.classes; ++c) dlogits[begin + c * o.inner] = 0;
-        continue;
-      }
-      if (!plain) {
-        smoothedRow(o, probabilities + begin, label, share, weights, dlogits + begin);
-        continue;
-      }
-      const bool valid = label >= 0 && label < o.classes;
-      const auto factor = static_cast<float>(share);
-      const double atLabel = valid ? belowOne(row, probabilities + begin, label) * share : 0;
-      scaleRow(row, probabilities + begin, factor, dlogits + begin);
-      if (valid) dlogits[begin + label * o.inner] = static_cast<float>(atLabel);
+  const auto ofPosition = [&](std::int64_t at, std::int64_t begin) {
+    const std::int64_t label = labels[at];
+    if (!counts(o, label)) {
+      for (std::int64_t c = 0; c < o.classes; ++c) dlogits[begin + c * o.inner] = 0;
+      return;
     }
+    if (!plain) {
+      smoothedRow(o, probabilities + begin, label, share, weights, dlogits + begin);
+      return;
+    }
+    const bool valid = label >= 0 && label < o.classes;
+    const auto factor = static_cast<float>(share);
+    const double atLabel = valid ? belowOne(row, probabilities + begin, label) * share : 0;
+    scaleRow(row, probabilities + begin, factor, dlogits + begin);
+    if (valid) dlogits[begin + label * o.inner] = static_cast<float>(atLabel);
+  };
+  parts::runRanges(partsOf(o), o.batch * o.inner,
+                   [&](std::int64_t first, std::int64_t end) { forEachPosition(o, first, end, ofPosition); });
 }
 
 } // namespace
 
-SoftmaxCrossEntropy::SoftmaxCrossEntropy(Setup&, const Options& o) : options_(o) {}
-
-void SoftmaxCrossEntropy::forward(Stream&, View<const float> logits, View<const std::int64_t> labels,
-                                  View<const float> weights, View<float> loss, View<float> probabilities) const {
-  forwardLoss(options_, logits.data, labels.data, Weights(weights.data, options_.classes), loss.data,
-              probabilities.data);
+SoftmaxCrossEntropy::SoftmaxCrossEntropy(Setup& setup, const Options& o) : options_(o) {
+  if (partsOf(o) > 1) setup.needWorkspace(static_cast<std::size_t>(o.batch * o.inner) * sizeof(double));
 }
 
-void SoftmaxCrossEntropy::forward(Stream&, View<const float> logits, View<const std::int32_t> labels,
+void SoftmaxCrossEntropy::forward(Stream& q, View<const float> logits, View<const std::int64_t> labels,
                                   View<const float> weights, View<float> loss, View<float> probabilities) const {
   forwardLoss(options_, logits.data, labels.data, Weights(weights.data, options_.classes), loss.data,
-              probabilities.data);
+              probabilities.data, reinterpret_cast<double*>(q.workspace()));
+}
+
+void SoftmaxCrossEntropy::forward(Stream& q, View<const float> logits, View<const std::int32_t> labels,
+                                  View<const float> weights, View<float> loss, View<float> probabilities) const {
+  forwardLoss(options_, logits.data, labels.data, Weights(weights.data, options_.classes), loss.data,
+              probabilities.data, reinterpret_cast<double*>(q.workspace()));
 }
 
 void SoftmaxCrossEntropy::inputGradient(Stream&, View<const float> dloss, View<const std::int64_t> labels,

@@ -1,4 +1,5 @@
 // The update of one parameter on the CPU: one loop per optimizer. They become vector code, which is bound by memory.
+#include "Parts.h"
 #include "Sums.h"
 #include "pdcrt/Optimizer.h"
 
@@ -74,9 +75,17 @@ PDCRT_VECTORIZED void adam(UpdateSlice s, bool decays, AdamFactors f) {
   decays ? adam<true>(s, f) : adam<false>(s, f);
 }
 
-} // namespace
+/// Elements begin … end - 1.
+UpdateSlice partOf(UpdateSlice s, std::int64_t begin, std::int64_t end) {
+  for (float** data : {&s.fresh, &s.first, &s.second})
+    if (*data) *data += begin;
+  s.old += begin;
+  s.gradient += begin;
+  s.count = end - begin;
+  return s;
+}
 
-void device::update(Stream&, const UpdateSlice& slice, const Training& training, std::int64_t t) {
+void updatePart(const UpdateSlice& slice, const Training& training, std::int64_t t) {
   const bool decays = slice.weightDecay != 0;
   switch (training.optimizer) {
   case OptimizerKind::sgd: return sgd(slice, decays);
@@ -85,6 +94,16 @@ void device::update(Stream&, const UpdateSlice& slice, const Training& training,
   case OptimizerKind::adam: return adam(slice, decays, {training, slice, t});
   case OptimizerKind::adamw: return adam(slice, false, {training, slice, t});
   }
+}
+
+} // namespace
+
+void device::update(Stream&, const UpdateSlice& slice, const Training& training, std::int64_t t) {
+  constexpr std::int64_t line = 16; // threads share no cache line
+  const std::int64_t lines = (slice.count + line - 1) / line;
+  parts::runRanges(parts::countOf(lines, slice.count), lines, [&](std::int64_t begin, std::int64_t end) {
+    updatePart(partOf(slice, begin * line, std::min(end * line, slice.count)), training, t);
+  });
 }
 
 } // namespace pdcrt

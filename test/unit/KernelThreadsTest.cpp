@@ -1,0 +1,253 @@
+// LINK: pdcrt_kernels
+// Kernels whose work the threads of a rank share compute with several what they compute with one: the same bits, where
+// each result is computed as before.
+#include "KernelTest.h"
+#include "pdcrt/Optimizer.h"
+#include "pdcrt/Threads.h"
+#include "pdcrt/kernels/Attention.h"
+#include "pdcrt/kernels/BatchNorm.h"
+#include "pdcrt/kernels/Gru.h"
+#include "pdcrt/kernels/LayerNorm.h"
+#include "pdcrt/kernels/Lstm.h"
+#include "pdcrt/kernels/MaxPool2d.h"
+#include "pdcrt/kernels/Rnn.h"
+#include "pdcrt/kernels/SoftmaxCrossEntropy.h"
+
+using namespace pdcrt;
+
+namespace {
+
+using Results = std::vector<std::reference_wrapper<const Buffer<float>>>;
+
+/// Constructs and calls a kernel with one, two and three threads, in memory that it may not leave, and expects results
+/// that are as the first ones, but for `tolerance`.
+template <class Construct, class Call>
+void expectSame(const Results& results, double tolerance, Construct construct, Call call) {
+  std::vector<std::vector<double>> first;
+  for (int threads : {1, 2, 3}) {
+    kernelThreads = threads;
+    Setup setup;
+    const auto kernel = construct(setup);
+    const GuardedBytes workspace(setup.workspaceBytes());
+    workspace.fill(0xFF);
+    Stream q(workspace.data(), workspace.size());
+    for (const Buffer<float>& result : results) result.bytes().fill(0xFF);
+    call(kernel, q);
+    EXPECT_TRUE(workspace.guardsIntact()) << "wrote outside the workspace that was declared";
+    std::size_t index = 0;
+    for (const Buffer<float>& result : results) {
+      EXPECT_TRUE(result.bytes().guardsIntact()) << "wrote outside result " << index;
+      if (threads == 1)
+        first.emplace_back(result.values().begin(), result.values().end());
+      else
+        EXPECT_LE(relativeError(result, first[index]), tolerance)
+            << "result " << index << ", " << threads << " threads";
+      ++index;
+    }
+  }
+  kernelThreads = 1;
+}
+
+// Two of five groups of keys are for each of three threads, or one; masks and a bias are read at the right place.
+TEST(KernelThreads, Attention) {
+  const Attention::Options o = {.batch = 5,
+                                .heads = 4,
+                                .groups = 2,
+                                .queries = 100,
+                                .keys = 100,
+                                .size = 8,
+                                .valueSize = 16,
+                                .scale = 0.3,
+                                .causal = true,
+                                .bias = {5, 4, 100, 100},
+                                .ratio = 0.2,
+                                .op = 3};
+  const std::int64_t rows = o.batch * o.heads * o.queries;
+  const Buffer<float> query = randomBuffer(rows * o.size, 1),
+                      key = randomBuffer(o.batch * o.groups * o.keys * o.size, 2),
+                      value = randomBuffer(o.batch * o.groups * o.keys * o.valueSize, 3),
+                      bias = randomBuffer(rows * o.keys, 4), dy = randomBuffer(rows * o.valueSize, 5),
+                      y = room(rows * o.valueSize), largest = room(rows), inverse = room(rows),
+                      dquery = room(query.count()), dkey = room(key.count()), dvalue = room(value.count());
+  const Buffer<std::uint8_t> mask(rows * o.keys);
+  expectSame(
+      {y, largest, inverse, dquery, dkey, dvalue}, 0, [&](pdcrt::Setup& setup) { return Attention(setup, o); },
+      [&](const Attention& attention, Stream& q) {
+        attention.forwardDropped(q, {.seed = 7, .minibatch = 2}, query, key, value, bias, y, largest, inverse, mask);
+        attention.inputGradient(q, dy, query, key, value, bias, largest, inverse, mask, dquery, dkey, dvalue);
+      });
+}
+
+TEST(KernelThreads, BatchNorm) {
+  for (std::int64_t lanes : {1, 16}) {
+    constexpr std::int64_t channels = 80;
+    const BatchNorm::Options o = {.input = {4, channels, 32, 32}, .relu = true, .lanes = lanes};
+    const Buffer<float> x = randomBuffer(o.input.elements(), 1), scale = randomBuffer(channels, 2),
+                        bias = randomBuffer(channels, 3), residual = randomBuffer(x.count(), 4),
+                        dy = randomBuffer(x.count(), 5), y = room(x.count()), mean = room(channels),
+                        inverse = room(channels), newMean = room(channels), newVariance = room(channels),
+                        dx = room(x.count()), dscale = room(channels), dbias = room(channels),
+                        dresidual = room(x.count());
+    Buffer<float> variance(channels);
+    for (float& value : variance.values()) value = 2;
+    expectSame(
+        {y, mean, inverse, newMean, newVariance, dx, dscale, dbias, dresidual}, 0,
+        [&](pdcrt::Setup& setup) { return BatchNorm(setup, o); },
+        [&](const BatchNorm& norm, Stream& q) {
+          norm.trainForward(q, x, scale, bias, bias, variance, residual, y, mean, inverse, newMean, newVariance);
+          norm.gradient(q, dy, x, scale, mean, inverse, y, dx, dscale, dbias, dresidual);
+        });
+    expectSame(
+        {y, dx, dscale, dbias}, 0, [&](pdcrt::Setup& setup) { return BatchNorm(setup, o); },
+        [&](const BatchNorm& norm, Stream& q) {
+          norm.forward(q, x, scale, bias, bias, variance, y);
+          norm.frozenGradient(q, dy, x, scale, bias, variance, dx, dscale, dbias);
+        });
+  }
+}
+
+TEST(KernelThreads, LayerNorm) {
+  const LayerNorm::Options o = {.rows = 301, .size = 700};
+  const Buffer<float> x = randomBuffer(o.rows * o.size, 1), scale = randomBuffer(o.size, 2),
+                      bias = randomBuffer(o.size, 3), dy = randomBuffer(x.count(), 4), y = room(x.count()),
+                      mean = room(o.rows), inverse = room(o.rows), dx = room(x.count()), rms = room(x.count()),
+                      rmsInverse = room(o.rows), rmsDx = room(x.count());
+  expectSame(
+      {y, mean, inverse, dx, rms, rmsInverse, rmsDx}, 0, [&](pdcrt::Setup& setup) { return LayerNorm(setup, o); },
+      [&](const LayerNorm& norm, Stream& q) {
+        norm.forward(q, x, scale, bias, y, mean, inverse);
+        norm.inputGradient(q, dy, x, scale, mean, inverse, dx);
+        norm.rmsForward(q, x, scale, rms, rmsInverse);
+        norm.rmsInputGradient(q, dy, x, scale, rmsInverse, rmsDx);
+      });
+}
+
+TEST(KernelThreads, MaxPool2d) {
+  for (std::int64_t lanes : {1, 16}) {
+    const MaxPool2d::Options o = {.input = {5, 48, 31, 31},
+                                  .output = {5, 48, 16, 16},
+                                  .kernel = {3, 3},
+                                  .strides = {2, 2},
+                                  .pads = {1, 1, 1, 1},
+                                  .lanes = lanes};
+    const Buffer<float> x = randomBuffer(o.input.elements(), 1), dy = randomBuffer(o.output.elements(), 2),
+                        y = room(dy.count()), dx = room(x.count());
+    const Buffer<std::int32_t> index(dy.count());
+    expectSame(
+        {y, dx}, 0, [&](pdcrt::Setup& setup) { return MaxPool2d(setup, o); },
+        [&](const MaxPool2d& pool, Stream& q) {
+          pool.forward(q, x, y, index);
+          pool.inputGradient(q, dy, index, dx);
+        });
+  }
+}
+
+// The loss is a sum in one order; labels that are ignored and classes that are weighted are found by each thread.
+TEST(KernelThreads, SoftmaxCrossEntropy) {
+  for (bool weighted : {false, true}) {
+    const SoftmaxCrossEntropy::Options o = {.batch = 7,
+                                            .classes = 1000,
+                                            .inner = 31,
+                                            .hasIgnoreIndex = true,
+                                            .ignoreIndex = 11,
+                                            .labelSmoothing = weighted ? 0.1 : 0.0};
+    const Buffer<float> logits = randomBuffer(o.batch * o.classes * o.inner, 1), dloss = {1.5f}, loss = room(1),
+                        probabilities = room(logits.count()), dlogits = room(logits.count());
+    Buffer<float> weights(o.classes);
+    for (std::int64_t c = 0; c < o.classes; ++c) weights[c] = 1 + static_cast<float>(c % 5);
+    Buffer<std::int64_t> labels(o.batch * o.inner);
+    for (std::int64_t i = 0; i < labels.count(); ++i) labels[i] = i * 13 % 40;
+    const View<const float> classWeights = weighted ? View<const float>(weights) : View<const float>();
+    expectSame(
+        {loss, probabilities, dlogits}, 0, [&](pdcrt::Setup& setup) { return SoftmaxCrossEntropy(setup, o); },
+        [&](const SoftmaxCrossEntropy& entropy, Stream& q) {
+          entropy.forward(q, logits, labels, classWeights, loss, probabilities);
+          entropy.inputGradient(q, dloss, labels, probabilities, classWeights, dlogits);
+        });
+  }
+}
+
+// Products of fewer rows may sum in another order. A batch of 6 is for two and three threads, 60 steps give each
+// enough.
+struct Layer {
+  std::int64_t steps = 60, batch = 6, hidden = 96, state = batch * hidden, states = steps * state;
+  Buffer<float> h0 = randomBuffer(state, 1), c0 = randomBuffer(state, 2), dy = randomBuffer(states, 3),
+                y = room(states), dh0 = room(state);
+  Buffer<std::int32_t> lengths{60, 3, 0, 17, 60, 9};
+
+  /// Of `gates` gates; small enough for roundings not to grow from step to step.
+  Buffer<float> recurrentWeights(std::int64_t gates) const {
+    Buffer<float> r = randomBuffer(gates * hidden * hidden, 6);
+    for (float& value : r.values()) value *= 0.05f;
+    return r;
+  }
+};
+
+TEST(KernelThreads, Lstm) {
+  const Layer l;
+  const Buffer<float> x = randomBuffer(4 * l.states, 5), r = l.recurrentWeights(4), c = room(l.states),
+                      gates = room(4 * l.states), alone = room(l.states), dx = room(4 * l.states), dc0 = room(l.state);
+  expectSame(
+      {l.y, c, gates, alone, dx, l.dh0, dc0}, 1e-6,
+      [&](pdcrt::Setup& setup) { return Lstm(setup, {.steps = l.steps, .batch = l.batch, .hidden = l.hidden}); },
+      [&](const Lstm& lstm, Stream& q) {
+        lstm.forward(q, x, r, l.h0, l.c0, l.lengths, alone, {}, {});
+        lstm.forward(q, x, r, l.h0, l.c0, l.lengths, l.y, c, gates);
+        lstm.gradient(q, l.dy, {}, r, c, gates, l.c0, l.lengths, dx, l.dh0, dc0);
+      });
+}
+
+TEST(KernelThreads, Gru) {
+  const Layer l;
+  const Buffer<float> x = randomBuffer(3 * l.states, 5), r = l.recurrentWeights(3), b = randomBuffer(3 * l.hidden, 7),
+                      gates = room(4 * l.states), alone = room(l.states), dx = room(3 * l.states),
+                      da = room(3 * l.states);
+  expectSame(
+      {l.y, gates, alone, dx, da, l.dh0}, 1e-6,
+      [&](pdcrt::Setup& setup) { return Gru(setup, {.steps = l.steps, .batch = l.batch, .hidden = l.hidden}); },
+      [&](const Gru& gru, Stream& q) {
+        gru.forward(q, x, r, b, l.h0, l.lengths, alone, {});
+        gru.forward(q, x, r, b, l.h0, l.lengths, l.y, gates);
+        gru.gradient(q, l.dy, r, l.y, gates, l.h0, l.lengths, dx, da, l.dh0);
+      });
+}
+
+TEST(KernelThreads, Rnn) {
+  const Layer l;
+  const Buffer<float> x = randomBuffer(l.states, 5), r = l.recurrentWeights(1), dx = room(l.states);
+  expectSame(
+      {l.y, dx, l.dh0}, 1e-6,
+      [&](pdcrt::Setup& setup) { return Rnn(setup, {.steps = l.steps, .batch = l.batch, .hidden = l.hidden}); },
+      [&](const Rnn& rnn, Stream& q) {
+        rnn.forward(q, x, r, l.h0, l.lengths, l.y);
+        rnn.gradient(q, l.dy, r, l.y, l.lengths, dx, l.dh0);
+      });
+}
+
+TEST(KernelThreads, Update) {
+  constexpr std::int64_t count = 300007;
+  const Buffer<float> old = randomBuffer(count, 1), gradient = randomBuffer(count, 2), fresh = room(count),
+                      first = room(count), second = room(count);
+  for (OptimizerKind optimizer :
+       {OptimizerKind::sgd, OptimizerKind::momentum, OptimizerKind::adam, OptimizerKind::adamw}) {
+    const Training training = {.optimizer = optimizer};
+    expectSame(
+        {fresh, first, second}, 0, [](pdcrt::Setup&) { return 0; },
+        [&](int, Stream& q) {
+          for (std::int64_t i = 0; i < count; ++i) first[i] = second[i] = static_cast<float>(i % 10);
+          const UpdateSlice slice = {.old = old.view().data,
+                                     .fresh = fresh.view().data,
+                                     .gradient = gradient.view().data,
+                                     .first = first.view().data,
+                                     .second = second.view().data,
+                                     .count = count,
+                                     .minibatches = 2,
+                                     .scale = 0.5f,
+                                     .learningRate = 0.1f,
+                                     .weightDecay = 0.01f};
+          device::update(q, slice, training, 3);
+        });
+  }
+}
+
+} // namespace
