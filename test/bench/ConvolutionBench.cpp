@@ -33,11 +33,18 @@ float* at(std::vector<Line>& lines) {
 
 enum class Direction { forward, inputGradient, weightGradient };
 
+bool takes(const Conv2d::Options& o, Direction direction, Conv2d::Algorithm algorithm) {
+  if (algorithm == Conv2d::Algorithm::winograd) return Conv2d::takesWinograd(o);
+  if (algorithm != Conv2d::Algorithm::tiled) return true;
+  return direction == Direction::inputGradient ? Conv2d::takesTilesBackward(o) : Conv2d::takesTiles(o);
+}
+
 void run(benchmark::State& state, Conv2d::Options o, Direction direction, Conv2d::Algorithm algorithm) {
-  o.algorithms = {algorithm, algorithm, algorithm};
-  o.inputLanes = o.input.dims[1] % 16 ? 1 : 16;
-  o.outputLanes = 16;
-  o.filterLanes = o.inputLanes;
+  switch (direction) {
+  case Direction::forward: o.algorithms.forward = algorithm; break;
+  case Direction::inputGradient: o.algorithms.inputGradient = algorithm; break;
+  case Direction::weightGradient: o.algorithms.weightGradient = algorithm; break;
+  }
   std::vector<Line> x = lines(o.input.elements()), w = lines(o.filter.elements()),
                     y = lines(Conv2d::outputShape(o).elements());
   Setup setup;
@@ -84,7 +91,10 @@ Conv2d::Options square(std::int64_t batch, std::int64_t inputs, std::int64_t siz
   return {.input = {batch, inputs, size, size},
           .filter = {outputs, inputs, kernel, kernel},
           .strides = {stride, stride},
-          .pads = {pads, pads, pads, pads}};
+          .pads = {pads, pads, pads, pads},
+          .inputLanes = inputs % 16 ? 1 : 16,
+          .outputLanes = 16,
+          .filterLanes = inputs % 16 ? 1 : 16};
 }
 
 } // namespace
@@ -139,9 +149,10 @@ int main(int argc, char** argv) {
     for (const auto& [name, direction] : {std::pair{"forward", Direction::forward},
                                           {"inputGradient", Direction::inputGradient},
                                           {"weightGradient", Direction::weightGradient}})
-      for (const auto& [algorithmName, algorithm] :
-           {std::pair{"direct", Conv2d::Algorithm::direct}, {"winograd", Conv2d::Algorithm::winograd}})
-        if (algorithm != Conv2d::Algorithm::winograd || Conv2d::takesWinograd(o))
+      for (const auto& [algorithmName, algorithm] : {std::pair{"direct", Conv2d::Algorithm::direct},
+                                                     {"winograd", Conv2d::Algorithm::winograd},
+                                                     {"tiled", Conv2d::Algorithm::tiled}})
+        if (takes(o, direction, algorithm))
           benchmark::RegisterBenchmark((textOf(o) + "/" + name + "/" + algorithmName).c_str(), run, o, direction,
                                        algorithm)
               ->Unit(benchmark::kMillisecond);

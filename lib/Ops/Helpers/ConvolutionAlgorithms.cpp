@@ -128,6 +128,8 @@ KernelAlternatives pdc::ops::convolutionAlternatives(Conv2d::Options options, co
   std::vector<std::string> algorithms = {"direct"};
   if (Conv2d::takesWinograd(options) && !(method == "weightGradient" && isMostlyFilters(options)))
     algorithms.push_back("winograd");
+  if (method == "inputGradient" ? Conv2d::takesTilesBackward(options) : Conv2d::takesTiles(options))
+    algorithms.push_back("tiled");
   if (target == Target::cuda) algorithms = algorithmsOfCuda(options, place);
   return {.kernel = Conv2d::profileName(options),
           .method = method,

@@ -1,11 +1,13 @@
-// Conv2d over oneDNN's convolution.
+// Conv2d over oneDNN's convolution and, where that has nothing good, tiles of our own.
 #include "pdcrt/kernels/Conv2d.h"
 
 #include "ConvolutionOptions.h"
 #include "Onednn.h"
+#include "TiledConvolution.h"
 #include "pdcrt/FilterBlocks.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +22,7 @@ void check(const Conv2d::Options& o) {
   if (o.filterLanes != 1 && (o.filterLanes != filterBlock || o.groups != 1 || !fitsFilterBlocks(o.filter)))
     refuseConvolution(o, "the filter's lanes must be 1, or 16 where they divide inputs and outputs of one group");
   for (Conv2d::Algorithm algorithm : {o.algorithms.forward, o.algorithms.inputGradient, o.algorithms.weightGradient})
-    if (algorithm > Conv2d::Algorithm::winograd)
+    if (algorithm > Conv2d::Algorithm::tiled)
       refuseConvolution(o, std::string(Conv2d::algorithmNames[static_cast<int>(algorithm)]) + " is for CUDA");
 }
 
@@ -172,6 +174,10 @@ private:
 
 struct Conv2d::Impl {
   bool bias;
+  std::optional<TiledConvolution> tiles;
+  struct {
+    bool forward, inputGradient, weightGradient;
+  } inTiles; ///< what the library does not compute
   Operation forward, inputGradient;
   WeightGradient weightGradient;
   std::vector<float> unwantedBiasGradient; ///< the primitive writes one in any case
@@ -187,12 +193,30 @@ Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
   const Operation::Argument source = {DNNL_ARG_SRC, x}, filter = {DNNL_ARG_WEIGHTS, w}, bias = {DNNL_ARG_BIAS, b},
                             result = {DNNL_ARG_DST, y}, dSource = {DNNL_ARG_DIFF_SRC, x},
                             dResult = {DNNL_ARG_DIFF_DST, y};
+  const auto tiled = [](Algorithm algorithm, bool takes) {
+    return takes &&
+           (algorithm == Algorithm::automatic ? TiledConvolution::preferred()
+                                              : algorithm == Algorithm::tiled && TiledConvolution::available());
+  };
+  auto& inTiles = impl_->inTiles = {.forward = tiled(o.algorithms.forward, takesTiles(o)),
+                                    .inputGradient = tiled(o.algorithms.inputGradient, takesTilesBackward(o)),
+                                    .weightGradient = tiled(o.algorithms.weightGradient, takesTiles(o))};
+  if (takesTiles(o)) impl_->tiles.emplace(o);
   try {
     const Descriptors d(o);
-    impl_->forward = o.bias ? Operation(setup, d.forward(), {source, filter, bias}, {result})
-                            : Operation(setup, d.forward(), {source, filter}, {result});
-    impl_->inputGradient = Operation(setup, d.inputGradient(), {dResult, filter}, {dSource});
-    impl_->weightGradient = WeightGradient(setup, o, d.weightGradient(), source, dResult);
+    if (inTiles.forward)
+      setup.needWorkspace(impl_->tiles->forwardWorkspace());
+    else
+      impl_->forward = o.bias ? Operation(setup, d.forward(), {source, filter, bias}, {result})
+                              : Operation(setup, d.forward(), {source, filter}, {result});
+    if (inTiles.inputGradient)
+      setup.needWorkspace(impl_->tiles->inputGradientWorkspace());
+    else
+      impl_->inputGradient = Operation(setup, d.inputGradient(), {dResult, filter}, {dSource});
+    if (inTiles.weightGradient)
+      setup.needWorkspace(impl_->tiles->weightGradientWorkspace());
+    else
+      impl_->weightGradient = WeightGradient(setup, o, d.weightGradient(), source, dResult);
   } catch (const dnnl::error& error) {
     refuseConvolution(o, std::string("oneDNN ") + error.what());
   }
@@ -203,18 +227,25 @@ Conv2d::Conv2d(Conv2d&&) noexcept = default;
 Conv2d& Conv2d::operator=(Conv2d&&) noexcept = default;
 
 void Conv2d::forward(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> y) const {
-  if (impl_->bias)
+  if (impl_->inTiles.forward)
+    impl_->tiles->forward(q.workspace(), x.data, w.data, b.data, y.data);
+  else if (impl_->bias)
     impl_->forward.run(q, {x.data, w.data, b.data}, {y.data});
   else
     impl_->forward.run(q, {x.data, w.data}, {y.data});
 }
 
 void Conv2d::inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const {
-  impl_->inputGradient.run(q, {dy.data, w.data}, {dx.data});
+  if (impl_->inTiles.inputGradient)
+    impl_->tiles->inputGradient(q.workspace(), dy.data, w.data, dx.data);
+  else
+    impl_->inputGradient.run(q, {dy.data, w.data}, {dx.data});
 }
 
 void Conv2d::weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw,
                             View<float> db) const {
+  if (impl_->inTiles.weightGradient)
+    return impl_->tiles->weightGradient(q.workspace(), x.data, dy.data, dw.data, impl_->bias ? db.data : nullptr);
   float* const bias = db ? db.data : impl_->unwantedBiasGradient.data();
   impl_->weightGradient.run(q, x.data, dy.data, dw.data, impl_->bias ? bias : nullptr);
 }

@@ -20,14 +20,15 @@ namespace pdcrt {
 class Conv2d {
 public:
   /// Winograd's F(4x4, 3x3) multiplies 2.25 to 4 times less than the definition and rounds four times as much.
-  /// Direct is oneDNN's; those behind winograd are cuDNN's: products of matrices of which one is made of the input on
-  /// the way (implicit), with indices that are computed before (precomputed), or is written down (gemm); Fourier
-  /// transforms, of the whole or of tiles; Winograd's with its transforms apart; and a product over copies of
-  /// the operands with channels last, as tensor cores want them.
+  /// Direct is oneDNN's, tiled the CPU kernels' own; those behind it are cuDNN's: products of matrices of which one is
+  /// made of the input on the way (implicit), with indices that are computed before (precomputed), or is written down
+  /// (gemm); Fourier transforms, of the whole or of tiles; Winograd's with its transforms apart; and a product over
+  /// copies of the operands with channels last, as tensor cores want them.
   enum class Algorithm {
     automatic,
     direct,
     winograd,
+    tiled,
     implicitGemm,
     precomputedGemm,
     gemm,
@@ -36,11 +37,11 @@ public:
     winogradApart,
     channelsLast
   };
-  static constexpr const char* algorithmNames[] = {"automatic",       "direct",      "winograd", "implicitGemm",
-                                                   "precomputedGemm", "gemm",        "fft",      "tiledFft",
-                                                   "winogradApart",   "channelsLast"};
+  static constexpr const char* algorithmNames[] = {"automatic",    "direct",          "winograd",    "tiled",
+                                                   "implicitGemm", "precomputedGemm", "gemm",        "fft",
+                                                   "tiledFft",     "winogradApart",   "channelsLast"};
   /// How each result is computed. Automatic: on the CPU by Winograd's algorithm where a rule of thumb says that it is
-  /// faster; under CUDA as the library recommends.
+  /// faster, in tiles where the processor has AVX2 and no AVX-512; under CUDA as the library recommends.
   struct Algorithms {
     Algorithm forward = Algorithm::automatic;
     Algorithm inputGradient = Algorithm::automatic;
@@ -70,6 +71,18 @@ public:
   static bool takesWinograd(const Options& o) {
     return o.filter.dims[2] == 3 && o.filter.dims[3] == 3 && o.strides == Dims2{1, 1} && o.dilations == Dims2{1, 1} &&
            o.groups == 1;
+  }
+
+  /// Whether forward and weight gradient can be computed in tiles: layouts in blocks throughout, one group, adjacent
+  /// taps, strides of 1 or 2; and whether the input's gradient can: strides of 1, pads smaller than the filter.
+  static bool takesTiles(const Options& o) {
+    return o.inputLanes == 16 && o.outputLanes == 16 && o.filterLanes == 16 && o.groups == 1 &&
+           o.dilations == Dims2{1, 1} && o.strides.height <= 2 && o.strides.width <= 2;
+  }
+  static bool takesTilesBackward(const Options& o) {
+    const std::int64_t height = o.filter.dims[2], width = o.filter.dims[3];
+    return takesTiles(o) && o.strides == Dims2{1, 1} && o.pads.top < height && o.pads.bottom < height &&
+           o.pads.left < width && o.pads.right < width;
   }
 
   /// What profiles call a kernel with these sizes: "Conv2d{.input = {8, 64, 56, 56}, …}", as in a program, without bias

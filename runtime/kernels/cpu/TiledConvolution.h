@@ -1,0 +1,49 @@
+// Convolution with channels and filters in blocks of 16, on processors with AVX2 and without AVX-512. There oneDNN
+// wants blocks of 8, so that it would copy each operand and result, and its weight gradient takes twice as long as its
+// forward.
+#pragma once
+
+#include "pdcrt/kernels/Conv2d.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pdcrt {
+
+class TiledConvolution {
+public:
+  /// Whether this processor has the instructions, and whether it has no better ones.
+  static bool available();
+  static bool preferred();
+
+  /// Of a convolution that Conv2d::takesTiles.
+  explicit TiledConvolution(const Conv2d::Options& o);
+
+  std::size_t forwardWorkspace() const;
+  std::size_t inputGradientWorkspace() const;
+  std::size_t weightGradientWorkspace() const;
+  /// Layouts are those of Conv2d with 16 lanes everywhere; `b` and `db` may be null. Results are the same bits for any
+  /// number of threads.
+  void forward(std::byte* workspace, const float* x, const float* w, const float* b, float* y) const;
+  void inputGradient(std::byte* workspace, const float* dy, const float* w, float* dx) const;
+  void weightGradient(std::byte* workspace, const float* x, const float* dy, float* dw, float* db) const;
+
+  /// Channels are counted in blocks, pads are where the input is read as 0.
+  struct Sizes {
+    std::int64_t samples, inputs, outputs, height, width, rows, columns, kernelHeight, kernelWidth, strideHeight,
+        strideWidth, top, left;
+    bool padded; ///< windows reach over the input's edges
+
+    /// Of what the windows reach, pads included.
+    std::int64_t paddedHeight() const { return (rows - 1) * strideHeight + kernelHeight; }
+    std::int64_t paddedWidth() const { return (columns - 1) * strideWidth + kernelWidth; }
+    std::int64_t taps() const { return kernelHeight * kernelWidth; }
+  };
+
+private:
+  Sizes sizes_;    ///< of forward and the weight gradient
+  Sizes backward_; ///< of the input's gradient, which is a convolution of dy
+  int threads_;
+};
+
+} // namespace pdcrt

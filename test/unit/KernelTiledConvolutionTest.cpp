@@ -1,0 +1,227 @@
+// LINK: pdcrt_kernels
+// Convolutions in tiles against the definition, computed in double precision.
+#include "KernelTest.h"
+#include "pdcrt/FilterBlocks.h"
+#include "pdcrt/Threads.h"
+#include "pdcrt/kernels/Conv2d.h"
+
+#include <ostream>
+#include <stdexcept>
+#include <string>
+
+using namespace pdcrt;
+
+namespace {
+
+constexpr std::int64_t lanes = 16;
+constexpr Conv2d::Algorithm direct = Conv2d::Algorithm::direct, tiled = Conv2d::Algorithm::tiled;
+
+struct Case {
+  const char* name;
+  Conv2d::Options options;
+};
+
+void PrintTo(const Case& value, std::ostream* stream) {
+  *stream << value.name;
+}
+
+const Case cases[] = {
+    {"OneTap", {.input = {3, 32, 5, 7}, .filter = {48, 32, 1, 1}, .bias = true}},
+    {"OneTapManyPositions", {.input = {4, 64, 20, 21}, .filter = {64, 64, 1, 1}}},
+    {"OneTapManyInputs", {.input = {2, 320, 3, 3}, .filter = {16, 320, 1, 1}}},
+    {"OneTapStrided", {.input = {2, 32, 8, 7}, .filter = {32, 32, 1, 1}, .strides = {2, 2}}},
+    {"OneTapWithPads", {.input = {2, 32, 4, 4}, .filter = {16, 32, 1, 1}, .pads = {1, 0, 0, 1}, .bias = true}},
+    {"TwoTaps", {.input = {2, 16, 6, 9}, .filter = {32, 16, 2, 2}, .pads = {1, 0, 0, 1}}},
+    {"ThreeTaps", {.input = {3, 32, 8, 8}, .filter = {32, 32, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}},
+    {"WithoutPads", {.input = {2, 48, 9, 6}, .filter = {16, 48, 3, 3}}},
+    {"OneColumn", {.input = {2, 16, 9, 1}, .filter = {16, 16, 3, 1}, .pads = {1, 0, 1, 0}}},
+    {"FourByFive", {.input = {1, 16, 8, 7}, .filter = {32, 16, 4, 5}, .pads = {3, 4, 2, 1}}},
+    {"SevenTapsStrided", {.input = {4, 16, 31, 27}, .filter = {16, 16, 7, 7}, .strides = {2, 2}, .pads = {3, 3, 3, 3}}},
+    {"StrideOfRows", {.input = {2, 16, 11, 8}, .filter = {32, 16, 3, 3}, .strides = {2, 1}, .pads = {1, 1, 0, 0}}},
+    {"RowsThatNoWindowReaches", {.input = {1, 16, 8, 8}, .filter = {16, 16, 3, 3}, .strides = {2, 2}}},
+    {"PadsThatNoWindowReaches",
+     {.input = {1, 16, 6, 6}, .filter = {16, 16, 3, 3}, .strides = {2, 2}, .pads = {0, 0, 1, 1}}},
+    {"ColumnsThatNoWindowReaches",
+     {.input = {1, 16, 9, 9}, .filter = {16, 16, 3, 3}, .strides = {2, 2}, .pads = {1, 1, 0, 0}}},
+    // More than the caches keep of rows, columns, inputs and samples.
+    {"WideRows", {.input = {1, 16, 4, 150}, .filter = {16, 16, 3, 3}, .pads = {1, 1, 1, 1}}},
+    {"LargePlanes", {.input = {2, 32, 60, 40}, .filter = {32, 32, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}},
+    {"ManySamples", {.input = {70, 32, 7, 7}, .filter = {16, 32, 3, 3}, .pads = {1, 1, 1, 1}}},
+};
+
+/// Calls visit(x, w, y) with the row-major indices of every product of the convolution.
+template <class Visit>
+void forEachProduct(const Conv2d::Options& o, Visit visit) {
+  const Shape y = Conv2d::outputShape(o);
+  const std::int64_t channels = o.filter.dims[1], height = o.input.dims[2], width = o.input.dims[3];
+  std::int64_t output = 0;
+  for (std::int64_t n = 0; n < y.dims[0]; ++n)
+    for (std::int64_t k = 0; k < y.dims[1]; ++k)
+      for (std::int64_t i = 0; i < y.dims[2]; ++i)
+        for (std::int64_t j = 0; j < y.dims[3]; ++j, ++output)
+          for (std::int64_t r = 0; r < o.filter.dims[2]; ++r)
+            for (std::int64_t s = 0; s < o.filter.dims[3]; ++s) {
+              const std::int64_t row = i * o.strides.height - o.pads.top + r,
+                                 column = j * o.strides.width - o.pads.left + s;
+              if (row < 0 || row >= height || column < 0 || column >= width) continue;
+              for (std::int64_t c = 0; c < channels; ++c)
+                visit(((n * channels + c) * height + row) * width + column,
+                      ((k * channels + c) * o.filter.dims[2] + r) * o.filter.dims[3] + s, output);
+            }
+}
+
+/// The place in blocks of channels of a row-major index.
+std::int64_t inBlocks(const Shape& shape, std::int64_t index) {
+  const std::int64_t plane = shape.dims[2] * shape.dims[3], channel = index / plane % shape.dims[1];
+  return (index / plane - channel % lanes) * plane + index % plane * lanes + channel % lanes;
+}
+
+Buffer<float> blocksOf(const Shape& shape, const Buffer<float>& plain) {
+  Buffer<float> blocks(plain.count());
+  for (std::int64_t i = 0; i < plain.count(); ++i) blocks[inBlocks(shape, i)] = plain[i];
+  return blocks;
+}
+
+std::vector<double> blocksOf(const Shape& shape, const std::vector<double>& plain) {
+  std::vector<double> blocks(plain.size());
+  for (std::size_t i = 0; i < plain.size(); ++i)
+    blocks[static_cast<std::size_t>(inBlocks(shape, static_cast<std::int64_t>(i)))] = plain[i];
+  return blocks;
+}
+
+class TiledConvolution : public testing::TestWithParam<Case> {
+protected:
+  void SetUp() override {
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) GTEST_SKIP() << "for processors with AVX2";
+    ASSERT_TRUE(toFilterBlocks(o.filter, std::as_writable_bytes(wBlocks.values())));
+  }
+  void TearDown() override { kernelThreads = 1; }
+
+  static Conv2d::Options blocked(Conv2d::Options options) {
+    options.inputLanes = options.outputLanes = options.filterLanes = lanes;
+    options.algorithms.forward = options.algorithms.weightGradient = tiled;
+    if (Conv2d::takesTilesBackward(options)) options.algorithms.inputGradient = tiled;
+    return options;
+  }
+
+  const Conv2d::Options o = blocked(GetParam().options);
+  const Shape output = Conv2d::outputShape(o);
+  const Buffer<float> x = randomBuffer(o.input.elements(), 1), w = randomBuffer(o.filter.elements(), 2),
+                      wBlocks = randomBuffer(o.filter.elements(), 2), b = randomBuffer(o.filter.dims[0], 3),
+                      dy = randomBuffer(output.elements(), 4), xBlocks = blocksOf(o.input, x),
+                      dyBlocks = blocksOf(output, dy), y{room(dy.count())}, dx{room(x.count())}, dw{room(w.count())},
+                      db{room(b.count())};
+
+  void compute(const Conv2d& conv, Stream& q) {
+    conv.forward(q, xBlocks, wBlocks, o.bias ? View<const float>(b) : View<const float>(), y);
+    if (o.algorithms.inputGradient == tiled) conv.inputGradient(q, dyBlocks, wBlocks, dx);
+    conv.weightGradient(q, xBlocks, dyBlocks, dw, o.bias ? View<float>(db) : View<float>());
+  }
+};
+
+} // namespace
+
+TEST_P(TiledConvolution, IsTheDefinition) {
+  pdcrt::Setup setup;
+  const Conv2d conv(setup, o);
+  expectGoodManners(setup, {y, dw}, [&](Stream& q) {
+    conv.forward(q, xBlocks, wBlocks, o.bias ? View<const float>(b) : View<const float>(), y);
+    conv.weightGradient(q, xBlocks, dyBlocks, dw, {});
+  });
+  std::vector<double> exactY(static_cast<std::size_t>(y.count())), exactX(static_cast<std::size_t>(x.count())),
+      exactW(static_cast<std::size_t>(w.count()));
+  const std::int64_t plane = output.dims[2] * output.dims[3];
+  for (std::int64_t i = 0; o.bias && i < y.count(); ++i)
+    exactY[static_cast<std::size_t>(i)] = b[i / plane % o.filter.dims[0]];
+  forEachProduct(o, [&](std::int64_t xi, std::int64_t wi, std::int64_t yi) {
+    exactY[static_cast<std::size_t>(yi)] += double(x[xi]) * w[wi];
+    exactX[static_cast<std::size_t>(xi)] += double(dy[yi]) * w[wi];
+    exactW[static_cast<std::size_t>(wi)] += double(x[xi]) * dy[yi];
+  });
+  EXPECT_LE(relativeError(y, blocksOf(output, exactY)), 5e-7);
+  ASSERT_TRUE(fromFilterBlocks(o.filter, std::as_writable_bytes(dw.values())));
+  EXPECT_LE(relativeError(dw, exactW), 5e-7);
+  if (o.algorithms.inputGradient != tiled) return;
+  expectGoodManners(setup, {dx}, [&](Stream& q) { conv.inputGradient(q, dyBlocks, wBlocks, dx); });
+  EXPECT_LE(relativeError(dx, blocksOf(o.input, exactX)), 5e-7);
+}
+
+TEST_P(TiledConvolution, HasTheSameBitsWithSeveralThreads) {
+  std::vector<std::vector<float>> first;
+  const std::vector<std::reference_wrapper<const Buffer<float>>> results = {y, dx, dw, db};
+  for (int threads : {1, 2, 3}) {
+    kernelThreads = threads;
+    pdcrt::Setup setup;
+    const Conv2d conv(setup, o);
+    const GuardedBytes workspace(setup.workspaceBytes());
+    workspace.fill(0xFF);
+    for (const Buffer<float>& result : results) result.bytes().fill(0);
+    Stream q(workspace.data(), workspace.size());
+    compute(conv, q);
+    EXPECT_TRUE(workspace.guardsIntact());
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const auto values = results[i].get().values();
+      if (threads == 1)
+        first.emplace_back(values.begin(), values.end());
+      else
+        EXPECT_TRUE(std::ranges::equal(values, first[i])) << "result " << i << ", " << threads << " threads";
+    }
+  }
+}
+
+TEST_P(TiledConvolution, SumsUpTheBiasGradient) {
+  if (!o.bias) GTEST_SKIP() << "no bias";
+  pdcrt::Setup setup;
+  const Conv2d conv(setup, o);
+  const GuardedBytes workspace(setup.workspaceBytes());
+  Stream q(workspace.data(), workspace.size());
+  compute(conv, q);
+  std::vector<double> expected(static_cast<std::size_t>(db.count()));
+  const std::int64_t plane = output.dims[2] * output.dims[3];
+  for (std::int64_t i = 0; i < dy.count(); ++i)
+    expected[static_cast<std::size_t>(i / plane % o.filter.dims[0])] += dy[i];
+  EXPECT_LE(relativeError(db, expected), 1e-7);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, TiledConvolution, testing::ValuesIn(cases),
+                         [](const auto& p) { return p.param.name; });
+
+TEST(TiledConvolutionOptions, WhatTilesCannotComputeIsRefused) {
+  const Conv2d::Options fits = {.input = {1, 32, 8, 8},
+                                .filter = {32, 32, 3, 3},
+                                .pads = {1, 1, 1, 1},
+                                .inputLanes = lanes,
+                                .outputLanes = lanes,
+                                .filterLanes = lanes,
+                                .algorithms = {tiled, tiled, tiled}};
+  const auto isRefused = [](const Conv2d::Options& options) {
+    try {
+      pdcrt::Setup setup;
+      const Conv2d conv(setup, options);
+    } catch (const std::runtime_error& error) {
+      return std::string(error.what()).find("tiles are for channels and filters in blocks") != std::string::npos;
+    }
+    return false;
+  };
+  EXPECT_FALSE(isRefused(fits));
+  Conv2d::Options o = fits;
+  o.inputLanes = 1;
+  EXPECT_TRUE(isRefused(o));
+  o = fits;
+  o.filterLanes = 1;
+  EXPECT_TRUE(isRefused(o));
+  o = fits;
+  o.dilations = {2, 1};
+  EXPECT_TRUE(isRefused(o));
+  o = fits;
+  o.strides = {3, 1};
+  EXPECT_TRUE(isRefused(o));
+  o = fits;
+  o.strides = {2, 2};
+  EXPECT_TRUE(isRefused(o));
+  o.algorithms.inputGradient = direct;
+  EXPECT_FALSE(isRefused(o));
+  o = fits;
+  o.pads = {3, 1, 1, 1};
+  EXPECT_TRUE(isRefused(o));
+}
