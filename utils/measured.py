@@ -20,9 +20,14 @@ NEWER_TORCH = pathlib.Path(os.environ.get("PDC_TORCH", root / "build/torch-venv/
 PAGE, KEPT = pathlib.Path("docs/Results.md"), pathlib.Path("docs/measured")
 
 
+WITHOUT_AVX512 = ", without AVX-512"
+
+
 def machine():
-    names = [line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    has_avx512 = any(line.startswith("flags") and "avx512f" in line.split() for line in lines)
+    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores{'' if has_avx512 else WITHOUT_AVX512}"
 
 
 def versions(*packages):
@@ -89,10 +94,12 @@ def write_page(base):
 
 
 def keep(part, script, title, text, header, entries, order=(), base=root):
-    """Keeps entries, which take the place of older ones with their keys, and writes the page. `order` lists keys; others come last."""
+    """Keeps entries, which take the place of older ones with their keys, and writes the page. `order` lists keys; others come last.
+    Processors with AVX-512 and those without have entries of their own: other kernels compute there."""
     file = base / KEPT / f"{part}.json"
     old = json.loads(file.read_text())["entries"] if file.exists() else []
-    merged = {entry["key"]: entry for entry in old} | {entry["key"]: {"date": time.strftime("%Y-%m-%d"), **entry} for entry in entries}
+    kind = lambda entry: (entry["key"], WITHOUT_AVX512 in entry["machine"])
+    merged = {kind(entry): entry for entry in old} | {kind(entry): {"date": time.strftime("%Y-%m-%d"), **entry} for entry in entries}
     place = {key: number for number, key in enumerate(order)}
     ordered = sorted(merged.values(), key=lambda entry: place.get(entry["key"], len(place)))
     file.parent.mkdir(exist_ok=True)

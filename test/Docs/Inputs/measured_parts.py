@@ -20,6 +20,7 @@ def keep(key, value, machine="here", holds=True):
 keep("b", 2.0, holds=False)
 keep("a", 0.4)
 keep("a", 0.5)
+keep("a", 0.7, machine="here" + measured.WITHOUT_AVX512)
 keep("c", 0.6, machine="elsewhere")
 print(page.read_text())
 print(measured.table(["network", "ratio", "added later"], [["a", "0.5"], ["b", "2.0", "1"]]))
