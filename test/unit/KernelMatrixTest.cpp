@@ -83,6 +83,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Linear::Options{.rows = 1, .inputs = 1, .outputs = 1, .transposed = true, .bias = true},
                     Linear::Options{.rows = 67, .inputs = 129, .outputs = 65, .transposed = true},
                     Linear::Options{.rows = 130, .inputs = 64, .outputs = 96},
+                    // More steps and rows than a cache holds.
+                    Linear::Options{.rows = 200, .inputs = 600, .outputs = 70, .transposed = true, .bias = true},
+                    Linear::Options{.rows = 300, .inputs = 270, .outputs = 530},
                     // Bound by memory.
                     Linear::Options{.rows = 5, .inputs = 2050, .outputs = 1031, .transposed = true, .bias = true},
                     Linear::Options{.rows = 9, .inputs = 1040, .outputs = 2048}),
@@ -119,10 +122,12 @@ std::vector<MatMul::Options> products() {
   for (bool transposeA : {false, true})
     for (bool transposeB : {false, true})
       for (auto [batch, m, k, n] :
-           {std::array<std::int64_t, 4>{1, 9, 33, 17}, {6, 16, 8, 24}, {3, 1, 5, 1}, {2, 65, 3, 1}})
+           {std::array<std::int64_t, 4>{1, 9, 33, 17}, {6, 16, 8, 24}, {3, 1, 5, 1}, {2, 65, 3, 1}, {2, 37, 41, 35}})
         list.push_back({batch, m, k, n, transposeA, transposeB});
   list.push_back({.batch = 4, .m = 5, .k = 7, .n = 3, .broadcastA = true});
   list.push_back({.batch = 4, .m = 5, .k = 7, .n = 3, .transposeB = true, .broadcastB = true});
+  list.push_back({.batch = 3, .m = 40, .k = 50, .n = 33, .transposeA = true, .broadcastA = true});
+  list.push_back({.batch = 3, .m = 40, .k = 50, .n = 33, .broadcastB = true});
   return list;
 }
 

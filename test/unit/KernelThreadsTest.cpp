@@ -8,6 +8,7 @@
 #include "pdcrt/kernels/BatchNorm.h"
 #include "pdcrt/kernels/Gru.h"
 #include "pdcrt/kernels/LayerNorm.h"
+#include "pdcrt/kernels/Linear.h"
 #include "pdcrt/kernels/Lstm.h"
 #include "pdcrt/kernels/MaxPool2d.h"
 #include "pdcrt/kernels/Rnn.h"
@@ -46,6 +47,24 @@ void expectSame(const Results& results, double tolerance, Construct construct, C
     }
   }
   kernelThreads = 1;
+}
+
+// The same bits where tiles compute it.
+TEST(KernelThreads, Linear) {
+  for (bool transposed : {false, true}) {
+    const Linear::Options o = {.rows = 200, .inputs = 300, .outputs = 70, .transposed = transposed, .bias = true};
+    const Buffer<float> x = randomBuffer(o.rows * o.inputs, 1), w = randomBuffer(o.inputs * o.outputs, 2),
+                        b = randomBuffer(o.outputs, 3), dy = randomBuffer(o.rows * o.outputs, 4), y = room(dy.count()),
+                        dx = room(x.count()), dw = room(w.count()), db = room(o.outputs);
+    const bool tiled = __builtin_cpu_supports("avx2") && !__builtin_cpu_supports("avx512f");
+    expectSame(
+        {y, dx, dw, db}, tiled ? 0 : 1e-6, [&](pdcrt::Setup& setup) { return Linear(setup, o); },
+        [&](const Linear& linear, Stream& q) {
+          linear.forward(q, x, w, b, y);
+          linear.inputGradient(q, dy, w, dx);
+          linear.weightGradient(q, x, dy, dw, db);
+        });
+  }
 }
 
 // Two of five groups of keys are for each of three threads, or one; masks and a bias are read at the right place.

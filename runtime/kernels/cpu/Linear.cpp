@@ -1,28 +1,16 @@
-// Linear over oneDNN's matmul. The library's inner product runs as fast, but allocates packing buffers of megabytes in
-// every call; its matmul takes them from the workspace.
+// Linear over products of matrices: tiles of our own, or oneDNN's matmul. The library's inner product runs as fast, but
+// allocates packing buffers of megabytes in every call; its matmul takes them, for AVX-512, from the workspace.
 #include "pdcrt/kernels/Linear.h"
 
 #include "FewRows.h"
-#include "Onednn.h"
+#include "Product.h"
 #include "pdcrt/kernels/Reduce.h"
 
 #include <stdexcept>
+#include <utility>
 
 namespace pdcrt {
 namespace {
-
-using dnnl::memory;
-using onednn::Operation;
-
-memory::desc matrix(std::int64_t rows, std::int64_t columns, bool transposed) {
-  return {{rows, columns}, memory::data_type::f32, transposed ? memory::format_tag::ba : memory::format_tag::ab};
-}
-
-/// c = a · b.
-Operation product(Setup& setup, const memory::desc& a, const memory::desc& b, const memory::desc& c) {
-  const dnnl::matmul::primitive_desc descriptor({a, b, c}, onednn::attributes(), onednn::engine());
-  return {setup, descriptor, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}}, {{DNNL_ARG_DST, c}}};
-}
 
 /// Small batches, weights that fit no cache: time goes into reading and writing them. Measured against the library's
 /// matmul: 32 x 4096 · 4096 x 9216 in 0.45 of the time, 4096 x 4 · 4 x 25088 in 0.4, but 4096 x 32 · 32 x 9216 in 1.3.
@@ -36,7 +24,7 @@ bool hasFewRows(const Linear::Options& o, std::int64_t most) {
 struct Linear::Impl {
   Options options;
   bool ownInputGradient, ownWeightGradient; ///< not the library's
-  Operation forward, inputGradient, weightGradient;
+  Product forward, inputGradient, weightGradient;
   Reduce biasGradient; ///< sums over the rows
 };
 
@@ -53,22 +41,14 @@ Linear::Linear(Setup& setup, const Options& o)
            std::to_string(o.outputs) + " outputs: ";
   };
   if (o.rows < 1 || o.inputs < 1 || o.outputs < 1) throw std::runtime_error(what() + "sizes must be positive");
-  const memory::desc x = matrix(o.rows, o.inputs, false), y = matrix(o.rows, o.outputs, false),
-                     w = matrix(o.inputs, o.outputs, o.transposed), b = matrix(1, o.outputs, false),
-                     xTransposed = matrix(o.inputs, o.rows, true), yTransposed = matrix(o.outputs, o.rows, true),
-                     wTransposed = matrix(o.outputs, o.inputs, !o.transposed);
   try {
-    if (o.bias) {
-      const dnnl::matmul::primitive_desc forward({x, w, b, y}, onednn::attributes(), onednn::engine());
-      impl_->forward = Operation(setup, forward, {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, w}, {DNNL_ARG_BIAS, b}},
-                                 {{DNNL_ARG_DST, y}});
-    } else {
-      impl_->forward = product(setup, x, w, y);
+    impl_->forward = Product(setup, {.m = o.rows, .k = o.inputs, .n = o.outputs, .transposeB = o.transposed}, o.bias);
+    if (!impl_->ownInputGradient)
+      impl_->inputGradient = Product(setup, {.m = o.rows, .k = o.outputs, .n = o.inputs, .transposeB = !o.transposed});
+    if (!impl_->ownWeightGradient) {
+      const auto [m, n] = o.transposed ? std::pair{o.outputs, o.inputs} : std::pair{o.inputs, o.outputs};
+      impl_->weightGradient = Product(setup, {.m = m, .k = o.rows, .n = n, .transposeA = true});
     }
-    if (!impl_->ownInputGradient) impl_->inputGradient = product(setup, y, wTransposed, x);
-    if (!impl_->ownWeightGradient)
-      impl_->weightGradient = o.transposed ? product(setup, yTransposed, x, matrix(o.outputs, o.inputs, false))
-                                           : product(setup, xTransposed, y, matrix(o.inputs, o.outputs, false));
   } catch (const dnnl::error& error) {
     throw std::runtime_error(what() + "oneDNN " + error.what());
   }
@@ -79,10 +59,7 @@ Linear::Linear(Linear&&) noexcept = default;
 Linear& Linear::operator=(Linear&&) noexcept = default;
 
 void Linear::forward(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> y) const {
-  if (impl_->options.bias)
-    impl_->forward.run(q, {x.data, w.data, b.data}, {y.data});
-  else
-    impl_->forward.run(q, {x.data, w.data}, {y.data});
+  impl_->forward.run(q, x.data, w.data, y.data, impl_->options.bias ? b.data : nullptr);
 }
 
 void Linear::inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const {
@@ -90,7 +67,7 @@ void Linear::inputGradient(Stream& q, View<const float> dy, View<const float> w,
   if (impl_->ownInputGradient)
     fewrows::multiply(o.rows, o.outputs, o.inputs, dy.data, w.data, dx.data);
   else
-    impl_->inputGradient.run(q, {dy.data, w.data}, {dx.data});
+    impl_->inputGradient.run(q, dy.data, w.data, dx.data);
 }
 
 void Linear::weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw,
@@ -101,9 +78,9 @@ void Linear::weightGradient(Stream& q, View<const float> x, View<const float> dy
   else if (impl_->ownWeightGradient)
     fewrows::multiplyTransposed(o.inputs, o.rows, o.outputs, x.data, dy.data, dw.data);
   else if (o.transposed)
-    impl_->weightGradient.run(q, {dy.data, x.data}, {dw.data});
+    impl_->weightGradient.run(q, dy.data, x.data, dw.data);
   else
-    impl_->weightGradient.run(q, {x.data, dy.data}, {dw.data});
+    impl_->weightGradient.run(q, x.data, dy.data, dw.data);
   if (db) impl_->biasGradient.forward(q, dy, db);
 }
 

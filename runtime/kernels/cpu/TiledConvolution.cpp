@@ -4,13 +4,11 @@
 #include "TiledConvolution.h"
 
 #if defined(__x86_64__)
+#include "Avx2.h"
 #include "Parts.h"
 
 #include <algorithm>
-#include <immintrin.h>
 #include <utility>
-
-#define PDCRT_AVX2 __attribute__((target("avx2,fma")))
 
 namespace pdcrt {
 
@@ -114,9 +112,6 @@ void forEachRow(parts::Range range, std::int64_t columns, const F& f) {
   for (std::int64_t row = range.begin / columns; row * columns < range.end; ++row)
     f(row, std::max(range.begin - row * columns, std::int64_t{0}), std::min(range.end - row * columns, columns));
 }
-
-// Loops over registers must be unrolled from the beginning, or the registers are an array in memory.
-#define PDCRT_EACH(variable, count) _Pragma("GCC unroll 8") for (int variable = 0; variable < (count); ++variable)
 
 /// A tile of y: neighbours in a row, one below the other here.
 struct ForwardTile {
@@ -308,26 +303,6 @@ void forEachPatch(const Sizes& s, const F& f) {
       f(Patch{row, column, std::min(rows, s.rows - row), std::min(columns, s.columns - column)});
 }
 
-/// 8 x 8 floats with rows and columns exchanged; rows are 16 floats apart in both.
-PDCRT_AVX2 void exchange(const float* from, float* to) {
-  __m256 rows[8], pairs[8], fours[8];
-  PDCRT_EACH(r, 8) rows[r] = _mm256_loadu_ps(from + r * block);
-  PDCRT_EACH(r, 4) {
-    pairs[2 * r] = _mm256_unpacklo_ps(rows[2 * r], rows[2 * r + 1]);
-    pairs[2 * r + 1] = _mm256_unpackhi_ps(rows[2 * r], rows[2 * r + 1]);
-  }
-  PDCRT_EACH(half, 2)
-  PDCRT_EACH(r, 2) {
-    const __m256 first = pairs[4 * half + r], second = pairs[4 * half + r + 2];
-    fours[4 * half + 2 * r] = _mm256_shuffle_ps(first, second, 0x44);
-    fours[4 * half + 2 * r + 1] = _mm256_shuffle_ps(first, second, 0xEE);
-  }
-  PDCRT_EACH(r, 4) {
-    _mm256_storeu_ps(to + r * block, _mm256_permute2f128_ps(fours[r], fours[r + 4], 0x20));
-    _mm256_storeu_ps(to + (r + 4) * block, _mm256_permute2f128_ps(fours[r], fours[r + 4], 0x31));
-  }
-}
-
 /// The filter [outputs][inputs][taps][16 of inputs][16 of outputs] as a convolution of dy reads it: inputs and outputs
 /// have changed places, taps are in the opposite order.
 void turnAround(const Sizes& s, std::int64_t input, const float* w, float* turned) {
@@ -337,7 +312,8 @@ void turnAround(const Sizes& s, std::int64_t input, const float* w, float* turne
       const float* const from = w + (output * s.inputs + input) * filter + tap * block * block;
       float* const to = turned + (input * s.outputs + output) * filter + (taps - 1 - tap) * block * block;
       for (std::int64_t i = 0; i < block; i += 8)
-        for (std::int64_t o = 0; o < block; o += 8) exchange(from + i * block + o, to + o * block + i);
+        for (std::int64_t o = 0; o < block; o += 8)
+          avx2::exchange(from + i * block + o, block, to + o * block + i, block);
     }
 }
 
@@ -355,10 +331,10 @@ PDCRT_AVX2 void sumOverPositions(const Sizes& s, const float* dy, float* db) {
 } // namespace
 
 bool TiledConvolution::available() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return avx2::available();
 }
 bool TiledConvolution::preferred() {
-  return available() && !__builtin_cpu_supports("avx512f");
+  return avx2::preferred();
 }
 TiledConvolution::TiledConvolution(const Conv2d::Options& o)
     : sizes_(forwardSizes(o)), backward_(backwardSizes(sizes_)) {

@@ -1,0 +1,55 @@
+// A product of two matrices by tiles of our own, where those are faster, or by oneDNN's matmul.
+#pragma once
+
+#include "Onednn.h"
+#include "TiledProduct.h"
+
+#include <optional>
+
+namespace pdcrt {
+
+/// c [m, n] = a [m, k] · b [k, n] (+ bias [n]).
+class Product {
+public:
+  Product() = default;
+  /// Throws dnnl::error.
+  Product(Setup& setup, const TiledProduct::Options& o, bool bias = false) : bias_(bias) {
+    if (TiledProduct::preferred(o)) {
+      tiled_.emplace(o);
+      setup.needWorkspace(tiled_->workspaceBytes());
+      return;
+    }
+    const dnnl::memory::desc a = matrix(o.m, o.k, o.transposeA), b = matrix(o.k, o.n, o.transposeB),
+                             c = matrix(o.m, o.n, false), row = matrix(1, o.n, false);
+    if (bias) {
+      const dnnl::matmul::primitive_desc descriptor({a, b, row, c}, onednn::attributes(), onednn::engine());
+      library_ = {
+          setup, descriptor, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_BIAS, row}}, {{DNNL_ARG_DST, c}}};
+    } else {
+      const dnnl::matmul::primitive_desc descriptor({a, b, c}, onednn::attributes(), onednn::engine());
+      library_ = {setup, descriptor, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}}, {{DNNL_ARG_DST, c}}};
+    }
+  }
+
+  void run(Stream& q, const float* a, const float* b, float* c, const float* bias = nullptr) const {
+    if (tiled_)
+      tiled_->run(q.workspace(), a, b, bias, c);
+    else if (bias_)
+      library_.run(q, {a, b, bias}, {c});
+    else
+      library_.run(q, {a, b}, {c});
+  }
+
+private:
+  static dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, bool transposed) {
+    return {{rows, columns},
+            dnnl::memory::data_type::f32,
+            transposed ? dnnl::memory::format_tag::ba : dnnl::memory::format_tag::ab};
+  }
+
+  bool bias_ = false;
+  std::optional<TiledProduct> tiled_;
+  onednn::Operation library_;
+};
+
+} // namespace pdcrt

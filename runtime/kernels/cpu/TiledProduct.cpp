@@ -1,0 +1,193 @@
+// See TiledProduct.h. Tiles of c, up to six rows by 16 columns, are in registers while products are added to them, as
+// in TiledConvolution.cpp. Both operands are copied so that a tile reads them in order: some steps of b in panels of 16
+// columns, of which one at a time is in the first-level cache, and of a in stripes of six rows, of which as many as the
+// second-level cache holds meet each panel. (K. Goto, R. van de Geijn: Anatomy of High-Performance Matrix
+// Multiplication, ACM TOMS 34(3), 2008.)
+#include "TiledProduct.h"
+
+#if defined(__x86_64__)
+#include "Avx2.h"
+#include "Parts.h"
+
+#include <algorithm>
+
+namespace pdcrt {
+
+namespace {
+
+using Options = TiledProduct::Options;
+
+constexpr std::int64_t columns = 16, rows = 6;
+constexpr std::int64_t stepsAtOnce = 256;      ///< a panel of b takes 16 KiB then
+constexpr std::int64_t rowsAtOnce = 16 * rows; ///< 96 KiB of a
+
+std::int64_t panelsOf(const Options& o) {
+  return (o.n + columns - 1) / columns;
+}
+
+/// Steps [first, first + steps) of 16 columns of b from `column` on, each step's together; 0 behind the last column.
+void packPanel(const Options& o, const float* b, std::int64_t first, std::int64_t steps, std::int64_t column,
+               float* to) {
+  const std::int64_t width = std::min(columns, o.n - column);
+  std::int64_t done = 0;
+  if (o.transposeB && width == columns)
+    for (; done + 8 <= steps; done += 8)
+      for (std::int64_t half = 0; half < columns; half += 8)
+        avx2::exchange(b + (column + half) * o.k + first + done, o.k, to + done * columns + half, columns);
+  const std::int64_t stepStride = o.transposeB ? 1 : o.n, columnStride = o.transposeB ? o.k : 1;
+  for (; done < steps; ++done) {
+    const float* const from = b + (first + done) * stepStride + column * columnStride;
+    float* const step = to + done * columns;
+    if (!o.transposeB && width == columns)
+      std::copy_n(from, columns, step);
+    else
+      for (std::int64_t j = 0; j < columns; ++j) step[j] = j < width ? from[j * columnStride] : 0.0f;
+  }
+}
+
+/// The same of `count` rows of a, in stripes of six, each step's together. Rows behind the last are left out.
+void packStripes(const Options& o, const float* a, std::int64_t first, std::int64_t steps, std::int64_t row,
+                 std::int64_t count, float* to) {
+  const std::int64_t rowStride = o.transposeA ? 1 : o.k, stepStride = o.transposeA ? o.m : 1;
+  for (std::int64_t r = 0; r < count; r += rows, to += steps * rows) {
+    const std::int64_t height = std::min(rows, count - r);
+    const float* const from = a + (row + r) * rowStride + first * stepStride;
+    for (std::int64_t step = 0; step < steps; ++step)
+      for (std::int64_t i = 0; i < height; ++i) to[step * rows + i] = from[step * stepStride + i * rowStride];
+  }
+}
+
+struct Tile {
+  const float *a, *b, *bias; ///< of the bias 16 floats, or null
+  float* c;
+  std::int64_t steps, cStride;
+  bool fresh; ///< c is written, not added to
+};
+
+template <int height>
+PDCRT_AVX2 void run(const Tile& tile) {
+  const Tile t = tile;
+  __m256 sums[height][2];
+  PDCRT_EACH(r, height)
+  PDCRT_EACH(v, 2) sums[r][v] = _mm256_setzero_ps();
+  const float *a = t.a, *b = t.b;
+  for (std::int64_t step = 0; step < t.steps; ++step, a += rows, b += columns) {
+    const __m256 low = _mm256_loadu_ps(b), high = _mm256_loadu_ps(b + 8);
+    PDCRT_EACH(r, height) {
+      const __m256 left = _mm256_broadcast_ss(a + r);
+      sums[r][0] = _mm256_fmadd_ps(left, low, sums[r][0]);
+      sums[r][1] = _mm256_fmadd_ps(left, high, sums[r][1]);
+    }
+  }
+  PDCRT_EACH(r, height)
+  PDCRT_EACH(v, 2) {
+    float* const to = t.c + r * t.cStride + v * 8;
+    if (!t.fresh)
+      sums[r][v] = _mm256_add_ps(_mm256_loadu_ps(to), sums[r][v]);
+    else if (t.bias)
+      sums[r][v] = _mm256_add_ps(_mm256_loadu_ps(t.bias + v * 8), sums[r][v]);
+    _mm256_storeu_ps(to, sums[r][v]);
+  }
+}
+
+void runTile(std::int64_t height, const Tile& t) {
+  switch (height) {
+  case 1: return run<1>(t);
+  case 2: return run<2>(t);
+  case 3: return run<3>(t);
+  case 4: return run<4>(t);
+  case 5: return run<5>(t);
+  default: return run<rows>(t);
+  }
+}
+
+/// A tile with fewer than 16 columns is computed elsewhere.
+void runNarrow(std::int64_t height, std::int64_t width, Tile t) {
+  float values[rows * columns] = {}, bias[columns] = {};
+  float* const c = t.c;
+  const std::int64_t stride = t.cStride;
+  for (std::int64_t r = 0; r < height && !t.fresh; ++r) std::copy_n(c + r * stride, width, values + r * columns);
+  if (t.bias) t.bias = std::copy_n(t.bias, width, bias) - width;
+  t.c = values, t.cStride = columns;
+  runTile(height, t);
+  for (std::int64_t r = 0; r < height; ++r) std::copy_n(values + r * columns, width, c + r * stride);
+}
+
+/// Bytes, up to whole cache lines.
+std::size_t bytesOf(std::int64_t floats) {
+  return static_cast<std::size_t>((floats + 15) / 16 * 16) * sizeof(float);
+}
+
+/// Where a thread's copies are.
+struct Room {
+  std::size_t panels, all; ///< bytes of panels, and with the stripes
+
+  Room(const Options& o, int threads) {
+    const std::int64_t steps = std::min(o.k, stepsAtOnce), some = (panelsOf(o) + threads - 1) / threads;
+    // Rows that are all there at once need a panel only once.
+    panels = bytesOf((o.m <= rowsAtOnce ? 1 : some) * steps * columns);
+    all = panels + bytesOf(std::min((o.m + rows - 1) / rows * rows, rowsAtOnce) * steps);
+  }
+};
+
+} // namespace
+
+bool TiledProduct::preferred(const Options& o) {
+  return avx2::preferred() && o.n >= columns && o.m >= 2 && o.m * o.k * o.n >= 1 << 15;
+}
+
+TiledProduct::TiledProduct(const Options& o)
+    : o_(o), threads_(parts::countOf(panelsOf(o), o.m * o.k * o.n / columns)) {}
+
+std::size_t TiledProduct::workspaceBytes() const {
+  return static_cast<std::size_t>(threads_) * Room(o_, threads_).all;
+}
+
+void TiledProduct::run(std::byte* workspace, const float* a, const float* b, const float* bias, float* c) const {
+  const Options& o = o_;
+  const Room room(o, threads_);
+  parts::run(threads_, [&](int part) {
+    std::byte* const mine = workspace + static_cast<std::size_t>(part) * room.all;
+    float *const panels = reinterpret_cast<float*>(mine), *const stripes = reinterpret_cast<float*>(mine + room.panels);
+    const parts::Range range = parts::rangeOf(part, threads_, panelsOf(o));
+    for (std::int64_t k = 0; k < o.k; k += stepsAtOnce) {
+      const std::int64_t steps = std::min(stepsAtOnce, o.k - k), panelFloats = o.m <= rowsAtOnce ? 0 : steps * columns;
+      for (std::int64_t row = 0; row < o.m; row += rowsAtOnce) {
+        const std::int64_t count = std::min(rowsAtOnce, o.m - row);
+        packStripes(o, a, k, steps, row, count, stripes);
+        for (std::int64_t p = range.begin; p < range.end; ++p) {
+          float* const panel = panels + (p - range.begin) * panelFloats;
+          const std::int64_t column = p * columns, width = std::min(columns, o.n - column);
+          if (row == 0) packPanel(o, b, k, steps, column, panel);
+          for (std::int64_t r = 0; r < count; r += rows) {
+            const Tile tile = {.a = stripes + r * steps,
+                               .b = panel,
+                               .bias = bias ? bias + column : nullptr,
+                               .c = c + (row + r) * o.n + column,
+                               .steps = steps,
+                               .cStride = o.n,
+                               .fresh = k == 0};
+            const std::int64_t height = std::min(rows, count - r);
+            width == columns ? runTile(height, tile) : runNarrow(height, width, tile);
+          }
+        }
+      }
+    }
+  });
+}
+
+} // namespace pdcrt
+#else
+namespace pdcrt {
+
+bool TiledProduct::preferred(const Options&) {
+  return false;
+}
+TiledProduct::TiledProduct(const Options& o) : o_(o) {}
+std::size_t TiledProduct::workspaceBytes() const {
+  return 0;
+}
+void TiledProduct::run(std::byte*, const float*, const float*, const float*, float*) const {}
+
+} // namespace pdcrt
+#endif
