@@ -1,5 +1,7 @@
 // LINK: pdcrt_kernels
 // Convolutions in tiles against the definition, computed in double precision.
+#include "ChannelBlocks.h"
+#include "ConvolutionDefinition.h"
 #include "KernelTest.h"
 #include "pdcrt/FilterBlocks.h"
 #include "pdcrt/Threads.h"
@@ -13,7 +15,6 @@ using namespace pdcrt;
 
 namespace {
 
-constexpr std::int64_t lanes = 16;
 constexpr Conv2d::Algorithm direct = Conv2d::Algorithm::direct, tiled = Conv2d::Algorithm::tiled;
 
 struct Case {
@@ -49,46 +50,6 @@ const Case cases[] = {
     {"ManySamples", {.input = {70, 32, 7, 7}, .filter = {16, 32, 3, 3}, .pads = {1, 1, 1, 1}}},
 };
 
-/// Calls visit(x, w, y) with the row-major indices of every product of the convolution.
-template <class Visit>
-void forEachProduct(const Conv2d::Options& o, Visit visit) {
-  const Shape y = Conv2d::outputShape(o);
-  const std::int64_t channels = o.filter.dims[1], height = o.input.dims[2], width = o.input.dims[3];
-  std::int64_t output = 0;
-  for (std::int64_t n = 0; n < y.dims[0]; ++n)
-    for (std::int64_t k = 0; k < y.dims[1]; ++k)
-      for (std::int64_t i = 0; i < y.dims[2]; ++i)
-        for (std::int64_t j = 0; j < y.dims[3]; ++j, ++output)
-          for (std::int64_t r = 0; r < o.filter.dims[2]; ++r)
-            for (std::int64_t s = 0; s < o.filter.dims[3]; ++s) {
-              const std::int64_t row = i * o.strides.height - o.pads.top + r,
-                                 column = j * o.strides.width - o.pads.left + s;
-              if (row < 0 || row >= height || column < 0 || column >= width) continue;
-              for (std::int64_t c = 0; c < channels; ++c)
-                visit(((n * channels + c) * height + row) * width + column,
-                      ((k * channels + c) * o.filter.dims[2] + r) * o.filter.dims[3] + s, output);
-            }
-}
-
-/// The place in blocks of channels of a row-major index.
-std::int64_t inBlocks(const Shape& shape, std::int64_t index) {
-  const std::int64_t plane = shape.dims[2] * shape.dims[3], channel = index / plane % shape.dims[1];
-  return (index / plane - channel % lanes) * plane + index % plane * lanes + channel % lanes;
-}
-
-Buffer<float> blocksOf(const Shape& shape, const Buffer<float>& plain) {
-  Buffer<float> blocks(plain.count());
-  for (std::int64_t i = 0; i < plain.count(); ++i) blocks[inBlocks(shape, i)] = plain[i];
-  return blocks;
-}
-
-std::vector<double> blocksOf(const Shape& shape, const std::vector<double>& plain) {
-  std::vector<double> blocks(plain.size());
-  for (std::size_t i = 0; i < plain.size(); ++i)
-    blocks[static_cast<std::size_t>(inBlocks(shape, static_cast<std::int64_t>(i)))] = plain[i];
-  return blocks;
-}
-
 class TiledConvolution : public testing::TestWithParam<Case> {
 protected:
   void SetUp() override {
@@ -108,8 +69,8 @@ protected:
   const Shape output = Conv2d::outputShape(o);
   const Buffer<float> x = randomBuffer(o.input.elements(), 1), w = randomBuffer(o.filter.elements(), 2),
                       wBlocks = randomBuffer(o.filter.elements(), 2), b = randomBuffer(o.filter.dims[0], 3),
-                      dy = randomBuffer(output.elements(), 4), xBlocks = blocksOf(o.input, x),
-                      dyBlocks = blocksOf(output, dy), y{room(dy.count())}, dx{room(x.count())}, dw{room(w.count())},
+                      dy = randomBuffer(output.elements(), 4), xBlocks = inBlocks(x, o.input),
+                      dyBlocks = inBlocks(dy, output), y{room(dy.count())}, dx{room(x.count())}, dw{room(w.count())},
                       db{room(b.count())};
 
   void compute(const Conv2d& conv, Stream& q) {
@@ -118,6 +79,13 @@ protected:
     conv.weightGradient(q, xBlocks, dyBlocks, dw, o.bias ? View<float>(db) : View<float>());
   }
 };
+
+/// Of a tensor in blocks.
+double errorOf(const Buffer<float>& blocks, const Shape& shape, const std::vector<double>& expected) {
+  const Buffer<float> plain(blocks.count());
+  forEachPosition(shape, [&](std::int64_t to, std::int64_t from) { plain[to] = blocks[from]; });
+  return relativeError(plain, expected);
+}
 
 } // namespace
 
@@ -130,20 +98,18 @@ TEST_P(TiledConvolution, IsTheDefinition) {
   });
   std::vector<double> exactY(static_cast<std::size_t>(y.count())), exactX(static_cast<std::size_t>(x.count())),
       exactW(static_cast<std::size_t>(w.count()));
-  const std::int64_t plane = output.dims[2] * output.dims[3];
-  for (std::int64_t i = 0; o.bias && i < y.count(); ++i)
-    exactY[static_cast<std::size_t>(i)] = b[i / plane % o.filter.dims[0]];
+  for (std::int64_t i = 0; o.bias && i < y.count(); ++i) exactY[static_cast<std::size_t>(i)] = b[channelOf(output, i)];
   forEachProduct(o, [&](std::int64_t xi, std::int64_t wi, std::int64_t yi) {
     exactY[static_cast<std::size_t>(yi)] += double(x[xi]) * w[wi];
     exactX[static_cast<std::size_t>(xi)] += double(dy[yi]) * w[wi];
     exactW[static_cast<std::size_t>(wi)] += double(x[xi]) * dy[yi];
   });
-  EXPECT_LE(relativeError(y, blocksOf(output, exactY)), 5e-7);
+  EXPECT_LE(errorOf(y, output, exactY), 5e-7);
   ASSERT_TRUE(fromFilterBlocks(o.filter, std::as_writable_bytes(dw.values())));
   EXPECT_LE(relativeError(dw, exactW), 5e-7);
   if (o.algorithms.inputGradient != tiled) return;
   expectGoodManners(setup, {dx}, [&](Stream& q) { conv.inputGradient(q, dyBlocks, wBlocks, dx); });
-  EXPECT_LE(relativeError(dx, blocksOf(o.input, exactX)), 5e-7);
+  EXPECT_LE(errorOf(dx, o.input, exactX), 5e-7);
 }
 
 TEST_P(TiledConvolution, HasTheSameBitsWithSeveralThreads) {
@@ -177,9 +143,7 @@ TEST_P(TiledConvolution, SumsUpTheBiasGradient) {
   Stream q(workspace.data(), workspace.size());
   compute(conv, q);
   std::vector<double> expected(static_cast<std::size_t>(db.count()));
-  const std::int64_t plane = output.dims[2] * output.dims[3];
-  for (std::int64_t i = 0; i < dy.count(); ++i)
-    expected[static_cast<std::size_t>(i / plane % o.filter.dims[0])] += dy[i];
+  for (std::int64_t i = 0; i < dy.count(); ++i) expected[static_cast<std::size_t>(channelOf(output, i))] += dy[i];
   EXPECT_LE(relativeError(db, expected), 1e-7);
 }
 
