@@ -18,8 +18,6 @@ root = pathlib.Path(__file__).resolve().parent.parent
 # A newer PyTorch than Debian's: another peer where it is installed (utils/venv torch).
 NEWER_TORCH = pathlib.Path(os.environ.get("PDC_TORCH", root / "build/torch-venv/bin/python"))
 PAGE, KEPT = pathlib.Path("docs/Results.md"), pathlib.Path("docs/measured")
-
-
 WITHOUT_AVX512 = ", without AVX-512"
 
 

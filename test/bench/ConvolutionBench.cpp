@@ -62,7 +62,7 @@ void run(benchmark::State& state, Conv2d::Options o, Direction direction, Conv2d
 }
 
 /// The most that any algorithm which multiplies as the definition does could reach: 12 vectors that stay in registers.
-__attribute__((target("avx512f"))) void multiplyAndAdd(benchmark::State& state) {
+__attribute__((target("avx512f"))) void multiplyAndAdd512(benchmark::State& state) {
   __m512 sums[12];
   for (__m512& sum : sums) sum = _mm512_set1_ps(1);
   const __m512 factor = _mm512_set1_ps(0.999f), term = _mm512_set1_ps(0.001f);
@@ -74,6 +74,20 @@ __attribute__((target("avx512f"))) void multiplyAndAdd(benchmark::State& state) 
   benchmark::DoNotOptimize(sums);
   state.counters["operations"] =
       benchmark::Counter(1000.0 * 12 * 16 * 2, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+/// The same without AVX-512.
+__attribute__((target("avx2,fma"))) void multiplyAndAdd256(benchmark::State& state) {
+  __m256 sums[12];
+  for (__m256& sum : sums) sum = _mm256_set1_ps(1);
+  const __m256 factor = _mm256_set1_ps(0.999f), term = _mm256_set1_ps(0.001f);
+  for (auto iteration : state) {
+    for (int i = 0; i < 1000; ++i)
+#pragma GCC unroll 12
+      for (__m256& sum : sums) sum = _mm256_fmadd_ps(sum, factor, term);
+  }
+  benchmark::DoNotOptimize(sums);
+  state.counters["operations"] = benchmark::Counter(1000.0 * 12 * 8 * 2, benchmark::Counter::kIsIterationInvariantRate);
 }
 
 /// "8x64x56x56/64x64x3x3/s1"
@@ -144,7 +158,10 @@ int main(int argc, char** argv) {
     for (std::int64_t batch : {1, 2, 4, 8, 16, 32})
       if (batch * channels * size * size <= 8 * 64 * 56 * 56)
         shapes.push_back(square(batch, channels, size, channels, 3, 1, 1)); // where the rule turns
-  if (__builtin_cpu_supports("avx512f")) benchmark::RegisterBenchmark("registers", multiplyAndAdd);
+  if (__builtin_cpu_supports("avx512f"))
+    benchmark::RegisterBenchmark("registers", multiplyAndAdd512);
+  else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    benchmark::RegisterBenchmark("registers", multiplyAndAdd256);
   for (const Conv2d::Options& o : shapes)
     for (const auto& [name, direction] : {std::pair{"forward", Direction::forward},
                                           {"inputGradient", Direction::inputGradient},

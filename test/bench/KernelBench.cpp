@@ -110,6 +110,8 @@ void addLayers() {
       {"digits.fc1", {.rows = 32, .inputs = 400, .outputs = 120, .transposed = true}},
       {"digits.fc3", {.rows = 32, .inputs = 84, .outputs = 10, .transposed = true}},
       {"transformer.up", {.rows = 1024, .inputs = 256, .outputs = 1024}},
+      {"transformer.down", {.rows = 1024, .inputs = 1024, .outputs = 256}},
+      {"transformer.logits", {.rows = 1024, .inputs = 256, .outputs = 2000, .transposed = true}},
   };
   for (const auto& [directionName, direction] : directions) {
     for (const auto& [name, options] : convolutions)

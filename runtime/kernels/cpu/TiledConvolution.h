@@ -1,6 +1,5 @@
 // Convolution with channels and filters in blocks of 16, on processors with AVX2 and without AVX-512. There oneDNN
-// wants blocks of 8, so that it would copy each operand and result, and its weight gradient takes twice as long as its
-// forward.
+// wants blocks of 8, so that it copies each operand and result (docs/decisions/0005-cpu-kernels.md).
 #pragma once
 
 #include "pdcrt/kernels/Conv2d.h"

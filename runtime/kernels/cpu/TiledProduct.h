@@ -1,5 +1,5 @@
-// Products of matrices on processors with AVX2 and without AVX-512. There oneDNN's reaches a third to four fifths of
-// what the processor can, by the layouts of its operands, and allocates buffers in every call.
+// Products of matrices on processors with AVX2 and without AVX-512. How fast oneDNN's are there depends on the layouts
+// of the operands, and they allocate buffers in every call.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A linear layer and its gradients, over oneDNN.
+// A linear layer and its gradients, over oneDNN or kernels of our own.
 #pragma once
 
 #include "pdcrt/Setup.h"

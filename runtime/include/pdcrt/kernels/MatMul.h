@@ -1,4 +1,4 @@
-// Batched matrix product, over oneDNN. Its gradients are matrix products with other flags.
+// Batched matrix product, over oneDNN or kernels of our own. Its gradients are matrix products with other flags.
 #pragma once
 
 #include "pdcrt/Setup.h"
