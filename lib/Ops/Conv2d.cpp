@@ -95,9 +95,9 @@ std::vector<AttributeDef> attributes(std::vector<AttributeDef> more = {}) {
 }
 
 bool asksForWinograd(const pdcrt::Conv2d::Algorithms& algorithms) {
-  const auto winograd = pdcrt::Conv2d::Algorithm::winograd;
-  return algorithms.forward == winograd || algorithms.inputGradient == winograd ||
-         algorithms.weightGradient == winograd;
+  using Algorithm = pdcrt::Conv2d::Algorithm;
+  const auto asks = [](Algorithm a) { return a == Algorithm::winograd || a == Algorithm::tiledWinograd; };
+  return asks(algorithms.forward) || asks(algorithms.inputGradient) || asks(algorithms.weightGradient);
 }
 
 /// The shape of y for x and w, with all rules of a convolution checked.

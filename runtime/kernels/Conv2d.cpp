@@ -65,7 +65,8 @@ void checkConvolution(const Conv2d::Options& o) {
     refuseConvolution(o,
                       std::to_string(o.filter.dims[0]) + " output channels in " + std::to_string(o.groups) + " groups");
   for (Conv2d::Algorithm algorithm : {o.algorithms.forward, o.algorithms.inputGradient, o.algorithms.weightGradient})
-    if (algorithm == Conv2d::Algorithm::winograd && !Conv2d::takesWinograd(o))
+    if ((algorithm == Conv2d::Algorithm::winograd || algorithm == Conv2d::Algorithm::tiledWinograd) &&
+        !Conv2d::takesWinograd(o))
       refuseConvolution(o, "Winograd's algorithm is for filters of 3x3 with strides and dilations of 1, in one group");
   constexpr Conv2d::Algorithm tiled = Conv2d::Algorithm::tiled;
   const bool forwardInTiles = o.algorithms.forward == tiled || o.algorithms.weightGradient == tiled;
@@ -74,6 +75,10 @@ void checkConvolution(const Conv2d::Options& o) {
     refuseConvolution(o,
                       "tiles are for channels and filters in blocks, in one group, dilations of 1, strides of 1 or 2; "
                       "of the input's gradient for strides of 1 and pads smaller than the filter");
+  for (Conv2d::Algorithm algorithm : {o.algorithms.forward, o.algorithms.inputGradient, o.algorithms.weightGradient})
+    if (algorithm == Conv2d::Algorithm::tiledWinograd && !Conv2d::takesTiledWinograd(o))
+      refuseConvolution(
+          o, "Winograd's algorithm in tiles is for channels and filters in blocks, and pads smaller than the filter");
   const Shape output = Conv2d::outputShape(o);
   if (output.dims[2] < 1 || output.dims[3] < 1) refuseConvolution(o, "the filter is larger than the padded input");
 }

@@ -34,6 +34,7 @@ float* at(std::vector<Line>& lines) {
 enum class Direction { forward, inputGradient, weightGradient };
 
 bool takes(const Conv2d::Options& o, Direction direction, Conv2d::Algorithm algorithm) {
+  if (algorithm == Conv2d::Algorithm::tiledWinograd) return Conv2d::takesTiledWinograd(o);
   if (algorithm == Conv2d::Algorithm::winograd) return Conv2d::takesWinograd(o);
   if (algorithm != Conv2d::Algorithm::tiled) return true;
   return direction == Direction::inputGradient ? Conv2d::takesTilesBackward(o) : Conv2d::takesTiles(o);
@@ -168,7 +169,8 @@ int main(int argc, char** argv) {
                                           {"weightGradient", Direction::weightGradient}})
       for (const auto& [algorithmName, algorithm] : {std::pair{"direct", Conv2d::Algorithm::direct},
                                                      {"winograd", Conv2d::Algorithm::winograd},
-                                                     {"tiled", Conv2d::Algorithm::tiled}})
+                                                     {"tiled", Conv2d::Algorithm::tiled},
+                                                     {"tiledWinograd", Conv2d::Algorithm::tiledWinograd}})
         if (takes(o, direction, algorithm))
           benchmark::RegisterBenchmark((textOf(o) + "/" + name + "/" + algorithmName).c_str(), run, o, direction,
                                        algorithm)

@@ -1,5 +1,5 @@
 // LINK: pdcrt_kernels
-// Convolutions in tiles against the definition, computed in double precision.
+// Convolutions in tiles, Winograd's as well, against the definition, computed in double precision.
 #include "ChannelBlocks.h"
 #include "ConvolutionDefinition.h"
 #include "KernelTest.h"
@@ -15,12 +15,21 @@ using namespace pdcrt;
 
 namespace {
 
-constexpr Conv2d::Algorithm direct = Conv2d::Algorithm::direct, tiled = Conv2d::Algorithm::tiled;
+constexpr Conv2d::Algorithm automatic = Conv2d::Algorithm::automatic, direct = Conv2d::Algorithm::direct,
+                            tiled = Conv2d::Algorithm::tiled, tiledWinograd = Conv2d::Algorithm::tiledWinograd;
 
 struct Case {
   const char* name;
   Conv2d::Options options;
+  Conv2d::Algorithm algorithm = tiled;
+
+  /// Winograd's transforms round about four times as much as sums of products do.
+  double allowed() const { return algorithm == tiledWinograd ? 2e-6 : 5e-7; }
 };
+
+Case winograd(const char* name, const Conv2d::Options& options) {
+  return {name, options, tiledWinograd};
+}
 
 void PrintTo(const Case& value, std::ostream* stream) {
   *stream << value.name;
@@ -48,6 +57,18 @@ const Case cases[] = {
     {"WideRows", {.input = {1, 16, 4, 150}, .filter = {16, 16, 3, 3}, .pads = {1, 1, 1, 1}}},
     {"LargePlanes", {.input = {2, 32, 60, 40}, .filter = {32, 32, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}},
     {"ManySamples", {.input = {70, 32, 7, 7}, .filter = {16, 32, 3, 3}, .pads = {1, 1, 1, 1}}},
+    winograd("WinogradWholeSquares", {.input = {2, 32, 8, 12}, .filter = {48, 32, 3, 3}, .pads = {1, 1, 1, 1}}),
+    winograd("WinogradPartsOfSquares",
+             {.input = {3, 48, 7, 9}, .filter = {16, 48, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}),
+    winograd("WinogradBiasOfWholeSquares",
+             {.input = {2, 16, 8, 8}, .filter = {32, 16, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}),
+    winograd("WinogradWithoutPads", {.input = {2, 16, 10, 7}, .filter = {32, 16, 3, 3}}),
+    winograd("WinogradUnequalPads", {.input = {2, 32, 5, 6}, .filter = {32, 32, 3, 3}, .pads = {2, 0, 1, 2}}),
+    winograd("WinogradOnePosition", {.input = {1, 16, 1, 1}, .filter = {16, 16, 3, 3}, .pads = {1, 1, 1, 1}}),
+    winograd("WinogradSmallerThanASquare", {.input = {5, 16, 3, 3}, .filter = {16, 16, 3, 3}}),
+    // More squares than are computed at a time, in groups that are not all equal, and in several parts.
+    winograd("WinogradManySquares",
+             {.input = {3, 128, 30, 23}, .filter = {128, 128, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}),
 };
 
 class TiledConvolution : public testing::TestWithParam<Case> {
@@ -60,8 +81,8 @@ protected:
 
   static Conv2d::Options blocked(Conv2d::Options options) {
     options.inputLanes = options.outputLanes = options.filterLanes = lanes;
-    options.algorithms.forward = options.algorithms.weightGradient = tiled;
-    if (Conv2d::takesTilesBackward(options)) options.algorithms.inputGradient = tiled;
+    options.algorithms.forward = options.algorithms.weightGradient = GetParam().algorithm;
+    if (Conv2d::takesTilesBackward(options)) options.algorithms.inputGradient = GetParam().algorithm;
     return options;
   }
 
@@ -75,7 +96,7 @@ protected:
 
   void compute(const Conv2d& conv, Stream& q) {
     conv.forward(q, xBlocks, wBlocks, o.bias ? View<const float>(b) : View<const float>(), y);
-    if (o.algorithms.inputGradient == tiled) conv.inputGradient(q, dyBlocks, wBlocks, dx);
+    if (o.algorithms.inputGradient != automatic) conv.inputGradient(q, dyBlocks, wBlocks, dx);
     conv.weightGradient(q, xBlocks, dyBlocks, dw, o.bias ? View<float>(db) : View<float>());
   }
 };
@@ -85,6 +106,17 @@ double errorOf(const Buffer<float>& blocks, const Shape& shape, const std::vecto
   const Buffer<float> plain(blocks.count());
   forEachPosition(shape, [&](std::int64_t to, std::int64_t from) { plain[to] = blocks[from]; });
   return relativeError(plain, expected);
+}
+
+/// Why there is no such kernel, or "".
+std::string refusalOf(const Conv2d::Options& options) {
+  try {
+    pdcrt::Setup setup;
+    const Conv2d conv(setup, options);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
 }
 
 } // namespace
@@ -104,12 +136,13 @@ TEST_P(TiledConvolution, IsTheDefinition) {
     exactX[static_cast<std::size_t>(xi)] += double(dy[yi]) * w[wi];
     exactW[static_cast<std::size_t>(wi)] += double(x[xi]) * dy[yi];
   });
-  EXPECT_LE(errorOf(y, output, exactY), 5e-7);
+  const double allowed = GetParam().allowed();
+  EXPECT_LE(errorOf(y, output, exactY), allowed);
   ASSERT_TRUE(fromFilterBlocks(o.filter, std::as_writable_bytes(dw.values())));
-  EXPECT_LE(relativeError(dw, exactW), 5e-7);
-  if (o.algorithms.inputGradient != tiled) return;
+  EXPECT_LE(relativeError(dw, exactW), allowed);
+  if (o.algorithms.inputGradient == automatic) return;
   expectGoodManners(setup, {dx}, [&](Stream& q) { conv.inputGradient(q, dyBlocks, wBlocks, dx); });
-  EXPECT_LE(errorOf(dx, o.input, exactX), 5e-7);
+  EXPECT_LE(errorOf(dx, o.input, exactX), allowed);
 }
 
 TEST_P(TiledConvolution, HasTheSameBitsWithSeveralThreads) {
@@ -159,13 +192,7 @@ TEST(TiledConvolutionOptions, WhatTilesCannotComputeIsRefused) {
                                 .filterLanes = lanes,
                                 .algorithms = {tiled, tiled, tiled}};
   const auto isRefused = [](const Conv2d::Options& options) {
-    try {
-      pdcrt::Setup setup;
-      const Conv2d conv(setup, options);
-    } catch (const std::runtime_error& error) {
-      return std::string(error.what()).find("tiles are for channels and filters in blocks") != std::string::npos;
-    }
-    return false;
+    return refusalOf(options).find("tiles are for channels and filters in blocks") != std::string::npos;
   };
   EXPECT_FALSE(isRefused(fits));
   Conv2d::Options o = fits;
@@ -188,4 +215,25 @@ TEST(TiledConvolutionOptions, WhatTilesCannotComputeIsRefused) {
   o = fits;
   o.pads = {3, 1, 1, 1};
   EXPECT_TRUE(isRefused(o));
+}
+
+TEST(TiledConvolutionOptions, WhatWinogradInTilesCannotComputeIsRefused) {
+  const Conv2d::Options fits = {.input = {1, 32, 8, 8},
+                                .filter = {32, 32, 3, 3},
+                                .pads = {1, 1, 1, 1},
+                                .inputLanes = lanes,
+                                .outputLanes = lanes,
+                                .filterLanes = lanes,
+                                .algorithms = {tiledWinograd, direct, direct}};
+  EXPECT_EQ(refusalOf(fits), "");
+  Conv2d::Options o = fits;
+  o.outputLanes = 1;
+  EXPECT_NE(refusalOf(o).find("Winograd's algorithm in tiles is for channels and filters in blocks"),
+            std::string::npos);
+  o = fits;
+  o.pads = {1, 3, 1, 1};
+  EXPECT_NE(refusalOf(o).find("pads smaller than the filter"), std::string::npos);
+  o = fits;
+  o.filter = {32, 32, 3, 2};
+  EXPECT_NE(refusalOf(o).find("filters of 3x3"), std::string::npos);
 }

@@ -126,10 +126,11 @@ KernelAlternatives pdc::ops::convolutionAlternatives(Conv2d::Options options, co
   options.algorithms = {};
   const auto place = static_cast<std::size_t>(std::find(methods.begin(), methods.end(), method) - methods.begin());
   std::vector<std::string> algorithms = {"direct"};
-  if (Conv2d::takesWinograd(options) && !(method == "weightGradient" && isMostlyFilters(options)))
-    algorithms.push_back("winograd");
+  const bool mostlyFilters = method == "weightGradient" && isMostlyFilters(options);
+  if (Conv2d::takesWinograd(options) && !mostlyFilters) algorithms.push_back("winograd");
   if (method == "inputGradient" ? Conv2d::takesTilesBackward(options) : Conv2d::takesTiles(options))
     algorithms.push_back("tiled");
+  if (Conv2d::takesTiledWinograd(options) && !mostlyFilters) algorithms.push_back("tiledWinograd");
   if (target == Target::cuda) algorithms = algorithmsOfCuda(options, place);
   return {.kernel = Conv2d::profileName(options),
           .method = method,

@@ -1,9 +1,10 @@
-// Conv2d over oneDNN's convolution and, where that has nothing good, tiles of our own.
+// Conv2d over oneDNN's convolution and, where that has nothing good, kernels of our own.
 #include "pdcrt/kernels/Conv2d.h"
 
 #include "ConvolutionOptions.h"
 #include "Onednn.h"
 #include "TiledConvolution.h"
+#include "WinogradConvolution.h"
 #include "pdcrt/FilterBlocks.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ void check(const Conv2d::Options& o) {
   if (o.filterLanes != 1 && (o.filterLanes != filterBlock || o.groups != 1 || !fitsFilterBlocks(o.filter)))
     refuseConvolution(o, "the filter's lanes must be 1, or 16 where they divide inputs and outputs of one group");
   for (Conv2d::Algorithm algorithm : {o.algorithms.forward, o.algorithms.inputGradient, o.algorithms.weightGradient})
-    if (algorithm > Conv2d::Algorithm::tiled)
+    if (algorithm > Conv2d::Algorithm::tiledWinograd)
       refuseConvolution(o, std::string(Conv2d::algorithmNames[static_cast<int>(algorithm)]) + " is for CUDA");
 }
 
@@ -170,14 +171,30 @@ private:
   std::size_t blocks_ = 0;                           ///< where they are in the workspace
 };
 
+enum class By { library, tiles, winograd };
+
+/// Who computes a direction; `takesTiles`: whether tiles can.
+By whoComputes(const Conv2d::Options& o, Conv2d::Algorithm algorithm, bool takesTiles) {
+  using Algorithm = Conv2d::Algorithm;
+  const bool available = TiledConvolution::available();
+  switch (algorithm) {
+  case Algorithm::automatic:
+    if (!TiledConvolution::preferred()) return By::library;
+    if (Conv2d::takesTiledWinograd(o) && winogradPays(o)) return By::winograd;
+    return takesTiles ? By::tiles : By::library;
+  case Algorithm::tiled: return available ? By::tiles : By::library;
+  case Algorithm::tiledWinograd: return available ? By::winograd : By::library;
+  default: return By::library;
+  }
+}
+
 } // namespace
 
 struct Conv2d::Impl {
   bool bias;
+  By forwardBy, inputGradientBy, weightGradientBy;
   std::optional<TiledConvolution> tiles;
-  struct {
-    bool forward, inputGradient, weightGradient;
-  } inTiles; ///< what the library does not compute
+  std::optional<WinogradConvolution> winograd;
   Operation forward, inputGradient;
   WeightGradient weightGradient;
   std::vector<float> unwantedBiasGradient; ///< the primitive writes one in any case
@@ -193,30 +210,30 @@ Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
   const Operation::Argument source = {DNNL_ARG_SRC, x}, filter = {DNNL_ARG_WEIGHTS, w}, bias = {DNNL_ARG_BIAS, b},
                             result = {DNNL_ARG_DST, y}, dSource = {DNNL_ARG_DIFF_SRC, x},
                             dResult = {DNNL_ARG_DIFF_DST, y};
-  const auto tiled = [](Algorithm algorithm, bool takes) {
-    return takes &&
-           (algorithm == Algorithm::automatic ? TiledConvolution::preferred()
-                                              : algorithm == Algorithm::tiled && TiledConvolution::available());
-  };
-  auto& inTiles = impl_->inTiles = {.forward = tiled(o.algorithms.forward, takesTiles(o)),
-                                    .inputGradient = tiled(o.algorithms.inputGradient, takesTilesBackward(o)),
-                                    .weightGradient = tiled(o.algorithms.weightGradient, takesTiles(o))};
+  const By forward = impl_->forwardBy = whoComputes(o, o.algorithms.forward, takesTiles(o)),
+           inputGradient = impl_->inputGradientBy = whoComputes(o, o.algorithms.inputGradient, takesTilesBackward(o)),
+           weightGradient = impl_->weightGradientBy = whoComputes(o, o.algorithms.weightGradient, takesTiles(o));
   if (takesTiles(o)) impl_->tiles.emplace(o);
+  if (takesTiledWinograd(o)) impl_->winograd.emplace(o);
   try {
     const Descriptors d(o);
-    if (inTiles.forward)
-      setup.needWorkspace(impl_->tiles->forwardWorkspace());
-    else
+    switch (forward) {
+    case By::tiles: setup.needWorkspace(impl_->tiles->forwardWorkspace()); break;
+    case By::winograd: setup.needWorkspace(impl_->winograd->forwardWorkspace()); break;
+    case By::library:
       impl_->forward = o.bias ? Operation(setup, d.forward(), {source, filter, bias}, {result})
                               : Operation(setup, d.forward(), {source, filter}, {result});
-    if (inTiles.inputGradient)
-      setup.needWorkspace(impl_->tiles->inputGradientWorkspace());
-    else
-      impl_->inputGradient = Operation(setup, d.inputGradient(), {dResult, filter}, {dSource});
-    if (inTiles.weightGradient)
-      setup.needWorkspace(impl_->tiles->weightGradientWorkspace());
-    else
-      impl_->weightGradient = WeightGradient(setup, o, d.weightGradient(), source, dResult);
+    }
+    switch (inputGradient) {
+    case By::tiles: setup.needWorkspace(impl_->tiles->inputGradientWorkspace()); break;
+    case By::winograd: setup.needWorkspace(impl_->winograd->inputGradientWorkspace()); break;
+    case By::library: impl_->inputGradient = Operation(setup, d.inputGradient(), {dResult, filter}, {dSource});
+    }
+    switch (weightGradient) {
+    case By::tiles: setup.needWorkspace(impl_->tiles->weightGradientWorkspace()); break;
+    case By::winograd: setup.needWorkspace(impl_->winograd->weightGradientWorkspace()); break;
+    case By::library: impl_->weightGradient = WeightGradient(setup, o, d.weightGradient(), source, dResult);
+    }
   } catch (const dnnl::error& error) {
     refuseConvolution(o, std::string("oneDNN ") + error.what());
   }
@@ -227,27 +244,35 @@ Conv2d::Conv2d(Conv2d&&) noexcept = default;
 Conv2d& Conv2d::operator=(Conv2d&&) noexcept = default;
 
 void Conv2d::forward(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> y) const {
-  if (impl_->inTiles.forward)
-    impl_->tiles->forward(q.workspace(), x.data, w.data, b.data, y.data);
-  else if (impl_->bias)
-    impl_->forward.run(q, {x.data, w.data, b.data}, {y.data});
-  else
-    impl_->forward.run(q, {x.data, w.data}, {y.data});
+  switch (impl_->forwardBy) {
+  case By::tiles: return impl_->tiles->forward(q.workspace(), x.data, w.data, b.data, y.data);
+  case By::winograd: return impl_->winograd->forward(q.workspace(), x.data, w.data, b.data, y.data);
+  case By::library:
+    if (impl_->bias)
+      impl_->forward.run(q, {x.data, w.data, b.data}, {y.data});
+    else
+      impl_->forward.run(q, {x.data, w.data}, {y.data});
+  }
 }
 
 void Conv2d::inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const {
-  if (impl_->inTiles.inputGradient)
-    impl_->tiles->inputGradient(q.workspace(), dy.data, w.data, dx.data);
-  else
-    impl_->inputGradient.run(q, {dy.data, w.data}, {dx.data});
+  switch (impl_->inputGradientBy) {
+  case By::tiles: return impl_->tiles->inputGradient(q.workspace(), dy.data, w.data, dx.data);
+  case By::winograd: return impl_->winograd->inputGradient(q.workspace(), dy.data, w.data, dx.data);
+  case By::library: impl_->inputGradient.run(q, {dy.data, w.data}, {dx.data});
+  }
 }
 
 void Conv2d::weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw,
                             View<float> db) const {
-  if (impl_->inTiles.weightGradient)
-    return impl_->tiles->weightGradient(q.workspace(), x.data, dy.data, dw.data, impl_->bias ? db.data : nullptr);
-  float* const bias = db ? db.data : impl_->unwantedBiasGradient.data();
-  impl_->weightGradient.run(q, x.data, dy.data, dw.data, impl_->bias ? bias : nullptr);
+  float* const wanted = impl_->bias ? db.data : nullptr;
+  switch (impl_->weightGradientBy) {
+  case By::tiles: return impl_->tiles->weightGradient(q.workspace(), x.data, dy.data, dw.data, wanted);
+  case By::winograd: return impl_->winograd->weightGradient(q.workspace(), x.data, dy.data, dw.data, wanted);
+  case By::library:
+    float* const bias = db ? db.data : impl_->unwantedBiasGradient.data();
+    impl_->weightGradient.run(q, x.data, dy.data, dw.data, impl_->bias ? bias : nullptr);
+  }
 }
 
 } // namespace pdcrt

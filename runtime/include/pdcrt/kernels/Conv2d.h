@@ -20,15 +20,16 @@ namespace pdcrt {
 class Conv2d {
 public:
   /// Winograd's F(4x4, 3x3) multiplies 2.25 to 4 times less than the definition and rounds four times as much.
-  /// Direct is oneDNN's, tiled the CPU kernels' own; those behind it are cuDNN's: products of matrices of which one is
-  /// made of the input on the way (implicit), with indices that are computed before (precomputed), or is written down
-  /// (gemm); Fourier transforms, of the whole or of tiles; Winograd's with its transforms apart; and a product over
-  /// copies of the operands with channels last, as tensor cores want them.
+  /// Direct and winograd are oneDNN's, tiled and tiledWinograd the CPU kernels' own; those behind them are cuDNN's:
+  /// products of matrices of which one is made of the input on the way (implicit), with indices that are computed
+  /// before (precomputed), or is written down (gemm); Fourier transforms, of the whole or of tiles; Winograd's with its
+  /// transforms apart; and a product over copies of the operands with channels last, as tensor cores want them.
   enum class Algorithm {
     automatic,
     direct,
     winograd,
     tiled,
+    tiledWinograd,
     implicitGemm,
     precomputedGemm,
     gemm,
@@ -37,11 +38,11 @@ public:
     winogradApart,
     channelsLast
   };
-  static constexpr const char* algorithmNames[] = {"automatic",    "direct",          "winograd",    "tiled",
-                                                   "implicitGemm", "precomputedGemm", "gemm",        "fft",
-                                                   "tiledFft",     "winogradApart",   "channelsLast"};
+  static constexpr const char* algorithmNames[] = {"automatic",     "direct",       "winograd",        "tiled",
+                                                   "tiledWinograd", "implicitGemm", "precomputedGemm", "gemm",
+                                                   "fft",           "tiledFft",     "winogradApart",   "channelsLast"};
   /// How each result is computed. Automatic: on the CPU by Winograd's algorithm where a rule of thumb says that it is
-  /// faster, in tiles where the processor has AVX2 and no AVX-512; under CUDA as the library recommends.
+  /// faster, by the CPU kernels' own where the processor has AVX2 and no AVX-512; under CUDA as the library recommends.
   struct Algorithms {
     Algorithm forward = Algorithm::automatic;
     Algorithm inputGradient = Algorithm::automatic;
@@ -84,6 +85,8 @@ public:
     return takesTiles(o) && o.strides == Dims2{1, 1} && o.pads.top < height && o.pads.bottom < height &&
            o.pads.left < width && o.pads.right < width;
   }
+
+  static bool takesTiledWinograd(const Options& o) { return takesWinograd(o) && takesTilesBackward(o); }
 
   /// What profiles call a kernel with these sizes: "Conv2d{.input = {8, 64, 56, 56}, …}", as in a program, without bias
   /// and algorithms.
