@@ -1,9 +1,10 @@
 # lit configuration: every .pdir and .test file below test/ is a test. Run by <build>/bin/pdc-lit, which names the build.
 #
 # Substitutions: %shared (data too large for the repository), %source, %build, %python (one that may have torch, onnx).
-# Features, for REQUIRES: shared-data, torch, onnx, onnx-testdata, mpirun, chromium, sanitizer,
+# Features, for REQUIRES: shared-data, torch, onnx, onnx-testdata, mpirun, chromium, sanitizer, x86_64 (this processor),
 # newer-torch (utils/venv torch has made it), namespaces (hosts on this machine: root), nvcc (the runtime for CUDA was built), long-runs (where PDC_TEST_ROUNDS is set, as by utils/check --full).
 import os
+import platform
 import runpy
 import shutil
 import subprocess
@@ -59,6 +60,8 @@ if not runpy.run_path(os.path.join(site["source_dir"], "utils/experiments/hosts.
     config.available_features.add("namespaces")
 if "PDC_TEST_ROUNDS" in os.environ:
     config.available_features.add("long-runs")
+if platform.machine() == "x86_64":
+    config.available_features.add("x86_64")
 if site["cuda"] not in ["", "OFF"]:
     config.available_features.add("nvcc")
 else:

@@ -65,7 +65,7 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_BUILD_TYPE Release)
 set(CMAKE_CXX_FLAGS_RELEASE ")" +
-         options.optimization + R"( -ffp-contract=off")
+         options.optimization + R"( -ffp-contract=off -fno-trapping-math")
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_UNITY_BUILD ON)
 set(CMAKE_UNITY_BUILD_BATCH_SIZE )" +
