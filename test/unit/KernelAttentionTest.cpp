@@ -71,6 +71,7 @@ TEST(AttentionKernel, AgreesWithItsDefinition) {
   check({.batch = 2, .heads = 3, .groups = 3, .queries = 5, .keys = 7, .size = 4, .valueSize = 6, .scale = 0.5});
   check({.queries = 1, .keys = 1, .size = 1, .valueSize = 1});
   check({.heads = 2, .groups = 2, .queries = 70, .keys = 600, .size = 3, .valueSize = 2}); // blocks of 54 and 16
+  check({.heads = 2, .groups = 1, .queries = 70, .keys = 600, .size = 32, .valueSize = 24, .scale = 0.2});
 }
 
 TEST(AttentionKernel, SeesNoKeyAfterACausalQuery) {

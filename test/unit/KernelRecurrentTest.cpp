@@ -1,13 +1,15 @@
 // LINK: pdcrt_kernels
 // The manners of Lstm, Gru, Rnn and RecurrentWeights: memory, repeatability, optional results. What they compute is
-// compared with the ops' definitions in OpsEngineTest.
+// compared with the ops' definitions in OpsEngineTest; of large layers here.
 #include "KernelTest.h"
 #include "pdcrt/kernels/Gru.h"
 #include "pdcrt/kernels/Lstm.h"
 #include "pdcrt/kernels/RecurrentWeights.h"
 #include "pdcrt/kernels/Rnn.h"
 
+#include <cmath>
 #include <stdexcept>
+#include <vector>
 
 using namespace pdcrt;
 
@@ -113,6 +115,54 @@ TEST_P(Recurrent, Weights) {
 
 INSTANTIATE_TEST_SUITE_P(Optional, Recurrent, testing::Bool(),
                          [](const auto& p) { return p.param ? "AllThere" : "Absent"; });
+
+namespace {
+
+/// The layer that Rnn is, without lengths and initial states, and its gradients, in double precision.
+struct Definition {
+  std::vector<double> y, dx;
+
+  Definition(const Rnn::Options& o, const Buffer<float>& x, const Buffer<float>& r, const Buffer<float>& dy)
+      : y(static_cast<std::size_t>(x.count())), dx(y.size()) {
+    const auto at = [&](std::int64_t t, std::int64_t b, std::int64_t j) {
+      return static_cast<std::size_t>((t * o.batch + b) * o.hidden + j);
+    };
+    for (std::int64_t t = 0; t < o.steps; ++t)
+      for (std::int64_t b = 0; b < o.batch; ++b)
+        for (std::int64_t j = 0; j < o.hidden; ++j) {
+          double sum = double(x[static_cast<std::int64_t>(at(t, b, j))]);
+          for (std::int64_t i = 0; t > 0 && i < o.hidden; ++i) sum += y[at(t - 1, b, i)] * r[j * o.hidden + i];
+          y[at(t, b, j)] = std::tanh(sum);
+        }
+    for (std::int64_t t = o.steps - 1; t >= 0; --t)
+      for (std::int64_t b = 0; b < o.batch; ++b)
+        for (std::int64_t j = 0; j < o.hidden; ++j) {
+          double sum = double(dy[static_cast<std::int64_t>(at(t, b, j))]);
+          for (std::int64_t i = 0; t + 1 < o.steps && i < o.hidden; ++i)
+            sum += dx[at(t + 1, b, i)] * r[i * o.hidden + j];
+          dx[at(t, b, j)] = sum * (1 - y[at(t, b, j)] * y[at(t, b, j)]);
+        }
+  }
+};
+
+} // namespace
+
+/// So many units and steps that the weights of all steps are packed once, and sums are split.
+TEST(RecurrentKernel, LargeLayersAreTheirDefinition) {
+  const Rnn::Options o = {.steps = 9, .batch = 7, .hidden = 300};
+  const Buffer<float> x = randomBuffer(o.steps * o.batch * o.hidden, 1), dy = randomBuffer(x.count(), 2),
+                      r = randomBuffer(o.hidden * o.hidden, 3), y = room(x.count()), dx = room(x.count());
+  for (float& weight : r.values()) weight *= 0.1f; // states far from 1 and -1
+  const Definition exact(o, x, r, dy);
+  pdcrt::Setup setup;
+  const Rnn rnn(setup, o);
+  expectGoodManners(
+      setup, {y}, [&](Stream& q) { rnn.forward(q, x, r, {}, {}, y); }, productMemory);
+  expectGoodManners(
+      setup, {dx}, [&](Stream& q) { rnn.gradient(q, dy, r, y, {}, dx, {}); }, productMemory);
+  EXPECT_LE(relativeError(y, exact.y), 1e-6);
+  EXPECT_LE(relativeError(dx, exact.dx), 1e-6);
+}
 
 TEST(RecurrentOptions, WhatIsNoLayerIsRefused) {
   pdcrt::Setup setup;

@@ -1,12 +1,11 @@
 // See Attention.h. A block of queries at a time meets all keys that it sees: the block's scores stay in the cache, from
-// the first product to the second. Products are oneDNN's. Threads share the heads, and each product has one: it is
-// small.
+// the first product to the second. Threads share the heads, and each product has one: it is small.
 #include "pdcrt/kernels/Attention.h"
 
 #include "AttentionShapes.h"
 #include "DropoutMask.h"
-#include "Onednn.h"
 #include "Parts.h"
+#include "Product.h"
 #include "Sums.h"
 #include "pdcrt/Math.h"
 
@@ -71,48 +70,23 @@ PDCRT_VECTORIZED void scoresGradient(const Row& row, float scale, const float* p
   for (std::int64_t i = row.seen; i < row.count; ++i) dp[i] = 0;
 }
 
-using dnnl::memory;
-
 /// The products of a block of `count` queries with the first `seen` keys, of matrices that are all dense.
 struct Products {
-  onednn::Operation scores;       ///< q · transposed k
-  onednn::Operation results;      ///< p · v
-  onednn::Operation dweights;     ///< dy · transposed v
-  onednn::Operation dquery;       ///< ds · k
-  onednn::Operation dkey, dvalue; ///< transposed ds · q and transposed p · dy, added to what is there
-  std::size_t workspace = 0;      ///< of any of them
+  Product scores;            ///< q · transposed k
+  Product results;           ///< p · v
+  Product dweights;          ///< dy · transposed v
+  Product dquery;            ///< ds · k
+  Product dkey, dvalue;      ///< transposed ds · q and transposed p · dy, added to what is there
+  std::size_t workspace = 0; ///< of any of them
 
+  /// Throws dnnl::error.
   Products(Setup& setup, const Attention::Options& o, std::int64_t count, std::int64_t seen)
-      : scores(product(setup, count, o.size, seen, 'N', 'T', false)),
-        results(product(setup, count, seen, o.valueSize, 'N', 'N', false)),
-        dweights(product(setup, count, o.valueSize, seen, 'N', 'T', false)),
-        dquery(product(setup, count, seen, o.size, 'N', 'N', false)),
-        dkey(product(setup, seen, count, o.size, 'T', 'N', true)),
-        dvalue(product(setup, seen, count, o.valueSize, 'T', 'N', true)) {
-    for (const onednn::Operation* each : {&scores, &results, &dweights, &dquery, &dkey, &dvalue})
+      : scores(setup, {count, o.size, seen, false, true}), results(setup, {count, seen, o.valueSize}),
+        dweights(setup, {count, o.valueSize, seen, false, true}), dquery(setup, {count, seen, o.size}),
+        dkey(setup, {seen, count, o.size, true, false, /*adds=*/true}),
+        dvalue(setup, {seen, count, o.valueSize, true, false, /*adds=*/true}) {
+    for (const Product* each : {&scores, &results, &dweights, &dquery, &dkey, &dvalue})
       workspace = std::max(workspace, each->workspaceBytes());
-  }
-
-private:
-  static onednn::Operation product(Setup& setup, std::int64_t m, std::int64_t k, std::int64_t n, char formA, char formB,
-                                   bool adds) {
-    const auto matrix = [](std::int64_t rows, std::int64_t columns, char form) {
-      return memory::desc({rows, columns}, memory::data_type::f32,
-                          form == 'T' ? memory::format_tag::ba : memory::format_tag::ab);
-    };
-    const memory::desc a = matrix(m, k, formA), b = matrix(k, n, formB), c = matrix(m, n, 'N');
-    dnnl::primitive_attr attributes = onednn::attributes();
-    if (adds) {
-      dnnl::post_ops sum;
-      sum.append_sum();
-      attributes.set_post_ops(sum);
-    }
-    try {
-      const dnnl::matmul::primitive_desc descriptor({a, b, c}, attributes, onednn::engine());
-      return onednn::Operation(setup, descriptor, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}}, {{DNNL_ARG_DST, c}});
-    } catch (const dnnl::error& error) {
-      throw std::runtime_error("attention: oneDNN " + std::string(error.what()));
-    }
   }
 };
 
@@ -201,7 +175,7 @@ struct Attention::Impl {
                float* largest, float* inverse, const std::uint8_t* mask) const {
     forEachBlock(q, bias, [&](Stream& mine, const Block& at) {
       float* const p = ownFloats(mine);
-      at.products.scores.run(mine, {queries(at, query), key + keyOffset(at)}, {p});
+      at.products.scores.run(mine, queries(at, query), key + keyOffset(at), p);
       for (std::int64_t i = 0; i < at.count; ++i) {
         const Row r = row(at, i, mask);
         float max = 0, factor = 0;
@@ -211,7 +185,7 @@ struct Attention::Impl {
         if (inverse) inverse[at.firstRow + i] = factor;
         if (mask) drop(r.seen, r.mask, r.kept, p + i * at.seen);
       }
-      at.products.results.run(mine, {p, value + valueOffset(at)}, {y + at.firstRow * o.valueSize});
+      at.products.results.run(mine, p, value + valueOffset(at), y + at.firstRow * o.valueSize);
     });
   }
 };
@@ -220,7 +194,11 @@ Attention::Attention(Setup& setup, const Options& options) : impl_(std::make_uni
   checkSizes(options);
   impl_->o = options;
   impl_->biasStrides = BiasStrides(options.bias);
-  impl_->prepare(setup);
+  try {
+    impl_->prepare(setup);
+  } catch (const dnnl::error& error) {
+    throw std::runtime_error("attention: oneDNN " + std::string(error.what()));
+  }
 }
 
 Attention::~Attention() = default;
@@ -254,8 +232,8 @@ void Attention::inputGradient(Stream& q, View<const float> dy, View<const float>
     const Products& products = at.products;
     const float *const rowsOfY = dy.data + at.firstRow * o.valueSize, *const queries = self.queries(at, query.data),
                        *const keys = key.data + self.keyOffset(at), *const values = value.data + self.valueOffset(at);
-    products.scores.run(mine, {queries, keys}, {p});
-    products.dweights.run(mine, {rowsOfY, values}, {ds});
+    products.scores.run(mine, queries, keys, p);
+    products.dweights.run(mine, rowsOfY, values, ds);
     for (std::int64_t i = 0; i < at.count; ++i) {
       const Row r = self.row(at, i, mask.data);
       float *const weights = p + i * at.seen, *const gradient = ds + i * at.seen;
@@ -266,9 +244,9 @@ void Attention::inputGradient(Stream& q, View<const float> dy, View<const float>
       if (o.hides && r.bias) hide(r.seen, r.bias, gradient);
       if (r.mask) drop(r.seen, r.mask, r.kept, weights);
     }
-    if (dquery) products.dquery.run(mine, {ds, keys}, {dquery.data + at.firstRow * o.size});
-    if (dkey) products.dkey.run(mine, {ds, queries}, {dkey.data + self.keyOffset(at)});
-    if (dvalue) products.dvalue.run(mine, {p, rowsOfY}, {dvalue.data + self.valueOffset(at)});
+    if (dquery) products.dquery.run(mine, ds, keys, dquery.data + at.firstRow * o.size);
+    if (dkey) products.dkey.run(mine, ds, queries, dkey.data + self.keyOffset(at));
+    if (dvalue) products.dvalue.run(mine, p, rowsOfY, dvalue.data + self.valueOffset(at));
   });
 }
 

@@ -1,42 +1,19 @@
 // What the kernels of recurrent layers share: products with the recurrent weights, and rows whose sequence is over.
 #pragma once
 
-#include "Onednn.h"
 #include "Parts.h"
+#include "Product.h"
 #include "RecurrentShapes.h"
 #include "pdcrt/View.h"
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace pdcrt::recurrent {
-
-/// A row-major matrix, or the transposed of one.
-inline dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, bool transposed = false) {
-  return {{rows, columns},
-          dnnl::memory::data_type::f32,
-          transposed ? dnnl::memory::format_tag::ba : dnnl::memory::format_tag::ab};
-}
-
-/// For products that are added to what is there.
-inline dnnl::primitive_attr accumulating() {
-  dnnl::primitive_attr attributes = onednn::attributes();
-  dnnl::post_ops sum;
-  sum.append_sum();
-  attributes.set_post_ops(sum);
-  return attributes;
-}
-
-/// c = a · b, or c += a · b.
-inline onednn::Operation product(Setup& setup, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
-                                 const dnnl::memory::desc& c, bool accumulate) {
-  const dnnl::matmul::primitive_desc descriptor({a, b, c}, accumulate ? accumulating() : onednn::attributes(),
-                                                onednn::engine());
-  return {setup, descriptor, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}}, {{DNNL_ARG_DST, c}}};
-}
 
 /// How the threads of a rank share a layer: each computes some rows of the batch in all steps, and waits for no other
 /// before the last.
@@ -55,8 +32,8 @@ struct RowParts {
 };
 
 /// c = a · w, or c += a · w, once per step with the same weights, for the rows of each part. Where there are enough
-/// steps to pay for it, a call begins by bringing the weights into the layout that the library likes: then a product
-/// takes 0.6 to 0.9 of the time, and the copy that of two to six products.
+/// steps to pay for it, a call begins by bringing the weights into the layout that tiles have, or that the library
+/// likes: then its product takes 0.6 to 0.9 of the time, and the copy that of two to six products.
 class StepProduct {
 public:
   StepProduct() = default;
@@ -64,12 +41,18 @@ public:
   StepProduct(Setup& setup, std::int64_t steps, const RowParts& rowParts, std::int64_t inner, std::int64_t outer,
               bool transposed, bool accumulate = true) {
     const parts::OneThread one;
-    const dnnl::memory::desc a = matrix(rowParts.rows, inner), w = matrix(inner, outer, transposed),
-                             c = matrix(rowParts.rows, outer);
     const bool packs = steps >= worthPacking;
+    const TiledProduct::Options tiles = {rowParts.rows, inner, outer, false, transposed, accumulate};
+    if (packs && TiledProduct::preferred(tiles)) {
+      tiled_.emplace(tiles);
+      packedBytes_ = tiled_->packedBytes();
+      return;
+    }
+    const dnnl::memory::desc a = Product::matrix(rowParts.rows, inner), w = Product::matrix(inner, outer, transposed),
+                             c = Product::matrix(rowParts.rows, outer);
     const dnnl::memory::desc any(w.dims(), dnnl::memory::data_type::f32, dnnl::memory::format_tag::any);
-    const dnnl::matmul::primitive_desc descriptor({a, packs ? any : w, c},
-                                                  accumulate ? accumulating() : onednn::attributes(), onednn::engine());
+    const dnnl::matmul::primitive_desc descriptor({a, packs ? any : w, c}, Product::attributesOf(accumulate),
+                                                  onednn::engine());
     const dnnl::memory::desc liked = descriptor.weights_desc();
     for (int part = 0; part < rowParts.count; ++part)
       products_.emplace_back(
@@ -82,32 +65,43 @@ public:
     packedBytes_ = (liked.get_size() + 63) / 64 * 64;
   }
 
-  /// Of the library for one part, and for packing.
-  std::size_t workspaceBytes() const { return std::max(products_[0].workspaceBytes(), pack_.workspaceBytes()); }
+  /// Of a product of one part, and of packing.
+  std::size_t workspaceBytes() const {
+    return tiled_ ? tiled_->workspaceBytesPacked() : std::max(products_[0].workspaceBytes(), pack_.workspaceBytes());
+  }
   /// Of the weights that `prepare` copies.
   std::size_t packedBytes() const { return packedBytes_; }
 
   /// The weights as `run` wants them; `room`, packedBytes() of the workspace, must last as long.
   const float* prepare(Stream& q, const float* w, std::byte* room) const {
     if (packedBytes_ == 0) return w;
+    float* const packed = reinterpret_cast<float*>(room);
+    if (tiled_) {
+      tiled_->pack(w, packed);
+      return packed;
+    }
     const parts::OneThread one;
-    pack_.run(q, {w}, {room});
-    return reinterpret_cast<const float*>(room);
+    pack_.run(q, {w}, {packed});
+    return packed;
   }
   /// For the rows of a part, with its part of the workspace.
   void run(Stream& q, int part, const float* a, const float* prepared, float* c) const {
-    products_[static_cast<std::size_t>(part)].run(q, {a, prepared}, {c});
+    if (tiled_)
+      tiled_->runPacked(q.workspace(), a, prepared, c);
+    else
+      products_[static_cast<std::size_t>(part)].run(q, {a, prepared}, {c});
   }
 
 private:
   static constexpr std::int64_t worthPacking = 8;
 
-  std::vector<onednn::Operation> products_;
+  std::optional<TiledProduct> tiled_;
+  std::vector<onednn::Operation> products_; ///< of the parts, where there are no tiles
   onednn::Operation pack_;
   std::size_t packedBytes_ = 0;
 };
 
-/// The workspace of a recurrent kernel: the library's for each part, then packed weights, then its own.
+/// The workspace of a recurrent kernel: the products' for each part, then packed weights, then its own.
 struct Workspace {
   std::size_t part = 0, packed = 0, own = 0; ///< size of the first, where the others begin
 

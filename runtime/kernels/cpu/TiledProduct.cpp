@@ -120,15 +120,48 @@ std::size_t bytesOf(std::int64_t floats) {
 
 /// Where a thread's copies are.
 struct Room {
-  std::size_t panels, all; ///< bytes of panels, and with the stripes
+  std::size_t panels, stripes; ///< bytes
 
   Room(const Options& o, int threads) {
     const std::int64_t steps = std::min(o.k, stepsAtOnce), some = (panelsOf(o) + threads - 1) / threads;
     // Rows that are all there at once need a panel only once.
     panels = bytesOf((o.m <= rowsAtOnce ? 1 : some) * steps * columns);
-    all = panels + bytesOf(std::min((o.m + rows - 1) / rows * rows, rowsAtOnce) * steps);
+    stripes = bytesOf(std::min((o.m + rows - 1) / rows * rows, rowsAtOnce) * steps);
   }
 };
+
+/// Steps that are added up before the next ones.
+struct Steps {
+  std::int64_t first, count;
+};
+
+/// Computes the columns of some panels, where panelOf(steps, panel, first row) is a panel of b.
+template <class PanelOf>
+void multiply(const Options& o, parts::Range panels, float* stripes, const float* a, const float* bias, float* c,
+              const PanelOf& panelOf) {
+  for (std::int64_t k = 0; k < o.k; k += stepsAtOnce) {
+    const Steps steps = {k, std::min(stepsAtOnce, o.k - k)};
+    for (std::int64_t row = 0; row < o.m; row += rowsAtOnce) {
+      const std::int64_t count = std::min(rowsAtOnce, o.m - row);
+      packStripes(o, a, k, steps.count, row, count, stripes);
+      for (std::int64_t p = panels.begin; p < panels.end; ++p) {
+        const float* const panel = panelOf(steps, p, row);
+        const std::int64_t column = p * columns, width = std::min(columns, o.n - column);
+        for (std::int64_t r = 0; r < count; r += rows) {
+          const Tile tile = {.a = stripes + r * steps.count,
+                             .b = panel,
+                             .bias = bias ? bias + column : nullptr,
+                             .c = c + (row + r) * o.n + column,
+                             .steps = steps.count,
+                             .cStride = o.n,
+                             .fresh = k == 0 && !o.adds};
+          const std::int64_t height = std::min(rows, count - r);
+          width == columns ? runTile(height, tile) : runNarrow(height, width, tile);
+        }
+      }
+    }
+  }
+}
 
 } // namespace
 
@@ -140,39 +173,54 @@ TiledProduct::TiledProduct(const Options& o)
     : o_(o), threads_(parts::countOf(panelsOf(o), o.m * o.k * o.n / columns)) {}
 
 std::size_t TiledProduct::workspaceBytes() const {
-  return static_cast<std::size_t>(threads_) * Room(o_, threads_).all;
+  const Room room(o_, threads_);
+  return static_cast<std::size_t>(threads_) * (room.panels + room.stripes);
 }
 
 void TiledProduct::run(std::byte* workspace, const float* a, const float* b, const float* bias, float* c) const {
   const Options& o = o_;
   const Room room(o, threads_);
   parts::run(threads_, [&](int part) {
-    std::byte* const mine = workspace + static_cast<std::size_t>(part) * room.all;
-    float *const panels = reinterpret_cast<float*>(mine), *const stripes = reinterpret_cast<float*>(mine + room.panels);
+    std::byte* const mine = workspace + static_cast<std::size_t>(part) * (room.panels + room.stripes);
+    float* const panels = reinterpret_cast<float*>(mine);
     const parts::Range range = parts::rangeOf(part, threads_, panelsOf(o));
-    for (std::int64_t k = 0; k < o.k; k += stepsAtOnce) {
-      const std::int64_t steps = std::min(stepsAtOnce, o.k - k), panelFloats = o.m <= rowsAtOnce ? 0 : steps * columns;
-      for (std::int64_t row = 0; row < o.m; row += rowsAtOnce) {
-        const std::int64_t count = std::min(rowsAtOnce, o.m - row);
-        packStripes(o, a, k, steps, row, count, stripes);
-        for (std::int64_t p = range.begin; p < range.end; ++p) {
-          float* const panel = panels + (p - range.begin) * panelFloats;
-          const std::int64_t column = p * columns, width = std::min(columns, o.n - column);
-          if (row == 0) packPanel(o, b, k, steps, column, panel);
-          for (std::int64_t r = 0; r < count; r += rows) {
-            const Tile tile = {.a = stripes + r * steps,
-                               .b = panel,
-                               .bias = bias ? bias + column : nullptr,
-                               .c = c + (row + r) * o.n + column,
-                               .steps = steps,
-                               .cStride = o.n,
-                               .fresh = k == 0};
-            const std::int64_t height = std::min(rows, count - r);
-            width == columns ? runTile(height, tile) : runNarrow(height, width, tile);
-          }
-        }
+    multiply(o, range, reinterpret_cast<float*>(mine + room.panels), a, bias, c,
+             [&](const Steps& steps, std::int64_t p, std::int64_t row) {
+               float* const panel = panels + (o.m <= rowsAtOnce ? 0 : (p - range.begin) * steps.count * columns);
+               if (row == 0) packPanel(o, b, steps.first, steps.count, p * columns, panel);
+               return panel;
+             });
+  });
+}
+
+std::size_t TiledProduct::packedBytes() const {
+  return bytesOf(panelsOf(o_) * o_.k * columns);
+}
+
+void TiledProduct::pack(const float* b, float* packed) const {
+  const std::int64_t panels = panelsOf(o_);
+  parts::runRanges(parts::countOf(panels, o_.k * o_.n), panels, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t k = 0; k < o_.k; k += stepsAtOnce)
+      for (std::int64_t p = begin; p < end; ++p) {
+        const std::int64_t steps = std::min(stepsAtOnce, o_.k - k);
+        packPanel(o_, b, k, steps, p * columns, packed + (k * panels + p * steps) * columns);
       }
-    }
+  });
+}
+
+std::size_t TiledProduct::workspaceBytesPacked() const {
+  return static_cast<std::size_t>(threads_) * Room(o_, threads_).stripes;
+}
+
+void TiledProduct::runPacked(std::byte* workspace, const float* a, const float* packed, float* c) const {
+  const std::int64_t panels = panelsOf(o_);
+  parts::run(threads_, [&](int part) {
+    float* const stripes =
+        reinterpret_cast<float*>(workspace + static_cast<std::size_t>(part) * Room(o_, threads_).stripes);
+    multiply(o_, parts::rangeOf(part, threads_, panels), stripes, a, nullptr, c,
+             [&](const Steps& steps, std::int64_t p, std::int64_t) {
+               return packed + (steps.first * panels + p * steps.count) * columns;
+             });
   });
 }
 
@@ -188,6 +236,14 @@ std::size_t TiledProduct::workspaceBytes() const {
   return 0;
 }
 void TiledProduct::run(std::byte*, const float*, const float*, const float*, float*) const {}
+std::size_t TiledProduct::packedBytes() const {
+  return 0;
+}
+void TiledProduct::pack(const float*, float*) const {}
+std::size_t TiledProduct::workspaceBytesPacked() const {
+  return 0;
+}
+void TiledProduct::runPacked(std::byte*, const float*, const float*, float*) const {}
 
 } // namespace pdcrt
 #endif
