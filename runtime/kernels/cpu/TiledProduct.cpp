@@ -10,6 +10,7 @@
 #include "Parts.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace pdcrt {
 
@@ -25,9 +26,15 @@ std::int64_t panelsOf(const Options& o) {
   return (o.n + columns - 1) / columns;
 }
 
+PDCRT_AVX2 void copyColumns(const float* from, float* to) {
+  const __m256 low = _mm256_loadu_ps(from), high = _mm256_loadu_ps(from + 8);
+  _mm256_storeu_ps(to, low);
+  _mm256_storeu_ps(to + 8, high);
+}
+
 /// Steps [first, first + steps) of 16 columns of b from `column` on, each step's together; 0 behind the last column.
-void packPanel(const Options& o, const float* b, std::int64_t first, std::int64_t steps, std::int64_t column,
-               float* to) {
+PDCRT_AVX2 void packPanel(const Options& o, const float* b, std::int64_t first, std::int64_t steps, std::int64_t column,
+                          float* to) {
   const std::int64_t width = std::min(columns, o.n - column);
   std::int64_t done = 0;
   if (o.transposeB && width == columns)
@@ -39,21 +46,51 @@ void packPanel(const Options& o, const float* b, std::int64_t first, std::int64_
     const float* const from = b + (first + done) * stepStride + column * columnStride;
     float* const step = to + done * columns;
     if (!o.transposeB && width == columns)
-      std::copy_n(from, columns, step);
+      copyColumns(from, step);
     else
       for (std::int64_t j = 0; j < columns; ++j) step[j] = j < width ? from[j * columnStride] : 0.0f;
   }
 }
 
-/// The same of `count` rows of a, in stripes of six, each step's together. Rows behind the last are left out.
+constexpr std::int64_t spill = 8 - rows; ///< floats behind the last stripe that packing writes
+
+/// Six rows of a, each step's together.
+PDCRT_AVX2 void packRows(const float* from, std::int64_t rowStride, std::int64_t steps, float* to) {
+  std::int64_t step = 0;
+  for (; step + 8 <= steps; step += 8) {
+    __m256 values[8];
+    PDCRT_EACH(r, rows) values[r] = _mm256_loadu_ps(from + r * rowStride + step);
+    PDCRT_EACH(r, spill) values[rows + r] = values[r];
+    avx2::exchange(values);
+    // What a store writes too much the next one, or the next stripe, replaces.
+    PDCRT_EACH(s, 8) _mm256_storeu_ps(to + (step + s) * rows, values[s]);
+  }
+  for (; step < steps; ++step)
+    for (std::int64_t r = 0; r < rows; ++r) to[step * rows + r] = from[r * rowStride + step];
+}
+
+/// The same of rows that are given as columns.
+void packColumns(const float* from, std::int64_t stepStride, std::int64_t steps, float* to) {
+  for (std::int64_t step = 0; step < steps; ++step, from += stepStride, to += rows) {
+    std::memcpy(to, from, rows * sizeof(float));
+  }
+}
+
+/// Steps [first, first + steps) of `count` rows of a, in stripes of six, each step's together. Rows behind the last are
+/// left out.
 void packStripes(const Options& o, const float* a, std::int64_t first, std::int64_t steps, std::int64_t row,
                  std::int64_t count, float* to) {
   const std::int64_t rowStride = o.transposeA ? 1 : o.k, stepStride = o.transposeA ? o.m : 1;
   for (std::int64_t r = 0; r < count; r += rows, to += steps * rows) {
     const std::int64_t height = std::min(rows, count - r);
     const float* const from = a + (row + r) * rowStride + first * stepStride;
-    for (std::int64_t step = 0; step < steps; ++step)
-      for (std::int64_t i = 0; i < height; ++i) to[step * rows + i] = from[step * stepStride + i * rowStride];
+    if (height == rows && o.transposeA)
+      packColumns(from, stepStride, steps, to);
+    else if (height == rows)
+      packRows(from, rowStride, steps, to);
+    else
+      for (std::int64_t step = 0; step < steps; ++step)
+        for (std::int64_t i = 0; i < height; ++i) to[step * rows + i] = from[step * stepStride + i * rowStride];
   }
 }
 
@@ -126,7 +163,7 @@ struct Room {
     const std::int64_t steps = std::min(o.k, stepsAtOnce), some = (panelsOf(o) + threads - 1) / threads;
     // Rows that are all there at once need a panel only once.
     panels = bytesOf((o.m <= rowsAtOnce ? 1 : some) * steps * columns);
-    stripes = bytesOf(std::min((o.m + rows - 1) / rows * rows, rowsAtOnce) * steps);
+    stripes = bytesOf(std::min((o.m + rows - 1) / rows * rows, rowsAtOnce) * steps + spill);
   }
 };
 
