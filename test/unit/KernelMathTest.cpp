@@ -54,6 +54,20 @@ TEST(Tanh, IsAccurate) {
   EXPECT_TRUE(std::signbit(pdcrt::tanh(-0.0f)));
 }
 
+TEST(Erf, IsAccurate) {
+  EXPECT_LE(worstError(
+                -4.5f, 4.5f, [](float x) { return pdcrt::erf(x); }, [](double x) { return std::erf(x); }),
+            2);
+  EXPECT_LE(worstError(
+                -1e-3f, 1e-3f, [](float x) { return pdcrt::erf(x); }, [](double x) { return std::erf(x); }),
+            2);
+  EXPECT_EQ(pdcrt::erf(infinity), 1);
+  EXPECT_EQ(pdcrt::erf(-infinity), -1);
+  EXPECT_TRUE(std::isnan(pdcrt::erf(nan)));
+  EXPECT_TRUE(std::signbit(pdcrt::erf(-0.0f)));
+  EXPECT_EQ(pdcrt::erf(0.5), std::erf(0.5));
+}
+
 TEST(Sigmoid, IsAccurateAndSaturates) {
   EXPECT_LE(worstError(-80, 20, pdcrt::sigmoid<float>, [](double x) { return 1 / (1 + std::exp(-x)); }), 4);
   EXPECT_EQ(pdcrt::sigmoid(-infinity), 0);
@@ -107,10 +121,12 @@ TEST(Vectorised, GivesTheSameBits) {
   for (float value = -110; value < 95; value += 0.0137f) x.push_back(value);
   x.push_back(nan);
   y.resize(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) y[i] = pdcrt::tanh(pdcrt::exp(x[i]) * 1e-3f) + pdcrt::sigmoid(x[i]);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    y[i] = pdcrt::tanh(pdcrt::exp(x[i]) * 1e-3f) + pdcrt::sigmoid(x[i]) + pdcrt::geluDerivative(x[i] * 0.1f);
   for (std::size_t i = 0; i < x.size(); ++i) {
     volatile float single = x[i];
-    const float value = pdcrt::tanh(pdcrt::exp(single) * 1e-3f) + pdcrt::sigmoid(single);
+    const float value =
+        pdcrt::tanh(pdcrt::exp(single) * 1e-3f) + pdcrt::sigmoid(single) + pdcrt::geluDerivative(single * 0.1f);
     EXPECT_EQ(std::memcmp(&value, &y[i], sizeof value), 0) << "at " << x[i];
   }
 }
