@@ -1,7 +1,6 @@
 // Profiles: JSON, validity, the estimate.
 #include "pdc/Analysis/Profile.h"
 
-#include "pdc/IR/Elementwise.h"
 #include "pdc/IR/Text.h"
 #include "pdc/Support/JsonReader.h"
 
@@ -151,21 +150,6 @@ std::string pdc::groupName(const Graph& graph, int group) {
   for (const std::string& node : nodes) text += (text.empty() ? "" : ", ") + node;
   return text;
 }
-
-namespace {
-
-Cost costOf(const Operation& operation) {
-  switch (operation.def().kind) {
-  case OpKind::elementwise: return costOfElementwise(operation);
-  case OpKind::kernel: return operation.def().cost ? operation.def().cost(operation) : Cost{};
-  case OpKind::composed:
-  case OpKind::view:
-  case OpKind::constant: break;
-  }
-  return {};
-}
-
-} // namespace
 
 Profile pdc::analyticProfile(const Graph& graph, const DeviceKind& device, const std::string& version) {
   Profile profile{.version = version,

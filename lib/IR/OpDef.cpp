@@ -2,6 +2,8 @@
 // where nobody can overlook it.
 #include "pdc/IR/OpDef.h"
 
+#include "pdc/IR/Elementwise.h"
+
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -33,6 +35,17 @@ Value* GradientContext::value(std::size_t forOperand, const std::string& name, s
                               Attributes attributes) {
   Operation* operation = create(forOperand, name, std::move(operands), std::move(attributes));
   return operation ? operation->result(0) : nullptr;
+}
+
+Cost pdc::costOf(const Operation& operation) {
+  switch (operation.def().kind) {
+  case OpKind::elementwise: return costOfElementwise(operation);
+  case OpKind::kernel: return operation.def().cost ? operation.def().cost(operation) : Cost{};
+  case OpKind::composed:
+  case OpKind::view:
+  case OpKind::constant: break;
+  }
+  return {};
 }
 
 OpRegistry::OpRegistry() = default;

@@ -61,11 +61,24 @@ KernelUse kernel(const Operation& op, const char* method, std::size_t x) {
                                       .lanes = lanesOf(op)});
 }
 
+/// y from the statistics that training saves.
+template <class T>
+void normaliseReference(ReferenceContext& c, std::span<const T> mean, std::span<const T> inverse) {
+  const auto x = c.in<T>(0), scale = c.in<T>(1), bias = c.in<T>(2);
+  const auto y = c.out<T>(0);
+  const bool relu = c.op.attributes.getOr("relu", false);
+  Channels(operandType(c.op, 0).shape).forEach([&](std::int64_t i, std::int64_t channel) {
+    y[i] = (x[i] - mean[channel]) * inverse[channel] * scale[channel] + bias[channel];
+    if (c.operands.size() > 5 && c.operands[5]) y[i] += c.in<T>(5)[i];
+    if (relu && y[i] < 0) y[i] = 0;
+  });
+}
+
 template <class T>
 void trainReference(ReferenceContext& c) {
   const Channels size(operandType(c.op, 0).shape);
-  const auto x = c.in<T>(0), scale = c.in<T>(1), bias = c.in<T>(2);
-  const auto y = c.out<T>(0), mean = c.out<T>(1), inverse = c.out<T>(2);
+  const auto x = c.in<T>(0);
+  const auto mean = c.out<T>(1), inverse = c.out<T>(2);
   // The mean is subtracted before squares are taken, which keeps f32 accurate; sums are in f64 as the kernel's.
   const auto count = static_cast<std::size_t>(size.channels);
   std::vector<double> sums(count, 0), squares(count, 0);
@@ -87,12 +100,7 @@ void trainReference(ReferenceContext& c) {
     blend(3, 3, sums[channel]);
     blend(4, 4, variance);
   }
-  const bool relu = c.op.attributes.getOr("relu", false);
-  size.forEach([&](std::int64_t i, std::int64_t channel) {
-    y[i] = (x[i] - mean[channel]) * inverse[channel] * scale[channel] + bias[channel];
-    if (c.operands.size() > 5 && c.operands[5]) y[i] += c.in<T>(5)[i];
-    if (relu && y[i] < 0) y[i] = 0;
-  });
+  normaliseReference<T>(c, mean, inverse);
 }
 
 template <class T>
@@ -372,6 +380,13 @@ PDC_OPS(BatchNorm) {
           .cost = perElement(7),
           .gradient = trainGradient,
           .kernel = [](const Operation& op) { return kernel(op, "trainForward", 0); },
+          .again = [](const Operation& op, Builder& b) -> Operation* {
+            std::vector<Value*> operands = {op.operand(0), op.operand(1), op.operand(2), op.result(1), op.result(2)};
+            if (op.operand(5)) operands.push_back(op.operand(5));
+            return b.create(
+                "batch_norm_training_again", operands,
+                {{"epsilon", op.attributes.getFloat("epsilon")}, {"relu", op.attributes.get<bool>("relu")}});
+          },
           .channelBlocks = everyPlane,
           .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
             const std::vector<Value*> operands(op.operands().begin(), op.operands().begin() + 5);
@@ -389,6 +404,30 @@ PDC_OPS(BatchNorm) {
           .initialValues = startsAt(1, {1, 0, 0, 1}),
           .reference = reference([]<class T>(ReferenceContext& c) { trainReference<T>(c); }),
           .examples = trainExamples(),
+      },
+      {
+          .name = "batch_norm_training_again",
+          .summary =
+              "Y of batch_norm_training from the statistics that it has saved, in one pass and with the same bits",
+          .operands = {{"X"}, {"scale"}, {"bias"}, {"mean"}, {"inverse_std"}, {.name = "residual", .optional = true}},
+          .results = {{"Y"}},
+          .attributes = attributes(/*momentum=*/false, /*relu=*/true),
+          .infer = [](const InferContext& c) -> Types {
+            if (!requireChannels(c, "batch_norm_training_again", 0, {5})) return failure;
+            return std::vector<Type>{c.operand(0)};
+          },
+          .precision = PrecisionClass::keepHigh,
+          .cost = perElement(2),
+          .kernel = [](const Operation& op) { return kernel(op, "trainForwardAgain", 0); },
+          .channelBlocks = everyPlane,
+          .reference =
+              reference([]<class T>(ReferenceContext& c) { normaliseReference<T>(c, c.in<T>(3), c.in<T>(4)); }),
+          .examples = {example("%x: f32[4, 3, 2, 2], %scale: f32[3], %bias: f32[3], %mean: f32[3], %i: f32[3]",
+                               "%y = batch_norm_training_again %x, %scale, %bias, %mean, %i : f32[4, 3, 2, 2]"),
+                       example("%x: f32[4, 3, 2], %scale: f32[3], %bias: f32[3], %mean: f32[3], %i: f32[3], "
+                               "%residual: f32[4, 3, 2]",
+                               "%y = batch_norm_training_again %x, %scale, %bias, %mean, %i, %residual {relu = true} : "
+                               "f32[4, 3, 2]")},
       },
       {
           .name = "batch_norm_gradient",

@@ -101,6 +101,11 @@ TEST_F(BlockedBatchNorm, WithReluAndResidualHasTheBitsOfSeparateSteps) {
         whole.trainForward(stream, x, scale, bias, mean, variance, residual, fused, mu, inverse, {}, {});
       });
       EXPECT_TRUE(std::ranges::equal(fused.values(), y.values())) << width;
+      const Buffer<float> again = room(shape.elements());
+      expectGoodManners(setup, {again}, [&](Stream& stream) {
+        whole.trainForwardAgain(stream, x, scale, bias, mu, inverse, residual, again);
+      });
+      EXPECT_TRUE(std::ranges::equal(again.values(), fused.values())) << width;
       for (std::int64_t i = 0; i < g.count(); ++i) g[i] = dy[i] * (y[i] > 0 ? 1.0f : 0.0f);
       separate.gradient(q, g, x, scale, mu, inverse, {}, dx, dscale, dbias, {});
       expectGoodManners(setup, {dxFused, dscaleFused, dbiasFused, dr}, [&](Stream& stream) {

@@ -191,6 +191,19 @@ TEST_P(BatchNormalisation, WithReluAndResidualHasTheBitsOfSeparateSteps) {
     });
 }
 
+TEST_P(BatchNormalisation, AgainHasTheBitsOfTheFirstTime) {
+  const Buffer<float> r = randomBuffer(s.count(), 7), again = room(s.count());
+  for (const bool relu : {false, true}) {
+    const BatchNorm whole(setup, {.input = s.shape(), .epsilon = epsilon, .momentum = momentum, .relu = relu});
+    for (const View<const float> residual : {View<const float>(), View<const float>(r)})
+      expectGoodManners(setup, {y, again}, [&](Stream& q) {
+        whole.trainForward(q, x, scale, bias, runningMean, runningVariance, residual, y, mean, inverseStd, {}, {});
+        whole.trainForwardAgain(q, x, scale, bias, mean, inverseStd, residual, again);
+        EXPECT_TRUE(std::ranges::equal(again.values(), y.values()));
+      });
+  }
+}
+
 TEST_P(BatchNormalisation, WithFrozenStatisticsIsAnAffineMap) {
   const Statistics frozen = {toDouble(runningMean), toDouble(runningVariance)};
   const Values in = toDouble(x), dOut = toDouble(dy), scales = toDouble(scale), biases = toDouble(bias);

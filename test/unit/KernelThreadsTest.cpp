@@ -106,14 +106,15 @@ TEST(KernelThreads, BatchNorm) {
                         dy = randomBuffer(x.count(), 5), y = room(x.count()), mean = room(channels),
                         inverse = room(channels), newMean = room(channels), newVariance = room(channels),
                         dx = room(x.count()), dscale = room(channels), dbias = room(channels),
-                        dresidual = room(x.count());
+                        dresidual = room(x.count()), again = room(x.count());
     Buffer<float> variance(channels);
     for (float& value : variance.values()) value = 2;
     expectSame(
-        {y, mean, inverse, newMean, newVariance, dx, dscale, dbias, dresidual}, 0,
+        {y, mean, inverse, newMean, newVariance, again, dx, dscale, dbias, dresidual}, 0,
         [&](pdcrt::Setup& setup) { return BatchNorm(setup, o); },
         [&](const BatchNorm& norm, Stream& q) {
           norm.trainForward(q, x, scale, bias, bias, variance, residual, y, mean, inverse, newMean, newVariance);
+          norm.trainForwardAgain(q, x, scale, bias, mean, inverse, residual, again);
           norm.gradient(q, dy, x, scale, mean, inverse, y, dx, dscale, dbias, dresidual);
         });
     expectSame(

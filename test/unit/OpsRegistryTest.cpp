@@ -21,11 +21,6 @@ protected:
   bool isComposed() const { return def().kind == OpKind::composed; }
 };
 
-Cost costOf(const Operation& op) {
-  if (op.def().cost) return op.def().cost(op);
-  return op.def().kind == OpKind::elementwise ? costOfElementwise(op) : Cost{};
-}
-
 /// Whether every operand and result of `a` is at most as large as that of `b`, dimension by dimension.
 bool isSmaller(const Operation& a, const Operation& b) {
   const auto fits = [](const std::vector<Value*>& left, const std::vector<Value*>& right) {
@@ -90,6 +85,27 @@ TEST_P(Ops, ReferenceAgreesInBothPrecisions) {
       EXPECT_EQ(wide.type().element, heldAs(output.value->type().element, Precision::f64));
       EXPECT_LT(errorOf(narrow, wide), isFloat(wide.type().element) ? 2e-6 : 1e-300) << example;
     }
+  }
+}
+
+// What OpDef::again makes has the type and the bits of result 0.
+TEST_P(Ops, AgainGivesTheFirstResult) {
+  if (!def().again) GTEST_SKIP() << "not again";
+  for (const std::string& example : def().examples) {
+    const auto module = parse(moduleText(example));
+    ASSERT_TRUE(module);
+    Graph& graph = *module->graphs.front();
+    const Operation& op = *graph.operations().back();
+    Diagnostics diags(nullptr);
+    Builder b(*module, graph, allOps(), diags);
+    const Operation* again = def().again(op, b);
+    ASSERT_TRUE(again) << messages(diags) << example;
+    EXPECT_EQ(again->result()->type(), op.result()->type());
+    graph.outputs = {{.kind = OutputKind::result, .value = op.result(), .name = "first"},
+                     {.kind = OutputKind::result, .value = again->result(), .name = "again"}};
+    const auto result = interpret(graph, Inputs(1).of(graph), {}, Precision::f32, diags);
+    ASSERT_TRUE(result) << messages(diags);
+    EXPECT_EQ(result->outputs.at("first"), result->outputs.at("again")) << example;
   }
 }
 
@@ -179,7 +195,8 @@ TEST_P(Ops, ExamplesOfElementwiseGradientsBroadcast) {
 
 // Floats that lead to floats have a gradient, but for the ops that are named here. (Steps have the gradient 0.)
 TEST_P(Ops, HasAGradientUnlessItIsKnownToHaveNone) {
-  static const std::set<std::string> known = {"relayout", "scatter_reduce"}; // the first comes after differentiation
+  static const std::set<std::string> known = {"batch_norm_training_again", "relayout", // after differentiation
+                                              "scatter_reduce"};
   if (isComposed() || def().kind == OpKind::elementwise || def().kind == OpKind::constant) return;
   if (def().name.find("gradient") != std::string::npos) return; // of second order
   bool differentiable = false;

@@ -213,6 +213,9 @@ struct OpDef {
   /// saves memory or is better conditioned than the derived one ("": derived).
   std::vector<std::string> derivatives;
   std::function<KernelUse(const Operation&)> kernel; ///< of kernel ops
+  /// Makes an operation that gives result 0 of a forward operation again, with the same bits, in one pass over its
+  /// operands and its other results; null: there is none. Elementwise ops are that themselves.
+  std::function<Operation*(const Operation&, Builder&)> again;
   /// Of kernels that compute in several ways; null: in one. By default, "automatic", the kernel decides.
   std::function<KernelAlternatives(const Operation&, Target)> alternatives;
   /// Which layouts the kernel takes; null: only plain ones. Of elementwise ops and views: known.
@@ -245,6 +248,9 @@ struct OpDef {
   bool takesDouble = false; ///< kernel and reference compute with f64, beside f32; ops that move elements do anyway
   bool takesLow = false;    ///< the kernel for CUDA computes with f16 and bf16 too; ops that move elements do anyway
 };
+
+/// Work of one execution of `operation`: nothing where its op moves and computes nothing, or does not know.
+Cost costOf(const Operation& operation);
 
 /// The set of known ops.
 class OpRegistry {

@@ -260,6 +260,11 @@ void forEachBlock(const Planes& planes, std::int64_t channels, std::int64_t lane
                    });
 }
 
+/// Of what is saved, and not of the double that it is rounded from: so trainForwardAgain has the same.
+float factorOf(float scale, float inverseStd) {
+  return static_cast<float>(scale * static_cast<double>(inverseStd));
+}
+
 const float* offset(View<const float> view, std::int64_t elements) {
   return view ? view.data + elements : nullptr;
 }
@@ -310,7 +315,7 @@ void BatchNorm::trainForward(Stream&, View<const float> x, View<const float> sca
       const double inverse = 1 / std::sqrt(variance + epsilon_);
       mean[c] = f.mean[lane] = static_cast<float>(average);
       inverseStd[c] = static_cast<float>(inverse);
-      f.factor[lane] = static_cast<float>(scale[c] * inverse);
+      f.factor[lane] = factorOf(scale[c], inverseStd[c]);
       f.bias[lane] = bias[c];
       if (newRunningMean)
         newRunningMean[c] = static_cast<float>(runningMean[c] * momentum_ + average * (1 - momentum_));
@@ -318,6 +323,23 @@ void BatchNorm::trainForward(Stream&, View<const float> x, View<const float> sca
         newRunningVariance[c] = static_cast<float>(runningVariance[c] * momentum_ + variance * (1 - momentum_));
     }
     normalise(planes, lanes_, in, offset(residual, first * inner_), relu_, f, y.data + first * inner_);
+  });
+}
+
+void BatchNorm::trainForwardAgain(Stream&, View<const float> x, View<const float> scale, View<const float> bias,
+                                  View<const float> mean, View<const float> inverseStd, View<const float> residual,
+                                  View<float> y) const {
+  const Planes planes = {samples_, channels_ * inner_, lanes_ * inner_};
+  forEachBlock(planes, channels_, lanes_, [&](std::int64_t first) {
+    Factors f;
+    for (std::int64_t lane = 0; lane < lanes_; ++lane) {
+      const std::int64_t c = first + lane;
+      f.mean[lane] = mean[c];
+      f.factor[lane] = factorOf(scale[c], inverseStd[c]);
+      f.bias[lane] = bias[c];
+    }
+    const std::int64_t begin = first * inner_;
+    normalise(planes, lanes_, x.data + begin, offset(residual, begin), relu_, f, y.data + begin);
   });
 }
 

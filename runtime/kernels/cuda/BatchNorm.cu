@@ -211,6 +211,14 @@ void BatchNorm::trainForward(Stream& q, View<const float> x, View<const float> s
              scale.data, bias.data, residual.data, relu_, y.data);
 }
 
+void BatchNorm::trainForwardAgain(Stream& q, View<const float> x, View<const float> scale, View<const float> bias,
+                                  View<const float> mean, View<const float> inverseStd, View<const float> residual,
+                                  View<float> y) const {
+  const Sizes s = sizesOf(samples_, channels_, inner_);
+  launchLoop(q, "batch normalisation, again", normalise, samples_ * channels_ * inner_, s, x.data, mean.data,
+             inverseStd.data, scale.data, bias.data, residual.data, relu_, y.data);
+}
+
 void BatchNorm::gradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale,
                          View<const float> mean, View<const float> inverseStd, View<const float> y, View<float> dx,
                          View<float> dscale, View<float> dbias, View<float> dresidual) const {

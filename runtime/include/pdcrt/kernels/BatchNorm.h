@@ -19,7 +19,7 @@ public:
     Shape input; ///< [N, C, …], rank >= 2
     double epsilon = 1e-5;
     double momentum = 0.9;  ///< ONNX's: new = old · momentum + batch · (1 - momentum)
-    bool relu = false;      ///< y = max(normalised x + residual, 0); of trainForward and its gradient only
+    bool relu = false;      ///< y = max(normalised x + residual, 0); of trainForward, again too, and its gradient only
     std::int64_t lanes = 1; ///< with 16, x, y and their gradients are row-major [N, C / 16, …, 16]
   };
 
@@ -35,6 +35,10 @@ public:
                     View<const float> runningMean, View<const float> runningVariance, View<const float> residual,
                     View<float> y, View<float> mean, View<float> inverseStd, View<float> newRunningMean,
                     View<float> newRunningVariance) const;
+  /// y of trainForward again, with the same bits, from the `mean` and `inverseStd` that it has saved.
+  void trainForwardAgain(Stream& q, View<const float> x, View<const float> scale, View<const float> bias,
+                         View<const float> mean, View<const float> inverseStd, View<const float> residual,
+                         View<float> y) const;
   /// Gradients of trainForward. `y` is its result, with Options::relu only; `dresidual`, the gradient of what was
   /// added, may be empty. dx may be dy's memory, dresidual not.
   void gradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale, View<const float> mean,
