@@ -45,8 +45,9 @@ static Status runSplitStages(PassContext& context) {
   return splitStages(context, *stageOfGroup) ? Status(success) : Status(failure);
 }
 
-/// --recompute=stages=0:2, or all stages.
-static Status runRecompute(PassContext& context) {
+/// Calls run(graph) for the stages of the option stages=0:2, or for all stages.
+template <class F>
+static Status forEachStage(PassContext& context, F run) {
   constexpr const char* help = "write stages=0:2, the numbers of stages that split-stages has made";
   Expected<std::vector<int>> stages = stagesOption(context, help);
   if (!stages) return failure;
@@ -58,9 +59,39 @@ static Status runRecompute(PassContext& context) {
     if (!graph)
       return context.diags.error({.file = context.module.file}).exit(ExitCode::usage).help(help)
              << "there is no graph '@stage" << stage << "'";
-    recomputeForward(*graph);
+    if (!run(*graph)) return failure;
   }
   return success;
+}
+
+/// --recompute=stages=0:2, or all stages.
+static Status runRecompute(PassContext& context) {
+  return forEachStage(context, [](Graph& stage) {
+    recomputeForward(stage);
+    return Status(success);
+  });
+}
+
+/// --compute-again=stages=0:2,halves,percent=1,least=65536
+static Status runComputeAgain(PassContext& context) {
+  constexpr const char* help = "write percent=1,least=65536, both at least 0";
+  ComputeAgainOptions options;
+  options.splitBackward = context.options.contains("halves");
+  for (const char* name : {"percent", "least"}) {
+    const auto given = context.options.find(name);
+    if (given == context.options.end()) continue;
+    std::int64_t number = 0;
+    const std::string& text = given->second;
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (failed != std::errc() || end != text.data() + text.size() || number < 0)
+      return context.diags.error({.file = context.module.file}).exit(ExitCode::usage).help(help)
+             << name << "='" << text << "' is no number of that kind";
+    if (given->first == "percent")
+      options.share = static_cast<double>(number) / 100;
+    else
+      options.leastBytes = number;
+  }
+  return forEachStage(context, [&](Graph& stage) { return computeAgain(context, stage, options); });
 }
 
 void pdc::registerTransforms(PassRegistry& registry) {
@@ -167,4 +198,18 @@ void pdc::registerTransforms(PassRegistry& registry) {
                                "statistics alone, so that no bit of a gradient changes. Runs after `split-stages`.",
                 .options = {{"stages", "numbers of the stages: 0:2; all of them when not given"}},
                 .run = runRecompute});
+  registry.add(
+      {.argument = "compute-again",
+       .summary = "Lets the backward of stages compute values again that one pass over memory gives",
+       .description =
+           "BatchNorm with its ReLU from its input and the saved statistics, or an elementwise operation that "
+           "computes little (at most one floating-point operation per byte), where all that it is computed from is "
+           "kept for others, up to its first reader at least. The operation, marked "
+           "`again`, stands right before that reader; the value is not kept from the forward. Most bytes for their "
+           "estimated time come first. No bit changes, and at no time is more alive. Runs after `recompute`.",
+       .options = {{"halves", "the halves of a backward run apart: what both read is kept"},
+                   {"least", "bytes below which a value is kept (65536)"},
+                   {"percent", "most time, of all operations of the stage, that is spent on it (1)"},
+                   {"stages", "numbers of the stages: 0:2; all of them when not given"}},
+       .run = runComputeAgain});
 }

@@ -348,6 +348,43 @@ TEST(AnalysisMemory, NothingIsOverwrittenWhileItIsAlive) {
   EXPECT_GT(earlyUpdates, 100U);
 }
 
+// A value that is computed again need not be kept, and nothing else is kept longer for it.
+TEST(AnalysisMemory, ComputingAgainTakesNoMoreMemoryAtAnyTime) {
+  Diagnostics diags(&std::cerr);
+  int again = 0, lessKept = 0, lessAtMost = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    for (const bool split : {false, true}) {
+      auto module = randomModule(seed, diags);
+      Diagnostics silent(nullptr);
+      PassContext context{*module, registry(), silent, {}};
+      ASSERT_TRUE(canonicalize(context));
+      ASSERT_TRUE(differentiate(context));
+      ASSERT_TRUE(fuse(context));
+      Graph& graph = *module->findGraph("main");
+      if (!split) computeWeightGradientsEarly(graph);
+      const MemoryOptions options = {.splitBackward = split, .oneSlot = true};
+      const auto before = planMemory(graph, nullptr, options, diags);
+      ASSERT_TRUE(computeAgain(context, graph, {.share = 1, .leastBytes = 0, .splitBackward = split}));
+      ASSERT_TRUE(verify(*module, diags)) << print(graph);
+      const auto after = planMemory(graph, nullptr, options, diags);
+      ASSERT_TRUE(before && after);
+      Simulation simulation(*after);
+      ASSERT_EQ(simulation.train(graph), "") << print(graph);
+      EXPECT_LE(after->live.peak, before->live.peak) << print(graph);
+      EXPECT_LE(after->live.stashed, before->live.stashed) << print(graph);
+      EXPECT_LE(after->live.handed, before->live.handed) << print(graph);
+      again += static_cast<int>(std::count_if(graph.operations().begin(), graph.operations().end(),
+                                              [](const auto& operation) { return operation->again; }));
+      lessKept += after->live.stashed < before->live.stashed;
+      lessAtMost += after->live.peak < before->live.peak;
+    }
+  }
+  EXPECT_GT(again, 10);
+  EXPECT_GT(lessKept, 10);
+  EXPECT_GT(lessAtMost, 0);
+}
+
 // The gradient of the sum leaves to stage 0, and the weight gradient of 'b' reads it: it is handed over, and a copy
 // leaves.
 TEST(AnalysisMemory, WhatBackwardWeightReadsOfAGradientThatLeavesIsHandedOver) {

@@ -48,6 +48,17 @@ TEST_P(RandomGraph, FusionChangesNoBit) {
   EXPECT_EQ(before.gradients, after.gradients);
 }
 
+TEST_P(RandomGraph, ComputingAgainChangesNoBit) {
+  const std::unique_ptr<Model> model = fusedModel(GetParam());
+  const Tensors inputs = randomInputs(model->main(), GetParam());
+  const Tensors parameters = randomParameters(*model->module, GetParam());
+  const InterpreterResult before = runGraph(model->main(), inputs, parameters);
+  model->run([&](PassContext& context) { return computeAgain(context, model->main(), {.share = 1, .leastBytes = 0}); });
+  const InterpreterResult after = runGraph(model->main(), inputs, parameters);
+  EXPECT_EQ(before.loss, after.loss);
+  EXPECT_EQ(before.gradients, after.gradients);
+}
+
 TEST_P(RandomGraph, GroupsAreIntervalsInProgramOrder) {
   const std::unique_ptr<Model> model = fusedModel(GetParam());
   int last = 0;

@@ -1,7 +1,7 @@
 // The transforms from an imported model to one graph per stage, in the order in which the driver runs them.
 //
 //   import → canonicalize → raise → add-loss → differentiate → fuse → add-evaluation → layout → (planner) →
-//   split-stages
+//   split-stages → recompute → compute-again
 //
 // Each is a pass (registerTransforms) with its own file in lib/Transforms; the functions here are for the driver, which
 // has options that are not text.
@@ -82,6 +82,21 @@ Expected<std::vector<StageGraphs>> splitStages(PassContext& context, const std::
 /// forward to backward: inputs, what arrives, what leaves. The repeated operations are of phase I, draw the same random
 /// numbers and leave running statistics alone; so the gradients are the same, bit for bit.
 void recomputeForward(Graph& stage);
+
+/// Which values computeAgain computes again.
+struct ComputeAgainOptions {
+  double share = 0.01; ///< of the estimated time of the stage, at most, that is spent on it
+  /// Of a value: for less than this a call is not worth it.
+  std::int64_t leastBytes = std::int64_t{1} << 16;
+  /// The halves of a backward run apart: what both of them read is kept.
+  bool splitBackward = false;
+};
+
+/// Selective recomputation: instead of keeping a value of the forward until the backward of `stage`, a graph of
+/// splitStages, computes it again right before the first operation that reads it, where one pass over memory gives it
+/// from what is kept anyway (OpDef::again, elementwise operations that compute little). Gradients are the same, bit for
+/// bit, and at no time is more alive. Runs when the order of operations is final. Errors: none but programmer's.
+Status computeAgain(PassContext& context, Graph& stage, const ComputeAgainOptions& options);
 
 /// Puts every operation of phase W where its operands are there, before what follows of phase I: what it reads need not
 /// stay longer. Only the order of the operations changes.

@@ -119,7 +119,10 @@ Expected<Cut> pdc::testing::cutModel(const RandomModel& model, int stages, Diagn
   const auto graphs = splitStages(context, stageOf);
   if (!graphs || !verify(*cut.module, diags)) return failure;
   for (const StageGraphs& stage : *graphs)
-    if (stages > 1 && random() % 4 == 0) recomputeForward(*stage.training);
+    if (stages > 1 && random() % 4 == 0)
+      recomputeForward(*stage.training);
+    else if (stages > 1 && !computeAgain(context, *stage.training, {.share = 1, .leastBytes = 0}))
+      return failure;
   if (!verify(*cut.module, diags)) return failure;
   const std::vector<SharedParameter> shared = sharedParameters(main, stageOf);
   for (const StageGraphs& stage : *graphs) {
