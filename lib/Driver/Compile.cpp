@@ -122,8 +122,11 @@ Status Compilation::compile() {
 
   provenance_.debugNan = options_.debugNan; // what was measured looked at nothing
   Expected<GeneratedProgram> program = generate(passContext, std::move(*planned), training_, provenance_,
-                                                scheduleFile_ ? &*scheduleFile_ : nullptr, options_.lateUpdates,
-                                                /*splitBackward=*/false, options_.target, planner_.bucketBytes);
+                                                {.scheduleFile = scheduleFile_ ? &*scheduleFile_ : nullptr,
+                                                 .lateUpdates = options_.lateUpdates,
+                                                 .computeAgain = planner_.recompute != "none",
+                                                 .target = options_.target,
+                                                 .bucketBytes = planner_.bucketBytes});
   if (!program) return failure;
   if (options_.emit == "plan" || options_.emit == "schedule") {
     out_ << (options_.emit == "plan" ? toJson(program->plan) : pdcrt::toString(program->schedule));

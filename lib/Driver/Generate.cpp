@@ -200,15 +200,13 @@ std::vector<int> bucketsOf(const Graph& training, int groups, std::int64_t bucke
 } // namespace
 
 Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const pdcrt::Training& training,
-                                         const Provenance& provenance, const ScheduleFile* scheduleFile,
-                                         bool lateUpdates, bool splitBackward, Target target,
-                                         std::int64_t bucketBytes) {
+                                         const Provenance& provenance, const GenerateOptions& options) {
   Module& module = context.module;
   std::erase_if(module.graphs, [](const auto& g) { return g->name() != "main" && g->name() != "evaluate"; });
   const Graph& main = *module.findGraph("main");
   int groups = 0;
   for (const auto& operation : main.operations()) groups = std::max(groups, operation->group + 1);
-  const std::vector<int> buckets = bucketsOf(main, groups, bucketBytes);
+  const std::vector<int> buckets = bucketsOf(main, groups, options.bucketBytes);
   Expected<std::vector<int>> cut = stageOfGroup(plan, groups, context.diags);
   if (!cut) return failure;
   Expected<std::vector<StageGraphs>> stages = splitStages(context, *cut);
@@ -220,30 +218,37 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
   const std::vector<SharedParameter> shared = sharedParameters(main, *cut);
   plan.tensors = crossingTensors(*stages, plan.tensors);
   plan.sharedParameters = sharedOf(shared);
+  const ScheduleFile* const file = options.scheduleFile;
   Expected<pdcrt::Schedule> schedule =
-      scheduleFile ? scheduleFor(plan, *scheduleFile, context.diags) : scheduleFor(plan, context.diags);
+      file ? scheduleFor(plan, *file, context.diags) : scheduleFor(plan, context.diags);
   if (!schedule) return failure;
-  if (scheduleFile) adopt(plan, *scheduleFile);
+  if (file) adopt(plan, *file);
+  const bool splitBackward = options.splitBackward || splits(*schedule);
 
   std::vector<StageMemory> memories;
   for (const StageGraphs& stage : *stages) {
+    // With the newest weights a backward would not get the values that its forward had.
+    if (options.computeAgain && schedule->weights != pdcrt::WeightPolicy::latest &&
+        !computeAgain(context, *stage.training, {.splitBackward = splitBackward}))
+      return failure;
     // On GPUs an update is work of its own: a phase is recorded once, the learning rate of an update changes.
-    const bool early = target == Target::cpu && !lateUpdates && !training.checksGradients() &&
+    const bool early = options.target == Target::cpu && !options.lateUpdates && !training.checksGradients() &&
                        updatesFollowBackwards(*schedule, stage.stage);
     Expected<StageMemory> memory = planMemory(*stage.training, stage.evaluation,
                                               {.stage = stage.stage,
                                                .shared = shared,
-                                               .splitBackward = splitBackward || splits(*schedule),
+                                               .splitBackward = splitBackward,
                                                .earlyUpdates = early,
                                                .oneSlot = hasOneSlot(plan, *schedule, stage.stage),
-                                               .target = target},
+                                               .target = options.target},
                                               context.diags);
     if (!memory) return failure;
     memories.push_back(std::move(*memory));
   }
 
   GeneratedProgram program;
-  if (!fillInMemory(plan, *schedule, memories, training, target, program.liveBytes, context.diags)) return failure;
+  if (!fillInMemory(plan, *schedule, memories, training, options.target, program.liveBytes, context.diags))
+    return failure;
   for (std::size_t s = 0; s < memories.size(); ++s) {
     Expected<std::string> source = emitStage({.index = static_cast<int>(s),
                                               .count = static_cast<int>(memories.size()),
@@ -252,20 +257,20 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
                                               .evaluation = (*stages)[s].evaluation,
                                               .memory = &memories[s],
                                               .debugNan = provenance.debugNan,
-                                              .target = target,
+                                              .target = options.target,
                                               .buckets = buckets},
                                              provenance, context.diags);
     if (!source) return failure;
     const std::string name = "stage" + std::to_string(s);
-    program.files.emplace_back(name + sourceSuffix(target), std::move(*source));
+    program.files.emplace_back(name + sourceSuffix(options.target), std::move(*source));
     WeightsFile& weights = program.weights.emplace_back(WeightsFile{"weights/" + name + ".safetensors", {}});
     for (const auto* list : {&memories[s].parameters, &memories[s].states})
       for (const PlacedParameter& placed : *list) weights.parameters.push_back(placed.parameter);
   }
   program.files.emplace_back("pipeline.cpp", pipelineSource(plan, provenance));
-  program.files.emplace_back("CMakeLists.txt", cmakeLists(plan, provenance, target));
-  if (target == Target::cpu) program.files.emplace_back("ranks.conf", ranksFile(plan, provenance));
-  program.files.emplace_back("README.txt", readmeText(plan, provenance, target));
+  program.files.emplace_back("CMakeLists.txt", cmakeLists(plan, provenance, options.target));
+  if (options.target == Target::cpu) program.files.emplace_back("ranks.conf", ranksFile(plan, provenance));
+  program.files.emplace_back("README.txt", readmeText(plan, provenance, options.target));
   program.files.emplace_back("plan.json", toJson(plan));
   program.files.emplace_back("schedule.txt", pdcrt::toString(*schedule));
   program.files.emplace_back("report.html", reportHtml(plan, *schedule));

@@ -21,15 +21,22 @@ struct GeneratedProgram {
   std::vector<WeightsFile> weights; ///< the values to begin with, a file per stage
 };
 
+struct GenerateOptions {
+  const ScheduleFile* scheduleFile = nullptr; ///< the schedule
+  /// Stages that update after each backward do so after it, not in the middle.
+  bool lateUpdates = false;
+  /// The halves of a backward are functions apart, also where the schedule does not separate them.
+  bool splitBackward = false;
+  /// Values that one pass gives again are not kept (computeAgain), where the backward has the forward's weights.
+  bool computeAgain = false;
+  Target target = Target::cpu;
+  std::int64_t bucketBytes = defaultBucketBytes; ///< pdc/Plan/GradientBuckets.h
+};
+
 /// Cuts @main and @evaluate of the context's module as `plan` says, plans the memory of the stages, makes the schedule
 /// and checks it, and writes the programs. Graphs of stages of an earlier call are dropped. Errors: what those steps
-/// report; an arena above the device's memory (ExitCode::noPlan). With a `scheduleFile`, that is the schedule. The
-/// halves of a backward are functions apart where the schedule separates them, or `splitBackward` says so; else stages
-/// that update after each backward do so in the middle of it, unless `lateUpdates`. `bucketBytes`:
-/// pdc/Plan/GradientBuckets.h.
+/// report; an arena above the device's memory (ExitCode::noPlan).
 Expected<GeneratedProgram> generate(PassContext& context, Plan plan, const pdcrt::Training& training,
-                                    const Provenance& provenance, const ScheduleFile* scheduleFile = nullptr,
-                                    bool lateUpdates = false, bool splitBackward = false, Target target = Target::cpu,
-                                    std::int64_t bucketBytes = defaultBucketBytes);
+                                    const Provenance& provenance, const GenerateOptions& options);
 
 } // namespace pdc

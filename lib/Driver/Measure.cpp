@@ -188,8 +188,9 @@ Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& trai
   if (!chooseAlgorithms(context.module, estimate.kernels, "", context.diags, target)) return failure;
   Expected<Plan> plan = oneStagePlan(context, provenance, estimate, splitBackward, target);
   if (!plan) return failure;
-  Expected<GeneratedProgram> program = generate(context, std::move(*plan), training, provenance, nullptr,
-                                                /*lateUpdates=*/true, splitBackward, target);
+  Expected<GeneratedProgram> program =
+      generate(context, std::move(*plan), training, provenance,
+               {.lateUpdates = true, .splitBackward = splitBackward, .target = target});
   Expected<TemporaryFolder> folder = TemporaryFolder::create(context.diags);
   if (!program || !folder || !writeOutput(folder->path(), program->files, program->weights, context.diags) ||
       !buildProject(folder->path(), "out", {"pipeline"}, context.diags))

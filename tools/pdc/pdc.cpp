@@ -137,8 +137,10 @@ int main(int argc, char** argv) {
                    : "'" + text + "' is none of accuracy, top5, perplexity, mse, none, output:NAME";
       })
       ->type_name("accuracy|top5|perplexity|mse|none|output:NAME");
-  app.add_option("--recompute", options.planner.recompute,
-                 "run forwards again instead of keeping their results: never, where the planner gains by it, always")
+  app.add_option(
+         "--recompute", options.planner.recompute,
+         "compute again instead of keeping results: nothing; what one pass over memory gives, and whole forwards "
+         "where the planner gains by it; whole forwards")
       ->check(CLI::IsMember({"none", "auto", "all"}))
       ->capture_default_str()
       ->type_name("none|auto|all");
