@@ -4,13 +4,14 @@
 #pragma once
 
 #include "Avx2.h"
+#include "ConvolutionSizes.h"
 
 #include <algorithm>
 #include <cstdint>
 
 namespace pdcrt::convolution {
 
-constexpr std::int64_t block = 16, tileRows = 6;
+constexpr std::int64_t tileRows = 6;
 
 /// A tile of y: neighbours in a row, one below the other here.
 struct ForwardTile {
@@ -127,7 +128,7 @@ PDCRT_AVX2 inline void sumOverPositions(std::int64_t samples, std::int64_t outpu
 }
 
 /// A block of a filter, of one tap, with inputs and outputs exchanged.
-inline void exchangeBlock(const float* from, float* to) {
+PDCRT_AVX2 inline void exchangeBlock(const float* from, float* to) {
   for (std::int64_t i = 0; i < block; i += 8)
     for (std::int64_t o = 0; o < block; o += 8) avx2::exchange(from + i * block + o, block, to + o * block + i, block);
 }

@@ -54,19 +54,21 @@ PDCRT_AVX2 void packPanel(const Options& o, const float* b, std::int64_t first, 
 
 constexpr std::int64_t spill = 8 - rows; ///< floats behind the last stripe that packing writes
 
-/// Six rows of a, each step's together.
-PDCRT_AVX2 void packRows(const float* from, std::int64_t rowStride, std::int64_t steps, float* to) {
+/// Six rows of a, each step's together; instead of those behind `height` the last one again.
+PDCRT_AVX2 void packRows(const float* from, std::int64_t rowStride, std::int64_t height, std::int64_t steps,
+                         float* to) {
+  const auto row = [=](std::int64_t r) { return from + std::min(r, height - 1) * rowStride; };
   std::int64_t step = 0;
   for (; step + 8 <= steps; step += 8) {
     __m256 values[8];
-    PDCRT_EACH(r, rows) values[r] = _mm256_loadu_ps(from + r * rowStride + step);
+    PDCRT_EACH(r, rows) values[r] = _mm256_loadu_ps(row(r) + step);
     PDCRT_EACH(r, spill) values[rows + r] = values[r];
     avx2::exchange(values);
     // What a store writes too much the next one, or the next stripe, replaces.
     PDCRT_EACH(s, 8) _mm256_storeu_ps(to + (step + s) * rows, values[s]);
   }
   for (; step < steps; ++step)
-    for (std::int64_t r = 0; r < rows; ++r) to[step * rows + r] = from[r * rowStride + step];
+    for (std::int64_t r = 0; r < rows; ++r) to[step * rows + r] = row(r)[step];
 }
 
 /// The same of rows that are given as columns.
@@ -86,11 +88,10 @@ void packStripes(const Options& o, const float* a, std::int64_t first, std::int6
     const float* const from = a + (row + r) * rowStride + first * stepStride;
     if (height == rows && o.transposeA)
       packColumns(from, stepStride, steps, to);
-    else if (height == rows)
-      packRows(from, rowStride, steps, to);
+    else if (!o.transposeA)
+      packRows(from, rowStride, height, steps, to);
     else
-      for (std::int64_t step = 0; step < steps; ++step)
-        for (std::int64_t i = 0; i < height; ++i) to[step * rows + i] = from[step * stepStride + i * rowStride];
+      for (std::int64_t step = 0; step < steps; ++step) std::copy_n(from + step * stepStride, height, to + step * rows);
   }
 }
 
