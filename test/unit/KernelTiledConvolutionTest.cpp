@@ -46,6 +46,12 @@ const Case cases[] = {
     {"WithoutPads", {.input = {2, 48, 9, 6}, .filter = {16, 48, 3, 3}}},
     {"OneColumn", {.input = {2, 16, 9, 1}, .filter = {16, 16, 3, 1}, .pads = {1, 0, 1, 0}}},
     {"FourByFive", {.input = {1, 16, 8, 7}, .filter = {32, 16, 4, 5}, .pads = {3, 4, 2, 1}}},
+    {"TwoTapsStrided", {.input = {2, 32, 7, 8}, .filter = {16, 32, 2, 2}, .strides = {2, 2}}},
+    {"ThreeTapsStrided",
+     {.input = {3, 48, 14, 14}, .filter = {32, 48, 3, 3}, .strides = {2, 2}, .pads = {1, 1, 1, 1}, .bias = true}},
+    {"ThreeTapsStridedOverOneRow",
+     {.input = {2, 16, 1, 9}, .filter = {32, 16, 3, 3}, .strides = {2, 2}, .pads = {1, 1, 1, 1}}},
+    {"OneTapStridedManyOutputs", {.input = {2, 16, 7, 7}, .filter = {320, 16, 1, 1}, .strides = {2, 2}}},
     {"SevenTapsStrided", {.input = {4, 16, 31, 27}, .filter = {16, 16, 7, 7}, .strides = {2, 2}, .pads = {3, 3, 3, 3}}},
     {"StrideOfRows", {.input = {2, 16, 11, 8}, .filter = {32, 16, 3, 3}, .strides = {2, 1}, .pads = {1, 1, 0, 0}}},
     {"RowsThatNoWindowReaches", {.input = {1, 16, 8, 8}, .filter = {16, 16, 3, 3}, .strides = {2, 2}}},
@@ -56,6 +62,8 @@ const Case cases[] = {
     // More than the caches keep of rows, columns, inputs and samples.
     {"WideRows", {.input = {1, 16, 4, 150}, .filter = {16, 16, 3, 3}, .pads = {1, 1, 1, 1}}},
     {"LargePlanes", {.input = {2, 32, 60, 40}, .filter = {32, 32, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}},
+    {"LargePlanesStrided",
+     {.input = {2, 64, 61, 60}, .filter = {32, 64, 3, 3}, .strides = {2, 2}, .pads = {1, 1, 1, 1}}},
     {"ManySamples", {.input = {70, 32, 7, 7}, .filter = {16, 32, 3, 3}, .pads = {1, 1, 1, 1}}},
     winograd("WinogradWholeSquares", {.input = {2, 32, 8, 12}, .filter = {48, 32, 3, 3}, .pads = {1, 1, 1, 1}}),
     winograd("WinogradPartsOfSquares",
@@ -209,6 +217,8 @@ TEST(TiledConvolutionOptions, WhatTilesCannotComputeIsRefused) {
   EXPECT_TRUE(isRefused(o));
   o = fits;
   o.strides = {2, 2};
+  EXPECT_FALSE(isRefused(o));
+  o.pads = {2, 1, 1, 1};
   EXPECT_TRUE(isRefused(o));
   o.algorithms.inputGradient = direct;
   EXPECT_FALSE(isRefused(o));

@@ -6,7 +6,6 @@
 #include "Parts.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace pdcrt {
 
@@ -14,66 +13,42 @@ using namespace convolution;
 
 namespace {
 
-using Sizes = TiledConvolution::Sizes;
-
 constexpr std::int64_t floatBytes = sizeof(float), blockBytes = block * block * floatBytes;
 constexpr std::int64_t firstLevel = 20 << 10, secondLevel = 256 << 10; ///< bytes of operands that a cache keeps
 
-Sizes forwardSizes(const Conv2d::Options& o) {
-  const Shape y = Conv2d::outputShape(o);
-  return {.samples = o.input.dims[0],
-          .inputs = o.input.dims[1] / block,
-          .outputs = o.filter.dims[0] / block,
-          .height = o.input.dims[2],
-          .width = o.input.dims[3],
-          .rows = y.dims[2],
-          .columns = y.dims[3],
-          .kernelHeight = o.filter.dims[2],
-          .kernelWidth = o.filter.dims[3],
-          .strideHeight = o.strides.height,
-          .strideWidth = o.strides.width,
-          .top = o.pads.top,
-          .left = o.pads.left,
-          .padded = o.pads.top > 0 || o.pads.left > 0 || o.pads.bottom > 0 || o.pads.right > 0};
-}
-
-/// dx is dy, with other pads, convolved with the filter turned around.
-Sizes backwardSizes(const Sizes& s) {
-  Sizes back = s;
-  std::swap(back.inputs, back.outputs);
-  std::swap(back.height, back.rows);
-  std::swap(back.width, back.columns);
-  back.top = s.kernelHeight - 1 - s.top;
-  back.left = s.kernelWidth - 1 - s.left;
-  back.padded = s.taps() > 1;
-  return back;
-}
-
-/// Without pads and taps a plane is one row.
-Sizes flat(Sizes s) {
-  if (s.padded || s.taps() > 1 || s.strideHeight > 1 || s.strideWidth > 1) return s;
-  s.width = s.columns = s.rows * s.columns;
-  s.height = s.rows = 1;
-  return s;
+std::size_t imageBytes(const Sizes& s, std::int64_t planes) {
+  return s.copiesImages() ? static_cast<std::size_t>(planes * s.paddedHeight() * s.paddedWidth() * block * floatBytes)
+                          : 0;
 }
 
 /// How much is computed at a time: blocks of inputs, so that their part of the filter stays in the first-level cache
-/// from sample to sample, and samples, so that these inputs stay in the second from one block of outputs to the next.
+/// from sample to sample, samples, so that these inputs stay in the second from one block of outputs to the next, and
+/// blocks of outputs, so that results which are computed apart stay there as well.
 struct Portion {
-  std::int64_t inputs, samples;
+  std::int64_t inputs, samples, outputs;
 
   explicit Portion(const Sizes& s)
-      : inputs(std::clamp<std::int64_t>(firstLevel / 2 / (s.taps() * blockBytes), 1, s.inputs)),
+      : inputs(
+            std::clamp<std::int64_t>(firstLevel / 2 / (std::max<std::int64_t>(s.taps(), 1) * blockBytes), 1, s.inputs)),
         samples(std::clamp<std::int64_t>(
-            secondLevel / (inputs * s.paddedHeight() * s.paddedWidth() * block * floatBytes), 1, s.samples)) {}
+            secondLevel / (inputs * s.paddedHeight() * s.paddedWidth() * block * floatBytes), 1, s.samples)),
+        outputs(s.outputs) {
+    if (s.scattersResults())
+      outputs =
+          std::clamp<std::int64_t>(secondLevel / 2 / (samples * s.rows * s.columns * block * floatBytes), 1, s.outputs);
+  }
 };
 
-std::size_t paddedBytes(const Sizes& s, std::int64_t planes) {
-  return s.padded ? static_cast<std::size_t>(planes * s.paddedHeight() * s.paddedWidth() * block * floatBytes) : 0;
+std::size_t imageBytes(const Sizes& s, const Portion& portion) {
+  return imageBytes(s, portion.inputs * portion.samples);
 }
 
-std::size_t paddedBytes(const Sizes& s, const Portion& portion) {
-  return paddedBytes(s, portion.inputs * portion.samples);
+/// Of a thread.
+std::size_t roomBytes(const Sizes& s) {
+  const Portion portion(s);
+  const std::int64_t results =
+      s.scattersResults() ? portion.outputs * portion.samples * s.rows * s.columns * block * floatBytes : 0;
+  return imageBytes(s, portion) + static_cast<std::size_t>(results);
 }
 
 /// Planes of x as windows read them.
@@ -83,27 +58,41 @@ struct Images {
 };
 
 /// `to` with the pads of one plane around it.
-void pad(const Sizes& s, const float* plane, float* to) {
+void copyImage(const Sizes& s, const float* plane, float* to) {
   const std::int64_t height = s.paddedHeight(), width = s.paddedWidth(), count = std::min(s.width, width - s.left);
   for (std::int64_t row = -s.top; row < height - s.top; ++row, to += width * block) {
     if (row < 0 || row >= s.height) {
       std::fill_n(to, width * block, 0.0f);
       continue;
     }
+    const float* from = plane + s.source.first + row * s.source.row;
     std::fill_n(to, s.left * block, 0.0f);
-    std::copy_n(plane + row * s.width * block, count * block, to + s.left * block);
+    if (s.source.position == block)
+      std::copy_n(from, count * block, to + s.left * block);
+    else
+      for (std::int64_t i = 0; i < count; ++i, from += s.source.position)
+        std::copy_n(from, block, to + (s.left + i) * block);
     std::fill_n(to + (s.left + count) * block, (width - s.left - count) * block, 0.0f);
   }
 }
 
-/// The first `inputs` blocks of `samples` samples from x on: where they are or, with pads, copied to `room`.
+/// The first `inputs` blocks of `samples` samples from x on: where they are, or copied to `room`.
 Images imagesOf(const Sizes& s, const float* x, std::int64_t samples, std::int64_t inputs, float* room) {
-  const std::int64_t plane = s.height * s.width * block;
-  if (!s.padded) return {x, s.width, plane, s.inputs * plane};
-  const std::int64_t padded = s.paddedHeight() * s.paddedWidth() * block;
+  if (!s.copiesImages()) return {x, s.width, s.source.plane, s.inputs * s.source.plane};
+  const std::int64_t plane = s.paddedHeight() * s.paddedWidth() * block;
   for (std::int64_t n = 0; n < samples; ++n)
-    for (std::int64_t c = 0; c < inputs; ++c) pad(s, x + (n * s.inputs + c) * plane, room + (n * inputs + c) * padded);
-  return {room, s.paddedWidth(), padded, inputs * padded};
+    for (std::int64_t c = 0; c < inputs; ++c)
+      copyImage(s, x + (n * s.inputs + c) * s.source.plane, room + (n * inputs + c) * plane);
+  return {room, s.paddedWidth(), plane, inputs * plane};
+}
+
+/// A plane of results to its places among others.
+void scatter(const Sizes& s, const float* from, float* plane) {
+  for (std::int64_t row = 0; row < s.rows; ++row) {
+    float* to = plane + s.results.first + row * s.results.row;
+    for (std::int64_t column = 0; column < s.columns; ++column, from += block, to += s.results.position)
+      std::copy_n(from, block, to);
+  }
 }
 
 /// Calls f(row, first column, column behind the last) for the elements of a matrix of so many columns that a part has.
@@ -137,26 +126,61 @@ void addPlane(const Sizes& s, const Images& images, std::int64_t sample, std::in
     }
 }
 
-void convolve(const Sizes& given, int threads, std::byte* workspace, const float* x, const float* w, const float* bias,
-              float* y) {
-  const Sizes s = flat(given);
-  const Portion portion(s);
-  const std::int64_t planeOfX = s.height * s.width * block, planeOfY = s.rows * s.columns * block,
-                     filter = s.taps() * block * block, groups = (s.samples + portion.samples - 1) / portion.samples;
-  parts::run(threads, [&](int part) {
-    float* const room = reinterpret_cast<float*>(workspace + static_cast<std::size_t>(part) * paddedBytes(s, portion));
-    const auto some = [&](std::int64_t group, std::int64_t first, std::int64_t end) {
-      const std::int64_t n0 = group * portion.samples, samples = std::min(portion.samples, s.samples - n0);
-      for (std::int64_t c = 0; c < s.inputs; c += portion.inputs) {
-        const std::int64_t inputs = std::min(portion.inputs, s.inputs - c);
-        const Images images = imagesOf(s, x + (n0 * s.inputs + c) * planeOfX, samples, inputs, room);
-        for (std::int64_t k = first; k < end; ++k)
-          for (std::int64_t n = 0; n < samples; ++n)
-            addPlane(s, images, n, inputs, w + (k * s.inputs + c) * filter, bias ? bias + k * block : nullptr, c == 0,
-                     y + ((n0 + n) * s.outputs + k) * planeOfY);
-      }
+/// Whole results of some samples and some blocks of outputs, from y on, in any room that is left.
+class Convolution {
+public:
+  Convolution(const Sizes& s, const float* x, const float* w, const float* bias, float* y)
+      : given_(s), s_(flat(s)), portion_(s), x_(x), w_(w), bias_(bias), y_(y) {}
+
+  std::int64_t groups() const { return (s_.samples + portion_.samples - 1) / portion_.samples; }
+
+  /// Of a group of samples.
+  void compute(std::int64_t group, std::int64_t first, std::int64_t end, std::byte* room) const {
+    for (std::int64_t k = first; k < end; k += portion_.outputs)
+      computeSome(group * portion_.samples, k, std::min(k + portion_.outputs, end), room);
+  }
+
+private:
+  void computeSome(std::int64_t n0, std::int64_t first, std::int64_t end, std::byte* room) const {
+    const bool apart = given_.scattersResults();
+    float* const images = reinterpret_cast<float*>(room);
+    float* const results = reinterpret_cast<float*>(room + imageBytes(given_, portion_));
+    const std::int64_t samples = std::min(portion_.samples, s_.samples - n0), filter = s_.taps() * block * block,
+                       plane = s_.rows * s_.columns * block;
+    const auto inPlace = [&](std::int64_t n, std::int64_t k) {
+      return y_ + ((n0 + n) * s_.outputs + k) * s_.results.plane;
     };
-    forEachRow(parts::rangeOf(part, threads, groups * s.outputs), s.outputs, some);
+    const auto computed = [&](std::int64_t n, std::int64_t k) {
+      return apart ? results + ((k - first) * portion_.samples + n) * plane : inPlace(n, k);
+    };
+    for (std::int64_t c = 0; c < s_.inputs; c += portion_.inputs) {
+      const std::int64_t inputs = std::min(portion_.inputs, s_.inputs - c);
+      const Images read = imagesOf(given_, x_ + (n0 * s_.inputs + c) * s_.source.plane, samples, inputs, images);
+      for (std::int64_t k = first; k < end; ++k)
+        for (std::int64_t n = 0; n < samples; ++n)
+          addPlane(s_, read, n, inputs, w_ + (k * s_.inputs + c) * filter, bias_ ? bias_ + k * block : nullptr, c == 0,
+                   computed(n, k));
+    }
+    if (!apart) return;
+    for (std::int64_t n = 0; n < samples; ++n)
+      for (std::int64_t k = first; k < end; ++k) scatter(given_, computed(n, k), inPlace(n, k));
+  }
+
+  Sizes given_, s_;
+  Portion portion_;
+  const float *x_, *w_, *bias_;
+  float* y_;
+};
+
+void convolve(const Sizes& s, int threads, std::byte* workspace, const float* x, const float* w, const float* bias,
+              float* y) {
+  const Convolution convolution(s, x, w, bias, y);
+  parts::run(threads, [&](int part) {
+    std::byte* const room = workspace + static_cast<std::size_t>(part) * roomBytes(s);
+    forEachRow(parts::rangeOf(part, threads, convolution.groups() * s.outputs), s.outputs,
+               [&](std::int64_t group, std::int64_t first, std::int64_t end) {
+                 convolution.compute(group, first, end, room);
+               });
   });
 }
 
@@ -201,16 +225,25 @@ void forEachPatch(const Sizes& s, const F& f) {
       f(Patch{row, column, std::min(rows, s.rows - row), std::min(columns, s.columns - column)});
 }
 
-/// The filter [outputs][inputs][taps][16 of inputs][16 of outputs] as a convolution of dy reads it: inputs and outputs
-/// have changed places, taps are in the opposite order.
-void turnAround(const Sizes& s, std::int64_t input, const float* w, float* turned) {
-  const std::int64_t taps = s.taps(), filter = taps * block * block;
-  for (std::int64_t output = 0; output < s.outputs; ++output)
-    for (std::int64_t tap = 0; tap < taps; ++tap) {
-      const float* const from = w + (output * s.inputs + input) * filter + tap * block * block;
-      float* const to = turned + (input * s.outputs + output) * filter + (taps - 1 - tap) * block * block;
-      exchangeBlock(from, to);
-    }
+/// The taps of a residue in the filter [outputs][inputs][taps][16 of inputs][16 of outputs] as a convolution of dy
+/// reads them: inputs and outputs have changed places, taps are in the opposite order.
+void turnAround(const Sizes& s, const Residue& residue, std::int64_t input, const float* w, float* turned) {
+  const std::int64_t rows = residue.sizes.kernelHeight, columns = residue.sizes.kernelWidth;
+  float* to = turned + input * s.outputs * rows * columns * block * block;
+  for (std::int64_t output = 0; output < s.outputs; ++output) {
+    const float* const filter = w + (output * s.inputs + input) * s.taps() * block * block;
+    for (std::int64_t i = rows - 1; i >= 0; --i)
+      for (std::int64_t j = columns - 1; j >= 0; --j, to += block * block) {
+        const std::int64_t row = residue.firstTap.height + i * s.strideHeight,
+                           column = residue.firstTap.width + j * s.strideWidth;
+        exchangeBlock(filter + (row * s.kernelWidth + column) * block * block, to);
+      }
+  }
+}
+
+/// Bytes of the taps of a residue, turned around.
+std::size_t turnedBytes(const Sizes& s, const Residue& residue) {
+  return static_cast<std::size_t>(s.inputs * s.outputs * residue.sizes.taps() * blockBytes);
 }
 
 } // namespace
@@ -221,24 +254,25 @@ bool TiledConvolution::available() {
 bool TiledConvolution::preferred() {
   return avx2::preferred();
 }
-TiledConvolution::TiledConvolution(const Conv2d::Options& o)
-    : sizes_(forwardSizes(o)), backward_(backwardSizes(sizes_)) {
+TiledConvolution::TiledConvolution(const Conv2d::Options& o) : sizes_(forwardSizes(o)), backward_(residuesOf(o)) {
   const std::int64_t products = Conv2d::outputShape(o).elements() * sizes_.inputs * sizes_.taps();
   // Of 16 multiply-adds each; so many in a part take longer than waking a thread.
   threads_ = parts::countOf(sizes_.samples * std::min(sizes_.inputs, sizes_.outputs), products);
 }
 
 std::size_t TiledConvolution::forwardWorkspace() const {
-  return static_cast<std::size_t>(threads_) * paddedBytes(sizes_, Portion(sizes_));
+  return static_cast<std::size_t>(threads_) * roomBytes(sizes_);
 }
 
 std::size_t TiledConvolution::inputGradientWorkspace() const {
-  const auto filter = static_cast<std::size_t>(sizes_.inputs * sizes_.outputs * sizes_.taps() * block * block);
-  return filter * sizeof(float) + static_cast<std::size_t>(threads_) * paddedBytes(backward_, Portion(backward_));
+  std::size_t most = 0;
+  for (const Residue& residue : backward_)
+    most = std::max(most, turnedBytes(sizes_, residue) + static_cast<std::size_t>(threads_) * roomBytes(residue.sizes));
+  return most;
 }
 
 std::size_t TiledConvolution::weightGradientWorkspace() const {
-  return static_cast<std::size_t>(threads_) * paddedBytes(sizes_, inputsOfWeights(sizes_));
+  return static_cast<std::size_t>(threads_) * imageBytes(sizes_, inputsOfWeights(sizes_));
 }
 
 void TiledConvolution::forward(std::byte* workspace, const float* x, const float* w, const float* b, float* y) const {
@@ -247,25 +281,26 @@ void TiledConvolution::forward(std::byte* workspace, const float* x, const float
 
 void TiledConvolution::inputGradient(std::byte* workspace, const float* dy, const float* w, float* dx) const {
   float* const turned = reinterpret_cast<float*>(workspace);
-  const std::int64_t count = sizes_.inputs * sizes_.outputs * sizes_.taps() * block * block;
-  parts::runRanges(threads_, sizes_.inputs, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t input = begin; input < end; ++input) turnAround(sizes_, input, w, turned);
-  });
-  convolve(backward_, threads_, workspace + static_cast<std::size_t>(count) * sizeof(float), dy, turned, nullptr, dx);
+  for (const Residue& residue : backward_) {
+    parts::runRanges(threads_, sizes_.inputs, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t input = begin; input < end; ++input) turnAround(sizes_, residue, input, w, turned);
+    });
+    convolve(residue.sizes, threads_, workspace + turnedBytes(sizes_, residue), dy, turned, nullptr, dx);
+  }
 }
 
 void TiledConvolution::weightGradient(std::byte* workspace, const float* x, const float* dy, float* dw,
                                       float* db) const {
   const Sizes s = flat(sizes_);
-  const std::int64_t planeOfX = s.height * s.width * block, planeOfY = s.rows * s.columns * block,
-                     filter = s.taps() * block * block, atOnce = inputsOfWeights(s),
-                     groups = (s.inputs + atOnce - 1) / atOnce;
+  const std::int64_t planeOfY = s.rows * s.columns * block, filter = s.taps() * block * block,
+                     atOnce = inputsOfWeights(s), groups = (s.inputs + atOnce - 1) / atOnce;
   parts::run(threads_, [&](int part) {
-    float* const room = reinterpret_cast<float*>(workspace + static_cast<std::size_t>(part) * paddedBytes(s, atOnce));
+    float* const room =
+        reinterpret_cast<float*>(workspace + static_cast<std::size_t>(part) * imageBytes(sizes_, atOnce));
     const auto some = [&](std::int64_t group, std::int64_t first, std::int64_t end) {
       const std::int64_t c0 = group * atOnce, inputs = std::min(atOnce, s.inputs - c0);
       for (std::int64_t n = 0; n < s.samples; ++n) {
-        const Images images = imagesOf(s, x + (n * s.inputs + c0) * planeOfX, 1, inputs, room);
+        const Images images = imagesOf(sizes_, x + (n * s.inputs + c0) * s.source.plane, 1, inputs, room);
         forEachPatch(s, [&](const Patch& patch) {
           const bool fresh = n == 0 && patch.row == 0 && patch.column == 0;
           for (std::int64_t k = first; k < end; ++k)
@@ -290,7 +325,7 @@ bool TiledConvolution::available() {
 bool TiledConvolution::preferred() {
   return false;
 }
-TiledConvolution::TiledConvolution(const Conv2d::Options&) : sizes_(), backward_(), threads_(1) {}
+TiledConvolution::TiledConvolution(const Conv2d::Options&) : sizes_(), threads_(1) {}
 std::size_t TiledConvolution::forwardWorkspace() const {
   return 0;
 }

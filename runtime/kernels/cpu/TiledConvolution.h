@@ -2,10 +2,12 @@
 // wants blocks of 8, so that it copies each operand and result (docs/decisions/0005-cpu-kernels.md).
 #pragma once
 
+#include "ConvolutionSizes.h"
 #include "pdcrt/kernels/Conv2d.h"
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace pdcrt {
 
@@ -27,21 +29,9 @@ public:
   void inputGradient(std::byte* workspace, const float* dy, const float* w, float* dx) const;
   void weightGradient(std::byte* workspace, const float* x, const float* dy, float* dw, float* db) const;
 
-  /// Channels are counted in blocks, pads are where the input is read as 0.
-  struct Sizes {
-    std::int64_t samples, inputs, outputs, height, width, rows, columns, kernelHeight, kernelWidth, strideHeight,
-        strideWidth, top, left;
-    bool padded; ///< windows reach over the input's edges
-
-    /// Of what the windows reach, pads included.
-    std::int64_t paddedHeight() const { return (rows - 1) * strideHeight + kernelHeight; }
-    std::int64_t paddedWidth() const { return (columns - 1) * strideWidth + kernelWidth; }
-    std::int64_t taps() const { return kernelHeight * kernelWidth; }
-  };
-
 private:
-  Sizes sizes_;    ///< of forward and the weight gradient
-  Sizes backward_; ///< of the input's gradient, which is a convolution of dy
+  convolution::Sizes sizes_; ///< of forward and the weight gradient
+  std::vector<convolution::Residue> backward_;
   int threads_;
 };
 

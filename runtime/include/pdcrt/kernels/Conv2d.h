@@ -75,15 +75,19 @@ public:
   }
 
   /// Whether forward and weight gradient can be computed in tiles: layouts in blocks throughout, one group, adjacent
-  /// taps, strides of 1 or 2; and whether the input's gradient can: strides of 1, pads smaller than the filter.
+  /// taps, strides of 1 or 2; and whether the input's gradient can: pads smaller than the filter, before the input by a
+  /// stride, as far as the filter is larger than that.
   static bool takesTiles(const Options& o) {
     return o.inputLanes == 16 && o.outputLanes == 16 && o.filterLanes == 16 && o.groups == 1 &&
            o.dilations == Dims2{1, 1} && o.strides.height <= 2 && o.strides.width <= 2;
   }
   static bool takesTilesBackward(const Options& o) {
     const std::int64_t height = o.filter.dims[2], width = o.filter.dims[3];
-    return takesTiles(o) && o.strides == Dims2{1, 1} && o.pads.top < height && o.pads.bottom < height &&
-           o.pads.left < width && o.pads.right < width;
+    const auto fits = [](std::int64_t before, std::int64_t after, std::int64_t kernel, std::int64_t stride) {
+      return before <= (kernel > stride ? kernel - stride : 0) && after < kernel;
+    };
+    return takesTiles(o) && fits(o.pads.top, o.pads.bottom, height, o.strides.height) &&
+           fits(o.pads.left, o.pads.right, width, o.strides.width);
   }
 
   static bool takesTiledWinograd(const Options& o) { return takesWinograd(o) && takesTilesBackward(o); }
