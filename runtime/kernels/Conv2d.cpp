@@ -72,9 +72,9 @@ void checkConvolution(const Conv2d::Options& o) {
   const bool forwardInTiles = o.algorithms.forward == tiled || o.algorithms.weightGradient == tiled;
   if ((forwardInTiles && !Conv2d::takesTiles(o)) ||
       (o.algorithms.inputGradient == tiled && !Conv2d::takesTilesBackward(o)))
-    refuseConvolution(o,
-                      "tiles are for channels and filters in blocks, in one group, dilations of 1, strides of 1 or 2; "
-                      "of the input's gradient for pads smaller than the filter, before the input by a stride");
+    refuseConvolution(
+        o, "tiles are for channels and filters in blocks, in one group, dilations of 1, strides of 1 or 2; "
+           "of the input's gradient for pads smaller than the filter, those before the input by a stride or none");
   for (Conv2d::Algorithm algorithm : {o.algorithms.forward, o.algorithms.inputGradient, o.algorithms.weightGradient})
     if (algorithm == Conv2d::Algorithm::tiledWinograd && !Conv2d::takesTiledWinograd(o))
       refuseConvolution(

@@ -51,6 +51,7 @@ const Case cases[] = {
      {.input = {3, 48, 14, 14}, .filter = {32, 48, 3, 3}, .strides = {2, 2}, .pads = {1, 1, 1, 1}, .bias = true}},
     {"ThreeTapsStridedOverOneRow",
      {.input = {2, 16, 1, 9}, .filter = {32, 16, 3, 3}, .strides = {2, 2}, .pads = {1, 1, 1, 1}}},
+    {"OneTapStridedTwoRows", {.input = {2, 32, 2, 3}, .filter = {16, 32, 1, 1}, .strides = {2, 2}}},
     {"OneTapStridedManyOutputs", {.input = {2, 16, 7, 7}, .filter = {320, 16, 1, 1}, .strides = {2, 2}}},
     {"SevenTapsStrided", {.input = {4, 16, 31, 27}, .filter = {16, 16, 7, 7}, .strides = {2, 2}, .pads = {3, 3, 3, 3}}},
     {"StrideOfRows", {.input = {2, 16, 11, 8}, .filter = {32, 16, 3, 3}, .strides = {2, 1}, .pads = {1, 1, 0, 0}}},

@@ -1,6 +1,8 @@
 // What the kernels for AVX2 share. For x86-64 only.
 #pragma once
 
+#include "Sums.h"
+
 #include <cstdint>
 #include <immintrin.h>
 
@@ -19,7 +21,7 @@ inline bool preferred() {
 }
 
 /// Rows of 8 x 8 floats become columns.
-PDCRT_AVX2 __attribute__((always_inline)) inline void exchange(__m256 (&rows)[8]) {
+PDCRT_AVX2 PDCRT_INLINE void exchange(__m256 (&rows)[8]) {
   __m256 pairs[8], fours[8];
   PDCRT_EACH(r, 4) {
     pairs[2 * r] = _mm256_unpacklo_ps(rows[2 * r], rows[2 * r + 1]);
@@ -38,8 +40,7 @@ PDCRT_AVX2 __attribute__((always_inline)) inline void exchange(__m256 (&rows)[8]
 }
 
 /// Copies 8 x 8 floats so that rows become columns; strides are from one row to the next.
-PDCRT_AVX2 __attribute__((always_inline)) inline void exchange(const float* from, std::int64_t fromStride, float* to,
-                                                               std::int64_t toStride) {
+PDCRT_AVX2 PDCRT_INLINE void exchange(const float* from, std::int64_t fromStride, float* to, std::int64_t toStride) {
   __m256 rows[8];
   PDCRT_EACH(r, 8) rows[r] = _mm256_loadu_ps(from + r * fromStride);
   exchange(rows);

@@ -37,13 +37,13 @@ Sizes thinned(Sizes s) {
 }
 
 /// Of the positions first, first + stride, ... of one axis of the input: how many there are, the taps that meet them,
-/// and the pads before dy.
+/// and the pads before dy, where there are taps.
 struct ResidueOfAxis {
   std::int64_t positions, firstTap, taps, before;
 
   ResidueOfAxis(std::int64_t length, std::int64_t kernel, std::int64_t stride, std::int64_t pads, std::int64_t first)
       : positions((length - first + stride - 1) / stride), firstTap((first + pads) % stride),
-        taps((kernel - firstTap + stride - 1) / stride), before(taps > 0 ? taps - 1 - (first + pads) / stride : 0) {}
+        taps((kernel - firstTap + stride - 1) / stride), before(taps - 1 - (first + pads) / stride) {}
 };
 
 } // namespace
@@ -76,11 +76,8 @@ std::vector<Residue> residuesOf(const Conv2d::Options& o) {
                     .source = {s.rows * s.columns * block, 0, s.columns * block, block},
                     .results = {s.height * s.width * block, (i * s.width + j) * block, s.strideHeight * s.width * block,
                                 s.strideWidth * block}};
-      if (back.taps() == 0)
-        back.inputs = 1; // zeros, whatever the inputs are
-      else
-        back.padded =
-            back.top > 0 || back.left > 0 || back.paddedHeight() > back.height || back.paddedWidth() > back.width;
+      back.padded =
+          back.top > 0 || back.left > 0 || back.paddedHeight() > back.height || back.paddedWidth() > back.width;
       residues.push_back({back, {rows.firstTap, columns.firstTap}});
     }
   return residues;

@@ -41,8 +41,9 @@ Sizes forwardSizes(const Conv2d::Options& o);
 Sizes flat(Sizes s);
 
 /// Positions of the input that meet the same taps of the filter: from `firstTap` on, each a stride from the one before.
+/// Where strides are larger than the filter, some meet none.
 struct Residue {
-  Sizes sizes; ///< of their gradient, which is a convolution of dy
+  Sizes sizes; ///< of their gradient, which is a convolution of dy; without taps it is 0
   Dims2 firstTap;
 };
 

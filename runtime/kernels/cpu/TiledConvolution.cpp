@@ -28,8 +28,7 @@ struct Portion {
   std::int64_t inputs, samples, outputs;
 
   explicit Portion(const Sizes& s)
-      : inputs(
-            std::clamp<std::int64_t>(firstLevel / 2 / (std::max<std::int64_t>(s.taps(), 1) * blockBytes), 1, s.inputs)),
+      : inputs(std::clamp<std::int64_t>(firstLevel / 2 / (s.taps() * blockBytes), 1, s.inputs)),
         samples(std::clamp<std::int64_t>(
             secondLevel / (inputs * s.paddedHeight() * s.paddedWidth() * block * floatBytes), 1, s.samples)),
         outputs(s.outputs) {
@@ -43,7 +42,7 @@ std::size_t imageBytes(const Sizes& s, const Portion& portion) {
   return imageBytes(s, portion.inputs * portion.samples);
 }
 
-/// Of a thread.
+/// What a thread needs: a copy of images, then results that are computed apart.
 std::size_t roomBytes(const Sizes& s) {
   const Portion portion(s);
   const std::int64_t results =
@@ -126,7 +125,7 @@ void addPlane(const Sizes& s, const Images& images, std::int64_t sample, std::in
     }
 }
 
-/// Whole results of some samples and some blocks of outputs, from y on, in any room that is left.
+/// Results of groups of samples for some blocks of outputs, each group by one thread with a room of roomBytes().
 class Convolution {
 public:
   Convolution(const Sizes& s, const float* x, const float* w, const float* bias, float* y)
@@ -134,7 +133,7 @@ public:
 
   std::int64_t groups() const { return (s_.samples + portion_.samples - 1) / portion_.samples; }
 
-  /// Of a group of samples.
+  /// Blocks of outputs [first, end) of a group.
   void compute(std::int64_t group, std::int64_t first, std::int64_t end, std::byte* room) const {
     for (std::int64_t k = first; k < end; k += portion_.outputs)
       computeSome(group * portion_.samples, k, std::min(k + portion_.outputs, end), room);
@@ -171,6 +170,18 @@ private:
   const float *x_, *w_, *bias_;
   float* y_;
 };
+
+/// The positions of dx that no tap meets become 0.
+void clear(const Sizes& s, int threads, float* dx) {
+  parts::runRanges(threads, s.samples * s.outputs, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t plane = begin; plane < end; ++plane)
+      for (std::int64_t row = 0; row < s.rows; ++row) {
+        float* to = dx + plane * s.results.plane + s.results.first + row * s.results.row;
+        for (std::int64_t column = 0; column < s.columns; ++column, to += s.results.position)
+          std::fill_n(to, block, 0.0f);
+      }
+  });
+}
 
 void convolve(const Sizes& s, int threads, std::byte* workspace, const float* x, const float* w, const float* bias,
               float* y) {
@@ -267,7 +278,9 @@ std::size_t TiledConvolution::forwardWorkspace() const {
 std::size_t TiledConvolution::inputGradientWorkspace() const {
   std::size_t most = 0;
   for (const Residue& residue : backward_)
-    most = std::max(most, turnedBytes(sizes_, residue) + static_cast<std::size_t>(threads_) * roomBytes(residue.sizes));
+    if (residue.sizes.taps() > 0)
+      most =
+          std::max(most, turnedBytes(sizes_, residue) + static_cast<std::size_t>(threads_) * roomBytes(residue.sizes));
   return most;
 }
 
@@ -282,6 +295,10 @@ void TiledConvolution::forward(std::byte* workspace, const float* x, const float
 void TiledConvolution::inputGradient(std::byte* workspace, const float* dy, const float* w, float* dx) const {
   float* const turned = reinterpret_cast<float*>(workspace);
   for (const Residue& residue : backward_) {
+    if (residue.sizes.taps() == 0) {
+      clear(residue.sizes, threads_, dx);
+      continue;
+    }
     parts::runRanges(threads_, sizes_.inputs, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t input = begin; input < end; ++input) turnAround(sizes_, residue, input, w, turned);
     });
@@ -292,8 +309,8 @@ void TiledConvolution::inputGradient(std::byte* workspace, const float* dy, cons
 void TiledConvolution::weightGradient(std::byte* workspace, const float* x, const float* dy, float* dw,
                                       float* db) const {
   const Sizes s = flat(sizes_);
-  const std::int64_t planeOfY = s.rows * s.columns * block, filter = s.taps() * block * block,
-                     atOnce = inputsOfWeights(s), groups = (s.inputs + atOnce - 1) / atOnce;
+  const std::int64_t planeOfY = s.results.plane, filter = s.taps() * block * block, atOnce = inputsOfWeights(s),
+                     groups = (s.inputs + atOnce - 1) / atOnce;
   parts::run(threads_, [&](int part) {
     float* const room =
         reinterpret_cast<float*>(workspace + static_cast<std::size_t>(part) * imageBytes(sizes_, atOnce));

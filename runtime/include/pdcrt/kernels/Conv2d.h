@@ -75,8 +75,8 @@ public:
   }
 
   /// Whether forward and weight gradient can be computed in tiles: layouts in blocks throughout, one group, adjacent
-  /// taps, strides of 1 or 2; and whether the input's gradient can: pads smaller than the filter, before the input by a
-  /// stride, as far as the filter is larger than that.
+  /// taps, strides of 1 or 2; and whether the input's gradient can: pads smaller than the filter, those before the
+  /// input by a stride at least, or none.
   static bool takesTiles(const Options& o) {
     return o.inputLanes == 16 && o.outputLanes == 16 && o.filterLanes == 16 && o.groups == 1 &&
            o.dilations == Dims2{1, 1} && o.strides.height <= 2 && o.strides.width <= 2;
