@@ -56,11 +56,17 @@ def remove_leftovers():
 
 
 def remove(namespace):
-    for process in ip("netns", "pids", namespace, check=False).split():
-        try:
-            os.kill(int(process), signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    # Until none is left: what is killed may have started another one just before.
+    for _ in range(500):
+        processes = ip("netns", "pids", namespace, check=False).split()
+        if not processes:
+            break
+        for process in processes:
+            try:
+                os.kill(int(process), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.01)
     ip("netns", "delete", namespace, check=False)
 
 
