@@ -187,7 +187,7 @@ PDC_OPS(Pad) {
           [](const Operation& op) {
             const auto inMemory = [&](std::vector<std::int64_t> sizes) {
               if (inChannelBlocks(op)) sizes = {sizes[0], 0, sizes[2], sizes[3], 0};
-              return sizes;
+              return axesOf(sizes);
             };
             return kernelUse<pdcrt::Pad>("Pad", "forward",
                                          {.input = toRuntime(blockedShape(op, operandType(op, 0).shape)),

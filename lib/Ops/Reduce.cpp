@@ -260,7 +260,7 @@ OpDef reduction(const std::string& name, std::string summary, Reduction kind, st
               [kind](const Operation& op) {
                 return kernelUse<pdcrt::Reduce>("Reduce", "forward",
                                                 {.input = toRuntime(memoryShape(operandType(op, 0))),
-                                                 .axes = op.attributes.getInts("axes"),
+                                                 .axes = axesOf(op.attributes.getInts("axes")),
                                                  .kind = kind});
               },
           .channelBlocks = wholePlanes,

@@ -28,8 +28,8 @@ struct Part {
     const bool dense = std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 1; });
     return {.input = toRuntime(whole),
             .output = toRuntime(sizes),
-            .starts = starts,
-            .steps = dense ? std::vector<std::int64_t>{} : steps};
+            .starts = axesOf(starts),
+            .steps = dense ? pdcrt::Axes{} : axesOf(steps)};
   }
   /// Calls visit(position in the part, position in the whole) for all elements of the part.
   template <class Visit>

@@ -89,7 +89,7 @@ PDC_OPS(Transpose) {
           [](const Operation& op) {
             return kernelUse<pdcrt::Transpose>(
                 "Transpose", "forward",
-                {.input = toRuntime(operandType(op, 0).shape), .permutation = permutationOf(op)});
+                {.input = toRuntime(operandType(op, 0).shape), .permutation = axesOf(permutationOf(op))});
           },
       .canonicalize = simplified,
       .reference = moving([](ReferenceContext& c) {

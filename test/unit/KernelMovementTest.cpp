@@ -234,7 +234,7 @@ TEST(GatherKernel, AnIndexOutsideGivesNaNAndNoGradient) {
   EXPECT_TRUE(equal(dx, {0, 1}));
 }
 
-void checkReduce(const Shape& input, const Index& axes) {
+void checkReduce(const Shape& input, const Axes& axes) {
   Shape output = input;
   for (std::int64_t axis : axes) output.dims[axis] = 1;
   const Buffer<float> x = randomBuffer(input.elements(), 1), y(output.elements());
@@ -262,7 +262,7 @@ void checkReduce(const Shape& input, const Index& axes) {
 TEST(ReduceKernel, EverySetOfAxes) {
   for (const Shape& shape : {Shape{}, Shape{1}, Shape{37}, Shape{70, 67}, Shape{3, 1, 5}, Shape{4, 3, 5, 7}})
     for (int subset = 0; subset < 1 << shape.rank; ++subset) {
-      Index axes;
+      Axes axes;
       for (int axis = 0; axis < shape.rank; ++axis)
         if (subset >> axis & 1) axes.push_back(axis);
       SCOPED_TRACE(testing::Message() << "rank " << shape.rank << ", subset " << subset);

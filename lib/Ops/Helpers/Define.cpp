@@ -102,6 +102,13 @@ pdcrt::Shape toRuntime(const Shape& shape) {
   return result;
 }
 
+pdcrt::Axes axesOf(const std::vector<std::int64_t>& values) {
+  assert(values.size() <= pdcrt::maxRank);
+  pdcrt::Axes axes;
+  for (std::int64_t value : values) axes.push_back(value);
+  return axes;
+}
+
 std::int64_t product(const Shape& shape, std::size_t begin, std::size_t end) {
   std::int64_t result = 1;
   for (std::size_t i = begin; i < end; ++i) result *= shape[i];

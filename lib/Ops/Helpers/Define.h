@@ -64,6 +64,7 @@ inline const Type& resultType(const Operation& op, std::size_t i = 0) {
   return op.result(i)->type();
 }
 pdcrt::Shape toRuntime(const Shape& shape);
+pdcrt::Axes axesOf(const std::vector<std::int64_t>& values);
 /// Product of dimensions begin … end - 1.
 std::int64_t product(const Shape& shape, std::size_t begin, std::size_t end);
 

@@ -101,6 +101,9 @@ inline std::string toCpp(const std::vector<std::int64_t>& values) {
 inline std::string toCpp(const pdcrt::Shape& shape) {
   return toCpp(std::vector<std::int64_t>(shape.dims, shape.dims + shape.rank));
 }
+inline std::string toCpp(const pdcrt::Axes& axes) {
+  return toCpp(std::vector<std::int64_t>(axes.begin(), axes.end()));
+}
 inline std::string toCpp(pdcrt::Dims2 value) {
   return toCpp(std::vector{value.height, value.width});
 }

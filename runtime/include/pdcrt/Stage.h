@@ -200,6 +200,13 @@ struct Stage {
   void (*evaluate)(const Call&);
 };
 
+/// Views of a stage program at `place`. Not inlined: a stage has hundreds of them, which the compiler would place again
+/// in every phase.
+template <class Views, class... Place>
+[[gnu::noinline]] Views viewsAt(Place... place) {
+  return Views(place...);
+}
+
 /// Fills in the functions of a Stage from a stage program's types and phases:
 ///
 ///   const pdcrt::Stage stage = pdcrt::withPhases<Kernels, Weights, State, Slot, Handover, Gradients, Scratch,
@@ -213,30 +220,33 @@ Stage withPhases(Stage stage) {
     return std::make_shared<const Kernels>(setup);
   };
   stage.forward = [](const Call& c) {
-    Slot slot(c.frame);
-    Forward(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), State(c.state), slot, Scratch(c.scratch),
-            c.draw, *c.stream);
+    const Slot slot = viewsAt<Slot>(c.frame);
+    Forward(*static_cast<const Kernels*>(c.kernels), viewsAt<Weights>(c.weights), viewsAt<State>(c.state), slot,
+            viewsAt<Scratch>(c.scratch), c.draw, *c.stream);
   };
   stage.backwardInput = [](const Call& c) {
-    Slot slot(c.frame);
+    const Slot slot = viewsAt<Slot>(c.frame);
     // The backward of a stage that recomputes its forward may take what a forward takes.
     if constexpr (std::is_invocable_v<decltype(BackwardInput), const Kernels&, const Weights&, const State&,
                                       const Slot&, const Handover&, const Gradients&, const Scratch&, Draw, Stream&>)
-      BackwardInput(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), State(c.state), slot,
-                    Handover(c.handover), Gradients(c.gradients), Scratch(c.scratch), c.draw, *c.stream);
+      BackwardInput(*static_cast<const Kernels*>(c.kernels), viewsAt<Weights>(c.weights), viewsAt<State>(c.state), slot,
+                    viewsAt<Handover>(c.handover), viewsAt<Gradients>(c.gradients), viewsAt<Scratch>(c.scratch), c.draw,
+                    *c.stream);
     else
-      BackwardInput(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), slot, Handover(c.handover),
-                    Gradients(c.gradients), Scratch(c.scratch), *c.stream);
+      BackwardInput(*static_cast<const Kernels*>(c.kernels), viewsAt<Weights>(c.weights), slot,
+                    viewsAt<Handover>(c.handover), viewsAt<Gradients>(c.gradients), viewsAt<Scratch>(c.scratch),
+                    *c.stream);
   };
   stage.backwardWeight = [](const Call& c) {
-    Slot slot(c.frame);
-    BackwardWeight(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), slot, Handover(c.handover),
-                   Gradients(c.gradients), Scratch(c.scratch), *c.stream);
+    const Slot slot = viewsAt<Slot>(c.frame);
+    BackwardWeight(*static_cast<const Kernels*>(c.kernels), viewsAt<Weights>(c.weights), slot,
+                   viewsAt<Handover>(c.handover), viewsAt<Gradients>(c.gradients), viewsAt<Scratch>(c.scratch),
+                   *c.stream);
   };
   stage.evaluate = [](const Call& c) {
-    Slot slot(c.frame);
-    Evaluate(*static_cast<const Kernels*>(c.kernels), Weights(c.weights), State(c.state), slot, Scratch(c.scratch),
-             *c.stream);
+    const Slot slot = viewsAt<Slot>(c.frame);
+    Evaluate(*static_cast<const Kernels*>(c.kernels), viewsAt<Weights>(c.weights), viewsAt<State>(c.state), slot,
+             viewsAt<Scratch>(c.scratch), *c.stream);
   };
   return stage;
 }

@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <type_traits>
-#include <vector>
 
 namespace pdcrt {
 
@@ -18,7 +17,7 @@ class Pad {
 public:
   struct Options {
     Shape input;
-    std::vector<std::int64_t> before, after; ///< per axis, not negative
+    Axes before, after; ///< per axis, not negative
     double value = 0;
   };
 

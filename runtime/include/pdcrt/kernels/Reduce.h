@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
-#include <vector>
 
 namespace pdcrt {
 
@@ -22,7 +21,7 @@ class Reduce {
 public:
   struct Options {
     Shape input;
-    std::vector<std::int64_t> axes; ///< distinct, 0 … rank - 1; none: y = x
+    Axes axes; ///< distinct, 0 … rank - 1; none: y = x
     Reduction kind = Reduction::sum;
   };
 

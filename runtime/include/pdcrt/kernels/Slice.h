@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <type_traits>
-#include <vector>
 
 namespace pdcrt {
 
@@ -19,8 +18,8 @@ public:
   struct Options {
     Shape input;
     Shape output;
-    std::vector<std::int64_t> starts; ///< per axis
-    std::vector<std::int64_t> steps;  ///< per axis, not 0; none: all 1
+    Axes starts; ///< per axis
+    Axes steps;  ///< per axis, not 0; none: all 1
   };
 
   /// Throws std::runtime_error if the part does not lie inside the input.

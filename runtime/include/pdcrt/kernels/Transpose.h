@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <type_traits>
-#include <vector>
 
 namespace pdcrt {
 
@@ -18,7 +17,7 @@ class Transpose {
 public:
   struct Options {
     Shape input;
-    std::vector<std::int64_t> permutation;
+    Axes permutation;
   };
 
   /// Throws std::runtime_error if `permutation` is none of the input's axes.
