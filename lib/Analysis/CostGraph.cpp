@@ -28,12 +28,13 @@ std::set<const Value*> handedOverIn(const Graph& graph) {
 }
 
 /// What a phase of the backward keeps in memory for itself: the results of the group's gradient operations.
-std::int64_t gradientScratch(const Graph& graph, int group, const std::set<const Value*>& handedOver) {
+std::int64_t gradientScratch(const std::vector<const Operation*>& group, const std::set<const Value*>& outputs,
+                             const std::set<const Value*>& handedOver) {
   std::int64_t bytes = 0;
-  for (const auto& operation : graph.operations())
-    if (operation->group == group && operation->phase != Phase::forward)
+  for (const Operation* operation : group)
+    if (operation->phase != Phase::forward)
       for (const Value* result : operation->results())
-        if (result && storageOf(result) == result && !graph.isOutput(result) && !handedOver.contains(result))
+        if (result && storageOf(result) == result && !outputs.contains(result) && !handedOver.contains(result))
           bytes += result->type().bytes();
   return bytes;
 }
@@ -69,22 +70,24 @@ void keepTogether(CostGraph& cost, const std::set<int>& groups) {
 Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& model, const Profile& profile,
                                      bool splitBackward, Diagnostics& diags, Target target) {
   CostGraph cost{.model = model, .costSource = profile.source, .nodes = {}, .tensors = {}};
-  const int groups = groupCount(graph);
-  std::vector<std::vector<const Operation*>> members(static_cast<std::size_t>(groups));
+  std::vector<std::vector<const Operation*>> members(static_cast<std::size_t>(groupCount(graph)));
   for (const auto& operation : graph.operations())
     if (operation->group >= 0) members[static_cast<std::size_t>(operation->group)].push_back(operation.get());
   const std::set<const Value*> handedOver = splitBackward ? handedOverIn(graph) : std::set<const Value*>();
-  for (int g = 0; g < groups; ++g) {
-    const GroupTimes& times = profile.groups[static_cast<std::size_t>(g)];
-    CostNode node{.name = groupName(graph, g),
+  std::set<const Value*> outputs;
+  for (const GraphOutput& output : graph.outputs) outputs.insert(output.value);
+  const std::vector<std::string> names = groupNames(graph);
+  for (std::size_t g = 0; g < members.size(); ++g) {
+    const GroupTimes& times = profile.groups[g];
+    CostNode node{.name = names[g],
                   .forwardMs = times.forwardMs,
                   .inputGradientMs = times.inputGradientMs,
                   .weightGradientMs = times.weightGradientMs,
                   .updateMs = times.updateMs};
-    Expected<std::int64_t> workspace = workspaceOf(members[static_cast<std::size_t>(g)], target, diags);
+    Expected<std::int64_t> workspace = workspaceOf(members[g], target, diags);
     if (!workspace) return failure;
     node.workspaceBytes = *workspace;
-    node.scratchBytes = gradientScratch(graph, g, handedOver);
+    node.scratchBytes = gradientScratch(members[g], outputs, handedOver);
     cost.nodes.push_back(node);
   }
   if (const int reader = groupOfData(graph); reader >= 0)
@@ -144,8 +147,8 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
   // In program order of the values.
   std::set<const Value*> reached; // values that the gradient of the loss reaches
   for (const auto& operation : graph.operations())
-    if (operation->phase == Phase::inputGradient && operation->origin)
-      for (const Value* operand : operation->origin->operands())
+    if (operation->phase == Phase::inputGradient && operation->origin())
+      for (const Value* operand : operation->origin()->operands())
         if (operand) reached.insert(operand);
   for (const auto& operation : graph.operations())
     for (const Value* result : operation->results())

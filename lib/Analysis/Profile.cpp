@@ -140,15 +140,16 @@ int pdc::groupCount(const Graph& graph) {
   return last + 1;
 }
 
-std::string pdc::groupName(const Graph& graph, int group) {
-  std::vector<std::string> nodes;
-  for (const auto& operation : graph.operations())
-    if (operation->group == group && operation->phase == Phase::forward && !operation->location.node.empty() &&
-        std::find(nodes.begin(), nodes.end(), operation->location.node) == nodes.end())
-      nodes.push_back(operation->location.node);
-  std::string text;
-  for (const std::string& node : nodes) text += (text.empty() ? "" : ", ") + node;
-  return text;
+std::vector<std::string> pdc::groupNames(const Graph& graph) {
+  std::vector<std::string> names(static_cast<std::size_t>(groupCount(graph)));
+  std::vector<std::set<std::string>> seen(names.size());
+  for (const auto& operation : graph.operations()) {
+    const std::string& node = operation->location.node;
+    if (operation->group < 0 || operation->phase != Phase::forward || node.empty()) continue;
+    const auto group = static_cast<std::size_t>(operation->group);
+    if (seen[group].insert(node).second) names[group] += (names[group].empty() ? "" : ", ") + node;
+  }
+  return names;
 }
 
 Profile pdc::analyticProfile(const Graph& graph, const DeviceKind& device, const std::string& version) {
@@ -157,8 +158,9 @@ Profile pdc::analyticProfile(const Graph& graph, const DeviceKind& device, const
                   .modelHash = hashOf(graph),
                   .device = device.name,
                   .groups = std::vector<GroupTimes>(static_cast<std::size_t>(groupCount(graph)))};
+  const std::vector<std::string> names = groupNames(graph);
   for (std::size_t g = 0; g < profile.groups.size(); ++g)
-    profile.groups[g].id = static_cast<int>(g), profile.groups[g].name = groupName(graph, static_cast<int>(g));
+    profile.groups[g].id = static_cast<int>(g), profile.groups[g].name = names[g];
   std::set<const Parameter*> updated;
   for (const auto& operation : graph.operations()) {
     if (operation->group < 0) continue;

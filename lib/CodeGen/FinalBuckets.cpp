@@ -4,13 +4,16 @@
 
 using namespace pdc;
 
-int pdc::bucketOf(const StageProgram& program, const Parameter& parameter) {
-  if (program.buckets.empty()) return 0;
+std::map<const Parameter*, int> pdc::bucketsOfParameters(const StageProgram& program) {
+  std::map<const Parameter*, int> buckets;
   for (const auto& operation : program.training->operations())
-    for (const Value* operand : operation->operands())
-      if (operand && operand->parameter() == &parameter)
-        return program.buckets[static_cast<std::size_t>(std::max(operation->group, 0))];
-  return 0;
+    for (const Value* operand : operation->operands()) {
+      if (!operand || !operand->parameter()) continue;
+      const auto group = static_cast<std::size_t>(std::max(operation->group, 0));
+      buckets.emplace(operand->parameter(), program.buckets.empty() ? 0 : program.buckets[group]);
+    }
+  for (const PlacedParameter& unused : program.memory->parameters) buckets.emplace(unused.parameter, 0);
+  return buckets;
 }
 
 /// The last operation that writes or reads each value's memory, as a position on the timeline.
@@ -40,10 +43,11 @@ std::map<const Operation*, std::vector<FinalBucket>> pdc::finalBuckets(const Sta
     std::vector<const Parameter*> parameters;
   };
   std::map<int, State> buckets;
+  const std::map<const Parameter*, int> bucketOf = bucketsOfParameters(program);
   const std::map<const Value*, int> last = lastUses(program);
   for (const PlacedGradient& gradient : memory.gradients) {
     const Parameter* parameter = memory.parameters[static_cast<std::size_t>(gradient.parameter)].parameter;
-    State& state = buckets[bucketOf(program, *parameter)];
+    State& state = buckets[bucketOf.at(parameter)];
     if (state.parameters.empty() || state.parameters.back() != parameter) state.parameters.push_back(parameter);
     // A copy into its place follows the operation that makes the value.
     const auto found = last.find(storageOf(gradient.value));

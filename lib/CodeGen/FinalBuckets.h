@@ -9,8 +9,8 @@
 
 namespace pdc {
 
-/// The bucket of a parameter of the stage: that of the first fusion group that uses it.
-int bucketOf(const StageProgram& program, const Parameter& parameter);
+/// The bucket of each parameter of the stage: that of the first fusion group that uses it.
+std::map<const Parameter*, int> bucketsOfParameters(const StageProgram& program);
 
 struct FinalBucket {
   int bucket = 0;

@@ -38,7 +38,7 @@ class StageEmitter {
 public:
   StageEmitter(const StageProgram& program, const Provenance& provenance, Diagnostics& diags)
       : program_(program), memory_(*program.memory), provenance_(provenance), names_(program),
-        phases_(program, names_, diags) {}
+        phases_(program, names_, diags), groupNames_(groupNames(*program.training)) {}
 
   Expected<std::string> run() {
     if (!phases_.run()) return failure;
@@ -98,7 +98,7 @@ private:
          << " of one minibatch\n";
     std::string nodes;
     for (int group : groups())
-      if (std::string name = groupName(*program_.training, group); !name.empty())
+      if (const std::string name = nodesOf(group); !name.empty())
         nodes += (nodes.empty() ? "" : ", ") + commentText(name);
     out_ << "//   nodes     " << filled(nodes.empty() ? "none" : nodes, 15, "//             ") << "\n";
   }
@@ -118,9 +118,10 @@ private:
       out_ << "\n// Parameters in the weights block: ONNX name, type, shape, offset, bucket of the all-reduce, "
               "trained, scales of "
               "the\n// learning rate and of the weight decay.\nconstexpr pdcrt::ParameterRow parameters[] = {\n";
+      const std::map<const Parameter*, int> bucketOf = bucketsOfParameters(program_);
       for (const PlacedParameter& p : memory_.parameters)
         out_ << "    {" << stringLiteral(p.parameter->name) << ", " << typeFields(p.parameter->type) << ", " << p.offset
-             << ", " << bucketOf(program_, *p.parameter) << ", "
+             << ", " << bucketOf.at(p.parameter) << ", "
              << (p.parameter->role == ParameterRole::trained ? "true" : "false") << ", 1, 1" << rowFlags(p) << "},\n";
       out_ << "};\n";
     }
@@ -163,8 +164,7 @@ private:
     if (!groups().empty()) {
       out_ << "\n// Fusion groups, numbered over the whole model, and their ONNX nodes.\n"
               "constexpr pdcrt::GroupRow groups[] = {\n";
-      for (int group : groups())
-        out_ << "    {" << group << ", " << stringLiteral(groupName(*program_.training, group)) << "},\n";
+      for (int group : groups()) out_ << "    {" << group << ", " << stringLiteral(nodesOf(group)) << "},\n";
       out_ << "};\n";
     }
     for (const ConstantTable& constant : names_.constants) constantTable(constant);
@@ -343,11 +343,18 @@ private:
 
   const std::vector<int>& groups() const { return phases_.groups(); }
 
+  /// Empty for a group that only evaluates.
+  std::string nodesOf(int group) const {
+    const auto i = static_cast<std::size_t>(group);
+    return i < groupNames_.size() ? groupNames_[i] : std::string();
+  }
+
   const StageProgram& program_;
   const StageMemory& memory_;
   const Provenance& provenance_;
   const StageNames names_;
   PhaseWriter phases_;
+  const std::vector<std::string> groupNames_;
   std::ostringstream out_;
 };
 

@@ -71,7 +71,7 @@ Operation* Builder::create(const std::string& name, std::vector<Value*> operands
   Operation* operation =
       graph_.addOperation(*def, std::move(operands), wanted, std::move(attributes), location_, before_, names);
   operation->phase = phase_;
-  operation->origin = origin_;
+  operation->setOrigin(origin_);
   operation->group = group_;
   if (def->verify && !def->verify(*operation, diags_)) {
     graph_.erase(operation);

@@ -24,18 +24,33 @@ const char* pdc::nameOf(Phase phase) {
   return "";
 }
 
-/// Removes one entry of `user`; an operation that uses a value twice is listed twice.
-static void removeOneUse(std::vector<Operation*>& users, const Operation* user) {
-  auto it = std::find(users.begin(), users.end(), user);
-  assert(it != users.end());
-  users.erase(it);
+/// Removes one entry of `operation`: one that uses a value twice is listed twice.
+static void removeOne(std::vector<Operation*>& operations, const Operation* operation) {
+  auto it = std::find(operations.begin(), operations.end(), operation);
+  assert(it != operations.end());
+  operations.erase(it);
 }
 
 void Operation::setOperand(std::size_t i, Value* value) {
   assert(i < operands_.size());
-  if (operands_[i]) removeOneUse(operands_[i]->users_, this);
+  if (operands_[i]) removeOne(operands_[i]->users_, this);
   operands_[i] = value;
   if (value) value->users_.push_back(this);
+}
+
+void Operation::setOrigin(Operation* origin) {
+  if (origin_) removeOne(origin_->derived_, this);
+  origin_ = origin;
+  if (origin) origin->derived_.push_back(this);
+}
+
+void Operation::giveDerivedTo(Operation& other) {
+  assert(&other != this);
+  for (Operation* operation : derived_) {
+    operation->origin_ = &other;
+    other.derived_.push_back(operation);
+  }
+  derived_.clear();
 }
 
 Graph::Graph(std::string name) : name_(std::move(name)), names_(std::make_unique<Names>()) {}
@@ -57,6 +72,7 @@ std::string Graph::uniqueName(const std::string& wanted) {
 
 Value* Graph::newValue(Type type, const std::string& name) {
   Value* value = values_.emplace_back(new Value).get();
+  value->place_ = values_.size() - 1;
   value->type_ = std::move(type);
   value->name_ = uniqueName(name);
   names_->values[value->name_] = value;
@@ -122,44 +138,49 @@ void Graph::replaceAllUses(Value* from, Value* to) {
     if (output.value == from) output.value = to;
 }
 
+/// Forgets a value that nobody uses; the last one takes its place.
+void Graph::destroy(Value* value) {
+  assert(value->users_.empty() && !isOutput(value) && "a value of an erased operation is still used");
+  names_->values.erase(value->name_);
+  const std::size_t place = value->place_;
+  std::swap(values_[place], values_.back());
+  values_[place]->place_ = place;
+  values_.pop_back();
+}
+
 void Graph::erase(Operation* operation) {
-  // As eraseIf, without its sets: passes erase one operation after the other.
   for (Value* operand : operation->operands_)
     if (operand) std::erase(operand->users_, operation);
-  const std::vector<Value*> gone = operation->results_;
-  for (Value* value : gone) {
-    if (!value) continue;
-    assert(value->users_.empty() && !isOutput(value) && "a value of an erased operation is still used");
-    names_->values.erase(value->name_);
-  }
-  for (auto& other : operations_)
-    if (other->origin == operation) other->origin = nullptr;
-  std::erase_if(operations_, [&](const auto& other) { return other.get() == operation; });
-  std::erase_if(values_,
-                [&](const auto& value) { return std::find(gone.begin(), gone.end(), value.get()) != gone.end(); });
+  for (Value* value : operation->results_)
+    if (value) destroy(value);
+  operation->setOrigin(nullptr);
+  while (!operation->derived_.empty()) operation->derived_.back()->setOrigin(nullptr);
+  // From the back: passes erase what they have just made.
+  const auto found = std::find_if(operations_.rbegin(), operations_.rend(),
+                                  [&](const auto& other) { return other.get() == operation; });
+  operations_.erase(std::next(found).base());
 }
 
 void Graph::eraseIf(const std::vector<bool>& deadByPosition) {
   std::unordered_set<const Operation*> dead;
-  std::unordered_set<Value*> used, gone;
+  std::unordered_set<Value*> used;
   for (std::size_t i = 0; i < operations_.size(); ++i) {
     if (!deadByPosition[i]) continue;
     dead.insert(operations_[i].get());
     for (Value* operand : operations_[i]->operands_)
       if (operand) used.insert(operand);
-    for (Value* result : operations_[i]->results_)
-      if (result) gone.insert(result);
   }
   if (dead.empty()) return;
   for (Value* value : used) std::erase_if(value->users_, [&](const Operation* user) { return dead.contains(user); });
-  for (Value* value : gone) {
-    assert(value->users_.empty() && !isOutput(value) && "a value of an erased operation is still used");
-    names_->values.erase(value->name_);
+  for (std::size_t i = 0; i < operations_.size(); ++i) {
+    if (!deadByPosition[i]) continue;
+    Operation& operation = *operations_[i];
+    for (Value* value : operation.results_)
+      if (value) destroy(value);
+    operation.setOrigin(nullptr);
+    while (!operation.derived_.empty()) operation.derived_.back()->setOrigin(nullptr);
   }
-  for (auto& operation : operations_)
-    if (operation->origin && dead.contains(operation->origin)) operation->origin = nullptr;
   std::erase_if(operations_, [&](const auto& operation) { return dead.contains(operation.get()); });
-  std::erase_if(values_, [&](const auto& value) { return gone.contains(value.get()); });
 }
 
 void Graph::reorder(const std::vector<Operation*>& order) {
@@ -225,7 +246,7 @@ std::unique_ptr<Graph> pdc::clone(const Graph& graph, const std::string& name) {
   }
   // Origins last: program order need not put them first.
   for (const auto& operation : graph.operations())
-    if (operation->origin) operations.at(operation.get())->origin = operations.at(operation->origin);
+    if (operation->origin()) operations.at(operation.get())->setOrigin(operations.at(operation->origin()));
   for (GraphOutput output : graph.outputs) {
     output.value = copyOf(output.value);
     copy->outputs.push_back(output);

@@ -1,6 +1,7 @@
 #include "pdc/IR/SharedParameters.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 using namespace pdc;
 
@@ -22,10 +23,12 @@ std::vector<ParameterGroups> pdc::parameterGroups(const Graph& training) {
     ParameterGroups& parameter = result.emplace_back(ParameterGroups{.parameter = value->parameter()});
     for (const Operation* user : value->users()) parameter.groups.insert(user->group);
   }
+  std::unordered_map<const Parameter*, std::size_t> places;
+  for (std::size_t i = 0; i < result.size(); ++i) places.emplace(result[i].parameter, i);
   for (const GraphOutput& output : training.outputs) {
     if (output.kind != OutputKind::gradient || !output.value->definer()) continue;
-    for (ParameterGroups& parameter : result)
-      if (parameter.parameter == output.parameter) parameter.uses.push_back(output.value->definer()->group);
+    if (const auto place = places.find(output.parameter); place != places.end())
+      result[place->second].uses.push_back(output.value->definer()->group);
   }
   return result;
 }

@@ -134,8 +134,8 @@ Status Parser::parseAnnotation(Operation& operation) {
       const Location location = here();
       const Expected<Value*> value = parseValue();
       if (!value) return failure;
-      operation.origin = (*value)->definer();
-      if (!operation.origin || operation.origin == &operation)
+      operation.setOrigin((*value)->definer());
+      if (!operation.origin() || operation.origin() == &operation)
         return diags_.error(location) << "'%" << (*value)->name() << "' is not the result of an earlier operation";
     } else if (atWord("group") || atWord("stage")) {
       int& number = take().text == "group" ? operation.group : operation.stage;

@@ -100,9 +100,9 @@ static const Value* firstResult(const Operation& operation) {
 /// " <I of %0, group 3, stage 1>", without what is usual; "I again of %0" for a recomputed operation.
 static std::string annotationText(const Operation& operation) {
   std::string text;
-  if (operation.phase != Phase::forward || operation.origin) text = nameOf(operation.phase);
-  if (operation.origin)
-    text += std::string(operation.again ? " again" : "") + " of " + valueText(firstResult(*operation.origin));
+  if (operation.phase != Phase::forward || operation.origin()) text = nameOf(operation.phase);
+  if (operation.origin())
+    text += std::string(operation.again ? " again" : "") + " of " + valueText(firstResult(*operation.origin()));
   if (operation.group != -1) text += (text.empty() ? "" : ", ") + ("group " + std::to_string(operation.group));
   if (operation.stage != -1) text += (text.empty() ? "" : ", ") + ("stage " + std::to_string(operation.stage));
   return text.empty() ? "" : " <" + text + ">";

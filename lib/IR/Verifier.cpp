@@ -118,7 +118,9 @@ namespace {
 class GraphVerifier {
 public:
   GraphVerifier(const Module& module, const Graph& graph, Diagnostics& diags)
-      : module_(module), graph_(graph), diags_(diags) {}
+      : module_(module), graph_(graph), diags_(diags) {
+    for (const auto& parameter : module.parameters) parameters_.emplace(parameter->name, parameter.get());
+  }
 
   bool run() {
     for (const GraphInput& input : graph_.inputs) checkInput(input);
@@ -157,6 +159,11 @@ private:
     defined_.insert(&value);
   }
 
+  bool isOfModule(const Parameter& parameter) const {
+    const auto found = parameters_.find(parameter.name);
+    return found != parameters_.end() && found->second == &parameter;
+  }
+
   const Module& module_;
   const Graph& graph_;
   Diagnostics& diags_;
@@ -164,6 +171,7 @@ private:
   std::set<const Value*> defined_;
   std::set<const Operation*> seen_;
   std::set<const Parameter*> updatedStates_;
+  std::unordered_map<std::string, const Parameter*> parameters_; ///< of the module, the first of each name
 };
 } // namespace
 
@@ -178,7 +186,7 @@ void GraphVerifier::checkInput(const GraphInput& input) {
 void GraphVerifier::checkParameterValue(const Value& value) {
   define(value);
   const Parameter* parameter = value.parameter();
-  if (module_.findParameter(parameter->name) != parameter)
+  if (!isOfModule(*parameter))
     error() << "'%" << value.name() << "' is no parameter of the module";
   else if (value.name() != parameter->name)
     error() << "parameter '" << parameter->name << "' is named '%" << value.name() << "' here";
@@ -204,14 +212,14 @@ void GraphVerifier::checkOperation(const Operation& operation) {
 void GraphVerifier::checkOrigin(const Operation& operation) {
   const std::string& name = operation.def().name;
   if (operation.phase == Phase::forward) {
-    if (operation.origin) error(operation) << "forward '" << name << "' op has an origin, which backward ones have";
+    if (operation.origin()) error(operation) << "forward '" << name << "' op has an origin, which backward ones have";
     return;
   }
-  if (!operation.origin)
+  if (!operation.origin())
     error(operation) << "backward '" << name << "' op has no origin";
-  else if (!seen_.contains(operation.origin))
+  else if (!seen_.contains(operation.origin()))
     error(operation) << "the origin of backward '" << name << "' op does not stand before it";
-  else if (operation.origin->phase != Phase::forward)
+  else if (operation.origin()->phase != Phase::forward)
     error(operation) << "the origin of backward '" << name << "' op is not a forward operation";
 }
 
@@ -243,7 +251,7 @@ void GraphVerifier::checkParameterOutput(const GraphOutput& output) {
   const bool isState = output.kind == OutputKind::state;
   const char* what = isState ? "the new state" : "the gradient";
   const Value& value = *output.value;
-  if (!output.parameter || module_.findParameter(output.parameter->name) != output.parameter) {
+  if (!output.parameter || !isOfModule(*output.parameter)) {
     error() << what << " '%" << value.name() << "' belongs to no parameter of the module";
     return;
   }

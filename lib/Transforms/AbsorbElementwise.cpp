@@ -39,9 +39,7 @@ static void apply(Graph& graph, const Absorbed& absorbed) {
     names[to] = from->name();
     graph.replaceAllUses(from, to);
   }
-  for (const auto& operation : graph.operations())
-    if (std::find(absorbed.gone.begin(), absorbed.gone.end(), operation->origin) != absorbed.gone.end())
-      operation->origin = absorbed.made;
+  for (Operation* operation : absorbed.gone) operation->giveDerivedTo(*absorbed.made);
   for (auto operation = absorbed.gone.rbegin(); operation != absorbed.gone.rend(); ++operation) graph.erase(*operation);
   for (const auto& [value, name] : names) graph.rename(value, name);
 }
@@ -64,7 +62,7 @@ Status pdc::absorbElementwise(PassContext& context, Graph& graph) {
   for (Operation* operation : candidates) {
     Builder builder(context.module, graph, context.registry, context.diags);
     builder.setLocation(operation->location);
-    builder.setPhase(operation->phase, operation->origin);
+    builder.setPhase(operation->phase, operation->origin());
     builder.setGroup(operation->group);
     const Absorbed absorbed = operation->def().absorb(*operation, builder);
     const bool found = absorbed.made, whole = found && isWhole(graph, absorbed);

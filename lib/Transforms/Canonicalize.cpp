@@ -6,7 +6,6 @@
 #include "pdc/IR/Builder.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 using namespace pdc;
 
@@ -57,11 +56,9 @@ static void replaceResult(Graph& graph, Operation& operation, Value* value, bool
 /// One pass over the forward operations; whether anything changed. Backward operations are left as `differentiate`
 /// wrote them, because their views say where gradients pass, and so are the forward operations that they come from.
 static bool simplifyOnce(PassContext& context, Graph& graph) {
-  std::unordered_set<const Operation*> origins;
-  for (const auto& operation : graph.operations()) origins.insert(operation->origin);
   std::vector<Operation*> operations;
   for (const auto& operation : graph.operations())
-    if (isForward(*operation) && !origins.contains(operation.get())) operations.push_back(operation.get());
+    if (isForward(*operation) && operation->derived().empty()) operations.push_back(operation.get());
   bool changed = false;
   for (Operation* operation : operations) {
     if (!operation->result()) continue;

@@ -143,7 +143,7 @@ Operation* ComputingAgain::makeAgain(Operation& operation) {
   if (!made) return nullptr;
   made->result()->setType(value.type()); // its layout, too
   made->phase = readers.earliest;
-  made->origin = &operation;
+  made->setOrigin(&operation);
   made->again = true;
   made->group = operation.group;
   made->stage = operation.stage;

@@ -31,7 +31,7 @@ void repeat(Graph& graph, Operation& conversion, const std::vector<Operation*>& 
       graph.addOperation(conversion.def(), conversion.operands(), {&result->type()}, conversion.attributes,
                          conversion.location, readers.front(), {result->name() + ".again"});
   copy->phase = readers.front()->phase;
-  copy->origin = &conversion;
+  copy->setOrigin(&conversion);
   copy->again = true;
   copy->group = conversion.group;
   for (Operation* reader : readers) {

@@ -198,7 +198,7 @@ Status Differentiation::addContribution(Value* value, Value* contribution) {
 Value* Differentiation::ownedByCurrent(const std::vector<Value*>& gradients, std::size_t i) {
   const auto next = gradients.begin() + static_cast<std::ptrdiff_t>(i) + 1;
   const bool shared = std::find(next, gradients.end(), gradients[i]) != gradients.end();
-  if (gradients[i]->definer()->origin == current_ && !shared) return gradients[i];
+  if (gradients[i]->definer()->origin() == current_ && !shared) return gradients[i];
   builder_.setPhase(phaseFor(current_->operand(i)), current_);
   return builder_.value("reshape", {gradients[i]}, {{"shape", gradients[i]->type().shape}});
 }
@@ -307,7 +307,7 @@ bool Differentiation::canBeAccumulator(const ParameterUse& use) const {
   const Value* root = rootOf(use.gradient);
   const Operation& definer = *root->definer();
   if (isConstant(definer)) return false;
-  if (definer.origin != use.operation &&
+  if (definer.origin() != use.operation &&
       (definer.phase != Phase::weightGradient || needOf(use.operation->result()) != Need::parameters))
     return false;
   for (const Value* link = use.gradient;; link = link->definer()->operand(0)) {
@@ -345,7 +345,7 @@ void Differentiation::putInProgramOrder() {
   for (const auto& operation : graph_.operations()) order.push_back(operation.get());
   std::stable_sort(order.begin() + static_cast<std::ptrdiff_t>(forward_.size()), order.end(),
                    [&](const Operation* a, const Operation* b) {
-                     const std::size_t first = forward_.at(a->origin), second = forward_.at(b->origin);
+                     const std::size_t first = forward_.at(a->origin()), second = forward_.at(b->origin());
                      return first != second ? first > second : a->phase < b->phase;
                    });
   graph_.reorder(order);

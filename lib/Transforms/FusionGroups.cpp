@@ -93,7 +93,7 @@ void Grouping::groupTravelling() {
 
 void Grouping::groupBackward() {
   for (const auto& operation : graph_.operations())
-    if (operation->origin) operation->group = operation->origin->group;
+    if (operation->origin()) operation->group = operation->origin()->group;
 }
 
 /// The group of the first use; of the last group when only an output uses it.

@@ -34,7 +34,7 @@ void pdc::eraseDeadOperations(Graph& graph, const std::unordered_set<const Value
       if (result && used.contains(result)) dead[i] = false;
     if (origins.contains(&operation)) dead[i] = false;
     if (dead[i]) continue;
-    origins.insert(operation.origin);
+    origins.insert(operation.origin());
     for (const Value* operand : operation.operands()) used.insert(operand);
   }
   graph.eraseIf(dead);

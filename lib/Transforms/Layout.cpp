@@ -109,7 +109,7 @@ Value* LayoutChoice::relayout(Value* value, const Operation& before) {
   Operation* copy = graph_.addOperation(relayout_, {value}, {&type}, {}, before.location, &before,
                                         {value->name() + (toPlain ? ".plain" : ".blocks")});
   copy->phase = before.phase;
-  copy->origin = before.origin;
+  copy->setOrigin(before.origin());
   copy->group = before.group;
   if (remarks_)
     diags_.remark(before.location) << "'" << before.def().name << "' reads '%" << value->name() << "' "

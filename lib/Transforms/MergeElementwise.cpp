@@ -273,9 +273,9 @@ Status Merging::replace(const Cluster& members) {
 
   Builder builder(context_.module, graph_, context_.registry, context_.diags);
   builder.setLocation(joinedLocation(members));
-  Operation* origin = members[0]->origin;
+  Operation* origin = members[0]->origin();
   for (const Operation* member : members)
-    if (origin && positions_.at(member->origin) < positions_.at(origin)) origin = member->origin;
+    if (origin && positions_.at(member->origin()) < positions_.at(origin)) origin = member->origin();
   builder.setPhase(members[0]->phase, origin);
   builder.setGroup(members[0]->group);
   Operation* made = builder.create("elementwise", merged->operands, {{expressionsAttribute, merged->expressions}});
@@ -287,8 +287,7 @@ Status Merging::replace(const Cluster& members) {
     names.push_back(merged->results[i]->name());
     graph_.replaceAllUses(merged->results[i], made->result(i));
   }
-  for (const auto& operation : graph_.operations())
-    if (std::find(members.begin(), members.end(), operation->origin) != members.end()) operation->origin = made;
+  for (Operation* member : members) member->giveDerivedTo(*made);
   for (auto member = members.rbegin(); member != members.rend(); ++member) graph_.erase(*member);
   for (std::size_t i = 0; i < names.size(); ++i) graph_.rename(made->result(i), names[i]);
   return success;

@@ -75,7 +75,7 @@ private:
       Operation* copy = graph_.addOperation(original->def(), std::move(operands), types, original->attributes,
                                             original->location, firstBackward_, names);
       copy->phase = Phase::inputGradient;
-      copy->origin = original;
+      copy->setOrigin(original);
       copy->again = true;
       copy->group = original->group;
       copy->stage = original->stage;

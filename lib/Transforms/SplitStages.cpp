@@ -108,7 +108,7 @@ Operation* StageCopier::copy(const Operation& operation) {
   made->again = operation.again;
   made->group = operation.group;
   made->stage = operation.stage;
-  if (operation.origin) made->origin = operations_.at(operation.origin);
+  if (operation.origin()) made->setOrigin(operations_.at(operation.origin()));
   operations_[&operation] = made;
   for (std::size_t i = 0; i < names.size(); ++i)
     if (operation.result(i)) values_[operation.result(i)] = made->result(i);
@@ -170,7 +170,7 @@ void StageSplitter::sinkSums() {
     if (!isSum || !lowest || lowest->stage >= operation->stage) continue;
     operation->stage = lowest->stage;
     operation->group = lowest->group;
-    operation->origin = lowest->origin;
+    operation->setOrigin(lowest->origin());
     // What is sent now has the name of what it is a gradient of.
     const std::string whole = operation->result()->name().substr(0, operation->result()->name().find(".gradient"));
     for (Value* operand : operation->operands())

@@ -156,6 +156,34 @@ TEST_F(GraphTest, ErasesAndReorders) {
   EXPECT_EQ(graph.find("1"), nullptr);
 }
 
+TEST_F(GraphTest, ErasingForgetsOriginsAndNothingElse) {
+  Value* x = graph.addInput({ElementType::f32, {2}}, "x");
+  Value* a = builder.value("exp", {x});
+  Value* b = builder.value("exp", {x});
+  builder.setPhase(Phase::inputGradient, a->definer());
+  Value* da = builder.value("exp", {x});
+  Value* other = builder.value("exp", {x});
+  EXPECT_EQ(a->definer()->derived(), (std::vector<Operation*>{da->definer(), other->definer()}));
+  a->definer()->giveDerivedTo(*b->definer());
+  EXPECT_TRUE(a->definer()->derived().empty());
+  EXPECT_EQ(da->definer()->origin(), b->definer());
+  da->definer()->setOrigin(a->definer());
+  EXPECT_EQ(b->definer()->derived(), std::vector<Operation*>{other->definer()});
+  graph.erase(b->definer());
+  EXPECT_EQ(other->definer()->origin(), nullptr);
+  EXPECT_EQ(da->definer()->origin(), a->definer());
+  graph.erase(da->definer());
+  EXPECT_TRUE(a->definer()->derived().empty());
+  // The values that are left keep their names.
+  EXPECT_EQ(graph.find(a->name()), a);
+  EXPECT_EQ(graph.find(other->name()), other);
+  other->definer()->setOrigin(a->definer());
+  graph.eraseIf({true, false});
+  EXPECT_EQ(other->definer()->origin(), nullptr);
+  EXPECT_EQ(graph.operations().size(), 1u);
+  EXPECT_EQ(x->users(), std::vector<Operation*>{other->definer()});
+}
+
 TEST_F(GraphTest, InsertsBefore) {
   Value* x = graph.addInput({ElementType::f32, {2}}, "x");
   Value* late = builder.value("exp", {x});
@@ -214,7 +242,7 @@ TEST_F(GraphTest, CloneIsAnotherGraph) {
   Value* dy = builder.value("exp", {y});
   graph.outputs.push_back({.kind = OutputKind::result, .value = dy, .name = "out"});
   const std::unique_ptr<Graph> copy = clone(graph, "copy");
-  EXPECT_EQ(copy->find("1")->definer()->origin, copy->find("0")->definer());
+  EXPECT_EQ(copy->find("1")->definer()->origin(), copy->find("0")->definer());
   EXPECT_NE(copy->find("0"), y);
   EXPECT_EQ(copy->outputs[0].value, copy->find("1"));
   graph.outputs.clear();

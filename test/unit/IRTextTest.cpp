@@ -117,7 +117,7 @@ private:
           graph.operations()[static_cast<std::size_t>(pick(static_cast<int>(graph.operations().size()) - 1))].get();
       if (origin->phase == Phase::forward) {
         operation->phase = chance() ? Phase::inputGradient : Phase::weightGradient;
-        operation->origin = origin;
+        operation->setOrigin(origin);
       }
     }
     if (chance()) operation->group = pick(10);
@@ -184,7 +184,7 @@ TEST_F(IRTextTest, RandomModulesReadBack) {
         ASSERT_EQ(x.group, y.group);
         ASSERT_EQ(x.stage, y.stage);
         ASSERT_EQ(x.location.node, y.location.node);
-        ASSERT_EQ(x.origin != nullptr, y.origin != nullptr);
+        ASSERT_EQ(x.origin() != nullptr, y.origin() != nullptr);
         if (!x.attributes.has("value")) continue;
         ASSERT_EQ(x.attributes.get<Tensor>("value"), y.attributes.get<Tensor>("value")) << text;
       }

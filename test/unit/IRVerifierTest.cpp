@@ -95,7 +95,7 @@ TEST_F(VerifierTest, OnlyReceivedInputsHaveASender) {
 
 TEST_F(VerifierTest, OriginsStandBefore) {
   y->definer()->phase = Phase::inputGradient;
-  y->definer()->origin = z->definer();
+  y->definer()->setOrigin(z->definer());
   EXPECT_EQ(violations(), "error: the origin of backward 'add' op does not stand before it\n");
 }
 

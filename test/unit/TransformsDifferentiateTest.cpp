@@ -97,13 +97,13 @@ TEST(Differentiate, FoldsConsumersFromTheLastToTheFirst) {
   model.run(differentiate);
   const Operation* outer = model.main().find("x.gradient")->definer();
   EXPECT_EQ(outer->def().name, "add");
-  EXPECT_EQ(outer->origin->result()->name(), "first");
+  EXPECT_EQ(outer->origin()->result()->name(), "first");
   const Operation* inner = outer->operand(0)->definer();
   EXPECT_EQ(inner->def().name, "add");
-  EXPECT_EQ(inner->origin->result()->name(), "middle");
-  EXPECT_EQ(inner->operand(0)->definer()->origin->result()->name(), "last");
-  EXPECT_EQ(inner->operand(1)->definer()->origin->result()->name(), "middle");
-  EXPECT_EQ(outer->operand(1)->definer()->origin->result()->name(), "first");
+  EXPECT_EQ(inner->origin()->result()->name(), "middle");
+  EXPECT_EQ(inner->operand(0)->definer()->origin()->result()->name(), "last");
+  EXPECT_EQ(inner->operand(1)->definer()->origin()->result()->name(), "middle");
+  EXPECT_EQ(outer->operand(1)->definer()->origin()->result()->name(), "first");
 }
 
 TEST(Differentiate, ComputesNoGradientOfTheData) {

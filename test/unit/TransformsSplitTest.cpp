@@ -64,8 +64,8 @@ TEST_P(RandomGraph, GroupsAreIntervalsInProgramOrder) {
   int last = 0;
   for (const auto& operation : model->main().operations()) {
     EXPECT_GE(operation->group, 0);
-    if (operation->origin) {
-      EXPECT_EQ(operation->group, operation->origin->group);
+    if (operation->origin()) {
+      EXPECT_EQ(operation->group, operation->origin()->group);
       continue;
     }
     EXPECT_TRUE(operation->group == last || operation->group == last + 1);

@@ -80,8 +80,8 @@ std::string hashOf(const Graph& graph);
 /// Fusion groups of `graph`: one more than the largest group id.
 int groupCount(const Graph& graph);
 
-/// What to call fusion group `group`: the ONNX nodes of its forward operations, in program order.
-std::string groupName(const Graph& graph, int group);
+/// What to call each fusion group: the ONNX nodes of its forward operations, in program order.
+std::vector<std::string> groupNames(const Graph& graph);
 
 /// Estimates every group by the roofline model (Williams, Waterman and Patterson, CACM 2009): an operation takes the
 /// longer of its floating-point operations at the device's peak and its bytes at the bandwidth of the memory. The

@@ -80,6 +80,7 @@ private:
   int resultIndex_ = 0;
   Parameter* parameter_ = nullptr;
   std::vector<Operation*> users_;
+  std::size_t place_ = 0; ///< among the graph's values
 };
 
 enum class Phase { forward, inputGradient, weightGradient };
@@ -99,13 +100,19 @@ public:
   Attributes attributes;
   Location location; ///< ONNX node name
   Phase phase = Phase::forward;
-  Operation* origin = nullptr; ///< of a backward operation: the forward operation that it comes from
-  bool again = false;          ///< of a backward operation: it computes what its origin computes (recomputation)
-  int group = -1;              ///< fusion group, the atom of the partition; -1 before `fuse`
-  int stage = -1;              ///< -1 before `split-stages`
+  bool again = false; ///< of a backward operation: it computes what its origin computes (recomputation)
+  int group = -1;     ///< fusion group, the atom of the partition; -1 before `fuse`
+  int stage = -1;     ///< -1 before `split-stages`
 
+  /// Of a backward operation: the forward operation that it comes from.
+  Operation* origin() const { return origin_; }
+  void setOrigin(Operation* origin);
+  /// The operations whose origin this is, in no particular order.
+  const std::vector<Operation*>& derived() const { return derived_; }
+  /// Makes `other` the origin of all that come from this operation.
+  void giveDerivedTo(Operation& other);
   /// The operation's own forward operation: itself, or its origin.
-  const Operation& forwardOperation() const { return origin ? *origin : *this; }
+  const Operation& forwardOperation() const { return origin_ ? *origin_ : *this; }
 
 private:
   friend class Graph;
@@ -113,6 +120,8 @@ private:
   const OpDef* def_ = nullptr;
   std::vector<Value*> operands_;
   std::vector<Value*> results_;
+  Operation* origin_ = nullptr;
+  std::vector<Operation*> derived_;
 };
 
 enum class InputKind {
@@ -175,7 +184,7 @@ public:
 
   /// Makes every use of `from`, graph outputs included, a use of `to`.
   void replaceAllUses(Value* from, Value* to);
-  /// Removes an operation whose results nobody uses.
+  /// Removes an operation whose results nobody uses. What it is the origin of has none afterwards.
   void erase(Operation* operation);
   /// Removes the operations for which `dead` is true, which nobody else uses; linear.
   void eraseIf(const std::vector<bool>& deadByPosition);
@@ -193,6 +202,7 @@ public:
 
 private:
   Value* newValue(Type type, const std::string& name);
+  void destroy(Value* value);
   std::string uniqueName(const std::string& wanted);
 
   struct Names;
