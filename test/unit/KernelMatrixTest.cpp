@@ -86,6 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
                     // More steps and rows than a cache holds.
                     Linear::Options{.rows = 200, .inputs = 600, .outputs = 70, .transposed = true, .bias = true},
                     Linear::Options{.rows = 300, .inputs = 270, .outputs = 530},
+                    Linear::Options{.rows = 120, .inputs = 40, .outputs = 250},
                     // Bound by memory.
                     Linear::Options{.rows = 5, .inputs = 2050, .outputs = 1031, .transposed = true, .bias = true},
                     Linear::Options{.rows = 9, .inputs = 1040, .outputs = 2048}),

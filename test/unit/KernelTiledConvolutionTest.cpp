@@ -38,6 +38,7 @@ void PrintTo(const Case& value, std::ostream* stream) {
 const Case cases[] = {
     {"OneTap", {.input = {3, 32, 5, 7}, .filter = {48, 32, 1, 1}, .bias = true}},
     {"OneTapManyPositions", {.input = {4, 64, 20, 21}, .filter = {64, 64, 1, 1}}},
+    {"OneTapFewPositions", {.input = {5, 32, 7, 7}, .filter = {32, 32, 1, 1}}},
     {"OneTapManyInputs", {.input = {2, 320, 3, 3}, .filter = {16, 320, 1, 1}}},
     {"OneTapStrided", {.input = {2, 32, 8, 7}, .filter = {32, 32, 1, 1}, .strides = {2, 2}}},
     {"OneTapWithPads", {.input = {2, 32, 4, 4}, .filter = {16, 32, 1, 1}, .pads = {1, 0, 0, 1}, .bias = true}},

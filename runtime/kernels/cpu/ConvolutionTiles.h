@@ -24,6 +24,8 @@ struct ForwardTile {
 template <int positions, int stride>
 PDCRT_AVX2 void run(const ForwardTile& tile) {
   const ForwardTile t = tile;
+  // The next tile of y is far away, and mostly behind this one.
+  PDCRT_EACH(p, positions) _mm_prefetch(t.y + (positions + p) * block, _MM_HINT_T0);
   __m256 sums[positions][2];
   PDCRT_EACH(p, positions)
   PDCRT_EACH(v, 2) {

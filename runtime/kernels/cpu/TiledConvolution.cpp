@@ -21,6 +21,12 @@ std::size_t imageBytes(const Sizes& s, std::int64_t planes) {
                           : 0;
 }
 
+/// `count` in parts of at most `most`, as equal as can be: the size of all but the last.
+std::int64_t evenly(std::int64_t count, std::int64_t most) {
+  const std::int64_t parts = (count + most - 1) / most;
+  return (count + parts - 1) / parts;
+}
+
 /// How much is computed at a time: blocks of inputs, so that their part of the filter stays in the first-level cache
 /// from sample to sample, samples, so that these inputs stay in the second from one block of outputs to the next, and
 /// blocks of outputs, so that results which are computed apart stay there as well.
@@ -28,7 +34,7 @@ struct Portion {
   std::int64_t inputs, samples, outputs;
 
   explicit Portion(const Sizes& s)
-      : inputs(std::clamp<std::int64_t>(firstLevel / 2 / (s.taps() * blockBytes), 1, s.inputs)),
+      : inputs(evenly(s.inputs, std::clamp<std::int64_t>(firstLevel / 2 / (s.taps() * blockBytes), 1, s.inputs))),
         samples(std::clamp<std::int64_t>(
             secondLevel / (inputs * s.paddedHeight() * s.paddedWidth() * block * floatBytes), 1, s.samples)),
         outputs(s.outputs) {
@@ -195,14 +201,16 @@ void convolve(const Sizes& s, int threads, std::byte* workspace, const float* x,
   });
 }
 
-/// Positions of y, from (row, column) on.
+/// Positions of y, from (row, column) on; of a plane that is one row a row for each of some samples.
 struct Patch {
   std::int64_t row, column, rows, columns;
 };
 
-/// Adds what a patch of one sample contributes to dw of a block of inputs and a block of outputs.
-void addWeights(const Sizes& s, const Patch& p, std::int64_t width, const float* x, const float* dy, bool fresh,
+/// Adds what a patch contributes to dw of a block of inputs and a block of outputs.
+void addWeights(const Sizes& s, const Patch& p, const Images& images, const float* x, const float* dy, bool fresh,
                 float* dw) {
+  const bool isOneRow = s.rows == 1 && s.taps() == 1;
+  const std::int64_t width = images.width;
   for (std::int64_t i = 0; i < s.kernelHeight; ++i)
     for (std::int64_t j = 0; j < s.kernelWidth; j += 3)
       runAllInputs(std::min<std::int64_t>(3, s.kernelWidth - j),
@@ -211,8 +219,8 @@ void addWeights(const Sizes& s, const Patch& p, std::int64_t width, const float*
                     .dw = dw + (i * s.kernelWidth + j) * block * block,
                     .rows = p.rows,
                     .columns = p.columns,
-                    .rowOfX = s.strideHeight * width * block,
-                    .rowOfDy = s.columns * block,
+                    .rowOfX = isOneRow ? images.sample : s.strideHeight * width * block,
+                    .rowOfDy = isOneRow ? s.outputs * s.results.plane : s.columns * block,
                     .step = s.strideWidth * block,
                     .fresh = fresh});
 }
@@ -223,10 +231,24 @@ std::int64_t inputsOfWeights(const Sizes& s) {
   return std::min<std::int64_t>(s.inputs, s.taps() == 1 ? 16 : 1);
 }
 
+constexpr std::int64_t positionsOfWeights = 200; ///< that stay in the first-level cache, of x and of dy
+
+/// Samples that are added up before dw, which is large where planes are small.
+std::int64_t samplesOfWeights(const Sizes& s) {
+  const Sizes f = flat(s);
+  return f.rows > 1 || f.taps() > 1 ? 1 : std::clamp<std::int64_t>(positionsOfWeights / f.columns, 1, s.samples);
+}
+
 /// Calls f(patch) for all of y, in patches whose inputs, and outputs of one block, stay in the first-level cache.
 template <class F>
-void forEachPatch(const Sizes& s, const F& f) {
-  const std::int64_t columns = std::min<std::int64_t>(s.columns, s.taps() == 1 ? 160 : 64),
+void forEachPatch(const Sizes& s, std::int64_t samples, const F& f) {
+  if (s.rows == 1 && s.taps() == 1) {
+    const std::int64_t columns = evenly(s.columns, positionsOfWeights);
+    for (std::int64_t column = 0; column < s.columns; column += columns)
+      f(Patch{0, column, samples, std::min(columns, s.columns - column)});
+    return;
+  }
+  const std::int64_t columns = std::min<std::int64_t>(s.columns, 64),
                      rowOfX = ((columns - 1) * s.strideWidth + s.kernelWidth) * block * floatBytes,
                      rowOfY = columns * block * floatBytes, rowsOfX = std::min(s.strideHeight, s.kernelHeight),
                      rows = std::clamp<std::int64_t>(
@@ -285,7 +307,7 @@ std::size_t TiledConvolution::inputGradientWorkspace() const {
 }
 
 std::size_t TiledConvolution::weightGradientWorkspace() const {
-  return static_cast<std::size_t>(threads_) * imageBytes(sizes_, inputsOfWeights(sizes_));
+  return static_cast<std::size_t>(threads_) * imageBytes(sizes_, inputsOfWeights(sizes_) * samplesOfWeights(sizes_));
 }
 
 void TiledConvolution::forward(std::byte* workspace, const float* x, const float* w, const float* b, float* y) const {
@@ -310,20 +332,21 @@ void TiledConvolution::weightGradient(std::byte* workspace, const float* x, cons
                                       float* db) const {
   const Sizes s = flat(sizes_);
   const std::int64_t planeOfY = s.results.plane, filter = s.taps() * block * block, atOnce = inputsOfWeights(s),
-                     groups = (s.inputs + atOnce - 1) / atOnce;
+                     groups = (s.inputs + atOnce - 1) / atOnce, samplesAtOnce = samplesOfWeights(s);
   parts::run(threads_, [&](int part) {
-    float* const room =
-        reinterpret_cast<float*>(workspace + static_cast<std::size_t>(part) * imageBytes(sizes_, atOnce));
+    float* const room = reinterpret_cast<float*>(workspace + static_cast<std::size_t>(part) *
+                                                                 imageBytes(sizes_, atOnce * samplesAtOnce));
     const auto some = [&](std::int64_t group, std::int64_t first, std::int64_t end) {
       const std::int64_t c0 = group * atOnce, inputs = std::min(atOnce, s.inputs - c0);
-      for (std::int64_t n = 0; n < s.samples; ++n) {
-        const Images images = imagesOf(sizes_, x + (n * s.inputs + c0) * s.source.plane, 1, inputs, room);
-        forEachPatch(s, [&](const Patch& patch) {
+      for (std::int64_t n = 0; n < s.samples; n += samplesAtOnce) {
+        const std::int64_t samples = std::min(samplesAtOnce, s.samples - n);
+        const Images images = imagesOf(sizes_, x + (n * s.inputs + c0) * s.source.plane, samples, inputs, room);
+        forEachPatch(s, samples, [&](const Patch& patch) {
           const bool fresh = n == 0 && patch.row == 0 && patch.column == 0;
           for (std::int64_t k = first; k < end; ++k)
             for (std::int64_t c = 0; c < inputs; ++c)
-              addWeights(s, patch, images.width, images.data + c * images.plane, dy + (n * s.outputs + k) * planeOfY,
-                         fresh, dw + (k * s.inputs + c0 + c) * filter);
+              addWeights(s, patch, images, images.data + c * images.plane, dy + (n * s.outputs + k) * planeOfY, fresh,
+                         dw + (k * s.inputs + c0 + c) * filter);
         });
       }
     };

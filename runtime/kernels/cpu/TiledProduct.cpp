@@ -21,6 +21,7 @@ using Options = TiledProduct::Options;
 constexpr std::int64_t columns = 16, rows = 6;
 constexpr std::int64_t stepsAtOnce = 256;      ///< a panel of b takes 16 KiB then
 constexpr std::int64_t rowsAtOnce = 16 * rows; ///< 96 KiB of a
+constexpr std::int64_t panelsAtOnce = 4;       ///< that are copied together
 
 std::int64_t panelsOf(const Options& o) {
   return (o.n + columns - 1) / columns;
@@ -32,9 +33,14 @@ PDCRT_AVX2 void copyColumns(const float* from, float* to) {
   _mm256_storeu_ps(to + 8, high);
 }
 
-/// Steps [first, first + steps) of 16 columns of b from `column` on, each step's together; 0 behind the last column.
-PDCRT_AVX2 void packPanel(const Options& o, const float* b, std::int64_t first, std::int64_t steps, std::int64_t column,
-                          float* to) {
+/// Steps that are added up before the next ones.
+struct Steps {
+  std::int64_t first, count;
+};
+
+/// 16 columns of b from `column` on, each step's together; 0 behind the last column.
+PDCRT_AVX2 void packPanel(const Options& o, const float* b, Steps s, std::int64_t column, float* to) {
+  const auto [first, steps] = s;
   const std::int64_t width = std::min(columns, o.n - column);
   std::int64_t done = 0;
   if (o.transposeB && width == columns)
@@ -50,6 +56,20 @@ PDCRT_AVX2 void packPanel(const Options& o, const float* b, std::int64_t first, 
     else
       for (std::int64_t j = 0; j < columns; ++j) step[j] = j < width ? from[j * columnStride] : 0.0f;
   }
+}
+
+/// Panels [begin, end), one after the other. Of b as it is, several at a time: a step of one panel is one cache line,
+/// far from the next step's.
+PDCRT_AVX2 void packPanels(const Options& o, const float* b, Steps s, std::int64_t begin, std::int64_t end, float* to) {
+  const std::int64_t size = s.count * columns;
+  std::int64_t p = begin;
+  for (; !o.transposeB && p + panelsAtOnce <= end && (p + panelsAtOnce) * columns <= o.n; p += panelsAtOnce)
+    for (std::int64_t step = 0; step < s.count; ++step) {
+      const float* const from = b + (s.first + step) * o.n + p * columns;
+      float* const first = to + (p - begin) * size + step * columns;
+      PDCRT_EACH(i, panelsAtOnce) copyColumns(from + i * columns, first + i * size);
+    }
+  for (; p < end; ++p) packPanel(o, b, s, p * columns, to + (p - begin) * size);
 }
 
 constexpr std::int64_t spill = 8 - rows; ///< floats behind the last stripe that packing writes
@@ -71,28 +91,29 @@ PDCRT_AVX2 void packRows(const float* from, std::int64_t rowStride, std::int64_t
     for (std::int64_t r = 0; r < rows; ++r) to[step * rows + r] = row(r)[step];
 }
 
-/// The same of rows that are given as columns.
-void packColumns(const float* from, std::int64_t stepStride, std::int64_t steps, float* to) {
-  for (std::int64_t step = 0; step < steps; ++step, from += stepStride, to += rows) {
-    std::memcpy(to, from, rows * sizeof(float));
-  }
+/// The same of `count` rows that are given as columns, in stripes. Some steps of all stripes at a time: what a cache
+/// line holds of other stripes is used before the line is gone.
+void packColumns(const float* from, std::int64_t stepStride, std::int64_t count, std::int64_t steps, float* to) {
+  constexpr std::int64_t stepsTogether = 8;
+  for (std::int64_t first = 0; first < steps; first += stepsTogether)
+    for (std::int64_t r = 0; r < count; r += rows) {
+      const std::int64_t height = std::min(rows, count - r), last = std::min(first + stepsTogether, steps);
+      for (std::int64_t step = first; step < last; ++step) {
+        const float* const values = from + step * stepStride + r;
+        float* const stripe = to + r * steps + step * rows;
+        if (height == rows)
+          std::memcpy(stripe, values, rows * sizeof(float));
+        else
+          std::copy_n(values, height, stripe);
+      }
+    }
 }
 
-/// Steps [first, first + steps) of `count` rows of a, in stripes of six, each step's together. Rows behind the last are
-/// left out.
-void packStripes(const Options& o, const float* a, std::int64_t first, std::int64_t steps, std::int64_t row,
-                 std::int64_t count, float* to) {
-  const std::int64_t rowStride = o.transposeA ? 1 : o.k, stepStride = o.transposeA ? o.m : 1;
-  for (std::int64_t r = 0; r < count; r += rows, to += steps * rows) {
-    const std::int64_t height = std::min(rows, count - r);
-    const float* const from = a + (row + r) * rowStride + first * stepStride;
-    if (height == rows && o.transposeA)
-      packColumns(from, stepStride, steps, to);
-    else if (!o.transposeA)
-      packRows(from, rowStride, height, steps, to);
-    else
-      for (std::int64_t step = 0; step < steps; ++step) std::copy_n(from + step * stepStride, height, to + step * rows);
-  }
+/// `count` rows of a from `row` on, in stripes of six, each step's together. Rows behind the last are left out.
+void packStripes(const Options& o, const float* a, Steps s, std::int64_t row, std::int64_t count, float* to) {
+  if (o.transposeA) return packColumns(a + s.first * o.m + row, o.m, count, s.count, to);
+  for (std::int64_t r = 0; r < count; r += rows)
+    packRows(a + (row + r) * o.k + s.first, o.k, std::min(rows, count - r), s.count, to + r * s.count);
 }
 
 struct Tile {
@@ -105,6 +126,8 @@ struct Tile {
 template <int height>
 PDCRT_AVX2 void run(const Tile& tile) {
   const Tile t = tile;
+  // Where the sums go is far away, and one store waits for the other there.
+  PDCRT_EACH(r, height) _mm_prefetch(t.c + r * t.cStride, _MM_HINT_T0);
   __m256 sums[height][2];
   PDCRT_EACH(r, height)
   PDCRT_EACH(v, 2) sums[r][v] = _mm256_setzero_ps();
@@ -168,11 +191,6 @@ struct Room {
   }
 };
 
-/// Steps that are added up before the next ones.
-struct Steps {
-  std::int64_t first, count;
-};
-
 /// Computes the columns of some panels, where panelOf(steps, panel, first row) is a panel of b.
 template <class PanelOf>
 void multiply(const Options& o, parts::Range panels, float* stripes, const float* a, const float* bias, float* c,
@@ -181,7 +199,7 @@ void multiply(const Options& o, parts::Range panels, float* stripes, const float
     const Steps steps = {k, std::min(stepsAtOnce, o.k - k)};
     for (std::int64_t row = 0; row < o.m; row += rowsAtOnce) {
       const std::int64_t count = std::min(rowsAtOnce, o.m - row);
-      packStripes(o, a, k, steps.count, row, count, stripes);
+      packStripes(o, a, steps, row, count, stripes);
       for (std::int64_t p = panels.begin; p < panels.end; ++p) {
         const float* const panel = panelOf(steps, p, row);
         const std::int64_t column = p * columns, width = std::min(columns, o.n - column);
@@ -224,8 +242,11 @@ void TiledProduct::run(std::byte* workspace, const float* a, const float* b, con
     const parts::Range range = parts::rangeOf(part, threads_, panelsOf(o));
     multiply(o, range, reinterpret_cast<float*>(mine + room.panels), a, bias, c,
              [&](const Steps& steps, std::int64_t p, std::int64_t row) {
-               float* const panel = panels + (o.m <= rowsAtOnce ? 0 : (p - range.begin) * steps.count * columns);
-               if (row == 0) packPanel(o, b, steps.first, steps.count, p * columns, panel);
+               const bool keeps = o.m > rowsAtOnce;
+               const std::int64_t place = p - range.begin, together = keeps ? panelsAtOnce : 1;
+               float* const panel = panels + (keeps ? place * steps.count * columns : 0);
+               if (row == 0 && place % together == 0)
+                 packPanels(o, b, steps, p, std::min(p + together, range.end), panel);
                return panel;
              });
   });
@@ -238,11 +259,10 @@ std::size_t TiledProduct::packedBytes() const {
 void TiledProduct::pack(const float* b, float* packed) const {
   const std::int64_t panels = panelsOf(o_);
   parts::runRanges(parts::countOf(panels, o_.k * o_.n), panels, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t k = 0; k < o_.k; k += stepsAtOnce)
-      for (std::int64_t p = begin; p < end; ++p) {
-        const std::int64_t steps = std::min(stepsAtOnce, o_.k - k);
-        packPanel(o_, b, k, steps, p * columns, packed + (k * panels + p * steps) * columns);
-      }
+    for (std::int64_t k = 0; k < o_.k; k += stepsAtOnce) {
+      const Steps steps = {k, std::min(stepsAtOnce, o_.k - k)};
+      packPanels(o_, b, steps, begin, end, packed + (k * panels + begin * steps.count) * columns);
+    }
   });
 }
 
