@@ -90,9 +90,15 @@ TEST(DropoutKernel, MasksOfOtherSeedsOperationsAndMinibatchesAreOthers) {
 }
 
 TEST(DropoutKernel, ElementIDrawsWordIOfItsStream) {
-  const auto mask = maskOf(6, {42, 9}, 31, 0.5);
-  for (std::uint32_t i = 0; i < 31; ++i)
-    EXPECT_EQ(mask[i], philox(philoxCounter(i / 4, 6, 9), 42)[i % 4] >= 0x80000000) << "element " << i;
+  const std::uint64_t seed = 0xFEDCBA9876543210, minibatch = 0x123456789ABCDEF;
+  // The last one is so near to 1 that every word is below.
+  for (double ratio : {0.0, 0.1, 0.5, 0.9, 1 - 1e-12}) {
+    const double bound = std::round(ratio * 4294967296.0);
+    const auto mask = maskOf(6, {seed, minibatch}, 1003, ratio);
+    for (std::uint32_t i = 0; i < mask.size(); ++i)
+      EXPECT_EQ(mask[i], philox(philoxCounter(i / 4, 6, minibatch), seed)[i % 4] >= bound)
+          << "element " << i << ", ratio " << ratio;
+  }
 }
 
 TEST(DropoutKernel, AnElementsMaskDoesNotDependOnHowManyThereAre) {

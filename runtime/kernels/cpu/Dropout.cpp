@@ -4,6 +4,9 @@
 #include "DropoutMask.h"
 #include "Sums.h"
 #include "pdcrt/Random.h"
+#if defined(__x86_64__)
+#include "Avx2.h"
+#endif
 
 #include <algorithm>
 #include <bit>
@@ -37,10 +40,65 @@ PDCRT_INLINE void philoxLanes(std::uint32_t first, std::uint32_t op, Draw draw, 
     }
 }
 
-/// mask[i] = 1 where word i of the stream is at least `threshold`.
-PDCRT_VECTORIZED void drawBytes(std::int64_t count, std::uint32_t op, Draw draw, std::uint64_t threshold,
-                                std::uint8_t* mask) {
+#if defined(__x86_64__)
+PDCRT_AVX2 PDCRT_INLINE __m256i everywhere(std::uint64_t word) {
+  return _mm256_set1_epi64x(static_cast<long long>(word));
+}
+
+/// A word of each of four blocks, in the lower halves of numbers of 64 bits: what lies above is not read.
+struct FourBlocks {
+  __m256i words[4];
+};
+
+/// Blocks first … first + 3 of the stream, as `philox`.
+PDCRT_AVX2 PDCRT_INLINE FourBlocks philoxFour(std::int64_t first, std::uint32_t op, Draw draw) {
+  const __m256i multiplier0 = everywhere(0xD2511F53), multiplier1 = everywhere(0xCD9E8D57);
+  __m256i a = _mm256_add_epi64(_mm256_set1_epi64x(first), _mm256_setr_epi64x(0, 1, 2, 3)), b = everywhere(op),
+          c = everywhere(draw.minibatch), d = everywhere(draw.minibatch >> 32), key0 = everywhere(draw.seed),
+          key1 = everywhere(draw.seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const __m256i product0 = _mm256_mul_epu32(multiplier0, a), product1 = _mm256_mul_epu32(multiplier1, c);
+    a = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(product1, 32), b), key0);
+    c = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(product0, 32), d), key1);
+    b = product1, d = product0;
+    key0 = _mm256_add_epi32(key0, everywhere(0x9E3779B9));
+    key1 = _mm256_add_epi32(key1, everywhere(0xBB67AE85));
+  }
+  return {{a, b, c, d}};
+}
+
+/// Of two words of each block, side by side, -1 where they are at least `least`, else 0.
+PDCRT_AVX2 PDCRT_INLINE __m256i compared(__m256i first, __m256i second, __m256i least) {
+  const __m256i both = _mm256_blend_epi32(first, _mm256_slli_epi64(second, 32), 0xAA);
+  return _mm256_cmpeq_epi32(_mm256_max_epu32(both, least), both);
+}
+
+/// The same of all words, of 16 bits, in the order of the stream.
+PDCRT_AVX2 PDCRT_INLINE __m256i compared(const FourBlocks& blocks, __m256i least) {
+  const auto& [a, b, c, d] = blocks.words;
+  const __m256i packed = _mm256_packs_epi32(compared(a, b, least), compared(c, d, least));
+  // Two words of two blocks, then the other two words of both.
+  return _mm256_shuffle_epi32(packed, _MM_SHUFFLE(3, 1, 2, 0));
+}
+
+/// The mask of the first elements, as many as are a multiple of 32; returns how many.
+PDCRT_AVX2 std::int64_t drawManyBytes(std::int64_t count, std::uint32_t op, Draw draw, std::uint32_t least,
+                                      std::uint8_t* mask) {
+  const __m256i bound = _mm256_set1_epi32(static_cast<int>(least)), one = _mm256_set1_epi8(1);
   std::int64_t begin = 0;
+  for (; begin + 32 <= count; begin += 32) {
+    const __m256i low = compared(philoxFour(begin / 4, op, draw), bound),
+                  high = compared(philoxFour(begin / 4 + 4, op, draw), bound);
+    const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), _MM_SHUFFLE(3, 1, 2, 0));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(mask + begin), _mm256_and_si256(bytes, one));
+  }
+  return begin;
+}
+#endif
+
+/// mask[i] = 1 where word i of the stream is at least `threshold`, from element `begin` on, a multiple of 4.
+PDCRT_VECTORIZED void drawBytes(std::int64_t begin, std::int64_t count, std::uint32_t op, Draw draw,
+                                std::uint64_t threshold, std::uint8_t* mask) {
   static_assert(std::endian::native == std::endian::little);
   // Rounding may have made it 2^32.
   const auto least = static_cast<std::uint32_t>(std::min<std::uint64_t>(threshold, 0xFFFFFFFF));
@@ -74,7 +132,14 @@ float scaleOf(const Dropout::Options& o) {
 } // namespace
 
 void drawMask(std::int64_t count, std::uint32_t op, double ratio, Draw draw, std::uint8_t* mask) {
-  drawBytes(count, op, draw, static_cast<std::uint64_t>(std::llround(ratio * 4294967296.0)), mask);
+  const auto threshold = static_cast<std::uint64_t>(std::llround(ratio * 4294967296.0));
+  std::int64_t done = 0;
+#if defined(__x86_64__)
+  // Rounding may have made it 2^32.
+  if (avx2::preferred() && threshold <= 0xFFFFFFFF)
+    done = drawManyBytes(count, op, draw, static_cast<std::uint32_t>(threshold), mask);
+#endif
+  drawBytes(done, count, op, draw, threshold, mask);
 }
 
 Dropout::Dropout(Setup&, const Options& o) : options_(o) {
