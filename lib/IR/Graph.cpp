@@ -148,13 +148,18 @@ void Graph::destroy(Value* value) {
   values_.pop_back();
 }
 
+/// Of an operation that goes: it comes from nothing, and nothing comes from it.
+static void forgetOrigins(Operation& operation) {
+  operation.setOrigin(nullptr);
+  while (!operation.derived().empty()) operation.derived().back()->setOrigin(nullptr);
+}
+
 void Graph::erase(Operation* operation) {
   for (Value* operand : operation->operands_)
     if (operand) std::erase(operand->users_, operation);
   for (Value* value : operation->results_)
     if (value) destroy(value);
-  operation->setOrigin(nullptr);
-  while (!operation->derived_.empty()) operation->derived_.back()->setOrigin(nullptr);
+  forgetOrigins(*operation);
   // From the back: passes erase what they have just made.
   const auto found = std::find_if(operations_.rbegin(), operations_.rend(),
                                   [&](const auto& other) { return other.get() == operation; });
@@ -177,8 +182,7 @@ void Graph::eraseIf(const std::vector<bool>& deadByPosition) {
     Operation& operation = *operations_[i];
     for (Value* value : operation.results_)
       if (value) destroy(value);
-    operation.setOrigin(nullptr);
-    while (!operation.derived_.empty()) operation.derived_.back()->setOrigin(nullptr);
+    forgetOrigins(operation);
   }
   std::erase_if(operations_, [&](const auto& operation) { return dead.contains(operation.get()); });
 }

@@ -20,7 +20,8 @@ namespace {
 
 constexpr int width = 16; ///< blocks of random numbers that are drawn at once
 
-/// Blocks first, first + 1, … of the stream: word i of block b is words[i][b - first]. As `philox`, lane by lane.
+/// Blocks first, first + 1, … of the stream: word i of block b is words[i][b - first]. As `philox`, lane by lane: good
+/// vector code with AVX-512; for AVX2 there is philoxFour.
 PDCRT_INLINE void philoxLanes(std::uint32_t first, std::uint32_t op, Draw draw, std::uint32_t (&words)[4][width]) {
   for (int lane = 0; lane < width; ++lane) {
     words[0][lane] = first + static_cast<std::uint32_t>(lane);
