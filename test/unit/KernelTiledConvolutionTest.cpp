@@ -42,6 +42,8 @@ const Case cases[] = {
     {"OneTapManyInputs", {.input = {2, 320, 3, 3}, .filter = {16, 320, 1, 1}}},
     {"OneTapStrided", {.input = {2, 32, 8, 7}, .filter = {32, 32, 1, 1}, .strides = {2, 2}}},
     {"OneTapWithPads", {.input = {2, 32, 4, 4}, .filter = {16, 32, 1, 1}, .pads = {1, 0, 0, 1}, .bias = true}},
+    {"OneTapWithPadsOverOneRow",
+     {.input = {3, 32, 1, 5}, .filter = {16, 32, 1, 1}, .strides = {1, 2}, .pads = {0, 1, 0, 1}}},
     {"TwoTaps", {.input = {2, 16, 6, 9}, .filter = {32, 16, 2, 2}, .pads = {1, 0, 0, 1}}},
     {"ThreeTaps", {.input = {3, 32, 8, 8}, .filter = {32, 32, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}},
     {"WithoutPads", {.input = {2, 48, 9, 6}, .filter = {16, 48, 3, 3}}},
