@@ -8,6 +8,7 @@
 #include "pdcrt/kernels/MaxPool2d.h"
 #include "pdcrt/kernels/Reduce.h"
 #include "pdcrt/kernels/Softmax.h"
+#include "pdcrt/kernels/SoftmaxCrossEntropy.h"
 #include "pdcrt/kernels/Transpose.h"
 
 #include <benchmark/benchmark.h>
@@ -130,12 +131,16 @@ void addTheRest() {
   static std::vector<std::uint8_t> mask(count);
   static std::vector<std::int32_t> index(count);
   const Shape stem = {2, 64, 112, 112};
-  add<BatchNorm>("BatchNorm/trainForward", {.input = stem}, 4 * bytes, [](const BatchNorm& k, Stream& q) {
-    k.trainForward(q, x, channels, channels, channels, channels, {}, y, channels, channels, {}, {});
-  });
-  add<BatchNorm>("BatchNorm/gradient", {.input = stem}, 6 * bytes, [](const BatchNorm& k, Stream& q) {
-    k.gradient(q, y, x, channels, channels, channels, {}, dx, channels, channels, {});
-  });
+  for (const int lanes : {1, 16}) {
+    const std::string layout = lanes == 1 ? "" : "/blocks";
+    const BatchNorm::Options norm = {.input = stem, .relu = true, .lanes = lanes};
+    add<BatchNorm>("BatchNorm/trainForward" + layout, norm, 4 * bytes, [](const BatchNorm& k, Stream& q) {
+      k.trainForward(q, x, channels, channels, channels, channels, {}, y, channels, channels, {}, {});
+    });
+    add<BatchNorm>("BatchNorm/gradient" + layout, norm, 6 * bytes, [](const BatchNorm& k, Stream& q) {
+      k.gradient(q, y, x, channels, channels, channels, y, dx, channels, channels, {});
+    });
+  }
   const MaxPool2d::Options pool = {
       .input = stem, .output = {2, 64, 56, 56}, .kernel = {3, 3}, .strides = {2, 2}, .pads = {1, 1, 1, 1}};
   add<MaxPool2d>("MaxPool2d/forward", pool, 1.5 * bytes,
@@ -147,10 +152,17 @@ void addTheRest() {
                      [](const AveragePool2d& k, Stream& q) { k.forward(q, x, y); });
   add<Softmax>("Softmax/forward", {.rows = count / 128, .classes = 128}, 2 * bytes,
                [](const Softmax& k, Stream& q) { k.forward(q, x, y); });
+  static const std::vector<std::int64_t> labels(800, 1);
+  static const Tensor loss(1);
+  add<SoftmaxCrossEntropy>("SoftmaxCrossEntropy/forward", {.batch = 800, .classes = 2000}, 2.0 * 4 * 800 * 2000,
+                           [](const SoftmaxCrossEntropy& k, Stream& q) {
+                             k.forward(q, x, View<const std::int64_t>(labels.data()), {}, loss, y);
+                           });
   add<Reduce>("Reduce/rows", {.input = {count / 512, 512}, .axes = {1}}, bytes,
               [](const Reduce& k, Stream& q) { k.forward(q, x, y); });
-  add<Reduce>("Reduce/columns", {.input = {count / 512, 512}, .axes = {0}}, bytes,
-              [](const Reduce& k, Stream& q) { k.forward(q, x, y); });
+  for (const std::int64_t columns : {512, 1024, 2000})
+    add<Reduce>("Reduce/columns/" + std::to_string(columns), {.input = {count / columns, columns}, .axes = {0}}, bytes,
+                [](const Reduce& k, Stream& q) { k.forward(q, x, y); });
   add<Transpose>("Transpose/heads", {.input = {8, 128, 8, 32}, .permutation = {0, 2, 1, 3}}, 2.0 * 4 * 8 * 128 * 256,
                  [](const Transpose& k, Stream& q) { k.forward<float>(q, x, y); });
   add<Transpose>("Transpose/matrix", {.input = {1024, 1024}, .permutation = {1, 0}}, 2.0 * 4 * 1024 * 1024,

@@ -260,7 +260,8 @@ void checkReduce(const Shape& input, const Axes& axes) {
 }
 
 TEST(ReduceKernel, EverySetOfAxes) {
-  for (const Shape& shape : {Shape{}, Shape{1}, Shape{37}, Shape{70, 67}, Shape{3, 1, 5}, Shape{4, 3, 5, 7}})
+  for (const Shape& shape :
+       {Shape{}, Shape{1}, Shape{37}, Shape{70, 67}, Shape{3, 4133}, Shape{3, 1, 5}, Shape{4, 3, 5, 7}})
     for (int subset = 0; subset < 1 << shape.rank; ++subset) {
       Axes axes;
       for (int axis = 0; axis < shape.rank; ++axis)

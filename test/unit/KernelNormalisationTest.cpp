@@ -316,6 +316,24 @@ TEST(SoftmaxRange, LargeLogitsDoNotOverflow) {
   expectClose(y, softmax({0, -1, -1e3}, 3, false), "y");
 }
 
+TEST(SoftmaxRange, TheLargestLogitIsSubtractedWhereverItIs) {
+  constexpr std::int64_t classes = 83; // beyond vectors
+  pdcrt::Setup setup;
+  RoomyStream q;
+  for (std::int64_t at = 0; at < classes; ++at) {
+    SCOPED_TRACE(at);
+    Buffer<float> x(classes), y(classes), expected(classes), loss(1);
+    x[at] = 1000; // whose exponential is infinite
+    expected[at] = 1;
+    Softmax(setup, {.rows = 1, .classes = classes}).forward(q, x, y);
+    EXPECT_TRUE(std::ranges::equal(y.values(), expected.values()));
+    const Buffer<std::int64_t> label = {at};
+    SoftmaxCrossEntropy(setup, {.batch = 1, .classes = classes}).forward(q, x, label, {}, loss, y);
+    EXPECT_TRUE(std::ranges::equal(y.values(), expected.values()));
+    EXPECT_EQ(loss[0], 0);
+  }
+}
+
 TEST(SoftmaxRange, ANaNSpoilsItsRowAndNoOther) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   pdcrt::Setup setup;

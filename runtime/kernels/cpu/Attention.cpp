@@ -44,7 +44,7 @@ PDCRT_VECTORIZED void drop(std::int64_t count, const std::uint8_t* mask, float k
 /// Scores become weights. A NaN is in the sum, whatever the largest is.
 PDCRT_VECTORIZED void softmaxRow(const Row& row, float* x, float& largest, float& inverse) {
   const std::int64_t seen = row.seen;
-  const float max = maxOf(seen, [x](std::int64_t i) { return x[i]; });
+  const float max = maxOf(seen, x);
   for (std::int64_t i = 0; i < seen; ++i) x[i] = pdcrt::exp(x[i] - max);
   const float factor = static_cast<float>(1 / sumOf(seen, [x](std::int64_t i) { return x[i]; }));
   for (std::int64_t i = 0; i < seen; ++i) x[i] *= factor;

@@ -7,8 +7,6 @@
 #include <immintrin.h>
 
 #define PDCRT_AVX2 __attribute__((target("avx2,fma")))
-// Loops over registers must be unrolled from the beginning, or the registers are an array in memory.
-#define PDCRT_EACH(variable, count) _Pragma("GCC unroll 8") for (int variable = 0; variable < (count); ++variable)
 
 namespace pdcrt::avx2 {
 

@@ -69,43 +69,63 @@ PDCRT_VECTORIZED void sumsOfGradient(Planes p, const float* dy, const float* x, 
 // A block of channels, whose planes seldom fit the cache: one pass. Squares are of the distance to the first value of
 // each channel, which does not cancel either.
 
-#define PDCRT_FLOATS(address) (*reinterpret_cast<const Floats*>(address))
-#define PDCRT_HALF(address) __builtin_convertvector(*reinterpret_cast<const blocks::HalfFloats*>(address), Doubles)
+/// One number for each channel of a block, in double precision.
+struct BlockSum {
+  static constexpr int pieces = most / (sizeof(Doubles) / sizeof(double));
+  Doubles piece[pieces];
+
+  PDCRT_INLINE void store(double* to) const { std::memcpy(to, piece, sizeof piece); }
+};
+constexpr int doubles = most / BlockSum::pieces, floats = sizeof(Floats) / sizeof(float); ///< in a vector
+
+PDCRT_INLINE void widen(const float* x, Doubles& to) {
+  to = __builtin_convertvector(*reinterpret_cast<const blocks::HalfFloats*>(x), Doubles);
+}
+PDCRT_INLINE void widenHalves(const Floats& x, Doubles (&to)[2]) {
+  to[0] = __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1, 2, 3), Doubles);
+  to[1] = __builtin_convertvector(__builtin_shufflevector(x, x, 4, 5, 6, 7), Doubles);
+}
 
 PDCRT_VECTORIZED void sumsOfDistances(Planes p, const float* x, Sums& sums) {
-  const Doubles low = PDCRT_HALF(x), high = PDCRT_HALF(x + 8);
-  Doubles totalLow = {}, totalHigh = {}, squaresLow = {}, squaresHigh = {};
+  BlockSum first, total = {}, squares = {};
+  PDCRT_EACH(k, BlockSum::pieces) widen(x + k * doubles, first.piece[k]);
   for (std::int64_t n = 0; n < p.samples; ++n, x += p.stride)
     for (std::int64_t i = 0; i < p.size; i += most) {
-      const Doubles a = PDCRT_HALF(x + i) - low, b = PDCRT_HALF(x + i + 8) - high;
-      totalLow += a, totalHigh += b;
-      squaresLow += a * a, squaresHigh += b * b;
+      PDCRT_EACH(k, BlockSum::pieces) {
+        Doubles distance;
+        widen(x + i + k * doubles, distance);
+        distance -= first.piece[k];
+        total.piece[k] += distance;
+        squares.piece[k] += distance * distance;
+      }
     }
-  std::memcpy(sums.first, &totalLow, sizeof totalLow);
-  std::memcpy(sums.first + 8, &totalHigh, sizeof totalHigh);
-  std::memcpy(sums.second, &squaresLow, sizeof squaresLow);
-  std::memcpy(sums.second + 8, &squaresHigh, sizeof squaresHigh);
+  total.store(sums.first);
+  squares.store(sums.second);
 }
 
 template <bool masked>
 PDCRT_INLINE void sumsOfGradients(Planes p, const float* dy, const float* x, const float* y, const float* mean,
                                   Sums& sums) {
   const Floats zero = {}, one = zero + 1;
-  const Doubles low = PDCRT_HALF(mean), high = PDCRT_HALF(mean + 8);
-  Doubles totalLow = {}, totalHigh = {}, productsLow = {}, productsHigh = {};
+  BlockSum middle, total = {}, products = {};
+  PDCRT_EACH(k, BlockSum::pieces) widen(mean + k * doubles, middle.piece[k]);
   for (std::int64_t n = 0; n < p.samples; ++n)
     for (std::int64_t i = n * p.stride; i < n * p.stride + p.size; i += most) {
-      Floats g = PDCRT_FLOATS(dy + i);
-      if constexpr (masked) g = g * (PDCRT_FLOATS(y + i) > zero ? one : zero);
-      const Doubles a = __builtin_convertvector(__builtin_shufflevector(g, g, 0, 1, 2, 3, 4, 5, 6, 7), Doubles),
-                    b = __builtin_convertvector(__builtin_shufflevector(g, g, 8, 9, 10, 11, 12, 13, 14, 15), Doubles);
-      totalLow += a, totalHigh += b;
-      productsLow += a * (PDCRT_HALF(x + i) - low), productsHigh += b * (PDCRT_HALF(x + i + 8) - high);
+      PDCRT_EACH(k, BlockSum::pieces / 2) {
+        const std::int64_t at = i + k * floats;
+        Floats g = *reinterpret_cast<const Floats*>(dy + at);
+        if constexpr (masked) g = g * (*reinterpret_cast<const Floats*>(y + at) > zero ? one : zero);
+        Doubles wide[2], distance[2];
+        widenHalves(g, wide);
+        widenHalves(*reinterpret_cast<const Floats*>(x + at), distance);
+        PDCRT_EACH(half, 2) {
+          total.piece[2 * k + half] += wide[half];
+          products.piece[2 * k + half] += wide[half] * (distance[half] - middle.piece[2 * k + half]);
+        }
+      }
     }
-  std::memcpy(sums.first, &totalLow, sizeof totalLow);
-  std::memcpy(sums.first + 8, &totalHigh, sizeof totalHigh);
-  std::memcpy(sums.second, &productsLow, sizeof productsLow);
-  std::memcpy(sums.second + 8, &productsHigh, sizeof productsHigh);
+  total.store(sums.first);
+  products.store(sums.second);
 }
 
 PDCRT_VECTORIZED void sumsOfGradients(Planes p, const float* dy, const float* x, const float* y, const float* mean,
@@ -120,11 +140,21 @@ PDCRT_VECTORIZED void sumsOfGradients(Planes p, const float* dy, const float* x,
 
 struct OneFloat {
   using Type = float;
-  static constexpr std::int64_t width = 1;
+  static constexpr int pieces = 1, width = 1;
 };
 struct OneBlock {
   using Type = Floats;
-  static constexpr std::int64_t width = most;
+  static constexpr int pieces = most / floats, width = most;
+};
+
+/// The numbers of `values` that belong to the pieces of a step.
+template <class Step>
+struct Each {
+  typename Step::Type piece[Step::pieces];
+
+  PDCRT_INLINE explicit Each(const float* values) {
+    PDCRT_EACH(k, Step::pieces) piece[k] = reinterpret_cast<const typename Step::Type*>(values)[k];
+  }
 };
 
 /// y = (x - mean) · factor + bias, plus r, if there is one, and with `relu` nothing below 0. The mean is taken off
@@ -133,16 +163,18 @@ template <class Step, bool relu, bool residual>
 PDCRT_INLINE void normalise(Planes p, const float* x, const float* r, const Factors& f, float* y) {
   using T = typename Step::Type;
   const auto at = [](const float* address) -> const T& { return *reinterpret_cast<const T*>(address); };
-  const T mean = at(f.mean), factor = at(f.factor), bias = at(f.bias), zero = {};
-  for (std::int64_t n = 0; n < p.samples; ++n) {
-    const std::int64_t begin = n * p.stride;
-    for (std::int64_t i = begin; i < begin + p.size; i += Step::width) {
-      T value = (at(x + i) - mean) * factor + bias;
-      if constexpr (residual) value = value + at(r + i);
-      if constexpr (relu) value = zero > value ? zero : value;
-      *reinterpret_cast<T*>(y + i) = value;
+  const Each<Step> mean(f.mean), factor(f.factor), bias(f.bias);
+  const T zero = {};
+  for (std::int64_t n = 0; n < p.samples; ++n)
+    for (std::int64_t i = n * p.stride; i < n * p.stride + p.size; i += Step::width) {
+      PDCRT_EACH(k, Step::pieces) {
+        const std::int64_t here = i + k * (Step::width / Step::pieces);
+        T value = (at(x + here) - mean.piece[k]) * factor.piece[k] + bias.piece[k];
+        if constexpr (residual) value = value + at(r + here);
+        if constexpr (relu) value = zero > value ? zero : value;
+        *reinterpret_cast<T*>(y + here) = value;
+      }
     }
-  }
 }
 
 template <class Step>
@@ -172,17 +204,19 @@ PDCRT_INLINE void differentiate(Planes p, const float* dy, const float* x, const
                                 float* dr) {
   using T = typename Step::Type;
   const auto at = [](const float* address) -> const T& { return *reinterpret_cast<const T*>(address); };
-  const T mean = at(f.mean), factor = at(f.factor), bias = at(f.bias), slope = at(f.slope), zero = {}, one = zero + 1;
-  for (std::int64_t n = 0; n < p.samples; ++n) {
-    const std::int64_t begin = n * p.stride;
-    for (std::int64_t i = begin; i < begin + p.size; i += Step::width) {
-      T g = at(dy + i);
-      if constexpr (masked) g = g * (at(y + i) > zero ? one : zero);
-      const T value = (g - bias - (at(x + i) - mean) * slope) * factor;
-      *reinterpret_cast<T*>(dx + i) = value;
-      if constexpr (residual) *reinterpret_cast<T*>(dr + i) = g;
+  const Each<Step> mean(f.mean), factor(f.factor), bias(f.bias), slope(f.slope);
+  const T zero = {}, one = zero + 1;
+  for (std::int64_t n = 0; n < p.samples; ++n)
+    for (std::int64_t i = n * p.stride; i < n * p.stride + p.size; i += Step::width) {
+      PDCRT_EACH(k, Step::pieces) {
+        const std::int64_t here = i + k * (Step::width / Step::pieces);
+        T g = at(dy + here);
+        if constexpr (masked) g = g * (at(y + here) > zero ? one : zero);
+        const T value = (g - bias.piece[k] - (at(x + here) - mean.piece[k]) * slope.piece[k]) * factor.piece[k];
+        *reinterpret_cast<T*>(dx + here) = value;
+        if constexpr (residual) *reinterpret_cast<T*>(dr + here) = g;
+      }
     }
-  }
 }
 
 template <class Step>
@@ -209,10 +243,14 @@ PDCRT_VECTORIZED void differentiate(Planes p, std::int64_t lanes, const float* d
 template <class Step>
 PDCRT_INLINE void scaleBy(Planes p, const float* dy, const Factors& f, float* dx) {
   using T = typename Step::Type;
-  const T factor = *reinterpret_cast<const T*>(f.factor);
+  const Each<Step> factor(f.factor);
   for (std::int64_t n = 0; n < p.samples; ++n, dy += p.stride, dx += p.stride)
-    for (std::int64_t i = 0; i < p.size; i += Step::width)
-      *reinterpret_cast<T*>(dx + i) = *reinterpret_cast<const T*>(dy + i) * factor;
+    for (std::int64_t i = 0; i < p.size; i += Step::width) {
+      PDCRT_EACH(k, Step::pieces) {
+        const std::int64_t here = i + k * (Step::width / Step::pieces);
+        *reinterpret_cast<T*>(dx + here) = *reinterpret_cast<const T*>(dy + here) * factor.piece[k];
+      }
+    }
 }
 
 PDCRT_VECTORIZED void scaleBy(Planes p, std::int64_t lanes, const float* dy, const Factors& f, float* dx) {

@@ -62,7 +62,7 @@ PDCRT_INLINE void foldRows(const Loops& loops, std::int64_t length, const float*
 /// The innermost axis, of `length`, is kept.
 template <class Kind>
 PDCRT_INLINE void foldColumns(const Loops& loops, std::int64_t length, const float* x, float* y) {
-  constexpr std::int64_t width = 256;
+  constexpr std::int64_t width = 2048; // whole rows, which lie behind each other, as far as their sums fit the cache
   std::int64_t keptIndex[maxRank] = {}, keptOffset = 0;
   do {
     for (std::int64_t begin = 0; begin < length; begin += width) {

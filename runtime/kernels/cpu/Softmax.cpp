@@ -12,14 +12,14 @@ namespace {
 // A NaN in a row is in all of its exponentials' sum, whatever the maximum is.
 
 PDCRT_VECTORIZED void softmaxRow(std::int64_t count, const float* x, float* y) {
-  const float max = maxOf(count, [x](std::int64_t i) { return x[i]; });
+  const float max = maxOf(count, x);
   for (std::int64_t i = 0; i < count; ++i) y[i] = pdcrt::exp(x[i] - max);
   const float factor = static_cast<float>(1 / sumOf(count, [y](std::int64_t i) { return y[i]; }));
   for (std::int64_t i = 0; i < count; ++i) y[i] *= factor;
 }
 
 PDCRT_VECTORIZED void logSoftmaxRow(std::int64_t count, const float* x, float* y) {
-  const float max = maxOf(count, [x](std::int64_t i) { return x[i]; });
+  const float max = maxOf(count, x);
   const double sum = sumOf(count, [x, max](std::int64_t i) { return pdcrt::exp(x[i] - max); });
   const float logSum = static_cast<float>(std::log(sum));
   for (std::int64_t i = 0; i < count; ++i) y[i] = (x[i] - max) - logSum;

@@ -5,6 +5,7 @@
 #include "Sums.h"
 #include "pdcrt/Math.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -18,10 +19,9 @@ struct Row {
   std::int64_t count, stride;
 };
 
-/// log of the sum of the exponentials. `probabilities` may be null.
-PDCRT_VECTORIZED double logSumExp(Row row, const float* logits, float* probabilities) {
-  const auto at = [row](std::int64_t i) { return i * row.stride; };
-  const float max = maxOf(row.count, [&](std::int64_t i) { return logits[at(i)]; }); // a NaN shows in the sum
+/// `at` says where the logit of a class is, `max` is the largest. A NaN shows in the sum.
+template <class At>
+PDCRT_INLINE double logSumExp(Row row, At at, const float* logits, float max, float* probabilities) {
   const auto exponential = [&](std::int64_t i) { return pdcrt::exp(logits[at(i)] - max); };
   if (!probabilities) return max + std::log(sumOf(row.count, exponential));
 #pragma GCC ivdep // logits and probabilities are different memory
@@ -30,6 +30,17 @@ PDCRT_VECTORIZED double logSumExp(Row row, const float* logits, float* probabili
   const float factor = static_cast<float>(1 / sum);
   for (std::int64_t i = 0; i < row.count; ++i) probabilities[at(i)] *= factor;
   return max + std::log(sum);
+}
+
+/// log of the sum of the exponentials. `probabilities` may be null.
+PDCRT_VECTORIZED double logSumExp(Row row, const float* logits, float* probabilities) {
+  if (row.stride == 1) // vector code
+    return logSumExp(
+        row, [](std::int64_t i) { return i; }, logits, maxOf(row.count, logits), probabilities);
+  const auto at = [row](std::int64_t i) { return i * row.stride; };
+  float max = -std::numeric_limits<float>::infinity();
+  for (std::int64_t i = 0; i < row.count; ++i) max = std::max(max, logits[at(i)]);
+  return logSumExp(row, at, logits, max, probabilities);
 }
 
 PDCRT_VECTORIZED void scaleRow(Row row, const float* from, float factor, float* to) {

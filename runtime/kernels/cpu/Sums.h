@@ -15,6 +15,8 @@
 
 // For templates that only become vector code inside of such a function.
 #define PDCRT_INLINE inline __attribute__((always_inline))
+// Loops over registers must be unrolled from the beginning, or the registers are an array in memory.
+#define PDCRT_EACH(variable, count) _Pragma("GCC unroll 8") for (int variable = 0; variable < (count); ++variable)
 
 namespace pdcrt {
 
@@ -41,11 +43,28 @@ PDCRT_INLINE double sumOf(std::int64_t count, Term term) {
       count, 0.0, [](double a, double b) { return a + b; }, term);
 }
 
-/// The largest of term(0), term(1), …; what it is if one of them is NaN is unspecified.
-template <class Term>
-PDCRT_INLINE float maxOf(std::int64_t count, Term term) {
-  return foldInLanes(
-      count, -std::numeric_limits<float>::infinity(), [](float a, float b) { return a > b ? a : b; }, term);
+/// The largest of x[0] to x[count - 1]; what it is if one of them is NaN is unspecified. With vectors of the
+/// compiler's, which does not find any in lanes where the larger of two is chosen.
+PDCRT_INLINE float maxOf(std::int64_t count, const float* x) {
+  using Floats = float __attribute__((vector_size(32), aligned(4), may_alias));
+  constexpr int lanes = sizeof(Floats) / sizeof(float), vectors = 4;
+  const auto larger = [](float a, float b) { return a > b ? a : b; };
+  float max = -std::numeric_limits<float>::infinity();
+  std::int64_t i = 0;
+  if (count >= vectors * lanes) {
+    Floats largest[vectors];
+    PDCRT_EACH(k, vectors) largest[k] = *reinterpret_cast<const Floats*>(x + k * lanes);
+    for (i = vectors * lanes; i + vectors * lanes <= count; i += vectors * lanes) {
+      PDCRT_EACH(k, vectors) {
+        const Floats next = *reinterpret_cast<const Floats*>(x + i + k * lanes);
+        largest[k] = largest[k] > next ? largest[k] : next;
+      }
+    }
+    PDCRT_EACH(k, vectors)
+    PDCRT_EACH(lane, lanes) max = larger(max, largest[k][lane]);
+  }
+  for (; i < count; ++i) max = larger(max, x[i]);
+  return max;
 }
 
 } // namespace pdcrt

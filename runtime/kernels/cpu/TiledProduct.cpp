@@ -98,6 +98,9 @@ void packColumns(const float* from, std::int64_t stepStride, std::int64_t count,
   for (std::int64_t first = 0; first < steps; first += stepsTogether)
     for (std::int64_t r = 0; r < count; r += rows) {
       const std::int64_t height = std::min(rows, count - r), last = std::min(first + stepsTogether, steps);
+      // The next ones lie in other pages, which no hardware looks ahead into.
+      for (std::int64_t next = last; next < std::min(last + stepsTogether, steps); ++next)
+        _mm_prefetch(from + next * stepStride + r, _MM_HINT_T0);
       for (std::int64_t step = first; step < last; ++step) {
         const float* const values = from + step * stepStride + r;
         float* const stripe = to + r * steps + step * rows;
