@@ -81,6 +81,11 @@ const Case cases[] = {
     // More squares than are computed at a time, in groups that are not all equal, and in several parts.
     winograd("WinogradManySquares",
              {.input = {3, 128, 30, 23}, .filter = {128, 128, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}),
+    // Filters in portions, of which the last of an output is smaller; then with more squares than at a time.
+    winograd("WinogradLargeFilter",
+             {.input = {3, 192, 6, 5}, .filter = {208, 192, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}),
+    winograd("WinogradLargeFilterManySquares",
+             {.input = {210, 176, 3, 3}, .filter = {176, 176, 3, 3}, .pads = {1, 1, 1, 1}}),
 };
 
 class TiledConvolution : public testing::TestWithParam<Case> {

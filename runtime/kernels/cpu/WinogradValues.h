@@ -1,0 +1,144 @@
+// What WinogradConvolution computes with: values at the 36 points of squares of outputs and of filters, and how they
+// come from tensors and go back. For x86-64 only.
+#pragma once
+
+#include "ConvolutionTiles.h"
+#include "WinogradConvolution.h"
+#include "WinogradTransforms.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace pdcrt::winograd {
+
+using convolution::block, convolution::tileRows;
+using Sizes = WinogradConvolution::Sizes;
+
+constexpr std::int64_t allPoints = points * points, allTaps = taps * taps; ///< of a square
+constexpr std::int64_t blockFloats = block * block;
+
+/// Values at the points: [36][blocks of channels][count][16]. Planes are no powers of two apart, so that the 36 values
+/// of a square do not meet in one set of a cache.
+struct Values {
+  float* data;
+  std::int64_t blocks, count;
+
+  static std::int64_t planeOf(std::int64_t blocks, std::int64_t count) { return blocks * count * block + block; }
+  static std::int64_t floatsOf(std::int64_t blocks, std::int64_t count) { return allPoints * planeOf(blocks, count); }
+
+  std::int64_t plane() const { return planeOf(blocks, count); }
+  float* at(std::int64_t point, std::int64_t channels, std::int64_t i) const {
+    return data + point * plane() + (channels * count + i) * block;
+  }
+  /// Of value `i` of some channels.
+  Square<float> square(std::int64_t channels, std::int64_t i) const {
+    return {at(0, channels, i), points * plane(), plane()};
+  }
+};
+
+template <class T>
+Square<const T> readOnly(Square<T> s) {
+  return {s.data, s.row, s.column};
+}
+
+/// Where a square of outputs begins.
+struct Place {
+  std::int64_t sample, row, column;
+
+  Place(const Sizes& s, std::int64_t square)
+      : sample(square / (s.squareRows() * s.squareColumns())), row(square / s.squareColumns() % s.squareRows() * 4),
+        column(square % s.squareColumns() * 4) {}
+};
+
+/// `size` x `size` values of a plane from (row, column) on: where they are or, where some lie outside, copied to `room`
+/// among zeros.
+template <std::int64_t size>
+Square<const float> patchOf(const float* plane, std::int64_t height, std::int64_t width, std::int64_t row,
+                            std::int64_t column, float* room) {
+  if (row >= 0 && column >= 0 && row + size <= height && column + size <= width)
+    return {plane + (row * width + column) * block, width * block, block};
+  std::fill_n(room, size * size * block, 0.0f);
+  const std::int64_t first = std::max<std::int64_t>(0, -column), end = std::min(size, width - column);
+  for (std::int64_t i = std::max<std::int64_t>(0, -row); i < std::min(size, height - row); ++i)
+    std::copy_n(plane + ((row + i) * width + column + first) * block, (end - first) * block,
+                room + (i * size + first) * block);
+  return {room, size * block, block};
+}
+
+/// The inputs of a square of outputs become values at the points.
+inline void transformInputs(const Sizes& s, const float* x, std::int64_t square, const Values& to, std::int64_t i) {
+  const Place at(s, square);
+  alignas(32) float room[points * points * block];
+  for (std::int64_t c = 0; c < s.inputs; ++c) {
+    const float* const plane = x + (at.sample * s.inputs + c) * s.height * s.width * block;
+    const Square<const float> patch =
+        patchOf<points>(plane, s.height, s.width, at.row - s.top, at.column - s.left, room);
+    apply<points, points, ofInputs>(patch, to.square(c, i));
+  }
+}
+
+/// So do gradients of a square of outputs.
+inline void transformOutputGradients(const Sizes& s, const float* dy, std::int64_t square, const Values& to,
+                                     std::int64_t i) {
+  const Place at(s, square);
+  alignas(32) float room[4 * 4 * block];
+  for (std::int64_t k = 0; k < s.outputs; ++k) {
+    const float* const plane = dy + (at.sample * s.outputs + k) * s.rows * s.columns * block;
+    const Square<const float> patch = patchOf<4>(plane, s.rows, s.columns, at.row, at.column, room);
+    apply<outputs, points, ofOutputGradients>(patch, to.square(k, i));
+  }
+}
+
+/// Values at the points, of `count` outputs from `first` on, become a square of outputs.
+PDCRT_AVX2 inline void transformOutputs(const Sizes& s, std::int64_t first, std::int64_t count, const Values& from,
+                                        std::int64_t i, const float* bias, std::int64_t square, float* y) {
+  const Place at(s, square);
+  const std::int64_t rows = std::min<std::int64_t>(4, s.rows - at.row),
+                     columns = std::min<std::int64_t>(4, s.columns - at.column);
+  alignas(32) float room[4 * 4 * block];
+  for (std::int64_t k = first; k < first + count; ++k) {
+    float* const to = y + (((at.sample * s.outputs + k) * s.rows + at.row) * s.columns + at.column) * block;
+    const bool whole = rows == 4 && columns == 4 && !bias;
+    const Square<float> result =
+        whole ? Square<float>{to, s.columns * block, block} : Square<float>{room, 4 * block, block};
+    apply<points, outputs, toOutputs>(readOnly(from.square(k - first, i)), result);
+    if (whole) continue;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t j = 0; j < columns * block; ++j)
+        to[r * s.columns * block + j] = room[r * 4 * block + j] + (bias ? bias[k * block + j % block] : 0.0f);
+  }
+}
+
+/// A filter [outputs][inputs][9][16 of inputs][16 of outputs], or one that a convolution of dy reads: there inputs and
+/// outputs have changed places, and taps are in the opposite order. Sizes are of that convolution.
+struct Filter {
+  const float* w;
+  bool turned;
+
+  /// The blocks of an output and an input at the points.
+  void transform(const Sizes& s, std::int64_t output, std::int64_t input, const Values& to, std::int64_t place) const {
+    const float* from = w + (turned ? input * s.outputs + output : output * s.inputs + input) * allTaps * blockFloats;
+    alignas(32) float room[allTaps * blockFloats];
+    if (turned) {
+      for (std::int64_t tap = 0; tap < allTaps; ++tap)
+        convolution::exchangeBlock(from + tap * blockFloats, room + (allTaps - 1 - tap) * blockFloats);
+      from = room;
+    }
+    for (std::int64_t i = 0; i < block; ++i)
+      apply<taps, points, ofFilter>({from + i * block, taps * blockFloats, blockFloats}, to.square(place, i));
+  }
+};
+
+/// Values at the points become the gradient of the blocks of an output and an input, or are added to it.
+PDCRT_AVX2 inline void transformFilterGradient(const Values& du, std::int64_t place, bool fresh, float* dw) {
+  for (std::int64_t i = 0; i < block; ++i) {
+    alignas(32) float room[allTaps * block];
+    const Square<float> result = fresh ? Square<float>{dw + i * block, taps * blockFloats, blockFloats}
+                                       : Square<float>{room, taps * block, block};
+    apply<points, taps, toFilterGradient>(readOnly(du.square(place, i)), result);
+    for (std::int64_t tap = 0; tap < allTaps && !fresh; ++tap)
+      for (std::int64_t o = 0; o < block; ++o) dw[tap * blockFloats + i * block + o] += room[tap * block + o];
+  }
+}
+
+} // namespace pdcrt::winograd
