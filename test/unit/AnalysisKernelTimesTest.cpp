@@ -100,6 +100,23 @@ module @m {
       "3}, .pads = {1, 1, 1, 1}}; known: direct");
 }
 
+TEST_F(KernelTimes, OurWinogradIsOfferedForAWeightGradientOfAnySize) {
+  module_ = std::move(*parseModule(R"(
+module @m {
+  graph @main(%x: f32[2, 64, 4, 4]@1, %w: f32[64, 64, 3, 3]@2) {
+    %y = conv2d %x, %w {pads = [1, 1, 1, 1]} : f32[2, 64, 4, 4]@1
+    %dw, _ = conv2d_weight_gradient %x, %y {filter_shape = [64, 64, 3, 3], pads = [1, 1, 1, 1]} : f32[64, 64, 3, 3]@2, _
+    result "dw" = %dw
+  }
+}
+)",
+                                   "m.pdir", ops_, diags_));
+  constexpr const char* kernel = "Conv2d{.input = {2, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}, "
+                                 ".inputLanes = 16, .outputLanes = 16}";
+  EXPECT_TRUE(choose({{kernel, "weightGradient", "tiledWinograd", 1}}));
+  EXPECT_FALSE(choose({{kernel, "weightGradient", "winograd", 1}}));
+}
+
 TEST_F(KernelTimes, WhatTheModelLacksIsRefused) {
   EXPECT_FALSE(choose({{strided, "forward", "winograd", 1}}));
   EXPECT_FALSE(choose({{square, "forward", "fft", 1}}));

@@ -103,10 +103,10 @@ std::vector<std::string> algorithmsOfCuda(const Conv2d::Options& options, std::s
   return algorithms;
 }
 
-/// Winograd's workspace holds 36·I·O floats of filters, whatever the maps are, and 36·(I + O) per tile of 4×4 outputs;
-/// for the filters' gradient the former twice. On small maps that is mostly filters, and more than a network has to
-/// spare where most is kept: 95 MiB for the weight gradient of 8×512×7×7, beside 11 MiB that such a convolution reads
-/// and writes.
+/// The workspace of the library's Winograd holds 36·I·O floats of filters, whatever the maps are, and 36·(I + O) per
+/// tile of 4×4 outputs; for the filters' gradient the former twice. On small maps that is mostly filters, and more than
+/// a network has to spare where most is kept: 95 MiB for the weight gradient of 8×512×7×7, beside 11 MiB that such a
+/// convolution reads and writes. (Ours takes large filters in portions.)
 bool isMostlyFilters(const Conv2d::Options& options) {
   const pdcrt::Shape y = Conv2d::outputShape(options);
   const std::int64_t tiles = y.dims[0] * ((y.dims[2] + 3) / 4) * ((y.dims[3] + 3) / 4);
@@ -126,11 +126,11 @@ KernelAlternatives pdc::ops::convolutionAlternatives(Conv2d::Options options, co
   options.algorithms = {};
   const auto place = static_cast<std::size_t>(std::find(methods.begin(), methods.end(), method) - methods.begin());
   std::vector<std::string> algorithms = {"direct"};
-  const bool mostlyFilters = method == "weightGradient" && isMostlyFilters(options);
-  if (Conv2d::takesWinograd(options) && !mostlyFilters) algorithms.push_back("winograd");
+  if (Conv2d::takesWinograd(options) && !(method == "weightGradient" && isMostlyFilters(options)))
+    algorithms.push_back("winograd");
   if (method == "inputGradient" ? Conv2d::takesTilesBackward(options) : Conv2d::takesTiles(options))
     algorithms.push_back("tiled");
-  if (Conv2d::takesTiledWinograd(options) && !mostlyFilters) algorithms.push_back("tiledWinograd");
+  if (Conv2d::takesTiledWinograd(options)) algorithms.push_back("tiledWinograd");
   if (target == Target::cuda) algorithms = algorithmsOfCuda(options, place);
   return {.kernel = Conv2d::profileName(options),
           .method = method,
