@@ -133,7 +133,7 @@ std::int64_t floatsWithAll(const Sizes& s, int threads) {
   return filterFloats(s) + threads * (Values::floatsOf(s.inputs, atOnce) + Values::floatsOf(s.outputs, atOnce));
 }
 
-/// Threads share the squares.
+/// With the filter at the points as a whole. Threads share the squares.
 void convolveWithAll(const Sizes& s, int threads, const Filter& filter, float* room, const float* x, const float* bias,
                      float* y) {
   const Values u = filterAt(s, room);
@@ -163,7 +163,7 @@ std::int64_t floatsInPortions(const Sizes& s, int threads) {
   return Values::floatsOf(s.inputs, atOnce) + threads * (Portion::floats() + Values::floatsOf(1, atOnce));
 }
 
-/// Threads share the outputs.
+/// With portions of the filter, one after the other. Threads share the outputs.
 void convolveInPortions(const Sizes& s, int threads, const Filter& filter, float* room, const float* x,
                         const float* bias, float* y) {
   const std::int64_t atOnce = squaresAtOnce(s), outputFloats = Values::floatsOf(1, atOnce);
