@@ -7,16 +7,21 @@
 
 using namespace pdc;
 
-/// How many classes an integer label may name: what the loss that reads it (through views and casts) says.
-static std::int64_t classesOf(const Value* label) {
-  for (const Operation* user : label->users()) {
+/// Among how many things the integers of an input choose: the fewest that one of its readers (through views and casts)
+/// says; 0: none does.
+static std::int64_t choicesOf(const Value* input) {
+  std::int64_t fewest = 0;
+  for (const Operation* user : input->users()) {
     if (user->phase != Phase::forward) continue;
-    if (user->def().lossLike && user->operand(0) != label)
-      return user->operand(0)->type().rank() > 1 ? user->operand(0)->type().shape[1] : 0;
-    if (user->operands().size() == 1 && user->result())
-      if (std::int64_t classes = classesOf(user->result())) return classes;
+    std::int64_t choices = 0;
+    if (user->def().choices) {
+      for (std::size_t i = 0; i < user->operands().size() && choices == 0; ++i)
+        if (user->operand(i) == input) choices = user->def().choices(*user, i);
+    } else if (user->operands().size() == 1 && user->result())
+      choices = choicesOf(user->result());
+    if (choices > 0 && (fewest == 0 || choices < fewest)) fewest = choices;
   }
-  return 0;
+  return fewest;
 }
 
 /// Parameters of other stages, which this one is sent; and what is exchanged about those of its own.
@@ -116,9 +121,8 @@ void MemoryPlanner::placeInputs() {
       plan_.ports.push_back({place.edge, input.value, place.offset});
     } else {
       place = {Block::slot, -1, slot_.take(input.value->type().bytes())};
-      const bool label = input.kind == InputKind::label;
-      plan_.data.push_back({input.value, label,
-                            label && !isFloat(input.value->type().element) ? classesOf(input.value) : 0, place.offset});
+      plan_.data.push_back({input.value, input.kind == InputKind::label,
+                            isFloat(input.value->type().element) ? 0 : choicesOf(input.value), place.offset});
     }
     addBuffer(plan_.training, input.value, place);
   }

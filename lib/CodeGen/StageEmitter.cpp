@@ -145,11 +145,11 @@ private:
     }
     edgeTables();
     if (!memory_.data.empty()) {
-      out_ << "\n// Inputs from the data set, in the slot: name, type, shape, offset, label, classes.\n"
+      out_ << "\n// Inputs from the data set, in the slot: name, type, shape, offset, label, choices.\n"
               "constexpr pdcrt::DataRow data[] = {\n";
       for (const PlacedData& d : memory_.data)
         out_ << "    {" << stringLiteral(d.value->name()) << ", " << typeFields(d.value->type()) << ", " << d.offset
-             << ", " << (d.label ? "true" : "false") << ", " << d.classes
+             << ", " << (d.label ? "true" : "false") << ", " << d.choices
              << (isLossScale(d.value) ? ", /*lossScale=*/true" : "") << "},\n";
       out_ << "};\n";
     }

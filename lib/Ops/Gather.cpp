@@ -115,6 +115,7 @@ PDC_OPS(Gather) {
             if (i != 0 || !isFromParameters(op.operand(0))) return std::nullopt;
             return normally(1); // torch.nn.Embedding
           },
+          .choices = [](const Operation& op, std::size_t i) { return i == 1 ? forwardOf(op).size : 0; },
           .reference = moving([](ReferenceContext& c) {
             visitBytes(*c.operands[0], *c.results[0], [&](auto x, auto y) {
               forEachPicked(c, forwardOf(c.op), [&](std::size_t atX, std::size_t atY) { y[atY] = x[atX]; });

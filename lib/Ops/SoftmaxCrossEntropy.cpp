@@ -288,6 +288,10 @@ PDC_OPS(SoftmaxCrossEntropy) {
             Operation* without = b.create(op.def().name, op.operands(), op.attributes, {true, false});
             return {without ? without->result(0) : nullptr, nullptr};
           },
+          .choices = [](const Operation& op, std::size_t i) -> std::int64_t {
+            const Shape& logits = operandType(op, 0).shape;
+            return i == 1 && logits.size() > 1 ? logits[1] : 0;
+          },
           .reference = reference([]<class T>(ReferenceContext& c) { lossReference<T>(c); }),
           .examples = examples(),
           .lossLike = true,

@@ -171,19 +171,21 @@ Status DataSet::openInput(Input& input) {
       (row.shape.rank < 2 || row.shape.dims[1] != static_cast<std::int64_t>(options_.mean.size())))
     return {Exit::usage, "--normalize gives " + std::to_string(options_.mean.size()) + " channels, input '" + row.name +
                              "' has the shape " + expectedShape(row)};
-  return checkLabels(input);
+  return checkChoices(input);
 }
 
-Status DataSet::checkLabels(const Input& input) const {
+Status DataSet::checkChoices(const Input& input) const {
   const DataRow& row = *input.row;
-  if (!row.label || row.classes == 0) return {};
+  if (row.choices == 0) return {};
+  const std::int64_t least = row.label ? 0 : -row.choices;
   for (std::int64_t i = 0; i < samples_ * input.sampleElements; ++i) {
-    const std::int64_t label = integerAt(input.file.element(), input.file.values().data(), i);
-    if ((label >= 0 && label < row.classes) || label == options_.ignoredLabel) continue;
+    const std::int64_t value = integerAt(input.file.element(), input.file.values().data(), i);
+    if ((value >= least && value < row.choices) || (row.label && value == options_.ignoredLabel)) continue;
     return {Exit::badData,
-            input.file.path() + ": sample " + std::to_string(i / input.sampleElements) + " has the label " +
-                std::to_string(label) + ", the model has " + std::to_string(row.classes) + " classes",
-            "labels are 0 to " + std::to_string(row.classes - 1)};
+            input.file.path() + ": sample " + std::to_string(i / input.sampleElements) + " has the " +
+                (row.label ? "label " : "index ") + std::to_string(value) + ", the model has " +
+                std::to_string(row.choices) + (row.label ? " classes" : " rows to choose from"),
+            (row.label ? "labels are 0 to " : "indices are 0 to ") + std::to_string(row.choices - 1)};
   }
   return {};
 }
@@ -250,7 +252,7 @@ void DataSet::synthesize(const DataRow& row, std::int64_t minibatch, std::byte* 
         if constexpr (std::is_floating_point_v<Value>)
           value = static_cast<Value>(word) / static_cast<Value>(4294967296.0) * 2 - 1; // in [-1, 1)
         else
-          value = static_cast<Value>(word % static_cast<std::uint32_t>(std::max<std::int64_t>(1, row.classes)));
+          value = static_cast<Value>(word % static_cast<std::uint32_t>(std::max<std::int64_t>(1, row.choices)));
       });
     }
   }

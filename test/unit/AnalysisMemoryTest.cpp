@@ -415,6 +415,37 @@ TEST(AnalysisMemory, WhatBackwardWeightReadsOfAGradientThatLeavesIsHandedOver) {
   EXPECT_EQ(plan->copies.size(), 1U) << print(graph);
 }
 
+// Data are checked against it, and drawn below it where they are synthetic.
+TEST(AnalysisMemory, IntegerInputsKnowAmongHowManyRowsTheyChoose) {
+  Diagnostics diags(&std::cerr);
+  const std::string text = R"(module @m {
+  param %table : f32[7, 4]
+  param %places : f32[5, 4]
+  graph @main(%words: i64[2, 3], %counts: i64[2, 3], %both: i32[2, 3]) {
+    %0 = gather %table, %words : f32[2, 3, 4]
+    %1 = gather %table, %both : f32[2, 3, 4]
+    %2 = reshape %both {shape = [2, 3]} : i32[2, 3]
+    %3 = gather %places, %2 : f32[2, 3, 4]
+    %4 = add %0, %1 : f32[2, 3, 4]
+    %5 = add %4, %3 : f32[2, 3, 4]
+    %6 = cast %counts {to = "f32"} : f32[2, 3]
+    %7 = reduce_sum %6 {axes = [0, 1]} : f32[]
+    %8 = reduce_sum %5 {axes = [0, 1, 2]} : f32[]
+    %9 = add %7, %8 : f32[]
+    loss %9
+  }
+})";
+  auto module = parseModule(text, "test.pdir", registry(), diags);
+  ASSERT_TRUE(module);
+  PassContext context{**module, registry(), diags, {}};
+  ASSERT_TRUE(differentiate(context));
+  auto plan = planMemory(*(*module)->findGraph("main"), nullptr, {}, diags);
+  ASSERT_TRUE(plan);
+  std::map<std::string, std::int64_t> choices;
+  for (const PlacedData& data : plan->data) choices[data.value->name()] = data.choices;
+  EXPECT_EQ(choices, (std::map<std::string, std::int64_t>{{"words", 7}, {"counts", 0}, {"both", 5}}));
+}
+
 TEST(AnalysisMemory, WhatLivesInsideAPhaseLiesInTheSlotWhileThatHoldsNothing) {
   Diagnostics diags(&std::cerr);
   const std::string text = R"(module @m {

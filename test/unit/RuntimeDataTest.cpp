@@ -5,6 +5,7 @@
 #include "pdcrt/Random.h"
 #include "pdcrt/Training.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -158,6 +159,39 @@ TEST_F(Data, RefusesALabelOutOfRange) {
   EXPECT_EQ(status.message(), folder + "/label.npy: sample 2 has the label 4, the model has 4 classes");
   EXPECT_EQ(status.help(), "labels are 0 to 3");
   EXPECT_TRUE(DataSet().open({.path = folder, .batch = 2, .ignoredLabel = 4}, stages));
+}
+
+/// Words of a table of 5 rows.
+constexpr DataRow words[] = {{"words", Element::i64, {2, 3}, 0, false, 5}};
+const Stage reader = {.index = 0, .count = 1, .data = words};
+const Stage* const readers[] = {&reader};
+
+TEST_F(Data, RefusesAnIndexBeyondTheTable) {
+  write("words", Element::i64, {2, 3}, std::vector<std::int64_t>{0, 4, -5, 1, 5, 2});
+  const Status status = DataSet().open({.path = folder, .batch = 2}, readers);
+  EXPECT_EQ(status.code(), Exit::badData);
+  EXPECT_EQ(status.message(), folder + "/words.npy: sample 1 has the index 5, the model has 5 rows to choose from");
+  EXPECT_EQ(status.help(), "indices are 0 to 4");
+  write("words", Element::i64, {2, 3}, std::vector<std::int64_t>{0, 4, -5, 1, 4, 2}); // -5: the first row
+  EXPECT_TRUE(DataSet().open({.path = folder, .batch = 2}, readers));
+  write("words", Element::i64, {2, 3}, std::vector<std::int64_t>{0, 4, -6, 1, 4, 2});
+  EXPECT_EQ(DataSet().open({.path = folder, .batch = 2}, readers).message(),
+            folder + "/words.npy: sample 0 has the index -6, the model has 5 rows to choose from");
+}
+
+TEST_F(Data, SynthesizesIndicesOfAllRows) {
+  DataSet data;
+  ASSERT_TRUE(data.open({.path = "synthetic", .batch = 2, .syntheticSamples = 100}, readers));
+  bool seen[5] = {};
+  for (std::int64_t b = 0; b < 50; ++b) {
+    std::int64_t read[6];
+    ASSERT_TRUE(data.read(words[0], b, reinterpret_cast<std::byte*>(read)));
+    for (std::int64_t word : read) {
+      ASSERT_TRUE(word >= 0 && word < 5);
+      seen[word] = true;
+    }
+  }
+  EXPECT_TRUE(std::all_of(seen, seen + 5, [](bool one) { return one; }));
 }
 
 TEST_F(Data, RefusesElementsThatDoNotConvert) {

@@ -122,7 +122,7 @@ struct PlacedPort {
 struct PlacedData {
   const Value* value = nullptr;
   bool label = false;
-  std::int64_t classes = 0; ///< as in pdcrt::DataRow
+  std::int64_t choices = 0; ///< as in pdcrt::DataRow
   std::int64_t offset = 0;
 };
 

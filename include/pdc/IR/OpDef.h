@@ -236,6 +236,9 @@ struct OpDef {
   /// How the parameter that operand i stands for usually starts (of an activation: the parameters that compute it), as
   /// PyTorch's modules do; nothing where there is no usage. Null: for no operand.
   std::function<std::optional<InitialValues>(const Operation&, std::size_t i)> initialValues;
+  /// Among how many things the integers of operand i choose: 0 … n-1, rows also from -n on, counted from the end. 0, or
+  /// null: they name nothing.
+  std::function<std::int64_t(const Operation&, std::size_t i)> choices;
   ReferenceFns reference; ///< of elementwise ops: derived
   /// Graph texts (bodies of @main) that the registry test runs, at least five for ops with a gradient.
   std::vector<std::string> examples;

@@ -47,7 +47,7 @@ private:
     std::int64_t sampleElements = 1;
   };
   Status openInput(Input& input);
-  Status checkLabels(const Input& input) const;
+  Status checkChoices(const Input& input) const;
   std::int64_t sampleAt(std::int64_t place);
   void normalize(const DataRow& row, float* values) const;
   void synthesize(const DataRow& row, std::int64_t minibatch, std::byte* destination) const;

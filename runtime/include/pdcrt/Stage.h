@@ -122,7 +122,9 @@ struct DataRow {
   Shape shape;
   std::size_t offset; ///< in the slot
   bool label;
-  std::int64_t classes; ///< for integer labels: valid are 0 … classes-1 (and what the loss ignores); 0: unchecked
+  /// Of integers that choose: labels are 0 … choices-1 (and what the loss ignores), others also -choices … -1, counted
+  /// from the end. 0: unchecked.
+  std::int64_t choices;
   bool lossScale = false;
 };
 

@@ -74,7 +74,7 @@ constexpr pdcrt::PortRow ports[] = {
     {1, "42.gradient", Element::f32, {32, 64, 4, 4}, 131072, 0},
 };
 
-// Inputs from the data set, in the slot: name, type, shape, offset, label, classes.
+// Inputs from the data set, in the slot: name, type, shape, offset, label, choices.
 constexpr pdcrt::DataRow data[] = {
     {"label", Element::i64, {32}, 0, true, 10},
 };
