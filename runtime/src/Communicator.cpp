@@ -173,6 +173,7 @@ void Communicator::run() {
   transport_.open();
   std::vector<Work*> active; // in the order of posting
   active.reserve(1024);
+  std::exception_ptr thrown;
   int idle = 0;
   while (true) {
     Work* posted = nullptr;
@@ -191,19 +192,25 @@ void Communicator::run() {
     // What completes now is told at once, after the round: one wake-up for all.
     const std::size_t before = active.size();
     auto kept = std::remove_if(active.begin(), active.end(), [&](Work* work) {
-      if (!work->advance(transport_)) return false;
+      try {
+        if (thrown || !work->advance(transport_)) return false;
+      } catch (...) { // a sum on the device; whoever waits is told
+        thrown = std::current_exception();
+        return false;
+      }
       work->completedAt = now();
       // The owner may reuse the work from here on, but sees it only after the lock below where it waits.
       work->complete_.store(true, std::memory_order_release);
       return true;
     });
     active.erase(kept, active.end());
-    const bool aborted = transport_.aborted();
+    const bool aborted = transport_.aborted() || thrown;
     if (active.size() < before || aborted) {
       moved = true;
       {
         std::lock_guard lock(mutex_);
         aborted_ = aborted;
+        thrown_ = thrown;
       }
       completion_.notify_all();
     }

@@ -7,6 +7,7 @@
 #include <cassert>
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 namespace pdcrt {
 namespace {
@@ -433,10 +434,24 @@ Status Executor::evaluateOne(HostedStage& hosted, const Action& action) {
   call.weights = hosted.versions.at(hosted.versions.newest());
   if (Status status = readData(hosted, action.index, call.frame.slot, evaluationData_); !status) return status;
   run("evaluate", hosted.stage->evaluate, hosted, call);
-  const std::byte* slot = onHost(call.frame.slot, hosted.stage->bytes.slot);
-  Status status = (*predicted_)(hosted, action.index, slot);
-  mirrors_.clear();
-  return status;
+  return tellPredictions(hosted, action, call.frame.slot);
+}
+
+Status Executor::tellPredictions(const HostedStage& hosted, const Action& action, const std::byte* slot) {
+  const Stage& stage = *hosted.stage;
+  if (device::hostSeesBlocks()) return (*predicted_)(hosted, action.index, slot);
+  // Of a slot's gigabytes only what is read of it is copied, and so much of this is ever memory.
+  const std::unique_ptr<std::byte[]> mirror(new std::byte[stage.bytes.slot]);
+  const auto take = [&](const auto& row) {
+    device::copy(stream_, mirror.get() + row.offset, slot + row.offset,
+                 index(row.shape.elements()) * bytesOf(row.element));
+  };
+  for (const OutputRow& row : stage.outputs)
+    if (row.kind == OutputKind::prediction) take(row);
+  for (const DataRow& row : stage.data)
+    if (row.label) take(row);
+  if (Status status = device::wait(stream_); !status) return status;
+  return (*predicted_)(hosted, action.index, mirror.get());
 }
 
 } // namespace pdcrt

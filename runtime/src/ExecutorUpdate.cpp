@@ -39,14 +39,13 @@ void Executor::backwardWithUpdates(HostedStage& hosted, const Call& call, std::i
 /// The squares of a stage's gradients, added up.
 Status Executor::squaresOf(const HostedStage& hosted, const HostedStage::GradientSet& set, ExactSum& sum) {
   sum.clear();
-  for (const TrainedParameter& parameter : hosted.optimizer->parameters()) {
-    double squares = 0;
-    if (Status status = device::sumOfSquares(stream_, reinterpret_cast<const float*>(set.memory + parameter.gradient),
-                                             parameter.row->shape.elements(), squares);
-        !status)
-      return status;
-    sum.add(squares);
-  }
+  squared_.clear();
+  for (const TrainedParameter& parameter : hosted.optimizer->parameters())
+    squared_.push_back(
+        {reinterpret_cast<const float*>(set.memory + parameter.gradient), parameter.row->shape.elements()});
+  squares_.resize(squared_.size());
+  if (Status status = device::sumsOfSquares(stream_, squared_, squares_); !status) return status;
+  for (double squares : squares_) sum.add(squares);
   return {};
 }
 

@@ -49,8 +49,12 @@ RankRun::RankRun(const RunOptions& options, const RunFiles& files, std::span<con
 Status RankRun::run() {
   kernelThreads = threadsOf(options_.kernelThreads, stages_);
   if (omp_set_num_threads) omp_set_num_threads(kernelThreads);
-  for (auto step : {&RankRun::prepare, &RankRun::agree, &RankRun::load, &RankRun::train, &RankRun::finish})
-    if (Status status = (this->*step)(); !status) return status;
+  try {
+    for (auto step : {&RankRun::prepare, &RankRun::agree, &RankRun::load, &RankRun::train, &RankRun::finish})
+      if (Status status = (this->*step)(); !status) return status;
+  } catch (const std::exception& error) { // of a kernel, a launch or an allocation
+    return {Exit::noDevice, "rank " + std::to_string(rank_) + ": " + error.what()};
+  }
   return {};
 }
 
@@ -280,7 +284,8 @@ Status RankRun::measure() {
     message.index = stage.minibatches;
     message.numbers[0] = executor_.arena().bytes;
     message.numbers[1] = static_cast<std::uint64_t>(peakMemoryBytes());
-    message.numbers[3] = static_cast<std::uint64_t>(stage.otherBytes);
+    // Code of kernels and of libraries is loaded when it is first called, recorded graphs come later still.
+    message.numbers[3] = std::max(static_cast<std::uint64_t>(stage.otherBytes), std::uint64_t{device::otherBytes()});
     message.values[0] = stage.wallSeconds;
     message.values[1] = stage.processorSeconds;
     message.values[2] = waitSeconds_;

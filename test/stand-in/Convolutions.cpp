@@ -1,6 +1,7 @@
 // Convolutions by their definition, with cuDNN's conventions: algorithms that differ in time and workspace, of which
 // some must not be taken.
 #include "Numbers.h"
+#include "StandIn.h"
 
 #include <sys/mman.h>
 #include <vector>
@@ -241,7 +242,13 @@ cudnnStatus_t convolve(cudnnHandle_t handle, const void* alpha, const void* beta
   return CUDNN_STATUS_SUCCESS;
 }
 
+int failing = -1;
+
 } // namespace
+
+void stand_in::failForward(int algorithm) {
+  failing = algorithm;
+}
 
 cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t, cudnnTensorDescriptor_t x,
                                                      cudnnFilterDescriptor_t w,
@@ -289,6 +296,7 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha, c
                                       cudnnConvolutionDescriptor_t convolution, cudnnConvolutionFwdAlgo_t algorithm,
                                       void* workspace, std::size_t workspaceBytes, const void* beta,
                                       cudnnTensorDescriptor_t yDesc, void* y) {
+  if (algorithm == failing) return CUDNN_STATUS_NOT_SUPPORTED;
   const Shapes shapes(xDesc, wDesc, convolution, yDesc);
   return convolve(handle, alpha, beta, yDesc->elements(), workspace, workspaceBytes,
                   shapes.checked(forwardAbilities, algorithm, workspaceBytes), shapes.result(y),

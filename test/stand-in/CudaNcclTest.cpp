@@ -12,6 +12,7 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -224,6 +225,32 @@ TEST(CudaNccl, APeerThatIsGoneEndsTheWait) {
   EXPECT_TRUE(said.find("NCCL has failed on rank 0, values" + ofEdge) == 0 ||
               said.find("NCCL has failed on rank 0, gradients" + ofEdge) == 0)
       << said;
+}
+
+TEST(CudaNccl, ARankThatStopsEarlyLeavesNothingOnItsDevice) {
+  TransferGroup receive;
+  const Block buffer(1);
+  {
+    Ranks ranks(2, twoLanes());
+    set(receive, false, 0, forth, buffer);
+    ranks.communicators[1]->post(receive);
+    EXPECT_TRUE(ranks.communicators[1]->wait(receive)); // it is in the stream, and rank 0 sends nothing
+    EXPECT_GT(stand_in::pending(), 0u);
+  }
+  EXPECT_EQ(stand_in::pending(), 0u);
+}
+
+/// Fails as a sum on the device would.
+struct FailingWork : Work {
+  bool advance(Transport&) override { throw std::runtime_error("the launch of a sum has failed"); }
+};
+
+TEST(CudaNccl, WhatFailsInTheCommunicationThreadIsToldToWhoeverWaits) {
+  FailingWork work;
+  const auto transports = makeThreadTransports(1);
+  Communicator communicator(*transports[0]);
+  communicator.post(work);
+  EXPECT_THROW(communicator.wait(work), std::runtime_error);
 }
 
 TEST(CudaNccl, ARankSendsToItself) {

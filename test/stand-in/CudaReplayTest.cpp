@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace pdcrt {
@@ -50,6 +52,11 @@ void drop(const Call& c) {
 /// Takes the number of the minibatch from the host, as a kernel with a bug would.
 void fillByValue(const Call& c) {
   device::store(*c.stream, reinterpret_cast<std::uint64_t*>(c.frame.slot), c.draw.minibatch);
+}
+/// As a kernel whose launch fails while it is recorded: the second time.
+void failsWhenRecorded(const Call&) {
+  static int calls = 0;
+  if (++calls == 2) throw std::runtime_error("a launch has failed");
 }
 void waits(const Call& c) {
   static_cast<void>(device::wait(*c.stream));
@@ -124,6 +131,42 @@ TEST_F(CudaReplay, APhaseThatWaitsForTheDeviceIsFound) {
   Replays replays;
   replays.run(waits, call(weights, slot), 0, 0);
   EXPECT_DEATH(replays.run(waits, call(weights, slot), 0, 0), "cudaStreamSynchronize while a stream is captured");
+}
+
+TEST_F(CudaReplay, MemoryComesAndGoesInOtherThreadsMeanwhile) {
+  const Block weights;
+  const auto record = [&] {
+    device::use(0);
+    Stream stream = device::openStream();
+    for (int round = 0; round < 200; ++round) {
+      const Block slot;
+      Replays replays; // the first call is plain, the second is recorded
+      for (int minibatch = 0; minibatch < 2; ++minibatch) {
+        Call one = call(weights, slot);
+        one.stream = &stream;
+        replays.run(add, one, 0, 0);
+      }
+    }
+    device::close(stream);
+  };
+  std::thread first(record), second(record);
+  first.join();
+  second.join();
+}
+
+TEST_F(CudaReplay, AnErrorEndsTheRecording) {
+  const Block weights, slot;
+  Replays replays;
+  replays.run(failsWhenRecorded, call(weights, slot), 0, 0);
+  EXPECT_THROW(replays.run(failsWhenRecorded, call(weights, slot), 0, 0), std::runtime_error);
+  EXPECT_TRUE(device::wait(q));
+}
+
+TEST_F(CudaReplay, AnAllocationThatFailsDoesNotFailTheNextLaunch) {
+  EXPECT_EQ(device::allocate(std::size_t{1} << 40), nullptr);
+  const Block number;
+  EXPECT_NO_THROW(device::store(q, reinterpret_cast<std::uint64_t*>(number.memory), 1));
+  EXPECT_TRUE(device::wait(q));
 }
 
 } // namespace

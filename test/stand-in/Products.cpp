@@ -29,6 +29,7 @@ struct cublasLtMatrixLayoutOpaque_t {
 };
 struct cublasLtMatmulPreferenceOpaque_t {
   std::uint64_t workspace = 0;
+  std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_MASK; ///< that parts of a sum may be added by
   std::uint32_t alignment[4] = {256, 256, 256, 256};
 };
 
@@ -94,6 +95,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     std::size_t bytes) {
   if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
     preference->workspace = read<std::uint64_t>(value, bytes);
+  else if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
+    preference->schemes = read<std::uint32_t>(value, bytes);
   else
     preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES] = read<std::uint32_t>(value, bytes);
   return CUBLAS_STATUS_SUCCESS;
@@ -113,6 +116,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference, int,
                                               cublasLtMatmulHeuristicResult_t results[], int* returned) {
   if (!fits(desc, a, b, d) || !fits(desc, a, b, c)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (preference->schemes & ~std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE})
+    misuse("a product whose parts may be added in the type of the result, or as they come");
   results[0] = {};
   std::copy_n(preference->alignment, 4, results[0].algo.alignment);
   results[0].workspaceSize = std::min<std::size_t>(usedWorkspace, preference->workspace);

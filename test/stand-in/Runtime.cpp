@@ -18,7 +18,9 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace stand_in {
@@ -71,6 +73,7 @@ struct World {
   std::recursive_mutex mutex;
   std::vector<Stream*> streams;
   std::map<std::byte*, std::size_t> allocations;
+  std::set<std::pair<int, int>> peers; ///< devices that may access others' memory
   std::uint64_t seed = setting("PDC_STAND_IN_SEED", 1);
   std::mt19937_64 random{seed};
   std::condition_variable_any moved;
@@ -87,6 +90,21 @@ World& world() {
 
 thread_local int deviceOfThread = 0;
 thread_local Stream* capturedByThread = nullptr;
+thread_local cudaError_t lastError = cudaSuccess;
+/// Of a device, and of what a context takes of it.
+constexpr std::size_t deviceBytes = std::size_t{16} << 30, contextBytes = std::size_t{256} << 20;
+
+/// Of a call that fails: whoever asks next learns of it, as after the launch of a kernel.
+cudaError_t failed(cudaError_t code) {
+  return lastError = code;
+}
+
+/// To be called with the mutex held.
+std::size_t freeBytes() {
+  std::size_t free = deviceBytes - contextBytes;
+  for (const auto& [memory, bytes] : world().allocations) free -= bytes;
+  return free;
+}
 
 /// What CUDA refuses while the calling thread captures a stream.
 void mayNotCapture(const char* call) {
@@ -161,6 +179,15 @@ void runUntil(Done done) {
     stuck = true;
     whenStuck();
   }
+}
+
+/// To be called with the mutex held.
+void waitForDevice() {
+  runUntil([] {
+    for (const Stream* stream : world().streams)
+      if (stream->device == deviceOfThread && !stream->tasks.empty()) return false;
+    return true;
+  });
 }
 
 Stream& checked(cudaStream_t stream) {
@@ -258,7 +285,7 @@ const char* cudaGetErrorString(cudaError_t code) {
                                      : "an error";
 }
 cudaError_t cudaGetLastError() {
-  return cudaSuccess;
+  return std::exchange(lastError, cudaSuccess);
 }
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = world().devices;
@@ -281,12 +308,21 @@ cudaError_t cudaSetDevice(int device) {
 cudaError_t cudaDeviceSynchronize() {
   mayNotCapture("cudaDeviceSynchronize");
   std::lock_guard lock(world().mutex);
-  runUntil([] {
-    for (const Stream* stream : world().streams)
-      if (stream->device == deviceOfThread && !stream->tasks.empty()) return false;
-    return true;
-  });
+  for (const Stream* stream : world().streams)
+    if (stream->device == deviceOfThread && stream->recorded)
+      misuse("cudaDeviceSynchronize while another thread captures a stream of the device");
+  waitForDevice();
   return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  *can = device != peer;
+  return cudaSuccess;
+}
+/// Once for each pair, as CUDA has it.
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+  std::lock_guard lock(world().mutex);
+  const bool isNew = world().peers.insert({deviceOfThread, peer}).second;
+  return isNew ? cudaSuccess : failed(cudaErrorPeerAccessAlreadyEnabled);
 }
 cudaError_t cudaDeviceGetPCIBusId(char* name, int length, int device) {
   std::snprintf(name, static_cast<std::size_t>(length), "0000:%02d:00.0", device);
@@ -296,27 +332,26 @@ cudaError_t cudaDeviceGetPCIBusId(char* name, int length, int device) {
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   mayNotCapture("cudaMalloc");
   const std::size_t size = (bytes + 255) / 256 * 256;
-  *memory = std::aligned_alloc(256, std::max<std::size_t>(size, 256));
-  if (!*memory) return cudaErrorMemoryAllocation;
   std::lock_guard lock(world().mutex);
+  if (bytes > freeBytes()) return failed(cudaErrorMemoryAllocation);
+  *memory = std::aligned_alloc(256, std::max<std::size_t>(size, 256));
+  if (!*memory) return failed(cudaErrorMemoryAllocation);
   world().allocations[static_cast<std::byte*>(*memory)] = bytes;
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* memory) {
   mayNotCapture("cudaFree");
   if (!memory) return cudaSuccess;
-  cudaDeviceSynchronize();
   std::lock_guard lock(world().mutex);
+  waitForDevice();
   if (world().allocations.erase(static_cast<std::byte*>(memory)) == 0) misuse("cudaFree of what was not allocated");
   std::free(memory);
   return cudaSuccess;
 }
-/// A device of 16 GiB, of which a context takes 256 MiB.
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   std::lock_guard lock(world().mutex);
-  *total = std::size_t{16} << 30;
-  *free = *total - (std::size_t{256} << 20);
-  for (const auto& [memory, bytes] : world().allocations) *free -= bytes;
+  *total = deviceBytes;
+  *free = freeBytes();
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {

@@ -207,9 +207,11 @@ TEST(ExactSum, SquaresAreThoseOfTheFloats) {
   for (float value : values) expected += static_cast<double>(value) * value;
   auto sumOf = [&](std::int64_t count) {
     Stream stream;
-    double sum = -1;
-    EXPECT_TRUE(device::sumOfSquares(stream, values.data(), count, sum));
-    return sum;
+    const device::Floats of[] = {{values.data(), 3}, {values.data(), count}};
+    double sums[] = {-1, -1};
+    EXPECT_TRUE(device::sumsOfSquares(stream, of, sums));
+    EXPECT_EQ(sums[0], 21.0 / (1 << 20)); // of 1/1024, 2/1024 and 4/1024
+    return sums[1];
   };
   EXPECT_EQ(sumOf(1003), expected);
   values[1001] = HUGE_VALF;

@@ -57,9 +57,14 @@ constexpr SumParts partsOf(std::int64_t results, std::int64_t terms) {
   const std::int64_t size = std::max<std::int64_t>(1, (terms + parts - 1) / parts);
   return {std::max<std::int64_t>(1, (terms + size - 1) / size), size};
 }
+/// The same where a block makes parts of neighbouring results, whose terms lie a row apart: so many at once.
+inline constexpr std::int64_t columnsPerBlock = 32;
+constexpr SumParts partsOfColumns(std::int64_t results, std::int64_t terms) {
+  return partsOf((results + columnsPerBlock - 1) / columnsPerBlock, terms);
+}
 /// For `sums` sums at once, whose parts are of 8 bytes.
-constexpr std::size_t partBytes(std::int64_t results, std::int64_t terms, std::size_t sums = 1) {
-  return static_cast<std::size_t>(partsOf(results, terms).parts * results) * sums * sizeof(double);
+constexpr std::size_t partBytes(std::int64_t results, SumParts parts, std::size_t sums = 1) {
+  return static_cast<std::size_t>(parts.parts * results) * sums * sizeof(double);
 }
 
 constexpr std::size_t bytesOfFloats(std::int64_t count) {
@@ -82,7 +87,8 @@ inline std::size_t workspaceOf(const BatchNorm::Options& o) {
   if (o.input.rank < 2) return 0;
   const std::int64_t channels = std::max<std::int64_t>(1, o.input.dims[1]);
   // Two sums per part, then two results per channel.
-  return partBytes(channels, o.input.elements() / channels, 2) + static_cast<std::size_t>(channels) * 2 * sizeof(float);
+  return partBytes(channels, partsOf(channels, o.input.elements() / channels), 2) +
+         static_cast<std::size_t>(channels) * 2 * sizeof(float);
 }
 inline std::size_t workspaceOf(const Broadcast::Options&) {
   return 0;
@@ -95,7 +101,8 @@ inline std::size_t workspaceOf(const Reduce::Options& o) {
   std::int64_t terms = 1;
   for (std::int64_t axis : o.axes)
     if (axis >= 0 && axis < o.input.rank) terms *= o.input.dims[axis];
-  return partBytes(o.input.elements() / std::max<std::int64_t>(terms, 1), terms);
+  const std::int64_t results = o.input.elements() / std::max<std::int64_t>(terms, 1);
+  return partBytes(results, partsOfColumns(results, terms)); // at least as many as where rows are summed up
 }
 /// Where the paddings before and after differ, cuDNN gets a copy of the input that is padded already.
 inline bool padsDiffer(const Conv2d::Options& o) {
@@ -106,11 +113,14 @@ inline Shape paddedInput(const Conv2d::Options& o) {
           o.input.dims[3] + o.pads.left + o.pads.right};
 }
 /// The most that an algorithm of a convolution (cuDNN) may take: what the measured ones do, else four times what it
-/// reads and writes, within limits.
+/// reads and writes as floats, within limits. The upper one leaves room for a copy of all operands with channels last,
+/// as tensor cores want them, and as much again and a half.
 inline std::size_t convolutionBytes(const Conv2d::Options& o) {
   if (o.algorithms.workspace > 0) return static_cast<std::size_t>(o.algorithms.workspace);
-  const std::int64_t floats = o.input.elements() + o.filter.elements() + Conv2d::outputShape(o).elements();
-  return std::clamp<std::size_t>(roundedUp(4 * bytesOfFloats(floats)), std::size_t{8} << 20, std::size_t{256} << 20);
+  const std::int64_t elements = o.input.elements() + o.filter.elements() + Conv2d::outputShape(o).elements();
+  const std::size_t operands = static_cast<std::size_t>(elements) * (o.element == Element::f32 ? 4 : 2);
+  constexpr std::size_t least = std::size_t{8} << 20, enough = std::size_t{256} << 20;
+  return std::clamp(roundedUp(4 * bytesOfFloats(elements)), least, std::max(enough, roundedUp(operands * 5 / 2)));
 }
 inline std::size_t workspaceOf(const Conv2d::Options& o) {
   const std::size_t copy = padsDiffer(o) ? roundedUp(bytesOfFloats(paddedInput(o).elements())) : 0;
@@ -123,19 +133,22 @@ inline std::size_t workspaceOf(const CumSum::Options&) {
 inline std::size_t workspaceOf(const Dropout::Options&) {
   return 0;
 }
-/// Where the first and the last index of each row are.
+/// Where the first and the last index of each row are, and the next one after each.
+inline std::size_t indexedRowBytes(std::int64_t size, std::int64_t count) {
+  return static_cast<std::size_t>(2 * size + count) * sizeof(std::int32_t);
+}
 inline std::size_t workspaceOf(const Gather::Options& o) {
-  return static_cast<std::size_t>(o.size) * 2 * sizeof(std::int32_t);
+  return indexedRowBytes(o.size, o.count);
 }
 /// The products', then p and the gradient of the state.
 inline std::size_t workspaceOf(const Gru::Options& o) {
   return roundedUp(productBytes) + bytesOfFloats(4 * o.batch * o.hidden);
 }
 inline std::size_t workspaceOf(const LayerNorm::Options& o) {
-  return partBytes(o.size, o.rows, 2);
+  return partBytes(o.size, partsOfColumns(o.size, o.rows), 2);
 }
 inline std::size_t workspaceOf(const Linear::Options& o) {
-  return std::max(productBytes, partBytes(o.outputs, o.rows));
+  return std::max(productBytes, partBytes(o.outputs, partsOfColumns(o.outputs, o.rows)));
 }
 /// The products', then gates and cells that nobody keeps, or the gradients of the state.
 inline std::size_t workspaceOf(const Lstm::Options& o) {
@@ -151,13 +164,13 @@ inline std::size_t workspaceOf(const Pad::Options&) {
   return 0;
 }
 inline std::size_t workspaceOf(const RecurrentWeights::Options& o) {
-  return std::max(productBytes, partBytes(o.gates, o.steps * o.batch));
+  return std::max(productBytes, partBytes(o.gates, partsOfColumns(o.gates, o.steps * o.batch)));
 }
 inline std::size_t workspaceOf(const Rnn::Options& o) {
   return roundedUp(productBytes) + bytesOfFloats(o.batch * o.hidden);
 }
 inline std::size_t workspaceOf(const Scatter::Options& o) {
-  return static_cast<std::size_t>(o.size) * 2 * sizeof(std::int32_t);
+  return indexedRowBytes(o.size, o.count);
 }
 inline std::size_t workspaceOf(const Slice::Options&) {
   return 0;

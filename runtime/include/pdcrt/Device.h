@@ -78,9 +78,14 @@ void zero(Stream& q, void* to, std::size_t bytes);
 void addUp(Stream& q, float* sum, std::span<const float* const> terms, std::int64_t count);
 /// values[i] = values[i] / divisor.
 void divide(Stream& q, float* values, float divisor, std::int64_t count);
-/// The sum of the squares, in f64: on the CPU eight sums of every eighth element, then those in order; on every target
-/// the same in every run. Waits for the stream. Fails where the device has failed.
-Status sumOfSquares(Stream& q, const float* values, std::int64_t count, double& sum);
+/// Floats that lie one behind the other in a block.
+struct Floats {
+  const float* values = nullptr;
+  std::int64_t count = 0;
+};
+/// The sum of the squares of each, in f64: on the CPU eight sums of every eighth element, then those in order; on every
+/// target the same in every run. Waits for the stream, once. Fails where the device has failed.
+Status sumsOfSquares(Stream& q, std::span<const Floats> of, std::span<double> sums);
 
 } // namespace device
 

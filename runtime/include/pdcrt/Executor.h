@@ -169,7 +169,8 @@ public:
   Status train(std::int64_t first, std::int64_t minibatches);
 
   /// Runs `minibatches` forwards of the drained pipeline with the newest weights and the running statistics.
-  /// `predicted` is called by a stage with predictions: the row, the minibatch, the slot.
+  /// `predicted` is called by every stage: with the minibatch and the slot, of which nothing but predictions and
+  /// labels may be read.
   using Predicted = std::function<Status(const HostedStage&, std::int64_t minibatch, const std::byte* slot)>;
   Status evaluate(std::int64_t minibatches, BatchSource& data, const Predicted& predicted);
 
@@ -219,6 +220,7 @@ private:
   void backwardWithUpdates(HostedStage& hosted, const Call& call, std::int64_t update);
   Status skipUpdate(HostedStage& hosted, const UpdateBlocks& blocks, std::int64_t update);
   Status evaluateOne(HostedStage& hosted, const Action& action);
+  Status tellPredictions(const HostedStage& hosted, const Action& action, const std::byte* slot);
   Status waitFor(const Action& action, const Work& work);
   bool await(const Work& work);
   void tellWait(const Action& action, double begin, double posted, double completed);
@@ -268,6 +270,10 @@ private:
   std::array<Staging, 2> staging_; ///< for data on its way to the device, in turn
   std::size_t stagings_ = 0;       ///< used so far
   std::vector<HostMemory> mirrors_;
+
+  // Of the gradients' norm; kept for their capacity.
+  std::vector<device::Floats> squared_;
+  std::vector<double> squares_;
 
   /// The loss of a forward, which comes when the device has come there.
   struct PendingLoss {

@@ -20,6 +20,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -179,7 +180,10 @@ public:
     device::use(rank());
     stream_ = device::openStream();
   }
-  void close() { device::close(stream_); }
+  void close() {
+    settle();
+    device::close(stream_);
+  }
   /// What transfers, and the sums of all-reduces, are put into.
   Stream& stream() { return stream_; }
 
@@ -192,6 +196,10 @@ public:
   bool looksAgain() { return std::exchange(lookAgain_, false); }
   /// Bytes that this rank has sent to others, by Traffic. Read it when the communication thread has stopped.
   std::array<std::uint64_t, trafficKinds> bytesSent{};
+
+protected:
+  /// Sees to it that nothing goes on in streams for ever that nobody will look after.
+  virtual void settle() {}
 
 private:
   Wakeup wakeup_;
@@ -212,7 +220,8 @@ public:
   /// Hands over `work`, which must stay where it is, and whose memory must not be touched, until it is complete.
   /// (Tests override it, and wait(), to see to that.)
   virtual void post(Work& work);
-  /// Sleeps until `work`, which has been posted, is complete. False: another rank has given up.
+  /// Sleeps until `work`, which has been posted, is complete. False: another rank has given up. Throws what some work
+  /// has thrown, after which nothing goes on.
   virtual bool wait(const Work& work);
 
   /// Sleeps until `done()`, which only completions make true. False: another rank has given up.
@@ -224,6 +233,7 @@ public:
     std::unique_lock lock(mutex_);
     completion_.wait(lock, [&] { return aborted_ || done(); });
     awaited_ = false;
+    if (thrown_) std::rethrow_exception(thrown_);
     return done();
   }
 
@@ -239,6 +249,7 @@ private:
   std::condition_variable completion_;
   Work *first_ = nullptr, *last_ = nullptr;
   bool stopping_ = false, aborted_ = false;
+  std::exception_ptr thrown_;
   std::atomic<bool> awaited_{false}; ///< somebody is in waitUntil
   std::atomic<bool> dozing_{false};  ///< the communication thread sleeps, for longer than it would if awaited
   std::thread thread_;

@@ -146,14 +146,19 @@ void divide(Stream&, float* values, float divisor, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) values[i] /= divisor;
 }
 
-Status sumOfSquares(Stream&, const float* values, std::int64_t count, double& sum) {
+static double sumOfSquares(const float* values, std::int64_t count) {
   double sums[8] = {};
   std::int64_t i = 0;
   for (; i + 8 <= count; i += 8)
     for (int lane = 0; lane < 8; ++lane) sums[lane] += static_cast<double>(values[i + lane]) * values[i + lane];
   for (; i < count; ++i) sums[i % 8] += static_cast<double>(values[i]) * values[i];
-  sum = 0;
+  double sum = 0;
   for (double part : sums) sum += part;
+  return sum;
+}
+
+Status sumsOfSquares(Stream&, std::span<const Floats> of, std::span<double> sums) {
+  for (std::size_t i = 0; i < of.size(); ++i) sums[i] = sumOfSquares(of[i].values, of[i].count);
   return {};
 }
 

@@ -26,7 +26,8 @@ constexpr Method methods[] = {{"forward", &Attention::Algorithms::forward},
 struct Candidate {
   const Method* method;
   Algorithm algorithm;
-  std::size_t workspaceBytes; ///< of the fused one
+  std::size_t workspaceBytes;                            ///< of the fused one
+  std::shared_ptr<const FusedAttention> fused = nullptr; ///< kept: the kernel shares what took long to build
   std::unique_ptr<Attention> kernel = nullptr;
 };
 
@@ -41,7 +42,7 @@ std::vector<Candidate> candidatesFor(const Attention::Options& o) {
     const std::shared_ptr<const FusedAttention> fused = FusedAttention::make(o, gradient, why);
     if (!fused) continue;
     const std::size_t bytes = roundedUp(gradient ? fused->gradientBytes() : fused->forwardBytes());
-    if (bytes <= most) found.push_back({&method, Algorithm::fused, bytes});
+    if (bytes <= most) found.push_back({&method, Algorithm::fused, bytes, fused});
   }
   for (Candidate& candidate : found) {
     Attention::Options one = o;

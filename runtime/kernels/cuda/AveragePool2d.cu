@@ -1,19 +1,15 @@
-// See AveragePool2d.h. One thread per output; the gradient has one thread per input, which asks the windows that reach
-// it.
+// See AveragePool2d.h, and Pooling.h for what a thread does.
 #include "pdcrt/kernels/AveragePool2d.h"
 
-#include "Cuda.h"
+#include "Pooling.h"
 #include "Shapes.h"
-#include "Window.h"
 
 #include <stdexcept>
 
 namespace pdcrt {
 namespace {
 
-struct Sizes {
-  std::int64_t planes, outputRows, outputColumns;
-  WindowAxis rows, columns;
+struct Sizes : cuda::PoolingSizes {
   bool countPads;
   std::int64_t padBelow, padRight;
 };
@@ -31,8 +27,8 @@ __device__ double factorOf(const Sizes& s, std::int64_t row, std::int64_t column
 
 __global__ void pool(Sizes s, const float* x, float* y) {
   for (std::int64_t i = thread(); i < s.planes * s.outputRows * s.outputColumns; i += threads()) {
-    const std::int64_t column = i % s.outputColumns, row = i / s.outputColumns % s.outputRows;
-    const float* const plane = x + i / (s.outputColumns * s.outputRows) * s.rows.size * s.columns.size;
+    const auto [of, row, column] = s.ofOutput(i);
+    const float* const plane = x + of * s.rows.size * s.columns.size;
     const std::int64_t top = s.rows.start(row), left = s.columns.start(column);
     double sum = 0;
     for (std::int64_t r = s.rows.first(row); r < s.rows.last(row); ++r)
@@ -42,20 +38,10 @@ __global__ void pool(Sizes s, const float* x, float* y) {
   }
 }
 
-/// Outputs whose window holds position `at` of the axis: first … last.
-struct Reach {
-  std::int64_t first, last;
-};
-__device__ Reach reachOf(const WindowAxis& axis, std::int64_t at, std::int64_t outputs) {
-  const std::int64_t low = at + axis.pad - (axis.kernel - 1), high = (at + axis.pad) / axis.stride;
-  return {low <= 0 ? 0 : (low + axis.stride - 1) / axis.stride, high < outputs ? high : outputs - 1};
-}
-
 __global__ void unpool(Sizes s, const float* dy, float* dx) {
   for (std::int64_t i = thread(); i < s.planes * s.rows.size * s.columns.size; i += threads()) {
-    const std::int64_t plane = i / (s.rows.size * s.columns.size), here = i % (s.rows.size * s.columns.size);
-    const Reach rows = reachOf(s.rows, here / s.columns.size, s.outputRows),
-                columns = reachOf(s.columns, here % s.columns.size, s.outputColumns);
+    const auto [plane, row, column] = s.ofInput(i);
+    const auto rows = s.rowsFrom(row), columns = s.columnsFrom(column);
     float sum = 0;
     for (std::int64_t r = rows.first; r <= rows.last; ++r)
       for (std::int64_t c = columns.first; c <= columns.last; ++c)
@@ -65,11 +51,9 @@ __global__ void unpool(Sizes s, const float* dy, float* dx) {
 }
 
 Sizes sizesOf(const AveragePool2d::Options& o) {
-  return {o.input.dims[0] * o.input.dims[1],
-          o.output.dims[2],
-          o.output.dims[3],
-          {o.input.dims[2], o.kernel.height, o.strides.height, o.pads.top, 1},
-          {o.input.dims[3], o.kernel.width, o.strides.width, o.pads.left, 1},
+  return {{o,
+           {o.input.dims[2], o.kernel.height, o.strides.height, o.pads.top, 1},
+           {o.input.dims[3], o.kernel.width, o.strides.width, o.pads.left, 1}},
           o.countIncludePad,
           o.pads.bottom,
           o.pads.right};

@@ -3,7 +3,7 @@
 // are of x - x[0], in double precision, so that neither a large mean nor the square cancels.
 #include "pdcrt/kernels/BatchNorm.h"
 
-#include "Cuda.h"
+#include "Divider.h"
 #include "Shapes.h"
 #include "pdcrt/CudaWorkspace.h"
 
@@ -15,11 +15,15 @@ using cuda::blockSum;
 struct Sizes {
   std::int64_t samples, channels, inner;
   cuda::SumParts parts;
+  cuda::Divider byChannels, byInner;
 
+  /// Of element i.
+  __device__ std::int64_t channelOf(std::int64_t i) const { return byChannels.remainder(byInner.quotient(i)); }
   __device__ std::int64_t terms() const { return samples * inner; }
   /// Where term i of channel c is.
   __device__ std::int64_t at(std::int64_t c, std::int64_t i) const {
-    return (i / inner * channels + c) * inner + i % inner;
+    const std::int64_t sample = byInner.quotient(i);
+    return (sample * channels + c) * inner + i - sample * inner;
   }
   __device__ std::int64_t end(std::int64_t part) const {
     return (part + 1) * parts.size < terms() ? (part + 1) * parts.size : terms();
@@ -84,7 +88,7 @@ __global__ void invert(std::int64_t channels, const float* variance, double epsi
 __global__ void normalise(Sizes s, const float* x, const float* mean, const float* inverse, const float* scale,
                           const float* bias, const float* residual, bool relu, float* y) {
   for (std::int64_t i = thread(); i < s.samples * s.channels * s.inner; i += threads()) {
-    const std::int64_t c = i / s.inner % s.channels;
+    const std::int64_t c = s.channelOf(i);
     float value = (x[i] - mean[c]) * (scale[c] * inverse[c]) + bias[c];
     if (residual) value = value + residual[i];
     y[i] = relu && 0.0f > value ? 0.0f : value; // a NaN stays one
@@ -139,7 +143,7 @@ __global__ void differentiate(Sizes s, const float* dy, const float* y, const fl
                               const float* inverse, const float* scale, const Slopes* slopes, float* dx,
                               float* dresidual) {
   for (std::int64_t i = thread(); i < s.samples * s.channels * s.inner; i += threads()) {
-    const std::int64_t c = i / s.inner % s.channels;
+    const std::int64_t c = s.channelOf(i);
     const float g = masked(dy, y, i);
     dx[i] = (g - slopes[c].meanDy - (x[i] - mean[c]) * slopes[c].slope) * (scale[c] * inverse[c]);
     if (dresidual) dresidual[i] = g;
@@ -148,13 +152,14 @@ __global__ void differentiate(Sizes s, const float* dy, const float* y, const fl
 
 __global__ void scaleBy(Sizes s, const float* dy, const float* scale, const float* inverse, float* dx) {
   for (std::int64_t i = thread(); i < s.samples * s.channels * s.inner; i += threads()) {
-    const std::int64_t c = i / s.inner % s.channels;
+    const std::int64_t c = s.channelOf(i);
     dx[i] = dy[i] * (scale[c] * inverse[c]);
   }
 }
 
 Sizes sizesOf(std::int64_t samples, std::int64_t channels, std::int64_t inner) {
-  return {samples, channels, inner, cuda::partsOf(channels, samples * inner)};
+  const std::int64_t elements = samples * channels * inner;
+  return {samples, channels, inner, cuda::partsOf(channels, samples * inner), {channels, elements}, {inner, elements}};
 }
 
 /// The workspace: the parts' sums, then two floats per channel.

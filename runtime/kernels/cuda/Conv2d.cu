@@ -6,6 +6,7 @@
 
 #include "Convolution.h"
 #include "ConvolutionOptions.h"
+#include "Divider.h"
 #include "Product.h"
 #include "pdcrt/CudaWorkspace.h"
 #include "pdcrt/kernels/Pad.h"
@@ -21,9 +22,9 @@ using cuda::Method;
 using cuda::Way;
 
 template <class T>
-__global__ void addBias(std::int64_t count, std::int64_t channels, std::int64_t inner, const T* b, T* y) {
+__global__ void addBias(std::int64_t count, cuda::Divider byChannels, cuda::Divider byInner, const T* b, T* y) {
   for (std::int64_t i = thread(); i < count; i += threads())
-    y[i] = static_cast<T>(static_cast<float>(y[i]) + static_cast<float>(b[i / inner % channels]));
+    y[i] = static_cast<T>(static_cast<float>(y[i]) + static_cast<float>(b[byChannels.remainder(byInner.quotient(i))]));
 }
 
 /// The input as cuDNN gets it.
@@ -77,7 +78,17 @@ struct Choices {
   cuda::LibraryConvolution plain;
   std::unique_ptr<ChannelsLast> last; ///< where it was asked for
 
-  explicit Choices(const Conv2d::Options& o) : options(o), plain(o, CUDNN_TENSOR_NCHW) {}
+  explicit Choices(const Conv2d::Options& o) : options(o), plain(o, CUDNN_TENSOR_NCHW) {
+    if (!rounds()) return;
+    // The library copies what it rounds. Profiles measure plain f32: there may be no room for the copies.
+    if (!std::all_of(std::begin(cuda::methods), std::end(cuda::methods),
+                     [&](Method method) { return recommendedOne(method).has_value(); }))
+      plain.computeExactly();
+  }
+
+  bool rounds() const { return cuda::tf32 && options.element == Element::f32; }
+  /// The first of those that the library recommends, or has anyway, that fits into the plan.
+  std::optional<Way> recommendedOne(Method method) const;
 
   /// The algorithm; nothing where it cannot compute, or not with the same bits in every run.
   std::optional<Way> find(Method method, Conv2d::Algorithm algorithm);
@@ -100,21 +111,30 @@ std::optional<Way> Choices::find(Method method, Conv2d::Algorithm algorithm) {
   return std::nullopt;
 }
 
+std::optional<Way> Choices::recommendedOne(Method method) const {
+  std::vector<Way> ways = plain.recommended(method);
+  ways.push_back({.number = cuda::standardNumber(method)});
+  for (const Way& way : ways)
+    if (const std::optional<std::size_t> bytes = plain.bytesOf(method, way.number);
+        bytes && *bytes <= cuda::convolutionBytes(options))
+      return Way{way.number, *bytes};
+  return std::nullopt;
+}
+
 std::optional<Way> Choices::choose(Method method) {
   const std::size_t limit = cuda::convolutionBytes(options);
   const Conv2d::Algorithm asked = cuda::algorithmOf(options.algorithms, method);
   if (asked == Conv2d::Algorithm::automatic) {
-    std::vector<Way> ways = plain.recommended(method);
-    ways.push_back({.number = cuda::standardNumber(method)});
-    for (const Way& way : ways)
-      if (const std::optional<std::size_t> bytes = plain.bytesOf(method, way.number); bytes && *bytes <= limit)
-        return Way{way.number, *bytes};
-    if (options.algorithms.workspace > 0) return std::nullopt;
+    const std::optional<Way> way = recommendedOne(method);
+    if (way || options.algorithms.workspace > 0) return way;
     refuseConvolution(options, "no algorithm that gives the same bits in every run takes so little workspace");
   }
   const std::string what =
       std::string("'") + cuda::nameOf(method) + "' by " + Conv2d::algorithmNames[static_cast<int>(asked)];
   const std::optional<Way> way = find(method, asked);
+  // What was measured without rounding may want more with it, or not exist.
+  if (rounds() && (!way || way->bytes > limit))
+    if (const std::optional<Way> other = recommendedOne(method)) return other;
   if (!way)
     refuseConvolution(options, "cuDNN does not compute " + what + " on this device; measure on it: pdc-profile");
   if (way->bytes > limit)
@@ -206,9 +226,10 @@ template <class T>
 void Conv2d::forward(Stream& q, OperandView<T> x, OperandView<T> w, OperandView<T> b, View<T> y) const {
   const Impl& i = *impl_;
   i.run<T>(q, Method::forward, i.input<T>(q, x), &ChannelsLast::x, w.data, &ChannelsLast::w, y.data, &ChannelsLast::y);
-  if (i.options.bias)
-    launchLoop(q, "convolution, bias", addBias<T>, i.output.elements(), i.output.elements(), i.output.dims[1],
-               i.output.dims[2] * i.output.dims[3], b.data, y.data);
+  if (!i.options.bias) return;
+  const std::int64_t count = i.output.elements();
+  launchLoop(q, "convolution, bias", addBias<T>, count, count, cuda::Divider(i.output.dims[1], count),
+             cuda::Divider(i.output.dims[2] * i.output.dims[3], count), b.data, y.data);
 }
 void Conv2d::forward(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> y) const {
   forward<float>(q, x, w, b, y);

@@ -98,6 +98,10 @@ LibraryConvolution::~LibraryConvolution() {
   if (convolution_) cudnnDestroyConvolutionDescriptor(convolution_);
 }
 
+void LibraryConvolution::computeExactly() {
+  PDCRT_CUDA(cudnnSetConvolutionMathType(convolution_, CUDNN_FMA_MATH));
+}
+
 std::vector<Way> LibraryConvolution::recommended(Method method) const {
   // The library tells of an algorithm twice where it can also compute on tensor cores.
   int count = 0;

@@ -40,6 +40,8 @@ public:
   LibraryConvolution(const LibraryConvolution&) = delete;
   LibraryConvolution& operator=(const LibraryConvolution&) = delete;
 
+  /// Operands are not rounded, whatever was allowed.
+  void computeExactly();
   /// What gives the same bits in every run, what the library expects to be the fastest first.
   std::vector<Way> recommended(Method method) const;
   /// Workspace of an algorithm; nothing where the library does not have it for these shapes.

@@ -27,6 +27,13 @@ inline void check(cudaError_t code, const char* call) {
 }
 #define PDCRT_CUDA(call) ::pdcrt::cuda::check(call, #call)
 
+/// Whether a call succeeded without which the program goes on. CUDA keeps the error, and the next launch would report
+/// it.
+inline bool got(cudaError_t code) {
+  if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
+  return code == cudaSuccess;
+}
+
 inline cudaStream_t streamOf(const Stream& q) {
   return static_cast<cudaStream_t>(q.native());
 }

@@ -2,6 +2,7 @@
 #include "pdcrt/Device.h"
 
 #include "Cuda.h"
+#include "Recorded.h"
 #include "pdcrt/Constant.h"
 #include "pdcrt/StreamClock.h"
 
@@ -144,6 +145,7 @@ std::shared_ptr<const void> onDevice(const void* table, std::size_t bytes) {
   PDCRT_CUDA(cudaMalloc(&memory, bytes));
   std::shared_ptr<const void> owner(memory, [](const void* m) { cudaFree(const_cast<void*>(m)); });
   PDCRT_CUDA(cudaMemcpy(memory, table, bytes, cudaMemcpyHostToDevice));
+  PDCRT_CUDA(cudaStreamSynchronize(nullptr)); // the copy of pageable memory may only have been staged
   return owner;
 }
 
@@ -161,7 +163,14 @@ Status open() {
 void use(int rank) {
   int count = 1;
   note(cudaGetDeviceCount(&count));
-  note(cudaSetDevice(rank % (count > 0 ? count : 1)));
+  if (count < 1) count = 1;
+  note(cudaSetDevice(rank % count));
+  // Without, copies between GPUs of one process go through memory of the host.
+  for (int peer = 0; peer < count; ++peer) {
+    int can = 0;
+    if (peer != rank % count && cuda::got(cudaDeviceCanAccessPeer(&can, rank % count, peer)) && can)
+      static_cast<void>(cuda::got(cudaDeviceEnablePeerAccess(peer, 0))); // or it was enabled before
+  }
 }
 
 bool allowTf32() {
@@ -194,15 +203,19 @@ double clockMhz(Stream& q) {
 
 std::byte* allocate(std::size_t bytes) {
   void* memory = nullptr;
-  if (bytes == 0 || cudaMalloc(&memory, bytes) != cudaSuccess) return nullptr;
+  if (bytes == 0 || !cuda::got(cudaMalloc(&memory, bytes))) return nullptr;
   blockBytes() += bytes;
-  note(cudaMemset(memory, 0, bytes));
-  note(cudaDeviceSynchronize());
+  // In a stream of its own: what others have begun on the device may wait for what this thread has not begun yet.
+  Stream q = openStream();
+  zero(q, memory, bytes);
+  note(cudaStreamSynchronize(cuda::streamOf(q)));
+  close(q);
   return static_cast<std::byte*>(memory);
 }
 void release(std::byte* memory, std::size_t bytes) {
   if (!memory) return;
   blockBytes() -= bytes;
+  const std::lock_guard lock(cuda::recording());
   note(cudaDeviceSynchronize());
   note(cudaFree(memory));
 }
@@ -214,7 +227,7 @@ std::size_t otherBytes() {
 }
 std::byte* allocateHost(std::size_t bytes) {
   void* memory = nullptr;
-  if (cudaMallocHost(&memory, std::max<std::size_t>(bytes, 1)) != cudaSuccess) return nullptr;
+  if (!cuda::got(cudaMallocHost(&memory, std::max<std::size_t>(bytes, 1)))) return nullptr;
   return static_cast<std::byte*>(memory);
 }
 void releaseHost(std::byte* memory, std::size_t) {

@@ -56,9 +56,10 @@ public:
     Attributes a;
     a.set_name("attention").set_attn_scale(static_cast<float>(o.scale));
     // Query i sees no key after i + keys - queries: the last query is at the last key.
-    if (o.causal && o.queries == o.keys)
+    // (One query sees all keys.)
+    if (o.causal && o.queries == o.keys && o.queries > 1)
       a.set_causal_mask(true);
-    else if (o.causal)
+    else if (o.causal && o.queries > 1)
       a.set_causal_mask_bottom_right(true);
     return a;
   }
@@ -128,6 +129,18 @@ Built gradientOf(const Attention::Options& o) {
   return built;
 }
 
+/// What versions of cuDNN are known to compute wrongly; empty: nothing of this.
+std::string knownError(const Attention::Options& o, bool gradient) {
+  const std::size_t version = cudnnGetVersion();
+  // The lengths of padded keys come from memory of the host that is gone when a recorded graph is launched.
+  if (version < 91501) return "older than 9.15.1, which computes wrongly from recorded graphs";
+  // Both give NaN where scores are far below zero (cudnn-frontend, issues 628 and 1072).
+  if (gradient && o.queries == 1) return "the gradient of one query is not reliable";
+  if (gradient && !o.causal && o.keys % 128 == 64 && version < 92600)
+    return "older than 9.26, whose gradient is not reliable where 64 keys are left over 128";
+  return "";
+}
+
 void* mutableOf(const void* operand) {
   return const_cast<void*>(operand);
 }
@@ -162,6 +175,10 @@ std::shared_ptr<const FusedAttention> FusedAttention::make(const Attention::Opti
   thread_local std::map<std::tuple<std::string, double, bool>, std::weak_ptr<const FusedAttention>> made;
   std::weak_ptr<const FusedAttention>& known = made[{Attention::profileName(options), options.scale, gradient}];
   if (std::shared_ptr<const FusedAttention> shared = known.lock()) return shared;
+  if (const std::string error = knownError(options, gradient); !error.empty()) {
+    why = "cuDNN: " + error;
+    return nullptr;
+  }
   auto impl = std::make_unique<Impl>();
   impl->options = options;
   impl->forward = forwardOf(impl->options);

@@ -1,8 +1,8 @@
 // See Gather.h. The gradient has no atomic sums: of the rows of dy with one index, the block of the first one adds all,
-// in order. Where the first and the last are is found beforehand, so that a row that comes once costs one step.
+// in order.
 #include "pdcrt/kernels/Gather.h"
 
-#include "Cuda.h"
+#include "IndexedRows.h"
 #include "pdcrt/CudaWorkspace.h"
 
 #include <type_traits>
@@ -10,11 +10,7 @@
 namespace pdcrt {
 namespace {
 
-/// The row that `index` names, or -1.
-__device__ std::int64_t rowOf(std::int64_t index, std::int64_t size) {
-  if (index < 0) index += size;
-  return index >= 0 && index < size ? index : -1;
-}
+using cuda::rowOf;
 
 struct Sizes {
   std::int64_t outer, size, inner, count;
@@ -28,26 +24,15 @@ __global__ void gatherRows(Sizes s, const T* x, const Index* indices, T* y) {
   }
 }
 
-/// Where each row's first and last index is.
 template <class Index>
-__global__ void findEnds(Sizes s, const Index* indices, int* first, int* last) {
-  for (std::int64_t i = thread(); i < s.count; i += threads()) {
-    const std::int64_t row = rowOf(indices[i], s.size);
-    if (row < 0) continue;
-    atomicMin(first + row, static_cast<int>(i));
-    atomicMax(last + row, static_cast<int>(i));
-  }
-}
-
-template <class Index>
-__global__ void addRows(Sizes s, const float* dy, const Index* indices, const int* first, const int* last, float* dx) {
+__global__ void addRows(Sizes s, const float* dy, const Index* indices, cuda::IndexedRows rows, float* dx) {
   for (std::int64_t block = blockIdx.x; block < s.outer * s.count; block += gridDim.x) {
     const std::int64_t i = block % s.count, outer = block / s.count, row = rowOf(indices[i], s.size);
-    if (row < 0 || first[row] != i) continue;
+    if (row < 0 || rows.first[row] != i) continue;
     for (std::int64_t j = threadIdx.x; j < s.inner; j += blockDim.x) {
       float sum = 0;
-      for (std::int64_t other = i; other <= last[row]; ++other)
-        if (rowOf(indices[other], s.size) == row) sum += dy[(outer * s.count + other) * s.inner + j];
+      for (std::int64_t other = i; other < s.count; other = rows.next[other])
+        sum += dy[(outer * s.count + other) * s.inner + j];
       dx[(outer * s.size + row) * s.inner + j] = sum;
     }
   }
@@ -74,16 +59,10 @@ void gatherAny(Stream& q, const Gather::Options& o, const void* x, const Index* 
 
 template <class Index>
 void gradient(Stream& q, const Gather::Options& o, const float* dy, const Index* indices, float* dx) {
-  int* const first = reinterpret_cast<int*>(q.workspace());
-  int* const last = first + o.size;
-  const auto rows = static_cast<std::size_t>(o.size) * sizeof(int);
-  PDCRT_CUDA(cudaMemsetAsync(first, 0x7F, rows, cuda::streamOf(q)));
-  PDCRT_CUDA(cudaMemsetAsync(last, 0xFF, rows, cuda::streamOf(q)));
   PDCRT_CUDA(
       cudaMemsetAsync(dx, 0, static_cast<std::size_t>(o.outer * o.size * o.inner) * sizeof(float), cuda::streamOf(q)));
-  launchLoop(q, "gather, ends", findEnds<Index>, o.count, sizesOf(o), indices, first, last);
-  cuda::launchBlocks(q, "gather, gradient", addRows<Index>, o.outer * o.count, sizesOf(o), dy, indices, first, last,
-                     dx);
+  const cuda::IndexedRows rows = cuda::indexRows(q, o.size, o.count, indices);
+  cuda::launchBlocks(q, "gather, gradient", addRows<Index>, o.outer * o.count, sizesOf(o), dy, indices, rows, dx);
 }
 
 } // namespace

@@ -59,7 +59,8 @@ __global__ void differentiate(LayerNorm::Options o, const float* dy, const float
   }
 }
 
-constexpr int tileColumns = 32, tileRows = static_cast<int>(threadsPerBlock) / tileColumns;
+constexpr int tileColumns = static_cast<int>(cuda::columnsPerBlock),
+              tileRows = static_cast<int>(threadsPerBlock) / tileColumns;
 
 /// One part of 32 columns' sums per block: of dy · (x - mean) · inverse, and of dy.
 __global__ void addRows(LayerNorm::Options o, cuda::SumParts parts, const float* dy, const float* x, const float* means,
@@ -125,7 +126,7 @@ void LayerNorm::inputGradient(Stream& q, View<const float> dy, View<const float>
 
 void LayerNorm::weightGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> means,
                                View<const float> inverses, View<float> dscale, View<float> dbias) const {
-  const cuda::SumParts parts = cuda::partsOf(options_.size, options_.rows);
+  const cuda::SumParts parts = cuda::partsOfColumns(options_.size, options_.rows);
   auto* const scales = reinterpret_cast<double*>(q.workspace());
   double* const biases = scales + parts.parts * options_.size;
   cuda::launchBlocks(q, "layer normalisation, weight gradient", addRows,

@@ -1,6 +1,8 @@
 // The handles of a thread, and what is told of launches.
 #include "Libraries.h"
 
+#include "Recorded.h"
+
 #include <memory>
 
 namespace pdcrt {
@@ -13,6 +15,8 @@ struct Handles {
   cudnnHandle_t dnn = nullptr;
 
   ~Handles() {
+    if (!blas && !dnn) return;
+    const std::lock_guard lock(cuda::recording()); // cuDNN waits for the device
     if (blas) cublasLtDestroy(blas);
     if (dnn) cudnnDestroy(dnn);
   }

@@ -1,10 +1,8 @@
-// See MaxPool2d.h. One thread per output; the gradient has one thread per input, which asks the windows that reach it,
-// in order, so that there is no atomic sum.
+// See MaxPool2d.h, and Pooling.h for what a thread does.
 #include "pdcrt/kernels/MaxPool2d.h"
 
-#include "Cuda.h"
+#include "Pooling.h"
 #include "Shapes.h"
-#include "Window.h"
 
 #include <limits>
 #include <stdexcept>
@@ -12,15 +10,12 @@
 namespace pdcrt {
 namespace {
 
-struct Sizes {
-  std::int64_t planes, outputRows, outputColumns;
-  WindowAxis rows, columns;
-};
+using Sizes = cuda::PoolingSizes;
 
 __global__ void pool(Sizes s, const float* x, float* y, std::int32_t* index) {
   for (std::int64_t i = thread(); i < s.planes * s.outputRows * s.outputColumns; i += threads()) {
-    const std::int64_t column = i % s.outputColumns, row = i / s.outputColumns % s.outputRows;
-    const float* const plane = x + i / (s.outputColumns * s.outputRows) * s.rows.size * s.columns.size;
+    const auto [of, row, column] = s.ofOutput(i);
+    const float* const plane = x + of * s.rows.size * s.columns.size;
     const std::int64_t top = s.rows.start(row), left = s.columns.start(column);
     const std::int64_t firstColumn = s.columns.first(column), lastColumn = s.columns.last(column);
     // Something smaller than, or equal to, the first value of the window.
@@ -41,21 +36,11 @@ __global__ void pool(Sizes s, const float* x, float* y, std::int32_t* index) {
   }
 }
 
-/// Outputs whose window may hold position `at` of the axis: first … last.
-struct Reach {
-  std::int64_t first, last;
-};
-__device__ Reach reachOf(const WindowAxis& axis, std::int64_t at, std::int64_t outputs) {
-  const std::int64_t span = (axis.kernel - 1) * axis.dilation, low = at + axis.pad - span,
-                     high = (at + axis.pad) / axis.stride;
-  return {low <= 0 ? 0 : (low + axis.stride - 1) / axis.stride, high < outputs ? high : outputs - 1};
-}
-
 __global__ void unpool(Sizes s, const float* dy, const std::int32_t* index, float* dx) {
   for (std::int64_t i = thread(); i < s.planes * s.rows.size * s.columns.size; i += threads()) {
-    const std::int64_t plane = i / (s.rows.size * s.columns.size), here = i % (s.rows.size * s.columns.size);
-    const Reach rows = reachOf(s.rows, here / s.columns.size, s.outputRows),
-                columns = reachOf(s.columns, here % s.columns.size, s.outputColumns);
+    const auto [plane, row, column] = s.ofInput(i);
+    const std::int64_t here = row * s.columns.size + column;
+    const auto rows = s.rowsFrom(row), columns = s.columnsFrom(column);
     float sum = 0;
     for (std::int64_t r = rows.first; r <= rows.last; ++r)
       for (std::int64_t c = columns.first; c <= columns.last; ++c) {
@@ -67,9 +52,7 @@ __global__ void unpool(Sizes s, const float* dy, const std::int32_t* index, floa
 }
 
 Sizes sizesOf(const MaxPool2d::Options& o) {
-  return {o.input.dims[0] * o.input.dims[1],
-          o.output.dims[2],
-          o.output.dims[3],
+  return {o,
           {o.input.dims[2], o.kernel.height, o.strides.height, o.pads.top, o.dilations.height},
           {o.input.dims[3], o.kernel.width, o.strides.width, o.pads.left, o.dilations.width}};
 }

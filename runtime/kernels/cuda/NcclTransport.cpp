@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <map>
+#include <thread>
 #include <utility>
 
 #ifdef PDCRT_NCCL
@@ -141,7 +143,20 @@ public:
   Status failure() const override { return failed_ ? failure_ : host_->failure(); }
   void abort(int exitCode) override { host_->abort(exitCode); }
 
+protected:
+  /// A rank that has failed leaves receives behind for which nobody sends, and its end waits for the device.
+  void settle() override {
+    std::vector<Event> ends(streams_.size());
+    for (std::size_t i = 0; i < ends.size(); ++i) ends[i].record(streams_[i]);
+    const double begin = now();
+    while (!std::all_of(ends.begin(), ends.end(), [](const Event& end) { return end.passed(); })) {
+      if (now() - begin > secondsToSettle) return closeAll();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
 private:
+  static constexpr double secondsToSettle = 3;
   static constexpr std::size_t scratchBytes = 256;
   static constexpr double secondsBetweenLooks = 0.01;
   static constexpr int underWay = 0, issued = 1; ///< Transfer::handle
@@ -255,12 +270,18 @@ private:
     closeAll();
   }
 
-  /// Ends what NCCL does on the device, so that nobody waits for it.
+  /// Ends what NCCL does on the device, so that nobody waits for it. All at once: a communicator that is aborted waits
+  /// for the device, where kernels of the others may run.
   void closeAll() {
     if (closed_) return;
     closed_ = true;
+    std::vector<std::jthread> aborts;
     for (Lane& lane : lanes_)
-      if (lane.communicator) ncclCommAbort(std::exchange(lane.communicator, nullptr));
+      if (lane.communicator)
+        aborts.emplace_back([this, communicator = std::exchange(lane.communicator, nullptr)] {
+          device::use(rank());
+          ncclCommAbort(communicator);
+        });
   }
 
   std::unique_ptr<Transport> host_;

@@ -18,8 +18,12 @@ RecurrentWeights::RecurrentWeights(Setup& setup, const Options& o)
   recurrent::checkSizes("recurrent weights", o);
   setup.needWorkspace(cuda::workspaceOf(o));
   const auto over = [&](std::int64_t rows, bool accumulate) {
-    return cuda::Product(
-        {.m = o.gates, .k = rows, .n = o.hidden, .transposeA = true, .accumulate = accumulate, .alignment = 4});
+    return cuda::Product({.m = o.gates,
+                          .k = rows,
+                          .n = o.hidden,
+                          .transposeA = true,
+                          .accumulate = accumulate,
+                          .alignment = cuda::alignmentOf({o.batch * o.gates, o.batch * o.hidden, o.gates * o.hidden})});
   };
   if (o.steps > 1) impl_->later = over((o.steps - 1) * o.batch, false);
   impl_->first = over(o.batch, true);

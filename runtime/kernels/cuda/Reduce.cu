@@ -3,7 +3,7 @@
 // A second kernel combines the parts in order.
 #include "pdcrt/kernels/Reduce.h"
 
-#include "Cuda.h"
+#include "Divider.h"
 #include "pdcrt/CudaWorkspace.h"
 
 #include <limits>
@@ -49,20 +49,27 @@ struct Fold {
 struct Loops {
   int keptRank, reducedRank;
   std::int64_t kept[maxRank], keptStrides[maxRank], reduced[maxRank], reducedStrides[maxRank];
+  cuda::Divider byReduced[maxRank];
   std::int64_t results, terms;
   cuda::SumParts parts;
 };
 
-__device__ std::int64_t offsetOf(int rank, const std::int64_t* dims, const std::int64_t* strides, std::int64_t i) {
+__device__ std::int64_t resultOffset(const Loops& l, std::int64_t i) {
   std::int64_t offset = 0;
-  for (int axis = rank - 1; axis >= 0; --axis) {
-    offset += i % dims[axis] * strides[axis];
-    i /= dims[axis];
+  for (int axis = l.keptRank - 1; axis >= 0; --axis) {
+    offset += i % l.kept[axis] * l.keptStrides[axis];
+    i /= l.kept[axis];
   }
   return offset;
 }
 __device__ std::int64_t termOffset(const Loops& l, std::int64_t i) {
-  return offsetOf(l.reducedRank, l.reduced, l.reducedStrides, i);
+  std::int64_t offset = 0;
+  for (int axis = l.reducedRank - 1; axis > 0; --axis) {
+    const std::int64_t outer = l.byReduced[axis].quotient(i);
+    offset += (i - outer * l.reduced[axis]) * l.reducedStrides[axis];
+    i = outer;
+  }
+  return l.reducedRank > 0 ? offset + i * l.reducedStrides[0] : 0;
 }
 
 __device__ std::int64_t endOfPart(const Loops& l, std::int64_t part) {
@@ -83,7 +90,7 @@ template <class T, class F>
 __global__ void foldRows(Loops l, const T* x, typename F::Value* partial, T* y) {
   for (std::int64_t block = blockIdx.x; block < l.results * l.parts.parts; block += gridDim.x) {
     const std::int64_t result = block / l.parts.parts, part = block % l.parts.parts;
-    const T* const row = x + offsetOf(l.keptRank, l.kept, l.keptStrides, result);
+    const T* const row = x + resultOffset(l, result);
     typename F::Value value = F::start();
     for (std::int64_t i = part * l.parts.size + threadIdx.x; i < endOfPart(l, part); i += blockDim.x)
       value = F()(value, static_cast<typename F::Value>(row[termOffset(l, i)]));
@@ -92,7 +99,8 @@ __global__ void foldRows(Loops l, const T* x, typename F::Value* partial, T* y) 
   }
 }
 
-constexpr int tileColumns = 32, tileRows = static_cast<int>(threadsPerBlock) / tileColumns;
+constexpr int tileColumns = static_cast<int>(cuda::columnsPerBlock),
+              tileRows = static_cast<int>(threadsPerBlock) / tileColumns;
 
 template <class T, class F>
 __global__ void foldColumns(Loops l, const T* x, typename F::Value* partial, T* y) {
@@ -103,7 +111,7 @@ __global__ void foldColumns(Loops l, const T* x, typename F::Value* partial, T* 
     const std::int64_t result = block % tiles * tileColumns + column, part = block / tiles;
     typename F::Value value = F::start();
     if (result < l.results) {
-      const T* const from = x + offsetOf(l.keptRank, l.kept, l.keptStrides, result);
+      const T* const from = x + resultOffset(l, result);
       for (std::int64_t i = part * l.parts.size + row; i < endOfPart(l, part); i += tileRows)
         value = F()(value, static_cast<typename F::Value>(from[termOffset(l, i)]));
     }
@@ -127,10 +135,11 @@ __global__ void combineParts(Loops l, const typename F::Value* partial, T* y) {
 }
 
 template <class T, Reduction kind>
-void fold(Stream& q, const Loops& l, const T* x, T* y) {
+void fold(Stream& q, Loops l, const T* x, T* y) {
   using F = Fold<T, kind>;
   auto* const partial = reinterpret_cast<typename F::Value*>(q.workspace());
   const bool rows = l.reducedRank > 0 && l.reducedStrides[l.reducedRank - 1] == 1;
+  l.parts = rows ? cuda::partsOf(l.results, l.terms) : cuda::partsOfColumns(l.results, l.terms);
   if (rows)
     cuda::launchBlocks(q, "reduction", foldRows<T, F>, l.results * l.parts.parts, l, x, partial, y);
   else
@@ -148,13 +157,15 @@ void foldAs(Stream& q, Reduction kind, const Shape& kept, const std::int64_t* ke
           .keptStrides = {},
           .reduced = {},
           .reducedStrides = {},
+          .byReduced = {},
           .results = kept.elements(),
           .terms = reduced.elements(),
-          .parts = cuda::partsOf(kept.elements(), reduced.elements())};
+          .parts = {}};
   std::copy_n(kept.dims, maxRank, l.kept);
   std::copy_n(keptStrides, maxRank, l.keptStrides);
   std::copy_n(reduced.dims, maxRank, l.reduced);
   std::copy_n(reducedStrides, maxRank, l.reducedStrides);
+  for (int axis = 0; axis < reduced.rank; ++axis) l.byReduced[axis] = {reduced.dims[axis], l.terms};
   switch (kind) {
   case Reduction::sum: return fold<T, Reduction::sum>(q, l, x, y);
   case Reduction::mean: return fold<T, Reduction::mean>(q, l, x, y);

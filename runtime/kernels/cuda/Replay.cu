@@ -4,6 +4,9 @@
 #include "Cuda.h"
 #include "Recorded.h"
 
+#include <exception>
+#include <utility>
+
 namespace pdcrt {
 namespace {
 
@@ -19,14 +22,48 @@ const std::uint64_t* cuda::recordedMinibatch() {
   return minibatchOfRecording;
 }
 
+std::mutex& cuda::recording() {
+  static std::mutex ofDevice[64]; // those of a node with more share
+  int device = 0;
+  PDCRT_CUDA(cudaGetDevice(&device));
+  return ofDevice[device % 64];
+}
+
 struct Recording::Impl {
   bool called = false;
+  bool plain = false; ///< there was no memory for the graph
   cudaGraphExec_t graph = nullptr;
 
   ~Impl() {
     if (graph) cudaGraphExecDestroy(graph);
   }
+  void record(void (*phase)(const Call&), const Call& call, const std::uint64_t* minibatch);
 };
+
+void Recording::Impl::record(void (*phase)(const Call&), const Call& call, const std::uint64_t* minibatch) {
+  const std::lock_guard lock(cuda::recording());
+  cudaStream_t stream = cuda::streamOf(*call.stream);
+  cudaGraph_t recorded = nullptr;
+  // Of this thread only: others may launch meanwhile.
+  PDCRT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  minibatchOfRecording = minibatch;
+  std::exception_ptr thrown;
+  try {
+    phase(call);
+  } catch (...) { // a stream that goes on recording would fail with another error everywhere
+    thrown = std::current_exception();
+  }
+  minibatchOfRecording = nullptr;
+  cudaError_t made = cudaStreamEndCapture(stream, &recorded);
+  if (made == cudaSuccess && !thrown) made = cudaGraphInstantiate(&graph, recorded, 0);
+  if (recorded) cudaGraphDestroy(recorded);
+  if (thrown) std::rethrow_exception(thrown);
+  plain = made == cudaErrorMemoryAllocation;
+  if (!plain)
+    cuda::check(made, "recording a phase as a graph");
+  else
+    static_cast<void>(cudaGetLastError()); // which keeps it
+}
 
 Recording::Recording() : impl_(std::make_unique<Impl>()) {}
 Recording::~Recording() = default;
@@ -34,24 +71,11 @@ Recording::Recording(Recording&&) noexcept = default;
 Recording& Recording::operator=(Recording&&) noexcept = default;
 
 void Recording::run(void (*phase)(const Call&), const Call& call, const std::uint64_t* minibatch) {
-  if (!impl_->called) {
-    impl_->called = true;
-    return phase(call);
-  }
-  cudaStream_t stream = cuda::streamOf(*call.stream);
-  if (!impl_->graph) {
-    cudaGraph_t recorded = nullptr;
-    // Of this thread only: others may allocate meanwhile.
-    PDCRT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    minibatchOfRecording = minibatch;
-    phase(call);
-    minibatchOfRecording = nullptr;
-    PDCRT_CUDA(cudaStreamEndCapture(stream, &recorded));
-    const cudaError_t made = cudaGraphInstantiate(&impl_->graph, recorded, 0);
-    cudaGraphDestroy(recorded);
-    cuda::check(made, "cudaGraphInstantiate");
-  }
-  PDCRT_CUDA(cudaGraphLaunch(impl_->graph, stream));
+  // The first call is plain: it loads code and prepares libraries, which nobody may do while they record.
+  const bool recorded = std::exchange(impl_->called, true);
+  if (recorded && !impl_->graph && !impl_->plain) impl_->record(phase, call, minibatch);
+  if (!impl_->graph) return phase(call);
+  PDCRT_CUDA(cudaGraphLaunch(impl_->graph, cuda::streamOf(*call.stream)));
 }
 
 namespace device {

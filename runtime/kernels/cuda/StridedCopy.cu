@@ -2,7 +2,7 @@
 // along different axes goes through tiles in shared memory, so that both sides are read and written whole.
 #include "pdcrt/kernels/StridedCopy.h"
 
-#include "Cuda.h"
+#include "Divider.h"
 
 #include <cassert>
 
@@ -11,22 +11,32 @@ namespace {
 
 /// A box and its two arrangements, in a form that a kernel takes by value.
 struct Loops {
-  int rank;
-  std::int64_t dims[maxRank], from[maxRank], to[maxRank];
-  std::int64_t count;
+  int rank = 0;
+  std::int64_t dims[maxRank] = {}, from[maxRank] = {}, to[maxRank] = {};
+  cuda::Divider by[maxRank];
+  std::int64_t count = 1;
+
+  /// Where element i is on both sides.
+  struct Places {
+    std::int64_t from, to;
+  };
+  __device__ Places at(std::int64_t i) const {
+    Places places = {0, 0};
+    for (int axis = rank - 1; axis >= 0; --axis) {
+      const std::int64_t outer = axis > 0 ? by[axis].quotient(i) : 0, at = i - outer * dims[axis];
+      places.from += at * from[axis];
+      places.to += at * to[axis];
+      i = outer;
+    }
+    return places;
+  }
 };
 
 template <class T>
 __global__ void copyElements(Loops loops, const T* from, T* to) {
   for (std::int64_t i = thread(); i < loops.count; i += threads()) {
-    std::int64_t rest = i, source = 0, destination = 0;
-    for (int axis = loops.rank - 1; axis >= 0; --axis) {
-      const std::int64_t at = rest % loops.dims[axis];
-      rest /= loops.dims[axis];
-      source += at * loops.from[axis];
-      destination += at * loops.to[axis];
-    }
-    to[destination] = from[source];
+    const Loops::Places at = loops.at(i);
+    to[at.to] = from[at.from];
   }
 }
 
@@ -45,21 +55,14 @@ __global__ void copyTiles(Planes p, const T* from, T* to) {
   __shared__ T tile[tileSize][tileSize + 1];
   const int x = static_cast<int>(threadIdx.x) % tileSize, y = static_cast<int>(threadIdx.x) / tileSize;
   for (std::int64_t block = blockIdx.x; block < p.tiles; block += gridDim.x) {
-    std::int64_t rest = block / (p.rowTiles * p.columnTiles), source = 0, destination = 0;
-    for (int axis = p.outer.rank - 1; axis >= 0; --axis) {
-      const std::int64_t at = rest % p.outer.dims[axis];
-      rest /= p.outer.dims[axis];
-      source += at * p.outer.from[axis];
-      destination += at * p.outer.to[axis];
-    }
+    const Loops::Places plane = p.outer.at(block / (p.rowTiles * p.columnTiles));
     const std::int64_t row0 = block / p.columnTiles % p.rowTiles * tileSize, column0 = block % p.columnTiles * tileSize;
     for (int i = y; i < tileSize; i += tileRows)
       if (row0 + x < p.rows && column0 + i < p.columns)
-        tile[i][x] = from[source + (column0 + i) * p.fromColumn + row0 + x];
+        tile[i][x] = from[plane.from + (column0 + i) * p.fromColumn + row0 + x];
     __syncthreads();
     for (int i = y; i < tileSize; i += tileRows)
-      if (row0 + i < p.rows && column0 + x < p.columns)
-        to[destination + (row0 + i) * p.toRow + column0 + x] = tile[x][i];
+      if (row0 + i < p.rows && column0 + x < p.columns) to[plane.to + (row0 + i) * p.toRow + column0 + x] = tile[x][i];
     __syncthreads();
   }
 }
@@ -83,7 +86,7 @@ void copy(Stream& q, const Shape& box, const Arrangement& from, const Arrangemen
   destination += to.begin;
   const int fast = neighbours(box, to), slow = neighbours(box, from);
   const bool tiled = fast >= 0 && slow >= 0 && fast != slow && box.dims[fast] >= 8 && box.dims[slow] >= 8;
-  Loops loops{.rank = 0, .dims = {}, .from = {}, .to = {}, .count = 1};
+  Loops loops;
   for (int axis = 0; axis < box.rank; ++axis) {
     if (tiled && (axis == fast || axis == slow)) continue;
     loops.dims[loops.rank] = box.dims[axis];
@@ -91,6 +94,7 @@ void copy(Stream& q, const Shape& box, const Arrangement& from, const Arrangemen
     loops.to[loops.rank++] = to.strides[axis];
     loops.count *= box.dims[axis];
   }
+  for (int axis = 0; axis < loops.rank; ++axis) loops.by[axis] = {loops.dims[axis], loops.count};
   if (!tiled) {
     launchLoop(q, "copy", copyElements<T>, loops.count, loops, source, destination);
     return;

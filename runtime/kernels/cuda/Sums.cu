@@ -37,19 +37,26 @@ __global__ void addSquares(const float* values, std::int64_t count, double* part
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-/// Where the partial sums are, on the device and on the host, of a thread.
+/// Where the partial sums of all blocks are, on the device and on the host, of a thread.
 struct Partials {
   double *device = nullptr, *host = nullptr;
+  std::size_t sums = 0;
 
-  bool make() {
-    if (device) return true;
-    return cudaMalloc(&device, squareBlocks * sizeof(double)) == cudaSuccess &&
-           cudaMallocHost(&host, squareBlocks * sizeof(double)) == cudaSuccess;
+  bool make(std::size_t wanted) {
+    if (wanted <= sums) return true;
+    clear();
+    const std::size_t bytes = wanted * squareBlocks * sizeof(double);
+    if (!cuda::got(cudaMalloc(&device, bytes)) || !cuda::got(cudaMallocHost(&host, bytes))) return false;
+    sums = wanted;
+    return true;
   }
-  ~Partials() {
+  void clear() {
     if (device) cudaFree(device);
     if (host) cudaFreeHost(host);
+    device = host = nullptr;
+    sums = 0;
   }
+  ~Partials() { clear(); }
 };
 
 thread_local Partials partials;
@@ -71,15 +78,21 @@ void device::divide(Stream& q, float* values, float divisor, std::int64_t count)
   launchLoop(q, "division", divideAll, count, values, divisor, count);
 }
 
-Status device::sumOfSquares(Stream& q, const float* values, std::int64_t count, double& sum) {
-  sum = 0;
-  if (count == 0) return {};
-  if (!partials.make()) return {Exit::noDevice, "the GPU has no room for sums of squares"};
-  const std::int64_t blocks = std::min<std::int64_t>(squareBlocks, (count + threadsPerBlock - 1) / threadsPerBlock);
-  cuda::launchBlocks(q, "squares", addSquares, blocks, values, count, partials.device);
-  copy(q, partials.host, partials.device, static_cast<std::size_t>(blocks) * sizeof(double));
+Status device::sumsOfSquares(Stream& q, std::span<const Floats> of, std::span<double> sums) {
+  if (!partials.make(of.size())) return {Exit::noDevice, "the GPU has no room for sums of squares"};
+  const auto blocksOf = [](const Floats& floats) {
+    return std::min<std::int64_t>(squareBlocks, (floats.count + threadsPerBlock - 1) / threadsPerBlock);
+  };
+  for (std::size_t i = 0; i < of.size(); ++i)
+    cuda::launchBlocks(q, "squares", addSquares, blocksOf(of[i]), of[i].values, of[i].count,
+                       partials.device + i * squareBlocks);
+  copy(q, partials.host, partials.device, of.size() * squareBlocks * sizeof(double));
   if (Status status = wait(q); !status) return status;
-  for (std::int64_t i = 0; i < blocks; ++i) sum += partials.host[i];
+  for (std::size_t i = 0; i < of.size(); ++i) {
+    sums[i] = 0;
+    for (std::int64_t block = 0; block < blocksOf(of[i]); ++block)
+      sums[i] += partials.host[i * squareBlocks + static_cast<std::size_t>(block)];
+  }
   return {};
 }
 
