@@ -100,7 +100,7 @@ class Gpt2(nn.Module):
         self.head.weight = self.wte.weight
 
     def forward(self, input_ids):
-        x = self.dropout(self.wte(input_ids) + self.wpe(torch.arange(input_ids.shape[1])))
+        x = self.dropout(self.wte(input_ids) + self.wpe(torch.arange(input_ids.shape[1], device=input_ids.device)))
         for block in self.blocks:
             x = block(x)
         return self.head(self.ln_f(x))

@@ -1,58 +1,208 @@
 """What utils/check-gpu and utils/bench-gpu share: a folder that carries what a bare machine with a GPU lacks (the programs that pdc
 wrote, and headers), and what is built there from it. There: CMake, nvcc, cuDNN and Python without packages."""
+import contextlib
+import filecmp
+import functools
 import json
+import math
 import os
 import pathlib
 import random
+import re
+import shlex
 import shutil
+import signal
 import struct
 import subprocess
 import sys
+import tempfile
+import time
 
 root = pathlib.Path(__file__).resolve().parents[2]
 FRONTEND = "cudnn_frontend"  # folder of its headers among those that are prepared
+PROGRAM, BUILD, PREPARATION = 60, 200, 7200  # seconds that a program, a compiler, and what is done beforehand may take
+LARGEST = 64 * 2**20  # bytes of a folder that is prepared
 
 
 class Failed(Exception):
-    pass
+    """What went wrong, in one line; of a command, also the exit code and what it said."""
+
+    def __init__(self, brief, output="", code=None):
+        super().__init__(brief)
+        self.brief, self.output, self.code = brief, output, code
+
+    def __str__(self):
+        return f"{self.brief}\n{self.output[-3000:]}".rstrip()
 
 
-def run(*command, check=True, **environment):
-    result = subprocess.run([str(word) for word in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                            env={**os.environ, "OMP_NUM_THREADS": "1", **environment})
-    if check and result.returncode:
-        raise Failed(f"{' '.join(map(str, command))} exits with {result.returncode}:\n{result.stdout[-3000:]}")
-    return result
+class NotRun(Failed):
+    """There was no time left, or what is needed is not there."""
 
 
+# ---- Commands, each for a limited time, and all together ----
+
+deadline, patience, running = math.inf, 1, set()
+
+
+def be_patient():
+    """On the stand-in everything takes long."""
+    global patience
+    patience = 10
+
+
+def end_within(seconds):
+    """After so many seconds nothing is begun, and what runs is ended."""
+    global deadline
+    deadline = time.monotonic() + seconds
+
+
+def time_left():
+    return deadline - time.monotonic()
+
+
+def end_all(*_):
+    """Now: also a handler of signals."""
+    end_within(0)
+    kill(*running)
+
+
+def kill(*processes):
+    """With all that they have started. First by a signal that Ninja hands on: what it runs is in groups of its own."""
+    for number, pause in [(signal.SIGTERM, 1), (signal.SIGKILL, 0)]:
+        for process in processes:
+            with contextlib.suppress(OSError):  # it has just ended
+                os.killpg(process.pid, number)
+        time.sleep(pause)
+
+
+def ends(process, limit):
+    """Whether it ends within so many seconds; else it is killed."""
+    running.add(process)
+    try:
+        process.wait(limit)
+        return True
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        running.discard(process)
+        if process.poll() is None:
+            kill(process)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # what waits for a driver may outlive that
+                process.wait(5)
+
+
+def run(*command, check=True, limit=PROGRAM, **environment):
+    """What a command says, and its exit code. It is ended after `limit` seconds, which is a failure."""
+    words = [str(word) for word in command]
+    name = " ".join(word if word.startswith("-") else pathlib.Path(word).name for word in words[:4])
+    if time_left() <= 0:
+        raise NotRun("not run: no time was left")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "LD_LIBRARY_PATH": library_path(), **environment}
+    # A file: of what does not end, too, everything that was said is there, and nobody waits for a pipe that others hold.
+    with tempfile.TemporaryFile() as file:
+        try:
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=environment, process_group=0)
+        except OSError as error:
+            raise Failed(f"{words[0]} cannot be started: {error.strerror}") from None
+        ended = ends(process, min(limit * patience, time_left()))
+        file.seek(0)
+        said = file.read().decode(errors="replace")
+    whole = f"$ {shlex.join(words)}\n{said}"
+    if process.returncode != 0 and time_left() <= 0:
+        raise NotRun(f"not run to its end, no time was left: {name}", whole)
+    if not ended:
+        raise Failed(f"{name} does not end within {limit * patience:.0f} s", whole)
+    if check and process.returncode:
+        raise Failed(f"{name} {how_it_ended(process.returncode)}: {telling(said)}", whole, process.returncode)
+    return subprocess.CompletedProcess(words, process.returncode, said)
+
+
+def how_it_ended(code):
+    return f"exits with {code}" if code >= 0 else f"is ended by {signal.Signals(-code).name}"
+
+
+def telling(said):
+    """The first line that speaks of an error, else the last one."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it says nothing"]
+    return next((line for line in lines if re.search(r"\b(error|fatal|terminate|undefined)\b", line, re.I)), lines[-1])[:300]
+
+
+def excerpt(said):
+    """The beginning and the end, for files of results."""
+    return said if len(said) <= 10000 else f"{said[:4000]}\n[...]\n{said[-6000:]}"
+
+
+@functools.cache
 def gpu():
     """Name and driver; nothing where there is none."""
     try:
         return subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], text=True,
-                              capture_output=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
+                              capture_output=True, check=True, timeout=60).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
         return ""
+
+
+@functools.cache
+def toolkits():
+    """Folders in which CUDA's toolkit may be; CMake takes the first that has nvcc."""
+    nvcc = shutil.which("nvcc")
+    places = [os.environ.get("CUDA_HOME"), "/usr/local/cuda", pathlib.Path(nvcc).resolve().parents[1] if nvcc else None]
+    return [pathlib.Path(place) for place in places if place]
+
+
+@functools.cache
+def library_path():
+    """LD_LIBRARY_PATH with the toolkit's folders as the last ones: CMake leaves them out of the paths in what it links."""
+    given = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    toolkit = next((place for place in toolkits() if (place / "bin/nvcc").exists()), None)
+    folders = [toolkit / part for part in ("lib64", "targets/x86_64-linux/lib")] if toolkit else []
+    return ":".join([*given, *(str(folder) for folder in folders if folder.is_dir())])
+
+
+def tool(name):
+    """A program of the toolkit, wherever it lies; None where it is not."""
+    places = [place / part / name for place in toolkits() for part in ("bin", "compute-sanitizer")]
+    return shutil.which(name) or next((str(place) for place in places if os.access(place, os.X_OK)), None)
 
 
 # ---- Where pdc is built ----
 
+def run_long(*command):
+    return run(*command, limit=PREPARATION)
+
+
+def frontend_of(build):
+    """Where the headers of cudnn_frontend are: where the build has them, or pip; None: nowhere."""
+    cache = (build / "CMakeCache.txt").read_text()
+    places = [line.split("=", 1)[1] for line in cache.splitlines() if line.startswith("CUDNN_FRONTEND_INCLUDE_DIR:")]
+    places += [os.environ.get("CUDNN_FRONTEND_INCLUDE_DIR"), *(f"{folder}/include" for folder in sys.path if folder)]
+    return next((pathlib.Path(place) for place in places if place and (pathlib.Path(place) / "cudnn_frontend.h").exists()), None)
+
+
 def begin(folder, build):
-    """An empty folder with the headers that the runtime is compiled with; those of cudnn_frontend where the build has them."""
+    """An empty folder with the headers that the runtime is compiled with; those of cudnn_frontend where they are found."""
     if folder.exists():
         shutil.rmtree(folder)
     for header in ["CLI", "nlohmann"]:
         shutil.copytree(f"/usr/include/{header}", folder / "headers" / header)
-    cache = (build / "CMakeCache.txt").read_text()
-    frontend = next((line.split("=", 1)[1] for line in cache.splitlines() if line.startswith("CUDNN_FRONTEND_INCLUDE_DIR:")), "")
-    if frontend and (pathlib.Path(frontend) / "cudnn_frontend.h").exists():
+    if frontend := frontend_of(build):
         (folder / "headers" / FRONTEND).mkdir()
-        for path in [*pathlib.Path(frontend).glob("cudnn_frontend*"), *pathlib.Path(frontend).glob("cudnn_backend_base.h")]:
+        for path in [*frontend.glob("cudnn_frontend*"), *frontend.glob("cudnn_backend_base.h")]:
             (shutil.copytree if path.is_dir() else shutil.copy)(path, folder / "headers" / FRONTEND / path.name)
 
 
-def size_of(folder):
+def finish(folder):
+    """Says how large the folder is, and what it lacks."""
+    if not (folder / "headers" / FRONTEND).exists():
+        print("WITHOUT fused attention: cudnn_frontend.h was not found; pip install nvidia-cudnn-frontend, and give its include/ as the "
+              "variable CUDNN_FRONTEND_INCLUDE_DIR")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return f"{folder}: {size / 2**20:.1f} MiB"
+    if size > LARGEST:
+        parts = {path: sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) for path in folder.glob("*/*") if path.is_dir()}
+        largest = sorted(parts, key=parts.get)[:-4:-1]
+        raise Failed(f"{folder}: {size / 2**20:.1f} MiB, more than {LARGEST // 2**20}; the largest parts: " +
+                     ", ".join(f"{path.relative_to(folder)} {parts[path] / 2**20:.1f}" for path in largest))
+    print(f"{folder}: {size / 2**20:.1f} MiB")
 
 
 def header_of(path):
@@ -92,29 +242,42 @@ def thin(folder, into):
 
 # ---- Where the GPU is ----
 
+def copied(folder, copy):
+    """Copies what is not there or is another; the rest keeps its time, and nothing is compiled again because of it."""
+    for path in folder.rglob("*"):
+        target = copy / path.relative_to(folder)
+        if path.is_file() and not (target.exists() and filecmp.cmp(path, target, shallow=False)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    return copy
+
+
+def kind_of(name, entry):
+    """What a tensor of the weights gets: random numbers, ones or zeros, so that losses are finite."""
+    if entry["dtype"] != "F32" or "bias" in name or "mean" in name:
+        return "zeros"
+    # Of vectors those that are neither scales nor variances are parameters of attention.
+    return "ones" if len(entry["shape"]) == 1 and (name.endswith("weight") or "var" in name) else "noise"
+
+
 def with_numbers(program):
-    """Weights with which losses are finite: small random numbers in matrices, 1 as scales and variances, else 0."""
+    """Weights with which losses are finite: small random numbers, 1 as scales and variances, 0 as biases and means."""
+    values = random.Random(1)
+    units = {"noise": struct.pack("<4096f", *(values.gauss(0, 0.02) for _ in range(4096))), "ones": struct.pack("<f", 1) * 4096,
+             "zeros": bytes(16384)}
     for path in sorted((program / "weights").glob("*.header")):
         header = path.read_bytes()
         entries = json.loads(header[8:])
         entries.pop("__metadata__", None)
-        noise = struct.pack("<4096f", *(random.Random(1).gauss(0, 0.02) for _ in range(4096)))
         with open(path.with_suffix(".safetensors"), "wb") as file:
             file.write(header)
             for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"][0]):
                 first, end = entry["data_offsets"]
-                scale = len(entry["shape"]) == 1 and (name.endswith("weight") or "var" in name)
-                unit = noise if len(entry["shape"]) > 1 else struct.pack("<f", 1 if scale else 0) * 4096
+                unit = units[kind_of(name, entry)]
                 whole, rest = divmod(end - first, len(unit))
                 for _ in range(whole):
                     file.write(unit)
                 file.write(unit[:rest])
-
-
-def in_toolkit(header):
-    nvcc = shutil.which("nvcc")
-    toolkits = [os.environ.get("CUDA_HOME"), "/usr/local/cuda", pathlib.Path(nvcc).resolve().parents[1] if nvcc else None]
-    return any((pathlib.Path(toolkit) / "include" / header).exists() for toolkit in toolkits if toolkit)
 
 
 def libraries_of_pip():
@@ -125,24 +288,32 @@ def libraries_of_pip():
                                       ("NVTX", "", "nvtx3/nvToolsExt.h")]:
             headers = sorted(folder.glob(f"nvidia/*/include/{header}"))
             libraries = sorted(folder.glob(f"nvidia/*/lib/lib{library}.so.*")) if library else []
-            if name in found or in_toolkit(header) or not headers or (library and not libraries):
+            in_toolkit = any((place / "include" / header).exists() for place in toolkits())
+            if name in found or in_toolkit or not headers or (library and not libraries):
                 continue  # beside the toolkit's own headers, those of another version would be read
             include = str(headers[0])[:-len(header) - 1]
             found[name] = [f"-D{name}_INCLUDE_DIR={include}", *(f"-D{name}_LIBRARY={path}" for path in libraries[:1])]
     return sum(found.values(), [])
 
 
-def fused_attention(prepared):
+def fused_attention(headers):
     """Where the headers are that fused attention is compiled with; nothing: programs know the plain one."""
-    places = [prepared / "headers" / FRONTEND, *(pathlib.Path(folder) / "include" for folder in sys.path)]
+    places = [headers / FRONTEND, *(pathlib.Path(folder) / "include" for folder in sys.path)]
     return next(([f"-DCUDNN_FRONTEND_INCLUDE_DIR={place}"] for place in places if (place / "cudnn_frontend.h").exists()), [])
 
 
+def make(out, *targets):
+    """What compiles is compiled, whatever else does not."""
+    targets = [word for target in targets for word in ("--target", target)]
+    run("nice", "cmake", "--build", out, *targets, "--", "-k", "0", limit=BUILD)
+
+
 def build_runtime(prepared, work):
-    """The runtime for CUDA alone; returns the folder that programs find it in."""
-    run("cmake", "-S", root / "runtime", "-B", work / "runtime", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-        f"-DPDCRT_HEADERS={prepared / 'headers'}", "-DCMAKE_CUDA_ARCHITECTURES=native", *libraries_of_pip(), *fused_attention(prepared))
-    run("cmake", "--build", work / "runtime")
+    """The runtime for CUDA alone; returns the folder that programs find it in. Built once, whoever prepared the headers."""
+    headers = copied(prepared / "headers", work / "headers")
+    run("cmake", "-S", root / "runtime", "-B", work / "runtime", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", f"-DPDCRT_HEADERS={headers}",
+        "-DCMAKE_CUDA_ARCHITECTURES=native", *libraries_of_pip(), *fused_attention(headers), limit=BUILD)
+    make(work / "runtime")
     return work / "runtime"
 
 
@@ -152,5 +323,5 @@ def build_program(program, out, build, stand_in=False, replay=None):
     project = "on_stand_in" if stand_in else "pipeline"
     run("cmake", "-S", *source, "-B", out, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={build}",
         *([] if stand_in else ["-DCMAKE_CUDA_ARCHITECTURES=native"]),
-        *([f"-DREPLAY={replay}", f"-DCMAKE_PROJECT_{project}_INCLUDE={root / 'test/EndToEnd/replay/replay.cmake'}"] if replay else []))
-    run("cmake", "--build", out, "--target", "pipeline", *(["replay"] if replay else []))
+        *([f"-DREPLAY={replay}", f"-DCMAKE_PROJECT_{project}_INCLUDE={root / 'test/EndToEnd/replay/replay.cmake'}"] if replay else []), limit=BUILD)
+    make(out, "pipeline", *(["replay"] if replay else []))
