@@ -162,6 +162,17 @@ TEST_F(CudaReplay, AnErrorEndsTheRecording) {
   EXPECT_TRUE(device::wait(q));
 }
 
+TEST_F(CudaReplay, WithoutMemoryForGraphsPhasesAreCalled) {
+  const Block weights, slot;
+  const std::vector<float> ones(floats, 1);
+  device::copy(q, weights.memory, ones.data(), bytes);
+  Replays replays;
+  stand_in::failGraphs(true);
+  for (int i = 0; i < 3; ++i) EXPECT_NO_THROW(replays.run(add, call(weights, slot), 0, 0));
+  stand_in::failGraphs(false);
+  EXPECT_EQ(slot.read(q), std::vector<float>(floats, 3));
+}
+
 TEST_F(CudaReplay, AnAllocationThatFailsDoesNotFailTheNextLaunch) {
   EXPECT_EQ(device::allocate(std::size_t{1} << 40), nullptr);
   const Block number;

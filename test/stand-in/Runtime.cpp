@@ -73,6 +73,7 @@ struct World {
   std::recursive_mutex mutex;
   std::vector<Stream*> streams;
   std::map<std::byte*, std::size_t> allocations;
+  bool failsGraphs = false;
   std::set<std::pair<int, int>> peers; ///< devices that may access others' memory
   std::uint64_t seed = setting("PDC_STAND_IN_SEED", 1);
   std::mt19937_64 random{seed};
@@ -234,6 +235,9 @@ void interleave(std::uint64_t seed) {
   std::lock_guard lock(world().mutex);
   world().seed = seed;
   world().random.seed(seed);
+}
+void failGraphs(bool fail) {
+  world().failsGraphs = fail;
 }
 void setDevices(int count) {
   world().devices = count;
@@ -504,6 +508,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  if (world().failsGraphs) return failed(cudaErrorMemoryAllocation);
   *executable = new Graph(*graph);
   return cudaSuccess;
 }

@@ -15,6 +15,8 @@ void setDevices(int count);
 void setPatience(int milliseconds);
 /// The peers of a device's communicators of NCCL see that it is gone. To be called when nothing is under way.
 void killDevice(int device);
+/// Whether there is no memory for graphs.
+void failGraphs(bool fail);
 /// The algorithm of cuDNN's forward convolutions that fails when it is called, though it says that it can; -1: none.
 void failForward(int algorithm);
 /// Work that is in streams and has not run.

@@ -25,7 +25,7 @@ const std::uint64_t* cuda::recordedMinibatch() {
 std::mutex& cuda::recording() {
   static std::mutex ofDevice[64]; // those of a node with more share
   int device = 0;
-  PDCRT_CUDA(cudaGetDevice(&device));
+  static_cast<void>(cuda::got(cudaGetDevice(&device))); // destructors ask too, at the end of a process
   return ofDevice[device % 64];
 }
 
@@ -58,11 +58,8 @@ void Recording::Impl::record(void (*phase)(const Call&), const Call& call, const
   if (made == cudaSuccess && !thrown) made = cudaGraphInstantiate(&graph, recorded, 0);
   if (recorded) cudaGraphDestroy(recorded);
   if (thrown) std::rethrow_exception(thrown);
-  plain = made == cudaErrorMemoryAllocation;
-  if (!plain)
-    cuda::check(made, "recording a phase as a graph");
-  else
-    static_cast<void>(cudaGetLastError()); // which keeps it
+  plain = made == cudaErrorMemoryAllocation && !cuda::got(made);
+  if (!plain) cuda::check(made, "recording a phase as a graph");
 }
 
 Recording::Recording() : impl_(std::make_unique<Impl>()) {}
@@ -72,8 +69,8 @@ Recording& Recording::operator=(Recording&&) noexcept = default;
 
 void Recording::run(void (*phase)(const Call&), const Call& call, const std::uint64_t* minibatch) {
   // The first call is plain: it loads code and prepares libraries, which nobody may do while they record.
-  const bool recorded = std::exchange(impl_->called, true);
-  if (recorded && !impl_->graph && !impl_->plain) impl_->record(phase, call, minibatch);
+  const bool again = std::exchange(impl_->called, true);
+  if (again && !impl_->graph && !impl_->plain) impl_->record(phase, call, minibatch);
   if (!impl_->graph) return phase(call);
   PDCRT_CUDA(cudaGraphLaunch(impl_->graph, cuda::streamOf(*call.stream)));
 }
