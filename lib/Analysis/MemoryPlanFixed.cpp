@@ -7,6 +7,15 @@
 
 using namespace pdc;
 
+/// Whether the results of an operation with one operand are its elements, elsewhere or in another type.
+static bool keepsElements(const Operation& operation) {
+  if (operation.operands().size() != 1 || !operation.result()) return false;
+  const OpDef& def = operation.def();
+  return def.kind == OpKind::view || def.moves ||
+         (def.kind == OpKind::elementwise &&
+          operation.result()->type().element != operation.operand(0)->type().element);
+}
+
 /// Among how many things the integers of an input choose: the fewest that one of its readers (through views and casts)
 /// says; 0: none does.
 static std::int64_t choicesOf(const Value* input) {
@@ -17,8 +26,9 @@ static std::int64_t choicesOf(const Value* input) {
     if (user->def().choices) {
       for (std::size_t i = 0; i < user->operands().size() && choices == 0; ++i)
         if (user->operand(i) == input) choices = user->def().choices(*user, i);
-    } else if (user->operands().size() == 1 && user->result())
+    } else if (keepsElements(*user)) {
       choices = choicesOf(user->result());
+    }
     if (choices > 0 && (fewest == 0 || choices < fewest)) fewest = choices;
   }
   return fewest;

@@ -421,7 +421,8 @@ TEST(AnalysisMemory, IntegerInputsKnowAmongHowManyRowsTheyChoose) {
   const std::string text = R"(module @m {
   param %table : f32[7, 4]
   param %places : f32[5, 4]
-  graph @main(%words: i64[2, 3], %counts: i64[2, 3], %both: i32[2, 3]) {
+  graph @main(%words: i64[2, 3], %counts: i64[2, 3], %both: i32[2, 3], %negative: i64[2, 3],
+              %small: i32[2, 3]) {
     %0 = gather %table, %words : f32[2, 3, 4]
     %1 = gather %table, %both : f32[2, 3, 4]
     %2 = reshape %both {shape = [2, 3]} : i32[2, 3]
@@ -432,7 +433,14 @@ TEST(AnalysisMemory, IntegerInputsKnowAmongHowManyRowsTheyChoose) {
     %7 = reduce_sum %6 {axes = [0, 1]} : f32[]
     %8 = reduce_sum %5 {axes = [0, 1, 2]} : f32[]
     %9 = add %7, %8 : f32[]
-    loss %9
+    %10 = neg %negative : i64[2, 3]
+    %11 = gather %table, %10 : f32[2, 3, 4]
+    %12 = cast %small {to = "i64"} : i64[2, 3]
+    %13 = gather %table, %12 : f32[2, 3, 4]
+    %14 = add %11, %13 : f32[2, 3, 4]
+    %15 = reduce_sum %14 {axes = [0, 1, 2]} : f32[]
+    %16 = add %9, %15 : f32[]
+    loss %16
   }
 })";
   auto module = parseModule(text, "test.pdir", registry(), diags);
@@ -443,7 +451,8 @@ TEST(AnalysisMemory, IntegerInputsKnowAmongHowManyRowsTheyChoose) {
   ASSERT_TRUE(plan);
   std::map<std::string, std::int64_t> choices;
   for (const PlacedData& data : plan->data) choices[data.value->name()] = data.choices;
-  EXPECT_EQ(choices, (std::map<std::string, std::int64_t>{{"words", 7}, {"counts", 0}, {"both", 5}}));
+  EXPECT_EQ(choices, (std::map<std::string, std::int64_t>{
+                         {"words", 7}, {"counts", 0}, {"both", 5}, {"negative", 0}, {"small", 7}}));
 }
 
 TEST(AnalysisMemory, WhatLivesInsideAPhaseLiesInTheSlotWhileThatHoldsNothing) {
