@@ -1,5 +1,6 @@
 """What utils/check-gpu and utils/bench-gpu share: a folder that carries what a bare machine with a GPU lacks (the programs that pdc
-wrote, and headers), and what is built there from it. There: CMake, nvcc, cuDNN and Python without packages."""
+wrote, and headers, or all of it compiled), and what is built there from it. There: CMake, nvcc, cuDNN and Python without packages; for
+what is compiled only cuDNN and Python."""
 import contextlib
 import filecmp
 import functools
@@ -19,7 +20,7 @@ import tempfile
 import time
 
 root = pathlib.Path(__file__).resolve().parents[2]
-FRONTEND = "cudnn_frontend"  # folder of its headers among those that are prepared
+FRONTEND = "cudnn_frontend/include"  # its headers among those that are prepared: one of them asks for the folder by its name
 PROGRAM, BUILD, PREPARATION = 60, 200, 7200  # seconds that a program, a compiler, and what is done beforehand may take
 LARGEST = 64 * 2**20  # bytes of a folder that is prepared
 
@@ -152,10 +153,12 @@ def toolkits():
 
 @functools.cache
 def library_path():
-    """LD_LIBRARY_PATH with the toolkit's folders as the last ones: CMake leaves them out of the paths in what it links."""
+    """LD_LIBRARY_PATH with the toolkit's folders, then pip's: CMake leaves them out of the paths in what it links, and what was compiled
+    beforehand has the paths of another machine."""
     given = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
     toolkit = next((place for place in toolkits() if (place / "bin/nvcc").exists()), None)
     folders = [toolkit / part for part in ("lib64", "targets/x86_64-linux/lib")] if toolkit else []
+    folders += [path for place in sys.path if place for path in sorted(pathlib.Path(place).glob("nvidia/*/lib"))]
     return ":".join([*given, *(str(folder) for folder in folders if folder.is_dir())])
 
 
@@ -186,9 +189,16 @@ def begin(folder, build):
     for header in ["CLI", "nlohmann"]:
         shutil.copytree(f"/usr/include/{header}", folder / "headers" / header)
     if frontend := frontend_of(build):
-        (folder / "headers" / FRONTEND).mkdir()
+        (folder / "headers" / FRONTEND).mkdir(parents=True)
         for path in [*frontend.glob("cudnn_frontend*"), *frontend.glob("cudnn_backend_base.h")]:
             (shutil.copytree if path.is_dir() else shutil.copy)(path, folder / "headers" / FRONTEND / path.name)
+
+
+def keep_compiled(executables, folder):
+    """Compiled beforehand: `folder` receives them, without symbols."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for executable in executables:
+        run_long("strip", "-o", folder / executable.name, executable)
 
 
 def finish(folder):
@@ -243,12 +253,12 @@ def thin(folder, into):
 # ---- Where the GPU is ----
 
 def copied(folder, copy):
-    """Copies what is not there or is another; the rest keeps its time, and nothing is compiled again because of it."""
+    """Copies what is not there or is another; the rest keeps its time, and nothing is compiled again because of it. What is executable stays so."""
     for path in folder.rglob("*"):
         target = copy / path.relative_to(folder)
         if path.is_file() and not (target.exists() and filecmp.cmp(path, target, shallow=False)):
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+            shutil.copy(path, target)
     return copy
 
 
@@ -308,20 +318,20 @@ def make(out, *targets):
     run("nice", "cmake", "--build", out, *targets, "--", "-k", "0", limit=BUILD)
 
 
-def build_runtime(prepared, work):
+def build_runtime(prepared, work, architecture="native"):
     """The runtime for CUDA alone; returns the folder that programs find it in. Built once, whoever prepared the headers."""
     headers = copied(prepared / "headers", work / "headers")
     run("cmake", "-S", root / "runtime", "-B", work / "runtime", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", f"-DPDCRT_HEADERS={headers}",
-        "-DCMAKE_CUDA_ARCHITECTURES=native", *libraries_of_pip(), *fused_attention(headers), limit=BUILD)
+        f"-DCMAKE_CUDA_ARCHITECTURES={architecture}", *libraries_of_pip(), *fused_attention(headers), limit=BUILD)
     make(work / "runtime")
     return work / "runtime"
 
 
-def build_program(program, out, build, stand_in=False, replay=None):
+def build_program(program, out, build, stand_in=False, replay=None, architecture="native"):
     """`replay`: the library with which the program's replay from the formulas is linked, beside the program."""
     source = [root / "test/stand-in/program", f"-DPROGRAM={program}"] if stand_in else [program]
     project = "on_stand_in" if stand_in else "pipeline"
     run("cmake", "-S", *source, "-B", out, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={build}",
-        *([] if stand_in else ["-DCMAKE_CUDA_ARCHITECTURES=native"]),
+        *([] if stand_in else [f"-DCMAKE_CUDA_ARCHITECTURES={architecture}"]),
         *([f"-DREPLAY={replay}", f"-DCMAKE_PROJECT_{project}_INCLUDE={root / 'test/EndToEnd/replay/replay.cmake'}"] if replay else []), limit=BUILD)
     make(out, "pipeline", *(["replay"] if replay else []))
