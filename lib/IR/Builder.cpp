@@ -10,31 +10,34 @@ using namespace pdc;
 
 /// Results of folding are kept in the text and in the compiler's memory: larger ones stay operations.
 static constexpr std::int64_t maxFoldedBytes = std::int64_t{64} * 1024;
+/// What is only looked at, and not kept.
+static constexpr std::int64_t maxEvaluatedBytes = std::int64_t{256} * 1024 * 1024;
 
 Builder::Builder(Module& module, Graph& graph, const OpRegistry& registry, Diagnostics& diags, bool fold)
     : module_(module), graph_(graph), registry_(registry), diags_(diags), fold_(fold) {}
 
-/// Whether the value of `operation` follows from constants alone, can be computed here, and is small.
-static bool folds(const Operation& operation) {
+/// Whether the value of `operation` follows from its operands alone, can be computed here, and takes at most so many
+/// bytes.
+static bool isComputable(const Operation& operation, std::int64_t bytes) {
   const OpDef& def = operation.def();
   if (def.kind == OpKind::constant || def.random || operation.operands().empty()) return false;
   if (operation.results().size() != 1 || !operation.result(0)) return false;
-  if (operation.result(0)->type().bytes() > maxFoldedBytes) return false;
-  if (!def.reference && def.kind != OpKind::elementwise && def.kind != OpKind::view) return false;
-  return std::all_of(operation.operands().begin(), operation.operands().end(), [](const Value* operand) {
-    return !operand || (operand->definer() && operand->definer()->def().kind == OpKind::constant);
-  });
+  return operation.result(0)->type().bytes() <= bytes &&
+         (def.reference || def.kind == OpKind::elementwise || def.kind == OpKind::view);
 }
 
-/// The value of an operation that folds.
-static Expected<Tensor> foldedValue(const Operation& operation, Diagnostics& diags) {
+static bool folds(const Operation& operation) {
+  return isComputable(operation, maxFoldedBytes) &&
+         std::all_of(operation.operands().begin(), operation.operands().end(), [](const Value* operand) {
+           return !operand || (operand->definer() && operand->definer()->def().kind == OpKind::constant);
+         });
+}
+
+/// The result of an operation whose operands have the values `constants`.
+static Expected<Tensor> computed(const Operation& operation, std::vector<Tensor> constants, Diagnostics& diags) {
   const Value* result = operation.result(0);
-  std::vector<Tensor> constants;
   bool inDouble = result->type().element == ElementType::f64;
-  for (const Value* operand : operation.operands()) {
-    constants.push_back(operand ? *Builder::constantValue(operand) : Tensor());
-    inDouble |= operand && operand->type().element == ElementType::f64;
-  }
+  for (const Value* operand : operation.operands()) inDouble |= operand && operand->type().element == ElementType::f64;
   const Precision precision = inDouble ? Precision::f64 : Precision::f32;
   std::vector<const Tensor*> operands;
   for (std::size_t i = 0; i < constants.size(); ++i) {
@@ -44,6 +47,14 @@ static Expected<Tensor> foldedValue(const Operation& operation, Diagnostics& dia
   Expected<std::vector<Tensor>> values = interpretOperation(operation, operands, precision, diags);
   if (!values) return failure;
   return values->front().convertedTo(result->type().element);
+}
+
+/// The value of an operation that folds.
+static Expected<Tensor> foldedValue(const Operation& operation, Diagnostics& diags) {
+  std::vector<Tensor> constants;
+  for (const Value* operand : operation.operands())
+    constants.push_back(operand ? *Builder::constantValue(operand) : Tensor());
+  return computed(operation, std::move(constants), diags);
 }
 
 Operation* Builder::create(const std::string& name, std::vector<Value*> operands, Attributes attributes,
@@ -105,4 +116,18 @@ Value* Builder::constant(double scalar, ElementType element) {
 std::optional<Tensor> Builder::constantValue(const Value* value) {
   if (!value || !value->definer() || value->definer()->def().kind != OpKind::constant) return {};
   return value->definer()->attributes.get<Tensor>("value");
+}
+
+std::optional<Tensor> Builder::evaluated(const Value* value) {
+  if (std::optional<Tensor> constant = constantValue(value)) return constant;
+  const Operation* definer = value ? value->definer() : nullptr;
+  if (!definer || !isComputable(*definer, maxEvaluatedBytes)) return {};
+  std::vector<Tensor> constants;
+  for (const Value* operand : definer->operands()) {
+    std::optional<Tensor> constant = operand ? evaluated(operand) : Tensor();
+    if (!constant) return {};
+    constants.push_back(*std::move(constant));
+  }
+  Expected<Tensor> tensor = computed(*definer, std::move(constants), diags_);
+  return tensor ? std::optional<Tensor>(*std::move(tensor)) : std::nullopt;
 }

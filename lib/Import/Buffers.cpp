@@ -34,6 +34,23 @@ bool pdc::isAttentionMask(const StoredTensor& tensor, TensorReader& reader, cons
   return std::any_of(numbers.begin(), numbers.end(), [](float x) { return x <= -1e4F; });
 }
 
+std::optional<Triangle> pdc::triangleOf(const StoredTensor& tensor, TensorReader& reader, const Location& where) {
+  const Shape& shape = tensor.type.shape;
+  if (shape.size() < 2 || tensor.lacksElements()) return {};
+  const std::int64_t rows = shape[shape.size() - 2], columns = shape.back();
+  if (rows < 2 || columns < 2 || tensor.type.elements() != rows * columns) return {};
+  Expected<Tensor> values = reader.load(tensor, where);
+  if (!values) return {};
+  Triangle triangle{.below = values->asDouble(0), .above = values->asDouble(columns - 1)};
+  while (triangle.diagonal + 1 < columns && values->asDouble(triangle.diagonal + 1) == triangle.below)
+    ++triangle.diagonal;
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j)
+      if (values->asDouble(i * columns + j) != (j <= i + triangle.diagonal ? triangle.below : triangle.above))
+        return {};
+  return triangle;
+}
+
 bool pdc::isNamedLikeBuffer(const std::string& name) {
   return std::find(buffers.begin(), buffers.end(), lastWord(name)) != buffers.end();
 }

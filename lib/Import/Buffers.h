@@ -3,6 +3,8 @@
 
 #include "TensorReader.h"
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,16 @@ namespace pdc {
 /// Whether the first row of a tensor has -inf, or a number that does the same in a softmax (-1e4 and below): a mask
 /// that is added to attention scores. No weight is like this.
 bool isAttentionMask(const StoredTensor& tensor, TensorReader& reader, const Location& where);
+
+/// A matrix of two numbers: element [i, j] is `below` for j <= i + diagonal, else `above`. Axes before the last two
+/// have size 1.
+struct Triangle {
+  std::int64_t diagonal = 0;
+  double below = 0, above = 0;
+};
+
+/// How a tensor is a triangle, as causal masks are.
+std::optional<Triangle> triangleOf(const StoredTensor& tensor, TensorReader& reader, const Location& where);
 
 /// Whether `name` ends with a word by which frameworks' users call their tables: "layers.0.rotary.cos_cached".
 bool isNamedLikeBuffer(const std::string& name);

@@ -19,6 +19,11 @@ std::string counted(std::size_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
+/// No parameter.
+bool isComputed(InitializerRole role) {
+  return role == InitializerRole::constant || role == InitializerRole::triangle;
+}
+
 /// Whether `node` is a loss, with class weights as its third input.
 bool isLoss(const onnx::NodeProto& node) {
   return node.op_type() == "SoftmaxCrossEntropyLoss" || node.op_type() == "NegativeLogLikelihoodLoss";
@@ -86,6 +91,7 @@ public:
         continue;
       }
       initializer = {roleOf(name, *tensor), *std::move(tensor)};
+      findTriangle(name, initializer);
       valid &= checkReference(name, initializer) && checkLack(name, initializer);
     }
     if (!valid) return failure;
@@ -148,9 +154,20 @@ private:
     return InitializerRole::trained;
   }
 
+  /// A causal mask for attention says itself that it is one only if its elements are known.
+  void findTriangle(const std::string& name, Initializer& initializer) {
+    const Type& type = initializer.tensor.type;
+    const bool isMask = type.element == ElementType::boolean || (!masks_.empty() && masks_.back() == name);
+    if (initializer.role != InitializerRole::frozen || !isMask || type.bytes() <= largestConstant) return;
+    const auto triangle = triangleOf(initializer.tensor, reader_, {.file = file_.path(), .node = name});
+    if (!triangle) return;
+    initializer.role = InitializerRole::triangle;
+    initializer.triangle = *triangle;
+  }
+
   /// Parameters are references into a file.
   bool checkReference(const std::string& name, const Initializer& initializer) {
-    if (initializer.role == InitializerRole::constant || !initializer.tensor.value) return true;
+    if (isComputed(initializer.role) || !initializer.tensor.value) return true;
     diags_.error({.file = file_.path(), .node = name}).help("store it as raw_data: onnx.numpy_helper.from_array does")
         << "is a parameter of " << toString(initializer.tensor.type)
         << " that the file stores number by number, pdc needs its bytes";
@@ -161,7 +178,7 @@ private:
   bool checkLack(const std::string& name, const Initializer& initializer) {
     const Type& type = initializer.tensor.type;
     if (!initializer.tensor.lacksElements()) return true;
-    if (initializer.role != InitializerRole::constant && isFloat(type.element)) return true;
+    if (!isComputed(initializer.role) && isFloat(type.element)) return true;
     diags_.error({.file = file_.path(), .node = name}).help("export the model with its constants; --init draws weights")
         << "is a constant of " << toString(type) << " of which the model has no elements";
     return false;

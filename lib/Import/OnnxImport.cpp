@@ -118,7 +118,7 @@ private:
 
   Status defineInitializers(const std::vector<Initializer>& initializers) {
     for (std::size_t i = 0; i < initializers.size(); ++i) {
-      const auto& [role, tensor, tiedTo, transposed] = initializers[i];
+      const auto& [role, tensor, triangle, tiedTo, transposed] = initializers[i];
       const std::string& name = file_.graph().initializer(static_cast<int>(i)).name();
       if (role == InitializerRole::unused || role == InitializerRole::tied) continue;
       if (role == InitializerRole::constant) {
@@ -126,6 +126,11 @@ private:
         Expected<Tensor> value = reader_.load(tensor, at(name));
         if (!value) return failure;
         if (!(values_[name] = builder_->constant(*value))) return failure;
+        continue;
+      }
+      if (role == InitializerRole::triangle) {
+        builder_->setLocation(at(name));
+        if (!(values_[name] = defineTriangle(triangle, tensor.type))) return failure;
         continue;
       }
       Parameter* parameter = module_->addParameter({.name = name,
@@ -138,6 +143,23 @@ private:
       values_[name] = graph_->parameterValue(*parameter);
     }
     return defineTied(initializers);
+  }
+
+  /// From the numbers of its rows and columns.
+  Value* defineTriangle(const Triangle& triangle, const Type& type) {
+    const std::int64_t rows = type.shape[type.shape.size() - 2], columns = type.shape.back();
+    Tensor row(Type{ElementType::i64, {rows, 1}}), column(Type{ElementType::i64, {1, columns}});
+    for (std::int64_t i = 0; i < rows; ++i) row.set(i, static_cast<double>(i + triangle.diagonal));
+    for (std::int64_t j = 0; j < columns; ++j) column.set(j, static_cast<double>(j));
+    Value *last = builder_->constant(row), *own = builder_->constant(column);
+    Value* value = last && own ? builder_->value("less_equal", {own, last}) : nullptr;
+    if (value && (type.element != ElementType::boolean || triangle.below == 0)) {
+      Value *below = builder_->constant(triangle.below, type.element),
+            *above = builder_->constant(triangle.above, type.element);
+      value = below && above ? builder_->value("where", {value, below, above}) : nullptr;
+    }
+    if (!value || type.rank() == 2) return value;
+    return builder_->value("reshape", {value}, {{"shape", type.shape}});
   }
 
   Status defineTied(const std::vector<Initializer>& initializers) {

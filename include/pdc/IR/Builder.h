@@ -30,6 +30,8 @@ public:
   Value* constant(double scalar, ElementType element = ElementType::f32);
   /// The tensor that `value` always is, or nothing. (A frozen parameter is not a constant.)
   static std::optional<Tensor> constantValue(const Value* value);
+  /// The same, computed where `value` follows from constants and was too large to fold.
+  std::optional<Tensor> evaluated(const Value* value);
 
   Module& module() { return module_; }
   Graph& graph() { return graph_; }

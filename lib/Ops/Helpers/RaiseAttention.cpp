@@ -109,7 +109,7 @@ private:
     const Shape& shape = bias->type().shape;
     if (shape.empty() || shape.size() > scores_.shape.size() || shape.back() != keys()) return false;
     bias_ = bias;
-    if (const std::optional<Tensor> constant = Builder::constantValue(bias))
+    if (const std::optional<Tensor> constant = b.evaluated(bias))
       causal_ = kindOf(*constant, queries(), keys()) == Constant::causal;
     return true;
   }
@@ -124,19 +124,22 @@ private:
     if (!fill || !(*fill <= double(pdcrt::Attention::hidden)) || !isScores(scores) || shape.empty() ||
         shape.size() > scores_.shape.size() || shape.back() != keys())
       return nullptr;
-    std::optional<Tensor> constant = Builder::constantValue(mask);
-    if (!constant) {
-      Value* zero = b.constant(0, scores_.element);
-      bias_ = b.value("where", first ? std::vector{mask, number, zero} : std::vector{mask, zero, number});
-      hides_ = true;
-      return bias_ ? scores : nullptr;
+    const std::optional<Tensor> constant = b.evaluated(mask);
+    hides_ = true;
+    if (constant) {
+      Tensor bias(Type{scores_.element, shape});
+      for (std::int64_t i = 0; i < bias.elements(); ++i) bias.set(i, (constant->asInt(i) != 0) == first ? *fill : 0);
+      const Constant kind = kindOf(bias, queries(), keys());
+      causal_ = kind == Constant::causal;
+      hides_ = kind == Constant::other;
+      if (causal_) return scores;
+      if (Builder::constantValue(mask)) {
+        bias_ = b.constant(bias);
+        return bias_ ? scores : nullptr;
+      }
     }
-    Tensor bias(Type{scores_.element, shape});
-    for (std::int64_t i = 0; i < bias.elements(); ++i) bias.set(i, (constant->asInt(i) != 0) == first ? *fill : 0);
-    const Constant kind = kindOf(bias, queries(), keys());
-    causal_ = kind == Constant::causal;
-    hides_ = kind == Constant::other;
-    bias_ = b.constant(bias);
+    Value* zero = b.constant(0, scores_.element);
+    bias_ = b.value("where", first ? std::vector{mask, number, zero} : std::vector{mask, zero, number});
     return bias_ ? scores : nullptr;
   }
 

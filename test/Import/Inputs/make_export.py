@@ -88,6 +88,41 @@ def buffers():
                                                 weight("w", 8, 4)]
 
 
+def causal(mask, fold):
+    """Attention with a mask of more than 64 KiB; `fold` puts it onto the scores."""
+    attention = [node("Transpose", ["x"], "t", perm=[0, 2, 1]), node("MatMul", ["x", "t"], "s"), *fold,
+                 node("Softmax", ["m"], "p", axis=-1), node("MatMul", ["p", "x"], "a"), node("MatMul", ["a", "w"], "y")]
+    return attention, [f32("x", ["batch", 300, 8])], [mask, numpy_helper.from_array(numpy.array(-1e38, numpy.float32), "low"), weight("w", 8, 4)]
+
+
+def causal_where(diagonal=0):
+    mask = numpy.tril(numpy.ones((1, 300, 300), bool), diagonal)
+    return causal(numpy_helper.from_array(mask, "h.0.mask"), [node("Where", ["h.0.mask", "s", "low"], "m")])
+
+
+def causal_hidden():
+    """The opposite: where nothing is seen."""
+    mask = numpy.triu(numpy.ones((300, 300), bool), 1)
+    return causal(numpy_helper.from_array(mask, "h.0.mask"), [node("Where", ["h.0.mask", "low", "s"], "m")])
+
+
+def causal_added():
+    return causal(tensor("h.0.mask", numpy.triu(numpy.full((300, 300), -numpy.inf), 1)), [node("Add", ["s", "h.0.mask"], "m")])
+
+
+def not_causal():
+    """Some see the key after theirs."""
+    return causal_where(1)
+
+
+def nearly_causal():
+    """Another element."""
+    nodes, inputs, weights = causal_where()
+    mask = numpy_helper.to_array(weights[0]).copy()
+    mask[0, 200, 250] = True
+    return nodes, inputs, [numpy_helper.from_array(mask, "h.0.mask"), *weights[1:]]
+
+
 def folded():
     nodes = [node("Conv", ["x", "onnx::Conv_11", "onnx::Conv_12"], "h", kernel_shape=[3, 3]), node("Flatten", ["h"], "f"),
              node("Gemm", ["f", "fc.weight", "fc.bias"], "y", transB=1)]
@@ -144,7 +179,8 @@ def external():
     return [node("Gather", ["w", "tokens"], "e"), node("MatMul", ["e", "v"], "y")], TOKENS, [stored, weight("v", columns, 4)]
 
 
-kinds = {f.__name__.replace("_", "-"): f for f in (merged, shared, tied, tied_by_identity, untied, zeros, buffers, folded, folded_anew,
+kinds = {f.__name__.replace("_", "-"): f for f in (merged, shared, tied, tied_by_identity, untied, zeros, buffers, causal_where, causal_hidden,
+                                                   causal_added, not_causal, nearly_causal, folded, folded_anew,
                                                    normalised, flat_labels, no_weights, external)}
 nodes, inputs, weights = kinds[sys.argv[1]]()
 graph = helper.make_graph(nodes, "torch_jit", inputs, [f32("y", None)], weights)
