@@ -230,7 +230,8 @@ private:
   }
 
   /// `packed`: operands that go on along the innermost axis are in packs, at j.
-  std::string value(const ExpressionPtr& expression, const Type& type, bool packed = false) const {
+  std::string value(const ExpressionPtr& whole, const Type& type, bool packed = false) const {
+    const ExpressionPtr& expression = conversionOf(*whole) == type.element ? whole->arguments[0] : whole;
     auto print = [&](const std::string& name) -> std::string {
       if (name[0] == '#') return std::string(cppTypeOf(computed_)) + "(" + name.substr(1) + ")";
       const std::size_t operand = static_cast<std::size_t>(std::stoul(name.substr(1)));

@@ -60,6 +60,12 @@ static bool isOfBits(const Expression& e) {
   return e.kind == Expression::Kind::call && findScalarFunction(e.symbol)->ofBits;
 }
 
+std::optional<ElementType> pdc::conversionOf(const Expression& e) {
+  ElementType element = ElementType::f32;
+  if (e.kind != Expression::Kind::call || !elementTypeFromName(e.symbol, element)) return std::nullopt;
+  return element;
+}
+
 namespace {
 /// The element type of an expression: none for numbers, which adapt; an error when operands disagree.
 struct ElementInference {
@@ -79,6 +85,7 @@ struct ElementInference {
       const bool condition = e.kind == Expression::Kind::call && e.symbol == "select" && i == 0;
       if (!condition) merge(merged, argument);
     }
+    if (const std::optional<ElementType> converted = conversionOf(e)) return converted;
     if (isOfBits(e) && (!merged || isFloat(*merged) || *merged == ElementType::boolean) && error.empty())
       error = "needs integers for '" + e.symbol + "'" + (merged ? std::string(", these are ") + nameOf(*merged) : "");
     if (isBoolean(e)) return ElementType::boolean;

@@ -199,7 +199,8 @@ static bool isNegation(const ExpressionPtr& e) {
 /// One step at the root of `e`, whose arguments are simple.
 static ExpressionPtr simplifyRoot(const ExpressionPtr& e) {
   const auto& arguments = e->arguments;
-  if (!arguments.empty() && std::all_of(arguments.begin(), arguments.end(), [](const auto& a) { return isNumber(a); }))
+  if (!arguments.empty() && !isConversion(codeOf(*e)) &&
+      std::all_of(arguments.begin(), arguments.end(), [](const auto& a) { return isNumber(a); }))
     return numberExpression(evaluate<double>(*e, [](const std::string&) { return 0.0; }));
   if (e->kind == Kind::unary) return isNegation(e) && isNegation(arguments[0]) ? arguments[0]->arguments[0] : e;
   if (e->kind == Kind::call) {

@@ -41,9 +41,12 @@ const std::vector<ScalarFunction>& pdc::scalarFunctions() {
       {"bitXor", 2, "0; 0", "($0 ^ $1)", 1, "bits that one of a and b has", true},
       {"bitNot", 1, "0", "(~$0)", 1, "bits that a does not have", true},
       {"shiftLeft", 2, "0; 0", "pdcrt::shiftLeft", 1, "bits moved b places up", true},
-      {"shiftRight", 2, "0; 0", "pdcrt::shiftRight", 1, "bits moved b places down", true}};
+      {"shiftRight", 2, "0; 0", "pdcrt::shiftRight", 1, "bits moved b places down", true},
+      {"f32", 1, "1", "float", 0, "a as f32"},
+      {"bf16", 1, "1", "float(pdcrt::bfloat16($0))", 1, "a rounded to bf16"},
+      {"f16", 1, "1", "float(pdcrt::float16($0))", 1, "a rounded to f16"}};
   assert(table.size() ==
-         static_cast<std::size_t>(ScalarCode::shiftRight) - static_cast<std::size_t>(ScalarCode::select) + 1);
+         static_cast<std::size_t>(ScalarCode::toF16) - static_cast<std::size_t>(ScalarCode::select) + 1);
   return table;
 }
 

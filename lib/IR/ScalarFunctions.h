@@ -3,6 +3,8 @@
 
 #include "pdc/IR/Expression.h"
 
+#include "pdcrt/LowPrecision.h"
+
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -58,13 +60,30 @@ enum class ScalarCode : int {
   bitXor,
   bitNot,
   shiftLeft,
-  shiftRight
+  shiftRight,
+  toF32, // conversions
+  toBf16,
+  toF16
 };
+
+/// Whether a function of a number is not folded in double, because it rounds.
+inline bool isConversion(ScalarCode code) {
+  return code == ScalarCode::toF32 || code == ScalarCode::toBf16 || code == ScalarCode::toF16;
+}
 
 /// The operation at the root of `e`.
 ScalarCode codeOf(const Expression& e);
 /// The function named `name`, or null.
 const ScalarFunction* findScalarFunction(const std::string& name);
+
+/// In double nothing is rounded: that is the measure of what rounding does.
+template <class Low, class T>
+T rounded(T value) {
+  if constexpr (std::is_same_v<T, float>)
+    return static_cast<float>(Low(value));
+  else
+    return value;
+}
 
 /// What the functions mean, in float or double. Plain formulas over <cmath>: the kernels' faster ones are measured
 /// against these.
@@ -98,6 +117,9 @@ T applyFunction(ScalarCode code, const T* a) {
   case ScalarCode::max: return std::isnan(a[0]) || std::isnan(a[1]) ? a[0] + a[1] : a[1] > a[0] ? a[1] : a[0];
   case ScalarCode::min: return std::isnan(a[0]) || std::isnan(a[1]) ? a[0] + a[1] : a[1] < a[0] ? a[1] : a[0];
   case ScalarCode::pow: return std::pow(a[0], a[1]);
+  case ScalarCode::toF32: return a[0];
+  case ScalarCode::toBf16: return rounded<pdcrt::bfloat16>(a[0]);
+  case ScalarCode::toF16: return rounded<pdcrt::float16>(a[0]);
   default: return std::numeric_limits<T>::quiet_NaN();
   }
 }

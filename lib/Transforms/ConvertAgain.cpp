@@ -1,4 +1,5 @@
-// Repeats, in the backward, the forward's conversions of parameters to low precision. Linear in the size of the graph.
+// Repeats, in the backward, the forward's conversions of parameters to low precision, and of what is in low precision
+// to f32: the narrower of both waits for the backward. Linear in the size of the graph.
 #include "pdc/Transforms/Precision.h"
 
 #include "GraphUtilities.h"
@@ -9,17 +10,28 @@ using namespace pdc;
 
 namespace {
 
+bool isConversion(const Operation& operation) {
+  return isForward(operation) && operation.def().kind == OpKind::elementwise && operation.operands().size() == 1 &&
+         operation.results().size() == 1 && operation.result();
+}
 bool convertsParameter(const Operation& operation) {
-  const auto& operands = operation.operands();
-  return isForward(operation) && operation.def().kind == OpKind::elementwise && operands.size() == 1 &&
-         operands[0]->parameter() && isLowPrecision(operation.result()->type().element);
+  return isConversion(operation) && operation.operand(0)->parameter() &&
+         isLowPrecision(operation.result()->type().element);
+}
+/// That alone: what else an operation computes may cost more than memory.
+bool widens(const Operation& operation) {
+  return isConversion(operation) && isLowPrecision(operation.operand(0)->type().element) &&
+         operation.result()->type().element == ElementType::f32 &&
+         operation.def().expressions == std::vector<std::string>{operation.def().operands[0].name};
 }
 
-/// The backward operations that read the result of `conversion`, in program order.
+/// The backward operations that read the result of `conversion`, in program order. What others get from another group
+/// travels once, in whatever type.
 std::vector<Operation*> readersOf(const Operation& conversion, const Positions& positions) {
   std::vector<Operation*> readers;
   for (Operation* user : conversion.result()->users())
-    if (!isForward(*user)) readers.push_back(user);
+    if (!isForward(*user) && (convertsParameter(conversion) || user->group == conversion.group))
+      readers.push_back(user);
   std::sort(readers.begin(), readers.end(),
             [&](const Operation* a, const Operation* b) { return positions.at(a) < positions.at(b); });
   return readers;
@@ -41,17 +53,26 @@ void repeat(Graph& graph, Operation& conversion, const std::vector<Operation*>& 
   }
 }
 
+/// Repeats those for which `isRepeated` holds.
+void repeatAll(Graph& graph, bool (*isRepeated)(const Operation&)) {
+  const Positions positions = positionsOf(graph);
+  std::vector<Operation*> conversions; // copying changes the list
+  for (const auto& operation : graph.operations())
+    if (isRepeated(*operation)) conversions.push_back(operation.get());
+  for (Operation* conversion : conversions)
+    if (const std::vector<Operation*> readers = readersOf(*conversion, positions); !readers.empty())
+      repeat(graph, *conversion, readers);
+}
+
 } // namespace
+
+void pdc::widenAgain(Graph& graph) {
+  repeatAll(graph, widens);
+}
 
 Status pdc::convertAgain(PassContext& context) {
   Expected<Graph*> graph = mainGraph(context);
   if (!graph) return failure;
-  const Positions positions = positionsOf(**graph);
-  std::vector<Operation*> conversions; // copying changes the list
-  for (const auto& operation : (*graph)->operations())
-    if (convertsParameter(*operation)) conversions.push_back(operation.get());
-  for (Operation* conversion : conversions)
-    if (const std::vector<Operation*> readers = readersOf(*conversion, positions); !readers.empty())
-      repeat(**graph, *conversion, readers);
+  repeatAll(**graph, convertsParameter);
   return success;
 }

@@ -2,6 +2,7 @@
 // with each other and with kernels beside them.
 //
 // Both are decided on the whole graph, before anything is known of a cut, so that cutting changes no bit.
+#include "pdc/Transforms/Precision.h"
 #include "pdc/Transforms/Transforms.h"
 
 #include "AbsorbElementwise.h"
@@ -26,6 +27,7 @@ Status pdc::fuse(PassContext& context) {
   eraseDeadOperations(**graph);
   if (!assignFusionGroups(context, **graph)) return failure;
   if (context.options.contains("apart")) return success;
+  widenAgain(**graph);
   if (!mergeElementwise(context, **graph)) return failure;
   return absorbElementwise(context, **graph);
 }

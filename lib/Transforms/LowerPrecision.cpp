@@ -20,6 +20,13 @@ bool isNarrowed(const Operation& operation, std::size_t i) {
   return operand && operand->type().element == ElementType::f32 && !defs[std::min(i, defs.size() - 1)].keepsHigh;
 }
 
+/// Whether `value` was made from what is in low precision, not rounded to it as well.
+bool isWidened(const Value* value) {
+  const Operation* definer = value->definer();
+  return definer && definer->def().kind == OpKind::elementwise && definer->operands().size() == 1 &&
+         isLowPrecision(definer->operand(0)->type().element);
+}
+
 class Lowering {
 public:
   Lowering(PassContext& context, Graph& graph, ElementType low)
@@ -28,6 +35,8 @@ public:
   Status run();
 
 private:
+  bool isLowered(const Operation& operation) const;
+  bool movesLow(const Operation& operation) const;
   Status lower(Operation& operation);
   Value* narrow(Value* value);
   Value* cast(Value* value, ElementType to);
@@ -82,16 +91,32 @@ Status Lowering::lower(Operation& operation) {
   return success;
 }
 
-Status Lowering::run() {
-  std::vector<Operation*> products;
-  for (const auto& operation : graph_.operations()) {
-    bool inF32 = false;
-    for (std::size_t i = 0; i < operation->operands().size(); ++i) inF32 |= isNarrowed(*operation, i);
-    if (inF32 && operation->def().precision == PrecisionClass::preferLow && operation->def().takesLow)
-      products.push_back(operation.get());
+/// Whether an operation moves elements all of which exist in low precision: what was rounded before it need not be
+/// widened for it, and what it makes of it is the same.
+bool Lowering::movesLow(const Operation& operation) const {
+  if (!operation.def().moves && operation.def().kind != OpKind::view) return false;
+  std::int64_t read = 0, written = 0;
+  for (std::size_t i = 0; i < operation.operands().size(); ++i) {
+    if (!isNarrowed(operation, i)) continue;
+    if (!narrow_.contains(operation.operand(i)) || !isWidened(operation.operand(i))) return false;
+    read += operation.operand(i)->type().elements();
   }
-  for (Operation* operation : products)
-    if (!lower(*operation)) return failure;
+  for (const Value* result : operation.results()) written += result ? result->type().elements() : 0;
+  return read > 0 && written <= read; // copies would be widened one by one
+}
+
+bool Lowering::isLowered(const Operation& operation) const {
+  const OpDef& def = operation.def();
+  bool inF32 = false;
+  for (std::size_t i = 0; i < operation.operands().size(); ++i) inF32 |= isNarrowed(operation, i);
+  return inF32 && ((def.precision == PrecisionClass::preferLow && def.takesLow) || movesLow(operation));
+}
+
+Status Lowering::run() {
+  std::vector<Operation*> operations; // lowering changes the list
+  for (const auto& operation : graph_.operations()) operations.push_back(operation.get());
+  for (Operation* operation : operations)
+    if (isLowered(*operation) && !lower(*operation)) return failure;
   eraseDeadOperations(graph_);
   return success;
 }

@@ -101,9 +101,22 @@ void Merging::dropIdentityViews() {
   }
 }
 
-/// Floats of one type; booleans only between the members or from outside.
+static bool isUpTo32Bits(const Value& value) {
+  return value.type().element == ElementType::f32 || isLowPrecision(value.type().element);
+}
+
+/// From one float type to another, which an expression can say.
+static bool converts(const Operation& operation) {
+  return operation.operands().size() == 1 && operation.results().size() == 1 && operation.operand(0) &&
+         isUpTo32Bits(*operation.operand(0)) && isUpTo32Bits(*operation.result()) &&
+         operation.operand(0)->type().element != operation.result()->type().element &&
+         operation.operand(0)->type().layout == operation.result()->type().layout;
+}
+
+/// Floats of one type, or a conversion between two; booleans only between the members or from outside.
 bool Merging::canMerge(const Operation& operation) const {
   if (operation.def().kind != OpKind::elementwise || operation.operands().empty()) return false;
+  if (converts(operation)) return true;
   const Value* first = operation.result();
   std::optional<ElementType> element;
   auto fits = [&](const Value* value) {
@@ -166,8 +179,10 @@ std::optional<Merged> Merging::combine(const Cluster& members, bool inlineConsta
       operands[operandNameInExpressions(member->def(), i)] = expressionFor(member->operand(i));
     for (std::size_t i = 0; i < member->results().size(); ++i) {
       Value* result = member->result(i);
-      const ExpressionPtr whole =
-          substitute(expressions[i], [&](const std::string& name) { return operands.at(name); });
+      ExpressionPtr whole = substitute(expressions[i], [&](const std::string& name) { return operands.at(name); });
+      if (converts(*member))
+        whole = std::make_shared<const Expression>(
+            Expression{.kind = Expression::Kind::call, .symbol = nameOf(result->type().element), .arguments = {whole}});
       if (nodesOf(*whole) > maxExpressionNodes) return {};
       inside[result] = whole;
       const bool needed =
@@ -220,7 +235,7 @@ void Merging::cluster(Phase phase) {
 /// Makes the clusters of `producer` and of `user`, which reads it, one. Returns why that cannot be; nothing if they are
 /// one.
 std::string Merging::join(const Operation& producer, const Operation& user) {
-  if (!clusterOf_.contains(&producer)) return "only floats of one type are";
+  if (!clusterOf_.contains(&producer)) return "only floats are, and conversions between them";
   if (!sameBucket(producer, user)) return "the model may be cut between them";
   const std::size_t from = clusterOf_.at(&producer), to = clusterOf_.at(&user);
   if (from == to) return {};

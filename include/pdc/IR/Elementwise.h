@@ -15,6 +15,9 @@ std::string operandNameInExpressions(const OpDef& op, std::size_t i);
 /// The expressions of `op`, one per result, in terms of operand names alone: attributes are replaced by their values.
 std::vector<ExpressionPtr> expressionsOf(const Operation& op);
 
+/// What an expression converts to at its root: f32(…), bf16(…) or f16(…); nothing where it is another one.
+std::optional<ElementType> conversionOf(const Expression& e);
+
 /// NumPy's broadcasting, aligned at the last dimension; nothing when two dimensions differ and neither is 1.
 std::optional<Shape> broadcastShapes(const std::vector<Shape>& shapes);
 

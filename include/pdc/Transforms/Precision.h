@@ -15,4 +15,8 @@ Status lowerPrecision(PassContext& context, ElementType low);
 /// minibatch in flight keeps no copy of the weights, and the backward reads the version of them that it is given.
 Status convertAgain(PassContext& context);
 
+/// Of `fuse`, once groups are known: what is converted from low precision to f32, and read by the backward of the same
+/// group, is converted again there. So the narrower value waits for it, and the conversion is fused with what reads it.
+void widenAgain(Graph& graph);
+
 } // namespace pdc
