@@ -217,8 +217,10 @@ Status Compilation::toTrainingGraph() {
   steps.push_back({"add-evaluation", {}});
   if (!checkPrecision() || !run(steps)) return failure;
   provenance_ = {options_.version, options_.command, fs::path(options_.model).filename().string(), hashOf(main())};
-  // After the hash, which is the same for all targets: channels in blocks are what the CPU's convolutions want.
-  if (options_.target == Target::cpu && !run({{"layout", told}})) return failure;
+  // After the hash, which is the same for all targets: channels in blocks are what the CPU's convolutions want,
+  // channels last are what tensor cores want.
+  if (options_.target == Target::cuda) told["last"] = "";
+  if (!run({{"layout", told}})) return failure;
   describeTraining();
   planner_ = options_.planner;
   planner_.optimizerStatePerParameterByte = training_.optimizer == pdcrt::OptimizerKind::sgd        ? 0

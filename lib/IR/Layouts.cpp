@@ -49,7 +49,8 @@ Shape pdc::memoryShape(const Type& operand, const Type& result) {
   if (result.layout == plain) return operand.shape;
   const Shape s = ofRankFour(operand.shape);
   if (s[1] == 1) return {s[0], 1, s[2], s[3], 1};
-  return {s[0], s[1] / channelBlock, s[2], s[3], channelBlock};
+  const std::int64_t lanes = lanesOf(result);
+  return {s[0], s[1] / lanes, s[2], s[3], lanes};
 }
 
 Status pdc::checkLayouts(const Operation& op, Diagnostics& diags) {

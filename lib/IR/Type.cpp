@@ -95,12 +95,17 @@ bool pdc::fitsFilterBlocks(const Type& type) {
          type.shape[0] % channelBlock == 0;
 }
 
+std::int64_t pdc::lanesOf(const Type& type) {
+  return type.layout == channelsInBlocks ? channelBlock : type.layout == channelsLast ? type.shape[1] : 1;
+}
+
 Shape pdc::memoryShape(const Type& type) {
   const Shape& s = type.shape;
   if (type.layout == filterInBlocks)
     return {s[0] / channelBlock, s[1] / channelBlock, s[2], s[3], channelBlock, channelBlock};
-  if (type.layout != channelsInBlocks) return s;
-  return {s[0], s[1] / channelBlock, s[2], s[3], channelBlock};
+  const std::int64_t lanes = lanesOf(type);
+  if (lanes == 1) return s;
+  return {s[0], s[1] / lanes, s[2], s[3], lanes};
 }
 
 std::string pdc::toString(const Type& type) {

@@ -150,7 +150,8 @@ private:
   }
   static bool fitsItsLayout(const Type& type) {
     if (type.layout == filterInBlocks) return fitsFilterBlocks(type);
-    return type.layout == plain || (type.layout == channelsInBlocks && fitsChannelBlocks(type));
+    return type.layout == plain ||
+           ((type.layout == channelsInBlocks || type.layout == channelsLast) && fitsChannelBlocks(type));
   }
   void define(const Value& value) {
     if (value.type().bytes() < 0) error() << "the size of '%" << value.name() << "' does not fit into 63 bits";

@@ -22,8 +22,7 @@ struct Convolution {
 
   Convolution(const Operation& op, const Type& xType, const Type& wType, const Type& yType)
       : x(xType.shape), w(wType.shape), y(yType.shape), window(windowOf(op.attributes)),
-        groups(op.attributes.getInt("groups")), inputLanes(memoryShape(xType).size() > 4 ? channelBlock : 1),
-        outputLanes(memoryShape(yType).size() > 4 ? channelBlock : 1),
+        groups(op.attributes.getInt("groups")), inputLanes(pdc::lanesOf(xType)), outputLanes(pdc::lanesOf(yType)),
         filterLanes(wType.layout == filterInBlocks ? channelBlock : 1), element(yType.element),
         algorithms(*convolutionAlgorithmsOf(op.attributes)) {
     window.kernel[0] = w[2], window.kernel[1] = w[3];
@@ -158,10 +157,15 @@ std::vector<const Value*> filterOf(const Operation& op, const Value* filter) {
   return {filter};
 }
 
+/// The library has few kernels for groups with channels last.
+bool inOneGroup(const Operation& op) {
+  return op.attributes.getInt("groups") == 1;
+}
+
 /// What lies beside the filter.
 ChannelBlocks besideFilter(const Operation& op) {
   if (op.operand(0) == op.operand(1)) return {};
-  return {.values = {op.operand(0), op.result()}, .apart = true};
+  return {.values = {op.operand(0), op.result()}, .apart = true, .last = inOneGroup(op)};
 }
 
 std::vector<Value*> gradient(GradientContext& g) {
@@ -319,7 +323,7 @@ PDC_OPS(Conv2d) {
                              Target t) { return weightGradientOf(op).alternatives("weightGradient", t); },
           .channelBlocks =
               [](const Operation& op) {
-                return ChannelBlocks{.values = {op.operand(0), op.operand(1)}, .apart = true};
+                return ChannelBlocks{.values = {op.operand(0), op.operand(1)}, .apart = true, .last = inOneGroup(op)};
               },
           .filterBlocks = [](const Operation& op) { return filterOf(op, op.result(0)); },
           .reference = reference([]<class T>(ReferenceContext& c) {

@@ -8,26 +8,25 @@ using namespace pdc::ops;
 /// The blocks of channels are transposed with the positions of the plane.
 static KernelUse kernel(const Operation& op) {
   const Shape s = operandType(op, 0).shape;
-  const std::int64_t outer = s[0] * s[1] / channelBlock, plane = s[2] * s[3];
-  const bool toBlocks = operandType(op, 0).layout == plain;
-  const pdcrt::Shape input =
-      toBlocks ? pdcrt::Shape{outer, channelBlock, plane} : pdcrt::Shape{outer, plane, channelBlock};
+  const std::int64_t lanes = lanesOf(op), outer = s[0] * s[1] / lanes, plane = s[2] * s[3];
+  const bool toBlocks = operandType(op, 0).layout == pdc::plain;
+  const pdcrt::Shape input = toBlocks ? pdcrt::Shape{outer, lanes, plane} : pdcrt::Shape{outer, plane, lanes};
   return kernelUse<pdcrt::Transpose>("Transpose", "forward", {.input = input, .permutation = {0, 2, 1}});
 }
 
 PDC_OPS(Relayout) {
   return {{
       .name = "relayout",
-      .summary = "X, with its channels in blocks or no longer",
+      .summary = "X, with its channels in blocks, or last, or no longer",
       .operands = {{"X"}},
       .results = {{"Y"}},
       .infer = sameTypeAs(0),
       .verify = [](const Operation& op, Diagnostics& diags) -> Status {
         const Type &x = operandType(op, 0), &y = resultType(op);
-        if (fitsChannelBlocks(x) && x.layout != y.layout) return success;
+        if (fitsChannelBlocks(x) && (x.layout == pdc::plain) != (y.layout == pdc::plain)) return success;
         return diags.error(op.location) << "'relayout' op makes " << toString(y) << " of " << toString(x)
                                         << ", it must change between plain and blocks of " << channelBlock
-                                        << " channels";
+                                        << " channels, or of all";
       },
       .cost = moveCost,
       .kernel = kernel,

@@ -20,7 +20,7 @@ struct Part {
     if (!inChannelBlocks(op)) return *this;
     return {blockedShape(op, whole),
             blockedShape(op, sizes),
-            {starts[0], starts[1] / channelBlock, starts[2], starts[3], 0},
+            {starts[0], starts[1] / lanesOf(op), starts[2], starts[3], 0},
             {steps[0], 1, steps[2], steps[3], 1}};
   }
 
@@ -253,6 +253,7 @@ PDC_OPS(Slice) {
           }),
           .examples = {example("%dy: f32[2, 3]", "%dx = slice_gradient %dy {input_shape = [2, 6], starts = [0, 5], "
                                                  "steps = [1, -2]} : f32[2, 6]")},
+          .takesLow = true,
       },
   };
 }

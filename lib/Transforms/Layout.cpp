@@ -1,9 +1,9 @@
-// Chooses which values have their channels in blocks (Type.h).
+// Chooses which values have their channels in blocks, for the CPU, or last, for CUDA (Type.h).
 //
-// Convolutions compute on blocks and copy whatever has another layout, in every call. Values that an operation needs in
-// one layout (operands and results of an addition, a pooling, a normalisation) are decided together: they are put in
-// blocks where that saves convolutions more bytes of copies than it costs between them and operations that know plain
-// layouts only. The whole training graph is decided, so that no cut changes a bit.
+// Convolutions compute on such values and copy whatever has another layout, in every call. Values that an operation
+// needs in one layout (operands and results of an addition, a pooling, a normalisation) are decided together: they are
+// put in blocks where that saves convolutions more bytes of copies than it costs between them and operations that know
+// plain layouts only. The whole training graph is decided, so that no cut changes a bit.
 //
 // Parameters that are the filter of one convolution lie in blocks as well, with their gradient, where all who read and
 // make them take blocks. Files have them row-major; the runtime converts.
@@ -26,8 +26,8 @@ namespace {
 
 class LayoutChoice {
 public:
-  LayoutChoice(PassContext& context, Graph& graph)
-      : diags_(context.diags), remarks_(context.options.contains("remarks")), graph_(graph),
+  LayoutChoice(PassContext& context, Graph& graph, Layout layout)
+      : diags_(context.diags), remarks_(context.options.contains("remarks")), layout_(layout), graph_(graph),
         relayout_(*context.registry.find("relayout")), positions_(positionsOf(graph)) {}
   void run();
 
@@ -43,6 +43,8 @@ private:
   };
 
   bool mayChange(const Value* value) const;
+  bool takes(const ChannelBlocks& blocks) const;
+  const char* layoutName() const { return layout_ == channelsLast ? "channels last" : "in blocks of channels"; }
   Value* rootOf(Value* value);
   void decide(const Operation& operation);
   void apply(Value* value);
@@ -50,6 +52,7 @@ private:
 
   Diagnostics& diags_;
   const bool remarks_;
+  const Layout layout_; ///< of what is not plain
   Graph& graph_;
   const OpDef& relayout_;
   const Positions positions_;
@@ -67,6 +70,14 @@ bool LayoutChoice::mayChange(const Value* value) const {
          !outputs_.contains(value);
 }
 
+/// Whether an operation takes the layout. Channels last are other places for values with other numbers of channels.
+bool LayoutChoice::takes(const ChannelBlocks& blocks) const {
+  if (layout_ != channelsLast || (blocks.apart && blocks.last)) return true;
+  return blocks.last && std::all_of(blocks.values.begin(), blocks.values.end(), [&](const Value* value) {
+           return value->type().shape[1] == blocks.values.front()->type().shape[1];
+         });
+}
+
 Value* LayoutChoice::rootOf(Value* value) {
   Value*& parent = choices_.at(value).parent;
   return parent == value ? value : parent = rootOf(parent);
@@ -76,9 +87,10 @@ void LayoutChoice::decide(const Operation& operation) {
   const ChannelBlocks blocks = channelBlocksOf(operation);
   std::unordered_set<const Value*>& known = known_[&operation];
   const bool possible =
-      blocks.apart || std::all_of(blocks.values.begin(), blocks.values.end(), [&](const Value* value) {
-        return mayChange(value) || isInEitherLayout(value->type());
-      });
+      takes(blocks) &&
+      (blocks.apart || std::all_of(blocks.values.begin(), blocks.values.end(), [&](const Value* value) {
+         return mayChange(value) || isInEitherLayout(value->type());
+       }));
   if (possible) known.insert(blocks.values.begin(), blocks.values.end());
   Value* first = nullptr;
   const auto visit = [&](Value* value, bool isResult) {
@@ -105,16 +117,18 @@ void LayoutChoice::decide(const Operation& operation) {
 Value* LayoutChoice::relayout(Value* value, const Operation& before) {
   const bool toPlain = value->type().layout != plain;
   Type type = value->type();
-  type.layout = toPlain ? plain : channelsInBlocks;
+  type.layout = toPlain ? plain : layout_;
   Operation* copy = graph_.addOperation(relayout_, {value}, {&type}, {}, before.location, &before,
-                                        {value->name() + (toPlain ? ".plain" : ".blocks")});
+                                        {value->name() + (toPlain                   ? ".plain"
+                                                          : layout_ == channelsLast ? ".last"
+                                                                                    : ".blocks")});
   copy->phase = before.phase;
   copy->setOrigin(before.origin());
   copy->group = before.group;
   if (remarks_)
     diags_.remark(before.location) << "'" << before.def().name << "' reads '%" << value->name() << "' "
-                                   << (toPlain ? "row-major" : "in blocks of channels") << ", it is made "
-                                   << (toPlain ? "in blocks of channels" : "row-major") << ": a copy of "
+                                   << (toPlain ? "row-major" : layoutName()) << ", it is made "
+                                   << (toPlain ? layoutName() : "row-major") << ": a copy of "
                                    << sizeText(type.bytes());
   return copy->result();
 }
@@ -124,7 +138,7 @@ void LayoutChoice::apply(Value* value) {
   const bool plainAtFirst = choices_.at(value).plainAtFirst;
   if (!plainAtFirst) {
     Type type = value->type();
-    type.layout = channelsInBlocks;
+    type.layout = layout_;
     value->setType(type);
   }
   std::map<std::size_t, Operation*> readers; // by position, each once
@@ -238,7 +252,8 @@ void FilterChoice::run() {
 }
 
 Status pdc::chooseLayouts(PassContext& context) {
-  FilterChoice(context).run();
-  for (const auto& graph : context.module.graphs) LayoutChoice(context, *graph).run();
+  const Layout layout = context.options.contains("last") ? channelsLast : channelsInBlocks;
+  if (layout == channelsInBlocks) FilterChoice(context).run();
+  for (const auto& graph : context.module.graphs) LayoutChoice(context, *graph, layout).run();
   return success;
 }

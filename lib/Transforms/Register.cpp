@@ -134,8 +134,8 @@ void pdc::registerTransforms(PassRegistry& registry) {
                 .summary = "Computes products in bf16 or f16",
                 .description =
                     "Forward operations whose OpDef prefers low precision, and has a kernel for it, get their f32 "
-                    "operands converted, and give their results back in f32; between two of them nothing is converted. "
-                    "All else stays f32, the "
+                    "operands converted, and give their results back in f32; between two of them nothing is converted, "
+                    "nor where elements of low precision only move. All else stays f32, the "
                     "parameters too: they are the master weights, and their gradients are f32. Runs before "
                     "`differentiate`. The CPU target has no low precision.",
                 .options = {{"type", "bf16 or f16"}},
@@ -168,15 +168,17 @@ void pdc::registerTransforms(PassRegistry& registry) {
                 .run = fuse});
   registry.add(
       {.argument = "layout",
-       .summary = "Puts the channels of planes in blocks where that saves copies",
+       .summary = "Puts the channels of planes in blocks, or last, where that saves copies",
        .description =
            "Convolutions compute on blocks of 16 channels, `f32[8, 64, 56, 56]@1`, and copy what is plain in "
            "every call. Values that other operations need in one layout are decided together, by the bytes "
            "that are copied. `relayout` operations stand where layouts meet. A parameter that is the filter of "
            "one convolution, and nothing else, lies in blocks of 16 × 16 channels, `f32[64, 64, 3, 3]@2`, with "
-           "its gradient. Runs after `add-evaluation`, on all graphs.",
+           "its gradient. Under CUDA tensor cores want channels last instead, `f32[8, 64, 56, 56]@3`, and filters "
+           "row-major. Runs after `add-evaluation`, on all graphs.",
        .options = {{"remarks", "tell where layouts meet, so that values are copied, and which filters stay "
-                               "row-major"}},
+                               "row-major"},
+                   {"last", "channels last, for CUDA"}},
        .run = chooseLayouts});
   registry.add({.argument = "add-evaluation",
                 .summary = "Adds @evaluate, the forward part of @main as the model is used",

@@ -108,6 +108,62 @@ TEST(CudaConvolution, WithTheWorkspaceThatWasMeasuredNoMoreIsPlanned) {
   resultsOf(o); // with its manners
 }
 
+/// [N, C, H, W], or, where `isLast`, the same as [N, H, W, C].
+Buffer<float> withChannels(bool isLast, const Buffer<float>& plain, const Shape& s) {
+  Buffer<float> last(plain.count());
+  std::copy(plain.values().begin(), plain.values().end(), last.values().begin());
+  if (!isLast) return last;
+  const std::int64_t channels = s.dims[1], plane = s.dims[2] * s.dims[3];
+  for (std::int64_t n = 0; n < s.dims[0]; ++n)
+    for (std::int64_t c = 0; c < channels; ++c)
+      for (std::int64_t i = 0; i < plane; ++i)
+        last[(n * plane + i) * channels + c] = plain[(n * channels + c) * plane + i];
+  return last;
+}
+
+/// Of x, of y, or of both; padded alike on both sides or not; by every algorithm.
+TEST(CudaConvolution, OperandsMayHaveTheirChannelsLast) {
+  const Conv2d::Options alike = {.input = {2, 16, 9, 8}, .filter = {32, 16, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true};
+  Conv2d::Options other = alike;
+  other.pads = {1, 0, 0, 2};
+  other.strides = {2, 1};
+  Conv2d::Options pointwise = {.input = {2, 32, 5, 5}, .filter = {16, 32, 1, 1}, .bias = true};
+  for (const Conv2d::Options& o : {alike, other, pointwise}) {
+    const Shape out = Conv2d::outputShape(o);
+    const Buffer<float> x = randomBuffer(o.input.elements(), 1), w = randomBuffer(o.filter.elements(), 2),
+                        b = randomBuffer(o.filter.dims[0], 3), dy = randomBuffer(out.elements(), 4);
+    struct All {
+      Buffer<float> y, dx, dw, db;
+    };
+    const auto compute = [&](const Conv2d::Options& with, const Buffer<float>& input, const Buffer<float>& gradient) {
+      All all = {room(out.elements()), room(x.count()), room(w.count()), room(b.count())};
+      pdcrt::Setup setup;
+      const Conv2d kernel(setup, with);
+      expectGoodManners(setup, {all.y, all.dx, all.dw, all.db}, [&](Stream& q) {
+        kernel.forward(q, input, w, b, all.y);
+        kernel.inputGradient(q, gradient, w, all.dx);
+        kernel.weightGradient(q, input, gradient, all.dw, all.db);
+      });
+      return all;
+    };
+    const All plain = compute(o, x, dy);
+    for (const auto& [lastX, lastY] : {std::pair(true, true), std::pair(true, false), std::pair(false, true)})
+      for (Algorithm algorithm : {Algorithm::automatic, Algorithm::channelsLast, Algorithm::implicitGemm}) {
+        Conv2d::Options last = o;
+        last.inputLanes = lastX ? o.input.dims[1] : 1;
+        last.outputLanes = lastY ? o.filter.dims[0] : 1;
+        last.algorithms = {.forward = algorithm, .inputGradient = algorithm, .weightGradient = algorithm};
+        const All all = compute(last, withChannels(lastX, x, o.input), withChannels(lastY, dy, out));
+        const std::string what =
+            Conv2d::profileName(last) + " by " + Conv2d::algorithmNames[static_cast<int>(algorithm)];
+        expectSame(all.y, withChannels(lastY, plain.y, out), what);
+        expectSame(all.dx, withChannels(lastX, plain.dx, o.input), what);
+        expectSame(all.dw, plain.dw, what);
+        expectSame(all.db, plain.db, what);
+      }
+  }
+}
+
 std::string refusalOf(const Conv2d::Options& o) {
   try {
     pdcrt::Setup setup;

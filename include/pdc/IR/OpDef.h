@@ -148,11 +148,12 @@ struct KernelAlternatives {
   std::function<std::vector<std::function<void()>>()> calls;
 };
 
-/// Operands and results [N, C, H, W] that a kernel also takes with channels in blocks (Type.h).
+/// Operands and results [N, C, H, W] that a kernel also takes with channels in blocks, or last (Type.h).
 struct ChannelBlocks {
   std::vector<const Value*> values;
   /// Each of them may be in blocks or not, and those that are not are copied in every call; else all are, or none is.
   bool apart = false;
+  bool last = true; ///< and not in blocks only
 };
 
 /// What an operation becomes with an elementwise neighbour.

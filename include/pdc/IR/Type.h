@@ -42,6 +42,8 @@ inline constexpr Layout channelsInBlocks{1};
 /// (pdcrt/FilterBlocks.h). This is what most of the CPU's convolutions compute with.
 inline constexpr Layout filterInBlocks{2};
 inline constexpr std::int64_t channelBlock = 16;
+/// As `channelsInBlocks`, with all channels in one block: [N, 1, H, W, C]. This is what tensor cores compute on.
+inline constexpr Layout channelsLast{3};
 
 struct Type {
   ElementType element = ElementType::f32;
@@ -58,14 +60,16 @@ struct Type {
 /// "f32[2, 3]".
 std::string toString(const Type& type);
 
-/// Whether `type` can have the layout `channelsInBlocks`, and it would be another one than `plain`.
+/// How many channels lie together in memory, of one position; 1 in plain layout.
+std::int64_t lanesOf(const Type& type);
+/// Whether `type` can have the layouts `channelsInBlocks` and `channelsLast`, and they would be others than `plain`.
 bool fitsChannelBlocks(const Type& type);
 /// Whether `type` has the same bytes in both layouts: planes of one position.
 bool isInEitherLayout(const Type& type);
 /// Whether `type` can have the layout `filterInBlocks`.
 bool fitsFilterBlocks(const Type& type);
-/// The row-major shape that the bytes of a value have: five dimensions for channels in blocks, six for filters in
-/// blocks.
+/// The row-major shape that the bytes of a value have: five dimensions for channels in blocks or last, six for
+/// filters in blocks.
 Shape memoryShape(const Type& type);
 
 } // namespace pdc

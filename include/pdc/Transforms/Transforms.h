@@ -57,8 +57,8 @@ Status differentiate(PassContext& context);
 /// operations of one group and phase into one `elementwise`.
 Status fuse(PassContext& context);
 
-/// Chooses which values have their channels in blocks (IR/Type.h), in all graphs of the module, and adds copies between
-/// operations that do not agree. What crosses between groups keeps its name.
+/// Chooses which values have their channels in blocks, or last (IR/Type.h), in all graphs of the module, and adds
+/// copies between operations that do not agree. What crosses between groups keeps its name.
 Status chooseLayouts(PassContext& context);
 
 /// Adds @evaluate: the forward part of @main with each op's evaluation form (running statistics, no dropout). Values

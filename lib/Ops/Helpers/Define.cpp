@@ -115,18 +115,26 @@ std::int64_t product(const Shape& shape, std::size_t begin, std::size_t end) {
   return result;
 }
 
+/// An operand or result with its channels in blocks or last; null: there is none.
+static const Value* inBlocks(const Operation& op) {
+  for (const auto* list : {&op.operands(), &op.results()})
+    for (const Value* value : *list)
+      if (value && pdc::lanesOf(value->type()) > 1) return value;
+  return nullptr;
+}
+
 bool inChannelBlocks(const Operation& op) {
-  const auto inBlocks = [](const Value* value) { return value && value->type().layout == channelsInBlocks; };
-  return std::any_of(op.operands().begin(), op.operands().end(), inBlocks) ||
-         std::any_of(op.results().begin(), op.results().end(), inBlocks);
+  return inBlocks(op) != nullptr;
 }
 
 std::int64_t lanesOf(const Operation& op) {
-  return inChannelBlocks(op) ? channelBlock : 1;
+  const Value* value = inBlocks(op);
+  return value ? pdc::lanesOf(value->type()) : 1;
 }
 
 Shape blockedShape(const Operation& op, const Shape& shape) {
-  return inChannelBlocks(op) ? memoryShape({ElementType::f32, shape, channelsInBlocks}) : shape;
+  const Value* value = inBlocks(op);
+  return value ? memoryShape({ElementType::f32, shape, value->type().layout}) : shape;
 }
 
 ChannelBlocks everyPlane(const Operation& op) {

@@ -1,7 +1,7 @@
 // Conv2d over cuDNN. Algorithms are chosen when the kernel is constructed: those of the options, else what the library
-// recommends among those that give the same bits in every run and need no more workspace than was planned. The
-// workspace holds, from its beginning, a padded copy of the input where both sides differ, copies with channels last
-// where the algorithm wants those, and what the library needs.
+// recommends among those that give the same bits in every run and need no more workspace than was planned. The library
+// works on operands with channels last, or on plain ones. The workspace holds, from its beginning, a padded copy of the
+// input where both sides differ, copies of what lies otherwise than the library wants it, and what the library needs.
 #include "pdcrt/kernels/Conv2d.h"
 
 #include "Convolution.h"
@@ -21,10 +21,33 @@ namespace {
 using cuda::Method;
 using cuda::Way;
 
-template <class T>
+/// Of `count` packs of n neighbours: those of one channel, or, with channels last, of so many channels.
+template <int n, bool last, class T>
 __global__ void addBias(std::int64_t count, cuda::Divider byChannels, cuda::Divider byInner, const T* b, T* y) {
-  for (std::int64_t i = thread(); i < count; i += threads())
-    y[i] = static_cast<T>(static_cast<float>(y[i]) + static_cast<float>(b[byChannels.remainder(byInner.quotient(i))]));
+  auto* const packs = reinterpret_cast<Pack<T, n>*>(y);
+  for (std::int64_t i = thread(); i < count; i += threads()) {
+    Pack<T, n> values = packs[i];
+    const T* const bias = b + (last ? n * byChannels.remainder(i) : byChannels.remainder(byInner.quotient(i)));
+    for (int k = 0; k < n; ++k)
+      values[k] = static_cast<T>(static_cast<float>(values[k]) + static_cast<float>(bias[last ? k : 0]));
+    packs[i] = values;
+  }
+}
+
+template <int n, bool last, class T>
+void launchBias(Stream& q, const Shape& output, const T* b, T* y) {
+  const std::int64_t count = output.elements() / n;
+  launchLoop(q, "convolution, bias", addBias<n, last, T>, count, count,
+             cuda::Divider(last ? output.dims[1] / n : output.dims[1], count),
+             cuda::Divider(last ? 1 : output.dims[2] * output.dims[3] / n, count), b, y);
+}
+
+/// What lies with channels last. (With 16 channels in all, that and blocks of 16 are the same.)
+bool lastInput(const Conv2d::Options& o) {
+  return o.inputLanes > 1;
+}
+bool lastOutput(const Conv2d::Options& o) {
+  return o.outputLanes > 1;
 }
 
 /// The input as cuDNN gets it.
@@ -32,63 +55,85 @@ Shape inputOf(const Conv2d::Options& o) {
   return cuda::padsDiffer(o) ? cuda::paddedInput(o) : o.input;
 }
 
-/// Copies [N, C, H, W] to [N, H, W, C], and back, at a place in the workspace.
-class Copy {
+/// A tensor [N, C, H, W], and its copy in the other layout at a place in the workspace, if the library wants that.
+class Operand {
 public:
-  Copy(const Shape& s, Element element, std::size_t at)
-      : bytes_(static_cast<std::size_t>(s.elements()) * (element == Element::f32 ? 4 : 2)), at_(at),
-        to_(unused_, {.input = s, .permutation = {0, 2, 3, 1}}),
-        from_(unused_, {.input = {s.dims[0], s.dims[2], s.dims[3], s.dims[1]}, .permutation = {0, 3, 1, 2}}) {}
-  std::size_t end() const { return at_ + cuda::roundedUp(bytes_); }
+  Operand(const Shape& s, Element element, bool isLast, bool wantsLast, std::size_t at)
+      : copied_(isLast != wantsLast),
+        bytes_(static_cast<std::size_t>(s.elements()) * (element == Element::f32 ? 4 : 2)), at_(at),
+        toLast_(unused_, {.input = s, .permutation = {0, 2, 3, 1}}),
+        toPlain_(unused_, {.input = {s.dims[0], s.dims[2], s.dims[3], s.dims[1]}, .permutation = {0, 3, 1, 2}}),
+        to_(wantsLast ? &Operand::toLast_ : &Operand::toPlain_),
+        back_(wantsLast ? &Operand::toPlain_ : &Operand::toLast_) {}
+  std::size_t end() const { return at_ + (copied_ ? cuda::roundedUp(bytes_) : 0); }
 
+  /// Where the library writes the result.
   template <class T>
-  T* place(std::byte* workspace) const {
-    return reinterpret_cast<T*>(workspace + at_);
+  T* place(T* tensor, std::byte* workspace) const {
+    return copied_ ? reinterpret_cast<T*>(workspace + at_) : tensor;
   }
+  /// What the library reads.
   template <class T>
-  const T* made(Stream& q, const T* plain, std::byte* workspace) const {
-    to_.forward(q, View<const T>(plain), View<T>(place<T>(workspace)));
-    return place<T>(workspace);
+  const T* made(Stream& q, const T* tensor, std::byte* workspace) const {
+    if (!copied_) return tensor;
+    T* const copy = reinterpret_cast<T*>(workspace + at_);
+    (this->*to_).forward(q, View<const T>(tensor), View<T>(copy));
+    return copy;
   }
+  /// After the library has written the result.
   template <class T>
-  void back(Stream& q, std::byte* workspace, T* plain) const {
-    from_.forward(q, View<const T>(place<T>(workspace)), View<T>(plain));
+  void finish(Stream& q, std::byte* workspace, T* tensor) const {
+    if (copied_) (this->*back_).forward(q, View<const T>(reinterpret_cast<const T*>(workspace + at_)), View<T>(tensor));
   }
 
 private:
   Setup unused_;
+  bool copied_;
   std::size_t bytes_, at_;
-  Transpose to_, from_;
+  Transpose toLast_, toPlain_;
+  Transpose Operand::*to_;
+  Transpose Operand::*back_;
 };
 
-/// The convolution with channels last, and where its operands are copied to.
-struct ChannelsLast {
+/// The convolution as the library computes it in one layout, and where its operands are copied to.
+struct InLayout {
   cuda::LibraryConvolution library;
-  Copy x, w, y;
+  Operand x, w, y;
 
-  explicit ChannelsLast(const Conv2d::Options& o)
-      : library(o, CUDNN_TENSOR_NHWC), x(inputOf(o), o.element, 0), w(o.filter, o.element, x.end()),
-        y(Conv2d::outputShape(o), o.element, w.end()) {}
+  InLayout(const Conv2d::Options& o, bool last)
+      : library(o, last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW), x(inputOf(o), o.element, lastInput(o), last, 0),
+        w(o.filter, o.element, false, last, x.end()),
+        y(Conv2d::outputShape(o), o.element, lastOutput(o), last, w.end()) {}
   std::size_t copies() const { return y.end(); }
+  std::optional<Way> wayOf(Method method, int number, bool last) const {
+    const std::optional<std::size_t> bytes = library.bytesOf(method, number);
+    return bytes ? std::optional(Way{.number = number, .bytes = copies() + *bytes, .channelsLast = last})
+                 : std::nullopt;
+  }
 };
 
 /// What can compute a convolution on this device.
 struct Choices {
   Conv2d::Options options;
-  cuda::LibraryConvolution plain;
-  std::unique_ptr<ChannelsLast> last; ///< where it was asked for
+  InLayout plain;
+  std::unique_ptr<InLayout> last; ///< where an operand lies so, or it was asked for
 
-  explicit Choices(const Conv2d::Options& o) : options(o), plain(o, CUDNN_TENSOR_NCHW) {
+  explicit Choices(const Conv2d::Options& o) : options(o), plain(o, false) {
+    if (lastInput(o) || lastOutput(o)) last = std::make_unique<InLayout>(o, true);
     if (!rounds()) return;
     // The library copies what it rounds. Profiles measure plain f32: there may be no room for the copies.
-    if (!std::all_of(std::begin(cuda::methods), std::end(cuda::methods),
-                     [&](Method method) { return recommendedOne(method).has_value(); }))
-      plain.computeExactly();
+    if (std::all_of(std::begin(cuda::methods), std::end(cuda::methods),
+                    [&](Method method) { return recommendedOne(method).has_value(); }))
+      return;
+    plain.library.computeExactly();
+    if (last) last->library.computeExactly();
   }
 
   bool rounds() const { return cuda::tf32 && options.element == Element::f32; }
+  const InLayout& layoutOf(const Way& way) const { return way.channelsLast ? *last : plain; }
   /// The first of those that the library recommends, or has anyway, that fits into the plan.
   std::optional<Way> recommendedOne(Method method) const;
+  std::optional<Way> recommendedOne(Method method, const InLayout& layout) const;
 
   /// The algorithm; nothing where it cannot compute, or not with the same bits in every run.
   std::optional<Way> find(Method method, Conv2d::Algorithm algorithm);
@@ -100,25 +145,30 @@ std::optional<Way> Choices::find(Method method, Conv2d::Algorithm algorithm) {
   const std::optional<int> number = cuda::numberOf(options, method, algorithm);
   if (!number) return std::nullopt;
   if (algorithm == Conv2d::Algorithm::channelsLast) {
-    if (!last) last = std::make_unique<ChannelsLast>(options);
-    const std::optional<std::size_t> bytes = last->library.bytesOf(method, *number);
-    if (!bytes) return std::nullopt;
-    return Way{.number = *number, .bytes = last->copies() + *bytes, .channelsLast = true};
+    if (!last) last = std::make_unique<InLayout>(options, true);
+    return last->wayOf(method, *number, true);
   }
-  for (const Way& way : plain.recommended(method))
+  for (const Way& way : plain.library.recommended(method))
     if (way.number == *number)
-      if (const std::optional<std::size_t> bytes = plain.bytesOf(method, *number)) return Way{*number, *bytes};
+      if (const std::optional<Way> found = plain.wayOf(method, *number, false)) return found;
   return std::nullopt;
 }
 
-std::optional<Way> Choices::recommendedOne(Method method) const {
-  std::vector<Way> ways = plain.recommended(method);
+std::optional<Way> Choices::recommendedOne(Method method, const InLayout& layout) const {
+  std::vector<Way> ways = layout.library.recommended(method);
   ways.push_back({.number = cuda::standardNumber(method)});
   for (const Way& way : ways)
-    if (const std::optional<std::size_t> bytes = plain.bytesOf(method, way.number);
-        bytes && *bytes <= cuda::convolutionBytes(options))
-      return Way{way.number, *bytes};
+    if (const std::optional<Way> found = layout.wayOf(method, way.number, &layout == last.get());
+        found && found->bytes <= cuda::convolutionBytes(options))
+      return found;
   return std::nullopt;
+}
+
+/// As the operands lie, if that is possible.
+std::optional<Way> Choices::recommendedOne(Method method) const {
+  if (lastInput(options) || lastOutput(options))
+    if (const std::optional<Way> way = recommendedOne(method, *last)) return way;
+  return recommendedOne(method, plain);
 }
 
 std::optional<Way> Choices::choose(Method method) {
@@ -181,40 +231,53 @@ struct Conv2d::Impl : Choices {
     return copyOf<T>(q);
   }
   template <class T>
-  void run(Stream& q, Method method, const T* first, Copy ChannelsLast::*firstCopy, const T* second,
-           Copy ChannelsLast::*secondCopy, T* result, Copy ChannelsLast::*resultCopy) const;
+  void run(Stream& q, Method method, const T* first, Operand InLayout::*firstOperand, const T* second,
+           Operand InLayout::*secondOperand, T* result, Operand InLayout::*resultOperand) const;
 };
 
 template <class T>
-void Conv2d::Impl::run(Stream& q, Method method, const T* first, Copy ChannelsLast::*firstCopy, const T* second,
-                       Copy ChannelsLast::*secondCopy, T* result, Copy ChannelsLast::*resultCopy) const {
+void Conv2d::Impl::run(Stream& q, Method method, const T* first, Operand InLayout::*firstOperand, const T* second,
+                       Operand InLayout::*secondOperand, T* result, Operand InLayout::*resultOperand) const {
   const std::optional<Way>& way = ways[static_cast<int>(method)];
   if (!way) refuseConvolution(options, "the profile has no algorithm for what is called; measure the model again");
   std::byte* const room = workspace(q);
-  if (!way->channelsLast) return plain.run(q, method, way->number, first, second, result, room, way->bytes);
-  const Copy& made = (*last).*resultCopy;
-  last->library.run(q, method, way->number, ((*last).*firstCopy).made(q, first, room),
-                    ((*last).*secondCopy).made(q, second, room), made.template place<T>(room), room + last->copies(),
-                    way->bytes - last->copies());
-  made.back(q, room, result);
+  const InLayout& layout = layoutOf(*way);
+  const Operand& made = layout.*resultOperand;
+  layout.library.run(q, method, way->number, (layout.*firstOperand).made(q, first, room),
+                     (layout.*secondOperand).made(q, second, room), made.place(result, room), room + layout.copies(),
+                     way->bytes - layout.copies());
+  made.finish(q, room, result);
+}
+
+/// [N, C, H, W] as the input lies in memory.
+Shape inMemory(const Shape& s, bool last) {
+  return last ? Shape{s.dims[0], s.dims[2], s.dims[3], s.dims[1]} : s;
 }
 
 Conv2d::Conv2d(Setup& setup, const Options& asked) {
-  checkConvolution(asked);
-  if (asked.inputLanes != 1 || asked.outputLanes != 1 || asked.filterLanes != 1)
-    refuseConvolution(asked, "blocks of channels are for the CPU");
+  Options sizes = asked;
+  sizes.inputLanes = sizes.outputLanes = 1;
+  checkConvolution(sizes);
+  if ((lastInput(asked) && asked.inputLanes != asked.input.dims[1]) ||
+      (lastOutput(asked) && asked.outputLanes != asked.filter.dims[0]) || asked.filterLanes != 1)
+    refuseConvolution(asked, "blocks of some of the channels are for the CPU");
   Options o = asked;
   if (setup.times() && o.algorithms == Algorithms{}) o.algorithms = cuda::fastest(o, *setup.times());
   impl_ = std::make_unique<Impl>(o);
   setup.needWorkspace(cuda::workspaceOf(o));
   if (cuda::padsDiffer(o)) {
-    impl_->pad = std::make_unique<Pad>(setup, Pad::Options{.input = o.input,
-                                                           .before = {0, 0, o.pads.top, o.pads.left},
-                                                           .after = {0, 0, o.pads.bottom, o.pads.right}});
+    const auto axes = [&](std::int64_t height, std::int64_t width) {
+      return lastInput(o) ? Axes{0, height, width, 0} : Axes{0, 0, height, width};
+    };
+    impl_->pad = std::make_unique<Pad>(setup, Pad::Options{.input = inMemory(o.input, lastInput(o)),
+                                                           .before = axes(o.pads.top, o.pads.left),
+                                                           .after = axes(o.pads.bottom, o.pads.right)});
     impl_->padded = cuda::roundedUp(cuda::bytesOfFloats(cuda::paddedInput(o).elements()));
   }
   if (o.bias)
-    impl_->biasGradient = std::make_unique<Reduce>(setup, Reduce::Options{.input = outputShape(o), .axes = {0, 2, 3}});
+    impl_->biasGradient =
+        std::make_unique<Reduce>(setup, Reduce::Options{.input = inMemory(outputShape(o), lastOutput(o)),
+                                                        .axes = lastOutput(o) ? Axes{0, 1, 2} : Axes{0, 2, 3}});
   for (Method method : cuda::methods) impl_->ways[static_cast<int>(method)] = impl_->choose(method);
 }
 
@@ -225,11 +288,14 @@ Conv2d& Conv2d::operator=(Conv2d&&) noexcept = default;
 template <class T>
 void Conv2d::forward(Stream& q, OperandView<T> x, OperandView<T> w, OperandView<T> b, View<T> y) const {
   const Impl& i = *impl_;
-  i.run<T>(q, Method::forward, i.input<T>(q, x), &ChannelsLast::x, w.data, &ChannelsLast::w, y.data, &ChannelsLast::y);
+  i.run<T>(q, Method::forward, i.input<T>(q, x), &InLayout::x, w.data, &InLayout::w, y.data, &InLayout::y);
   if (!i.options.bias) return;
-  const std::int64_t count = i.output.elements();
-  launchLoop(q, "convolution, bias", addBias<T>, count, count, cuda::Divider(i.output.dims[1], count),
-             cuda::Divider(i.output.dims[2] * i.output.dims[3], count), b.data, y.data);
+  constexpr int n = 16 / static_cast<int>(sizeof(T));
+  const bool last = lastOutput(i.options), aligned = reinterpret_cast<std::uintptr_t>(y.data) % 16 == 0;
+  const bool packs = aligned && (last ? i.output.dims[1] : i.output.dims[2] * i.output.dims[3]) % n == 0;
+  const auto launch = last ? (packs ? launchBias<n, true, T> : launchBias<1, true, T>)
+                           : (packs ? launchBias<n, false, T> : launchBias<1, false, T>);
+  launch(q, i.output, b.data, y.data);
 }
 void Conv2d::forward(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> y) const {
   forward<float>(q, x, w, b, y);
@@ -239,7 +305,7 @@ template <class T>
 void Conv2d::inputGradient(Stream& q, OperandView<T> dy, OperandView<T> w, View<T> dx) const {
   const Impl& i = *impl_;
   T* const to = i.pad ? i.copyOf<T>(q) : dx.data;
-  i.run<T>(q, Method::inputGradient, w.data, &ChannelsLast::w, dy.data, &ChannelsLast::y, to, &ChannelsLast::x);
+  i.run<T>(q, Method::inputGradient, w.data, &InLayout::w, dy.data, &InLayout::y, to, &InLayout::x);
   if (i.pad) i.pad->inputGradient(q, View<const T>(to), dx);
 }
 void Conv2d::inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const {
@@ -249,8 +315,7 @@ void Conv2d::inputGradient(Stream& q, View<const float> dy, View<const float> w,
 template <class T>
 void Conv2d::weightGradient(Stream& q, OperandView<T> x, OperandView<T> dy, View<T> dw, View<T> db) const {
   const Impl& i = *impl_;
-  i.run<T>(q, Method::weightGradient, i.input<T>(q, x), &ChannelsLast::x, dy.data, &ChannelsLast::y, dw.data,
-           &ChannelsLast::w);
+  i.run<T>(q, Method::weightGradient, i.input<T>(q, x), &InLayout::x, dy.data, &InLayout::y, dw.data, &InLayout::w);
   if (i.options.bias && db) i.biasGradient->forward(q, dy, db);
 }
 void Conv2d::weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw,
