@@ -46,6 +46,7 @@ Optimizer::Optimizer(const Training& training, const Stage& stage)
   std::size_t most = 0;
   for (const TrainedParameter& trained : parameters_) most = std::max(most, trained.uses.size());
   terms_.reserve(most);
+  slices_.reserve(parameters_.size());
 }
 
 std::size_t Optimizer::trainedBytes() const {
@@ -72,31 +73,37 @@ void Optimizer::addUses(Stream& q, const TrainedParameter& parameter, std::byte*
 }
 
 void Optimizer::update(Stream& q, const UpdateBlocks& blocks, const UpdateStep& step) const {
+  slices_.clear();
   for (const TrainedParameter& parameter : parameters_)
     if (!parameter.row->early)
-      update(q, parameter, reinterpret_cast<const float*>(blocks.gradients + parameter.gradient), blocks, step);
+      slices_.push_back(
+          sliceOf(parameter, reinterpret_cast<const float*>(blocks.gradients + parameter.gradient), blocks, step));
+  device::update(q, slices_, training_);
 }
 
 void Optimizer::updateOne(Stream& q, int row, const float* gradient, const UpdateBlocks& blocks,
                           const UpdateStep& step) const {
-  update(q, parameters_[static_cast<std::size_t>(ofRow_[static_cast<std::size_t>(row)])], gradient, blocks, step);
+  const TrainedParameter& parameter = parameters_[static_cast<std::size_t>(ofRow_[static_cast<std::size_t>(row)])];
+  const UpdateSlice slice = sliceOf(parameter, gradient, blocks, step);
+  device::update(q, {&slice, 1}, training_);
 }
 
-void Optimizer::update(Stream& q, const TrainedParameter& parameter, const float* gradient, const UpdateBlocks& blocks,
-                       const UpdateStep& step) const {
+UpdateSlice Optimizer::sliceOf(const TrainedParameter& parameter, const float* gradient, const UpdateBlocks& blocks,
+                               const UpdateStep& step) const {
   const std::size_t stateBlocks = optimizerBlocks(training_);
   const ParameterRow& row = *parameter.row;
   auto state = [&](std::size_t block) {
     return block < stateBlocks ? reinterpret_cast<float*>(blocks.state + block * blocks.stateStride + row.offset)
                                : nullptr;
   };
-  const UpdateSlice slice = {
+  return {
       .old = reinterpret_cast<const float*>(blocks.old + row.offset),
       .fresh = reinterpret_cast<float*>(blocks.fresh + row.offset),
       .gradient = gradient,
       .first = state(0),
       .second = state(1),
       .count = row.shape.elements(),
+      .update = step.count + parameter.updatesBefore,
       .minibatches = static_cast<float>(step.minibatches),
       .scale = static_cast<float>(step.gradientScale),
       .learningRate =
@@ -104,7 +111,6 @@ void Optimizer::update(Stream& q, const TrainedParameter& parameter, const float
                              row.learningRateScale),
       .weightDecay = static_cast<float>(parameter.weightDecay * row.weightDecayScale),
   };
-  device::update(q, slice, training_, step.count + parameter.updatesBefore);
 }
 
 } // namespace pdcrt

@@ -41,6 +41,10 @@ const std::map<std::string, Attention::Options> attentions = {
     {"causal", with([](auto& o) { o.causal = true; })},
     {"causal, the last query at the last key", with([](auto& o) { o.causal = true, o.keys = positions + 5; })},
     {"heads that share keys", with([](auto& o) { o.groups = 1; })},
+    {"rows of scores that a warp holds", with([](auto& o) { o.queries = 2, o.keys = 132; })},
+    {"rows of scores that a block holds", with([](auto& o) { o.queries = 2, o.keys = 1028; })},
+    {"rows of scores in pieces", with([](auto& o) { o.queries = 2, o.keys = 4100; })},
+    {"rows of scores in pieces, causal", with([](auto& o) { o.causal = true, o.queries = 2, o.keys = 2053; })},
     {"values of another size", with([](auto& o) { o.keys = 3 * positions, o.valueSize = 2 * size; })},
 };
 

@@ -111,6 +111,19 @@ TEST(AttentionKernel, GivesHiddenScoresNoGradient) {
   for (std::int64_t e = 0; e < 2; ++e) EXPECT_EQ(dq[2 * 2 + e], 0);
 }
 
+/// A row of scores is held by a warp, by a block, or goes through it in pieces; four at once, or one by one.
+TEST(AttentionKernel, TakesRowsOfEveryLength) {
+  for (std::int64_t keys : {64, 129, 132, 600, 1023, 1024, 2052, 2053, 4100})
+    for (bool causal : {false, true})
+      check({.queries = 3,
+             .keys = keys,
+             .size = 2,
+             .valueSize = 2,
+             .causal = causal,
+             .bias = {1, 1, 3, keys},
+             .ratio = 0.25});
+}
+
 TEST(AttentionKernel, DropsAsDropoutDoes) {
   check(
       {.batch = 2, .heads = 2, .groups = 2, .queries = 5, .keys = 7, .size = 4, .valueSize = 3, .ratio = 0.3, .op = 9});

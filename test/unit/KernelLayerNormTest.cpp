@@ -117,6 +117,12 @@ TEST_P(LayerNormRows, ResultsMayLieInTheirOperands) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, LayerNormRows,
                          testing::Values(Case{5, 10, true, true}, Case{1, 33, true, true}, Case{4, 64, true, false},
-                                         Case{5, 10, false, true}, Case{3, 49, false, false}, Case{2, 1, true, true}));
+                                         Case{5, 10, false, true}, Case{3, 49, false, false}, Case{2, 1, true, true},
+                                         // Held by a warp, by a block, and in pieces; four at once, and one by one.
+                                         Case{9, 132, true, true}, Case{3, 150, false, true}, Case{2, 1028, true, true},
+                                         Case{1, 2051, true, true}, Case{1, 4100, true, true},
+                                         Case{1, 4100, false, false},
+                                         // More rows than threads that add them up.
+                                         Case{300, 12, true, true}, Case{150, 7, true, true}));
 
 } // namespace

@@ -8,6 +8,7 @@
 #include "pdcrt/kernels/Pad.h"
 #include "pdcrt/kernels/Reduce.h"
 #include "pdcrt/kernels/Slice.h"
+#include "pdcrt/kernels/StridedCopy.h"
 #include "pdcrt/kernels/Transpose.h"
 
 #include <limits>
@@ -77,6 +78,9 @@ TEST(TransposeKernel, MovesEveryElement) {
                                                  {{4, 3, 5, 7}, {0, 2, 1, 3}},
                                                  {{4, 3, 5, 7}, {0, 2, 3, 1}},
                                                  {{4, 3, 5, 7}, {3, 1, 0, 2}},
+                                                 {{2, 9, 3, 16}, {0, 2, 1, 3}},
+                                                 {{5, 3, 6}, {1, 0, 2}},
+                                                 {{4, 16, 64}, {1, 0, 2}},
                                                  {{2, 1, 3, 1, 4}, {4, 3, 2, 1, 0}},
                                                  {{2, 3, 2, 2, 3, 2, 2, 2}, {7, 0, 6, 1, 5, 2, 4, 3}}}) {
     checkTranspose<float>(o);
@@ -119,6 +123,10 @@ TEST(SliceKernel, TakesAPartAndPutsItsGradientBack) {
                                                                        {{6, 8}, {6, 3}, {0, 5}, {1, 1}},
                                                                        {{6, 8}, {2, 8}, {4, 0}, {}},
                                                                        {{6, 8, 3}, {3, 4, 2}, {5, 1, 0}, {-2, 2, 2}},
+                                                                       {{6, 32}, {3, 16}, {5, 8}, {-2, 1}},
+                                                                       {{6, 32}, {6, 16}, {0, 3}, {}},
+                                                                       {{6, 32}, {6, 15}, {0, 4}, {}},
+                                                                       {{6, 33}, {6, 16}, {0, 4}, {}},
                                                                        {{2, 7, 3}, {2, 7, 3}, {0, 0, 0}, {}}}) {
     checkSlice<float>(o);
     checkSlice<std::int64_t>(o);
@@ -234,6 +242,62 @@ TEST(GatherKernel, AnIndexOutsideGivesNaNAndNoGradient) {
   EXPECT_TRUE(equal(dx, {0, 1}));
 }
 
+/// The gradient of a table whose rows are named often, rarely or never, some by more indices than are added at once.
+void checkGatherGradient(const Gather::Options& o, std::int64_t offset) {
+  const Buffer<float> dy(o.outer * o.count * o.inner), dx(o.outer * o.size * o.inner + offset);
+  for (std::int64_t i = 0; i < dy.count(); ++i) dy[i] = static_cast<float>(i * 13 % 31); // of which sums are exact
+  const Buffer<std::int64_t> indices(o.count);
+  std::vector<double> expected(static_cast<std::size_t>(dx.count()));
+  for (std::int64_t i = 0; i < o.count; ++i) {
+    const std::int64_t kind = i * 7 % 11; // one row has more than half of the indices, some are of no row
+    const std::int64_t row = kind < 6    ? o.size / 2
+                             : kind < 8  ? i * 31 % o.size
+                             : kind < 10 ? i / 1000 % o.size
+                                         : o.size;
+    indices[i] = row < o.size && i % 2 ? row - o.size : row;
+    for (std::int64_t outer = 0; row < o.size && outer < o.outer; ++outer)
+      for (std::int64_t j = 0; j < o.inner; ++j)
+        expected[static_cast<std::size_t>(offset + (outer * o.size + row) * o.inner + j)] +=
+            dy[(outer * o.count + i) * o.inner + j];
+  }
+  pdcrt::Setup setup;
+  const Gather gather(setup, o);
+  expectGoodManners(setup, {dx}, [&](Stream& q) {
+    std::ranges::fill(dx.values().first(static_cast<std::size_t>(offset)), 0.0f);
+    gather.inputGradient(q, dy, indices, View<float>(dx.view().data + offset));
+  });
+  EXPECT_EQ(relativeError(dx, expected), 0);
+}
+
+TEST(GatherKernel, AddsManyGradientsOfOneRow) {
+  checkGatherGradient({.size = 90, .inner = 8, .count = 9000}, 0);
+  checkGatherGradient({.size = 90, .inner = 4, .count = 300}, 1);
+  checkGatherGradient({.outer = 2, .size = 5, .inner = 3, .count = 700}, 0);
+  checkGatherGradient({.size = 2, .inner = 4, .count = 64}, 0);
+  checkGatherGradient({.size = 1, .inner = 4, .count = 65}, 0);
+  checkGatherGradient({.size = 3, .inner = 4, .count = 257}, 0);
+}
+
+template <class T>
+void checkFill() {
+  for (std::int64_t count : {0, 1, 15, 16, 53, 4096})
+    for (std::int64_t begin : {0, 1}) {
+      const Buffer<T> to(begin + count), expected(begin + count);
+      std::fill_n(expected.view().data + begin, count, T(7));
+      RoomyStream q;
+      fill(q, to.view().data + begin, count, T(7));
+      EXPECT_TRUE(equal(to, expected)) << count << " from " << begin;
+      EXPECT_TRUE(to.bytes().guardsIntact());
+    }
+}
+
+TEST(FillKernel, WritesEveryElementAndNoOther) {
+  checkFill<float>();
+  checkFill<std::int64_t>();
+  checkFill<std::uint8_t>();
+  checkFill<std::uint16_t>();
+}
+
 void checkReduce(const Shape& input, const Axes& axes) {
   Shape output = input;
   for (std::int64_t axis : axes) output.dims[axis] = 1;
@@ -269,6 +333,17 @@ TEST(ReduceKernel, EverySetOfAxes) {
       SCOPED_TRACE(testing::Message() << "rank " << shape.rank << ", subset " << subset);
       checkReduce(shape, axes);
     }
+}
+
+/// What may be read by packs, in rows, short rows and columns, and what just may not.
+TEST(ReduceKernel, RowsAndColumnsOfManyPacks) {
+  for (std::int64_t size : {40, 42, 96})
+    for (const Axes& axes : {Axes{0}, Axes{2}, Axes{0, 2}}) {
+      SCOPED_TRACE(testing::Message() << "size " << size << ", " << axes.size() << " axes, first " << *axes.begin());
+      checkReduce({300, 3, size}, axes);
+    }
+  checkReduce({5, 7, 1200}, {0, 2});
+  checkReduce({1700, 96}, {0});
 }
 
 TEST(ReduceKernel, SumsOfManyLoseNothing) {

@@ -1,8 +1,8 @@
 // LINK: pdcrt_kernels
-// BatchNorm, Softmax and SoftmaxCrossEntropy against their definitions; gradients against their closed forms and, so
-// that these are not believed blindly, against central differences of the definitions.
+// Softmax and SoftmaxCrossEntropy against their definitions; gradients against their closed forms and, so that
+// these are not believed blindly, against central differences of the definitions.
+#include "Derivatives.h"
 #include "KernelTest.h"
-#include "pdcrt/kernels/BatchNorm.h"
 #include "pdcrt/kernels/Softmax.h"
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
 
@@ -27,240 +27,6 @@ static void PrintTo(const SoftmaxCrossEntropy::Options& o, std::ostream* stream)
 } // namespace pdcrt
 
 namespace {
-
-using Values = std::vector<double>;
-
-Values toDouble(const Buffer<float>& buffer) {
-  return {buffer.values().begin(), buffer.values().end()};
-}
-
-/// The derivative of a scalar function with respect to each element of `at`.
-Values centralDifferences(Values at, const std::function<double(const Values&)>& function) {
-  Values gradient;
-  for (double& element : at) {
-    const double value = element, step = 1e-5;
-    element = value + step;
-    const double above = function(at);
-    element = value - step;
-    gradient.push_back((above - function(at)) / (2 * step));
-    element = value;
-  }
-  return gradient;
-}
-
-double dot(const Values& a, const Values& b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
-}
-
-// ---- BatchNorm ----
-
-constexpr double epsilon = 1e-3, momentum = 0.8;
-
-struct Sizes {
-  std::int64_t samples, channels, inner;
-  Shape shape() const { return inner == 1 ? Shape{samples, channels} : Shape{samples, channels, inner}; }
-  std::int64_t count() const { return samples * channels * inner; }
-  std::size_t channelOf(std::size_t i) const {
-    return i / static_cast<std::size_t>(inner) % static_cast<std::size_t>(channels);
-  }
-};
-
-void PrintTo(const Sizes& s, std::ostream* stream) {
-  *stream << s.samples << "x" << s.channels << "x" << s.inner;
-}
-
-struct Statistics {
-  Values mean, variance;
-};
-
-Statistics statisticsOf(const Sizes& s, const Values& x) {
-  const auto channels = static_cast<std::size_t>(s.channels);
-  const double count = static_cast<double>(s.samples * s.inner);
-  Statistics result = {Values(channels), Values(channels)};
-  for (std::size_t i = 0; i < x.size(); ++i) result.mean[s.channelOf(i)] += x[i] / count;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const double difference = x[i] - result.mean[s.channelOf(i)];
-    result.variance[s.channelOf(i)] += difference * difference / count;
-  }
-  return result;
-}
-
-Values normalise(const Sizes& s, const Values& x, const Values& scale, const Values& bias,
-                 const Statistics& statistics) {
-  Values y;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const std::size_t c = s.channelOf(i);
-    y.push_back((x[i] - statistics.mean[c]) / std::sqrt(statistics.variance[c] + epsilon) * scale[c] + bias[c]);
-  }
-  return y;
-}
-
-class BatchNormalisation : public testing::TestWithParam<Sizes> {
-protected:
-  const Sizes s = GetParam();
-  const Buffer<float> x = randomBuffer(s.count(), 1), dy = randomBuffer(s.count(), 2),
-                      scale = randomBuffer(s.channels, 3), bias = randomBuffer(s.channels, 4),
-                      runningMean = randomBuffer(s.channels, 5), runningVariance = randomBuffer(s.channels, 6);
-  const Buffer<float> y = room(s.count()), dx = room(s.count()), mean = room(s.channels), inverseStd = room(s.channels),
-                      newMean = room(s.channels), newVariance = room(s.channels), dscale = room(s.channels),
-                      dbias = room(s.channels);
-  pdcrt::Setup setup;
-  const BatchNorm norm{setup, {.input = s.shape(), .epsilon = epsilon, .momentum = momentum}};
-
-  void SetUp() override {
-    for (float& value : x.values()) value = value * 0.5f + 3; // a mean far from 0, as after a ReLU
-    for (float& value : runningVariance.values()) value = value * value + 0.1f;
-  }
-};
-
-TEST_P(BatchNormalisation, TrainForwardNormalisesByTheMinibatch) {
-  expectGoodManners(setup, {y, mean, inverseStd, newMean, newVariance}, [&](Stream& q) {
-    norm.trainForward(q, x, scale, bias, runningMean, runningVariance, {}, y, mean, inverseStd, newMean, newVariance);
-  });
-  const Statistics batch = statisticsOf(s, toDouble(x));
-  Values expectedInverse, expectedMean, expectedVariance;
-  for (std::size_t c = 0; c < batch.mean.size(); ++c) {
-    expectedInverse.push_back(1 / std::sqrt(batch.variance[c] + epsilon));
-    expectedMean.push_back(runningMean.values()[c] * momentum + batch.mean[c] * (1 - momentum));
-    expectedVariance.push_back(runningVariance.values()[c] * momentum + batch.variance[c] * (1 - momentum));
-  }
-  expectClose(y, normalise(s, toDouble(x), toDouble(scale), toDouble(bias), batch), "y");
-  expectClose(mean, batch.mean, "mean");
-  expectClose(inverseStd, expectedInverse, "inverseStd");
-  expectClose(newMean, expectedMean, "newRunningMean");
-  expectClose(newVariance, expectedVariance, "newRunningVariance");
-}
-
-TEST_P(BatchNormalisation, RunningStatisticsMayBeReplacedInPlaceOrLeftOut) {
-  RoomyStream q;
-  norm.trainForward(q, x, scale, bias, runningMean, runningVariance, {}, y, mean, inverseStd, newMean, newVariance);
-  norm.trainForward(q, x, scale, bias, runningMean, runningVariance, {}, y, mean, inverseStd, {}, {});
-  norm.trainForward(q, x, scale, bias, runningMean, runningVariance, {}, y, mean, inverseStd, runningMean,
-                    runningVariance);
-  EXPECT_TRUE(std::ranges::equal(runningMean.values(), newMean.values()));
-  EXPECT_TRUE(std::ranges::equal(runningVariance.values(), newVariance.values()));
-}
-
-TEST_P(BatchNormalisation, GradientIsTheDerivative) {
-  const Statistics batch = statisticsOf(s, toDouble(x));
-  for (std::size_t c = 0; c < batch.mean.size(); ++c) {
-    mean.values()[c] = static_cast<float>(batch.mean[c]);
-    inverseStd.values()[c] = static_cast<float>(1 / std::sqrt(batch.variance[c] + epsilon));
-  }
-  expectGoodManners(setup, {dx, dscale, dbias},
-                    [&](Stream& q) { norm.gradient(q, dy, x, scale, mean, inverseStd, {}, dx, dscale, dbias, {}); });
-  const Values in = toDouble(x), dOut = toDouble(dy), scales = toDouble(scale), biases = toDouble(bias);
-  expectClose(dx,
-              centralDifferences(
-                  in, [&](const Values& v) { return dot(dOut, normalise(s, v, scales, biases, statisticsOf(s, v))); }),
-              "dx");
-  expectClose(
-      dscale,
-      centralDifferences(scales, [&](const Values& v) { return dot(dOut, normalise(s, in, v, biases, batch)); }),
-      "dscale");
-  expectClose(
-      dbias, centralDifferences(biases, [&](const Values& v) { return dot(dOut, normalise(s, in, scales, v, batch)); }),
-      "dbias");
-
-  // In place.
-  RoomyStream q;
-  norm.gradient(q, dy, x, scale, mean, inverseStd, {}, dy, dscale, dbias, {});
-  EXPECT_TRUE(std::ranges::equal(dy.values(), dx.values()));
-}
-
-TEST_P(BatchNormalisation, WithReluAndResidualHasTheBitsOfSeparateSteps) {
-  const Buffer<float> r = randomBuffer(s.count(), 7), g = room(s.count()), fused = room(s.count()),
-                      dxFused = room(s.count()), dr = room(s.count()), dscaleFused = room(s.channels),
-                      dbiasFused = room(s.channels);
-  const BatchNorm whole(setup, {.input = s.shape(), .epsilon = epsilon, .momentum = momentum, .relu = true});
-  for (const View<const float> residual : {View<const float>(), View<const float>(r)})
-    expectGoodManners(setup, {fused, dxFused, dscaleFused, dbiasFused, dr}, [&](Stream& q) {
-      norm.trainForward(q, x, scale, bias, runningMean, runningVariance, {}, y, mean, inverseStd, {}, {});
-      for (std::int64_t i = 0; i < s.count(); ++i) y[i] = std::max(residual ? y[i] + residual[i] : y[i], 0.0f);
-      whole.trainForward(q, x, scale, bias, runningMean, runningVariance, residual, fused, mean, inverseStd, {}, {});
-      EXPECT_TRUE(std::ranges::equal(fused.values(), y.values()));
-      for (std::int64_t i = 0; i < s.count(); ++i) g[i] = dy[i] * (y[i] > 0 ? 1.0f : 0.0f);
-      norm.gradient(q, g, x, scale, mean, inverseStd, {}, dx, dscale, dbias, {});
-      whole.gradient(q, dy, x, scale, mean, inverseStd, y, dxFused, dscaleFused, dbiasFused, dr);
-      EXPECT_TRUE(std::ranges::equal(dxFused.values(), dx.values()));
-      EXPECT_TRUE(std::ranges::equal(dr.values(), g.values()));
-      EXPECT_TRUE(std::ranges::equal(dscaleFused.values(), dscale.values()));
-      EXPECT_TRUE(std::ranges::equal(dbiasFused.values(), dbias.values()));
-    });
-}
-
-TEST_P(BatchNormalisation, AgainHasTheBitsOfTheFirstTime) {
-  const Buffer<float> r = randomBuffer(s.count(), 7), again = room(s.count());
-  for (const bool relu : {false, true}) {
-    const BatchNorm whole(setup, {.input = s.shape(), .epsilon = epsilon, .momentum = momentum, .relu = relu});
-    for (const View<const float> residual : {View<const float>(), View<const float>(r)})
-      expectGoodManners(setup, {y, again}, [&](Stream& q) {
-        whole.trainForward(q, x, scale, bias, runningMean, runningVariance, residual, y, mean, inverseStd, {}, {});
-        whole.trainForwardAgain(q, x, scale, bias, mean, inverseStd, residual, again);
-        EXPECT_TRUE(std::ranges::equal(again.values(), y.values()));
-      });
-  }
-}
-
-TEST_P(BatchNormalisation, WithFrozenStatisticsIsAnAffineMap) {
-  const Statistics frozen = {toDouble(runningMean), toDouble(runningVariance)};
-  const Values in = toDouble(x), dOut = toDouble(dy), scales = toDouble(scale), biases = toDouble(bias);
-  expectGoodManners(setup, {y}, [&](Stream& q) { norm.forward(q, x, scale, bias, runningMean, runningVariance, y); });
-  expectClose(y, normalise(s, in, scales, biases, frozen), "y");
-  expectGoodManners(setup, {dx, dscale, dbias}, [&](Stream& q) {
-    norm.frozenGradient(q, dy, x, scale, runningMean, runningVariance, dx, dscale, dbias);
-  });
-  expectClose(
-      dx, centralDifferences(in, [&](const Values& v) { return dot(dOut, normalise(s, v, scales, biases, frozen)); }),
-      "dx");
-  expectClose(
-      dscale,
-      centralDifferences(scales, [&](const Values& v) { return dot(dOut, normalise(s, in, v, biases, frozen)); }),
-      "dscale");
-  expectClose(
-      dbias,
-      centralDifferences(biases, [&](const Values& v) { return dot(dOut, normalise(s, in, scales, v, frozen)); }),
-      "dbias");
-}
-
-INSTANTIATE_TEST_SUITE_P(Shapes, BatchNormalisation,
-                         testing::Values(Sizes{4, 3, 25}, Sizes{1, 2, 49}, Sizes{7, 5, 1}, Sizes{2, 17, 4},
-                                         Sizes{3, 1, 64}));
-
-/// Sums over a hundred thousand elements lose nothing: what is returned is rounded once.
-TEST(BatchNormAccuracy, SumsAreTakenInDouble) {
-  const Sizes s = {8, 2, 1 << 14};
-  const Buffer<float> x = randomBuffer(s.count(), 1), dy = randomBuffer(s.count(), 2), scale = randomBuffer(2, 3),
-                      bias = randomBuffer(2, 4), y = room(s.count()), dx = room(s.count()), mean = room(2),
-                      inverse = room(2), dscale = room(2), dbias = room(2);
-  for (float& value : x.values()) value += 3;
-  pdcrt::Setup setup;
-  const BatchNorm norm(setup, {.input = s.shape(), .epsilon = epsilon, .momentum = momentum});
-  expectGoodManners(setup, {y, mean, inverse, dx, dscale, dbias}, [&](Stream& q) {
-    norm.trainForward(q, x, scale, bias, {}, {}, {}, y, mean, inverse, {}, {});
-    norm.gradient(q, dy, x, scale, mean, inverse, {}, dx, dscale, dbias, {});
-  });
-  const Statistics exact = statisticsOf(s, toDouble(x));
-  Values exactInverse, exactScale(2), exactBias(2);
-  for (double variance : exact.variance) exactInverse.push_back(1 / std::sqrt(variance + epsilon));
-  for (std::size_t i = 0; i < x.values().size(); ++i) {
-    const std::size_t c = s.channelOf(i);
-    exactBias[c] += dy.values()[i];
-    exactScale[c] += dy.values()[i] * (double(x.values()[i]) - mean.values()[c]) * inverse.values()[c];
-  }
-  constexpr double once = 6.0e-8; // 2⁻²⁴
-  EXPECT_LE(relativeError(mean, exact.mean), once);
-  EXPECT_LE(relativeError(inverse, exactInverse), once);
-  EXPECT_LE(relativeError(dscale, exactScale), once);
-  EXPECT_LE(relativeError(dbias, exactBias), once);
-}
-
-TEST(BatchNormOptions, AnInputWithoutChannelsIsRefused) {
-  pdcrt::Setup setup;
-  EXPECT_THROW(BatchNorm(setup, {.input = {7}}), std::runtime_error);
-}
 
 // ---- Softmax ----
 
@@ -440,6 +206,45 @@ INSTANTIATE_TEST_SUITE_P(
                         SoftmaxCrossEntropy::Options{
                             .batch = 2, .classes = 4, .inner = 7, .hasIgnoreIndex = true, .ignoreIndex = 2}),
         testing::Bool()));
+
+TEST(CrossEntropyRows, OfManyClassesBeginAnywhereAndMayHaveOneLargeLogit) {
+  constexpr std::int64_t batch = 3;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (std::int64_t classes : {4099, 8193, 12346}) {
+    const std::int64_t count = batch * classes;
+    const Buffer<float> logits = randomBuffer(count, 1), loss(1), probabilities(count), dlogits(count), dloss = {1};
+    const Buffer<std::int64_t> labels = {5, classes - 1, 0};
+    logits[classes + 7] = -std::numeric_limits<float>::infinity();
+    logits[2 * classes - 1] = 40; // nearly certain, and the last one that is read
+    pdcrt::Setup setup;
+    const SoftmaxCrossEntropy kernel(setup, {.batch = batch, .classes = classes});
+    expectGoodManners(setup, {loss, probabilities},
+                      [&](Stream& q) { kernel.forward(q, logits, labels, {}, loss, probabilities); });
+    expectGoodManners(setup, {dlogits},
+                      [&](Stream& q) { kernel.inputGradient(q, dloss, labels, probabilities, {}, dlogits); });
+    Values expected(static_cast<std::size_t>(count)), gradient(expected.size());
+    double expectedLoss = 0;
+    for (std::int64_t row = 0; row < batch; ++row) {
+      double sum = 0;
+      for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(double(logits[row * classes + c]));
+      for (std::int64_t c = 0; c < classes; ++c) {
+        const auto i = static_cast<std::size_t>(row * classes + c);
+        expected[i] = std::exp(double(logits[row * classes + c])) / sum;
+        gradient[i] = (expected[i] - (c == labels[row])) / double(batch);
+      }
+      expectedLoss += (std::log(sum) - logits[row * classes + labels[row]]) / double(batch);
+    }
+    expectClose(loss, {expectedLoss}, "loss");
+    expectClose(probabilities, expected, "probabilities");
+    expectClose(dlogits, gradient, "dlogits");
+    RoomyStream q;
+    kernel.inputGradient(q, dloss, labels, probabilities, {}, probabilities); // in place
+    EXPECT_TRUE(std::ranges::equal(probabilities.values(), dlogits.values()));
+    logits[classes - 1] = nan;
+    kernel.forward(q, logits, labels, {}, loss, {});
+    EXPECT_TRUE(std::isnan(loss[0]));
+  }
+}
 
 TEST(CrossEntropyGradient, HasItsDigitsWhereTheLabelIsNearlyCertain) {
   const Buffer<float> logits = {-1, 17, 0.5f, 1}, loss(1), probabilities(4), dlogits(4), dloss = {1};

@@ -7,13 +7,19 @@
 #include <limits>
 #include <ostream>
 #include <stdexcept>
+#include <string>
+#include <vector>
+
+#if defined(PDCRT_CUDA_STAND_IN) || defined(PDC_TEST_ON_GPU)
+#define TESTS_CUDA // where any number of channels can lie together
+#endif
 
 using namespace pdcrt;
 
 namespace {
 
 struct Case {
-  const char* name;
+  std::string name;
   MaxPool2d::Options options;
   bool countIncludePad = false;
 };
@@ -24,6 +30,10 @@ void PrintTo(const Case& value, std::ostream* stream) {
 
 const Case cases[] = {
     {"Halving", {.input = {2, 3, 8, 6}, .output = {2, 3, 4, 3}, .kernel = {2, 2}, .strides = {2, 2}}},
+    {"HalvingInPairs", {.input = {2, 3, 6, 8}, .output = {2, 3, 3, 4}, .kernel = {2, 2}, .strides = {2, 2}}},
+    {"HalvingOddRows", {.input = {2, 3, 7, 8}, .output = {2, 3, 3, 4}, .kernel = {2, 2}, .strides = {2, 2}}},
+    {"Apart", {.input = {1, 2, 8, 12}, .output = {1, 2, 2, 2}, .kernel = {2, 3}, .strides = {5, 7}}},
+    {"Overlapping", {.input = {2, 2, 5, 8}, .output = {2, 2, 5, 8}, .kernel = {3, 5}, .pads = {1, 2, 1, 2}}},
     {"ResNetStem",
      {.input = {1, 4, 12, 12}, .output = {1, 4, 6, 6}, .kernel = {3, 3}, .strides = {2, 2}, .pads = {1, 1, 1, 1}}},
     {"AsymmetricPads",
@@ -48,19 +58,39 @@ struct Tap {
   bool beyondPadding; ///< in what rounding up the output size added
 };
 
+#ifdef TESTS_CUDA
+/// The cases with other channels, `lanes` of which lie together.
+std::vector<Case> withLanes(std::int64_t channels, std::int64_t lanes) {
+  std::vector<Case> result(std::begin(cases), std::end(cases));
+  for (Case& value : result) {
+    value.name += std::to_string(channels) + "By" + std::to_string(lanes);
+    value.options.input.dims[1] = value.options.output.dims[1] = channels;
+    value.options.lanes = lanes;
+  }
+  return result;
+}
+#endif
+
+/// Where a position of a plane of `size` is.
+std::int64_t elementOf(const MaxPool2d::Options& o, std::int64_t plane, std::int64_t size, std::int64_t position) {
+  const std::int64_t lane = plane % o.input.dims[1] % o.lanes;
+  return ((plane - lane) / o.lanes * size + position) * o.lanes + lane;
+}
+
 template <class Visit>
 void forEachTap(const MaxPool2d::Options& o, Visit visit) {
   const std::int64_t height = o.input.dims[2], width = o.input.dims[3];
-  std::int64_t output = 0;
+  const std::int64_t outputs = o.output.dims[2] * o.output.dims[3];
   for (std::int64_t plane = 0; plane < o.input.dims[0] * o.input.dims[1]; ++plane)
     for (std::int64_t i = 0; i < o.output.dims[2]; ++i)
-      for (std::int64_t j = 0; j < o.output.dims[3]; ++j, ++output)
+      for (std::int64_t j = 0; j < o.output.dims[3]; ++j)
         for (std::int64_t r = 0; r < o.kernel.height; ++r)
           for (std::int64_t s = 0; s < o.kernel.width; ++s) {
             const std::int64_t row = i * o.strides.height + r * o.dilations.height - o.pads.top;
             const std::int64_t column = j * o.strides.width + s * o.dilations.width - o.pads.left;
             const bool inside = row >= 0 && row < height && column >= 0 && column < width;
-            visit(Tap{inside ? (plane * height + row) * width + column : -1, output,
+            visit(Tap{inside ? elementOf(o, plane, height * width, row * width + column) : -1,
+                      elementOf(o, plane, outputs, i * o.output.dims[3] + j),
                       row >= height + o.pads.bottom || column >= width + o.pads.right});
           }
 }
@@ -89,12 +119,47 @@ TEST_P(MaxPooling, TakesTheMaximumAndSendsItsGradientThere) {
   EXPECT_EQ(relativeError(y, expected), 0) << "y without index";
   expectGoodManners(setup, {y, index}, [&](Stream& q) { pool.forward(q, x, y, index); });
   EXPECT_EQ(relativeError(y, expected), 0) << "y";
+  const std::int64_t positions = o.input.dims[2] * o.input.dims[3];
+  for (std::size_t i = 0; i < winner.size(); ++i)
+    EXPECT_EQ(index.values()[i], winner[i] / o.lanes % positions) << "index " << i;
   expectGoodManners(setup, {dx}, [&](Stream& q) { pool.inputGradient(q, dy, index, dx); });
   expectClose(dx, expectedGradient, "dx");
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, MaxPooling, testing::ValuesIn(cases), [](const auto& p) { return p.param.name; });
+#ifdef TESTS_CUDA
+INSTANTIATE_TEST_SUITE_P(Together, MaxPooling, testing::ValuesIn(withLanes(16, 16)),
+                         [](const auto& p) { return p.param.name; });
+INSTANTIATE_TEST_SUITE_P(ManyTogether, MaxPooling, testing::ValuesIn(withLanes(80, 80)),
+                         [](const auto& p) { return p.param.name; });
+INSTANTIATE_TEST_SUITE_P(OddTogether, MaxPooling, testing::ValuesIn(withLanes(7, 7)),
+                         [](const auto& p) { return p.param.name; });
+INSTANTIATE_TEST_SUITE_P(Grouped, MaxPooling, testing::ValuesIn(withLanes(48, 16)),
+                         [](const auto& p) { return p.param.name; });
+INSTANTIATE_TEST_SUITE_P(OddGroups, MaxPooling, testing::ValuesIn(withLanes(6, 3)),
+                         [](const auto& p) { return p.param.name; });
+#endif
 INSTANTIATE_TEST_SUITE_P(Dilated, MaxPooling, testing::Values(dilatedCase), [](const auto& p) { return p.param.name; });
+
+TEST_P(MaxPooling, ViewsOffTheAlignmentOfAllocationsChangeNoBit) {
+  const MaxPool2d::Options& o = GetParam().options;
+  const std::int64_t inputs = o.input.elements(), outputs = o.output.elements();
+  const Buffer<float> x = randomBuffer(inputs + 1, 1), dy = randomBuffer(outputs + 1, 2), moved(inputs),
+                      movedDy(outputs), y(outputs), dx(inputs), otherY(outputs + 1), otherDx(inputs + 1);
+  const Buffer<std::int32_t> index(outputs), otherIndex(outputs + 1);
+  std::ranges::copy(x.values().subspan(1), moved.values().begin());
+  std::ranges::copy(dy.values().subspan(1), movedDy.values().begin());
+  pdcrt::Setup setup;
+  Stream q;
+  const MaxPool2d pool(setup, o);
+  pool.forward(q, moved, y, index);
+  pool.inputGradient(q, movedDy, index, dx);
+  pool.forward(q, &x[1], &otherY[1], &otherIndex[1]);
+  pool.inputGradient(q, &dy[1], &otherIndex[1], &otherDx[1]);
+  EXPECT_TRUE(std::ranges::equal(otherY.values().subspan(1), y.values()));
+  EXPECT_TRUE(std::ranges::equal(otherIndex.values().subspan(1), index.values()));
+  EXPECT_TRUE(std::ranges::equal(otherDx.values().subspan(1), dx.values()));
+}
 
 TEST(MaxPoolingOrder, TheFirstOfEqualValuesWins) {
   const Buffer<float> x = {1, 3, 3, 3}, y(1);
@@ -116,6 +181,21 @@ TEST(MaxPoolingOrder, NaNWinsOverEverything) {
   pool.forward(q, x, y, index);
   EXPECT_TRUE(std::isnan(y[0]));
   EXPECT_EQ(index[0], 1);
+}
+
+/// As above, of windows side by side.
+TEST(MaxPoolingOrder, HoldsInNeighbouringWindows) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  const Buffer<float> x = {1, nan, 3, 3, infinity, nan, 3, 3, -infinity, -infinity, 2, 1, -infinity, -infinity, 4, 4},
+                      y(4);
+  const Buffer<std::int32_t> index(4);
+  pdcrt::Setup setup;
+  Stream q;
+  const MaxPool2d pool(setup, {.input = {1, 1, 4, 4}, .output = {1, 1, 2, 2}, .kernel = {2, 2}, .strides = {2, 2}});
+  pool.forward(q, x, y, index);
+  EXPECT_TRUE(std::ranges::equal(index.values(), std::vector<std::int32_t>{1, 2, 8, 14}));
+  EXPECT_TRUE(std::isnan(y[0]));
+  EXPECT_TRUE(std::ranges::equal(y.values().subspan(1), std::vector<float>{3, -infinity, 4}));
 }
 
 TEST(MaxPoolingOrder, OfMinusInfinitiesTheFirstInsideWins) {
@@ -156,7 +236,8 @@ TEST_P(AveragePooling, IsTheMeanOfWhatCounts) {
                                    .kernel = window.kernel,
                                    .strides = window.strides,
                                    .pads = window.pads,
-                                   .countIncludePad = countIncludePad});
+                                   .countIncludePad = countIncludePad,
+                                   .lanes = window.lanes});
   expectGoodManners(setup, {y}, [&](Stream& q) { pool.forward(q, x, y); });
   expectClose(y, expected, "y");
   expectGoodManners(setup, {dx}, [&](Stream& q) { pool.inputGradient(q, dy, dx); });
@@ -164,6 +245,18 @@ TEST_P(AveragePooling, IsTheMeanOfWhatCounts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AveragePooling, testing::ValuesIn(cases), [](const auto& p) { return p.param.name; });
+#ifdef TESTS_CUDA
+INSTANTIATE_TEST_SUITE_P(Together, AveragePooling, testing::ValuesIn(withLanes(16, 16)),
+                         [](const auto& p) { return p.param.name; });
+INSTANTIATE_TEST_SUITE_P(ManyTogether, AveragePooling, testing::ValuesIn(withLanes(80, 80)),
+                         [](const auto& p) { return p.param.name; });
+INSTANTIATE_TEST_SUITE_P(OddTogether, AveragePooling, testing::ValuesIn(withLanes(7, 7)),
+                         [](const auto& p) { return p.param.name; });
+INSTANTIATE_TEST_SUITE_P(Grouped, AveragePooling, testing::ValuesIn(withLanes(48, 16)),
+                         [](const auto& p) { return p.param.name; });
+INSTANTIATE_TEST_SUITE_P(OddGroups, AveragePooling, testing::ValuesIn(withLanes(6, 3)),
+                         [](const auto& p) { return p.param.name; });
+#endif
 
 TEST(PoolingOptions, AWindowInThePaddingIsRefused) {
   pdcrt::Setup setup;

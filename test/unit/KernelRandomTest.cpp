@@ -1,13 +1,18 @@
 // LINK: pdcrt_kernels
-// The counter-based generator against its published test vectors, permutations, and Dropout.
+// The counter-based generator against its published test vectors, permutations, Dropout, and updates.
 #include "KernelTest.h"
+#include "pdcrt/Optimizer.h"
 #include "pdcrt/Random.h"
 #include "pdcrt/kernels/Dropout.h"
 
+#include <array>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
+#include <span>
 #include <stdexcept>
+#include <vector>
 
 using namespace pdcrt;
 
@@ -119,6 +124,102 @@ TEST(DropoutKernel, RefusesARatioThatIsNone) {
   pdcrt::Setup setup;
   for (double ratio : {-0.1, 1.0, std::nan("")})
     EXPECT_THROW(Dropout(setup, {.elements = 4, .ratio = ratio}), std::runtime_error);
+}
+
+/// Of arrays that begin at `offset` elements after a multiple of 64 bytes.
+void checkMomentum(std::int64_t count, std::int64_t offset, bool nesterov, float decay) {
+  SCOPED_TRACE(testing::Message() << count << " elements at " << offset);
+  const Training training = {.optimizer = OptimizerKind::momentum, .momentum = 0.75, .nesterov = nesterov};
+  const Buffer<float> old = randomBuffer(count + offset, 1), gradient = randomBuffer(count + offset, 2),
+                      before = randomBuffer(count + offset, 3), velocity(count + offset), fresh(count + offset);
+  pdcrt::Setup setup;
+  expectGoodManners(setup, {velocity, fresh}, [&](Stream& q) {
+    std::ranges::copy(before.values(), velocity.values().begin());
+    std::ranges::fill(fresh.values().first(static_cast<std::size_t>(offset)), 0.0f);
+    const UpdateSlice slice = {.old = old.view().data + offset,
+                               .fresh = fresh.view().data + offset,
+                               .gradient = gradient.view().data + offset,
+                               .first = velocity.view().data + offset,
+                               .second = nullptr,
+                               .count = count,
+                               .update = 1,
+                               .minibatches = 3,
+                               .scale = 0.5f,
+                               .learningRate = 0.1f,
+                               .weightDecay = decay};
+    device::update(q, {&slice, 1}, training);
+  });
+  for (std::int64_t i = offset; i < count + offset; ++i) {
+    const float mean = gradient[i] / 3.0f * 0.5f, g = decay == 0 ? mean : mean + decay * old[i];
+    const float v = 0.75f * before[i] + g;
+    ASSERT_EQ(velocity[i], v) << i;
+    ASSERT_EQ(fresh[i], old[i] - 0.1f * (nesterov ? g + 0.75f * v : v)) << i;
+  }
+}
+
+TEST(MomentumKernel, HasTheSameBitsForAnySizeAndPlace) {
+  for (std::int64_t count : {0, 1, 3, 4, 5, 1023, 4096, 40001})
+    for (std::int64_t offset : {0, 1, 4}) checkMomentum(count, offset, count % 2 == 0, offset == 1 ? 0.0f : 0.01f);
+}
+
+/// What updates write.
+struct Updated {
+  Buffer<float> fresh, first, second;
+  explicit Updated(std::int64_t count) : fresh(count), first(randomBuffer(count, 3)), second(randomBuffer(count, 4)) {
+    for (float& value : second.values()) value = std::abs(value);
+  }
+  bool operator==(const Updated& other) const {
+    auto same = [](const Buffer<float>& a, const Buffer<float>& b) {
+      return std::ranges::equal(std::as_bytes(a.values()), std::as_bytes(b.values()));
+    };
+    return same(fresh, other.fresh) && same(first, other.first) && same(second, other.second);
+  }
+};
+
+/// Up to 100 slices of many sizes, some of them aligned, with gaps between them. Each has numbers of its own.
+std::vector<UpdateSlice> manySlices(const Buffer<float>& old, const Buffer<float>& gradient, const Updated& to,
+                                    OptimizerKind optimizer, int number) {
+  const bool hasFirst = optimizer != OptimizerKind::sgd, hasSecond = hasFirst && optimizer != OptimizerKind::momentum;
+  std::vector<UpdateSlice> slices;
+  std::int64_t begin = 0;
+  for (int i = 0; i < number; ++i) {
+    const std::int64_t count =
+        std::to_array<std::int64_t>({1, 0, 7, 2051, 64, 1023, 5, 4096, 8, 3})[i * 7 % 10] + i / 10;
+    slices.push_back({.old = old.view().data + begin,
+                      .fresh = to.fresh.view().data + begin,
+                      .gradient = gradient.view().data + begin,
+                      .first = hasFirst ? to.first.view().data + begin : nullptr,
+                      .second = hasSecond ? to.second.view().data + begin : nullptr,
+                      .count = count,
+                      .update = 1 + i % 4,
+                      .minibatches = 3,
+                      .scale = 0.5f,
+                      .learningRate = 0.01f * static_cast<float>(i),
+                      .weightDecay = i % 3 == 0 ? 0.0f : 0.1f});
+    begin += count + 1;
+    if (i % 2 == 0) begin = (begin + 3) / 4 * 4;
+  }
+  EXPECT_LE(begin, old.count());
+  return slices;
+}
+
+TEST(Update, HasTheSameBitsForManySlicesAsForEach) {
+  constexpr std::int64_t count = 74000;
+  const Buffer<float> old = randomBuffer(count, 1), gradient = randomBuffer(count, 2);
+  Stream q;
+  for (OptimizerKind optimizer :
+       {OptimizerKind::sgd, OptimizerKind::momentum, OptimizerKind::adam, OptimizerKind::adamw}) {
+    const Training training = {.optimizer = optimizer, .momentum = 0.75};
+    // A launch for CUDA has room for more than 30, and for fewer than 50.
+    for (int number : {0, 1, 30, 100}) {
+      const Updated together(count), apart(count), before(count);
+      device::update(q, manySlices(old, gradient, together, optimizer, number), training);
+      for (const UpdateSlice& slice : manySlices(old, gradient, apart, optimizer, number))
+        device::update(q, {&slice, 1}, training);
+      EXPECT_TRUE(together == apart) << "optimizer " << static_cast<int>(optimizer) << ", " << number << " slices";
+      EXPECT_EQ(together == before, number == 0);
+    }
+  }
 }
 
 } // namespace

@@ -261,11 +261,12 @@ TEST(KernelThreads, Update) {
                                      .first = first.view().data,
                                      .second = second.view().data,
                                      .count = count,
+                                     .update = 3,
                                      .minibatches = 2,
                                      .scale = 0.5f,
                                      .learningRate = 0.1f,
                                      .weightDecay = 0.01f};
-          device::update(q, slice, training, 3);
+          device::update(q, {&slice, 1}, training);
         });
   }
 }

@@ -3,6 +3,7 @@
 // kernel for CUDA, and pdc refuses models that need it.
 #pragma once
 
+#include "pdcrt/PaddedProduct.h"
 #include "pdcrt/kernels/Attention.h"
 #include "pdcrt/kernels/AveragePool2d.h"
 #include "pdcrt/kernels/BatchNorm.h"
@@ -30,6 +31,7 @@
 #include "pdcrt/kernels/Transpose.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -49,9 +51,9 @@ inline constexpr std::size_t productBytes = (std::size_t{32} << 20) + workspaceA
 struct SumParts {
   std::int64_t parts = 1, size = 0; ///< the last one may be shorter
 };
-/// For `results` sums of `terms` terms each.
-constexpr SumParts partsOf(std::int64_t results, std::int64_t terms) {
-  constexpr std::int64_t blocks = 1024, least = 512;
+/// For `results` sums of `terms` terms each, of which a part has at least so many.
+constexpr SumParts partsOf(std::int64_t results, std::int64_t terms, std::int64_t least = 512) {
+  constexpr std::int64_t blocks = 1024;
   const std::int64_t wanted = std::max<std::int64_t>(1, blocks / std::max<std::int64_t>(results, 1));
   const std::int64_t parts = std::clamp<std::int64_t>(terms / least, 1, wanted);
   const std::int64_t size = std::max<std::int64_t>(1, (terms + parts - 1) / parts);
@@ -61,6 +63,14 @@ constexpr SumParts partsOf(std::int64_t results, std::int64_t terms) {
 inline constexpr std::int64_t columnsPerBlock = 32;
 constexpr SumParts partsOfColumns(std::int64_t results, std::int64_t terms) {
   return partsOf((results + columnsPerBlock - 1) / columnsPerBlock, terms);
+}
+/// The same of channels of which `lanes` lie together at each position: a block has so many of these at most. So few
+/// terms are enough for a part that all positions of the smallest planes make enough blocks.
+inline constexpr std::int64_t lanesPerBlock = 128;
+constexpr SumParts partsOfLanes(std::int64_t channels, std::int64_t lanes, std::int64_t terms) {
+  if (lanes <= 1) return partsOf(channels, terms);
+  const std::int64_t tiles = channels / lanes * ((lanes + lanesPerBlock - 1) / lanesPerBlock);
+  return partsOf(tiles, terms, 4096 / std::min(lanes, lanesPerBlock));
 }
 /// For `sums` sums at once, whose parts are of 8 bytes.
 constexpr std::size_t partBytes(std::int64_t results, SumParts parts, std::size_t sums = 1) {
@@ -87,7 +97,7 @@ inline std::size_t workspaceOf(const BatchNorm::Options& o) {
   if (o.input.rank < 2) return 0;
   const std::int64_t channels = std::max<std::int64_t>(1, o.input.dims[1]);
   // Two sums per part, then two results per channel.
-  return partBytes(channels, partsOf(channels, o.input.elements() / channels), 2) +
+  return partBytes(channels, partsOfLanes(channels, o.lanes, o.input.elements() / channels), 2) +
          static_cast<std::size_t>(channels) * 2 * sizeof(float);
 }
 inline std::size_t workspaceOf(const Broadcast::Options&) {
@@ -133,12 +143,18 @@ inline std::size_t workspaceOf(const CumSum::Options&) {
 inline std::size_t workspaceOf(const Dropout::Options&) {
   return 0;
 }
-/// Where the first and the last index of each row are, and the next one after each.
-inline std::size_t indexedRowBytes(std::int64_t size, std::int64_t count) {
-  return static_cast<std::size_t>(2 * size + count) * sizeof(std::int32_t);
+/// Of indices sorted by their rows: a key of 8 bytes each, twice.
+inline std::size_t sortedRowBytes(std::int64_t count) {
+  return 2 * roundedUp(static_cast<std::size_t>(count) * sizeof(std::uint64_t));
+}
+/// Of rows that one index names, so many are summed up at once.
+inline constexpr std::int64_t indicesPerPiece = 64;
+/// At most so many such sums are parts of others: as many as are complete, and as many as follow their first.
+constexpr std::int64_t piecesOf(std::int64_t count) {
+  return count > indicesPerPiece ? 2 * ((count + indicesPerPiece - 1) / indicesPerPiece) : 0;
 }
 inline std::size_t workspaceOf(const Gather::Options& o) {
-  return indexedRowBytes(o.size, o.count);
+  return sortedRowBytes(o.count) + bytesOfFloats(o.outer * piecesOf(o.count) * o.inner);
 }
 /// The products', then p and the gradient of the state.
 inline std::size_t workspaceOf(const Gru::Options& o) {
@@ -147,15 +163,33 @@ inline std::size_t workspaceOf(const Gru::Options& o) {
 inline std::size_t workspaceOf(const LayerNorm::Options& o) {
   return partBytes(o.size, partsOfColumns(o.size, o.rows), 2);
 }
+/// Forward, the gradient of the input and that of the weights.
+inline std::array<ProductSizes, 3> productsOf(const Linear::Options& o) {
+  // The gradient of the weights is [outputs, inputs], or [inputs, outputs].
+  return {{{.m = o.rows, .k = o.inputs, .n = o.outputs, .transposeB = o.transposed},
+           {.m = o.rows, .k = o.outputs, .n = o.inputs, .transposeB = !o.transposed},
+           {.m = o.transposed ? o.outputs : o.inputs,
+            .k = o.rows,
+            .n = o.transposed ? o.inputs : o.outputs,
+            .transposeA = true}}};
+}
+/// The products', then copies of their matrices.
 inline std::size_t workspaceOf(const Linear::Options& o) {
-  return std::max(productBytes, partBytes(o.outputs, partsOfColumns(o.outputs, o.rows)));
+  std::size_t copies = 0;
+  for (const ProductSizes& sizes : productsOf(o)) copies = std::max(copies, paddedProduct(sizes, o.element).bytes);
+  return std::max(productBytes + copies, partBytes(o.outputs, partsOfColumns(o.outputs, o.rows)));
 }
 /// The products', then gates and cells that nobody keeps, or the gradients of the state.
 inline std::size_t workspaceOf(const Lstm::Options& o) {
   return roundedUp(productBytes) + bytesOfFloats(6 * o.batch * o.hidden);
 }
-inline std::size_t workspaceOf(const MatMul::Options&) {
-  return productBytes;
+inline PaddedProduct paddedProduct(const MatMul::Options& o) {
+  if (o.batch != 1) return {};
+  return paddedProduct({.m = o.m, .k = o.k, .n = o.n, .transposeA = o.transposeA, .transposeB = o.transposeB},
+                       o.element);
+}
+inline std::size_t workspaceOf(const MatMul::Options& o) {
+  return productBytes + paddedProduct(o).bytes;
 }
 inline std::size_t workspaceOf(const MaxPool2d::Options&) {
   return 0;
@@ -170,7 +204,7 @@ inline std::size_t workspaceOf(const Rnn::Options& o) {
   return roundedUp(productBytes) + bytesOfFloats(o.batch * o.hidden);
 }
 inline std::size_t workspaceOf(const Scatter::Options& o) {
-  return indexedRowBytes(o.size, o.count);
+  return sortedRowBytes(o.count);
 }
 inline std::size_t workspaceOf(const Slice::Options&) {
   return 0;

@@ -71,12 +71,13 @@ struct UpdateSlice {
   float* first;  ///< velocity, or first moment
   float* second; ///< second moment
   std::int64_t count;
+  std::int64_t update; ///< this is the parameter's so many-th, from 1
   float minibatches, scale, learningRate, weightDecay;
 };
 
 namespace device {
-/// Makes the formulas above of `slice`; this is the stage's t-th update, from 1.
-void update(Stream& q, const UpdateSlice& slice, const Training& training, std::int64_t t);
+/// Makes the formulas above of all `slices`, of which none writes what another one reads or writes.
+void update(Stream& q, std::span<const UpdateSlice> slices, const Training& training);
 } // namespace device
 
 class Optimizer {
@@ -105,12 +106,13 @@ public:
   bool hasEarly() const { return early_; }
 
 private:
-  void update(Stream& q, const TrainedParameter& parameter, const float* gradient, const UpdateBlocks& blocks,
-              const UpdateStep& step) const;
+  UpdateSlice sliceOf(const TrainedParameter& parameter, const float* gradient, const UpdateBlocks& blocks,
+                      const UpdateStep& step) const;
 
   const Training& training_;
   std::vector<TrainedParameter> parameters_;
   mutable std::vector<const float*> terms_; ///< of the sum that is being made
+  mutable std::vector<UpdateSlice> slices_; ///< of the update that is being made
   std::vector<int> ofRow_; ///< index into parameters_ by row of Stage::parameters; -1: it is not trained
   bool early_ = false;
 };

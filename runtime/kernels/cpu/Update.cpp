@@ -1,4 +1,5 @@
-// The update of one parameter on the CPU: one loop per optimizer. They become vector code, which is bound by memory.
+// The updates of parameters on the CPU, one after the other: one loop per optimizer. They become vector code, which is
+// bound by memory.
 #include "Parts.h"
 #include "Sums.h"
 #include "pdcrt/Optimizer.h"
@@ -32,16 +33,16 @@ PDCRT_INLINE void momentum(const UpdateSlice& s, float factor) {
   }
 }
 
-/// What the t-th update multiplies.
+/// What an update multiplies.
 struct AdamFactors {
   float beta1, beta2, rest1, rest2, rate, root, epsilon, keep;
 
-  AdamFactors(const Training& training, const UpdateSlice& s, std::int64_t t)
+  AdamFactors(const Training& training, const UpdateSlice& s)
       : beta1(static_cast<float>(training.beta1)), beta2(static_cast<float>(training.beta2)),
         rest1(static_cast<float>(1 - training.beta1)), rest2(static_cast<float>(1 - training.beta2)),
         rate(static_cast<float>(static_cast<double>(s.learningRate) /
-                                (1 - std::pow(training.beta1, static_cast<double>(t))))),
-        root(static_cast<float>(std::sqrt(1 - std::pow(training.beta2, static_cast<double>(t))))),
+                                (1 - std::pow(training.beta1, static_cast<double>(s.update))))),
+        root(static_cast<float>(std::sqrt(1 - std::pow(training.beta2, static_cast<double>(s.update))))),
         epsilon(static_cast<float>(training.epsilon)),
         keep(training.optimizer == OptimizerKind::adamw ? 1 - s.learningRate * s.weightDecay : 1) {}
 };
@@ -85,25 +86,27 @@ UpdateSlice partOf(UpdateSlice s, std::int64_t begin, std::int64_t end) {
   return s;
 }
 
-void updatePart(const UpdateSlice& slice, const Training& training, std::int64_t t) {
+void updatePart(const UpdateSlice& slice, const Training& training) {
   const bool decays = slice.weightDecay != 0;
   switch (training.optimizer) {
   case OptimizerKind::sgd: return sgd(slice, decays);
   case OptimizerKind::momentum:
     return momentum(slice, decays, static_cast<float>(training.momentum), training.nesterov);
-  case OptimizerKind::adam: return adam(slice, decays, {training, slice, t});
-  case OptimizerKind::adamw: return adam(slice, false, {training, slice, t});
+  case OptimizerKind::adam: return adam(slice, decays, {training, slice});
+  case OptimizerKind::adamw: return adam(slice, false, {training, slice});
   }
 }
 
 } // namespace
 
-void device::update(Stream&, const UpdateSlice& slice, const Training& training, std::int64_t t) {
+void device::update(Stream&, std::span<const UpdateSlice> slices, const Training& training) {
   constexpr std::int64_t line = 16; // threads share no cache line
-  const std::int64_t lines = (slice.count + line - 1) / line;
-  parts::runRanges(parts::countOf(lines, slice.count), lines, [&](std::int64_t begin, std::int64_t end) {
-    updatePart(partOf(slice, begin * line, std::min(end * line, slice.count)), training, t);
-  });
+  for (const UpdateSlice& slice : slices) {
+    const std::int64_t lines = (slice.count + line - 1) / line;
+    parts::runRanges(parts::countOf(lines, slice.count), lines, [&](std::int64_t begin, std::int64_t end) {
+      updatePart(partOf(slice, begin * line, std::min(end * line, slice.count)), training);
+    });
+  }
 }
 
 } // namespace pdcrt

@@ -12,6 +12,7 @@
 #include "FusedAttention.h"
 #include "Product.h"
 #include "Recorded.h"
+#include "RowTeam.h"
 #include "pdcrt/Random.h"
 
 #include <cmath>
@@ -19,9 +20,6 @@
 
 namespace pdcrt {
 namespace {
-
-using cuda::blockCombine;
-using cuda::blockSum;
 
 struct Sizes {
   std::int64_t heads, queries, keys, rows;
@@ -42,8 +40,27 @@ struct Row {
     if (s.causal) seen = query + 1 + s.keys - s.queries;
     if (all) bias += head / s.heads * s.bias.batch + head % s.heads * s.bias.head + query * s.bias.query;
   }
-  __device__ float score(const Sizes& s, const float* products, std::int64_t i) const {
-    return products[begin + i] * s.scale + (bias ? bias[i] : 0.0f);
+  /// The scores of a piece, from products.
+  template <class Team>
+  __device__ void scores(const Sizes& s, const float* products, std::int64_t at, float (&to)[Team::count]) const {
+    float added[Team::count];
+    Team::load(products + begin + at, seen - at, to);
+    if (bias) Team::load(bias + at, seen - at, added);
+    Team::elements(seen - at, [&](int e) { to[e] = to[e] * s.scale + (bias ? added[e] : 0.0f); });
+  }
+  /// Of a piece, what dropout leaves.
+  template <class Team>
+  __device__ void drop(const Sizes& s, const std::uint8_t* mask, std::int64_t at, float (&values)[Team::count]) const {
+    std::uint8_t stays[Team::count];
+    Team::load(mask + begin + at, seen - at, stays);
+    Team::elements(seen - at, [&](int e) { values[e] = stays[e] ? values[e] * s.kept : 0.0f; });
+  }
+  /// Of a piece, what is for keys that the bias does not hide.
+  template <class Team>
+  __device__ void hide(std::int64_t at, float (&values)[Team::count]) const {
+    float added[Team::count];
+    Team::load(bias + at, seen - at, added);
+    Team::elements(seen - at, [&](int e) { values[e] = added[e] <= Attention::hidden ? 0.0f : values[e]; });
   }
 };
 
@@ -53,35 +70,46 @@ constexpr std::int64_t strideOf(std::int64_t keys) {
   return keys * static_cast<std::int64_t>(sizeof(float) / sizeof(T));
 }
 
-/// Threads write a row of T over floats that others read: between reading and writing as many as there are threads,
-/// all of them wait. What is written after that lies before what is still to be read.
-template <class T>
+/// Threads write a row of T over floats that others read: between reading and writing a piece of it all of them wait.
+/// What is written after that lies before what is still to be read.
+template <class T, class Team>
 __device__ void haveRead() {
-  if constexpr (sizeof(T) < sizeof(float)) __syncthreads();
+  if constexpr (sizeof(T) < sizeof(float)) Team::wait();
 }
 
 /// Products become weights, and the two numbers by which they are found again.
-template <class T>
+template <class T, class Team>
 __global__ void softmax(Sizes s, const float* bias, float* p, float* largest, float* inverse) {
-  for (std::int64_t at = blockIdx.x; at < s.rows; at += gridDim.x) {
-    const Row row(s, at, bias);
+  for (std::int64_t row = Team::first(); row < s.rows; row += Team::step()) {
+    const Row r(s, row, bias);
+    float values[Team::count];
     float max = -std::numeric_limits<float>::infinity();
-    for (std::int64_t i = threadIdx.x; i < row.seen; i += blockDim.x) max = maximum(max, row.score(s, p, i));
-    max = blockCombine(max, -std::numeric_limits<float>::infinity(), cuda::Larger());
+    Team::pieces(r.seen, [&](std::int64_t at) {
+      r.scores<Team>(s, p, at, values);
+      Team::elements(r.seen - at, [&](int e) { max = maximum(max, values[e]); });
+    });
+    max = Team::combine(max, -std::numeric_limits<float>::infinity(), cuda::Larger());
     double sum = 0;
-    for (std::int64_t i = threadIdx.x; i < row.seen; i += blockDim.x) sum += pdcrt::exp(row.score(s, p, i) - max);
-    sum = blockSum(sum);
+    const auto raise = [&](std::int64_t at) {
+      if (!Team::whole) r.scores<Team>(s, p, at, values);
+      Team::elements(r.seen - at, [&](int e) { values[e] = pdcrt::exp(values[e] - max); });
+    };
+    Team::pieces(r.seen, [&](std::int64_t at) {
+      raise(at);
+      Team::elements(r.seen - at, [&](int e) { sum += values[e]; });
+    });
+    sum = Team::sum(sum);
     const float factor = static_cast<float>(1 / sum);
-    T* const weights = reinterpret_cast<T*>(p + row.begin);
-    for (std::int64_t begin = 0; begin < s.keys; begin += blockDim.x) {
-      const std::int64_t i = begin + threadIdx.x;
-      const float weight = i < row.seen ? pdcrt::exp(row.score(s, p, i) - max) * factor : 0.0f;
-      haveRead<T>();
-      if (i < s.keys) weights[i] = static_cast<T>(weight);
-    }
-    if (threadIdx.x == 0) {
-      if (largest) largest[at] = max;
-      if (inverse) inverse[at] = factor;
+    Team::pieces(s.keys, [&](std::int64_t at) {
+      if (!Team::whole) raise(at);
+      T weights[Team::count] = {};
+      Team::elements(r.seen - at, [&](int e) { weights[e] = static_cast<T>(values[e] * factor); });
+      haveRead<T, Team>();
+      Team::store(weights, reinterpret_cast<T*>(p + r.begin) + at, s.keys - at);
+    });
+    if (Team::lane() == 0) {
+      if (largest) largest[row] = max;
+      if (inverse) inverse[row] = factor;
     }
   }
 }
@@ -104,39 +132,63 @@ __global__ void drop(Sizes s, Draw draw, const std::uint64_t* recorded, T* p, st
 
 /// Products become weights again, in p, and the gradient of weights, in dp, that of the products. With dropout p is
 /// then what was left of the weights.
-template <class T>
+template <class T, class Team>
 __global__ void gradient(Sizes s, const float* bias, const float* largest, const float* inverse,
                          const std::uint8_t* mask, float* p, float* dp) {
-  for (std::int64_t at = blockIdx.x; at < s.rows; at += gridDim.x) {
-    const Row row(s, at, bias);
+  for (std::int64_t row = Team::first(); row < s.rows; row += Team::step()) {
+    const Row r(s, row, bias);
+    const float max = largest[row], factor = inverse[row];
+    float weights[Team::count], gradients[Team::count];
+    const auto read = [&](std::int64_t at) {
+      r.scores<Team>(s, p, at, weights);
+      Team::load(dp + r.begin + at, r.seen - at, gradients);
+      Team::elements(r.seen - at, [&](int e) { weights[e] = pdcrt::exp(weights[e] - max) * factor; });
+      if (mask) r.drop<Team>(s, mask, at, gradients);
+    };
     double partial = 0;
-    for (std::int64_t i = threadIdx.x; i < s.keys; i += blockDim.x) {
-      const std::int64_t place = row.begin + i;
-      const float weight = i < row.seen ? pdcrt::exp(row.score(s, p, i) - largest[at]) * inverse[at] : 0.0f;
-      if (mask) dp[place] = mask[place] ? dp[place] * s.kept : 0.0f;
-      if (i < row.seen) partial += double(dp[place]) * weight;
-      p[place] = weight;
-    }
-    const float sum = static_cast<float>(blockSum(partial));
-    T* const weights = reinterpret_cast<T*>(p + row.begin);
-    T* const gradients = reinterpret_cast<T*>(dp + row.begin);
-    for (std::int64_t begin = 0; begin < s.keys; begin += blockDim.x) {
-      const std::int64_t i = begin + threadIdx.x, place = row.begin + i;
-      const bool counts = i < row.seen && !(s.hides && row.bias && row.bias[i] <= Attention::hidden);
-      const float score = counts ? (dp[place] - sum) * p[place] * s.scale : 0.0f;
-      float weight = i < row.seen ? p[place] : 0.0f;
-      if (mask && i < row.seen) weight = mask[place] ? weight * s.kept : 0.0f;
-      haveRead<T>();
-      if (i >= s.keys) continue;
-      gradients[i] = static_cast<T>(score);
-      weights[i] = static_cast<T>(weight);
-    }
+    Team::pieces(r.seen, [&](std::int64_t at) {
+      read(at);
+      Team::elements(r.seen - at, [&](int e) { partial += double(gradients[e]) * weights[e]; });
+    });
+    const float sum = static_cast<float>(Team::sum(partial));
+    Team::pieces(s.keys, [&](std::int64_t at) {
+      if (!Team::whole) read(at);
+      Team::elements(r.seen - at, [&](int e) { gradients[e] = (gradients[e] - sum) * weights[e] * s.scale; });
+      if (s.hides && r.bias) r.hide<Team>(at, gradients);
+      if (mask) r.drop<Team>(s, mask, at, weights);
+      T left[Team::count] = {}, results[Team::count] = {};
+      Team::elements(r.seen - at, [&](int e) {
+        left[e] = static_cast<T>(weights[e]);
+        results[e] = static_cast<T>(gradients[e]);
+      });
+      haveRead<T, Team>();
+      Team::store(left, reinterpret_cast<T*>(p + r.begin) + at, s.keys - at);
+      Team::store(results, reinterpret_cast<T*>(dp + r.begin) + at, s.keys - at);
+    });
   }
 }
 
 /// With the logarithm of the sum of exp(score) in place of the largest score, exp(score - that) is the weight.
 __global__ void fillWithOnes(std::int64_t count, float* to) {
   for (std::int64_t i = thread(); i < count; i += threads()) to[i] = 1;
+}
+
+template <class T>
+void launchSoftmax(Stream& q, const Sizes& s, const float* bias, float* p, float* largest, float* inverse) {
+  const bool aligned = cuda::allAligned(4 * sizeof(float), {bias, p});
+  cuda::withRowTeam<32>(s.rows, s.keys, aligned, [&](auto team, std::int64_t blocks) {
+    cuda::launchBlocks(q, "attention", softmax<T, decltype(team)>, blocks, s, bias, p, largest, inverse);
+  });
+}
+
+template <class T>
+void launchGradient(Stream& q, const Sizes& s, const float* bias, const float* largest, const float* inverse,
+                    const std::uint8_t* mask, float* p, float* dp) {
+  const bool aligned = cuda::allAligned(4 * sizeof(float), {bias, p, dp}) && cuda::allAligned(4, {mask});
+  cuda::withRowTeam<16>(s.rows, s.keys, aligned, [&](auto team, std::int64_t blocks) {
+    cuda::launchBlocks(q, "attention, gradient", gradient<T, decltype(team)>, blocks, s, bias, largest, inverse, mask,
+                       p, dp);
+  });
 }
 
 Sizes sizesOf(const Attention::Options& o) {
@@ -227,8 +279,7 @@ void Attention::forward(Stream& q, OperandView<T> query, OperandView<T> key, Ope
   }
   float* const p = impl_->weights(q);
   impl_->scores.run(q, query.data, key.data, nullptr, p);
-  cuda::launchBlocks(q, "attention", softmax<T>, impl_->sizes.rows, impl_->sizes, bias.data, p, largest.data,
-                     inverse.data);
+  launchSoftmax<T>(q, impl_->sizes, bias.data, p, largest.data, inverse.data);
   impl_->results.run(q, p, value.data, nullptr, y.data);
 }
 void Attention::forward(Stream& q, View<const float> query, View<const float> key, View<const float> value,
@@ -243,7 +294,7 @@ void Attention::forwardDropped(Stream& q, Draw draw, OperandView<T> query, Opera
   const Sizes& s = impl_->sizes;
   float* const p = impl_->weights(q);
   impl_->scores.run(q, query.data, key.data, nullptr, p);
-  cuda::launchBlocks(q, "attention", softmax<T>, s.rows, s, bias.data, p, largest.data, inverse.data);
+  launchSoftmax<T>(q, s, bias.data, p, largest.data, inverse.data);
   launchLoop(q, "attention, dropout", drop<T>, (s.rows * s.keys + 3) / 4, s, draw, cuda::recordedMinibatch(),
              reinterpret_cast<T*>(p), mask.data);
   impl_->results.run(q, p, value.data, nullptr, y.data);
@@ -267,8 +318,7 @@ void Attention::inputGradient(Stream& q, OperandView<T> dy, OperandView<T> query
   float* const dp = impl_->weightsGradient(q);
   impl_->scores.run(q, query.data, key.data, nullptr, p);
   impl_->dweights.run(q, dy.data, value.data, nullptr, dp);
-  cuda::launchBlocks(q, "attention, gradient", gradient<T>, s.rows, s, bias.data, largest.data, inverse.data, mask.data,
-                     p, dp);
+  launchGradient<T>(q, s, bias.data, largest.data, inverse.data, mask.data, p, dp);
   if (dquery) impl_->dqueries.run(q, dp, key.data, nullptr, dquery.data);
   if (dkey) impl_->dkeys.run(q, dp, query.data, nullptr, dkey.data);
   if (dvalue) impl_->dvalues.run(q, p, dy.data, nullptr, dvalue.data);

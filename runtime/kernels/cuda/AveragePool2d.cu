@@ -2,9 +2,6 @@
 #include "pdcrt/kernels/AveragePool2d.h"
 
 #include "Pooling.h"
-#include "Shapes.h"
-
-#include <stdexcept>
 
 namespace pdcrt {
 namespace {
@@ -15,38 +12,62 @@ struct Sizes : cuda::PoolingSizes {
 };
 
 /// The taps of the window at `position` that count: those inside, or those inside or in the padding.
-__device__ std::int64_t counted(const WindowAxis& axis, std::int64_t position, bool countPads, std::int64_t padAfter) {
-  if (!countPads) return axis.last(position) - axis.first(position);
+__device__ std::int64_t counted(const WindowAxis& axis, cuda::PoolingSizes::Taps inside, std::int64_t position,
+                                bool countPads, std::int64_t padAfter) {
+  if (!countPads) return inside.last - inside.first;
   const std::int64_t room = axis.size + padAfter - axis.start(position);
   return room < axis.kernel ? room : axis.kernel;
 }
 __device__ double factorOf(const Sizes& s, std::int64_t row, std::int64_t column) {
-  return 1.0 / static_cast<double>(counted(s.rows, row, s.countPads, s.padBelow) *
-                                   counted(s.columns, column, s.countPads, s.padRight));
+  return 1.0 / static_cast<double>(counted(s.rows, s.rowTaps(row), row, s.countPads, s.padBelow) *
+                                   counted(s.columns, s.columnTaps(column), column, s.countPads, s.padRight));
 }
 
+/// For n channels that lie together.
+template <int n, bool together>
 __global__ void pool(Sizes s, const float* x, float* y) {
-  for (std::int64_t i = thread(); i < s.planes * s.outputRows * s.outputColumns; i += threads()) {
-    const auto [of, row, column] = s.ofOutput(i);
-    const float* const plane = x + of * s.rows.size * s.columns.size;
+  constexpr int atOnce = 4; // so many loads do not wait for each other
+  const std::int64_t lanes = together ? s.lanes : 1;
+  for (std::int64_t i = thread() * n; i < s.outputs(); i += threads() * n) {
+    const auto [position, lane] = s.laneOf<together>(i);
+    const auto [of, row, column] = s.ofOutput(position);
+    const float* const plane = x + of * s.rows.size * s.columns.size * lanes + lane;
     const std::int64_t top = s.rows.start(row), left = s.columns.start(column);
-    double sum = 0;
-    for (std::int64_t r = s.rows.first(row); r < s.rows.last(row); ++r)
-      for (std::int64_t c = s.columns.first(column); c < s.columns.last(column); ++c)
-        sum += plane[(top + r) * s.columns.size + left + c];
-    y[i] = static_cast<float>(sum * factorOf(s, row, column));
+    const auto rows = s.rowTaps(row), columns = s.columnTaps(column);
+    double sums[n] = {};
+    for (std::int64_t r = rows.first; r < rows.last; ++r)
+      for (std::int64_t c = columns.first; c < columns.last; c += atOnce) {
+        Pack<float, n> values[atOnce] = {};
+        for (int k = 0; k < atOnce; ++k)
+          if (c + k < columns.last)
+            values[k] = loadPack<n>(View(plane), ((top + r) * s.columns.size + left + c + k) * lanes);
+        for (int k = 0; k < atOnce; ++k)
+          for (int e = 0; e < n; ++e) sums[e] += values[k][e];
+      }
+    const double factor = factorOf(s, row, column);
+    Pack<float, n> means;
+    for (int e = 0; e < n; ++e) means[e] = static_cast<float>(sums[e] * factor);
+    storePack(View(y), i, means);
   }
 }
 
+/// The same.
+template <int n, bool together>
 __global__ void unpool(Sizes s, const float* dy, float* dx) {
-  for (std::int64_t i = thread(); i < s.planes * s.rows.size * s.columns.size; i += threads()) {
-    const auto [plane, row, column] = s.ofInput(i);
+  const std::int64_t lanes = together ? s.lanes : 1;
+  for (std::int64_t i = thread() * n; i < s.inputs(); i += threads() * n) {
+    const auto [position, lane] = s.laneOf<together>(i);
+    const auto [plane, row, column] = s.ofInput(position);
     const auto rows = s.rowsFrom(row), columns = s.columnsFrom(column);
-    float sum = 0;
+    Pack<float, n> sums = {};
     for (std::int64_t r = rows.first; r <= rows.last; ++r)
-      for (std::int64_t c = columns.first; c <= columns.last; ++c)
-        sum += static_cast<float>(dy[(plane * s.outputRows + r) * s.outputColumns + c] * factorOf(s, r, c));
-    dx[i] = sum;
+      for (std::int64_t c = columns.first; c <= columns.last; ++c) {
+        const std::int64_t output = (plane * s.outputRows + r) * s.outputColumns + c;
+        const Pack<float, n> gradients = loadPack<n>(View(dy), output * lanes + lane);
+        const double factor = factorOf(s, r, c);
+        for (int e = 0; e < n; ++e) sums[e] += static_cast<float>(gradients[e] * factor);
+      }
+    storePack(View(dx), i, sums);
   }
 }
 
@@ -62,18 +83,26 @@ Sizes sizesOf(const AveragePool2d::Options& o) {
 } // namespace
 
 AveragePool2d::AveragePool2d(Setup&, const Options& o) : options_(o) {
+  cuda::checkLanes(o.input, o.lanes);
   const Sizes s = sizesOf(o);
-  checkPooling(o.input, o.output, {s.rows, s.columns}, o.lanes);
-  if (o.lanes != 1)
-    throw std::runtime_error("pooling of " + toString(o.input) + ": blocks of channels are for the CPU");
+  checkPooling(o.input, o.output, {s.rows, s.columns}, 1);
 }
 
 void AveragePool2d::forward(Stream& q, View<const float> x, View<float> y) const {
-  launchLoop(q, "average pooling", pool, options_.output.elements(), sizesOf(options_), x.data, y.data);
+  const Sizes s = sizesOf(options_);
+  cuda::withLanes(s.lanes, cuda::aligned<4>(x.data) && cuda::aligned<4>(y.data),
+                  [&]<int n, bool together>(std::integral_constant<int, n>, std::bool_constant<together>) {
+                    launchLoop(q, "average pooling", pool<n, together>, s.outputs() / n, s, x.data, y.data);
+                  });
 }
 
 void AveragePool2d::inputGradient(Stream& q, View<const float> dy, View<float> dx) const {
-  launchLoop(q, "average pooling, gradient", unpool, options_.input.elements(), sizesOf(options_), dy.data, dx.data);
+  const Sizes s = sizesOf(options_);
+  cuda::withLanes(s.lanes, cuda::aligned<4>(dy.data) && cuda::aligned<4>(dx.data),
+                  [&]<int n, bool together>(std::integral_constant<int, n>, std::bool_constant<together>) {
+                    launchLoop(q, "average pooling, gradient", unpool<n, together>, s.inputs() / n, s, dy.data,
+                               dx.data);
+                  });
 }
 
 } // namespace pdcrt

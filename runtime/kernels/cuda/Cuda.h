@@ -44,6 +44,8 @@ inline std::atomic<bool> tf32{false};
 /// Bytes of workspace that a product of matrices may use (NVIDIA's recommendation for the newest devices).
 inline constexpr std::size_t productWorkspace = std::size_t{32} << 20;
 
+#if defined(__CUDACC__) || defined(PDCRT_CUDA_STAND_IN)
+
 /// Blocks of threads with something to do together: `blocks` of them.
 template <class... Parameters, class... Arguments>
 void launchBlocks(Stream& q, const char* name, void (*kernel)(Parameters...), std::int64_t blocks,
@@ -53,8 +55,6 @@ void launchBlocks(Stream& q, const char* name, void (*kernel)(Parameters...), st
                static_cast<Parameters>(arguments)...);
   checkLaunch(name);
 }
-
-#if defined(__CUDACC__) || defined(PDCRT_CUDA_STAND_IN)
 
 inline constexpr int warpSize32 = 32;
 inline constexpr int warpsPerBlock = static_cast<int>(threadsPerBlock) / warpSize32;
@@ -73,23 +73,23 @@ struct Larger {
 };
 
 /// Combines the values of all threads of the block, in one order; every thread gets the result. All threads of the
-/// block must call it.
-template <class Combine, class T>
+/// block, `warps` warps of them, must call it.
+template <int warps = warpsPerBlock, class Combine, class T>
 __device__ T blockCombine(T value, T neutral, Combine combine) {
-  __shared__ T ofWarps[warpsPerBlock];
+  __shared__ T ofWarps[warps];
   for (int distance = warpSize32 / 2; distance > 0; distance /= 2)
     value = combine(value, __shfl_xor_sync(0xFFFFFFFFu, value, distance));
   __syncthreads(); // the room may still be read for an earlier result
   if (threadIdx.x % warpSize32 == 0) ofWarps[threadIdx.x / warpSize32] = value;
   __syncthreads();
   T result = neutral;
-  for (int warp = 0; warp < warpsPerBlock; ++warp) result = combine(result, ofWarps[warp]);
+  for (int warp = 0; warp < warps; ++warp) result = combine(result, ofWarps[warp]);
   return result;
 }
 
-template <class T>
+template <int warps = warpsPerBlock, class T>
 __device__ T blockSum(T value) {
-  return blockCombine(value, T(0), Add());
+  return blockCombine<warps>(value, T(0), Add());
 }
 
 #endif

@@ -1,93 +1,175 @@
-// See LayerNorm.h. One block per row; the gradients of scale and bias are sums over the rows, in parts (SumParts).
+// See LayerNorm.h. A warp or a block per row; the gradients of scale and bias are sums over the rows, in parts
+// (SumParts).
 #include "pdcrt/kernels/LayerNorm.h"
 
-#include "Cuda.h"
+#include "RowTeam.h"
 #include "pdcrt/CudaWorkspace.h"
 
 namespace pdcrt {
 namespace {
 
-using cuda::blockSum;
-
-__global__ void normalise(LayerNorm::Options o, bool centred, const float* x, const float* scale, const float* bias,
-                          float* y, float* means, float* inverses) {
-  for (std::int64_t row = blockIdx.x; row < o.rows; row += gridDim.x) {
+template <class Team>
+__global__ PDCRT_TWO_BLOCKS void normalise(LayerNorm::Options o, bool centred, const float* x, const float* scale,
+                                           const float* bias, float* y, float* means, float* inverses) {
+  for (std::int64_t row = Team::first(); row < o.rows; row += Team::step()) {
     const float* const from = x + row * o.size;
     const double count = static_cast<double>(o.size);
+    float values[Team::count];
     double mean = 0;
+    if (Team::whole) Team::load(from, o.size, values);
     if (centred) {
-      for (std::int64_t i = threadIdx.x; i < o.size; i += blockDim.x) mean += from[i];
-      mean = blockSum(mean) / count;
+      Team::pieces(o.size, [&](std::int64_t at) {
+        if (!Team::whole) Team::load(from + at, o.size - at, values);
+        Team::elements(o.size - at, [&](int e) { mean += values[e]; });
+      });
+      mean = Team::sum(mean) / count;
+      Team::forget(values);
     }
     double squares = 0;
-    for (std::int64_t i = threadIdx.x; i < o.size; i += blockDim.x) squares += (from[i] - mean) * (from[i] - mean);
-    const double inverse = 1 / std::sqrt(blockSum(squares) / count + o.epsilon);
-    if (threadIdx.x == 0 && means) means[row] = static_cast<float>(mean);
-    if (threadIdx.x == 0 && inverses) inverses[row] = static_cast<float>(inverse);
+    Team::pieces(o.size, [&](std::int64_t at) {
+      if (!Team::whole) Team::load(from + at, o.size - at, values);
+      Team::elements(o.size - at, [&](int e) { squares += (values[e] - mean) * (values[e] - mean); });
+    });
+    const double inverse = 1 / std::sqrt(Team::sum(squares) / count + o.epsilon);
+    Team::forget(values);
+    if (Team::lane() == 0 && means) means[row] = static_cast<float>(mean);
+    if (Team::lane() == 0 && inverses) inverses[row] = static_cast<float>(inverse);
     const float shift = static_cast<float>(mean), factor = static_cast<float>(inverse);
-    for (std::int64_t i = threadIdx.x; i < o.size; i += blockDim.x) {
-      float value = (from[i] - shift) * factor;
-      if (scale) value *= scale[i];
-      if (bias) value += bias[i];
-      y[row * o.size + i] = value;
-    }
+    Team::pieces(o.size, [&](std::int64_t at) {
+      if (!Team::whole) Team::load(from + at, o.size - at, values);
+      float factors[Team::count], added[Team::count];
+      if (scale) Team::load(scale + at, o.size - at, factors);
+      if (bias) Team::load(bias + at, o.size - at, added);
+      Team::elements(o.size - at, [&](int e) {
+        values[e] = (values[e] - shift) * factor;
+        if (scale) values[e] *= factors[e];
+        if (bias) values[e] += added[e];
+      });
+      Team::store(values, y + row * o.size + at, o.size - at);
+    });
   }
 }
 
 /// dx = (g - shift - (x - mean) · slope) · inverse with g = dy · scale, where `shift`, the mean of g, is 0 when the
 /// mean of x was not taken off (`means` is null).
-__global__ void differentiate(LayerNorm::Options o, const float* dy, const float* x, const float* scale,
-                              const float* means, const float* inverses, float* dx) {
-  for (std::int64_t row = blockIdx.x; row < o.rows; row += gridDim.x) {
+template <class Team>
+__global__ PDCRT_TWO_BLOCKS void differentiate(LayerNorm::Options o, const float* dy, const float* x,
+                                               const float* scale, const float* means, const float* inverses,
+                                               float* dx) {
+  for (std::int64_t row = Team::first(); row < o.rows; row += Team::step()) {
     const std::int64_t begin = row * o.size;
     const float mean = means ? means[row] : 0.0f, inverse = inverses[row];
+    float g[Team::count], centred[Team::count];
+    const auto read = [&](std::int64_t at) {
+      float factors[Team::count];
+      Team::load(dy + begin + at, o.size - at, g);
+      Team::load(x + begin + at, o.size - at, centred);
+      if (scale) Team::load(scale + at, o.size - at, factors);
+      Team::elements(o.size - at, [&](int e) {
+        if (scale) g[e] *= factors[e];
+        centred[e] -= mean;
+      });
+    };
     double sum = 0, products = 0;
-    for (std::int64_t i = threadIdx.x; i < o.size; i += blockDim.x) {
-      const float g = scale ? dy[begin + i] * scale[i] : dy[begin + i];
-      sum += g;
-      products += double(g) * (x[begin + i] - mean);
-    }
-    sum = blockSum(sum);
-    products = blockSum(products);
+    Team::pieces(o.size, [&](std::int64_t at) {
+      read(at);
+      Team::elements(o.size - at, [&](int e) {
+        sum += g[e];
+        products += double(g[e]) * centred[e];
+      });
+    });
+    sum = Team::sum(sum);
+    products = Team::sum(products);
     const double count = static_cast<double>(o.size);
     const float shift = means ? static_cast<float>(sum / count) : 0.0f;
     const float slope = static_cast<float>(products / count * inverse * inverse);
-    for (std::int64_t i = threadIdx.x; i < o.size; i += blockDim.x) {
-      const float g = scale ? dy[begin + i] * scale[i] : dy[begin + i];
-      dx[begin + i] = (g - shift - (x[begin + i] - mean) * slope) * inverse;
-    }
+    Team::pieces(o.size, [&](std::int64_t at) {
+      if (!Team::whole) read(at);
+      Team::elements(o.size - at, [&](int e) { g[e] = (g[e] - shift - centred[e] * slope) * inverse; });
+      Team::store(g, dx + begin + at, o.size - at);
+    });
   }
 }
 
-constexpr int tileColumns = static_cast<int>(cuda::columnsPerBlock),
-              tileRows = static_cast<int>(threadsPerBlock) / tileColumns;
+constexpr int tileColumns = static_cast<int>(cuda::columnsPerBlock);
 
-/// One part of 32 columns' sums per block: of dy · (x - mean) · inverse, and of dy.
+/// A thread's sums, over some rows, for `width` neighbouring columns.
+template <int width>
+struct ColumnSums {
+  double scales[width] = {}, biases[width] = {};
+
+  __device__ void add(const Pack<float, width>& dy, const Pack<float, width>& x, float mean, float inverse) {
+    for (int k = 0; k < width; ++k) {
+      scales[k] += double(dy[k]) * ((x[k] - mean) * inverse);
+      biases[k] += dy[k];
+    }
+  }
+  /// Of the threads of a warp that are for the same columns, every `columns`-th one.
+  __device__ void addOtherLanes(int columns) {
+    for (int distance = columns; distance < cuda::warpSize32; distance *= 2)
+      for (int k = 0; k < width; ++k) {
+        scales[k] += __shfl_xor_sync(0xFFFFFFFFu, scales[k], distance);
+        biases[k] += __shfl_xor_sync(0xFFFFFFFFu, biases[k], distance);
+      }
+  }
+};
+
+/// A thread's sums over the rows first, first + step, … before `end`. Loads do not wait for what earlier ones bring:
+/// those of `atOnce` rows are under way together.
+template <int width, int atOnce = 4>
+__device__ ColumnSums<width> sumsOfRows(const LayerNorm::Options& o, std::int64_t column, std::int64_t first, int step,
+                                        std::int64_t end, const float* dy, const float* x, const float* means,
+                                        const float* inverses) {
+  using Columns = Pack<float, width>;
+  ColumnSums<width> sums;
+  for (std::int64_t row = first; row < end; row += atOnce * step) {
+    Columns d[atOnce] = {}, values[atOnce] = {};
+    float mean[atOnce] = {}, inverse[atOnce] = {};
+    for (int k = 0; k < atOnce; ++k) {
+      const std::int64_t other = row + k * step;
+      if (other >= end) continue;
+      d[k] = *reinterpret_cast<const Columns*>(dy + other * o.size + column);
+      values[k] = *reinterpret_cast<const Columns*>(x + other * o.size + column);
+      if (means) mean[k] = means[other];
+      inverse[k] = inverses[other];
+    }
+    for (int k = 0; k < atOnce; ++k)
+      if (row + k * step < end) sums.add(d[k], values[k], mean[k], inverse[k]);
+  }
+  return sums;
+}
+
+/// One part of 32 columns' sums per block: of dy · (x - mean) · inverse, and of dy. A warp has 32 / width threads next
+/// to each other, for all of these columns, and as many rows at a time as that leaves.
+template <int width>
 __global__ void addRows(LayerNorm::Options o, cuda::SumParts parts, const float* dy, const float* x, const float* means,
                         const float* inverses, double* scales, double* biases) {
-  __shared__ double values[2][tileRows][tileColumns];
-  const int column = static_cast<int>(threadIdx.x) % tileColumns, lane = static_cast<int>(threadIdx.x) / tileColumns;
+  constexpr int across = tileColumns / width, rows = static_cast<int>(threadsPerBlock) / across;
+  __shared__ double values[2][cuda::warpsPerBlock][tileColumns];
+  const int thread = static_cast<int>(threadIdx.x), column = thread % across * width, lane = thread / across;
+  const int warp = thread / cuda::warpSize32;
   const std::int64_t tiles = (o.size + tileColumns - 1) / tileColumns;
   for (std::int64_t block = blockIdx.x; block < tiles * parts.parts; block += gridDim.x) {
-    const std::int64_t i = block % tiles * tileColumns + column, part = block / tiles;
+    const std::int64_t tile = block % tiles * tileColumns, part = block / tiles;
     const std::int64_t end = (part + 1) * parts.size < o.rows ? (part + 1) * parts.size : o.rows;
-    double scale = 0, bias = 0;
-    if (i < o.size)
-      for (std::int64_t row = part * parts.size + lane; row < end; row += tileRows) {
-        const float mean = means ? means[row] : 0.0f, d = dy[row * o.size + i];
-        scale += double(d) * ((x[row * o.size + i] - mean) * inverses[row]);
-        bias += d;
+    ColumnSums<width> sums;
+    if (tile + column < o.size)
+      sums = sumsOfRows<width>(o, tile + column, part * parts.size + lane, rows, end, dy, x, means, inverses);
+    sums.addOtherLanes(across);
+    if (thread % cuda::warpSize32 < across)
+      for (int k = 0; k < width; ++k) {
+        values[0][warp][column + k] = sums.scales[k];
+        values[1][warp][column + k] = sums.biases[k];
       }
-    values[0][lane][column] = scale;
-    values[1][lane][column] = bias;
     __syncthreads();
-    if (lane == 0 && i < o.size) {
-      for (int other = 1; other < tileRows; ++other) {
-        scale += values[0][other][column];
-        bias += values[1][other][column];
+    if (thread < tileColumns && tile + thread < o.size) {
+      double scale = 0, bias = 0;
+      for (int other = 0; other < cuda::warpsPerBlock; ++other) {
+        scale += values[0][other][thread];
+        bias += values[1][other][thread];
       }
-      scales[part * o.size + i] = scale;
-      biases[part * o.size + i] = bias;
+      scales[part * o.size + tile + thread] = scale;
+      biases[part * o.size + tile + thread] = bias;
     }
     __syncthreads();
   }
@@ -106,6 +188,24 @@ __global__ void addParts(std::int64_t size, std::int64_t parts, const double* sc
   }
 }
 
+constexpr std::size_t widestAccess = 4 * sizeof(float);
+
+void launchNormalise(Stream& q, const char* name, const LayerNorm::Options& o, bool centred, const float* x,
+                     const float* scale, const float* bias, float* y, float* means, float* inverses) {
+  const bool aligned = cuda::allAligned(widestAccess, {x, scale, bias, y});
+  cuda::withRowTeam<32>(o.rows, o.size, aligned, [&](auto team, std::int64_t blocks) {
+    cuda::launchBlocks(q, name, normalise<decltype(team)>, blocks, o, centred, x, scale, bias, y, means, inverses);
+  });
+}
+
+void launchDifferentiate(Stream& q, const char* name, const LayerNorm::Options& o, const float* dy, const float* x,
+                         const float* scale, const float* means, const float* inverses, float* dx) {
+  const bool aligned = cuda::allAligned(widestAccess, {dy, x, scale, dx});
+  cuda::withRowTeam<32>(o.rows, o.size, aligned, [&](auto team, std::int64_t blocks) {
+    cuda::launchBlocks(q, name, differentiate<decltype(team)>, blocks, o, dy, x, scale, means, inverses, dx);
+  });
+}
+
 } // namespace
 
 LayerNorm::LayerNorm(Setup& setup, const Options& o) : options_(o) {
@@ -114,14 +214,14 @@ LayerNorm::LayerNorm(Setup& setup, const Options& o) : options_(o) {
 
 void LayerNorm::forward(Stream& q, View<const float> x, View<const float> scale, View<const float> bias, View<float> y,
                         View<float> means, View<float> inverses) const {
-  cuda::launchBlocks(q, "layer normalisation", normalise, options_.rows, options_, true, x.data, scale.data, bias.data,
-                     y.data, means.data, inverses.data);
+  launchNormalise(q, "layer normalisation", options_, true, x.data, scale.data, bias.data, y.data, means.data,
+                  inverses.data);
 }
 
 void LayerNorm::inputGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale,
                               View<const float> means, View<const float> inverses, View<float> dx) const {
-  cuda::launchBlocks(q, "layer normalisation, input gradient", differentiate, options_.rows, options_, dy.data, x.data,
-                     scale.data, means.data, inverses.data, dx.data);
+  launchDifferentiate(q, "layer normalisation, input gradient", options_, dy.data, x.data, scale.data, means.data,
+                      inverses.data, dx.data);
 }
 
 void LayerNorm::weightGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> means,
@@ -129,7 +229,8 @@ void LayerNorm::weightGradient(Stream& q, View<const float> dy, View<const float
   const cuda::SumParts parts = cuda::partsOfColumns(options_.size, options_.rows);
   auto* const scales = reinterpret_cast<double*>(q.workspace());
   double* const biases = scales + parts.parts * options_.size;
-  cuda::launchBlocks(q, "layer normalisation, weight gradient", addRows,
+  const bool wide = options_.size % 4 == 0 && cuda::allAligned(widestAccess, {dy.data, x.data});
+  cuda::launchBlocks(q, "layer normalisation, weight gradient", wide ? addRows<4> : addRows<1>,
                      (options_.size + tileColumns - 1) / tileColumns * parts.parts, options_, parts, dy.data, x.data,
                      means.data, inverses.data, scales, biases);
   launchLoop(q, "layer normalisation, weight gradient", addParts, options_.size, options_.size, parts.parts, scales,
@@ -138,14 +239,13 @@ void LayerNorm::weightGradient(Stream& q, View<const float> dy, View<const float
 
 void LayerNorm::rmsForward(Stream& q, View<const float> x, View<const float> scale, View<float> y,
                            View<float> inverses) const {
-  cuda::launchBlocks(q, "RMS normalisation", normalise, options_.rows, options_, false, x.data, scale.data, nullptr,
-                     y.data, nullptr, inverses.data);
+  launchNormalise(q, "RMS normalisation", options_, false, x.data, scale.data, nullptr, y.data, nullptr, inverses.data);
 }
 
 void LayerNorm::rmsInputGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale,
                                  View<const float> inverses, View<float> dx) const {
-  cuda::launchBlocks(q, "RMS normalisation, input gradient", differentiate, options_.rows, options_, dy.data, x.data,
-                     scale.data, nullptr, inverses.data, dx.data);
+  launchDifferentiate(q, "RMS normalisation, input gradient", options_, dy.data, x.data, scale.data, nullptr,
+                      inverses.data, dx.data);
 }
 
 void LayerNorm::rmsWeightGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> inverses,

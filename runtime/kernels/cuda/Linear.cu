@@ -18,15 +18,20 @@ Linear::Linear(Setup& setup, const Options& o)
     throw std::runtime_error("linear layer of " + std::to_string(o.rows) + " rows, " + std::to_string(o.inputs) +
                              " inputs, " + std::to_string(o.outputs) + " outputs: sizes must be positive");
   setup.needWorkspace(cuda::workspaceOf(o));
-  const auto product = [&](cuda::Product::Options sizes) {
-    sizes.element = o.element;
-    return cuda::Product(sizes);
+  const auto product = [&](const cuda::ProductSizes& sizes, bool bias) {
+    return cuda::Product({.m = sizes.m,
+                          .k = sizes.k,
+                          .n = sizes.n,
+                          .transposeA = sizes.transposeA,
+                          .transposeB = sizes.transposeB,
+                          .bias = bias,
+                          .element = o.element,
+                          .padded = cuda::paddedProduct(sizes, o.element)});
   };
-  impl_->forward = product({.m = o.rows, .k = o.inputs, .n = o.outputs, .transposeB = o.transposed, .bias = o.bias});
-  impl_->inputGradient = product({.m = o.rows, .k = o.outputs, .n = o.inputs, .transposeB = !o.transposed});
-  // dw is [outputs, inputs], or [inputs, outputs].
-  const std::int64_t dwRows = o.transposed ? o.outputs : o.inputs, dwColumns = o.transposed ? o.inputs : o.outputs;
-  impl_->weightGradient = product({.m = dwRows, .k = o.rows, .n = dwColumns, .transposeA = true});
+  const auto [forward, inputGradient, weightGradient] = cuda::productsOf(o);
+  impl_->forward = product(forward, o.bias);
+  impl_->inputGradient = product(inputGradient, false);
+  impl_->weightGradient = product(weightGradient, false);
 }
 
 Linear::~Linear() = default;

@@ -22,7 +22,8 @@ MatMul::MatMul(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
                                   .batch = o.batch,
                                   .broadcastA = o.broadcastA,
                                   .broadcastB = o.broadcastB,
-                                  .element = o.element});
+                                  .element = o.element,
+                                  .padded = cuda::paddedProduct(o)});
 }
 
 MatMul::~MatMul() = default;

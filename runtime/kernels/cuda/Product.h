@@ -27,6 +27,9 @@ public:
     Element element = Element::f32;              ///< of all operands: f32, f16 or bf16
     bool wideResult = false;                     ///< c is of f32, whatever a and b are; without a bias
     std::int64_t rowStride = 0;                  ///< elements from row to row of a as it is stored; 0: no gap
+    /// Copies in the workspace, behind the library's, of matrices with inconvenient rows. For one product that
+    /// accumulates nothing, of matrices without gaps.
+    PaddedProduct padded = {};
   };
 
   Product() = default;

@@ -1,11 +1,13 @@
 // Reduce. Axes are merged until kept and reduced ones alternate. Each result's elements are cut into parts (SumParts);
-// a block folds one part of one result where the innermost axis is reduced, else one part of 32 neighbouring results.
-// A second kernel combines the parts in order.
+// where the innermost axis is reduced a block, or of a short row a warp, folds one part of one result, else a block one
+// part of 32 neighbouring results. A second kernel combines the parts in order. Floats are read by packs of 16 bytes
+// where sizes and strides allow it.
 #include "pdcrt/kernels/Reduce.h"
 
 #include "Divider.h"
 #include "pdcrt/CudaWorkspace.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace pdcrt {
@@ -49,16 +51,19 @@ struct Fold {
 struct Loops {
   int keptRank, reducedRank;
   std::int64_t kept[maxRank], keptStrides[maxRank], reduced[maxRank], reducedStrides[maxRank];
-  cuda::Divider byReduced[maxRank];
+  cuda::Divider byKept[maxRank], byReduced[maxRank];
   std::int64_t results, terms;
-  cuda::SumParts parts;
+  std::int64_t reads;   ///< per result: its terms, or packs of them
+  bool byWarps;         ///< a warp folds what else a block does
+  cuda::SumParts parts; ///< of the reads
 };
 
 __device__ std::int64_t resultOffset(const Loops& l, std::int64_t i) {
   std::int64_t offset = 0;
   for (int axis = l.keptRank - 1; axis >= 0; --axis) {
-    offset += i % l.kept[axis] * l.keptStrides[axis];
-    i /= l.kept[axis];
+    const std::int64_t outer = l.byKept[axis].quotient(i);
+    offset += (i - outer * l.kept[axis]) * l.keptStrides[axis];
+    i = outer;
   }
   return offset;
 }
@@ -74,7 +79,7 @@ __device__ std::int64_t termOffset(const Loops& l, std::int64_t i) {
 
 __device__ std::int64_t endOfPart(const Loops& l, std::int64_t part) {
   const std::int64_t end = (part + 1) * l.parts.size;
-  return end < l.terms ? end : l.terms;
+  return end < l.reads ? end : l.reads;
 }
 
 template <class F, class T>
@@ -86,40 +91,69 @@ __device__ void store(const Loops& l, std::int64_t result, std::int64_t part, ty
     partial[part * l.results + result] = value;
 }
 
-template <class T, class F>
-__global__ void foldRows(Loops l, const T* x, typename F::Value* partial, T* y) {
-  for (std::int64_t block = blockIdx.x; block < l.results * l.parts.parts; block += gridDim.x) {
-    const std::int64_t result = block / l.parts.parts, part = block % l.parts.parts;
-    const T* const row = x + resultOffset(l, result);
-    typename F::Value value = F::start();
-    for (std::int64_t i = part * l.parts.size + threadIdx.x; i < endOfPart(l, part); i += blockDim.x)
-      value = F()(value, static_cast<typename F::Value>(row[termOffset(l, i)]));
-    value = cuda::blockCombine(value, F::start(), F());
-    if (threadIdx.x == 0) store<F>(l, result, part, value, partial, y);
+/// Folds what a thread reads of a part, which is every `step`th pack: into n values, one per place in a pack. Several
+/// packs are loaded before the first one is folded, so that enough is under way.
+template <class F, int n, class T>
+__device__ void foldPacks(const Loops& l, const T* x, std::int64_t first, std::int64_t end, std::int64_t step,
+                          typename F::Value (&values)[n]) {
+  constexpr int atOnce = F::isFloat ? 4 : 1;
+  for (int k = 0; k < n; ++k) values[k] = F::start();
+  for (std::int64_t begin = first; begin < end; begin += atOnce * step) {
+    Pack<T, n> packs[atOnce];
+    for (int i = 0; i < atOnce; ++i)
+      if (begin + i * step < end) packs[i] = *reinterpret_cast<const Pack<T, n>*>(x + termOffset(l, begin + i * step));
+    for (int i = 0; i < atOnce; ++i)
+      if (begin + i * step < end)
+        for (int k = 0; k < n; ++k) values[k] = F()(values[k], static_cast<typename F::Value>(packs[i][k]));
   }
 }
 
-constexpr int tileColumns = static_cast<int>(cuda::columnsPerBlock),
-              tileRows = static_cast<int>(threadsPerBlock) / tileColumns;
+template <class F>
+__device__ typename F::Value combineWarp(typename F::Value value, int firstDistance = 1) {
+  for (int distance = firstDistance; distance < cuda::warpSize32; distance *= 2)
+    value = F()(value, __shfl_xor_sync(0xFFFFFFFFu, value, distance));
+  return value;
+}
 
-template <class T, class F>
+template <class T, class F, int n>
+__global__ void foldRows(Loops l, const T* x, typename F::Value* partial, T* y) {
+  const int lanes = l.byWarps ? cuda::warpSize32 : static_cast<int>(threadsPerBlock);
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
+  for (std::int64_t row = thread() / lanes; row < l.results * l.parts.parts; row += threads() / lanes) {
+    const std::int64_t result = row / l.parts.parts, part = row % l.parts.parts;
+    typename F::Value values[n];
+    foldPacks<F, n>(l, x + resultOffset(l, result), part * l.parts.size + lane, endOfPart(l, part), lanes, values);
+    for (int k = 1; k < n; ++k) values[0] = F()(values[0], values[k]);
+    const auto value = l.byWarps ? combineWarp<F>(values[0]) : cuda::blockCombine(values[0], F::start(), F());
+    if (lane == 0) store<F>(l, result, part, value, partial, y);
+  }
+}
+
+constexpr int tileColumns = static_cast<int>(cuda::columnsPerBlock);
+static_assert(tileColumns == cuda::warpSize32);
+
+/// A warp reads n rows of a tile at once, each by packs of n columns.
+template <class T, class F, int n>
 __global__ void foldColumns(Loops l, const T* x, typename F::Value* partial, T* y) {
-  __shared__ typename F::Value values[tileRows][tileColumns];
-  const int column = static_cast<int>(threadIdx.x) % tileColumns, row = static_cast<int>(threadIdx.x) / tileColumns;
+  __shared__ typename F::Value ofWarps[cuda::warpsPerBlock][tileColumns];
+  constexpr int packs = tileColumns / n, tileRows = static_cast<int>(threadsPerBlock) / packs;
+  const int column = static_cast<int>(threadIdx.x) % packs * n, row = static_cast<int>(threadIdx.x) / packs;
+  const int warp = static_cast<int>(threadIdx.x) / cuda::warpSize32,
+            lane = static_cast<int>(threadIdx.x) % cuda::warpSize32;
   const std::int64_t tiles = (l.results + tileColumns - 1) / tileColumns;
   for (std::int64_t block = blockIdx.x; block < tiles * l.parts.parts; block += gridDim.x) {
-    const std::int64_t result = block % tiles * tileColumns + column, part = block / tiles;
-    typename F::Value value = F::start();
-    if (result < l.results) {
-      const T* const from = x + resultOffset(l, result);
-      for (std::int64_t i = part * l.parts.size + row; i < endOfPart(l, part); i += tileRows)
-        value = F()(value, static_cast<typename F::Value>(from[termOffset(l, i)]));
-    }
-    values[row][column] = value;
+    const std::int64_t tile = block % tiles * tileColumns, part = block / tiles;
+    const std::int64_t end = tile + column < l.results ? endOfPart(l, part) : 0;
+    typename F::Value values[n];
+    foldPacks<F, n>(l, x + resultOffset(l, tile + column), part * l.parts.size + row, end, tileRows, values);
+    for (int k = 0; k < n; ++k) values[k] = combineWarp<F>(values[k], packs);
+    if (lane < packs)
+      for (int k = 0; k < n; ++k) ofWarps[warp][column + k] = values[k];
     __syncthreads();
-    if (row == 0 && result < l.results) {
-      for (int other = 1; other < tileRows; ++other) value = F()(value, values[other][column]);
-      store<F>(l, result, part, value, partial, y);
+    if (warp == 0 && tile + lane < l.results) {
+      typename F::Value value = ofWarps[0][lane];
+      for (int other = 1; other < cuda::warpsPerBlock; ++other) value = F()(value, ofWarps[other][lane]);
+      store<F>(l, tile + lane, part, value, partial, y);
     }
     __syncthreads();
   }
@@ -134,18 +168,60 @@ __global__ void combineParts(Loops l, const typename F::Value* partial, T* y) {
   }
 }
 
+template <class T, class F>
+void combine(Stream& q, const Loops& l, const typename F::Value* partial, T* y) {
+  if (l.parts.parts > 1) launchLoop(q, "reduction, parts", combineParts<T, F>, l.results, l, partial, y);
+}
+
+/// Whether packs of n begin at multiples of their size, everywhere. Along the innermost axis, of that many elements,
+/// they are neighbours.
+template <int n, class T>
+bool inPacks(const Loops& l, std::int64_t innermost, const T* x) {
+  const auto fits = [](const std::int64_t* strides, int rank) {
+    return std::all_of(strides, strides + rank, [](std::int64_t stride) { return stride == 1 || stride % n == 0; });
+  };
+  return innermost % n == 0 && fits(l.keptStrides, l.keptRank) && fits(l.reducedStrides, l.reducedRank) &&
+         reinterpret_cast<std::uintptr_t>(x) % (n * sizeof(T)) == 0;
+}
+
+/// Of rows the reads are packs of n.
+template <class T, class F, int n>
+void launchRows(Stream& q, Loops l, const T* x, typename F::Value* partial, T* y) {
+  constexpr std::int64_t fewPerThread = 4;
+  const int innermost = l.reducedRank - 1;
+  l.reduced[innermost] /= n;
+  l.reducedStrides[innermost] = n;
+  l.reads = l.terms / n;
+  for (int axis = 0; axis < l.reducedRank; ++axis) l.byReduced[axis] = {l.reduced[axis], l.reads};
+  l.byWarps = l.parts.parts == 1 && l.reads <= fewPerThread * cuda::warpSize32;
+  l.parts.size = (l.parts.size + n - 1) / n;
+  l.parts.parts = std::max<std::int64_t>(1, (l.reads + l.parts.size - 1) / l.parts.size);
+  const std::int64_t folds = l.results * l.parts.parts;
+  cuda::launchBlocks(q, "reduction", foldRows<T, F, n>,
+                     l.byWarps ? (folds + cuda::warpsPerBlock - 1) / cuda::warpsPerBlock : folds, l, x, partial, y);
+  combine<T, F>(q, l, partial, y);
+}
+
+template <class T, class F, int n>
+void launchColumns(Stream& q, const Loops& l, const T* x, typename F::Value* partial, T* y) {
+  cuda::launchBlocks(q, "reduction", foldColumns<T, F, n>, (l.results + tileColumns - 1) / tileColumns * l.parts.parts,
+                     l, x, partial, y);
+  combine<T, F>(q, l, partial, y);
+}
+
 template <class T, Reduction kind>
 void fold(Stream& q, Loops l, const T* x, T* y) {
   using F = Fold<T, kind>;
+  constexpr int n = F::isFloat ? 16 / static_cast<int>(sizeof(T)) : 1; // integers are few: shapes, indices, masks
   auto* const partial = reinterpret_cast<typename F::Value*>(q.workspace());
-  const bool rows = l.reducedRank > 0 && l.reducedStrides[l.reducedRank - 1] == 1;
-  l.parts = rows ? cuda::partsOf(l.results, l.terms) : cuda::partsOfColumns(l.results, l.terms);
-  if (rows)
-    cuda::launchBlocks(q, "reduction", foldRows<T, F>, l.results * l.parts.parts, l, x, partial, y);
-  else
-    cuda::launchBlocks(q, "reduction", foldColumns<T, F>, (l.results + tileColumns - 1) / tileColumns * l.parts.parts,
-                       l, x, partial, y);
-  if (l.parts.parts > 1) launchLoop(q, "reduction, parts", combineParts<T, F>, l.results, l, partial, y);
+  if (l.reducedRank > 0 && l.reducedStrides[l.reducedRank - 1] == 1) {
+    l.parts = cuda::partsOf(l.results, l.terms);
+    const bool packs = inPacks<n>(l, l.reduced[l.reducedRank - 1], x);
+    return packs ? launchRows<T, F, n>(q, l, x, partial, y) : launchRows<T, F, 1>(q, l, x, partial, y);
+  }
+  l.parts = cuda::partsOfColumns(l.results, l.terms);
+  const bool packs = l.keptRank > 0 && inPacks<n>(l, l.kept[l.keptRank - 1], x);
+  packs ? launchColumns<T, F, n>(q, l, x, partial, y) : launchColumns<T, F, 1>(q, l, x, partial, y);
 }
 
 template <class T>
@@ -157,14 +233,19 @@ void foldAs(Stream& q, Reduction kind, const Shape& kept, const std::int64_t* ke
           .keptStrides = {},
           .reduced = {},
           .reducedStrides = {},
+          .byKept = {},
           .byReduced = {},
           .results = kept.elements(),
           .terms = reduced.elements(),
+          .reads = reduced.elements(),
+          .byWarps = false,
           .parts = {}};
   std::copy_n(kept.dims, maxRank, l.kept);
   std::copy_n(keptStrides, maxRank, l.keptStrides);
   std::copy_n(reduced.dims, maxRank, l.reduced);
   std::copy_n(reducedStrides, maxRank, l.reducedStrides);
+  // Threads of the last tile ask where results are that are beyond the last one.
+  for (int axis = 0; axis < kept.rank; ++axis) l.byKept[axis] = {kept.dims[axis], l.results + cuda::columnsPerBlock};
   for (int axis = 0; axis < reduced.rank; ++axis) l.byReduced[axis] = {reduced.dims[axis], l.terms};
   switch (kind) {
   case Reduction::sum: return fold<T, Reduction::sum>(q, l, x, y);

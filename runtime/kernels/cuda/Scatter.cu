@@ -12,7 +12,7 @@ struct Sizes {
   Combination kind;
 };
 
-using cuda::rowOf;
+using cuda::rowOfKey;
 
 template <class T>
 __device__ T combine(Combination kind, T to, T from) {
@@ -28,14 +28,14 @@ __device__ T combine(Combination kind, T to, T from) {
 }
 
 template <class T>
-__global__ void update(Sizes s, const std::int64_t* indices, const T* updates, cuda::IndexedRows rows, T* y) {
+__global__ void update(Sizes s, const cuda::RowKey* keys, const T* updates, T* y) {
   for (std::int64_t block = blockIdx.x; block < s.count; block += gridDim.x) {
-    const std::int64_t row = rowOf(indices[block], s.size);
-    if (row < 0 || rows.first[row] != block) continue;
+    const std::int64_t row = rowOfKey(keys[block]);
+    if (row == cuda::noRow || (block > 0 && rowOfKey(keys[block - 1]) == row)) continue;
     for (std::int64_t j = threadIdx.x; j < s.inner; j += blockDim.x) {
       T value = y[row * s.inner + j];
-      for (std::int64_t i = block; i < s.count; i = rows.next[i])
-        value = combine(s.kind, value, updates[i * s.inner + j]);
+      for (std::int64_t i = block; i < s.count && rowOfKey(keys[i]) == row; ++i)
+        value = combine(s.kind, value, updates[cuda::placeOfKey(keys[i]) * s.inner + j]);
       y[row * s.inner + j] = value;
     }
   }
@@ -52,9 +52,9 @@ void Scatter::run(Stream& q, Element element, const void* x, const std::int64_t*
   const Sizes sizes = {options_.size, options_.inner, options_.count, options_.kind};
   PDCRT_CUDA(cudaMemcpyAsync(y, x, static_cast<std::size_t>(sizes.size * sizes.inner) * bytesOf(element),
                              cudaMemcpyDefault, cuda::streamOf(q)));
-  const cuda::IndexedRows rows = cuda::indexRows(q, sizes.size, sizes.count, indices);
+  const cuda::RowKey* const keys = cuda::sortRows(q, sizes.size, sizes.count, indices);
   withElement(element, [&]<class T>(T) {
-    cuda::launchBlocks(q, "scatter", update<T>, sizes.count, sizes, indices, static_cast<const T*>(updates), rows,
+    cuda::launchBlocks(q, "scatter", update<T>, sizes.count, sizes, keys, static_cast<const T*>(updates),
                        static_cast<T*>(y));
   });
 }

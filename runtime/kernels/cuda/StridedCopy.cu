@@ -1,10 +1,12 @@
-// StridedCopy, and fill. One thread per element of the destination's order; a plane in which source and destination run
-// along different axes goes through tiles in shared memory, so that both sides are read and written whole.
+// StridedCopy, and fill. One thread per element of the destination's order, where neighbours that stay together count
+// as one element of up to 16 bytes; a plane in which source and destination run along different axes goes through tiles
+// in shared memory, so that both sides are read and written whole.
 #include "pdcrt/kernels/StridedCopy.h"
 
 #include "Divider.h"
 
 #include <cassert>
+#include <utility>
 
 namespace pdcrt {
 namespace {
@@ -32,11 +34,22 @@ struct Loops {
   }
 };
 
+/// A thread loads so many elements before it stores the first one: a single one would leave memory idle.
+constexpr int loadsAtOnce = 2;
+
 template <class T>
 __global__ void copyElements(Loops loops, const T* from, T* to) {
-  for (std::int64_t i = thread(); i < loops.count; i += threads()) {
-    const Loops::Places at = loops.at(i);
-    to[at.to] = from[at.from];
+  for (std::int64_t first = thread(); first < loops.count; first += loadsAtOnce * threads()) {
+    T values[loadsAtOnce];
+    std::int64_t places[loadsAtOnce];
+    for (int i = 0; i < loadsAtOnce; ++i) {
+      if (first + i * threads() >= loops.count) continue;
+      const Loops::Places at = loops.at(first + i * threads());
+      values[i] = from[at.from];
+      places[i] = at.to;
+    }
+    for (int i = 0; i < loadsAtOnce; ++i)
+      if (first + i * threads() < loops.count) to[places[i]] = values[i];
   }
 }
 
@@ -67,9 +80,14 @@ __global__ void copyTiles(Planes p, const T* from, T* to) {
   }
 }
 
-template <class T>
+/// By packs of n, and what is left by elements.
+template <int n, class T>
 __global__ void fillElements(T* to, T value, std::int64_t count) {
-  for (std::int64_t i = thread(); i < count; i += threads()) to[i] = value;
+  Pack<T, n> values;
+  for (int i = 0; i < n; ++i) values[i] = value;
+  const std::int64_t packs = count / n;
+  for (std::int64_t i = thread(); i < packs; i += threads()) reinterpret_cast<Pack<T, n>*>(to)[i] = values;
+  for (std::int64_t i = packs * n + thread(); i < count; i += threads()) to[i] = value;
 }
 
 /// The axis with stride 1, or -1.
@@ -79,11 +97,14 @@ int neighbours(const Shape& box, const Arrangement& arrangement) {
   return -1;
 }
 
+/// What moves at once at most.
+using Widest = Pack<std::uint64_t, 2>;
+
 template <class T>
-void copy(Stream& q, const Shape& box, const Arrangement& from, const Arrangement& to, const T* source,
-          T* destination) {
-  source += from.begin;
-  destination += to.begin;
+void copy(Stream& q, const Shape& box, const Arrangement& from, const Arrangement& to, const void* memory,
+          void* destinationMemory) {
+  const T* const source = static_cast<const T*>(memory) + from.begin;
+  T* const destination = static_cast<T*>(destinationMemory) + to.begin;
   const int fast = neighbours(box, to), slow = neighbours(box, from);
   const bool tiled = fast >= 0 && slow >= 0 && fast != slow && box.dims[fast] >= 8 && box.dims[slow] >= 8;
   Loops loops;
@@ -96,19 +117,48 @@ void copy(Stream& q, const Shape& box, const Arrangement& from, const Arrangemen
   }
   for (int axis = 0; axis < loops.rank; ++axis) loops.by[axis] = {loops.dims[axis], loops.count};
   if (!tiled) {
-    launchLoop(q, "copy", copyElements<T>, loops.count, loops, source, destination);
+    launchLoop(q, "copy", copyElements<T>, (loops.count + loadsAtOnce - 1) / loadsAtOnce, loops, source, destination);
     return;
   }
-  Planes planes{.rows = box.dims[slow],
-                .columns = box.dims[fast],
-                .fromColumn = from.strides[fast],
-                .toRow = to.strides[slow],
-                .rowTiles = (box.dims[slow] + tileSize - 1) / tileSize,
-                .columnTiles = (box.dims[fast] + tileSize - 1) / tileSize,
-                .tiles = 0,
-                .outer = loops};
-  planes.tiles = planes.rowTiles * planes.columnTiles * loops.count;
-  cuda::launchBlocks(q, "copy", copyTiles<T>, planes.tiles, planes, source, destination);
+  if constexpr (!std::is_same_v<T, Widest>) { // whose neighbours are the same on both sides
+    Planes planes{.rows = box.dims[slow],
+                  .columns = box.dims[fast],
+                  .fromColumn = from.strides[fast],
+                  .toRow = to.strides[slow],
+                  .rowTiles = (box.dims[slow] + tileSize - 1) / tileSize,
+                  .columnTiles = (box.dims[fast] + tileSize - 1) / tileSize,
+                  .tiles = 0,
+                  .outer = loops};
+    planes.tiles = planes.rowTiles * planes.columnTiles * loops.count;
+    cuda::launchBlocks(q, "copy", copyTiles<T>, planes.tiles, planes, source, destination);
+  }
+}
+
+bool multiple(const void* memory, std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(memory) % bytes == 0;
+}
+
+/// The same copy, of half as many elements of twice the size, if pairs of neighbours stay together and begin at
+/// multiples of their size.
+bool pairUp(Shape& box, Arrangement& from, Arrangement& to) {
+  const int axis = neighbours(box, to);
+  if (axis < 0 || axis != neighbours(box, from) || box.dims[axis] % 2 != 0) return false;
+  Shape halfBox = box;
+  Arrangement halfFrom = from, halfTo = to;
+  halfBox.dims[axis] /= 2;
+  for (auto [half, whole] : {std::pair{&halfFrom, &from}, std::pair{&halfTo, &to}}) {
+    if (whole->begin % 2 != 0) return false;
+    half->begin /= 2;
+    for (int other = 0; other < box.rank; ++other) {
+      if (other == axis) continue;
+      if (whole->strides[other] % 2 != 0) return false;
+      half->strides[other] /= 2;
+    }
+  }
+  box = halfBox;
+  from = halfFrom;
+  to = halfTo;
+  return true;
 }
 
 /// Calls f with an unsigned integer of that many bytes.
@@ -127,13 +177,23 @@ void withWidth(std::size_t elementBytes, F f) {
 
 void StridedCopy::run(Stream& q, const void* from, void* to, std::size_t elementBytes) const {
   if (box_.rank > 0 && box_.elements() == 0) return;
-  withWidth(elementBytes,
-            [&]<class T>(T) { copy(q, box_, from_, to_, static_cast<const T*>(from), static_cast<T*>(to)); });
+  Shape box = box_;
+  Arrangement source = from_, destination = to_;
+  while (elementBytes < sizeof(Widest) && multiple(from, 2 * elementBytes) && multiple(to, 2 * elementBytes) &&
+         pairUp(box, source, destination))
+    elementBytes *= 2;
+  if (elementBytes == sizeof(Widest))
+    copy<Widest>(q, box, source, destination, from, to);
+  else
+    withWidth(elementBytes, [&]<class T>(T) { copy<T>(q, box, source, destination, from, to); });
 }
 
 void fill(Stream& q, void* to, std::int64_t count, std::uint64_t pattern, std::size_t elementBytes) {
   withWidth(elementBytes, [&]<class T>(T) {
-    launchLoop(q, "fill", fillElements<T>, count, static_cast<T*>(to), static_cast<T>(pattern), count);
+    constexpr int n = sizeof(Widest) / sizeof(T);
+    const bool packs = multiple(to, sizeof(Widest));
+    launchLoop(q, "fill", packs ? fillElements<n, T> : fillElements<1, T>, packs ? count / n + count % n : count,
+               static_cast<T*>(to), static_cast<T>(pattern), count);
   });
 }
 

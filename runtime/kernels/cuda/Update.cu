@@ -1,14 +1,19 @@
-// The optimizers' formulas (Optimizer.h), one thread per element.
+// The optimizers' formulas (Optimizer.h). A thread makes four neighbours, which move in one access, where all arrays
+// begin at a multiple of 16 bytes. One launch updates as many parameters as its arguments have room for: most are
+// small.
 #include "pdcrt/Optimizer.h"
 
 #include "Cuda.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace pdcrt {
 namespace {
 
-/// The mean gradient of element i, clipped.
-__device__ float mean(const UpdateSlice& s, std::int64_t i) {
-  return s.gradient[i] / s.minibatches * s.scale;
+/// The mean gradient of an element, clipped.
+__device__ float mean(const UpdateSlice& s, float gradient) {
+  return gradient / s.minibatches * s.scale;
 }
 
 /// Without decay the gradient keeps its bits, the sign of a zero too.
@@ -16,36 +21,119 @@ __device__ float decayed(float gradient, float decay, float weight) {
   return decay == 0 ? gradient : gradient + decay * weight;
 }
 
-__global__ void sgd(UpdateSlice s) {
-  for (std::int64_t i = thread(); i < s.count; i += threads())
-    s.fresh[i] = s.old[i] - s.learningRate * decayed(mean(s, i), s.weightDecay, s.old[i]);
-}
+// Each makes the next weight of an element from the last one, the sum of its gradients and its state, which it changes.
 
-__global__ void momentum(UpdateSlice s, float factor, bool nesterov) {
-  for (std::int64_t i = thread(); i < s.count; i += threads()) {
-    const float g = decayed(mean(s, i), s.weightDecay, s.old[i]), velocity = factor * s.first[i] + g;
-    s.first[i] = velocity;
-    s.fresh[i] = s.old[i] - s.learningRate * (nesterov ? g + factor * velocity : velocity);
+struct Sgd {
+  static constexpr int states = 0;
+  __device__ float operator()(const UpdateSlice& s, float weight, float gradient, float&, float&) const {
+    return weight - s.learningRate * decayed(mean(s, gradient), s.weightDecay, weight);
   }
-}
-
-struct AdamNumbers {
-  float beta1, beta2, rest1, rest2, rate, root, epsilon, keep, coupledDecay;
 };
 
-__global__ void adam(UpdateSlice s, AdamNumbers n) {
-  for (std::int64_t i = thread(); i < s.count; i += threads()) {
-    const float g = decayed(mean(s, i), n.coupledDecay, s.old[i]);
-    const float first = n.beta1 * s.first[i] + n.rest1 * g, second = n.beta2 * s.second[i] + n.rest2 * g * g;
-    s.first[i] = first;
-    s.second[i] = second;
-    s.fresh[i] = n.keep * s.old[i] - n.rate * first / (std::sqrt(second) / n.root + n.epsilon);
+struct Momentum {
+  static constexpr int states = 1;
+  float factor;
+  bool nesterov;
+  __device__ float operator()(const UpdateSlice& s, float weight, float gradient, float& velocity, float&) const {
+    const float g = decayed(mean(s, gradient), s.weightDecay, weight);
+    velocity = factor * velocity + g;
+    return weight - s.learningRate * (nesterov ? g + factor * velocity : velocity);
+  }
+};
+
+struct Adam {
+  static constexpr int states = 2;
+  float beta1, beta2, rest1, rest2, rate, root, epsilon, keep, coupledDecay;
+  __device__ float operator()(const UpdateSlice& s, float weight, float gradient, float& first, float& second) const {
+    const float g = decayed(mean(s, gradient), coupledDecay, weight);
+    first = beta1 * first + rest1 * g;
+    second = beta2 * second + rest2 * g * g;
+    return keep * weight - rate * first / (std::sqrt(second) / root + epsilon);
+  }
+};
+
+constexpr int packElements = 4;
+
+template <int n, class Step>
+__device__ void updatePack(const UpdateSlice& s, const Step& step, std::int64_t i) {
+  auto weights = loadPack<n>(View<const float>{s.old}, i);
+  const auto gradients = loadPack<n>(View<const float>{s.gradient}, i);
+  Pack<float, n> first = {}, second = {};
+  if (Step::states > 0) first = loadPack<n>(View<float>{s.first}, i);
+  if (Step::states > 1) second = loadPack<n>(View<float>{s.second}, i);
+  for (int j = 0; j < n; ++j) weights[j] = step(s, weights[j], gradients[j], first[j], second[j]);
+  if (Step::states > 0) storePack(View<float>{s.first}, i, first);
+  if (Step::states > 1) storePack(View<float>{s.second}, i, second);
+  storePack(View<float>{s.fresh}, i, weights);
+}
+
+/// A slice, of which the first `packs` packs move whole and the other elements one by one.
+template <class Step>
+struct Row {
+  UpdateSlice slice;
+  std::int64_t packs;
+  Step step;
+};
+
+/// The slices of one launch, by value: so a graph records them. Each has blocks of its own.
+template <class Step>
+struct Table {
+  static constexpr std::size_t bytes = 4096; // of arguments, which every device has room for
+  static constexpr std::size_t most = (bytes - alignof(Row<Step>)) / (sizeof(Row<Step>) + sizeof(unsigned));
+  Row<Step> rows[most];
+  unsigned firstBlock[most + 1]; ///< after the last row: the number of all blocks
+};
+
+template <class Step>
+__global__ void updateAll(Table<Step> table) {
+  // Counted, not searched: no comparison waits for the one before.
+  unsigned at = 0;
+  for (std::size_t next = 1; next < Table<Step>::most; ++next) at += blockIdx.x >= table.firstBlock[next];
+  const Row<Step>& row = table.rows[at];
+  const unsigned block = blockIdx.x - table.firstBlock[at], blocks = table.firstBlock[at + 1] - table.firstBlock[at];
+  const std::int64_t first = std::int64_t{block} * blockDim.x + threadIdx.x;
+  const std::int64_t stride = std::int64_t{blocks} * blockDim.x;
+  for (std::int64_t i = first; i < row.packs; i += stride)
+    updatePack<packElements>(row.slice, row.step, i * packElements);
+  for (std::int64_t i = row.packs * packElements + first; i < row.slice.count; i += stride)
+    updatePack<1>(row.slice, row.step, i);
+}
+
+std::int64_t packsOf(const UpdateSlice& s) {
+  std::uintptr_t addresses = 0; // those that are absent are null
+  for (const float* data : {s.old, s.gradient, static_cast<const float*>(s.fresh), static_cast<const float*>(s.first),
+                            static_cast<const float*>(s.second)})
+    addresses |= reinterpret_cast<std::uintptr_t>(data);
+  return addresses % (packElements * sizeof(float)) == 0 ? s.count / packElements : 0;
+}
+
+/// As many that a thread makes two packs: a block does something before the first.
+unsigned blocksOf(const UpdateSlice& s, std::int64_t packs) {
+  return blocksFor((std::max(packs, s.count - packs * packElements) + 1) / 2);
+}
+
+template <class StepOf>
+void launch(Stream& q, const char* name, std::span<const UpdateSlice> slices, const StepOf& stepOf) {
+  using Step = decltype(stepOf(slices[0]));
+  constexpr std::size_t most = Table<Step>::most;
+  static_assert(sizeof(Table<Step>) <= Table<Step>::bytes);
+  for (std::size_t next = 0; next < slices.size(); next += most) {
+    Table<Step> table{};
+    unsigned blocks = 0;
+    std::size_t row = 0;
+    for (const UpdateSlice& slice : slices.subspan(next, std::min(most, slices.size() - next))) {
+      table.rows[row] = {slice, packsOf(slice), stepOf(slice)};
+      table.firstBlock[row] = blocks;
+      blocks += blocksOf(slice, table.rows[row++].packs);
+    }
+    std::fill(table.firstBlock + row, std::end(table.firstBlock), blocks);
+    cuda::launchBlocks(q, name, updateAll<Step>, blocks, table);
   }
 }
 
-AdamNumbers adamNumbers(const UpdateSlice& s, const Training& training, std::int64_t t) {
+Adam adam(const UpdateSlice& s, const Training& training) {
   const bool decoupled = training.optimizer == OptimizerKind::adamw;
-  const auto count = static_cast<double>(t);
+  const auto count = static_cast<double>(s.update);
   return {.beta1 = static_cast<float>(training.beta1),
           .beta2 = static_cast<float>(training.beta2),
           .rest1 = static_cast<float>(1 - training.beta1),
@@ -59,14 +147,15 @@ AdamNumbers adamNumbers(const UpdateSlice& s, const Training& training, std::int
 
 } // namespace
 
-void device::update(Stream& q, const UpdateSlice& slice, const Training& training, std::int64_t t) {
+void device::update(Stream& q, std::span<const UpdateSlice> slices, const Training& training) {
   switch (training.optimizer) {
-  case OptimizerKind::sgd: return launchLoop(q, "sgd", sgd, slice.count, slice);
+  case OptimizerKind::sgd: return launch(q, "sgd", slices, [](const UpdateSlice&) { return Sgd(); });
   case OptimizerKind::momentum:
-    return launchLoop(q, "momentum", momentum, slice.count, slice, static_cast<float>(training.momentum),
-                      training.nesterov);
+    return launch(q, "momentum", slices, [&](const UpdateSlice&) {
+      return Momentum{static_cast<float>(training.momentum), training.nesterov};
+    });
   case OptimizerKind::adam:
-  case OptimizerKind::adamw: return launchLoop(q, "adam", adam, slice.count, slice, adamNumbers(slice, training, t));
+  case OptimizerKind::adamw: return launch(q, "adam", slices, [&](const UpdateSlice& s) { return adam(s, training); });
   }
 }
 

@@ -141,6 +141,7 @@ T shuffle(T value, unsigned lane) {
 #define blockDim (::stand_in::here.blockSize)
 #define gridDim (::stand_in::here.grid)
 #define __syncthreads() ::stand_in::barrier()
+#define __syncwarp() ::stand_in::warpBarrier()
 #define __shfl_xor_sync(mask, value, distance)                                                                         \
   ::stand_in::shuffle(value, (::stand_in::here.thread.x % 32) ^ static_cast<unsigned>(distance))
 #define PDCRT_LAUNCH(kernel, grid, block, stream, ...) ::stand_in::launch(kernel, grid, block, stream, __VA_ARGS__)
