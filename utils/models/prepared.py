@@ -22,6 +22,7 @@ import time
 root = pathlib.Path(__file__).resolve().parents[2]
 FRONTEND = "cudnn_frontend/include"  # its headers among those that are prepared: one of them asks for the folder by its name
 PROGRAM, BUILD, PREPARATION = 60, 200, 7200  # seconds that a program, a compiler, and what is done beforehand may take
+NUDGED, BITS = 4, 4  # runs of the CPU's programs beside the first, from weights with other last bits
 LARGEST = 64 * 2**20  # bytes of a folder that is prepared
 
 
@@ -192,6 +193,28 @@ def begin(folder, build):
         (folder / "headers" / FRONTEND).mkdir(parents=True)
         for path in [*frontend.glob("cudnn_frontend*"), *frontend.glob("cudnn_backend_base.h")]:
             (shutil.copytree if path.is_dir() else shutil.copy)(path, folder / "headers" / FRONTEND / path.name)
+
+
+def nudged(weights, count):
+    """Yields so many times more than once; from the second time on, the last bits of every f32 element of the safetensors files in `weights`
+    are random ones: they differ from what they were by as much as rounding moves results of kernels. Leaves the files as they were."""
+    files = {path: path.read_bytes() for path in sorted(weights.glob("*.safetensors"))}
+    yield
+    for seed in range(1, count + 1):
+        values = random.Random(seed)
+        for path, data in files.items():
+            (length,), changed = struct.unpack("<Q", data[:8]), bytearray(data)
+            for entry in json.loads(data[8:8 + length]).values():
+                first, end = (8 + length + offset for offset in entry.get("data_offsets", (0, 0)))
+                # Infinities would become something else.
+                if entry.get("dtype") == "F32" and not any(high & 0x7F == 0x7F and low & 0x80 for high, low in
+                                                           zip(data[first + 3:end:4], data[first + 2:end:4])):
+                    flips = values.randbytes((end - first) // 4)
+                    changed[first:end:4] = bytes(byte ^ flip & 2**BITS - 1 for byte, flip in zip(changed[first:end:4], flips))
+            path.write_bytes(changed)
+        yield
+    for path, data in files.items():
+        path.write_bytes(data)
 
 
 def keep_compiled(executables, folder):
