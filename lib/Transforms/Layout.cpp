@@ -74,7 +74,7 @@ bool LayoutChoice::mayChange(const Value* value) const {
 bool LayoutChoice::takes(const ChannelBlocks& blocks) const {
   if (layout_ != channelsLast || (blocks.apart && blocks.last)) return true;
   return blocks.last && std::all_of(blocks.values.begin(), blocks.values.end(), [&](const Value* value) {
-           return value->type().shape[1] == blocks.values.front()->type().shape[1];
+           return value->type().rank() == 4 && value->type().shape[1] == blocks.values.front()->type().shape[1];
          });
 }
 

@@ -159,7 +159,7 @@ def time_all(training, images, warmup, blocks, steps):
     on_gpu = training.device == "cuda"
     torch.backends.cudnn.benchmark = True
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    tell(torch=torch.__version__)
+    tell(torch=torch.__version__, cudnn=torch.backends.cudnn.version(), cuda=torch.version.cuda)
     for way in ways(images, compiles=on_gpu):
         try:
             tell(way=way.title, ms=training.milliseconds(training.step(way), warmup, blocks, steps))
