@@ -23,7 +23,8 @@ public:
     /// Divide by the taps that lie inside the padded plane, else by those inside the plane. What rounding up adds
     /// beyond the padding never counts.
     bool countIncludePad = false;
-    std::int64_t lanes = 1; ///< with 16, values are row-major [N, C / 16, H, W, 16]
+    /// Values are row-major [N, C / lanes, H, W, lanes]: on the CPU 1 or 16, under CUDA what divides C.
+    std::int64_t lanes = 1;
   };
 
   /// Throws std::runtime_error if a window has no element of the input.

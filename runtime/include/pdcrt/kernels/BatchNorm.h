@@ -20,7 +20,8 @@ public:
     double epsilon = 1e-5;
     double momentum = 0.9;  ///< ONNX's: new = old · momentum + batch · (1 - momentum)
     bool relu = false;      ///< y = max(normalised x + residual, 0); of trainForward, again too, and its gradient only
-    std::int64_t lanes = 1; ///< with 16, x, y and their gradients are row-major [N, C / 16, …, 16]
+    /// x, y and their gradients are row-major [N, C / lanes, …, lanes]: on the CPU 1 or 16, under CUDA what divides C.
+    std::int64_t lanes = 1;
   };
 
   /// Throws std::runtime_error if the input has no channel axis, or lanes that do not divide it.

@@ -22,7 +22,8 @@ public:
     Dims2 strides = {1, 1};
     Pads2 pads = {};
     Dims2 dilations = {1, 1};
-    std::int64_t lanes = 1; ///< with 16, values are row-major [N, C / 16, H, W, 16]
+    /// Values are row-major [N, C / lanes, H, W, lanes]: on the CPU 1 or 16, under CUDA what divides C.
+    std::int64_t lanes = 1;
   };
 
   /// Throws std::runtime_error if a window has no element of the input.
