@@ -18,8 +18,8 @@ public:
   struct Options {
     Shape input; ///< [N, C, …], rank >= 2
     double epsilon = 1e-5;
-    double momentum = 0.9;  ///< ONNX's: new = old · momentum + batch · (1 - momentum)
-    bool relu = false;      ///< y = max(normalised x + residual, 0); of trainForward, again too, and its gradient only
+    double momentum = 0.9; ///< ONNX's: new = old · momentum + batch · (1 - momentum)
+    bool relu = false;     ///< y = max(normalised x + residual, 0); of trainForward, again too, and its gradient only
     /// x, y and their gradients are row-major [N, C / lanes, …, lanes]: on the CPU 1 or 16, under CUDA what divides C.
     std::int64_t lanes = 1;
   };

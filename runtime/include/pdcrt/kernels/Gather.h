@@ -31,7 +31,7 @@ public:
   void forward(Stream& q, std::type_identity_t<View<const T>> x, View<const std::int32_t> indices, View<T> y) const {
     gather(q, x.data, indices.data, y.data, sizeof(T));
   }
-  /// Adds the rows of dy that have the same index, in the order of the indices; rows that no index names are 0.
+  /// Adds the rows of dy that have the same index, always in one order; rows that no index names are 0.
   void inputGradient(Stream& q, View<const float> dy, View<const std::int64_t> indices, View<float> dx) const;
   void inputGradient(Stream& q, View<const float> dy, View<const std::int32_t> indices, View<float> dx) const;
 
