@@ -59,8 +59,8 @@ public:
     Dims2 dilations = {1, 1}; ///< 1: adjacent taps
     std::int64_t groups = 1;
     bool bias = false;
-    /// Of x, dx and of y, dy: [N, C, H, W] is row-major [N, C / lanes, H, W, lanes], on the CPU with 1 or 16, under CUDA
-    /// with 1 or C. What the algorithm wants otherwise is copied.
+    /// Of x, dx and of y, dy: [N, C, H, W] is row-major [N, C / lanes, H, W, lanes], on the CPU with 1 or 16, under
+    /// CUDA with 1 or C. What the algorithm wants otherwise is copied.
     std::int64_t inputLanes = 1, outputLanes = 1;
     /// Of w and dw: with 16, [O, I, H, W] is row-major [O / 16, I / 16, H, W, 16 of I, 16 of O] (pdcrt/FilterBlocks.h).
     std::int64_t filterLanes = 1;
