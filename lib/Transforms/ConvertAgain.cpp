@@ -25,13 +25,18 @@ bool widens(const Operation& operation) {
          operation.def().expressions == std::vector<std::string>{operation.def().operands[0].name};
 }
 
+/// Others would still read the conversion from memory, and may be moved before it when they take an elementwise
+/// neighbour up.
+bool fusesWith(const Operation& conversion, const Operation& reader) {
+  return reader.group == conversion.group && reader.def().kind == OpKind::elementwise;
+}
+
 /// The backward operations that read the result of `conversion`, in program order. What others get from another group
 /// travels once, in whatever type.
 std::vector<Operation*> readersOf(const Operation& conversion, const Positions& positions) {
   std::vector<Operation*> readers;
   for (Operation* user : conversion.result()->users())
-    if (!isForward(*user) && (convertsParameter(conversion) || user->group == conversion.group))
-      readers.push_back(user);
+    if (!isForward(*user) && (convertsParameter(conversion) || fusesWith(conversion, *user))) readers.push_back(user);
   std::sort(readers.begin(), readers.end(),
             [&](const Operation* a, const Operation* b) { return positions.at(a) < positions.at(b); });
   return readers;
