@@ -13,34 +13,39 @@ using namespace pdc::ops;
 
 namespace {
 
-/// The logits as [batch, classes, inner].
+/// The logits as [batch, classes + gap, inner].
 struct Classes {
-  std::int64_t batch, classes, inner;
+  std::int64_t batch, classes, inner, gap;
 
-  explicit Classes(const Shape& logits)
-      : batch(logits[0]), classes(logits[1]), inner(product(logits, 2, logits.size())) {}
-  /// Calls visit(position of the label, position of class 0 in the logits); other classes are `inner` apart.
+  Classes(const Shape& logits, const Attributes& attributes)
+      : batch(logits[0]), classes(logits[1] - attributes.getInt("gap")), inner(product(logits, 2, logits.size())),
+        gap(attributes.getInt("gap")) {}
+  /// Calls visit(position of the label, position of class 0 in the logits, position of the first of its statistics);
+  /// other classes are `inner` apart, as are both statistics.
   template <class Visit>
   void forEachLabel(Visit visit) const {
     for (std::int64_t n = 0; n < batch; ++n)
-      for (std::int64_t i = 0; i < inner; ++i) visit(n * inner + i, n * classes * inner + i);
+      for (std::int64_t i = 0; i < inner; ++i) visit(n * inner + i, n * (classes + gap) * inner + i, n * 2 * inner + i);
   }
 };
 
 const std::vector<AttributeDef> attributes = {
     boolean("has_ignore_index", false, "whether some positions do not count"),
     integer("ignore_index", -100, "the label of positions that do not count"),
-    number("label_smoothing", 0.0, "share of the loss that all classes have in equal parts, 0 to 1")};
+    number("label_smoothing", 0.0, "share of the loss that all classes have in equal parts, 0 to 1"),
+    integer("gap", 0, "logits at the end of axis 1 that are of no class, so that rows begin where they are read fast")};
 
 KernelUse kernel(const Operation& op, const Type& logits, const char* method) {
-  const Classes size(logits.shape);
+  const Classes size(logits.shape, op.attributes);
   return kernelUse<pdcrt::SoftmaxCrossEntropy>("SoftmaxCrossEntropy", method,
                                                {.batch = size.batch,
                                                 .classes = size.classes,
                                                 .inner = size.inner,
                                                 .hasIgnoreIndex = op.attributes.get<bool>("has_ignore_index"),
                                                 .ignoreIndex = op.attributes.getInt("ignore_index"),
-                                                .labelSmoothing = op.attributes.getFloat("label_smoothing")});
+                                                .labelSmoothing = op.attributes.getFloat("label_smoothing"),
+                                                .gap = size.gap,
+                                                .element = logits.element});
 }
 
 /// Whether the position with `label` counts.
@@ -83,20 +88,21 @@ private:
 
 template <class T>
 void lossReference(ReferenceContext& c) {
-  const Classes size(operandType(c.op, 0).shape);
+  const Classes size(operandType(c.op, 0).shape, c.op.attributes);
   const auto x = c.in<T>(0);
   const Definition<T> definition(c, 2, size.classes);
   const double weights = definition.sumOfWeights(c);
   if (!c.error.empty()) return;
   double total = 0;
-  size.forEachLabel([&](std::int64_t at, std::int64_t first) {
+  size.forEachLabel([&](std::int64_t at, std::int64_t first, std::int64_t statistics) {
     T largest = x[first];
     for (std::int64_t k = 1; k < size.classes; ++k) largest = std::max(largest, x[first + k * size.inner]);
     T sum = 0;
     for (std::int64_t k = 0; k < size.classes; ++k) sum += std::exp(x[first + k * size.inner] - largest);
-    if (c.results[1])
-      for (std::int64_t k = 0; k < size.classes; ++k)
-        c.out<T>(1)[first + k * size.inner] = std::exp(x[first + k * size.inner] - largest) / sum;
+    if (c.results[1]) {
+      c.out<T>(1)[statistics] = largest;
+      c.out<T>(1)[statistics + size.inner] = 1 / sum;
+    }
     const std::int64_t label = c.operands[1]->asInt(at);
     if (!counts(c.op, label)) return;
     for (std::int64_t k = 0; k < size.classes; ++k)
@@ -108,21 +114,22 @@ void lossReference(ReferenceContext& c) {
 
 template <class T>
 void gradientReference(ReferenceContext& c) {
-  const Classes size(resultType(c.op).shape);
-  const auto probabilities = c.in<T>(2);
+  const Classes size(resultType(c.op).shape, c.op.attributes);
+  const auto x = c.in<T>(2), statistics = c.in<T>(3);
   const auto dx = c.out<T>(0);
-  const Definition<T> definition(c, 3, size.classes);
+  const Definition<T> definition(c, 4, size.classes);
   const double weights = definition.sumOfWeights(c);
   if (!c.error.empty() || weights == 0) return;
   const T scale = c.in<T>(0)[0] / static_cast<T>(weights);
-  size.forEachLabel([&](std::int64_t at, std::int64_t first) {
+  size.forEachLabel([&](std::int64_t at, std::int64_t first, std::int64_t known) {
     const std::int64_t label = c.operands[1]->asInt(at);
     if (!counts(c.op, label)) return;
+    const T largest = statistics[known], factor = statistics[known + size.inner];
     T all = 0;
     for (std::int64_t k = 0; k < size.classes; ++k) all += definition.share(label, k);
     for (std::int64_t k = 0; k < size.classes; ++k) {
       const std::int64_t i = first + k * size.inner;
-      dx[i] = (probabilities[i] * all - definition.share(label, k)) * scale;
+      dx[i] = (std::exp(x[i] - largest) * factor * all - definition.share(label, k)) * scale;
     }
   });
 }
@@ -132,17 +139,32 @@ Status requireLabels(const InferContext& c, const char* op, std::size_t labels, 
   const Type& type = c.operand(labels);
   Shape wanted = logits;
   wanted.erase(wanted.begin() + 1);
+  if (const std::int64_t gap = c.attributes.getInt("gap"); gap < 0 || gap >= logits[1])
+    return c.error() << "'" << op << "' op has gap = " << gap << " behind the classes of " << toString(logits)
+                     << ", it must be at least 0 and leave one class";
   if ((type.element == ElementType::i64 || type.element == ElementType::i32) && type.shape == wanted) return success;
   return c.error() << "'" << op << "' op needs labels of i64" << toString(wanted) << " or i32" << toString(wanted)
                    << " for logits of shape " << toString(logits) << ", they are " << toString(type);
+}
+
+/// Of the loss, the statistics and the weights of classes.
+ElementType highOf(const Type& logits) {
+  return isLowPrecision(logits.element) ? ElementType::f32 : logits.element;
 }
 
 /// Reports unless operand `weights` is absent or has a weight for each class, and the smoothing is a share.
 Status requireOptions(const InferContext& c, const char* op, std::size_t weights, const Type& logits) {
   if (const double smoothing = c.attributes.getFloat("label_smoothing"); !(smoothing >= 0 && smoothing <= 1))
     return c.error() << "'" << op << "' op has label_smoothing = " << smoothing << ", it must lie between 0 and 1";
-  return has(c, weights) ? requireType(c, op, weights, {logits.element, {logits.shape[1]}}, "a weight for each class")
+  const std::int64_t classes = logits.shape[1] - c.attributes.getInt("gap");
+  return has(c, weights) ? requireType(c, op, weights, {highOf(logits), {classes}}, "a weight for each class")
                          : success;
+}
+
+Type statisticsOf(const Type& logits) {
+  Type statistics{highOf(logits), logits.shape};
+  statistics.shape[1] = 2;
+  return statistics;
 }
 
 Types inferLoss(const InferContext& c) {
@@ -150,13 +172,15 @@ Types inferLoss(const InferContext& c) {
   if (!requireFloat(c, op, 0, 2) || !requireLabels(c, op, 1, c.operand(0).shape) ||
       !requireOptions(c, op, 2, c.operand(0)))
     return failure;
-  return std::vector<Type>{{c.operand(0).element, {}}, c.operand(0)};
+  return std::vector<Type>{{highOf(c.operand(0)), {}}, statisticsOf(c.operand(0))};
 }
 
 Types inferGradient(const InferContext& c) {
   const char* op = "softmax_cross_entropy_gradient";
   if (!requireFloat(c, op, 2, 2) || !requireLabels(c, op, 1, c.operand(2).shape) ||
-      !requireType(c, op, 0, {c.operand(2).element, {}}, "a loss") || !requireOptions(c, op, 3, c.operand(2)))
+      !requireType(c, op, 0, {highOf(c.operand(2)), {}}, "a loss") ||
+      !requireType(c, op, 3, statisticsOf(c.operand(2)), "statistics of the logits") ||
+      !requireOptions(c, op, 4, c.operand(2)))
     return failure;
   return std::vector<Type>{c.operand(2)};
 }
@@ -245,19 +269,32 @@ Expected<std::vector<Value*>> convertLoss(OnnxReader& n, bool logits) {
 }
 
 std::vector<std::string> examples() {
-  const auto text = [](const char* x, const char* labels, const char* options = "") {
+  const auto text = [](const char* x, const char* s, const char* labels, const char* options = "") {
     return example("%x: f32" + std::string(x) + ", %label: " + labels,
-                   "%loss, %p = softmax_cross_entropy %x, %label" + std::string(options) + " : f32[], f32" + x);
+                   "%loss, %s = softmax_cross_entropy %x, %label" + std::string(options) + " : f32[], f32" + s);
   };
-  return {text("[4, 3]", "i64[4]"),
-          text("[1, 2]", "i32[1]"),
-          text("[2, 5, 3]", "i64[2, 3]"),
-          text("[6, 3]", "i64[6]", " {has_ignore_index = true, ignore_index = 1}"),
-          text("[2, 2, 2, 3]", "i32[2, 2, 3]", " {has_ignore_index = true, ignore_index = 0}"),
-          text("[3, 4]", "i64[3]", " {label_smoothing = 0.1}"),
-          text("[2, 3, 2]", "i64[2, 2], %constant_positive: f32[3]",
+  return {text("[4, 3]", "[4, 2]", "i64[4]"),
+          text("[1, 2]", "[1, 2]", "i32[1]"),
+          text("[2, 5, 3]", "[2, 2, 3]", "i64[2, 3]"),
+          text("[6, 3]", "[6, 2]", "i64[6]", " {has_ignore_index = true, ignore_index = 1}"),
+          text("[2, 2, 2, 3]", "[2, 2, 2, 3]", "i32[2, 2, 3]", " {has_ignore_index = true, ignore_index = 0}"),
+          text("[3, 4]", "[3, 2]", "i64[3]", " {label_smoothing = 0.1}"),
+          text("[2, 3, 2]", "[2, 2, 2]", "i64[2, 2], %constant_positive: f32[3]",
                ", %constant_positive {has_ignore_index = true, ignore_index = 1, label_smoothing = 0.25}"),
-          text("[5, 3]", "i32[5], %constant_positive: f32[3]", ", %constant_positive")};
+          text("[5, 3]", "[5, 2]", "i32[5], %constant_positive: f32[3]", ", %constant_positive"),
+          text("[3, 8]", "[3, 2]", "i64[3], %constant_positive: f32[5]",
+               ", %constant_positive {gap = 3, label_smoothing = 0.125}")};
+}
+
+std::vector<std::string> gradientExamples() {
+  return {example("%dloss: f32[], %label: i64[4], %x: f32[4, 3]",
+                  "%loss, %s = softmax_cross_entropy %x, %label : f32[], f32[4, 2]\n"
+                  "%dx = softmax_cross_entropy_gradient %dloss, %label, %x, %s : f32[4, 3]"),
+          example("%dloss: f32[], %label: i64[4], %x: f32[4, 5], %positive: f32[3]",
+                  "%loss, %s = softmax_cross_entropy %x, %label, %positive {gap = 2, label_smoothing = 0.2} : f32[], "
+                  "f32[4, 2]\n"
+                  "%dx = softmax_cross_entropy_gradient %dloss, %label, %x, %s, %positive {gap = 2, "
+                  "label_smoothing = 0.2} : f32[4, 5]")};
 }
 
 } // namespace
@@ -270,16 +307,16 @@ PDC_OPS(SoftmaxCrossEntropy) {
               "Mean over the labelled positions of -log softmax(logits) at the label, classes on axis 1, weighted "
               "by the labels' class",
           .onnx = {onnxMany("SoftmaxCrossEntropyLoss", 2, [](OnnxReader& n) { return convertLoss(n, true); })},
-          .operands = {{"logits"}, {"labels"}, {.name = "weights", .optional = true}},
-          .results = {{"loss"}, {.name = "probabilities", .optional = true}},
+          .operands = {{"logits"}, {"labels"}, {.name = "weights", .optional = true, .keepsHigh = true}},
+          .results = {{"loss"}, {.name = "statistics", .optional = true}},
           .attributes = attributes,
           .infer = inferLoss,
-          .precision = PrecisionClass::keepHigh,
+          .precision = PrecisionClass::readLow,
           .cost = perElement(14),
           .gradient = [](GradientContext& g) -> std::vector<Value*> {
             const Operation& op = g.op();
             if (!g.resultGradient(0)) return {nullptr, nullptr, nullptr};
-            std::vector<Value*> operands = {g.resultGradient(0), op.operand(1), op.result(1)};
+            std::vector<Value*> operands = {g.resultGradient(0), op.operand(1), op.operand(0), op.result(1)};
             if (op.operands().size() > 2) operands.push_back(op.operand(2));
             return {g.value(0, "softmax_cross_entropy_gradient", std::move(operands), op.attributes), nullptr, nullptr};
           },
@@ -288,36 +325,44 @@ PDC_OPS(SoftmaxCrossEntropy) {
             Operation* without = b.create(op.def().name, op.operands(), op.attributes, {true, false});
             return {without ? without->result(0) : nullptr, nullptr};
           },
+          .ignoreGap = [](const Operation& op, Value* wider, Builder& b) -> Operation* {
+            std::vector<Value*> operands = op.operands();
+            operands[0] = wider;
+            Attributes gap = op.attributes;
+            gap.set("gap", gap.getInt("gap") + wider->type().shape[1] - operandType(op, 0).shape[1]);
+            std::vector<bool> wanted;
+            for (const Value* result : op.results()) wanted.push_back(result != nullptr);
+            return b.create(op.def().name, operands, gap, wanted);
+          },
           .choices = [](const Operation& op, std::size_t i) -> std::int64_t {
             const Shape& logits = operandType(op, 0).shape;
-            return i == 1 && logits.size() > 1 ? logits[1] : 0;
+            return i == 1 && logits.size() > 1 ? logits[1] - op.attributes.getInt("gap") : 0;
           },
           .reference = reference([]<class T>(ReferenceContext& c) { lossReference<T>(c); }),
           .examples = examples(),
           .lossLike = true,
+          .takesLow = true,
       },
       {
           .name = "softmax_cross_entropy_gradient",
           .summary = "Gradient of softmax_cross_entropy for the logits: probabilities, less 1 at the label, shared out",
-          .operands = {{"dloss"}, {"labels"}, {"probabilities"}, {.name = "weights", .optional = true}},
+          .operands = {{.name = "dloss", .keepsHigh = true},
+                       {"labels"},
+                       {"logits"},
+                       {.name = "statistics", .keepsHigh = true},
+                       {.name = "weights", .optional = true, .keepsHigh = true}},
           .results = {{"dlogits"}},
           .attributes = attributes,
           .infer = inferGradient,
-          .precision = PrecisionClass::keepHigh,
+          .precision = PrecisionClass::readLow,
           .cost =
               [](const Operation& op) {
-                return Cost{2.0 * static_cast<double>(resultType(op).elements()), bytesMoved(op)};
+                return Cost{12.0 * static_cast<double>(resultType(op).elements()), bytesMoved(op)};
               },
           .kernel = [](const Operation& op) { return kernel(op, resultType(op), "inputGradient"); },
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
-          .examples =
-              {example(
-                   "%dloss: f32[], %label: i64[4], %x: f32[4, 3]",
-                   "%p = softmax %x : f32[4, 3]\n%dx = softmax_cross_entropy_gradient %dloss, %label, %p : f32[4, 3]"),
-               example("%dloss: f32[], %label: i64[4], %x: f32[4, 3], %positive: f32[3]",
-                       "%p = softmax %x : f32[4, 3]\n%dx = softmax_cross_entropy_gradient %dloss, %label, %p, "
-                       "%positive {label_smoothing = "
-                       "0.2} : f32[4, 3]")},
+          .examples = gradientExamples(),
+          .takesLow = true,
       },
       composed("nll_loss", "Negative log-likelihood of labels: elementwise ops and reductions",
                {onnxMany("NegativeLogLikelihoodLoss", 2, [](OnnxReader& n) { return convertLoss(n, false); })}),

@@ -36,6 +36,7 @@ public:
 
 private:
   bool isLowered(const Operation& operation) const;
+  bool readsLow(const Operation& operation) const;
   bool movesLow(const Operation& operation) const;
   Status lower(Operation& operation);
   Value* narrow(Value* value);
@@ -91,25 +92,34 @@ Status Lowering::lower(Operation& operation) {
   return success;
 }
 
+/// Whether all floats that an operation reads exist in low precision, so that it can take them as they are.
+bool Lowering::readsLow(const Operation& operation) const {
+  bool any = false;
+  for (std::size_t i = 0; i < operation.operands().size(); ++i) {
+    if (!isNarrowed(operation, i)) continue;
+    if (!narrow_.contains(operation.operand(i)) || !isWidened(operation.operand(i))) return false;
+    any = true;
+  }
+  return any;
+}
+
 /// Whether an operation moves elements all of which exist in low precision: what was rounded before it need not be
 /// widened for it, and what it makes of it is the same.
 bool Lowering::movesLow(const Operation& operation) const {
   if (!operation.def().moves && operation.def().kind != OpKind::view) return false;
   std::int64_t read = 0, written = 0;
-  for (std::size_t i = 0; i < operation.operands().size(); ++i) {
-    if (!isNarrowed(operation, i)) continue;
-    if (!narrow_.contains(operation.operand(i)) || !isWidened(operation.operand(i))) return false;
-    read += operation.operand(i)->type().elements();
-  }
+  for (std::size_t i = 0; i < operation.operands().size(); ++i)
+    if (isNarrowed(operation, i)) read += operation.operand(i)->type().elements();
   for (const Value* result : operation.results()) written += result ? result->type().elements() : 0;
-  return read > 0 && written <= read; // copies would be widened one by one
+  return readsLow(operation) && written <= read; // copies would be widened one by one
 }
 
 bool Lowering::isLowered(const Operation& operation) const {
   const OpDef& def = operation.def();
   bool inF32 = false;
   for (std::size_t i = 0; i < operation.operands().size(); ++i) inF32 |= isNarrowed(operation, i);
-  return inF32 && ((def.precision == PrecisionClass::preferLow && def.takesLow) || movesLow(operation));
+  return inF32 && ((def.precision == PrecisionClass::preferLow && def.takesLow) ||
+                   (def.precision == PrecisionClass::readLow && readsLow(operation)) || movesLow(operation));
 }
 
 Status Lowering::run() {

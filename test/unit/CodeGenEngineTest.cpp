@@ -125,7 +125,7 @@ const Case cases[] = {
     %1 = relu %0 : f32[4, 6]
     %2 = add %1, %b1 : f32[4, 6]
     %3 = linear %2, %w2, _ {transposed = true} : f32[4, 3]
-    %loss, %probabilities = softmax_cross_entropy %3, %label : f32[], f32[4, 3]
+    %loss, %probabilities = softmax_cross_entropy %3, %label : f32[], f32[4, 2]
     loss %loss
     prediction %3
   }

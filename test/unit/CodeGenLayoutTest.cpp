@@ -40,7 +40,7 @@ const Case cases[] = {
     %r2 = relu %s2 : f32[2, 32, 4, 5]
     %a2 = reduce_mean %r2 {axes = [2, 3], keep_dims = false} : f32[2, 32]
     %y = linear %a2, %fc : f32[2, 3]
-    %loss, %p = softmax_cross_entropy %y, %label : f32[], f32[2, 3]
+    %loss, %p = softmax_cross_entropy %y, %label : f32[], f32[2, 2]
     loss %loss
     prediction %y
     state %mean = %sm1
@@ -74,7 +74,7 @@ const Case cases[] = {
     %whole = concat %smooth, %rest {axis = 1} : f32[2, 48, 5, 4]
     %flat = reshape %whole {shape = [2, 960]} : f32[2, 960]
     %y = linear %flat, %fc : f32[2, 3]
-    %loss, %p = softmax_cross_entropy %y, %label : f32[], f32[2, 3]
+    %loss, %p = softmax_cross_entropy %y, %label : f32[], f32[2, 2]
     loss %loss
     prediction %y
   }

@@ -94,8 +94,10 @@ TEST(SoftmaxRange, TheLargestLogitIsSubtractedWhereverItIs) {
     Softmax(setup, {.rows = 1, .classes = classes}).forward(q, x, y);
     EXPECT_TRUE(std::ranges::equal(y.values(), expected.values()));
     const Buffer<std::int64_t> label = {at};
-    SoftmaxCrossEntropy(setup, {.batch = 1, .classes = classes}).forward(q, x, label, {}, loss, y);
-    EXPECT_TRUE(std::ranges::equal(y.values(), expected.values()));
+    const Buffer<float> statistics(2);
+    SoftmaxCrossEntropy(setup, {.batch = 1, .classes = classes}).forward(q, x, label, {}, loss, statistics);
+    EXPECT_EQ(statistics[0], 1000);
+    EXPECT_EQ(statistics[1], 1);
     EXPECT_EQ(loss[0], 0);
   }
 }
@@ -125,8 +127,8 @@ protected:
   const SoftmaxCrossEntropy::Options o = std::get<0>(GetParam());
   const bool weighted = std::get<1>(GetParam());
   const Buffer<float> classWeights = randomBuffer(weighted ? o.classes : 0, 5);
-  const std::int64_t positions = o.batch * o.inner, count = positions * o.classes;
-  const Buffer<float> logits = randomBuffer(count, 1), loss = room(1), probabilities = room(count),
+  const std::int64_t positions = o.batch * o.inner, count = positions * (o.classes + o.gap);
+  const Buffer<float> logits = randomBuffer(count, 1), loss = room(1), statistics = room(2 * positions),
                       dlogits = room(count), dloss = {0.75f};
   const Buffer<std::int64_t> labels = Buffer<std::int64_t>(positions);
   const Buffer<std::int32_t> labels32 = Buffer<std::int32_t>(positions);
@@ -142,10 +144,13 @@ protected:
     if (o.hasIgnoreIndex)
       for (std::int64_t i = 0; i < positions; i += 3) labels[i] = o.ignoreIndex;
     for (std::int64_t i = 0; i < positions; ++i) labels32[i] = static_cast<std::int32_t>(labels[i]);
+    for (std::int64_t i = 0; i < positions; ++i)
+      for (std::int64_t c = o.classes; c < o.classes + o.gap; ++c)
+        logits.values()[at(i, c)] = std::numeric_limits<float>::quiet_NaN(); // nobody looks there
   }
 
   std::size_t at(std::int64_t position, std::int64_t label) const {
-    return static_cast<std::size_t>((position / o.inner * o.classes + label) * o.inner + position % o.inner);
+    return static_cast<std::size_t>((position / o.inner * (o.classes + o.gap) + label) * o.inner + position % o.inner);
   }
   double definition(const Values& v) const {
     double sum = 0, labelled = 0;
@@ -164,47 +169,52 @@ protected:
 };
 
 TEST_P(CrossEntropy, IsTheDefinitionAndItsDerivative) {
-  expectGoodManners(setup, {loss, probabilities},
-                    [&](Stream& q) { kernel.forward(q, logits, labels, weights(), loss, probabilities); });
+  expectGoodManners(setup, {loss, statistics},
+                    [&](Stream& q) { kernel.forward(q, logits, labels, weights(), loss, statistics); });
   expectClose(loss, {definition(toDouble(logits))}, "loss");
-  Values expectedProbabilities(probabilities.values().size());
+  Values expected(statistics.values().size());
   for (std::int64_t p = 0; p < positions; ++p) {
-    double sum = 0;
-    for (std::int64_t c = 0; c < o.classes; ++c) sum += std::exp(double(logits.values()[at(p, c)]));
-    for (std::int64_t c = 0; c < o.classes; ++c)
-      expectedProbabilities[at(p, c)] = std::exp(double(logits.values()[at(p, c)])) / sum;
+    double largest = logits.values()[at(p, 0)], sum = 0;
+    for (std::int64_t c = 0; c < o.classes; ++c) largest = std::max(largest, double(logits.values()[at(p, c)]));
+    for (std::int64_t c = 0; c < o.classes; ++c) sum += std::exp(double(logits.values()[at(p, c)]) - largest);
+    const auto first = static_cast<std::size_t>(p / o.inner * 2 * o.inner + p % o.inner);
+    expected[first] = largest;
+    expected[first + static_cast<std::size_t>(o.inner)] = 1 / sum;
   }
-  expectClose(probabilities, expectedProbabilities, "probabilities");
+  expectClose(statistics, expected, "statistics");
   expectGoodManners(setup, {dlogits},
-                    [&](Stream& q) { kernel.inputGradient(q, dloss, labels, probabilities, weights(), dlogits); });
+                    [&](Stream& q) { kernel.inputGradient(q, dloss, labels, logits, statistics, weights(), dlogits); });
   expectClose(dlogits, centralDifferences(toDouble(logits), [&](const Values& v) { return 0.75 * definition(v); }),
               "dlogits");
 }
 
 TEST_P(CrossEntropy, NarrowLabelsAndAnUnwantedResultChangeNoBit) {
   RoomyStream q;
-  kernel.forward(q, logits, labels, weights(), loss, probabilities);
-  kernel.inputGradient(q, dloss, labels, probabilities, weights(), dlogits);
-  const Buffer<float> loss32(1), probabilities32(count), lossAlone(1);
-  kernel.forward(q, logits, labels32, weights(), loss32, probabilities32);
+  kernel.forward(q, logits, labels, weights(), loss, statistics);
+  kernel.inputGradient(q, dloss, labels, logits, statistics, weights(), dlogits);
+  const Buffer<float> loss32(1), statistics32(2 * positions), lossAlone(1);
+  kernel.forward(q, logits, labels32, weights(), loss32, statistics32);
   kernel.forward(q, logits, labels, weights(), lossAlone, {});
   EXPECT_EQ(loss32[0], loss[0]);
   EXPECT_EQ(lossAlone[0], loss[0]);
-  EXPECT_TRUE(std::ranges::equal(probabilities32.values(), probabilities.values()));
-  kernel.inputGradient(q, dloss, labels32, probabilities, weights(), probabilities); // in place
-  EXPECT_TRUE(std::ranges::equal(probabilities.values(), dlogits.values()));
+  EXPECT_TRUE(std::ranges::equal(statistics32.values(), statistics.values()));
+  kernel.inputGradient(q, dloss, labels32, logits, statistics, weights(), logits); // in place
+  EXPECT_TRUE(std::ranges::equal(logits.values(), dlogits.values()));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, CrossEntropy,
     testing::Combine(
-        testing::Values(SoftmaxCrossEntropy::Options{.batch = 32, .classes = 10},
-                        SoftmaxCrossEntropy::Options{.batch = 1, .classes = 37},
-                        SoftmaxCrossEntropy::Options{.batch = 3, .classes = 5, .inner = 4, .labelSmoothing = 0.1},
-                        SoftmaxCrossEntropy::Options{
-                            .batch = 9, .classes = 6, .hasIgnoreIndex = true, .ignoreIndex = -1, .labelSmoothing = 1},
-                        SoftmaxCrossEntropy::Options{
-                            .batch = 2, .classes = 4, .inner = 7, .hasIgnoreIndex = true, .ignoreIndex = 2}),
+        testing::Values(
+            SoftmaxCrossEntropy::Options{.batch = 32, .classes = 10},
+            SoftmaxCrossEntropy::Options{.batch = 1, .classes = 37},
+            SoftmaxCrossEntropy::Options{.batch = 3, .classes = 5, .inner = 4, .labelSmoothing = 0.1},
+            SoftmaxCrossEntropy::Options{
+                .batch = 9, .classes = 6, .hasIgnoreIndex = true, .ignoreIndex = -1, .labelSmoothing = 1},
+            SoftmaxCrossEntropy::Options{
+                .batch = 2, .classes = 4, .inner = 7, .hasIgnoreIndex = true, .ignoreIndex = 2},
+            SoftmaxCrossEntropy::Options{.batch = 4, .classes = 37, .hasIgnoreIndex = true, .ignoreIndex = 3, .gap = 3},
+            SoftmaxCrossEntropy::Options{.batch = 3, .classes = 5, .inner = 4, .labelSmoothing = 0.25, .gap = 2}),
         testing::Bool()));
 
 TEST(CrossEntropyRows, OfManyClassesBeginAnywhereAndMayHaveOneLargeLogit) {
@@ -212,34 +222,34 @@ TEST(CrossEntropyRows, OfManyClassesBeginAnywhereAndMayHaveOneLargeLogit) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (std::int64_t classes : {4099, 8193, 12346}) {
     const std::int64_t count = batch * classes;
-    const Buffer<float> logits = randomBuffer(count, 1), loss(1), probabilities(count), dlogits(count), dloss = {1};
+    const Buffer<float> logits = randomBuffer(count, 1), loss(1), statistics(2 * batch), dlogits(count), dloss = {1};
     const Buffer<std::int64_t> labels = {5, classes - 1, 0};
     logits[classes + 7] = -std::numeric_limits<float>::infinity();
     logits[2 * classes - 1] = 40; // nearly certain, and the last one that is read
     pdcrt::Setup setup;
     const SoftmaxCrossEntropy kernel(setup, {.batch = batch, .classes = classes});
-    expectGoodManners(setup, {loss, probabilities},
-                      [&](Stream& q) { kernel.forward(q, logits, labels, {}, loss, probabilities); });
+    expectGoodManners(setup, {loss, statistics},
+                      [&](Stream& q) { kernel.forward(q, logits, labels, {}, loss, statistics); });
     expectGoodManners(setup, {dlogits},
-                      [&](Stream& q) { kernel.inputGradient(q, dloss, labels, probabilities, {}, dlogits); });
-    Values expected(static_cast<std::size_t>(count)), gradient(expected.size());
+                      [&](Stream& q) { kernel.inputGradient(q, dloss, labels, logits, statistics, {}, dlogits); });
+    Values gradient(static_cast<std::size_t>(count));
     double expectedLoss = 0;
     for (std::int64_t row = 0; row < batch; ++row) {
       double sum = 0;
       for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(double(logits[row * classes + c]));
       for (std::int64_t c = 0; c < classes; ++c) {
         const auto i = static_cast<std::size_t>(row * classes + c);
-        expected[i] = std::exp(double(logits[row * classes + c])) / sum;
-        gradient[i] = (expected[i] - (c == labels[row])) / double(batch);
+        gradient[i] = (std::exp(double(logits[row * classes + c])) / sum - (c == labels[row])) / double(batch);
       }
       expectedLoss += (std::log(sum) - logits[row * classes + labels[row]]) / double(batch);
     }
     expectClose(loss, {expectedLoss}, "loss");
-    expectClose(probabilities, expected, "probabilities");
     expectClose(dlogits, gradient, "dlogits");
     RoomyStream q;
-    kernel.inputGradient(q, dloss, labels, probabilities, {}, probabilities); // in place
-    EXPECT_TRUE(std::ranges::equal(probabilities.values(), dlogits.values()));
+    const Buffer<float> place(count);
+    std::ranges::copy(logits.values(), place.values().begin());
+    kernel.inputGradient(q, dloss, labels, place, statistics, {}, place);
+    EXPECT_TRUE(std::ranges::equal(place.values(), dlogits.values()));
     logits[classes - 1] = nan;
     kernel.forward(q, logits, labels, {}, loss, {});
     EXPECT_TRUE(std::isnan(loss[0]));
@@ -247,7 +257,7 @@ TEST(CrossEntropyRows, OfManyClassesBeginAnywhereAndMayHaveOneLargeLogit) {
 }
 
 TEST(CrossEntropyGradient, HasItsDigitsWhereTheLabelIsNearlyCertain) {
-  const Buffer<float> logits = {-1, 17, 0.5f, 1}, loss(1), probabilities(4), dlogits(4), dloss = {1};
+  const Buffer<float> logits = {-1, 17, 0.5f, 1}, loss(1), statistics(4), dlogits(4), dloss = {1};
   const Buffer<std::int64_t> labels = {1};
   double others = 0;
   for (std::int64_t c : {0, 2, 3}) others += std::exp(double(logits[c]) - logits[1]);
@@ -255,33 +265,33 @@ TEST(CrossEntropyGradient, HasItsDigitsWhereTheLabelIsNearlyCertain) {
   RoomyStream q;
   for (double smoothing : {0.0, 1e-9}) {
     const SoftmaxCrossEntropy kernel(setup, {.batch = 1, .classes = 4, .labelSmoothing = smoothing});
-    kernel.forward(q, logits, labels, {}, loss, probabilities);
-    kernel.inputGradient(q, dloss, labels, probabilities, {}, dlogits);
+    kernel.forward(q, logits, labels, {}, loss, statistics);
+    kernel.inputGradient(q, dloss, labels, logits, statistics, {}, dlogits);
     const double exact = -others / (1 + others) * (1 - smoothing) + smoothing * (1 / (1 + others) - 0.25);
     EXPECT_NEAR(dlogits[1], exact, 1e-6 * -exact) << "smoothing " << smoothing;
   }
 }
 
 TEST(CrossEntropyLabels, OneOutsideTheClassesMakesTheLossNaN) {
-  const Buffer<float> logits = {1, 2, 3, 4}, loss(1), probabilities(4);
+  const Buffer<float> logits = {1, 2, 3, 4}, loss(1), statistics(4);
   pdcrt::Setup setup;
   RoomyStream q;
   const SoftmaxCrossEntropy kernel(setup, {.batch = 2, .classes = 2});
   for (std::int64_t bad : {-1, 2}) {
     const Buffer<std::int64_t> labels = {bad, 0};
-    kernel.forward(q, logits, labels, {}, loss, probabilities);
+    kernel.forward(q, logits, labels, {}, loss, statistics);
     EXPECT_TRUE(std::isnan(loss[0])) << "label " << bad;
   }
 }
 
 TEST(CrossEntropyLabels, WithNoneLeftTheLossIsNaNAndTheGradientZero) {
-  const Buffer<float> logits = {1, 2, 3, 4}, loss(1), probabilities(4), dlogits(4), dloss = {1};
+  const Buffer<float> logits = {1, 2, 3, 4}, loss(1), statistics(4), dlogits(4), dloss = {1};
   const Buffer<std::int64_t> labels = {-100, -100};
   pdcrt::Setup setup;
   RoomyStream q;
   const SoftmaxCrossEntropy kernel(setup, {.batch = 2, .classes = 2, .hasIgnoreIndex = true});
-  kernel.forward(q, logits, labels, {}, loss, probabilities);
-  kernel.inputGradient(q, dloss, labels, probabilities, {}, dlogits);
+  kernel.forward(q, logits, labels, {}, loss, statistics);
+  kernel.inputGradient(q, dloss, labels, logits, statistics, {}, dlogits);
   EXPECT_TRUE(std::isnan(loss[0]));
   for (float value : dlogits.values()) EXPECT_EQ(value, 0);
 }

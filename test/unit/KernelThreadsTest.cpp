@@ -172,17 +172,17 @@ TEST(KernelThreads, SoftmaxCrossEntropy) {
                                             .ignoreIndex = 11,
                                             .labelSmoothing = weighted ? 0.1 : 0.0};
     const Buffer<float> logits = randomBuffer(o.batch * o.classes * o.inner, 1), dloss = {1.5f}, loss = room(1),
-                        probabilities = room(logits.count()), dlogits = room(logits.count());
+                        statistics = room(2 * o.batch * o.inner), dlogits = room(logits.count());
     Buffer<float> weights(o.classes);
     for (std::int64_t c = 0; c < o.classes; ++c) weights[c] = 1 + static_cast<float>(c % 5);
     Buffer<std::int64_t> labels(o.batch * o.inner);
     for (std::int64_t i = 0; i < labels.count(); ++i) labels[i] = i * 13 % 40;
     const View<const float> classWeights = weighted ? View<const float>(weights) : View<const float>();
     expectSame(
-        {loss, probabilities, dlogits}, 0, [&](pdcrt::Setup& setup) { return SoftmaxCrossEntropy(setup, o); },
+        {loss, statistics, dlogits}, 0, [&](pdcrt::Setup& setup) { return SoftmaxCrossEntropy(setup, o); },
         [&](const SoftmaxCrossEntropy& entropy, Stream& q) {
-          entropy.forward(q, logits, labels, classWeights, loss, probabilities);
-          entropy.inputGradient(q, dloss, labels, probabilities, classWeights, dlogits);
+          entropy.forward(q, logits, labels, classWeights, loss, statistics);
+          entropy.inputGradient(q, dloss, labels, logits, statistics, classWeights, dlogits);
         });
   }
 }

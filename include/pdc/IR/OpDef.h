@@ -97,7 +97,12 @@ struct InferContext {
 using InferFn = std::function<Expected<std::vector<Type>>(const InferContext&)>;
 
 /// Whether results in low precision are safe; used by mixed precision.
-enum class PrecisionClass { any, preferLow, keepHigh };
+enum class PrecisionClass {
+  any,
+  preferLow,
+  readLow, ///< operands, where they are in low precision already; what is computed of them is in f32
+  keepHigh
+};
 
 /// Work of one execution, for the analytic cost model.
 struct Cost {
@@ -237,6 +242,11 @@ struct OpDef {
   /// How the parameter that operand i stands for usually starts (of an activation: the parameters that compute it), as
   /// PyTorch's modules do; nothing where there is no usage. Null: for no operand.
   std::function<std::optional<InitialValues>(const Operation&, std::size_t i)> initialValues;
+  /// Result 0 of the operation with so many more elements, zeros, at the end of its last axis; null: of no use.
+  std::function<Value*(const Operation&, std::int64_t gap, Builder&)> makeGap;
+  /// The operation on `wider`, which is operand 0 with such a gap at the end of axis 1: it reads nothing of it, and the
+  /// gradient there is 0. Null: it knows no gaps.
+  std::function<Operation*(const Operation&, Value* wider, Builder&)> ignoreGap;
   /// Among how many things the integers of operand i choose: 0 … n-1, rows also from -n on, counted from the end. 0, or
   /// null: they name nothing.
   std::function<std::int64_t(const Operation&, std::size_t i)> choices;

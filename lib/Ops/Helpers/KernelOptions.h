@@ -197,7 +197,8 @@ PDC_FIELDS(Rnn::Options, steps, batch, hidden, relu, reverse)
 PDC_FIELDS(Scatter::Options, size, inner, count, kind)
 PDC_FIELDS(Slice::Options, input, output, starts, steps)
 PDC_FIELDS(Softmax::Options, rows, classes, logarithm)
-PDC_FIELDS(SoftmaxCrossEntropy::Options, batch, classes, inner, hasIgnoreIndex, ignoreIndex, labelSmoothing)
+PDC_FIELDS(SoftmaxCrossEntropy::Options, batch, classes, inner, hasIgnoreIndex, ignoreIndex, labelSmoothing, gap,
+           element)
 PDC_FIELDS(TopK::Options, outer, size, inner, k, largest)
 PDC_FIELDS(Transpose::Options, input, permutation)
 

@@ -19,32 +19,49 @@ struct Row {
   std::int64_t count, stride;
 };
 
-/// `at` says where the logit of a class is, `max` is the largest. A NaN shows in the sum.
+/// What the gradient needs of a position: probabilities are e^(logit - largest) · factor.
+struct Statistics {
+  float largest, factor;
+};
+
+/// `at` says where the logit of a class is. A NaN shows in the sum.
 template <class At>
-PDCRT_INLINE double logSumExp(Row row, At at, const float* logits, float max, float* probabilities) {
-  const auto exponential = [&](std::int64_t i) { return pdcrt::exp(logits[at(i)] - max); };
-  if (!probabilities) return max + std::log(sumOf(row.count, exponential));
-#pragma GCC ivdep // logits and probabilities are different memory
-  for (std::int64_t i = 0; i < row.count; ++i) probabilities[at(i)] = exponential(i);
-  const double sum = sumOf(row.count, [&](std::int64_t i) { return probabilities[at(i)]; });
-  const float factor = static_cast<float>(1 / sum);
-  for (std::int64_t i = 0; i < row.count; ++i) probabilities[at(i)] *= factor;
-  return max + std::log(sum);
+PDCRT_INLINE double logSumExp(Row row, At at, const float* logits, Statistics& found) {
+  const double sum = sumOf(row.count, [&](std::int64_t i) { return pdcrt::exp(logits[at(i)] - found.largest); });
+  found.factor = static_cast<float>(1 / sum);
+  return found.largest + std::log(sum);
 }
 
-/// log of the sum of the exponentials. `probabilities` may be null.
-PDCRT_VECTORIZED double logSumExp(Row row, const float* logits, float* probabilities) {
-  if (row.stride == 1) // vector code
+/// log of the sum of the exponentials.
+PDCRT_VECTORIZED double logSumExp(Row row, const float* logits, Statistics& found) {
+  if (row.stride == 1) { // vector code
+    found.largest = maxOf(row.count, logits);
     return logSumExp(
-        row, [](std::int64_t i) { return i; }, logits, maxOf(row.count, logits), probabilities);
+        row, [](std::int64_t i) { return i; }, logits, found);
+  }
   const auto at = [row](std::int64_t i) { return i * row.stride; };
-  float max = -std::numeric_limits<float>::infinity();
-  for (std::int64_t i = 0; i < row.count; ++i) max = std::max(max, logits[at(i)]);
-  return logSumExp(row, at, logits, max, probabilities);
+  found.largest = -std::numeric_limits<float>::infinity();
+  for (std::int64_t i = 0; i < row.count; ++i) found.largest = std::max(found.largest, logits[at(i)]);
+  return logSumExp(row, at, logits, found);
 }
 
-PDCRT_VECTORIZED void scaleRow(Row row, const float* from, float factor, float* to) {
-  for (std::int64_t i = 0; i < row.count; ++i) to[i * row.stride] = from[i * row.stride] * factor;
+/// `p` may be `logits`.
+template <class At>
+PDCRT_INLINE void probabilitiesOf(Row row, At at, const float* logits, Statistics known, float* p) {
+#pragma GCC ivdep // logits and probabilities are different memory, or the same
+  for (std::int64_t i = 0; i < row.count; ++i) p[at(i)] = pdcrt::exp(logits[at(i)] - known.largest) * known.factor;
+}
+PDCRT_VECTORIZED void probabilitiesOf(Row row, const float* logits, Statistics known, float* p) {
+  if (row.stride == 1)
+    probabilitiesOf(
+        row, [](std::int64_t i) { return i; }, logits, known, p);
+  else
+    probabilitiesOf(
+        row, [row](std::int64_t i) { return i * row.stride; }, logits, known, p);
+}
+
+PDCRT_VECTORIZED void scaleRow(Row row, float factor, float* numbers) {
+  for (std::int64_t i = 0; i < row.count; ++i) numbers[i * row.stride] *= factor;
 }
 
 bool counts(const Options& o, std::int64_t label) {
@@ -83,28 +100,40 @@ int partsOf(const Options& o) {
 /// Calls f(position, where its logits begin) for positions first to end - 1.
 template <class F>
 void forEachPosition(const Options& o, std::int64_t first, std::int64_t end, const F& f) {
-  for (std::int64_t at = first; at < end; ++at) f(at, at / o.inner * o.classes * o.inner + at % o.inner);
+  for (std::int64_t at = first; at < end; ++at) f(at, at / o.inner * (o.classes + o.gap) * o.inner + at % o.inner);
+}
+
+/// Where the first of a position's statistics is; the other lies `inner` behind it.
+std::int64_t statisticsAt(const Options& o, std::int64_t position) {
+  return position / o.inner * 2 * o.inner + position % o.inner;
 }
 
 /// The loss is summed up in one order; what threads share before, the logarithms, they put into `logSums`, where there
 /// is more than one.
 template <class Label>
 void forwardLoss(const Options& o, const float* logits, const Label* labels, const Weights& weights, float* loss,
-                 float* probabilities, double* logSums) {
+                 float* statistics, double* logSums) {
   const Row row = {o.classes, o.inner};
   const double perClass = o.labelSmoothing / static_cast<double>(o.classes);
-  const auto logSumAt = [&](std::int64_t begin) {
-    return logSumExp(row, logits + begin, probabilities ? probabilities + begin : nullptr);
+  const auto logSumAt = [&](std::int64_t at, std::int64_t begin) {
+    Statistics found;
+    const double logSum = logSumExp(row, logits + begin, found);
+    if (statistics) {
+      float* const to = statistics + statisticsAt(o, at);
+      to[0] = found.largest;
+      to[o.inner] = found.factor;
+    }
+    return logSum;
   };
   const int threads = partsOf(o);
   if (threads > 1)
     parts::runRanges(threads, o.batch * o.inner, [&](std::int64_t first, std::int64_t end) {
-      forEachPosition(o, first, end, [&](std::int64_t at, std::int64_t begin) { logSums[at] = logSumAt(begin); });
+      forEachPosition(o, first, end, [&](std::int64_t at, std::int64_t begin) { logSums[at] = logSumAt(at, begin); });
     });
   double total = 0, labelled = 0;
   forEachPosition(o, 0, o.batch * o.inner, [&](std::int64_t at, std::int64_t begin) {
     const std::int64_t label = labels[at];
-    const double logSum = threads > 1 ? logSums[at] : logSumAt(begin);
+    const double logSum = threads > 1 ? logSums[at] : logSumAt(at, begin);
     if (!counts(o, label)) return;
     if (label < 0 || label >= o.classes) {
       total = std::numeric_limits<double>::quiet_NaN();
@@ -136,43 +165,44 @@ PDCRT_VECTORIZED double belowOne(Row row, const float* p, std::int64_t label) {
          sumOf(row.count - label - 1, [&](std::int64_t i) { return later[i * row.stride]; });
 }
 
-/// One position: dx = share · ( (1 - e) · w[label] · (p - at label) + e / C · (p · Σ w - w) ).
-void smoothedRow(const Options& o, const float* p, std::int64_t label, double share, const Weights& weights,
-                 float* to) {
+/// One position, in the place of its probabilities:
+/// dx = share · ( (1 - e) · w[label] · (p - at label) + e / C · (p · Σ w - w) ).
+void smoothedRow(const Options& o, std::int64_t label, double share, const Weights& weights, float* p) {
   const double perClass = share * o.labelSmoothing / static_cast<double>(o.classes);
   const bool valid = label >= 0 && label < o.classes;
   const double own = valid ? share * (1 - o.labelSmoothing) * weights.of(label) : 0;
-  const double atLabel = valid ? belowOne({o.classes, o.inner}, p, label) : 0; // before p may be overwritten
+  const double atLabel = valid ? belowOne({o.classes, o.inner}, p, label) : 0;
   const double ofAll = perClass * weights.sum();
   for (std::int64_t c = 0; c < o.classes; ++c) {
     const std::int64_t at = c * o.inner;
     const double ofOwn = own * (c == label ? atLabel : p[at]);
-    to[at] = static_cast<float>(ofOwn + (p[at] * ofAll - perClass * weights.of(c)));
+    p[at] = static_cast<float>(ofOwn + (p[at] * ofAll - perClass * weights.of(c)));
   }
 }
 
 template <class Label>
-void gradient(const Options& o, float dloss, const Label* labels, const float* probabilities, const Weights& weights,
-              float* dlogits) {
+void gradient(const Options& o, float dloss, const Label* labels, const float* logits, const float* statistics,
+              const Weights& weights, float* dlogits) {
   const Row row = {o.classes, o.inner};
   const double labelled = sumOfWeights(o, labels, weights);
   const double share = labelled == 0 ? 0 : dloss / labelled;
   const bool plain = !weights && o.labelSmoothing == 0;
   const auto ofPosition = [&](std::int64_t at, std::int64_t begin) {
     const std::int64_t label = labels[at];
-    if (!counts(o, label)) {
-      for (std::int64_t c = 0; c < o.classes; ++c) dlogits[begin + c * o.inner] = 0;
-      return;
-    }
+    float* const to = dlogits + begin;
+    const bool counted = counts(o, label);
+    for (std::int64_t c = counted ? o.classes : 0; c < o.classes + o.gap; ++c) to[c * o.inner] = 0;
+    if (!counted) return;
+    const float* const known = statistics + statisticsAt(o, at);
+    probabilitiesOf(row, logits + begin, {known[0], known[o.inner]}, to);
     if (!plain) {
-      smoothedRow(o, probabilities + begin, label, share, weights, dlogits + begin);
+      smoothedRow(o, label, share, weights, to);
       return;
     }
     const bool valid = label >= 0 && label < o.classes;
-    const auto factor = static_cast<float>(share);
-    const double atLabel = valid ? belowOne(row, probabilities + begin, label) * share : 0;
-    scaleRow(row, probabilities + begin, factor, dlogits + begin);
-    if (valid) dlogits[begin + label * o.inner] = static_cast<float>(atLabel);
+    const double atLabel = valid ? belowOne(row, to, label) * share : 0;
+    scaleRow(row, static_cast<float>(share), to);
+    if (valid) to[label * o.inner] = static_cast<float>(atLabel);
   };
   parts::runRanges(partsOf(o), o.batch * o.inner,
                    [&](std::int64_t first, std::int64_t end) { forEachPosition(o, first, end, ofPosition); });
@@ -185,28 +215,28 @@ SoftmaxCrossEntropy::SoftmaxCrossEntropy(Setup& setup, const Options& o) : optio
 }
 
 void SoftmaxCrossEntropy::forward(Stream& q, View<const float> logits, View<const std::int64_t> labels,
-                                  View<const float> weights, View<float> loss, View<float> probabilities) const {
-  forwardLoss(options_, logits.data, labels.data, Weights(weights.data, options_.classes), loss.data,
-              probabilities.data, reinterpret_cast<double*>(q.workspace()));
+                                  View<const float> weights, View<float> loss, View<float> statistics) const {
+  forwardLoss(options_, logits.data, labels.data, Weights(weights.data, options_.classes), loss.data, statistics.data,
+              reinterpret_cast<double*>(q.workspace()));
 }
 
 void SoftmaxCrossEntropy::forward(Stream& q, View<const float> logits, View<const std::int32_t> labels,
-                                  View<const float> weights, View<float> loss, View<float> probabilities) const {
-  forwardLoss(options_, logits.data, labels.data, Weights(weights.data, options_.classes), loss.data,
-              probabilities.data, reinterpret_cast<double*>(q.workspace()));
+                                  View<const float> weights, View<float> loss, View<float> statistics) const {
+  forwardLoss(options_, logits.data, labels.data, Weights(weights.data, options_.classes), loss.data, statistics.data,
+              reinterpret_cast<double*>(q.workspace()));
 }
 
 void SoftmaxCrossEntropy::inputGradient(Stream&, View<const float> dloss, View<const std::int64_t> labels,
-                                        View<const float> probabilities, View<const float> weights,
-                                        View<float> dlogits) const {
-  gradient(options_, *dloss.data, labels.data, probabilities.data, Weights(weights.data, options_.classes),
+                                        View<const float> logits, View<const float> statistics,
+                                        View<const float> weights, View<float> dlogits) const {
+  gradient(options_, *dloss.data, labels.data, logits.data, statistics.data, Weights(weights.data, options_.classes),
            dlogits.data);
 }
 
 void SoftmaxCrossEntropy::inputGradient(Stream&, View<const float> dloss, View<const std::int32_t> labels,
-                                        View<const float> probabilities, View<const float> weights,
-                                        View<float> dlogits) const {
-  gradient(options_, *dloss.data, labels.data, probabilities.data, Weights(weights.data, options_.classes),
+                                        View<const float> logits, View<const float> statistics,
+                                        View<const float> weights, View<float> dlogits) const {
+  gradient(options_, *dloss.data, labels.data, logits.data, statistics.data, Weights(weights.data, options_.classes),
            dlogits.data);
 }
 

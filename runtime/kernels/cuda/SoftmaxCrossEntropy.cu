@@ -25,43 +25,50 @@ struct Share {
   double loss, weight;
 };
 
-/// The classes of a position, `stride` apart. Where they are neighbours four move at once, in the middle: a row of odd
-/// size begins anywhere, and from the first multiple of 16 bytes on there are `fours` of them.
+/// A pack moves in one access.
+template <class T>
+inline constexpr int packElements = 16 / static_cast<int>(sizeof(T));
+
+/// The classes of a position, `stride` apart. Where they are neighbours packs of them move, in the middle: a row
+/// begins anywhere, and from the first multiple of 16 bytes on there are `packs` of them.
 struct Row {
-  std::int64_t classes, stride, head, fours;
+  std::int64_t classes, stride, head, packs;
 };
 
-/// Whether there is a float after which both addresses are multiples of 16 bytes.
-__device__ bool meet(const float* a, const float* b) {
-  return (reinterpret_cast<std::uintptr_t>(a) - reinterpret_cast<std::uintptr_t>(b)) % 16 == 0;
-}
-__device__ Row rowOf(const Options& o, const float* from, const float* to) {
-  if (o.inner != 1 || !meet(from, to)) return {o.classes, o.inner, o.classes, 0};
-  const std::int64_t unaligned = static_cast<std::int64_t>(0 - reinterpret_cast<std::uintptr_t>(from) / 4) & 3;
+template <class T>
+__device__ Row rowOf(const Options& o, const T* from) {
+  constexpr int n = packElements<T>;
+  if (o.inner != 1) return {o.classes, o.inner, o.classes, 0};
+  const std::int64_t unaligned =
+      static_cast<std::int64_t>(0 - reinterpret_cast<std::uintptr_t>(from) / sizeof(T)) & (n - 1);
   const std::int64_t head = unaligned < o.classes ? unaligned : o.classes;
-  return {o.classes, 1, head, (o.classes - head) / 4};
+  return {o.classes, 1, head, (o.classes - head) / n};
 }
 
-/// Calls f(c, values) for all classes, with one value or four from c on. Several are loaded before f sees the first
-/// one, so that enough is under way also where f writes. Backwards what was read last comes first.
-template <bool backwards, class F>
-__device__ void forEach(const Row& row, const float* from, F f) {
-  constexpr int atOnce = 4;
-  for (std::int64_t i = threadIdx.x; i < row.classes - 4 * row.fours; i += blockDim.x) {
-    const std::int64_t c = i < row.head ? i : i + 4 * row.fours;
-    f(c, Pack<float, 1>{{from[c * row.stride]}});
+/// Calls f(c, values) for all classes, with one value or a pack from c on, as floats. Several are loaded before f sees
+/// the first one, so that enough is under way also where f writes. Backwards what was read last comes first.
+template <bool backwards, class T, class F>
+__device__ void forEach(const Row& row, const T* from, F f) {
+  constexpr int atOnce = 4, n = packElements<T>;
+  for (std::int64_t i = threadIdx.x; i < row.classes - n * row.packs; i += blockDim.x) {
+    const std::int64_t c = i < row.head ? i : i + n * row.packs;
+    f(c, Pack<float, 1>{{static_cast<float>(from[c * row.stride])}});
   }
-  for (std::int64_t first = threadIdx.x; first < row.fours; first += atOnce * blockDim.x) {
-    Pack<float, 4> values[atOnce];
+  for (std::int64_t first = threadIdx.x; first < row.packs; first += atOnce * blockDim.x) {
+    Pack<T, n> packs[atOnce];
     const auto at = [&](int i) {
-      const std::int64_t four = first + i * static_cast<std::int64_t>(blockDim.x);
-      return row.head + 4 * (backwards ? row.fours - 1 - four : four);
+      const std::int64_t pack = first + i * static_cast<std::int64_t>(blockDim.x);
+      return row.head + n * (backwards ? row.packs - 1 - pack : pack);
     };
-    const auto inside = [&](int i) { return first + i * static_cast<std::int64_t>(blockDim.x) < row.fours; };
+    const auto inside = [&](int i) { return first + i * static_cast<std::int64_t>(blockDim.x) < row.packs; };
     for (int i = 0; i < atOnce; ++i)
-      if (inside(i)) values[i] = *reinterpret_cast<const Pack<float, 4>*>(from + at(i));
-    for (int i = 0; i < atOnce; ++i)
-      if (inside(i)) f(at(i), values[i]);
+      if (inside(i)) packs[i] = *reinterpret_cast<const Pack<T, n>*>(from + at(i));
+    for (int i = 0; i < atOnce; ++i) {
+      if (!inside(i)) continue;
+      Pack<float, n> values;
+      for (int k = 0; k < n; ++k) values[k] = static_cast<float>(packs[i][k]);
+      f(at(i), values);
+    }
   }
 }
 
@@ -86,43 +93,48 @@ struct Exponentials {
   }
 };
 
-/// A block has `warps` warps. Rows are read a second time for the probabilities, in the opposite direction: what was
-/// read last is still in the cache then.
-template <int warps, class Label>
-__global__ void forwardRows(Options o, const float* logits, const Label* labels, const float* weights,
-                            float* probabilities, Share* shares) {
+/// Where the first of a position's statistics is; the other lies `inner` behind it.
+__device__ std::int64_t statisticsAt(const Options& o, std::int64_t position) {
+  return position / o.inner * 2 * o.inner + position % o.inner;
+}
+/// Where the position's first logit is.
+__device__ std::int64_t logitsAt(const Options& o, std::int64_t position) {
+  return position / o.inner * (o.classes + o.gap) * o.inner + position % o.inner;
+}
+
+/// A block has `warps` warps.
+template <int warps, class T, class Label>
+__global__ void forwardRows(Options o, const T* logits, const Label* labels, const float* weights, float* statistics,
+                            Share* shares) {
   for (std::int64_t position = blockIdx.x; position < o.batch * o.inner; position += gridDim.x) {
-    const std::int64_t begin = position / o.inner * o.classes * o.inner + position % o.inner;
-    const float* const row = logits + begin;
+    const T* const from = logits + logitsAt(o, position);
+    const Row row = rowOf(o, from);
     Exponentials own;
-    forEach<false>(rowOf(o, row, row), row, [&](std::int64_t, const auto& values) { own.add(values); });
+    forEach<false>(row, from, [&](std::int64_t, const auto& values) { own.add(values); });
     const float max = cuda::blockCombine<warps>(own.largest, std::numeric_limits<float>::lowest(), cuda::Larger());
     own.moveOrigin(max);
     const double sum = cuda::blockSum<warps>(own.sum);
     const double logSum = max + std::log(sum);
-    if (probabilities) {
-      const float factor = static_cast<float>(1 / sum);
-      float* const to = probabilities + begin;
-      forEach<true>(rowOf(o, row, to), row, [&]<int n>(std::int64_t c, Pack<float, n> values) {
-        for (int i = 0; i < n; ++i) values[i] = pdcrt::exp(values[i] - max) * factor;
-        *reinterpret_cast<Pack<float, n>*>(to + c * o.inner) = values;
-      });
-    }
     double ofAll = 0;
     if (o.labelSmoothing != 0) {
-      forEach<false>(rowOf(o, row, row), row, [&]<int n>(std::int64_t c, const Pack<float, n>& values) {
+      forEach<true>(row, from, [&]<int n>(std::int64_t c, const Pack<float, n>& values) {
         for (int i = 0; i < n; ++i) ofAll += weightOf(weights, c + i) * (logSum - values[i]);
       });
       ofAll = cuda::blockSum<warps>(ofAll);
     }
     if (threadIdx.x > 0) continue;
+    if (statistics) {
+      float* const to = statistics + statisticsAt(o, position);
+      to[0] = max;
+      to[o.inner] = static_cast<float>(1 / sum);
+    }
     const std::int64_t label = labels[position];
     Share share = {0, 0};
     if (counts(o, label) && (label < 0 || label >= o.classes)) {
       share.loss = std::numeric_limits<double>::quiet_NaN();
     } else if (counts(o, label)) {
       share.weight = weightOf(weights, label);
-      share.loss = (1 - o.labelSmoothing) * share.weight * (logSum - row[label * o.inner]) +
+      share.loss = (1 - o.labelSmoothing) * share.weight * (logSum - static_cast<float>(from[label * o.inner])) +
                    o.labelSmoothing / static_cast<double>(o.classes) * ofAll;
     }
     shares[position] = share;
@@ -156,80 +168,88 @@ __global__ void addWeights(Options o, const Label* labels, const float* weights,
   if (threadIdx.x == 0) *sums = {labelled, classes};
 }
 
-/// dx = share · ( (1 - e) · w[label] · (p - at label) + e / C · (p · Σ w - w) ). Of a label that is nearly certain, p -
-/// 1 is minus the sum of the others. dx may be p: what other threads write is read before a barrier. Without weights
-/// and smoothing (`plain`) less is to be done.
-template <bool plain, class Label>
-__global__ void gradientRows(Options o, const float* dloss, const Label* labels, const float* probabilities,
-                             const float* weights, const Sums* sums, float* dlogits) {
+/// dx = share · ( (1 - e) · w[label] · (p - at label) + e / C · (p · Σ w - w) ), p from the logits and what the forward
+/// knew of them. Of a label that is nearly certain, p - 1 is minus the sum of the others. dx may be the logits: what
+/// other threads write is read before a barrier. Without weights and smoothing (`plain`) less is to be done.
+template <bool plain, class T, class Label>
+__global__ void gradientRows(Options o, const float* dloss, const Label* labels, const T* logits,
+                             const float* statistics, const float* weights, const Sums* sums, T* dlogits) {
   const double share = sums->labelled == 0 ? 0 : *dloss / sums->labelled, ofClasses = sums->classes;
   const double perClass = share * o.labelSmoothing / static_cast<double>(o.classes);
   for (std::int64_t position = blockIdx.x; position < o.batch * o.inner; position += gridDim.x) {
-    const std::int64_t begin = position / o.inner * o.classes * o.inner + position % o.inner, label = labels[position];
+    const std::int64_t begin = logitsAt(o, position), label = labels[position];
     const bool known = label >= 0 && label < o.classes, counted = counts(o, label);
-    const float* const p = probabilities + begin;
-    float* const d = dlogits + begin;
-    const float ofLabel = known ? p[label * o.inner] : 0.0f;
+    const T* const from = logits + begin;
+    T* const to = dlogits + begin;
+    const Row row = rowOf(o, from);
+    const float largest = statistics[statisticsAt(o, position)],
+                factor = statistics[statisticsAt(o, position) + o.inner];
+    const auto probability = [&](float logit) { return pdcrt::exp(logit - largest) * factor; };
+    const float ofLabel = known ? probability(static_cast<float>(from[label * o.inner])) : 0.0f;
     double belowOne = double(ofLabel) - 1;
     if (counted && known && !(ofLabel < 0.5f)) {
       double others = 0;
-      forEach<true>(rowOf(o, p, p), p, [&]<int n>(std::int64_t c, const Pack<float, n>& values) {
+      forEach<true>(row, from, [&]<int n>(std::int64_t c, const Pack<float, n>& values) {
         for (int i = 0; i < n; ++i)
-          if (c + i != label) others += values[i];
+          if (c + i != label) others += probability(values[i]);
       });
       belowOne = -blockSum(others);
     }
     __syncthreads();
     const double own = plain ? share : known ? share * (1 - o.labelSmoothing) * weightOf(weights, label) : 0;
-    forEach<false>(rowOf(o, p, d), p, [&]<int n>(std::int64_t c, Pack<float, n> values) {
-      for (int i = 0; i < n; ++i) {
-        const bool atLabel = known && c + i == label;
-        const double value = values[i], difference = atLabel ? belowOne : value;
-        double result = 0;
-        if (counted)
-          result = plain ? own * difference
-                         : own * difference + (value * perClass * ofClasses - perClass * weightOf(weights, c + i));
-        values[i] = static_cast<float>(result);
-      }
-      *reinterpret_cast<Pack<float, n>*>(d + c * o.inner) = values;
+    const auto derivative = [&](std::int64_t c, float logit) {
+      const double value = probability(logit), difference = known && c == label ? belowOne : value;
+      if (!counted) return 0.0;
+      return plain ? own * difference
+                   : own * difference + (value * perClass * ofClasses - perClass * weightOf(weights, c));
+    };
+    forEach<false>(row, from, [&]<int n>(std::int64_t c, const Pack<float, n>& values) {
+      Pack<T, n> results;
+      for (int i = 0; i < n; ++i) results[i] = static_cast<T>(static_cast<float>(derivative(c + i, values[i])));
+      T* const place = to + c * o.inner;
+      if (reinterpret_cast<std::uintptr_t>(place) % sizeof results == 0)
+        *reinterpret_cast<Pack<T, n>*>(place) = results;
+      else
+        for (int i = 0; i < n; ++i) place[i] = results[i];
     });
+    for (std::int64_t c = o.classes + threadIdx.x; c < o.classes + o.gap; c += blockDim.x) to[c * o.inner] = T(0.0f);
   }
 }
 
 /// Of large rows so few at once, by large blocks, that the cache holds them all between two passes.
-template <class Label>
-void launchForward(Stream& q, const Options& o, const float* logits, const Label* labels, const float* weights,
-                   float* probabilities, Share* shares) {
+template <class T, class Label>
+void launchForward(Stream& q, const Options& o, const T* logits, const Label* labels, const float* weights,
+                   float* statistics, Share* shares) {
   constexpr std::int64_t large = 8192;
   constexpr int manyWarps = 2 * cuda::warpsPerBlock;
   if (o.classes < large) {
-    cuda::launchBlocks(q, "cross-entropy", forwardRows<cuda::warpsPerBlock, Label>, o.batch * o.inner, o, logits,
-                       labels, weights, probabilities, shares);
+    cuda::launchBlocks(q, "cross-entropy", forwardRows<cuda::warpsPerBlock, T, Label>, o.batch * o.inner, o, logits,
+                       labels, weights, statistics, shares);
     return;
   }
   const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(o.batch * o.inner, 0x7FFFFFFF));
   if (blocks == 0) return;
-  PDCRT_LAUNCH((forwardRows<manyWarps, Label>), blocks, manyWarps * cuda::warpSize32, cuda::streamOf(q), o, logits,
-               labels, weights, probabilities, shares);
+  PDCRT_LAUNCH((forwardRows<manyWarps, T, Label>), blocks, manyWarps * cuda::warpSize32, cuda::streamOf(q), o, logits,
+               labels, weights, statistics, shares);
   checkLaunch("cross-entropy");
 }
 
-template <class Label>
-void forwardLoss(Stream& q, const Options& o, const float* logits, const Label* labels, const float* weights,
-                 float* loss, float* probabilities) {
+template <class T, class Label>
+void forwardLoss(Stream& q, const Options& o, const T* logits, const Label* labels, const float* weights, float* loss,
+                 float* statistics) {
   auto* const shares = reinterpret_cast<Share*>(q.workspace());
-  launchForward(q, o, logits, labels, weights, probabilities, shares);
+  launchForward(q, o, logits, labels, weights, statistics, shares);
   cuda::launchBlocks(q, "cross-entropy, sum", addShares, 1, o.batch * o.inner, shares, loss);
 }
 
-template <class Label>
-void gradient(Stream& q, const Options& o, const float* dloss, const Label* labels, const float* probabilities,
-              const float* weights, float* dlogits) {
+template <class T, class Label>
+void gradient(Stream& q, const Options& o, const float* dloss, const Label* labels, const T* logits,
+              const float* statistics, const float* weights, T* dlogits) {
   auto* const sums = reinterpret_cast<Sums*>(q.workspace());
   cuda::launchBlocks(q, "cross-entropy, weights", addWeights<Label>, 1, o, labels, weights, sums);
   const bool plain = !weights && o.labelSmoothing == 0;
-  cuda::launchBlocks(q, "cross-entropy, gradient", plain ? gradientRows<true, Label> : gradientRows<false, Label>,
-                     o.batch * o.inner, o, dloss, labels, probabilities, weights, sums, dlogits);
+  cuda::launchBlocks(q, "cross-entropy, gradient", plain ? gradientRows<true, T, Label> : gradientRows<false, T, Label>,
+                     o.batch * o.inner, o, dloss, labels, logits, statistics, weights, sums, dlogits);
 }
 
 } // namespace
@@ -238,26 +258,23 @@ SoftmaxCrossEntropy::SoftmaxCrossEntropy(Setup& setup, const Options& o) : optio
   setup.needWorkspace(cuda::workspaceOf(o));
 }
 
-void SoftmaxCrossEntropy::forward(Stream& q, View<const float> logits, View<const std::int64_t> labels,
-                                  View<const float> weights, View<float> loss, View<float> probabilities) const {
-  forwardLoss(q, options_, logits.data, labels.data, weights.data, loss.data, probabilities.data);
-}
-
-void SoftmaxCrossEntropy::forward(Stream& q, View<const float> logits, View<const std::int32_t> labels,
-                                  View<const float> weights, View<float> loss, View<float> probabilities) const {
-  forwardLoss(q, options_, logits.data, labels.data, weights.data, loss.data, probabilities.data);
-}
-
-void SoftmaxCrossEntropy::inputGradient(Stream& q, View<const float> dloss, View<const std::int64_t> labels,
-                                        View<const float> probabilities, View<const float> weights,
-                                        View<float> dlogits) const {
-  gradient(q, options_, dloss.data, labels.data, probabilities.data, weights.data, dlogits.data);
-}
-
-void SoftmaxCrossEntropy::inputGradient(Stream& q, View<const float> dloss, View<const std::int32_t> labels,
-                                        View<const float> probabilities, View<const float> weights,
-                                        View<float> dlogits) const {
-  gradient(q, options_, dloss.data, labels.data, probabilities.data, weights.data, dlogits.data);
-}
+#define PDCRT_CROSS_ENTROPY(T, Label)                                                                                  \
+  void SoftmaxCrossEntropy::forward(Stream& q, View<const T> logits, View<const Label> labels,                         \
+                                    View<const float> weights, View<float> loss, View<float> statistics) const {       \
+    forwardLoss(q, options_, logits.data, labels.data, weights.data, loss.data, statistics.data);                      \
+  }                                                                                                                    \
+  void SoftmaxCrossEntropy::inputGradient(Stream& q, View<const float> dloss, View<const Label> labels,                \
+                                          View<const T> logits, View<const float> statistics,                          \
+                                          View<const float> weights, View<T> dlogits) const {                          \
+    gradient(q, options_, dloss.data, labels.data, logits.data, statistics.data, weights.data, dlogits.data);          \
+  }
+#define PDCRT_CROSS_ENTROPY_OF(T)                                                                                      \
+  PDCRT_CROSS_ENTROPY(T, std::int64_t)                                                                                 \
+  PDCRT_CROSS_ENTROPY(T, std::int32_t)
+PDCRT_CROSS_ENTROPY_OF(float)
+PDCRT_CROSS_ENTROPY_OF(bfloat16)
+PDCRT_CROSS_ENTROPY_OF(float16)
+#undef PDCRT_CROSS_ENTROPY_OF
+#undef PDCRT_CROSS_ENTROPY
 
 } // namespace pdcrt

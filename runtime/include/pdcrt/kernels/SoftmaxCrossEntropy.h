@@ -15,31 +15,50 @@ namespace pdcrt {
 ///   loss = Σ ( (1 - e) · w[label] · -log p[label]  +  e / C · Σ_c w[c] · -log p[c] )  /  Σ w[label]
 ///
 /// over the labelled positions. Where the sum of their weights is 0 the loss is NaN (0 / 0, as the definition has it)
-/// and the gradient 0. Sums are in double precision, in row-major order. dx may be `probabilities`.
+/// and the gradient 0. Sums are in double precision, in row-major order. dx may be `logits`.
 class SoftmaxCrossEntropy {
 public:
   struct Options {
     std::int64_t batch = 1, classes = 0;
-    std::int64_t inner = 1; ///< logits are [batch, classes, inner], labels [batch, inner]
+    std::int64_t inner = 1; ///< logits are [batch, classes + gap, inner], labels [batch, inner]
     bool hasIgnoreIndex = false;
     std::int64_t ignoreIndex = -100; ///< positions with this label do not count
     double labelSmoothing = 0;       ///< e, from 0 to 1
+    std::int64_t gap = 0;            ///< logits behind the classes that are none; their gradient is 0
+    Element element = Element::f32;  ///< of the logits and their gradient; all else is of f32
   };
 
   SoftmaxCrossEntropy(Setup& setup, const Options& options);
 
-  /// `weights` has one element per class, or is empty. `loss` is a scalar; `probabilities`, of the logits' shape, is
-  /// kept for the gradient and may be empty (evaluation). Labels lie in 0 … classes - 1; any other that is not ignored
-  /// makes the loss NaN.
+  /// `weights` has one element per class, or is empty. `loss` is a scalar; `statistics`, [batch, 2, inner], has what
+  /// the gradient needs of each position, the largest logit and 1 / Σ e^(logit - largest), and may be empty
+  /// (evaluation). Labels lie in 0 … classes - 1; any other that is not ignored makes the loss NaN.
   void forward(Stream& q, View<const float> logits, View<const std::int64_t> labels, View<const float> weights,
-               View<float> loss, View<float> probabilities) const;
+               View<float> loss, View<float> statistics) const;
   void forward(Stream& q, View<const float> logits, View<const std::int32_t> labels, View<const float> weights,
-               View<float> loss, View<float> probabilities) const;
+               View<float> loss, View<float> statistics) const;
   /// `dloss` is a scalar.
-  void inputGradient(Stream& q, View<const float> dloss, View<const std::int64_t> labels,
-                     View<const float> probabilities, View<const float> weights, View<float> dlogits) const;
-  void inputGradient(Stream& q, View<const float> dloss, View<const std::int32_t> labels,
-                     View<const float> probabilities, View<const float> weights, View<float> dlogits) const;
+  void inputGradient(Stream& q, View<const float> dloss, View<const std::int64_t> labels, View<const float> logits,
+                     View<const float> statistics, View<const float> weights, View<float> dlogits) const;
+  void inputGradient(Stream& q, View<const float> dloss, View<const std::int32_t> labels, View<const float> logits,
+                     View<const float> statistics, View<const float> weights, View<float> dlogits) const;
+  // Of logits in bfloat16 and float16, for CUDA.
+  void forward(Stream& q, View<const bfloat16> logits, View<const std::int64_t> labels, View<const float> weights,
+               View<float> loss, View<float> statistics) const;
+  void inputGradient(Stream& q, View<const float> dloss, View<const std::int64_t> labels, View<const bfloat16> logits,
+                     View<const float> statistics, View<const float> weights, View<bfloat16> dlogits) const;
+  void forward(Stream& q, View<const bfloat16> logits, View<const std::int32_t> labels, View<const float> weights,
+               View<float> loss, View<float> statistics) const;
+  void inputGradient(Stream& q, View<const float> dloss, View<const std::int32_t> labels, View<const bfloat16> logits,
+                     View<const float> statistics, View<const float> weights, View<bfloat16> dlogits) const;
+  void forward(Stream& q, View<const float16> logits, View<const std::int64_t> labels, View<const float> weights,
+               View<float> loss, View<float> statistics) const;
+  void inputGradient(Stream& q, View<const float> dloss, View<const std::int64_t> labels, View<const float16> logits,
+                     View<const float> statistics, View<const float> weights, View<float16> dlogits) const;
+  void forward(Stream& q, View<const float16> logits, View<const std::int32_t> labels, View<const float> weights,
+               View<float> loss, View<float> statistics) const;
+  void inputGradient(Stream& q, View<const float> dloss, View<const std::int32_t> labels, View<const float16> logits,
+                     View<const float> statistics, View<const float> weights, View<float16> dlogits) const;
 
 private:
   Options options_;
