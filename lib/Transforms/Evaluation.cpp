@@ -62,6 +62,22 @@ static Status evaluationForm(PassContext& context, Graph& graph, Operation& oper
   return success;
 }
 
+/// Predictions are read after an evaluation only: training does not compute what leads to nothing else. What reads a
+/// value of another group stays, so that the same values cross a cut in both graphs.
+static void dropPredictions(Graph& main) {
+  std::erase_if(main.outputs, [](const GraphOutput& output) { return output.kind == OutputKind::prediction; });
+  std::unordered_set<const Value*> kept;
+  for (const auto& operation : main.operations()) {
+    const auto comesIn = [&](const Value* operand) {
+      if (!operand || operand->parameter()) return false;
+      return !operand->definer() || operand->definer()->group != operation->group;
+    };
+    if (std::any_of(operation->operands().begin(), operation->operands().end(), comesIn))
+      kept.insert(operation->results().begin(), operation->results().end());
+  }
+  eraseDeadOperations(main, kept);
+}
+
 Status pdc::addEvaluation(PassContext& context) {
   Expected<Graph*> main = mainGraph(context);
   if (!main) return failure;
@@ -87,6 +103,7 @@ Status pdc::addEvaluation(PassContext& context) {
     for (const std::string& name : names) kept.insert(graph.find(name));
   }
   eraseDeadOperations(graph, kept);
+  dropPredictions(**main);
 
   // One that was made before is replaced.
   std::erase_if(context.module.graphs, [&](const auto& other) { return other->name() == graph.name(); });
