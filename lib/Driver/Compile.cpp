@@ -211,7 +211,10 @@ Status Compilation::toTrainingGraph() {
   if (options_.verbose) told["remarks"] = "";
   std::vector<PipelineStep> steps;
   const bool low = options_.precision != ElementType::f32;
-  if (low) steps.push_back({"lower-precision", {{"type", nameOf(options_.precision)}}});
+  if (low) {
+    steps.push_back({"lower-precision", {{"type", nameOf(options_.precision)}}});
+    steps.push_back({"align-classes", {}});
+  }
   steps.insert(steps.end(), {{"differentiate", {{"loss_scale", scale.str()}}}, {"fuse", told}});
   if (low) steps.push_back({"convert-again", {}});
   steps.push_back({"add-evaluation", {}});

@@ -114,6 +114,19 @@ std::vector<Value*> gradient(GradientContext& g) {
   return gradients;
 }
 
+/// With outputs whose weights and biases are zeros.
+Value* makeGap(const Operation& op, std::int64_t gap, Builder& b) {
+  const auto longer = [&](Value* value, std::size_t axis) {
+    std::vector<std::int64_t> before(value->type().shape.size(), 0), after = before;
+    after[axis] = gap;
+    return b.value("pad", {value}, {{"before", before}, {"after", after}});
+  };
+  std::vector<Value*> operands = op.operands();
+  operands[1] = longer(operands[1], op.attributes.get<bool>("transposed") ? 0 : 1);
+  if (operands.size() > 2 && operands[2]) operands[2] = longer(operands[2], 0);
+  return b.value(op.def().name, operands, op.attributes);
+}
+
 std::vector<std::string> examples() {
   return {example("%x: f32[4, 3], %w: f32[3, 5], %b: f32[5]", "%y = linear %x, %w, %b : f32[4, 5]"),
           example("%x: f32[4, 3], %w: f32[5, 3], %b: f32[5]", "%y = linear %x, %w, %b {transposed = true} : f32[4, 5]"),
@@ -140,6 +153,7 @@ PDC_OPS(Linear) {
           .kernel = [](const Operation& op) { return kernel(op, "forward", sizesOfForward(op), op.operand(2)); },
           .raise = raiseLinear,
           .initialValues = asLayer([](const Operation& op) { return lastOf(operandType(op, 0)); }),
+          .makeGap = makeGap,
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Sizes s = sizesOfForward(c.op);
             const auto x = c.in<T>(0), w = c.in<T>(1);

@@ -18,11 +18,15 @@ bool convertsParameter(const Operation& operation) {
   return isConversion(operation) && operation.operand(0)->parameter() &&
          isLowPrecision(operation.result()->type().element);
 }
-/// That alone: what else an operation computes may cost more than memory.
+/// What only moves elements of a converted parameter, or puts others beside them.
+bool movesConverted(const Operation& operation) {
+  return isForward(operation) && operation.operands().size() == 1 && operation.results().size() == 1 &&
+         operation.operand(0)->definer() && convertsParameter(*operation.operand(0)->definer()) &&
+         costOf(operation).flops == 0;
+}
 bool widens(const Operation& operation) {
-  return isConversion(operation) && isLowPrecision(operation.operand(0)->type().element) &&
-         operation.result()->type().element == ElementType::f32 &&
-         operation.def().expressions == std::vector<std::string>{operation.def().operands[0].name};
+  return isConversion(operation) && onlyConverts(operation) && isLowPrecision(operation.operand(0)->type().element) &&
+         operation.result()->type().element == ElementType::f32;
 }
 
 /// Others would still read the conversion from memory, and may be moved before it when they take an elementwise
@@ -36,7 +40,7 @@ bool fusesWith(const Operation& conversion, const Operation& reader) {
 std::vector<Operation*> readersOf(const Operation& conversion, const Positions& positions) {
   std::vector<Operation*> readers;
   for (Operation* user : conversion.result()->users())
-    if (!isForward(*user) && (convertsParameter(conversion) || fusesWith(conversion, *user))) readers.push_back(user);
+    if (!isForward(*user) && (!widens(conversion) || fusesWith(conversion, *user))) readers.push_back(user);
   std::sort(readers.begin(), readers.end(),
             [&](const Operation* a, const Operation* b) { return positions.at(a) < positions.at(b); });
   return readers;
@@ -78,6 +82,7 @@ void pdc::widenAgain(Graph& graph) {
 Status pdc::convertAgain(PassContext& context) {
   Expected<Graph*> graph = mainGraph(context);
   if (!graph) return failure;
+  repeatAll(**graph, movesConverted); // the copies read conversions
   repeatAll(**graph, convertsParameter);
   return success;
 }

@@ -28,6 +28,10 @@ inline bool isForward(const Operation& operation) {
   return operation.phase == Phase::forward;
 }
 
+/// Whether an operation gives its only operand as another type. That alone: what else one computes may cost more than
+/// memory.
+bool onlyConverts(const Operation& operation);
+
 /// Removes operations that lead to no output, to no value in `kept`, and are not the origin of one that stays.
 void eraseDeadOperations(Graph& graph, const std::unordered_set<const Value*>& kept = {});
 

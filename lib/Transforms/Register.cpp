@@ -23,6 +23,19 @@ static Status runLowerPrecision(PassContext& context) {
   return lowerPrecision(context, low);
 }
 
+/// --align-classes=least=2147483648
+static Status runAlignClasses(PassContext& context) {
+  double least = 0x1p31;
+  if (const auto given = context.options.find("least"); given != context.options.end()) {
+    const std::string& text = given->second;
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), least);
+    if (failed != std::errc() || end != text.data() + text.size() || !(least >= 0))
+      return context.diags.error({.file = context.module.file}).exit(ExitCode::usage).help("write least=0")
+             << "least='" << text << "' is no number of floating-point operations";
+  }
+  return alignClasses(context, least);
+}
+
 /// The option stages=0:0:1 as numbers; `help` says what to write when it is something else.
 static Expected<std::vector<int>> stagesOption(PassContext& context, const char* help) {
   std::vector<int> stages;
@@ -140,6 +153,16 @@ void pdc::registerTransforms(PassRegistry& registry) {
                     "`differentiate`. The CPU target has no low precision.",
                 .options = {{"type", "bf16 or f16"}},
                 .run = runLowerPrecision});
+  registry.add({.argument = "align-classes",
+                .summary = "Makes rows of logits begin at multiples of 16 bytes",
+                .description =
+                    "Tensor cores read other rows at a fraction of their speed. The layer that makes the logits gets "
+                    "some outputs more, whose weights are zeros and which the loss ignores: "
+                    "`softmax_cross_entropy %y, %label {gap = 7}`. Who else reads the logits reads a slice. Of large "
+                    "layers whose logits only change shape or type before a loss that knows gaps. Runs before "
+                    "`differentiate`, for programs that compute in low precision.",
+                .options = {{"least", "floating-point operations of a large layer (2147483648)"}},
+                .run = runAlignClasses});
   registry.add({.argument = "convert-again",
                 .summary = "Lets the backward convert parameters to low precision again",
                 .description = "So minibatches in flight keep no copies of the weights. Runs after `fuse`; the "
@@ -183,7 +206,8 @@ void pdc::registerTransforms(PassRegistry& registry) {
   registry.add({.argument = "add-evaluation",
                 .summary = "Adds @evaluate, the forward part of @main as the model is used",
                 .description = "Operations take their evaluation form (running statistics, no dropout). Values that "
-                               "groups hand to each other keep their names.",
+                               "groups hand to each other keep their names. Predictions are made there only: @main "
+                               "loses them, and what leads to nothing else inside of its group.",
                 .options = {},
                 .run = addEvaluation});
   registry.add({.argument = "split-stages",

@@ -11,6 +11,10 @@ namespace pdc {
 /// use of them, so their gradients are f32.
 Status lowerPrecision(PassContext& context, ElementType low);
 
+/// Before `differentiate`: where the classes of a loss's logits are not a multiple of 16 bytes, the layer that makes
+/// them gets outputs more, zeros, that the loss ignores. Of layers that compute at least so many flops.
+Status alignClasses(PassContext& context, double leastFlops);
+
 /// After `fuse`: the backward converts parameters again, instead of reading what the forward has converted. So a
 /// minibatch in flight keeps no copy of the weights, and the backward reads the version of them that it is given.
 Status convertAgain(PassContext& context);
