@@ -3,6 +3,7 @@
 #include "Helpers/Define.h"
 #include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
+#include "Helpers/MatchExpression.h"
 #include "Helpers/Onnx.h"
 
 #include "pdc/IR/Builder.h"
@@ -185,26 +186,6 @@ std::vector<Value*> frozenGradient(GradientContext& g) {
     if (Operation* backward = g.create(1, name, operands, op.attributes, {false, true, true}))
       gradients[1] = backward->result(1), gradients[2] = backward->result(2);
   return gradients;
-}
-
-bool isName(const Expression& e, const std::string& name) {
-  return e.kind == Expression::Kind::name && e.symbol == name;
-}
-bool isNumber(const Expression& e, double number) {
-  return e.kind == Expression::Kind::number && e.number == number;
-}
-bool isCall(const Expression& e, const char* function, std::size_t arguments) {
-  return e.kind == Expression::Kind::call && e.symbol == function && e.arguments.size() == arguments;
-}
-bool isBinary(const Expression& e, const char* symbol) {
-  return e.kind == Expression::Kind::binary && e.symbol == symbol;
-}
-
-/// The elementwise operation with one result that is the only user of `value`; null if there is none where it counts.
-Operation* onlyUser(const Value* value) {
-  if (value->users().size() != 1) return nullptr;
-  Operation* user = value->users().front();
-  return user->def().kind == OpKind::elementwise && user->results().size() == 1 ? user : nullptr;
 }
 
 /// batch_norm_training, when max(Y, 0), Y + residual, or max(Y + residual, 0) is all that Y is for.

@@ -1,6 +1,7 @@
 // A rectangular part of a tensor and its gradient. Kernel: pdcrt::Slice.
 #include "Helpers/Define.h"
 #include "Helpers/KernelOptions.h"
+#include "Helpers/MatchExpression.h"
 #include "Helpers/Onnx.h"
 
 #include <numeric>
@@ -180,6 +181,72 @@ Expected<std::vector<Value*>> convertSplit(OnnxReader& n) {
   return results;
 }
 
+/// Appends the names that an expression adds up, perhaps rounding sums to 16 bits; false where it does anything else.
+bool addsUp(const Expression& e, std::vector<std::string>& names) {
+  if (e.kind == Expression::Kind::name) {
+    names.push_back(e.symbol);
+    return true;
+  }
+  for (const char* conversion : {"f32", "bf16", "f16"})
+    if (isCall(e, conversion, 1)) return addsUp(*e.arguments[0], names);
+  return isBinary(e, "+") && addsUp(*e.arguments[0], names) && addsUp(*e.arguments[1], names);
+}
+
+/// The axis along which parts lie one after the other and make up the whole; they are put in their order. Nothing where
+/// they do not.
+std::optional<std::size_t> joinedAxis(std::vector<Operation*>& slices) {
+  const Shape& whole = resultType(*slices.front()).shape;
+  std::size_t axis = 0;
+  while (axis < whole.size() && operandType(*slices.front(), 0).shape[axis] == whole[axis]) ++axis;
+  if (axis == whole.size()) return std::nullopt;
+  std::stable_sort(slices.begin(), slices.end(), [&](const Operation* a, const Operation* b) {
+    return a->attributes.getInts("starts")[axis] < b->attributes.getInts("starts")[axis];
+  });
+  std::int64_t end = 0;
+  for (const Operation* slice : slices) {
+    const Part part = backwardOf(*slice);
+    Shape starts(whole.size(), 0), sizes = whole;
+    starts[axis] = end;
+    sizes[axis] = part.sizes[axis];
+    const auto one = [](std::int64_t step) { return step == 1; };
+    if (part.starts != starts || part.sizes != sizes || !std::all_of(part.steps.begin(), part.steps.end(), one))
+      return std::nullopt;
+    end += part.sizes[axis];
+  }
+  return end == whole[axis] ? std::optional(axis) : std::nullopt;
+}
+
+/// The last slice_gradient of those that a sum reads, when it reads nothing else and their parts make up the whole:
+/// what was cut into parts is put together again, where each part was put among zeros before.
+Absorbed absorbSum(Operation& op, Builder& b) {
+  Operation* sum = onlyUser(op.result());
+  if (!sum || sum->operands().size() < 2 || sum->result()->type() != resultType(op)) return {};
+  std::vector<std::string> names;
+  if (!addsUp(*expressionsOf(*sum).front(), names) || names.size() != sum->operands().size()) return {};
+  std::vector<Operation*> slices;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    Operation* slice = sum->operand(i)->definer();
+    const std::string name = operandNameInExpressions(sum->def(), i);
+    if (!slice || slice->def().name != op.def().name || sum->operand(i)->type() != resultType(op) ||
+        std::count(names.begin(), names.end(), name) != 1)
+      return {};
+    slices.push_back(slice);
+  }
+  std::vector<Operation*> inOrder;
+  for (const auto& operation : b.graph().operations())
+    if (std::find(slices.begin(), slices.end(), operation.get()) != slices.end()) inOrder.push_back(operation.get());
+  if (inOrder.size() != slices.size() || inOrder.back() != &op) return {};
+  const std::optional<std::size_t> axis = joinedAxis(slices);
+  if (!axis) return {};
+  std::vector<Value*> parts;
+  for (const Operation* slice : slices) parts.push_back(slice->operand(0));
+  b.setInsertionPoint(sum);
+  Operation* made = b.create("concat", parts, {{"axis", static_cast<std::int64_t>(*axis)}});
+  if (!made) return {};
+  inOrder.push_back(sum);
+  return {.made = made, .gone = inOrder, .replaced = {{sum->result(), made->result()}}};
+}
+
 std::vector<std::string> examples() {
   const auto text = [](const char* x, const char* sizes, const char* starts, const char* steps,
                        const std::string& element = "f32") {
@@ -246,6 +313,7 @@ PDC_OPS(Slice) {
                 return kernelUse<pdcrt::Slice>("Slice", "inputGradient", backwardOf(op).inMemory(op).options());
               },
           .channelBlocks = wholeBlocks,
+          .absorb = absorbSum,
           .reference = moving([](ReferenceContext& c) {
             visitBytes(*c.operands[0], *c.results[0], [&](auto dy, auto dx) {
               backwardOf(c.op).forEach([&](std::size_t part, std::size_t whole) { dx[whole] = dy[part]; });

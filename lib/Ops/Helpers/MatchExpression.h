@@ -1,0 +1,30 @@
+// Questions that kernels ask about elementwise operations beside them (OpDef::absorb).
+#pragma once
+
+#include "pdc/IR/Elementwise.h"
+#include "pdc/IR/Expression.h"
+#include "pdc/IR/OpDef.h"
+
+namespace pdc::ops {
+
+inline bool isName(const Expression& e, const std::string& name) {
+  return e.kind == Expression::Kind::name && e.symbol == name;
+}
+inline bool isNumber(const Expression& e, double number) {
+  return e.kind == Expression::Kind::number && e.number == number;
+}
+inline bool isCall(const Expression& e, const char* function, std::size_t arguments) {
+  return e.kind == Expression::Kind::call && e.symbol == function && e.arguments.size() == arguments;
+}
+inline bool isBinary(const Expression& e, const char* symbol) {
+  return e.kind == Expression::Kind::binary && e.symbol == symbol;
+}
+
+/// The elementwise operation with one result that is the only user of `value`; null if there is none where it counts.
+inline Operation* onlyUser(const Value* value) {
+  if (value->users().size() != 1) return nullptr;
+  Operation* user = value->users().front();
+  return user->def().kind == OpKind::elementwise && user->results().size() == 1 ? user : nullptr;
+}
+
+} // namespace pdc::ops
