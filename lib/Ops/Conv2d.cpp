@@ -3,6 +3,7 @@
 #include "Helpers/ConvolutionAlgorithms.h"
 #include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
+#include "Helpers/MatchExpression.h"
 #include "Helpers/Window.h"
 
 using namespace pdc;
@@ -17,14 +18,15 @@ struct Convolution {
   std::int64_t groups;
   std::int64_t inputLanes, outputLanes; ///< channels per position in memory, of x and y
   std::int64_t filterLanes;             ///< of inputs and of outputs in a block of w
+  bool relu;
   ElementType element;
   pdcrt::Conv2d::Algorithms algorithms;
 
   Convolution(const Operation& op, const Type& xType, const Type& wType, const Type& yType)
       : x(xType.shape), w(wType.shape), y(yType.shape), window(windowOf(op.attributes)),
         groups(op.attributes.getInt("groups")), inputLanes(pdc::lanesOf(xType)), outputLanes(pdc::lanesOf(yType)),
-        filterLanes(wType.layout == filterInBlocks ? channelBlock : 1), element(yType.element),
-        algorithms(*convolutionAlgorithmsOf(op.attributes)) {
+        filterLanes(wType.layout == filterInBlocks ? channelBlock : 1), relu(op.attributes.getOr("relu", false)),
+        element(yType.element), algorithms(*convolutionAlgorithmsOf(op.attributes)) {
     window.kernel[0] = w[2], window.kernel[1] = w[3];
   }
 
@@ -37,6 +39,7 @@ struct Convolution {
             .dilations = window.dilationsDims(),
             .groups = groups,
             .bias = bias,
+            .relu = relu,
             .inputLanes = inputLanes,
             .outputLanes = outputLanes,
             .filterLanes = filterLanes,
@@ -173,14 +176,19 @@ std::vector<Value*> gradient(GradientContext& g) {
   Value* dy = g.resultGradient(0);
   std::vector<Value*> gradients(3, nullptr);
   if (!dy) return gradients;
+  Attributes forward = op.attributes;
+  forward.erase("relu");
+  if (op.attributes.get<bool>("relu"))
+    dy = g.value(0, "elementwise", {dy, op.result()},
+                 {{"expressions", std::vector<std::string>{"a0 * select(a1 > 0, 1, 0)"}}});
   if (g.wants(0)) {
-    Attributes attributes = op.attributes;
+    Attributes attributes = forward;
     attributes.set("input_shape", operandType(op, 0).shape);
     gradients[0] = g.value(0, "conv2d_input_gradient", {dy, op.operand(1)}, attributes);
   }
   const bool wantsBias = op.operand(2) && g.wants(2);
   if (g.wants(1)) {
-    Attributes attributes = op.attributes;
+    Attributes attributes = forward;
     attributes.set("filter_shape", operandType(op, 1).shape);
     Operation* backward = g.create(1, "conv2d_weight_gradient", {op.operand(0), dy}, attributes, {true, wantsBias});
     if (backward) gradients[1] = backward->result(0), gradients[2] = backward->result(1);
@@ -207,6 +215,24 @@ std::vector<Value*> gradientOfInputGradient(GradientContext& g) {
   return gradients;
 }
 
+/// conv2d, when max(Y, 0) is all that Y is for.
+Absorbed absorbRelu(Operation& op, Builder& b) {
+  Operation* follower = onlyUser(op.result());
+  if (!follower || op.attributes.get<bool>("relu") || follower->operands().size() != 1 ||
+      follower->result()->type() != resultType(op))
+    return {};
+  const ExpressionPtr relu = expressionsOf(*follower).front();
+  if (!isCall(*relu, "max", 2) || !isNumber(*relu->arguments[1], 0) ||
+      !isName(*relu->arguments[0], operandNameInExpressions(follower->def(), 0)))
+    return {};
+  Attributes attributes = op.attributes;
+  attributes.set("relu", true);
+  b.setInsertionPoint(follower);
+  Operation* made = b.create(op.def().name, op.operands(), attributes);
+  if (!made) return {};
+  return {.made = made, .gone = {&op, follower}, .replaced = {{follower->result(), made->result()}}};
+}
+
 std::vector<std::string> examples() {
   const auto text = [](const char* x, const char* w, const std::string& b, const char* options, const char* y) {
     return example("%x: f32" + std::string(x) + ", %w: f32" + w + (b.empty() ? "" : ", %b: f32" + b),
@@ -220,6 +246,7 @@ std::vector<std::string> examples() {
           text("[2, 16, 3, 2]", "[32, 16, 2, 2]", "[32]", " {pads = [1, 0, 0, 1]}", "[2, 32, 3, 2]"),
           text("[1, 2, 8, 8]", "[2, 1, 3, 3]", "",
                " {dilations = [2, 2], groups = 2, pads = [2, 1, 0, 1], strides = [1, 2]}", "[1, 2, 6, 3]"),
+          text("[2, 16, 3, 4]", "[16, 16, 3, 3]", "[16]", " {pads = [1, 1, 1, 1], relu = true}", "[2, 16, 3, 4]"),
           text("[1, 1, 1, 9]", "[2, 1, 1, 4]", "[2]", " {pads = [0, 2, 0, 1], strides = [1, 3]}", "[1, 2, 1, 3]")};
 }
 
@@ -233,7 +260,7 @@ PDC_OPS(Conv2d) {
           .onnx = {onnx("Conv", 2, convertConv)},
           .operands = {{"X"}, {"W"}, {.name = "B", .optional = true}},
           .results = {{"Y"}},
-          .attributes = attributes(),
+          .attributes = attributes({boolean("relu", false, "whether Y is max(Y, 0)")}),
           .infer = inferForward,
           .precision = PrecisionClass::preferLow,
           .cost =
@@ -245,6 +272,7 @@ PDC_OPS(Conv2d) {
           .alternatives = [](const Operation& op, Target t) { return forwardOf(op).alternatives("forward", t); },
           .channelBlocks = besideFilter,
           .filterBlocks = [](const Operation& op) { return filterOf(op, op.operand(1)); },
+          .absorb = absorbRelu,
           .initialValues = asLayer(fanIn),
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Convolution convolution = forwardOf(c.op);
@@ -255,6 +283,8 @@ PDC_OPS(Conv2d) {
               for (std::int64_t i = 0; i < elementsOf(convolution.y); ++i) y[i] = c.in<T>(2)[i / plane % channels];
             convolution.forEachProduct(
                 [&](std::int64_t atY, std::int64_t atX, std::int64_t atW) { y[atY] += x[atX] * w[atW]; });
+            if (convolution.relu)
+              for (T& value : y) value = std::max(value, T(0));
           }),
           .examples = examples(),
           .takesLow = true,

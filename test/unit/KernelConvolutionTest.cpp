@@ -1,6 +1,7 @@
 // LINK: pdcrt_kernels
 // Conv2d against the definition, computed in double precision.
 #include "ConvolutionDefinition.h"
+#include "ConvolutionRelu.h"
 #include "KernelTest.h"
 #include "pdcrt/kernels/Conv2d.h"
 
@@ -101,6 +102,10 @@ TEST_P(Convolution, WeightGradientIsTheDerivative) {
     for (std::int64_t i = 0; i < dy.count(); ++i) expectedBias[static_cast<std::size_t>(channelOf(shape, i))] += dy[i];
   expectClose(dw, expected, "dw");
   expectClose(db, expectedBias, "db");
+}
+
+TEST_P(Convolution, ReluLeavesNothingBelowZero) {
+  for (bool withNaN : {false, true}) expectReluOf(GetParam().options, withNaN);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Convolution, testing::ValuesIn(cases), [](const auto& p) { return p.param.name; });

@@ -2,6 +2,7 @@
 // Convolutions in tiles, Winograd's as well, against the definition, computed in double precision.
 #include "ChannelBlocks.h"
 #include "ConvolutionDefinition.h"
+#include "ConvolutionRelu.h"
 #include "KernelTest.h"
 #include "pdcrt/FilterBlocks.h"
 #include "pdcrt/Threads.h"
@@ -195,6 +196,10 @@ TEST_P(TiledConvolution, SumsUpTheBiasGradient) {
   std::vector<double> expected(static_cast<std::size_t>(db.count()));
   for (std::int64_t i = 0; i < dy.count(); ++i) expected[static_cast<std::size_t>(channelOf(output, i))] += dy[i];
   EXPECT_LE(relativeError(db, expected), 1e-7);
+}
+
+TEST_P(TiledConvolution, ReluLeavesNothingBelowZero) {
+  for (bool withNaN : {false, true}) expectReluOf(o, withNaN);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, TiledConvolution, testing::ValuesIn(cases),

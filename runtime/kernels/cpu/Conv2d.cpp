@@ -3,6 +3,8 @@
 
 #include "ConvolutionOptions.h"
 #include "Onednn.h"
+#include "Parts.h"
+#include "Sums.h"
 #include "TiledConvolution.h"
 #include "WinogradConvolution.h"
 #include "pdcrt/FilterBlocks.h"
@@ -171,6 +173,10 @@ private:
   std::size_t blocks_ = 0;                           ///< where they are in the workspace
 };
 
+PDCRT_VECTORIZED void rectify(std::int64_t count, float* y) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] = y[i] < 0 ? 0.0f : y[i];
+}
+
 enum class By { library, tiles, winograd };
 
 /// Who computes a direction; `takesTiles`: whether tiles can.
@@ -192,6 +198,7 @@ By whoComputes(const Conv2d::Options& o, Conv2d::Algorithm algorithm, bool takes
 
 struct Conv2d::Impl {
   bool bias;
+  std::int64_t rectified; ///< elements of y of which the negative ones become 0, where the library leaves them
   By forwardBy, inputGradientBy, weightGradientBy;
   std::optional<TiledConvolution> tiles;
   std::optional<WinogradConvolution> winograd;
@@ -203,6 +210,7 @@ struct Conv2d::Impl {
 Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
   check(o);
   impl_->bias = o.bias;
+  impl_->rectified = o.relu ? outputShape(o).elements() : 0;
   if (o.bias) impl_->unwantedBiasGradient.resize(static_cast<std::size_t>(o.filter.dims[0]));
   const Sizes sizes(o);
   const memory::desc x = given(sizes.x, o.inputLanes), w = givenFilter(sizes.w, o.filterLanes),
@@ -252,6 +260,9 @@ void Conv2d::forward(Stream& q, View<const float> x, View<const float> w, View<c
       impl_->forward.run(q, {x.data, w.data, b.data}, {y.data});
     else
       impl_->forward.run(q, {x.data, w.data}, {y.data});
+    // The library's own ReLU makes 0 of NaN.
+    parts::runRanges(parts::countOf(impl_->rectified, impl_->rectified), impl_->rectified,
+                     [&](std::int64_t begin, std::int64_t end) { rectify(end - begin, y.data + begin); });
   }
 }
 

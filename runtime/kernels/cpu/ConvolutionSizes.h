@@ -34,6 +34,14 @@ struct Sizes {
   bool scattersResults() const { return results.position > block || results.row > columns * block; }
 };
 
+/// What is added to sums, and becomes of them when they are complete.
+struct Finish {
+  const float* bias = nullptr; ///< of all channels; null: 0
+  bool relu = false;           ///< negative values become 0
+
+  const float* biasOf(std::int64_t blockOfChannels) const { return bias ? bias + blockOfChannels * block : nullptr; }
+};
+
 /// Of forward and weight gradient. One tap with strides reads every second position: as if there were no others.
 Sizes forwardSizes(const Conv2d::Options& o);
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 namespace pdcrt::convolution {
 
@@ -19,6 +20,7 @@ struct ForwardTile {
   float* y;
   std::int64_t inputs, plane, kernelHeight, rowFloats, kernelWidth;
   bool fresh;
+  bool relu; ///< y is complete then, and of negative values 0 is stored
 };
 
 template <int positions, int stride>
@@ -49,8 +51,9 @@ PDCRT_AVX2 void run(const ForwardTile& tile) {
           }
         }
     }
+  const __m256 least = _mm256_set1_ps(t.relu ? 0.0f : -std::numeric_limits<float>::infinity());
   PDCRT_EACH(p, positions)
-  PDCRT_EACH(v, 2) _mm256_storeu_ps(t.y + p * block + v * 8, sums[p][v]);
+  PDCRT_EACH(v, 2) _mm256_storeu_ps(t.y + p * block + v * 8, _mm256_max_ps(least, sums[p][v])); // a NaN stays
 }
 
 template <int stride>

@@ -109,7 +109,7 @@ void forEachRow(parts::Range range, std::int64_t columns, const F& f) {
 
 /// Adds the products of some blocks of inputs of one sample to the plane y of one block of outputs.
 void addPlane(const Sizes& s, const Images& images, std::int64_t sample, std::int64_t inputs, const float* w,
-              const float* bias, bool fresh, float* y) {
+              const float* bias, bool fresh, bool relu, float* y) {
   const std::int64_t tiles = (s.columns + tileRows - 1) / tileRows;
   ForwardTile t = {.x = nullptr,
                    .w = w,
@@ -120,7 +120,8 @@ void addPlane(const Sizes& s, const Images& images, std::int64_t sample, std::in
                    .kernelHeight = s.kernelHeight,
                    .rowFloats = images.width * block,
                    .kernelWidth = s.kernelWidth,
-                   .fresh = fresh};
+                   .fresh = fresh,
+                   .relu = relu};
   for (std::int64_t row = 0; row < s.rows; ++row)
     for (std::int64_t tile = 0; tile < tiles; ++tile) { // of sizes that differ by 1 at most
       const std::int64_t first = tile * s.columns / tiles, end = (tile + 1) * s.columns / tiles;
@@ -134,8 +135,8 @@ void addPlane(const Sizes& s, const Images& images, std::int64_t sample, std::in
 /// Results of groups of samples for some blocks of outputs, each group by one thread with a room of roomBytes().
 class Convolution {
 public:
-  Convolution(const Sizes& s, const float* x, const float* w, const float* bias, float* y)
-      : given_(s), s_(flat(s)), portion_(s), x_(x), w_(w), bias_(bias), y_(y) {}
+  Convolution(const Sizes& s, const float* x, const float* w, const Finish& finish, float* y)
+      : given_(s), s_(flat(s)), portion_(s), x_(x), w_(w), finish_(finish), y_(y) {}
 
   std::int64_t groups() const { return (s_.samples + portion_.samples - 1) / portion_.samples; }
 
@@ -163,8 +164,8 @@ private:
       const Images read = imagesOf(given_, x_ + (n0 * s_.inputs + c) * s_.source.plane, samples, inputs, images);
       for (std::int64_t k = first; k < end; ++k)
         for (std::int64_t n = 0; n < samples; ++n)
-          addPlane(s_, read, n, inputs, w_ + (k * s_.inputs + c) * filter, bias_ ? bias_ + k * block : nullptr, c == 0,
-                   computed(n, k));
+          addPlane(s_, read, n, inputs, w_ + (k * s_.inputs + c) * filter, finish_.biasOf(k), c == 0,
+                   finish_.relu && c + inputs == s_.inputs, computed(n, k));
     }
     if (!apart) return;
     for (std::int64_t n = 0; n < samples; ++n)
@@ -173,7 +174,8 @@ private:
 
   Sizes given_, s_;
   Portion portion_;
-  const float *x_, *w_, *bias_;
+  const float *x_, *w_;
+  Finish finish_;
   float* y_;
 };
 
@@ -189,9 +191,9 @@ void clear(const Sizes& s, int threads, float* dx) {
   });
 }
 
-void convolve(const Sizes& s, int threads, std::byte* workspace, const float* x, const float* w, const float* bias,
+void convolve(const Sizes& s, int threads, std::byte* workspace, const float* x, const float* w, const Finish& finish,
               float* y) {
-  const Convolution convolution(s, x, w, bias, y);
+  const Convolution convolution(s, x, w, finish, y);
   parts::run(threads, [&](int part) {
     std::byte* const room = workspace + static_cast<std::size_t>(part) * roomBytes(s);
     forEachRow(parts::rangeOf(part, threads, convolution.groups() * s.outputs), s.outputs,
@@ -287,7 +289,8 @@ bool TiledConvolution::available() {
 bool TiledConvolution::preferred() {
   return avx2::preferred();
 }
-TiledConvolution::TiledConvolution(const Conv2d::Options& o) : sizes_(forwardSizes(o)), backward_(residuesOf(o)) {
+TiledConvolution::TiledConvolution(const Conv2d::Options& o)
+    : sizes_(forwardSizes(o)), backward_(residuesOf(o)), relu_(o.relu) {
   const std::int64_t products = Conv2d::outputShape(o).elements() * sizes_.inputs * sizes_.taps();
   // Of 16 multiply-adds each; so many in a part take longer than waking a thread.
   threads_ = parts::countOf(sizes_.samples * std::min(sizes_.inputs, sizes_.outputs), products);
@@ -311,7 +314,7 @@ std::size_t TiledConvolution::weightGradientWorkspace() const {
 }
 
 void TiledConvolution::forward(std::byte* workspace, const float* x, const float* w, const float* b, float* y) const {
-  convolve(sizes_, threads_, workspace, x, w, b, y);
+  convolve(sizes_, threads_, workspace, x, w, {b, relu_}, y);
 }
 
 void TiledConvolution::inputGradient(std::byte* workspace, const float* dy, const float* w, float* dx) const {
@@ -324,7 +327,7 @@ void TiledConvolution::inputGradient(std::byte* workspace, const float* dy, cons
     parts::runRanges(threads_, sizes_.inputs, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t input = begin; input < end; ++input) turnAround(sizes_, residue, input, w, turned);
     });
-    convolve(residue.sizes, threads_, workspace + turnedBytes(sizes_, residue), dy, turned, nullptr, dx);
+    convolve(residue.sizes, threads_, workspace + turnedBytes(sizes_, residue), dy, turned, {}, dx);
   }
 }
 

@@ -32,6 +32,7 @@ public:
 private:
   convolution::Sizes sizes_; ///< of forward and the weight gradient
   std::vector<convolution::Residue> backward_;
+  bool relu_ = false;
   int threads_;
 };
 

@@ -134,8 +134,8 @@ std::int64_t floatsWithAll(const Sizes& s, int threads) {
 }
 
 /// With the filter at the points as a whole. Threads share the squares.
-void convolveWithAll(const Sizes& s, int threads, const Filter& filter, float* room, const float* x, const float* bias,
-                     float* y) {
+void convolveWithAll(const Sizes& s, int threads, const Filter& filter, float* room, const float* x,
+                     const Finish& finish, float* y) {
   const Values u = filterAt(s, room);
   parts::runRanges(threads, u.blocks, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) filter.transform(s, i / s.inputs, i % s.inputs, u, i);
@@ -152,7 +152,7 @@ void convolveWithAll(const Sizes& s, int threads, const Filter& filter, float* r
       const std::int64_t count = std::min(atOnce, s.squares() - square);
       for (std::int64_t i = 0; i < count; ++i) transformInputs(s, x, square + i, v, i);
       multiply({0, s.outputs, 0, s.inputs}, count, v, u, m);
-      for (std::int64_t i = 0; i < count; ++i) transformOutputs(s, 0, s.outputs, m, i, bias, square + i, y);
+      for (std::int64_t i = 0; i < count; ++i) transformOutputs(s, 0, s.outputs, m, i, finish, square + i, y);
     }
   });
 }
@@ -165,7 +165,7 @@ std::int64_t floatsInPortions(const Sizes& s, int threads) {
 
 /// With portions of the filter, one after the other. Threads share the outputs.
 void convolveInPortions(const Sizes& s, int threads, const Filter& filter, float* room, const float* x,
-                        const float* bias, float* y) {
+                        const Finish& finish, float* y) {
   const std::int64_t atOnce = squaresAtOnce(s), outputFloats = Values::floatsOf(1, atOnce);
   const Values v = {room, s.inputs, atOnce};
   forEachTime(s, [&](std::int64_t square, std::int64_t count) {
@@ -182,7 +182,7 @@ void convolveInPortions(const Sizes& s, int threads, const Filter& filter, float
           for (std::int64_t i = 0; i < p.inputs; ++i) filter.transform(s, output, p.input + i, u, i);
           multiply(p, count, v, u, m);
         });
-        for (std::int64_t i = 0; i < count; ++i) transformOutputs(s, output, 1, m, i, bias, square + i, y);
+        for (std::int64_t i = 0; i < count; ++i) transformOutputs(s, output, 1, m, i, finish, square + i, y);
       }
     });
   });
@@ -194,15 +194,15 @@ std::size_t bytesToConvolve(const Sizes& s, int threads) {
 }
 
 void convolve(const Sizes& s, int threads, const Filter& filter, std::byte* workspace, const float* x,
-              const float* bias, float* y) {
+              const Finish& finish, float* y) {
   (takesPortions(s) ? convolveInPortions : convolveWithAll)(s, threads, filter, reinterpret_cast<float*>(workspace), x,
-                                                            bias, y);
+                                                            finish, y);
 }
 
 } // namespace
 
 WinogradConvolution::WinogradConvolution(const Conv2d::Options& o)
-    : sizes_(sizesOf(o)), backward_(backwardSizes(sizes_)) {
+    : sizes_(sizesOf(o)), backward_(backwardSizes(sizes_)), relu_(o.relu) {
   threads_ = parts::countOf(std::min(sizes_.squares(), sizes_.inputs * sizes_.outputs),
                             Conv2d::outputShape(o).elements() * sizes_.inputs);
 }
@@ -224,11 +224,11 @@ std::size_t WinogradConvolution::weightGradientWorkspace() const {
 
 void WinogradConvolution::forward(std::byte* workspace, const float* x, const float* w, const float* b,
                                   float* y) const {
-  convolve(sizes_, threads_, {w, false}, workspace, x, b, y);
+  convolve(sizes_, threads_, {w, false}, workspace, x, {b, relu_}, y);
 }
 
 void WinogradConvolution::inputGradient(std::byte* workspace, const float* dy, const float* w, float* dx) const {
-  convolve(backward_, threads_, {w, true}, workspace, dy, nullptr, dx);
+  convolve(backward_, threads_, {w, true}, workspace, dy, {}, dx);
 }
 
 void WinogradConvolution::weightGradient(std::byte* workspace, const float* x, const float* dy, float* dw,

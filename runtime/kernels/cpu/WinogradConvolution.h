@@ -38,6 +38,7 @@ public:
 private:
   Sizes sizes_;    ///< of forward and the weight gradient
   Sizes backward_; ///< of the input's gradient, which is a convolution of dy
+  bool relu_ = false;
   int threads_;
 };
 

@@ -8,10 +8,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 namespace pdcrt::winograd {
 
-using convolution::block, convolution::tileRows;
+using convolution::block, convolution::Finish, convolution::tileRows;
 using Sizes = WinogradConvolution::Sizes;
 
 constexpr std::int64_t allPoints = points * points, allTaps = taps * taps; ///< of a square
@@ -91,21 +92,25 @@ inline void transformOutputGradients(const Sizes& s, const float* dy, std::int64
 
 /// Values at the points, of `count` outputs from `first` on, become a square of outputs.
 PDCRT_AVX2 inline void transformOutputs(const Sizes& s, std::int64_t first, std::int64_t count, const Values& from,
-                                        std::int64_t i, const float* bias, std::int64_t square, float* y) {
+                                        std::int64_t i, const Finish& finish, std::int64_t square, float* y) {
   const Place at(s, square);
   const std::int64_t rows = std::min<std::int64_t>(4, s.rows - at.row),
                      columns = std::min<std::int64_t>(4, s.columns - at.column);
   alignas(32) float room[4 * 4 * block];
   for (std::int64_t k = first; k < first + count; ++k) {
     float* const to = y + (((at.sample * s.outputs + k) * s.rows + at.row) * s.columns + at.column) * block;
-    const bool whole = rows == 4 && columns == 4 && !bias;
+    const bool whole = rows == 4 && columns == 4 && !finish.bias && !finish.relu;
     const Square<float> result =
         whole ? Square<float>{to, s.columns * block, block} : Square<float>{room, 4 * block, block};
     apply<points, outputs, toOutputs>(readOnly(from.square(k - first, i)), result);
     if (whole) continue;
+    const float* const bias = finish.biasOf(k);
+    const float least = finish.relu ? 0.0f : -std::numeric_limits<float>::infinity();
     for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t j = 0; j < columns * block; ++j)
-        to[r * s.columns * block + j] = room[r * 4 * block + j] + (bias ? bias[k * block + j % block] : 0.0f);
+      for (std::int64_t j = 0; j < columns * block; ++j) {
+        const float value = room[r * 4 * block + j] + (bias ? bias[j % block] : 0.0f);
+        to[r * s.columns * block + j] = value < least ? least : value; // a NaN stays
+      }
   }
 }
 

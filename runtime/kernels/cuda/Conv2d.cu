@@ -21,25 +21,30 @@ namespace {
 using cuda::Method;
 using cuda::Way;
 
-/// Of `count` packs of n neighbours: those of one channel, or, with channels last, of so many channels.
+/// Of `count` packs of n neighbours: those of one channel, or, with channels last, of so many channels. Adds the bias,
+/// where there is one, and makes negative values 0, where they are to be.
 template <int n, bool last, class T>
-__global__ void addBias(std::int64_t count, cuda::Divider byChannels, cuda::Divider byInner, const T* b, T* y) {
+__global__ void finish(std::int64_t count, cuda::Divider byChannels, cuda::Divider byInner, const T* b, bool relu,
+                       T* y) {
   auto* const packs = reinterpret_cast<Pack<T, n>*>(y);
   for (std::int64_t i = thread(); i < count; i += threads()) {
     Pack<T, n> values = packs[i];
-    const T* const bias = b + (last ? n * byChannels.remainder(i) : byChannels.remainder(byInner.quotient(i)));
-    for (int k = 0; k < n; ++k)
-      values[k] = static_cast<T>(static_cast<float>(values[k]) + static_cast<float>(bias[last ? k : 0]));
+    const std::int64_t channel = last ? n * byChannels.remainder(i) : byChannels.remainder(byInner.quotient(i));
+    for (int k = 0; k < n; ++k) {
+      float value = static_cast<float>(values[k]);
+      if (b) value += static_cast<float>(b[channel + (last ? k : 0)]);
+      values[k] = static_cast<T>(relu && value < 0 ? 0.0f : value);
+    }
     packs[i] = values;
   }
 }
 
 template <int n, bool last, class T>
-void launchBias(Stream& q, const Shape& output, const T* b, T* y) {
+void launchFinish(Stream& q, const Shape& output, const T* b, bool relu, T* y) {
   const std::int64_t count = output.elements() / n;
-  launchLoop(q, "convolution, bias", addBias<n, last, T>, count, count,
+  launchLoop(q, "convolution, bias and ReLU", finish<n, last, T>, count, count,
              cuda::Divider(last ? output.dims[1] / n : output.dims[1], count),
-             cuda::Divider(last ? 1 : output.dims[2] * output.dims[3] / n, count), b, y);
+             cuda::Divider(last ? 1 : output.dims[2] * output.dims[3] / n, count), b, relu, y);
 }
 
 /// What lies with channels last. (With 16 channels in all, that and blocks of 16 are the same.)
@@ -289,13 +294,13 @@ template <class T>
 void Conv2d::forward(Stream& q, OperandView<T> x, OperandView<T> w, OperandView<T> b, View<T> y) const {
   const Impl& i = *impl_;
   i.run<T>(q, Method::forward, i.input<T>(q, x), &InLayout::x, w.data, &InLayout::w, y.data, &InLayout::y);
-  if (!i.options.bias) return;
+  if (!i.options.bias && !i.options.relu) return;
   constexpr int n = 16 / static_cast<int>(sizeof(T));
   const bool last = lastOutput(i.options), aligned = reinterpret_cast<std::uintptr_t>(y.data) % 16 == 0;
   const bool packs = aligned && (last ? i.output.dims[1] : i.output.dims[2] * i.output.dims[3]) % n == 0;
-  const auto launch = last ? (packs ? launchBias<n, true, T> : launchBias<1, true, T>)
-                           : (packs ? launchBias<n, false, T> : launchBias<1, false, T>);
-  launch(q, i.output, b.data, y.data);
+  const auto launch = last ? (packs ? launchFinish<n, true, T> : launchFinish<1, true, T>)
+                           : (packs ? launchFinish<n, false, T> : launchFinish<1, false, T>);
+  launch(q, i.output, i.options.bias ? b.data : nullptr, i.options.relu, y.data);
 }
 void Conv2d::forward(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> y) const {
   forward<float>(q, x, w, b, y);

@@ -59,6 +59,7 @@ public:
     Dims2 dilations = {1, 1}; ///< 1: adjacent taps
     std::int64_t groups = 1;
     bool bias = false;
+    bool relu = false; ///< forward gives max(y, 0)
     /// Of x, dx and of y, dy: [N, C, H, W] is row-major [N, C / lanes, H, W, lanes], on the CPU with 1 or 16, under
     /// CUDA with 1 or C. What the algorithm wants otherwise is copied.
     std::int64_t inputLanes = 1, outputLanes = 1;
@@ -92,8 +93,8 @@ public:
 
   static bool takesTiledWinograd(const Options& o) { return takesWinograd(o) && takesTilesBackward(o); }
 
-  /// What profiles call a kernel with these sizes: "Conv2d{.input = {8, 64, 56, 56}, …}", as in a program, without bias
-  /// and algorithms.
+  /// What profiles call a kernel with these sizes: "Conv2d{.input = {8, 64, 56, 56}, …}", as in a program, without
+  /// bias, ReLU and algorithms.
   static std::string profileName(const Options& options);
 
   /// Shape of y: [N, O, H', W'], H' = floor((H + pads - dilation · (kernel - 1) - 1) / stride) + 1.

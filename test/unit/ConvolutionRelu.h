@@ -1,0 +1,38 @@
+// A convolution with ReLU against the same without.
+#pragma once
+
+#include "KernelTest.h"
+#include "pdcrt/kernels/Conv2d.h"
+
+#include <cmath>
+#include <limits>
+
+namespace pdcrt {
+
+/// Expects what is below zero to be 0, what is not to have the same bits, and NaN to stay. The layouts are those of
+/// `o`, in which no element is missing.
+inline void expectReluOf(Conv2d::Options o, bool withNaN) {
+  const std::int64_t count = Conv2d::outputShape(o).elements();
+  const Buffer<float> x = randomBuffer(o.input.elements(), 1), w = randomBuffer(o.filter.elements(), 2),
+                      b = randomBuffer(o.filter.dims[0], 3), plain(count), y(count);
+  if (withNaN) x[0] = std::numeric_limits<float>::quiet_NaN();
+  const auto compute = [&](bool relu, const Buffer<float>& to) {
+    o.relu = relu;
+    Setup setup;
+    const Conv2d conv(setup, o);
+    const GuardedBytes workspace(setup.workspaceBytes());
+    Stream q(workspace.data(), workspace.size());
+    conv.forward(q, x, w, o.bias ? b.view() : View<float>(), to);
+  };
+  compute(false, plain);
+  compute(true, y);
+  std::int64_t negative = 0, kept = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    negative += plain[i] < 0;
+    kept += std::isnan(plain[i]) == std::isnan(y[i]) && (std::isnan(y[i]) || y[i] == (plain[i] < 0 ? 0 : plain[i]));
+  }
+  EXPECT_EQ(kept, count);
+  EXPECT_TRUE(withNaN || negative > 0); // else nothing was tested
+}
+
+} // namespace pdcrt
