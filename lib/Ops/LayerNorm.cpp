@@ -23,17 +23,21 @@ struct Rows {
         size(product(x, static_cast<std::size_t>(axis), x.size())) {}
 };
 
-std::vector<AttributeDef> attributes(bool epsilon) {
+/// Of the forward, or of a gradient.
+std::vector<AttributeDef> attributes(bool forward) {
   std::vector<AttributeDef> defs = {integer("axis", std::nullopt, "the first axis that is normalised over")};
-  if (epsilon) defs.push_back(number("epsilon", 1e-5, "is added to the variance, or to the mean square"));
+  if (forward) {
+    defs.push_back(number("epsilon", 1e-5, "is added to the variance, or to the mean square"));
+    defs.push_back(lowResult());
+  }
   return defs;
 }
 
-/// The shape of X cut at the axis: what statistics and what scale and bias have. Operand `x` is X, those in `like` have
-/// its type, those in `statistics` and `weights` theirs.
+/// The shape of X cut at the axis: what statistics and what scale and bias have. Operand `x` is X, those in
+/// `statistics` and `weights` have their types. With X behind it, operand 0 is dY, which may be in low precision.
 struct Operands {
   std::size_t x;
-  std::vector<std::size_t> like, statistics, weights;
+  std::vector<std::size_t> statistics, weights;
 };
 struct Split {
   Type statistics, weights;
@@ -48,16 +52,21 @@ Expected<Split> split(const InferContext& c, const char* op, const Operands& ope
     return std::all_of(list.begin(), list.end(),
                        [&](std::size_t i) { return !has(c, i) || requireType(c, op, i, type, "what is normalised"); });
   };
-  if (!have(operands.like, x) || !have(operands.statistics, result.statistics) ||
-      !have(operands.weights, result.weights))
+  const bool lowGradient = operands.x > 0 && isLowPrecision(c.operand(0).element);
+  if ((operands.x > 0 && !requireType(c, op, 0, {lowGradient ? c.operand(0).element : x.element, x.shape}, "X")) ||
+      !have(operands.statistics, result.statistics) || !have(operands.weights, result.weights))
     return failure;
   return result;
 }
 
+/// Y is the result of a forward, dY the first operand of a gradient.
 KernelUse kernel(const Operation& op, const char* method, std::size_t x) {
   const Rows size(op, x);
-  return kernelUse<pdcrt::LayerNorm>(
-      "LayerNorm", method, {.rows = size.rows, .size = size.size, .epsilon = op.attributes.getOr("epsilon", 1e-5)});
+  return kernelUse<pdcrt::LayerNorm>("LayerNorm", method,
+                                     {.rows = size.rows,
+                                      .size = size.size,
+                                      .epsilon = op.attributes.getOr("epsilon", 1e-5),
+                                      .element = x == 0 ? resultType(op).element : operandType(op, 0).element});
 }
 
 template <class T>
@@ -132,6 +141,8 @@ Attributes onlyAxis(const Operation& op) {
 
 /// The sum of dY over all rows: the gradient of a bias whose scale needs none.
 Value* sumOverRows(GradientContext& g, std::size_t operand, Value* dy) {
+  const ElementType wanted = operandType(g.op(), 0).element;
+  if (dy->type().element != wanted) dy = g.value(operand, "cast", {dy}, {{"to", std::string(nameOf(wanted))}});
   std::vector<std::int64_t> axes;
   for (std::int64_t axis = 0; axis < g.op().attributes.getInt("axis"); ++axis) axes.push_back(axis);
   return g.value(operand, "reduce_sum", {dy}, {{"axes", axes}, {"keep_dims", false}});
@@ -245,11 +256,11 @@ PDC_OPS(LayerNorm) {
               "LayerNormalization", 2, [](OnnxReader& n) { return convert(n, true); }, 17)},
           .operands = {{"X"}, {.name = "scale", .optional = true}, {.name = "bias", .optional = true}},
           .results = {{"Y"}, {.name = "mean", .optional = true}, {.name = "inverse_std", .optional = true}},
-          .attributes = attributes(/*epsilon=*/true),
+          .attributes = attributes(/*forward=*/true),
           .infer = [](const InferContext& c) -> Types {
-            const auto parts = split(c, "layer_norm", {.x = 0, .like = {}, .statistics = {}, .weights = {1, 2}});
+            const auto parts = split(c, "layer_norm", {.x = 0, .statistics = {}, .weights = {1, 2}});
             if (!parts) return failure;
-            return std::vector<Type>{c.operand(0), parts->statistics, parts->statistics};
+            return withLowResult(c, {c.operand(0), parts->statistics, parts->statistics});
           },
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(8),
@@ -266,11 +277,11 @@ PDC_OPS(LayerNorm) {
           .summary = "Gradient of layer_norm for X",
           .operands = {{"dY"}, {"X"}, {.name = "scale", .optional = true}, {"mean"}, {"inverse_std"}},
           .results = {{"dX"}},
-          .attributes = attributes(/*epsilon=*/false),
+          .attributes = attributes(/*forward=*/false),
           .infer = [](const InferContext& c) -> Types {
-            const Operands operands{.x = 0, .like = {1}, .statistics = {3, 4}, .weights = {2}};
+            const Operands operands{.x = 1, .statistics = {3, 4}, .weights = {2}};
             if (!split(c, "layer_norm_input_gradient", operands)) return failure;
-            return std::vector<Type>{c.operand(0)};
+            return std::vector<Type>{c.operand(1)};
           },
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(12),
@@ -286,10 +297,9 @@ PDC_OPS(LayerNorm) {
           .summary = "Gradients of layer_norm for scale and, if asked for, bias",
           .operands = {{"dY"}, {"X"}, {"mean"}, {"inverse_std"}},
           .results = {{"dscale"}, {.name = "dbias", .optional = true}},
-          .attributes = attributes(/*epsilon=*/false),
+          .attributes = attributes(/*forward=*/false),
           .infer = [](const InferContext& c) -> Types {
-            const auto parts =
-                split(c, "layer_norm_weight_gradient", {.x = 0, .like = {1}, .statistics = {2, 3}, .weights = {}});
+            const auto parts = split(c, "layer_norm_weight_gradient", {.x = 1, .statistics = {2, 3}, .weights = {}});
             if (!parts) return failure;
             return std::vector<Type>{parts->weights, parts->weights};
           },
@@ -309,11 +319,11 @@ PDC_OPS(LayerNorm) {
               "RMSNormalization", 2, [](OnnxReader& n) { return convert(n, false); }, 23)},
           .operands = {{"X"}, {.name = "scale", .optional = true}},
           .results = {{"Y"}, {.name = "inverse_rms", .optional = true}},
-          .attributes = attributes(/*epsilon=*/true),
+          .attributes = attributes(/*forward=*/true),
           .infer = [](const InferContext& c) -> Types {
-            const auto parts = split(c, "rms_norm", {.x = 0, .like = {}, .statistics = {}, .weights = {1}});
+            const auto parts = split(c, "rms_norm", {.x = 0, .statistics = {}, .weights = {1}});
             if (!parts) return failure;
-            return std::vector<Type>{c.operand(0), parts->statistics};
+            return withLowResult(c, {c.operand(0), parts->statistics});
           },
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(5),
@@ -330,11 +340,11 @@ PDC_OPS(LayerNorm) {
           .summary = "Gradient of rms_norm for X",
           .operands = {{"dY"}, {"X"}, {.name = "scale", .optional = true}, {"inverse_rms"}},
           .results = {{"dX"}},
-          .attributes = attributes(/*epsilon=*/false),
+          .attributes = attributes(/*forward=*/false),
           .infer = [](const InferContext& c) -> Types {
-            const Operands operands{.x = 0, .like = {1}, .statistics = {3}, .weights = {2}};
+            const Operands operands{.x = 1, .statistics = {3}, .weights = {2}};
             if (!split(c, "rms_norm_input_gradient", operands)) return failure;
-            return std::vector<Type>{c.operand(0)};
+            return std::vector<Type>{c.operand(1)};
           },
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(9),
@@ -350,10 +360,9 @@ PDC_OPS(LayerNorm) {
           .summary = "Gradient of rms_norm for scale",
           .operands = {{"dY"}, {"X"}, {"inverse_rms"}},
           .results = {{"dscale"}},
-          .attributes = attributes(/*epsilon=*/false),
+          .attributes = attributes(/*forward=*/false),
           .infer = [](const InferContext& c) -> Types {
-            const auto parts =
-                split(c, "rms_norm_weight_gradient", {.x = 0, .like = {1}, .statistics = {2}, .weights = {}});
+            const auto parts = split(c, "rms_norm_weight_gradient", {.x = 1, .statistics = {2}, .weights = {}});
             if (!parts) return failure;
             return std::vector<Type>{parts->weights};
           },

@@ -39,6 +39,8 @@ private:
   bool readsLow(const Operation& operation) const;
   bool movesLow(const Operation& operation) const;
   Status lower(Operation& operation);
+  bool givesLow(const Operation& operation) const;
+  Status giveLow(Operation& operation);
   Value* narrow(Value* value);
   Value* cast(Value* value, ElementType to);
 
@@ -122,11 +124,49 @@ bool Lowering::isLowered(const Operation& operation) const {
                    (def.precision == PrecisionClass::readLow && readsLow(operation)) || movesLow(operation));
 }
 
+/// Whether an operation that computes in f32 can round its result 0 itself, which nobody reads otherwise.
+bool Lowering::givesLow(const Operation& operation) const {
+  const Value* result = operation.results().empty() ? nullptr : operation.result(0);
+  if (!operation.attributes.has("result") || !result || graph_.isOutput(result) || result->users().empty())
+    return false;
+  return std::all_of(result->users().begin(), result->users().end(), [&](const Operation* user) {
+    return onlyConverts(*user) && user->result()->type().element == low_;
+  });
+}
+
+Status Lowering::giveLow(Operation& operation) {
+  builder_.setInsertionPoint(&operation);
+  builder_.setLocation(operation.location);
+  std::vector<bool> wanted;
+  for (const Value* result : operation.results()) wanted.push_back(result != nullptr);
+  Attributes attributes = operation.attributes;
+  attributes.set("result", std::string(nameOf(low_)));
+  Operation* made = builder_.create(operation.def().name, operation.operands(), attributes, wanted);
+  if (!made) return failure;
+  const std::vector<Operation*> conversions = operation.result(0)->users();
+  for (const Operation* conversion : conversions) graph_.replaceAllUses(conversion->result(), made->result(0));
+  for (std::size_t i = 0; i < operation.results().size(); ++i) {
+    Value* result = operation.result(i);
+    if (!result) continue;
+    const std::string name = result->name();
+    if (i > 0) graph_.replaceAllUses(result, made->result(i));
+    graph_.rename(result, name + ".f32");
+    graph_.rename(made->result(i), name);
+  }
+  return success;
+}
+
 Status Lowering::run() {
   std::vector<Operation*> operations; // lowering changes the list
   for (const auto& operation : graph_.operations()) operations.push_back(operation.get());
   for (Operation* operation : operations)
     if (isLowered(*operation) && !lower(*operation)) return failure;
+  eraseDeadOperations(graph_);
+  operations.clear();
+  for (const auto& operation : graph_.operations())
+    if (givesLow(*operation)) operations.push_back(operation.get());
+  for (Operation* operation : operations)
+    if (!giveLow(*operation)) return failure;
   eraseDeadOperations(graph_);
   return success;
 }

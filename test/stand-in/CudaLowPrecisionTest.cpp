@@ -1,14 +1,17 @@
 // Kernels for CUDA in bf16 and f16 against the definition, computed in double precision from the same rounded operands.
 // What they sum up is not rounded before it is complete.
 #include "AttentionDefinition.h"
+#include "Derivatives.h"
 #include "KernelTest.h"
 #include "cuda/Product.h"
 #include "pdcrt/PaddedProduct.h"
 #include "pdcrt/kernels/Attention.h"
 #include "pdcrt/kernels/Conv2d.h"
+#include "pdcrt/kernels/LayerNorm.h"
 #include "pdcrt/kernels/Linear.h"
 #include "pdcrt/kernels/MatMul.h"
 #include "pdcrt/kernels/Reduce.h"
+#include "pdcrt/kernels/SoftmaxCrossEntropy.h"
 
 using namespace pdcrt;
 
@@ -31,6 +34,12 @@ protected:
     Buffer<float> wide(actual.count());
     for (std::int64_t i = 0; i < actual.count(); ++i) wide[i] = actual[i];
     EXPECT_LE(relativeError(wide, expected), factor * tolerance) << what; // NaN fails too
+  }
+  /// The same values, for a kernel in f32.
+  static Buffer<float> widened(const Buffer<T>& narrow) {
+    Buffer<float> wide(narrow.count());
+    for (std::int64_t i = 0; i < narrow.count(); ++i) wide[i] = narrow[i];
+    return wide;
   }
   static std::vector<double> zeros(const Buffer<T>& like) { return std::vector<double>(like.values().size()); }
 
@@ -290,6 +299,96 @@ TYPED_TEST(LowPrecision, ReductionsAreTheDefinition) {
   this->expectRounded(sums, wantedSums, "sums");
   this->expectRounded(means, wantedMeans, "means");
   this->expectRounded(largest, wantedLargest, "largest", 0);
+}
+
+/// Against the kernel in f32, whose tests have the definition. Rows begin and end inside of 16 bytes.
+TYPED_TEST(LowPrecision, CrossEntropyIsThatOfFloats) {
+  using T = TypeParam;
+  const SoftmaxCrossEntropy::Options sizes[] = {
+      {.batch = 5, .classes = 37},
+      {.batch = 5, .classes = 37, .gap = 3},
+      {.batch = 3, .classes = 2051, .hasIgnoreIndex = true, .ignoreIndex = 1, .labelSmoothing = 0.25, .gap = 5},
+      {.batch = 2, .classes = 5, .inner = 6, .gap = 1}};
+  for (SoftmaxCrossEntropy::Options o : sizes) {
+    SCOPED_TRACE(testing::Message() << o.classes << " classes, gap of " << o.gap);
+    const std::int64_t positions = o.batch * o.inner, count = positions * (o.classes + o.gap);
+    const Buffer<T> logits = this->random(count, 1), dlogits(count);
+    const Buffer<float> wide = this->widened(logits), expected(count), dloss = {0.75f}, loss(1),
+                        statistics(2 * positions), expectedLoss(1), expectedStatistics(2 * positions);
+    Buffer<std::int64_t> labels(positions);
+    for (std::int64_t i = 0; i < positions; ++i) labels[i] = i * 7 % o.classes;
+    RoomyStream q;
+    const SoftmaxCrossEntropy inFloats(this->setup, o);
+    inFloats.forward(q, wide, labels, {}, expectedLoss, expectedStatistics);
+    inFloats.inputGradient(q, dloss, labels, wide, expectedStatistics, {}, expected);
+    o.element = elementOf<T>();
+    const SoftmaxCrossEntropy kernel(this->setup, o);
+    expectGoodManners(this->setup, {loss, statistics},
+                      [&](Stream& s) { kernel.forward(s, logits, labels, {}, loss, statistics); });
+    expectGoodManners(this->setup, {dlogits},
+                      [&](Stream& s) { kernel.inputGradient(s, dloss, labels, logits, statistics, {}, dlogits); });
+    EXPECT_NEAR(loss[0], expectedLoss[0], 1e-6 * expectedLoss[0]);
+    expectClose(statistics, toDouble(expectedStatistics), "statistics");
+    this->expectRounded(dlogits, toDouble(expected), "dlogits");
+  }
+}
+
+TYPED_TEST(LowPrecision, NormalisationIsThatOfFloats) {
+  using T = TypeParam;
+  for (const auto& [rows, size] : {std::array{7, 64}, {3, 37}, {2, 1100}, {70, 4}}) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << size);
+    LayerNorm::Options o = {.rows = rows, .size = size};
+    const std::int64_t count = o.rows * o.size;
+    const Buffer<T> y(count), dy = this->random(count, 2);
+    const Buffer<float> x = randomBuffer(count, 1), scale = randomBuffer(size, 3), bias = randomBuffer(size, 4),
+                        wideDy = this->widened(dy), expectedY(count), mean(rows), inverse(rows), dx(count),
+                        expectedDx(count), dscale(size), dbias(size), expectedDscale(size), expectedDbias(size);
+    RoomyStream q;
+    const LayerNorm inFloats(this->setup, o);
+    o.element = elementOf<T>();
+    const LayerNorm kernel(this->setup, o);
+    inFloats.forward(q, x, scale, bias, expectedY, mean, inverse);
+    expectGoodManners(this->setup, {y}, [&](Stream& s) { kernel.forward(s, x, scale, bias, y, {}, {}); });
+    this->expectRounded(y, toDouble(expectedY), "y");
+    inFloats.inputGradient(q, wideDy, x, scale, mean, inverse, expectedDx);
+    expectGoodManners(this->setup, {dx}, [&](Stream& s) { kernel.inputGradient(s, dy, x, scale, mean, inverse, dx); });
+    expectClose(dx, toDouble(expectedDx), "dx");
+    inFloats.weightGradient(q, wideDy, x, mean, inverse, expectedDscale, expectedDbias);
+    expectGoodManners(this->setup, {dscale, dbias},
+                      [&](Stream& s) { kernel.weightGradient(s, dy, x, mean, inverse, dscale, dbias); });
+    expectClose(dscale, toDouble(expectedDscale), "dscale");
+    expectClose(dbias, toDouble(expectedDbias), "dbias");
+    inFloats.rmsForward(q, x, scale, expectedY, inverse);
+    expectGoodManners(this->setup, {y}, [&](Stream& s) { kernel.rmsForward(s, x, scale, y, {}); });
+    this->expectRounded(y, toDouble(expectedY), "y, root mean square");
+    inFloats.rmsInputGradient(q, wideDy, x, scale, inverse, expectedDx);
+    expectGoodManners(this->setup, {dx}, [&](Stream& s) { kernel.rmsInputGradient(s, dy, x, scale, inverse, dx); });
+    expectClose(dx, toDouble(expectedDx), "dx, root mean square");
+    inFloats.rmsWeightGradient(q, wideDy, x, inverse, expectedDscale);
+    expectGoodManners(this->setup, {dscale}, [&](Stream& s) { kernel.rmsWeightGradient(s, dy, x, inverse, dscale); });
+    expectClose(dscale, toDouble(expectedDscale), "dscale, root mean square");
+  }
+}
+
+TYPED_TEST(LowPrecision, ConvolutionsWithReluLeaveNothingBelowZero) {
+  using T = TypeParam;
+  for (std::int64_t lanes : {1, 8}) {
+    Conv2d::Options o = {.input = {2, 8, 5, 3},
+                         .filter = {8, 8, 3, 3},
+                         .pads = {1, 1, 1, 1},
+                         .bias = true,
+                         .inputLanes = lanes,
+                         .outputLanes = lanes,
+                         .element = elementOf<T>()};
+    const std::int64_t count = Conv2d::outputShape(o).elements();
+    const Buffer<T> x = this->random(o.input.elements(), 1), w = this->random(o.filter.elements(), 2),
+                    b = this->random(8, 3), plain(count), y(count);
+    RoomyStream q;
+    Conv2d(this->setup, o).forward(q, x.view(), w, b, plain.view());
+    o.relu = true;
+    Conv2d(this->setup, o).forward(q, x.view(), w, b, y.view());
+    for (std::int64_t i = 0; i < count; ++i) ASSERT_EQ(float(y[i]), std::max(float(plain[i]), 0.0f)) << "element " << i;
+  }
 }
 
 } // namespace

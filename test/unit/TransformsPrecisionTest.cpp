@@ -116,6 +116,54 @@ TEST(LowPrecision, AttentionAndItsBiasHaveTheGradientsOfF64AsFarAsItsBitsGo) {
   }
 }
 
+/// Of a layer's norm that only a classifier reads, whose six classes are no multiple of 16 bytes.
+constexpr const char* classifier = R"(module @classifier {
+  param %scale : f32[8]
+  param %w : f32[6, 8]
+  param %b : f32[6]
+  graph @main(%x: f32[2, 4, 8], %label: i64[8] label) {
+    %n, %mean, %inverse = layer_norm %x, %scale {axis = 2} : f32[2, 4, 8], f32[2, 4], f32[2, 4]
+    %y = linear %n, %w, %b {transposed = true} : f32[2, 4, 6]
+    %flat = reshape %y {shape = [8, 6]} : f32[8, 6]
+    %loss, %s = softmax_cross_entropy %flat, %label {label_smoothing = 0.1} : f32[], f32[8, 2]
+    loss %loss
+  }
+})";
+
+TEST(LowPrecision, AGapBehindTheClassesChangesNoBit) {
+  const auto resultWith = [](bool gap) {
+    Model model(classifier);
+    model.run([](PassContext& context) { return lowerPrecision(context, ElementType::bf16); });
+    if (gap) model.run([](PassContext& context) { return alignClasses(context, 0); });
+    model.run([](PassContext& context) { return differentiateWith(context, ""); });
+    const auto& operations = model.main().operations();
+    EXPECT_EQ(gap, std::any_of(operations.begin(), operations.end(), [](const auto& operation) {
+                return operation->attributes.getOr("gap", std::int64_t{0}) == 2;
+              }));
+    return resultOf(model);
+  };
+  const InterpreterResult plain = resultWith(false), aligned = resultWith(true);
+  EXPECT_EQ(aligned.loss, plain.loss);
+  ASSERT_EQ(plain.gradients.size(), 3u);
+  for (const auto& [name, gradient] : plain.gradients) EXPECT_EQ(aligned.gradients.at(name), gradient) << name;
+}
+
+TEST(LowPrecision, NormsAndLossesThatReadAndGive16BitsHaveTheGradientsOfF64AsFarAsItsBitsGo) {
+  const auto modelIn = [](ElementType low) {
+    auto model = std::make_unique<Model>(classifier);
+    if (low != ElementType::f32) model->run([&](PassContext& context) { return lowerPrecision(context, low); });
+    model->run([](PassContext& context) { return differentiateWith(context, ""); });
+    return model;
+  };
+  const InterpreterResult exact = resultOf(*modelIn(ElementType::f32), Precision::f64);
+  for (const auto& [low, most] :
+       {std::pair(ElementType::f32, 1e-5), {ElementType::f16, 2e-3}, {ElementType::bf16, 2e-2}}) {
+    const InterpreterResult result = resultOf(*modelIn(low));
+    for (const auto& [name, gradient] : result.gradients)
+      EXPECT_LE(errorOf(gradient, exact.gradients.at(name)), most) << nameOf(low) << " " << name;
+  }
+}
+
 TEST(LowPrecision, InF64NothingIsRounded) {
   const InterpreterResult exact = resultOf(*modelOf(ElementType::f32, ""), Precision::f64);
   const InterpreterResult result = resultOf(*modelOf(ElementType::bf16, ""), Precision::f64);

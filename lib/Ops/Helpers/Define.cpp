@@ -28,6 +28,18 @@ AttributeDef integers(std::string name, std::optional<std::vector<std::int64_t>>
   return def;
 }
 
+AttributeDef lowResult() {
+  return {"result", std::string("bf16"), std::string(), "bf16 or f16, where Y is in that low precision"};
+}
+
+Types withLowResult(const InferContext& c, std::vector<Type> types) {
+  const auto& name = c.attributes.get<std::string>("result");
+  if (name.empty()) return types;
+  if (!elementTypeFromName(name, types[0].element) || !isLowPrecision(types[0].element))
+    return c.error() << "result = '" << name << "' is no low precision, which are bf16 and f16";
+  return types;
+}
+
 InferFn sameTypeAs(std::size_t operand, std::size_t results) {
   return [=](const InferContext& c) -> Types { return std::vector<Type>(results, c.operand(operand)); };
 }

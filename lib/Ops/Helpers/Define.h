@@ -20,9 +20,16 @@ AttributeDef number(std::string name, std::optional<double> standard, std::strin
 AttributeDef boolean(std::string name, bool standard, std::string summary);
 AttributeDef integers(std::string name, std::optional<std::vector<std::int64_t>> standard, std::string summary);
 
+/// The attribute `result`: in what low precision result 0 is given, which is computed in f32. Who lowers precision sets
+/// it.
+AttributeDef lowResult();
+
 // Inference.
 
 using Types = Expected<std::vector<Type>>;
+
+/// The types, the first of them in the low precision that the attribute `result` asks for.
+Types withLowResult(const InferContext& c, std::vector<Type> types);
 
 /// Every result has the type of operand `operand`.
 InferFn sameTypeAs(std::size_t operand, std::size_t results = 1);

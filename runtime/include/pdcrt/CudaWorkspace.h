@@ -62,7 +62,8 @@ constexpr SumParts partsOf(std::int64_t results, std::int64_t terms, std::int64_
 /// The same where a block makes parts of neighbouring results, whose terms lie a row apart: so many at once.
 inline constexpr std::int64_t columnsPerBlock = 32;
 constexpr SumParts partsOfColumns(std::int64_t results, std::int64_t terms) {
-  return partsOf((results + columnsPerBlock - 1) / columnsPerBlock, terms);
+  constexpr std::int64_t least = 256; // a block reads up to 64 rows at once
+  return partsOf((results + columnsPerBlock - 1) / columnsPerBlock, terms, least);
 }
 /// The same of channels of which `lanes` lie together at each position: a block has so many of these at most. So few
 /// terms are enough for a part that all positions of the smallest planes make enough blocks.

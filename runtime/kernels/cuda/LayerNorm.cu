@@ -8,9 +8,9 @@
 namespace pdcrt {
 namespace {
 
-template <class Team>
+template <class Team, class T>
 __global__ PDCRT_TWO_BLOCKS void normalise(LayerNorm::Options o, bool centred, const float* x, const float* scale,
-                                           const float* bias, float* y, float* means, float* inverses) {
+                                           const float* bias, T* y, float* means, float* inverses) {
   for (std::int64_t row = Team::first(); row < o.rows; row += Team::step()) {
     const float* const from = x + row * o.size;
     const double count = static_cast<double>(o.size);
@@ -52,10 +52,9 @@ __global__ PDCRT_TWO_BLOCKS void normalise(LayerNorm::Options o, bool centred, c
 
 /// dx = (g - shift - (x - mean) · slope) · inverse with g = dy · scale, where `shift`, the mean of g, is 0 when the
 /// mean of x was not taken off (`means` is null).
-template <class Team>
-__global__ PDCRT_TWO_BLOCKS void differentiate(LayerNorm::Options o, const float* dy, const float* x,
-                                               const float* scale, const float* means, const float* inverses,
-                                               float* dx) {
+template <class Team, class T>
+__global__ PDCRT_TWO_BLOCKS void differentiate(LayerNorm::Options o, const T* dy, const float* x, const float* scale,
+                                               const float* means, const float* inverses, float* dx) {
   for (std::int64_t row = Team::first(); row < o.rows; row += Team::step()) {
     const std::int64_t begin = row * o.size;
     const float mean = means ? means[row] : 0.0f, inverse = inverses[row];
@@ -98,10 +97,12 @@ template <int width>
 struct ColumnSums {
   double scales[width] = {}, biases[width] = {};
 
-  __device__ void add(const Pack<float, width>& dy, const Pack<float, width>& x, float mean, float inverse) {
+  template <class T>
+  __device__ void add(const Pack<T, width>& dy, const Pack<float, width>& x, float mean, float inverse) {
     for (int k = 0; k < width; ++k) {
-      scales[k] += double(dy[k]) * ((x[k] - mean) * inverse);
-      biases[k] += dy[k];
+      const float gradient = static_cast<float>(dy[k]);
+      scales[k] += double(gradient) * ((x[k] - mean) * inverse);
+      biases[k] += gradient;
     }
   }
   /// Of the threads of a warp that are for the same columns, every `columns`-th one.
@@ -116,20 +117,20 @@ struct ColumnSums {
 
 /// A thread's sums over the rows first, first + step, … before `end`. Loads do not wait for what earlier ones bring:
 /// those of `atOnce` rows are under way together.
-template <int width, int atOnce = 4>
+template <int width, int atOnce = 4, class T>
 __device__ ColumnSums<width> sumsOfRows(const LayerNorm::Options& o, std::int64_t column, std::int64_t first, int step,
-                                        std::int64_t end, const float* dy, const float* x, const float* means,
+                                        std::int64_t end, const T* dy, const float* x, const float* means,
                                         const float* inverses) {
-  using Columns = Pack<float, width>;
   ColumnSums<width> sums;
   for (std::int64_t row = first; row < end; row += atOnce * step) {
-    Columns d[atOnce] = {}, values[atOnce] = {};
+    Pack<T, width> d[atOnce] = {};
+    Pack<float, width> values[atOnce] = {};
     float mean[atOnce] = {}, inverse[atOnce] = {};
     for (int k = 0; k < atOnce; ++k) {
       const std::int64_t other = row + k * step;
       if (other >= end) continue;
-      d[k] = *reinterpret_cast<const Columns*>(dy + other * o.size + column);
-      values[k] = *reinterpret_cast<const Columns*>(x + other * o.size + column);
+      d[k] = *reinterpret_cast<const Pack<T, width>*>(dy + other * o.size + column);
+      values[k] = *reinterpret_cast<const Pack<float, width>*>(x + other * o.size + column);
       if (means) mean[k] = means[other];
       inverse[k] = inverses[other];
     }
@@ -141,8 +142,8 @@ __device__ ColumnSums<width> sumsOfRows(const LayerNorm::Options& o, std::int64_
 
 /// One part of 32 columns' sums per block: of dy · (x - mean) · inverse, and of dy. A warp has 32 / width threads next
 /// to each other, for all of these columns, and as many rows at a time as that leaves.
-template <int width>
-__global__ void addRows(LayerNorm::Options o, cuda::SumParts parts, const float* dy, const float* x, const float* means,
+template <int width, class T>
+__global__ void addRows(LayerNorm::Options o, cuda::SumParts parts, const T* dy, const float* x, const float* means,
                         const float* inverses, double* scales, double* biases) {
   constexpr int across = tileColumns / width, rows = static_cast<int>(threadsPerBlock) / across;
   __shared__ double values[2][cuda::warpsPerBlock][tileColumns];
@@ -190,20 +191,36 @@ __global__ void addParts(std::int64_t size, std::int64_t parts, const double* sc
 
 constexpr std::size_t widestAccess = 4 * sizeof(float);
 
+template <class T>
 void launchNormalise(Stream& q, const char* name, const LayerNorm::Options& o, bool centred, const float* x,
-                     const float* scale, const float* bias, float* y, float* means, float* inverses) {
+                     const float* scale, const float* bias, T* y, float* means, float* inverses) {
   const bool aligned = cuda::allAligned(widestAccess, {x, scale, bias, y});
   cuda::withRowTeam<32>(o.rows, o.size, aligned, [&](auto team, std::int64_t blocks) {
-    cuda::launchBlocks(q, name, normalise<decltype(team)>, blocks, o, centred, x, scale, bias, y, means, inverses);
+    cuda::launchBlocks(q, name, normalise<decltype(team), T>, blocks, o, centred, x, scale, bias, y, means, inverses);
   });
 }
 
-void launchDifferentiate(Stream& q, const char* name, const LayerNorm::Options& o, const float* dy, const float* x,
+template <class T>
+void launchDifferentiate(Stream& q, const char* name, const LayerNorm::Options& o, const T* dy, const float* x,
                          const float* scale, const float* means, const float* inverses, float* dx) {
   const bool aligned = cuda::allAligned(widestAccess, {dy, x, scale, dx});
   cuda::withRowTeam<32>(o.rows, o.size, aligned, [&](auto team, std::int64_t blocks) {
-    cuda::launchBlocks(q, name, differentiate<decltype(team)>, blocks, o, dy, x, scale, means, inverses, dx);
+    cuda::launchBlocks(q, name, differentiate<decltype(team), T>, blocks, o, dy, x, scale, means, inverses, dx);
   });
+}
+
+template <class T>
+void launchWeightGradient(Stream& q, const LayerNorm::Options& o, const T* dy, const float* x, const float* means,
+                          const float* inverses, float* dscale, float* dbias) {
+  const cuda::SumParts parts = cuda::partsOfColumns(o.size, o.rows);
+  auto* const scales = reinterpret_cast<double*>(q.workspace());
+  double* const biases = scales + parts.parts * o.size;
+  const bool wide = o.size % 4 == 0 && cuda::allAligned(widestAccess, {dy, x});
+  cuda::launchBlocks(q, "layer normalisation, weight gradient", wide ? addRows<4, T> : addRows<1, T>,
+                     (o.size + tileColumns - 1) / tileColumns * parts.parts, o, parts, dy, x, means, inverses, scales,
+                     biases);
+  launchLoop(q, "layer normalisation, weight gradient", addParts, o.size, o.size, parts.parts, scales, biases, dscale,
+             dbias);
 }
 
 } // namespace
@@ -212,45 +229,38 @@ LayerNorm::LayerNorm(Setup& setup, const Options& o) : options_(o) {
   setup.needWorkspace(cuda::workspaceOf(o));
 }
 
-void LayerNorm::forward(Stream& q, View<const float> x, View<const float> scale, View<const float> bias, View<float> y,
-                        View<float> means, View<float> inverses) const {
-  launchNormalise(q, "layer normalisation", options_, true, x.data, scale.data, bias.data, y.data, means.data,
-                  inverses.data);
-}
-
-void LayerNorm::inputGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale,
-                              View<const float> means, View<const float> inverses, View<float> dx) const {
-  launchDifferentiate(q, "layer normalisation, input gradient", options_, dy.data, x.data, scale.data, means.data,
-                      inverses.data, dx.data);
-}
-
-void LayerNorm::weightGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> means,
-                               View<const float> inverses, View<float> dscale, View<float> dbias) const {
-  const cuda::SumParts parts = cuda::partsOfColumns(options_.size, options_.rows);
-  auto* const scales = reinterpret_cast<double*>(q.workspace());
-  double* const biases = scales + parts.parts * options_.size;
-  const bool wide = options_.size % 4 == 0 && cuda::allAligned(widestAccess, {dy.data, x.data});
-  cuda::launchBlocks(q, "layer normalisation, weight gradient", wide ? addRows<4> : addRows<1>,
-                     (options_.size + tileColumns - 1) / tileColumns * parts.parts, options_, parts, dy.data, x.data,
-                     means.data, inverses.data, scales, biases);
-  launchLoop(q, "layer normalisation, weight gradient", addParts, options_.size, options_.size, parts.parts, scales,
-             biases, dscale.data, dbias.data);
-}
-
-void LayerNorm::rmsForward(Stream& q, View<const float> x, View<const float> scale, View<float> y,
-                           View<float> inverses) const {
-  launchNormalise(q, "RMS normalisation", options_, false, x.data, scale.data, nullptr, y.data, nullptr, inverses.data);
-}
-
-void LayerNorm::rmsInputGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale,
-                                 View<const float> inverses, View<float> dx) const {
-  launchDifferentiate(q, "RMS normalisation, input gradient", options_, dy.data, x.data, scale.data, nullptr,
-                      inverses.data, dx.data);
-}
-
-void LayerNorm::rmsWeightGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> inverses,
-                                  View<float> dscale) const {
-  weightGradient(q, dy, x, {}, inverses, dscale, {});
-}
+#define PDCRT_LAYER_NORM(T)                                                                                            \
+  void LayerNorm::forward(Stream& q, View<const float> x, View<const float> scale, View<const float> bias, View<T> y,  \
+                          View<float> means, View<float> inverses) const {                                             \
+    launchNormalise(q, "layer normalisation", options_, true, x.data, scale.data, bias.data, y.data, means.data,       \
+                    inverses.data);                                                                                    \
+  }                                                                                                                    \
+  void LayerNorm::inputGradient(Stream& q, View<const T> dy, View<const float> x, View<const float> scale,             \
+                                View<const float> means, View<const float> inverses, View<float> dx) const {           \
+    launchDifferentiate(q, "layer normalisation, input gradient", options_, dy.data, x.data, scale.data, means.data,   \
+                        inverses.data, dx.data);                                                                       \
+  }                                                                                                                    \
+  void LayerNorm::weightGradient(Stream& q, View<const T> dy, View<const float> x, View<const float> means,            \
+                                 View<const float> inverses, View<float> dscale, View<float> dbias) const {            \
+    launchWeightGradient(q, options_, dy.data, x.data, means.data, inverses.data, dscale.data, dbias.data);            \
+  }                                                                                                                    \
+  void LayerNorm::rmsForward(Stream& q, View<const float> x, View<const float> scale, View<T> y, View<float> inverses) \
+      const {                                                                                                          \
+    launchNormalise(q, "RMS normalisation", options_, false, x.data, scale.data, nullptr, y.data, nullptr,             \
+                    inverses.data);                                                                                    \
+  }                                                                                                                    \
+  void LayerNorm::rmsInputGradient(Stream& q, View<const T> dy, View<const float> x, View<const float> scale,          \
+                                   View<const float> inverses, View<float> dx) const {                                 \
+    launchDifferentiate(q, "RMS normalisation, input gradient", options_, dy.data, x.data, scale.data, nullptr,        \
+                        inverses.data, dx.data);                                                                       \
+  }                                                                                                                    \
+  void LayerNorm::rmsWeightGradient(Stream& q, View<const T> dy, View<const float> x, View<const float> inverses,      \
+                                    View<float> dscale) const {                                                        \
+    launchWeightGradient(q, options_, dy.data, x.data, nullptr, inverses.data, dscale.data, nullptr);                  \
+  }
+PDCRT_LAYER_NORM(float)
+PDCRT_LAYER_NORM(bfloat16)
+PDCRT_LAYER_NORM(float16)
+#undef PDCRT_LAYER_NORM
 
 } // namespace pdcrt

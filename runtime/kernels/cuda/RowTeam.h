@@ -60,24 +60,24 @@ struct RowTeam {
   }
   /// Of a row of which `size` elements are left at `from`. What lies behind them in the same access comes too; what
   /// does not is left as it was.
-  template <class T>
-  static __device__ void load(const T* from, std::int64_t size, T (&values)[count]) {
+  template <class T, class Value>
+  static __device__ void load(const T* from, std::int64_t size, Value (&values)[count]) {
     const int mine = ofThread(size);
     from += lane() * width;
     for (int e = 0; e < count; e += width) {
       if (offset(e) >= mine) continue;
       const auto pack = *reinterpret_cast<const Pack<T, width>*>(from + offset(e));
-      for (int k = 0; k < width; ++k) values[e + k] = pack[k];
+      for (int k = 0; k < width; ++k) values[e + k] = static_cast<Value>(pack[k]);
     }
   }
-  template <class T>
-  static __device__ void store(const T (&values)[count], T* to, std::int64_t size) {
+  template <class T, class Value>
+  static __device__ void store(const Value (&values)[count], T* to, std::int64_t size) {
     const int mine = ofThread(size);
     to += lane() * width;
     for (int e = 0; e < count; e += width) {
       if (offset(e) >= mine) continue;
       Pack<T, width> pack;
-      for (int k = 0; k < width; ++k) pack[k] = values[e + k];
+      for (int k = 0; k < width; ++k) pack[k] = static_cast<T>(values[e + k]);
       *reinterpret_cast<Pack<T, width>*>(to + offset(e)) = pack;
     }
   }

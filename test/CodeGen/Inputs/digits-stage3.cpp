@@ -3,7 +3,7 @@
 //   pdc digits.onnx --batch=32 --loss=softmax-cross-entropy --optimizer=momentum,lr=0.02 --replicas=1,1,1,1
 //     --profile=analytic
 //
-//   model     digits.onnx, hash cae48fb634398e3c
+//   model     digits.onnx, hash c9972f634f952986
 //   replicas  1
 //   memory    weights 291.6 KiB, gradients 291.6 KiB, each minibatch in flight 897.3 KiB,
 //             handover 0 bytes, scratch 0 bytes; alive at most 897.0 KiB of one minibatch
@@ -138,10 +138,10 @@ struct Slot {
   View<float> a6{frame.slot, 525120};      // f32[64] /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   View<float> a7{frame.slot, 525376};      // f32[64] /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   View<float> a8{frame.slot, 525632};      // f32[32, 64, 1, 1] /pool/GlobalAveragePool
-  View<float> a9{frame.slot, 550976};      // f32[32, 10] /fc/Gemm
-  View<float> a10{frame.slot, 533824};     // f32[32, 10] loss
-  View<float> g0{frame.slot, 550976};      // f32[32, 10] loss, input gradient
-  View<float> g1{frame.slot, 542784};      // f32[32, 64] /fc/Gemm, input gradient
+  View<float> a9{frame.slot, 533824};      // f32[32, 10] /fc/Gemm
+  View<float> a10{frame.slot, 535104};     // f32[32, 2] loss
+  View<float> g0{frame.slot, 535360};      // f32[32, 10] loss, input gradient
+  View<float> g1{frame.slot, 525632};      // f32[32, 64] /fc/Gemm, input gradient
   View<float> g2{frame.slot, 656704};      // f32[32, 64, 1, 1] /pool/GlobalAveragePool, input gradient
   View<float> g3{frame.slot, 525632};      // f32[32, 64, 4, 4] /pool/GlobalAveragePool, input gradient
   View<float> g4{frame.slot, 656704};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
@@ -200,16 +200,16 @@ struct Kernels {
   pdcrt::BatchNorm batchNorm_11;                    // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   explicit Kernels(pdcrt::Setup& setup)
       : constant0(setup, constant0_elements),
-        conv2d_0(setup.within(147456), {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1},
+        conv2d_0(setup.within(221184), {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1},
             .inputLanes = 16, .outputLanes = 16, .filterLanes = 16}),
         batchNorm_1(setup.within(0), {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
-        conv2d_2(setup.within(147456), {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1},
+        conv2d_2(setup.within(221184), {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1},
             .inputLanes = 16, .outputLanes = 16, .filterLanes = 16}),
         batchNorm_3(setup.within(0), {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
         reduce_4(setup.within(0), {.input = {32, 4, 4, 4, 16}, .axes = {2, 3}, .kind = pdcrt::Reduction::mean}),
-        linear_5(setup.within(17152), {.rows = 32, .inputs = 64, .outputs = 10, .transposed = true, .bias = true}),
+        linear_5(setup.within(0), {.rows = 32, .inputs = 64, .outputs = 10, .transposed = true, .bias = true}),
         softmaxCrossEntropy_6(setup.within(0), {.batch = 32, .classes = 10}),
-        linear_7(setup.within(17152), {.rows = 32, .inputs = 64, .outputs = 10, .transposed = true}),
+        linear_7(setup.within(0), {.rows = 32, .inputs = 64, .outputs = 10, .transposed = true}),
         broadcast_8(setup.within(0), {.input = {32, 64, 1, 1}, .output = {32, 64, 4, 4}}),
         transpose_9(setup.within(0), {.input = {128, 16, 16}, .permutation = {0, 2, 1}}),
         batchNorm_10(setup.within(0), {.input = {32, 64, 4, 4}, .lanes = 16}),
@@ -251,14 +251,14 @@ void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, 
              pdcrt::Stream& q) {
   q.group(6);
   // /block3/conv1/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_0.forward(q.work(s.frame.slot + 131392, 147456), s.in0, w.block3_conv1_weight, {}, s.a0);
+  k.conv2d_0.forward(q.work(s.frame.slot + 131392, 221184), s.in0, w.block3_conv1_weight, {}, s.a0);
   // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
   k.batchNorm_1.trainForward(q, s.a0, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
       r.block3_bn1_running_var, {}, s.a1, s.a2, s.a3, r.block3_bn1_running_mean, r.block3_bn1_running_var);
 
   q.group(7);
   // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_2.forward(q.work(s.frame.slot + 394048, 147456), s.a1, w.block3_conv2_weight, {}, s.a4);
+  k.conv2d_2.forward(q.work(s.frame.slot + 394048, 221184), s.a1, w.block3_conv2_weight, {}, s.a4);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
   k.batchNorm_3.trainForward(q, s.a4, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
       r.block3_bn2_running_var, s.in0, s.a5, s.a6, s.a7, r.block3_bn2_running_mean, r.block3_bn2_running_var);
@@ -267,7 +267,7 @@ void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, 
 
   q.group(8);
   // /fc/Gemm -> f32[32, 10]
-  k.linear_5.forward(q.work(s.frame.slot + 533824, 17152), s.a8, w.fc_weight, w.fc_bias, s.a9);
+  k.linear_5.forward(q, s.a8, w.fc_weight, w.fc_bias, s.a9);
   // loss -> f32[]
   k.softmaxCrossEntropy_6.forward(q, s.a9, s.label, {}, s.loss, s.a10);
 }
@@ -276,11 +276,11 @@ void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Han
                     const Scratch&, pdcrt::Stream& q) {
   q.group(8);
   // loss, input gradient -> f32[32, 10]
-  k.softmaxCrossEntropy_6.inputGradient(q, k.constant0.view, s.label, s.a10, {}, s.g0);
+  k.softmaxCrossEntropy_6.inputGradient(q, k.constant0.view, s.label, s.a9, s.a10, {}, s.g0);
   // /fc/Gemm, weight gradient -> f32[10, 64]
-  k.linear_5.weightGradient(q.work(s.frame.slot + 533824, 17152), s.a8, s.g0, g.fc_weight, g.fc_bias);
+  k.linear_5.weightGradient(q, s.a8, s.g0, g.fc_weight, g.fc_bias);
   // /fc/Gemm, input gradient -> f32[32, 64]
-  k.linear_7.inputGradient(q.work(s.frame.slot + 525632, 17152), s.g0, w.fc_weight, s.g1);
+  k.linear_7.inputGradient(q, s.g0, w.fc_weight, s.g1);
 
   q.group(7);
   // /pool/GlobalAveragePool, input gradient -> f32[32, 64, 1, 1]
@@ -293,18 +293,18 @@ void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Han
   k.batchNorm_3.gradient(q, s.g4, s.a4, w.block3_bn2_weight, s.a6, s.a7, s.a5, s.g5, g.block3_bn2_weight,
       g.block3_bn2_bias, s.g6);
   // /block3/conv2/Conv, weight gradient -> f32[64, 64, 3, 3]@2
-  k.conv2d_2.weightGradient(q.work(s.frame.slot + 262976, 147456), s.a1, s.g5, g.block3_conv2_weight, {});
+  k.conv2d_2.weightGradient(q.work(s.frame.slot + 262976, 221184), s.a1, s.g5, g.block3_conv2_weight, {});
   // /block3/conv2/Conv, input gradient -> f32[32, 64, 4, 4]@1
-  k.conv2d_2.inputGradient(q.work(s.frame.slot + 262976, 147456), s.g5, w.block3_conv2_weight, s.g7);
+  k.conv2d_2.inputGradient(q.work(s.frame.slot + 262976, 221184), s.g5, w.block3_conv2_weight, s.g7);
 
   q.group(6);
   // /block3/bn1/BatchNormalization, /block3/Relu, input gradient -> f32[32, 64, 4, 4]@1
   k.batchNorm_1.gradient(q, s.g7, s.a0, w.block3_bn1_weight, s.a2, s.a3, s.a1, s.g8, g.block3_bn1_weight,
       g.block3_bn1_bias, {});
   // /block3/conv1/Conv, weight gradient -> f32[64, 64, 3, 3]@2
-  k.conv2d_0.weightGradient(q.work(s.frame.slot + 320, 147456), s.in0, s.g8, g.block3_conv1_weight, {});
+  k.conv2d_0.weightGradient(q.work(s.frame.slot + 320, 221184), s.in0, s.g8, g.block3_conv1_weight, {});
   // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
-  k.conv2d_0.inputGradient(q.work(s.frame.slot + 320, 147456), s.g8, w.block3_conv1_weight, s.g9);
+  k.conv2d_0.inputGradient(q.work(s.frame.slot + 320, 221184), s.g8, w.block3_conv1_weight, s.g9);
   // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
   add_1(q, s.g6, s.g9, s.gout0);
 }
@@ -315,7 +315,7 @@ void backward_weight(const Kernels&, const Weights&, const Slot&, const Handover
 void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s, const Scratch&, pdcrt::Stream& q) {
   q.group(6);
   // /block3/conv1/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_0.forward(q.work(s.frame.slot + 132672, 147456), s.in0, w.block3_conv1_weight, {}, s.e0);
+  k.conv2d_0.forward(q.work(s.frame.slot + 132672, 221184), s.in0, w.block3_conv1_weight, {}, s.e0);
   // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
   k.batchNorm_10.forward(q, s.e0, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
       r.block3_bn1_running_var, s.e1);
@@ -324,7 +324,7 @@ void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s,
 
   q.group(7);
   // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_2.forward(q.work(s.frame.slot + 263744, 147456), s.e2, w.block3_conv2_weight, {}, s.e3);
+  k.conv2d_2.forward(q.work(s.frame.slot + 263744, 221184), s.e2, w.block3_conv2_weight, {}, s.e3);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
   k.batchNorm_11.forward(q, s.e3, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
       r.block3_bn2_running_var, s.e4);
@@ -335,7 +335,7 @@ void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s,
 
   q.group(8);
   // /fc/Gemm -> f32[32, 10]
-  k.linear_5.forward(q.work(s.frame.slot + 9792, 17152), s.e6, w.fc_weight, w.fc_bias, s.prediction);
+  k.linear_5.forward(q, s.e6, w.fc_weight, w.fc_bias, s.prediction);
   // loss -> f32[]
   k.softmaxCrossEntropy_6.forward(q, s.prediction, s.label, {}, s.loss, {});
 }
@@ -349,7 +349,7 @@ const pdcrt::Stage stage =
         .index = 3,
         .count = 4,
         .model = "digits.onnx",
-        .modelHash = "cae48fb634398e3c",
+        .modelHash = "c9972f634f952986",
         .bytes = {.weights = 298560, .state = 1024, .gradients = 298560, .slot = 918848,
                   .handover = 0, .scratch = 0, .workspace = 0},
         .parameters = parameters,

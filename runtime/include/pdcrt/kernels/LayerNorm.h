@@ -19,6 +19,7 @@ public:
   struct Options {
     std::int64_t rows = 1, size = 0;
     double epsilon = 1e-5;
+    Element element = Element::f32; ///< of y and dy; all else is of f32
   };
 
   LayerNorm(Setup& setup, const Options& options);
@@ -37,6 +38,23 @@ public:
                         View<const float> inverse, View<float> dx) const;
   void rmsWeightGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> inverse,
                          View<float> dscale) const;
+
+  // With y and dy in bfloat16 and float16, for CUDA.
+#define PDCRT_LAYER_NORM(T)                                                                                            \
+  void forward(Stream& q, View<const float> x, View<const float> scale, View<const float> bias, View<T> y,             \
+               View<float> mean, View<float> inverse) const;                                                           \
+  void inputGradient(Stream& q, View<const T> dy, View<const float> x, View<const float> scale,                        \
+                     View<const float> mean, View<const float> inverse, View<float> dx) const;                         \
+  void weightGradient(Stream& q, View<const T> dy, View<const float> x, View<const float> mean,                        \
+                      View<const float> inverse, View<float> dscale, View<float> dbias) const;                         \
+  void rmsForward(Stream& q, View<const float> x, View<const float> scale, View<T> y, View<float> inverse) const;      \
+  void rmsInputGradient(Stream& q, View<const T> dy, View<const float> x, View<const float> scale,                     \
+                        View<const float> inverse, View<float> dx) const;                                              \
+  void rmsWeightGradient(Stream& q, View<const T> dy, View<const float> x, View<const float> inverse,                  \
+                         View<float> dscale) const;
+  PDCRT_LAYER_NORM(bfloat16)
+  PDCRT_LAYER_NORM(float16)
+#undef PDCRT_LAYER_NORM
 
 private:
   Options options_;
