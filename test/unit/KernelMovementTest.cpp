@@ -367,6 +367,60 @@ TEST(ReduceKernel, NaNWins) {
   }
 }
 
+template <class T>
+class ReduceIntegers : public testing::Test {};
+using IntegerTypes = testing::Types<std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t, std::uint32_t,
+                                    std::int64_t, std::uint64_t>;
+TYPED_TEST_SUITE(ReduceIntegers, IntegerTypes);
+
+/// 300 numbers of a row, or of a column: more than a small type can count.
+TYPED_TEST(ReduceIntegers, WrapAroundAndHaveTheirOwnOrder) {
+  using T = TypeParam;
+  using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
+  constexpr std::int64_t terms = 300, results = 3;
+  pdcrt::Setup setup;
+  for (bool rows : {true, false}) {
+    const Shape input = rows ? Shape{results, terms} : Shape{terms, results};
+    Buffer<T> x(terms * results);
+    for (std::int64_t i = 0; i < x.count(); ++i)
+      x[i] = static_cast<T>(0x9E3779B97F4A7C15u * static_cast<std::uint64_t>(i + 1));
+    for (Reduction kind : {Reduction::sum, Reduction::mean, Reduction::max, Reduction::min, Reduction::product}) {
+      const Buffer<T> y(results);
+      const Reduce reduce(setup, {.input = input, .axes = rows ? Axes{1} : Axes{0}, .kind = kind});
+      expectGoodManners(setup, {y}, [&](Stream& q) { reduce.forward(q, x, y.view()); });
+      for (std::int64_t result = 0; result < results; ++result) {
+        std::uint64_t sum = 0, product = 1;
+        T max = std::numeric_limits<T>::lowest(), min = std::numeric_limits<T>::max();
+        for (std::int64_t term = 0; term < terms; ++term) {
+          const T value = x[rows ? result * terms + term : term * results + result];
+          sum += static_cast<std::uint64_t>(value);
+          product *= static_cast<std::uint64_t>(value);
+          max = std::max(max, value), min = std::min(min, value);
+        }
+        const T mean = static_cast<T>(static_cast<Wide>(static_cast<T>(sum)) / static_cast<Wide>(terms));
+        const T expected = kind == Reduction::sum    ? static_cast<T>(sum)
+                           : kind == Reduction::mean ? mean
+                           : kind == Reduction::max  ? max
+                           : kind == Reduction::min  ? min
+                                                     : static_cast<T>(product);
+        EXPECT_EQ(y[result], expected) << "kind " << static_cast<int>(kind) << ", result " << result;
+      }
+    }
+  }
+}
+
+TYPED_TEST(ReduceIntegers, OfNoneTheExtremesAreThoseOfTheType) {
+  using T = TypeParam;
+  pdcrt::Setup setup;
+  RoomyStream q;
+  const Buffer<T> x(0), y(2);
+  Reduce(setup, {.input = {2, 0}, .axes = {1}, .kind = Reduction::max}).forward(q, x, y.view());
+  EXPECT_EQ(y[0], std::numeric_limits<T>::lowest());
+  EXPECT_EQ(y[1], std::numeric_limits<T>::lowest());
+  Reduce(setup, {.input = {2, 0}, .axes = {1}, .kind = Reduction::min}).forward(q, x, y.view());
+  EXPECT_EQ(y[0], std::numeric_limits<T>::max());
+}
+
 TEST(ReduceKernel, RefusesAnAxisThatIsNone) {
   pdcrt::Setup setup;
   EXPECT_THROW(Reduce(setup, {.input = {3}, .axes = {1}}), std::runtime_error);

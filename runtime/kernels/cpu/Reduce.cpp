@@ -125,7 +125,13 @@ struct Fold {
     return static_cast<T>(kind == Reduction::product ? x * y : x + y);
   }
   T finish(T value) const {
-    return kind == Reduction::mean && count > 0 ? static_cast<T>(value / static_cast<T>(count)) : value;
+    if (kind != Reduction::mean || count == 0) return value;
+    if constexpr (std::is_signed_v<T> && std::is_integral_v<T>)
+      return static_cast<T>(value / count); // of which a small type may not have the value
+    else if constexpr (std::is_integral_v<T>)
+      return static_cast<T>(value / static_cast<std::uint64_t>(count));
+    else
+      return value / static_cast<T>(count);
   }
 };
 

@@ -13,22 +13,19 @@
 namespace pdcrt {
 namespace {
 
-/// What a result's elements are combined in: sums and products of floats in double precision, those of integers in 64
-/// bits that wrap around; extremes of what is small in float or int.
+/// How floats of type T are combined: sums and products in double precision, extremes of 16 bits in float.
 template <class T, Reduction kind>
 struct Fold {
+  using Source = const T*;
+  using Result = T*;
   static constexpr bool sums = kind != Reduction::max && kind != Reduction::min;
-  static constexpr bool isFloat = !std::is_integral_v<T>;
-  using Sum = std::conditional_t<isFloat, double, unsigned long long>;
-  using Small = std::conditional_t<isFloat, float, int>;
-  using Value = std::conditional_t<sums, Sum, std::conditional_t<sizeof(T) < 4, Small, T>>;
+  static constexpr int widest = 16 / static_cast<int>(sizeof(T)), atOnce = 4;
+  using Value = std::conditional_t<sums, double, std::conditional_t<sizeof(T) < 4, float, T>>;
 
-  __device__ static Value start() {
-    using Limits = std::numeric_limits<std::conditional_t<isFloat && sizeof(T) < 4, float, T>>;
-    if constexpr (kind == Reduction::max)
-      return static_cast<Value>(Limits::has_infinity ? -Limits::infinity() : Limits::lowest());
-    if constexpr (kind == Reduction::min)
-      return static_cast<Value>(Limits::has_infinity ? Limits::infinity() : Limits::max());
+  __device__ static Value start(Source) {
+    using Limits = std::numeric_limits<Value>;
+    if constexpr (kind == Reduction::max) return -Limits::infinity();
+    if constexpr (kind == Reduction::min) return Limits::infinity();
     return kind == Reduction::product ? Value(1) : Value(0);
   }
   __device__ Value operator()(Value a, Value b) const {
@@ -36,15 +33,85 @@ struct Fold {
     if constexpr (kind == Reduction::min) return minimum(a, b);
     return kind == Reduction::product ? a * b : a + b;
   }
-  __device__ static T finish(Value value, std::int64_t count) {
-    if constexpr (kind == Reduction::mean) {
-      if (count == 0) return static_cast<T>(value);
-      if constexpr (isFloat)
-        return static_cast<T>(value / static_cast<double>(count));
-      else
-        return static_cast<T>(static_cast<T>(value) / static_cast<T>(count));
+  template <int n>
+  __device__ static Pack<T, n> load(Source x) {
+    return *reinterpret_cast<const Pack<T, n>*>(x);
+  }
+  __device__ static void finish(Result y, Value value, std::int64_t count) {
+    *y = static_cast<T>(kind == Reduction::mean && count > 0 ? value / static_cast<double>(count) : value);
+  }
+};
+
+/// Integers of any width, so that one kernel is enough: they are few (shapes, indices, masks), and need no packs.
+template <class Byte>
+struct Integers {
+  Byte* data;
+  int bytes; ///< of each
+  bool isSigned;
+
+  __device__ Integers operator+(std::int64_t i) const { return {data + i * bytes, bytes, isSigned}; }
+  /// With the sign in all upper bits, where there is one.
+  __device__ std::uint64_t get() const {
+    switch (bytes) {
+    case 1: return isSigned ? as<std::int8_t>() : as<std::uint8_t>();
+    case 2: return isSigned ? as<std::int16_t>() : as<std::uint16_t>();
+    case 4: return isSigned ? as<std::int32_t>() : as<std::uint32_t>();
+    default: return as<std::uint64_t>();
     }
-    return static_cast<T>(value);
+  }
+  __device__ void set(std::uint64_t value) const {
+    switch (bytes) {
+    case 1: *reinterpret_cast<std::uint8_t*>(data) = static_cast<std::uint8_t>(value); break;
+    case 2: *reinterpret_cast<std::uint16_t*>(data) = static_cast<std::uint16_t>(value); break;
+    case 4: *reinterpret_cast<std::uint32_t*>(data) = static_cast<std::uint32_t>(value); break;
+    default: *reinterpret_cast<std::uint64_t*>(data) = value;
+    }
+  }
+  /// The least and the largest number of the type, as `get` gives them.
+  __device__ std::uint64_t least() const { return isSigned ? ~std::uint64_t{0} << (8 * bytes - 1) : 0; }
+  __device__ std::uint64_t largest() const { return isSigned ? ~least() : ~std::uint64_t{0} >> (64 - 8 * bytes); }
+  /// In an order of unsigned numbers that is that of the type; and back.
+  __device__ std::uint64_t inOrder(std::uint64_t value) const {
+    return isSigned ? value ^ (std::uint64_t{1} << 63) : value;
+  }
+
+private:
+  template <class T>
+  __device__ std::uint64_t as() const {
+    return static_cast<std::uint64_t>(*reinterpret_cast<const T*>(data));
+  }
+};
+
+/// How integers are combined: sums and products in 64 bits that wrap around, extremes in the order of the type.
+template <Reduction kind>
+struct FoldIntegers {
+  using Source = Integers<const std::byte>;
+  using Result = Integers<std::byte>;
+  static constexpr bool sums = kind != Reduction::max && kind != Reduction::min;
+  static constexpr int widest = 1, atOnce = 1;
+  using Value = unsigned long long;
+
+  __device__ static Value start(const Source& x) {
+    if constexpr (kind == Reduction::max) return x.inOrder(x.least());
+    if constexpr (kind == Reduction::min) return x.inOrder(x.largest());
+    return kind == Reduction::product ? 1 : 0;
+  }
+  __device__ Value operator()(Value a, Value b) const {
+    if constexpr (kind == Reduction::max) return a > b ? a : b;
+    if constexpr (kind == Reduction::min) return a < b ? a : b;
+    return kind == Reduction::product ? a * b : a + b;
+  }
+  template <int n>
+  __device__ static Pack<Value, n> load(const Source& x) {
+    return {{sums ? x.get() : x.inOrder(x.get())}};
+  }
+  /// A mean is that of the sum as the type has it, rounded towards zero.
+  __device__ static void finish(const Result& y, Value value, std::int64_t count) {
+    y.set(sums ? value : y.inOrder(value));
+    if (kind != Reduction::mean || count == 0) return;
+    const std::uint64_t sum = y.get();
+    y.set(y.isSigned ? static_cast<std::uint64_t>(static_cast<std::int64_t>(sum) / count)
+                     : sum / static_cast<std::uint64_t>(count));
   }
 };
 
@@ -82,27 +149,26 @@ __device__ std::int64_t endOfPart(const Loops& l, std::int64_t part) {
   return end < l.reads ? end : l.reads;
 }
 
-template <class F, class T>
+template <class F>
 __device__ void store(const Loops& l, std::int64_t result, std::int64_t part, typename F::Value value,
-                      typename F::Value* partial, T* y) {
+                      typename F::Value* partial, typename F::Result y) {
   if (l.parts.parts == 1)
-    y[result] = F::finish(value, l.terms);
+    F::finish(y + result, value, l.terms);
   else
     partial[part * l.results + result] = value;
 }
 
 /// Folds what a thread reads of a part, which is every `step`th pack: into n values, one per place in a pack. Several
 /// packs are loaded before the first one is folded, so that enough is under way.
-template <class F, int n, class T>
-__device__ void foldPacks(const Loops& l, const T* x, std::int64_t first, std::int64_t end, std::int64_t step,
+template <class F, int n>
+__device__ void foldPacks(const Loops& l, typename F::Source x, std::int64_t first, std::int64_t end, std::int64_t step,
                           typename F::Value (&values)[n]) {
-  constexpr int atOnce = F::isFloat ? 4 : 1;
-  for (int k = 0; k < n; ++k) values[k] = F::start();
-  for (std::int64_t begin = first; begin < end; begin += atOnce * step) {
-    Pack<T, n> packs[atOnce];
-    for (int i = 0; i < atOnce; ++i)
-      if (begin + i * step < end) packs[i] = *reinterpret_cast<const Pack<T, n>*>(x + termOffset(l, begin + i * step));
-    for (int i = 0; i < atOnce; ++i)
+  for (int k = 0; k < n; ++k) values[k] = F::start(x);
+  for (std::int64_t begin = first; begin < end; begin += F::atOnce * step) {
+    decltype(F::template load<n>(x)) packs[F::atOnce];
+    for (int i = 0; i < F::atOnce; ++i)
+      if (begin + i * step < end) packs[i] = F::template load<n>(x + termOffset(l, begin + i * step));
+    for (int i = 0; i < F::atOnce; ++i)
       if (begin + i * step < end)
         for (int k = 0; k < n; ++k) values[k] = F()(values[k], static_cast<typename F::Value>(packs[i][k]));
   }
@@ -115,8 +181,8 @@ __device__ typename F::Value combineWarp(typename F::Value value, int firstDista
   return value;
 }
 
-template <class T, class F, int n>
-__global__ void foldRows(Loops l, const T* x, typename F::Value* partial, T* y) {
+template <class F, int n>
+__global__ void foldRows(Loops l, typename F::Source x, typename F::Value* partial, typename F::Result y) {
   const int lanes = l.byWarps ? cuda::warpSize32 : static_cast<int>(threadsPerBlock);
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   for (std::int64_t row = thread() / lanes; row < l.results * l.parts.parts; row += threads() / lanes) {
@@ -124,7 +190,7 @@ __global__ void foldRows(Loops l, const T* x, typename F::Value* partial, T* y) 
     typename F::Value values[n];
     foldPacks<F, n>(l, x + resultOffset(l, result), part * l.parts.size + lane, endOfPart(l, part), lanes, values);
     for (int k = 1; k < n; ++k) values[0] = F()(values[0], values[k]);
-    const auto value = l.byWarps ? combineWarp<F>(values[0]) : cuda::blockCombine(values[0], F::start(), F());
+    const auto value = l.byWarps ? combineWarp<F>(values[0]) : cuda::blockCombine(values[0], F::start(x), F());
     if (lane == 0) store<F>(l, result, part, value, partial, y);
   }
 }
@@ -133,8 +199,8 @@ constexpr int tileColumns = static_cast<int>(cuda::columnsPerBlock);
 static_assert(tileColumns == cuda::warpSize32);
 
 /// A warp reads n rows of a tile at once, each by packs of n columns.
-template <class T, class F, int n>
-__global__ void foldColumns(Loops l, const T* x, typename F::Value* partial, T* y) {
+template <class F, int n>
+__global__ void foldColumns(Loops l, typename F::Source x, typename F::Value* partial, typename F::Result y) {
   __shared__ typename F::Value ofWarps[cuda::warpsPerBlock][tileColumns];
   constexpr int packs = tileColumns / n, tileRows = static_cast<int>(threadsPerBlock) / packs;
   const int column = static_cast<int>(threadIdx.x) % packs * n, row = static_cast<int>(threadIdx.x) / packs;
@@ -159,34 +225,33 @@ __global__ void foldColumns(Loops l, const T* x, typename F::Value* partial, T* 
   }
 }
 
-template <class T, class F>
-__global__ void combineParts(Loops l, const typename F::Value* partial, T* y) {
+template <class F>
+__global__ void combineParts(Loops l, const typename F::Value* partial, typename F::Result y) {
   for (std::int64_t result = thread(); result < l.results; result += threads()) {
     typename F::Value value = partial[result];
     for (std::int64_t part = 1; part < l.parts.parts; ++part) value = F()(value, partial[part * l.results + result]);
-    y[result] = F::finish(value, l.terms);
+    F::finish(y + result, value, l.terms);
   }
 }
 
-template <class T, class F>
-void combine(Stream& q, const Loops& l, const typename F::Value* partial, T* y) {
-  if (l.parts.parts > 1) launchLoop(q, "reduction, parts", combineParts<T, F>, l.results, l, partial, y);
+template <class F>
+void combine(Stream& q, const Loops& l, const typename F::Value* partial, typename F::Result y) {
+  if (l.parts.parts > 1) launchLoop(q, "reduction, parts", combineParts<F>, l.results, l, partial, y);
 }
 
-/// Whether packs of n begin at multiples of their size, everywhere. Along the innermost axis, of that many elements,
-/// they are neighbours.
-template <int n, class T>
-bool inPacks(const Loops& l, std::int64_t innermost, const T* x) {
-  const auto fits = [](const std::int64_t* strides, int rank) {
-    return std::all_of(strides, strides + rank, [](std::int64_t stride) { return stride == 1 || stride % n == 0; });
+/// Whether packs of n elements of so many bytes begin at multiples of their size, everywhere. Along the innermost axis,
+/// of that many elements, they are neighbours.
+bool inPacks(const Loops& l, std::int64_t innermost, const void* x, int n, std::size_t bytes) {
+  const auto fits = [n](const std::int64_t* strides, int rank) {
+    return std::all_of(strides, strides + rank, [n](std::int64_t stride) { return stride == 1 || stride % n == 0; });
   };
   return innermost % n == 0 && fits(l.keptStrides, l.keptRank) && fits(l.reducedStrides, l.reducedRank) &&
-         reinterpret_cast<std::uintptr_t>(x) % (n * sizeof(T)) == 0;
+         reinterpret_cast<std::uintptr_t>(x) % (static_cast<std::size_t>(n) * bytes) == 0;
 }
 
 /// Of rows the reads are packs of n.
-template <class T, class F, int n>
-void launchRows(Stream& q, Loops l, const T* x, typename F::Value* partial, T* y) {
+template <class F, int n>
+void launchRows(Stream& q, Loops l, typename F::Source x, typename F::Value* partial, typename F::Result y) {
   constexpr std::int64_t fewPerThread = 4;
   const int innermost = l.reducedRank - 1;
   l.reduced[innermost] /= n;
@@ -197,36 +262,61 @@ void launchRows(Stream& q, Loops l, const T* x, typename F::Value* partial, T* y
   l.parts.size = (l.parts.size + n - 1) / n;
   l.parts.parts = std::max<std::int64_t>(1, (l.reads + l.parts.size - 1) / l.parts.size);
   const std::int64_t folds = l.results * l.parts.parts;
-  cuda::launchBlocks(q, "reduction", foldRows<T, F, n>,
+  cuda::launchBlocks(q, "reduction", foldRows<F, n>,
                      l.byWarps ? (folds + cuda::warpsPerBlock - 1) / cuda::warpsPerBlock : folds, l, x, partial, y);
-  combine<T, F>(q, l, partial, y);
+  combine<F>(q, l, partial, y);
 }
 
-template <class T, class F, int n>
-void launchColumns(Stream& q, const Loops& l, const T* x, typename F::Value* partial, T* y) {
-  cuda::launchBlocks(q, "reduction", foldColumns<T, F, n>, (l.results + tileColumns - 1) / tileColumns * l.parts.parts,
-                     l, x, partial, y);
-  combine<T, F>(q, l, partial, y);
+template <class F, int n>
+void launchColumns(Stream& q, const Loops& l, typename F::Source x, typename F::Value* partial, typename F::Result y) {
+  cuda::launchBlocks(q, "reduction", foldColumns<F, n>, (l.results + tileColumns - 1) / tileColumns * l.parts.parts, l,
+                     x, partial, y);
+  combine<F>(q, l, partial, y);
 }
 
-template <class T, Reduction kind>
-void fold(Stream& q, Loops l, const T* x, T* y) {
-  using F = Fold<T, kind>;
-  constexpr int n = F::isFloat ? 16 / static_cast<int>(sizeof(T)) : 1; // integers are few: shapes, indices, masks
+/// `packs`: whether there may be any along an innermost axis of so many elements.
+template <class F, class InPacks>
+void fold(Stream& q, Loops l, typename F::Source x, typename F::Result y, InPacks packs) {
+  constexpr int n = F::widest;
   auto* const partial = reinterpret_cast<typename F::Value*>(q.workspace());
   if (l.reducedRank > 0 && l.reducedStrides[l.reducedRank - 1] == 1) {
     l.parts = cuda::partsOf(l.results, l.terms);
-    const bool packs = inPacks<n>(l, l.reduced[l.reducedRank - 1], x);
-    return packs ? launchRows<T, F, n>(q, l, x, partial, y) : launchRows<T, F, 1>(q, l, x, partial, y);
+    const auto launch = packs(l.reduced[l.reducedRank - 1], n) ? launchRows<F, n> : launchRows<F, 1>;
+    return launch(q, l, x, partial, y);
   }
   l.parts = cuda::partsOfColumns(l.results, l.terms);
-  const bool packs = l.keptRank > 0 && inPacks<n>(l, l.kept[l.keptRank - 1], x);
-  packs ? launchColumns<T, F, n>(q, l, x, partial, y) : launchColumns<T, F, 1>(q, l, x, partial, y);
+  const auto launch = l.keptRank > 0 && packs(l.kept[l.keptRank - 1], n) ? launchColumns<F, n> : launchColumns<F, 1>;
+  launch(q, l, x, partial, y);
+}
+
+/// Calls f with the kind as a constant.
+template <class F>
+void withKind(Reduction kind, const F& f) {
+  using Kind = Reduction;
+  switch (kind) {
+  case Kind::sum: return f(std::integral_constant<Kind, Kind::sum>());
+  case Kind::mean: return f(std::integral_constant<Kind, Kind::mean>());
+  case Kind::max: return f(std::integral_constant<Kind, Kind::max>());
+  case Kind::min: return f(std::integral_constant<Kind, Kind::min>());
+  case Kind::product: return f(std::integral_constant<Kind, Kind::product>());
+  }
 }
 
 template <class T>
-void foldAs(Stream& q, Reduction kind, const Shape& kept, const std::int64_t* keptStrides, const Shape& reduced,
-            const std::int64_t* reducedStrides, const T* x, T* y) {
+void foldAs(Stream& q, Reduction kind, const Loops& l, const T* x, T* y) {
+  withKind(kind, [&](auto k) {
+    if constexpr (std::is_integral_v<T>)
+      fold<FoldIntegers<k.value>>(q, l, {reinterpret_cast<const std::byte*>(x), sizeof(T), std::is_signed_v<T>},
+                                  {reinterpret_cast<std::byte*>(y), sizeof(T), std::is_signed_v<T>},
+                                  [](std::int64_t, int) { return false; });
+    else
+      fold<Fold<T, k.value>>(q, l, x, y,
+                             [&](std::int64_t innermost, int n) { return inPacks(l, innermost, x, n, sizeof(T)); });
+  });
+}
+
+Loops loopsOf(const Shape& kept, const std::int64_t* keptStrides, const Shape& reduced,
+              const std::int64_t* reducedStrides) {
   Loops l{.keptRank = kept.rank,
           .reducedRank = reduced.rank,
           .kept = {},
@@ -247,13 +337,7 @@ void foldAs(Stream& q, Reduction kind, const Shape& kept, const std::int64_t* ke
   // Threads of the last tile ask where results are that are beyond the last one.
   for (int axis = 0; axis < kept.rank; ++axis) l.byKept[axis] = {kept.dims[axis], l.results + cuda::columnsPerBlock};
   for (int axis = 0; axis < reduced.rank; ++axis) l.byReduced[axis] = {reduced.dims[axis], l.terms};
-  switch (kind) {
-  case Reduction::sum: return fold<T, Reduction::sum>(q, l, x, y);
-  case Reduction::mean: return fold<T, Reduction::mean>(q, l, x, y);
-  case Reduction::max: return fold<T, Reduction::max>(q, l, x, y);
-  case Reduction::min: return fold<T, Reduction::min>(q, l, x, y);
-  case Reduction::product: return fold<T, Reduction::product>(q, l, x, y);
-  }
+  return l;
 }
 
 } // namespace
@@ -263,11 +347,11 @@ std::size_t Reduce::workspaceBytes(const Options& o) {
 }
 
 void Reduce::forward(Stream& q, View<const float> x, View<float> y) const {
-  foldAs(q, kind_, kept_, keptStrides_, reduced_, reducedStrides_, x.data, y.data);
+  foldAs(q, kind_, loopsOf(kept_, keptStrides_, reduced_, reducedStrides_), x.data, y.data);
 }
 template <class T>
 void Reduce::forward(Stream& q, std::type_identity_t<View<const T>> x, View<T> y) const {
-  foldAs(q, kind_, kept_, keptStrides_, reduced_, reducedStrides_, x.data, y.data);
+  foldAs(q, kind_, loopsOf(kept_, keptStrides_, reduced_, reducedStrides_), x.data, y.data);
 }
 
 template void Reduce::forward(Stream&, View<const double>, View<double>) const;
