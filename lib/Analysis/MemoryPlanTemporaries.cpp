@@ -7,15 +7,17 @@
 
 using namespace pdc;
 
-static std::int64_t constructed(const KernelUse& use, const Operation& operation, Target target, Diagnostics& diags) {
+/// What has learnt the workspace of the kernel.
+static Expected<pdcrt::Setup> constructed(const KernelUse& use, const Operation& operation, Target target,
+                                          Diagnostics& diags) {
   pdcrt::Setup setup = target == Target::cuda ? pdcrt::Setup::forCuda() : pdcrt::Setup();
   try {
     use.construct(setup);
   } catch (const std::exception& e) {
     diags.error(operation.location) << "the kernel of '" << operation.def().name << "' cannot be built: " << e.what();
-    return -1;
+    return failure;
   }
-  return static_cast<std::int64_t>(setup.workspaceBytes());
+  return setup;
 }
 
 Expected<std::int64_t> pdc::workspaceOf(const std::vector<const Operation*>& operations, Target target,
@@ -23,9 +25,10 @@ Expected<std::int64_t> pdc::workspaceOf(const std::vector<const Operation*>& ope
   std::int64_t most = 0;
   for (const Operation* operation : operations) {
     if (operation->def().kind != OpKind::kernel) continue;
-    const std::int64_t bytes = constructed(operation->def().kernel(*operation), *operation, target, diags);
-    if (bytes < 0) return failure;
-    most = std::max(most, bytes);
+    const KernelUse use = operation->def().kernel(*operation);
+    const Expected<pdcrt::Setup> setup = constructed(use, *operation, target, diags);
+    if (!setup) return failure;
+    most = std::max(most, static_cast<std::int64_t>(setup->workspaceBytes(use.method)));
   }
   return most;
 }
@@ -102,17 +105,21 @@ void MemoryPlanner::timeEarlyUpdates() {
   }
 }
 
-/// The workspace of each kernel call. Kernels that are equal are asked once.
+/// The workspace of each kernel call, as much as its method asks for. Kernels that are equal are asked once.
 Status MemoryPlanner::addWorkspaces(GraphMemory& memory) {
   for (const Operation* operation : memory.timeline.operations) {
     if (operation->def().kind != OpKind::kernel) continue;
     const KernelUse use = operation->def().kernel(*operation);
-    auto [known, isNew] = workspaceBytes_.try_emplace(use.className + "\n" + use.options);
-    if (isNew) known->second = constructed(use, *operation, options_.target, diags_);
-    if (known->second < 0) return failure;
+    const std::string key = use.className + "\n" + use.options;
+    auto known = kernelSetups_.find(key);
+    if (known == kernelSetups_.end()) {
+      const Expected<pdcrt::Setup> setup = constructed(use, *operation, options_.target, diags_);
+      if (!setup) return failure;
+      known = kernelSetups_.emplace(key, *setup).first;
+    }
+    const auto bytes = static_cast<std::int64_t>(known->second.workspaceBytes(use.method));
     const int position = memory.timeline.positions.at(operation);
-    if (known->second > 0)
-      memory.workspaces[operation] = {nullptr, {Block::scratch, -1, 0}, known->second, position, position, true};
+    if (bytes > 0) memory.workspaces[operation] = {nullptr, {Block::scratch, -1, 0}, bytes, position, position, true};
   }
   return success;
 }

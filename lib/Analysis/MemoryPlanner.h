@@ -5,6 +5,7 @@
 #include "pdc/Analysis/MemoryPlan.h"
 
 #include "BlockLayout.h"
+#include "pdcrt/Setup.h"
 
 #include <map>
 #include <unordered_set>
@@ -81,8 +82,8 @@ private:
   std::unordered_set<const Value*> handedOver_;
   std::unordered_map<const Value*, int> outputsOf_;        ///< of the training graph, by root
   std::unordered_map<const Parameter*, int> gradientUses_; ///< uses that have a gradient
-  std::map<std::string, std::int64_t> workspaceBytes_;     ///< by what identifies a kernel
-  std::int64_t pinnedSlotBytes_ = 0;                       ///< of what training and evaluation have in common
+  std::map<std::string, pdcrt::Setup> kernelSetups_; ///< what has learnt the workspace, by what identifies a kernel
+  std::int64_t pinnedSlotBytes_ = 0;                 ///< of what training and evaluation have in common
   std::int64_t slotBytes_ = 0, handoverBytes_ = 0, scratchBytes_ = 0;
 };
 

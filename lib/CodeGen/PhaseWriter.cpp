@@ -189,14 +189,19 @@ std::string PhaseWriter::kernelMember(const Operation& operation, const KernelUs
   const Value* result = mainResult(forward);
   const std::string key =
       use.className + "\n" + use.options + "\n" + forward.location.node + "\n" + (result ? result->name() : "");
-  auto [it, isNew] = kernelNames_.try_emplace(key);
+  auto [it, isNew] = kernelNames_.try_emplace(key, kernels_.size());
   if (isNew) {
     std::string name = use.className;
     name[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(name[0])));
-    it->second = name + "_" + std::to_string(kernels_.size());
-    kernels_.push_back({it->second, use.className, use.options, forward.location.node, workspaceBytes});
+    kernels_.push_back({.name = name + "_" + std::to_string(kernels_.size()),
+                        .className = use.className,
+                        .options = use.options,
+                        .node = forward.location.node,
+                        .byMethod = use.workspaceByMethod && program_.target == Target::cpu});
   }
-  return it->second;
+  KernelMember& member = kernels_[it->second];
+  member.workspace[use.method] = workspaceBytes;
+  return member.name;
 }
 
 /// The function with this text; it is defined once.

@@ -12,8 +12,9 @@ namespace pdc {
 /// A member of Kernels.
 struct KernelMember {
   std::string name, className, options;
-  std::string node;                ///< the ONNX node that it is for
-  std::int64_t workspaceBytes = 0; ///< -1: what takes none
+  std::string node = {};                              ///< the ONNX node that it is for
+  bool byMethod = false;                              ///< has other workspace for each method
+  std::map<std::string, std::int64_t> workspace = {}; ///< bytes, by the methods that are called
 };
 
 /// `text` with line breaks after commas so that it stays within 120 columns: it begins at column `column`, later lines
@@ -52,7 +53,7 @@ private:
   Diagnostics& diags_;
   std::string text_;
   std::vector<KernelMember> kernels_;
-  std::map<std::string, std::string> kernelNames_; ///< by what identifies an object
+  std::map<std::string, std::size_t> kernelNames_; ///< index into kernels_, by what identifies an object
   std::vector<std::string> functions_;
   std::map<std::string, std::string> functionNames_; ///< by text
   std::vector<int> groups_;

@@ -269,6 +269,18 @@ private:
     out_ << "};\n";
   }
 
+  /// The workspace that a kernel may ask for: ".within(1024)", or for each method that is called.
+  static std::string within(const KernelMember& member) {
+    if (member.workspace.empty()) return "";
+    std::string methods;
+    std::int64_t most = 0;
+    for (const auto& [method, bytes] : member.workspace) {
+      methods += (methods.empty() ? "{\"" : ", {\"") + method + "\", " + std::to_string(bytes) + "}";
+      most = std::max(most, bytes);
+    }
+    return ".within(" + (member.byMethod ? "{" + methods + "}" : std::to_string(most)) + ")";
+  }
+
   void kernels() {
     out_ << "\n// Kernels, built once, before the first minibatch.\nstruct Kernels {\n";
     std::vector<KernelMember> members;
@@ -276,7 +288,7 @@ private:
       members.push_back({constant.name,
                          std::string("Constant<") +
                              cppTypeOf(constant.operation->attributes.get<Tensor>("value").type().element) + ">",
-                         constant.name + "_elements", constant.operation->location.node, -1});
+                         constant.name + "_elements", constant.operation->location.node});
     for (const KernelMember& kernel : phases_.kernels()) {
       members.push_back(kernel);
       members.back().options = "{" + kernel.options + "}";
@@ -295,10 +307,8 @@ private:
     out_ << "  explicit Kernels(pdcrt::Setup& setup)\n      : ";
     bool first = true;
     for (const KernelMember& member : members) {
-      const std::string within =
-          member.workspaceBytes < 0 ? "" : ".within(" + std::to_string(member.workspaceBytes) + ")";
       out_ << (first ? "" : ",\n        ")
-           << wrapped(member.name + "(setup" + within + ", " + member.options + ")", 8, 12);
+           << wrapped(member.name + "(setup" + within(member) + ", " + member.options + ")", 8, 12);
       first = false;
     }
     out_ << " {}\n};\n";

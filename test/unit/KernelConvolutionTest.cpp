@@ -5,6 +5,7 @@
 #include "KernelTest.h"
 #include "pdcrt/kernels/Conv2d.h"
 
+#include <algorithm>
 #include <ostream>
 #include <stdexcept>
 #include <string>
@@ -58,7 +59,7 @@ TEST_P(Convolution, ForwardIsTheDefinition) {
   const Conv2d conv(setup, o);
   expectGoodManners(
       setup, {y}, [&](Stream& q) { conv.forward(q, x, w, o.bias ? b.view() : View<float>(), y); },
-      GetParam().allocation);
+      GetParam().allocation, "forward");
   std::vector<double> expected(static_cast<std::size_t>(y.count()));
   if (o.bias)
     for (std::int64_t i = 0; i < y.count(); ++i) expected[static_cast<std::size_t>(i)] = b[channelOf(shape, i)];
@@ -75,7 +76,7 @@ TEST_P(Convolution, InputGradientIsTheDerivative) {
   pdcrt::Setup setup;
   const Conv2d conv(setup, o);
   expectGoodManners(
-      setup, {dx}, [&](Stream& q) { conv.inputGradient(q, dy, w, dx); }, GetParam().allocation);
+      setup, {dx}, [&](Stream& q) { conv.inputGradient(q, dy, w, dx); }, GetParam().allocation, "inputGradient");
   std::vector<double> expected(static_cast<std::size_t>(dx.count()));
   forEachProduct(o, [&](std::int64_t xi, std::int64_t wi, std::int64_t yi) {
     expected[static_cast<std::size_t>(xi)] += double(dy[yi]) * w[wi];
@@ -92,7 +93,7 @@ TEST_P(Convolution, WeightGradientIsTheDerivative) {
   const Conv2d conv(setup, o);
   expectGoodManners(
       setup, {dw, db}, [&](Stream& q) { conv.weightGradient(q, x, dy, dw, o.bias ? db.view() : View<float>()); },
-      GetParam().allocation);
+      GetParam().allocation, "weightGradient");
   std::vector<double> expected(static_cast<std::size_t>(dw.count())),
       expectedBias(static_cast<std::size_t>(db.count()));
   forEachProduct(o, [&](std::int64_t xi, std::int64_t wi, std::int64_t yi) {
@@ -185,6 +186,38 @@ TEST(ConvolutionThreads, AnotherThreadNeedsNoMoreWorkspaceAndGetsTheSameBits) {
   std::thread([&] { const Conv2d constructed(setupThere, o); }).join();
   EXPECT_TRUE(std::ranges::equal(here.values(), there.values()));
   EXPECT_EQ(setup.workspaceBytes(), setupThere.workspaceBytes());
+}
+
+// A program's first convolution calls no input gradient, whose copy of a padded input would be the largest.
+TEST(ConvolutionWorkspace, IsDeclaredForEachMethodAndCheckedForThoseThatAreCalled) {
+  const Conv2d::Options o = {.input = {2, 3, 16, 16}, .filter = {16, 3, 3, 3}, .pads = {1, 1, 1, 1}};
+  pdcrt::Setup setup;
+  const Conv2d conv(setup, o);
+  const std::size_t forward = setup.workspaceBytes("forward"), input = setup.workspaceBytes("inputGradient"),
+                    weight = setup.workspaceBytes("weightGradient");
+  EXPECT_EQ(setup.workspaceBytes(), std::max({forward, input, weight}));
+  pdcrt::Setup planned;
+  EXPECT_NO_THROW(Conv2d(planned.within({{"forward", forward}, {"weightGradient", weight}}), o));
+  EXPECT_NO_THROW(Conv2d(planned.within({{"inputGradient", input}}), o));
+  if (input > 0) { // three channels are no block
+    EXPECT_THROW(Conv2d(planned.within({{"forward", forward}, {"inputGradient", input - 1}}), o), WorkspaceTooSmall);
+    EXPECT_THROW(Conv2d(planned.within(setup.workspaceBytes() - 1), o), WorkspaceTooSmall);
+  }
+  EXPECT_NO_THROW(Conv2d(planned.within(setup.workspaceBytes()), o));
+}
+
+TEST(SetupOfKernels, WhatAnyMethodNeedsIsCheckedAgainstAllThatAreCalled) {
+  pdcrt::Setup setup;
+  setup.within({{"forward", 64}, {"gradient", 128}});
+  EXPECT_NO_THROW(setup.needWorkspace(64));
+  EXPECT_THROW(setup.needWorkspace(65), WorkspaceTooSmall);
+  {
+    const pdcrt::Setup::Method called(setup, "gradient");
+    EXPECT_NO_THROW(setup.needWorkspace(128));
+    EXPECT_THROW(setup.needWorkspace(129), WorkspaceTooSmall);
+  }
+  EXPECT_EQ(setup.workspaceBytes("forward"), 64U);
+  EXPECT_EQ(setup.workspaceBytes("gradient"), 128U);
 }
 
 TEST(ConvolutionOptions, WinogradIsRefusedWhereItCannotCompute) {

@@ -41,7 +41,8 @@ TEST_P(LinearLayer, ForwardIsTheDefinition) {
   const Buffer<float> x = randomBuffer(o.rows * o.inputs, 1), w = randomBuffer(o.inputs * o.outputs, 2),
                       b = randomBuffer(o.outputs, 3), y(o.rows * o.outputs);
   expectGoodManners(
-      setup, {y}, [&](Stream& q) { linear.forward(q, x, w, o.bias ? b.view() : View<float>(), y); }, productMemory);
+      setup, {y}, [&](Stream& q) { linear.forward(q, x, w, o.bias ? b.view() : View<float>(), y); }, productMemory,
+      "forward");
   std::vector<double> expected(y.values().size());
   if (o.bias)
     for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = b.values()[i % b.values().size()];
@@ -53,7 +54,7 @@ TEST_P(LinearLayer, InputGradientIsTheDerivative) {
   const Buffer<float> dy = randomBuffer(o.rows * o.outputs, 4), w = randomBuffer(o.inputs * o.outputs, 5),
                       dx(o.rows * o.inputs);
   expectGoodManners(
-      setup, {dx}, [&](Stream& q) { linear.inputGradient(q, dy, w, dx); }, productMemory);
+      setup, {dx}, [&](Stream& q) { linear.inputGradient(q, dy, w, dx); }, productMemory, "inputGradient");
   std::vector<double> expected(dx.values().size());
   forEachProduct([&](auto xi, auto wi, auto yi) { expected[xi] += double(dy.values()[yi]) * w.values()[wi]; });
   expectClose(dx, expected, "dx");
@@ -64,7 +65,7 @@ TEST_P(LinearLayer, WeightGradientIsTheDerivative) {
                       dw(o.inputs * o.outputs), db(o.bias ? o.outputs : 0);
   expectGoodManners(
       setup, {dw, db}, [&](Stream& q) { linear.weightGradient(q, x, dy, dw, o.bias ? db.view() : View<float>()); },
-      productMemory);
+      productMemory, "weightGradient");
   std::vector<double> expected(dw.values().size()), expectedBias(db.values().size());
   forEachProduct([&](auto xi, auto wi, auto yi) { expected[wi] += double(x.values()[xi]) * dy.values()[yi]; });
   for (std::size_t i = 0; o.bias && i < dy.values().size(); ++i)

@@ -23,6 +23,7 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <string_view>
 #include <vector>
 
 // Allocations while a call is watched. Not under sanitizers, whose own malloc must stay.
@@ -153,11 +154,13 @@ inline constexpr std::size_t argumentMap = 256;
 inline const std::size_t productMemory = __builtin_cpu_supports("avx512f") ? argumentMap : 2 << 20;
 
 /// Makes `call` twice, with different garbage in results and workspace, and expects that it allocates no block of more
-/// than `allocation` bytes, stays inside its memory, and writes the same bits to all of `results` both times.
+/// than `allocation` bytes, stays inside its memory, and writes the same bits to all of `results` both times. The
+/// workspace is what was declared for calls of `method`, or for any.
 inline void expectGoodManners(const Setup& setup,
                               std::initializer_list<std::reference_wrapper<const GuardedBytes>> results,
-                              const std::function<void(Stream&)>& call, std::size_t allocation = 0) {
-  const GuardedBytes workspace(setup.workspaceBytes());
+                              const std::function<void(Stream&)>& call, std::size_t allocation = 0,
+                              std::string_view method = {}) {
+  const GuardedBytes workspace(method.empty() ? setup.workspaceBytes() : setup.workspaceBytes(method));
   Stream stream(workspace.data(), workspace.size());
   std::vector<std::vector<std::byte>> first;
   for (int garbage : {0x00, 0xFF}) {

@@ -133,10 +133,11 @@ using GradientFn = std::function<std::vector<Value*>(GradientContext&)>;
 /// How a kernel op becomes a call of a member function of a class of pdcrt/kernels:
 ///   k.conv3.forward(q, operands…, results…)
 struct KernelUse {
-  std::string className; ///< "Conv2d": header pdcrt/kernels/Conv2d.h, class pdcrt::Conv2d
-  std::string method;    ///< "forward"
-  std::string options;   ///< designated initialisers: ".input = {32, 64, 56, 56}, .strides = {2, 2}"
-  bool draws = false;    ///< the method takes the Draw after the stream
+  std::string className;          ///< "Conv2d": header pdcrt/kernels/Conv2d.h, class pdcrt::Conv2d
+  std::string method;             ///< "forward"
+  std::string options;            ///< designated initialisers: ".input = {32, 64, 56, 56}, .strides = {2, 2}"
+  bool draws = false;             ///< the method takes the Draw after the stream
+  bool workspaceByMethod = false; ///< the class asks for workspace for each method apart
   /// Constructs the class with the same options, so that `setup` learns the workspace.
   std::function<void(pdcrt::Setup& setup)> construct;
 };

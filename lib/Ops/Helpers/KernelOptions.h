@@ -155,12 +155,15 @@ KernelUse kernelUse(const char* className, const char* method, const typename Ke
   return {.className = className,
           .method = method,
           .options = describe(options),
-          .construct = [options](pdcrt::Setup& setup) {
-            if (setup.plansCuda())
-              planCuda(setup, options);
-            else
-              Kernel kernel(setup, options);
-          }};
+          .workspaceByMethod = requires {Kernel::workspaceByMethod;
+}
+, .construct = [options](pdcrt::Setup& setup) {
+  if (setup.plansCuda())
+    planCuda(setup, options);
+  else
+    Kernel kernel(setup, options);
+}
+}; // namespace pdc::ops
 }
 
 #define PDC_FIELDS(Options, ...)                                                                                       \

@@ -225,22 +225,31 @@ Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
   if (takesTiledWinograd(o)) impl_->winograd.emplace(o);
   try {
     const Descriptors d(o);
-    switch (forward) {
-    case By::tiles: setup.needWorkspace(impl_->tiles->forwardWorkspace()); break;
-    case By::winograd: setup.needWorkspace(impl_->winograd->forwardWorkspace()); break;
-    case By::library:
-      impl_->forward = o.bias ? Operation(setup, d.forward(), {source, filter, bias}, {result})
-                              : Operation(setup, d.forward(), {source, filter}, {result});
+    {
+      const Setup::Method called(setup, "forward");
+      switch (forward) {
+      case By::tiles: setup.needWorkspace(impl_->tiles->forwardWorkspace()); break;
+      case By::winograd: setup.needWorkspace(impl_->winograd->forwardWorkspace()); break;
+      case By::library:
+        impl_->forward = o.bias ? Operation(setup, d.forward(), {source, filter, bias}, {result})
+                                : Operation(setup, d.forward(), {source, filter}, {result});
+      }
     }
-    switch (inputGradient) {
-    case By::tiles: setup.needWorkspace(impl_->tiles->inputGradientWorkspace()); break;
-    case By::winograd: setup.needWorkspace(impl_->winograd->inputGradientWorkspace()); break;
-    case By::library: impl_->inputGradient = Operation(setup, d.inputGradient(), {dResult, filter}, {dSource});
+    {
+      const Setup::Method called(setup, "inputGradient");
+      switch (inputGradient) {
+      case By::tiles: setup.needWorkspace(impl_->tiles->inputGradientWorkspace()); break;
+      case By::winograd: setup.needWorkspace(impl_->winograd->inputGradientWorkspace()); break;
+      case By::library: impl_->inputGradient = Operation(setup, d.inputGradient(), {dResult, filter}, {dSource});
+      }
     }
-    switch (weightGradient) {
-    case By::tiles: setup.needWorkspace(impl_->tiles->weightGradientWorkspace()); break;
-    case By::winograd: setup.needWorkspace(impl_->winograd->weightGradientWorkspace()); break;
-    case By::library: impl_->weightGradient = WeightGradient(setup, o, d.weightGradient(), source, dResult);
+    {
+      const Setup::Method called(setup, "weightGradient");
+      switch (weightGradient) {
+      case By::tiles: setup.needWorkspace(impl_->tiles->weightGradientWorkspace()); break;
+      case By::winograd: setup.needWorkspace(impl_->winograd->weightGradientWorkspace()); break;
+      case By::library: impl_->weightGradient = WeightGradient(setup, o, d.weightGradient(), source, dResult);
+      }
     }
   } catch (const dnnl::error& error) {
     refuseConvolution(o, std::string("oneDNN ") + error.what());

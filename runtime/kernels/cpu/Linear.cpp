@@ -42,12 +42,18 @@ Linear::Linear(Setup& setup, const Options& o)
   };
   if (o.rows < 1 || o.inputs < 1 || o.outputs < 1) throw std::runtime_error(what() + "sizes must be positive");
   try {
-    impl_->forward = Product(setup, {.m = o.rows, .k = o.inputs, .n = o.outputs, .transposeB = o.transposed}, o.bias);
+    const auto product = [&](const char* method, const TiledProduct::Options& sizes, bool bias = false) {
+      const Setup::Method called(setup, method);
+      return Product(setup, sizes, bias);
+    };
+    impl_->forward =
+        product("forward", {.m = o.rows, .k = o.inputs, .n = o.outputs, .transposeB = o.transposed}, o.bias);
     if (!impl_->ownInputGradient)
-      impl_->inputGradient = Product(setup, {.m = o.rows, .k = o.outputs, .n = o.inputs, .transposeB = !o.transposed});
+      impl_->inputGradient =
+          product("inputGradient", {.m = o.rows, .k = o.outputs, .n = o.inputs, .transposeB = !o.transposed});
     if (!impl_->ownWeightGradient) {
       const auto [m, n] = o.transposed ? std::pair{o.outputs, o.inputs} : std::pair{o.inputs, o.outputs};
-      impl_->weightGradient = Product(setup, {.m = m, .k = o.rows, .n = n, .transposeA = true});
+      impl_->weightGradient = product("weightGradient", {.m = m, .k = o.rows, .n = n, .transposeA = true});
     }
   } catch (const dnnl::error& error) {
     throw std::runtime_error(what() + "oneDNN " + error.what());

@@ -69,6 +69,10 @@ public:
     Algorithms algorithms = {};
   };
 
+  /// A direction may need copies in other layouts that another does not: the input gradient of three channels has 8 or
+  /// 16, and a first layer calls none.
+  static constexpr bool workspaceByMethod = true;
+
   /// Whether Winograd's algorithm can compute it: filters of 3x3 with strides and dilations of 1, in one group.
   static bool takesWinograd(const Options& o) {
     return o.filter.dims[2] == 3 && o.filter.dims[3] == 3 && o.strides == Dims2{1, 1} && o.dilations == Dims2{1, 1} &&

@@ -21,6 +21,8 @@ public:
     Element element = Element::f32; ///< of all operands and results; sums are in f32
   };
 
+  static constexpr bool workspaceByMethod = true;
+
   /// Throws std::runtime_error, with the sizes, if the library refuses them.
   Linear(Setup& setup, const Options& options);
   ~Linear();
