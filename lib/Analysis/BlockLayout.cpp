@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <unordered_map>
 
 using namespace pdc;
 
@@ -18,24 +19,39 @@ class SharedBlock {
 public:
   explicit SharedBlock(std::int64_t size = std::numeric_limits<std::int64_t>::max()) : size_(size) {}
 
-  /// The lowest offset at which `buffer` fits; -1: nowhere.
+  /// The lowest offset at which `buffer` fits, which may be that of one that it replaces, or the other way round; -1:
+  /// nowhere.
   std::int64_t offsetFor(const Buffer& buffer) const {
     const std::int64_t bytes = aligned(buffer.bytes);
     std::int64_t offset = 0;
     for (const Piece& other : pieces_) {
-      if (other.first > buffer.last || buffer.first > other.last) continue;
+      if (!meet(buffer, other)) continue;
       if (other.offset >= offset + bytes) break; // fits before it, and before all that follow
+      if (replace(buffer, other) && fits(buffer, other.offset)) return other.offset;
       offset = std::max(offset, other.offset + other.bytes);
     }
     return offset <= size_ - bytes ? offset : -1;
   }
 
+  /// The offset of a buffer that it replaces, or that replaces it, where it fits there; -1: there is none.
+  std::int64_t sharedOffsetFor(const Buffer& buffer) const {
+    if (buffer.replaces)
+      if (const auto replaced = offsets_.find(buffer.replaces); replaced != offsets_.end())
+        if (fits(buffer, replaced->second)) return replaced->second;
+    if (const auto by = replacements_.find(buffer.value); by != replacements_.end())
+      if (fits(buffer, by->second)) return by->second;
+    return -1;
+  }
+
   void add(const Buffer& buffer) {
-    const Piece piece{buffer.place.offset, aligned(buffer.bytes), buffer.first, buffer.last};
+    const Piece piece{buffer.place.offset, aligned(buffer.bytes), buffer.first,
+                      buffer.last,         buffer.value,          buffer.replaces};
     pieces_.insert(std::upper_bound(pieces_.begin(), pieces_.end(), piece,
                                     [](const Piece& a, const Piece& b) { return a.offset < b.offset; }),
                    piece);
     end_ = std::max(end_, piece.offset + piece.bytes);
+    if (piece.value) offsets_[piece.value] = piece.offset;
+    if (piece.replaces) replacements_[piece.replaces] = piece.offset;
   }
 
   std::int64_t end() const { return end_; }
@@ -44,16 +60,36 @@ private:
   struct Piece {
     std::int64_t offset, bytes;
     int first, last;
+    const Value *value, *replaces;
   };
-  std::vector<Piece> pieces_; ///< by offset
+
+  static bool meet(const Buffer& a, const Piece& b) { return b.first <= a.last && a.first <= b.last; }
+  static bool replace(const Buffer& a, const Piece& b) {
+    return (a.replaces && a.replaces == b.value) || (b.replaces && b.replaces == a.value);
+  }
+
+  /// Whether nothing but what it replaces, or is replaced by, is at `offset` while `buffer` is alive.
+  bool fits(const Buffer& buffer, std::int64_t offset) const {
+    const std::int64_t bytes = aligned(buffer.bytes);
+    for (const Piece& other : pieces_) {
+      if (other.offset >= offset + bytes) break;
+      if (!meet(buffer, other) || other.offset + other.bytes <= offset) continue;
+      if (other.offset != offset || !replace(buffer, other)) return false;
+    }
+    return true;
+  }
+
+  std::vector<Piece> pieces_;                                   ///< by offset
+  std::unordered_map<const Value*, std::int64_t> offsets_;      ///< of what has a value
+  std::unordered_map<const Value*, std::int64_t> replacements_; ///< of what replaces a value
   std::int64_t size_, end_ = 0;
 };
 
-/// Places `buffers` in this order.
+/// Places `buffers` in this order. `shares`: where what they replace is, if they fit there, else where that is lowest.
 class Placing {
 public:
-  Placing(const std::vector<const Buffer*>& kept, std::int64_t slotBytes, bool grows)
-      : slotBytes_(slotBytes), slot_(grows ? std::numeric_limits<std::int64_t>::max() : slotBytes) {
+  Placing(const std::vector<const Buffer*>& kept, std::int64_t slotBytes, bool grows, bool shares)
+      : shares_(shares), slotBytes_(slotBytes), slot_(grows ? std::numeric_limits<std::int64_t>::max() : slotBytes) {
     std::vector<const Buffer*> byOffset = kept;
     std::stable_sort(byOffset.begin(), byOffset.end(),
                      [](const Buffer* a, const Buffer* b) { return a->place.offset < b->place.offset; });
@@ -62,14 +98,14 @@ public:
 
   void place(const std::vector<Buffer*>& buffers) {
     for (Buffer* buffer : buffers) {
-      if (const std::int64_t offset = slot_.offsetFor(*buffer); offset >= 0) {
-        buffer->place = {Block::slot, -1, offset};
-        slot_.add(*buffer);
-        continue;
-      }
       SharedBlock& block = buffer->place.block == Block::handover ? handover_ : scratch_;
-      buffer->place.offset = block.offsetFor(*buffer);
-      block.add(*buffer);
+      std::int64_t inSlot = shares_ ? slot_.sharedOffsetFor(*buffer) : -1;
+      std::int64_t apart = shares_ && inSlot < 0 ? block.sharedOffsetFor(*buffer) : -1;
+      if (inSlot < 0 && apart < 0) inSlot = slot_.offsetFor(*buffer);
+      if (inSlot < 0 && apart < 0) apart = block.offsetFor(*buffer);
+      if (inSlot >= 0) buffer->place.block = Block::slot;
+      buffer->place.offset = std::max(inSlot, apart);
+      (inSlot >= 0 ? slot_ : block).add(*buffer);
     }
   }
 
@@ -78,6 +114,7 @@ public:
   }
 
 private:
+  bool shares_;
   std::int64_t slotBytes_;
   SharedBlock slot_, scratch_, handover_;
 };
@@ -123,6 +160,9 @@ std::int64_t mostAlive(const std::vector<Buffer*>& buffers, const std::vector<co
   const auto count = [&](const Buffer& buffer) {
     change[buffer.first] += aligned(buffer.bytes);
     change[buffer.last + 1] -= aligned(buffer.bytes);
+    if (!buffer.replaces) return;
+    change[buffer.first] -= aligned(buffer.bytes); // the two may be the same bytes
+    change[buffer.first + 1] += aligned(buffer.bytes);
   };
   for (const Buffer* buffer : buffers) count(*buffer);
   for (const Buffer* buffer : kept) count(*buffer);
@@ -157,9 +197,9 @@ private:
     std::vector<Place> places; ///< of all buffers
   };
 
-  Placing start() const {
+  Placing start(bool shares) const {
     for (std::size_t i = 0; i < all_.size(); ++i) all_[i]->place = wanted_[i];
-    return Placing(kept_, slotBytes_, grows_);
+    return Placing(kept_, slotBytes_, grows_, shares);
   }
 
   void keep(const TemporaryBytes& bytes, Found& found) const {
@@ -174,7 +214,7 @@ private:
     std::int64_t leastOfValues = std::numeric_limits<std::int64_t>::max();
     std::vector<Buffer*> first = values_, then = others_;
     for (int order = 0; order < orders_.count; ++order) {
-      Placing placing = start();
+      Placing placing = start(order % 2 == 1);
       orders_.sort(first, order);
       placing.place(first);
       if (placing.bytes().sum() >= leastOfValues) continue;
@@ -189,8 +229,8 @@ private:
   Found allTogether() {
     Found found;
     std::vector<Buffer*> order = all_, best, highest;
-    const auto attempt = [&](std::int64_t limit) {
-      Placing placing = start();
+    const auto attempt = [&](std::int64_t limit, bool shares) {
+      Placing placing = start(shares);
       placing.place(order);
       const std::int64_t sum = placing.bytes().sum();
       if (sum >= limit) return;
@@ -200,7 +240,7 @@ private:
     };
     for (int i = 0; i < orders_.count && found.bytes.sum() > 0; ++i) {
       orders_.sort(order, i);
-      attempt(found.bytes.sum());
+      attempt(found.bytes.sum(), i % 2 == 1);
     }
     // What reaches the end is placed earlier, one buffer after the other, as long as that does no harm.
     const std::int64_t alive = mostAlive(all_, kept_),
@@ -208,7 +248,7 @@ private:
     for (int step = 0; step < orders_.steps && found.bytes.sum() > enough; ++step) {
       order = best;
       orders_.promote(order, highest);
-      attempt(found.bytes.sum() + 1);
+      attempt(found.bytes.sum() + 1, step % 2 == 1);
     }
     return found;
   }

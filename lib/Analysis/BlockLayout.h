@@ -31,12 +31,14 @@ struct TemporaryBytes {
 };
 
 /// Places buffers that are alive from `first` to `last` where nothing is that lives at the same time: in the slot,
-/// whose `slotBytes` hold the buffers `kept`, else in the block that their place names. Greedy by size: from the
-/// largest to the smallest, each at the lowest offset (Pisarchyk and Lee, arXiv 2001.03288), again by size times
-/// lifetime, and in some orders by chance; from the best of them, buffers that reach the end are moved forward in the
-/// order until the result is near the bytes that are alive at most. The best result is kept. `values` are placed before
-/// `others`, unless all together take so much less that it does not matter that the places of values depend on `others`
-/// then. Where the slot `grows` nothing is placed in scratch, whose bytes are then those by which the slot is larger.
+/// whose `slotBytes` hold the buffers `kept`, else in the block that their place names. A buffer that replaces another
+/// may begin where that does. Greedy by size: from the largest to the smallest, each at the lowest offset (Pisarchyk
+/// and Lee, arXiv 2001.03288), again by size times lifetime, and in some orders by chance; from the best of them,
+/// buffers that reach the end are moved forward in the order until the result is near the bytes that are alive at most;
+/// every other time, what replaces another lies with it wherever it can. The best result is kept. `values` are placed
+/// before `others`, unless all together take so much less that it does not matter that the places of values depend on
+/// `others` then. Where the slot `grows` nothing is placed in scratch, whose bytes are then those by which the slot is
+/// larger.
 TemporaryBytes placeByLifetime(const std::vector<Buffer*>& values, const std::vector<Buffer*>& others,
                                const std::vector<const Buffer*>& kept, std::int64_t slotBytes, bool grows);
 

@@ -48,6 +48,7 @@ Expected<StageMemory> MemoryPlanner::run() {
   for (GraphMemory* memory : {&plan_.training, &plan_.evaluation}) {
     findLifetimes(*memory);
     if (memory == &plan_.training) timeEarlyUpdates();
+    findReplacements(*memory);
     if (!addWorkspaces(*memory)) return failure;
     placeTemporaries(*memory);
   }

@@ -154,7 +154,12 @@ static std::vector<std::int64_t> liveBytes(const GraphMemory& memory) {
     change[static_cast<std::size_t>(buffer.first)] += buffer.bytes;
     change[static_cast<std::size_t>(buffer.last) + 1] -= buffer.bytes;
   };
-  for (const Buffer& buffer : memory.buffers) count(buffer);
+  for (const Buffer& buffer : memory.buffers) {
+    count(buffer);
+    if (!buffer.replaces) continue;
+    change[static_cast<std::size_t>(buffer.first)] -= buffer.bytes; // the two may be the same bytes
+    change[static_cast<std::size_t>(buffer.first) + 1] += buffer.bytes;
+  }
   for (const Buffer& buffer : memory.copied) count(buffer);
   for (const auto& [operation, buffer] : memory.workspaces) count(buffer);
   for (std::size_t i = 1; i < change.size(); ++i) change[i] += change[i - 1];

@@ -61,6 +61,7 @@ private:
   // What lives inside a phase.
   void findLifetimes(GraphMemory& memory);
   void timeEarlyUpdates();
+  void findReplacements(GraphMemory& memory);
   Status addWorkspaces(GraphMemory& memory);
   void placeTemporaries(GraphMemory& memory);
   void countLiveBytes();

@@ -1,7 +1,7 @@
 // LINK: pdcAnalysis pdcOps pdcTransforms
 // The memory plan against a simulation: every phase is executed on a memory that remembers which value was written
 // where, so that whoever overwrites a value that is still read is found.
-#include "pdc/Analysis/MemoryPlan.h"
+#include "MemorySimulation.h"
 #include "pdc/IR/Builder.h"
 #include "pdc/IR/Text.h"
 #include "pdc/IR/Verifier.h"
@@ -27,158 +27,6 @@ const OpRegistry& registry() {
   }();
   return *ops;
 }
-
-/// Who wrote each 64 bytes last.
-class SimulatedMemory {
-public:
-  void write(const Place& place, std::int64_t bytes, const Value* value) {
-    for (std::int64_t at = place.offset; at < place.offset + bytes; at += 64)
-      owner_[{place.block, place.edge, at}] = value;
-  }
-  bool holds(const Place& place, std::int64_t bytes, const Value* value) const {
-    for (std::int64_t at = place.offset; at < place.offset + bytes; at += 64) {
-      auto it = owner_.find({place.block, place.edge, at});
-      if (it == owner_.end() || it->second != value) return false;
-    }
-    return true;
-  }
-  void forget(Block block) {
-    std::erase_if(owner_, [&](const auto& entry) { return std::get<0>(entry.first) == block; });
-  }
-
-private:
-  std::map<std::tuple<Block, int, std::int64_t>, const Value*> owner_;
-};
-
-/// Runs the phases on a SimulatedMemory and returns what went wrong first.
-class Simulation {
-public:
-  explicit Simulation(const StageMemory& plan) : plan_(plan) {}
-
-  std::string train(const Graph& graph) {
-    begin(plan_.training);
-    for (ProgramPhase phase : {ProgramPhase::forward, ProgramPhase::backwardInput, ProgramPhase::backwardWeight}) {
-      runPhase(graph, plan_.training, phase);
-      checkGradients(phase);
-      checkOutputs(phase, plan_.training);
-      forgetWhatOthersOverwrite();
-    }
-    if (updates_ != plan_.earlyUpdates.size()) fail("some parameters are not updated");
-    return wrong_;
-  }
-
-  std::string evaluate(const Graph& graph) {
-    memory_ = {};
-    begin(plan_.evaluation);
-    runPhase(graph, plan_.evaluation, ProgramPhase::evaluate);
-    checkOutputs(ProgramPhase::evaluate, plan_.evaluation);
-    return wrong_;
-  }
-
-private:
-  void begin(const GraphMemory& memory) {
-    for (const Buffer& buffer : memory.buffers)
-      if (!buffer.value->definer()) memory_.write(buffer.place, buffer.bytes, buffer.value);
-  }
-
-  void runPhase(const Graph& graph, const GraphMemory& memory, ProgramPhase phase) {
-    copy(phase, nullptr, memory);
-    for (const auto& operation : graph.operations()) {
-      const OpKind kind = operation->def().kind;
-      const bool here = phase == ProgramPhase::evaluate || plan_.phaseOf(*operation) == phase;
-      if (!here || kind == OpKind::view || kind == OpKind::constant) continue;
-      for (const Value* operand : operation->operands())
-        if (operand) read(memory, operand);
-      for (const Value* result : operation->results())
-        if (result) write(memory, result);
-      // Neither results nor the workspace may lie on an operand, nor the workspace on a result.
-      if (auto it = memory.workspaces.find(operation.get()); it != memory.workspaces.end()) {
-        inside(it->second, "the workspace of " + operation->def().name);
-        memory_.write(it->second.place, it->second.bytes, nullptr);
-      }
-      for (const auto* values : {&operation->operands(), &operation->results()})
-        for (const Value* value : *values)
-          if (value && !value->parameter()) read(memory, value);
-      copy(phase, operation.get(), memory);
-      for (const EarlyUpdate& update : plan_.earlyUpdates)
-        if (phase != ProgramPhase::evaluate && update.after == operation.get()) updateEarly(memory, update);
-    }
-  }
-
-  /// The gradient is there; from now on the parameter is another.
-  void updateEarly(const GraphMemory& memory, const EarlyUpdate& update) {
-    read(memory, update.gradient);
-    const PlacedParameter& placed = plan_.parameters[static_cast<std::size_t>(update.parameter)];
-    memory_.write({Block::weights, -1, placed.offset}, placed.parameter->type.bytes(), nullptr);
-    ++updates_;
-  }
-
-  void read(const GraphMemory& memory, const Value* value) {
-    const Buffer* buffer = memory.find(value);
-    if (buffer->place.block != Block::constant) expect(buffer->place, buffer->value, "an operand");
-  }
-  void write(const GraphMemory& memory, const Value* value) {
-    const Buffer* buffer = memory.find(value);
-    memory_.write(buffer->place, buffer->bytes, buffer->value);
-    inside(*buffer, "%" + value->name());
-  }
-  void inside(const Buffer& buffer, const std::string& what) {
-    const std::map<Block, std::size_t> sizes = {{Block::slot, plan_.bytes.slot},
-                                                {Block::handover, plan_.bytes.handover},
-                                                {Block::scratch, plan_.bytes.scratch}};
-    const auto size = sizes.find(buffer.place.block);
-    if (size != sizes.end() && buffer.place.offset + buffer.bytes > static_cast<std::int64_t>(size->second))
-      fail(what + " does not fit into its block");
-    if (buffer.place.offset % 64 != 0) fail(what + " is not aligned");
-  }
-  void copy(ProgramPhase phase, const Operation* after, const GraphMemory& memory) {
-    for (const Copy& copy : plan_.copies)
-      if (copy.phase == phase && copy.after == after) {
-        read(memory, copy.value);
-        memory_.write(copy.to, copy.value->type().bytes(), storageOf(copy.value));
-      }
-  }
-  /// Another minibatch may come between any two phases: scratch, gradients of parameters, and gradients that have left
-  /// may be overwritten.
-  void forgetWhatOthersOverwrite() {
-    memory_.forget(Block::scratch);
-    memory_.forget(Block::gradients);
-    for (const PlacedPort& port : plan_.ports)
-      if (const auto& edge = plan_.edges[static_cast<std::size_t>(port.edge)];
-          edge.direction == pdcrt::Direction::backward && edge.from == plan_.stage)
-        memory_.write({Block::edge, port.edge, port.offset}, port.value->type().bytes(), nullptr);
-  }
-  /// The gradients that `phase` has written.
-  void checkGradients(ProgramPhase phase) {
-    for (const PlacedGradient& g : plan_.gradients)
-      if (phase == (g.withInput ? ProgramPhase::backwardInput : ProgramPhase::backwardWeight))
-        expect({Block::gradients, -1, g.offset}, g.value, "a gradient");
-  }
-  /// What `phase` sends, and what the runtime reads after it.
-  void checkOutputs(ProgramPhase phase, const GraphMemory& memory) {
-    for (const PlacedPort& port : plan_.ports)
-      if (memory.find(port.value) && plan_.edges[static_cast<std::size_t>(port.edge)].from == plan_.stage) {
-        const bool forward = plan_.edges[static_cast<std::size_t>(port.edge)].direction == pdcrt::Direction::forward;
-        if (forward ? phase == ProgramPhase::backwardInput : phase != ProgramPhase::backwardInput) continue;
-        expect({forward ? Block::slot : Block::edge, forward ? -1 : port.edge, port.offset}, port.value,
-               "a sent value");
-      }
-    for (const PlacedOutput& output : plan_.outputs)
-      if (memory.find(output.value)) expect({Block::slot, -1, output.offset}, output.value, "an output");
-  }
-  void expect(const Place& place, const Value* value, const std::string& what) {
-    const Value* root = storageOf(value);
-    if (!memory_.holds(place, root->type().bytes(), root)) fail(what + ", %" + value->name() + ", was overwritten");
-  }
-  void fail(const std::string& what) {
-    if (wrong_.empty()) wrong_ = what;
-  }
-
-  const StageMemory& plan_;
-  SimulatedMemory memory_;
-  std::string wrong_;
-  std::size_t updates_ = 0;
-};
 
 /// A random model: linear layers, elementwise operations, views, values with several users.
 std::unique_ptr<Module> randomModule(std::uint64_t seed, Diagnostics& diags) {
@@ -256,6 +104,8 @@ std::int64_t aliveAt(const StageMemory& plan, const std::vector<const Operation*
   std::int64_t bytes = 0;
   for (const Value* value : made)
     if (needed.contains(value) && counts(value)) bytes += value->type().bytes();
+  for (const Value* result : order[now]->results()) // in place of an operand
+    if (result && plan.training.find(result)->replaces) bytes -= result->type().bytes();
   if (auto it = plan.training.workspaces.find(order[now]); it != plan.training.workspaces.end())
     bytes += it->second.bytes;
   return bytes;
@@ -337,7 +187,7 @@ TEST(AnalysisMemory, NothingIsOverwrittenWhileItIsAlive) {
       }
     }
   }
-  EXPECT_LT(static_cast<double>(taken), 1.2 * static_cast<double>(alive)); // values are tiny here: padding counts
+  EXPECT_LT(static_cast<double>(taken), 1.25 * static_cast<double>(alive)); // values are tiny here: padding counts
   // Here what lies where the slot holds nothing are workspaces, of which kernels need other ones on each processor.
   if (workspaces > 0)
     EXPECT_LT(inOne, apart);
@@ -458,11 +308,11 @@ TEST(AnalysisMemory, IntegerInputsKnowAmongHowManyRowsTheyChoose) {
 TEST(AnalysisMemory, WhatLivesInsideAPhaseLiesInTheSlotWhileThatHoldsNothing) {
   Diagnostics diags(&std::cerr);
   const std::string text = R"(module @m {
-  graph @main(%x: f32[1024]) {
-    %0 = relu %x : f32[1024]
-    %1 = sigmoid %0 : f32[1024]
-    %2 = tanh %1 : f32[1024]
-    %3 = exp %2 : f32[1024]
+  graph @main(%x: f32[32, 32]) {
+    %0 = transpose %x {permutation = [1, 0]} : f32[32, 32]
+    %1 = transpose %0 {permutation = [1, 0]} : f32[32, 32]
+    %2 = transpose %1 {permutation = [1, 0]} : f32[32, 32]
+    %3 = transpose %2 {permutation = [1, 0]} : f32[32, 32]
     result "y" = %3
   }
 })";
@@ -474,6 +324,47 @@ TEST(AnalysisMemory, WhatLivesInsideAPhaseLiesInTheSlotWhileThatHoldsNothing) {
             4096U); // of three: the first is where the result will be, the next where the input was
   EXPECT_EQ(plan->bytes.slot, 2 * 4096U); // the input and the result
   EXPECT_EQ(plan->bytes.weights, 0U);
+}
+
+// The first results lie where the input was; integers and floats lie apart; the sum cannot replace %z, which is read
+// again, and the product, which has a place of its own, does not replace it either.
+TEST(AnalysisMemory, AnElementwiseResultMayReplaceAnOperandThatNothingElseReads) {
+  Diagnostics diags(&std::cerr);
+  const std::string text = R"(module @m {
+  graph @main(%x: f32[1024], %z: f32[32, 32]) {
+    %0 = relu %x : f32[1024]
+    %1 = sigmoid %0 : f32[1024]
+    %2 = add %1, %1 : f32[1024]
+    %3 = reshape %2 {shape = [32, 32]} : f32[32, 32]
+    %4 = exp %3 : f32[32, 32]
+    %5 = cast %4 {to = "i32"} : i32[32, 32]
+    %6 = cast %5 {to = "f32"} : f32[32, 32]
+    %7 = add %z, %6 : f32[32, 32]
+    %8 = mul %7, %z : f32[32, 32]
+    result "y" = %8
+  }
+})";
+  auto module = parseModule(text, "test.pdir", registry(), diags);
+  ASSERT_TRUE(module);
+  const Graph& graph = *(*module)->findGraph("main");
+  auto plan = planMemory(graph, nullptr, {.keepResults = true}, diags);
+  ASSERT_TRUE(plan);
+  const GraphMemory& memory = plan->training;
+  const Value* x = graph.inputs[0].value;
+  std::vector<const Value*> made, replaced;
+  for (const auto& operation : graph.operations()) {
+    made.push_back(operation->result(0));
+    replaced.push_back(memory.find(made.back())->replaces);
+  }
+  EXPECT_EQ(replaced,
+            (std::vector<const Value*>{x, made[0], made[1], made[1], made[2], nullptr, nullptr, made[6], made[7]}));
+  EXPECT_EQ(memory.find(made[4])->place, memory.find(x)->place);
+  EXPECT_EQ(plan->bytes.scratch, 0U);
+  EXPECT_EQ(plan->bytes.slot, 3 * 4096U); // x, z and y
+  EXPECT_EQ(plan->live.peak, 3 * 4096);
+  Simulation simulation(*plan);
+  EXPECT_EQ(simulation.train(graph), "");
+  EXPECT_GE(simulation.inPlace(), 5U);
 }
 
 TEST(AnalysisMemory, ValuesNeededTwiceAreCopied) {

@@ -46,6 +46,9 @@ struct Buffer {
   std::int64_t bytes = 0;
   int first = 0, last = 0;
   bool temporary = false; ///< placed by lifetime, in the slot, the handover or scratch
+  /// An operand that the operation which makes this value is the last to read: this may lie at the very same place, and
+  /// overlaps it in no other way.
+  const Value* replaces = nullptr;
 };
 
 /// When the operations of a graph run: forward, backward_input, backward_weight; or evaluate. Position 0 is before the
