@@ -200,16 +200,19 @@ struct Kernels {
   pdcrt::BatchNorm batchNorm_11;                    // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   explicit Kernels(pdcrt::Setup& setup)
       : constant0(setup, constant0_elements),
-        conv2d_0(setup.within(221184), {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1},
-            .inputLanes = 16, .outputLanes = 16, .filterLanes = 16}),
+        conv2d_0(setup.within({{"forward", 73728}, {"inputGradient", 221184}, {"weightGradient", 2304}}),
+            {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}, .inputLanes = 16,
+            .outputLanes = 16, .filterLanes = 16}),
         batchNorm_1(setup.within(0), {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
-        conv2d_2(setup.within(221184), {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1},
-            .inputLanes = 16, .outputLanes = 16, .filterLanes = 16}),
+        conv2d_2(setup.within({{"forward", 73728}, {"inputGradient", 221184}, {"weightGradient", 2304}}),
+            {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}, .inputLanes = 16,
+            .outputLanes = 16, .filterLanes = 16}),
         batchNorm_3(setup.within(0), {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
         reduce_4(setup.within(0), {.input = {32, 4, 4, 4, 16}, .axes = {2, 3}, .kind = pdcrt::Reduction::mean}),
-        linear_5(setup.within(0), {.rows = 32, .inputs = 64, .outputs = 10, .transposed = true, .bias = true}),
+        linear_5(setup.within({{"forward", 0}, {"weightGradient", 0}}), {.rows = 32, .inputs = 64, .outputs = 10,
+            .transposed = true, .bias = true}),
         softmaxCrossEntropy_6(setup.within(0), {.batch = 32, .classes = 10}),
-        linear_7(setup.within(0), {.rows = 32, .inputs = 64, .outputs = 10, .transposed = true}),
+        linear_7(setup.within({{"inputGradient", 0}}), {.rows = 32, .inputs = 64, .outputs = 10, .transposed = true}),
         broadcast_8(setup.within(0), {.input = {32, 64, 1, 1}, .output = {32, 64, 4, 4}}),
         transpose_9(setup.within(0), {.input = {128, 16, 16}, .permutation = {0, 2, 1}}),
         batchNorm_10(setup.within(0), {.input = {32, 64, 4, 4}, .lanes = 16}),
@@ -251,14 +254,14 @@ void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, 
              pdcrt::Stream& q) {
   q.group(6);
   // /block3/conv1/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_0.forward(q.work(s.frame.slot + 131392, 221184), s.in0, w.block3_conv1_weight, {}, s.a0);
+  k.conv2d_0.forward(q.work(s.frame.slot + 131392, 73728), s.in0, w.block3_conv1_weight, {}, s.a0);
   // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
   k.batchNorm_1.trainForward(q, s.a0, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
       r.block3_bn1_running_var, {}, s.a1, s.a2, s.a3, r.block3_bn1_running_mean, r.block3_bn1_running_var);
 
   q.group(7);
   // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_2.forward(q.work(s.frame.slot + 394048, 221184), s.a1, w.block3_conv2_weight, {}, s.a4);
+  k.conv2d_2.forward(q.work(s.frame.slot + 394048, 73728), s.a1, w.block3_conv2_weight, {}, s.a4);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
   k.batchNorm_3.trainForward(q, s.a4, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
       r.block3_bn2_running_var, s.in0, s.a5, s.a6, s.a7, r.block3_bn2_running_mean, r.block3_bn2_running_var);
@@ -293,7 +296,7 @@ void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Han
   k.batchNorm_3.gradient(q, s.g4, s.a4, w.block3_bn2_weight, s.a6, s.a7, s.a5, s.g5, g.block3_bn2_weight,
       g.block3_bn2_bias, s.g6);
   // /block3/conv2/Conv, weight gradient -> f32[64, 64, 3, 3]@2
-  k.conv2d_2.weightGradient(q.work(s.frame.slot + 262976, 221184), s.a1, s.g5, g.block3_conv2_weight, {});
+  k.conv2d_2.weightGradient(q.work(s.frame.slot + 262976, 2304), s.a1, s.g5, g.block3_conv2_weight, {});
   // /block3/conv2/Conv, input gradient -> f32[32, 64, 4, 4]@1
   k.conv2d_2.inputGradient(q.work(s.frame.slot + 262976, 221184), s.g5, w.block3_conv2_weight, s.g7);
 
@@ -302,7 +305,7 @@ void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Han
   k.batchNorm_1.gradient(q, s.g7, s.a0, w.block3_bn1_weight, s.a2, s.a3, s.a1, s.g8, g.block3_bn1_weight,
       g.block3_bn1_bias, {});
   // /block3/conv1/Conv, weight gradient -> f32[64, 64, 3, 3]@2
-  k.conv2d_0.weightGradient(q.work(s.frame.slot + 320, 221184), s.in0, s.g8, g.block3_conv1_weight, {});
+  k.conv2d_0.weightGradient(q.work(s.frame.slot + 320, 2304), s.in0, s.g8, g.block3_conv1_weight, {});
   // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
   k.conv2d_0.inputGradient(q.work(s.frame.slot + 320, 221184), s.g8, w.block3_conv1_weight, s.g9);
   // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
@@ -315,7 +318,7 @@ void backward_weight(const Kernels&, const Weights&, const Slot&, const Handover
 void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s, const Scratch&, pdcrt::Stream& q) {
   q.group(6);
   // /block3/conv1/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_0.forward(q.work(s.frame.slot + 132672, 221184), s.in0, w.block3_conv1_weight, {}, s.e0);
+  k.conv2d_0.forward(q.work(s.frame.slot + 132672, 73728), s.in0, w.block3_conv1_weight, {}, s.e0);
   // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
   k.batchNorm_10.forward(q, s.e0, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
       r.block3_bn1_running_var, s.e1);
@@ -324,7 +327,7 @@ void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s,
 
   q.group(7);
   // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_2.forward(q.work(s.frame.slot + 263744, 221184), s.e2, w.block3_conv2_weight, {}, s.e3);
+  k.conv2d_2.forward(q.work(s.frame.slot + 263744, 73728), s.e2, w.block3_conv2_weight, {}, s.e3);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
   k.batchNorm_11.forward(q, s.e3, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
       r.block3_bn2_running_var, s.e4);
