@@ -57,15 +57,16 @@ Expected<StageMemory> MemoryPlanner::run() {
   return std::move(plan_);
 }
 
-/// Refuses what no kernel computes with. `op`: whose operand or result it is, or null.
-Status MemoryPlanner::checkType(const Value* value, const Location& location, const OpDef* op) {
+/// Refuses what no kernel computes with. `op`: whose operand or result it is, or null; `keepsHigh`: whatever else is in
+/// low precision.
+Status MemoryPlanner::checkType(const Value* value, const Location& location, const OpDef* op, bool keepsHigh) {
   if (!value) return success;
   const Type& type = value->type();
   const bool inDouble = type.element == ElementType::f64, inLow = isLowPrecision(type.element);
   const bool takesAll = !op || op->kind != OpKind::kernel || op->moves;
   const bool takesDouble = takesAll || op->takesDouble;
   const bool onCuda = options_.target == Target::cuda;
-  const bool takesLow = onCuda && (takesAll || op->takesLow);
+  const bool takesLow = onCuda && (takesAll || (op->takesLow && !keepsHigh));
   if (isFloat(type.element) && type.element != ElementType::f32 && !(inDouble && takesDouble) && !(inLow && takesLow))
     return diags_.error(location).exit(ExitCode::unsupported).help("export the model in f32")
            << "'%" << value->name() << "' is " << toString(type) << ", the " << (onCuda ? "CUDA" : "CPU")
@@ -79,10 +80,15 @@ Status MemoryPlanner::checkType(const Value* value, const Location& location, co
 Status MemoryPlanner::checkTypes(const Graph& graph) {
   for (const GraphInput& input : graph.inputs)
     if (!checkType(input.value, {}, nullptr)) return failure;
-  for (const auto& operation : graph.operations())
-    for (const auto& values : {operation->operands(), operation->results()})
-      for (const Value* value : values)
-        if (!checkType(value, operation->location, &operation->def())) return failure;
+  for (const auto& operation : graph.operations()) {
+    const OpDef& def = operation->def();
+    for (std::size_t i = 0; i < operation->operands().size(); ++i)
+      if (!checkType(operation->operand(i), operation->location, &def,
+                     def.operands[std::min(i, def.operands.size() - 1)].keepsHigh))
+        return failure;
+    for (const Value* result : operation->results())
+      if (!checkType(result, operation->location, &def)) return failure;
+  }
   for (const GraphOutput& output : graph.outputs)
     if (output.kind == OutputKind::gradient && output.value->type().element != ElementType::f32)
       return diags_.error(output.parameter->location)

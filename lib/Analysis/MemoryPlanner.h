@@ -26,7 +26,7 @@ private:
     ProgramPhase phase; ///< in which the place is filled, unless the value is made earlier in the same pass
   };
 
-  Status checkType(const Value* value, const Location& location, const OpDef* op);
+  Status checkType(const Value* value, const Location& location, const OpDef* op, bool keepsHigh = false);
   Status checkTypes(const Graph& graph);
   Status checkPhases();
 

@@ -33,6 +33,11 @@ std::vector<AttributeDef> attributes(bool forward) {
   return defs;
 }
 
+/// An operand that is of f32, also where Y or dY is in low precision.
+OperandDef high(const char* name, bool optional = false) {
+  return {.name = name, .optional = optional, .keepsHigh = true};
+}
+
 /// The shape of X cut at the axis: what statistics and what scale and bias have. Operand `x` is X, those in
 /// `statistics` and `weights` have their types. With X behind it, operand 0 is dY, which may be in low precision.
 struct Operands {
@@ -254,7 +259,7 @@ PDC_OPS(LayerNorm) {
           .summary = "X normalised to mean 0 and variance 1 over the axes from `axis` on, times scale, plus bias",
           .onnx = {onnxMany(
               "LayerNormalization", 2, [](OnnxReader& n) { return convert(n, true); }, 17)},
-          .operands = {{"X"}, {.name = "scale", .optional = true}, {.name = "bias", .optional = true}},
+          .operands = {high("X"), high("scale", true), high("bias", true)},
           .results = {{"Y"}, {.name = "mean", .optional = true}, {.name = "inverse_std", .optional = true}},
           .attributes = attributes(/*forward=*/true),
           .infer = [](const InferContext& c) -> Types {
@@ -271,11 +276,12 @@ PDC_OPS(LayerNorm) {
           .initialValues = startsAt(1, {1, 0}),
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, true); }),
           .examples = examples(true),
+          .takesLow = true,
       },
       {
           .name = "layer_norm_input_gradient",
           .summary = "Gradient of layer_norm for X",
-          .operands = {{"dY"}, {"X"}, {.name = "scale", .optional = true}, {"mean"}, {"inverse_std"}},
+          .operands = {{"dY"}, high("X"), high("scale", true), high("mean"), high("inverse_std")},
           .results = {{"dX"}},
           .attributes = attributes(/*forward=*/false),
           .infer = [](const InferContext& c) -> Types {
@@ -291,11 +297,12 @@ PDC_OPS(LayerNorm) {
                                "%dx = layer_norm_input_gradient %dy, %x, %scale, %mean, %i {axis = 1} : f32[4, 6]"),
                        example("%dy: f32[2, 3, 17], %x: f32[2, 3, 17], %mean: f32[2, 3], %i: f32[2, 3]",
                                "%dx = layer_norm_input_gradient %dy, %x, _, %mean, %i {axis = 2} : f32[2, 3, 17]")},
+          .takesLow = true,
       },
       {
           .name = "layer_norm_weight_gradient",
           .summary = "Gradients of layer_norm for scale and, if asked for, bias",
-          .operands = {{"dY"}, {"X"}, {"mean"}, {"inverse_std"}},
+          .operands = {{"dY"}, high("X"), high("mean"), high("inverse_std")},
           .results = {{"dscale"}, {.name = "dbias", .optional = true}},
           .attributes = attributes(/*forward=*/false),
           .infer = [](const InferContext& c) -> Types {
@@ -311,13 +318,14 @@ PDC_OPS(LayerNorm) {
                                "%ds, %db = layer_norm_weight_gradient %dy, %x, %mean, %i {axis = 1} : f32[6], f32[6]"),
                        example("%dy: f32[5, 2, 3], %x: f32[5, 2, 3], %mean: f32[5], %i: f32[5]",
                                "%ds, _ = layer_norm_weight_gradient %dy, %x, %mean, %i {axis = 1} : f32[2, 3], _")},
+          .takesLow = true,
       },
       {
           .name = "rms_norm",
           .summary = "X divided by its root mean square over the axes from `axis` on, times scale",
           .onnx = {onnxMany(
               "RMSNormalization", 2, [](OnnxReader& n) { return convert(n, false); }, 23)},
-          .operands = {{"X"}, {.name = "scale", .optional = true}},
+          .operands = {high("X"), high("scale", true)},
           .results = {{"Y"}, {.name = "inverse_rms", .optional = true}},
           .attributes = attributes(/*forward=*/true),
           .infer = [](const InferContext& c) -> Types {
@@ -334,11 +342,12 @@ PDC_OPS(LayerNorm) {
           .initialValues = startsAt(1, {1}),
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, false); }),
           .examples = examples(false),
+          .takesLow = true,
       },
       {
           .name = "rms_norm_input_gradient",
           .summary = "Gradient of rms_norm for X",
-          .operands = {{"dY"}, {"X"}, {.name = "scale", .optional = true}, {"inverse_rms"}},
+          .operands = {{"dY"}, high("X"), high("scale", true), high("inverse_rms")},
           .results = {{"dX"}},
           .attributes = attributes(/*forward=*/false),
           .infer = [](const InferContext& c) -> Types {
@@ -354,11 +363,12 @@ PDC_OPS(LayerNorm) {
                                "%dx = rms_norm_input_gradient %dy, %x, %scale, %i {axis = 1} : f32[4, 6]"),
                        example("%dy: f32[2, 3, 17], %x: f32[2, 3, 17], %i: f32[2, 3]",
                                "%dx = rms_norm_input_gradient %dy, %x, _, %i {axis = 2} : f32[2, 3, 17]")},
+          .takesLow = true,
       },
       {
           .name = "rms_norm_weight_gradient",
           .summary = "Gradient of rms_norm for scale",
-          .operands = {{"dY"}, {"X"}, {"inverse_rms"}},
+          .operands = {{"dY"}, high("X"), high("inverse_rms")},
           .results = {{"dscale"}},
           .attributes = attributes(/*forward=*/false),
           .infer = [](const InferContext& c) -> Types {
@@ -374,6 +384,7 @@ PDC_OPS(LayerNorm) {
                                "%ds = rms_norm_weight_gradient %dy, %x, %i {axis = 1} : f32[6]"),
                        example("%dy: f32[5, 2, 3], %x: f32[5, 2, 3], %i: f32[5]",
                                "%ds = rms_norm_weight_gradient %dy, %x, %i {axis = 1} : f32[2, 3]")},
+          .takesLow = true,
       },
   };
 }

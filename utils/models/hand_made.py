@@ -10,6 +10,7 @@ What each network has that a cut could get wrong:
     wide        convolutions between whole blocks of channels, a transposed one and a residual sum among them
     two-ways    recurrent layers: an LSTM in both directions, a GRU, an LSTM with peepholes whose last cells are used
     with-attention  residual sums around attention, causal in the second layer
+    words       norms that nothing but products reads, and logits that nothing but the loss reads
 
 The same name gives the same bytes. Needs the onnx package.
 """
@@ -146,21 +147,30 @@ def with_attention(net):
     return [net.loss("loss", net.linear("last", x, WIDTH, CLASSES))]
 
 
+def words(net):
+    x = net.op("Gather", "embedding", [net.weight("embedding.weight", WORDS, WIDTH), "input"])
+    x = net.op("LayerNormalization", "norm", [x, net.weight("norm.scale", WIDTH, mean=1), net.weight("norm.bias", WIDTH)], axis=-1)
+    x = net.op("Tanh", "hidden", [net.op("MatMul", "layer", [x, net.weight("layer.weight", WIDTH, WIDTH)])])
+    x = net.op("ReduceMean", "mean", [x, net.constant("mean.axes", numpy.array([1]))], keepdims=0)
+    x = net.op("RMSNormalization", "rms", [x, net.weight("rms.scale", WIDTH, mean=1)], axis=-1)
+    return [net.loss("loss", net.linear("classifier", x, WIDTH, CLASSES))]
+
+
 NETWORKS = {"skips": skips, "tied": tied, "two-losses": two_losses, "dropout": dropout, "batch-norm": batch_norm,
-            "two-ways": two_ways, "wide": wide, "with-attention": with_attention}
+            "two-ways": two_ways, "wide": wide, "with-attention": with_attention, "words": words}
 
 
 def main():
     name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     net = Network(seed=sorted(NETWORKS).index(name))
     losses = NETWORKS[name](net)
-    tokens = name == "tied"
+    tokens = name in ("tied", "words")
     inputs = [helper.make_tensor_value_info("input", TensorProto.INT64 if tokens else TensorProto.FLOAT,
                                             ["N", TOKENS if tokens else WIDTH]),
               helper.make_tensor_value_info("label", TensorProto.INT64, ["N"])]
     outputs = [helper.make_tensor_value_info(loss, TensorProto.FLOAT, []) for loss in losses]
     graph = helper.make_graph(net.nodes, name, inputs, outputs, net.weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23 if name == "with-attention" else 14)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23 if name in ("with-attention", "words") else 14)])
     model.ir_version = 8
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)

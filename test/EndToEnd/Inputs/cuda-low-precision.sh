@@ -25,6 +25,22 @@ for precision in bf16 f16; do
   echo "$precision: losses and weights are close to those of f32, and not the same"
 done
 
+# Norms give bf16 to products and get it back, cross-entropy reads it.
+rm -r "$WORK/data"
+"$PYTHON" "$SOURCE/utils/models/hand_made.py" words "$WORK"
+generate words-f32 --target=cuda --replicas=1
+on_stand_in words-f32
+run words-f32 --steps 8
+generate words-bf16 --target=cuda --replicas=1 --precision=bf16
+for kernel in LayerNorm SoftmaxCrossEntropy; do
+  tr -s ' \n' ' ' <"$WORK/words-bf16/stage0.cu" | grep -Eiq "$kernel"'_[0-9]+\(setup[^)]*\), \{[^}]*element = pdcrt::Element::bf16\}' || fail "no $kernel in bf16"
+done
+on_stand_in words-bf16
+run words-bf16 --steps 8
+close words-f32 words-bf16 1e-2
+close words-f32 words-bf16 1e-5 >/dev/null 2>&1 && fail "nothing was rounded around norms"
+echo "bf16: norms and losses that give and read it train close to f32"
+
 # Convolutions. What is cut are tensors of bf16, and the backward of each stage converts its own weights again.
 model="$SOURCE/examples/digits/digits.onnx" loss=--loss=softmax-cross-entropy lr=0.01
 rm -r "$WORK/data"
