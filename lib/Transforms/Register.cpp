@@ -143,16 +143,18 @@ void pdc::registerTransforms(PassRegistry& registry) {
                    {"label_smoothing", "share of the loss that all classes have in equal parts"},
                    {"class_weights", "one weight per class: 1/2/0.5"}},
        .run = runAddLoss});
-  registry.add({.argument = "lower-precision",
-                .summary = "Computes products in bf16 or f16",
-                .description =
-                    "Forward operations whose OpDef prefers low precision, and has a kernel for it, get their f32 "
-                    "operands converted, and give their results back in f32; between two of them nothing is converted, "
-                    "nor where elements of low precision only move. All else stays f32, the "
-                    "parameters too: they are the master weights, and their gradients are f32. Runs before "
-                    "`differentiate`. The CPU target has no low precision.",
-                .options = {{"type", "bf16 or f16"}},
-                .run = runLowerPrecision});
+  registry.add(
+      {.argument = "lower-precision",
+       .summary = "Computes products in bf16 or f16",
+       .description =
+           "Forward operations whose OpDef prefers low precision, and has a kernel for it, get their f32 "
+           "operands converted, and give their results back in f32; between two of them nothing is converted, "
+           "nor where elements of low precision only move. Softmax cross-entropy reads logits that are in low "
+           "precision, and a norm rounds what only products read (attribute `result`). All else stays f32, the "
+           "parameters too: they are the master weights, and their gradients are f32. Runs before "
+           "`differentiate`. The CPU target has no low precision.",
+       .options = {{"type", "bf16 or f16"}},
+       .run = runLowerPrecision});
   registry.add({.argument = "align-classes",
                 .summary = "Makes rows of logits begin at multiples of 16 bytes",
                 .description =
@@ -183,7 +185,8 @@ void pdc::registerTransforms(PassRegistry& registry) {
                     "A group begins at an operation that reads a matrix of weights or computes much for each "
                     "element; what follows and is bound by memory joins it. Chains of elementwise operations "
                     "of one group and phase become one `elementwise`, or a part of the kernel beside them where "
-                    "its OpDef offers that (BatchNorm, ReLU and residual sum). Results of the model that training "
+                    "its OpDef offers that (BatchNorm, ReLU and residual sum; a convolution and its ReLU; the sum of "
+                    "the gradients of all parts of a value). Results of the model that training "
                     "does not need are dropped. Afterwards every operation has a group; groups are numbered "
                     "in program order.",
                 .options = {{"remarks", "tell what was fused, what could not be, and why"},

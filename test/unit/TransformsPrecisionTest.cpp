@@ -49,14 +49,19 @@ Status differentiateWith(PassContext& context, const std::string& scale) {
   return differentiate(context);
 }
 
-/// The model, in low precision unless that is f32, with the gradients of its loss times `factor`.
-std::unique_ptr<Model> modelOf(ElementType low, const std::string& scale, const std::string& factor = "1.0") {
-  std::string text = mlp;
-  text.replace(text.find("FACTOR"), 6, factor);
+/// The model, in low precision unless that is f32, with the gradients of its loss.
+std::unique_ptr<Model> modelOf(const std::string& text, ElementType low, const std::string& scale = "") {
   auto model = std::make_unique<Model>(text);
   if (low != ElementType::f32) model->run([&](PassContext& context) { return lowerPrecision(context, low); });
   model->run([&](PassContext& context) { return differentiateWith(context, scale); });
   return model;
+}
+
+/// The first one, whose loss is multiplied by `factor`.
+std::unique_ptr<Model> modelOf(ElementType low, const std::string& scale, const std::string& factor = "1.0") {
+  std::string text = mlp;
+  text.replace(text.find("FACTOR"), 6, factor);
+  return modelOf(text, low, scale);
 }
 
 Tensors some(const Module& module, Graph& graph, bool inputs) {
@@ -98,16 +103,10 @@ TEST(LowPrecision, GradientsAreThoseOfF64AsFarAsItsBitsGo) {
 
 /// Hidden scores have no gradient in any precision.
 TEST(LowPrecision, AttentionAndItsBiasHaveTheGradientsOfF64AsFarAsItsBitsGo) {
-  const auto modelIn = [](ElementType low) {
-    auto model = std::make_unique<Model>(attention);
-    if (low != ElementType::f32) model->run([&](PassContext& context) { return lowerPrecision(context, low); });
-    model->run([](PassContext& context) { return differentiateWith(context, ""); });
-    return model;
-  };
-  const InterpreterResult exact = resultOf(*modelIn(ElementType::f32), Precision::f64);
+  const InterpreterResult exact = resultOf(*modelOf(attention, ElementType::f32), Precision::f64);
   for (const auto& [low, least, most] :
        {std::tuple(ElementType::f32, 0.0, 1e-5), {ElementType::f16, 1e-5, 5e-3}, {ElementType::bf16, 1e-4, 4e-2}}) {
-    const InterpreterResult result = resultOf(*modelIn(low));
+    const InterpreterResult result = resultOf(*modelOf(attention, low));
     ASSERT_EQ(result.gradients.size(), 2u);
     for (const auto& [name, gradient] : result.gradients) {
       EXPECT_GE(errorOf(gradient, exact.gradients.at(name)), least) << nameOf(low) << " " << name;
@@ -149,16 +148,10 @@ TEST(LowPrecision, AGapBehindTheClassesChangesNoBit) {
 }
 
 TEST(LowPrecision, NormsAndLossesThatReadAndGive16BitsHaveTheGradientsOfF64AsFarAsItsBitsGo) {
-  const auto modelIn = [](ElementType low) {
-    auto model = std::make_unique<Model>(classifier);
-    if (low != ElementType::f32) model->run([&](PassContext& context) { return lowerPrecision(context, low); });
-    model->run([](PassContext& context) { return differentiateWith(context, ""); });
-    return model;
-  };
-  const InterpreterResult exact = resultOf(*modelIn(ElementType::f32), Precision::f64);
+  const InterpreterResult exact = resultOf(*modelOf(classifier, ElementType::f32), Precision::f64);
   for (const auto& [low, most] :
        {std::pair(ElementType::f32, 1e-5), {ElementType::f16, 2e-3}, {ElementType::bf16, 2e-2}}) {
-    const InterpreterResult result = resultOf(*modelIn(low));
+    const InterpreterResult result = resultOf(*modelOf(classifier, low));
     for (const auto& [name, gradient] : result.gradients)
       EXPECT_LE(errorOf(gradient, exact.gradients.at(name)), most) << nameOf(low) << " " << name;
   }

@@ -261,7 +261,9 @@ struct OpDef {
   bool moves = false;    ///< results have the operands' elements elsewhere, some perhaps several times or not at all
   bool commutative = false;
   bool takesDouble = false; ///< kernel and reference compute with f64, beside f32; ops that move elements do anyway
-  bool takesLow = false;    ///< the kernel for CUDA computes with f16 and bf16 too; ops that move elements do anyway
+  /// The kernel for CUDA computes with f16 and bf16 too; ops that move elements do anyway. One that rounds only result
+  /// 0 to them, when asked, has the attribute `result` (lib/Ops/Helpers/Define.h).
+  bool takesLow = false;
 };
 
 /// Work of one execution of `operation`: nothing where its op moves and computes nothing, or does not know.

@@ -6,9 +6,10 @@
 namespace pdc {
 
 /// The forward operations of @main whose OpDef prefers low precision, and has a kernel for it, compute in `low`, bf16
-/// or f16; their f32 operands are converted, but for those that keep f32, and their results converted back. Everything
-/// else stays f32: sums, norms, softmax, losses, and the parameters, which are the master weights: each conversion is a
-/// use of them, so their gradients are f32.
+/// or f16; their f32 operands are converted, but for those that keep f32, and their results converted back. What
+/// only moves elements in `low` stays there, a loss reads its logits so where they are, and a norm rounds what only
+/// products read. Everything else stays f32: sums, softmax, statistics, and the parameters, which are the master
+/// weights: each conversion is a use of them, so their gradients are f32.
 Status lowerPrecision(PassContext& context, ElementType low);
 
 /// Before `differentiate`: where the classes of a loss's logits are not a multiple of 16 bytes, the layer that makes

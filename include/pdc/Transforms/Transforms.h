@@ -62,7 +62,8 @@ Status fuse(PassContext& context);
 Status chooseLayouts(PassContext& context);
 
 /// Adds @evaluate: the forward part of @main with each op's evaluation form (running statistics, no dropout). Values
-/// keep the names that they have in @main. Its outputs are losses where the label is there, and predictions.
+/// keep the names that they have in @main. Its outputs are losses where the label is there, and predictions, which
+/// @main loses, with what leads to nothing else inside of its group.
 Status addEvaluation(PassContext& context);
 
 /// The graphs of one stage, owned by the module: @stageK and @stageK.evaluate.

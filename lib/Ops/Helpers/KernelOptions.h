@@ -149,21 +149,23 @@ void planCuda(pdcrt::Setup& setup, const Options& options) {
     throw std::runtime_error("there is none for CUDA");
 }
 
+/// Whether a kernel asks for workspace for each method apart (Setup::Method).
+template <class Kernel>
+concept AsksByMethod = Kernel::workspaceByMethod;
+
 /// A call of `method` of `Kernel`, which is constructed with `options`.
 template <class Kernel>
 KernelUse kernelUse(const char* className, const char* method, const typename Kernel::Options& options) {
   return {.className = className,
           .method = method,
           .options = describe(options),
-          .workspaceByMethod = requires {Kernel::workspaceByMethod;
-}
-, .construct = [options](pdcrt::Setup& setup) {
-  if (setup.plansCuda())
-    planCuda(setup, options);
-  else
-    Kernel kernel(setup, options);
-}
-}; // namespace pdc::ops
+          .workspaceByMethod = AsksByMethod<Kernel>,
+          .construct = [options](pdcrt::Setup& setup) {
+            if (setup.plansCuda())
+              planCuda(setup, options);
+            else
+              Kernel kernel(setup, options);
+          }};
 }
 
 #define PDC_FIELDS(Options, ...)                                                                                       \

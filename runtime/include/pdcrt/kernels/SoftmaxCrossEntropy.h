@@ -30,35 +30,23 @@ public:
 
   SoftmaxCrossEntropy(Setup& setup, const Options& options);
 
-  /// `weights` has one element per class, or is empty. `loss` is a scalar; `statistics`, [batch, 2, inner], has what
-  /// the gradient needs of each position, the largest logit and 1 / Σ e^(logit - largest), and may be empty
+  /// forward: `weights` has one element per class, or is empty. `loss` is a scalar; `statistics`, [batch, 2, inner],
+  /// has what the gradient needs of each position, the largest logit and 1 / Σ e^(logit - largest), and may be empty
   /// (evaluation). Labels lie in 0 … classes - 1; any other that is not ignored makes the loss NaN.
-  void forward(Stream& q, View<const float> logits, View<const std::int64_t> labels, View<const float> weights,
-               View<float> loss, View<float> statistics) const;
-  void forward(Stream& q, View<const float> logits, View<const std::int32_t> labels, View<const float> weights,
-               View<float> loss, View<float> statistics) const;
-  /// `dloss` is a scalar.
-  void inputGradient(Stream& q, View<const float> dloss, View<const std::int64_t> labels, View<const float> logits,
-                     View<const float> statistics, View<const float> weights, View<float> dlogits) const;
-  void inputGradient(Stream& q, View<const float> dloss, View<const std::int32_t> labels, View<const float> logits,
-                     View<const float> statistics, View<const float> weights, View<float> dlogits) const;
+  /// inputGradient: `dloss` is a scalar.
+#define PDCRT_CROSS_ENTROPY(T, Label)                                                                                  \
+  void forward(Stream& q, View<const T> logits, View<const Label> labels, View<const float> weights, View<float> loss, \
+               View<float> statistics) const;                                                                          \
+  void inputGradient(Stream& q, View<const float> dloss, View<const Label> labels, View<const T> logits,               \
+                     View<const float> statistics, View<const float> weights, View<T> dlogits) const;
+  PDCRT_CROSS_ENTROPY(float, std::int64_t)
+  PDCRT_CROSS_ENTROPY(float, std::int32_t)
   // Of logits in bfloat16 and float16, for CUDA.
-  void forward(Stream& q, View<const bfloat16> logits, View<const std::int64_t> labels, View<const float> weights,
-               View<float> loss, View<float> statistics) const;
-  void inputGradient(Stream& q, View<const float> dloss, View<const std::int64_t> labels, View<const bfloat16> logits,
-                     View<const float> statistics, View<const float> weights, View<bfloat16> dlogits) const;
-  void forward(Stream& q, View<const bfloat16> logits, View<const std::int32_t> labels, View<const float> weights,
-               View<float> loss, View<float> statistics) const;
-  void inputGradient(Stream& q, View<const float> dloss, View<const std::int32_t> labels, View<const bfloat16> logits,
-                     View<const float> statistics, View<const float> weights, View<bfloat16> dlogits) const;
-  void forward(Stream& q, View<const float16> logits, View<const std::int64_t> labels, View<const float> weights,
-               View<float> loss, View<float> statistics) const;
-  void inputGradient(Stream& q, View<const float> dloss, View<const std::int64_t> labels, View<const float16> logits,
-                     View<const float> statistics, View<const float> weights, View<float16> dlogits) const;
-  void forward(Stream& q, View<const float16> logits, View<const std::int32_t> labels, View<const float> weights,
-               View<float> loss, View<float> statistics) const;
-  void inputGradient(Stream& q, View<const float> dloss, View<const std::int32_t> labels, View<const float16> logits,
-                     View<const float> statistics, View<const float> weights, View<float16> dlogits) const;
+  PDCRT_CROSS_ENTROPY(bfloat16, std::int64_t)
+  PDCRT_CROSS_ENTROPY(bfloat16, std::int32_t)
+  PDCRT_CROSS_ENTROPY(float16, std::int64_t)
+  PDCRT_CROSS_ENTROPY(float16, std::int32_t)
+#undef PDCRT_CROSS_ENTROPY
 
 private:
   Options options_;
