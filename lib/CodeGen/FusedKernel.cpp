@@ -4,6 +4,7 @@
 
 #include "pdc/IR/Elementwise.h"
 #include "pdc/IR/Layouts.h"
+#include "pdcrt/SharedLoop.h"
 
 #include <algorithm>
 #include <map>
@@ -117,9 +118,10 @@ public:
   }
 
   /// The whole definition.
-  std::string function(const std::vector<ExpressionPtr>& expressions, Target target) const {
+  std::string function(const std::vector<ExpressionPtr>& expressions, Target target, int threads) const {
     if (target == Target::cpu)
-      return "void $name$(pdcrt::Stream&, " + parameters() + ") {\n" + loops(expressions) + "}\n";
+      return "void $name$(pdcrt::Stream&, " + parameters() + ") {\n" +
+             (shared(threads) ? sharedLoops(expressions) : loops(expressions)) + "}\n";
     return "__global__ void $name$_kernel(" + parameters() + ") {\n" + threadLoop(expressions) +
            "}\nvoid $name$(pdcrt::Stream& q, " + parameters() +
            ") {\n  pdcrt::launchLoop(q, \"$name$\", $name$_kernel, " + std::to_string(elements() / width()) +
@@ -136,12 +138,14 @@ public:
     return text;
   }
 
-  std::string loops(const std::vector<ExpressionPtr>& expressions) const {
-    std::string text, indent = "  ";
+  /// `begin` and `end`: of the outermost loop, where not all of it.
+  std::string loops(const std::vector<ExpressionPtr>& expressions, std::string indent = "  ",
+                    const std::string& begin = "0", const std::string& end = "") const {
+    std::string text;
     for (std::size_t d = 0; d < axes_.size(); ++d) {
       const std::string i = axes_.size() == 1 ? "i" : "i" + std::to_string(d);
-      text +=
-          indent + "for (std::int64_t " + i + " = 0; " + i + " < " + std::to_string(axes_[d].size) + "; ++" + i + ")";
+      text += indent + "for (std::int64_t " + i + " = " + (d == 0 ? begin : "0") + "; " + i + " < " +
+              (d == 0 && !end.empty() ? end : std::to_string(axes_[d].size)) + "; ++" + i + ")";
       indent += "  ";
       const bool braces = d + 1 == axes_.size() && results_.size() > 1;
       text += braces ? " {\n" : "\n";
@@ -156,6 +160,15 @@ public:
   std::string resultName(std::size_t r) const { return results_.size() == 1 ? "y" : "y" + std::to_string(r); }
 
 private:
+  /// Whether the loops are worth sharing among so many threads.
+  bool shared(int threads) const { return threads > 1 && !axes_.empty() && elements() >= 2 * pdcrt::leastShared; }
+
+  /// The loops, the outermost one in ranges.
+  std::string sharedLoops(const std::vector<ExpressionPtr>& expressions) const {
+    return "  pdcrt::shareLoop(" + std::to_string(axes_[0].size) + ", " + std::to_string(elements()) +
+           ", [=](std::int64_t begin, std::int64_t end) {\n" + loops(expressions, "    ", "begin", "end") + "  });\n";
+  }
+
   /// ", a0, y"
   std::string arguments() const {
     std::string text;
@@ -254,7 +267,7 @@ private:
 
 } // namespace
 
-Expected<FusedKernel> pdc::emitFusedKernel(const Operation& operation, Target target, Diagnostics& diags) {
+Expected<FusedKernel> pdc::emitFusedKernel(const Operation& operation, Target target, int threads, Diagnostics& diags) {
   std::vector<const Type*> operands, results;
   std::map<std::string, ExpressionPtr> parameterNames;
   for (std::size_t i = 0; i < operation.operands().size(); ++i) {
@@ -278,12 +291,12 @@ Expected<FusedKernel> pdc::emitFusedKernel(const Operation& operation, Target ta
   FusedKernel kernel;
   for (std::size_t r = 0; r < results.size(); ++r)
     kernel.text += "// " + writer.resultName(r) + " = " + toString(*expressions[r]) + "\n";
-  kernel.text += writer.function(expressions, target);
+  kernel.text += writer.function(expressions, target, threads);
   kernel.hint = operation.def().name;
   return kernel;
 }
 
-FusedKernel pdc::emitCopyKernel(const Type& type, Target target) {
+FusedKernel pdc::emitCopyKernel(const Type& type, Target target, int threads) {
   const LoopWriter writer({&type}, {&type});
-  return {"// y = a0\n" + writer.function({expression("a0")}, target), "copy"};
+  return {"// y = a0\n" + writer.function({expression("a0")}, target, threads), "copy"};
 }

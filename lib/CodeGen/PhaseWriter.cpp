@@ -138,7 +138,7 @@ Expected<std::string> PhaseWriter::call(const Operation& operation, const GraphM
   std::vector<std::string> arguments;
   std::string callee;
   if (operation.def().kind == OpKind::elementwise) {
-    Expected<FusedKernel> kernel = emitFusedKernel(operation, program_.target, diags_);
+    Expected<FusedKernel> kernel = emitFusedKernel(operation, program_.target, program_.memory->threads, diags_);
     if (!kernel) return failure;
     callee = functionName(kernel->text, kernel->hint);
     arguments.push_back("q");
@@ -267,7 +267,7 @@ std::string PhaseWriter::copies(ProgramPhase phase, const Operation* after, cons
   std::string text;
   for (const Copy& copy : program_.memory->copies) {
     if (copy.phase != phase || copy.after != after) continue;
-    const FusedKernel kernel = emitCopyKernel(copy.value->type(), program_.target);
+    const FusedKernel kernel = emitCopyKernel(copy.value->type(), program_.target, program_.memory->threads);
     text += "  " + functionName(kernel.text, kernel.hint) + "(q, " + names_.reference(memory, copy.value) + ", " +
             names_.reference(copy.to) + ");\n";
   }

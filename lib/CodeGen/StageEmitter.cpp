@@ -106,6 +106,7 @@ private:
   void includes() {
     std::set<std::string> headers = {"pdcrt/Stage.h"};
     if (!phases_.functions().empty()) headers.insert("pdcrt/Fused.h");
+    if (!phases_.functions().empty() && memory_.threads > 1) headers.insert("pdcrt/SharedLoop.h");
     if (!names_.constants.empty()) headers.insert("pdcrt/Constant.h");
     if (program_.debugNan) headers.insert("pdcrt/NotFinite.h");
     for (const KernelMember& kernel : phases_.kernels()) headers.insert("pdcrt/kernels/" + kernel.className + ".h");

@@ -77,9 +77,11 @@ target_link_libraries(engine PRIVATE pdcrt::pdcrt_kernels)
 )";
 }
 
-/// A function that returns the stages by number.
+/// A function that returns the stages by number, and one that says how many threads the library's kernels have from
+/// now on in the thread that calls it: whoever loads the library has another pdcrt::kernelThreads.
 std::string engineSource(std::size_t count) {
-  std::string text = "#include \"pdcrt/Stage.h\"\n";
+  std::string text = "#include \"pdcrt/Stage.h\"\n#include \"pdcrt/Threads.h\"\n"
+                     "extern \"C\" void pdcEngineThreads(int threads) { pdcrt::kernelThreads = threads; }\n";
   for (std::size_t i = 0; i < count; ++i)
     text += "namespace stage" + std::to_string(i) + " { extern const pdcrt::Stage stage; }\n";
   text += "extern \"C\" const pdcrt::Stage* pdcEngineStage(int i) {\n  switch (i) {\n";
@@ -109,6 +111,7 @@ struct CpuEngine::Impl {
 
   TemporaryFolder folder;
   void* library = nullptr;
+  void (*setThreads)(int) = nullptr;
   std::vector<Program> programs;
 };
 
@@ -142,6 +145,7 @@ Expected<std::unique_ptr<CpuEngine>> CpuEngine::build(const std::vector<const Mo
     return diags.error({}).exit(ExitCode::internal) << "the generated program cannot be loaded: " << dlerror();
   using StageFunction = const pdcrt::Stage* (*)(int);
   auto stageOf = reinterpret_cast<StageFunction>(dlsym(impl->library, "pdcEngineStage"));
+  impl->setThreads = reinterpret_cast<void (*)(int)>(dlsym(impl->library, "pdcEngineThreads"));
   for (std::size_t i = 0; i < impl->programs.size(); ++i) impl->programs[i].stage = stageOf(static_cast<int>(i));
   return std::unique_ptr<CpuEngine>(new CpuEngine(std::move(impl)));
 }
@@ -175,6 +179,7 @@ Expected<InterpreterResult> CpuEngine::run(std::size_t which, const std::map<std
   for (const PlacedData& d : program.memory.data)
     if (!fill(inputs, d.value->name(), d.value->type(), slot.data() + d.offset)) return failure;
 
+  impl_->setThreads(stage.threads);
   pdcrt::Setup setup;
   const std::shared_ptr<const void> kernels = stage.buildKernels(setup);
   pdcrt::Stream stream(workspace.data(), stage.bytes.workspace);

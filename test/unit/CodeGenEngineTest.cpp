@@ -5,11 +5,13 @@
 #include "pdc/IR/Verifier.h"
 #include "pdc/Ops/AllOps.h"
 #include "pdc/Transforms/Transforms.h"
+#include "pdcrt/Threads.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
 #include <iostream>
 #include <random>
+#include <span>
 
 using namespace pdc;
 
@@ -133,14 +135,35 @@ const Case cases[] = {
      true},
 };
 
-class CodeGenEngine : public testing::Test {};
+/// Elements for several threads: one loop, a nest, and an outermost loop too short for four threads.
+const Case largeCases[] = {
+    {"oneLoop", R"(module @m {
+  graph @main(%x: f32[400, 401]) {
+    %0 = sigmoid %x : f32[400, 401]
+    result "y" = %0
+  }
+})",
+     false},
+    {"nest", R"(module @m {
+  graph @main(%x: f32[5, 300, 101], %b: f32[300, 1]) {
+    %0 = mul %x, %b : f32[5, 300, 101]
+    result "y" = %0
+  }
+})",
+     false},
+    {"outermostBroadcast", R"(module @m {
+  graph @main(%x: f32[3, 1], %b: f32[50000]) {
+    %0 = add %x, %b : f32[3, 50000]
+    result "y" = %0
+  }
+})",
+     false},
+};
 
-} // namespace
-
-TEST_F(CodeGenEngine, AgreesWithTheInterpreter) {
+void expectAgreement(std::span<const Case> chosen) {
   Diagnostics diags(&std::cerr);
   std::vector<std::unique_ptr<Module>> modules;
-  for (const Case& c : cases) {
+  for (const Case& c : chosen) {
     auto module = parse(c.text, diags);
     ASSERT_TRUE(module) << c.name;
     if (c.train) {
@@ -157,7 +180,7 @@ TEST_F(CodeGenEngine, AgreesWithTheInterpreter) {
   ASSERT_TRUE(engine);
 
   for (std::size_t i = 0; i < modules.size(); ++i) {
-    SCOPED_TRACE(cases[i].name);
+    SCOPED_TRACE(chosen[i].name);
     const Graph& graph = *modules[i]->findGraph("main");
     std::mt19937_64 random(7);
     std::map<std::string, Tensor> inputs, parameters;
@@ -179,4 +202,18 @@ TEST_F(CodeGenEngine, AgreesWithTheInterpreter) {
     EXPECT_EQ(actual->states.size(), expected->states.size());
     for (const auto& [name, tensor] : expected->states) EXPECT_LT(errorOf(actual->states[name], tensor), 1e-6) << name;
   }
+}
+
+} // namespace
+
+TEST(CodeGenEngine, AgreesWithTheInterpreter) {
+  expectAgreement(cases);
+}
+
+TEST(CodeGenEngine, AgreesWithSeveralThreads) {
+  for (int threads : {2, 4}) {
+    pdcrt::kernelThreads = threads;
+    expectAgreement(largeCases);
+  }
+  pdcrt::kernelThreads = 1;
 }

@@ -3,16 +3,28 @@
 // each result is computed as before.
 #include "KernelTest.h"
 #include "pdcrt/Optimizer.h"
+#include "pdcrt/SharedLoop.h"
 #include "pdcrt/Threads.h"
 #include "pdcrt/kernels/Attention.h"
+#include "pdcrt/kernels/AveragePool2d.h"
 #include "pdcrt/kernels/BatchNorm.h"
+#include "pdcrt/kernels/Dropout.h"
+#include "pdcrt/kernels/Gather.h"
 #include "pdcrt/kernels/Gru.h"
 #include "pdcrt/kernels/LayerNorm.h"
 #include "pdcrt/kernels/Linear.h"
 #include "pdcrt/kernels/Lstm.h"
 #include "pdcrt/kernels/MaxPool2d.h"
+#include "pdcrt/kernels/Reduce.h"
 #include "pdcrt/kernels/Rnn.h"
+#include "pdcrt/kernels/Softmax.h"
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
+#include "pdcrt/kernels/Transpose.h"
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+#include <utility>
 
 using namespace pdcrt;
 
@@ -131,14 +143,18 @@ TEST(KernelThreads, LayerNorm) {
   const Buffer<float> x = randomBuffer(o.rows * o.size, 1), scale = randomBuffer(o.size, 2),
                       bias = randomBuffer(o.size, 3), dy = randomBuffer(x.count(), 4), y = room(x.count()),
                       mean = room(o.rows), inverse = room(o.rows), dx = room(x.count()), rms = room(x.count()),
-                      rmsInverse = room(o.rows), rmsDx = room(x.count());
+                      rmsInverse = room(o.rows), rmsDx = room(x.count()), dscale = room(o.size), dbias = room(o.size),
+                      rmsDscale = room(o.size);
   expectSame(
-      {y, mean, inverse, dx, rms, rmsInverse, rmsDx}, 0, [&](pdcrt::Setup& setup) { return LayerNorm(setup, o); },
+      {y, mean, inverse, dx, dscale, dbias, rms, rmsInverse, rmsDx, rmsDscale}, 0,
+      [&](pdcrt::Setup& setup) { return LayerNorm(setup, o); },
       [&](const LayerNorm& norm, Stream& q) {
         norm.forward(q, x, scale, bias, y, mean, inverse);
         norm.inputGradient(q, dy, x, scale, mean, inverse, dx);
+        norm.weightGradient(q, dy, x, mean, inverse, dscale, dbias);
         norm.rmsForward(q, x, scale, rms, rmsInverse);
         norm.rmsInputGradient(q, dy, x, scale, rmsInverse, rmsDx);
+        norm.rmsWeightGradient(q, dy, x, rmsInverse, rmsDscale);
       });
 }
 
@@ -159,6 +175,122 @@ TEST(KernelThreads, MaxPool2d) {
           pool.forward(q, x, y, index);
           pool.inputGradient(q, dy, index, dx);
         });
+  }
+}
+
+TEST(KernelThreads, AveragePool2d) {
+  for (std::int64_t lanes : {1, 16}) {
+    const AveragePool2d::Options o = {.input = {5, 48, 31, 31},
+                                      .output = {5, 48, 16, 16},
+                                      .kernel = {3, 3},
+                                      .strides = {2, 2},
+                                      .pads = {1, 1, 1, 1},
+                                      .lanes = lanes};
+    const Buffer<float> x = randomBuffer(o.input.elements(), 1), dy = randomBuffer(o.output.elements(), 2),
+                        y = room(dy.count()), dx = room(x.count());
+    expectSame(
+        {y, dx}, 0, [&](pdcrt::Setup& setup) { return AveragePool2d(setup, o); },
+        [&](const AveragePool2d& pool, Stream& q) {
+          pool.forward(q, x, y);
+          pool.inputGradient(q, dy, dx);
+        });
+  }
+}
+
+// Columns alone, rows, both inside of an outer loop, and one sum of all.
+TEST(KernelThreads, Reduce) {
+  const std::vector<std::pair<Shape, Axes>> reductions = {
+      {{700, 300}, {0}}, {{700, 300}, {1}}, {{5, 70, 600}, {1}}, {{5, 70, 3, 200}, {1, 3}}, {{700, 300}, {0, 1}}};
+  for (const auto& [shape, axes] : reductions)
+    for (Reduction kind : {Reduction::sum, Reduction::mean, Reduction::max, Reduction::min, Reduction::product}) {
+      const Buffer<float> x = randomBuffer(shape.elements(), 1);
+      std::int64_t results = shape.elements();
+      for (std::int64_t axis : axes) results /= shape.dims[axis];
+      const Buffer<float> y = room(results);
+      expectSame(
+          {y}, 0, [&](pdcrt::Setup& setup) { return Reduce(setup, {.input = shape, .axes = axes, .kind = kind}); },
+          [&](const Reduce& reduce, Stream& q) { reduce.forward(q, x, y); });
+    }
+}
+
+// Rows that move whole, tiles of two axes, and an outermost axis too short for all threads.
+TEST(KernelThreads, Transpose) {
+  const std::vector<std::pair<Shape, Axes>> transpositions = {{{8, 100, 4, 64}, {0, 2, 1, 3}},
+                                                              {{700, 301}, {1, 0}},
+                                                              {{2, 400, 300}, {0, 2, 1}},
+                                                              {{2, 3, 400, 100}, {1, 0, 3, 2}}};
+  for (const auto& [shape, permutation] : transpositions) {
+    const Buffer<float> x = randomBuffer(shape.elements(), 1), y = room(x.count());
+    expectSame(
+        {y}, 0, [&](pdcrt::Setup& setup) { return Transpose(setup, {.input = shape, .permutation = permutation}); },
+        [&](const Transpose& transpose, Stream& q) { transpose.forward(q, x, y.view()); });
+  }
+}
+
+TEST(KernelThreads, Fill) {
+  const Buffer<float> y = room(300007);
+  expectSame(
+      {y}, 0, [](pdcrt::Setup&) { return 0; }, [&](int, Stream& q) { fill(q, y.view().data, y.count(), 0.25f); });
+}
+
+TEST(KernelThreads, Dropout) {
+  const Dropout::Options o = {.elements = 300007, .op = 3, .ratio = 0.3};
+  const Buffer<float> x = randomBuffer(o.elements, 1), dy = randomBuffer(o.elements, 2), y = room(o.elements),
+                      dx = room(o.elements);
+  const Buffer<std::uint8_t> mask(o.elements);
+  expectSame(
+      {y, dx}, 0, [&](pdcrt::Setup& setup) { return Dropout(setup, o); },
+      [&](const Dropout& dropout, Stream& q) {
+        dropout.forward(q, {.seed = 7, .minibatch = 2}, x, y, mask);
+        dropout.inputGradient(q, dy, mask, dx);
+      });
+}
+
+TEST(KernelThreads, Softmax) {
+  for (bool logarithm : {false, true}) {
+    const Softmax::Options o = {.rows = 301, .classes = 700, .logarithm = logarithm};
+    const Buffer<float> x = randomBuffer(o.rows * o.classes, 1), dy = randomBuffer(x.count(), 2), y = room(x.count()),
+                        dx = room(x.count());
+    expectSame(
+        {y, dx}, 0, [&](pdcrt::Setup& setup) { return Softmax(setup, o); },
+        [&](const Softmax& softmax, Stream& q) {
+          softmax.forward(q, x, y);
+          softmax.inputGradient(q, dy, y, dx);
+        });
+  }
+}
+
+// Rows with one index are added in the order of the indices, whoever adds them.
+TEST(KernelThreads, Gather) {
+  const Gather::Options o = {.outer = 3, .size = 501, .inner = 100, .count = 900};
+  const Buffer<float> dy = randomBuffer(o.outer * o.count * o.inner, 1), dx = room(o.outer * o.size * o.inner);
+  Buffer<std::int64_t> indices(o.count);
+  for (std::int64_t i = 0; i < o.count; ++i) indices[i] = i * 37 % 520 - 9;
+  expectSame(
+      {dx}, 0, [&](pdcrt::Setup& setup) { return Gather(setup, o); },
+      [&](const Gather& gather, Stream& q) { gather.inputGradient(q, dy, indices, dx); });
+}
+
+// Each item once, by as many threads as there are; few elements are one thread's.
+TEST(KernelThreads, SharedLoop) {
+  for (std::int64_t elements : {std::int64_t{100}, 10 * leastShared}) {
+    kernelThreads = 3;
+    std::mutex mutex;
+    std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+    std::vector<std::thread::id> threads;
+    shareLoop(100, elements, [&](std::int64_t begin, std::int64_t end) {
+      const std::lock_guard lock(mutex);
+      ranges.push_back({begin, end});
+      threads.push_back(std::this_thread::get_id());
+    });
+    kernelThreads = 1;
+    std::sort(ranges.begin(), ranges.end());
+    std::sort(threads.begin(), threads.end());
+    EXPECT_EQ(std::unique(threads.begin(), threads.end()), threads.end());
+    if (elements == 100)
+      EXPECT_EQ(ranges, (decltype(ranges){{0, 100}}));
+    else
+      EXPECT_EQ(ranges, (decltype(ranges){{0, 33}, {33, 66}, {66, 100}}));
   }
 }
 

@@ -9,6 +9,9 @@
 // Operands of the result's shape, and scalars, give one flat loop. Others are broadcast by a loop nest, with the axes
 // merged along which every operand goes on alike.
 //
+// In a program whose ranks have several threads, these share the outermost loop where it has enough elements
+// (pdcrt/SharedLoop.h).
+//
 // For CUDA the same loop is a kernel, whose threads take four neighbours at a time where the innermost axis allows it,
 // and a function of the same name and parameters that puts it into the stream.
 #pragma once
@@ -30,11 +33,12 @@ struct FusedKernel {
   std::string hint; ///< for the name
 };
 
-/// The function for an operation of kind elementwise. Its parameters are the stream, the operands in order, the
-/// results. Errors: arithmetic on integers alone beyond copies, which the CPU target lacks.
-Expected<FusedKernel> emitFusedKernel(const Operation& operation, Target target, Diagnostics& diags);
+/// The function for an operation of kind elementwise, in a program of `threads` threads per rank. Its parameters are
+/// the stream, the operands in order, the results. Errors: arithmetic on integers alone beyond copies, which the CPU
+/// target lacks.
+Expected<FusedKernel> emitFusedKernel(const Operation& operation, Target target, int threads, Diagnostics& diags);
 
 /// The function that copies a value of type `type`.
-FusedKernel emitCopyKernel(const Type& type, Target target);
+FusedKernel emitCopyKernel(const Type& type, Target target, int threads);
 
 } // namespace pdc

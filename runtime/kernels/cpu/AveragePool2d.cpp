@@ -2,6 +2,7 @@
 #include "pdcrt/kernels/AveragePool2d.h"
 
 #include "ChannelBlocks.h"
+#include "Parts.h"
 #include "Window.h"
 
 #include <algorithm>
@@ -51,6 +52,15 @@ void forEachWindow(const AveragePool2d::Options& o, Visit visit) {
     }
 }
 
+/// Calls f(plane) for all planes, which threads share.
+template <class F>
+void forEachPlane(const Planes& planes, const F& f) {
+  parts::runRanges(parts::countOf(planes.count, planes.count * planes.input), planes.count,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t p = begin; p < end; ++p) f(p);
+                   });
+}
+
 } // namespace
 
 AveragePool2d::AveragePool2d(Setup&, const Options& o) : options_(o) {
@@ -59,7 +69,7 @@ AveragePool2d::AveragePool2d(Setup&, const Options& o) : options_(o) {
 
 void AveragePool2d::forward(Stream&, View<const float> x, View<float> y) const {
   const Planes planes(options_);
-  for (std::int64_t p = 0; p < planes.count; ++p) {
+  forEachPlane(planes, [&](std::int64_t p) {
     const float* const plane = x.data + p * planes.input;
     forEachWindow(options_, [&](std::int64_t output, const Window& w) {
       double sums[blocks::lanes] = {};
@@ -70,14 +80,14 @@ void AveragePool2d::forward(Stream&, View<const float> x, View<float> y) const {
       for (std::int64_t lane = 0; lane < planes.lanes; ++lane)
         y[p * planes.output + output * planes.lanes + lane] = static_cast<float>(sums[lane] * w.factor);
     });
-  }
+  });
 }
 
 void AveragePool2d::inputGradient(Stream&, View<const float> dy, View<float> dx) const {
-  std::fill_n(dx.data, options_.input.elements(), 0.0f);
   const Planes planes(options_);
-  for (std::int64_t p = 0; p < planes.count; ++p) {
+  forEachPlane(planes, [&](std::int64_t p) {
     float* const plane = dx.data + p * planes.input;
+    std::fill_n(plane, planes.input, 0.0f);
     forEachWindow(options_, [&](std::int64_t output, const Window& w) {
       float shares[blocks::lanes];
       for (std::int64_t lane = 0; lane < planes.lanes; ++lane)
@@ -87,7 +97,7 @@ void AveragePool2d::inputGradient(Stream&, View<const float> dy, View<float> dx)
           for (std::int64_t lane = 0; lane < planes.lanes; ++lane)
             plane[(r * planes.width + c) * planes.lanes + lane] += shares[lane];
     });
-  }
+  });
 }
 
 } // namespace pdcrt

@@ -2,6 +2,7 @@
 #include "pdcrt/kernels/Dropout.h"
 
 #include "DropoutMask.h"
+#include "Parts.h"
 #include "Sums.h"
 #include "pdcrt/Random.h"
 #if defined(__x86_64__)
@@ -82,12 +83,11 @@ PDCRT_AVX2 PDCRT_INLINE __m256i compared(const FourBlocks& blocks, __m256i least
   return _mm256_shuffle_epi32(packed, _MM_SHUFFLE(3, 1, 2, 0));
 }
 
-/// The mask of the first elements, as many as are a multiple of 32; returns how many.
-PDCRT_AVX2 std::int64_t drawManyBytes(std::int64_t count, std::uint32_t op, Draw draw, std::uint32_t least,
-                                      std::uint8_t* mask) {
+/// The mask of elements from `begin` on, a multiple of 4, in steps of 32; returns where it ends.
+PDCRT_AVX2 std::int64_t drawManyBytes(std::int64_t begin, std::int64_t end, std::uint32_t op, Draw draw,
+                                      std::uint32_t least, std::uint8_t* mask) {
   const __m256i bound = _mm256_set1_epi32(static_cast<int>(least)), one = _mm256_set1_epi8(1);
-  std::int64_t begin = 0;
-  for (; begin + 32 <= count; begin += 32) {
+  for (; begin + 32 <= end; begin += 32) {
     const __m256i low = compared(philoxFour(begin / 4, op, draw), bound),
                   high = compared(philoxFour(begin / 4 + 4, op, draw), bound);
     const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), _MM_SHUFFLE(3, 1, 2, 0));
@@ -98,12 +98,12 @@ PDCRT_AVX2 std::int64_t drawManyBytes(std::int64_t count, std::uint32_t op, Draw
 #endif
 
 /// mask[i] = 1 where word i of the stream is at least `threshold`, from element `begin` on, a multiple of 4.
-PDCRT_VECTORIZED void drawBytes(std::int64_t begin, std::int64_t count, std::uint32_t op, Draw draw,
+PDCRT_VECTORIZED void drawBytes(std::int64_t begin, std::int64_t end, std::uint32_t op, Draw draw,
                                 std::uint64_t threshold, std::uint8_t* mask) {
   static_assert(std::endian::native == std::endian::little);
   // Rounding may have made it 2^32.
   const auto least = static_cast<std::uint32_t>(std::min<std::uint64_t>(threshold, 0xFFFFFFFF));
-  for (; begin + 4 * width <= count; begin += 4 * width) {
+  for (; begin + 4 * width <= end; begin += 4 * width) {
     std::uint32_t words[4][width];
     philoxLanes(static_cast<std::uint32_t>(begin / 4), op, draw, words);
     std::uint32_t bytes[width]; // the four of a block, the first one lowest, as this processor stores them
@@ -114,10 +114,10 @@ PDCRT_VECTORIZED void drawBytes(std::int64_t begin, std::int64_t count, std::uin
                     static_cast<std::uint32_t>(words[3][lane] >= least) << 24;
     std::memcpy(mask + begin, bytes, sizeof bytes);
   }
-  for (; begin < count; begin += 4) {
+  for (; begin < end; begin += 4) {
     const PhiloxBlock block =
         philox(philoxCounter(static_cast<std::uint32_t>(begin / 4), op, draw.minibatch), draw.seed);
-    for (std::int64_t i = 0; i < std::min<std::int64_t>(4, count - begin); ++i)
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(4, end - begin); ++i)
       mask[begin + i] = block[static_cast<std::size_t>(i)] >= threshold;
   }
 }
@@ -126,21 +126,25 @@ PDCRT_VECTORIZED void keep(std::int64_t count, const float* x, const std::uint8_
   for (std::int64_t i = 0; i < count; ++i) y[i] = mask[i] ? x[i] * scale : 0.0f;
 }
 
-float scaleOf(const Dropout::Options& o) {
-  return static_cast<float>(1 / (1 - o.ratio));
+void keepAll(const Dropout::Options& o, const float* x, const std::uint8_t* mask, float* y) {
+  const float scale = static_cast<float>(1 / (1 - o.ratio));
+  parts::runLines(o.elements, o.elements, [&](std::int64_t begin, std::int64_t end) {
+    keep(end - begin, x + begin, mask + begin, scale, y + begin);
+  });
 }
 
 } // namespace
 
 void drawMask(std::int64_t count, std::uint32_t op, double ratio, Draw draw, std::uint8_t* mask) {
   const auto threshold = static_cast<std::uint64_t>(std::llround(ratio * 4294967296.0));
-  std::int64_t done = 0;
+  parts::runLines(count, count, [&](std::int64_t begin, std::int64_t end) {
 #if defined(__x86_64__)
-  // Rounding may have made it 2^32.
-  if (avx2::preferred() && threshold <= 0xFFFFFFFF)
-    done = drawManyBytes(count, op, draw, static_cast<std::uint32_t>(threshold), mask);
+    // Rounding may have made it 2^32.
+    if (avx2::preferred() && threshold <= 0xFFFFFFFF)
+      begin = drawManyBytes(begin, end, op, draw, static_cast<std::uint32_t>(threshold), mask);
 #endif
-  drawBytes(done, count, op, draw, threshold, mask);
+    drawBytes(begin, end, op, draw, threshold, mask);
+  });
 }
 
 Dropout::Dropout(Setup&, const Options& o) : options_(o) {
@@ -152,11 +156,11 @@ Dropout::Dropout(Setup&, const Options& o) : options_(o) {
 
 void Dropout::forward(Stream&, Draw draw, View<const float> x, View<float> y, View<std::uint8_t> mask) const {
   drawMask(options_.elements, options_.op, options_.ratio, draw, mask.data);
-  keep(options_.elements, x.data, mask.data, scaleOf(options_), y.data);
+  keepAll(options_, x.data, mask.data, y.data);
 }
 
 void Dropout::inputGradient(Stream&, View<const float> dy, View<const std::uint8_t> mask, View<float> dx) const {
-  keep(options_.elements, dy.data, mask.data, scaleOf(options_), dx.data);
+  keepAll(options_, dy.data, mask.data, dx.data);
 }
 
 } // namespace pdcrt

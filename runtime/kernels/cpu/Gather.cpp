@@ -1,6 +1,8 @@
 // See Gather.h.
 #include "pdcrt/kernels/Gather.h"
 
+#include "Parts.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -29,15 +31,22 @@ void gatherRows(const Gather::Options& o, const void* x, const Index* indices, v
     }
 }
 
+/// Threads share the rows of the table: each looks for the indices of its own.
 template <class Index>
 void addRows(const Gather::Options& o, const float* dy, const Index* indices, float* dx) {
-  std::fill_n(dx, o.outer * o.size * o.inner, 0.0f);
-  for (std::int64_t n = 0; n < o.outer; ++n, dx += o.size * o.inner)
-    for (std::int64_t i = 0; i < o.count; ++i, dy += o.inner) {
+  const auto addTo = [&](std::int64_t begin, std::int64_t end, const float* from, float* to) {
+    std::fill(to + begin * o.inner, to + end * o.inner, 0.0f);
+    for (std::int64_t i = 0; i < o.count; ++i, from += o.inner) {
       const std::int64_t row = rowOf(indices[i], o.size);
-      if (row < 0) continue;
-      for (std::int64_t j = 0; j < o.inner; ++j) dx[row * o.inner + j] += dy[j];
+      if (row < begin || row >= end) continue;
+      for (std::int64_t j = 0; j < o.inner; ++j) to[row * o.inner + j] += from[j];
     }
+  };
+  parts::runRanges(parts::countOf(o.size, o.outer * (o.size + o.count) * o.inner), o.size,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t n = 0; n < o.outer; ++n)
+                       addTo(begin, end, dy + n * o.count * o.inner, dx + n * o.size * o.inner);
+                   });
 }
 
 } // namespace

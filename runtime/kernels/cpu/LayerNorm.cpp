@@ -92,11 +92,17 @@ void LayerNorm::weightGradient(Stream& q, View<const float> dy, View<const float
   const std::int64_t size = options_.size;
   double* const scale = reinterpret_cast<double*>(q.workspace());
   double* const bias = scale + size;
-  std::fill(scale, bias + size, 0.0);
-  for (std::int64_t r = 0; r < options_.rows; ++r)
-    accumulate(size, dy.data + r * size, x.data + r * size, means ? means[r] : 0, inverses[r], scale, bias);
-  for (std::int64_t i = 0; i < size; ++i) dscale[i] = static_cast<float>(scale[i]);
-  for (std::int64_t i = 0; dbias && i < size; ++i) dbias[i] = static_cast<float>(bias[i]);
+  parts::runLines(size, options_.rows * size, [&](std::int64_t begin, std::int64_t end) {
+    std::fill(scale + begin, scale + end, 0.0);
+    std::fill(bias + begin, bias + end, 0.0);
+    for (std::int64_t r = 0; r < options_.rows; ++r) {
+      const std::int64_t at = r * size + begin;
+      accumulate(end - begin, dy.data + at, x.data + at, means ? means[r] : 0, inverses[r], scale + begin,
+                 bias + begin);
+    }
+    for (std::int64_t i = begin; i < end; ++i) dscale[i] = static_cast<float>(scale[i]);
+    for (std::int64_t i = begin; dbias && i < end; ++i) dbias[i] = static_cast<float>(bias[i]);
+  });
 }
 
 void LayerNorm::rmsForward(Stream&, View<const float> x, View<const float> scale, View<float> y,

@@ -2,6 +2,7 @@
 // that results are the same bits for any number of threads.
 #pragma once
 
+#include "pdcrt/SharedLoop.h"
 #include "pdcrt/Threads.h"
 
 #include <algorithm>
@@ -24,7 +25,7 @@ private:
 
 /// How many parts `items` are for: one for each thread of the rank, where a part has at least `least` of the `elements`
 /// that a call reads or writes. Waking a thread takes tens of microseconds.
-inline int countOf(std::int64_t items, std::int64_t elements, std::int64_t least = std::int64_t{1} << 16) {
+inline int countOf(std::int64_t items, std::int64_t elements, std::int64_t least = leastShared) {
   return static_cast<int>(std::max<std::int64_t>(1, std::min({std::int64_t{kernelThreads}, items, elements / least})));
 }
 
@@ -55,6 +56,16 @@ void runRanges(int count, std::int64_t items, const F& f) {
     const Range range = rangeOf(part, count, items);
     f(range.begin, range.end);
   });
+}
+
+/// The same for `count` neighbours, in multiples of 16: of floats, a line of the cache. A call reads or writes
+/// `elements`.
+template <class F>
+void runLines(std::int64_t count, std::int64_t elements, const F& f) {
+  constexpr std::int64_t line = 16;
+  const std::int64_t lines = (count + line - 1) / line;
+  runRanges(countOf(lines, elements), lines,
+            [&](std::int64_t begin, std::int64_t end) { f(begin * line, std::min(end * line, count)); });
 }
 
 } // namespace pdcrt::parts

@@ -2,6 +2,7 @@
 // if it is kept, columns are folded side by side.
 #include "pdcrt/kernels/Reduce.h"
 
+#include "Parts.h"
 #include "Shapes.h"
 #include "Sums.h"
 #include "pdcrt/Math.h"
@@ -104,6 +105,19 @@ PDCRT_VECTORIZED void productColumns(const Loops& l, std::int64_t length, const 
   foldColumns<Product>(l, length, x, y);
 }
 
+using FoldFunction = void (*)(const Loops&, std::int64_t length, const float* x, float* y);
+
+FoldFunction functionOf(Reduction kind, bool rows) {
+  switch (kind) {
+  case Reduction::max: return rows ? maxRows : maxColumns;
+  case Reduction::min: return rows ? minRows : minColumns;
+  case Reduction::product: return rows ? productRows : productColumns;
+  case Reduction::sum:
+  case Reduction::mean: break;
+  }
+  return rows ? sumRows : sumColumns;
+}
+
 /// One element after the other. Integers are combined as 64 unsigned bits, which wrap around.
 template <class T>
 struct Fold {
@@ -165,14 +179,25 @@ void Reduce::forward(Stream&, View<const float> x, View<float> y) const {
   Shape outer = rows ? reduced_ : kept_;
   std::int64_t length = 1;
   if (outer.rank > 0) length = outer.dims[--outer.rank];
-  const Loops loops = {rows ? kept_ : outer, keptStrides_, rows ? outer : reduced_, reducedStrides_, factor};
-  switch (kind_) {
-  case Reduction::sum:
-  case Reduction::mean: return (rows ? sumRows : sumColumns)(loops, length, x.data, y.data);
-  case Reduction::max: return (rows ? maxRows : maxColumns)(loops, length, x.data, y.data);
-  case Reduction::min: return (rows ? minRows : minColumns)(loops, length, x.data, y.data);
-  case Reduction::product: return (rows ? productRows : productColumns)(loops, length, x.data, y.data);
+  const Shape &kept = rows ? kept_ : outer, &reduced = rows ? outer : reduced_;
+  const FoldFunction fold = functionOf(kind_, rows);
+  const auto foldPart = [&](const Shape& part, std::int64_t count, std::int64_t from, std::int64_t to) {
+    fold({part, keptStrides_, reduced, reducedStrides_, factor}, count, x.data + from, y.data + to);
+  };
+  // Threads share the outermost loop over outputs; what has none but columns, the columns.
+  const std::int64_t elements = kept_.elements() * reduced_.elements();
+  if (kept.rank > 0) {
+    const std::int64_t outputs = kept_.elements() / kept.dims[0];
+    return parts::runRanges(parts::countOf(kept.dims[0], elements), kept.dims[0],
+                            [&](std::int64_t begin, std::int64_t end) {
+                              Shape part = kept;
+                              part.dims[0] = end - begin;
+                              foldPart(part, length, begin * keptStrides_[0], begin * outputs);
+                            });
   }
+  if (rows) return foldPart(kept, length, 0, 0);
+  parts::runLines(length, elements,
+                  [&](std::int64_t begin, std::int64_t end) { foldPart(kept, end - begin, begin, begin); });
 }
 
 template <class T>

@@ -1,6 +1,7 @@
 // See Softmax.h.
 #include "pdcrt/kernels/Softmax.h"
 
+#include "Parts.h"
 #include "Sums.h"
 #include "pdcrt/Math.h"
 
@@ -35,21 +36,26 @@ PDCRT_VECTORIZED void logSoftmaxGradientRow(std::int64_t count, const float* dy,
   for (std::int64_t i = 0; i < count; ++i) dx[i] = dy[i] - pdcrt::exp(y[i]) * sum;
 }
 
+/// Calls f(offset of a row) for all rows, which threads share.
+template <class F>
+void forEachRow(const Softmax::Options& o, const F& f) {
+  parts::runRanges(parts::countOf(o.rows, o.rows * o.classes), o.rows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) f(r * o.classes);
+  });
+}
+
 } // namespace
 
 Softmax::Softmax(Setup&, const Options& o) : options_(o) {}
 
 void Softmax::forward(Stream&, View<const float> x, View<float> y) const {
   const auto row = options_.logarithm ? logSoftmaxRow : softmaxRow;
-  for (std::int64_t r = 0; r < options_.rows; ++r)
-    row(options_.classes, x.data + r * options_.classes, y.data + r * options_.classes);
+  forEachRow(options_, [&](std::int64_t at) { row(options_.classes, x.data + at, y.data + at); });
 }
 
 void Softmax::inputGradient(Stream&, View<const float> dy, View<const float> y, View<float> dx) const {
   const auto row = options_.logarithm ? logSoftmaxGradientRow : softmaxGradientRow;
-  for (std::int64_t r = 0; r < options_.rows; ++r)
-    row(options_.classes, dy.data + r * options_.classes, y.data + r * options_.classes,
-        dx.data + r * options_.classes);
+  forEachRow(options_, [&](std::int64_t at) { row(options_.classes, dy.data + at, y.data + at, dx.data + at); });
 }
 
 } // namespace pdcrt

@@ -2,6 +2,7 @@
 // each side, are walked in tiles, so that every cache line that is touched is used up.
 #include "pdcrt/kernels/StridedCopy.h"
 
+#include "Parts.h"
 #include "Shapes.h"
 
 #include <algorithm>
@@ -64,11 +65,34 @@ void copy(const Shape& box, const Arrangement& source, const Arrangement& destin
   } while (advance(outer.box, outer.to, toIndex, toOffset));
 }
 
+/// The axis along which threads share a copy: the outermost one that is long enough for all of them, or the longest.
+int sharedAxis(const Shape& box) {
+  int longest = 0;
+  for (int axis = 0; axis < box.rank; ++axis) {
+    if (box.dims[axis] >= kernelThreads) return axis;
+    if (box.dims[axis] > box.dims[longest]) longest = axis;
+  }
+  return longest;
+}
+
+/// The whole copy, by the threads of the rank.
+template <class T>
+void share(const Shape& box, const Arrangement& source, const Arrangement& destination, const T* from, T* to) {
+  if (box.rank == 0) return copy(box, source, destination, from, to);
+  const int axis = sharedAxis(box);
+  parts::runRanges(
+      parts::countOf(box.dims[axis], box.elements()), box.dims[axis], [&](std::int64_t begin, std::int64_t end) {
+        Shape part = box;
+        part.dims[axis] = end - begin;
+        copy(part, source, destination, from + begin * source.strides[axis], to + begin * destination.strides[axis]);
+      });
+}
+
 } // namespace
 
 void StridedCopy::run(Stream&, const void* from, void* to, std::size_t elementBytes) const {
   if (box_.rank > 0 && box_.elements() == 0) return;
-  const auto as = [&]<class T>(T) { copy(box_, from_, to_, static_cast<const T*>(from), static_cast<T*>(to)); };
+  const auto as = [&]<class T>(T) { share(box_, from_, to_, static_cast<const T*>(from), static_cast<T*>(to)); };
   switch (elementBytes) {
   case 1: return as(std::uint8_t());
   case 2: return as(std::uint16_t());
@@ -79,7 +103,11 @@ void StridedCopy::run(Stream&, const void* from, void* to, std::size_t elementBy
 }
 
 void fill(Stream&, void* to, std::int64_t count, std::uint64_t pattern, std::size_t elementBytes) {
-  const auto as = [&]<class T>(T) { std::fill_n(static_cast<T*>(to), count, static_cast<T>(pattern)); };
+  const auto as = [&]<class T>(T) {
+    parts::runLines(count, count, [&](std::int64_t begin, std::int64_t end) {
+      std::fill(static_cast<T*>(to) + begin, static_cast<T*>(to) + end, static_cast<T>(pattern));
+    });
+  };
   switch (elementBytes) {
   case 1: return as(std::uint8_t());
   case 2: return as(std::uint16_t());
