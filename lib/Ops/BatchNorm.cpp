@@ -111,7 +111,12 @@ void gradientReference(ReferenceContext& c) {
   const auto dx = c.out<T>(0), dscale = c.out<T>(1), dbias = c.out<T>(2);
   std::vector<T> dy(given.begin(), given.end());
   if (c.op.attributes.getOr("relu", false))
-    for (std::size_t i = 0; i < dy.size(); ++i) dy[i] *= c.in<T>(5)[i] > 0 ? T(1) : T(0);
+    size.forEach([&](std::int64_t i, std::int64_t channel) {
+      const T before = c.operands[5] ? c.in<T>(5)[i]
+                                     : (x[i] - mean[channel]) * inverse[channel] * scale[channel] +
+                                           c.in<T>(6)[channel]; // as normaliseReference
+      dy[static_cast<std::size_t>(i)] *= before > 0 ? T(1) : T(0);
+    });
   if (c.results.size() > 3 && c.results[3]) std::copy(dy.begin(), dy.end(), c.out<T>(3).begin());
   const auto count = static_cast<std::size_t>(size.channels);
   std::vector<double> sums(count, 0), products(count, 0);
@@ -157,10 +162,11 @@ std::vector<Value*> trainGradient(GradientContext& g) {
   if (!g.resultGradient(0)) return gradients;
   const bool relu = op.attributes.get<bool>("relu"), residual = op.operand(5);
   // One kernel yields all of them; it belongs to the input gradient (semantics of a split backward).
-  Operation* backward = g.create(
-      0, "batch_norm_gradient",
-      {g.resultGradient(0), op.operand(0), op.operand(1), op.result(1), op.result(2), relu ? op.result(0) : nullptr},
-      {{"epsilon", op.attributes.getFloat("epsilon")}, {"relu", relu}}, {true, true, true, residual});
+  Operation* backward =
+      g.create(0, "batch_norm_gradient",
+               {g.resultGradient(0), op.operand(0), op.operand(1), op.result(1), op.result(2),
+                relu && residual ? op.result(0) : nullptr, relu && !residual ? op.operand(2) : nullptr},
+               {{"epsilon", op.attributes.getFloat("epsilon")}, {"relu", relu}}, {true, true, true, residual});
   if (!backward) return gradients;
   for (std::size_t i = 0; i < 3; ++i) gradients[i] = g.wants(i) ? backward->result(i) : nullptr;
   if (residual && g.wants(5)) gradients[5] = backward->result(3);
@@ -245,10 +251,16 @@ Absorbed absorbMask(Operation& op, Builder& b) {
   const bool others = dy->users().size() > 1;
   Attributes attributes = op.attributes;
   attributes.set("relu", true);
+  Value* const y = mask->operand(1);
+  const Operation* forward = y->definer();
+  // Y need not be kept, nor read, where it is X normalised and nothing else.
+  const bool again = forward && forward->def().name == "batch_norm_training" && forward->result(0) == y &&
+                     forward->operand(0) == op.operand(1) && !forward->operand(5);
   b.setInsertionPoint(mask); // before whatever else reads dY
-  Operation* made = b.create(
-      op.def().name, {mask->operand(0), op.operand(1), op.operand(2), op.operand(3), op.operand(4), mask->operand(1)},
-      attributes, {true, true, true, others});
+  Operation* made = b.create(op.def().name,
+                             {mask->operand(0), op.operand(1), op.operand(2), op.operand(3), op.operand(4),
+                              again ? nullptr : y, again ? forward->operand(2) : nullptr},
+                             attributes, {true, true, true, others});
   if (!made) return {};
   Absorbed absorbed{.made = made, .gone = {mask, &op}, .replaced = {}};
   for (std::size_t i = 0; i < 3; ++i) absorbed.replaced.emplace_back(op.result(i), made->result(i));
@@ -412,14 +424,22 @@ PDC_OPS(BatchNorm) {
       },
       {
           .name = "batch_norm_gradient",
-          .summary = "Gradients of batch_norm_training for X, scale and bias",
-          .operands = {{"dY"}, {"X"}, {"scale"}, {"mean"}, {"inverse_std"}, {.name = "Y", .optional = true}},
+          .summary =
+              "Gradients of batch_norm_training for X, scale and bias; what its ReLU let through says Y, or with bias "
+              "X, from which it is computed again where there was no residual",
+          .operands = {{"dY"},
+                       {"X"},
+                       {"scale"},
+                       {"mean"},
+                       {"inverse_std"},
+                       {.name = "Y", .optional = true},
+                       {.name = "bias", .optional = true}},
           .results = {{"dX"}, {"dscale"}, {"dbias"}, {.name = "dresidual", .optional = true}},
           .attributes = attributes(/*momentum=*/false, /*relu=*/true),
           .infer = [](const InferContext& c) -> Types {
             if (!requireChannels(c, "batch_norm_gradient", 0, {1, 5})) return failure;
-            if (c.attributes.get<bool>("relu") && !has(c, 5))
-              return c.error() << "'batch_norm_gradient' op needs Y for its ReLU";
+            if (c.attributes.get<bool>("relu") && has(c, 5) == has(c, 6))
+              return c.error() << "'batch_norm_gradient' op needs either Y or bias for its ReLU";
             return std::vector<Type>{c.operand(0), channelType(c, 0), channelType(c, 0), c.operand(0)};
           },
           .precision = PrecisionClass::keepHigh,
@@ -434,7 +454,11 @@ PDC_OPS(BatchNorm) {
                        example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %i: f32[3], "
                                "%y: f32[4, 3, 2]",
                                "%dx, %dscale, %dbias, %dr = batch_norm_gradient %dy, %x, %scale, %mean, %i, %y {relu = "
-                               "true} : f32[4, 3, 2], f32[3], f32[3], f32[4, 3, 2]")},
+                               "true} : f32[4, 3, 2], f32[3], f32[3], f32[4, 3, 2]"),
+                       example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %i: f32[3], "
+                               "%bias: f32[3]",
+                               "%dx, %dscale, %dbias, _ = batch_norm_gradient %dy, %x, %scale, %mean, %i, _, %bias "
+                               "{relu = true} : f32[4, 3, 2], f32[3], f32[3], _")},
       },
       {
           .name = "batch_norm_frozen_gradient",

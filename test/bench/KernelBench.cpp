@@ -127,7 +127,7 @@ void addLayers() {
 void addTheRest() {
   constexpr std::int64_t count = 2 * 64 * 112 * 112;
   constexpr double bytes = 4.0 * count;
-  static const Tensor x(count), y(count), dx(count), channels(4096);
+  static const Tensor x(count), y(count), dy(count), dx(count), channels(4096);
   static std::vector<std::uint8_t> mask(count);
   static std::vector<std::int32_t> index(count);
   const Shape stem = {2, 64, 112, 112};
@@ -137,8 +137,11 @@ void addTheRest() {
     add<BatchNorm>("BatchNorm/trainForward" + layout, norm, 4 * bytes, [](const BatchNorm& k, Stream& q) {
       k.trainForward(q, x, channels, channels, channels, channels, {}, y, channels, channels, {}, {});
     });
-    add<BatchNorm>("BatchNorm/gradient" + layout, norm, 6 * bytes, [](const BatchNorm& k, Stream& q) {
-      k.gradient(q, y, x, channels, channels, channels, y, dx, channels, channels, {});
+    add<BatchNorm>("BatchNorm/gradient" + layout, norm, 5 * bytes, [](const BatchNorm& k, Stream& q) {
+      k.gradient(q, dy, x, channels, channels, channels, {}, channels, dx, channels, channels, {});
+    });
+    add<BatchNorm>("BatchNorm/gradient by result" + layout, norm, 7 * bytes, [](const BatchNorm& k, Stream& q) {
+      k.gradient(q, dy, x, channels, channels, channels, y, {}, dx, channels, channels, {});
     });
   }
   const MaxPool2d::Options pool = {

@@ -110,8 +110,9 @@ TEST_P(BatchNormalisation, GradientIsTheDerivative) {
     mean.values()[c] = static_cast<float>(batch.mean[c]);
     inverseStd.values()[c] = static_cast<float>(1 / std::sqrt(batch.variance[c] + epsilon));
   }
-  expectGoodManners(setup, {dx, dscale, dbias},
-                    [&](Stream& q) { norm.gradient(q, dy, x, scale, mean, inverseStd, {}, dx, dscale, dbias, {}); });
+  expectGoodManners(setup, {dx, dscale, dbias}, [&](Stream& q) {
+    norm.gradient(q, dy, x, scale, mean, inverseStd, {}, {}, dx, dscale, dbias, {});
+  });
   const Values in = toDouble(x), dOut = toDouble(dy), scales = toDouble(scale), biases = toDouble(bias);
   expectClose(dx,
               centralDifferences(
@@ -127,7 +128,7 @@ TEST_P(BatchNormalisation, GradientIsTheDerivative) {
 
   // In place.
   RoomyStream q;
-  norm.gradient(q, dy, x, scale, mean, inverseStd, {}, dy, dscale, dbias, {});
+  norm.gradient(q, dy, x, scale, mean, inverseStd, {}, {}, dy, dscale, dbias, {});
   EXPECT_TRUE(std::ranges::equal(dy.values(), dx.values()));
 }
 
@@ -144,12 +145,29 @@ TEST_P(BatchNormalisation, WithReluAndResidualHasTheBitsOfSeparateSteps) {
       whole.trainForward(q, x, scale, bias, runningMean, runningVariance, residual, fused, mean, inverseStd, {}, {});
       EXPECT_TRUE(std::ranges::equal(fused.values(), y.values()));
       for (std::int64_t i = 0; i < s.count(); ++i) g[i] = dy[i] * (y[i] > 0 ? 1.0f : 0.0f);
-      norm.gradient(q, g, x, scale, mean, inverseStd, {}, dx, dscale, dbias, {});
-      whole.gradient(q, dy, x, scale, mean, inverseStd, y, dxFused, dscaleFused, dbiasFused, dr);
+      norm.gradient(q, g, x, scale, mean, inverseStd, {}, {}, dx, dscale, dbias, {});
+      whole.gradient(q, dy, x, scale, mean, inverseStd, y, {}, dxFused, dscaleFused, dbiasFused, dr);
       EXPECT_TRUE(std::ranges::equal(dxFused.values(), dx.values()));
       EXPECT_TRUE(std::ranges::equal(dr.values(), g.values()));
       EXPECT_TRUE(std::ranges::equal(dscaleFused.values(), dscale.values()));
       EXPECT_TRUE(std::ranges::equal(dbiasFused.values(), dbias.values()));
+    });
+}
+
+TEST_P(BatchNormalisation, ReluIsFoundAgainFromTheInput) {
+  const Buffer<float> dxAgain = room(s.count()), g = room(s.count()), gAgain = room(s.count()),
+                      dscaleAgain = room(s.channels), dbiasAgain = room(s.channels);
+  const BatchNorm whole(setup,
+                        {.input = s.shape(), .epsilon = epsilon, .momentum = momentum, .relu = true, .lanes = s.lanes});
+  for (const bool residual : {false, true})
+    expectGoodManners(setup, {y, mean, inverseStd, dxAgain, gAgain, dscaleAgain, dbiasAgain}, [&](Stream& q) {
+      whole.trainForward(q, x, scale, bias, runningMean, runningVariance, {}, y, mean, inverseStd, {}, {});
+      whole.gradient(q, dy, x, scale, mean, inverseStd, y, {}, dx, dscale, dbias, residual ? g.view() : View<float>());
+      whole.gradient(q, dy, x, scale, mean, inverseStd, {}, bias, dxAgain, dscaleAgain, dbiasAgain, gAgain);
+      EXPECT_TRUE(std::ranges::equal(dxAgain.values(), dx.values()));
+      EXPECT_TRUE(!residual || std::ranges::equal(gAgain.values(), g.values()));
+      EXPECT_TRUE(std::ranges::equal(dscaleAgain.values(), dscale.values()));
+      EXPECT_TRUE(std::ranges::equal(dbiasAgain.values(), dbias.values()));
     });
 }
 
@@ -177,10 +195,11 @@ TEST_P(BatchNormalisation, ViewsOffTheAlignmentOfAllocationsChangeNothing) {
   std::ranges::copy(dy.values(), &shiftedDy[1]);
   RoomyStream q;
   whole.trainForward(q, x, scale, bias, runningMean, runningVariance, {}, y, mean, inverseStd, {}, {});
-  whole.gradient(q, dy, x, scale, mean, inverseStd, y, dx, dscale, dbias, {});
+  whole.gradient(q, dy, x, scale, mean, inverseStd, y, {}, dx, dscale, dbias, {});
   whole.trainForward(q, &shiftedX[1], scale, bias, runningMean, runningVariance, {}, &shiftedY[1], otherMean,
                      otherInverse, {}, {});
-  whole.gradient(q, &shiftedDy[1], &shiftedX[1], scale, mean, inverseStd, y, &shiftedDx[1], otherScale, otherBias, {});
+  whole.gradient(q, &shiftedDy[1], &shiftedX[1], scale, mean, inverseStd, y, {}, &shiftedDx[1], otherScale, otherBias,
+                 {});
   const auto afterFirst = [](const Buffer<float>& shifted) {
     Values values = toDouble(shifted);
     values.erase(values.begin());
@@ -241,7 +260,7 @@ TEST_P(BatchNormAccuracy, SumsAreTakenInDouble) {
   const BatchNorm norm(setup, {.input = s.shape(), .epsilon = epsilon, .momentum = momentum, .lanes = s.lanes});
   expectGoodManners(setup, {y, mean, inverse, dx, dscale, dbias}, [&](Stream& q) {
     norm.trainForward(q, x, scale, bias, {}, {}, {}, y, mean, inverse, {}, {});
-    norm.gradient(q, dy, x, scale, mean, inverse, {}, dx, dscale, dbias, {});
+    norm.gradient(q, dy, x, scale, mean, inverse, {}, {}, dx, dscale, dbias, {});
   });
   const Statistics exact = statisticsOf(s, toDouble(x));
   Values exactInverse, exactScale(exact.mean.size()), exactBias(exact.mean.size());

@@ -56,9 +56,9 @@ TEST_F(BlockedBatchNorm, TrainingIsTheSame) {
 
   const Buffer<float>&dscale = statistics[2], &dbias = statistics[3], &dscaleBlocks = statistics[6],
         &dbiasBlocks = statistics[7];
-  plain.gradient(q, dy, x, scale, statistics[0], statistics[1], {}, dx, dscale, dbias, {});
+  plain.gradient(q, dy, x, scale, statistics[0], statistics[1], {}, {}, dx, dscale, dbias, {});
   expectGoodManners(setup, {dxBlocks, dscaleBlocks, dbiasBlocks}, [&](Stream& stream) {
-    blocked.gradient(stream, dyBlocks, xBlocks, scale, statistics[0], statistics[1], {}, dxBlocks, dscaleBlocks,
+    blocked.gradient(stream, dyBlocks, xBlocks, scale, statistics[0], statistics[1], {}, {}, dxBlocks, dscaleBlocks,
                      dbiasBlocks, {});
   });
   EXPECT_LE(relativeError(dx, plainOf(dxBlocks, shape)), 1e-6);
@@ -107,14 +107,19 @@ TEST_F(BlockedBatchNorm, WithReluAndResidualHasTheBitsOfSeparateSteps) {
       });
       EXPECT_TRUE(std::ranges::equal(again.values(), fused.values())) << width;
       for (std::int64_t i = 0; i < g.count(); ++i) g[i] = dy[i] * (y[i] > 0 ? 1.0f : 0.0f);
-      separate.gradient(q, g, x, scale, mu, inverse, {}, dx, dscale, dbias, {});
-      expectGoodManners(setup, {dxFused, dscaleFused, dbiasFused, dr}, [&](Stream& stream) {
-        whole.gradient(stream, dy, x, scale, mu, inverse, y, dxFused, dscaleFused, dbiasFused, dr);
-      });
-      EXPECT_TRUE(std::ranges::equal(dxFused.values(), dx.values())) << width;
-      EXPECT_TRUE(std::ranges::equal(dr.values(), g.values())) << width;
-      EXPECT_TRUE(std::ranges::equal(dscaleFused.values(), dscale.values())) << width;
-      EXPECT_TRUE(std::ranges::equal(dbiasFused.values(), dbias.values())) << width;
+      separate.gradient(q, g, x, scale, mu, inverse, {}, {}, dx, dscale, dbias, {});
+      for (const bool byInput : {false, true}) { // how it is known what the ReLU let through
+        if (byInput && residual) continue;
+        const View<const float> result = byInput ? View<const float>() : View<const float>(y),
+                                shift = byInput ? View<const float>(bias) : View<const float>();
+        expectGoodManners(setup, {dxFused, dscaleFused, dbiasFused, dr}, [&](Stream& stream) {
+          whole.gradient(stream, dy, x, scale, mu, inverse, result, shift, dxFused, dscaleFused, dbiasFused, dr);
+        });
+        EXPECT_TRUE(std::ranges::equal(dxFused.values(), dx.values())) << width << byInput;
+        EXPECT_TRUE(std::ranges::equal(dr.values(), g.values())) << width << byInput;
+        EXPECT_TRUE(std::ranges::equal(dscaleFused.values(), dscale.values())) << width << byInput;
+        EXPECT_TRUE(std::ranges::equal(dbiasFused.values(), dbias.values())) << width << byInput;
+      }
     }
 }
 

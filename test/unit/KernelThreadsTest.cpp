@@ -127,7 +127,7 @@ TEST(KernelThreads, BatchNorm) {
         [&](const BatchNorm& norm, Stream& q) {
           norm.trainForward(q, x, scale, bias, bias, variance, residual, y, mean, inverse, newMean, newVariance);
           norm.trainForwardAgain(q, x, scale, bias, mean, inverse, residual, again);
-          norm.gradient(q, dy, x, scale, mean, inverse, y, dx, dscale, dbias, dresidual);
+          norm.gradient(q, dy, x, scale, mean, inverse, y, {}, dx, dscale, dbias, dresidual);
         });
     expectSame(
         {y, dx, dscale, dbias}, 0, [&](pdcrt::Setup& setup) { return BatchNorm(setup, o); },

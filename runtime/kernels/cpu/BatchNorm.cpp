@@ -16,7 +16,8 @@ namespace pdcrt {
 namespace {
 
 using blocks::Doubles, blocks::Floats;
-constexpr std::int64_t most = blocks::lanes; ///< channels at once
+constexpr std::int64_t most = blocks::lanes;           ///< channels at once
+constexpr int floats = sizeof(Floats) / sizeof(float); ///< in a vector
 
 /// How the planes of one channel, or of a block of them, lie in memory.
 struct Planes {
@@ -28,7 +29,45 @@ struct Sums {
   alignas(64) double first[most], second[most];
 };
 struct Factors {
-  alignas(64) float mean[most], factor[most], bias[most], slope[most];
+  alignas(64) float mean[most], factor[most], bias[most];
+  alignas(64) float meanGradient[most], slope[most]; ///< of a gradient only
+};
+
+// What is computed at once: one float, or those of a block.
+
+struct OneFloat {
+  using Type = float;
+  static constexpr int pieces = 1, width = 1;
+};
+struct OneBlock {
+  using Type = Floats;
+  static constexpr int pieces = most / floats, width = most;
+};
+
+/// The numbers of `values` that belong to the pieces of a step.
+template <class Step>
+struct Each {
+  typename Step::Type piece[Step::pieces];
+
+  PDCRT_INLINE explicit Each(const float* values) {
+    PDCRT_EACH(k, Step::pieces) piece[k] = reinterpret_cast<const typename Step::Type*>(values)[k];
+  }
+};
+
+/// y = (x - mean) · factor + bias. The mean is taken off first: folded into the bias it would cancel.
+template <class T>
+PDCRT_INLINE void map(const T& x, const T& mean, const T& factor, const T& bias, T& y) {
+  y = (x - mean) * factor + bias;
+}
+
+/// How one knows what a ReLU let through: everything, where there is none; what is positive in its result y; or where
+/// what it was applied to is positive, which is computed from x again.
+enum class Relu { none, byResult, byInput };
+
+/// The operands of a gradient, from the first channel of a block on.
+struct Given {
+  const float *dy, *x, *y;
+  Relu relu;
 };
 
 // One channel. The variance is the mean square of x - mean, in a second pass: it does not cancel.
@@ -47,23 +86,35 @@ PDCRT_VECTORIZED double sumOfSquares(Planes p, const float* x, double mean) {
   return total;
 }
 
-/// Of what a ReLU lets through where y, its result, is positive; of everything where there is no y.
+/// Of what a ReLU lets through.
 template <class Term>
-PDCRT_INLINE double sumOfMasked(Planes p, const float* dy, const float* y, Term term) {
+PDCRT_INLINE double sumOfMasked(Planes p, const Given& given, float mean, float factor, float bias, Term term) {
+  const auto [dy, x, y, relu] = given;
   double total = 0;
   for (std::int64_t n = 0; n < p.samples; ++n) {
     const std::int64_t at = n * p.stride;
-    total += y ? sumOf(p.size, [&](std::int64_t i) { return term(dy[at + i] * (y[at + i] > 0 ? 1.0f : 0.0f), at + i); })
-               : sumOf(p.size, [&](std::int64_t i) { return term(dy[at + i], at + i); });
+    const auto sumWhere = [&](auto open) {
+      return sumOf(p.size, [&](std::int64_t i) { return term(dy[at + i] * (open(at + i) ? 1.0f : 0.0f), at + i); });
+    };
+    if (relu == Relu::byResult)
+      total += sumWhere([y = y](std::int64_t i) { return y[i] > 0; });
+    else if (relu == Relu::byInput)
+      total += sumWhere([=, x = x](std::int64_t i) {
+        float before;
+        map(x[i], mean, factor, bias, before);
+        return before > 0;
+      });
+    else
+      total += sumOf(p.size, [&](std::int64_t i) { return term(dy[at + i], at + i); });
   }
   return total;
 }
 
-PDCRT_VECTORIZED void sumsOfGradient(Planes p, const float* dy, const float* x, const float* y, float mean,
-                                     Sums& sums) {
-  sums.first[0] = sumOfMasked(p, dy, y, [](float g, std::int64_t) { return g; });
+PDCRT_VECTORIZED void sumsOfGradient(Planes p, const Given& given, float mean, float factor, float bias, Sums& sums) {
+  sums.first[0] = sumOfMasked(p, given, mean, factor, bias, [](float g, std::int64_t) { return g; });
   const double middle = mean;
-  sums.second[0] = sumOfMasked(p, dy, y, [x, middle](float g, std::int64_t i) { return g * (x[i] - middle); });
+  sums.second[0] = sumOfMasked(p, given, mean, factor, bias,
+                               [x = given.x, middle](float g, std::int64_t i) { return g * (x[i] - middle); });
 }
 
 // A block of channels, whose planes seldom fit the cache: one pass. Squares are of the distance to the first value of
@@ -76,7 +127,7 @@ struct BlockSum {
 
   PDCRT_INLINE void store(double* to) const { std::memcpy(to, piece, sizeof piece); }
 };
-constexpr int doubles = most / BlockSum::pieces, floats = sizeof(Floats) / sizeof(float); ///< in a vector
+constexpr int doubles = most / BlockSum::pieces; ///< in a vector
 
 PDCRT_INLINE void widen(const float* x, Doubles& to) {
   to = __builtin_convertvector(*reinterpret_cast<const blocks::HalfFloats*>(x), Doubles);
@@ -103,21 +154,28 @@ PDCRT_VECTORIZED void sumsOfDistances(Planes p, const float* x, Sums& sums) {
   squares.store(sums.second);
 }
 
-template <bool masked>
-PDCRT_INLINE void sumsOfGradients(Planes p, const float* dy, const float* x, const float* y, const float* mean,
-                                  Sums& sums) {
+template <Relu relu>
+PDCRT_INLINE void sumsOfGradients(Planes p, const Given& given, const Factors& f, Sums& sums) {
+  const auto at = [](const float* address) -> const Floats& { return *reinterpret_cast<const Floats*>(address); };
+  const auto [dy, x, y, _] = given;
   const Floats zero = {}, one = zero + 1;
+  const Each<OneBlock> mean(f.mean), factor(f.factor), bias(f.bias);
   BlockSum middle, total = {}, products = {};
-  PDCRT_EACH(k, BlockSum::pieces) widen(mean + k * doubles, middle.piece[k]);
+  PDCRT_EACH(k, BlockSum::pieces) widen(f.mean + k * doubles, middle.piece[k]);
   for (std::int64_t n = 0; n < p.samples; ++n)
     for (std::int64_t i = n * p.stride; i < n * p.stride + p.size; i += most) {
       PDCRT_EACH(k, BlockSum::pieces / 2) {
-        const std::int64_t at = i + k * floats;
-        Floats g = *reinterpret_cast<const Floats*>(dy + at);
-        if constexpr (masked) g = g * (*reinterpret_cast<const Floats*>(y + at) > zero ? one : zero);
+        const std::int64_t here = i + k * floats;
+        Floats g = at(dy + here);
+        if constexpr (relu == Relu::byResult) g = g * (at(y + here) > zero ? one : zero);
+        if constexpr (relu == Relu::byInput) {
+          Floats before;
+          map(at(x + here), mean.piece[k], factor.piece[k], bias.piece[k], before);
+          g = g * (before > zero ? one : zero);
+        }
         Doubles wide[2], distance[2];
         widenHalves(g, wide);
-        widenHalves(*reinterpret_cast<const Floats*>(x + at), distance);
+        widenHalves(at(x + here), distance);
         PDCRT_EACH(half, 2) {
           total.piece[2 * k + half] += wide[half];
           products.piece[2 * k + half] += wide[half] * (distance[half] - middle.piece[2 * k + half]);
@@ -128,37 +186,17 @@ PDCRT_INLINE void sumsOfGradients(Planes p, const float* dy, const float* x, con
   products.store(sums.second);
 }
 
-PDCRT_VECTORIZED void sumsOfGradients(Planes p, const float* dy, const float* x, const float* y, const float* mean,
-                                      Sums& sums) {
-  if (y)
-    sumsOfGradients<true>(p, dy, x, y, mean, sums);
-  else
-    sumsOfGradients<false>(p, dy, x, y, mean, sums);
+PDCRT_VECTORIZED void sumsOfGradients(Planes p, const Given& given, const Factors& f, Sums& sums) {
+  switch (given.relu) {
+  case Relu::none: return sumsOfGradients<Relu::none>(p, given, f, sums);
+  case Relu::byResult: return sumsOfGradients<Relu::byResult>(p, given, f, sums);
+  case Relu::byInput: return sumsOfGradients<Relu::byInput>(p, given, f, sums);
+  }
 }
 
-// Passes that write, one float or those of a block at a time.
+// Passes that write.
 
-struct OneFloat {
-  using Type = float;
-  static constexpr int pieces = 1, width = 1;
-};
-struct OneBlock {
-  using Type = Floats;
-  static constexpr int pieces = most / floats, width = most;
-};
-
-/// The numbers of `values` that belong to the pieces of a step.
-template <class Step>
-struct Each {
-  typename Step::Type piece[Step::pieces];
-
-  PDCRT_INLINE explicit Each(const float* values) {
-    PDCRT_EACH(k, Step::pieces) piece[k] = reinterpret_cast<const typename Step::Type*>(values)[k];
-  }
-};
-
-/// y = (x - mean) · factor + bias, plus r, if there is one, and with `relu` nothing below 0. The mean is taken off
-/// first: folded into the bias it would cancel.
+/// y = (x - mean) · factor + bias, plus r, if there is one, and with `relu` nothing below 0.
 template <class Step, bool relu, bool residual>
 PDCRT_INLINE void normalise(Planes p, const float* x, const float* r, const Factors& f, float* y) {
   using T = typename Step::Type;
@@ -169,7 +207,8 @@ PDCRT_INLINE void normalise(Planes p, const float* x, const float* r, const Fact
     for (std::int64_t i = n * p.stride; i < n * p.stride + p.size; i += Step::width) {
       PDCRT_EACH(k, Step::pieces) {
         const std::int64_t here = i + k * (Step::width / Step::pieces);
-        T value = (at(x + here) - mean.piece[k]) * factor.piece[k] + bias.piece[k];
+        T value;
+        map(at(x + here), mean.piece[k], factor.piece[k], bias.piece[k], value);
         if constexpr (residual) value = value + at(r + here);
         if constexpr (relu) value = zero > value ? zero : value;
         *reinterpret_cast<T*>(y + here) = value;
@@ -197,47 +236,55 @@ PDCRT_VECTORIZED void normalise(Planes p, std::int64_t lanes, const float* x, co
     normalise<OneBlock>(p, x, r, relu, f, y);
 }
 
-/// dx = (g - bias - (x - mean) · slope) · factor, where g is dy, or what of it comes through a ReLU with result y; dr =
-/// g.
-template <class Step, bool masked, bool residual>
-PDCRT_INLINE void differentiate(Planes p, const float* dy, const float* x, const float* y, const Factors& f, float* dx,
-                                float* dr) {
+/// dx = (g - meanGradient - (x - mean) · slope) · factor, where g is what of dy comes through the ReLU; dr = g.
+template <class Step, Relu relu, bool residual>
+PDCRT_INLINE void differentiate(Planes p, const Given& given, const Factors& f, float* dx, float* dr) {
   using T = typename Step::Type;
   const auto at = [](const float* address) -> const T& { return *reinterpret_cast<const T*>(address); };
-  const Each<Step> mean(f.mean), factor(f.factor), bias(f.bias), slope(f.slope);
+  const auto [dy, x, y, _] = given;
+  const Each<Step> mean(f.mean), factor(f.factor), bias(f.bias), meanGradient(f.meanGradient), slope(f.slope);
   const T zero = {}, one = zero + 1;
   for (std::int64_t n = 0; n < p.samples; ++n)
     for (std::int64_t i = n * p.stride; i < n * p.stride + p.size; i += Step::width) {
       PDCRT_EACH(k, Step::pieces) {
         const std::int64_t here = i + k * (Step::width / Step::pieces);
         T g = at(dy + here);
-        if constexpr (masked) g = g * (at(y + here) > zero ? one : zero);
-        const T value = (g - bias.piece[k] - (at(x + here) - mean.piece[k]) * slope.piece[k]) * factor.piece[k];
+        if constexpr (relu == Relu::byResult) g = g * (at(y + here) > zero ? one : zero);
+        if constexpr (relu == Relu::byInput) {
+          T before;
+          map(at(x + here), mean.piece[k], factor.piece[k], bias.piece[k], before);
+          g = g * (before > zero ? one : zero);
+        }
+        const T value = (g - meanGradient.piece[k] - (at(x + here) - mean.piece[k]) * slope.piece[k]) * factor.piece[k];
         *reinterpret_cast<T*>(dx + here) = value;
         if constexpr (residual) *reinterpret_cast<T*>(dr + here) = g;
       }
     }
 }
 
-template <class Step>
-PDCRT_INLINE void differentiate(Planes p, const float* dy, const float* x, const float* y, const Factors& f, float* dx,
-                                float* dr) {
-  if (y && dr)
-    differentiate<Step, true, true>(p, dy, x, y, f, dx, dr);
-  else if (y)
-    differentiate<Step, true, false>(p, dy, x, y, f, dx, dr);
-  else if (dr)
-    differentiate<Step, false, true>(p, dy, x, y, f, dx, dr);
+template <class Step, Relu relu>
+PDCRT_INLINE void differentiate(Planes p, const Given& given, const Factors& f, float* dx, float* dr) {
+  if (dr)
+    differentiate<Step, relu, true>(p, given, f, dx, dr);
   else
-    differentiate<Step, false, false>(p, dy, x, y, f, dx, dr);
+    differentiate<Step, relu, false>(p, given, f, dx, dr);
 }
 
-PDCRT_VECTORIZED void differentiate(Planes p, std::int64_t lanes, const float* dy, const float* x, const float* y,
-                                    const Factors& f, float* dx, float* dr) {
+template <class Step>
+PDCRT_INLINE void differentiate(Planes p, const Given& given, const Factors& f, float* dx, float* dr) {
+  switch (given.relu) {
+  case Relu::none: return differentiate<Step, Relu::none>(p, given, f, dx, dr);
+  case Relu::byResult: return differentiate<Step, Relu::byResult>(p, given, f, dx, dr);
+  case Relu::byInput: return differentiate<Step, Relu::byInput>(p, given, f, dx, dr);
+  }
+}
+
+PDCRT_VECTORIZED void differentiate(Planes p, std::int64_t lanes, const Given& given, const Factors& f, float* dx,
+                                    float* dr) {
   if (lanes == 1)
-    differentiate<OneFloat>(p, dy, x, y, f, dx, dr);
+    differentiate<OneFloat>(p, given, f, dx, dr);
   else
-    differentiate<OneBlock>(p, dy, x, y, f, dx, dr);
+    differentiate<OneBlock>(p, given, f, dx, dr);
 }
 
 template <class Step>
@@ -279,12 +326,12 @@ Sums momentsOf(Planes p, std::int64_t lanes, const float* x) {
 }
 
 /// Σ g and Σ g · (x - mean), with g as `differentiate` has it.
-Sums gradientSums(Planes p, std::int64_t lanes, const float* dy, const float* x, const float* y, const float* mean) {
+Sums gradientSums(Planes p, std::int64_t lanes, const Given& given, const Factors& f) {
   Sums sums;
   if (lanes == 1)
-    sumsOfGradient(p, dy, x, y, mean[0], sums);
+    sumsOfGradient(p, given, f.mean[0], f.factor[0], f.bias[0], sums);
   else
-    sumsOfGradients(p, dy, x, y, mean, sums);
+    sumsOfGradients(p, given, f, sums);
   return sums;
 }
 
@@ -382,30 +429,35 @@ void BatchNorm::trainForwardAgain(Stream&, View<const float> x, View<const float
 }
 
 void BatchNorm::gradient(Stream&, View<const float> dy, View<const float> x, View<const float> scale,
-                         View<const float> mean, View<const float> inverseStd, View<const float> y, View<float> dx,
-                         View<float> dscale, View<float> dbias, View<float> dresidual) const {
+                         View<const float> mean, View<const float> inverseStd, View<const float> y,
+                         View<const float> bias, View<float> dx, View<float> dscale, View<float> dbias,
+                         View<float> dresidual) const {
   // With x̂ = (x - mean) · inverseStd and g = dy, or what the ReLU lets through:  dbias = Σ g,  dscale = Σ g · x̂,
   // dx = scale · inverseStd · (g - dbias / count - x̂ · dscale / count).
   const Planes planes = {samples_, channels_ * inner_, lanes_ * inner_};
   const double count = static_cast<double>(samples_ * inner_);
+  const Relu relu = !relu_ ? Relu::none : y ? Relu::byResult : Relu::byInput;
   forEachBlock(planes, channels_, lanes_, [&](std::int64_t first) {
     const std::int64_t begin = first * inner_;
-    const float* const result = relu_ ? offset(y, begin) : nullptr;
-    const Sums sums = gradientSums(planes, lanes_, dy.data + begin, x.data + begin, result, mean.data + first);
-    Factors f;
+    const Given given = {dy.data + begin, x.data + begin, offset(y, begin), relu};
+    Factors f = {};
+    for (std::int64_t lane = 0; lane < lanes_; ++lane) {
+      const std::int64_t c = first + lane;
+      f.mean[lane] = mean[c];
+      f.factor[lane] = factorOf(scale[c], inverseStd[c]);
+      if (relu == Relu::byInput) f.bias[lane] = bias[c];
+    }
+    const Sums sums = gradientSums(planes, lanes_, given, f);
     for (std::int64_t lane = 0; lane < lanes_; ++lane) {
       const std::int64_t c = first + lane;
       const double inverse = inverseStd[c], biasGradient = sums.first[lane],
                    scaleGradient = sums.second[lane] * inverse;
       dscale[c] = static_cast<float>(scaleGradient);
       dbias[c] = static_cast<float>(biasGradient);
-      f.mean[lane] = mean[c];
-      f.bias[lane] = static_cast<float>(biasGradient / count);
+      f.meanGradient[lane] = static_cast<float>(biasGradient / count);
       f.slope[lane] = static_cast<float>(scaleGradient * inverse / count);
-      f.factor[lane] = static_cast<float>(scale[c] * inverse);
     }
-    differentiate(planes, lanes_, dy.data + begin, x.data + begin, result, f, dx.data + begin,
-                  dresidual ? dresidual.data + begin : nullptr);
+    differentiate(planes, lanes_, given, f, dx.data + begin, dresidual ? dresidual.data + begin : nullptr);
   });
 }
 
@@ -414,20 +466,24 @@ void BatchNorm::frozenGradient(Stream&, View<const float> dy, View<const float> 
                                View<float> dscale, View<float> dbias) const {
   const Planes planes = {samples_, channels_ * inner_, lanes_ * inner_};
   forEachBlock(planes, channels_, lanes_, [&](std::int64_t first) {
-    const float* const dOut = dy.data + first * inner_;
-    // Before dx, which may be dy's memory.
-    Sums sums = {};
-    if (dscale || dbias)
-      sums = gradientSums(planes, lanes_, dOut, x.data + first * inner_, nullptr, runningMean.data + first);
-    Factors f;
+    const Given given = {dy.data + first * inner_, offset(x, first * inner_), nullptr, Relu::none};
+    Factors f = {};
+    double inverse[most];
     for (std::int64_t lane = 0; lane < lanes_; ++lane) {
       const std::int64_t c = first + lane;
-      const double inverse = 1 / std::sqrt(runningVariance[c] + epsilon_);
-      if (dscale) dscale[c] = static_cast<float>(sums.second[lane] * inverse);
-      if (dbias) dbias[c] = static_cast<float>(sums.first[lane]);
-      f.factor[lane] = static_cast<float>(scale[c] * inverse);
+      inverse[lane] = 1 / std::sqrt(runningVariance[c] + epsilon_);
+      f.mean[lane] = runningMean[c];
+      f.factor[lane] = static_cast<float>(scale[c] * inverse[lane]);
     }
-    if (dx) scaleBy(planes, lanes_, dOut, f, dx.data + first * inner_);
+    if (dscale || dbias) { // before dx, which may be dy's memory
+      const Sums sums = gradientSums(planes, lanes_, given, f);
+      for (std::int64_t lane = 0; lane < lanes_; ++lane) {
+        const std::int64_t c = first + lane;
+        if (dscale) dscale[c] = static_cast<float>(sums.second[lane] * inverse[lane]);
+        if (dbias) dbias[c] = static_cast<float>(sums.first[lane]);
+      }
+    }
+    if (dx) scaleBy(planes, lanes_, given.dy, f, dx.data + first * inner_);
   });
 }
 

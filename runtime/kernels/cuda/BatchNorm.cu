@@ -36,13 +36,22 @@ __device__ Pack<float, n> loadPresent(const float* from, std::int64_t i) {
   return loaded;
 }
 
+/// What normalises a channel, rounded alike wherever it is computed. The mean is taken off first: folded into the bias
+/// it would cancel.
+struct Affine {
+  float mean, factor, bias;
+
+  __device__ float of(float x) const { return std::fma(x - mean, factor, bias); }
+};
+
 /// Summands d and d², d = x - x[0].
 struct Deviations {
   static constexpr int atOnce = 4;
   static constexpr const char* name = "batch normalisation, sums";
   const float* x;
 
-  __device__ double originOf(std::int64_t, std::int64_t begin) const { return x[begin]; }
+  using Origin = double;
+  __device__ Origin originOf(std::int64_t, std::int64_t begin) const { return x[begin]; }
   template <int n>
   __device__ Pack<float, n> load(std::int64_t i) const {
     return loadPack<n>(View(x), i);
@@ -55,33 +64,50 @@ struct Deviations {
   }
 };
 
-/// What of dy comes through a ReLU with result y; dy where there is none.
-__device__ float masked(float dy, float y, bool relu) {
-  return relu ? dy * (y > 0 ? 1.0f : 0.0f) : dy;
-}
-
-/// What the gradients of n neighbours are computed from; y is that of a ReLU.
+/// What the gradients of n neighbours are computed from; y is that of a ReLU, if it says what came through.
 template <int n>
 struct GradientTerms {
   Pack<float, n> dy, y, x;
 };
 
-/// Summands g and g · (x - mean), where g is dy, or what of it comes through a ReLU with result y.
-struct Gradients {
-  static constexpr int atOnce = 2;
-  static constexpr const char* name = "batch normalisation, sums of gradients";
-  const float *dy, *y, *x, *mean;
+/// The operands of a gradient. What came through a ReLU says its result `y`, where there is one; or else `bias`, where
+/// there is one: what is positive before the ReLU, computed again.
+struct Given {
+  const float *dy, *y, *x, *mean, *inverse, *scale, *bias;
 
-  __device__ double originOf(std::int64_t c, std::int64_t) const { return mean[c]; }
   template <int n>
   __device__ GradientTerms<n> load(std::int64_t i) const {
     return {loadPack<n>(View(dy), i), loadPresent<n>(y, i), loadPack<n>(View(x), i)};
   }
+  /// What of dy comes through.
   template <int n>
-  __device__ void add(const GradientTerms<n>& terms, int k, double origin, Pair& sums) const {
-    const float g = masked(terms.dy[k], terms.y[k], y);
+  __device__ float masked(const GradientTerms<n>& terms, int k, const Affine& forward) const {
+    if (!y && !bias) return terms.dy[k];
+    const float before = y ? terms.y[k] : forward.of(terms.x[k]);
+    return terms.dy[k] * (before > 0 ? 1.0f : 0.0f);
+  }
+};
+
+/// Summands g and g · (x - mean), where g is dy, or what of it comes through a ReLU.
+struct Gradients {
+  static constexpr int atOnce = 2;
+  static constexpr const char* name = "batch normalisation, sums of gradients";
+  Given given;
+
+  using Origin = Affine;
+  __device__ Origin originOf(std::int64_t c, std::int64_t) const {
+    if (!given.bias) return {given.mean[c], 0, 0};
+    return {given.mean[c], given.scale[c] * given.inverse[c], given.bias[c]};
+  }
+  template <int n>
+  __device__ GradientTerms<n> load(std::int64_t i) const {
+    return given.load<n>(i);
+  }
+  template <int n>
+  __device__ void add(const GradientTerms<n>& terms, int k, const Origin& origin, Pair& sums) const {
+    const float g = given.masked(terms, k, origin);
     sums.first += g;
-    sums.second += double(g) * (double(terms.x[k]) - origin);
+    sums.second += double(g) * (double(terms.x[k]) - origin.mean);
   }
 };
 
@@ -90,7 +116,7 @@ template <int n, class Summands>
 __global__ void addPlanes(Sizes s, Summands of, Pair* partial) {
   for (std::int64_t block = blockIdx.x; block < s.channels * s.parts.parts; block += gridDim.x) {
     const std::int64_t c = block / s.parts.parts, part = block % s.parts.parts, begin = s.begin(c);
-    const double origin = of.originOf(c, begin);
+    const typename Summands::Origin origin = of.originOf(c, begin);
     Pair sums = {};
     forEach<Summands::atOnce>(
         part * s.parts.size + threadIdx.x * n, s.end(part), static_cast<std::int64_t>(blockDim.x) * n,
@@ -113,7 +139,7 @@ __global__ void addLanes(Sizes s, Tiles tiles, Summands of, Pair* partial) {
     const Share<n, all> mine(s, tiles, block, number);
     Pair sums[n] = {};
     if (mine.some) {
-      double origins[n];
+      typename Summands::Origin origins[n];
       for (int k = 0; k < n; ++k) origins[k] = of.originOf(mine.channel + k, mine.begin + k);
       forEach<Summands::atOnce>(
           mine.first, mine.end, mine.step, [&](std::int64_t i) { return of.template load<n>(mine.at(s, i)); },
@@ -191,17 +217,14 @@ __global__ void invert(std::int64_t channels, const float* variance, double epsi
     inverse[c] = static_cast<float>(1 / std::sqrt(variance[c] + epsilon));
 }
 
-/// y = (x - mean) · (scale · inverse) + bias, plus the residual, if there is one, and with `relu` nothing below 0. The
-/// mean is taken off first: folded into the bias it would cancel.
+/// y = (x - mean) · (scale · inverse) + bias, plus the residual, if there is one, and with `relu` nothing below 0.
 struct Normalise {
   static constexpr int atOnce = 2;
   const float *x, *mean, *inverse, *scale, *bias, *residual;
   bool relu;
   float* y;
 
-  struct Map {
-    float mean, factor, bias;
-  };
+  using Map = Affine;
   template <int n>
   struct Terms {
     Pack<float, n> x, added;
@@ -221,7 +244,7 @@ struct Normalise {
   __device__ void store(std::int64_t i, const Terms<n>& from, Neighbours forNeighbours) const {
     Pack<float, n> to;
     forNeighbours([&](int k, const Map& map) {
-      float value = (from.x[k] - map.mean) * map.factor + map.bias;
+      float value = map.of(from.x[k]);
       if (residual) value = value + from.added[k];
       to[k] = relu && 0.0f > value ? 0.0f : value; // a NaN stays one
     });
@@ -232,30 +255,31 @@ struct Normalise {
 /// dx = (g - meanDy - (x - mean) · slope) · (scale · inverse), g as above; dresidual = g.
 struct Differentiate {
   static constexpr int atOnce = 2;
-  const float *dy, *y, *x, *mean, *inverse, *scale;
+  Given given;
   Slopes slopes;
   float *dx, *dresidual;
 
   struct Map {
-    float mean, factor, meanDy, slope;
+    Affine forward;
+    float meanDy, slope;
   };
   template <int n>
   __device__ void loadMaps(std::int64_t c, Map (&maps)[n]) const {
-    const Pack<float, n> means = loadPack<n>(View(mean), c), scales = loadPack<n>(View(scale), c),
-                         inverses = loadPack<n>(View(inverse), c), ofDy = loadPack<n>(View(slopes.meanDy), c),
-                         ofX = loadPack<n>(View(slopes.slope), c);
-    for (int k = 0; k < n; ++k) maps[k] = {means[k], scales[k] * inverses[k], ofDy[k], ofX[k]};
+    const Pack<float, n> means = loadPack<n>(View(given.mean), c), scales = loadPack<n>(View(given.scale), c),
+                         inverses = loadPack<n>(View(given.inverse), c), biases = loadPresent<n>(given.bias, c),
+                         ofDy = loadPack<n>(View(slopes.meanDy), c), ofX = loadPack<n>(View(slopes.slope), c);
+    for (int k = 0; k < n; ++k) maps[k] = {{means[k], scales[k] * inverses[k], biases[k]}, ofDy[k], ofX[k]};
   }
   template <int n>
   __device__ GradientTerms<n> load(std::int64_t i) const {
-    return {loadPack<n>(View(dy), i), loadPresent<n>(y, i), loadPack<n>(View(x), i)};
+    return given.load<n>(i);
   }
   template <int n, class Neighbours>
   __device__ void store(std::int64_t i, const GradientTerms<n>& from, Neighbours forNeighbours) const {
     Pack<float, n> g, to;
     forNeighbours([&](int k, const Map& map) {
-      g[k] = masked(from.dy[k], from.y[k], y);
-      to[k] = (g[k] - map.meanDy - (from.x[k] - map.mean) * map.slope) * map.factor;
+      g[k] = given.masked(from, k, map.forward);
+      to[k] = (g[k] - map.meanDy - (from.x[k] - map.forward.mean) * map.slope) * map.forward.factor;
     });
     storePack(View(dx), i, to);
     if (dresidual) storePack(View(dresidual), i, g);
@@ -426,19 +450,20 @@ void BatchNorm::trainForwardAgain(Stream& q, View<const float> x, View<const flo
 }
 
 void BatchNorm::gradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale,
-                         View<const float> mean, View<const float> inverseStd, View<const float> y, View<float> dx,
-                         View<float> dscale, View<float> dbias, View<float> dresidual) const {
+                         View<const float> mean, View<const float> inverseStd, View<const float> y,
+                         View<const float> bias, View<float> dx, View<float> dscale, View<float> dbias,
+                         View<float> dresidual) const {
   const Sizes s = cuda::channelSizesOf(samples_, channels_, inner_, lanes_);
-  const float* const result = relu_ ? y.data : nullptr;
+  const float *const result = relu_ ? y.data : nullptr, *const shift = relu_ && !y ? bias.data : nullptr;
+  const Given given = {dy.data, result, x.data, mean.data, inverseStd.data, scale.data, shift};
   const Room room(q, s);
   const Slopes slopes = {room.perChannel, room.perChannel + channels_};
-  launchSums(q, s, {dy.data, result, x.data}, Gradients{dy.data, result, x.data, mean.data}, room.partial);
+  launchSums(q, s, {dy.data, result, x.data}, Gradients{given}, room.partial);
   cuda::launchBlocks(q, "batch normalisation, weight gradient", finishGradients, teamBlocks(s), s, room.partial,
                      inverseStd.data, dscale.data, dbias.data, slopes);
-  launchPass(
-      q, "batch normalisation, input gradient", s, {dy.data, result, x.data, dx.data, dresidual.data},
-      {mean.data, inverseStd.data, scale.data, slopes.meanDy, slopes.slope},
-      Differentiate{dy.data, result, x.data, mean.data, inverseStd.data, scale.data, slopes, dx.data, dresidual.data});
+  launchPass(q, "batch normalisation, input gradient", s, {dy.data, result, x.data, dx.data, dresidual.data},
+             {mean.data, inverseStd.data, scale.data, shift, slopes.meanDy, slopes.slope},
+             Differentiate{given, slopes, dx.data, dresidual.data});
 }
 
 void BatchNorm::frozenGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale,
@@ -449,7 +474,8 @@ void BatchNorm::frozenGradient(Stream& q, View<const float> dy, View<const float
   float* const inverse = room.perChannel;
   launchLoop(q, "batch normalisation, variance", invert, channels_, channels_, runningVariance.data, epsilon_, inverse);
   if (dscale || dbias) { // before dx, which may be dy's memory
-    launchSums(q, s, {dy.data, x.data}, Gradients{dy.data, nullptr, x.data, runningMean.data}, room.partial);
+    const Given given = {dy.data, nullptr, x.data, runningMean.data, inverse, scale.data, nullptr};
+    launchSums(q, s, {dy.data, x.data}, Gradients{given}, room.partial);
     cuda::launchBlocks(q, "batch normalisation, weight gradient", finishGradients, teamBlocks(s), s, room.partial,
                        inverse, dscale.data, dbias.data, Slopes());
   }

@@ -3,7 +3,7 @@
 //   pdc digits.onnx --batch=32 --loss=softmax-cross-entropy --optimizer=momentum,lr=0.02 --replicas=1,1,1,1
 //     --profile=analytic
 //
-//   model     digits.onnx, hash c9972f634f952986
+//   model     digits.onnx, hash 6a4f8ffddd992fd7
 //   replicas  1
 //   memory    weights 291.6 KiB, gradients 291.6 KiB, each minibatch in flight 897.3 KiB,
 //             handover 0 bytes, scratch 0 bytes; alive at most 897.0 KiB of one minibatch
@@ -147,9 +147,9 @@ struct Slot {
   View<float> g4{frame.slot, 656704};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
   View<float> g5{frame.slot, 525632};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
   View<float> g6{frame.slot, 787776};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
-  View<float> g7{frame.slot, 656704};      // f32[32, 64, 4, 4]@1 /block3/conv2/Conv, input gradient
+  View<float> g7{frame.slot, 131392};      // f32[32, 64, 4, 4]@1 /block3/conv2/Conv, input gradient
   View<float> g8{frame.slot, 262976};      // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu, input gradient
-  View<float> g9{frame.slot, 394048};      // f32[32, 64, 4, 4]@1 /block3/conv1/Conv, input gradient
+  View<float> g9{frame.slot, 320};         // f32[32, 64, 4, 4]@1 /block3/conv1/Conv, input gradient
   View<float> prediction{frame.slot, 320}; // f32[32, 10] logits
   View<float> e0{frame.slot, 1600};        // f32[32, 64, 4, 4]@1 /block3/conv1/Conv
   View<float> e1{frame.slot, 132672};      // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
@@ -293,7 +293,7 @@ void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Han
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]@1
   k.transpose_9.forward(q, s.g3, s.g4);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]@1
-  k.batchNorm_3.gradient(q, s.g4, s.a4, w.block3_bn2_weight, s.a6, s.a7, s.a5, s.g5, g.block3_bn2_weight,
+  k.batchNorm_3.gradient(q, s.g4, s.a4, w.block3_bn2_weight, s.a6, s.a7, s.a5, {}, s.g5, g.block3_bn2_weight,
       g.block3_bn2_bias, s.g6);
   // /block3/conv2/Conv, weight gradient -> f32[64, 64, 3, 3]@2
   k.conv2d_2.weightGradient(q.work(s.frame.slot + 262976, 2304), s.a1, s.g5, g.block3_conv2_weight, {});
@@ -302,12 +302,12 @@ void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Han
 
   q.group(6);
   // /block3/bn1/BatchNormalization, /block3/Relu, input gradient -> f32[32, 64, 4, 4]@1
-  k.batchNorm_1.gradient(q, s.g7, s.a0, w.block3_bn1_weight, s.a2, s.a3, s.a1, s.g8, g.block3_bn1_weight,
-      g.block3_bn1_bias, {});
+  k.batchNorm_1.gradient(q, s.g7, s.a0, w.block3_bn1_weight, s.a2, s.a3, {}, w.block3_bn1_bias, s.g8,
+      g.block3_bn1_weight, g.block3_bn1_bias, {});
   // /block3/conv1/Conv, weight gradient -> f32[64, 64, 3, 3]@2
   k.conv2d_0.weightGradient(q.work(s.frame.slot + 320, 2304), s.in0, s.g8, g.block3_conv1_weight, {});
   // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
-  k.conv2d_0.inputGradient(q.work(s.frame.slot + 320, 221184), s.g8, w.block3_conv1_weight, s.g9);
+  k.conv2d_0.inputGradient(q.work(s.frame.slot + 394048, 221184), s.g8, w.block3_conv1_weight, s.g9);
   // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
   add_1(q, s.g6, s.g9, s.gout0);
 }
@@ -352,7 +352,7 @@ const pdcrt::Stage stage =
         .index = 3,
         .count = 4,
         .model = "digits.onnx",
-        .modelHash = "c9972f634f952986",
+        .modelHash = "6a4f8ffddd992fd7",
         .bytes = {.weights = 298560, .state = 1024, .gradients = 298560, .slot = 918848,
                   .handover = 0, .scratch = 0, .workspace = 0},
         .parameters = parameters,

@@ -40,11 +40,12 @@ public:
   void trainForwardAgain(Stream& q, View<const float> x, View<const float> scale, View<const float> bias,
                          View<const float> mean, View<const float> inverseStd, View<const float> residual,
                          View<float> y) const;
-  /// Gradients of trainForward. `y` is its result, with Options::relu only; `dresidual`, the gradient of what was
-  /// added, may be empty. dx may be dy's memory, dresidual not.
+  /// Gradients of trainForward; `dresidual`, the gradient of what was added, may be empty. dx may be dy's memory,
+  /// dresidual not. With Options::relu either `y` says where it let something through, trainForward's result, or (where
+  /// nothing was added) `bias`: what was normalised is computed again, with the same bits, and y need not be read.
   void gradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale, View<const float> mean,
-                View<const float> inverseStd, View<const float> y, View<float> dx, View<float> dscale,
-                View<float> dbias, View<float> dresidual) const;
+                View<const float> inverseStd, View<const float> y, View<const float> bias, View<float> dx,
+                View<float> dscale, View<float> dbias, View<float> dresidual) const;
   /// Gradients of forward, where the statistics are constants. `dx`, or `dscale` and `dbias`, may be empty.
   void frozenGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> scale,
                       View<const float> runningMean, View<const float> runningVariance, View<float> dx,
