@@ -342,6 +342,7 @@ PDC_OPS(BatchNorm) {
           .kernel = [](const Operation& op) { return kernel(op, "forward", 0); },
           .channelBlocks = everyPlane,
           .initialValues = startsAt(1, {1, 0, 0, 1}),
+          .replaceable = {0},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto x = c.in<T>(0), scale = c.in<T>(1), bias = c.in<T>(2), mean = c.in<T>(3), variance = c.in<T>(4);
             const auto y = c.out<T>(0);
@@ -447,6 +448,7 @@ PDC_OPS(BatchNorm) {
           .kernel = [](const Operation& op) { return kernel(op, "gradient", 1); },
           .channelBlocks = everyPlane,
           .absorb = absorbMask,
+          .replaceable = {0},
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = {example("%dy: f32[4, 3, 2, 2], %x: f32[4, 3, 2, 2], %scale: f32[3], %mean: f32[3], %i: f32[3]",
                                "%dx, %dscale, %dbias, _ = batch_norm_gradient %dy, %x, %scale, %mean, %i {epsilon = "
@@ -476,6 +478,7 @@ PDC_OPS(BatchNorm) {
           .cost = perElement(5),
           .kernel = [](const Operation& op) { return kernel(op, "frozenGradient", 1); },
           .channelBlocks = everyPlane,
+          .replaceable = {0},
           .reference = reference([]<class T>(ReferenceContext& c) { frozenReference<T>(c); }),
           .examples = {example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %positive: f32[3]",
                                "%dx, _, _ = batch_norm_frozen_gradient %dy, %x, %scale, %mean, %positive {epsilon = "

@@ -147,6 +147,7 @@ Types inferGradient(const InferContext& c, const char* op, const char* shapeName
   const Expected<Shape> y =
       ofInput ? outputShape(c, op, stated, second.shape) : outputShape(c, op, first.shape, stated);
   if (!y || !requireType(c, op, ofInput ? 0 : 1, {first.element, *y}, shapeName)) return failure;
+  if (ofInput && has(c, 2) && !requireType(c, op, 2, {first.element, stated}, shapeName)) return failure;
   std::vector<Type> types{{first.element, stated}};
   if (!ofInput) types.push_back({first.element, {dy.shape[1]}});
   return types;
@@ -233,6 +234,27 @@ Absorbed absorbRelu(Operation& op, Builder& b) {
   return {.made = made, .gone = {&op, follower}, .replaced = {{follower->result(), made->result()}}};
 }
 
+/// conv2d_input_gradient, when a sum with one other value is all that dX is for, and the other one is no such gradient
+/// that comes later.
+Absorbed absorbSum(Operation& op, Builder& b) {
+  Operation* sum = onlyUser(op.result());
+  if (!sum || sum->operands().size() != 2 || sum->result()->type() != resultType(op)) return {};
+  const std::size_t other = sum->operand(0) == op.result() ? 1 : 0;
+  Value* const added = sum->operand(other);
+  const ExpressionPtr whole = expressionsOf(*sum).front();
+  const std::string names[] = {operandNameInExpressions(sum->def(), 0), operandNameInExpressions(sum->def(), 1)};
+  if (!isBinary(*whole, "+") || added->type() != resultType(op) ||
+      !((isName(*whole->arguments[0], names[0]) && isName(*whole->arguments[1], names[1])) ||
+        (isName(*whole->arguments[0], names[1]) && isName(*whole->arguments[1], names[0]))))
+    return {};
+  const Operation* rival = added->definer();
+  if (rival && &rival->def() == &op.def() && onlyUser(added) == sum && comesBefore(b.graph(), op, *rival)) return {};
+  b.setInsertionPoint(sum);
+  Operation* made = b.create("conv2d_added_input_gradient", {op.operand(0), op.operand(1), added}, op.attributes);
+  if (!made) return {};
+  return {.made = made, .gone = {&op, sum}, .replaced = {{sum->result(), made->result()}}};
+}
+
 std::vector<std::string> examples() {
   const auto text = [](const char* x, const char* w, const std::string& b, const char* options, const char* y) {
     return example("%x: f32" + std::string(x) + ", %w: f32" + w + (b.empty() ? "" : ", %b: f32" + b),
@@ -248,6 +270,84 @@ std::vector<std::string> examples() {
                " {dilations = [2, 2], groups = 2, pads = [2, 1, 0, 1], strides = [1, 2]}", "[1, 2, 6, 3]"),
           text("[2, 16, 3, 4]", "[16, 16, 3, 3]", "[16]", " {pads = [1, 1, 1, 1], relu = true}", "[2, 16, 3, 4]"),
           text("[1, 1, 1, 9]", "[2, 1, 1, 4]", "[2]", " {pads = [0, 2, 0, 1], strides = [1, 3]}", "[1, 2, 1, 3]")};
+}
+
+OpDef inputGradientDef() {
+  return {
+      .name = "conv2d_input_gradient",
+      .summary = "Gradient of conv2d for X, which is the transposed convolution of dY",
+      .onnx = {onnx("ConvTranspose", 2, convertConvTranspose)},
+      .operands = {{"dY"}, {"W"}},
+      .results = {{"dX"}},
+      .attributes = attributes({integers("input_shape", std::nullopt, "the shape of X")}),
+      .infer = [](const InferContext& c) { return inferGradient(c, "conv2d_input_gradient", "input_shape", true); },
+      .precision = PrecisionClass::preferLow,
+      .cost =
+          [](const Operation& op) {
+            return Cost{inputGradientOf(op).flops(), bytesMoved(op)};
+          },
+      .gradient = gradientOfInputGradient,
+      .kernel = [](const Operation& op) { return inputGradientOf(op).kernel("inputGradient", false); },
+      .alternatives = [](const Operation& op,
+                         Target t) { return inputGradientOf(op).alternatives("inputGradient", t); },
+      .channelBlocks = besideFilter,
+      .filterBlocks = [](const Operation& op) { return filterOf(op, op.operand(1)); },
+      .absorb = absorbSum,
+      .initialValues = asLayer(fanIn), // as a transposed convolution
+      .reference = reference([]<class T>(ReferenceContext& c) {
+        const auto dy = c.in<T>(0), w = c.in<T>(1);
+        const auto dx = c.out<T>(0);
+        if (c.operands.size() > 2) std::copy(c.in<T>(2).begin(), c.in<T>(2).end(), dx.begin()); // what it is added to
+        inputGradientOf(c.op).forEachProduct(
+            [&](std::int64_t atY, std::int64_t atX, std::int64_t atW) { dx[atX] += dy[atY] * w[atW]; });
+      }),
+      .examples = {example("%dy: f32[2, 4, 5, 5], %w: f32[4, 3, 3, 3]",
+                           "%dx = conv2d_input_gradient %dy, %w {input_shape = [2, 3, 5, 5], pads = [1, 1, 1, 1]} "
+                           ": f32[2, 3, 5, 5]"),
+                   example("%dy: f32[1, 3, 5, 6], %w: f32[3, 2, 3, 3]",
+                           "%dx = conv2d_input_gradient %dy, %w {algorithms = [\"automatic\", \"winograd\", "
+                           "\"direct\"], input_shape = [1, 2, 7, 8], workspace = 64} : f32[1, 2, 7, 8]"),
+                   example("%dy: f32[1, 2, 3, 3], %w: f32[2, 1, 3, 3]",
+                           "%dx = conv2d_input_gradient %dy, %w {groups = 2, input_shape = [1, 2, 8, 7], strides = "
+                           "[2, 2]} : f32[1, 2, 8, 7]"),
+                   example("%dy: f32[1, 3, 2, 3], %w: f32[3, 2, 2, 2]",
+                           "%dx = conv2d_input_gradient %dy, %w {input_shape = [1, 2, 5, 6], strides = [3, 2]} "
+                           ": f32[1, 2, 5, 6]"),
+                   example("%dy: f32[2, 1, 3, 2], %w: f32[1, 2, 2, 3]",
+                           "%dx = conv2d_input_gradient %dy, %w {dilations = [2, 1], input_shape = [2, 2, 4, 4], "
+                           "pads = [1, 0, 0, 0]} : f32[2, 2, 4, 4]"),
+                   example("%dy: f32[1, 4, 1, 4], %w: f32[4, 1, 1, 3]",
+                           "%dx = conv2d_input_gradient %dy, %w {groups = 2, input_shape = [1, 2, 1, 8], pads = "
+                           "[0, 1, 0, 0], strides = [1, 2]} : f32[1, 2, 1, 8]")},
+      .takesLow = true,
+  };
+}
+
+/// What conv2d_input_gradient becomes with a sum behind it.
+OpDef addedInputGradientDef() {
+  OpDef def = inputGradientDef();
+  def.name = "conv2d_added_input_gradient";
+  def.summary = "Gradient of conv2d for X, added to something";
+  def.onnx = {};
+  def.operands.push_back({"added"});
+  def.infer = [](const InferContext& c) {
+    return inferGradient(c, "conv2d_added_input_gradient", "input_shape", true);
+  };
+  def.gradient = nullptr;
+  def.kernel = [](const Operation& op) { return inputGradientOf(op).kernel("addedInputGradient", false); };
+  // What it is added to lies as the sum does.
+  def.channelBlocks = [](const Operation& op) {
+    return ChannelBlocks{.values = {op.operand(0), op.operand(2), op.result()}, .last = inOneGroup(op)};
+  };
+  def.absorb = nullptr;
+  def.replaceable = {2};
+  def.examples = {example("%dy: f32[2, 4, 2, 3], %w: f32[4, 3, 2, 1], %a: f32[2, 3, 5, 5]",
+                          "%dx = conv2d_added_input_gradient %dy, %w, %a {input_shape = [2, 3, 5, 5], strides = [2, "
+                          "2]} : f32[2, 3, 5, 5]"),
+                  example("%dy: f32[2, 32, 6, 6], %w: f32[32, 16, 3, 3], %a: f32[2, 16, 6, 6]",
+                          "%dx = conv2d_added_input_gradient %dy, %w, %a {input_shape = [2, 16, 6, 6], pads = [1, 1, "
+                          "1, 1]} : f32[2, 16, 6, 6]")};
+  return def;
 }
 
 } // namespace
@@ -289,52 +389,8 @@ PDC_OPS(Conv2d) {
           .examples = examples(),
           .takesLow = true,
       },
-      {
-          .name = "conv2d_input_gradient",
-          .summary = "Gradient of conv2d for X, which is the transposed convolution of dY",
-          .onnx = {onnx("ConvTranspose", 2, convertConvTranspose)},
-          .operands = {{"dY"}, {"W"}},
-          .results = {{"dX"}},
-          .attributes = attributes({integers("input_shape", std::nullopt, "the shape of X")}),
-          .infer = [](const InferContext& c) { return inferGradient(c, "conv2d_input_gradient", "input_shape", true); },
-          .precision = PrecisionClass::preferLow,
-          .cost =
-              [](const Operation& op) {
-                return Cost{inputGradientOf(op).flops(), bytesMoved(op)};
-              },
-          .gradient = gradientOfInputGradient,
-          .kernel = [](const Operation& op) { return inputGradientOf(op).kernel("inputGradient", false); },
-          .alternatives = [](const Operation& op,
-                             Target t) { return inputGradientOf(op).alternatives("inputGradient", t); },
-          .channelBlocks = besideFilter,
-          .filterBlocks = [](const Operation& op) { return filterOf(op, op.operand(1)); },
-          .initialValues = asLayer(fanIn), // as a transposed convolution
-          .reference = reference([]<class T>(ReferenceContext& c) {
-            const auto dy = c.in<T>(0), w = c.in<T>(1);
-            const auto dx = c.out<T>(0);
-            inputGradientOf(c.op).forEachProduct(
-                [&](std::int64_t atY, std::int64_t atX, std::int64_t atW) { dx[atX] += dy[atY] * w[atW]; });
-          }),
-          .examples = {example("%dy: f32[2, 4, 5, 5], %w: f32[4, 3, 3, 3]",
-                               "%dx = conv2d_input_gradient %dy, %w {input_shape = [2, 3, 5, 5], pads = [1, 1, 1, 1]} "
-                               ": f32[2, 3, 5, 5]"),
-                       example("%dy: f32[1, 3, 5, 6], %w: f32[3, 2, 3, 3]",
-                               "%dx = conv2d_input_gradient %dy, %w {algorithms = [\"automatic\", \"winograd\", "
-                               "\"direct\"], input_shape = [1, 2, 7, 8], workspace = 64} : f32[1, 2, 7, 8]"),
-                       example("%dy: f32[1, 2, 3, 3], %w: f32[2, 1, 3, 3]",
-                               "%dx = conv2d_input_gradient %dy, %w {groups = 2, input_shape = [1, 2, 8, 7], strides = "
-                               "[2, 2]} : f32[1, 2, 8, 7]"),
-                       example("%dy: f32[1, 3, 2, 3], %w: f32[3, 2, 2, 2]",
-                               "%dx = conv2d_input_gradient %dy, %w {input_shape = [1, 2, 5, 6], strides = [3, 2]} "
-                               ": f32[1, 2, 5, 6]"),
-                       example("%dy: f32[2, 1, 3, 2], %w: f32[1, 2, 2, 3]",
-                               "%dx = conv2d_input_gradient %dy, %w {dilations = [2, 1], input_shape = [2, 2, 4, 4], "
-                               "pads = [1, 0, 0, 0]} : f32[2, 2, 4, 4]"),
-                       example("%dy: f32[1, 4, 1, 4], %w: f32[4, 1, 1, 3]",
-                               "%dx = conv2d_input_gradient %dy, %w {groups = 2, input_shape = [1, 2, 1, 8], pads = "
-                               "[0, 1, 0, 0], strides = [1, 2]} : f32[1, 2, 1, 8]")},
-          .takesLow = true,
-      },
+      inputGradientDef(),
+      addedInputGradientDef(),
       {
           .name = "conv2d_weight_gradient",
           .summary = "Gradients of conv2d for W and, if asked for, B",

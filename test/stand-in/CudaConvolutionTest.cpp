@@ -1,5 +1,6 @@
 // The algorithms of convolutions on CUDA: each computes the definition, what was measured decides, and what does not
 // fit is refused. On a GPU too (utils/check-gpu), but for what speaks of the stand-in's times.
+#include "ConvolutionFused.h"
 #include "KernelTest.h"
 #include "pdcrt/CudaWorkspace.h"
 #include "pdcrt/StreamClock.h"
@@ -160,6 +161,7 @@ TEST(CudaConvolution, OperandsMayHaveTheirChannelsLast) {
         expectSame(all.dx, withChannels(lastX, plain.dx, o.input), what);
         expectSame(all.dw, plain.dw, what);
         expectSame(all.db, plain.db, what);
+        expectAddedOf(last, 0);
       }
   }
 }

@@ -367,6 +367,36 @@ TEST(AnalysisMemory, AnElementwiseResultMayReplaceAnOperandThatNothingElseReads)
   EXPECT_GE(simulation.inPlace(), 5U);
 }
 
+// The gradient of the logits lies where they were, since nobody reads them again; not where labels were, which the
+// kernel reads at other places. The gradient of what is added to lies there.
+TEST(AnalysisMemory, AKernelsResultMayReplaceWhatItsOpSays) {
+  Diagnostics diags(&std::cerr);
+  const std::string text = R"(module @m {
+  graph @main(%x: f32[32, 32], %label: i64[32], %one: f32[], %s: f32[32, 2], %d: f32[1, 16, 8, 4],
+              %b: f32[16], %w: f32[16, 16, 1, 1]) {
+    %0 = relu %x : f32[32, 32]
+    %1 = softmax_cross_entropy_gradient %one, %label, %0, %s : f32[32, 32]
+    %2 = conv2d %d, %w : f32[1, 16, 8, 4]
+    %3 = sigmoid %2 : f32[1, 16, 8, 4]
+    %4 = conv2d_added_input_gradient %3, %w, %2 {input_shape = [1, 16, 8, 4]} : f32[1, 16, 8, 4]
+    %5 = batch_norm %4, %b, %b, %b, %b : f32[1, 16, 8, 4]
+    result "y" = %1
+    result "z" = %5
+  }
+})";
+  auto module = parseModule(text, "test.pdir", registry(), diags);
+  ASSERT_TRUE(module);
+  const Graph& graph = *(*module)->findGraph("main");
+  auto plan = planMemory(graph, nullptr, {.keepResults = true}, diags);
+  ASSERT_TRUE(plan);
+  std::vector<const Value*> made, replaced;
+  for (const auto& operation : graph.operations()) {
+    made.push_back(operation->result(0));
+    replaced.push_back(plan->training.find(made.back())->replaces);
+  }
+  EXPECT_EQ(replaced, (std::vector<const Value*>{graph.inputs[0].value, made[0], nullptr, nullptr, made[2], made[4]}));
+}
+
 TEST(AnalysisMemory, ValuesNeededTwiceAreCopied) {
   Diagnostics diags(&std::cerr);
   const std::string text = R"(module @m {

@@ -1,7 +1,7 @@
 // LINK: pdcrt_kernels
 // Conv2d against the definition, computed in double precision.
 #include "ConvolutionDefinition.h"
-#include "ConvolutionRelu.h"
+#include "ConvolutionFused.h"
 #include "KernelTest.h"
 #include "pdcrt/kernels/Conv2d.h"
 
@@ -109,6 +109,10 @@ TEST_P(Convolution, ReluLeavesNothingBelowZero) {
   for (bool withNaN : {false, true}) expectReluOf(GetParam().options, withNaN);
 }
 
+TEST_P(Convolution, InputGradientMayBeAddedToSomething) {
+  expectAddedOf(GetParam().options, GetParam().allocation);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, Convolution, testing::ValuesIn(cases), [](const auto& p) { return p.param.name; });
 
 /// Winograd's transforms round about four times as much as sums of products do. The library's kernels for AVX2 round
@@ -194,8 +198,8 @@ TEST(ConvolutionWorkspace, IsDeclaredForEachMethodAndCheckedForThoseThatAreCalle
   pdcrt::Setup setup;
   const Conv2d conv(setup, o);
   const std::size_t forward = setup.workspaceBytes("forward"), input = setup.workspaceBytes("inputGradient"),
-                    weight = setup.workspaceBytes("weightGradient");
-  EXPECT_EQ(setup.workspaceBytes(), std::max({forward, input, weight}));
+                    added = setup.workspaceBytes("addedInputGradient"), weight = setup.workspaceBytes("weightGradient");
+  EXPECT_EQ(setup.workspaceBytes(), std::max({forward, input, added, weight}));
   pdcrt::Setup planned;
   EXPECT_NO_THROW(Conv2d(planned.within({{"forward", forward}, {"weightGradient", weight}}), o));
   EXPECT_NO_THROW(Conv2d(planned.within({{"inputGradient", input}}), o));

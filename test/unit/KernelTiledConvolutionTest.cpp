@@ -2,7 +2,7 @@
 // Convolutions in tiles, Winograd's as well, against the definition, computed in double precision.
 #include "ChannelBlocks.h"
 #include "ConvolutionDefinition.h"
-#include "ConvolutionRelu.h"
+#include "ConvolutionFused.h"
 #include "KernelTest.h"
 #include "pdcrt/FilterBlocks.h"
 #include "pdcrt/Threads.h"
@@ -200,6 +200,11 @@ TEST_P(TiledConvolution, SumsUpTheBiasGradient) {
 
 TEST_P(TiledConvolution, ReluLeavesNothingBelowZero) {
   for (bool withNaN : {false, true}) expectReluOf(o, withNaN);
+}
+
+TEST_P(TiledConvolution, InputGradientMayBeAddedToSomething) {
+  if (o.algorithms.inputGradient == automatic) GTEST_SKIP() << "not in tiles";
+  expectAddedOf(o, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, TiledConvolution, testing::ValuesIn(cases),

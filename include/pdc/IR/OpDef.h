@@ -251,6 +251,9 @@ struct OpDef {
   /// Among how many things the integers of operand i choose: 0 … n-1, rows also from -n on, counted from the end. 0, or
   /// null: they name nothing.
   std::function<std::int64_t(const Operation&, std::size_t i)> choices;
+  /// Operands of a kernel in whose memory result 0 may lie, where nothing reads them afterwards. Of elementwise ops:
+  /// known.
+  std::vector<std::size_t> replaceable;
   ReferenceFns reference; ///< of elementwise ops: derived
   /// Graph texts (bodies of @main) that the registry test runs, at least five for ops with a gradient.
   std::vector<std::string> examples;

@@ -173,6 +173,10 @@ private:
   std::size_t blocks_ = 0;                           ///< where they are in the workspace
 };
 
+PDCRT_VECTORIZED void add(std::int64_t count, const float* a, const float* b, float* sum) {
+  for (std::int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
+}
+
 PDCRT_VECTORIZED void rectify(std::int64_t count, float* y) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = y[i] < 0 ? 0.0f : y[i];
 }
@@ -199,10 +203,12 @@ By whoComputes(const Conv2d::Options& o, Conv2d::Algorithm algorithm, bool takes
 struct Conv2d::Impl {
   bool bias;
   std::int64_t rectified; ///< elements of y of which the negative ones become 0, where the library leaves them
+  std::int64_t inputs;    ///< elements of x
   By forwardBy, inputGradientBy, weightGradientBy;
   std::optional<TiledConvolution> tiles;
   std::optional<WinogradConvolution> winograd;
   Operation forward, inputGradient;
+  std::size_t apart = 0; ///< where, in the workspace, the library's input gradient is before it is added to something
   WeightGradient weightGradient;
   std::vector<float> unwantedBiasGradient; ///< the primitive writes one in any case
 };
@@ -211,6 +217,7 @@ Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
   check(o);
   impl_->bias = o.bias;
   impl_->rectified = o.relu ? outputShape(o).elements() : 0;
+  impl_->inputs = o.input.elements();
   if (o.bias) impl_->unwantedBiasGradient.resize(static_cast<std::size_t>(o.filter.dims[0]));
   const Sizes sizes(o);
   const memory::desc x = given(sizes.x, o.inputLanes), w = givenFilter(sizes.w, o.filterLanes),
@@ -241,6 +248,17 @@ Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
       case By::tiles: setup.needWorkspace(impl_->tiles->inputGradientWorkspace()); break;
       case By::winograd: setup.needWorkspace(impl_->winograd->inputGradientWorkspace()); break;
       case By::library: impl_->inputGradient = Operation(setup, d.inputGradient(), {dResult, filter}, {dSource});
+      }
+    }
+    {
+      const Setup::Method called(setup, "addedInputGradient");
+      switch (inputGradient) {
+      case By::tiles: setup.needWorkspace(impl_->tiles->inputGradientWorkspace()); break;
+      case By::winograd: setup.needWorkspace(impl_->winograd->inputGradientWorkspace()); break;
+      case By::library:
+        constexpr std::size_t line = 64;
+        impl_->apart = (impl_->inputGradient.workspaceBytes() + line - 1) / line * line;
+        setup.needWorkspace(impl_->apart + static_cast<std::size_t>(impl_->inputs) * sizeof(float));
       }
     }
     {
@@ -277,9 +295,25 @@ void Conv2d::forward(Stream& q, View<const float> x, View<const float> w, View<c
 
 void Conv2d::inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const {
   switch (impl_->inputGradientBy) {
-  case By::tiles: return impl_->tiles->inputGradient(q.workspace(), dy.data, w.data, dx.data);
-  case By::winograd: return impl_->winograd->inputGradient(q.workspace(), dy.data, w.data, dx.data);
+  case By::tiles: return impl_->tiles->inputGradient(q.workspace(), dy.data, w.data, nullptr, dx.data);
+  case By::winograd: return impl_->winograd->inputGradient(q.workspace(), dy.data, w.data, nullptr, dx.data);
   case By::library: impl_->inputGradient.run(q, {dy.data, w.data}, {dx.data});
+  }
+}
+
+void Conv2d::addedInputGradient(Stream& q, View<const float> dy, View<const float> w, View<const float> added,
+                                View<float> dx) const {
+  switch (impl_->inputGradientBy) {
+  case By::tiles: return impl_->tiles->inputGradient(q.workspace(), dy.data, w.data, added.data, dx.data);
+  case By::winograd: return impl_->winograd->inputGradient(q.workspace(), dy.data, w.data, added.data, dx.data);
+  case By::library:
+    // Its convolutions backward take no post-op.
+    float* const made = reinterpret_cast<float*>(q.workspace() + impl_->apart);
+    impl_->inputGradient.run(q, {dy.data, w.data}, {made});
+    parts::runRanges(parts::countOf(impl_->inputs, impl_->inputs), impl_->inputs,
+                     [&](std::int64_t begin, std::int64_t end) {
+                       add(end - begin, added.data + begin, made + begin, dx.data + begin);
+                     });
   }
 }
 

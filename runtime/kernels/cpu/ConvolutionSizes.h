@@ -36,8 +36,9 @@ struct Sizes {
 
 /// What is added to sums, and becomes of them when they are complete.
 struct Finish {
-  const float* bias = nullptr; ///< of all channels; null: 0
-  bool relu = false;           ///< negative values become 0
+  const float* bias = nullptr;  ///< of all channels; null: 0
+  const float* added = nullptr; ///< of each element of the result, which may lie there; null: 0
+  bool relu = false;            ///< negative values become 0
 
   const float* biasOf(std::int64_t blockOfChannels) const { return bias ? bias + blockOfChannels * block : nullptr; }
 };

@@ -16,10 +16,10 @@ constexpr std::int64_t tileRows = 6;
 
 /// A tile of y: neighbours in a row, one below the other here.
 struct ForwardTile {
-  const float *x, *w, *start; ///< `start`: of all rows, where y is not read; may be null
+  const float *x, *w;
+  const float *before, *start; ///< what the products are added to: `before`, as y lies; or of all rows `start`; or 0
   float* y;
   std::int64_t inputs, plane, kernelHeight, rowFloats, kernelWidth;
-  bool fresh;
   bool relu; ///< y is complete then, and of negative values 0 is stored
 };
 
@@ -31,8 +31,8 @@ PDCRT_AVX2 void run(const ForwardTile& tile) {
   __m256 sums[positions][2];
   PDCRT_EACH(p, positions)
   PDCRT_EACH(v, 2) {
-    if (!t.fresh)
-      sums[p][v] = _mm256_loadu_ps(t.y + p * block + v * 8);
+    if (t.before)
+      sums[p][v] = _mm256_loadu_ps(t.before + p * block + v * 8);
     else
       sums[p][v] = t.start ? _mm256_loadu_ps(t.start + v * 8) : _mm256_setzero_ps();
   }

@@ -91,12 +91,12 @@ Images imagesOf(const Sizes& s, const float* x, std::int64_t samples, std::int64
   return {room, s.paddedWidth(), plane, inputs * plane};
 }
 
-/// A plane of results to its places among others.
-void scatter(const Sizes& s, const float* from, float* plane) {
+/// A plane of results, added to those of `added`, where there are some, to its places among others.
+void scatter(const Sizes& s, const float* from, const float* added, float* plane) {
   for (std::int64_t row = 0; row < s.rows; ++row) {
-    float* to = plane + s.results.first + row * s.results.row;
-    for (std::int64_t column = 0; column < s.columns; ++column, from += block, to += s.results.position)
-      std::copy_n(from, block, to);
+    std::int64_t at = s.results.first + row * s.results.row;
+    for (std::int64_t column = 0; column < s.columns; ++column, from += block, at += s.results.position)
+      for (std::int64_t i = 0; i < block; ++i) plane[at + i] = added ? added[at + i] + from[i] : from[i];
   }
 }
 
@@ -107,12 +107,14 @@ void forEachRow(parts::Range range, std::int64_t columns, const F& f) {
     f(row, std::max(range.begin - row * columns, std::int64_t{0}), std::min(range.end - row * columns, columns));
 }
 
-/// Adds the products of some blocks of inputs of one sample to the plane y of one block of outputs.
+/// The plane y of one block of outputs: what was there before, or the bias, or 0, and the products of some blocks of
+/// inputs of one sample.
 void addPlane(const Sizes& s, const Images& images, std::int64_t sample, std::int64_t inputs, const float* w,
-              const float* bias, bool fresh, bool relu, float* y) {
+              const float* before, const float* bias, bool relu, float* y) {
   const std::int64_t tiles = (s.columns + tileRows - 1) / tileRows;
   ForwardTile t = {.x = nullptr,
                    .w = w,
+                   .before = nullptr,
                    .start = bias,
                    .y = nullptr,
                    .inputs = inputs,
@@ -120,7 +122,6 @@ void addPlane(const Sizes& s, const Images& images, std::int64_t sample, std::in
                    .kernelHeight = s.kernelHeight,
                    .rowFloats = images.width * block,
                    .kernelWidth = s.kernelWidth,
-                   .fresh = fresh,
                    .relu = relu};
   for (std::int64_t row = 0; row < s.rows; ++row)
     for (std::int64_t tile = 0; tile < tiles; ++tile) { // of sizes that differ by 1 at most
@@ -128,6 +129,7 @@ void addPlane(const Sizes& s, const Images& images, std::int64_t sample, std::in
       t.x =
           images.data + sample * images.sample + (row * s.strideHeight * images.width + first * s.strideWidth) * block;
       t.y = y + (row * s.columns + first) * block;
+      if (before) t.before = before + (t.y - y);
       s.strideWidth == 1 ? runForward<1>(end - first, t) : runForward<2>(end - first, t);
     }
 }
@@ -153,23 +155,27 @@ private:
     float* const results = reinterpret_cast<float*>(room + imageBytes(given_, portion_));
     const std::int64_t samples = std::min(portion_.samples, s_.samples - n0), filter = s_.taps() * block * block,
                        plane = s_.rows * s_.columns * block;
-    const auto inPlace = [&](std::int64_t n, std::int64_t k) {
-      return y_ + ((n0 + n) * s_.outputs + k) * s_.results.plane;
-    };
+    const auto place = [&](std::int64_t n, std::int64_t k) { return ((n0 + n) * s_.outputs + k) * s_.results.plane; };
     const auto computed = [&](std::int64_t n, std::int64_t k) {
-      return apart ? results + ((k - first) * portion_.samples + n) * plane : inPlace(n, k);
+      return apart ? results + ((k - first) * portion_.samples + n) * plane : y_ + place(n, k);
+    };
+    const auto added = [&](std::int64_t n, std::int64_t k) {
+      return finish_.added ? finish_.added + place(n, k) : nullptr;
     };
     for (std::int64_t c = 0; c < s_.inputs; c += portion_.inputs) {
       const std::int64_t inputs = std::min(portion_.inputs, s_.inputs - c);
       const Images read = imagesOf(given_, x_ + (n0 * s_.inputs + c) * s_.source.plane, samples, inputs, images);
       for (std::int64_t k = first; k < end; ++k)
         for (std::int64_t n = 0; n < samples; ++n)
-          addPlane(s_, read, n, inputs, w_ + (k * s_.inputs + c) * filter, finish_.biasOf(k), c == 0,
-                   finish_.relu && c + inputs == s_.inputs, computed(n, k));
+          addPlane(s_, read, n, inputs, w_ + (k * s_.inputs + c) * filter,
+                   c > 0   ? computed(n, k)
+                   : apart ? nullptr
+                           : added(n, k),
+                   finish_.biasOf(k), finish_.relu && c + inputs == s_.inputs, computed(n, k));
     }
     if (!apart) return;
     for (std::int64_t n = 0; n < samples; ++n)
-      for (std::int64_t k = first; k < end; ++k) scatter(given_, computed(n, k), inPlace(n, k));
+      for (std::int64_t k = first; k < end; ++k) scatter(given_, computed(n, k), added(n, k), y_ + place(n, k));
   }
 
   Sizes given_, s_;
@@ -179,14 +185,18 @@ private:
   float* y_;
 };
 
-/// The positions of dx that no tap meets become 0.
-void clear(const Sizes& s, int threads, float* dx) {
+/// The positions of dx that no tap meets become 0, or what is `added` to.
+void clear(const Sizes& s, int threads, const float* added, float* dx) {
+  if (added == dx) return;
   parts::runRanges(threads, s.samples * s.outputs, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t plane = begin; plane < end; ++plane)
       for (std::int64_t row = 0; row < s.rows; ++row) {
-        float* to = dx + plane * s.results.plane + s.results.first + row * s.results.row;
-        for (std::int64_t column = 0; column < s.columns; ++column, to += s.results.position)
-          std::fill_n(to, block, 0.0f);
+        std::int64_t at = plane * s.results.plane + s.results.first + row * s.results.row;
+        for (std::int64_t column = 0; column < s.columns; ++column, at += s.results.position)
+          if (added)
+            std::copy_n(added + at, block, dx + at);
+          else
+            std::fill_n(dx + at, block, 0.0f);
       }
   });
 }
@@ -314,20 +324,21 @@ std::size_t TiledConvolution::weightGradientWorkspace() const {
 }
 
 void TiledConvolution::forward(std::byte* workspace, const float* x, const float* w, const float* b, float* y) const {
-  convolve(sizes_, threads_, workspace, x, w, {b, relu_}, y);
+  convolve(sizes_, threads_, workspace, x, w, {.bias = b, .relu = relu_}, y);
 }
 
-void TiledConvolution::inputGradient(std::byte* workspace, const float* dy, const float* w, float* dx) const {
+void TiledConvolution::inputGradient(std::byte* workspace, const float* dy, const float* w, const float* added,
+                                     float* dx) const {
   float* const turned = reinterpret_cast<float*>(workspace);
   for (const Residue& residue : backward_) {
     if (residue.sizes.taps() == 0) {
-      clear(residue.sizes, threads_, dx);
+      clear(residue.sizes, threads_, added, dx);
       continue;
     }
     parts::runRanges(threads_, sizes_.inputs, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t input = begin; input < end; ++input) turnAround(sizes_, residue, input, w, turned);
     });
-    convolve(residue.sizes, threads_, workspace + turnedBytes(sizes_, residue), dy, turned, {}, dx);
+    convolve(residue.sizes, threads_, workspace + turnedBytes(sizes_, residue), dy, turned, {.added = added}, dx);
   }
 }
 
@@ -379,7 +390,7 @@ std::size_t TiledConvolution::weightGradientWorkspace() const {
   return 0;
 }
 void TiledConvolution::forward(std::byte*, const float*, const float*, const float*, float*) const {}
-void TiledConvolution::inputGradient(std::byte*, const float*, const float*, float*) const {}
+void TiledConvolution::inputGradient(std::byte*, const float*, const float*, const float*, float*) const {}
 void TiledConvolution::weightGradient(std::byte*, const float*, const float*, float*, float*) const {}
 
 } // namespace pdcrt

@@ -87,6 +87,7 @@ void multiply(const Portion& p, std::int64_t count, const Values& v, const Value
     for (std::int64_t k = 0; k < p.outputs; ++k) {
       convolution::ForwardTile t = {.x = nullptr,
                                     .w = u.at(point, k * p.inputs, 0),
+                                    .before = nullptr,
                                     .start = nullptr,
                                     .y = nullptr,
                                     .inputs = p.inputs,
@@ -94,10 +95,11 @@ void multiply(const Portion& p, std::int64_t count, const Values& v, const Value
                                     .kernelHeight = 1,
                                     .rowFloats = 0,
                                     .kernelWidth = 1,
-                                    .fresh = p.input == 0};
+                                    .relu = false};
       for (std::int64_t tile = 0; tile < tiles; ++tile) {
         const std::int64_t first = tile * count / tiles, end = (tile + 1) * count / tiles;
         t.x = v.at(point, p.input, first), t.y = m.at(point, k, first);
+        t.before = p.input == 0 ? nullptr : t.y;
         convolution::runForward<1>(end - first, t);
       }
     }
@@ -224,11 +226,12 @@ std::size_t WinogradConvolution::weightGradientWorkspace() const {
 
 void WinogradConvolution::forward(std::byte* workspace, const float* x, const float* w, const float* b,
                                   float* y) const {
-  convolve(sizes_, threads_, {w, false}, workspace, x, {b, relu_}, y);
+  convolve(sizes_, threads_, {w, false}, workspace, x, {.bias = b, .relu = relu_}, y);
 }
 
-void WinogradConvolution::inputGradient(std::byte* workspace, const float* dy, const float* w, float* dx) const {
-  convolve(backward_, threads_, {w, true}, workspace, dy, {}, dx);
+void WinogradConvolution::inputGradient(std::byte* workspace, const float* dy, const float* w, const float* added,
+                                        float* dx) const {
+  convolve(backward_, threads_, {w, true}, workspace, dy, {.added = added}, dx);
 }
 
 void WinogradConvolution::weightGradient(std::byte* workspace, const float* x, const float* dy, float* dw,
@@ -288,7 +291,7 @@ std::size_t WinogradConvolution::weightGradientWorkspace() const {
   return 0;
 }
 void WinogradConvolution::forward(std::byte*, const float*, const float*, const float*, float*) const {}
-void WinogradConvolution::inputGradient(std::byte*, const float*, const float*, float*) const {}
+void WinogradConvolution::inputGradient(std::byte*, const float*, const float*, const float*, float*) const {}
 void WinogradConvolution::weightGradient(std::byte*, const float*, const float*, float*, float*) const {}
 
 } // namespace pdcrt

@@ -19,10 +19,11 @@ public:
   std::size_t forwardWorkspace() const;
   std::size_t inputGradientWorkspace() const;
   std::size_t weightGradientWorkspace() const;
-  /// Layouts are those of Conv2d with 16 lanes everywhere; `b` and `db` may be null. Results are the same bits for any
+  /// Layouts are those of Conv2d with 16 lanes everywhere; `b` and `db` may be null, so may `added`, to
+  /// which dx is added, and which may be dx. Results are the same bits for any
   /// number of threads.
   void forward(std::byte* workspace, const float* x, const float* w, const float* b, float* y) const;
-  void inputGradient(std::byte* workspace, const float* dy, const float* w, float* dx) const;
+  void inputGradient(std::byte* workspace, const float* dy, const float* w, const float* added, float* dx) const;
   void weightGradient(std::byte* workspace, const float* x, const float* dy, float* dw, float* db) const;
 
   /// Channels are counted in blocks, pads are where the input is read as 0.

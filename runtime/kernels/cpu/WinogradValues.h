@@ -99,7 +99,8 @@ PDCRT_AVX2 inline void transformOutputs(const Sizes& s, std::int64_t first, std:
   alignas(32) float room[4 * 4 * block];
   for (std::int64_t k = first; k < first + count; ++k) {
     float* const to = y + (((at.sample * s.outputs + k) * s.rows + at.row) * s.columns + at.column) * block;
-    const bool whole = rows == 4 && columns == 4 && !finish.bias && !finish.relu;
+    const float* const added = finish.added ? finish.added + (to - y) : nullptr;
+    const bool whole = rows == 4 && columns == 4 && !finish.bias && !added && !finish.relu;
     const Square<float> result =
         whole ? Square<float>{to, s.columns * block, block} : Square<float>{room, 4 * block, block};
     apply<points, outputs, toOutputs>(readOnly(from.square(k - first, i)), result);
@@ -108,7 +109,8 @@ PDCRT_AVX2 inline void transformOutputs(const Sizes& s, std::int64_t first, std:
     const float least = finish.relu ? 0.0f : -std::numeric_limits<float>::infinity();
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t j = 0; j < columns * block; ++j) {
-        const float value = room[r * 4 * block + j] + (bias ? bias[j % block] : 0.0f);
+        float value = room[r * 4 * block + j] + (bias ? bias[j % block] : 0.0f);
+        if (added) value += added[r * s.columns * block + j];
         to[r * s.columns * block + j] = value < least ? least : value; // a NaN stays
       }
   }

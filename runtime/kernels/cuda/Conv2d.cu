@@ -9,6 +9,7 @@
 #include "Divider.h"
 #include "Product.h"
 #include "pdcrt/CudaWorkspace.h"
+#include "pdcrt/Device.h"
 #include "pdcrt/kernels/Pad.h"
 #include "pdcrt/kernels/Reduce.h"
 #include "pdcrt/kernels/Transpose.h"
@@ -76,6 +77,15 @@ public:
   template <class T>
   T* place(T* tensor, std::byte* workspace) const {
     return copied_ ? reinterpret_cast<T*>(workspace + at_) : tensor;
+  }
+  /// There, before the library adds the result to it.
+  template <class T>
+  T* placeWith(Stream& q, const T* added, T* tensor, std::byte* workspace) const {
+    if (copied_)
+      made(q, added, workspace);
+    else if (added != tensor)
+      device::copy(q, tensor, added, bytes_);
+    return place(tensor, workspace);
   }
   /// What the library reads.
   template <class T>
@@ -235,21 +245,25 @@ struct Conv2d::Impl : Choices {
     pad->forward(q, from, View<T>(copyOf<T>(q)));
     return copyOf<T>(q);
   }
+  /// `added`: what the result is added to, perhaps in its place; null: 0.
   template <class T>
   void run(Stream& q, Method method, const T* first, Operand InLayout::*firstOperand, const T* second,
-           Operand InLayout::*secondOperand, T* result, Operand InLayout::*resultOperand) const;
+           Operand InLayout::*secondOperand, T* result, Operand InLayout::*resultOperand,
+           const T* added = nullptr) const;
 };
 
 template <class T>
 void Conv2d::Impl::run(Stream& q, Method method, const T* first, Operand InLayout::*firstOperand, const T* second,
-                       Operand InLayout::*secondOperand, T* result, Operand InLayout::*resultOperand) const {
+                       Operand InLayout::*secondOperand, T* result, Operand InLayout::*resultOperand,
+                       const T* added) const {
   const std::optional<Way>& way = ways[static_cast<int>(method)];
   if (!way) refuseConvolution(options, "the profile has no algorithm for what is called; measure the model again");
   std::byte* const room = workspace(q);
   const InLayout& layout = layoutOf(*way);
   const Operand& made = layout.*resultOperand;
+  T* const place = added ? made.placeWith(q, added, result, room) : made.place(result, room);
   layout.library.run(q, method, way->number, (layout.*firstOperand).made(q, first, room),
-                     (layout.*secondOperand).made(q, second, room), made.place(result, room), room + layout.copies(),
+                     (layout.*secondOperand).made(q, second, room), added != nullptr, place, room + layout.copies(),
                      way->bytes - layout.copies());
   made.finish(q, room, result);
 }
@@ -318,6 +332,20 @@ void Conv2d::inputGradient(Stream& q, View<const float> dy, View<const float> w,
 }
 
 template <class T>
+void Conv2d::addedInputGradient(Stream& q, OperandView<T> dy, OperandView<T> w, OperandView<T> added,
+                                View<T> dx) const {
+  const Impl& i = *impl_;
+  T* const to = i.pad ? i.copyOf<T>(q) : dx.data;
+  i.run<T>(q, Method::inputGradient, w.data, &InLayout::w, dy.data, &InLayout::y, to, &InLayout::x,
+           i.input<T>(q, added));
+  if (i.pad) i.pad->inputGradient(q, View<const T>(to), dx);
+}
+void Conv2d::addedInputGradient(Stream& q, View<const float> dy, View<const float> w, View<const float> added,
+                                View<float> dx) const {
+  addedInputGradient<float>(q, dy, w, added, dx);
+}
+
+template <class T>
 void Conv2d::weightGradient(Stream& q, OperandView<T> x, OperandView<T> dy, View<T> dw, View<T> db) const {
   const Impl& i = *impl_;
   i.run<T>(q, Method::weightGradient, i.input<T>(q, x), &InLayout::x, dy.data, &InLayout::y, dw.data, &InLayout::w);
@@ -331,6 +359,7 @@ void Conv2d::weightGradient(Stream& q, View<const float> x, View<const float> dy
 #define PDCRT_CONV2D(T)                                                                                                \
   template void Conv2d::forward<T>(Stream&, View<const T>, View<const T>, View<const T>, View<T>) const;               \
   template void Conv2d::inputGradient<T>(Stream&, View<const T>, View<const T>, View<T>) const;                        \
+  template void Conv2d::addedInputGradient<T>(Stream&, View<const T>, View<const T>, View<const T>, View<T>) const;    \
   template void Conv2d::weightGradient<T>(Stream&, View<const T>, View<const T>, View<T>, View<T>) const;
 PDCRT_CONV2D(float)
 PDCRT_CONV2D(bfloat16)

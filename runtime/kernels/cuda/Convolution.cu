@@ -148,24 +148,25 @@ std::optional<std::size_t> LibraryConvolution::bytesOf(Method method, int number
   return status == CUDNN_STATUS_SUCCESS ? std::optional(bytes) : std::nullopt;
 }
 
-void LibraryConvolution::run(Stream& q, Method method, int number, const void* first, const void* second, void* result,
-                             std::byte* workspace, std::size_t bytes) const {
+void LibraryConvolution::run(Stream& q, Method method, int number, const void* first, const void* second, bool adds,
+                             void* result, std::byte* workspace, std::size_t bytes) const {
+  const float* const before = adds ? &one : &zero;
   PDCRT_CUDA(cudnnSetStream(handle_, streamOf(q)));
   switch (method) {
   case Method::forward:
     PDCRT_CUDA(cudnnConvolutionForward(handle_, &one, x_, first, w_, second, convolution_,
-                                       static_cast<cudnnConvolutionFwdAlgo_t>(number), workspace, bytes, &zero, y_,
+                                       static_cast<cudnnConvolutionFwdAlgo_t>(number), workspace, bytes, before, y_,
                                        result));
     return;
   case Method::inputGradient:
     PDCRT_CUDA(cudnnConvolutionBackwardData(handle_, &one, w_, first, y_, second, convolution_,
-                                            static_cast<cudnnConvolutionBwdDataAlgo_t>(number), workspace, bytes, &zero,
-                                            x_, result));
+                                            static_cast<cudnnConvolutionBwdDataAlgo_t>(number), workspace, bytes,
+                                            before, x_, result));
     return;
   case Method::weightGradient:
     PDCRT_CUDA(cudnnConvolutionBackwardFilter(handle_, &one, x_, first, y_, second, convolution_,
                                               static_cast<cudnnConvolutionBwdFilterAlgo_t>(number), workspace, bytes,
-                                              &zero, w_, result));
+                                              before, w_, result));
     return;
   }
 }

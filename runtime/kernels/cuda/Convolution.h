@@ -47,8 +47,8 @@ public:
   /// Workspace of an algorithm; nothing where the library does not have it for these shapes.
   std::optional<std::size_t> bytesOf(Method method, int number) const;
 
-  /// Forward: x, w, y. Input gradient: w, dy, dx. Weight gradient: x, dy, dw.
-  void run(Stream& q, Method method, int number, const void* first, const void* second, void* result,
+  /// Forward: x, w, y. Input gradient: w, dy, dx. Weight gradient: x, dy, dw. `adds`: to what is in the result.
+  void run(Stream& q, Method method, int number, const void* first, const void* second, bool adds, void* result,
            std::byte* workspace, std::size_t bytes) const;
 
 private:

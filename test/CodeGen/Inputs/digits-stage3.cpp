@@ -3,10 +3,10 @@
 //   pdc digits.onnx --batch=32 --loss=softmax-cross-entropy --optimizer=momentum,lr=0.02 --replicas=1,1,1,1
 //     --profile=analytic
 //
-//   model     digits.onnx, hash 6a4f8ffddd992fd7
+//   model     digits.onnx, hash f5fcb10781d622c0
 //   replicas  1
-//   memory    weights 291.6 KiB, gradients 291.6 KiB, each minibatch in flight 897.3 KiB,
-//             handover 0 bytes, scratch 0 bytes; alive at most 897.0 KiB of one minibatch
+//   memory    weights 291.6 KiB, gradients 291.6 KiB, each minibatch in flight 769.3 KiB,
+//             handover 0 bytes, scratch 0 bytes; alive at most 769.0 KiB of one minibatch
 //   nodes     /block3/conv1/Conv, /block3/bn1/BatchNormalization, /block3/Relu, /block3/conv2/Conv,
 //             /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, /pool/GlobalAveragePool, /Flatten, /fc/Gemm,
 //             loss
@@ -140,19 +140,18 @@ struct Slot {
   View<float> a8{frame.slot, 525632};      // f32[32, 64, 1, 1] /pool/GlobalAveragePool
   View<float> a9{frame.slot, 533824};      // f32[32, 10] /fc/Gemm
   View<float> a10{frame.slot, 535104};     // f32[32, 2] loss
-  View<float> g0{frame.slot, 535360};      // f32[32, 10] loss, input gradient
+  View<float> g0{frame.slot, 533824};      // f32[32, 10] loss, input gradient
   View<float> g1{frame.slot, 525632};      // f32[32, 64] /fc/Gemm, input gradient
   View<float> g2{frame.slot, 656704};      // f32[32, 64, 1, 1] /pool/GlobalAveragePool, input gradient
   View<float> g3{frame.slot, 525632};      // f32[32, 64, 4, 4] /pool/GlobalAveragePool, input gradient
   View<float> g4{frame.slot, 656704};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
-  View<float> g5{frame.slot, 525632};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
-  View<float> g6{frame.slot, 787776};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
+  View<float> g5{frame.slot, 656704};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
+  View<float> g6{frame.slot, 525632};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
   View<float> g7{frame.slot, 131392};      // f32[32, 64, 4, 4]@1 /block3/conv2/Conv, input gradient
-  View<float> g8{frame.slot, 262976};      // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu, input gradient
-  View<float> g9{frame.slot, 320};         // f32[32, 64, 4, 4]@1 /block3/conv1/Conv, input gradient
+  View<float> g8{frame.slot, 131392};      // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu, input gradient
   View<float> prediction{frame.slot, 320}; // f32[32, 10] logits
   View<float> e0{frame.slot, 1600};        // f32[32, 64, 4, 4]@1 /block3/conv1/Conv
-  View<float> e1{frame.slot, 132672};      // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
+  View<float> e1{frame.slot, 1600};        // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
   View<float> e2{frame.slot, 1600};        // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
   View<float> e3{frame.slot, 132672};      // f32[32, 64, 4, 4]@1 /block3/conv2/Conv
   View<float> e4{frame.slot, 1600};        // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
@@ -200,7 +199,7 @@ struct Kernels {
   pdcrt::BatchNorm batchNorm_11;                    // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   explicit Kernels(pdcrt::Setup& setup)
       : constant0(setup, constant0_elements),
-        conv2d_0(setup.within({{"forward", 73728}, {"inputGradient", 221184}, {"weightGradient", 2304}}),
+        conv2d_0(setup.within({{"addedInputGradient", 221184}, {"forward", 73728}, {"weightGradient", 2304}}),
             {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}, .inputLanes = 16,
             .outputLanes = 16, .filterLanes = 16}),
         batchNorm_1(setup.within(0), {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
@@ -227,20 +226,14 @@ void elementwise_0(pdcrt::Stream&, View<const float> a0, View<float> y) {
     y[i] = a0[i] / 16.0f;
 }
 
-// y = a0 + a1
-void add_1(pdcrt::Stream&, View<const float> a0, View<const float> a1, View<float> y) {
-  for (std::int64_t i = 0; i < 32768; ++i)
-    y[i] = a0[i] + a1[i];
-}
-
 // y = max(a0, 0)
-void elementwise_2(pdcrt::Stream&, View<const float> a0, View<float> y) {
+void elementwise_1(pdcrt::Stream&, View<const float> a0, View<float> y) {
   for (std::int64_t i = 0; i < 32768; ++i)
     y[i] = pdcrt::maximum(a0[i], 0.0f);
 }
 
 // y = max(a0 + a1, 0)
-void elementwise_3(pdcrt::Stream&, View<const float> a0, View<const float> a1, View<float> y) {
+void elementwise_2(pdcrt::Stream&, View<const float> a0, View<const float> a1, View<float> y) {
   for (std::int64_t i = 0; i < 32768; ++i)
     y[i] = pdcrt::maximum(a0[i] + a1[i], 0.0f);
 }
@@ -307,9 +300,7 @@ void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Han
   // /block3/conv1/Conv, weight gradient -> f32[64, 64, 3, 3]@2
   k.conv2d_0.weightGradient(q.work(s.frame.slot + 320, 2304), s.in0, s.g8, g.block3_conv1_weight, {});
   // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
-  k.conv2d_0.inputGradient(q.work(s.frame.slot + 394048, 221184), s.g8, w.block3_conv1_weight, s.g9);
-  // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
-  add_1(q, s.g6, s.g9, s.gout0);
+  k.conv2d_0.addedInputGradient(q.work(s.frame.slot + 262464, 221184), s.g8, w.block3_conv1_weight, s.g6, s.gout0);
 }
 
 void backward_weight(const Kernels&, const Weights&, const Slot&, const Handover&, const Gradients&, const Scratch&,
@@ -323,7 +314,7 @@ void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s,
   k.batchNorm_10.forward(q, s.e0, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
       r.block3_bn1_running_var, s.e1);
   // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
-  elementwise_2(q, s.e1, s.e2);
+  elementwise_1(q, s.e1, s.e2);
 
   q.group(7);
   // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
@@ -332,7 +323,7 @@ void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s,
   k.batchNorm_11.forward(q, s.e3, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
       r.block3_bn2_running_var, s.e4);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
-  elementwise_3(q, s.e4, s.in0, s.e5);
+  elementwise_2(q, s.e4, s.in0, s.e5);
   // /pool/GlobalAveragePool -> f32[32, 64, 1, 1]
   k.reduce_4.forward(q, s.e5, s.e6);
 
@@ -352,8 +343,8 @@ const pdcrt::Stage stage =
         .index = 3,
         .count = 4,
         .model = "digits.onnx",
-        .modelHash = "6a4f8ffddd992fd7",
-        .bytes = {.weights = 298560, .state = 1024, .gradients = 298560, .slot = 918848,
+        .modelHash = "f5fcb10781d622c0",
+        .bytes = {.weights = 298560, .state = 1024, .gradients = 298560, .slot = 787776,
                   .handover = 0, .scratch = 0, .workspace = 0},
         .parameters = parameters,
         .gradients = gradients,

@@ -114,6 +114,9 @@ public:
   /// `b` [O] is empty without Options::bias.
   void forward(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> y) const;
   void inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const;
+  /// dx is `added` and the input gradient; it may be added's memory.
+  void addedInputGradient(Stream& q, View<const float> dy, View<const float> w, View<const float> added,
+                          View<float> dx) const;
   /// `db` [O] may be empty.
   void weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw, View<float> db) const;
   // In bfloat16 and float16, for CUDA.
@@ -121,6 +124,8 @@ public:
   void forward(Stream& q, OperandView<T> x, OperandView<T> w, OperandView<T> b, View<T> y) const;
   template <class T>
   void inputGradient(Stream& q, OperandView<T> dy, OperandView<T> w, View<T> dx) const;
+  template <class T>
+  void addedInputGradient(Stream& q, OperandView<T> dy, OperandView<T> w, OperandView<T> added, View<T> dx) const;
   template <class T>
   void weightGradient(Stream& q, OperandView<T> x, OperandView<T> dy, View<T> dw, View<T> db) const;
 

@@ -1,4 +1,4 @@
-// A convolution with ReLU against the same without.
+// A convolution with what it takes over from its neighbours against the same without.
 #pragma once
 
 #include "KernelTest.h"
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 namespace pdcrt {
 
@@ -37,6 +38,27 @@ inline void expectReluOf(Conv2d::Options o, bool withNaN) {
   }
   EXPECT_EQ(kept, count);
   EXPECT_TRUE(withNaN ? nans > 0 : negative > 0); // else nothing was tested
+}
+
+/// Expects an input gradient that is added to something to be their sum, wherever it is put. The layouts are those of
+/// `o`, in which no element is missing.
+inline void expectAddedOf(const Conv2d::Options& o, std::size_t allocation) {
+  const Buffer<float> dy = randomBuffer(Conv2d::outputShape(o).elements(), 4), w = randomBuffer(o.filter.elements(), 5),
+                      added = randomBuffer(o.input.elements(), 6), dx(added.count()), sum(added.count());
+  Setup setup;
+  const Conv2d conv(setup, o);
+  expectGoodManners(
+      setup, {dx}, [&](Stream& q) { conv.inputGradient(q, dy, w, dx); }, allocation, "inputGradient");
+  expectGoodManners(
+      setup, {sum}, [&](Stream& q) { conv.addedInputGradient(q, dy, w, added, sum); }, allocation,
+      "addedInputGradient");
+  std::vector<double> expected;
+  for (std::int64_t i = 0; i < dx.count(); ++i) expected.push_back(double(added[i]) + dx[i]);
+  EXPECT_LE(relativeError(sum, expected), 1e-6);
+  const GuardedBytes workspace(setup.workspaceBytes());
+  Stream q(workspace.data(), workspace.size());
+  conv.addedInputGradient(q, dy, w, added, added);
+  EXPECT_TRUE(std::ranges::equal(added.values(), sum.values()));
 }
 
 } // namespace pdcrt
