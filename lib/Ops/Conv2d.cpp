@@ -337,7 +337,11 @@ OpDef addedInputGradientDef() {
   def.kernel = [](const Operation& op) { return inputGradientOf(op).kernel("addedInputGradient", false); };
   // What it is added to lies as the sum does.
   def.channelBlocks = [](const Operation& op) {
-    return ChannelBlocks{.values = {op.operand(0), op.operand(2), op.result()}, .last = inOneGroup(op)};
+    if (op.operand(0) == op.operand(1)) return ChannelBlocks{};
+    return ChannelBlocks{.values = {op.operand(0), op.operand(2), op.result()},
+                         .apart = true,
+                         .last = inOneGroup(op),
+                         .alike = {op.operand(2), op.result()}};
   };
   def.absorb = nullptr;
   def.replaceable = {2};

@@ -86,13 +86,19 @@ Value* LayoutChoice::rootOf(Value* value) {
 void LayoutChoice::decide(const Operation& operation) {
   const ChannelBlocks blocks = channelBlocksOf(operation);
   std::unordered_set<const Value*>& known = known_[&operation];
-  const bool possible =
-      takes(blocks) &&
-      (blocks.apart || std::all_of(blocks.values.begin(), blocks.values.end(), [&](const Value* value) {
-         return mayChange(value) || isInEitherLayout(value->type());
-       }));
-  if (possible) known.insert(blocks.values.begin(), blocks.values.end());
+  const auto mayAllChange = [&](const std::vector<const Value*>& values) {
+    return std::all_of(values.begin(), values.end(),
+                       [&](const Value* value) { return mayChange(value) || isInEitherLayout(value->type()); });
+  };
+  if (takes(blocks) && (blocks.apart || mayAllChange(blocks.values)))
+    known.insert(blocks.values.begin(), blocks.values.end());
+  if (!mayAllChange(blocks.alike))
+    for (const Value* value : blocks.alike) known.erase(value);
   Value* first = nullptr;
+  const auto goesWith = [&](Value* value) {
+    if (first) choices_.at(rootOf(value)).parent = rootOf(first);
+    first = value;
+  };
   const auto visit = [&](Value* value, bool isResult) {
     if (!mayChange(value)) return;
     Choice& choice = choices_.at(value);
@@ -102,12 +108,9 @@ void LayoutChoice::decide(const Operation& operation) {
     else
       (takesBlocks ? choice.blocks : choice.plain).insert({operation.group, operation.phase});
     if (!takesBlocks) return;
-    if (blocks.apart)
-      choice.savedBytes += value->type().bytes();
-    else if (first)
-      choices_.at(rootOf(value)).parent = rootOf(first);
-    else
-      first = value;
+    if (blocks.apart) choice.savedBytes += value->type().bytes();
+    if (!blocks.apart || std::find(blocks.alike.begin(), blocks.alike.end(), value) != blocks.alike.end())
+      goesWith(value);
   };
   for (Value* operand : operation.operands()) visit(operand, false);
   for (Value* result : operation.results()) visit(result, true);

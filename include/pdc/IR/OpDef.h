@@ -160,6 +160,8 @@ struct ChannelBlocks {
   /// Each of them may be in blocks or not, and those that are not are copied in every call; else all are, or none is.
   bool apart = false;
   bool last = true; ///< and not in blocks only
+  /// Of those that may be apart: have one layout all the same, and one number of channels.
+  std::vector<const Value*> alike = {};
 };
 
 /// What an operation becomes with an elementwise neighbour.
