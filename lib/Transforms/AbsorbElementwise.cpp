@@ -1,12 +1,59 @@
 // Lets kernels take over elementwise operations beside them, as their OpDefs offer (OpDef::absorb).
 #include "AbsorbElementwise.h"
 
+#include "GraphUtilities.h"
+
 #include "pdc/IR/Builder.h"
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 using namespace pdc;
+
+namespace {
+
+/// Which groups use values of which: these are in no lower stage, however the graph is cut.
+class GroupOrder {
+public:
+  explicit GroupOrder(const Graph& graph) {
+    for (const auto& operation : graph.operations())
+      for (const Value* operand : operation->operands())
+        if (operand && operand->definer() && isForward(*operation) && operand->definer()->group != operation->group)
+          users_[operand->definer()->group].insert(operation->group);
+  }
+
+  bool leadsTo(int from, int to) const {
+    std::set<int> seen;
+    std::vector<int> open = {from};
+    while (!open.empty()) {
+      const int group = open.back();
+      open.pop_back();
+      if (group == to) return true;
+      const auto users = users_.find(group);
+      if (users == users_.end()) continue;
+      for (int user : users->second)
+        if (seen.insert(user).second) open.push_back(user);
+    }
+    return false;
+  }
+
+private:
+  std::map<int, std::set<int>> users_;
+};
+
+} // namespace
+
+/// Whether the gradients that a backward operation reads come from stages no lower than its own, however the graph is
+/// cut. A sum need not care, it is taken in the lowest (SplitStages.cpp); what a sum was absorbed by stays where it is.
+static bool isBelowItsOperands(const Operation& operation, const GroupOrder& order) {
+  return isForward(operation) ||
+         std::all_of(operation.operands().begin(), operation.operands().end(), [&](const Value* operand) {
+           const Operation* definer = operand ? operand->definer() : nullptr;
+           return !definer || isForward(*definer) || definer->group == operation.group ||
+                  definer->def().kind == OpKind::constant || order.leadsTo(operation.group, definer->group);
+         });
+}
 
 static Location joined(const std::vector<Operation*>& operations) {
   Location location = operations.front()->location;
@@ -17,8 +64,9 @@ static Location joined(const std::vector<Operation*>& operations) {
 }
 
 /// Whether `absorbed` stands for all that its operations do, inside their group and phase.
-static bool isWhole(const Graph& graph, const Absorbed& absorbed) {
+static bool isWhole(const Graph& graph, const GroupOrder& order, const Absorbed& absorbed) {
   const auto& gone = absorbed.gone;
+  if (!isBelowItsOperands(*absorbed.made, order)) return false;
   const auto isGone = [&](const Operation* user) { return std::find(gone.begin(), gone.end(), user) != gone.end(); };
   for (const Operation* operation : gone) {
     if (operation->group != absorbed.made->group || operation->phase != absorbed.made->phase) return false;
@@ -59,13 +107,14 @@ Status pdc::absorbElementwise(PassContext& context, Graph& graph) {
   std::vector<Operation*> candidates;
   for (const auto& operation : graph.operations())
     if (operation->def().absorb) candidates.push_back(operation.get());
+  const GroupOrder order(graph);
   for (Operation* operation : candidates) {
     Builder builder(context.module, graph, context.registry, context.diags);
     builder.setLocation(operation->location);
     builder.setPhase(operation->phase, operation->origin());
     builder.setGroup(operation->group);
     const Absorbed absorbed = operation->def().absorb(*operation, builder);
-    const bool found = absorbed.made, whole = found && isWhole(graph, absorbed);
+    const bool found = absorbed.made, whole = found && isWhole(graph, order, absorbed);
     if (context.options.contains("remarks")) remark(context.diags, *operation, absorbed, whole);
     if (whole)
       apply(graph, absorbed);
