@@ -234,8 +234,7 @@ Absorbed absorbRelu(Operation& op, Builder& b) {
   return {.made = made, .gone = {&op, follower}, .replaced = {{follower->result(), made->result()}}};
 }
 
-/// conv2d_input_gradient, when a sum with one other value is all that dX is for, and the other one is no such gradient
-/// that comes later.
+/// conv2d_input_gradient, when a sum with one other value is all that dX is for.
 Absorbed absorbSum(Operation& op, Builder& b) {
   Operation* sum = onlyUser(op.result());
   if (!sum || sum->operands().size() != 2 || sum->result()->type() != resultType(op)) return {};
@@ -247,8 +246,6 @@ Absorbed absorbSum(Operation& op, Builder& b) {
       !((isName(*whole->arguments[0], names[0]) && isName(*whole->arguments[1], names[1])) ||
         (isName(*whole->arguments[0], names[1]) && isName(*whole->arguments[1], names[0]))))
     return {};
-  const Operation* rival = added->definer();
-  if (rival && &rival->def() == &op.def() && onlyUser(added) == sum && comesBefore(b.graph(), op, *rival)) return {};
   b.setInsertionPoint(sum);
   Operation* made = b.create("conv2d_added_input_gradient", {op.operand(0), op.operand(1), added}, op.attributes);
   if (!made) return {};

@@ -27,11 +27,4 @@ inline Operation* onlyUser(const Value* value) {
   return user->def().kind == OpKind::elementwise && user->results().size() == 1 ? user : nullptr;
 }
 
-/// Whether `a` runs before `b`.
-inline bool comesBefore(const Graph& graph, const Operation& a, const Operation& b) {
-  for (const auto& operation : graph.operations())
-    if (operation.get() == &a || operation.get() == &b) return operation.get() == &a;
-  return false;
-}
-
 } // namespace pdc::ops
