@@ -24,16 +24,14 @@ public:
   }
 
   bool leadsTo(int from, int to) const {
-    std::set<int> seen;
-    std::vector<int> open = {from};
-    while (!open.empty()) {
-      const int group = open.back();
-      open.pop_back();
-      if (group == to) return true;
-      const auto users = users_.find(group);
+    std::set<int> seen = {from};
+    std::vector<int> found = {from}; // the nearest first
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (found[i] == to) return true;
+      const auto users = users_.find(found[i]);
       if (users == users_.end()) continue;
       for (int user : users->second)
-        if (seen.insert(user).second) open.push_back(user);
+        if (seen.insert(user).second) found.push_back(user);
     }
     return false;
   }

@@ -185,8 +185,9 @@ void pdc::registerTransforms(PassRegistry& registry) {
                     "A group begins at an operation that reads a matrix of weights or computes much for each "
                     "element; what follows and is bound by memory joins it. Chains of elementwise operations "
                     "of one group and phase become one `elementwise`, or a part of the kernel beside them where "
-                    "its OpDef offers that (BatchNorm, ReLU and residual sum; a convolution and its ReLU; the sum of "
-                    "the gradients of all parts of a value). Results of the model that training "
+                    "its OpDef offers that (BatchNorm, ReLU and residual sum; a convolution and its ReLU; its "
+                    "input's gradient and another that it is added to; the sum of the gradients of all parts of a "
+                    "value). Results of the model that training "
                     "does not need are dropped. Afterwards every operation has a group; groups are numbered "
                     "in program order.",
                 .options = {{"remarks", "tell what was fused, what could not be, and why"},

@@ -326,6 +326,22 @@ TEST(AnalysisMemory, WhatLivesInsideAPhaseLiesInTheSlotWhileThatHoldsNothing) {
   EXPECT_EQ(plan->bytes.weights, 0U);
 }
 
+namespace {
+
+struct Replacements {
+  std::vector<const Value*> made, replaced; ///< per operation: result 0, and what it may replace
+};
+Replacements replacementsIn(const GraphMemory& memory, const Graph& graph) {
+  Replacements found;
+  for (const auto& operation : graph.operations()) {
+    found.made.push_back(operation->result(0));
+    found.replaced.push_back(memory.find(found.made.back())->replaces);
+  }
+  return found;
+}
+
+} // namespace
+
 // The first results lie where the input was; integers and floats lie apart; the sum cannot replace %z, which is read
 // again, and the product, which has a place of its own, does not replace it either.
 TEST(AnalysisMemory, AnElementwiseResultMayReplaceAnOperandThatNothingElseReads) {
@@ -351,11 +367,7 @@ TEST(AnalysisMemory, AnElementwiseResultMayReplaceAnOperandThatNothingElseReads)
   ASSERT_TRUE(plan);
   const GraphMemory& memory = plan->training;
   const Value* x = graph.inputs[0].value;
-  std::vector<const Value*> made, replaced;
-  for (const auto& operation : graph.operations()) {
-    made.push_back(operation->result(0));
-    replaced.push_back(memory.find(made.back())->replaces);
-  }
+  const auto [made, replaced] = replacementsIn(memory, graph);
   EXPECT_EQ(replaced,
             (std::vector<const Value*>{x, made[0], made[1], made[1], made[2], nullptr, nullptr, made[6], made[7]}));
   EXPECT_EQ(memory.find(made[4])->place, memory.find(x)->place);
@@ -389,11 +401,7 @@ TEST(AnalysisMemory, AKernelsResultMayReplaceWhatItsOpSays) {
   const Graph& graph = *(*module)->findGraph("main");
   auto plan = planMemory(graph, nullptr, {.keepResults = true}, diags);
   ASSERT_TRUE(plan);
-  std::vector<const Value*> made, replaced;
-  for (const auto& operation : graph.operations()) {
-    made.push_back(operation->result(0));
-    replaced.push_back(plan->training.find(made.back())->replaces);
-  }
+  const auto [made, replaced] = replacementsIn(plan->training, graph);
   EXPECT_EQ(replaced, (std::vector<const Value*>{graph.inputs[0].value, made[0], nullptr, nullptr, made[2], made[4]}));
 }
 

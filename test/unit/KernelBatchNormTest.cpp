@@ -232,6 +232,13 @@ TEST_P(BatchNormalisation, WithFrozenStatisticsIsAnAffineMap) {
       dbias,
       centralDifferences(biases, [&](const Values& v) { return dot(dOut, normalise(s, in, scales, v, frozen)); }),
       "dbias");
+
+  // In place.
+  RoomyStream q;
+  norm.frozenGradient(q, dy, x, scale, runningMean, runningVariance, dy, dscale, dbias);
+  EXPECT_TRUE(std::ranges::equal(dy.values(), dx.values()));
+  norm.forward(q, x, scale, bias, runningMean, runningVariance, x);
+  EXPECT_TRUE(std::ranges::equal(x.values(), y.values()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, BatchNormalisation,

@@ -74,6 +74,8 @@ TEST(DropoutKernel, ScalesWhatItKeepsAndItsGradient) {
   Stream q;
   dropout.forward(q, {.seed = 42, .minibatch = 7}, x, x, mask); // in place
   EXPECT_TRUE(std::ranges::equal(x.values(), y.values()));
+  dropout.inputGradient(q, dy, mask, dy);
+  EXPECT_TRUE(std::ranges::equal(dy.values(), dx.values()));
 }
 
 std::vector<std::uint8_t> maskOf(std::uint32_t op, Draw draw, std::int64_t count, double ratio) {

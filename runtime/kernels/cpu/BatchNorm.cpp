@@ -64,6 +64,18 @@ PDCRT_INLINE void map(const T& x, const T& mean, const T& factor, const T& bias,
 /// what it was applied to is positive, which is computed from x again.
 enum class Relu { none, byResult, byInput };
 
+/// What of dy, `g`, comes through a ReLU with result `y`, of which `x` and the map are the input.
+template <Relu relu, class T>
+PDCRT_INLINE void letThrough(const float* y, const T& x, const T& mean, const T& factor, const T& bias, T& g) {
+  const T zero = {}, one = zero + 1;
+  if constexpr (relu == Relu::byResult) g = g * (*reinterpret_cast<const T*>(y) > zero ? one : zero);
+  if constexpr (relu == Relu::byInput) {
+    T before;
+    map(x, mean, factor, bias, before);
+    g = g * (before > zero ? one : zero);
+  }
+}
+
 /// The operands of a gradient, from the first channel of a block on.
 struct Given {
   const float *dy, *x, *y;
@@ -158,7 +170,6 @@ template <Relu relu>
 PDCRT_INLINE void sumsOfGradients(Planes p, const Given& given, const Factors& f, Sums& sums) {
   const auto at = [](const float* address) -> const Floats& { return *reinterpret_cast<const Floats*>(address); };
   const auto [dy, x, y, _] = given;
-  const Floats zero = {}, one = zero + 1;
   const Each<OneBlock> mean(f.mean), factor(f.factor), bias(f.bias);
   BlockSum middle, total = {}, products = {};
   PDCRT_EACH(k, BlockSum::pieces) widen(f.mean + k * doubles, middle.piece[k]);
@@ -167,12 +178,7 @@ PDCRT_INLINE void sumsOfGradients(Planes p, const Given& given, const Factors& f
       PDCRT_EACH(k, BlockSum::pieces / 2) {
         const std::int64_t here = i + k * floats;
         Floats g = at(dy + here);
-        if constexpr (relu == Relu::byResult) g = g * (at(y + here) > zero ? one : zero);
-        if constexpr (relu == Relu::byInput) {
-          Floats before;
-          map(at(x + here), mean.piece[k], factor.piece[k], bias.piece[k], before);
-          g = g * (before > zero ? one : zero);
-        }
+        letThrough<relu>(y + here, at(x + here), mean.piece[k], factor.piece[k], bias.piece[k], g);
         Doubles wide[2], distance[2];
         widenHalves(g, wide);
         widenHalves(at(x + here), distance);
@@ -243,18 +249,12 @@ PDCRT_INLINE void differentiate(Planes p, const Given& given, const Factors& f, 
   const auto at = [](const float* address) -> const T& { return *reinterpret_cast<const T*>(address); };
   const auto [dy, x, y, _] = given;
   const Each<Step> mean(f.mean), factor(f.factor), bias(f.bias), meanGradient(f.meanGradient), slope(f.slope);
-  const T zero = {}, one = zero + 1;
   for (std::int64_t n = 0; n < p.samples; ++n)
     for (std::int64_t i = n * p.stride; i < n * p.stride + p.size; i += Step::width) {
       PDCRT_EACH(k, Step::pieces) {
         const std::int64_t here = i + k * (Step::width / Step::pieces);
         T g = at(dy + here);
-        if constexpr (relu == Relu::byResult) g = g * (at(y + here) > zero ? one : zero);
-        if constexpr (relu == Relu::byInput) {
-          T before;
-          map(at(x + here), mean.piece[k], factor.piece[k], bias.piece[k], before);
-          g = g * (before > zero ? one : zero);
-        }
+        letThrough<relu>(y + here, at(x + here), mean.piece[k], factor.piece[k], bias.piece[k], g);
         const T value = (g - meanGradient.piece[k] - (at(x + here) - mean.piece[k]) * slope.piece[k]) * factor.piece[k];
         *reinterpret_cast<T*>(dx + here) = value;
         if constexpr (residual) *reinterpret_cast<T*>(dr + here) = g;
