@@ -132,38 +132,51 @@ PDCRT_VECTORIZED void sumsOfGradient(Planes p, const Given& given, float mean, f
 // A block of channels, whose planes seldom fit the cache: one pass. Squares are of the distance to the first value of
 // each channel, which does not cancel either.
 
-/// One number for each channel of a block, in double precision.
-struct BlockSum {
-  static constexpr int pieces = most / (sizeof(Doubles) / sizeof(double));
-  Doubles piece[pieces];
+constexpr int pieces = OneBlock::pieces;
 
-  PDCRT_INLINE void store(double* to) const { std::memcpy(to, piece, sizeof piece); }
+/// Positions whose terms are added in single precision before they join sums in double precision: so few that nothing
+/// is lost by it, and enough that conversions take no time.
+constexpr std::int64_t run = 16;
+
+/// Two sums for each channel of a block, in double precision.
+struct BlockSums {
+  Doubles first[2 * pieces], second[2 * pieces];
+
+  PDCRT_INLINE void add(const Floats (&one)[pieces], const Floats (&other)[pieces]) {
+    PDCRT_EACH(k, pieces) {
+      addHalves(one[k], first + 2 * k);
+      addHalves(other[k], second + 2 * k);
+    }
+  }
+  PDCRT_INLINE void store(Sums& sums) const {
+    std::memcpy(sums.first, first, sizeof first);
+    std::memcpy(sums.second, second, sizeof second);
+  }
+
+private:
+  PDCRT_INLINE static void addHalves(const Floats& x, Doubles* to) {
+    to[0] += __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1, 2, 3), Doubles);
+    to[1] += __builtin_convertvector(__builtin_shufflevector(x, x, 4, 5, 6, 7), Doubles);
+  }
 };
-constexpr int doubles = most / BlockSum::pieces; ///< in a vector
-
-PDCRT_INLINE void widen(const float* x, Doubles& to) {
-  to = __builtin_convertvector(*reinterpret_cast<const blocks::HalfFloats*>(x), Doubles);
-}
-PDCRT_INLINE void widenHalves(const Floats& x, Doubles (&to)[2]) {
-  to[0] = __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1, 2, 3), Doubles);
-  to[1] = __builtin_convertvector(__builtin_shufflevector(x, x, 4, 5, 6, 7), Doubles);
-}
 
 PDCRT_VECTORIZED void sumsOfDistances(Planes p, const float* x, Sums& sums) {
-  BlockSum first, total = {}, squares = {};
-  PDCRT_EACH(k, BlockSum::pieces) widen(x + k * doubles, first.piece[k]);
+  const auto at = [](const float* address) -> const Floats& { return *reinterpret_cast<const Floats*>(address); };
+  const Each<OneBlock> first(x);
+  BlockSums all = {};
   for (std::int64_t n = 0; n < p.samples; ++n, x += p.stride)
-    for (std::int64_t i = 0; i < p.size; i += most) {
-      PDCRT_EACH(k, BlockSum::pieces) {
-        Doubles distance;
-        widen(x + i + k * doubles, distance);
-        distance -= first.piece[k];
-        total.piece[k] += distance;
-        squares.piece[k] += distance * distance;
+    for (std::int64_t begin = 0; begin < p.size; begin += run * most) {
+      Floats total[pieces] = {}, squares[pieces] = {};
+      for (std::int64_t i = begin; i < std::min(begin + run * most, p.size); i += most) {
+        PDCRT_EACH(k, pieces) {
+          const Floats distance = at(x + i + k * floats) - first.piece[k];
+          total[k] += distance;
+          squares[k] += distance * distance;
+        }
       }
+      all.add(total, squares);
     }
-  total.store(sums.first);
-  squares.store(sums.second);
+  all.store(sums);
 }
 
 template <Relu relu>
@@ -171,25 +184,22 @@ PDCRT_INLINE void sumsOfGradients(Planes p, const Given& given, const Factors& f
   const auto at = [](const float* address) -> const Floats& { return *reinterpret_cast<const Floats*>(address); };
   const auto [dy, x, y, _] = given;
   const Each<OneBlock> mean(f.mean), factor(f.factor), bias(f.bias);
-  BlockSum middle, total = {}, products = {};
-  PDCRT_EACH(k, BlockSum::pieces) widen(f.mean + k * doubles, middle.piece[k]);
+  BlockSums all = {};
   for (std::int64_t n = 0; n < p.samples; ++n)
-    for (std::int64_t i = n * p.stride; i < n * p.stride + p.size; i += most) {
-      PDCRT_EACH(k, BlockSum::pieces / 2) {
-        const std::int64_t here = i + k * floats;
-        Floats g = at(dy + here);
-        letThrough<relu>(y + here, at(x + here), mean.piece[k], factor.piece[k], bias.piece[k], g);
-        Doubles wide[2], distance[2];
-        widenHalves(g, wide);
-        widenHalves(at(x + here), distance);
-        PDCRT_EACH(half, 2) {
-          total.piece[2 * k + half] += wide[half];
-          products.piece[2 * k + half] += wide[half] * (distance[half] - middle.piece[2 * k + half]);
+    for (std::int64_t begin = n * p.stride, end = begin + p.size; begin < end; begin += run * most) {
+      Floats total[pieces] = {}, products[pieces] = {};
+      for (std::int64_t i = begin; i < std::min(begin + run * most, end); i += most) {
+        PDCRT_EACH(k, pieces) {
+          const std::int64_t here = i + k * floats;
+          Floats g = at(dy + here);
+          letThrough<relu>(y + here, at(x + here), mean.piece[k], factor.piece[k], bias.piece[k], g);
+          total[k] += g;
+          products[k] += g * (at(x + here) - mean.piece[k]);
         }
       }
+      all.add(total, products);
     }
-  total.store(sums.first);
-  products.store(sums.second);
+  all.store(sums);
 }
 
 PDCRT_VECTORIZED void sumsOfGradients(Planes p, const Given& given, const Factors& f, Sums& sums) {
