@@ -189,9 +189,8 @@ By whoComputes(const Conv2d::Options& o, Conv2d::Algorithm algorithm, bool takes
   const bool available = TiledConvolution::available();
   switch (algorithm) {
   case Algorithm::automatic:
-    if (!TiledConvolution::preferred()) return By::library;
-    if (Conv2d::takesTiledWinograd(o) && winogradPays(o)) return By::winograd;
-    return takesTiles ? By::tiles : By::library;
+    if (available && Conv2d::takesTiledWinograd(o) && winogradPays(o)) return By::winograd;
+    return takesTiles && TiledConvolution::preferred() ? By::tiles : By::library;
   case Algorithm::tiled: return available ? By::tiles : By::library;
   case Algorithm::tiledWinograd: return available ? By::winograd : By::library;
   default: return By::library;

@@ -16,7 +16,7 @@
 // For templates that only become vector code inside of such a function.
 #define PDCRT_INLINE inline __attribute__((always_inline))
 // Loops over registers must be unrolled from the beginning, or the registers are an array in memory.
-#define PDCRT_EACH(variable, count) _Pragma("GCC unroll 8") for (int variable = 0; variable < (count); ++variable)
+#define PDCRT_EACH(variable, count) _Pragma("GCC unroll 16") for (int variable = 0; variable < (count); ++variable)
 
 namespace pdcrt {
 

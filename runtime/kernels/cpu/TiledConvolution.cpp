@@ -111,7 +111,8 @@ void forEachRow(parts::Range range, std::int64_t columns, const F& f) {
 /// inputs of one sample.
 void addPlane(const Sizes& s, const Images& images, std::int64_t sample, std::int64_t inputs, const float* w,
               const float* before, const float* bias, bool relu, float* y) {
-  const std::int64_t tiles = (s.columns + tileRows - 1) / tileRows;
+  const Tiles& tiles = convolution::tiles();
+  const std::int64_t inRow = (s.columns + tiles.rows - 1) / tiles.rows;
   ForwardTile t = {.x = nullptr,
                    .w = w,
                    .before = nullptr,
@@ -124,13 +125,13 @@ void addPlane(const Sizes& s, const Images& images, std::int64_t sample, std::in
                    .kernelWidth = s.kernelWidth,
                    .relu = relu};
   for (std::int64_t row = 0; row < s.rows; ++row)
-    for (std::int64_t tile = 0; tile < tiles; ++tile) { // of sizes that differ by 1 at most
-      const std::int64_t first = tile * s.columns / tiles, end = (tile + 1) * s.columns / tiles;
+    for (std::int64_t tile = 0; tile < inRow; ++tile) { // of sizes that differ by 1 at most
+      const std::int64_t first = tile * s.columns / inRow, end = (tile + 1) * s.columns / inRow;
       t.x =
           images.data + sample * images.sample + (row * s.strideHeight * images.width + first * s.strideWidth) * block;
       t.y = y + (row * s.columns + first) * block;
       if (before) t.before = before + (t.y - y);
-      s.strideWidth == 1 ? runForward<1>(end - first, t) : runForward<2>(end - first, t);
+      tiles.forward(end - first, s.strideWidth, t);
     }
 }
 
@@ -225,16 +226,16 @@ void addWeights(const Sizes& s, const Patch& p, const Images& images, const floa
   const std::int64_t width = images.width;
   for (std::int64_t i = 0; i < s.kernelHeight; ++i)
     for (std::int64_t j = 0; j < s.kernelWidth; j += 3)
-      runAllInputs(std::min<std::int64_t>(3, s.kernelWidth - j),
-                   {.x = x + ((p.row * s.strideHeight + i) * width + p.column * s.strideWidth + j) * block,
-                    .dy = dy + (p.row * s.columns + p.column) * block,
-                    .dw = dw + (i * s.kernelWidth + j) * block * block,
-                    .rows = p.rows,
-                    .columns = p.columns,
-                    .rowOfX = isOneRow ? images.sample : s.strideHeight * width * block,
-                    .rowOfDy = isOneRow ? s.outputs * s.results.plane : s.columns * block,
-                    .step = s.strideWidth * block,
-                    .fresh = fresh});
+      tiles().weights(std::min<std::int64_t>(3, s.kernelWidth - j),
+                      {.x = x + ((p.row * s.strideHeight + i) * width + p.column * s.strideWidth + j) * block,
+                       .dy = dy + (p.row * s.columns + p.column) * block,
+                       .dw = dw + (i * s.kernelWidth + j) * block * block,
+                       .rows = p.rows,
+                       .columns = p.columns,
+                       .rowOfX = isOneRow ? images.sample : s.strideHeight * width * block,
+                       .rowOfDy = isOneRow ? s.outputs * s.results.plane : s.columns * block,
+                       .step = s.strideWidth * block,
+                       .fresh = fresh});
 }
 
 /// Blocks of inputs that stay in the second-level cache while blocks of outputs meet them. With one tap there is little

@@ -74,15 +74,16 @@ void forEachPortion(const Sizes& s, std::int64_t output, const F& f) {
 std::int64_t squaresAtOnce(const Sizes& s) {
   const std::int64_t cacheBytes = takesPortions(s) ? 10 << 20 : 2 << 20;
   const std::int64_t bytes = allPoints * (s.inputs + s.outputs) * block * static_cast<std::int64_t>(sizeof(float)),
-                     fit = std::max<std::int64_t>(cacheBytes / bytes, 4 * tileRows) / tileRows * tileRows,
+                     rows = tiles().rows, fit = std::max<std::int64_t>(cacheBytes / bytes, 24) / rows * rows,
                      groups = (s.squares() + fit - 1) / fit, each = (s.squares() + groups - 1) / groups;
-  return (each + tileRows - 1) / tileRows * tileRows;
+  return (each + rows - 1) / rows * rows;
 }
 
 /// m = v · u at all points, for `count` squares, or added to m after the first inputs. `u` is of the portion only, `m`
 /// of its outputs.
 void multiply(const Portion& p, std::int64_t count, const Values& v, const Values& u, const Values& m) {
-  const std::int64_t tiles = (count + tileRows - 1) / tileRows;
+  const convolution::Tiles& tiles = convolution::tiles();
+  const std::int64_t parts = (count + tiles.rows - 1) / tiles.rows;
   for (std::int64_t point = 0; point < allPoints; ++point)
     for (std::int64_t k = 0; k < p.outputs; ++k) {
       convolution::ForwardTile t = {.x = nullptr,
@@ -96,11 +97,11 @@ void multiply(const Portion& p, std::int64_t count, const Values& v, const Value
                                     .rowFloats = 0,
                                     .kernelWidth = 1,
                                     .relu = false};
-      for (std::int64_t tile = 0; tile < tiles; ++tile) {
-        const std::int64_t first = tile * count / tiles, end = (tile + 1) * count / tiles;
+      for (std::int64_t tile = 0; tile < parts; ++tile) {
+        const std::int64_t first = tile * count / parts, end = (tile + 1) * count / parts;
         t.x = v.at(point, p.input, first), t.y = m.at(point, k, first);
         t.before = p.input == 0 ? nullptr : t.y;
-        convolution::runForward<1>(end - first, t);
+        tiles.forward(end - first, 1, t);
       }
     }
 }
@@ -110,15 +111,15 @@ void multiplyToFilter(const Portion& p, std::int64_t point, std::int64_t count, 
                       bool fresh, const Values& du) {
   for (std::int64_t k = 0; k < p.outputs; ++k)
     for (std::int64_t c = 0; c < p.inputs; ++c)
-      convolution::runAllInputs(1, {.x = v.at(point, p.input + c, 0),
-                                    .dy = m.at(point, p.output + k, 0),
-                                    .dw = du.at(point, k * p.inputs + c, 0),
-                                    .rows = 1,
-                                    .columns = count,
-                                    .rowOfX = 0,
-                                    .rowOfDy = 0,
-                                    .step = block,
-                                    .fresh = fresh});
+      tiles().weights(1, {.x = v.at(point, p.input + c, 0),
+                          .dy = m.at(point, p.output + k, 0),
+                          .dw = du.at(point, k * p.inputs + c, 0),
+                          .rows = 1,
+                          .columns = count,
+                          .rowOfX = 0,
+                          .rowOfDy = 0,
+                          .step = block,
+                          .fresh = fresh});
 }
 
 /// Calls f(first square, count) for the squares of each time, in their order.

@@ -1,7 +1,7 @@
 // Convolution with filters of 3x3, channels and filters in blocks of 16, by Winograd's algorithm F(4x4, 3x3) on
 // processors with AVX2 (TiledConvolution::available): an output takes 2.25 multiplications instead of 9, and rounds
 // about four times as much (A. Lavin, S. Gray: Fast Algorithms for Convolutional Neural Networks, CVPR 2016). The
-// library has it for AVX-512 only.
+// library has it for AVX-512 only, where it keeps the values of all squares at once.
 #pragma once
 
 #include "pdcrt/kernels/Conv2d.h"

@@ -4,7 +4,6 @@
 
 #include "ConvolutionTiles.h"
 #include "WinogradConvolution.h"
-#include "WinogradTransforms.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -12,9 +11,10 @@
 
 namespace pdcrt::winograd {
 
-using convolution::block, convolution::Finish, convolution::tileRows;
+using convolution::block, convolution::Finish, convolution::Square, convolution::tiles;
 using Sizes = WinogradConvolution::Sizes;
 
+constexpr std::int64_t points = 6, taps = 3;                               ///< of a row, for four outputs
 constexpr std::int64_t allPoints = points * points, allTaps = taps * taps; ///< of a square
 constexpr std::int64_t blockFloats = block * block;
 
@@ -69,12 +69,12 @@ Square<const float> patchOf(const float* plane, std::int64_t height, std::int64_
 /// The inputs of a square of outputs become values at the points.
 inline void transformInputs(const Sizes& s, const float* x, std::int64_t square, const Values& to, std::int64_t i) {
   const Place at(s, square);
-  alignas(32) float room[points * points * block];
+  alignas(64) float room[points * points * block];
   for (std::int64_t c = 0; c < s.inputs; ++c) {
     const float* const plane = x + (at.sample * s.inputs + c) * s.height * s.width * block;
     const Square<const float> patch =
         patchOf<points>(plane, s.height, s.width, at.row - s.top, at.column - s.left, room);
-    apply<points, points, ofInputs>(patch, to.square(c, i));
+    tiles().ofInputs(patch, to.square(c, i));
   }
 }
 
@@ -82,11 +82,11 @@ inline void transformInputs(const Sizes& s, const float* x, std::int64_t square,
 inline void transformOutputGradients(const Sizes& s, const float* dy, std::int64_t square, const Values& to,
                                      std::int64_t i) {
   const Place at(s, square);
-  alignas(32) float room[4 * 4 * block];
+  alignas(64) float room[4 * 4 * block];
   for (std::int64_t k = 0; k < s.outputs; ++k) {
     const float* const plane = dy + (at.sample * s.outputs + k) * s.rows * s.columns * block;
     const Square<const float> patch = patchOf<4>(plane, s.rows, s.columns, at.row, at.column, room);
-    apply<outputs, points, ofOutputGradients>(patch, to.square(k, i));
+    tiles().ofOutputGradients(patch, to.square(k, i));
   }
 }
 
@@ -96,14 +96,14 @@ PDCRT_AVX2 inline void transformOutputs(const Sizes& s, std::int64_t first, std:
   const Place at(s, square);
   const std::int64_t rows = std::min<std::int64_t>(4, s.rows - at.row),
                      columns = std::min<std::int64_t>(4, s.columns - at.column);
-  alignas(32) float room[4 * 4 * block];
+  alignas(64) float room[4 * 4 * block];
   for (std::int64_t k = first; k < first + count; ++k) {
     float* const to = y + (((at.sample * s.outputs + k) * s.rows + at.row) * s.columns + at.column) * block;
     const float* const added = finish.added ? finish.added + (to - y) : nullptr;
     const bool whole = rows == 4 && columns == 4 && !finish.bias && !added && !finish.relu;
     const Square<float> result =
         whole ? Square<float>{to, s.columns * block, block} : Square<float>{room, 4 * block, block};
-    apply<points, outputs, toOutputs>(readOnly(from.square(k - first, i)), result);
+    tiles().toOutputs(readOnly(from.square(k - first, i)), result);
     if (whole) continue;
     const float* const bias = finish.biasOf(k);
     const float least = finish.relu ? 0.0f : -std::numeric_limits<float>::infinity();
@@ -125,24 +125,24 @@ struct Filter {
   /// The blocks of an output and an input at the points.
   void transform(const Sizes& s, std::int64_t output, std::int64_t input, const Values& to, std::int64_t place) const {
     const float* from = w + (turned ? input * s.outputs + output : output * s.inputs + input) * allTaps * blockFloats;
-    alignas(32) float room[allTaps * blockFloats];
+    alignas(64) float room[allTaps * blockFloats];
     if (turned) {
       for (std::int64_t tap = 0; tap < allTaps; ++tap)
         convolution::exchangeBlock(from + tap * blockFloats, room + (allTaps - 1 - tap) * blockFloats);
       from = room;
     }
     for (std::int64_t i = 0; i < block; ++i)
-      apply<taps, points, ofFilter>({from + i * block, taps * blockFloats, blockFloats}, to.square(place, i));
+      tiles().ofFilter({from + i * block, taps * blockFloats, blockFloats}, to.square(place, i));
   }
 };
 
 /// Values at the points become the gradient of the blocks of an output and an input, or are added to it.
 PDCRT_AVX2 inline void transformFilterGradient(const Values& du, std::int64_t place, bool fresh, float* dw) {
   for (std::int64_t i = 0; i < block; ++i) {
-    alignas(32) float room[allTaps * block];
+    alignas(64) float room[allTaps * block];
     const Square<float> result = fresh ? Square<float>{dw + i * block, taps * blockFloats, blockFloats}
                                        : Square<float>{room, taps * block, block};
-    apply<points, taps, toFilterGradient>(readOnly(du.square(place, i)), result);
+    tiles().toFilterGradient(readOnly(du.square(place, i)), result);
     for (std::int64_t tap = 0; tap < allTaps && !fresh; ++tap)
       for (std::int64_t o = 0; o < block; ++o) dw[tap * blockFloats + i * block + o] += room[tap * block + o];
   }
