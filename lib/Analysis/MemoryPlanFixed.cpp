@@ -219,19 +219,27 @@ void MemoryPlanner::placeWhatLeaves() {
   pinnedSlotBytes_ = slot_.end();
 }
 
-/// Values of forward that backward reads are kept in the slot, in program order.
+/// Values of forward that backward reads are kept in the slot: where that is all there is, in program order, so that
+/// what comes and goes lies above them. Else those come first that backward is done with first, which are mostly made
+/// last: so the free part of the slot, behind what leaves, is in one piece in both directions.
 void MemoryPlanner::placeSaved() {
-  std::unordered_set<const Value*> saved;
-  for (const auto& operation : training_.operations())
-    if (operation->phase != Phase::forward)
-      for (const Value* operand : operation->operands())
-        if (operand) saved.insert(storageOf(operand));
+  std::unordered_map<const Value*, std::size_t> lastRead; // of what is saved
+  const auto& operations = training_.operations();
+  for (std::size_t i = 0; i < operations.size(); ++i)
+    if (operations[i]->phase != Phase::forward)
+      for (const Value* operand : operations[i]->operands())
+        if (operand) lastRead[storageOf(operand)] = i;
   for (const Pin& pin : pins_)
-    if (pin.phase != ProgramPhase::forward) saved.insert(pin.root);
-  for (const auto& operation : training_.operations())
+    if (pin.phase != ProgramPhase::forward) lastRead[pin.root] = operations.size();
+  std::vector<const Value*> saved;
+  for (const auto& operation : operations)
     if (operation->phase == Phase::forward && operation->def().kind != OpKind::constant)
       for (const Value* result : operation->results())
-        if (result && saved.contains(result)) slotPlace(result);
+        if (result && lastRead.contains(result)) saved.push_back(result);
+  if (!options_.oneSlot)
+    std::stable_sort(saved.begin(), saved.end(),
+                     [&](const Value* a, const Value* b) { return lastRead.at(a) < lastRead.at(b); });
+  for (const Value* value : saved) slotPlace(value);
 }
 
 /// What backward_weight reads of what backward_input has made. Between the two there may be other minibatches, which

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <tuple>
 
 using namespace pdc;
 
@@ -76,8 +75,7 @@ void MemoryPlanner::findLifetimes(GraphMemory& memory) {
   for (const Copy& copy : plan_.copies)
     if (Buffer* buffer = bufferOf(copy.value); buffer && !copy.after) buffer->last = timeline.end;
   for (Buffer& buffer : memory.buffers)
-    if (buffer.place.block == Block::slot && !training)
-      std::tie(buffer.first, buffer.last) = std::pair(0, timeline.end);
+    if (buffer.place.block == Block::slot && !training) buffer.last = timeline.end;
   // A copy fills its place in the slot at once, or at the beginning of a phase: nothing else may ever be there.
   for (const Pin& pin : training ? pins_ : evaluationPins_)
     if (const Buffer* buffer = bufferOf(pin.root); pin.place.block == Block::slot && buffer->place != pin.place)

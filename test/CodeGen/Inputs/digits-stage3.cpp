@@ -150,13 +150,13 @@ struct Slot {
   View<float> g7{frame.slot, 131392};      // f32[32, 64, 4, 4]@1 /block3/conv2/Conv, input gradient
   View<float> g8{frame.slot, 131392};      // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu, input gradient
   View<float> prediction{frame.slot, 320}; // f32[32, 10] logits
-  View<float> e0{frame.slot, 1600};        // f32[32, 64, 4, 4]@1 /block3/conv1/Conv
-  View<float> e1{frame.slot, 1600};        // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
-  View<float> e2{frame.slot, 1600};        // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
-  View<float> e3{frame.slot, 132672};      // f32[32, 64, 4, 4]@1 /block3/conv2/Conv
-  View<float> e4{frame.slot, 1600};        // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  View<float> e5{frame.slot, 1600};        // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  View<float> e6{frame.slot, 132672};      // f32[32, 64, 1, 1] /pool/GlobalAveragePool
+  View<float> e0{frame.slot, 256};         // f32[32, 64, 4, 4]@1 /block3/conv1/Conv
+  View<float> e1{frame.slot, 256};         // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
+  View<float> e2{frame.slot, 256};         // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
+  View<float> e3{frame.slot, 131328};      // f32[32, 64, 4, 4]@1 /block3/conv2/Conv
+  View<float> e4{frame.slot, 256};         // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> e5{frame.slot, 256};         // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> e6{frame.slot, 131328};      // f32[32, 64, 1, 1] /pool/GlobalAveragePool
 };
 
 // What backward_input leaves to backward_weight.
