@@ -25,7 +25,10 @@ def machine():
     lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     has_avx512 = any(line.startswith("flags") and "avx512f" in line.split() for line in lines)
-    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores{'' if has_avx512 else WITHOUT_AVX512}"
+    # Virtual machines call all of them 'AMD EPYC'; from family 26 on they multiply twice as much per cycle as those before.
+    family = next((line.split(":")[1].strip() for line in lines if line.startswith("cpu family")), "0")
+    name = f"{names[0] if names else platform.machine()}{f', family {family}' if int(family) > 25 else ''}"
+    return f"{name}, {os.cpu_count()} cores{'' if has_avx512 else WITHOUT_AVX512}"
 
 
 def versions(*packages):
@@ -93,10 +96,10 @@ def write_page(base):
 
 def keep(part, script, title, text, header, entries, order=(), base=root):
     """Keeps entries, which take the place of older ones with their keys, and writes the page. `order` lists keys; others come last.
-    Processors with AVX-512 and those without have entries of their own: other kernels compute there."""
+    Processors have entries of their own: other kernels compute there, or the same ones otherwise."""
     file = base / KEPT / f"{part}.json"
     old = json.loads(file.read_text())["entries"] if file.exists() else []
-    kind = lambda entry: (entry["key"], WITHOUT_AVX512 in entry["machine"])
+    kind = lambda entry: (entry["key"], entry["machine"])
     merged = {kind(entry): entry for entry in old} | {kind(entry): {"date": time.strftime("%Y-%m-%d"), **entry} for entry in entries}
     place = {key: number for number, key in enumerate(order)}
     ordered = sorted(merged.values(), key=lambda entry: place.get(entry["key"], len(place)))
