@@ -161,7 +161,8 @@ TEST(RecurrentKernel, LargeLayersAreTheirDefinition) {
   expectGoodManners(
       setup, {dx}, [&](Stream& q) { rnn.gradient(q, dy, r, y, {}, dx, {}); }, productMemory);
   EXPECT_LE(relativeError(y, exact.y), 1e-6);
-  // It goes through a product for each step. How the library splits their sums depends on the processor: 1.1e-6 was seen.
+  // It goes through a product for each step. How the library splits their sums depends on the processor: 1.1e-6 was
+  // seen.
   EXPECT_LE(relativeError(dx, exact.dx), 2e-6);
 }
 

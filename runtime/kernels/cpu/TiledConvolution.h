@@ -1,5 +1,5 @@
-// Convolution with channels and filters in blocks of 16, on processors with AVX2. Without AVX-512 oneDNN wants blocks of
-// 8, so that it copies each operand and result (docs/decisions/0005-cpu-kernels.md).
+// Convolution with channels and filters in blocks of 16, on processors with AVX2. Without AVX-512 oneDNN wants blocks
+// of 8, so that it copies each operand and result (docs/decisions/0005-cpu-kernels.md).
 #pragma once
 
 #include "ConvolutionSizes.h"
