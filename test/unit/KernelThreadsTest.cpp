@@ -80,6 +80,22 @@ TEST(KernelThreads, Linear) {
 }
 
 // Two of five groups of keys are for each of three threads, or one; masks and a bias are read at the right place.
+// Weights that fit no cache, which few rows meet.
+TEST(KernelThreads, LinearOfFewRows) {
+  if (!__builtin_cpu_supports("avx512f")) GTEST_SKIP() << "computed as other layers are without AVX-512";
+  for (bool transposed : {false, true}) {
+    const Linear::Options o = {.rows = 7, .inputs = 1030, .outputs = 2050, .transposed = transposed};
+    const Buffer<float> x = randomBuffer(o.rows * o.inputs, 1), w = randomBuffer(o.inputs * o.outputs, 2),
+                        dy = randomBuffer(o.rows * o.outputs, 4), dx = room(x.count()), dw = room(w.count());
+    expectSame(
+        {dx, dw}, transposed ? 0 : 1e-6, [&](pdcrt::Setup& setup) { return Linear(setup, o); },
+        [&](const Linear& linear, Stream& q) {
+          linear.inputGradient(q, dy, w, dx);
+          linear.weightGradient(q, x, dy, dw, {});
+        });
+  }
+}
+
 TEST(KernelThreads, Attention) {
   const Attention::Options o = {.batch = 5,
                                 .heads = 4,

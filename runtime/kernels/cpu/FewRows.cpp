@@ -2,6 +2,8 @@
 // steps, in ascending order, wherever it lies in c.
 #include "FewRows.h"
 
+#include "Parts.h"
+
 #include <algorithm>
 
 #if defined(__x86_64__)
@@ -25,6 +27,7 @@ struct Tile {
   float* c;
   std::int64_t rowStride, stepStride, bStride, cStride, depth, columns;
   bool fresh, stream;
+  bool ahead; ///< asks for the next columns of b: each of its rows is a stream, more than the hardware looks ahead in
 };
 
 // Loops over registers must be unrolled from the beginning, or the registers are an array in memory.
@@ -44,6 +47,9 @@ PDCRT_AVX512 void run(const Tile& tile) {
   PDCRT_EACH_VECTOR sums[r][v] = _mm512_setzero_ps();
   const float *row = t.b, *column = t.a;
   for (std::int64_t k = 0; k < t.depth; ++k, row += t.bStride, column += t.stepStride) {
+    if (t.ahead) {
+      PDCRT_EACH_VECTOR _mm_prefetch(row + tileColumns + v * lanes, _MM_HINT_T0);
+    }
     __m512 right[4];
     PDCRT_EACH_VECTOR right[v] = _mm512_maskz_loadu_ps(masks[v], row + v * lanes);
     PDCRT_EACH_ROW {
@@ -83,41 +89,54 @@ bool available() {
 }
 
 void multiply(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, const float* b, float* c) {
-  constexpr std::int64_t steps = 32; // rows of b at once, which the hardware prefetches side by side
-  for (std::int64_t k0 = 0; k0 < k; k0 += steps)
-    for (std::int64_t j = 0; j < n; j += tileColumns)
-      for (std::int64_t i = 0; i < m; i += tileRows)
-        run(std::min(tileRows, m - i), {.a = a + i * k + k0,
-                                        .b = b + k0 * n + j,
-                                        .c = c + i * n + j,
-                                        .rowStride = k,
-                                        .stepStride = 1,
-                                        .bStride = n,
-                                        .cStride = n,
-                                        .depth = std::min(steps, k - k0),
-                                        .columns = std::min(tileColumns, n - j),
-                                        .fresh = k0 == 0,
-                                        .stream = false});
+  constexpr std::int64_t steps = 32; // rows of b at once
+  const auto columns = [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t k0 = 0; k0 < k; k0 += steps)
+      for (std::int64_t j = begin; j < end; j += tileColumns)
+        for (std::int64_t i = 0; i < m; i += tileRows)
+          run(std::min(tileRows, m - i), {.a = a + i * k + k0,
+                                          .b = b + k0 * n + j,
+                                          .c = c + i * n + j,
+                                          .rowStride = k,
+                                          .stepStride = 1,
+                                          .bStride = n,
+                                          .cStride = n,
+                                          .depth = std::min(steps, k - k0),
+                                          .columns = std::min(tileColumns, n - j),
+                                          .fresh = k0 == 0,
+                                          .stream = false,
+                                          .ahead = i == 0});
+  };
+  const std::int64_t tiles = (n + tileColumns - 1) / tileColumns;
+  parts::runRanges(parts::countOf(tiles, k * n), tiles, [&](std::int64_t begin, std::int64_t end) {
+    columns(begin * tileColumns, std::min(end * tileColumns, n));
+  });
 }
 
 void multiplyTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, const float* b, float* c) {
   constexpr std::int64_t chunk = 4 * tileColumns; // columns of b that stay in the first-level cache
   const bool aligned = reinterpret_cast<std::uintptr_t>(c) % 64 == 0 && n % lanes == 0;
-  for (std::int64_t j0 = 0; j0 < n; j0 += chunk)
-    for (std::int64_t i = 0; i < m; i += tileRows)
-      for (std::int64_t j = j0; j < std::min(j0 + chunk, n); j += tileColumns)
-        run(std::min(tileRows, m - i), {.a = a + i,
-                                        .b = b + j,
-                                        .c = c + i * n + j,
-                                        .rowStride = 1,
-                                        .stepStride = m,
-                                        .bStride = n,
-                                        .cStride = n,
-                                        .depth = k,
-                                        .columns = std::min(tileColumns, n - j),
-                                        .fresh = true,
-                                        .stream = aligned});
-  _mm_sfence();
+  const auto rows = [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t j0 = 0; j0 < n; j0 += chunk)
+      for (std::int64_t i = begin; i < end; i += tileRows)
+        for (std::int64_t j = j0; j < std::min(j0 + chunk, n); j += tileColumns)
+          run(std::min(tileRows, m - i), {.a = a + i,
+                                          .b = b + j,
+                                          .c = c + i * n + j,
+                                          .rowStride = 1,
+                                          .stepStride = m,
+                                          .bStride = n,
+                                          .cStride = n,
+                                          .depth = k,
+                                          .columns = std::min(tileColumns, n - j),
+                                          .fresh = true,
+                                          .stream = aligned,
+                                          .ahead = false});
+    _mm_sfence();
+  };
+  const std::int64_t tiles = (m + tileRows - 1) / tileRows;
+  parts::runRanges(parts::countOf(tiles, m * n), tiles,
+                   [&](std::int64_t begin, std::int64_t end) { rows(begin * tileRows, std::min(end * tileRows, m)); });
 }
 #else
 bool available() {
