@@ -113,6 +113,7 @@ void addLayers() {
       {"transformer.up", {.rows = 1024, .inputs = 256, .outputs = 1024}},
       {"transformer.down", {.rows = 1024, .inputs = 1024, .outputs = 256}},
       {"transformer.logits", {.rows = 1024, .inputs = 256, .outputs = 2000, .transposed = true}},
+      {"vgg16.fc1", {.rows = 4, .inputs = 25088, .outputs = 4096, .transposed = true}},
   };
   for (const auto& [directionName, direction] : directions) {
     for (const auto& [name, options] : convolutions)
