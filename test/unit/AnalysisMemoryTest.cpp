@@ -326,6 +326,41 @@ TEST(AnalysisMemory, WhatLivesInsideAPhaseLiesInTheSlotWhileThatHoldsNothing) {
   EXPECT_EQ(plan->bytes.weights, 0U);
 }
 
+// Backward reads what the second sigmoid has made first, and then has no use for it: with several slots it lies before
+// what the first one has made, so that what is free then is in one piece. In one slot program order stays.
+TEST(AnalysisMemory, WhatBackwardIsDoneWithFirstComesFirstInTheSlot) {
+  Diagnostics diags(&std::cerr);
+  const std::string text = R"(module @m {
+  param %w : f32[16, 16]
+  param %v : f32[16, 16]
+  graph @main(%x: f32[4, 16]) {
+    %0 = linear %x, %w {transposed = true} : f32[4, 16]
+    %1 = sigmoid %0 : f32[4, 16]
+    %2 = linear %1, %v {transposed = true} : f32[4, 16]
+    %3 = sigmoid %2 : f32[4, 16]
+    %4 = reduce_sum %3 {axes = [0, 1]} : f32[]
+    loss %4
+  }
+})";
+  auto module = parseModule(text, "test.pdir", registry(), diags);
+  ASSERT_TRUE(module);
+  PassContext context{**module, registry(), diags, {}};
+  ASSERT_TRUE(differentiate(context));
+  const Graph& graph = *(*module)->findGraph("main");
+  const auto placeOf = [&](const StageMemory& plan, const std::string& name) {
+    for (const Buffer& buffer : plan.training.buffers)
+      if (buffer.value->name() == name && buffer.place.block == Block::slot) return buffer.place.offset;
+    return std::int64_t{-1};
+  };
+  const auto several = planMemory(graph, nullptr, {}, diags),
+             one = planMemory(graph, nullptr, {.oneSlot = true}, diags);
+  ASSERT_TRUE(several && one);
+  ASSERT_GE(placeOf(*several, "3"), 0);
+  EXPECT_LT(placeOf(*several, "3"), placeOf(*several, "1"));
+  ASSERT_GE(placeOf(*one, "1"), 0);
+  EXPECT_LT(placeOf(*one, "1"), placeOf(*one, "3"));
+}
+
 namespace {
 
 struct Replacements {
