@@ -106,7 +106,10 @@ public:
   std::chrono::nanoseconds patience(int idle, bool awaited) override {
     // Within a host a send needs no look on its way: the receiver copies the memory when it looks, which is soon where
     // it waits.
-    if (oneHost_ && !awaited) return longestPatience;
+    if (oneHost_ && !awaited) {
+      using namespace std::chrono_literals;
+      return std::clamp<std::chrono::nanoseconds>(idle * 100us, longestPatience, 4 * longestPatience);
+    }
     return pollingPatience(idle, awaited, sends_ > 0, crowd_);
   }
 

@@ -152,7 +152,7 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages, const
   RunOptions options;
   bool finished = false;
   if (Status status = parseOptions(argc, argv, options, finished); !status || finished) return status;
-  waitPassively(argv, threadsOf(options.kernelThreads, stages));
+  waitBriefly(argv, threadsOf(options.kernelThreads, stages));
   if (!options.linkFile.empty()) return profileLink(options);
   if (Status status = device::open(); !status) return status;
   if (options.tf32 && !device::allowTf32())

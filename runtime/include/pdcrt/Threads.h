@@ -16,8 +16,9 @@ inline thread_local int kernelThreads = 1;
 int threadsOf(int flag, std::span<const Stage* const> stages);
 
 /// To be called before anything else with the arguments of `main`: makes sure that OpenMP threads which wait for work
-/// sleep instead of spinning on cores that other ranks need. libgomp reads that from the environment when it is loaded,
-/// so a process with `threads` > 1 whose environment says nothing starts itself again. Does nothing where that fails.
-void waitPassively(char** argv, int threads);
+/// spin for some microseconds only, then sleep, instead of keeping cores that other ranks need. libgomp reads that from
+/// the environment when it is loaded, so a process with `threads` > 1 whose environment says nothing starts itself
+/// again. Does nothing where that fails.
+void waitBriefly(char** argv, int threads);
 
 } // namespace pdcrt
