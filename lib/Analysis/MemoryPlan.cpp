@@ -38,9 +38,9 @@ Expected<StageMemory> MemoryPlanner::run() {
   collectEdges();
   placeInputs();
   placeWhatLeaves();
+  plan_.training.timeline = timelineOf(training_, plan_.splitBackward);
   placeSaved();
   findHandedOver();
-  plan_.training.timeline = timelineOf(training_, plan_.splitBackward);
   placeResults(training_, plan_.training);
   addCopies(training_, plan_.training);
   if (evaluation_ && !planEvaluation()) return failure;

@@ -219,24 +219,25 @@ void MemoryPlanner::placeWhatLeaves() {
   pinnedSlotBytes_ = slot_.end();
 }
 
-/// Values of forward that backward reads are kept in the slot: where that is all there is, in program order, so that
-/// what comes and goes lies above them. Else those come first that backward is done with first, which are mostly made
-/// last: so the free part of the slot, behind what leaves, is in one piece in both directions.
+/// Values of forward that backward reads are kept in the slot: those first that backward is done with first, which are
+/// mostly made last. So the free part of the slot, behind what leaves, is in one piece in both directions. In program
+/// order where the slot is all there is, so that what comes and goes lies above them, and where the halves of the
+/// backward run apart: most of them stay to the end there.
 void MemoryPlanner::placeSaved() {
-  std::unordered_map<const Value*, std::size_t> lastRead; // of what is saved
-  const auto& operations = training_.operations();
-  for (std::size_t i = 0; i < operations.size(); ++i)
-    if (operations[i]->phase != Phase::forward)
-      for (const Value* operand : operations[i]->operands())
-        if (operand) lastRead[storageOf(operand)] = i;
+  const Timeline& timeline = plan_.training.timeline;
+  std::unordered_map<const Value*, int> lastRead; // of what is saved
+  for (const Operation* operation : timeline.operations)
+    if (operation->phase != Phase::forward)
+      for (const Value* operand : operation->operands())
+        if (operand) lastRead[storageOf(operand)] = timeline.positions.at(operation);
   for (const Pin& pin : pins_)
-    if (pin.phase != ProgramPhase::forward) lastRead[pin.root] = operations.size();
+    if (pin.phase != ProgramPhase::forward) lastRead[pin.root] = timeline.end;
   std::vector<const Value*> saved;
-  for (const auto& operation : operations)
+  for (const auto& operation : training_.operations())
     if (operation->phase == Phase::forward && operation->def().kind != OpKind::constant)
       for (const Value* result : operation->results())
         if (result && lastRead.contains(result)) saved.push_back(result);
-  if (!options_.oneSlot)
+  if (!options_.oneSlot && !plan_.splitBackward)
     std::stable_sort(saved.begin(), saved.end(),
                      [&](const Value* a, const Value* b) { return lastRead.at(a) < lastRead.at(b); });
   for (const Value* value : saved) slotPlace(value);
