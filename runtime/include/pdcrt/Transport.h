@@ -135,7 +135,8 @@ private:
 /// How many of `ranks`, all on this host, there are for each of its cores, rounded up.
 int ranksPerCore(int ranks);
 
-/// The most that a thread sleeps between two looks while there are transfers.
+/// The most that a thread sleeps between two looks while there are transfers; beside a kernel, and where all ranks are
+/// on one host, up to four times as much.
 constexpr std::chrono::milliseconds longestPatience{1};
 
 /// Transport::patience() of those that only move while they are polled. Where somebody waits they spin for a few
