@@ -14,8 +14,8 @@ int threadsOf(int flag, std::span<const Stage* const> stages) {
 }
 
 void waitBriefly(char** argv, int threads) {
-  // About as long as waking a thread takes. A ResNet-50 of two threads, with some hundred calls per step, takes 0.95 of
-  // the time; two of them on two cores, where spinning only hinders the other, 1.01.
+  // About as long as waking a thread takes: two programs of two threads each on two cores, where spinning only hinders
+  // the other, hardly notice it.
   const char* const spins = "1000";
   if (threads < 2 || std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
   if (::setenv("OMP_WAIT_POLICY", "passive", 0) == 0 && ::setenv("GOMP_SPINCOUNT", spins, 0) == 0)

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -61,7 +60,7 @@ struct Transform {
 TEST_F(ConvolutionTiles, ForwardHasTheBitsOfAvx2) {
   constexpr std::int64_t inputs = 2, kernel = 3, width = 40, plane = kernel * width * block;
   Floats x = randomFloats(inputs * plane, 1), w = randomFloats(inputs * kernel * kernel * block * block, 2),
-         bias = randomFloats(block, 3), before = randomFloats(14 * block, 4);
+         bias = randomFloats(block, 3), before = randomFloats(avx512Tiles.rows * block, 4);
   x[5 * block] = std::numeric_limits<float>::quiet_NaN();
   for (std::int64_t positions = 1; positions <= avx512Tiles.rows; ++positions)
     for (std::int64_t stride : {1, 2})

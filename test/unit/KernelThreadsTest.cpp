@@ -79,7 +79,6 @@ TEST(KernelThreads, Linear) {
   }
 }
 
-// Two of five groups of keys are for each of three threads, or one; masks and a bias are read at the right place.
 // Weights that fit no cache, which few rows meet.
 TEST(KernelThreads, LinearOfFewRows) {
   if (!__builtin_cpu_supports("avx512f")) GTEST_SKIP() << "computed as other layers are without AVX-512";
@@ -96,6 +95,7 @@ TEST(KernelThreads, LinearOfFewRows) {
   }
 }
 
+// Two of five groups of keys are for each of three threads, or one; masks and a bias are read at the right place.
 TEST(KernelThreads, Attention) {
   const Attention::Options o = {.batch = 5,
                                 .heads = 4,
