@@ -239,23 +239,27 @@ void DataSet::normalize(const DataRow& row, float* values) const {
 }
 
 void DataSet::synthesize(const DataRow& row, std::int64_t minibatch, std::byte* destination) const {
+  constexpr int width = 16; // blocks of four words that are drawn at once
   const std::int64_t count = row.shape.elements();
   const std::uint32_t stream = row.label ? 1 : 0;
-  for (std::int64_t i = 0; i < count; i += 4) {
-    const PhiloxBlock words = philox(
-        philoxCounter(static_cast<std::uint32_t>(i / 4), stream, static_cast<std::uint64_t>(minibatch)), options_.seed);
-    for (std::int64_t j = 0; j < 4 && i + j < count; ++j) {
-      const std::uint32_t word = words[index(j)];
-      withType(row.element, [&](auto type) {
-        using Value = decltype(type);
-        Value& value = reinterpret_cast<Value*>(destination)[i + j];
+  const auto choices = static_cast<std::uint32_t>(std::max<std::int64_t>(1, row.choices));
+  withType(row.element, [&](auto type) {
+    using Value = decltype(type);
+    Value* values = reinterpret_cast<Value*>(destination);
+    for (std::int64_t begin = 0; begin < count; begin += 4 * width, values += 4 * width) {
+      std::uint32_t words[4][width];
+      philoxLanes(philoxCounter(static_cast<std::uint32_t>(begin / 4), stream, static_cast<std::uint64_t>(minibatch)),
+                  options_.seed, words);
+      const auto here = static_cast<int>(std::min<std::int64_t>(4 * width, count - begin));
+      for (int i = 0; i < here; ++i) {
+        const std::uint32_t word = words[i % 4][i / 4];
         if constexpr (std::is_floating_point_v<Value>)
-          value = static_cast<Value>(word) / static_cast<Value>(4294967296.0) * 2 - 1; // in [-1, 1)
+          values[i] = static_cast<Value>(word) / static_cast<Value>(4294967296.0) * 2 - 1; // in [-1, 1)
         else
-          value = static_cast<Value>(word % static_cast<std::uint32_t>(std::max<std::int64_t>(1, row.choices)));
-      });
+          values[i] = static_cast<Value>(word % choices);
+      }
     }
-  }
+  });
 }
 
 } // namespace pdcrt

@@ -36,6 +36,29 @@ constexpr PhiloxBlock philox(PhiloxBlock counter, std::uint64_t key) {
   return counter;
 }
 
+/// Those of counters that follow each other in the first word, of `width` of them at once: word i of the block of
+/// counter + lane is words[i][lane]. Lane by lane, so that it becomes vector code of the function that it is called in.
+template <int width>
+[[gnu::always_inline]] inline void philoxLanes(PhiloxBlock counter, std::uint64_t key,
+                                               std::uint32_t (&words)[4][width]) {
+  for (int lane = 0; lane < width; ++lane) {
+    words[0][lane] = counter[0] + static_cast<std::uint32_t>(lane);
+    words[1][lane] = counter[1];
+    words[2][lane] = counter[2];
+    words[3][lane] = counter[3];
+  }
+  constexpr std::uint64_t multiplier0 = 0xD2511F53, multiplier1 = 0xCD9E8D57;
+  std::uint32_t key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round, key0 += 0x9E3779B9, key1 += 0xBB67AE85)
+    for (int lane = 0; lane < width; ++lane) {
+      const std::uint64_t product0 = multiplier0 * words[0][lane], product1 = multiplier1 * words[2][lane];
+      words[0][lane] = static_cast<std::uint32_t>(product1 >> 32) ^ words[1][lane] ^ key0;
+      words[1][lane] = static_cast<std::uint32_t>(product1);
+      words[2][lane] = static_cast<std::uint32_t>(product0 >> 32) ^ words[3][lane] ^ key1;
+      words[3][lane] = static_cast<std::uint32_t>(product0);
+    }
+}
+
 /// The counter of block `block` of stream `stream` at `step`, in the table above.
 constexpr PhiloxBlock philoxCounter(std::uint32_t block, std::uint32_t stream, std::uint64_t step) {
   return {block, stream, static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32)};

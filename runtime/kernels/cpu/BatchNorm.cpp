@@ -80,6 +80,9 @@ PDCRT_INLINE void letThrough(const float* y, const T& x, const T& mean, const T&
 struct Given {
   const float *dy, *x, *y;
   Relu relu;
+
+  /// What they are where `g` has been computed: what of dy comes through the ReLU.
+  Given alreadyThrough(const float* g) const { return {g, x, nullptr, Relu::none}; }
 };
 
 // One channel. The variance is the mean square of x - mean, in a second pass: it does not cancel.
@@ -122,7 +125,27 @@ PDCRT_INLINE double sumOfMasked(Planes p, const Given& given, float mean, float 
   return total;
 }
 
-PDCRT_VECTORIZED void sumsOfGradient(Planes p, const Given& given, float mean, float factor, float bias, Sums& sums) {
+/// dr = what comes through.
+template <Relu relu>
+PDCRT_INLINE void keepWhatComesThrough(Planes p, const Given& given, float mean, float factor, float bias, float* dr) {
+  for (std::int64_t n = 0; n < p.samples; ++n)
+    for (std::int64_t i = n * p.stride; i < n * p.stride + p.size; ++i) {
+      float g = given.dy[i];
+      letThrough<relu>(given.y + i, given.x[i], mean, factor, bias, g);
+      dr[i] = g;
+    }
+}
+
+PDCRT_VECTORIZED void sumsOfGradient(Planes p, Given given, float mean, float factor, float bias, Sums& sums,
+                                     float* dr) {
+  if (dr) {
+    switch (given.relu) {
+    case Relu::none: keepWhatComesThrough<Relu::none>(p, given, mean, factor, bias, dr); break;
+    case Relu::byResult: keepWhatComesThrough<Relu::byResult>(p, given, mean, factor, bias, dr); break;
+    case Relu::byInput: keepWhatComesThrough<Relu::byInput>(p, given, mean, factor, bias, dr); break;
+    }
+    given = given.alreadyThrough(dr);
+  }
   sums.first[0] = sumOfMasked(p, given, mean, factor, bias, [](float g, std::int64_t) { return g; });
   const double middle = mean;
   sums.second[0] = sumOfMasked(p, given, mean, factor, bias,
@@ -179,8 +202,9 @@ PDCRT_VECTORIZED void sumsOfDistances(Planes p, const float* x, Sums& sums) {
   all.store(sums);
 }
 
-template <Relu relu>
-PDCRT_INLINE void sumsOfGradients(Planes p, const Given& given, const Factors& f, Sums& sums) {
+/// With `residual`, dr = what comes through.
+template <Relu relu, bool residual>
+PDCRT_INLINE void sumsOfGradients(Planes p, const Given& given, const Factors& f, Sums& sums, float* dr) {
   const auto at = [](const float* address) -> const Floats& { return *reinterpret_cast<const Floats*>(address); };
   const auto [dy, x, y, _] = given;
   const Each<OneBlock> mean(f.mean), factor(f.factor), bias(f.bias);
@@ -195,6 +219,7 @@ PDCRT_INLINE void sumsOfGradients(Planes p, const Given& given, const Factors& f
           letThrough<relu>(y + here, at(x + here), mean.piece[k], factor.piece[k], bias.piece[k], g);
           total[k] += g;
           products[k] += g * (at(x + here) - mean.piece[k]);
+          if constexpr (residual) *reinterpret_cast<Floats*>(dr + here) = g;
         }
       }
       all.add(total, products);
@@ -202,11 +227,19 @@ PDCRT_INLINE void sumsOfGradients(Planes p, const Given& given, const Factors& f
   all.store(sums);
 }
 
-PDCRT_VECTORIZED void sumsOfGradients(Planes p, const Given& given, const Factors& f, Sums& sums) {
+template <Relu relu>
+PDCRT_INLINE void sumsOfGradients(Planes p, const Given& given, const Factors& f, Sums& sums, float* dr) {
+  if (dr)
+    sumsOfGradients<relu, true>(p, given, f, sums, dr);
+  else
+    sumsOfGradients<relu, false>(p, given, f, sums, dr);
+}
+
+PDCRT_VECTORIZED void sumsOfGradients(Planes p, const Given& given, const Factors& f, Sums& sums, float* dr) {
   switch (given.relu) {
-  case Relu::none: return sumsOfGradients<Relu::none>(p, given, f, sums);
-  case Relu::byResult: return sumsOfGradients<Relu::byResult>(p, given, f, sums);
-  case Relu::byInput: return sumsOfGradients<Relu::byInput>(p, given, f, sums);
+  case Relu::none: return sumsOfGradients<Relu::none>(p, given, f, sums, dr);
+  case Relu::byResult: return sumsOfGradients<Relu::byResult>(p, given, f, sums, dr);
+  case Relu::byInput: return sumsOfGradients<Relu::byInput>(p, given, f, sums, dr);
   }
 }
 
@@ -252,9 +285,9 @@ PDCRT_VECTORIZED void normalise(Planes p, std::int64_t lanes, const float* x, co
     normalise<OneBlock>(p, x, r, relu, f, y);
 }
 
-/// dx = (g - meanGradient - (x - mean) · slope) · factor, where g is what of dy comes through the ReLU; dr = g.
-template <class Step, Relu relu, bool residual>
-PDCRT_INLINE void differentiate(Planes p, const Given& given, const Factors& f, float* dx, float* dr) {
+/// dx = (g - meanGradient - (x - mean) · slope) · factor, where g is what of dy comes through the ReLU.
+template <class Step, Relu relu>
+PDCRT_INLINE void differentiate(Planes p, const Given& given, const Factors& f, float* dx) {
   using T = typename Step::Type;
   const auto at = [](const float* address) -> const T& { return *reinterpret_cast<const T*>(address); };
   const auto [dy, x, y, _] = given;
@@ -267,34 +300,24 @@ PDCRT_INLINE void differentiate(Planes p, const Given& given, const Factors& f, 
         letThrough<relu>(y + here, at(x + here), mean.piece[k], factor.piece[k], bias.piece[k], g);
         const T value = (g - meanGradient.piece[k] - (at(x + here) - mean.piece[k]) * slope.piece[k]) * factor.piece[k];
         *reinterpret_cast<T*>(dx + here) = value;
-        if constexpr (residual) *reinterpret_cast<T*>(dr + here) = g;
       }
     }
 }
 
-template <class Step, Relu relu>
-PDCRT_INLINE void differentiate(Planes p, const Given& given, const Factors& f, float* dx, float* dr) {
-  if (dr)
-    differentiate<Step, relu, true>(p, given, f, dx, dr);
-  else
-    differentiate<Step, relu, false>(p, given, f, dx, dr);
-}
-
 template <class Step>
-PDCRT_INLINE void differentiate(Planes p, const Given& given, const Factors& f, float* dx, float* dr) {
+PDCRT_INLINE void differentiate(Planes p, const Given& given, const Factors& f, float* dx) {
   switch (given.relu) {
-  case Relu::none: return differentiate<Step, Relu::none>(p, given, f, dx, dr);
-  case Relu::byResult: return differentiate<Step, Relu::byResult>(p, given, f, dx, dr);
-  case Relu::byInput: return differentiate<Step, Relu::byInput>(p, given, f, dx, dr);
+  case Relu::none: return differentiate<Step, Relu::none>(p, given, f, dx);
+  case Relu::byResult: return differentiate<Step, Relu::byResult>(p, given, f, dx);
+  case Relu::byInput: return differentiate<Step, Relu::byInput>(p, given, f, dx);
   }
 }
 
-PDCRT_VECTORIZED void differentiate(Planes p, std::int64_t lanes, const Given& given, const Factors& f, float* dx,
-                                    float* dr) {
+PDCRT_VECTORIZED void differentiate(Planes p, std::int64_t lanes, const Given& given, const Factors& f, float* dx) {
   if (lanes == 1)
-    differentiate<OneFloat>(p, given, f, dx, dr);
+    differentiate<OneFloat>(p, given, f, dx);
   else
-    differentiate<OneBlock>(p, given, f, dx, dr);
+    differentiate<OneBlock>(p, given, f, dx);
 }
 
 template <class Step>
@@ -335,13 +358,13 @@ Sums momentsOf(Planes p, std::int64_t lanes, const float* x) {
   return moments;
 }
 
-/// Σ g and Σ g · (x - mean), with g as `differentiate` has it.
-Sums gradientSums(Planes p, std::int64_t lanes, const Given& given, const Factors& f) {
+/// Σ g and Σ g · (x - mean), with g as `differentiate` has it; dr = g, if it is given.
+Sums gradientSums(Planes p, std::int64_t lanes, const Given& given, const Factors& f, float* dr = nullptr) {
   Sums sums;
   if (lanes == 1)
-    sumsOfGradient(p, given, f.mean[0], f.factor[0], f.bias[0], sums);
+    sumsOfGradient(p, given, f.mean[0], f.factor[0], f.bias[0], sums, dr);
   else
-    sumsOfGradients(p, given, f, sums);
+    sumsOfGradients(p, given, f, sums, dr);
   return sums;
 }
 
@@ -457,7 +480,8 @@ void BatchNorm::gradient(Stream&, View<const float> dy, View<const float> x, Vie
       f.factor[lane] = factorOf(scale[c], inverseStd[c]);
       if (relu == Relu::byInput) f.bias[lane] = bias[c];
     }
-    const Sums sums = gradientSums(planes, lanes_, given, f);
+    float* const dr = dresidual ? dresidual.data + begin : nullptr;
+    const Sums sums = gradientSums(planes, lanes_, given, f, dr);
     for (std::int64_t lane = 0; lane < lanes_; ++lane) {
       const std::int64_t c = first + lane;
       const double inverse = inverseStd[c], biasGradient = sums.first[lane],
@@ -467,7 +491,7 @@ void BatchNorm::gradient(Stream&, View<const float> dy, View<const float> x, Vie
       f.meanGradient[lane] = static_cast<float>(biasGradient / count);
       f.slope[lane] = static_cast<float>(scaleGradient * inverse / count);
     }
-    differentiate(planes, lanes_, given, f, dx.data + begin, dresidual ? dresidual.data + begin : nullptr);
+    differentiate(planes, lanes_, dr ? given.alreadyThrough(dr) : given, f, dx.data + begin);
   });
 }
 

@@ -173,6 +173,25 @@ private:
   std::size_t blocks_ = 0;                           ///< where they are in the workspace
 };
 
+/// The gradient of the input. Throws dnnl::error where there is none.
+Operation inputGradientOf(Setup& setup, const Conv2d::Options& o) {
+  const Sizes sizes(o);
+  return {setup,
+          Descriptors(o).inputGradient(),
+          {{DNNL_ARG_DIFF_DST, given(sizes.y, o.outputLanes)}, {DNNL_ARG_WEIGHTS, givenFilter(sizes.w, o.filterLanes)}},
+          {{DNNL_ARG_DIFF_SRC, given(sizes.x, o.inputLanes)}}};
+}
+
+/// In how many portions, of as many samples each, an input gradient is computed that is added to another: so many that
+/// a portion is still in a cache when it is added.
+std::int64_t portionsOf(const Conv2d::Options& o) {
+  constexpr std::int64_t most = 1 << 20; // floats
+  const std::int64_t samples = o.input.dims[0];
+  for (std::int64_t portions = 1; portions < samples; ++portions)
+    if (samples % portions == 0 && o.input.elements() / portions <= most) return portions;
+  return std::max<std::int64_t>(samples, 1);
+}
+
 PDCRT_VECTORIZED void add(std::int64_t count, const float* a, const float* b, float* sum) {
   for (std::int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
 }
@@ -201,12 +220,13 @@ By whoComputes(const Conv2d::Options& o, Conv2d::Algorithm algorithm, bool takes
 
 struct Conv2d::Impl {
   bool bias;
-  std::int64_t rectified; ///< elements of y of which the negative ones become 0, where the library leaves them
-  std::int64_t inputs;    ///< elements of x
+  std::int64_t rectified;       ///< elements of y of which the negative ones become 0, where the library leaves them
+  std::int64_t portions = 1;    ///< of the minibatch, in which the library's input gradients are added to others
+  std::int64_t inputs, outputs; ///< elements of x and of y in a portion
   By forwardBy, inputGradientBy, weightGradientBy;
   std::optional<TiledConvolution> tiles;
   std::optional<WinogradConvolution> winograd;
-  Operation forward, inputGradient;
+  Operation forward, inputGradient, inputGradientOfPortion;
   std::size_t apart = 0; ///< where, in the workspace, the library's input gradient is before it is added to something
   WeightGradient weightGradient;
   std::vector<float> unwantedBiasGradient; ///< the primitive writes one in any case
@@ -216,14 +236,12 @@ Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
   check(o);
   impl_->bias = o.bias;
   impl_->rectified = o.relu ? outputShape(o).elements() : 0;
-  impl_->inputs = o.input.elements();
   if (o.bias) impl_->unwantedBiasGradient.resize(static_cast<std::size_t>(o.filter.dims[0]));
   const Sizes sizes(o);
   const memory::desc x = given(sizes.x, o.inputLanes), w = givenFilter(sizes.w, o.filterLanes),
                      b = onednn::plain(sizes.b), y = given(sizes.y, o.outputLanes);
   const Operation::Argument source = {DNNL_ARG_SRC, x}, filter = {DNNL_ARG_WEIGHTS, w}, bias = {DNNL_ARG_BIAS, b},
-                            result = {DNNL_ARG_DST, y}, dSource = {DNNL_ARG_DIFF_SRC, x},
-                            dResult = {DNNL_ARG_DIFF_DST, y};
+                            result = {DNNL_ARG_DST, y}, dResult = {DNNL_ARG_DIFF_DST, y};
   const By forward = impl_->forwardBy = whoComputes(o, o.algorithms.forward, takesTiles(o)),
            inputGradient = impl_->inputGradientBy = whoComputes(o, o.algorithms.inputGradient, takesTilesBackward(o)),
            weightGradient = impl_->weightGradientBy = whoComputes(o, o.algorithms.weightGradient, takesTiles(o));
@@ -246,7 +264,7 @@ Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
       switch (inputGradient) {
       case By::tiles: setup.needWorkspace(impl_->tiles->inputGradientWorkspace()); break;
       case By::winograd: setup.needWorkspace(impl_->winograd->inputGradientWorkspace()); break;
-      case By::library: impl_->inputGradient = Operation(setup, d.inputGradient(), {dResult, filter}, {dSource});
+      case By::library: impl_->inputGradient = inputGradientOf(setup, o);
       }
     }
     {
@@ -256,7 +274,12 @@ Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
       case By::winograd: setup.needWorkspace(impl_->winograd->inputGradientWorkspace()); break;
       case By::library:
         constexpr std::size_t line = 64;
-        impl_->apart = (impl_->inputGradient.workspaceBytes() + line - 1) / line * line;
+        Options portion = o;
+        impl_->portions = portionsOf(o);
+        portion.input.dims[0] /= impl_->portions;
+        impl_->inputs = portion.input.elements(), impl_->outputs = outputShape(portion).elements();
+        impl_->inputGradientOfPortion = inputGradientOf(setup, portion);
+        impl_->apart = (impl_->inputGradientOfPortion.workspaceBytes() + line - 1) / line * line;
         setup.needWorkspace(impl_->apart + static_cast<std::size_t>(impl_->inputs) * sizeof(float));
       }
     }
@@ -308,11 +331,14 @@ void Conv2d::addedInputGradient(Stream& q, View<const float> dy, View<const floa
   case By::library:
     // Its convolutions backward take no post-op.
     float* const made = reinterpret_cast<float*>(q.workspace() + impl_->apart);
-    impl_->inputGradient.run(q, {dy.data, w.data}, {made});
-    parts::runRanges(parts::countOf(impl_->inputs, impl_->inputs), impl_->inputs,
-                     [&](std::int64_t begin, std::int64_t end) {
-                       add(end - begin, added.data + begin, made + begin, dx.data + begin);
-                     });
+    for (std::int64_t portion = 0; portion < impl_->portions; ++portion) {
+      const std::int64_t at = portion * impl_->inputs;
+      impl_->inputGradientOfPortion.run(q, {dy.data + portion * impl_->outputs, w.data}, {made});
+      parts::runRanges(parts::countOf(impl_->inputs, impl_->inputs), impl_->inputs,
+                       [&](std::int64_t begin, std::int64_t end) {
+                         add(end - begin, added.data + at + begin, made + begin, dx.data + at + begin);
+                       });
+    }
   }
 }
 

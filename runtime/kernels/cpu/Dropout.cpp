@@ -19,28 +19,8 @@
 namespace pdcrt {
 namespace {
 
-constexpr int width = 16; ///< blocks of random numbers that are drawn at once
-
-/// Blocks first, first + 1, … of the stream: word i of block b is words[i][b - first]. As `philox`, lane by lane: good
-/// vector code with AVX-512; for AVX2 there is philoxFour.
-PDCRT_INLINE void philoxLanes(std::uint32_t first, std::uint32_t op, Draw draw, std::uint32_t (&words)[4][width]) {
-  for (int lane = 0; lane < width; ++lane) {
-    words[0][lane] = first + static_cast<std::uint32_t>(lane);
-    words[1][lane] = op;
-    words[2][lane] = static_cast<std::uint32_t>(draw.minibatch);
-    words[3][lane] = static_cast<std::uint32_t>(draw.minibatch >> 32);
-  }
-  constexpr std::uint64_t multiplier0 = 0xD2511F53, multiplier1 = 0xCD9E8D57;
-  std::uint32_t key0 = static_cast<std::uint32_t>(draw.seed), key1 = static_cast<std::uint32_t>(draw.seed >> 32);
-  for (int round = 0; round < 10; ++round, key0 += 0x9E3779B9, key1 += 0xBB67AE85)
-    for (int lane = 0; lane < width; ++lane) {
-      const std::uint64_t product0 = multiplier0 * words[0][lane], product1 = multiplier1 * words[2][lane];
-      words[0][lane] = static_cast<std::uint32_t>(product1 >> 32) ^ words[1][lane] ^ key0;
-      words[1][lane] = static_cast<std::uint32_t>(product1);
-      words[2][lane] = static_cast<std::uint32_t>(product0 >> 32) ^ words[3][lane] ^ key1;
-      words[3][lane] = static_cast<std::uint32_t>(product0);
-    }
-}
+/// Blocks of random numbers that are drawn at once: good vector code with AVX-512; for AVX2 there is philoxFour.
+constexpr int width = 16;
 
 #if defined(__x86_64__)
 PDCRT_AVX2 PDCRT_INLINE __m256i everywhere(std::uint64_t word) {
@@ -105,7 +85,7 @@ PDCRT_VECTORIZED void drawBytes(std::int64_t begin, std::int64_t end, std::uint3
   const auto least = static_cast<std::uint32_t>(std::min<std::uint64_t>(threshold, 0xFFFFFFFF));
   for (; begin + 4 * width <= end; begin += 4 * width) {
     std::uint32_t words[4][width];
-    philoxLanes(static_cast<std::uint32_t>(begin / 4), op, draw, words);
+    philoxLanes(philoxCounter(static_cast<std::uint32_t>(begin / 4), op, draw.minibatch), draw.seed, words);
     std::uint32_t bytes[width]; // the four of a block, the first one lowest, as this processor stores them
     for (int lane = 0; lane < width; ++lane)
       bytes[lane] = static_cast<std::uint32_t>(words[0][lane] >= least) |
