@@ -109,6 +109,14 @@ public:
     }
   }
 
+  /// Buffers that have their places.
+  void add(const std::vector<Buffer*>& buffers) {
+    for (const Buffer* buffer : buffers) {
+      const Block block = buffer->place.block;
+      (block == Block::slot ? slot_ : block == Block::handover ? handover_ : scratch_).add(*buffer);
+    }
+  }
+
   TemporaryBytes bytes() const {
     return {scratch_.end() + std::max<std::int64_t>(slot_.end() - slotBytes_, 0), handover_.end()};
   }
@@ -219,9 +227,10 @@ private:
       placing.place(first);
       if (placing.bytes().sum() >= leastOfValues) continue;
       leastOfValues = placing.bytes().sum();
+      Placing rest = movedToWhatTheyReplace(values_);
       orders_.sort(then, 0);
-      placing.place(then);
-      keep(placing.bytes(), found);
+      rest.place(then);
+      keep(rest.bytes(), found);
     }
     return found;
   }
@@ -250,7 +259,49 @@ private:
       orders_.promote(order, highest);
       attempt(found.bytes.sum() + 1, step % 2 == 1);
     }
+    for (std::size_t i = 0; i < all_.size(); ++i) all_[i]->place = found.places[i];
+    keep(movedToWhatTheyReplace(all_).bytes(), found);
     return found;
+  }
+
+  /// Moves those of `buffers`, which have their places, to what they replace where they can lie there after all: that
+  /// is in a cache, and will be written in any case.
+  Placing movedToWhatTheyReplace(const std::vector<Buffer*>& buffers) const {
+    std::vector<const Buffer*> placed = kept_;
+    placed.insert(placed.end(), buffers.begin(), buffers.end());
+    std::unordered_map<const Value*, const Buffer*> byValue;
+    for (const Buffer* buffer : placed)
+      if (buffer->value) byValue[buffer->value] = buffer;
+    std::vector<Buffer*> replacing;
+    for (Buffer* buffer : buffers)
+      if (buffer->replaces && byValue.contains(buffer->replaces)) replacing.push_back(buffer);
+    // From the first to the last: what moves may leave behind what replaces it, which then may follow.
+    std::stable_sort(replacing.begin(), replacing.end(),
+                     [](const Buffer* a, const Buffer* b) { return a->first < b->first; });
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (Buffer* buffer : replacing) {
+        const Buffer& replaced = *byValue.at(buffer->replaces);
+        if (buffer->place == replaced.place) continue;
+        const bool fits = std::all_of(placed.begin(), placed.end(), [&](const Buffer* other) {
+          return other == buffer || !meetAt(*buffer, replaced.place, *other) ||
+                 (other->place == replaced.place && (other == &replaced || other->replaces == buffer->value));
+        });
+        if (!fits) continue;
+        buffer->place = replaced.place;
+        changed = true;
+      }
+    }
+    Placing moved(kept_, slotBytes_, grows_, false);
+    moved.add(buffers);
+    return moved;
+  }
+
+  /// Whether both would be alive at a time, and have bytes in common, if `buffer` were at `place`.
+  static bool meetAt(const Buffer& buffer, const Place& place, const Buffer& other) {
+    return other.place.block == place.block && other.first <= buffer.last && buffer.first <= other.last &&
+           other.place.offset < place.offset + aligned(buffer.bytes) &&
+           place.offset < other.place.offset + aligned(other.bytes);
   }
 
   /// What of scratch and handover lies at their ends.

@@ -37,8 +37,8 @@ struct TemporaryBytes {
 /// buffers that reach the end are moved forward in the order until the result is near the bytes that are alive at most;
 /// every other time, what replaces another lies with it wherever it can. The best result is kept. `values` are placed
 /// before `others`, unless all together take so much less that it does not matter that the places of values depend on
-/// `others` then. Where the slot `grows` nothing is placed in scratch, whose bytes are then those by which the slot is
-/// larger.
+/// `others` then. Last, what replaces another is moved to it where nothing is in the way. Where the slot `grows`
+/// nothing is placed in scratch, whose bytes are then those by which the slot is larger.
 TemporaryBytes placeByLifetime(const std::vector<Buffer*>& values, const std::vector<Buffer*>& others,
                                const std::vector<const Buffer*>& kept, std::int64_t slotBytes, bool grows);
 

@@ -219,6 +219,32 @@ TEST(AnalysisLayout, OneThatReplacesAnotherLiesAtItsVeryPlaceOrApart) {
   EXPECT_EQ(instance.temporary[0].place, instance.kept[0].place);
 }
 
+TEST(AnalysisLayout, WhatReplacesAnotherLiesWithItWhereNothingIsInTheWay) {
+  std::mt19937_64 random(3);
+  int apart = 0, together = 0;
+  for (int round = 0; round < rounds(300); ++round) {
+    Instance instance = randomInstance(random, round % 5, 4 + round % 20, round % 3 == 0);
+    place(instance);
+    std::vector<const Buffer*> all;
+    for (auto* buffers : {&instance.kept, &instance.temporary})
+      for (const Buffer& buffer : *buffers) all.push_back(&buffer);
+    for (const Buffer& buffer : instance.temporary)
+      for (const Buffer* replaced : all) {
+        if (!replaces(buffer, *replaced)) continue;
+        Buffer there = buffer;
+        there.place = replaced->place;
+        const bool isThere = buffer.place == there.place;
+        EXPECT_TRUE(isThere ||
+                    std::any_of(all.begin(), all.end(),
+                                [&](const Buffer* other) { return other != &buffer && overlap(there, *other); }))
+            << "round " << round;
+        ++(isThere ? together : apart);
+      }
+  }
+  EXPECT_GT(together, apart);
+  EXPECT_GT(apart, 0); // where something is
+}
+
 TEST(AnalysisLayout, IsMostlyTheBestThereIs) {
   std::mt19937_64 random(2);
   int best = 0, all = 0, shared = 0;

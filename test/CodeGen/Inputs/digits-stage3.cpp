@@ -154,7 +154,7 @@ struct Slot {
   View<float> e1{frame.slot, 256};         // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
   View<float> e2{frame.slot, 256};         // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
   View<float> e3{frame.slot, 131328};      // f32[32, 64, 4, 4]@1 /block3/conv2/Conv
-  View<float> e4{frame.slot, 256};         // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> e4{frame.slot, 131328};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   View<float> e5{frame.slot, 256};         // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   View<float> e6{frame.slot, 131328};      // f32[32, 64, 1, 1] /pool/GlobalAveragePool
 };
