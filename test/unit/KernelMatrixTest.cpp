@@ -90,6 +90,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Linear::Options{.rows = 120, .inputs = 40, .outputs = 250},
                     // Bound by memory.
                     Linear::Options{.rows = 5, .inputs = 2050, .outputs = 1031, .transposed = true, .bias = true},
+                    Linear::Options{.rows = 4, .inputs = 2101, .outputs = 1000, .transposed = true, .bias = true},
+                    Linear::Options{.rows = 8, .inputs = 1040, .outputs = 2051, .transposed = true},
                     Linear::Options{.rows = 9, .inputs = 1040, .outputs = 2048}),
     [](const auto& p) {
       const Linear::Options& o = p.param;

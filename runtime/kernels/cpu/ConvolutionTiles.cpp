@@ -9,7 +9,7 @@ namespace pdcrt::convolution {
 
 namespace {
 
-constexpr int outputs = 4, taps = 3, points = 6; ///< of a row
+constexpr int outputs = squareOutputs, taps = squareTaps, points = squarePoints;
 
 constexpr float p = 0.625f, q = 1.5f, p2 = p * p, q2 = q * q, p3 = p * p2, q3 = q * q2;
 /// What a filter's value at a point is multiplied by: the inverse of the product of its distances from the others.

@@ -35,6 +35,9 @@ struct Square {
   std::int64_t row, column;
 };
 
+/// Of Winograd's algorithm F(4x4, 3x3): outputs and points of a row of a square, and taps of a row of a filter.
+inline constexpr int squareOutputs = 4, squarePoints = 6, squareTaps = 3;
+
 /// What an instruction set has.
 struct Tiles {
   std::int64_t rows;                                                                ///< of a tile of y, at most

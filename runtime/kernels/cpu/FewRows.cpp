@@ -31,7 +31,8 @@ struct Tile {
 };
 
 // Loops over registers must be unrolled from the beginning, or the registers are an array in memory.
-#define PDCRT_EACH_ROW _Pragma("GCC unroll 6") for (int r = 0; r < rows; ++r)
+#define PDCRT_EACH_ROW _Pragma("GCC unroll 8") for (int r = 0; r < rows; ++r)
+#define PDCRT_EACH_OF_B _Pragma("GCC unroll 4") for (int j = 0; j < width; ++j)
 #define PDCRT_EACH_VECTOR _Pragma("GCC unroll 4") for (int v = 0; v < 4; ++v)
 
 template <int rows>
@@ -82,10 +83,78 @@ void run(std::int64_t rows, const Tile& t) {
   }
 }
 
+/// Rows of b whose products with all rows of a are in registers.
+constexpr int rowsAtOnce(int rows) {
+  return rows <= 4 ? 4 : 3;
+}
+
+PDCRT_AVX512 float sumOf(__m512 vector) {
+  alignas(64) float values[lanes];
+  _mm512_store_ps(values, vector);
+  for (std::int64_t half = lanes / 2; half > 0; half /= 2)
+    for (std::int64_t i = 0; i < half; ++i) values[i] += values[i + half];
+  return values[0];
+}
+
+/// Adds to sums[row of a][row of b] the products over `depth` columns of `rows` rows of a and some of b.
+template <int rows>
+PDCRT_AVX512 void addProducts(const float* a, std::int64_t aStride, const float* const (&b)[rowsAtOnce(rows)],
+                              std::int64_t depth, float (&sums)[rows][rowsAtOnce(rows)]) {
+  constexpr int width = rowsAtOnce(rows);
+  constexpr std::int64_t ahead = 32 * lanes; // b comes from memory
+  __m512 products[rows][width];
+  PDCRT_EACH_ROW
+  PDCRT_EACH_OF_B products[r][j] = _mm512_setzero_ps();
+  for (std::int64_t k = 0; k < depth; k += lanes) {
+    const auto mask = static_cast<__mmask16>(depth - k >= lanes ? 0xFFFF : (1u << (depth - k)) - 1);
+    __m512 right[width];
+    PDCRT_EACH_OF_B {
+      _mm_prefetch(b[j] + k + ahead, _MM_HINT_T0);
+      right[j] = _mm512_maskz_loadu_ps(mask, b[j] + k);
+    }
+    PDCRT_EACH_ROW {
+      const __m512 left = _mm512_maskz_loadu_ps(mask, a + r * aStride + k);
+      PDCRT_EACH_OF_B products[r][j] = _mm512_fmadd_ps(left, right[j], products[r][j]);
+    }
+  }
+  PDCRT_EACH_ROW
+  PDCRT_EACH_OF_B sums[r][j] += sumOf(products[r][j]);
+}
+
+template <int rows>
+void multiplyByRows(std::int64_t begin, std::int64_t end, std::int64_t k, std::int64_t n, const float* a,
+                    const float* b, const float* bias, float* c) {
+  constexpr int width = rowsAtOnce(rows);
+  constexpr std::int64_t run = 2048; // columns whose products are added before they join a sum, for accuracy
+  for (std::int64_t first = begin; first < end; first += width) {
+    float sums[rows][width] = {};
+    for (std::int64_t k0 = 0; k0 < k; k0 += run) {
+      const float* right[width];
+      PDCRT_EACH_OF_B right[j] = b + std::min(first + j, end - 1) * k + k0; // the last one again beyond the end
+      addProducts<rows>(a + k0, k, right, std::min(run, k - k0), sums);
+    }
+    PDCRT_EACH_ROW
+    for (std::int64_t j = first; j < std::min(first + width, end); ++j)
+      c[r * n + j] = bias ? sums[r][j - first] + bias[j] : sums[r][j - first];
+  }
+}
+
 } // namespace
 
 bool available() {
   return __builtin_cpu_supports("avx512f");
+}
+
+void multiplyByTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, const float* b,
+                          const float* bias, float* c) {
+  constexpr decltype(&multiplyByRows<1>) byRows[] = {multiplyByRows<1>, multiplyByRows<2>, multiplyByRows<3>,
+                                                     multiplyByRows<4>, multiplyByRows<5>, multiplyByRows<6>,
+                                                     multiplyByRows<7>, multiplyByRows<8>};
+  constexpr std::int64_t tile = 12; // whole ones of any width
+  const std::int64_t tiles = (n + tile - 1) / tile;
+  parts::runRanges(parts::countOf(tiles, k * n), tiles, [&](std::int64_t begin, std::int64_t end) {
+    byRows[m - 1](begin * tile, std::min(end * tile, n), k, n, a, b, bias, c);
+  });
 }
 
 void multiply(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, const float* b, float* c) {
@@ -144,6 +213,7 @@ bool available() {
 }
 void multiply(std::int64_t, std::int64_t, std::int64_t, const float*, const float*, float*) {}
 void multiplyTransposed(std::int64_t, std::int64_t, std::int64_t, const float*, const float*, float*) {}
+void multiplyByTransposed(std::int64_t, std::int64_t, std::int64_t, const float*, const float*, const float*, float*) {}
 #endif
 
 } // namespace pdcrt::fewrows

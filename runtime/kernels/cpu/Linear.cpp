@@ -23,15 +23,16 @@ bool hasFewRows(const Linear::Options& o, std::int64_t most) {
 
 struct Linear::Impl {
   Options options;
-  bool ownInputGradient, ownWeightGradient; ///< not the library's
+  bool ownForward, ownInputGradient, ownWeightGradient; ///< not the library's
   Product forward, inputGradient, weightGradient;
   Reduce biasGradient; ///< sums over the rows
 };
 
 Linear::Linear(Setup& setup, const Options& o)
     : impl_(std::make_unique<Impl>(Impl{o,
+                                        o.transposed && hasFewRows(o, fewrows::fewest),
                                         o.transposed && hasFewRows(o, 64),
-                                        hasFewRows(o, 8),
+                                        hasFewRows(o, fewrows::fewest),
                                         {},
                                         {},
                                         {},
@@ -46,8 +47,9 @@ Linear::Linear(Setup& setup, const Options& o)
       const Setup::Method called(setup, method);
       return Product(setup, sizes, bias);
     };
-    impl_->forward =
-        product("forward", {.m = o.rows, .k = o.inputs, .n = o.outputs, .transposeB = o.transposed}, o.bias);
+    if (!impl_->ownForward)
+      impl_->forward =
+          product("forward", {.m = o.rows, .k = o.inputs, .n = o.outputs, .transposeB = o.transposed}, o.bias);
     if (!impl_->ownInputGradient)
       impl_->inputGradient =
           product("inputGradient", {.m = o.rows, .k = o.outputs, .n = o.inputs, .transposeB = !o.transposed});
@@ -65,7 +67,12 @@ Linear::Linear(Linear&&) noexcept = default;
 Linear& Linear::operator=(Linear&&) noexcept = default;
 
 void Linear::forward(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> y) const {
-  impl_->forward.run(q, x.data, w.data, y.data, impl_->options.bias ? b.data : nullptr);
+  const Options& o = impl_->options;
+  const float* const bias = o.bias ? b.data : nullptr;
+  if (impl_->ownForward)
+    fewrows::multiplyByTransposed(o.rows, o.inputs, o.outputs, x.data, w.data, bias, y.data);
+  else
+    impl_->forward.run(q, x.data, w.data, y.data, bias);
 }
 
 void Linear::inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const {

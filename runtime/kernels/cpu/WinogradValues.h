@@ -14,7 +14,7 @@ namespace pdcrt::winograd {
 using convolution::block, convolution::Finish, convolution::Square, convolution::tiles;
 using Sizes = WinogradConvolution::Sizes;
 
-constexpr std::int64_t points = 6, taps = 3;                               ///< of a row, for four outputs
+constexpr std::int64_t points = convolution::squarePoints, taps = convolution::squareTaps;
 constexpr std::int64_t allPoints = points * points, allTaps = taps * taps; ///< of a square
 constexpr std::int64_t blockFloats = block * block;
 
