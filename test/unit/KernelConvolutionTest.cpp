@@ -113,28 +113,6 @@ TEST_P(Convolution, InputGradientMayBeAddedToSomething) {
   expectAddedOf(GetParam().options, GetParam().allocation);
 }
 
-// The library's, which cannot add: a few samples at a time, so that they are still in a cache when they are added.
-TEST(ConvolutionInputGradient, IsAddedInPortionsThatFitACache) {
-  constexpr auto direct = Conv2d::Algorithm::direct;
-  Conv2d::Options o = {.input = {6, 16, 96, 160},
-                       .filter = {16, 16, 1, 1},
-                       .inputLanes = 16,
-                       .outputLanes = 16,
-                       .algorithms = {direct, direct, direct}};
-  expectAddedOf(o, argumentMap); // portions of three samples
-  const auto workspaceOf = [](const Conv2d::Options& options) {
-    pdcrt::Setup setup;
-    const Conv2d conv(setup, options);
-    return setup.workspaceBytes("addedInputGradient");
-  };
-  const std::size_t six = workspaceOf(o);
-  o.input.dims[0] = 3;
-  EXPECT_EQ(six, workspaceOf(o));
-  o.input.dims[0] = 7; // one at a time
-  expectAddedOf(o, argumentMap);
-  EXPECT_LT(workspaceOf(o), six);
-}
-
 INSTANTIATE_TEST_SUITE_P(Shapes, Convolution, testing::ValuesIn(cases), [](const auto& p) { return p.param.name; });
 
 /// Winograd's transforms round about four times as much as sums of products do. The library's kernels for AVX2 round

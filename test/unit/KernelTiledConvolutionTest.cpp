@@ -210,6 +210,29 @@ TEST_P(TiledConvolution, InputGradientMayBeAddedToSomething) {
 INSTANTIATE_TEST_SUITE_P(Shapes, TiledConvolution, testing::ValuesIn(cases),
                          [](const auto& p) { return p.param.name; });
 
+// Where tiles do not compute it: the library cannot add. A few samples at a time are still in a cache when they are
+// added.
+TEST(ConvolutionByTheLibrary, InputGradientIsAddedInPortionsThatFitACache) {
+  constexpr auto direct = Conv2d::Algorithm::direct;
+  Conv2d::Options o = {.input = {6, 16, 96, 160},
+                       .filter = {16, 16, 1, 1},
+                       .inputLanes = 16,
+                       .outputLanes = 16,
+                       .algorithms = {direct, direct, direct}};
+  expectAddedOf(o, argumentMap); // portions of three samples
+  const auto workspaceOf = [](const Conv2d::Options& options) {
+    pdcrt::Setup setup;
+    const Conv2d conv(setup, options);
+    return setup.workspaceBytes("addedInputGradient");
+  };
+  const std::size_t six = workspaceOf(o);
+  o.input.dims[0] = 3;
+  EXPECT_EQ(six, workspaceOf(o));
+  o.input.dims[0] = 7; // one at a time
+  expectAddedOf(o, argumentMap);
+  EXPECT_LT(workspaceOf(o), six);
+}
+
 TEST(TiledConvolutionOptions, WhatTilesCannotComputeIsRefused) {
   const Conv2d::Options fits = {.input = {1, 32, 8, 8},
                                 .filter = {32, 32, 3, 3},
