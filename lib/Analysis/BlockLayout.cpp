@@ -33,11 +33,17 @@ public:
     return offset <= size_ - bytes ? offset : -1;
   }
 
-  /// The offset of a buffer that it replaces, or that replaces it, where it fits there; -1: there is none.
-  std::int64_t sharedOffsetFor(const Buffer& buffer) const {
+  /// The offset of a buffer that it replaces, where it fits there; -1: there is none.
+  std::int64_t replacedOffsetFor(const Buffer& buffer) const {
     if (buffer.replaces)
       if (const auto replaced = offsets_.find(buffer.replaces); replaced != offsets_.end())
         if (fits(buffer, replaced->second)) return replaced->second;
+    return -1;
+  }
+
+  /// The same, or of one that replaces it.
+  std::int64_t sharedOffsetFor(const Buffer& buffer) const {
+    if (const std::int64_t replaced = replacedOffsetFor(buffer); replaced >= 0) return replaced;
     if (const auto by = replacements_.find(buffer.value); by != replacements_.end())
       if (fits(buffer, by->second)) return by->second;
     return -1;
@@ -52,6 +58,15 @@ public:
     end_ = std::max(end_, piece.offset + piece.bytes);
     if (piece.value) offsets_[piece.value] = piece.offset;
     if (piece.replaces) replacements_[piece.replaces] = piece.offset;
+  }
+
+  /// Takes away `buffer`, which has a value.
+  void remove(const Buffer& buffer) {
+    std::erase_if(pieces_, [&](const Piece& piece) { return piece.value == buffer.value; });
+    offsets_.erase(buffer.value);
+    if (buffer.replaces) replacements_.erase(buffer.replaces);
+    end_ = 0;
+    for (const Piece& piece : pieces_) end_ = std::max(end_, piece.offset + piece.bytes);
   }
 
   std::int64_t end() const { return end_; }
@@ -111,9 +126,29 @@ public:
 
   /// Buffers that have their places.
   void add(const std::vector<Buffer*>& buffers) {
-    for (const Buffer* buffer : buffers) {
-      const Block block = buffer->place.block;
-      (block == Block::slot ? slot_ : block == Block::handover ? handover_ : scratch_).add(*buffer);
+    for (const Buffer* buffer : buffers) blockOf(*buffer).add(*buffer);
+  }
+
+  /// Moves those of `buffers`, all of which are placed, to what they replace where they can lie there after all: that
+  /// is in a cache, and will be written in any case. From the first to the last: what moves may leave behind what
+  /// replaces it, which then may follow.
+  void moveToWhatTheyReplace(const std::vector<Buffer*>& buffers) {
+    std::vector<Buffer*> replacing;
+    for (Buffer* buffer : buffers)
+      if (buffer->replaces) replacing.push_back(buffer);
+    std::stable_sort(replacing.begin(), replacing.end(),
+                     [](const Buffer* a, const Buffer* b) { return a->first < b->first; });
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (Buffer* buffer : replacing) {
+        const Place before = buffer->place;
+        blockOf(*buffer).remove(*buffer);
+        for (const auto& [name, block] : {std::pair{Block::slot, &slot_}, {Block::scratch, &scratch_}})
+          if (const std::int64_t offset = block->replacedOffsetFor(*buffer); offset >= 0)
+            buffer->place = {name, -1, offset};
+        blockOf(*buffer).add(*buffer);
+        changed = changed || buffer->place != before;
+      }
     }
   }
 
@@ -122,6 +157,11 @@ public:
   }
 
 private:
+  SharedBlock& blockOf(const Buffer& buffer) {
+    const Block block = buffer.place.block;
+    return block == Block::slot ? slot_ : block == Block::handover ? handover_ : scratch_;
+  }
+
   bool shares_;
   std::int64_t slotBytes_;
   SharedBlock slot_, scratch_, handover_;
@@ -227,10 +267,10 @@ private:
       placing.place(first);
       if (placing.bytes().sum() >= leastOfValues) continue;
       leastOfValues = placing.bytes().sum();
-      Placing rest = movedToWhatTheyReplace(values_);
+      placing.moveToWhatTheyReplace(values_);
       orders_.sort(then, 0);
-      rest.place(then);
-      keep(rest.bytes(), found);
+      placing.place(then);
+      keep(placing.bytes(), found);
     }
     return found;
   }
@@ -260,48 +300,11 @@ private:
       attempt(found.bytes.sum() + 1, step % 2 == 1);
     }
     for (std::size_t i = 0; i < all_.size(); ++i) all_[i]->place = found.places[i];
-    keep(movedToWhatTheyReplace(all_).bytes(), found);
+    Placing placing(kept_, slotBytes_, grows_, false);
+    placing.add(all_);
+    placing.moveToWhatTheyReplace(all_);
+    keep(placing.bytes(), found);
     return found;
-  }
-
-  /// Moves those of `buffers`, which have their places, to what they replace where they can lie there after all: that
-  /// is in a cache, and will be written in any case.
-  Placing movedToWhatTheyReplace(const std::vector<Buffer*>& buffers) const {
-    std::vector<const Buffer*> placed = kept_;
-    placed.insert(placed.end(), buffers.begin(), buffers.end());
-    std::unordered_map<const Value*, const Buffer*> byValue;
-    for (const Buffer* buffer : placed)
-      if (buffer->value) byValue[buffer->value] = buffer;
-    std::vector<Buffer*> replacing;
-    for (Buffer* buffer : buffers)
-      if (buffer->replaces && byValue.contains(buffer->replaces)) replacing.push_back(buffer);
-    // From the first to the last: what moves may leave behind what replaces it, which then may follow.
-    std::stable_sort(replacing.begin(), replacing.end(),
-                     [](const Buffer* a, const Buffer* b) { return a->first < b->first; });
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (Buffer* buffer : replacing) {
-        const Buffer& replaced = *byValue.at(buffer->replaces);
-        if (buffer->place == replaced.place) continue;
-        const bool fits = std::all_of(placed.begin(), placed.end(), [&](const Buffer* other) {
-          return other == buffer || !meetAt(*buffer, replaced.place, *other) ||
-                 (other->place == replaced.place && (other == &replaced || other->replaces == buffer->value));
-        });
-        if (!fits) continue;
-        buffer->place = replaced.place;
-        changed = true;
-      }
-    }
-    Placing moved(kept_, slotBytes_, grows_, false);
-    moved.add(buffers);
-    return moved;
-  }
-
-  /// Whether both would be alive at a time, and have bytes in common, if `buffer` were at `place`.
-  static bool meetAt(const Buffer& buffer, const Place& place, const Buffer& other) {
-    return other.place.block == place.block && other.first <= buffer.last && buffer.first <= other.last &&
-           other.place.offset < place.offset + aligned(buffer.bytes) &&
-           place.offset < other.place.offset + aligned(other.bytes);
   }
 
   /// What of scratch and handover lies at their ends.

@@ -85,10 +85,12 @@ TEST(KernelThreads, LinearOfFewRows) {
   for (bool transposed : {false, true}) {
     const Linear::Options o = {.rows = 7, .inputs = 1030, .outputs = 2050, .transposed = transposed};
     const Buffer<float> x = randomBuffer(o.rows * o.inputs, 1), w = randomBuffer(o.inputs * o.outputs, 2),
-                        dy = randomBuffer(o.rows * o.outputs, 4), dx = room(x.count()), dw = room(w.count());
+                        dy = randomBuffer(o.rows * o.outputs, 4), y = room(dy.count()), dx = room(x.count()),
+                        dw = room(w.count());
     expectSame(
-        {dx, dw}, transposed ? 0 : 1e-6, [&](pdcrt::Setup& setup) { return Linear(setup, o); },
+        {y, dx, dw}, transposed ? 0 : 1e-6, [&](pdcrt::Setup& setup) { return Linear(setup, o); },
         [&](const Linear& linear, Stream& q) {
+          linear.forward(q, x, w, {}, y);
           linear.inputGradient(q, dy, w, dx);
           linear.weightGradient(q, x, dy, dw, {});
         });

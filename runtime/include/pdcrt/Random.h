@@ -22,16 +22,18 @@ inline constexpr std::uint32_t permutationStream = 0xFFFFFFFF;
 /// The same of the values that parameters start with.
 inline constexpr std::uint32_t initialValuesStream = 0xFFFFFFFE;
 
+inline constexpr std::uint64_t philoxMultiplier0 = 0xD2511F53, philoxMultiplier1 = 0xCD9E8D57;
+inline constexpr std::uint32_t philoxStep0 = 0x9E3779B9, philoxStep1 = 0xBB67AE85; ///< of the key, from round to round
+
 /// Four uniform 32-bit words: the bijection Philox4x32 with 10 rounds and `key` (low word first), applied to `counter`.
 constexpr PhiloxBlock philox(PhiloxBlock counter, std::uint64_t key) {
-  constexpr std::uint64_t multiplier0 = 0xD2511F53, multiplier1 = 0xCD9E8D57;
   std::uint32_t key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t product0 = multiplier0 * counter[0], product1 = multiplier1 * counter[2];
+    const std::uint64_t product0 = philoxMultiplier0 * counter[0], product1 = philoxMultiplier1 * counter[2];
     counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key0, static_cast<std::uint32_t>(product1),
                static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key1, static_cast<std::uint32_t>(product0)};
-    key0 += 0x9E3779B9;
-    key1 += 0xBB67AE85;
+    key0 += philoxStep0;
+    key1 += philoxStep1;
   }
   return counter;
 }
@@ -47,11 +49,10 @@ template <int width>
     words[2][lane] = counter[2];
     words[3][lane] = counter[3];
   }
-  constexpr std::uint64_t multiplier0 = 0xD2511F53, multiplier1 = 0xCD9E8D57;
   std::uint32_t key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round, key0 += 0x9E3779B9, key1 += 0xBB67AE85)
+  for (int round = 0; round < 10; ++round, key0 += philoxStep0, key1 += philoxStep1)
     for (int lane = 0; lane < width; ++lane) {
-      const std::uint64_t product0 = multiplier0 * words[0][lane], product1 = multiplier1 * words[2][lane];
+      const std::uint64_t product0 = philoxMultiplier0 * words[0][lane], product1 = philoxMultiplier1 * words[2][lane];
       words[0][lane] = static_cast<std::uint32_t>(product1 >> 32) ^ words[1][lane] ^ key0;
       words[1][lane] = static_cast<std::uint32_t>(product1);
       words[2][lane] = static_cast<std::uint32_t>(product0 >> 32) ^ words[3][lane] ^ key1;

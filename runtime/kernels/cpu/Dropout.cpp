@@ -34,7 +34,7 @@ struct FourBlocks {
 
 /// Blocks first … first + 3 of the stream, as `philox`.
 PDCRT_AVX2 PDCRT_INLINE FourBlocks philoxFour(std::int64_t first, std::uint32_t op, Draw draw) {
-  const __m256i multiplier0 = everywhere(0xD2511F53), multiplier1 = everywhere(0xCD9E8D57);
+  const __m256i multiplier0 = everywhere(philoxMultiplier0), multiplier1 = everywhere(philoxMultiplier1);
   __m256i a = _mm256_add_epi64(_mm256_set1_epi64x(first), _mm256_setr_epi64x(0, 1, 2, 3)), b = everywhere(op),
           c = everywhere(draw.minibatch), d = everywhere(draw.minibatch >> 32), key0 = everywhere(draw.seed),
           key1 = everywhere(draw.seed >> 32);
@@ -43,8 +43,8 @@ PDCRT_AVX2 PDCRT_INLINE FourBlocks philoxFour(std::int64_t first, std::uint32_t 
     a = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(product1, 32), b), key0);
     c = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(product0, 32), d), key1);
     b = product1, d = product0;
-    key0 = _mm256_add_epi32(key0, everywhere(0x9E3779B9));
-    key1 = _mm256_add_epi32(key1, everywhere(0xBB67AE85));
+    key0 = _mm256_add_epi32(key0, everywhere(philoxStep0));
+    key1 = _mm256_add_epi32(key1, everywhere(philoxStep1));
   }
   return {{a, b, c, d}};
 }

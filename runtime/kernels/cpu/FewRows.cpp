@@ -1,10 +1,11 @@
-// See FewRows.h. Six rows by 64 columns of c are in registers at a time. An element of c is a sum of sums over 32
-// steps, in ascending order, wherever it lies in c.
+// See FewRows.h. Six rows by 64 columns of c are in registers at a time, by a transposed b all rows by three or four
+// columns. An element of c is a sum of sums, over 32 steps or over 2048, in ascending order, wherever it lies in c.
 #include "FewRows.h"
 
 #include "Parts.h"
 
 #include <algorithm>
+#include <iterator>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -150,6 +151,7 @@ void multiplyByTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const 
   constexpr decltype(&multiplyByRows<1>) byRows[] = {multiplyByRows<1>, multiplyByRows<2>, multiplyByRows<3>,
                                                      multiplyByRows<4>, multiplyByRows<5>, multiplyByRows<6>,
                                                      multiplyByRows<7>, multiplyByRows<8>};
+  static_assert(std::size(byRows) == mostRows);
   constexpr std::int64_t tile = 12; // whole ones of any width
   const std::int64_t tiles = (n + tile - 1) / tile;
   parts::runRanges(parts::countOf(tiles, k * n), tiles, [&](std::int64_t begin, std::int64_t end) {

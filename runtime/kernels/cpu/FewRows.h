@@ -15,11 +15,11 @@ void multiply(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, co
 /// c [m, n] = transposed a [k, m] · b [k, n], all row-major, for a large c: it is written once, past the caches.
 void multiplyTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, const float* b, float* c);
 
-/// The most rows of a that multiplyByTransposed takes.
-inline constexpr std::int64_t fewest = 8;
+/// The most rows of a for multiplyByTransposed: more sums do not fit in registers.
+inline constexpr std::int64_t mostRows = 8;
 
 /// c [m, n] = a [m, k] · transposed b [n, k], plus `bias` [n] if there is one, all row-major: b is read once, in its
-/// order.
+/// order. m is at most `mostRows`.
 void multiplyByTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, const float* b,
                           const float* bias, float* c);
 

@@ -30,9 +30,9 @@ struct Linear::Impl {
 
 Linear::Linear(Setup& setup, const Options& o)
     : impl_(std::make_unique<Impl>(Impl{o,
-                                        o.transposed && hasFewRows(o, fewrows::fewest),
+                                        o.transposed && hasFewRows(o, fewrows::mostRows),
                                         o.transposed && hasFewRows(o, 64),
-                                        hasFewRows(o, fewrows::fewest),
+                                        hasFewRows(o, 8),
                                         {},
                                         {},
                                         {},
