@@ -217,5 +217,6 @@ PDC_OPS(Pad) {
       }),
       .examples = examples(),
       .takesDouble = true,
+      .takesLow = true,
   }};
 }
