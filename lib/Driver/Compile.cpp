@@ -66,6 +66,9 @@ private:
 
   /// Whether the output folder is written, and not only something printed.
   bool writes() const { return options_.emit.empty() || options_.emit == "source"; }
+  /// Whether what one pass gives is computed again: not on a GPU, where convolutions take so little time that passes do
+  /// not.
+  bool computesAgain() const { return options_.target == Target::cpu && planner_.recompute != "none"; }
   Graph& main() { return *module_->findGraph("main"); }
   PassContext context() { return {*module_, ops_, diags_, {}}; }
 
@@ -124,7 +127,7 @@ Status Compilation::compile() {
   Expected<GeneratedProgram> program = generate(passContext, std::move(*planned), training_, provenance_,
                                                 {.scheduleFile = scheduleFile_ ? &*scheduleFile_ : nullptr,
                                                  .lateUpdates = options_.lateUpdates,
-                                                 .computeAgain = planner_.recompute != "none",
+                                                 .computeAgain = computesAgain(),
                                                  .target = options_.target,
                                                  .bucketBytes = planner_.bucketBytes});
   if (!program) return failure;

@@ -139,8 +139,8 @@ int main(int argc, char** argv) {
       ->type_name("accuracy|top5|perplexity|mse|none|output:NAME");
   app.add_option(
          "--recompute", options.planner.recompute,
-         "compute again instead of keeping results: nothing; what one pass over memory gives, and whole forwards "
-         "where the planner gains by it; whole forwards")
+         "compute again instead of keeping results: nothing; what one pass over memory gives (not with --target=cuda), "
+         "and whole forwards where the planner gains by it; whole forwards")
       ->check(CLI::IsMember({"none", "auto", "all"}))
       ->capture_default_str()
       ->type_name("none|auto|all");
