@@ -24,6 +24,9 @@ struct Dimensions {
 };
 struct cudnnTensorStruct : Dimensions {};
 struct cudnnFilterStruct : Dimensions {}; ///< n: outputs
+struct cudnnActivationStruct {
+  cudnnActivationMode_t mode;
+};
 struct cudnnConvolutionStruct {
   int padH, padW, strideH, strideW, dilationH, dilationW, groups = 1;
   cudnnMathType_t math = CUDNN_DEFAULT_MATH; ///< which is TF32
@@ -68,6 +71,20 @@ cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t filter) {
 cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t filter, cudnnDataType_t type,
                                          cudnnTensorFormat_t format, int k, int c, int h, int w) {
   *filter = {{type, format, k, c, h, w}};
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnCreateActivationDescriptor(cudnnActivationDescriptor_t* activation) {
+  *activation = new cudnnActivationStruct{};
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnDestroyActivationDescriptor(cudnnActivationDescriptor_t activation) {
+  delete activation;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnSetActivationDescriptor(cudnnActivationDescriptor_t activation, cudnnActivationMode_t mode,
+                                           cudnnNanPropagation_t nan, double) {
+  if (nan != CUDNN_PROPAGATE_NAN) misuse("an activation that hides what is no number");
+  *activation = {mode};
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t* convolution) {
@@ -217,10 +234,16 @@ struct Shapes {
   }
 };
 
-/// result = alpha · sums + beta · result; `add` fills in the sums.
-template <class Add>
+/// What becomes of a sum before it is a result: nothing.
+struct AsIs {
+  double operator()(long, double sum) const { return sum; }
+};
+
+/// result = finish(alpha · sums + beta · result); `add` fills in the sums.
+template <class Add, class Finish = AsIs>
 cudnnStatus_t convolve(cudnnHandle_t handle, const void* alpha, const void* beta, long elements, void* workspace,
-                       std::size_t workspaceBytes, std::uint64_t microseconds, Numbers to, Add add) {
+                       std::size_t workspaceBytes, std::uint64_t microseconds, Numbers to, Add add,
+                       Finish finish = {}) {
   auto work = [=, alpha = *static_cast<const float*>(alpha), beta = *static_cast<const float*>(beta)] {
     scribble(workspace, workspaceBytes);
     // Not from malloc: tests watch it.
@@ -229,7 +252,7 @@ cudnnStatus_t convolve(cudnnHandle_t handle, const void* alpha, const void* beta
     if (room == MAP_FAILED) misuse("no memory");
     auto* sums = static_cast<double*>(room);
     add(sums);
-    for (long i = 0; i < elements; ++i) to.set(i, alpha * sums[i] + (beta == 0 ? 0 : beta * to[i]));
+    for (long i = 0; i < elements; ++i) to.set(i, finish(i, alpha * sums[i] + (beta == 0 ? 0 : beta * to[i])));
     ::munmap(room, bytes);
   };
   if (stand_in::immediate(handle->stream))
@@ -243,11 +266,19 @@ cudnnStatus_t convolve(cudnnHandle_t handle, const void* alpha, const void* beta
 }
 
 int failing = -1;
+bool finishes = true;
+int finished = 0;
 
 } // namespace
 
 void stand_in::failForward(int algorithm) {
   failing = algorithm;
+}
+void stand_in::refuseFinishing(bool refuse) {
+  finishes = !refuse;
+}
+int stand_in::finishedForwards() {
+  return finished;
 }
 
 cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t, cudnnTensorDescriptor_t x,
@@ -303,6 +334,35 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha, c
                   [=, px = shapes.operand(x), pw = shapes.operand(w)](double* sums) {
                     shapes.forEach([&](long i, long j, long o) { sums[o] += px[i] * pw[j]; });
                   });
+}
+cudnnStatus_t cudnnConvolutionBiasActivationForward(
+    cudnnHandle_t handle, const void* alpha1, cudnnTensorDescriptor_t xDesc, const void* x,
+    cudnnFilterDescriptor_t wDesc, const void* w, cudnnConvolutionDescriptor_t convolution,
+    cudnnConvolutionFwdAlgo_t algorithm, void* workspace, std::size_t workspaceBytes, const void* alpha2,
+    cudnnTensorDescriptor_t zDesc, const void* z, cudnnTensorDescriptor_t biasDesc, const void* bias,
+    cudnnActivationDescriptor_t activation, cudnnTensorDescriptor_t yDesc, void* y) {
+  if (!finishes) return CUDNN_STATUS_NOT_SUPPORTED;
+  const Shapes shapes(xDesc, wDesc, convolution, yDesc);
+  const cudnnTensorStruct b = *biasDesc;
+  if (b.type != shapes.y.type || b.n != 1 || b.c != shapes.y.c || b.h != 1 || b.w != 1) misuse("a bias of other sizes");
+  if (zDesc != yDesc || z != y || *static_cast<const float*>(alpha2) != 0) misuse("a convolution that is added");
+  if (activation->mode == CUDNN_ACTIVATION_IDENTITY && algorithm != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM)
+    misuse("an algorithm that has no finish without an activation");
+  ++finished;
+  const float zero = 0;
+  const auto finish = [ofBias = shapes.result(bias), y = shapes.y,
+                       relu = activation->mode == CUDNN_ACTIVATION_RELU](long i, double sum) {
+    const long channel = y.format == CUDNN_TENSOR_NCHW ? i / (static_cast<long>(y.h) * y.w) % y.c : i % y.c;
+    const double value = sum + ofBias[channel];
+    return relu && value < 0 ? 0 : value;
+  };
+  return convolve(
+      handle, alpha1, &zero, yDesc->elements(), workspace, workspaceBytes,
+      shapes.checked(forwardAbilities, algorithm, workspaceBytes), shapes.result(y),
+      [=, px = shapes.operand(x), pw = shapes.operand(w)](double* sums) {
+        shapes.forEach([&](long i, long j, long o) { sums[o] += px[i] * pw[j]; });
+      },
+      finish);
 }
 cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alpha, cudnnFilterDescriptor_t wDesc,
                                            const void* w, cudnnTensorDescriptor_t dyDesc, const void* dy,

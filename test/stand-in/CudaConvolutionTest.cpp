@@ -255,6 +255,57 @@ TEST(CudaConvolution, WhoTimesComputesByTheFastest) {
     device::release(workspace, setup.workspaceBytes());
   }
 }
+
+/// On tensor cores; where the library does not have that, a pass of our own gives the same.
+TEST(CudaConvolution, TheLibraryAddsTheBiasAndAppliesTheRelu) {
+  for (const auto& [relu, lanes] : {std::pair{false, 1}, {true, 1}, {true, 16}}) {
+    Conv2d::Options o = {.input = {2, 16, 5, 4},
+                         .filter = {16, 16, 3, 3},
+                         .pads = {1, 1, 1, 1},
+                         .bias = true,
+                         .relu = relu,
+                         .inputLanes = lanes,
+                         .outputLanes = lanes};
+    for (Element element : {Element::bf16, Element::f32}) {
+      SCOPED_TRACE(testing::Message() << (relu ? "with" : "without") << " ReLU, " << lanes << " lanes, "
+                                      << (element == Element::bf16 ? "bf16" : "f32"));
+      o.element = element;
+      const std::int64_t count = o.input.elements();
+      const auto resultsOf = [&]<class T>(T, bool refuse) {
+        const auto rounded = [](const Buffer<float>& exact) {
+          Buffer<T> buffer(exact.count());
+          for (std::int64_t i = 0; i < exact.count(); ++i) buffer[i] = T(exact[i]);
+          return buffer;
+        };
+        Buffer<T> x = rounded(randomBuffer(count, 1)), w = rounded(randomBuffer(o.filter.elements(), 2)),
+                  b = rounded(randomBuffer(16, 3)), y(count);
+        x[7] = T(std::numeric_limits<float>::quiet_NaN());
+        pdcrt::Setup setup;
+        const Conv2d kernel(setup, o);
+        stand_in::refuseFinishing(refuse);
+        expectGoodManners(setup, {y},
+                          [&](Stream& q) { kernel.template forward<T>(q, x.view(), w.view(), b.view(), y.view()); });
+        stand_in::refuseFinishing(false);
+        return std::vector<float>(y.values().begin(), y.values().end());
+      };
+      const auto both = [&](bool refuse) {
+        return element == Element::bf16 ? resultsOf(bfloat16(), refuse) : resultsOf(float(), refuse);
+      };
+      const int before = stand_in::finishedForwards();
+      const std::vector<float> finished = both(false);
+      EXPECT_EQ(stand_in::finishedForwards() > before, element == Element::bf16);
+      const int again = stand_in::finishedForwards();
+      const std::vector<float> apart = both(true);
+      EXPECT_EQ(stand_in::finishedForwards(), again);
+      for (std::size_t i = 0; i < finished.size(); ++i) {
+        ASSERT_EQ(std::isnan(finished[i]), std::isnan(apart[i])) << i;
+        if (std::isnan(apart[i])) continue;
+        ASSERT_NEAR(finished[i], apart[i], element == Element::bf16 ? 0.125 : 0) << i; // one rounding or two
+      }
+      EXPECT_GT(std::count_if(finished.begin(), finished.end(), [](float value) { return std::isnan(value); }), 0);
+    }
+  }
+}
 #endif
 
 } // namespace

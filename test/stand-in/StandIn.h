@@ -19,6 +19,9 @@ void killDevice(int device);
 void failGraphs(bool fail);
 /// The algorithm of cuDNN's forward convolutions that fails when it is called, though it says that it can; -1: none.
 void failForward(int algorithm);
+/// Whether cuDNN has no forward convolutions that end with bias and activation; how many of these have been called.
+void refuseFinishing(bool refuse);
+int finishedForwards();
 /// Work that is in streams and has not run.
 std::size_t pending();
 

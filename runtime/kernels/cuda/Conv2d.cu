@@ -65,13 +65,14 @@ Shape inputOf(const Conv2d::Options& o) {
 class Operand {
 public:
   Operand(const Shape& s, Element element, bool isLast, bool wantsLast, std::size_t at)
-      : copied_(isLast != wantsLast),
+      : copied_(isLast != wantsLast && s.dims[1] > 1 && s.dims[2] * s.dims[3] > 1), // else both layouts are one
         bytes_(static_cast<std::size_t>(s.elements()) * (element == Element::f32 ? 4 : 2)), at_(at),
         toLast_(unused_, {.input = s, .permutation = {0, 2, 3, 1}}),
         toPlain_(unused_, {.input = {s.dims[0], s.dims[2], s.dims[3], s.dims[1]}, .permutation = {0, 3, 1, 2}}),
         to_(wantsLast ? &Operand::toLast_ : &Operand::toPlain_),
         back_(wantsLast ? &Operand::toPlain_ : &Operand::toLast_) {}
   std::size_t end() const { return at_ + (copied_ ? cuda::roundedUp(bytes_) : 0); }
+  bool isCopied() const { return copied_; }
 
   /// Where the library writes the result.
   template <class T>
@@ -250,6 +251,10 @@ struct Conv2d::Impl : Choices {
   void run(Stream& q, Method method, const T* first, Operand InLayout::*firstOperand, const T* second,
            Operand InLayout::*secondOperand, T* result, Operand InLayout::*resultOperand,
            const T* added = nullptr) const;
+  /// The whole forward in one call of the library. False: nothing was done.
+  template <class T>
+  bool runFinished(Stream& q, const T* x, const T* w, const T* b, T* y) const;
+  mutable bool finishes = true; ///< until the library has refused to
 };
 
 template <class T>
@@ -266,6 +271,19 @@ void Conv2d::Impl::run(Stream& q, Method method, const T* first, Operand InLayou
                      (layout.*secondOperand).made(q, second, room), added != nullptr, place, room + layout.copies(),
                      way->bytes - layout.copies());
   made.finish(q, room, result);
+}
+
+/// Only on tensor cores, where the pass that is saved is long against the product.
+template <class T>
+bool Conv2d::Impl::runFinished(Stream& q, const T* x, const T* w, const T* b, T* y) const {
+  const std::optional<Way>& way = ways[static_cast<int>(Method::forward)];
+  if (!finishes || !way || !b || !(rounds() || options.element != Element::f32)) return false;
+  const InLayout& layout = layoutOf(*way);
+  if (layout.y.isCopied()) return false;
+  std::byte* const room = workspace(q);
+  finishes = layout.library.runFinished(q, way->number, layout.x.made(q, x, room), layout.w.made(q, w, room), b,
+                                        options.relu, y, room + layout.copies(), way->bytes - layout.copies());
+  return finishes;
 }
 
 /// [N, C, H, W] as the input lies in memory.
@@ -307,7 +325,9 @@ Conv2d& Conv2d::operator=(Conv2d&&) noexcept = default;
 template <class T>
 void Conv2d::forward(Stream& q, OperandView<T> x, OperandView<T> w, OperandView<T> b, View<T> y) const {
   const Impl& i = *impl_;
-  i.run<T>(q, Method::forward, i.input<T>(q, x), &InLayout::x, w.data, &InLayout::w, y.data, &InLayout::y);
+  const T* const input = i.input<T>(q, x);
+  if (i.runFinished(q, input, w.data, i.options.bias ? b.data : nullptr, y.data)) return;
+  i.run<T>(q, Method::forward, input, &InLayout::x, w.data, &InLayout::w, y.data, &InLayout::y);
   if (!i.options.bias && !i.options.relu) return;
   constexpr int n = 16 / static_cast<int>(sizeof(T));
   const bool last = lastOutput(i.options), aligned = reinterpret_cast<std::uintptr_t>(y.data) % 16 == 0;

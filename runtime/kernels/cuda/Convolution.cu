@@ -19,6 +19,14 @@ cudnnTensorDescriptor_t tensorOf(const Shape& s, Element element, cudnnTensorFor
   return descriptor;
 }
 
+/// A NaN stays one.
+cudnnActivationDescriptor_t activationOf(cudnnActivationMode_t mode) {
+  cudnnActivationDescriptor_t descriptor = nullptr;
+  PDCRT_CUDA(cudnnCreateActivationDescriptor(&descriptor));
+  PDCRT_CUDA(cudnnSetActivationDescriptor(descriptor, mode, CUDNN_PROPAGATE_NAN, 0));
+  return descriptor;
+}
+
 template <class Performance>
 std::vector<Way> waysOf(const Performance* found, int count) {
   std::vector<Way> ways;
@@ -89,6 +97,9 @@ LibraryConvolution::LibraryConvolution(const Conv2d::Options& o, cudnnTensorForm
   // cuDNN's standard is TF32, which FMA_MATH rules out. What is of 16 bits anyway loses nothing.
   const bool tensorCores = tf32 || o.element != Element::f32;
   PDCRT_CUDA(cudnnSetConvolutionMathType(convolution_, tensorCores ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH));
+  bias_ = tensorOf({1, o.filter.dims[0], 1, 1}, o.element, format);
+  identity_ = activationOf(CUDNN_ACTIVATION_IDENTITY);
+  relu_ = activationOf(CUDNN_ACTIVATION_RELU);
 }
 
 LibraryConvolution::~LibraryConvolution() {
@@ -96,6 +107,9 @@ LibraryConvolution::~LibraryConvolution() {
   if (y_) cudnnDestroyTensorDescriptor(y_);
   if (w_) cudnnDestroyFilterDescriptor(w_);
   if (convolution_) cudnnDestroyConvolutionDescriptor(convolution_);
+  if (bias_) cudnnDestroyTensorDescriptor(bias_);
+  for (cudnnActivationDescriptor_t activation : {identity_, relu_})
+    if (activation) cudnnDestroyActivationDescriptor(activation);
 }
 
 void LibraryConvolution::computeExactly() {
@@ -169,6 +183,19 @@ void LibraryConvolution::run(Stream& q, Method method, int number, const void* f
                                               before, w_, result));
     return;
   }
+}
+
+bool LibraryConvolution::runFinished(Stream& q, int number, const void* x, const void* w, const void* bias, bool relu,
+                                     void* y, std::byte* workspace, std::size_t bytes) const {
+  // The one algorithm that does without an activation, too.
+  if (number != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM) return false;
+  PDCRT_CUDA(cudnnSetStream(handle_, streamOf(q)));
+  const cudnnStatus_t status = cudnnConvolutionBiasActivationForward(
+      handle_, &one, x_, x, w_, w, convolution_, CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM, workspace, bytes,
+      &zero, y_, y, bias_, bias, relu ? relu_ : identity_, y_, y);
+  if (status == CUDNN_STATUS_NOT_SUPPORTED) return false;
+  check(status, "cudnnConvolutionBiasActivationForward");
+  return true;
 }
 
 } // namespace pdcrt::cuda

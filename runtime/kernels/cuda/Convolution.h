@@ -50,12 +50,18 @@ public:
   /// Forward: x, w, y. Input gradient: w, dy, dx. Weight gradient: x, dy, dw. `adds`: to what is in the result.
   void run(Stream& q, Method method, int number, const void* first, const void* second, bool adds, void* result,
            std::byte* workspace, std::size_t bytes) const;
+  /// Forward with a bias, and what is negative made 0 if so asked, in one pass. False: the library does not have it for
+  /// this algorithm and these shapes, and nothing was done.
+  bool runFinished(Stream& q, int number, const void* x, const void* w, const void* bias, bool relu, void* y,
+                   std::byte* workspace, std::size_t bytes) const;
 
 private:
   cudnnHandle_t handle_ = nullptr;
   cudnnTensorDescriptor_t x_ = nullptr, y_ = nullptr;
   cudnnFilterDescriptor_t w_ = nullptr;
   cudnnConvolutionDescriptor_t convolution_ = nullptr;
+  cudnnTensorDescriptor_t bias_ = nullptr;
+  cudnnActivationDescriptor_t identity_ = nullptr, relu_ = nullptr;
 };
 
 /// Its number in the library's enumeration; nothing where the method has none such, or not for these sizes.

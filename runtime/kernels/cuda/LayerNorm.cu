@@ -178,11 +178,20 @@ __global__ void addRows(LayerNorm::Options o, cuda::SumParts parts, const T* dy,
 
 __global__ void addParts(std::int64_t size, std::int64_t parts, const double* scales, const double* biases,
                          float* dscale, float* dbias) {
+  constexpr int atOnce = 8; // loads under way
   for (std::int64_t i = thread(); i < size; i += threads()) {
     double scale = 0, bias = 0;
-    for (std::int64_t part = 0; part < parts; ++part) {
-      scale += scales[part * size + i];
-      bias += biases[part * size + i];
+    for (std::int64_t first = 0; first < parts; first += atOnce) {
+      double ofScales[atOnce] = {}, ofBiases[atOnce] = {};
+      for (int k = 0; k < atOnce; ++k)
+        if (first + k < parts) {
+          ofScales[k] = scales[(first + k) * size + i];
+          ofBiases[k] = biases[(first + k) * size + i];
+        }
+      for (int k = 0; k < atOnce; ++k) {
+        scale += ofScales[k];
+        bias += ofBiases[k];
+      }
     }
     dscale[i] = static_cast<float>(scale);
     if (dbias) dbias[i] = static_cast<float>(bias);

@@ -1,7 +1,7 @@
 // Reduce. Axes are merged until kept and reduced ones alternate. Each result's elements are cut into parts (SumParts);
 // where the innermost axis is reduced a block, or of a short row a warp, folds one part of one result, else a block one
-// part of 32 neighbouring results. A second kernel combines the parts in order. Floats are read by packs of 16 bytes
-// where sizes and strides allow it.
+// part of 32 or 64 neighbouring results. A second kernel combines the parts, in the same order every time. Floats are
+// read by packs of 16 bytes where sizes and strides allow it.
 #include "pdcrt/kernels/Reduce.h"
 
 #include "Divider.h"
@@ -13,12 +13,14 @@
 namespace pdcrt {
 namespace {
 
-/// How floats of type T are combined: sums and products in double precision, extremes of 16 bits in float.
+/// How floats of type T are combined: sums and products in double precision, extremes of 16 bits in float. Of 16 bits
+/// a few terms are summed up in float first: to make a double of a number takes as long as many additions.
 template <class T, Reduction kind>
 struct Fold {
   using Source = const T*;
   using Result = T*;
   static constexpr bool sums = kind != Reduction::max && kind != Reduction::min;
+  static constexpr bool fewInFloat = sums && kind != Reduction::product && sizeof(T) == 2;
   static constexpr int widest = 16 / static_cast<int>(sizeof(T)), atOnce = 4;
   using Value = std::conditional_t<sums, double, std::conditional_t<sizeof(T) < 4, float, T>>;
 
@@ -88,6 +90,7 @@ struct FoldIntegers {
   using Source = Integers<const std::byte>;
   using Result = Integers<std::byte>;
   static constexpr bool sums = kind != Reduction::max && kind != Reduction::min;
+  static constexpr bool fewInFloat = false;
   static constexpr int widest = 1, atOnce = 1;
   using Value = unsigned long long;
 
@@ -168,9 +171,21 @@ __device__ void foldPacks(const Loops& l, typename F::Source x, std::int64_t fir
     decltype(F::template load<n>(x)) packs[F::atOnce];
     for (int i = 0; i < F::atOnce; ++i)
       if (begin + i * step < end) packs[i] = F::template load<n>(x + termOffset(l, begin + i * step));
-    for (int i = 0; i < F::atOnce; ++i)
-      if (begin + i * step < end)
-        for (int k = 0; k < n; ++k) values[k] = F()(values[k], static_cast<typename F::Value>(packs[i][k]));
+    const auto forEachPack = [&](auto each) {
+      for (int i = 0; i < F::atOnce; ++i)
+        if (begin + i * step < end) each(packs[i]);
+    };
+    if constexpr (F::fewInFloat) {
+      float few[n] = {};
+      forEachPack([&](const auto& pack) {
+        for (int k = 0; k < n; ++k) few[k] += static_cast<float>(pack[k]);
+      });
+      for (int k = 0; k < n; ++k) values[k] = F()(values[k], few[k]);
+    } else {
+      forEachPack([&](const auto& pack) {
+        for (int k = 0; k < n; ++k) values[k] = F()(values[k], static_cast<typename F::Value>(pack[k]));
+      });
+    }
   }
 }
 
@@ -195,20 +210,24 @@ __global__ void foldRows(Loops l, typename F::Source x, typename F::Value* parti
   }
 }
 
-constexpr int tileColumns = static_cast<int>(cuda::columnsPerBlock);
-static_assert(tileColumns == cuda::warpSize32);
+/// Of foldColumns with packs of n: rows of 128 bytes.
+template <int n>
+constexpr int tileColumns = std::max(cuda::warpSize32, 8 * n);
+constexpr int widestTile = tileColumns<8>;
+static_assert(cuda::columnsPerBlock == cuda::warpSize32);
 
-/// A warp reads n rows of a tile at once, each by packs of n columns.
+/// A warp reads n rows of a tile at once, or half as many of a wide one, each by packs of n columns.
 template <class F, int n>
 __global__ void foldColumns(Loops l, typename F::Source x, typename F::Value* partial, typename F::Result y) {
-  __shared__ typename F::Value ofWarps[cuda::warpsPerBlock][tileColumns];
-  constexpr int packs = tileColumns / n, tileRows = static_cast<int>(threadsPerBlock) / packs;
+  constexpr int columns = tileColumns<n>;
+  __shared__ typename F::Value ofWarps[cuda::warpsPerBlock][columns];
+  constexpr int packs = columns / n, tileRows = static_cast<int>(threadsPerBlock) / packs;
   const int column = static_cast<int>(threadIdx.x) % packs * n, row = static_cast<int>(threadIdx.x) / packs;
   const int warp = static_cast<int>(threadIdx.x) / cuda::warpSize32,
             lane = static_cast<int>(threadIdx.x) % cuda::warpSize32;
-  const std::int64_t tiles = (l.results + tileColumns - 1) / tileColumns;
+  const std::int64_t tiles = (l.results + columns - 1) / columns;
   for (std::int64_t block = blockIdx.x; block < tiles * l.parts.parts; block += gridDim.x) {
-    const std::int64_t tile = block % tiles * tileColumns, part = block / tiles;
+    const std::int64_t tile = block % tiles * columns, part = block / tiles;
     const std::int64_t end = tile + column < l.results ? endOfPart(l, part) : 0;
     typename F::Value values[n];
     foldPacks<F, n>(l, x + resultOffset(l, tile + column), part * l.parts.size + row, end, tileRows, values);
@@ -216,27 +235,50 @@ __global__ void foldColumns(Loops l, typename F::Source x, typename F::Value* pa
     if (lane < packs)
       for (int k = 0; k < n; ++k) ofWarps[warp][column + k] = values[k];
     __syncthreads();
-    if (warp == 0 && tile + lane < l.results) {
-      typename F::Value value = ofWarps[0][lane];
+    if (const int own = static_cast<int>(threadIdx.x); own < columns && tile + own < l.results) {
+      typename F::Value value = ofWarps[0][own];
+      for (int other = 1; other < cuda::warpsPerBlock; ++other) value = F()(value, ofWarps[other][own]);
+      store<F>(l, tile + own, part, value, partial, y);
+    }
+    __syncthreads();
+  }
+}
+
+/// A block combines the parts of 32 neighbouring results: a warp every eighth of them, several of which are loaded at
+/// once.
+template <class F>
+__global__ void combineParts(Loops l, typename F::Source x, const typename F::Value* partial, typename F::Result y) {
+  constexpr int atOnce = 4;
+  __shared__ typename F::Value ofWarps[cuda::warpsPerBlock][cuda::warpSize32];
+  const int warp = static_cast<int>(threadIdx.x) / cuda::warpSize32,
+            lane = static_cast<int>(threadIdx.x) % cuda::warpSize32;
+  for (std::int64_t tile = blockIdx.x; tile * cuda::warpSize32 < l.results; tile += gridDim.x) {
+    const std::int64_t result = tile * cuda::warpSize32 + lane;
+    typename F::Value value = F::start(x);
+    if (result < l.results)
+      for (std::int64_t first = warp; first < l.parts.parts; first += atOnce * cuda::warpsPerBlock) {
+        typename F::Value loaded[atOnce];
+        for (int i = 0; i < atOnce; ++i)
+          if (const std::int64_t part = first + i * cuda::warpsPerBlock; part < l.parts.parts)
+            loaded[i] = partial[part * l.results + result];
+        for (int i = 0; i < atOnce; ++i)
+          if (first + i * cuda::warpsPerBlock < l.parts.parts) value = F()(value, loaded[i]);
+      }
+    ofWarps[warp][lane] = value;
+    __syncthreads();
+    if (warp == 0 && result < l.results) {
       for (int other = 1; other < cuda::warpsPerBlock; ++other) value = F()(value, ofWarps[other][lane]);
-      store<F>(l, tile + lane, part, value, partial, y);
+      F::finish(y + result, value, l.terms);
     }
     __syncthreads();
   }
 }
 
 template <class F>
-__global__ void combineParts(Loops l, const typename F::Value* partial, typename F::Result y) {
-  for (std::int64_t result = thread(); result < l.results; result += threads()) {
-    typename F::Value value = partial[result];
-    for (std::int64_t part = 1; part < l.parts.parts; ++part) value = F()(value, partial[part * l.results + result]);
-    F::finish(y + result, value, l.terms);
-  }
-}
-
-template <class F>
-void combine(Stream& q, const Loops& l, const typename F::Value* partial, typename F::Result y) {
-  if (l.parts.parts > 1) launchLoop(q, "reduction, parts", combineParts<F>, l.results, l, partial, y);
+void combine(Stream& q, const Loops& l, typename F::Source x, const typename F::Value* partial, typename F::Result y) {
+  if (l.parts.parts > 1)
+    cuda::launchBlocks(q, "reduction, parts", combineParts<F>, (l.results + cuda::warpSize32 - 1) / cuda::warpSize32, l,
+                       x, partial, y);
 }
 
 /// Whether packs of n elements of so many bytes begin at multiples of their size, everywhere. Along the innermost axis,
@@ -264,14 +306,14 @@ void launchRows(Stream& q, Loops l, typename F::Source x, typename F::Value* par
   const std::int64_t folds = l.results * l.parts.parts;
   cuda::launchBlocks(q, "reduction", foldRows<F, n>,
                      l.byWarps ? (folds + cuda::warpsPerBlock - 1) / cuda::warpsPerBlock : folds, l, x, partial, y);
-  combine<F>(q, l, partial, y);
+  combine<F>(q, l, x, partial, y);
 }
 
 template <class F, int n>
 void launchColumns(Stream& q, const Loops& l, typename F::Source x, typename F::Value* partial, typename F::Result y) {
-  cuda::launchBlocks(q, "reduction", foldColumns<F, n>, (l.results + tileColumns - 1) / tileColumns * l.parts.parts, l,
-                     x, partial, y);
-  combine<F>(q, l, partial, y);
+  cuda::launchBlocks(q, "reduction", foldColumns<F, n>,
+                     (l.results + tileColumns<n> - 1) / tileColumns<n> * l.parts.parts, l, x, partial, y);
+  combine<F>(q, l, x, partial, y);
 }
 
 /// `packs`: whether there may be any along an innermost axis of so many elements.
@@ -335,7 +377,7 @@ Loops loopsOf(const Shape& kept, const std::int64_t* keptStrides, const Shape& r
   std::copy_n(reduced.dims, maxRank, l.reduced);
   std::copy_n(reducedStrides, maxRank, l.reducedStrides);
   // Threads of the last tile ask where results are that are beyond the last one.
-  for (int axis = 0; axis < kept.rank; ++axis) l.byKept[axis] = {kept.dims[axis], l.results + cuda::columnsPerBlock};
+  for (int axis = 0; axis < kept.rank; ++axis) l.byKept[axis] = {kept.dims[axis], l.results + widestTile};
   for (int axis = 0; axis < reduced.rank; ++axis) l.byReduced[axis] = {reduced.dims[axis], l.terms};
   return l;
 }

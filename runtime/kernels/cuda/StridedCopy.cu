@@ -1,6 +1,7 @@
 // StridedCopy, and fill. One thread per element of the destination's order, where neighbours that stay together count
 // as one element of up to 16 bytes; a plane in which source and destination run along different axes goes through tiles
-// in shared memory, so that both sides are read and written whole.
+// in shared memory, so that both sides are read and written whole. Where one of these axes is short, as the taps of a
+// filter or the channels of an image, a tile is a run of what lies together on one side.
 #include "pdcrt/kernels/StridedCopy.h"
 
 #include "Divider.h"
@@ -80,6 +81,42 @@ __global__ void copyTiles(Planes p, const T* from, T* to) {
   }
 }
 
+/// Planes of `wide` columns, of which one side holds all `few` elements together, the other side rows of columns.
+struct NarrowPlanes {
+  std::int64_t few, wide, row; ///< `row`: elements from row to row, on the side that has them
+  std::int64_t columns;        ///< of a tile
+  std::int64_t tiles;          ///< of a plane
+  Loops outer;
+};
+constexpr std::int64_t mostFew = 32, narrowBytes = 16384;
+
+/// `together`: it is the destination that holds the elements of a column together.
+template <bool together, class T>
+__global__ void copyNarrowTiles(NarrowPlanes p, const T* from, T* to) {
+  __shared__ T tile[narrowBytes / sizeof(T)];
+  for (std::int64_t block = blockIdx.x; block < p.outer.count * p.tiles; block += gridDim.x) {
+    const Loops::Places plane = p.outer.at(block / p.tiles);
+    const std::int64_t first = block % p.tiles * p.columns;
+    const int few = static_cast<int>(p.few), lane = static_cast<int>(threadIdx.x);
+    const int columns = static_cast<int>(p.wide - first < p.columns ? p.wide - first : p.columns);
+    const T* const source = from + plane.from + first * (together ? 1 : few);
+    T* const destination = to + plane.to + first * (together ? few : 1);
+    constexpr int step = static_cast<int>(threadsPerBlock);
+    if constexpr (together) {
+      for (int row = 0; row < few; ++row)
+        for (int i = lane; i < columns; i += step) tile[i * few + row] = source[row * p.row + i];
+      __syncthreads();
+      for (int i = lane; i < columns * few; i += step) destination[i] = tile[i];
+    } else {
+      for (int i = lane; i < columns * few; i += step) tile[i] = source[i];
+      __syncthreads();
+      for (int row = 0; row < few; ++row)
+        for (int i = lane; i < columns; i += step) destination[row * p.row + i] = tile[i * few + row];
+    }
+    __syncthreads();
+  }
+}
+
 /// By packs of n, and what is left by elements.
 template <int n, class T>
 __global__ void fillElements(T* to, T value, std::int64_t count) {
@@ -106,7 +143,11 @@ void copy(Stream& q, const Shape& box, const Arrangement& from, const Arrangemen
   const T* const source = static_cast<const T*>(memory) + from.begin;
   T* const destination = static_cast<T*>(destinationMemory) + to.begin;
   const int fast = neighbours(box, to), slow = neighbours(box, from);
-  const bool tiled = fast >= 0 && slow >= 0 && fast != slow && box.dims[fast] >= 8 && box.dims[slow] >= 8;
+  const bool turns = fast >= 0 && slow >= 0 && fast != slow;
+  // A short axis, whose elements lie together on one side.
+  const bool gathers = turns && box.dims[fast] <= mostFew && to.strides[slow] == box.dims[fast],
+             scatters = turns && box.dims[slow] <= mostFew && from.strides[fast] == box.dims[slow];
+  const bool tiled = gathers || scatters || (turns && box.dims[fast] >= 8 && box.dims[slow] >= 8);
   Loops loops;
   for (int axis = 0; axis < box.rank; ++axis) {
     if (tiled && (axis == fast || axis == slow)) continue;
@@ -121,6 +162,20 @@ void copy(Stream& q, const Shape& box, const Arrangement& from, const Arrangemen
     return;
   }
   if constexpr (!std::is_same_v<T, Widest>) { // whose neighbours are the same on both sides
+    if (gathers || scatters) {
+      NarrowPlanes narrow{.few = box.dims[gathers ? fast : slow],
+                          .wide = box.dims[gathers ? slow : fast],
+                          .row = gathers ? from.strides[fast] : to.strides[slow],
+                          .columns = 0,
+                          .tiles = 0,
+                          .outer = loops};
+      const std::int64_t most = narrowBytes / static_cast<std::int64_t>(sizeof(T)) / narrow.few;
+      narrow.tiles = (narrow.wide + most - 1) / most;
+      narrow.columns = (narrow.wide + narrow.tiles - 1) / narrow.tiles;
+      cuda::launchBlocks(q, "copy", gathers ? copyNarrowTiles<true, T> : copyNarrowTiles<false, T>,
+                         loops.count * narrow.tiles, narrow, source, destination);
+      return;
+    }
     Planes planes{.rows = box.dims[slow],
                   .columns = box.dims[fast],
                   .fromColumn = from.strides[fast],
