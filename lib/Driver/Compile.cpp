@@ -217,6 +217,8 @@ Status Compilation::toTrainingGraph() {
   if (low) {
     steps.push_back({"lower-precision", {{"type", nameOf(options_.precision)}}});
     steps.push_back({"align-classes", {}});
+    steps.push_back({"merge-heads", {}});
+    steps.push_back({"canonicalize", {}});
   }
   steps.insert(steps.end(), {{"differentiate", {{"loss_scale", scale.str()}}}, {"fuse", told}});
   if (low) steps.push_back({"convert-again", {}});

@@ -4,6 +4,7 @@
 #include "Helpers/AttentionOptions.h"
 #include "Helpers/Define.h"
 #include "Helpers/KernelOptions.h"
+#include "Helpers/MergeHeads.h"
 #include "Helpers/RaiseAttention.h"
 
 #include "pdcrt/Random.h"
@@ -365,6 +366,7 @@ OpDef forwardOp(const std::string& name, std::string summary, bool drops) {
                          Target target) { return attentionAlternatives(attentionOptions(op, 0), "forward", target); },
       .evaluation = evaluation,
       .raise = drops ? raiseDropoutAttention : raiseAttention,
+      .mergeHeads = drops ? nullptr : mergeAttentionHeads,
       .reference = drops ? reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, true); })
                          : reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, false); }),
       .examples = examples(drops),

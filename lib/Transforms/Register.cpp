@@ -165,6 +165,15 @@ void pdc::registerTransforms(PassRegistry& registry) {
                     "`differentiate`, for programs that compute in low precision.",
                 .options = {{"least", "floating-point operations of a large layer (2147483648)"}},
                 .run = runAlignClasses});
+  registry.add(
+      {.argument = "merge-heads",
+       .summary = "Lets attention read and write rows in which heads lie beside each other",
+       .description =
+           "`multi_head_attention %qkv {heads = 12}` instead of slices, transposes and "
+           "`dot_product_attention`: the fused kernels of GPUs take rows as they are, and nothing is moved for "
+           "them, nor for their gradient. Of attention in low precision without bias and dropout. Runs before "
+           "`differentiate`.",
+       .run = mergeHeads});
   registry.add({.argument = "convert-again",
                 .summary = "Lets the backward convert parameters to low precision again",
                 .description = "So minibatches in flight keep no copies of the weights. Runs after `fuse`; the "

@@ -114,6 +114,34 @@ TEST(CudaAttention, EitherAlgorithmComputesTheDefinitionAndGoesOnFromTheOther) {
       }
 }
 
+TEST(CudaAttention, EitherAlgorithmTakesHeadsInRows) {
+  for (const auto& [name, change] : std::map<std::string, void (*)(MultiHeadAttention::Options&)>{
+           {"packed", [](auto& o) { o.packed = true; }},
+           {"packed, causal, f16", [](auto& o) { o.packed = o.causal = true, o.element = Element::f16; }},
+           {"packed, heads that share keys", [](auto& o) { o.packed = true, o.groups = 1; }},
+           {"queries, keys and values apart", [](auto& o) { o.keys = 3 * positions, o.valueSize = 2 * size; }}})
+    for (const Algorithm forward : {Algorithm::plain, Algorithm::fused})
+      for (const Algorithm gradient : {Algorithm::plain, Algorithm::fused}) {
+        MultiHeadAttention::Options o = {.batch = 2,
+                                         .heads = 2,
+                                         .groups = 2,
+                                         .queries = positions,
+                                         .keys = positions,
+                                         .size = size,
+                                         .valueSize = size,
+                                         .scale = 0.25,
+                                         .element = Element::bf16};
+        change(o);
+        const Attention::Options chosen = by(forward, gradient, MultiHeadAttention::attentionOf(o));
+        SCOPED_TRACE(name + ", forward by " + Attention::algorithmNames[static_cast<int>(forward)] + ", gradient by " +
+                     Attention::algorithmNames[static_cast<int>(gradient)]);
+        if (const std::string why = refusalOf(chosen); !why.empty()) GTEST_SKIP() << why;
+        o.algorithms = chosen.algorithms;
+        o.element == Element::bf16 ? attention::expectDefinitionInRows<bfloat16>(o, 1e-2)
+                                   : attention::expectDefinitionInRows<float16>(o, 2e-3);
+      }
+}
+
 TEST(CudaAttention, FusedOnesGiveTheGradientsThatAreWanted) {
   const Attention::Options o = by(Algorithm::fused, Algorithm::fused, plainOne);
   if (const std::string why = refusalOf(o); !why.empty()) GTEST_SKIP() << why;
@@ -169,6 +197,53 @@ TEST(CudaAttention, WhatTheDeviceOrThePlanDoesNotHaveIsRefused) {
                           "this device, the program was planned with 4096; measure on it: pdc-profile");
   o.algorithms = {.forward = Algorithm::fused, .workspace = 4096};
   EXPECT_EQ(refusalOf(o), "");
+}
+
+TEST(CudaAttention, RowsAreRefusedWhatTheDeviceOrThePlanDoesNotHave) {
+  const auto refusal = [](const MultiHeadAttention::Options& o) -> std::string {
+    try {
+      pdcrt::Setup setup;
+      const MultiHeadAttention kernel(setup, o);
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  MultiHeadAttention::Options o = {.heads = 2, .groups = 2, .queries = 8, .keys = 8, .size = 128, .valueSize = 8};
+  o.element = Element::bf16;
+  o.algorithms = {.forward = Algorithm::fused, .inputGradient = Algorithm::fused, .workspace = 4096};
+  EXPECT_EQ(refusal(o), "attention of 1x2x8x128 to 1x2x8x128: there is no fused algorithm here (heads of more than "
+                        "64); measure on this device: pdc-profile");
+  o.size = 8;
+  EXPECT_EQ(refusal(o), "attention of 1x2x8x8 to 1x2x8x8: the fused algorithm needs 12288 bytes of workspace on this "
+                        "device, the program was planned with 4352; measure on it: pdc-profile");
+  o.algorithms.workspace = 12288;
+  EXPECT_EQ(refusal(o), "");
+}
+
+/// Nothing is copied: of the time of the fused ones, and of a kernel that fills.
+TEST(CudaAttention, FusedOnesMoveNoHeads) {
+  const Attention::Options apart = by(Algorithm::fused, Algorithm::fused, plainOne);
+  MultiHeadAttention::Options o = {.batch = 2, .heads = 2, .groups = 2, .queries = positions, .keys = positions};
+  o.size = o.valueSize = size, o.element = Element::bf16, o.packed = true, o.algorithms = apart.algorithms;
+  pdcrt::Setup setup;
+  const MultiHeadAttention kernel(setup, o);
+  std::byte* const workspace = device::allocate(setup.workspaceBytes());
+  Stream q = device::openStream(workspace, setup.workspaceBytes());
+  const std::int64_t rows = o.batch * o.queries;
+  const Buffer<bfloat16> x(rows * 3 * o.heads * o.size), y(rows * o.heads * o.size), dx(x.count());
+  const Buffer<float> largest(rows * o.heads), inverse(rows * o.heads);
+  StreamClock clock;
+  clock.mark(q);
+  kernel.forward(q, x, {}, {}, y.view(), largest, inverse);
+  clock.mark(q);
+  kernel.inputGradient(q, y, x, {}, {}, y, largest, inverse, dx.view(), {}, {});
+  clock.mark(q);
+  ASSERT_TRUE(device::wait(q));
+  EXPECT_NEAR(clock.seconds(0, 1), 2e-6, 1e-9);
+  EXPECT_NEAR(clock.seconds(1, 2), 4e-6, 1e-9);
+  device::close(q);
+  device::release(workspace, setup.workspaceBytes());
 }
 
 /// Of two products and a kernel, and of five products and a kernel, against one kernel, and one that fills.

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "KernelTest.h"
-#include "pdcrt/kernels/Attention.h"
+#include "pdcrt/kernels/MultiHeadAttention.h"
 
 #include <cmath>
 #include <cstdint>
@@ -90,6 +90,66 @@ inline Outcome expected(const Attention::Options& o, const Inputs& in, const std
         }
       }
   return out;
+}
+
+/// Puts heads that lie apart into their part of rows, or takes them from there.
+template <class T>
+void putInRows(std::int64_t batch, const MultiHeadAttention::Part& part, const Buffer<T>& apart, const Buffer<T>& rows,
+               bool back = false) {
+  std::int64_t i = 0;
+  for (std::int64_t b = 0; b < batch; ++b)
+    for (std::int64_t h = 0; h < part.heads; ++h)
+      for (std::int64_t position = 0; position < part.positions; ++position)
+        for (std::int64_t e = 0; e < part.size; ++e, ++i) {
+          T &one = apart[i], &other = rows[part.at(b, h, position, e)];
+          back ? one = other : other = one;
+        }
+}
+
+/// Attention of heads in rows is that of the same heads apart.
+template <class T>
+void expectDefinitionInRows(const MultiHeadAttention::Options& o, double tolerance) {
+  const Attention::Options apart = MultiHeadAttention::attentionOf(o);
+  const MultiHeadAttention::Rows rows(o);
+  const Inputs in(apart);
+  const Buffer<T> q = rounded<T>(in.q), k = rounded<T>(in.k), v = rounded<T>(in.v), dy = rounded<T>(in.dy);
+  const std::int64_t ofQuery = o.batch * o.queries * rows.query.row;
+  const Buffer<T> queryRows(ofQuery), keyRows(o.packed ? 1 : k.count()), valueRows(o.packed ? 1 : v.count()),
+      dyRows(dy.count()), yRows(dy.count()), dqueryRows(ofQuery), dkeyRows(keyRows.count()),
+      dvalueRows(valueRows.count());
+  putInRows(o.batch, rows.query, q, queryRows);
+  putInRows(o.batch, rows.key, k, o.packed ? queryRows : keyRows);
+  putInRows(o.batch, rows.value, v, o.packed ? queryRows : valueRows);
+  putInRows(o.batch, rows.y, dy, dyRows);
+  const Buffer<float> largest(o.batch * o.heads * o.queries), inverse(largest.count());
+  const auto own = [&](const Buffer<T>& buffer) { return o.packed ? View<T>() : buffer.view(); };
+  const auto ownOperand = [&](const Buffer<T>& buffer) { return View<const T>(own(buffer)); };
+  pdcrt::Setup setup;
+  const MultiHeadAttention kernel(setup, o);
+  const auto forward = [&](Stream& stream) {
+    kernel.forward(stream, View<const T>(queryRows.view()), ownOperand(keyRows), ownOperand(valueRows), yRows.view(),
+                   largest.view(), inverse.view());
+  };
+  const auto gradient = [&](Stream& stream) {
+    kernel.inputGradient(stream, View<const T>(dyRows.view()), View<const T>(queryRows.view()), ownOperand(keyRows),
+                         ownOperand(valueRows), View<const T>(yRows.view()), View<const float>(largest.view()),
+                         View<const float>(inverse.view()), dqueryRows.view(), own(dkeyRows), own(dvalueRows));
+  };
+  expectGoodManners(setup, {yRows, largest, inverse}, forward, productMemory);
+  if (o.packed)
+    expectGoodManners(setup, {dqueryRows}, gradient, productMemory);
+  else
+    expectGoodManners(setup, {dqueryRows, dkeyRows, dvalueRows}, gradient, productMemory);
+  const Buffer<T> y(dy.count()), dq(q.count()), dk(k.count()), dv(v.count());
+  putInRows(o.batch, rows.y, y, yRows, true);
+  putInRows(o.batch, rows.query, dq, dqueryRows, true);
+  putInRows(o.batch, rows.key, dk, o.packed ? dqueryRows : dkeyRows, true);
+  putInRows(o.batch, rows.value, dv, o.packed ? dqueryRows : dvalueRows, true);
+  const Outcome exact = expected(apart, in, {});
+  EXPECT_LE(attention::relativeError(y, exact.y), tolerance); // NaN fails too
+  EXPECT_LE(attention::relativeError(dq, exact.dq), tolerance);
+  EXPECT_LE(attention::relativeError(dk, exact.dk), tolerance);
+  EXPECT_LE(attention::relativeError(dv, exact.dv), tolerance);
 }
 
 } // namespace pdcrt::attention

@@ -169,4 +169,28 @@ TEST(AttentionKernel, RefusesSizesThatDoNotFit) {
   refuses([](auto& o) { o.bias = {3}; });
 }
 
+TEST(MultiHeadAttentionKernel, AgreesWithTheDefinition) {
+  for (const MultiHeadAttention::Options& o : std::initializer_list<MultiHeadAttention::Options>{
+           {.batch = 2, .heads = 3, .groups = 3, .queries = 5, .keys = 7, .size = 4, .valueSize = 6, .scale = 0.5},
+           {.batch = 2, .heads = 4, .groups = 2, .queries = 6, .keys = 6, .size = 4, .valueSize = 4, .packed = true},
+           {.heads = 2, .groups = 1, .queries = 3, .keys = 8, .size = 8, .valueSize = 4, .causal = true},
+           {.batch = 3,
+           .heads = 2,
+           .groups = 2,
+           .queries = 9,
+           .keys = 9,
+           .size = 8,
+           .valueSize = 8,
+           .causal = true,
+           .packed = true}}) {
+    SCOPED_TRACE(testing::Message() << o.heads << " heads, " << (o.packed ? "packed" : "each its own"));
+    expectDefinitionInRows<float>(o, 1e-5);
+  }
+}
+
+TEST(MultiHeadAttentionKernel, RefusesPackedRowsWithOtherKeys) {
+  pdcrt::Setup setup;
+  EXPECT_THROW(MultiHeadAttention(setup, {.queries = 2, .keys = 3, .packed = true}), std::runtime_error);
+}
+
 } // namespace

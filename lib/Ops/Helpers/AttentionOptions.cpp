@@ -67,6 +67,10 @@ std::vector<AttributeDef> pdc::ops::attentionAlgorithms() {
           integer("workspace", 0, "bytes that the fused ones take, where they were measured on a GPU")};
 }
 
+Attention::Algorithms pdc::ops::attentionAlgorithmsOf(const Attributes& attributes) {
+  return *algorithmsOf(attributes);
+}
+
 Status pdc::ops::requireAttentionAlgorithms(const InferContext& c, const char* op) {
   if (algorithmsOf(c.attributes)) return success;
   return c.error() << "'" << op << "' op needs two algorithms, each of them automatic or one of pdcrt::Attention's";

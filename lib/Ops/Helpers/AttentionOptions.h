@@ -20,6 +20,8 @@ pdcrt::Attention::Options attentionOptions(const Operation& op, std::size_t firs
 
 /// `algorithms` and `workspace`, see KernelAlternatives: of forward and input gradient. Without them it is automatic.
 std::vector<AttributeDef> attentionAlgorithms();
+/// What they say; the op has been verified.
+pdcrt::Attention::Algorithms attentionAlgorithmsOf(const Attributes& attributes);
 /// Reports unless the attributes are such.
 Status requireAttentionAlgorithms(const InferContext& c, const char* op);
 

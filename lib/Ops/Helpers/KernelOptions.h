@@ -23,6 +23,7 @@
 #include "pdcrt/kernels/Lstm.h"
 #include "pdcrt/kernels/MatMul.h"
 #include "pdcrt/kernels/MaxPool2d.h"
+#include "pdcrt/kernels/MultiHeadAttention.h"
 #include "pdcrt/kernels/Pad.h"
 #include "pdcrt/kernels/RecurrentWeights.h"
 #include "pdcrt/kernels/Reduce.h"
@@ -195,6 +196,8 @@ PDC_FIELDS(Linear::Options, rows, inputs, outputs, transposed, bias, element)
 PDC_FIELDS(Lstm::Options, steps, batch, hidden, order, reverse)
 PDC_FIELDS(MatMul::Options, batch, m, k, n, transposeA, transposeB, broadcastA, broadcastB, element)
 PDC_FIELDS(MaxPool2d::Options, input, output, kernel, strides, pads, dilations, lanes)
+PDC_FIELDS(MultiHeadAttention::Options, batch, heads, groups, queries, keys, size, valueSize, scale, causal, packed,
+           element, algorithms)
 PDC_FIELDS(Pad::Options, input, before, after, value)
 PDC_FIELDS(RecurrentWeights::Options, steps, batch, hidden, gates, reverse)
 PDC_FIELDS(Reduce::Options, input, axes, kind)

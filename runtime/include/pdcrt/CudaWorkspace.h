@@ -19,6 +19,7 @@
 #include "pdcrt/kernels/Lstm.h"
 #include "pdcrt/kernels/MatMul.h"
 #include "pdcrt/kernels/MaxPool2d.h"
+#include "pdcrt/kernels/MultiHeadAttention.h"
 #include "pdcrt/kernels/Pad.h"
 #include "pdcrt/kernels/RecurrentWeights.h"
 #include "pdcrt/kernels/Reduce.h"
@@ -90,6 +91,13 @@ inline std::size_t workspaceOf(const Attention::Options& o) {
       roundedUp(productBytes) + 2 * roundedUp(bytesOfFloats(o.batch * o.heads * o.queries * o.keys));
   const std::size_t measured = roundedUp(static_cast<std::size_t>(o.algorithms.workspace)) + workspaceAlignment;
   return std::max(fusedOnes < 2 ? plain : 0, fusedOnes > 0 ? measured : 0);
+}
+/// What is not fused copies heads apart.
+inline std::size_t workspaceOf(const MultiHeadAttention::Options& o) {
+  constexpr Attention::Algorithm fused = Attention::Algorithm::fused;
+  const bool copies = o.algorithms.forward != fused || o.algorithms.inputGradient != fused;
+  return workspaceOf(MultiHeadAttention::attentionOf(o)) +
+         (copies ? MultiHeadAttention::copyBytes(o) + workspaceAlignment : 0);
 }
 inline std::size_t workspaceOf(const AveragePool2d::Options&) {
   return 0;

@@ -211,7 +211,7 @@ std::shared_ptr<const cuda::FusedAttention> fusedOf(const Attention::Options& o,
     refuseAttention(o, "the fused algorithm is for 16 bits and heads of 8, 16, … 128 elements, without bias and "
                        "dropout; measure again: pdc-profile");
   std::string why;
-  std::shared_ptr<const cuda::FusedAttention> fused = cuda::FusedAttention::make(o, gradient, why);
+  std::shared_ptr<const cuda::FusedAttention> fused = cuda::FusedAttention::make(o, nullptr, gradient, why);
   if (!fused) refuseAttention(o, "there is no fused algorithm here (" + why + "); measure on this device: pdc-profile");
   const std::size_t needed = std::max(forward ? fused->forwardBytes() : 0, gradient ? fused->gradientBytes() : 0);
   if (needed > cuda::roundedUp(static_cast<std::size_t>(o.algorithms.workspace)))
@@ -311,8 +311,8 @@ void Attention::inputGradient(Stream& q, OperandView<T> dy, OperandView<T> query
                               View<const float> inverse, View<const std::uint8_t> mask, View<T> dquery, View<T> dkey,
                               View<T> dvalue) const {
   if (impl_->fusedGradient)
-    return impl_->fused->inputGradient(q, dy.data, query.data, key.data, value.data, dquery.data, dkey.data,
-                                       dvalue.data, cuda::alignedWorkspace(q));
+    return impl_->fused->inputGradient(q, dy.data, query.data, key.data, value.data, nullptr, nullptr, dquery.data,
+                                       dkey.data, dvalue.data, cuda::alignedWorkspace(q));
   const Sizes& s = impl_->sizes;
   float* const p = impl_->weights(q);
   float* const dp = impl_->weightsGradient(q);

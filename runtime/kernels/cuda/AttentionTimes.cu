@@ -39,7 +39,7 @@ std::vector<Candidate> candidatesFor(const Attention::Options& o) {
   for (const Method& method : methods) {
     const bool gradient = &method == &methods[1];
     found.push_back({&method, Algorithm::plain, 0});
-    const std::shared_ptr<const FusedAttention> fused = FusedAttention::make(o, gradient, why);
+    const std::shared_ptr<const FusedAttention> fused = FusedAttention::make(o, nullptr, gradient, why);
     if (!fused) continue;
     const std::size_t bytes = roundedUp(gradient ? fused->gradientBytes() : fused->forwardBytes());
     if (bytes <= most) found.push_back({&method, Algorithm::fused, bytes, fused});

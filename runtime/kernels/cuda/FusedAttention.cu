@@ -1,7 +1,7 @@
 // See FusedAttention.h. The one file that includes cudnn_frontend, where its headers are: option PDCRT_CUDNN_FRONTEND.
 //
-// cuDNN keeps one number per row, the logarithm of the sum of exp(score), and the gradient wants y beside it, which
-// nobody keeps in this layout. So the gradient computes the forward again, two products more than its five.
+// cuDNN keeps one number per row, the logarithm of the sum of exp(score), and the gradient wants y beside it. Where
+// nobody has kept y in this layout the gradient computes the forward again, two products more than its five.
 #include "FusedAttention.h"
 
 #ifdef PDCRT_CUDNN_FRONTEND
@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <unordered_map>
 
@@ -25,18 +26,23 @@ using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 /// The tensors' numbers in both graphs.
 enum Uid : std::int64_t { query = 1, key, value, y, statistics, dy, dquery, dkey, dvalue };
 
-/// [batch, heads, positions, size], row-major.
+using Rows = MultiHeadAttention::Rows;
+using Part = MultiHeadAttention::Part;
+
+/// [batch, heads, positions, size], row-major, or in rows.
 void describe(fe::graph::Tensor_attributes& tensor, Uid uid, std::int64_t batch, std::int64_t heads,
-              std::int64_t positions, std::int64_t size) {
-  tensor.set_uid(uid)
-      .set_dim({batch, heads, positions, size})
-      .set_stride({heads * positions * size, positions * size, size, 1});
+              std::int64_t positions, std::int64_t size, const Part* part) {
+  tensor.set_uid(uid).set_dim({batch, heads, positions, size});
+  if (part)
+    tensor.set_stride({positions * part->row, size, part->row, 1});
+  else
+    tensor.set_stride({heads * positions * size, positions * size, size, 1});
 }
 
 /// What both graphs say alike of the sizes of `o`.
 class Description {
 public:
-  explicit Description(const Attention::Options& options) : o(options) {
+  Description(const Attention::Options& options, const std::optional<Rows>& where) : o(options), rows(where) {
     graph.set_io_data_type(o.element == Element::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
@@ -65,22 +71,23 @@ public:
   }
 
   const Attention::Options& o;
+  const std::optional<Rows>& rows;
   fe::graph::Graph graph;
 
 private:
   void shape(fe::graph::Tensor_attributes& tensor, Uid uid) const {
     switch (uid) {
     case query:
-    case dquery: return describe(tensor, uid, o.batch, o.heads, o.queries, o.size);
+    case dquery: return describe(tensor, uid, o.batch, o.heads, o.queries, o.size, rows ? &rows->query : nullptr);
     case key:
-    case dkey: return describe(tensor, uid, o.batch, o.groups, o.keys, o.size);
+    case dkey: return describe(tensor, uid, o.batch, o.groups, o.keys, o.size, rows ? &rows->key : nullptr);
     case value:
-    case dvalue: return describe(tensor, uid, o.batch, o.groups, o.keys, o.valueSize);
+    case dvalue: return describe(tensor, uid, o.batch, o.groups, o.keys, o.valueSize, rows ? &rows->value : nullptr);
     case y:
-    case dy: return describe(tensor, uid, o.batch, o.heads, o.queries, o.valueSize);
+    case dy: return describe(tensor, uid, o.batch, o.heads, o.queries, o.valueSize, rows ? &rows->y : nullptr);
     case statistics:
       tensor.set_data_type(fe::DataType_t::FLOAT);
-      return describe(tensor, uid, o.batch, o.heads, o.queries, 1);
+      return describe(tensor, uid, o.batch, o.heads, o.queries, 1, nullptr);
     }
   }
 };
@@ -107,8 +114,8 @@ struct Built {
   }
 };
 
-Built forwardOf(const Attention::Options& o) {
-  Built built = {std::make_unique<Description>(o)};
+Built forwardOf(const Attention::Options& o, const std::optional<Rows>& rows) {
+  Built built = {std::make_unique<Description>(o, rows)};
   Description& d = *built.description;
   const auto results = d.graph.sdpa(d.input(query), d.input(key), d.input(value),
                                     d.attributes<fe::graph::SDPA_attributes>().set_generate_stats(true));
@@ -117,8 +124,8 @@ Built forwardOf(const Attention::Options& o) {
   return built;
 }
 
-Built gradientOf(const Attention::Options& o) {
-  Built built = {std::make_unique<Description>(o)};
+Built gradientOf(const Attention::Options& o, const std::optional<Rows>& rows) {
+  Built built = {std::make_unique<Description>(o, rows)};
   Description& d = *built.description;
   const auto results =
       d.graph.sdpa_backward(d.input(query), d.input(key), d.input(value), d.input(y), d.input(dy), d.input(statistics),
@@ -151,6 +158,7 @@ void* mutableOf(const void* operand) {
 /// statistics, of the gradient those, y and each of the three results. Then comes the library's.
 struct FusedAttention::Impl {
   Attention::Options options;
+  std::optional<Rows> rows; ///< nothing: heads lie apart
   Built forward, gradient;
 
   std::size_t statisticsBytes() const {
@@ -170,10 +178,12 @@ struct FusedAttention::Impl {
 FusedAttention::FusedAttention(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 FusedAttention::~FusedAttention() = default;
 
-std::shared_ptr<const FusedAttention> FusedAttention::make(const Attention::Options& options, bool gradient,
-                                                           std::string& why) {
-  thread_local std::map<std::tuple<std::string, double, bool>, std::weak_ptr<const FusedAttention>> made;
-  std::weak_ptr<const FusedAttention>& known = made[{Attention::profileName(options), options.scale, gradient}];
+std::shared_ptr<const FusedAttention> FusedAttention::make(const Attention::Options& options, const Rows* rows,
+                                                           bool gradient, std::string& why) {
+  using Sizes = std::tuple<std::string, double, std::int64_t, bool>;
+  thread_local std::map<Sizes, std::weak_ptr<const FusedAttention>> made;
+  std::weak_ptr<const FusedAttention>& known =
+      made[{Attention::profileName(options), options.scale, rows ? rows->key.row : 0, gradient}];
   if (std::shared_ptr<const FusedAttention> shared = known.lock()) return shared;
   if (const std::string error = knownError(options, gradient); !error.empty()) {
     why = "cuDNN: " + error;
@@ -181,10 +191,11 @@ std::shared_ptr<const FusedAttention> FusedAttention::make(const Attention::Opti
   }
   auto impl = std::make_unique<Impl>();
   impl->options = options;
-  impl->forward = forwardOf(impl->options);
+  if (rows) impl->rows = *rows;
+  impl->forward = forwardOf(impl->options, impl->rows);
   if (!impl->forward.build(why)) return nullptr;
   if (gradient) {
-    impl->gradient = gradientOf(impl->options);
+    impl->gradient = gradientOf(impl->options, impl->rows);
     if (!impl->gradient.build(why)) return nullptr;
   }
   std::shared_ptr<const FusedAttention> fused(new FusedAttention(std::move(impl)));
@@ -216,23 +227,24 @@ void FusedAttention::forward(Stream& q, const void* query, const void* key, cons
 }
 
 void FusedAttention::inputGradient(Stream& q, const void* dy, const void* query, const void* key, const void* value,
-                                   void* dquery, void* dkey, void* dvalue, std::byte* workspace) const {
+                                   const void* y, const float* statistics, void* dquery, void* dkey, void* dvalue,
+                                   std::byte* workspace) const {
   const auto take = [&](std::size_t bytes) {
     void* const place = workspace;
     workspace += bytes;
     return place;
   };
-  void* const statistics = take(impl_->statisticsBytes());
-  void* const y = take(impl_->yBytes());
+  void* const ownStatistics = take(impl_->statisticsBytes());
+  void* const ownY = take(impl_->yBytes());
   void* const queryRoom = take(impl_->queryBytes());
   void* const keyRoom = take(impl_->keyBytes());
   void* const valueRoom = take(impl_->valueBytes());
   std::unordered_map<std::int64_t, void*> tensors = {{Uid::query, mutableOf(query)},
                                                      {Uid::key, mutableOf(key)},
                                                      {Uid::value, mutableOf(value)},
-                                                     {Uid::y, y},
-                                                     {Uid::statistics, statistics}};
-  impl_->forward.run(q, tensors, workspace);
+                                                     {Uid::y, y ? mutableOf(y) : ownY},
+                                                     {Uid::statistics, y ? mutableOf(statistics) : ownStatistics}};
+  if (!y) impl_->forward.run(q, tensors, workspace);
   tensors[Uid::dy] = mutableOf(dy);
   tensors[Uid::dquery] = dquery ? dquery : queryRoom;
   tensors[Uid::dkey] = dkey ? dkey : keyRoom;
@@ -251,7 +263,8 @@ struct FusedAttention::Impl {};
 FusedAttention::FusedAttention(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 FusedAttention::~FusedAttention() = default;
 
-std::shared_ptr<const FusedAttention> FusedAttention::make(const Attention::Options&, bool, std::string& why) {
+std::shared_ptr<const FusedAttention> FusedAttention::make(const Attention::Options&, const MultiHeadAttention::Rows*,
+                                                           bool, std::string& why) {
   why = "this runtime was built without the headers of cudnn_frontend";
   return nullptr;
 }
@@ -262,8 +275,8 @@ std::size_t FusedAttention::gradientBytes() const {
   return 0;
 }
 void FusedAttention::forward(Stream&, const void*, const void*, const void*, void*, float*, std::byte*) const {}
-void FusedAttention::inputGradient(Stream&, const void*, const void*, const void*, const void*, void*, void*, void*,
-                                   std::byte*) const {}
+void FusedAttention::inputGradient(Stream&, const void*, const void*, const void*, const void*, const void*,
+                                   const float*, void*, void*, void*, std::byte*) const {}
 
 } // namespace pdcrt::cuda
 

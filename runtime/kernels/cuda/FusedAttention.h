@@ -4,7 +4,7 @@
 #pragma once
 
 #include "pdcrt/Stream.h"
-#include "pdcrt/kernels/Attention.h"
+#include "pdcrt/kernels/MultiHeadAttention.h"
 
 #include <cstddef>
 #include <memory>
@@ -17,8 +17,10 @@ namespace pdcrt::cuda {
 class FusedAttention {
 public:
   /// Null, with the reason in `why`, where the build or the device does not have it. `gradient`: that is wanted too.
-  /// Kernels of one thread with the same sizes share one: to build a graph takes long.
-  static std::shared_ptr<const FusedAttention> make(const Attention::Options& options, bool gradient, std::string& why);
+  /// `rows`: where operands and results lie, if heads are not apart. Kernels of one thread with the same sizes share
+  /// one: to build a graph takes long.
+  static std::shared_ptr<const FusedAttention>
+  make(const Attention::Options& options, const MultiHeadAttention::Rows* rows, bool gradient, std::string& why);
   ~FusedAttention();
 
   /// What calls take of the workspace that they are given, which lies at a multiple of 256 bytes. Of inputGradient: 0
@@ -29,9 +31,9 @@ public:
   /// `statistics`, [batch, heads, queries], may be null: the logarithm of the sum of exp(score).
   void forward(Stream& q, const void* query, const void* key, const void* value, void* y, float* statistics,
                std::byte* workspace) const;
-  /// The gradients that are not null. It computes y and the statistics again: cuDNN wants both.
-  void inputGradient(Stream& q, const void* dy, const void* query, const void* key, const void* value, void* dquery,
-                     void* dkey, void* dvalue, std::byte* workspace) const;
+  /// The gradients that are not null. Without y and the statistics, both null, it computes them again.
+  void inputGradient(Stream& q, const void* dy, const void* query, const void* key, const void* value, const void* y,
+                     const float* statistics, void* dquery, void* dkey, void* dvalue, std::byte* workspace) const;
 
 private:
   struct Impl;

@@ -48,5 +48,11 @@ inline std::byte* alignedWorkspace(Stream& q) {
   const auto address = reinterpret_cast<std::uintptr_t>(q.workspace());
   return q.workspace() + (workspaceAlignment - address % workspaceAlignment) % workspaceAlignment;
 }
+/// The stream with what is left of the workspace from there on.
+inline Stream withAlignedWorkspace(Stream& q) {
+  Stream aligned = q;
+  std::byte* const begin = alignedWorkspace(q);
+  return aligned.work(begin, q.workspaceBytes() - static_cast<std::size_t>(begin - q.workspace()));
+}
 
 } // namespace pdcrt::cuda
