@@ -25,7 +25,6 @@ void Replays::run(void (*phase)(const Call&), const Call& call, std::size_t edge
   }
   if (!minibatch_) minibatch_ = reinterpret_cast<std::uint64_t*>(device::allocate(sizeof *minibatch_));
   if (!minibatch_) return phase(call);
-  device::store(*call.stream, minibatch_, call.draw.minibatch);
   known->second.run(phase, call, minibatch_);
 }
 

@@ -96,6 +96,20 @@ protected:
   Stream q = device::openStream();
 };
 
+/// Beside the recording, one kernel that stores the number.
+TEST_F(CudaReplay, TheNumberOfTheMinibatchIsStoredForWhoDraws) {
+  for (const auto& [phase, expected] : {std::pair(&add, 1u), {&drop, 2u}}) {
+    const Block weights, slot;
+    Replays replays;
+    for (std::uint64_t minibatch = 1; minibatch <= 3; ++minibatch) {
+      ASSERT_TRUE(device::wait(q));
+      replays.run(phase, call(weights, slot, minibatch), 0, 0);
+    }
+    EXPECT_EQ(stand_in::pending(), expected);
+    ASSERT_TRUE(device::wait(q));
+  }
+}
+
 TEST_F(CudaReplay, EachCombinationOfMemoryHasARecordingOfItsOwn) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     stand_in::interleave(seed);

@@ -3,7 +3,7 @@
 // set, buffers of edges), as a CUDA graph, and launched as one from then on. On the CPU a phase is called each time.
 //
 // All arguments of a phase but the draw come from rings, so the combinations are few. Random operators find the number
-// of the minibatch in memory of the device, which is written before each launch.
+// of the minibatch in memory of the device, which is written before each launch of a phase that has such.
 #pragma once
 
 #include "pdcrt/Stage.h"
@@ -25,8 +25,8 @@ public:
 
   /// Does what `phase(call)` does, in the stream of the call. The first time it is called, the second time recorded:
   /// what a library does when it is first used (it loads code) is not recorded. `minibatch` is where the device finds
-  /// call.draw.minibatch. Throws std::runtime_error where the device refuses.
-  void run(void (*phase)(const Call&), const Call& call, const std::uint64_t* minibatch);
+  /// call.draw.minibatch, if the phase asks for it. Throws std::runtime_error where the device refuses.
+  void run(void (*phase)(const Call&), const Call& call, std::uint64_t* minibatch);
 
 private:
   struct Impl;

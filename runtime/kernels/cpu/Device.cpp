@@ -33,7 +33,7 @@ Recording::Recording() = default;
 Recording::~Recording() = default;
 Recording::Recording(Recording&&) noexcept = default;
 Recording& Recording::operator=(Recording&&) noexcept = default;
-void Recording::run(void (*phase)(const Call&), const Call& call, const std::uint64_t*) {
+void Recording::run(void (*phase)(const Call&), const Call& call, std::uint64_t*) {
   phase(call);
 }
 

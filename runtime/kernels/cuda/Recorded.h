@@ -7,7 +7,7 @@
 namespace pdcrt::cuda {
 
 /// Where the device will find the number of the minibatch whenever the recording is launched; null: nothing is
-/// recorded by the calling thread.
+/// recorded by the calling thread. Who asks has it written before each launch.
 const std::uint64_t* recordedMinibatch();
 
 /// Held while a thread records on its device. Who waits for the whole of a device ends every recording on it, those of

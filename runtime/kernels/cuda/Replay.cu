@@ -11,6 +11,7 @@ namespace pdcrt {
 namespace {
 
 thread_local const std::uint64_t* minibatchOfRecording = nullptr;
+thread_local bool minibatchAskedFor = false;
 
 __global__ void storeNumber(std::uint64_t* to, std::uint64_t value) {
   *to = value;
@@ -19,6 +20,7 @@ __global__ void storeNumber(std::uint64_t* to, std::uint64_t value) {
 } // namespace
 
 const std::uint64_t* cuda::recordedMinibatch() {
+  minibatchAskedFor = true;
   return minibatchOfRecording;
 }
 
@@ -32,6 +34,7 @@ std::mutex& cuda::recording() {
 struct Recording::Impl {
   bool called = false;
   bool plain = false; ///< there was no memory for the graph
+  bool draws = false; ///< the graph reads the number of the minibatch
   cudaGraphExec_t graph = nullptr;
 
   ~Impl() {
@@ -47,6 +50,7 @@ void Recording::Impl::record(void (*phase)(const Call&), const Call& call, const
   // Of this thread only: others may launch meanwhile.
   PDCRT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   minibatchOfRecording = minibatch;
+  minibatchAskedFor = false;
   std::exception_ptr thrown;
   try {
     phase(call);
@@ -54,6 +58,7 @@ void Recording::Impl::record(void (*phase)(const Call&), const Call& call, const
     thrown = std::current_exception();
   }
   minibatchOfRecording = nullptr;
+  draws = minibatchAskedFor;
   cudaError_t made = cudaStreamEndCapture(stream, &recorded);
   if (made == cudaSuccess && !thrown) made = cudaGraphInstantiate(&graph, recorded, 0);
   if (recorded) cudaGraphDestroy(recorded);
@@ -67,11 +72,12 @@ Recording::~Recording() = default;
 Recording::Recording(Recording&&) noexcept = default;
 Recording& Recording::operator=(Recording&&) noexcept = default;
 
-void Recording::run(void (*phase)(const Call&), const Call& call, const std::uint64_t* minibatch) {
+void Recording::run(void (*phase)(const Call&), const Call& call, std::uint64_t* minibatch) {
   // The first call is plain: it loads code and prepares libraries, which nobody may do while they record.
   const bool again = std::exchange(impl_->called, true);
   if (again && !impl_->graph && !impl_->plain) impl_->record(phase, call, minibatch);
   if (!impl_->graph) return phase(call);
+  if (impl_->draws) device::store(*call.stream, minibatch, call.draw.minibatch);
   PDCRT_CUDA(cudaGraphLaunch(impl_->graph, cuda::streamOf(*call.stream)));
 }
 
