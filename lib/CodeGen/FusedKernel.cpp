@@ -183,17 +183,23 @@ private:
     return product;
   }
 
-  /// How many neighbours a thread of CUDA takes at a time: four, where every operand either goes on along the innermost
-  /// axis from a multiple of four, or stands still; else one.
+  /// How many neighbours a thread of CUDA takes at a time: 16 bytes of 16 bits or of floats, where every operand either
+  /// goes on along the innermost axis from a multiple of that, or stands still; else one.
   std::int64_t width() const {
-    constexpr std::int64_t most = 4;
-    if (axes_.empty() || axes_.back().size % most != 0) return 1;
+    const auto isNarrow = [](const Type* type) { return type->bytes() <= 2 * type->elements(); };
+    if (std::all_of(operands_.begin(), operands_.end(), isNarrow) &&
+        std::all_of(results_.begin(), results_.end(), isNarrow) && inPacks(8))
+      return 8;
+    return inPacks(4) ? 4 : 1;
+  }
+  bool inPacks(std::int64_t width) const {
+    if (axes_.empty() || axes_.back().size % width != 0) return false;
     for (std::size_t o = 0; o < operands_.size(); ++o) {
-      if (axes_.back().strides[o] > 1) return 1;
+      if (axes_.back().strides[o] > 1) return false;
       for (std::size_t d = 0; axes_.back().strides[o] == 1 && d + 1 < axes_.size(); ++d)
-        if (axes_[d].strides[o] % most != 0) return 1;
+        if (axes_[d].strides[o] % width != 0) return false;
     }
-    return most;
+    return true;
   }
 
   /// The loop of one thread over all elements that are its own.

@@ -100,6 +100,16 @@ struct Reduced {
   return size > limit ? limit : size;
 }
 
+/// a / b, b between 1 and 2^126: on a GPU within 2 units in the last place, because the exact quotient takes as many
+/// instructions as a polynomial.
+[[gnu::always_inline]] PDCRT_DEVICE inline float quotient(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return __fdividef(a, b);
+#else
+  return a / b;
+#endif
+}
+
 } // namespace detail
 
 /// e^x within 2 units in the last place, over the whole range with denormal results.
@@ -124,10 +134,10 @@ template <>
 [[gnu::always_inline]] PDCRT_DEVICE inline float sigmoid(float x) {
   const detail::Reduced y = detail::reduced(-detail::limitedSize(x, 88.0f));
   const float e = (detail::expMinusOne(y.r) + 1.0f) * detail::powerOfTwo(y.n); // at most 1
-  return (x < 0 ? e : 1.0f) / (1.0f + e);
+  return detail::quotient(x < 0 ? e : 1.0f, 1.0f + e);
 }
 
-/// Hyperbolic tangent within 3 units in the last place.
+/// Hyperbolic tangent within 3 units in the last place, on a GPU 5.
 PDCRT_DEVICE inline double tanh(double x) {
   return std::tanh(x);
 }
@@ -138,7 +148,7 @@ PDCRT_DEVICE inline double tanh(double x) {
   const float power = detail::powerOfTwo(y.n);
   const float e = power * detail::expMinusOne(y.r) + (power - 1.0f);
   const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) & 0x80000000;
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(e / (e + 2.0f)) | sign);
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(detail::quotient(e, e + 2.0f)) | sign);
 }
 
 /// Error function within 2 units in the last place.
