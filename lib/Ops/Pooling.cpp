@@ -2,8 +2,10 @@
 // Pooling over whole planes is a reduction.
 #include "Helpers/ConvertPool.h"
 #include "Helpers/KernelOptions.h"
+#include "Helpers/Match.h"
 #include "Helpers/Window.h"
 
+#include <algorithm>
 #include <limits>
 
 using namespace pdc;
@@ -53,6 +55,12 @@ std::vector<AttributeDef> attributes(bool dilations, std::vector<AttributeDef> m
   defs.push_back(boolean("ceil_mode", false, "whether a rest at the end gets a window of its own"));
   defs.insert(defs.end(), more.begin(), more.end());
   return defs;
+}
+
+/// Of max_pool and its gradient.
+std::vector<AttributeDef> maxAttributes(std::vector<AttributeDef> more = {}) {
+  more.push_back(boolean("relu", false, "whether values below 0 count as 0, which is nowhere: the index is -1"));
+  return attributes(/*dilations=*/true, std::move(more));
 }
 
 AttributeDef inputShape() {
@@ -111,7 +119,20 @@ KernelUse maxKernel(const Operation& op, const Pooling& p, const char* method) {
                                       .strides = p.window.stridesDims(),
                                       .pads = p.window.padsDims(),
                                       .dilations = p.window.dilationsDims(),
+                                      .relu = op.attributes.get<bool>("relu"),
                                       .lanes = lanesOf(op)});
+}
+
+/// max_pool of a ReLU that nothing else reads: the index knows where a maximum is above 0, so that neither the ReLU nor
+/// its gradient is a pass, and what is pooled waits for no gradient.
+Value* withRelu(Operation& op, Builder& b) {
+  const Operation* relu = definedBy(op.operand(0), "relu");
+  if (!relu || op.operand(0)->users().size() != 1 || b.graph().isOutput(op.operand(0)) ||
+      (op.result(1) && !op.result(1)->users().empty()))
+    return nullptr;
+  Attributes attributes = op.attributes;
+  attributes.set("relu", true);
+  return b.value(op.def().name, {relu->operand(0)}, std::move(attributes));
 }
 
 KernelUse averageKernel(const Operation& op, const Pooling& p, const char* method) {
@@ -150,6 +171,9 @@ std::vector<std::string> maxExamples() {
   for (const auto& [ceilMode, rest, x, y] : geometries)
     texts.push_back(example("%x: f32" + std::string(x),
                             "%y, %index = max_pool %x {" + std::string(ceilMode) + rest + "} : f32" + y + ", i32" + y));
+  texts.push_back(example("%x: f32[2, 3, 4, 4]",
+                          "%y, %index = max_pool %x {kernel = [2, 2], relu = true, strides = [2, 2]} "
+                          ": f32[2, 3, 2, 2], i32[2, 3, 2, 2]"));
   texts.push_back(
       example("%x: f32[1, 2, 6, 6]", "%y, _ = max_pool %x {dilations = [2, 3], kernel = [2, 2]} : f32[1, 2, 4, 3], _"));
   return texts;
@@ -174,7 +198,7 @@ PDC_OPS(Pooling) {
           .onnx = {onnxMany("MaxPool", 1, convertMaxPool)},
           .operands = {{"X"}},
           .results = {{"Y"}, {.name = "index", .optional = true}},
-          .attributes = attributes(/*dilations=*/true),
+          .attributes = maxAttributes(),
           .infer = [](const InferContext& c) { return inferForward(c, "max_pool", true); },
           .cost =
               [](const Operation& op) {
@@ -195,10 +219,13 @@ PDC_OPS(Pooling) {
             Operation* pool = b.create(op.def().name, op.operands(), op.attributes, {true, read});
             return {pool ? pool->result(0) : nullptr, pool && read ? pool->result(1) : nullptr};
           },
+          .canonicalize = withRelu,
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto x = c.in<T>(0);
             const auto y = c.out<T>(0);
-            std::vector<bool> seen(y.size(), false);
+            const bool relu = c.op.attributes.get<bool>("relu"); // where y is 0 already
+            std::vector<bool> seen(y.size(), relu);
+            if (relu && c.results[1]) std::ranges::fill(c.out<std::int32_t>(1), -1);
             forwardOf(c.op).forEachTap([&](std::int64_t atY, std::int64_t plane, std::int64_t atX, bool inside, bool) {
               const auto at = static_cast<std::size_t>(atY);
               const T value = inside ? x[plane + atX] : T(0);
@@ -217,7 +244,7 @@ PDC_OPS(Pooling) {
           .summary = "Gradient of max_pool: adds dY where the maxima were",
           .operands = {{"dY"}, {"index"}},
           .results = {{"dX"}},
-          .attributes = attributes(/*dilations=*/true, {inputShape()}),
+          .attributes = maxAttributes({inputShape()}),
           .infer = [](const InferContext& c) { return inferGradient(c, "max_pool_gradient", true); },
           .cost = perElement(1),
           .kernel = [](const Operation& op) { return maxKernel(op, backwardOf(op), "inputGradient"); },

@@ -97,20 +97,19 @@ void forEachTap(const MaxPool2d::Options& o, Visit visit) {
 
 class MaxPooling : public testing::TestWithParam<Case> {};
 
-TEST_P(MaxPooling, TakesTheMaximumAndSendsItsGradientThere) {
-  const MaxPool2d::Options& o = GetParam().options;
-  const Buffer<float> x = randomBuffer(o.input.elements(), 1), dy = randomBuffer(o.output.elements(), 2),
-                      y(o.output.elements()), dx(o.input.elements());
+void checkMaximum(const MaxPool2d::Options& o, const Buffer<float>& x) {
+  const Buffer<float> dy = randomBuffer(o.output.elements(), 2), y(o.output.elements()), dx(o.input.elements());
   const Buffer<std::int32_t> index(o.output.elements());
   std::vector<std::int64_t> winner(y.values().size(), -1);
   forEachTap(o, [&](const Tap& tap) {
     std::int64_t& best = winner[static_cast<std::size_t>(tap.output)];
-    if (tap.input >= 0 && (best < 0 || x[tap.input] > x[best])) best = tap.input;
+    const float least = best >= 0 ? x[best] : o.relu ? 0 : -std::numeric_limits<float>::infinity();
+    if (tap.input >= 0 && x[tap.input] > least) best = tap.input;
   });
   std::vector<double> expected, expectedGradient(dx.values().size());
   for (std::size_t i = 0; i < winner.size(); ++i) {
-    expected.push_back(x[winner[i]]);
-    expectedGradient[static_cast<std::size_t>(winner[i])] += dy.values()[i];
+    expected.push_back(winner[i] < 0 ? 0 : x[winner[i]]);
+    if (winner[i] >= 0) expectedGradient[static_cast<std::size_t>(winner[i])] += dy.values()[i];
   }
 
   pdcrt::Setup setup;
@@ -121,9 +120,22 @@ TEST_P(MaxPooling, TakesTheMaximumAndSendsItsGradientThere) {
   EXPECT_EQ(relativeError(y, expected), 0) << "y";
   const std::int64_t positions = o.input.dims[2] * o.input.dims[3];
   for (std::size_t i = 0; i < winner.size(); ++i)
-    EXPECT_EQ(index.values()[i], winner[i] / o.lanes % positions) << "index " << i;
+    EXPECT_EQ(index.values()[i], winner[i] < 0 ? -1 : winner[i] / o.lanes % positions) << "index " << i;
   expectGoodManners(setup, {dx}, [&](Stream& q) { pool.inputGradient(q, dy, index, dx); });
   expectClose(dx, expectedGradient, "dx");
+}
+
+TEST_P(MaxPooling, TakesTheMaximumAndSendsItsGradientThere) {
+  checkMaximum(GetParam().options, randomBuffer(GetParam().options.input.elements(), 1));
+}
+
+/// Of windows where nothing is above 0 there are some.
+TEST_P(MaxPooling, WithReluSendsNoGradientWhereNothingIsAboveZero) {
+  MaxPool2d::Options o = GetParam().options;
+  o.relu = true;
+  const Buffer<float> x = randomBuffer(o.input.elements(), 1);
+  for (float& value : x.values()) value = value < 0.75f ? -std::abs(value) : value;
+  checkMaximum(o, x);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, MaxPooling, testing::ValuesIn(cases), [](const auto& p) { return p.param.name; });

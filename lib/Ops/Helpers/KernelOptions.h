@@ -195,7 +195,7 @@ PDC_FIELDS(LayerNorm::Options, rows, size, epsilon, element)
 PDC_FIELDS(Linear::Options, rows, inputs, outputs, transposed, bias, element)
 PDC_FIELDS(Lstm::Options, steps, batch, hidden, order, reverse)
 PDC_FIELDS(MatMul::Options, batch, m, k, n, transposeA, transposeB, broadcastA, broadcastB, element)
-PDC_FIELDS(MaxPool2d::Options, input, output, kernel, strides, pads, dilations, lanes)
+PDC_FIELDS(MaxPool2d::Options, input, output, kernel, strides, pads, dilations, relu, lanes)
 PDC_FIELDS(MultiHeadAttention::Options, batch, heads, groups, queries, keys, size, valueSize, scale, causal, packed,
            element, algorithms)
 PDC_FIELDS(Pad::Options, input, before, after, value)

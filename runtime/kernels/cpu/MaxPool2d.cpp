@@ -31,14 +31,20 @@ PDCRT_INLINE void forEachColumn(const WindowAxis& columns, std::int64_t width, T
   }
 }
 
+/// What a maximum is before the window is looked at.
+constexpr float beginOf(bool relu) {
+  return relu ? 0.0f : -std::numeric_limits<float>::infinity();
+}
+
 /// Output row `i` of a plane and where its maxima are. Tap by tap over the whole row, which becomes vector code.
-PDCRT_VECTORIZED void poolRow(const float* plane, const WindowAxis& rows, const WindowAxis& columns, std::int64_t i,
-                              std::int64_t width, float* __restrict y, std::int32_t* __restrict index) {
+PDCRT_VECTORIZED void poolRow(bool relu, const float* plane, const WindowAxis& rows, const WindowAxis& columns,
+                              std::int64_t i, std::int64_t width, float* __restrict y, std::int32_t* __restrict index) {
   // Something smaller than, or equal to, the first value of each window.
   const std::int64_t top = rows.start(i) + rows.first(i) * rows.dilation;
   for (std::int64_t j = 0; j < width; ++j) {
-    y[j] = -std::numeric_limits<float>::infinity();
-    index[j] = static_cast<std::int32_t>(top * columns.size + columns.start(j) + columns.first(j) * columns.dilation);
+    y[j] = beginOf(relu);
+    const std::int64_t first = top * columns.size + columns.start(j) + columns.first(j) * columns.dilation;
+    index[j] = relu ? -1 : static_cast<std::int32_t>(first);
   }
   for (std::int64_t r = rows.first(i); r < rows.last(i); ++r)
     forEachColumn(columns, width, [&](std::int64_t begin, std::int64_t first, std::int64_t last) {
@@ -52,9 +58,9 @@ PDCRT_VECTORIZED void poolRow(const float* plane, const WindowAxis& rows, const 
     });
 }
 
-PDCRT_VECTORIZED void poolRow(const float* plane, const WindowAxis& rows, const WindowAxis& columns, std::int64_t i,
-                              std::int64_t width, float* __restrict y) {
-  std::fill_n(y, width, -std::numeric_limits<float>::infinity());
+PDCRT_VECTORIZED void poolRow(bool relu, const float* plane, const WindowAxis& rows, const WindowAxis& columns,
+                              std::int64_t i, std::int64_t width, float* __restrict y) {
+  std::fill_n(y, width, beginOf(relu));
   for (std::int64_t r = rows.first(i); r < rows.last(i); ++r)
     forEachColumn(columns, width, [&](std::int64_t begin, std::int64_t first, std::int64_t last) {
       const float* const row = plane + (rows.start(i) + r * rows.dilation) * columns.size + begin;
@@ -63,18 +69,19 @@ PDCRT_VECTORIZED void poolRow(const float* plane, const WindowAxis& rows, const 
 }
 
 /// The same for the 16 channels of a block, output by output.
-PDCRT_VECTORIZED void poolBlocks(const float* plane, const WindowAxis& rows, const WindowAxis& columns, std::int64_t i,
-                                 std::int64_t width, float* y, std::int32_t* index) {
+PDCRT_VECTORIZED void poolBlocks(bool relu, const float* plane, const WindowAxis& rows, const WindowAxis& columns,
+                                 std::int64_t i, std::int64_t width, float* y, std::int32_t* index) {
   constexpr std::int64_t lanes = 16;
   const std::int64_t top = rows.start(i), firstRow = rows.first(i), lastRow = rows.last(i);
   for (std::int64_t j = 0; j < width; ++j) {
     const std::int64_t left = columns.start(j), firstColumn = columns.first(j), lastColumn = columns.last(j);
-    const auto first = static_cast<std::int32_t>((top + firstRow * rows.dilation) * columns.size + left +
-                                                 firstColumn * columns.dilation);
+    const auto first = relu ? -1
+                            : static_cast<std::int32_t>((top + firstRow * rows.dilation) * columns.size + left +
+                                                        firstColumn * columns.dilation);
     float best[lanes];
     std::int32_t place[lanes];
     for (std::int64_t lane = 0; lane < lanes; ++lane) {
-      best[lane] = -std::numeric_limits<float>::infinity();
+      best[lane] = beginOf(relu);
       place[lane] = first;
     }
     for (std::int64_t r = firstRow; r < lastRow; ++r)
@@ -118,11 +125,12 @@ void MaxPool2d::forward(Stream&, View<const float> x, View<float> y, View<std::i
       const float* const plane = x.data + p * rows.size * columns.size * lanes;
       const std::int64_t output = (p * outputRows + i) * width * lanes;
       if (lanes > 1)
-        poolBlocks(plane, rows, columns, i, width, y.data + output, index ? index.data + output : nullptr);
+        poolBlocks(options_.relu, plane, rows, columns, i, width, y.data + output,
+                   index ? index.data + output : nullptr);
       else if (index)
-        poolRow(plane, rows, columns, i, width, y.data + output, index.data + output);
+        poolRow(options_.relu, plane, rows, columns, i, width, y.data + output, index.data + output);
       else
-        poolRow(plane, rows, columns, i, width, y.data + output);
+        poolRow(options_.relu, plane, rows, columns, i, width, y.data + output);
     }
   });
 }
@@ -135,7 +143,7 @@ void MaxPool2d::inputGradient(Stream&, View<const float> dy, View<const std::int
     std::fill_n(plane, inputPlane * lanes, 0.0f);
     for (std::int64_t i = p * outputPlane; i < (p + 1) * outputPlane; ++i)
       for (std::int64_t lane = 0; lane < lanes; ++lane)
-        plane[index[i * lanes + lane] * lanes + lane] += dy[i * lanes + lane];
+        if (const std::int64_t at = index[i * lanes + lane]; at >= 0) plane[at * lanes + lane] += dy[i * lanes + lane];
   });
 }
 

@@ -46,7 +46,7 @@ __device__ void storeLargest(const Largest (&best)[n], float* y, std::int32_t* i
 
 /// For n channels that lie together.
 template <int n, bool together>
-__global__ void pool(Sizes s, const float* x, float* y, std::int32_t* index) {
+__global__ void pool(Sizes s, bool relu, const float* x, float* y, std::int32_t* index) {
   const std::int64_t lanes = together ? s.lanes : 1;
   for (std::int64_t i = thread() * n; i < s.outputs(); i += threads() * n) {
     const auto [position, lane] = s.laneOf<together>(i);
@@ -59,7 +59,9 @@ __global__ void pool(Sizes s, const float* x, float* y, std::int32_t* index) {
     };
     Largest best[n];
     // Something smaller than, or equal to, the first value of the window.
-    for (Largest& ofLane : best) ofLane = {least, static_cast<std::int32_t>(at(rows.first, columns.first))};
+    const Largest first =
+        relu ? Largest{0, -1} : Largest{least, static_cast<std::int32_t>(at(rows.first, columns.first))};
+    for (Largest& ofLane : best) ofLane = first;
     for (std::int64_t r = rows.first; r < rows.last; ++r)
       for (std::int64_t c = columns.first; c < columns.last; c += atOnce) {
         const std::int64_t here = at(r, c);
@@ -158,13 +160,14 @@ struct TwoWindows {
   }
 };
 
-__global__ void poolPairs(Sizes s, const float* x, float* y, std::int32_t* index) {
+__global__ void poolPairs(Sizes s, bool relu, const float* x, float* y, std::int32_t* index) {
   for (std::int64_t i = thread() * 2; i < s.planes * s.outputRows * s.outputColumns; i += threads() * 2) {
     const TwoWindows in(s, i);
     const std::int64_t below = in.corner + s.columns.size;
     const Pack<float, 4> rows[2] = {loadPack<4>(View(x), in.plane + in.corner), loadPack<4>(View(x), in.plane + below)};
     const auto first = static_cast<std::int32_t>(in.corner);
     Largest best[2] = {{least, first}, {least, first + 2}};
+    if (relu) best[0] = best[1] = {0, -1};
     for (int k = 0; k < 2; ++k)
       for (int r = 0; r < 2; ++r)
         for (int c = 2 * k; c < 2 * k + 2; ++c) best[k].compare(rows[r][c], (r == 0 ? in.corner : below) + c);
@@ -217,12 +220,12 @@ void MaxPool2d::forward(Stream& q, View<const float> x, View<float> y, View<std:
   const Sizes s = sizesOf(options_);
   constexpr const char* name = "max pooling";
   if (comesInPairs(s) && aligned<4>(x.data) && aligned<2>(y.data) && aligned<2>(index.data))
-    return launchLoop(q, name, poolPairs, s.outputs() / 2, s, x.data, y.data, index.data);
+    return launchLoop(q, name, poolPairs, s.outputs() / 2, s, options_.relu, x.data, y.data, index.data);
   const bool packs = aligned<4>(x.data) && aligned<4>(y.data) && aligned<4>(index.data);
-  cuda::withLanes(s.lanes, packs,
-                  [&]<int n, bool together>(std::integral_constant<int, n>, std::bool_constant<together>) {
-                    launchLoop(q, name, pool<n, together>, s.outputs() / n, s, x.data, y.data, index.data);
-                  });
+  cuda::withLanes(
+      s.lanes, packs, [&]<int n, bool together>(std::integral_constant<int, n>, std::bool_constant<together>) {
+        launchLoop(q, name, pool<n, together>, s.outputs() / n, s, options_.relu, x.data, y.data, index.data);
+      });
 }
 
 void MaxPool2d::inputGradient(Stream& q, View<const float> dy, View<const std::int32_t> index, View<float> dx) const {

@@ -22,6 +22,8 @@ public:
     Dims2 strides = {1, 1};
     Pads2 pads = {};
     Dims2 dilations = {1, 1};
+    /// Values below 0 count as 0. Where nothing is above 0 the index is -1, and no input gets a gradient.
+    bool relu = false;
     /// Values are row-major [N, C / lanes, H, W, lanes]: on the CPU 1 or 16, under CUDA what divides C.
     std::int64_t lanes = 1;
   };
