@@ -39,17 +39,22 @@ std::int64_t gradientScratch(const std::vector<const Operation*>& group, const s
   return bytes;
 }
 
+/// The group that reads an input first; -1: none does.
+int firstReader(const Graph& graph, const Value* input) {
+  for (const auto& operation : graph.operations())
+    if (operation->group >= 0)
+      for (const Value* operand : operation->operands())
+        if (operand && storageOf(operand) == input) return operation->group;
+  return -1;
+}
+
 /// The group that uses the largest input first: -1 without inputs. Reading the samples counts as a part of its forward.
 int groupOfData(const Graph& graph) {
   const GraphInput* largest = nullptr;
   for (const GraphInput& input : graph.inputs)
     if (input.kind == InputKind::data && (!largest || input.value->type().bytes() > largest->value->type().bytes()))
       largest = &input;
-  for (const auto& operation : graph.operations())
-    if (largest && operation->group >= 0)
-      for (const Value* operand : operation->operands())
-        if (operand && storageOf(operand) == largest->value) return operation->group;
-  return -1;
+  return largest ? firstReader(graph, largest->value) : -1;
 }
 
 /// One colour for these groups and all that hang together with them.
@@ -143,6 +148,14 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
         if (handedOver.contains(root) && counted.insert(root).second)
           cost.nodes[static_cast<std::size_t>(operation->group)].handoverBytes += root->type().bytes();
       }
+
+  // Data that waits beside the slot on a GPU, with the group that reads it first: the handover, too, is summed over the
+  // groups of a stage, which has at least one.
+  if (target == Target::cuda)
+    for (const GraphInput& input : graph.inputs)
+      if (input.kind == InputKind::data || input.kind == InputKind::label)
+        if (const int reader = firstReader(graph, input.value); reader >= 0)
+          cost.nodes[static_cast<std::size_t>(reader)].handoverBytes += input.value->type().bytes();
 
   // In program order of the values.
   std::set<const Value*> reached; // values that the gradient of the loss reaches

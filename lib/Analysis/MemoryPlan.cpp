@@ -163,7 +163,8 @@ void MemoryPlanner::finish() {
                  .slot = size(slotBytes_ + (options_.oneSlot ? scratchBytes_ : 0)),
                  .handover = size(handoverBytes_),
                  .scratch = size(options_.oneSlot ? 0 : scratchBytes_),
-                 .workspace = 0}; // that of each call is among the temporaries
+                 .workspace = 0, // that of each call is among the temporaries
+                 .dataStaging = size(dataStaging_.end())};
   for (std::size_t i = 0; i < plan_.edges.size(); ++i) plan_.edges[i].bytes = size(edgeBlocks_[i].end());
 }
 

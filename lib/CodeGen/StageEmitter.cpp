@@ -94,8 +94,9 @@ private:
          << sizeText(static_cast<std::int64_t>(b.gradients)) << ", each minibatch in flight "
          << sizeText(static_cast<std::int64_t>(b.slot)) << ",\n//             handover "
          << sizeText(static_cast<std::int64_t>(b.handover)) << ", scratch "
-         << sizeText(static_cast<std::int64_t>(b.scratch)) << "; alive at most " << sizeText(memory_.live.peak)
-         << " of one minibatch\n";
+         << sizeText(static_cast<std::int64_t>(b.scratch))
+         << (b.dataStaging > 0 ? ", data staging " + sizeText(static_cast<std::int64_t>(b.dataStaging)) : std::string())
+         << "; alive at most " << sizeText(memory_.live.peak) << " of one minibatch\n";
     std::string nodes;
     for (int group : groups())
       if (const std::string name = nodesOf(group); !name.empty())
@@ -334,7 +335,8 @@ private:
          << ",\n        .bytes = {.weights = " << b.weights << ", .state = " << b.state
          << ", .gradients = " << b.gradients << ", .slot = " << b.slot
          << ",\n                  .handover = " << b.handover << ", .scratch = " << b.scratch
-         << ", .workspace = " << b.workspace << "},\n";
+         << ", .workspace = " << b.workspace
+         << (b.dataStaging > 0 ? ", .dataStaging = " + std::to_string(b.dataStaging) : std::string()) << "},\n";
     auto table = [&](const char* name, bool has) {
       if (has) out_ << "        ." << name << " = " << name << ",\n";
     };

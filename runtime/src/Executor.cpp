@@ -20,6 +20,10 @@ double scalar(Element element, const std::byte* at) {
   return element == Element::f64 ? *reinterpret_cast<const double*>(at) : *reinterpret_cast<const float*>(at);
 }
 
+std::size_t bytesOf(const DataRow& row) {
+  return index(row.shape.elements()) * bytesOf(row.element);
+}
+
 } // namespace
 
 // ---- The list ----
@@ -289,11 +293,14 @@ void Executor::run(const char* name, void (*phase)(const Call&), const HostedSta
   replays_.run(phase, call, hosted.edges.size(), hosted.stage->shared.size());
 }
 
-Status Executor::readData(const HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource* data) {
+Status Executor::readData(HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource* data) {
+  const bool staged = data && hosted.dataStaging.memory;
+  if (staged)
+    if (Status status = stageData(hosted, minibatch, slot, *data); !status) return status;
   for (const DataRow& row : hosted.stage->data) {
-    if (!row.lossScale && !data) continue;
-    const std::size_t bytes = index(row.shape.elements()) * bytesOf(row.element);
-    std::byte* place = device::hostSeesBlocks() ? slot + row.offset : stagingPlace(bytes);
+    if (!row.lossScale && (!data || staged)) continue;
+    const std::size_t bytes = bytesOf(row);
+    std::byte* place = device::hostSeesBlocks() ? slot + row.offset : staging_.place(bytes);
     if (!place) return {Exit::noDevice, "the host has no " + std::to_string(bytes) + " bytes for '" + row.name + "'"};
     if (row.lossScale) {
       const auto scale = static_cast<float>(hosted.lossScale.scale);
@@ -301,24 +308,52 @@ Status Executor::readData(const HostedStage& hosted, std::int64_t minibatch, std
     } else if (Status status = data->read(row, first_ + minibatch, place); !status) {
       return status;
     }
-    if (place != slot + row.offset) sendStaged(slot + row.offset, bytes);
+    if (place != slot + row.offset) staging_.send(stream_, slot + row.offset, bytes);
   }
   return {};
 }
 
-/// Room on the host for `bytes` on their way to the device.
-std::byte* Executor::stagingPlace(std::size_t bytes) {
-  Staging& staging = staging_[++stagings_ % staging_.size()];
-  staging.sent.wait();
-  if (staging.memory.size() < bytes) staging.memory = HostMemory(bytes);
-  return staging.memory.data();
+/// The minibatch before may read the slot until its backward is over, so data waits beside it: it comes from the host
+/// in a stream of its own, while the device computes, and the compute stream only copies it on the device.
+Status Executor::stageData(HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource& data) {
+  HostedStage::DataStaging& staging = hosted.dataStaging;
+  const std::size_t bytes = hosted.stage->bytes.dataStaging;
+  std::byte* place = dataStaging_.place(bytes);
+  if (!place) return {Exit::noDevice, "the host has no " + std::to_string(bytes) + " bytes for a minibatch's data"};
+  auto eachRow = [&](auto act) -> Status {
+    std::size_t offset = 0;
+    for (const DataRow& row : hosted.stage->data) {
+      if (row.lossScale) continue;
+      if (Status status = act(row, offset); !status) return status;
+      offset += arenaBytes(bytesOf(row));
+    }
+    return {};
+  };
+  Status status = eachRow(
+      [&](const DataRow& row, std::size_t offset) { return data.read(row, first_ + minibatch, place + offset); });
+  if (!status) return status;
+  staging.taken.precede(dataStream_);
+  dataStaging_.send(dataStream_, staging.memory, bytes).precede(stream_);
+  status = eachRow([&](const DataRow& row, std::size_t offset) -> Status {
+    device::copy(stream_, slot + row.offset, staging.memory + offset, bytesOf(row));
+    return {};
+  });
+  staging.taken.record(stream_);
+  return status;
 }
 
-/// Sends what was written there.
-void Executor::sendStaged(std::byte* to, std::size_t bytes) {
-  Staging& staging = staging_[stagings_ % staging_.size()];
-  device::copy(stream_, to, staging.memory.data(), bytes);
-  staging.sent.record(stream_);
+std::byte* Executor::Staging::place(std::size_t bytes) {
+  Place& place = places_[++used_ % places_.size()];
+  place.sent.wait();
+  if (place.memory.size() < bytes) place.memory = HostMemory(bytes);
+  return place.memory.data();
+}
+
+const Event& Executor::Staging::send(Stream& q, std::byte* to, std::size_t bytes) {
+  Place& place = places_[used_ % places_.size()];
+  device::copy(q, to, place.memory.data(), bytes);
+  place.sent.record(q);
+  return place.sent;
 }
 
 const std::byte* Executor::onHost(const std::byte* block, std::size_t bytes) {

@@ -41,6 +41,11 @@ Status checkShared(const Stage& stage, const Schedule& schedule) {
   return {};
 }
 
+/// Whether data of a minibatch waits in memory of the device until its slot is free.
+bool stagesData(const Stage& stage) {
+  return stage.bytes.dataStaging > 0 && !device::hostSeesBlocks();
+}
+
 /// What the executor can run: trained parameters in f32, and edges that the schedule has too.
 Status checkStage(const Stage& stage, const Schedule& schedule) {
   if (stage.count != static_cast<int>(schedule.stages.size()))
@@ -56,6 +61,13 @@ Status checkStage(const Stage& stage, const Schedule& schedule) {
                          "' cannot lie in blocks, which are of f32 and have 16 "
                          "outputs and 16 inputs",
                      "run pdc again");
+  std::size_t staged = 0;
+  for (const DataRow& row : stage.data)
+    if (!row.lossScale) staged += arenaBytes(index(row.shape.elements()) * bytesOf(row.element));
+  if (stage.bytes.dataStaging > 0 && stage.bytes.dataStaging != staged)
+    return invalid(name(stage) + " has " + std::to_string(stage.bytes.dataStaging) +
+                       " bytes beside its slots for data of " + std::to_string(staged) + " bytes",
+                   "run pdc again");
   for (const EdgeRow& row : stage.edges) {
     const EdgeBuffers buffers = edgeBuffers(schedule, stage.index, row);
     const bool known =
@@ -103,6 +115,7 @@ Status checkEarlyUpdates(const Stage& stage, const Schedule& schedule, const Tra
 
 Executor::~Executor() {
   device::close(stream_);
+  device::close(dataStream_);
   device::release(memory_, arena_.bytes);
 }
 
@@ -191,6 +204,8 @@ Status Executor::prepare() {
                                   std::to_string(arena_.bytes) + " bytes, which the system does not give"};
   }
   stream_ = device::openStream(memory_ + arena_.workspace, arena_.workspaceBytes);
+  for (const HostedStage& hosted : hosted_)
+    if (stagesData(*hosted.stage) && !dataStream_.native()) dataStream_ = device::openStream();
   std::size_t losses = 1;
   for (const HostedStage& hosted : hosted_)
     for (const OutputRow& row : hosted.stage->outputs) losses += row.kind == OutputKind::loss ? 8 : 0;
@@ -224,6 +239,7 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
   hosted.handoverCount = shape.handovers;
   for (int i = 0; i < shape.slots; ++i)
     hosted.slots.push_back({memory_ + place.slots + arenaBytes(stage.bytes.slot, index(i)), 0});
+  if (stagesData(stage)) hosted.dataStaging.memory = memory_ + place.dataStaging;
 
   prepareBuckets(hosted, place);
 
@@ -272,12 +288,12 @@ Status Executor::setWeights(const ReadTensor& read) {
   // Where the host does not see the blocks, each tensor goes through memory that it sees.
   auto placeAs = [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to,
                      bool inBlocks) -> Status {
-    std::byte* seen = device::hostSeesBlocks() ? to.data() : stagingPlace(to.size());
+    std::byte* seen = device::hostSeesBlocks() ? to.data() : staging_.place(to.size());
     if (!seen) return {Exit::noDevice, "the host has no " + std::to_string(to.size()) + " bytes for a tensor"};
     if (Status status = read(name, element, shape, {seen, to.size()}); !status) return status;
     if (inBlocks)
       if (Status status = toFilterBlocks(shape, {seen, to.size()}); !status) return status;
-    if (seen != to.data()) sendStaged(to.data(), to.size());
+    if (seen != to.data()) staging_.send(stream_, to.data(), to.size());
     return {};
   };
   auto place = [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to) {

@@ -103,7 +103,7 @@ Status profile(Executor& executor, BatchSource& source, bool copies, const Train
                const std::vector<KernelTime>& kernels, const std::string& path) {
   if (executor.hosted().size() != 1 || executor.hosted()[0].stage->count != 1)
     return {Exit::usage, "--profile needs a program of one stage", "generate it with --devices=1"};
-  const HostedStage& hosted = executor.hosted()[0];
+  HostedStage& hosted = executor.hosted()[0];
   const Stage& stage = *hosted.stage;
 
   Stream stream = executor.stream();

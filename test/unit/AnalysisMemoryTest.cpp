@@ -305,6 +305,36 @@ TEST(AnalysisMemory, IntegerInputsKnowAmongHowManyRowsTheyChoose) {
                          {"words", 7}, {"counts", 0}, {"both", 5}, {"negative", 0}, {"small", 7}}));
 }
 
+// Of all its data, but not of the loss scale; and only there.
+TEST(AnalysisMemory, DataOfAMinibatchWaitsBesideTheSlotOnAGpu) {
+  Diagnostics diags(&std::cerr);
+  const std::string text = R"(module @m {
+  param %w : f32[5]
+  graph @main(%x: f32[3, 5], %y: f32[3, 5] label, %unused: i64[3]) {
+    %0 = add %x, %w : f32[3, 5]
+    %1 = sub %0, %y : f32[3, 5]
+    %2 = mul %1, %1 : f32[3, 5]
+    %3 = reduce_sum %2 {axes = [0, 1]} : f32[]
+    loss %3
+  }
+})";
+  for (const bool scaled : {false, true}) {
+    auto module = parseModule(text, "test.pdir", registry(), diags);
+    ASSERT_TRUE(module);
+    PassContext context{**module, registry(), diags, {}};
+    if (scaled) context.options["loss_scale"] = "dynamic";
+    ASSERT_TRUE(differentiate(context));
+    const Graph& graph = *(*module)->findGraph("main");
+    ASSERT_EQ(graph.inputs.size(), scaled ? 4U : 3U);
+    auto onCpu = planMemory(graph, nullptr, {}, diags),
+         onGpu = planMemory(graph, nullptr, {.target = Target::cuda}, diags);
+    ASSERT_TRUE(onCpu && onGpu);
+    EXPECT_EQ(onCpu->bytes.dataStaging, 0U);
+    EXPECT_EQ(onGpu->bytes.dataStaging, 64U + 64 + 64);
+    EXPECT_EQ(onGpu->bytes.slot, onCpu->bytes.slot);
+  }
+}
+
 TEST(AnalysisMemory, WhatLivesInsideAPhaseLiesInTheSlotWhileThatHoldsNothing) {
   Diagnostics diags(&std::cerr);
   const std::string text = R"(module @m {

@@ -197,6 +197,13 @@ TEST(Arena, AddsUpTheFormulaOfOneRank) {
   EXPECT_EQ(host.edges[3] - host.edges[2], 2u * 128);
   EXPECT_EQ(arena.workspace, arena.bytes - 64);
 
+  ArenaStage onGpu = stages[0];
+  onGpu.bytes.dataStaging = 130;
+  const Arena withStaging = layoutArena(schedule, {&onGpu, 1});
+  EXPECT_EQ(withStaging.bytes, arena.bytes + 192);
+  EXPECT_EQ(withStaging.hosts[0].dataStaging, host.staging + 64);
+  EXPECT_EQ(withStaging.scratch, arena.scratch + 192);
+
   schedule.minibatchesPerUpdate = 4; // two minibatches of a replica per update: one set to spare
   EXPECT_EQ(layoutArena(schedule, stages).bytes, arena.bytes + 2048);
   schedule.minibatchesPerUpdate = 2;

@@ -7,6 +7,7 @@
 //   edge             what arrives from another stage, and gradients that leave
 //   handover         what backward_weight reads of what backward_input has made
 //   scratch          what lives inside one phase, workspaces of kernel calls
+//   data staging     on a GPU: a minibatch's data until its slot is free
 //
 // What a slot keeps is all alive at the end of a forward, so it shares no bytes. But before and after that the slot has
 // bytes that hold nothing: what lives inside a phase, a workspace, or what is handed over lies there where it fits

@@ -26,7 +26,8 @@ struct CostNode {
   std::int64_t scratchBytes = 0;   ///< most that lives at once inside a phase
   std::int64_t workspaceBytes = 0; ///< most that one kernel call uses
   std::int64_t colour = -1;        ///< nodes of one colour (>= 0) share a stage
-  std::int64_t handoverBytes = 0;  ///< what its weight gradients read of what input gradients have made
+  std::int64_t handoverBytes = 0;  ///< what its weight gradients read of what input gradients have made; on a GPU also
+                                   ///< data that it reads first, which waits beside the slot
 };
 
 /// A tensor made by `from` and used by the nodes `to`. It is sent once to each stage that uses it.

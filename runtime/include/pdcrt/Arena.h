@@ -3,8 +3,8 @@
 // the other allocates.
 //
 // The arena of a rank holds, for each hosted stage replica in the order of the plan: weight versions, state, optimizer
-// state, gradient sets, slots, edge buffers, shared parameters, handovers, staging of the all-reduce; then one scratch
-// and one workspace, which all share.
+// state, gradient sets, slots, edge buffers, shared parameters, handovers, staging of the all-reduce, staging of data;
+// then one scratch and one workspace, which all share.
 // Every buffer starts at a multiple of 64 bytes.
 #pragma once
 
@@ -67,7 +67,7 @@ struct ArenaHost {
     std::size_t values = 0, parts = 0;
   };
   std::vector<Shared> shared; ///< one per SharedRow
-  std::size_t handovers = 0, staging = 0;
+  std::size_t handovers = 0, staging = 0, dataStaging = 0;
 };
 
 struct Arena {

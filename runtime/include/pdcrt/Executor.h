@@ -113,6 +113,13 @@ struct HostedStage {
   };
   std::vector<Slot> slots;
 
+  /// Where data of a minibatch arrives before its slot is free: memory of the device, of BlockBytes::dataStaging.
+  struct DataStaging {
+    std::byte* memory = nullptr; ///< null: there is none, data goes into the slot at once
+    Event taken;                 ///< what was there before is in its slot
+  };
+  DataStaging dataStaging;
+
   /// Trained parameters whose gradients are reduced together.
   struct Bucket {
     int id = 0; ///< ParameterRow::bucket
@@ -188,7 +195,7 @@ public:
   Stream stream() const { return stream_; }
 
   /// Writes what the data set has for a minibatch, and the loss scale, into `slot`.
-  Status readData(const HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource* data);
+  Status readData(HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource* data);
   /// `bytes` of a block as the host can read them, until training or evaluation goes on: the block itself on the CPU.
   const std::byte* onHost(const std::byte* block, std::size_t bytes);
 
@@ -231,8 +238,7 @@ private:
   void addSpare(const HostedStage& hosted, const HostedStage::GradientSet& set, const HostedStage::Bucket& bucket,
                 bool withInput);
   void post(Work& work);
-  std::byte* stagingPlace(std::size_t bytes);
-  void sendStaged(std::byte* to, std::size_t bytes);
+  Status stageData(HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource& data);
   Status tellLosses(bool all);
   HostedStage::GradientSet& gradientsOf(HostedStage& hosted, std::int64_t version);
   HostedStage& hostedStage(int stage);
@@ -263,12 +269,25 @@ private:
   const Predicted* predicted_ = nullptr;
 
   // Between host and device; unused where the host sees blocks.
-  struct Staging {
-    HostMemory memory;
-    Event sent;
+  /// Memory of the host for what is on its way to the device: two places, in turn.
+  class Staging {
+  public:
+    /// Room for `bytes`, once what was there has been sent; null: there is not so much.
+    std::byte* place(std::size_t bytes);
+    /// Sends what was written there, in a stream. Returns the event behind it.
+    const Event& send(Stream& q, std::byte* to, std::size_t bytes);
+
+  private:
+    struct Place {
+      HostMemory memory;
+      Event sent;
+    };
+    std::array<Place, 2> places_;
+    std::size_t used_ = 0;
   };
-  std::array<Staging, 2> staging_; ///< for data on its way to the device, in turn
-  std::size_t stagings_ = 0;       ///< used so far
+  Staging staging_;     ///< in the compute stream
+  Staging dataStaging_; ///< of minibatches, in the stream for data
+  Stream dataStream_;   ///< copies data while the compute stream computes; open where a stage has a place for it
   std::vector<HostMemory> mirrors_;
 
   // Of the gradients' norm; kept for their capacity.

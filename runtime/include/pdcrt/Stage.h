@@ -14,6 +14,7 @@
 //   edge       what arrives over one edge in one direction, or leaves backwards      as the schedule says
 //   handover   what backward_input leaves to the minibatch's backward_weight          as the schedule says, 1 if the
 //              two are never apart
+//   data staging   a minibatch's data on its way from the host to the slot; 0 bytes where the host sees the blocks 1
 //   scratch    what lives inside one phase                                 1 for all stages of a rank
 //   workspace  what lives inside one kernel call                           1 for all stages of a rank
 #pragma once
@@ -148,6 +149,8 @@ struct GroupRow {
 /// Sizes of the blocks above.
 struct BlockBytes {
   std::size_t weights, state, gradients, slot, handover, scratch, workspace;
+  /// The rows of Stage::data but the loss scale, one after the other, each from a multiple of 64 on; or 0.
+  std::size_t dataStaging = 0;
 };
 
 /// Where the values of one minibatch are: its slot, and one buffer per entry of Stage::edges (null for forward edges

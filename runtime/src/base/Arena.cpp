@@ -64,6 +64,7 @@ Arena layoutArena(const Schedule& schedule, std::span<const ArenaStage> stages) 
     const auto replicas = static_cast<std::size_t>(shape.replicas);
     const std::size_t elements = stage.trainedBytes / sizeof(float);
     host.staging = take((elements + replicas - 1) / replicas * sizeof(float), replicas - 1);
+    host.dataStaging = take(stage.bytes.dataStaging);
     scratchBytes = std::max(scratchBytes, stage.bytes.scratch);
     arena.workspaceBytes = std::max(arena.workspaceBytes, stage.bytes.workspace);
     arena.hosts.push_back(std::move(host));
