@@ -8,6 +8,7 @@
 #include "pdcrt/CudaWorkspace.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 namespace pdcrt {
@@ -35,9 +36,18 @@ struct Fold {
     if constexpr (kind == Reduction::min) return minimum(a, b);
     return kind == Reduction::product ? a * b : a + b;
   }
+  /// As it is in memory: to take elements of 16 bits apart at once would be to wait for them.
   template <int n>
-  __device__ static Pack<T, n> load(Source x) {
-    return *reinterpret_cast<const Pack<T, n>*>(x);
+  struct alignas(sizeof(T) * n) Raw {
+    std::conditional_t<sizeof(T) * n % 4 == 0, std::uint32_t, T> words[sizeof(T) * n % 4 == 0 ? sizeof(T) * n / 4 : n];
+  };
+  template <int n>
+  __device__ static Raw<n> load(Source x) {
+    return *reinterpret_cast<const Raw<n>*>(x);
+  }
+  template <int n>
+  __device__ static Pack<T, n> elementsOf(const Raw<n>& raw) {
+    return std::bit_cast<Pack<T, n>>(raw);
   }
   __device__ static void finish(Result y, Value value, std::int64_t count) {
     *y = static_cast<T>(kind == Reduction::mean && count > 0 ? value / static_cast<double>(count) : value);
@@ -108,6 +118,10 @@ struct FoldIntegers {
   __device__ static Pack<Value, n> load(const Source& x) {
     return {{sums ? x.get() : x.inOrder(x.get())}};
   }
+  template <int n>
+  __device__ static const Pack<Value, n>& elementsOf(const Pack<Value, n>& pack) {
+    return pack;
+  }
   /// A mean is that of the sum as the type has it, rounded towards zero.
   __device__ static void finish(const Result& y, Value value, std::int64_t count) {
     y.set(sums ? value : y.inOrder(value));
@@ -161,19 +175,18 @@ __device__ void store(const Loops& l, std::int64_t result, std::int64_t part, ty
     partial[part * l.results + result] = value;
 }
 
-/// Folds what a thread reads of a part, which is every `step`th pack: into n values, one per place in a pack. Several
-/// packs are loaded before the first one is folded, so that enough is under way.
-template <class F, int n>
-__device__ void foldPacks(const Loops& l, typename F::Source x, std::int64_t first, std::int64_t end, std::int64_t step,
-                          typename F::Value (&values)[n]) {
-  for (int k = 0; k < n; ++k) values[k] = F::start(x);
+/// Folds every `step`th pack from `first` on into n values, one per place in a pack. Several packs are loaded before
+/// the first one is folded, so that enough is under way. `offsetOf` says where a pack is.
+template <class F, int n, class OffsetOf>
+__device__ void foldPacksAt(typename F::Source x, std::int64_t first, std::int64_t end, std::int64_t step,
+                            typename F::Value (&values)[n], const OffsetOf& offsetOf) {
   for (std::int64_t begin = first; begin < end; begin += F::atOnce * step) {
     decltype(F::template load<n>(x)) packs[F::atOnce];
     for (int i = 0; i < F::atOnce; ++i)
-      if (begin + i * step < end) packs[i] = F::template load<n>(x + termOffset(l, begin + i * step));
+      if (begin + i * step < end) packs[i] = F::template load<n>(x + offsetOf(begin + i * step));
     const auto forEachPack = [&](auto each) {
       for (int i = 0; i < F::atOnce; ++i)
-        if (begin + i * step < end) each(packs[i]);
+        if (begin + i * step < end) each(F::template elementsOf<n>(packs[i]));
     };
     if constexpr (F::fewInFloat) {
       float few[n] = {};
@@ -187,6 +200,18 @@ __device__ void foldPacks(const Loops& l, typename F::Source x, std::int64_t fir
       });
     }
   }
+}
+
+/// What a thread reads of a part.
+template <class F, int n>
+__device__ void foldPacks(const Loops& l, typename F::Source x, std::int64_t first, std::int64_t end, std::int64_t step,
+                          typename F::Value (&values)[n]) {
+  for (int k = 0; k < n; ++k) values[k] = F::start(x);
+  if (l.reducedRank == 1) // without a branch between loads, which would wait for each other
+    foldPacksAt<F, n>(x, first, end, step, values,
+                      [stride = l.reducedStrides[0]](std::int64_t i) { return i * stride; });
+  else
+    foldPacksAt<F, n>(x, first, end, step, values, [&](std::int64_t i) { return termOffset(l, i); });
 }
 
 template <class F>
