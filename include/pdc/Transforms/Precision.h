@@ -16,8 +16,8 @@ Status lowerPrecision(PassContext& context, ElementType low);
 /// them gets outputs more, zeros, that the loss ignores. Of layers that compute at least so many flops.
 Status alignClasses(PassContext& context, double leastFlops);
 
-/// Before `differentiate`: attention that a fused kernel may compute takes rows in which heads lie beside each other, as
-/// they are before they are split for it, and gives such (OpDef::mergeHeads).
+/// Before `differentiate`: attention that a fused kernel may compute takes rows in which heads lie beside each other,
+/// as they are before they are split for it, and gives such (OpDef::mergeHeads).
 Status mergeHeads(PassContext& context);
 
 /// After `fuse`: the backward converts parameters again, instead of reading what the forward has converted. So a
