@@ -77,8 +77,7 @@ private:
       const Rows rows(copies.options_);
       const auto take = [&](const Part& part) {
         auto* const place = reinterpret_cast<T*>(end);
-        const auto bytes = static_cast<std::size_t>(copies.options_.batch * part.elements()) * sizeof(T);
-        end += (bytes + 255) / 256 * 256;
+        end += MultiHeadAttention::copyBytes(copies.options_, part);
         return place;
       };
       for (Heads<T>* heads : {&in, &results})

@@ -48,6 +48,18 @@ const std::map<std::string, Attention::Options> attentions = {
     {"values of another size", with([](auto& o) { o.keys = 3 * positions, o.valueSize = 2 * size; })},
 };
 
+/// The same heads in packed rows.
+const MultiHeadAttention::Options packedOne = {.batch = 2,
+                                               .heads = 2,
+                                               .groups = 2,
+                                               .queries = positions,
+                                               .keys = positions,
+                                               .size = size,
+                                               .valueSize = size,
+                                               .scale = 0.25,
+                                               .packed = true,
+                                               .element = Element::bf16};
+
 /// What kernels with these options say while they are timed.
 std::vector<KernelTime> timesOf(const Attention::Options& o) {
   std::vector<KernelTime> times;
@@ -116,21 +128,14 @@ TEST(CudaAttention, EitherAlgorithmComputesTheDefinitionAndGoesOnFromTheOther) {
 
 TEST(CudaAttention, EitherAlgorithmTakesHeadsInRows) {
   for (const auto& [name, change] : std::map<std::string, void (*)(MultiHeadAttention::Options&)>{
-           {"packed", [](auto& o) { o.packed = true; }},
-           {"packed, causal, f16", [](auto& o) { o.packed = o.causal = true, o.element = Element::f16; }},
-           {"packed, heads that share keys", [](auto& o) { o.packed = true, o.groups = 1; }},
-           {"queries, keys and values apart", [](auto& o) { o.keys = 3 * positions, o.valueSize = 2 * size; }}})
+           {"packed", [](auto&) {}},
+           {"packed, causal, f16", [](auto& o) { o.causal = true, o.element = Element::f16; }},
+           {"packed, heads that share keys", [](auto& o) { o.groups = 1; }},
+           {"queries, keys and values apart",
+            [](auto& o) { o.packed = false, o.keys = 3 * positions, o.valueSize = 2 * size; }}})
     for (const Algorithm forward : {Algorithm::plain, Algorithm::fused})
       for (const Algorithm gradient : {Algorithm::plain, Algorithm::fused}) {
-        MultiHeadAttention::Options o = {.batch = 2,
-                                         .heads = 2,
-                                         .groups = 2,
-                                         .queries = positions,
-                                         .keys = positions,
-                                         .size = size,
-                                         .valueSize = size,
-                                         .scale = 0.25,
-                                         .element = Element::bf16};
+        MultiHeadAttention::Options o = packedOne;
         change(o);
         const Attention::Options chosen = by(forward, gradient, MultiHeadAttention::attentionOf(o));
         SCOPED_TRACE(name + ", forward by " + Attention::algorithmNames[static_cast<int>(forward)] + ", gradient by " +
@@ -223,9 +228,8 @@ TEST(CudaAttention, RowsAreRefusedWhatTheDeviceOrThePlanDoesNotHave) {
 
 /// Nothing is copied: of the time of the fused ones, and of a kernel that fills.
 TEST(CudaAttention, FusedOnesMoveNoHeads) {
-  const Attention::Options apart = by(Algorithm::fused, Algorithm::fused, plainOne);
-  MultiHeadAttention::Options o = {.batch = 2, .heads = 2, .groups = 2, .queries = positions, .keys = positions};
-  o.size = o.valueSize = size, o.element = Element::bf16, o.packed = true, o.algorithms = apart.algorithms;
+  MultiHeadAttention::Options o = packedOne;
+  o.algorithms = by(Algorithm::fused, Algorithm::fused, plainOne).algorithms;
   pdcrt::Setup setup;
   const MultiHeadAttention kernel(setup, o);
   std::byte* const workspace = device::allocate(setup.workspaceBytes());

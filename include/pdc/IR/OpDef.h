@@ -250,7 +250,8 @@ struct OpDef {
   /// The operation on `wider`, which is operand 0 with such a gap at the end of axis 1: it reads nothing of it, and the
   /// gradient there is 0. Null: it knows no gaps.
   std::function<Operation*(const Operation&, Value* wider, Builder&)> ignoreGap;
-  /// Result 0 of attention from the rows that its operands' heads are split from; null: none of its operands is.
+  /// Of attention whose operands' heads are split from rows: a value, made from these rows, that replaces result 0;
+  /// null: they are not.
   std::function<Value*(Operation&, Builder&)> mergeHeads;
   /// Among how many things the integers of operand i choose: 0 … n-1, rows also from -n on, counted from the end. 0, or
   /// null: they name nothing.

@@ -14,6 +14,7 @@
 #include "Recorded.h"
 #include "RowTeam.h"
 #include "pdcrt/Random.h"
+#include "pdcrt/kernels/StridedCopy.h"
 
 #include <cmath>
 #include <limits>
@@ -168,11 +169,6 @@ __global__ void gradient(Sizes s, const float* bias, const float* largest, const
   }
 }
 
-/// With the logarithm of the sum of exp(score) in place of the largest score, exp(score - that) is the weight.
-__global__ void fillWithOnes(std::int64_t count, float* to) {
-  for (std::int64_t i = thread(); i < count; i += threads()) to[i] = 1;
-}
-
 template <class T>
 void launchSoftmax(Stream& q, const Sizes& s, const float* bias, float* p, float* largest, float* inverse) {
   const bool aligned = cuda::allAligned(4 * sizeof(float), {bias, p});
@@ -207,12 +203,7 @@ Sizes sizesOf(const Attention::Options& o) {
 
 /// Refuses what the device does not have, or not in the workspace that was planned.
 std::shared_ptr<const cuda::FusedAttention> fusedOf(const Attention::Options& o, bool forward, bool gradient) {
-  if (!Attention::takesFused(o))
-    refuseAttention(o, "the fused algorithm is for 16 bits and heads of 8, 16, … 128 elements, without bias and "
-                       "dropout; measure again: pdc-profile");
-  std::string why;
-  std::shared_ptr<const cuda::FusedAttention> fused = cuda::FusedAttention::make(o, nullptr, gradient, why);
-  if (!fused) refuseAttention(o, "there is no fused algorithm here (" + why + "); measure on this device: pdc-profile");
+  std::shared_ptr<const cuda::FusedAttention> fused = cuda::fusedFor(o, nullptr, gradient);
   const std::size_t needed = std::max(forward ? fused->forwardBytes() : 0, gradient ? fused->gradientBytes() : 0);
   if (needed > cuda::roundedUp(static_cast<std::size_t>(o.algorithms.workspace)))
     refuseAttention(o, "the fused algorithm needs " + std::to_string(needed) +
@@ -273,8 +264,8 @@ void Attention::forward(Stream& q, OperandView<T> query, OperandView<T> key, Ope
                         View<const float> bias, View<T> y, View<float> largest, View<float> inverse) const {
   if (impl_->fusedForward) {
     impl_->fused->forward(q, query.data, key.data, value.data, y.data, largest.data, cuda::alignedWorkspace(q));
-    if (inverse)
-      launchLoop(q, "attention, statistics", fillWithOnes, impl_->sizes.rows, impl_->sizes.rows, inverse.data);
+    // With the logarithm of the sum of exp(score) in place of the largest score, exp(score - that) is the weight.
+    if (inverse) fill(q, inverse.data, impl_->sizes.rows, 1.0f);
     return;
   }
   float* const p = impl_->weights(q);

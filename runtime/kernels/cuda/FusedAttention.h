@@ -3,6 +3,7 @@
 // here.
 #pragma once
 
+#include "AttentionShapes.h"
 #include "pdcrt/Stream.h"
 #include "pdcrt/kernels/MultiHeadAttention.h"
 
@@ -40,5 +41,17 @@ private:
   explicit FusedAttention(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+/// The same, where it was asked for: refuses other sizes, and what the device does not have.
+inline std::shared_ptr<const FusedAttention> fusedFor(const Attention::Options& o, const MultiHeadAttention::Rows* rows,
+                                                      bool gradient) {
+  if (!Attention::takesFused(o))
+    refuseAttention(o, "the fused algorithm is for 16 bits and heads of 8, 16, … 128 elements, without bias and "
+                       "dropout; measure again: pdc-profile");
+  std::string why;
+  std::shared_ptr<const FusedAttention> fused = FusedAttention::make(o, rows, gradient, why);
+  if (!fused) refuseAttention(o, "there is no fused algorithm here (" + why + "); measure on this device: pdc-profile");
+  return fused;
+}
 
 } // namespace pdcrt::cuda

@@ -10,16 +10,7 @@
 #include <optional>
 
 namespace pdcrt {
-namespace {
-
 using Algorithm = Attention::Algorithm;
-
-/// The largest score may be the logarithm of the sum, as that of fused attention is: then the other number is 1.
-__global__ void fillWithOnes(std::int64_t count, float* to) {
-  for (std::int64_t i = thread(); i < count; i += threads()) to[i] = 1;
-}
-
-} // namespace
 
 struct MultiHeadAttention::Impl {
   Options options;
@@ -39,10 +30,8 @@ struct MultiHeadAttention::Impl {
 /// Refuses what the device does not have, or not in the workspace that was planned.
 void MultiHeadAttention::Impl::makeFused(std::size_t workspace) {
   const Attention::Options o = attentionOf(options);
-  std::string why;
   const Rows rows(options);
-  fused = cuda::FusedAttention::make(o, &rows, fusedGradient, why);
-  if (!fused) refuseAttention(o, "there is no fused algorithm here (" + why + "); measure on this device: pdc-profile");
+  fused = cuda::fusedFor(o, &rows, fusedGradient);
   const std::size_t needed =
       std::max(fusedForward ? fused->forwardBytes() : 0, fusedGradient ? fused->gradientBytes() : 0);
   if (needed + cuda::workspaceAlignment > workspace)
@@ -80,8 +69,8 @@ void MultiHeadAttention::Impl::runForward(Stream& q, const Heads<const T>& in, T
   Stream aligned = cuda::withAlignedWorkspace(q);
   if (!fusedForward) return copies.forward<T>(aligned, *attention, in, y, largest, inverse);
   fused->forward(q, in.query, in.key, in.value, y, largest.data, aligned.workspace());
-  const std::int64_t count = options.batch * options.heads * options.queries;
-  if (inverse) launchLoop(q, "attention, statistics", fillWithOnes, count, count, inverse.data);
+  // What is in `largest` is the logarithm of the sum, as in Attention: then the other number is 1.
+  if (inverse) fill(q, inverse.data, options.batch * options.heads * options.queries, 1.0f);
 }
 
 /// The fused gradient reads what forward left, if that was fused, too: else its numbers are others.

@@ -4,7 +4,9 @@
 
 #include "pdcrt/kernels/Attention.h"
 
-#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 
 namespace pdcrt {
 
@@ -57,14 +59,15 @@ public:
       y = {o.heads, o.queries, o.valueSize, 0, o.heads * o.valueSize};
     }
   };
-  /// Of the workspace, what copies of operands and results take, with heads apart: each begins at a multiple of 256.
+  /// Of the workspace, what a copy with heads apart takes, each of which begins at a multiple of 256; and those of all
+  /// operands and results.
+  static std::size_t copyBytes(const Options& o, const Part& part) {
+    const auto bytes = static_cast<std::size_t>(o.batch * part.elements()) * bytesOf(o.element);
+    return (bytes + 255) / 256 * 256;
+  }
   static std::size_t copyBytes(const Options& o) {
     const Rows rows(o);
-    const auto bytes = [&](const Part& part) {
-      const auto all = static_cast<std::size_t>(o.batch * part.elements()) * bytesOf(o.element);
-      return (all + 255) / 256 * 256;
-    };
-    return 2 * (bytes(rows.query) + bytes(rows.key) + bytes(rows.value)) + bytes(rows.y);
+    return 2 * (copyBytes(o, rows.query) + copyBytes(o, rows.key) + copyBytes(o, rows.value)) + copyBytes(o, rows.y);
   }
 
   /// Throws std::runtime_error if sizes are not positive or do not fit.
