@@ -18,6 +18,7 @@ public:
 
   int rank() const override { return transport_->rank(); }
   int ranks() const override { return transport_->ranks(); }
+  int crowd() const override { return transport_->crowd(); }
 
   /// Messages leave in the order in which their copies began, because those of a channel match in that order.
   void poll() override {

@@ -61,6 +61,7 @@ public:
 
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
+  int crowd() const override { return crowd_; }
 
   void poll() override {
     int count = 0;

@@ -115,6 +115,7 @@ public:
 
   int rank() const override { return rank_; }
   int ranks() const override { return static_cast<int>(peers_.size()); }
+  int crowd() const override { return crowd_; }
 
   void poll() override {
     if (failed_ || ended_) return;

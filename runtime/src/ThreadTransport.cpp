@@ -57,6 +57,7 @@ public:
 
   int rank() const override { return rank_; }
   int ranks() const override { return static_cast<int>(hub_->transports.size()); }
+  int crowd() const override { return ranksPerCore(ranks()); }
 
   void start(Transfer& transfer) override {
     Transfer* other = nullptr;

@@ -1,10 +1,24 @@
 #include "pdcrt/Threads.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace pdcrt {
+namespace {
+
+/// What the kernel calls sched_attr, in its first version; the C library has no such type before glibc 2.41.
+struct SchedulingAttributes {
+  std::uint32_t size = sizeof(SchedulingAttributes), policy = 0;
+  std::uint64_t flags = 0;
+  std::int32_t nice = 0;
+  std::uint32_t priority = 0;
+  std::uint64_t runtime = 0, deadline = 0, period = 0; ///< ns; of ordinary threads the runtime is that of a turn
+};
+
+} // namespace
 
 int threadsOf(int flag, std::span<const Stage* const> stages) {
   if (flag > 0) return flag;
@@ -20,6 +34,18 @@ void waitBriefly(char** argv, int threads) {
   if (threads < 2 || std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
   if (::setenv("OMP_WAIT_POLICY", "passive", 0) == 0 && ::setenv("GOMP_SPINCOUNT", spins, 0) == 0)
     ::execv("/proc/self/exe", argv);
+}
+
+bool takeLongTurns() {
+#if defined(SYS_sched_getattr) && defined(SYS_sched_setattr)
+  SchedulingAttributes now;
+  const auto read = [&] { return ::syscall(SYS_sched_getattr, 0, &now, sizeof now, 0) == 0; };
+  if (!read() || now.policy != 0) return false; // somebody has chosen how it is scheduled
+  now.runtime = static_cast<std::uint64_t>(std::chrono::nanoseconds(longTurn).count());
+  return ::syscall(SYS_sched_setattr, 0, &now, 0) == 0 && read() && now.runtime > 0;
+#else
+  return false;
+#endif
 }
 
 } // namespace pdcrt

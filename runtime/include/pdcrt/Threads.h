@@ -3,6 +3,7 @@
 
 #include "pdcrt/Stage.h"
 
+#include <chrono>
 #include <span>
 
 namespace pdcrt {
@@ -20,5 +21,13 @@ int threadsOf(int flag, std::span<const Stage* const> stages);
 /// the environment when it is loaded, so a process with `threads` > 1 whose environment says nothing starts itself
 /// again. Does nothing where that fails.
 void waitBriefly(char** argv, int threads);
+
+/// For how long a thread may compute before another one of its core has its turn; 100 ms are the most that Linux gives.
+inline constexpr std::chrono::milliseconds longTurn{100};
+
+/// Asks Linux, from 6.12 on, for such turns for this thread, and for those that it starts from now on. What computes on
+/// a core in turns with others finds less of its memory in the caches with every turn; those that wait for something
+/// short (messages) still come before it. False where that is not to be had.
+bool takeLongTurns();
 
 } // namespace pdcrt

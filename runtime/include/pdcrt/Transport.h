@@ -153,6 +153,8 @@ public:
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
+  /// How many ranks share a core of this host (ranksPerCore).
+  virtual int crowd() const { return 1; }
   /// Finds out what has completed; called before a round of test(), and during long work of one.
   virtual void poll() {}
   /// Starts a transfer; test() says whether it has completed, as of the last poll() at least.
