@@ -240,12 +240,7 @@ Absorbed absorbSum(Operation& op, Builder& b) {
   if (!sum || sum->operands().size() != 2 || sum->result()->type() != resultType(op)) return {};
   const std::size_t other = sum->operand(0) == op.result() ? 1 : 0;
   Value* const added = sum->operand(other);
-  const ExpressionPtr whole = expressionsOf(*sum).front();
-  const std::string names[] = {operandNameInExpressions(sum->def(), 0), operandNameInExpressions(sum->def(), 1)};
-  if (!isBinary(*whole, "+") || added->type() != resultType(op) ||
-      !((isName(*whole->arguments[0], names[0]) && isName(*whole->arguments[1], names[1])) ||
-        (isName(*whole->arguments[0], names[1]) && isName(*whole->arguments[1], names[0]))))
-    return {};
+  if (added->type() != resultType(op) || !isSumOfOperands(*expressionsOf(*sum).front(), *sum)) return {};
   b.setInsertionPoint(sum);
   Operation* made = b.create("conv2d_added_input_gradient", {op.operand(0), op.operand(1), added}, op.attributes);
   if (!made) return {};

@@ -3,6 +3,7 @@
 #include "Helpers/Define.h"
 #include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
+#include "Helpers/MatchExpression.h"
 #include "Helpers/Onnx.h"
 #include "Helpers/RaiseNorm.h"
 
@@ -30,6 +31,13 @@ std::vector<AttributeDef> attributes(bool forward) {
     defs.push_back(number("epsilon", 1e-5, "is added to the variance, or to the mean square"));
     defs.push_back(lowResult());
   }
+  return defs;
+}
+
+/// Of a gradient for X.
+std::vector<AttributeDef> inputGradientAttributes() {
+  std::vector<AttributeDef> defs = attributes(/*forward=*/false);
+  defs.push_back({"low", std::string("bf16"), std::string(), "bf16 or f16, the precision of dX_low"});
   return defs;
 }
 
@@ -62,6 +70,16 @@ Expected<Split> split(const InferContext& c, const char* op, const Operands& ope
       !have(operands.statistics, result.statistics) || !have(operands.weights, result.weights))
     return failure;
   return result;
+}
+
+/// dX, which something may be added to, and dX rounded; X is operand 1.
+Types inputGradientTypes(const InferContext& c, const char* op, const Operands& operands, std::size_t added) {
+  if (!split(c, op, operands) || (has(c, added) && !requireType(c, op, added, c.operand(1), "X"))) return failure;
+  std::vector<Type> types = {c.operand(1), c.operand(1)};
+  const auto& low = c.attributes.get<std::string>("low");
+  if (!low.empty() && (!elementTypeFromName(low, types[1].element) || !isLowPrecision(types[1].element)))
+    return c.error() << "low = '" << low << "' is no low precision, which are bf16 and f16";
+  return types;
 }
 
 /// Y is the result of a forward, dY the first operand of a gradient.
@@ -101,12 +119,14 @@ void forwardReference(ReferenceContext& c, bool centred) {
 }
 
 /// Operands: dY, X, scale, [mean,] inverse. With x̂ the normalised X and g = dY · scale:
-/// dX = (g - mean of g - x̂ · mean of g · x̂) · inverse; without centring the mean of g does not count.
+/// dX = (g - mean of g - x̂ · mean of g · x̂) · inverse, plus what is added; without centring the mean of g does not
+/// count.
 template <class T>
 void inputGradientReference(ReferenceContext& c, bool centred) {
   const Rows s(c.op, 1);
   const auto dy = c.in<T>(0), x = c.in<T>(1), scale = optional<T>(c, 2);
   const auto inverse = c.in<T>(centred ? 4 : 3);
+  const auto added = optional<T>(c, centred ? 5 : 4);
   const auto dx = c.out<T>(0);
   for (std::int64_t row = 0; row < s.rows; ++row) {
     const double mean = centred ? c.in<T>(3)[row] : 0;
@@ -118,8 +138,12 @@ void inputGradientReference(ReferenceContext& c, bool centred) {
       products += gradient(i) * normal(i);
     }
     const double count = static_cast<double>(s.size);
-    for (std::int64_t i = 0; i < s.size; ++i)
-      dx[row * s.size + i] = static_cast<T>((gradient(i) - sum / count - normal(i) * products / count) * inverse[row]);
+    for (std::int64_t i = 0; i < s.size; ++i) {
+      const std::int64_t at = row * s.size + i;
+      dx[at] = static_cast<T>((gradient(i) - sum / count - normal(i) * products / count) * inverse[row]);
+      if (!added.empty()) dx[at] += added[at];
+      if (c.results[1]) c.out<T>(1)[at] = dx[at];
+    }
   }
 }
 
@@ -138,6 +162,60 @@ void weightGradientReference(ReferenceContext& c, bool centred) {
     c.out<T>(0)[i] = static_cast<T>(scale);
     if (centred && c.results[1]) c.out<T>(1)[i] = static_cast<T>(bias);
   }
+}
+
+/// A gradient for X, of which somebody reads a rounded copy in the precision of dY: it gives that, too.
+Absorbed absorbConversion(Operation& op, Builder& b) {
+  const ElementType low = operandType(op, 0).element;
+  const auto rounds = [&](const Operation* user) {
+    return user->def().kind == OpKind::elementwise && user->operands().size() == 1 && user->results().size() == 1 &&
+           user->result()->type().element == low &&
+           isName(*expressionsOf(*user).front(), operandNameInExpressions(user->def(), 0));
+  };
+  const std::vector<Operation*>& users = op.result()->users();
+  const auto conversion = std::find_if(users.begin(), users.end(), rounds);
+  if (!isLowPrecision(low) || op.result(1) || conversion == users.end()) return {};
+  Attributes attributes = op.attributes;
+  attributes.set("low", std::string(nameOf(low)));
+  b.setInsertionPoint(&op);
+  Operation* const made = b.create(op.def().name, op.operands(), attributes, {true, true});
+  if (!made) return {};
+  return {.made = made,
+          .gone = {&op, *conversion},
+          .replaced = {{op.result(), made->result()}, {(*conversion)->result(), made->result(1)}}};
+}
+
+/// A gradient for X without `added`, when its sum with one other value, and that sum in the precision of dY, is all
+/// that dX is for.
+Absorbed absorbSum(Operation& op, Builder& b) {
+  const std::size_t added = op.def().operands.size() - 1;
+  if (op.operand(added) || op.result(1)) return {};
+  if (op.result()->users().size() != 1) return absorbConversion(op, b);
+  Operation* const sum = op.result()->users().front();
+  if (sum->def().kind != OpKind::elementwise || sum->operands().size() != 2 || sum->results().size() > 2) return {};
+  const std::vector<ExpressionPtr> expressions = expressionsOf(*sum);
+  Value* const other = sum->operand(sum->operand(0) == op.result() ? 1 : 0);
+  if (other->type() != resultType(op) || sum->result()->type() != resultType(op) ||
+      !isSumOfOperands(*expressions[0], *sum))
+    return {};
+  Attributes attributes = op.attributes;
+  const bool rounds = sum->results().size() == 2;
+  if (rounds) {
+    const ElementType low = operandType(op, 0).element;
+    if (sum->result(1)->type().element != low || !isLowPrecision(low) || !isCall(*expressions[1], nameOf(low), 1) ||
+        !isSumOfOperands(*expressions[1]->arguments[0], *sum))
+      return {};
+    attributes.set("low", std::string(nameOf(low)));
+  }
+  std::vector<Value*> operands = op.operands();
+  operands.resize(added, nullptr);
+  operands.push_back(other);
+  b.setInsertionPoint(sum);
+  Operation* const made = b.create(op.def().name, operands, attributes, {true, rounds});
+  if (!made) return {};
+  Absorbed absorbed{.made = made, .gone = {&op, sum}, .replaced = {{sum->result(), made->result()}}};
+  if (rounds) absorbed.replaced.emplace_back(sum->result(1), made->result(1));
+  return absorbed;
 }
 
 Attributes onlyAxis(const Operation& op) {
@@ -159,7 +237,9 @@ std::vector<Value*> layerNormGradient(GradientContext& g) {
   std::vector<Value*> gradients(3, nullptr);
   if (!dy) return gradients;
   if (g.wants(0))
-    gradients[0] = g.value(0, "layer_norm_input_gradient", {dy, x, op.operand(1), mean, inverse}, onlyAxis(op));
+    if (Operation* backward = g.create(0, "layer_norm_input_gradient", {dy, x, op.operand(1), mean, inverse},
+                                       onlyAxis(op), {true, false}))
+      gradients[0] = backward->result();
   const bool wantsScale = op.operand(1) && g.wants(1), wantsBias = op.operand(2) && g.wants(2);
   if (wantsScale) {
     Operation* backward =
@@ -176,7 +256,10 @@ std::vector<Value*> rmsNormGradient(GradientContext& g) {
   Value *dy = g.resultGradient(0), *x = op.operand(0), *inverse = op.result(1);
   std::vector<Value*> gradients(2, nullptr);
   if (!dy) return gradients;
-  if (g.wants(0)) gradients[0] = g.value(0, "rms_norm_input_gradient", {dy, x, op.operand(1), inverse}, onlyAxis(op));
+  if (g.wants(0))
+    if (Operation* backward =
+            g.create(0, "rms_norm_input_gradient", {dy, x, op.operand(1), inverse}, onlyAxis(op), {true, false}))
+      gradients[0] = backward->result();
   if (op.operand(1) && g.wants(1))
     gradients[1] = g.value(1, "rms_norm_weight_gradient", {dy, x, inverse}, onlyAxis(op));
   return gradients;
@@ -280,24 +363,28 @@ PDC_OPS(LayerNorm) {
       },
       {
           .name = "layer_norm_input_gradient",
-          .summary = "Gradient of layer_norm for X",
-          .operands = {{"dY"}, high("X"), high("scale", true), high("mean"), high("inverse_std")},
-          .results = {{"dX"}},
-          .attributes = attributes(/*forward=*/false),
-          .infer = [](const InferContext& c) -> Types {
-            const Operands operands{.x = 1, .statistics = {3, 4}, .weights = {2}};
-            if (!split(c, "layer_norm_input_gradient", operands)) return failure;
-            return std::vector<Type>{c.operand(1)};
-          },
+          .summary = "Gradient of layer_norm for X, to which something may be added; and the same rounded",
+          .operands = {{"dY"}, high("X"), high("scale", true), high("mean"), high("inverse_std"), high("added", true)},
+          .results = {{"dX"}, {.name = "dX_low", .optional = true}},
+          .attributes = inputGradientAttributes(),
+          .infer =
+              [](const InferContext& c) {
+                const Operands operands{.x = 1, .statistics = {3, 4}, .weights = {2}};
+                return inputGradientTypes(c, "layer_norm_input_gradient", operands, 5);
+              },
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(12),
           .kernel = [](const Operation& op) { return kernel(op, "inputGradient", 1); },
-          .replaceable = {0},
+          .absorb = absorbSum,
+          .replaceable = {0, 5},
           .reference = reference([]<class T>(ReferenceContext& c) { inputGradientReference<T>(c, true); }),
-          .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %mean: f32[4], %i: f32[4]",
-                               "%dx = layer_norm_input_gradient %dy, %x, %scale, %mean, %i {axis = 1} : f32[4, 6]"),
-                       example("%dy: f32[2, 3, 17], %x: f32[2, 3, 17], %mean: f32[2, 3], %i: f32[2, 3]",
-                               "%dx = layer_norm_input_gradient %dy, %x, _, %mean, %i {axis = 2} : f32[2, 3, 17]")},
+          .examples = {example(
+                           "%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %mean: f32[4], %i: f32[4]",
+                           "%dx, _ = layer_norm_input_gradient %dy, %x, %scale, %mean, %i {axis = 1} : f32[4, 6], _"),
+                       example("%dy: f32[2, 3, 17], %x: f32[2, 3, 17], %mean: f32[2, 3], %i: f32[2, 3], "
+                               "%added: f32[2, 3, 17]",
+                               "%dx, _ = layer_norm_input_gradient %dy, %x, _, %mean, %i, %added {axis = 2} : "
+                               "f32[2, 3, 17], _")},
           .takesLow = true,
       },
       {
@@ -347,24 +434,26 @@ PDC_OPS(LayerNorm) {
       },
       {
           .name = "rms_norm_input_gradient",
-          .summary = "Gradient of rms_norm for X",
-          .operands = {{"dY"}, high("X"), high("scale", true), high("inverse_rms")},
-          .results = {{"dX"}},
-          .attributes = attributes(/*forward=*/false),
-          .infer = [](const InferContext& c) -> Types {
-            const Operands operands{.x = 1, .statistics = {3}, .weights = {2}};
-            if (!split(c, "rms_norm_input_gradient", operands)) return failure;
-            return std::vector<Type>{c.operand(1)};
-          },
+          .summary = "Gradient of rms_norm for X, to which something may be added; and the same rounded",
+          .operands = {{"dY"}, high("X"), high("scale", true), high("inverse_rms"), high("added", true)},
+          .results = {{"dX"}, {.name = "dX_low", .optional = true}},
+          .attributes = inputGradientAttributes(),
+          .infer =
+              [](const InferContext& c) {
+                const Operands operands{.x = 1, .statistics = {3}, .weights = {2}};
+                return inputGradientTypes(c, "rms_norm_input_gradient", operands, 4);
+              },
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(9),
           .kernel = [](const Operation& op) { return kernel(op, "rmsInputGradient", 1); },
-          .replaceable = {0},
+          .absorb = absorbSum,
+          .replaceable = {0, 4},
           .reference = reference([]<class T>(ReferenceContext& c) { inputGradientReference<T>(c, false); }),
           .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %i: f32[4]",
-                               "%dx = rms_norm_input_gradient %dy, %x, %scale, %i {axis = 1} : f32[4, 6]"),
-                       example("%dy: f32[2, 3, 17], %x: f32[2, 3, 17], %i: f32[2, 3]",
-                               "%dx = rms_norm_input_gradient %dy, %x, _, %i {axis = 2} : f32[2, 3, 17]")},
+                               "%dx, _ = rms_norm_input_gradient %dy, %x, %scale, %i {axis = 1} : f32[4, 6], _"),
+                       example(
+                           "%dy: f32[2, 3, 17], %x: f32[2, 3, 17], %i: f32[2, 3], %added: f32[2, 3, 17]",
+                           "%dx, _ = rms_norm_input_gradient %dy, %x, _, %i, %added {axis = 2} : f32[2, 3, 17], _")},
           .takesLow = true,
       },
       {

@@ -82,9 +82,9 @@ protected:
     if (c.centred) return norm.forward(q, x, given(scale), given(bias), to, mean, inverse);
     norm.rmsForward(q, x, given(scale), to, inverse);
   }
-  void inputGradient(Stream& q, View<const float> from, View<float> to) const {
-    if (c.centred) return norm.inputGradient(q, from, x, given(scale), mean, inverse, to);
-    norm.rmsInputGradient(q, from, x, given(scale), inverse, to);
+  void inputGradient(Stream& q, View<const float> from, View<float> to, View<const float> added = {}) const {
+    if (c.centred) return norm.inputGradient(q, from, x, given(scale), mean, inverse, added, to, {});
+    norm.rmsInputGradient(q, from, x, given(scale), inverse, added, to, {});
   }
 };
 
@@ -105,9 +105,24 @@ TEST_P(LayerNormRows, IsTheDefinitionAndItsDerivatives) {
     expectClose(dbias, differences(biases, [&](const Values& v) { return definition(in, scales, v); }), "dbias");
 }
 
+TEST_P(LayerNormRows, TheGradientMayBeAddedToAnother) {
+  RoomyStream q;
+  forward(q, y);
+  inputGradient(q, dy, dx);
+  const Buffer<float> added = randomBuffer(count, 5), sum = room(count);
+  expectGoodManners(setup, {sum}, [&](Stream& s) { inputGradient(s, dy, sum, added); });
+  Values expected = toDouble(dx);
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += added.values()[i];
+  expectClose(sum, expected, "sum");
+}
+
 TEST_P(LayerNormRows, ResultsMayLieInTheirOperands) {
   RoomyStream q;
   forward(q, y);
+  const Buffer<float> added = randomBuffer(count, 5), sum = room(count);
+  inputGradient(q, dy, sum, added);
+  inputGradient(q, dy, added, added);
+  EXPECT_TRUE(std::ranges::equal(added.values(), sum.values()));
   inputGradient(q, dy, dx);
   inputGradient(q, dy, dy);
   forward(q, x);

@@ -168,10 +168,10 @@ TEST(KernelThreads, LayerNorm) {
       [&](pdcrt::Setup& setup) { return LayerNorm(setup, o); },
       [&](const LayerNorm& norm, Stream& q) {
         norm.forward(q, x, scale, bias, y, mean, inverse);
-        norm.inputGradient(q, dy, x, scale, mean, inverse, dx);
+        norm.inputGradient(q, dy, x, scale, mean, inverse, {}, dx, {});
         norm.weightGradient(q, dy, x, mean, inverse, dscale, dbias);
         norm.rmsForward(q, x, scale, rms, rmsInverse);
-        norm.rmsInputGradient(q, dy, x, scale, rmsInverse, rmsDx);
+        norm.rmsInputGradient(q, dy, x, scale, rmsInverse, {}, rmsDx, {});
         norm.rmsWeightGradient(q, dy, x, rmsInverse, rmsDscale);
       });
 }

@@ -20,6 +20,15 @@ inline bool isBinary(const Expression& e, const char* symbol) {
   return e.kind == Expression::Kind::binary && e.symbol == symbol;
 }
 
+/// Whether it is one operand of `operation` plus the other one, of two.
+inline bool isSumOfOperands(const Expression& e, const Operation& operation) {
+  const std::string names[] = {operandNameInExpressions(operation.def(), 0),
+                               operandNameInExpressions(operation.def(), 1)};
+  return operation.operands().size() == 2 && isBinary(e, "+") &&
+         ((isName(*e.arguments[0], names[0]) && isName(*e.arguments[1], names[1])) ||
+          (isName(*e.arguments[0], names[1]) && isName(*e.arguments[1], names[0])));
+}
+
 /// The elementwise operation with one result that is the only user of `value`; null if there is none where it counts.
 inline Operation* onlyUser(const Value* value) {
   if (value->users().size() != 1) return nullptr;

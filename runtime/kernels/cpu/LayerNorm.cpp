@@ -28,20 +28,33 @@ PDCRT_VECTORIZED void normalise(std::int64_t size, const float* x, float mean, f
     for (std::int64_t i = 0; i < size; ++i) y[i] += bias[i];
 }
 
-/// dx = (g - shift - (x - mean) · slope) · inverse with g = dy · scale, where `shift`, the mean of g, is 0 when the
-/// mean of x was not taken off.
-PDCRT_VECTORIZED void differentiate(std::int64_t size, const float* dy, const float* x, const float* scale,
-                                    bool centred, float mean, float inverse, float* dx) {
-  if (scale)
-    for (std::int64_t i = 0; i < size; ++i) dx[i] = dy[i] * scale[i];
-  else if (dx != dy)
-    std::copy(dy, dy + size, dx);
+/// dx = (g - shift - (x - mean) · slope) · inverse + added with g = dy · scale, where `shift`, the mean of g, is 0 when
+/// the mean of x was not taken off.
+template <class Gradient>
+PDCRT_INLINE void differentiate(std::int64_t size, const Gradient& g, const float* x, bool centred, float mean,
+                                float inverse, const float* added, float* dx) {
   const double count = static_cast<double>(size);
-  const double sum = centred ? sumOf(size, [dx](std::int64_t i) { return dx[i]; }) : 0;
-  const double products = sumOf(size, [dx, x, mean](std::int64_t i) { return double(dx[i]) * (x[i] - mean); });
+  const double sum = centred ? sumOf(size, g) : 0;
+  const double products = sumOf(size, [&g, x, mean](std::int64_t i) { return double(g(i)) * (x[i] - mean); });
   const float shift = static_cast<float>(sum / count);
   const float slope = static_cast<float>(products / count * inverse * inverse);
-  for (std::int64_t i = 0; i < size; ++i) dx[i] = (dx[i] - shift - (x[i] - mean) * slope) * inverse;
+  if (added)
+    for (std::int64_t i = 0; i < size; ++i) dx[i] = (g(i) - shift - (x[i] - mean) * slope) * inverse + added[i];
+  else
+    for (std::int64_t i = 0; i < size; ++i) dx[i] = (g(i) - shift - (x[i] - mean) * slope) * inverse;
+}
+PDCRT_VECTORIZED void differentiate(std::int64_t size, const float* dy, const float* x, const float* scale,
+                                    bool centred, float mean, float inverse, const float* added, float* dx) {
+  if (scale)
+    differentiate(
+        size, [dy, scale](std::int64_t i) { return dy[i] * scale[i]; }, x, centred, mean, inverse, added, dx);
+  else
+    differentiate(
+        size, [dy](std::int64_t i) { return dy[i]; }, x, centred, mean, inverse, added, dx);
+}
+/// What is not there has no rows.
+const float* rowOf(View<const float> view, std::int64_t begin) {
+  return view ? view.data + begin : nullptr;
 }
 
 /// Adds a row's part to the sums over rows.
@@ -79,11 +92,12 @@ void LayerNorm::forward(Stream&, View<const float> x, View<const float> scale, V
 }
 
 void LayerNorm::inputGradient(Stream&, View<const float> dy, View<const float> x, View<const float> scale,
-                              View<const float> means, View<const float> inverses, View<float> dx) const {
+                              View<const float> means, View<const float> inverses, View<const float> added,
+                              View<float> dx, View<float>) const {
   const std::int64_t size = options_.size;
   forEachRow(options_, [&](std::int64_t r) {
     differentiate(size, dy.data + r * size, x.data + r * size, scale.data, true, means[r], inverses[r],
-                  dx.data + r * size);
+                  rowOf(added, r * size), dx.data + r * size);
   });
 }
 
@@ -117,10 +131,12 @@ void LayerNorm::rmsForward(Stream&, View<const float> x, View<const float> scale
 }
 
 void LayerNorm::rmsInputGradient(Stream&, View<const float> dy, View<const float> x, View<const float> scale,
-                                 View<const float> inverses, View<float> dx) const {
+                                 View<const float> inverses, View<const float> added, View<float> dx,
+                                 View<float>) const {
   const std::int64_t size = options_.size;
   forEachRow(options_, [&](std::int64_t r) {
-    differentiate(size, dy.data + r * size, x.data + r * size, scale.data, false, 0, inverses[r], dx.data + r * size);
+    differentiate(size, dy.data + r * size, x.data + r * size, scale.data, false, 0, inverses[r],
+                  rowOf(added, r * size), dx.data + r * size);
   });
 }
 

@@ -50,11 +50,12 @@ __global__ PDCRT_TWO_BLOCKS void normalise(LayerNorm::Options o, bool centred, c
   }
 }
 
-/// dx = (g - shift - (x - mean) · slope) · inverse with g = dy · scale, where `shift`, the mean of g, is 0 when the
-/// mean of x was not taken off (`means` is null).
+/// dx = (g - shift - (x - mean) · slope) · inverse + added with g = dy · scale, where `shift`, the mean of g, is 0 when
+/// the mean of x was not taken off (`means` is null). `added` and `low`, for dx in another type, may be null.
 template <class Team, class T>
 __global__ PDCRT_TWO_BLOCKS void differentiate(LayerNorm::Options o, const T* dy, const float* x, const float* scale,
-                                               const float* means, const float* inverses, float* dx) {
+                                               const float* means, const float* inverses, const float* added, float* dx,
+                                               T* low) {
   for (std::int64_t row = Team::first(); row < o.rows; row += Team::step()) {
     const std::int64_t begin = row * o.size;
     const float mean = means ? means[row] : 0.0f, inverse = inverses[row];
@@ -85,7 +86,12 @@ __global__ PDCRT_TWO_BLOCKS void differentiate(LayerNorm::Options o, const T* dy
     Team::pieces(o.size, [&](std::int64_t at) {
       if (!Team::whole) read(at);
       Team::elements(o.size - at, [&](int e) { g[e] = (g[e] - shift - centred[e] * slope) * inverse; });
+      if (added) {
+        Team::load(added + begin + at, o.size - at, centred);
+        Team::elements(o.size - at, [&](int e) { g[e] += centred[e]; });
+      }
       Team::store(g, dx + begin + at, o.size - at);
+      if (low) Team::store(g, low + begin + at, o.size - at);
     });
   }
 }
@@ -211,10 +217,12 @@ void launchNormalise(Stream& q, const char* name, const LayerNorm::Options& o, b
 
 template <class T>
 void launchDifferentiate(Stream& q, const char* name, const LayerNorm::Options& o, const T* dy, const float* x,
-                         const float* scale, const float* means, const float* inverses, float* dx) {
-  const bool aligned = cuda::allAligned(widestAccess, {dy, x, scale, dx});
+                         const float* scale, const float* means, const float* inverses, const float* added, float* dx,
+                         T* low) {
+  const bool aligned = cuda::allAligned(widestAccess, {dy, x, scale, added, dx, low});
   cuda::withRowTeam<32>(o.rows, o.size, aligned, [&](auto team, std::int64_t blocks) {
-    cuda::launchBlocks(q, name, differentiate<decltype(team), T>, blocks, o, dy, x, scale, means, inverses, dx);
+    cuda::launchBlocks(q, name, differentiate<decltype(team), T>, blocks, o, dy, x, scale, means, inverses, added, dx,
+                       low);
   });
 }
 
@@ -245,9 +253,10 @@ LayerNorm::LayerNorm(Setup& setup, const Options& o) : options_(o) {
                     inverses.data);                                                                                    \
   }                                                                                                                    \
   void LayerNorm::inputGradient(Stream& q, View<const T> dy, View<const float> x, View<const float> scale,             \
-                                View<const float> means, View<const float> inverses, View<float> dx) const {           \
+                                View<const float> means, View<const float> inverses, View<const float> added,          \
+                                View<float> dx, View<T> low) const {                                                   \
     launchDifferentiate(q, "layer normalisation, input gradient", options_, dy.data, x.data, scale.data, means.data,   \
-                        inverses.data, dx.data);                                                                       \
+                        inverses.data, added.data, dx.data, low.data);                                                 \
   }                                                                                                                    \
   void LayerNorm::weightGradient(Stream& q, View<const T> dy, View<const float> x, View<const float> means,            \
                                  View<const float> inverses, View<float> dscale, View<float> dbias) const {            \
@@ -259,9 +268,10 @@ LayerNorm::LayerNorm(Setup& setup, const Options& o) : options_(o) {
                     inverses.data);                                                                                    \
   }                                                                                                                    \
   void LayerNorm::rmsInputGradient(Stream& q, View<const T> dy, View<const float> x, View<const float> scale,          \
-                                   View<const float> inverses, View<float> dx) const {                                 \
+                                   View<const float> inverses, View<const float> added, View<float> dx, View<T> low)   \
+      const {                                                                                                          \
     launchDifferentiate(q, "RMS normalisation, input gradient", options_, dy.data, x.data, scale.data, nullptr,        \
-                        inverses.data, dx.data);                                                                       \
+                        inverses.data, added.data, dx.data, low.data);                                                 \
   }                                                                                                                    \
   void LayerNorm::rmsWeightGradient(Stream& q, View<const T> dy, View<const float> x, View<const float> inverses,      \
                                     View<float> dscale) const {                                                        \
