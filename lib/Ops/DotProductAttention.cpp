@@ -52,15 +52,7 @@ Status requireOperands(const InferContext& c, const char* op, std::size_t first)
   if (c.attributes.get<bool>("causal") && b[2] < a[2])
     return c.error() << "'" << op << "' op is causal and has " << a[2] << " queries and " << b[2]
                      << " keys, it needs as many keys";
-  if (!has(c, first + bias)) return success;
-  const Type& added = c.operand(first + bias);
-  const Shape scores = {a[0], a[1], a[2], b[2]};
-  bool fits = added.element == besideQueries(q.element) && added.rank() == 4 && added.shape[3] == scores[3];
-  for (std::size_t i = 0; fits && i < 3; ++i) fits = added.shape[i] == scores[i] || added.shape[i] == 1;
-  if (!fits)
-    return c.error() << "'" << op << "' op has a bias " << toString(added) << " for scores "
-                     << toString(Type{besideQueries(q.element), scores});
-  return success;
+  return requireAttentionBias(c, op, first + bias, {besideQueries(q.element), {a[0], a[1], a[2], b[2]}});
 }
 
 Type yType(const InferContext& c, std::size_t first) {
@@ -256,7 +248,9 @@ std::vector<Value*> gradient(GradientContext& g) {
     if (!backward) return gradients;
     for (std::size_t i : {query, key, value}) gradients[i] = backward->result(i);
   }
-  if (op.operand(bias) && g.wants(bias)) gradients[bias] = attentionBiasGradient(g);
+  if (op.operand(bias) && g.wants(bias))
+    gradients[bias] = attentionBiasGradient(
+        g, attentionOptions(op, 0), {op.operand(query), op.operand(key), op.operand(value), g.resultGradient(0)});
   return gradients;
 }
 

@@ -1,6 +1,7 @@
 // Dot-product attention of heads that lie beside each other in rows, as the layers before and behind it have them.
 // Kernel: pdcrt::MultiHeadAttention. What exporters write is dot_product_attention between transposes
 // (Helpers/MergeHeads.h).
+#include "Helpers/AttentionBias.h"
 #include "Helpers/AttentionOptions.h"
 #include "Helpers/Define.h"
 #include "Helpers/KernelOptions.h"
@@ -13,11 +14,11 @@
 
 using namespace pdc;
 using namespace pdc::ops;
+using namespace pdc::ops::attention;
 
 namespace {
 
-/// Operands of the forward op; the gradient has dY before them, and Y and statistics behind them.
-enum Operand : std::size_t { query, key, value };
+// Operands are those of the forward op; the gradient has dY before them, and Y and statistics behind them.
 
 std::vector<AttributeDef> attributes() {
   std::vector<AttributeDef> defs = {
@@ -50,6 +51,7 @@ pdcrt::MultiHeadAttention::Options optionsOf(const Attributes& attributes, const
 pdcrt::MultiHeadAttention::Options optionsOf(const Operation& op, std::size_t first) {
   const auto typeOf = [&](std::size_t i) { return op.operand(first + i) ? &op.operand(first + i)->type() : nullptr; };
   pdcrt::MultiHeadAttention::Options o = optionsOf(op.attributes, *typeOf(query), typeOf(key), typeOf(value));
+  if (const Value* added = op.operand(first + bias)) o.bias = toRuntime(added->type().shape);
   o.algorithms = attentionAlgorithmsOf(op.attributes);
   return o;
 }
@@ -80,6 +82,8 @@ Expected<pdcrt::MultiHeadAttention::Options> requireRows(const InferContext& c, 
   if (o.causal && o.keys < o.queries)
     return c.error() << "'" << op << "' op is causal and has " << o.queries << " queries and " << o.keys
                      << " keys, it needs as many keys";
+  if (!requireAttentionBias(c, op, first + bias, {besideQueries(q.element), {o.batch, heads, o.queries, o.keys}}))
+    return failure;
   return o;
 }
 
@@ -103,9 +107,9 @@ Types inferGradient(const InferContext& c) {
   const auto o = requireRows(c, op, 1);
   if (!o || !requireAttentionAlgorithms(c, op)) return failure;
   const Type& q = c.operand(1 + query);
-  for (std::size_t i : {0, 4})
+  for (std::size_t i : {0, 5})
     if (!requireType(c, op, i, yType(q, *o), "the shape of results")) return failure;
-  for (std::size_t i : {5, 6})
+  for (std::size_t i : {6, 7})
     if (!requireType(c, op, i, statisticsType(q, *o), "one number per query")) return failure;
   std::vector<Type> types = {q};
   for (std::size_t i : {key, value}) types.push_back(has(c, 1 + i) ? c.operand(1 + i) : q);
@@ -131,7 +135,13 @@ struct Heads {
 
   Heads(ReferenceContext& c, std::size_t first)
       : o(optionsOf(c.op, first)), rows(o), q(c.in<T>(first + query)), k(o.packed ? q : c.in<T>(first + key)),
-        v(o.packed ? q : c.in<T>(first + value)) {}
+        v(o.packed ? q : c.in<T>(first + value)), strides(4, 0) {
+    if (!c.op.operand(first + bias)) return;
+    added = c.in<T>(first + bias);
+    const Shape& shape = c.op.operand(first + bias)->type().shape;
+    const std::vector<std::int64_t> all = stridesOf(shape);
+    for (std::size_t axis = 0; axis < 4; ++axis) strides[axis] = shape[axis] == 1 ? 0 : all[axis];
+  }
 
   std::int64_t groupOf(std::int64_t h) const { return h / (o.heads / o.groups); }
   std::int64_t seen(std::int64_t i) const { return o.causal ? i + 1 + o.keys - o.queries : o.keys; }
@@ -141,7 +151,7 @@ struct Heads {
   T score(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
     T sum = 0;
     for (std::int64_t e = 0; e < o.size; ++e) sum += q[rows.query.at(b, h, i, e)] * k[rows.key.at(b, groupOf(h), j, e)];
-    return static_cast<T>(o.scale) * sum;
+    return static_cast<T>(o.scale) * sum + (added.empty() ? T(0) : added[dot({b, h, i, j}, strides)]);
   }
   template <class F>
   void forEach(F f) const {
@@ -152,7 +162,8 @@ struct Heads {
 
   pdcrt::MultiHeadAttention::Options o;
   pdcrt::MultiHeadAttention::Rows rows;
-  std::span<const T> q, k, v;
+  std::span<const T> q, k, v, added = {};
+  std::vector<std::int64_t> strides; ///< of what is added
 };
 
 template <class T>
@@ -178,7 +189,7 @@ void forwardReference(ReferenceContext& c) {
 template <class T>
 void gradientReference(ReferenceContext& c) {
   const Heads<T> heads(c, 1);
-  const auto dy = c.in<T>(0), largest = c.in<T>(5), inverse = c.in<T>(6);
+  const auto dy = c.in<T>(0), largest = c.in<T>(6), inverse = c.in<T>(7);
   const auto add = [&](std::size_t result, std::int64_t at, T what) {
     if (heads.o.packed) result = 0;
     if (c.results[result]) c.out<T>(result)[at] += what;
@@ -209,23 +220,52 @@ void gradientReference(ReferenceContext& c) {
 
 // --- gradient ---
 
+/// Rows of operand or result `of` as heads that lie apart.
+Value* apart(GradientContext& g, Value* rows, const pdcrt::MultiHeadAttention::Part& part, std::int64_t batch) {
+  const std::int64_t width = part.heads * part.size;
+  if (width != part.row)
+    rows = g.value(bias, "slice", {rows},
+                   {{"starts", Shape{0, 0, part.begin}},
+                    {"sizes", Shape{batch, part.positions, width}},
+                    {"steps", Shape{1, 1, 1}}});
+  Value* split =
+      rows ? g.value(bias, "reshape", {rows}, {{"shape", Shape{batch, part.positions, part.heads, part.size}}})
+           : nullptr;
+  return split ? g.value(bias, "transpose", {split}, {{"permutation", std::vector<std::int64_t>{0, 2, 1, 3}}})
+               : nullptr;
+}
+
+Value* biasGradient(GradientContext& g) {
+  const Operation& op = g.op();
+  const pdcrt::MultiHeadAttention::Options o = optionsOf(op, 0);
+  const pdcrt::MultiHeadAttention::Rows rows(o);
+  const AttentionHeads heads = {apart(g, op.operand(query), rows.query, o.batch),
+                                apart(g, op.operand(o.packed ? query : key), rows.key, o.batch),
+                                apart(g, op.operand(o.packed ? query : value), rows.value, o.batch),
+                                apart(g, g.resultGradient(0), rows.y, o.batch)};
+  if (!heads.query || !heads.key || !heads.value || !heads.dy) return nullptr;
+  return attentionBiasGradient(g, pdcrt::MultiHeadAttention::attentionOf(o), heads);
+}
+
 std::vector<Value*> gradient(GradientContext& g) {
   const Operation& op = g.op();
-  std::vector<Value*> gradients(3, nullptr);
+  std::vector<Value*> gradients(4, nullptr);
   if (!g.resultGradient(0)) return gradients;
   std::vector<bool> wanted;
   for (std::size_t i : {query, key, value}) wanted.push_back(op.operand(i) && g.wants(i));
   const auto first = static_cast<std::size_t>(std::find(wanted.begin(), wanted.end(), true) - wanted.begin());
-  if (first == wanted.size()) return gradients;
-  Attributes attributes;
-  for (const char* name : {"heads", "groups", "scale", "causal"})
-    if (const Attribute* attribute = op.attributes.find(name)) attributes.set(name, *attribute);
-  Operation* backward = g.create(first, "multi_head_attention_gradient",
-                                 {g.resultGradient(0), op.operand(query), op.operand(key), op.operand(value),
-                                  op.result(0), op.result(1), op.result(2)},
-                                 std::move(attributes), wanted);
-  if (!backward) return gradients;
-  for (std::size_t i : {query, key, value}) gradients[i] = backward->result(i);
+  if (first < wanted.size()) {
+    Attributes attributes;
+    for (const char* name : {"heads", "groups", "scale", "causal"})
+      if (const Attribute* attribute = op.attributes.find(name)) attributes.set(name, *attribute);
+    Operation* backward = g.create(first, "multi_head_attention_gradient",
+                                   {g.resultGradient(0), op.operand(query), op.operand(key), op.operand(value),
+                                    op.operand(bias), op.result(0), op.result(1), op.result(2)},
+                                   std::move(attributes), wanted);
+    if (!backward) return gradients;
+    for (std::size_t i : {query, key, value}) gradients[i] = backward->result(i);
+  }
+  if (op.operand(bias) && g.wants(bias)) gradients[bias] = biasGradient(g);
   return gradients;
 }
 
@@ -238,7 +278,7 @@ std::vector<Value*> evaluation(const Operation& op, Builder& b) {
 // --- examples ---
 
 struct Example {
-  std::string q, k, v, y, statistics, options;
+  std::string q, k, v, y, statistics, options, bias = "";
 };
 
 const std::vector<Example>& allExamples() {
@@ -247,19 +287,26 @@ const std::vector<Example>& allExamples() {
       {"[1, 3, 24]", "", "", "[1, 3, 8]", "[1, 2, 3]", "causal = true, groups = 2, heads = 2, scale = 0.5"},
       {"[2, 4, 16]", "", "", "[2, 4, 8]", "[2, 4, 4]", "groups = 2, heads = 4"},
       {"[2, 2, 6]", "[2, 4, 3]", "[2, 4, 1]", "[2, 2, 2]", "[2, 2, 2]", "causal = true, groups = 1, heads = 2"},
-      {"[1, 70, 12]", "", "", "[1, 70, 4]", "[1, 2, 70]", "causal = true, groups = 2, heads = 2, scale = 0.25"}};
+      {"[1, 70, 12]", "", "", "[1, 70, 4]", "[1, 2, 70]", "causal = true, groups = 2, heads = 2, scale = 0.25"},
+      {"[2, 3, 4]", "[2, 5, 4]", "[2, 5, 4]", "[2, 3, 4]", "[2, 2, 3]", "groups = 2, heads = 2", "[2, 1, 1, 5]"},
+      {"[2, 3, 12]", "", "", "[2, 3, 4]", "[2, 2, 3]", "groups = 2, heads = 2", "[1, 2, 3, 3]"}};
   return list;
 }
 
 std::string inputs(const Example& e) {
-  return "%q: f32" + e.q + (e.k.empty() ? "" : ", %k: f32" + e.k + ", %v: f32" + e.v);
+  return "%q: f32" + e.q + (e.k.empty() ? "" : ", %k: f32" + e.k + ", %v: f32" + e.v) +
+         (e.bias.empty() ? "" : ", %bias: f32" + e.bias);
+}
+/// Behind %q, in a call.
+std::string others(const Example& e) {
+  return std::string(e.k.empty() ? "_, _" : "%k, %v") + (e.bias.empty() ? ", _" : ", %bias");
 }
 
 std::vector<std::string> examples() {
   std::vector<std::string> texts;
   for (const Example& e : allExamples())
     texts.push_back(example(inputs(e), "%y, %largest, %inverse = multi_head_attention %q" +
-                                           std::string(e.k.empty() ? "" : ", %k, %v") + " {" +
+                                           (e.k.empty() && e.bias.empty() ? "" : ", " + others(e)) + " {" +
                                            (texts.empty() ? R"(algorithms = ["plain", "plain"], )" : "") + e.options +
                                            (texts.empty() ? ", workspace = 4096" : "") + "} : f32" + e.y + ", f32" +
                                            e.statistics + ", f32" + e.statistics));
@@ -272,7 +319,7 @@ std::vector<std::string> gradientExamples() {
     texts.push_back(example("%dy: f32" + e.y + ", " + inputs(e) + ", %y: f32" + e.y + ", %largest_positive: f32" +
                                 e.statistics + ", %inverse_positive: f32" + e.statistics,
                             "%dq, " + std::string(e.k.empty() ? "_, _" : "%dk, %dv") +
-                                " = multi_head_attention_gradient %dy, %q, " + (e.k.empty() ? "_, _" : "%k, %v") +
+                                " = multi_head_attention_gradient %dy, %q, " + others(e) +
                                 ", %y, %largest_positive, %inverse_positive {" + e.options + "} : f32" + e.q +
                                 (e.k.empty() ? ", _, _" : ", f32" + e.k + ", f32" + e.v)));
   return texts;
@@ -290,7 +337,10 @@ PDC_OPS(MultiHeadAttention) {
           .name = "multi_head_attention",
           .summary =
               "dot_product_attention of heads beside each other in rows; without K and V a row of Q has all three",
-          .operands = {{"Q"}, {.name = "K", .optional = true}, {.name = "V", .optional = true}},
+          .operands = {{"Q"},
+                       {.name = "K", .optional = true},
+                       {.name = "V", .optional = true},
+                       {.name = "bias", .optional = true, .keepsHigh = true}},
           .results = {{"Y"}, {.name = "largest", .optional = true}, {.name = "inverse_sum", .optional = true}},
           .attributes = attributes(),
           .infer = infer,
@@ -314,6 +364,7 @@ PDC_OPS(MultiHeadAttention) {
                        {"Q"},
                        {.name = "K", .optional = true},
                        {.name = "V", .optional = true},
+                       {.name = "bias", .optional = true, .keepsHigh = true},
                        {"Y"},
                        {.name = "largest", .keepsHigh = true},
                        {.name = "inverse_sum", .keepsHigh = true}},

@@ -37,28 +37,28 @@ public:
   /// The workspace of q begins with the copies, at a multiple of 256 bytes where that matters; behind them is that of
   /// `attention`.
   template <class T>
-  void forward(Stream& q, const Attention& attention, const Heads<const T>& in, T* y, View<float> largest,
-               View<float> inverse) const {
+  void forward(Stream& q, const Attention& attention, const Heads<const T>& in, View<const float> bias, T* y,
+               View<float> largest, View<float> inverse) const {
     const Room<T> room(*this, q);
     copyIn(q, in, room.in);
     Stream behind = room.behind(q);
     attention.forward(behind, View<const T>(room.in.query), View<const T>(room.in.key), View<const T>(room.in.value),
-                      View<const float>(), View<T>(room.in.y), largest, inverse);
+                      bias, View<T>(room.in.y), largest, inverse);
     y_.reversed().run(q, room.in.y, y, sizeof(T));
   }
   /// `in.y` is the gradient of y. The results that are not null.
   template <class T>
-  void inputGradient(Stream& q, const Attention& attention, const Heads<const T>& in, View<const float> largest,
-                     View<const float> inverse, const Heads<T>& results) const {
+  void inputGradient(Stream& q, const Attention& attention, const Heads<const T>& in, View<const float> bias,
+                     View<const float> largest, View<const float> inverse, const Heads<T>& results) const {
     const Room<T> room(*this, q);
     copyIn(q, in, room.in);
     y_.run(q, in.y, room.in.y, sizeof(T));
     Stream behind = room.behind(q);
     const auto wanted = [](T* result, T* place) { return View<T>(result ? place : nullptr); };
     attention.inputGradient(behind, View<const T>(room.in.y), View<const T>(room.in.query), View<const T>(room.in.key),
-                            View<const T>(room.in.value), View<const float>(), largest, inverse,
-                            View<const std::uint8_t>(), wanted(results.query, room.results.query),
-                            wanted(results.key, room.results.key), wanted(results.value, room.results.value));
+                            View<const T>(room.in.value), bias, largest, inverse, View<const std::uint8_t>(),
+                            wanted(results.query, room.results.query), wanted(results.key, room.results.key),
+                            wanted(results.value, room.results.value));
     if (results.query) query_.reversed().run(q, room.results.query, results.query, sizeof(T));
     if (results.key) key_.reversed().run(q, room.results.key, results.key, sizeof(T));
     if (results.value) value_.reversed().run(q, room.results.value, results.value, sizeof(T));

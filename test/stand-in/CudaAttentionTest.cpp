@@ -3,11 +3,14 @@
 // runtime was built with fused attention, but for what speaks of the stand-in's times.
 #include "AttentionDefinition.h"
 #include "KernelTest.h"
+#include "cuda/AttentionBias.h"
 #include "pdcrt/CudaWorkspace.h"
 #include "pdcrt/StreamClock.h"
 #include "pdcrt/kernels/Attention.h"
 
+#include <limits>
 #include <map>
+#include <type_traits>
 
 namespace pdcrt {
 namespace {
@@ -46,6 +49,12 @@ const std::map<std::string, Attention::Options> attentions = {
     {"rows of scores in pieces", with([](auto& o) { o.queries = 2, o.keys = 4100; })},
     {"rows of scores in pieces, causal", with([](auto& o) { o.causal = true, o.queries = 2, o.keys = 2053; })},
     {"values of another size", with([](auto& o) { o.keys = 3 * positions, o.valueSize = 2 * size; })},
+    {"a bias for each key of a sample", with([](auto& o) {
+       o.bias = {2, 1, 1, o.keys};
+     })},
+    {"a bias for each score of a head, causal", with([](auto& o) {
+       o.causal = true, o.element = Element::f16, o.bias = {1, 2, o.queries, o.keys};
+     })},
 };
 
 /// The same heads in packed rows.
@@ -99,12 +108,13 @@ void expectDefinition(const Attention::Options& o) {
   const std::int64_t rows = o.batch * o.heads * o.queries;
   const Buffer<T> y(dy.count()), dq(q.count()), dk(k.count()), dv(v.count());
   const Buffer<float> largest(rows), inverse(rows);
+  const View<const float> bias = attention::biasOf(o, in);
   pdcrt::Setup setup;
   const Attention kernel(setup, o);
   expectGoodManners(setup, {y, largest, inverse},
-                    [&](Stream& stream) { kernel.forward(stream, q, k, v, {}, y.view(), largest, inverse); });
+                    [&](Stream& stream) { kernel.forward(stream, q, k, v, bias, y.view(), largest, inverse); });
   expectGoodManners(setup, {dq, dk, dv}, [&](Stream& stream) {
-    kernel.inputGradient(stream, dy, q, k, v, {}, largest, inverse, {}, dq.view(), dk.view(), dv.view());
+    kernel.inputGradient(stream, dy, q, k, v, bias, largest, inverse, {}, dq.view(), dk.view(), dv.view());
   });
   const attention::Outcome exact = expected(o, in, {});
   constexpr double tolerance = std::is_same_v<T, bfloat16> ? 1e-2 : 2e-3;
@@ -131,6 +141,10 @@ TEST(CudaAttention, EitherAlgorithmTakesHeadsInRows) {
            {"packed", [](auto&) {}},
            {"packed, causal, f16", [](auto& o) { o.causal = true, o.element = Element::f16; }},
            {"packed, heads that share keys", [](auto& o) { o.groups = 1; }},
+           {"packed, a bias for each key of a sample",
+            [](auto& o) {
+              o.bias = {2, 1, 1, o.keys};
+            }},
            {"queries, keys and values apart",
             [](auto& o) { o.packed = false, o.keys = 3 * positions, o.valueSize = 2 * size; }}})
     for (const Algorithm forward : {Algorithm::plain, Algorithm::fused})
@@ -167,7 +181,10 @@ TEST(CudaAttention, WhereNothingIsToBeChosenNothingIsTimed) {
   for (const auto& o :
        {with([](auto& o) { o.element = Element::f32; }), with([](auto& o) { o.size = 12; }),
         with([](auto& o) { o.valueSize = 136; }), with([](auto& o) { o.ratio = 0.5; }), with([](auto& o) {
-          o.bias = {1, 1, 1, o.keys};
+          o.bias = {1, 1, 1, o.keys}, o.hides = true;
+        }),
+        with([](auto& o) {
+          o.keys = 12, o.bias = {1, 1, 1, o.keys};
         })}) {
     EXPECT_TRUE(timesOf(o).empty());
     Attention::Options fused = o;
@@ -176,6 +193,32 @@ TEST(CudaAttention, WhereNothingIsToBeChosenNothingIsTimed) {
               std::string::npos)
         << refusalOf(fused);
   }
+}
+
+/// Of masks: what 16 bits do not hold is as far from 0 as they go.
+template <class T>
+void expectSpread(const std::vector<float>& bias, const std::vector<float>& expected) {
+  const auto keys = static_cast<std::int64_t>(bias.size());
+  const Attention::Options o = {.batch = 1,
+                                .queries = 3,
+                                .keys = keys,
+                                .bias = {1, 1, 1, keys},
+                                .element = std::is_same_v<T, bfloat16> ? Element::bf16 : Element::f16};
+  const Buffer<float> from(keys);
+  for (std::int64_t j = 0; j < keys; ++j) from[j] = bias[static_cast<std::size_t>(j)];
+  const Buffer<T> to(o.queries * keys);
+  EXPECT_EQ(cuda::spreadBiasBytes(o), 256u);
+  Stream q;
+  cuda::spreadBias(q, o, from.view().data, to.view().data);
+  for (std::int64_t i = 0; i < to.count(); ++i)
+    EXPECT_EQ(static_cast<float>(to[i]), expected[static_cast<std::size_t>(i % keys)]) << i;
+}
+
+TEST(CudaAttention, ABiasIsRoundedWithoutBecomingInfinite) {
+  constexpr float infinity = std::numeric_limits<float>::infinity(), most = std::numeric_limits<float>::max();
+  const std::vector<float> bias = {-infinity, -most, -1e9f, 0, 1.0009765625f, 65504, 1e5f, infinity};
+  expectSpread<bfloat16>(bias, {-0x1.FEp127f, -0x1.FEp127f, -0x1.DCp29f, 0, 1, 65536, 99840, 0x1.FEp127f});
+  expectSpread<float16>(bias, {-65504, -65504, -65504, 0, 1.0009765625f, 65504, 65504, 65504});
 }
 
 #ifndef PDC_TEST_ON_GPU
@@ -239,9 +282,9 @@ TEST(CudaAttention, FusedOnesMoveNoHeads) {
   const Buffer<float> largest(rows * o.heads), inverse(rows * o.heads);
   StreamClock clock;
   clock.mark(q);
-  kernel.forward(q, x, {}, {}, y.view(), largest, inverse);
+  kernel.forward(q, x, {}, {}, {}, y.view(), largest, inverse);
   clock.mark(q);
-  kernel.inputGradient(q, y, x, {}, {}, y, largest, inverse, dx.view(), {}, {});
+  kernel.inputGradient(q, y, x, {}, {}, {}, y, largest, inverse, dx.view(), {}, {});
   clock.mark(q);
   ASSERT_TRUE(device::wait(q));
   EXPECT_NEAR(clock.seconds(0, 1), 2e-6, 1e-9);

@@ -3,6 +3,7 @@
 #include "kernels/cuda/FusedAttention.h"
 
 #include "Numbers.h"
+#include "kernels/cuda/AttentionBias.h"
 
 #include <sys/mman.h>
 
@@ -37,7 +38,7 @@ Layout fromOwnBegin(Layout layout) {
 struct Rows {
   Attention::Options o;
   Layout layout;
-  Numbers q, k, v;
+  Numbers q, k, v, bias; ///< the bias as cuDNN's takes it: for each query
 
   /// Where an element of a row of queries is, or of keys: rows of all samples and heads are counted in one.
   std::int64_t ofQuery(const Part& part, std::int64_t row, std::int64_t e) const {
@@ -67,7 +68,11 @@ struct Rows {
     double sum = 0;
     for (std::int64_t e = 0; e < o.size; ++e)
       sum += q[ofQuery(layout.query, row, e)] * k[ofKey(layout.key, keyOf(row) + j, e)];
-    return sum * o.scale;
+    return sum * o.scale + (o.bias.rank > 0 ? bias[biasRow(row) * o.keys + j] : 0);
+  }
+  std::int64_t biasRow(std::int64_t row) const {
+    const std::int64_t head = row / o.queries, b = head / o.heads % o.bias.dims[0], h = head % o.heads % o.bias.dims[1];
+    return (b * o.bias.dims[1] + h) * o.queries + row % o.queries;
   }
   /// Writes the row's weights, and returns the logarithm of the sum of exp(score).
   double weigh(std::int64_t row, double* weights) const {
@@ -122,9 +127,14 @@ struct FusedAttention::Impl {
   Layout layout;
   bool gradient;
 
-  Rows rows(const void* query, const void* key, const void* value) const {
-    Rows rows = {options, layout, {}, {}, {}};
+  /// Puts the bias at the beginning of the workspace.
+  Rows rows(Stream& stream, const void* query, const void* key, const void* value, const float* bias,
+            std::byte*& workspace) const {
+    Rows rows = {options, layout, {}, {}, {}, {}};
     rows.q = rows.numbers(query), rows.k = rows.numbers(key), rows.v = rows.numbers(value);
+    rows.bias = rows.numbers(workspace);
+    if (options.bias.rank > 0) spreadBias(stream, options, bias, workspace);
+    workspace += spreadBiasBytes(options);
     return rows;
   }
 };
@@ -143,16 +153,17 @@ std::shared_ptr<const FusedAttention> FusedAttention::make(const Attention::Opti
 }
 
 std::size_t FusedAttention::forwardBytes() const {
-  return stand_in::usedWorkspace;
+  return spreadBiasBytes(impl_->options) + stand_in::usedWorkspace;
 }
 std::size_t FusedAttention::gradientBytes() const {
-  return impl_->gradient ? 3 * stand_in::usedWorkspace : 0;
+  return impl_->gradient ? spreadBiasBytes(impl_->options) + 3 * stand_in::usedWorkspace : 0;
 }
 
-void FusedAttention::forward(Stream& q, const void* query, const void* key, const void* value, void* y,
-                             float* statistics, std::byte* workspace) const {
-  put(q, 1, [=, rows = impl_->rows(query, key, value), bytes = forwardBytes()] {
-    stand_in::scribble(workspace, bytes);
+void FusedAttention::forward(Stream& q, const void* query, const void* key, const void* value, const float* bias,
+                             void* y, float* statistics, std::byte* workspace) const {
+  const Rows rows = impl_->rows(q, query, key, value, bias, workspace);
+  put(q, 1, [=] {
+    stand_in::scribble(workspace, stand_in::usedWorkspace);
     const Attention::Options& o = rows.o;
     const Room weights(o.keys), sums(rows.count() * o.valueSize);
     for (std::int64_t row = 0; row < rows.count(); ++row) {
@@ -168,10 +179,11 @@ void FusedAttention::forward(Stream& q, const void* query, const void* key, cons
 }
 
 void FusedAttention::inputGradient(Stream& q, const void* dy, const void* query, const void* key, const void* value,
-                                   const void* y, const float* statistics, void* dquery, void* dkey, void* dvalue,
-                                   std::byte* workspace) const {
-  put(q, impl_->options.causal ? 9 : 4, [=, rows = impl_->rows(query, key, value), bytes = gradientBytes()] {
-    stand_in::scribble(workspace, bytes);
+                                   const float* bias, const void* y, const float* statistics, void* dquery, void* dkey,
+                                   void* dvalue, std::byte* workspace) const {
+  const Rows rows = impl_->rows(q, query, key, value, bias, workspace);
+  put(q, impl_->options.causal ? 9 : 4, [=] {
+    stand_in::scribble(workspace, 3 * stand_in::usedWorkspace);
     const Attention::Options& o = rows.o;
     const Layout& at = rows.layout;
     const Numbers dys = rows.numbers(dy), ys = rows.numbers(y);

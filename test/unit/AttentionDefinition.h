@@ -27,6 +27,11 @@ struct Inputs {
         dy(randomBuffer(o.batch * o.heads * o.queries * o.valueSize, 5)) {}
 };
 
+/// A null view where there is none.
+inline View<const float> biasOf(const Attention::Options& o, const Inputs& in) {
+  return o.bias.rank > 0 ? View<const float>(in.bias.view()) : View<const float>();
+}
+
 /// Rounds the values, with which the definition then computes, and returns them as T.
 template <class T>
 Buffer<T> rounded(const Buffer<float>& values) {
@@ -124,15 +129,16 @@ void expectDefinitionInRows(const MultiHeadAttention::Options& o, double toleran
   const Buffer<float> largest(o.batch * o.heads * o.queries), inverse(largest.count());
   const auto own = [&](const Buffer<T>& buffer) { return o.packed ? View<T>() : buffer.view(); };
   const auto ownOperand = [&](const Buffer<T>& buffer) { return View<const T>(own(buffer)); };
+  const View<const float> bias = biasOf(apart, in);
   pdcrt::Setup setup;
   const MultiHeadAttention kernel(setup, o);
   const auto forward = [&](Stream& stream) {
-    kernel.forward(stream, View<const T>(queryRows.view()), ownOperand(keyRows), ownOperand(valueRows), yRows.view(),
-                   largest.view(), inverse.view());
+    kernel.forward(stream, View<const T>(queryRows.view()), ownOperand(keyRows), ownOperand(valueRows), bias,
+                   yRows.view(), largest.view(), inverse.view());
   };
   const auto gradient = [&](Stream& stream) {
     kernel.inputGradient(stream, View<const T>(dyRows.view()), View<const T>(queryRows.view()), ownOperand(keyRows),
-                         ownOperand(valueRows), View<const T>(yRows.view()), View<const float>(largest.view()),
+                         ownOperand(valueRows), bias, View<const T>(yRows.view()), View<const float>(largest.view()),
                          View<const float>(inverse.view()), dqueryRows.view(), own(dkeyRows), own(dvalueRows));
   };
   expectGoodManners(setup, {yRows, largest, inverse}, forward, productMemory);

@@ -14,12 +14,13 @@ namespace {
 
 class BiasGradient {
 public:
-  explicit BiasGradient(GradientContext& context) : g(context), op(g.op()), o(attentionOptions(op, 0)) {}
+  BiasGradient(GradientContext& context, const pdcrt::Attention::Options& options, const AttentionHeads& given)
+      : g(context), op(g.op()), o(options), heads(given) {}
 
   Value* run() {
     const Shape rows = {o.batch, o.groups, o.heads / o.groups * o.queries, 0};
-    Value* products = multiply(op.operand(query), op.operand(key), rows, o.size);
-    Value* dp = multiply(g.resultGradient(0), op.operand(value), rows, o.valueSize);
+    Value* products = multiply(heads.query, heads.key, rows, o.size);
+    Value* dp = multiply(heads.dy, heads.value, rows, o.valueSize);
     Value *largest = column(op.result(1)), *inverse = column(op.result(2));
     if (!products || !dp || !largest || !inverse) return nullptr;
     if (op.attributes.has("ratio")) {
@@ -85,10 +86,12 @@ private:
   GradientContext& g;
   const Operation& op;
   pdcrt::Attention::Options o;
+  AttentionHeads heads;
 };
 
 } // namespace
 
-Value* pdc::ops::attentionBiasGradient(GradientContext& context) {
-  return BiasGradient(context).run();
+Value* pdc::ops::attentionBiasGradient(GradientContext& context, const pdcrt::Attention::Options& options,
+                                       const AttentionHeads& heads) {
+  return BiasGradient(context, options, heads).run();
 }

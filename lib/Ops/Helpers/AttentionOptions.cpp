@@ -87,6 +87,16 @@ KernelAlternatives pdc::ops::attentionAlternatives(const Attention::Options& opt
           .calls = nullptr}; // CPUs have nothing to choose
 }
 
+Status pdc::ops::requireAttentionBias(const InferContext& c, const char* op, std::size_t i, const Type& scores) {
+  if (!has(c, i)) return success;
+  const Type& added = c.operand(i);
+  bool fits = added.element == scores.element && added.rank() == 4 && added.shape[3] == scores.shape[3];
+  for (std::size_t axis = 0; fits && axis < 3; ++axis)
+    fits = added.shape[axis] == scores.shape[axis] || added.shape[axis] == 1;
+  if (fits) return success;
+  return c.error() << "'" << op << "' op has a bias " << toString(added) << " for scores " << toString(scores);
+}
+
 ElementType pdc::ops::besideQueries(ElementType element) {
   return isLowPrecision(element) ? ElementType::f32 : element;
 }

@@ -28,6 +28,9 @@ Status requireAttentionAlgorithms(const InferContext& c, const char* op);
 /// Of a call of `method`, which has to choose where the fused algorithm is possible.
 KernelAlternatives attentionAlternatives(const pdcrt::Attention::Options& options, const char* method, Target target);
 
+/// Reports unless operand i, if it is there, is a bias for such scores.
+Status requireAttentionBias(const InferContext& c, const char* op, std::size_t i, const Type& scores);
+
 /// Of bias and statistics beside queries of `element`: f32 beside 16 bits.
 ElementType besideQueries(ElementType element);
 

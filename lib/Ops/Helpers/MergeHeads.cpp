@@ -50,7 +50,12 @@ Value* pdc::ops::mergeAttentionHeads(Operation& attention, Builder& b) {
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (!(parts[i] = rowsOf(attention.operand(i)))) return nullptr;
   std::vector<Value*> operands(parts.begin(), parts.end());
+  Value* const added = attention.operand(parts.size());
   if (Value* whole = packed(parts)) operands = {whole};
+  if (added) {
+    operands.resize(parts.size(), nullptr);
+    operands.push_back(added);
+  }
   Attributes attributes;
   attributes.set("heads", o.heads);
   attributes.set("groups", o.groups);

@@ -263,7 +263,8 @@ template <class T>
 void Attention::forward(Stream& q, OperandView<T> query, OperandView<T> key, OperandView<T> value,
                         View<const float> bias, View<T> y, View<float> largest, View<float> inverse) const {
   if (impl_->fusedForward) {
-    impl_->fused->forward(q, query.data, key.data, value.data, y.data, largest.data, cuda::alignedWorkspace(q));
+    impl_->fused->forward(q, query.data, key.data, value.data, bias.data, y.data, largest.data,
+                          cuda::alignedWorkspace(q));
     // With the logarithm of the sum of exp(score) in place of the largest score, exp(score - that) is the weight.
     if (inverse) fill(q, inverse.data, impl_->sizes.rows, 1.0f);
     return;
@@ -302,8 +303,8 @@ void Attention::inputGradient(Stream& q, OperandView<T> dy, OperandView<T> query
                               View<const float> inverse, View<const std::uint8_t> mask, View<T> dquery, View<T> dkey,
                               View<T> dvalue) const {
   if (impl_->fusedGradient)
-    return impl_->fused->inputGradient(q, dy.data, query.data, key.data, value.data, nullptr, nullptr, dquery.data,
-                                       dkey.data, dvalue.data, cuda::alignedWorkspace(q));
+    return impl_->fused->inputGradient(q, dy.data, query.data, key.data, value.data, bias.data, nullptr, nullptr,
+                                       dquery.data, dkey.data, dvalue.data, cuda::alignedWorkspace(q));
   const Sizes& s = impl_->sizes;
   float* const p = impl_->weights(q);
   float* const dp = impl_->weightsGradient(q);

@@ -59,22 +59,24 @@ template <class T>
 class Trial {
 public:
   explicit Trial(const Attention::Options& o)
-      : rows_(o.batch * o.heads * o.queries), query_(bytes(queryElements(o))), key_(bytes(keyElements(o))),
-        value_(bytes(valueElements(o))), y_(bytes(rows_ * o.valueSize)), dy_(bytes(rows_ * o.valueSize)),
-        largest_(bytesOfFloats(rows_)), inverse_(bytesOfFloats(rows_)), workspace_(workspaceOf(o)),
+      : rows_(o.batch * o.heads * o.queries), hasBias_(o.bias.rank > 0), query_(bytes(queryElements(o))),
+        key_(bytes(keyElements(o))), value_(bytes(valueElements(o))), y_(bytes(rows_ * o.valueSize)),
+        dy_(bytes(rows_ * o.valueSize)), largest_(bytesOfFloats(rows_)), inverse_(bytesOfFloats(rows_)),
+        bias_(bytesOfFloats(biasElements(o))), workspace_(workspaceOf(o)),
         q_(device::openStream(workspace_.data(), workspaceOf(o))) {
     if (!possible()) return;
     makeNoise(q_, queryElements(o), values(query_));
     makeNoise(q_, keyElements(o), values(key_));
     makeNoise(q_, valueElements(o), values(value_));
     makeNoise(q_, rows_ * o.valueSize, values(dy_));
+    makeNoise(q_, biasElements(o), floats(bias_));
   }
   ~Trial() { device::close(q_); }
   Trial(const Trial&) = delete;
   Trial& operator=(const Trial&) = delete;
 
   bool possible() const {
-    for (const Block* block : {&query_, &key_, &value_, &y_, &dy_, &largest_, &inverse_, &workspace_})
+    for (const Block* block : {&query_, &key_, &value_, &y_, &dy_, &largest_, &inverse_, &bias_, &workspace_})
       if (!block->data()) return false;
     return true;
   }
@@ -88,21 +90,24 @@ private:
   static std::int64_t keyElements(const Attention::Options& o) { return o.batch * o.groups * o.keys * o.size; }
   static std::int64_t valueElements(const Attention::Options& o) { return o.batch * o.groups * o.keys * o.valueSize; }
   static std::size_t bytes(std::int64_t elements) { return static_cast<std::size_t>(elements) * sizeof(T); }
+  static std::int64_t biasElements(const Attention::Options& o) { return o.bias.elements(); } // 1 of none
+  static float* floats(const Block& block) { return reinterpret_cast<float*>(block.data()); }
   static T* values(const Block& block) { return reinterpret_cast<T*>(block.data()); }
 
   void call(const Candidate& candidate) {
     const View<T> query(values(query_)), key(values(key_)), value(values(value_)), y(values(y_)), dy(values(dy_));
-    const View<float> largest(reinterpret_cast<float*>(largest_.data())),
-        inverse(reinterpret_cast<float*>(inverse_.data()));
+    const View<float> largest(floats(largest_)), inverse(floats(inverse_));
+    const View<const float> bias(hasBias_ ? floats(bias_) : nullptr);
     if (candidate.method == &methods[0])
-      candidate.kernel->template forward<T>(q_, query, key, value, {}, y, largest, inverse);
+      candidate.kernel->template forward<T>(q_, query, key, value, bias, y, largest, inverse);
     else
-      candidate.kernel->template inputGradient<T>(q_, dy, query, key, value, {}, largest, inverse, {}, query, key,
+      candidate.kernel->template inputGradient<T>(q_, dy, query, key, value, bias, largest, inverse, {}, query, key,
                                                   value);
   }
 
   std::int64_t rows_;
-  Block query_, key_, value_, y_, dy_, largest_, inverse_, workspace_;
+  bool hasBias_;
+  Block query_, key_, value_, y_, dy_, largest_, inverse_, bias_, workspace_;
   Stream q_;
 };
 

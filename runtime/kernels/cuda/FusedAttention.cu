@@ -6,6 +6,7 @@
 
 #ifdef PDCRT_CUDNN_FRONTEND
 
+#include "AttentionBias.h"
 #include "Libraries.h"
 #include "pdcrt/CudaWorkspace.h"
 
@@ -24,7 +25,7 @@ namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
 /// The tensors' numbers in both graphs.
-enum Uid : std::int64_t { query = 1, key, value, y, statistics, dy, dquery, dkey, dvalue };
+enum Uid : std::int64_t { query = 1, key, value, bias, y, statistics, dy, dquery, dkey, dvalue };
 
 using Rows = MultiHeadAttention::Rows;
 using Part = MultiHeadAttention::Part;
@@ -58,9 +59,10 @@ public:
     tensor->set_output(true);
   }
   template <class Attributes>
-  Attributes attributes() const {
+  Attributes attributes() {
     Attributes a;
     a.set_name("attention").set_attn_scale(static_cast<float>(o.scale));
+    if (o.bias.rank > 0) a.set_bias(input(bias));
     // Query i sees no key after i + keys - queries: the last query is at the last key.
     // (One query sees all keys.)
     if (o.causal && o.queries == o.keys && o.queries > 1)
@@ -83,6 +85,7 @@ private:
     case dkey: return describe(tensor, uid, o.batch, o.groups, o.keys, o.size, rows ? &rows->key : nullptr);
     case value:
     case dvalue: return describe(tensor, uid, o.batch, o.groups, o.keys, o.valueSize, rows ? &rows->value : nullptr);
+    case bias: return describe(tensor, uid, o.bias.dims[0], o.bias.dims[1], o.queries, o.keys, nullptr);
     case y:
     case dy: return describe(tensor, uid, o.batch, o.heads, o.queries, o.valueSize, rows ? &rows->y : nullptr);
     case statistics:
@@ -154,8 +157,9 @@ void* mutableOf(const void* operand) {
 
 } // namespace
 
-/// The workspace has, from its beginning, what the graphs want and the call does not have: of the forward the
-/// statistics, of the gradient those, y and each of the three results. Then comes the library's.
+/// The workspace has, from its beginning, the bias as the graphs want it, then what they want and the call does not
+/// have: of the forward the statistics, of the gradient those, y and each of the three results. Then comes the
+/// library's.
 struct FusedAttention::Impl {
   Attention::Options options;
   std::optional<Rows> rows; ///< nothing: heads lie apart
@@ -171,6 +175,19 @@ struct FusedAttention::Impl {
   std::size_t keyBytes() const { return bytesOf(options.groups, options.keys, options.size); }
   std::size_t valueBytes() const { return bytesOf(options.groups, options.keys, options.valueSize); }
   std::size_t yBytes() const { return bytesOf(options.heads, options.queries, options.valueSize); }
+
+  /// What both graphs read.
+  std::unordered_map<std::int64_t, void*> operands(Stream& q, const void* query, const void* key, const void* value,
+                                                   const float* bias, std::byte*& workspace) const {
+    std::unordered_map<std::int64_t, void*> tensors = {
+        {Uid::query, mutableOf(query)}, {Uid::key, mutableOf(key)}, {Uid::value, mutableOf(value)}};
+    if (options.bias.rank > 0) {
+      spreadBias(q, options, bias, workspace);
+      tensors[Uid::bias] = workspace;
+      workspace += spreadBiasBytes(options);
+    }
+    return tensors;
+  }
 
   static constexpr std::size_t bytesOf16 = 2;
 };
@@ -204,31 +221,28 @@ std::shared_ptr<const FusedAttention> FusedAttention::make(const Attention::Opti
 }
 
 std::size_t FusedAttention::forwardBytes() const {
-  return impl_->statisticsBytes() + roundedUp(impl_->forward.bytes);
+  return spreadBiasBytes(impl_->options) + impl_->statisticsBytes() + roundedUp(impl_->forward.bytes);
 }
 std::size_t FusedAttention::gradientBytes() const {
   const Impl& i = *impl_;
   if (!i.gradient.description) return 0;
-  return i.statisticsBytes() + i.yBytes() + i.queryBytes() + i.keyBytes() + i.valueBytes() +
-         roundedUp(std::max(i.forward.bytes, i.gradient.bytes));
+  return spreadBiasBytes(i.options) + i.statisticsBytes() + i.yBytes() + i.queryBytes() + i.keyBytes() +
+         i.valueBytes() + roundedUp(std::max(i.forward.bytes, i.gradient.bytes));
 }
 
-void FusedAttention::forward(Stream& q, const void* query, const void* key, const void* value, void* y,
-                             float* statistics, std::byte* workspace) const {
-  std::byte* const own = workspace;
+void FusedAttention::forward(Stream& q, const void* query, const void* key, const void* value, const float* bias,
+                             void* y, float* statistics, std::byte* workspace) const {
+  std::unordered_map<std::int64_t, void*> tensors = impl_->operands(q, query, key, value, bias, workspace);
+  tensors[Uid::y] = y;
+  tensors[Uid::statistics] = statistics ? static_cast<void*>(statistics) : workspace;
   workspace += impl_->statisticsBytes();
-  impl_->forward.run(q,
-                     {{Uid::query, mutableOf(query)},
-                      {Uid::key, mutableOf(key)},
-                      {Uid::value, mutableOf(value)},
-                      {Uid::y, y},
-                      {Uid::statistics, statistics ? static_cast<void*>(statistics) : own}},
-                     workspace);
+  impl_->forward.run(q, std::move(tensors), workspace);
 }
 
 void FusedAttention::inputGradient(Stream& q, const void* dy, const void* query, const void* key, const void* value,
-                                   const void* y, const float* statistics, void* dquery, void* dkey, void* dvalue,
-                                   std::byte* workspace) const {
+                                   const float* bias, const void* y, const float* statistics, void* dquery, void* dkey,
+                                   void* dvalue, std::byte* workspace) const {
+  std::unordered_map<std::int64_t, void*> tensors = impl_->operands(q, query, key, value, bias, workspace);
   const auto take = [&](std::size_t bytes) {
     void* const place = workspace;
     workspace += bytes;
@@ -239,11 +253,8 @@ void FusedAttention::inputGradient(Stream& q, const void* dy, const void* query,
   void* const queryRoom = take(impl_->queryBytes());
   void* const keyRoom = take(impl_->keyBytes());
   void* const valueRoom = take(impl_->valueBytes());
-  std::unordered_map<std::int64_t, void*> tensors = {{Uid::query, mutableOf(query)},
-                                                     {Uid::key, mutableOf(key)},
-                                                     {Uid::value, mutableOf(value)},
-                                                     {Uid::y, y ? mutableOf(y) : ownY},
-                                                     {Uid::statistics, y ? mutableOf(statistics) : ownStatistics}};
+  tensors[Uid::y] = y ? mutableOf(y) : ownY;
+  tensors[Uid::statistics] = y ? mutableOf(statistics) : ownStatistics;
   if (!y) impl_->forward.run(q, tensors, workspace);
   tensors[Uid::dy] = mutableOf(dy);
   tensors[Uid::dquery] = dquery ? dquery : queryRoom;
@@ -274,9 +285,10 @@ std::size_t FusedAttention::forwardBytes() const {
 std::size_t FusedAttention::gradientBytes() const {
   return 0;
 }
-void FusedAttention::forward(Stream&, const void*, const void*, const void*, void*, float*, std::byte*) const {}
-void FusedAttention::inputGradient(Stream&, const void*, const void*, const void*, const void*, const void*,
-                                   const float*, void*, void*, void*, std::byte*) const {}
+void FusedAttention::forward(Stream&, const void*, const void*, const void*, const float*, void*, float*,
+                             std::byte*) const {}
+void FusedAttention::inputGradient(Stream&, const void*, const void*, const void*, const void*, const float*,
+                                   const void*, const float*, void*, void*, void*, std::byte*) const {}
 
 } // namespace pdcrt::cuda
 

@@ -30,11 +30,12 @@ public:
   std::size_t gradientBytes() const;
 
   /// `statistics`, [batch, heads, queries], may be null: the logarithm of the sum of exp(score).
-  void forward(Stream& q, const void* query, const void* key, const void* value, void* y, float* statistics,
-               std::byte* workspace) const;
+  void forward(Stream& q, const void* query, const void* key, const void* value, const float* bias, void* y,
+               float* statistics, std::byte* workspace) const;
   /// The gradients that are not null. Without y and the statistics, both null, it computes them again.
-  void inputGradient(Stream& q, const void* dy, const void* query, const void* key, const void* value, const void* y,
-                     const float* statistics, void* dquery, void* dkey, void* dvalue, std::byte* workspace) const;
+  void inputGradient(Stream& q, const void* dy, const void* query, const void* key, const void* value,
+                     const float* bias, const void* y, const float* statistics, void* dquery, void* dkey, void* dvalue,
+                     std::byte* workspace) const;
 
 private:
   struct Impl;
@@ -46,8 +47,9 @@ private:
 inline std::shared_ptr<const FusedAttention> fusedFor(const Attention::Options& o, const MultiHeadAttention::Rows* rows,
                                                       bool gradient) {
   if (!Attention::takesFused(o))
-    refuseAttention(o, "the fused algorithm is for 16 bits and heads of 8, 16, … 128 elements, without bias and "
-                       "dropout; measure again: pdc-profile");
+    refuseAttention(o,
+                    "the fused algorithm is for 16 bits and heads of 8, 16, … 128 elements, without dropout, and with "
+                    "a bias for 8, 16, … keys that hides nothing; measure again: pdc-profile");
   std::string why;
   std::shared_ptr<const FusedAttention> fused = FusedAttention::make(o, rows, gradient, why);
   if (!fused) refuseAttention(o, "there is no fused algorithm here (" + why + "); measure on this device: pdc-profile");

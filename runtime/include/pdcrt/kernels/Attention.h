@@ -48,7 +48,8 @@ public:
     Algorithms algorithms = {};
   };
 
-  /// Whether the fused algorithm may compute it: 16 bits, heads of 8, 16, … 128 elements, no bias, no dropout.
+  /// Whether the fused algorithm may compute it: 16 bits, heads of 8, 16, … 128 elements, no dropout; a bias for 8, 16,
+  /// … keys that hides nothing.
   static bool takesFused(const Options& options);
   /// What profiles call a kernel with these sizes: "Attention{.batch = 8, …}", as in a program, without what changes
   /// no time.

@@ -10,7 +10,7 @@
 
 namespace pdcrt {
 
-/// As Attention, without bias and dropout. Queries are [batch, queries, heads · size], keys [batch, keys, groups ·
+/// As Attention, without dropout. Queries are [batch, queries, heads · size], keys [batch, keys, groups ·
 /// size], values [batch, keys, groups · valueSize], results [batch, queries, heads · valueSize]; or, packed, a row has
 /// its queries, keys and values one behind the other. One object serves one stream at a time.
 class MultiHeadAttention {
@@ -19,6 +19,7 @@ public:
     std::int64_t batch = 1, heads = 1, groups = 1, queries = 1, keys = 1, size = 1, valueSize = 1;
     double scale = 1;
     bool causal = false;
+    Shape bias = {}; ///< as Attention's; it hides nothing
     bool packed = false;
     Element element = Element::f32; ///< statistics are of f32
     Attention::Algorithms algorithms = {};
@@ -34,6 +35,7 @@ public:
             .valueSize = o.valueSize,
             .scale = o.scale,
             .causal = o.causal,
+            .bias = o.bias,
             .element = o.element,
             .algorithms = o.algorithms};
   }
@@ -78,21 +80,21 @@ public:
 
   /// Packed, `key` and `value` are null views. `largest` and `inverse`, [batch, heads, queries], say what Attention's
   /// do, and may be null views.
-  void forward(Stream& q, View<const float> query, View<const float> key, View<const float> value, View<float> y,
-               View<float> largest, View<float> inverse) const;
+  void forward(Stream& q, View<const float> query, View<const float> key, View<const float> value,
+               View<const float> bias, View<float> y, View<float> largest, View<float> inverse) const;
   /// From what forward had and gave. Packed, `dkey` and `dvalue` are null views, and `dquery` has all three gradients;
   /// else the gradients are made that are not null views.
   void inputGradient(Stream& q, View<const float> dy, View<const float> query, View<const float> key,
-                     View<const float> value, View<const float> y, View<const float> largest, View<const float> inverse,
-                     View<float> dquery, View<float> dkey, View<float> dvalue) const;
+                     View<const float> value, View<const float> bias, View<const float> y, View<const float> largest,
+                     View<const float> inverse, View<float> dquery, View<float> dkey, View<float> dvalue) const;
   // In bfloat16 and float16, for CUDA.
   template <class T>
-  void forward(Stream& q, OperandView<T> query, OperandView<T> key, OperandView<T> value, View<T> y,
-               View<float> largest, View<float> inverse) const;
+  void forward(Stream& q, OperandView<T> query, OperandView<T> key, OperandView<T> value, View<const float> bias,
+               View<T> y, View<float> largest, View<float> inverse) const;
   template <class T>
   void inputGradient(Stream& q, OperandView<T> dy, OperandView<T> query, OperandView<T> key, OperandView<T> value,
-                     OperandView<T> y, View<const float> largest, View<const float> inverse, View<T> dquery,
-                     View<T> dkey, View<T> dvalue) const;
+                     View<const float> bias, OperandView<T> y, View<const float> largest, View<const float> inverse,
+                     View<T> dquery, View<T> dkey, View<T> dvalue) const;
 
 private:
   struct Impl;
