@@ -220,7 +220,9 @@ Status Compilation::toTrainingGraph() {
     steps.push_back({"merge-heads", {}});
     steps.push_back({"canonicalize", {}});
   }
-  steps.insert(steps.end(), {{"differentiate", {{"loss_scale", scale.str()}}}, {"fuse", told}});
+  steps.push_back({"differentiate", {{"loss_scale", scale.str()}}});
+  if (low) steps.push_back({"widen-gradients", {}});
+  steps.push_back({"fuse", told});
   if (low) steps.push_back({"convert-again", {}});
   steps.push_back({"add-evaluation", {}});
   if (!checkPrecision() || !run(steps)) return failure;

@@ -4,6 +4,7 @@
 #include "pdc/CodeGen/BuildFiles.h"
 #include "pdc/Report/Report.h"
 #include "pdc/Schedule/PlanSchedule.h"
+#include "pdc/Transforms/Precision.h"
 #include "pdcrt/Arena.h"
 #include "pdcrt/Optimizer.h"
 
@@ -97,6 +98,16 @@ std::int64_t checkpointCopyOf(const PlanRank& rank, const std::vector<StageMemor
   return static_cast<std::int64_t>(bytes);
 }
 
+/// Bytes that a rank may take on its devices.
+std::int64_t limitOf(const Plan& plan, const PlanRank& rank) {
+  std::int64_t limit = std::numeric_limits<std::int64_t>::max();
+  for (std::int64_t leaf : rank.devices) {
+    const DeviceKind& device = plan.cluster.deviceAt(leaf);
+    limit = std::min(limit, device.memoryBytes - device.reservedBytes);
+  }
+  return limit;
+}
+
 /// The arena of each rank, which is the larger of those that host a stage; the number that the program will print.
 Status fillInMemory(Plan& plan, const pdcrt::Schedule& schedule, const std::vector<StageMemory>& memories,
                     const pdcrt::Training& training, Target target, std::vector<std::int64_t>& live,
@@ -130,11 +141,7 @@ Status fillInMemory(Plan& plan, const pdcrt::Schedule& schedule, const std::vect
       stage.optimizerBytes = static_cast<std::int64_t>(pdcrt::arenaBytes(
           memories[static_cast<std::size_t>(host.stage)].bytes.weights, pdcrt::optimizerBlocks(training)));
     }
-    std::int64_t limit = std::numeric_limits<std::int64_t>::max();
-    for (std::int64_t leaf : rank.devices) {
-      const DeviceKind& device = plan.cluster.deviceAt(leaf);
-      limit = std::min(limit, device.memoryBytes - device.reservedBytes);
-    }
+    const std::int64_t limit = limitOf(plan, rank);
     if (bytes > limit)
       return diags.error({}).exit(ExitCode::noPlan).help("allow more devices, or a smaller --batch")
              << "rank " << rank.rank << " needs " << bytes << " bytes, the device has " << limit;
@@ -188,6 +195,18 @@ bool hasOneSlot(const Plan& plan, const pdcrt::Schedule& schedule, int stage) {
          });
 }
 
+/// Whether the backward of a stage may read the weights that its forward has converted: one minibatch is in flight, and
+/// there is room for them beside what was planned.
+bool keepsConversions(const Plan& plan, const pdcrt::Schedule& schedule, const StageGraphs& stage) {
+  const PlanStage& planned = plan.stages[static_cast<std::size_t>(stage.stage)];
+  if (planned.recompute || !hasOneSlot(plan, schedule, stage.stage)) return false;
+  const std::int64_t bytes = planned.memoryBytes + keptBytes(*stage.training);
+  return std::all_of(plan.ranks.begin(), plan.ranks.end(), [&](const PlanRank& rank) {
+    auto isStage = [&](const PlanRank::Host& host) { return host.stage == stage.stage; };
+    return std::none_of(rank.hosts.begin(), rank.hosts.end(), isStage) || bytes <= limitOf(plan, rank);
+  });
+}
+
 /// The bucket of each fusion group.
 std::vector<int> bucketsOf(const Graph& training, int groups, std::int64_t bucketBytes) {
   std::vector<std::int64_t> bytes(static_cast<std::size_t>(groups));
@@ -231,6 +250,7 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
     if (options.computeAgain && schedule->weights != pdcrt::WeightPolicy::latest &&
         !computeAgain(context, *stage.training, {.splitBackward = splitBackward}))
       return failure;
+    if (keepsConversions(plan, *schedule, stage)) keepConversions(*stage.training);
     // On GPUs an update is work of its own: a phase is recorded once, the learning rate of an update changes.
     const bool early = options.target == Target::cpu && !options.lateUpdates && !training.checksGradients() &&
                        updatesFollowBackwards(*schedule, stage.stage);

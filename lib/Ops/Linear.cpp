@@ -13,6 +13,13 @@ namespace {
 const std::vector<AttributeDef> attributes = {
     boolean("transposed", false, "whether W is [outputs, inputs], as in PyTorch, and not [inputs, outputs]")};
 
+/// Of the gradient of the weights.
+std::vector<AttributeDef> gradientAttributes() {
+  std::vector<AttributeDef> defs = attributes;
+  defs.push_back(boolean("wide", false, "whether gradients are of f32 where X and dY have 16 bits"));
+  return defs;
+}
+
 std::int64_t lastOf(const Type& type) {
   return type.shape.back();
 }
@@ -38,7 +45,8 @@ KernelUse kernel(const Operation& op, const char* method, Sizes sizes, bool bias
                                    .outputs = sizes.outputs,
                                    .transposed = op.attributes.get<bool>("transposed"),
                                    .bias = bias,
-                                   .element = resultType(op).element});
+                                   .element = operandType(op, 0).element,
+                                   .wideGradient = op.attributes.getOr("wide", false)});
 }
 
 /// Where W[input, output] lies.
@@ -91,9 +99,10 @@ Types inferWeightGradient(const InferContext& c) {
   if (x.element != dy.element || x.rank() != dy.rank() || rowsOf(x) != rowsOf(dy))
     return c.error() << "'" << op << "' op has " << toString(x) << " and " << toString(dy)
                      << ", which differ before the last axis";
-  Type dw{x.element, {lastOf(x), lastOf(dy)}};
+  const bool widens = c.attributes.get<bool>("wide") && isLowPrecision(x.element);
+  Type dw{widens ? ElementType::f32 : x.element, {lastOf(x), lastOf(dy)}};
   if (c.attributes.get<bool>("transposed")) std::swap(dw.shape[0], dw.shape[1]);
-  return std::vector<Type>{dw, Type{x.element, {lastOf(dy)}}};
+  return std::vector<Type>{dw, Type{dw.element, {lastOf(dy)}}};
 }
 
 std::vector<Value*> gradient(GradientContext& g) {
@@ -201,7 +210,7 @@ PDC_OPS(Linear) {
           .summary = "Gradients of linear for W and B: dW = transposed X · dY, dB the sum of dY over rows",
           .operands = {{"X"}, {"dY"}},
           .results = {{"dW"}, {.name = "dB", .optional = true}},
-          .attributes = attributes,
+          .attributes = gradientAttributes(),
           .infer = inferWeightGradient,
           .precision = PrecisionClass::preferLow,
           .cost = [](const Operation& op) { return cost(op, sizesOfWeightGradient(op)); },
@@ -222,7 +231,7 @@ PDC_OPS(Linear) {
           .examples = {example("%x: f32[4, 3], %dy: f32[4, 5]",
                                "%dw, %db = linear_weight_gradient %x, %dy {transposed = true} : f32[5, 3], f32[5]"),
                        example("%x: f32[2, 2, 3], %dy: f32[2, 2, 4]",
-                               "%dw, _ = linear_weight_gradient %x, %dy : f32[3, 4], _")},
+                               "%dw, _ = linear_weight_gradient %x, %dy {wide = true} : f32[3, 4], _")},
           .takesLow = true,
       },
   };

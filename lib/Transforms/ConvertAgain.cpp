@@ -1,5 +1,6 @@
 // Repeats, in the backward, the forward's conversions of parameters to low precision, and of what is in low precision
-// to f32: the narrower of both waits for the backward. Linear in the size of the graph.
+// to f32: the narrower of both waits for the backward. And the other way round, where weights may wait. Linear in the
+// size of the graph.
 #include "pdc/Transforms/Precision.h"
 
 #include "GraphUtilities.h"
@@ -73,6 +74,12 @@ void repeatAll(Graph& graph, bool (*isRepeated)(const Operation&)) {
       repeat(graph, *conversion, readers);
 }
 
+/// The forward operation that `copy` repeats; null: it is no such copy.
+Operation* repeatedBy(const Operation& copy) {
+  Operation* const origin = copy.again ? copy.origin() : nullptr;
+  return origin && (convertsParameter(*origin) || movesConverted(*origin)) ? origin : nullptr;
+}
+
 } // namespace
 
 void pdc::widenAgain(Graph& graph) {
@@ -85,4 +92,21 @@ Status pdc::convertAgain(PassContext& context) {
   repeatAll(**graph, movesConverted); // the copies read conversions
   repeatAll(**graph, convertsParameter);
   return success;
+}
+
+std::int64_t pdc::keptBytes(const Graph& stage) {
+  std::int64_t bytes = 0;
+  for (const auto& operation : stage.operations())
+    if (repeatedBy(*operation)) bytes += operation->result()->type().bytes();
+  return bytes;
+}
+
+void pdc::keepConversions(Graph& stage) {
+  std::vector<bool> dead;
+  for (const auto& operation : stage.operations()) {
+    const Operation* const kept = repeatedBy(*operation);
+    if (kept) stage.replaceAllUses(operation->result(), kept->result());
+    dead.push_back(kept);
+  }
+  stage.eraseIf(dead);
 }

@@ -85,6 +85,14 @@ static Status runRecompute(PassContext& context) {
   });
 }
 
+/// --keep-conversions=stages=0:2, or all stages.
+static Status runKeepConversions(PassContext& context) {
+  return forEachStage(context, [](Graph& stage) {
+    keepConversions(stage);
+    return Status(success);
+  });
+}
+
 /// --compute-again=stages=0:2,halves,percent=1,least=65536
 static Status runComputeAgain(PassContext& context) {
   constexpr const char* help = "write percent=1,least=65536, both at least 0";
@@ -171,14 +179,26 @@ void pdc::registerTransforms(PassRegistry& registry) {
        .description =
            "`multi_head_attention %qkv {heads = 12}` instead of slices, transposes and "
            "`dot_product_attention`: the fused kernels of GPUs take rows as they are, and nothing is moved for "
-           "them, nor for their gradient. Of attention in low precision without bias and dropout. Runs before "
-           "`differentiate`.",
+           "them, nor for their gradient. Of attention in low precision without dropout, whose bias hides nothing. "
+           "Runs before `differentiate`.",
        .run = mergeHeads});
+  registry.add({.argument = "widen-gradients",
+                .summary = "Lets products of low precision give gradients of weights in f32",
+                .description = "Where nobody reads them otherwise: they are not rounded, and not converted. Runs after "
+                               "`differentiate`.",
+                .run = widenGradients});
   registry.add({.argument = "convert-again",
                 .summary = "Lets the backward convert parameters to low precision again",
                 .description = "So minibatches in flight keep no copies of the weights. Runs after `fuse`; the "
                                "operations are marked `again`.",
                 .run = convertAgain});
+  registry.add({.argument = "keep-conversions",
+                .summary = "Undoes `convert-again`",
+                .description = "For the graph of a stage that has one minibatch in flight: its backward reads what "
+                               "the forward has converted, where the device has room for that. Runs after "
+                               "`split-stages`.",
+                .options = {{"stages", "numbers of the stages: 0:2; all of them when not given"}},
+                .run = runKeepConversions});
   registry.add({.argument = "differentiate",
                 .summary = "Appends the backward operations of @main",
                 .description = "Each backward operation has its origin, and phase I (input-gradient) or W "

@@ -50,8 +50,9 @@ protected:
 using Types = testing::Types<bfloat16, float16>;
 TYPED_TEST_SUITE(LowPrecision, Types);
 
-/// By copies of a few rows or columns at a time; every number is exact, so that what is read of the gaps would show.
-template <class T>
+/// By copies of a few rows or columns at a time; every number is exact, so that what is read of the gaps would show. R:
+/// the result's.
+template <class T, class R = T>
 void checkPaddedProduct(const cuda::ProductSizes& o, std::size_t bytes) {
   SCOPED_TRACE(testing::Message() << o.m << " x " << o.k << " x " << o.n << (o.transposeA ? " a transposed" : "")
                                   << (o.transposeB ? " b transposed" : "") << " in " << bytes << " bytes");
@@ -64,19 +65,22 @@ void checkPaddedProduct(const cuda::ProductSizes& o, std::size_t bytes) {
                                .n = o.n,
                                .transposeA = o.transposeA,
                                .transposeB = o.transposeB,
-                               .bias = true,
+                               .bias = !o.wideResult,
                                .element = elementOf<T>(),
+                               .wideResult = o.wideResult,
                                .padded = padded});
-  Buffer<T> a(o.m * o.k), b(o.k * o.n), bias(o.n), c(o.m * o.n);
+  Buffer<T> a(o.m * o.k), b(o.k * o.n), bias(o.n);
+  const Buffer<R> c(o.m * o.n);
   for (Buffer<T>* buffer : {&a, &b, &bias})
     for (std::int64_t i = 0; i < buffer->count(); ++i) (*buffer)[i] = T(static_cast<float>(i * 7 % 5 % 3 - 1));
   pdcrt::Setup setup;
   setup.needWorkspace(cuda::productBytes + padded.bytes);
-  expectGoodManners(setup, {c},
-                    [&](Stream& q) { product.run(q, a.view().data, b.view().data, bias.view().data, c.view().data); });
+  expectGoodManners(setup, {c}, [&](Stream& q) {
+    product.run(q, a.view().data, b.view().data, o.wideResult ? nullptr : bias.view().data, c.view().data);
+  });
   for (std::int64_t i = 0; i < o.m; ++i)
     for (std::int64_t j = 0; j < o.n; ++j) {
-      float sum = bias[j];
+      float sum = o.wideResult ? 0.0f : float(bias[j]);
       for (std::int64_t l = 0; l < o.k; ++l)
         sum += float(a[o.transposeA ? l * o.m + i : i * o.k + l]) * float(b[o.transposeB ? j * o.k + l : l * o.n + j]);
       ASSERT_EQ(float(c[i * o.n + j]), sum) << "row " << i << ", column " << j;
@@ -92,6 +96,12 @@ void checkPaddedProducts() {
         if ((transposeA ? m : k) % 8 == 0 && (transposeB ? k : n) % 8 == 0 && n % 8 == 0) continue;
         checkPaddedProduct<T>(sizes, 1 << 20);
         checkPaddedProduct<T>(sizes, 11500);
+        if constexpr (sizeof(T) == 2) {
+          cuda::ProductSizes wide = sizes;
+          wide.wideResult = true;
+          checkPaddedProduct<T, float>(wide, 1 << 20);
+          checkPaddedProduct<T, float>(wide, 15000);
+        }
       }
 }
 
@@ -167,6 +177,15 @@ TYPED_TEST(LowPrecision, LinearLayersAreTheDefinition) {
     this->expectRounded(dx, wantedX, "dx");
     this->expectRounded(dw, wantedW, "dw");
     this->expectRounded(db, wantedB, "db");
+
+    Linear::Options wider = o;
+    wider.wideGradient = true;
+    const Linear wide(this->setup, wider);
+    const Buffer<float> wideW(w.count()), wideB(b.count());
+    expectGoodManners(this->setup, {wideW, wideB},
+                      [&](Stream& q) { wide.weightGradient(q, x.view(), dy.view(), wideW.view(), wideB.view()); });
+    EXPECT_LE(relativeError(wideW, wantedW), 1e-6);
+    EXPECT_LE(relativeError(wideB, wantedB), 1e-6);
   }
 }
 
@@ -363,9 +382,13 @@ TYPED_TEST(LowPrecision, NormalisationIsThatOfFloats) {
     inFloats.forward(q, x, scale, bias, expectedY, mean, inverse);
     expectGoodManners(this->setup, {y}, [&](Stream& s) { kernel.forward(s, x, scale, bias, y, {}, {}); });
     this->expectRounded(y, toDouble(expectedY), "y");
-    inFloats.inputGradient(q, wideDy, x, scale, mean, inverse, expectedDx);
-    expectGoodManners(this->setup, {dx}, [&](Stream& s) { kernel.inputGradient(s, dy, x, scale, mean, inverse, dx); });
+    const Buffer<float> added = randomBuffer(count, 5);
+    const Buffer<T> low(count);
+    inFloats.inputGradient(q, wideDy, x, scale, mean, inverse, added, expectedDx, {});
+    expectGoodManners(this->setup, {dx, low},
+                      [&](Stream& s) { kernel.inputGradient(s, dy, x, scale, mean, inverse, added, dx, low.view()); });
     expectClose(dx, toDouble(expectedDx), "dx");
+    for (std::int64_t i = 0; i < count; ++i) ASSERT_EQ(float(low[i]), float(T(dx[i]))) << "low " << i;
     inFloats.weightGradient(q, wideDy, x, mean, inverse, expectedDscale, expectedDbias);
     expectGoodManners(this->setup, {dscale, dbias},
                       [&](Stream& s) { kernel.weightGradient(s, dy, x, mean, inverse, dscale, dbias); });
@@ -374,8 +397,9 @@ TYPED_TEST(LowPrecision, NormalisationIsThatOfFloats) {
     inFloats.rmsForward(q, x, scale, expectedY, inverse);
     expectGoodManners(this->setup, {y}, [&](Stream& s) { kernel.rmsForward(s, x, scale, y, {}); });
     this->expectRounded(y, toDouble(expectedY), "y, root mean square");
-    inFloats.rmsInputGradient(q, wideDy, x, scale, inverse, expectedDx);
-    expectGoodManners(this->setup, {dx}, [&](Stream& s) { kernel.rmsInputGradient(s, dy, x, scale, inverse, dx); });
+    inFloats.rmsInputGradient(q, wideDy, x, scale, inverse, {}, expectedDx, {});
+    expectGoodManners(this->setup, {dx},
+                      [&](Stream& s) { kernel.rmsInputGradient(s, dy, x, scale, inverse, {}, dx, {}); });
     expectClose(dx, toDouble(expectedDx), "dx, root mean square");
     inFloats.rmsWeightGradient(q, wideDy, x, inverse, expectedDscale);
     expectGoodManners(this->setup, {dscale}, [&](Stream& s) { kernel.rmsWeightGradient(s, dy, x, inverse, dscale); });

@@ -3,6 +3,8 @@
 
 #include "pdc/Pass/Pass.h"
 
+#include <cstdint>
+
 namespace pdc {
 
 /// The forward operations of @main whose OpDef prefers low precision, and has a kernel for it, compute in `low`, bf16
@@ -20,9 +22,18 @@ Status alignClasses(PassContext& context, double leastFlops);
 /// as they are before they are split for it, and gives such (OpDef::mergeHeads).
 Status mergeHeads(PassContext& context);
 
+/// After `differentiate`: gradients in low precision that are read in f32 only are made in f32, where the op can (its
+/// attribute `wide`).
+Status widenGradients(PassContext& context);
+
 /// After `fuse`: the backward converts parameters again, instead of reading what the forward has converted. So a
 /// minibatch in flight keeps no copy of the weights, and the backward reads the version of them that it is given.
 Status convertAgain(PassContext& context);
+
+/// Of a stage's graph that has one minibatch in flight at a time: its backward reads what the forward has converted, as
+/// before convertAgain. `keptBytes`: what then waits for the backward.
+void keepConversions(Graph& stage);
+std::int64_t keptBytes(const Graph& stage);
 
 /// Of `fuse`, once groups are known: what is converted from low precision to f32, and read by the backward of the same
 /// group, is converted again there. So the narrower value waits for it, and the conversion is fused with what reads it.

@@ -180,7 +180,8 @@ inline std::array<ProductSizes, 3> productsOf(const Linear::Options& o) {
            {.m = o.transposed ? o.outputs : o.inputs,
             .k = o.rows,
             .n = o.transposed ? o.inputs : o.outputs,
-            .transposeA = true}}};
+            .transposeA = true,
+            .wideResult = o.wideGradient && o.element != Element::f32}}};
 }
 /// The products', then copies of their matrices.
 inline std::size_t workspaceOf(const Linear::Options& o) {

@@ -16,6 +16,7 @@ namespace pdcrt::cuda {
 struct ProductSizes {
   std::int64_t m = 0, k = 0, n = 0;
   bool transposeA = false, transposeB = false;
+  bool wideResult = false; ///< c is of f32, whatever a and b are
 };
 
 struct PaddingLimits {

@@ -10,6 +10,9 @@ struct Linear::Impl {
   Options options;
   cuda::Product forward, inputGradient, weightGradient;
   Reduce biasGradient; ///< sums over the rows
+
+  template <class T, class G>
+  void runWeightGradient(Stream& q, View<const T> x, View<const T> dy, View<G> dw, View<G> db) const;
 };
 
 Linear::Linear(Setup& setup, const Options& o)
@@ -26,6 +29,7 @@ Linear::Linear(Setup& setup, const Options& o)
                           .transposeB = sizes.transposeB,
                           .bias = bias,
                           .element = o.element,
+                          .wideResult = sizes.wideResult,
                           .padded = cuda::paddedProduct(sizes, o.element)});
   };
   const auto [forward, inputGradient, weightGradient] = cuda::productsOf(o);
@@ -54,13 +58,25 @@ void Linear::inputGradient(Stream& q, View<const float> dy, View<const float> w,
   inputGradient<float>(q, dy, w, dx);
 }
 
+template <class T, class G>
+void Linear::Impl::runWeightGradient(Stream& q, View<const T> x, View<const T> dy, View<G> dw, View<G> db) const {
+  if (options.transposed)
+    weightGradient.run(q, dy.data, x.data, nullptr, dw.data);
+  else
+    weightGradient.run(q, x.data, dy.data, nullptr, dw.data);
+  if (db) biasGradient.forward(q, dy, db);
+}
 template <class T>
 void Linear::weightGradient(Stream& q, OperandView<T> x, OperandView<T> dy, View<T> dw, View<T> db) const {
-  if (impl_->options.transposed)
-    impl_->weightGradient.run(q, dy.data, x.data, nullptr, dw.data);
-  else
-    impl_->weightGradient.run(q, x.data, dy.data, nullptr, dw.data);
-  if (db) impl_->biasGradient.forward(q, dy, db);
+  impl_->runWeightGradient<T, T>(q, x, dy, dw, db);
+}
+void Linear::weightGradient(Stream& q, View<const bfloat16> x, View<const bfloat16> dy, View<float> dw,
+                            View<float> db) const {
+  impl_->runWeightGradient<bfloat16, float>(q, x, dy, dw, db);
+}
+void Linear::weightGradient(Stream& q, View<const float16> x, View<const float16> dy, View<float> dw,
+                            View<float> db) const {
+  impl_->runWeightGradient<float16, float>(q, x, dy, dw, db);
 }
 void Linear::weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw,
                             View<float> db) const {

@@ -38,6 +38,7 @@ struct Product::Impl {
     if (operation) cublasLtMatmulDescDestroy(operation);
   }
 
+  Element resultElement() const { return options.wideResult ? Element::f32 : options.element; }
   void choose(Part& part) const;
   void prepareParts(Part& part, Part& rest, std::int64_t size) const;
   void preparePart(Part& part, std::int64_t size, std::int64_t columns) const;
@@ -163,7 +164,7 @@ void Product::Impl::choose(Part& part) const {
 /// all.
 std::int64_t Product::Impl::restOf(std::int64_t size) const {
   const Matrix& c = options.padded.matrices[2];
-  return pieceOf(c, 0, size).columns % (16 / static_cast<std::int64_t>(bytesOf(options.element)));
+  return pieceOf(c, 0, size).columns % (16 / static_cast<std::int64_t>(bytesOf(resultElement())));
 }
 
 void Product::Impl::prepareParts(Part& part, Part& rest, std::int64_t size) const {
@@ -174,16 +175,15 @@ void Product::Impl::prepareParts(Part& part, Part& rest, std::int64_t size) cons
 
 /// For so many columns of the result.
 void Product::Impl::preparePart(Part& part, std::int64_t size, std::int64_t columns) const {
-  const auto layout = [&](const Matrix& matrix, const Piece& piece) {
-    return layoutOf(options.element, piece.rows, piece.columns, 1, false,
-                    matrix.copied ? matrix.stride : matrix.columns);
+  const auto layout = [&](const Matrix& matrix, const Piece& piece, Element element) {
+    return layoutOf(element, piece.rows, piece.columns, 1, false, matrix.copied ? matrix.stride : matrix.columns);
   };
   const auto& [a, b, c] = options.padded.matrices;
   Piece ofB = pieceOf(b, 0, size), ofC = pieceOf(c, 0, size);
   (options.transposeB ? ofB.rows : ofB.columns) = ofC.columns = columns;
-  part.a = layout(a, pieceOf(a, 0, size));
-  part.b = layout(b, ofB);
-  part.c = layout(c, ofC);
+  part.a = layout(a, pieceOf(a, 0, size), options.element);
+  part.b = layout(b, ofB, options.element);
+  part.c = layout(c, ofC, resultElement());
   choose(part);
 }
 
@@ -197,7 +197,8 @@ void Product::Impl::multiply(Stream& q, const Part& part, const void* a, const v
 
 void Product::Impl::multiplyParts(Stream& q, const void* a, const void* operandB, const void* bias, void* c) const {
   const PaddedProduct& p = options.padded;
-  const auto elementBytes = static_cast<std::int64_t>(bytesOf(options.element));
+  const auto elementBytes = static_cast<std::int64_t>(bytesOf(options.element)),
+             resultBytes = static_cast<std::int64_t>(bytesOf(resultElement()));
   std::byte* const copies = alignedWorkspace(q) + productWorkspace;
   /// Where the library finds an operand's part.
   const auto operand = [&](std::size_t which, const void* data, std::int64_t begin, std::int64_t size) -> const void* {
@@ -217,7 +218,7 @@ void Product::Impl::multiplyParts(Stream& q, const void* a, const void* operandB
     const void* const partOfB = operand(1, operandB, begin, size);
     const Piece piece = pieceOf(result, begin, size);
     const bool columns = result.cut == Cut::columns && bias;
-    std::byte* const to = static_cast<std::byte*>(c) + piece.offset * elementBytes;
+    std::byte* const to = static_cast<std::byte*>(c) + piece.offset * resultBytes;
     std::byte* const made = result.copied ? copies + p.offsets[2] : to;
     const void* const ownBias = columns ? static_cast<const std::byte*>(bias) + begin * elementBytes : bias;
     const std::int64_t apart = restOf(size), aligned = piece.columns - apart;
@@ -230,9 +231,9 @@ void Product::Impl::multiplyParts(Stream& q, const void* a, const void* operandB
         return data ? static_cast<const std::byte*>(data) + elements * elementBytes : nullptr;
       };
       multiply(q, isWhole ? wholeRest : lastRest, partOfA, behind(partOfB, aligned * step), behind(ownBias, aligned),
-               made + aligned * elementBytes);
+               made + aligned * resultBytes);
     }
-    if (result.copied) copyPiece(q, options.element, piece, made, result.stride, to, result.columns);
+    if (result.copied) copyPiece(q, resultElement(), piece, made, result.stride, to, result.columns);
   }
 }
 
@@ -264,7 +265,7 @@ Product::Product(const Options& o) {
   };
   impl->whole.a = layout(o.transposeA, o.m, o.k, o.broadcastA, o.rowStride);
   impl->whole.b = layout(o.transposeB, o.k, o.n, o.broadcastB);
-  impl->whole.c = layoutOf(o.wideResult ? Element::f32 : o.element, o.m, o.n, o.batch, false);
+  impl->whole.c = layoutOf(impl->resultElement(), o.m, o.n, o.batch, false);
   impl->choose(impl->whole);
   impl_ = std::move(impl);
 }

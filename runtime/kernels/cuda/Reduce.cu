@@ -10,16 +10,18 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <stdexcept>
 
 namespace pdcrt {
 namespace {
 
 /// How floats of type T are combined: sums and products in double precision, extremes of 16 bits in float. Of 16 bits
-/// a few terms are summed up in float first: to make a double of a number takes as long as many additions.
-template <class T, Reduction kind>
+/// a few terms are summed up in float first: to make a double of a number takes as long as many additions. The result
+/// is of type R.
+template <class T, Reduction kind, class R = T>
 struct Fold {
   using Source = const T*;
-  using Result = T*;
+  using Result = R*;
   static constexpr bool sums = kind != Reduction::max && kind != Reduction::min;
   static constexpr bool fewInFloat = sums && kind != Reduction::product && sizeof(T) == 2;
   static constexpr int widest = 16 / static_cast<int>(sizeof(T)), atOnce = 4;
@@ -50,7 +52,7 @@ struct Fold {
     return std::bit_cast<Pack<T, n>>(raw);
   }
   __device__ static void finish(Result y, Value value, std::int64_t count) {
-    *y = static_cast<T>(kind == Reduction::mean && count > 0 ? value / static_cast<double>(count) : value);
+    *y = static_cast<R>(kind == Reduction::mean && count > 0 ? value / static_cast<double>(count) : value);
   }
 };
 
@@ -382,6 +384,13 @@ void foldAs(Stream& q, Reduction kind, const Loops& l, const T* x, T* y) {
   });
 }
 
+template <class T>
+void sumInFloat(Stream& q, Reduction kind, const Loops& l, const T* x, float* y) {
+  if (kind != Reduction::sum) throw std::logic_error("only sums of 16 bits are given in float");
+  fold<Fold<T, Reduction::sum, float>>(
+      q, l, x, y, [&](std::int64_t innermost, int n) { return inPacks(l, innermost, x, n, sizeof(T)); });
+}
+
 Loops loopsOf(const Shape& kept, const std::int64_t* keptStrides, const Shape& reduced,
               const std::int64_t* reducedStrides) {
   Loops l{.keptRank = kept.rank,
@@ -419,6 +428,13 @@ void Reduce::forward(Stream& q, View<const float> x, View<float> y) const {
 template <class T>
 void Reduce::forward(Stream& q, std::type_identity_t<View<const T>> x, View<T> y) const {
   foldAs(q, kind_, loopsOf(kept_, keptStrides_, reduced_, reducedStrides_), x.data, y.data);
+}
+
+void Reduce::forward(Stream& q, View<const bfloat16> x, View<float> y) const {
+  sumInFloat(q, kind_, loopsOf(kept_, keptStrides_, reduced_, reducedStrides_), x.data, y.data);
+}
+void Reduce::forward(Stream& q, View<const float16> x, View<float> y) const {
+  sumInFloat(q, kind_, loopsOf(kept_, keptStrides_, reduced_, reducedStrides_), x.data, y.data);
 }
 
 template void Reduce::forward(Stream&, View<const double>, View<double>) const;

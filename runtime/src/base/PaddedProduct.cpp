@@ -14,25 +14,29 @@ std::int64_t roundedUpTo(std::int64_t multiple, std::int64_t count) {
   return (count + multiple - 1) / multiple * multiple;
 }
 
+constexpr std::int64_t packBytes = 16;
+/// Of an element of a, b and c.
+using ElementBytes = std::array<std::int64_t, 3>;
+
 /// With parts of `part` rows, or columns, of the result.
-void placeCopies(PaddedProduct& p, std::int64_t part, std::int64_t elementBytes, std::int64_t pack) {
+void placeCopies(PaddedProduct& p, std::int64_t part, const ElementBytes& elementBytes) {
   p.part = part;
   p.bytes = 0;
   for (std::size_t i = 0; i < p.matrices.size(); ++i) {
     PaddedProduct::Matrix& matrix = p.matrices[i];
     if (!matrix.copied) continue;
-    matrix.stride = roundedUpTo(pack, matrix.cut == Cut::columns ? part : matrix.columns);
+    matrix.stride = roundedUpTo(packBytes / elementBytes[i], matrix.cut == Cut::columns ? part : matrix.columns);
     const std::int64_t rows = matrix.cut == Cut::rows ? part : matrix.rows;
     p.offsets[i] = p.bytes;
-    p.bytes += roundedUp(static_cast<std::size_t>(rows * matrix.stride * elementBytes));
+    p.bytes += roundedUp(static_cast<std::size_t>(rows * matrix.stride * elementBytes[i]));
   }
 }
 
 /// The longest parts within the limit, all about as long as the others; none where none fits.
-PaddedProduct cut(PaddedProduct p, std::int64_t elementBytes, std::int64_t pack, const PaddingLimits& limits) {
+PaddedProduct cut(PaddedProduct p, const ElementBytes& elementBytes, const PaddingLimits& limits) {
   for (std::int64_t parts = 1; (parts - 1) * limits.grain < p.extent; ++parts) {
     const std::int64_t part = parts == 1 ? p.extent : roundedUpTo(limits.grain, (p.extent + parts - 1) / parts);
-    placeCopies(p, part, elementBytes, pack);
+    placeCopies(p, part, elementBytes);
     if (p.bytes <= limits.bytes) return p;
   }
   return {};
@@ -45,15 +49,16 @@ std::int64_t partsIn(const PaddedProduct& p) {
 } // namespace
 
 PaddedProduct paddedProduct(const ProductSizes& s, Element element, const PaddingLimits& limits) {
-  constexpr std::int64_t packBytes = 16;
-  const auto elementBytes = static_cast<std::int64_t>(bytesOf(element));
-  const std::int64_t pack = packBytes / elementBytes;
+  const auto own = static_cast<std::int64_t>(bytesOf(element)),
+             ofResult = s.wideResult ? static_cast<std::int64_t>(bytesOf(Element::f32)) : own;
+  const ElementBytes elementBytes = {own, own, ofResult};
   if (std::min({s.m, s.k, s.n}) < limits.leastSize || s.m * s.k < limits.leastWork / s.n) return {};
   const Cut aCut = s.transposeA ? Cut::columns : Cut::rows, bCut = s.transposeB ? Cut::rows : Cut::columns;
   PaddedProduct byRows = {.matrices = {{{.rows = s.transposeA ? s.k : s.m, .columns = s.transposeA ? s.m : s.k},
                                         {.rows = s.transposeB ? s.n : s.k, .columns = s.transposeB ? s.k : s.n},
                                         {.rows = s.m, .columns = s.n}}}};
-  for (PaddedProduct::Matrix& matrix : byRows.matrices) matrix.copied = matrix.columns % pack != 0;
+  for (std::size_t i = 0; i < elementBytes.size(); ++i)
+    byRows.matrices[i].copied = byRows.matrices[i].columns * elementBytes[i] % packBytes != 0;
   if (std::ranges::none_of(byRows.matrices, &PaddedProduct::Matrix::copied)) return {};
   PaddedProduct byColumns = byRows;
   byRows.extent = s.m;
@@ -62,8 +67,8 @@ PaddedProduct paddedProduct(const ProductSizes& s, Element element, const Paddin
   byColumns.extent = s.n;
   byColumns.matrices[1].cut = bCut;
   byColumns.matrices[2].cut = Cut::columns;
-  byRows = cut(byRows, elementBytes, pack, limits);
-  byColumns = cut(byColumns, elementBytes, pack, limits);
+  byRows = cut(byRows, elementBytes, limits);
+  byColumns = cut(byColumns, elementBytes, limits);
   if (byRows.part == 0 || byColumns.part == 0) return byRows.part > 0 ? byRows : byColumns;
   return partsIn(byRows) <= partsIn(byColumns) ? byRows : byColumns;
 }

@@ -19,6 +19,7 @@ public:
     bool transposed = false; ///< w is [outputs, inputs] (PyTorch's Linear, Gemm with transB), else [inputs, outputs]
     bool bias = false;
     Element element = Element::f32; ///< of all operands and results; sums are in f32
+    bool wideGradient = false;      ///< the gradients of w and b are of f32, whatever the others are
   };
 
   static constexpr bool workspaceByMethod = true;
@@ -41,6 +42,8 @@ public:
   void inputGradient(Stream& q, OperandView<T> dy, OperandView<T> w, View<T> dx) const;
   template <class T>
   void weightGradient(Stream& q, OperandView<T> x, OperandView<T> dy, View<T> dw, View<T> db) const;
+  void weightGradient(Stream& q, View<const bfloat16> x, View<const bfloat16> dy, View<float> dw, View<float> db) const;
+  void weightGradient(Stream& q, View<const float16> x, View<const float16> dy, View<float> dw, View<float> db) const;
 
 private:
   struct Impl;

@@ -33,6 +33,9 @@ public:
   /// and float16.
   template <class T>
   void forward(Stream& q, std::type_identity_t<View<const T>> x, View<T> y) const;
+  // Sums alone, for CUDA.
+  void forward(Stream& q, View<const bfloat16> x, View<float> y) const;
+  void forward(Stream& q, View<const float16> x, View<float> y) const;
 
 private:
   static std::size_t workspaceBytes(const Options& options); ///< on the target
