@@ -1,35 +1,13 @@
 // The communication thread: takes posted work from a queue, and polls what is under way.
+#include "pdcrt/Threads.h"
 #include "pdcrt/Transport.h"
 
 #include <algorithm>
 #include <csignal>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <utility>
 
 namespace pdcrt {
-
-namespace {
-
-/// Asks Linux (6.12 and later) for short slices, so that this thread, once woken, runs at once beside a kernel that
-/// keeps the core busy, and not when that one's slice of several milliseconds is over. Needs no privilege. Where it is
-/// not known, nothing changes.
-void requestShortSlices() {
-  struct Attributes { // the first version of struct sched_attr, which glibc 2.36 does not declare
-    std::uint32_t size, policy;
-    std::uint64_t flags;
-    std::int32_t nice;
-    std::uint32_t priority;
-    std::uint64_t runtime, deadline, period;
-  } attributes{};
-  attributes.size = sizeof(attributes);
-  if (syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) != 0 || attributes.policy != 0) return;
-  attributes.size = sizeof(attributes);
-  attributes.runtime = 100'000; // nanoseconds, the shortest
-  static_cast<void>(syscall(SYS_sched_setattr, 0, &attributes, 0));
-}
-
-} // namespace
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -169,7 +147,8 @@ bool Communicator::wait(const Work& work) {
 }
 
 void Communicator::run() {
-  requestShortSlices();
+  takeTurnsOf(
+      shortTurn); // once woken, it runs at once beside a kernel, not when that one's turn of milliseconds is over
   transport_.open();
   std::vector<Work*> active; // in the order of posting
   active.reserve(1024);

@@ -49,7 +49,7 @@ RankRun::RankRun(const RunOptions& options, const RunFiles& files, std::span<con
 Status RankRun::run() {
   kernelThreads = threadsOf(options_.kernelThreads, stages_);
   if (omp_set_num_threads) omp_set_num_threads(kernelThreads);
-  if (transport_.crowd() > 1) takeLongTurns();
+  if (transport_.crowd() > 1) takeTurnsOf(longTurn);
   try {
     for (auto step : {&RankRun::prepare, &RankRun::agree, &RankRun::load, &RankRun::train, &RankRun::finish})
       if (Status status = (this->*step)(); !status) return status;

@@ -36,14 +36,15 @@ void waitBriefly(char** argv, int threads) {
     ::execv("/proc/self/exe", argv);
 }
 
-bool takeLongTurns() {
+bool takeTurnsOf(std::chrono::nanoseconds length) {
 #if defined(SYS_sched_getattr) && defined(SYS_sched_setattr)
   SchedulingAttributes now;
   const auto read = [&] { return ::syscall(SYS_sched_getattr, 0, &now, sizeof now, 0) == 0; };
-  if (!read() || now.policy != 0) return false; // somebody has chosen how it is scheduled
-  now.runtime = static_cast<std::uint64_t>(std::chrono::nanoseconds(longTurn).count());
+  if (!read() || now.policy != 0) return false;
+  now.runtime = static_cast<std::uint64_t>(length.count());
   return ::syscall(SYS_sched_setattr, 0, &now, 0) == 0 && read() && now.runtime > 0;
 #else
+  static_cast<void>(length);
   return false;
 #endif
 }

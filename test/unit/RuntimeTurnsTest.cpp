@@ -40,7 +40,7 @@ TEST(Turns, AreLongAndThoseOfThreadsThatAreStarted) {
   bool given = false;
   apart([&] {
     const Attributes before = Attributes::now();
-    if (!(given = takeLongTurns())) return;
+    if (!(given = takeTurnsOf(longTurn))) return;
     const Attributes after = Attributes::now();
     EXPECT_EQ(after.runtime, 100'000'000u);
     EXPECT_EQ(after.policy, before.policy);
@@ -54,7 +54,7 @@ TEST(Turns, StayThoseThatSomebodyHasChosen) {
   apart([] {
     const sched_param none = {};
     ASSERT_EQ(::sched_setscheduler(0, SCHED_BATCH, &none), 0);
-    EXPECT_FALSE(takeLongTurns());
+    EXPECT_FALSE(takeTurnsOf(longTurn));
     EXPECT_EQ(Attributes::now().policy, static_cast<std::uint32_t>(SCHED_BATCH));
   });
 }

@@ -22,12 +22,13 @@ int threadsOf(int flag, std::span<const Stage* const> stages);
 /// again. Does nothing where that fails.
 void waitBriefly(char** argv, int threads);
 
-/// For how long a thread may compute before another one of its core has its turn; 100 ms are the most that Linux gives.
-inline constexpr std::chrono::milliseconds longTurn{100};
+// For how long a thread runs before another one of its core has its turn, where several want it: the longest that Linux
+// gives, for those that compute, and that find less of their memory in the caches with every turn; the shortest for
+// those that do little at a time, who then come soon.
+inline constexpr std::chrono::nanoseconds longTurn{100'000'000}, shortTurn{100'000};
 
-/// Asks Linux, from 6.12 on, for such turns for this thread, and for those that it starts from now on. What computes on
-/// a core in turns with others finds less of its memory in the caches with every turn; those that wait for something
-/// short (messages) still come before it. False where that is not to be had.
-bool takeLongTurns();
+/// Asks Linux, from 6.12 on, for such turns for this thread, and for those that it starts from now on. False where they
+/// are not to be had, or somebody has chosen how the thread is scheduled.
+bool takeTurnsOf(std::chrono::nanoseconds length);
 
 } // namespace pdcrt
