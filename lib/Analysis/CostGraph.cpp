@@ -73,7 +73,7 @@ void keepTogether(CostGraph& cost, const std::set<int>& groups) {
 } // namespace
 
 Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& model, const Profile& profile,
-                                     bool splitBackward, Diagnostics& diags, Target target) {
+                                     bool splitBackward, Diagnostics& diags, Target target, bool readsAhead) {
   CostGraph cost{.model = model, .costSource = profile.source, .nodes = {}, .tensors = {}};
   std::vector<std::vector<const Operation*>> members(static_cast<std::size_t>(groupCount(graph)));
   for (const auto& operation : graph.operations())
@@ -95,7 +95,7 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
     node.scratchBytes = gradientScratch(members[g], outputs, handedOver);
     cost.nodes.push_back(node);
   }
-  if (const int reader = groupOfData(graph); reader >= 0)
+  if (const int reader = groupOfData(graph); reader >= 0 && !readsAhead)
     cost.nodes[static_cast<std::size_t>(reader)].forwardMs += profile.dataMs;
 
   // Parameters: charged to the group that uses them first. Those that several groups train are shared; where only some

@@ -111,8 +111,10 @@ Status Compilation::compile() {
   }
   if (profile->reservedBytes > 0 && options_.clusterFile.empty())
     machines->device.reservedBytes = std::min(profile->reservedBytes, machines->device.memoryBytes);
-  Expected<CostGraph> costs =
-      costGraphOf(main(), provenance_.model, *profile, splitsBackward(planner_.schedule), diags_, options_.target);
+  // On a GPU, unless the host looks at gradients before it goes on.
+  const bool readsAhead = options_.target == Target::cuda && !training_.checksGradients();
+  Expected<CostGraph> costs = costGraphOf(main(), provenance_.model, *profile, splitsBackward(planner_.schedule),
+                                          diags_, options_.target, readsAhead);
   if (!costs) return failure;
   Expected<Plan> planned = plan(*costs, *machines);
   if (!planned) return failure;

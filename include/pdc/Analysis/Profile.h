@@ -90,8 +90,10 @@ Profile analyticProfile(const Graph& graph, const DeviceKind& device, const std:
 
 /// The planner's view of a differentiated and fused graph: a node per group, a tensor per value that groups hand on.
 /// Parameters that several groups use give them a colour. Where the schedule does not separate the halves of a backward
-/// (`splitBackward`), nothing is handed over. Errors: a kernel refuses its shapes, or the target lacks it.
+/// (`splitBackward`), nothing is handed over. Data that is read while the minibatch before is computed (`readsAhead`)
+/// takes no time from the group that it belongs to. Errors: a kernel refuses its shapes, or the target lacks it.
 Expected<CostGraph> costGraphOf(const Graph& graph, const std::string& model, const Profile& profile,
-                                bool splitBackward, Diagnostics& diags, Target target = Target::cpu);
+                                bool splitBackward, Diagnostics& diags, Target target = Target::cpu,
+                                bool readsAhead = false);
 
 } // namespace pdc
