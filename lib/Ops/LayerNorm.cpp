@@ -37,7 +37,7 @@ std::vector<AttributeDef> attributes(bool forward) {
 /// Of a gradient for X.
 std::vector<AttributeDef> inputGradientAttributes() {
   std::vector<AttributeDef> defs = attributes(/*forward=*/false);
-  defs.push_back({"low", std::string("bf16"), std::string(), "bf16 or f16, the precision of dX_low"});
+  defs.push_back({"low", std::string("bf16"), std::string(), "bf16 or f16, the precision of dX_low and of dY"});
   return defs;
 }
 
@@ -77,8 +77,9 @@ Types inputGradientTypes(const InferContext& c, const char* op, const Operands& 
   if (!split(c, op, operands) || (has(c, added) && !requireType(c, op, added, c.operand(1), "X"))) return failure;
   std::vector<Type> types = {c.operand(1), c.operand(1)};
   const auto& low = c.attributes.get<std::string>("low");
-  if (!low.empty() && (!elementTypeFromName(low, types[1].element) || !isLowPrecision(types[1].element)))
-    return c.error() << "low = '" << low << "' is no low precision, which are bf16 and f16";
+  if (!low.empty() && (low != nameOf(c.operand(0).element) || !isLowPrecision(c.operand(0).element)))
+    return c.error() << "low = '" << low << "' is not the low precision of dY " << toString(c.operand(0));
+  if (!low.empty()) types[1].element = c.operand(0).element;
   return types;
 }
 

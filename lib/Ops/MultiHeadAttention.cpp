@@ -220,7 +220,7 @@ void gradientReference(ReferenceContext& c) {
 
 // --- gradient ---
 
-/// Rows of operand or result `of` as heads that lie apart.
+/// Rows as heads that lie apart.
 Value* apart(GradientContext& g, Value* rows, const pdcrt::MultiHeadAttention::Part& part, std::int64_t batch) {
   const std::int64_t width = part.heads * part.size;
   if (width != part.row)
