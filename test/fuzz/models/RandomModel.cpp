@@ -258,14 +258,18 @@ private:
     Operation* last = nullptr;
     for (const auto& operation : example.graph().operations()) {
       std::vector<Value*> operands;
-      for (const Value* operand : operation->operands()) operands.push_back(operand ? copies.at(operand) : nullptr);
+      for (const Value* operand : operation->operands()) {
+        if (operand && !copies.contains(operand)) return nullptr; // what another has for its gradient only
+        operands.push_back(operand ? copies.at(operand) : nullptr);
+      }
       std::vector<bool> wanted;
       for (const Value* result : operation->results()) wanted.push_back(result != nullptr);
       last = builder_.create(operation->def().name, operands, operation->attributes, wanted);
       if (!last) return nullptr;
       noted(last);
+      const std::vector<Value*> known = publicResults(*last);
       for (std::size_t i = 0; i < wanted.size(); ++i)
-        if (wanted[i]) copies[operation->result(i)] = last->result(i);
+        if (std::ranges::find(known, last->result(i)) != known.end()) copies[operation->result(i)] = last->result(i);
     }
     return last;
   }
