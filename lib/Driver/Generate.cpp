@@ -195,11 +195,12 @@ bool hasOneSlot(const Plan& plan, const pdcrt::Schedule& schedule, int stage) {
          });
 }
 
-/// Whether the backward of a stage may read the weights that its forward has converted: one minibatch is in flight, and
-/// there is room for them beside what was planned.
+/// Whether the backward of a stage may read the weights that its forward has converted: it would get the same version
+/// anyway, one minibatch is in flight, and there is room for them beside what was planned.
 bool keepsConversions(const Plan& plan, const pdcrt::Schedule& schedule, const StageGraphs& stage) {
   const PlanStage& planned = plan.stages[static_cast<std::size_t>(stage.stage)];
-  if (planned.recompute || !hasOneSlot(plan, schedule, stage.stage)) return false;
+  if (planned.recompute || schedule.weights == pdcrt::WeightPolicy::latest || !hasOneSlot(plan, schedule, stage.stage))
+    return false;
   const std::int64_t bytes = planned.memoryBytes + keptBytes(*stage.training);
   return std::all_of(plan.ranks.begin(), plan.ranks.end(), [&](const PlanRank& rank) {
     auto isStage = [&](const PlanRank::Host& host) { return host.stage == stage.stage; };
