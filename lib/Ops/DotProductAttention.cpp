@@ -120,12 +120,10 @@ class Rows {
 public:
   Rows(ReferenceContext& c, std::size_t first)
       : o(attentionOptions(c.op, first)), q_(c.in<T>(first + query)), k_(c.in<T>(first + key)),
-        v_(c.in<T>(first + value)), strides_(4, 0) {
+        v_(c.in<T>(first + value)) {
     if (!c.op.operand(first + bias)) return;
     bias_ = c.in<T>(first + bias);
-    const Shape& shape = c.op.operand(first + bias)->type().shape;
-    const std::vector<std::int64_t> all = stridesOf(shape);
-    for (std::size_t i = 0; i < 4; ++i) strides_[i] = shape[i] == 1 ? 0 : all[i];
+    strides_ = biasStrides(operandType(c.op, first + bias).shape);
   }
 
   template <class F>

@@ -165,7 +165,7 @@ void weightGradientReference(ReferenceContext& c, bool centred) {
   }
 }
 
-/// A gradient for X, of which somebody reads a rounded copy in the precision of dY: it gives that, too.
+/// When somebody reads a rounded copy of dX in the precision of dY: the gradient gives that, too.
 Absorbed absorbConversion(Operation& op, Builder& b) {
   const ElementType low = operandType(op, 0).element;
   const auto rounds = [&](const Operation* user) {
@@ -175,7 +175,7 @@ Absorbed absorbConversion(Operation& op, Builder& b) {
   };
   const std::vector<Operation*>& users = op.result()->users();
   const auto conversion = std::find_if(users.begin(), users.end(), rounds);
-  if (!isLowPrecision(low) || op.result(1) || conversion == users.end()) return {};
+  if (!isLowPrecision(low) || conversion == users.end()) return {};
   Attributes attributes = op.attributes;
   attributes.set("low", std::string(nameOf(low)));
   b.setInsertionPoint(&op);
@@ -186,12 +186,9 @@ Absorbed absorbConversion(Operation& op, Builder& b) {
           .replaced = {{op.result(), made->result()}, {(*conversion)->result(), made->result(1)}}};
 }
 
-/// A gradient for X without `added`, when its sum with one other value, and that sum in the precision of dY, is all
-/// that dX is for.
+/// When the sum of dX with one other value, and that sum in the precision of dY, is all that dX is for.
 Absorbed absorbSum(Operation& op, Builder& b) {
   const std::size_t added = op.def().operands.size() - 1;
-  if (op.operand(added) || op.result(1)) return {};
-  if (op.result()->users().size() != 1) return absorbConversion(op, b);
   Operation* const sum = op.result()->users().front();
   if (sum->def().kind != OpKind::elementwise || sum->operands().size() != 2 || sum->results().size() > 2) return {};
   const std::vector<ExpressionPtr> expressions = expressionsOf(*sum);
@@ -217,6 +214,12 @@ Absorbed absorbSum(Operation& op, Builder& b) {
   Absorbed absorbed{.made = made, .gone = {&op, sum}, .replaced = {{sum->result(), made->result()}}};
   if (rounds) absorbed.replaced.emplace_back(sum->result(1), made->result(1));
   return absorbed;
+}
+
+/// Of a gradient for X to which nothing is added yet.
+Absorbed absorbNeighbour(Operation& op, Builder& b) {
+  if (op.operand(op.def().operands.size() - 1) || op.result(1)) return {};
+  return op.result()->users().size() == 1 ? absorbSum(op, b) : absorbConversion(op, b);
 }
 
 Attributes onlyAxis(const Operation& op) {
@@ -376,7 +379,7 @@ PDC_OPS(LayerNorm) {
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(12),
           .kernel = [](const Operation& op) { return kernel(op, "inputGradient", 1); },
-          .absorb = absorbSum,
+          .absorb = absorbNeighbour,
           .replaceable = {0, 5},
           .reference = reference([]<class T>(ReferenceContext& c) { inputGradientReference<T>(c, true); }),
           .examples = {example(
@@ -447,7 +450,7 @@ PDC_OPS(LayerNorm) {
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(9),
           .kernel = [](const Operation& op) { return kernel(op, "rmsInputGradient", 1); },
-          .absorb = absorbSum,
+          .absorb = absorbNeighbour,
           .replaceable = {0, 4},
           .reference = reference([]<class T>(ReferenceContext& c) { inputGradientReference<T>(c, false); }),
           .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %i: f32[4]",

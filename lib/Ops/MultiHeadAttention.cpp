@@ -135,12 +135,10 @@ struct Heads {
 
   Heads(ReferenceContext& c, std::size_t first)
       : o(optionsOf(c.op, first)), rows(o), q(c.in<T>(first + query)), k(o.packed ? q : c.in<T>(first + key)),
-        v(o.packed ? q : c.in<T>(first + value)), strides(4, 0) {
+        v(o.packed ? q : c.in<T>(first + value)) {
     if (!c.op.operand(first + bias)) return;
     added = c.in<T>(first + bias);
-    const Shape& shape = c.op.operand(first + bias)->type().shape;
-    const std::vector<std::int64_t> all = stridesOf(shape);
-    for (std::size_t axis = 0; axis < 4; ++axis) strides[axis] = shape[axis] == 1 ? 0 : all[axis];
+    strides = biasStrides(operandType(c.op, first + bias).shape);
   }
 
   std::int64_t groupOf(std::int64_t h) const { return h / (o.heads / o.groups); }

@@ -147,8 +147,7 @@ bool Communicator::wait(const Work& work) {
 }
 
 void Communicator::run() {
-  takeTurnsOf(
-      shortTurn); // once woken, it runs at once beside a kernel, not when that one's turn of milliseconds is over
+  takeTurnsOf(shortTurn); // once woken it runs at once, not when a kernel's turn of milliseconds is over
   transport_.open();
   std::vector<Work*> active; // in the order of posting
   active.reserve(1024);

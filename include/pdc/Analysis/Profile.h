@@ -58,7 +58,7 @@ struct Profile {
   std::vector<GroupTimes> groups;
   double stepMs = 0;   ///< a whole minibatch: forward and backward of all groups
   double updateMs = 0; ///< of all parameters
-  double dataMs = 0;   ///< reading the samples of a minibatch, which belongs to the first group that uses them
+  double dataMs = 0;   ///< reading the samples of a minibatch: of the first group that uses them, if nobody reads ahead
   std::optional<LinkProfile> link; ///< where it was measured
   std::vector<KernelTime> kernels; ///< where it was measured: what decides between algorithms
 };

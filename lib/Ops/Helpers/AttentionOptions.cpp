@@ -97,6 +97,13 @@ Status pdc::ops::requireAttentionBias(const InferContext& c, const char* op, std
   return c.error() << "'" << op << "' op has a bias " << toString(added) << " for scores " << toString(scores);
 }
 
+std::vector<std::int64_t> pdc::ops::biasStrides(const Shape& bias) {
+  std::vector<std::int64_t> strides = stridesOf(bias);
+  for (std::size_t axis = 0; axis < bias.size(); ++axis)
+    if (bias[axis] == 1) strides[axis] = 0;
+  return strides;
+}
+
 ElementType pdc::ops::besideQueries(ElementType element) {
   return isLowPrecision(element) ? ElementType::f32 : element;
 }

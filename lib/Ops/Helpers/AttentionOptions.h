@@ -31,6 +31,9 @@ KernelAlternatives attentionAlternatives(const pdcrt::Attention::Options& option
 /// Reports unless operand i, if it is there, is a bias for such scores.
 Status requireAttentionBias(const InferContext& c, const char* op, std::size_t i, const Type& scores);
 
+/// Of a bias with this shape, from score to score along each axis: 0 where it is the same for all.
+std::vector<std::int64_t> biasStrides(const Shape& bias);
+
 /// Of bias and statistics beside queries of `element`: f32 beside 16 bits.
 ElementType besideQueries(ElementType element);
 
