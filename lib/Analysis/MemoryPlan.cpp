@@ -19,6 +19,12 @@ ProgramPhase StageMemory::phaseOf(const Operation& operation) const {
                                                                    : ProgramPhase::backwardInput;
 }
 
+const EarlyUpdate* StageMemory::takerOfParts(const Operation& operation) const {
+  for (const EarlyUpdate& update : earlyUpdates)
+    if (update.inParts && update.after == &operation) return &update;
+  return nullptr;
+}
+
 const Buffer* GraphMemory::find(const Value* value) const {
   auto it = index.find(value);
   return it == index.end() ? nullptr : &buffers[it->second];

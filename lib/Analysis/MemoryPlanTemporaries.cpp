@@ -82,8 +82,13 @@ void MemoryPlanner::findLifetimes(GraphMemory& memory) {
       memory.copied.push_back({nullptr, pin.place, buffer->bytes, 0, timeline.end, false});
 }
 
+/// Of a part of what `operation` makes, if it is better made in parts; 0: it is not.
+static std::int64_t partBytes(const Operation& operation) {
+  return operation.def().kind == OpKind::kernel ? operation.def().kernel(operation).partBytes : 0;
+}
+
 /// A parameter is updated when its gradient is there and nothing reads its old value any more: the new one may lie in
-/// its place.
+/// its place. If nothing does while the gradient is made, each part of it can be used up at once.
 void MemoryPlanner::timeEarlyUpdates() {
   const Timeline& timeline = plan_.training.timeline;
   std::unordered_map<const Value*, int> lastRead; // of parameters
@@ -100,6 +105,11 @@ void MemoryPlanner::timeEarlyUpdates() {
       if (auto read = lastRead.find(value); value->parameter() == parameter && read != lastRead.end())
         gradient.last = std::max(gradient.last, read->second);
     update.after = timeline.operations[static_cast<std::size_t>(gradient.last) - 1];
+    if (!options_.gradientsInParts || update.after->result(0) != gradient.value) continue;
+    if (const std::int64_t bytes = partBytes(*update.after); bytes > 0) {
+      gradient.bytes = bytes;
+      update.inParts = true;
+    }
   }
 }
 
@@ -115,7 +125,9 @@ Status MemoryPlanner::addWorkspaces(GraphMemory& memory) {
       if (!setup) return failure;
       known = kernelSetups_.emplace(key, *setup).first;
     }
-    const auto bytes = static_cast<std::int64_t>(known->second.workspaceBytes(use.method));
+    const bool inParts = &memory == &plan_.training && plan_.takerOfParts(*operation);
+    const std::string& method = inParts ? use.partsMethod : use.method;
+    const auto bytes = static_cast<std::int64_t>(known->second.workspaceBytes(method));
     const int position = memory.timeline.positions.at(operation);
     if (bytes > 0) memory.workspaces[operation] = {nullptr, {Block::scratch, -1, 0}, bytes, position, position, true};
   }

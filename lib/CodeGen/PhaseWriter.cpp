@@ -135,6 +135,7 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
 
 Expected<std::string> PhaseWriter::call(const Operation& operation, const GraphMemory& memory) {
   auto reference = [&](const Value* value) { return value ? names_.reference(memory, value) : std::string("{}"); };
+  const EarlyUpdate* const taker = program_.memory->takerOfParts(operation);
   std::vector<std::string> arguments;
   std::string callee;
   if (operation.def().kind == OpKind::elementwise) {
@@ -143,7 +144,8 @@ Expected<std::string> PhaseWriter::call(const Operation& operation, const GraphM
     callee = functionName(kernel->text, kernel->hint);
     arguments.push_back("q");
   } else {
-    const KernelUse use = operation.def().kernel(operation);
+    KernelUse use = operation.def().kernel(operation);
+    if (taker) use.method = use.partsMethod;
     const auto workspace = memory.workspaces.find(&operation);
     const Buffer* needed = workspace == memory.workspaces.end() ? nullptr : &workspace->second;
     callee = "k." + kernelMember(operation, use, needed ? needed->bytes : 0) + "." + use.method;
@@ -171,6 +173,7 @@ Expected<std::string> PhaseWriter::call(const Operation& operation, const GraphM
   else
     for (const Value* result : operation.results())
       if (result) arguments.push_back(reference(result));
+  if (taker) arguments.push_back("q.updater(" + std::to_string(taker->parameter) + ")");
   std::string text = callee + "(";
   for (std::size_t a = 0; a < arguments.size(); ++a) text += (a ? ", " : "") + arguments[a];
   return text + ");";
@@ -224,7 +227,7 @@ std::string PhaseWriter::updates(const Operation& operation) const {
   const StageMemory& memory = *program_.memory;
   std::string text;
   for (const EarlyUpdate& update : memory.earlyUpdates)
-    if (update.after == &operation)
+    if (update.after == &operation && !update.inParts)
       text += "  q.update(" + std::to_string(update.parameter) + ", " +
               names_.reference(memory.training, update.gradient) + ".data); // " +
               commentText(memory.parameters[static_cast<std::size_t>(update.parameter)].parameter->name) + "\n";

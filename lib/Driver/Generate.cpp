@@ -260,6 +260,7 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
                                                .shared = shared,
                                                .splitBackward = splitBackward,
                                                .earlyUpdates = early,
+                                               .gradientsInParts = early && !provenance.debugNan,
                                                .oneSlot = hasOneSlot(plan, *schedule, stage.stage),
                                                .target = options.target},
                                               context.diags);

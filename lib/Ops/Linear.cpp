@@ -38,15 +38,18 @@ Cost cost(const Operation& op, Sizes sizes) {
           .bytes = bytesMoved(op)};
 }
 
+pdcrt::Linear::Options optionsOf(const Operation& op, Sizes sizes, bool bias) {
+  return {.rows = sizes.rows,
+          .inputs = sizes.inputs,
+          .outputs = sizes.outputs,
+          .transposed = op.attributes.get<bool>("transposed"),
+          .bias = bias,
+          .element = operandType(op, 0).element,
+          .wideGradient = op.attributes.getOr("wide", false)};
+}
+
 KernelUse kernel(const Operation& op, const char* method, Sizes sizes, bool bias) {
-  return kernelUse<pdcrt::Linear>("Linear", method,
-                                  {.rows = sizes.rows,
-                                   .inputs = sizes.inputs,
-                                   .outputs = sizes.outputs,
-                                   .transposed = op.attributes.get<bool>("transposed"),
-                                   .bias = bias,
-                                   .element = operandType(op, 0).element,
-                                   .wideGradient = op.attributes.getOr("wide", false)});
+  return kernelUse<pdcrt::Linear>("Linear", method, optionsOf(op, sizes, bias));
 }
 
 /// Where W[input, output] lies.
@@ -62,6 +65,15 @@ Sizes sizesOfInputGradient(const Operation& op) {
 }
 Sizes sizesOfWeightGradient(const Operation& op) {
   return {rowsOf(operandType(op, 0)), lastOf(operandType(op, 0)), lastOf(operandType(op, 1))};
+}
+
+KernelUse weightGradientKernel(const Operation& op) {
+  const Sizes sizes = sizesOfWeightGradient(op);
+  const bool bias = op.result(1);
+  KernelUse use = kernel(op, "weightGradient", sizes, bias);
+  use.partsMethod = "weightGradientInParts";
+  use.partBytes = pdcrt::Linear::partSize(optionsOf(op, sizes, bias)) * static_cast<std::int64_t>(sizeof(float));
+  return use;
 }
 
 /// The axis of W along which it meets the last axis of operand 0 must agree with it.
@@ -214,8 +226,7 @@ PDC_OPS(Linear) {
           .infer = inferWeightGradient,
           .precision = PrecisionClass::preferLow,
           .cost = [](const Operation& op) { return cost(op, sizesOfWeightGradient(op)); },
-          .kernel =
-              [](const Operation& op) { return kernel(op, "weightGradient", sizesOfWeightGradient(op), op.result(1)); },
+          .kernel = weightGradientKernel,
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Sizes s = sizesOfWeightGradient(c.op);
             const auto x = c.in<T>(0), dy = c.in<T>(1);

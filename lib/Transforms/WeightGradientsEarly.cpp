@@ -3,6 +3,8 @@
 
 #include "GraphUtilities.h"
 
+#include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 using namespace pdc;
@@ -11,7 +13,10 @@ namespace {
 
 class Reordering {
 public:
-  explicit Reordering(Graph& graph) : graph_(graph) {}
+  explicit Reordering(Graph& graph) : graph_(graph) {
+    for (const GraphOutput& output : graph.outputs)
+      if (output.kind == OutputKind::gradient) findReaders(output);
+  }
 
   void run() {
     for (const auto& operation : graph_.operations()) emit(*operation);
@@ -19,6 +24,18 @@ public:
   }
 
 private:
+  /// A gradient that can be made in parts is, where they are used up at once: nothing may read the parameter any more.
+  void findReaders(const GraphOutput& gradient) {
+    const Operation* maker = gradient.value->definer();
+    if (!maker || maker->phase != Phase::weightGradient || maker->def().kind != OpKind::kernel ||
+        maker->def().kernel(*maker).partBytes == 0)
+      return;
+    for (const Value* value : graph_.parameterValues())
+      if (value->parameter() == gradient.parameter)
+        for (const Operation* reader : value->users())
+          if (reader != maker && reader->phase == Phase::inputGradient) readers_[maker].push_back(reader);
+  }
+
   void emit(Operation& operation) {
     if (!emitted_.insert(&operation).second) return;
     order_.push_back(&operation);
@@ -32,12 +49,15 @@ private:
   bool isReady(const Operation& operation) const {
     for (const Value* operand : operation.operands())
       if (operand && operand->definer() && !emitted_.contains(operand->definer())) return false;
-    return true;
+    const auto readers = readers_.find(&operation);
+    return readers == readers_.end() || std::all_of(readers->second.begin(), readers->second.end(),
+                                                    [&](const Operation* reader) { return emitted_.contains(reader); });
   }
 
   Graph& graph_;
   std::vector<Operation*> order_;
   std::unordered_set<const Operation*> emitted_;
+  std::unordered_map<const Operation*, std::vector<const Operation*>> readers_; ///< of the parameter, by its gradient's
 };
 
 } // namespace

@@ -13,8 +13,8 @@ class EarlyUpdates : public GradientTaker {
 public:
   EarlyUpdates(Stream& q, const Optimizer& optimizer, const UpdateBlocks& blocks, const UpdateStep& step)
       : q_(q), optimizer_(optimizer), blocks_(blocks), step_(step) {}
-  void take(int parameter, const float* gradient) override {
-    optimizer_.updateOne(q_, parameter, gradient, blocks_, step_);
+  void take(int parameter, const float* gradient, Elements elements) override {
+    optimizer_.updateOne(q_, parameter, gradient, elements, blocks_, step_);
   }
 
 private:

@@ -81,10 +81,11 @@ void Optimizer::update(Stream& q, const UpdateBlocks& blocks, const UpdateStep& 
   device::update(q, slices_, training_);
 }
 
-void Optimizer::updateOne(Stream& q, int row, const float* gradient, const UpdateBlocks& blocks,
+void Optimizer::updateOne(Stream& q, int row, const float* gradient, Elements elements, const UpdateBlocks& blocks,
                           const UpdateStep& step) const {
   const TrainedParameter& parameter = parameters_[static_cast<std::size_t>(ofRow_[static_cast<std::size_t>(row)])];
-  const UpdateSlice slice = sliceOf(parameter, gradient, blocks, step);
+  UpdateSlice slice = sliceOf(parameter, gradient, blocks, step).partOf(elements);
+  slice.gradient = gradient;
   device::update(q, {&slice, 1}, training_);
 }
 

@@ -198,6 +198,92 @@ TEST(AnalysisMemory, NothingIsOverwrittenWhileItIsAlive) {
   EXPECT_GT(earlyUpdates, 100U);
 }
 
+/// Stage 0 of a model with a layer of 2050 x 1031 weights between others, and a plan of its memory.
+struct LargeLayer {
+  std::unique_ptr<Module> module;
+  Expected<std::vector<StageGraphs>> stages = failure;
+  Expected<StageMemory> plan = failure;
+  const Graph& graph() const { return *(*stages)[0].training; }
+
+  LargeLayer(const MemoryOptions& options, bool inputGradientFirst, Diagnostics& diags) {
+    auto parsed = parseModule(R"(module @m {
+  param %v : f32[3, 2050]
+  param %w : f32[1031, 2050]
+  graph @main(%x: f32[4, 3]) {
+    %0 = linear %x, %v : f32[4, 2050] <group 0>
+    %1 = linear %0, %w {transposed = true} : f32[4, 1031] <group 0>
+    %2 = mul %1, %1 : f32[4, 1031] <group 0>
+    %3 = reduce_sum %2 {axes = [0, 1]} : f32[] <group 0>
+    loss %3
+  }
+})",
+                              "test.pdir", registry(), diags);
+    if (!parsed) return;
+    module = std::move(*parsed);
+    PassContext context{*module, registry(), diags, {}};
+    if (!differentiate(context)) return;
+    stages = splitStages(context, {0});
+    if (!stages) return;
+    if (inputGradientFirst)
+      computeWeightGradientsEarly(*(*stages)[0].training);
+    else
+      orderWeightGradientFirst();
+    plan = planMemory(graph(), nullptr, options, diags);
+  }
+
+  const EarlyUpdate* updateOf(const std::string& parameter) const {
+    for (const EarlyUpdate& update : plan->earlyUpdates)
+      if (plan->parameters[static_cast<std::size_t>(update.parameter)].parameter->name == parameter) return &update;
+    return nullptr;
+  }
+
+private:
+  /// Puts each gradient of weights before the input gradient of its layer.
+  void orderWeightGradientFirst() {
+    std::vector<Operation*> order;
+    for (const auto& operation : graph().operations()) order.push_back(operation.get());
+    for (std::size_t i = 0; i + 1 < order.size(); ++i)
+      if (order[i]->phase == Phase::inputGradient && order[i + 1]->phase == Phase::weightGradient &&
+          order[i]->def().name == "linear_input_gradient")
+        std::swap(order[i], order[i + 1]);
+    (*stages)[0].training->reorder(order);
+  }
+};
+
+TEST(AnalysisMemory, ALargeGradientThatIsUsedUpAtOnceIsMadeInParts) {
+  Diagnostics diags(&std::cerr);
+  const LargeLayer layer({.earlyUpdates = true, .gradientsInParts = true, .oneSlot = true}, true, diags);
+  ASSERT_TRUE(layer.plan);
+  const EarlyUpdate* update = layer.updateOf("w");
+  ASSERT_TRUE(update);
+  EXPECT_TRUE(update->inParts);
+  EXPECT_EQ(layer.plan->takerOfParts(*update->after), update);
+  const Buffer* buffer = layer.plan->training.find(update->gradient);
+  EXPECT_LT(buffer->bytes, update->gradient->type().bytes() / 4);
+  EXPECT_EQ(buffer->bytes, update->after->def().kernel(*update->after).partBytes);
+  EXPECT_LT(layer.plan->live.peak, update->gradient->type().bytes());
+  Simulation simulation(*layer.plan);
+  EXPECT_EQ(simulation.train(layer.graph()), "");
+  EXPECT_FALSE(layer.updateOf("v")->inParts) << "it is small";
+}
+
+TEST(AnalysisMemory, AGradientIsMadeAsAWholeWhereTheParameterIsReadAfterIt) {
+  Diagnostics diags(&std::cerr);
+  const LargeLayer layer({.earlyUpdates = true, .gradientsInParts = true, .oneSlot = true}, false, diags);
+  ASSERT_TRUE(layer.plan);
+  const EarlyUpdate* update = layer.updateOf("w");
+  ASSERT_TRUE(update);
+  EXPECT_FALSE(update->inParts);
+  EXPECT_EQ(layer.plan->training.find(update->gradient)->bytes, update->gradient->type().bytes());
+}
+
+TEST(AnalysisMemory, AGradientIsMadeAsAWholeWhereNoPartsAreAskedFor) {
+  Diagnostics diags(&std::cerr);
+  const LargeLayer layer({.earlyUpdates = true, .oneSlot = true}, true, diags);
+  ASSERT_TRUE(layer.plan);
+  EXPECT_FALSE(layer.updateOf("w")->inParts);
+}
+
 // A value that is computed again need not be kept, and nothing else is kept longer for it.
 TEST(AnalysisMemory, ComputingAgainTakesNoMoreMemoryAtAnyTime) {
   Diagnostics diags(&std::cerr);

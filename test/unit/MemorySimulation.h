@@ -120,7 +120,7 @@ private:
 
   void read(const GraphMemory& memory, const Value* value) {
     const Buffer* buffer = memory.find(value);
-    if (buffer->place.block != Block::constant) expect(buffer->place, buffer->value, "an operand");
+    if (buffer->place.block != Block::constant) expect(buffer->place, buffer->bytes, buffer->value, "an operand");
   }
   void write(const GraphMemory& memory, const Value* value) {
     const Buffer* buffer = memory.find(value);
@@ -172,8 +172,10 @@ private:
       if (memory.find(output.value)) expect({Block::slot, -1, output.offset}, output.value, "an output");
   }
   void expect(const Place& place, const Value* value, const std::string& what) {
-    const Value* root = storageOf(value);
-    if (!memory_.holds(place, root->type().bytes(), root)) fail(what + ", %" + value->name() + ", was overwritten");
+    expect(place, value->type().bytes(), value, what);
+  }
+  void expect(const Place& place, std::int64_t bytes, const Value* value, const std::string& what) {
+    if (!memory_.holds(place, bytes, storageOf(value))) fail(what + ", %" + value->name() + ", was overwritten");
   }
   void fail(const std::string& what) {
     if (wrong_.empty()) wrong_ = what;

@@ -148,10 +148,12 @@ private:
   class EarlyGradients : public pdcrt::GradientTaker {
   public:
     EarlyGradients(const pdcrt::Stage& stage, Block& block) : stage_(stage), block_(block) {}
-    void take(int parameter, const float* gradient) override {
+    void take(int parameter, const float* gradient, pdcrt::Elements elements) override {
       const pdcrt::ParameterRow& row = stage_.parameters[static_cast<std::size_t>(parameter)];
-      std::memcpy(block_.data() + stage_.bytes.gradients + row.offset, gradient,
-                  static_cast<std::size_t>(row.shape.elements()) * sizeof(float));
+      const std::int64_t count = std::min(elements.count, row.shape.elements() - elements.begin);
+      std::memcpy(block_.data() + stage_.bytes.gradients + row.offset +
+                      static_cast<std::size_t>(elements.begin) * sizeof(float),
+                  gradient, static_cast<std::size_t>(count) * sizeof(float));
     }
 
   private:

@@ -115,6 +115,8 @@ struct EarlyUpdate {
   int parameter = 0;                ///< index into StageMemory::parameters
   const Value* gradient = nullptr;  ///< a temporary
   const Operation* after = nullptr; ///< the last that reads the parameter, or makes the gradient
+  /// `after` makes the gradient in parts (KernelUse::partsMethod), of which its buffer holds one.
+  bool inParts = false;
 };
 
 struct PlacedPort {
@@ -168,6 +170,8 @@ struct StageMemory {
 
   /// The phase of the stage program that runs `operation` of the training graph.
   ProgramPhase phaseOf(const Operation& operation) const;
+  /// The update that takes what `operation` makes in parts; null: it makes everything at once.
+  const EarlyUpdate* takerOfParts(const Operation& operation) const;
 };
 
 struct MemoryOptions {
@@ -181,6 +185,8 @@ struct MemoryOptions {
   /// Update parameters as soon as their gradients are there, which then need no place of their own: for stages that
   /// update after every minibatch, and not with halves of a backward apart.
   bool earlyUpdates = false;
+  /// Some of those take gradients in parts, so that they never are in memory as a whole.
+  bool gradientsInParts = false;
   /// A replica has one slot, and its rank no other stage: what lives inside a phase lies in the slot, which is as large
   /// as that takes, and not in scratch. A buffer may then begin where the slot is free and end behind it.
   bool oneSlot = false;

@@ -138,6 +138,10 @@ struct KernelUse {
   std::string options;            ///< designated initialisers: ".input = {32, 64, 56, 56}, .strides = {2, 2}"
   bool draws = false;             ///< the method takes the Draw after the stream
   bool workspaceByMethod = false; ///< the class asks for workspace for each method apart
+  /// On CPUs: the method that makes the first result in parts of so many bytes, for one that is used up at once. It
+  /// takes one part in the result's place, and after all results what takes the parts. 0: there is none.
+  std::string partsMethod = {};
+  std::int64_t partBytes = 0;
   /// Constructs the class with the same options, so that `setup` learns the workspace.
   std::function<void(pdcrt::Setup& setup)> construct;
 };

@@ -17,6 +17,7 @@
 #include "pdcrt/Stage.h"
 #include "pdcrt/Training.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -63,7 +64,7 @@ struct TrainedParameter {
   std::int64_t updatesBefore = 0;
 };
 
-/// The arrays of one parameter, and the numbers of the step in f32.
+/// The arrays of one parameter, or of some of its elements, and the numbers of the step in f32.
 struct UpdateSlice {
   const float* old;
   float* fresh;
@@ -73,6 +74,17 @@ struct UpdateSlice {
   std::int64_t count;
   std::int64_t update; ///< this is the parameter's so many-th, from 1
   float minibatches, scale, learningRate, weightDecay;
+
+  /// Of these of its elements.
+  UpdateSlice partOf(Elements elements) const {
+    UpdateSlice part = *this;
+    for (float** data : {&part.fresh, &part.first, &part.second})
+      if (*data) *data += elements.begin;
+    part.old += elements.begin;
+    part.gradient += elements.begin;
+    part.count = std::min(elements.count, count - elements.begin);
+    return part;
+  }
 };
 
 namespace device {
@@ -101,8 +113,9 @@ public:
   /// version holds them from the start.
   void update(Stream& q, const UpdateBlocks& blocks, const UpdateStep& step) const;
 
-  /// The same for one early parameter, a row of Stage::parameters.
-  void updateOne(Stream& q, int row, const float* gradient, const UpdateBlocks& blocks, const UpdateStep& step) const;
+  /// The same for some elements of one early parameter, a row of Stage::parameters; `gradient` has theirs.
+  void updateOne(Stream& q, int row, const float* gradient, Elements elements, const UpdateBlocks& blocks,
+                 const UpdateStep& step) const;
   bool hasEarly() const { return early_; }
 
 private:

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 
 namespace pdcrt {
 
@@ -16,11 +18,17 @@ public:
   virtual void beginGroup(int group) = 0;
 };
 
-/// Told when the gradient of a parameter is complete and nothing of the phase reads the parameter any more.
+/// Neighbouring elements of an array: all from `begin` on, or so many.
+struct Elements {
+  std::int64_t begin = 0, count = std::numeric_limits<std::int64_t>::max();
+};
+
+/// Told when the gradient of a parameter, or of some of its elements, is complete and nothing of the phase reads the
+/// parameter any more. `gradient` has those of `elements` only.
 class GradientTaker {
 public:
   virtual ~GradientTaker() = default;
-  virtual void take(int parameter, const float* gradient) = 0;
+  virtual void take(int parameter, const float* gradient, Elements elements) = 0;
 };
 
 /// Told when the gradients of a bucket are final: the phase neither writes nor reads them any more. In ascending order
@@ -57,9 +65,14 @@ public:
   }
   void observe(GroupObserver* observer) { observer_ = observer; }
 
-  /// The gradient of row `parameter` of Stage::parameters is there, and will be overwritten after the call.
-  void update(int parameter, const float* gradient) {
-    if (taker_) taker_->take(parameter, gradient);
+  /// The gradient of row `parameter` of Stage::parameters is there, or that of some of its elements, which `gradient`
+  /// begins with. It will be overwritten after the call.
+  void update(int parameter, const float* gradient, Elements elements = {}) {
+    if (taker_) taker_->take(parameter, gradient, elements);
+  }
+  /// The same for what makes a gradient in parts.
+  auto updater(int parameter) {
+    return [this, parameter](const float* part, Elements elements) { update(parameter, part, elements); };
   }
   void giveGradientsTo(GradientTaker* taker) { taker_ = taker; }
 

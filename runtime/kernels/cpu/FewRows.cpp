@@ -3,6 +3,7 @@
 #include "FewRows.h"
 
 #include "Parts.h"
+#include "Sums.h"
 
 #include <algorithm>
 #include <iterator>
@@ -184,9 +185,11 @@ void multiply(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, co
   });
 }
 
-void multiplyTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, const float* b, float* c) {
+void multiplyTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, std::int64_t aStride,
+                        const float* b, float* c, bool past) {
+  if (!available()) return portableMultiplyTransposed(m, k, n, a, aStride, b, c);
   constexpr std::int64_t chunk = 4 * tileColumns; // columns of b that stay in the first-level cache
-  const bool aligned = reinterpret_cast<std::uintptr_t>(c) % 64 == 0 && n % lanes == 0;
+  const bool stream = past && reinterpret_cast<std::uintptr_t>(c) % 64 == 0 && n % lanes == 0;
   const auto rows = [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t j0 = 0; j0 < n; j0 += chunk)
       for (std::int64_t i = begin; i < end; i += tileRows)
@@ -195,15 +198,15 @@ void multiplyTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const fl
                                           .b = b + j,
                                           .c = c + i * n + j,
                                           .rowStride = 1,
-                                          .stepStride = m,
+                                          .stepStride = aStride,
                                           .bStride = n,
                                           .cStride = n,
                                           .depth = k,
                                           .columns = std::min(tileColumns, n - j),
                                           .fresh = true,
-                                          .stream = aligned,
+                                          .stream = stream,
                                           .ahead = false});
-    _mm_sfence();
+    if (stream) _mm_sfence();
   };
   const std::int64_t tiles = (m + tileRows - 1) / tileRows;
   parts::runRanges(parts::countOf(tiles, m * n), tiles,
@@ -214,8 +217,55 @@ bool available() {
   return false;
 }
 void multiply(std::int64_t, std::int64_t, std::int64_t, const float*, const float*, float*) {}
-void multiplyTransposed(std::int64_t, std::int64_t, std::int64_t, const float*, const float*, float*) {}
+void multiplyTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, std::int64_t aStride,
+                        const float* b, float* c, bool) {
+  portableMultiplyTransposed(m, k, n, a, aStride, b, c);
+}
 void multiplyByTransposed(std::int64_t, std::int64_t, std::int64_t, const float*, const float*, const float*, float*) {}
 #endif
+
+namespace {
+
+/// Rows begin … end - 1 of c, each the sum of `depth` rows of b.
+template <int depth>
+PDCRT_INLINE void addUpRows(std::int64_t begin, std::int64_t end, std::int64_t n, const float* a, std::int64_t aStride,
+                            const float* b, float* c) {
+  constexpr std::int64_t chunk = 1024; // columns of b that stay in the first-level cache
+  for (std::int64_t j0 = 0; j0 < n; j0 += chunk) {
+    const std::int64_t columns = std::min(chunk, n - j0);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float *const left = a + i, *const right = b + j0;
+      float* const row = c + i * n + j0;
+#pragma GCC ivdep
+      for (std::int64_t j = 0; j < columns; ++j) {
+        float sum = left[0] * right[j];
+        PDCRT_EACH(step, depth - 1) sum += left[(step + 1) * aStride] * right[(step + 1) * n + j];
+        row[j] = sum;
+      }
+    }
+  }
+}
+
+PDCRT_VECTORIZED void addUpRows(std::int64_t depth, std::int64_t begin, std::int64_t end, std::int64_t n,
+                                const float* a, std::int64_t aStride, const float* b, float* c) {
+  switch (depth) {
+  case 1: return addUpRows<1>(begin, end, n, a, aStride, b, c);
+  case 2: return addUpRows<2>(begin, end, n, a, aStride, b, c);
+  case 3: return addUpRows<3>(begin, end, n, a, aStride, b, c);
+  case 4: return addUpRows<4>(begin, end, n, a, aStride, b, c);
+  case 5: return addUpRows<5>(begin, end, n, a, aStride, b, c);
+  case 6: return addUpRows<6>(begin, end, n, a, aStride, b, c);
+  case 7: return addUpRows<7>(begin, end, n, a, aStride, b, c);
+  default: return addUpRows<mostRows>(begin, end, n, a, aStride, b, c);
+  }
+}
+
+} // namespace
+
+void portableMultiplyTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, std::int64_t aStride,
+                                const float* b, float* c) {
+  parts::runRanges(parts::countOf(m, m * n), m,
+                   [&](std::int64_t begin, std::int64_t end) { addUpRows(k, begin, end, n, a, aStride, b, c); });
+}
 
 } // namespace pdcrt::fewrows

@@ -6,17 +6,22 @@
 
 namespace pdcrt::fewrows {
 
-/// Whether this processor has the instructions (AVX-512).
+/// The most rows of a batch for the functions that say so: more sums do not fit in registers, or are faster otherwise.
+inline constexpr std::int64_t mostRows = 8;
+
+/// Whether this processor has the instructions (AVX-512) for the functions that do not say more.
 bool available();
 
 /// c [m, n] = a [m, k] · b [k, n], all row-major: b is read once, in its order.
 void multiply(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, const float* b, float* c);
 
-/// c [m, n] = transposed a [k, m] · b [k, n], all row-major, for a large c: it is written once, past the caches.
-void multiplyTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, const float* b, float* c);
-
-/// The most rows of a for multiplyByTransposed: more sums do not fit in registers.
-inline constexpr std::int64_t mostRows = 8;
+/// c [m, n] = transposed a [k, m] · b [k, n], all row-major, for a k of at most `mostRows`; rows of a are `aStride`
+/// apart. c is written once: `past` the caches, or to be read soon. An element has the same bits wherever it lies in c.
+/// On every processor: without the instructions as portableMultiplyTransposed.
+void multiplyTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, std::int64_t aStride,
+                        const float* b, float* c, bool past);
+void portableMultiplyTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, std::int64_t aStride,
+                                const float* b, float* c);
 
 /// c [m, n] = a [m, k] · transposed b [n, k], plus `bias` [n] if there is one, all row-major: b is read once, in its
 /// order. m is at most `mostRows`.

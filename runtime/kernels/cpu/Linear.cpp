@@ -3,9 +3,11 @@
 #include "pdcrt/kernels/Linear.h"
 
 #include "FewRows.h"
+#include "Parts.h"
 #include "Product.h"
 #include "pdcrt/kernels/Reduce.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -16,7 +18,15 @@ namespace {
 /// matmul: 32 x 4096 · 4096 x 9216 in 0.45 of the time, 4096 x 4 · 4 x 25088 in 0.4, but 4096 x 32 · 32 x 9216 in 1.3.
 bool hasFewRows(const Linear::Options& o, std::int64_t most) {
   constexpr std::int64_t fewestWeights = 2 << 20;
-  return fewrows::available() && o.rows <= most && o.inputs * o.outputs >= fewestWeights;
+  return o.rows <= most && o.inputs * o.outputs >= fewestWeights;
+}
+
+/// Of a part of a gradient that one thread makes: half of a small second-level cache.
+constexpr std::int64_t elementsOfPart = 128 << 10;
+
+/// Rows and columns of the weights.
+std::pair<std::int64_t, std::int64_t> weightSizes(const Linear::Options& o) {
+  return o.transposed ? std::pair(o.outputs, o.inputs) : std::pair(o.inputs, o.outputs);
 }
 
 } // namespace
@@ -30,9 +40,9 @@ struct Linear::Impl {
 
 Linear::Linear(Setup& setup, const Options& o)
     : impl_(std::make_unique<Impl>(Impl{o,
-                                        o.transposed && hasFewRows(o, fewrows::mostRows),
-                                        o.transposed && hasFewRows(o, 64),
-                                        hasFewRows(o, 8),
+                                        fewrows::available() && o.transposed && hasFewRows(o, fewrows::mostRows),
+                                        fewrows::available() && o.transposed && hasFewRows(o, 64),
+                                        hasFewRows(o, fewrows::mostRows),
                                         {},
                                         {},
                                         {},
@@ -54,7 +64,7 @@ Linear::Linear(Setup& setup, const Options& o)
       impl_->inputGradient =
           product("inputGradient", {.m = o.rows, .k = o.outputs, .n = o.inputs, .transposeB = !o.transposed});
     if (!impl_->ownWeightGradient) {
-      const auto [m, n] = o.transposed ? std::pair{o.outputs, o.inputs} : std::pair{o.inputs, o.outputs};
+      const auto [m, n] = weightSizes(o);
       impl_->weightGradient = product("weightGradient", {.m = m, .k = o.rows, .n = n, .transposeA = true});
     }
   } catch (const dnnl::error& error) {
@@ -86,14 +96,38 @@ void Linear::inputGradient(Stream& q, View<const float> dy, View<const float> w,
 void Linear::weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw,
                             View<float> db) const {
   const Options& o = impl_->options;
-  if (impl_->ownWeightGradient && o.transposed)
-    fewrows::multiplyTransposed(o.outputs, o.rows, o.inputs, dy.data, x.data, dw.data);
-  else if (impl_->ownWeightGradient)
-    fewrows::multiplyTransposed(o.inputs, o.rows, o.outputs, x.data, dy.data, dw.data);
-  else if (o.transposed)
-    impl_->weightGradient.run(q, dy.data, x.data, dw.data);
+  const auto [m, n] = weightSizes(o);
+  const float *const left = o.transposed ? dy.data : x.data, *const right = o.transposed ? x.data : dy.data;
+  if (impl_->ownWeightGradient)
+    fewrows::multiplyTransposed(m, o.rows, n, left, m, right, dw.data, /*past=*/true);
   else
-    impl_->weightGradient.run(q, x.data, dy.data, dw.data);
+    impl_->weightGradient.run(q, left, right, dw.data);
+  if (db) impl_->biasGradient.forward(q, dy, db);
+}
+
+std::int64_t Linear::partSize(const Options& o) {
+  if (!hasFewRows(o, fewrows::mostRows)) return 0;
+  const auto [m, n] = weightSizes(o);
+  return n * std::min(m, std::max<std::int64_t>(1, 2 * elementsOfPart / n));
+}
+
+void Linear::weightGradientInParts(Stream& q, View<const float> x, View<const float> dy, View<float> part,
+                                   View<float> db, const PartTaker& taken) const {
+  const Options& o = impl_->options;
+  const auto [m, n] = weightSizes(o);
+  const float *const left = o.transposed ? dy.data : x.data, *const right = o.transposed ? x.data : dy.data;
+  const std::int64_t places = partSize(o) / n;
+  const int threads = parts::countOf(std::min(m, places), m * n);
+  const std::int64_t rows = std::clamp<std::int64_t>(elementsOfPart / n, 1, places / threads);
+  parts::run(threads, [&, m = m, n = n](int thread) {
+    const auto [begin, end] = parts::rangeOf(thread, threads, m);
+    float* const own = part.data + thread * rows * n;
+    for (std::int64_t row = begin; row < end; row += rows) {
+      const std::int64_t here = std::min(rows, end - row);
+      fewrows::multiplyTransposed(here, o.rows, n, left + row, m, right, own, /*past=*/false);
+      taken(own, {row * n, here * n});
+    }
+  });
   if (db) impl_->biasGradient.forward(q, dy, db);
 }
 

@@ -76,16 +76,6 @@ PDCRT_VECTORIZED void adam(UpdateSlice s, bool decays, AdamFactors f) {
   decays ? adam<true>(s, f) : adam<false>(s, f);
 }
 
-/// Elements begin … end - 1.
-UpdateSlice partOf(UpdateSlice s, std::int64_t begin, std::int64_t end) {
-  for (float** data : {&s.fresh, &s.first, &s.second})
-    if (*data) *data += begin;
-  s.old += begin;
-  s.gradient += begin;
-  s.count = end - begin;
-  return s;
-}
-
 void updatePart(const UpdateSlice& slice, const Training& training) {
   const bool decays = slice.weightDecay != 0;
   switch (training.optimizer) {
@@ -100,13 +90,10 @@ void updatePart(const UpdateSlice& slice, const Training& training) {
 } // namespace
 
 void device::update(Stream&, std::span<const UpdateSlice> slices, const Training& training) {
-  constexpr std::int64_t line = 16; // threads share no cache line
-  for (const UpdateSlice& slice : slices) {
-    const std::int64_t lines = (slice.count + line - 1) / line;
-    parts::runRanges(parts::countOf(lines, slice.count), lines, [&](std::int64_t begin, std::int64_t end) {
-      updatePart(partOf(slice, begin * line, std::min(end * line, slice.count)), training);
+  for (const UpdateSlice& slice : slices)
+    parts::runLines(slice.count, slice.count, [&](std::int64_t begin, std::int64_t end) {
+      updatePart(slice.partOf({begin, end - begin}), training);
     });
-  }
 }
 
 } // namespace pdcrt
