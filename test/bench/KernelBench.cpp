@@ -1,5 +1,6 @@
 // Times kernels of the CPU target on the shapes of ResNet-18 (minibatch 2) and of 8x8 digits (minibatch 32), one
 // thread. Operations per second count the multiplications and additions of the definition, whatever the algorithm does.
+#include "pdcrt/Optimizer.h"
 #include "pdcrt/kernels/AveragePool2d.h"
 #include "pdcrt/kernels/BatchNorm.h"
 #include "pdcrt/kernels/Conv2d.h"
@@ -84,6 +85,38 @@ void timeLinear(benchmark::State& state, const Linear::Options& o, Direction dir
   });
 }
 
+/// The gradient of the weights, if `computed`, and their momentum update: after it, or part by part.
+void timeUpdate(benchmark::State& state, const Linear::Options& o, bool computed, bool inParts) {
+  const std::int64_t weights = o.inputs * o.outputs;
+  const Tensor x(o.rows * o.inputs), y(o.rows * o.outputs), w(weights), velocity(weights), gradient(weights);
+  Training training;
+  training.optimizer = OptimizerKind::momentum;
+  training.momentum = 0.9;
+  Setup setup;
+  const Linear linear(setup, o);
+  time(state, setup, 0, 4.0 * sizeof(float) * static_cast<double>(weights), [&](Stream& q) {
+    const auto update = [&](const float* values, Elements elements) {
+      UpdateSlice slice = {.old = View<const float>(w).data,
+                           .fresh = View<float>(w).data,
+                           .gradient = View<const float>(gradient).data,
+                           .first = View<float>(velocity).data,
+                           .second = nullptr,
+                           .count = weights,
+                           .update = 1,
+                           .minibatches = 1,
+                           .scale = 1,
+                           .learningRate = 1e-3F,
+                           .weightDecay = 0};
+      slice = slice.partOf(elements);
+      slice.gradient = values;
+      device::update(q, {&slice, 1}, training);
+    };
+    if (inParts) return linear.weightGradientInParts(q, x, y, gradient, {}, update);
+    if (computed) linear.weightGradient(q, x, y, gradient, {});
+    update(View<const float>(gradient).data, {});
+  });
+}
+
 template <class Kernel, class Call>
 void add(const std::string& name, const typename Kernel::Options& options, double bytes, Call call) {
   benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
@@ -123,6 +156,16 @@ void addLayers() {
       benchmark::RegisterBenchmark((std::string("Linear/") + name + "/" + directionName).c_str(), timeLinear, options,
                                    direction);
   }
+}
+
+void addUpdates() {
+  const Linear::Options fc1 = {.rows = 4, .inputs = 25088, .outputs = 4096, .transposed = true};
+  const auto add = [&](const char* name, bool computed, bool inParts) {
+    benchmark::RegisterBenchmark((std::string("Linear/vgg16.fc1/") + name).c_str(), timeUpdate, fc1, computed, inParts);
+  };
+  add("update", false, false);
+  add("weightGradient and update", true, false);
+  add("weightGradient and update in parts", true, true);
 }
 
 void addTheRest() {
@@ -179,6 +222,7 @@ void addTheRest() {
 
 int main(int argc, char** argv) {
   addLayers();
+  addUpdates();
   addTheRest();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
