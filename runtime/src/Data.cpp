@@ -2,6 +2,7 @@
 #include "pdcrt/Data.h"
 
 #include "pdcrt/Random.h"
+#include "pdcrt/RunFiles.h"
 
 #include <algorithm>
 #include <charconv>
@@ -241,15 +242,16 @@ void DataSet::normalize(const DataRow& row, float* values) const {
 void DataSet::synthesize(const DataRow& row, std::int64_t minibatch, std::byte* destination) const {
   constexpr int width = 16; // blocks of four words that are drawn at once
   const std::int64_t count = row.shape.elements();
-  const std::uint32_t stream = row.label ? 1 : 0;
+  PhiloxBlock counter = {0, noiseStream, static_cast<std::uint32_t>(minibatch),
+                         static_cast<std::uint32_t>(hashOf(row.name))};
   const auto choices = static_cast<std::uint32_t>(std::max<std::int64_t>(1, row.choices));
   withType(row.element, [&](auto type) {
     using Value = decltype(type);
     Value* values = reinterpret_cast<Value*>(destination);
     for (std::int64_t begin = 0; begin < count; begin += 4 * width, values += 4 * width) {
       std::uint32_t words[4][width];
-      philoxLanes(philoxCounter(static_cast<std::uint32_t>(begin / 4), stream, static_cast<std::uint64_t>(minibatch)),
-                  options_.seed, words);
+      counter[0] = static_cast<std::uint32_t>(begin / 4);
+      philoxLanes(counter, options_.seed, words);
       const auto here = static_cast<int>(std::min<std::int64_t>(4 * width, count - begin));
       for (int i = 0; i < here; ++i) {
         const std::uint32_t word = words[i % 4][i / 4];

@@ -239,6 +239,24 @@ TEST_F(Data, SynthesizesTheSameNoiseForTheSameMinibatch) {
   EXPECT_TRUE(seen[0] && seen[1] && seen[2] && seen[3]);
 }
 
+// Nor does any have what a dropout draws (Random.h): its mask would depend on the data.
+TEST_F(Data, SynthesizesOtherNoiseForEachInput) {
+  constexpr std::uint64_t seed = 7;
+  DataSet data;
+  ASSERT_TRUE(data.open({.path = "synthetic", .batch = 2, .seed = seed, .syntheticSamples = 100}, stages));
+  DataRow other = rows[0];
+  other.name = "another";
+  constexpr std::int64_t minibatch = 3;
+  float values[12], others[12];
+  ASSERT_TRUE(data.read(rows[0], minibatch, reinterpret_cast<std::byte*>(values)));
+  ASSERT_TRUE(data.read(other, minibatch, reinterpret_cast<std::byte*>(others)));
+  EXPECT_FALSE(std::equal(values, values + 12, others));
+  for (std::uint32_t operation = 0; operation < 100; ++operation) {
+    const PhiloxBlock drawn = philox(philoxCounter(0, operation, minibatch), seed);
+    EXPECT_NE(static_cast<float>(drawn[0]) / 4294967296.0F * 2 - 1, values[0]) << operation;
+  }
+}
+
 // ---- Evaluation ----
 
 TEST(Evaluation, CountsClassesAndTheLossOfSoftmax) {

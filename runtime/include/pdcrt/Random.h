@@ -6,6 +6,7 @@
 //   dropout       element / 4   number of the operation   minibatch, low word   minibatch, high word
 //   permutation   word / 4      permutationStream         epoch, low word       epoch, high word
 //   parameter     element / 4   initialValuesStream       hash of its name, low and high word (pdc/IR/InitialValues.h)
+//   noise         element / 4   noiseStream               minibatch, hash of the input's name: synthetic data
 #pragma once
 
 #include <array>
@@ -21,6 +22,8 @@ using PhiloxBlock = std::array<std::uint32_t, 4>;
 inline constexpr std::uint32_t permutationStream = 0xFFFFFFFF;
 /// The same of the values that parameters start with.
 inline constexpr std::uint32_t initialValuesStream = 0xFFFFFFFE;
+/// The same of synthetic data.
+inline constexpr std::uint32_t noiseStream = 0xFFFFFFFD;
 
 inline constexpr std::uint64_t philoxMultiplier0 = 0xD2511F53, philoxMultiplier1 = 0xCD9E8D57;
 inline constexpr std::uint32_t philoxStep0 = 0x9E3779B9, philoxStep1 = 0xBB67AE85; ///< of the key, from round to round
