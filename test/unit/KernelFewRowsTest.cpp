@@ -52,6 +52,7 @@ INSTANTIATE_TEST_SUITE_P(
     Shapes, FewRows,
     testing::Values(Linear::Options{.rows = 5, .inputs = 2050, .outputs = 1031, .transposed = true, .bias = true},
                     Linear::Options{.rows = 8, .inputs = 1040, .outputs = 2051, .bias = true},
+                    Linear::Options{.rows = 32, .inputs = 1101, .outputs = 2000, .transposed = true, .bias = true},
                     Linear::Options{.rows = 1, .inputs = 7, .outputs = 300000, .transposed = true, .bias = true},
                     // A row of the weights is more than a part should be.
                     Linear::Options{.rows = 3, .inputs = 700003, .outputs = 3, .transposed = true, .bias = true}),
@@ -62,14 +63,14 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Where there are more rows, or weights that a cache holds, nothing would be gained.
 TEST(FewRowsSizes, OthersHaveNoParts) {
-  EXPECT_EQ(Linear::partSize({.rows = 9, .inputs = 2050, .outputs = 1031}), 0);
+  EXPECT_EQ(Linear::partSize({.rows = 33, .inputs = 2050, .outputs = 1031}), 0);
   EXPECT_EQ(Linear::partSize({.rows = 4, .inputs = 512, .outputs = 512}), 0);
 }
 
 // Columns of a that are neighbours of others.
 TEST(FewRowsProduct, WithoutAvx512IsTheDefinition) {
   constexpr std::int64_t m = 5, n = 2063, stride = 9, first = 3;
-  for (std::int64_t k = 1; k <= fewrows::mostRows; ++k) {
+  for (std::int64_t k = 1; k <= fewrows::mostSteps; ++k) {
     const Buffer<float> a = randomBuffer(k * stride, 1), b = randomBuffer(k * n, 2), c = room(m * n);
     fewrows::portableMultiplyTransposed(m, k, n, a.view().data + first, stride, b.view().data, c.view().data);
     EXPECT_TRUE(c.bytes().guardsIntact());

@@ -92,7 +92,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Linear::Options{.rows = 5, .inputs = 2050, .outputs = 1031, .transposed = true, .bias = true},
                     Linear::Options{.rows = 4, .inputs = 2101, .outputs = 1000, .transposed = true, .bias = true},
                     Linear::Options{.rows = 8, .inputs = 1040, .outputs = 2051, .transposed = true},
-                    Linear::Options{.rows = 9, .inputs = 1040, .outputs = 2048}),
+                    Linear::Options{.rows = 9, .inputs = 1040, .outputs = 2048},
+                    Linear::Options{.rows = 33, .inputs = 1040, .outputs = 2048}),
     [](const auto& p) {
       const Linear::Options& o = p.param;
       return sizesName({o.rows, o.inputs, o.outputs}) + (o.transposed ? "Transposed" : "") + (o.bias ? "WithBias" : "");

@@ -21,6 +21,7 @@ namespace pdcrt::fewrows {
 namespace {
 
 constexpr std::int64_t lanes = 16, tileColumns = 4 * lanes, tileRows = 6;
+constexpr std::int64_t cached = 4096; ///< elements: half of a small first-level cache
 
 /// A tile of c with `rows` rows at c, `columns` (1 to 64) columns: adds, or with `fresh` writes, Σ over `depth` steps.
 /// Element (row, step) of the left factor is a[row · rowStride + step · stepStride].
@@ -188,7 +189,8 @@ void multiply(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, co
 void multiplyTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, std::int64_t aStride,
                         const float* b, float* c, bool past) {
   if (!available()) return portableMultiplyTransposed(m, k, n, a, aStride, b, c);
-  constexpr std::int64_t chunk = 4 * tileColumns; // columns of b that stay in the first-level cache
+  // Columns of b that stay in the first-level cache.
+  const std::int64_t chunk = std::clamp<std::int64_t>(cached / (k * tileColumns), 1, 4) * tileColumns;
   const bool stream = past && reinterpret_cast<std::uintptr_t>(c) % 64 == 0 && n % lanes == 0;
   const auto rows = [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t j0 = 0; j0 < n; j0 += chunk)
@@ -226,11 +228,11 @@ void multiplyByTransposed(std::int64_t, std::int64_t, std::int64_t, const float*
 
 namespace {
 
-/// Rows begin … end - 1 of c, each the sum of `depth` rows of b.
-template <int depth>
+/// Rows begin … end - 1 of c: writes the sum of `depth` rows of b, or with `adds` adds it.
+template <int depth, bool adds = false>
 PDCRT_INLINE void addUpRows(std::int64_t begin, std::int64_t end, std::int64_t n, const float* a, std::int64_t aStride,
                             const float* b, float* c) {
-  constexpr std::int64_t chunk = 1024; // columns of b that stay in the first-level cache
+  constexpr std::int64_t chunk = 512; // columns of b that stay in the first-level cache
   for (std::int64_t j0 = 0; j0 < n; j0 += chunk) {
     const std::int64_t columns = std::min(chunk, n - j0);
     for (std::int64_t i = begin; i < end; ++i) {
@@ -238,7 +240,7 @@ PDCRT_INLINE void addUpRows(std::int64_t begin, std::int64_t end, std::int64_t n
       float* const row = c + i * n + j0;
 #pragma GCC ivdep
       for (std::int64_t j = 0; j < columns; ++j) {
-        float sum = left[0] * right[j];
+        float sum = adds ? row[j] + left[0] * right[j] : left[0] * right[j];
         PDCRT_EACH(step, depth - 1) sum += left[(step + 1) * aStride] * right[(step + 1) * n + j];
         row[j] = sum;
       }
@@ -246,8 +248,8 @@ PDCRT_INLINE void addUpRows(std::int64_t begin, std::int64_t end, std::int64_t n
   }
 }
 
-PDCRT_VECTORIZED void addUpRows(std::int64_t depth, std::int64_t begin, std::int64_t end, std::int64_t n,
-                                const float* a, std::int64_t aStride, const float* b, float* c) {
+PDCRT_INLINE void addUpFirst(std::int64_t depth, std::int64_t begin, std::int64_t end, std::int64_t n, const float* a,
+                             std::int64_t aStride, const float* b, float* c) {
   switch (depth) {
   case 1: return addUpRows<1>(begin, end, n, a, aStride, b, c);
   case 2: return addUpRows<2>(begin, end, n, a, aStride, b, c);
@@ -256,8 +258,17 @@ PDCRT_VECTORIZED void addUpRows(std::int64_t depth, std::int64_t begin, std::int
   case 5: return addUpRows<5>(begin, end, n, a, aStride, b, c);
   case 6: return addUpRows<6>(begin, end, n, a, aStride, b, c);
   case 7: return addUpRows<7>(begin, end, n, a, aStride, b, c);
-  default: return addUpRows<mostRows>(begin, end, n, a, aStride, b, c);
+  default: return addUpRows<8>(begin, end, n, a, aStride, b, c);
   }
+}
+
+PDCRT_VECTORIZED void addUpRows(std::int64_t depth, std::int64_t begin, std::int64_t end, std::int64_t n,
+                                const float* a, std::int64_t aStride, const float* b, float* c) {
+  constexpr std::int64_t most = 8;
+  const std::int64_t first = (depth - 1) % most + 1;
+  addUpFirst(first, begin, end, n, a, aStride, b, c);
+  for (std::int64_t step = first; step < depth; step += most)
+    addUpRows<most, true>(begin, end, n, a + step * aStride, aStride, b + step * n, c);
 }
 
 } // namespace

@@ -6,8 +6,10 @@
 
 namespace pdcrt::fewrows {
 
-/// The most rows of a batch for the functions that say so: more sums do not fit in registers, or are faster otherwise.
+/// The most rows of a batch for multiplyByTransposed: more sums do not fit in registers.
 inline constexpr std::int64_t mostRows = 8;
+/// For multiplyTransposed: more are as fast otherwise.
+inline constexpr std::int64_t mostSteps = 32;
 
 /// Whether this processor has the instructions (AVX-512) for the functions that do not say more.
 bool available();
@@ -15,9 +17,9 @@ bool available();
 /// c [m, n] = a [m, k] · b [k, n], all row-major: b is read once, in its order.
 void multiply(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, const float* b, float* c);
 
-/// c [m, n] = transposed a [k, m] · b [k, n], all row-major, for a k of at most `mostRows`; rows of a are `aStride`
-/// apart. c is written once: `past` the caches, or to be read soon. An element has the same bits wherever it lies in c.
-/// On every processor: without the instructions as portableMultiplyTransposed.
+/// c [m, n] = transposed a [k, m] · b [k, n], all row-major, for a k of at most `mostSteps`; rows of a are
+/// `aStride` apart. c is written once: `past` the caches, or to be read soon. An element has the same bits wherever it
+/// lies in c. On every processor: without the instructions as portableMultiplyTransposed.
 void multiplyTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, std::int64_t aStride,
                         const float* b, float* c, bool past);
 void portableMultiplyTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, std::int64_t aStride,

@@ -15,18 +15,28 @@ namespace pdcrt {
 namespace {
 
 /// Small batches, weights that fit no cache: time goes into reading and writing them. Measured against the library's
-/// matmul: 32 x 4096 · 4096 x 9216 in 0.45 of the time, 4096 x 4 · 4 x 25088 in 0.4, but 4096 x 32 · 32 x 9216 in 1.3.
+/// matmul: 32 x 4096 · 4096 x 9216 in 0.45 of the time, 4096 x 4 · 4 x 25088 in 0.4, 4096 x 32 · 32 x 9216 in 0.65,
+/// 4096 x 64 · 64 x 25088 in 1.
 bool hasFewRows(const Linear::Options& o, std::int64_t most) {
   constexpr std::int64_t fewestWeights = 2 << 20;
   return o.rows <= most && o.inputs * o.outputs >= fewestWeights;
 }
 
-/// Of a part of a gradient that one thread makes: half of a small second-level cache.
-constexpr std::int64_t elementsOfPart = 128 << 10;
+bool ownsWeightGradient(const Linear::Options& o) {
+  return hasFewRows(o, fewrows::available() ? fewrows::mostSteps : fewrows::mostRows);
+}
 
 /// Rows and columns of the weights.
 std::pair<std::int64_t, std::int64_t> weightSizes(const Linear::Options& o) {
   return o.transposed ? std::pair(o.outputs, o.inputs) : std::pair(o.inputs, o.outputs);
+}
+
+/// Rows of a part that one thread makes, and of those that lie in memory at once: for two threads.
+std::pair<std::int64_t, std::int64_t> rowsOfParts(const Linear::Options& o) {
+  constexpr std::int64_t elements = 256 << 10; // smaller ones would read the other factor from its cache too often
+  const auto [m, n] = weightSizes(o);
+  const std::int64_t rows = std::clamp<std::int64_t>(elements / n, 1, m);
+  return {rows, std::min(m, 2 * rows)};
 }
 
 } // namespace
@@ -42,7 +52,7 @@ Linear::Linear(Setup& setup, const Options& o)
     : impl_(std::make_unique<Impl>(Impl{o,
                                         fewrows::available() && o.transposed && hasFewRows(o, fewrows::mostRows),
                                         fewrows::available() && o.transposed && hasFewRows(o, 64),
-                                        hasFewRows(o, fewrows::mostRows),
+                                        ownsWeightGradient(o),
                                         {},
                                         {},
                                         {},
@@ -106,9 +116,7 @@ void Linear::weightGradient(Stream& q, View<const float> x, View<const float> dy
 }
 
 std::int64_t Linear::partSize(const Options& o) {
-  if (!hasFewRows(o, fewrows::mostRows)) return 0;
-  const auto [m, n] = weightSizes(o);
-  return n * std::min(m, std::max<std::int64_t>(1, 2 * elementsOfPart / n));
+  return ownsWeightGradient(o) ? weightSizes(o).second * rowsOfParts(o).second : 0;
 }
 
 void Linear::weightGradientInParts(Stream& q, View<const float> x, View<const float> dy, View<float> part,
@@ -116,9 +124,9 @@ void Linear::weightGradientInParts(Stream& q, View<const float> x, View<const fl
   const Options& o = impl_->options;
   const auto [m, n] = weightSizes(o);
   const float *const left = o.transposed ? dy.data : x.data, *const right = o.transposed ? x.data : dy.data;
-  const std::int64_t places = partSize(o) / n;
-  const int threads = parts::countOf(std::min(m, places), m * n);
-  const std::int64_t rows = std::clamp<std::int64_t>(elementsOfPart / n, 1, places / threads);
+  const auto [most, places] = rowsOfParts(o);
+  const int threads = parts::countOf(places, m * n);
+  const std::int64_t rows = std::min(most, places / threads);
   parts::run(threads, [&, m = m, n = n](int thread) {
     const auto [begin, end] = parts::rangeOf(thread, threads, m);
     float* const own = part.data + thread * rows * n;
