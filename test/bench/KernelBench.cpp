@@ -147,6 +147,7 @@ void addLayers() {
       {"transformer.down", {.rows = 1024, .inputs = 1024, .outputs = 256}},
       {"transformer.logits", {.rows = 1024, .inputs = 256, .outputs = 2000, .transposed = true}},
       {"vgg16.fc1", {.rows = 4, .inputs = 25088, .outputs = 4096, .transposed = true}},
+      {"alexnet.fc1", {.rows = 32, .inputs = 9216, .outputs = 4096, .transposed = true}},
   };
   for (const auto& [directionName, direction] : directions) {
     for (const auto& [name, options] : convolutions)
@@ -159,13 +160,19 @@ void addLayers() {
 }
 
 void addUpdates() {
-  const Linear::Options fc1 = {.rows = 4, .inputs = 25088, .outputs = 4096, .transposed = true};
-  const auto add = [&](const char* name, bool computed, bool inParts) {
-    benchmark::RegisterBenchmark((std::string("Linear/vgg16.fc1/") + name).c_str(), timeUpdate, fc1, computed, inParts);
+  const std::pair<const char*, Linear::Options> linears[] = {
+      {"vgg16.fc1", {.rows = 4, .inputs = 25088, .outputs = 4096, .transposed = true}},
+      {"alexnet.fc1", {.rows = 32, .inputs = 9216, .outputs = 4096, .transposed = true}},
   };
-  add("update", false, false);
-  add("weightGradient and update", true, false);
-  add("weightGradient and update in parts", true, true);
+  for (const auto& [name, options] : linears) {
+    const auto add = [name = name, options = options](const std::string& what, bool computed, bool inParts) {
+      benchmark::RegisterBenchmark((std::string("Linear/") + name + "/" + what).c_str(), timeUpdate, options, computed,
+                                   inParts);
+    };
+    add("update", false, false);
+    add("weightGradient and update", true, false);
+    add("weightGradient and update in parts", true, true);
+  }
 }
 
 void addTheRest() {
