@@ -233,7 +233,8 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
   if (!stages) return failure;
   for (std::size_t s = 0; s < stages->size(); ++s) {
     if (plan.stages[s].recompute) recomputeForward(*(*stages)[s].training);
-    computeWeightGradientsEarly(*(*stages)[s].training);
+    computeWeightGradientsEarly(*(*stages)[s].training,
+                                /*inParts=*/options.target == Target::cpu && !options.lateUpdates);
   }
   const std::vector<SharedParameter> shared = sharedParameters(main, *cut);
   plan.tensors = crossingTensors(*stages, plan.tensors);

@@ -13,9 +13,9 @@ namespace {
 
 class Reordering {
 public:
-  explicit Reordering(Graph& graph) : graph_(graph) {
+  Reordering(Graph& graph, bool inParts) : graph_(graph) {
     for (const GraphOutput& output : graph.outputs)
-      if (output.kind == OutputKind::gradient) findReaders(output);
+      if (inParts && output.kind == OutputKind::gradient) findReaders(output);
   }
 
   void run() {
@@ -62,6 +62,6 @@ private:
 
 } // namespace
 
-void pdc::computeWeightGradientsEarly(Graph& stage) {
-  Reordering(stage).run();
+void pdc::computeWeightGradientsEarly(Graph& stage, bool inParts) {
+  Reordering(stage, inParts).run();
 }

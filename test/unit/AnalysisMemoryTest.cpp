@@ -224,10 +224,7 @@ struct LargeLayer {
     if (!differentiate(context)) return;
     stages = splitStages(context, {0});
     if (!stages) return;
-    if (inputGradientFirst)
-      computeWeightGradientsEarly(*(*stages)[0].training);
-    else
-      orderWeightGradientFirst();
+    computeWeightGradientsEarly(*(*stages)[0].training, inputGradientFirst);
     plan = planMemory(graph(), nullptr, options, diags);
   }
 
@@ -235,18 +232,6 @@ struct LargeLayer {
     for (const EarlyUpdate& update : plan->earlyUpdates)
       if (plan->parameters[static_cast<std::size_t>(update.parameter)].parameter->name == parameter) return &update;
     return nullptr;
-  }
-
-private:
-  /// Puts each gradient of weights before the input gradient of its layer.
-  void orderWeightGradientFirst() {
-    std::vector<Operation*> order;
-    for (const auto& operation : graph().operations()) order.push_back(operation.get());
-    for (std::size_t i = 0; i + 1 < order.size(); ++i)
-      if (order[i]->phase == Phase::inputGradient && order[i + 1]->phase == Phase::weightGradient &&
-          order[i]->def().name == "linear_input_gradient")
-        std::swap(order[i], order[i + 1]);
-    (*stages)[0].training->reorder(order);
   }
 };
 

@@ -100,8 +100,8 @@ struct ComputeAgainOptions {
 Status computeAgain(PassContext& context, Graph& stage, const ComputeAgainOptions& options);
 
 /// Puts every operation of phase W where its operands are there, before what follows of phase I: what it reads need not
-/// stay longer. What can be made in parts (KernelUse::partsMethod) only after all that reads the parameter. Only the
-/// order of the operations changes.
-void computeWeightGradientsEarly(Graph& stage);
+/// stay longer. With `inParts`, what can be made in parts (KernelUse::partsMethod) only after all that reads the
+/// parameter. Only the order of the operations changes.
+void computeWeightGradientsEarly(Graph& stage, bool inParts = false);
 
 } // namespace pdc
