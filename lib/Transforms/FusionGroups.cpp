@@ -2,8 +2,9 @@
 //
 // A group is an interval of forward program order that begins where a cut may pay: at an operation that reads a matrix
 // of weights or computes much for each element that it touches (a convolution, a matrix product). What follows and is
-// bound by memory (normalisation, activation, pooling, views) joins it, because a cut in between never moves less work
-// than the nearest cut and mostly sends more. Intervals, not chains, because the gradient of a value with several
+// bound by memory (normalisation, activation, pooling, views) joins it, because a cut in between moves little work and
+// mostly sends more: with groups of their own for BatchNorm, ResNet-50 (batch 8, CPU) had twice the groups, and in two
+// stages no faster plan. Intervals, not chains, because the gradient of a value with several
 // consumers is folded in program order: only then does every partial sum travel towards the first stage.
 #include "FusionGroups.h"
 
