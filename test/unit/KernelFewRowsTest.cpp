@@ -48,6 +48,34 @@ TEST_P(FewRows, PartsAreTheWhole) {
   }
 }
 
+/// Puts the parts of a gradient together.
+class Whole : public GradientTaker {
+public:
+  explicit Whole(View<float> gradient) : gradient_(gradient) {}
+  void take(int parameter, const float* values, Elements of) override {
+    EXPECT_EQ(parameter, 17);
+    std::copy(values, values + of.count, gradient_.data + of.begin);
+  }
+
+private:
+  View<float> gradient_;
+};
+
+TEST_P(FewRows, PartsGoToTheTakerOfTheStreamWithoutAllocation) {
+  pdcrt::Setup setup;
+  const Linear linear(setup, o);
+  const Buffer<float> part = room(Linear::partSize(o)), made = room(o.inputs * o.outputs);
+  Whole whole(made);
+  expectGoodManners(
+      setup, {made, db},
+      [&](Stream& q) {
+        q.giveGradientsTo(&whole);
+        linear.weightGradientInParts(q, x, dy, part, db, q.updater(17));
+      },
+      0, "weightGradientInParts");
+  EXPECT_TRUE(part.bytes().guardsIntact());
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, FewRows,
     testing::Values(Linear::Options{.rows = 5, .inputs = 2050, .outputs = 1031, .transposed = true, .bias = true},
