@@ -3,6 +3,7 @@
 
 #include "pdc/IR/Text.h"
 #include "pdc/Support/JsonReader.h"
+#include "pdcrt/Hash.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -120,15 +121,11 @@ std::string pdc::profileMismatch(const Profile& profile, const std::string& mode
 }
 
 std::string pdc::hashOf(const Graph& graph) {
-  std::uint64_t hash = 14695981039346656037U;
-  auto add = [&hash](const std::string& text) {
-    for (char c : text + "\n") hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-  };
-  add(print(graph));
-  for (const Value* value : graph.parameterValues()) {
-    add(value->parameter()->name + " " + toString(value->type()));
-    add(std::to_string(static_cast<int>(value->parameter()->role)));
-  }
+  std::string text = print(graph) + "\n";
+  for (const Value* value : graph.parameterValues())
+    text += value->parameter()->name + " " + toString(value->type()) + "\n" +
+            std::to_string(static_cast<int>(value->parameter()->role)) + "\n";
+  const std::uint64_t hash = pdcrt::hashOf(text);
   std::string digits;
   for (int shift = 60; shift >= 0; shift -= 4) digits += "0123456789abcdef"[(hash >> shift) & 15];
   return digits;

@@ -1,6 +1,7 @@
 // Philox blocks of four words, which make four elements.
 #include "pdc/IR/InitialValues.h"
 
+#include "pdcrt/Hash.h"
 #include "pdcrt/Random.h"
 
 #include <array>
@@ -18,13 +19,6 @@ std::string pdc::toString(const InitialValues& values) {
   case InitialValues::Kind::normal: text << "N(0, " << values.size << "²)"; break;
   }
   return text.str();
-}
-
-/// FNV-1a, 64 bits.
-static std::uint64_t hashOf(const std::string& text) {
-  std::uint64_t hash = 0xCBF29CE484222325;
-  for (char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
-  return hash;
 }
 
 /// In (0, 1), symmetric about 1/2.
@@ -50,7 +44,7 @@ Tensor pdc::drawnTensor(const DrawnValues& drawn, const std::string& name, const
   Tensor tensor(type);
   const auto& [kind, size] = drawn.values;
   if (kind == InitialValues::Kind::constant && size == 0) return tensor;
-  const std::uint64_t stream = hashOf(name);
+  const std::uint64_t stream = pdcrt::hashOf(name);
   std::array<double, 4> four{1, 1, 1, 1};
   for (std::int64_t i = 0; i < tensor.elements(); ++i) {
     if (i % 4 == 0 && kind != InitialValues::Kind::constant) {

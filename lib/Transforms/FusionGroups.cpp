@@ -4,8 +4,8 @@
 // of weights or computes much for each element that it touches (a convolution, a matrix product). What follows and is
 // bound by memory (normalisation, activation, pooling, views) joins it, because a cut in between moves little work and
 // mostly sends more: with groups of their own for BatchNorm, ResNet-50 (batch 8, CPU) had twice the groups, and in two
-// stages no faster plan. Intervals, not chains, because the gradient of a value with several
-// consumers is folded in program order: only then does every partial sum travel towards the first stage.
+// stages no faster plan. Intervals, not chains, because the gradient of a value with several consumers is folded in
+// program order: only then does every partial sum travel towards the first stage.
 #include "FusionGroups.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Reads samples from mapped files and converts them to the element type of the graph input.
 #include "pdcrt/Data.h"
 
+#include "pdcrt/Hash.h"
 #include "pdcrt/Random.h"
-#include "pdcrt/RunFiles.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,6 +1,7 @@
 // pdcrt::run: from flags to ranks, as threads of this process or as processes that MPI or TCP joins.
 #include "RankRun.h"
 #include "pdcrt/Device.h"
+#include "pdcrt/Hash.h"
 #include "pdcrt/HostTransport.h"
 #include "pdcrt/LinkProfile.h"
 #include "pdcrt/MpiTransport.h"

@@ -4,6 +4,7 @@
 #include "pdcrt/Check.h"
 #include "pdcrt/Device.h"
 #include "pdcrt/FilterBlocks.h"
+#include "pdcrt/Hash.h"
 #include "pdcrt/MappedFile.h"
 #include "pdcrt/Npy.h"
 #include "pdcrt/Safetensors.h"
@@ -90,12 +91,6 @@ private:
 };
 
 } // namespace
-
-std::uint64_t hashOf(const std::string& text) {
-  std::uint64_t hash = 0xCBF29CE484222325;
-  for (char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
-  return hash;
-}
 
 std::string hex(std::uint64_t value) {
   char text[17];

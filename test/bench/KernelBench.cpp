@@ -1,4 +1,4 @@
-// Times kernels of the CPU target on the shapes of ResNet-18 (minibatch 2) and of 8x8 digits (minibatch 32), one
+// Times kernels of the CPU target on the shapes of networks (ResNet-18 at minibatch 2, 8x8 digits at minibatch 32), one
 // thread. Operations per second count the multiplications and additions of the definition, whatever the algorithm does.
 #include "pdcrt/Optimizer.h"
 #include "pdcrt/kernels/AveragePool2d.h"
@@ -117,6 +117,12 @@ void timeUpdate(benchmark::State& state, const Linear::Options& o, bool computed
   });
 }
 
+/// Layers whose weights fit no cache.
+const std::pair<const char*, Linear::Options> vgg16 = {
+    "vgg16.fc1", {.rows = 4, .inputs = 25088, .outputs = 4096, .transposed = true}};
+const std::pair<const char*, Linear::Options> alexnet = {
+    "alexnet.fc1", {.rows = 32, .inputs = 9216, .outputs = 4096, .transposed = true}};
+
 template <class Kernel, class Call>
 void add(const std::string& name, const typename Kernel::Options& options, double bytes, Call call) {
   benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
@@ -146,8 +152,8 @@ void addLayers() {
       {"transformer.up", {.rows = 1024, .inputs = 256, .outputs = 1024}},
       {"transformer.down", {.rows = 1024, .inputs = 1024, .outputs = 256}},
       {"transformer.logits", {.rows = 1024, .inputs = 256, .outputs = 2000, .transposed = true}},
-      {"vgg16.fc1", {.rows = 4, .inputs = 25088, .outputs = 4096, .transposed = true}},
-      {"alexnet.fc1", {.rows = 32, .inputs = 9216, .outputs = 4096, .transposed = true}},
+      vgg16,
+      alexnet,
   };
   for (const auto& [directionName, direction] : directions) {
     for (const auto& [name, options] : convolutions)
@@ -160,11 +166,7 @@ void addLayers() {
 }
 
 void addUpdates() {
-  const std::pair<const char*, Linear::Options> linears[] = {
-      {"vgg16.fc1", {.rows = 4, .inputs = 25088, .outputs = 4096, .transposed = true}},
-      {"alexnet.fc1", {.rows = 32, .inputs = 9216, .outputs = 4096, .transposed = true}},
-  };
-  for (const auto& [name, options] : linears) {
+  for (const auto& [name, options] : {vgg16, alexnet}) {
     const auto add = [name = name, options = options](const std::string& what, bool computed, bool inParts) {
       benchmark::RegisterBenchmark((std::string("Linear/") + name + "/" + what).c_str(), timeUpdate, options, computed,
                                    inParts);

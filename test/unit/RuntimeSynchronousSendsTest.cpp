@@ -7,6 +7,7 @@
 #include "Rounds.h"
 
 #include "pdcrt/Check.h"
+#include "pdcrt/Hash.h"
 #include "pdcrt/MpiTransport.h"
 #include "pdcrt/RunFiles.h"
 

@@ -46,8 +46,6 @@ Status makeFolder(const std::string& folder);
 /// Writes the newest weights and the state of every hosted stage of replica 0 to FOLDER/stageK.safetensors.
 Status exportWeights(const std::string& folder, Executor& executor);
 
-/// 64-bit FNV-1a.
-std::uint64_t hashOf(const std::string& text);
 std::string hex(std::uint64_t value);
 
 } // namespace pdcrt

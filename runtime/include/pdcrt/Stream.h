@@ -24,7 +24,7 @@ struct Elements {
 };
 
 /// Told when the gradient of a parameter, or of some of its elements, is complete and nothing of the phase reads the
-/// parameter any more. `gradient` has those of `elements` only.
+/// parameter any more. `gradient` has those of `elements` only; several threads may bring different ones at once.
 class GradientTaker {
 public:
   virtual ~GradientTaker() = default;
