@@ -3,7 +3,10 @@
 #include "pdcrt/Transport.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <ctime>
+#include <ratio>
 #include <unistd.h>
 #include <utility>
 
@@ -13,21 +16,21 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void Wakeup::notify() {
-  {
-    std::lock_guard lock(mutex_);
-    notified_ = true;
-  }
-  condition_.notify_one();
-}
-
 void Wakeup::wait(std::chrono::nanoseconds limit) {
-  std::unique_lock lock(mutex_);
-  if (limit < std::chrono::nanoseconds::zero())
-    condition_.wait(lock, [this] { return notified_; });
-  else
-    condition_.wait_for(lock, limit, [this] { return notified_; });
-  notified_ = false;
+  if (limit < std::chrono::nanoseconds::zero()) {
+    while (::sem_wait(semaphore_) != 0 && errno == EINTR) {
+    }
+  } else if (limit > std::chrono::nanoseconds::zero()) {
+    timespec until{};
+    ::clock_gettime(CLOCK_MONOTONIC, &until);
+    const auto nanoseconds = until.tv_nsec + limit.count();
+    until.tv_sec += nanoseconds / std::nano::den;
+    until.tv_nsec = nanoseconds % std::nano::den;
+    while (::sem_clockwait(semaphore_, CLOCK_MONOTONIC, &until) != 0 && errno == EINTR) {
+    }
+  }
+  while (::sem_trywait(semaphore_) == 0) {
+  } // what is looked at from here on covers all of these
 }
 
 int ranksPerCore(int ranks) {

@@ -1,7 +1,9 @@
-// Open MPI moves nothing while nobody is inside it, so the communication thread polls. One call per round looks after
-// all requests: a call for each would look into the queues of every other process each time. The channel of a transfer
-// is its tag.
+// Open MPI moves nothing while nobody is inside it, and wakes nobody, so the communication thread polls; where all
+// ranks are on one host they ring for each other instead (MpiBells.h). One call per round looks after all requests: a
+// call for each would look into the queues of every other process each time. The channel of a transfer is its tag.
 #include "pdcrt/MpiTransport.h"
+
+#include "MpiBells.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -45,16 +47,21 @@ public:
     MPI_Comm_split_type(communicator_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host);
     int ranksHere = 1;
     MPI_Comm_size(host, &ranksHere);
-    MPI_Comm_free(&host);
     crowd_ = ranksPerCore(ranksHere);
-    oneHost_ = ranksHere == ranks_;
+    if (ranksHere == ranks_) {
+      MPI_Comm_set_errhandler(host, MPI_ERRORS_RETURN);
+      bells_ = MpiBells::open(host);
+    }
+    MPI_Comm_free(&host);
+    if (bells_) wakeup().listenTo(&bells_->own());
     requests_.reserve(most);
-    completed_.reserve(most);
+    transfers_.reserve(most);
     finished_.reserve(most);
-    outgoing_.reserve(most);
     free_.reserve(most);
   }
   ~MpiTransport() override {
+    wakeup().listenTo(nullptr);
+    bells_ = nullptr;
     MPI_Comm_free(&communicator_);
     finalizeMpi();
   }
@@ -68,31 +75,34 @@ public:
     check(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, finished_.data(),
                        MPI_STATUSES_IGNORE));
     for (int i = 0; i < count; ++i) {
-      const auto handle = static_cast<std::size_t>(finished_[static_cast<std::size_t>(i)]);
-      completed_[handle] = true;
-      sends_ -= outgoing_[handle];
+      UnderWay& transfer = transfers_[static_cast<std::size_t>(finished_[static_cast<std::size_t>(i)])];
+      transfer.state = UnderWay::State::complete;
+      sends_ -= transfer.outgoing;
+      if (bells_ && !transfer.outgoing) bells_->received(transfer.peer, transfer.channel);
     }
+    if (bells_) lookAfterArrivals();
   }
 
   void start(Transfer& transfer) override {
     if (free_.empty()) {
       free_.push_back(static_cast<int>(requests_.size()));
       requests_.push_back(MPI_REQUEST_NULL);
-      completed_.push_back(false);
+      transfers_.emplace_back();
       finished_.push_back(0);
-      outgoing_.push_back(false);
     }
     transfer.handle = free_.back();
     free_.pop_back();
-    outgoing_[static_cast<std::size_t>(transfer.handle)] = transfer.outgoing;
+    transfers_[static_cast<std::size_t>(transfer.handle)] = {transfer.outgoing, transfer.peer, transfer.channel,
+                                                             UnderWay::State::moving};
     sends_ += transfer.outgoing;
     sendOrReceive(transfer);
+    if (bells_ && transfer.outgoing) bells_->sent(transfer.peer, transfer.channel);
   }
 
   bool test(Transfer& transfer) override {
-    const auto handle = static_cast<std::size_t>(transfer.handle);
-    if (!completed_[handle]) return false;
-    completed_[handle] = false;
+    UnderWay& underWay = transfers_[static_cast<std::size_t>(transfer.handle)];
+    if (underWay.state != UnderWay::State::complete) return false;
+    underWay.state = UnderWay::State::unused;
     free_.push_back(transfer.handle);
     return true;
   }
@@ -102,16 +112,16 @@ public:
     if (request == MPI_REQUEST_NULL) return; // it has completed
     if (!transfer.outgoing) MPI_Cancel(&request);
     MPI_Request_free(&request);
+    transfers_[static_cast<std::size_t>(transfer.handle)].state = UnderWay::State::unused;
   }
 
   std::chrono::nanoseconds patience(int idle, bool awaited) override {
-    // Within a host a send needs no look on its way: the receiver copies the memory when it looks, which is soon where
-    // it waits.
-    if (oneHost_ && !awaited) {
-      using namespace std::chrono_literals;
-      return std::clamp<std::chrono::nanoseconds>(idle * 100us, longestPatience, 4 * longestPatience);
-    }
-    return pollingPatience(idle, awaited, sends_ > 0, crowd_);
+    if (!bells_ || arriving_) return pollingPatience(idle, awaited, sends_ > 0 || arriving_, crowd_);
+    // Who waits spins for as long as a bell takes to wake it. All others look so rarely that it costs nothing, for what
+    // MPI may have put off.
+    using namespace std::chrono_literals;
+    const std::chrono::nanoseconds first = pollingPatience(idle, awaited, false, crowd_);
+    return awaited && first == 0ns ? first : 20ms;
   }
 
   bool aborted() const override { return failed_; }
@@ -142,21 +152,39 @@ private:
     if (large) MPI_Type_free(&type);
   }
 
+  /// Bytes that a receive is taking, and has not yet taken whole, may need the sender's looks as well.
+  void lookAfterArrivals() {
+    arriving_ = false;
+    for (const UnderWay& transfer : transfers_) {
+      if (transfer.state != UnderWay::State::moving || transfer.outgoing) continue;
+      if (!bells_->arrives(transfer.peer, transfer.channel)) continue;
+      arriving_ = true;
+      bells_->ring(transfer.peer);
+    }
+  }
+
   void check(int result) {
     if (result != MPI_SUCCESS) failed_ = true;
   }
 
+  struct UnderWay {
+    enum class State : char { unused, moving, complete };
+    bool outgoing = false;
+    int peer = 0, channel = 0;
+    State state = State::unused; ///< complete: and not yet asked for
+  };
+
   MPI_Comm communicator_;
   bool synchronous_;
   int rank_ = 0, ranks_ = 1;
-  int crowd_ = 1;        ///< of the ranks on this host
-  bool oneHost_ = false; ///< they are all
+  int crowd_ = 1;                   ///< of the ranks on this host
+  std::unique_ptr<MpiBells> bells_; ///< where all ranks are on this host
   bool failed_ = false;
   std::vector<MPI_Request> requests_; ///< by Transfer::handle; null once complete
-  std::vector<char> completed_;       ///< by Transfer::handle: complete, and not yet asked for
+  std::vector<UnderWay> transfers_;   ///< by Transfer::handle
   std::vector<int> finished_;         ///< what one call found complete
-  std::vector<char> outgoing_;        ///< by Transfer::handle
   int sends_ = 0;                     ///< under way
+  bool arriving_ = false;             ///< something that this rank receives was on its way at the last look
   std::vector<int> free_;
 };
 

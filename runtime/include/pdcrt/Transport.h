@@ -23,6 +23,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <semaphore.h>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -122,21 +123,27 @@ private:
 /// Lets a thread sleep until another one has something for it.
 class Wakeup {
 public:
-  void notify();
+  Wakeup() { ::sem_init(&own_, /*pshared=*/0, 0); }
+  ~Wakeup() { ::sem_destroy(&own_); }
+  Wakeup(const Wakeup&) = delete;
+  Wakeup& operator=(const Wakeup&) = delete;
+
+  void notify() { ::sem_post(semaphore_); }
   /// Returns when notified since the last call, or after `limit`; a negative limit is none.
   void wait(std::chrono::nanoseconds limit);
+  /// From now on whoever posts `semaphore` notifies too, from another process if it is shared. It must outlive the last
+  /// wait; null: back to the own one. While nobody waits.
+  void listenTo(sem_t* semaphore) { semaphore_ = semaphore ? semaphore : &own_; }
 
 private:
-  std::mutex mutex_;
-  std::condition_variable condition_;
-  bool notified_ = false;
+  sem_t own_;
+  sem_t* semaphore_ = &own_;
 };
 
 /// How many of `ranks`, all on this host, there are for each of its cores, rounded up.
 int ranksPerCore(int ranks);
 
-/// The most that a thread sleeps between two looks while there are transfers; beside a kernel, and where all ranks are
-/// on one host, up to four times as much.
+/// The most that a thread which must look sleeps between two looks while there are transfers.
 constexpr std::chrono::milliseconds longestPatience{1};
 
 /// Transport::patience() of those that only move while they are polled. Where somebody waits they spin for a few
