@@ -18,7 +18,7 @@ double now() {
 
 void Wakeup::wait(std::chrono::nanoseconds limit) {
   if (limit < std::chrono::nanoseconds::zero()) {
-    while (::sem_wait(semaphore_) != 0 && errno == EINTR) {
+    while (::sem_wait(&semaphore_) != 0 && errno == EINTR) {
     }
   } else if (limit > std::chrono::nanoseconds::zero()) {
     timespec until{};
@@ -26,10 +26,10 @@ void Wakeup::wait(std::chrono::nanoseconds limit) {
     const auto nanoseconds = until.tv_nsec + limit.count();
     until.tv_sec += nanoseconds / std::nano::den;
     until.tv_nsec = nanoseconds % std::nano::den;
-    while (::sem_clockwait(semaphore_, CLOCK_MONOTONIC, &until) != 0 && errno == EINTR) {
+    while (::sem_clockwait(&semaphore_, CLOCK_MONOTONIC, &until) != 0 && errno == EINTR) {
     }
   }
-  while (::sem_trywait(semaphore_) == 0) {
+  while (::sem_trywait(&semaphore_) == 0) {
   } // what is looked at from here on covers all of these
 }
 
@@ -128,7 +128,7 @@ void Communicator::stop() {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  transport_.wakeup().notify();
+  transport_.wake();
   thread_.join();
 }
 
@@ -142,7 +142,7 @@ void Communicator::post(Work& work) {
     (last_ ? last_->next_ : first_) = &work;
     last_ = &work;
   }
-  transport_.wakeup().notify();
+  transport_.wake();
 }
 
 bool Communicator::wait(const Work& work) {
@@ -210,7 +210,7 @@ void Communicator::run() {
                        : active.empty() ? transport_.vigil()
                                         : transport_.patience(idle, awaited);
     dozing_ = !awaited && limit > std::chrono::nanoseconds::zero();
-    transport_.wakeup().wait(limit);
+    transport_.sleep(limit);
     dozing_ = false;
   }
   transport_.close();

@@ -87,7 +87,7 @@ Status Executor::train(std::int64_t first, std::int64_t minibatches) {
       minibatches_ = left;
       cursor.limit(minibatches_);
       setup_.communicator->transport().gate().limit(minibatches_);
-      setup_.communicator->transport().wakeup().notify();
+      setup_.communicator->transport().wake();
     }
   }
   return drain();

@@ -66,13 +66,14 @@ public:
     copy.state = Copy::unused;
   }
 
-  /// The device wakes nobody, and the other transport does not know whom to wake.
+  /// The device wakes nobody.
   std::chrono::nanoseconds patience(int idle, bool awaited) override {
     using namespace std::chrono_literals;
-    const std::chrono::nanoseconds limit = transport_->patience(idle, awaited);
-    const std::chrono::nanoseconds most = leaving_.empty() ? 200us : 20us;
-    return limit < 0ns ? most : std::min(limit, most);
+    const std::chrono::nanoseconds limit = transport_->patience(idle, awaited), most = 20us;
+    return leaving_.empty() ? limit : limit < 0ns ? most : std::min(limit, most);
   }
+  void sleep(std::chrono::nanoseconds limit) override { transport_->sleep(limit); }
+  void wake() override { transport_->wake(); }
 
   bool aborted() const override { return failed_ || transport_->aborted(); }
   Status failure() const override {

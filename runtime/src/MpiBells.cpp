@@ -15,12 +15,12 @@ std::unique_ptr<MpiBells> MpiBells::open(MPI_Comm host) {
   void* own = nullptr;
   MPI_Win memory = MPI_WIN_NULL;
   const auto bytes = static_cast<MPI_Aint>(sizeof(Bell) + count * sizeof(std::atomic<std::uint32_t>));
-  int here = MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, host, static_cast<void*>(&own), &memory) == MPI_SUCCESS,
-      everywhere = 0;
+  const int here =
+      MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, host, static_cast<void*>(&own), &memory) == MPI_SUCCESS;
+  int everywhere = 0;
   if (here) {
     Bell* bell = new (own) Bell;
     for (std::size_t i = 0; i < count; ++i) new (bell->sent() + i) std::atomic<std::uint32_t>(0);
-    here = ::sem_init(&bell->semaphore, /*pshared=*/1, 0) == 0;
   }
   MPI_Allreduce(&here, &everywhere, 1, MPI_INT, MPI_MIN, host); // and nobody rings before all bells are there
   if (!everywhere) {
@@ -46,7 +46,7 @@ MpiBells::~MpiBells() {
 }
 
 void MpiBells::ring(int rank) {
-  ::sem_post(&bells_[static_cast<std::size_t>(rank)]->semaphore);
+  bells_[static_cast<std::size_t>(rank)]->notify();
 }
 
 void MpiBells::sent(int rank, int channel) {

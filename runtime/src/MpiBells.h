@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <memory>
 #include <mpi.h>
-#include <semaphore.h>
 #include <vector>
 
 namespace pdcrt {
@@ -26,7 +25,7 @@ public:
   MpiBells& operator=(const MpiBells&) = delete;
 
   /// What others ring for this rank.
-  sem_t& own() { return bells_[static_cast<std::size_t>(rank_)]->semaphore; }
+  Wakeup& own() { return *bells_[static_cast<std::size_t>(rank_)]; }
   void ring(int rank);
 
   /// This rank has started to send something to `rank`.
@@ -40,8 +39,8 @@ public:
 private:
   static constexpr std::size_t counters = 64; ///< of what a rank has sent to another
 
-  struct alignas(64) Bell {
-    sem_t semaphore;
+  struct alignas(64) Bell : Wakeup {
+    Bell() : Wakeup(/*shared=*/true) {}
     std::atomic<std::uint32_t>* sent() { return reinterpret_cast<std::atomic<std::uint32_t>*>(this + 1); }
   };
 

@@ -53,14 +53,12 @@ public:
       bells_ = MpiBells::open(host);
     }
     MPI_Comm_free(&host);
-    if (bells_) wakeup().listenTo(&bells_->own());
     requests_.reserve(most);
     transfers_.reserve(most);
     finished_.reserve(most);
     free_.reserve(most);
   }
   ~MpiTransport() override {
-    wakeup().listenTo(nullptr);
     bells_ = nullptr;
     MPI_Comm_free(&communicator_);
     finalizeMpi();
@@ -123,6 +121,9 @@ public:
     const std::chrono::nanoseconds first = pollingPatience(idle, awaited, false, crowd_);
     return awaited && first == 0ns ? first : 20ms;
   }
+
+  void sleep(std::chrono::nanoseconds limit) override { bells_ ? bells_->own().wait(limit) : Transport::sleep(limit); }
+  void wake() override { bells_ ? bells_->own().notify() : Transport::wake(); }
 
   bool aborted() const override { return failed_; }
   void abort(int exitCode) override { MPI_Abort(communicator_, exitCode); }

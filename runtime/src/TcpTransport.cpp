@@ -1,5 +1,6 @@
 // A frame is a header and, where it carries data, their bytes. Like Open MPI's progress, this one happens in poll():
-// the communication thread looks after all connections, and sleeps longer and longer where nothing moves.
+// the communication thread looks after all connections. Where nothing is under way it sleeps until something comes.
+// While bytes come and go it sleeps for a time, because every packet would wake it.
 #include "pdcrt/TcpTransport.h"
 
 #include "Sockets.h"
@@ -7,9 +8,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <poll.h>
+#include <ratio>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 namespace pdcrt {
 namespace {
@@ -106,11 +111,13 @@ public:
       peer.announcements.reserve(1024);
       polled_.push_back({.fd = peer.socket, .events = POLLIN, .revents = 0});
     }
+    polled_.push_back({.fd = bell_, .events = POLLIN, .revents = 0});
     crowd_ = ranksPerCore(1 + static_cast<int>(std::count_if(mesh_->sockets.begin(), mesh_->sockets.end(), staysHere)));
   }
 
   ~TcpTransport() override {
     if (!failed_ && !ended_) sayBye();
+    ::close(bell_);
   }
 
   int rank() const override { return rank_; }
@@ -121,7 +128,7 @@ public:
     if (failed_ || ended_) return;
     for (std::size_t i = 0; i < peers_.size(); ++i)
       polled_[i].events = static_cast<short>(POLLIN | (hasOutput(peers_[i]) ? POLLOUT : 0));
-    if (::poll(polled_.data(), polled_.size(), 0) <= 0) return;
+    if (::poll(polled_.data(), peers_.size(), 0) <= 0) return;
     for (std::size_t i = 0; i < peers_.size() && !failed_; ++i) {
       if (polled_[i].revents & POLLOUT) write(peers_[i]);
       if (polled_[i].revents & (POLLIN | POLLHUP | POLLERR)) read(peers_[i]);
@@ -151,8 +158,24 @@ public:
   }
 
   std::chrono::nanoseconds patience(int idle, bool awaited) override {
-    const bool sends = std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return hasOutput(peer); });
-    return pollingPatience(idle, awaited, sends, crowd_);
+    const bool sends = std::any_of(peers_.begin(), peers_.end(), hasOutput),
+               receives = std::any_of(peers_.begin(), peers_.end(), hasHalfOfSomething);
+    const std::chrono::nanoseconds limit = pollingPatience(idle, awaited, sends, crowd_), none(-1);
+    untilSomethingComes_ = !sends && !receives && limit > std::chrono::nanoseconds::zero();
+    return untilSomethingComes_ ? none : limit;
+  }
+
+  void sleep(std::chrono::nanoseconds limit) override {
+    for (pollfd& socket : polled_) socket.events = POLLIN;
+    const std::size_t skipped = std::exchange(untilSomethingComes_, false) ? 0 : peers_.size();
+    const timespec duration = {.tv_sec = limit.count() / std::nano::den, .tv_nsec = limit.count() % std::nano::den};
+    ::ppoll(polled_.data() + skipped, polled_.size() - skipped, limit.count() < 0 ? nullptr : &duration, nullptr);
+    std::uint64_t wakes = 0;
+    [[maybe_unused]] const ssize_t taken = ::read(bell_, &wakes, sizeof wakes);
+  }
+  void wake() override {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t given = ::write(bell_, &one, sizeof one);
   }
 
   bool aborted() const override { return failed_ || ended_; }
@@ -276,6 +299,11 @@ private:
 
   // ---- What arrives ----
 
+  static bool isHalfReceived(const Channel& channel) { return channel.receives.moved > 0; }
+  static bool hasHalfOfSomething(const Peer& peer) {
+    return peer.inHeader > 0 || std::any_of(peer.channels.begin(), peer.channels.end(), isHalfReceived);
+  }
+
   void read(Peer& peer) {
     while (!failed_) {
       std::size_t count = 0;
@@ -366,7 +394,9 @@ private:
   int crowd_ = 1; ///< of the ranks on this host
   std::unique_ptr<TcpMesh> mesh_;
   std::vector<Peer> peers_; ///< by rank
-  std::vector<pollfd> polled_;
+  int bell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  std::vector<pollfd> polled_;       ///< by rank, and the bell
+  bool untilSomethingComes_ = false; ///< for as long the next sleep lasts
   Status failure_;
   std::atomic<bool> failed_{false}, ended_{false};
 };

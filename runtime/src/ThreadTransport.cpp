@@ -95,7 +95,7 @@ public:
         half->matched.store(true, std::memory_order_release);
       }
     }
-    hub_->transports[static_cast<std::size_t>(transfer.peer)]->wakeup().notify();
+    hub_->transports[static_cast<std::size_t>(transfer.peer)]->wake();
   }
 
   bool test(Transfer& transfer) override {
@@ -126,7 +126,7 @@ public:
 
   void abort(int) override {
     hub_->aborted = true;
-    for (Transport* transport : hub_->transports) transport->wakeup().notify();
+    for (Transport* transport : hub_->transports) transport->wake();
   }
 
 private:

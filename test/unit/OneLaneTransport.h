@@ -60,7 +60,7 @@ private:
       half->matched = other->matched = true;
       if (lanes[rank].front().empty()) lanes[rank].pop_front();
       if (!lanes[peer].empty() && lanes[peer].front().empty()) lanes[peer].pop_front();
-      for (std::size_t woken : {rank, peer}) transports[woken]->wakeup().notify();
+      for (std::size_t woken : {rank, peer}) transports[woken]->wake();
       return true;
     }
     return false;
@@ -122,13 +122,13 @@ public:
     std::erase(own_, &transfer);
     for (Lanes::Group& group : lanes_->lanes[static_cast<std::size_t>(rank())]) std::erase(group, &transfer);
   }
-  std::chrono::nanoseconds patience(int, bool) override {
-    return std::chrono::microseconds(200); // messages of the host wake the wrapped transport
-  }
+  std::chrono::nanoseconds patience(int idle, bool awaited) override { return threads_->patience(idle, awaited); }
+  void sleep(std::chrono::nanoseconds limit) override { threads_->sleep(limit); }
+  void wake() override { threads_->wake(); }
   bool aborted() const override { return threads_->aborted(); }
   void abort(int exitCode) override {
     threads_->abort(exitCode);
-    for (Transport* transport : lanes_->transports) transport->wakeup().notify();
+    for (Transport* transport : lanes_->transports) transport->wake();
   }
 
 private:

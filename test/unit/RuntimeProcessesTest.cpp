@@ -277,7 +277,7 @@ TEST(Rank, DISABLED_SleepsUntilItIsRung) {
       },
       [&](int idle) {
         const auto limit = transport->patience(idle, /*awaited=*/false);
-        transport->wakeup().wait(limit < rarely ? limit : -1ns); // it must not depend on its rare looks
+        transport->sleep(limit < rarely ? limit : -1ns); // it must not depend on its rare looks
       });
 }
 
@@ -291,7 +291,7 @@ TEST(Rank, DISABLED_Looks) {
         EXPECT_EQ(transport->patience(100, /*awaited=*/false), pollingPatience(100, false, /*sends=*/false, 1));
         EXPECT_EQ(transport->patience(1, /*awaited=*/true), pollingPatience(1, true, /*sends=*/false, 1));
       },
-      [&](int idle) { transport->wakeup().wait(transport->patience(idle, /*awaited=*/true)); });
+      [&](int idle) { transport->sleep(transport->patience(idle, /*awaited=*/true)); });
 }
 
 /// One rank of the runs above: a whole program.

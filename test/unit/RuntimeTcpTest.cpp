@@ -100,9 +100,63 @@ TEST(Tcp, KnowsHowManyRanksShareACore) {
     std::iota(ranks.begin(), ranks.end(), 0);
     std::unique_ptr<Met> met = meet(ranks, count);
     for (const Status& status : met->statuses) ASSERT_TRUE(status) << status.message();
-    for (const auto& transport : met->transports)
-      EXPECT_EQ(transport->patience(1, /*awaited=*/false), pollingPatience(1, false, false, ranksPerCore(count)));
+    for (const auto& transport : met->transports) EXPECT_EQ(transport->crowd(), ranksPerCore(count));
   }
+}
+
+// Looks take time from the kernels, and whoever sleeps for a time hears of what has come only later.
+TEST(Tcp, SleepsUntilSomethingComes) {
+  std::unique_ptr<Met> met = meet({0, 1}, 2);
+  for (const Status& status : met->statuses) ASSERT_TRUE(status) << status.message();
+  std::vector<std::byte> sent(100, std::byte{7}), received(100);
+  Transfer send, receive;
+  set(send, true, 1, 3, sent);
+  set(receive, false, 0, 3, received);
+  std::thread receiver([&] {
+    Transport& transport = *met->transports[1];
+    transport.start(receive);
+    for (transport.poll(); !transport.test(receive); transport.poll()) {
+      EXPECT_EQ(transport.patience(1, /*awaited=*/false), -1ns);
+      transport.sleep(transport.patience(100, /*awaited=*/true));
+    }
+  });
+  Transport& transport = *met->transports[0];
+  transport.start(send);
+  for (transport.poll(); !transport.test(send); transport.poll()) {
+    EXPECT_EQ(transport.patience(1, /*awaited=*/true), 0ns);
+    transport.sleep(transport.patience(1, /*awaited=*/false));
+  }
+  receiver.join();
+  EXPECT_EQ(received, sent);
+}
+
+TEST(Tcp, SleepsForATimeWhileBytesMove) {
+  std::unique_ptr<Met> met = meet({0, 1}, 2);
+  for (const Status& status : met->statuses) ASSERT_TRUE(status) << status.message();
+  Transport &sender = *met->transports[0], &receiver = *met->transports[1];
+  std::vector<std::byte> sent(32 << 20, std::byte{7}), received(sent.size()); // more than the kernel takes
+  Transfer send, receive;
+  set(send, true, 1, 3, sent);
+  set(receive, false, 0, 3, received);
+  sender.start(send);
+  receiver.start(receive);
+  receiver.poll();
+  EXPECT_EQ(receiver.patience(50, /*awaited=*/false), -1ns) << "nothing has come";
+  for (bool begun = false; !begun; begun = receiver.patience(50, false) > 0ns) {
+    sender.poll();
+    receiver.poll();
+  }
+  ASSERT_FALSE(receiver.test(receive));
+  EXPECT_EQ(sender.patience(50, false), pollingPatience(50, false, /*sends=*/true, sender.crowd()));
+  EXPECT_EQ(receiver.patience(50, false), pollingPatience(50, false, /*sends=*/false, receiver.crowd()));
+  receiver.wake();
+  receiver.sleep(-1ns); // a wake-up ends every sleep
+  while (!receiver.test(receive)) {
+    sender.poll();
+    receiver.poll();
+  }
+  EXPECT_EQ(received, sent);
+  EXPECT_EQ(receiver.patience(50, false), -1ns);
 }
 
 TEST(Tcp, MovesTransfersOfAChannelInTheirOrder) {

@@ -123,21 +123,18 @@ private:
 /// Lets a thread sleep until another one has something for it.
 class Wakeup {
 public:
-  Wakeup() { ::sem_init(&own_, /*pshared=*/0, 0); }
-  ~Wakeup() { ::sem_destroy(&own_); }
+  /// `shared`: it lies in memory of several processes, which all may notify.
+  explicit Wakeup(bool shared = false) { ::sem_init(&semaphore_, shared, 0); }
+  ~Wakeup() { ::sem_destroy(&semaphore_); }
   Wakeup(const Wakeup&) = delete;
   Wakeup& operator=(const Wakeup&) = delete;
 
-  void notify() { ::sem_post(semaphore_); }
+  void notify() { ::sem_post(&semaphore_); }
   /// Returns when notified since the last call, or after `limit`; a negative limit is none.
   void wait(std::chrono::nanoseconds limit);
-  /// From now on whoever posts `semaphore` notifies too, from another process if it is shared. It must outlive the last
-  /// wait; null: back to the own one. While nobody waits.
-  void listenTo(sem_t* semaphore) { semaphore_ = semaphore ? semaphore : &own_; }
 
 private:
-  sem_t own_;
-  sem_t* semaphore_ = &own_;
+  sem_t semaphore_;
 };
 
 /// How many of `ranks`, all on this host, there are for each of its cores, rounded up.
@@ -154,7 +151,7 @@ constexpr std::chrono::milliseconds longestPatience{1};
 /// times as long, all 1 ms at most.
 std::chrono::nanoseconds pollingPatience(int idle, bool awaited, bool sends, int crowd);
 
-/// Point-to-point transfers of one rank. All but abort() are called by one thread.
+/// Point-to-point transfers of one rank. All but abort() and wake() are called by one thread.
 class Transport {
 public:
   virtual ~Transport() = default;
@@ -197,7 +194,11 @@ public:
   /// What transfers, and the sums of all-reduces, are put into.
   Stream& stream() { return stream_; }
 
-  Wakeup& wakeup() { return wakeup_; }
+  /// The thread sleeps until wake() was called since it last slept, or what others send may be there, or for `limit`;
+  /// a negative limit is none.
+  virtual void sleep(std::chrono::nanoseconds limit) { wakeup_.wait(limit); }
+  /// By any thread.
+  virtual void wake() { wakeup_.notify(); }
   /// What lets transfers and all-reduces start by their turns.
   StartGate& gate() { return gate_; }
   /// Work that has moved without being complete asks for another round at once.
@@ -239,7 +240,7 @@ public:
   bool waitUntil(Done done) {
     if (done()) return true;
     awaited_ = true;
-    if (dozing_) transport_.wakeup().notify();
+    if (dozing_) transport_.wake();
     std::unique_lock lock(mutex_);
     completion_.wait(lock, [&] { return aborted_ || done(); });
     awaited_ = false;

@@ -136,6 +136,8 @@ public:
     const std::chrono::nanoseconds limit = host_->patience(idle, awaited), most = 200us;
     return limit < 0ns ? most : std::min(limit, most);
   }
+  void sleep(std::chrono::nanoseconds limit) override { host_->sleep(limit); }
+  void wake() override { host_->wake(); }
   /// Somebody may wait for the device for ever.
   std::chrono::nanoseconds vigil() const override { return std::chrono::milliseconds(100); }
 
