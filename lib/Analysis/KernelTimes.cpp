@@ -110,7 +110,7 @@ Status pdc::chooseAlgorithms(Module& module, const std::vector<KernelTime>& time
         names.push_back(found == fastest.end() ? "automatic" : found->second->algorithm);
         if (found != fastest.end()) workspace = std::max(workspace, found->second->workspaceBytes);
       }
-      operation->attributes.set("workspace", workspace);
+      if (operation->attributes.has("workspace")) operation->attributes.set("workspace", workspace);
       operation->attributes.set("algorithms", std::move(names));
     }
   return success;

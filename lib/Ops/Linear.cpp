@@ -2,6 +2,7 @@
 #include "Helpers/Define.h"
 #include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
+#include "Helpers/LinearAlgorithms.h"
 #include "Helpers/Onnx.h"
 #include "Helpers/RaiseLinear.h"
 
@@ -11,7 +12,8 @@ using namespace pdc::ops;
 namespace {
 
 const std::vector<AttributeDef> attributes = {
-    boolean("transposed", false, "whether W is [outputs, inputs], as in PyTorch, and not [inputs, outputs]")};
+    boolean("transposed", false, "whether W is [outputs, inputs], as in PyTorch, and not [inputs, outputs]"),
+    linearAlgorithms()};
 
 /// Of the gradient of the weights.
 std::vector<AttributeDef> gradientAttributes() {
@@ -45,11 +47,8 @@ pdcrt::Linear::Options optionsOf(const Operation& op, Sizes sizes, bool bias) {
           .transposed = op.attributes.get<bool>("transposed"),
           .bias = bias,
           .element = operandType(op, 0).element,
-          .wideGradient = op.attributes.getOr("wide", false)};
-}
-
-KernelUse kernel(const Operation& op, const char* method, Sizes sizes, bool bias) {
-  return kernelUse<pdcrt::Linear>("Linear", method, optionsOf(op, sizes, bias));
+          .wideGradient = op.attributes.getOr("wide", false),
+          .algorithms = *linearAlgorithmsOf(op.attributes)};
 }
 
 /// Where W[input, output] lies.
@@ -67,18 +66,38 @@ Sizes sizesOfWeightGradient(const Operation& op) {
   return {rowsOf(operandType(op, 0)), lastOf(operandType(op, 0)), lastOf(operandType(op, 1))};
 }
 
+pdcrt::Linear::Options forwardOptions(const Operation& op) {
+  return optionsOf(op, sizesOfForward(op), op.operand(2));
+}
+pdcrt::Linear::Options inputGradientOptions(const Operation& op) {
+  return optionsOf(op, sizesOfInputGradient(op), false);
+}
+pdcrt::Linear::Options weightGradientOptions(const Operation& op) {
+  return optionsOf(op, sizesOfWeightGradient(op), op.result(1));
+}
+
 KernelUse weightGradientKernel(const Operation& op) {
-  const Sizes sizes = sizesOfWeightGradient(op);
-  const bool bias = op.result(1);
-  KernelUse use = kernel(op, "weightGradient", sizes, bias);
+  const pdcrt::Linear::Options options = weightGradientOptions(op);
+  KernelUse use = kernelUse<pdcrt::Linear>("Linear", "weightGradient", options);
   use.partsMethod = "weightGradientInParts";
-  use.partBytes = pdcrt::Linear::partSize(optionsOf(op, sizes, bias)) * static_cast<std::int64_t>(sizeof(float));
+  use.partBytes = pdcrt::Linear::partSize(options) * static_cast<std::int64_t>(sizeof(float));
   return use;
+}
+
+/// Reports algorithms that are none, or that do not belong to their method.
+Status requireAlgorithms(const InferContext& c, const char* op) {
+  using Algorithm = pdcrt::Linear::Algorithm;
+  const std::optional<pdcrt::Linear::Algorithms> algorithms = linearAlgorithmsOf(c.attributes);
+  if (algorithms && algorithms->forward < Algorithm::firstWithSums &&
+      algorithms->inputGradient < Algorithm::firstWithSums)
+    return success;
+  return c.error() << "'" << op << "' op needs three algorithms, each of them automatic or one of pdcrt::Linear's, "
+                   << "with sums only the last";
 }
 
 /// The axis of W along which it meets the last axis of operand 0 must agree with it.
 Expected<std::int64_t> otherSize(const InferContext& c, const char* op, bool meetsRows) {
-  if (!requireFloat(c, op, 0, 1) || !requireFloat(c, op, 1, 2, 2)) return failure;
+  if (!requireFloat(c, op, 0, 1) || !requireFloat(c, op, 1, 2, 2) || !requireAlgorithms(c, op)) return failure;
   const std::size_t meeting = meetsRows != c.attributes.get<bool>("transposed") ? 0 : 1;
   const Type &x = c.operand(0), &w = c.operand(1);
   if (w.element != x.element || w.shape[meeting] != lastOf(x))
@@ -106,7 +125,7 @@ Types inferInputGradient(const InferContext& c) {
 
 Types inferWeightGradient(const InferContext& c) {
   const char* op = "linear_weight_gradient";
-  if (!requireFloat(c, op, 0, 1) || !requireFloat(c, op, 1, 1)) return failure;
+  if (!requireFloat(c, op, 0, 1) || !requireFloat(c, op, 1, 1) || !requireAlgorithms(c, op)) return failure;
   const Type &x = c.operand(0), &dy = c.operand(1);
   if (x.element != dy.element || x.rank() != dy.rank() || rowsOf(x) != rowsOf(dy))
     return c.error() << "'" << op << "' op has " << toString(x) << " and " << toString(dy)
@@ -152,7 +171,8 @@ std::vector<std::string> examples() {
   return {example("%x: f32[4, 3], %w: f32[3, 5], %b: f32[5]", "%y = linear %x, %w, %b : f32[4, 5]"),
           example("%x: f32[4, 3], %w: f32[5, 3], %b: f32[5]", "%y = linear %x, %w, %b {transposed = true} : f32[4, 5]"),
           example("%x: f32[1, 7], %w: f32[2, 7]", "%y = linear %x, %w {transposed = true} : f32[1, 2]"),
-          example("%x: f32[2, 3, 4], %w: f32[4, 2], %b: f32[2]", "%y = linear %x, %w, %b : f32[2, 3, 2]"),
+          example("%x: f32[2, 3, 4], %w: f32[4, 2], %b: f32[2]",
+                  "%y = linear %x, %w, %b {algorithms = [\"first\", \"first\", \"first\"]} : f32[2, 3, 2]"),
           example("%x: f32[5, 1], %w: f32[1, 1], %b: f32[1]", "%y = linear %x, %w, %b {transposed = true} : f32[5, 1]"),
           example("%x: f32[6], %w: f32[6, 2], %b: f32[2]", "%y = linear %x, %w, %b : f32[2]")};
 }
@@ -171,7 +191,10 @@ PDC_OPS(Linear) {
           .precision = PrecisionClass::preferLow,
           .cost = [](const Operation& op) { return cost(op, sizesOfForward(op)); },
           .gradient = gradient,
-          .kernel = [](const Operation& op) { return kernel(op, "forward", sizesOfForward(op), op.operand(2)); },
+          .kernel =
+              [](const Operation& op) { return kernelUse<pdcrt::Linear>("Linear", "forward", forwardOptions(op)); },
+          .alternatives = [](const Operation& op,
+                             Target target) { return linearAlternatives(forwardOptions(op), "forward", target); },
           .raise = raiseLinear,
           .initialValues = asLayer([](const Operation& op) { return lastOf(operandType(op, 0)); }),
           .makeGap = makeGap,
@@ -199,7 +222,14 @@ PDC_OPS(Linear) {
           .infer = inferInputGradient,
           .precision = PrecisionClass::preferLow,
           .cost = [](const Operation& op) { return cost(op, sizesOfInputGradient(op)); },
-          .kernel = [](const Operation& op) { return kernel(op, "inputGradient", sizesOfInputGradient(op), false); },
+          .kernel =
+              [](const Operation& op) {
+                return kernelUse<pdcrt::Linear>("Linear", "inputGradient", inputGradientOptions(op));
+              },
+          .alternatives =
+              [](const Operation& op, Target target) {
+                return linearAlternatives(inputGradientOptions(op), "inputGradient", target);
+              },
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Sizes s = sizesOfInputGradient(c.op);
             const auto dy = c.in<T>(0), w = c.in<T>(1);
@@ -227,6 +257,10 @@ PDC_OPS(Linear) {
           .precision = PrecisionClass::preferLow,
           .cost = [](const Operation& op) { return cost(op, sizesOfWeightGradient(op)); },
           .kernel = weightGradientKernel,
+          .alternatives =
+              [](const Operation& op, Target target) {
+                return linearAlternatives(weightGradientOptions(op), "weightGradient", target);
+              },
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Sizes s = sizesOfWeightGradient(c.op);
             const auto x = c.in<T>(0), dy = c.in<T>(1);

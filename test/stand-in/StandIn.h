@@ -22,6 +22,10 @@ void failForward(int algorithm);
 /// Whether cuDNN has no forward convolutions that end with bias and activation; how many of these have been called.
 void refuseFinishing(bool refuse);
 int finishedForwards();
+/// The place of the algorithm of cuBLASLt's products that takes 2 microseconds instead of 1; -1: none.
+void slowProducts(int place);
+/// Whether sums that products make beside are wrong.
+void spoilSums(bool spoil);
 /// Work that is in streams and has not run.
 std::size_t pending();
 

@@ -149,6 +149,37 @@ TEST_F(KernelTimes, OnAGpuTheWorkspaceOfTheFastestOnesComesWithThem) {
   EXPECT_EQ(module_->findGraph("main")->operations().front()->attributes.getInt("workspace"), 0);
 }
 
+TEST_F(KernelTimes, LinearLayersChooseOnAGpuAndOf16Bits) {
+  module_ = std::move(*parseModule(R"(
+module @m {
+  graph @main(%x: bf16[4, 6], %w: bf16[6, 3], %b: bf16[3], %z: f32[4, 6], %v: f32[6, 3]) {
+    %y = linear %x, %w, %b : bf16[4, 3]
+    %dx = linear_input_gradient %y, %w : bf16[4, 6]
+    %dw, %db = linear_weight_gradient %x, %y {wide = true} : f32[6, 3], f32[3]
+    %e, _ = linear_weight_gradient %x, %y : bf16[6, 3], _
+    %f = linear %z, %v : f32[4, 3]
+    result "dw" = %dw
+  }
+}
+)",
+                                   "m.pdir", ops_, diags_));
+  const std::string sizes = "Linear{.rows = 4, .inputs = 6, .outputs = 3", bf16 = ", .element = pdcrt::Element::bf16";
+  const std::string biased = sizes + ", .bias = true" + bf16;
+  const std::vector<KernelTime> times = {{biased + "}", "forward", "first", 2},
+                                         {biased + "}", "forward", "sixth", 1},
+                                         {sizes + bf16 + "}", "inputGradient", "second", 1},
+                                         {biased + ", .wideGradient = true}", "weightGradient", "thirdWithSums", 1}};
+  ASSERT_TRUE(chooseAlgorithms(*module_, times, "p.json", diags_, Target::cuda));
+  EXPECT_EQ(chosen(), (std::vector<std::string>{"sixth automatic automatic", "automatic second automatic",
+                                                "automatic automatic thirdWithSums", "automatic second automatic",
+                                                automatic}));
+  EXPECT_FALSE(choose(times));
+  for (const KernelTime& wrong : {KernelTime{biased + "}", "forward", "firstWithSums", 1},
+                                  KernelTime{sizes + bf16 + "}", "weightGradient", "firstWithSums", 1},
+                                  KernelTime{sizes + "}", "forward", "second", 1}})
+    EXPECT_FALSE(chooseAlgorithms(*module_, {wrong}, "p.json", diags_, Target::cuda)) << wrong.kernel;
+}
+
 TEST_F(KernelTimes, EachTargetHasItsAlgorithms) {
   EXPECT_FALSE(chooseAlgorithms(*module_, {{square, "forward", "direct", 1}}, "p.json", diags_, Target::cuda));
   EXPECT_FALSE(chooseAlgorithms(*module_, {{strided, "forward", "winograd", 1}}, "p.json", diags_, Target::cuda));

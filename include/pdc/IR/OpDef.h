@@ -147,7 +147,7 @@ struct KernelUse {
 };
 
 /// The ways in which a kernel can compute: the names in the attribute `algorithms`, one per method of the kernel. The
-/// attribute `workspace` has the bytes that those of them need which were measured on a GPU.
+/// attribute `workspace`, where there is one, has the bytes that those of them need which were measured on a GPU.
 struct KernelAlternatives {
   std::string kernel;                  ///< with its sizes, as profiles call it: "Conv2d{.input = {8, 64, 56, 56}, …}"
   std::string method;                  ///< that the operation calls

@@ -1,9 +1,7 @@
 // See AttentionOptions.h.
 #include "AttentionOptions.h"
 
-#include "Define.h"
-
-#include <algorithm>
+#include "NamedAlgorithms.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -13,23 +11,14 @@ using pdcrt::Attention;
 namespace {
 
 const std::vector<std::string> methods = {"forward", "inputGradient"};
-/// As the enumeration has them.
-const std::vector<std::string> names(std::begin(Attention::algorithmNames), std::end(Attention::algorithmNames));
-constexpr Attention::Algorithm Attention::Algorithms::*members[] = {&Attention::Algorithms::forward,
-                                                                    &Attention::Algorithms::inputGradient};
+constexpr AlgorithmMember<Attention> members[] = {&Attention::Algorithms::forward,
+                                                  &Attention::Algorithms::inputGradient};
 
 /// What the attributes say, where the op has them. Nothing where it is not one name for each method.
 std::optional<Attention::Algorithms> algorithmsOf(const Attributes& attributes) {
-  Attention::Algorithms algorithms;
-  if (!attributes.has("algorithms")) return algorithms;
-  const auto& words = attributes.get<std::vector<std::string>>("algorithms");
-  if (words.size() != methods.size()) return std::nullopt;
-  for (std::size_t i = 0; i < std::size(members); ++i) {
-    const auto found = std::find(names.begin(), names.end(), words[i]);
-    if (found == names.end()) return std::nullopt;
-    algorithms.*members[i] = static_cast<Attention::Algorithm>(found - names.begin());
-  }
-  algorithms.workspace = attributes.getInt("workspace");
+  if (!attributes.has("algorithms")) return Attention::Algorithms();
+  std::optional<Attention::Algorithms> algorithms = algorithmsNamed<Attention>(attributes, members);
+  if (algorithms) algorithms->workspace = attributes.getInt("workspace");
   return algorithms;
 }
 
@@ -60,10 +49,8 @@ pdcrt::Attention::Options pdc::ops::attentionOptions(const Operation& op, std::s
 }
 
 std::vector<AttributeDef> pdc::ops::attentionAlgorithms() {
-  return {{.name = "algorithms",
-           .example = std::vector<std::string>{"fused", "plain"},
-           .defaultValue = std::vector<std::string>(methods.size(), names.front()),
-           .summary = "of forward and input gradient: automatic, plain or fused (of 16 bits, for CUDA)"},
+  return {namedAlgorithms<Attention>(std::size(members), {"fused", "plain"},
+                                     "of forward and input gradient: automatic, plain or fused (of 16 bits, for CUDA)"),
           integer("workspace", 0, "bytes that the fused ones take, where they were measured on a GPU")};
 }
 

@@ -1,9 +1,8 @@
 // See ConvolutionAlgorithms.h.
 #include "ConvolutionAlgorithms.h"
 
-#include "Define.h"
+#include "NamedAlgorithms.h"
 
-#include <algorithm>
 #include <array>
 #include <memory>
 
@@ -15,7 +14,7 @@ namespace {
 const std::vector<std::string> methods = {"forward", "inputGradient", "weightGradient"};
 /// As the enumeration has them.
 const std::vector<std::string> names(std::begin(Conv2d::algorithmNames), std::end(Conv2d::algorithmNames));
-constexpr Conv2d::Algorithm Conv2d::Algorithms::*members[] = {
+constexpr pdc::ops::AlgorithmMember<Conv2d> members[] = {
     &Conv2d::Algorithms::forward, &Conv2d::Algorithms::inputGradient, &Conv2d::Algorithms::weightGradient};
 
 /// Aligned as the arena of a program is.
@@ -74,22 +73,14 @@ std::vector<std::function<void()>> callsOf(Conv2d::Options options, std::size_t 
 } // namespace
 
 AttributeDef pdc::ops::convolutionAlgorithms() {
-  return {.name = "algorithms",
-          .example = std::vector<std::string>{"winograd", "winograd", "direct"},
-          .defaultValue = std::vector<std::string>(methods.size(), names.front()),
-          .summary = "of forward, input gradient and weight gradient: automatic, or pdcrt::Conv2d's name of one"};
+  return namedAlgorithms<Conv2d>(
+      std::size(members), {"winograd", "winograd", "direct"},
+      "of forward, input gradient and weight gradient: automatic, or pdcrt::Conv2d's name of one");
 }
 
 std::optional<Conv2d::Algorithms> pdc::ops::convolutionAlgorithmsOf(const Attributes& attributes) {
-  const auto& words = attributes.get<std::vector<std::string>>("algorithms");
-  if (words.size() != methods.size()) return std::nullopt;
-  Conv2d::Algorithms algorithms;
-  for (std::size_t i = 0; i < std::size(members); ++i) {
-    const auto found = std::find(names.begin(), names.end(), words[i]);
-    if (found == names.end()) return std::nullopt;
-    algorithms.*members[i] = static_cast<Conv2d::Algorithm>(found - names.begin());
-  }
-  algorithms.workspace = attributes.getInt("workspace");
+  std::optional<Conv2d::Algorithms> algorithms = algorithmsNamed<Conv2d>(attributes, members);
+  if (algorithms) algorithms->workspace = attributes.getInt("workspace");
   return algorithms;
 }
 

@@ -94,6 +94,19 @@ inline std::string toCpp(const pdcrt::Conv2d::Algorithms& value) {
          ", .weightGradient = " + toCpp(value.weightGradient) +
          (value.workspace > 0 ? ", .workspace = " + toCpp(value.workspace) : "") + "}";
 }
+inline std::string toCpp(pdcrt::Linear::Algorithm value) {
+  return std::string("pdcrt::Linear::Algorithm::") + pdcrt::Linear::algorithmNames[static_cast<int>(value)];
+}
+/// Those that were chosen: a call is of one method, and the kernel is its own.
+inline std::string toCpp(const pdcrt::Linear::Algorithms& value) {
+  std::string text = "{";
+  const auto add = [&](const char* name, pdcrt::Linear::Algorithm algorithm) {
+    if (algorithm != pdcrt::Linear::Algorithm::automatic)
+      text += (text.size() > 1 ? ", ." : ".") + std::string(name) + " = " + toCpp(algorithm);
+  };
+  add("forward", value.forward), add("inputGradient", value.inputGradient), add("weightGradient", value.weightGradient);
+  return text + "}";
+}
 inline std::string toCpp(const std::vector<std::int64_t>& values) {
   std::string text = "{";
   for (std::int64_t value : values) text += (text.size() > 1 ? ", " : "") + std::to_string(value);
@@ -192,7 +205,7 @@ PDC_FIELDS(Dropout::Options, elements, op, ratio)
 PDC_FIELDS(Gather::Options, outer, size, inner, count)
 PDC_FIELDS(Gru::Options, steps, batch, hidden, order, reverse)
 PDC_FIELDS(LayerNorm::Options, rows, size, epsilon, element)
-PDC_FIELDS(Linear::Options, rows, inputs, outputs, transposed, bias, element, wideGradient)
+PDC_FIELDS(Linear::Options, rows, inputs, outputs, transposed, bias, element, wideGradient, algorithms)
 PDC_FIELDS(Lstm::Options, steps, batch, hidden, order, reverse)
 PDC_FIELDS(MatMul::Options, batch, m, k, n, transposeA, transposeB, broadcastA, broadcastB, element)
 PDC_FIELDS(MaxPool2d::Options, input, output, kernel, strides, pads, dilations, relu, lanes)

@@ -1,27 +1,50 @@
 // Linear over cuBLASLt: the bias is the product's epilogue.
 #include "pdcrt/kernels/Linear.h"
 
+#include "LinearTimes.h"
 #include "Product.h"
 #include "pdcrt/kernels/Reduce.h"
 
 namespace pdcrt {
+namespace {
+
+using Algorithm = Linear::Algorithm;
+
+bool addsUp(Algorithm algorithm) {
+  return algorithm >= Algorithm::firstWithSums;
+}
+/// Among those that the library offers.
+int placeOf(Algorithm algorithm) {
+  if (algorithm == Algorithm::automatic) return 0;
+  return static_cast<int>(algorithm) -
+         static_cast<int>(addsUp(algorithm) ? Algorithm::firstWithSums : Algorithm::first);
+}
+
+} // namespace
 
 struct Linear::Impl {
   Options options;
   cuda::Product forward, inputGradient, weightGradient;
-  Reduce biasGradient; ///< sums over the rows
+  Reduce biasGradient; ///< sums over the rows, where the product does not make them
 
   template <class T, class G>
   void runWeightGradient(Stream& q, View<const T> x, View<const T> dy, View<G> dw, View<G> db) const;
 };
 
-Linear::Linear(Setup& setup, const Options& o)
-    : impl_(std::make_unique<Impl>(Impl{o, {}, {}, {}, {setup, {.input = {o.rows, o.outputs}, .axes = {0}}}})) {
+Linear::Linear(Setup& setup, const Options& asked)
+    : impl_(std::make_unique<Impl>(
+          Impl{asked, {}, {}, {}, {setup, {.input = {asked.rows, asked.outputs}, .axes = {0}}}})) {
+  Options& o = impl_->options;
   if (o.rows < 1 || o.inputs < 1 || o.outputs < 1)
     throw std::runtime_error("linear layer of " + std::to_string(o.rows) + " rows, " + std::to_string(o.inputs) +
                              " inputs, " + std::to_string(o.outputs) + " outputs: sizes must be positive");
   setup.needWorkspace(cuda::workspaceOf(o));
-  const auto product = [&](const cuda::ProductSizes& sizes, bool bias) {
+  if (setup.times() && o.algorithms == Algorithms{}) o.algorithms = cuda::fastest(o, *setup.times());
+  if (addsUp(o.algorithms.forward) || addsUp(o.algorithms.inputGradient) ||
+      (addsUp(o.algorithms.weightGradient) && !o.bias))
+    throw std::runtime_error("linear layer: only the gradient of the weights adds something up, and only for a bias");
+  const auto product = [&](const cuda::ProductSizes& sizes, Algorithm algorithm, bool bias) {
+    using Sums = cuda::Product::Sums;
     return cuda::Product({.m = sizes.m,
                           .k = sizes.k,
                           .n = sizes.n,
@@ -30,12 +53,16 @@ Linear::Linear(Setup& setup, const Options& o)
                           .bias = bias,
                           .element = o.element,
                           .wideResult = sizes.wideResult,
-                          .padded = cuda::paddedProduct(sizes, o.element)});
+                          .padded = cuda::paddedProduct(sizes, o.element),
+                          .sums = !addsUp(algorithm) ? Sums::none
+                                  : o.transposed     ? Sums::ofA
+                                                     : Sums::ofB,
+                          .place = placeOf(algorithm)});
   };
   const auto [forward, inputGradient, weightGradient] = cuda::productsOf(o);
-  impl_->forward = product(forward, o.bias);
-  impl_->inputGradient = product(inputGradient, false);
-  impl_->weightGradient = product(weightGradient, false);
+  impl_->forward = product(forward, o.algorithms.forward, o.bias);
+  impl_->inputGradient = product(inputGradient, o.algorithms.inputGradient, false);
+  impl_->weightGradient = product(weightGradient, o.algorithms.weightGradient, false);
 }
 
 Linear::~Linear() = default;
@@ -60,11 +87,14 @@ void Linear::inputGradient(Stream& q, View<const float> dy, View<const float> w,
 
 template <class T, class G>
 void Linear::Impl::runWeightGradient(Stream& q, View<const T> x, View<const T> dy, View<G> dw, View<G> db) const {
+  const bool sums = addsUp(options.algorithms.weightGradient);
+  if (sums && !db)
+    throw std::runtime_error("linear layer: its product adds up the gradient of a bias, which nobody wants");
   if (options.transposed)
-    weightGradient.run(q, dy.data, x.data, nullptr, dw.data);
+    weightGradient.run(q, dy.data, x.data, sums ? db.data : nullptr, dw.data);
   else
-    weightGradient.run(q, x.data, dy.data, nullptr, dw.data);
-  if (db) biasGradient.forward(q, dy, db);
+    weightGradient.run(q, x.data, dy.data, sums ? db.data : nullptr, dw.data);
+  if (db && !sums) biasGradient.forward(q, dy, db);
 }
 template <class T>
 void Linear::weightGradient(Stream& q, OperandView<T> x, OperandView<T> dy, View<T> dw, View<T> db) const {

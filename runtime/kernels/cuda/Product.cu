@@ -3,6 +3,8 @@
 
 #include "Libraries.h"
 
+#include <stdexcept>
+
 namespace pdcrt::cuda {
 
 namespace {
@@ -150,14 +152,19 @@ void Product::Impl::choose(Part& part) const {
   for (auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
     set(preference, attribute, options.alignment);
-  cublasLtMatmulHeuristicResult_t found = {};
+  cublasLtMatmulHeuristicResult_t found[places] = {};
   int count = 0;
-  PDCRT_CUDA(
-      cublasLtMatmulAlgoGetHeuristic(handle, operation, part.b, part.a, part.c, part.c, preference, 1, &found, &count));
-  if (count == 0 || found.state != CUBLAS_STATUS_SUCCESS)
-    fail("cublasLtMatmulAlgoGetHeuristic", "no algorithm for this product");
-  part.algorithm = found.algo;
-  part.workspaceBytes = found.workspaceSize;
+  if (options.place >= places) throw std::runtime_error("a product's algorithm behind those that are asked for");
+  const cublasLtMatmulHeuristicResult_t& chosen = found[options.place];
+  PDCRT_CUDA(cublasLtMatmulAlgoGetHeuristic(handle, operation, part.b, part.a, part.c, part.c, preference,
+                                            options.place + 1, found, &count));
+  if (count <= options.place || chosen.state != CUBLAS_STATUS_SUCCESS)
+    fail("cublasLtMatmulAlgoGetHeuristic", options.place == 0
+                                               ? "no algorithm for this product"
+                                               : "this product has fewer algorithms on this device than where the "
+                                                 "program was measured; measure on it: pdc-profile");
+  part.algorithm = chosen.algo;
+  part.workspaceBytes = chosen.workspaceSize;
 }
 
 /// Of a part of the result, so many columns are multiplied apart: with them the library would take its slow kernels for
@@ -190,7 +197,7 @@ void Product::Impl::preparePart(Part& part, std::int64_t size, std::int64_t colu
 void Product::Impl::multiply(Stream& q, const Part& part, const void* a, const void* b, const void* bias,
                              void* c) const {
   const float one = 1, zero = 0;
-  if (options.bias) set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  if (options.bias || options.sums != Sums::none) set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   PDCRT_CUDA(cublasLtMatmul(handle, operation, &one, b, part.b, a, part.a, options.accumulate ? &one : &zero, c, part.c,
                             c, part.c, &part.algorithm, alignedWorkspace(q), part.workspaceBytes, streamOf(q)));
 }
@@ -250,9 +257,15 @@ Product::Product(const Options& o) {
   set(impl->operation, CUBLASLT_MATMUL_DESC_TRANSB,
       static_cast<std::int32_t>(o.transposeA ? CUBLAS_OP_T : CUBLAS_OP_N));
   if (o.bias) set(impl->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(CUBLASLT_EPILOGUE_BIAS));
+  // The library's first operand is our b here too.
+  if (o.sums != Sums::none)
+    set(impl->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
+        static_cast<std::uint32_t>(o.sums == Sums::ofB ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB));
   // Other products of f32 take their rows as they are.
   if (o.element == Element::f32 && !rounds) impl->options.padded = {};
   if (const PaddedProduct& p = impl->options.padded; p.part > 0) {
+    if (o.place > 0 || o.sums != Sums::none)
+      throw std::runtime_error("a product in parts has no algorithms to choose from, and adds nothing up beside");
     impl->prepareParts(impl->whole, impl->wholeRest, p.part);
     if (p.extent % p.part != 0) impl->prepareParts(impl->last, impl->lastRest, p.extent % p.part);
     impl_ = std::move(impl);

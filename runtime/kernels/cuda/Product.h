@@ -15,6 +15,10 @@ namespace pdcrt::cuda {
 /// c[batch, m, n] = op(a)[batch, m, k] · op(b)[batch, k, n] (+ bias[n]) (+ c). Sums are in f32; without TF32.
 class Product {
 public:
+  /// What is added up over k beside the product: op(a), which gives m sums, or op(b), which gives n.
+  enum class Sums { none, ofA, ofB };
+  static constexpr int places = 6;
+
   struct Options {
     std::int64_t m = 0, k = 0, n = 0;
     bool transposeA = false; ///< a is stored [k, m]
@@ -30,12 +34,15 @@ public:
     /// Copies in the workspace, behind the library's, of matrices with inconvenient rows. For one product that
     /// accumulates nothing, of matrices without gaps.
     PaddedProduct padded = {};
+    Sums sums = Sums::none; ///< of the type of c; without a bias
+    int place = 0; ///< of the algorithm among those that the library offers, what it recommends first; < places
   };
 
   Product() = default;
   /// Throws std::runtime_error where the library has no algorithm.
   explicit Product(const Options& options);
 
+  /// `bias`: or where the sums go.
   void run(Stream& q, const void* a, const void* b, const void* bias, void* c) const;
 
 private:

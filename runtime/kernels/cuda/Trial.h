@@ -33,6 +33,7 @@ public:
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
   std::byte* data() const { return memory_; }
+  std::size_t bytes() const { return bytes_; }
 
 private:
   std::size_t bytes_;

@@ -11,7 +11,7 @@ profile_on_stand_in --precision=bf16
 python3 - "$WORK/profile.json" <<'EOF'
 import json, sys
 times = {(time["kernel"], time["method"], time["algorithm"]): (round(1e3 * time["ms"]), time.get("workspace_bytes", 0))
-         for time in json.load(open(sys.argv[1]))["kernels"]}
+         for time in json.load(open(sys.argv[1]))["kernels"] if time["kernel"].startswith("Attention")}
 sizes = ".batch = 4, .heads = 2, .groups = 2, .queries = 8, .keys = 8, .size = 8, .valueSize = 8"
 expected = {}
 for causal, gradient in (("", 4), (", .causal = true", 9)):
@@ -31,6 +31,8 @@ text=$(tr -s ' \n' ' ' <"$WORK/measured/stage0.cu")
 forward=".algorithms = {.forward = pdcrt::Attention::Algorithm::fused, .inputGradient = pdcrt::Attention::Algorithm"
 grep -q ".element = pdcrt::Element::bf16, $forward::fused, .workspace = 12288}" <<<"$text" || fail "$text"
 grep -q ".causal = true, .element = pdcrt::Element::bf16, $forward::plain, .workspace = 4096}" <<<"$text" || fail "causal: $text"
+grep -q ".bias = true, .element = pdcrt::Element::bf16, .*.algorithms = {.weightGradient = pdcrt::Linear::Algorithm::firstWithSums}" <<<"$text" ||
+  fail "sums of a linear layer: $text"
 echo "the fastest are in the program, with their workspace"
 
 for program in plain measured; do

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 namespace pdcrt {
 
@@ -15,13 +16,48 @@ namespace pdcrt {
 /// One object serves one stream at a time.
 class Linear {
 public:
+  /// Under CUDA: which of the algorithms that cuBLASLt offers for a product, in the order in which it expects them to
+  /// be fast. With sums, of the weights' gradient: the product adds up the bias' gradient on the way; else a kernel
+  /// does.
+  enum class Algorithm {
+    automatic,
+    first,
+    second,
+    third,
+    fourth,
+    fifth,
+    sixth,
+    firstWithSums,
+    secondWithSums,
+    thirdWithSums,
+    fourthWithSums,
+    fifthWithSums,
+    sixthWithSums
+  };
+  static constexpr const char* algorithmNames[] = {
+      "automatic",     "first",          "second",        "third",          "fourth",        "fifth",        "sixth",
+      "firstWithSums", "secondWithSums", "thirdWithSums", "fourthWithSums", "fifthWithSums", "sixthWithSums"};
+  /// How each result is computed. Automatic: the first.
+  struct Algorithms {
+    Algorithm forward = Algorithm::automatic;
+    Algorithm inputGradient = Algorithm::automatic;
+    Algorithm weightGradient = Algorithm::automatic;
+    friend bool operator==(const Algorithms&, const Algorithms&) = default;
+  };
+
   struct Options {
     std::int64_t rows = 0, inputs = 0, outputs = 0;
     bool transposed = false; ///< w is [outputs, inputs] (PyTorch's Linear, Gemm with transB), else [inputs, outputs]
     bool bias = false;
     Element element = Element::f32; ///< of all operands and results; sums are in f32
     bool wideGradient = false;      ///< the gradients of w and b are of f32, whatever the others are
+    Algorithms algorithms = {};
   };
+
+  /// Whether there is something to choose: of 16 bits, for tensor cores.
+  static bool hasChoice(const Options& o) { return o.element != Element::f32; }
+  /// What profiles call a kernel with these sizes: "Linear{.rows = 1024, …}", as in a program, without algorithms.
+  static std::string profileName(const Options& options);
 
   static constexpr bool workspaceByMethod = true;
 
