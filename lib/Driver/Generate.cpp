@@ -233,8 +233,9 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
   if (!stages) return failure;
   for (std::size_t s = 0; s < stages->size(); ++s) {
     if (plan.stages[s].recompute) recomputeForward(*(*stages)[s].training);
-    computeWeightGradientsEarly(*(*stages)[s].training,
-                                /*inParts=*/options.target == Target::cpu && !options.lateUpdates);
+    const bool inParts = options.target == Target::cpu && !options.lateUpdates;
+    computeWeightGradientsEarly(*(*stages)[s].training, inParts);
+    if (inParts && !computeGradientsTogether(context, *(*stages)[s].training)) return failure;
   }
   const std::vector<SharedParameter> shared = sharedParameters(main, *cut);
   plan.tensors = crossingTensors(*stages, plan.tensors);

@@ -76,10 +76,11 @@ pdcrt::Linear::Options weightGradientOptions(const Operation& op) {
   return optionsOf(op, sizesOfWeightGradient(op), op.result(1));
 }
 
-KernelUse weightGradientKernel(const Operation& op) {
+/// Of the gradient of the weights, or of both gradients.
+KernelUse kernelInParts(const Operation& op, const char* method, const char* partsMethod) {
   const pdcrt::Linear::Options options = weightGradientOptions(op);
-  KernelUse use = kernelUse<pdcrt::Linear>("Linear", "weightGradient", options);
-  use.partsMethod = "weightGradientInParts";
+  KernelUse use = kernelUse<pdcrt::Linear>("Linear", method, options);
+  use.partsMethod = partsMethod;
   use.partBytes = pdcrt::Linear::partSize(options) * static_cast<std::int64_t>(sizeof(float));
   return use;
 }
@@ -130,7 +131,7 @@ Types inferWeightGradient(const InferContext& c) {
   if (x.element != dy.element || x.rank() != dy.rank() || rowsOf(x) != rowsOf(dy))
     return c.error() << "'" << op << "' op has " << toString(x) << " and " << toString(dy)
                      << ", which differ before the last axis";
-  const bool widens = c.attributes.get<bool>("wide") && isLowPrecision(x.element);
+  const bool widens = c.attributes.getOr("wide", false) && isLowPrecision(x.element);
   Type dw{widens ? ElementType::f32 : x.element, {lastOf(x), lastOf(dy)}};
   if (c.attributes.get<bool>("transposed")) std::swap(dw.shape[0], dw.shape[1]);
   return std::vector<Type>{dw, Type{dw.element, {lastOf(dy)}}};
@@ -152,6 +153,51 @@ std::vector<Value*> gradient(GradientContext& g) {
     gradients[2] = g.value(2, "reduce_sum", {dy}, {{"axes", axes}, {"keep_dims", false}});
   }
   return gradients;
+}
+
+Types inferGradients(const InferContext& c) {
+  if (!requireFloat(c, "linear_gradients", 2, 2, 2)) return failure;
+  Types types = inferWeightGradient(c);
+  if (!types || !requireType(c, "linear_gradients", 2, types->front(), "the gradient")) return failure;
+  types->push_back(c.operand(0));
+  return types;
+}
+
+/// Of a gradient of the weights with that of the input, where both are of one layer in f32.
+Operation* together(const Operation& op, const Operation& reader, Builder& b) {
+  if (reader.def().name != "linear_input_gradient" || reader.operand(0) != op.operand(1) ||
+      reader.operand(1)->type() != op.result(0)->type() || reader.result(0)->type() != op.operand(0)->type())
+    return nullptr;
+  return b.create("linear_gradients", {op.operand(0), op.operand(1), reader.operand(1)},
+                  {{"transposed", op.attributes.get<bool>("transposed")}}, {true, op.result(1) != nullptr, true});
+}
+
+/// dW and dB, by the definition.
+template <class T>
+void addWeightGradients(ReferenceContext& c) {
+  const Sizes s = sizesOfWeightGradient(c.op);
+  const auto x = c.in<T>(0), dy = c.in<T>(1);
+  const auto dw = c.out<T>(0);
+  for (std::int64_t row = 0; row < s.rows; ++row)
+    for (std::int64_t output = 0; output < s.outputs; ++output) {
+      const T gradient = dy[row * s.outputs + output];
+      for (std::int64_t input = 0; input < s.inputs; ++input)
+        dw[weightAt(c.op, s, input, output)] += x[row * s.inputs + input] * gradient;
+      if (c.results[1]) c.out<T>(1)[output] += gradient;
+    }
+}
+/// dX, which is result `result`, from operand `dy` and the next one, the weights.
+template <class T>
+void makeInputGradient(ReferenceContext& c, Sizes s, std::size_t dyAt, std::size_t result) {
+  const auto dy = c.in<T>(dyAt), w = c.in<T>(dyAt + 1);
+  const auto dx = c.out<T>(result);
+  for (std::int64_t row = 0; row < s.rows; ++row)
+    for (std::int64_t input = 0; input < s.inputs; ++input) {
+      T sum = 0;
+      for (std::int64_t output = 0; output < s.outputs; ++output)
+        sum += dy[row * s.outputs + output] * w[weightAt(c.op, s, input, output)];
+      dx[row * s.inputs + input] = sum;
+    }
 }
 
 /// With outputs whose weights and biases are zeros.
@@ -230,18 +276,8 @@ PDC_OPS(Linear) {
               [](const Operation& op, Target target) {
                 return linearAlternatives(inputGradientOptions(op), "inputGradient", target);
               },
-          .reference = reference([]<class T>(ReferenceContext& c) {
-            const Sizes s = sizesOfInputGradient(c.op);
-            const auto dy = c.in<T>(0), w = c.in<T>(1);
-            const auto dx = c.out<T>(0);
-            for (std::int64_t row = 0; row < s.rows; ++row)
-              for (std::int64_t input = 0; input < s.inputs; ++input) {
-                T sum = 0;
-                for (std::int64_t output = 0; output < s.outputs; ++output)
-                  sum += dy[row * s.outputs + output] * w[weightAt(c.op, s, input, output)];
-                dx[row * s.inputs + input] = sum;
-              }
-          }),
+          .reference = reference(
+              []<class T>(ReferenceContext& c) { makeInputGradient<T>(c, sizesOfInputGradient(c.op), 0, 0); }),
           .examples = {example("%dy: f32[4, 5], %w: f32[3, 5]", "%dx = linear_input_gradient %dy, %w : f32[4, 3]"),
                        example("%dy: f32[2, 3, 5], %w: f32[5, 4]",
                                "%dx = linear_input_gradient %dy, %w {transposed = true} : f32[2, 3, 4]")},
@@ -256,28 +292,41 @@ PDC_OPS(Linear) {
           .infer = inferWeightGradient,
           .precision = PrecisionClass::preferLow,
           .cost = [](const Operation& op) { return cost(op, sizesOfWeightGradient(op)); },
-          .kernel = weightGradientKernel,
+          .kernel = [](const Operation& op) { return kernelInParts(op, "weightGradient", "weightGradientInParts"); },
           .alternatives =
               [](const Operation& op, Target target) {
                 return linearAlternatives(weightGradientOptions(op), "weightGradient", target);
               },
-          .reference = reference([]<class T>(ReferenceContext& c) {
-            const Sizes s = sizesOfWeightGradient(c.op);
-            const auto x = c.in<T>(0), dy = c.in<T>(1);
-            const auto dw = c.out<T>(0);
-            for (std::int64_t row = 0; row < s.rows; ++row)
-              for (std::int64_t output = 0; output < s.outputs; ++output) {
-                const T gradient = dy[row * s.outputs + output];
-                for (std::int64_t input = 0; input < s.inputs; ++input)
-                  dw[weightAt(c.op, s, input, output)] += x[row * s.inputs + input] * gradient;
-                if (c.results[1]) c.out<T>(1)[output] += gradient;
-              }
-          }),
+          .together = together,
+          .reference = reference([]<class T>(ReferenceContext& c) { addWeightGradients<T>(c); }),
           .examples = {example("%x: f32[4, 3], %dy: f32[4, 5]",
                                "%dw, %db = linear_weight_gradient %x, %dy {transposed = true} : f32[5, 3], f32[5]"),
                        example("%x: f32[2, 2, 3], %dy: f32[2, 2, 4]",
                                "%dw, _ = linear_weight_gradient %x, %dy {wide = true} : f32[3, 4], _")},
           .takesLow = true,
+      },
+      {
+          .name = "linear_gradients",
+          .summary = "linear_weight_gradient and linear_input_gradient at once, in one pass over W",
+          .operands = {{"X"}, {"dY"}, {"W"}},
+          .results = {{"dW"}, {.name = "dB", .optional = true}, {"dX"}},
+          .attributes = attributes,
+          .infer = inferGradients,
+          .cost =
+              [](const Operation& op) {
+                const Cost one = cost(op, sizesOfWeightGradient(op));
+                return Cost{.flops = 2 * one.flops, .bytes = one.bytes};
+              },
+          .kernel = [](const Operation& op) { return kernelInParts(op, "gradients", "gradientsInParts"); },
+          .reference = reference([]<class T>(ReferenceContext& c) {
+            addWeightGradients<T>(c);
+            makeInputGradient<T>(c, sizesOfWeightGradient(c.op), 1, 2);
+          }),
+          .examples = {example("%x: f32[4, 3], %dy: f32[4, 5], %w: f32[5, 3]",
+                               "%dw, %db, %dx = linear_gradients %x, %dy, %w {transposed = true} : f32[5, 3], f32[5], "
+                               "f32[4, 3]"),
+                       example("%x: f32[2, 2, 3], %dy: f32[2, 2, 4], %w: f32[3, 4]",
+                               "%dw, _, %dx = linear_gradients %x, %dy, %w : f32[3, 4], _, f32[2, 2, 3]")},
       },
   };
 }

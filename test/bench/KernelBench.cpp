@@ -85,10 +85,13 @@ void timeLinear(benchmark::State& state, const Linear::Options& o, Direction dir
   });
 }
 
-/// The gradient of the weights, if `computed`, and their momentum update: after it, or part by part.
-void timeUpdate(benchmark::State& state, const Linear::Options& o, bool computed, bool inParts) {
+enum class Gradients { none, ofWeights, ofWeightsInParts, both, bothInParts };
+
+/// Gradients of the weights, or of the input too, and the momentum update of the weights: after them, or part by part.
+void timeUpdate(benchmark::State& state, const Linear::Options& o, Gradients gradients) {
   const std::int64_t weights = o.inputs * o.outputs;
-  const Tensor x(o.rows * o.inputs), y(o.rows * o.outputs), w(weights), velocity(weights), gradient(weights);
+  const Tensor x(o.rows * o.inputs), y(o.rows * o.outputs), w(weights), velocity(weights), gradient(weights),
+      dx(o.rows * o.inputs);
   Training training;
   training.optimizer = OptimizerKind::momentum;
   training.momentum = 0.9;
@@ -111,8 +114,15 @@ void timeUpdate(benchmark::State& state, const Linear::Options& o, bool computed
       slice.gradient = values;
       device::update(q, {&slice, 1}, training);
     };
-    if (inParts) return linear.weightGradientInParts(q, x, y, gradient, {}, update);
-    if (computed) linear.weightGradient(q, x, y, gradient, {});
+    switch (gradients) {
+    case Gradients::none: break;
+    case Gradients::ofWeights: linear.weightGradient(q, x, y, gradient, {}); break;
+    case Gradients::ofWeightsInParts: return linear.weightGradientInParts(q, x, y, gradient, {}, update);
+    case Gradients::both:
+      linear.inputGradient(q, y, w, dx);
+      return linear.weightGradientInParts(q, x, y, gradient, {}, update);
+    case Gradients::bothInParts: return linear.gradientsInParts(q, x, y, w, gradient, {}, dx, update);
+    }
     update(View<const float>(gradient).data, {});
   });
 }
@@ -167,13 +177,15 @@ void addLayers() {
 
 void addUpdates() {
   for (const auto& [name, options] : {vgg16, alexnet}) {
-    const auto add = [name = name, options = options](const std::string& what, bool computed, bool inParts) {
-      benchmark::RegisterBenchmark((std::string("Linear/") + name + "/" + what).c_str(), timeUpdate, options, computed,
-                                   inParts);
+    const auto add = [name = name, options = options](const std::string& what, Gradients gradients) {
+      benchmark::RegisterBenchmark((std::string("Linear/") + name + "/" + what).c_str(), timeUpdate, options,
+                                   gradients);
     };
-    add("update", false, false);
-    add("weightGradient and update", true, false);
-    add("weightGradient and update in parts", true, true);
+    add("update", Gradients::none);
+    add("weightGradient and update", Gradients::ofWeights);
+    add("weightGradient and update in parts", Gradients::ofWeightsInParts);
+    add("inputGradient, then weightGradient and update in parts", Gradients::both);
+    add("gradients and update in parts", Gradients::bothInParts);
   }
 }
 

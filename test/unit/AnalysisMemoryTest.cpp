@@ -205,7 +205,7 @@ struct LargeLayer {
   Expected<StageMemory> plan = failure;
   const Graph& graph() const { return *(*stages)[0].training; }
 
-  LargeLayer(const MemoryOptions& options, bool inputGradientFirst, Diagnostics& diags) {
+  LargeLayer(const MemoryOptions& options, bool inputGradientFirst, Diagnostics& diags, bool together = false) {
     auto parsed = parseModule(R"(module @m {
   param %v : f32[3, 2050]
   param %w : f32[1031, 2050]
@@ -225,6 +225,7 @@ struct LargeLayer {
     stages = splitStages(context, {0});
     if (!stages) return;
     computeWeightGradientsEarly(*(*stages)[0].training, inputGradientFirst);
+    if (together && !computeGradientsTogether(context, *(*stages)[0].training)) return;
     plan = planMemory(graph(), nullptr, options, diags);
   }
 
@@ -247,6 +248,25 @@ TEST(AnalysisMemory, ALargeGradientThatIsUsedUpAtOnceIsMadeInParts) {
   EXPECT_LT(buffer->bytes, update->gradient->type().bytes() / 4);
   EXPECT_EQ(buffer->bytes, update->after->def().kernel(*update->after).partBytes);
   EXPECT_LT(layer.plan->live.peak, update->gradient->type().bytes());
+  Simulation simulation(*layer.plan);
+  EXPECT_EQ(simulation.train(layer.graph()), "");
+  EXPECT_FALSE(layer.updateOf("v")->inParts) << "it is small";
+}
+
+TEST(AnalysisMemory, BothGradientsOfALargeLayerAreMadeInParts) {
+  Diagnostics diags(&std::cerr);
+  const LargeLayer apart({.earlyUpdates = true, .gradientsInParts = true, .oneSlot = true}, true, diags),
+      layer({.earlyUpdates = true, .gradientsInParts = true, .oneSlot = true}, true, diags, true);
+  ASSERT_TRUE(layer.plan);
+  EXPECT_EQ(layer.graph().operations().size() + 1, apart.graph().operations().size()) << print(layer.graph());
+  const EarlyUpdate* update = layer.updateOf("w");
+  ASSERT_TRUE(update);
+  EXPECT_TRUE(update->inParts);
+  EXPECT_EQ(update->after->phase, Phase::inputGradient);
+  EXPECT_EQ(update->gradient->name(), apart.updateOf("w")->gradient->name());
+  const KernelUse use = update->after->def().kernel(*update->after);
+  EXPECT_EQ(use.partsMethod, "gradientsInParts");
+  EXPECT_EQ(layer.plan->training.find(update->gradient)->bytes, use.partBytes);
   Simulation simulation(*layer.plan);
   EXPECT_EQ(simulation.train(layer.graph()), "");
   EXPECT_FALSE(layer.updateOf("v")->inParts) << "it is small";

@@ -7,6 +7,7 @@
 #include "pdcrt/kernels/Linear.h"
 
 #include <atomic>
+#include <limits>
 
 using namespace pdcrt;
 
@@ -44,6 +45,38 @@ TEST_P(FewRows, PartsAreTheWhole) {
     EXPECT_TRUE(std::ranges::equal(made.values(), dw.values()));
     EXPECT_TRUE(std::ranges::equal(bias.values(), db.values()));
     for (const GuardedBytes* bytes : {&part.bytes(), &bias.bytes(), &made.bytes(), &workspace})
+      EXPECT_TRUE(bytes->guardsIntact());
+  }
+}
+
+TEST_P(FewRows, BothGradientsInPartsAreThoseApart) {
+  const Buffer<float> w = randomBuffer(o.inputs * o.outputs, 3), dx = room(o.rows * o.inputs);
+  for (int threads : {1, 2, 3}) {
+    SCOPED_TRACE(threads);
+    kernelThreads = threads;
+    pdcrt::Setup setup;
+    const Linear kernel(setup, o);
+    const GuardedBytes workspace(
+        std::max({setup.workspaceBytes("inputGradient"), setup.workspaceBytes("weightGradient"),
+                  setup.workspaceBytes("gradientsInParts")}));
+    Stream q(workspace.data(), workspace.size());
+    kernel.inputGradient(q, dy, w, dx);
+    kernel.weightGradient(q, x, dy, dw, db);
+    const Buffer<float> part = room(Linear::partSize(o)), bias = room(o.outputs), made = room(w.count()),
+                        input = room(dx.count()), changed = room(w.count());
+    std::copy(w.values().begin(), w.values().end(), changed.values().begin());
+    std::fill_n(input.view().data, input.count(), std::numeric_limits<float>::quiet_NaN());
+    std::atomic<std::int64_t> elements = 0;
+    kernel.gradientsInParts(q, x, dy, changed, part, bias, input, [&](const float* values, Elements of) {
+      elements += of.count;
+      std::copy(values, values + of.count, made.view().data + of.begin);
+      std::fill_n(changed.view().data + of.begin, of.count, 1e9F); // an update: no other gradient may see it
+    });
+    EXPECT_EQ(elements, o.inputs * o.outputs) << "some elements were taken twice, or never";
+    EXPECT_TRUE(std::ranges::equal(made.values(), dw.values()));
+    EXPECT_TRUE(std::ranges::equal(bias.values(), db.values()));
+    EXPECT_TRUE(std::ranges::equal(input.values(), dx.values()));
+    for (const GuardedBytes* bytes : {&part.bytes(), &bias.bytes(), &made.bytes(), &input.bytes(), &workspace})
       EXPECT_TRUE(bytes->guardsIntact());
   }
 }

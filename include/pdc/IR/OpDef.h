@@ -257,6 +257,10 @@ struct OpDef {
   /// Of attention whose operands' heads are split from rows: a value, made from these rows, that replaces result 0;
   /// null: they are not.
   std::function<Value*(Operation&, Builder&)> mergeHeads;
+  /// Of what makes the gradient of a parameter in parts: an operation with its results, and as the last that of
+  /// `reader`, which reads the parameter; with the same bits, and one pass over the parameter. Null, or it gives null:
+  /// there is none.
+  std::function<Operation*(const Operation&, const Operation& reader, Builder&)> together;
   /// Among how many things the integers of operand i choose: 0 … n-1, rows also from -n on, counted from the end. 0, or
   /// null: they name nothing.
   std::function<std::int64_t(const Operation&, std::size_t i)> choices;

@@ -161,22 +161,22 @@ void multiplyByTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const 
   });
 }
 
-void multiply(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, const float* b, float* c) {
-  constexpr std::int64_t steps = 32; // rows of b at once
+void multiply(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, std::int64_t aStride, const float* b,
+              float* c, bool adds) {
   const auto columns = [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t k0 = 0; k0 < k; k0 += steps)
       for (std::int64_t j = begin; j < end; j += tileColumns)
         for (std::int64_t i = 0; i < m; i += tileRows)
-          run(std::min(tileRows, m - i), {.a = a + i * k + k0,
+          run(std::min(tileRows, m - i), {.a = a + i * aStride + k0,
                                           .b = b + k0 * n + j,
                                           .c = c + i * n + j,
-                                          .rowStride = k,
+                                          .rowStride = aStride,
                                           .stepStride = 1,
                                           .bStride = n,
                                           .cStride = n,
                                           .depth = std::min(steps, k - k0),
                                           .columns = std::min(tileColumns, n - j),
-                                          .fresh = k0 == 0,
+                                          .fresh = k0 == 0 && !adds,
                                           .stream = false,
                                           .ahead = i == 0});
   };
@@ -218,7 +218,7 @@ void multiplyTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const fl
 bool available() {
   return false;
 }
-void multiply(std::int64_t, std::int64_t, std::int64_t, const float*, const float*, float*) {}
+void multiply(std::int64_t, std::int64_t, std::int64_t, const float*, std::int64_t, const float*, float*, bool) {}
 void multiplyTransposed(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, std::int64_t aStride,
                         const float* b, float* c, bool) {
   portableMultiplyTransposed(m, k, n, a, aStride, b, c);

@@ -14,8 +14,11 @@ inline constexpr std::int64_t mostSteps = 32;
 /// Whether this processor has the instructions (AVX-512) for the functions that do not say more.
 bool available();
 
-/// c [m, n] = a [m, k] · b [k, n], all row-major: b is read once, in its order.
-void multiply(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, const float* b, float* c);
+/// c [m, n] = a [m, k] · b [k, n], or with `adds` that is added, all row-major: b is read once, in its order; rows of a
+/// are `aStride` apart. Of multiples of `steps` rows of b one after the other, c has the same bits as of all at once.
+inline constexpr std::int64_t steps = 32;
+void multiply(std::int64_t m, std::int64_t k, std::int64_t n, const float* a, std::int64_t aStride, const float* b,
+              float* c, bool adds = false);
 
 /// c [m, n] = transposed a [k, m] · b [k, n], all row-major, for a k of at most `mostSteps`; rows of a are
 /// `aStride` apart. c is written once: `past` the caches, or to be read soon. An element has the same bits wherever it

@@ -98,7 +98,7 @@ void Linear::forward(Stream& q, View<const float> x, View<const float> w, View<c
 void Linear::inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const {
   const Options& o = impl_->options;
   if (impl_->ownInputGradient)
-    fewrows::multiply(o.rows, o.outputs, o.inputs, dy.data, w.data, dx.data);
+    fewrows::multiply(o.rows, o.outputs, o.inputs, dy.data, o.outputs, w.data, dx.data);
   else
     impl_->inputGradient.run(q, dy.data, w.data, dx.data);
 }
@@ -117,6 +117,29 @@ void Linear::weightGradient(Stream& q, View<const float> x, View<const float> dy
 
 std::int64_t Linear::partSize(const Options& o) {
   return ownsWeightGradient(o) ? weightSizes(o).second * rowsOfParts(o).second : 0;
+}
+
+void Linear::gradientsInParts(Stream& q, View<const float> x, View<const float> dy, View<const float> w,
+                              View<float> part, View<float> db, View<float> dx, const PartTaker& taken) const {
+  const Options& o = impl_->options;
+  const auto [most, places] = rowsOfParts(o);
+  if (!impl_->ownInputGradient || parts::countOf(places, o.inputs * o.outputs) > 1) {
+    inputGradient(q, dy, w, dx);
+    return weightGradientInParts(q, x, dy, part, db, taken);
+  }
+  // Parts of one size: a short last one would read x as often as a long one.
+  const std::int64_t count = (fewrows::steps + most - 1) / most, rows = (fewrows::steps + count - 1) / count;
+  for (std::int64_t begin = 0; begin < o.outputs; begin += fewrows::steps) {
+    const std::int64_t end = std::min(begin + fewrows::steps, o.outputs);
+    fewrows::multiply(o.rows, end - begin, o.inputs, dy.data + begin, o.outputs, w.data + begin * o.inputs, dx.data,
+                      /*adds=*/begin > 0);
+    for (std::int64_t row = begin; row < end; row += rows) {
+      const std::int64_t here = std::min(rows, end - row);
+      fewrows::multiplyTransposed(here, o.rows, o.inputs, dy.data + row, o.outputs, x.data, part.data, /*past=*/false);
+      taken(part.data, {row * o.inputs, here * o.inputs});
+    }
+  }
+  if (db) impl_->biasGradient.forward(q, dy, db);
 }
 
 void Linear::weightGradientInParts(Stream& q, View<const float> x, View<const float> dy, View<float> part,

@@ -72,12 +72,22 @@ public:
   void inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const;
   /// `db` may be empty.
   void weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw, View<float> db) const;
+  /// Both, for programs for CPUs.
+  void gradients(Stream& q, View<const float> x, View<const float> dy, View<const float> w, View<float> dw,
+                 View<float> db, View<float> dx) const {
+    inputGradient(q, dy, w, dx);
+    weightGradient(q, x, dy, dw, db);
+  }
   /// Takes a part of a gradient: neighbouring elements, at the pointer.
   using PartTaker = std::function<void(const float*, Elements)>;
   /// On CPUs, the same for a large dw that is used once: `taken` gets it in parts, each while it is in the caches. They
   /// lie in `part`, of which the next ones make use again. Threads of the rank call `taken` at once.
   void weightGradientInParts(Stream& q, View<const float> x, View<const float> dy, View<float> part, View<float> db,
                              const PartTaker& taken) const;
+  /// The same, and dx, with the weights that are there before `taken` may change them: part by part, so that they are
+  /// read once for both.
+  void gradientsInParts(Stream& q, View<const float> x, View<const float> dy, View<const float> w, View<float> part,
+                        View<float> db, View<float> dx, const PartTaker& taken) const;
   /// Elements of `part`; 0: such sizes gain nothing by it.
   static std::int64_t partSize(const Options& options);
   // In bfloat16 and float16, for CUDA.
