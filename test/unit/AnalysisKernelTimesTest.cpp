@@ -170,9 +170,9 @@ module @m {
                                          {sizes + bf16 + "}", "inputGradient", "second", 1},
                                          {biased + ", .wideGradient = true}", "weightGradient", "thirdWithSums", 1}};
   ASSERT_TRUE(chooseAlgorithms(*module_, times, "p.json", diags_, Target::cuda));
-  EXPECT_EQ(chosen(), (std::vector<std::string>{"sixth automatic automatic", "automatic second automatic",
-                                                "automatic automatic thirdWithSums", "automatic second automatic",
-                                                automatic}));
+  EXPECT_EQ(chosen(),
+            (std::vector<std::string>{"sixth automatic automatic", "automatic second automatic",
+                                      "automatic automatic thirdWithSums", "automatic second automatic", automatic}));
   EXPECT_FALSE(choose(times));
   for (const KernelTime& wrong : {KernelTime{biased + "}", "forward", "firstWithSums", 1},
                                   KernelTime{sizes + bf16 + "}", "weightGradient", "firstWithSums", 1},

@@ -104,9 +104,9 @@ Status computeAgain(PassContext& context, Graph& stage, const ComputeAgainOption
 /// parameter. Only the order of the operations changes.
 void computeWeightGradientsEarly(Graph& stage, bool inParts = false);
 
-/// Joins what makes a gradient in parts with the operation that reads the parameter for its input's gradient, where that
-/// is the only one of the backward (OpDef::together): each part of the parameter is read for both before it is updated.
-/// Gradients are the same, bit for bit. Errors: none but programmer's.
+/// Joins what makes a gradient in parts with the operation that reads the parameter for its input's gradient, where
+/// that is the only one of the backward (OpDef::together): each part of the parameter is read for both before it is
+/// updated. Gradients are the same, bit for bit. Errors: none but programmer's.
 Status computeGradientsTogether(PassContext& context, Graph& stage);
 
 } // namespace pdc
