@@ -115,20 +115,25 @@ public:
 
   std::chrono::nanoseconds patience(int idle, bool awaited) override {
     if (!bells_ || arriving_) return pollingPatience(idle, awaited, sends_ > 0 || arriving_, crowd_);
-    // Who waits spins for as long as a bell takes to wake it. All others look so rarely that it costs nothing, for what
-    // MPI may have put off.
-    using namespace std::chrono_literals;
-    const std::chrono::nanoseconds first = pollingPatience(idle, awaited, false, crowd_);
-    return awaited && first == 0ns ? first : 20ms;
+    // Who waits spins for as long as a bell takes to wake it.
+    const std::chrono::nanoseconds none{0}, first = pollingPatience(idle, awaited, false, crowd_);
+    return awaited && first == none ? first : rarely;
   }
 
-  void sleep(std::chrono::nanoseconds limit) override { bells_ ? bells_->own().wait(limit) : Transport::sleep(limit); }
+  void sleep(std::chrono::nanoseconds limit) override {
+    if (!bells_) return Transport::sleep(limit);
+    const double before = now();
+    bells_->own().wait(limit);
+    if (limit == rarely && now() - before >= std::chrono::duration<double>(rarely).count()) wakeReceivers();
+  }
   void wake() override { bells_ ? bells_->own().notify() : Transport::wake(); }
 
   bool aborted() const override { return failed_; }
   void abort(int exitCode) override { MPI_Abort(communicator_, exitCode); }
 
 private:
+  /// Looks where bells tell of everything but of what MPI has put off: so few that they cost nothing.
+  static constexpr std::chrono::nanoseconds rarely = std::chrono::milliseconds(20);
   static constexpr std::size_t most = 1024; ///< transfers at once; more take memory while the run lasts
 
   void sendOrReceive(Transfer& transfer) {
@@ -151,6 +156,12 @@ private:
     else
       check(MPI_Isend(transfer.data, count, type, transfer.peer, transfer.channel, communicator_, &request));
     if (large) MPI_Type_free(&type);
+  }
+
+  /// Whoever has answered may sleep for ever, and MPI may have put the answer off.
+  void wakeReceivers() {
+    for (const UnderWay& transfer : transfers_)
+      if (transfer.state == UnderWay::State::moving && transfer.outgoing) bells_->ring(transfer.peer);
   }
 
   /// Bytes that a receive is taking, and has not yet taken whole, may need the sender's looks as well.
