@@ -56,12 +56,10 @@ TEST_P(FewRows, BothGradientsInPartsAreThoseApart) {
     kernelThreads = threads;
     pdcrt::Setup setup;
     const Linear kernel(setup, o);
-    const GuardedBytes workspace(
-        std::max({setup.workspaceBytes("inputGradient"), setup.workspaceBytes("weightGradient"),
-                  setup.workspaceBytes("gradientsInParts")}));
-    Stream q(workspace.data(), workspace.size());
-    kernel.inputGradient(q, dy, w, dx);
-    kernel.weightGradient(q, x, dy, dw, db);
+    const GuardedBytes apart(setup.workspaceBytes()), workspace(setup.workspaceBytes("gradientsInParts"));
+    Stream before(apart.data(), apart.size()), q(workspace.data(), workspace.size());
+    kernel.inputGradient(before, dy, w, dx);
+    kernel.weightGradient(before, x, dy, dw, db);
     const Buffer<float> part = room(Linear::partSize(o)), bias = room(o.outputs), made = room(w.count()),
                         input = room(dx.count()), changed = room(w.count());
     std::copy(w.values().begin(), w.values().end(), changed.values().begin());

@@ -8,6 +8,7 @@
 #include "pdcrt/kernels/Reduce.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <stdexcept>
 #include <utility>
 
@@ -63,19 +64,27 @@ Linear::Linear(Setup& setup, const Options& o)
   };
   if (o.rows < 1 || o.inputs < 1 || o.outputs < 1) throw std::runtime_error(what() + "sizes must be positive");
   try {
-    const auto product = [&](const char* method, const TiledProduct::Options& sizes, bool bias = false) {
-      const Setup::Method called(setup, method);
-      return Product(setup, sizes, bias);
+    // The workspace is for the calls of all methods that run the product.
+    const auto product = [&](std::initializer_list<const char*> methods, const TiledProduct::Options& sizes,
+                             bool bias = false) {
+      Setup own;
+      Product made(own, sizes, bias);
+      for (const char* method : methods) {
+        const Setup::Method called(setup, method);
+        setup.needWorkspace(own.workspaceBytes());
+      }
+      return made;
     };
     if (!impl_->ownForward)
       impl_->forward =
-          product("forward", {.m = o.rows, .k = o.inputs, .n = o.outputs, .transposeB = o.transposed}, o.bias);
+          product({"forward"}, {.m = o.rows, .k = o.inputs, .n = o.outputs, .transposeB = o.transposed}, o.bias);
     if (!impl_->ownInputGradient)
-      impl_->inputGradient =
-          product("inputGradient", {.m = o.rows, .k = o.outputs, .n = o.inputs, .transposeB = !o.transposed});
+      impl_->inputGradient = product({"inputGradient", "gradients", "gradientsInParts"},
+                                     {.m = o.rows, .k = o.outputs, .n = o.inputs, .transposeB = !o.transposed});
     if (!impl_->ownWeightGradient) {
       const auto [m, n] = weightSizes(o);
-      impl_->weightGradient = product("weightGradient", {.m = m, .k = o.rows, .n = n, .transposeA = true});
+      impl_->weightGradient =
+          product({"weightGradient", "gradients"}, {.m = m, .k = o.rows, .n = n, .transposeA = true});
     }
   } catch (const dnnl::error& error) {
     throw std::runtime_error(what() + "oneDNN " + error.what());
