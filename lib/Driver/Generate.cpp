@@ -233,9 +233,8 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
   if (!stages) return failure;
   for (std::size_t s = 0; s < stages->size(); ++s) {
     if (plan.stages[s].recompute) recomputeForward(*(*stages)[s].training);
-    const bool inParts = options.target == Target::cpu && !options.lateUpdates;
-    computeWeightGradientsEarly(*(*stages)[s].training, inParts);
-    if (inParts && !computeGradientsTogether(context, *(*stages)[s].training)) return failure;
+    computeWeightGradientsEarly(*(*stages)[s].training,
+                                /*inParts=*/options.target == Target::cpu && !options.lateUpdates);
   }
   const std::vector<SharedParameter> shared = sharedParameters(main, *cut);
   plan.tensors = crossingTensors(*stages, plan.tensors);
@@ -249,20 +248,22 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
 
   std::vector<StageMemory> memories;
   for (const StageGraphs& stage : *stages) {
+    // On GPUs an update is work of its own: a phase is recorded once, the learning rate of an update changes.
+    const bool early = options.target == Target::cpu && !options.lateUpdates && !training.checksGradients() &&
+                       updatesFollowBackwards(*schedule, stage.stage);
+    const bool inParts = early && !splitBackward && !provenance.debugNan;
+    if (inParts && !computeGradientsTogether(context, *stage.training)) return failure;
     // With the newest weights a backward would not get the values that its forward had.
     if (options.computeAgain && schedule->weights != pdcrt::WeightPolicy::latest &&
         !computeAgain(context, *stage.training, {.splitBackward = splitBackward}))
       return failure;
     if (keepsConversions(plan, *schedule, stage)) keepConversions(*stage.training);
-    // On GPUs an update is work of its own: a phase is recorded once, the learning rate of an update changes.
-    const bool early = options.target == Target::cpu && !options.lateUpdates && !training.checksGradients() &&
-                       updatesFollowBackwards(*schedule, stage.stage);
     Expected<StageMemory> memory = planMemory(*stage.training, stage.evaluation,
                                               {.stage = stage.stage,
                                                .shared = shared,
                                                .splitBackward = splitBackward,
                                                .earlyUpdates = early,
-                                               .gradientsInParts = early && !provenance.debugNan,
+                                               .gradientsInParts = inParts,
                                                .oneSlot = hasOneSlot(plan, *schedule, stage.stage),
                                                .target = options.target},
                                               context.diags);

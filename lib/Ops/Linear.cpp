@@ -87,11 +87,9 @@ KernelUse kernelInParts(const Operation& op, const char* method, const char* par
 
 /// Reports algorithms that are none, or that do not belong to their method.
 Status requireAlgorithms(const InferContext& c, const char* op) {
-  using Algorithm = pdcrt::Linear::Algorithm;
-  const std::optional<pdcrt::Linear::Algorithms> algorithms = linearAlgorithmsOf(c.attributes);
-  if (algorithms && algorithms->forward < Algorithm::firstWithSums &&
-      algorithms->inputGradient < Algorithm::firstWithSums)
-    return success;
+  using pdcrt::Linear;
+  const std::optional<Linear::Algorithms> algorithms = linearAlgorithmsOf(c.attributes);
+  if (algorithms && !Linear::addsUp(algorithms->forward) && !Linear::addsUp(algorithms->inputGradient)) return success;
   return c.error() << "'" << op << "' op needs three algorithms, each of them automatic or one of pdcrt::Linear's, "
                    << "with sums only the last";
 }

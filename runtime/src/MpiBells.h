@@ -14,7 +14,8 @@
 
 namespace pdcrt {
 
-/// Memory that all ranks of `host` share, with a bell and some counters for each. Used by one thread of each rank.
+/// Memory that all ranks of `host` share, with a bell and some counters for each. Used by one thread of each rank;
+/// any may notify own().
 class MpiBells {
 public:
   /// For the ranks of `host`, which all call this at once. Null, for all of them, where MPI has no memory to share.

@@ -101,7 +101,8 @@ struct Peer {
 
 class TcpTransport : public Transport {
 public:
-  TcpTransport(int rank, std::unique_ptr<TcpMesh> mesh) : rank_(rank), mesh_(std::move(mesh)) {
+  /// `bell`: an eventfd, which it closes in the end.
+  TcpTransport(int rank, std::unique_ptr<TcpMesh> mesh, int bell) : rank_(rank), mesh_(std::move(mesh)), bell_(bell) {
     peers_.resize(mesh_->sockets.size());
     for (std::size_t i = 0; i < peers_.size(); ++i) {
       Peer& peer = peers_[i];
@@ -393,8 +394,8 @@ private:
   int rank_;
   int crowd_ = 1; ///< of the ranks on this host
   std::unique_ptr<TcpMesh> mesh_;
-  std::vector<Peer> peers_; ///< by rank
-  int bell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  std::vector<Peer> peers_;          ///< by rank
+  int bell_;                         ///< wakes the thread
   std::vector<pollfd> polled_;       ///< by rank, and the bell
   bool untilSomethingComes_ = false; ///< for as long the next sleep lasts
   Status failure_;
@@ -406,7 +407,10 @@ private:
 Status openTcp(int ranks, const TcpOptions& options, std::unique_ptr<Transport>& transport) {
   auto mesh = std::make_unique<TcpMesh>();
   if (Status status = mesh->connect(ranks, options); !status) return status;
-  transport = std::make_unique<TcpTransport>(options.rank, std::move(mesh));
+  const int bell = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (bell < 0)
+    return {Exit::again, std::string("no eventfd: ") + std::strerror(errno), "raise the limit of open files"};
+  transport = std::make_unique<TcpTransport>(options.rank, std::move(mesh), bell);
   return {};
 }
 

@@ -138,39 +138,33 @@ TEST_P(Run, GivesTheWeightsMetricsAndResultsOfThreads) {
   EXPECT_TRUE(contains(run.log, "stage  rank  predicted  measured")) << run.log;
 }
 
+/// Ranks run a disabled test, in which rank 1 says in the end that it has got what rank 0 sends.
+void expectThatAllComes(int ranks, const std::string& test, const std::string& variables) {
+  std::string pattern = testing::TempDir() + "pdcrt-mpi-XXXXXX";
+  const std::string folder = ::mkdtemp(pattern.data());
+  const Finished finished = mpirunWithin(120, static_cast<std::size_t>(ranks), test,
+                                         "TEST_RANKS=" + std::to_string(ranks) + " " + variables, folder);
+  EXPECT_EQ(finished.code, 0) << variables << finished.log;
+  EXPECT_TRUE(contains(finished.log, "all has come")) << finished.log;
+  std::filesystem::remove_all(folder);
+}
+
 // Looks take time from the kernels: on one host ranks ring for each other, and nobody looks for what has not been sent,
 // however MPI moves it.
 TEST(MpiTransport, SleepsUntilItIsRung) {
-  std::string pattern = testing::TempDir() + "pdcrt-mpi-XXXXXX";
-  const std::string folder = ::mkdtemp(pattern.data());
   const int cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-  for (const std::string way : {"", " OMPI_MCA_btl_vader_single_copy_mechanism=none", " OMPI_MCA_btl=tcp,self"})
-    for (const int ranks : {2, std::clamp(cores + 1, 3, 9)}) { // with cores of their own, and without
-      const Finished finished = mpirunWithin(120, static_cast<std::size_t>(ranks), "Rank.DISABLED_SleepsUntilItIsRung",
-                                             "TEST_RANKS=" + std::to_string(ranks) + way, folder);
-      EXPECT_EQ(finished.code, 0) << way << finished.log;
-      EXPECT_TRUE(contains(finished.log, "all has come")) << finished.log;
-    }
-  std::filesystem::remove_all(folder);
+  for (const char* way : {"", "OMPI_MCA_btl_vader_single_copy_mechanism=none", "OMPI_MCA_btl=tcp,self"})
+    for (const int ranks : {2, std::clamp(cores + 1, 3, 9)}) // with cores of their own, and without
+      expectThatAllComes(ranks, "Rank.DISABLED_SleepsUntilItIsRung", way);
 }
 
 // MPI may put an answer off until the rank that owes it looks again.
 TEST(MpiTransport, WhoeverSendsWakesTheReceiverFromTimeToTime) {
-  std::string pattern = testing::TempDir() + "pdcrt-mpi-XXXXXX";
-  const std::string folder = ::mkdtemp(pattern.data());
-  const Finished finished = mpirunWithin(60, 2, "Rank.DISABLED_IsWokenAgain", "", folder);
-  EXPECT_EQ(finished.code, 0) << finished.log;
-  EXPECT_TRUE(contains(finished.log, "all has come")) << finished.log;
-  std::filesystem::remove_all(folder);
+  expectThatAllComes(2, "Rank.DISABLED_IsWokenAgain", "");
 }
 
 TEST(MpiTransport, LooksWhereRanksShareNoMemory) {
-  std::string pattern = testing::TempDir() + "pdcrt-mpi-XXXXXX";
-  const std::string folder = ::mkdtemp(pattern.data());
-  const Finished finished = mpirunWithin(120, 2, "Rank.DISABLED_Looks", "TEST_RANKS=2 OMPI_MCA_osc=^sm", folder);
-  EXPECT_EQ(finished.code, 0) << finished.log;
-  EXPECT_TRUE(contains(finished.log, "all has come")) << finished.log;
-  std::filesystem::remove_all(folder);
+  expectThatAllComes(2, "Rank.DISABLED_Looks", "OMPI_MCA_osc=^sm");
 }
 
 TEST_P(Run, StopsWhereRanksDisagree) {

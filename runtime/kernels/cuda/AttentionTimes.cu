@@ -140,9 +140,7 @@ Attention::Algorithms fastest(const Attention::Options& options, std::vector<Ker
   const auto ofKernel = [&](const KernelTime& time) { return time.kernel == name; };
   if (std::none_of(times.begin(), times.end(), ofKernel)) timeAttention(o, name, times);
   for (const Method& method : methods) {
-    const KernelTime* best = nullptr;
-    for (const KernelTime& time : times)
-      if (ofKernel(time) && time.method == method.name && (!best || time.ms < best->ms)) best = &time;
+    const KernelTime* const best = fastestOf(times, name, method.name);
     if (!best) continue;
     const bool fused = best->algorithm == Attention::algorithmNames[static_cast<int>(Algorithm::fused)];
     o.algorithms.*method.algorithm = fused ? Algorithm::fused : Algorithm::plain;

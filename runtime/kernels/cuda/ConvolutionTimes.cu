@@ -109,14 +109,10 @@ Conv2d::Algorithms fastest(const Conv2d::Options& options, std::vector<KernelTim
   const auto ofKernel = [&](const KernelTime& time) { return time.kernel == name; };
   if (std::none_of(times.begin(), times.end(), ofKernel)) timeConvolution(o, name, times);
   for (Method method : methods) {
-    double least = 0;
-    for (const KernelTime& time : times) {
-      if (!ofKernel(time) || time.method != nameOf(method) || (least > 0 && time.ms >= least)) continue;
-      least = time.ms;
-      const auto found =
-          std::find(std::begin(Conv2d::algorithmNames), std::end(Conv2d::algorithmNames), time.algorithm);
-      algorithmOf(o.algorithms, method) = static_cast<Conv2d::Algorithm>(found - std::begin(Conv2d::algorithmNames));
-    }
+    const KernelTime* const best = fastestOf(times, name, nameOf(method));
+    if (!best) continue;
+    const auto found = std::find(std::begin(Conv2d::algorithmNames), std::end(Conv2d::algorithmNames), best->algorithm);
+    algorithmOf(o.algorithms, method) = static_cast<Conv2d::Algorithm>(found - std::begin(Conv2d::algorithmNames));
   }
   return o.algorithms;
 }

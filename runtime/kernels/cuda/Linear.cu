@@ -10,14 +10,11 @@ namespace {
 
 using Algorithm = Linear::Algorithm;
 
-bool addsUp(Algorithm algorithm) {
-  return algorithm >= Algorithm::firstWithSums;
-}
 /// Among those that the library offers.
 int placeOf(Algorithm algorithm) {
   if (algorithm == Algorithm::automatic) return 0;
   return static_cast<int>(algorithm) -
-         static_cast<int>(addsUp(algorithm) ? Algorithm::firstWithSums : Algorithm::first);
+         static_cast<int>(Linear::addsUp(algorithm) ? Algorithm::firstWithSums : Algorithm::first);
 }
 
 } // namespace

@@ -31,8 +31,6 @@ struct Candidate {
   const Method* method;
   Algorithm algorithm;
   std::unique_ptr<Linear> kernel;
-
-  bool addsUp() const { return algorithm >= Algorithm::firstWithSums; }
 };
 
 /// What the library has for these sizes on this device.
@@ -41,7 +39,7 @@ std::vector<Candidate> candidatesFor(const Linear::Options& o) {
   for (const Method& method : methods)
     for (std::size_t i = 1; i < std::size(Linear::algorithmNames); ++i) {
       Candidate candidate = {&method, static_cast<Algorithm>(i), nullptr};
-      if (candidate.addsUp() && (&method != &ofWeights || !o.bias)) break;
+      if (Linear::addsUp(candidate.algorithm) && (&method != &ofWeights || !o.bias)) break;
       Linear::Options one = o;
       one.algorithms.*method.algorithm = candidate.algorithm;
       Setup setup;
@@ -175,9 +173,7 @@ Linear::Algorithms fastest(const Linear::Options& options, std::vector<KernelTim
   const auto ofKernel = [&](const KernelTime& time) { return time.kernel == name; };
   if (std::none_of(times.begin(), times.end(), ofKernel)) timeLinear(o, name, times);
   for (const Method& method : methods) {
-    const KernelTime* best = nullptr;
-    for (const KernelTime& time : times)
-      if (ofKernel(time) && time.method == method.name && (!best || time.ms < best->ms)) best = &time;
+    const KernelTime* const best = fastestOf(times, name, method.name);
     if (!best) continue;
     const auto found = std::find(std::begin(Linear::algorithmNames), std::end(Linear::algorithmNames), best->algorithm);
     o.algorithms.*method.algorithm = static_cast<Algorithm>(found - std::begin(Linear::algorithmNames));

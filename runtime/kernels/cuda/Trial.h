@@ -3,14 +3,26 @@
 
 #include "Cuda.h"
 #include "pdcrt/Device.h"
+#include "pdcrt/Setup.h"
 #include "pdcrt/StreamClock.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace pdcrt::cuda {
+
+/// Of a method of a kernel; of equal ones the first. Null: there is none.
+inline const KernelTime* fastestOf(const std::vector<KernelTime>& times, const std::string& kernel,
+                                   std::string_view method) {
+  const KernelTime* best = nullptr;
+  for (const KernelTime& time : times)
+    if (time.kernel == kernel && time.method == method && (!best || time.ms < best->ms)) best = &time;
+  return best;
+}
 
 /// Numbers of both signs: how much current a device draws, so how fast it is, depends on what is multiplied.
 template <class T>

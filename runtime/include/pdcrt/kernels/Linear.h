@@ -37,6 +37,7 @@ public:
   static constexpr const char* algorithmNames[] = {
       "automatic",     "first",          "second",        "third",          "fourth",        "fifth",        "sixth",
       "firstWithSums", "secondWithSums", "thirdWithSums", "fourthWithSums", "fifthWithSums", "sixthWithSums"};
+  static constexpr bool addsUp(Algorithm algorithm) { return algorithm >= Algorithm::firstWithSums; }
   /// How each result is computed. Automatic: the first.
   struct Algorithms {
     Algorithm forward = Algorithm::automatic;
