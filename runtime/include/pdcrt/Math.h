@@ -2,7 +2,8 @@
 //
 // Written so that a loop over them becomes vector code: no branches, no table, no errno. (GCC wants -O3 and
 // -fno-trapping-math for that, which changes no result.) Results depend on the argument alone, not on where in a vector
-// it stood. `NaN in, NaN out` holds for all.
+// it stood. `NaN in, NaN out` holds for all. On a GPU exp, tanh and erf are CUDA's: they take the exponential from the
+// special function unit, so that fused kernels wait for memory and not for polynomials.
 #pragma once
 
 #include <bit>
@@ -117,12 +118,16 @@ PDCRT_DEVICE inline double exp(double x) {
   return std::exp(x);
 }
 [[gnu::always_inline]] PDCRT_DEVICE inline float exp(float x) {
+#ifdef __CUDA_ARCH__
+  return ::expf(x);
+#else
   x = x > 89.0f ? 89.0f : x;
   x = x < -104.0f ? -104.0f : x;
   const detail::Reduced y = detail::reduced(x);
   // 2^n as a product of two powers, since n may leave the range of one exponent (-150 … 128).
   const std::int32_t half = y.n >> 1;
   return (detail::expMinusOne(y.r) + 1.0f) * detail::powerOfTwo(half) * detail::powerOfTwo(y.n - half);
+#endif
 }
 
 /// 1 / (1 + e^-x). In float 0 where x < -88.
@@ -132,23 +137,31 @@ template <class T>
 }
 template <>
 [[gnu::always_inline]] PDCRT_DEVICE inline float sigmoid(float x) {
+#ifdef __CUDA_ARCH__
+  const float e = ::expf(-detail::limitedSize(x, 88.0f));
+#else
   const detail::Reduced y = detail::reduced(-detail::limitedSize(x, 88.0f));
   const float e = (detail::expMinusOne(y.r) + 1.0f) * detail::powerOfTwo(y.n); // at most 1
+#endif
   return detail::quotient(x < 0 ? e : 1.0f, 1.0f + e);
 }
 
-/// Hyperbolic tangent within 3 units in the last place, on a GPU 5.
+/// Hyperbolic tangent within 3 units in the last place.
 PDCRT_DEVICE inline double tanh(double x) {
   return std::tanh(x);
 }
 [[gnu::always_inline]] PDCRT_DEVICE inline float tanh(float x) {
+#ifdef __CUDA_ARCH__
+  return ::tanhf(x);
+#else
   // e^2|x| - 1 = 2^n (e^r - 1) + (2^n - 1), which cancels nowhere. From 10 on the result rounds to 1.
   const float size = detail::limitedSize(x, 10.0f);
   const detail::Reduced y = detail::reduced(size + size);
   const float power = detail::powerOfTwo(y.n);
   const float e = power * detail::expMinusOne(y.r) + (power - 1.0f);
   const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) & 0x80000000;
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(detail::quotient(e, e + 2.0f)) | sign);
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(e / (e + 2.0f)) | sign);
+#endif
 }
 
 /// Error function within 2 units in the last place.
@@ -156,6 +169,9 @@ PDCRT_DEVICE inline double erf(double x) {
   return std::erf(x);
 }
 [[gnu::always_inline]] PDCRT_DEVICE inline float erf(float x) {
+#ifdef __CUDA_ARCH__
+  return ::erff(x);
+#else
   // x + x p(x^2) up to 1, from there 1 - e^-q(|x|), which from 4 on rounds to 1. Of polynomials of degree 6, p and q
   // have the least largest error of the result.
   const float square = x * x;
@@ -178,6 +194,7 @@ PDCRT_DEVICE inline double erf(double x) {
   const float large = 1.0f - (detail::expMinusOne(y.r) + 1.0f) * detail::powerOfTwo(y.n);
   const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) & 0x80000000;
   return size < 1.0f ? x + x * p : std::bit_cast<float>(std::bit_cast<std::uint32_t>(large) | sign);
+#endif
 }
 
 /// log(1 + e^x), without overflow.

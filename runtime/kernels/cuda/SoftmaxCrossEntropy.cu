@@ -72,6 +72,15 @@ __device__ void forEach(const Row& row, const T* from, F f) {
   }
 }
 
+/// The sum of f(i) for the elements i of a pack, none of which is negative: in single precision, which for so few does,
+/// since to convert each one to double would take as long as its exponential.
+template <int n, class F>
+__device__ float sumOfPack(F f) {
+  float sum = f(0);
+  for (int i = 1; i < n; ++i) sum += f(i);
+  return sum;
+}
+
 /// The sum of e^(x - origin), and the largest x. So that one pass over the row does, the origin follows the values, at
 /// a distance: to move it costs an exponential in double precision, and e^16 is far from every limit. Of NaN the
 /// maximum takes no notice, since the sum becomes NaN.
@@ -85,7 +94,7 @@ struct Exponentials {
     for (int i = 1; i < n; ++i) highest = std::fmax(highest, values[i]);
     largest = std::fmax(largest, highest);
     if (highest - origin > 16) moveOrigin(highest);
-    for (int i = 0; i < n; ++i) sum += pdcrt::exp(values[i] - origin);
+    sum += sumOfPack<n>([&](int i) { return pdcrt::exp(values[i] - origin); });
   }
   __device__ void moveOrigin(float to) {
     sum *= std::exp(double(origin) - double(to));
@@ -169,8 +178,9 @@ __global__ void addWeights(Options o, const Label* labels, const float* weights,
 }
 
 /// dx = share · ( (1 - e) · w[label] · (p - at label) + e / C · (p · Σ w - w) ), p from the logits and what the forward
-/// knew of them. Of a label that is nearly certain, p - 1 is minus the sum of the others. dx may be the logits: what
-/// other threads write is read before a barrier. Without weights and smoothing (`plain`) less is to be done.
+/// knew of them. Of a label that is nearly certain, p - 1 is minus the sum of the others. The label's own is written
+/// last, over what it would be were it another class. dx may be the logits: what other threads write is read before a
+/// barrier. Without weights and smoothing (`plain`) less is to be done.
 template <bool plain, class T, class Label>
 __global__ void gradientRows(Options o, const float* dloss, const Label* labels, const T* logits,
                              const float* statistics, const float* weights, const Sums* sums, T* dlogits) {
@@ -190,28 +200,34 @@ __global__ void gradientRows(Options o, const float* dloss, const Label* labels,
     if (counted && known && !(ofLabel < 0.5f)) {
       double others = 0;
       forEach<true>(row, from, [&]<int n>(std::int64_t c, const Pack<float, n>& values) {
-        for (int i = 0; i < n; ++i)
-          if (c + i != label) others += probability(values[i]);
+        others += sumOfPack<n>([&](int i) { return c + i == label ? 0.0f : probability(values[i]); });
       });
       belowOne = -blockSum(others);
     }
     __syncthreads();
     const double own = plain ? share : known ? share * (1 - o.labelSmoothing) * weightOf(weights, label) : 0;
+    const float plainOwn = static_cast<float>(own);
+    const auto smoothed = [&](std::int64_t c, float value) {
+      return value * perClass * ofClasses - perClass * weightOf(weights, c);
+    };
     const auto derivative = [&](std::int64_t c, float logit) {
-      const double value = probability(logit), difference = known && c == label ? belowOne : value;
-      if (!counted) return 0.0;
-      return plain ? own * difference
-                   : own * difference + (value * perClass * ofClasses - perClass * weightOf(weights, c));
+      const float value = probability(logit);
+      if (!counted) return 0.0f;
+      return plain ? plainOwn * value : static_cast<float>(own * value + smoothed(c, value));
     };
     forEach<false>(row, from, [&]<int n>(std::int64_t c, const Pack<float, n>& values) {
       Pack<T, n> results;
-      for (int i = 0; i < n; ++i) results[i] = static_cast<T>(static_cast<float>(derivative(c + i, values[i])));
+      for (int i = 0; i < n; ++i) results[i] = static_cast<T>(derivative(c + i, values[i]));
       T* const place = to + c * o.inner;
       if (reinterpret_cast<std::uintptr_t>(place) % sizeof results == 0)
         *reinterpret_cast<Pack<T, n>*>(place) = results;
       else
         for (int i = 0; i < n; ++i) place[i] = results[i];
     });
+    __syncthreads();
+    if (threadIdx.x == 0 && counted && known)
+      to[label * o.inner] =
+          static_cast<T>(static_cast<float>(own * belowOne + (plain ? 0.0 : smoothed(label, ofLabel))));
     for (std::int64_t c = o.classes + threadIdx.x; c < o.classes + o.gap; c += blockDim.x) to[c * o.inner] = T(0.0f);
   }
 }
