@@ -2,6 +2,8 @@
 #include "PhaseWriter.h"
 
 #include "pdc/CodeGen/FusedKernel.h"
+#include "pdc/IR/Elementwise.h"
+#include "pdc/IR/Layouts.h"
 
 #include <algorithm>
 #include <cctype>
@@ -60,6 +62,31 @@ const Value* mainResult(const Operation& operation) {
   return nullptr;
 }
 
+/// What a call is for: the node, which gradient of it, and the type of what it makes.
+std::string commentOn(const Operation& operation) {
+  std::string text = commentText(operation.forwardOperation().location.node);
+  if (operation.again)
+    text += ", again";
+  else if (operation.phase != Phase::forward)
+    text += operation.phase == Phase::inputGradient ? ", input gradient" : ", weight gradient";
+  if (const Value* result = mainResult(operation)) text += " -> " + toString(result->type());
+  return text;
+}
+
+/// How many of the first operations are conversions of parameters to the same type, in one group.
+std::size_t conversions(std::span<const Operation* const> operations) {
+  const Operation& first = *operations.front();
+  const auto isAlike = [&](const Operation* operation) {
+    if (!onlyConverts(*operation) || !operation->operand(0)->parameter() || operation->group != first.group)
+      return false;
+    const Type &from = operation->operand(0)->type(), &to = operation->result()->type();
+    return from.element == ElementType::f32 && isLowPrecision(to.element) &&
+           to.element == first.result()->type().element && memoryShape(from) == memoryShape(to);
+  };
+  const auto other = std::find_if_not(operations.begin(), operations.end(), isAlike);
+  return std::max<std::size_t>(static_cast<std::size_t>(other - operations.begin()), 1);
+}
+
 /// Whether an identifier such as "s" or "q" occurs in `body`, followed by `next`.
 bool uses(const std::string& body, const std::string& name, char next) {
   for (std::size_t at = body.find(name + next); at != std::string::npos; at = body.find(name + next, at + 1))
@@ -77,34 +104,35 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
   const GraphMemory& memory = evaluate ? program_.memory->evaluation : program_.memory->training;
   draws_ = false;
   std::string calls = copies(phase, nullptr, memory); // for parameters, see below
-  bool takesStream = !calls.empty();
-  int group = -1;
+  std::vector<const Operation*> operations;
   if (graph)
-    for (const auto& operation : graph->operations()) {
-      const OpKind kind = operation->def().kind;
-      if ((!evaluate && program_.memory->phaseOf(*operation) != phase) || kind == OpKind::view ||
-          kind == OpKind::constant)
-        continue;
-      if (operation->group >= 0 && operation->group != group) {
-        group = operation->group;
-        calls += "\n  q.group(" + std::to_string(group) + ");\n";
-      }
-      Expected<std::string> line = call(*operation, memory);
-      if (!line) return failure;
-      takesStream = true;
-      calls += "  // " + commentText(operation->forwardOperation().location.node);
-      if (operation->again)
-        calls += ", again";
-      else if (operation->phase != Phase::forward)
-        calls += operation->phase == Phase::inputGradient ? ", input gradient" : ", weight gradient";
-      if (const Value* result = mainResult(*operation)) calls += " -> " + toString(result->type());
-      calls += "\n  " + wrapped(*line, 2, 6) + "\n";
-      if (program_.debugNan) calls += looks(*operation, memory);
-      calls += copies(phase, operation.get(), memory);
-      const std::string updated = evaluate ? "" : updates(*operation) + finals(*operation);
-      takesStream = takesStream || !updated.empty();
-      calls += updated;
+    for (const auto& operation : graph->operations())
+      if ((evaluate || program_.memory->phaseOf(*operation) == phase) && operation->def().kind != OpKind::view &&
+          operation->def().kind != OpKind::constant)
+        operations.push_back(operation.get());
+  int group = -1;
+  for (std::span<const Operation* const> rest = operations; !rest.empty();) {
+    const Operation& operation = *rest.front();
+    if (operation.group >= 0 && operation.group != group) {
+      group = operation.group;
+      calls += "\n  q.group(" + std::to_string(group) + ");\n";
     }
+    const std::span<const Operation* const> together =
+        rest.first(program_.target == Target::cuda ? conversions(rest) : 1);
+    rest = rest.subspan(together.size());
+    if (together.size() > 1) {
+      calls += convertAll(together, memory);
+    } else {
+      Expected<std::string> line = call(operation, memory);
+      if (!line) return failure;
+      calls += "  // " + commentOn(operation) + "\n  " + wrapped(*line, 2, 6) + "\n";
+      if (program_.debugNan) calls += looks(operation, memory);
+    }
+    for (const Operation* made : together) {
+      calls += copies(phase, made, memory);
+      if (!evaluate) calls += updates(*made) + finals(*made);
+    }
+  }
 
   // The signature names what the phase uses.
   auto argument = [&](const std::string& type, const char* name, bool used) {
@@ -124,7 +152,7 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
   }
   arguments.push_back(argument("const Scratch&", "t", uses(calls, "t", '.')));
   if (phase == ProgramPhase::forward || recomputes) arguments.push_back(argument("pdcrt::Draw", "draw", draws_));
-  arguments.push_back(argument("pdcrt::Stream&", "q", takesStream));
+  arguments.push_back(argument("pdcrt::Stream&", "q", !calls.empty()));
   std::string head = std::string("void ") + phaseNames[static_cast<int>(phase)] + "(";
   const std::size_t column = head.size();
   for (std::size_t i = 0; i < arguments.size(); ++i) head += (i ? ", " : "") + arguments[i];
@@ -177,6 +205,19 @@ Expected<std::string> PhaseWriter::call(const Operation& operation, const GraphM
   std::string text = callee + "(";
   for (std::size_t a = 0; a < arguments.size(); ++a) text += (a ? ", " : "") + arguments[a];
   return text + ");";
+}
+
+/// One call of pdcrt::convertAll for several conversions.
+std::string PhaseWriter::convertAll(std::span<const Operation* const> conversions, const GraphMemory& memory) {
+  const Type& type = conversions.front()->result()->type();
+  convertsAll_ = true;
+  std::string text = "  // " + std::to_string(conversions.size()) + " parameters -> " + nameOf(type.element) +
+                     "\n  pdcrt::convertAll<" + cppTypeOf(type.element) + ">(q, {\n";
+  for (const Operation* conversion : conversions)
+    text += "      {" + names_.reference(memory, conversion->operand(0)) + ", " +
+            names_.reference(memory, conversion->result()) + ", " +
+            std::to_string(conversion->result()->type().elements()) + "},\n";
+  return text + "  });\n";
 }
 
 /// The stream with the workspace of a call: "q.work(s.frame.slot + 4096, 1024)".

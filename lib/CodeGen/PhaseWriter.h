@@ -5,6 +5,7 @@
 #include "StageNames.h"
 
 #include <map>
+#include <span>
 #include <sstream>
 
 namespace pdc {
@@ -34,12 +35,15 @@ public:
   const std::vector<KernelMember>& kernels() const { return kernels_; }
   /// Definitions of the fused kernels, in the order of their first use.
   const std::vector<std::string>& functions() const { return functions_; }
+  /// Whether several conversions are one call.
+  bool convertsAll() const { return convertsAll_; }
   /// Ids of the fusion groups of the training graph, ascending.
   const std::vector<int>& groups() const { return groups_; }
 
 private:
   Status writePhase(ProgramPhase phase);
   Expected<std::string> call(const Operation& operation, const GraphMemory& memory);
+  std::string convertAll(std::span<const Operation* const> conversions, const GraphMemory& memory);
   std::string kernelMember(const Operation& operation, const KernelUse& use, std::int64_t workspaceBytes);
   static std::string streamWith(const Buffer& workspace);
   std::string functionName(const std::string& text, const std::string& hint);
@@ -58,6 +62,7 @@ private:
   std::map<std::string, std::string> functionNames_; ///< by text
   std::vector<int> groups_;
   const std::map<const Operation*, std::vector<FinalBucket>> finals_;
+  bool convertsAll_ = false;
   bool draws_ = false; ///< a call of the phase being written takes the draw
 };
 

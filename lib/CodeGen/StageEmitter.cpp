@@ -108,6 +108,7 @@ private:
     std::set<std::string> headers = {"pdcrt/Stage.h"};
     if (!phases_.functions().empty()) headers.insert("pdcrt/Fused.h");
     if (!phases_.functions().empty() && memory_.threads > 1) headers.insert("pdcrt/SharedLoop.h");
+    if (phases_.convertsAll()) headers.insert("pdcrt/Conversions.h");
     if (!names_.constants.empty()) headers.insert("pdcrt/Constant.h");
     if (program_.debugNan) headers.insert("pdcrt/NotFinite.h");
     for (const KernelMember& kernel : phases_.kernels()) headers.insert("pdcrt/kernels/" + kernel.className + ".h");

@@ -40,6 +40,11 @@ std::vector<ExpressionPtr> pdc::expressionsOf(const Operation& op) {
   return list;
 }
 
+bool pdc::onlyConverts(const Operation& operation) {
+  return operation.def().kind == OpKind::elementwise && operation.operands().size() == 1 &&
+         operation.def().expressions == std::vector<std::string>{operation.def().operands[0].name};
+}
+
 std::optional<Shape> pdc::broadcastShapes(const std::vector<Shape>& shapes) {
   std::size_t rank = 0;
   for (const Shape& shape : shapes) rank = std::max(rank, shape.size());

@@ -80,6 +80,19 @@ Operation* repeatedBy(const Operation& copy) {
   return origin && (convertsParameter(*origin) || movesConverted(*origin)) ? origin : nullptr;
 }
 
+/// Puts the forward's conversions of parameters before all else, where one launch makes them all (Conversions.h). They
+/// belong to no fusion group then. What they make waits for the backward anyway.
+void convertFirst(Graph& stage) {
+  std::vector<Operation*> order, others;
+  for (const auto& operation : stage.operations()) {
+    const bool isFirst = convertsParameter(*operation) && onlyConverts(*operation);
+    if (isFirst) operation->group = -1;
+    (isFirst ? order : others).push_back(operation.get());
+  }
+  order.insert(order.end(), others.begin(), others.end());
+  stage.reorder(order);
+}
+
 } // namespace
 
 void pdc::widenAgain(Graph& graph) {
@@ -109,4 +122,5 @@ void pdc::keepConversions(Graph& stage) {
     dead.push_back(kept);
   }
   stage.eraseIf(dead);
+  convertFirst(stage);
 }

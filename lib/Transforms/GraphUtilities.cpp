@@ -21,11 +21,6 @@ Value* pdc::rootOf(Value* value) {
   return value;
 }
 
-bool pdc::onlyConverts(const Operation& operation) {
-  return operation.def().kind == OpKind::elementwise && operation.operands().size() == 1 &&
-         operation.def().expressions == std::vector<std::string>{operation.def().operands[0].name};
-}
-
 void pdc::eraseDeadOperations(Graph& graph, const std::unordered_set<const Value*>& kept) {
   std::unordered_set<const Value*> used = kept;
   for (const GraphOutput& output : graph.outputs) used.insert(output.value);

@@ -1,6 +1,7 @@
 // Questions about graphs that several transforms ask.
 #pragma once
 
+#include "pdc/IR/Elementwise.h"
 #include "pdc/IR/Graph.h"
 #include "pdc/IR/OpDef.h"
 #include "pdc/Pass/Pass.h"
@@ -27,10 +28,6 @@ inline bool isConstant(const Operation& operation) {
 inline bool isForward(const Operation& operation) {
   return operation.phase == Phase::forward;
 }
-
-/// Whether an operation gives its only operand as another type. That alone: what else one computes may cost more than
-/// memory.
-bool onlyConverts(const Operation& operation);
 
 /// Removes operations that lead to no output, to no value in `kept`, and are not the origin of one that stays.
 void eraseDeadOperations(Graph& graph, const std::unordered_set<const Value*>& kept = {});

@@ -18,6 +18,10 @@ std::vector<ExpressionPtr> expressionsOf(const Operation& op);
 /// What an expression converts to at its root: f32(…), bf16(…) or f16(…); nothing where it is another one.
 std::optional<ElementType> conversionOf(const Expression& e);
 
+/// Whether an operation gives its only operand as another type. That alone: what else one computes may cost more than
+/// memory.
+bool onlyConverts(const Operation& operation);
+
 /// NumPy's broadcasting, aligned at the last dimension; nothing when two dimensions differ and neither is 1.
 std::optional<Shape> broadcastShapes(const std::vector<Shape>& shapes);
 

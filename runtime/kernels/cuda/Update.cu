@@ -1,12 +1,10 @@
 // The optimizers' formulas (Optimizer.h). A thread makes four neighbours, which move in one access, where all arrays
-// begin at a multiple of 16 bytes. One launch updates as many parameters as its arguments have room for: most are
-// small.
+// begin at a multiple of 16 bytes. One launch updates as many parameters as its arguments have room for.
 #include "pdcrt/Optimizer.h"
 
-#include "Cuda.h"
+#include "Table.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace pdcrt {
 namespace {
@@ -75,27 +73,14 @@ struct Row {
   Step step;
 };
 
-/// The slices of one launch, by value: so a graph records them. Each has blocks of its own.
 template <class Step>
-struct Table {
-  static constexpr std::size_t bytes = 4096; // of arguments, which every device has room for
-  static constexpr std::size_t most = (bytes - alignof(Row<Step>)) / (sizeof(Row<Step>) + sizeof(unsigned));
-  Row<Step> rows[most];
-  unsigned firstBlock[most + 1]; ///< after the last row: the number of all blocks
-};
-
-template <class Step>
-__global__ void updateAll(Table<Step> table) {
-  // Counted, not searched: no comparison waits for the one before.
-  unsigned at = 0;
-  for (std::size_t next = 1; next < Table<Step>::most; ++next) at += blockIdx.x >= table.firstBlock[next];
+__global__ void updateAll(cuda::Table<Row<Step>> table) {
+  const unsigned at = table.row();
   const Row<Step>& row = table.rows[at];
-  const unsigned block = blockIdx.x - table.firstBlock[at], blocks = table.firstBlock[at + 1] - table.firstBlock[at];
-  const std::int64_t first = std::int64_t{block} * blockDim.x + threadIdx.x;
-  const std::int64_t stride = std::int64_t{blocks} * blockDim.x;
-  for (std::int64_t i = first; i < row.packs; i += stride)
+  const cuda::RowShare own = table.shareOf(at);
+  for (std::int64_t i = own.first; i < row.packs; i += own.step)
     updatePack<packElements>(row.slice, row.step, i * packElements);
-  for (std::int64_t i = row.packs * packElements + first; i < row.slice.count; i += stride)
+  for (std::int64_t i = row.packs * packElements + own.first; i < row.slice.count; i += own.step)
     updatePack<1>(row.slice, row.step, i);
 }
 
@@ -107,28 +92,15 @@ std::int64_t packsOf(const UpdateSlice& s) {
   return addresses % (packElements * sizeof(float)) == 0 ? s.count / packElements : 0;
 }
 
-/// As many that a thread makes two packs: a block does something before the first.
-unsigned blocksOf(const UpdateSlice& s, std::int64_t packs) {
-  return blocksFor((std::max(packs, s.count - packs * packElements) + 1) / 2);
-}
-
 template <class StepOf>
 void launch(Stream& q, const char* name, std::span<const UpdateSlice> slices, const StepOf& stepOf) {
-  using Step = decltype(stepOf(slices[0]));
-  constexpr std::size_t most = Table<Step>::most;
-  static_assert(sizeof(Table<Step>) <= Table<Step>::bytes);
-  for (std::size_t next = 0; next < slices.size(); next += most) {
-    Table<Step> table{};
-    unsigned blocks = 0;
-    std::size_t row = 0;
-    for (const UpdateSlice& slice : slices.subspan(next, std::min(most, slices.size() - next))) {
-      table.rows[row] = {slice, packsOf(slice), stepOf(slice)};
-      table.firstBlock[row] = blocks;
-      blocks += blocksOf(slice, table.rows[row++].packs);
-    }
-    std::fill(table.firstBlock + row, std::end(table.firstBlock), blocks);
-    cuda::launchBlocks(q, name, updateAll<Step>, blocks, table);
-  }
+  using SliceRow = Row<decltype(stepOf(slices[0]))>;
+  const auto rowOf = [&](const UpdateSlice& slice) { return SliceRow{slice, packsOf(slice), stepOf(slice)}; };
+  // As many blocks that a thread makes two packs: a block does something before the first.
+  const auto blocksOf = [](const SliceRow& row) {
+    return blocksFor((std::max(row.packs, row.slice.count - row.packs * packElements) + 1) / 2);
+  };
+  cuda::launchTables<SliceRow>(q, name, updateAll, slices, rowOf, blocksOf);
 }
 
 Adam adam(const UpdateSlice& s, const Training& training) {
