@@ -76,8 +76,10 @@ Operation* Builder::create(const std::string& name, std::vector<Value*> operands
   const Expected<std::vector<Type>> types = inferTypes(*def, context);
   if (!types) return nullptr;
   std::vector<const Type*> wanted;
-  for (std::size_t i = 0; i < types->size(); ++i)
-    wanted.push_back(i >= wantedResults.size() || wantedResults[i] ? &(*types)[i] : nullptr);
+  for (std::size_t i = 0; i < types->size(); ++i) {
+    const bool byDefault = i >= def->results.size() || !def->results[i].asked;
+    wanted.push_back((i < wantedResults.size() ? wantedResults[i] : byDefault) ? &(*types)[i] : nullptr);
+  }
 
   Operation* operation =
       graph_.addOperation(*def, std::move(operands), wanted, std::move(attributes), location_, before_, names);

@@ -3,7 +3,7 @@
 #include "Helpers/Define.h"
 #include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
-#include "Helpers/MatchExpression.h"
+#include "Helpers/NormNeighbours.h"
 #include "Helpers/Onnx.h"
 #include "Helpers/RaiseNorm.h"
 
@@ -24,20 +24,15 @@ struct Rows {
         size(product(x, static_cast<std::size_t>(axis), x.size())) {}
 };
 
-/// Of the forward, or of a gradient.
-std::vector<AttributeDef> attributes(bool forward) {
+/// Of the forward, or of a gradient. `rounded`: a result that is another one in low precision.
+std::vector<AttributeDef> attributes(bool forward, const std::string& rounded = {}) {
   std::vector<AttributeDef> defs = {integer("axis", std::nullopt, "the first axis that is normalised over")};
   if (forward) {
     defs.push_back(number("epsilon", 1e-5, "is added to the variance, or to the mean square"));
     defs.push_back(lowResult());
   }
-  return defs;
-}
-
-/// Of a gradient for X.
-std::vector<AttributeDef> inputGradientAttributes() {
-  std::vector<AttributeDef> defs = attributes(/*forward=*/false);
-  defs.push_back({"low", std::string("bf16"), std::string(), "bf16 or f16, the precision of dX_low and of dY"});
+  if (!rounded.empty())
+    defs.push_back({"low", std::string("bf16"), std::string(), "bf16 or f16, where there is " + rounded});
   return defs;
 }
 
@@ -51,16 +46,22 @@ OperandDef high(const char* name, bool optional = false) {
 struct Operands {
   std::size_t x;
   std::vector<std::size_t> statistics, weights;
+  std::optional<std::size_t> added = {}; ///< of a forward: what may be added to X
 };
 struct Split {
-  Type statistics, weights;
+  Type normalised, statistics, weights;
 };
 Expected<Split> split(const InferContext& c, const char* op, const Operands& operands) {
   const std::int64_t axis = integerOf(c, "axis");
   if (!requireFloat(c, op, operands.x, 1) || !requireAxis(c, op, axis, c.operand(operands.x).rank())) return failure;
-  const Type& x = c.operand(operands.x);
+  Type x = c.operand(operands.x);
+  // Of X in low precision and what is added to it, the sum is normalised.
+  if (operands.added && has(c, *operands.added)) {
+    if (isLowPrecision(x.element)) x.element = ElementType::f32;
+    if (!requireType(c, op, *operands.added, x, "X")) return failure;
+  }
   const auto middle = x.shape.begin() + axis;
-  const Split result{{x.element, {x.shape.begin(), middle}}, {x.element, {middle, x.shape.end()}}};
+  const Split result{x, {x.element, {x.shape.begin(), middle}}, {x.element, {middle, x.shape.end()}}};
   const auto have = [&](const std::vector<std::size_t>& list, const Type& type) {
     return std::all_of(list.begin(), list.end(),
                        [&](std::size_t i) { return !has(c, i) || requireType(c, op, i, type, "what is normalised"); });
@@ -72,25 +73,44 @@ Expected<Split> split(const InferContext& c, const char* op, const Operands& ope
   return result;
 }
 
+/// `type`, in the precision that the attribute `low` names, where it names one.
+Expected<Type> lowType(const InferContext& c, Type type) {
+  const auto& low = c.attributes.get<std::string>("low");
+  if (!low.empty() && (!elementTypeFromName(low, type.element) || !isLowPrecision(type.element)))
+    return c.error() << "low = '" << low << "' is no low precision, which are bf16 and f16";
+  return type;
+}
+
+/// Y, so many statistics, what is normalised, and Y rounded.
+Types forwardTypes(const InferContext& c, const char* op, const Operands& operands, std::size_t statistics) {
+  const auto parts = split(c, op, operands);
+  if (!parts) return failure;
+  const Expected<Type> low = lowType(c, parts->normalised);
+  if (!low) return failure;
+  std::vector<Type> types = {parts->normalised};
+  types.resize(1 + statistics, parts->statistics);
+  types.insert(types.end(), {parts->normalised, *low});
+  return withLowResult(c, std::move(types));
+}
+
 /// dX, which something may be added to, and dX rounded; X is operand 1.
 Types inputGradientTypes(const InferContext& c, const char* op, const Operands& operands, std::size_t added) {
   if (!split(c, op, operands) || (has(c, added) && !requireType(c, op, added, c.operand(1), "X"))) return failure;
-  std::vector<Type> types = {c.operand(1), c.operand(1)};
-  const auto& low = c.attributes.get<std::string>("low");
-  if (!low.empty() && (low != nameOf(c.operand(0).element) || !isLowPrecision(c.operand(0).element)))
-    return c.error() << "low = '" << low << "' is not the low precision of dY " << toString(c.operand(0));
-  if (!low.empty()) types[1].element = c.operand(0).element;
-  return types;
+  const Expected<Type> low = lowType(c, c.operand(1));
+  if (!low) return failure;
+  return std::vector<Type>{c.operand(1), *low};
 }
 
-/// Y is the result of a forward, dY the first operand of a gradient.
+/// What the gradients read is there: where something is added to X, the sum.
+Status verifyForward(const Operation& op, Diagnostics& diags) {
+  if (!op.operand(addedToNorm(op)) || op.result(sumOfNorm(op))) return success;
+  return diags.error(op.location) << "'" << op.def().name << "' op normalises a sum, which must be a result too";
+}
+
 KernelUse kernel(const Operation& op, const char* method, std::size_t x) {
   const Rows size(op, x);
-  return kernelUse<pdcrt::LayerNorm>("LayerNorm", method,
-                                     {.rows = size.rows,
-                                      .size = size.size,
-                                      .epsilon = op.attributes.getOr("epsilon", 1e-5),
-                                      .element = x == 0 ? resultType(op).element : operandType(op, 0).element});
+  return kernelUse<pdcrt::LayerNorm>(
+      "LayerNorm", method, {.rows = size.rows, .size = size.size, .epsilon = op.attributes.getOr("epsilon", 1e-5)});
 }
 
 template <class T>
@@ -102,10 +122,13 @@ std::span<const T> optional(const ReferenceContext& c, std::size_t i) {
 template <class T>
 void forwardReference(ReferenceContext& c, bool centred) {
   const Rows s(c.op, 0);
-  const auto x = c.in<T>(0), scale = optional<T>(c, 1), bias = optional<T>(c, 2);
-  const std::size_t inverseAt = centred ? 2 : 1;
+  const auto x = c.in<T>(0), scale = optional<T>(c, 1), bias = centred ? optional<T>(c, 2) : std::span<const T>{};
+  const auto added = optional<T>(c, addedToNorm(c.op));
+  const std::size_t inverseAt = centred ? 2 : 1, sumAt = sumOfNorm(c.op);
   for (std::int64_t row = 0; row < s.rows; ++row) {
-    const auto values = x.subspan(row * s.size, s.size);
+    std::vector<T> values(x.begin() + row * s.size, x.begin() + (row + 1) * s.size);
+    for (std::int64_t i = 0; !added.empty() && i < s.size; ++i) values[i] += added[row * s.size + i];
+    if (c.results[sumAt]) std::copy(values.begin(), values.end(), c.out<T>(sumAt).begin() + row * s.size);
     double mean = 0, square = 0;
     for (T value : values) mean += centred ? value : T(0);
     mean /= static_cast<double>(s.size);
@@ -113,9 +136,12 @@ void forwardReference(ReferenceContext& c, bool centred) {
     const double inverse = 1 / std::sqrt(square / static_cast<double>(s.size) + c.op.attributes.getFloat("epsilon"));
     if (centred && c.results[1]) c.out<T>(1)[row] = static_cast<T>(mean);
     if (c.results[inverseAt]) c.out<T>(inverseAt)[row] = static_cast<T>(inverse);
-    for (std::int64_t i = 0; i < s.size; ++i)
-      c.out<T>(0)[row * s.size + i] =
+    for (std::int64_t i = 0; i < s.size; ++i) {
+      const T y =
           static_cast<T>((values[i] - mean) * inverse * (scale.empty() ? 1 : scale[i]) + (bias.empty() ? 0 : bias[i]));
+      c.out<T>(0)[row * s.size + i] = y;
+      if (c.results[sumAt + 1]) c.out<T>(sumAt + 1)[row * s.size + i] = y;
+    }
   }
 }
 
@@ -165,85 +191,59 @@ void weightGradientReference(ReferenceContext& c, bool centred) {
   }
 }
 
-/// When somebody reads a rounded copy of dX in the precision of dY: the gradient gives that, too.
-Absorbed absorbConversion(Operation& op, Builder& b) {
-  const ElementType low = operandType(op, 0).element;
-  const auto rounds = [&](const Operation* user) {
-    return user->def().kind == OpKind::elementwise && user->operands().size() == 1 && user->results().size() == 1 &&
-           user->result()->type().element == low &&
-           isName(*expressionsOf(*user).front(), operandNameInExpressions(user->def(), 0));
-  };
-  const std::vector<Operation*>& users = op.result()->users();
-  const auto conversion = std::find_if(users.begin(), users.end(), rounds);
-  if (!isLowPrecision(low) || conversion == users.end()) return {};
-  Attributes attributes = op.attributes;
-  attributes.set("low", std::string(nameOf(low)));
-  b.setInsertionPoint(&op);
-  Operation* const made = b.create(op.def().name, op.operands(), attributes, {true, true});
-  if (!made) return {};
-  return {.made = made,
-          .gone = {&op, *conversion},
-          .replaced = {{op.result(), made->result()}, {(*conversion)->result(), made->result(1)}}};
-}
-
-/// When the sum of dX with one other value, and that sum in the precision of dY, is all that dX is for.
-Absorbed absorbSum(Operation& op, Builder& b) {
-  const std::size_t added = op.def().operands.size() - 1;
-  Operation* const sum = op.result()->users().front();
-  if (sum->def().kind != OpKind::elementwise || sum->operands().size() != 2 || sum->results().size() > 2) return {};
-  const std::vector<ExpressionPtr> expressions = expressionsOf(*sum);
-  Value* const other = sum->operand(sum->operand(0) == op.result() ? 1 : 0);
-  if (other->type() != resultType(op) || sum->result()->type() != resultType(op) ||
-      !isSumOfOperands(*expressions[0], *sum))
-    return {};
-  Attributes attributes = op.attributes;
-  const bool rounds = sum->results().size() == 2;
-  if (rounds) {
-    const ElementType low = operandType(op, 0).element;
-    if (sum->result(1)->type().element != low || !isLowPrecision(low) || !isCall(*expressions[1], nameOf(low), 1) ||
-        !isSumOfOperands(*expressions[1]->arguments[0], *sum))
-      return {};
-    attributes.set("low", std::string(nameOf(low)));
-  }
-  std::vector<Value*> operands = op.operands();
-  operands.resize(added, nullptr);
-  operands.push_back(other);
-  b.setInsertionPoint(sum);
-  Operation* const made = b.create(op.def().name, operands, attributes, {true, rounds});
-  if (!made) return {};
-  Absorbed absorbed{.made = made, .gone = {&op, sum}, .replaced = {{sum->result(), made->result()}}};
-  if (rounds) absorbed.replaced.emplace_back(sum->result(1), made->result(1));
-  return absorbed;
-}
-
-/// Of a gradient for X to which nothing is added yet.
-Absorbed absorbNeighbour(Operation& op, Builder& b) {
-  if (op.operand(op.def().operands.size() - 1) || op.result(1)) return {};
-  return op.result()->users().size() == 1 ? absorbSum(op, b) : absorbConversion(op, b);
-}
-
 Attributes onlyAxis(const Operation& op) {
   return {{"axis", op.attributes.getInt("axis")}};
 }
 
 /// The sum of dY over all rows: the gradient of a bias whose scale needs none.
 Value* sumOverRows(GradientContext& g, std::size_t operand, Value* dy) {
-  const ElementType wanted = operandType(g.op(), 0).element;
+  const ElementType wanted = operandType(g.op(), operand).element;
   if (dy->type().element != wanted) dy = g.value(operand, "cast", {dy}, {{"to", std::string(nameOf(wanted))}});
   std::vector<std::int64_t> axes;
   for (std::int64_t axis = 0; axis < g.op().attributes.getInt("axis"); ++axis) axes.push_back(axis);
   return g.value(operand, "reduce_sum", {dy}, {{"axes", axes}, {"keep_dims", false}});
 }
 
+/// The gradient of Y: of its rounded copy, too.
+Value* gradientOfY(GradientContext& g) {
+  Value *dy = g.resultGradient(0), *low = g.resultGradient(sumOfNorm(g.op()) + 1);
+  if (low) low = g.value(0, "cast", {low}, {{"to", std::string(nameOf(resultType(g.op()).element))}});
+  return dy && low ? g.value(0, "add", {dy, low}) : dy ? dy : low;
+}
+
+/// The gradients for X and for what is added to it. `backward`: operands of the gradient for X but the last, what is
+/// added to it, the gradient of the sum.
+void gradientsOfSum(GradientContext& g, const char* name, std::vector<Value*> backward,
+                    std::vector<Value*>& gradients) {
+  const Operation& op = g.op();
+  const std::size_t added = addedToNorm(op);
+  const bool wantsAdded = op.operand(added) && g.wants(added);
+  if (!g.wants(0) && !wantsAdded) return;
+  const std::size_t wanted = g.wants(0) ? 0 : added;
+  Value* dx = g.resultGradient(sumOfNorm(op));
+  if (backward[0]) {
+    if (dx) backward.push_back(dx);
+    Operation* const made = g.create(wanted, name, backward, onlyAxis(op));
+    if (!made) return;
+    dx = made->result();
+  }
+  if (wantsAdded) gradients[added] = dx;
+  if (!g.wants(0)) return;
+  const ElementType x = operandType(op, 0).element;
+  gradients[0] = dx && x != dx->type().element ? g.value(0, "cast", {dx}, {{"to", std::string(nameOf(x))}}) : dx;
+}
+
+/// What is normalised.
+Value* normalised(const Operation& op) {
+  return op.operand(addedToNorm(op)) ? op.result(sumOfNorm(op)) : op.operand(0);
+}
+
 std::vector<Value*> layerNormGradient(GradientContext& g) {
   const Operation& op = g.op();
-  Value *dy = g.resultGradient(0), *x = op.operand(0), *mean = op.result(1), *inverse = op.result(2);
-  std::vector<Value*> gradients(3, nullptr);
+  Value *dy = gradientOfY(g), *x = normalised(op), *mean = op.result(1), *inverse = op.result(2);
+  std::vector<Value*> gradients(4, nullptr);
+  gradientsOfSum(g, "layer_norm_input_gradient", {dy, x, op.operand(1), mean, inverse}, gradients);
   if (!dy) return gradients;
-  if (g.wants(0))
-    if (Operation* backward = g.create(0, "layer_norm_input_gradient", {dy, x, op.operand(1), mean, inverse},
-                                       onlyAxis(op), {true, false}))
-      gradients[0] = backward->result();
   const bool wantsScale = op.operand(1) && g.wants(1), wantsBias = op.operand(2) && g.wants(2);
   if (wantsScale) {
     Operation* backward =
@@ -257,14 +257,10 @@ std::vector<Value*> layerNormGradient(GradientContext& g) {
 
 std::vector<Value*> rmsNormGradient(GradientContext& g) {
   const Operation& op = g.op();
-  Value *dy = g.resultGradient(0), *x = op.operand(0), *inverse = op.result(1);
-  std::vector<Value*> gradients(2, nullptr);
-  if (!dy) return gradients;
-  if (g.wants(0))
-    if (Operation* backward =
-            g.create(0, "rms_norm_input_gradient", {dy, x, op.operand(1), inverse}, onlyAxis(op), {true, false}))
-      gradients[0] = backward->result();
-  if (op.operand(1) && g.wants(1))
+  Value *dy = gradientOfY(g), *x = normalised(op), *inverse = op.result(1);
+  std::vector<Value*> gradients(3, nullptr);
+  gradientsOfSum(g, "rms_norm_input_gradient", {dy, x, op.operand(1), inverse}, gradients);
+  if (dy && op.operand(1) && g.wants(1))
     gradients[1] = g.value(1, "rms_norm_weight_gradient", {dy, x, inverse}, onlyAxis(op));
   return gradients;
 }
@@ -272,10 +268,11 @@ std::vector<Value*> rmsNormGradient(GradientContext& g) {
 /// Statistics serve the gradient only.
 std::vector<Value*> evaluation(const Operation& op, Builder& b) {
   std::vector<bool> wanted(op.results().size(), false);
-  wanted[0] = true;
+  for (std::size_t i : {std::size_t{0}, sumOfNorm(op), sumOfNorm(op) + 1}) wanted[i] = op.result(i);
   Operation* without = b.create(op.def().name, op.operands(), op.attributes, wanted);
   std::vector<Value*> values(op.results().size(), nullptr);
-  if (without) values[0] = without->result(0);
+  for (std::size_t i = 0; without && i < wanted.size(); ++i)
+    if (wanted[i]) values[i] = without->result(i);
   return values;
 }
 
@@ -303,10 +300,10 @@ Expected<std::vector<Value*>> convert(OnnxReader& n, bool centred) {
   if (!together && scale) y = n.value("mul", {y, scale});
   if (!together && bias && y) y = n.value("add", {y, bias});
   std::vector<Value*> results = {y};
-  Shape statistics = type.shape;
-  std::fill(statistics.begin() + *axis, statistics.end(), 1);
-  for (std::size_t i = 1; i < op->results().size(); ++i)
-    results.push_back(n.used(i) ? n.reshape(op->result(i), statistics) : nullptr);
+  Shape shape = type.shape;
+  std::fill(shape.begin() + *axis, shape.end(), 1);
+  for (std::size_t i = 1; i < sumOfNorm(*op); ++i)
+    results.push_back(n.used(i) ? n.reshape(op->result(i), shape) : nullptr);
   return results;
 }
 
@@ -325,15 +322,20 @@ std::vector<std::string> examples(bool centred) {
     const std::string x = std::string("f32") + each.x, w = std::string("f32") + each.weights;
     const bool bias = centred && each.bias;
     const std::string statistics = std::string(", f32") + each.statistics;
-    texts.push_back(
-        example("%x: " + x + (each.scale ? ", %scale: " + w : "") + (bias ? ", %bias: " + w : ""),
-                std::string(centred ? "%y, %mean, %inverse = layer_norm %x" : "%y, %inverse = rms_norm %x") +
-                    (each.scale ? ", %scale"
-                     : bias     ? ", _"
-                                : "") +
-                    (bias ? ", %bias" : "") + " {axis = " + each.axis + ", epsilon = 0.001} : " + x + statistics +
-                    (centred ? statistics : "")));
+    texts.push_back(example("%x: " + x + (each.scale ? ", %scale: " + w : "") + (bias ? ", %bias: " + w : ""),
+                            std::string(centred ? "%y, %mean, %inverse, %sum, %low = layer_norm %x"
+                                                : "%y, %inverse, %sum, %low = rms_norm %x") +
+                                (each.scale ? ", %scale"
+                                 : bias     ? ", _"
+                                            : "") +
+                                (bias ? ", %bias" : "") + " {axis = " + each.axis + ", epsilon = 0.001} : " + x +
+                                statistics + (centred ? statistics : "") + ", " + x + ", " + x));
   }
+  texts.push_back(example("%x: f32[4, 6], %scale: f32[6], %added: f32[4, 6]",
+                          centred ? "%y, %mean, %inverse, %sum, _ = layer_norm %x, %scale, _, %added {axis = 1} : "
+                                    "f32[4, 6], f32[4], f32[4], f32[4, 6], _"
+                                  : "%y, %inverse, %sum, _ = rms_norm %x, %scale, %added {axis = 1} : "
+                                    "f32[4, 6], f32[4], f32[4, 6], _"));
   return texts;
 }
 
@@ -343,23 +345,31 @@ PDC_OPS(LayerNorm) {
   return {
       {
           .name = "layer_norm",
-          .summary = "X normalised to mean 0 and variance 1 over the axes from `axis` on, times scale, plus bias",
+          .summary =
+              "X, or its sum with another, normalised to mean 0 and variance 1 over the axes from `axis` on, times "
+              "scale, plus bias; and the same rounded",
           .onnx = {onnxMany(
               "LayerNormalization", 2, [](OnnxReader& n) { return convert(n, true); }, 17)},
-          .operands = {high("X"), high("scale", true), high("bias", true)},
-          .results = {{"Y"}, {.name = "mean", .optional = true}, {.name = "inverse_std", .optional = true}},
-          .attributes = attributes(/*forward=*/true),
-          .infer = [](const InferContext& c) -> Types {
-            const auto parts = split(c, "layer_norm", {.x = 0, .statistics = {}, .weights = {1, 2}});
-            if (!parts) return failure;
-            return withLowResult(c, {c.operand(0), parts->statistics, parts->statistics});
-          },
+          .operands = {high("X"), high("scale", true), high("bias", true), high("added", true)},
+          .results = {{"Y"},
+                      {.name = "mean", .optional = true},
+                      {.name = "inverse_std", .optional = true},
+                      {.name = "sum", .optional = true, .asked = true},
+                      {.name = "Y_low", .optional = true, .asked = true}},
+          .attributes = attributes(/*forward=*/true, "Y_low"),
+          .infer =
+              [](const InferContext& c) {
+                const Operands operands{.x = 0, .statistics = {}, .weights = {1, 2}, .added = 3};
+                return forwardTypes(c, "layer_norm", operands, 2);
+              },
+          .verify = verifyForward,
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(8),
           .gradient = layerNormGradient,
           .kernel = [](const Operation& op) { return kernel(op, "forward", 0); },
           .evaluation = evaluation,
           .raise = raiseLayerNorm,
+          .absorb = absorbAroundNorm,
           .initialValues = startsAt(1, {1, 0}),
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, true); }),
           .examples = examples(true),
@@ -369,8 +379,8 @@ PDC_OPS(LayerNorm) {
           .name = "layer_norm_input_gradient",
           .summary = "Gradient of layer_norm for X, to which something may be added; and the same rounded",
           .operands = {{"dY"}, high("X"), high("scale", true), high("mean"), high("inverse_std"), high("added", true)},
-          .results = {{"dX"}, {.name = "dX_low", .optional = true}},
-          .attributes = inputGradientAttributes(),
+          .results = {{"dX"}, {.name = "dX_low", .optional = true, .asked = true}},
+          .attributes = attributes(/*forward=*/false, "dX_low"),
           .infer =
               [](const InferContext& c) {
                 const Operands operands{.x = 1, .statistics = {3, 4}, .weights = {2}};
@@ -379,7 +389,7 @@ PDC_OPS(LayerNorm) {
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(12),
           .kernel = [](const Operation& op) { return kernel(op, "inputGradient", 1); },
-          .absorb = absorbNeighbour,
+          .absorb = absorbAroundNormGradient,
           .replaceable = {0, 5},
           .reference = reference([]<class T>(ReferenceContext& c) { inputGradientReference<T>(c, true); }),
           .examples = {example(
@@ -414,23 +424,29 @@ PDC_OPS(LayerNorm) {
       },
       {
           .name = "rms_norm",
-          .summary = "X divided by its root mean square over the axes from `axis` on, times scale",
+          .summary = "X, or its sum with another, divided by its root mean square over the axes from `axis` on, times "
+                     "scale; and the same rounded",
           .onnx = {onnxMany(
               "RMSNormalization", 2, [](OnnxReader& n) { return convert(n, false); }, 23)},
-          .operands = {high("X"), high("scale", true)},
-          .results = {{"Y"}, {.name = "inverse_rms", .optional = true}},
-          .attributes = attributes(/*forward=*/true),
-          .infer = [](const InferContext& c) -> Types {
-            const auto parts = split(c, "rms_norm", {.x = 0, .statistics = {}, .weights = {1}});
-            if (!parts) return failure;
-            return withLowResult(c, {c.operand(0), parts->statistics});
-          },
+          .operands = {high("X"), high("scale", true), high("added", true)},
+          .results = {{"Y"},
+                      {.name = "inverse_rms", .optional = true},
+                      {.name = "sum", .optional = true, .asked = true},
+                      {.name = "Y_low", .optional = true, .asked = true}},
+          .attributes = attributes(/*forward=*/true, "Y_low"),
+          .infer =
+              [](const InferContext& c) {
+                const Operands operands{.x = 0, .statistics = {}, .weights = {1}, .added = 2};
+                return forwardTypes(c, "rms_norm", operands, 1);
+              },
+          .verify = verifyForward,
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(5),
           .gradient = rmsNormGradient,
           .kernel = [](const Operation& op) { return kernel(op, "rmsForward", 0); },
           .evaluation = evaluation,
           .raise = raiseRmsNorm,
+          .absorb = absorbAroundNorm,
           .initialValues = startsAt(1, {1}),
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, false); }),
           .examples = examples(false),
@@ -440,8 +456,8 @@ PDC_OPS(LayerNorm) {
           .name = "rms_norm_input_gradient",
           .summary = "Gradient of rms_norm for X, to which something may be added; and the same rounded",
           .operands = {{"dY"}, high("X"), high("scale", true), high("inverse_rms"), high("added", true)},
-          .results = {{"dX"}, {.name = "dX_low", .optional = true}},
-          .attributes = inputGradientAttributes(),
+          .results = {{"dX"}, {.name = "dX_low", .optional = true, .asked = true}},
+          .attributes = attributes(/*forward=*/false, "dX_low"),
           .infer =
               [](const InferContext& c) {
                 const Operands operands{.x = 1, .statistics = {3}, .weights = {2}};
@@ -450,7 +466,7 @@ PDC_OPS(LayerNorm) {
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(9),
           .kernel = [](const Operation& op) { return kernel(op, "rmsInputGradient", 1); },
-          .absorb = absorbNeighbour,
+          .absorb = absorbAroundNormGradient,
           .replaceable = {0, 4},
           .reference = reference([]<class T>(ReferenceContext& c) { inputGradientReference<T>(c, false); }),
           .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %i: f32[4]",

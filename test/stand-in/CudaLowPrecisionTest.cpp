@@ -4,6 +4,7 @@
 #include "Derivatives.h"
 #include "KernelTest.h"
 #include "cuda/Product.h"
+#include "pdcrt/Conversions.h"
 #include "pdcrt/PaddedProduct.h"
 #include "pdcrt/kernels/Attention.h"
 #include "pdcrt/kernels/Conv2d.h"
@@ -367,43 +368,115 @@ TYPED_TEST(LowPrecision, CrossEntropyIsThatOfFloats) {
 
 TYPED_TEST(LowPrecision, NormalisationIsThatOfFloats) {
   using T = TypeParam;
-  for (const auto& [rows, size] : {std::array{7, 64}, {3, 37}, {2, 1100}, {70, 4}}) {
+  for (const auto& [rows, size] : {std::array{7, 64}, {3, 37}, {5, 768}, {2, 1100}, {70, 4}}) {
     SCOPED_TRACE(testing::Message() << rows << " x " << size);
-    LayerNorm::Options o = {.rows = rows, .size = size};
+    const LayerNorm::Options o = {.rows = rows, .size = size};
     const std::int64_t count = o.rows * o.size;
     const Buffer<T> y(count), dy = this->random(count, 2);
     const Buffer<float> x = randomBuffer(count, 1), scale = randomBuffer(size, 3), bias = randomBuffer(size, 4),
                         wideDy = this->widened(dy), expectedY(count), mean(rows), inverse(rows), dx(count),
                         expectedDx(count), dscale(size), dbias(size), expectedDscale(size), expectedDbias(size);
     RoomyStream q;
-    const LayerNorm inFloats(this->setup, o);
-    o.element = elementOf<T>();
     const LayerNorm kernel(this->setup, o);
-    inFloats.forward(q, x, scale, bias, expectedY, mean, inverse);
-    expectGoodManners(this->setup, {y}, [&](Stream& s) { kernel.forward(s, x, scale, bias, y, {}, {}); });
+    kernel.forward(q, x.view(), scale, bias, {}, expectedY.view(), mean, inverse, {}, {});
+    expectGoodManners(this->setup, {y},
+                      [&](Stream& s) { kernel.forward(s, x.view(), scale, bias, {}, y.view(), {}, {}, {}, {}); });
     this->expectRounded(y, toDouble(expectedY), "y");
     const Buffer<float> added = randomBuffer(count, 5);
     const Buffer<T> low(count);
-    inFloats.inputGradient(q, wideDy, x, scale, mean, inverse, added, expectedDx, {});
-    expectGoodManners(this->setup, {dx, low},
-                      [&](Stream& s) { kernel.inputGradient(s, dy, x, scale, mean, inverse, added, dx, low.view()); });
+    kernel.inputGradient(q, wideDy.view(), x, scale, mean, inverse, added, expectedDx, {});
+    expectGoodManners(this->setup, {dx, low}, [&](Stream& s) {
+      kernel.inputGradient(s, dy.view(), x, scale, mean, inverse, added, dx, low.view());
+    });
     expectClose(dx, toDouble(expectedDx), "dx");
     for (std::int64_t i = 0; i < count; ++i) ASSERT_EQ(float(low[i]), float(T(dx[i]))) << "low " << i;
-    inFloats.weightGradient(q, wideDy, x, mean, inverse, expectedDscale, expectedDbias);
+    kernel.weightGradient(q, wideDy.view(), x, mean, inverse, expectedDscale, expectedDbias);
     expectGoodManners(this->setup, {dscale, dbias},
-                      [&](Stream& s) { kernel.weightGradient(s, dy, x, mean, inverse, dscale, dbias); });
+                      [&](Stream& s) { kernel.weightGradient(s, dy.view(), x, mean, inverse, dscale, dbias); });
     expectClose(dscale, toDouble(expectedDscale), "dscale");
     expectClose(dbias, toDouble(expectedDbias), "dbias");
-    inFloats.rmsForward(q, x, scale, expectedY, inverse);
-    expectGoodManners(this->setup, {y}, [&](Stream& s) { kernel.rmsForward(s, x, scale, y, {}); });
+    kernel.rmsForward(q, x.view(), scale, {}, expectedY.view(), inverse, {}, {});
+    expectGoodManners(this->setup, {y},
+                      [&](Stream& s) { kernel.rmsForward(s, x.view(), scale, {}, y.view(), {}, {}, {}); });
     this->expectRounded(y, toDouble(expectedY), "y, root mean square");
-    inFloats.rmsInputGradient(q, wideDy, x, scale, inverse, {}, expectedDx, {});
+    kernel.rmsInputGradient(q, wideDy.view(), x, scale, inverse, {}, expectedDx, {});
     expectGoodManners(this->setup, {dx},
-                      [&](Stream& s) { kernel.rmsInputGradient(s, dy, x, scale, inverse, {}, dx, {}); });
+                      [&](Stream& s) { kernel.rmsInputGradient(s, dy.view(), x, scale, inverse, {}, dx, {}); });
     expectClose(dx, toDouble(expectedDx), "dx, root mean square");
-    inFloats.rmsWeightGradient(q, wideDy, x, inverse, expectedDscale);
-    expectGoodManners(this->setup, {dscale}, [&](Stream& s) { kernel.rmsWeightGradient(s, dy, x, inverse, dscale); });
+    kernel.rmsWeightGradient(q, wideDy.view(), x, inverse, expectedDscale);
+    expectGoodManners(this->setup, {dscale},
+                      [&](Stream& s) { kernel.rmsWeightGradient(s, dy.view(), x, inverse, dscale); });
     expectClose(dscale, toDouble(expectedDscale), "dscale, root mean square");
+  }
+}
+
+/// More arrays than one launch takes, of which some begin at no multiple of 16 bytes, and most end inside of a pack.
+TYPED_TEST(LowPrecision, ManyArraysAreConvertedTogether) {
+  using T = TypeParam;
+  constexpr std::int64_t longest = 3000, arrays = 125; // of 4096 bytes of arguments have room for 113
+  std::vector<Buffer<float>> from;
+  std::vector<Buffer<T>> to;
+  for (std::int64_t i = 0; i < arrays; ++i) {
+    from.push_back(randomBuffer(longest, static_cast<unsigned>(i + 1)));
+    to.emplace_back(longest);
+  }
+  const auto at = [&](std::int64_t i) {
+    const auto k = static_cast<std::size_t>(i);
+    return Conversion<T>{View<const float>(from[k].view().data + i % 3), View<T>(to[k].view().data + i % 3),
+                         i * 23 % (longest - 3)};
+  };
+  for (std::int64_t i = 0; i < arrays; ++i)
+    for (T& value : to[static_cast<std::size_t>(i)].values()) value = T(-7.0f);
+  RoomyStream q;
+  // As many as a program writes down.
+  convertAll<T>(q, {at(0), at(1), at(2)});
+  std::vector<Conversion<T>> rest;
+  for (std::int64_t i = 3; i < arrays; ++i) rest.push_back(at(i));
+  convertAll<T>(q, std::span<const Conversion<T>>(rest));
+  for (std::int64_t i = 0; i < arrays; ++i) {
+    const Conversion<T> c = at(i);
+    for (std::int64_t e = 0; e < c.count; ++e) ASSERT_EQ(float(c.to[e]), float(T(c.from[e]))) << i << ": " << e;
+    ASSERT_EQ(float(c.to[c.count]), -7.0f) << i << ": what lies behind";
+  }
+}
+
+/// x of 16 bits to which floats are added, and y and dx given in both.
+TYPED_TEST(LowPrecision, NormalisationAddsAndRounds) {
+  using T = TypeParam;
+  for (const auto& [rows, size] : {std::array{7, 64}, {3, 37}, {5, 768}, {2, 1000}, {1, 4100}}) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << size);
+    const LayerNorm::Options o = {.rows = rows, .size = size};
+    const std::int64_t count = o.rows * o.size;
+    const Buffer<T> x = this->random(count, 1), low(count);
+    const Buffer<float> scale = randomBuffer(size, 3), bias = randomBuffer(size, 4), added = randomBuffer(count, 5),
+                        sum(count), y(count), mean(rows), inverse(rows), expectedY(count), expectedMean(rows),
+                        expectedInverse(rows);
+    const LayerNorm kernel(this->setup, o);
+    const auto expectRoundedOf = [&](const Buffer<float>& wide, const char* what) {
+      for (std::int64_t i = 0; i < count; ++i) ASSERT_EQ(float(low[i]), float(T(wide[i]))) << what << ' ' << i;
+    };
+    expectGoodManners(this->setup, {y, mean, inverse, sum, low}, [&](Stream& s) {
+      kernel.forward(s, x.view(), scale, bias, added, y.view(), mean, inverse, sum, low.view());
+    });
+    for (std::int64_t i = 0; i < count; ++i) ASSERT_EQ(sum[i], float(x[i]) + added[i]) << "sum " << i;
+    RoomyStream q;
+    kernel.forward(q, sum.view(), scale, bias, {}, expectedY.view(), expectedMean, expectedInverse, {}, {});
+    expectClose(y, toDouble(expectedY), "y");
+    expectClose(mean, toDouble(expectedMean), "mean");
+    expectClose(inverse, toDouble(expectedInverse), "inverse");
+    expectRoundedOf(y, "y");
+    expectGoodManners(this->setup, {y, low}, [&](Stream& s) {
+      kernel.rmsForward(s, x.view(), scale, added, y.view(), inverse, sum, low.view());
+    });
+    kernel.rmsForward(q, sum.view(), scale, {}, expectedY.view(), expectedInverse, {}, {});
+    expectClose(y, toDouble(expectedY), "y, root mean square");
+    expectRoundedOf(y, "y, root mean square");
+    // The gradient of floats, rounded.
+    const Buffer<float> dy = randomBuffer(count, 6), dx(count);
+    expectGoodManners(this->setup, {dx, low}, [&](Stream& s) {
+      kernel.inputGradient(s, dy.view(), sum, scale, mean, inverse, {}, dx, low.view());
+    });
+    expectRoundedOf(dx, "dx");
   }
 }
 

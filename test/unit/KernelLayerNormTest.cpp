@@ -79,8 +79,8 @@ protected:
     return c.affine ? View<const float>(weight) : View<const float>();
   }
   void forward(Stream& q, View<float> to) const {
-    if (c.centred) return norm.forward(q, x, given(scale), given(bias), to, mean, inverse);
-    norm.rmsForward(q, x, given(scale), to, inverse);
+    if (c.centred) return norm.forward(q, x.view(), given(scale), given(bias), {}, to, mean, inverse, {}, {});
+    norm.rmsForward(q, x.view(), given(scale), {}, to, inverse, {}, {});
   }
   void inputGradient(Stream& q, View<const float> from, View<float> to, View<const float> added = {}) const {
     if (c.centred) return norm.inputGradient(q, from, x, given(scale), mean, inverse, added, to, {});
@@ -97,8 +97,8 @@ TEST_P(LayerNormRows, IsTheDefinitionAndItsDerivatives) {
   expectClose(dx, differences(in, [&](const Values& v) { return definition(v, scales, biases); }), "dx");
 
   expectGoodManners(setup, {dscale}, [&](Stream& q) {
-    if (c.centred) return norm.weightGradient(q, dy, x, mean, inverse, dscale, dbias);
-    norm.rmsWeightGradient(q, dy, x, inverse, dscale);
+    if (c.centred) return norm.weightGradient(q, dy.view(), x, mean, inverse, dscale, dbias);
+    norm.rmsWeightGradient(q, dy.view(), x, inverse, dscale);
   });
   expectClose(dscale, differences(scales, [&](const Values& v) { return definition(in, v, biases); }), "dscale");
   if (c.centred)
@@ -128,6 +128,21 @@ TEST_P(LayerNormRows, ResultsMayLieInTheirOperands) {
   forward(q, x);
   EXPECT_TRUE(std::ranges::equal(dy.values(), dx.values()));
   EXPECT_TRUE(std::ranges::equal(x.values(), y.values()));
+}
+
+TEST_P(LayerNormRows, SomethingMayBeAddedBefore) {
+  const Buffer<float> added = randomBuffer(count, 5), sum = room(count), ofSum = room(count);
+  const auto withAdded = [&](Stream& s, View<float> to) {
+    if (c.centred)
+      return norm.forward(s, x.view(), given(scale), given(bias), added, ofSum.view(), mean, inverse, to, {});
+    norm.rmsForward(s, x.view(), given(scale), added, ofSum.view(), inverse, to, {});
+  };
+  expectGoodManners(setup, {ofSum, inverse, sum}, [&](Stream& s) { withAdded(s, sum); });
+  for (std::int64_t i = 0; i < count; ++i) ASSERT_EQ(sum[i], x[i] + added[i]) << "element " << i;
+  expectClose(ofSum, definition(toDouble(sum), toDouble(scale), toDouble(bias)), "y");
+  RoomyStream q;
+  withAdded(q, added);
+  EXPECT_TRUE(std::ranges::equal(added.values(), sum.values())) << "in place of what is added";
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, LayerNormRows,

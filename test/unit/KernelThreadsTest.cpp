@@ -167,12 +167,12 @@ TEST(KernelThreads, LayerNorm) {
       {y, mean, inverse, dx, dscale, dbias, rms, rmsInverse, rmsDx, rmsDscale}, 0,
       [&](pdcrt::Setup& setup) { return LayerNorm(setup, o); },
       [&](const LayerNorm& norm, Stream& q) {
-        norm.forward(q, x, scale, bias, y, mean, inverse);
-        norm.inputGradient(q, dy, x, scale, mean, inverse, {}, dx, {});
-        norm.weightGradient(q, dy, x, mean, inverse, dscale, dbias);
-        norm.rmsForward(q, x, scale, rms, rmsInverse);
-        norm.rmsInputGradient(q, dy, x, scale, rmsInverse, {}, rmsDx, {});
-        norm.rmsWeightGradient(q, dy, x, rmsInverse, rmsDscale);
+        norm.forward(q, x.view(), scale, bias, {}, y.view(), mean, inverse, {}, {});
+        norm.inputGradient(q, dy.view(), x, scale, mean, inverse, {}, dx, {});
+        norm.weightGradient(q, dy.view(), x, mean, inverse, dscale, dbias);
+        norm.rmsForward(q, x.view(), scale, {}, rms.view(), rmsInverse, {}, {});
+        norm.rmsInputGradient(q, dy.view(), x, scale, rmsInverse, {}, rmsDx, {});
+        norm.rmsWeightGradient(q, dy.view(), x, rmsInverse, rmsDscale);
       });
 }
 

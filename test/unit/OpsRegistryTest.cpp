@@ -122,7 +122,7 @@ std::vector<Value*> differentiableResults(const Module& module) {
 /// Attributes that examples need not vary: keys and shares of random numbers, small numbers beside a variance, the type
 /// that a number, or a result, is converted to.
 bool needNotVary(const AttributeDef& attribute) {
-  return std::set<std::string>{"op_number", "ratio", "epsilon", "to", "result"}.contains(attribute.name);
+  return std::set<std::string>{"op_number", "ratio", "epsilon", "to", "result", "low"}.contains(attribute.name);
 }
 
 /// An example whose gradients are compared with differences: floats that lead to floats.

@@ -7,16 +7,11 @@ using namespace pdc::testing;
 
 namespace {
 
-class RandomGraph : public ::testing::TestWithParam<unsigned> {};
-
-} // namespace
-
-TEST_P(RandomGraph, GradientsAgreeWithFiniteDifferences) {
-  Diagnostics diags(nullptr);
-  Model model(randomModule(GetParam(), diags, /*kinks=*/false));
+/// Of all parameters, the trained ones and others.
+void expectGradientsToBeDifferences(Model model, unsigned seed) {
   const std::unique_ptr<Graph> forward = clone(model.main(), "forward");
-  const Tensors inputs = randomInputs(model.main(), GetParam());
-  const Tensors parameters = randomParameters(*model.module, GetParam());
+  const Tensors inputs = randomInputs(model.main(), seed);
+  const Tensors parameters = randomParameters(*model.module, seed);
   model.run(differentiate);
   const InterpreterResult result = runGraph(model.main(), inputs, parameters, Precision::f64);
 
@@ -38,6 +33,35 @@ TEST_P(RandomGraph, GradientsAgreeWithFiniteDifferences) {
       EXPECT_NEAR(computed, difference, 1e-8 + 1e-6 * std::abs(difference)) << name << "[" << i << "]";
     }
   }
+}
+
+class RandomGraph : public ::testing::TestWithParam<unsigned> {};
+
+} // namespace
+
+TEST_P(RandomGraph, GradientsAgreeWithFiniteDifferences) {
+  Diagnostics diags(nullptr);
+  expectGradientsToBeDifferences(Model(randomModule(GetParam(), diags, /*kinks=*/false)), GetParam());
+}
+
+// All that a norm gives leads to the loss: its result, the sum that it normalised, and the copy that others may round.
+TEST(Differentiate, EveryResultOfANormThatAdds) {
+  for (const char* norm :
+       {"%y, %m, %i, %sum, %low = layer_norm %a, %scale, %bias, %b {axis = 1} : f32[2, 3], f32[2], f32[2], ",
+        "%y, %i, %sum, %low = rms_norm %a, %scale, %b {axis = 1} : f32[2, 3], f32[2], "})
+    expectGradientsToBeDifferences(Model(std::string(R"(module @m {
+  param %a : f32[2, 3]
+  param %b : f32[2, 3]
+  param %scale : f32[3]
+  param %bias : f32[3]
+  graph @main(%x: f32[2, 3]) {
+    )") + norm + R"(f32[2, 3], f32[2, 3]
+    %h = elementwise %y, %sum, %low, %x, %bias {expressions = ["a0 * a3 + a1 * a1 * a3 + a2 * a2 + a4"]} : f32[2, 3]
+    %loss = reduce_mean %h {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})"),
+                                   1);
 }
 
 TEST_P(RandomGraph, EachUseOfAParameterHasAnAccumulatorInProgramOrder) {
@@ -167,7 +191,7 @@ TEST(Differentiate, RefusesAResultThatHasNoGradientButInfluencesTheLoss) {
   param %w : f32[2, 2]
   graph @main(%image: f32[2, 2]) {
     %x = linear %image, %w : f32[2, 2]
-    %y, %mean, %inverse = layer_norm %x {axis = 1} : f32[2, 2], f32[2], f32[2]
+    %y, %mean, %inverse, _, _ = layer_norm %x {axis = 1} : f32[2, 2], f32[2], f32[2], _, _
     %loss = reduce_mean %mean {axes = [0], keep_dims = false} : f32[]
     loss %loss
   }

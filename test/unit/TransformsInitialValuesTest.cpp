@@ -44,7 +44,7 @@ TEST(UsualValues, AreThoseOfTheLayer) {
                      "f32[2, 3], f32[3], f32[3], _, _"),
             "s: 1; b: 0; m: 0; v: 1");
   EXPECT_EQ(valuesOf("s : f32[3]; b : f32[3]", "%x: f32[2, 3]",
-                     "%y, _, _ = layer_norm %x, %s, %b {axis = 1} : f32[2, 3], _, _"),
+                     "%y, _, _, _, _ = layer_norm %x, %s, %b {axis = 1} : f32[2, 3], _, _, _, _"),
             "s: 1; b: 0");
   EXPECT_EQ(valuesOf("t : f32[7, 3]", "%i: i64[2]", "%y = gather %t, %i : f32[2, 3]"), "t: N(0, 1²)");
 }

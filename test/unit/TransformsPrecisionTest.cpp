@@ -121,7 +121,7 @@ constexpr const char* classifier = R"(module @classifier {
   param %w : f32[6, 8]
   param %b : f32[6]
   graph @main(%x: f32[2, 4, 8], %label: i64[8] label) {
-    %n, %mean, %inverse = layer_norm %x, %scale {axis = 2} : f32[2, 4, 8], f32[2, 4], f32[2, 4]
+    %n, %mean, %inverse, _, _ = layer_norm %x, %scale {axis = 2} : f32[2, 4, 8], f32[2, 4], f32[2, 4], _, _
     %y = linear %n, %w, %b {transposed = true} : f32[2, 4, 6]
     %flat = reshape %y {shape = [8, 6]} : f32[8, 6]
     %loss, %s = softmax_cross_entropy %flat, %label {label_smoothing = 0.1} : f32[], f32[8, 2]

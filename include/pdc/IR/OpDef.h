@@ -72,6 +72,7 @@ struct ResultDef {
   std::string name;
   bool optional = false;
   bool variadic = false;
+  bool asked = false; ///< Builder::create makes it only where it is asked for
 };
 
 struct AttributeDef {

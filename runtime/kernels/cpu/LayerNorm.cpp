@@ -57,6 +57,18 @@ const float* rowOf(View<const float> view, std::int64_t begin) {
   return view ? view.data + begin : nullptr;
 }
 
+/// Of x, or of its sum with `added`, which `sums` then has.
+const float* rowToNormalise(std::int64_t size, std::int64_t begin, View<const float> x, View<const float> added,
+                            View<float> sums) {
+  for (std::int64_t i = begin; sums && i < begin + size; ++i) sums[i] = added ? x[i] + added[i] : x[i];
+  return (sums ? View<const float>(sums) : x).data + begin;
+}
+
+/// On CPUs nothing is rounded.
+void copyRow(std::int64_t size, std::int64_t begin, View<const float> from, View<float> to) {
+  if (to) std::copy_n(from.data + begin, size, to.data + begin);
+}
+
 /// Adds a row's part to the sums over rows.
 PDCRT_VECTORIZED void accumulate(std::int64_t size, const float* dy, const float* x, float mean, float inverse,
                                  double* scale, double* bias) {
@@ -78,30 +90,33 @@ LayerNorm::LayerNorm(Setup& setup, const Options& o) : options_(o) {
   setup.needWorkspace(2 * static_cast<std::size_t>(o.size) * sizeof(double)); // the sums of weightGradient
 }
 
-void LayerNorm::forward(Stream&, View<const float> x, View<const float> scale, View<const float> bias, View<float> y,
-                        View<float> means, View<float> inverses) const {
+void LayerNorm::forward(Stream&, AnyConstView x, View<const float> scale, View<const float> bias,
+                        View<const float> added, AnyView y, View<float> means, View<float> inverses, View<float> sums,
+                        AnyView low) const {
   const std::int64_t size = options_.size;
   forEachRow(options_, [&](std::int64_t r) {
-    const float* const row = x.data + r * size;
+    const float* const row = rowToNormalise(size, r * size, x.as<float>(), added, sums);
     const double average = mean(size, row), inverse = 1 / std::sqrt(meanSquare(size, row, average) + options_.epsilon);
     if (means) means[r] = static_cast<float>(average);
     if (inverses) inverses[r] = static_cast<float>(inverse);
     normalise(size, row, static_cast<float>(average), static_cast<float>(inverse), scale.data, bias.data,
-              y.data + r * size);
+              y.as<float>().data + r * size);
+    copyRow(size, r * size, y.as<float>(), low.as<float>());
   });
 }
 
-void LayerNorm::inputGradient(Stream&, View<const float> dy, View<const float> x, View<const float> scale,
+void LayerNorm::inputGradient(Stream&, AnyConstView dy, View<const float> x, View<const float> scale,
                               View<const float> means, View<const float> inverses, View<const float> added,
-                              View<float> dx, View<float>) const {
+                              View<float> dx, AnyView low) const {
   const std::int64_t size = options_.size;
   forEachRow(options_, [&](std::int64_t r) {
-    differentiate(size, dy.data + r * size, x.data + r * size, scale.data, true, means[r], inverses[r],
+    differentiate(size, dy.as<float>().data + r * size, x.data + r * size, scale.data, true, means[r], inverses[r],
                   rowOf(added, r * size), dx.data + r * size);
+    copyRow(size, r * size, dx, low.as<float>());
   });
 }
 
-void LayerNorm::weightGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> means,
+void LayerNorm::weightGradient(Stream& q, AnyConstView dy, View<const float> x, View<const float> means,
                                View<const float> inverses, View<float> dscale, View<float> dbias) const {
   const std::int64_t size = options_.size;
   double* const scale = reinterpret_cast<double*>(q.workspace());
@@ -111,7 +126,7 @@ void LayerNorm::weightGradient(Stream& q, View<const float> dy, View<const float
     std::fill(bias + begin, bias + end, 0.0);
     for (std::int64_t r = 0; r < options_.rows; ++r) {
       const std::int64_t at = r * size + begin;
-      accumulate(end - begin, dy.data + at, x.data + at, means ? means[r] : 0, inverses[r], scale + begin,
+      accumulate(end - begin, dy.as<float>().data + at, x.data + at, means ? means[r] : 0, inverses[r], scale + begin,
                  bias + begin);
     }
     for (std::int64_t i = begin; i < end; ++i) dscale[i] = static_cast<float>(scale[i]);
@@ -119,28 +134,30 @@ void LayerNorm::weightGradient(Stream& q, View<const float> dy, View<const float
   });
 }
 
-void LayerNorm::rmsForward(Stream&, View<const float> x, View<const float> scale, View<float> y,
-                           View<float> inverses) const {
+void LayerNorm::rmsForward(Stream&, AnyConstView x, View<const float> scale, View<const float> added, AnyView y,
+                           View<float> inverses, View<float> sums, AnyView low) const {
   const std::int64_t size = options_.size;
   forEachRow(options_, [&](std::int64_t r) {
-    const float* const row = x.data + r * size;
+    const float* const row = rowToNormalise(size, r * size, x.as<float>(), added, sums);
     const double inverse = 1 / std::sqrt(meanSquare(size, row, 0) + options_.epsilon);
     if (inverses) inverses[r] = static_cast<float>(inverse);
-    normalise(size, row, 0, static_cast<float>(inverse), scale.data, nullptr, y.data + r * size);
+    normalise(size, row, 0, static_cast<float>(inverse), scale.data, nullptr, y.as<float>().data + r * size);
+    copyRow(size, r * size, y.as<float>(), low.as<float>());
   });
 }
 
-void LayerNorm::rmsInputGradient(Stream&, View<const float> dy, View<const float> x, View<const float> scale,
+void LayerNorm::rmsInputGradient(Stream&, AnyConstView dy, View<const float> x, View<const float> scale,
                                  View<const float> inverses, View<const float> added, View<float> dx,
-                                 View<float>) const {
+                                 AnyView low) const {
   const std::int64_t size = options_.size;
   forEachRow(options_, [&](std::int64_t r) {
-    differentiate(size, dy.data + r * size, x.data + r * size, scale.data, false, 0, inverses[r],
+    differentiate(size, dy.as<float>().data + r * size, x.data + r * size, scale.data, false, 0, inverses[r],
                   rowOf(added, r * size), dx.data + r * size);
+    copyRow(size, r * size, dx, low.as<float>());
   });
 }
 
-void LayerNorm::rmsWeightGradient(Stream& q, View<const float> dy, View<const float> x, View<const float> inverses,
+void LayerNorm::rmsWeightGradient(Stream& q, AnyConstView dy, View<const float> x, View<const float> inverses,
                                   View<float> dscale) const {
   weightGradient(q, dy, x, {}, inverses, dscale, {});
 }

@@ -8,18 +8,37 @@
 namespace pdcrt {
 namespace {
 
-template <class Team, class T>
-__global__ PDCRT_TWO_BLOCKS void normalise(LayerNorm::Options o, bool centred, const float* x, const float* scale,
-                                           const float* bias, T* y, float* means, float* inverses) {
+/// Loads a team's part of a row from element `at` on, of which `size` are left. What is of f32 is loaded before: its
+/// loads are under way while these are rounded or widened.
+template <class Team>
+__device__ void load(AnyConstView from, std::int64_t at, std::int64_t size, float (&values)[Team::count]) {
+  withFloats(from.element, [&](auto type) { Team::load(from.as<decltype(type)>().data + at, size, values); });
+}
+template <class Team>
+__device__ void store(const float (&values)[Team::count], AnyView to, std::int64_t at, std::int64_t size) {
+  withFloats(to.element, [&](auto type) { Team::store(values, to.as<decltype(type)>().data + at, size); });
+}
+
+/// Normalises x + added, which `sums` receives. `bias`, `added` and all results but y may be null.
+template <class Team>
+__global__ PDCRT_TWO_BLOCKS void normalise(LayerNorm::Options o, bool centred, AnyConstView x, const float* scale,
+                                           const float* bias, const float* added, AnyView y, float* means,
+                                           float* inverses, float* sums, AnyView low) {
   for (std::int64_t row = Team::first(); row < o.rows; row += Team::step()) {
-    const float* const from = x + row * o.size;
+    const std::int64_t begin = row * o.size;
     const double count = static_cast<double>(o.size);
     float values[Team::count];
+    const auto read = [&](std::int64_t at) {
+      float others[Team::count];
+      if (added) Team::load(added + begin + at, o.size - at, others);
+      load<Team>(x, begin + at, o.size - at, values);
+      if (added) Team::elements(o.size - at, [&](int e) { values[e] += others[e]; });
+    };
     double mean = 0;
-    if (Team::whole) Team::load(from, o.size, values);
+    if (Team::whole) read(0);
     if (centred) {
       Team::pieces(o.size, [&](std::int64_t at) {
-        if (!Team::whole) Team::load(from + at, o.size - at, values);
+        if (!Team::whole) read(at);
         Team::elements(o.size - at, [&](int e) { mean += values[e]; });
       });
       mean = Team::sum(mean) / count;
@@ -27,7 +46,7 @@ __global__ PDCRT_TWO_BLOCKS void normalise(LayerNorm::Options o, bool centred, c
     }
     double squares = 0;
     Team::pieces(o.size, [&](std::int64_t at) {
-      if (!Team::whole) Team::load(from + at, o.size - at, values);
+      if (!Team::whole) read(at);
       Team::elements(o.size - at, [&](int e) { squares += (values[e] - mean) * (values[e] - mean); });
     });
     const double inverse = 1 / std::sqrt(Team::sum(squares) / count + o.epsilon);
@@ -36,35 +55,37 @@ __global__ PDCRT_TWO_BLOCKS void normalise(LayerNorm::Options o, bool centred, c
     if (Team::lane() == 0 && inverses) inverses[row] = static_cast<float>(inverse);
     const float shift = static_cast<float>(mean), factor = static_cast<float>(inverse);
     Team::pieces(o.size, [&](std::int64_t at) {
-      if (!Team::whole) Team::load(from + at, o.size - at, values);
-      float factors[Team::count], added[Team::count];
+      if (!Team::whole) read(at);
+      if (sums) Team::store(values, sums + begin + at, o.size - at);
+      float factors[Team::count], shifts[Team::count];
       if (scale) Team::load(scale + at, o.size - at, factors);
-      if (bias) Team::load(bias + at, o.size - at, added);
+      if (bias) Team::load(bias + at, o.size - at, shifts);
       Team::elements(o.size - at, [&](int e) {
         values[e] = (values[e] - shift) * factor;
         if (scale) values[e] *= factors[e];
-        if (bias) values[e] += added[e];
+        if (bias) values[e] += shifts[e];
       });
-      Team::store(values, y + row * o.size + at, o.size - at);
+      store<Team>(values, y, begin + at, o.size - at);
+      if (low) store<Team>(values, low, begin + at, o.size - at);
     });
   }
 }
 
 /// dx = (g - shift - (x - mean) · slope) · inverse + added with g = dy · scale, where `shift`, the mean of g, is 0 when
 /// the mean of x was not taken off (`means` is null). `added` and `low`, for dx in another type, may be null.
-template <class Team, class T>
-__global__ PDCRT_TWO_BLOCKS void differentiate(LayerNorm::Options o, const T* dy, const float* x, const float* scale,
-                                               const float* means, const float* inverses, const float* added, float* dx,
-                                               T* low) {
+template <class Team>
+__global__ PDCRT_TWO_BLOCKS void differentiate(LayerNorm::Options o, AnyConstView dy, const float* x,
+                                               const float* scale, const float* means, const float* inverses,
+                                               const float* added, float* dx, AnyView low) {
   for (std::int64_t row = Team::first(); row < o.rows; row += Team::step()) {
     const std::int64_t begin = row * o.size;
     const float mean = means ? means[row] : 0.0f, inverse = inverses[row];
     float g[Team::count], centred[Team::count];
     const auto read = [&](std::int64_t at) {
       float factors[Team::count];
-      Team::load(dy + begin + at, o.size - at, g);
       Team::load(x + begin + at, o.size - at, centred);
       if (scale) Team::load(scale + at, o.size - at, factors);
+      load<Team>(dy, begin + at, o.size - at, g);
       Team::elements(o.size - at, [&](int e) {
         if (scale) g[e] *= factors[e];
         centred[e] -= mean;
@@ -91,7 +112,7 @@ __global__ PDCRT_TWO_BLOCKS void differentiate(LayerNorm::Options o, const T* dy
         Team::elements(o.size - at, [&](int e) { g[e] += centred[e]; });
       }
       Team::store(g, dx + begin + at, o.size - at);
-      if (low) Team::store(g, low + begin + at, o.size - at);
+      if (low) store<Team>(g, low, begin + at, o.size - at);
     });
   }
 }
@@ -206,38 +227,41 @@ __global__ void addParts(std::int64_t size, std::int64_t parts, const double* sc
 
 constexpr std::size_t widestAccess = 4 * sizeof(float);
 
-template <class T>
-void launchNormalise(Stream& q, const char* name, const LayerNorm::Options& o, bool centred, const float* x,
-                     const float* scale, const float* bias, T* y, float* means, float* inverses) {
-  const bool aligned = cuda::allAligned(widestAccess, {x, scale, bias, y});
+void launchNormalise(Stream& q, const char* name, const LayerNorm::Options& o, bool centred, AnyConstView x,
+                     View<const float> scale, View<const float> bias, View<const float> added, AnyView y,
+                     View<float> means, View<float> inverses, View<float> sums, AnyView low) {
+  const bool aligned =
+      cuda::allAligned(widestAccess, {x.data, scale.data, bias.data, added.data, y.data, sums.data, low.data});
   cuda::withRowTeam<32>(o.rows, o.size, aligned, [&](auto team, std::int64_t blocks) {
-    cuda::launchBlocks(q, name, normalise<decltype(team), T>, blocks, o, centred, x, scale, bias, y, means, inverses);
+    cuda::launchBlocks(q, name, normalise<decltype(team)>, blocks, o, centred, x, scale.data, bias.data, added.data, y,
+                       means.data, inverses.data, sums.data, low);
   });
 }
 
-template <class T>
-void launchDifferentiate(Stream& q, const char* name, const LayerNorm::Options& o, const T* dy, const float* x,
-                         const float* scale, const float* means, const float* inverses, const float* added, float* dx,
-                         T* low) {
-  const bool aligned = cuda::allAligned(widestAccess, {dy, x, scale, added, dx, low});
+void launchDifferentiate(Stream& q, const char* name, const LayerNorm::Options& o, AnyConstView dy, View<const float> x,
+                         View<const float> scale, View<const float> means, View<const float> inverses,
+                         View<const float> added, View<float> dx, AnyView low) {
+  const bool aligned = cuda::allAligned(widestAccess, {dy.data, x.data, scale.data, added.data, dx.data, low.data});
   cuda::withRowTeam<32>(o.rows, o.size, aligned, [&](auto team, std::int64_t blocks) {
-    cuda::launchBlocks(q, name, differentiate<decltype(team), T>, blocks, o, dy, x, scale, means, inverses, added, dx,
-                       low);
+    cuda::launchBlocks(q, name, differentiate<decltype(team)>, blocks, o, dy, x.data, scale.data, means.data,
+                       inverses.data, added.data, dx.data, low);
   });
 }
 
-template <class T>
-void launchWeightGradient(Stream& q, const LayerNorm::Options& o, const T* dy, const float* x, const float* means,
-                          const float* inverses, float* dscale, float* dbias) {
+void launchWeightGradient(Stream& q, const LayerNorm::Options& o, AnyConstView dy, View<const float> x,
+                          View<const float> means, View<const float> inverses, View<float> dscale, View<float> dbias) {
   const cuda::SumParts parts = cuda::partsOfColumns(o.size, o.rows);
   auto* const scales = reinterpret_cast<double*>(q.workspace());
   double* const biases = scales + parts.parts * o.size;
-  const bool wide = o.size % 4 == 0 && cuda::allAligned(widestAccess, {dy, x});
-  cuda::launchBlocks(q, "layer normalisation, weight gradient", wide ? addRows<4, T> : addRows<1, T>,
-                     (o.size + tileColumns - 1) / tileColumns * parts.parts, o, parts, dy, x, means, inverses, scales,
-                     biases);
-  launchLoop(q, "layer normalisation, weight gradient", addParts, o.size, o.size, parts.parts, scales, biases, dscale,
-             dbias);
+  const bool wide = o.size % 4 == 0 && cuda::allAligned(widestAccess, {dy.data, x.data});
+  withFloats(dy.element, [&](auto type) {
+    using T = decltype(type);
+    cuda::launchBlocks(q, "layer normalisation, weight gradient", wide ? addRows<4, T> : addRows<1, T>,
+                       (o.size + tileColumns - 1) / tileColumns * parts.parts, o, parts, dy.as<T>().data, x.data,
+                       means.data, inverses.data, scales, biases);
+  });
+  launchLoop(q, "layer normalisation, weight gradient", addParts, o.size, o.size, parts.parts, scales, biases,
+             dscale.data, dbias.data);
 }
 
 } // namespace
@@ -246,40 +270,34 @@ LayerNorm::LayerNorm(Setup& setup, const Options& o) : options_(o) {
   setup.needWorkspace(cuda::workspaceOf(o));
 }
 
-#define PDCRT_LAYER_NORM(T)                                                                                            \
-  void LayerNorm::forward(Stream& q, View<const float> x, View<const float> scale, View<const float> bias, View<T> y,  \
-                          View<float> means, View<float> inverses) const {                                             \
-    launchNormalise(q, "layer normalisation", options_, true, x.data, scale.data, bias.data, y.data, means.data,       \
-                    inverses.data);                                                                                    \
-  }                                                                                                                    \
-  void LayerNorm::inputGradient(Stream& q, View<const T> dy, View<const float> x, View<const float> scale,             \
-                                View<const float> means, View<const float> inverses, View<const float> added,          \
-                                View<float> dx, View<T> low) const {                                                   \
-    launchDifferentiate(q, "layer normalisation, input gradient", options_, dy.data, x.data, scale.data, means.data,   \
-                        inverses.data, added.data, dx.data, low.data);                                                 \
-  }                                                                                                                    \
-  void LayerNorm::weightGradient(Stream& q, View<const T> dy, View<const float> x, View<const float> means,            \
-                                 View<const float> inverses, View<float> dscale, View<float> dbias) const {            \
-    launchWeightGradient(q, options_, dy.data, x.data, means.data, inverses.data, dscale.data, dbias.data);            \
-  }                                                                                                                    \
-  void LayerNorm::rmsForward(Stream& q, View<const float> x, View<const float> scale, View<T> y, View<float> inverses) \
-      const {                                                                                                          \
-    launchNormalise(q, "RMS normalisation", options_, false, x.data, scale.data, nullptr, y.data, nullptr,             \
-                    inverses.data);                                                                                    \
-  }                                                                                                                    \
-  void LayerNorm::rmsInputGradient(Stream& q, View<const T> dy, View<const float> x, View<const float> scale,          \
-                                   View<const float> inverses, View<const float> added, View<float> dx, View<T> low)   \
-      const {                                                                                                          \
-    launchDifferentiate(q, "RMS normalisation, input gradient", options_, dy.data, x.data, scale.data, nullptr,        \
-                        inverses.data, added.data, dx.data, low.data);                                                 \
-  }                                                                                                                    \
-  void LayerNorm::rmsWeightGradient(Stream& q, View<const T> dy, View<const float> x, View<const float> inverses,      \
-                                    View<float> dscale) const {                                                        \
-    launchWeightGradient(q, options_, dy.data, x.data, nullptr, inverses.data, dscale.data, nullptr);                  \
-  }
-PDCRT_LAYER_NORM(float)
-PDCRT_LAYER_NORM(bfloat16)
-PDCRT_LAYER_NORM(float16)
-#undef PDCRT_LAYER_NORM
+void LayerNorm::forward(Stream& q, AnyConstView x, View<const float> scale, View<const float> bias,
+                        View<const float> added, AnyView y, View<float> means, View<float> inverses, View<float> sums,
+                        AnyView low) const {
+  launchNormalise(q, "layer normalisation", options_, true, x, scale, bias, added, y, means, inverses, sums, low);
+}
+void LayerNorm::inputGradient(Stream& q, AnyConstView dy, View<const float> x, View<const float> scale,
+                              View<const float> means, View<const float> inverses, View<const float> added,
+                              View<float> dx, AnyView low) const {
+  launchDifferentiate(q, "layer normalisation, input gradient", options_, dy, x, scale, means, inverses, added, dx,
+                      low);
+}
+void LayerNorm::weightGradient(Stream& q, AnyConstView dy, View<const float> x, View<const float> means,
+                               View<const float> inverses, View<float> dscale, View<float> dbias) const {
+  launchWeightGradient(q, options_, dy, x, means, inverses, dscale, dbias);
+}
+
+void LayerNorm::rmsForward(Stream& q, AnyConstView x, View<const float> scale, View<const float> added, AnyView y,
+                           View<float> inverses, View<float> sums, AnyView low) const {
+  launchNormalise(q, "RMS normalisation", options_, false, x, scale, {}, added, y, {}, inverses, sums, low);
+}
+void LayerNorm::rmsInputGradient(Stream& q, AnyConstView dy, View<const float> x, View<const float> scale,
+                                 View<const float> inverses, View<const float> added, View<float> dx,
+                                 AnyView low) const {
+  launchDifferentiate(q, "RMS normalisation, input gradient", options_, dy, x, scale, {}, inverses, added, dx, low);
+}
+void LayerNorm::rmsWeightGradient(Stream& q, AnyConstView dy, View<const float> x, View<const float> inverses,
+                                  View<float> dscale) const {
+  launchWeightGradient(q, options_, dy, x, {}, inverses, dscale, {});
+}
 
 } // namespace pdcrt

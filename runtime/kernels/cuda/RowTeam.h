@@ -135,6 +135,7 @@ void withRowTeam(std::int64_t rows, std::int64_t size, bool aligned, Launch laun
   const auto call = [&](auto team) { launch(team, (rows + team.perBlock - 1) / team.perBlock); };
   if (aligned && size % 4 == 0) {
     if (size <= warp * 4) return call(RowTeam<warp, 4, 4, true>());
+    if (most > 24 && size <= warp * 24) return call(RowTeam<warp, 24, 4, true>()); // 768: many transformers' rows
     if (size <= warp * most) return call(RowTeam<warp, most, 4, true>());
     if (size <= block * 4) return call(RowTeam<block, 4, 4, true>());
     if (size <= block * 16) return call(RowTeam<block, 16, 4, true>());
