@@ -61,7 +61,8 @@ Expected<Split> split(const InferContext& c, const char* op, const Operands& ope
     if (!requireType(c, op, *operands.added, x, "X")) return failure;
   }
   const auto middle = x.shape.begin() + axis;
-  const Split result{x, {x.element, {x.shape.begin(), middle}}, {x.element, {middle, x.shape.end()}}};
+  const ElementType high = isLowPrecision(x.element) ? ElementType::f32 : x.element;
+  const Split result{x, {high, {x.shape.begin(), middle}}, {x.element, {middle, x.shape.end()}}};
   const auto have = [&](const std::vector<std::size_t>& list, const Type& type) {
     return std::all_of(list.begin(), list.end(),
                        [&](std::size_t i) { return !has(c, i) || requireType(c, op, i, type, "what is normalised"); });
@@ -350,7 +351,7 @@ PDC_OPS(LayerNorm) {
               "scale, plus bias; and the same rounded",
           .onnx = {onnxMany(
               "LayerNormalization", 2, [](OnnxReader& n) { return convert(n, true); }, 17)},
-          .operands = {high("X"), high("scale", true), high("bias", true), high("added", true)},
+          .operands = {{"X"}, high("scale", true), high("bias", true), high("added", true)},
           .results = {{"Y"},
                       {.name = "mean", .optional = true},
                       {.name = "inverse_std", .optional = true},
@@ -428,7 +429,7 @@ PDC_OPS(LayerNorm) {
                      "scale; and the same rounded",
           .onnx = {onnxMany(
               "RMSNormalization", 2, [](OnnxReader& n) { return convert(n, false); }, 23)},
-          .operands = {high("X"), high("scale", true), high("added", true)},
+          .operands = {{"X"}, high("scale", true), high("added", true)},
           .results = {{"Y"},
                       {.name = "inverse_rms", .optional = true},
                       {.name = "sum", .optional = true, .asked = true},

@@ -195,8 +195,8 @@ void pdc::registerTransforms(PassRegistry& registry) {
   registry.add({.argument = "keep-conversions",
                 .summary = "Undoes `convert-again`",
                 .description = "For the graph of a stage that has one minibatch in flight: its backward reads what "
-                               "the forward has converted, where the device has room for that. Runs after "
-                               "`split-stages`.",
+                               "the forward has converted, before all else, where the device has room for that. "
+                               "Runs after `split-stages`.",
                 .options = {{"stages", "numbers of the stages: 0:2; all of them when not given"}},
                 .run = runKeepConversions});
   registry.add({.argument = "differentiate",
