@@ -55,13 +55,14 @@ OpDef gelu() {
   return def;
 }
 
-/// The approximation has a derivative of its own: it is not the derivative of gelu.
+/// The approximation has a derivative of its own: it is not the derivative of gelu. It is computed with
+/// 1 + tanh(a) = 2 · sigmoid(2 a), which does not cancel, and whose exponential is all that it takes.
 OpDef geluTanh() {
   const char* function = "0.5 * X * (1 + tanh(0.7978845608028654 * (X + 0.044715 * X * X * X)))";
   OpDef def = unary({.name = "gelu_tanh",
                      .summary = "Approximation of gelu: X / 2 · (1 + tanh(sqrt(2 / pi) · (X + 0.044715 · X³)))",
                      .onnx = "",
-                     .expression = function});
+                     .expression = "X * sigmoid(1.5957691216057308 * (X + 0.044715 * X * X * X))"});
   def.raise = raiseFunction(def.name, function, "tanh");
   return def;
 }

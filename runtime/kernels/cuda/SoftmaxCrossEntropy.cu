@@ -72,6 +72,15 @@ __device__ void forEach(const Row& row, const T* from, F f) {
   }
 }
 
+/// e^x. Of logits in 16 bits 2 + 1.2 |x| units in the last place do.
+template <class T>
+__device__ float exponential(float x) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(T) < sizeof(float)) return quickExp(x);
+#endif
+  return pdcrt::exp(x);
+}
+
 /// The sum of f(i) for the elements i of a pack, none of which is negative: in single precision, which for so few does,
 /// since to convert each one to double would take as long as its exponential.
 template <int n, class F>
@@ -82,8 +91,9 @@ __device__ float sumOfPack(F f) {
 }
 
 /// The sum of e^(x - origin), and the largest x. So that one pass over the row does, the origin follows the values, at
-/// a distance: to move it costs an exponential in double precision, and e^16 is far from every limit. Of NaN the
-/// maximum takes no notice, since the sum becomes NaN.
+/// a distance: to move it costs an exponential and a conversion, and e^16 is far from every limit. Of NaN the maximum
+/// takes no notice, since the sum becomes NaN.
+template <class T>
 struct Exponentials {
   float largest = std::numeric_limits<float>::lowest(), origin = largest;
   double sum = 0;
@@ -94,10 +104,10 @@ struct Exponentials {
     for (int i = 1; i < n; ++i) highest = std::fmax(highest, values[i]);
     largest = std::fmax(largest, highest);
     if (highest - origin > 16) moveOrigin(highest);
-    sum += sumOfPack<n>([&](int i) { return pdcrt::exp(values[i] - origin); });
+    sum += sumOfPack<n>([&](int i) { return exponential<T>(values[i] - origin); });
   }
   __device__ void moveOrigin(float to) {
-    sum *= std::exp(double(origin) - double(to));
+    sum *= pdcrt::exp(origin - to);
     origin = to;
   }
 };
@@ -118,7 +128,7 @@ __global__ void forwardRows(Options o, const T* logits, const Label* labels, con
   for (std::int64_t position = blockIdx.x; position < o.batch * o.inner; position += gridDim.x) {
     const T* const from = logits + logitsAt(o, position);
     const Row row = rowOf(o, from);
-    Exponentials own;
+    Exponentials<T> own;
     forEach<false>(row, from, [&](std::int64_t, const auto& values) { own.add(values); });
     const float max = cuda::blockCombine<warps>(own.largest, std::numeric_limits<float>::lowest(), cuda::Larger());
     own.moveOrigin(max);
@@ -194,7 +204,7 @@ __global__ void gradientRows(Options o, const float* dloss, const Label* labels,
     const Row row = rowOf(o, from);
     const float largest = statistics[statisticsAt(o, position)],
                 factor = statistics[statisticsAt(o, position) + o.inner];
-    const auto probability = [&](float logit) { return pdcrt::exp(logit - largest) * factor; };
+    const auto probability = [&](float logit) { return exponential<T>(logit - largest) * factor; };
     const float ofLabel = known ? probability(static_cast<float>(from[label * o.inner])) : 0.0f;
     double belowOne = double(ofLabel) - 1;
     if (counted && known && !(ofLabel < 0.5f)) {
