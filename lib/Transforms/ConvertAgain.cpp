@@ -81,7 +81,7 @@ Operation* repeatedBy(const Operation& copy) {
 }
 
 /// Puts the forward's conversions of parameters before all else, where one launch makes them all (Conversions.h). They
-/// belong to no fusion group then. What they make waits for the backward anyway.
+/// belong to no fusion group then. Nearly all that they make waits for the backward anyway.
 void convertFirst(Graph& stage) {
   std::vector<Operation*> order, others;
   for (const auto& operation : stage.operations()) {
@@ -110,7 +110,7 @@ Status pdc::convertAgain(PassContext& context) {
 std::int64_t pdc::keptBytes(const Graph& stage) {
   std::int64_t bytes = 0;
   for (const auto& operation : stage.operations())
-    if (repeatedBy(*operation)) bytes += operation->result()->type().bytes();
+    if (convertsParameter(*operation) || movesConverted(*operation)) bytes += operation->result()->type().bytes();
   return bytes;
 }
 

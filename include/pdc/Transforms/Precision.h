@@ -31,7 +31,7 @@ Status widenGradients(PassContext& context);
 Status convertAgain(PassContext& context);
 
 /// Of a stage's graph that has one minibatch in flight at a time: its backward reads what the forward has converted, as
-/// before convertAgain, and the forward begins with that. `keptBytes`: what then waits for the backward.
+/// before convertAgain, and the forward begins with that. `keptBytes`: at most so much is then kept from there on.
 void keepConversions(Graph& stage);
 std::int64_t keptBytes(const Graph& stage);
 

@@ -32,6 +32,7 @@ generate words-f32 --target=cuda --replicas=1
 on_stand_in words-f32
 run words-f32 --steps 8
 generate words-bf16 --target=cuda --replicas=1 --precision=bf16
+tr -s ' \n' ' ' <"$WORK/words-bf16/stage0.cu" | grep -Eq -- '-> bf16\[[^]]*\] k\.layerNorm_[0-9]+\.forward' || fail "no LayerNorm in bf16"
 for kernel in SoftmaxCrossEntropy; do
   tr -s ' \n' ' ' <"$WORK/words-bf16/stage0.cu" | grep -Eiq "$kernel"'_[0-9]+\(setup[^)]*\), \{[^}]*element = pdcrt::Element::bf16\}' || fail "no $kernel in bf16"
 done
