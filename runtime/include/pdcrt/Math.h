@@ -2,8 +2,8 @@
 //
 // Written so that a loop over them becomes vector code: no branches, no table, no errno. (GCC wants -O3 and
 // -fno-trapping-math for that, which changes no result.) Results depend on the argument alone, not on where in a vector
-// it stood. `NaN in, NaN out` holds for all. On a GPU they are CUDA's: they take the exponential from the special
-// function unit, so that fused kernels wait for memory and not for polynomials.
+// it stood. `NaN in, NaN out` holds for all. On a GPU exp, tanh and erf are CUDA's, and all take the exponential
+// from the special function unit, so that fused kernels wait for memory and not for polynomials.
 #pragma once
 
 #include <bit>
