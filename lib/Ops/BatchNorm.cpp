@@ -342,7 +342,7 @@ PDC_OPS(BatchNorm) {
           .kernel = [](const Operation& op) { return kernel(op, "forward", 0); },
           .channelBlocks = everyPlane,
           .initialValues = startsAt(1, {1, 0, 0, 1}),
-          .replaceable = {0},
+          .replaceable = {{.operand = 0}},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto x = c.in<T>(0), scale = c.in<T>(1), bias = c.in<T>(2), mean = c.in<T>(3), variance = c.in<T>(4);
             const auto y = c.out<T>(0);
@@ -396,6 +396,7 @@ PDC_OPS(BatchNorm) {
           },
           .absorb = absorbActivation,
           .initialValues = startsAt(1, {1, 0, 0, 1}),
+          .replaceable = {{.operand = 5}},
           .reference = reference([]<class T>(ReferenceContext& c) { trainReference<T>(c); }),
           .examples = trainExamples(),
       },
@@ -448,7 +449,7 @@ PDC_OPS(BatchNorm) {
           .kernel = [](const Operation& op) { return kernel(op, "gradient", 1); },
           .channelBlocks = everyPlane,
           .absorb = absorbMask,
-          .replaceable = {0},
+          .replaceable = {{.operand = 0, .result = 3}, {.operand = 0}, {.operand = 1}},
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = {example("%dy: f32[4, 3, 2, 2], %x: f32[4, 3, 2, 2], %scale: f32[3], %mean: f32[3], %i: f32[3]",
                                "%dx, %dscale, %dbias, _ = batch_norm_gradient %dy, %x, %scale, %mean, %i {epsilon = "
@@ -478,7 +479,7 @@ PDC_OPS(BatchNorm) {
           .cost = perElement(5),
           .kernel = [](const Operation& op) { return kernel(op, "frozenGradient", 1); },
           .channelBlocks = everyPlane,
-          .replaceable = {0},
+          .replaceable = {{.operand = 0}},
           .reference = reference([]<class T>(ReferenceContext& c) { frozenReference<T>(c); }),
           .examples = {example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %positive: f32[3]",
                                "%dx, _, _ = batch_norm_frozen_gradient %dy, %x, %scale, %mean, %positive {epsilon = "

@@ -336,7 +336,7 @@ OpDef addedInputGradientDef() {
                          .alike = {op.operand(2), op.result()}};
   };
   def.absorb = nullptr;
-  def.replaceable = {2};
+  def.replaceable = {{.operand = 2}};
   def.examples = {example("%dy: f32[2, 4, 2, 3], %w: f32[4, 3, 2, 1], %a: f32[2, 3, 5, 5]",
                           "%dx = conv2d_added_input_gradient %dy, %w, %a {input_shape = [2, 3, 5, 5], strides = [2, "
                           "2]} : f32[2, 3, 5, 5]"),

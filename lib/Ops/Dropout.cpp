@@ -102,7 +102,7 @@ PDC_OPS(Dropout) {
           .evaluation = [](const Operation& op, Builder&) -> std::vector<Value*> {
             return {op.operand(0), nullptr};
           },
-          .replaceable = {0},
+          .replaceable = {{.operand = 0}},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const double ratio = c.op.attributes.getFloat("ratio");
             const auto number = static_cast<std::uint32_t>(c.op.attributes.getInt("op_number"));
@@ -134,7 +134,7 @@ PDC_OPS(Dropout) {
           },
           .cost = perElement(2),
           .kernel = [](const Operation& op) { return kernel(op, "inputGradient"); },
-          .replaceable = {0},
+          .replaceable = {{.operand = 0}},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto dy = c.in<T>(0);
             const auto mask = c.in<std::uint8_t>(1);

@@ -391,7 +391,7 @@ PDC_OPS(LayerNorm) {
           .cost = perElement(12),
           .kernel = [](const Operation& op) { return kernel(op, "inputGradient", 1); },
           .absorb = absorbAroundNormGradient,
-          .replaceable = {0, 5},
+          .replaceable = {{.operand = 0}, {.operand = 5}},
           .reference = reference([]<class T>(ReferenceContext& c) { inputGradientReference<T>(c, true); }),
           .examples = {example(
                            "%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %mean: f32[4], %i: f32[4]",
@@ -468,7 +468,7 @@ PDC_OPS(LayerNorm) {
           .cost = perElement(9),
           .kernel = [](const Operation& op) { return kernel(op, "rmsInputGradient", 1); },
           .absorb = absorbAroundNormGradient,
-          .replaceable = {0, 4},
+          .replaceable = {{.operand = 0}, {.operand = 4}},
           .reference = reference([]<class T>(ReferenceContext& c) { inputGradientReference<T>(c, false); }),
           .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %i: f32[4]",
                                "%dx, _ = rms_norm_input_gradient %dy, %x, %scale, %i {axis = 1} : f32[4, 6], _"),

@@ -360,7 +360,7 @@ PDC_OPS(SoftmaxCrossEntropy) {
                 return Cost{12.0 * static_cast<double>(resultType(op).elements()), bytesMoved(op)};
               },
           .kernel = [](const Operation& op) { return kernel(op, resultType(op), "inputGradient"); },
-          .replaceable = {2},
+          .replaceable = {{.operand = 2}},
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = gradientExamples(),
           .takesLow = true,

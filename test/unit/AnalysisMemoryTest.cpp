@@ -561,6 +561,47 @@ TEST(AnalysisMemory, AKernelsResultMayReplaceWhatItsOpSays) {
   EXPECT_EQ(replaced, (std::vector<const Value*>{graph.inputs[0].value, made[0], nullptr, nullptr, made[2], made[4]}));
 }
 
+// The gradient of the residual lies where dY was, and that of X where X was; X is read after the former is written, so
+// that it does not lie there. Without a residual, dX lies where either was; nowhere where both are read again.
+TEST(AnalysisMemory, SeveralResultsReplaceAnOperandEach) {
+  const auto replaced = [](const std::string& resultsAndOperands, const std::string& last) {
+    Diagnostics diags(&std::cerr);
+    const std::string t = "f32[4, 3, 2]", c = "f32[3]", text = R"(module @m {
+  graph @main(%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %c: f32[3], %y: f32[4, 3, 2]) {
+    %0 = sigmoid %dy : f32[4, 3, 2]
+    %1 = sigmoid %x : f32[4, 3, 2]
+    )" + resultsAndOperands + R"(
+    %8 = mul )" + last + R"( : f32[4, 3, 2]
+    result "y" = %2
+    result "z" = %8
+  }
+})";
+    auto module = parseModule(text, "test.pdir", registry(), diags);
+    EXPECT_TRUE(module);
+    const Graph& graph = *(*module)->findGraph("main");
+    auto plan = planMemory(graph, nullptr, {.keepResults = true}, diags);
+    EXPECT_TRUE(plan);
+    Simulation simulation(*plan);
+    EXPECT_EQ(simulation.train(graph), "");
+    std::vector<std::string> names;
+    for (const Value* result : graph.operations()[2]->results()) {
+      const Value* operand = result ? plan->training.find(result)->replaces : nullptr;
+      names.push_back(operand ? operand->name() : "");
+    }
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  const std::string whole = "%2, %3, %4, %5 = batch_norm_gradient %0, %1, %c, %c, %c, %y {relu = true} : f32[4, 3, 2], "
+                            "f32[3], f32[3], f32[4, 3, 2]",
+                    alone = "%2, %3, %4, _ = batch_norm_gradient %0, %1, %c, %c, %c : f32[4, 3, 2], f32[3], f32[3], _";
+  EXPECT_EQ(replaced(whole, "%5, %5"), (Names{"1", "", "", "0"}));
+  EXPECT_EQ(replaced(whole, "%5, %1"), (Names{"", "", "", "0"}));
+  EXPECT_EQ(replaced(whole, "%5, %0"), (Names{"1", "", "", ""}));
+  EXPECT_EQ(replaced(alone, "%1, %1"), (Names{"0", "", "", ""}));
+  EXPECT_EQ(replaced(alone, "%0, %0"), (Names{"1", "", "", ""}));
+  EXPECT_EQ(replaced(alone, "%0, %1"), (Names{"", "", "", ""}));
+}
+
 TEST(AnalysisMemory, ValuesNeededTwiceAreCopied) {
   Diagnostics diags(&std::cerr);
   const std::string text = R"(module @m {

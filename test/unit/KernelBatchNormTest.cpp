@@ -152,6 +152,16 @@ TEST_P(BatchNormalisation, WithReluAndResidualHasTheBitsOfSeparateSteps) {
       EXPECT_TRUE(std::ranges::equal(dscaleFused.values(), dscale.values()));
       EXPECT_TRUE(std::ranges::equal(dbiasFused.values(), dbias.values()));
     });
+
+  // In place: the sum where the residual is, dresidual where dy is, dx where x is.
+  RoomyStream q;
+  whole.trainForward(q, x, scale, bias, runningMean, runningVariance, r, r, mean, inverseStd, {}, {});
+  EXPECT_TRUE(std::ranges::equal(r.values(), fused.values()));
+  whole.gradient(q, dy, x, scale, mean, inverseStd, r, {}, x, dscale, dbias, dy);
+  EXPECT_TRUE(std::ranges::equal(x.values(), dx.values()));
+  EXPECT_TRUE(std::ranges::equal(dy.values(), g.values()));
+  EXPECT_TRUE(std::ranges::equal(dscaleFused.values(), dscale.values()));
+  EXPECT_TRUE(std::ranges::equal(dbiasFused.values(), dbias.values()));
 }
 
 TEST_P(BatchNormalisation, ReluIsFoundAgainFromTheInput) {

@@ -3,7 +3,9 @@
 
 #include "pdc/Analysis/MemoryPlan.h"
 
+#include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 
@@ -75,39 +77,48 @@ private:
         if (operand) read(memory, operand);
       for (const Value* result : operation->results())
         if (result) write(memory, result);
-      // Neither results nor the workspace may lie on an operand, nor the workspace on a result; but one result of an
-      // elementwise operation may have an operand's very place.
-      const Buffer* replaced = replacedBy(*operation, memory);
+      // Neither results nor the workspace may lie on an operand, nor the workspace on a result; but results may have
+      // the very places of operands that the op says they may replace.
+      const std::set<const Buffer*> replaced = replacedBy(*operation, memory);
       if (auto it = memory.workspaces.find(operation.get()); it != memory.workspaces.end()) {
         inside(it->second, "the workspace of " + operation->def().name);
         memory_.write(it->second.place, it->second.bytes, nullptr);
       }
       for (const auto* values : {&operation->operands(), &operation->results()})
         for (const Value* value : *values)
-          if (value && !value->parameter() && memory.find(value) != replaced) read(memory, value);
+          if (value && !value->parameter() && !replaced.contains(memory.find(value))) read(memory, value);
       copy(phase, operation.get(), memory);
       for (const EarlyUpdate& update : plan_.earlyUpdates)
         if (phase != ProgramPhase::evaluate && update.after == operation.get()) updateEarly(memory, update);
     }
   }
 
-  /// The operand whose place a result takes.
-  const Buffer* replacedBy(const Operation& operation, const GraphMemory& memory) {
-    const Buffer* replaced = nullptr;
-    for (const Value* result : operation.results()) {
+  /// The operands whose places results take.
+  std::set<const Buffer*> replacedBy(const Operation& operation, const GraphMemory& memory) {
+    std::set<const Buffer*> all;
+    for (std::size_t r = 0; r < operation.results().size(); ++r) {
+      const Value* result = operation.result(r);
       const Buffer* buffer = result ? memory.find(result) : nullptr;
       if (!buffer || !buffer->replaces || memory.find(buffer->replaces)->place != buffer->place) continue;
-      if (replaced) fail("two results are in place of operands");
-      replaced = memory.find(buffer->replaces);
-      if (operation.def().kind != OpKind::elementwise || result != operation.results().back())
-        fail("%" + result->name() + " overwrites an operand that is still read");
+      const Buffer* replaced = memory.find(buffer->replaces);
+      if (!all.insert(replaced).second) fail("two results are in place of one operand");
       if (replaced->bytes != buffer->bytes) fail("%" + result->name() + " has another size than the operand");
-      for (const Value* operand : operation.operands())
-        if (operand && memory.find(operand) == replaced && operand->type() != result->type())
-          fail("%" + result->name() + " has other elements than the operand");
+      for (std::size_t i = 0; i < operation.operands().size(); ++i) {
+        const Value* operand = operation.operand(i);
+        if (!operand || memory.find(operand) != replaced) continue;
+        if (operand->type() != result->type()) fail("%" + result->name() + " has other elements than the operand");
+        if (!isReplaceable(operation, i, r)) fail("%" + result->name() + " overwrites an operand that is still read");
+      }
     }
-    inPlace_ += replaced ? 1 : 0;
-    return replaced;
+    inPlace_ += all.size();
+    return all;
+  }
+
+  static bool isReplaceable(const Operation& operation, std::size_t operand, std::size_t result) {
+    if (operation.def().kind == OpKind::elementwise) return result + 1 == operation.results().size();
+    const auto& pairs = operation.def().replaceable;
+    return std::any_of(pairs.begin(), pairs.end(),
+                       [&](const Replaceable& pair) { return pair.operand == operand && pair.result == result; });
   }
 
   /// The gradient is there; from now on the parameter is another.

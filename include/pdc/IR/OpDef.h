@@ -208,6 +208,12 @@ ReferenceFns reference(F f) {
           [f](ReferenceContext& c) { f.template operator()<double>(c); }};
 }
 
+/// A result that may lie in the memory of an operand: element i of the operand is read before element i of the result
+/// is written, and for the elements i of results only; also where other results lie in the memory of other operands.
+struct Replaceable {
+  std::size_t operand, result = 0;
+};
+
 struct OpDef {
   std::string name;
   std::string summary; ///< one sentence, no full stop
@@ -265,9 +271,9 @@ struct OpDef {
   /// Among how many things the integers of operand i choose: 0 … n-1, rows also from -n on, counted from the end. 0, or
   /// null: they name nothing.
   std::function<std::int64_t(const Operation&, std::size_t i)> choices;
-  /// Operands of a kernel in whose memory result 0 may lie, where nothing reads them afterwards. Of elementwise ops:
+  /// Operands of a kernel in whose memory results may lie, where nothing reads them afterwards. Of elementwise ops:
   /// known.
-  std::vector<std::size_t> replaceable;
+  std::vector<Replaceable> replaceable;
   ReferenceFns reference; ///< of elementwise ops: derived
   /// Graph texts (bodies of @main) that the registry test runs, at least five for ops with a gradient.
   std::vector<std::string> examples;
