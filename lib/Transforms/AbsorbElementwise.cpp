@@ -2,6 +2,7 @@
 #include "AbsorbElementwise.h"
 
 #include "GraphUtilities.h"
+#include "GroupOrder.h"
 
 #include "pdc/IR/Builder.h"
 
@@ -10,48 +11,6 @@
 #include <set>
 
 using namespace pdc;
-
-namespace {
-
-/// Which groups use values of which: these are in no lower stage, however the graph is cut.
-class GroupOrder {
-public:
-  explicit GroupOrder(const Graph& graph) {
-    for (const auto& operation : graph.operations())
-      for (const Value* operand : operation->operands())
-        if (operand && operand->definer() && isForward(*operation) && operand->definer()->group != operation->group)
-          users_[operand->definer()->group].insert(operation->group);
-  }
-
-  bool leadsTo(int from, int to) const {
-    std::set<int> seen = {from};
-    std::vector<int> found = {from}; // the nearest first
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      if (found[i] == to) return true;
-      const auto users = users_.find(found[i]);
-      if (users == users_.end()) continue;
-      for (int user : users->second)
-        if (seen.insert(user).second) found.push_back(user);
-    }
-    return false;
-  }
-
-private:
-  std::map<int, std::set<int>> users_;
-};
-
-} // namespace
-
-/// Whether the gradients that a backward operation reads come from stages no lower than its own, however the graph is
-/// cut. A sum need not care, it is taken in the lowest (SplitStages.cpp); what a sum was absorbed by stays where it is.
-static bool isBelowItsOperands(const Operation& operation, const GroupOrder& order) {
-  return isForward(operation) ||
-         std::all_of(operation.operands().begin(), operation.operands().end(), [&](const Value* operand) {
-           const Operation* definer = operand ? operand->definer() : nullptr;
-           return !definer || isForward(*definer) || definer->group == operation.group ||
-                  definer->def().kind == OpKind::constant || order.leadsTo(operation.group, definer->group);
-         });
-}
 
 static Location joined(const std::vector<Operation*>& operations) {
   Location location = operations.front()->location;
@@ -64,7 +23,7 @@ static Location joined(const std::vector<Operation*>& operations) {
 /// Whether `absorbed` stands for all that its operations do, inside their group and phase.
 static bool isWhole(const Graph& graph, const GroupOrder& order, const Absorbed& absorbed) {
   const auto& gone = absorbed.gone;
-  if (!isBelowItsOperands(*absorbed.made, order)) return false;
+  if (!order.isBelowItsOperands(*absorbed.made)) return false;
   const auto isGone = [&](const Operation* user) { return std::find(gone.begin(), gone.end(), user) != gone.end(); };
   for (const Operation* operation : gone) {
     if (operation->group != absorbed.made->group || operation->phase != absorbed.made->phase) return false;

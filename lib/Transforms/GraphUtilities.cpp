@@ -3,6 +3,8 @@
 
 #include "pdc/IR/Builder.h"
 
+#include <algorithm>
+
 using namespace pdc;
 
 Positions pdc::positionsOf(const Graph& graph) {
@@ -19,6 +21,15 @@ Expected<Graph*> pdc::mainGraph(PassContext& context) {
 Value* pdc::rootOf(Value* value) {
   while (value->definer() && value->definer()->def().kind == OpKind::view) value = value->definer()->operand(0);
   return value;
+}
+
+bool pdc::addsGradients(const Operation& operation) {
+  const auto& operands = operation.operands();
+  return !isForward(operation) && operands.size() == 2 &&
+         std::all_of(operands.begin(), operands.end(), [](const Value* operand) {
+           const Operation* part = operand ? operand->definer() : nullptr;
+           return part && !isForward(*part) && !isConstant(*part);
+         });
 }
 
 void pdc::eraseDeadOperations(Graph& graph, const std::unordered_set<const Value*>& kept) {

@@ -29,6 +29,10 @@ inline bool isForward(const Operation& operation) {
   return operation.phase == Phase::forward;
 }
 
+/// Whether `operation` adds two gradients: parts of that of one value, which a cut may put into the lowest stage that
+/// one of them comes from (SplitStages.cpp).
+bool addsGradients(const Operation& operation);
+
 /// Removes operations that lead to no output, to no value in `kept`, and are not the origin of one that stays.
 void eraseDeadOperations(Graph& graph, const std::unordered_set<const Value*>& kept = {});
 

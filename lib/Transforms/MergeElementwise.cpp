@@ -5,6 +5,8 @@
 // inside the group and phase, so the search is short. At the end each cluster becomes one operation.
 #include "MergeElementwise.h"
 
+#include "GroupOrder.h"
+
 #include "pdc/IR/Builder.h"
 #include "pdc/IR/Elementwise.h"
 #include "pdc/Support/Units.h"
@@ -63,6 +65,7 @@ private:
   Graph& graph_;
   const OpDef& generic_;
   const bool remarks_;
+  const GroupOrder order_{graph_};
   std::vector<Cluster> clusters_;
   std::unordered_map<const Operation*, std::size_t> clusterOf_; ///< of operations that can merge
   Positions positions_;
@@ -213,11 +216,17 @@ std::optional<Merged> Merging::combine(const Cluster& members) const {
 void Merging::cluster(Phase phase) {
   clusters_.clear();
   clusterOf_.clear();
-  for (const auto& operation : graph_.operations())
-    if (operation->phase == phase && canMerge(*operation)) {
+  for (const auto& operation : graph_.operations()) {
+    if (operation->phase != phase || !canMerge(*operation)) continue;
+    if (order_.isBelowItsOperands(*operation)) {
       clusterOf_[operation.get()] = clusters_.size();
       clusters_.push_back({operation.get()});
+    } else if (remarks_) {
+      context_.diags.remark(operation->location)
+          << "'" << operation->def().name << "' of '%" << operation->result()->name()
+          << "' is not fused: in which stage gradients of parallel branches are added depends on the cut";
     }
+  }
   for (const auto& operation : graph_.operations()) {
     if (!clusterOf_.contains(operation.get())) continue;
     for (const Value* operand : operation->operands()) {

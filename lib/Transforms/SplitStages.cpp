@@ -159,15 +159,10 @@ Status StageSplitter::placeOperations(Graph& graph) {
 /// go down.
 void StageSplitter::sinkSums() {
   for (const auto& operation : training_.operations()) {
-    if (isForward(*operation)) continue;
-    const Operation* lowest = nullptr;
-    bool isSum = operation->operands().size() == 2;
-    for (const Value* operand : operation->operands()) {
-      const Operation* part = operand ? operand->definer() : nullptr;
-      isSum = isSum && part && !isForward(*part) && !isConstant(*part);
-      if (isSum && (!lowest || part->stage < lowest->stage)) lowest = part;
-    }
-    if (!isSum || !lowest || lowest->stage >= operation->stage) continue;
+    if (!addsGradients(*operation)) continue;
+    const Operation *first = operation->operand(0)->definer(), *second = operation->operand(1)->definer(),
+                    *lowest = second->stage < first->stage ? second : first;
+    if (lowest->stage >= operation->stage) continue;
     operation->stage = lowest->stage;
     operation->group = lowest->group;
     operation->setOrigin(lowest->origin());
