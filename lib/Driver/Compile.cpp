@@ -222,6 +222,7 @@ Status Compilation::toTrainingGraph() {
     steps.push_back({"merge-heads", {}});
     steps.push_back({"canonicalize", {}});
   }
+  steps.push_back({"order-branches", {}});
   steps.push_back({"differentiate", {{"loss_scale", scale.str()}}});
   if (low) steps.push_back({"widen-gradients", {}});
   steps.push_back({"fuse", told});

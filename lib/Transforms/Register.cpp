@@ -199,6 +199,18 @@ void pdc::registerTransforms(PassRegistry& registry) {
                                "Runs after `split-stages`.",
                 .options = {{"stages", "numbers of the stages: 0:2; all of them when not given"}},
                 .run = runKeepConversions});
+  registry.add(
+      {.argument = "order-branches",
+       .summary = "Puts shorter branches before longer ones that they meet",
+       .description =
+           "Of branches that nobody else uses, a convolution and its BatchNorm beside three of a residual block, "
+           "those with fewer layers (operations that read a matrix of weights) come before the longest, where what "
+           "they "
+           "read is there. What follows where they meet, the sum, joins the fusion group of the last one (`fuse`): the "
+           "others can be in the stage before or after a cut. Runs before `differentiate`, which adds gradients in "
+           "program order.",
+       .options = {},
+       .run = orderBranches});
   registry.add({.argument = "differentiate",
                 .summary = "Appends the backward operations of @main",
                 .description = "Each backward operation has its origin, and phase I (input-gradient) or W "

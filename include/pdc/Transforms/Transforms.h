@@ -1,7 +1,7 @@
 // The transforms from an imported model to one graph per stage, in the order in which the driver runs them.
 //
-//   import → canonicalize → raise → add-loss → differentiate → fuse → add-evaluation → layout → (planner) →
-//   split-stages → recompute → compute-again
+//   import → canonicalize → raise → add-loss → order-branches → differentiate → fuse → add-evaluation → layout →
+//   (planner) → split-stages → recompute → compute-again
 //
 // Each is a pass (registerTransforms) with its own file in lib/Transforms; the functions here are for the driver, which
 // has options that are not text.
@@ -42,6 +42,10 @@ Expected<LossOptions> lossOptions(const std::map<std::string, std::string>& opti
 /// Adds one loss; several add up. Afterwards @main has at least one output of kind loss, its prediction if there is
 /// one, and label inputs are marked.
 Status addLoss(PassContext& context, const LossOptions& options);
+
+/// Of branches that meet again, puts those with fewer layers before the longest: what follows where they meet joins the
+/// fusion group of the last one, and the others can be on either side of a cut.
+Status orderBranches(PassContext& context);
 
 /// --metric=output:NAME: the float scalar that the model calls so. Ask before losses are added; as an output of kind
 /// prediction that is called `name` it stays for the evaluation.

@@ -3,13 +3,12 @@
 //   pdc digits.onnx --batch=32 --loss=softmax-cross-entropy --optimizer=momentum,lr=0.02 --replicas=1,1,1,1
 //     --profile=analytic
 //
-//   model     digits.onnx, hash f5fcb10781d622c0
+//   model     digits.onnx, hash 71c1fc6ba3e9d71d
 //   replicas  1
-//   memory    weights 291.6 KiB, gradients 291.6 KiB, each minibatch in flight 769.3 KiB,
-//             handover 0 bytes, scratch 0 bytes; alive at most 769.0 KiB of one minibatch
-//   nodes     /block3/conv1/Conv, /block3/bn1/BatchNormalization, /block3/Relu, /block3/conv2/Conv,
-//             /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, /pool/GlobalAveragePool, /Flatten, /fc/Gemm,
-//             loss
+//   memory    weights 147.1 KiB, gradients 147.1 KiB, each minibatch in flight 512.8 KiB,
+//             handover 0 bytes, scratch 0 bytes; alive at most 512.5 KiB of one minibatch
+//   nodes     /block3/conv2/Conv, /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, /pool/GlobalAveragePool,
+//             /Flatten, /fc/Gemm, loss
 #include "pdcrt/Constant.h"
 #include "pdcrt/Fused.h"
 #include "pdcrt/Stage.h"
@@ -32,46 +31,40 @@ using pdcrt::View;
 // Parameters in the weights block: ONNX name, type, shape, offset, bucket of the all-reduce, trained, scales of the
 // learning rate and of the weight decay.
 constexpr pdcrt::ParameterRow parameters[] = {
-    {"block3.conv1.weight", Element::f32, {64, 64, 3, 3}, 0, 0, true, 1, 1, /*early=*/false, /*inBlocks=*/true},
-    {"block3.bn1.weight", Element::f32, {64}, 147456, 0, true, 1, 1},
-    {"block3.bn1.bias", Element::f32, {64}, 147712, 0, true, 1, 1},
-    {"block3.conv2.weight", Element::f32, {64, 64, 3, 3}, 147968, 0, true, 1, 1, /*early=*/false, /*inBlocks=*/true},
-    {"block3.bn2.weight", Element::f32, {64}, 295424, 0, true, 1, 1},
-    {"block3.bn2.bias", Element::f32, {64}, 295680, 0, true, 1, 1},
-    {"fc.weight", Element::f32, {10, 64}, 295936, 0, true, 1, 1},
-    {"fc.bias", Element::f32, {10}, 298496, 0, true, 1, 1},
+    {"block3.conv2.weight", Element::f32, {64, 64, 3, 3}, 0, 0, true, 1, 1, /*early=*/false, /*inBlocks=*/true},
+    {"block3.bn2.weight", Element::f32, {64}, 147456, 0, true, 1, 1},
+    {"block3.bn2.bias", Element::f32, {64}, 147712, 0, true, 1, 1},
+    {"fc.weight", Element::f32, {10, 64}, 147968, 0, true, 1, 1},
+    {"fc.bias", Element::f32, {10}, 150528, 0, true, 1, 1},
 };
 
 // Uses of parameters: which parameter, offset of its gradient in the gradients block, whether backward_input has it.
 constexpr pdcrt::GradientRow gradients[] = {
-    {0, 0, true}, // block3.conv1.weight
-    {1, 147456, true}, // block3.bn1.weight
-    {2, 147712, true}, // block3.bn1.bias
-    {3, 147968, true}, // block3.conv2.weight
-    {4, 295424, true}, // block3.bn2.weight
-    {5, 295680, true}, // block3.bn2.bias
-    {6, 295936, true}, // fc.weight
-    {7, 298496, true}, // fc.bias
+    {0, 0, true}, // block3.conv2.weight
+    {1, 147456, true}, // block3.bn2.weight
+    {2, 147712, true}, // block3.bn2.bias
+    {3, 147968, true}, // fc.weight
+    {4, 150528, true}, // fc.bias
 };
 
 // Running statistics in the state block: ONNX name, type, shape, offset.
 constexpr pdcrt::StateRow states[] = {
-    {"block3.bn1.running_mean", Element::f32, {64}, 0},
-    {"block3.bn1.running_var", Element::f32, {64}, 256},
-    {"block3.bn2.running_mean", Element::f32, {64}, 512},
-    {"block3.bn2.running_var", Element::f32, {64}, 768},
+    {"block3.bn2.running_mean", Element::f32, {64}, 0},
+    {"block3.bn2.running_var", Element::f32, {64}, 256},
 };
 
 // Connections to other stages: direction, from, to, bytes of the buffer of a minibatch.
 constexpr pdcrt::EdgeRow edges[] = {
-    {pdcrt::Direction::forward, 2, 3, 131072},
-    {pdcrt::Direction::backward, 3, 2, 131072},
+    {pdcrt::Direction::forward, 2, 3, 262144},
+    {pdcrt::Direction::backward, 3, 2, 262144},
 };
 
 // The tensors that travel over them: edge, name, type, shape, bytes, offset.
 constexpr pdcrt::PortRow ports[] = {
     {0, "42", Element::f32, {32, 64, 4, 4}, 131072, 0},
-    {1, "42.gradient", Element::f32, {32, 64, 4, 4}, 131072, 0},
+    {0, "49", Element::f32, {32, 64, 4, 4}, 131072, 131072},
+    {1, "42.gradient.part", Element::f32, {32, 64, 4, 4}, 131072, 0},
+    {1, "49.gradient", Element::f32, {32, 64, 4, 4}, 131072, 131072},
 };
 
 // Inputs from the data set, in the slot: name, type, shape, offset, label, choices.
@@ -87,7 +80,6 @@ constexpr pdcrt::OutputRow outputs[] = {
 
 // Fusion groups, numbered over the whole model, and their ONNX nodes.
 constexpr pdcrt::GroupRow groups[] = {
-    {6, "/block3/conv1/Conv, /block3/bn1/BatchNormalization, /block3/Relu"},
     {7, "/block3/conv2/Conv, /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, /pool/GlobalAveragePool, /Flatten"},
     {8, "/fc/Gemm, loss"},
 };
@@ -102,61 +94,48 @@ alignas(64) constexpr float constant0_elements[] = {
 // The parameters, in the version to use.
 struct Weights {
   const std::byte* base;
-  View<const float> block3_conv1_weight{base, 0};      // f32[64, 64, 3, 3]@2 block3.conv1.weight
-  View<const float> block3_bn1_weight{base, 147456};   // f32[64] block3.bn1.weight
-  View<const float> block3_bn1_bias{base, 147712};     // f32[64] block3.bn1.bias
-  View<const float> block3_conv2_weight{base, 147968}; // f32[64, 64, 3, 3]@2 block3.conv2.weight
-  View<const float> block3_bn2_weight{base, 295424};   // f32[64] block3.bn2.weight
-  View<const float> block3_bn2_bias{base, 295680};     // f32[64] block3.bn2.bias
-  View<const float> fc_weight{base, 295936};           // f32[10, 64] fc.weight
-  View<const float> fc_bias{base, 298496};             // f32[10] fc.bias
+  View<const float> block3_conv2_weight{base, 0};    // f32[64, 64, 3, 3]@2 block3.conv2.weight
+  View<const float> block3_bn2_weight{base, 147456}; // f32[64] block3.bn2.weight
+  View<const float> block3_bn2_bias{base, 147712};   // f32[64] block3.bn2.bias
+  View<const float> fc_weight{base, 147968};         // f32[10, 64] fc.weight
+  View<const float> fc_bias{base, 150528};           // f32[10] fc.bias
 };
 
 // Running statistics, replaced by each forward.
 struct State {
   std::byte* base;
-  View<float> block3_bn1_running_mean{base, 0};   // f32[64] block3.bn1.running_mean
-  View<float> block3_bn1_running_var{base, 256};  // f32[64] block3.bn1.running_var
-  View<float> block3_bn2_running_mean{base, 512}; // f32[64] block3.bn2.running_mean
-  View<float> block3_bn2_running_var{base, 768};  // f32[64] block3.bn2.running_var
+  View<float> block3_bn2_running_mean{base, 0};  // f32[64] block3.bn2.running_mean
+  View<float> block3_bn2_running_var{base, 256}; // f32[64] block3.bn2.running_var
 };
 
 // What a minibatch keeps from its forward to its backward, what comes and goes, and what lives inside one
 // phase where the slot holds nothing else then.
 struct Slot {
   pdcrt::Frame frame;
-  View<std::int64_t> label{frame.slot, 0}; // i64[32] label, label
-  View<float> in0{frame.edges[0], 0};      // f32[32, 64, 4, 4]@1 42, from stage 2
-  View<float> gout0{frame.edges[1], 0};    // f32[32, 64, 4, 4]@1 42.gradient, to stage 2
-  View<float> loss{frame.slot, 256};       // f32[] loss
-  View<float> a0{frame.slot, 320};         // f32[32, 64, 4, 4]@1 /block3/conv1/Conv
-  View<float> a1{frame.slot, 131392};      // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
-  View<float> a2{frame.slot, 262464};      // f32[64] /block3/bn1/BatchNormalization, /block3/Relu
-  View<float> a3{frame.slot, 262720};      // f32[64] /block3/bn1/BatchNormalization, /block3/Relu
-  View<float> a4{frame.slot, 262976};      // f32[32, 64, 4, 4]@1 /block3/conv2/Conv
-  View<float> a5{frame.slot, 394048};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  View<float> a6{frame.slot, 525120};      // f32[64] /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  View<float> a7{frame.slot, 525376};      // f32[64] /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  View<float> a8{frame.slot, 525632};      // f32[32, 64, 1, 1] /pool/GlobalAveragePool
-  View<float> a9{frame.slot, 533824};      // f32[32, 10] /fc/Gemm
-  View<float> a10{frame.slot, 535104};     // f32[32, 2] loss
-  View<float> g0{frame.slot, 533824};      // f32[32, 10] loss, input gradient
-  View<float> g1{frame.slot, 525632};      // f32[32, 64] /fc/Gemm, input gradient
-  View<float> g2{frame.slot, 656704};      // f32[32, 64, 1, 1] /pool/GlobalAveragePool, input gradient
-  View<float> g3{frame.slot, 525632};      // f32[32, 64, 4, 4] /pool/GlobalAveragePool, input gradient
-  View<float> g4{frame.slot, 656704};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
-  View<float> g5{frame.slot, 656704};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
-  View<float> g6{frame.slot, 525632};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
-  View<float> g7{frame.slot, 131392};      // f32[32, 64, 4, 4]@1 /block3/conv2/Conv, input gradient
-  View<float> g8{frame.slot, 131392};      // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu, input gradient
-  View<float> prediction{frame.slot, 320}; // f32[32, 10] logits
-  View<float> e0{frame.slot, 256};         // f32[32, 64, 4, 4]@1 /block3/conv1/Conv
-  View<float> e1{frame.slot, 256};         // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
-  View<float> e2{frame.slot, 256};         // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
-  View<float> e3{frame.slot, 131328};      // f32[32, 64, 4, 4]@1 /block3/conv2/Conv
-  View<float> e4{frame.slot, 131328};      // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  View<float> e5{frame.slot, 256};         // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  View<float> e6{frame.slot, 131328};      // f32[32, 64, 1, 1] /pool/GlobalAveragePool
+  View<std::int64_t> label{frame.slot, 0};   // i64[32] label, label
+  View<float> in0{frame.edges[0], 0};        // f32[32, 64, 4, 4]@1 42, from stage 2
+  View<float> in1{frame.edges[0], 131072};   // f32[32, 64, 4, 4]@1 49, from stage 2
+  View<float> gout0{frame.edges[1], 0};      // f32[32, 64, 4, 4]@1 42.gradient.part, to stage 2
+  View<float> gout1{frame.edges[1], 131072}; // f32[32, 64, 4, 4]@1 49.gradient, to stage 2
+  View<float> loss{frame.slot, 256};         // f32[] loss
+  View<float> a0{frame.slot, 320};           // f32[32, 64, 4, 4]@1 /block3/conv2/Conv
+  View<float> a1{frame.slot, 131392};        // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> a2{frame.slot, 262464};        // f32[64] /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> a3{frame.slot, 262720};        // f32[64] /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> a4{frame.slot, 262976};        // f32[32, 64, 1, 1] /pool/GlobalAveragePool
+  View<float> a5{frame.slot, 271168};        // f32[32, 10] /fc/Gemm
+  View<float> a6{frame.slot, 272448};        // f32[32, 2] loss
+  View<float> g0{frame.slot, 271168};        // f32[32, 10] loss, input gradient
+  View<float> g1{frame.slot, 262976};        // f32[32, 64] /fc/Gemm, input gradient
+  View<float> g2{frame.slot, 394048};        // f32[32, 64, 1, 1] /pool/GlobalAveragePool, input gradient
+  View<float> g3{frame.slot, 262976};        // f32[32, 64, 4, 4] /pool/GlobalAveragePool, input gradient
+  View<float> g4{frame.slot, 394048};        // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
+  View<float> g5{frame.slot, 320};           // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
+  View<float> prediction{frame.slot, 320};   // f32[32, 10] logits
+  View<float> e0{frame.slot, 256};           // f32[32, 64, 4, 4]@1 /block3/conv2/Conv
+  View<float> e1{frame.slot, 256};           // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> e2{frame.slot, 256};           // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> e3{frame.slot, 131328};        // f32[32, 64, 1, 1] /pool/GlobalAveragePool
 };
 
 // What backward_input leaves to backward_weight.
@@ -167,14 +146,11 @@ struct Handover {
 // One accumulator per use of a parameter.
 struct Gradients {
   std::byte* base;
-  View<float> block3_conv1_weight{base, 0};      // f32[64, 64, 3, 3]@2 block3.conv1.weight
-  View<float> block3_bn1_weight{base, 147456};   // f32[64] block3.bn1.weight
-  View<float> block3_bn1_bias{base, 147712};     // f32[64] block3.bn1.bias
-  View<float> block3_conv2_weight{base, 147968}; // f32[64, 64, 3, 3]@2 block3.conv2.weight
-  View<float> block3_bn2_weight{base, 295424};   // f32[64] block3.bn2.weight
-  View<float> block3_bn2_bias{base, 295680};     // f32[64] block3.bn2.bias
-  View<float> fc_weight{base, 295936};           // f32[10, 64] fc.weight
-  View<float> fc_bias{base, 298496};             // f32[10] fc.bias
+  View<float> block3_conv2_weight{base, 0};    // f32[64, 64, 3, 3]@2 block3.conv2.weight
+  View<float> block3_bn2_weight{base, 147456}; // f32[64] block3.bn2.weight
+  View<float> block3_bn2_bias{base, 147712};   // f32[64] block3.bn2.bias
+  View<float> fc_weight{base, 147968};         // f32[10, 64] fc.weight
+  View<float> fc_bias{base, 150528};           // f32[10] fc.bias
 };
 
 // What lives inside one phase and fits nowhere in the slot: places are shared.
@@ -185,37 +161,30 @@ struct Scratch {
 // Kernels, built once, before the first minibatch.
 struct Kernels {
   pdcrt::Constant<float> constant0;                 // loss
-  pdcrt::Conv2d conv2d_0;                           // /block3/conv1/Conv
-  pdcrt::BatchNorm batchNorm_1;                     // /block3/bn1/BatchNormalization, /block3/Relu
-  pdcrt::Conv2d conv2d_2;                           // /block3/conv2/Conv
-  pdcrt::BatchNorm batchNorm_3;                     // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  pdcrt::Reduce reduce_4;                           // /pool/GlobalAveragePool
+  pdcrt::Conv2d conv2d_0;                           // /block3/conv2/Conv
+  pdcrt::BatchNorm batchNorm_1;                     // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  pdcrt::Reduce reduce_2;                           // /pool/GlobalAveragePool
+  pdcrt::Linear linear_3;                           // /fc/Gemm
+  pdcrt::SoftmaxCrossEntropy softmaxCrossEntropy_4; // loss
   pdcrt::Linear linear_5;                           // /fc/Gemm
-  pdcrt::SoftmaxCrossEntropy softmaxCrossEntropy_6; // loss
-  pdcrt::Linear linear_7;                           // /fc/Gemm
-  pdcrt::Broadcast broadcast_8;                     // /pool/GlobalAveragePool
-  pdcrt::Transpose transpose_9;                     // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  pdcrt::BatchNorm batchNorm_10;                    // /block3/bn1/BatchNormalization, /block3/Relu
-  pdcrt::BatchNorm batchNorm_11;                    // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  pdcrt::Broadcast broadcast_6;                     // /pool/GlobalAveragePool
+  pdcrt::Transpose transpose_7;                     // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  pdcrt::BatchNorm batchNorm_8;                     // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   explicit Kernels(pdcrt::Setup& setup)
       : constant0(setup, constant0_elements),
-        conv2d_0(setup.within({{"addedInputGradient", 221184}, {"forward", 73728}, {"weightGradient", 2304}}),
-            {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}, .inputLanes = 16,
-            .outputLanes = 16, .filterLanes = 16}),
+        conv2d_0(setup.within({{"forward", 0}, {"inputGradient", 147456}, {"weightGradient", 0}}), {.input = {32, 64,
+            4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}, .inputLanes = 16, .outputLanes = 16,
+            .filterLanes = 16}),
         batchNorm_1(setup.within(0), {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
-        conv2d_2(setup.within({{"forward", 73728}, {"inputGradient", 221184}, {"weightGradient", 2304}}),
-            {.input = {32, 64, 4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}, .inputLanes = 16,
-            .outputLanes = 16, .filterLanes = 16}),
-        batchNorm_3(setup.within(0), {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
-        reduce_4(setup.within(0), {.input = {32, 4, 4, 4, 16}, .axes = {2, 3}, .kind = pdcrt::Reduction::mean}),
-        linear_5(setup.within({{"forward", 0}, {"weightGradient", 0}}), {.rows = 32, .inputs = 64, .outputs = 10,
-            .transposed = true, .bias = true}),
-        softmaxCrossEntropy_6(setup.within(0), {.batch = 32, .classes = 10}),
-        linear_7(setup.within({{"inputGradient", 0}}), {.rows = 32, .inputs = 64, .outputs = 10, .transposed = true}),
-        broadcast_8(setup.within(0), {.input = {32, 64, 1, 1}, .output = {32, 64, 4, 4}}),
-        transpose_9(setup.within(0), {.input = {128, 16, 16}, .permutation = {0, 2, 1}}),
-        batchNorm_10(setup.within(0), {.input = {32, 64, 4, 4}, .lanes = 16}),
-        batchNorm_11(setup.within(0), {.input = {32, 64, 4, 4}, .lanes = 16}) {}
+        reduce_2(setup.within(0), {.input = {32, 4, 4, 4, 16}, .axes = {2, 3}, .kind = pdcrt::Reduction::mean}),
+        linear_3(setup.within({{"forward", 17152}, {"weightGradient", 2048}}), {.rows = 32, .inputs = 64,
+            .outputs = 10, .transposed = true, .bias = true}),
+        softmaxCrossEntropy_4(setup.within(0), {.batch = 32, .classes = 10}),
+        linear_5(setup.within({{"inputGradient", 640}}), {.rows = 32, .inputs = 64, .outputs = 10,
+            .transposed = true}),
+        broadcast_6(setup.within(0), {.input = {32, 64, 1, 1}, .output = {32, 64, 4, 4}}),
+        transpose_7(setup.within(0), {.input = {128, 16, 16}, .permutation = {0, 2, 1}}),
+        batchNorm_8(setup.within(0), {.input = {32, 64, 4, 4}, .lanes = 16}) {}
 };
 
 // Fused kernels: elementwise operations of the model, their expression above each.
@@ -226,14 +195,8 @@ void elementwise_0(pdcrt::Stream&, View<const float> a0, View<float> y) {
     y[i] = a0[i] / 16.0f;
 }
 
-// y = max(a0, 0)
-void elementwise_1(pdcrt::Stream&, View<const float> a0, View<float> y) {
-  for (std::int64_t i = 0; i < 32768; ++i)
-    y[i] = pdcrt::maximum(a0[i], 0.0f);
-}
-
 // y = max(a0 + a1, 0)
-void elementwise_2(pdcrt::Stream&, View<const float> a0, View<const float> a1, View<float> y) {
+void elementwise_1(pdcrt::Stream&, View<const float> a0, View<const float> a1, View<float> y) {
   for (std::int64_t i = 0; i < 32768; ++i)
     y[i] = pdcrt::maximum(a0[i] + a1[i], 0.0f);
 }
@@ -245,93 +208,68 @@ void elementwise_2(pdcrt::Stream&, View<const float> a0, View<const float> a1, V
 
 void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, const Scratch&, pdcrt::Draw,
              pdcrt::Stream& q) {
-  q.group(6);
-  // /block3/conv1/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_0.forward(q.work(s.frame.slot + 131392, 73728), s.in0, w.block3_conv1_weight, {}, s.a0);
-  // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
-  k.batchNorm_1.trainForward(q, s.a0, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
-      r.block3_bn1_running_var, {}, s.a1, s.a2, s.a3, r.block3_bn1_running_mean, r.block3_bn1_running_var);
-
   q.group(7);
   // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_2.forward(q.work(s.frame.slot + 394048, 73728), s.a1, w.block3_conv2_weight, {}, s.a4);
+  k.conv2d_0.forward(q, s.in1, w.block3_conv2_weight, {}, s.a0);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
-  k.batchNorm_3.trainForward(q, s.a4, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
-      r.block3_bn2_running_var, s.in0, s.a5, s.a6, s.a7, r.block3_bn2_running_mean, r.block3_bn2_running_var);
+  k.batchNorm_1.trainForward(q, s.a0, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
+      r.block3_bn2_running_var, s.in0, s.a1, s.a2, s.a3, r.block3_bn2_running_mean, r.block3_bn2_running_var);
   // /pool/GlobalAveragePool -> f32[32, 64, 1, 1]
-  k.reduce_4.forward(q, s.a5, s.a8);
+  k.reduce_2.forward(q, s.a1, s.a4);
 
   q.group(8);
   // /fc/Gemm -> f32[32, 10]
-  k.linear_5.forward(q, s.a8, w.fc_weight, w.fc_bias, s.a9);
+  k.linear_3.forward(q.work(s.frame.slot + 272448, 17152), s.a4, w.fc_weight, w.fc_bias, s.a5);
   // loss -> f32[]
-  k.softmaxCrossEntropy_6.forward(q, s.a9, s.label, {}, s.loss, s.a10);
+  k.softmaxCrossEntropy_4.forward(q, s.a5, s.label, {}, s.loss, s.a6);
 }
 
 void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Handover&, const Gradients& g,
                     const Scratch&, pdcrt::Stream& q) {
   q.group(8);
   // loss, input gradient -> f32[32, 10]
-  k.softmaxCrossEntropy_6.inputGradient(q, k.constant0.view, s.label, s.a9, s.a10, {}, s.g0);
+  k.softmaxCrossEntropy_4.inputGradient(q, k.constant0.view, s.label, s.a5, s.a6, {}, s.g0);
   // /fc/Gemm, weight gradient -> f32[10, 64]
-  k.linear_5.weightGradient(q, s.a8, s.g0, g.fc_weight, g.fc_bias);
+  k.linear_3.weightGradient(q.work(s.frame.slot + 272448, 2048), s.a4, s.g0, g.fc_weight, g.fc_bias);
   // /fc/Gemm, input gradient -> f32[32, 64]
-  k.linear_7.inputGradient(q, s.g0, w.fc_weight, s.g1);
+  k.linear_5.inputGradient(q.work(s.frame.slot + 272448, 640), s.g0, w.fc_weight, s.g1);
 
   q.group(7);
   // /pool/GlobalAveragePool, input gradient -> f32[32, 64, 1, 1]
   elementwise_0(q, s.g1, s.g2);
   // /pool/GlobalAveragePool, input gradient -> f32[32, 64, 4, 4]
-  k.broadcast_8.forward(q, s.g2, s.g3);
+  k.broadcast_6.forward(q, s.g2, s.g3);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]@1
-  k.transpose_9.forward(q, s.g3, s.g4);
+  k.transpose_7.forward(q, s.g3, s.g4);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]@1
-  k.batchNorm_3.gradient(q, s.g4, s.a4, w.block3_bn2_weight, s.a6, s.a7, s.a5, {}, s.g5, g.block3_bn2_weight,
-      g.block3_bn2_bias, s.g6);
+  k.batchNorm_1.gradient(q, s.g4, s.a0, w.block3_bn2_weight, s.a2, s.a3, s.a1, {}, s.g5, g.block3_bn2_weight,
+      g.block3_bn2_bias, s.gout0);
   // /block3/conv2/Conv, weight gradient -> f32[64, 64, 3, 3]@2
-  k.conv2d_2.weightGradient(q.work(s.frame.slot + 262976, 2304), s.a1, s.g5, g.block3_conv2_weight, {});
+  k.conv2d_0.weightGradient(q, s.in1, s.g5, g.block3_conv2_weight, {});
   // /block3/conv2/Conv, input gradient -> f32[32, 64, 4, 4]@1
-  k.conv2d_2.inputGradient(q.work(s.frame.slot + 262976, 221184), s.g5, w.block3_conv2_weight, s.g7);
-
-  q.group(6);
-  // /block3/bn1/BatchNormalization, /block3/Relu, input gradient -> f32[32, 64, 4, 4]@1
-  k.batchNorm_1.gradient(q, s.g7, s.a0, w.block3_bn1_weight, s.a2, s.a3, {}, w.block3_bn1_bias, s.g8,
-      g.block3_bn1_weight, g.block3_bn1_bias, {});
-  // /block3/conv1/Conv, weight gradient -> f32[64, 64, 3, 3]@2
-  k.conv2d_0.weightGradient(q.work(s.frame.slot + 320, 2304), s.in0, s.g8, g.block3_conv1_weight, {});
-  // /block3/conv1/Conv, input gradient -> f32[32, 64, 4, 4]@1
-  k.conv2d_0.addedInputGradient(q.work(s.frame.slot + 262464, 221184), s.g8, w.block3_conv1_weight, s.g6, s.gout0);
+  k.conv2d_0.inputGradient(q.work(s.frame.slot + 131392, 147456), s.g5, w.block3_conv2_weight, s.gout1);
 }
 
 void backward_weight(const Kernels&, const Weights&, const Slot&, const Handover&, const Gradients&, const Scratch&,
                      pdcrt::Stream&) {}
 
 void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s, const Scratch&, pdcrt::Stream& q) {
-  q.group(6);
-  // /block3/conv1/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_0.forward(q.work(s.frame.slot + 132672, 73728), s.in0, w.block3_conv1_weight, {}, s.e0);
-  // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
-  k.batchNorm_10.forward(q, s.e0, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
-      r.block3_bn1_running_var, s.e1);
-  // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
-  elementwise_1(q, s.e1, s.e2);
-
   q.group(7);
   // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_2.forward(q.work(s.frame.slot + 263744, 73728), s.e2, w.block3_conv2_weight, {}, s.e3);
+  k.conv2d_0.forward(q, s.in1, w.block3_conv2_weight, {}, s.e0);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
-  k.batchNorm_11.forward(q, s.e3, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
-      r.block3_bn2_running_var, s.e4);
+  k.batchNorm_8.forward(q, s.e0, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
+      r.block3_bn2_running_var, s.e1);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
-  elementwise_2(q, s.e4, s.in0, s.e5);
+  elementwise_1(q, s.e1, s.in0, s.e2);
   // /pool/GlobalAveragePool -> f32[32, 64, 1, 1]
-  k.reduce_4.forward(q, s.e5, s.e6);
+  k.reduce_2.forward(q, s.e2, s.e3);
 
   q.group(8);
   // /fc/Gemm -> f32[32, 10]
-  k.linear_5.forward(q, s.e6, w.fc_weight, w.fc_bias, s.prediction);
+  k.linear_3.forward(q.work(s.frame.slot + 1600, 17152), s.e3, w.fc_weight, w.fc_bias, s.prediction);
   // loss -> f32[]
-  k.softmaxCrossEntropy_6.forward(q, s.prediction, s.label, {}, s.loss, {});
+  k.softmaxCrossEntropy_4.forward(q, s.prediction, s.label, {}, s.loss, {});
 }
 
 } // namespace
@@ -343,8 +281,8 @@ const pdcrt::Stage stage =
         .index = 3,
         .count = 4,
         .model = "digits.onnx",
-        .modelHash = "f5fcb10781d622c0",
-        .bytes = {.weights = 298560, .state = 1024, .gradients = 298560, .slot = 787776,
+        .modelHash = "71c1fc6ba3e9d71d",
+        .bytes = {.weights = 150592, .state = 512, .gradients = 150592, .slot = 525120,
                   .handover = 0, .scratch = 0, .workspace = 0},
         .parameters = parameters,
         .gradients = gradients,
