@@ -13,7 +13,6 @@ namespace pdc {
 /// Which groups use forward values of which: these are in no lower stage, however the graph is cut.
 class GroupOrder {
 public:
-  GroupOrder() = default;
   explicit GroupOrder(const Graph& graph);
 
   bool leadsTo(int from, int to) const;

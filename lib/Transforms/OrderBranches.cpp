@@ -1,10 +1,12 @@
-// The order of branches that meet again, such as a residual block's convolutions and the one of its shortcut.
+// The order of branches that meet again, such as a residual block's convolutions and the one of its shortcut. Groups
+// are intervals of program order (FusionGroups.cpp), so what follows where branches meet joins the group of the last
+// one, which then comes behind all others. That should be the longest: of the shorter ones, every cut is free then. In
+// return the sum of the gradients of what branches read is an operation of its own (GroupOrder.h).
 #include "pdc/Transforms/Transforms.h"
 
 #include "GraphUtilities.h"
 
 #include <algorithm>
-#include <limits>
 
 using namespace pdc;
 

@@ -566,7 +566,7 @@ TEST(AnalysisMemory, AKernelsResultMayReplaceWhatItsOpSays) {
 TEST(AnalysisMemory, SeveralResultsReplaceAnOperandEach) {
   const auto replaced = [](const std::string& resultsAndOperands, const std::string& last) {
     Diagnostics diags(&std::cerr);
-    const std::string t = "f32[4, 3, 2]", c = "f32[3]", text = R"(module @m {
+    const std::string text = R"(module @m {
   graph @main(%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %c: f32[3], %y: f32[4, 3, 2]) {
     %0 = sigmoid %dy : f32[4, 3, 2]
     %1 = sigmoid %x : f32[4, 3, 2]
