@@ -120,9 +120,10 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
     if (parameter.groups.size() > 1) keepTogether(cost, parameter.groups);
   }
 
-  // Values: saved where they are made (data: where they are first read), handed on to other groups. The storage of a
-  // view counts, once.
-  std::set<const Value*> saved;
+  // Values: saved for the group that makes them, if its own backward reads them, and else for the first whose backward
+  // does: if that is in another stage, the maker's has them only until they are sent. Handed on to other groups. The
+  // storage of a view counts, once.
+  std::map<const Value*, int> savedFor;
   std::map<const Value*, std::set<std::int64_t>> readers; // of forward values, by other groups
   for (const auto& operation : graph.operations())
     for (const Value* operand : operation->operands()) {
@@ -130,13 +131,15 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
       const Value* root = storageOf(operand);
       if (root->parameter() || isConstant(root)) continue;
       const Operation* definer = root->definer();
-      const int group = definer ? definer->group : operation->group;
-      if (operation->phase != Phase::forward && (!definer || definer->phase == Phase::forward) &&
-          saved.insert(root).second)
-        cost.nodes[static_cast<std::size_t>(group)].savedBytes += root->type().bytes();
+      if (operation->phase != Phase::forward && (!definer || definer->phase == Phase::forward)) {
+        int& group = savedFor.try_emplace(root, operation->group).first->second;
+        group = std::min(group, operation->group); // that of the maker comes before all others
+      }
       if (operation->phase == Phase::forward && operand->definer() && operand->definer()->group != operation->group)
         readers[operand].insert(operation->group);
     }
+  for (const auto& [value, group] : savedFor)
+    cost.nodes[static_cast<std::size_t>(group)].savedBytes += value->type().bytes();
 
   // Kept between the halves of a backward, with the group that reads it first. (If another stage has made it, it has
   // come over an edge and is counted once too often.)

@@ -224,7 +224,9 @@ void pdc::registerTransforms(PassRegistry& registry) {
                 .summary = "Decides fusion groups and merges elementwise operations inside them",
                 .description =
                     "A group begins at an operation that reads a matrix of weights or computes much for each "
-                    "element; what follows and is bound by memory joins it. Chains of elementwise operations "
+                    "element, and at one with other weights, a normalisation, that follows a kernel, if a cut before "
+                    "it sends no more than one behind it; what else follows and is bound by memory joins it. Chains "
+                    "of elementwise operations "
                     "of one group and phase become one `elementwise`, or a part of the kernel beside them where "
                     "its OpDef offers that (BatchNorm, ReLU and residual sum; a convolution and its ReLU; its "
                     "input's gradient and another that it is added to; the sum of the gradients of all parts of a "

@@ -3,12 +3,12 @@
 //   pdc digits.onnx --batch=32 --loss=softmax-cross-entropy --optimizer=momentum,lr=0.02 --replicas=1,1,1,1
 //     --profile=analytic
 //
-//   model     digits.onnx, hash 71c1fc6ba3e9d71d
+//   model     digits.onnx, hash a716233702a8da70
 //   replicas  1
-//   memory    weights 147.1 KiB, gradients 147.1 KiB, each minibatch in flight 512.8 KiB,
-//             handover 0 bytes, scratch 0 bytes; alive at most 512.5 KiB of one minibatch
-//   nodes     /block3/conv2/Conv, /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, /pool/GlobalAveragePool,
-//             /Flatten, /fc/Gemm, loss
+//   memory    weights 147.6 KiB, gradients 147.6 KiB, each minibatch in flight 641.3 KiB,
+//             handover 0 bytes, scratch 0 bytes; alive at most 641.0 KiB of one minibatch
+//   nodes     /block3/bn1/BatchNormalization, /block3/Relu, /block3/conv2/Conv, /block3/bn2/BatchNormalization,
+//             /block3/Add, /block3/Relu_1, /pool/GlobalAveragePool, /Flatten, /fc/Gemm, loss
 #include "pdcrt/Constant.h"
 #include "pdcrt/Fused.h"
 #include "pdcrt/Stage.h"
@@ -31,26 +31,32 @@ using pdcrt::View;
 // Parameters in the weights block: ONNX name, type, shape, offset, bucket of the all-reduce, trained, scales of the
 // learning rate and of the weight decay.
 constexpr pdcrt::ParameterRow parameters[] = {
-    {"block3.conv2.weight", Element::f32, {64, 64, 3, 3}, 0, 0, true, 1, 1, /*early=*/false, /*inBlocks=*/true},
-    {"block3.bn2.weight", Element::f32, {64}, 147456, 0, true, 1, 1},
-    {"block3.bn2.bias", Element::f32, {64}, 147712, 0, true, 1, 1},
-    {"fc.weight", Element::f32, {10, 64}, 147968, 0, true, 1, 1},
-    {"fc.bias", Element::f32, {10}, 150528, 0, true, 1, 1},
+    {"block3.bn1.weight", Element::f32, {64}, 0, 0, true, 1, 1},
+    {"block3.bn1.bias", Element::f32, {64}, 256, 0, true, 1, 1},
+    {"block3.conv2.weight", Element::f32, {64, 64, 3, 3}, 512, 0, true, 1, 1, /*early=*/false, /*inBlocks=*/true},
+    {"block3.bn2.weight", Element::f32, {64}, 147968, 0, true, 1, 1},
+    {"block3.bn2.bias", Element::f32, {64}, 148224, 0, true, 1, 1},
+    {"fc.weight", Element::f32, {10, 64}, 148480, 0, true, 1, 1},
+    {"fc.bias", Element::f32, {10}, 151040, 0, true, 1, 1},
 };
 
 // Uses of parameters: which parameter, offset of its gradient in the gradients block, whether backward_input has it.
 constexpr pdcrt::GradientRow gradients[] = {
-    {0, 0, true}, // block3.conv2.weight
-    {1, 147456, true}, // block3.bn2.weight
-    {2, 147712, true}, // block3.bn2.bias
-    {3, 147968, true}, // fc.weight
-    {4, 150528, true}, // fc.bias
+    {0, 0, true}, // block3.bn1.weight
+    {1, 256, true}, // block3.bn1.bias
+    {2, 512, true}, // block3.conv2.weight
+    {3, 147968, true}, // block3.bn2.weight
+    {4, 148224, true}, // block3.bn2.bias
+    {5, 148480, true}, // fc.weight
+    {6, 151040, true}, // fc.bias
 };
 
 // Running statistics in the state block: ONNX name, type, shape, offset.
 constexpr pdcrt::StateRow states[] = {
-    {"block3.bn2.running_mean", Element::f32, {64}, 0},
-    {"block3.bn2.running_var", Element::f32, {64}, 256},
+    {"block3.bn1.running_mean", Element::f32, {64}, 0},
+    {"block3.bn1.running_var", Element::f32, {64}, 256},
+    {"block3.bn2.running_mean", Element::f32, {64}, 512},
+    {"block3.bn2.running_var", Element::f32, {64}, 768},
 };
 
 // Connections to other stages: direction, from, to, bytes of the buffer of a minibatch.
@@ -62,9 +68,9 @@ constexpr pdcrt::EdgeRow edges[] = {
 // The tensors that travel over them: edge, name, type, shape, bytes, offset.
 constexpr pdcrt::PortRow ports[] = {
     {0, "42", Element::f32, {32, 64, 4, 4}, 131072, 0},
-    {0, "49", Element::f32, {32, 64, 4, 4}, 131072, 131072},
+    {0, "43", Element::f32, {32, 64, 4, 4}, 131072, 131072},
     {1, "42.gradient.part", Element::f32, {32, 64, 4, 4}, 131072, 0},
-    {1, "49.gradient", Element::f32, {32, 64, 4, 4}, 131072, 131072},
+    {1, "43.gradient", Element::f32, {32, 64, 4, 4}, 131072, 131072},
 };
 
 // Inputs from the data set, in the slot: name, type, shape, offset, label, choices.
@@ -80,8 +86,10 @@ constexpr pdcrt::OutputRow outputs[] = {
 
 // Fusion groups, numbered over the whole model, and their ONNX nodes.
 constexpr pdcrt::GroupRow groups[] = {
-    {7, "/block3/conv2/Conv, /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, /pool/GlobalAveragePool, /Flatten"},
-    {8, "/fc/Gemm, loss"},
+    {13, "/block3/bn1/BatchNormalization, /block3/Relu"},
+    {14, "/block3/conv2/Conv"},
+    {15, "/block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, /pool/GlobalAveragePool, /Flatten"},
+    {16, "/fc/Gemm, loss"},
 };
 
 // f32[]: loss
@@ -94,18 +102,22 @@ alignas(64) constexpr float constant0_elements[] = {
 // The parameters, in the version to use.
 struct Weights {
   const std::byte* base;
-  View<const float> block3_conv2_weight{base, 0};    // f32[64, 64, 3, 3]@2 block3.conv2.weight
-  View<const float> block3_bn2_weight{base, 147456}; // f32[64] block3.bn2.weight
-  View<const float> block3_bn2_bias{base, 147712};   // f32[64] block3.bn2.bias
-  View<const float> fc_weight{base, 147968};         // f32[10, 64] fc.weight
-  View<const float> fc_bias{base, 150528};           // f32[10] fc.bias
+  View<const float> block3_bn1_weight{base, 0};      // f32[64] block3.bn1.weight
+  View<const float> block3_bn1_bias{base, 256};      // f32[64] block3.bn1.bias
+  View<const float> block3_conv2_weight{base, 512};  // f32[64, 64, 3, 3]@2 block3.conv2.weight
+  View<const float> block3_bn2_weight{base, 147968}; // f32[64] block3.bn2.weight
+  View<const float> block3_bn2_bias{base, 148224};   // f32[64] block3.bn2.bias
+  View<const float> fc_weight{base, 148480};         // f32[10, 64] fc.weight
+  View<const float> fc_bias{base, 151040};           // f32[10] fc.bias
 };
 
 // Running statistics, replaced by each forward.
 struct State {
   std::byte* base;
-  View<float> block3_bn2_running_mean{base, 0};  // f32[64] block3.bn2.running_mean
-  View<float> block3_bn2_running_var{base, 256}; // f32[64] block3.bn2.running_var
+  View<float> block3_bn1_running_mean{base, 0};   // f32[64] block3.bn1.running_mean
+  View<float> block3_bn1_running_var{base, 256};  // f32[64] block3.bn1.running_var
+  View<float> block3_bn2_running_mean{base, 512}; // f32[64] block3.bn2.running_mean
+  View<float> block3_bn2_running_var{base, 768};  // f32[64] block3.bn2.running_var
 };
 
 // What a minibatch keeps from its forward to its backward, what comes and goes, and what lives inside one
@@ -114,28 +126,34 @@ struct Slot {
   pdcrt::Frame frame;
   View<std::int64_t> label{frame.slot, 0};   // i64[32] label, label
   View<float> in0{frame.edges[0], 0};        // f32[32, 64, 4, 4]@1 42, from stage 2
-  View<float> in1{frame.edges[0], 131072};   // f32[32, 64, 4, 4]@1 49, from stage 2
+  View<float> in1{frame.edges[0], 131072};   // f32[32, 64, 4, 4]@1 43, from stage 2
   View<float> gout0{frame.edges[1], 0};      // f32[32, 64, 4, 4]@1 42.gradient.part, to stage 2
-  View<float> gout1{frame.edges[1], 131072}; // f32[32, 64, 4, 4]@1 49.gradient, to stage 2
+  View<float> gout1{frame.edges[1], 131072}; // f32[32, 64, 4, 4]@1 43.gradient, to stage 2
   View<float> loss{frame.slot, 256};         // f32[] loss
-  View<float> a0{frame.slot, 320};           // f32[32, 64, 4, 4]@1 /block3/conv2/Conv
-  View<float> a1{frame.slot, 131392};        // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  View<float> a2{frame.slot, 262464};        // f32[64] /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  View<float> a3{frame.slot, 262720};        // f32[64] /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  View<float> a4{frame.slot, 262976};        // f32[32, 64, 1, 1] /pool/GlobalAveragePool
-  View<float> a5{frame.slot, 271168};        // f32[32, 10] /fc/Gemm
-  View<float> a6{frame.slot, 272448};        // f32[32, 2] loss
-  View<float> g0{frame.slot, 271168};        // f32[32, 10] loss, input gradient
-  View<float> g1{frame.slot, 262976};        // f32[32, 64] /fc/Gemm, input gradient
-  View<float> g2{frame.slot, 394048};        // f32[32, 64, 1, 1] /pool/GlobalAveragePool, input gradient
-  View<float> g3{frame.slot, 262976};        // f32[32, 64, 4, 4] /pool/GlobalAveragePool, input gradient
-  View<float> g4{frame.slot, 394048};        // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
-  View<float> g5{frame.slot, 320};           // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
+  View<float> a0{frame.slot, 320};           // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
+  View<float> a1{frame.slot, 131392};        // f32[64] /block3/bn1/BatchNormalization, /block3/Relu
+  View<float> a2{frame.slot, 131648};        // f32[64] /block3/bn1/BatchNormalization, /block3/Relu
+  View<float> a3{frame.slot, 131904};        // f32[32, 64, 4, 4]@1 /block3/conv2/Conv
+  View<float> a4{frame.slot, 262976};        // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> a5{frame.slot, 394048};        // f32[64] /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> a6{frame.slot, 394304};        // f32[64] /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> a7{frame.slot, 394560};        // f32[32, 64, 1, 1] /pool/GlobalAveragePool
+  View<float> a8{frame.slot, 402752};        // f32[32, 10] /fc/Gemm
+  View<float> a9{frame.slot, 404032};        // f32[32, 2] loss
+  View<float> g0{frame.slot, 402752};        // f32[32, 10] loss, input gradient
+  View<float> g1{frame.slot, 394560};        // f32[32, 64] /fc/Gemm, input gradient
+  View<float> g2{frame.slot, 525632};        // f32[32, 64, 1, 1] /pool/GlobalAveragePool, input gradient
+  View<float> g3{frame.slot, 394560};        // f32[32, 64, 4, 4] /pool/GlobalAveragePool, input gradient
+  View<float> g4{frame.slot, 525632};        // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
+  View<float> g5{frame.slot, 131904};        // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient
+  View<float> g6{frame.slot, 320};           // f32[32, 64, 4, 4]@1 /block3/conv2/Conv, input gradient
   View<float> prediction{frame.slot, 320};   // f32[32, 10] logits
-  View<float> e0{frame.slot, 256};           // f32[32, 64, 4, 4]@1 /block3/conv2/Conv
-  View<float> e1{frame.slot, 256};           // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  View<float> e2{frame.slot, 256};           // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  View<float> e3{frame.slot, 131328};        // f32[32, 64, 1, 1] /pool/GlobalAveragePool
+  View<float> e0{frame.slot, 256};           // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
+  View<float> e1{frame.slot, 256};           // f32[32, 64, 4, 4]@1 /block3/bn1/BatchNormalization, /block3/Relu
+  View<float> e2{frame.slot, 131328};        // f32[32, 64, 4, 4]@1 /block3/conv2/Conv
+  View<float> e3{frame.slot, 131328};        // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> e4{frame.slot, 256};           // f32[32, 64, 4, 4]@1 /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  View<float> e5{frame.slot, 131328};        // f32[32, 64, 1, 1] /pool/GlobalAveragePool
 };
 
 // What backward_input leaves to backward_weight.
@@ -146,11 +164,13 @@ struct Handover {
 // One accumulator per use of a parameter.
 struct Gradients {
   std::byte* base;
-  View<float> block3_conv2_weight{base, 0};    // f32[64, 64, 3, 3]@2 block3.conv2.weight
-  View<float> block3_bn2_weight{base, 147456}; // f32[64] block3.bn2.weight
-  View<float> block3_bn2_bias{base, 147712};   // f32[64] block3.bn2.bias
-  View<float> fc_weight{base, 147968};         // f32[10, 64] fc.weight
-  View<float> fc_bias{base, 150528};           // f32[10] fc.bias
+  View<float> block3_bn1_weight{base, 0};      // f32[64] block3.bn1.weight
+  View<float> block3_bn1_bias{base, 256};      // f32[64] block3.bn1.bias
+  View<float> block3_conv2_weight{base, 512};  // f32[64, 64, 3, 3]@2 block3.conv2.weight
+  View<float> block3_bn2_weight{base, 147968}; // f32[64] block3.bn2.weight
+  View<float> block3_bn2_bias{base, 148224};   // f32[64] block3.bn2.bias
+  View<float> fc_weight{base, 148480};         // f32[10, 64] fc.weight
+  View<float> fc_bias{base, 151040};           // f32[10] fc.bias
 };
 
 // What lives inside one phase and fits nowhere in the slot: places are shared.
@@ -161,30 +181,34 @@ struct Scratch {
 // Kernels, built once, before the first minibatch.
 struct Kernels {
   pdcrt::Constant<float> constant0;                 // loss
-  pdcrt::Conv2d conv2d_0;                           // /block3/conv2/Conv
-  pdcrt::BatchNorm batchNorm_1;                     // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  pdcrt::Reduce reduce_2;                           // /pool/GlobalAveragePool
-  pdcrt::Linear linear_3;                           // /fc/Gemm
-  pdcrt::SoftmaxCrossEntropy softmaxCrossEntropy_4; // loss
-  pdcrt::Linear linear_5;                           // /fc/Gemm
-  pdcrt::Broadcast broadcast_6;                     // /pool/GlobalAveragePool
-  pdcrt::Transpose transpose_7;                     // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
-  pdcrt::BatchNorm batchNorm_8;                     // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  pdcrt::BatchNorm batchNorm_0;                     // /block3/bn1/BatchNormalization, /block3/Relu
+  pdcrt::Conv2d conv2d_1;                           // /block3/conv2/Conv
+  pdcrt::BatchNorm batchNorm_2;                     // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  pdcrt::Reduce reduce_3;                           // /pool/GlobalAveragePool
+  pdcrt::Linear linear_4;                           // /fc/Gemm
+  pdcrt::SoftmaxCrossEntropy softmaxCrossEntropy_5; // loss
+  pdcrt::Linear linear_6;                           // /fc/Gemm
+  pdcrt::Broadcast broadcast_7;                     // /pool/GlobalAveragePool
+  pdcrt::Transpose transpose_8;                     // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
+  pdcrt::BatchNorm batchNorm_9;                     // /block3/bn1/BatchNormalization, /block3/Relu
+  pdcrt::BatchNorm batchNorm_10;                    // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1
   explicit Kernels(pdcrt::Setup& setup)
       : constant0(setup, constant0_elements),
-        conv2d_0(setup.within({{"forward", 0}, {"inputGradient", 147456}, {"weightGradient", 0}}), {.input = {32, 64,
+        batchNorm_0(setup.within(0), {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
+        conv2d_1(setup.within({{"forward", 0}, {"inputGradient", 147456}, {"weightGradient", 0}}), {.input = {32, 64,
             4, 4}, .filter = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}, .inputLanes = 16, .outputLanes = 16,
             .filterLanes = 16}),
-        batchNorm_1(setup.within(0), {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
-        reduce_2(setup.within(0), {.input = {32, 4, 4, 4, 16}, .axes = {2, 3}, .kind = pdcrt::Reduction::mean}),
-        linear_3(setup.within({{"forward", 17152}, {"weightGradient", 2048}}), {.rows = 32, .inputs = 64,
+        batchNorm_2(setup.within(0), {.input = {32, 64, 4, 4}, .relu = true, .lanes = 16}),
+        reduce_3(setup.within(0), {.input = {32, 4, 4, 4, 16}, .axes = {2, 3}, .kind = pdcrt::Reduction::mean}),
+        linear_4(setup.within({{"forward", 17152}, {"weightGradient", 2048}}), {.rows = 32, .inputs = 64,
             .outputs = 10, .transposed = true, .bias = true}),
-        softmaxCrossEntropy_4(setup.within(0), {.batch = 32, .classes = 10}),
-        linear_5(setup.within({{"inputGradient", 640}}), {.rows = 32, .inputs = 64, .outputs = 10,
+        softmaxCrossEntropy_5(setup.within(0), {.batch = 32, .classes = 10}),
+        linear_6(setup.within({{"inputGradient", 640}}), {.rows = 32, .inputs = 64, .outputs = 10,
             .transposed = true}),
-        broadcast_6(setup.within(0), {.input = {32, 64, 1, 1}, .output = {32, 64, 4, 4}}),
-        transpose_7(setup.within(0), {.input = {128, 16, 16}, .permutation = {0, 2, 1}}),
-        batchNorm_8(setup.within(0), {.input = {32, 64, 4, 4}, .lanes = 16}) {}
+        broadcast_7(setup.within(0), {.input = {32, 64, 1, 1}, .output = {32, 64, 4, 4}}),
+        transpose_8(setup.within(0), {.input = {128, 16, 16}, .permutation = {0, 2, 1}}),
+        batchNorm_9(setup.within(0), {.input = {32, 64, 4, 4}, .lanes = 16}),
+        batchNorm_10(setup.within(0), {.input = {32, 64, 4, 4}, .lanes = 16}) {}
 };
 
 // Fused kernels: elementwise operations of the model, their expression above each.
@@ -195,8 +219,14 @@ void elementwise_0(pdcrt::Stream&, View<const float> a0, View<float> y) {
     y[i] = a0[i] / 16.0f;
 }
 
+// y = max(a0, 0)
+void elementwise_1(pdcrt::Stream&, View<const float> a0, View<float> y) {
+  for (std::int64_t i = 0; i < 32768; ++i)
+    y[i] = pdcrt::maximum(a0[i], 0.0f);
+}
+
 // y = max(a0 + a1, 0)
-void elementwise_1(pdcrt::Stream&, View<const float> a0, View<const float> a1, View<float> y) {
+void elementwise_2(pdcrt::Stream&, View<const float> a0, View<const float> a1, View<float> y) {
   for (std::int64_t i = 0; i < 32768; ++i)
     y[i] = pdcrt::maximum(a0[i] + a1[i], 0.0f);
 }
@@ -208,68 +238,91 @@ void elementwise_1(pdcrt::Stream&, View<const float> a0, View<const float> a1, V
 
 void forward(const Kernels& k, const Weights& w, const State& r, const Slot& s, const Scratch&, pdcrt::Draw,
              pdcrt::Stream& q) {
-  q.group(7);
-  // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_0.forward(q, s.in1, w.block3_conv2_weight, {}, s.a0);
-  // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
-  k.batchNorm_1.trainForward(q, s.a0, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
-      r.block3_bn2_running_var, s.in0, s.a1, s.a2, s.a3, r.block3_bn2_running_mean, r.block3_bn2_running_var);
-  // /pool/GlobalAveragePool -> f32[32, 64, 1, 1]
-  k.reduce_2.forward(q, s.a1, s.a4);
+  q.group(13);
+  // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
+  k.batchNorm_0.trainForward(q, s.in1, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
+      r.block3_bn1_running_var, {}, s.a0, s.a1, s.a2, r.block3_bn1_running_mean, r.block3_bn1_running_var);
 
-  q.group(8);
+  q.group(14);
+  // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
+  k.conv2d_1.forward(q, s.a0, w.block3_conv2_weight, {}, s.a3);
+
+  q.group(15);
+  // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
+  k.batchNorm_2.trainForward(q, s.a3, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
+      r.block3_bn2_running_var, s.in0, s.a4, s.a5, s.a6, r.block3_bn2_running_mean, r.block3_bn2_running_var);
+  // /pool/GlobalAveragePool -> f32[32, 64, 1, 1]
+  k.reduce_3.forward(q, s.a4, s.a7);
+
+  q.group(16);
   // /fc/Gemm -> f32[32, 10]
-  k.linear_3.forward(q.work(s.frame.slot + 272448, 17152), s.a4, w.fc_weight, w.fc_bias, s.a5);
+  k.linear_4.forward(q.work(s.frame.slot + 404032, 17152), s.a7, w.fc_weight, w.fc_bias, s.a8);
   // loss -> f32[]
-  k.softmaxCrossEntropy_4.forward(q, s.a5, s.label, {}, s.loss, s.a6);
+  k.softmaxCrossEntropy_5.forward(q, s.a8, s.label, {}, s.loss, s.a9);
 }
 
 void backward_input(const Kernels& k, const Weights& w, const Slot& s, const Handover&, const Gradients& g,
                     const Scratch&, pdcrt::Stream& q) {
-  q.group(8);
+  q.group(16);
   // loss, input gradient -> f32[32, 10]
-  k.softmaxCrossEntropy_4.inputGradient(q, k.constant0.view, s.label, s.a5, s.a6, {}, s.g0);
+  k.softmaxCrossEntropy_5.inputGradient(q, k.constant0.view, s.label, s.a8, s.a9, {}, s.g0);
   // /fc/Gemm, weight gradient -> f32[10, 64]
-  k.linear_3.weightGradient(q.work(s.frame.slot + 272448, 2048), s.a4, s.g0, g.fc_weight, g.fc_bias);
+  k.linear_4.weightGradient(q.work(s.frame.slot + 404032, 2048), s.a7, s.g0, g.fc_weight, g.fc_bias);
   // /fc/Gemm, input gradient -> f32[32, 64]
-  k.linear_5.inputGradient(q.work(s.frame.slot + 272448, 640), s.g0, w.fc_weight, s.g1);
+  k.linear_6.inputGradient(q.work(s.frame.slot + 404032, 640), s.g0, w.fc_weight, s.g1);
 
-  q.group(7);
+  q.group(15);
   // /pool/GlobalAveragePool, input gradient -> f32[32, 64, 1, 1]
   elementwise_0(q, s.g1, s.g2);
   // /pool/GlobalAveragePool, input gradient -> f32[32, 64, 4, 4]
-  k.broadcast_6.forward(q, s.g2, s.g3);
+  k.broadcast_7.forward(q, s.g2, s.g3);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]@1
-  k.transpose_7.forward(q, s.g3, s.g4);
+  k.transpose_8.forward(q, s.g3, s.g4);
   // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1, input gradient -> f32[32, 64, 4, 4]@1
-  k.batchNorm_1.gradient(q, s.g4, s.a0, w.block3_bn2_weight, s.a2, s.a3, s.a1, {}, s.g5, g.block3_bn2_weight,
+  k.batchNorm_2.gradient(q, s.g4, s.a3, w.block3_bn2_weight, s.a5, s.a6, s.a4, {}, s.g5, g.block3_bn2_weight,
       g.block3_bn2_bias, s.gout0);
+
+  q.group(14);
   // /block3/conv2/Conv, weight gradient -> f32[64, 64, 3, 3]@2
-  k.conv2d_0.weightGradient(q, s.in1, s.g5, g.block3_conv2_weight, {});
+  k.conv2d_1.weightGradient(q, s.a0, s.g5, g.block3_conv2_weight, {});
   // /block3/conv2/Conv, input gradient -> f32[32, 64, 4, 4]@1
-  k.conv2d_0.inputGradient(q.work(s.frame.slot + 131392, 147456), s.g5, w.block3_conv2_weight, s.gout1);
+  k.conv2d_1.inputGradient(q.work(s.frame.slot + 262976, 147456), s.g5, w.block3_conv2_weight, s.g6);
+
+  q.group(13);
+  // /block3/bn1/BatchNormalization, /block3/Relu, input gradient -> f32[32, 64, 4, 4]@1
+  k.batchNorm_0.gradient(q, s.g6, s.in1, w.block3_bn1_weight, s.a1, s.a2, {}, w.block3_bn1_bias, s.gout1,
+      g.block3_bn1_weight, g.block3_bn1_bias, {});
 }
 
 void backward_weight(const Kernels&, const Weights&, const Slot&, const Handover&, const Gradients&, const Scratch&,
                      pdcrt::Stream&) {}
 
 void evaluate(const Kernels& k, const Weights& w, const State& r, const Slot& s, const Scratch&, pdcrt::Stream& q) {
-  q.group(7);
-  // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
-  k.conv2d_0.forward(q, s.in1, w.block3_conv2_weight, {}, s.e0);
-  // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
-  k.batchNorm_8.forward(q, s.e0, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
-      r.block3_bn2_running_var, s.e1);
-  // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
-  elementwise_1(q, s.e1, s.in0, s.e2);
-  // /pool/GlobalAveragePool -> f32[32, 64, 1, 1]
-  k.reduce_2.forward(q, s.e2, s.e3);
+  q.group(13);
+  // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
+  k.batchNorm_9.forward(q, s.in1, w.block3_bn1_weight, w.block3_bn1_bias, r.block3_bn1_running_mean,
+      r.block3_bn1_running_var, s.e0);
+  // /block3/bn1/BatchNormalization, /block3/Relu -> f32[32, 64, 4, 4]@1
+  elementwise_1(q, s.e0, s.e1);
 
-  q.group(8);
+  q.group(14);
+  // /block3/conv2/Conv -> f32[32, 64, 4, 4]@1
+  k.conv2d_1.forward(q, s.e1, w.block3_conv2_weight, {}, s.e2);
+
+  q.group(15);
+  // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
+  k.batchNorm_10.forward(q, s.e2, w.block3_bn2_weight, w.block3_bn2_bias, r.block3_bn2_running_mean,
+      r.block3_bn2_running_var, s.e3);
+  // /block3/bn2/BatchNormalization, /block3/Add, /block3/Relu_1 -> f32[32, 64, 4, 4]@1
+  elementwise_2(q, s.e3, s.in0, s.e4);
+  // /pool/GlobalAveragePool -> f32[32, 64, 1, 1]
+  k.reduce_3.forward(q, s.e4, s.e5);
+
+  q.group(16);
   // /fc/Gemm -> f32[32, 10]
-  k.linear_3.forward(q.work(s.frame.slot + 1600, 17152), s.e3, w.fc_weight, w.fc_bias, s.prediction);
+  k.linear_4.forward(q.work(s.frame.slot + 1600, 17152), s.e5, w.fc_weight, w.fc_bias, s.prediction);
   // loss -> f32[]
-  k.softmaxCrossEntropy_4.forward(q, s.prediction, s.label, {}, s.loss, {});
+  k.softmaxCrossEntropy_5.forward(q, s.prediction, s.label, {}, s.loss, {});
 }
 
 } // namespace
@@ -281,8 +334,8 @@ const pdcrt::Stage stage =
         .index = 3,
         .count = 4,
         .model = "digits.onnx",
-        .modelHash = "71c1fc6ba3e9d71d",
-        .bytes = {.weights = 150592, .state = 512, .gradients = 150592, .slot = 525120,
+        .modelHash = "a716233702a8da70",
+        .bytes = {.weights = 151104, .state = 1024, .gradients = 151104, .slot = 656704,
                   .handover = 0, .scratch = 0, .workspace = 0},
         .parameters = parameters,
         .gradients = gradients,
