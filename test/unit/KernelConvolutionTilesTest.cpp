@@ -85,27 +85,41 @@ TEST_F(ConvolutionTiles, ForwardHasTheBitsOfAvx2) {
 }
 
 TEST_F(ConvolutionTiles, WeightsHaveTheBitsOfAvx2) {
-  constexpr std::int64_t rows = 3, columns = 7, width = 20;
-  const Floats x = randomFloats(rows * width * block, 1), dy = randomFloats(rows * columns * block, 2);
+  constexpr std::int64_t rows = 3, columns = 7, width = 20, most = 2;
+  constexpr std::int64_t outputOfDy = rows * columns * block;
+  const Floats x = randomFloats(rows * width * block, 1), dy = randomFloats(most * outputOfDy, 2);
   for (std::int64_t taps = 1; taps <= 3; ++taps)
     for (bool fresh : {false, true}) {
-      const Floats before = randomFloats(taps * block * block, 3);
-      const auto by = [&](const Tiles& tiles) {
-        Floats dw = before;
-        tiles.weights(taps, {.x = x.data(),
-                             .dy = dy.data(),
-                             .dw = dw.data(),
-                             .rows = rows,
-                             .columns = columns,
-                             .rowOfX = width * block,
-                             .rowOfDy = columns * block,
-                             .step = 2 * block,
-                             .fresh = fresh});
-        return dw;
+      const std::int64_t outputOfDw = taps * block * block;
+      const Floats before = randomFloats(most * outputOfDw, 3);
+      const auto add = [&](const Tiles& tiles, std::int64_t first, std::int64_t outputs, std::int64_t next,
+                           Floats& dw) {
+        tiles.weights(outputs, taps,
+                      {.x = x.data(),
+                       .dy = dy.data() + first * outputOfDy,
+                       .dw = dw.data() + first * outputOfDw,
+                       .rows = rows,
+                       .columns = columns,
+                       .rowOfX = width * block,
+                       .rowOfDy = columns * block,
+                       .step = 2 * block,
+                       .outputOfDy = outputOfDy,
+                       .outputOfDw = outputOfDw,
+                       .fresh = fresh,
+                       .nextX = next,
+                       .nextDy = next});
       };
-      const Floats expected = by(avx2Tiles);
-      EXPECT_TRUE(sameBits(by(avx512Tiles), expected)) << taps << " taps, fresh " << fresh;
+      Floats expected = before;
+      for (std::int64_t output = 0; output < most; ++output) add(avx2Tiles, output, 1, 0, expected);
       for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NE(expected[i], before[i]);
+      for (const Tiles* tiles : {&avx2Tiles, &avx512Tiles})
+        for (std::int64_t next : {std::int64_t{0}, 4 * block}) { // what is fetched changes nothing
+          Floats together = before, apart = before;
+          add(*tiles, 0, most, next, together);
+          for (std::int64_t output = 0; output < most; ++output) add(*tiles, output, 1, next, apart);
+          EXPECT_TRUE(sameBits(together, expected)) << taps << " taps, fresh " << fresh;
+          EXPECT_TRUE(sameBits(apart, expected)) << taps << " taps, fresh " << fresh;
+        }
     }
 }
 

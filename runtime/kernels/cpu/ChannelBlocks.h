@@ -12,6 +12,7 @@ inline constexpr std::int64_t lanes = 16;
 // Halves of a block: the widest vectors for which the compiler has instructions in code for AVX2. What is
 // wider goes through memory there.
 using Floats = float __attribute__((vector_size(32), aligned(4), may_alias));
+using Ints = std::int32_t __attribute__((vector_size(32), aligned(4), may_alias));
 using Doubles = double __attribute__((vector_size(32)));
 
 } // namespace pdcrt::blocks

@@ -46,52 +46,64 @@ void forward(std::int64_t positions, std::int64_t stride, const ForwardTile& t) 
   stride == 1 ? runForward<1>(positions, t) : runForward<2>(positions, t);
 }
 
-template <int taps, int inputs>
+template <int outputs, int taps, int inputs>
 void run(const WeightTile& tile) {
   const WeightTile t = tile;
-  Vector sums[taps][inputs][pieces];
+  Vector sums[outputs][taps][inputs][pieces];
+  PDCRT_EACH(o, outputs)
   PDCRT_EACH(tap, taps)
   PDCRT_EACH(i, inputs)
-  PDCRT_EACH(v, pieces) sums[tap][i][v] = all(0.0f);
+  PDCRT_EACH(v, pieces) sums[o][tap][i][v] = all(0.0f);
   for (std::int64_t row = 0; row < t.rows; ++row) {
     const float *x = t.x + row * t.rowOfX, *dy = t.dy + row * t.rowOfDy;
     for (std::int64_t column = 0; column < t.columns; ++column, x += t.step, dy += block) {
-      Vector right[pieces];
-      PDCRT_EACH(v, pieces) right[v] = load(dy + v * width);
+      if (t.nextX != 0) _mm_prefetch(x + t.nextX, _MM_HINT_T0);
+      if (t.nextDy != 0) PDCRT_EACH(o, outputs) _mm_prefetch(dy + t.nextDy + o * t.outputOfDy, _MM_HINT_T0);
+      Vector right[outputs][pieces];
+      PDCRT_EACH(o, outputs)
+      PDCRT_EACH(v, pieces) right[o][v] = load(dy + o * t.outputOfDy + v * width);
       PDCRT_EACH(tap, taps)
       PDCRT_EACH(i, inputs) {
         const Vector left = all(x[tap * block + i]);
-        PDCRT_EACH(v, pieces) sums[tap][i][v] = multiplyAdd(left, right[v], sums[tap][i][v]);
+        PDCRT_EACH(o, outputs)
+        PDCRT_EACH(v, pieces) sums[o][tap][i][v] = multiplyAdd(left, right[o][v], sums[o][tap][i][v]);
       }
     }
   }
+  PDCRT_EACH(o, outputs)
   PDCRT_EACH(tap, taps)
   PDCRT_EACH(i, inputs)
   PDCRT_EACH(v, pieces) {
-    float* const to = t.dw + (tap * block + i) * block + v * width;
-    store(to, t.fresh ? sums[tap][i][v] : plus(load(to), sums[tap][i][v]));
+    float* const to = t.dw + o * t.outputOfDw + (tap * block + i) * block + v * width;
+    store(to, t.fresh ? sums[o][tap][i][v] : plus(load(to), sums[o][tap][i][v]));
   }
 }
 
 /// Inputs from `done` on, as many at once as registers hold sums of.
-template <int taps, int done = 0>
+template <int outputs, int taps, int done = 0>
 void runInputs(const WeightTile& t) {
   if constexpr (done < block) {
-    constexpr int left = int(block) - done, parts = (left + weightSums / taps - 1) / (weightSums / taps),
+    constexpr int left = int(block) - done, most = weightSums / taps / outputs, parts = (left + most - 1) / most,
                   some = (left + parts - 1) / parts;
     WeightTile next = t;
     next.x += done, next.dw += done * block;
-    run<taps, some>(next);
-    runInputs<taps, done + some>(t);
+    if (done > 0) next.nextX = next.nextDy = 0;
+    run<outputs, taps, some>(next);
+    runInputs<outputs, taps, done + some>(t);
   }
 }
 
-void weights(std::int64_t taps, const WeightTile& t) {
+template <int outputs>
+void runTaps(std::int64_t taps, const WeightTile& t) {
   switch (taps) {
-  case 1: return runInputs<1>(t);
-  case 2: return runInputs<2>(t);
-  default: return runInputs<3>(t);
+  case 1: return runInputs<outputs, 1>(t);
+  case 2: return runInputs<outputs, 2>(t);
+  default: return runInputs<outputs, 3>(t);
   }
+}
+
+void weights(std::int64_t outputs, std::int64_t taps, const WeightTile& t) {
+  outputs == 1 ? runTaps<1>(taps, t) : runTaps<2>(taps, t);
 }
 
 // The transforms of Winograd's algorithm F(4x4, 3x3), for 16 channels at a time. A row of four outputs is the product

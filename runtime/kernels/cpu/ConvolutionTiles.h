@@ -20,12 +20,14 @@ struct ForwardTile {
   bool relu; ///< y is complete then, and of negative values 0 is stored
 };
 
-/// Tiles of dw: all inputs of a block, for some neighbouring taps.
+/// Tiles of dw: all inputs of a block, for some neighbouring taps and one or two blocks of outputs.
 struct WeightTile {
   const float *x, *dy;
   float* dw;
   std::int64_t rows, columns, rowOfX, rowOfDy, step; ///< floats from one position to the next
+  std::int64_t outputOfDy, outputOfDw;               ///< floats from one block of outputs to the next
   bool fresh;
+  std::int64_t nextX = 0, nextDy = 0; ///< where, from here on, what is read next is fetched; 0: nothing is
 };
 
 /// A square of values, 16 floats each, and the floats from one row and column to the next.
@@ -42,7 +44,7 @@ inline constexpr int squareOutputs = 4, squarePoints = 6, squareTaps = 3;
 struct Tiles {
   std::int64_t rows;                                                                ///< of a tile of y, at most
   void (*forward)(std::int64_t positions, std::int64_t stride, const ForwardTile&); ///< stride 1 or 2
-  void (*weights)(std::int64_t taps, const WeightTile&);                            ///< 1 to 3
+  void (*weights)(std::int64_t outputs, std::int64_t taps, const WeightTile&);      ///< 1 or 2, 1 to 3
   // Of Winograd's algorithm F(4x4, 3x3): 6 x 6 inputs, 3 x 3 taps and 4 x 4 gradients of outputs become values at 6 x 6
   // points, and products of these 4 x 4 outputs and the gradients of 3 x 3 taps.
   void (*ofInputs)(Square<const float>, Square<float>);

@@ -219,14 +219,19 @@ struct Patch {
   std::int64_t row, column, rows, columns;
 };
 
-/// Adds what a patch contributes to dw of a block of inputs and a block of outputs.
-void addWeights(const Sizes& s, const Patch& p, const Images& images, const float* x, const float* dy, bool fresh,
-                float* dw) {
+/// What of x and dy is fetched while a patch is added, as WeightTile has it.
+struct Next {
+  std::int64_t x, dy;
+};
+
+/// Adds what a patch contributes to dw of a block of inputs and one or two blocks of outputs.
+void addWeights(const Sizes& s, const Patch& p, const Images& images, std::int64_t outputs, const float* x,
+                const float* dy, const Next& next, bool fresh, float* dw) {
   const bool isOneRow = s.rows == 1 && s.taps() == 1;
   const std::int64_t width = images.width;
   for (std::int64_t i = 0; i < s.kernelHeight; ++i)
     for (std::int64_t j = 0; j < s.kernelWidth; j += 3)
-      tiles().weights(std::min<std::int64_t>(3, s.kernelWidth - j),
+      tiles().weights(outputs, std::min<std::int64_t>(3, s.kernelWidth - j),
                       {.x = x + ((p.row * s.strideHeight + i) * width + p.column * s.strideWidth + j) * block,
                        .dy = dy + (p.row * s.columns + p.column) * block,
                        .dw = dw + (i * s.kernelWidth + j) * block * block,
@@ -235,7 +240,11 @@ void addWeights(const Sizes& s, const Patch& p, const Images& images, const floa
                        .rowOfX = isOneRow ? images.sample : s.strideHeight * width * block,
                        .rowOfDy = isOneRow ? s.outputs * s.results.plane : s.columns * block,
                        .step = s.strideWidth * block,
-                       .fresh = fresh});
+                       .outputOfDy = s.results.plane,
+                       .outputOfDw = s.inputs * s.taps() * block * block,
+                       .fresh = fresh,
+                       .nextX = i == 0 && j == 0 ? next.x : 0,
+                       .nextDy = i == 0 && j == 0 ? next.dy : 0});
 }
 
 /// Blocks of inputs that stay in the second-level cache while blocks of outputs meet them. With one tap there is little
@@ -358,10 +367,14 @@ void TiledConvolution::weightGradient(std::byte* workspace, const float* x, cons
         const Images images = imagesOf(sizes_, x + (n * s.inputs + c0) * s.source.plane, samples, inputs, room);
         forEachPatch(s, samples, [&](const Patch& patch) {
           const bool fresh = n == 0 && patch.row == 0 && patch.column == 0;
-          for (std::int64_t k = first; k < end; ++k)
-            for (std::int64_t c = 0; c < inputs; ++c)
-              addWeights(s, patch, images, images.data + c * images.plane, dy + (n * s.outputs + k) * planeOfY, fresh,
-                         dw + (k * s.inputs + c0 + c) * filter);
+          for (std::int64_t k = first; k < end; k += 2)
+            for (std::int64_t c = 0; c < inputs; ++c) {
+              // A plane further, which processors do not see coming. Copied images are in a cache.
+              const Next next = {k == first && c + 1 < inputs && !sizes_.copiesImages() ? images.plane : 0,
+                                 c == 0 && k + 2 < end ? 2 * planeOfY : 0};
+              addWeights(s, patch, images, std::min<std::int64_t>(2, end - k), images.data + c * images.plane,
+                         dy + (n * s.outputs + k) * planeOfY, next, fresh, dw + (k * s.inputs + c0 + c) * filter);
+            }
         });
       }
     };

@@ -109,17 +109,20 @@ void multiply(const Portion& p, std::int64_t count, const Values& v, const Value
 /// du = transposed v · m at one point, or added to it. `du` is of the portion only.
 void multiplyToFilter(const Portion& p, std::int64_t point, std::int64_t count, const Values& v, const Values& m,
                       bool fresh, const Values& du) {
-  for (std::int64_t k = 0; k < p.outputs; ++k)
+  for (std::int64_t k = 0; k < p.outputs; k += 2)
     for (std::int64_t c = 0; c < p.inputs; ++c)
-      tiles().weights(1, {.x = v.at(point, p.input + c, 0),
-                          .dy = m.at(point, p.output + k, 0),
-                          .dw = du.at(point, k * p.inputs + c, 0),
-                          .rows = 1,
-                          .columns = count,
-                          .rowOfX = 0,
-                          .rowOfDy = 0,
-                          .step = block,
-                          .fresh = fresh});
+      tiles().weights(std::min<std::int64_t>(2, p.outputs - k), 1,
+                      {.x = v.at(point, p.input + c, 0),
+                       .dy = m.at(point, p.output + k, 0),
+                       .dw = du.at(point, k * p.inputs + c, 0),
+                       .rows = 1,
+                       .columns = count,
+                       .rowOfX = 0,
+                       .rowOfDy = 0,
+                       .step = block,
+                       .outputOfDy = m.count * block,
+                       .outputOfDw = p.inputs * du.count * block,
+                       .fresh = fresh});
 }
 
 /// Calls f(first square, count) for the squares of each time, in their order.
