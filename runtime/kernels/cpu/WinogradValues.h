@@ -54,8 +54,8 @@ struct Place {
 /// Values that caches do not keep from one operation to the next.
 constexpr std::int64_t manyFloats = 1 << 20;
 
-/// Fetches what the next square of a row of them reads and this one does not: between the two are other channels, so
-/// that processors do not see it coming.
+/// Fetches what the next square of a row of them has, to be read or written, and this one has not: between the two are
+/// other channels, so that processors do not see it coming.
 inline void fetchBeside(const float* patch, std::int64_t size, std::int64_t width) {
   for (std::int64_t i = 0; i < size; ++i)
     for (std::int64_t j = 0; j < 4; ++j) __builtin_prefetch(patch + (i * width + size + j) * block);
@@ -111,10 +111,12 @@ PDCRT_AVX2 inline void transformOutputs(const Sizes& s, std::int64_t first, std:
   const Place at(s, square);
   const std::int64_t rows = std::min<std::int64_t>(4, s.rows - at.row),
                      columns = std::min<std::int64_t>(4, s.columns - at.column);
+  const bool fetch = s.samples * s.outputs * s.rows * s.columns * block > manyFloats;
   alignas(64) float room[4 * 4 * block];
   for (std::int64_t k = first; k < first + count; ++k) {
     float* const to = y + (((at.sample * s.outputs + k) * s.rows + at.row) * s.columns + at.column) * block;
     const float* const added = finish.added ? finish.added + (to - y) : nullptr;
+    if (fetch) fetchBeside(to, 4, s.columns);
     const bool whole = rows == 4 && columns == 4 && !finish.bias && !added && !finish.relu;
     const Square<float> result =
         whole ? Square<float>{to, s.columns * block, block} : Square<float>{room, 4 * block, block};
