@@ -70,7 +70,7 @@ PDCRT_VECTORIZED void poolRow(bool relu, const float* plane, const WindowAxis& r
 }
 
 /// Fetches what the window below has and this one, whose last value is at (row, column), has not: processors do not see
-/// in time that a plane is read a window at a time (three times as slow).
+/// in time that a plane is read a window at a time.
 PDCRT_INLINE void fetchBelow(const float* plane, const WindowAxis& rows, const WindowAxis& columns, std::int64_t row,
                              std::int64_t column) {
   for (std::int64_t r = 0; r < std::min(rows.stride, rows.kernel); ++r)
@@ -78,13 +78,13 @@ PDCRT_INLINE void fetchBelow(const float* plane, const WindowAxis& rows, const W
       __builtin_prefetch(plane + ((row + rows.stride - r) * columns.size + column - s) * blocks::lanes);
 }
 
-/// The same for the 16 channels of a block, output by output.
+/// poolRow for the 16 channels of a block, output by output.
 PDCRT_VECTORIZED void poolBlocks(bool relu, const float* plane, const WindowAxis& rows, const WindowAxis& columns,
                                  std::int64_t i, std::int64_t width, float* y, std::int32_t* index) {
   using blocks::lanes, blocks::Floats, blocks::Ints;
   constexpr int floats = sizeof(Floats) / sizeof(float), pieces = lanes / floats;
   const std::int64_t top = rows.start(i), firstRow = rows.first(i), lastRow = rows.last(i);
-  for (std::int64_t j = 0; j < width; ++j, y += lanes) {
+  for (std::int64_t j = 0; j < width; ++j) {
     const std::int64_t left = columns.start(j), firstColumn = columns.first(j), lastColumn = columns.last(j);
     const auto first = relu ? -1
                             : static_cast<std::int32_t>((top + firstRow * rows.dilation) * columns.size + left +
@@ -108,8 +108,11 @@ PDCRT_VECTORIZED void poolBlocks(bool relu, const float* plane, const WindowAxis
           place[k] = wins ? here : place[k];
         }
       }
-    PDCRT_EACH(k, pieces) * reinterpret_cast<Floats*>(y + k * floats) = best[k];
-    if (index) PDCRT_EACH(k, pieces) * reinterpret_cast<Ints*>(index + j * lanes + k * floats) = place[k];
+    PDCRT_EACH(k, pieces) {
+      const std::int64_t here = j * lanes + k * floats;
+      *reinterpret_cast<Floats*>(y + here) = best[k];
+      if (index) *reinterpret_cast<Ints*>(index + here) = place[k];
+    }
   }
 }
 

@@ -51,8 +51,10 @@ struct Place {
         column(square % s.squareColumns() * 4) {}
 };
 
-/// Values that caches do not keep from one operation to the next.
-constexpr std::int64_t manyFloats = 1 << 20;
+/// Whether caches do not keep so many planes from one operation to the next.
+constexpr bool areFar(std::int64_t planes, std::int64_t positions) {
+  return planes * positions * block > 1 << 20;
+}
 
 /// Fetches what the next square of a row of them has, to be read or written, and this one has not: between the two are
 /// other channels, so that processors do not see it coming.
@@ -82,7 +84,7 @@ Square<const float> patchOf(const float* plane, std::int64_t height, std::int64_
 /// The inputs of a square of outputs become values at the points.
 inline void transformInputs(const Sizes& s, const float* x, std::int64_t square, const Values& to, std::int64_t i) {
   const Place at(s, square);
-  const bool fetch = s.samples * s.inputs * s.height * s.width * block > manyFloats;
+  const bool fetch = areFar(s.samples * s.inputs, s.height * s.width);
   alignas(64) float room[points * points * block];
   for (std::int64_t c = 0; c < s.inputs; ++c) {
     const float* const plane = x + (at.sample * s.inputs + c) * s.height * s.width * block;
@@ -96,7 +98,7 @@ inline void transformInputs(const Sizes& s, const float* x, std::int64_t square,
 inline void transformOutputGradients(const Sizes& s, const float* dy, std::int64_t square, const Values& to,
                                      std::int64_t i) {
   const Place at(s, square);
-  const bool fetch = s.samples * s.outputs * s.rows * s.columns * block > manyFloats;
+  const bool fetch = areFar(s.samples * s.outputs, s.rows * s.columns);
   alignas(64) float room[4 * 4 * block];
   for (std::int64_t k = 0; k < s.outputs; ++k) {
     const float* const plane = dy + (at.sample * s.outputs + k) * s.rows * s.columns * block;
@@ -111,7 +113,7 @@ PDCRT_AVX2 inline void transformOutputs(const Sizes& s, std::int64_t first, std:
   const Place at(s, square);
   const std::int64_t rows = std::min<std::int64_t>(4, s.rows - at.row),
                      columns = std::min<std::int64_t>(4, s.columns - at.column);
-  const bool fetch = s.samples * s.outputs * s.rows * s.columns * block > manyFloats;
+  const bool fetch = areFar(s.samples * s.outputs, s.rows * s.columns);
   alignas(64) float room[4 * 4 * block];
   for (std::int64_t k = first; k < first + count; ++k) {
     float* const to = y + (((at.sample * s.outputs + k) * s.rows + at.row) * s.columns + at.column) * block;
