@@ -32,6 +32,7 @@ const Case cases[] = {
     {"Halving", {.input = {2, 3, 8, 6}, .output = {2, 3, 4, 3}, .kernel = {2, 2}, .strides = {2, 2}}},
     {"HalvingInPairs", {.input = {2, 3, 6, 8}, .output = {2, 3, 3, 4}, .kernel = {2, 2}, .strides = {2, 2}}},
     {"HalvingOddRows", {.input = {2, 3, 7, 8}, .output = {2, 3, 3, 4}, .kernel = {2, 2}, .strides = {2, 2}}},
+    {"HalvingOddColumns", {.input = {2, 3, 6, 9}, .output = {2, 3, 3, 4}, .kernel = {2, 2}, .strides = {2, 2}}},
     {"Apart", {.input = {1, 2, 8, 12}, .output = {1, 2, 2, 2}, .kernel = {2, 3}, .strides = {5, 7}}},
     {"Overlapping", {.input = {2, 2, 5, 8}, .output = {2, 2, 5, 8}, .kernel = {3, 5}, .pads = {1, 2, 1, 2}}},
     {"ResNetStem",
@@ -58,7 +59,6 @@ struct Tap {
   bool beyondPadding; ///< in what rounding up the output size added
 };
 
-#ifdef TESTS_CUDA
 /// The cases with other channels, `lanes` of which lie together.
 std::vector<Case> withLanes(std::int64_t channels, std::int64_t lanes) {
   std::vector<Case> result(std::begin(cases), std::end(cases));
@@ -69,7 +69,6 @@ std::vector<Case> withLanes(std::int64_t channels, std::int64_t lanes) {
   }
   return result;
 }
-#endif
 
 /// Where a position of a plane of `size` is.
 std::int64_t elementOf(const MaxPool2d::Options& o, std::int64_t plane, std::int64_t size, std::int64_t position) {
@@ -139,14 +138,14 @@ TEST_P(MaxPooling, WithReluSendsNoGradientWhereNothingIsAboveZero) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, MaxPooling, testing::ValuesIn(cases), [](const auto& p) { return p.param.name; });
-#ifdef TESTS_CUDA
 INSTANTIATE_TEST_SUITE_P(Together, MaxPooling, testing::ValuesIn(withLanes(16, 16)),
                          [](const auto& p) { return p.param.name; });
+INSTANTIATE_TEST_SUITE_P(Grouped, MaxPooling, testing::ValuesIn(withLanes(48, 16)),
+                         [](const auto& p) { return p.param.name; });
+#ifdef TESTS_CUDA
 INSTANTIATE_TEST_SUITE_P(ManyTogether, MaxPooling, testing::ValuesIn(withLanes(80, 80)),
                          [](const auto& p) { return p.param.name; });
 INSTANTIATE_TEST_SUITE_P(OddTogether, MaxPooling, testing::ValuesIn(withLanes(7, 7)),
-                         [](const auto& p) { return p.param.name; });
-INSTANTIATE_TEST_SUITE_P(Grouped, MaxPooling, testing::ValuesIn(withLanes(48, 16)),
                          [](const auto& p) { return p.param.name; });
 INSTANTIATE_TEST_SUITE_P(OddGroups, MaxPooling, testing::ValuesIn(withLanes(6, 3)),
                          [](const auto& p) { return p.param.name; });

@@ -116,6 +116,37 @@ PDCRT_VECTORIZED void poolBlocks(bool relu, const float* plane, const WindowAxis
   }
 }
 
+/// Whether windows lie side by side inside the input, so that each of its values is in one of them at most.
+bool areSideBySide(const MaxPool2d::Options& o) {
+  return o.strides == o.kernel && o.pads == Pads2{} && o.dilations == Dims2{1, 1} &&
+         o.output.dims[2] * o.kernel.height <= o.input.dims[2] && o.output.dims[3] * o.kernel.width <= o.input.dims[3];
+}
+
+/// dx of a block of 16 channels for windows side by side, each value of it written once.
+PDCRT_VECTORIZED void unpoolBlocks(const WindowAxis& rows, const WindowAxis& columns, std::int64_t outputRows,
+                                   std::int64_t width, const float* dy, const std::int32_t* index, float* dx) {
+  using blocks::lanes, blocks::Floats, blocks::Ints;
+  constexpr int floats = sizeof(Floats) / sizeof(float), pieces = lanes / floats;
+  const std::int64_t rest = (columns.size - width * columns.kernel) * lanes;
+  for (std::int64_t i = 0; i < outputRows; ++i) {
+    for (std::int64_t j = 0; j < width; ++j, dy += lanes, index += lanes)
+      for (std::int64_t r = 0; r < rows.kernel; ++r)
+        for (std::int64_t s = 0; s < columns.kernel; ++s) {
+          const std::int64_t at = (i * rows.kernel + r) * columns.size + j * columns.kernel + s;
+          const Ints here = Ints{} + static_cast<std::int32_t>(at);
+          PDCRT_EACH(k, pieces) {
+            const Floats gradient = *reinterpret_cast<const Floats*>(dy + k * floats);
+            const Ints place = *reinterpret_cast<const Ints*>(index + k * floats);
+            *reinterpret_cast<Floats*>(dx + at * lanes + k * floats) = place == here ? gradient : Floats{};
+          }
+        }
+    for (std::int64_t r = 0; r < rows.kernel; ++r)
+      std::fill_n(dx + ((i * rows.kernel + r + 1) * columns.size) * lanes - rest, rest, 0.0f);
+  }
+  const std::int64_t done = outputRows * rows.kernel;
+  std::fill_n(dx + done * columns.size * lanes, (rows.size - done) * columns.size * lanes, 0.0f);
+}
+
 /// Calls f(plane) for each channel, or block of channels, of each sample; threads share them.
 template <class F>
 void forEachPlane(const MaxPool2d::Options& o, const F& f) {
@@ -152,8 +183,12 @@ void MaxPool2d::forward(Stream&, View<const float> x, View<float> y, View<std::i
 void MaxPool2d::inputGradient(Stream&, View<const float> dy, View<const std::int32_t> index, View<float> dx) const {
   const std::int64_t lanes = options_.lanes, inputPlane = options_.input.dims[2] * options_.input.dims[3],
                      outputPlane = options_.output.dims[2] * options_.output.dims[3];
+  const bool once = lanes > 1 && areSideBySide(options_);
   forEachPlane(options_, [&](std::int64_t p) {
     float* const plane = dx.data + p * inputPlane * lanes;
+    if (once)
+      return unpoolBlocks(rowsOf(options_), columnsOf(options_), options_.output.dims[2], options_.output.dims[3],
+                          dy.data + p * outputPlane * lanes, index.data + p * outputPlane * lanes, plane);
     std::fill_n(plane, inputPlane * lanes, 0.0f);
     for (std::int64_t i = p * outputPlane; i < (p + 1) * outputPlane; ++i)
       for (std::int64_t lane = 0; lane < lanes; ++lane)

@@ -51,7 +51,7 @@ std::int64_t filterFloats(const Sizes& s) {
 /// Whether a filter at the points, four times as large as it is otherwise, would go through memory. It is computed in
 /// portions then, which stay in the second-level cache until they have been multiplied by the values of many squares.
 bool takesPortions(const Sizes& s) {
-  return filterFloats(s) > 1 << 20;
+  return filterFloats(s) > 3 << 19;
 }
 
 /// Some outputs and some inputs of a filter.
@@ -69,12 +69,19 @@ void forEachPortion(const Sizes& s, std::int64_t output, const F& f) {
     f(Portion{output, 1, input, std::min(Portion::mostInputs, s.inputs - input)});
 }
 
-/// Squares of outputs that are computed at a time: their values at the points stay in a cache, which is one that
-/// processors share where filters take portions, since those are computed again for each time.
-std::int64_t squaresAtOnce(const Sizes& s) {
-  const std::int64_t cacheBytes = takesPortions(s) ? 10 << 20 : 2 << 20;
-  const std::int64_t bytes = allPoints * (s.inputs + s.outputs) * block * static_cast<std::int64_t>(sizeof(float)),
-                     rows = tiles().rows, fit = std::max<std::int64_t>(cacheBytes / bytes, 24) / rows * rows,
+/// Squares of outputs that are computed at a time: so many that their values at the points stay in a cache. That is the
+/// second-level cache beside a filter that fits in there as well. Otherwise it is one that processors share, of which
+/// filters in portions get more, since they are computed again for each time, and gradients, which are added up in
+/// memory each time.
+std::int64_t squaresAtOnce(const Sizes& s, bool filterGradient) {
+  constexpr std::int64_t kib = 1 << 10, smallFilter = 640 * kib;
+  const auto bytesOf = [](std::int64_t floats) { return floats * static_cast<std::int64_t>(sizeof(float)); };
+  const std::int64_t cacheBytes = takesPortions(s)                         ? 10240 * kib
+                                  : filterGradient                         ? 4096 * kib
+                                  : bytesOf(filterFloats(s)) > smallFilter ? 2048 * kib
+                                                                           : 512 * kib;
+  const std::int64_t bytes = bytesOf(allPoints * (s.inputs + s.outputs) * block), rows = tiles().rows,
+                     fit = std::max<std::int64_t>(cacheBytes / bytes, 24) / rows * rows,
                      groups = (s.squares() + fit - 1) / fit, each = (s.squares() + groups - 1) / groups;
   return (each + rows - 1) / rows * rows;
 }
@@ -127,15 +134,14 @@ void multiplyToFilter(const Portion& p, std::int64_t point, std::int64_t count, 
 
 /// Calls f(first square, count) for the squares of each time, in their order.
 template <class F>
-void forEachTime(const Sizes& s, const F& f) {
-  const std::int64_t atOnce = squaresAtOnce(s);
+void forEachTime(const Sizes& s, std::int64_t atOnce, const F& f) {
   for (std::int64_t square = 0; square < s.squares(); square += atOnce)
     f(square, std::min(atOnce, s.squares() - square));
 }
 
 /// Of the filter at the points as a whole, and of values of inputs and outputs for each thread.
 std::int64_t floatsWithAll(const Sizes& s, int threads) {
-  const std::int64_t atOnce = squaresAtOnce(s);
+  const std::int64_t atOnce = squaresAtOnce(s, /*filterGradient=*/false);
   return filterFloats(s) + threads * (Values::floatsOf(s.inputs, atOnce) + Values::floatsOf(s.outputs, atOnce));
 }
 
@@ -146,7 +152,7 @@ void convolveWithAll(const Sizes& s, int threads, const Filter& filter, float* r
   parts::runRanges(threads, u.blocks, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) filter.transform(s, i / s.inputs, i % s.inputs, u, i);
   });
-  const std::int64_t atOnce = squaresAtOnce(s), groups = (s.squares() + atOnce - 1) / atOnce;
+  const std::int64_t atOnce = squaresAtOnce(s, /*filterGradient=*/false), groups = (s.squares() + atOnce - 1) / atOnce;
   const std::int64_t inputFloats = Values::floatsOf(s.inputs, atOnce),
                      outputFloats = Values::floatsOf(s.outputs, atOnce);
   parts::run(threads, [&](int part) {
@@ -165,16 +171,16 @@ void convolveWithAll(const Sizes& s, int threads, const Filter& filter, float* r
 
 /// Of values of inputs, and of a portion and values of an output for each thread.
 std::int64_t floatsInPortions(const Sizes& s, int threads) {
-  const std::int64_t atOnce = squaresAtOnce(s);
+  const std::int64_t atOnce = squaresAtOnce(s, /*filterGradient=*/false);
   return Values::floatsOf(s.inputs, atOnce) + threads * (Portion::floats() + Values::floatsOf(1, atOnce));
 }
 
 /// With portions of the filter, one after the other. Threads share the outputs.
 void convolveInPortions(const Sizes& s, int threads, const Filter& filter, float* room, const float* x,
                         const Finish& finish, float* y) {
-  const std::int64_t atOnce = squaresAtOnce(s), outputFloats = Values::floatsOf(1, atOnce);
+  const std::int64_t atOnce = squaresAtOnce(s, /*filterGradient=*/false), outputFloats = Values::floatsOf(1, atOnce);
   const Values v = {room, s.inputs, atOnce};
-  forEachTime(s, [&](std::int64_t square, std::int64_t count) {
+  forEachTime(s, atOnce, [&](std::int64_t square, std::int64_t count) {
     parts::runRanges(threads, count, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) transformInputs(s, x, square + i, v, i);
     });
@@ -222,7 +228,7 @@ std::size_t WinogradConvolution::inputGradientWorkspace() const {
 }
 
 std::size_t WinogradConvolution::weightGradientWorkspace() const {
-  const std::int64_t atOnce = squaresAtOnce(sizes_),
+  const std::int64_t atOnce = squaresAtOnce(sizes_, /*filterGradient=*/true),
                      values = Values::floatsOf(sizes_.inputs, atOnce) + Values::floatsOf(sizes_.outputs, atOnce),
                      filter = takesPortions(sizes_) ? threads_ * Portion::floats() : filterFloats(sizes_);
   return static_cast<std::size_t>(values + filter) * sizeof(float);
@@ -241,14 +247,14 @@ void WinogradConvolution::inputGradient(std::byte* workspace, const float* dy, c
 void WinogradConvolution::weightGradient(std::byte* workspace, const float* x, const float* dy, float* dw,
                                          float* db) const {
   const Sizes& s = sizes_;
-  const std::int64_t atOnce = squaresAtOnce(s);
+  const std::int64_t atOnce = squaresAtOnce(s, /*filterGradient=*/true);
   const Values v = {reinterpret_cast<float*>(workspace), s.inputs, atOnce},
                m = {v.data + Values::floatsOf(s.inputs, atOnce), s.outputs, atOnce};
   float* const room = m.data + Values::floatsOf(s.outputs, atOnce); // for the filter, or for portions of it
   const auto gradientOf = [&](std::int64_t output, std::int64_t input) {
     return dw + (output * s.inputs + input) * allTaps * blockFloats;
   };
-  forEachTime(s, [&](std::int64_t square, std::int64_t count) {
+  forEachTime(s, atOnce, [&](std::int64_t square, std::int64_t count) {
     const bool fresh = square == 0;
     parts::runRanges(threads_, count, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
