@@ -84,9 +84,9 @@ const Case cases[] = {
              {.input = {3, 128, 30, 23}, .filter = {128, 128, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}),
     // Filters in portions, of which the last of an output is smaller; then with more squares than at a time.
     winograd("WinogradLargeFilter",
-             {.input = {3, 192, 6, 5}, .filter = {208, 192, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}),
+             {.input = {3, 192, 6, 5}, .filter = {256, 192, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true}),
     winograd("WinogradLargeFilterManySquares",
-             {.input = {210, 176, 3, 3}, .filter = {176, 176, 3, 3}, .pads = {1, 1, 1, 1}}),
+             {.input = {170, 224, 3, 3}, .filter = {224, 224, 3, 3}, .pads = {1, 1, 1, 1}}),
 };
 
 class TiledConvolution : public testing::TestWithParam<Case> {
