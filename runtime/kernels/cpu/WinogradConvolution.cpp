@@ -74,12 +74,12 @@ void forEachPortion(const Sizes& s, std::int64_t output, const F& f) {
 /// filters in portions get more, since they are computed again for each time, and gradients, which are added up in
 /// memory each time.
 std::int64_t squaresAtOnce(const Sizes& s, bool filterGradient) {
-  constexpr std::int64_t kib = 1 << 10, smallFilter = 640 * kib;
+  constexpr std::int64_t kib = 1 << 10;
   const auto bytesOf = [](std::int64_t floats) { return floats * static_cast<std::int64_t>(sizeof(float)); };
-  const std::int64_t cacheBytes = takesPortions(s)                         ? 10240 * kib
-                                  : filterGradient                         ? 4096 * kib
-                                  : bytesOf(filterFloats(s)) > smallFilter ? 2048 * kib
-                                                                           : 512 * kib;
+  const bool smallFilter = bytesOf(filterFloats(s)) <= 640 * kib;
+  std::int64_t cacheBytes = (smallFilter ? 512 : 2048) * kib;
+  if (filterGradient) cacheBytes = 4096 * kib;
+  if (takesPortions(s)) cacheBytes = 10240 * kib;
   const std::int64_t bytes = bytesOf(allPoints * (s.inputs + s.outputs) * block), rows = tiles().rows,
                      fit = std::max<std::int64_t>(cacheBytes / bytes, 24) / rows * rows,
                      groups = (s.squares() + fit - 1) / fit, each = (s.squares() + groups - 1) / groups;
