@@ -1,6 +1,7 @@
 // Fusion groups as nodes of the planner's cost graph.
 #include "pdc/Analysis/MemoryPlan.h"
 #include "pdc/Analysis/Profile.h"
+#include "pdc/IR/GradientGroups.h"
 #include "pdc/IR/SharedParameters.h"
 
 #include <algorithm>
@@ -138,6 +139,24 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
       if (operation->phase == Phase::forward && operand->definer() && operand->definer()->group != operation->group)
         readers[operand].insert(operation->group);
     }
+  // A group of weights' gradients also reads what other groups' forward has made. What passes through it on its way down
+  // goes through it upwards, too: so it is between the two in every plan.
+  const std::map<const Value*, int> passing = passedOn(graph);
+  std::set<const Value*> onlySaved;
+  const auto passes = [&](const Value* value, int group) {
+    const auto above = passing.find(value);
+    return above != passing.end() && above->second == group;
+  };
+  for (const auto& operation : graph.operations()) {
+    if (!isAboveItsOrigin(*operation)) continue;
+    for (const Value* operand : operation->operands()) {
+      const Operation* definer = operand ? operand->definer() : nullptr;
+      if (!definer || definer->phase != Phase::forward || isConstant(operand) || passes(operand, operation->group))
+        continue;
+      if (readers[operand].empty()) onlySaved.insert(operand);
+      readers[operand].insert(operation->group);
+    }
+  }
   for (const auto& [value, group] : savedFor)
     cost.nodes[static_cast<std::size_t>(group)].savedBytes += value->type().bytes();
 
@@ -173,7 +192,13 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
                           .from = operation->group,
                           .to = {},
                           .bytes = result->type().bytes(),
-                          .hasGradient = isFloat(result->type().element) && reached.contains(result)};
+                          .hasGradient = isFloat(result->type().element) && reached.contains(result) &&
+                                         !onlySaved.contains(result)};
+        if (const auto between = passing.find(result); between != passing.end()) {
+          tensor.to = {between->second};
+          cost.tensors.push_back(tensor);
+          tensor.from = between->second;
+        }
         tensor.to.assign(it->second.begin(), it->second.end());
         cost.tensors.push_back(tensor);
       }

@@ -142,9 +142,12 @@ std::vector<std::string> pdc::groupNames(const Graph& graph) {
   std::vector<std::set<std::string>> seen(names.size());
   for (const auto& operation : graph.operations()) {
     const std::string& node = operation->location.node;
-    if (operation->group < 0 || operation->phase != Phase::forward || node.empty()) continue;
+    if (operation->group < 0 || node.empty()) continue;
     const auto group = static_cast<std::size_t>(operation->group);
-    if (seen[group].insert(node).second) names[group] += (names[group].empty() ? "" : ", ") + node;
+    if (operation->phase != Phase::forward && seen[group].empty())
+      names[group] = node + ", weight gradient"; // the last operation's, in a group of such
+    else if (operation->phase == Phase::forward && seen[group].insert(node).second)
+      names[group] += (names[group].empty() ? "" : ", ") + node;
   }
   return names;
 }

@@ -46,6 +46,7 @@ std::vector<const Value*> pdc::filterBlocksOf(const Operation& op) {
 }
 
 Shape pdc::memoryShape(const Type& operand, const Type& result) {
+  if (operand.shape == result.shape) return memoryShape(result);
   if (result.layout == plain) return operand.shape;
   const Shape s = ofRankFour(operand.shape);
   if (s[1] == 1) return {s[0], 1, s[2], s[3], 1};
@@ -59,6 +60,11 @@ Status pdc::checkLayouts(const Operation& op, Diagnostics& diags) {
   const auto& results = op.results();
   if (std::none_of(operands.begin(), operands.end(), inBlocks) &&
       std::none_of(results.begin(), results.end(), inBlocks))
+    return success;
+  // Elements in the same order everywhere: that of filters, too (a gradient that is copied).
+  const auto isAlike = [&](const Value* value) { return value && value->type() == results[0]->type(); };
+  if (op.def().kind == OpKind::elementwise && std::all_of(operands.begin(), operands.end(), isAlike) &&
+      std::all_of(results.begin(), results.end(), isAlike))
     return success;
   const ChannelBlocks blocks = channelBlocksOf(op);
   const std::vector<const Value*> filters = filterBlocksOf(op);

@@ -216,12 +216,14 @@ void GraphVerifier::checkOrigin(const Operation& operation) {
     if (operation.origin()) error(operation) << "forward '" << name << "' op has an origin, which backward ones have";
     return;
   }
-  if (!operation.origin())
-    error(operation) << "backward '" << name << "' op has no origin";
-  else if (!seen_.contains(operation.origin()))
+  if (!operation.origin()) {
+    // Of a stage's operation it may be in the stage below.
+    if (operation.stage < 0) error(operation) << "backward '" << name << "' op has no origin";
+  } else if (!seen_.contains(operation.origin())) {
     error(operation) << "the origin of backward '" << name << "' op does not stand before it";
-  else if (operation.origin()->phase != Phase::forward)
+  } else if (operation.origin()->phase != Phase::forward) {
     error(operation) << "the origin of backward '" << name << "' op is not a forward operation";
+  }
 }
 
 /// Lists of users are kept by Graph and Operation; this finds where somebody went around them.

@@ -19,9 +19,11 @@ static void dropTraining(Graph& graph) {
   graph.eraseIf(backward);
 }
 
+/// By the forward of another group.
 static bool usedOutside(const Value& value, int group) {
   const auto& users = value.users();
-  return std::any_of(users.begin(), users.end(), [&](const Operation* user) { return user->group != group; });
+  return std::any_of(users.begin(), users.end(),
+                     [&](const Operation* user) { return isForward(*user) && user->group != group; });
 }
 
 /// Replaces `operation` by its evaluation form, result by result. A value that other groups use keeps a definition of

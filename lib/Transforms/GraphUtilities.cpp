@@ -32,6 +32,13 @@ bool pdc::addsGradients(const Operation& operation) {
          });
 }
 
+void pdc::computeWithInputGradients(Operation& operation) {
+  if (operation.phase != Phase::weightGradient) return;
+  operation.phase = Phase::inputGradient;
+  for (const Value* operand : operation.operands())
+    if (operand && operand->definer()) computeWithInputGradients(*operand->definer());
+}
+
 void pdc::eraseDeadOperations(Graph& graph, const std::unordered_set<const Value*>& kept) {
   std::unordered_set<const Value*> used = kept;
   for (const GraphOutput& output : graph.outputs) used.insert(output.value);

@@ -225,7 +225,9 @@ void pdc::registerTransforms(PassRegistry& registry) {
                 .description =
                     "A group begins at an operation that reads a matrix of weights or computes much for each "
                     "element, and at one with other weights, a normalisation, that follows a kernel, if a cut before "
-                    "it sends no more than one behind it; what else follows and is bound by memory joins it. Chains "
+                    "it sends no more than one behind it; what else follows and is bound by memory joins it. A gradient of "
+                    "weights that takes much longer than it would take to send is a group behind that of its layer. "
+                    "Chains "
                     "of elementwise operations "
                     "of one group and phase become one `elementwise`, or a part of the kernel beside them where "
                     "its OpDef offers that (BatchNorm, ReLU and residual sum; a convolution and its ReLU; its "
@@ -234,7 +236,8 @@ void pdc::registerTransforms(PassRegistry& registry) {
                     "does not need are dropped. Afterwards every operation has a group; groups are numbered "
                     "in program order.",
                 .options = {{"remarks", "tell what was fused, what could not be, and why"},
-                            {"apart", "decide groups alone, and leave their operations apart"}},
+                            {"apart", "decide groups alone, and leave their operations apart"},
+                            {"gradients", "every gradient of weights is a group of its own, not only large ones"}},
                 .run = fuse});
   registry.add(
       {.argument = "layout",

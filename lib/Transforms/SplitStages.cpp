@@ -3,15 +3,18 @@
 // A forward value crosses to every later stage that uses it. Gradients cross by themselves: `differentiate` has put
 // each addition of a gradient's fold, and each pass-through, into the stage of its consumer, so that a backward value
 // which is used in another stage is exactly one message of the chain. @stageK.evaluate has the ports of @stageK, so
-// that one plan of the channels serves both. Linear in the size of the graphs, times the stages.
+// that one plan of the channels serves both, but for values that only its backward reads. Linear in the size of the
+// graphs, times the stages.
 #include "pdc/Transforms/Transforms.h"
 
 #include "GraphUtilities.h"
+#include "pdc/IR/GradientGroups.h"
 #include "pdc/IR/SharedParameters.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 using namespace pdc;
 
@@ -22,6 +25,7 @@ struct Crossing {
   const Value* value; ///< of @main
   int from, to;
   bool gradient;
+  bool evaluates; ///< read by forward operations of `to`
 };
 
 class StageSplitter {
@@ -42,6 +46,7 @@ private:
   Status materialise(Graph& graph);
 
   int stageOf(const Value* value) const;
+  int stageOf(const GraphOutput& output) const;
   std::vector<const Crossing*> ports(bool gradient, int Crossing::*end, int Crossing::*peer, int stage) const;
 
   PassContext& context_;
@@ -62,6 +67,8 @@ public:
   Value* lookUp(const Value* value);
   /// False when an operation needs a value that is not in its stage.
   bool copyOperations();
+  /// What stands for `operation` of the source; null when it is in another stage.
+  Operation* lookUp(const Operation* operation) const;
 
 private:
   Operation* copy(const Operation& operation);
@@ -108,11 +115,16 @@ Operation* StageCopier::copy(const Operation& operation) {
   made->again = operation.again;
   made->group = operation.group;
   made->stage = operation.stage;
-  if (operation.origin()) made->setOrigin(operations_.at(operation.origin()));
+  if (operation.origin()) made->setOrigin(lookUp(operation.origin()));
   operations_[&operation] = made;
   for (std::size_t i = 0; i < names.size(); ++i)
     if (operation.result(i)) values_[operation.result(i)] = made->result(i);
   return made;
+}
+
+Operation* StageCopier::lookUp(const Operation* operation) const {
+  const auto it = operations_.find(operation);
+  return it == operations_.end() ? nullptr : it->second;
 }
 
 bool StageCopier::copyOperations() {
@@ -128,6 +140,19 @@ bool StageCopier::copyOperations() {
 /// Of values that an operation makes; -1 for graph inputs and parameters, which are wherever they are used.
 int StageSplitter::stageOf(const Value* value) const {
   return value->definer() ? value->definer()->stage : -1;
+}
+
+/// Where an output leaves: a gradient where its parameter is, wherever it is computed.
+int StageSplitter::stageOf(const GraphOutput& output) const {
+  const int made = std::max(stageOf(output.value), 0); // an input of the model belongs to the first stage
+  if (output.kind != OutputKind::gradient) return made;
+  const auto& parameters = training_.parameterValues();
+  const auto weights = std::find_if(parameters.begin(), parameters.end(),
+                                    [&](const Value* value) { return value->parameter() == output.parameter; });
+  if (weights == parameters.end() || (*weights)->users().empty()) return made;
+  const auto& users = (*weights)->users();
+  const bool isThere = std::any_of(users.begin(), users.end(), [&](const Operation* u) { return u->stage == made; });
+  return isThere ? made : users.front()->stage;
 }
 
 Status StageSplitter::checkStages() {
@@ -203,34 +228,46 @@ Status StageSplitter::checkParameters() {
 }
 
 Status StageSplitter::findCrossings() {
+  // Who needs a value besides those who read it: whom its gradient passes through, and whose weights' it is.
+  std::map<const Value*, std::set<int>> others;
+  for (const auto& [value, group] : passedOn(training_))
+    others[value].insert(stageOfGroup_[static_cast<std::size_t>(group)]);
+  for (const GraphOutput& output : training_.outputs)
+    if (output.kind == OutputKind::gradient) others[output.value].insert(stageOf(output));
   for (const auto& operation : training_.operations()) {
     if (isConstant(*operation)) continue;
     const bool gradient = !isForward(*operation);
     for (const Value* result : operation->results()) {
       if (!result) continue;
-      std::set<int> users;
-      for (const Operation* user : result->users()) users.insert(user->stage);
+      std::set<int> users = others[result], readers;
+      for (const Operation* user : result->users()) {
+        users.insert(user->stage);
+        if (isForward(*user)) readers.insert(user->stage);
+      }
       users.erase(operation->stage);
       for (int user : users) {
         if (gradient ? user > operation->stage : user < operation->stage)
           return context_.diags.error(operation->location).help("give these groups stages in the order of the groups")
                  << (gradient ? "gradient '" : "value '") << result->name() << "' would go from stage "
                  << operation->stage << " to stage " << user;
-        crossings_.push_back({result, operation->stage, user, gradient});
+        crossings_.push_back({result, operation->stage, user, gradient, readers.contains(user)});
+        if (gradient) computeWithInputGradients(*operation);
       }
     }
   }
   return success;
 }
 
-/// The crossings whose `end` is `stage`, by the stage at the other end; those of one edge in order of definition.
+/// The crossings whose `end` is `stage`, by the stage at the other end; those of one edge in order of definition, first
+/// those that an evaluation has, too.
 std::vector<const Crossing*> StageSplitter::ports(bool gradient, int Crossing::*end, int Crossing::*peer,
                                                   int stage) const {
   std::vector<const Crossing*> found;
   for (const Crossing& crossing : crossings_)
     if (crossing.gradient == gradient && crossing.*end == stage) found.push_back(&crossing);
-  std::stable_sort(found.begin(), found.end(),
-                   [&](const Crossing* a, const Crossing* b) { return a->*peer < b->*peer; });
+  std::stable_sort(found.begin(), found.end(), [&](const Crossing* a, const Crossing* b) {
+    return std::tuple(a->*peer, !a->evaluates) < std::tuple(b->*peer, !b->evaluates);
+  });
   return found;
 }
 
@@ -248,6 +285,7 @@ Expected<Graph*> StageSplitter::buildStage(const Graph& source, int stage, const
   for (bool gradient : {false, true}) {
     if (gradient && !training) continue;
     for (const Crossing* crossing : ports(gradient, &Crossing::to, &Crossing::from, stage)) {
+      if (!training && !crossing->evaluates) continue;
       Value* received = graph.addInput(crossing->value->type(), crossing->value->name(), InputKind::received);
       graph.inputs.back().peer = crossing->from;
       graph.inputs.back().gradient = gradient;
@@ -260,10 +298,14 @@ Expected<Graph*> StageSplitter::buildStage(const Graph& source, int stage, const
            << "an operation of '@" << name << "' uses a value of another stage that is not sent to it";
 
   for (GraphOutput output : source.outputs) {
-    // An output that is an input of the model belongs to the first stage.
-    if (std::max(stageOf(output.value), 0) != stage) continue;
+    if (stageOf(output) != stage) continue;
     const Value* original = output.value;
     output.value = copier.lookUp(original);
+    if (output.kind == OutputKind::gradient && stageOf(original) != stage) {
+      const Operation& layer = *copier.lookUp(original->definer()->origin());
+      output.value = copyOf(context_, graph, output.value, layer, Phase::weightGradient);
+      if (!output.value) return failure;
+    }
     if (!output.value) {
       output.value = graph.addInput(original->type(), original->name());
       copier.bind(original, output.value);
@@ -273,6 +315,7 @@ Expected<Graph*> StageSplitter::buildStage(const Graph& source, int stage, const
   for (bool gradient : {false, true}) {
     if (gradient && !training) continue;
     for (const Crossing* crossing : ports(gradient, &Crossing::from, &Crossing::to, stage)) {
+      if (!training && !crossing->evaluates) continue;
       const Value* original = source.find(crossing->value->name());
       Value* sent = original ? copier.lookUp(original) : nullptr;
       if (!sent)

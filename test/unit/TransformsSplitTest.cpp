@@ -2,6 +2,7 @@
 // Law 1 in the interpreter: fusing changes no bit, and the graphs of the stages, run one after another with the values
 // that they send each other, compute the bits of the uncut graph for every cut.
 #include "TransformsTesting.h"
+#include "pdc/IR/GradientGroups.h"
 #include "pdc/IR/SharedParameters.h"
 
 #include <set>
@@ -11,11 +12,17 @@ using namespace pdc::testing;
 
 namespace {
 
-std::unique_ptr<Model> fusedModel(unsigned seed) {
+/// Every gradient of weights is a fusion group of its own.
+Status fuseGradientsApart(PassContext& context) {
+  context.options["gradients"] = "";
+  return fuse(context);
+}
+
+std::unique_ptr<Model> fusedModel(unsigned seed, Status (*fusion)(PassContext&) = fuse) {
   Diagnostics diags(nullptr);
   auto model = std::make_unique<Model>(randomModule(seed, diags, /*kinks=*/true));
   model->run(differentiate);
-  model->run(fuse);
+  model->run(fusion);
   model->run(addEvaluation);
   return model;
 }
@@ -73,10 +80,10 @@ TEST_P(RandomGraph, GroupsAreIntervalsInProgramOrder) {
   }
 }
 
-TEST_P(RandomGraph, EveryCutComputesTheBitsOfTheUncutGraph) {
-  const std::unique_ptr<Model> uncut = fusedModel(GetParam());
-  const Tensors inputs = randomInputs(uncut->main(), GetParam());
-  const Tensors parameters = randomParameters(*uncut->module, GetParam());
+static void checkEveryCut(unsigned seed, Status (*fusion)(PassContext&)) {
+  const std::unique_ptr<Model> uncut = fusedModel(seed, fusion);
+  const Tensors inputs = randomInputs(uncut->main(), seed);
+  const Tensors parameters = randomParameters(*uncut->module, seed);
   const int groups = groupsOf(uncut->main());
   // Every cut of a small graph; of a large one some, and the finest.
   const unsigned finest = (1u << (groups - 1)) - 1;
@@ -86,12 +93,27 @@ TEST_P(RandomGraph, EveryCutComputesTheBitsOfTheUncutGraph) {
       stageOfGroup.push_back(stageOfGroup.back() + static_cast<int>(cuts >> (group - 1) & 1));
     if (separatesAParameter(uncut->main(), stageOfGroup)) continue;
     SCOPED_TRACE("cuts " + std::to_string(cuts));
-    const std::unique_ptr<Model> cut = fusedModel(GetParam());
+    const std::unique_ptr<Model> cut = fusedModel(seed, fusion);
     checkCut(*uncut, *cut, stageOfGroup, inputs, parameters);
   }
 }
 
+TEST_P(RandomGraph, EveryCutComputesTheBitsOfTheUncutGraph) {
+  checkEveryCut(GetParam(), fuse);
+}
+
+TEST_P(RandomGraph, EveryCutBesideGradientsComputesTheBitsOfTheUncutGraph) {
+  checkEveryCut(GetParam(), fuseGradientsApart);
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraph, ::testing::Range(0u, 24u));
+
+TEST(RandomGraphs, HaveGroupsOfGradients) {
+  std::size_t groups = 0;
+  for (unsigned seed = 0; seed < 24; ++seed)
+    groups += gradientGroups(fusedModel(seed, fuseGradientsApart)->main()).size();
+  EXPECT_GE(groups, 12u);
+}
 
 namespace {
 

@@ -227,10 +227,38 @@ inline void checkPorts(const std::vector<StageGraphs>& stages) {
         EXPECT_EQ(portsOf(*from.training, false, to.stage, gradient),
                   portsOf(*to.training, true, from.stage, gradient));
         if (gradient) continue;
-        EXPECT_EQ(portsOf(*from.training, false, to.stage, false), portsOf(*from.evaluation, false, to.stage, false));
-        EXPECT_EQ(portsOf(*to.training, true, from.stage, false), portsOf(*to.evaluation, true, from.stage, false));
+        // What an evaluation does not send comes last, and only the backward reads it.
+        const std::vector<std::string> sent = portsOf(*from.evaluation, false, to.stage, false);
+        EXPECT_EQ(portsOf(*to.evaluation, true, from.stage, false), sent);
+        std::vector<std::string> all = portsOf(*from.training, false, to.stage, false);
+        ASSERT_GE(all.size(), sent.size());
+        for (std::size_t i = sent.size(); i < all.size(); ++i)
+          for (const Operation* user : to.training->find(all[i].substr(0, all[i].find(' ')))->users())
+            EXPECT_NE(user->phase, Phase::forward) << all[i];
+        all.resize(sent.size());
+        EXPECT_EQ(all, sent);
       }
-  // A gradient goes to the stage that made its value, or to an earlier one that uses the value too.
+  // Gradients go where those of the values go that cross: from each user to the next earlier one, and to the maker.
+  std::map<std::pair<int, std::string>, std::set<int>> users;
+  for (const StageGraphs& stage : stages)
+    for (const GraphOutput& output : stage.training->outputs)
+      if (output.kind == OutputKind::sent && !output.isGradient)
+        users[{stage.stage, output.value->name()}].insert(output.peer);
+  std::set<std::pair<int, int>> ways;
+  for (const auto& [value, list] : users)
+    for (int earlier = value.first; int user : list) {
+      ways.emplace(user, earlier);
+      earlier = user;
+    }
+  for (const StageGraphs& stage : stages)
+    for (const GraphOutput& output : stage.training->outputs)
+      if (output.kind == OutputKind::sent && output.isGradient) {
+        EXPECT_TRUE(ways.contains({stage.stage, output.peer}))
+            << "'" << output.value->name() << "' goes from stage " << stage.stage << " to " << output.peer;
+        EXPECT_NE(output.value->definer()->phase, Phase::weightGradient) << "it leaves before that";
+      }
+  // A gradient goes to the stage that made its value, or to an earlier one that uses the value too. From one that
+  // computes gradients of weights for a stage below come others, too.
   auto reads = [](const Graph& graph) {
     std::set<std::string> names;
     for (const GraphInput& input : graph.inputs)
@@ -241,6 +269,10 @@ inline void checkPorts(const std::vector<StageGraphs>& stages) {
     for (const GraphOutput& output : stage.training->outputs) {
       if (output.kind != OutputKind::sent || !output.isGradient) continue;
       const std::string value = output.value->name().substr(0, output.value->name().find(".gradient"));
+      const auto& operations = stage.training->operations();
+      if (std::any_of(operations.begin(), operations.end(),
+                      [](const auto& o) { return o->phase != Phase::forward && !o->origin(); }))
+        continue;
       EXPECT_TRUE(reads(*stage.training).contains(value))
           << "stage " << stage.stage << " sends a gradient of '" << value << "', which it does not use";
       const Graph& peer = *stages[static_cast<std::size_t>(output.peer)].training;

@@ -11,6 +11,7 @@ What each network has that a cut could get wrong:
     two-ways    recurrent layers: an LSTM in both directions, a GRU, an LSTM with peepholes whose last cells are used
     with-attention  residual sums around attention, causal in the second layer
     words       norms that nothing but products reads, and logits that nothing but the loss reads
+    large-filters  convolutions whose weights' gradients are fusion groups of their own, one before a pooling
 
 The same name gives the same bytes. Needs the onnx package.
 """
@@ -117,6 +118,17 @@ def wide(net):
     return [net.loss("loss", net.linear("last", x, 48, CLASSES))]
 
 
+def large_filters(net):
+    x = net.op("Reshape", "image", [net.linear("first", "input", WIDTH, 400), net.constant("image.shape", numpy.array([0, 1, 20, 20]))])
+    for name, inputs, size in (("small", 1, 3), ("large", 32, 11), ("larger", 32, 11)):
+        weights = [net.weight(name + ".weight", 32, inputs, size, size, spread=0.02), net.weight(name + ".bias", 32)]
+        x = net.op("Conv", name, [x, *weights], kernel_shape=[size, size], pads=[size // 2] * 4)
+        x = net.op("Relu", name + ".relu", [x])
+    x = net.op("MaxPool", "halved", [x], kernel_shape=[2, 2], strides=[2, 2])
+    x = net.op("Flatten", "flat", [net.op("GlobalAveragePool", "pool", [x])])
+    return [net.loss("loss", net.linear("last", x, 32, CLASSES))]
+
+
 def two_ways(net):
     def layer(kind, name, x, gates, inputs, hidden, directions=1, more=(), outputs=(), **attributes):
         weights = [net.weight(f"{name}.{part}", directions, *shape) for part, shape in
@@ -156,13 +168,15 @@ def words(net):
     return [net.loss("loss", net.linear("classifier", x, WIDTH, CLASSES))]
 
 
-NETWORKS = {"skips": skips, "tied": tied, "two-losses": two_losses, "dropout": dropout, "batch-norm": batch_norm,
-            "two-ways": two_ways, "wide": wide, "with-attention": with_attention, "words": words}
+# The place says which random numbers a network has: new ones come last.
+NETWORKS = {"batch-norm": batch_norm, "dropout": dropout, "skips": skips, "tied": tied, "two-losses": two_losses,
+            "two-ways": two_ways, "wide": wide, "with-attention": with_attention, "words": words,
+            "large-filters": large_filters}
 
 
 def main():
     name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-    net = Network(seed=sorted(NETWORKS).index(name))
+    net = Network(seed=list(NETWORKS).index(name))
     losses = NETWORKS[name](net)
     tokens = name in ("tied", "words")
     inputs = [helper.make_tensor_value_info("input", TensorProto.INT64 if tokens else TensorProto.FLOAT,

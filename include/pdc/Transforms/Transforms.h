@@ -57,7 +57,8 @@ Expected<Value*> scalarOutput(PassContext& context, const std::string& name);
 Status differentiate(PassContext& context);
 
 /// Decides fusion groups on forward operations (group ids in program order, gap-free from 0; backward operations
-/// inherit from their origin; parameters used by several groups keep them apart) and merges chains of elementwise
+/// inherit from their origin, or compute large gradients of weights in a group behind its, IR/GradientGroups.h;
+/// parameters used by several groups keep them apart) and merges chains of elementwise
 /// operations of one group and phase into one `elementwise`.
 Status fuse(PassContext& context);
 
@@ -79,7 +80,8 @@ struct StageGraphs {
 
 /// Cuts @main and @evaluate between groups: `stageOfGroup[g]` is the stage of group g, non-decreasing along every
 /// forward edge. Values that cross become inputs `received` and outputs `sent`, once per consuming stage, with the same
-/// order at both ends. Gradient values cross where the fold order puts them.
+/// order at both ends; those that only a backward reads come last, and are no ports of the evaluation. Gradient values
+/// cross where the fold order puts them. One of a parameter leaves the graph of the stage that has the parameter.
 Expected<std::vector<StageGraphs>> splitStages(PassContext& context, const std::vector<int>& stageOfGroup);
 
 /// Recomputation (Chen et al., arXiv 1604.06174) of a whole stage: instead of keeping what the backward reads of the

@@ -1,0 +1,86 @@
+// LINK: pdcAnalysis pdcTransforms pdcOps
+// What the planner is told of groups that compute gradients of weights.
+#include "TransformsTesting.h"
+#include "pdc/Analysis/Profile.h"
+
+using namespace pdc;
+using namespace pdc::testing;
+
+namespace {
+
+CostGraph costsOf(Model& model) {
+  model.run(differentiate);
+  model.run([](PassContext& context) {
+    context.options["gradients"] = "";
+    return fuse(context);
+  });
+  const Profile profile = analyticProfile(model.main(), {.f32Flops = 1e9, .memoryBandwidthBytesPerS = 1e9}, "");
+  Expected<CostGraph> costs = costGraphOf(model.main(), "m", profile, false, model.diags, Target::cpu, false);
+  EXPECT_TRUE(costs) << model.messages();
+  return costs ? *costs : CostGraph{};
+}
+
+/// "x 0>1,2 24 back": the tensors between groups.
+std::vector<std::string> tensorsOf(const CostGraph& costs) {
+  std::vector<std::string> all;
+  for (const CostTensor& tensor : costs.tensors) {
+    std::string text = tensor.name + " " + std::to_string(tensor.from);
+    for (std::int64_t to : tensor.to) text += (to == tensor.to[0] ? ">" : ",") + std::to_string(to);
+    all.push_back(text + " " + std::to_string(tensor.bytes) + (tensor.hasGradient ? " back" : ""));
+  }
+  return all;
+}
+
+} // namespace
+
+/// The second layer is group 1, its weights' gradient group 2: it is above the layer, which makes %b, and below the
+/// third, which reads %b. It needs that for the gradient of the tanh, and what the layer reads. The first reads the model's input, the last waits for
+/// nobody else: they have none.
+TEST(CostGraph, PutsGradientsOfWeightsBetweenALayerAndItsReaders) {
+  Model model(R"(module @m {
+  param %w1 : f32[3, 2]
+  param %w2 : f32[2, 4]
+  param %w3 : f32[4, 2]
+  graph @main(%x: f32[5, 3]) {
+    %a = linear %x, %w1 : f32[5, 2]
+    %h = linear %a, %w2 : f32[5, 4]
+    %b = tanh %h : f32[5, 4]
+    %c = linear %b, %w3 : f32[5, 2]
+    %loss = reduce_mean %c {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})");
+  const CostGraph costs = costsOf(model);
+  ASSERT_EQ(costs.nodes.size(), 4u);
+  EXPECT_EQ(tensorsOf(costs), (std::vector<std::string>{"a 0>1,2 40 back", "b 1>2 80 back", "b 2>3 80 back"}));
+  // The parameter stays with its layer, the work does not.
+  EXPECT_EQ(costs.nodes[1].parameterBytes, 32);
+  EXPECT_EQ(costs.nodes[1].gradientBytes, 32);
+  EXPECT_EQ(costs.nodes[1].weightGradientMs, 0);
+  EXPECT_GT(costs.nodes[1].inputGradientMs, 0);
+  EXPECT_GT(costs.nodes[1].updateMs, 0);
+  EXPECT_EQ(costs.nodes[2].parameterBytes, 0);
+  EXPECT_EQ(costs.nodes[2].gradientBytes, 0);
+  EXPECT_GT(costs.nodes[2].weightGradientMs, 0);
+  EXPECT_EQ(costs.nodes[2].forwardMs, 0);
+  EXPECT_EQ(costs.nodes[2].savedBytes, 40 + 80); // %a, and %b for the gradient of the tanh
+}
+
+/// Where pooling found its maxima only the pooling's gradient reads, which is with that of the weights.
+TEST(CostGraph, SendsWhatOnlyTheBackwardReadsOneWay) {
+  Model model(R"(module @m {
+  param %w1 : f32[2, 1, 3, 3]
+  param %w2 : f32[2, 2, 3, 3]
+  param %w3 : f32[2, 2, 3, 3]
+  graph @main(%x: f32[1, 1, 4, 4]) {
+    %a = conv2d %x, %w1 {pads = [1, 1, 1, 1]} : f32[1, 2, 4, 4]
+    %b = conv2d %a, %w2 {pads = [1, 1, 1, 1]} : f32[1, 2, 4, 4]
+    %p, %i = max_pool %b {kernel = [2, 2], strides = [2, 2]} : f32[1, 2, 2, 2], i32[1, 2, 2, 2]
+    %c = conv2d %p, %w3 {pads = [1, 1, 1, 1]} : f32[1, 2, 2, 2]
+    %loss = reduce_mean %c {axes = [0, 1, 2, 3], keep_dims = false} : f32[]
+    loss %loss
+  }
+})");
+  EXPECT_EQ(tensorsOf(costsOf(model)),
+            (std::vector<std::string>{"a 0>1,2 128 back", "p 1>2 32 back", "p 2>3 32 back", "i 1>2 32"}));
+}
