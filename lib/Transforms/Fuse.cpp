@@ -8,6 +8,7 @@
 #include "AbsorbElementwise.h"
 #include "FusionGroups.h"
 #include "MergeElementwise.h"
+#include "WeightGradientGroups.h"
 
 #include <algorithm>
 
@@ -26,8 +27,9 @@ Status pdc::fuse(PassContext& context) {
   dropOtherResults(**graph);
   eraseDeadOperations(**graph);
   if (!assignFusionGroups(context, **graph)) return failure;
-  if (context.options.contains("apart")) return success;
-  widenAgain(**graph);
-  if (!mergeElementwise(context, **graph)) return failure;
-  return absorbElementwise(context, **graph);
+  if (!context.options.contains("apart")) {
+    widenAgain(**graph);
+    if (!mergeElementwise(context, **graph) || !absorbElementwise(context, **graph)) return failure;
+  }
+  return handGradientsOn(context, **graph);
 }

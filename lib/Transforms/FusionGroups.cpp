@@ -7,11 +7,10 @@
 // BatchNorms on either side of a cut two stages of ResNet-50 (batch 8, CPU) have equal loads: a whole convolution more
 // is too much for the one, and one less for the other. Intervals, not chains, because the gradient of a value with
 // several consumers is folded in program order: only then does every partial sum travel towards the first stage.
-//
-// The gradient of a large layer's weights is a group of its own, behind the layer's: a cut between them leaves the
-// layer below and has its weights' gradient computed above, which is sent down like any gradient. Of VGG-16 (batch 4,
-// CPU) the layers at the middle are a tenth of a step each, and two stages have equal loads only so.
+// Gradients of large layers' weights become groups of their own (WeightGradientGroups.h).
 #include "FusionGroups.h"
+
+#include "WeightGradientGroups.h"
 
 #include <algorithm>
 #include <map>
@@ -21,10 +20,6 @@ using namespace pdc;
 
 /// Operations that compute more than this for each element of their largest value are not bound by memory.
 static constexpr double manyFlopsPerElement = 32;
-
-/// A gradient of weights is worth a cut before it if it is at least this share of a step, and at least so many
-/// operations for each byte that crosses the cut for it: then it takes several times as long as sending them.
-static constexpr double leastShareOfStep = 0.01, leastFlopsPerByte = 384;
 
 namespace {
 
@@ -40,8 +35,6 @@ private:
   bool beginsGroup(const Operation& operation) const;
   void groupTravelling();
   void groupBackward();
-  std::vector<Operation*> worthMoving(Operation& weightGradient, double stepFlops) const;
-  void groupWeightGradients();
   void groupRest();
   void copyConstants();
   void keepWeightGradientsInside();
@@ -125,104 +118,6 @@ void Grouping::groupBackward() {
     if (operation->origin()) operation->group = operation->origin()->group;
 }
 
-/// Whether all that an operation makes are gradients of weights, which only its own group uses.
-static bool onlyMakesGradients(const Graph& graph, const Operation& operation) {
-  const auto isOwnGradient = [&](const Value* result) {
-    if (!result) return true;
-    const auto output = std::find_if(graph.outputs.begin(), graph.outputs.end(), [&](const GraphOutput& o) {
-      return o.kind == OutputKind::gradient && o.value == result;
-    });
-    if (output == graph.outputs.end() || !result->users().empty()) return false;
-    const auto& parameters = graph.parameterValues();
-    const auto weights = std::find_if(parameters.begin(), parameters.end(),
-                                      [&](const Value* value) { return value->parameter() == output->parameter; });
-    return weights != parameters.end() &&
-           std::all_of((*weights)->users().begin(), (*weights)->users().end(),
-                       [&](const Operation* user) { return user->group == operation.group; });
-  };
-  return std::all_of(operation.results().begin(), operation.results().end(), isOwnGradient);
-}
-
-/// Whether operations can leave their group's backward for a group above it: what enters it from above enters it
-/// through them, and what they make nobody below it reads. Then gradients still go from each stage to the next that is
-/// concerned.
-static bool canBeAbove(const Graph& graph, const std::vector<Operation*>& moved) {
-  const int group = moved.front()->group;
-  const auto isInside = [&](const Operation* operation) { return operation->group == group; };
-  for (const auto& operation : graph.operations()) {
-    if (isForward(*operation) || !isInside(operation.get())) continue;
-    if (std::find(moved.begin(), moved.end(), operation.get()) != moved.end()) {
-      for (const Value* result : operation->results())
-        if (result && !std::all_of(result->users().begin(), result->users().end(), isInside)) return false;
-    } else {
-      for (const Value* operand : operation->operands())
-        if (const Operation* definer = operand ? operand->definer() : nullptr)
-          if (!isForward(*definer) && !isConstant(*definer) && !isInside(definer)) return false;
-    }
-  }
-  return true;
-}
-
-/// The operations of its group that a gradient of weights waits for, and itself; none unless it is worth a group.
-std::vector<Operation*> Grouping::worthMoving(Operation& weightGradient, double stepFlops) const {
-  const double flops = costOf(weightGradient).flops;
-  const bool isLarge = allGradients_ || flops >= leastShareOfStep * stepFlops;
-  if (weightGradient.phase != Phase::weightGradient || !isLarge || !onlyMakesGradients(graph_, weightGradient))
-    return {};
-  std::vector<Operation*> moved = {&weightGradient};
-  std::set<const Value*> crossing(weightGradient.results().begin(), weightGradient.results().end());
-  bool waitsForOthers = false;
-  for (std::size_t i = 0; i < moved.size(); ++i)
-    for (Value* operand : moved[i]->operands()) {
-      if (!operand) continue;
-      Operation* definer = operand->definer();
-      if (!definer) return {}; // inputs of the model and parameters would be read in two stages
-      if (isForward(*definer) || definer->group == weightGradient.group) {
-        if (!isConstant(*definer)) crossing.insert(operand);
-        if (!isForward(*definer) && std::find(moved.begin(), moved.end(), definer) == moved.end())
-          moved.push_back(definer);
-      } else {
-        waitsForOthers = true;
-      }
-    }
-  // What only operations that move read stays with them, and what other layers read crosses anyway.
-  const auto readElsewhere = [&](const Value* value) {
-    return std::any_of(value->users().begin(), value->users().end(),
-                       [&](const Operation* user) { return isForward(*user) && user->group > weightGradient.group; });
-  };
-  const auto moves = [&](const Operation* user) { return std::find(moved.begin(), moved.end(), user) != moved.end(); };
-  double bytes = 0;
-  for (const Value* value : crossing)
-    if (value && !readElsewhere(value) &&
-        !(value->definer() && moves(value->definer()) && !value->users().empty() &&
-          std::all_of(value->users().begin(), value->users().end(), moves)))
-      bytes += static_cast<double>(value->type().bytes());
-  const bool pays = allGradients_ || flops >= leastFlopsPerByte * bytes;
-  return waitsForOthers && pays && canBeAbove(graph_, moved) ? moved : std::vector<Operation*>();
-}
-
-/// Behind the group of the layer, and with what comes between the next layer's gradient and it.
-void Grouping::groupWeightGradients() {
-  double stepFlops = 0;
-  for (const auto& operation : graph_.operations()) stepFlops += costOf(*operation).flops;
-  std::map<int, std::vector<Operation*>> movedOf;
-  for (const auto& operation : graph_.operations())
-    if (operation->group >= 0 && !movedOf.contains(operation->group))
-      if (std::vector<Operation*> moved = worthMoving(*operation, stepFlops); !moved.empty())
-        movedOf.emplace(operation->group, std::move(moved));
-  std::vector<int> numbers(static_cast<std::size_t>(groups_));
-  int next = 0;
-  for (int group = 0; group < groups_; ++group) {
-    numbers[static_cast<std::size_t>(group)] = next;
-    next += movedOf.contains(group) ? 2 : 1;
-  }
-  for (const auto& operation : graph_.operations())
-    if (operation->group >= 0) operation->group = numbers[static_cast<std::size_t>(operation->group)];
-  for (const auto& [group, moved] : movedOf)
-    for (Operation* operation : moved) ++operation->group;
-  groups_ = next;
-}
-
 /// The group of the first use; of the last group when only an output uses it.
 void Grouping::groupRest() {
   const auto& operations = graph_.operations();
@@ -296,7 +191,7 @@ void Grouping::run() {
   groupTravelling();
   groupRest();
   groupBackward();
-  groupWeightGradients();
+  groups_ = separateWeightGradients(graph_, groups_, allGradients_);
   copyConstants();
   keepWeightGradientsInside();
   reorder();

@@ -63,7 +63,9 @@ Value* pdc::copyOf(PassContext& context, Graph& graph, Value* value, const Opera
   Builder builder(context.module, graph, context.registry, context.diags);
   builder.setInsertionPoint(before);
   builder.setLocation(like.location);
-  builder.setPhase(phase, phase == Phase::forward ? nullptr : const_cast<Operation*>(&like.forwardOperation()));
+  builder.setPhase(phase, phase == Phase::forward ? nullptr
+                          : isForward(like)       ? const_cast<Operation*>(&like)
+                                                  : like.origin()); // which may be in the stage below
   builder.setGroup(like.group);
   Value* copy = builder.value("elementwise", {value}, {{"expressions", std::vector<std::string>{"a0"}}});
   if (!copy) return nullptr;

@@ -2,6 +2,8 @@
 
 #include "GraphUtilities.h"
 
+#include "pdc/IR/GradientGroups.h"
+
 #include <algorithm>
 #include <vector>
 
@@ -12,6 +14,10 @@ GroupOrder::GroupOrder(const Graph& graph) {
     for (const Value* operand : operation->operands())
       if (operand && operand->definer() && isForward(*operation) && operand->definer()->group != operation->group)
         users_[operand->definer()->group].insert(operation->group);
+  for (const auto& [group, above] : gradientGroups(graph)) users_[group].insert(above);
+  for (const auto& [value, above] : passedOn(graph))
+    for (const Operation* user : value->users())
+      if (isForward(*user) && user->group != value->definer()->group) users_[above].insert(user->group);
   for (const auto& operation : graph.operations())
     if (addsGradients(*operation) && isBelowItsOperands(*operation)) staying_.insert(operation->result()->name());
 }

@@ -34,8 +34,8 @@ std::vector<std::string> tensorsOf(const CostGraph& costs) {
 } // namespace
 
 /// The second layer is group 1, its weights' gradient group 2: it is above the layer, which makes %b, and below the
-/// third, which reads %b. It needs that for the gradient of the tanh, and what the layer reads. The first reads the model's input, the last waits for
-/// nobody else: they have none.
+/// third, which reads %b. It needs that for the gradient of the tanh, and what the layer reads. The first reads the
+/// model's input, the last waits for nobody else: they have none.
 TEST(CostGraph, PutsGradientsOfWeightsBetweenALayerAndItsReaders) {
   Model model(R"(module @m {
   param %w1 : f32[3, 2]

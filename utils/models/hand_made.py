@@ -11,7 +11,7 @@ What each network has that a cut could get wrong:
     two-ways    recurrent layers: an LSTM in both directions, a GRU, an LSTM with peepholes whose last cells are used
     with-attention  residual sums around attention, causal in the second layer
     words       norms that nothing but products reads, and logits that nothing but the loss reads
-    large-filters  convolutions whose weights' gradients are fusion groups of their own, one before a pooling
+    large-filters  convolutions whose weights' gradients are fusion groups of their own, one before a pooling and one before nothing
 
 The same name gives the same bytes. Needs the onnx package.
 """
@@ -123,7 +123,8 @@ def large_filters(net):
     for name, inputs, size in (("small", 1, 3), ("large", 32, 11), ("larger", 32, 11)):
         weights = [net.weight(name + ".weight", 32, inputs, size, size, spread=0.02), net.weight(name + ".bias", 32)]
         x = net.op("Conv", name, [x, *weights], kernel_shape=[size, size], pads=[size // 2] * 4)
-        x = net.op("Relu", name + ".relu", [x])
+        if name != "large":
+            x = net.op("Relu", name + ".relu", [x])
     x = net.op("MaxPool", "halved", [x], kernel_shape=[2, 2], strides=[2, 2])
     x = net.op("Flatten", "flat", [net.op("GlobalAveragePool", "pool", [x])])
     return [net.loss("loss", net.linear("last", x, 32, CLASSES))]
