@@ -73,11 +73,13 @@ Square<const float> patchOf(const float* plane, std::int64_t height, std::int64_
     if (fetch) fetchBeside(patch, size, width);
     return {patch, width * block, block};
   }
-  std::fill_n(room, size * size * block, 0.0f);
-  const std::int64_t first = std::max<std::int64_t>(0, -column), end = std::min(size, width - column);
-  for (std::int64_t i = std::max<std::int64_t>(0, -row); i < std::min(size, height - row); ++i)
-    std::copy_n(plane + ((row + i) * width + column + first) * block, (end - first) * block,
-                room + (i * size + first) * block);
+  static constexpr float zeros[block] = {};
+  for (std::int64_t i = 0; i < size; ++i)
+    for (std::int64_t j = 0; j < size; ++j) {
+      const bool isInside = row + i >= 0 && row + i < height && column + j >= 0 && column + j < width;
+      std::copy_n(isInside ? plane + ((row + i) * width + column + j) * block : zeros, block,
+                  room + (i * size + j) * block);
+    }
   return {room, size * block, block};
 }
 
