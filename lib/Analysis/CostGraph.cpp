@@ -139,8 +139,8 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
       if (operation->phase == Phase::forward && operand->definer() && operand->definer()->group != operation->group)
         readers[operand].insert(operation->group);
     }
-  // A group of weights' gradients also reads what other groups' forward has made. What passes through it on its way down
-  // goes through it upwards, too: so it is between the two in every plan.
+  // A group of weights' gradients also reads what other groups' forward has made. What passes through it on its way
+  // down goes through it upwards, too: so it is between the two in every plan.
   const std::map<const Value*, int> passing = passedOn(graph);
   std::set<const Value*> onlySaved;
   const auto passes = [&](const Value* value, int group) {

@@ -57,9 +57,9 @@ Expected<Value*> scalarOutput(PassContext& context, const std::string& name);
 Status differentiate(PassContext& context);
 
 /// Decides fusion groups on forward operations (group ids in program order, gap-free from 0; backward operations
-/// inherit from their origin, or compute large gradients of weights in a group behind its, IR/GradientGroups.h;
-/// parameters used by several groups keep them apart) and merges chains of elementwise
-/// operations of one group and phase into one `elementwise`.
+/// inherit from their origin, but for large gradients of weights, which have groups of their own behind it,
+/// IR/GradientGroups.h; parameters used by several groups keep them apart) and merges chains of elementwise operations
+/// of one group and phase into one `elementwise`.
 Status fuse(PassContext& context);
 
 /// Chooses which values have their channels in blocks, or last (IR/Type.h), in all graphs of the module, and adds
