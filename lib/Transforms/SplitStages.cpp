@@ -144,15 +144,9 @@ int StageSplitter::stageOf(const Value* value) const {
 
 /// Where an output leaves: a gradient where its parameter is, wherever it is computed.
 int StageSplitter::stageOf(const GraphOutput& output) const {
-  const int made = std::max(stageOf(output.value), 0); // an input of the model belongs to the first stage
-  if (output.kind != OutputKind::gradient) return made;
-  const auto& parameters = training_.parameterValues();
-  const auto weights = std::find_if(parameters.begin(), parameters.end(),
-                                    [&](const Value* value) { return value->parameter() == output.parameter; });
-  if (weights == parameters.end() || (*weights)->users().empty()) return made;
-  const auto& users = (*weights)->users();
-  const bool isThere = std::any_of(users.begin(), users.end(), [&](const Operation* u) { return u->stage == made; });
-  return isThere ? made : users.front()->stage;
+  const Operation* definer = output.value->definer();
+  if (output.kind == OutputKind::gradient && definer && isAboveItsOrigin(*definer)) return definer->origin()->stage;
+  return std::max(stageOf(output.value), 0); // an input of the model belongs to the first stage
 }
 
 Status StageSplitter::checkStages() {
