@@ -58,6 +58,27 @@ int groupOfData(const Graph& graph) {
   return largest ? firstReader(graph, largest->value) : -1;
 }
 
+using Readers = std::map<const Value*, std::set<std::int64_t>>; ///< of forward values, by other groups
+
+/// Adds what groups of weights' gradients read, but for what is `passing` through them anyway. Returns what nobody else
+/// does.
+std::set<const Value*> addGradientGroups(const Graph& graph, const std::map<const Value*, int>& passing,
+                                         Readers& readers) {
+  std::set<const Value*> onlyThere;
+  for (const auto& operation : graph.operations()) {
+    if (!isAboveItsOrigin(*operation)) continue;
+    for (const Value* operand : operation->operands()) {
+      const Operation* definer = operand ? operand->definer() : nullptr;
+      if (!definer || definer->phase != Phase::forward || isConstant(operand)) continue;
+      const auto above = passing.find(operand);
+      if (above != passing.end() && above->second == operation->group) continue;
+      if (readers[operand].empty()) onlyThere.insert(operand);
+      readers[operand].insert(operation->group);
+    }
+  }
+  return onlyThere;
+}
+
 /// One colour for these groups and all that hang together with them.
 void keepTogether(CostGraph& cost, const std::set<int>& groups) {
   const std::int64_t colour = *groups.begin();
@@ -125,7 +146,7 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
   // does: if that is in another stage, the maker's has them only until they are sent. Handed on to other groups. The
   // storage of a view counts, once.
   std::map<const Value*, int> savedFor;
-  std::map<const Value*, std::set<std::int64_t>> readers; // of forward values, by other groups
+  Readers readers;
   for (const auto& operation : graph.operations())
     for (const Value* operand : operation->operands()) {
       if (!operand || operand->parameter() || isConstant(operand)) continue;
@@ -139,24 +160,10 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
       if (operation->phase == Phase::forward && operand->definer() && operand->definer()->group != operation->group)
         readers[operand].insert(operation->group);
     }
-  // A group of weights' gradients also reads what other groups' forward has made. What passes through it on its way
-  // down goes through it upwards, too: so it is between the two in every plan.
+  // What passes through a group of weights' gradients on its way down goes through it upwards, too: so that is between
+  // the two in every plan.
   const std::map<const Value*, int> passing = passedOn(graph);
-  std::set<const Value*> onlySaved;
-  const auto passes = [&](const Value* value, int group) {
-    const auto above = passing.find(value);
-    return above != passing.end() && above->second == group;
-  };
-  for (const auto& operation : graph.operations()) {
-    if (!isAboveItsOrigin(*operation)) continue;
-    for (const Value* operand : operation->operands()) {
-      const Operation* definer = operand ? operand->definer() : nullptr;
-      if (!definer || definer->phase != Phase::forward || isConstant(operand) || passes(operand, operation->group))
-        continue;
-      if (readers[operand].empty()) onlySaved.insert(operand);
-      readers[operand].insert(operation->group);
-    }
-  }
+  const std::set<const Value*> onlySaved = addGradientGroups(graph, passing, readers);
   for (const auto& [value, group] : savedFor)
     cost.nodes[static_cast<std::size_t>(group)].savedBytes += value->type().bytes();
 

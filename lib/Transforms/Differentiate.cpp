@@ -68,7 +68,6 @@ private:
   Value* seedOf(const Type& type);
   Status addContribution(Value* value, Value* contribution);
   Value* ownedByCurrent(const std::vector<Value*>& gradients, std::size_t i);
-  void moveToInputGradient(Operation& operation);
   bool canBeAccumulator(const ParameterUse& use) const;
   const Parameter* trainedParameterBehind(const Value* value) const;
 
@@ -203,14 +202,6 @@ Value* Differentiation::ownedByCurrent(const std::vector<Value*>& gradients, std
   return builder_.value("reshape", {gradients[i]}, {{"shape", gradients[i]->type().shape}});
 }
 
-/// Phase I never waits for phase W: what an input-gradient reads is computed in phase I too.
-void Differentiation::moveToInputGradient(Operation& operation) {
-  if (operation.phase != Phase::weightGradient) return;
-  operation.phase = Phase::inputGradient;
-  for (const Value* operand : operation.operands())
-    if (operand && operand->definer()) moveToInputGradient(*operand->definer());
-}
-
 Operation* Differentiation::create(std::size_t forOperand, const std::string& name, std::vector<Value*> operands,
                                    Attributes attributes, const std::vector<bool>& wantedResults) {
   builder_.setPhase(phaseFor(current_->operand(forOperand)), current_);
@@ -221,7 +212,7 @@ Operation* Differentiation::create(std::size_t forOperand, const std::string& na
   }
   if (made->phase == Phase::inputGradient)
     for (const Value* operand : made->operands())
-      if (operand && operand->definer()) moveToInputGradient(*operand->definer());
+      if (operand && operand->definer()) computeWithInputGradients(*operand->definer());
   return made;
 }
 

@@ -33,7 +33,8 @@ inline bool isForward(const Operation& operation) {
 /// one of them comes from (SplitStages.cpp).
 bool addsGradients(const Operation& operation);
 
-/// Moves an operation of phase W, and what it reads of that phase, to phase I, after which gradients leave a stage.
+/// Moves an operation of phase W, and what it reads of that phase, to phase I, which never waits for phase W and after
+/// which gradients leave a stage.
 void computeWithInputGradients(Operation& operation);
 
 /// Removes operations that lead to no output, to no value in `kept`, and are not the origin of one that stays.

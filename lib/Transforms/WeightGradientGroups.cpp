@@ -1,8 +1,8 @@
 // Gradients of weights as fusion groups.
 //
 // A cut before such a group leaves the layer below and has its weights' gradient computed above, which is sent down
-// like any gradient. Of VGG-16 (batch 4, CPU) the layers at the middle are a tenth of a step each, and two stages have
-// equal loads only so. What else could divide a layer, half of its outputs, changes its parameters.
+// like any gradient. So the loads of two stages of VGG-16 (batch 4, CPU), whose layers at the middle are a tenth of a
+// step each, come closer (docs/decisions/0006-cost-model.md).
 #include "WeightGradientGroups.h"
 
 #include "pdc/IR/Builder.h"

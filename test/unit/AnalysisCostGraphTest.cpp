@@ -10,10 +10,7 @@ namespace {
 
 CostGraph costsOf(Model& model) {
   model.run(differentiate);
-  model.run([](PassContext& context) {
-    context.options["gradients"] = "";
-    return fuse(context);
-  });
+  model.run(fuseGradientsApart);
   const Profile profile = analyticProfile(model.main(), {.f32Flops = 1e9, .memoryBandwidthBytesPerS = 1e9}, "");
   Expected<CostGraph> costs = costGraphOf(model.main(), "m", profile, false, model.diags, Target::cpu, false);
   EXPECT_TRUE(costs) << model.messages();

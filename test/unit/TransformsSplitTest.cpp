@@ -12,12 +12,6 @@ using namespace pdc::testing;
 
 namespace {
 
-/// Every gradient of weights is a fusion group of its own.
-Status fuseGradientsApart(PassContext& context) {
-  context.options["gradients"] = "";
-  return fuse(context);
-}
-
 std::unique_ptr<Model> fusedModel(unsigned seed, Status (*fusion)(PassContext&) = fuse) {
   Diagnostics diags(nullptr);
   auto model = std::make_unique<Model>(randomModule(seed, diags, /*kinks=*/true));

@@ -56,6 +56,12 @@ public:
   std::unique_ptr<Module> module;
 };
 
+/// `fuse`, with every gradient of weights in a fusion group of its own.
+inline Status fuseGradientsApart(PassContext& context) {
+  context.options["gradients"] = "";
+  return fuse(context);
+}
+
 /// Numbers in [-1, 1) that are the same on every machine.
 class Numbers {
 public:
