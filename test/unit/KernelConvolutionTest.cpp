@@ -109,6 +109,10 @@ TEST_P(Convolution, ReluLeavesNothingBelowZero) {
   for (bool withNaN : {false, true}) expectReluOf(GetParam().options, withNaN);
 }
 
+TEST_P(Convolution, MaximaOfWindowsMayBeAllThatIsWritten) {
+  expectPooledOf(GetParam().options, GetParam().allocation);
+}
+
 TEST_P(Convolution, InputGradientMayBeAddedToSomething) {
   expectAddedOf(GetParam().options, GetParam().allocation);
 }

@@ -202,6 +202,10 @@ TEST_P(TiledConvolution, ReluLeavesNothingBelowZero) {
   for (bool withNaN : {false, true}) expectReluOf(o, withNaN);
 }
 
+TEST_P(TiledConvolution, MaximaOfWindowsMayBeAllThatIsWritten) {
+  expectPooledOf(o, 0);
+}
+
 TEST_P(TiledConvolution, InputGradientMayBeAddedToSomething) {
   if (o.algorithms.inputGradient == automatic) GTEST_SKIP() << "not in tiles";
   expectAddedOf(o, 0);

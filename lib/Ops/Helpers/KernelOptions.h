@@ -198,8 +198,8 @@ PDC_FIELDS(AveragePool2d::Options, input, output, kernel, strides, pads, countIn
 PDC_FIELDS(BatchNorm::Options, input, epsilon, momentum, relu, lanes)
 PDC_FIELDS(Broadcast::Options, input, output)
 PDC_FIELDS(Concat::Options, outer, inner)
-PDC_FIELDS(Conv2d::Options, input, filter, strides, pads, dilations, groups, bias, relu, inputLanes, outputLanes,
-           filterLanes, element, algorithms)
+PDC_FIELDS(Conv2d::Options, input, filter, strides, pads, dilations, groups, bias, relu, pooled, inputLanes,
+           outputLanes, filterLanes, element, algorithms)
 PDC_FIELDS(CumSum::Options, outer, size, inner, exclusive, reverse)
 PDC_FIELDS(Dropout::Options, elements, op, ratio)
 PDC_FIELDS(Gather::Options, outer, size, inner, count)

@@ -141,10 +141,15 @@ inline std::size_t convolutionBytes(const Conv2d::Options& o) {
   constexpr std::size_t least = std::size_t{8} << 20, enough = std::size_t{256} << 20;
   return std::clamp(roundedUp(4 * bytesOfFloats(elements)), least, std::max(enough, roundedUp(operands * 5 / 2)));
 }
-inline std::size_t workspaceOf(const Conv2d::Options& o) {
+/// Where, in the workspace, y lies that is pooled.
+inline std::size_t pooledFrom(const Conv2d::Options& o) {
   const std::size_t copy = padsDiffer(o) ? roundedUp(bytesOfFloats(paddedInput(o).elements())) : 0;
+  return roundedUp(convolutionBytes(o) + copy);
+}
+inline std::size_t workspaceOf(const Conv2d::Options& o) {
   const Shape y = Conv2d::outputShape(o);
-  return std::max(convolutionBytes(o) + workspaceAlignment + copy, workspaceOf(Reduce::Options{y, {0, 2, 3}}));
+  return std::max(pooledFrom(o) + workspaceAlignment + (o.pooled ? bytesOfFloats(y.elements()) : 0),
+                  workspaceOf(Reduce::Options{y, {0, 2, 3}}));
 }
 inline std::size_t workspaceOf(const CumSum::Options&) {
   return 0;

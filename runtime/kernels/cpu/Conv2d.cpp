@@ -8,6 +8,7 @@
 #include "TiledConvolution.h"
 #include "WinogradConvolution.h"
 #include "pdcrt/FilterBlocks.h"
+#include "pdcrt/kernels/MaxPool2d.h"
 
 #include <algorithm>
 #include <optional>
@@ -200,6 +201,12 @@ PDCRT_VECTORIZED void rectify(std::int64_t count, float* y) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = y[i] < 0 ? 0.0f : y[i];
 }
 
+/// What follows `bytes` in a workspace begins where a cache line does.
+std::size_t inLines(std::size_t bytes) {
+  constexpr std::size_t line = 64;
+  return (bytes + line - 1) / line * line;
+}
+
 enum class By { library, tiles, winograd };
 
 /// Who computes a direction; `takesTiles`: whether tiles can.
@@ -227,6 +234,8 @@ struct Conv2d::Impl {
   std::optional<TiledConvolution> tiles;
   std::optional<WinogradConvolution> winograd;
   Operation forward, inputGradient, inputGradientOfPortion;
+  std::optional<MaxPool2d> pool; ///< where it is a pass of its own
+  std::size_t pooledFrom = 0;    ///< where, in the workspace, that pass reads
   std::size_t apart = 0; ///< where, in the workspace, the library's input gradient is before it is added to something
   WeightGradient weightGradient;
   std::vector<float> unwantedBiasGradient; ///< the primitive writes one in any case
@@ -235,7 +244,7 @@ struct Conv2d::Impl {
 Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>()) {
   check(o);
   impl_->bias = o.bias;
-  impl_->rectified = o.relu ? outputShape(o).elements() : 0;
+  impl_->rectified = o.relu && !o.pooled ? outputShape(o).elements() : 0;
   if (o.bias) impl_->unwantedBiasGradient.resize(static_cast<std::size_t>(o.filter.dims[0]));
   const Sizes sizes(o);
   const memory::desc x = given(sizes.x, o.inputLanes), w = givenFilter(sizes.w, o.filterLanes),
@@ -259,6 +268,23 @@ Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
                                 : Operation(setup, d.forward(), {source, filter}, {result});
       }
     }
+    if (o.pooled) {
+      const Setup::Method called(setup, "forwardPooled");
+      switch (forward) {
+      case By::winograd: setup.needWorkspace(impl_->winograd->forwardWorkspace()); break;
+      case By::tiles:
+      case By::library:
+        impl_->pool.emplace(setup, MaxPool2d::Options{.input = outputShape(o),
+                                                      .output = pooledShape(o),
+                                                      .kernel = {2, 2},
+                                                      .strides = {2, 2},
+                                                      .relu = o.relu,
+                                                      .lanes = o.outputLanes});
+        impl_->pooledFrom =
+            inLines(forward == By::tiles ? impl_->tiles->forwardWorkspace() : impl_->forward.workspaceBytes());
+        setup.needWorkspace(impl_->pooledFrom + static_cast<std::size_t>(outputShape(o).elements()) * sizeof(float));
+      }
+    }
     {
       const Setup::Method called(setup, "inputGradient");
       switch (inputGradient) {
@@ -273,13 +299,12 @@ Conv2d::Conv2d(Setup& setup, const Options& o) : impl_(std::make_unique<Impl>())
       case By::tiles: setup.needWorkspace(impl_->tiles->inputGradientWorkspace()); break;
       case By::winograd: setup.needWorkspace(impl_->winograd->inputGradientWorkspace()); break;
       case By::library:
-        constexpr std::size_t line = 64;
         Options portion = o;
         impl_->portions = portionsOf(o);
         portion.input.dims[0] /= impl_->portions;
         impl_->inputs = portion.input.elements(), impl_->outputs = outputShape(portion).elements();
         impl_->inputGradientOfPortion = inputGradientOf(setup, portion);
-        impl_->apart = (impl_->inputGradientOfPortion.workspaceBytes() + line - 1) / line * line;
+        impl_->apart = inLines(impl_->inputGradientOfPortion.workspaceBytes());
         setup.needWorkspace(impl_->apart + static_cast<std::size_t>(impl_->inputs) * sizeof(float));
       }
     }
@@ -313,6 +338,15 @@ void Conv2d::forward(Stream& q, View<const float> x, View<const float> w, View<c
     parts::runRanges(parts::countOf(impl_->rectified, impl_->rectified), impl_->rectified,
                      [&](std::int64_t begin, std::int64_t end) { rectify(end - begin, y.data + begin); });
   }
+}
+
+void Conv2d::forwardPooled(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> maxima,
+                           View<std::int32_t> index) const {
+  if (impl_->forwardBy == By::winograd)
+    return impl_->winograd->forwardPooled(q.workspace(), x.data, w.data, b.data, maxima.data, index.data);
+  const View<float> y(reinterpret_cast<float*>(q.workspace() + impl_->pooledFrom));
+  forward(q, x, w, b, y);
+  impl_->pool->forward(q, View<const float>(y.data), maxima, index);
 }
 
 void Conv2d::inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const {

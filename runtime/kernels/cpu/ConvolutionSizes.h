@@ -36,9 +36,11 @@ struct Sizes {
 
 /// What is added to sums, and becomes of them when they are complete.
 struct Finish {
-  const float* bias = nullptr;  ///< of all channels; null: 0
-  const float* added = nullptr; ///< of each element of the result, which may lie there; null: 0
-  bool relu = false;            ///< negative values become 0
+  const float* bias = nullptr;   ///< of all channels; null: 0
+  const float* added = nullptr;  ///< of each element of the result, which may lie there; null: 0
+  bool relu = false;             ///< negative values become 0
+  bool pooled = false;           ///< results are the maxima of windows of 2x2 of the sums
+  std::int32_t* index = nullptr; ///< where, in a plane of sums, those are; null: nobody asks
 
   const float* biasOf(std::int64_t blockOfChannels) const { return bias ? bias + blockOfChannels * block : nullptr; }
 };

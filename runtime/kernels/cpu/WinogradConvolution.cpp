@@ -239,6 +239,12 @@ void WinogradConvolution::forward(std::byte* workspace, const float* x, const fl
   convolve(sizes_, threads_, {w, false}, workspace, x, {.bias = b, .relu = relu_}, y);
 }
 
+void WinogradConvolution::forwardPooled(std::byte* workspace, const float* x, const float* w, const float* b,
+                                        float* maxima, std::int32_t* index) const {
+  convolve(sizes_, threads_, {w, false}, workspace, x, {.bias = b, .relu = relu_, .pooled = true, .index = index},
+           maxima);
+}
+
 void WinogradConvolution::inputGradient(std::byte* workspace, const float* dy, const float* w, const float* added,
                                         float* dx) const {
   convolve(backward_, threads_, {w, true}, workspace, dy, {.added = added}, dx);
@@ -301,6 +307,8 @@ std::size_t WinogradConvolution::weightGradientWorkspace() const {
   return 0;
 }
 void WinogradConvolution::forward(std::byte*, const float*, const float*, const float*, float*) const {}
+void WinogradConvolution::forwardPooled(std::byte*, const float*, const float*, const float*, float*,
+                                        std::int32_t*) const {}
 void WinogradConvolution::inputGradient(std::byte*, const float*, const float*, const float*, float*) const {}
 void WinogradConvolution::weightGradient(std::byte*, const float*, const float*, float*, float*) const {}
 

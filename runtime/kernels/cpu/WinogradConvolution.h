@@ -23,6 +23,9 @@ public:
   /// which dx is added, and which may be dx. Results are the same bits for any
   /// number of threads.
   void forward(std::byte* workspace, const float* x, const float* w, const float* b, float* y) const;
+  /// Of Conv2d::forwardPooled; `index` may be null.
+  void forwardPooled(std::byte* workspace, const float* x, const float* w, const float* b, float* maxima,
+                     std::int32_t* index) const;
   void inputGradient(std::byte* workspace, const float* dy, const float* w, const float* added, float* dx) const;
   void weightGradient(std::byte* workspace, const float* x, const float* dy, float* dw, float* db) const;
 

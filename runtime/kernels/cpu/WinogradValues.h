@@ -2,7 +2,9 @@
 // come from tensors and go back. For x86-64 only.
 #pragma once
 
+#include "ChannelBlocks.h"
 #include "ConvolutionTiles.h"
+#include "Sums.h"
 #include "WinogradConvolution.h"
 
 #include <algorithm>
@@ -63,6 +65,13 @@ inline void fetchBeside(const float* patch, std::int64_t size, std::int64_t widt
     for (std::int64_t j = 0; j < 4; ++j) __builtin_prefetch(patch + (i * width + size + j) * block);
 }
 
+/// The same for what becomes of the next square of outputs: maxima in windows of 2x2, or indices.
+template <class T>
+void fetchMaximaBeside(const T* maxima, std::int64_t width) {
+  for (std::int64_t i = 0; maxima && i < 2; ++i)
+    for (std::int64_t j = 2; j < 4; ++j) __builtin_prefetch(maxima + (i * width + j) * block);
+}
+
 /// `size` x `size` values of a plane from (row, column) on: where they are or, where some lie outside, copied to `room`
 /// among zeros. `fetch`: they are far away.
 template <std::int64_t size>
@@ -109,31 +118,85 @@ inline void transformOutputGradients(const Sizes& s, const float* dy, std::int64
   }
 }
 
-/// Values at the points, of `count` outputs from `first` on, become a square of outputs.
+using blocks::Floats, blocks::Ints;
+constexpr std::int64_t floats = sizeof(Floats) / sizeof(float); ///< of a block, in a register
+
+/// Values of a square of outputs [4][4][16] without the bias become some rows and columns of a plane of outputs, as
+/// `finish` says.
+template <bool adds>
+PDCRT_AVX2 inline void finishSquare(const float* square, const float* bias, const float* added, float least,
+                                    std::int64_t rows, std::int64_t columns, std::int64_t width, float* y) {
+  for (std::int64_t lane = 0; lane < block; lane += floats) {
+    const Floats start = bias ? *reinterpret_cast<const Floats*>(bias + lane) : Floats{}, bound = Floats{} + least;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < columns; ++c) {
+        const std::int64_t to = (r * width + c) * block + lane;
+        Floats value = *reinterpret_cast<const Floats*>(square + (r * 4 + c) * block + lane) + start;
+        if (adds) value += *reinterpret_cast<const Floats*>(added + to);
+        *reinterpret_cast<Floats*>(y + to) = value < bound ? bound : value; // a NaN stays
+      }
+  }
+}
+
+/// The maxima of windows of 2x2 of such a square, as MaxPool2d has them, and their indices, if somebody asks: of some
+/// rows and columns of windows. `first` is the index of the square's first value, `width` that of the value below.
+template <bool relu>
+PDCRT_AVX2 inline void poolSquare(const float* square, const float* bias, std::int64_t first, std::int64_t rows,
+                                  std::int64_t columns, std::int64_t width, float* maxima, std::int32_t* index) {
+  for (std::int64_t lane = 0; lane < block; lane += floats) {
+    const Floats start = bias ? *reinterpret_cast<const Floats*>(bias + lane) : Floats{};
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < columns; ++c) {
+        const float* const window = square + (r * 8 + c * 2) * block + lane;
+        const auto at = static_cast<std::int32_t>(first + 2 * (r * width + c));
+        const std::int64_t to = (r * (width / 2) + c) * block + lane;
+        Floats best = Floats{} + (relu ? 0.0f : -std::numeric_limits<float>::infinity());
+        Ints place = Ints{} + (relu ? -1 : at);
+        PDCRT_EACH(tap, 4) {
+          const Floats value = *reinterpret_cast<const Floats*>(window + (tap / 2 * 4 + tap % 2) * block) + start;
+          const Ints wins = ~(value <= best) & (best == best);
+          best = wins ? value : best;
+          place = wins ? Ints{} + static_cast<std::int32_t>(at + tap / 2 * width + tap % 2) : place;
+        }
+        *reinterpret_cast<Floats*>(maxima + to) = best;
+        if (index) *reinterpret_cast<Ints*>(index + to) = place;
+      }
+  }
+}
+
+/// Values at the points, of `count` outputs from `first` on, become a square of outputs, or its maxima.
 PDCRT_AVX2 inline void transformOutputs(const Sizes& s, std::int64_t first, std::int64_t count, const Values& from,
                                         std::int64_t i, const Finish& finish, std::int64_t square, float* y) {
   const Place at(s, square);
   const std::int64_t rows = std::min<std::int64_t>(4, s.rows - at.row),
                      columns = std::min<std::int64_t>(4, s.columns - at.column);
   const bool fetch = areFar(s.samples * s.outputs, s.rows * s.columns);
+  const float least = finish.relu ? 0.0f : -std::numeric_limits<float>::infinity();
   alignas(64) float room[4 * 4 * block];
+  const Square<float> inRoom = {room, 4 * block, block};
   for (std::int64_t k = first; k < first + count; ++k) {
-    float* const to = y + (((at.sample * s.outputs + k) * s.rows + at.row) * s.columns + at.column) * block;
+    const std::int64_t plane = at.sample * s.outputs + k;
+    const float* const bias = finish.biasOf(k);
+    if (finish.pooled) {
+      tiles().toOutputs(readOnly(from.square(k - first, i)), inRoom);
+      const std::int64_t width = s.columns / 2,
+                         to = ((plane * (s.rows / 2) + at.row / 2) * width + at.column / 2) * block;
+      float* const maxima = y + to;
+      std::int32_t* const index = finish.index ? finish.index + to : nullptr;
+      if (fetch) fetchMaximaBeside(maxima, width), fetchMaximaBeside(index, width);
+      const auto pool = finish.relu ? poolSquare<true> : poolSquare<false>;
+      pool(room, bias, at.row * s.columns + at.column, rows / 2, columns / 2, s.columns, maxima, index);
+      continue;
+    }
+    float* const to = y + ((plane * s.rows + at.row) * s.columns + at.column) * block;
     const float* const added = finish.added ? finish.added + (to - y) : nullptr;
     if (fetch) fetchBeside(to, 4, s.columns);
-    const bool whole = rows == 4 && columns == 4 && !finish.bias && !added && !finish.relu;
-    const Square<float> result =
-        whole ? Square<float>{to, s.columns * block, block} : Square<float>{room, 4 * block, block};
+    const bool whole = rows == 4 && columns == 4 && !bias && !added && !finish.relu;
+    const Square<float> result = whole ? Square<float>{to, s.columns * block, block} : inRoom;
     tiles().toOutputs(readOnly(from.square(k - first, i)), result);
     if (whole) continue;
-    const float* const bias = finish.biasOf(k);
-    const float least = finish.relu ? 0.0f : -std::numeric_limits<float>::infinity();
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t j = 0; j < columns * block; ++j) {
-        float value = room[r * 4 * block + j] + (bias ? bias[j % block] : 0.0f);
-        if (added) value += added[r * s.columns * block + j];
-        to[r * s.columns * block + j] = value < least ? least : value; // a NaN stays
-      }
+    const auto finishOne = added ? finishSquare<true> : finishSquare<false>;
+    finishOne(room, bias, added, least, rows, columns, s.columns, to);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "Product.h"
 #include "pdcrt/CudaWorkspace.h"
 #include "pdcrt/Device.h"
+#include "pdcrt/kernels/MaxPool2d.h"
 #include "pdcrt/kernels/Pad.h"
 #include "pdcrt/kernels/Reduce.h"
 #include "pdcrt/kernels/Transpose.h"
@@ -230,6 +231,7 @@ struct Conv2d::Impl : Choices {
   std::unique_ptr<Pad> pad; ///< where both sides differ
   std::size_t padded = 0;   ///< bytes of the padded copy
   std::unique_ptr<Reduce> biasGradient;
+  std::unique_ptr<MaxPool2d> pool; ///< of forwardPooled
 
   explicit Impl(const Options& o) : Choices(o), output(outputShape(o)) {}
 
@@ -300,8 +302,16 @@ Conv2d::Conv2d(Setup& setup, const Options& asked) {
     refuseConvolution(asked, "blocks of some of the channels are for the CPU");
   Options o = asked;
   if (setup.times() && o.algorithms == Algorithms{}) o.algorithms = cuda::fastest(o, *setup.times());
-  impl_ = std::make_unique<Impl>(o);
   setup.needWorkspace(cuda::workspaceOf(o));
+  if (o.pooled) o.relu = false; // which is the pooling's
+  impl_ = std::make_unique<Impl>(o);
+  if (o.pooled)
+    impl_->pool = std::make_unique<MaxPool2d>(setup, MaxPool2d::Options{.input = outputShape(o),
+                                                                        .output = pooledShape(o),
+                                                                        .kernel = {2, 2},
+                                                                        .strides = {2, 2},
+                                                                        .relu = asked.relu,
+                                                                        .lanes = o.outputLanes});
   if (cuda::padsDiffer(o)) {
     const auto axes = [&](std::int64_t height, std::int64_t width) {
       return lastInput(o) ? Axes{0, height, width, 0} : Axes{0, 0, height, width};
@@ -338,6 +348,13 @@ void Conv2d::forward(Stream& q, OperandView<T> x, OperandView<T> w, OperandView<
 }
 void Conv2d::forward(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> y) const {
   forward<float>(q, x, w, b, y);
+}
+
+void Conv2d::forwardPooled(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> maxima,
+                           View<std::int32_t> index) const {
+  const View<float> y(reinterpret_cast<float*>(cuda::alignedWorkspace(q) + cuda::pooledFrom(impl_->options)));
+  forward(q, x, w, b, y);
+  impl_->pool->forward(q, View<const float>(y.data), maxima, index);
 }
 
 template <class T>

@@ -59,7 +59,8 @@ public:
     Dims2 dilations = {1, 1}; ///< 1: adjacent taps
     std::int64_t groups = 1;
     bool bias = false;
-    bool relu = false; ///< forward gives max(y, 0)
+    bool relu = false;   ///< forward gives max(y, 0), forwardPooled counts values below 0 as 0
+    bool pooled = false; ///< it is forwardPooled that is called, which may need more workspace
     /// Of x, dx and of y, dy: [N, C, H, W] is row-major [N, C / lanes, H, W, lanes], on the CPU with 1 or 16, under
     /// CUDA with 1 or C. What the algorithm wants otherwise is copied.
     std::int64_t inputLanes = 1, outputLanes = 1;
@@ -103,6 +104,11 @@ public:
 
   /// Shape of y: [N, O, H', W'], H' = floor((H + pads - dilation · (kernel - 1) - 1) / stride) + 1.
   static Shape outputShape(const Options& options);
+  /// Shape of what forwardPooled gives.
+  static Shape pooledShape(const Options& options) {
+    const Shape y = outputShape(options);
+    return {y.dims[0], y.dims[1], y.dims[2] / 2, y.dims[3] / 2};
+  }
 
   /// Throws std::runtime_error, with the shapes, if they do not fit each other or an algorithm is asked for that cannot
   /// compute them.
@@ -113,6 +119,10 @@ public:
 
   /// `b` [O] is empty without Options::bias.
   void forward(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> y) const;
+  /// Maxima of y in windows of 2x2 that lie side by side, without a rest at the end of rows and planes, and where in
+  /// its plane of y each is; both as MaxPool2d has them, with the bits that it would give. `index` may be empty.
+  void forwardPooled(Stream& q, View<const float> x, View<const float> w, View<const float> b, View<float> maxima,
+                     View<std::int32_t> index) const;
   void inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const;
   /// dx is `added` and the input gradient; it may be added's memory.
   void addedInputGradient(Stream& q, View<const float> dy, View<const float> w, View<const float> added,
