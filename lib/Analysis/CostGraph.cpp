@@ -95,12 +95,12 @@ void keepTogether(CostGraph& cost, const std::set<int>& groups) {
 } // namespace
 
 Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& model, const Profile& profile,
-                                     bool splitBackward, Diagnostics& diags, Target target, bool readsAhead) {
+                                     const CostOptions& options, Diagnostics& diags) {
   CostGraph cost{.model = model, .costSource = profile.source, .nodes = {}, .tensors = {}};
   std::vector<std::vector<const Operation*>> members(static_cast<std::size_t>(groupCount(graph)));
   for (const auto& operation : graph.operations())
     if (operation->group >= 0) members[static_cast<std::size_t>(operation->group)].push_back(operation.get());
-  const std::set<const Value*> handedOver = splitBackward ? handedOverIn(graph) : std::set<const Value*>();
+  const std::set<const Value*> handedOver = options.splitBackward ? handedOverIn(graph) : std::set<const Value*>();
   std::set<const Value*> outputs;
   for (const GraphOutput& output : graph.outputs) outputs.insert(output.value);
   const std::vector<std::string> names = groupNames(graph);
@@ -111,13 +111,17 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
                   .inputGradientMs = times.inputGradientMs,
                   .weightGradientMs = times.weightGradientMs,
                   .updateMs = times.updateMs};
-    Expected<std::int64_t> workspace = workspaceOf(members[g], target, diags);
+    if (options.earlyUpdates && times.earlyUpdateMs) {
+      node.updateMs = std::min(*times.earlyUpdateMs, times.updateMs);
+      node.lateUpdateMs = times.updateMs - node.updateMs;
+    }
+    Expected<std::int64_t> workspace = workspaceOf(members[g], options.target, diags);
     if (!workspace) return failure;
     node.workspaceBytes = *workspace;
     node.scratchBytes = gradientScratch(members[g], outputs, handedOver);
     cost.nodes.push_back(node);
   }
-  if (const int reader = groupOfData(graph); reader >= 0 && !readsAhead)
+  if (const int reader = groupOfData(graph); reader >= 0 && !options.readsAhead)
     cost.nodes[static_cast<std::size_t>(reader)].forwardMs += profile.dataMs;
 
   // Parameters: charged to the group that uses them first. Those that several groups train are shared; where only some
@@ -180,7 +184,7 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
 
   // Data that waits beside the slot on a GPU, with the group that reads it first: the handover, too, is summed over the
   // groups of a stage, which has at least one.
-  if (target == Target::cuda)
+  if (options.target == Target::cuda)
     for (const GraphInput& input : graph.inputs)
       if (input.kind == InputKind::data || input.kind == InputKind::label)
         if (const int reader = firstReader(graph, input.value); reader >= 0)

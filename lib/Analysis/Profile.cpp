@@ -23,7 +23,7 @@ std::string pdc::toJson(const Profile& profile) {
                     {"bandwidth_bytes_per_s", profile.link->bandwidthBytesPerS},
                     {"core_s_per_byte", profile.link->coreSPerByte}};
   json["groups"] = nlohmann::ordered_json::array();
-  for (const GroupTimes& group : profile.groups)
+  for (const GroupTimes& group : profile.groups) {
     json["groups"].push_back({{"id", group.id},
                               {"name", group.name},
                               {"forward_ms", group.forwardMs},
@@ -31,6 +31,8 @@ std::string pdc::toJson(const Profile& profile) {
                               {"weight_gradient_ms", group.weightGradientMs},
                               {"update_ms", group.updateMs},
                               {"spread", group.spread}});
+    if (group.earlyUpdateMs) json["groups"].back()["early_update_ms"] = *group.earlyUpdateMs;
+  }
   if (!profile.kernels.empty()) json["kernels"] = nlohmann::ordered_json::array();
   for (const KernelTime& time : profile.kernels) {
     json["kernels"].push_back(
@@ -93,7 +95,8 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
           << "expected a bandwidth above 0, got 0";
   }
   for (const JsonNode& node : root["groups"].elements()) {
-    node.allow({"id", "name", "forward_ms", "input_gradient_ms", "weight_gradient_ms", "update_ms", "spread"});
+    node.allow({"id", "name", "forward_ms", "input_gradient_ms", "weight_gradient_ms", "update_ms", "spread",
+                "early_update_ms"});
     const auto expectedId = static_cast<std::int64_t>(profile.groups.size());
     profile.groups.push_back({.id = static_cast<int>(node["id"].integer(expectedId, expectedId)),
                               .name = node["name"].text(),
@@ -102,6 +105,8 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
                               .weightGradientMs = node["weight_gradient_ms"].nonNegative(),
                               .updateMs = node["update_ms"].nonNegative(),
                               .spread = node["spread"].nonNegative()});
+    if (const std::optional<JsonNode> early = node.find("early_update_ms"))
+      profile.groups.back().earlyUpdateMs = early->nonNegative();
   }
   readKernelTimes(root, profile.kernels);
   if (!document->ok()) return failure;

@@ -69,6 +69,11 @@ private:
   /// Whether what one pass gives is computed again: not on a GPU, where convolutions take so little time that passes do
   /// not.
   bool computesAgain() const { return options_.target == Target::cpu && planner_.recompute != "none"; }
+  /// Whether a stage with one replica updates parameters in its backwards.
+  bool updatesEarly() const {
+    return options_.target == Target::cpu && !options_.lateUpdates && !training_.checksGradients() &&
+           planner_.schedule == "1f1b";
+  }
   Graph& main() { return *module_->findGraph("main"); }
   PassContext context() { return {*module_, ops_, diags_, {}}; }
 
@@ -113,8 +118,12 @@ Status Compilation::compile() {
     machines->device.reservedBytes = std::min(profile->reservedBytes, machines->device.memoryBytes);
   // On a GPU, unless the host looks at gradients before it goes on.
   const bool readsAhead = options_.target == Target::cuda && !training_.checksGradients();
-  Expected<CostGraph> costs = costGraphOf(main(), provenance_.model, *profile, splitsBackward(planner_.schedule),
-                                          diags_, options_.target, readsAhead);
+  Expected<CostGraph> costs = costGraphOf(main(), provenance_.model, *profile,
+                                          {.splitBackward = splitsBackward(planner_.schedule),
+                                           .target = options_.target,
+                                           .readsAhead = readsAhead,
+                                           .earlyUpdates = updatesEarly()},
+                                          diags_);
   if (!costs) return failure;
   Expected<Plan> planned = plan(*costs, *machines);
   if (!planned) return failure;

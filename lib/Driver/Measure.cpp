@@ -32,8 +32,8 @@ Expected<Cluster> oneDevice(Target target, Diagnostics& diags) {
 /// A plan that puts everything into one stage on one device of any size.
 Expected<Plan> oneStagePlan(PassContext& context, const Provenance& provenance, const Profile& estimate,
                             bool splitBackward, Target target) {
-  Expected<CostGraph> costs =
-      costGraphOf(*context.module.findGraph("main"), provenance.model, estimate, splitBackward, context.diags, target);
+  Expected<CostGraph> costs = costGraphOf(*context.module.findGraph("main"), provenance.model, estimate,
+                                          {.splitBackward = splitBackward, .target = target}, context.diags);
   Expected<Cluster> cluster = oneDevice(target, context.diags);
   if (!costs || !cluster) return failure;
   cluster->device.memoryBytes = std::int64_t{1} << 50;
@@ -131,6 +131,34 @@ Expected<Profile> runMeasuring(const std::string& folder, std::int64_t busyCores
   return meanOf(profiles);
 }
 
+/// A program that can measure itself, in a folder of its own.
+Expected<TemporaryFolder> buildMeasuring(PassContext& context, const Plan& plan, const pdcrt::Training& training,
+                                         const Provenance& provenance, const GenerateOptions& options) {
+  Expected<GeneratedProgram> program = generate(context, plan, training, provenance, options);
+  Expected<TemporaryFolder> folder = TemporaryFolder::create(context.diags);
+  if (!program || !folder || !writeOutput(folder->path(), program->files, program->weights, context.diags) ||
+      !buildProject(folder->path(), "out", {"pipeline"}, context.diags))
+    return failure;
+  return folder;
+}
+
+/// Whether updates take so much of a step that it matters when they are made.
+bool updatesMatter(const Profile& profile) {
+  return profile.updateMs >= 0.02 * profile.stepMs;
+}
+
+/// Adds what updates take in the middle of the backwards: that much longer those of `early` are than those without.
+void addEarlyUpdates(Profile& profile, const Profile& early) {
+  for (std::size_t g = 0; g < profile.groups.size(); ++g) {
+    const auto backwardMs = [g](const Profile& p) {
+      return p.groups[g].inputGradientMs + p.groups[g].weightGradientMs;
+    };
+    const double longer = std::max(0.0, backwardMs(early) - backwardMs(profile));
+    GroupTimes& group = profile.groups[g];
+    group.earlyUpdateMs = std::min(group.updateMs, longer + early.groups[g].updateMs); // and those behind all others
+  }
+}
+
 /// What the link between two ranks of this machine does, by the transport that pdc-run will use. None where that cannot
 /// be measured; then the table of known devices must do.
 std::optional<LinkProfile> measureLink(const std::string& folder, Diagnostics& diags) {
@@ -188,17 +216,22 @@ Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& trai
   if (!chooseAlgorithms(context.module, estimate.kernels, "", context.diags, target)) return failure;
   Expected<Plan> plan = oneStagePlan(context, provenance, estimate, splitBackward, target);
   if (!plan) return failure;
-  Expected<GeneratedProgram> program =
-      generate(context, std::move(*plan), training, provenance,
-               {.lateUpdates = true, .splitBackward = splitBackward, .target = target});
-  Expected<TemporaryFolder> folder = TemporaryFolder::create(context.diags);
-  if (!program || !folder || !writeOutput(folder->path(), program->files, program->weights, context.diags) ||
-      !buildProject(folder->path(), "out", {"pipeline"}, context.diags))
-    return failure;
+  GenerateOptions options = {.lateUpdates = true, .splitBackward = splitBackward, .target = target};
+  const Expected<TemporaryFolder> folder = buildMeasuring(context, *plan, training, provenance, options);
+  if (!folder) return failure;
   Expected<Profile> profile = runMeasuring(folder->path(), onCores ? busyCores : 1, estimate, context.diags);
-  if (profile) profile->splitBackward = splitBackward;
-  if (profile && onCores) profile->link = measureLink(folder->path(), context.diags);
-  if (profile && !onCores) {
+  if (!profile) return failure;
+  profile->splitBackward = splitBackward;
+  if (onCores) profile->link = measureLink(folder->path(), context.diags);
+  if (onCores && !training.checksGradients() && updatesMatter(*profile)) {
+    options.lateUpdates = false;
+    const Expected<TemporaryFolder> other = buildMeasuring(context, *plan, training, provenance, options);
+    if (!other) return failure;
+    const Expected<Profile> early = runMeasuring(other->path(), busyCores, estimate, context.diags);
+    if (!early) return failure;
+    addEarlyUpdates(*profile, *early);
+  }
+  if (!onCores) {
     profile->kernels = calledOnly(profile->kernels, context.module, target);
     if (!chooseAlgorithms(context.module, profile->kernels, "", context.diags, target)) return failure;
   }

@@ -22,6 +22,7 @@ std::string pdc::toJson(const CostGraph& graph) {
                            {"saved_bytes", node.savedBytes},
                            {"scratch_bytes", node.scratchBytes},
                            {"workspace_bytes", node.workspaceBytes}};
+    if (node.lateUpdateMs > 0) object["late_update_ms"] = node.lateUpdateMs;
     if (node.handoverBytes > 0) object["handover_bytes"] = node.handoverBytes;
     if (node.colour >= 0) object["colour"] = node.colour;
     nodes.push_back(std::move(object));
@@ -43,13 +44,15 @@ std::string pdc::toJson(const CostGraph& graph) {
 
 static CostNode readNode(const JsonNode& json) {
   json.allow({"name", "forward_ms", "input_gradient_ms", "weight_gradient_ms", "update_ms", "parameter_bytes",
-              "gradient_bytes", "saved_bytes", "scratch_bytes", "workspace_bytes", "handover_bytes", "colour"});
+              "gradient_bytes", "saved_bytes", "scratch_bytes", "workspace_bytes", "handover_bytes", "colour",
+              "late_update_ms"});
   CostNode node;
   node.name = json["name"].text();
   node.forwardMs = json["forward_ms"].nonNegative();
   node.inputGradientMs = optionalNumber(json, "input_gradient_ms");
   node.weightGradientMs = optionalNumber(json, "weight_gradient_ms");
   node.updateMs = optionalNumber(json, "update_ms");
+  node.lateUpdateMs = optionalNumber(json, "late_update_ms");
   node.parameterBytes = optionalBytes(json, "parameter_bytes");
   node.gradientBytes = optionalBytes(json, "gradient_bytes", node.parameterBytes);
   node.savedBytes = optionalBytes(json, "saved_bytes");
@@ -106,7 +109,7 @@ void pdc::refuseOverflow(double bytes, double time, const JsonNode& node) {
 static void refuseHugeSums(const CostGraph& graph, const JsonNode& nodes) {
   double bytes = 0, ms = 0;
   for (const CostNode& node : graph.nodes) {
-    ms += node.forwardMs + node.inputGradientMs + node.weightGradientMs + node.updateMs;
+    ms += node.forwardMs + node.inputGradientMs + node.weightGradientMs + node.updateMs + node.lateUpdateMs;
     for (std::int64_t size :
          {node.parameterBytes, node.gradientBytes, node.savedBytes, node.scratchBytes, node.handoverBytes})
       bytes += static_cast<double>(size);

@@ -12,7 +12,7 @@ CostGraph costsOf(Model& model) {
   model.run(differentiate);
   model.run(fuseGradientsApart);
   const Profile profile = analyticProfile(model.main(), {.f32Flops = 1e9, .memoryBandwidthBytesPerS = 1e9}, "");
-  Expected<CostGraph> costs = costGraphOf(model.main(), "m", profile, false, model.diags, Target::cpu, false);
+  Expected<CostGraph> costs = costGraphOf(model.main(), "m", profile, {}, model.diags);
   EXPECT_TRUE(costs) << model.messages();
   return costs ? *costs : CostGraph{};
 }
@@ -61,6 +61,34 @@ TEST(CostGraph, PutsGradientsOfWeightsBetweenALayerAndItsReaders) {
   EXPECT_GT(costs.nodes[2].weightGradientMs, 0);
   EXPECT_EQ(costs.nodes[2].forwardMs, 0);
   EXPECT_EQ(costs.nodes[2].savedBytes, 40 + 80); // %a, and %b for the gradient of the tanh
+}
+
+/// What an update takes in the middle of a backward counts where it is there, and the rest where replicas wait.
+TEST(CostGraph, KnowsWhatUpdatesTakeWhereTheyFollowEachBackward) {
+  Model model(R"(module @m {
+  param %w1 : f32[3, 2]
+  param %w2 : f32[2, 4]
+  graph @main(%x: f32[5, 3]) {
+    %a = linear %x, %w1 : f32[5, 2]
+    %b = linear %a, %w2 : f32[5, 4]
+    %loss = reduce_mean %b {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})");
+  model.run(differentiate);
+  model.run(fuse);
+  Profile profile = analyticProfile(model.main(), {.f32Flops = 1e9, .memoryBandwidthBytesPerS = 1e9}, "");
+  ASSERT_EQ(profile.groups.size(), 2u);
+  profile.groups[0].updateMs = profile.groups[1].updateMs = 8;
+  profile.groups[1].earlyUpdateMs = 3; // that of the other was not measured
+  for (bool early : {false, true}) {
+    const Expected<CostGraph> costs = costGraphOf(model.main(), "m", profile, {.earlyUpdates = early}, model.diags);
+    ASSERT_TRUE(costs) << model.messages();
+    EXPECT_EQ(costs->nodes[0].updateMs, 8);
+    EXPECT_EQ(costs->nodes[0].lateUpdateMs, 0);
+    EXPECT_EQ(costs->nodes[1].updateMs, early ? 3 : 8);
+    EXPECT_EQ(costs->nodes[1].lateUpdateMs, early ? 5 : 0);
+  }
 }
 
 /// Where pooling found its maxima only the pooling's gradient reads, which is with that of the weights.

@@ -145,7 +145,8 @@ TEST(CostGraphJson, ReadsBackWhatItWrites) {
                          .savedBytes = 6,
                          .scratchBytes = 7,
                          .workspaceBytes = 8,
-                         .colour = 9});
+                         .colour = 9,
+                         .lateUpdateMs = 11});
   graph.nodes.push_back({.name = "b", .forwardMs = 1});
   graph.tensors.push_back({"t", 0, {1}, 10, false});
   Diagnostics diags(nullptr);
@@ -153,6 +154,7 @@ TEST(CostGraphJson, ReadsBackWhatItWrites) {
   ASSERT_TRUE(back);
   EXPECT_EQ(toJson(*back), toJson(graph));
   EXPECT_EQ(back->nodes[0].colour, 9);
+  EXPECT_EQ(back->nodes[0].lateUpdateMs, 11);
   EXPECT_EQ(back->nodes[1].colour, -1);
   EXPECT_EQ(back->nodes[0].workspaceBytes, 8);
   EXPECT_FALSE(back->tensors[0].hasGradient);

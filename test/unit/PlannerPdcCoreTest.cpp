@@ -70,6 +70,14 @@ TEST(PlannerPdcCore, AllReducesLengthenTheUpdate) {
   EXPECT_DOUBLE_EQ(describePartition(twoNodes(), cluster, {}, parallel).stages[0].updateMs, 8);
 }
 
+TEST(PlannerPdcCore, UpdatesTakeMoreWhereReplicasAddUpGradients) {
+  CostGraph graph = twoNodes();
+  graph.nodes[0].updateMs = 2, graph.nodes[0].lateUpdateMs = 5;
+  const Partition straight = partitionOfIntervals({1, 2}, {1, 1}), parallel = partitionOfIntervals({2}, {2});
+  EXPECT_EQ(describePartition(graph, twoCores(0), {}, straight).stages[0].updateMs, 2);
+  EXPECT_EQ(describePartition(graph, twoCores(0), {}, parallel).stages[0].updateMs, 7);
+}
+
 TEST(PlannerPdcCore, DataParallelismIsLeftWhereItTakesTheCore) {
   const Plan parallel = planned(twoCores(0)), straight = planned(twoCores(1e-3 * msPerByte));
   ASSERT_EQ(parallel.stages.size(), 1u);

@@ -19,7 +19,7 @@ struct PlannerInstance {
 
 class RandomInstances {
 public:
-  explicit RandomInstances(std::uint64_t seed) : random_(seed), buckets_(seed), cores_(seed) {}
+  explicit RandomInstances(std::uint64_t seed) : random_(seed), buckets_(seed), cores_(seed), late_(seed) {}
 
   std::int64_t between(std::int64_t least, std::int64_t most) {
     return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
@@ -28,6 +28,8 @@ public:
   PlannerInstance next() {
     PlannerInstance instance{graph(), cluster(), options()};
     if (cores_() % 3 == 0) instance.cluster.device.coreSPerByte = static_cast<double>(1 + cores_() % 12) * 2.5e-7;
+    if (late_() % 3 == 0)
+      for (CostNode& node : instance.graph.nodes) node.lateUpdateMs = static_cast<double>(late_() % 5) / 2;
     if (between(0, 9) == 0) makeUnequal(instance.cluster);
     return instance;
   }
@@ -120,7 +122,7 @@ public:
 private:
   double time(bool coarse) { return static_cast<double>(coarse ? between(1, 3) * 8 : between(0, 40)) / 4; }
 
-  std::mt19937_64 random_, buckets_, cores_;
+  std::mt19937_64 random_, buckets_, cores_, late_;
 };
 
 inline void setMemory(Cluster& cluster, std::int64_t bytes) {
@@ -136,7 +138,8 @@ inline std::string toLine(const PlannerInstance& instance, const std::optional<P
   for (const CostNode& n : instance.graph.nodes) {
     nodes.push_back({n.forwardMs, n.inputGradientMs, n.weightGradientMs, n.updateMs, n.parameterBytes, n.gradientBytes,
                      n.savedBytes, n.scratchBytes, n.workspaceBytes, n.colour});
-    if (n.handoverBytes > 0) nodes.back().push_back(n.handoverBytes);
+    if (n.handoverBytes > 0 || n.lateUpdateMs > 0) nodes.back().push_back(n.handoverBytes);
+    if (n.lateUpdateMs > 0) nodes.back().push_back(n.lateUpdateMs);
   }
   for (const CostTensor& t : instance.graph.tensors) tensors.push_back({t.from, t.to, t.bytes, t.hasGradient});
   json["nodes"] = nodes;
@@ -167,7 +170,8 @@ inline PlannerInstance instanceOf(const std::string& line, std::optional<PlanCos
   PlannerInstance result;
   for (const ordered_json& n : json["nodes"])
     result.graph.nodes.push_back({"n" + std::to_string(result.graph.nodes.size()), n[0], n[1], n[2], n[3], n[4], n[5],
-                                  n[6], n[7], n[8], n[9], n.size() > 10 ? n[10].get<std::int64_t>() : 0});
+                                  n[6], n[7], n[8], n[9], n.size() > 10 ? n[10].get<std::int64_t>() : 0,
+                                  n.size() > 11 ? n[11].get<double>() : 0});
   for (const ordered_json& t : json["tensors"])
     result.graph.tensors.push_back(
         {"t" + std::to_string(t[0].get<int>()), t[0], t[1].get<std::vector<std::int64_t>>(), t[2], t[3]});

@@ -31,8 +31,11 @@ struct GroupTimes {
   int id = 0;
   std::string name; ///< for people
   double forwardMs = 0, inputGradientMs = 0, weightGradientMs = 0;
-  double updateMs = 0; ///< optimizer, of the group's parameters
-  double spread = 0;   ///< (90th - 10th percentile) / median over repetitions; 0 when estimated
+  double updateMs = 0; ///< optimizer, of the group's parameters, as a pass of its own
+  /// What it takes where gradients are used up as soon as they are made (`--updates=early`), which may save passes
+  /// over them; nothing: that was not measured.
+  std::optional<double> earlyUpdateMs = {};
+  double spread = 0; ///< (90th - 10th percentile) / median over repetitions; 0 when estimated
 };
 
 /// What a message between two ranks of the machine took while both computed.
@@ -88,12 +91,18 @@ std::vector<std::string> groupNames(const Graph& graph);
 /// update of a parameter reads the weight and its gradient and writes the weight.
 Profile analyticProfile(const Graph& graph, const DeviceKind& device, const std::string& version);
 
+/// What of a run the costs depend on.
+struct CostOptions {
+  bool splitBackward = false; ///< the schedule separates the halves of a backward; else nothing is handed over
+  Target target = Target::cpu;
+  bool readsAhead = false; ///< data is read while the minibatch before is computed, and takes nobody's time
+  bool earlyUpdates =
+      false; ///< gradients are used up as soon as they are made, where replicas do not add them up first
+};
+
 /// The planner's view of a differentiated and fused graph: a node per group, a tensor per value that groups hand on.
-/// Parameters that several groups use give them a colour. Where the schedule does not separate the halves of a backward
-/// (`splitBackward`), nothing is handed over. Data that is read while the minibatch before is computed (`readsAhead`)
-/// takes no time from the group that it belongs to. Errors: a kernel refuses its shapes, or the target lacks it.
+/// Parameters that several groups use give them a colour. Errors: a kernel refuses its shapes, or the target lacks it.
 Expected<CostGraph> costGraphOf(const Graph& graph, const std::string& model, const Profile& profile,
-                                bool splitBackward, Diagnostics& diags, Target target = Target::cpu,
-                                bool readsAhead = false);
+                                const CostOptions& options, Diagnostics& diags);
 
 } // namespace pdc

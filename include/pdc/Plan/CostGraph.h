@@ -28,6 +28,7 @@ struct CostNode {
   std::int64_t colour = -1;        ///< nodes of one colour (>= 0) share a stage
   std::int64_t handoverBytes = 0;  ///< what its weight gradients read of what input gradients have made; on a GPU also
                                    ///< data that it reads first, which waits beside the slot
+  double lateUpdateMs = 0;         ///< what an update takes more where replicas add up gradients before it
 };
 
 /// A tensor made by `from` and used by the nodes `to`. It is sent once to each stage that uses it.

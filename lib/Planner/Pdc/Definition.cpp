@@ -47,7 +47,7 @@ void Definition::readStages() {
       stage.forwardMs += node.forwardMs / speed;
       stage.backwardMs += (node.inputGradientMs + node.weightGradientMs) / speed;
       if (plan_.stages[s].recompute) stage.backwardMs += node.forwardMs / speed;
-      stage.updateMs += node.updateMs / speed;
+      stage.updateMs += (node.updateMs + (stage.replicas > 1 ? node.lateUpdateMs : 0)) / speed;
       stage.parameters += static_cast<double>(node.parameterBytes);
     }
   }

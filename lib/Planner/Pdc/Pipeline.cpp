@@ -92,7 +92,7 @@ static PipelineStage sumOf(const CostGraph& graph, const PartitionStage& part) {
     stage.forwardMs += node.forwardMs;
     stage.inputGradientMs += node.inputGradientMs;
     stage.weightGradientMs += node.weightGradientMs;
-    stage.updateMs += node.updateMs;
+    stage.updateMs += node.updateMs + (part.replicas > 1 ? node.lateUpdateMs : 0);
     stage.parameterBytes += node.parameterBytes;
     stage.gradientBytes += node.gradientBytes;
     stage.savedBytes += node.savedBytes;

@@ -131,7 +131,7 @@ StageLoads::Terms StageLoads::terms(const Stage& stage, int replicas, bool recom
     return terms;
   }
   const bool waits = delay == 0 && replicas > 1;
-  double waiting = computing + stage.updateMs / host.speed - hiddenMs(stage, recompute, host.speed) + sync;
+  double waiting = computing + optimizerMs(stage, replicas, host.speed) - hiddenMs(stage, recompute, host.speed) + sync;
   terms[0] = (computing + update) / r;
   if (waits) terms[waitTerm] = waiting / r;
   if (waits && stage.alone)

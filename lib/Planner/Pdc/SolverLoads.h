@@ -107,9 +107,12 @@ private:
   double allReduceCoreMs(const Stage& stage, int replicas, double speed) const {
     return machine_.allReduceCoreMs(stage.parameterBytes, replicas) / speed;
   }
+  double optimizerMs(const Stage& stage, int replicas, double speed) const {
+    return (stage.updateMs + (replicas > 1 ? stage.lateUpdateMs : 0)) / speed;
+  }
   /// With what the all-reduce takes from the core.
   double updateMs(const Stage& stage, int replicas, double speed) const {
-    return stage.updateMs / speed + allReduceCoreMs(stage, replicas, speed);
+    return optimizerMs(stage, replicas, speed) + allReduceCoreMs(stage, replicas, speed);
   }
   void memoryTerms(const Stage& stage, int delay, bool recompute, std::int64_t& base, std::int64_t& perWarmup) const;
 

@@ -45,6 +45,7 @@ static std::vector<Block> sumBlocks(const CostGraph& graph, const std::vector<in
     block.forwardMs += node.forwardMs;
     block.backwardMs += node.inputGradientMs + node.weightGradientMs;
     block.updateMs += node.updateMs;
+    block.lateUpdateMs += node.lateUpdateMs;
     block.parameterBytes += node.parameterBytes;
     block.gradientBytes += node.gradientBytes;
     block.savedBytes += node.savedBytes;

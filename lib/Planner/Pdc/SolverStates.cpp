@@ -159,6 +159,7 @@ void States::describe(State& state) const {
     state.forwardMs += block.forwardMs;
     state.backwardMs += block.backwardMs;
     state.updateMs += block.updateMs;
+    state.lateUpdateMs += block.lateUpdateMs;
     state.parameterBytes += block.parameterBytes;
     state.gradientBytes += block.gradientBytes;
     state.savedBytes += block.savedBytes;
@@ -239,6 +240,7 @@ StageSums States::stage(int i, int j, double msPerByte) const {
   sums.forwardMs = after.forwardMs - before.forwardMs;
   sums.backwardMs = after.backwardMs - before.backwardMs;
   sums.updateMs = after.updateMs - before.updateMs;
+  sums.lateUpdateMs = after.lateUpdateMs - before.lateUpdateMs;
   sums.parameterBytes = after.parameterBytes - before.parameterBytes;
   sums.gradientBytes = after.gradientBytes - before.gradientBytes;
   sums.savedBytes = after.savedBytes - before.savedBytes;

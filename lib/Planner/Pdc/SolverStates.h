@@ -9,7 +9,7 @@ namespace pdc {
 /// What a stage consists of, whatever the other stages are: the difference of two down-sets I ⊂ J. Times are those of
 /// a device of speed 1.
 struct StageSums {
-  double forwardMs = 0, backwardMs = 0, updateMs = 0;
+  double forwardMs = 0, backwardMs = 0, updateMs = 0, lateUpdateMs = 0;
   /// Computation, both ways, on the longest way from the stage through what is after J, and the transfers to the first
   /// node on it and back.
   double afterMs = 0;
@@ -68,7 +68,7 @@ private:
   struct State {
     NodeSet set;
     int count = 0;
-    double forwardMs = 0, backwardMs = 0, updateMs = 0;
+    double forwardMs = 0, backwardMs = 0, updateMs = 0, lateUpdateMs = 0;
     std::int64_t parameterBytes = 0, gradientBytes = 0, savedBytes = 0, handoverBytes = 0;
     std::int64_t cutBytes = 0, cutGradientBytes = 0;
     std::vector<int> cut; ///< tensors from inside that someone outside uses
