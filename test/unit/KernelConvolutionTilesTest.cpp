@@ -37,16 +37,19 @@ protected:
   }
 };
 
-/// What a set of tiles makes of some positions, one tile after the other.
-Floats forwardBy(const Tiles& tiles, std::int64_t positions, std::int64_t stride, ForwardTile tile,
-                 const Floats& before) {
+/// What a set of tiles makes of some positions and blocks of outputs, one tile after the other.
+Floats forwardBy(const Tiles& tiles, std::int64_t positions, std::int64_t stride, std::int64_t outputs,
+                 const ForwardTile& tile, const Floats& before) {
   Floats y = before;
-  const float *const x = tile.x, *const given = tile.before;
-  for (std::int64_t first = 0; first < positions; first += tiles.rows) {
-    tile.x = x + first * stride * block, tile.y = y.data() + first * block;
-    if (given) tile.before = given + first * block;
-    tiles.forward(std::min(tiles.rows, positions - first), stride, tile);
-  }
+  for (std::int64_t output = 0; output < outputs; output += tiles.outputs)
+    for (std::int64_t first = 0; first < positions; first += tiles.rows) {
+      const std::int64_t at = output * tile.outputOfY + first * block;
+      ForwardTile t = tile;
+      t.x = tile.x + first * stride * block, t.y = y.data() + at, t.w = tile.w + output * tile.outputOfW;
+      if (tile.before) t.before = tile.before + at;
+      if (tile.start) t.start = tile.start + output * block;
+      tiles.forward(std::min(tiles.rows, positions - first), stride, std::min(tiles.outputs, outputs - output), t);
+    }
   return y;
 }
 
@@ -58,30 +61,36 @@ struct Transform {
 } // namespace
 
 TEST_F(ConvolutionTiles, ForwardHasTheBitsOfAvx2) {
-  constexpr std::int64_t inputs = 2, kernel = 3, width = 40, plane = kernel * width * block;
-  Floats x = randomFloats(inputs * plane, 1), w = randomFloats(inputs * kernel * kernel * block * block, 2),
-         bias = randomFloats(block, 3), before = randomFloats(avx512Tiles.rows * block, 4);
+  constexpr std::int64_t inputs = 2, kernel = 3, width = 40, plane = kernel * width * block, most = 2;
+  constexpr std::int64_t filter = inputs * kernel * kernel * block * block;
+  const std::int64_t planeOfY = (avx512Tiles.rows + 1) * block;
+  Floats x = randomFloats(inputs * plane, 1), w = randomFloats(most * filter, 2), bias = randomFloats(most * block, 3),
+         before = randomFloats(most * planeOfY, 4);
   x[5 * block] = std::numeric_limits<float>::quiet_NaN();
   for (std::int64_t positions = 1; positions <= avx512Tiles.rows; ++positions)
     for (std::int64_t stride : {1, 2})
-      for (int start = 0; start < 3; ++start)
-        for (bool relu : {false, true}) {
-          const ForwardTile tile = {.x = x.data(),
-                                    .w = w.data(),
-                                    .before = start == 1 ? before.data() : nullptr,
-                                    .start = start == 2 ? bias.data() : nullptr,
-                                    .y = nullptr,
-                                    .inputs = inputs,
-                                    .plane = plane,
-                                    .kernelHeight = kernel,
-                                    .rowFloats = width * block,
-                                    .kernelWidth = kernel,
-                                    .relu = relu};
-          const Floats expected = forwardBy(avx2Tiles, positions, stride, tile, before);
-          EXPECT_TRUE(sameBits(forwardBy(avx512Tiles, positions, stride, tile, before), expected))
-              << positions << " positions, stride " << stride << ", start " << start << ", relu " << relu;
-          EXPECT_FALSE(sameBits(before, expected));
-        }
+      for (std::int64_t outputs = 1; outputs <= most; ++outputs)
+        for (int start = 0; start < 3; ++start)
+          for (bool relu : {false, true}) {
+            const ForwardTile tile = {.x = x.data(),
+                                      .w = w.data(),
+                                      .before = start == 1 ? before.data() : nullptr,
+                                      .start = start == 2 ? bias.data() : nullptr,
+                                      .y = nullptr,
+                                      .inputs = inputs,
+                                      .plane = plane,
+                                      .kernelHeight = kernel,
+                                      .rowFloats = width * block,
+                                      .kernelWidth = kernel,
+                                      .relu = relu,
+                                      .outputOfW = filter,
+                                      .outputOfY = planeOfY};
+            const Floats expected = forwardBy(avx2Tiles, positions, stride, outputs, tile, before);
+            EXPECT_TRUE(sameBits(forwardBy(avx512Tiles, positions, stride, outputs, tile, before), expected))
+                << positions << " positions, stride " << stride << ", " << outputs << " blocks, start " << start
+                << ", relu " << relu;
+            EXPECT_FALSE(sameBits(before, expected));
+          }
 }
 
 TEST_F(ConvolutionTiles, WeightsHaveTheBitsOfAvx2) {

@@ -1,49 +1,58 @@
 // The code of ConvolutionTiles.h's functions, included once for each instruction set, in a namespace of its own. There
-// are `Vector`, of `width` floats, `pieces` to a block of 16, and what is done with it; `tileRows` rows of a result, or
-// `weightSums` of a filter's gradient, are in registers at once.
+// are `Vector`, of `width` floats, `pieces` to a block of 16, and what is done with it; `tileRows` rows of
+// `tileOutputs` blocks of a result, or `weightSums` of a filter's gradient, are in registers at once.
 
-template <int positions, int stride>
+template <int positions, int stride, int outputs>
 void run(const ForwardTile& tile) {
   const ForwardTile t = tile;
   // The next tile of y is far away, and mostly behind this one.
-  PDCRT_EACH(p, positions) _mm_prefetch(t.y + (positions + p) * block, _MM_HINT_T0);
-  Vector sums[positions][pieces];
+  PDCRT_EACH(o, outputs)
+  PDCRT_EACH(p, positions) _mm_prefetch(t.y + o * t.outputOfY + (positions + p) * block, _MM_HINT_T0);
+  Vector sums[outputs][positions][pieces];
+  PDCRT_EACH(o, outputs)
   PDCRT_EACH(p, positions)
   PDCRT_EACH(v, pieces) {
     if (t.before)
-      sums[p][v] = load(t.before + p * block + v * width);
+      sums[o][p][v] = load(t.before + o * t.outputOfY + p * block + v * width);
     else
-      sums[p][v] = t.start ? load(t.start + v * width) : all(0.0f);
+      sums[o][p][v] = t.start ? load(t.start + o * block + v * width) : all(0.0f);
   }
   const float* w = t.w;
   for (std::int64_t c = 0; c < t.inputs; ++c)
     for (std::int64_t i = 0; i < t.kernelHeight; ++i) {
       const float* x = t.x + c * t.plane + i * t.rowFloats;
+      if (t.nextX != 0) PDCRT_EACH(p, positions) _mm_prefetch(x + t.nextX + p * stride * block, _MM_HINT_T0);
       for (std::int64_t j = 0; j < t.kernelWidth; ++j)
 #pragma GCC unroll 8
         for (int input = 0; input < block; ++input, ++x, w += block) {
-          Vector right[pieces];
-          PDCRT_EACH(v, pieces) right[v] = load(w + v * width);
+          Vector right[outputs][pieces];
+          PDCRT_EACH(o, outputs)
+          PDCRT_EACH(v, pieces) right[o][v] = load(w + o * t.outputOfW + v * width);
           PDCRT_EACH(p, positions) {
             const Vector left = all(x[p * stride * block]);
-            PDCRT_EACH(v, pieces) sums[p][v] = multiplyAdd(left, right[v], sums[p][v]);
+            PDCRT_EACH(o, outputs)
+            PDCRT_EACH(v, pieces) sums[o][p][v] = multiplyAdd(left, right[o][v], sums[o][p][v]);
           }
         }
     }
   const Vector least = all(t.relu ? 0.0f : -std::numeric_limits<float>::infinity());
+  PDCRT_EACH(o, outputs)
   PDCRT_EACH(p, positions)
-  PDCRT_EACH(v, pieces) store(t.y + p * block + v * width, larger(least, sums[p][v])); // a NaN stays
+  PDCRT_EACH(v, pieces)
+  store(t.y + o * t.outputOfY + p * block + v * width, larger(least, sums[o][p][v])); // a NaN stays
 }
 
-template <int stride, int positions = tileRows>
+template <int stride, int outputs, int positions = tileRows>
 void runForward(std::int64_t wanted, const ForwardTile& t) {
   if constexpr (positions > 1)
-    if (wanted < positions) return runForward<stride, positions - 1>(wanted, t);
-  run<positions, stride>(t);
+    if (wanted < positions) return runForward<stride, outputs, positions - 1>(wanted, t);
+  run<positions, stride, outputs>(t);
 }
 
-void forward(std::int64_t positions, std::int64_t stride, const ForwardTile& t) {
-  stride == 1 ? runForward<1>(positions, t) : runForward<2>(positions, t);
+void forward(std::int64_t positions, std::int64_t stride, std::int64_t outputs, const ForwardTile& t) {
+  if constexpr (tileOutputs > 1)
+    if (outputs > 1) return stride == 1 ? runForward<1, 2>(positions, t) : runForward<2, 2>(positions, t);
+  stride == 1 ? runForward<1, 1>(positions, t) : runForward<2, 1>(positions, t);
 }
 
 template <int outputs, int taps, int inputs>
@@ -192,6 +201,7 @@ void apply(Square<const float> source, Square<float> result) {
 }
 
 constexpr Tiles tiles = {.rows = tileRows,
+                         .outputs = tileOutputs,
                          .forward = forward,
                          .weights = weights,
                          .ofInputs = apply<points, points, ofInputs>,

@@ -19,7 +19,7 @@ constexpr float scale0 = 1 / (p2 * q2), scaleP = 1 / (2 * p2 * (p2 - q2)), scale
 #pragma GCC target("avx2,fma")
 namespace avx2 {
 using Vector = __m256;
-constexpr int width = 8, pieces = block / width, tileRows = 6, weightSums = 6;
+constexpr int width = 8, pieces = block / width, tileRows = 6, tileOutputs = 1, weightSums = 6;
 
 PDCRT_INLINE Vector load(const float* x) {
   return _mm256_loadu_ps(x);
@@ -54,7 +54,7 @@ PDCRT_INLINE Vector larger(Vector a, Vector b) {
 #pragma GCC target("avx512f")
 namespace avx512 {
 using Vector = __m512;
-constexpr int width = 16, pieces = block / width, tileRows = 14, weightSums = 24;
+constexpr int width = 16, pieces = block / width, tileRows = 14, tileOutputs = 2, weightSums = 24;
 
 PDCRT_INLINE Vector load(const float* x) {
   return _mm512_loadu_ps(x);

@@ -11,13 +11,16 @@
 
 namespace pdcrt::convolution {
 
-/// A tile of y: neighbours in a row, one below the other here.
+/// A tile of y: neighbours in a row, one below the other here, of one or two blocks of outputs.
 struct ForwardTile {
   const float *x, *w;
-  const float *before, *start; ///< what the products are added to: `before`, as y lies; or of all rows `start`; or 0
+  /// What the products are added to: `before`, as y lies; or of all rows `start`, of one block behind the other; or 0.
+  const float *before, *start;
   float* y;
   std::int64_t inputs, plane, kernelHeight, rowFloats, kernelWidth;
-  bool relu; ///< y is complete then, and of negative values 0 is stored
+  bool relu;                                 ///< y is complete then, and of negative values 0 is stored
+  std::int64_t outputOfW = 0, outputOfY = 0; ///< floats from one block of outputs to the next
+  std::int64_t nextX = 0; ///< where, from each row of x on, what is read next is fetched; 0: nothing is
 };
 
 /// Tiles of dw: all inputs of a block, for some neighbouring taps and one or two blocks of outputs.
@@ -42,9 +45,9 @@ inline constexpr int squareOutputs = 4, squarePoints = 6, squareTaps = 3;
 
 /// What an instruction set has.
 struct Tiles {
-  std::int64_t rows;                                                                ///< of a tile of y, at most
-  void (*forward)(std::int64_t positions, std::int64_t stride, const ForwardTile&); ///< stride 1 or 2
-  void (*weights)(std::int64_t outputs, std::int64_t taps, const WeightTile&);      ///< 1 or 2, 1 to 3
+  std::int64_t rows, outputs; ///< of a tile of y, at most; blocks of the latter
+  void (*forward)(std::int64_t positions, std::int64_t stride, std::int64_t outputs, const ForwardTile&); ///< 1 or 2
+  void (*weights)(std::int64_t outputs, std::int64_t taps, const WeightTile&); ///< 1 or 2, 1 to 3
   // Of Winograd's algorithm F(4x4, 3x3): 6 x 6 inputs, 3 x 3 taps and 4 x 4 gradients of outputs become values at 6 x 6
   // points, and products of these 4 x 4 outputs and the gradients of 3 x 3 taps.
   void (*ofInputs)(Square<const float>, Square<float>);

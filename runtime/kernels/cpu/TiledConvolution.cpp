@@ -107,10 +107,10 @@ void forEachRow(parts::Range range, std::int64_t columns, const F& f) {
     f(row, std::max(range.begin - row * columns, std::int64_t{0}), std::min(range.end - row * columns, columns));
 }
 
-/// The plane y of one block of outputs: what was there before, or the bias, or 0, and the products of some blocks of
-/// inputs of one sample.
-void addPlane(const Sizes& s, const Images& images, std::int64_t sample, std::int64_t inputs, const float* w,
-              const float* before, const float* bias, bool relu, float* y) {
+/// Planes of y, of one or two blocks of outputs: what was there before, or the bias, or 0, and the products of some
+/// blocks of inputs of one sample.
+void addPlanes(const Sizes& s, const Images& images, std::int64_t sample, std::int64_t inputs, std::int64_t outputs,
+               const float* w, const float* before, const float* bias, bool relu, float* y, std::int64_t outputOfY) {
   const Tiles& tiles = convolution::tiles();
   const std::int64_t inRow = (s.columns + tiles.rows - 1) / tiles.rows;
   ForwardTile t = {.x = nullptr,
@@ -123,7 +123,9 @@ void addPlane(const Sizes& s, const Images& images, std::int64_t sample, std::in
                    .kernelHeight = s.kernelHeight,
                    .rowFloats = images.width * block,
                    .kernelWidth = s.kernelWidth,
-                   .relu = relu};
+                   .relu = relu,
+                   .outputOfW = s.inputs * s.taps() * block * block,
+                   .outputOfY = outputOfY};
   for (std::int64_t row = 0; row < s.rows; ++row)
     for (std::int64_t tile = 0; tile < inRow; ++tile) { // of sizes that differ by 1 at most
       const std::int64_t first = tile * s.columns / inRow, end = (tile + 1) * s.columns / inRow;
@@ -131,7 +133,9 @@ void addPlane(const Sizes& s, const Images& images, std::int64_t sample, std::in
           images.data + sample * images.sample + (row * s.strideHeight * images.width + first * s.strideWidth) * block;
       t.y = y + (row * s.columns + first) * block;
       if (before) t.before = before + (t.y - y);
-      tiles.forward(end - first, s.strideWidth, t);
+      // With one tap there is little to do for what is read, and of each plane it is only a piece.
+      if (s.taps() == 1) t.nextX = (end - first) * s.strideWidth * block;
+      tiles.forward(end - first, s.strideWidth, outputs, t);
     }
 }
 
@@ -166,13 +170,14 @@ private:
     for (std::int64_t c = 0; c < s_.inputs; c += portion_.inputs) {
       const std::int64_t inputs = std::min(portion_.inputs, s_.inputs - c);
       const Images read = imagesOf(given_, x_ + (n0 * s_.inputs + c) * s_.source.plane, samples, inputs, images);
-      for (std::int64_t k = first; k < end; ++k)
+      for (std::int64_t k = first; k < end; k += tiles().outputs)
         for (std::int64_t n = 0; n < samples; ++n)
-          addPlane(s_, read, n, inputs, w_ + (k * s_.inputs + c) * filter,
-                   c > 0   ? computed(n, k)
-                   : apart ? nullptr
-                           : added(n, k),
-                   finish_.biasOf(k), finish_.relu && c + inputs == s_.inputs, computed(n, k));
+          addPlanes(s_, read, n, inputs, std::min(tiles().outputs, end - k), w_ + (k * s_.inputs + c) * filter,
+                    c > 0   ? computed(n, k)
+                    : apart ? nullptr
+                            : added(n, k),
+                    finish_.biasOf(k), finish_.relu && c + inputs == s_.inputs, computed(n, k),
+                    computed(n, k + 1) - computed(n, k));
     }
     if (!apart) return;
     for (std::int64_t n = 0; n < samples; ++n)

@@ -56,17 +56,27 @@ bool takesPortions(const Sizes& s) {
 
 /// Some outputs and some inputs of a filter.
 struct Portion {
-  static constexpr std::int64_t mostInputs = 8; ///< of one output: 288 KiB at the points
+  static constexpr std::int64_t most = 8; ///< blocks: 288 KiB at the points
   std::int64_t output, outputs, input, inputs;
 
-  static std::int64_t floats() { return Values::floatsOf(mostInputs, block); }
+  static std::int64_t floats() { return Values::floatsOf(most, block); }
+  /// The outputs of a portion, where there are enough.
+  static std::int64_t mostOutputs() { return tiles().outputs; }
 };
 
-/// Calls f(portion) for all portions of one output.
+/// Calls f(portion) for all portions of some outputs, at most Portion::mostOutputs().
 template <class F>
-void forEachPortion(const Sizes& s, std::int64_t output, const F& f) {
-  for (std::int64_t input = 0; input < s.inputs; input += Portion::mostInputs)
-    f(Portion{output, 1, input, std::min(Portion::mostInputs, s.inputs - input)});
+void forEachPortion(const Sizes& s, std::int64_t output, std::int64_t outputs, const F& f) {
+  const std::int64_t most = Portion::most / outputs;
+  for (std::int64_t input = 0; input < s.inputs; input += most)
+    f(Portion{output, outputs, input, std::min(most, s.inputs - input)});
+}
+
+/// Calls f(first, count) for the outputs of the range, as many at a time as portions have.
+template <class F>
+void forEachOutputs(const parts::Range& range, const F& f) {
+  for (std::int64_t output = range.begin; output < range.end; output += Portion::mostOutputs())
+    f(output, std::min(Portion::mostOutputs(), range.end - output));
 }
 
 /// Squares of outputs that are computed at a time: so many that their values at the points stay in a cache. That is the
@@ -92,7 +102,7 @@ void multiply(const Portion& p, std::int64_t count, const Values& v, const Value
   const convolution::Tiles& tiles = convolution::tiles();
   const std::int64_t parts = (count + tiles.rows - 1) / tiles.rows;
   for (std::int64_t point = 0; point < allPoints; ++point)
-    for (std::int64_t k = 0; k < p.outputs; ++k) {
+    for (std::int64_t k = 0; k < p.outputs; k += tiles.outputs) {
       convolution::ForwardTile t = {.x = nullptr,
                                     .w = u.at(point, k * p.inputs, 0),
                                     .before = nullptr,
@@ -103,12 +113,14 @@ void multiply(const Portion& p, std::int64_t count, const Values& v, const Value
                                     .kernelHeight = 1,
                                     .rowFloats = 0,
                                     .kernelWidth = 1,
-                                    .relu = false};
+                                    .relu = false,
+                                    .outputOfW = p.inputs * blockFloats,
+                                    .outputOfY = m.count * block};
       for (std::int64_t tile = 0; tile < parts; ++tile) {
         const std::int64_t first = tile * count / parts, end = (tile + 1) * count / parts;
         t.x = v.at(point, p.input, first), t.y = m.at(point, k, first);
         t.before = p.input == 0 ? nullptr : t.y;
-        tiles.forward(end - first, 1, t);
+        tiles.forward(end - first, 1, std::min(tiles.outputs, p.outputs - k), t);
       }
     }
 }
@@ -169,16 +181,18 @@ void convolveWithAll(const Sizes& s, int threads, const Filter& filter, float* r
   });
 }
 
-/// Of values of inputs, and of a portion and values of an output for each thread.
+/// Of values of inputs, and of a portion and values of its outputs for each thread.
 std::int64_t floatsInPortions(const Sizes& s, int threads) {
   const std::int64_t atOnce = squaresAtOnce(s, /*filterGradient=*/false);
-  return Values::floatsOf(s.inputs, atOnce) + threads * (Portion::floats() + Values::floatsOf(1, atOnce));
+  return Values::floatsOf(s.inputs, atOnce) +
+         threads * (Portion::floats() + Values::floatsOf(Portion::mostOutputs(), atOnce));
 }
 
 /// With portions of the filter, one after the other. Threads share the outputs.
 void convolveInPortions(const Sizes& s, int threads, const Filter& filter, float* room, const float* x,
                         const Finish& finish, float* y) {
-  const std::int64_t atOnce = squaresAtOnce(s, /*filterGradient=*/false), outputFloats = Values::floatsOf(1, atOnce);
+  const std::int64_t atOnce = squaresAtOnce(s, /*filterGradient=*/false),
+                     outputFloats = Values::floatsOf(Portion::mostOutputs(), atOnce);
   const Values v = {room, s.inputs, atOnce};
   forEachTime(s, atOnce, [&](std::int64_t square, std::int64_t count) {
     parts::runRanges(threads, count, [&](std::int64_t begin, std::int64_t end) {
@@ -186,16 +200,17 @@ void convolveInPortions(const Sizes& s, int threads, const Filter& filter, float
     });
     parts::run(threads, [&](int part) {
       float* const mine = room + Values::floatsOf(s.inputs, atOnce) + part * (outputFloats + Portion::floats());
-      const Values m = {mine, 1, atOnce};
-      const parts::Range outputs = parts::rangeOf(part, threads, s.outputs);
-      for (std::int64_t output = outputs.begin; output < outputs.end; ++output) {
-        forEachPortion(s, output, [&](const Portion& p) {
-          const Values u = {mine + outputFloats, p.inputs, block};
-          for (std::int64_t i = 0; i < p.inputs; ++i) filter.transform(s, output, p.input + i, u, i);
+      forEachOutputs(parts::rangeOf(part, threads, s.outputs), [&](std::int64_t output, std::int64_t outputs) {
+        const Values m = {mine, outputs, atOnce};
+        forEachPortion(s, output, outputs, [&](const Portion& p) {
+          const Values u = {mine + outputFloats, p.outputs * p.inputs, block};
+          for (std::int64_t k = 0; k < p.outputs; ++k)
+            for (std::int64_t i = 0; i < p.inputs; ++i)
+              filter.transform(s, output + k, p.input + i, u, k * p.inputs + i);
           multiply(p, count, v, u, m);
         });
-        for (std::int64_t i = 0; i < count; ++i) transformOutputs(s, output, 1, m, i, finish, square + i, y);
-      }
+        for (std::int64_t i = 0; i < count; ++i) transformOutputs(s, output, outputs, m, i, finish, square + i, y);
+      });
     });
   });
 }
@@ -274,14 +289,15 @@ void WinogradConvolution::weightGradient(std::byte* workspace, const float* x, c
           multiplyToFilter({0, s.outputs, 0, s.inputs}, point, count, v, m, fresh, filterAt(s, room));
       });
     parts::run(threads_, [&](int part) {
-      const parts::Range outputs = parts::rangeOf(part, threads_, s.outputs);
-      for (std::int64_t output = outputs.begin; output < outputs.end; ++output)
-        forEachPortion(s, output, [&](const Portion& p) {
-          const Values du = {room + part * Portion::floats(), p.inputs, block};
+      forEachOutputs(parts::rangeOf(part, threads_, s.outputs), [&](std::int64_t output, std::int64_t outputs) {
+        forEachPortion(s, output, outputs, [&](const Portion& p) {
+          const Values du = {room + part * Portion::floats(), p.outputs * p.inputs, block};
           for (std::int64_t point = 0; point < allPoints; ++point) multiplyToFilter(p, point, count, v, m, true, du);
-          for (std::int64_t i = 0; i < p.inputs; ++i)
-            transformFilterGradient(du, i, fresh, gradientOf(output, p.input + i));
+          for (std::int64_t k = 0; k < p.outputs; ++k)
+            for (std::int64_t i = 0; i < p.inputs; ++i)
+              transformFilterGradient(du, k * p.inputs + i, fresh, gradientOf(output + k, p.input + i));
         });
+      });
     });
   });
   if (!takesPortions(s))

@@ -191,6 +191,7 @@ PDCRT_AVX2 inline void transformOutputs(const Sizes& s, std::int64_t first, std:
     float* const to = y + ((plane * s.rows + at.row) * s.columns + at.column) * block;
     const float* const added = finish.added ? finish.added + (to - y) : nullptr;
     if (fetch) fetchBeside(to, 4, s.columns);
+    if (fetch && added && added != to) fetchBeside(added, 4, s.columns);
     const bool whole = rows == 4 && columns == 4 && !bias && !added && !finish.relu;
     const Square<float> result = whole ? Square<float>{to, s.columns * block, block} : inRoom;
     tiles().toOutputs(readOnly(from.square(k - first, i)), result);
