@@ -142,10 +142,8 @@ Expected<TemporaryFolder> buildMeasuring(PassContext& context, const Plan& plan,
   return folder;
 }
 
-/// Whether updates take so much of a step that it matters when they are made.
-bool updatesMatter(const Profile& profile) {
-  return profile.updateMs >= 0.02 * profile.stepMs;
-}
+/// From this share of a step on it matters when updates are made.
+constexpr double leastShareOfUpdates = 0.02;
 
 /// Adds what updates take in the middle of the backwards: that much longer those of `early` are than those without.
 void addEarlyUpdates(Profile& profile, const Profile& early) {
@@ -223,7 +221,7 @@ Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& trai
   if (!profile) return failure;
   profile->splitBackward = splitBackward;
   if (onCores) profile->link = measureLink(folder->path(), context.diags);
-  if (onCores && !training.checksGradients() && updatesMatter(*profile)) {
+  if (onCores && !training.checksGradients() && profile->updateMs >= leastShareOfUpdates * profile->stepMs) {
     options.lateUpdates = false;
     const Expected<TemporaryFolder> other = buildMeasuring(context, *plan, training, provenance, options);
     if (!other) return failure;

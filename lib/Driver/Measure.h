@@ -11,8 +11,8 @@ namespace pdc {
 /// context, and the link between two ranks of this machine. `busyCores` such programs run at once, and times are the
 /// mean of theirs: cores that compute side by side share memory, caches and frequency, so that each is slower than one
 /// that computes alone. Where updates matter, a second program tells what they take in the middle of the backwards. A
-/// program for a GPU measures on the first one, alone, and no link. `splitBackward`: the halves
-/// of a backward are timed apart, in a program that keeps them apart, which is slower than others.
+/// program for a GPU measures on the first one, alone, and no link. `splitBackward`: the halves of a backward are timed
+/// apart, in a program that keeps them apart, which is slower than others.
 Expected<Profile> measure(PassContext& context, const pdcrt::Training& training, const Provenance& provenance,
                           std::int64_t busyCores, bool splitBackward, Target target = Target::cpu);
 

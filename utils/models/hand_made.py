@@ -12,6 +12,7 @@ What each network has that a cut could get wrong:
     with-attention  residual sums around attention, causal in the second layer
     words       norms that nothing but products reads, and logits that nothing but the loss reads
     large-filters  convolutions whose weights' gradients are fusion groups of their own, one before a pooling and one before nothing
+    pooled      convolutions that write only the maxima of what they compute
 
 The same name gives the same bytes. Needs the onnx package.
 """
@@ -130,6 +131,19 @@ def large_filters(net):
     return [net.loss("loss", net.linear("last", x, 32, CLASSES))]
 
 
+def pooled(net):
+    x = net.op("Reshape", "image", [net.linear("first", "input", WIDTH, 132), net.constant("image.shape", numpy.array([0, 1, 12, 11]))])
+    for name, inputs, outputs in (("one", 1, 16), ("two", 16, 32), ("three", 32, 16)):
+        x = net.op("Conv", name, [x, net.weight(name + ".weight", outputs, inputs, 3, 3, spread=0.1), net.weight(name + ".bias", outputs)],
+                   kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+        if name != "three":
+            x = net.op("Relu", name + ".relu", [x])
+        if name != "one":
+            x = net.op("MaxPool", name + ".pool", [x], kernel_shape=[2, 2], strides=[2, 2])
+    x = net.op("Flatten", "flat", [net.op("GlobalAveragePool", "pool", [x])])
+    return [net.loss("loss", net.linear("last", x, 16, CLASSES))]
+
+
 def two_ways(net):
     def layer(kind, name, x, gates, inputs, hidden, directions=1, more=(), outputs=(), **attributes):
         weights = [net.weight(f"{name}.{part}", directions, *shape) for part, shape in
@@ -172,7 +186,7 @@ def words(net):
 # The place says which random numbers a network has: new ones come last.
 NETWORKS = {"batch-norm": batch_norm, "dropout": dropout, "skips": skips, "tied": tied, "two-losses": two_losses,
             "two-ways": two_ways, "wide": wide, "with-attention": with_attention, "words": words,
-            "large-filters": large_filters}
+            "large-filters": large_filters, "pooled": pooled}
 
 
 def main():

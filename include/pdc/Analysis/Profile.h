@@ -96,8 +96,8 @@ struct CostOptions {
   bool splitBackward = false; ///< the schedule separates the halves of a backward; else nothing is handed over
   Target target = Target::cpu;
   bool readsAhead = false; ///< data is read while the minibatch before is computed, and takes nobody's time
-  bool earlyUpdates =
-      false; ///< gradients are used up as soon as they are made, where replicas do not add them up first
+  /// Gradients are used up as soon as they are made, where replicas do not add them up first.
+  bool earlyUpdates = false;
 };
 
 /// The planner's view of a differentiated and fused graph: a node per group, a tensor per value that groups hand on.

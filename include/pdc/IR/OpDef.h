@@ -169,7 +169,7 @@ struct ChannelBlocks {
   std::vector<const Value*> alike = {};
 };
 
-/// What an operation becomes with an elementwise neighbour.
+/// What an operation becomes with a neighbour.
 struct Absorbed {
   Operation* made = nullptr;                       ///< null: nothing was found
   std::vector<Operation*> gone;                    ///< what it stands for, in program order
@@ -250,7 +250,7 @@ struct OpDef {
   /// Recognises what exporters make of this op: a value, made by this op, that replaces result 0 of `root`, the last
   /// operation of the pattern; or null. Asked for every operation, in program order.
   std::function<Value*(Operation& root, Builder&)> raise;
-  /// Takes an elementwise operation that reads or makes one of the values into the kernel, which saves a pass over it.
+  /// Takes a neighbour that reads or makes one of the values, mostly elementwise, into the kernel, which saves a pass.
   /// Asked when fusion groups are known. The builder has the annotations of the operation, not its place.
   std::function<Absorbed(Operation&, Builder&)> absorb;
   /// How the parameter that operand i stands for usually starts (of an activation: the parameters that compute it), as
