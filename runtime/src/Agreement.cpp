@@ -79,6 +79,10 @@ Status agreeOn(const std::map<int, Message>& hellos, const RunOptions& options, 
     if (counts.first > counts.second)
       agreement.sharing.push_back(std::to_string(counts.first) + " ranks share " + std::to_string(counts.second) +
                                   " cores of " + host);
+  if (!files.training.batchAxes.empty()) { // inputs without samples only: the whole data is one
+    if (samples < 0) samples = 1;
+    if (evaluationSamples < 0 && !options.evaluationData.empty()) evaluationSamples = 1;
+  }
   if (samples < 0) return {Exit::invalid, "no stage reads data", "the model needs an input"};
   if (agreement.lossStages == 0) return {Exit::invalid, "no stage has a loss", "run pdc with --loss"};
   const std::int64_t batch = files.training.batch, perEpoch = samples / batch;

@@ -93,11 +93,26 @@ std::span<const std::int64_t> dims(const Shape& shape) {
   return {shape.dims, static_cast<std::size_t>(shape.rank)};
 }
 
-/// "[*, 1, 8, 8]": what a file must have.
-std::string expectedShape(const DataRow& row) {
-  std::string text = toString(dims(row.shape));
-  std::size_t end = text.find_first_of(",]");
-  return "[samples" + text.substr(end);
+/// "[5, samples, 2]": what a file must have.
+std::string expectedShape(const DataRow& row, int batchAxis) {
+  std::string text;
+  for (int i = 0; i < row.shape.rank; ++i)
+    text += (i ? ", " : "") + (i == batchAxis ? "samples" : std::to_string(row.shape.dims[i]));
+  return "[" + text + "]";
+}
+
+/// What to type where a file has other dimensions: "numpy.moveaxis(a, 0, 1)" where its samples come first.
+std::string remedyFor(const std::vector<std::int64_t>& shape, std::span<const std::int64_t> wanted, int batchAxis) {
+  if (batchAxis > 0 && shape.size() == wanted.size()) {
+    std::vector<std::int64_t> moved = shape;
+    std::rotate(moved.begin(), moved.begin() + 1, moved.begin() + batchAxis + 1);
+    moved[index(batchAxis)] = wanted[index(batchAxis)];
+    if (std::equal(moved.begin(), moved.end(), wanted.begin()))
+      return "its samples lie along axis 0: numpy.save(file, numpy.ascontiguousarray(numpy.moveaxis(a, 0, " +
+             std::to_string(batchAxis) + ")))";
+  }
+  if (batchAxis == noBatchAxis) return "it has no samples, every minibatch reads the whole file";
+  return "reshape it before numpy.save";
 }
 
 } // namespace
@@ -128,6 +143,8 @@ Status DataSet::open(const DataOptions& options, std::span<const Stage* const> s
   for (const Stage* stage : stages)
     for (const DataRow& row : stage->data)
       if (!row.lossScale) inputs_.push_back({.row = &row, .file = {}});
+  for (Input& input : inputs_)
+    if (Status status = setAxis(input); !status) return status;
   if (options.path == "synthetic") {
     if (!inputs_.empty()) samples_ = options.syntheticSamples;
     return {};
@@ -137,41 +154,83 @@ Status DataSet::open(const DataOptions& options, std::span<const Stage* const> s
   return {};
 }
 
+/// The program and training.json must agree: else rows of different samples would be put together.
+Status DataSet::setAxis(Input& input) const {
+  const DataRow& row = *input.row;
+  const auto stated = options_.batchAxes.find(row.name);
+  input.batchAxis = stated == options_.batchAxes.end() ? 0 : stated->second;
+  if (input.batchAxis == noBatchAxis) {
+    input.inner = row.shape.elements();
+    return {};
+  }
+  if (input.batchAxis >= row.shape.rank || row.shape.dims[input.batchAxis] != options_.batch)
+    return {Exit::invalid,
+            std::string("input '") + row.name + "' has the shape " + toString(dims(row.shape)) +
+                ", which has no minibatch of " + std::to_string(options_.batch) + " samples on axis " +
+                std::to_string(input.batchAxis),
+            "compile the model again: batch and batch_axes of training.json are not those of the program"};
+  for (int i = 0; i < row.shape.rank; ++i)
+    if (i != input.batchAxis) (i < input.batchAxis ? input.outer : input.inner) *= row.shape.dims[i];
+  return {};
+}
+
 Status DataSet::openInput(Input& input) {
   const DataRow& row = *input.row;
   const std::string path = fileName(options_.path, row);
   if (Status status = input.file.open(path); !status) {
     std::string expected;
     for (const Input& other : inputs_)
-      expected +=
-          (expected.empty() ? "" : ", ") + fileName(options_.path, *other.row) + " " + expectedShape(*other.row);
+      expected += (expected.empty() ? "" : ", ") + fileName(options_.path, *other.row) + " " +
+                  expectedShape(*other.row, other.batchAxis);
     return {status.code(), status.message(), "this stage reads " + expected};
   }
   const std::vector<std::int64_t>& shape = input.file.shape();
   std::span<const std::int64_t> wanted = dims(row.shape);
-  if (shape.size() != wanted.size() || shape.empty() || !std::equal(shape.begin() + 1, shape.end(), wanted.begin() + 1))
+  bool fits = shape.size() == wanted.size();
+  for (std::size_t i = 0; fits && i < shape.size(); ++i)
+    fits = static_cast<int>(i) == input.batchAxis || shape[i] == wanted[i];
+  if (!fits)
     return {Exit::badData,
-            path + ": has the shape " + toString(shape) + ", input '" + row.name + "' needs " + expectedShape(row),
-            "reshape it before numpy.save"};
+            path + ": has the shape " + toString(shape) + ", input '" + row.name + "' needs " +
+                expectedShape(row, input.batchAxis),
+            remedyFor(shape, wanted, input.batchAxis)};
   if (!converts(input.file.element(), row.element))
     return {Exit::badData,
             path + ": has elements of type " + nameOf(input.file.element()) + ", input '" + row.name + "' needs " +
                 nameOf(row.element),
             "convert it with astype before numpy.save"};
-  for (std::size_t i = 1; i < wanted.size(); ++i) input.sampleElements *= wanted[i];
-  if (samples_ >= 0 && samples_ != shape[0])
-    return {Exit::badData, path + ": has " + std::to_string(shape[0]) + " samples, " + inputs_.front().file.path() +
-                               " has " + std::to_string(samples_)};
-  samples_ = shape[0];
+  if (input.batchAxis == noBatchAxis) return checkValues(input);
+  const std::int64_t samples = shape[index(input.batchAxis)];
+  if (samples_ >= 0 && samples_ != samples) {
+    const auto first =
+        std::find_if(inputs_.begin(), inputs_.end(), [](const Input& other) { return other.batchAxis != noBatchAxis; });
+    return {Exit::badData,
+            path + ": has " + std::to_string(samples) + " samples, " + first->file.path() + " has " +
+                std::to_string(samples_),
+            "samples are counted along axis " + std::to_string(input.batchAxis) + " of '" + row.name +
+                "' and along axis " + std::to_string(first->batchAxis) + " of '" + first->row->name + "'"};
+  }
+  samples_ = samples;
   if (samples_ == 0 || (!options_.evaluation && samples_ < options_.batch))
     return {Exit::badData,
             path + ": has " + std::to_string(samples_) + " samples, a minibatch has " + std::to_string(options_.batch),
             "generate the program with a smaller --batch"};
+  return checkValues(input);
+}
+
+/// The first axis beside the samples.
+int DataSet::channelAxis(const Input& input) {
+  return input.batchAxis == 0 ? 1 : 0;
+}
+
+Status DataSet::checkValues(const Input& input) const {
+  const DataRow& row = *input.row;
   const bool channels = options_.mean.size() > 1;
+  const int axis = channelAxis(input);
   if (!row.label && isFloat(row.element) && channels &&
-      (row.shape.rank < 2 || row.shape.dims[1] != static_cast<std::int64_t>(options_.mean.size())))
+      (row.shape.rank <= axis || row.shape.dims[axis] != static_cast<std::int64_t>(options_.mean.size())))
     return {Exit::usage, "--normalize gives " + std::to_string(options_.mean.size()) + " channels, input '" + row.name +
-                             "' has the shape " + expectedShape(row)};
+                             "' has the shape " + expectedShape(row, input.batchAxis)};
   return checkChoices(input);
 }
 
@@ -179,11 +238,12 @@ Status DataSet::checkChoices(const Input& input) const {
   const DataRow& row = *input.row;
   if (row.choices == 0) return {};
   const std::int64_t least = row.label ? 0 : -row.choices;
-  for (std::int64_t i = 0; i < samples_ * input.sampleElements; ++i) {
+  const std::int64_t samples = input.batchAxis == noBatchAxis ? 1 : samples_;
+  for (std::int64_t i = 0; i < input.outer * samples * input.inner; ++i) {
     const std::int64_t value = integerAt(input.file.element(), input.file.values().data(), i);
     if ((value >= least && value < row.choices) || (row.label && value == options_.ignoredLabel)) continue;
     return {Exit::badData,
-            input.file.path() + ": sample " + std::to_string(i / input.sampleElements) + " has the " +
+            input.file.path() + ": sample " + std::to_string(i / input.inner % samples) + " has the " +
                 (row.label ? "label " : "index ") + std::to_string(value) + ", the model has " +
                 std::to_string(row.choices) + (row.label ? " classes" : " rows to choose from"),
             (row.label ? "labels are 0 to " : "indices are 0 to ") + std::to_string(row.choices - 1)};
@@ -218,21 +278,26 @@ Status DataSet::read(const DataRow& row, std::int64_t minibatch, std::byte* dest
   if (input == inputs_.end()) return {Exit::badData, std::string("no data for input '") + row.name + "'"};
   if (Status status = input->file.unchanged(); !status) return status;
   const Element element = input->file.element();
-  const std::size_t sampleBytes = index(input->sampleElements) * bytesOf(element);
-  for (std::int64_t i = 0; i < row.shape.dims[0]; ++i) {
-    const std::int64_t sample = sampleAt(minibatch * options_.batch + i);
-    copyConverted(element, row.element, input->file.values().data() + index(sample) * sampleBytes,
-                  destination + index(i * input->sampleElements) * bytesOf(row.element), input->sampleElements);
+  const bool whole = input->batchAxis == noBatchAxis;
+  const std::int64_t samples = whole ? 1 : samples_, batch = whole ? 1 : options_.batch;
+  for (std::int64_t i = 0; i < batch; ++i) {
+    const std::int64_t sample = whole ? 0 : sampleAt(minibatch * options_.batch + i);
+    for (std::int64_t outer = 0; outer < input->outer; ++outer)
+      copyConverted(element, row.element,
+                    input->file.values().data() + index((outer * samples + sample) * input->inner) * bytesOf(element),
+                    destination + index((outer * batch + i) * input->inner) * bytesOf(row.element), input->inner);
   }
   if (!options_.mean.empty() && !row.label && row.element == Element::f32)
-    normalize(row, reinterpret_cast<float*>(destination));
+    normalize(*input, reinterpret_cast<float*>(destination));
   return {};
 }
 
-void DataSet::normalize(const DataRow& row, float* values) const {
-  const std::int64_t count = row.shape.elements();
+void DataSet::normalize(const Input& input, float* values) const {
+  const Shape& shape = input.row->shape;
+  const std::int64_t count = shape.elements();
   const auto channels = static_cast<std::int64_t>(options_.mean.size());
-  const std::int64_t inner = channels == 1 ? count : count / (row.shape.dims[0] * channels);
+  std::int64_t inner = 1; // of one channel
+  for (int i = channelAxis(input) + 1; i < shape.rank; ++i) inner *= shape.dims[i];
   for (std::int64_t i = 0; i < count; ++i) {
     const std::size_t channel = index(i / inner % channels);
     values[i] = static_cast<float>((values[i] - options_.mean[channel]) / options_.deviation[channel]);
@@ -242,6 +307,8 @@ void DataSet::normalize(const DataRow& row, float* values) const {
 void DataSet::synthesize(const DataRow& row, std::int64_t minibatch, std::byte* destination) const {
   constexpr int width = 16; // blocks of four words that are drawn at once
   const std::int64_t count = row.shape.elements();
+  const auto input = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& i) { return i.row == &row; });
+  if (input != inputs_.end() && input->batchAxis == noBatchAxis) minibatch = 0;
   PhiloxBlock counter = {0, noiseStream, static_cast<std::uint32_t>(minibatch),
                          static_cast<std::uint32_t>(hashOf(row.name))};
   const auto choices = static_cast<std::uint32_t>(std::max<std::int64_t>(1, row.choices));

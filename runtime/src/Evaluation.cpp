@@ -27,6 +27,21 @@ double smoothedLoss(const Training& training, const float* scores, std::int64_t 
   return (1 - training.labelSmoothing) * own + training.labelSmoothing / static_cast<double>(classes) * all;
 }
 
+/// The sample of the minibatch to which element `i` of a label belongs.
+class SampleOf {
+public:
+  SampleOf(const Training& training, const DataRow& label) {
+    const int axis = training.batchAxisOf(label.name);
+    if (axis == noBatchAxis || axis >= label.shape.rank) return;
+    samples_ = label.shape.dims[axis];
+    for (int i = axis + 1; i < label.shape.rank; ++i) inner_ *= label.shape.dims[i];
+  }
+  std::int64_t operator()(std::int64_t i) const { return i / inner_ % samples_; }
+
+private:
+  std::int64_t samples_ = 1, inner_ = 1;
+};
+
 /// Predictions of classes against integer labels.
 void addClasses(EvaluationSums& sums, const Training& training, const Shape& shape, const float* scores,
                 const DataRow& label, const std::byte* labels, std::int64_t valid) {
@@ -36,8 +51,11 @@ void addClasses(EvaluationSums& sums, const Training& training, const Shape& sha
   for (int i = axis + 1; i < shape.rank; ++i) inner *= shape.dims[i];
   // A model that computes its loss itself may have made samples and positions one axis; labels have their samples
   // apart.
-  const std::int64_t perSample = shape.elements() / label.shape.dims[0] / classes;
-  for (std::int64_t place = 0; place < valid * perSample; ++place) {
+  const SampleOf sampleOf(training, label);
+  const std::int64_t positions = shape.elements() / classes;
+  if (positions != label.shape.elements()) return; // which label belongs to which position is not known
+  for (std::int64_t place = 0; place < positions; ++place) {
+    if (sampleOf(place) >= valid) continue;
     const std::int64_t correct = labelAt(label, labels, place);
     if (correct == training.ignoreIndex || correct < 0 || correct >= classes) continue;
     const float* first = scores + place / inner * classes * inner + place % inner;
@@ -105,8 +123,12 @@ void addMinibatch(EvaluationSums& sums, const Training& training, const OutputRo
     return;
   }
   const auto* targets = reinterpret_cast<const float*>(labels);
-  const std::int64_t count = prediction.shape.elements() / prediction.shape.dims[0] * valid;
-  for (std::int64_t i = 0; i < count; ++i) {
+  const SampleOf sampleOf(training, label);
+  if (prediction.shape.elements() != label.shape.elements()) return;
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < label.shape.elements(); ++i) {
+    if (sampleOf(i) >= valid) continue;
+    ++count;
     const double x = scores[i], t = targets[i], error = (x - t) * (x - t);
     sums.squaredError += error;
     // max(x, 0) - x·t + log(1 + exp(-|x|)): binary cross-entropy of a logit, without overflow.

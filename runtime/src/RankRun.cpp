@@ -84,6 +84,7 @@ Status RankRun::prepare() {
     if (Status status = makeFolder(options_.checkpointFolder); !status) return status;
   DataOptions data = {.path = options_.data,
                       .batch = files_.training.batch,
+                      .batchAxes = files_.training.batchAxes,
                       .seed = files_.training.seed,
                       .shuffle = options_.shuffle,
                       .mean = options_.mean,

@@ -257,7 +257,157 @@ TEST_F(Data, SynthesizesOtherNoiseForEachInput) {
   }
 }
 
+// ---- Samples on another axis ----
+
+/// Two steps of three samples of two numbers, a first state with the same samples, and a table that has none.
+constexpr DataRow axisRows[] = {{"steps", Element::f32, {2, 3, 2}, 0, false, 0},
+                                {"state", Element::f32, {1, 3}, 64, false, 0},
+                                {"table", Element::f32, {2, 2}, 96, false, 0},
+                                {"label", Element::i64, {2, 3}, 128, true, 4}};
+const Stage axisStage = {.index = 0, .count = 1, .data = axisRows};
+const Stage* const axisStages[] = {&axisStage};
+
+class AxisData : public Data {
+protected:
+  /// Every number tells its step and its sample.
+  void writeSamples(std::int64_t count) {
+    std::vector<float> steps, state;
+    std::vector<std::int64_t> labels;
+    for (std::int64_t step = 0; step < 2; ++step)
+      for (std::int64_t sample = 0; sample < count; ++sample) {
+        for (int i = 0; i < 2; ++i) steps.push_back(static_cast<float>(100 * step + 10 * sample + i));
+        labels.push_back((step + sample) % 4);
+      }
+    for (std::int64_t sample = 0; sample < count; ++sample) state.push_back(static_cast<float>(sample));
+    write("steps", Element::f32, {2, count, 2}, steps);
+    write("state", Element::f32, {1, count}, state);
+    write("table", Element::f32, {2, 2}, std::vector<float>{1, 2, 3, 4});
+    write("label", Element::i64, {2, count}, labels);
+  }
+  DataOptions options{
+      .path = folder, .batch = 3, .batchAxes = {{"steps", 1}, {"state", 1}, {"table", noBatchAxis}, {"label", 1}}};
+  std::string failureOf(const DataOptions& given) {
+    DataSet data;
+    const Status status = data.open(given, axisStages);
+    return status.message() + "|" + status.help();
+  }
+};
+
+TEST_F(AxisData, ReadsSamplesAlongTheAxisOfEachInput) {
+  writeSamples(8);
+  for (const bool shuffle : {false, true}) {
+    options.shuffle = shuffle;
+    DataSet data;
+    ASSERT_TRUE(data.open(options, axisStages));
+    EXPECT_EQ(data.samples(), 8);
+    EXPECT_EQ(data.minibatchesPerEpoch(), 2);
+    std::vector<int> seen;
+    for (std::int64_t minibatch = 0; minibatch < 4; ++minibatch) {
+      float steps[12], state[3], table[4];
+      std::int64_t labels[6];
+      ASSERT_TRUE(data.read(axisRows[0], minibatch, reinterpret_cast<std::byte*>(steps)));
+      ASSERT_TRUE(data.read(axisRows[1], minibatch, reinterpret_cast<std::byte*>(state)));
+      ASSERT_TRUE(data.read(axisRows[2], minibatch, reinterpret_cast<std::byte*>(table)));
+      ASSERT_TRUE(data.read(axisRows[3], minibatch, reinterpret_cast<std::byte*>(labels)));
+      EXPECT_EQ(std::vector<float>(table, table + 4), (std::vector<float>{1, 2, 3, 4}));
+      for (int i = 0; i < 3; ++i) {
+        const int sample = static_cast<int>(state[i]);
+        seen.push_back(sample);
+        for (int step = 0; step < 2; ++step) {
+          EXPECT_EQ(steps[(step * 3 + i) * 2], 100 * step + 10 * sample);
+          EXPECT_EQ(steps[(step * 3 + i) * 2 + 1], 100 * step + 10 * sample + 1);
+          EXPECT_EQ(labels[step * 3 + i], (step + sample) % 4);
+        }
+      }
+    }
+    const std::vector<int> inOrder = {0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5};
+    EXPECT_EQ(seen == inOrder, !shuffle);
+  }
+}
+
+TEST_F(AxisData, RefusesOtherShapesWithBoth) {
+  writeSamples(8);
+  write("steps", Element::f32, {8, 2, 2}, std::vector<float>(32));
+  EXPECT_NE(
+      failureOf(options).find("steps.npy: has the shape [8, 2, 2], input 'steps' needs [2, samples, 2]|its samples "
+                              "lie along axis 0: numpy.save(file, numpy.ascontiguousarray(numpy.moveaxis(a, 0, 1)))"),
+      std::string::npos)
+      << failureOf(options);
+  writeSamples(8);
+  write("state", Element::f32, {1, 7}, std::vector<float>(7));
+  EXPECT_NE(failureOf(options).find("state.npy: has 7 samples, "), std::string::npos) << failureOf(options);
+  EXPECT_NE(failureOf(options).find("steps.npy has 8|samples are counted along axis 1 of 'state' and along axis 1 of "
+                                    "'steps'"),
+            std::string::npos)
+      << failureOf(options);
+  writeSamples(8);
+  write("table", Element::f32, {8, 2}, std::vector<float>(16));
+  EXPECT_NE(failureOf(options).find("table.npy: has the shape [8, 2], input 'table' needs [2, 2]|it has no samples"),
+            std::string::npos)
+      << failureOf(options);
+}
+
+TEST_F(AxisData, RefusesAxesThatAreNotTheProgramsOwn) {
+  writeSamples(8);
+  options.batchAxes.erase("state"); // axis 0, of one element
+  EXPECT_NE(
+      failureOf(options).find("input 'state' has the shape [1, 3], which has no minibatch of 3 samples on axis 0"),
+      std::string::npos)
+      << failureOf(options);
+}
+
+TEST_F(AxisData, ChannelsAreTheFirstAxisBesideTheSamples) {
+  writeSamples(8);
+  options.shuffle = false;
+  options.mean = {0, 100};
+  options.deviation = {1, 10};
+  options.batchAxes["state"] = 1;
+  const DataRow rowsOfSteps[] = {axisRows[0]};
+  const Stage stageOfSteps = {.index = 0, .count = 1, .data = rowsOfSteps};
+  const Stage* const stagesOfSteps[] = {&stageOfSteps};
+  DataSet data;
+  ASSERT_TRUE(data.open(options, stagesOfSteps));
+  float steps[12];
+  ASSERT_TRUE(data.read(rowsOfSteps[0], 0, reinterpret_cast<std::byte*>(steps)));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(steps[i * 2], 10 * i);
+    EXPECT_EQ(steps[6 + i * 2], i);
+  }
+}
+
+TEST(TrainingFile, HasAxesOfTheBatch) {
+  Training training;
+  training.batchAxes = {{"mask", noBatchAxis}, {"state", 1}};
+  Training read;
+  ASSERT_TRUE(parseTraining(toJson(training), "t.json", read));
+  EXPECT_EQ(read.batchAxes, training.batchAxes);
+  EXPECT_EQ(read.batchAxisOf("x"), 0);
+  for (const char* wrong : {"[1]", "{\"x\": -1}", "{\"x\": 1.5}", "{\"x\": 8}", "{\"x\": \"none\"}"})
+    EXPECT_EQ(parseTraining("{\"batch_axes\": " + std::string(wrong) + "}", "t.json", read).code(), Exit::invalid)
+        << wrong;
+}
+
 // ---- Evaluation ----
+
+TEST(Evaluation, LeavesOutSamplesThatFillUpAlongTheirAxis) {
+  constexpr OutputRow prediction = {OutputKind::prediction, "y", Element::f32, {2, 3, 2}, 0};
+  constexpr DataRow label = {"label", Element::i64, {2, 3}, 64, true, 2};
+  alignas(64) std::byte slot[128] = {};
+  const float scores[] = {1, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0, 1};
+  const std::int64_t labels[] = {0, 0, 0, 1, 0, 0}; // right for both steps of sample 0, and step 0 of sample 1
+  std::memcpy(slot, scores, sizeof scores);
+  std::memcpy(slot + 64, labels, sizeof labels);
+  Training training;
+  training.batchAxes = {{"label", 1}};
+  EvaluationSums sums;
+  addMinibatch(sums, training, prediction, label, slot, 2);
+  EXPECT_EQ(sums.samples, 4);
+  EXPECT_EQ(sums.correct, 3);
+  sums = {};
+  addMinibatch(sums, training, prediction, label, slot, 1);
+  EXPECT_EQ(sums.samples, 2);
+  EXPECT_EQ(sums.correct, 2);
+}
 
 TEST(Evaluation, CountsClassesAndTheLossOfSoftmax) {
   constexpr OutputRow prediction = {OutputKind::prediction, "y", Element::f32, {3, 4}, 0};

@@ -4,7 +4,7 @@
 //   {"optimizer": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": false, "weight_decay": 0.0001, "betas": [0.9, 0.999],
 //    "eps": 1e-08, "parameter_groups": [{"match": "bias", "weight_decay": 0}], "lr_schedule": {"kind": "constant"},
 //    "clip_norm": null, "clip_scope": "global", "loss_scale": 1, "loss_scale_interval": 0, "non_finite": "take",
-//    "seed": 0, "batch": 32,
+//    "seed": 0, "batch": 32, "batch_axes": {"state": 1, "mask": null},
 //    "loss": "softmax-cross-entropy", "ignore_index": null, "label_smoothing": 0, "class_weights": [],
 //    "metric": "accuracy"}
 #pragma once
@@ -12,6 +12,7 @@
 #include "pdcrt/Status.h"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,6 +63,9 @@ enum class NonFinite : std::uint8_t {
   stop  ///< the run ends: Exit::lossNotFinite
 };
 
+/// In place of an axis: an input is the same for all samples.
+inline constexpr int noBatchAxis = -1;
+
 struct Training {
   OptimizerKind optimizer = OptimizerKind::sgd;
   double learningRate = 0.01;
@@ -82,13 +86,21 @@ struct Training {
   std::int64_t lossScaleInterval = 0;
   NonFinite nonFinite = NonFinite::take;
   std::uint64_t seed = 0;
-  std::int64_t batch = 1;                     ///< samples per minibatch
+  std::int64_t batch = 1; ///< samples per minibatch
+  /// Of an input or label: the axis along which its samples lie, where that is not 0. noBatchAxis: it has none, and is
+  /// the same in every minibatch. In training.json that is null.
+  std::map<std::string, int> batchAxes;
   std::string loss = "softmax-cross-entropy"; ///< or mse, bce-with-logits, output
   std::optional<std::int64_t> ignoreIndex;    ///< label that the loss leaves out
   double labelSmoothing = 0;                  ///< of softmax-cross-entropy, as what follows
   std::vector<double> classWeights;           ///< empty: all 1
   std::string metric = "accuracy";            ///< or top5, perplexity, mse, none, output:NAME
 
+  /// The axis of the input or label `name` along which its samples lie, or noBatchAxis.
+  int batchAxisOf(const std::string& name) const {
+    const auto found = batchAxes.find(name);
+    return found == batchAxes.end() ? 0 : found->second;
+  }
   /// Whether updates look for gradients that are not finite.
   bool checksGradients() const { return clipNorm || lossScaleInterval > 0 || nonFinite != NonFinite::take; }
 };

@@ -2,6 +2,7 @@
 #include "pdcrt/Training.h"
 
 #include "pdcrt/Optimizer.h"
+#include "pdcrt/Shape.h"
 
 #include <algorithm>
 #include <cmath>
@@ -176,6 +177,21 @@ Json groupsToJson(const std::vector<ParameterGroup>& groups) {
   return list;
 }
 
+Json batchAxesToJson(const std::map<std::string, int>& axes) {
+  Json object = Json::object();
+  for (const auto& [name, axis] : axes) object[name] = axis == noBatchAxis ? Json(nullptr) : Json(axis);
+  return object;
+}
+
+bool readBatchAxes(const Json& object, std::map<std::string, int>& axes) {
+  if (!object.is_object()) return false;
+  for (const auto& [name, axis] : object.items()) {
+    if (!axis.is_null() && (!axis.is_number_integer() || axis < 0 || axis >= maxRank)) return false;
+    axes[name] = axis.is_null() ? noBatchAxis : axis.get<int>();
+  }
+  return true;
+}
+
 } // namespace
 
 bool isParameterMatch(const std::string& text) {
@@ -227,6 +243,7 @@ std::string toJson(const Training& t) {
                {"non_finite", nameOf(t.nonFinite)},
                {"seed", t.seed},
                {"batch", t.batch},
+               {"batch_axes", batchAxesToJson(t.batchAxes)},
                {"loss", t.loss},
                {"ignore_index", nullptr},
                {"label_smoothing", t.labelSmoothing},
@@ -284,6 +301,9 @@ Status parseTraining(const std::string& text, const std::string& file, Training&
   if (const Json* schedule = reader.object("lr_schedule")) readSchedule(*schedule, training.schedule, problem);
   reader.number("seed", training.seed, 0);
   reader.number("batch", training.batch, 1);
+  if (const Json* axes = reader.object("batch_axes"))
+    if (!readBatchAxes(*axes, training.batchAxes))
+      reader.fail("batch_axes", *axes, "an object with an axis, or null, for each name");
   reader.text("loss", training.loss, {"softmax-cross-entropy", "mse", "bce-with-logits", "output"});
   std::int64_t ignored = 0;
   reader.number("ignore_index", ignored, -1e18);
