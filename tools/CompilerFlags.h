@@ -18,7 +18,19 @@ public:
         ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
         ->type_name("auto|cpu|cuda");
     app.add_option("--batch", options.import.batch, "samples per minibatch (microbatch)")->check(CLI::PositiveNumber);
-    app.add_option("--dim", dims_, "bind a symbolic dimension other than the batch")->type_name("NAME=V");
+    app.add_option("--batch-axis", batchAxes_,
+                   "the axis of an input along which its samples lie, where the names of dimensions do not tell; none: "
+                   "it is the same for all samples; may be repeated")
+        ->type_name("NAME:N|none")
+        ->allow_extra_args(false)
+        ->take_all();
+    app.add_option("--dim", dims_,
+                   "size of a dimension other than the batch: of a symbolic one by its name, of any by INPUT.AXIS")
+        ->type_name("NAME=V");
+    app.add_option("--bind", bound_, "an input that is always the same; may be repeated")
+        ->type_name("NAME=VALUE|FILE.npy|zeros")
+        ->allow_extra_args(false)
+        ->take_all();
     app.add_option("--loss", loss_,
                    "softmax-cross-entropy, mse, bce-with-logits or output:NAME; append :OUTPUT to name the output it "
                    "applies to, then ,weight=…, label=…, ignore_index=…, label_smoothing=…, class_weights=…/…; several "
@@ -96,6 +108,8 @@ public:
                << "--dim: '" << dim << "' is not NAME=V with V > 0";
       options.import.dims[dim.substr(0, equals)] = value;
     }
+    if (!parseBatchAxes(batchAxes_, options.import.batchAxes, diags) || !parseBound(bound_, options.import.bind, diags))
+      return failure;
     for (const std::string& loss : loss_)
       if (!parseLoss(loss, options.losses, diags)) return failure;
     for (const std::string& group : groups_)
@@ -118,7 +132,7 @@ public:
 private:
   std::string target_ = "auto", precision_ = "f32", batchNorm_, tie_ = "auto", optimizer_ = "sgd,lr=0.01",
               learningRateSchedule_ = "constant", clipNorm_, lossScale_, nonFinite_;
-  std::vector<std::string> dims_, loss_, groups_;
+  std::vector<std::string> batchAxes_, dims_, bound_, loss_, groups_;
 };
 
 } // namespace pdc

@@ -1,6 +1,7 @@
 // The story of the compiler, from the ONNX file to the folder of stage programs.
 #include "pdc/Driver/Compile.h"
 
+#include "BatchProbe.h"
 #include "Generate.h"
 #include "InitialWeights.h"
 #include "Measure.h"
@@ -81,6 +82,7 @@ private:
   std::ostream& out_;
   Diagnostics& diags_;
   pdcrt::Training training_;
+  BatchAxes batch_;
   PlannerOptions planner_;
   std::optional<ScheduleFile> scheduleFile_;
   Provenance provenance_;
@@ -195,8 +197,10 @@ Status Compilation::run(const std::vector<PipelineStep>& steps) {
 }
 
 Status Compilation::importModel() {
-  Expected<std::unique_ptr<Module>> module = importOnnx(options_.model, options_.import, ops_, diags_);
+  Expected<std::unique_ptr<Module>> module = importOnnx(options_.model, options_.import, ops_, diags_, &batch_);
   if (!module) return failure;
+  const BatchProbe probe(options_, ops_, passes_, *(*module)->findGraph("main"), batch_);
+  if (!probe.check(diags_)) return failure;
   module_ = std::move(*module);
   if (!takeInitialWeights(*module_, options_.initFrom, diags_)) return failure;
   // Raised before differentiation, because a fused backward cannot be recovered afterwards.
@@ -209,6 +213,7 @@ Status Compilation::importModel() {
   std::vector<PipelineStep> steps;
   for (PipelineStep& step : lossSteps(options_.losses)) steps.push_back(std::move(step));
   if (!run(steps)) return failure;
+  if (!probe.addLabels(main(), batch_, diags_)) return failure;
   if (*metric)
     main().outputs.push_back({.kind = OutputKind::prediction, .value = *metric, .name = output, .parameter = nullptr});
   return run({{"canonicalize", {}}});
@@ -251,11 +256,15 @@ Status Compilation::toTrainingGraph() {
   return success;
 }
 
-/// What the runtime must know to evaluate: the size of a minibatch, the loss and the metric that suits it.
+/// What the runtime must know to read samples and to evaluate: size and axes of a minibatch, the loss and the metric
+/// that suits it.
 void Compilation::describeTraining() {
   bool integerLabels = false, labels = false;
+  training_.batch = batch_.size;
   for (const GraphInput& input : main().inputs) {
-    if (input.value->type().rank() > 0) training_.batch = input.value->type().shape[0];
+    if (const auto axis = batch_.axes.find(input.value->name());
+        axis != batch_.axes.end() && axis->second != 0 && !input.value->users().empty())
+      training_.batchAxes.insert(*axis);
     if (input.kind == InputKind::label)
       labels = true, integerLabels = integerLabels || !isFloat(input.value->type().element);
   }

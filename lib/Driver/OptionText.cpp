@@ -154,6 +154,40 @@ std::vector<PipelineStep> pdc::lossSteps(const std::vector<std::map<std::string,
   return steps;
 }
 
+Status pdc::parseBatchAxes(const std::vector<std::string>& texts, std::map<std::string, int>& axes,
+                           Diagnostics& diags) {
+  for (const std::string& text : texts) {
+    const std::size_t colon = text.rfind(':');
+    const std::string name = text.substr(0, colon), value = colon == std::string::npos ? "" : text.substr(colon + 1);
+    int axis = pdcrt::noBatchAxis;
+    const char* end = value.data() + value.size();
+    const auto [at, error] = std::from_chars(value.data(), end, axis);
+    const bool number = error == std::errc() && at == end && axis >= 0;
+    if (name.empty() || (!number && value != "none"))
+      return diags.error({}).exit(ExitCode::usage).help("write --batch-axis=state:1, or --batch-axis=mask:none")
+             << "--batch-axis: '" << text << "' is not an input, ':' and an axis from 0 on or 'none'";
+    if (!number) axis = pdcrt::noBatchAxis;
+    if (const auto [known, isNew] = axes.emplace(name, axis); !isNew && known->second != axis)
+      return diags.error({}).exit(ExitCode::usage) << "--batch-axis gives two axes for '" << name << "'";
+  }
+  return success;
+}
+
+Status pdc::parseBound(const std::vector<std::string>& texts, std::map<std::string, std::string>& bound,
+                       Diagnostics& diags) {
+  for (const std::string& text : texts) {
+    const auto [name, value] = keyAndValue(text);
+    if (name.empty() || value.empty())
+      return diags.error({})
+                 .exit(ExitCode::usage)
+                 .help("write --bind temperature=2, --bind mask=mask.npy or --bind h0=zeros")
+             << "--bind: '" << text << "' is not NAME=VALUE, NAME=FILE.npy or NAME=zeros";
+    if (const auto [known, isNew] = bound.emplace(name, value); !isNew && known->second != value)
+      return diags.error({}).exit(ExitCode::usage) << "--bind gives two values for '" << name << "'";
+  }
+  return success;
+}
+
 Status pdc::parseLearningRateSchedule(const std::string& text, pdcrt::LearningRateSchedule& schedule,
                                       Diagnostics& diags) {
   using Kind = pdcrt::LearningRateSchedule::Kind;

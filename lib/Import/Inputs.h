@@ -5,6 +5,7 @@
 #include "pdc/IR/Type.h"
 #include "pdc/Import/OnnxImport.h"
 
+#include <set>
 #include <vector>
 
 namespace pdc {
@@ -13,6 +14,7 @@ namespace pdc {
 struct StatedDim {
   std::int64_t value = 0; ///< of fixed dimensions
   std::string symbol;     ///< empty: fixed. "INPUT.AXIS" when the model gives no name
+  bool named = true;      ///< whether the symbol is the model's
 };
 
 struct DataInput {
@@ -21,17 +23,32 @@ struct DataInput {
   std::vector<StatedDim> dims;
 };
 
-/// The graph inputs that are not initializers, in order. Errors: no tensor, a type that pdc lacks, no or negative dims.
+/// The graph inputs that are not initializers, in order. Errors: no tensor, a type that pdc lacks.
 Expected<std::vector<DataInput>> dataInputs(const OnnxFile& file, Diagnostics& diags);
+/// The graph outputs whose shapes the model states, in order; types do not count.
+std::vector<DataInput> statedOutputs(const OnnxFile& file);
 
 /// "f32[batch, 3, 224, 224]".
 std::string toString(const DataInput& input);
 
 /// "--dim rows=V", in quotes where a shell needs them.
 std::string dimFlag(const std::string& symbol);
+/// "'x', 'y'".
+std::string listOf(const std::vector<DataInput>& inputs);
 
-/// Binds every symbol; the error lists all that have no value, with the flags that give one.
-Expected<std::vector<Type>> bindDimensions(const std::vector<DataInput>& inputs, const ImportOptions& options,
-                                           const std::string& path, Diagnostics& diags);
+/// What the shapes of the inputs depend on.
+struct InputContext {
+  const std::vector<DataInput>& inputs;
+  const std::vector<DataInput>& outputs;             ///< those with stated shapes
+  const std::set<std::string>& unread;               ///< inputs that no node reads
+  const std::map<std::string, Shape>& shapesOfBound; ///< of inputs that a file gives values
+  const ImportOptions& options;
+  const std::string& path; ///< of the model
+  Diagnostics& diags;
+};
+
+/// Binds every symbol; the error lists all that have no value, with the flags that give one. `batch` gets what is found
+/// about batch axes; `strict`: an input whose axis is not known is an error, and what was guessed is told.
+Expected<std::vector<Type>> bindDimensions(const InputContext& context, bool strict, BatchAxes& batch);
 
 } // namespace pdc

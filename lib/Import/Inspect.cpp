@@ -1,4 +1,5 @@
 // What `pdc inspect` prints: two columns, a heading and its lines.
+#include "BatchAxes.h"
 #include "Buffers.h"
 #include "Functions.h"
 #include "Initializers.h"
@@ -103,16 +104,29 @@ public:
   }
 
 private:
+  /// As importOnnx takes them without --batch-axis. An input whose axis it would not know counts as one of the first.
+  std::vector<int> likelyBatchAxes(const std::vector<DataInput>& inputs) {
+    const std::vector<DataInput> outputs = statedOutputs(file_);
+    const Expected<std::vector<BatchAxis>> found = chooseBatchAxes({inputs, outputs, {}, {}, {}, file_.path(), quiet_});
+    std::vector<int> axes;
+    for (const BatchAxis& axis : found ? *found : std::vector<BatchAxis>(inputs.size()))
+      axes.push_back(std::max(axis.axis, 0));
+    return axes;
+  }
+
   void printInputs() {
     Expected<std::vector<DataInput>> inputs = dataInputs(file_, quiet_);
     std::vector<std::string> lines;
     std::set<std::string> symbols;
-    for (const DataInput& input : inputs ? *inputs : std::vector<DataInput>{}) {
-      lines.push_back(input.name + ": " + toString(input));
+    const std::vector<int> batchAxes = inputs ? likelyBatchAxes(*inputs) : std::vector<int>{};
+    for (std::size_t i = 0; i < batchAxes.size(); ++i) {
+      const DataInput& input = (*inputs)[i];
+      lines.push_back(input.name + ": " + toString(input) +
+                      (batchAxes[i] > 0 ? ", the batch is axis " + std::to_string(batchAxes[i]) : ""));
       for (std::size_t axis = 0; axis < input.dims.size(); ++axis)
         if (const std::string& symbol = input.dims[axis].symbol; !symbol.empty() && symbols.insert(symbol).second)
           missing_.push_back("dimension '" + symbol + "' has no size: give " +
-                             (axis == 0 ? "--batch=B" : dimFlag(symbol)));
+                             (static_cast<int>(axis) == batchAxes[i] ? "--batch=B" : dimFlag(symbol)));
     }
     printLines(out_, "inputs", lines);
   }

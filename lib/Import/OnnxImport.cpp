@@ -3,6 +3,7 @@
 // with the model as a whole is told before the first node is converted.
 #include "pdc/Import/OnnxImport.h"
 
+#include "BoundInputs.h"
 #include "Buffers.h"
 #include "ControlFlow.h"
 #include "EqualInitializers.h"
@@ -49,8 +50,9 @@ constexpr std::int64_t mostExpanded = 10'000;
 
 class Importer {
 public:
-  Importer(const OnnxFile& file, const ImportOptions& options, const OpRegistry& registry, Diagnostics& diags)
-      : file_(file), options_(options), registry_(registry), diags_(diags),
+  Importer(const OnnxFile& file, const ImportOptions& options, const OpRegistry& registry, Diagnostics& diags,
+           bool strictBatch)
+      : file_(file), options_(options), registry_(registry), diags_(diags), strictBatch_(strictBatch),
         reader_(file, diags, options.weightsMayLack) {}
 
   Expected<std::unique_ptr<Module>> run() {
@@ -60,7 +62,7 @@ public:
     Expected<std::vector<DataInput>> inputs = dataInputs(file_, diags_);
     if (!inputs) return failure;
     if (!hasItsWeights(*inputs)) return failure;
-    Expected<std::vector<Type>> types = bindDimensions(*inputs, options_, file_.path(), diags_);
+    Expected<std::vector<Type>> types = typesOf(*inputs);
     if (!types) return failure;
     Expected<std::vector<Initializer>> initializers = readInitializers(file_, options_, reader_, diags_);
     if (!initializers) return failure;
@@ -70,12 +72,10 @@ public:
     module_->file = file_.path();
     graph_ = module_->graphs.emplace_back(std::make_unique<Graph>("main")).get();
     builder_.emplace(*module_, *graph_, registry_, diags_, /*fold=*/true);
-    for (std::size_t i = 0; i < inputs->size(); ++i)
-      values_[(*inputs)[i].name] = graph_->addInput((*types)[i], (*inputs)[i].name);
-    if (!defineInitializers(*initializers)) return failure;
+    if (!defineInputs(*inputs, *types) || !defineInitializers(*initializers)) return failure;
     warnOfRepairs();
     for (int node : *order)
-      if (!convert(file_.graph().node(node))) return failure;
+      if (!convert(file_.graph().node(node))) return tellOfBatch();
     if (keptDropouts_ > 0)
       diags_.warning({.file = file_.path()})
               .help("--dropout=P switches them on with the ratio P, --dropout=0 says that this is meant")
@@ -91,7 +91,45 @@ public:
     return std::move(module_);
   }
 
+  const BatchAxes& batch() const { return batch_; }
+
 private:
+  Expected<std::vector<Type>> typesOf(const std::vector<DataInput>& inputs) {
+    const Expected<std::map<std::string, Shape>> files = shapesOfBound(inputs, options_, file_.path(), diags_);
+    if (!files) return failure;
+    std::set<std::string> unread;
+    for (const DataInput& input : inputs)
+      if (!isRead(input.name)) unread.insert(input.name);
+    const std::vector<DataInput> outputs = statedOutputs(file_);
+    return bindDimensions({inputs, outputs, unread, *files, options_, file_.path(), diags_}, strictBatch_, batch_);
+  }
+
+  Status defineInputs(const std::vector<DataInput>& inputs, const std::vector<Type>& types) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const std::string& name = inputs[i].name;
+      const auto bound = options_.bind.find(name);
+      if (bound == options_.bind.end()) {
+        values_[name] = graph_->addInput(types[i], name);
+        continue;
+      }
+      const Expected<Value*> value =
+          valueOfBound(name, bound->second, types[i], options_.insteadOfSize.has_value(), *builder_);
+      if (!value) return failure;
+      values_[name] = *value;
+    }
+    return success;
+  }
+
+  /// Why a node may not fit that fitted when the model was exported.
+  Failure tellOfBatch() {
+    if (!batch_.before) return failure;
+    return diags_.error({.file = file_.path()})
+               .help("export it with a symbolic batch, as dynamic_axes={'" + file_.graph().input(0).name() +
+                     "': {0: 'batch'}} makes it, or leave out --batch")
+           << "was exported for a batch of " << *batch_.before
+           << ", which its nodes depend on: --batch=" << options_.batch.value_or(0) << " is not possible";
+  }
+
   /// A model that was exported without weights has them as inputs; others have them in a file that was not copied.
   Status hasItsWeights(const std::vector<DataInput>& inputs) {
     if (options_.weightsMayLack) return success;
@@ -333,11 +371,20 @@ private:
     if (!mapping) // in a body: others have been checked
       return diags_.error(node.location).exit(ExitCode::unsupported)
              << "'" << node.opType << "' is not an operator that pdc knows in opset " << node.version;
+    noteSequence(node);
     Expected<std::vector<Value*>> results = mapping->convert(node, *builder_, diags_);
     if (!results) return reportedAt(node.location);
     if (!define(proto, node.location, *results)) return failure;
     if (inTraining) addStates(node, *results);
     return success;
+  }
+
+  /// Of recurrent operators, which go along axis 0 of their input, or with layout 1 along axis 1.
+  void noteSequence(const OnnxNode& node) {
+    if (node.opType != "LSTM" && node.opType != "GRU" && node.opType != "RNN") return;
+    const auto axis = static_cast<std::size_t>(node.attributes.getOr<std::int64_t>("layout", 0));
+    if (!node.inputs.empty() && node.inputs[0] && axis < node.inputs[0]->type().shape.size())
+      batch_.sequences.push_back(node.inputs[0]->type().shape[axis]);
   }
 
   /// A conversion that fails has said why.
@@ -429,6 +476,8 @@ private:
   const ImportOptions& options_;
   const OpRegistry& registry_;
   Diagnostics& diags_;
+  const bool strictBatch_;
+  BatchAxes batch_;
   TensorReader reader_;
   std::unique_ptr<Module> module_;
   Graph* graph_ = nullptr;
@@ -485,11 +534,14 @@ static void takeInputsAsWeights(OnnxFile& file, const std::string& train, Diagno
 }
 
 Expected<std::unique_ptr<Module>> pdc::importOnnx(const std::string& path, const ImportOptions& options,
-                                                  const OpRegistry& registry, Diagnostics& diags) {
+                                                  const OpRegistry& registry, Diagnostics& diags, BatchAxes* batch) {
   Expected<OnnxFile> file = OnnxFile::open(path, diags);
   if (!file || !checkVersions(*file, diags)) return failure;
   if (options.weightsMayLack) takeInputsAsWeights(*file, options.train, diags);
   separateMerged(*file, options, diags);
   if (!inlineFunctions(*file, registry, diags)) return failure;
-  return Importer(*file, options, registry, diags).run();
+  Importer importer(*file, options, registry, diags, batch != nullptr);
+  Expected<std::unique_ptr<Module>> module = importer.run();
+  if (batch) *batch = importer.batch();
+  return module;
 }

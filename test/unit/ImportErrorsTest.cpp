@@ -183,9 +183,14 @@ TEST(ImportErrors, FlagsThatDoNotFit) {
   ModelMaker fixed = smallModel();
   fixed.graph().mutable_input(0)->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(0)->set_dim_value(
       4);
-  expectError(importModel(fixed, {.batch = 32}),
-              "m.onnx:x: error: was exported for a batch of 4, --batch asks for 32\n"
-              "help: export it with dynamic_axes={'x': {0: 'batch'}}, or leave out --batch\n");
+  EXPECT_EQ(importModel(fixed, {.batch = 32}).graph().inputs[0].value->type().shape[0], 32);
+  fixed.node("Add", {"x", "four"}, {"z"}, "adds");
+  fixed.weight("four", {4, 1});
+  expectError(
+      importModel(fixed, {.batch = 32}),
+      "m.onnx:adds: error: 'add' op cannot broadcast shapes [32, 2] and [4, 1] together\n"
+      "m.onnx: error: was exported for a batch of 4, which its nodes depend on: --batch=32 is not possible\n"
+      "help: export it with a symbolic batch, as dynamic_axes={'x': {0: 'batch'}} makes it, or leave out --batch\n");
 }
 
 TEST(ImportErrors, Inputs) {
@@ -194,8 +199,10 @@ TEST(ImportErrors, Inputs) {
   expectError(importModel(maker, {.batch = 1}), "m.onnx:s: error: inputs of STRING are not supported\n",
               ExitCode::unsupported);
   maker = smallModel();
-  maker.input("n", {"-3"});
-  expectError(importModel(maker, {.batch = 1}), "m.onnx:n: error: has -3 as dimension 0, dimensions are at least 1\n");
+  maker.input("n", {"2", "-3"});
+  expectError(importModel(maker, {.batch = 1}), "m.onnx:n: error: dimension 'n.1' is symbolic and has no value\n"
+                                                "note: 'n.1' is axis 1 of input 'n'\n"
+                                                "help: give its size: --dim n.1=V\n");
   maker = smallModel();
   maker.graph().add_input()->set_name("shapeless");
   expectError(importModel(maker, {.batch = 1}), "m.onnx:shapeless: error: is an input, but not a tensor\n",

@@ -69,6 +69,10 @@ Status parseLearningRateSchedule(const std::string& text, pdcrt::LearningRateSch
 Status parseParameterGroup(const std::string& text, std::vector<pdcrt::ParameterGroup>& groups, Diagnostics& diags);
 /// "1.0,scope=stage"
 Status parseClipNorm(const std::string& text, pdcrt::Training& training, Diagnostics& diags);
+/// "state:1" or "mask:none", each: adds to `axes`.
+Status parseBatchAxes(const std::vector<std::string>& texts, std::map<std::string, int>& axes, Diagnostics& diags);
+/// "temperature=2", "mask=mask.npy" or "h0=zeros", each: adds to `bound`.
+Status parseBound(const std::vector<std::string>& texts, std::map<std::string, std::string>& bound, Diagnostics& diags);
 /// "1024", or "dynamic,start=65536,interval=2000"
 Status parseLossScale(const std::string& text, pdcrt::Training& training, Diagnostics& diags);
 

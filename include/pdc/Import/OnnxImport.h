@@ -4,10 +4,14 @@
 //
 // - Versions: IR 3 to 14 and opset 7 to 28 of the default domain. All operators without a conversion are reported at
 //   once (ExitCode::unsupported).
-// - Shapes: static. The first axis of a data input, where it is symbolic, is the batch and takes `batch`; other
-//   symbolic dimensions take `dims`. A dimension without a name is called INPUT.AXIS. Where no first axis is symbolic,
-//   `batch` must be the exported one.
-// - Inputs: those of the ONNX graph that have no initializer, all as InputKind::data.
+// - Shapes: static. The batch axis of each data input takes `batch`, also where it has another size in the file; other
+//   symbolic dimensions take `dims`. A dimension without a name, with the name "?" or a size below 1 is called
+//   INPUT.AXIS; so can every dimension be, in `dims`, and that wins over what the file says.
+// - Batch axes: those that `batchAxes` states; else the axes with the symbol that is called like a batch ("batch",
+//   "batch_size", "N"); else those with the symbol that most inputs and outputs have as their first axis; else, where
+//   no name tells anything, the first axes if they agree. Whatever was guessed is told (lib/Import/BatchAxes.cpp).
+// - Inputs: those of the ONNX graph that have no initializer, all as InputKind::data. Those that `bind` gives a value
+//   are constants, or frozen parameters where a file has more than 64 KiB of them.
 // - Initializers that a node uses become, by type and use:
 //     integers and booleans                       constants; frozen parameters when larger than 64 KiB
 //     running statistics of BatchNormalization    state when the node is in training mode, else frozen parameters
@@ -43,6 +47,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace pdc {
 
@@ -53,9 +58,23 @@ enum class BatchNormMode {
   frozen    ///< with the stored statistics
 };
 
+/// Along which axes of the data inputs the samples of a minibatch lie.
+struct BatchAxes {
+  std::int64_t size = 1;              ///< of a minibatch
+  std::map<std::string, int> axes;    ///< of each data input that is not bound; pdcrt::noBatchAxis: it has none
+  std::vector<std::string> guessed;   ///< inputs whose axis nothing but its place tells
+  std::optional<std::int64_t> before; ///< in the file, where that fixes another size
+
+  /// Lengths of the axes along which recurrent operators go, in the order of the nodes. None of them is a batch.
+  std::vector<std::int64_t> sequences;
+};
+
 struct ImportOptions {
-  std::optional<std::int64_t> batch;        ///< --batch=B
-  std::map<std::string, std::int64_t> dims; ///< --dim NAME=V
+  std::optional<std::int64_t> batch;              ///< --batch=B
+  std::map<std::string, std::int64_t> dims;       ///< --dim NAME=V, or INPUT.AXIS=V
+  std::map<std::string, int> batchAxes = {};      ///< --batch-axis=NAME:N, or NAME:none
+  std::map<std::string, std::string> bind = {};   ///< --bind NAME=VALUE|FILE.npy|zeros
+  std::optional<std::int64_t> insteadOfSize = {}; ///< the batch axes get this size after all else is decided
   std::string freeze; ///< --freeze=REGEX, POSIX extended, found anywhere in an initializer's name; empty: none
   std::string train;  ///< --train=REGEX, likewise
   BatchNormMode batchNorm = BatchNormMode::exported;
@@ -68,8 +87,11 @@ struct ImportOptions {
 
 /// The module of the ONNX model at `path`: one graph, @main, without loss or labels. Errors carry `path` and the name
 /// of the ONNX node (of its first output, when it has none).
+/// `batch`: where it goes what was found about batch axes. An input whose axis is not known, and that the model reads,
+/// is an error then, which says what to type.
 Expected<std::unique_ptr<Module>> importOnnx(const std::string& path, const ImportOptions& options,
-                                             const OpRegistry& registry, Diagnostics& diags);
+                                             const OpRegistry& registry, Diagnostics& diags,
+                                             BatchAxes* batch = nullptr);
 
 /// Maps `file`, external data of the model at `model` under the path that importOnnx gives it as Reference::file. What
 /// was checked then is checked again, of the very file that is mapped: it may have been replaced in the meantime. Fails

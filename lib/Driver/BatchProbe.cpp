@@ -1,0 +1,157 @@
+// Shapes tell what names do not: every conversion infers them.
+#include "BatchProbe.h"
+
+#include "pdc/IR/Builder.h"
+#include "pdcrt/Training.h"
+
+#include <algorithm>
+
+using namespace pdc;
+
+/// The axes along which `wider` is longer than `shape`.
+static std::vector<std::size_t> grownAxes(const Shape& shape, const Shape& wider) {
+  std::vector<std::size_t> axes;
+  for (std::size_t axis = 0; axis < shape.size() && axis < wider.size(); ++axis)
+    if (shape[axis] != wider[axis]) axes.push_back(axis);
+  return axes;
+}
+
+static bool hasBatch(const BatchAxes& batch) {
+  return std::any_of(batch.axes.begin(), batch.axes.end(), [](const auto& input) { return input.second >= 0; });
+}
+
+/// What the loss with this label compares, before a reshape put axes together; null: there is none.
+static const Value* beforeMerging(const Value& label) {
+  const Value* value = &label;
+  while (value->users().size() == 1 && !value->users()[0]->def().lossLike && value->users()[0]->operands().size() == 1)
+    value = value->users()[0]->result();
+  if (value->users().size() != 1) return nullptr;
+  const Value* compared = value->users()[0]->operand(0);
+  while (compared && compared->definer() && compared->definer()->def().kind == OpKind::view &&
+         compared->definer()->operands().size() == 1)
+    compared = compared->definer()->operand(0);
+  return compared == value->users()[0]->operand(0) ? nullptr : compared;
+}
+
+BatchProbe::BatchProbe(const CompileOptions& options, const OpRegistry& ops, const PassRegistry& passes,
+                       const Graph& main, const BatchAxes& batch)
+    : options_(options), before_(batch) {
+  if (!hasBatch(batch)) return;
+  Diagnostics silent(nullptr);
+  ImportOptions import = options.import;
+  import.insteadOfSize = batch.size + 1;
+  BatchAxes wider;
+  Expected<std::unique_ptr<Module>> module = importOnnx(options.model, import, ops, silent, &wider);
+  if (!module) return;
+  sequences_ = wider.sequences;
+  main_ = clone(main, "main");
+  wider_ = clone(*(*module)->findGraph("main"), "wider");
+  if (!runPipeline(lossSteps(options.losses), passes, **module, ops, silent, {})) return;
+  for (const GraphInput& input : (*module)->findGraph("main")->inputs)
+    if (input.kind == InputKind::label) labels_[input.value->name()] = input.value->type().shape;
+}
+
+Diagnostics::Builder BatchProbe::refuse(const std::string& node, Diagnostics& diags) const {
+  std::string flags, inputs;
+  for (const std::string& name : before_.guessed) {
+    const std::string axis = std::to_string(before_.axes.at(name));
+    flags += " --batch-axis=" + name + ":" + axis;
+    inputs += (inputs.empty() ? "axis " : ", axis ") + axis + " of '" + name + "'";
+  }
+  return diags.error({.file = options_.model, .node = node})
+      .note("the batch was taken to be " + inputs)
+      .help("name the axis along which samples lie: --batch-axis=NAME:N")
+      .help("it is as taken:" + flags);
+}
+
+Status BatchProbe::check(Diagnostics& diags) const {
+  if (!wider_ || (before_.guessed.empty() && !before_.before)) return success;
+  const auto& operations = main_->operations();
+  const auto& others = wider_->operations();
+  if (!before_.guessed.empty() && (operations.size() != others.size() || before_.sequences.size() != sequences_.size()))
+    return refuse("", diags) << "has " << operations.size() << " operations with " << before_.size << " samples and "
+                             << others.size() << " with one more";
+  for (std::size_t i = 0; i < sequences_.size() && i < before_.sequences.size() && !before_.guessed.empty(); ++i)
+    if (sequences_[i] != before_.sequences[i])
+      return refuse("", diags) << "has a recurrent operator that goes from sample to sample: its sequence has "
+                               << before_.sequences[i] << " steps with " << before_.size << " samples and "
+                               << sequences_[i] << " with one more";
+  for (std::size_t i = 0; i < operations.size() && i < others.size(); ++i)
+    if (&operations[i]->def() == &others[i]->def() && !compare(*operations[i], *others[i], diags)) return failure;
+  return success;
+}
+
+Status BatchProbe::compare(const Operation& operation, const Operation& wider, Diagnostics& diags) const {
+  const std::string& node = operation.location.node;
+  const auto shapeOf = [](const Value* value) { return value ? value->type().shape : Shape{}; };
+  for (std::size_t i = 0; i < operation.results().size(); ++i) {
+    const Shape shape = shapeOf(operation.result(i));
+    const std::vector<std::size_t> grown = grownAxes(shape, shapeOf(wider.result(i)));
+    if (before_.before && operation.attributes.has("shape") && grown.size() == 1 && grown[0] > 0 &&
+        shape[0] == *before_.before &&
+        grownAxes(shapeOf(operation.operand(0)), shapeOf(wider.operand(0))) == std::vector<std::size_t>{0})
+      return diags.error({.file = options_.model, .node = node})
+                 .help("export it with a symbolic batch, or leave out --batch")
+             << "keeps the batch of " << *before_.before << " for which the model was exported: its result "
+             << toString(operation.result(i)->type()) << " puts the " << before_.size << " samples of --batch in a row";
+    if (before_.guessed.empty()) continue;
+    if (grown.size() > 1)
+      return refuse(node, diags) << "compares samples with each other: its result "
+                                 << toString(operation.result(i)->type()) << " grows with the batch along axes "
+                                 << grown[0] << " and " << grown[1];
+  }
+  for (std::size_t i = 0; !before_.guessed.empty() && operation.def().choices && i < operation.operands().size(); ++i) {
+    const Value* value = operation.operand(i);
+    if (!value || Builder::constantValue(value)) continue;
+    const std::int64_t among = operation.def().choices(operation, i), more = operation.def().choices(wider, i);
+    if (among != more)
+      return refuse(node, diags) << "chooses by '" << value->name() << "' among " << among << " rows, which are "
+                                 << more << " with one sample more";
+  }
+  return success;
+}
+
+Status BatchProbe::addLabels(const Graph& main, BatchAxes& batch, Diagnostics& diags) const {
+  for (const GraphInput& input : main.inputs) {
+    const std::string& name = input.value->name();
+    if (input.kind != InputKind::label || batch.axes.contains(name)) continue;
+    const Type& type = input.value->type();
+    const Shape& shape = type.shape;
+    if (!hasBatch(batch)) {
+      batch.axes[name] = pdcrt::noBatchAxis;
+      continue;
+    }
+    const auto known = labels_.find(name);
+    std::vector<std::size_t> axes;
+    if (known != labels_.end())
+      axes = grownAxes(shape, known->second);
+    else // a model that takes no other batch
+      for (std::size_t axis = 0; axis < shape.size(); ++axis)
+        if (shape[axis] == batch.size) axes.push_back(axis);
+    if (known == labels_.end() && axes.size() > 1 && axes[0] == 0 &&
+        std::all_of(batch.axes.begin(), batch.axes.end(), [](const auto& other) { return other.second <= 0; }))
+      axes.resize(1);
+    if (axes.size() == 1 && shape[axes[0]] == batch.size) {
+      batch.axes[name] = static_cast<int>(axes[0]);
+      if (known == labels_.end() && axes[0] != 0)
+        diags.remark({.file = options_.model})
+            << "the samples of '" << name << "' are taken to lie along axis " << axes[0] << " of " << toString(type);
+      continue;
+    }
+    auto problem = diags.error({.file = options_.model, .node = name});
+    const std::string what = "is what the loss compares with, " + toString(type) + ": ";
+    if (axes.empty())
+      return std::move(problem).help("name another output in --loss, or its batch in --batch-axis")
+             << what << "none of its axes has the " << batch.size << " samples of a minibatch";
+    if (axes.size() > 1)
+      return std::move(problem).help("name another output in --loss")
+             << what << "both axis " << axes[0] << " and axis " << axes[1] << " grow with the batch";
+    const Value* apart = beforeMerging(*input.value);
+    return std::move(problem).help(
+               "give the loss a value that has samples on an axis of their own: --loss=KIND:" +
+               (apart ? apart->name() + ", which is " + toString(apart->type()) : std::string("OUTPUT")))
+           << what << "axis " << axes[0] << " has " << shape[axes[0]] << " positions of " << batch.size
+           << " samples together";
+  }
+  return success;
+}
