@@ -2,9 +2,12 @@
 #include "pdc/CodeGen/BuildFiles.h"
 
 #include "pdc/CodeGen/Naming.h"
+#include "pdcrt/DataFile.h"
 
+#include <algorithm>
 #include <set>
 #include <sstream>
+#include <vector>
 
 using namespace pdc;
 
@@ -192,7 +195,29 @@ endfunction()
   return out.str();
 }
 
-std::string pdc::readmeText(const Plan& plan, const Provenance& provenance, Target target) {
+std::string pdc::dataFilesText(const Graph& main, const pdcrt::Training& training, const std::string& indent) {
+  std::vector<std::pair<std::string, std::string>> files;
+  std::size_t longest = 0;
+  for (const GraphInput& input : main.inputs) {
+    if (input.kind != InputKind::data && input.kind != InputKind::label) continue;
+    const Type& type = input.value->type();
+    const int samples = training.batchAxisOf(input.value->name());
+    std::string shape;
+    for (int axis = 0; axis < type.rank(); ++axis)
+      shape += (axis > 0 ? ", " : "") +
+               (axis == samples ? "samples" : std::to_string(type.shape[static_cast<std::size_t>(axis)]));
+    files.emplace_back(pdcrt::dataFileName(input.value->name()) + ".npy",
+                       std::string(nameOf(type.element)) + "[" + shape + "]");
+    longest = std::max(longest, files.back().first.size());
+  }
+  std::string text;
+  for (const auto& [name, type] : files)
+    text += indent + name + std::string(longest + 2 - name.size(), ' ') + type + "\n";
+  return text;
+}
+
+std::string pdc::readmeText(const Plan& plan, const Provenance& provenance, Target target, const Graph& main,
+                            const pdcrt::Training& training) {
   std::ostringstream out;
   out << "A pipeline of " << plan.stages.size() << (plan.stages.size() == 1 ? " stage" : " stages") << " on "
       << plan.ranks.size() << (plan.ranks.size() == 1 ? " rank" : " ranks") << " that trains "
@@ -205,6 +230,13 @@ std::string pdc::readmeText(const Plan& plan, const Provenance& provenance, Targ
   else
     writeUse(out, plan);
   out << R"(
+DATA is a folder with one file of NumPy for each input, written by numpy.save:
+
+)" << dataFilesText(main, training, "  ")
+      << R"(
+Of a name that has other characters than letters, digits, '.', '-' and '_' each of these is a '_' in the file's name; pdc-eval
+takes the same files, with as many samples as a minibatch.
+
 Files:
 
   stageK)"

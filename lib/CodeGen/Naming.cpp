@@ -92,10 +92,3 @@ std::string pdc::stringLiteral(const std::string& text) {
   }
   return result + "\"";
 }
-
-std::string pdc::fileNameText(const std::string& text) {
-  std::string result;
-  for (char c : text.substr(0, 64)) result += isDigit(c) || isLetter(c) || c == '.' || c == '-' ? c : '_';
-  if (result.empty() || result[0] == '.' || result[0] == '-') result.insert(0, "_");
-  return result;
-}

@@ -5,6 +5,7 @@
 #include "Generate.h"
 #include "InitialWeights.h"
 #include "Measure.h"
+#include "pdc/CodeGen/BuildFiles.h"
 #include "pdc/Driver/Launch.h"
 #include "pdc/IR/Builder.h"
 #include "pdc/IR/Text.h"
@@ -169,7 +170,8 @@ Status Compilation::measureTo(const std::string& file) {
   pdcrt::kernelThreads = std::max(options_.threadsPerStage, 1);
   PassContext passContext = context();
   Expected<Profile> profile = measure(passContext, training_, provenance_, options_.busyCores,
-                                      splitsBackward(planner_.schedule), options_.target);
+                                      splitsBackward(planner_.schedule), options_.target, progress);
+  ProfilingProgress progress(diags_);
   if (!profile) return failure;
   if (pdcrt::Status status = pdcrt::writeAtomically(file, toJson(*profile)); !status)
     return reportFile(status, file, diags_);
@@ -444,7 +446,8 @@ void Compilation::printSummary(const GeneratedProgram& program, const Profile& p
   }
   out_ << "predicted " << std::setprecision(3) << plan.timeMs << " ms per minibatch (" << plan.schedule
        << (plan.scheduleFile.empty() ? "" : ", really " + plan.scheduleFile) << ", costs " << profile.source << "), "
-       << certificate(plan) << "\nnext: pdc-run " << options_.output << " --data DATA\n";
+       << certificate(plan) << "\nnext: pdc-run " << options_.output << " --data DATA\nDATA is a folder with\n"
+       << dataFilesText(main(), training_, "  ");
 }
 
 } // namespace

@@ -3,12 +3,12 @@
 
 #include "InitialWeights.h"
 #include "OutputFolder.h"
-#include "pdc/CodeGen/Naming.h"
 #include "pdc/Driver/CpuEngine.h"
 #include "pdc/Driver/Toolchain.h"
 #include "pdc/IR/Interpreter.h"
 #include "pdc/Import/OnnxTensor.h"
 #include "pdc/Ops/AllOps.h"
+#include "pdcrt/DataFile.h"
 #include "pdcrt/Npy.h"
 #include "pdcrt/Safetensors.h"
 
@@ -56,7 +56,7 @@ private:
   Status readInputs() {
     for (std::size_t i = 0; i < graph().inputs.size(); ++i) {
       const Value& value = *graph().inputs[i].value;
-      Expected<Tensor> tensor = readInput(value.name(), i);
+      Expected<Tensor> tensor = readInput(value, i);
       if (!tensor) return failure;
       inputs_[value.name()] = tensor->convertedTo(value.type().element);
     }
@@ -64,14 +64,23 @@ private:
   }
 
   /// NAME.npy, or else NAME.pb or, as in ONNX's tests, input_POSITION.pb.
-  Expected<Tensor> readInput(const std::string& name, std::size_t position) {
-    const std::string stem = options_.inputs + "/" + fileNameText(name), npy = stem + ".npy";
-    for (const std::string& pb : {stem + ".pb", options_.inputs + "/input_" + std::to_string(position) + ".pb"})
+  Expected<Tensor> readInput(const Value& input, std::size_t position) {
+    const std::string npy = pdcrt::dataFile(options_.inputs, input.name());
+    for (const std::string& pb : {pdcrt::dataFile(options_.inputs, input.name(), ".pb"),
+                                  options_.inputs + "/input_" + std::to_string(position) + ".pb"})
       if (!fs::exists(npy) && fs::exists(pb)) return readOnnxTensor(pb, diags_);
     pdcrt::NpyFile file;
     if (pdcrt::Status status = file.open(npy); !status) return reportFile(status, npy, diags_);
     return Tensor({file.element(), file.shape()}, file.values());
   }
+    const Type& type = input.type();
+    if (file.shape() != type.shape)
+      return diags_.error({.file = npy}).help(pdcrt::reshapeHelp(npy, file.shape(), type.shape, -1))
+             << "has the shape " << toString(file.shape()) << ", input '" << input.name() << "' is " << toString(type);
+    if (isFloat(file.element()) && !isFloat(type.element))
+      return diags_.error({.file = npy}).help(pdcrt::astypeHelp(npy, type.element))
+             << "has elements of type " << nameOf(file.element()) << ", input '" << input.name() << "' is "
+             << toString(type);
 
   /// The stored values, read back from a weights file: transposed weights are handled in one place only.
   Status readParameters() {
@@ -101,7 +110,7 @@ private:
     std::error_code error;
     fs::create_directories(options_.outputs, error);
     auto store = [&](const std::string& name, const Tensor& tensor) -> Status {
-      const std::string path = options_.outputs + "/" + fileNameText(name) + ".npy";
+      const std::string path = options_.outputs + "/" + pdcrt::dataFileName(name) + ".npy";
       if (pdcrt::Status status = pdcrt::writeNpy(path, tensor.type().element, tensor.shape(), tensor.bytes()); !status)
         return reportFile(status, path, diags_);
       return success;

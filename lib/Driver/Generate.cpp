@@ -295,7 +295,8 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
   program.files.emplace_back("pipeline.cpp", pipelineSource(plan, provenance));
   program.files.emplace_back("CMakeLists.txt", cmakeLists(plan, provenance, options.target));
   if (options.target == Target::cpu) program.files.emplace_back("ranks.conf", ranksFile(plan, provenance));
-  program.files.emplace_back("README.txt", readmeText(plan, provenance, options.target));
+  program.files.emplace_back("README.txt",
+                             readmeText(plan, provenance, options.target, *context.module.findGraph("main"), training));
   program.files.emplace_back("plan.json", toJson(plan));
   program.files.emplace_back("schedule.txt", pdcrt::toString(*schedule));
   program.files.emplace_back("report.html", reportHtml(plan, *schedule));

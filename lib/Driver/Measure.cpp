@@ -204,25 +204,30 @@ std::int64_t pdc::busyCoresOf(const Cluster& cluster) {
 }
 
 Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& training, const Provenance& provenance,
-                               std::int64_t busyCores, bool splitBackward, Target target) {
+                               std::int64_t busyCores, bool splitBackward, Target target, ProfilingProgress& progress) {
   Expected<Cluster> cluster = oneDevice(target, context.diags);
   if (!cluster) return failure;
   Profile estimate = estimateOf(context, provenance, cluster->device);
   const bool onCores = target == Target::cpu;
   // First, because groups are timed with the algorithms that they will have. For CUDA the program itself does both.
+  progress.step("timing the kernels that compute in several ways");
   if (onCores) estimate.kernels = timeKernels(context.module);
   if (!chooseAlgorithms(context.module, estimate.kernels, "", context.diags, target)) return failure;
   Expected<Plan> plan = oneStagePlan(context, provenance, estimate, splitBackward, target);
   if (!plan) return failure;
   GenerateOptions options = {.lateUpdates = true, .splitBackward = splitBackward, .target = target};
+  progress.step("building the program that measures");
   const Expected<TemporaryFolder> folder = buildMeasuring(context, *plan, training, provenance, options);
   if (!folder) return failure;
+  progress.step("measuring training steps");
   Expected<Profile> profile = runMeasuring(folder->path(), onCores ? busyCores : 1, estimate, context.diags);
   if (!profile) return failure;
   profile->splitBackward = splitBackward;
+  progress.step("measuring transfers between two ranks");
   if (onCores) profile->link = measureLink(folder->path(), context.diags);
   if (onCores && !training.checksGradients() && profile->updateMs >= leastShareOfUpdates * profile->stepMs) {
     options.lateUpdates = false;
+    progress.step("building and measuring the program with early updates");
     const Expected<TemporaryFolder> other = buildMeasuring(context, *plan, training, provenance, options);
     if (!other) return failure;
     const Expected<Profile> early = runMeasuring(other->path(), busyCores, estimate, context.diags);
@@ -233,6 +238,7 @@ Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& trai
     profile->kernels = calledOnly(profile->kernels, context.module, target);
     if (!chooseAlgorithms(context.module, profile->kernels, "", context.diags, target)) return failure;
   }
+  progress.done();
   return profile;
 }
 
@@ -274,7 +280,9 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
 
   Diagnostics silent(nullptr);
   PassContext quiet{context.module, context.registry, choice == "auto" ? silent : context.diags, {}};
-  Expected<Profile> profile = measure(quiet, training, provenance, busyCoresOf(cluster), splitBackward, target);
+  ProfilingProgress progress(context.diags);
+  Expected<Profile> profile =
+      measure(quiet, training, provenance, busyCoresOf(cluster), splitBackward, target, progress);
   if (profile && !cache.empty()) {
     std::error_code ignored;
     fs::create_directories(fs::path(cache).parent_path(), ignored);

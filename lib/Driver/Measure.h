@@ -3,6 +3,7 @@
 #pragma once
 
 #include "Generate.h"
+#include "ProfilingProgress.h"
 #include "pdc/Analysis/Profile.h"
 
 namespace pdc {
@@ -14,7 +15,7 @@ namespace pdc {
 /// program for a GPU measures on the first one, alone, and no link. `splitBackward`: the halves of a backward are timed
 /// apart, in a program that keeps them apart, which is slower than others.
 Expected<Profile> measure(PassContext& context, const pdcrt::Training& training, const Provenance& provenance,
-                          std::int64_t busyCores, bool splitBackward, Target target = Target::cpu);
+                          std::int64_t busyCores, bool splitBackward, Target target, ProfilingProgress& progress);
 
 /// How many cores of this machine compute at once when all devices of the cluster do: what to measure with. 1 where
 /// devices do not share this machine.

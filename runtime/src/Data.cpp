@@ -1,6 +1,7 @@
 // Reads samples from mapped files and converts them to the element type of the graph input.
 #include "pdcrt/Data.h"
 
+#include "pdcrt/DataFile.h"
 #include "pdcrt/Hash.h"
 #include "pdcrt/Random.h"
 
@@ -45,20 +46,6 @@ bool withType(Element element, Action action) {
   }
 }
 
-bool isSigned(Element element) {
-  return element == Element::i64 || element == Element::i32 || element == Element::i16 || element == Element::i8;
-}
-
-/// Whether a file's elements can be read as those of the input: integers as any float, and as any integer that has all
-/// their values, floats as floats.
-bool converts(Element from, Element to) {
-  if (from == to) return true;
-  if (from == Element::f16 || from == Element::bf16 || to == Element::f16 || to == Element::bf16) return false;
-  if (isFloat(from)) return isFloat(to);
-  if (isFloat(to)) return true;
-  return bytesOf(from) < bytesOf(to) && (isSigned(to) || !isSigned(from));
-}
-
 void copyConverted(Element from, Element to, const std::byte* source, std::byte* destination, std::int64_t count) {
   if (from == to) {
     std::memcpy(destination, source, index(count) * bytesOf(to));
@@ -83,10 +70,11 @@ std::int64_t integerAt(Element element, const std::byte* values, std::int64_t i)
   return result;
 }
 
-std::string fileName(const std::string& folder, const DataRow& row) {
-  std::string name = row.name;
-  std::replace(name.begin(), name.end(), '/', '_');
-  return folder + "/" + name + ".npy";
+/// A label below 0 is usually one to leave out.
+std::string ignoreHelp(const DataRow& row, std::int64_t label) {
+  if (!row.label || label >= 0) return {};
+  return "; to leave out positions with " + std::to_string(label) +
+         ", compile with --loss=KIND,ignore_index=" + std::to_string(label);
 }
 
 std::span<const std::int64_t> dims(const Shape& shape) {
@@ -102,7 +90,8 @@ std::string expectedShape(const DataRow& row, int batchAxis) {
 }
 
 /// What to type where a file has other dimensions: "numpy.moveaxis(a, 0, 1)" where its samples come first.
-std::string remedyFor(const std::vector<std::int64_t>& shape, std::span<const std::int64_t> wanted, int batchAxis) {
+std::string remedyFor(const std::string& path, const std::vector<std::int64_t>& shape,
+                      std::span<const std::int64_t> wanted, int batchAxis) {
   if (batchAxis > 0 && shape.size() == wanted.size()) {
     std::vector<std::int64_t> moved = shape;
     std::rotate(moved.begin(), moved.begin() + 1, moved.begin() + batchAxis + 1);
@@ -112,7 +101,7 @@ std::string remedyFor(const std::vector<std::int64_t>& shape, std::span<const st
              std::to_string(batchAxis) + ")))";
   }
   if (batchAxis == noBatchAxis) return "it has no samples, every minibatch reads the whole file";
-  return "reshape it before numpy.save";
+  return reshapeHelp(path, shape, wanted, batchAxis);
 }
 
 } // namespace
@@ -176,11 +165,12 @@ Status DataSet::setAxis(Input& input) const {
 
 Status DataSet::openInput(Input& input) {
   const DataRow& row = *input.row;
-  const std::string path = fileName(options_.path, row);
+  const std::string path = dataFile(options_.path, row.name);
   if (Status status = input.file.open(path); !status) {
+    if (!status.help().empty()) return status;
     std::string expected;
     for (const Input& other : inputs_)
-      expected += (expected.empty() ? "" : ", ") + fileName(options_.path, *other.row) + " " +
+      expected += (expected.empty() ? "" : ", ") + dataFile(options_.path, other.row->name) + " " +
                   expectedShape(*other.row, other.batchAxis);
     return {status.code(), status.message(), "this stage reads " + expected};
   }
@@ -193,12 +183,12 @@ Status DataSet::openInput(Input& input) {
     return {Exit::badData,
             path + ": has the shape " + toString(shape) + ", input '" + row.name + "' needs " +
                 expectedShape(row, input.batchAxis),
-            remedyFor(shape, wanted, input.batchAxis)};
+            remedyFor(path, shape, wanted, input.batchAxis)};
   if (!converts(input.file.element(), row.element))
     return {Exit::badData,
             path + ": has elements of type " + nameOf(input.file.element()) + ", input '" + row.name + "' needs " +
                 nameOf(row.element),
-            "convert it with astype before numpy.save"};
+            astypeHelp(path, row.element)};
   if (input.batchAxis == noBatchAxis) return checkValues(input);
   const std::int64_t samples = shape[index(input.batchAxis)];
   if (samples_ >= 0 && samples_ != samples) {
@@ -246,7 +236,8 @@ Status DataSet::checkChoices(const Input& input) const {
             input.file.path() + ": sample " + std::to_string(i / input.inner % samples) + " has the " +
                 (row.label ? "label " : "index ") + std::to_string(value) + ", the model has " +
                 std::to_string(row.choices) + (row.label ? " classes" : " rows to choose from"),
-            (row.label ? "labels are 0 to " : "indices are 0 to ") + std::to_string(row.choices - 1)};
+            (row.label ? "labels are 0 to " : "indices are 0 to ") + std::to_string(row.choices - 1) +
+                ignoreHelp(row, value)};
   }
   return {};
 }

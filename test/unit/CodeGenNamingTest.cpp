@@ -29,9 +29,3 @@ TEST(CodeGenNaming, StringsReadBack) {
   EXPECT_EQ(stringLiteral("\n1"), "\"\\0121\"");
   EXPECT_EQ(stringLiteral("what?\?/"), "\"what\\?\\?/\"");
 }
-
-TEST(CodeGenNaming, FileNamesStayInTheirFolder) {
-  EXPECT_EQ(fileNameText("../x"), "_.._x");
-  EXPECT_EQ(fileNameText("-rf"), "_-rf");
-  EXPECT_EQ(fileNameText(""), "_");
-}

@@ -3,6 +3,7 @@
 
 #include "pdc/CodeGen/StageEmitter.h"
 #include "pdc/Plan/Plan.h"
+#include "pdcrt/Training.h"
 
 namespace pdc {
 
@@ -16,8 +17,11 @@ std::string pipelineSource(const Plan& plan, const Provenance& provenance);
 /// `rankK` (the first such rank) where it hosts several.
 std::string cmakeLists(const Plan& plan, const Provenance& provenance, Target target);
 
-/// What to type next.
-std::string readmeText(const Plan& plan, const Provenance& provenance, Target target);
+/// What to type next, and which files DATA has.
+std::string readmeText(const Plan& plan, const Provenance& provenance, Target target, const Graph& main,
+                       const pdcrt::Training& training);
+/// The data files of @main, one a line after `indent`: "input.npy  f32[samples, 1, 8, 8]".
+std::string dataFilesText(const Graph& main, const pdcrt::Training& training, const std::string& indent);
 
 /// For srun --multi-prog: the program of each task.
 std::string ranksFile(const Plan& plan, const Provenance& provenance);

@@ -24,7 +24,4 @@ std::string commentText(const std::string& text);
 /// `text` as a string literal, with its quotes.
 std::string stringLiteral(const std::string& text);
 
-/// `text` as part of a file name: letters, digits, '.', '-' and '_'; not empty, not a dot file, at most 64 characters.
-std::string fileNameText(const std::string& text);
-
 } // namespace pdc

@@ -84,9 +84,11 @@ Status NpyFile::open(const std::string& path) {
   if (!found)
     return bad("has the element type " + std::string(descr->substr(0, descr->find(','))) +
                    ", readable are little-endian f8, f4, f2, i8, i4, i1, u1 and b1",
-               "convert it with astype before numpy.save");
+               "convert it before: np.save('" + path.substr(path.rfind('/') + 1) +
+                   "', x.astype(np.float32)), or np.int64 for labels and indices");
   if (!order->starts_with("False"))
-    return bad("is in Fortran order", "convert it with numpy.ascontiguousarray before numpy.save");
+    return bad("is in Fortran order",
+               "write it as np.save('" + path.substr(path.rfind('/') + 1) + "', np.ascontiguousarray(x))");
   if (!parseShape(*shape, shape_)) return bad("has no readable shape in its header");
 
   element_ = found->element;
