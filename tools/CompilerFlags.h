@@ -32,10 +32,11 @@ public:
         ->allow_extra_args(false)
         ->take_all();
     app.add_option("--loss", loss_,
-                   "softmax-cross-entropy, mse, bce-with-logits or output:NAME; append :OUTPUT to name the output it "
-                   "applies to, then ,weight=…, label=…, ignore_index=…, label_smoothing=…, class_weights=…/…; several "
-                   "add up (the model's own loss; docs/Training.md)")
-        ->type_name("KIND[:OUTPUT][,…]")
+                   "softmax-cross-entropy, nll, mse, bce-with-logits, bce or output:NAME; append :NAME to name the "
+                   "output, or any inner value, that it applies to, then ,weight=…, label=…, ignore_index=…, "
+                   "average=update|minibatch, label_smoothing=…, class_weights=…/…; several add up (the model's own "
+                   "loss; docs/Training.md)")
+        ->type_name("KIND[:NAME][,…]")
         ->take_all();
     app.add_option(
            "--optimizer", optimizer_,

@@ -132,10 +132,13 @@ void MemoryPlanner::placeInputs() {
     } else {
       place = {Block::slot, -1, slot_.take(input.value->type().bytes())};
       plan_.data.push_back({input.value, input.kind == InputKind::label,
-                            isFloat(input.value->type().element) ? 0 : choicesOf(input.value), place.offset});
+                            isFloat(input.value->type().element) ? 0
+                            : input.classes > 0                  ? input.classes
+                                                                 : choicesOf(input.value),
+                            place.offset});
       // The slot is read until the minibatch before is done: data that comes while a GPU computes waits elsewhere.
-      if (options_.target == Target::cuda && input.kind != InputKind::lossScale)
-        dataStaging_.take(input.value->type().bytes());
+      const bool ofDataSet = input.kind == InputKind::data || input.kind == InputKind::label;
+      if (options_.target == Target::cuda && ofDataSet) dataStaging_.take(input.value->type().bytes());
     }
     addBuffer(plan_.training, input.value, place);
   }

@@ -9,6 +9,7 @@
 #include "pdc/Support/Units.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <iomanip>
 #include <set>
@@ -61,11 +62,43 @@ public:
   }
 
 private:
-  bool isLossScale(const Value* value) const {
-    const auto& inputs = program_.training->inputs;
-    return std::any_of(inputs.begin(), inputs.end(), [&](const GraphInput& input) {
-      return input.value == value && input.kind == InputKind::lossScale;
-    });
+  /// The rest of the DataRow of what the runtime provides itself; empty for what the data set has.
+  std::string providedText(const Value* value) const {
+    int shares = 0;
+    for (const GraphInput& input : program_.training->inputs) {
+      if (input.value == value && input.kind == InputKind::lossScale) return ", /*lossScale=*/true";
+      if (input.value == value && input.share) return ", false, &shares[" + std::to_string(shares) + "]";
+      shares += input.share.has_value();
+    }
+    return {};
+  }
+
+  /// LossShare rows, in the order of the inputs.
+  void shareTables() {
+    std::string weights, rows;
+    int count = 0;
+    for (const GraphInput& input : program_.training->inputs) {
+      if (!input.share) continue;
+      std::string span = "{}";
+      if (!input.share->classWeights.empty()) {
+        span = "weights_of_share" + std::to_string(count);
+        weights += "constexpr double " + span + "[] = {";
+        for (std::size_t i = 0; i < input.share->classWeights.size(); ++i) {
+          char number[32];
+          const auto [end, problem] = std::to_chars(number, number + sizeof number, input.share->classWeights[i]);
+          weights += (i > 0 ? ", " : "") + std::string(number, end);
+        }
+        weights += "};\n";
+      }
+      rows += "    {" + stringLiteral(input.share->labels) + ", " + (input.share->ignoreIndex ? "true" : "false") +
+              ", " + std::to_string(input.share->ignoreIndex.value_or(0)) + ", " + span + "},\n";
+      ++count;
+    }
+    if (rows.empty()) return;
+    out_ << "\n// How much of the loss of its update a minibatch makes up: by which labels, whether some are ignored, "
+            "which,\n// weights of the classes.\n"
+         << weights << "constexpr pdcrt::LossShare shares[] = {\n"
+         << rows << "};\n";
   }
 
   bool isEarly(const PlacedParameter& placed) const {
@@ -147,13 +180,13 @@ private:
       out_ << "};\n";
     }
     edgeTables();
+    shareTables();
     if (!memory_.data.empty()) {
       out_ << "\n// Inputs from the data set, in the slot: name, type, shape, offset, label, choices.\n"
               "constexpr pdcrt::DataRow data[] = {\n";
       for (const PlacedData& d : memory_.data)
         out_ << "    {" << stringLiteral(d.value->name()) << ", " << typeFields(d.value->type()) << ", " << d.offset
-             << ", " << (d.label ? "true" : "false") << ", " << d.choices
-             << (isLossScale(d.value) ? ", /*lossScale=*/true" : "") << "},\n";
+             << ", " << (d.label ? "true" : "false") << ", " << d.choices << providedText(d.value) << "},\n";
       out_ << "};\n";
     }
     if (!memory_.outputs.empty()) {

@@ -40,13 +40,14 @@ BatchProbe::BatchProbe(const CompileOptions& options, const OpRegistry& ops, con
   Diagnostics silent(nullptr);
   ImportOptions import = options.import;
   import.insteadOfSize = batch.size + 1;
+  import.values = valuesOfLosses(options.losses);
   BatchAxes wider;
   Expected<std::unique_ptr<Module>> module = importOnnx(options.model, import, ops, silent, &wider);
   if (!module) return;
   sequences_ = wider.sequences;
   main_ = clone(main, "main");
   wider_ = clone(*(*module)->findGraph("main"), "wider");
-  if (!runPipeline(lossSteps(options.losses), passes, **module, ops, silent, {})) return;
+  if (!runPipeline(lossSteps(options.losses, false), passes, **module, ops, silent, {})) return;
   for (const GraphInput& input : (*module)->findGraph("main")->inputs)
     if (input.kind == InputKind::label) labels_[input.value->name()] = input.value->type().shape;
 }

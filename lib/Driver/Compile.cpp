@@ -64,6 +64,7 @@ private:
   void explain(const CostGraph& costs, const Cluster& cluster, const Plan& plan);
   void describeTraining();
   void describeLoss();
+  Status checkShares(const Plan& plan);
   void printSummary(const GeneratedProgram& program, const Profile& profile);
 
   /// Whether the output folder is written, and not only something printed.
@@ -86,6 +87,7 @@ private:
   BatchAxes batch_;
   PlannerOptions planner_;
   std::optional<ScheduleFile> scheduleFile_;
+  std::string evaluatedLoss_; ///< what an evaluation computes of the first loss; empty: the model has its loss inside
   Provenance provenance_;
   OpRegistry ops_;
   PassRegistry passes_;
@@ -130,7 +132,7 @@ Status Compilation::compile() {
   if (!costs) return failure;
   Expected<Plan> planned = plan(*costs, *machines);
   if (!planned) return failure;
-  if (!addUpNorms(*planned) || !scaleDynamically(*planned)) return failure;
+  if (!addUpNorms(*planned) || !scaleDynamically(*planned) || !checkShares(*planned)) return failure;
   if (options_.explain) explain(*costs, *machines, *planned);
   if (options_.emit.empty() && options_.output.empty()) return success; // only to be explained
   if (writes() && options_.planFile.empty())
@@ -169,9 +171,9 @@ Status Compilation::measureTo(const std::string& file) {
   if (!importModel() || !toTrainingGraph()) return failure;
   pdcrt::kernelThreads = std::max(options_.threadsPerStage, 1);
   PassContext passContext = context();
+  ProfilingProgress progress(diags_);
   Expected<Profile> profile = measure(passContext, training_, provenance_, options_.busyCores,
                                       splitsBackward(planner_.schedule), options_.target, progress);
-  ProfilingProgress progress(diags_);
   if (!profile) return failure;
   if (pdcrt::Status status = pdcrt::writeAtomically(file, toJson(*profile)); !status)
     return reportFile(status, file, diags_);
@@ -199,7 +201,9 @@ Status Compilation::run(const std::vector<PipelineStep>& steps) {
 }
 
 Status Compilation::importModel() {
-  Expected<std::unique_ptr<Module>> module = importOnnx(options_.model, options_.import, ops_, diags_, &batch_);
+  ImportOptions import = options_.import;
+  import.values = valuesOfLosses(options_.losses);
+  Expected<std::unique_ptr<Module>> module = importOnnx(options_.model, import, ops_, diags_, &batch_);
   if (!module) return failure;
   const BatchProbe probe(options_, ops_, passes_, *(*module)->findGraph("main"), batch_);
   if (!probe.check(diags_)) return failure;
@@ -213,9 +217,11 @@ Status Compilation::importModel() {
   Expected<Value*> metric = output.empty() ? nullptr : scalarOutput(passContext, output);
   if (!metric) return failure;
   std::vector<PipelineStep> steps;
-  for (PipelineStep& step : lossSteps(options_.losses)) steps.push_back(std::move(step));
+  for (PipelineStep& step : lossSteps(options_.losses, true)) steps.push_back(std::move(step));
   if (!run(steps)) return failure;
   if (!probe.addLabels(main(), batch_, diags_)) return failure;
+  for (const GraphOutput& result : main().outputs)
+    if (result.kind == OutputKind::prediction && evaluatedLoss_.empty()) evaluatedLoss_ = result.loss;
   if (*metric)
     main().outputs.push_back({.kind = OutputKind::prediction, .value = *metric, .name = output, .parameter = nullptr});
   return run({{"canonicalize", {}}});
@@ -271,8 +277,10 @@ void Compilation::describeTraining() {
       labels = true, integerLabels = integerLabels || !isFloat(input.value->type().element);
   }
   describeLoss();
-  const std::string kind = options_.losses.empty() ? "" : options_.losses.front().at("kind");
-  training_.loss = integerLabels ? "softmax-cross-entropy" : labels && !kind.empty() ? kind : "output";
+  if (!evaluatedLoss_.empty())
+    training_.loss = evaluatedLoss_;
+  else
+    training_.loss = integerLabels ? "softmax-cross-entropy" : "output";
   training_.metric = !options_.metric.empty() ? options_.metric : integerLabels ? "accuracy" : labels ? "mse" : "none";
   for (const pdcrt::ParameterGroup& group : training_.groups)
     if (std::none_of(module_->parameters.begin(), module_->parameters.end(), [&](const auto& parameter) {
@@ -283,8 +291,15 @@ void Compilation::describeTraining() {
           << "--param-group='" << group.match << "' matches no trained parameter";
 }
 
-/// The options of the loss that an evaluation repeats: that of the first loss operation.
+/// The options of the loss that an evaluation repeats: that of the first loss operation, or what the flag says.
 void Compilation::describeLoss() {
+  if (evaluatedLoss_ == "nll") {
+    if (const Expected<LossOptions> options = lossOptions(options_.losses.front(), diags_)) {
+      training_.ignoreIndex = options->ignoreIndex;
+      training_.classWeights = options->classWeights;
+    }
+    return;
+  }
   for (const auto& operation : main().operations()) {
     if (!operation->def().lossLike) continue;
     const Attributes& attributes = operation->attributes;
@@ -426,6 +441,36 @@ Status Compilation::scaleDynamically(const Plan& plan) {
              .help("flush after each batch: --schedule=1f1b-flush, --microbatches=M; or fix the scale: --loss-scale=S")
          << "--loss-scale=dynamic: under " << plan.schedule
          << " losses are seeded before the updates that could change the scale";
+}
+
+/// Positions that count are counted over an update where that has the same minibatches in all stages.
+Status Compilation::checkShares(const Plan& plan) {
+  const auto& inputs = main().inputs;
+  if (std::none_of(inputs.begin(), inputs.end(), [](const GraphInput& input) { return input.share.has_value(); }))
+    return success;
+  if (hasBatches(plan.schedule)) return success;
+  std::string replicas;
+  bool equal = true;
+  for (const PlanStage& stage : plan.stages) {
+    equal = equal && stage.replicas == plan.stages.front().replicas;
+    replicas += (replicas.empty() ? "" : ", ") + std::to_string(stage.replicas);
+  }
+  if (equal) return success;
+  const bool asked = std::any_of(options_.losses.begin(), options_.losses.end(), [](const auto& loss) {
+    const auto average = loss.find("average");
+    return average != loss.end() && average->second == "update";
+  });
+  const std::string help = "update all stages together: --schedule=1f1b-flush or 2bw, --microbatches=M; or give all "
+                           "stages as many replicas: --straight, --replicas";
+  if (asked)
+    return diags_.error({}).exit(ExitCode::usage).help(help)
+           << "average=update: under " << plan.schedule << " stages with " << replicas
+           << " replicas update with different minibatches";
+  diags_.remark({}).help(help) << "the loss is a mean over each minibatch, not over the positions of an update that "
+                                  "count: under "
+                               << plan.schedule << " stages with " << replicas
+                               << " replicas update with different minibatches";
+  return success;
 }
 
 void Compilation::explain(const CostGraph& costs, const Cluster& cluster, const Plan& plan) {

@@ -35,7 +35,9 @@ public:
 
 private:
   Status prepare() {
-    Expected<std::unique_ptr<Module>> module = importOnnx(options_.model.model, options_.model.import, ops_, diags_);
+    ImportOptions import = options_.model.import;
+    if (options_.gradients) import.values = valuesOfLosses(options_.model.losses);
+    Expected<std::unique_ptr<Module>> module = importOnnx(options_.model.model, import, ops_, diags_);
     if (!module) return failure;
     module_ = std::move(*module);
     if (!takeInitialWeights(*module_, options_.model.initFrom, diags_)) return failure;
@@ -43,7 +45,7 @@ private:
     if (!drawInitialWeights(*module_, {options_.model.init, options_.model.reset}, diags_)) return failure;
     std::vector<PipelineStep> steps;
     if (options_.gradients) {
-      for (PipelineStep& step : lossSteps(options_.model.losses)) steps.push_back(std::move(step));
+      for (PipelineStep& step : lossSteps(options_.model.losses, false)) steps.push_back(std::move(step));
       steps.push_back({"canonicalize", {}});
       steps.push_back({"differentiate", {}});
       PipelineStep fusion = {"fuse", {}};
@@ -71,8 +73,6 @@ private:
       if (!fs::exists(npy) && fs::exists(pb)) return readOnnxTensor(pb, diags_);
     pdcrt::NpyFile file;
     if (pdcrt::Status status = file.open(npy); !status) return reportFile(status, npy, diags_);
-    return Tensor({file.element(), file.shape()}, file.values());
-  }
     const Type& type = input.type();
     if (file.shape() != type.shape)
       return diags_.error({.file = npy}).help(pdcrt::reshapeHelp(npy, file.shape(), type.shape, -1))
@@ -81,6 +81,8 @@ private:
       return diags_.error({.file = npy}).help(pdcrt::astypeHelp(npy, type.element))
              << "has elements of type " << nameOf(file.element()) << ", input '" << input.name() << "' is "
              << toString(type);
+    return Tensor({file.element(), file.shape()}, file.values());
+  }
 
   /// The stored values, read back from a weights file: transposed weights are handled in one place only.
   Status readParameters() {

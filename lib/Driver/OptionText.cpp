@@ -9,6 +9,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <set>
 #include <sstream>
 
 using namespace pdc;
@@ -121,20 +122,25 @@ Status pdc::parseLoss(const std::string& text, std::vector<std::map<std::string,
   std::map<std::string, std::string> loss = {{"kind", head.substr(0, colon)},
                                              {"output", colon == std::string::npos ? "" : head.substr(colon + 1)}};
   const std::string& kind = loss["kind"];
-  if (kind != "softmax-cross-entropy" && kind != "mse" && kind != "bce-with-logits" && kind != "output")
+  static const std::set<std::string> kinds = {"softmax-cross-entropy", "nll", "mse",
+                                              "bce-with-logits",       "bce", "output"};
+  static const std::set<std::string> keys = {"label",        "weight",          "average",
+                                             "ignore_index", "label_smoothing", "class_weights"};
+  if (!kinds.contains(kind))
     return diags.error({})
                .exit(ExitCode::usage)
-               .help("softmax-cross-entropy, mse, bce-with-logits and output:NAME are known, ':OUTPUT' may follow")
+               .help("softmax-cross-entropy, nll, mse, bce-with-logits, bce and output:NAME are known, ':NAME' may "
+                     "follow")
            << "--loss: '" << kind << "' is not a loss";
   if (kind == "output" && loss["output"].empty())
     return diags.error({}).exit(ExitCode::usage).help("write --loss=output:NAME") << "--loss=output names no output";
   for (std::size_t i = 1; i < parts.size(); ++i) {
     auto [key, value] = keyAndValue(parts[i]);
-    if (value.empty() || (key != "label" && key != "weight" && key != "ignore_index" && key != "label_smoothing" &&
-                          key != "class_weights"))
-      return unknownOption(
-          "--loss", parts[i],
-          "label=NAME, weight, ignore_index, label_smoothing and class_weights=W/W/…|FILE.npy are known", diags);
+    if (value.empty() || !keys.contains(key))
+      return unknownOption("--loss", parts[i],
+                           "label=NAME, weight, ignore_index, average=update|minibatch, label_smoothing and "
+                           "class_weights=W/W/…|FILE.npy are known",
+                           diags);
     if (key == "class_weights" && value.ends_with(".npy")) {
       Expected<std::string> list = listFromNpy(value, diags);
       if (!list) return failure;
@@ -147,10 +153,15 @@ Status pdc::parseLoss(const std::string& text, std::vector<std::map<std::string,
   return success;
 }
 
-std::vector<PipelineStep> pdc::lossSteps(const std::vector<std::map<std::string, std::string>>& losses) {
+std::vector<PipelineStep> pdc::lossSteps(const std::vector<std::map<std::string, std::string>>& losses, bool updates) {
   std::vector<PipelineStep> steps;
   for (const auto& loss : losses) steps.push_back({"add-loss", loss});
   if (steps.empty()) steps.push_back({"add-loss", {}});
+  for (PipelineStep& step : steps)
+    if (updates)
+      step.options.try_emplace("average", "automatic");
+    else
+      step.options["average"] = "minibatch";
   return steps;
 }
 
@@ -186,6 +197,13 @@ Status pdc::parseBound(const std::vector<std::string>& texts, std::map<std::stri
       return diags.error({}).exit(ExitCode::usage) << "--bind gives two values for '" << name << "'";
   }
   return success;
+}
+
+std::vector<std::string> pdc::valuesOfLosses(const std::vector<std::map<std::string, std::string>>& losses) {
+  std::vector<std::string> names;
+  for (const auto& loss : losses)
+    if (const std::string& name = loss.at("output"); !name.empty()) names.push_back(name);
+  return names;
 }
 
 Status pdc::parseLearningRateSchedule(const std::string& text, pdcrt::LearningRateSchedule& schedule,

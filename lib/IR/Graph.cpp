@@ -225,8 +225,11 @@ std::unique_ptr<Graph> pdc::clone(const Graph& graph, const std::string& name) {
 
   for (const GraphInput& input : graph.inputs) {
     values[input.value] = copy->addInput(input.value->type(), input.value->name(), input.kind);
-    copy->inputs.back().peer = input.peer;
-    copy->inputs.back().gradient = input.gradient;
+    GraphInput& added = copy->inputs.back();
+    added.peer = input.peer;
+    added.gradient = input.gradient;
+    added.share = input.share;
+    added.classes = input.classes;
   }
   for (const Value* value : graph.parameterValues()) values[value] = copy->parameterValue(*value->parameter());
   for (const auto& operation : graph.operations()) {

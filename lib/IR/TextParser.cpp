@@ -7,6 +7,7 @@
 #include "TokenParser.h"
 #include "pdc/IR/Verifier.h"
 
+#include <charconv>
 #include <map>
 #include <unordered_map>
 
@@ -30,6 +31,7 @@ private:
   Status parseOperands(std::vector<Value*>& operands);
   Status parseResultTypes(const std::vector<bool>& present, std::vector<Type>& types);
   Status parseAnnotation(Operation& operation);
+  Status parseShare(LossShare& share);
   Status parseOutput();
   Status checkNewName(const std::string& name);
   Expected<Value*> parseValue();
@@ -186,6 +188,14 @@ Status Parser::parseInput() {
   GraphInput& input = graph_->inputs.back();
   if (acceptWord("label")) {
     input.kind = InputKind::label;
+    if (acceptWord("of")) {
+      const Expected<std::int64_t> classes = parseInteger();
+      if (!classes) return failure;
+      input.classes = *classes;
+    }
+  } else if (acceptWord("share")) {
+    input.kind = InputKind::lossShare;
+    return parseShare(input.share.emplace());
   } else if (acceptWord("loss_scale")) {
     input.kind = InputKind::lossScale;
   } else if (atWord("gradient") || atWord("from")) {
@@ -197,6 +207,34 @@ Status Parser::parseInput() {
     input.peer = *peer;
   }
   return success;
+}
+
+/// of "label" ignoring -100 weights "1/0.5"
+Status Parser::parseShare(LossShare& share) {
+  if (!expectWord("of")) return failure;
+  Expected<std::string> labels = parseText();
+  if (!labels) return failure;
+  share.labels = std::move(*labels);
+  if (acceptWord("ignoring")) {
+    const Expected<std::int64_t> ignored = parseInteger();
+    if (!ignored) return failure;
+    share.ignoreIndex = *ignored;
+  }
+  if (!atWord("weights")) return success;
+  take();
+  const Location where = here();
+  const Expected<std::string> weights = parseText();
+  if (!weights) return failure;
+  const char *at = weights->data(), *end = at + weights->size();
+  while (true) {
+    double weight = 0;
+    const auto [next, problem] = std::from_chars(at, end, weight);
+    if (problem != std::errc() || (next != end && *next != '/'))
+      return diags_.error(where) << "expected numbers as in \"1/0.5\", got \"" << *weights << "\"";
+    share.classWeights.push_back(weight);
+    if (next == end) return success;
+    at = next + 1;
+  }
 }
 
 Status Parser::parseOutput() {

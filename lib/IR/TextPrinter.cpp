@@ -123,12 +123,24 @@ static std::string operationText(const Operation& operation) {
          annotationText(operation) + locationText(operation.location);
 }
 
+/// " share of "label" ignoring -100 weights "1/0.5"".
+static std::string shareText(const LossShare& share) {
+  std::string text = " share of " + quoted(share.labels), weights;
+  if (share.ignoreIndex) text += " ignoring " + std::to_string(*share.ignoreIndex);
+  for (double weight : share.classWeights) weights += (weights.empty() ? "" : "/") + numberText(weight);
+  return weights.empty() ? text : text + " weights " + quoted(weights);
+}
+
 static std::string inputText(const GraphInput& input) {
   std::string text = valueText(input.value) + ": " + toString(input.value->type());
   switch (input.kind) {
   case InputKind::data: break;
-  case InputKind::label: text += " label"; break;
+  case InputKind::label:
+    text += " label";
+    if (input.classes > 0) text += " of " + std::to_string(input.classes);
+    break;
   case InputKind::lossScale: text += " loss_scale"; break;
+  case InputKind::lossShare: text += shareText(*input.share); break;
   case InputKind::received: text += (input.gradient ? " gradient from " : " from ") + std::to_string(input.peer); break;
   }
   return text;

@@ -182,6 +182,10 @@ void GraphVerifier::checkInput(const GraphInput& input) {
   if (received && input.peer < 0) error() << "input '%" << input.value->name() << "' is received from no stage";
   if (!received && (input.peer >= 0 || input.gradient))
     error() << "input '%" << input.value->name() << "' has a sending stage, and is not received";
+  if ((input.kind == InputKind::lossShare) != input.share.has_value() ||
+      (input.share && input.value->type() != Type{ElementType::f32, {}}))
+    error() << "input '%" << input.value->name() << "' is " << toString(input.value->type())
+            << ", a share of a loss is f32[], and says of which labels";
 }
 
 void GraphVerifier::checkParameterValue(const Value& value) {

@@ -1,6 +1,7 @@
 // A number fills the whole input. A file has its shape.
 #include "BoundInputs.h"
 
+#include "pdcrt/DataFile.h"
 #include "pdcrt/Npy.h"
 
 #include <charconv>
@@ -128,7 +129,7 @@ Expected<Value*> pdc::valueOfBound(const std::string& name, const std::string& b
   const std::optional<Tensor> tensor =
       type.bytes() > largestConstant ? std::nullopt : convertedTo(Tensor(found, file.values()), type.element);
   if (!tensor)
-    return diags.error(where).help("convert it with astype before numpy.save")
+    return diags.error(where).help(pdcrt::astypeHelp(bound, type.element))
            << "is " << toString(type) << ", " << bound << " has elements of type " << nameOf(found.element);
   return made(builder.constant(*tensor));
 }

@@ -14,6 +14,7 @@
 #include "ProgramOrder.h"
 #include "TensorReader.h"
 #include "pdc/IR/Builder.h"
+#include "pdc/Support/Names.h"
 #include "pdcrt/Training.h"
 
 #include <algorithm>
@@ -84,9 +85,9 @@ public:
     if (!bodyWeights_.empty())
       diags_.warning(at(*bodyWeights_.begin())).help("store it as an initializer of the model, which bodies may read")
           << "is a weight in the body of control flow: such weights are constants, they are not trained";
-    for (const onnx::ValueInfoProto& output : file_.graph().output())
-      graph_->outputs.push_back(
-          {.kind = OutputKind::result, .value = values_.at(output.name()), .name = output.name()});
+    for (const onnx::ValueInfoProto& output : file_.graph().output()) addResult(output);
+    for (const std::string& name : options_.values)
+      if (!addInnerResult(name)) return failure;
     graph_->outputs.insert(graph_->outputs.end(), states_.begin(), states_.end());
     return std::move(module_);
   }
@@ -128,6 +129,38 @@ private:
                      "': {0: 'batch'}} makes it, or leave out --batch")
            << "was exported for a batch of " << *batch_.before
            << ", which its nodes depend on: --batch=" << options_.batch.value_or(0) << " is not possible";
+  }
+
+  void addResult(const onnx::ValueInfoProto& output) {
+    GraphOutput result{.kind = OutputKind::result, .value = values_.at(output.name()), .name = output.name()};
+    result.declared = output.type().tensor_type().has_shape();
+    for (const auto& dimension : output.type().tensor_type().shape().dim())
+      result.perSample |= !dimension.has_dim_value() || dimension.dim_value() < 0;
+    graph_->outputs.push_back(std::move(result));
+  }
+
+  /// A value that is no output of the model.
+  Status addInnerResult(const std::string& name) {
+    for (const GraphOutput& output : graph_->outputs)
+      if (output.name == name) return success;
+    const auto found = values_.find(name);
+    if (found != values_.end() && found->second) {
+      graph_->outputs.push_back({.kind = OutputKind::result, .value = found->second, .name = name});
+      graph_->outputs.back().inner = true;
+      return success;
+    }
+    std::vector<std::string_view> known;
+    for (const auto& [other, value] : values_)
+      if (value && !value->parameter()) known.push_back(other);
+    const std::string nearest = nearestName(name, known);
+    std::string outputs;
+    for (const onnx::ValueInfoProto& output : file_.graph().output())
+      outputs += (outputs.empty() ? "'" : ", '") + output.name() + "'";
+    return diags_.error({.file = file_.path()})
+               .note("outputs of the model: " + outputs)
+               .help(nearest.empty() ? "name one of them, or an inner value as the file calls it"
+                                     : "did you mean '" + nearest + "'?")
+           << "the model has no output and no inner value '" << name << "'";
   }
 
   /// A model that was exported without weights has them as inputs; others have them in a file that was not copied.
@@ -348,6 +381,7 @@ private:
   Status convert(const onnx::NodeProto& proto) {
     if (isControlFlow(proto)) return expand(proto);
     OnnxNode node{.opType = proto.op_type(), .version = opsetOf(proto), .location = at(nameOfNode(proto))};
+    if (bodies_.empty() && proto.input_size() > 0) module_->firstInputs.emplace(node.location.node, proto.input(0));
     Expected<std::vector<Value*>> inputs = valuesOf(proto.input(), node.location);
     if (!inputs) return failure;
     node.inputs = *std::move(inputs);

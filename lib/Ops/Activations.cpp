@@ -34,6 +34,16 @@ OpDef parameterised(Scalar op, const std::vector<Constant>& constants) {
   return def;
 }
 
+OpDef sigmoid() {
+  OpDef def = unary({.name = "sigmoid",
+                     .summary = "1 / (1 + exp(-X))",
+                     .onnx = "Sigmoid",
+                     .expression = "sigmoid(X)",
+                     .derivatives = {"Y * (1 - Y)"}});
+  def.ofLogits = OfLogits::sigmoid;
+  return def;
+}
+
 /// ONNX Gelu says with an attribute which of the two functions it means.
 OpDef gelu() {
   OpDef def = unary({.name = "gelu",
@@ -85,11 +95,7 @@ PDC_OPS(Activations) {
              .onnx = "Relu",
              .expression = "max(X, 0)",
              .derivatives = {"select(Y > 0, 1, 0)"}}),
-      unary({.name = "sigmoid",
-             .summary = "1 / (1 + exp(-X))",
-             .onnx = "Sigmoid",
-             .expression = "sigmoid(X)",
-             .derivatives = {"Y * (1 - Y)"}}),
+      sigmoid(),
       unary({.name = "tanh",
              .summary = "Hyperbolic tangent of X",
              .onnx = "Tanh",

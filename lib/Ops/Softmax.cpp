@@ -157,7 +157,8 @@ OpDef forwardOp(const std::string& name, std::string summary, const char* opType
           .kernel = [logarithm](const Operation& op) { return kernel(op, "forward", logarithm); },
           .raise = logarithm ? raiseLogSoftmax : raiseSoftmax,
           .reference = std::move(reference),
-          .examples = examples(name)};
+          .examples = examples(name),
+          .ofLogits = logarithm ? OfLogits::logSoftmax : OfLogits::softmax};
 }
 
 OpDef gradientOp(const std::string& name, std::string summary, ReferenceFns reference, bool logarithm) {

@@ -73,7 +73,8 @@ public:
       const std::int64_t label = c.operands[1]->asInt(i);
       if (!counts(c.op, label)) continue;
       if (label < 0 || label >= classes_)
-        c.error = "label " + std::to_string(label) + " is none of the classes 0 to " + std::to_string(classes_ - 1);
+        c.error = "label " + std::to_string(label) + " is none of the classes 0 to " + std::to_string(classes_ - 1) +
+                  (label < 0 ? "; ignore_index=" + std::to_string(label) + " leaves it out" : "");
       else
         sum += weight(label);
     }
@@ -109,7 +110,7 @@ void lossReference(ReferenceContext& c) {
       if (const T share = definition.share(label, k); share != 0)
         total += share * (largest + std::log(sum) - x[first + k * size.inner]);
   });
-  c.out<T>(0)[0] = static_cast<T>(total / weights);
+  c.out<T>(0)[0] = weights == 0 && total == 0 ? 0 : static_cast<T>(total / weights);
 }
 
 template <class T>
@@ -213,7 +214,11 @@ public:
     std::vector<std::int64_t> all;
     for (int axis = 0; axis < x->type().rank(); ++axis) all.push_back(axis);
     Value* total = sum(losses, all);
-    return reduction == "sum" ? total : value("div", {total, sum(chosen, all)});
+    if (reduction == "sum") return total;
+    // Where no position counts, the loss is 0, and so are its gradients.
+    Value* counted = sum(chosen, all);
+    Value* none = value("equal", {counted, n.b.constant(0, element)});
+    return value("div", {total, value("where", {none, n.b.constant(1, element), counted})});
   }
 
 private:

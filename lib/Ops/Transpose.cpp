@@ -106,5 +106,6 @@ PDC_OPS(Transpose) {
       }),
       .examples = examples(),
       .moves = true,
+      .permutes = true,
   }};
 }

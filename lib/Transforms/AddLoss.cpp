@@ -2,9 +2,11 @@
 #include "pdc/Transforms/Transforms.h"
 
 #include "GraphUtilities.h"
+#include "Logits.h"
 #include "LossFormulas.h"
 
 #include "pdc/IR/Builder.h"
+#include "pdc/Support/Names.h"
 
 #include <algorithm>
 
@@ -24,10 +26,21 @@ private:
   Status takeDefault();
   Status takeOutput();
   Status add();
+  Expected<GraphOutput*> chosen();
+  Expected<GraphOutput*> named();
   Value* weighted(Value* loss);
   Status becomeLoss(GraphOutput& output);
   void markLabels();
   void markPrediction();
+
+  bool isScalar(const GraphOutput& output) const;
+  bool isScalarResult(const GraphOutput& output) const {
+    return output.kind == OutputKind::result && !output.inner && isScalar(output);
+  }
+  bool isTensorResult(const GraphOutput& output) const {
+    return output.kind == OutputKind::result && !output.inner && isFloat(output.value->type().element) &&
+           !isScalar(output);
+  }
 
   Diagnostics::Builder error() { return context_.diags.error({.file = context_.module.file}); }
   std::string listResults() const;
@@ -40,14 +53,8 @@ private:
 
 } // namespace
 
-static bool isScalar(const Type& type) {
-  return isFloat(type.element) && type.elements() == 1;
-}
-static bool isScalarResult(const GraphOutput& output) {
-  return output.kind == OutputKind::result && isScalar(output.value->type());
-}
-static bool isTensorResult(const GraphOutput& output) {
-  return output.kind == OutputKind::result && isFloat(output.value->type().element) && !isScalar(output.value->type());
+bool LossPass::isScalar(const GraphOutput& output) const {
+  return isScalarOutput(graph_, output);
 }
 
 /// The loss operation that `value` comes from, through operations with one operand that is not constant; or null.
@@ -69,7 +76,7 @@ static const Operation* lossOperation(const Value* value) {
 std::string LossPass::listResults() const {
   std::string list;
   for (const GraphOutput& output : graph_.outputs)
-    if (output.kind == OutputKind::result)
+    if (output.kind == OutputKind::result && !output.inner)
       list += (list.empty() ? "" : ", ") + ("'" + output.name + "' " + toString(output.value->type()));
   return list.empty() ? "none" : list;
 }
@@ -105,9 +112,8 @@ Status LossPass::takeDefault() {
   if (scalars.size() == 1) return becomeLoss(*scalars[0]);
   return error()
              .note("outputs of the model: " + listResults())
-             .help("give --loss=softmax-cross-entropy, mse or bce-with-logits to add a loss, or --loss=output:NAME to "
-                   "use "
-                   "an output of the model")
+             .help("give --loss=softmax-cross-entropy, nll, mse, bce-with-logits or bce to add a loss, or "
+                   "--loss=output:NAME to use an output of the model")
          << "the model has no loss: none of its outputs is that of a loss operator, and " << scalars.size()
          << " of them are scalars, where one is needed";
 }
@@ -115,7 +121,7 @@ Status LossPass::takeDefault() {
 Status LossPass::takeOutput() {
   for (GraphOutput& output : graph_.outputs) {
     if (output.kind != OutputKind::result || output.name != options_.output) continue;
-    if (isScalarResult(output)) return becomeLoss(output);
+    if (isFloat(output.value->type().element) && isScalar(output)) return becomeLoss(output);
     return error().help("give --loss=softmax-cross-entropy:" + options_.output + " or another loss to add one")
            << "output '" << options_.output << "' is " << toString(output.value->type())
            << ", a loss is a float scalar";
@@ -124,29 +130,76 @@ Status LossPass::takeOutput() {
          << "the model has no output '" << options_.output << "' to use as its loss";
 }
 
-Status LossPass::add() {
-  const auto output = std::find_if(graph_.outputs.begin(), graph_.outputs.end(), [&](const GraphOutput& candidate) {
-    if (options_.output.empty()) return isTensorResult(candidate);
-    return candidate.name == options_.output && isFloat(candidate.value->type().element) &&
-           !isScalar(candidate.value->type()) &&
-           (candidate.kind == OutputKind::result || candidate.kind == OutputKind::prediction);
-  });
-  if (output == graph_.outputs.end())
+/// The output, or inner value, that the flag names.
+Expected<GraphOutput*> LossPass::named() {
+  std::vector<std::string_view> known;
+  for (GraphOutput& output : graph_.outputs) {
+    if (output.kind != OutputKind::result && output.kind != OutputKind::prediction) continue;
+    known.push_back(output.name);
+    if (output.name != options_.output) continue;
+    const Type& type = output.value->type();
+    if (isFloat(type.element) && type.rank() > 0) return &output;
     return error()
                .note("outputs of the model: " + listResults())
-               .help("name one that is not a scalar, as in --loss=" + options_.kind + ":OUTPUT")
-           << (options_.output.empty() ? "the model has no float output that is not a scalar"
-                                       : "the model has no float output '" + options_.output + "' that is not a scalar")
-           << ", to which '" << options_.kind << "' could apply";
+               .help("name a float tensor, as in --loss=" + options_.kind + ":OUTPUT")
+           << "'" << options_.output << "' is " << toString(type) << ", the loss '" << options_.kind
+           << "' applies to a float tensor";
+  }
+  return error().note("outputs of the model: " + listResults()).help(helpForUnknown(options_.output, known))
+         << "the model has no output '" << options_.output << "', to which '" << options_.kind << "' could apply";
+}
+
+/// What the loss applies to: what the flag names, else the first output that is not a scalar, which is told where the
+/// model has others.
+Expected<GraphOutput*> LossPass::chosen() {
+  if (!options_.output.empty()) return named();
+  std::vector<GraphOutput*> results, candidates;
+  for (GraphOutput& output : graph_.outputs) {
+    // What an earlier loss applied to is a prediction, or still there beside one.
+    const bool other = std::any_of(results.begin(), results.end(),
+                                   [&](const GraphOutput* known) { return known->name == output.name; });
+    if ((output.kind != OutputKind::result && output.kind != OutputKind::prediction) || output.inner || other) continue;
+    results.push_back(&output);
+    if (isFloat(output.value->type().element) && !isScalar(output)) candidates.push_back(&output);
+  }
+  if (candidates.empty())
+    return error()
+               .note("outputs of the model: " + listResults())
+               .help("name one that is not a scalar, or an inner value: --loss=" + options_.kind + ":NAME")
+           << "the model has no float output that is not a scalar, to which '" << options_.kind << "' could apply";
+  if (results.size() > 1)
+    context_.diags.remark({.file = context_.module.file})
+            .note("outputs of the model: " + listResults())
+            .help("name another one: --loss=" + options_.kind + ":NAME")
+        << "the loss '" << options_.kind << "' applies to output '" << candidates.front()->name << "', the first of "
+        << candidates.size() << " that it could apply to";
+  return candidates.front();
+}
+
+Status LossPass::add() {
+  Expected<GraphOutput*> output = chosen();
+  if (!output) return failure;
+  const std::string name = (*output)->name;
 
   builder_.setLocation({.file = context_.module.file, .node = "loss"});
-  Value* loss = weighted(lossOf(options_, *output->value, builder_));
+  Expected<AddedLoss> added = lossOf(options_, *(*output)->value, name, builder_);
+  if (!added) return failure;
+  Value* loss = weighted(added->loss);
   if (!loss) return failure;
   graph_.rename(loss, "loss");
   // A metric looks at what the first loss applies to.
   const bool first = std::none_of(graph_.outputs.begin(), graph_.outputs.end(),
                                   [](const GraphOutput& other) { return other.kind == OutputKind::prediction; });
-  if (first) output->kind = OutputKind::prediction;
+  if (first) {
+    GraphOutput prediction{.kind = OutputKind::prediction, .value = added->prediction, .name = name};
+    prediction.loss = added->evaluated;
+    prediction.declared = (*output)->declared;
+    prediction.perSample = (*output)->perSample;
+    if (added->prediction == (*output)->value)
+      **output = std::move(prediction);
+    else
+      graph_.outputs.push_back(std::move(prediction)); // the output stays as it is
+  }
   const auto place = std::find_if(graph_.outputs.begin(), graph_.outputs.end(),
                                   [](const GraphOutput& other) { return other.kind != OutputKind::loss; });
   graph_.outputs.insert(place, {.kind = OutputKind::loss, .value = loss, .name = "loss", .parameter = nullptr});
@@ -194,7 +247,7 @@ Status LossPass::run() {
   if (!status) return failure;
   markLabels();
   markPrediction();
-  return success;
+  return shareLosses(context_, graph_, options_); // last: what is behind a loss operation is sought above
 }
 
 Status pdc::addLoss(PassContext& context, const LossOptions& options) {

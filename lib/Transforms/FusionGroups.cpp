@@ -55,7 +55,8 @@ private:
 /// in program order: it goes with what uses it.
 void Grouping::findTravelling() {
   for (const GraphInput& input : graph_.inputs)
-    if (input.kind != InputKind::label && input.kind != InputKind::lossScale) travelling_.insert(input.value);
+    if (input.kind != InputKind::label && input.kind != InputKind::lossScale && input.kind != InputKind::lossShare)
+      travelling_.insert(input.value);
   for (const auto& operation : graph_.operations()) {
     const auto& operands = operation->operands();
     if (std::any_of(operands.begin(), operands.end(), [&](const Value* v) { return travelling_.contains(v); }))

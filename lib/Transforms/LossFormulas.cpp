@@ -1,11 +1,9 @@
-// Losses as graphs: softmax cross-entropy, mean squared error, binary cross-entropy of logits.
+// Losses as graphs: cross-entropies of logits and of probabilities, mean squared error.
 #include "LossFormulas.h"
 
-#include "GraphUtilities.h"
+#include "Logits.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 
 using namespace pdc;
 
@@ -17,12 +15,16 @@ public:
   Formula(const LossOptions& options, Builder& builder) : options_(options), builder_(builder) {}
 
   Value* softmaxCrossEntropy(Value& logits);
+  Value* negativeLogLikelihood(Value& probabilities);
   Value* meanSquaredError(Value& prediction);
   Value* binaryCrossEntropy(Value& logits);
+  Value* binaryCrossEntropyOfProbabilities(Value& probabilities);
 
 private:
   Value* label(const Type& type, const std::string& usualName);
+  Value* classLabel(Value& prediction);
   Value* classWeights(std::int64_t classes, ElementType element);
+  Value* sumOfAll(Value* value);
   Value* meanOfAll(Value& value);
   Diagnostics::Builder error() { return builder_.diags().error({.file = builder_.module().file}); }
 
@@ -63,23 +65,31 @@ Value* Formula::classWeights(std::int64_t classes, ElementType element) {
   return builder_.constant(tensor);
 }
 
-/// Classes are on the last axis, on axis 1 of 4-D logits, which is where the op has them.
-Value* Formula::softmaxCrossEntropy(Value& prediction) {
-  Value* logits = &prediction;
-  Shape labels = logits->type().shape;
+/// Classes are on the last axis; of outputs of four dimensions or more on axis 1.
+static std::int64_t classAxis(const Type& type) {
+  return type.rank() == 2 || type.rank() >= 4 ? 1 : type.rank() - 1;
+}
+
+/// The classes of `prediction`, an integer for each position.
+Value* Formula::classLabel(Value& prediction) {
+  Shape labels = prediction.type().shape;
   if (labels.size() < 2) {
-    static_cast<void>(error() << "logits of a softmax cross-entropy are at least f32[samples, classes], here "
-                              << toString(logits->type()));
+    static_cast<void>(error() << "the loss '" << options_.kind << "' applies to at least f32[samples, classes], here "
+                              << toString(prediction.type()));
     return nullptr;
   }
-  const bool classesOnAxis1 = labels.size() == 2 || labels.size() == 4;
-  const auto classAxis = labels.begin() + (classesOnAxis1 ? 1 : static_cast<std::ptrdiff_t>(labels.size()) - 1);
-  const std::int64_t classes = *classAxis;
-  labels.erase(classAxis);
-  Value* target = label({ElementType::i64, labels}, "label");
+  labels.erase(labels.begin() + static_cast<std::ptrdiff_t>(classAxis(prediction.type())));
+  return label({ElementType::i64, labels}, "label");
+}
+
+/// The op has classes on axis 1.
+Value* Formula::softmaxCrossEntropy(Value& prediction) {
+  Value* logits = &prediction;
+  Value* target = classLabel(prediction);
   if (!target) return nullptr;
-  if (!classesOnAxis1) {
-    const std::int64_t positions = elementsOf(labels);
+  const std::int64_t axis = classAxis(logits->type()), classes = logits->type().shape[static_cast<std::size_t>(axis)];
+  if (axis != 1) {
+    const std::int64_t positions = target->type().elements();
     logits = builder_.value("reshape", {logits}, {{"shape", std::vector<std::int64_t>{positions, classes}}});
     target = builder_.value("reshape", {target}, {{"shape", std::vector<std::int64_t>{positions}}});
   }
@@ -95,6 +105,54 @@ Value* Formula::softmaxCrossEntropy(Value& prediction) {
     attributes.set("ignore_index", *options_.ignoreIndex);
   }
   return builder_.value("softmax_cross_entropy", std::move(operands), std::move(attributes));
+}
+
+/// Σ w[label] · -log p[label] / Σ w[label] over the positions that count, the label picked by a comparison. 0 where
+/// none counts.
+Value* Formula::negativeLogLikelihood(Value& probabilities) {
+  const Type type = probabilities.type();
+  Value* target = classLabel(probabilities);
+  if (!target) return nullptr;
+  const auto axis = static_cast<std::size_t>(classAxis(type));
+  const std::int64_t classes = type.shape[axis];
+  for (GraphInput& input : builder_.graph().inputs)
+    if (input.value == target) input.classes = classes;
+  Shape perPosition = type.shape, perClass(type.shape.size(), 1);
+  perPosition[axis] = 1;
+  perClass[axis] = classes;
+  Tensor numbers(Type{target->type().element, perClass});
+  for (std::int64_t c = 0; c < classes; ++c) numbers.set(c, static_cast<double>(c));
+  // Null as soon as one operand is.
+  const auto value = [&](const char* op, std::vector<Value*> operands, Attributes attributes = {}) -> Value* {
+    if (std::find(operands.begin(), operands.end(), nullptr) != operands.end()) return nullptr;
+    return builder_.value(op, std::move(operands), std::move(attributes));
+  };
+  Value* weight =
+      options_.classWeights.empty() ? builder_.constant(1, type.element) : classWeights(classes, type.element);
+  if (weight && !options_.classWeights.empty()) weight = value("reshape", {weight}, {{"shape", perClass}});
+  Value* zero = builder_.constant(0, type.element);
+  Value* label = value("reshape", {target}, {{"shape", perPosition}});
+  Value* chosen = value("where", {value("equal", {label, builder_.constant(numbers)}), weight, zero});
+  if (options_.ignoreIndex) {
+    Value* ignored = builder_.constant(static_cast<double>(*options_.ignoreIndex), target->type().element);
+    chosen = value("where", {value("equal", {label, ignored}), zero, chosen});
+  }
+  Value* total = sumOfAll(value("neg", {value("mul", {chosen, value("log_probability", {&probabilities})})}));
+  Value* weights = sumOfAll(chosen);
+  Value* counted = value("where", {value("equal", {weights, zero}), builder_.constant(1, type.element), weights});
+  Value* loss = value("div", {total, counted});
+  const bool shared =
+      options_.average != LossAverage::minibatch && type.element == ElementType::f32 &&
+      (options_.ignoreIndex || (options_.average == LossAverage::update && !options_.classWeights.empty()));
+  if (!loss || !shared) return loss;
+  return withShare(loss, {target->name(), options_.ignoreIndex, options_.classWeights}, builder_);
+}
+
+Value* Formula::sumOfAll(Value* value) {
+  if (!value) return nullptr;
+  std::vector<std::int64_t> axes;
+  for (int axis = 0; axis < value->type().rank(); ++axis) axes.push_back(axis);
+  return builder_.value("reduce_sum", {value}, {{"axes", axes}, {"keep_dims", false}});
 }
 
 Value* Formula::meanOfAll(Value& value) {
@@ -119,93 +177,120 @@ Value* Formula::binaryCrossEntropy(Value& logits) {
   return loss ? meanOfAll(*loss) : nullptr;
 }
 
-/// Reads the options of a loss; the first that is wrong is reported.
-class OptionReader {
-public:
-  OptionReader(const std::map<std::string, std::string>& options, Diagnostics& diags)
-      : options_(options), diags_(diags) {}
+Value* Formula::binaryCrossEntropyOfProbabilities(Value& probabilities) {
+  Value* target = label(probabilities.type(), "target");
+  Value* loss = target ? builder_.value("binary_cross_entropy", {&probabilities, target}) : nullptr;
+  return loss ? meanOfAll(*loss) : nullptr;
+}
 
-  Status text(const char* key, std::string& value) {
-    if (const std::string* found = find(key)) value = *found;
-    return success;
-  }
-  Status number(const char* key, double least, double most, double& value) {
-    const std::string* found = find(key);
-    return !found || read(*found, value, least, most) ? Status(success) : wrong(key, *found, least, most);
-  }
-  Status integer(const char* key, std::optional<std::int64_t>& value) {
-    const std::string* found = find(key);
-    if (!found) return success;
-    std::int64_t number = 0;
-    const char* end = found->data() + found->size();
-    if (auto [at, error] = std::from_chars(found->data(), end, number); error != std::errc() || at != end)
-      return diags_.error({}).exit(ExitCode::usage)
-             << "--loss: " << key << " is '" << *found << "', expected an integer";
-    value = number;
-    return success;
-  }
-  Status numbers(const char* key, std::vector<double>& values) {
-    const std::string* found = find(key);
-    if (!found) return success;
-    for (std::size_t begin = 0; begin <= found->size();) {
-      const std::size_t end = std::min(found->find('/', begin), found->size());
-      double number = 0;
-      if (const std::string word = found->substr(begin, end - begin); !read(word, number, 0, HUGE_VAL))
-        return wrong(key, word, 0, HUGE_VAL);
-      values.push_back(number);
-      begin = end + 1;
-    }
-    return success;
-  }
+/// What a loss is made of, and whether that suits the value which users named.
+class Choice {
+public:
+  Choice(const LossOptions& options, Value& value, const std::string& name, Builder& builder)
+      : options_(options), value_(value), name_(name), builder_(builder),
+        ofClasses_(options.kind == "softmax-cross-entropy" || options.kind == "nll"),
+        from_(fromLogits(value, ofClasses_ && value.type().rank() >= 2 ? classAxis(value.type()) : -1)) {}
+
+  Expected<AddedLoss> run();
 
 private:
-  const std::string* find(const char* key) const {
-    const auto found = options_.find(key);
-    return found == options_.end() || found->second.empty() ? nullptr : &found->second;
-  }
-  static bool read(const std::string& text, double& value, double least, double most) {
-    const char* end = text.data() + text.size();
-    const auto [at, error] = std::from_chars(text.data(), end, value);
-    return error == std::errc() && at == end && std::isfinite(value) && value >= least && value <= most;
-  }
-  Status wrong(const char* key, const std::string& text, double least, double most) {
-    return diags_.error({}).exit(ExitCode::usage)
-           << "--loss: " << key << " is '" << text << "', expected a number of at least " << least
-           << (most < HUGE_VAL ? " and at most 1" : "");
-  }
+  Expected<AddedLoss> ofValue(const std::string& kind);
+  Expected<AddedLoss> ofLogits(const std::string& kind);
+  bool isSigmoid() const { return from_ && from_->kind() == OfLogits::sigmoid; }
+  /// "the softmax of node '/Softmax'".
+  std::string whatItIs() const;
+  /// "--loss=KIND:LOGITS".
+  std::string flagForLogits(const std::string& kind) const;
+  void warnOfProbabilities(const std::string& otherKind);
+  void tellLogits(const std::string& kind);
+  Location where() const { return {.file = builder_.module().file}; }
 
-  const std::map<std::string, std::string>& options_;
-  Diagnostics& diags_;
+  const LossOptions& options_;
+  Value& value_;
+  const std::string& name_;
+  Builder& builder_;
+  bool ofClasses_;
+  std::optional<FromLogits> from_;
 };
+
+std::string Choice::whatItIs() const {
+  const std::string what = from_->kind() == OfLogits::sigmoid   ? "sigmoid"
+                           : from_->kind() == OfLogits::softmax ? "softmax"
+                                                                : "logarithm of a softmax";
+  const std::string& node = from_->operation->location.node;
+  return "the " + what + (node.empty() ? "" : " '" + node + "'");
+}
+
+std::string Choice::flagForLogits(const std::string& kind) const {
+  const std::string logits = nameOfLogits(*from_, builder_.module());
+  return "--loss=" + kind + ":" + (logits.empty() ? "LOGITS" : logits);
+}
+
+/// The loss takes logits, the value has probabilities that are made otherwise.
+void Choice::warnOfProbabilities(const std::string& otherKind) {
+  builder_.diags().warning(where()).help("--loss=" + otherKind + ":" + name_ + " takes probabilities as they are, " +
+                                         flagForLogits(options_.kind) + " what comes before")
+      << "the loss '" << options_.kind << "' takes logits, but '" << name_ << "' comes from " << whatItIs()
+      << ": gradients nearly vanish";
+}
+
+void Choice::tellLogits(const std::string& kind) {
+  builder_.diags().remark(where()) << "'" << name_ << "' is " << whatItIs() << ": the loss '" << kind
+                                   << "' is that of its logits, the same function";
+}
+
+Expected<AddedLoss> Choice::ofValue(const std::string& kind) {
+  Formula formula(options_, builder_);
+  Value* loss = kind == "softmax-cross-entropy" ? formula.softmaxCrossEntropy(value_)
+                : kind == "nll"                 ? formula.negativeLogLikelihood(value_)
+                : kind == "bce-with-logits"     ? formula.binaryCrossEntropy(value_)
+                : kind == "bce"                 ? formula.binaryCrossEntropyOfProbabilities(value_)
+                                                : formula.meanSquaredError(value_);
+  if (!loss) return failure;
+  return AddedLoss{loss, &value_, kind};
+}
+
+/// The loss `kind` of the logits; the metric of a sigmoid still looks at the probabilities.
+Expected<AddedLoss> Choice::ofLogits(const std::string& kind) {
+  Value* logits = logitsOf(*from_, builder_);
+  if (!logits) return failure;
+  Formula formula(options_, builder_);
+  Value* loss = ofClasses_ ? formula.softmaxCrossEntropy(*logits) : formula.binaryCrossEntropy(*logits);
+  if (!loss) return failure;
+  tellLogits(options_.kind);
+  return ofClasses_ ? AddedLoss{loss, logits, kind} : AddedLoss{loss, &value_, "bce"};
+}
+
+Expected<AddedLoss> Choice::run() {
+  const std::string& kind = options_.kind;
+  const bool logarithms = from_ && from_->kind() == OfLogits::logSoftmax;
+  if (ofClasses_ && from_ && from_->isSoftmaxOfAxis()) return ofLogits("softmax-cross-entropy");
+  if (kind == "bce-with-logits" && isSigmoid() && from_->moved) return ofLogits(kind);
+  if (from_ && kind == "softmax-cross-entropy") warnOfProbabilities(isSigmoid() ? "bce" : "nll");
+  if (from_ && kind == "bce-with-logits") warnOfProbabilities("bce");
+  if ((kind == "nll" || kind == "bce") && logarithms && from_->moved)
+    return builder_.diags().error(where()).help(
+               flagForLogits(ofClasses_ ? "softmax-cross-entropy" : "bce-with-logits") + " takes logits")
+           << "the loss '" << kind << "' takes probabilities, but '" << name_ << "' is " << whatItIs();
+  if ((kind == "nll" || kind == "bce") && !from_)
+    builder_.diags().warning(where()).help(std::string("of logits: --loss=") +
+                                           (ofClasses_ ? "softmax-cross-entropy:" : "bce-with-logits:") + name_)
+        << "the loss '" << kind << "' takes probabilities, and no softmax or sigmoid makes '" << name_ << "'";
+  return ofValue(kind);
+}
 
 } // namespace
 
-Value* pdc::lossOf(const LossOptions& options, Value& prediction, Builder& builder) {
-  Formula formula(options, builder);
-  if (options.kind == "softmax-cross-entropy") return formula.softmaxCrossEntropy(prediction);
-  return options.kind == "mse" ? formula.meanSquaredError(prediction) : formula.binaryCrossEntropy(prediction);
+Expected<AddedLoss> pdc::lossOf(const LossOptions& options, Value& value, const std::string& name, Builder& builder) {
+  return Choice(options, value, name, builder).run();
 }
 
-Expected<LossOptions> pdc::lossOptions(const std::map<std::string, std::string>& options, Diagnostics& diags) {
-  LossOptions loss;
-  OptionReader reader(options, diags);
-  if (!reader.text("kind", loss.kind) || !reader.text("output", loss.output) || !reader.text("label", loss.label) ||
-      !reader.number("weight", 0, HUGE_VAL, loss.weight) || !reader.integer("ignore_index", loss.ignoreIndex) ||
-      !reader.number("label_smoothing", 0, 1, loss.labelSmoothing) ||
-      !reader.numbers("class_weights", loss.classWeights))
-    return failure;
-  const std::vector<std::string> kinds = {"", "softmax-cross-entropy", "mse", "bce-with-logits", "output"};
-  if (std::find(kinds.begin(), kinds.end(), loss.kind) == kinds.end())
-    return diags.error({})
-               .exit(ExitCode::usage)
-               .help("it is one of softmax-cross-entropy, mse, bce-with-logits, output:NAME")
-           << "there is no loss '" << loss.kind << "'";
-  const bool forClasses = loss.ignoreIndex || loss.labelSmoothing != 0 || !loss.classWeights.empty();
-  if (forClasses && loss.kind != "softmax-cross-entropy")
-    return diags.error({}).exit(ExitCode::usage)
-           << "ignore_index, label_smoothing and class_weights go with softmax-cross-entropy, not with '" << loss.kind
-           << "'";
-  if (!loss.label.empty() && loss.kind == "output")
-    return diags.error({}).exit(ExitCode::usage) << "--loss=output:" << loss.output << " takes no label";
-  return loss;
+bool pdc::isScalarOutput(const Graph& graph, const GraphOutput& output) {
+  const Type& type = output.value->type();
+  if (!isFloat(type.element) || type.elements() != 1) return false;
+  std::int64_t batch = 1;
+  for (const GraphInput& input : graph.inputs)
+    if (input.value->type().rank() > 0) batch = std::max(batch, input.value->type().shape[0]);
+  if (type.rank() < 2) return type.rank() == 0 || !output.perSample || batch > 1;
+  return !output.perSample && batch > 1;
 }

@@ -2,6 +2,7 @@
 #include "pdc/Transforms/Transforms.h"
 
 #include "GraphUtilities.h"
+#include "LossFormulas.h"
 
 #include "pdc/Support/Names.h"
 
@@ -16,7 +17,7 @@ Expected<Value*> pdc::scalarOutput(PassContext& context, const std::string& name
   std::vector<std::string_view> scalars;
   for (const GraphOutput& output : (*graph)->outputs) {
     const Type& type = output.value->type();
-    const bool scalar = isFloat(type.element) && type.elements() == 1;
+    const bool scalar = isScalarOutput(**graph, output);
     if (output.name == name && scalar) return output.value;
     if (output.name == name)
       return context.diags.error(where).exit(ExitCode::usage).help("accuracy, top5, perplexity and mse look at such")

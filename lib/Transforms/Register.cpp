@@ -140,14 +140,18 @@ void pdc::registerTransforms(PassRegistry& registry) {
        .description =
            "Without `kind`, the outputs of loss operators become losses, else the only scalar float "
            "output. With one, a loss is added to the output `output` (default: the first float output "
-           "that is not a scalar), together with its label input, which losses share. Several runs add several "
+           "that is not a scalar), together with its label input, which losses share. Of a softmax or sigmoid it is "
+           "computed from the logits, where that is the same function. Several runs add several "
            "losses. Afterwards there is at least one `loss`, its `prediction` if there is one, and label "
            "inputs are marked.",
-       .options = {{"kind", "softmax-cross-entropy, mse, bce-with-logits, or output"},
+       .options = {{"kind", "softmax-cross-entropy, nll, mse, bce-with-logits, bce, or output"},
                    {"output", "the output that the loss applies to, or that is the loss"},
                    {"label", "its label input (`label` for classes, `target` for numbers)"},
                    {"weight", "factor of the loss"},
                    {"ignore_index", "label of positions that do not count"},
+                   {"average",
+                    "minibatch, or update: the loss gets a factor, its share of the update's; automatic: the "
+                    "latter where positions may be ignored"},
                    {"label_smoothing", "share of the loss that all classes have in equal parts"},
                    {"class_weights", "one weight per class: 1/2/0.5"}},
        .run = runAddLoss});

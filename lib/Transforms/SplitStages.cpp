@@ -273,8 +273,10 @@ Expected<Graph*> StageSplitter::buildStage(const Graph& source, int stage, const
 
   for (const GraphInput& input : source.inputs) {
     const auto& users = input.value->users();
-    if (std::any_of(users.begin(), users.end(), [&](const Operation* user) { return user->stage == stage; }))
-      copier.bind(input.value, graph.addInput(input.value->type(), input.value->name(), input.kind));
+    if (std::none_of(users.begin(), users.end(), [&](const Operation* user) { return user->stage == stage; })) continue;
+    copier.bind(input.value, graph.addInput(input.value->type(), input.value->name(), input.kind));
+    graph.inputs.back().share = input.share;
+    graph.inputs.back().classes = input.classes;
   }
   for (bool gradient : {false, true}) {
     if (gradient && !training) continue;

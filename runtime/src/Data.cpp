@@ -131,7 +131,7 @@ Status DataSet::open(const DataOptions& options, std::span<const Stage* const> s
   options_ = options;
   for (const Stage* stage : stages)
     for (const DataRow& row : stage->data)
-      if (!row.lossScale) inputs_.push_back({.row = &row, .file = {}});
+      if (row.ofDataSet()) inputs_.push_back({.row = &row, .file = {}});
   for (Input& input : inputs_)
     if (Status status = setAxis(input); !status) return status;
   if (options.path == "synthetic") {

@@ -17,6 +17,19 @@ double weightOf(const Training& training, std::int64_t label) {
   return i < training.classWeights.size() ? training.classWeights[i] : 1;
 }
 
+/// Of a probability; at least -100, as in training.
+double logarithm(double probability) {
+  return std::max(std::log(probability), -100.0);
+}
+
+/// Of a prediction x and a number t, by the loss that was trained.
+double lossOfNumber(const Training& training, double x, double t) {
+  // max(x, 0) - x·t + log(1 + exp(-|x|)): binary cross-entropy of a logit, without overflow.
+  if (training.loss == "bce-with-logits") return std::max(x, 0.0) - x * t + std::log1p(std::exp(-std::fabs(x)));
+  if (training.loss == "bce") return -(t * logarithm(x) + (1 - t) * logarithm(1 - x));
+  return (x - t) * (x - t);
+}
+
 /// What one position adds to the sum of the loss: the formula of kernels/SoftmaxCrossEntropy.h.
 double smoothedLoss(const Training& training, const float* scores, std::int64_t stride, std::int64_t classes,
                     double logSum, std::int64_t label) {
@@ -71,11 +84,14 @@ void addClasses(EvaluationSums& sums, const Training& training, const Shape& sha
     double sum = 0;
     for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(first[c * inner] - greatest);
     const double logSum = std::log(sum) + greatest;
+    const bool probabilities = training.loss == "nll";
+    const double surprise = probabilities ? -logarithm(own) : logSum - own;
     sums.samples += 1;
     sums.correct += above == 0 && firstAmongEquals == 0;
     sums.correctTop5 += above + firstAmongEquals < 5;
-    sums.surprise += logSum - own;
-    sums.loss += smoothedLoss(training, first, inner, classes, logSum, correct);
+    sums.surprise += surprise;
+    sums.loss += probabilities ? weightOf(training, correct) * surprise
+                               : smoothedLoss(training, first, inner, classes, logSum, correct);
     sums.lossWeight += weightOf(training, correct);
   }
 }
@@ -131,10 +147,8 @@ void addMinibatch(EvaluationSums& sums, const Training& training, const OutputRo
     ++count;
     const double x = scores[i], t = targets[i], error = (x - t) * (x - t);
     sums.squaredError += error;
-    // max(x, 0) - x·t + log(1 + exp(-|x|)): binary cross-entropy of a logit, without overflow.
-    sums.loss +=
-        training.loss == "bce-with-logits" ? std::max(x, 0.0) - x * t + std::log1p(std::exp(-std::fabs(x))) : error;
-    sums.correct += (x > 0) == (t > 0.5);
+    sums.loss += lossOfNumber(training, x, t);
+    sums.correct += (x > (training.loss == "bce" ? 0.5 : 0)) == (t > 0.5);
   }
   sums.samples += static_cast<double>(count);
   sums.elements += static_cast<double>(count);

@@ -298,13 +298,21 @@ Status Executor::readData(HostedStage& hosted, std::int64_t minibatch, std::byte
   if (staged)
     if (Status status = stageData(hosted, minibatch, slot, *data); !status) return status;
   for (const DataRow& row : hosted.stage->data) {
-    if (!row.lossScale && (!data || staged)) continue;
+    if (row.ofDataSet() && (!data || staged)) continue;
     const std::size_t bytes = bytesOf(row);
     std::byte* place = device::hostSeesBlocks() ? slot + row.offset : staging_.place(bytes);
     if (!place) return {Exit::noDevice, "the host has no " + std::to_string(bytes) + " bytes for '" + row.name + "'"};
     if (row.lossScale) {
       const auto scale = static_cast<float>(hosted.lossScale.scale);
       std::memcpy(place, &scale, sizeof scale);
+    } else if (row.share) {
+      float share = 1; // while nothing is trained it is of no account
+      if (data && data == setup_.data)
+        if (Status status = lossShares_.of(row, hosted.stage->data, *setup_.schedule, minibatch, minibatches_, first_,
+                                           *data, share);
+            !status)
+          return status;
+      std::memcpy(place, &share, sizeof share);
     } else if (Status status = data->read(row, first_ + minibatch, place); !status) {
       return status;
     }
@@ -323,7 +331,7 @@ Status Executor::stageData(HostedStage& hosted, std::int64_t minibatch, std::byt
   auto eachRow = [&](auto act) -> Status {
     std::size_t offset = 0;
     for (const DataRow& row : hosted.stage->data) {
-      if (row.lossScale) continue;
+      if (!row.ofDataSet()) continue;
       if (Status status = act(row, offset); !status) return status;
       offset += arenaBytes(bytesOf(row));
     }

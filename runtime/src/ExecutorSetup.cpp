@@ -63,7 +63,7 @@ Status checkStage(const Stage& stage, const Schedule& schedule) {
                      "run pdc again");
   std::size_t staged = 0;
   for (const DataRow& row : stage.data)
-    if (!row.lossScale) staged += arenaBytes(index(row.shape.elements()) * bytesOf(row.element));
+    if (row.ofDataSet()) staged += arenaBytes(index(row.shape.elements()) * bytesOf(row.element));
   if (stage.bytes.dataStaging > 0 && stage.bytes.dataStaging != staged)
     return invalid(name(stage) + " has " + std::to_string(stage.bytes.dataStaging) +
                        " bytes beside its slots for data of " + std::to_string(staged) + " bytes",

@@ -95,6 +95,7 @@ public:
 
   /// Trains on minibatches 0 … count - 1.
   void run(std::int64_t count) {
+    count_ = count;
     for (std::int64_t b = 0; b < count; ++b) {
       std::vector<Minibatch> parts;
       for (std::size_t s = 0; s < states_.size(); ++s) parts.push_back(begin(s));
@@ -269,6 +270,29 @@ private:
     }
   }
 
+  /// P · n(b) / Σ n over the P minibatches of the update of b, n the weights of the labels that count; 1 where not all
+  /// stages update with the same minibatches.
+  float shareOf(const pdcrt::Stage& stage, const pdcrt::DataRow& row, std::int64_t b) const {
+    for (std::size_t s = 1; s < states_.size(); ++s)
+      if (perUpdate(s) != perUpdate(0)) return 1;
+    const std::int64_t first = b / perUpdate(0) * perUpdate(0), last = std::min(first + perUpdate(0), count_);
+    double own = 0, all = 0;
+    for (const pdcrt::DataRow& labels : stage.data) {
+      if (std::string(labels.name) != row.share->labels) continue;
+      std::vector<std::int64_t> values(static_cast<std::size_t>(labels.shape.elements()));
+      for (std::int64_t k = first; k < last; ++k) {
+        require(setup_.data->read(labels, k, reinterpret_cast<std::byte*>(values.data())));
+        for (std::int64_t label : values) {
+          if (row.share->ignores && label == row.share->ignored) continue;
+          const double weight = row.share->weights.empty() ? 1 : row.share->weights[static_cast<std::size_t>(label)];
+          all += weight;
+          if (k == b) own += weight;
+        }
+      }
+    }
+    return all == 0 ? 0 : static_cast<float>(static_cast<double>(last - first) * own / all);
+  }
+
   void forward(std::size_t s, std::int64_t b, std::vector<Minibatch>& parts) {
     const pdcrt::Stage& stage = *setup_.stages[s];
     Minibatch& part = parts[s];
@@ -276,6 +300,8 @@ private:
     for (const pdcrt::DataRow& row : stage.data)
       if (row.lossScale)
         *reinterpret_cast<float*>(part.slot.data() + row.offset) = static_cast<float>(lossScale_);
+      else if (row.share)
+        *reinterpret_cast<float*>(part.slot.data() + row.offset) = shareOf(stage, row, b);
       else
         require(setup_.data->read(row, b, part.slot.data() + row.offset));
     part.version = std::max<std::int64_t>(0, versionFor(s, b) - mistake_.versionOff);
@@ -441,6 +467,7 @@ private:
   ReplayMistake mistake_;
   std::vector<StageState> states_;
   std::vector<double> losses_;
+  std::int64_t count_ = 0; ///< minibatches of the run
   double lossScale_ = setup_.training.lossScale;
   std::int64_t finite_ = 0; ///< updates since the scale changed
   bool skipped_ = false;    ///< of the current update

@@ -76,7 +76,10 @@ Status parseBound(const std::vector<std::string>& texts, std::map<std::string, s
 /// "1024", or "dynamic,start=65536,interval=2000"
 Status parseLossScale(const std::string& text, pdcrt::Training& training, Diagnostics& diags);
 
-/// The steps of a pipeline that add the losses.
-std::vector<PipelineStep> lossSteps(const std::vector<std::map<std::string, std::string>>& losses);
+/// The steps of a pipeline that add the losses: of a training, whose `updates` may average several minibatches, or of
+/// one minibatch.
+std::vector<PipelineStep> lossSteps(const std::vector<std::map<std::string, std::string>>& losses, bool updates);
+/// What the losses apply to by name: outputs of the model, or inner values.
+std::vector<std::string> valuesOfLosses(const std::vector<std::map<std::string, std::string>>& losses);
 
 } // namespace pdc

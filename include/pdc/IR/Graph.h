@@ -17,6 +17,7 @@
 #include "pdc/IR/Type.h"
 #include "pdc/Support/Diagnostics.h"
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -128,7 +129,19 @@ enum class InputKind {
   data,      ///< from the data set, one per minibatch
   label,     ///< likewise; read where the loss is computed
   lossScale, ///< the gradient with which losses are seeded, a scalar that changes between updates
-  received   ///< of a stage's graph: from stage `peer`; a gradient when `gradient`
+  received,  ///< of a stage's graph: from stage `peer`; a gradient when `gradient`
+  lossShare  ///< factor of a loss, a scalar per minibatch: LossShare
+};
+
+/// How much of the loss of its update a minibatch makes up. The loss is the mean over those positions of its labels
+/// that count; with the share as its factor, the mean of these losses over the minibatches of an update is the mean
+/// over all positions that count in the update:
+///   share = minibatches of the update · n / (sum of n over these minibatches),  n = sum of the weights of the labels
+///   that count
+struct LossShare {
+  std::string labels;                      ///< name of the input that has them
+  std::optional<std::int64_t> ignoreIndex; ///< the label of positions that do not count
+  std::vector<double> classWeights;        ///< of positions by their label; empty: all 1
 };
 
 struct GraphInput {
@@ -136,6 +149,8 @@ struct GraphInput {
   InputKind kind = InputKind::data;
   int peer = -1;
   bool gradient = false;
+  std::optional<LossShare> share = {}; ///< of a lossShare
+  std::int64_t classes = 0;            ///< labels are 0 … classes-1, where no op says so (OpDef::choices)
 };
 
 enum class OutputKind {
@@ -154,6 +169,10 @@ struct GraphOutput {
   Parameter* parameter = nullptr; ///< of gradients and states
   int peer = -1;
   bool isGradient = false;
+  bool declared = false;  ///< of results: the file gives it a shape
+  bool perSample = false; ///< of results: the file gives it a dimension that has a name, or no size
+  bool inner = false;     ///< of results: no output of the model, but a value that a flag names
+  std::string loss = {};  ///< of predictions: what an evaluation makes of it and the labels, as Training::loss
 };
 
 class Graph {
@@ -221,6 +240,8 @@ struct Module {
   std::string file; ///< the ONNX file, for messages
   std::vector<std::unique_ptr<Parameter>> parameters;
   std::vector<std::unique_ptr<Graph>> graphs;
+  /// By the names of ONNX nodes, as in locations: what a node's first input is called there.
+  std::map<std::string, std::string> firstInputs;
 
   Graph* findGraph(const std::string& graphName) const;
   Parameter* findParameter(const std::string& parameterName) const;

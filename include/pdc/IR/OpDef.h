@@ -208,6 +208,9 @@ ReferenceFns reference(F f) {
           [f](ReferenceContext& c) { f.template operator()<double>(c); }};
 }
 
+/// What an op makes of logits: probabilities, or their logarithms. A softmax is over the last axis.
+enum class OfLogits : std::uint8_t { none, softmax, logSoftmax, sigmoid };
+
 /// A result that may lie in the memory of an operand: element i of the operand is read before element i of the result
 /// is written, and for the elements i of results only; also where other results lie in the memory of other operands.
 struct Replaceable {
@@ -287,6 +290,8 @@ struct OpDef {
   /// The kernel for CUDA computes with f16 and bf16 too; ops that move elements do anyway. One that rounds only result
   /// 0 to them, when asked, has the attribute `result` (lib/Ops/Helpers/Define.h).
   bool takesLow = false;
+  OfLogits ofLogits = OfLogits::none; ///< what result 0 is of operand 0
+  bool permutes = false;              ///< axis i of result 0 is axis permutation[i], an attribute, of operand 0
 };
 
 /// Work of one execution of `operation`: nothing where its op moves and computes nothing, or does not know.

@@ -83,6 +83,7 @@ struct ImportOptions {
   /// Weights that the model lacks become parameters without a reference: initializers without elements or with external
   /// data that is not there, inputs that are called like parameters or that `train` matches. Else they are an error.
   bool weightsMayLack = false;
+  std::vector<std::string> values; ///< values of the model that become results, too, where they are no outputs
 };
 
 /// The module of the ONNX model at `path`: one graph, @main, without loss or labels. Errors carry `path` and the name

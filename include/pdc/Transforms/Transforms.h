@@ -27,15 +27,26 @@ Status canonicalize(PassContext& context);
 /// a fused backward cannot be recovered afterwards.
 Status raise(PassContext& context);
 
-/// --loss=: a loss. `kind`: "" (the default of docs/Training.md), softmax-cross-entropy, mse, bce-with-logits, output.
+/// Over what a loss that leaves out positions is a mean: those of a minibatch, or those of all minibatches of an
+/// update.
+enum class LossAverage {
+  minibatch,
+  update,
+  automatic ///< update where positions may be ignored and their labels are an input as it is, else minibatch
+};
+
+/// --loss=: a loss. `kind`: "" (the default of docs/Training.md), softmax-cross-entropy, nll, mse, bce-with-logits,
+/// bce, output.
 struct LossOptions {
   std::string kind;
-  std::string output; ///< that it applies to ("": the first that is not a scalar), or that is the loss
-  std::string label;  ///< its label input ("": `label` for classes, `target` for numbers)
-  double weight = 1;  ///< factor
-  std::optional<std::int64_t> ignoreIndex; ///< of softmax-cross-entropy, like what follows
-  double labelSmoothing = 0;
-  std::vector<double> classWeights; ///< empty: all 1
+  /// That it applies to ("": the first output that is not a scalar), or that is the loss; an output or another value.
+  std::string output;
+  std::string label;                       ///< its label input ("": `label` for classes, `target` for numbers)
+  double weight = 1;                       ///< factor
+  std::optional<std::int64_t> ignoreIndex; ///< of softmax-cross-entropy and nll, like what follows
+  double labelSmoothing = 0;               ///< not of nll
+  std::vector<double> classWeights;        ///< empty: all 1
+  LossAverage average = LossAverage::minibatch;
 };
 /// From the options of the pass add-loss, which are the parts of --loss=.
 Expected<LossOptions> lossOptions(const std::map<std::string, std::string>& options, Diagnostics& diags);

@@ -8,6 +8,7 @@
 #include "pdcrt/Arena.h"
 #include "pdcrt/GradientNorm.h"
 #include "pdcrt/LossScale.h"
+#include "pdcrt/LossShare.h"
 #include "pdcrt/NotFinite.h"
 #include "pdcrt/Optimizer.h"
 #include "pdcrt/Replay.h"
@@ -194,7 +195,7 @@ public:
   const Arena& arena() const { return arena_; }
   Stream stream() const { return stream_; }
 
-  /// Writes what the data set has for a minibatch, and the loss scale, into `slot`.
+  /// Writes what the data set has for a minibatch, the loss scale and shares of the loss, into `slot`.
   Status readData(HostedStage& hosted, std::int64_t minibatch, std::byte* slot, BatchSource* data);
   /// `bytes` of a block as the host can read them, until training or evaluation goes on: the block itself on the CPU.
   const std::byte* onHost(const std::byte* block, std::size_t bytes);
@@ -249,6 +250,7 @@ private:
   std::vector<HostedStage> hosted_;
   Stream stream_;
   Replays replays_;
+  LossShares lossShares_;
   std::int64_t first_ = 0;       ///< of the current run
   std::int64_t minibatches_ = 0; ///< of the current run
   bool trained_ = false;         ///< shared parameters have been updated since their users got them

@@ -115,8 +115,16 @@ struct PortRow {
   std::size_t offset; ///< in the slot for a forward edge that leaves, else in the edge's buffer
 };
 
-/// A graph input that the data set provides for each minibatch, first axis = samples; or the loss scale, a scalar that
-/// the runtime provides.
+/// How much of the loss of its update a minibatch makes up (LossShare.h).
+struct LossShare {
+  const char* labels; ///< name of the row of Stage::data that has them
+  bool ignores;       ///< positions with the label `ignored` do not count
+  std::int64_t ignored;
+  std::span<const double> weights; ///< of positions by their label; empty: all 1
+};
+
+/// A graph input that the data set provides for each minibatch, first axis = samples; or a scalar that the runtime
+/// provides: the loss scale, or a minibatch's share of the loss.
 struct DataRow {
   const char* name;
   Element element;
@@ -127,6 +135,9 @@ struct DataRow {
   /// from the end. 0: unchecked.
   std::int64_t choices;
   bool lossScale = false;
+  const LossShare* share = nullptr;
+  /// Whether the data set has it.
+  bool ofDataSet() const { return !lossScale && !share; }
 };
 
 enum class OutputKind : std::uint8_t { loss, prediction };
@@ -149,7 +160,7 @@ struct GroupRow {
 /// Sizes of the blocks above.
 struct BlockBytes {
   std::size_t weights, state, gradients, slot, handover, scratch, workspace;
-  /// The rows of Stage::data but the loss scale, one after the other, each from a multiple of 64 on; or 0.
+  /// The rows of Stage::data that the data set has, one after the other, each from a multiple of 64 on; or 0.
   std::size_t dataStaging = 0;
 };
 

@@ -143,7 +143,7 @@ void forwardLoss(const Options& o, const float* logits, const Label* labels, con
     total += (1 - o.labelSmoothing) * weights.of(label) * (logSum - logits[begin + label * o.inner]);
     if (perClass != 0) total += perClass * lossOfAllClasses(row, logits + begin, logSum, weights);
   });
-  *loss = static_cast<float>(total / labelled);
+  *loss = labelled == 0 && total == 0 ? 0 : static_cast<float>(total / labelled); // no position counts: nothing
 }
 
 /// The sum of the weights of the labels that count; one that is none of the classes counts as 1.

@@ -168,7 +168,7 @@ __global__ void addShares(std::int64_t count, const Share* shares, float* loss) 
   }
   losses = blockSum(losses);
   weights = blockSum(weights);
-  if (threadIdx.x == 0) *loss = static_cast<float>(losses / weights);
+  if (threadIdx.x == 0) *loss = weights == 0 && losses == 0 ? 0 : static_cast<float>(losses / weights);
 }
 
 /// The sums of the weights: of the labels that count (one that is none of the classes counts as 1), and of all classes.

@@ -304,7 +304,7 @@ Status parseTraining(const std::string& text, const std::string& file, Training&
   if (const Json* axes = reader.object("batch_axes"))
     if (!readBatchAxes(*axes, training.batchAxes))
       reader.fail("batch_axes", *axes, "an object with an axis, or null, for each name");
-  reader.text("loss", training.loss, {"softmax-cross-entropy", "mse", "bce-with-logits", "output"});
+  reader.text("loss", training.loss, {"softmax-cross-entropy", "nll", "mse", "bce-with-logits", "bce", "output"});
   std::int64_t ignored = 0;
   reader.number("ignore_index", ignored, -1e18);
   if (reader.object("ignore_index")) training.ignoreIndex = ignored;

@@ -57,6 +57,7 @@ def by_pdc(name, nodes, outputs, labels, flags, label):
     for key, value in {**data, "label": label}.items():
         numpy.save(place / f"{key}.npy", value)
     numpy.save(place / "weights.npy", class_weights)
+    numpy.save(place / "square.npy", label.reshape(SAMPLES, 1, 1))
     subprocess.run([tool, "model.onnx", "--inputs=.", "--outputs=out", "--gradients", "--precision=f64", *flags], cwd=place,
                    check=True)
     return float(numpy.load(place / "out/loss.npy")), gradients_of(place / "out/gradients.safetensors")
@@ -93,6 +94,25 @@ def inside(kind, inputs, **attributes):
     return [*nodes, helper.make_node(kind, inputs, ["loss"], **attributes)]
 
 
+def of_logits(kind, logits="logits", **attributes):
+    return [helper.make_node(kind, [logits], ["p"], **attributes)]
+
+
+def constant(name, value):
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(numpy.array(value, numpy.float32), name))
+
+
+PROBABILITIES = {"p": [SAMPLES, CLASSES]}
+NOTHING = numpy.full(SAMPLES, -1)
+# [classes, samples], softmax over axis 0, and back, to an image of one pixel.
+MOVED = [helper.make_node("Transpose", ["logits"], ["turned"], perm=[1, 0]), helper.make_node("Softmax", ["turned"], ["q"], axis=0),
+         helper.make_node("Transpose", ["q"], ["back"], perm=[1, 0]),
+         helper.make_node("Unsqueeze", ["back", "axes"], ["p"])]
+MOVED.insert(0, helper.make_node("Constant", [], ["axes"], value=numpy_helper.from_array(numpy.array([2, 3]), "axes")))
+MIXED = [constant("share", 0.9), constant("least", 0.02), helper.make_node("Softmax", ["logits"], ["q"], axis=1),
+         helper.make_node("Mul", ["q", "share"], ["part"]), helper.make_node("Add", ["part", "least"], ["p"])]
+EDGES = [constant("zero", 0), constant("one", 1), helper.make_node("Clip", ["logits", "zero", "one"], ["p"])]
+mixed = lambda l: functional.softmax(l, 1) * float(numpy.float32(0.9)) + float(numpy.float32(0.02))
 log_softmax = lambda l: functional.log_softmax(l, 1)
 # name: nodes, outputs, label inputs, flags, labels, PyTorch's loss
 CASES = {
@@ -126,10 +146,41 @@ CASES = {
                             data["label"], lambda l, a, y: functional.nll_loss(log_softmax(l), y, per_class)),
     "scalar": ([helper.make_node("ReduceSumSquare", ["logits"], ["loss"], keepdims=0)], SCALAR, [], ["--loss=output:loss,weight=0.125"],
                data["label"], lambda l, a, y: 0.125 * (l * l).sum()),
+    # What the model makes of logits is looked through where the loss is the same function of them.
+    "softmax": (of_logits("Softmax", axis=1), PROBABILITIES, [], ["--loss=softmax-cross-entropy"], data["label"],
+                lambda l, a, y: cross_entropy(l, y)),
+    "softmax-moved": (MOVED, {"p": [SAMPLES, CLASSES, 1, 1]}, [], ["--loss=softmax-cross-entropy,label=square"], data["label"],
+                      lambda l, a, y: cross_entropy(l, y)),
+    "log-softmax": (of_logits("LogSoftmax", axis=1), PROBABILITIES, [], ["--loss=softmax-cross-entropy,ignore_index=-1"], IGNORED,
+                    lambda l, a, y: cross_entropy(l, y, ignore_index=-1)),
+    "sigmoid": (of_logits("Sigmoid", "aux"), PROBABILITIES, [], ["--loss=bce-with-logits:p"], data["label"],
+                lambda l, a, y: functional.binary_cross_entropy_with_logits(a, target)),
+    "inner": ([helper.make_node("Tanh", ["logits"], ["other output"])], {"other output": [SAMPLES, CLASSES]}, [],
+              ["--loss=softmax-cross-entropy:aux"], data["label"], lambda l, a, y: cross_entropy(a, y)),
+    "nll": (of_logits("Softmax", axis=1), PROBABILITIES, [], ["--loss=nll,class_weights=0.5/2/1/0.25"], data["label"],
+            lambda l, a, y: cross_entropy(l, y, per_class)),
+    "nll-of-logarithms": (of_logits("LogSoftmax", axis=1), PROBABILITIES, [], ["--loss=nll,label=other"], data["label"],
+                          lambda l, a, y: cross_entropy(l, other)),
+    # Probabilities that nothing can be looked through for, some of them 0 or 1.
+    "nll-of-numbers": (MIXED, PROBABILITIES, [], ["--loss=nll,ignore_index=-1,class_weights=0.5/2/1/0.25"], IGNORED,
+                       lambda l, a, y: functional.nll_loss(torch.log(mixed(l)), y, per_class, ignore_index=-1)),
+    "bce-of-probabilities": (MIXED, PROBABILITIES, [], ["--loss=bce"], data["label"],
+                             lambda l, a, y: functional.binary_cross_entropy(mixed(l), target)),
+    "bce-at-the-edge": (EDGES, PROBABILITIES, [], ["--loss=bce"], data["label"],
+                        lambda l, a, y: functional.binary_cross_entropy(torch.clamp(l, 0, 1), target)),
+    # No position counts.
+    "nothing": ([], TWO, [], ["--loss=softmax-cross-entropy:logits,ignore_index=-1", "--loss=mse:aux"], NOTHING,
+                lambda l, a, y: functional.mse_loss(a, target)),
+    "nothing-inside": ([*inside("NegativeLogLikelihoodLoss", ["scores", "label"], ignore_index=-1),
+                        helper.make_node("ReduceSumSquare", ["aux"], ["energy"], keepdims=0),
+                        helper.make_node("Add", ["loss", "energy"], ["sum"])], {"sum": []}, ["label"], [], NOTHING,
+                       lambda l, a, y: (a * a).sum()),
 }
 
 expected = {name: by_pytorch(loss, label) for name, (*_, label, loss) in CASES.items()}
-same = {frozenset(pair) for pair in [("plain", "inside"), ("ignored", "inside-nll"), ("weighted", "inside-nll-weighted")]}
+equal = [{"plain", "inside", "softmax", "softmax-moved"}, {"ignored", "inside-nll", "log-softmax"},
+         {"weighted", "inside-nll-weighted", "nll"}, {"bce", "sigmoid"}]
+same = {frozenset((a, b)) for names in equal for a in names for b in names}
 for name, (nodes, outputs, labels, flags, label, _) in CASES.items():
     found = by_pdc(name, nodes, outputs, labels, flags, label)
     worst = error(found, expected[name])

@@ -1,0 +1,30 @@
+// Losses of probabilities, which may be 0 or 1: logarithms end at -100, and gradients where a probability of 1e-12 has
+// them, as in PyTorch's binary_cross_entropy.
+#include "Helpers/Define.h"
+#include "Helpers/Elementwise.h"
+
+using namespace pdc;
+using namespace pdc::ops;
+
+PDC_OPS(LogProbability) {
+  OpDef crossEntropy =
+      binary({.name = "binary_cross_entropy",
+              .summary = "-(B · log A + (1 - B) · log(1 - A)), the logarithms at least -100",
+              .onnx = "",
+              .expression = "-(B * max(log(A), -100) + (1 - B) * max(log1p(-A), -100))",
+              .derivatives = {"(A - B) / max((1 - A) * A, 1e-12)", "max(log1p(-A), -100) - max(log(A), -100)"}});
+  crossEntropy.examples.clear();
+  for (const char* shape : {"[2, 3]", "[4]", "[1]", "[2, 3, 4]", "[7, 2]"}) {
+    const std::string type = "f32" + std::string(shape);
+    crossEntropy.examples.push_back(
+        example("%positive: " + type + ", %b: " + type,
+                "%p = sigmoid %positive : " + type + "\n%y = binary_cross_entropy %p, %b : " + type));
+  }
+  return {unary({.name = "log_probability",
+                 .summary = "Logarithm of a probability X, at least -100",
+                 .onnx = "",
+                 .expression = "max(log(X), -100)",
+                 .derivatives = {"1 / max(X, 1e-12)"},
+                 .positive = true}),
+          std::move(crossEntropy)};
+}
