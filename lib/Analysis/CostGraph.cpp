@@ -60,11 +60,8 @@ int groupOfData(const Graph& graph) {
 
 using Readers = std::map<const Value*, std::set<std::int64_t>>; ///< of forward values, by other groups
 
-/// Adds what groups of weights' gradients read, but for what is `passing` through them anyway. Returns what nobody else
-/// does.
-std::set<const Value*> addGradientGroups(const Graph& graph, const std::map<const Value*, int>& passing,
-                                         Readers& readers) {
-  std::set<const Value*> onlyThere;
+/// Adds what groups of weights' gradients read, but for what is `passing` through them anyway.
+void addGradientGroups(const Graph& graph, const std::map<const Value*, int>& passing, Readers& readers) {
   for (const auto& operation : graph.operations()) {
     if (!isAboveItsOrigin(*operation)) continue;
     for (const Value* operand : operation->operands()) {
@@ -72,11 +69,74 @@ std::set<const Value*> addGradientGroups(const Graph& graph, const std::map<cons
       if (!definer || definer->phase != Phase::forward || isConstant(operand)) continue;
       const auto above = passing.find(operand);
       if (above != passing.end() && above->second == operation->group) continue;
-      if (readers[operand].empty()) onlyThere.insert(operand);
       readers[operand].insert(operation->group);
     }
   }
-  return onlyThere;
+}
+
+/// Finds what the gradients are of that go from group to group.
+class GradientParts {
+public:
+  GradientParts(const Graph& graph, const Readers& readers, const std::map<const Value*, int>& passing);
+
+  /// The groups that have a part of the gradient of `value`: those that send one to another group. With how many: that
+  /// of each use is added by itself.
+  const std::map<std::int64_t, int>& of(const Value* value) { return parts_[value]; }
+
+private:
+  const Value* wholeOf(const Value& part, int group, int next) const;
+
+  std::map<int, std::vector<const Value*>> known_; ///< that each group makes, reads or passes on, in program order
+  std::map<const Value*, std::map<std::int64_t, int>> parts_;
+};
+
+GradientParts::GradientParts(const Graph& graph, const Readers& readers, const std::map<const Value*, int>& passing) {
+  for (const auto& operation : graph.operations())
+    for (const Value* result : operation->results()) {
+      const auto found = readers.find(result);
+      if (found == readers.end()) continue;
+      std::set<std::int64_t> groups = found->second;
+      groups.insert(operation->group);
+      if (const auto between = passing.find(result); between != passing.end()) groups.insert(between->second);
+      for (std::int64_t group : groups) known_[static_cast<int>(group)].push_back(result);
+    }
+  for (const auto& operation : graph.operations()) {
+    if (operation->phase == Phase::forward || operation->def().kind == OpKind::constant) continue;
+    for (const Value* result : operation->results()) {
+      if (!result) continue;
+      for (const Operation* user : result->users())
+        if (user->group != operation->group)
+          if (const Value* whole = wholeOf(*result, operation->group, user->group))
+            parts_[whole].try_emplace(operation->group, 0);
+    }
+  }
+  // Of the last use there is no addition.
+  for (const auto& operation : graph.operations()) {
+    const Value* sum = operation->operand(0); // so far, by the name that `differentiate` gives it
+    const std::size_t suffix = sum ? sum->name().rfind(".gradient.part") : std::string::npos;
+    if (operation->phase == Phase::forward || suffix == std::string::npos) continue;
+    const auto whole = parts_.find(graph.find(sum->name().substr(0, suffix)));
+    if (whole == parts_.end()) continue;
+    if (const auto part = whole->second.find(operation->group); part != whole->second.end()) ++part->second;
+  }
+  for (auto& [value, groups] : parts_) ++groups.rbegin()->second;
+}
+
+/// The value that a part of a gradient is of which goes from `group` to `next`: both know it, the first does not make
+/// it, and names tell where types leave a choice. Null: none.
+const Value* GradientParts::wholeOf(const Value& part, int group, int next) const {
+  const auto here = known_.find(group), there = known_.find(next);
+  if (here == known_.end() || there == known_.end()) return nullptr;
+  const Value* found = nullptr;
+  for (const Value* value : here->second) {
+    const Type &type = value->type(), &sent = part.type();
+    if (value->definer()->group == group || type.element != sent.element || type.shape != sent.shape ||
+        std::find(there->second.begin(), there->second.end(), value) == there->second.end())
+      continue;
+    if (part.name().starts_with(value->name() + ".gradient")) return value;
+    if (!found) found = value;
+  }
+  return found;
 }
 
 /// One colour for these groups and all that hang together with them.
@@ -90,6 +150,37 @@ void keepTogether(CostGraph& cost, const std::set<int>& groups) {
   }
   for (CostNode& node : cost.nodes)
     if (merged.contains(node.colour)) node.colour = colour;
+}
+
+/// Leaves out of gradientFrom what no plan makes a difference of: several parts of a group, unless one that comes later
+/// can be in an earlier stage, and a list of all users.
+void simplifyParts(CostGraph& cost) {
+  std::vector<std::vector<std::int64_t>> users(cost.nodes.size());
+  for (const CostTensor& tensor : cost.tensors)
+    users[static_cast<std::size_t>(tensor.from)].insert(users[static_cast<std::size_t>(tensor.from)].end(),
+                                                        tensor.to.begin(), tensor.to.end());
+  const auto leadsTo = [&](std::int64_t from, std::int64_t to) {
+    std::set<std::int64_t> seen = {from};
+    std::vector<std::int64_t> found = {from};
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (found[i] == to) return true;
+      for (std::int64_t user : users[static_cast<std::size_t>(found[i])])
+        if (user <= to && seen.insert(user).second) found.push_back(user);
+    }
+    return false;
+  };
+  for (CostTensor& tensor : cost.tensors) {
+    std::vector<std::int64_t>& parts = tensor.gradientFrom;
+    std::vector<std::int64_t> kept;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const bool again = i > 0 && parts[i] == parts[i - 1];
+      const bool isFree = again && std::any_of(parts.begin() + static_cast<std::ptrdiff_t>(i), parts.end(),
+                                               [&](std::int64_t later) { return !leadsTo(parts[i], later); });
+      if (!again || isFree) kept.push_back(parts[i]);
+    }
+    parts = std::move(kept);
+    if (parts == tensor.to) parts.clear();
+  }
 }
 
 } // namespace
@@ -167,7 +258,8 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
   // What passes through a group of weights' gradients on its way down goes through it upwards, too: so that is between
   // the two in every plan.
   const std::map<const Value*, int> passing = passedOn(graph);
-  const std::set<const Value*> onlySaved = addGradientGroups(graph, passing, readers);
+  addGradientGroups(graph, passing, readers);
+  GradientParts parts(graph, readers, passing);
   for (const auto& [value, group] : savedFor)
     cost.nodes[static_cast<std::size_t>(group)].savedBytes += value->type().bytes();
 
@@ -191,27 +283,27 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
           cost.nodes[static_cast<std::size_t>(reader)].handoverBytes += input.value->type().bytes();
 
   // In program order of the values.
-  std::set<const Value*> reached; // values that the gradient of the loss reaches
-  for (const auto& operation : graph.operations())
-    if (operation->phase == Phase::inputGradient && operation->origin())
-      for (const Value* operand : operation->origin()->operands())
-        if (operand) reached.insert(operand);
   for (const auto& operation : graph.operations())
     for (const Value* result : operation->results())
       if (auto it = readers.find(result); it != readers.end()) {
-        CostTensor tensor{.name = result->name(),
-                          .from = operation->group,
-                          .to = {},
-                          .bytes = result->type().bytes(),
-                          .hasGradient = isFloat(result->type().element) && reached.contains(result) &&
-                                         !onlySaved.contains(result)};
+        const std::map<std::int64_t, int>& giving = parts.of(result);
+        const auto handOn = [&](std::int64_t from, const std::set<std::int64_t>& users) {
+          CostTensor tensor{.name = result->name(),
+                            .from = from,
+                            .to = {users.begin(), users.end()},
+                            .bytes = result->type().bytes()};
+          for (const auto& [group, count] : giving)
+            if (users.contains(group)) tensor.gradientFrom.insert(tensor.gradientFrom.end(), std::max(1, count), group);
+          tensor.hasGradient = !tensor.gradientFrom.empty();
+          cost.tensors.push_back(std::move(tensor));
+        };
+        std::int64_t from = operation->group;
         if (const auto between = passing.find(result); between != passing.end()) {
-          tensor.to = {between->second};
-          cost.tensors.push_back(tensor);
-          tensor.from = between->second;
+          handOn(from, {between->second});
+          from = between->second;
         }
-        tensor.to.assign(it->second.begin(), it->second.end());
-        cost.tensors.push_back(tensor);
+        handOn(from, it->second);
       }
+  simplifyParts(cost);
   return cost;
 }

@@ -1,6 +1,7 @@
 // Split, plan memory, schedule, emit.
 #include "Generate.h"
 
+#include "StageMessages.h"
 #include "pdc/CodeGen/BuildFiles.h"
 #include "pdc/Report/Report.h"
 #include "pdc/Schedule/PlanSchedule.h"
@@ -32,28 +33,6 @@ Expected<std::vector<int>> stageOfGroup(const Plan& plan, int groups, Diagnostic
   for (std::size_t g = 0; g < stages.size(); ++g)
     if (stages[g] < 0) return diags.error({}) << "node " << g << " of the model is in no stage of the plan";
   return stages;
-}
-
-/// What crosses between the stages, as their programs have it.
-std::vector<PlanTensor> crossingTensors(const std::vector<StageGraphs>& stages,
-                                        const std::vector<PlanTensor>& planned) {
-  std::vector<PlanTensor> tensors;
-  for (const StageGraphs& stage : stages)
-    for (const GraphOutput& output : stage.training->outputs)
-      if (output.kind == OutputKind::sent && !output.isGradient) {
-        // The planner knows whether the gradient of the loss reaches a tensor.
-        const auto known = std::find_if(planned.begin(), planned.end(),
-                                        [&](const PlanTensor& t) { return t.name == output.value->name(); });
-        tensors.push_back({.name = output.value->name(),
-                           .from = stage.stage,
-                           .to = output.peer,
-                           .bytes = output.value->type().bytes(),
-                           .hasGradient = known == planned.end() || known->hasGradient});
-      }
-  std::stable_sort(tensors.begin(), tensors.end(), [](const PlanTensor& a, const PlanTensor& b) {
-    return std::pair(a.from, a.to) < std::pair(b.from, b.to);
-  });
-  return tensors;
 }
 
 /// Parameters of several stages, as their programs have them.
@@ -237,7 +216,7 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
                                 /*inParts=*/options.target == Target::cpu && !options.lateUpdates);
   }
   const std::vector<SharedParameter> shared = sharedParameters(main, *cut);
-  plan.tensors = crossingTensors(*stages, plan.tensors);
+  describeMessages(*stages, plan);
   plan.sharedParameters = sharedOf(shared);
   const ScheduleFile* const file = options.scheduleFile;
   Expected<pdcrt::Schedule> schedule =
@@ -270,6 +249,7 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, Plan plan, const 
     if (!memory) return failure;
     memories.push_back(std::move(*memory));
   }
+  if (!verifyMessages(memories, *schedule, context.diags)) return failure;
 
   GeneratedProgram program;
   if (!fillInMemory(plan, *schedule, memories, training, options.target, program.liveBytes, context.diags))

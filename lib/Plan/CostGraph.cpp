@@ -27,12 +27,15 @@ std::string pdc::toJson(const CostGraph& graph) {
     if (node.colour >= 0) object["colour"] = node.colour;
     nodes.push_back(std::move(object));
   }
-  for (const CostTensor& tensor : graph.tensors)
-    tensors.push_back({{"name", tensor.name},
-                       {"from", tensor.from},
-                       {"to", tensor.to},
-                       {"bytes", tensor.bytes},
-                       {"has_gradient", tensor.hasGradient}});
+  for (const CostTensor& tensor : graph.tensors) {
+    ordered_json object = {{"name", tensor.name},
+                           {"from", tensor.from},
+                           {"to", tensor.to},
+                           {"bytes", tensor.bytes},
+                           {"has_gradient", tensor.hasGradient}};
+    if (tensor.hasGradient && !tensor.gradientFrom.empty()) object["gradient_from"] = tensor.gradientFrom;
+    tensors.push_back(std::move(object));
+  }
   ordered_json object = {{"model", graph.model},
                          {"cost_source", graph.costSource},
                          {"nodes", std::move(nodes)},
@@ -64,7 +67,7 @@ static CostNode readNode(const JsonNode& json) {
 }
 
 static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
-  json.allow({"name", "from", "to", "bytes", "has_gradient"});
+  json.allow({"name", "from", "to", "bytes", "has_gradient", "gradient_from"});
   CostTensor tensor;
   tensor.name = optionalText(json, "name");
   tensor.from = json["from"].integer(0, nodes - 1);
@@ -79,6 +82,15 @@ static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
   }
   tensor.bytes = json["bytes"].bytes();
   if (std::optional<JsonNode> gradient = json.find("has_gradient")) tensor.hasGradient = gradient->boolean();
+  if (std::optional<JsonNode> users = json.find("gradient_from"))
+    for (const JsonNode& element : users->elements()) {
+      std::int64_t user = element.integer(0, nodes - 1);
+      if (std::find(tensor.to.begin(), tensor.to.end(), user) == tensor.to.end())
+        element.error() << "node " << user << " does not use the tensor, expected one of 'to'";
+      if (!tensor.gradientFrom.empty() && user < tensor.gradientFrom.back())
+        element.error() << "expected node " << tensor.gradientFrom.back() << " or one after it, got " << user;
+      tensor.gradientFrom.push_back(user);
+    }
   return tensor;
 }
 

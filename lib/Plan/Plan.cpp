@@ -72,6 +72,13 @@ std::string pdc::toJson(const Plan& plan) {
   if (plan.costModel != "pdc") object["cost_model"] = plan.costModel;
   object["stages"] = std::move(stages);
   object["tensors"] = std::move(tensors);
+  if (plan.gradients) {
+    ordered_json gradients = ordered_json::array();
+    for (const PlanGradient& gradient : *plan.gradients)
+      gradients.push_back(
+          {{"name", gradient.name}, {"from", gradient.from}, {"to", gradient.to}, {"bytes", gradient.bytes}});
+    object["gradients"] = std::move(gradients);
+  }
   for (const PlanSharedParameter& shared : plan.sharedParameters)
     object["shared_parameters"].push_back(
         {{"name", shared.name}, {"bytes", shared.bytes}, {"stages", shared.stages}, {"uses", shared.uses}});
@@ -202,6 +209,18 @@ static PlanTensor readTensor(const JsonNode& json, std::int64_t stages) {
   return tensor;
 }
 
+static PlanGradient readGradient(const JsonNode& json, std::int64_t stages) {
+  json.allow({"name", "from", "to", "bytes"});
+  PlanGradient gradient{.name = json["name"].text(),
+                        .from = readCount(json["from"], 0, stages - 1),
+                        .to = readCount(json["to"], 0, stages - 1),
+                        .bytes = json["bytes"].bytes()};
+  if (gradient.to >= gradient.from)
+    json.error() << "expected a gradient that goes to an earlier stage, got one from stage " << gradient.from
+                 << " to stage " << gradient.to;
+  return gradient;
+}
+
 static PlanSharedParameter readSharedParameter(const JsonNode& json, std::int64_t stages) {
   json.allow({"name", "bytes", "stages", "uses"});
   PlanSharedParameter shared;
@@ -254,7 +273,7 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
   root.allow({"model",        "model_hash",   "cost_source",   "schedule", "schedule_file",     "weights",
               "sync",         "microbatches", "gradient_norm", "time_ms",  "lower_bound_ms",    "optimal",
               "gap",          "cost_model",   "stages",        "tensors",  "shared_parameters", "ranks",
-              "alternatives", "cluster"});
+              "alternatives", "cluster",      "gradients"});
   Plan plan;
   plan.file = file;
   plan.model = optionalText(root, "model");
@@ -284,6 +303,11 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
   if (!document->ok()) return failure;
   for (const JsonNode& element : root["tensors"].elements())
     plan.tensors.push_back(readTensor(element, static_cast<std::int64_t>(plan.stages.size())));
+  if (std::optional<JsonNode> gradients = root.find("gradients")) {
+    plan.gradients.emplace();
+    for (const JsonNode& element : gradients->elements())
+      plan.gradients->push_back(readGradient(element, static_cast<std::int64_t>(plan.stages.size())));
+  }
   if (std::optional<JsonNode> shared = root.find("shared_parameters"))
     for (const JsonNode& element : shared->elements())
       plan.sharedParameters.push_back(readSharedParameter(element, static_cast<std::int64_t>(plan.stages.size())));

@@ -26,18 +26,23 @@ std::vector<EdgeTraffic> pdc::trafficOf(const Plan& plan) {
     EdgeTraffic& traffic = edge(tensor.from, tensor.to);
     traffic.edge.forward = true;
     traffic.forwardBytes += tensor.bytes;
-    if (tensor.hasGradient) uses[{tensor.from, tensor.name}].push_back(&tensor);
+    if (tensor.hasGradient && !plan.gradients) uses[{tensor.from, tensor.name}].push_back(&tensor);
   }
+  auto sendBack = [&](int from, int to, std::int64_t bytes) {
+    EdgeTraffic& traffic = edge(to, from);
+    traffic.edge.backward = true;
+    traffic.backwardBytes += bytes;
+  };
   for (auto& [value, list] : uses) {
     std::sort(list.begin(), list.end(), [](const PlanTensor* a, const PlanTensor* b) { return a->to < b->to; });
     int earlier = value.first;
     for (const PlanTensor* tensor : list) {
-      EdgeTraffic& traffic = edge(earlier, tensor->to);
-      traffic.edge.backward = true;
-      traffic.backwardBytes += tensor->bytes;
+      sendBack(tensor->to, earlier, tensor->bytes);
       earlier = tensor->to;
     }
   }
+  if (plan.gradients)
+    for (const PlanGradient& gradient : *plan.gradients) sendBack(gradient.from, gradient.to, gradient.bytes);
   std::vector<EdgeTraffic> result;
   for (const auto& [ends, traffic] : edges) result.push_back(traffic);
   return result;

@@ -7,6 +7,7 @@
 #include "pdc/Transforms/Transforms.h"
 
 #include "GraphUtilities.h"
+#include "ProgramOrder.h"
 
 #include "pdc/IR/Builder.h"
 #include "pdc/IR/Elementwise.h"
@@ -374,5 +375,7 @@ Status Differentiation::run() {
 Status pdc::differentiate(PassContext& context) {
   Expected<Graph*> graph = mainGraph(context);
   if (!graph) return failure;
+  // The order in which parts of a gradient are added up is that of the fusion groups, then.
+  putInProgramOrder(**graph);
   return Differentiation(context, **graph).run();
 }

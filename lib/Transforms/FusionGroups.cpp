@@ -10,6 +10,7 @@
 // Gradients of large layers' weights become groups of their own (WeightGradientGroups.h).
 #include "FusionGroups.h"
 
+#include "ProgramOrder.h"
 #include "WeightGradientGroups.h"
 
 #include <algorithm>
@@ -26,11 +27,11 @@ namespace {
 class Grouping {
 public:
   /// `allGradients`: every gradient of weights has a group, large or not.
-  Grouping(Graph& graph, bool allGradients) : graph_(graph), allGradients_(allGradients) {}
+  Grouping(Graph& graph, bool allGradients)
+      : graph_(graph), allGradients_(allGradients), travelling_(travellingValues(graph)) {}
   void run();
 
 private:
-  void findTravelling();
   bool sendsNoMoreBefore(const Operation& operation) const;
   bool beginsGroup(const Operation& operation) const;
   void groupTravelling();
@@ -38,32 +39,14 @@ private:
   void groupRest();
   void copyConstants();
   void keepWeightGradientsInside();
-  void reorder();
-  void emit(Operation& operation);
 
   Graph& graph_;
   bool allGradients_;
-  std::set<const Value*> travelling_; ///< values that depend on the data
+  const std::set<const Value*> travelling_;
   int groups_ = 0;
-  std::vector<Operation*> order_;
-  std::unordered_set<const Operation*> emitted_;
 };
 
 } // namespace
-
-/// Finds what depends on the data. The rest (constants, casts of labels, transposed parameters) has no place of its own
-/// in program order: it goes with what uses it.
-void Grouping::findTravelling() {
-  for (const GraphInput& input : graph_.inputs)
-    if (input.kind != InputKind::label && input.kind != InputKind::lossScale && input.kind != InputKind::lossShare)
-      travelling_.insert(input.value);
-  for (const auto& operation : graph_.operations()) {
-    const auto& operands = operation->operands();
-    if (std::any_of(operands.begin(), operands.end(), [&](const Value* v) { return travelling_.contains(v); }))
-      for (const Value* result : operation->results()) travelling_.insert(result);
-  }
-  travelling_.erase(nullptr);
-}
 
 /// Whether a cut before an operation sends no more than one behind it: it reads one value that travels, which nobody
 /// else reads and which is no larger than its result. And it keeps nothing from being fused: a kernel makes that value.
@@ -165,37 +148,14 @@ void Grouping::keepWeightGradientsInside() {
         computeWithInputGradients(*operand->definer());
 }
 
-/// Appends `operation`, behind what it needs and has no place of its own.
-void Grouping::emit(Operation& operation) {
-  if (!emitted_.insert(&operation).second) return;
-  for (const Value* operand : operation.operands())
-    if (operand && operand->definer()) emit(*operand->definer());
-  order_.push_back(&operation);
-}
-
-void Grouping::reorder() {
-  // What travels keeps its order, which is already that of the groups.
-  for (const auto& operation : graph_.operations()) {
-    const auto& operands = operation->operands();
-    if (isForward(*operation) &&
-        std::any_of(operands.begin(), operands.end(), [&](const Value* v) { return travelling_.contains(v); }))
-      emit(*operation);
-  }
-  for (bool forward : {true, false})
-    for (const auto& operation : graph_.operations())
-      if (isForward(*operation) == forward) emit(*operation);
-  graph_.reorder(order_);
-}
-
 void Grouping::run() {
-  findTravelling();
   groupTravelling();
   groupRest();
   groupBackward();
   groups_ = separateWeightGradients(graph_, groups_, allGradients_);
   copyConstants();
   keepWeightGradientsInside();
-  reorder();
+  putInProgramOrder(graph_); // what travels keeps its order, which is already that of the groups
 }
 
 Status pdc::assignFusionGroups(PassContext& context, Graph& graph) {

@@ -220,8 +220,9 @@ void pdc::registerTransforms(PassRegistry& registry) {
                 .description = "Each backward operation has its origin, and phase I (input-gradient) or W "
                                "(weight-gradient). There is one `gradient` output per use of a trained parameter, in "
                                "program order. The gradient of a value with several consumers is folded from the last "
-                               "to the first; the addition belongs to the earlier consumer. Gradients of the data are "
-                               "not computed.",
+                               "to the first; the addition belongs to the earlier consumer. So that this is the order "
+                               "of the fusion groups, too, forward operations that data do not lead to are put right "
+                               "before the first that waits for them. Gradients of the data are not computed.",
                 .options = {{"loss_scale", "the gradient of the losses (1); `dynamic`: an input of this name"}},
                 .run = differentiate});
   registry.add({.argument = "fuse",

@@ -2,6 +2,7 @@
 #include "pdcrt/Executor.h"
 
 #include "Channels.h"
+#include "pdcrt/Exchange.h"
 #include "pdcrt/FilterBlocks.h"
 
 #include <algorithm>
@@ -21,24 +22,6 @@ Status invalid(const std::string& message, std::string help = {}) {
 
 std::string name(const Stage& stage) {
   return "stage " + std::to_string(stage.index);
-}
-
-/// The parameters that a program shares with other stages, and those of the schedule, are the same.
-Status checkShared(const Stage& stage, const Schedule& schedule) {
-  auto shares = [&](const SharedEdge& edge) {
-    return std::any_of(stage.shared.begin(), stage.shared.end(),
-                       [&](const SharedRow& row) { return row.owner == edge.owner && row.user == edge.user; });
-  };
-  auto other = [&](int owner, int user) { return std::to_string(owner == stage.index ? user : owner); };
-  for (const SharedRow& row : stage.shared)
-    if (schedule.sharedBetween(row.owner, row.user) < 0)
-      return invalid(name(stage) + " shares parameters with stage " + other(row.owner, row.user) +
-                     ", schedule.txt does not");
-  for (const SharedEdge& edge : schedule.shared)
-    if ((edge.owner == stage.index || edge.user == stage.index) && !shares(edge))
-      return invalid(name(stage) + " shares no parameters with stage " + other(edge.owner, edge.user) +
-                     ", schedule.txt does");
-  return {};
 }
 
 /// Whether data of a minibatch waits in memory of the device until its slot is free.
@@ -68,28 +51,8 @@ Status checkStage(const Stage& stage, const Schedule& schedule) {
     return invalid(name(stage) + " has " + std::to_string(stage.bytes.dataStaging) +
                        " bytes beside its slots for data of " + std::to_string(staged) + " bytes",
                    "run pdc again");
-  for (const EdgeRow& row : stage.edges) {
-    const EdgeBuffers buffers = edgeBuffers(schedule, stage.index, row);
-    const bool known =
-        buffers.edge >= 0 && (row.direction == Direction::forward ? schedule.edges[index(buffers.edge)].forward
-                                                                  : schedule.edges[index(buffers.edge)].backward);
-    if (!known)
-      return invalid(name(stage) + " exchanges values with stage " + std::to_string(buffers.peer) +
-                     ", schedule.txt does not");
-  }
-  if (Status status = checkShared(stage, schedule); !status) return status;
-  for (const RankList& rank : schedule.ranks)
-    for (const std::vector<Action>* list : {&rank.start, &rank.repeat})
-      for (const Action& action : *list) {
-        if (action.stage != stage.index) continue;
-        if (!isTransfer(action.kind)) continue;
-        const Direction direction = isForwardTransfer(action.kind) ? Direction::forward : Direction::backward;
-        const bool has = std::any_of(stage.edges.begin(), stage.edges.end(), [&](const EdgeRow& row) {
-          return row.direction == direction && edgeBuffers(schedule, stage.index, row).peer == action.peer;
-        });
-        if (!has)
-          return invalid("action " + toString(action) + " of schedule.txt: " + name(stage) + " has no such edge");
-      }
+  const std::string problem = exchangeProblem(schedule, stage.index, stage.edges, stage.shared);
+  if (!problem.empty()) return invalid(problem, "run pdc again");
   return {};
 }
 

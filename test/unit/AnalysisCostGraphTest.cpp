@@ -8,22 +8,24 @@ using namespace pdc::testing;
 
 namespace {
 
+/// Of a fused model.
 CostGraph costsOf(Model& model) {
-  model.run(differentiate);
-  model.run(fuseGradientsApart);
   const Profile profile = analyticProfile(model.main(), {.f32Flops = 1e9, .memoryBandwidthBytesPerS = 1e9}, "");
   Expected<CostGraph> costs = costGraphOf(model.main(), "m", profile, {}, model.diags);
   EXPECT_TRUE(costs) << model.messages();
   return costs ? *costs : CostGraph{};
 }
 
-/// "x 0>1,2 24 back": the tensors between groups.
+/// "x 0>1,2 24 back from 2": the tensors between groups; "back": a part of the gradient comes from every user.
 std::vector<std::string> tensorsOf(const CostGraph& costs) {
   std::vector<std::string> all;
   for (const CostTensor& tensor : costs.tensors) {
     std::string text = tensor.name + " " + std::to_string(tensor.from);
     for (std::int64_t to : tensor.to) text += (to == tensor.to[0] ? ">" : ",") + std::to_string(to);
-    all.push_back(text + " " + std::to_string(tensor.bytes) + (tensor.hasGradient ? " back" : ""));
+    text += " " + std::to_string(tensor.bytes) + (tensor.hasGradient ? " back" : "");
+    for (std::int64_t from : tensor.gradientFrom)
+      text += (from == tensor.gradientFrom[0] ? " from " : ",") + std::to_string(from);
+    all.push_back(text);
   }
   return all;
 }
@@ -47,6 +49,8 @@ TEST(CostGraph, PutsGradientsOfWeightsBetweenALayerAndItsReaders) {
     loss %loss
   }
 })");
+  model.run(differentiate);
+  model.run(fuseGradientsApart);
   const CostGraph costs = costsOf(model);
   ASSERT_EQ(costs.nodes.size(), 4u);
   EXPECT_EQ(tensorsOf(costs), (std::vector<std::string>{"a 0>1,2 40 back", "b 1>2 80 back", "b 2>3 80 back"}));
@@ -106,6 +110,51 @@ TEST(CostGraph, SendsWhatOnlyTheBackwardReadsOneWay) {
     loss %loss
   }
 })");
+  model.run(differentiate);
+  model.run(fuseGradientsApart);
   EXPECT_EQ(tensorsOf(costsOf(model)),
             (std::vector<std::string>{"a 0>1,2 128 back", "p 1>2 32 back", "p 2>3 32 back", "i 1>2 32"}));
+}
+
+/// The gradient of a sum is that of what is added, which no operation makes: what the sum's reader sends is it.
+TEST(CostGraph, SendsTheGradientOfASumToWhatIsAdded) {
+  Model model(R"(module @m {
+  param %words : f32[8, 4]
+  param %kinds : f32[2, 4]
+  param %w : f32[4, 3]
+  graph @main(%x: i64[5], %k: i64[5]) {
+    %a = gather %words, %x : f32[5, 4]
+    %b = gather %kinds, %k : f32[5, 4]
+    %c = add %a, %b : f32[5, 4]
+    %d = linear %c, %w : f32[5, 3]
+    %loss = reduce_mean %d {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})");
+  model.run(differentiate);
+  model.run(fuse);
+  EXPECT_EQ(tensorsOf(costsOf(model)), (std::vector<std::string>{"a 0>1 80 back", "c 1>2 80 back"}));
+}
+
+/// A user that only looks at a value has no part of its gradient.
+TEST(CostGraph, KnowsWhichUsersHaveAPartOfAGradient) {
+  Model model(R"(module @m {
+  param %w1 : f32[3, 4]
+  param %w2 : f32[3, 4]
+  param %w3 : f32[4, 4]
+  graph @main(%x: f32[5, 3]) {
+    %a = linear %x, %w1 : f32[5, 4]
+    %m = linear %x, %w2 : f32[5, 4]
+    %above = greater %a, %m : bool[5, 4]
+    %mask = cast %above {to = "f32"} : f32[5, 4]
+    %b = mul %m, %mask : f32[5, 4]
+    %c = linear %b, %w3 : f32[5, 4]
+    %d = add %c, %a : f32[5, 4]
+    %loss = reduce_mean %d {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})");
+  model.run(differentiate);
+  model.run(fuse);
+  EXPECT_EQ(tensorsOf(costsOf(model)), (std::vector<std::string>{"a 0>1,2 80 back from 2", "b 1>2 80 back"}));
 }

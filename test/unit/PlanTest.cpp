@@ -3,6 +3,7 @@
 #include "pdc/Plan/Plan.h"
 #include "pdc/Plan/Cluster.h"
 #include "pdc/Plan/CostGraph.h"
+#include "pdc/Plan/GradientTrips.h"
 #include "pdc/Plan/ScheduleName.h"
 #include "pdc/Support/Diagnostics.h"
 
@@ -90,6 +91,20 @@ TEST(PlanJson, ReadsBackWhatItWrites) {
   EXPECT_FALSE(plan->tensors[0].hasGradient);
 }
 
+TEST(PlanJson, KeepsGradientsThatTakeOtherWaysThanTheTensorsSay) {
+  Plan plan = samplePlan();
+  EXPECT_EQ(toJson(plan).find("\"gradients\""), std::string::npos);
+  plan.gradients = {{"x.gradient", 1, 0, 100}};
+  Diagnostics diags(nullptr);
+  const Expected<Plan> back = planFromJson(toJson(plan), "plan.json", diags);
+  ASSERT_TRUE(back && back->gradients);
+  EXPECT_EQ(toJson(*back), toJson(plan));
+  EXPECT_EQ(back->gradients->at(0).from, 1);
+  plan.gradients = {{"x.gradient", 0, 1, 100}};
+  EXPECT_EQ(errorOf(planFromJson, toJson(plan)),
+            "f.json:/gradients/0: expected a gradient that goes to an earlier stage, got one from stage 0 to stage 1");
+}
+
 TEST(PlanJson, TellsEachMistakeWithItsPlace) {
   EXPECT_EQ(planErrorAfter("\"replicas\": 2", "\"replicas\": -2"),
             "f.json:/stages/0/replicas: expected an integer from 1 to 1048576, got -2");
@@ -158,6 +173,47 @@ TEST(CostGraphJson, ReadsBackWhatItWrites) {
   EXPECT_EQ(back->nodes[1].colour, -1);
   EXPECT_EQ(back->nodes[0].workspaceBytes, 8);
   EXPECT_FALSE(back->tensors[0].hasGradient);
+}
+
+TEST(CostGraphJson, SaysWhichUsersHaveAPartOfTheGradient) {
+  const std::string nodes = R"({"nodes": [{"name": "a", "forward_ms": 1}, {"name": "b", "forward_ms": 1},
+      {"name": "c", "forward_ms": 1}], "tensors": [{"from": 0, "to": [1, 2], "bytes": 4)";
+  Diagnostics diags(nullptr);
+  const auto users = [&](const std::string& rest) {
+    const Expected<CostGraph> graph = costGraphFromJson(nodes + rest + "}]}", "g.json", diags);
+    EXPECT_TRUE(graph && costGraphFromJson(toJson(*graph), "g.json", diags));
+    const auto found = graph->tensors[0].gradientUsers();
+    return std::vector<std::int64_t>(found.begin(), found.end());
+  };
+  EXPECT_EQ(users(""), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(users(R"(, "has_gradient": false)"), std::vector<std::int64_t>());
+  EXPECT_EQ(users(R"(, "gradient_from": [2])"), (std::vector<std::int64_t>{2}));
+  EXPECT_EQ(users(R"(, "gradient_from": [1, 1, 2])"), (std::vector<std::int64_t>{1, 1, 2}));
+  EXPECT_EQ(errorOf(costGraphFromJson, nodes + R"(, "gradient_from": [0]}]})"),
+            "f.json:/tensors/0/gradient_from/0: node 0 does not use the tensor, expected one of 'to'");
+  EXPECT_EQ(errorOf(costGraphFromJson, nodes + R"(, "gradient_from": [2, 1]}]})"),
+            "f.json:/tensors/0/gradient_from/1: expected node 2 or one after it, got 1");
+}
+
+/// From the last user to the first, each sum in the earlier of the stages of what is added.
+TEST(GradientTrips, AddPartsUpInTheOrderOfTheirUsers) {
+  const auto trips = [](const std::vector<int>& stages) { // of the users; the maker is in stage 0
+    std::vector<std::int64_t> users;
+    for (std::size_t i = 0; i < stages.size(); ++i) users.push_back(static_cast<std::int64_t>(i));
+    std::string text;
+    forEachGradientTrip(
+        0, users, [&](std::int64_t user) { return stages[static_cast<std::size_t>(user)]; },
+        [&](int from, int to) { text += std::to_string(from) + ">" + std::to_string(to) + " "; });
+    return text;
+  };
+  EXPECT_EQ(trips({}), "");
+  EXPECT_EQ(trips({0, 0}), "");
+  EXPECT_EQ(trips({2}), "2>0 ");
+  EXPECT_EQ(trips({1, 2}), "2>1 1>0 ");
+  EXPECT_EQ(trips({1, 1, 3}), "3>1 1>0 ");
+  EXPECT_EQ(trips({2, 1}), "2>1 1>0 ");
+  EXPECT_EQ(trips({1, 0, 1}), "1>0 1>0 ");
+  EXPECT_EQ(trips({3, 1, 2}), "2>1 3>1 1>0 "); // past stage 2
 }
 
 TEST(CostGraphJson, RefusesCyclesAndNonsense) {

@@ -56,6 +56,9 @@ public:
         if (user == v + 1 ? !oneIn(3) : between(0, 4) < density - 1) tensor.to.push_back(user);
       tensor.bytes = between(0, 8) * 100;
       tensor.hasGradient = !oneIn(5);
+      if (oneIn(3)) // some users have no part of its gradient
+        for (std::int64_t user : tensor.to)
+          if (oneIn(2)) tensor.gradientFrom.push_back(user);
       if (!tensor.to.empty()) graph.tensors.push_back(tensor);
     }
     if (oneIn(4)) {

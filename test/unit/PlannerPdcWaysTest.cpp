@@ -32,9 +32,10 @@ std::vector<double> waysOf(const CostGraph& graph, const std::vector<int>& stage
       const int from = stageOf[static_cast<std::size_t>(tensor.from)];
       if (!users.contains(s) || s == from) continue;
       there[s] = std::max(there[s], there[from] + forwardMs[from]);
-      if (!tensor.hasGradient) continue;
-      users.insert(from);
-      const int before = *std::prev(users.find(s));
+      std::set<int> parts = {from}; // of the gradient
+      for (std::int64_t user : tensor.gradientUsers()) parts.insert(stageOf[static_cast<std::size_t>(user)]);
+      if (!parts.contains(s)) continue;
+      const int before = *std::prev(parts.find(s));
       back[s] = std::max(back[s], back[before] + backwardMs[before]);
     }
   for (std::size_t s = 0; s < there.size(); ++s) there[s] += back[s];

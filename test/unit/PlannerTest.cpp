@@ -50,6 +50,9 @@ public:
       tensor.name = "t" + std::to_string(v);
       tensor.bytes = between(0, 8) * 100;
       tensor.hasGradient = between(0, 4) > 0;
+      if (between(0, 2) == 0) // some users have no part of its gradient
+        for (std::int64_t user : tensor.to)
+          if (between(0, 1) == 0) tensor.gradientFrom.push_back(user);
       graph.tensors.push_back(tensor);
     }
     if (between(0, 2) == 0) {

@@ -274,6 +274,15 @@ TEST(PlanSchedule, GradientsTravelTheChainOfConsumers) {
   for (std::size_t s = 0; s < 4; ++s) plan.stages[s].warmup = 3 - static_cast<int>(s);
   Diagnostics diags(nullptr);
   EXPECT_TRUE(scheduleFor(plan, diags));
+
+  // Where the plan says so, two parts come from stage 3, one past stage 1.
+  plan.gradients = {{"x.gradient.part", 3, 1, 10},
+                    {"x.gradient.part.1", 3, 0, 10},
+                    {"x.gradient.part.2", 1, 0, 10},
+                    {"y.gradient", 2, 1, 20}};
+  traffic = trafficOf(plan);
+  EXPECT_EQ(text(), "0>1 10/10fb 0>3 10/10fb 1>2 20/20fb 1>3 0/10b 2>3 30/0f ");
+  EXPECT_TRUE(scheduleFor(plan, diags));
 }
 
 TEST(PlanSchedule, FollowsTheOrderOfRanks) {

@@ -13,6 +13,8 @@ What each network has that a cut could get wrong:
     words       norms that nothing but products reads, and logits that nothing but the loss reads
     large-filters  convolutions whose weights' gradients are fusion groups of their own, one before a pooling and one before nothing
     pooled      convolutions that write only the maxima of what they compute
+    relative    two embeddings that are added, and a table of positions, of which every layer has a projection; these come
+                before the layers, in another order
 
 The same name gives the same bytes. Needs the onnx package.
 """
@@ -183,23 +185,35 @@ def words(net):
     return [net.loss("loss", net.linear("classifier", x, WIDTH, CLASSES))]
 
 
+def relative(net):
+    x, kinds = (net.op("Gather", f"{name}.embedding", [net.weight(f"{name}.weight", WORDS, WIDTH), "input"]) for name in ("words", "kinds"))
+    table = net.op("Tanh", "table", [net.weight("table.weight", TOKENS, WIDTH)])
+    positions = {i: net.op("MatMul", f"positions{i}", [table, net.weight(f"positions{i}.weight", WIDTH, WIDTH)]) for i in (3, 1, 2, 0)}
+    x = net.op("LayerNormalization", "norm", [net.op("Add", "sum", [x, kinds]), net.weight("norm.scale", WIDTH, mean=1), net.weight("norm.bias", WIDTH)], axis=-1)
+    for i in range(4):
+        y = net.op("MatMul", f"layer{i}", [x, net.weight(f"layer{i}.weight", WIDTH, WIDTH)])
+        x = net.op("Tanh", f"layer{i}.tanh", [net.op("Add", f"layer{i}.sum", [y, positions[i]])])
+    x = net.op("ReduceMean", "mean", [x, net.constant("mean.axes", numpy.array([1]))], keepdims=0)
+    return [net.loss("loss", net.linear("classifier", x, WIDTH, CLASSES))]
+
+
 # The place says which random numbers a network has: new ones come last.
 NETWORKS = {"batch-norm": batch_norm, "dropout": dropout, "skips": skips, "tied": tied, "two-losses": two_losses,
             "two-ways": two_ways, "wide": wide, "with-attention": with_attention, "words": words,
-            "large-filters": large_filters, "pooled": pooled}
+            "large-filters": large_filters, "pooled": pooled, "relative": relative}
 
 
 def main():
     name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     net = Network(seed=list(NETWORKS).index(name))
     losses = NETWORKS[name](net)
-    tokens = name in ("tied", "words")
+    tokens = name in ("tied", "words", "relative")
     inputs = [helper.make_tensor_value_info("input", TensorProto.INT64 if tokens else TensorProto.FLOAT,
                                             ["N", TOKENS if tokens else WIDTH]),
               helper.make_tensor_value_info("label", TensorProto.INT64, ["N"])]
     outputs = [helper.make_tensor_value_info(loss, TensorProto.FLOAT, []) for loss in losses]
     graph = helper.make_graph(net.nodes, name, inputs, outputs, net.weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23 if name in ("with-attention", "words") else 14)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23 if name in ("with-attention", "words", "relative") else 14)])
     model.ir_version = 8
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@
 #include "pdc/Support/Expected.h"
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,13 +32,23 @@ struct CostNode {
   double lateUpdateMs = 0;         ///< what an update takes more where replicas add up gradients before it
 };
 
-/// A tensor made by `from` and used by the nodes `to`. It is sent once to each stage that uses it.
+/// A tensor made by `from` and used by the nodes `to`. It is sent once to each stage that uses it. The parts of its
+/// gradient are added up from that of the last user to that of the first on their way to the stage that makes the
+/// tensor (GradientTrips.h).
 struct CostTensor {
   std::string name;
   std::int64_t from = 0;
   std::vector<std::int64_t> to;
   std::int64_t bytes = 0;
   bool hasGradient = true; ///< whether as many bytes come back
+  /// The users of the parts of its gradient, ascending; empty: each of `to` has one. Only with hasGradient.
+  std::vector<std::int64_t> gradientFrom = {};
+
+  /// The user of each part of its gradient, ascending: none, some or all of `to`, some of them several times.
+  std::span<const std::int64_t> gradientUsers() const {
+    if (!hasGradient) return {};
+    return gradientFrom.empty() ? to : gradientFrom;
+  }
 };
 
 /// A parameter that nodes of several stages may use (tied embeddings). It belongs to the first stage that uses it; its

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -69,7 +70,15 @@ struct PlanTensor {
   std::string name;
   int from = 0, to = 0;
   std::int64_t bytes = 0;
-  bool hasGradient = true; ///< as many bytes come back (along the chain of consumer stages)
+  /// `to` has a part of its gradient: as many bytes go on to the next earlier stage that has one, or to `from`.
+  bool hasGradient = true;
+};
+
+/// A gradient, or a part of one, that a stage sends an earlier one.
+struct PlanGradient {
+  std::string name;
+  int from = 0, to = 0;
+  std::int64_t bytes = 0;
 };
 
 /// A parameter that several stages use. The first of them owns it and sends each new version to the others, which send
@@ -113,6 +122,9 @@ struct Plan {
   std::string costModel = "pdc"; ///< whose definition of time timeMs and lowerBoundMs follow
   std::vector<PlanStage> stages;
   std::vector<PlanTensor> tensors;
+  /// All gradients, where they take other ways than the tensors say: parts of one that must be added up in another
+  /// order than that of the stages.
+  std::optional<std::vector<PlanGradient>> gradients;
   std::vector<PlanSharedParameter> sharedParameters;
   std::vector<PlanRank> ranks;
   std::vector<PlanAlternative> alternatives; ///< that were not chosen; empty: not asked for

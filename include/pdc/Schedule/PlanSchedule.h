@@ -19,7 +19,8 @@ struct EdgeTraffic {
 };
 
 /// The edges of a plan, sorted by (from, to). A tensor goes from its producer to every stage that uses it; its gradient
-/// goes from the last of these stages to the next earlier, which adds its part, and from the first to the producer.
+/// goes from the last stage that has a part of it to the next earlier, which adds its own, and from the first to the
+/// producer, or as plan.gradients says.
 std::vector<EdgeTraffic> trafficOf(const Plan& plan);
 
 PipelineShape shapeOf(const Plan& plan);

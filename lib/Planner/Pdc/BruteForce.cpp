@@ -27,7 +27,9 @@ public:
     for (const CostTensor& tensor : graph.tensors) {
       std::uint32_t users = 0;
       for (std::int64_t to : tensor.to) users |= std::uint32_t{1} << to;
-      tensors_.push_back({std::uint32_t{1} << tensor.from, users, static_cast<double>(tensor.bytes)});
+      std::uint32_t parts = 0;
+      for (std::int64_t user : tensor.gradientUsers()) parts |= std::uint32_t{1} << user;
+      tensors_.push_back({std::uint32_t{1} << tensor.from, users, parts, static_cast<double>(tensor.bytes)});
     }
     for (std::int64_t leaf = 0; leaf < cluster.deviceCount(); ++leaf) {
       const DeviceKind& device = cluster.deviceAt(leaf);
@@ -57,7 +59,7 @@ public:
 
 private:
   struct Tensor {
-    std::uint32_t from = 0, users = 0; ///< sets of nodes
+    std::uint32_t from = 0, users = 0, parts = 0; ///< sets of nodes; the last have a part of the gradient
     double bytes = 0;
   };
 
@@ -161,10 +163,12 @@ private:
     for (std::size_t t = 0; steady && t < tensors_.size(); ++t) {
       const Tensor& tensor = tensors_[t];
       const bool comes = (tensor.from & taken) && (tensor.users & nodes), isMade = tensor.from & nodes;
-      const std::int64_t gradient = graph_.tensors[t].hasGradient ? graph_.tensors[t].bytes : 0;
-      if (comes) least += 2 * graph_.tensors[t].bytes + 2 * gradient;
+      const bool givesPart = (tensor.from & taken) && (tensor.parts & nodes);
+      if (comes) least += 2 * graph_.tensors[t].bytes;
+      if (givesPart) least += 2 * graph_.tensors[t].bytes;
       if (isMade && (tensor.users & after)) least += graph_.tensors[t].bytes;
-      if ((comes || isMade) && (tensor.users & after)) least += 2 * gradient;
+      const bool sumsUp = givesPart && !(tensor.parts & taken); // else parts may go past it
+      if ((sumsUp || isMade) && (tensor.parts & after)) least += 2 * graph_.tensors[t].bytes;
     }
     return std::all_of(leaves.begin(), leaves.end(), [&](std::int64_t leaf) {
       const DeviceKind& device = cluster_.deviceAt(leaf);

@@ -59,12 +59,21 @@ void Definition::readTrips() {
     std::set<int> users;
     for (std::int64_t node : tensor.to) users.insert(stageOf_[static_cast<std::size_t>(node)]);
     users.erase(from);
-    int before = from;
-    for (int user : users) {
-      values_.push_back({from, user, tensor.bytes, false});
-      if (tensor.hasGradient) gradients_.push_back({user, before, tensor.bytes, true});
-      before = user;
+    for (int user : users) values_.push_back({from, user, tensor.bytes, false});
+    // The gradient: from the last user to the first, each sum in the earlier stage of what is added.
+    std::vector<int> parts;
+    for (std::int64_t node : tensor.gradientUsers()) parts.push_back(stageOf_[static_cast<std::size_t>(node)]);
+    auto send = [&](int sender, int receiver) {
+      if (sender > receiver) gradients_.push_back({sender, receiver, tensor.bytes, true});
+    };
+    while (parts.size() > 1) {
+      const int last = parts.back(), next = parts[parts.size() - 2];
+      send(last, next);
+      send(next, last);
+      parts.pop_back();
+      parts.back() = std::min(last, next);
     }
+    if (!parts.empty()) send(parts[0], from);
   }
   for (const std::vector<Trip>* list : {&values_, &gradients_})
     for (const Trip& trip : *list) {

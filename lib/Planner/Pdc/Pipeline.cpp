@@ -2,6 +2,7 @@
 
 #include "Pdc/Loads.h"
 #include "Pdc/StageBuckets.h"
+#include "pdc/Plan/GradientTrips.h"
 #include "pdc/Schedule/PlanSchedule.h"
 
 #include <algorithm>
@@ -30,18 +31,21 @@ static void mergeEdges(std::vector<PipelineEdge>& edges) {
   edges.resize(kept);
 }
 
-/// The edges of one value whose users are these stages (sorted, without the producer's): it goes to each of them; its
-/// gradient goes from the last to the next earlier, and from the first to the producer.
-static void addValue(Pipeline& pipeline, int from, const std::vector<int>& users, std::int64_t bytes,
-                     bool hasGradient) {
+/// The edges of one value whose users are these stages (sorted, without the producer's): it goes to each of them.
+static void addValue(Pipeline& pipeline, int from, const std::vector<int>& users, std::int64_t bytes) {
   if (users.empty()) return;
   pipeline.stages[from].sentBytes += bytes;
-  int earlier = from;
-  for (int to : users) {
-    pipeline.edges.push_back({from, to, bytes, 0, true, false});
-    if (hasGradient) pipeline.edges.push_back({earlier, to, 0, bytes, false, true});
-    earlier = to;
-  }
+  for (int to : users) pipeline.edges.push_back({from, to, bytes, 0, true, false});
+}
+
+/// The stages of `nodes` but `from`, sorted.
+static void otherStages(std::span<const std::int64_t> nodes, const std::vector<int>& stageOf, int from,
+                        std::vector<int>& stages) {
+  stages.clear();
+  for (std::int64_t node : nodes)
+    if (stageOf[node] != from) stages.push_back(stageOf[node]);
+  std::sort(stages.begin(), stages.end());
+  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
 }
 
 static bool isDelayed(const Pipeline& pipeline, const PipelineStage& stage) {
@@ -163,12 +167,14 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
   std::vector<int> users;
   for (const CostTensor& tensor : graph.tensors) {
     int from = stageOf[tensor.from];
-    users.clear();
-    for (std::int64_t node : tensor.to)
-      if (stageOf[node] != from) users.push_back(stageOf[node]);
-    std::sort(users.begin(), users.end());
-    users.erase(std::unique(users.begin(), users.end()), users.end());
-    addValue(pipeline, from, users, tensor.bytes, tensor.hasGradient);
+    otherStages(tensor.to, stageOf, from, users);
+    addValue(pipeline, from, users, tensor.bytes);
+    if (!users.empty())
+      forEachGradientTrip(
+          from, tensor.gradientUsers(), [&](std::int64_t node) { return stageOf[node]; },
+          [&](int later, int earlier) {
+            pipeline.edges.push_back({earlier, later, 0, tensor.bytes, false, true});
+          });
   }
   for (const CostSharedParameter& parameter : graph.sharedParameters) {
     users.clear();

@@ -56,6 +56,16 @@ static std::vector<Block> sumBlocks(const CostGraph& graph, const std::vector<in
   return blocks;
 }
 
+/// The groups of `nodes` but `from`, ascending.
+static std::vector<int> othersOf(std::span<const std::int64_t> nodes, const std::vector<int>& group, int from) {
+  std::vector<int> others;
+  for (std::int64_t node : nodes)
+    if (group[node] != from) others.push_back(group[node]);
+  std::sort(others.begin(), others.end());
+  others.erase(std::unique(others.begin(), others.end()), others.end());
+  return others;
+}
+
 SolverProblem SolverProblem::of(const CostGraph& graph) {
   SolverProblem problem;
   std::vector<int>& group = problem.blockOf;
@@ -68,11 +78,14 @@ SolverProblem SolverProblem::of(const CostGraph& graph) {
   problem.blocks = sumBlocks(graph, group, groups);
   problem.dag = *Dag::make(groups, edgesBetween(graph, group));
   for (const CostTensor& tensor : graph.tensors) {
-    BlockTensor own{group[tensor.from], {}, tensor.bytes, tensor.hasGradient};
-    for (std::int64_t to : tensor.to)
-      if (group[to] != own.from) own.to.push_back(group[to]);
-    std::sort(own.to.begin(), own.to.end());
-    own.to.erase(std::unique(own.to.begin(), own.to.end()), own.to.end());
+    BlockTensor own{group[tensor.from], {}, tensor.bytes, {}, true};
+    own.to = othersOf(tensor.to, group, own.from);
+    own.gradientFrom = othersOf(tensor.gradientUsers(), group, own.from);
+    int last = -1;
+    for (std::int64_t node : tensor.gradientUsers()) {
+      own.inOrder = own.inOrder && group[node] >= last;
+      last = group[node];
+    }
     if (!own.to.empty()) problem.tensors.push_back(std::move(own));
   }
   return problem;

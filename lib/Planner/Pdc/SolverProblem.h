@@ -31,7 +31,10 @@ struct BlockTensor {
   int from = 0;
   std::vector<int> to; ///< blocks, ascending, without the producer's
   std::int64_t bytes = 0;
-  bool hasGradient = true;
+  std::vector<int> gradientFrom; ///< those of `to` that have a part of its gradient, ascending
+  bool inOrder = true;           ///< of any two of these, all parts of the one are added before those of the other
+
+  bool hasGradient() const { return !gradientFrom.empty(); }
 };
 
 struct SolverProblem {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 using namespace pdc;
 
@@ -79,8 +80,7 @@ void States::prepare() {
   for (std::size_t t = 0; t < problem.tensors.size(); ++t) made[problem.tensors[t].from].push_back(static_cast<int>(t));
   for (auto v = dag.order().rbegin(); v != dag.order().rend(); ++v) {
     for (int t : made[*v])
-      if (problem.tensors[t].hasGradient)
-        for (int to : problem.tensors[t].to) afterMs_[*v] = std::max(afterMs_[*v], afterMs_[to]);
+      for (int to : problem.tensors[t].gradientFrom) afterMs_[*v] = std::max(afterMs_[*v], afterMs_[to]);
     afterMs_[*v] += problem.blocks[*v].forwardMs + problem.blocks[*v].backwardMs;
   }
   for (const Block& block : problem.blocks) hasScratch_ |= block.scratchBytes > 0 || block.workspaceBytes > 0;
@@ -168,10 +168,12 @@ void States::describe(State& state) const {
   for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
     const BlockTensor& tensor = problem_.tensors[t];
     if (!state.set.contains(tensor.from)) continue;
-    if (std::all_of(tensor.to.begin(), tensor.to.end(), [&](int to) { return state.set.contains(to); })) continue;
+    const auto isInside = [&](int to) { return state.set.contains(to); };
+    if (std::all_of(tensor.to.begin(), tensor.to.end(), isInside)) continue;
     state.cut.push_back(static_cast<int>(t));
     state.cutBytes += tensor.bytes;
-    if (tensor.hasGradient) state.cutGradientBytes += tensor.bytes;
+    const std::vector<int>& parts = tensor.gradientFrom;
+    if (!std::all_of(parts.begin(), parts.end(), isInside)) state.cutGradientBytes += tensor.bytes;
   }
 }
 
@@ -234,6 +236,27 @@ bool States::precedes(int i, int j) const {
   return states_[i].count < states_[j].count && (nested_ || states_[j].set.includes(states_[i].set));
 }
 
+/// Whether some of `blocks` are between the two states, and whether some come after both.
+std::pair<bool, bool> States::placesOf(const std::vector<int>& blocks, const State& before, const State& after) {
+  bool here = false, later = false;
+  for (int block : blocks) {
+    if (!after.set.contains(block))
+      later = true;
+    else if (!here && !before.set.contains(block))
+      here = true;
+  }
+  return {here, later};
+}
+
+/// Whether parts of the gradient from later stages must come to the one after `before` if it has a part itself: unless
+/// those of earlier stages are added in between, when parts may go past it.
+bool States::sumsUpHere(const BlockTensor& tensor, const State& before) {
+  const std::vector<int>& parts = tensor.gradientFrom;
+  const auto isBefore = [&](int block) { return before.set.contains(block); };
+  return tensor.inOrder ? std::is_partitioned(parts.begin(), parts.end(), isBefore)
+                        : std::none_of(parts.begin(), parts.end(), isBefore);
+}
+
 StageSums States::stage(int i, int j, double msPerByte) const {
   const State &before = states_[i], &after = states_[j];
   StageSums sums;
@@ -249,29 +272,20 @@ StageSums States::stage(int i, int j, double msPerByte) const {
   sums.outGradientBytes = after.cutGradientBytes;
   for (int t : before.cut) {
     const BlockTensor& tensor = problem_.tensors[t];
-    bool usedHere = false, usedLater = false;
-    for (int to : tensor.to) {
-      if (!after.set.contains(to))
-        usedLater = true;
-      else if (!usedHere && !before.set.contains(to))
-        usedHere = true;
-    }
-    std::int64_t gradient = tensor.hasGradient ? tensor.bytes : 0;
-    if (usedLater) {
-      sums.outBytes -= tensor.bytes;
-      sums.outGradientBytes -= gradient;
-    }
-    if (usedHere) {
-      sums.inBytes += tensor.bytes;
-      sums.inGradientBytes += gradient;
-      if (usedLater) sums.passGradientBytes += gradient;
-    }
+    auto [usedHere, usedLater] = placesOf(tensor.to, before, after);
+    if (usedLater) sums.outBytes -= tensor.bytes;
+    if (usedHere) sums.inBytes += tensor.bytes;
+    if (tensor.gradientFrom.size() != tensor.to.size())
+      std::tie(usedHere, usedLater) = placesOf(tensor.gradientFrom, before, after);
+    if (usedLater) sums.outGradientBytes -= tensor.bytes;
+    if (usedHere) sums.inGradientBytes += tensor.bytes;
+    if (usedHere && usedLater && sumsUpHere(tensor, before)) sums.passGradientBytes += tensor.bytes;
   }
   if (sums.outGradientBytes > 0)
     for (int t : after.cut) {
       const BlockTensor& tensor = problem_.tensors[t];
-      if (!tensor.hasGradient || before.set.contains(tensor.from)) continue;
-      for (int to : tensor.to)
+      if (before.set.contains(tensor.from)) continue;
+      for (int to : tensor.gradientFrom)
         if (!after.set.contains(to))
           sums.afterMs = std::max(sums.afterMs, afterMs_[to] + 2 * static_cast<double>(tensor.bytes) * msPerByte);
     }

@@ -78,6 +78,8 @@ private:
   void add(NodeSet set);
   void addOrders(std::size_t limit);
   void describe(State& state) const;
+  static bool sumsUpHere(const BlockTensor& tensor, const State& before);
+  static std::pair<bool, bool> placesOf(const std::vector<int>& blocks, const State& before, const State& after);
 
   const SolverProblem& problem_;
   std::vector<State> states_;

@@ -22,8 +22,7 @@ SolverWays::SolverWays(const SolverProblem& problem, const States& states, int m
 void SolverWays::findUsers(const SolverProblem& problem) {
   std::vector<std::vector<int>> needed(problem.blocks.size());
   for (const BlockTensor& tensor : problem.tensors)
-    for (int to : tensor.to)
-      if (tensor.hasGradient) needed[static_cast<std::size_t>(to)].push_back(tensor.from);
+    for (int to : tensor.gradientFrom) needed[static_cast<std::size_t>(to)].push_back(tensor.from);
   users_.resize(static_cast<std::size_t>(states_.size()));
   for (int i = 0; i < states_.size(); ++i)
     for (std::size_t w = 0; w < needed.size(); ++w) {

@@ -1,11 +1,14 @@
 #include "ModelRun.h"
 
 #include "ThreadRun.h"
+#include "pdc/Analysis/Profile.h"
 #include "pdc/CodeGen/StageEmitter.h"
 #include "pdc/Driver/Toolchain.h"
 #include "pdc/IR/SharedParameters.h"
 #include "pdc/IR/Text.h"
 #include "pdc/IR/Verifier.h"
+#include "pdc/Planner/CostModel.h"
+#include "pdc/Schedule/PlanSchedule.h"
 #include "pdc/Transforms/Transforms.h"
 #include "pdcrt/FilterBlocks.h"
 #include "pdcrt/MappedFile.h"
@@ -28,45 +31,107 @@ int groupsOf(const Graph& graph) {
   return groups;
 }
 
-/// Moves groups to later stages until no value flows backwards, and groups whose parameter cannot be shared are
-/// together.
-void makeLegal(const Graph& main, std::vector<int>& stageOf) {
-  const std::vector<ParameterGroups> parameters = parameterGroups(main);
-  auto stage = [&](int group) -> int& { return stageOf[static_cast<std::size_t>(group)]; };
+/// Moves groups to later stages until the plan is legal: no value goes backwards, and colours are together.
+void makeLegal(const CostGraph& costs, std::vector<int>& stageOf) {
   for (bool again = true; again;) {
     again = false;
-    auto raise = [&](int group, int to) {
-      if (stage(group) < to) stage(group) = to, again = true;
+    auto raise = [&](std::int64_t node, int to) {
+      int& stage = stageOf[static_cast<std::size_t>(node)];
+      if (stage < to) stage = to, again = true;
     };
-    for (const auto& operation : main.operations()) {
-      if (operation->phase != Phase::forward || operation->group < 0) continue;
-      for (const Value* operand : operation->operands())
-        if (operand && operand->definer() && operand->definer()->group >= 0)
-          raise(operation->group, stage(operand->definer()->group));
-    }
-    for (const ParameterGroups& parameter : parameters) {
-      if (parameter.canBeShared()) continue;
-      int last = 0;
-      for (int group : parameter.groups) last = std::max(last, stage(group));
-      for (int group : parameter.groups) raise(group, last);
-    }
+    std::map<std::int64_t, int> colours;
+    for (std::size_t v = 0; v < stageOf.size(); ++v)
+      if (const std::int64_t colour = costs.nodes[v].colour; colour >= 0)
+        colours[colour] = std::max(colours[colour], stageOf[v]);
+    for (std::size_t v = 0; v < stageOf.size(); ++v)
+      if (const std::int64_t colour = costs.nodes[v].colour; colour >= 0)
+        raise(static_cast<std::int64_t>(v), colours[colour]);
+    for (const CostTensor& tensor : costs.tensors)
+      for (std::int64_t to : tensor.to) raise(to, stageOf[static_cast<std::size_t>(tensor.from)]);
   }
 }
 
-/// Stages of the groups, without empty ones.
-std::vector<int> randomCut(const Graph& main, int stages, std::mt19937_64& random) {
-  const int groups = groupsOf(main);
-  std::vector<int> begins; // of stages 1, 2, …
-  for (int group = 1; group < groups; ++group) begins.push_back(group);
-  std::shuffle(begins.begin(), begins.end(), random);
-  begins.resize(std::min(begins.size(), static_cast<std::size_t>(stages - 1)));
-  std::vector<int> stageOf(static_cast<std::size_t>(groups));
-  for (int group = 0; group < groups; ++group)
-    for (int begin : begins) stageOf[static_cast<std::size_t>(group)] += group >= begin;
-  makeLegal(main, stageOf);
+/// Stages of the groups, without empty ones: intervals of groups, or any that are legal.
+std::vector<int> randomCut(const CostGraph& costs, int stages, std::mt19937_64& random) {
+  const auto groups = static_cast<int>(costs.nodes.size());
+  std::vector<int> stageOf(costs.nodes.size());
+  if (random() % 2 == 0) {
+    std::vector<int> begins; // of stages 1, 2, …
+    for (int group = 1; group < groups; ++group) begins.push_back(group);
+    std::shuffle(begins.begin(), begins.end(), random);
+    begins.resize(std::min(begins.size(), static_cast<std::size_t>(stages - 1)));
+    for (int group = 0; group < groups; ++group)
+      for (int begin : begins) stageOf[static_cast<std::size_t>(group)] += group >= begin;
+  } else {
+    for (int& stage : stageOf) stage = static_cast<int>(random() % static_cast<std::uint64_t>(stages));
+  }
+  makeLegal(costs, stageOf);
   const std::set<int> used(stageOf.begin(), stageOf.end());
   for (int& stage : stageOf) stage = static_cast<int>(std::distance(used.begin(), used.find(stage)));
   return stageOf;
+}
+
+/// What the planner is told of the model. Nothing takes any time.
+Expected<CostGraph> costsOf(const Graph& main, Diagnostics& diags) {
+  Profile profile;
+  profile.groups.resize(static_cast<std::size_t>(groupsOf(main)));
+  return costGraphOf(main, "random", profile, {}, diags);
+}
+
+/// Bytes between two stages; -1: there is no edge in that direction.
+struct Bytes {
+  std::int64_t forward = -1, backward = -1;
+  bool operator==(const Bytes&) const = default;
+};
+using Traffic = std::map<std::pair<int, int>, Bytes>;
+
+Traffic plannedTraffic(const CostGraph& costs, const std::vector<int>& stageOf) {
+  Partition partition;
+  for (std::size_t v = 0; v < stageOf.size(); ++v) {
+    partition.stages.resize(std::max(partition.stages.size(), static_cast<std::size_t>(stageOf[v]) + 1));
+    partition.stages[static_cast<std::size_t>(stageOf[v])].nodes.push_back(static_cast<std::int64_t>(v));
+  }
+  Cluster cluster;
+  cluster.levels = {
+      {.name = "machine", .count = static_cast<std::int64_t>(partition.stages.size()), .bandwidthBytesPerS = 1e9}};
+  cluster.device = {.name = "cpu", .memoryBytes = std::int64_t{1} << 40};
+  Traffic traffic;
+  for (const EdgeTraffic& edge : trafficOf(describePartition(costs, cluster, {}, partition, false)))
+    traffic[{edge.edge.from, edge.edge.to}] = {edge.edge.forward ? edge.forwardBytes : -1,
+                                               edge.edge.backward ? edge.backwardBytes : -1};
+  return traffic;
+}
+
+Traffic sentTraffic(const std::vector<StageGraphs>& stages) {
+  Traffic traffic;
+  for (const StageGraphs& stage : stages)
+    for (const GraphOutput& output : stage.training->outputs) {
+      if (output.kind != OutputKind::sent) continue;
+      const auto [low, high] = std::minmax(stage.stage, output.peer);
+      std::int64_t& bytes = output.isGradient ? traffic[{low, high}].backward : traffic[{low, high}].forward;
+      bytes = std::max<std::int64_t>(bytes, 0) + output.value->type().bytes();
+    }
+  return traffic;
+}
+
+/// Differences, a line each.
+std::string differences(const Traffic& planned, const Traffic& sent) {
+  std::set<std::pair<int, int>> edges;
+  for (const Traffic* traffic : {&planned, &sent})
+    for (const auto& [ends, bytes] : *traffic) edges.insert(ends);
+  std::string text;
+  auto textOf = [](std::int64_t bytes) { return bytes < 0 ? std::string("nothing") : std::to_string(bytes); };
+  for (const auto& ends : edges) {
+    auto at = [&](const Traffic& traffic) { return traffic.contains(ends) ? traffic.at(ends) : Bytes{}; };
+    const Bytes a = at(planned), b = at(sent);
+    const std::string lower = std::to_string(ends.first), upper = std::to_string(ends.second);
+    if (a.forward != b.forward)
+      text += "values " + lower + ">" + upper + ": " + textOf(a.forward) + " planned, " + textOf(b.forward) + " sent\n";
+    if (a.backward != b.backward)
+      text += "gradients " + upper + ">" + lower + ": " + textOf(a.backward) + " planned, " + textOf(b.backward) +
+              " sent\n";
+  }
+  return text;
 }
 
 std::vector<pdcrt::ScheduleEdge> edgesOf(const std::vector<StageMemory>& memories) {
@@ -83,7 +148,7 @@ std::vector<pdcrt::ScheduleEdge> edgesOf(const std::vector<StageMemory>& memorie
   return list;
 }
 
-PipelineShape shapeOf(const std::vector<StageMemory>& memories, std::mt19937_64& random) {
+PipelineShape randomShape(const std::vector<StageMemory>& memories, std::mt19937_64& random) {
   static const char* const kinds[] = {"1f1b-flush", "gpipe", "zb-h1"};
   PipelineShape shape;
   shape.kind = kinds[random() % std::size(kinds)];
@@ -106,8 +171,8 @@ Status runPasses(PassContext& context) {
 
 } // namespace
 
-Expected<Cut> pdc::testing::cutModel(const RandomModel& model, int stages, Diagnostics& diags) {
-  std::mt19937_64 random(model.seed);
+Expected<Cut> pdc::testing::cutModel(const RandomModel& model, int stages, Diagnostics& diags, std::uint64_t variant) {
+  std::mt19937_64 random(model.seed + 1000003 * variant);
   Cut cut;
   auto module = parseModule(model.text, "random", allOps(), diags);
   if (!module) return failure;
@@ -115,9 +180,12 @@ Expected<Cut> pdc::testing::cutModel(const RandomModel& model, int stages, Diagn
   PassContext context{*cut.module, allOps(), diags, {}};
   if (!runPasses(context)) return failure;
   const Graph& main = *cut.module->findGraph("main");
-  const std::vector<int> stageOf = randomCut(main, stages, random);
+  const auto costs = costsOf(main, diags);
+  if (!costs) return failure;
+  const std::vector<int> stageOf = randomCut(*costs, stages, random);
   const auto graphs = splitStages(context, stageOf);
   if (!graphs || !verify(*cut.module, diags)) return failure;
+  cut.misplanned = differences(plannedTraffic(*costs, stageOf), sentTraffic(*graphs));
   for (const StageGraphs& stage : *graphs)
     if (stages > 1 && random() % 4 == 0)
       recomputeForward(*stage.training);
@@ -139,7 +207,7 @@ Expected<Cut> pdc::testing::cutModel(const RandomModel& model, int stages, Diagn
     if (!source) return failure;
     cut.sources.push_back(*std::move(source));
   }
-  cut.shape = shapeOf(cut.memories, random);
+  cut.shape = randomShape(cut.memories, random);
   return cut;
 }
 

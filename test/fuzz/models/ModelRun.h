@@ -16,11 +16,14 @@ struct Cut {
   std::vector<StageMemory> memories;
   std::vector<std::string> sources; ///< by stage
   PipelineShape shape;
+  /// Where what the planner is told to cross between the stages is not what their programs send; empty: nowhere.
+  std::string misplanned;
 };
 
-/// Runs the compiler's passes and cuts the model into at most `stages` stages, at random places, some of them
-/// recomputed, with a schedule that flushes: how follows from the model's seed. Errors: what a pass or an emitter says.
-Expected<Cut> cutModel(const RandomModel& model, int stages, Diagnostics& diags);
+/// Runs the compiler's passes and cuts the model into at most `stages` stages, between intervals of groups or across
+/// parallel branches, some of them recomputed, with a schedule that flushes: how follows from the model's seed and
+/// `variant`. Errors: what a pass or an emitter says.
+Expected<Cut> cutModel(const RandomModel& model, int stages, Diagnostics& diags, std::uint64_t variant = 0);
 
 /// What two batches of `dataMinibatches` microbatches each came to.
 struct Trained {

@@ -87,8 +87,11 @@ public:
   /// The text of the model; empty when it came to nothing.
   std::string run() {
     for (int i = between(1, 2); i > 0; --i) pool_.push_back(newInput({ElementType::f32, shape()}, "x"));
+    if (chance(0.4)) projectTable();
     const int wanted = between(2, 18);
     for (int made = 0, tries = 0; made < wanted && tries < 10 * wanted; ++tries) made += attempt();
+    for (Value* projection : projections_)
+      if (projection->users().empty()) pool_.push_back(projection);
     if (!addLosses()) return {};
     dropUnused();
     return print(module_);
@@ -213,6 +216,7 @@ private:
     trained &= !name.starts_with("constant");
     Value* x = chance(pooled) ? fromPool(type.element, trained) : nullptr;
     if (x) x = adapted(x, type.shape, trained);
+    if (!x && trained && !unused_.empty() && chance(0.4)) x = projected(type.shape);
     if (!x && trained && chance(0.3)) x = usedParameter(type);
     if (!x) x = trained && chance(0.8) ? newParameter(type) : newInput(type, name);
     if (name.find("positive") == std::string::npos || !x) return x;
@@ -224,6 +228,24 @@ private:
     for (Value* value : graph_.parameterValues())
       if (value->type() == type && !value->users().empty()) fitting.push_back(value);
     return fitting.empty() ? nullptr : oneOf(fitting);
+  }
+
+  /// What layers share that does not depend on the data, as positions relative to each other: a table of parameters
+  /// and what is made of it for each layer, before any of them and in another order.
+  void projectTable() {
+    const Type type{ElementType::f32, {between(2, 4), between(2, 4)}};
+    Value* table = create("tanh", {newParameter(type)});
+    for (int i = between(2, 6); table && i > 0; --i)
+      if (Value* projection = create(chance(0.5) ? "mul" : "add", {table, newParameter(type)}))
+        projections_.push_back(projection);
+    evaluate(0);
+    unused_ = projections_;
+    std::shuffle(unused_.begin(), unused_.end(), random_);
+  }
+  Value* projected(const Shape& shape) {
+    Value* projection = unused_.back();
+    unused_.pop_back();
+    return adapted(projection, shape, true);
   }
 
   /// A shape that broadcasts to `shape`.
@@ -411,7 +433,8 @@ private:
   Module module_;
   Graph& graph_;
   Builder builder_;
-  std::vector<Value*> pool_; ///< what ops may take
+  std::vector<Value*> pool_;                 ///< what ops may take
+  std::vector<Value*> projections_, unused_; ///< of a table that layers share; those that none has taken
   std::unordered_set<const Value*> trained_;
   std::vector<std::unordered_map<const Value*, Tensor>> tensors_; ///< by minibatch, in f64
 };

@@ -3,8 +3,9 @@
 // A model begins with a few inputs and grows op by op: an example of an op that the registry has is joined to values
 // that are there, whose shapes are adapted (reshape, slice, broadcast), to parameters, new or used before, and to new
 // inputs. Elementwise ops take any shape, with operands that broadcast. What has no gradient gets values that no
-// trained parameter leads to, which makes side paths of integers and booleans. What the interpreter refuses, or what is
-// not finite, is taken back. In the end every loose end becomes a part of one of up to three losses.
+// trained parameter leads to, which makes side paths of integers and booleans. Some models begin with a table of
+// parameters, and what layers use of it later in another order. What the interpreter refuses, or what is not finite, is
+// taken back. In the end every loose end becomes a part of one of up to three losses.
 #pragma once
 
 #include "pdc/IR/OpDef.h"

@@ -1,6 +1,10 @@
 // Random models (RandomModel.h) as pipelines against the interpreter, and cut against uncut:
 //
 //   fuzz-models [models] [first seed]      default: 25 models from seed 1, times PDC_TEST_ROUNDS
+//   fuzz-models --cuts [models] [first seed]
+//
+// The second cuts each model in many ways, up to six stages, and compiles and runs nothing: what the planner is told to
+// cross between stages is what their programs send, byte for byte and in both directions. The first looks at that, too.
 //
 // Of each model: losses, gradients and running statistics of a pipeline of one to four stages agree with the
 // interpreter's of the uncut, not transformed graph in f64, as closely as rounding allows: 2e-6, 20 times what the
@@ -22,6 +26,7 @@
 #include <iostream>
 #include <random>
 #include <set>
+#include <string_view>
 
 using namespace pdc;
 using namespace pdc::testing;
@@ -209,6 +214,7 @@ std::vector<std::string> check(const std::vector<RandomModel>& models, Statistic
         problems[i] += messages(diags);
         break;
       }
+      if (!cut->misplanned.empty()) problems[i] += std::to_string(stages) + " stages:\n" + cut->misplanned;
       cuts.push_back(*std::move(cut));
       modelOf.push_back(i);
     }
@@ -232,6 +238,50 @@ std::vector<std::string> check(const std::vector<RandomModel>& models, Statistic
     statistics.stages += static_cast<int>(cuts[c].sources.size());
   }
   return problems;
+}
+
+/// What is wrong with cuts of a model that are not compiled.
+std::string cutProblems(const RandomModel& model, Statistics& statistics) {
+  constexpr std::uint64_t variants = 4;
+  std::string text;
+  for (int stages = 2; stages <= 6; ++stages)
+    for (std::uint64_t variant = 0; variant < variants; ++variant) {
+      Diagnostics diags(nullptr);
+      const auto cut = cutModel(model, stages, diags, variant);
+      const std::string problem = cut ? cut->misplanned : messages(diags);
+      if (cut) statistics.stages += static_cast<int>(cut->sources.size());
+      if (!problem.empty() && text.empty())
+        text = std::to_string(stages) + " stages, variant " + std::to_string(variant) + ":\n" + problem;
+    }
+  return text;
+}
+
+/// Cuts `models` models from seed `begin` on. Prints those that fail, the first of them as small as it gets.
+int checkCuts(int models, std::uint64_t begin) {
+  Statistics statistics;
+  int failed = 0;
+  for (int i = 0; i < models; ++i) {
+    RandomModel model = randomModel(begin + static_cast<std::uint64_t>(i));
+    ++statistics.models;
+    std::string problem = cutProblems(model, statistics);
+    if (problem.empty()) continue;
+    std::cerr << "seed " << model.seed << ": " << problem;
+    if (++failed > 1) continue;
+    Statistics ignored;
+    for (bool again = true; again;) {
+      again = false;
+      for (const RandomModel& candidate : reductionsOf(model)) {
+        const std::string found = cutProblems(candidate, ignored);
+        if (found.empty() || candidate.operations >= model.operations) continue;
+        const RandomModel smaller = candidate;
+        model = smaller, problem = found, again = true;
+        break;
+      }
+    }
+    std::cerr << "the smallest model that fails:\n" << model.text << problem;
+  }
+  std::printf("%d models, %d stages: %d fail\n", statistics.models, statistics.stages, failed);
+  return failed > 0;
 }
 
 /// The smallest model found that fails like `model`, operation after operation left out.
@@ -263,8 +313,11 @@ void count(const RandomModel& model, Statistics& statistics) {
 
 int main(int argc, char** argv) {
   const char* factor = std::getenv("PDC_TEST_ROUNDS");
+  const bool onlyCuts = argc > 1 && std::string_view(argv[1]) == "--cuts";
+  if (onlyCuts) --argc, ++argv;
   const int models = (argc > 1 ? std::atoi(argv[1]) : 25) * (factor ? std::atoi(factor) : 1);
   const std::uint64_t begin = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
+  if (onlyCuts) return checkCuts(models, begin);
   Statistics statistics;
   int failed = 0;
   for (int done = 0; done < models; done += static_cast<int>(batchSize)) {

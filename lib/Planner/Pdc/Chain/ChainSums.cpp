@@ -34,18 +34,20 @@ ChainSums::ChainSums(const SolverProblem& problem, const PlannerOptions& options
   std::vector<char> returns(cutBytes.size(), 0);
   for (const BlockTensor& tensor : problem.tensors) {
     int from = place[tensor.from], last = from;
-    for (int to : tensor.to) {
-      last = std::max(last, place[to]);
-      if (place[to] != from + 1 || !tensor.hasGradient) continue;
-      nextBytes[from + 1] += static_cast<double>(tensor.bytes);
-      returns[from + 1] = 1;
-    }
+    for (int to : tensor.to) last = std::max(last, place[to]);
     if (last == from) continue;
     // Differences of neighbours, summed below: it crosses the places from + 1 … last.
     cutBytes[from + 1] += static_cast<double>(tensor.bytes);
     cutBytes[last + 1] -= static_cast<double>(tensor.bytes);
     longestTensor = std::max(longestTensor, last - from);
-    if (!tensor.hasGradient) continue;
+    if (!tensor.hasGradient()) continue;
+    last = from; // that has a part of the gradient
+    for (int part : tensor.gradientFrom) {
+      last = std::max(last, place[part]);
+      if (place[part] != from + 1) continue;
+      nextBytes[from + 1] += static_cast<double>(tensor.bytes);
+      returns[from + 1] = 1;
+    }
     returnBytes[from + 1] += static_cast<double>(tensor.bytes);
     returnBytes[last + 1] -= static_cast<double>(tensor.bytes);
   }

@@ -105,7 +105,7 @@ private:
     for (const BlockTensor& tensor : problem_.tensors) {
       auto t = static_cast<int>(tensors_.size());
       auto bytes = static_cast<double>(tensor.bytes);
-      tensors_.push_back({bytes, tensor.hasGradient ? bytes : 0, 0});
+      tensors_.push_back({bytes, tensor.hasGradient() ? bytes : 0, 0});
       madeBy_.push_back(place[tensor.from]);
       made_[place[tensor.from]].push_back(t);
       for (int user : tensor.to) {

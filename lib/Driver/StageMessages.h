@@ -1,0 +1,22 @@
+// What the programs of the stages send each other, as they have it: from this the plan gets its tensors and the
+// schedule its edges, and it is verified before anything is written.
+#pragma once
+
+#include "pdc/Analysis/MemoryPlan.h"
+#include "pdc/Plan/Plan.h"
+#include "pdc/Transforms/Transforms.h"
+#include "pdcrt/Schedule.h"
+
+#include <vector>
+
+namespace pdc {
+
+/// Makes `plan` say what crosses between the stages: its tensors, and where their gradients take other ways than along
+/// the chain of stages that have a part of them, its gradients too.
+void describeMessages(const std::vector<StageGraphs>& stages, Plan& plan);
+
+/// Verifies that the tables of the programs fit each other and the schedule: whatever one stage sends, the other
+/// expects at the same place, and both do so when the schedule says. Errors: ExitCode::internal.
+Status verifyMessages(const std::vector<StageMemory>& stages, const pdcrt::Schedule& schedule, Diagnostics& diags);
+
+} // namespace pdc
