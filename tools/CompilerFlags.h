@@ -64,8 +64,9 @@ public:
         ->check(CLI::IsMember({"skip", "stop"}))
         ->type_name("skip|stop");
     app.add_option("--init-from", options.initFrom,
-                   "other starting weights, by the names of the initializers and in their layout; may be repeated")
-        ->type_name("F.safetensors")
+                   "other starting weights, by the names of the initializers and in their layout: a file, the index of "
+                   "several or their folder; takes a prefix off or puts one before the names; may be repeated")
+        ->type_name("F.safetensors|INDEX.json|DIR[,strip=PREFIX][,add=PREFIX]")
         ->take_all();
     app.add_option("--init", options.init,
                    "weights that the model lacks start with the usual initialisation of the op that uses them")

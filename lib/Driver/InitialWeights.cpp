@@ -1,7 +1,8 @@
-// Points parameters at the tensors of safetensors files; nothing is copied. Or has them drawn when they are written.
+// Points parameters at the tensors of safetensors files, which are read, and converted, when the output is written.
+// Or has them drawn then.
 #include "InitialWeights.h"
 
-#include "OutputFolder.h"
+#include "WeightFiles.h"
 
 #include "pdc/Support/DiagnosticsBuilder.h"
 #include "pdc/Support/Names.h"
@@ -10,56 +11,268 @@
 #include "pdcrt/Training.h"
 
 #include <algorithm>
+#include <compare>
+#include <list>
 #include <map>
 #include <set>
 
 using namespace pdc;
 
-static Status take(Parameter& parameter, const pdcrt::SafetensorsFile& file, const pdcrt::TensorRecord& record,
-                   Diagnostics& diags) {
-  const Type type{record.element, record.shape};
-  if (type != parameter.type)
-    return diags.error({.file = file.path(), .node = parameter.name})
-               .help("give weights of this model, in its own layout")
-           << "is " << toString(type) << ", the parameter of the model is " << toString(parameter.type);
-  parameter.reference = {.file = file.path(),
-                         .offset = static_cast<std::int64_t>(file.offsetOf(record)),
-                         .length = static_cast<std::int64_t>(record.values.size()),
-                         .stored = record.shape,
-                         .permutation = {}};
-  parameter.location.file = file.path(); // which a person has named, other than external data
-  return success;
+namespace {
+
+/// Values of `from` as `to`: exactly, rounded, or not at all.
+enum class Conversion { none, exact, rounded, impossible };
+
+Conversion conversionOf(ElementType from, ElementType to) {
+  if (from == to) return Conversion::none;
+  if (to != ElementType::f32) return Conversion::impossible;
+  if (from == ElementType::bf16 || from == ElementType::f16) return Conversion::exact;
+  return from == ElementType::f64 ? Conversion::rounded : Conversion::impossible;
 }
 
-Status pdc::takeInitialWeights(Module& module, const std::vector<std::string>& files, Diagnostics& diags) {
-  if (files.empty()) return success;
-  std::map<std::string, std::string> fileOf; // by parameter
-  bool valid = true;
-  for (const std::string& path : files) {
-    pdcrt::SafetensorsFile file;
-    if (pdcrt::Status status = file.open(path); !status) return reportFile(status, path, diags);
-    std::size_t taken = 0;
-    for (const auto& [name, record] : file.tensors()) {
-      Parameter* parameter = module.findParameter(name);
-      if (!parameter) continue;
-      ++taken;
-      const auto [known, isNew] = fileOf.emplace(name, path);
-      if (!isNew) return diags.error({.file = path, .node = name}) << "is in " << known->second << ", too";
-      if (!take(*parameter, file, record, diags)) valid = false;
-    }
-    if (taken == 0)
-      return diags.error({.file = path}).help("'pdc " + module.file + " --emit=ir' lists the parameters")
-             << "none of its " << file.tensors().size() << " tensors has the name of a parameter of the model";
+bool isTransposeOf(const Shape& a, const Shape& b) {
+  return a.size() == 2 && b.size() == 2 && a != b && a[0] == b[1] && a[1] == b[0];
+}
+
+/// "'a', 'b', 'c', …".
+std::string listOf(const std::vector<std::string>& names) {
+  constexpr std::size_t most = 6;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(most, names.size()); ++i) text += (i ? ", '" : "'") + names[i] + "'";
+  return text + (names.size() > most ? ", …" : "");
+}
+
+/// A change of the tensors' names that makes them the parameters'.
+struct Renaming {
+  std::string strip, add; ///< off the front and to the front
+  friend auto operator<=>(const Renaming&, const Renaming&) = default;
+
+  /// The name of a tensor as a parameter's; empty: it does not begin with what is taken off.
+  std::string operator()(const std::string& tensor) const {
+    return tensor.starts_with(strip) ? add + tensor.substr(strip.size()) : "";
   }
-  if (!valid) return failure;
-  for (const auto& parameter : module.parameters)
-    if (!fileOf.contains(parameter->name)) {
-      diags.remark({.file = module.file})
-          << fileOf.size() << " of " << module.parameters.size() << " parameters start with other values; '"
-          << parameter->name << "' is the first that keeps the model's";
-      break;
+  std::string flag() const { return (strip.empty() ? "" : ",strip=" + strip) + (add.empty() ? "" : ",add=" + add); }
+  std::string str() const {
+    return (strip.empty() ? "" : "without '" + strip + "'") + (add.empty() ? "" : "with '" + add + "' before them");
+  }
+};
+
+/// Takes the tensors of all files that --init-from names.
+class Taking {
+public:
+  Taking(Module& module, Diagnostics& diags) : module_(module), diags_(diags) {}
+
+  Status run(const std::vector<std::string>& words) {
+    for (const std::string& word : words)
+      if (!read(word)) return failure;
+    bool valid = true;
+    for (const auto& [name, all] : tensors_) {
+      if (all.size() > 1 && module_.findParameter(name))
+        return diags_.error({.file = all[1].file->path(), .node = all[1].record->name})
+               << "is in " << all[0].file->path() << ", too";
+      if (!take(name, all[0])) valid = false;
     }
-  return success;
+    if (!valid || !checkTaken()) return failure;
+    tell();
+    return success;
+  }
+
+private:
+  struct Tensor {
+    const pdcrt::SafetensorsFile* file;
+    const pdcrt::TensorRecord* record;
+  };
+
+  /// "F[,strip=PREFIX][,add=PREFIX]".
+  Status read(std::string word) {
+    Renaming renaming;
+    for (const auto& [key, value] : {std::pair{",add=", &renaming.add}, {",strip=", &renaming.strip}})
+      if (const std::size_t at = word.rfind(key); at != std::string::npos) {
+        *value = word.substr(at + std::string(key).size());
+        word.erase(at);
+      }
+    const Expected<std::vector<std::string>> files = weightFiles(word, diags_);
+    if (!files) return failure;
+    std::vector<Tensor> tensors;
+    for (const std::string& path : *files) {
+      pdcrt::SafetensorsFile& file = files_.emplace_back();
+      if (!openWeights(path, file, diags_)) return failure;
+      for (const auto& [name, record] : file.tensors()) tensors.push_back({&file, &record});
+    }
+    if (renaming == Renaming{}) {
+      const Expected<Renaming> found = renamingOf(word, tensors);
+      if (!found) return failure;
+      renaming = *found;
+    }
+    for (const Tensor& tensor : tensors) {
+      const std::string name = renaming(tensor.record->name);
+      if (!name.empty() && module_.findParameter(name))
+        tensors_[name].push_back(tensor);
+      else
+        unused_.push_back(tensor);
+    }
+    names_.push_back(word);
+    return success;
+  }
+
+  /// Wrappers put one prefix before all names ('module.', 'model.'), and an export of a part leaves one out. Taken only
+  /// where it leaves none of the parameters that lack a tensor without one.
+  Expected<Renaming> renamingOf(const std::string& word, const std::vector<Tensor>& tensors) {
+    std::map<std::string, const pdcrt::TensorRecord*> known;
+    for (const Tensor& tensor : tensors) known[tensor.record->name] = tensor.record;
+    std::vector<const Parameter*> lacking;
+    for (const auto& parameter : module_.parameters)
+      if (isFloat(parameter->type.element) && !known.contains(parameter->name) && !tensors_.contains(parameter->name))
+        lacking.push_back(parameter.get());
+    if (lacking.empty()) return Renaming{};
+    std::set<Renaming> candidates;
+    const std::string& first = lacking[0]->name;
+    for (const auto& [name, record] : known) {
+      if (module_.findParameter(name)) continue;
+      if (name.ends_with("." + first)) candidates.insert({name.substr(0, name.size() - first.size()), ""});
+      if (first.ends_with("." + name)) candidates.insert({"", first.substr(0, first.size() - name.size())});
+    }
+    std::vector<Renaming> whole;
+    for (const Renaming& renaming : candidates)
+      if (std::all_of(lacking.begin(), lacking.end(), [&](const Parameter* parameter) {
+            const std::string& name = parameter->name;
+            if (!name.starts_with(renaming.add)) return false;
+            const auto tensor = known.find(renaming.strip + name.substr(renaming.add.size()));
+            return tensor != known.end() && tensor->second->shape == parameter->type.shape;
+          }))
+        whole.push_back(renaming);
+    if (whole.empty()) return Renaming{};
+    if (whole.size() > 1)
+      return diags_.error({.file = word})
+                 .help("choose: --init-from=" + word + whole[0].flag() + ", or --init-from=" + word + whole[1].flag())
+             << "has tensors for all parameters " << whole[0].str() << " and " << whole[1].str();
+    diags_.remark({.file = word}) << "the names of its tensors are taken " << whole[0].str() << ": '"
+                                  << renamed(whole[0], first) << "' as '" << first << "', and so on for all "
+                                  << lacking.size();
+    return whole[0];
+  }
+
+  static std::string renamed(const Renaming& renaming, const std::string& parameter) {
+    return renaming.strip + parameter.substr(renaming.add.size());
+  }
+
+  Status take(const std::string& name, const Tensor& tensor) {
+    Parameter& parameter = *module_.findParameter(name);
+    const pdcrt::TensorRecord& record = *tensor.record;
+    const Conversion conversion = conversionOf(record.element, parameter.type.element);
+    if (record.shape != parameter.type.shape || conversion == Conversion::impossible) {
+      const bool transposed = isTransposeOf(record.shape, parameter.type.shape);
+      return diags_.error({.file = tensor.file->path(), .node = record.name})
+                 .help(transposed ? "give it transposed: in Python, tensor.t().contiguous()"
+                                  : "give weights of this model, in its own layout")
+             << "is " << toString(Type{record.element, record.shape}) << ", the parameter of the model is "
+             << toString(parameter.type) << (transposed ? ", the transpose" : "");
+    }
+    if (conversion != Conversion::none) ++converted_[record.element];
+    parameter.reference = {.file = tensor.file->path(),
+                           .offset = static_cast<std::int64_t>(tensor.file->offsetOf(record)),
+                           .length = static_cast<std::int64_t>(record.values.size()),
+                           .stored = record.shape,
+                           .permutation = {}};
+    parameter.location.file = tensor.file->path(); // which a person has named, other than external data
+    return success;
+  }
+
+  /// Every file must be of use.
+  Status checkTaken() {
+    std::set<const pdcrt::SafetensorsFile*> used;
+    for (const auto& [name, all] : tensors_) used.insert(all[0].file);
+    if (!used.empty() && (files_.size() > names_.size() || used.size() == files_.size())) return success;
+    for (const pdcrt::SafetensorsFile& file : files_) {
+      if (used.contains(&file)) continue;
+      std::vector<std::string> own, parameters;
+      for (const auto& [name, record] : file.tensors()) own.push_back(name);
+      for (const auto& parameter : module_.parameters) parameters.push_back(parameter->name);
+      const std::string renaming = helpfulRenaming(file.path(), own, parameters);
+      return diags_.error({.file = file.path()})
+                 .help(renaming.empty() ? "'pdc " + module_.file + " --emit=ir' lists the parameters" : renaming)
+                 .note("its tensors are " + listOf(own))
+                 .note("the model's parameters are " + listOf(parameters))
+             << "none of its " << file.tensors().size() << " tensors has the name of a parameter of the model";
+    }
+    return success;
+  }
+
+  /// What to type so that most of `tensors`, of which none is a parameter, are some of `parameters`; empty: nothing.
+  static std::string helpfulRenaming(const std::string& word, const std::vector<std::string>& tensors,
+                                     const std::vector<std::string>& parameters) {
+    std::map<Renaming, std::size_t> counts;
+    for (const std::string& tensor : tensors)
+      for (const std::string& parameter : parameters) {
+        if (tensor.ends_with("." + parameter)) ++counts[{tensor.substr(0, tensor.size() - parameter.size()), ""}];
+        if (parameter.ends_with("." + tensor)) ++counts[{"", parameter.substr(0, parameter.size() - tensor.size())}];
+      }
+    const auto most = std::max_element(counts.begin(), counts.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (most == counts.end()) return "";
+    return std::to_string(most->second) + " of " + std::to_string(tensors.size()) + " are " + most->first.str() +
+           ": --init-from=" + word + most->first.flag();
+  }
+
+  void tell() {
+    for (const auto& [element, count] : converted_)
+      diags_.remark({.file = names_[0]}) << count << (count == 1 ? " tensor in " : " tensors in ") << nameOf(element)
+                                         << (element == ElementType::f64 ? " are rounded to f32"
+                                                                         : " are taken as f32, exactly");
+    std::vector<std::string> kept, unused;
+    for (const auto& parameter : module_.parameters)
+      if (!tensors_.contains(parameter->name)) kept.push_back(parameter->name);
+    for (const Tensor& tensor : unused_) unused.push_back(tensor.record->name);
+    if (kept.empty() && unused.empty()) return;
+    Diagnostic remark{.severity = Severity::remark, .location = {.file = module_.file}};
+    remark.message = std::to_string(tensors_.size()) + " of " + std::to_string(module_.parameters.size()) +
+                     " parameters start with other values";
+    if (!kept.empty()) {
+      remark.message += "; '" + kept[0] + "' is the first that keeps the model's";
+      remark.notes.push_back(std::to_string(kept.size()) + " keep the model's: " + listOf(kept));
+    }
+    if (!unused.empty())
+      remark.notes.push_back(std::to_string(unused.size()) + " of the tensors are no parameters: " + listOf(unused));
+    if (names_.size() == 1)
+      if (const std::string renaming = helpfulRenaming(names_[0], unused, kept); !renaming.empty())
+        remark.helps.push_back(renaming);
+    noteTransposed(remark);
+    diags_.report(remark);
+  }
+
+  /// Exporters fold the transpose of a linear layer's weight into it, and name the result anew ('onnx::MatMul_12').
+  void noteTransposed(Diagnostic& remark) const {
+    for (const auto& parameter : module_.parameters) {
+      if (tensors_.contains(parameter->name) || parameter->type.rank() != 2) continue;
+      const Tensor* only = nullptr;
+      int count = 0;
+      for (const Tensor& tensor : unused_)
+        if (isTransposeOf(tensor.record->shape, parameter->type.shape)) {
+          only = &tensor;
+          ++count;
+        }
+      if (count != 1) continue;
+      remark.notes.push_back("'" + parameter->name + "' may be the transpose of '" + only->record->name + "', " +
+                             toString(Type{only->record->element, only->record->shape}));
+      remark.helps.push_back("export the model so that it keeps its names (docs/Training.md), or give '" +
+                             parameter->name + "' in the file: in Python, tensor.t().contiguous()");
+      return;
+    }
+  }
+
+  Module& module_;
+  Diagnostics& diags_;
+  std::list<pdcrt::SafetensorsFile> files_;
+  std::vector<std::string> names_;                     ///< as typed
+  std::map<std::string, std::vector<Tensor>> tensors_; ///< by parameter
+  std::vector<Tensor> unused_;
+  std::map<ElementType, int> converted_;
+};
+
+} // namespace
+
+Status pdc::takeInitialWeights(Module& module, const std::vector<std::string>& files, Diagnostics& diags) {
+  return files.empty() ? success : Taking(module, diags).run(files);
 }
 
 /// What of `names` looks like `text`: a name, or a part of one between dots.

@@ -11,9 +11,11 @@
 
 namespace pdc {
 
-/// --init-from=F.safetensors: the parameters of `module`, which has just been imported, refer to the tensors of their
-/// names in `files`, in the layout of the model. Says how many did. Errors: a file that cannot be read, another type or
-/// shape, a tensor in two files, no name that is a parameter's.
+/// --init-from=F[,strip=PREFIX][,add=PREFIX]: the parameters of `module`, which has just been imported, refer to the
+/// tensors of their names in `files` (WeightFiles.h says which files a word names), in the layout of the model; f16 and
+/// bf16 become f32, exactly, f64 is rounded. A prefix that all missing names lack or have is left out or added. Says
+/// what was taken, what was not, and what was converted. Errors: a file that cannot be read, another type or shape, a
+/// tensor in two files, no name that is a parameter's.
 Status takeInitialWeights(Module& module, const std::vector<std::string>& files, Diagnostics& diags);
 
 /// --init=SEED and --reset=REGEX: what starts with the usual initialisation of its op instead of stored values.

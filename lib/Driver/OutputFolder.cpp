@@ -12,6 +12,7 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <unistd.h>
 
 using namespace pdc;
 namespace fs = std::filesystem;
@@ -52,6 +53,20 @@ pdcrt::Status openStored(const Parameter& parameter, pdcrt::MappedFile& file) {
   return path == named ? file.open(path) : mapExternalData(named, path, file);
 }
 
+/// The values of `parameter`, which lie in the safetensors file of its reference as another type.
+Expected<Tensor> convertedFrom(const Parameter& parameter, pdcrt::SafetensorsFile& file, Diagnostics& diags) {
+  const Reference& reference = parameter.reference;
+  if (file.path().empty())
+    if (pdcrt::Status status = file.open(reference.file); !status) return reportFile(status, reference.file, diags);
+  for (const auto& [name, record] : file.tensors())
+    if (static_cast<std::int64_t>(file.offsetOf(record)) == reference.offset &&
+        static_cast<std::int64_t>(record.values.size()) == reference.length)
+      return Tensor({record.element, record.shape}, record.values).convertedTo(parameter.type.element);
+  return diags.error(parameter.location) << "the values of '" << parameter.name << "' have " << reference.length
+                                         << " bytes, " << toString(parameter.type) << " needs "
+                                         << parameter.type.bytes();
+}
+
 /// Whether `name` is "stage", a number and `suffix`: what an earlier compilation wrote for a stage.
 bool isOfStage(const std::string& name, const std::string& suffix) {
   return name.size() > 5 + suffix.size() && name.starts_with("stage") && name.ends_with(suffix) &&
@@ -83,7 +98,8 @@ private:
 Status pdc::writeWeights(const std::string& path, const std::vector<const Parameter*>& parameters, Diagnostics& diags) {
   std::map<std::string, pdcrt::MappedFile> files;
   std::vector<std::vector<std::byte>> owned; // drawn, or views that are not a range of bytes
-  owned.reserve(parameters.size());
+  owned.reserve(2 * parameters.size());
+  std::map<std::string, pdcrt::SafetensorsFile> described; ///< whose headers say of which type values are
   std::vector<pdcrt::TensorRecord> records;
   for (const Parameter* parameter : parameters) {
     if (parameter->drawn) {
@@ -104,6 +120,12 @@ Status pdc::writeWeights(const std::string& path, const std::vector<const Parame
              << "the values of '" << parameter->name << "' end at byte " << reference.offset + reference.length
              << " of " << reference.file << ", which has " << all.size();
     std::span<const std::byte> values = all.subspan(offset, length);
+    if (reference.length != parameter->type.bytes()) {
+      const Expected<Tensor> converted = convertedFrom(*parameter, described[reference.file], diags);
+      if (!converted) return failure;
+      owned.emplace_back(converted->bytes().begin(), converted->bytes().end());
+      values = owned.back();
+    }
     if (!reference.permutation.empty()) {
       owned.push_back(
           permuted(values, reference.stored, reference.permutation, pdcrt::bytesOf(parameter->type.element)));
@@ -113,6 +135,16 @@ Status pdc::writeWeights(const std::string& path, const std::vector<const Parame
   }
   if (pdcrt::Status status = pdcrt::writeSafetensors(path, records); !status) return reportFile(status, path, diags);
   return success;
+}
+
+Status pdc::checkOutputFolder(const std::string& folder, Diagnostics& diags) {
+  std::error_code error;
+  fs::path parent = fs::absolute(folder, error);
+  while (!fs::exists(parent, error) && parent != parent.parent_path()) parent = parent.parent_path();
+  if (!fs::is_directory(parent, error)) errno = ENOTDIR;
+  if (fs::is_directory(parent, error) && ::access(parent.c_str(), W_OK | X_OK) == 0) return success;
+  return diags.error({.file = folder}).help("choose another folder with -o")
+         << "the output cannot be written: " << parent.string() << ": " << std::strerror(errno);
 }
 
 Status pdc::writeOutput(const std::string& folder, const std::vector<OutputFile>& files,

@@ -27,6 +27,9 @@ struct WeightsFile {
 Status writeOutput(const std::string& folder, const std::vector<OutputFile>& files,
                    const std::vector<WeightsFile>& weights, Diagnostics& diags);
 
+/// Whether `folder` is there and can be written, or can be made. Error, as of writeOutput: neither.
+Status checkOutputFolder(const std::string& folder, Diagnostics& diags);
+
 /// Writes the stored values of `parameters` to the safetensors file `path`.
 Status writeWeights(const std::string& path, const std::vector<const Parameter*>& parameters, Diagnostics& diags);
 

@@ -100,6 +100,14 @@ TEST(Safetensors, RefusesHeadersThatLie) {
            R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[8],"data_offsets":[4,12]}})",
            16),
        "tensors 'a' and 'b' overlap"},
+      {file(
+           R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"a":{"dtype":"U8","shape":[8],"data_offsets":[8,16]}})",
+           16),
+       "tensor 'a' appears twice"},
+      {file(" {}", 0), "has a header that is not a JSON object"},
+      {file("", 0), "has a header that is not a JSON object"},
+      {file("{" + std::string(100'000'000, ' ') + "}", 0),
+       "has 100000002 bytes, a safetensors file has at most 100000000"},
       {file(R"({"__metadata__":{"step":7}})", 0), "has metadata 'step' that is not a string"},
   };
   for (const auto& [bytes, message] : cases) {

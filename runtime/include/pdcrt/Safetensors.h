@@ -21,8 +21,9 @@ struct TensorRecord {
 
 class SafetensorsFile {
 public:
-  /// Maps `path` and checks every entry of its header: known type, a byte range inside the file which is as long as
-  /// type and shape say, no overlap with another. Fails with Exit::badData, naming the file and the tensor.
+  /// Maps `path` and checks every entry of its header: one entry of a name, known type, a byte range inside the file
+  /// which is as long as type and shape say, no overlap with another. Fails with Exit::badData, naming the file and the
+  /// tensor.
   Status open(const std::string& path);
 
   /// The tensor called `name`, or null.

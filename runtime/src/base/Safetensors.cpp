@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 
 namespace pdcrt {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr std::uint64_t longestHeader = 100'000'000;
 
 struct TypeName {
   std::string_view name;
@@ -70,8 +73,21 @@ Status SafetensorsFile::open(const std::string& path) {
                std::to_string(bytes.size()));
   std::span<const std::byte> values = bytes.subspan(8 + length);
   const char* text = reinterpret_cast<const char*>(bytes.data()) + 8;
-  Json header = Json::parse(text, text + length, nullptr, /*allow_exceptions=*/false);
+  // What else such a file could be read as is nobody's intention: the format has this limit, and this beginning.
+  if (length > longestHeader)
+    return bad("says its header has " + std::to_string(length) + " bytes, a safetensors file has at most " +
+               std::to_string(longestHeader));
+  if (length == 0 || *text != '{') return bad("has a header that is not a JSON object");
+  std::set<std::string> names;
+  std::string twice;
+  const Json::parser_callback_t look = [&](int depth, Json::parse_event_t event, Json& key) {
+    if (depth == 1 && event == Json::parse_event_t::key && !names.insert(key.get<std::string>()).second)
+      twice = key.get<std::string>();
+    return true;
+  };
+  Json header = Json::parse(text, text + length, look, /*allow_exceptions=*/false);
   if (!header.is_object()) return bad("has a header that is not a JSON object");
+  if (!twice.empty()) return bad("tensor '" + twice + "' appears twice");
 
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") {
