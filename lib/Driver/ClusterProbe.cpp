@@ -79,6 +79,7 @@ Status measure(const std::string& folder, const std::string& hosts, ClusterLevel
 
 Status pdc::measureCluster(const std::string& folder, const std::string& hostfile, const std::string& out,
                            std::ostream& text, Diagnostics& diags) {
+  if (const pdcrt::Status status = pdcrt::checkWritable(out); !status) return reportFile(status, out, diags);
   const Expected<std::vector<Host>> hosts = readHosts(hostfile, diags);
   if (!hosts || !buildProject(folder, "out", {"pipeline"}, diags)) return failure;
   const Host& first = hosts->front();

@@ -5,6 +5,7 @@
 #include "Generate.h"
 #include "InitialWeights.h"
 #include "Measure.h"
+#include "TrainedModel.h"
 #include "pdc/CodeGen/BuildFiles.h"
 #include "pdc/Driver/Launch.h"
 #include "pdc/IR/Builder.h"
@@ -95,6 +96,7 @@ private:
 };
 
 Status Compilation::compile() {
+  if (writes() && !options_.output.empty() && !checkOutputFolder(options_.output, diags_)) return failure;
   if (!importModel()) return failure;
   if (options_.emit == "ir") {
     out_ << print(*module_);
@@ -158,16 +160,16 @@ Status Compilation::compile() {
     return success;
   }
   program->files.emplace_back("profile.json", toJson(*profile));
-  std::error_code ignored;
-  program->files.emplace_back(
-      modelPathFile,
-      fs::relative(fs::absolute(options_.model), fs::absolute(options_.output), ignored).string() + "\n");
+  const Expected<std::string> record = modelRecord(options_.model, options_.output, diags_);
+  if (!record) return failure;
+  program->files.emplace_back(modelPathFile, *record);
   if (!writeOutput(options_.output, program->files, program->weights, diags_)) return failure;
   printSummary(*program, *profile);
   return success;
 }
 
 Status Compilation::measureTo(const std::string& file) {
+  if (pdcrt::Status status = pdcrt::checkWritable(file); !status) return reportFile(status, file, diags_);
   if (!importModel() || !toTrainingGraph()) return failure;
   pdcrt::kernelThreads = std::max(options_.threadsPerStage, 1);
   PassContext passContext = context();

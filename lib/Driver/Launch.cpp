@@ -1,29 +1,51 @@
-// cmake, mpirun, and the way back to ONNX.
+// cmake, mpirun, and what is left of a run.
 #include "pdc/Driver/Launch.h"
 
+#include "FolderLock.h"
 #include "OutputFolder.h"
 #include "RunReport.h"
+#include "TrainedModel.h"
 #include "pdc/CodeGen/BuildFiles.h"
+#include "pdc/Driver/CommandLine.h"
 #include "pdc/Driver/Supervisor.h"
 #include "pdc/Driver/Toolchain.h"
-#include "pdc/Import/TrainedOnnx.h"
 #include "pdc/Plan/Plan.h"
+#include "pdcrt/Launcher.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <ostream>
+#include <unistd.h>
 
 using namespace pdc;
 namespace fs = std::filesystem;
 
+/// Tells a rank that mpirun has started it, and that other variables that look like a rank mean nothing.
+static constexpr const char* launchedBy = "PDC_LAUNCHED_BY";
+
+/// What Open MPI sets for the processes of a job; with it, mpirun refuses to start another one.
+static std::vector<std::string> variablesOfJobs() {
+  return {
+      "OMPI_APP_CTX",       "OMPI_ARGV",          "OMPI_COMMAND",      "OMPI_COMM_WORLD_",      "OMPI_FILE_LOCATION",
+      "OMPI_FIRST_RANKS",   "OMPI_MCA_ess",       "OMPI_MCA_initial_", "OMPI_MCA_orte_app_num", "OMPI_MCA_orte_bound",
+      "OMPI_MCA_orte_ess_", "OMPI_MCA_orte_hnp_", "OMPI_MCA_orte_job", "OMPI_MCA_orte_launch",  "OMPI_MCA_orte_local_",
+      "OMPI_MCA_orte_num_", "OMPI_MCA_orte_top_", "OMPI_MCA_pmix=",    "OMPI_NUM_APP_CTX",      "OMPI_UNIVERSE_SIZE",
+      "PMIX_BFROP_",        "PMIX_DSTORE_",       "PMIX_GDS_MODULE",   "PMIX_HOSTNAME",         "PMIX_ID",
+      "PMIX_NAMESPACE",     "PMIX_RANK",          "PMIX_SECURITY_",    "PMIX_SERVER_",          "PMIX_SYSTEM_TMPDIR",
+      "PMIX_VERSION"};
+}
+
 Command pdc::mpiCommand() {
   // One core per rank: two spinning thread pools on the same cores are many times slower than one thread each.
-  Command command{
-      {"mpirun", "--quiet", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"},
-      {{"OMP_WAIT_POLICY", "passive"}, {"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}},
-      ""};
+  Command command{.words = {"mpirun", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"},
+                  .environment = {{"OMP_WAIT_POLICY", "passive"},
+                                  {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                                  {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                                  {launchedBy, "mpirun"}}};
+  // In a job of mpirun or srun, or in a shell that has its variables: those are of another run.
+  if (std::getenv("OMPI_COMM_WORLD_RANK") || std::getenv("PMIX_NAMESPACE")) command.without = variablesOfJobs();
   if (!std::getenv("OMP_NUM_THREADS")) command.environment["OMP_NUM_THREADS"] = "1";
   return command;
 }
@@ -42,8 +64,9 @@ Command commandOf(const Plan& plan, const std::string& build, const LaunchOption
     return command;
   }
   if (!options.hostfile.empty())
-    command.words.insert(command.words.end(), {"--hostfile", options.hostfile, "--mca", "mca_base_env_list",
-                                               "PDC_CONTROL;PDC_CONTROL_TOKEN;PDC_CONTROL_PATIENCE"});
+    command.words.insert(command.words.end(),
+                         {"--hostfile", options.hostfile, "--mca", "mca_base_env_list",
+                          "PDC_CONTROL;PDC_CONTROL_TOKEN;PDC_CONTROL_PATIENCE;" + std::string(launchedBy)});
   for (std::size_t i = 0; i < plan.ranks.size();) {
     const std::string program = executableOfRank(plan, plan.ranks[i]);
     std::size_t next = i;
@@ -65,15 +88,17 @@ double watchdogOf(const Plan& plan) {
 /// Runs all ranks, and again from the newest checkpoint where one was lost.
 Expected<int> runSupervised(const Plan& plan, const LaunchOptions& options, std::vector<std::string> arguments,
                             Diagnostics& diags) {
-  const SupervisorOptions supervisor = {.ranks = static_cast<int>(plan.ranks.size()),
-                                        .otherHosts = !options.hostfile.empty(),
-                                        .address = options.address,
-                                        .watchdogSeconds =
-                                            options.watchdogSeconds > 0 ? options.watchdogSeconds : watchdogOf(plan),
-                                        .recordings = options.folder};
+  SupervisorOptions supervisor = {.ranks = static_cast<int>(plan.ranks.size()),
+                                  .otherHosts = !options.hostfile.empty(),
+                                  .address = options.address,
+                                  .watchdogSeconds =
+                                      options.watchdogSeconds > 0 ? options.watchdogSeconds : watchdogOf(plan),
+                                  .startSeconds = pdcrt::startPatience(),
+                                  .recordings = options.folder};
   for (int restart = 0;; ++restart) {
-    const Expected<RunEnding> ending =
-        supervise(commandOf(plan, options.folder + "/out", options, arguments), supervisor, diags);
+    const Command command = commandOf(plan, options.folder + "/out", options, arguments);
+    supervisor.launcher = command.words[0] == "mpirun";
+    const Expected<RunEnding> ending = supervise(command, supervisor, diags);
     if (!ending) return failure;
     if (!ending->lost || restart == options.maxRestarts) return ending->code;
     std::cerr << "note: restart " << restart + 1 << " of " << options.maxRestarts << " from the newest checkpoint\n";
@@ -94,25 +119,6 @@ std::int64_t reportedEvents(const Plan& plan) {
                                 100'000 / std::max<std::int64_t>(1, static_cast<std::int64_t>(plan.ranks.size()))));
 }
 
-/// Puts the weights that the stages have written into the model that they come from.
-Status exportModel(const LaunchOptions& options, const std::string& weights, Diagnostics& diags) {
-  Expected<std::string> path = readFile(options.folder + "/" + modelPathFile, diags);
-  if (!path) return failure;
-  path->erase(path->find_last_not_of('\n') + 1);
-  std::vector<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(weights))
-    if (entry.path().extension() == ".safetensors") names.push_back(entry.path().string());
-  std::sort(names.begin(), names.end());
-  std::vector<pdcrt::SafetensorsFile> files(names.size());
-  std::map<std::string, pdcrt::TensorRecord> tensors;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (pdcrt::Status status = files[i].open(names[i]); !status) return reportFile(status, names[i], diags);
-    tensors.insert(files[i].tensors().begin(), files[i].tensors().end());
-  }
-  return writeTrainedOnnx((fs::path(options.folder) / *path).lexically_normal().string(), tensors, options.exportFile,
-                          diags);
-}
-
 } // namespace
 
 Expected<int> pdc::launch(const LaunchOptions& options, std::ostream& out, Diagnostics& diags) {
@@ -120,37 +126,45 @@ Expected<int> pdc::launch(const LaunchOptions& options, std::ostream& out, Diagn
   Expected<std::string> text = readFile(planPath, diags);
   if (!text) return failure;
   Expected<Plan> plan = planFromJson(*text, planPath, diags);
-  if (!plan || !buildProject(options.folder, "out", {}, diags)) return failure;
+  if (!plan) return failure;
+  if (!options.hostfile.empty() && !readFile(options.hostfile, diags)) return failure;
+
+  Expected<TrainedModel> trained = TrainedModel::prepare({.folder = options.folder,
+                                                          .model = options.model,
+                                                          .exportFile = options.exportFile,
+                                                          .weights = options.exportFolder},
+                                                         *plan, diags);
+  if (!trained) return failure;
 
   std::vector<std::string> arguments = options.arguments;
-  std::string weights = options.exportFolder;
-  std::optional<TemporaryFolder> temporary;
-  if (weights.empty() && !options.exportFile.empty()) {
-    Expected<TemporaryFolder> folder = TemporaryFolder::create(diags);
-    if (!folder) return failure;
-    temporary.emplace(std::move(*folder));
-    weights = temporary->path();
-  }
-  if (!weights.empty()) arguments.insert(arguments.end(), {"--export-weights", weights});
+  if (!trained->weights().empty()) arguments.insert(arguments.end(), {"--export-weights", trained->weights()});
   // Where ranks share a folder, the report can show what they measured: the beginning of the run, unless asked for
   // more.
   std::string trace = valueOf(arguments, "--trace"), metrics = valueOf(arguments, "--metrics");
   const bool together = options.hostfile.empty();
-  if (trace.empty() && together) {
+  // Two runs at once would write the same files: the second leaves no report.
+  const FolderLock lock(options.folder);
+  const bool reports = !lock.isOthers() && ::access(options.folder.c_str(), W_OK) == 0;
+  if (lock.isOthers())
+    diags.remark({.file = options.folder}) << "is being run by another process; this run leaves no report there";
+  if (trace.empty() && together && reports) {
     trace = options.folder + "/trace.json";
     arguments.insert(arguments.end(), {"--trace", trace, "--trace-events", std::to_string(reportedEvents(*plan))});
   }
-  if (metrics.empty() && together) {
+  if (metrics.empty() && together && reports) {
     metrics = options.folder + "/metrics.jsonl";
     arguments.insert(arguments.end(), {"--metrics", metrics});
   }
 
+  if (!buildProject(options.folder, "out", {}, diags)) return failure;
   out.flush();
   const Expected<int> code = runSupervised(*plan, options, std::move(arguments), diags);
-  if (!code || *code != 0) return code;
-  if (!rewriteReport(options.folder, *plan, trace, metrics, diags)) return failure;
-  if (options.exportFile.empty()) return code;
-  if (!exportModel(options, weights, diags)) return failure;
-  out << "wrote " << options.exportFile << "\n";
+  if (!code) {
+    static_cast<void>(trained->finish(exitCodeOf(diags), out, diags));
+    return code;
+  }
+  const Expected<int> finished = trained->finish(*code, out, diags);
+  if (!finished || *finished != 0) return finished;
+  if (reports && !rewriteReport(options.folder, *plan, trace, metrics, diags)) return failure;
   return 0;
 }

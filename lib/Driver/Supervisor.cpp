@@ -1,7 +1,9 @@
 // One loop over signals, connections and time.
 #include "pdc/Driver/Supervisor.h"
 
+#include "LauncherOutput.h"
 #include "pdcrt/ControlLine.h"
+#include "pdcrt/FlightRecorder.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -56,7 +58,8 @@ struct Client {
   pid_t process = 0;
   std::string host;
   std::string hash, build;
-  bool ended = false; ///< it has said goodbye
+  std::string variable; ///< of the environment, by which it has its ranks
+  bool ended = false;   ///< it has said goodbye
 };
 
 class Supervisor {
@@ -64,7 +67,7 @@ public:
   Supervisor(const SupervisorOptions& options, Diagnostics& diags) : options_(options), diags_(diags) {}
   ~Supervisor() {
     for (const Client& client : clients_) ::close(client.socket);
-    for (int file : {listener_, signals_})
+    for (int file : {listener_, signals_, launcherSays_})
       if (file >= 0) ::close(file);
     if (masked_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
@@ -75,6 +78,9 @@ public:
 
 private:
   Status listen(Command& command);
+  Status startLauncher(Command command);
+  void hearLauncher();
+  RunEnding ending();
   void onSignal();
   void onChild();
   void accept();
@@ -85,18 +91,23 @@ private:
   void beat(const Client& client, const pdcrt::BeatLine& line);
   void bye(Client& client, int code);
   bool refuse(const Client& client, const Client& other);
+  bool isTwice(const Client& client, const pdcrt::HelloLine& line, const Client& other);
   void gone(const Client& client);
   void watch();
+  bool endsForWantOfRanks(double time);
   void lose(const std::string& what, const std::string& help);
   void tellAll(const std::string& line) const;
   std::string describe(int rank) const;
   std::string doing(const Rank& rank) const;
   std::string missing() const;
+  std::vector<std::string> present() const;
+  static std::string processOf(const Client& client);
   void end();
 
   const SupervisorOptions& options_;
   Diagnostics& diags_;
-  int listener_ = -1, signals_ = -1;
+  int listener_ = -1, signals_ = -1, launcherSays_ = -1;
+  LauncherOutput launcherOutput_;
   sigset_t before_{};
   bool masked_ = false;
   std::string token_;
@@ -107,6 +118,7 @@ private:
   std::list<Client> clients_;
   std::map<int, Rank> ranks_;
   bool started_ = false;  ///< all ranks are there
+  bool trained_ = false;  ///< one of them at least
   double progressAt_ = 0; ///< when a rank last got on
   double loopedAt_ = 0, wokeAt_ = 0;
   int signalsSeen_ = 0;
@@ -123,6 +135,15 @@ std::string Supervisor::describe(int rank) const {
   return "rank " + std::to_string(rank) + " (" + known.stages + ") on " + known.host;
 }
 
+/// To stderr, after what the diagnostics have written there.
+void say(const std::string& text) {
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t count = ::write(STDERR_FILENO, text.data() + done, text.size() - done);
+    if (count < 0 && errno != EINTR) return;
+    done += count > 0 ? static_cast<std::size_t>(count) : 0;
+  }
+}
+
 std::string seconds(double value) {
   std::ostringstream text;
   text << std::fixed << std::setprecision(1) << value << " s";
@@ -135,15 +156,25 @@ std::string Supervisor::doing(const Rank& rank) const {
   return "it was in '" + rank.action + "', begun " + seconds(now() - rank.since) + " ago";
 }
 
-/// The ranks that have not been heard of: one of them may have been the first to go, and the launcher have ended
-/// others.
+/// The ranks that have not been heard of: "rank 1", "ranks 1, 3".
 std::string Supervisor::missing() const {
   std::string text;
+  int count = 0;
   for (int rank = 0; rank < options_.ranks; ++rank)
-    if (!ranks_.count(rank))
-      text += (text.empty() ? "; or it was ended because of rank " : ", rank ") + std::to_string(rank) +
-              " (not heard of yet)";
-  return text;
+    if (!ranks_.contains(rank)) text += (count++ ? ", " : "") + std::to_string(rank);
+  return (count == 1 ? "rank " : "ranks ") + text;
+}
+
+/// Those that have: "rank 0 (stage 0, replica 0) on alpha, process 12 (by RANK)".
+std::vector<std::string> Supervisor::present() const {
+  std::vector<std::string> list;
+  for (const Client& client : clients_)
+    if (!client.ranks.empty()) list.push_back(describe(client.ranks[0]) + ", " + processOf(client) + ", is there");
+  return list;
+}
+
+std::string Supervisor::processOf(const Client& client) {
+  return "process " + std::to_string(client.process) + (client.variable.empty() ? "" : " (by " + client.variable + ")");
 }
 
 Status Supervisor::listen(Command& command) {
@@ -180,19 +211,18 @@ Expected<RunEnding> Supervisor::run(Command command) {
   pthread_sigmask(SIG_BLOCK, &mask, &before_);
   masked_ = true;
   signals_ = ::signalfd(-1, &mask, SFD_CLOEXEC);
-  // In a group of its own: what a terminal sends to this one is handed on in good order.
-  Expected<int> child = start(command, /*ownGroup=*/true, diags_);
-  if (!child) return failure;
-  child_ = *child;
+  if (!startLauncher(std::move(command))) return failure;
 
   loopedAt_ = progressAt_ = now();
   while (!childEnded_) {
     std::vector<pollfd> files = {{signals_, POLLIN, 0}, {listener_, POLLIN, 0}};
     for (const Client& client : clients_) files.push_back({client.socket, POLLIN, 0});
+    const std::size_t known = files.size();
+    if (launcherSays_ >= 0) files.push_back({launcherSays_, POLLIN, 0});
     if (::poll(files.data(), files.size(), 200) < 0 && errno != EINTR) break;
     // Lines before deaths: a rank may have said why it ends.
     auto client = clients_.begin();
-    for (std::size_t i = 2; i < files.size(); ++i) {
+    for (std::size_t i = 2; i < known; ++i) {
       const auto at = client++;
       if (!files[i].revents || read(*at)) continue;
       const Client over = *at;
@@ -202,6 +232,7 @@ Expected<RunEnding> Supervisor::run(Command command) {
     }
     if (files[1].revents) accept();
     if (files[0].revents) onSignal();
+    if (files.size() > known && files[known].revents) hearLauncher();
     watch();
     end();
   }
@@ -209,10 +240,55 @@ Expected<RunEnding> Supervisor::run(Command command) {
   for (auto at = clients_.begin(); at != clients_.end(); ++at)
     while (read(*at)) {
     }
-  if (lost_) return RunEnding{again, true};
+  if (launcherSays_ >= 0) hearLauncher();
+  return ending();
+}
+
+RunEnding Supervisor::ending() {
   // What becomes of a rank on its way out takes nothing back.
-  if (saidCode_ == 0 && done_ == options_.ranks) return RunEnding{0, false};
+  if (!lost_ && saidCode_ == 0 && done_ == options_.ranks) return RunEnding{0, false};
+  const bool saidWhy = saidCode_ != 0 || launcherOutput_.saysError();
+  if (!saidWhy && !(lost_ && trained_)) say(launcherOutput_.takeMessages());
+  say(launcherOutput_.rest());
+  if (lost_) return RunEnding{again, true};
+  if (options_.launcher && !saidWhy && !started_) {
+    diags_.error({}).help("look at what it says; on this machine, without a launcher: --threads")
+        << "the launcher has ended with " << childCode_ << ", " << missing() << " of " << options_.ranks
+        << " did not come";
+    return RunEnding{childCode_ != 0 ? childCode_ : 1, false};
+  }
   return RunEnding{saidCode_ != 0 ? saidCode_ : childCode_, false};
+}
+
+Status Supervisor::startLauncher(Command command) {
+  int ends[2] = {-1, -1};
+  if (options_.launcher && ::pipe2(ends, O_CLOEXEC) == 0) {
+    launcherSays_ = ends[0];
+    ::fcntl(launcherSays_, F_SETFL, O_NONBLOCK);
+    command.errors = ends[1];
+  }
+  // In a group of its own: what a terminal sends to this one is handed on in good order.
+  const Expected<int> child = start(command, /*ownGroup=*/true, diags_);
+  if (ends[1] >= 0) ::close(ends[1]);
+  if (!child) return failure;
+  child_ = *child;
+  return success;
+}
+
+/// What is there now: a process that the launcher has left behind may hold its stderr open.
+void Supervisor::hearLauncher() {
+  char bytes[4096];
+  while (true) {
+    const ssize_t count = ::read(launcherSays_, bytes, sizeof bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) break;
+    if (count <= 0) {
+      ::close(std::exchange(launcherSays_, -1));
+      break;
+    }
+    say(launcherOutput_.take({bytes, static_cast<std::size_t>(count)}));
+  }
+  if (ranks_.empty() && !launcherOutput_.saysError()) say(launcherOutput_.takeMessages()); // what keeps them away
 }
 
 void Supervisor::onSignal() {
@@ -275,6 +351,7 @@ void Supervisor::beat(const Client& client, const pdcrt::BeatLine& line) {
   if (line.count != rank.count || line.phase != rank.phase) progressAt_ = now();
   rank.count = line.count;
   rank.phase = line.phase;
+  trained_ = trained_ || line.phase == static_cast<int>(pdcrt::RunPhase::training);
   rank.action = line.action;
   rank.heardAt = now();
   rank.since = rank.heardAt - line.milliseconds / 1e3;
@@ -296,16 +373,34 @@ void Supervisor::hello(Client& client, const pdcrt::HelloLine& line) {
   client.host = line.host;
   client.hash = line.hash;
   client.build = line.build;
+  client.variable = line.variable;
+  for (const Client& other : clients_)
+    if (&other != &client && isTwice(client, line, other)) return;
   for (const pdcrt::HelloLine::Rank& rank : line.ranks) {
     client.ranks.push_back(rank.number);
     ranks_[rank.number] = {.stages = rank.stages, .host = line.host, .heardAt = now()};
   }
   for (const Client& other : clients_)
     if (!other.ranks.empty() && refuse(client, other)) return;
+  progressAt_ = now();
   if (started_ || static_cast<int>(ranks_.size()) < options_.ranks) return;
   started_ = true;
-  progressAt_ = now();
   tellAll("go");
+}
+
+/// Whether a second process says that it is a rank, which is told once.
+bool Supervisor::isTwice(const Client& client, const pdcrt::HelloLine& line, const Client& other) {
+  if (other.ended || lost_ || saidCode_ != 0) return false;
+  for (const pdcrt::HelloLine::Rank& rank : line.ranks) {
+    if (std::find(other.ranks.begin(), other.ranks.end(), rank.number) == other.ranks.end()) continue;
+    diags_.error({}).help("leave out of the environment what names ranks, RANK and WORLD_SIZE for instance")
+        << "two processes are rank " << rank.number << ": " << processOf(other) << " on " << other.host << ", and "
+        << processOf(client) << " on " << client.host;
+    saidCode_ = 1;
+    endAt_ = now();
+    return true;
+  }
+  return false;
 }
 
 /// Whether two processes cannot train together, which is told once.
@@ -328,7 +423,13 @@ void Supervisor::gone(const Client& client) {
   std::string what = describe(client.ranks[0]);
   if (client.ranks.size() > 1)
     what = "the process of " + std::to_string(client.ranks.size()) + " ranks on " + ranks_[client.ranks[0]].host;
-  lose(what + " is gone; " + doing(ranks_[client.ranks[0]]) + missing(),
+  // One that has not been heard of may have been the first to go, and the launcher have ended others.
+  std::string others;
+  for (int rank = 0; rank < options_.ranks; ++rank)
+    if (!ranks_.contains(rank))
+      others += (others.empty() ? "; or it was ended because of rank " : ", rank ") + std::to_string(rank) +
+                " (not heard of yet)";
+  lose(what + " is gone; " + doing(ranks_[client.ranks[0]]) + others,
        "look for what ended it there: memory (dmesg), a signal, a machine that went down; run again with --resume");
 }
 
@@ -336,7 +437,7 @@ void Supervisor::watch() {
   const double time = now();
   if (time - loopedAt_ > silence) progressAt_ = wokeAt_ = time; // this process was stopped itself
   loopedAt_ = time;
-  if (!started_ || lost_ || saidCode_ != 0) return;
+  if (lost_ || saidCode_ != 0 || endsForWantOfRanks(time) || !started_) return;
   const double limit = options_.watchdogSeconds + beatEvery; // what was heard last may be a beat old
   for (const auto& [number, rank] : ranks_)
     if (const double silent = time - std::max(rank.heardAt, wokeAt_); !rank.over && silent > std::max(limit, silence))
@@ -348,7 +449,8 @@ void Supervisor::watch() {
   double worst = -1;
   for (const auto& [number, rank] : ranks_) {
     if (rank.over) continue;
-    if (rank.phase != 1) return; // weights, checkpoints and evaluations take the time they take
+    if (rank.phase != static_cast<int>(pdcrt::RunPhase::training))
+      return; // weights, checkpoints and evaluations take the time they take
     const bool silent = time - rank.heardAt > silence, waits = rank.action[0] == '?';
     const double guilt = (silent ? 1e12 : waits ? 0 : 1e6) + (time - rank.since);
     if (guilt > worst) culprit = number;
@@ -361,6 +463,31 @@ void Supervisor::watch() {
            (silent ? " has not been heard of for " + seconds(time - rank.heardAt) : " seems to hang") + "; " +
            doing(rank),
        "if a step may take so long, raise --watchdog; else run again with --resume");
+}
+
+/// Whether ranks do not come, or do not find each other, which is told once.
+bool Supervisor::endsForWantOfRanks(double time) {
+  if (time - progressAt_ < options_.startSeconds || childEnded_) return false;
+  const std::string within = " within " + seconds(options_.startSeconds), help = "PDC_PATIENCE=SECONDS waits longer";
+  if (!started_) {
+    Diagnostic diagnostic{.message = missing() + " of " + std::to_string(options_.ranks) + " did not come" + within,
+                          .notes = present(),
+                          .helps = {"look at what the launcher says, and at its machines; " + help}};
+    diags_.report(diagnostic);
+    saidCode_ = again;
+    tellAll("stop");
+    endAt_ = now() + patience;
+    return true;
+  }
+  for (const auto& [number, rank] : ranks_)
+    if (!rank.over && rank.phase == static_cast<int>(pdcrt::RunPhase::joining)) {
+      lose(describe(number) + " has not found the others" + within,
+           "let the machines connect to each other; with several networks, name the one to use: "
+           "OMPI_MCA_btl_tcp_if_include=NETWORK; " +
+               help);
+      return true;
+    }
+  return false;
 }
 
 /// Tells what was lost, once, and lets the others end.

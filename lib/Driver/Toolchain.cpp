@@ -8,7 +8,6 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
-#include <fstream>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,9 +45,12 @@ TemporaryFolder::~TemporaryFolder() {
 
 Expected<int> pdc::start(const Command& command, bool ownGroup, Diagnostics& diags) {
   std::vector<std::string> variables;
-  for (char** variable = environ; *variable; ++variable)
-    if (!command.environment.contains(std::string(*variable).substr(0, std::string(*variable).find('='))))
-      variables.emplace_back(*variable);
+  for (char** variable = environ; *variable; ++variable) {
+    const std::string entry = *variable;
+    const bool isLeftOut = std::any_of(command.without.begin(), command.without.end(),
+                                       [&](const std::string& beginning) { return entry.starts_with(beginning); });
+    if (!isLeftOut && !command.environment.contains(entry.substr(0, entry.find('=')))) variables.push_back(entry);
+  }
   for (const auto& [name, value] : command.environment) variables.push_back(name + "=" + value);
   auto pointers = [](const std::vector<std::string>& texts) {
     std::vector<char*> result;
@@ -63,6 +65,7 @@ Expected<int> pdc::start(const Command& command, bool ownGroup, Diagnostics& dia
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, command.log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
     posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
   }
+  if (command.errors >= 0) posix_spawn_file_actions_adddup2(&actions, command.errors, STDERR_FILENO);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   if (ownGroup) {
@@ -98,19 +101,6 @@ Expected<int> pdc::waitFor(int process, const std::string& program, Diagnostics&
   return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
 }
 
-namespace {
-
-/// The last `count` lines of a file.
-std::vector<std::string> lastLines(const std::string& path, std::size_t count) {
-  std::ifstream in(path);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  if (lines.size() > count) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count));
-  return lines;
-}
-
-} // namespace
-
 std::string pdc::findProgram(const std::string& name) {
   const char* path = std::getenv("PATH");
   std::string folder;
@@ -123,51 +113,4 @@ std::string pdc::findProgram(const std::string& name) {
     folder.clear();
     if (!*c) return {};
   }
-}
-
-/// Whether `build` was configured for `folder` and the runtime in `prefix`: its build tool configures again where a
-/// file has changed. FindMPI compiles a program each time, which takes longer than everything else that pdc-run does.
-static bool isConfigured(const std::string& folder, const std::string& build, const std::string& prefix) {
-  std::error_code error;
-  if (!fs::exists(build + "/build.ninja", error) && !fs::exists(build + "/Makefile", error)) return false;
-  std::ifstream cache(build + "/CMakeCache.txt");
-  bool sameSource = false, samePrefix = false;
-  for (std::string line; std::getline(cache, line);) {
-    samePrefix = samePrefix || line == "CMAKE_PREFIX_PATH:UNINITIALIZED=" + prefix;
-    if (line.starts_with("CMAKE_HOME_DIRECTORY:INTERNAL="))
-      sameSource = fs::equivalent(line.substr(line.find('=') + 1), folder, error);
-  }
-  return sameSource && samePrefix;
-}
-
-Status pdc::buildProject(const std::string& folder, const std::string& output, const std::vector<std::string>& targets,
-                         Diagnostics& diags) {
-  Expected<std::string> prefix = runtimePrefix(diags);
-  if (!prefix) return failure;
-  const std::string build = folder + "/" + output, log = build + "/build.log";
-  std::error_code ignored;
-  fs::create_directories(build, ignored);
-  fs::remove(log, ignored);
-  Command configure{{"cmake", "-S", folder, "-B", build, "-DCMAKE_PREFIX_PATH=" + *prefix}, {}, log};
-  // A generator cannot be changed in a folder that has one.
-  if (!fs::exists(build + "/CMakeCache.txt") && !findProgram("ninja").empty())
-    configure.words.insert(configure.words.end(), {"-G", "Ninja"});
-  Command compile{{"cmake", "--build", build, "--parallel"}, {}, log};
-  if (!targets.empty()) {
-    compile.words.push_back("--target");
-    compile.words.insert(compile.words.end(), targets.begin(), targets.end());
-  }
-  std::vector<Command> commands = {configure, compile};
-  if (isConfigured(folder, build, *prefix)) commands.erase(commands.begin());
-  for (const Command& command : commands) {
-    Expected<int> code = run(command, diags);
-    if (!code) return failure;
-    if (*code == 0) continue;
-    Diagnostic diagnostic{.location = {folder, "", 0, 0}, .message = "the generated program cannot be built"};
-    for (const std::string& line : lastLines(log, 20)) diagnostic.notes.push_back(line);
-    diagnostic.helps.push_back("all that was said is in " + log);
-    diags.report(diagnostic);
-    return failure;
-  }
-  return success;
 }

@@ -5,12 +5,14 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <linux/openat2.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 using namespace pdc;
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -44,6 +46,21 @@ static int openBeneath(const std::string& folder, const std::string& location) {
   return static_cast<int>(::syscall(SYS_openat2, base.number, location.c_str(), &how, sizeof how));
 }
 
+/// Opens what the model at `model` calls `location`. A cache of models (Hugging Face's) keeps all files of a model in
+/// one folder, under names of its own, and others of links to them: where the model is such a link, the data may be one
+/// to a file beside the model itself.
+static int openExternal(const std::string& model, const std::string& location) {
+  const int plain = openBeneath(folderOf(model), location);
+  std::error_code error;
+  if (plain >= 0 || errno != ELOOP || !fs::is_symlink(model, error)) return plain;
+  const fs::path real = fs::canonical(model, error),
+                 data = error ? fs::path() : fs::canonical(folderOf(model) + location, error);
+  if (!error && data.parent_path() == real.parent_path())
+    return openBeneath(real.parent_path().string(), data.filename().string());
+  errno = ELOOP;
+  return -1;
+}
+
 namespace {
 
 /// What is wrong with the opened file (its descriptor, or -1 with errno set); empty if nothing is.
@@ -71,19 +88,19 @@ struct ExternalData::File {
   std::int64_t size = 0;
 };
 
-ExternalData::ExternalData(const std::string& modelPath) : folder_(folderOf(modelPath)) {}
+ExternalData::ExternalData(const std::string& modelPath) : model_(modelPath), folder_(folderOf(modelPath)) {}
 ExternalData::~ExternalData() = default;
 
 bool ExternalData::lacks(const std::string& location) const {
   if (location.empty()) return false;
-  const Descriptor file(openBeneath(folder_, location));
+  const Descriptor file(openExternal(model_, location));
   return file.number < 0 && errno == ENOENT;
 }
 
 Expected<const ExternalData::File*> ExternalData::open(const std::string& location, const Location& where,
                                                        Diagnostics& diags) {
   if (auto known = files_.find(location); known != files_.end()) return known->second.get();
-  auto file = std::make_unique<File>(openBeneath(folder_, location));
+  auto file = std::make_unique<File>(openExternal(model_, location));
   if (const Problem problem = problemOf(file->handle.number, file->size); !problem.text.empty()) {
     Diagnostic diagnostic{.location = where, .message = "external data '" + location + "' " + problem.text};
     if (!problem.help.empty()) diagnostic.helps.push_back(problem.help);
@@ -122,7 +139,7 @@ Expected<std::vector<std::byte>> ExternalData::read(const std::string& location,
 pdcrt::Status pdc::mapExternalData(const std::string& model, const std::string& file, pdcrt::MappedFile& mapped) {
   const std::string folder = folderOf(model);
   if (!file.starts_with(folder)) return {pdcrt::Exit::badData, file + ": external data leaves the folder of the model"};
-  const Descriptor descriptor(openBeneath(folder, file.substr(folder.size())));
+  const Descriptor descriptor(openExternal(model, file.substr(folder.size())));
   std::int64_t size = 0;
   if (const Problem problem = problemOf(descriptor.number, size); !problem.text.empty())
     return {pdcrt::Exit::badData, file + ": external data " + problem.text, problem.help};

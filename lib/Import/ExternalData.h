@@ -1,7 +1,8 @@
 // The one place where files that a model names are opened.
 //
 // A model may come from anywhere, so a name in it must not reach outside the model's folder: it is resolved beneath
-// that folder, without symbolic links, to a regular file with one link.
+// that folder, without symbolic links, to a regular file with one link. Only where the model itself is a symbolic link,
+// its data may be one, too: to a file beside the one that the model is a link to.
 #pragma once
 
 #include "pdc/Import/OnnxImport.h"
@@ -42,6 +43,7 @@ private:
   struct File;
   Expected<const File*> open(const std::string& location, const Location& where, Diagnostics& diags);
 
+  std::string model_;  ///< its path
   std::string folder_; ///< of the model, with its final slash; empty: the current one
   std::map<std::string, std::unique_ptr<File>> files_;
 };

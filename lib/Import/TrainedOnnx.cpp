@@ -198,6 +198,7 @@ private:
     if (model_.ByteSizeLong() > INT_MAX)
       return diags_.error({.file = out_}).help("store the weights of the model as external data")
              << "needs " << model_.ByteSizeLong() << " bytes, an ONNX file has at most " << INT_MAX;
+    if (out_.empty()) return success;
     if (hasExternal_ && !report(pdcrt::writeAtomically(externalPath(), external_))) return failure;
     return report(pdcrt::writeAtomically(out_, model_.SerializeAsString()));
   }

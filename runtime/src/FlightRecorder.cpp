@@ -38,7 +38,7 @@ FlightRecorder::Now FlightRecorder::now() const {
 
 std::string FlightRecorder::toJson(double time, const std::string& why) const {
   using Json = nlohmann::ordered_json;
-  constexpr const char* phases[] = {"starting", "training", "finishing"};
+  constexpr const char* phases[] = {"starting", "training", "finishing", "joining"};
   std::lock_guard lock(mutex_);
   Json json = {{"rank", rank_}, {"why", why}, {"phase", phases[static_cast<std::size_t>(phase_)]}, {"actions", count_}};
   for (const Host& host : hosts_) json["stages"].push_back({{"stage", host.stage}, {"replica", host.replica}});

@@ -200,6 +200,28 @@ private:
   std::vector<int> free_;
 };
 
+/// "Open MPI v4.1.4".
+std::string libraryName() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string name(text);
+  return name.substr(0, name.find_first_of(",\n"));
+}
+
+/// Whether the processes say of themselves that they are the ranks of the plan. All call it.
+Status eachOnce(int rank, int ranks) {
+  std::vector<int> said(static_cast<std::size_t>(ranks));
+  MPI_Allgather(&rank, 1, MPI_INT, said.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  for (int each = 0; each < ranks; ++each)
+    if (const auto count = std::count(said.begin(), said.end(), each); count != 1)
+      return {Exit::usage,
+              std::to_string(count) + " of the " + std::to_string(ranks) + " processes are rank " +
+                  std::to_string(each) + " by --rank or by the environment",
+              "start each rank once, and leave out variables that name ranks (docs/Runtime.md lists them)"};
+  return {};
+}
+
 } // namespace
 
 Status openMpi(int ranks, const MpiOptions& options, std::unique_ptr<Transport>& transport) {
@@ -219,9 +241,11 @@ Status openMpi(int ranks, const MpiOptions& options, std::unique_ptr<Transport>&
   if (provided < MPI_THREAD_SERIALIZED)
     status = {Exit::usage, "this MPI has no support for threads", "use an MPI that gives MPI_THREAD_SERIALIZED"};
   else if (size != ranks)
-    status = {Exit::usage,
-              "the plan has " + std::to_string(ranks) + " ranks, " + std::to_string(size) + " were started",
-              "start them with mpirun -n " + std::to_string(ranks) + ", or run one process with --threads"};
+    status = {Exit::usage, "the plan has " + std::to_string(ranks) + " ranks, MPI knows of " + std::to_string(size),
+              "start them with mpirun -n " + std::to_string(ranks) + " of " + libraryName() +
+                  ", by which the program was built, or run one process with --threads"};
+  else
+    status = eachOnce(options.rank >= 0 ? options.rank : own, ranks);
   if (!status) {
     finalizeMpi();
     return status;

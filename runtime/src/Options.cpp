@@ -19,15 +19,6 @@ std::string defaultDirectory() {
   return (std::filesystem::exists(parent / "plan.json", error) ? parent : folder).string();
 }
 
-std::optional<int> number(const char* variable) {
-  const char* text = std::getenv(variable);
-  if (!text || !*text) return std::nullopt;
-  char* end = nullptr;
-  const long value = std::strtol(text, &end, 10);
-  if (*end || value < 0 || value > 1 << 20) return std::nullopt;
-  return static_cast<int>(value);
-}
-
 } // namespace
 
 Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) {
@@ -133,28 +124,6 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
       options.linkFile.empty())
     return {Exit::usage, "--data=synthetic has no size", "give --steps=N, or --samples=N"};
   return {};
-}
-
-std::optional<LaunchedAs> launchedAs() {
-  constexpr const char* pairs[][2] = {{"PDC_RANK", "PDC_WORLD_SIZE"},
-                                      {"RANK", "WORLD_SIZE"},
-                                      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                      {"PMI_RANK", "PMI_SIZE"},
-                                      {"SLURM_PROCID", "SLURM_NTASKS"}};
-  for (const auto& [rank, ranks] : pairs) {
-    std::optional<int> own = number(rank), all = number(ranks);
-    if (own && all && *own < *all) return LaunchedAs{*own, *all, rank};
-  }
-  return std::nullopt;
-}
-
-std::string meetingPoint() {
-  const std::optional<LaunchedAs> launched = launchedAs();
-  if (!launched || (launched->by != "PDC_RANK" && launched->by != "RANK")) return "";
-  if (const char* own = std::getenv("PDC_MASTER"); own && *own) return own;
-  const char* address = std::getenv("MASTER_ADDR");
-  const std::optional<int> port = number("MASTER_PORT");
-  return address && *address && port ? std::string(address) + ":" + std::to_string(*port + 1) : "";
 }
 
 } // namespace pdcrt

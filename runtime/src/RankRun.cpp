@@ -7,6 +7,7 @@
 #include "pdcrt/Profile.h"
 #include "pdcrt/Resume.h"
 #include "pdcrt/Threads.h"
+#include "pdcrt/WriteFile.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -61,6 +62,7 @@ Status RankRun::run() {
 
 Status RankRun::interruption() const {
   if (!lastCheckpoint_) return lastCheckpoint_;
+  if (!unwritten_) return unwritten_;
   if (!stopped_) return {};
   return {Exit::again, "stopped by a signal after " + std::to_string(first_ + minibatches_) + " minibatches",
           checkpointer_.enabled() ? "run again with --resume" : ""};
@@ -78,8 +80,12 @@ Status RankRun::prepare() {
                   hosted.stage->modelHash + ", plan.json is for " + files_.modelHash,
               "build the programs in " + options_.directory + " again"};
   }
+  // Now, not after the training.
   if (!options_.exportFolder.empty())
-    if (Status status = makeFolder(options_.exportFolder); !status) return status; // now, not after the training
+    if (Status status = makeFolder(options_.exportFolder); !status) return status;
+  for (const std::string& file : {options_.traceFile, options_.profileFile})
+    if (!file.empty())
+      if (Status status = checkWritable(file); !status) return status;
   if (checkpointer_.enabled())
     if (Status status = makeFolder(options_.checkpointFolder); !status) return status;
   DataOptions data = {.path = options_.data,
@@ -232,13 +238,19 @@ Status RankRun::finish() {
   const bool evaluates = !options_.evaluationData.empty() && !stopped_;
   if (evaluates || !options_.exportFolder.empty())
     if (Status status = executor_.averageState(); !status) return status;
+  // First what must not be lost. What cannot be written ends no other rank, which may still be writing its own.
+  if (!options_.exportFolder.empty()) complain(exportWeights(options_.exportFolder, executor_));
   if (evaluates)
     if (Status status = evaluate(/*last=*/true); !status) return status;
-  if (!options_.exportFolder.empty())
-    if (Status status = exportWeights(options_.exportFolder, executor_); !status) return status;
-  if (!options_.traceFile.empty())
-    if (Status status = trace_.writePart(options_.traceFile, rank_, origin_); !status) return status;
+  if (!options_.traceFile.empty()) complain(trace_.writePart(options_.traceFile, rank_, origin_));
   return measure();
+}
+
+void RankRun::complain(const Status& status) {
+  if (status) return;
+  std::fprintf(stderr, "error: %s\n", status.message().c_str());
+  if (!status.help().empty()) std::fprintf(stderr, "help: %s\n", status.help().c_str());
+  unwritten_ = {status.code(), ""};
 }
 
 /// The result of the last evaluation is the run's, the others' are told beside its progress.
@@ -299,8 +311,7 @@ Status RankRun::measure() {
   std::size_t replicas = 0;
   for (const ScheduleStage& stage : files_.schedule.stages) replicas += static_cast<std::size_t>(stage.replicas);
   if (!waitFor([&] { return statistics_.size() == replicas; })) return transport_.failure();
-  if (!options_.traceFile.empty())
-    if (Status status = Trace::join(options_.traceFile, transport_.ranks()); !status) return status;
+  if (!options_.traceFile.empty()) complain(Trace::join(options_.traceFile, transport_.ranks()));
   std::fputs(summaryOf(files_, {.stages = statistics_,
                                 .secondsPerMinibatch = secondsPerMinibatch_,
                                 .oneProcess = oneProcess_,

@@ -57,6 +57,8 @@ private:
   Status finish();
   Status evaluate(bool last);
   Status measure();
+  /// Tells at once what could not be written; the run goes on, and ends with its code.
+  void complain(const Status& status);
 
   void toRank0(Message& message);
   void handle(const Message& message);
@@ -103,6 +105,7 @@ private:
   bool verdictTaken_ = false, stopAsked_ = false, stopped_ = false, trained_ = false;
   bool checkpointed_ = false; ///< rank 0 is done with the last checkpoint
   Exit verdictCode_ = Exit::done;
+  Status unwritten_; ///< what complain() has told last
 
   // Rank 0's.
   std::unique_ptr<Progress> progress_;

@@ -3,6 +3,7 @@
 #include "pdcrt/Device.h"
 #include "pdcrt/Hash.h"
 #include "pdcrt/HostTransport.h"
+#include "pdcrt/Launcher.h"
 #include "pdcrt/LinkProfile.h"
 #include "pdcrt/MpiTransport.h"
 #include "pdcrt/NcclTransport.h"
@@ -98,14 +99,7 @@ Status runThreads(const RunOptions& options, const RunFiles& files, std::span<co
 Status join(int ranks, int rank, const RunOptions& options, std::unique_ptr<Transport>& transport) {
   const std::string meeting = meetingPoint();
   if (meeting.empty()) return openMpi(ranks, {.rank = rank, .synchronousSends = options.synchronousSends}, transport);
-  if (const int started = launchedAs()->ranks; started != ranks)
-    return {Exit::usage,
-            "the plan has " + std::to_string(ranks) + " ranks, " + std::to_string(started) + " were started",
-            "start as many processes as the plan has ranks"};
-  TcpOptions tcp = {.rank = rank, .meeting = meeting};
-  if (const char* patience = std::getenv("PDC_PATIENCE"); patience && std::atof(patience) >= 1)
-    tcp.patience = std::atof(patience);
-  return openTcp(ranks, tcp, transport);
+  return openTcp(ranks, {.rank = rank, .meeting = meeting, .patience = startPatience()}, transport);
 }
 
 /// A process of its own per rank.
@@ -114,19 +108,31 @@ Status runProcess(const RunOptions& options, const RunFiles& files, std::span<co
   const int ranks = static_cast<int>(files.schedule.ranks.size());
   const int rank = options.rank >= 0 ? options.rank : launched ? launched->rank : -1;
   // Before the others are met: MPI waits for everybody without a limit.
-  const bool known = rank >= 0 && rank < ranks;
+  if (launched && launched->ranks != ranks)
+    return {Exit::usage,
+            "the plan has " + std::to_string(ranks) + " ranks, " + std::to_string(launched->ranks) +
+                " were started; this one is rank " + std::to_string(launched->rank) + " by " + launched->by,
+            "start as many processes as the plan has ranks: mpirun -n " + std::to_string(ranks) +
+                ", or one with --threads"};
+  if (rank >= ranks)
+    return {Exit::usage,
+            "the plan has " + std::to_string(ranks) + " ranks, --rank=" + std::to_string(rank) + " is none"};
+  const bool known = rank >= 0;
   FlightRecorder recorder(rank,
                           known ? files.schedule.ranks[static_cast<std::size_t>(rank)].hosts : std::vector<Host>());
   Supervision supervision(options.directory, onSupervisorSignal);
   if (known) {
     supervision.add(recorder);
-    if (Status status = supervision.connect(files.hash, files.build); !status) return status;
+    recorder.enter(RunPhase::joining);
+    if (Status status = supervision.connect(files.hash, files.build, launched ? launched->by : ""); !status)
+      return status;
   }
   std::unique_ptr<Transport> transport;
   if (Status status = join(ranks, rank, options, transport); !status) {
     supervision.finish(status, false);
     return status;
   }
+  recorder.enter(RunPhase::starting);
   Status status, interruption;
   if (!device::hostSeesBlocks()) status = addBlocks(options, files.schedule, transport);
   if (status) {
@@ -176,6 +182,12 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages, const
   const std::size_t ranks = files.schedule.ranks.size();
   const std::optional<LaunchedAs> launched = launchedAs();
   const bool alone = !launched || launched->ranks == 1;
+  if (!options.threads && !launched && isMpirunOfPdcRun())
+    return {Exit::usage, "mpirun does not say which rank this process is (OMPI_COMM_WORLD_RANK): it is not Open MPI's",
+            "put Open MPI's mpirun first on PATH, or give pdc-run --threads"};
+  if (const std::string ignored = ignoredRanks(); alone && !options.threads && ranks > 1 && !ignored.empty())
+    std::fprintf(stderr, "note: %s: ignored, no launcher has set them for this process (docs/Runtime.md)\n",
+                 ignored.c_str());
   if (options.threads || (alone && (ranks == 1 || stages.size() == files.schedule.stages.size())))
     return runThreads(options, files, stages);
   if (alone)

@@ -166,7 +166,28 @@ Status makeFolder(const std::string& folder) {
   return {Exit::cannotWrite, folder + ": cannot be written", "name a folder that is yours, or does not exist yet"};
 }
 
+/// Writes where `path` says, or else where there is room: what was learned must not be lost.
+static Status writeOrRescue(const std::string& path, const std::vector<TensorRecord>& records,
+                            const std::map<std::string, std::string>& metadata) {
+  const Status status = writeSafetensors(path, records, metadata);
+  if (status) return {};
+  const char* other = std::getenv("TMPDIR");
+  const std::string name = path.substr(path.rfind('/') + 1);
+  for (const std::string& parent :
+       {std::string(other ? other : ""), std::string("/tmp"), std::string("/var/tmp"), std::string(".")}) {
+    std::string folder = parent + "/pdc-weights-XXXXXX";
+    if (parent.empty() || !::mkdtemp(folder.data())) continue;
+    if (writeSafetensors(folder + "/" + name, records, metadata))
+      return {status.code(), status.message(),
+              "these trained weights are in " + folder + "/" + name + ", copy them from there"};
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  }
+  return status;
+}
+
 Status exportWeights(const std::string& folder, Executor& executor) {
+  Status first;
   for (const HostedStage& hosted : executor.hosted()) {
     if (hosted.host.replica != 0) continue;
     const InFileOrder ordered(hosted);
@@ -184,10 +205,10 @@ Status exportWeights(const std::string& folder, Executor& executor) {
     for (const ParameterRow& row : hosted.stage->parameters) add(row, weights);
     for (const StateRow& row : hosted.stage->states) add(row, state);
     const std::string path = folder + "/stage" + std::to_string(hosted.host.stage) + ".safetensors";
-    if (Status status = writeSafetensors(path, records, {{"updates", std::to_string(hosted.updates)}}); !status)
-      return status;
+    if (Status status = writeOrRescue(path, records, {{"updates", std::to_string(hosted.updates)}}); first)
+      first = status;
   }
-  return {};
+  return first;
 }
 
 } // namespace pdcrt

@@ -55,7 +55,7 @@ void sayBye(int code) {
 
 } // namespace
 
-Status Supervision::connect(std::uint64_t hash, std::uint64_t build) {
+Status Supervision::connect(std::uint64_t hash, std::uint64_t build, const std::string& variable) {
   const char* address = std::getenv("PDC_CONTROL");
   const char* token = std::getenv("PDC_CONTROL_TOKEN");
   if (!address || !*address) return {};
@@ -67,7 +67,7 @@ Status Supervision::connect(std::uint64_t hash, std::uint64_t build) {
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
   std::string hello = std::string("hello ") + (token ? token : "-") + " " + std::to_string(::getpid()) + " " + host +
-                      " " + hex(hash) + "." + hex(build);
+                      " " + hex(hash) + "." + hex(build) + (variable.empty() ? "" : "." + variable);
   for (const FlightRecorder* recorder : recorders_) {
     hello += " " + std::to_string(recorder->rank()) + ":";
     for (std::size_t i = 0; i < recorder->hosts().size(); ++i)

@@ -10,6 +10,7 @@
 #include "TimedPipeline.h"
 
 #include "pdcrt/Control.h"
+#include "pdcrt/Launcher.h"
 #include "pdcrt/MpiTransport.h"
 #include "pdcrt/Options.h"
 

@@ -31,13 +31,16 @@ struct Outcome {
   double seconds = 0;
 };
 
-Outcome supervised(const std::string& program, int ranks, double watchdog = 30) {
+Outcome supervised(const std::string& program, int ranks, double watchdog = 30, double start = 60) {
   ::alarm(120); // ends a test that hangs
   Diagnostics diags(nullptr);
   const auto begin = std::chrono::steady_clock::now();
-  const Expected<RunEnding> ending = supervise(
-      {{"python3", "-c", preamble + program}, {}, ""},
-      {.ranks = ranks, .watchdogSeconds = watchdog, .recordings = testing::TempDir() + "no-recordings"}, diags);
+  const Expected<RunEnding> ending = supervise({{"python3", "-c", preamble + program}, {}, ""},
+                                               {.ranks = ranks,
+                                                .watchdogSeconds = watchdog,
+                                                .startSeconds = start,
+                                                .recordings = testing::TempDir() + "no-recordings"},
+                                               diags);
   Outcome outcome;
   EXPECT_TRUE(ending);
   if (ending) outcome.ending = *ending;
@@ -75,6 +78,48 @@ sys.exit(137) # as a launcher ends of which a process was killed
   EXPECT_FALSE(done.ending.lost);
   EXPECT_EQ(done.said, "");
   EXPECT_EQ(supervised(one.replace(one.find("CODE"), 4, "75"), 2).ending.code, 137);
+}
+
+TEST(Supervisor, EndsARunOfWhichARankComesTwice) {
+  const Outcome run = supervised(R"(
+a = rank(0, "00ff.11.RANK"); b = rank(0, "00ff.11.RANK")
+a.readline(); b.readline(); time.sleep(20)
+)",
+                                 3);
+  EXPECT_EQ(run.ending.code, 1);
+  EXPECT_FALSE(run.ending.lost); // again it would be the same
+  EXPECT_TRUE(contains(run.said, "error: two processes are rank 0: process ")) << run.said;
+  EXPECT_TRUE(contains(run.said, " (by RANK) on here, and process ")) << run.said;
+  EXPECT_LT(run.seconds, 15);
+}
+
+TEST(Supervisor, EndsARunOfWhichARankDoesNotCome) {
+  const Outcome run = supervised(R"(
+a = rank(0); c = rank(2)
+expect(a, "stop"); expect(c, "stop")
+)",
+                                 4, 30, /*start=*/1);
+  EXPECT_EQ(run.ending.code, 75);
+  EXPECT_TRUE(contains(run.said, "error: ranks 1, 3 of 4 did not come within 1.0 s")) << run.said;
+  EXPECT_TRUE(contains(run.said, "note: rank 0 (stage 0, replica 0) on here, process ")) << run.said;
+  EXPECT_TRUE(contains(run.said, "note: rank 2 (stage 0, replica 0) on here, process ")) << run.said;
+  EXPECT_LT(run.seconds, 15);
+}
+
+TEST(Supervisor, EndsARunOfWhichARankDoesNotFindTheOthers) {
+  const Outcome run = supervised(R"(
+a = rank(0); b = rank(1)
+expect(a, "go"); expect(b, "go")
+b.write("beat 1 0 0 - 0\n")
+for _ in range(40):
+    a.write("beat 0 0 3 - 0\n"); time.sleep(0.1)
+    b.write("beat 1 0 0 - 0\n")
+expect(a, "stop")
+)",
+                                 2, 30, /*start=*/2);
+  EXPECT_TRUE(run.ending.lost);
+  EXPECT_TRUE(contains(run.said, "error: rank 0 (stage 0, replica 0) on here has not found the others within 2.0 s"))
+      << run.said;
 }
 
 TEST(Supervisor, NamesARankThatDies) {

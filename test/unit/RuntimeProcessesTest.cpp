@@ -7,6 +7,7 @@
 #include "ThreadRun.h"
 
 #include "pdc/Schedule/PipelineShape.h"
+#include "pdcrt/Launcher.h"
 #include "pdcrt/MappedFile.h"
 #include "pdcrt/MpiTransport.h"
 #include "pdcrt/Options.h"

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <numeric>
@@ -85,7 +86,34 @@ int show(const Flags& flags) {
   return 0;
 }
 
+/// The files of weights that a run has exported to `directory`, stage by stage; none: they are no such weights.
+std::vector<std::string> exportedFiles(const std::string& directory) {
+  std::vector<std::string> files;
+  std::error_code ignored;
+  while (true) {
+    const std::string file = directory + "/stage" + std::to_string(files.size()) + ".safetensors";
+    if (!std::filesystem::is_regular_file(file, ignored)) return files;
+    files.push_back(file);
+  }
+}
+
+int exportedToOnnx(const Flags& flags, const std::vector<std::string>& names) {
+  std::vector<pdcrt::SafetensorsFile> files(names.size());
+  std::map<std::string, pdcrt::TensorRecord> tensors;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (pdcrt::Status status = files[i].open(names[i]); !status) return told(status);
+    tensors.insert(files[i].tensors().begin(), files[i].tensors().end());
+  }
+  Diagnostics diags(&std::cerr);
+  if (!writeTrainedOnnx(flags.model, tensors, flags.output, diags)) return exitCodeOf(diags);
+  std::cout << "wrote " << flags.output << " from the weights of " << names.size()
+            << (names.size() == 1 ? " stage" : " stages") << "\n";
+  return 0;
+}
+
 int toOnnx(const Flags& flags) {
+  if (const std::vector<std::string> files = exportedFiles(flags.directory); !files.empty())
+    return exportedToOnnx(flags, files);
   std::int64_t minibatches = 0;
   pdcrt::CheckpointReader reader;
   if (pdcrt::Status status = choose(flags, minibatches); !status) return told(status);
@@ -118,7 +146,8 @@ int main(int argc, char** argv) {
   CLI::App* const ls = command("ls", "one line per checkpoint");
   CLI::App* const verify = command("verify", "reads every byte and compares the checksums");
   CLI::App* const showing = command("show", "prints the manifest");
-  CLI::App* const onnx = command("to-onnx", "writes the model with the weights of a checkpoint");
+  CLI::App* const onnx = command(
+      "to-onnx", "writes the model with the weights of a checkpoint, or with those that a run has exported to DIR");
   for (CLI::App* one : {showing, onnx})
     one->add_option("--at", flags.at, "the checkpoint after so many minibatches (the newest)")
         ->type_name("MINIBATCHES");

@@ -18,7 +18,9 @@ struct SupervisorOptions {
   std::string address;     ///< by which they reach this machine; empty: its host name
   /// Seconds without any rank getting on after which the run counts as hung.
   double watchdogSeconds = 60;
-  std::string recordings; ///< folder of the ranks' flight recorders; those of earlier runs are removed
+  double startSeconds = 60; ///< without a further rank, after which a run that has not begun counts as failed
+  bool launcher = false;    ///< the command is mpirun, whose own messages are shown only where they help
+  std::string recordings;   ///< folder of the ranks' flight recorders; those of earlier runs are removed
 };
 
 struct RunEnding {
@@ -28,7 +30,9 @@ struct RunEnding {
 
 /// Runs `command`, which starts all ranks, to its end. SIGINT and SIGTERM are handed on: the ranks write a checkpoint
 /// and end; a second one ends everything at once. A rank that is lost is told once, with what it did last, and the
-/// others end within seconds. Error: the command cannot be started.
+/// others end within seconds. So ends a run with ranks that do not come, or come twice. What the launcher says of
+/// itself is shown while no rank is there, and where the run fails before it trains or without a word of its ranks.
+/// Errors: the command cannot be started, or ends before all ranks were there.
 Expected<RunEnding> supervise(const Command& command, const SupervisorOptions& options, Diagnostics& diags);
 
 } // namespace pdc

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pdc {
@@ -24,6 +25,8 @@ public:
   ~TemporaryFolder();
 
   const std::string& path() const { return path_; }
+  /// Its path; from now on it stays.
+  std::string release() { return std::exchange(path_, {}); }
 
 private:
   explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
@@ -34,6 +37,8 @@ struct Command {
   std::vector<std::string> words;                 ///< the program (found in $PATH) and its arguments
   std::map<std::string, std::string> environment; ///< in addition to what is there
   std::string log;                                ///< file for stdout and stderr; empty: they are the caller's
+  std::vector<std::string> without;               ///< variables that are left out: beginnings of their names
+  int errors = -1;                                ///< descriptor for stderr, instead of the caller's
 };
 
 /// Runs `command` and returns its exit code (128 + n when signal n ended it). Error: it cannot be started.
@@ -50,7 +55,9 @@ Expected<int> waitFor(int process, const std::string& program, Diagnostics& diag
 std::string findProgram(const std::string& name);
 
 /// Configures and builds the CMake project in `folder` into `folder`/`output`. `targets`: all when empty. What the
-/// compiler said is in `folder`/`output`/build.log, and its end in the error.
+/// compiler said is in `folder`/`output`/build.log, and its end in the error. What was built there when the folder was
+/// elsewhere, or with another runtime, is removed first. A second process waits. Where nothing can be written, what is
+/// built is taken as it is.
 Status buildProject(const std::string& folder, const std::string& output, const std::vector<std::string>& targets,
                     Diagnostics& diags);
 

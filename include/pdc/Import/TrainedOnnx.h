@@ -19,6 +19,8 @@ namespace pdc {
 /// training mode is put into inference mode (BatchNormalization, Dropout), so that the file computes the function that
 /// was trained (docs/decisions/0004-trained-onnx.md). External data goes to one new file, OUT.data.
 ///
+/// With an empty `out` nothing is written, and what would be an error is one.
+///
 /// Errors: the model cannot be read, a name that is no initializer, another type or shape, `out` cannot be written.
 Status writeTrainedOnnx(const std::string& model, const std::map<std::string, pdcrt::TensorRecord>& trained,
                         const std::string& out, Diagnostics& diags);

@@ -17,8 +17,9 @@ struct HelloLine {
   std::string token;
   int process = 0;
   std::string host;
-  std::string hash;  ///< of plan, schedule, training and flags
-  std::string build; ///< of programs and runtime; empty: not told
+  std::string hash;     ///< of plan, schedule, training and flags
+  std::string build;    ///< of programs and runtime; empty: not told
+  std::string variable; ///< of the environment that told the process its rank; empty: none
   std::vector<Rank> ranks;
 };
 

@@ -11,7 +11,8 @@
 
 namespace pdcrt {
 
-enum class RunPhase : std::uint8_t { starting, training, finishing };
+/// `joining`: looking for the other ranks, before `starting`.
+enum class RunPhase : std::uint8_t { starting, training, finishing, joining };
 
 class FlightRecorder {
 public:

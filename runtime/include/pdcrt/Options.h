@@ -1,4 +1,4 @@
-// What is typed after a stage program's name, and what the launcher says of the process. docs/Runtime.md lists both.
+// What is typed after a stage program's name. docs/Runtime.md lists it.
 #pragma once
 
 #include "pdcrt/Status.h"
@@ -39,16 +39,5 @@ struct RunOptions {
 
 /// Reads flags. `finished` says that --help or --version was printed and nothing else is to be done.
 Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished);
-
-/// What a launcher set in the environment: PDC_*, torchrun's, Open MPI's, PMI's, Slurm's, in this order.
-struct LaunchedAs {
-  int rank, ranks;
-  std::string by; ///< name of the variable that holds the rank
-};
-std::optional<LaunchedAs> launchedAs();
-
-/// Where the ranks meet without MPI: PDC_MASTER=HOST:PORT, or the port after torchrun's MASTER_ADDR and MASTER_PORT,
-/// where it listens itself. Empty: the launcher is MPI's or none, which bring their own.
-std::string meetingPoint();
 
 } // namespace pdcrt

@@ -3,7 +3,8 @@
 // The supervisor names its address and a token in PDC_CONTROL=HOST:PORT and PDC_CONTROL_TOKEN. Lines of text, words
 // apart by one space:
 //
-//   to the supervisor    hello TOKEN PID HOST HASH.BUILD RANK:STAGE.REPLICA,…  …   one word per rank of this process
+//   to the supervisor    hello TOKEN PID HOST HASH.BUILD.VARIABLE RANK:STAGE.REPLICA,…  …   one word per rank of this
+//                                                                            process
 //                        beat RANK COUNT PHASE ACTION MILLISECONDS           each second; ACTION is - before the first
 //                        bye CODE                                            the run has ended, in order
 //   from it              go                                                  all are there, of one build and plan
@@ -40,8 +41,9 @@ public:
   void add(FlightRecorder& recorder) { recorders_.push_back(&recorder); }
 
   /// Where there is a supervisor: connects, and waits until all ranks of the run are there. `hash`: of plan, schedule,
-  /// training and flags; `build`: of the programs and the runtime. Fails with Exit::again: nobody is there, or says go.
-  Status connect(std::uint64_t hash, std::uint64_t build);
+  /// training and flags; `build`: of the programs and the runtime; `variable`: of the environment that told this
+  /// process its rank. Fails with Exit::again: nobody is there, or says go.
+  Status connect(std::uint64_t hash, std::uint64_t build, const std::string& variable = {});
 
   /// Says goodbye: how the run has ended. Where it has `failed` (and not obeyed a signal), writes the flight recorders.
   void finish(const Status& status, bool failed);

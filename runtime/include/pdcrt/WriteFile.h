@@ -41,6 +41,9 @@ Status writeAtomically(const std::string& path, std::span<const std::span<const 
                        FileSum* sum = nullptr);
 Status writeAtomically(const std::string& path, const std::string& text);
 
+/// Whether writeAtomically() could write `path` now: tries it with a file beside it. Fails with Exit::cannotWrite.
+Status checkWritable(const std::string& path);
+
 /// Makes a folder durable: which names it holds. Fails with Exit::cannotWrite.
 Status syncFolder(const std::string& path);
 

@@ -54,7 +54,9 @@ bool parseHello(std::string_view line, HelloLine& hello) {
       !parseName(take(line, ' '), hello.host))
     return false;
   std::string_view hash = take(line, ' ');
-  if (!parseName(take(hash, '.'), hello.hash) || (!hash.empty() && !parseName(hash, hello.build))) return false;
+  if (!parseName(take(hash, '.'), hello.hash) || (!hash.empty() && !parseName(take(hash, '.'), hello.build)) ||
+      (!hash.empty() && !parseName(hash, hello.variable)))
+    return false;
   while (!line.empty()) {
     std::string_view word = take(line, ' ');
     HelloLine::Rank& rank = hello.ranks.emplace_back();
@@ -67,7 +69,7 @@ bool parseBeat(std::string_view line, BeatLine& beat) {
   beat = {};
   return take(line, ' ') == "beat" && parseNumber(take(line, ' '), 0, mostRanks - 1, beat.rank) &&
          parseNumber(take(line, ' '), std::int64_t{0}, INT64_MAX, beat.count) &&
-         parseNumber(take(line, ' '), 0, 2, beat.phase) && parseName(take(line, ' '), beat.action) &&
+         parseNumber(take(line, ' '), 0, 3, beat.phase) && parseName(take(line, ' '), beat.action) &&
          parseNumber(line, 0.0, 1e15, beat.milliseconds);
 }
 

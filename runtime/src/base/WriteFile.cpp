@@ -100,8 +100,30 @@ FileSum extended(FileSum sum, std::span<const std::byte> bytes) {
   return sum;
 }
 
+static std::string temporaryOf(const std::string& path) {
+  return path + ".tmp-" + std::to_string(::getpid());
+}
+
+Status checkWritable(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
+    return cannotWrite(path, S_ISDIR(info.st_mode) ? EISDIR : EINVAL);
+  const std::string temporary = temporaryOf(path);
+  const int file = fileCalls.open(temporary.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  const int reason = file < 0 ? errno : 0;
+  if (file >= 0) {
+    fileCalls.close(file);
+    fileCalls.unlink(temporary.c_str());
+  }
+  if (reason == 0) return {};
+  const std::string folder = path.substr(0, path.rfind('/'));
+  return {Exit::cannotWrite, cannotWrite(path, reason).message(),
+          reason == ENOENT && folder != path ? "make its folder: mkdir -p " + folder
+                                             : "name a file that can be written"};
+}
+
 Status writeAtomically(const std::string& path, std::span<const std::span<const std::byte>> parts, FileSum* sum) {
-  const std::string temporary = path + ".tmp-" + std::to_string(::getpid());
+  const std::string temporary = temporaryOf(path);
   const int file = fileCalls.open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file < 0) return cannotWrite(path, errno);
   if (sum) *sum = {};

@@ -1,0 +1,184 @@
+// The weights lie in the generated folder until the model is written, or as long as it is not.
+#include "TrainedModel.h"
+
+#include "OutputFolder.h"
+#include "pdc/Driver/CommandLine.h"
+#include "pdc/Driver/Launch.h"
+#include "pdc/Driver/Toolchain.h"
+#include "pdc/Import/TrainedOnnx.h"
+#include "pdcrt/MappedFile.h"
+#include "pdcrt/WriteFile.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <ostream>
+#include <sstream>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace pdc;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// "4242 bytes, CRC-32C 0ac35f1e".
+std::string textOf(const pdcrt::FileSum& sum) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%llu bytes, CRC-32C %08x", static_cast<unsigned long long>(sum.bytes), sum.crc);
+  return text;
+}
+
+Expected<pdcrt::FileSum> sumOf(const std::string& path, Diagnostics& diags) {
+  pdcrt::MappedFile file;
+  if (pdcrt::Status status = file.open(path); !status) return reportFile(status, path, diags);
+  return pdcrt::extended({}, file.bytes());
+}
+
+/// Two lines: the model's path, from the folder, and its sum. Folders of older versions lack the second.
+struct Record {
+  std::string path, sum;
+};
+
+Expected<Record> readRecord(const std::string& folder, Diagnostics& diags) {
+  const Expected<std::string> text = readFile(folder + "/" + modelPathFile, diags);
+  if (!text) return failure;
+  std::istringstream lines(*text);
+  Record record;
+  std::getline(lines, record.path);
+  std::getline(lines, record.sum);
+  const fs::path asNamed = (fs::path(folder) / record.path).lexically_normal();
+  std::error_code error;
+  const fs::path asItIs = (fs::canonical(folder, error) / record.path).lexically_normal(); // through links
+  record.path = (!fs::exists(asNamed, error) && fs::exists(asItIs, error) ? asItIs : asNamed).string();
+  return record;
+}
+
+/// The tensors of some safetensors files, which must stay open.
+Expected<std::map<std::string, pdcrt::TensorRecord>>
+read(const std::vector<std::string>& names, std::vector<pdcrt::SafetensorsFile>& files, Diagnostics& diags) {
+  std::map<std::string, pdcrt::TensorRecord> tensors;
+  files.resize(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (pdcrt::Status status = files[i].open(names[i]); !status) return reportFile(status, names[i], diags);
+    tensors.insert(files[i].tensors().begin(), files[i].tensors().end());
+  }
+  return tensors;
+}
+
+} // namespace
+
+Expected<std::string> pdc::modelRecord(const std::string& path, const std::string& folder, Diagnostics& diags) {
+  const Expected<pdcrt::FileSum> sum = sumOf(path, diags);
+  if (!sum) return failure;
+  std::error_code ignored;
+  // A link to the model stays one: its external data lies, or seems to lie, beside the link.
+  const fs::path model = fs::absolute(path), from = fs::relative(model.parent_path(), fs::absolute(folder), ignored);
+  return (from / model.filename()).lexically_normal().string() + "\n" + textOf(*sum) + "\n";
+}
+
+std::string TrainedModel::fileOf(std::size_t stage) const {
+  return weights_ + "/stage" + std::to_string(stage) + ".safetensors";
+}
+
+std::pair<std::uint64_t, std::int64_t> TrainedModel::identity(const std::string& file) {
+  struct stat info {};
+  if (::stat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return {0, 0};
+  return {info.st_ino, std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+}
+
+Expected<TrainedModel> TrainedModel::prepare(ExportOptions options, const Plan& plan, Diagnostics& diags) {
+  TrainedModel result(std::move(options), plan.stages.size());
+  if (!result.checkModel(diags) || !result.chooseWeights(diags)) return failure;
+  return result;
+}
+
+Status TrainedModel::checkModel(Diagnostics& diags) {
+  const bool exports = !options_.exportFile.empty();
+  std::error_code ignored;
+  if (!exports && !fs::exists(options_.folder + "/" + modelPathFile, ignored)) return success;
+  const Expected<Record> record = readRecord(options_.folder, diags);
+  if (!record) return failure;
+  const std::string named = options_.model;
+  if (options_.model.empty()) options_.model = record->path;
+  if (!fs::exists(options_.model, ignored)) {
+    if (!exports) return success; // the folder holds all that a training needs
+    return diags.error({.file = options_.model}).help("say where the model is: --model=FILE")
+           << "is not there, and --export needs the model that " << options_.folder << " was generated from";
+  }
+  const Expected<pdcrt::FileSum> sum = sumOf(options_.model, diags);
+  if (!sum) return failure;
+  if (!record->sum.empty() && textOf(*sum) != record->sum) {
+    const Location where{.file = options_.model};
+    const std::string fact = "is another model than " + options_.folder + " was generated from: it has " +
+                             textOf(*sum) + ", that one had " + record->sum;
+    if (exports || !named.empty())
+      return diags.error(where).help("run pdc again, or name the model of the folder: --model=FILE") << fact;
+    diags.warning(where).help("to train this one run pdc again") << fact;
+  }
+  if (!exports) return success;
+  // With the weights that the training begins with, which have the names and the types of those that it ends with.
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(options_.folder + "/weights", ignored))
+    if (entry.path().extension() == ".safetensors") names.push_back(entry.path().string());
+  std::vector<pdcrt::SafetensorsFile> files;
+  const auto tensors = read(names, files, diags);
+  if (!tensors || !writeTrainedOnnx(options_.model, *tensors, /*out=*/"", diags)) return failure;
+  if (pdcrt::Status status = pdcrt::checkWritable(options_.exportFile); !status)
+    return reportFile(status, options_.exportFile, diags);
+  return success;
+}
+
+Status TrainedModel::chooseWeights(Diagnostics& diags) {
+  weights_ = options_.weights;
+  if (weights_.empty() && options_.exportFile.empty()) return success;
+  if (weights_.empty()) {
+    isOwn_ = true;
+    std::error_code error;
+    weights_ = options_.folder + "/trained";
+    for (int number = 2; !fs::create_directory(weights_, error) && !error; ++number) // another training's are there
+      weights_ = options_.folder + "/trained-" + std::to_string(number);
+    if (error) {
+      Expected<TemporaryFolder> folder = TemporaryFolder::create(diags);
+      if (!folder) return failure;
+      weights_ = folder->release();
+    }
+  }
+  for (std::size_t stage = 0; stage < stages_; ++stage) before_[fileOf(stage)] = identity(fileOf(stage));
+  return success;
+}
+
+Expected<int> TrainedModel::finish(int code, std::ostream& out, Diagnostics& diags) {
+  if (weights_.empty()) return code;
+  std::vector<std::string> names;
+  std::string lacking;
+  for (std::size_t stage = 0; stage < stages_; ++stage) {
+    const std::string file = fileOf(stage);
+    if (const auto now = identity(file); now.first != 0 && now != before_[file])
+      names.push_back(file);
+    else if (lacking.empty())
+      lacking = "stage" + std::to_string(stage) + ".safetensors";
+  }
+  std::error_code ignored;
+  if (options_.exportFile.empty()) return code;
+  if (names.empty() && code != 0) { // it never came to its weights
+    if (isOwn_) fs::remove(weights_, ignored);
+    return code;
+  }
+  const std::string command =
+      "pdc-ckpt to-onnx " + shellWord(weights_) + " --model " + shellWord(options_.model) + " -o trained.onnx";
+  if (!lacking.empty())
+    return diags.error({.file = options_.exportFile})
+               .note("the others are in " + weights_ + ", which all machines of a run must share")
+               .help("put it there, and type " + command)
+           << "is not written: " << lacking << " of the trained weights is not in " << weights_;
+  std::vector<pdcrt::SafetensorsFile> files;
+  const auto tensors = read(names, files, diags);
+  if (!tensors || !writeTrainedOnnx(options_.model, *tensors, options_.exportFile, diags))
+    return diags.error({.file = options_.exportFile}).help("to write the model from them, type " + command)
+           << "is not written; the trained weights are kept in " << weights_;
+  out << "wrote " << options_.exportFile << "\n";
+  if (isOwn_) fs::remove_all(weights_, ignored);
+  return code;
+}
