@@ -18,7 +18,10 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+
 from compare import flags_of
+from measured import part_of, with_part
 from networks import NETWORKS, PUBLISHED
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -29,6 +32,8 @@ TITLES = {"alexnet": "AlexNet", "vgg16": "VGG-16", "resnet18": "ResNet-18", "res
           "gnmt8": "GNMT-8", "gnmt16": "GNMT-16", "s2vt": "S2VT", "switch": "Switch experts",
           "top2-experts": "Top-2 experts"}
 PYTHON = "/usr/bin/python3"
+# Of the same page, by other scripts.
+OTHER_PARTS = {"sweep": "utils/models/sweep.py", "wheels": "utils/models/wheels.py"}
 
 
 def export_flags(name):
@@ -121,7 +126,8 @@ def records(rows):
 
 def document(rows):
     lines = ["# Models", "",
-             "Made by `utils/models/measure.py`; do not edit. The networks of `utils/models/`, from torchvision or written to be read there;",
+             "Made by `utils/models/measure.py`, what follows the commands by other scripts; do not edit. The networks of",
+             "`utils/models/`, from torchvision or written to be read there;",
              "weights are random, nothing is downloaded. `utils/models/export.py --help` has other sizes, opsets, and inference mode, which",
              "[the importer](../include/pdc/Import/OnnxImport.h) repairs as far as it can.", "",
              "- **weights**: size of the exported model, full size, training mode.",
@@ -168,7 +174,12 @@ def main():
                 print(f"{row['name']:<90} {row['value']:>9.2f} {row['unit']:<4} {row['goal']:<7} {'yes' if row['holds'] else 'NO'}",
                       flush=True)
     if options.docs:
-        options.docs.write_text(document(rows))
+        before = options.docs.read_text() if options.docs.exists() else ""
+        page = document(rows)
+        for part, script in OTHER_PARTS.items():
+            if text := part_of(before, part, script):
+                page = with_part(page, part, script, text)
+        options.docs.write_text(page)
     if options.json:
         options.json.write_text(json.dumps(records(rows), indent=1) + "\n")
     sys.exit(not all(row.get("compiled") and row.get("agrees", True) for row in rows))

@@ -1,0 +1,113 @@
+"""ONNX Runtime as an oracle: forwards, and differences of a loss along a gradient that is to be checked.
+
+Every run is on the CPU with one thread. A parameter becomes an input of the model, so that one session serves all.
+"""
+import numpy
+import onnx
+import onnxruntime
+from onnx import numpy_helper
+
+FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
+
+
+def graphs(graph):
+    """The graph and the bodies of its control flow."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from graphs(attribute.g)
+
+
+def constants(model):
+    """Every floating-point constant by its name, wherever the exporter has put it: {name: array}."""
+    found = {}
+    for graph in graphs(model.graph):
+        for tensor in graph.initializer:
+            if tensor.data_type in FLOATS:
+                found[tensor.name] = numpy_helper.to_array(tensor)
+        for node in graph.node:
+            value = next((a.t for a in node.attribute if a.name == "value"), None) if node.op_type == "Constant" else None
+            if value is not None and value.data_type in FLOATS:
+                found[node.output[0]] = numpy_helper.to_array(value)
+    return found
+
+
+def lifted(model, names):
+    """A copy in which these constants are inputs with a default."""
+    model = onnx.ModelProto.FromString(model.SerializeToString())
+    model.ir_version = max(model.ir_version, 4)  # initializers need not be inputs, and may be
+    graph, inputs = model.graph, {entry.name for entry in model.graph.input}
+    for body in graphs(graph):
+        moved = [tensor for tensor in body.initializer if tensor.name in names] if body is not graph else []
+        for tensor in moved:
+            graph.initializer.append(tensor)
+            body.initializer.remove(tensor)
+        for node in [node for node in body.node if node.op_type == "Constant" and node.output[0] in names]:
+            tensor = next(a.t for a in node.attribute if a.name == "value")
+            graph.initializer.append(onnx.TensorProto.FromString(tensor.SerializeToString()))
+            graph.initializer[-1].name = node.output[0]
+            body.node.remove(node)
+    for tensor in graph.initializer:
+        if tensor.name in names and tensor.name not in inputs:
+            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    return model
+
+
+def session_of(model, optimised=True):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def relative(value, right):
+    """Norm-wise error; absolute where the right value vanishes."""
+    value, right = numpy.asarray(value, numpy.float64), numpy.asarray(right, numpy.float64)
+    norm = numpy.linalg.norm(right)
+    return float(numpy.linalg.norm(value - right) / (norm if norm > 1e-12 else 1.0))
+
+
+class Differences:
+    """Derivatives of loss(outputs) of a model, by central differences over ONNX Runtime's forward in f32.
+
+    A step that is too small drowns in rounding, one that is too large in curvature: of steps from 1/8 to 2^-13 of the
+    parameter's norm the two neighbours that agree best are taken.
+    """
+    STEPS = [2.0 ** -k for k in range(3, 14, 2)]
+
+    def __init__(self, model, names, feeds, loss):
+        self.session, self.feeds, self.loss = session_of(lifted(model, set(names))), feeds, loss
+        self.values = {name: value for name, value in constants(model).items() if name in names}
+
+    def along(self, name, direction):
+        """The derivative along a direction of norm 1, and how far the two estimates that make it are apart."""
+        value = self.values[name].astype(numpy.float64)
+        size = max(numpy.linalg.norm(value), 0.1 * numpy.sqrt(value.size))
+        found = [self.central(name, value, direction, step * size) for step in self.STEPS]
+        apart = [abs(a - b) for a, b in zip(found, found[1:])]
+        best = int(numpy.argmin(apart))
+        return (found[best] + found[best + 1]) / 2, apart[best]
+
+    def central(self, name, value, direction, step):
+        ends = [(value + sign * step * direction).astype(self.values[name].dtype) for sign in (1, -1)]
+        losses = [self.loss(self.session.run(None, {**self.feeds, name: end})) for end in ends]
+        moved = float(numpy.vdot(ends[0].astype(numpy.float64) - ends[1], direction))  # as rounded
+        return (losses[0] - losses[1]) / moved if moved else 0.0
+
+    def error(self, name, gradient, random, directions=2):
+        """The largest error of derivatives along the gradient and in random directions, over the gradient's norm; and
+        what of it the differences themselves may be."""
+        gradient = gradient.astype(numpy.float64)
+        norm = numpy.linalg.norm(gradient)
+        towards = [gradient / norm] if norm > 0 else []
+        for _ in range(directions):
+            direction = random.standard_normal(gradient.shape)
+            towards.append(direction / numpy.linalg.norm(direction))
+        worst, doubt = 0.0, 0.0
+        for direction in towards:
+            found, apart = self.along(name, direction)
+            worst, doubt = max(worst, abs(found - numpy.vdot(gradient, direction))), max(doubt, apart)
+        return worst, doubt, norm

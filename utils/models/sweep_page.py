@@ -1,0 +1,56 @@
+"""The part of docs/Models.md that sweep.py writes: verdicts and messages, no measured numbers."""
+from outcome import listed
+from sweep_networks import NETWORKS
+
+INTRO = """## What PyTorch exports
+
+{count} architectures from torchvision, transformers and `utils/models/sweep_networks.py`, small, with random weights, exported by PyTorch 2.15
+with three settings: its exporter as it is, the same with `optimize=False`, and the older one (`dynamo=False`, in training mode where there
+is BatchNorm). What pdc makes of each file is compared with the module: which parameters are trained; the forward with ONNX Runtime;
+the loss, every gradient and one step of AdamW with PyTorch, in f64; where it says *program*, also the step of a program, in f32.
+The newer exporter writes BatchNorm for inference only: with `optimize=False`, `--bn=batch` brings its training back; otherwise it is folded
+into the convolution before it, and PyTorch's module in inference mode is what the rest is compared with. Made by
+`utils/models/sweep.py`, which fails where anything else happens than
+
+- **equal**: the module's own parameters are trained under their own names, and all numbers agree;
+- **told**: some are trained in another way, and a warning names them: *renamed* (held under another name, so that the module cannot load
+  them back by name), *merged* (several equal parameters are one), *apart* (one is stored twice), *left out* (they are not in the file any more,
+  or do not learn), *other* (what is trained in their place; its gradient is that of differences of ONNX Runtime's loss). Whatever has a
+  counterpart in the module agrees with it;
+- **refused**: with a reason; the messages are below;
+- **not exported**: by PyTorch.
+"""
+
+
+def cell(row):
+    verdict = row["verdict"]
+    if verdict == "told":
+        verdict += ": " + ", ".join(f"{count} {kind}" for kind, count in row["differences"].items())
+    if isinstance(row.get("forward"), str):
+        verdict += ", forward not compared"
+    if row.get("program") and row["verdict"] in ("equal", "told"):
+        verdict += ", program"
+    return verdict
+
+
+def document(rows, exporters):
+    by_name = {}
+    for row in rows:
+        by_name.setdefault(row["name"], {})[row["exporter"]] = row
+    names = [name for name in NETWORKS if name in by_name]
+    lines = [INTRO.format(count=len(names)).rstrip(), "", "| architecture | parameters | " + " | ".join(exporters.values()) + " |",
+             "|---|--:|" + "---|" * len(exporters)]
+    for name in names:
+        own = by_name[name]
+        count = next((str(row["parameters"]) for row in own.values() if "parameters" in row), "")
+        cells = [cell(own[exporter]) if exporter in own else "" for exporter in exporters]
+        lines.append(f"| {NETWORKS[name][0]} | {count} | " + " | ".join(cells) + " |")
+    where = {"default": "", "unoptimised": ", optimize=False", "older": ", dynamo=False"}
+    cases = [(f"{row['name']}{where[row['exporter']]}", row) for name in names for row in by_name[name].values()]
+    warned = [("\n".join([message, *helps]), case) for case, row in cases if row["verdict"] == "told" for message, helps in row["warnings"]]
+    refused = [("\n".join([message, *helps]), case) for case, row in cases for message, helps in row.get("errors", [])[:1]]
+    failed = [(row["reason"], case) for case, row in cases if row["verdict"] == "not exported"]
+    lines += listed("What is told", "An example of each warning, its help, and the cases that have it.", warned)
+    lines += listed("What is refused", "The first line of each refusal, its help, and the cases that have it.", refused)
+    lines += listed("What PyTorch does not export", "In the words of PyTorch.", failed)
+    return "\n".join(lines) + "\n"
