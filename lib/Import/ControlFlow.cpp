@@ -44,12 +44,12 @@ namespace {
 
 class Expansion {
 public:
-  Expansion(const onnx::NodeProto& node, std::int64_t opset, const std::vector<Value*>& inputs, Builder& builder,
+  Expansion(const onnx::NodeProto& node, std::int64_t opset, const std::vector<ModelValue>& inputs, Builder& builder,
             const ConvertBody& convertBody)
       : node_(node), opset_(opset), inputs_(inputs), builder_(builder), where_(builder.location()),
         convertBody_(convertBody) {}
 
-  Expected<std::vector<Value*>> run() {
+  Expected<std::vector<ModelValue>> run() {
     return node_.op_type() == "If" ? branch() : node_.op_type() == "Loop" ? loop() : scan();
   }
 
@@ -60,7 +60,7 @@ private:
   Diagnostics::Builder unsupported() const {
     return builder_.diags().error(where_).exit(ExitCode::unsupported) << "'" << node_.op_type() << "' operator ";
   }
-  Value* input(std::size_t i) const { return i < inputs_.size() ? inputs_[i] : nullptr; }
+  ModelValue input(std::size_t i) const { return i < inputs_.size() ? inputs_[i] : ModelValue(); }
 
   const onnx::AttributeProto* attribute(const std::string& name) const {
     for (const onnx::AttributeProto& attribute : node_.attribute())
@@ -80,14 +80,15 @@ private:
     return error() << "has " << numbers.size() << " numbers in '" << name << "', expected " << count;
   }
   /// The single element of a constant.
-  Expected<std::int64_t> constant(const Value* value, const std::string& what) const {
-    if (const std::optional<Tensor> tensor = Builder::constantValue(value); tensor && tensor->elements() == 1)
+  Expected<std::int64_t> constant(const ModelValue& value, const std::string& what) const {
+    if (value.sequence) return error() << "needs a tensor as " << what << ", it is a sequence";
+    if (const std::optional<Tensor> tensor = Builder::constantValue(value.tensor); tensor && tensor->elements() == 1)
       return tensor->asInt(0);
     return unsupported().help("export the model with static shapes, or with the loop unrolled")
            << "needs a constant " << what << ", it is computed from the model's data";
   }
 
-  Expected<std::vector<Value*>> branch() {
+  Expected<std::vector<ModelValue>> branch() {
     if (!input(0)) return error() << "has no condition";
     const Expected<std::int64_t> taken = constant(input(0), "input 0 (cond)");
     if (!taken) return failure;
@@ -97,9 +98,9 @@ private:
   }
 
   /// The body's outputs of one iteration, which must be at least `least`.
-  Expected<std::vector<Value*>> iterate(const onnx::GraphProto& graph, const std::vector<Value*>& values,
-                                        std::size_t least, std::int64_t iteration) {
-    Expected<std::vector<Value*>> outputs = convertBody_(graph, values, std::to_string(iteration) + "/");
+  Expected<std::vector<ModelValue>> iterate(const onnx::GraphProto& graph, const std::vector<ModelValue>& values,
+                                            std::size_t least, std::int64_t iteration) {
+    Expected<std::vector<ModelValue>> outputs = convertBody_(graph, values, std::to_string(iteration) + "/");
     builder_.setLocation(where_);
     if (!outputs) return failure;
     if (outputs->size() < least)
@@ -109,7 +110,7 @@ private:
 
   /// Inputs: number of iterations, condition, carried values. The body takes the iteration, the condition and the
   /// carried values, and returns the condition, the carried values and what is stacked.
-  Expected<std::vector<Value*>> loop() {
+  Expected<std::vector<ModelValue>> loop() {
     const Expected<const onnx::GraphProto*> graph = body("body");
     if (!graph) return failure;
     std::int64_t most = INT64_MAX;
@@ -118,25 +119,25 @@ private:
       if (!stated) return failure;
       most = *stated;
     }
-    Value* condition = input(1) ? input(1) : builder_.constant(1, ElementType::boolean);
+    ModelValue condition = input(1) ? input(1) : builder_.constant(1, ElementType::boolean);
     const std::size_t count = inputs_.size() > 2 ? inputs_.size() - 2 : 0;
-    std::vector<Value*> carried(inputs_.end() - static_cast<std::ptrdiff_t>(count), inputs_.end());
-    std::vector<std::vector<Value*>> stacked;
+    std::vector<ModelValue> carried(inputs_.end() - static_cast<std::ptrdiff_t>(count), inputs_.end());
+    std::vector<std::vector<ModelValue>> stacked;
     for (std::int64_t i = 0; i < most; ++i) {
       const Expected<std::int64_t> holds =
           constant(condition, i == 0 ? "input 1 (cond)" : "condition in the body's output 0");
       if (!holds) return failure;
       if (!*holds) break;
-      std::vector<Value*> values = {builder_.constant(Tensor::ofInts({}, std::vector<std::int64_t>{i})), condition};
+      std::vector<ModelValue> values = {builder_.constant(Tensor::ofInts({}, std::vector<std::int64_t>{i})), condition};
       values.insert(values.end(), carried.begin(), carried.end());
-      const Expected<std::vector<Value*>> outputs = iterate(**graph, values, count + 1, i);
+      const Expected<std::vector<ModelValue>> outputs = iterate(**graph, values, count + 1, i);
       if (!outputs) return failure;
       condition = (*outputs)[0];
       std::copy_n(outputs->begin() + 1, count, carried.begin());
       stacked.resize(outputs->size() - 1 - count);
       for (std::size_t k = 0; k < stacked.size(); ++k) stacked[k].push_back((*outputs)[1 + count + k]);
     }
-    for (const std::vector<Value*>& parts : stacked) {
+    for (const std::vector<ModelValue>& parts : stacked) {
       carried.push_back(stack(parts, 0));
       if (!carried.back()) return failure;
     }
@@ -145,7 +146,7 @@ private:
 
   /// Inputs: states, then values whose slices the iterations take. The body takes states and slices and returns states
   /// and slices.
-  Expected<std::vector<Value*>> scan() {
+  Expected<std::vector<ModelValue>> scan() {
     if (opset_ < 9) return unsupported() << "of opset 8 scans whole batches, known are those of opset 9 on";
     const Expected<const onnx::GraphProto*> graph = body("body");
     if (!graph) return failure;
@@ -160,15 +161,15 @@ private:
     const Expected<std::int64_t> length = lengthOf(states, *axes);
     if (!length) return failure;
 
-    std::vector<Value*> carried(inputs_.begin(), inputs_.begin() + static_cast<std::ptrdiff_t>(states));
-    std::vector<std::vector<Value*>> stacked;
+    std::vector<ModelValue> carried(inputs_.begin(), inputs_.begin() + static_cast<std::ptrdiff_t>(states));
+    std::vector<std::vector<ModelValue>> stacked;
     for (std::int64_t i = 0; i < *length; ++i) {
-      std::vector<Value*> values = carried;
+      std::vector<ModelValue> values = carried;
       for (std::size_t k = states; k < inputs_.size(); ++k) {
-        values.push_back(slice(inputs_[k], (*axes)[k - states], (*backwards)[k - states] ? *length - 1 - i : i));
+        values.push_back(slice(inputs_[k].tensor, (*axes)[k - states], (*backwards)[k - states] ? *length - 1 - i : i));
         if (!values.back()) return failure;
       }
-      const Expected<std::vector<Value*>> outputs = iterate(**graph, values, states, i);
+      const Expected<std::vector<ModelValue>> outputs = iterate(**graph, values, states, i);
       if (!outputs) return failure;
       std::copy_n(outputs->begin(), states, carried.begin());
       stacked.resize(outputs->size() - states);
@@ -190,11 +191,13 @@ private:
     std::int64_t length = -1;
     for (std::size_t k = states; k < inputs_.size(); ++k) {
       if (!inputs_[k]) return error() << "lacks input " << k;
-      const Shape& shape = inputs_[k]->type().shape;
+      if (inputs_[k].sequence) return error() << "scans a sequence, input " << k;
+      const Shape& shape = inputs_[k].tensor->type().shape;
       const auto rank = static_cast<std::int64_t>(shape.size());
       std::int64_t axis = axes[k - states];
       if (axis < -rank || axis >= rank)
-        return error() << "scans axis " << axis << " of input " << k << ", which is " << toString(inputs_[k]->type());
+        return error() << "scans axis " << axis << " of input " << k << ", which is "
+                       << toString(inputs_[k].tensor->type());
       const std::int64_t dim = shape[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)];
       if (length >= 0 && dim != length)
         return error() << "scans " << length << " slices of one input and " << dim << " of another";
@@ -216,9 +219,14 @@ private:
   }
 
   /// The parts along a new axis.
-  Value* stack(const std::vector<Value*>& parts, std::int64_t axis) {
+  Value* stack(const std::vector<ModelValue>& parts, std::int64_t axis) {
     std::vector<Value*> slices;
-    for (Value* part : parts) {
+    for (const ModelValue& value : parts) {
+      if (value.sequence) {
+        static_cast<void>(error() << "stacks sequences, which has no meaning");
+        return nullptr;
+      }
+      Value* const part = value.tensor;
       Shape shape = part->type().shape;
       const auto rank = static_cast<std::int64_t>(shape.size()) + 1;
       if (axis < -rank || axis >= rank) {
@@ -235,7 +243,7 @@ private:
 
   const onnx::NodeProto& node_;
   const std::int64_t opset_;
-  const std::vector<Value*>& inputs_;
+  const std::vector<ModelValue>& inputs_;
   Builder& builder_;
   const Location where_;
   const ConvertBody& convertBody_;
@@ -243,8 +251,8 @@ private:
 
 } // namespace
 
-Expected<std::vector<Value*>> pdc::expandControlFlow(const onnx::NodeProto& node, std::int64_t opset,
-                                                     const std::vector<Value*>& inputs, Builder& builder,
-                                                     const ConvertBody& convertBody) {
+Expected<std::vector<ModelValue>> pdc::expandControlFlow(const onnx::NodeProto& node, std::int64_t opset,
+                                                         const std::vector<ModelValue>& inputs, Builder& builder,
+                                                         const ConvertBody& convertBody) {
   return Expansion(node, opset, inputs, builder, convertBody).run();
 }

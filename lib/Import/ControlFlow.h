@@ -1,6 +1,7 @@
 // If, Loop and Scan, where what they do is known when a model is compiled.
 #pragma once
 
+#include "ModelValue.h"
 #include "OnnxProto.h"
 #include "pdc/IR/Builder.h"
 
@@ -30,16 +31,17 @@ void forEachNode(const onnx::GraphProto& graph, const Visit& visit) {
 
 /// Converts the nodes of `body` for these values of its inputs and returns its outputs. `scope` goes before the names
 /// of its nodes: "3/".
-using ConvertBody = std::function<Expected<std::vector<Value*>>(
-    const onnx::GraphProto& body, const std::vector<Value*>& inputs, const std::string& scope)>;
+using ConvertBody = std::function<Expected<std::vector<ModelValue>>(
+    const onnx::GraphProto& body, const std::vector<ModelValue>& inputs, const std::string& scope)>;
 
 /// The outputs of an If, Loop or Scan, which is expanded: the branch that the condition takes, or the body once per
-/// iteration. Afterwards nothing is left of it; gradients and cuts are those of the nodes.
+/// iteration. Afterwards nothing is left of it; gradients and cuts are those of the nodes. Branches may yield
+/// sequences, and a Loop may carry them.
 ///
 /// Errors: a condition or a number of iterations that is computed from data; Scan of opset 8; a Loop without iterations
 /// whose stacked outputs, of no known type, are read. How much a model may expand to is for `convertBody` to say.
-Expected<std::vector<Value*>> expandControlFlow(const onnx::NodeProto& node, std::int64_t opset,
-                                                const std::vector<Value*>& inputs, Builder& builder,
-                                                const ConvertBody& convertBody);
+Expected<std::vector<ModelValue>> expandControlFlow(const onnx::NodeProto& node, std::int64_t opset,
+                                                    const std::vector<ModelValue>& inputs, Builder& builder,
+                                                    const ConvertBody& convertBody);
 
 } // namespace pdc

@@ -12,6 +12,7 @@
 #include "Inputs.h"
 #include "Operators.h"
 #include "ProgramOrder.h"
+#include "Sequences.h"
 #include "TensorReader.h"
 #include "pdc/IR/Builder.h"
 #include "pdc/Support/Names.h"
@@ -85,7 +86,8 @@ public:
     if (!bodyWeights_.empty())
       diags_.warning(at(*bodyWeights_.begin())).help("store it as an initializer of the model, which bodies may read")
           << "is a weight in the body of control flow: such weights are constants, they are not trained";
-    for (const onnx::ValueInfoProto& output : file_.graph().output()) addResult(output);
+    for (const onnx::ValueInfoProto& output : file_.graph().output())
+      if (!addResult(output)) return failure;
     for (const std::string& name : options_.values)
       if (!addInnerResult(name)) return failure;
     graph_->outputs.insert(graph_->outputs.end(), states_.begin(), states_.end());
@@ -131,12 +133,17 @@ private:
            << ", which its nodes depend on: --batch=" << options_.batch.value_or(0) << " is not possible";
   }
 
-  void addResult(const onnx::ValueInfoProto& output) {
-    GraphOutput result{.kind = OutputKind::result, .value = values_.at(output.name()), .name = output.name()};
+  Status addResult(const onnx::ValueInfoProto& output) {
+    const ModelValue& value = values_.at(output.name());
+    if (value.sequence)
+      return diags_.error(at(output.name())).exit(ExitCode::unsupported).help("let the model return tensors")
+             << "is an output of the model and a sequence, which is not supported";
+    GraphOutput result{.kind = OutputKind::result, .value = value.tensor, .name = output.name()};
     result.declared = output.type().tensor_type().has_shape();
     for (const auto& dimension : output.type().tensor_type().shape().dim())
       result.perSample |= !dimension.has_dim_value() || dimension.dim_value() < 0;
     graph_->outputs.push_back(std::move(result));
+    return success;
   }
 
   /// A value that is no output of the model.
@@ -144,14 +151,14 @@ private:
     for (const GraphOutput& output : graph_->outputs)
       if (output.name == name) return success;
     const auto found = values_.find(name);
-    if (found != values_.end() && found->second) {
-      graph_->outputs.push_back({.kind = OutputKind::result, .value = found->second, .name = name});
+    if (found != values_.end() && found->second.tensor) {
+      graph_->outputs.push_back({.kind = OutputKind::result, .value = found->second.tensor, .name = name});
       graph_->outputs.back().inner = true;
       return success;
     }
     std::vector<std::string_view> known;
     for (const auto& [other, value] : values_)
-      if (value && !value->parameter()) known.push_back(other);
+      if (value.tensor && !value.tensor->parameter()) known.push_back(other);
     const std::string nearest = nearestName(name, known);
     std::string outputs;
     for (const onnx::ValueInfoProto& output : file_.graph().output())
@@ -196,12 +203,12 @@ private:
         builder_->setLocation(at(name));
         Expected<Tensor> value = reader_.load(tensor, at(name));
         if (!value) return failure;
-        if (!(values_[name] = builder_->constant(*value))) return failure;
+        if (!(values_[name] = builder_->constant(*value)).tensor) return failure;
         continue;
       }
       if (role == InitializerRole::triangle) {
         builder_->setLocation(at(name));
-        if (!(values_[name] = defineTriangle(triangle, tensor.type))) return failure;
+        if (!(values_[name] = defineTriangle(triangle, tensor.type)).tensor) return failure;
         continue;
       }
       Parameter* parameter = module_->addParameter({.name = name,
@@ -237,11 +244,11 @@ private:
     for (std::size_t i = 0; i < initializers.size(); ++i) {
       if (initializers[i].role != InitializerRole::tied) continue;
       const std::string& name = file_.graph().initializer(static_cast<int>(i)).name();
-      Value* value = values_.at(file_.graph().initializer(initializers[i].tiedTo).name());
+      Value* value = values_.at(file_.graph().initializer(initializers[i].tiedTo).name()).tensor;
       builder_->setLocation(at(name));
       if (initializers[i].transposed)
         value = builder_->value("transpose", {value}, {{"permutation", std::vector<std::int64_t>{1, 0}}});
-      if (!(values_[name] = value)) return failure;
+      if (!(values_[name] = value).tensor) return failure;
     }
     return success;
   }
@@ -276,23 +283,24 @@ private:
   }
 
   /// The values of these names; null for "".
-  Expected<std::vector<Value*>> valuesOf(const google::protobuf::RepeatedPtrField<std::string>& names,
-                                         const Location& where) {
-    std::vector<Value*> values;
+  Expected<std::vector<ModelValue>> valuesOf(const google::protobuf::RepeatedPtrField<std::string>& names,
+                                             const Location& where) {
+    std::vector<ModelValue> values;
     for (const std::string& name : names) {
       const auto found = values_.find(name);
       if (!name.empty() && found == values_.end())
         return diags_.error(where) << "uses '" << name << "', which nothing defines";
-      values.push_back(name.empty() ? nullptr : found->second);
+      values.push_back(name.empty() ? ModelValue() : found->second);
     }
     return values;
   }
 
   /// Gives the outputs of a node their values; null: not computed.
-  Status define(const onnx::NodeProto& proto, const Location& where, const std::vector<Value*>& results) {
+  Status define(const onnx::NodeProto& proto, const Location& where, const std::vector<ModelValue>& results) {
     for (int i = 0; i < proto.output_size(); ++i) {
       if (proto.output(i).empty()) continue;
-      Value* result = static_cast<std::size_t>(i) < results.size() ? results[static_cast<std::size_t>(i)] : nullptr;
+      const auto at = static_cast<std::size_t>(i);
+      const ModelValue result = at < results.size() ? results[at] : ModelValue();
       if (!result && isRead(proto.output(i)))
         return diags_.error(where).exit(ExitCode::unsupported)
                << "output " << i << " of '" << proto.op_type() << "' is used, but not supported";
@@ -301,7 +309,7 @@ private:
     return success;
   }
   /// In a body, for as long as that is converted.
-  void define(const std::string& name, Value* value) {
+  void define(const std::string& name, const ModelValue& value) {
     if (!bodies_.empty()) {
       const auto outside = values_.find(name);
       bodies_.back().hidden.emplace_back(name,
@@ -313,13 +321,13 @@ private:
   /// Control flow is expanded: its bodies are converted in the place of the node.
   Status expand(const onnx::NodeProto& proto) {
     const Location where = at(nameOfNode(proto));
-    const Expected<std::vector<Value*>> inputs = valuesOf(proto.input(), where);
+    const Expected<std::vector<ModelValue>> inputs = valuesOf(proto.input(), where);
     if (!inputs) return failure;
     builder_->setLocation(where);
     const std::int64_t opset = opsetOf(proto);
     const auto results = expandControlFlow(
         proto, opset, *inputs, *builder_,
-        [&](const onnx::GraphProto& body, const std::vector<Value*>& values, const std::string& scope) {
+        [&](const onnx::GraphProto& body, const std::vector<ModelValue>& values, const std::string& scope) {
           return convertBody(body, values, {scope_ + nameOfNode(proto) + "/" + scope, opset, {}});
         });
     return results ? define(proto, where, *results) : reportedAt(where);
@@ -329,11 +337,11 @@ private:
   struct Body {
     std::string scope; ///< before the names of its nodes
     std::int64_t opset;
-    std::vector<std::pair<std::string, std::optional<Value*>>> hidden; ///< what its names meant outside
+    std::vector<std::pair<std::string, std::optional<ModelValue>>> hidden; ///< what its names meant outside
   };
 
-  Expected<std::vector<Value*>> convertBody(const onnx::GraphProto& graph, const std::vector<Value*>& inputs,
-                                            Body body) {
+  Expected<std::vector<ModelValue>> convertBody(const onnx::GraphProto& graph, const std::vector<ModelValue>& inputs,
+                                                Body body) {
     const Location where = builder_->location();
     if (graph.input_size() != static_cast<int>(inputs.size()))
       return diags_.error(where) << "gives its body " << inputs.size() << " inputs, that has " << graph.input_size();
@@ -342,7 +350,7 @@ private:
              << "control flow expands to more than " << mostExpanded << " nodes";
     const std::string outerScope = std::exchange(scope_, body.scope);
     bodies_.push_back(std::move(body));
-    Expected<std::vector<Value*>> outputs = convertNodesOf(graph, inputs, where);
+    Expected<std::vector<ModelValue>> outputs = convertNodesOf(graph, inputs, where);
     scope_ = outerScope;
     for (auto hidden = bodies_.back().hidden.rbegin(); hidden != bodies_.back().hidden.rend(); ++hidden)
       if (hidden->second)
@@ -353,8 +361,8 @@ private:
     return outputs;
   }
 
-  Expected<std::vector<Value*>> convertNodesOf(const onnx::GraphProto& graph, const std::vector<Value*>& inputs,
-                                               const Location& where) {
+  Expected<std::vector<ModelValue>> convertNodesOf(const onnx::GraphProto& graph, const std::vector<ModelValue>& inputs,
+                                                   const Location& where) {
     for (int i = 0; i < graph.input_size(); ++i) define(graph.input(i).name(), inputs[static_cast<std::size_t>(i)]);
     for (const onnx::TensorProto& tensor : graph.initializer()) {
       Expected<Tensor> value = reader_.attribute(tensor, at(tensor.name()));
@@ -367,7 +375,7 @@ private:
       if (!convert(node)) return failure;
     google::protobuf::RepeatedPtrField<std::string> names;
     for (const onnx::ValueInfoProto& output : graph.output()) *names.Add() = output.name();
-    Expected<std::vector<Value*>> outputs = valuesOf(names, where);
+    Expected<std::vector<ModelValue>> outputs = valuesOf(names, where);
     for (std::size_t i = 0; outputs && i < outputs->size(); ++i)
       if (!(*outputs)[i])
         return diags_.error(where) << "has a body whose output '" << names[static_cast<int>(i)] << "' is not computed";
@@ -382,9 +390,13 @@ private:
     if (isControlFlow(proto)) return expand(proto);
     OnnxNode node{.opType = proto.op_type(), .version = opsetOf(proto), .location = at(nameOfNode(proto))};
     if (bodies_.empty() && proto.input_size() > 0) module_->firstInputs.emplace(node.location.node, proto.input(0));
-    Expected<std::vector<Value*>> inputs = valuesOf(proto.input(), node.location);
+    const Expected<std::vector<ModelValue>> inputs = valuesOf(proto.input(), node.location);
     if (!inputs) return failure;
-    node.inputs = *std::move(inputs);
+    builder_->setLocation(node.location);
+    if (std::any_of(inputs->begin(), inputs->end(), [](const ModelValue& v) { return v.sequence != nullptr; }) ||
+        isSequenceOperator(proto))
+      return convertSequences(proto, *inputs, node.location);
+    for (const ModelValue& input : *inputs) node.inputs.push_back(input.tensor);
     node.outputs = static_cast<std::size_t>(proto.output_size());
     for (const std::string& output : proto.output()) node.outputUsed.push_back(isRead(output)); // exporters list all
     for (const onnx::AttributeProto& attribute : proto.attribute()) {
@@ -408,7 +420,7 @@ private:
     noteSequence(node);
     Expected<std::vector<Value*>> results = mapping->convert(node, *builder_, diags_);
     if (!results) return reportedAt(node.location);
-    if (!define(proto, node.location, *results)) return failure;
+    if (!define(proto, node.location, {results->begin(), results->end()})) return failure;
     if (inTraining) addStates(node, *results);
     return success;
   }
@@ -419,6 +431,17 @@ private:
     const auto axis = static_cast<std::size_t>(node.attributes.getOr<std::int64_t>("layout", 0));
     if (!node.inputs.empty() && node.inputs[0] && axis < node.inputs[0]->type().shape.size())
       batch_.sequences.push_back(node.inputs[0]->type().shape[axis]);
+  }
+
+  /// A node that takes or makes a sequence. Identity is the only other operator that has a meaning for one.
+  Status convertSequences(const onnx::NodeProto& proto, const std::vector<ModelValue>& inputs, const Location& where) {
+    if (isSequenceOperator(proto)) {
+      const Expected<ModelValue> result = convertSequenceOperator(proto, inputs, *builder_);
+      return result ? define(proto, where, {*result}) : reportedAt(where);
+    }
+    if (proto.op_type() == "Identity" && isDefaultDomain(proto.domain())) return define(proto, where, inputs);
+    return diags_.error(where).exit(ExitCode::unsupported)
+           << "'" << proto.op_type() << "' operator takes a sequence, which is not supported";
   }
 
   /// A conversion that fails has said why.
@@ -487,9 +510,14 @@ private:
   /// What exporters lose, and flags that find nothing to repair.
   void warnOfRepairs() {
     int inference = 0, normalizations = 0, dropouts = 0;
+    std::set<std::string> computed; // statistics that are, are those of the minibatch
+    for (const onnx::NodeProto& node : file_.graph().node())
+      if (node.op_type() != "Constant" && node.op_type() != "Identity")
+        computed.insert(node.output().begin(), node.output().end());
     for (const onnx::NodeProto& node : file_.graph().node()) {
       normalizations += isBatchNormalization(node);
-      inference += isBatchNormalization(node) && !isInTrainingMode(node, file_.opsetOf(node));
+      inference += isBatchNormalization(node) && !isInTrainingMode(node, file_.opsetOf(node)) &&
+                   !(node.input_size() > 4 && computed.contains(node.input(3)) && computed.contains(node.input(4)));
       dropouts += isDropout(node);
     }
     Location where{.file = file_.path()};
@@ -516,7 +544,7 @@ private:
   std::unique_ptr<Module> module_;
   Graph* graph_ = nullptr;
   std::optional<Builder> builder_;
-  std::map<std::string, Value*> values_; ///< by ONNX name; null: an output that nobody reads
+  std::map<std::string, ModelValue> values_; ///< by ONNX name; null: an output that nobody reads
   std::set<std::string> reads_;
   std::vector<GraphOutput> states_;
   std::string scope_;         ///< before the names of nodes: the bodies that are being converted

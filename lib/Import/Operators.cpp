@@ -2,6 +2,7 @@
 
 #include "ControlFlow.h"
 #include "ProgramOrder.h"
+#include "Sequences.h"
 
 #include <algorithm>
 #include <map>
@@ -16,6 +17,7 @@ static std::string qualifiedName(const onnx::NodeProto& node) {
 static std::string problemOf(const onnx::NodeProto& node, const OnnxFile& file, const OpRegistry& registry) {
   if (!isDefaultDomain(node.domain())) return "an operator of another domain than ONNX's";
   if (isControlFlow(node)) return {}; // whether it can be expanded shows when it is
+  if (isSequenceOperator(node)) return {};
   if (registry.findOnnx(node.op_type(), file.opsetOf(node))) return {};
   std::int64_t since = INT64_MAX, until = 0;
   for (const OpDef* def : registry.all())
@@ -84,6 +86,18 @@ bool pdc::isDropout(const onnx::NodeProto& node) {
 
 bool pdc::isListOfNumbers(const onnx::NodeProto& node, int input) {
   return (node.op_type() == "Resize" || node.op_type() == "Upsample") && isDefaultDomain(node.domain()) && input > 0;
+}
+
+bool pdc::isQuantizationParameter(const onnx::NodeProto& node, int input) {
+  return isDefaultDomain(node.domain()) && (input == 1 || input == 2) &&
+         (node.op_type() == "QuantizeLinear" || node.op_type() == "DequantizeLinear");
+}
+
+bool pdc::isQuantizedWeight(const onnx::NodeProto& node, int input) {
+  if (!isDefaultDomain(node.domain())) return false;
+  const std::string& op = node.op_type();
+  return (op == "DequantizeLinear" && input == 0) || ((op == "QLinearConv" || op == "QLinearMatMul") && input == 3) ||
+         ((op == "ConvInteger" || op == "MatMulInteger") && input == 1);
 }
 
 bool pdc::isInTrainingMode(const onnx::NodeProto& node, std::int64_t opset) {

@@ -32,6 +32,11 @@ bool isDropout(const onnx::NodeProto& node);
 /// scales and the region of Resize and Upsample.
 bool isListOfNumbers(const onnx::NodeProto& node, int input);
 
+/// Whether input `input` of `node` is a scale or a zero point of QuantizeLinear or DequantizeLinear.
+bool isQuantizationParameter(const onnx::NodeProto& node, int input);
+/// Whether input `input` of `node` is where quantized models have integer weights.
+bool isQuantizedWeight(const onnx::NodeProto& node, int input);
+
 /// Inputs 3 and 4 of BatchNormalization are the running mean and variance; in training mode its outputs 1 and 2 are
 /// their new values.
 struct RunningStatistic {
