@@ -188,9 +188,23 @@ std::vector<Value*> frozenGradient(GradientContext& g) {
   if (g.wants(0))
     if (Operation* backward = g.create(0, name, operands, op.attributes, {true, false, false}))
       gradients[0] = backward->result(0);
-  if (g.wants(1) || g.wants(2))
-    if (Operation* backward = g.create(1, name, operands, op.attributes, {false, true, true}))
-      gradients[1] = backward->result(1), gradients[2] = backward->result(2);
+  const bool wantsStatistics = g.wants(3) || g.wants(4);
+  if (!g.wants(1) && !g.wants(2) && !wantsStatistics) return gradients;
+  const std::size_t first = g.wants(1) ? 1 : g.wants(2) ? 2 : g.wants(3) ? 3 : 4;
+  Operation* backward = g.create(first, name, operands, op.attributes, {false, true, true});
+  if (!backward) return gradients;
+  for (std::size_t i : {1, 2}) gradients[i] = g.wants(i) ? backward->result(i) : nullptr;
+  if (!wantsStatistics) return gradients;
+  // Statistics that the model computes. With dscale = Σ dY · (X - mean) / std and dbias = Σ dY:
+  // dmean = -dbias · scale / std, dvariance = -dscale · scale / (2 · std²).
+  const std::string variance = "(a2 + " + toString(*numberExpression(op.attributes.getFloat("epsilon"))) + ")";
+  const auto ofStatistic = [&](std::size_t i, Value* sum, const std::string& expression) {
+    if (g.wants(i))
+      gradients[i] = g.value(i, "elementwise", {sum, op.operand(1), op.operand(4)},
+                             {{"expressions", std::vector<std::string>{expression}}});
+  };
+  ofStatistic(3, backward->result(2), "-(a0 * a1) / sqrt" + variance);
+  ofStatistic(4, backward->result(1), "-0.5 * (a0 * a1) / " + variance);
   return gradients;
 }
 
@@ -311,9 +325,8 @@ std::vector<std::string> inferenceExamples() {
       {"[2, 3, 2, 2]", "[3]"}, {"[5, 2]", "[2]"}, {"[2, 1, 4]", "[1]"}, {"[1, 3, 1, 2, 2]", "[3]"}, {"[1, 4]", "[4]"}};
   for (const auto& [x, channels] : shapes) {
     const std::string c = std::string("f32") + channels, t = std::string("f32") + x;
-    texts.push_back(example(
-        "%x: " + t + ", %scale: " + c + ", %bias: " + c + ", %constant_mean: " + c + ", %constant_positive: " + c,
-        "%y = batch_norm %x, %scale, %bias, %constant_mean, %constant_positive {epsilon = 0.001} : " + t));
+    texts.push_back(example("%x: " + t + ", %scale: " + c + ", %bias: " + c + ", %mean: " + c + ", %positive: " + c,
+                            "%y = batch_norm %x, %scale, %bias, %mean, %positive {epsilon = 0.001} : " + t));
   }
   return texts;
 }
@@ -392,7 +405,9 @@ PDC_OPS(BatchNorm) {
               y = b.value("elementwise", residual ? std::vector{y, op.operand(5)} : std::vector{y},
                           {{"expressions", expressions}});
             }
-            return {y, nullptr, nullptr, nullptr, nullptr};
+            // Running statistics stay as they are.
+            Value *mean = op.result(3) ? op.operand(3) : nullptr, *variance = op.result(4) ? op.operand(4) : nullptr;
+            return {y, nullptr, nullptr, mean, variance};
           },
           .absorb = absorbActivation,
           .initialValues = startsAt(1, {1, 0, 0, 1}),
@@ -465,7 +480,7 @@ PDC_OPS(BatchNorm) {
       },
       {
           .name = "batch_norm_frozen_gradient",
-          .summary = "Gradients of batch_norm for X, scale and bias; the running statistics are constants",
+          .summary = "Gradients of batch_norm for X, scale and bias, from which those of the statistics follow",
           .operands = {{"dY"}, {"X"}, {"scale"}, {"running_mean"}, {"running_variance"}},
           .results = {{.name = "dX", .optional = true},
                       {.name = "dscale", .optional = true},

@@ -40,6 +40,8 @@ Status requireAttributes(const InferContext& c, const char* op) {
 Expected<std::vector<Value*>> convert(OnnxReader& n) {
   double ratio = 0.5;
   bool training = true;
+  // The mask has X's type before opset 10.
+  const ElementType maskType = n.version() < 10 ? n.type(0).element : ElementType::boolean;
   if (n.version() < 12) {
     ratio = n.number("ratio", 0.5);
   } else {
@@ -56,7 +58,7 @@ Expected<std::vector<Value*>> convert(OnnxReader& n) {
     training = *flag != 0;
   }
   if (!training || ratio == 0) {
-    Value* all = n.used(1) ? n.b.constant(1, ElementType::boolean) : nullptr;
+    Value* all = n.used(1) ? n.b.constant(1, maskType) : nullptr;
     if (all) all = n.value("broadcast", {all}, {{"shape", n.type(0).shape}});
     return std::vector<Value*>{n.input(0), all};
   }
@@ -65,7 +67,9 @@ Expected<std::vector<Value*>> convert(OnnxReader& n) {
   Operation* op = n.b.create("dropout", {n.input(0)}, {{"ratio", ratio}, {"op_number", number}});
   if (!op) return failure;
   Value* mask = nullptr;
-  if (n.used(1)) mask = n.value("not_equal", {op->result(1), n.b.constant(0, ElementType::u8)});
+  if (n.used(1))
+    mask = maskType == ElementType::boolean ? n.value("not_equal", {op->result(1), n.b.constant(0, ElementType::u8)})
+                                            : n.value("cast", {op->result(1)}, {{"to", std::string(nameOf(maskType))}});
   return std::vector<Value*>{op->result(0), mask};
 }
 
@@ -99,8 +103,12 @@ PDC_OPS(Dropout) {
             return {g.value(0, "dropout_gradient", {g.resultGradient(0), g.op().result(1)}, g.op().attributes)};
           },
           .kernel = [](const Operation& op) { return kernel(op, "forward"); },
-          .evaluation = [](const Operation& op, Builder&) -> std::vector<Value*> {
-            return {op.operand(0), nullptr};
+          .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
+            const Value* mask = op.result(1);
+            if (!mask || (mask->users().empty() && !b.graph().isOutput(mask))) return {op.operand(0), nullptr};
+            Value* kept = b.constant(1, ElementType::u8);
+            if (kept) kept = b.value("broadcast", {kept}, {{"shape", mask->type().shape}});
+            return {op.operand(0), kept};
           },
           .replaceable = {{.operand = 0}},
           .reference = reference([]<class T>(ReferenceContext& c) {

@@ -4,6 +4,7 @@
 #include "Helpers/InitialValues.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/NormNeighbours.h"
+#include "Helpers/NormStatistics.h"
 #include "Helpers/Onnx.h"
 #include "Helpers/RaiseNorm.h"
 
@@ -212,9 +213,14 @@ Value* gradientOfY(GradientContext& g) {
   return dy && low ? g.value(0, "add", {dy, low}) : dy ? dy : low;
 }
 
+/// What is normalised.
+Value* normalised(const Operation& op) {
+  return op.operand(addedToNorm(op)) ? op.result(sumOfNorm(op)) : op.operand(0);
+}
+
 /// The gradients for X and for what is added to it. `backward`: operands of the gradient for X but the last, what is
 /// added to it, the gradient of the sum.
-void gradientsOfSum(GradientContext& g, const char* name, std::vector<Value*> backward,
+void gradientsOfSum(GradientContext& g, const char* name, bool centred, std::vector<Value*> backward,
                     std::vector<Value*>& gradients) {
   const Operation& op = g.op();
   const std::size_t added = addedToNorm(op);
@@ -222,6 +228,8 @@ void gradientsOfSum(GradientContext& g, const char* name, std::vector<Value*> ba
   if (!g.wants(0) && !wantsAdded) return;
   const std::size_t wanted = g.wants(0) ? 0 : added;
   Value* dx = g.resultGradient(sumOfNorm(op));
+  if (Value* statistics = gradientThroughStatistics(g, wanted, normalised(op), centred))
+    dx = dx ? g.value(wanted, "add", {dx, statistics}) : statistics;
   if (backward[0]) {
     if (dx) backward.push_back(dx);
     Operation* const made = g.create(wanted, name, backward, onlyAxis(op));
@@ -234,16 +242,11 @@ void gradientsOfSum(GradientContext& g, const char* name, std::vector<Value*> ba
   gradients[0] = dx && x != dx->type().element ? g.value(0, "cast", {dx}, {{"to", std::string(nameOf(x))}}) : dx;
 }
 
-/// What is normalised.
-Value* normalised(const Operation& op) {
-  return op.operand(addedToNorm(op)) ? op.result(sumOfNorm(op)) : op.operand(0);
-}
-
 std::vector<Value*> layerNormGradient(GradientContext& g) {
   const Operation& op = g.op();
   Value *dy = gradientOfY(g), *x = normalised(op), *mean = op.result(1), *inverse = op.result(2);
   std::vector<Value*> gradients(4, nullptr);
-  gradientsOfSum(g, "layer_norm_input_gradient", {dy, x, op.operand(1), mean, inverse}, gradients);
+  gradientsOfSum(g, "layer_norm_input_gradient", true, {dy, x, op.operand(1), mean, inverse}, gradients);
   if (!dy) return gradients;
   const bool wantsScale = op.operand(1) && g.wants(1), wantsBias = op.operand(2) && g.wants(2);
   if (wantsScale) {
@@ -260,16 +263,20 @@ std::vector<Value*> rmsNormGradient(GradientContext& g) {
   const Operation& op = g.op();
   Value *dy = gradientOfY(g), *x = normalised(op), *inverse = op.result(1);
   std::vector<Value*> gradients(3, nullptr);
-  gradientsOfSum(g, "rms_norm_input_gradient", {dy, x, op.operand(1), inverse}, gradients);
+  gradientsOfSum(g, "rms_norm_input_gradient", false, {dy, x, op.operand(1), inverse}, gradients);
   if (dy && op.operand(1) && g.wants(1))
     gradients[1] = g.value(1, "rms_norm_weight_gradient", {dy, x, inverse}, onlyAxis(op));
   return gradients;
 }
 
-/// Statistics serve the gradient only.
+/// Statistics serve the gradient, unless the model reads them.
 std::vector<Value*> evaluation(const Operation& op, Builder& b) {
   std::vector<bool> wanted(op.results().size(), false);
-  for (std::size_t i : {std::size_t{0}, sumOfNorm(op), sumOfNorm(op) + 1}) wanted[i] = op.result(i);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const Value* result = op.result(i);
+    const bool isStatistic = i > 0 && i < sumOfNorm(op);
+    wanted[i] = result && (!isStatistic || !result->users().empty() || b.graph().isOutput(result));
+  }
   Operation* without = b.create(op.def().name, op.operands(), op.attributes, wanted);
   std::vector<Value*> values(op.results().size(), nullptr);
   for (std::size_t i = 0; without && i < wanted.size(); ++i)

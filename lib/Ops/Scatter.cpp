@@ -25,13 +25,13 @@ Combination kindOf(const Operation& op) {
 }
 
 /// X is [size, inner], indices [count], updates [count, inner].
-Types infer(const InferContext& c, const char* op, bool differentiable) {
+Types infer(const InferContext& c, const char* op, bool plain) {
   const Type &x = c.operand(0), &indices = c.operand(1);
   const std::string& kind = c.attributes.get<std::string>("kind");
   const std::optional<Combination> combination = combinationFrom(kind);
-  if (!combination || (*combination <= Combination::add) != differentiable)
+  if (!combination || (*combination <= Combination::add) != plain)
     return c.error() << "'" << op << "' op has kind '" << kind << "', it must be "
-                     << (differentiable ? "replace or add" : "multiply, max or min");
+                     << (plain ? "replace or add" : "multiply, max or min");
   if (x.element == ElementType::boolean && *combination != Combination::replace)
     return c.error() << "'" << op << "' op combines numbers, X is " << toString(x);
   if (!requireRank(c, op, 0, 2, 2) || !requireRank(c, op, 1, 1, 1)) return failure;
@@ -102,21 +102,74 @@ std::vector<Value*> gradient(GradientContext& g) {
   return gradients;
 }
 
-OpDef scatter(const char* name, bool differentiable) {
+Value* elementwise(GradientContext& g, std::size_t operand, std::vector<Value*> operands, const char* expression) {
+  return g.value(operand, "elementwise", std::move(operands), {{"expressions", std::vector<std::string>{expression}}});
+}
+
+/// Of max and min: all that are equal to the result share its gradient evenly, as in PyTorch's scatter_reduce.
+std::vector<Value*> extremeGradient(GradientContext& g, Value* dy) {
+  const Operation& op = g.op();
+  Value *x = op.operand(0), *indices = op.operand(1), *updates = op.operand(2), *y = op.result();
+  std::vector<Value*> gradients(3, nullptr);
+  const std::size_t first = g.wants(0) ? 0 : 2;
+  const char* const isResult = "select(a0 == a1, 1, 0)";
+  Value* xWins = elementwise(g, first, {x, y}, isResult);
+  Value* updateWins = elementwise(g, first, {updates, g.value(first, "gather", {y, indices})}, isResult);
+  Value* winners = g.value(first, "scatter", {xWins, indices, updateWins}, {{"kind", std::string("add")}});
+  // Where nothing is equal to the result, it is NaN.
+  Value* share = elementwise(g, first, {dy, winners}, "a0 / max(a1, 1)");
+  if (g.wants(0)) gradients[0] = g.value(0, "mul", {share, xWins});
+  if (g.wants(2)) gradients[2] = g.value(2, "mul", {g.value(2, "gather", {share, indices}), updateWins});
+  return gradients;
+}
+
+/// Of products: the product of the other factors, found by dividing. A factor of 0 is left out of the product instead,
+/// in which another factor of 0 remains.
+std::vector<Value*> productGradient(GradientContext& g, Value* dy) {
+  const Operation& op = g.op();
+  Value *x = op.operand(0), *indices = op.operand(1), *updates = op.operand(2), *y = op.result();
+  std::vector<Value*> gradients(3, nullptr);
+  if (g.wants(0)) {
+    Value* factor = elementwise(g, 0, {x}, "select(a0 == 0, 1, a0)");
+    Value* product = g.value(0, "scatter_reduce", {factor, indices, updates}, op.attributes);
+    gradients[0] = elementwise(g, 0, {dy, product, factor}, "a0 * a1 / a2");
+  }
+  if (!g.wants(2)) return gradients;
+  const Attributes adding{{"kind", std::string("add")}};
+  Value* isZero = elementwise(g, 2, {updates}, "select(a0 == 0, 1, 0)");
+  Value* none = g.value(2, "broadcast", {g.value(2, "constant", {}, {{"value", Tensor::scalar(0, x->type().element)}})},
+                        {{"shape", x->type().shape}});
+  Value* zeros = g.value(2, "scatter", {none, indices, isZero}, adding);
+  Value* alone = elementwise(g, 2, {isZero, g.value(2, "gather", {zeros, indices})}, "select(a1 == 1, a0, 0)");
+  Value* withoutZero = elementwise(g, 2, {updates, alone}, "select(a1 == 1, 1, a0)");
+  Value* product = g.value(2, "scatter_reduce", {x, indices, withoutZero}, op.attributes);
+  const auto gathered = [&](Value* factor) { return g.value(2, "gather", {g.value(2, "mul", {dy, factor}), indices}); };
+  gradients[2] = elementwise(g, 2, {gathered(product), gathered(y), updates, alone},
+                             "select(a3 == 1, a0, a1 / select(a2 == 0, 1, a2))");
+  return gradients;
+}
+
+std::vector<Value*> reductionGradient(GradientContext& g) {
+  Value* dy = g.resultGradient(0);
+  if (!dy) return std::vector<Value*>(3, nullptr);
+  return kindOf(g.op()) == Combination::multiply ? productGradient(g, dy) : extremeGradient(g, dy);
+}
+
+OpDef scatter(const char* name, bool plain) {
   OpDef def = {
       .name = name,
-      .summary = differentiable ? "X with each update put at, or added to, the row that its index names"
-                                : "X with the row that an index names combined with its update; no gradient",
+      .summary = plain ? "X with each update put at, or added to, the row that its index names"
+                       : "X with the row that an index names combined with its update",
       .operands = {{"X"}, {"indices"}, {"updates"}},
       .results = {{"Y"}},
-      .attributes = {{"kind", std::string(differentiable ? "replace" : "max"), std::nullopt,
-                      differentiable ? "replace or add" : "multiply, max or min"}},
-      .infer = [name, differentiable](const InferContext& c) { return infer(c, name, differentiable); },
+      .attributes = {{"kind", std::string(plain ? "replace" : "max"), std::nullopt,
+                      plain ? "replace or add" : "multiply, max or min"}},
+      .infer = [name, plain](const InferContext& c) { return infer(c, name, plain); },
       .cost = moveCost,
       .kernel = [](const Operation& op) { return kernelUse<pdcrt::Scatter>("Scatter", "forward", optionsOf(op)); },
       .reference = scatterReference(),
       .takesDouble = true};
-  if (differentiable) def.gradient = gradient;
+  def.gradient = plain ? gradient : reductionGradient;
   return def;
 }
 
@@ -174,9 +227,8 @@ Value* put(OnnxReader& n, Value* x, std::int64_t rows, Value* positions, Value* 
   Value* flatPositions = n.reshape(positions, {count});
   Value* flatUpdates = n.reshape(updates, {count, inner});
   if (!flat || !flatPositions || !flatUpdates) return nullptr;
-  const bool differentiable = *kind == "replace" || *kind == "add";
-  Value* y =
-      n.value(differentiable ? "scatter" : "scatter_reduce", {flat, flatPositions, flatUpdates}, {{"kind", *kind}});
+  const bool plain = *kind == "replace" || *kind == "add";
+  Value* y = n.value(plain ? "scatter" : "scatter_reduce", {flat, flatPositions, flatUpdates}, {{"kind", *kind}});
   return n.reshape(y, type.shape);
 }
 

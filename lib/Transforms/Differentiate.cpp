@@ -56,13 +56,17 @@ private:
 
   // Steps.
   void findNeeds();
+  void findWhatStopsGradients();
   Status seedLosses();
   Status differentiate(Operation& operation);
   Status requireWholeGradient(const Operation& operation, const std::vector<Value*>& gradients);
   void putInProgramOrder();
   Status addGradientOutputs();
+  void warnOfStoppedGradients();
+  void warnOfSteps();
   void freezeWhatHasNoGradient();
 
+  const Operation* stopBehind(const Parameter& parameter) const;
   Need needOf(const Value* value) const;
   Value* gradientOf(const Value* value) const;
   Phase phaseFor(const Value* operand) const;
@@ -82,6 +86,9 @@ private:
   Operation* current_ = nullptr;
   mutable std::set<std::size_t> asked_; ///< results of `current_` whose gradient its rule has looked at
   Value* lossScale_ = nullptr;          ///< where it is an input
+  /// In program order: operations that a loss depends on and through which no gradient of their operands passes.
+  std::vector<const Operation*> stops_;
+  std::vector<const Operation*> steps_; ///< elementwise operations whose derivative is 0 everywhere
   bool failed_ = false;
 };
 
@@ -123,6 +130,41 @@ void Differentiation::findNeeds() {
       if (trained && isFloat(result->type().element)) needs_[result] = data ? Need::activation : Need::parameters;
     }
   }
+}
+
+/// Operations that make integers of a few bits of what is trained, which is what quantisation does. (Booleans, and
+/// integers that count or choose, have no gradient in anybody's eyes.)
+void Differentiation::findWhatStopsGradients() {
+  std::unordered_set<const Value*> leadsToLoss;
+  for (const GraphOutput& output : graph_.outputs)
+    if (output.kind == OutputKind::loss) leadsToLoss.insert(output.value);
+  const auto& operations = graph_.operations();
+  for (auto it = operations.rbegin(); it != operations.rend(); ++it) {
+    const Operation& operation = **it;
+    const auto leads = [&](const Value* result) { return result && leadsToLoss.contains(result); };
+    if (std::none_of(operation.results().begin(), operation.results().end(), leads)) continue;
+    leadsToLoss.insert(operation.operands().begin(), operation.operands().end());
+    const ElementType element = operation.result() ? operation.result()->type().element : ElementType::f32;
+    const bool isShort = !isFloat(element) && element != ElementType::boolean && pdcrt::bytesOf(element) <= 2;
+    const auto isTrained = [&](const Value* operand) { return operand && needOf(operand) != Need::nothing; };
+    if (isShort && std::any_of(operation.operands().begin(), operation.operands().end(), isTrained))
+      stops_.insert(stops_.begin(), &operation);
+  }
+}
+
+/// The first of them that `parameter` leads to; null: none.
+const Operation* Differentiation::stopBehind(const Parameter& parameter) const {
+  std::unordered_set<const Value*> reached;
+  for (const Value* value : graph_.parameterValues())
+    if (value->parameter() == &parameter) reached.insert(value);
+  for (const auto& operation : graph_.operations()) {
+    if (!isForward(*operation)) break;
+    const auto& operands = operation->operands();
+    if (std::none_of(operands.begin(), operands.end(), [&](const Value* v) { return reached.contains(v); })) continue;
+    if (std::find(stops_.begin(), stops_.end(), operation.get()) != stops_.end()) return operation.get();
+    reached.insert(operation->results().begin(), operation->results().end());
+  }
+  return nullptr;
 }
 
 /// 1, or the loss scale: a number, or an input of the graph, which a dynamic scale is.
@@ -173,9 +215,23 @@ Status Differentiation::seedLosses() {
   if (!hasLoss)
     return context_.diags.error({.file = context_.module.file}).help("name one with --loss=")
            << "there is no loss to differentiate";
-  return context_.diags.error({.file = context_.module.file})
-             .help("check --freeze= and --train=, and that the loss is computed from the model's output")
-         << "no trained parameter influences the loss";
+  Diagnostic error{.location = {.file = context_.module.file}, .message = "no trained parameter influences the loss"};
+  if (!stops_.empty())
+    error.notes.push_back("no gradient passes '" + describe(*stops_.front()) + "', which makes integers");
+  std::vector<const Parameter*> integers;
+  for (const auto& parameter : context_.module.parameters)
+    if (const ElementType element = parameter->type.element;
+        !isFloat(element) && element != ElementType::boolean && pdcrt::bytesOf(element) == 1)
+      integers.push_back(parameter.get());
+  if (!integers.empty())
+    error.notes.push_back(std::to_string(integers.size()) + (integers.size() == 1 ? " weight is" : " weights are") +
+                          " stored as 8-bit integers, '" + integers.front()->name + "' first: integers do not learn");
+  error.helps.push_back(error.notes.empty()
+                            ? "check --freeze= and --train=, and that the loss is computed from the model's output"
+                            : "export the model before it is quantized, or with QuantizeLinear and DequantizeLinear in "
+                              "pairs, as quantisation-aware training does");
+  context_.diags.report(std::move(error));
+  return failure;
 }
 
 /// Folds one more contribution into the gradient of `value`. The addition belongs to the current operation.
@@ -255,6 +311,7 @@ Status Differentiation::differentiate(Operation& operation) {
   if (def.gradient && !requireWholeGradient(operation, gradients)) return failure;
 
   for (std::size_t i = operands.size(); i-- > 0;) {
+    if (wants(i) && !gradients[i] && !def.gradient) steps_.push_back(&operation);
     if (!wants(i) || !gradients[i]) continue;
     if (gradients[i]->type() != operands[i]->type())
       return context_.diags.error(operation.location).exit(ExitCode::internal)
@@ -343,12 +400,39 @@ void Differentiation::putInProgramOrder() {
   graph_.reorder(order);
 }
 
+/// Where a gradient is lost on one way to the loss, what is left of it on others is wrong.
+void Differentiation::warnOfStoppedGradients() {
+  if (stops_.empty()) return;
+  context_.diags.warning(stops_.front()->location)
+          .help("quantisation-aware training has a DequantizeLinear behind each QuantizeLinear: export such a model")
+      << (stops_.size() == 1 ? "makes" : "and " + std::to_string(stops_.size() - 1) + " others make")
+      << " integers of what is trained: no gradient passes, what lies before learns nothing through it";
+}
+
+/// What rounds has the derivative 0. A straight-through estimator, x + (round(x) - x).detach(), loses its detach when
+/// it is exported, and with it the gradient.
+void Differentiation::warnOfSteps() {
+  if (steps_.empty()) return;
+  context_.diags.warning(steps_.back()->location)
+          .help("a straight-through estimator is exported as QuantizeLinear and DequantizeLinear in a row, or as "
+                "torch.fake_quantize_per_tensor_affine; --freeze= says that this is meant")
+      << "has the derivative 0"
+      << (steps_.size() == 1 ? "" : ", as have " + std::to_string(steps_.size() - 1) + " other operations")
+      << ": what is trained before learns nothing through it";
+}
+
 void Differentiation::freezeWhatHasNoGradient() {
   std::unordered_set<const Parameter*> used;
   for (const ParameterUse& use : uses_) used.insert(use.operation->operand(use.operand)->parameter());
   for (const auto& parameter : context_.module.parameters) {
     if (parameter->role != ParameterRole::trained || used.contains(parameter.get())) continue;
     parameter->role = ParameterRole::frozen;
+    if (const Operation* stop = stopBehind(*parameter)) {
+      context_.diags.warning(parameter->location).help("name it in --freeze= if that is meant")
+          << "parameter '" << parameter->name << "' is not trained: no gradient passes '" << describe(*stop)
+          << "', which makes integers of what it leads to";
+      continue;
+    }
     context_.diags.warning(parameter->location).help("name it in --freeze= if that is meant")
         << "parameter '" << parameter->name << "' does not influence the loss and is not trained";
   }
@@ -359,16 +443,19 @@ Status Differentiation::run() {
     if (!isForward(*operation))
       return context_.diags.error(operation->location) << "graph '@" << graph_.name() << "' is differentiated already";
   findNeeds();
+  findWhatStopsGradients();
   if (!seedLosses()) return failure;
+  warnOfStoppedGradients();
   // A copy: the graph's own list grows meanwhile.
   std::vector<Operation*> forward(forward_.size());
   for (const auto& [operation, position] : forward_) forward[position] = const_cast<Operation*>(operation);
   for (auto operation = forward.rbegin(); operation != forward.rend(); ++operation)
     if (!differentiate(**operation)) return failure;
+  warnOfSteps();
   if (!addGradientOutputs()) return failure;
   putInProgramOrder();
-  eraseDeadOperations(graph_);
   freezeWhatHasNoGradient();
+  eraseDeadOperations(graph_);
   return success;
 }
 

@@ -75,6 +75,20 @@ TEST(OpsConvert, DropoutDropsOnlyInTraining) {
   EXPECT_EQ(training.ops(), "dropout");
 }
 
+TEST(OpsConvert, DropoutsMaskHasTheTypeThatItsVersionSays) {
+  const auto masked = [](std::int64_t version, double ratio) {
+    Node node("Dropout", version);
+    EXPECT_TRUE(node.floats({4}).attribute("ratio", ratio).convert(2)) << node.error();
+    return node.run("1");
+  };
+  for (double ratio : {0.5, 0.0}) {
+    EXPECT_EQ(masked(9, ratio).type().element, ElementType::f64) << "a float, which the interpreter has in f64";
+    EXPECT_EQ(masked(10, ratio).type().element, ElementType::boolean);
+  }
+  const Tensor mask = masked(9, 0);
+  for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(mask.asDouble(i), 1);
+}
+
 TEST(OpsConvert, TwoDropoutsDrawDifferentNumbers) {
   Node node("Dropout", 10);
   node.floats({4});

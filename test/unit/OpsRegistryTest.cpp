@@ -196,8 +196,7 @@ TEST_P(Ops, ExamplesOfElementwiseGradientsBroadcast) {
 // Floats that lead to floats have a gradient, but for the ops that are named here. (Steps have the gradient 0.)
 TEST_P(Ops, HasAGradientUnlessItIsKnownToHaveNone) {
   static const std::set<std::string> known = {"batch_norm_training_again", "conv2d_max_pool",
-                                              "relayout", // after differentiation
-                                              "scatter_reduce"};
+                                              "relayout"}; // after differentiation
   if (isComposed() || def().kind == OpKind::elementwise || def().kind == OpKind::constant) return;
   if (def().name.find("gradient") != std::string::npos) return; // of second order
   bool differentiable = false;

@@ -44,7 +44,8 @@ TEST_P(RandomGraph, GradientsAgreeWithFiniteDifferences) {
   expectGradientsToBeDifferences(Model(randomModule(GetParam(), diags, /*kinks=*/false)), GetParam());
 }
 
-// All that a norm gives leads to the loss: its result, the sum that it normalised, and the copy that others may round.
+// All that a norm gives leads to the loss: its result, statistics, the sum that it normalised, and the copy that others
+// may round.
 TEST(Differentiate, EveryResultOfANormThatAdds) {
   for (const char* norm :
        {"%y, %m, %i, %sum, %low = layer_norm %a, %scale, %bias, %b {axis = 1} : f32[2, 3], f32[2], f32[2], ",
@@ -56,7 +57,8 @@ TEST(Differentiate, EveryResultOfANormThatAdds) {
   param %bias : f32[3]
   graph @main(%x: f32[2, 3]) {
     )") + norm + R"(f32[2, 3], f32[2, 3]
-    %h = elementwise %y, %sum, %low, %x, %bias {expressions = ["a0 * a3 + a1 * a1 * a3 + a2 * a2 + a4"]} : f32[2, 3]
+    %is = reshape %i {shape = [2, 1]} : f32[2, 1]
+    %h = elementwise %y, %sum, %low, %x, %bias, %is {expressions = ["a0 * a3 + a1 * a1 * a3 + a2 * a2 + a4 + a5 * a3 * a0"]} : f32[2, 3]
     %loss = reduce_mean %h {axes = [0, 1], keep_dims = false} : f32[]
     loss %loss
   }
@@ -185,36 +187,128 @@ TEST(Differentiate, RefusesAnOpWithoutGradientOnTheWayToAParameter) {
   EXPECT_NE(error.find("help: freeze what lies before it (--freeze=REGEX)"), std::string::npos) << error;
 }
 
-// The mean of what is normalised, which ONNX's LayerNormalization has as an output.
+// One of the statistics alone, and both.
+TEST(Differentiate, StatisticsOfANorm) {
+  for (const char* used : {"a0 * a2", "a1 * a2", "a0 * a1 + a1 * a1 * a0"})
+    expectGradientsToBeDifferences(Model(std::string(R"(module @m {
+  param %a : f32[2, 3, 2]
+  param %scale : f32[3, 2]
+  graph @main(%x: f32[2]) {
+    %y, %m, %i, _, _ = layer_norm %a, %scale {axis = 1} : f32[2, 3, 2], f32[2], f32[2], _, _
+    %h = elementwise %m, %i, %x {expressions = [")") +
+                                         used + R"("]} : f32[2]
+    %g = reduce_sum %y {axes = [1, 2], keep_dims = false} : f32[2]
+    %k = mul %h, %g : f32[2]
+    %l = add %h, %k : f32[2]
+    %loss = reduce_mean %l {axes = [0], keep_dims = false} : f32[]
+    loss %loss
+  }
+})"),
+                                   2);
+}
+
+// The new running statistics beside what is normalised.
 TEST(Differentiate, RefusesAResultThatHasNoGradientButInfluencesTheLoss) {
   const std::string error = errorOf(R"(module @m {
   param %w : f32[2, 2]
-  graph @main(%image: f32[2, 2]) {
+  graph @main(%image: f32[2, 2], %c: f32[2]) {
     %x = linear %image, %w : f32[2, 2]
-    %y, %mean, %inverse, _, _ = layer_norm %x {axis = 1} : f32[2, 2], f32[2], f32[2], _, _
-    %loss = reduce_mean %mean {axes = [0], keep_dims = false} : f32[]
+    %y, %mean, %inverse, %new_mean, _ = batch_norm_training %x, %c, %c, %c, %c : f32[2, 2], f32[2], f32[2], f32[2], _
+    %loss = reduce_mean %new_mean {axes = [0], keep_dims = false} : f32[]
     loss %loss
   }
 })",
                                     differentiate);
-  EXPECT_NE(error.find("test.pdir:5:5: error: 'layer_norm' op has no gradient of result 1, and parameter 'w' is "
-                       "trained through it"),
+  EXPECT_NE(error.find("test.pdir:5:5: error: 'batch_norm_training' op has no gradient of result 3, and parameter 'w' "
+                       "is trained through it"),
             std::string::npos)
       << error;
 }
 
 TEST(Differentiate, RefusesATrainedOperandThatHasNoGradient) {
   const std::string error = errorOf(R"(module @m {
-  param %mean : f32[2]
-  graph @main(%x: f32[4, 2], %scale: f32[2], %bias: f32[2], %variance: f32[2]) {
-    %y = batch_norm %x, %scale, %bias, %mean, %variance : f32[4, 2]
-    %loss = reduce_mean %y {axes = [0, 1], keep_dims = false} : f32[]
+  param %weights : f32[3]
+  graph @main(%x: f32[4, 3], %labels: i64[4]) {
+    %loss, %m = softmax_cross_entropy %x, %labels, %weights : f32[], f32[4, 2]
     loss %loss
   }
 })",
                                     differentiate);
-  EXPECT_NE(error.find("test.pdir:4:5: error: 'batch_norm' op has no gradient for operand 3, and parameter 'mean' is "
-                       "trained through it"),
+  EXPECT_NE(error.find("test.pdir:4:5: error: 'softmax_cross_entropy' op has no gradient for operand 2, and parameter "
+                       "'weights' is trained through it"),
+            std::string::npos)
+      << error;
+}
+
+// Statistics that the model computes, or that somebody trains.
+TEST(Differentiate, StatisticsOfAFrozenBatchNorm) {
+  expectGradientsToBeDifferences(Model(R"(module @m {
+  param %scale : f32[2]
+  param %mean : f32[2]
+  param %root : f32[2]
+  graph @main(%x: f32[4, 2]) {
+    %variance = elementwise %root {expressions = ["a0 * a0 + 0.5"]} : f32[2]
+    %y = batch_norm %x, %scale, %mean, %mean, %variance {epsilon = 0.01} : f32[4, 2]
+    %h = mul %y, %y : f32[4, 2]
+    %loss = reduce_mean %h {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})"),
+                                 3);
+}
+
+// A straight-through estimator whose detach() was lost: x + (round(x) - x) is round(x), to the gradient, too.
+TEST(Differentiate, TellsWhatHasTheDerivativeZero) {
+  Model model(R"(module @m {
+  param %w : f32[2, 2]
+  graph @main(%image: f32[2, 2]) {
+    %x = linear %image, %w : f32[2, 2]
+    %r = round %x : f32[2, 2]
+    %d = sub %r, %x : f32[2, 2]
+    %y = add %x, %d : f32[2, 2]
+    %loss = reduce_mean %y {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})");
+  model.run(differentiate);
+  EXPECT_NE(model.messages().find("test.pdir:5:5: warning: has the derivative 0: what is trained before learns nothing "
+                                  "through it"),
+            std::string::npos)
+      << model.messages();
+}
+
+// Rounding to integers is where gradients end; a loss that depends on a parameter in no other way leaves it as it is.
+TEST(Differentiate, TellsWhatIsLostInIntegers) {
+  const std::string text = R"(module @m {
+  param %w : f32[2, 2]
+  param %v : f32[2, 2]
+  graph @main(%image: f32[2, 2]) {
+    %x = linear %image, %w : f32[2, 2]
+    %q = cast %x {to = "i8"} : i8[2, 2]
+    %y = cast %q {to = "f32"} : f32[2, 2]
+    %z = linear %y, %v : f32[2, 2]
+    %loss = reduce_mean %z {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})";
+  Model model(text);
+  model.run(differentiate);
+  const std::string said = model.messages();
+  EXPECT_NE(said.find("test.pdir:6:5: warning: makes integers of what is trained: no gradient passes, what lies before "
+                      "learns nothing through it"),
+            std::string::npos)
+      << said;
+  EXPECT_NE(said.find("warning: parameter 'w' is not trained: no gradient passes 'cast', which makes integers of what "
+                      "it leads to"),
+            std::string::npos)
+      << said;
+  EXPECT_EQ(model.module->findParameter("v")->role, ParameterRole::trained);
+
+  std::string only = text;
+  only.insert(only.find("param %v : f32[2, 2]") + 20, " frozen");
+  const std::string error = errorOf(only, differentiate);
+  EXPECT_NE(error.find("error: no trained parameter influences the loss\nnote: no gradient passes 'cast', which makes "
+                       "integers\nhelp: export the model before it is quantized"),
             std::string::npos)
       << error;
 }
