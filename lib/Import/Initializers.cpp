@@ -29,6 +29,12 @@ bool isLoss(const onnx::NodeProto& node) {
   return node.op_type() == "SoftmaxCrossEntropyLoss" || node.op_type() == "NegativeLogLikelihoodLoss";
 }
 
+/// Whether `node` gives its input in another shape, or as it is.
+bool givesInput(const onnx::NodeProto& node) {
+  static const std::set<std::string> operators = {"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"};
+  return isDefaultDomain(node.domain()) && operators.contains(node.op_type());
+}
+
 /// Whether PyTorch has folded a BatchNormalization into `node`. Its old exporter computes the weights of a convolution
 /// only to do that; its new one gives the weights' names to those that it computes, and a convolution without bias one
 /// that is called after its input.
@@ -114,6 +120,12 @@ private:
       valid = valid && findUses(node);
     });
     for (const onnx::ValueInfoProto& output : file_.graph().output()) used_.insert(output.name());
+    // A scale may be put into shape before it is used.
+    for (int i = file_.graph().node_size(); i-- > 0;)
+      if (const onnx::NodeProto& node = file_.graph().node(i); node.input_size() > 0 && node.output_size() == 1 &&
+                                                               quantizationParameters_.contains(node.output(0)) &&
+                                                               givesInput(node))
+        quantizationParameters_.insert(node.input(0));
     return valid ? Status(success) : failure;
   }
 
@@ -123,6 +135,10 @@ private:
       (isListOfNumbers(node, i) ? numbers_ : values_).insert(node.input(i));
     }
     if (isLoss(node) && node.input_size() > 2) classWeights_.insert(node.input(2));
+    for (int i = 0; i < node.input_size(); ++i) {
+      if (isQuantizationParameter(node, i)) quantizationParameters_.insert(node.input(i));
+      if (isQuantizedWeight(node, i)) quantizedWeights_.insert(node.input(i));
+    }
     if (!isBatchNormalization(node)) return success;
     bool trains = options_.batchNorm == BatchNormMode::exported ? isInTrainingMode(node, file_.opsetOf(node))
                                                                 : options_.batchNorm == BatchNormMode::batch;
@@ -139,12 +155,19 @@ private:
 
   InitializerRole roleOf(const std::string& name, const StoredTensor& tensor) {
     const Type& type = tensor.type;
-    if (!isFloat(type.element))
+    if (!isFloat(type.element)) {
+      const bool isWeight = quantizedWeights_.contains(name) && pdcrt::bytesOf(type.element) == 1 && type.rank() > 0;
+      if (isWeight) integerWeights_.push_back(name);
+      // A parameter keeps its name, and what learns nothing can be told.
+      if (isWeight && !tensor.value) return InitializerRole::frozen;
       return type.bytes() <= largestConstant ? InitializerRole::constant : InitializerRole::frozen;
+    }
     if (auto statistic = statistics_.find(name); statistic != statistics_.end()) return statistic->second;
     bool frozen = freeze_.matches(name), trained = train_.matches(name);
     if (trained) return InitializerRole::trained;
     if (frozen || classWeights_.contains(name)) return InitializerRole::frozen;
+    if (quantizationParameters_.contains(name))
+      return type.rank() == 0 ? InitializerRole::constant : InitializerRole::frozen;
     if (type.rank() == 0 || (numbers_.contains(name) && !values_.contains(name))) return InitializerRole::constant;
     if (isAttentionMask(tensor, reader_, {.file = file_.path(), .node = name})) {
       masks_.push_back(name);
@@ -193,7 +216,8 @@ private:
         if (node.op_type() != "Identity") ++uses[input];
     std::vector<std::string> shared;
     for (std::size_t i = 0; i < list.size(); ++i)
-      if (list[i].role == InitializerRole::trained && uses[nameOf(i)] > 1 && holdsOneNumber(file_, list[i].tensor))
+      if (list[i].role == InitializerRole::trained && uses[nameOf(i)] > 1 &&
+          !quantizationParameters_.contains(nameOf(i)) && holdsOneNumber(file_, list[i].tensor))
         shared.push_back(nameOf(i));
     if (!shared.empty())
       diags_.warning({.file = file_.path()})
@@ -204,6 +228,12 @@ private:
   }
 
   void warnOfBuffers() {
+    if (!integerWeights_.empty())
+      diags_.warning({.file = file_.path()})
+              .help("export the model before it is quantized, or one of quantisation-aware training, whose weights are "
+                    "floats behind QuantizeLinear and DequantizeLinear")
+          << counted(integerWeights_.size(), "weight") << (integerWeights_.size() == 1 ? " is" : " are")
+          << " stored as 8-bit integers, '" << integerWeights_.front() << "' first: integers do not learn";
     if (!masks_.empty())
       diags_.warning({.file = file_.path()}).help("--train='" + patternOf(masks_) + "' trains them")
           << counted(masks_.size(), "initializer") << " with -inf or numbers like it, '" << masks_.front()
@@ -284,6 +314,9 @@ private:
   Pattern freeze_, train_;
   std::set<std::string> used_;
   std::vector<std::string> masks_, tables_; ///< buffers: by their values, and perhaps, by their names
+  /// Of quantized weights; scales and zero points, which observers set and no gradient; 8-bit weights that are there.
+  std::set<std::string> quantizedWeights_, quantizationParameters_;
+  std::vector<std::string> integerWeights_;
   std::set<std::string> classWeights_; ///< of losses: they look like biases, and learning them would minimise the loss
   std::set<std::string> numbers_, values_; ///< what is read as a list of numbers, and as anything else
   std::map<std::string, InitializerRole> statistics_;
