@@ -307,12 +307,9 @@ std::vector<Value*> pdc::elementwiseGradient(GradientContext& context) {
       if (!resultGradient) continue;
       const ExpressionPtr partial = derivativeOf(op, r, i);
       if (partial->kind == Expression::Kind::number && partial->number == 0) continue;
-      const ExpressionPtr product = std::make_shared<const Expression>(
-          Expression{.kind = Expression::Kind::binary,
-                     .symbol = "*",
-                     .arguments = {arguments.use(resultGradient), substitute(partial, [&](const std::string& name) {
-                                     return arguments.use(valueNamed(op, name));
-                                   })}});
+      const ExpressionPtr gradient = arguments.use(resultGradient); // the first operand
+      const ExpressionPtr product = chained(
+          gradient, substitute(partial, [&](const std::string& name) { return arguments.use(valueNamed(op, name)); }));
       sum = std::make_shared<const Expression>(
           Expression{.kind = Expression::Kind::binary, .symbol = "+", .arguments = {sum, product}});
     }

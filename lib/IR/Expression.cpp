@@ -259,11 +259,40 @@ static const std::vector<ExpressionPtr>& partialsOf(const ScalarFunction& functi
   return table.at(function.name);
 }
 
+static bool isSelect(const ExpressionPtr& e) {
+  return e->kind == Kind::call && e->symbol == "select";
+}
+
+/// Whether some branch of `e` is 0.
+static bool hasZeroBranch(const ExpressionPtr& e) {
+  return isNumber(e, 0) || (isSelect(e) && (hasZeroBranch(e->arguments[1]) || hasZeroBranch(e->arguments[2])));
+}
+
+/// `change` of a derivative, or of each of its branches where one is 0: that stays 0.
+static ExpressionPtr changed(const ExpressionPtr& e, const std::function<ExpressionPtr(const ExpressionPtr&)>& change) {
+  if (isNumber(e, 0)) return e;
+  if (!hasZeroBranch(e)) return change(e);
+  return make(Kind::call, "select",
+              {e->arguments[0], changed(e->arguments[1], change), changed(e->arguments[2], change)});
+}
+
+static ExpressionPtr product(const ExpressionPtr& a, const ExpressionPtr& b) {
+  return simplifyRoot(binary("*", a, b));
+}
+
+ExpressionPtr pdc::chained(const ExpressionPtr& outer, const ExpressionPtr& inner) {
+  if (!hasZeroBranch(inner)) return changed(outer, [&](const ExpressionPtr& part) { return product(part, inner); });
+  return changed(inner, [&](const ExpressionPtr& part) {
+    return changed(outer, [&](const ExpressionPtr& other) { return product(other, part); });
+  });
+}
+
 static ExpressionPtr rawDerivative(const ExpressionPtr& e, const std::string& name) {
   const auto& arguments = e->arguments;
   auto d = [&](std::size_t i) { return rawDerivative(arguments[i], name); };
-  auto times = [](ExpressionPtr a, ExpressionPtr b) { return simplifyRoot(binary("*", std::move(a), std::move(b))); };
-  auto over = [](ExpressionPtr a, ExpressionPtr b) { return simplifyRoot(binary("/", std::move(a), std::move(b))); };
+  auto over = [](const ExpressionPtr& a, const ExpressionPtr& b) {
+    return changed(a, [&](const ExpressionPtr& part) { return simplifyRoot(binary("/", part, b)); });
+  };
   auto sum = [](ExpressionPtr a, ExpressionPtr b) { return simplifyRoot(binary("+", std::move(a), std::move(b))); };
   switch (e->kind) {
   case Kind::number: return numberExpression(0);
@@ -272,11 +301,13 @@ static ExpressionPtr rawDerivative(const ExpressionPtr& e, const std::string& na
   case Kind::binary:
     if (e->symbol == "+") return sum(d(0), d(1));
     if (e->symbol == "-") return simplifyRoot(binary("-", d(0), d(1)));
-    if (e->symbol == "*") return sum(times(d(0), arguments[1]), times(arguments[0], d(1)));
+    if (e->symbol == "*")
+      return sum(changed(d(0), [&](const ExpressionPtr& part) { return product(part, arguments[1]); }),
+                 changed(d(1), [&](const ExpressionPtr& part) { return product(arguments[0], part); }));
     if (e->symbol == "/") {
-      // (a / b)' = a' / b - a · b' / b²
-      const ExpressionPtr square = binary("*", arguments[1], arguments[1]);
-      return simplifyRoot(binary("-", over(d(0), arguments[1]), over(times(arguments[0], d(1)), square)));
+      // (a / b)' = a' / b - a / b / b · b', where b² might be infinite or 0
+      const ExpressionPtr twice = binary("/", e, arguments[1]);
+      return simplifyRoot(binary("-", over(d(0), arguments[1]), chained(twice, d(1))));
     }
     return numberExpression(0); // comparisons and logic are constant between kinks
   case Kind::call: break;
@@ -290,7 +321,7 @@ static ExpressionPtr rawDerivative(const ExpressionPtr& e, const std::string& na
     ExpressionPtr partial = substitute(partials[i], [&](const std::string& argument) {
       return arguments[static_cast<std::size_t>(argument[0] - 'a')];
     });
-    total = sum(std::move(total), times(simplify(partial), std::move(inner)));
+    total = sum(std::move(total), chained(simplify(partial), inner));
   }
   return total;
 }

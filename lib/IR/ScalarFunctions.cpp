@@ -1,4 +1,5 @@
-// The table of functions that expressions may call. At kinks of max and min the second argument counts as taken.
+// The table of functions that expressions may call. At kinks of max and min the second argument counts as taken; powers
+// at base or exponent 0 are PyTorch's.
 #include "ScalarFunctions.h"
 
 #include <cassert>
@@ -35,7 +36,8 @@ const std::vector<ScalarFunction>& pdc::scalarFunctions() {
       {"relu", 1, "select(a > 0, 1, 0)", "pdcrt::relu", 1, "a, but 0 where a is negative"},
       {"max", 2, "select(a > b, 1, 0); select(a > b, 0, 1)", "pdcrt::maximum", 1, "the larger; NaN if either is"},
       {"min", 2, "select(a < b, 1, 0); select(a < b, 0, 1)", "pdcrt::minimum", 1, "the smaller; NaN if either is"},
-      {"pow", 2, "b * pow(a, b - 1); pow(a, b) * log(a)", "std::pow", 20, "a to the power of b"},
+      {"pow", 2, "select(b == 0, 0, b * pow(a, b - 1)); select(a == 0 && b >= 0, 0, pow(a, b) * log(a))", "std::pow",
+       20, "a to the power of b"},
       {"bitAnd", 2, "0; 0", "($0 & $1)", 1, "bits that a and b have", true},
       {"bitOr", 2, "0; 0", "($0 | $1)", 1, "bits that a or b has", true},
       {"bitXor", 2, "0; 0", "($0 ^ $1)", 1, "bits that one of a and b has", true},

@@ -76,6 +76,11 @@ ScalarCode codeOf(const Expression& e);
 /// The function named `name`, or null.
 const ScalarFunction* findScalarFunction(const std::string& name);
 
+/// outer · inner, of which one is a derivative and the other one, too, or a gradient that comes from outside. A branch
+/// of a `select` that is 0 stays 0, whatever the other factor is there: what is not taken has no part in the gradient,
+/// though it may be infinite or NaN. (Expression.cpp)
+ExpressionPtr chained(const ExpressionPtr& outer, const ExpressionPtr& inner);
+
 /// In double nothing is rounded: that is the measure of what rounding does.
 template <class Low, class T>
 T rounded(T value) {

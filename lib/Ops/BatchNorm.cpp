@@ -243,19 +243,16 @@ Absorbed absorbActivation(Operation& op, Builder& b) {
   return absorbed;
 }
 
-/// batch_norm_gradient, when its dY is dY' · select(Y > 0, 1, 0): the gradient of a ReLU.
+/// batch_norm_gradient, when its dY is select(Y > 0, dY', 0): the gradient of a ReLU.
 Absorbed absorbMask(Operation& op, Builder& b) {
   Value* dy = op.operand(0);
   Operation* mask = dy->definer();
   if (!mask || mask->def().kind != OpKind::elementwise || mask->results().size() != 1 || mask->operands().size() != 2 ||
       op.attributes.get<bool>("relu") || op.result(3))
     return {};
-  const ExpressionPtr product = expressionsOf(*mask).front();
-  if (!isBinary(*product, "*")) return {};
-  const Expression &gradient = *product->arguments[0], &select = *product->arguments[1];
-  if (!isCall(select, "select", 3) || !isNumber(*select.arguments[1], 1) || !isNumber(*select.arguments[2], 0))
-    return {};
-  const Expression& positive = *select.arguments[0];
+  const ExpressionPtr select = expressionsOf(*mask).front();
+  if (!isCall(*select, "select", 3) || !isNumber(*select->arguments[2], 0)) return {};
+  const Expression &positive = *select->arguments[0], &gradient = *select->arguments[1];
   const std::string names[] = {operandNameInExpressions(mask->def(), 0), operandNameInExpressions(mask->def(), 1)};
   if (!isBinary(positive, ">") || !isName(*positive.arguments[0], names[1]) || !isNumber(*positive.arguments[1], 0) ||
       !isName(gradient, names[0]))

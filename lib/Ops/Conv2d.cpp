@@ -24,7 +24,7 @@ std::vector<Value*> gradient(GradientContext& g) {
   forward.erase("relu");
   if (op.attributes.get<bool>("relu"))
     dy = g.value(0, "elementwise", {dy, op.result()},
-                 {{"expressions", std::vector<std::string>{"a0 * select(a1 > 0, 1, 0)"}}});
+                 {{"expressions", std::vector<std::string>{"select(a1 > 0, a0, 0)"}}});
   if (g.wants(0)) {
     Attributes attributes = forward;
     attributes.set("input_shape", operandType(op, 0).shape);

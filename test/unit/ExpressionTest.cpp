@@ -155,6 +155,29 @@ TEST(Expression, DerivativeAtAKinkIsThatOfTheSecondArgument) {
   EXPECT_EQ(valueOf(relu, {{"x", 1e-300}}), 1);
 }
 
+TEST(Expression, DerivativeOfWhatIsNotTakenIsZero) {
+  const double at[] = {-1, 0};
+  for (double x : at)
+    for (const char* text : {"log(max(x, 0))", "sqrt(max(x, 0)) * y", "select(x > 0, log(x), 0)",
+                             "max(x, 0) / max(x, 0)", "max(log(max(x, 0)), 0)"})
+      EXPECT_EQ(valueOf(derivative(expression(text), "x"), {{"x", x}, {"y", 2}}), 0) << text << " at " << x;
+  EXPECT_EQ(valueOf(derivative(expression("log(max(x, 0))"), "x"), {{"x", 4}}), 0.25);
+}
+
+// As PyTorch's.
+TEST(Expression, DerivativesOfPowersAtZero) {
+  const auto by = [](const char* name, double x, double y) {
+    return valueOf(derivative(expression("pow(x, y)"), name), {{"x", x}, {"y", y}});
+  };
+  EXPECT_EQ(by("x", 0, 0), 0);
+  EXPECT_EQ(by("x", 0, 1), 1);
+  EXPECT_TRUE(std::isinf(by("x", 0, 0.5)));
+  EXPECT_EQ(by("y", 0, 0), 0);
+  EXPECT_EQ(by("y", 0, 2), 0);
+  EXPECT_TRUE(std::isinf(by("y", 0, -1)));
+  EXPECT_TRUE(std::isnan(by("y", -2, 2)));
+}
+
 TEST(Expression, NotANumberStays) {
   for (const char* text : {"max(x, 0)", "max(0, x)", "min(x, 0)", "relu(x)", "sign(x)", "x * 0 + 1"})
     EXPECT_TRUE(std::isnan(valueOf(expression(text), {{"x", std::nan("")}}))) << text;
