@@ -33,7 +33,7 @@ double coordinate(const Mode& mode, const Axis& a, std::int64_t at) {
   if (mode.coordinates == "asymmetric") return x / a.scale;
   if (mode.coordinates == "align_corners") return out == 1 ? 0 : x * (in - 1) / (out - 1);
   if (mode.coordinates == "tf_half_pixel_for_nn") return (x + 0.5) / a.scale;
-  if (mode.coordinates == "pytorch_half_pixel" && a.out == 1) return -0.5;
+  if (mode.coordinates == "pytorch_half_pixel" && a.out == 1) return 0; // as specified; the reference has -0.5
   if (mode.coordinates == "tf_crop_and_resize")
     return a.begin * (in - 1) + (a.out == 1 ? (a.end - a.begin) * (in - 1) / 2
                                             : x * (a.end - a.begin) * (in - 1) / static_cast<double>(a.out - 1));
@@ -72,28 +72,24 @@ std::vector<double> weightsAt(const Mode& mode, const Axis& a, double ratio) {
   return weights;
 }
 
-/// What one axis does: tap t of element i is element indices[t][i] of the input times weights[t][i]; offsets[i] is
-/// added.
+/// What one axis does: tap t of element i is element indices[t][i] of the input times weights[t][i].
 struct Taps {
   std::vector<std::vector<std::int64_t>> indices;
   std::vector<std::vector<double>> weights;
-  std::vector<double> offsets;
-  bool shifts = false; ///< some offset is not 0
 };
+
+/// Whether element `at` of the result is beyond the input, where it is the extrapolation value.
+bool isOutside(const Mode& mode, const Axis& a, std::int64_t at) {
+  const double x = coordinate(mode, a, at);
+  return mode.coordinates == "tf_crop_and_resize" && !(x >= 0 && x <= static_cast<double>(a.in - 1));
+}
 
 Taps tapsOf(const Mode& mode, const Axis& a) {
   Taps taps;
-  taps.offsets.assign(static_cast<std::size_t>(a.out), 0);
   for (std::int64_t at = 0; at < a.out; ++at) {
-    const double x = coordinate(mode, a, at), base = std::ceil(x) - 1;
+    const double x = isOutside(mode, a, at) ? 0 : coordinate(mode, a, at), base = std::ceil(x) - 1;
     std::vector<double> weights = weightsAt(mode, a, x - base);
     const std::int64_t first = static_cast<std::int64_t>(base) - static_cast<std::int64_t>(weights.size()) / 2 + 1;
-    const bool outside = mode.coordinates == "tf_crop_and_resize" && (x < 0 || x > static_cast<double>(a.in - 1));
-    if (outside) {
-      std::fill(weights.begin(), weights.end(), 0);
-      taps.offsets[static_cast<std::size_t>(at)] = mode.extrapolation;
-      taps.shifts |= mode.extrapolation != 0;
-    }
     double sum = 0;
     for (std::size_t t = 0; t < weights.size(); ++t) {
       const std::int64_t index = first + static_cast<std::int64_t>(t);
@@ -120,17 +116,36 @@ void pickOne(Taps& taps) {
   taps.weights = {std::vector<double>(picked.size(), 1)};
 }
 
+/// `count` elements on `axis`, which broadcast over the axes behind.
+Shape shapeAlong(const Type& x, std::size_t axis, std::int64_t count) {
+  Shape shape(x.shape.size() - axis, 1);
+  shape[0] = count;
+  return shape;
+}
+
+/// Puts the extrapolation value where an axis is left. (All axes are interpolated before: nothing is multiplied with
+/// it.)
+Value* extrapolated(OnnxReader& n, Value* x, std::size_t axis, const Mode& mode, const Axis& a) {
+  Tensor outside(Type{ElementType::boolean, shapeAlong(x->type(), axis, a.out)});
+  bool any = false;
+  for (std::int64_t at = 0; at < a.out; ++at) {
+    outside.set(at, isOutside(mode, a, at));
+    any |= isOutside(mode, a, at);
+  }
+  if (!any) return x;
+  return n.value("where", {n.b.constant(outside), n.b.constant(mode.extrapolation, x->type().element), x});
+}
+
 Value* resizeAxis(OnnxReader& n, Value* x, std::size_t axis, const Mode& mode, const Axis& a) {
   Taps taps = tapsOf(mode, a);
-  if (mode.interpolation == "nearest" && !taps.shifts) pickOne(taps);
-  Shape along(x->type().shape.size() - axis, 1); // broadcasts over the axes behind
-  along[0] = a.out;
+  if (mode.interpolation == "nearest") pickOne(taps);
+  const Shape along = shapeAlong(x->type(), axis, a.out);
   const auto vector = [&](const std::vector<double>& values) {
     Tensor tensor(Type{x->type().element, along});
     for (std::int64_t i = 0; i < a.out; ++i) tensor.set(i, values[static_cast<std::size_t>(i)]);
     return n.b.constant(tensor);
   };
-  Value* total = taps.shifts ? vector(taps.offsets) : nullptr;
+  Value* total = nullptr;
   for (std::size_t t = 0; t < taps.indices.size(); ++t) {
     const std::vector<double>& weights = taps.weights[t];
     if (std::all_of(weights.begin(), weights.end(), [](double weight) { return weight == 0; })) continue;
@@ -204,6 +219,7 @@ Value* resize(OnnxReader& n, const Mode& mode, const std::vector<Axis>& axes) {
     }
     if (a.in != a.out || a.scale != 1 || a.begin != 0 || a.end != 1) x = resizeAxis(n, x, axis, mode, a);
   }
+  for (std::size_t axis = 0; x && axis < axes.size(); ++axis) x = extrapolated(n, x, axis, mode, axes[axis]);
   return x;
 }
 
