@@ -77,8 +77,9 @@ private:
     return scalar({folded}, low + " + select(a0 <= " + once + ", a0, " + twice + " - a0)");
   }
 
+  /// With no gradient at the borders, as in PyTorch.
   Value* clamped(Value* x, std::int64_t size) {
-    return scalar({x}, "max(0, min(a0, " + std::to_string(size - 1) + "))");
+    return scalar({x}, "min(max(a0, 0), " + std::to_string(size - 1) + ")");
   }
 
   /// Coordinate `which` of the grid, which runs from -1 to 1, in pixels of an axis of `size`.
@@ -94,8 +95,10 @@ private:
     const std::string count = std::to_string(size), last = std::to_string(size - 1);
     x = x ? scalar({x}, corners_ ? "(a0 + 1) / 2 * " + last : "((a0 + 1) * " + count + " - 1) / 2") : nullptr;
     if (mode_ == "nearest") x = scalar({x}, "round(a0)");
-    if (padding_ == "border") return clamped(x, size);
-    return padding_ == "reflection" ? reflected(x, size) : x;
+    if (padding_ == "border") return mode_ == "cubic" ? x : clamped(x, size); // of cubics, only each tap is
+    if (padding_ != "reflection") return x;
+    x = reflected(x, size);
+    return mode_ == "linear" ? clamped(x, size) : x; // beyond the outer pixels there is nothing else
   }
 
   /// Keys's cubic at distance a0 with a = -0.75.
