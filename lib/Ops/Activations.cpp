@@ -1,6 +1,7 @@
 // Activation functions. Derivatives speak of Y where that saves keeping X for the backward pass.
 #include "Helpers/Elementwise.h"
 #include "Helpers/InitialValues.h"
+#include "Helpers/Match.h"
 #include "Helpers/RaiseFunction.h"
 
 using namespace pdc;
@@ -41,6 +42,28 @@ OpDef sigmoid() {
                      .expression = "sigmoid(X)",
                      .derivatives = {"Y * (1 - Y)"}});
   def.ofLogits = OfLogits::sigmoid;
+  return def;
+}
+
+/// The logarithm of sigmoid(x), or of 1 - sigmoid(x), as exporters write binary cross-entropy with logits: finite also
+/// where the sigmoid is rounded to 0 or 1.
+Value* raiseLogSigmoid(Operation& root, Builder& b) {
+  if (root.def().name != "log") return nullptr;
+  if (const Operation* sigmoid = definedBy(root.operand(0), "sigmoid"))
+    return b.value("neg", {b.value("softplus", {b.value("neg", {sigmoid->operand(0)})})});
+  const Operation* rest = definedBy(root.operand(0), "sub");
+  const Operation* sigmoid = rest && isNumber(rest->operand(0), 1) ? definedBy(rest->operand(1), "sigmoid") : nullptr;
+  return sigmoid && sigmoid->result()->type() == rest->result()->type()
+             ? b.value("neg", {b.value("softplus", {sigmoid->operand(0)})})
+             : nullptr;
+}
+
+OpDef softplus() {
+  OpDef def = unary({.name = "softplus",
+                     .summary = "log(1 + exp(X)), without overflow",
+                     .onnx = "Softplus",
+                     .expression = "softplus(X)"});
+  def.raise = raiseLogSigmoid;
   return def;
 }
 
@@ -101,17 +124,15 @@ PDC_OPS(Activations) {
              .onnx = "Tanh",
              .expression = "tanh(X)",
              .derivatives = {"1 - Y * Y"}}),
-      unary({.name = "softplus",
-             .summary = "log(1 + exp(X)), without overflow",
-             .onnx = "Softplus",
-             .expression = "softplus(X)"}),
+      softplus(),
       gelu(),
       geluTanh(),
       unary({.name = "softsign", .summary = "X / (1 + |X|)", .onnx = "Softsign", .expression = "X / (1 + abs(X))"}),
       unary({.name = "hard_swish",
              .summary = "X · max(0, min(1, X / 6 + 1 / 2))",
              .onnx = "HardSwish",
-             .expression = "X * max(0, min(1, X / 6 + 0.5))"}),
+             .expression = "X * max(0, min(1, X / 6 + 0.5))",
+             .derivatives = {"select(X <= -3, 0, select(X >= 3, 1, X / 3 + 0.5))"}}),
       unary({.name = "mish",
              .summary = "X · tanh(log(1 + exp(X)))",
              .onnx = "Mish",
@@ -119,7 +140,7 @@ PDC_OPS(Activations) {
       parameterised({.name = "thresholded_relu",
                      .summary = "X where it is above alpha, 0 elsewhere",
                      .onnx = "ThresholdedRelu",
-                     .expression = "select(X > alpha, X, 0)"},
+                     .expression = "select(X <= alpha, 0, X)"},
                     {{"alpha", 1}}),
       parameterised({.name = "celu",
                      .summary = "X where it is positive, alpha · (exp(X / alpha) - 1) elsewhere",
@@ -129,7 +150,7 @@ PDC_OPS(Activations) {
       parameterised({.name = "shrink",
                      .summary = "X + bias below -lambd, X - bias above lambd, 0 between",
                      .onnx = "Shrink",
-                     .expression = "select(X < -lambd, X + bias, select(X > lambd, X - bias, 0))"},
+                     .expression = "select(X < -lambd, X + bias, select(X <= lambd, 0, X - bias))"},
                     {{"bias", 0}, {"lambd", 0.5}}),
       parameterised({.name = "leaky_relu",
                      .summary = "X where it is positive, alpha · X elsewhere",
@@ -149,7 +170,8 @@ PDC_OPS(Activations) {
       parameterised({.name = "hard_sigmoid",
                      .summary = "max(0, min(1, alpha · X + beta))",
                      .onnx = "HardSigmoid",
-                     .expression = "max(0, min(1, alpha * X + beta))"},
+                     .expression = "max(0, min(1, alpha * X + beta))",
+                     .derivatives = {"select(Y > 0 && Y < 1, alpha, 0)"}},
                     {{"alpha", 0.2f}, {"beta", 0.5}}),
       prelu(),
   };

@@ -1,5 +1,6 @@
 // Arithmetic of one or two operands, element by element, with NumPy's broadcasting.
 #include "Helpers/Elementwise.h"
+#include "Helpers/Indices.h"
 #include "Helpers/InitialValues.h"
 
 #include <algorithm>
@@ -30,7 +31,8 @@ static Value* convertPow(OnnxReader& n) {
   return exponent ? n.value("pow", {base, exponent}) : nullptr;
 }
 
-/// Bounds are attributes before opset 11 and optional inputs since; each that is there is one op.
+/// Bounds are attributes before opset 11 and optional inputs since; each that is there is one op. What a constant bound
+/// limits has no gradient there, as in PyTorch 2.15 (before, it had); a bound that is computed shares it with X.
 static Value* convertClip(OnnxReader& n) {
   Value* x = n.input(0);
   const ElementType element = x->type().element;
@@ -39,8 +41,11 @@ static Value* convertClip(OnnxReader& n) {
     least = n.has("min") ? n.b.constant(n.number("min", 0), element) : nullptr;
     most = n.has("max") ? n.b.constant(n.number("max", 0), element) : nullptr;
   }
-  if (least) x = n.value("maximum", {x, least});
-  return most && x ? n.value("minimum", {x, most}) : x;
+  const auto limited = [&n](Value* value, Value* bound, const char* op, const char* expression) {
+    return Builder::constantValue(bound) ? compute(n, {value, bound}, expression) : n.value(op, {value, bound});
+  };
+  if (least) x = limited(x, least, "maximum", "max(a0, a1)");
+  return most && x ? limited(x, most, "minimum", "min(a0, a1)") : x;
 }
 
 static Value* convertMean(OnnxReader& n) {
@@ -50,13 +55,22 @@ static Value* convertMean(OnnxReader& n) {
 }
 
 static OpDef power() {
-  OpDef def = binary({.name = "pow",
-                      .summary = "A to the power B",
-                      .onnx = "",
-                      .expression = "pow(A, B)",
-                      .derivatives = {"B * pow(A, B - 1)", "Y * log(A)"},
-                      .positive = true});
+  OpDef def =
+      binary({.name = "pow",
+              .summary = "A to the power B",
+              .onnx = "",
+              .expression = "pow(A, B)",
+              .derivatives = {"select(B == 0, 0, B * pow(A, B - 1))", "select(A == 0 && B >= 0, 0, Y * log(A))"},
+              .positive = true});
   def.onnx = {onnx("Pow", 2, convertPow)};
+  return def;
+}
+
+/// For numbers that a definition adds and takes off again. (As "constant" tests do not differentiate it.)
+static OpDef detach() {
+  OpDef def = unary(
+      {.name = "detach", .summary = "X, without a gradient", .onnx = "", .expression = "X", .derivatives = {"0"}});
+  def.examples = unaryExamples(def.name, "", "constant");
   return def;
 }
 
@@ -107,17 +121,22 @@ PDC_OPS(Arithmetic) {
               .derivatives = {"1 / B", "-Y / B"}}),
       power(),
       withFold(binary({.name = "maximum",
-                       .summary = "The larger of A and B; NaN if either is",
+                       .summary = "The larger of A and B; NaN if either is; equal ones share the gradient",
                        .onnx = "",
                        .expression = "max(A, B)",
+                       .derivatives = {"select(A > B, 1, select(A == B, 0.5, 0))",
+                                       "select(B > A, 1, select(A == B, 0.5, 0))"},
                        .commutative = true}),
                "Max"),
       withFold(binary({.name = "minimum",
-                       .summary = "The smaller of A and B; NaN if either is",
+                       .summary = "The smaller of A and B; NaN if either is; equal ones share the gradient",
                        .onnx = "",
                        .expression = "min(A, B)",
+                       .derivatives = {"select(A < B, 1, select(A == B, 0.5, 0))",
+                                       "select(B < A, 1, select(A == B, 0.5, 0))"},
                        .commutative = true}),
                "Min"),
+      detach(),
       unary({.name = "neg", .summary = "-X", .onnx = "Neg", .expression = "-X"}),
       unary({.name = "abs", .summary = "|X|", .onnx = "Abs", .expression = "abs(X)"}),
       unary({.name = "sign", .summary = "-1, 0 or 1", .onnx = "Sign", .expression = "sign(X)"}),
@@ -142,6 +161,13 @@ PDC_OPS(Arithmetic) {
       unary({.name = "erf", .summary = "Error function of X", .onnx = "Erf", .expression = "erf(X)"}),
       unary({.name = "sin", .summary = "Sine of X", .onnx = "Sin", .expression = "sin(X)"}),
       unary({.name = "cos", .summary = "Cosine of X", .onnx = "Cos", .expression = "cos(X)"}),
+      // From |X|, so that nothing cancels; where X² might be infinite it is log(2 |X|).
+      unary({.name = "asinh",
+             .summary = "Inverse hyperbolic sine of X",
+             .onnx = "Asinh",
+             .expression = "sign(X) * select(abs(X) > 1e9, log(abs(X)) + 0.69314718055994531, "
+                           "log1p(abs(X) + X * X / (1 + sqrt(X * X + 1))))",
+             .derivatives = {"rsqrt(X * X + 1)"}}),
       unary({.name = "floor",
              .summary = "The largest whole number that is not above X",
              .onnx = "Floor",

@@ -90,12 +90,9 @@ PDC_OPS(Functions) {
       function("asin", "Arc sine of X", "Asin", "2 * atan(a0 / (1 + sqrt(1 - a0 * a0)))"),
       function("acos", "Arc cosine of X", "Acos", "1.5707963267948966 - 2 * atan(a0 / (1 + sqrt(1 - a0 * a0)))"),
       function("atan", "Arc tangent of X", "Atan", "atan(a0)"),
-      // Mirrored at 0, where a root would cancel.
-      function("asinh", "Inverse hyperbolic sine of X", "Asinh",
-               "select(a0 < 0, -log1p(-a0 + a0 * a0 / (1 + sqrt(a0 * a0 + 1))), "
-               "log1p(a0 + a0 * a0 / (1 + sqrt(a0 * a0 + 1))))"),
-      function("acosh", "Inverse hyperbolic cosine of X", "Acosh", "log(a0 + sqrt(a0 * a0 - 1))"),
-      function("atanh", "Inverse hyperbolic tangent of X", "Atanh", "0.5 * log1p(2 * a0 / (1 - a0))"),
+      // No square of it, which might be infinite.
+      function("acosh", "Inverse hyperbolic cosine of X", "Acosh", "log1p(a0 - 1 + sqrt(a0 - 1) * sqrt(a0 + 1))"),
+      function("atanh", "Inverse hyperbolic tangent of X", "Atanh", "0.5 * (log1p(a0) - log1p(-a0))"),
       function("is_nan", "Whether X is not a number", "IsNaN", "a0 != a0"),
       composed("is_inf", "Whether X is infinite", {onnx("IsInf", 1, convertIsInf)}),
       composed("mod", "Remainder of A / B", {onnx("Mod", 2, convertMod)}),

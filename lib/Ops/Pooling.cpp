@@ -319,12 +319,12 @@ PDC_OPS(Pooling) {
                                "[1, 1, 1, 1], strides = [2, 2]} : f32[1, 2, 5, 6]")},
       },
       composed("global_average_pool", "Mean over all spatial axes: reduce_mean",
-               {onnx("GlobalAveragePool", 1, [](OnnxReader& n) { return convertGlobalPool(n, "reduce_mean"); })}),
+               {onnx("GlobalAveragePool", 1, convertGlobalAveragePool)}),
       composed("lp_pool", "Norm of each window, of order p: powers, a convolution with ones, and a root",
                {onnx("LpPool", 1, convertLpPool, 2)}),
       composed("global_lp_pool", "Norm over all spatial axes, of order p: powers, reduce_sum and a root",
                {onnx("GlobalLpPool", 1, convertGlobalLpPool, 2)}),
-      composed("global_max_pool", "Maximum over all spatial axes: reduce_max",
-               {onnx("GlobalMaxPool", 1, [](OnnxReader& n) { return convertGlobalPool(n, "reduce_max"); })}),
+      composed("global_max_pool", "Maximum over all spatial axes: max_pool with one window",
+               {onnx("GlobalMaxPool", 1, convertGlobalMaxPool)}),
   };
 }

@@ -1,8 +1,10 @@
 // Sum, mean, maximum, minimum and product over axes, of floats and of integers. Kernel: pdcrt::Reduce. ONNX's other
 // reductions are made of these.
 #include "Helpers/Define.h"
+#include "Helpers/Indices.h"
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Onnx.h"
+#include "Helpers/RaiseLength.h"
 
 #include <algorithm>
 #include <limits>
@@ -61,7 +63,8 @@ Types infer(const InferContext& c, const char* op, Reduction kind) {
 }
 
 /// The reduced tensor `y` back in the shape of X. Maxima are shared out among equal elements; the derivative of a
-/// product is the product over the element, which for 0 is no number.
+/// product is the product of the others: the product over the element, or where the element is the only 0, the product
+/// of what is not 0.
 class Gradient {
 public:
   Gradient(GradientContext& context, Reduction reduction)
@@ -74,15 +77,22 @@ public:
     if (kind == Reduction::mean) dy = scalar({dy}, "a0 / " + std::to_string(reducedElements(shape, axes)));
     if (kind == Reduction::sum || kind == Reduction::mean)
       return {g.value(0, "broadcast", {withAxes(dy)}, {{"shape", shape}})};
-    if (kind == Reduction::product) return {scalar({withAxes(dy), withAxes(g.op().result(0)), x}, "a0 * a1 / a2")};
+    if (kind == Reduction::product) return {ofProduct(withAxes(dy))};
     Value* best = withAxes(g.op().result(0));
     Value* isBest =
         isF32() ? scalar({x, best}, "select(a0 == a1, 1, 0)") : scalar({x, best, one()}, "select(a0 == a1, a2, 0)");
-    Value* count = g.value(0, "reduce_sum", {isBest}, {{"axes", axes}, {"keep_dims", true}});
-    return {scalar({withAxes(dy), isBest, count}, "a0 * a1 / a2")};
+    return {scalar({withAxes(dy), isBest, along("reduce_sum", isBest)}, "select(a1 == 0, 0, a0 / a2)")};
   }
 
 private:
+  Value* ofProduct(Value* dy) {
+    Value* isZero = isF32() ? scalar({x}, "select(a0 == 0, 1, 0)") : scalar({x, one()}, "select(a0 == 0, a1, 0)");
+    Value* zeros = along("reduce_sum", isZero);
+    Value* others = along("reduce_prod", scalar({x}, "select(a0 == 0, 1, a0)"));
+    return scalar({dy, x, withAxes(g.op().result(0)), zeros, others},
+                  "select(a1 == 0, select(a3 == 1, a0 * a4, 0), select(a3 == 0, a0 * a2 / a1, 0))");
+  }
+  Value* along(const char* op, Value* value) { return g.value(0, op, {value}, {{"axes", axes}, {"keep_dims", true}}); }
   Value* scalar(std::vector<Value*> operands, std::string expression) {
     return g.value(0, "elementwise", std::move(operands), {{"expressions", std::vector{std::move(expression)}}});
   }
@@ -184,7 +194,8 @@ Value* reduce(OnnxReader& n, const std::string& op, Reduction kind, Value* x, co
   return y ? n.value("not_equal", {y, n.b.constant(0, ElementType::u8)}) : nullptr;
 }
 
-/// `before` and `after` are elementwise ops around the reduction, "" for none; "square" is a product with itself.
+/// `before` and `after` are elementwise ops around the reduction, "" for none; "square" is a product with itself,
+/// "length" a square root whose gradient at 0 is 0, as that of PyTorch's norms.
 OnnxMapping onnxReduce(const std::string& opType, const std::string& op, Reduction kind, const std::string& before = "",
                        const std::string& after = "") {
   return onnx(opType, 1, [=](OnnxReader& n) -> Value* {
@@ -197,11 +208,13 @@ OnnxMapping onnxReduce(const std::string& opType, const std::string& op, Reducti
     else if (!before.empty())
       x = n.value(before, {x});
     Value* y = reduce(n, op, kind, x, *axes, keepDims);
-    return y && !after.empty() ? n.value(after, {y}) : y;
+    if (!y || after.empty()) return y;
+    return after == "length" ? compute(n, {y}, lengthOf("sqrt(a0)")) : n.value(after, {y});
   });
 }
 
-/// log(sum(exp(x))), with the maximum taken out so that nothing overflows.
+/// log(sum(exp(x))), with the maximum taken out so that nothing overflows; a large number, where it is infinite. It has
+/// no gradient: what is taken out is added again.
 Value* convertLogSumExp(OnnxReader& n) {
   const auto axes = readAxes(n, 18);
   const bool keepDims = n.integer("keepdims", 1) != 0;
@@ -214,6 +227,8 @@ Value* convertLogSumExp(OnnxReader& n) {
     return chain("log", {sum});
   }
   Value* largest = n.value("reduce_max", {n.input(0)}, {{"axes", *axes}, {"keep_dims", true}});
+  largest = largest ? compute(n, {largest}, "select(abs(a0) == inf, sign(a0) * 3e38, a0)") : nullptr;
+  largest = chain("detach", {largest});
   Value* powers = chain("exp", {chain("sub", {n.input(0), largest})});
   Value* sum = powers ? n.value("reduce_sum", {powers}, {{"axes", *axes}, {"keep_dims", true}}) : nullptr;
   Value* y = chain("add", {chain("log", {sum}), largest});
@@ -273,17 +288,22 @@ OpDef reduction(const std::string& name, std::string summary, Reduction kind, st
           .takesLow = true};
 }
 
+OpDef withLengths(OpDef sum) {
+  sum.raise = raiseLength;
+  return sum;
+}
+
 } // namespace
 
 PDC_OPS(Reduce) {
   return {
-      reduction("reduce_sum", "Sum over axes", Reduction::sum,
-                {onnxReduce("ReduceSum", "reduce_sum", Reduction::sum),
-                 onnxReduce("ReduceL1", "reduce_sum", Reduction::sum, "abs"),
-                 onnxReduce("ReduceL2", "reduce_sum", Reduction::sum, "square", "sqrt"),
-                 onnxReduce("ReduceSumSquare", "reduce_sum", Reduction::sum, "square"),
-                 onnxReduce("ReduceLogSum", "reduce_sum", Reduction::sum, "", "log"),
-                 onnx("ReduceLogSumExp", 1, convertLogSumExp)}),
+      withLengths(reduction("reduce_sum", "Sum over axes", Reduction::sum,
+                            {onnxReduce("ReduceSum", "reduce_sum", Reduction::sum),
+                             onnxReduce("ReduceL1", "reduce_sum", Reduction::sum, "abs"),
+                             onnxReduce("ReduceL2", "reduce_sum", Reduction::sum, "square", "length"),
+                             onnxReduce("ReduceSumSquare", "reduce_sum", Reduction::sum, "square"),
+                             onnxReduce("ReduceLogSum", "reduce_sum", Reduction::sum, "", "log"),
+                             onnx("ReduceLogSumExp", 1, convertLogSumExp)})),
       reduction("reduce_mean", "Mean over axes", Reduction::mean,
                 {onnxReduce("ReduceMean", "reduce_mean", Reduction::mean)}),
       reduction("reduce_max", "Maximum over axes; its gradient is shared by equal elements", Reduction::max,

@@ -3,6 +3,7 @@
 #include "Helpers/KernelOptions.h"
 #include "Helpers/Match.h"
 #include "Helpers/Onnx.h"
+#include "pdc/IR/Elementwise.h"
 
 #include <algorithm>
 #include <cmath>
@@ -124,8 +125,27 @@ Value* withoutMaximum(Value* value) {
   return ofRow ? difference->operand(0) : value;
 }
 
+/// where(isnan(y), 0, y), y a softmax: what exporters make of attention in which a query may see no key. Rows of -inf
+/// are put aside before, so that neither they nor their gradients become NaN.
+Value* raiseSafeSoftmax(const Operation& choice, Builder& b) {
+  const Operation* isNaN = definedBy(choice.operand(0), "elementwise");
+  const Operation* softmax = definedBy(choice.operand(2), "softmax");
+  if (!isNaN || !softmax || isNaN->operands().size() != 1 || isNaN->operand(0) != softmax->result() ||
+      !isNumber(choice.operand(1), 0) || toString(*expressionsOf(*isNaN).front()) != "a0 != a0")
+    return nullptr;
+  Value* x = softmax->operand(0);
+  const std::vector<std::int64_t> last{x->type().rank() - 1};
+  Value* largest = b.value("reduce_max", {x}, {{"axes", last}, {"keep_dims", true}});
+  const auto seen = [&](Value* value) {
+    return b.value("elementwise", {largest, value},
+                   {{"expressions", std::vector<std::string>{"select(a0 == -inf, 0, a1)"}}});
+  };
+  return seen(b.value("softmax", {seen(x)}));
+}
+
 /// exp(x) / sum of it over the last axis, with or without the maximum taken off.
 Value* raiseSoftmax(Operation& root, Builder& b) {
+  if (root.def().name == "where") return raiseSafeSoftmax(root, b);
   if (root.def().name != "div") return nullptr;
   const Operation *power = definedBy(root.operand(0), "exp"), *sum = definedBy(root.operand(1), "reduce_sum");
   const bool normalised =

@@ -108,7 +108,7 @@ void lossReference(ReferenceContext& c) {
     if (!counts(c.op, label)) return;
     for (std::int64_t k = 0; k < size.classes; ++k)
       if (const T share = definition.share(label, k); share != 0)
-        total += share * (largest + std::log(sum) - x[first + k * size.inner]);
+        total += share * (largest - x[first + k * size.inner] + std::log(sum));
   });
   c.out<T>(0)[0] = weights == 0 && total == 0 ? 0 : static_cast<T>(total / weights);
 }
@@ -204,12 +204,13 @@ public:
     Value* label = n.reshape(labels, labelShape);
     Value* isLabel = value("equal", {label, n.b.constant(numbers)});
     Value* weight = weights ? n.reshape(weights, classShape) : n.b.constant(1, element);
-    Value* chosen = value("where", {isLabel, weight, n.b.constant(0, element)});
     if (ignoreIndex) {
       Value* ignored = value("equal", {label, n.b.constant(static_cast<double>(*ignoreIndex), labels->type().element)});
-      chosen = value("where", {ignored, n.b.constant(0, element), chosen});
+      isLabel = value("and", {isLabel, value("not", {ignored})});
     }
-    Value* losses = value("neg", {value("mul", {chosen, x})});
+    Value* chosen = value("where", {isLabel, weight, n.b.constant(0, element)});
+    // The logarithms of other classes, which may be infinite, have no part in it.
+    Value* losses = value("where", {isLabel, value("neg", {value("mul", {weight, x})}), n.b.constant(0, element)});
     if (reduction == "none") return sum(losses, {1});
     std::vector<std::int64_t> all;
     for (int axis = 0; axis < x->type().rank(); ++axis) all.push_back(axis);

@@ -11,11 +11,22 @@ namespace {
 /// A graph over %x: f32[2, 3, 8], parameters %w and %b of f32[8], and constants %one, %two, …; `body` ends with %y.
 std::string graphOf(const std::string& body) {
   std::string text = "module @m {\n  param %w : f32[8]\n  param %b : f32[8]\n  graph @main(%x: f32[2, 3, 8]) {\n";
-  const std::pair<const char*, const char*> constants[] = {
-      {"one", "1.0"},         {"two", "2.0"},          {"half", "0.5"},        {"eps", "1e-05"},
-      {"minus_half", "-0.5"}, {"three", "3.0"},        {"root2", "1.4142135"}, {"inverse2", "0.70710677"},
-      {"cubic", "0.044715"},  {"rootpi", "0.7978846"}, {"near", "0.0447"},     {"eight_sevenths", "1.1428572"},
-      {"quick", "1.702"},     {"thousand", "1000.0"}};
+  const std::pair<const char*, const char*> constants[] = {{"one", "1.0"},
+                                                           {"two", "2.0"},
+                                                           {"half", "0.5"},
+                                                           {"eps", "1e-05"},
+                                                           {"minus_half", "-0.5"},
+                                                           {"three", "3.0"},
+                                                           {"third", "0.33333334"},
+                                                           {"root2", "1.4142135"},
+                                                           {"inverse2", "0.70710677"},
+                                                           {"cubic", "0.044715"},
+                                                           {"rootpi", "0.7978846"},
+                                                           {"near", "0.0447"},
+                                                           {"eight_sevenths", "1.1428572"},
+                                                           {"quick", "1.702"},
+                                                           {"thousand", "1000.0"},
+                                                           {"zero", "0.0"}};
   for (const auto& [name, value] : constants)
     if (body.find("%" + std::string(name)) != std::string::npos)
       text += std::string("    %") + name + " = constant {value = dense<f32[], [" + value + "]>} : f32[]\n";
@@ -109,7 +120,7 @@ TEST(RaiseLayerNorm, NotFromNearMisses) {
   // The epsilon outside of the root.
   EXPECT_EQ(raised(centre() + op("q", "mul %d, %d") + op("v", "reduce_mean %q" + mean, rows) +
                    op("s", "sqrt %v", rows) + op("a", "add %s, %eps", rows) + op("y", "div %d, %a")),
-            "reduce_mean sub mul reduce_mean sqrt add div");
+            "reduce_mean sub mul reduce_mean elementwise add div"); // a length, see RaiseLength
   // Mean and variance over different axes.
   EXPECT_EQ(raised(op("m", "reduce_mean %x {axes = [1, 2], keep_dims = true}", "[2, 1, 1]") + op("d", "sub %x, %m") +
                    deviation("%d") + op("y", "div %d, %s")),
@@ -207,6 +218,49 @@ TEST(RaiseSoftmax, NotFromNearMisses) {
   EXPECT_EQ(raised(op("e", "exp %x") + op("s", "reduce_sum %e {axes = [1], keep_dims = true}", "[2, 1, 8]") +
                    op("y", "div %e, %s")),
             "exp reduce_sum div");
+}
+
+TEST(RaiseSoftmax, WhereNoNumberBecomesZero) {
+  const std::string isNaN = "    %n = elementwise %p {expressions = [\"a0 != a0\"]} : bool[2, 3, 8]\n";
+  EXPECT_EQ(raised(op("p", "softmax %x") + isNaN + op("y", "where %n, %zero, %p")),
+            "reduce_max elementwise softmax elementwise");
+  EXPECT_EQ(raised(op("p", "softmax %x") + isNaN + op("y", "where %n, %one, %p")), "softmax elementwise where");
+}
+
+const std::string ofRow = " {axes = [2]}";
+
+std::string sumOfSquares(const std::string& result, const std::string& x) {
+  return op("q_" + result, "mul " + x + ", " + x) + op(result, "reduce_sum %q_" + result + ofRow, "[2, 3]");
+}
+
+TEST(RaiseLength, FromExportersSpellings) {
+  // std, pairwise_distance, norm of order 3, cosine_similarity
+  EXPECT_EQ(raised(centre() + op("q", "mul %d, %d") + op("v", "reduce_mean %q" + ofRow, "[2, 3]") +
+                   op("u", "mul %v, %eight_sevenths", "[2, 3]") + op("y", "sqrt %u", "[2, 3]")),
+            "reduce_mean sub mul reduce_mean mul elementwise");
+  EXPECT_EQ(raised(sumOfSquares("s", "%x") + op("y", "pow %s, %half", "[2, 3]")), "mul reduce_sum elementwise");
+  EXPECT_EQ(raised(op("a", "abs %x") + op("q", "mul %a, %a") + op("c", "mul %q, %a") +
+                   op("s", "reduce_sum %c" + ofRow, "[2, 3]") + op("y", "pow %s, %third", "[2, 3]")),
+            "abs mul mul reduce_sum elementwise");
+  EXPECT_EQ(raised(op("z", "mul %x, %w") + sumOfSquares("s", "%x") + sumOfSquares("t", "%z") +
+                   op("p", "mul %s, %t", "[2, 3]") + op("y", "sqrt %p", "[2, 3]")),
+            "mul mul reduce_sum mul reduce_sum mul elementwise");
+}
+
+TEST(RaiseLength, NotFromNearMisses) {
+  // The square root of a sum of squares; roots of another order; a sum of what is no power.
+  EXPECT_EQ(raised(sumOfSquares("s", "%x") + op("y", "sqrt %s", "[2, 3]")), "mul reduce_sum sqrt");
+  EXPECT_EQ(raised(sumOfSquares("s", "%x") + op("y", "pow %s, %third", "[2, 3]")), "mul reduce_sum pow");
+  EXPECT_EQ(raised(op("e", "exp %x") + op("s", "reduce_sum %e" + ofRow, "[2, 3]") + op("y", "pow %s, %half", "[2, 3]")),
+            "exp reduce_sum pow");
+  EXPECT_EQ(raised(op("q", "mul %x, %x") + op("v", "reduce_mean %q" + ofRow, "[2, 3]") + op("y", "sqrt %v", "[2, 3]")),
+            "mul reduce_mean sqrt");
+}
+
+TEST(RaiseLogSigmoid, OfASigmoidAndOfWhatIsLeftOfOne) {
+  EXPECT_EQ(raised(op("s", "sigmoid %x") + op("y", "log %s")), "neg softplus neg");
+  EXPECT_EQ(raised(op("s", "sigmoid %x") + op("r", "sub %one, %s") + op("y", "log %r")), "softplus neg");
+  EXPECT_EQ(raised(op("s", "sigmoid %x") + op("r", "sub %two, %s") + op("y", "log %r")), "sigmoid sub log");
 }
 
 TEST(RaiseMatMul, TakesTransposesOfItsOperandsIn) {

@@ -1,5 +1,6 @@
 #include "Helpers/ConvertPool.h"
 
+#include "Helpers/RaiseLength.h"
 #include "Helpers/Window.h"
 
 #include <algorithm>
@@ -105,8 +106,10 @@ Value* apply(OnnxReader& n, Value* x, const std::string& function) {
 std::string powerBefore(std::int64_t p) {
   return p == 1 ? "abs(a0)" : p == 2 ? "a0 * a0" : "pow(abs(a0), " + std::to_string(p) + ")";
 }
+/// A length of 0 has the gradient 0, as in PyTorch.
 Value* rootAfter(OnnxReader& n, Value* x, std::int64_t p) {
-  return p == 1 ? x : apply(n, x, p == 2 ? "sqrt(a0)" : "pow(a0, 1 / " + std::to_string(p) + ")");
+  const std::string root = p == 2 ? "sqrt(a0)" : "pow(a0, 1 / " + std::to_string(p) + ")";
+  return p == 1 ? x : apply(n, x, lengthOf(root));
 }
 
 std::optional<std::int64_t> readPower(OnnxReader& n) {
@@ -182,9 +185,19 @@ static std::optional<std::vector<std::int64_t>> spatialAxes(OnnxReader& n) {
   return std::nullopt;
 }
 
-Value* pdc::ops::convertGlobalPool(OnnxReader& n, const char* op) {
+Value* pdc::ops::convertGlobalAveragePool(OnnxReader& n) {
   const auto axes = spatialAxes(n);
-  return axes ? n.value(op, {n.input(0)}, {{"axes", *axes}, {"keep_dims", true}}) : nullptr;
+  return axes ? n.value("reduce_mean", {n.input(0)}, {{"axes", *axes}, {"keep_dims", true}}) : nullptr;
+}
+
+Value* pdc::ops::convertGlobalMaxPool(OnnxReader& n) {
+  if (!spatialAxes(n)) return nullptr;
+  Shape x = n.type(0).shape;
+  if (x.size() != 4) x = {x[0], x[1], 1, product(x, 2, x.size())};
+  Shape y = n.type(0).shape;
+  std::fill(y.begin() + 2, y.end(), 1);
+  Value* plane = n.reshape(n.input(0), x);
+  return plane ? n.reshape(n.value("max_pool", {plane}, {{"kernel", Shape{x[2], x[3]}}}), y) : nullptr;
 }
 
 Value* pdc::ops::convertGlobalLpPool(OnnxReader& n) {

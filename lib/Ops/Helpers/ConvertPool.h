@@ -13,7 +13,9 @@ Value* convertAveragePool(OnnxReader& n);
 /// (sum of |x| to the power p) to the power 1 / p. Sums are convolutions, channel by channel, with a filter of ones.
 Value* convertLpPool(OnnxReader& n);
 Value* convertGlobalLpPool(OnnxReader& n);
-/// A reduction `op` over all axes but the first two.
-Value* convertGlobalPool(OnnxReader& n, const char* op);
+/// The mean over all axes but the first two.
+Value* convertGlobalAveragePool(OnnxReader& n);
+/// A pooling with one window, so that one element has the gradient, as in PyTorch; a reduction would share it.
+Value* convertGlobalMaxPool(OnnxReader& n);
 
 } // namespace pdc::ops
