@@ -26,10 +26,14 @@ bool isFrame(std::string_view line) {
   return line.size() == dashes && line.find_first_not_of('-') == std::string::npos;
 }
 
-/// "[host:123] 2 more processes have sent help message help-mpi-btl.txt / no device", and how to see all of them.
-bool isCount(std::string_view line) {
-  return line.starts_with("[") && (line.find("sent help message help-") != std::string::npos ||
-                                   line.find("\"orte_base_help_aggregate\"") != std::string::npos);
+/// "[host:123] 2 more processes have sent help message help-mpi-btl.txt / no device", and how to see all of them; what
+/// goes wrong in Open MPI while it ends a job.
+bool isOwnLine(std::string_view line) {
+  if (!line.starts_with("[")) return false;
+  for (const char* words :
+       {"sent help message help-", "\"orte_base_help_aggregate\"", " ORTE_ERROR_LOG: ", " PMIX ERROR: "})
+    if (line.find(words) != std::string::npos) return true;
+  return false;
 }
 
 } // namespace
@@ -46,7 +50,7 @@ std::string LauncherOutput::endLine() {
     message_ = line + "\n";
     return "";
   }
-  if (!isCount(line)) return line + "\n";
+  if (!isOwnLine(line)) return line + "\n";
   messages_ += line + "\n";
   return "";
 }

@@ -56,6 +56,14 @@ TEST(Launched, AsTheNearestOfSeveralLaunchersSays) {
   EXPECT_EQ(told("PDC_RANK=0 PDC_WORLD_SIZE=2", mpi).substr(0, ofMpi.size()), ofMpi);
 }
 
+TEST(Launched, AsTheNearestSaysThoughItSaysTheSame) {
+  // The others' ranks are not the same, and who takes the others' word would look for them by other means.
+  EXPECT_EQ(told("PDC_RANK=2 PDC_WORLD_SIZE=3 PDC_MASTER=there:5", mpi).substr(0, 30),
+            "2 of 3 by OMPI_COMM_WORLD_RANK");
+  EXPECT_EQ(told(mpi, "PDC_RANK=2 PDC_WORLD_SIZE=3 PDC_MASTER=there:5").substr(0, 40),
+            "2 of 3 by PDC_RANK, meets at there:5, ig");
+}
+
 TEST(Launched, ByMpiBeforeOthersWhereOneAncestorHasSetAll) {
   EXPECT_EQ(told("", torchrun + srun + mpi).substr(0, 30), "2 of 3 by OMPI_COMM_WORLD_RANK");
   EXPECT_EQ(told(torchrun + srun + hydra, "").substr(0, 18), "5 of 6 by PMI_RANK");

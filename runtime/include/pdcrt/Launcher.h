@@ -12,7 +12,7 @@ struct LaunchedAs {
 };
 
 /// What the launcher of this process set: PDC_*, Open MPI's, PMI's (Hydra, Intel MPI, srun --mpi=pmi2), Slurm's or
-/// torchrun's variables. Where several are there and contradict each other, those count that the nearest ancestor has
+/// torchrun's variables. Where several are there, those count that the nearest ancestor has
 /// set; of the others this process has only inherited them. What pdc-run has started by mpirun (PDC_LAUNCHED_BY) looks
 /// at Open MPI's only.
 std::optional<LaunchedAs> launchedAs();

@@ -91,9 +91,8 @@ std::optional<LaunchedAs> launchedAs() {
     if (launched && !isNone) candidates.push_back(*launched);
   }
   if (candidates.empty()) return std::nullopt;
-  const LaunchedAs& first = candidates.front();
-  auto agrees = [&](const LaunchedAs& other) { return other.rank == first.rank && other.ranks == first.ranks; };
-  if (std::all_of(candidates.begin(), candidates.end(), agrees)) return first;
+  if (candidates.size() == 1) return candidates[0];
+  // Also where they agree: they may disagree in other ranks, and all must take the same to find each other.
   std::vector<int> distances;
   for (const LaunchedAs& candidate : candidates) distances.push_back(distanceOfSetter(candidate.by.c_str()));
   return candidates[static_cast<std::size_t>(std::min_element(distances.begin(), distances.end()) - distances.begin())];
