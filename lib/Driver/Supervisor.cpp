@@ -1,21 +1,16 @@
 // One loop over signals, connections and time.
 #include "pdc/Driver/Supervisor.h"
 
-#include "LauncherOutput.h"
-#include "pdcrt/ControlLine.h"
+#include "RunSupervisor.h"
 #include "pdcrt/FlightRecorder.h"
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <iomanip>
-#include <list>
-#include <map>
 #include <netinet/in.h>
 #include <poll.h>
 #include <random>
@@ -23,117 +18,14 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
-#include <vector>
 
 using namespace pdc;
+using namespace pdc::supervision;
 namespace fs = std::filesystem;
 
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-constexpr int again = 75;       ///< exit code: run it again
-constexpr double beatEvery = 1; ///< seconds between the beats of a process
-constexpr double silence = 5;   ///< seconds without a beat after which a process is called silent
-constexpr double patience = 4;  ///< seconds that the ranks have to end by themselves, and then by a signal
 constexpr std::size_t longestLine = 16 << 20, longestHello = 1 << 20; ///< bytes; of a process that is not known yet
-
-/// What is known of a rank.
-struct Rank {
-  std::string stages, host; ///< "stage 1, replica 0"
-  long long count = 0;
-  int phase = 0;
-  std::string action = "-";
-  double since = 0, heardAt = 0; ///< when the action began; when it was told
-  bool over = false;
-};
-
-struct Client {
-  int socket = -1;
-  std::string buffer;
-  std::vector<int> ranks;
-  pid_t process = 0;
-  std::string host;
-  std::string hash, build;
-  std::string variable; ///< of the environment, by which it has its ranks
-  bool ended = false;   ///< it has said goodbye
-};
-
-class Supervisor {
-public:
-  Supervisor(const SupervisorOptions& options, Diagnostics& diags) : options_(options), diags_(diags) {}
-  ~Supervisor() {
-    for (const Client& client : clients_) ::close(client.socket);
-    for (int file : {listener_, signals_, launcherSays_})
-      if (file >= 0) ::close(file);
-    if (masked_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  Supervisor(const Supervisor&) = delete;
-  Supervisor& operator=(const Supervisor&) = delete;
-
-  Expected<RunEnding> run(Command command);
-
-private:
-  Status listen(Command& command);
-  Status startLauncher(Command command);
-  void hearLauncher();
-  RunEnding ending();
-  void onSignal();
-  void onChild();
-  void accept();
-  /// False: the connection is over.
-  bool read(Client& client);
-  void take(Client& client, const std::string& line);
-  void hello(Client& client, const pdcrt::HelloLine& line);
-  void beat(const Client& client, const pdcrt::BeatLine& line);
-  void bye(Client& client, int code);
-  bool refuse(const Client& client, const Client& other);
-  bool isTwice(const Client& client, const pdcrt::HelloLine& line, const Client& other);
-  void gone(const Client& client);
-  void watch();
-  bool endsForWantOfRanks(double time);
-  void lose(const std::string& what, const std::string& help);
-  void tellAll(const std::string& line) const;
-  std::string describe(int rank) const;
-  std::string doing(const Rank& rank) const;
-  std::string missing() const;
-  std::vector<std::string> present() const;
-  static std::string processOf(const Client& client);
-  void end();
-
-  const SupervisorOptions& options_;
-  Diagnostics& diags_;
-  int listener_ = -1, signals_ = -1, launcherSays_ = -1;
-  LauncherOutput launcherOutput_;
-  sigset_t before_{};
-  bool masked_ = false;
-  std::string token_;
-  pid_t child_ = 0;
-  bool childEnded_ = false;
-  int childCode_ = 0;
-
-  std::list<Client> clients_;
-  std::map<int, Rank> ranks_;
-  bool started_ = false;  ///< all ranks are there
-  bool trained_ = false;  ///< one of them at least
-  double progressAt_ = 0; ///< when a rank last got on
-  double loopedAt_ = 0, wokeAt_ = 0;
-  int signalsSeen_ = 0;
-  int saidCode_ = 0; ///< with which a rank has said that it ends
-  int done_ = 0;     ///< ranks that have said that all is done
-  bool lost_ = false;
-  double endAt_ = 0; ///< what is left is killed then; 0: nothing is to be
-  bool terminated_ = false;
-};
-
-/// "rank 1 (stage 1, replica 0) on alpha".
-std::string Supervisor::describe(int rank) const {
-  const Rank& known = ranks_.at(rank);
-  return "rank " + std::to_string(rank) + " (" + known.stages + ") on " + known.host;
-}
 
 /// To stderr, after what the diagnostics have written there.
 void say(const std::string& text) {
@@ -144,38 +36,7 @@ void say(const std::string& text) {
   }
 }
 
-std::string seconds(double value) {
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(1) << value << " s";
-  return text.str();
-}
-
-/// "in '1F3' for 0.2 s".
-std::string Supervisor::doing(const Rank& rank) const {
-  if (rank.action == "-") return "it had not begun to train";
-  return "it was in '" + rank.action + "', begun " + seconds(now() - rank.since) + " ago";
-}
-
-/// The ranks that have not been heard of: "rank 1", "ranks 1, 3".
-std::string Supervisor::missing() const {
-  std::string text;
-  int count = 0;
-  for (int rank = 0; rank < options_.ranks; ++rank)
-    if (!ranks_.contains(rank)) text += (count++ ? ", " : "") + std::to_string(rank);
-  return (count == 1 ? "rank " : "ranks ") + text;
-}
-
-/// Those that have: "rank 0 (stage 0, replica 0) on alpha, process 12 (by RANK)".
-std::vector<std::string> Supervisor::present() const {
-  std::vector<std::string> list;
-  for (const Client& client : clients_)
-    if (!client.ranks.empty()) list.push_back(describe(client.ranks[0]) + ", " + processOf(client) + ", is there");
-  return list;
-}
-
-std::string Supervisor::processOf(const Client& client) {
-  return "process " + std::to_string(client.process) + (client.variable.empty() ? "" : " (by " + client.variable + ")");
-}
+} // namespace
 
 Status Supervisor::listen(Command& command) {
   listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -388,123 +249,6 @@ void Supervisor::hello(Client& client, const pdcrt::HelloLine& line) {
   tellAll("go");
 }
 
-/// Whether a second process says that it is a rank, which is told once.
-bool Supervisor::isTwice(const Client& client, const pdcrt::HelloLine& line, const Client& other) {
-  if (other.ended || lost_ || saidCode_ != 0) return false;
-  for (const pdcrt::HelloLine::Rank& rank : line.ranks) {
-    if (std::find(other.ranks.begin(), other.ranks.end(), rank.number) == other.ranks.end()) continue;
-    diags_.error({}).help("leave out of the environment what names ranks, RANK and WORLD_SIZE for instance")
-        << "two processes are rank " << rank.number << ": " << processOf(other) << " on " << other.host << ", and "
-        << processOf(client) << " on " << client.host;
-    saidCode_ = 1;
-    endAt_ = now();
-    return true;
-  }
-  return false;
-}
-
-/// Whether two processes cannot train together, which is told once.
-bool Supervisor::refuse(const Client& client, const Client& other) {
-  const bool builds = client.build != other.build;
-  if ((!builds && client.hash == other.hash) || lost_ || saidCode_ != 0) return false;
-  const std::string& ofClient = builds ? client.build : client.hash;
-  const std::string& ofOther = builds ? other.build : other.hash;
-  diags_.error({}).help(builds ? "build the folder on all machines with the same pdc and the same compiler"
-                               : "build the folder again on all machines, and start all ranks with the same flags")
-      << describe(client.ranks[0]) << (builds ? " is the build " : " has a plan, schedule or flags with the hash ")
-      << ofClient << ", " << describe(other.ranks[0]) << (builds ? " is " : " has ") << ofOther;
-  saidCode_ = 1;
-  endAt_ = now();
-  return true;
-}
-
-void Supervisor::gone(const Client& client) {
-  if (client.ended || client.ranks.empty() || lost_ || saidCode_ != 0 || endAt_ > 0) return;
-  std::string what = describe(client.ranks[0]);
-  if (client.ranks.size() > 1)
-    what = "the process of " + std::to_string(client.ranks.size()) + " ranks on " + ranks_[client.ranks[0]].host;
-  // One that has not been heard of may have been the first to go, and the launcher have ended others.
-  std::string others;
-  for (int rank = 0; rank < options_.ranks; ++rank)
-    if (!ranks_.contains(rank))
-      others += (others.empty() ? "; or it was ended because of rank " : ", rank ") + std::to_string(rank) +
-                " (not heard of yet)";
-  lose(what + " is gone; " + doing(ranks_[client.ranks[0]]) + others,
-       "look for what ended it there: memory (dmesg), a signal, a machine that went down; run again with --resume");
-}
-
-void Supervisor::watch() {
-  const double time = now();
-  if (time - loopedAt_ > silence) progressAt_ = wokeAt_ = time; // this process was stopped itself
-  loopedAt_ = time;
-  if (lost_ || saidCode_ != 0 || endsForWantOfRanks(time) || !started_) return;
-  const double limit = options_.watchdogSeconds + beatEvery; // what was heard last may be a beat old
-  for (const auto& [number, rank] : ranks_)
-    if (const double silent = time - std::max(rank.heardAt, wokeAt_); !rank.over && silent > std::max(limit, silence))
-      return lose(describe(number) + " has not been heard of for " + seconds(silent) + "; " + doing(rank),
-                  "look whether its machine can be reached; if it may pause so long, raise --watchdog; else run again "
-                  "with --resume");
-  if (time - progressAt_ < limit) return;
-  int culprit = -1;
-  double worst = -1;
-  for (const auto& [number, rank] : ranks_) {
-    if (rank.over) continue;
-    if (rank.phase != static_cast<int>(pdcrt::RunPhase::training))
-      return; // weights, checkpoints and evaluations take the time they take
-    const bool silent = time - rank.heardAt > silence, waits = rank.action[0] == '?';
-    const double guilt = (silent ? 1e12 : waits ? 0 : 1e6) + (time - rank.since);
-    if (guilt > worst) culprit = number;
-    worst = std::max(worst, guilt);
-  }
-  if (culprit < 0) return;
-  const Rank& rank = ranks_[culprit];
-  const bool silent = time - rank.heardAt > silence;
-  lose("nothing has moved for " + seconds(time - progressAt_) + "; " + describe(culprit) +
-           (silent ? " has not been heard of for " + seconds(time - rank.heardAt) : " seems to hang") + "; " +
-           doing(rank),
-       "if a step may take so long, raise --watchdog; else run again with --resume");
-}
-
-/// Whether ranks do not come, or do not find each other, which is told once.
-bool Supervisor::endsForWantOfRanks(double time) {
-  if (time - progressAt_ < options_.startSeconds || childEnded_) return false;
-  const std::string within = " within " + seconds(options_.startSeconds), help = "PDC_PATIENCE=SECONDS waits longer";
-  if (!started_) {
-    Diagnostic diagnostic{.message = missing() + " of " + std::to_string(options_.ranks) + " did not come" + within,
-                          .notes = present(),
-                          .helps = {"look at what the launcher says, and at its machines; " + help}};
-    diags_.report(diagnostic);
-    saidCode_ = again;
-    tellAll("stop");
-    endAt_ = now() + patience;
-    return true;
-  }
-  for (const auto& [number, rank] : ranks_)
-    if (!rank.over && rank.phase == static_cast<int>(pdcrt::RunPhase::joining)) {
-      lose(describe(number) + " has not found the others" + within,
-           "let the machines connect to each other; with several networks, name the one to use: "
-           "OMPI_MCA_btl_tcp_if_include=NETWORK; " +
-               help);
-      return true;
-    }
-  return false;
-}
-
-/// Tells what was lost, once, and lets the others end.
-void Supervisor::lose(const std::string& what, const std::string& help) {
-  lost_ = true;
-  std::string others;
-  for (const auto& [number, rank] : ranks_)
-    if (!rank.over) others += (others.empty() ? "" : ", ") + std::to_string(number) + " in '" + rank.action + "'";
-  diags_.error({})
-          .note("ranks and their actions, as last heard: " + others)
-          .note("what they did before is in " + options_.recordings + "/flight-rank*.json")
-          .help(help)
-      << what;
-  tellAll("stop");
-  endAt_ = now() + patience;
-}
-
 void Supervisor::tellAll(const std::string& line) const {
   const std::string text = line + "\n";
   for (const Client& client : clients_)
@@ -524,8 +268,6 @@ void Supervisor::end() {
   terminated_ = true;
   endAt_ = now() + patience / 2;
 }
-
-} // namespace
 
 Expected<RunEnding> pdc::supervise(const Command& command, const SupervisorOptions& options, Diagnostics& diags) {
   return Supervisor(options, diags).run(command);
