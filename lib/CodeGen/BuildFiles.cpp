@@ -200,6 +200,7 @@ std::string pdc::dataFilesText(const Graph& main, const pdcrt::Training& trainin
   std::size_t longest = 0;
   for (const GraphInput& input : main.inputs) {
     if (input.kind != InputKind::data && input.kind != InputKind::label) continue;
+    if (input.value->users().empty()) continue; // no stage reads it
     const Type& type = input.value->type();
     const int samples = training.batchAxisOf(input.value->name());
     std::string shape;

@@ -33,16 +33,16 @@ static const Value* beforeMerging(const Value& label) {
   return compared == value->users()[0]->operand(0) ? nullptr : compared;
 }
 
-BatchProbe::BatchProbe(const CompileOptions& options, const OpRegistry& ops, const PassRegistry& passes,
-                       const Graph& main, const BatchAxes& batch)
+BatchProbe::BatchProbe(const CompileOptions& options, const ImportOptions& import, const OpRegistry& ops,
+                       const PassRegistry& passes, const Graph& main, const BatchAxes& batch)
     : options_(options), before_(batch) {
-  if (!hasBatch(batch)) return;
+  const bool asked = !options.losses.empty() || !batch.guessed.empty() || batch.before;
+  if (!asked || !hasBatch(batch)) return;
   Diagnostics silent(nullptr);
-  ImportOptions import = options.import;
-  import.insteadOfSize = batch.size + 1;
-  import.values = valuesOfLosses(options.losses);
+  ImportOptions oneMore = import;
+  oneMore.insteadOfSize = batch.size + 1;
   BatchAxes wider;
-  Expected<std::unique_ptr<Module>> module = importOnnx(options.model, import, ops, silent, &wider);
+  Expected<std::unique_ptr<Module>> module = importOnnx(options.model, oneMore, ops, silent, &wider);
   if (!module) return;
   sequences_ = wider.sequences;
   main_ = clone(main, "main");

@@ -9,9 +9,9 @@ namespace pdc {
 /// Imports the model again with one sample more, and compares.
 class BatchProbe {
 public:
-  /// `main`: as it was imported, with the axes that `batch` has of its inputs.
-  BatchProbe(const CompileOptions& options, const OpRegistry& ops, const PassRegistry& passes, const Graph& main,
-             const BatchAxes& batch);
+  /// `main`: as it was imported with `import`, which found `batch`.
+  BatchProbe(const CompileOptions& options, const ImportOptions& import, const OpRegistry& ops,
+             const PassRegistry& passes, const Graph& main, const BatchAxes& batch);
 
   /// Fails where an axis that was guessed cannot be the batch, because samples would not be apart: values compare them
   /// with each other, a recurrent operator goes along it, an input chooses among them; or where a batch that was

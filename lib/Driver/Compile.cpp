@@ -207,7 +207,7 @@ Status Compilation::importModel() {
   import.values = valuesOfLosses(options_.losses);
   Expected<std::unique_ptr<Module>> module = importOnnx(options_.model, import, ops_, diags_, &batch_);
   if (!module) return failure;
-  const BatchProbe probe(options_, ops_, passes_, *(*module)->findGraph("main"), batch_);
+  const BatchProbe probe(options_, import, ops_, passes_, *(*module)->findGraph("main"), batch_);
   if (!probe.check(diags_)) return failure;
   module_ = std::move(*module);
   if (!takeInitialWeights(*module_, options_.initFrom, diags_)) return failure;

@@ -26,10 +26,8 @@ bool hasOneOf(const std::string& text, std::initializer_list<const char*> parts)
 /// Of something else than samples: "sequence_length", "T". A calculation ("2*batch") is another dimension, too.
 bool namesAnother(const std::string& symbol) {
   const std::string name = lower(symbol);
-  const bool plain = std::all_of(name.begin(), name.end(), [](unsigned char c) {
-    return std::isalnum(c) || c == '_' || c == '.' || c == '-' || c == ':' || c == '/';
-  });
-  return !plain ||
+  const bool isCalculated = name.find_first_of("+*()") != std::string::npos;
+  return isCalculated ||
          hasOneOf(name, {"seq", "len", "time", "step", "token", "frame", "node", "edge", "height", "width", "channel",
                          "feature", "position", "past", "vocab", "head", "layer", "hidden"}) ||
          isOneOf(name, {"t", "s", "l", "h", "w", "c", "d", "e", "f", "k", "v"});
