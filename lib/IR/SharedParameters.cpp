@@ -26,9 +26,11 @@ std::vector<ParameterGroups> pdc::parameterGroups(const Graph& training) {
   std::unordered_map<const Parameter*, std::size_t> places;
   for (std::size_t i = 0; i < result.size(); ++i) places.emplace(result[i].parameter, i);
   for (const GraphOutput& output : training.outputs) {
-    if (output.kind != OutputKind::gradient || !output.value->definer()) continue;
-    if (const auto place = places.find(output.parameter); place != places.end())
-      result[place->second].uses.push_back(output.value->definer()->group);
+    const auto place = places.find(output.parameter);
+    if (place == places.end() || !output.value->definer()) continue;
+    const int group = output.value->definer()->group;
+    if (output.kind == OutputKind::gradient) result[place->second].uses.push_back(group);
+    if (output.kind == OutputKind::state) result[place->second].groups.insert(group); // replaced where it is read
   }
   return result;
 }

@@ -59,7 +59,11 @@ std::string pdc::patternOf(const std::vector<std::string>& names) {
   std::set<std::string> words;
   for (const std::string& name : names) words.insert(lastWord(name));
   std::string pattern = "(^|[./:])(";
-  for (const std::string& word : words) pattern += (word == *words.begin() ? "" : "|") + word;
+  for (const std::string& word : words) {
+    if (word != *words.begin()) pattern += "|";
+    for (char c : word)
+      pattern += (std::string(".[]()*+?{}^$|\\").find(c) == std::string::npos ? "" : "\\") + std::string(1, c);
+  }
   return pattern + ")$";
 }
 

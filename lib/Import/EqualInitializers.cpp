@@ -59,10 +59,18 @@ std::set<std::string> tablesOf(const OnnxFile& file) {
 } // namespace
 
 bool pdc::holdsOneNumber(const OnnxFile& file, const StoredTensor& tensor) {
+  if (tensor.value) return allTheSame(tensor.value->bytes(), pdcrt::bytesOf(tensor.type.element));
   if (!tensor.reference) return false;
   pdcrt::MappedFile mapped;
   const Bytes bytes = bytesOf(file, *tensor.reference, mapped);
   return !bytes.empty() && allTheSame(bytes, pdcrt::bytesOf(tensor.type.element));
+}
+
+bool pdc::haveEqualElements(const OnnxFile& file, const StoredTensor& a, const StoredTensor& b) {
+  if (!a.reference || !b.reference || a.type != b.type) return false;
+  pdcrt::MappedFile first, second;
+  const Bytes left = bytesOf(file, *a.reference, first), right = bytesOf(file, *b.reference, second);
+  return !left.empty() && left.size() == right.size() && std::memcmp(left.data(), right.data(), left.size()) == 0;
 }
 
 Equality pdc::compareMatrices(const OnnxFile& file, const StoredTensor& a, const StoredTensor& b) {

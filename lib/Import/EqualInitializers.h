@@ -28,6 +28,9 @@ void separate(OnnxFile& file, const std::vector<MergedParameter>& merged);
 /// Whether all elements are the same; false where they are not in one piece.
 bool holdsOneNumber(const OnnxFile& file, const StoredTensor& tensor);
 
+/// Whether two tensors are equal to the last bit; false where their elements are not in one piece.
+bool haveEqualElements(const OnnxFile& file, const StoredTensor& a, const StoredTensor& b);
+
 /// Whether `b` holds the elements of the matrix `a`, or those of its transpose. Elements that are all the same, such as
 /// the zeros of a bias, say nothing: Equality::none.
 enum class Equality { none, same, transposed };

@@ -2,10 +2,9 @@
 // lack (overloads, defaults of attributes) is in their unknown fields.
 #include "Functions.h"
 
+#include "Metadata.h"
 #include "Operators.h"
 #include "ProgramOrder.h"
-
-#include <google/protobuf/unknown_field_set.h>
 
 #include <algorithm>
 #include <map>
@@ -20,18 +19,6 @@ constexpr int nodeOverload = 8, functionDefaults = 11, functionOverload = 13;
 /// Functions that call functions twice grow exponentially; no model has this many nodes and calls.
 constexpr int mostSteps = 200'000;
 constexpr std::size_t deepestCall = 500;
-
-/// The payloads of field `number` of `message`, which its class does not know.
-template <class Message>
-std::vector<std::string> unknownTexts(const Message& message, int number) {
-  std::vector<std::string> texts;
-  const auto& fields = message.unknown_fields();
-  for (int i = 0; i < fields.field_count(); ++i)
-    if (fields.field(i).number() == number &&
-        fields.field(i).type() == google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED)
-      texts.push_back(fields.field(i).length_delimited());
-  return texts;
-}
 
 /// "domain::name", with ":overload" where there is one.
 std::string keyOf(const std::string& domain, const std::string& name, const std::vector<std::string>& overload) {

@@ -4,9 +4,14 @@
 #include "ControlFlow.h"
 #include "EqualInitializers.h"
 #include "Operators.h"
+#include "ProgramOrder.h"
+#include "Weights/ExportedProgram.h"
+#include "Weights/ExporterWarnings.h"
+#include "Weights/InitializerRules.h"
+#include "Weights/NamePattern.h"
 
+#include <algorithm>
 #include <map>
-#include <regex.h>
 #include <set>
 
 using namespace pdc;
@@ -35,56 +40,20 @@ bool givesInput(const onnx::NodeProto& node) {
   return isDefaultDomain(node.domain()) && operators.contains(node.op_type());
 }
 
-/// Whether PyTorch has folded a BatchNormalization into `node`. Its old exporter computes the weights of a convolution
-/// only to do that; its new one gives the weights' names to those that it computes, and a convolution without bias one
-/// that is called after its input.
-bool hasFoldedBatchNorm(const onnx::NodeProto& node) {
-  if (node.op_type() != "Conv" || node.input_size() < 2) return false;
-  return node.input(1).starts_with("onnx::Conv_") ||
-         (node.input_size() > 2 && node.input(2) == node.input(0) + "_bias");
-}
-
-/// A POSIX extended regular expression from the command line. (std::regex recurses once per character of a name.)
-class Pattern {
-public:
-  Pattern(const char* flag, const std::string& text) : flag_(flag), text_(text) {}
-  ~Pattern() {
-    if (compiled_) ::regfree(&expression_);
-  }
-  Pattern(const Pattern&) = delete;
-  Pattern& operator=(const Pattern&) = delete;
-
-  Status compile(Diagnostics& diags) {
-    compiled_ = ::regcomp(&expression_, text_.c_str(), REG_EXTENDED | REG_NOSUB) == 0;
-    if (compiled_) return success;
-    return diags.error({}).exit(ExitCode::usage) << flag_ << "='" << text_ << "' is not a regular expression";
-  }
-  bool matches(const std::string& name) {
-    bool found = !text_.empty() && ::regexec(&expression_, name.c_str(), 0, nullptr, 0) == 0;
-    used_ |= found;
-    return found;
-  }
-  void warnIfUnused(const std::string& path, Diagnostics& diags) const {
-    if (!text_.empty() && !used_)
-      diags.warning({.file = path}).help("'pdc " + path + " --emit=ir' lists their names")
-          << flag_ << "='" << text_ << "' matches no floating-point initializer";
-  }
-
-private:
-  const char* flag_;
-  std::string text_;
-  regex_t expression_{};
-  bool compiled_ = false, used_ = false;
-};
-
 class Classifier {
 public:
   Classifier(const OnnxFile& file, const ImportOptions& options, TensorReader& reader, Diagnostics& diags)
-      : file_(file), options_(options), reader_(reader), diags_(diags), freeze_("--freeze", options.freeze),
-        train_("--train", options.train) {}
+      : file_(file), options_(options), reader_(reader), diags_(diags), program_(file), uses_(file.graph()),
+        freeze_("--freeze", options.freeze), train_("--train", options.train) {
+    for (const onnx::TensorProto& tensor : file.graph().initializer()) {
+      if (std::none_of(tensor.dims().begin(), tensor.dims().end(), [](std::int64_t dim) { return dim > 1; })) continue;
+      ofMany_.insert(tensor.name());
+      for (const std::string& source : program_.sourcesOf(tensor.name())) ofMany_.insert(source);
+    }
+  }
 
   Expected<std::vector<Initializer>> run() {
-    if (!freeze_.compile(diags_) || !train_.compile(diags_) || !findUses()) return failure;
+    if (!freeze_.check(diags_) || !train_.check(diags_) || !findUses()) return failure;
     std::vector<Initializer> list;
     bool valid = true;
     for (int i = 0; i < file_.graph().initializer_size(); ++i) {
@@ -96,7 +65,9 @@ public:
         valid = false;
         continue;
       }
-      initializer = {roleOf(name, *tensor), *std::move(tensor)};
+      reason_.clear();
+      const InitializerRole role = roleOf(name, *tensor);
+      initializer = {.role = role, .tensor = *std::move(tensor), .reason = reason_};
       findTriangle(name, initializer);
       valid &= checkReference(name, initializer) && checkLack(name, initializer);
     }
@@ -104,9 +75,9 @@ public:
     freeze_.warnIfUnused(file_.path(), diags_);
     train_.warnIfUnused(file_.path(), diags_);
     if (options_.tie) tieCopies(list);
-    warnOfRenamed(list);
+    warnOfExporter(file_, program_, uses_, list, diags_);
     warnOfBuffers();
-    warnOfShared(list);
+    warnOfRules();
     return list;
   }
 
@@ -140,16 +111,32 @@ private:
       if (isQuantizedWeight(node, i)) quantizedWeights_.insert(node.input(i));
     }
     if (!isBatchNormalization(node)) return success;
-    bool trains = options_.batchNorm == BatchNormMode::exported ? isInTrainingMode(node, file_.opsetOf(node))
-                                                                : options_.batchNorm == BatchNormMode::batch;
-    for (RunningStatistic statistic : runningStatistics)
-      if (statistic.input < node.input_size()) {
-        InitializerRole role = trains ? InitializerRole::state : InitializerRole::frozen;
-        auto [known, isNew] = statistics_.emplace(node.input(statistic.input), role);
-        if (isNew || (!trains && known->second == role)) continue;
-        return diags_.error({.file = file_.path(), .node = known->first}).exit(ExitCode::unsupported)
-               << "holds the running statistics of several BatchNormalization nodes, one each is supported";
-      }
+    return findStatistics(node);
+  }
+
+  /// Several nodes may move the same statistics, one after the other, as a layer that is applied several times does.
+  Status findStatistics(const onnx::NodeProto& node) {
+    const bool trains = options_.batchNorm == BatchNormMode::exported ? isInTrainingMode(node, file_.opsetOf(node))
+                                                                      : options_.batchNorm == BatchNormMode::batch;
+    for (RunningStatistic statistic : runningStatistics) {
+      if (statistic.input >= node.input_size()) continue;
+      const Statistic found{trains ? InitializerRole::state : InitializerRole::frozen, statistic.input,
+                            nameOfNode(node)};
+      const auto [known, isNew] = statistics_.emplace(node.input(statistic.input), found);
+      const Statistic& former = known->second;
+      if (isNew || (former.role == found.role && (former.input == found.input || !trains))) continue;
+      const auto error = [&] {
+        return diags_.error({.file = file_.path(), .node = known->first}).exit(ExitCode::unsupported);
+      };
+      if (former.input != found.input)
+        return error().help("export it with two initializers: torch.onnx.export(…, optimize=False)")
+               << "is a running mean of '" << (former.input == 3 ? former.node : found.node)
+               << "' and a running variance of '" << (former.input == 3 ? found.node : former.node) << "'";
+      return error().help("--bn=batch trains both with the statistics of each minibatch, --bn=frozen neither")
+             << "holds the running statistics of '" << (trains ? former.node : found.node)
+             << "', which is in inference mode, and of '" << (trains ? found.node : former.node)
+             << "', which replaces them in training mode";
+    }
     return success;
   }
 
@@ -162,26 +149,91 @@ private:
       if (isWeight && !tensor.value) return InitializerRole::frozen;
       return type.bytes() <= largestConstant ? InitializerRole::constant : InitializerRole::frozen;
     }
-    if (auto statistic = statistics_.find(name); statistic != statistics_.end()) return statistic->second;
+    if (auto statistic = statistics_.find(name); statistic != statistics_.end())
+      return as(statistic->second.role, "running statistics of BatchNormalization");
     bool frozen = freeze_.matches(name), trained = train_.matches(name);
-    if (trained) return InitializerRole::trained;
-    if (frozen || classWeights_.contains(name)) return InitializerRole::frozen;
+    if (trained) return as(InitializerRole::trained, "named by --train");
+    if (frozen) return as(InitializerRole::frozen, "named by --freeze");
+    if (classWeights_.contains(name)) return as(InitializerRole::frozen, "class weights of a loss");
     if (quantizationParameters_.contains(name))
-      return type.rank() == 0 ? InitializerRole::constant : InitializerRole::frozen;
-    if (type.rank() == 0 || (numbers_.contains(name) && !values_.contains(name))) return InitializerRole::constant;
+      return as(type.rank() == 0 ? InitializerRole::constant : InitializerRole::frozen, "scales of quantisation");
+    if (numbers_.contains(name) && !values_.contains(name)) return as(InitializerRole::constant, "lists of numbers");
+    return program_.isKnown() ? statedRole(name, tensor) : ruledRole(name, tensor);
+  }
+
+  InitializerRole as(InitializerRole role, const std::string& reason) {
+    reason_ = reason;
+    return role;
+  }
+
+  /// What is computed with, but never learned.
+  InitializerRole constant(const Type& type, const std::string& reason) {
+    return as(type.bytes() <= largestConstant ? InitializerRole::constant : InitializerRole::frozen, reason);
+  }
+
+  /// The file says what its values are.
+  InitializerRole statedRole(const std::string& name, const StoredTensor& tensor) {
+    using Origin = ExportedProgram::Origin;
+    const Origin origin = program_.originOf(name);
+    if (origin == Origin::parameter) return as(InitializerRole::trained, "parameters of the module");
+    if (origin == Origin::buffer)
+      return tensor.type.rank() == 0 ? as(InitializerRole::constant, "buffers of the module")
+                                     : as(InitializerRole::frozen, "buffers of the module");
+    if (origin == Origin::folded) {
+      // One number that was folded from many is computed from their shape, such as the scale of attention.
+      const std::vector<std::string> sources = program_.sourcesOf(name);
+      const bool isOfMany = tensor.type.elements() == 1 &&
+                            std::any_of(sources.begin(), sources.end(),
+                                        [&](const std::string& source) { return ofMany_.contains(source); });
+      if (isOfMany) return constant(tensor.type, "computed from the shapes of parameters");
+      return as(InitializerRole::trained, "computed from parameters of the module");
+    }
+    if (origin == Origin::unstated && mayBeMade(name, tensor))
+      return as(InitializerRole::trained, "made of parameters");
+    if (origin == Origin::unstated) return constant(tensor.type, "no parameters of the module, which the file lists");
+    return constant(tensor.type, "constants of the module");
+  }
+
+  /// Whether a rule of the exporter's optimizer may have made `name` of parameters: then nothing is said of it.
+  bool mayBeMade(const std::string& name, const StoredTensor& tensor) {
+    if (tensor.type.elements() < 2) return false;
+    const InitializerUses& uses = uses_.of(name);
+    return std::any_of(uses.begin(), uses.end(), [](const InitializerUse& use) {
+      return use.input > 0 && rewriteRulesOf(*use.node).find("Fuse") != std::string::npos;
+    });
+  }
+
+  /// The file says nothing.
+  InitializerRole ruledRole(const std::string& name, const StoredTensor& tensor) {
+    const Type& type = tensor.type;
+    const InitializerUses& uses = uses_.of(name);
+    if (type.rank() == 0) {
+      if (isScalarParameter(name, uses, file_.model().producer_name() == "pytorch")) {
+        scalars_.push_back(name);
+        return as(InitializerRole::trained, "single numbers with names of parameters");
+      }
+      if (!isSetting(uses)) plainScalars_.push_back(name);
+      return as(InitializerRole::constant, "single numbers");
+    }
     if (isAttentionMask(tensor, reader_, {.file = file_.path(), .node = name})) {
       masks_.push_back(name);
-      return InitializerRole::frozen;
+      return as(InitializerRole::frozen, "masks, with -inf");
+    }
+    if (const std::string why = whyConstant(name, uses_, file_, tensor, reader_); !why.empty()) {
+      ruled_[why].push_back(name);
+      return constant(type, why);
     }
     if (isNamedLikeBuffer(name)) tables_.push_back(name);
-    return InitializerRole::trained;
+    return as(InitializerRole::trained, "");
   }
 
   /// A causal mask for attention says itself that it is one only if its elements are known.
   void findTriangle(const std::string& name, Initializer& initializer) {
     const Type& type = initializer.tensor.type;
-    const bool isMask = type.element == ElementType::boolean || (!masks_.empty() && masks_.back() == name);
-    if (initializer.role != InitializerRole::frozen || !isMask || type.bytes() <= largestConstant) return;
+    if (initializer.role != InitializerRole::frozen || type.bytes() <= largestConstant) return;
+    if (type.element != ElementType::boolean &&
+        !isAttentionMask(initializer.tensor, reader_, {.file = file_.path(), .node = name}))
+      return;
     const auto triangle = triangleOf(initializer.tensor, reader_, {.file = file_.path(), .node = name});
     if (!triangle) return;
     initializer.role = InitializerRole::triangle;
@@ -205,26 +257,6 @@ private:
     diags_.error({.file = file_.path(), .node = name}).help("export the model with its constants; --init draws weights")
         << "is a constant of " << toString(type) << " of which the model has no elements";
     return false;
-  }
-
-  /// PyTorch's newer exporter lets parameters that are equal share an initializer and leaves no trace of it. A
-  /// parameter that has learned something is not one number throughout.
-  void warnOfShared(const std::vector<Initializer>& list) {
-    std::map<std::string, int> uses;
-    for (const onnx::NodeProto& node : file_.graph().node())
-      for (const std::string& input : std::set<std::string>(node.input().begin(), node.input().end()))
-        if (node.op_type() != "Identity") ++uses[input];
-    std::vector<std::string> shared;
-    for (std::size_t i = 0; i < list.size(); ++i)
-      if (list[i].role == InitializerRole::trained && uses[nameOf(i)] > 1 &&
-          !quantizationParameters_.contains(nameOf(i)) && holdsOneNumber(file_, list[i].tensor))
-        shared.push_back(nameOf(i));
-    if (!shared.empty())
-      diags_.warning({.file = file_.path()})
-              .help("export with optimize=False, or after a step of training, to have every parameter stored")
-          << counted(shared.size(), "trained parameter") << " with the same number throughout and several uses, '"
-          << shared.front()
-          << "' among them: the exporter may have merged parameters that were equal, they will be trained as one";
   }
 
   void warnOfBuffers() {
@@ -273,45 +305,40 @@ private:
           << (tied.size() > 1 ? ", …" : "") << "; they are trained as one";
   }
 
-  void warnOfRenamed(const std::vector<Initializer>& list) {
-    std::set<std::string> trained;
-    std::vector<std::string> renamed, merged;
-    for (std::size_t i = 0; i < list.size(); ++i)
-      if (const std::string& name = file_.graph().initializer(static_cast<int>(i)).name();
-          list[i].role == InitializerRole::trained) {
-        trained.insert(name);
-        if (name.starts_with("onnx::")) renamed.push_back(name); // PyTorch's name for a folded constant
-      }
-    int folded = 0;
-    bool dropout = false;
-    for (const onnx::NodeProto& node : file_.graph().node()) {
-      folded += hasFoldedBatchNorm(node);
-      dropout |= isDropout(node);
+  /// What was decided by rules, since the file does not say what is a parameter.
+  void warnOfRules() {
+    std::vector<std::string> names;
+    Diagnostic diagnostic{.severity = Severity::warning, .location = {.file = file_.path()}};
+    for (const auto& [why, some] : ruled_) {
+      diagnostic.notes.push_back(counted(some.size(), "initializer") + ", '" + some.front() + "' first: " + why);
+      names.insert(names.end(), some.begin(), some.end());
     }
-    for (const onnx::NodeProto& node : file_.graph().node())
-      if (node.op_type() == "Identity" && node.input_size() == 1 && trained.contains(node.input(0)))
-        merged.push_back(node.input(0));
-    const char* help = "export with training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False";
-    if (!renamed.empty())
-      diags_.warning({.file = file_.path()}).help(help)
-          << "the exporter's constant folding has renamed " << counted(renamed.size(), "trained parameter") << ", '"
-          << renamed.front() << "' among them"
-          << (dropout ? "" : "; Dropout, where the network has it, was left out with them");
-    if (folded > 0)
-      diags_.warning({.file = file_.path()}).help(help)
-          << "the exporter folded BatchNormalization into " << counted(static_cast<std::size_t>(folded), "convolution")
-          << ", trained without it";
-    if (!merged.empty())
-      diags_.warning({.file = file_.path()}).help(help)
-          << counted(merged.size(), "use") << " of trained parameters through Identity, '" << merged.front()
-          << "' among them: the exporter merged parameters that were equal, they will be trained as one";
+    if (!names.empty()) {
+      diagnostic.message = counted(names.size(), "float initializer") + (names.size() == 1 ? " does" : " do") +
+                           " not learn, '" + names.front() + "' first, taken for no parameter";
+      diagnostic.helps = {"--train='" + patternOf(names) + "' trains " + (names.size() == 1 ? "it" : "them")};
+      diags_.report(std::move(diagnostic));
+    }
+    if (!scalars_.empty())
+      diags_.remark({.file = file_.path()})
+              .help("--freeze='" + patternOf(scalars_) + "' keeps " + (scalars_.size() == 1 ? "it" : "them"))
+          << counted(scalars_.size(), "float") << " without dimensions learn" << (scalars_.size() == 1 ? "s" : "")
+          << ", '" << scalars_.front() << "' first, by name or use a parameter";
+    if (!plainScalars_.empty())
+      diags_.remark({.file = file_.path()})
+              .help("--train='" + patternOf(plainScalars_) + "' trains " + (plainScalars_.size() == 1 ? "it" : "them"))
+          << counted(plainScalars_.size(), "float") << " without dimensions "
+          << (plainScalars_.size() == 1 ? "is a" : "are") << " constant" << (plainScalars_.size() == 1 ? "" : "s")
+          << ", '" << plainScalars_.front() << "' first";
   }
 
   const OnnxFile& file_;
   const ImportOptions& options_;
   TensorReader& reader_;
   Diagnostics& diags_;
-  Pattern freeze_, train_;
+  const ExportedProgram program_;
+  const ValueUses uses_;
+  NamePattern freeze_, train_;
   std::set<std::string> used_;
   std::vector<std::string> masks_, tables_; ///< buffers: by their values, and perhaps, by their names
   /// Of quantized weights; scales and zero points, which observers set and no gradient; 8-bit weights that are there.
@@ -319,7 +346,16 @@ private:
   std::vector<std::string> integerWeights_;
   std::set<std::string> classWeights_; ///< of losses: they look like biases, and learning them would minimise the loss
   std::set<std::string> numbers_, values_; ///< what is read as a list of numbers, and as anything else
-  std::map<std::string, InitializerRole> statistics_;
+  std::set<std::string> ofMany_; ///< parameters of several elements, as far as they or what was folded from them tell
+  std::vector<std::string> scalars_, plainScalars_;       ///< without dimensions: taken for parameters, and not
+  std::map<std::string, std::vector<std::string>> ruled_; ///< no parameters by a rule, with the rule's reason
+  std::string reason_;                                    ///< of the initializer that is being classified
+  struct Statistic {
+    InitializerRole role;
+    int input;
+    std::string node; ///< the first with it
+  };
+  std::map<std::string, Statistic> statistics_;
 };
 
 } // namespace

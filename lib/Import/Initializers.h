@@ -15,6 +15,7 @@ struct Initializer {
   Triangle triangle;       ///< of a large mask, which is computed
   int tiedTo = -1;         ///< when tied: the trained initializer whose copy it is,
   bool transposed = false; ///< and whether it is its transpose
+  std::string reason;      ///< of its role: "parameters of the module"; empty: it looks like a weight
 };
 
 /// One per initializer of the graph, in the file's order. Warns of patterns that match nothing, and of weights that an

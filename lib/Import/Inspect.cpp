@@ -7,9 +7,11 @@
 #include "Operators.h"
 #include "ProgramOrder.h"
 #include "TensorReader.h"
+#include "Weights/OwnInitializers.h"
 
 #include <algorithm>
 #include <iomanip>
+#include <map>
 #include <ostream>
 #include <set>
 #include <sstream>
@@ -38,23 +40,38 @@ std::string typeOfOutput(const onnx::ValueInfoProto& output) {
   return element ? toString(shape) : text;
 }
 
-std::vector<std::string> parameterLines(const std::vector<Initializer>& initializers) {
+/// "  buffers of the module: inv_freq, table, tmp and 4 more".
+std::string reasonLine(const std::string& reason, const std::vector<std::string>& names) {
+  constexpr std::size_t most = 5;
+  std::string line = "  " + reason + ":";
+  for (std::size_t i = 0; i < std::min(names.size(), most); ++i) line += (i == 0 ? " " : ", ") + names[i];
+  return names.size() > most ? line + " and " + std::to_string(names.size() - most) + " more" : line;
+}
+
+/// What learns and what does not, and why where that is no matter of course.
+std::vector<std::string> parameterLines(const OnnxFile& file, const std::vector<Initializer>& initializers) {
   std::vector<std::string> lines;
   for (auto [role, what] :
        {std::pair(InitializerRole::trained, "trained"), std::pair(InitializerRole::state, "running statistics"),
-        std::pair(InitializerRole::frozen, "frozen"), std::pair(InitializerRole::constant, "constant")}) {
+        std::pair(InitializerRole::frozen, "frozen"), std::pair(InitializerRole::constant, "constant"),
+        std::pair(InitializerRole::triangle, "triangular, computed")}) {
     int count = 0;
     double elements = 0, bytes = 0; // sums of sizes that a hostile file may choose
-    for (const Initializer& initializer : initializers)
-      if (initializer.role == role) {
-        ++count;
-        elements += static_cast<double>(initializer.tensor.type.elements());
-        bytes += static_cast<double>(initializer.tensor.type.bytes());
-      }
+    std::map<std::string, std::vector<std::string>> reasons;
+    for (std::size_t i = 0; i < initializers.size(); ++i) {
+      const Initializer& initializer = initializers[i];
+      if (initializer.role != role) continue;
+      ++count;
+      elements += static_cast<double>(initializer.tensor.type.elements());
+      bytes += static_cast<double>(initializer.tensor.type.bytes());
+      if (!initializer.reason.empty())
+        reasons[initializer.reason].push_back(file.graph().initializer(static_cast<int>(i)).name());
+    }
     std::ostringstream line;
     line << std::fixed << std::setprecision(0) << count << " " << what << ", " << elements << " elements, " << bytes
          << " bytes";
     if (count > 0) lines.push_back(line.str());
+    for (const auto& [reason, names] : reasons) lines.push_back(reasonLine(reason, names));
   }
   return lines;
 }
@@ -81,6 +98,7 @@ public:
                {file_.path() + ": " + producer + ", IR " + std::to_string(model.ir_version()) + ", opset " +
                 std::to_string(file_.opset())});
     static_cast<void>(checkVersions(file_, quiet_)); // what they find is printed at the end
+    giveOwnInitializers(file_, ImportOptions{}, quiet_);
     static_cast<void>(inlineFunctions(file_, registry_, quiet_));
     static_cast<void>(programOrder(file_, quiet_));
     printInputs();
@@ -91,12 +109,13 @@ public:
     TensorReader reader(file_, quiet_, /*elementsMayLack=*/true);
     Expected<std::vector<Initializer>> initializers = readInitializers(file_, {}, reader, quiet_);
     printLines(out_, "parameters",
-               initializers ? parameterLines(*initializers) : std::vector<std::string>{"not readable"});
+               initializers ? parameterLines(file_, *initializers) : std::vector<std::string>{"not readable"});
     printOperators();
     findLackingWeights(reader);
     if (!hasLoss(file_))
       missing_.push_back("no output is a loss: give --loss=softmax-cross-entropy, mse or bce-with-logits");
     for (const Diagnostic& diagnostic : quiet_.all()) {
+      if (diagnostic.severity == Severity::remark) continue;
       std::string where = diagnostic.location.node;
       missing_.push_back((where.empty() ? "" : where + ": ") + diagnostic.message);
     }

@@ -122,11 +122,23 @@ Expected<OnnxFile> OnnxFile::open(const std::string& path, Diagnostics& diags) {
   return file;
 }
 
+void OnnxFile::addInitializer(onnx::TensorProto tensor, const ElementRange& range) {
+  constexpr int initializersApartFromInputs = 4; // IR version
+  if (model_.ir_version() < initializersApartFromInputs) {
+    onnx::ValueInfoProto& input = *mutableGraph().add_input();
+    input.set_name(tensor.name());
+    input.mutable_type()->mutable_tensor_type()->set_elem_type(tensor.data_type());
+    for (std::int64_t dim : tensor.dims())
+      input.mutable_type()->mutable_tensor_type()->mutable_shape()->add_dim()->set_dim_value(dim);
+  }
+  *mutableGraph().add_initializer() = std::move(tensor);
+  ranges_.push_back(range);
+}
+
 void OnnxFile::addInitializerLike(int i, const std::string& name) {
   onnx::TensorProto copy = graph().initializer(i);
   copy.set_name(name);
-  *mutableGraph().add_initializer() = std::move(copy);
-  ranges_.push_back(elements(i));
+  addInitializer(std::move(copy), ElementRange(elements(i)));
 }
 
 void OnnxFile::makeInitializer(int i) {

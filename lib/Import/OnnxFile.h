@@ -30,6 +30,8 @@ public:
   const onnx::GraphProto& graph() const { return model_.graph(); }
   /// Of initializer i of the graph.
   const ElementRange& elements(int i) const { return ranges_[static_cast<std::size_t>(i)]; }
+  /// Appends an initializer, whose elements lie at `range`.
+  void addInitializer(onnx::TensorProto tensor, const ElementRange& range);
   /// Appends an initializer `name` with the type and the elements of initializer i.
   void addInitializerLike(int i, const std::string& name);
   /// Makes input i of the graph an initializer without elements.

@@ -6,7 +6,6 @@
 #include "BoundInputs.h"
 #include "Buffers.h"
 #include "ControlFlow.h"
-#include "EqualInitializers.h"
 #include "Functions.h"
 #include "Initializers.h"
 #include "Inputs.h"
@@ -14,6 +13,7 @@
 #include "ProgramOrder.h"
 #include "Sequences.h"
 #include "TensorReader.h"
+#include "Weights/OwnInitializers.h"
 #include "pdc/IR/Builder.h"
 #include "pdc/Support/Names.h"
 #include "pdcrt/Training.h"
@@ -196,7 +196,7 @@ private:
 
   Status defineInitializers(const std::vector<Initializer>& initializers) {
     for (std::size_t i = 0; i < initializers.size(); ++i) {
-      const auto& [role, tensor, triangle, tiedTo, transposed] = initializers[i];
+      const auto& [role, tensor, triangle, tiedTo, transposed, reason] = initializers[i];
       const std::string& name = file_.graph().initializer(static_cast<int>(i)).name();
       if (role == InitializerRole::unused || role == InitializerRole::tied) continue;
       if (role == InitializerRole::constant) {
@@ -397,6 +397,7 @@ private:
         isSequenceOperator(proto))
       return convertSequences(proto, *inputs, node.location);
     for (const ModelValue& input : *inputs) node.inputs.push_back(input.tensor);
+    if (isBatchNormalization(proto)) takeNewStatistics(node);
     node.outputs = static_cast<std::size_t>(proto.output_size());
     for (const std::string& output : proto.output()) node.outputUsed.push_back(isRead(output)); // exporters list all
     for (const onnx::AttributeProto& attribute : proto.attribute()) {
@@ -420,6 +421,7 @@ private:
     noteSequence(node);
     Expected<std::vector<Value*>> results = mapping->convert(node, *builder_, diags_);
     if (!results) return reportedAt(node.location);
+    if (isBatchNormalization(proto) && !inTraining) keepStatistics(node, *results);
     if (!define(proto, node.location, {results->begin(), results->end()})) return failure;
     if (inTraining) addStates(node, *results);
     return success;
@@ -479,11 +481,34 @@ private:
     return training;
   }
 
+  /// A layer that is applied several times moves its statistics each time: the next node takes what the last one made.
+  void takeNewStatistics(OnnxNode& node) const {
+    for (RunningStatistic statistic : runningStatistics) {
+      const auto input = static_cast<std::size_t>(statistic.input);
+      if (input >= node.inputs.size() || !node.inputs[input]) continue;
+      for (const GraphOutput& state : states_)
+        if (node.inputs[input] == graph_->parameterValue(*state.parameter)) node.inputs[input] = state.value;
+    }
+  }
+
+  /// Without training (--bn=frozen) the new statistics are the old ones.
+  static void keepStatistics(const OnnxNode& node, std::vector<Value*>& results) {
+    for (RunningStatistic statistic : runningStatistics) {
+      const auto input = static_cast<std::size_t>(statistic.input), output = static_cast<std::size_t>(statistic.output);
+      results.resize(std::max(results.size(), output + 1), nullptr);
+      if (input < node.inputs.size() && !results[output]) results[output] = node.inputs[input];
+    }
+  }
+
   void addStates(const OnnxNode& node, const std::vector<Value*>& results) {
     for (RunningStatistic statistic : runningStatistics) {
       auto input = static_cast<std::size_t>(statistic.input), output = static_cast<std::size_t>(statistic.output);
       if (input >= node.inputs.size() || output >= results.size() || !node.inputs[input] || !results[output]) continue;
-      if (Parameter* parameter = node.inputs[input]->parameter())
+      const auto former = std::find_if(states_.begin(), states_.end(),
+                                       [&](const GraphOutput& state) { return state.value == node.inputs[input]; });
+      if (former != states_.end())
+        former->value = results[output];
+      else if (Parameter* parameter = node.inputs[input]->parameter())
         states_.push_back({.kind = OutputKind::state, .value = results[output], .parameter = parameter});
     }
   }
@@ -556,21 +581,6 @@ private:
 
 } // namespace
 
-/// Undoes the exporter's merging of equal parameters.
-static void separateMerged(OnnxFile& file, const ImportOptions& options, Diagnostics& diags) {
-  Diagnostics silent(nullptr); // the import of the initializers says what is wrong with them
-  TensorReader reader(file, silent);
-  const std::vector<MergedParameter> merged = mergedParameters(file, reader, options.tie);
-  if (merged.empty()) return;
-  const std::string source = file.graph().initializer(merged.front().initializer).name();
-  separate(file, merged);
-  diags.warning({.file = file.path()})
-          .help("export with training=torch.onnx.TrainingMode.TRAINING to have every parameter stored")
-      << "the exporter merged " << merged.size() << (merged.size() == 1 ? " parameter" : " parameters")
-      << " with others that were equal, '" << merged.front().name << "' with '" << source
-      << "' among them: they are trained apart";
-}
-
 /// Makes parameters of the inputs that look like weights, or that --train says are some.
 static void takeInputsAsWeights(OnnxFile& file, const std::string& train, Diagnostics& diags) {
   std::set<std::string> initializers;
@@ -600,7 +610,7 @@ Expected<std::unique_ptr<Module>> pdc::importOnnx(const std::string& path, const
   Expected<OnnxFile> file = OnnxFile::open(path, diags);
   if (!file || !checkVersions(*file, diags)) return failure;
   if (options.weightsMayLack) takeInputsAsWeights(*file, options.train, diags);
-  separateMerged(*file, options, diags);
+  giveOwnInitializers(*file, options, diags);
   if (!inlineFunctions(*file, registry, diags)) return failure;
   Importer importer(*file, options, registry, diags, batch != nullptr);
   Expected<std::unique_ptr<Module>> module = importer.run();

@@ -72,6 +72,10 @@ Status pdc::checkOperators(const OnnxFile& file, const OpRegistry& registry, Dia
   problem.message = std::to_string(problem.notes.size()) +
                     (problem.notes.size() == 1 ? " operator is" : " operators are") + " not supported: " + names;
   problem.helps = {"docs/Ops.md lists the operators that are"};
+  if (names.find("com.microsoft::") != std::string::npos || names.find("com.microsoft.nchwc::") != std::string::npos)
+    problem.helps.insert(problem.helps.begin(),
+                         "operators of com.microsoft come from ONNX Runtime's optimizer: give the model before it was "
+                         "optimized");
   diags.report(std::move(problem));
   return failure;
 }

@@ -6,6 +6,7 @@
 #include "Operators.h"
 #include "ProgramOrder.h"
 #include "TensorReader.h"
+#include "Weights/OwnInitializers.h"
 
 #include <algorithm>
 #include <climits>
@@ -43,6 +44,7 @@ public:
         model_(file.model()) {}
 
   Status run() {
+    chainToFirstStatistics();
     if (!checkStatistics()) return failure;
     for (onnx::NodeProto& node : *model_.mutable_graph()->mutable_node()) toInferenceMode(node, file_.opset());
     for (onnx::FunctionProto& function : *model_.mutable_functions())
@@ -62,10 +64,26 @@ private:
     return file_.opset();
   }
 
+  /// A layer that is applied several times may read the statistics that it made before: in inference mode they are
+  /// those that it had.
+  void chainToFirstStatistics() {
+    std::map<std::string, std::string> former;
+    for (onnx::NodeProto& node : *model_.mutable_graph()->mutable_node()) {
+      if (!isBatchNormalization(node)) continue;
+      for (RunningStatistic statistic : runningStatistics) {
+        if (statistic.input >= node.input_size()) continue;
+        std::string& input = *node.mutable_input(statistic.input);
+        if (const auto found = former.find(input); found != former.end()) input = found->second;
+        if (statistic.output < node.output_size() && !node.output(statistic.output).empty())
+          former[node.output(statistic.output)] = input;
+      }
+    }
+  }
+
   /// Running statistics that a node computes exist in training mode only: nothing may read them.
   Status checkStatistics() {
     std::set<std::string> read;
-    for (const onnx::NodeProto& node : file_.graph().node()) read.insert(node.input().begin(), node.input().end());
+    for (const onnx::NodeProto& node : model_.graph().node()) read.insert(node.input().begin(), node.input().end());
     for (const onnx::ValueInfoProto& output : file_.graph().output()) read.insert(output.name());
     for (const onnx::NodeProto& node : file_.graph().node())
       for (int i = 1; isBatchNormalization(node) && i < node.output_size(); ++i)
@@ -230,11 +248,9 @@ Status pdc::writeTrainedOnnx(const std::string& model, const std::map<std::strin
                              const std::string& out, Diagnostics& diags) {
   Expected<OnnxFile> file = OnnxFile::open(model, diags);
   if (!file) return failure;
-  // Parameters that the exporter merged are initializers of their own again, as far as they were trained apart.
-  TensorReader reader(*file, diags);
-  std::vector<MergedParameter> merged = mergedParameters(*file, reader, /*tie=*/false);
-  std::erase_if(merged, [&](const MergedParameter& parameter) { return !trained.contains(parameter.name); });
-  separate(*file, merged);
+  // Parameters that the exporter merged or hid are initializers of their own again, as far as they were trained.
+  giveOwnInitializers(
+      *file, [&](const std::string& name) { return trained.contains(name); }, diags);
   for (int i = 0; i < file->graph().input_size();) // weights that the model had as inputs, without values
     if (const std::string& name = file->graph().input(i).name(); trained.contains(name) && !hasInitializer(*file, name))
       file->makeInitializer(i);

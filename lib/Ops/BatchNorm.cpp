@@ -372,8 +372,8 @@ PDC_OPS(BatchNorm) {
           .results = {{"Y"},
                       {"mean"},
                       {"inverse_std"},
-                      {.name = "new_running_mean", .optional = true},
-                      {.name = "new_running_variance", .optional = true}},
+                      {.name = "new_running_mean", .optional = true, .detached = true},
+                      {.name = "new_running_variance", .optional = true, .detached = true}},
           .attributes = attributes(/*momentum=*/true, /*relu=*/true),
           .infer = [](const InferContext& c) -> Types {
             if (!requireChannels(c, "batch_norm_training", 0, {5})) return failure;

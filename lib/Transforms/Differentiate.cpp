@@ -124,10 +124,14 @@ void Differentiation::findNeeds() {
       trained |= needOf(operand) != Need::nothing;
       data |= fromData.contains(operand);
     }
-    for (const Value* result : operation->results()) {
+    for (std::size_t i = 0; i < operation->results().size(); ++i) {
+      const Value* result = operation->result(i);
       if (!result) continue;
       if (data) fromData.insert(result);
-      if (trained && isFloat(result->type().element)) needs_[result] = data ? Need::activation : Need::parameters;
+      const auto& defs = operation->def().results;
+      const bool detached = defs[std::min(i, defs.size() - 1)].detached;
+      if (trained && !detached && isFloat(result->type().element))
+        needs_[result] = data ? Need::activation : Need::parameters;
     }
   }
 }

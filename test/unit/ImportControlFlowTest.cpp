@@ -4,6 +4,8 @@
 
 #include "pdc/IR/Interpreter.h"
 
+#include <bit>
+
 using namespace pdc;
 using namespace pdc::test;
 
@@ -297,7 +299,7 @@ TEST(ImportControlFlow, AValueThatNobodyDefinesIsTold) {
   EXPECT_TRUE(has(imported, "loop: error: uses 'w', which nothing defines")) << imported.messages;
 }
 
-TEST(ImportControlFlow, AWeightInABodyIsNotTrainedWhichIsTold) {
+TEST(ImportControlFlow, IterationsShareAWeightInTheirBody) {
   ModelMaker maker = modelOfX({"2", "2"});
   addCount(maker, 2);
   addCondition(maker, true);
@@ -305,6 +307,27 @@ TEST(ImportControlFlow, AWeightInABodyIsNotTrainedWhichIsTold) {
   ModelMaker inner;
   inner.weight("w", {2, 2});
   *graph.add_initializer() = inner.graph().initializer(0);
+  Imported imported = importModel(maker);
+  ASSERT_TRUE(imported.module) << imported.messages;
+  ASSERT_EQ(imported.module->parameters.size(), 1U);
+  EXPECT_EQ(imported.module->parameters[0]->name, "w");
+  EXPECT_EQ(imported.graph().parameterValue(*imported.module->parameters[0])->users().size(), 2U);
+  EXPECT_TRUE(has(imported, "remark: 1 weight in bodies of control flow, 'w' first: all iterations share them"))
+      << imported.messages;
+}
+
+TEST(ImportControlFlow, AWeightInABodyThatLiesInPiecesIsNotTrainedWhichIsTold) {
+  ModelMaker maker = modelOfX({"2", "2"});
+  addCount(maker, 2);
+  addCondition(maker, true);
+  onnx::GraphProto& graph = addLoop(maker);
+  onnx::TensorProto& tensor = *graph.add_initializer();
+  tensor.set_name("w");
+  tensor.set_data_type(onnx::TensorProto::FLOAT);
+  for (int dim : {2, 2}) tensor.add_dims(dim);
+  // Every number in a field of its own, as writers do that do not pack.
+  for (float number : {1.0F, 2.0F, 3.0F, 4.0F})
+    tensor.mutable_unknown_fields()->AddFixed32(4, std::bit_cast<std::uint32_t>(number));
   Imported imported = importModel(maker);
   ASSERT_TRUE(imported.module) << imported.messages;
   EXPECT_TRUE(imported.module->parameters.empty());

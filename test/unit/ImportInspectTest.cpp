@@ -32,6 +32,7 @@ TEST(ImportInspect, TellsWhatIsThereAndWhatIsMissing) {
             "outputs     y: f32[batch, 3]\n"
             "parameters  1 trained, 6 elements, 24 bytes\n"
             "            1 constant, 1 elements, 4 bytes\n"
+            "              single numbers: scale\n"
             "operators   1 Add\n"
             "            1 MatMul\n"
             "            1 Mul\n"

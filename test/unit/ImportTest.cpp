@@ -200,7 +200,9 @@ TEST(Import, FreezesAndTrainsByName) {
 TEST(Import, WarnsOfAPatternThatMatchesNothing) {
   EXPECT_EQ(importModel(modelWithScale(), {.batch = 2, .freeze = "encoder"}).messages,
             "m.onnx: warning: --freeze='encoder' matches no floating-point initializer\n"
-            "help: 'pdc m.onnx --emit=ir' lists their names\n");
+            "help: 'pdc m.onnx --emit=ir' lists their names\n"
+            "m.onnx: remark: 1 float without dimensions is a constant, 's' first\n"
+            "help: --train='(^|[./:])(s)$' trains it\n");
 }
 
 TEST(Import, RefusesABrokenPattern) {

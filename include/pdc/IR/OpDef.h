@@ -72,7 +72,8 @@ struct ResultDef {
   std::string name;
   bool optional = false;
   bool variadic = false;
-  bool asked = false; ///< Builder::create makes it only where it is asked for
+  bool asked = false;    ///< Builder::create makes it only where it is asked for
+  bool detached = false; ///< gradients do not pass it: a running statistic
 };
 
 struct AttributeDef {

@@ -20,8 +20,9 @@ struct SharedParameter {
   int usesIn(int stage) const;
 };
 
-/// The groups that use each parameter of a differentiated and fused graph, and whether stages can share it: it is
-/// trained, and each of these groups has a gradient of it. `uses` are the groups of its gradients, in program order.
+/// The groups that use each parameter of a differentiated and fused graph or replace its state, and whether stages can
+/// share it: it is trained, and each of these groups has a gradient of it. `uses` are the groups of its gradients, in
+/// program order.
 struct ParameterGroups {
   const Parameter* parameter = nullptr;
   std::set<int> groups;

@@ -15,15 +15,25 @@
 // - Initializers that a node uses become, by type and use:
 //     integers and booleans                       constants; frozen parameters when larger than 64 KiB
 //     running statistics of BatchNormalization    state when the node is in training mode, else frozen parameters
-//     other floats of rank 0                      constants (exponents, bounds, ratios)
 //     scales and regions of Resize                constants
-//     other floats                                trained parameters
-//   A float other than a statistic whose name `freeze` matches is frozen, whatever its rank; one that `train` matches
-//   is trained. `train` is the stronger of the two. Masks of attention (-inf in their first row) are frozen. Other
-//   buffers, such as position tables, look like weights: freeze them.
-// - PyTorch stores parameters that are equal once when it exports for inference, and calls the others Identity of it:
-//   they become parameters of their own again. A matrix that is the transpose of an embedding's table is one with it
-//   (`tie`).
+//     other floats                                what the file says, else what rules say
+//   PyTorch's default exporter says what its values are (metadata from version 2.5 on). Parameters of the module and
+//   what was computed from them are trained, whatever their rank; buffers are frozen; other floats are constants.
+//   Where a file says nothing, floats are trained, but for these, which are told:
+//     rank 0                                      constants, unless a name or a use says that they are parameters
+//     masks of attention (-inf in their first row)                                    frozen
+//     zero first states of recurrent layers, ones and zeros inside a GroupNorm,
+//     what a scatter fills, single numbers with an exporter's name, frequencies,
+//     tables of sines and cosines                                                     constants
+//   A float other than a statistic whose name `freeze` matches is frozen; one that `train` matches is trained. `train`
+//   is the stronger of the two, and both are stronger than all of the above but the first three lines.
+// - Every parameter is an initializer of its own. Floats in Constant nodes, and weights in bodies of control flow,
+//   become initializers of the model. Parameters that an exporter stored once because they were equal are several
+//   again: those that PyTorch's older exporter calls Identity of others; scale, shift, mean and variance of a
+//   BatchNormalization, of each layer; and whatever the modules of the nodes tell apart. A matrix that is the
+//   transpose of an embedding's table is one with it (`tie`).
+// - BatchNormalization nodes in training mode that have the same statistics are one layer, applied several times: each
+//   moves the statistics that the one before left, as in PyTorch.
 // - Parameters refer to bytes of the ONNX file or of its external data; nothing is copied. Element bytes must therefore
 //   lie in one piece: raw_data, packed float_data or double_data, external data.
 // - Functions of the model are expanded where they are called; an operator that pdc knows is never taken from them.
@@ -34,8 +44,9 @@
 // - External data lies in the model's folder or below, in regular files with one link that no symbolic link leads to.
 //
 // One warning tells of each thing that exporters lose, with its remedy: BatchNormalization in inference mode or folded
-// into convolutions, Dropout left out or in inference mode, weights that constant folding renamed, weights that were
-// merged because they were equal, embeddings that were stored twice, buffers that look like weights.
+// into convolutions, Dropout left out or in inference mode, weights that constant folding renamed or computed from
+// others, parameters that the file lacks, weights that were merged because they were equal, embeddings that were stored
+// twice, buffers that look like weights.
 #pragma once
 
 #include "pdc/IR/OpDef.h"
