@@ -124,7 +124,8 @@ bool pdc::isPackedForRecurrence(const InitializerUses& uses) {
 }
 
 bool pdc::isScalarParameter(const std::string& name, const InitializerUses& uses, bool isOfPyTorch) {
-  if (isSetting(uses)) return false;
+  const auto isChosen = [](const InitializerUse& use) { return isOf(use, "Where"); }; // a number that masks
+  if (isSetting(uses) || std::any_of(uses.begin(), uses.end(), isChosen)) return false;
   if (all(uses, [](const InitializerUse& use) { return isOf(use, "PRelu") && use.input == 1; })) return true;
   const std::string word = name.substr(name.rfind('.') + 1);
   if (contains(settings, word)) return false;
