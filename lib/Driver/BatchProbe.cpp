@@ -20,17 +20,18 @@ static bool hasBatch(const BatchAxes& batch) {
   return std::any_of(batch.axes.begin(), batch.axes.end(), [](const auto& input) { return input.second >= 0; });
 }
 
-/// What the loss with this label compares, before a reshape put axes together; null: there is none.
-static const Value* beforeMerging(const Value& label) {
+/// The operation that put `samples` and other positions on one axis, before the loss with this label; or null.
+static const Operation* mergerBefore(const Value& label, std::int64_t samples) {
   const Value* value = &label;
   while (value->users().size() == 1 && !value->users()[0]->def().lossLike && value->users()[0]->operands().size() == 1)
     value = value->users()[0]->result();
-  if (value->users().size() != 1) return nullptr;
-  const Value* compared = value->users()[0]->operand(0);
-  while (compared && compared->definer() && compared->definer()->def().kind == OpKind::view &&
-         compared->definer()->operands().size() == 1)
-    compared = compared->definer()->operand(0);
-  return compared == value->users()[0]->operand(0) ? nullptr : compared;
+  const Operation* next = value->users().size() == 1 ? value->users()[0]->operand(0)->definer() : nullptr;
+  while (next && next->def().kind == OpKind::view && next->operands().size() == 1) {
+    const Shape& shape = next->operand(0)->type().shape;
+    if (std::find(shape.begin(), shape.end(), samples) != shape.end()) return next;
+    next = next->operand(0)->definer();
+  }
+  return nullptr;
 }
 
 BatchProbe::BatchProbe(const CompileOptions& options, const ImportOptions& import, const OpRegistry& ops,
@@ -112,8 +113,8 @@ Status BatchProbe::compare(const Operation& operation, const Operation& wider, D
   return success;
 }
 
-Status BatchProbe::addLabels(const Graph& main, BatchAxes& batch, Diagnostics& diags) const {
-  for (const GraphInput& input : main.inputs) {
+Status BatchProbe::addLabels(const Module& module, BatchAxes& batch, Diagnostics& diags) const {
+  for (const GraphInput& input : module.findGraph("main")->inputs) {
     const std::string& name = input.value->name();
     if (input.kind != InputKind::label || batch.axes.contains(name)) continue;
     const Type& type = input.value->type();
@@ -142,15 +143,17 @@ Status BatchProbe::addLabels(const Graph& main, BatchAxes& batch, Diagnostics& d
     auto problem = diags.error({.file = options_.model, .node = name});
     const std::string what = "is what the loss compares with, " + toString(type) + ": ";
     if (axes.empty())
-      return std::move(problem).help("name another output in --loss, or its batch in --batch-axis")
+      return std::move(problem).help("give the loss another value: --loss=KIND:NAME")
              << what << "none of its axes has the " << batch.size << " samples of a minibatch";
     if (axes.size() > 1)
-      return std::move(problem).help("name another output in --loss")
-             << what << "both axis " << axes[0] << " and axis " << axes[1] << " grow with the batch";
-    const Value* apart = beforeMerging(*input.value);
-    return std::move(problem).help(
-               "give the loss a value that has samples on an axis of their own: --loss=KIND:" +
-               (apart ? apart->name() + ", which is " + toString(apart->type()) : std::string("OUTPUT")))
+      return std::move(problem).help(known == labels_.end() ? "compile with a --batch that no other dimension has"
+                                                            : "give the loss another value: --loss=KIND:NAME")
+             << what << "both axis " << axes[0] << " and axis " << axes[1]
+             << (known == labels_.end() ? " could be the batch" : " grow with the batch");
+    const Operation* merger = mergerBefore(*input.value, batch.size);
+    const auto apart = merger ? module.firstInputs.find(merger->location.node) : module.firstInputs.end();
+    return std::move(problem).help("give the loss a value that has samples on an axis of their own: --loss=KIND:" +
+                                   (apart == module.firstInputs.end() ? std::string("NAME") : apart->second))
            << what << "axis " << axes[0] << " has " << shape[axes[0]] << " positions of " << batch.size
            << " samples together";
   }

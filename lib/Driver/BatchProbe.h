@@ -17,8 +17,8 @@ public:
   /// with each other, a recurrent operator goes along it, an input chooses among them; or where a batch that was
   /// exported still stands in a node.
   Status check(Diagnostics& diags) const;
-  /// Adds the axes of the labels of `main`, the graph with its losses. Errors: a label that has no axis of the batch.
-  Status addLabels(const Graph& main, BatchAxes& batch, Diagnostics& diags) const;
+  /// Adds the axes of the labels of @main, the graph with its losses. Errors: a label that has no axis of the batch.
+  Status addLabels(const Module& module, BatchAxes& batch, Diagnostics& diags) const;
 
 private:
   Status compare(const Operation& operation, const Operation& wider, Diagnostics& diags) const;

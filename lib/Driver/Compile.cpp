@@ -221,7 +221,7 @@ Status Compilation::importModel() {
   std::vector<PipelineStep> steps;
   for (PipelineStep& step : lossSteps(options_.losses, true)) steps.push_back(std::move(step));
   if (!run(steps)) return failure;
-  if (!probe.addLabels(main(), batch_, diags_)) return failure;
+  if (!probe.addLabels(*module_, batch_, diags_)) return failure;
   for (const GraphOutput& result : main().outputs)
     if (result.kind == OutputKind::prediction && evaluatedLoss_.empty()) evaluatedLoss_ = result.loss;
   if (*metric)

@@ -84,7 +84,10 @@ private:
     if (value.sequence) return error() << "needs a tensor as " << what << ", it is a sequence";
     if (const std::optional<Tensor> tensor = Builder::constantValue(value.tensor); tensor && tensor->elements() == 1)
       return tensor->asInt(0);
-    return unsupported().help("export the model with static shapes, or with the loop unrolled")
+    const Value* input = value.tensor;
+    const bool isInput = input && !input->definer() && !input->parameter();
+    return unsupported().help(isInput ? "give '" + input->name() + "' one value: --bind " + input->name() + "=VALUE"
+                                      : "export the model with static shapes, or with the loop unrolled")
            << "needs a constant " << what << ", it is computed from the model's data";
   }
 

@@ -198,7 +198,10 @@ Status DataSet::openInput(Input& input) {
             path + ": has " + std::to_string(samples) + " samples, " + first->file.path() + " has " +
                 std::to_string(samples_),
             "samples are counted along axis " + std::to_string(input.batchAxis) + " of '" + row.name +
-                "' and along axis " + std::to_string(first->batchAxis) + " of '" + first->row->name + "'"};
+                "' and along axis " + std::to_string(first->batchAxis) + " of '" + first->row->name + "'" +
+                (std::min(samples, samples_) == 1 ? "; an input that all samples share is compiled with "
+                                                    "--batch-axis=NAME:none"
+                                                  : "")};
   }
   samples_ = samples;
   if (samples_ == 0 || (!options_.evaluation && samples_ < options_.batch))

@@ -16,8 +16,12 @@ void OnnxReader::wrongKind(const std::string& name) {
 
 std::optional<Tensor> OnnxReader::constant(std::size_t i, const char* what) {
   if (std::optional<Tensor> tensor = Builder::constantValue(input(i))) return tensor;
-  static_cast<void>(unsupported().help("export the model with static shapes and constant folding of shapes")
-                    << "needs a constant input " << i << " (" << what << "), it is computed from the model's data");
+  const Value* value = input(i);
+  const bool isInput = value && !value->definer() && !value->parameter();
+  static_cast<void>(
+      unsupported().help(isInput ? "give '" + value->name() + "' one value: --bind " + value->name() + "=VALUE"
+                                 : "export the model with static shapes and constant folding of shapes")
+      << "needs a constant input " << i << " (" << what << "), it is computed from the model's data");
   return std::nullopt;
 }
 
