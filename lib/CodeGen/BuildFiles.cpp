@@ -235,7 +235,7 @@ DATA is a folder with one file of NumPy for each input, written by numpy.save:
 
 )" << dataFilesText(main, training, "  ")
       << R"(
-Of a name that has other characters than letters, digits, '.', '-' and '_' each of these is a '_' in the file's name; pdc-eval
+Every character of an input's name other than letters, digits, '.', '-' and '_' is a '_' in its file's name. pdc-eval
 takes the same files, with as many samples as a minibatch.
 
 Files:

@@ -509,6 +509,35 @@ TEST(Evaluation, MeasuresSquaredErrorAndBinaryCrossEntropy) {
   EXPECT_EQ(metricOf(sums, training), (1 + 1e6) / 2);
 }
 
+TEST(Evaluation, TakesProbabilitiesAsTheyAre) {
+  constexpr DataRow targets = {"t", Element::f32, {1, 2}, 64, true, 0};
+  constexpr OutputRow numbers = {OutputKind::prediction, "y", Element::f32, {1, 2}, 0};
+  alignas(64) std::byte slot[128] = {};
+  const float probabilities[] = {0.75f, 0}, wanted[] = {1, 1};
+  std::memcpy(slot, probabilities, sizeof probabilities);
+  std::memcpy(slot + 64, wanted, sizeof wanted);
+  Training training;
+  training.loss = "bce";
+  EvaluationSums sums;
+  addMinibatch(sums, training, numbers, targets, slot, 1);
+  EXPECT_NEAR(lossOf(sums), (-std::log(0.75) + 100) / 2, 1e-12) << "as PyTorch's binary_cross_entropy";
+  EXPECT_EQ(metricOf(sums, training), 0.5);
+
+  constexpr DataRow classes = {"label", Element::i64, {2}, 64, true, 2};
+  constexpr OutputRow scores = {OutputKind::prediction, "p", Element::f32, {2, 2}, 0};
+  const float ofClasses[] = {0.25f, 0.75f, 0.5f, 0.5f};
+  const std::int64_t labels[] = {1, 0};
+  std::memcpy(slot, ofClasses, sizeof ofClasses);
+  std::memcpy(slot + 64, labels, sizeof labels);
+  training.loss = "nll";
+  training.classWeights = {2, 1};
+  EvaluationSums ofLabels;
+  addMinibatch(ofLabels, training, scores, classes, slot, 2);
+  EXPECT_NEAR(lossOf(ofLabels), (-std::log(0.75) - 2 * std::log(0.5)) / 3, 1e-12);
+  training.metric = "perplexity";
+  EXPECT_NEAR(metricOf(ofLabels, training), std::exp((-std::log(0.75) - std::log(0.5)) / 2), 1e-12);
+}
+
 // ---- training.json ----
 
 TEST(TrainingFile, ReadsWhatItWrites) {

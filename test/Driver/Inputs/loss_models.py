@@ -1,8 +1,8 @@
 """loss_models.py KIND FILE: small models for what a loss applies to.
 
-one-number  f32[N, 1] and, after it, f32[N, 3]: a regression, and features
+one-number  f32[batch, 1] and, after it, f32[batch, 3]: a regression, and features
 one-of-one  f32[1] by a file with a fixed batch: the mean over the batch
-softmax     f32[N, 3] by Softmax, node 'probabilities', of the inner value '/fc/Gemm_output_0'
+softmax     f32[batch, 3] by Softmax, node 'probabilities', of the inner value '/fc/Gemm_output_0'
 sigmoid     the same by Sigmoid
 odd-names   an input whose name no file has
 """
@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 kind, path = sys.argv[1:]
 rng = numpy.random.default_rng(5)
 weights = {name: rng.standard_normal(shape).astype(numpy.float32) for name, shape in {"w": (6, 3), "v": (3, 1)}.items()}
-batch = 1 if kind == "one-of-one" else "N"
+batch = 1 if kind == "one-of-one" else "batch"
 x = "serving_default/x:0 é" if kind == "odd-names" else "x"
 node, info = helper.make_node, helper.make_tensor_value_info
 inner = "/fc/Gemm_output_0"
