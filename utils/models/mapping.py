@@ -9,7 +9,9 @@ class Mapping:
 
     def __init__(self, trained, values, parameters, aliases):
         """`values`: of initializers; `aliases`: every name of each parameter, for those that a module has under several."""
-        values = {name: values.get(name, numpy.zeros(0)) for name in trained}
+        # What pdc has parted again has the parameter's name, which the file lacks.
+        parted = lambda name: parameters[aliases[name]] if name in aliases else numpy.zeros(0)
+        values = {name: values[name] if name in values else parted(name) for name in trained}
         self.parts = {}  # initializer: [(parameter, places in it, places in the initializer)]
         self.renamed, self.merged, self.extra, self.parted = [], {}, [], []
         everything = slice(None)
@@ -77,11 +79,16 @@ def held(value, parameters):
             for owner in sorted(set(owners[at]))]
 
 
-def told(names, warnings):
-    """Whether warnings name all of these, or one of them and how many there are."""
+def told(names, warnings, related=(), places=0):
+    """Whether warnings name all of these; or name one of them, or of what they are related to, and how many there are. `places`:
+    of things that each stand for several of the names, so that as many may be counted."""
     texts = [" ".join([message, *more]).replace("[.]", ".").replace("\\", "") for message, more in warnings]
-    named = {name: [text for text in texts if re.search(r"(?<![\w.])" + re.escape(name) + r"(?![\w.]*\w)", text)] for name in names}
-    if all(named.values()):
+    naming = {name: [text for text in texts if is_named(name, text)] for name in {*names, *related}}
+    if all(naming[name] for name in names):
         return True
-    counts = [int(count) for texts in named.values() for text in texts for count in re.findall(r"\b\d+\b", text)]
-    return max(counts, default=0) >= len(names)
+    counts = [int(count) for found in naming.values() for text in found for count in re.findall(r"(?<![\w'.])\d+(?![\w'.])", text)]
+    return max(counts, default=0) >= (min(len(names), places) if places else len(names))
+
+
+def is_named(name, text):
+    return re.search(r"(?<![\w.])" + re.escape(name) + r"(?![\w.]*\w)", text) is not None

@@ -81,18 +81,21 @@ class Differences:
     def __init__(self, model, names, feeds, loss):
         self.session, self.feeds, self.loss = session_of(lifted(model, set(names))), feeds, loss
         self.values = {name: value for name, value in constants(model).items() if name in names}
+        self.level = loss(self.session.run(None, feeds))
 
     def along(self, name, direction):
-        """The derivative along a direction of norm 1, and how far the two estimates that make it are apart."""
+        """The derivative along a direction of norm 1, and how far from it it may be: what the two estimates that make it are
+        apart, and what rounding the outputs does to a loss."""
         value = self.values[name].astype(numpy.float64)
         size = max(numpy.linalg.norm(value), 0.1 * numpy.sqrt(value.size))
         found = [self.central(name, value, direction, step * size) for step in self.STEPS]
         apart = [abs(a - b) for a, b in zip(found, found[1:])]
         best = int(numpy.argmin(apart))
-        return (found[best] + found[best + 1]) / 2, apart[best]
+        rounding = 2.0 ** -21 * abs(self.level) / (self.STEPS[best + 1] * size)
+        return (found[best] + found[best + 1]) / 2, max(apart[best], rounding)
 
     def central(self, name, value, direction, step):
-        ends = [(value + sign * step * direction).astype(self.values[name].dtype) for sign in (1, -1)]
+        ends = [numpy.asarray(value + sign * step * direction, self.values[name].dtype) for sign in (1, -1)]
         losses = [self.loss(self.session.run(None, {**self.feeds, name: end})) for end in ends]
         moved = float(numpy.vdot(ends[0].astype(numpy.float64) - ends[1], direction))  # as rounded
         return (losses[0] - losses[1]) / moved if moved else 0.0

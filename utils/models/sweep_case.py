@@ -226,13 +226,14 @@ class Check:
     def differences(self):
         """What trains in another way than the module would; each must have been told, and its gradient be right."""
         mapping, found = self.mapping, {}
-        merged = sorted(mapping.merged)
-        for kind, names in (("renamed", mapping.renamed), ("merged", merged), ("apart", mapping.parted), ("left out", mapping.missing),
-                            ("other", mapping.extra)):
+        others = sum(mapping.merged.values(), [])
+        kinds = {"renamed": mapping.renamed, "merged": sorted(mapping.merged), "apart": mapping.parted, "left out": mapping.missing,
+                 "other": mapping.extra}
+        for kind, names in kinds.items():
             if names:
                 found[kind] = names
-                others = sum(mapping.merged.values(), []) if kind == "merged" else []
-                self.expect(told(names, self.warnings) or (others and told(others, self.warnings)),
+                related = others if kind == "merged" else [*mapping.missing, *mapping.extra] if mapping.extra and mapping.missing else []
+                self.expect(told(names, self.warnings, related, len(mapping.extra)),
                             f"silent, {kind}: {', '.join(names[:5])}{' …' if len(names) > 5 else ''}")
         self.row["differences"] = {kind: len(names) for kind, names in found.items()}
         self.row["warnings"] = self.warnings
@@ -258,7 +259,7 @@ class Check:
         for path in (self.out / "trained").glob("*.safetensors"):
             trained.update(load_file(path))
         for name in self.mapping.parts:
-            before = self.values[name].astype(numpy.float64)
+            before = self.values.get(name, self.found["before"].get(self.found["aliases"].get(name))).astype(numpy.float64)
             gradient = self.gradients[name]
             change, right = trained[name] - before, stepped(before, gradient) - before
             error = numpy.linalg.norm(change - right) / max(numpy.linalg.norm(right), 1e-3 * LEARNING * before.size ** 0.5)
