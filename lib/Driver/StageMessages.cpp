@@ -49,7 +49,7 @@ void pdc::describeMessages(const std::vector<StageGraphs>& stages, Plan& plan) {
 }
 
 /// "values 0>2".
-static std::string nameOf(const pdcrt::EdgeRow& row) {
+static std::string edgeText(const pdcrt::EdgeRow& row) {
   return (row.direction == pdcrt::Direction::forward ? "values " : "gradients ") + std::to_string(row.from) + ">" +
          std::to_string(row.to);
 }
@@ -76,13 +76,13 @@ Status pdc::verifyMessages(const std::vector<StageMemory>& stages, const pdcrt::
         return std::tie(row.direction, row.from, row.to) == std::tie(other.direction, other.from, other.to);
       });
       if (same == peer.edges.end())
-        return error() << nameOf(row) << ": stage " << stage.stage << " has this edge, stage " << peer.stage
+        return error() << edgeText(row) << ": stage " << stage.stage << " has this edge, stage " << peer.stage
                        << " does not";
       const auto here = tensorsOf(stage, e),
                  there = tensorsOf(peer, static_cast<std::size_t>(same - peer.edges.begin()));
       const auto [a, b] = std::mismatch(here.begin(), here.end(), there.begin(), there.end());
       if (a == here.end() && b == there.end()) continue;
-      return error() << nameOf(row) << ": stage " << stage.stage << " has " << (a == here.end() ? "nothing" : *a)
+      return error() << edgeText(row) << ": stage " << stage.stage << " has " << (a == here.end() ? "nothing" : *a)
                      << " where stage " << peer.stage << " has " << (b == there.end() ? "nothing" : *b);
     }
   }

@@ -17,19 +17,19 @@ void pdc::describeCrossings(const CostGraph& graph, Plan& plan) {
   std::vector<int> stageOf(graph.nodes.size());
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
     for (std::int64_t v : plan.stages[s].nodes) stageOf[static_cast<std::size_t>(v)] = static_cast<int>(s);
-  const auto stage = [&](std::int64_t node) { return stageOf[static_cast<std::size_t>(node)]; };
+  const auto stageAt = [&](std::int64_t node) { return stageOf[static_cast<std::size_t>(node)]; };
   std::vector<PlanGradient> gradients;
   bool alongStages = true; // from each that has a part of a gradient to the one before that has
   for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
     const CostTensor& tensor = graph.tensors[i];
-    int from = stage(tensor.from);
+    int from = stageAt(tensor.from);
     // Unnamed tensors get a name, because the name says which parts of a gradient belong together.
     std::string name = tensor.name.empty() ? "tensor" + std::to_string(i) : tensor.name;
     const std::map<int, int> giving = stagesOf(tensor.gradientUsers(), stageOf);
     for (auto [to, users] : stagesOf(tensor.to, stageOf))
       if (to != from) plan.tensors.push_back({name, from, to, tensor.bytes, giving.contains(to)});
     std::map<int, int> sent; // where each stage sends a part
-    forEachGradientTrip(from, tensor.gradientUsers(), stage, [&](int later, int earlier) {
+    forEachGradientTrip(from, tensor.gradientUsers(), stageAt, [&](int later, int earlier) {
       gradients.push_back({name, later, earlier, tensor.bytes});
       alongStages = alongStages && sent.emplace(later, earlier).second;
     });
