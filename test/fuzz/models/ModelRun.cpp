@@ -164,7 +164,7 @@ PipelineShape randomShape(const std::vector<StageMemory>& memories, std::mt19937
 }
 
 Status runPasses(PassContext& context) {
-  for (auto pass : {canonicalize, raise, differentiate, fuse, chooseLayouts})
+  for (auto pass : {canonicalize, raise, orderBranches, differentiate, fuse, addEvaluation, chooseLayouts})
     if (!pass(context) || !verify(context.module, context.diags)) return failure;
   return success;
 }
