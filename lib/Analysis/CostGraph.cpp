@@ -86,11 +86,13 @@ public:
 private:
   const Value* wholeOf(const Value& part, int group, int next) const;
 
+  const std::map<const Value*, int>& passing_;
   std::map<int, std::vector<const Value*>> known_; ///< that each group makes, reads or passes on, in program order
   std::map<const Value*, std::map<std::int64_t, int>> parts_;
 };
 
-GradientParts::GradientParts(const Graph& graph, const Readers& readers, const std::map<const Value*, int>& passing) {
+GradientParts::GradientParts(const Graph& graph, const Readers& readers, const std::map<const Value*, int>& passing)
+    : passing_(passing) {
   for (const auto& operation : graph.operations())
     for (const Value* result : operation->results()) {
       const auto found = readers.find(result);
@@ -123,12 +125,15 @@ GradientParts::GradientParts(const Graph& graph, const Readers& readers, const s
 }
 
 /// The value that a part of a gradient is of which goes from `group` to `next`: both know it, the first does not make
-/// it, and names tell where types leave a choice. Null: none.
+/// it, and names tell where types leave a choice. What a group of weights' gradients sends its layer stands for what
+/// passes through it, of whose gradient it has made that. Null: none.
 const Value* GradientParts::wholeOf(const Value& part, int group, int next) const {
   const auto here = known_.find(group), there = known_.find(next);
   if (here == known_.end() || there == known_.end()) return nullptr;
-  const Value* found = nullptr;
+  const Value *found = nullptr, *passed = nullptr;
   for (const Value* value : here->second) {
+    if (const auto above = passing_.find(value); above != passing_.end() && above->second == group)
+      if (value->definer()->group == next && !passed) passed = value;
     const Type &type = value->type(), &sent = part.type();
     if (value->definer()->group == group || type.element != sent.element || type.shape != sent.shape ||
         std::find(there->second.begin(), there->second.end(), value) == there->second.end())
@@ -136,7 +141,7 @@ const Value* GradientParts::wholeOf(const Value& part, int group, int next) cons
     if (part.name().starts_with(value->name() + ".gradient")) return value;
     if (!found) found = value;
   }
-  return found;
+  return passed ? passed : found;
 }
 
 /// One colour for these groups and all that hang together with them.

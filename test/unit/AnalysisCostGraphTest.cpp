@@ -53,7 +53,7 @@ TEST(CostGraph, PutsGradientsOfWeightsBetweenALayerAndItsReaders) {
   model.run(fuseGradientsApart);
   const CostGraph costs = costsOf(model);
   ASSERT_EQ(costs.nodes.size(), 4u);
-  EXPECT_EQ(tensorsOf(costs), (std::vector<std::string>{"a 0>1,2 40 back", "b 1>2 80 back", "b 2>3 80 back"}));
+  EXPECT_EQ(tensorsOf(costs), (std::vector<std::string>{"a 0>1,2 40 back from 1", "b 1>2 80 back", "b 2>3 80 back"}));
   // The parameter stays with its layer, the work does not.
   EXPECT_EQ(costs.nodes[1].parameterBytes, 32);
   EXPECT_EQ(costs.nodes[1].gradientBytes, 32);
@@ -113,7 +113,7 @@ TEST(CostGraph, SendsWhatOnlyTheBackwardReadsOneWay) {
   model.run(differentiate);
   model.run(fuseGradientsApart);
   EXPECT_EQ(tensorsOf(costsOf(model)),
-            (std::vector<std::string>{"a 0>1,2 128 back", "p 1>2 32 back", "p 2>3 32 back", "i 1>2 32"}));
+            (std::vector<std::string>{"a 0>1,2 128 back from 1", "p 1>2 32 back", "p 2>3 32 back", "i 1>2 32"}));
 }
 
 /// The gradient of a sum is that of what is added, which no operation makes: what the sum's reader sends is it.
