@@ -73,7 +73,7 @@ std::string reshapeHelp(const std::string& path, std::span<const std::int64_t> f
   // Samples that come first stay whole, others might be mixed.
   const bool sameSamples =
       samplesAxis < 0 || (samplesAxis == 0 && (found.empty() || each == 0 || has / each == found[0]));
-  if (each > 0 && (samplesAxis < 0 ? has == each : has % each == 0) && sameSamples) {
+  if (has > 0 && each > 0 && (samplesAxis < 0 ? has == each : has % each == 0) && sameSamples) {
     std::string shape;
     for (std::size_t axis = 0; axis < wanted.size(); ++axis)
       shape += (axis > 0 ? ", " : "") + (static_cast<int>(axis) == samplesAxis ? "-1" : std::to_string(wanted[axis]));

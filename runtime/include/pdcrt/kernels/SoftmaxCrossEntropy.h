@@ -14,8 +14,8 @@ namespace pdcrt {
 ///
 ///   loss = Σ ( (1 - e) · w[label] · -log p[label]  +  e / C · Σ_c w[c] · -log p[c] )  /  Σ w[label]
 ///
-/// over the labelled positions. Where the sum of their weights is 0 the loss is NaN (0 / 0, as the definition has it)
-/// and the gradient 0. Sums are in double precision, in row-major order. dx may be `logits`.
+/// over the labelled positions. Where no position counts, the loss and the gradient are 0. Sums are in double
+/// precision, in row-major order. dx may be `logits`.
 class SoftmaxCrossEntropy {
 public:
   struct Options {
