@@ -66,10 +66,11 @@ static OpDef power() {
   return def;
 }
 
-/// For numbers that a definition adds and takes off again. (As "constant" tests do not differentiate it.)
+/// For numbers that a definition adds and takes off again. (As "constant" tests do not differentiate it; X alone would
+/// be a conversion.)
 static OpDef detach() {
   OpDef def = unary(
-      {.name = "detach", .summary = "X, without a gradient", .onnx = "", .expression = "X", .derivatives = {"0"}});
+      {.name = "detach", .summary = "X, without a gradient", .onnx = "", .expression = "1 * X", .derivatives = {"0"}});
   def.examples = unaryExamples(def.name, "", "constant");
   return def;
 }

@@ -31,7 +31,7 @@ def differences(actual, expected, skipped=None):
     for at, (a, e) in enumerate(zip(actual.ravel(), expected.ravel())):
         same = a == e or (numpy.isnan(a) and numpy.isnan(e)) or (skipped is not None and skipped.ravel()[at])
         if not same and numpy.isfinite(a) and numpy.isfinite(e):
-            same = abs(a - e) <= RELATIVE * abs(e) + 1e-6 * min(scale, 1) + 1e-37
+            same = abs(a - e) <= RELATIVE * abs(e) + 1e-6 * min(scale, 100) + 1e-37
         if not same:
             found.append(f"[{at}] {a:.8g}, not {e:.8g}")
     return found
