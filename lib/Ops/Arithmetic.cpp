@@ -2,6 +2,7 @@
 #include "Helpers/Elementwise.h"
 #include "Helpers/Indices.h"
 #include "Helpers/InitialValues.h"
+#include "Helpers/Match.h"
 
 #include <algorithm>
 
@@ -63,6 +64,27 @@ static OpDef power() {
               .derivatives = {"select(B == 0, 0, B * pow(A, B - 1))", "select(A == 0 && B >= 0, 0, Y * log(A))"},
               .positive = true});
   def.onnx = {onnx("Pow", 2, convertPow)};
+  return def;
+}
+
+/// max(log(x), number), as exporters write binary cross-entropy: as one function it has no gradient where x is 0, and
+/// not 0 times the infinite one of the logarithm.
+static Value* raiseLimitedLog(Operation& root, Builder& b) {
+  if (root.def().name != "maximum") return nullptr;
+  for (auto [logarithm, least] : bothOrders(root)) {
+    const Operation* log = definedBy(logarithm, "log");
+    const auto number = log ? numberOf(least) : std::nullopt;
+    if (!number || root.result()->type() != logarithm->type()) continue;
+    const std::string expression = "max(log(a0), " + toString(*numberExpression(*number)) + ")";
+    return b.value("elementwise", {log->operand(0)}, {{"expressions", std::vector{expression}}});
+  }
+  return nullptr;
+}
+
+static OpDef logarithm() {
+  OpDef def = unary(
+      {.name = "log", .summary = "Natural logarithm of X", .onnx = "Log", .expression = "log(X)", .positive = true});
+  def.raise = raiseLimitedLog;
   return def;
 }
 
@@ -154,11 +176,7 @@ PDC_OPS(Arithmetic) {
              .positive = true}),
       unary(
           {.name = "exp", .summary = "e to the power X", .onnx = "Exp", .expression = "exp(X)", .derivatives = {"Y"}}),
-      unary({.name = "log",
-             .summary = "Natural logarithm of X",
-             .onnx = "Log",
-             .expression = "log(X)",
-             .positive = true}),
+      logarithm(),
       unary({.name = "erf", .summary = "Error function of X", .onnx = "Erf", .expression = "erf(X)"}),
       unary({.name = "sin", .summary = "Sine of X", .onnx = "Sin", .expression = "sin(X)"}),
       unary({.name = "cos", .summary = "Cosine of X", .onnx = "Cos", .expression = "cos(X)"}),

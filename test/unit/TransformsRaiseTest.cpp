@@ -263,6 +263,12 @@ TEST(RaiseLogSigmoid, OfASigmoidAndOfWhatIsLeftOfOne) {
   EXPECT_EQ(raised(op("s", "sigmoid %x") + op("r", "sub %two, %s") + op("y", "log %r")), "sigmoid sub log");
 }
 
+TEST(RaiseLimitedLog, OnlyOfALogarithmAndANumber) {
+  EXPECT_EQ(raised(op("a", "abs %x") + op("l", "log %a") + op("y", "maximum %l, %minus_half")), "abs elementwise");
+  EXPECT_EQ(raised(op("a", "abs %x") + op("l", "log %a") + op("y", "maximum %l, %x")), "abs log maximum");
+  EXPECT_EQ(raised(op("a", "abs %x") + op("l", "log %a") + op("y", "minimum %minus_half, %l")), "abs log minimum");
+}
+
 TEST(RaiseMatMul, TakesTransposesOfItsOperandsIn) {
   EXPECT_EQ(raised(op("t", "transpose %x {permutation = [0, 2, 1]}", "[2, 8, 3]") +
                    op("p", "matmul %x, %t", "[2, 3, 3]") + op("y", "softmax %p", "[2, 3, 3]")),
