@@ -14,6 +14,7 @@ class Mapping:
         values = {name: values[name] if name in values else parted(name) for name in trained}
         self.parts = {}  # initializer: [(parameter, places in it, places in the initializer)]
         self.renamed, self.merged, self.extra, self.parted = [], {}, [], []
+        self.shared = []  # with what was computed from them and is trained in its place
         everything = slice(None)
         for name in trained:
             parameter = aliases.get(name)
@@ -29,7 +30,7 @@ class Mapping:
             else:
                 self.extra.append(name)
         covered = self.covered()
-        self.parted = sorted(name for name in covered if covered.count(name) > 1 and self.held_twice(name, parameters))
+        self.parted = sorted(name for name in set(covered) if covered.count(name) > 1 and self.held_twice(name, parameters))
         self.missing = []
         for name in sorted(set(parameters) - set(covered)):
             same = [key for key in self.parts if numpy.array_equal(values[key], parameters[name])]

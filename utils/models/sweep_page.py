@@ -13,10 +13,10 @@ into the convolution before it, and PyTorch's module in inference mode is what t
 `utils/models/sweep.py`, which fails where anything else happens than
 
 - **equal**: the module's own parameters are trained under their own names, and all numbers agree;
-- **told**: some are trained in another way, and a warning names them: *renamed* (held under another name, so that the module cannot load
-  them back by name), *merged* (several equal parameters are one), *apart* (one is stored twice), *left out* (they are not in the file any more,
-  or do not learn), *other* (what is trained in their place; its gradient is that of differences of ONNX Runtime's loss). Whatever has a
-  counterpart in the module agrees with it;
+- **told**: some are trained in another way, and a warning names them: *renamed* (held under another name, so that the module cannot
+  load them back by name), *merged* (several equal parameters are one), *apart* (one is stored twice), *left out* (not in the file any more,
+  or not trained), *in part* (some of their uses were computed in advance), *other* (what is trained in place of the last two; its gradient is that
+  of differences of ONNX Runtime's loss). Whatever has a counterpart in the module agrees with it;
 - **refused**: with a reason; the messages are below;
 - **not exported**: by PyTorch.
 """
