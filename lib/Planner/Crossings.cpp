@@ -44,8 +44,8 @@ void pdc::describeCrossings(const CostGraph& graph, Plan& plan) {
     std::map<int, int> users = stagesOf(parameter.nodes, stageOf);
     if (users.size() < 2) continue;
     PlanSharedParameter shared{parameter.name, parameter.bytes, {}, {}};
-    for (auto [stage, uses] : users) {
-      shared.stages.push_back(stage);
+    for (auto [user, uses] : users) {
+      shared.stages.push_back(user);
       shared.uses.push_back(uses);
     }
     plan.sharedParameters.push_back(std::move(shared));
