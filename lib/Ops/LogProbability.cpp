@@ -13,13 +13,16 @@ PDC_OPS(LogProbability) {
               .onnx = "",
               .expression = "-(B * max(log(A), -100) + (1 - B) * max(log1p(-A), -100))",
               .derivatives = {"(A - B) / max((1 - A) * A, 1e-12)", "max(log1p(-A), -100) - max(log(A), -100)"}});
+  constexpr const char* shapes[][3] = {{"[2, 3]", "[2, 3]", "[2, 3]"},
+                                       {"[4]", "[4]", "[4]"},
+                                       {"[2, 1]", "[1, 3]", "[2, 3]"},
+                                       {"[2, 3, 4]", "[4]", "[2, 3, 4]"},
+                                       {"[]", "[4]", "[4]"}};
   crossEntropy.examples.clear();
-  for (const char* shape : {"[2, 3]", "[4]", "[1]", "[2, 3, 4]", "[7, 2]"}) {
-    const std::string type = "f32" + std::string(shape);
+  for (const auto& [a, b, y] : shapes) // probabilities are what a sigmoid gives
     crossEntropy.examples.push_back(
-        example("%positive: " + type + ", %b: " + type,
-                "%p = sigmoid %positive : " + type + "\n%y = binary_cross_entropy %p, %b : " + type));
-  }
+        example("%a: f32" + std::string(a) + ", %b: f32" + b,
+                "%p = sigmoid %a : f32" + std::string(a) + "\n%y = binary_cross_entropy %p, %b : f32" + y));
   return {unary({.name = "log_probability",
                  .summary = "Logarithm of a probability X, at least -100",
                  .onnx = "",
