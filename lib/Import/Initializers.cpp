@@ -97,7 +97,19 @@ private:
                                                                quantizationParameters_.contains(node.output(0)) &&
                                                                givesInput(node))
         quantizationParameters_.insert(node.input(0));
-    return valid ? Status(success) : failure;
+    return valid && checkScales() ? Status(success) : failure;
+  }
+
+  /// In functions and bodies, equal initializers of BatchNormalization that were merged are not parted.
+  Status checkScales() {
+    for (const std::string& name : scalesAndShifts_)
+      if (const auto found = statistics_.find(name); found != statistics_.end())
+        return diags_.error({.file = file_.path(), .node = name})
+                   .exit(ExitCode::unsupported)
+                   .help("export it with initializers of their own: torch.onnx.export(…, optimize=False)")
+               << "is a running statistic of BatchNormalization '" << found->second.node
+               << "', and a scale or shift, too";
+    return success;
   }
 
   Status findUses(const onnx::NodeProto& node) {
@@ -116,6 +128,7 @@ private:
 
   /// Several nodes may move the same statistics, one after the other, as a layer that is applied several times does.
   Status findStatistics(const onnx::NodeProto& node) {
+    for (int i = 1; i < std::min(node.input_size(), 3); ++i) scalesAndShifts_.insert(node.input(i));
     const bool trains = options_.batchNorm == BatchNormMode::exported ? isInTrainingMode(node, file_.opsetOf(node))
                                                                       : options_.batchNorm == BatchNormMode::batch;
     for (RunningStatistic statistic : runningStatistics) {
@@ -356,6 +369,7 @@ private:
     std::string node; ///< the first with it
   };
   std::map<std::string, Statistic> statistics_;
+  std::set<std::string> scalesAndShifts_; ///< of BatchNormalization
 };
 
 } // namespace

@@ -19,6 +19,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 CORPUS = SOURCE / "test/fuzz/corpus"
+sys.path.insert(0, str(SOURCE / "test/Import/Inputs"))
+import make_learning  # noqa: E402
 
 
 def put(reader, name, data):
@@ -94,6 +96,8 @@ def onnx_seeds(folder):
     for name, made in {"mlp": mlp(), "convolutions": convolutions(), "loop": control_flow(), "function": function(),
                        "fields": fields()}.items():
         put("onnx", name, made.SerializeToString())
+    for name in ("stated_signature", "stated_modules", "norms_merged", "towers_chained", "loops", "constants_only", "ruled"):
+        put("onnx", name.replace("_", "-"), getattr(make_learning, name)().proto.SerializeToString())
     for name, made in {"float": tensor("t", 2, 3), "int": numpy_helper.from_array(numpy.array([1, 2]), "i")}.items():
         put("onnx-tensor", name, made.SerializeToString())
     put("onnx-tensor", "numbers", helper.make_tensor("n", TensorProto.INT32, [2, 2], [1, 2, 3, 4]).SerializeToString())

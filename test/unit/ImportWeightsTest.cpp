@@ -96,6 +96,24 @@ TEST(ImportWeights, AConstantNodeIsAWeight) {
   }
 }
 
+TEST(ImportWeights, AConstantThatASizeIsMultipliedByIsNoWeight) {
+  ModelMaker maker(14);
+  maker.input("x", {"1", "1", "2"});
+  maker.node("Shape", {"x"}, {"shape"});
+  attribute(maker.node("Cast", {"shape"}, {"size"}), "to", onnx::TensorProto::FLOAT);
+  const float factors[] = {1, 1, 2};
+  addConstant(maker, "factors").mutable_attribute(0)->mutable_t()->set_raw_data(factors, sizeof(factors));
+  maker.node("Mul", {"size", "factors"}, {"wanted"});
+  maker.node("Floor", {"wanted"}, {"whole"});
+  attribute(maker.node("Cast", {"whole"}, {"sizes"}), "to", onnx::TensorProto::INT64);
+  maker.node("Resize", {"x", "", "", "sizes"}, {"y"});
+  maker.output("y", {"1", "1", "4"});
+  Imported imported = importModel(maker);
+  ASSERT_TRUE(imported.module) << imported.messages;
+  EXPECT_EQ(rolesOf(imported), "");
+  EXPECT_EQ(toString(imported.graph().outputs.front().value->type()), "f32[1, 1, 4]");
+}
+
 TEST(ImportWeights, ConstantsOfPyTorchAreNoWeights) {
   ModelMaker maker = smallModel();
   maker.model.set_producer_name("pytorch");
@@ -123,6 +141,30 @@ TEST(ImportWeights, ALayerInTwoModesIsRefused) {
       << imported.messages;
   EXPECT_EQ(rolesOf(importModel(maker, {.batch = 2, .batchNorm = BatchNormMode::batch})),
             "s trained b trained m state v state ");
+}
+
+TEST(ImportWeights, AScaleThatIsItsOwnVarianceInABodyIsRefused) {
+  ModelMaker maker(17);
+  maker.input("x", {"2", "3"});
+  maker.raw("c", {}, std::vector<std::uint8_t>{1}, onnx::TensorProto::BOOL);
+  for (const char* name : {"ones", "zeros"}) maker.weight(name, {3});
+  onnx::NodeProto& choice = maker.node("If", {"c"}, {"y"}, "choice");
+  for (const char* branch : {"then_branch", "else_branch"}) {
+    onnx::AttributeProto& attribute = *choice.add_attribute();
+    attribute.set_name(branch);
+    attribute.set_type(onnx::AttributeProto::GRAPH);
+    ModelMaker inner;
+    inner.node("BatchNormalization", {"x", "ones", "zeros", "zeros", "ones"}, {"inside"}, "norm");
+    inner.output("inside", {"2", "3"});
+    *attribute.mutable_g() = inner.graph();
+  }
+  maker.output("y", {"2", "3"});
+  const Imported imported = importModel(maker);
+  EXPECT_EQ(imported.exitCode, ExitCode::unsupported);
+  EXPECT_NE(imported.messages.find("m.onnx:ones: error: is a running statistic of BatchNormalization 'norm', and a "
+                                   "scale or shift, too\nhelp: export it with initializers of their own"),
+            std::string::npos)
+      << imported.messages;
 }
 
 } // namespace

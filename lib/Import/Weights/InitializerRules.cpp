@@ -4,6 +4,7 @@
 #include "EqualInitializers.h"
 #include "Operators.h"
 #include "Weights/ExportedProgram.h"
+#include "pdc/IR/OpDef.h"
 
 #include <algorithm>
 #include <array>
@@ -36,6 +37,16 @@ bool isRecurrent(const InitializerUse& use) {
 template <class Test>
 bool all(const InitializerUses& uses, const Test& test) {
   return !uses.empty() && std::all_of(uses.begin(), uses.end(), test);
+}
+
+/// Whether a Cast leaves the floats.
+bool isToIntegers(const onnx::NodeProto& cast) {
+  for (const onnx::AttributeProto& attribute : cast.attribute())
+    if (attribute.name() == "to") {
+      const std::optional<ElementType> element = elementTypeFromOnnx(attribute.i());
+      return element && !isFloat(*element);
+    }
+  return false;
 }
 
 /// A name that says nothing of a module: "val_68", "onnx::Mul_12", "/attn/Constant_output_0", "1234".
@@ -109,14 +120,30 @@ bool pdc::isSetting(const InitializerUses& uses) {
     const int k = use.input;
     if (isListOfNumbers(*use.node, k)) return true;
     if (isOf(use, "Pow")) return k == 1;
+    if (isOf(use, "Cast")) return isToIntegers(*use.node);
     if (isOf(use, "Clip") || isOf(use, "Dropout") || isOf(use, "OneHot") || isOf(use, "Pad") ||
         isOf(use, "QuantizeLinear") || isOf(use, "DequantizeLinear") || isOf(use, "NonMaxSuppression"))
       return k >= 1;
-    for (const char* type :
-         {"Max", "Min", "Range", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal", "Cast"})
+    for (const char* type : {"Max", "Min", "Range", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal"})
       if (isOf(use, type)) return true;
     return false;
   });
+}
+
+static bool leadsToSettings(const std::string& name, const ValueUses& uses, int steps) {
+  constexpr std::array arithmetic = {"Add", "Cast",  "Ceil",  "Concat", "Div",     "Floor", "Gather",   "Identity",
+                                     "Mul", "Round", "Slice", "Split",  "Squeeze", "Sub",   "Unsqueeze"};
+  return all(uses.of(name), [&](const InitializerUse& use) {
+    if (isSetting({use})) return true;
+    if (steps == 0 || !contains(arithmetic, use.node->op_type())) return false;
+    const auto& outputs = use.node->output();
+    return std::all_of(outputs.begin(), outputs.end(),
+                       [&](const std::string& output) { return leadsToSettings(output, uses, steps - 1); });
+  });
+}
+
+bool pdc::leadsToSettings(const std::string& name, const ValueUses& uses) {
+  return ::leadsToSettings(name, uses, /*steps=*/6);
 }
 
 bool pdc::isPackedForRecurrence(const InitializerUses& uses) {

@@ -33,6 +33,9 @@ bool isInsideGroupNorm(const onnx::NodeProto& node);
 /// Whether all uses are exponents, bounds, ratios, numbers to pad with, and the like: no parameter is one.
 bool isSetting(const InitializerUses& uses);
 
+/// The same for what is computed from the value `name`, such as a size that is multiplied by a factor and cast.
+bool leadsToSettings(const std::string& name, const ValueUses& uses);
+
 /// Whether a float without dimensions is a parameter: by its name, a path ("blocks.0.gate") or a word such as
 /// "logit_scale", or because it is the slope of a PRelu. PyTorch stores nothing else as an initializer that has a name
 /// of its own (`isOfPyTorch`).

@@ -193,7 +193,7 @@ private:
     if (!element || !isFloat(*element) || (!isExternal && (range.field == 0 || range.scattered))) return false;
     const bool isMany = std::any_of(proto.dims().begin(), proto.dims().end(), [](std::int64_t dim) { return dim > 1; });
     LiftableWeight weight{.name = name, .isInBody = isBody};
-    weight.isWeight = mayBeWeight && !isSetting(uses.of(name)) &&
+    weight.isWeight = mayBeWeight && !leadsToSettings(name, uses) &&
                       (isMany || isScalarParameter(name, uses.of(name), /*isOfPyTorch=*/false));
     if (names_[name] > 1) { // in the model: there are others in bodies
       weight.name = scope + name;

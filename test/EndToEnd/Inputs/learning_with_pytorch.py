@@ -1,5 +1,5 @@
-"""learning_with_pytorch.py TOOLS WORK KIND…: trains models of test/Import/Inputs/make_learning.py for five steps and compares the
-losses, and what --export writes, with PyTorch's training of the same network.
+"""learning_with_pytorch.py TOOLS WORK KIND…: trains models of test/Import/Inputs/make_learning.py for five steps and
+compares the losses, and what --export writes, with PyTorch's training of the same network.
 
 TOOLS is the folder of pdc and pdc-run.
 """
@@ -59,12 +59,13 @@ def scalars(p, inputs):
 
 
 ONE, TWO = [("gamma", "beta", "mean", "var")], [(f"s{k}", f"t{k}", f"m{k}", f"v{k}") for k in range(2)]
-# The network, the model that has each of its parameters as an initializer, and under which names the other models have them.
+# The network, the model that has each of its parameters as an initializer, and how the trained model calls them.
 NETWORKS = {
     "norm-merged": (lambda p, x: norm(p, x, ONE), "norm-apart",
                     {"gamma": "ones", "beta": "zeros", "mean": "norm0.running_mean", "var": "norm0.running_var"}),
     "norms-merged": (lambda p, x: norm(p, x, TWO), "norms-apart",
-                     {"s0": "ones", "t0": "zeros", "m0": "norm0.running_mean", "v0": "norm0.running_var", "s1": "norm1.weight",
+                     {"s0": "ones", "t0": "zeros", "m0": "norm0.running_mean", "v0": "norm0.running_var",
+                      "s1": "norm1.weight",
                       "t1": "norm1.bias", "m1": "norm1.running_mean", "v1": "norm1.running_var"}),
     "towers-shared": (towers, "towers-shared", {}),
     "towers-chained": (towers, "towers-shared", {}),
@@ -107,7 +108,8 @@ def main(tools, work, kinds):
 
         run(tools / "pdc", work / f"{kind}.onnx", "-o", work / f"{kind}.out", f"--batch={batch}", "--profile=analytic",
             "--loss=softmax-cross-entropy", f"--optimizer=sgd,lr={RATE}")
-        text = run(tools / "pdc-run", work / f"{kind}.out", "--data", data, "--shuffle=off", "--threads", "--steps", STEPS,
+        text = run(tools / "pdc-run", work / f"{kind}.out", "--data", data, "--shuffle=off", "--threads", "--steps",
+                   STEPS,
                    "--export", work / f"{kind}.trained.onnx")
         losses = [float(x) for x in re.findall(r"^step \d+/\d+.*?loss ([0-9.e+-]+)", text, re.M)]
 
@@ -128,13 +130,15 @@ def main(tools, work, kinds):
         if len(losses) != STEPS or not numpy.allclose(losses, expected, rtol=0, atol=2e-4):
             sys.exit(f"{kind}: losses {losses}, PyTorch's are {expected}\n{text}")
 
-        exported = {t.name: numpy_helper.to_array(t) for t in onnx.load(str(work / f"{kind}.trained.onnx")).graph.initializer}
+        exported = {t.name: numpy_helper.to_array(t)
+                    for t in onnx.load(str(work / f"{kind}.trained.onnx")).graph.initializer}
         for name, value in parameters.items():
             found = exported.get(names.get(name, name))
-            # PyTorch's running variance is that of a sample, ONNX's that of all.
             if found is None:
-                sys.exit(f"{kind}: no initializer '{names.get(name, name)}' in what was exported, only {sorted(exported)}")
-            if name not in ("var", "v0", "v1", "v") and not numpy.allclose(found, value.detach().numpy(), rtol=1e-4, atol=2e-5):
+                sys.exit(f"{kind}: '{names.get(name, name)}' was not exported, only {sorted(exported)}")
+            # PyTorch's running variance is that of a sample, ONNX's that of all.
+            if name not in ("var", "v0", "v1", "v") and not numpy.allclose(found, value.detach().numpy(), rtol=1e-4,
+                                                                           atol=2e-5):
                 sys.exit(f"{kind}: '{name}' is {found}, PyTorch's is {value.detach().numpy()}")
         print(f"{kind}: losses and weights are PyTorch's", flush=True)
 
