@@ -282,10 +282,13 @@ Expected<Graph*> StageSplitter::buildStage(const Graph& source, int stage, const
     if (gradient && !training) continue;
     for (const Crossing* crossing : ports(gradient, &Crossing::to, &Crossing::from, stage)) {
       if (!training && !crossing->evaluates) continue;
-      Value* received = graph.addInput(crossing->value->type(), crossing->value->name(), InputKind::received);
+      // An evaluation may lay it out in another way, at both ends.
+      const Value* original = source.find(crossing->value->name());
+      const Type& type = original ? original->type() : crossing->value->type();
+      Value* received = graph.addInput(type, crossing->value->name(), InputKind::received);
       graph.inputs.back().peer = crossing->from;
       graph.inputs.back().gradient = gradient;
-      if (const Value* original = source.find(crossing->value->name())) copier.bind(original, received);
+      if (original) copier.bind(original, received);
     }
   }
 
