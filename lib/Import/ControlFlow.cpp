@@ -10,8 +10,8 @@
 using namespace pdc;
 
 bool pdc::isControlFlow(const onnx::NodeProto& node) {
-  return isDefaultDomain(node.domain()) &&
-         (node.op_type() == "If" || node.op_type() == "Loop" || node.op_type() == "Scan");
+  return isDefaultDomain(node.domain()) && (node.op_type() == "If" || node.op_type() == "Loop" ||
+                                            node.op_type() == "Scan" || node.op_type() == "SequenceMap");
 }
 
 std::vector<const onnx::GraphProto*> pdc::bodiesOf(const onnx::NodeProto& node) {
@@ -50,7 +50,9 @@ public:
         convertBody_(convertBody) {}
 
   Expected<std::vector<ModelValue>> run() {
-    return node_.op_type() == "If" ? branch() : node_.op_type() == "Loop" ? loop() : scan();
+    if (node_.op_type() == "If") return branch();
+    if (node_.op_type() == "Loop") return loop();
+    return node_.op_type() == "Scan" ? scan() : map();
   }
 
 private:
@@ -187,6 +189,31 @@ private:
       if (!carried.back()) return failure;
     }
     return carried;
+  }
+
+  /// SequenceMap. Inputs: a sequence, then sequences of its length, and tensors that every call of the body takes. The
+  /// body takes one tensor of each and returns one for each output, which is a sequence.
+  Expected<std::vector<ModelValue>> map() {
+    const Expected<const onnx::GraphProto*> graph = body("body");
+    if (!graph) return failure;
+    if (!input(0).sequence) return error() << "takes a sequence as input 0, it is none";
+    const std::size_t length = inputs_[0].sequence->size(), count = static_cast<std::size_t>(node_.output_size());
+    std::vector<std::vector<Value*>> mapped(count);
+    for (std::size_t i = 0; i < length; ++i) {
+      std::vector<ModelValue> values;
+      for (const ModelValue& value : inputs_) {
+        if (value.sequence && value.sequence->size() != length)
+          return error() << "takes sequences of " << length << " and of " << value.sequence->size() << " tensors";
+        values.push_back(value.sequence ? ModelValue((*value.sequence)[i]) : value);
+      }
+      const Expected<std::vector<ModelValue>> outputs = iterate(**graph, values, count, static_cast<std::int64_t>(i));
+      if (!outputs) return failure;
+      for (std::size_t k = 0; k < count; ++k) {
+        if ((*outputs)[k].sequence) return error() << "has a body whose output " << k << " is a sequence";
+        mapped[k].push_back((*outputs)[k].tensor);
+      }
+    }
+    return std::vector<ModelValue>(mapped.begin(), mapped.end());
   }
 
   /// How many slices the scanned inputs have.

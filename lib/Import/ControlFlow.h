@@ -1,4 +1,4 @@
-// If, Loop and Scan, where what they do is known when a model is compiled.
+// If, Loop, Scan and SequenceMap, where what they do is known when a model is compiled.
 #pragma once
 
 #include "ModelValue.h"
@@ -11,7 +11,7 @@
 
 namespace pdc {
 
-/// Whether `node` is an If, a Loop or a Scan of ONNX's own domain.
+/// Whether `node` is an If, a Loop, a Scan or a SequenceMap of ONNX's own domain.
 bool isControlFlow(const onnx::NodeProto& node);
 
 /// The values that `node` reads: its inputs, and what its bodies take from outside. Absent inputs are left out.
@@ -34,8 +34,8 @@ void forEachNode(const onnx::GraphProto& graph, const Visit& visit) {
 using ConvertBody = std::function<Expected<std::vector<ModelValue>>(
     const onnx::GraphProto& body, const std::vector<ModelValue>& inputs, const std::string& scope)>;
 
-/// The outputs of an If, Loop or Scan, which is expanded: the branch that the condition takes, or the body once per
-/// iteration. Afterwards nothing is left of it; gradients and cuts are those of the nodes. Branches may yield
+/// The outputs of an If, Loop, Scan or SequenceMap, which is expanded: the branch that the condition takes, or the body
+/// once per iteration. Afterwards nothing is left of it; gradients and cuts are those of the nodes. Branches may yield
 /// sequences, and a Loop may carry them.
 ///
 /// Errors: a condition or a number of iterations that is computed from data; Scan of opset 8; a Loop without iterations

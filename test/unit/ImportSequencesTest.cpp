@@ -173,6 +173,28 @@ TEST(ImportSequences, ABranchYieldsThem) {
   EXPECT_EQ(computed(maker), (Computed{{2, 1}, {2, 7}}));
 }
 
+TEST(ImportSequences, AMapCallsItsBodyForEachTensor) {
+  ModelMaker maker = model();
+  split(maker);
+  maker.node("SequenceErase", {"s", "i0"}, {"rest"}, "rest"); // 2 3 4 5
+  maker.node("SequenceErase", {"s"}, {"most"}, "most");       // 1 2 3 4
+  maker.node("SequenceAt", {"s", "i1"}, {"two"}, "two");
+  onnx::NodeProto& map = maker.node("SequenceMap", {"rest", "most", "two"}, {"t"}, "map");
+  onnx::GraphProto& graph = body(map, "body", {"a", "b", "c"}, {"d"});
+  node(graph, "Mul", {"a", "b"}, {"ab"});
+  node(graph, "Add", {"ab", "c"}, {"d"});
+  concat(maker, "t", 1);
+  EXPECT_EQ(computed(maker), (Computed{{2, 4}, {4, 8, 14, 22, 49, 63, 79, 97}}));
+
+  ModelMaker apart = model();
+  split(apart);
+  apart.node("SequenceErase", {"s"}, {"most"}, "most");
+  node(body(apart.node("SequenceMap", {"s", "most"}, {"t"}, "map"), "body", {"a", "b"}, {"d"}), "Mul", {"a", "b"},
+       {"d"});
+  concat(apart, "t", 1);
+  expectError(apart, ExitCode::invalidInput, "'SequenceMap' operator takes sequences of 5 and of 4 tensors");
+}
+
 TEST(ImportSequences, PositionsFromDataAreRefused) {
   ModelMaker maker = model();
   maker.input("where", {}, onnx::TensorProto::INT64);

@@ -116,9 +116,8 @@ void pdc::printOpDocumentation(const OpRegistry& registry, std::ostream& out) {
          "docs/AddingAnOp.md how to add one.\n\n"
          "ONNX's If, Loop and Scan are no ops: the importer expands them where their condition and number of "
          "iterations do not depend on data. Nor are operators on sequences (SequenceEmpty, SequenceConstruct, "
-         "SequenceInsert, SequenceErase, SequenceAt, SequenceLength, SplitToSequence, ConcatFromSequence): where "
-         "lengths "
-         "and positions are known, a sequence is a list of slices.\n";
+         "SequenceInsert, SequenceErase, SequenceAt, SequenceLength, SplitToSequence, ConcatFromSequence, "
+         "SequenceMap): where lengths and positions are known, a sequence is a list of slices.\n";
   for (const OpDef* def : defs) printOp(*def, out);
 }
 
