@@ -144,10 +144,10 @@ add("Log of Softmax", [[[1, 2, -200], [0, -INF, 3]]], lambda g, x: g("Log", g("S
 add("SwiGLU by hand", [REAL, REAL[::-1]], lambda g, a, b: g("Mul", g("Mul", a, g("Sigmoid", a)), b), lambda a, b: a * torch.sigmoid(a) * b)
 
 add("Log of 1 - Sigmoid", [REAL], lambda g, x: g("Log", g("Sub", scalar(1), g("Sigmoid", x))), lambda x: F.logsigmoid(-x))
-add("binary cross-entropy by hand", [[0.0, 1, 0.5, 0, 1]],
-    lambda g, x: g("Neg", g("Add", g("Mul", floats(0, 1, 0.5, 0, 1), g("Max", g("Log", x), scalar(-100))),
-                            g("Mul", floats(1, 0, 0.5, 1, 0), g("Max", g("Log", g("Sub", scalar(1), x)), scalar(-100))))),
-    lambda x: F.binary_cross_entropy(x, torch.tensor([0, 1, 0.5, 0, 1]), reduction="none"))
+add("binary cross-entropy by hand", [[0.0, 1, 0.5, 0.25]],
+    lambda g, x: g("Neg", g("Add", g("Mul", floats(0, 1, 1, 0), g("Max", g("Log", x), scalar(-100))),
+                            g("Mul", floats(1, 0, 0, 1), g("Max", g("Log", g("Sub", scalar(1), x)), scalar(-100))))),
+    lambda x: -torch.log(torch.where(torch.tensor([False, True, True, False]), x, 1 - x)))
 add("Pow as in fault 06", [[-2, 0, 3, 0], [2, 2, 2, 0]], lambda g, x, p: g("Pow", x, p), torch.pow)
 
 # --- reductions ---
