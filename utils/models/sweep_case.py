@@ -4,7 +4,7 @@ Run by sweep.py in a process of its own, in the environment of `utils/venv expor
 """
 import inspect
 import json
-import pathlib
+import re
 import shutil
 import zlib
 
@@ -74,7 +74,12 @@ def export(case, exporter, path):
             shapes = {"dynamic_shapes": tuple({0: torch.export.Dim("batch")} for _ in names)} if case.dynamic else {}
             torch.onnx.export(case.module, inputs, path, dynamo=True, optimize=exporter == "default", verbose=False, **shapes, **more)
     except Exception as failure:  # whatever PyTorch raises
-        raise NotExported(f"{type(failure).__name__}: {str(failure).strip().splitlines()[0] if str(failure).strip() else ''}") from failure
+        cause = failure
+        while cause.__cause__ or cause.__context__:
+            cause = cause.__cause__ or cause.__context__
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", str(cause)).strip().splitlines()
+        text = re.sub(r"\s*\[Caused by.*", "", lines[0]) if lines else ""  # with places of this machine
+        raise NotExported(f"{type(cause).__name__}: {text}") from failure
 
 
 def reference(case, label):
@@ -106,7 +111,7 @@ def stepped(before, gradient):
 
 def fingerprint(name, case, label):
     """Of what an export and its reference are made from."""
-    sources = [inspect.getsource(NETWORKS[name][1]), repr(case.module), pathlib.Path(__file__).read_text().split("# --- pdc")[0]]
+    sources = [repr(case.module), *map(inspect.getsource, (NETWORKS[name][1], built, loss_of, export, reference))]
     tensors = [*case.module.state_dict().values(), *case.inputs.values(), label]
     parts = [torch.__version__, repr(case.flags), *sources, *(tensor.detach().numpy().tobytes() for tensor in tensors)]
     return zlib.crc32(b"".join(part if isinstance(part, bytes) else part.encode() for part in parts))
