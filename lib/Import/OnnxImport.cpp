@@ -11,8 +11,11 @@
 #include "Inputs.h"
 #include "Operators.h"
 #include "ProgramOrder.h"
+#include "Repairs.h"
+#include "RunningStatistics.h"
 #include "Sequences.h"
 #include "TensorReader.h"
+#include "Weights/InputsAsWeights.h"
 #include "Weights/OwnInitializers.h"
 #include "pdc/IR/Builder.h"
 #include "pdc/Support/Names.h"
@@ -55,7 +58,7 @@ public:
   Importer(const OnnxFile& file, const ImportOptions& options, const OpRegistry& registry, Diagnostics& diags,
            bool strictBatch)
       : file_(file), options_(options), registry_(registry), diags_(diags), strictBatch_(strictBatch),
-        reader_(file, diags, options.weightsMayLack) {}
+        reader_(file, diags, options.weightsMayLack), statistics_(options.batchNorm) {}
 
   Expected<std::unique_ptr<Module>> run() {
     if (!checkOperators(file_, registry_, diags_)) return failure;
@@ -63,7 +66,7 @@ public:
     if (!order) return failure;
     Expected<std::vector<DataInput>> inputs = dataInputs(file_, diags_);
     if (!inputs) return failure;
-    if (!hasItsWeights(*inputs)) return failure;
+    if (!options_.weightsMayLack && !hasItsWeights(file_, *inputs, reader_, diags_)) return failure;
     Expected<std::vector<Type>> types = typesOf(*inputs);
     if (!types) return failure;
     Expected<std::vector<Initializer>> initializers = readInitializers(file_, options_, reader_, diags_);
@@ -75,7 +78,7 @@ public:
     graph_ = module_->graphs.emplace_back(std::make_unique<Graph>("main")).get();
     builder_.emplace(*module_, *graph_, registry_, diags_, /*fold=*/true);
     if (!defineInputs(*inputs, *types) || !defineInitializers(*initializers)) return failure;
-    warnOfRepairs();
+    warnOfRepairs(file_, options_, diags_);
     for (int node : *order)
       if (!convert(file_.graph().node(node))) return tellOfBatch();
     if (keptDropouts_ > 0)
@@ -90,7 +93,7 @@ public:
       if (!addResult(output)) return failure;
     for (const std::string& name : options_.values)
       if (!addInnerResult(name)) return failure;
-    graph_->outputs.insert(graph_->outputs.end(), states_.begin(), states_.end());
+    graph_->outputs.insert(graph_->outputs.end(), statistics_.outputs().begin(), statistics_.outputs().end());
     return std::move(module_);
   }
 
@@ -168,28 +171,6 @@ private:
                .help(nearest.empty() ? "name one of them, or an inner value as the file calls it"
                                      : "did you mean '" + nearest + "'?")
            << "the model has no output and no inner value '" << name << "'";
-  }
-
-  /// A model that was exported without weights has them as inputs; others have them in a file that was not copied.
-  Status hasItsWeights(const std::vector<DataInput>& inputs) {
-    if (options_.weightsMayLack) return success;
-    const char* help = "--init=SEED starts with the usual initialisation of each operator, --init-from=F.safetensors "
-                       "with stored weights";
-    if (const auto [location, count] = reader_.lackingData(); count > 0)
-      return diags_.error({.file = file_.path()}).help("put it beside the model").help(help)
-             << "has no weights: external data '" << location << "', with " << count << " of its "
-             << file_.graph().initializer_size() << " initializers, is not there";
-    const auto isWeight = [](const DataInput& input) {
-      return isFloat(input.element) && isNamedLikeWeight(input.name);
-    };
-    const auto count = std::count_if(inputs.begin(), inputs.end(), isWeight);
-    if (count == 0 || file_.graph().initializer_size() > 0) return success;
-    return diags_.error({.file = file_.path()})
-               .exit(ExitCode::unsupported)
-               .help("export with the weights: torch.onnx.export(…, export_params=True)")
-               .help(help)
-           << "has no weights: " << count << " of its " << inputs.size() << " inputs are called like some, '"
-           << std::find_if(inputs.begin(), inputs.end(), isWeight)->name << "' first";
   }
 
   Location at(const std::string& node) const { return {.file = file_.path(), .node = scope_ + node}; }
@@ -397,7 +378,7 @@ private:
         isSequenceOperator(proto))
       return convertSequences(proto, *inputs, node.location);
     for (const ModelValue& input : *inputs) node.inputs.push_back(input.tensor);
-    if (isBatchNormalization(proto)) takeNewStatistics(node);
+    if (isBatchNormalization(proto)) statistics_.takeNewest(node, *graph_);
     node.outputs = static_cast<std::size_t>(proto.output_size());
     for (const std::string& output : proto.output()) node.outputUsed.push_back(isRead(output)); // exporters list all
     for (const onnx::AttributeProto& attribute : proto.attribute()) {
@@ -406,11 +387,11 @@ private:
       node.attributes.set(attribute.name(), *std::move(value));
     }
     builder_->setLocation(node.location);
-    bool inTraining = isBatchNormalization(proto) && prepareBatchNormalization(node, proto);
+    bool inTraining = isBatchNormalization(proto) && statistics_.prepare(node, proto);
     if (inTraining && !bodies_.empty())
       return diags_.error(node.location).exit(ExitCode::unsupported).help("--bn=frozen takes the running statistics")
              << "is a BatchNormalization in training mode in the body of control flow, which is not supported";
-    if (isDropout(proto) && options_.dropout) prepareDropout(node);
+    if (isDropout(proto) && options_.dropout) prepareDropout(node, *options_.dropout, *builder_);
     keptDropouts_ += isDropout(proto) && !options_.dropout && keepsAll(node);
 
     const OnnxMapping* mapping =
@@ -421,9 +402,9 @@ private:
     noteSequence(node);
     Expected<std::vector<Value*>> results = mapping->convert(node, *builder_, diags_);
     if (!results) return reportedAt(node.location);
-    if (isBatchNormalization(proto) && !inTraining) keepStatistics(node, *results);
+    if (isBatchNormalization(proto) && !inTraining) RunningStatistics::keep(node, *results);
     if (!define(proto, node.location, {results->begin(), results->end()})) return failure;
-    if (inTraining) addStates(node, *results);
+    if (inTraining) statistics_.add(node, *results);
     return success;
   }
 
@@ -465,100 +446,6 @@ private:
     return reads_.contains(name);
   }
 
-  /// Whether the node is trained with the statistics of the minibatch; applies --bn. Asks for the new running
-  /// statistics.
-  bool prepareBatchNormalization(OnnxNode& node, const onnx::NodeProto& proto) {
-    bool exported = isInTrainingMode(proto, node.version);
-    bool training =
-        options_.batchNorm == BatchNormMode::exported ? exported : options_.batchNorm == BatchNormMode::batch;
-    std::size_t formerOutputs = node.version < 14 ? 5 : 3;
-    node.outputs = training ? std::max(node.outputs, formerOutputs) : 1;
-    node.outputUsed.resize(node.outputs, false);
-    if (node.version >= 14) node.attributes.set("training_mode", std::int64_t{training});
-    if (training)
-      for (RunningStatistic statistic : runningStatistics)
-        node.outputUsed[static_cast<std::size_t>(statistic.output)] = true;
-    return training;
-  }
-
-  /// A layer that is applied several times moves its statistics each time: the next node takes what the last one made.
-  void takeNewStatistics(OnnxNode& node) const {
-    for (RunningStatistic statistic : runningStatistics) {
-      const auto input = static_cast<std::size_t>(statistic.input);
-      if (input >= node.inputs.size() || !node.inputs[input]) continue;
-      for (const GraphOutput& state : states_)
-        if (node.inputs[input] == graph_->parameterValue(*state.parameter)) node.inputs[input] = state.value;
-    }
-  }
-
-  /// Without training (--bn=frozen) the new statistics are the old ones.
-  static void keepStatistics(const OnnxNode& node, std::vector<Value*>& results) {
-    for (RunningStatistic statistic : runningStatistics) {
-      const auto input = static_cast<std::size_t>(statistic.input), output = static_cast<std::size_t>(statistic.output);
-      results.resize(std::max(results.size(), output + 1), nullptr);
-      if (input < node.inputs.size() && !results[output]) results[output] = node.inputs[input];
-    }
-  }
-
-  void addStates(const OnnxNode& node, const std::vector<Value*>& results) {
-    for (RunningStatistic statistic : runningStatistics) {
-      auto input = static_cast<std::size_t>(statistic.input), output = static_cast<std::size_t>(statistic.output);
-      if (input >= node.inputs.size() || output >= results.size() || !node.inputs[input] || !results[output]) continue;
-      const auto former = std::find_if(states_.begin(), states_.end(),
-                                       [&](const GraphOutput& state) { return state.value == node.inputs[input]; });
-      if (former != states_.end())
-        former->value = results[output];
-      else if (Parameter* parameter = node.inputs[input]->parameter())
-        states_.push_back({.kind = OutputKind::state, .value = results[output], .parameter = parameter});
-    }
-  }
-
-  /// Whether a Dropout says that it keeps everything: since opset 12, where `training_mode` is absent or false.
-  static bool keepsAll(const OnnxNode& node) {
-    if (node.version < 12) return false;
-    if (node.inputs.size() < 3 || !node.inputs[2]) return true;
-    const std::optional<Tensor> flag = Builder::constantValue(node.inputs[2]);
-    return flag && flag->elements() == 1 && flag->asInt(0) == 0;
-  }
-
-  /// --dropout=P. The ratio is an attribute before opset 12, then an input beside `training_mode`.
-  void prepareDropout(OnnxNode& node) {
-    if (node.version < 12) {
-      node.attributes.set("ratio", *options_.dropout);
-      return;
-    }
-    node.inputs.resize(3, nullptr);
-    node.inputs[1] = builder_->constant(*options_.dropout);
-    node.inputs[2] = builder_->constant(1, ElementType::boolean);
-  }
-
-  /// What exporters lose, and flags that find nothing to repair.
-  void warnOfRepairs() {
-    int inference = 0, normalizations = 0, dropouts = 0;
-    std::set<std::string> computed; // statistics that are, are those of the minibatch
-    for (const onnx::NodeProto& node : file_.graph().node())
-      if (node.op_type() != "Constant" && node.op_type() != "Identity")
-        computed.insert(node.output().begin(), node.output().end());
-    for (const onnx::NodeProto& node : file_.graph().node()) {
-      normalizations += isBatchNormalization(node);
-      inference += isBatchNormalization(node) && !isInTrainingMode(node, file_.opsetOf(node)) &&
-                   !(node.input_size() > 4 && computed.contains(node.input(3)) && computed.contains(node.input(4)));
-      dropouts += isDropout(node);
-    }
-    Location where{.file = file_.path()};
-    if (inference > 0 && options_.batchNorm == BatchNormMode::exported)
-      diags_.warning(where).help(
-          "--bn=batch trains with the statistics of each minibatch, --bn=frozen says that this is meant")
-          << inference << (inference == 1 ? " BatchNormalization node was" : " BatchNormalization nodes were")
-          << " exported in inference mode: running statistics stay as they are";
-    if (options_.batchNorm == BatchNormMode::batch && normalizations == 0)
-      diags_.warning(where).help("export with training=torch.onnx.TrainingMode.TRAINING")
-          << "--bn=batch finds no BatchNormalization node, the exporter may have folded them into convolutions";
-    if (options_.dropout && dropouts == 0)
-      diags_.warning(where).help("export with training=torch.onnx.TrainingMode.TRAINING")
-          << "--dropout finds no Dropout node, exporters leave them out in inference mode";
-  }
-
   const OnnxFile& file_;
   const ImportOptions& options_;
   const OpRegistry& registry_;
@@ -571,7 +458,7 @@ private:
   std::optional<Builder> builder_;
   std::map<std::string, ModelValue> values_; ///< by ONNX name; null: an output that nobody reads
   std::set<std::string> reads_;
-  std::vector<GraphOutput> states_;
+  RunningStatistics statistics_;
   std::string scope_;         ///< before the names of nodes: the bodies that are being converted
   std::vector<Body> bodies_;  ///< the innermost last
   std::int64_t expanded_ = 0; ///< nodes and bodies
@@ -580,30 +467,6 @@ private:
 };
 
 } // namespace
-
-/// Makes parameters of the inputs that look like weights, or that --train says are some.
-static void takeInputsAsWeights(OnnxFile& file, const std::string& train, Diagnostics& diags) {
-  std::set<std::string> initializers;
-  for (const onnx::TensorProto& tensor : file.graph().initializer()) initializers.insert(tensor.name());
-  const bool anyTrain = !train.empty() && pdcrt::isParameterMatch(train);
-  std::vector<std::string> taken;
-  for (int i = 0; i < file.graph().input_size();) {
-    const onnx::ValueInfoProto& input = file.graph().input(i);
-    const bool stated =
-        anyTrain && pdcrt::matches({.match = train, .learningRate = {}, .weightDecay = {}}, input.name(), 2);
-    if (initializers.contains(input.name()) || !isTypedLikeParameter(input) ||
-        !(stated || isNamedLikeParameter(input.name()))) {
-      ++i;
-      continue;
-    }
-    taken.push_back(input.name());
-    file.makeInitializer(i);
-  }
-  if (!taken.empty())
-    diags.remark({.file = file.path()}) << taken.size() << (taken.size() == 1 ? " input is" : " inputs are")
-                                        << " taken for weights that the model was exported without, '" << taken.front()
-                                        << "' first";
-}
 
 Expected<std::unique_ptr<Module>> pdc::importOnnx(const std::string& path, const ImportOptions& options,
                                                   const OpRegistry& registry, Diagnostics& diags, BatchAxes* batch) {
