@@ -51,8 +51,12 @@ static int openBeneath(const std::string& folder, const std::string& location) {
 /// to a file beside the model itself.
 static int openExternal(const std::string& model, const std::string& location) {
   const int plain = openBeneath(folderOf(model), location);
+  if (plain >= 0 || errno != ELOOP) return plain;
   std::error_code error;
-  if (plain >= 0 || errno != ELOOP || !fs::is_symlink(model, error)) return plain;
+  if (!fs::is_symlink(model, error)) {
+    errno = ELOOP; // which the look at the model has changed
+    return -1;
+  }
   const fs::path real = fs::canonical(model, error),
                  data = error ? fs::path() : fs::canonical(folderOf(model) + location, error);
   if (!error && data.parent_path() == real.parent_path())

@@ -143,7 +143,7 @@ TEST(OpsConvert, RefusesWhatItDoesNotKnow) {
   EXPECT_FALSE(data.floats({2}).input(ElementType::i64, {1}).convert());
   EXPECT_EQ(data.error(),
             "m.onnx:n: error: 'Reshape' operator needs a constant input 1 (shape), it is computed from the "
-            "model's data\nhelp: export the model with static shapes and constant folding of shapes\n");
+            "model's data\nhelp: give 'x1' one value: --bind x1=VALUE\n");
   EXPECT_EQ(data.exitCode(), ExitCode::unsupported);
   EXPECT_FALSE(
       plane.floats({1, 1, 4, 4, 4, 4}).attribute("kernel_shape", std::vector<std::int64_t>{2, 2, 2, 2}).convert());

@@ -5,6 +5,7 @@
 
 #include "pdc/Import/OnnxImport.h"
 #include "pdc/Import/OnnxTensor.h"
+#include "pdcrt/MappedFile.h"
 
 #include <onnx/onnx_pb.h>
 
@@ -54,7 +55,7 @@ public:
     std::ofstream(path, std::ios::binary) << model_.SerializeAsString();
     Diagnostics diags(nullptr);
     const auto module = importOnnx(path.string(), {}, allOps(), diags);
-    const Outcome outcome = module ? compare(**module) : refused(diags);
+    const Outcome outcome = module ? compare(**module, storedParameters(**module)) : refused(diags);
     fs::remove(path);
     return outcome;
   }
@@ -106,13 +107,25 @@ private:
     return diags.exitCode() == ExitCode::unsupported ? Outcome::unsupported : Outcome::failed;
   }
 
-  Outcome compare(const Module& module) {
+  /// The values of integer weights, which are parameters that do not learn.
+  static std::map<std::string, Tensor> storedParameters(const Module& module) {
+    std::map<std::string, Tensor> parameters;
+    for (const auto& parameter : module.parameters) {
+      pdcrt::MappedFile file;
+      if (!file.open(parameter->reference.file)) continue;
+      const std::span<const std::byte> bytes = file.bytes().subspan(
+          static_cast<std::size_t>(parameter->reference.offset), static_cast<std::size_t>(parameter->reference.length));
+      parameters[parameter->name] = Tensor(parameter->type, bytes);
+    }
+    return parameters;
+  }
+
+  Outcome compare(const Module& module, const std::map<std::string, Tensor>& parameters) {
     Diagnostics diags(nullptr);
     if (!verify(module, diags)) return problem = messages(diags), Outcome::failed;
     // Random operators give other numbers than ONNX's.
     for (const auto& operation : module.graphs.front()->operations())
       if (operation->def().random) return Outcome::unsupported;
-    std::map<std::string, Tensor> parameters;
     const auto result = interpret(*module.graphs.front(), inputs_, parameters, Precision::f32, diags);
     if (!result) return problem = messages(diags), Outcome::failed;
     for (int i = 0; i < model_.graph().output_size(); ++i) {
