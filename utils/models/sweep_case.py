@@ -2,6 +2,7 @@
 
 Run by sweep.py in a process of its own, in the environment of `utils/venv exporters`.
 """
+import copy
 import inspect
 import json
 import re
@@ -46,9 +47,7 @@ def built(name, exporter):
             for parameter in case.module.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.02)
     with torch.no_grad():
-        output = {key: value.clone() for key, value in case.module.state_dict().items()}, case.module(*case.inputs.values())
-    case.module.load_state_dict(output[0])  # without what a forward does to running statistics
-    shape = output[1].shape
+        shape = copy.deepcopy(case.module)(*case.inputs.values()).shape  # a forward changes running statistics
     if case.loss == "ce":
         axis = 1 if len(shape) == 4 else len(shape) - 1
         label = torch.randint(0, shape[axis], tuple(size for i, size in enumerate(shape) if i != axis))
@@ -124,7 +123,7 @@ def prepared(name, exporter, folder):
     case, label = built(name, exporter)
     version = fingerprint(name, case, label)
     found = json.loads(kept.read_text()) if kept.exists() else {}
-    if found.get("version") != version:
+    if found.get("version") != version or not (found["failure"] or (folder / "model.onnx").exists()):
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "data").mkdir(parents=True)
         found = {"version": version, "failure": None, "loss": case.loss, "batch": case.batch, "flags": case.flags}
@@ -165,7 +164,7 @@ class Check:
         shutil.rmtree(self.out, ignore_errors=True)
         evaluate = [self.binaries / "pdc-eval", "model.onnx", "--inputs=data", "--outputs=out"]
         said = run(self.folder, *evaluate, "--gradients", "--precision=f64", *flags_of(self.found))
-        run(self.folder, *evaluate, *(flag for flag in flags_of(self.found) if not flag.startswith(("--loss", "--bn"))))
+        run(self.folder, *evaluate, "--precision=f64", *(flag for flag in flags_of(self.found) if not flag.startswith(("--loss", "--bn"))))
         self.warnings = diagnostics(said, "warning")
         self.model = onnx.load(self.folder / "model.onnx")
         self.values = constants(self.model)
@@ -193,13 +192,13 @@ class Check:
     def forward(self):
         own = numpy.load(self.out / "output.npy")
         try:
-            (right,) = session_of(self.model).run(None, self.feeds())
+            right, other = (session_of(self.model, optimised).run(None, self.feeds())[0] for optimised in (True, False))
         except Exception as failure:  # whatever ONNX Runtime raises
             self.row["forward"] = f"ONNX Runtime refuses: {str(failure).splitlines()[0][:200]}"
             return
         error = relative(own, right)
         self.row["forward"] = error
-        self.expect(error <= FORWARD, f"forward: {error:.1e} from ONNX Runtime's")
+        self.expect(error <= max(FORWARD, 4 * relative(other, right)), f"forward: {error:.1e} from ONNX Runtime's")
 
     def step(self):
         """Loss, gradients and one update of what has a counterpart among the module's parameters."""
@@ -264,7 +263,7 @@ class Check:
         total = max(numpy.linalg.norm(value) for value in self.gradients.values())
         for name in names:
             error, doubt, norm = differences.error(name, self.gradients[name], random)
-            self.expect(error <= DIFFERENCES * max(norm, 1e-3 * total) + 2 * doubt,
+            self.expect(error <= DIFFERENCES * max(norm, 1e-3 * total) + 4 * doubt,
                         f"gradient of {name}: {error:.1e} of {norm:.1e} from differences of ONNX Runtime's loss")
 
     def program(self):

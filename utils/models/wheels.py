@@ -85,7 +85,7 @@ MODELS = {
     "silero-half": Model("Silero VAD, 16 kHz", "silero-vad==6.2.3", "silero_vad/data/silero_vad_half.onnx", VAD, "output",
                          ("--dim=sequence=512", "--batch-axis=state:1")),
     "silero-openvino": Model("Silero VAD, for OpenVINO", "silero-vad==6.2.3", "silero_vad/data/silero_vad_openvino_16k.onnx",
-                             {"input": ("sound", (1, 576)), "state": ("zero", (2, 1, 128))}, "output", ("--batch-axis=state:1",)),
+                             {"input": ("sound", (1, 576)), "state": ("zero", (2, 1, 128))}, "output", ("--batch-axis=input:0", "--batch-axis=state:1")),
 }
 
 
@@ -139,7 +139,8 @@ class Check:
         self.names = [entry.name for entry in session.get_outputs()]
         outputs = session.run(None, self.feeds)
         self.right = outputs[self.names.index(self.model.output)]
-        spread = float(self.right.std()) or 1.0
+        # Targets are far enough from outputs that hardly differ, or a loss would be made of rounding.
+        spread = max(float(self.right.std()), 0.1 * float(numpy.sqrt(numpy.mean(self.right.astype(numpy.float64) ** 2)))) or 1.0
         self.target = (self.right + spread * self.random.standard_normal(self.right.shape)).astype(numpy.float32)
         self.write({**data, "target": self.target})
         self.row = {"nodes": len(self.proto.graph.node), "constants": sum(value.size > 1 for value in constants(self.proto).values())}
@@ -183,7 +184,7 @@ class Check:
         total = max(numpy.linalg.norm(value) for value in self.found.values())
         for name in compared:
             error, doubt, norm = differences.error(name, self.found[name], self.random)
-            self.expect(error <= DIFFERENCES * max(norm, 1e-3 * total) + 2 * doubt,
+            self.expect(error <= DIFFERENCES * max(norm, 1e-3 * total) + 4 * doubt,
                         f"gradient of {name}: {error:.1e} of {norm:.1e} from differences of ONNX Runtime's loss (± {doubt:.1e})")
         self.row.update(trained=len(self.found), compared=len(compared))
 
