@@ -11,9 +11,10 @@ using namespace pdc;
 
 namespace {
 
-constexpr std::array buffers = {"anchors", "attention_mask",      "attn_mask", "causal_mask", "cos",       "cos_cached",
-                                "freqs",   "freqs_cis",           "freqs_cos", "freqs_sin",   "inv_freq",  "mask",
-                                "pe",      "positional_encoding", "rope",      "sin",         "sin_cached"};
+constexpr std::array buffers = {"anchors",    "attention_mask", "attn_mask", "causal_mask",         "cos",
+                                "cos_cached", "freqs",          "freqs_cis", "freqs_cos",           "freqs_sin",
+                                "inv_freq",   "mask",           "pe",        "positional_encoding", "rope",
+                                "sin",        "sin_cached",     "positions"};
 constexpr std::array weights = {"weight", "bias", "gamma", "beta", "kernel"};
 
 /// What follows the last '.', '/' or ':' of a name.
@@ -53,6 +54,14 @@ std::optional<Triangle> pdc::triangleOf(const StoredTensor& tensor, TensorReader
 
 bool pdc::isNamedLikeBuffer(const std::string& name) {
   return std::find(buffers.begin(), buffers.end(), lastWord(name)) != buffers.end();
+}
+
+bool pdc::isNamedLikeLearned(const std::string& name) {
+  constexpr std::array parts = {"weight", "bias",  "gamma", "beta",  "kernel",
+                                "token",  "embed", "scale", "param", "alpha"};
+  const std::string word = lastWord(name);
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](const char* part) { return word.find(part) != std::string::npos; });
 }
 
 std::string pdc::patternOf(const std::vector<std::string>& names) {

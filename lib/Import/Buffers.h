@@ -27,6 +27,10 @@ std::optional<Triangle> triangleOf(const StoredTensor& tensor, TensorReader& rea
 /// Whether `name` ends with a word by which frameworks' users call their tables: "layers.0.rotary.cos_cached".
 bool isNamedLikeBuffer(const std::string& name);
 
+/// Whether the last word of `name` is one that layers of frameworks give to what they learn: "weight", "in_proj_bias",
+/// "weight_hh_l0_reverse", "cls_token", "pos_embed".
+bool isNamedLikeLearned(const std::string& name);
+
 /// A pattern for --freeze that matches `names` by their last words: "(^|[./_])(cos|sin)$".
 std::string patternOf(const std::vector<std::string>& names);
 

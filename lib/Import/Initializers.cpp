@@ -221,11 +221,11 @@ private:
     const Type& type = tensor.type;
     const InitializerUses& uses = uses_.of(name);
     if (type.rank() == 0) {
-      if (isScalarParameter(name, uses, file_.model().producer_name() == "pytorch")) {
+      if (isScalarParameter(name, uses_, file_.model().producer_name() == "pytorch")) {
         scalars_.push_back(name);
         return as(InitializerRole::trained, "single numbers with names of parameters");
       }
-      if (!isSetting(uses)) plainScalars_.push_back(name);
+      if (!isSetting(uses) && !isAddedUnderRoot(name, uses_)) plainScalars_.push_back(name);
       return as(InitializerRole::constant, "single numbers");
     }
     if (isAttentionMask(tensor, reader_, {.file = file_.path(), .node = name})) {
@@ -236,7 +236,10 @@ private:
       ruled_[why].push_back(name);
       return constant(type, why);
     }
-    if (isNamedLikeBuffer(name)) tables_.push_back(name);
+    if (isNamedLikeBuffer(name))
+      tables_.push_back(name);
+    else if (file_.model().producer_name() == "pytorch" && !isNamedByExporter(name) && !isNamedLikeLearned(name))
+      perhapsBuffers_.push_back(name);
     return as(InitializerRole::trained, "");
   }
 
@@ -287,6 +290,12 @@ private:
       diags_.warning({.file = file_.path()}).help("--freeze='" + patternOf(tables_) + "' keeps them as they are")
           << counted(tables_.size(), "trained parameter") << " with the name of a buffer, '" << tables_.front()
           << "' among them";
+    if (!perhapsBuffers_.empty())
+      diags_.remark({.file = file_.path()}).help("--freeze='" + patternOf(perhapsBuffers_) + "' keeps them as they are")
+          << counted(perhapsBuffers_.size(), "trained initializer")
+          << (perhapsBuffers_.size() == 1 ? " is a parameter or a buffer" : " are parameters or buffers")
+          << " of the module, which this exporter does not tell apart: '" << perhapsBuffers_.front() << "'"
+          << (perhapsBuffers_.size() > 1 ? " first" : "");
   }
 
   const std::string& nameOf(std::size_t i) const { return file_.graph().initializer(static_cast<int>(i)).name(); }
@@ -354,6 +363,7 @@ private:
   NamePattern freeze_, train_;
   std::set<std::string> used_;
   std::vector<std::string> masks_, tables_; ///< buffers: by their values, and perhaps, by their names
+  std::vector<std::string> perhapsBuffers_; ///< trained, with names that both parameters and buffers have
   /// Of quantized weights; scales and zero points, which observers set and no gradient; 8-bit weights that are there.
   std::set<std::string> quantizedWeights_, quantizationParameters_;
   std::vector<std::string> integerWeights_;

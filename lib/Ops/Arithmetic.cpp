@@ -43,7 +43,9 @@ static Value* convertClip(OnnxReader& n) {
     most = n.has("max") ? n.b.constant(n.number("max", 0), element) : nullptr;
   }
   const auto limited = [&n](Value* value, Value* bound, const char* op, const char* expression) {
-    return Builder::constantValue(bound) ? compute(n, {value, bound}, expression) : n.value(op, {value, bound});
+    const bool learns = isFloat(value->type().element);
+    return learns && Builder::constantValue(bound) ? compute(n, {value, bound}, expression)
+                                                   : n.value(op, {value, bound});
   };
   if (least) x = limited(x, least, "maximum", "max(a0, a1)");
   return most && x ? limited(x, most, "minimum", "min(a0, a1)") : x;

@@ -93,7 +93,8 @@ private:
     job.result.cpu = verdict;
     if (!job.module) return;
     Diagnostics diags(nullptr);
-    const auto result = interpret(*job.module->graphs.front(), job.test.inputs(), {}, Precision::f32, diags);
+    const auto result =
+        interpret(*job.module->graphs.front(), job.test.inputs(), job.test.parameters(), Precision::f32, diags);
     verdict = result ? job.test.compare(*job.module, *result) : conformance::verdictOf(diags);
     job.result.cpu = {Outcome::unsupported, "was not compiled"};
     if (verdict.outcome == Outcome::passed) differentiateJob(job.test, job.result.gradient);
@@ -102,7 +103,8 @@ private:
   /// With a module of its own, which differentiation changes.
   void differentiateJob(NodeTest test, Verdict& verdict) {
     Verdict ignored;
-    if (const auto module = test.import(ops_, ignored)) verdict = compareGradient(*module, test.inputs(), ops_);
+    if (const auto module = test.import(ops_, ignored))
+      verdict = compareGradient(*module, test.inputs(), test.parameters(), ops_);
   }
 
   /// Whether a program can be generated; if not, the reason is the verdict.
@@ -140,7 +142,7 @@ private:
         if (options_.show) std::cout << job.result.test << ": " << toString(diags.all().back());
         continue;
       }
-      const auto result = (*engine)->run(i, job.test.inputs(), {}, diags);
+      const auto result = (*engine)->run(i, job.test.inputs(), job.test.parameters(), diags);
       job.result.cpu = result ? job.test.compare(*job.module, *result) : conformance::verdictOf(diags);
     }
   }

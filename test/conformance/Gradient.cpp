@@ -18,8 +18,10 @@ constexpr int directions = 4; ///< that are tried where the loss is not smooth
 
 class GradientTest {
 public:
-  GradientTest(Module& module, const Tensors& inputs, const OpRegistry& registry)
-      : module_(module), graph_(*module.graphs.front()), inputs_(inputs), registry_(registry) {}
+  GradientTest(Module& module, const Tensors& inputs, const Tensors& parameters, const OpRegistry& registry)
+      : module_(module), graph_(*module.graphs.front()), inputs_(inputs), registry_(registry) {
+    for (const auto& [name, value] : parameters) parameters_[name] = value.convertedTo(ElementType::f64);
+  }
 
   Verdict run() {
     for (std::size_t i = graph_.inputs.size(); i-- > 0;)
@@ -49,13 +51,20 @@ private:
     graph_.inputs.erase(graph_.inputs.begin() + static_cast<std::ptrdiff_t>(i));
   }
 
+  /// A running statistic.
+  static bool isDetached(const Value& value) {
+    if (!value.definer()) return false;
+    const std::vector<ResultDef>& results = value.definer()->def().results;
+    return results[std::min(static_cast<std::size_t>(value.resultIndex()), results.size() - 1)].detached;
+  }
+
   bool addLoss() {
     Diagnostics diags(nullptr);
     Builder b(module_, graph_, registry_, diags);
     Value* total = nullptr;
     for (const GraphOutput& output : std::vector(graph_.outputs)) {
       Value* value = output.value;
-      if (!value || !isFloat(value->type().element)) continue;
+      if (!value || !isFloat(value->type().element) || isDetached(*value)) continue;
       std::vector<std::int64_t> axes;
       for (int axis = 0; axis < value->type().rank(); ++axis) axes.push_back(axis);
       Tensor weights(value->type());
@@ -155,6 +164,6 @@ private:
 } // namespace
 
 Verdict pdc::conformance::compareGradient(Module& module, const std::map<std::string, Tensor>& inputs,
-                                          const OpRegistry& registry) {
-  return GradientTest(module, inputs, registry).run();
+                                          const std::map<std::string, Tensor>& parameters, const OpRegistry& registry) {
+  return GradientTest(module, inputs, parameters, registry).run();
 }

@@ -3,6 +3,7 @@
 #include "pdc/IR/Verifier.h"
 #include "pdc/Import/OnnxImport.h"
 #include "pdc/Import/OnnxTensor.h"
+#include "pdcrt/MappedFile.h"
 
 #include <algorithm>
 #include <cmath>
@@ -91,12 +92,23 @@ std::unique_ptr<Module> NodeTest::import(const OpRegistry& registry, Verdict& ve
       verdict = verdictOf(diags);
       return nullptr;
     }
+    readParameters(**module);
     for (const auto& operation : (*module)->graphs.front()->operations())
       if (operation->def().random) {
         verdict.reason = "draws random numbers, ONNX states no generator for them";
         return nullptr;
       }
     return std::move(*module);
+  }
+}
+
+void NodeTest::readParameters(const Module& module) {
+  for (const auto& parameter : module.parameters) {
+    pdcrt::MappedFile file;
+    if (!file.open(parameter->reference.file)) continue;
+    parameters_[parameter->name] =
+        Tensor(parameter->type, file.bytes().subspan(static_cast<std::size_t>(parameter->reference.offset),
+                                                     static_cast<std::size_t>(parameter->reference.length)));
   }
 }
 

@@ -41,8 +41,9 @@ public:
   /// (shapes, axes, sizes) become constants of the model; opsets before 7 become 7 (where an operator changed, an
   /// attribute is left that is refused). Returns null, with `verdict` set, where that is not possible.
   std::unique_ptr<Module> import(const OpRegistry& registry, Verdict& verdict);
-  /// Inputs and parameters of the module that import() made.
+  /// Inputs and parameters of the module that import() made. Parameters are weights in bodies of control flow.
   const std::map<std::string, Tensor>& inputs() const { return inputs_; }
+  const std::map<std::string, Tensor>& parameters() const { return parameters_; }
 
   /// Compares with what the test expects, as ONNX's own runner does: integers exactly, floats within 1e-7 and 1e-3 of
   /// the value.
@@ -50,6 +51,7 @@ public:
 
 private:
   bool readInputs(Verdict& verdict);
+  void readParameters(const Module& module);
   void raiseOpset();
   onnx::ModelProto withConstants() const;
   bool makeConstants(const Diagnostics& diags);
@@ -58,7 +60,7 @@ private:
   std::filesystem::path data_;
   std::string name_, opType_;
   onnx::ModelProto model_;
-  std::map<std::string, Tensor> inputs_;
+  std::map<std::string, Tensor> inputs_, parameters_;
   std::map<std::string, onnx::TensorProto> values_; ///< of the model's inputs
   std::set<std::string> constants_;                 ///< inputs that are made constants
 };

@@ -165,7 +165,7 @@ class Check:
         evaluate = [self.binaries / "pdc-eval", "model.onnx", "--inputs=data", "--outputs=out"]
         said = run(self.folder, *evaluate, "--gradients", "--precision=f64", *flags_of(self.found))
         run(self.folder, *evaluate, "--precision=f64", *(flag for flag in flags_of(self.found) if not flag.startswith(("--loss", "--bn"))))
-        self.warnings = diagnostics(said, "warning")
+        self.warnings = diagnostics(said, "warning") + diagnostics(said, "remark")
         self.model = onnx.load(self.folder / "model.onnx")
         self.values = constants(self.model)
         for node in self.model.graph.node:

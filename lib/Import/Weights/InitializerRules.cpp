@@ -49,10 +49,19 @@ bool isToIntegers(const onnx::NodeProto& cast) {
   return false;
 }
 
+/// A name that a converter counts: "helper.constant.80" (paddle2onnx).
+bool isCounted(const std::string& name) {
+  const std::size_t last = name.rfind('.'), before = last == std::string::npos ? last : name.rfind('.', last - 1);
+  if (last == std::string::npos || last == 0 || last + 1 == name.size()) return false;
+  const std::size_t first = before == std::string::npos ? 0 : before + 1;
+  const std::string word = name.substr(first, last - first);
+  return (word == "constant" || word == "const") && name.find_first_not_of("0123456789", last + 1) == std::string::npos;
+}
+
 /// A name that says nothing of a module: "val_68", "onnx::Mul_12", "/attn/Constant_output_0", "1234".
 bool isMadeUp(const std::string& name) {
   return name.starts_with("val_") || name.starts_with("onnx::") || name.starts_with("/") ||
-         name.find("Constant") != std::string::npos || name.starts_with("const_fold_opt") ||
+         name.find("Constant") != std::string::npos || name.starts_with("const_fold_opt") || isCounted(name) ||
          name.find_first_not_of("0123456789") == std::string::npos;
 }
 
@@ -96,6 +105,10 @@ bool isTableOfAngles(const std::vector<double>& x, std::int64_t columns) {
 }
 
 } // namespace
+
+bool pdc::isNamedByExporter(const std::string& name) {
+  return isMadeUp(name);
+}
 
 ValueUses::ValueUses(const onnx::GraphProto& graph) {
   forEachNode(graph, [&](const onnx::NodeProto& node) {
@@ -150,13 +163,22 @@ bool pdc::isPackedForRecurrence(const InitializerUses& uses) {
   return all(uses, [](const InitializerUse& use) { return use.input >= 1 && use.input <= 3 && isRecurrent(use); });
 }
 
-bool pdc::isScalarParameter(const std::string& name, const InitializerUses& uses, bool isOfPyTorch) {
+bool pdc::isAddedUnderRoot(const std::string& name, const ValueUses& values) {
+  const auto isRoot = [](const InitializerUse& use) { return isOf(use, "Sqrt"); };
+  return all(values.of(name), [&](const InitializerUse& use) {
+    return isOf(use, "Add") && use.node->output_size() == 1 && all(values.of(use.node->output(0)), isRoot);
+  });
+}
+
+bool pdc::isScalarParameter(const std::string& name, const ValueUses& values, bool isOfPyTorch) {
+  const InitializerUses& uses = values.of(name);
+  if (isAddedUnderRoot(name, values)) return false;
   const auto isChosen = [](const InitializerUse& use) { return isOf(use, "Where"); }; // a number that masks
   if (isSetting(uses) || std::any_of(uses.begin(), uses.end(), isChosen)) return false;
   if (all(uses, [](const InitializerUse& use) { return isOf(use, "PRelu") && use.input == 1; })) return true;
   const std::string word = name.substr(name.rfind('.') + 1);
   if (contains(settings, word)) return false;
-  return contains(scalarParameters, word) || isPath(name) || (isOfPyTorch && !isMadeUp(name));
+  return contains(scalarParameters, word) || (isPath(name) && !isCounted(name)) || (isOfPyTorch && !isMadeUp(name));
 }
 
 std::string pdc::whyConstant(const std::string& name, const ValueUses& values, const OnnxFile& file,

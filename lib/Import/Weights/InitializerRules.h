@@ -36,10 +36,16 @@ bool isSetting(const InitializerUses& uses);
 /// The same for what is computed from the value `name`, such as a size that is multiplied by a factor and cast.
 bool leadsToSettings(const std::string& name, const ValueUses& uses);
 
+/// Whether `name` says nothing of a module: "val_68", "onnx::Mul_12", "/attn/Constant_output_0", "1234".
+bool isNamedByExporter(const std::string& name);
+
 /// Whether a float without dimensions is a parameter: by its name, a path ("blocks.0.gate") or a word such as
 /// "logit_scale", or because it is the slope of a PRelu. PyTorch stores nothing else as an initializer that has a name
 /// of its own (`isOfPyTorch`).
-bool isScalarParameter(const std::string& name, const InitializerUses& uses, bool isOfPyTorch);
+bool isScalarParameter(const std::string& name, const ValueUses& values, bool isOfPyTorch);
+
+/// Whether all uses are terms under a square root: the epsilon of a normalisation that is written out.
+bool isAddedUnderRoot(const std::string& name, const ValueUses& values);
 
 /// Whether all uses are the weights or the biases of LSTM, GRU or RNN.
 bool isPackedForRecurrence(const InitializerUses& uses);

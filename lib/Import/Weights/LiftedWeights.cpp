@@ -190,11 +190,12 @@ private:
             const std::string& scope, const ValueUses& uses, bool isBody, bool mayBeWeight) {
     const std::optional<ElementType> element = elementTypeFromOnnx(proto.data_type());
     const bool isExternal = proto.data_location() == onnx::TensorProto::EXTERNAL;
+    if (std::find(proto.dims().begin(), proto.dims().end(), 0) != proto.dims().end()) return false; // no elements
     if (!element || !isFloat(*element) || (!isExternal && (range.field == 0 || range.scattered))) return false;
     const bool isMany = std::any_of(proto.dims().begin(), proto.dims().end(), [](std::int64_t dim) { return dim > 1; });
     LiftableWeight weight{.name = name, .isInBody = isBody};
-    weight.isWeight = mayBeWeight && !leadsToSettings(name, uses) &&
-                      (isMany || isScalarParameter(name, uses.of(name), /*isOfPyTorch=*/false));
+    weight.isWeight =
+        mayBeWeight && !leadsToSettings(name, uses) && (isMany || isScalarParameter(name, uses, /*isOfPyTorch=*/false));
     if (names_[name] > 1) { // in the model: there are others in bodies
       weight.name = scope + name;
       while (names_[weight.name]++ > 0) weight.name += "'";

@@ -324,6 +324,22 @@ def scalars():
                   tensor("act.limit", 50.0)])
 
 
+def converted():
+    """A normalisation that a converter wrote out, with numbers that it counts, and gates that a module has in a list."""
+    nodes = [node("MatMul", ["x", "W"], ["h"]), node("Mul", ["h", "h"], ["squares"]),
+             node("ReduceMean", ["squares"], ["mean"], axes=[1]), node("Add", ["mean", "layer.epsilon_1"], ["m1"]),
+             node("Sqrt", ["m1"], ["root"]), node("Div", ["h", "root"], ["n"]),
+             node("Mul", ["n", "helper.constant.80"], ["n1"]), node("Mul", ["n1", "gates.0"], ["y"])]
+    return Model(nodes, [weight("W", 6, 3), tensor("layer.epsilon_1", 1e-5), tensor("helper.constant.80", 0.7),
+                         tensor("gates.0", 1.0)])
+
+
+def unnamed_buffer():
+    """PyTorch's older exporter says of no initializer whether it is a parameter or a buffer."""
+    nodes = [node("MatMul", ["x", "head.weight"], ["h"]), node("Add", ["h", "lookup"], ["y"])]
+    return Model(nodes, [weight("head.weight", 6, 3), weight("lookup", 3)], producer="pytorch")
+
+
 # Rules.
 
 def ruled():
