@@ -137,7 +137,9 @@ bool pdc::isSetting(const InitializerUses& uses) {
     if (isOf(use, "Clip") || isOf(use, "Dropout") || isOf(use, "OneHot") || isOf(use, "Pad") ||
         isOf(use, "QuantizeLinear") || isOf(use, "DequantizeLinear") || isOf(use, "NonMaxSuppression"))
       return k >= 1;
-    for (const char* type : {"Max", "Min", "Range", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal"})
+    // What chooses, counts or finds needs the values of its input, or gives no gradient.
+    for (const char* type : {"Max", "Min", "Range", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal",
+                             "Unique", "NonZero", "ArgMax", "ArgMin", "Sign"})
       if (isOf(use, type)) return true;
     return false;
   });
