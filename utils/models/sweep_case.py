@@ -1,4 +1,4 @@
-"""One architecture of sweep_networks.py with one setting of PyTorch's exporter: export, PyTorch's own step, and pdc's.
+"""One architecture of sweep_networks/ with one setting of PyTorch's exporter: export, PyTorch's own step, and pdc's.
 
 Run by sweep.py in a process of its own, in the environment of `utils/venv exporters`.
 """

@@ -4,7 +4,7 @@ from sweep_networks import NETWORKS
 
 INTRO = """## What PyTorch exports
 
-{count} architectures from torchvision, transformers and `utils/models/sweep_networks.py`, small, with random weights, exported by PyTorch 2.15
+{count} architectures from torchvision, transformers and `utils/models/sweep_networks/`, small, with random weights, exported by PyTorch 2.15
 with three settings: its exporter as it is, the same with `optimize=False`, and the older one (`dynamo=False`, in training mode where there
 is BatchNorm). What pdc makes of each file is compared with the module: which parameters are trained; the forward with ONNX Runtime;
 the loss, every gradient and one step of AdamW with PyTorch, in f64; where it says *program*, also the step of a program, in f32.
