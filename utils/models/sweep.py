@@ -21,7 +21,6 @@ import logging
 import multiprocessing
 import os
 import pathlib
-import re
 import signal
 import sys
 import traceback
