@@ -15,3 +15,10 @@ def tensors(folder):
                 begin, end = entry["data_offsets"]
                 found[name] = (entry["dtype"], entry["shape"], data[8 + length + begin:8 + length + end])
     return found
+
+
+def numbers(folder):
+    """Of all parameters, which are f32, as f64 arrays by name."""
+    import numpy
+    return {name: numpy.frombuffer(data, numpy.float32).reshape(shape).astype(float)
+            for name, (_, shape, data) in tensors(folder).items()}

@@ -8,13 +8,13 @@ mean over microbatches, which it must not be.
 import json
 import pathlib
 import re
-import struct
 import subprocess
 import sys
 
 import numpy
 import onnx
 import torch
+from exported import numbers
 from onnx import TensorProto, helper, numpy_helper
 
 build, folder = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
@@ -58,18 +58,6 @@ def write_inputs():
     onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)]), folder / "model.onnx")
 
 
-def weights_of(place):
-    found = {}
-    for path in place.glob("*.safetensors"):
-        content = path.read_bytes()
-        (length,) = struct.unpack("<Q", content[:8])
-        for name, entry in json.loads(content[8:8 + length]).items():
-            if name != "__metadata__":
-                values = content[8 + length:][slice(*entry["data_offsets"])]
-                found[name] = numpy.frombuffer(values, numpy.float32).reshape(entry["shape"]).astype(float)
-    return found
-
-
 OPTIMIZER = "--optimizer=momentum,lr=0.2,momentum=0.8,weight_decay=0.05"
 programs = {}  # by what they depend on
 
@@ -83,13 +71,11 @@ def by_pdc(name, schedule, replicas, loss, data="some"):
         programs[sources] = folder / f"programs-{len(programs)}"
         run("cmake", "-S", folder / name, "-B", programs[sources], "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={build}")
         run("cmake", "--build", programs[sources])
-    minibatches = MINIBATCHES // update_of(schedule, replicas) * update_of(schedule, replicas)
-    flush = any("microbatches" in flag for flag in schedule)
     log = folder / name / "metrics.jsonl"
     run(programs[sources] / "pipeline", "--dir", folder / name, "--threads", "--data", folder / data, "--shuffle=off",
         "--epochs=1", "--export-weights", folder / f"{name}-weights", "--metrics", log)
     losses = [json.loads(line) for line in log.read_text().splitlines()]
-    return weights_of(folder / f"{name}-weights"), [entry["loss"] for entry in losses if "loss" in entry and "step" in entry]
+    return numbers(folder / f"{name}-weights"), [entry["loss"] for entry in losses if "loss" in entry and "step" in entry]
 
 
 def update_of(schedule, replicas):

@@ -3,16 +3,15 @@
 The programs are compiled once; optimizers, schedules of the learning rate, groups of parameters are in training.json. The error
 of each parameter is at most 3 times that of PyTorch in f32 (floor 1e-6 of its norm), and the weights are no other optimizer's.
 """
-import json
 import math
 import pathlib
-import struct
 import subprocess
 import sys
 
 import numpy
 import onnx
 import torch
+from exported import numbers
 from onnx import TensorProto, helper, numpy_helper
 
 build, folder = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
@@ -51,18 +50,6 @@ def write_inputs():
 said = {}  # by the runs
 
 
-def weights_of(place):
-    found = {}
-    for path in place.glob("*.safetensors"):
-        content = path.read_bytes()
-        (length,) = struct.unpack("<Q", content[:8])
-        for name, entry in json.loads(content[8:8 + length]).items():
-            if name != "__metadata__":
-                values = content[8 + length:][slice(*entry["data_offsets"])]
-                found[name] = numpy.frombuffer(values, numpy.float32).reshape(entry["shape"]).astype(float)
-    return found
-
-
 def by_pdc(name, flags, replicas="1,1", own_programs=False):
     run(build / "bin/pdc", folder / "model.onnx", "-o", folder / name, f"--batch={BATCH}", f"--replicas={replicas}",
         "--schedule=1f1b-flush", f"--microbatches={MICROBATCHES}", "--profile=analytic", "--loss=softmax-cross-entropy", *flags)
@@ -72,7 +59,7 @@ def by_pdc(name, flags, replicas="1,1", own_programs=False):
         run("cmake", "--build", programs)
     said[name] = run(programs / "pipeline", "--dir", folder / name, "--threads", "--data", folder / "data", "--shuffle=off",
         f"--steps={UPDATES}", "--eval", folder / "data", "--export-weights", folder / f"{name}-weights")
-    return weights_of(folder / f"{name}-weights")
+    return numbers(folder / f"{name}-weights")
 
 
 def by_pytorch(make, factor, clip, dtype):
