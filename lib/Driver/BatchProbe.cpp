@@ -142,6 +142,11 @@ Status BatchProbe::addLabels(const Module& module, BatchAxes& batch, Diagnostics
     }
     auto problem = diags.error({.file = options_.model, .node = name});
     const std::string what = "is what the loss compares with, " + toString(type) + ": ";
+    if (axes.empty() && std::find(shape.begin(), shape.end(), batch.size) != shape.end())
+      return std::move(problem).help("export it with a symbolic batch: dynamic_shapes=({0: 'batch'},), for the older "
+                                     "exporter dynamic_axes={INPUT: {0: 'batch'}}")
+             << what << "none of its axes grows with the batch: a node keeps the " << batch.size
+             << " samples for which the model was exported";
     if (axes.empty())
       return std::move(problem).help("give the loss another value: --loss=KIND:NAME")
              << what << "none of its axes has the " << batch.size << " samples of a minibatch";

@@ -254,7 +254,8 @@ class Check:
                             f"silent, {kind}: {', '.join(names[:5])}{' …' if len(names) > 5 else ''}")
         self.row["differences"] = {kind: len(names) for kind, names in found.items()}
         self.row["warnings"] = self.warnings
-        names = [name for name in (*map(self.key_of, mapping.shared), *mapping.extra) if name in self.values][:8]
+        stored = constants(self.model)  # not what pdc has parted from it
+        names = [name for name in (*map(self.key_of, mapping.shared), *mapping.extra) if name in stored][:8]
         if not names or isinstance(self.row["forward"], str):
             return
         label = numpy.load(next(path for stem in ("label", "target") if (path := self.folder / "data" / f"{stem}.npy").exists()))

@@ -72,7 +72,14 @@ def merged():
             [("x", FLOAT, [5, "batch", 4])], [("y", FLOAT, None)], [weight("w", 4, 3), ints("shape", -1, 3)])
 
 
+def kept():
+    """An exporter has written down which rows there are: as_strided becomes a Gather of the samples that it saw."""
+    return ([node("MatMul", ["x", "w"], ["h"], "product"), node("Gather", ["h", "rows"], ["y"], "rows")],
+            [("x", FLOAT, [4, 6])], [("y", FLOAT, None)], [weight("w", 6, 3), ints("rows", 0, 1, 2, 3)])
+
+
 KINDS = {
+    "kept": kept,
     "lstm": lambda: lstm(5, "N"),
     "lstm-fixed": lambda: lstm(5, 4),
     "lstm-numbered": lambda: steps_of_lstm("s0", "s1"),
