@@ -415,8 +415,8 @@ TEST(ImportWarnings, RenamedAndMergedParameters) {
             "m.onnx: warning: the exporter's constant folding has renamed 1 trained parameter, 'onnx::MatMul_12' among "
             "them; Dropout, where the network has it, was left out with them\n" +
                 help +
-                "m.onnx: warning: 1 use of trained parameters through Identity, 'onnx::MatMul_12' among them: the "
-                "exporter merged parameters that were equal, they will be trained as one\n" +
+                "m.onnx: warning: 1 use of trained parameters through Identity, 'onnx::MatMul_12' among them: "
+                "they are trained as one, as a tied matrix is, or the weight of a module that is called again\n" +
                 help);
 }
 

@@ -9,9 +9,8 @@ class Mapping:
 
     def __init__(self, trained, values, parameters, aliases):
         """`values`: of initializers; `aliases`: every name of each parameter, for those that a module has under several."""
-        # What pdc has parted again has the parameter's name, which the file lacks.
-        parted = lambda name: parameters[aliases[name]] if name in aliases else numpy.zeros(0)
-        values = {name: values[name] if name in values else parted(name) for name in trained}
+        stored = values
+        values = {name: value_of(name, stored, parameters, aliases) for name in trained}
         self.parts = {}  # initializer: [(parameter, places in it, places in the initializer)]
         self.renamed, self.merged, self.extra, self.parted = [], {}, [], []
         self.shared = []  # with what was computed from them and is trained in its place
@@ -24,8 +23,12 @@ class Mapping:
         for name in trained:
             if name in self.parts:
                 continue
-            if found := held(values[name], left) or held(values[name], parameters):
+            meant = aliases.get(parted_for(name, stored))
+            own = {meant: parameters[meant]} if meant else {}
+            if found := held(values[name], own) or held(values[name], left) or held(values[name], parameters):
                 self.parts[name] = found
+                for parameter, _, _ in found:
+                    left.pop(parameter, None)
                 self.renamed.append(name)
             else:
                 self.extra.append(name)
@@ -58,6 +61,20 @@ class Mapping:
         return {name: value.reshape(parameters[name].shape) for name, value in found.items()}
 
 
+def parted_for(name, stored):
+    """The parameter for which pdc has parted what is stored in another form: "fc.weight" of "val_2.fc.weight"."""
+    return next((name[len(key) + 1:] for key in stored if name.startswith(key + ".")), None) if name not in stored else None
+
+
+def value_of(name, stored, parameters, aliases):
+    """What the file stores for a trained initializer, also for one that pdc has parted again, whose name the file lacks."""
+    if name in stored:
+        return stored[name]
+    if name in aliases:
+        return parameters[aliases[name]]
+    return next((value for key, value in stored.items() if name.startswith(key + ".")), numpy.zeros(0))
+
+
 def held(value, parameters):
     """The parts of parameters whose numbers the initializer consists of; empty if it does not."""
     everything, flat = slice(None), value.reshape(-1)
@@ -81,14 +98,14 @@ def held(value, parameters):
 
 
 def told(names, warnings, related=(), places=0):
-    """Whether warnings name all of these; or name one of them, or of what they are related to, and how many there are. `places`:
-    of things that each stand for several of the names, so that as many may be counted."""
-    texts = [" ".join([message, *more]).replace("[.]", ".").replace("\\", "") for message, more in warnings]
-    naming = {name: [text for text in texts if is_named(name, text)] for name in {*names, *related}}
-    if all(naming[name] for name in names):
-        return True
-    counts = [int(count) for found in naming.values() for text in found for count in re.findall(r"(?<![\w'.])\d+(?![\w'.])", text)]
-    return max(counts, default=0) >= (min(len(names), places) if places else len(names))
+    """Whether warnings name all of these, or some of them, or of what they are related to, and how many more there are.
+    `places`: of things that each stand for several of the names, so that as many may be counted."""
+    texts = {" ".join([message, *more]).replace("[.]", ".").replace("\\", "") for message, more in warnings}
+    naming = {text: {name for name in {*names, *related} if is_named(name, text)} for text in texts}
+    named = set(names) & set().union(*naming.values())
+    counts = {text: max(map(int, re.findall(r"(?<![\w'.])\d+(?![\w'.])", text)), default=0) for text in texts}
+    more = sum(max(0, counts[text] - len(found)) for text, found in naming.items() if found)
+    return len(named) + more >= (min(len(names), places) if places else len(names))
 
 
 def is_named(name, text):

@@ -2,6 +2,7 @@
 import os
 import re
 import subprocess
+import textwrap
 
 
 class Refused(Exception):
@@ -34,23 +35,28 @@ def diagnostics(text, kind):
 
 
 def plain(text):
-    """One line for a table or a list, without what differs from case to case."""
-    return re.sub(r"\d+", "N", re.sub(r"'[^']*'", "'…'", text))
+    """What messages of one kind have in common: neither names nor numbers, nor how many there are."""
+    text = re.sub(r"\d+", "N", re.sub(r"'[^']*'", "'…'", text))
+    text = re.sub(r"'…'(( is| is made of|,| and) ('…'|…|N more))+", "'…'", text)
+    return re.sub(r"\b(N \w+( \w+)?)s\b", r"\1", text)
 
 
 def grouped(entries):
-    """[(example, [case…])] of [(message, case)], messages that differ in names and numbers only taken together."""
+    """[(example, [case…])] of [(message with its help in further lines, case)], by the kind of the message."""
     found = {}
     for text, case in entries:
-        found.setdefault(plain(text), (text, []))[1].append(case)
+        found.setdefault(plain(text.split("\n")[0]), (text, []))[1].append(case)
     return [(example, list(dict.fromkeys(cases))) for example, cases in found.values()]
 
 
-def listed(title, text, entries):
+def listed(title, text, entries, most=6):
+    """A part of a page: an item for each kind of message, with an example, the help that ends it, and the first cases."""
     if not entries:
         return []
     lines = ["", f"### {title}", "", text, ""]
     for example, cases in grouped(entries):
         message, *helps = example.split("\n")
-        lines.append(f"- {message}" + "".join(f" *{entry}*" for entry in helps) + f" ({len(cases)}: {', '.join(cases)})")
+        more = f" and {len(cases) - most} more" if len(cases) > most else ""
+        item = f"- {message}" + "".join(f" *{entry}*" for entry in helps[-1:]) + f" ({len(cases)}: {', '.join(cases[:most])}{more})"
+        lines += textwrap.wrap(item, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return lines

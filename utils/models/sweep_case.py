@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from torch import nn
 
 from mapping import Mapping, told
-from oracle import Differences, constants, relative, session_of
+from oracle import Differences, constants, forwards, relative
 from outcome import Refused, diagnostics, run
 from sweep_networks import NETWORKS
 
@@ -192,9 +192,9 @@ class Check:
     def forward(self):
         own = numpy.load(self.out / "output.npy")
         try:
-            right, other = (session_of(self.model, optimised).run(None, self.feeds())[0] for optimised in (True, False))
-        except Exception as failure:  # whatever ONNX Runtime raises
-            self.row["forward"] = f"ONNX Runtime refuses: {str(failure).splitlines()[0][:200]}"
+            right, other = (outputs[0] for outputs in forwards(self.model, self.feeds()))
+        except RuntimeError as failure:
+            self.row["forward"] = f"ONNX Runtime refuses: {str(failure)[:200]}"
             return
         error = relative(own, right)
         self.row["forward"] = error

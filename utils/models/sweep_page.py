@@ -1,24 +1,33 @@
 """The part of docs/Models.md that sweep.py writes: verdicts and messages, no measured numbers."""
 from outcome import listed
+from sweep_case import DIFFERENCES, FORWARD, GRADIENT, PROGRAM
 from sweep_networks import NETWORKS
 
 INTRO = """## What PyTorch exports
 
-{count} architectures from torchvision, transformers and `utils/models/sweep_networks/`, small, with random weights, exported by PyTorch 2.15
-with three settings: its exporter as it is, the same with `optimize=False`, and the older one (`dynamo=False`, in training mode where there
-is BatchNorm). What pdc makes of each file is compared with the module: which parameters are trained; the forward with ONNX Runtime;
-the loss, every gradient and one step of AdamW with PyTorch, in f64; where it says *program*, also the step of a program, in f32.
-The newer exporter writes BatchNorm for inference only: with `optimize=False`, `--bn=batch` brings its training back; otherwise it is folded
-into the convolution before it, and PyTorch's module in inference mode is what the rest is compared with. Made by
-`utils/models/sweep.py`, which fails where anything else happens than
+{count} architectures come from torchvision, transformers and `utils/models/sweep_networks/`. They are small and have random
+weights. PyTorch 2.15 exports each with three settings: its exporter as it is, the same with `optimize=False`, and the older
+one (`dynamo=False`, in training mode where there is BatchNorm).
 
-- **equal**: the module's own parameters are trained under their own names, and all numbers agree;
-- **told**: some are trained in another way, and a warning names them: *renamed* (held under another name, so that the module cannot
-  load them back by name), *merged* (several equal parameters are one), *apart* (one is stored twice), *left out* (not in the file any more,
-  or not trained), *in part* (some of their uses were computed in advance), *other* (what is trained in place of the last two; its gradient is that
-  of differences of ONNX Runtime's loss). Whatever has a counterpart in the module agrees with it;
-- **refused**: with a reason; the messages are below;
+`utils/models/sweep.py` compares what pdc makes of each file with the module: which parameters train; the forward with ONNX
+Runtime's; in f64 the loss, every gradient and one step of AdamW with PyTorch's. Where a cell says *program*, a generated
+program has taken the same step in f32. The script fails where a case is none of these:
+
+- **equal**: the module's own parameters train under their own names, and all numbers agree;
+- **told**: some train in another way, and a warning names them. Whatever has a counterpart in the module agrees with it.
+  - *renamed*: held under another name, so that the module cannot load it back by name;
+  - *merged*: several equal parameters are one; *apart*: one is stored twice;
+  - *left out*: not in the file any more, or not trained; *in part*: some uses were computed in advance;
+  - *other*: trains in place of the last two; its gradient agrees with differences of ONNX Runtime's loss;
+- **refused**: with a reason, listed below;
 - **not exported**: by PyTorch.
+
+The newer exporter writes BatchNorm for inference only. With `optimize=False`, `--bn=batch` brings its training back. By
+default it is folded into the convolution before it; then PyTorch's module in inference mode is the reference.
+
+Tolerances, relative to the norm of the right value: forward {forward}, or four times what ONNX Runtime's own optimisations
+change; loss, gradients {gradient}; updates ten times that; differences {differences} and four times their own doubt; steps of
+programs {program} beyond the rounding of gradients that vanish.
 """
 
 
@@ -38,7 +47,7 @@ def document(rows, exporters):
     for row in rows:
         by_name.setdefault(row["name"], {})[row["exporter"]] = row
     names = [name for name in NETWORKS if name in by_name]
-    lines = [INTRO.format(count=len(names)).rstrip(), "", "| architecture | parameters | " + " | ".join(exporters.values()) + " |",
+    lines = [INTRO.format(count=len(names), forward=FORWARD, gradient=GRADIENT, differences=DIFFERENCES, program=PROGRAM).rstrip(), "", "| architecture | parameters | " + " | ".join(exporters.values()) + " |",
              "|---|--:|" + "---|" * len(exporters)]
     for name in names:
         own = by_name[name]
@@ -50,7 +59,7 @@ def document(rows, exporters):
     warned = [("\n".join([message, *helps]), case) for case, row in cases if row["verdict"] == "told" for message, helps in row["warnings"]]
     refused = [("\n".join([message, *helps]), case) for case, row in cases for message, helps in row.get("errors", [])[:1]]
     failed = [(row["reason"], case) for case, row in cases if row["verdict"] == "not exported"]
-    lines += listed("What is told", "An example of each warning, its help, and the cases that have it.", warned)
-    lines += listed("What is refused", "The first line of each refusal, its help, and the cases that have it.", refused)
+    lines += listed("What is told", "An example of each kind of warning, the help that ends it, and the cases that have it.", warned)
+    lines += listed("What is refused", "The first line of each kind of refusal, the help that ends it, and the cases that have it.", refused)
     lines += listed("What PyTorch does not export", "In the words of PyTorch.", failed)
     return "\n".join(lines) + "\n"

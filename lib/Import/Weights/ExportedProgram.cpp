@@ -16,6 +16,7 @@ constexpr const char* foldedKey = "pkg.onnxscript.optimizer.folded_from";
 constexpr const char* ruleKey = "pkg.onnxscript.rewriter.rule_name";
 constexpr const char* scopesKey = "pkg.torch.onnx.name_scopes";
 constexpr const char* classesKey = "pkg.torch.onnx.class_hierarchy";
+constexpr const char* operationKey = "pkg.torch.onnx.fx_node";
 
 /// Operators of PyTorch's ATen that give an order or a shape to elements, and compute none.
 constexpr std::array layouts = {
@@ -78,7 +79,9 @@ void ExportedProgram::readSignature(const std::string& text) {
       const std::size_t at = line.find(mark);
       if (at == std::string::npos) continue;
       const std::vector<std::string> target = stringsOf(line.substr(at + mark.size()));
-      if (!target.empty() && kinds_.emplace(target.front(), kind).second) names_.push_back(target.front());
+      if (target.empty()) continue;
+      targets_[line.substr(line.find_first_not_of(' '), at - line.find_first_not_of(' '))] = target.front();
+      if (kinds_.emplace(target.front(), kind).second) names_.push_back(target.front());
     }
 }
 
@@ -95,6 +98,19 @@ bool ExportedProgram::isBuffer(const std::string& name) const {
 int ExportedProgram::placeOf(const std::string& name) const {
   const auto found = std::find(names_.begin(), names_.end(), name);
   return found == names_.end() ? -1 : static_cast<int>(found - names_.begin());
+}
+
+/// The metadata have the operation as torch.fx prints it: "%linear : [num_users=1] = call_function[…](args = (%x,
+/// %p_fc_weight, %p_fc_bias), kwargs = {})".
+std::vector<std::string> ExportedProgram::readsOf(const onnx::NodeProto& node) const {
+  std::vector<std::string> reads;
+  const std::string text = textOf(metadataOf(node), operationKey);
+  for (std::size_t at = text.find('%', 1); at != std::string::npos; at = text.find('%', at + 1)) {
+    const std::size_t end = std::min(text.find_first_of(", )]}:", at), text.size());
+    if (const auto target = targets_.find(text.substr(at + 1, end - at - 1)); target != targets_.end())
+      reads.push_back(target->second);
+  }
+  return reads;
 }
 
 ExportedProgram::Origin ExportedProgram::originOf(const std::string& initializer) const {
@@ -136,8 +152,10 @@ std::string pdc::rewriteRulesOf(const onnx::NodeProto& node) {
   return textOf(metadataOf(node), ruleKey);
 }
 
-void pdc::stateFoldedFrom(onnx::GraphProto& graph, const std::string& name, const std::string& source) {
+void pdc::stateFoldedFrom(onnx::GraphProto& graph, const std::string& name, const std::vector<std::string>& sources) {
   onnx::ValueInfoProto& value = *graph.add_value_info();
   value.set_name(name);
-  setMetadata(value, foldedKey, "['" + source + "']");
+  std::string list;
+  for (const std::string& source : sources) list += (list.empty() ? "'" : ", '") + source + "'";
+  setMetadata(value, foldedKey, "[" + list + "]");
 }

@@ -46,12 +46,16 @@ public:
   bool isInFile(const std::string& name) const { return present_.contains(name); }
   /// Place of `name` among names(); -1: it is none.
   int placeOf(const std::string& name) const;
+  /// Parameters and buffers among the arguments of the PyTorch operation that `node` is exported from, in their order.
+  /// Empty: it has none, or the file does not say.
+  std::vector<std::string> readsOf(const onnx::NodeProto& node) const;
 
 private:
   void readSignature(const std::string& text);
 
   std::map<std::string, std::string> kinds_; ///< "PARAMETER", "BUFFER", "CONSTANT_TENSOR" by name
   std::vector<std::string> names_;
+  std::map<std::string, std::string> targets_; ///< names by what the program's operations call them: "p_fc_weight"
   std::map<std::string, std::set<std::string>> foldedFrom_;
   std::set<std::string> present_;
 };
@@ -61,7 +65,7 @@ ModuleScope scopeOf(const onnx::NodeProto& node);
 /// Rules of onnxscript's optimizer that made `node`: "FuseBatchNormIntoConv, RemoveOptionalBiasFromConv".
 std::string rewriteRulesOf(const onnx::NodeProto& node);
 
-/// Says that the initializer `name` was folded from `source`.
-void stateFoldedFrom(onnx::GraphProto& graph, const std::string& name, const std::string& source);
+/// Says that the initializer `name` was folded from `sources`.
+void stateFoldedFrom(onnx::GraphProto& graph, const std::string& name, const std::vector<std::string>& sources);
 
 } // namespace pdc

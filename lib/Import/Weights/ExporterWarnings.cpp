@@ -1,5 +1,6 @@
 #include "Weights/ExporterWarnings.h"
 
+#include "Buffers.h"
 #include "EqualInitializers.h"
 #include "Operators.h"
 
@@ -79,11 +80,22 @@ private:
   const std::string& nameOf(std::size_t i) const { return file_.graph().initializer(static_cast<int>(i)).name(); }
   Diagnostics::Builder warning() const { return diags_.warning({.file = file_.path()}); }
 
+  /// Whether all uses are weights or biases of products: then the number is another name of a parameter.
+  bool isOfProduct(const std::string& name) const {
+    const InitializerUses& uses = uses_.of(name);
+    return std::all_of(uses.begin(), uses.end(), [](const InitializerUse& use) {
+      const std::string& type = use.node->op_type();
+      return isConvolution(*use.node) || type == "MatMul" || type == "Gemm" || type == "LSTM" || type == "GRU" ||
+             type == "RNN" || type == "Gather" || type == "Identity";
+    });
+  }
+
   /// PyTorch's older exporter gives numbers to what constant folding computes.
   void warnOfRenamed() {
-    std::vector<std::string> renamed;
+    std::vector<std::string> renamed, others;
     for (std::size_t i = 0; i < list_.size(); ++i)
-      if (trained_.contains(nameOf(i)) && nameOf(i).starts_with("onnx::")) renamed.push_back(nameOf(i));
+      if (trained_.contains(nameOf(i)) && nameOf(i).starts_with("onnx::"))
+        (isOfProduct(nameOf(i)) ? renamed : others).push_back(nameOf(i));
     const auto& nodes = file_.graph().node();
     const bool dropout = std::any_of(nodes.begin(), nodes.end(), isDropout);
     if (!renamed.empty())
@@ -91,6 +103,10 @@ private:
                                  << counted(renamed.size(), "trained parameter") << ", '" << renamed.front()
                                  << "' among them"
                                  << (dropout ? "" : "; Dropout, where the network has it, was left out with them");
+    if (!others.empty())
+      warning().help(inTraining).help("--freeze='" + patternOf(others) + "' keeps them as they are")
+          << "the exporter computed " << counted(others.size(), "trained value") << " from parameters or buffers, '"
+          << others.front() << "' among them: where these are parameters, the file lacks them";
   }
 
   void warnOfFoldedBatchNorms() {
@@ -126,9 +142,10 @@ private:
       if (node.op_type() == "Identity" && node.input_size() == 1 && trained_.contains(node.input(0)))
         merged.push_back(node.input(0));
     if (!merged.empty())
-      warning().help(inTraining)
-          << counted(merged.size(), "use") << " of trained parameters through Identity, '" << merged.front()
-          << "' among them: the exporter merged parameters that were equal, they will be trained as one";
+      warning().help(inTraining) << counted(merged.size(), "use") << " of trained parameters through Identity, '"
+                                 << merged.front()
+                                 << "' among them: they are trained as one, as a tied matrix is, or the weight of a "
+                                    "module that is called again";
   }
 
   // What the default exporter says.
@@ -229,7 +246,7 @@ private:
       warning().help("export with optimize=False, or after a step of training, to have every parameter stored")
           << counted(shared.size(), "trained parameter") << " with the same number throughout and several uses, '"
           << shared.front()
-          << "' among them: the exporter may have merged parameters that were equal, they will be trained as one";
+          << "' among them: the exporter may have merged parameters that were equal, they are trained as one";
   }
 
   const OnnxFile& file_;

@@ -32,6 +32,12 @@ std::string roleOf(const onnx::NodeProto& node, int input) {
   return "";
 }
 
+/// "weight_ih_l" of "rnn.weight_ih_l0": of what a layer calls its first one, another may call its second one.
+std::string leafOf(const std::string& name) {
+  const std::string leaf = name.substr(name.rfind('.') + 1);
+  return leaf.substr(0, leaf.find_last_not_of("0123456789") + 1);
+}
+
 std::string moduleOf(const std::string& name) {
   const std::size_t dot = name.rfind('.');
   return dot == std::string::npos ? "" : name.substr(0, dot);
@@ -82,7 +88,6 @@ private:
   // By module.
 
   void partByModule(int initializer, const std::vector<Use>& uses) {
-    if (!isOneNumber(initializer)) return; // else it is one parameter that several modules have
     const std::string& name = nameOf(initializer);
     const std::vector<std::string> sources = program_.sourcesOf(name);
     // The name in the module of what the file stores.
@@ -92,24 +97,53 @@ private:
       const ModuleScope scope = scopeOf(nodeOf(use));
       if (scope.className.empty()) continue;
       const std::string path = scope.path.empty() ? "" : scope.path + ".";
-      if (isInsideGroupNorm(nodeOf(use))) {
-        if (program_.isParameter(own)) add(use, initializer, path + roleOf(nodeOf(use), use.input) + ".constant", "");
+      const std::string target = path + roleOf(nodeOf(use), use.input);
+      const std::vector<std::string> reads = program_.readsOf(nodeOf(use));
+      if (!reads.empty() && !isInsideGroupNorm(nodeOf(use))) {
+        give(use, initializer, meantBy(reads, sources.empty() ? std::vector{name} : sources, target));
         continue;
       }
-      const std::string target = path + roleOf(nodeOf(use), use.input);
-      if (target == own) {
+      if (!isOneNumber(initializer)) continue; // it is one parameter that several modules have
+      if (isInsideGroupNorm(nodeOf(use))) {
+        if (program_.isParameter(own)) add(use, initializer, path + roleOf(nodeOf(use), use.input) + ".constant", {});
+      } else if (target == own) {
         isClaimed = true;
       } else if (isLacking(target)) {
         // Of tied parameters the file has the last.
         if (program_.placeOf(target) > program_.placeOf(own) || program_.isBuffer(target))
-          give(use, initializer, target);
-      } else if (moduleOf(own) == scope.path && program_.isParameter(own) && !isClaimed) {
+          give(use, initializer, {target});
+      } else if (!program_.isParameter(own)) {
+        continue; // a constant
+      } else if (moduleOf(own) == scope.path && !isClaimed) {
         isClaimed = true;
       } else if (const std::string other = firstLacking(scope.path, own); !other.empty()) {
-        give(use, initializer, other);
+        give(use, initializer, {other});
         assigned_.insert(other);
       }
     }
+  }
+
+  /// Which of the values that an operation of PyTorch reads an input with the initializer of `owns` is: those that the
+  /// file lacks, and that its module calls as their modules call `owns`. `target`: by the role of the input. Empty: it
+  /// is `owns`, or none.
+  std::vector<std::string> meantBy(const std::vector<std::string>& reads, const std::vector<std::string>& owns,
+                                   const std::string& target) const {
+    const auto isRead = [&](const std::string& name) {
+      return std::find(reads.begin(), reads.end(), name) != reads.end();
+    };
+    const bool isOwn = owns.size() == 1 && owns.front() == target;
+    if (!isOwn && isRead(target) && isLacking(target)) return {target};
+    if (std::any_of(owns.begin(), owns.end(), isRead)) return {};
+    std::vector<std::string> meant;
+    for (const std::string& own : owns)
+      for (const std::string& read : reads)
+        if (isLacking(read) && leafOf(read) == leafOf(own)) meant.push_back(read);
+    if (!meant.empty()) return meant;
+    if (!program_.isParameter(owns.front())) return {}; // a constant of the operation
+    std::vector<std::string> lacking;
+    for (const std::string& read : reads)
+      if (isLacking(read)) lacking.push_back(read);
+    return lacking.size() == 1 ? lacking : std::vector<std::string>();
   }
 
   bool isLacking(const std::string& target) const {
@@ -126,12 +160,15 @@ private:
   }
 
   /// A parameter that is stored in another form does not get its name in the module.
-  void give(const Use& use, int initializer, const std::string& target) {
+  void give(const Use& use, int initializer, const std::vector<std::string>& targets) {
+    if (targets.empty()) return;
     const std::string& name = nameOf(initializer);
-    if (program_.isParameter(name) || program_.isBuffer(name))
-      add(use, initializer, target, "");
-    else
-      add(use, initializer, name + "." + target, program_.isParameter(target) ? target : "");
+    if (program_.isParameter(name) || program_.isBuffer(name)) {
+      add(use, initializer, targets.front(), {});
+    } else {
+      const bool isFolded = program_.isParameter(targets.front());
+      add(use, initializer, name + "." + targets.front(), isFolded ? targets : std::vector<std::string>());
+    }
   }
 
   // BatchNormalization.
@@ -192,7 +229,7 @@ private:
       if (keeper == Owner{layer, k}) continue;
       // Numbers that differ are shared on purpose, but for different purposes nobody shares them.
       if ((keeper.second > 0 && keeper.second != k) || isOneNumber(initializer))
-        add({n, k}, initializer, baseOf(layer) + "." + batchNormRoles[static_cast<std::size_t>(k)], "");
+        add({n, k}, initializer, baseOf(layer) + "." + batchNormRoles[static_cast<std::size_t>(k)], {});
     }
   }
 
@@ -235,7 +272,7 @@ private:
     return name;
   }
 
-  void add(const Use& use, int initializer, const std::string& wanted, const std::string& foldedFrom) {
+  void add(const Use& use, int initializer, const std::string& wanted, const std::vector<std::string>& foldedFrom) {
     const auto [known, isNew] = names_.try_emplace({initializer, wanted});
     if (isNew) known->second = unique(wanted);
     parted_.insert({use.node, use.input});

@@ -14,7 +14,7 @@ struct PartedInput {
   int node = 0, input = 0; ///< of the graph
   int initializer = 0;     ///< that it shares with others
   std::string name;        ///< of its own one
-  std::string foldedFrom;  ///< the parameter that its own one is another form of; empty: it is none
+  std::vector<std::string> foldedFrom; ///< the parameters that its own one is another form of
 };
 
 struct PartedInputs {

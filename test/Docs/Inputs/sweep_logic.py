@@ -34,12 +34,16 @@ show("stored twice", {"fc.weight": weight, "val_2": weight.T.copy()}, {"fc.weigh
 show("changed", {"fc.weight": weight * 2, "fc.bias": bias}, module)
 show("tied", {"head": weight}, {"table": weight}, {"table": "table", "head": "table"})
 show("parted again", {"a": ones}, {"a": ones, "c": ones.copy()}, more=["c"])
+copies = show("parted again, transposed", {"val_1": weight.T.copy()}, {"0.w": weight, "1.w": weight.copy()}, more=["val_1.1.w"])
+print("each has its own:", {name: parts[0][0] for name, parts in copies.parts.items()})
 
 names = ["val_1", "val_22"]
 print("told, all named:", told(names, [("'val_1' and 'val_22' are others", [])]))
 print("told, counted:", told(names, [("2 parameters, 'val_1' among them", [])]))
+print("told, by two messages:", told([*names, "c"], [("2 things, 'val_1' first", []), ("'c' is left out", [])]))
 print("told, in a pattern:", told(["a.b"], [("buffers", ["--freeze='^(a[.]b)$' keeps them"])]))
 print("not told, one of two:", told(names, [("1 parameter, 'val_1' among them", [])]))
+print("not told, one of two messages short:", told([*names, "c"], [("1 thing, 'val_1' first", []), ("'c' is left out", [])]))
 print("not told, another name:", told(["val_2"], [("1 parameter, 'val_22' among them", [])]))
 print("not told, silence:", told(names, []))
 

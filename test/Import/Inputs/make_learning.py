@@ -69,6 +69,13 @@ def scoped(proto, module, class_name, operator, rule=None):
     return proto
 
 
+def called(proto, *arguments):
+    """The call of PyTorch that a node is exported from, as torch.fx prints it."""
+    list_of = ", ".join("%" + name.replace(".", "_") for name in arguments)
+    text = f"%r : [num_users=1] = call_function[target=torch.ops.aten.r.default](args = ({list_of}), kwargs = {{}})"
+    return metadata(proto, NODE, "pkg.torch.onnx.fx_node", text)
+
+
 def signature(parameters, buffers=(), constants=()):
     lines = [f"p_{n.replace('.', '_')}: PARAMETER target={n!r}" for n in parameters]
     lines += [f"b_{n.replace('.', '_')}: BUFFER target={n!r} persistent=True" for n in buffers]
@@ -157,6 +164,38 @@ def stated_modules():
     values = [folded("val_20", [1, 4], "g1.weight", "val_15")]
     names = ["n1.weight", "n1.bias", "fc", "n2.weight", "n2.bias", "scale", "g1.weight", "g2.weight", "out"]
     return Model(nodes, weights, x=["N", 4], values=values, says=signature(names), producer="pytorch")
+
+
+def stated_calls():
+    """Two layers with equal weights, copies of each other, of which the exporter stored one; attention's scale, used
+    twice; and a table that is tied to the last layer."""
+    linear, attention = "torch.nn.modules.linear.Linear", "torch.nn.modules.activation.MultiheadAttention"
+
+    def layer(x, i):
+        attends = lambda proto, *reads: called(scoped(proto, f"layers.{i}.attn", attention, "linear.default"), *reads)
+        reads = ["x", f"p_layers_{i}_attn_in_proj_weight", f"p_layers_{i}_attn_in_proj_bias"]
+        feeds = ["x", f"p_layers_{i}_linear_weight", f"p_layers_{i}_linear_bias"]
+        return [attends(node("MatMul", [x, "val_2"], [f"m{i}"]), *reads),
+                attends(node("Add", [f"m{i}", "layers.0.attn.in_proj_bias"], [f"p{i}"]), *reads),
+                attends(node("Mul", [f"p{i}", "val_70"], [f"q{i}"]), "p", "q"),
+                attends(node("Mul", [f"q{i}", "val_70"], [f"s{i}"]), "p", "q"),
+                called(scoped(node("Gemm", [f"s{i}", "layers.0.linear.weight", "layers.0.linear.bias"], [f"l{i}"]),
+                              f"layers.{i}.linear", linear, "linear.default"), *feeds)]
+
+    nodes = [called(scoped(node("Gather", ["out.weight", "x"], ["w"], axis=1), "words",
+                           "torch.nn.modules.sparse.Embedding", "embedding.default"), "p_out_weight", "x"),
+             node("Transpose", ["w"], ["t"], perm=[1, 0]), *layer("t", 0), *layer("l0", 1),
+             called(scoped(node("MatMul", ["l1", "out.weight"], ["y"]), "out", linear, "linear.default"), "l1",
+                    "p_out_weight")]
+    weights = [weight("val_2", 4, 4), tensor("layers.0.attn.in_proj_bias", numpy.zeros(4)), tensor("val_70", [0.7]),
+               weight("layers.0.linear.weight", 4, 4), weight("layers.0.linear.bias", 4), weight("out.weight", 4, 3)]
+    values = [folded("val_2", [4, 4], "layers.0.attn.in_proj_weight"), folded("val_70", [1], "val_69")]
+    names = ["words.weight"]
+    for i in range(2):
+        names += [f"layers.{i}.{name}" for name in ("attn.in_proj_weight", "attn.in_proj_bias", "linear.weight",
+                                                   "linear.bias")]
+    return Model(nodes, weights, inputs=[helper.make_tensor_value_info("x", TensorProto.INT64, ["N"])], values=values,
+                 says=signature([*names, "out.weight"]), producer="pytorch")
 
 
 def stated_folds():
@@ -338,6 +377,19 @@ def unnamed_buffer():
     """PyTorch's older exporter says of no initializer whether it is a parameter or a buffer."""
     nodes = [node("MatMul", ["x", "head.weight"], ["h"]), node("Add", ["h", "lookup"], ["y"])]
     return Model(nodes, [weight("head.weight", 6, 3), weight("lookup", 3)], producer="pytorch")
+
+
+def called_twice():
+    """PyTorch's older exporter folds the transposed weight of a module anew wherever the module is called, and stores
+    what is equal once. `other` is a module of its own, whose weight began as a copy."""
+    nodes = [node("Identity", ["onnx::MatMul_1"], ["onnx::MatMul_2"], "Identity_0"),
+             node("Identity", ["onnx::MatMul_1"], ["onnx::MatMul_3"], "Identity_1"),
+             node("MatMul", ["x", "onnx::MatMul_1"], ["a"], "/net/layer/query/MatMul"),
+             node("MatMul", ["a", "onnx::MatMul_2"], ["b"], "/net/layer_1/query_1/MatMul"),
+             node("MatMul", ["b", "onnx::MatMul_3"], ["c"], "/net/layer/other/MatMul"),
+             node("Add", ["c", "onnx::Add_9"], ["y"], "/net/Add")]
+    return Model(nodes, [weight("onnx::MatMul_1", 4, 4), weight("onnx::Add_9", 4)], x=["N", 4], y=["N", 4],
+                 producer="pytorch")
 
 
 # Rules.

@@ -212,7 +212,7 @@ def whisper():
     config = WhisperConfig(d_model=32, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=64, num_mel_bins=16,
                            max_source_positions=8, dropout=0.0)
     return Case(Output(WhisperEncoder(config), "last_hidden_state", "input_features"),
-                {"input_features": torch.randn(4, 16, 16)}, "mse")
+                {"input_features": torch.randn(4, 16, 16)}, "mse", flags=("--freeze=embed_positions",))  # requires_grad=False
 
 
 @network("wav2vec 2.0")
