@@ -300,31 +300,49 @@ private:
 
   const std::string& nameOf(std::size_t i) const { return file_.graph().initializer(static_cast<int>(i)).name(); }
 
+  /// The one parameter of the module that an initializer holds, as it is or in another order; empty: it is none.
+  std::string parameterIn(std::size_t i) const {
+    const std::string& name = nameOf(i);
+    if (program_.isParameter(name)) return name;
+    const std::vector<std::string> sources = program_.sourcesOf(name);
+    return sources.size() == 1 && program_.isLayoutOnly(name) ? sources.front() : "";
+  }
+
   /// An exporter that folds constants stores the table of an embedding once more, transposed, for the classifier that
-  /// uses it. Two matrices that are trained apart are not equal to the last bit.
+  /// uses it, and the weight of a module that is called several times once for each call. Two matrices that are trained
+  /// apart are not equal to the last bit.
   void tieCopies(std::vector<Initializer>& list) {
     std::set<std::string> tables;
     for (const onnx::NodeProto& node : file_.graph().node())
       if (node.op_type() == "Gather" && node.input_size() > 0) tables.insert(node.input(0));
-    std::vector<std::size_t> embeddings, others;
+    std::vector<std::size_t> firsts, others;
     for (std::size_t i = 0; i < list.size(); ++i)
       if (list[i].role == InitializerRole::trained && list[i].tensor.type.rank() == 2)
-        (tables.contains(nameOf(i)) ? embeddings : others).push_back(i);
+        (tables.contains(nameOf(i)) ? firsts : others).push_back(i);
+    const std::size_t embeddings = firsts.size();
+    if (program_.isKnown()) firsts.insert(firsts.end(), others.begin(), others.end());
     std::vector<std::string> tied;
-    for (std::size_t table : embeddings)
+    bool areEmbeddings = true;
+    for (std::size_t k = 0; k < firsts.size(); ++k)
       for (std::size_t other : others) {
-        const Equality equality = compareMatrices(file_, list[table].tensor, list[other].tensor);
-        if (equality == Equality::none || list[other].role == InitializerRole::tied) continue;
+        const std::size_t first = firsts[k];
+        const bool isTied = list[first].role == InitializerRole::tied || list[other].role == InitializerRole::tied;
+        const bool mayBe = k < embeddings ||
+                           (first < other && !parameterIn(first).empty() && parameterIn(first) == parameterIn(other));
+        if (isTied || !mayBe) continue;
+        const Equality equality = compareMatrices(file_, list[first].tensor, list[other].tensor);
+        if (equality == Equality::none) continue;
         list[other].role = InitializerRole::tied;
-        list[other].tiedTo = static_cast<int>(table);
+        list[other].tiedTo = static_cast<int>(first);
         list[other].transposed = equality == Equality::transposed;
-        tied.push_back("'" + nameOf(other) + "' is '" + nameOf(table) + "'" +
+        areEmbeddings = areEmbeddings && k < embeddings;
+        tied.push_back("'" + nameOf(other) + "' is '" + nameOf(first) + "'" +
                        (list[other].transposed ? " transposed" : ""));
       }
     if (!tied.empty())
       diags_.warning({.file = file_.path()}).help("--tie=off trains them apart")
-          << "the exporter stored " << counted(tied.size(), "embedding") << " twice: " << tied.front()
-          << (tied.size() > 1 ? ", …" : "") << "; they are trained as one";
+          << "the exporter stored " << counted(tied.size(), areEmbeddings ? "embedding" : "parameter")
+          << " twice: " << tied.front() << (tied.size() > 1 ? ", …" : "") << "; they are trained as one";
   }
 
   /// What was decided by rules, since the file does not say what is a parameter.

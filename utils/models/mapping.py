@@ -104,7 +104,7 @@ def told(names, warnings, related=(), places=0):
     naming = {text: {name for name in {*names, *related} if is_named(name, text)} for text in texts}
     named = set(names) & set().union(*naming.values())
     counts = {text: max(map(int, re.findall(r"(?<![\w'.])\d+(?![\w'.])", text)), default=0) for text in texts}
-    more = sum(max(0, counts[text] - len(found)) for text, found in naming.items() if found)
+    more = sum(max(0, counts[text] - len(found & set(names))) for text, found in naming.items() if found)
     return len(named) + more >= (min(len(names), places) if places else len(names))
 
 

@@ -103,6 +103,7 @@ class Differences:
     Runtime's optimisations are left out.
     """
     STEPS = [2.0 ** -k for k in range(3, 22, 2)]
+    WELL = 0.05  # the doubt over the derivative
 
     def __init__(self, model, names, feeds, loss):
         self.session, self.feeds, self.loss = session_of(lifted(model, set(names))), feeds, loss
@@ -113,8 +114,8 @@ class Differences:
 
     def along(self, name, direction, pairs=None):
         """The derivative along a direction of norm 1, how far from it it may be (what the two estimates that make it are apart,
-        and what rounding does to the loss), and which of the pairs of steps gave it: the one with the smallest doubt for
-        its size, since a model that saturates hardly changes for any large step."""
+        and what rounding does to the loss), and which of the pairs of steps gave it: the smallest steps that give it well,
+        since large ones agree with each other beyond a kink, too, or else those with the smallest doubt for its size."""
         value = self.values[name].astype(numpy.float64)
         size = max(numpy.linalg.norm(value), 0.1 * numpy.sqrt(value.size))
         steps = {}
@@ -129,7 +130,12 @@ class Differences:
             derivative = (at(k) + at(k + 1)) / 2
             doubt = max(abs(at(k) - at(k + 1)), self.rounding / (self.STEPS[k + 1] * size))
             found.append((doubt / max(abs(derivative), 1e-300), derivative, doubt, k))
-        return min(found)[1:]
+        if well := [entry for entry in found if entry[0] <= self.WELL]:
+            return well[-1][1:]
+        # Nothing, or too steep for steps that f32 can take: then they differ among each other.
+        _, derivative, doubt, k = min(found)
+        apart = max(abs(value - derivative) - self.rounding / (self.STEPS[step] * size) for step, value in steps.items())
+        return derivative, max(doubt, apart), k
 
     def central(self, name, value, direction, step):
         ends = [numpy.asarray(value + sign * step * direction, self.values[name].dtype) for sign in (1, -1)]

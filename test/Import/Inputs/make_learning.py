@@ -198,6 +198,17 @@ def stated_calls():
                  says=signature([*names, "out.weight"]), producer="pytorch")
 
 
+def stated_twice():
+    """A module that is called twice: the exporter folded its transposed weight once for each call. Another weight is equal,
+    but of another parameter."""
+    nodes = [node("MatMul", ["x", "val_1"], ["a"]), node("MatMul", ["a", "val_2"], ["b"]),
+             node("MatMul", ["b", "val_3"], ["y"])]
+    weights = [tensor(name, rng().normal(size=(4, 4))) for name in ("val_1", "val_2", "val_3")]
+    values = [folded("val_1", [4, 4], "fc.weight"), folded("val_2", [4, 4], "fc.weight"), folded("val_3", [4, 4], "out.weight")]
+    return Model(nodes, weights, x=["N", 4], y=["N", 4], values=values, says=signature(["fc.weight", "out.weight"]),
+                 producer="pytorch")
+
+
 def stated_folds():
     """A BatchNormalization folded into a convolution, and a convolution whose bias is called after its input."""
     conv = "torch.nn.modules.conv.Conv2d"
