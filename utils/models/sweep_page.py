@@ -4,20 +4,33 @@ from sweep_networks import NETWORKS
 
 INTRO = """## What PyTorch exports
 
-{count} architectures from torchvision, transformers and `utils/models/sweep_networks/`, small, with random weights, exported by PyTorch 2.15
-with three settings: its exporter as it is, the same with `optimize=False`, and the older one (`dynamo=False`, in training mode where there
-is BatchNorm). What pdc makes of each file is compared with the module: which parameters are trained; the forward with ONNX Runtime;
-the loss, every gradient and one step of AdamW with PyTorch, in f64; where it says *program*, also the step of a program, in f32.
-The newer exporter writes BatchNorm for inference only: with `optimize=False`, `--bn=batch` brings its training back; otherwise it is folded
-into the convolution before it, and PyTorch's module in inference mode is what the rest is compared with. Made by
-`utils/models/sweep.py`, which fails where anything else happens than
+This part compares what pdc trains with the PyTorch module, for {count} small architectures with random weights from
+torchvision, transformers and `utils/models/sweep_networks/`. PyTorch 2.15 exports each with three settings:
 
-- **equal**: the module's own parameters are trained under their own names, and all numbers agree;
-- **told**: some are trained in another way, and a warning names them: *renamed* (held under another name, so that the module cannot
-  load them back by name), *merged* (several equal parameters are one), *apart* (one is stored twice), *left out* (not in the file any more,
-  or not trained), *in part* (some of their uses were computed in advance), *other* (what is trained in place of the last two; its gradient is that
-  of differences of ONNX Runtime's loss). Whatever has a counterpart in the module agrees with it;
-- **refused**: with a reason; the messages are below;
+- its default exporter
+- the default exporter with `optimize=False`
+- the older exporter (`dynamo=False`), in training mode if there is BatchNorm
+
+For each file these are compared with the module: the parameters that are trained; the forward, with ONNX Runtime; the
+loss, every gradient and one step of AdamW, with PyTorch in f64. Where the cell says *program*, the step of a program
+in f32 is compared too.
+
+The default exporter writes BatchNorm for inference only. With `optimize=False`, `--bn=batch` restores its training.
+Without `optimize=False`, BatchNorm is folded into the convolution before it; the other comparisons then use PyTorch's
+module in inference mode.
+
+`utils/models/sweep.py` writes this part. It fails unless each case ends in one of these ways:
+
+- **equal**: the module's own parameters are trained under their own names, and all numbers agree.
+- **told**: some parameters are trained in another way, and a warning names them. Whatever has a counterpart in the
+  module agrees with it. The kinds are:
+  - *renamed*: held under another name, so the module cannot load them back by name
+  - *merged*: several equal parameters are one
+  - *apart*: one parameter is stored twice
+  - *left out*: not in the file any more, or not trained
+  - *in part*: some of their uses were computed in advance
+  - *other*: what is trained in place of the last two; its gradient agrees with differences of ONNX Runtime's loss
+- **refused**: with a reason; the messages are below.
 - **not exported**: by PyTorch.
 """
 
@@ -50,7 +63,7 @@ def document(rows, exporters):
     warned = [("\n".join([message, *helps]), case) for case, row in cases if row["verdict"] == "told" for message, helps in row["warnings"]]
     refused = [("\n".join([message, *helps]), case) for case, row in cases for message, helps in row.get("errors", [])[:1]]
     failed = [(row["reason"], case) for case, row in cases if row["verdict"] == "not exported"]
-    lines += listed("What is told", "An example of each warning, its help, and the cases that have it.", warned)
-    lines += listed("What is refused", "The first line of each refusal, its help, and the cases that have it.", refused)
+    lines += listed("Warnings", "An example of each warning, its help, and the cases that have it.", warned)
+    lines += listed("Refusals", "The first line of each refusal, its help, and the cases that have it.", refused)
     lines += listed("What PyTorch does not export", "In the words of PyTorch.", failed)
     return "\n".join(lines) + "\n"
