@@ -126,25 +126,32 @@ def records(rows):
 
 def document(rows):
     lines = ["# Models", "",
-             "Made by `utils/models/measure.py`, what follows the commands by other scripts; do not edit. The networks of",
-             "`utils/models/`, from torchvision or written to be read there;",
-             "weights are random, nothing is downloaded. `utils/models/export.py --help` has other sizes, opsets, and inference mode, which",
-             "[the importer](../include/pdc/Import/OnnxImport.h) repairs as far as it can.", "",
-             "- **weights**: size of the exported model, full size, training mode.",
-             "- **CPU**, **memory**: of `pdc` from the file to the written stages for 8 devices, costs estimated; CPU time, and the peak of",
-             "  memory less the weights. Minibatches of 32 (experts: 4, Llama: 16). 0 where not even all of",
-             "  the weights are in memory at once: they are mapped.",
-             "- **plan**: replicas of each stage. **groups**: fusion groups, between which cuts may lie.",
-             "- **error**: small version, 1 and 3 stages, 1f1b-flush, 10 steps: the norm-wise error of the losses and of every gradient of the",
-             "  first step against PyTorch in f64, over that of PyTorch in f32, which is the largest of three runs that differ in rounding (at",
-             "  least 1e-6); the largest, of so many gradients. At most 3.", "",
+             "This page lists networks that pdc trains, the commands that compile each of them, and what was measured. The networks",
+             "are in `utils/models/`, from torchvision or written to be read there. Their weights are random; nothing is downloaded.", "",
+             "- To compile one of them, copy its [commands](#commands).",
+             "- To train its small version and compare it with PyTorch, run `utils/models/compare.py NAME`.",
+             "- `utils/models/export.py --help` lists other sizes, opsets, and inference mode, which",
+             "  [the importer](../include/pdc/Import/OnnxImport.h) repairs as far as it can.", "",
+             "`utils/models/measure.py` writes this page; other scripts write the parts after the commands. Do not edit it.", "",
+             "The columns are:", "",
+             "| column | meaning |", "|---|---|",
+             "| weights | size of the exported model, full size, in training mode |",
+             "| CPU, memory | CPU time of `pdc`, and its peak memory less the weights, from the file to the written stages, for 8 devices with "
+             "estimated costs. Minibatches of 32 (experts: 4, Llama: 16). The weights are mapped; the memory is 0 if not all of them are in "
+             "memory at once |",
+             "| groups | fusion groups; cuts lie between them |",
+             "| plan | replicas of each stage |",
+             "| error | norm-wise error against PyTorch in f64, divided by the error of PyTorch in f32, at most 3. The largest over the losses of "
+             "10 steps and every gradient of the first step, for the small version in 1 and 3 stages, 1f1b-flush. PyTorch's error is the largest "
+             "of three runs that differ in rounding, at least 1e-6 |",
+             "| gradients | number of gradients compared |", "",
              "| network | weights MiB | CPU s | memory MiB | groups | plan | error | gradients |", "|---|--:|--:|--:|--:|---|--:|--:|"]
     for row in rows:
         measured = (f"{row['weights_mib']:.0f} | {row['cpu_s']:.2f} | {row['memory_mib']:.0f} | {row['groups']} | {row['stages']}"
                     if row.get("compiled") else "not measured | | | |")
         ratio = "not run" if row.get("ratio") is None else f"{row['ratio']:.2f}" + ("" if row["agrees"] else " (fails)")
         lines.append(f"| {TITLES[row['network']]} | {measured} | {ratio} | {row.get('gradients', '')} |")
-    lines += ["", "## Commands", "", "For any of them, `utils/models/compare.py NAME` trains the small version and compares it with PyTorch.", ""]
+    lines += ["", "## Commands", ""]
     for row in rows:
         name = row["network"]
         lines += [f"### {TITLES[name]}", "", "    " + " ".join(["utils/models/export.py", name, f"{name}.onnx", "--size=full",

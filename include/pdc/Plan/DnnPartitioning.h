@@ -22,7 +22,7 @@ struct DnnPartitioningNode {
   double size = 0;          ///< memory
 };
 
-/// All edges out of a node carry its output and must cost the same (docs/Planning.md); `cost` is the
+/// All edges out of a node carry its output and must cost the same (docs/PlannerModels.md); `cost` is the
 /// time of the transfer.
 struct DnnPartitioningEdge {
   std::int64_t from = 0, to = 0; ///< indices of nodes

@@ -39,7 +39,7 @@ struct PlanStage {
   double inputGradientMs = 0;
   double weightGradientMs = 0;
   double updateMs = 0;
-  double allReduceMs = 0;              ///< sync_s of docs/Planning.md: one all-reduce of this stage
+  double allReduceMs = 0;              ///< sync_s of docs/PlannerModels.md: one all-reduce of this stage
   double allReduceCoreMs = 0;          ///< of updateMs: what its bytes take from the core that computes
   double exposedSyncMs = 0;            ///< e_s: what of it the backward does not hide when d_s = 0
   std::vector<GradientBucket> buckets; ///< from which e_s follows; empty where nothing is hidden

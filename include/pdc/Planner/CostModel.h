@@ -1,4 +1,5 @@
-// pdc's own cost model (--cost-model=pdc, docs/Planning.md): what a partition costs, in time per minibatch and memory.
+// pdc's own cost model (--cost-model=pdc, docs/PlannerModels.md): what a partition costs, in time per minibatch and
+// memory.
 //
 // A partition is a chain of differences of down-sets of the cost graph: stage s needs nothing from stages after it.
 // Ranks are numbered stage by stage, replica by replica, and placed on the cluster's leaves in that order; with unequal
