@@ -2,6 +2,7 @@
 #pragma once
 
 #include "pdc/Driver/Compile.h"
+#include "pdc/Driver/Gpu.h"
 
 #include <CLI/CLI.hpp>
 #include <string>
@@ -14,92 +15,42 @@ class ModelFlags {
 public:
   void addTo(CLI::App& app, CompileOptions& options) {
     app.add_option("MODEL.onnx", options.model, "the model")->required();
-    app.add_option("--target", target_, "what to generate for (auto: cpu)")
+    addModelTo(app, options);
+    addTrainingTo(app);
+    app.option_defaults()->group("Options");
+  }
+
+  /// What the programs are for, and what is printed on the way. pdc-eval has a --precision of its own.
+  void addProgramsTo(CLI::App& app, CompileOptions& options, bool withPrecision) {
+    app.option_defaults()->group("Programs");
+    app.add_option(
+           "--target", target_,
+           "what the programs run on\n"
+           "auto takes the GPUs of this machine where there are any that programs for CUDA can use, else the CPU.")
         ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-        ->type_name("auto|cpu|cuda");
-    app.add_option("--batch", options.import.batch, "samples per minibatch (microbatch)")->check(CLI::PositiveNumber);
-    app.add_option("--batch-axis", batchAxes_,
-                   "the axis of an input along which its samples lie, where the names of dimensions do not tell; none: "
-                   "it is the same for all samples; may be repeated")
-        ->type_name("NAME:N|none")
-        ->allow_extra_args(false)
-        ->take_all();
-    app.add_option("--dim", dims_,
-                   "size of a dimension other than the batch: of a symbolic one by its name, of any by INPUT.AXIS")
-        ->type_name("NAME=V");
-    app.add_option("--bind", bound_, "an input that is always the same; may be repeated")
-        ->type_name("NAME=VALUE|FILE.npy|zeros")
-        ->allow_extra_args(false)
-        ->take_all();
-    app.add_option("--loss", loss_,
-                   "softmax-cross-entropy, nll, mse, bce-with-logits, bce or output:NAME; append :NAME to name the "
-                   "output, or any inner value, that it applies to, then ,weight=…, label=…, ignore_index=…, "
-                   "average=update|minibatch, label_smoothing=…, class_weights=…/…; several add up (the model's own "
-                   "loss; docs/Training.md)")
-        ->type_name("KIND[:NAME][,…]")
-        ->take_all();
-    app.add_option(
-           "--optimizer", optimizer_,
-           "sgd, momentum, adam or adamw, then lr=…, momentum=…, nesterov=true, weight_decay=…, betas=…/…, eps=…")
+        ->type_name("auto|cpu|cuda")
         ->capture_default_str();
-    app.add_option("--lr-schedule", learningRateSchedule_,
-                   "constant, step,period=N,factor=F or cosine,period=N, then warmup=N, in minibatches")
-        ->capture_default_str();
-    app.add_option(
-           "--param-group", groups_,
-           "parameters that learn in a way of their own; REGEX is found in their names, @vectors are biases and "
-           "norms")
-        ->type_name("REGEX:lr=…,weight_decay=…")
-        ->take_all();
-    app.add_option("--clip-norm", clipNorm_,
-                   "scale gradients down to this norm, over all stages, or with scope=stage over each by itself")
-        ->type_name("NORM[,scope=global|stage]");
-    app.add_option(
-           "--loss-scale", lossScale_,
-           "factor of the gradients until the update divides it out; a power of two changes no bit; dynamic: "
-           "halved by updates with gradients that are not finite, which are skipped, doubled by INTERVAL others")
-        ->type_name("S|dynamic[,start=S,interval=N]");
-    app.add_option("--non-finite", nonFinite_,
-                   "gradients that are not finite skip the update or stop the run; else updates do not look")
-        ->check(CLI::IsMember({"skip", "stop"}))
-        ->type_name("skip|stop");
-    app.add_option("--init-from", options.initFrom,
-                   "other starting weights, by the names of the initializers and in their layout: a file, the index of "
-                   "several or their folder; takes a prefix off or puts one before the names; may be repeated")
-        ->type_name("F.safetensors|INDEX.json|DIR[,strip=PREFIX][,add=PREFIX]")
-        ->take_all();
-    app.add_option("--init", options.init,
-                   "weights that the model lacks start with the usual initialisation of the op that uses them")
-        ->type_name("SEED");
-    app.add_option("--reset", options.reset,
-                   "parameters that start so though the model has them: a new head; REGEX is found in their names")
-        ->type_name("REGEX");
-    app.add_option("--freeze", options.import.freeze, "initializers that do not learn")->type_name("REGEX");
-    app.add_option("--train", options.import.train, "initializers that learn")->type_name("REGEX");
-    app.add_option("--bn", batchNorm_, "train BatchNorm with the minibatch's statistics, or with the stored ones")
-        ->check(CLI::IsMember({"batch", "frozen"}))
-        ->type_name("batch|frozen");
-    app.add_option("--tie", tie_, "train an embedding that the exporter stored twice as one parameter, or as two")
-        ->check(CLI::IsMember({"auto", "off"}))
-        ->type_name("auto|off");
-    app.add_option("--dropout", options.import.dropout, "this ratio for every Dropout")->check(CLI::Range(0.0, 1.0));
+    if (withPrecision)
+      app.add_option("--precision", precision_,
+                     "element type of matrix products and convolutions, for CUDA\n"
+                     "Weights, sums, norms and losses stay f32.")
+          ->check(CLI::IsMember({"f32", "bf16", "f16"}))
+          ->type_name("f32|bf16|f16")
+          ->capture_default_str();
+    app.option_defaults()->group("Output");
     app.add_flag("-v,--verbose", options.verbose,
-                 "remark which operations were fused, which could not be and why, and where layouts are changed");
+                 "say more of what was decided\n"
+                 "Remarks which operations were fused, which could not be and why, and where layouts change.");
     app.add_flag("--time-passes", options.timePasses, "print how long each pass takes");
     app.add_option("--print-ir-after", options.printAfter, "print the graphs after these passes, or after all")
         ->type_name("PASS|all");
-  }
-
-  /// Of generated programs (pdc-eval has a --precision of its own).
-  void addPrecisionTo(CLI::App& app) {
-    app.add_option("--precision", precision_,
-                   "of matrix products and convolutions, for CUDA; weights, sums, norms and losses stay f32")
-        ->check(CLI::IsMember({"f32", "bf16", "f16"}))
-        ->type_name("f32|bf16|f16");
+    app.option_defaults()->group("Options");
   }
 
   Status apply(CompileOptions& options, Diagnostics& diags) {
-    options.target = target_ == "cuda" ? Target::cuda : Target::cpu;
+    options.target = target_ == "cuda"  ? Target::cuda
+                     : target_ == "cpu" ? Target::cpu
+                                        : automaticTarget(options.debugNan, diags);
     elementTypeFromName(precision_, options.precision);
     for (const std::string& dim : dims_) {
       const std::size_t equals = dim.rfind('=');
@@ -132,6 +83,106 @@ public:
   }
 
 private:
+  void addModelTo(CLI::App& app, CompileOptions& options) {
+    app.option_defaults()->group("Model");
+    app.add_option("--batch", options.import.batch,
+                   "samples per minibatch\n"
+                   "Where the schedule flushes, samples per microbatch. It replaces a batch that the file fixes.")
+        ->check(CLI::PositiveNumber)
+        ->type_name("N");
+    app.add_option("--batch-axis", batchAxes_,
+                   "axis of an input along which its samples lie\n"
+                   "Needed where the names of dimensions do not say it; none: the input is the same for all samples. "
+                   "May be repeated.")
+        ->type_name("INPUT:AXIS|none")
+        ->allow_extra_args(false)
+        ->take_all();
+    app.add_option("--dim", dims_,
+                   "size of a dimension other than the batch\n"
+                   "A symbolic dimension is given by its name, any dimension by INPUT.AXIS: --dim sequence=128 "
+                   "--dim x.2=48.")
+        ->type_name("NAME=N");
+    app.add_option("--bind", bound_,
+                   "an input that is the same for every minibatch\n"
+                   "VALUE fills it, FILE.npy holds it. If on a bound input folds. May be repeated.")
+        ->type_name("INPUT=VALUE|FILE.npy|zeros")
+        ->allow_extra_args(false)
+        ->take_all();
+    app.add_option("--init-from", options.initFrom,
+                   "starting weights from safetensors, by the names of the parameters\n"
+                   "A file, the index of several, or their folder. strip takes a prefix off the names in the file, add "
+                   "puts one before them. May be repeated; later files win.")
+        ->type_name("F.safetensors|INDEX.json|DIR[,strip=P][,add=P]")
+        ->take_all();
+    app.add_option("--init", options.init,
+                   "draw the weights that the model lacks\n"
+                   "Each gets the usual initialisation of the op that uses it.")
+        ->type_name("SEED");
+    app.add_option("--reset", options.reset,
+                   "draw these parameters anew, for a new head\n"
+                   "REGEX is searched for in their names. The seed is that of --init.")
+        ->type_name("REGEX");
+    app.add_option("--freeze", options.import.freeze,
+                   "parameters that do not train\nREGEX is searched for in their names.")
+        ->type_name("REGEX");
+    app.add_option("--train", options.import.train,
+                   "parameters that train, also where pdc takes them for constants\n"
+                   "REGEX is searched for in the names of float initializers.")
+        ->type_name("REGEX");
+    app.add_option("--bn", batchNorm_,
+                   "statistics of BatchNorm: the minibatch's, or the stored ones\n"
+                   "Default: what the file says of each.")
+        ->check(CLI::IsMember({"batch", "frozen"}))
+        ->type_name("batch|frozen");
+    app.add_option("--tie", tie_,
+                   "train an embedding that was exported twice as one parameter\noff trains the two apart.")
+        ->check(CLI::IsMember({"auto", "off"}))
+        ->type_name("auto|off")
+        ->capture_default_str();
+    app.add_option("--dropout", options.import.dropout, "ratio of every Dropout\nDefault: what the file says of each.")
+        ->check(CLI::Range(0.0, 1.0))
+        ->type_name("RATIO");
+  }
+
+  void addTrainingTo(CLI::App& app) {
+    app.option_defaults()->group("Loss and optimizer");
+    app.add_option("--loss", loss_,
+                   "softmax-cross-entropy, nll, mse, bce-with-logits, bce or output:NAME\n"
+                   "Append :NAME to name the output, or any inner value, that the loss reads, then ,weight=…, label=…, "
+                   "ignore_index=…, average=update|minibatch, label_smoothing=…, class_weights=…/…. Several losses add "
+                   "up. Default: the model's own loss. See docs/Training.md.")
+        ->type_name("KIND[:NAME][,...]")
+        ->take_all();
+    app.add_option("--optimizer", optimizer_,
+                   "sgd, momentum, adam or adamw, and its options\n"
+                   "lr=…, momentum=…, nesterov=true, weight_decay=…, betas=…/…, eps=….")
+        ->type_name("KIND[,...]")
+        ->capture_default_str();
+    app.add_option(
+           "--lr-schedule", learningRateSchedule_,
+           "constant, step,period=N,factor=F or cosine,period=N; warmup=N\nPeriods and warm-up count minibatches.")
+        ->type_name("KIND[,...]")
+        ->capture_default_str();
+    app.add_option("--param-group", groups_,
+                   "another learning rate or weight decay for some parameters\n"
+                   "REGEX is searched for in their names; @vectors are biases and norms. May be repeated.")
+        ->type_name("REGEX:lr=...,weight_decay=...")
+        ->take_all();
+    app.add_option("--clip-norm", clipNorm_,
+                   "scale gradients down to this norm\n"
+                   "scope=global takes the norm over all stages, scope=stage over each stage by itself.")
+        ->type_name("NORM[,scope=global|stage]");
+    app.add_option("--loss-scale", lossScale_,
+                   "factor on the loss that the update divides out\n"
+                   "A power of two changes no bit. dynamic halves it when gradients are not finite, skips that update, "
+                   "and doubles it after INTERVAL good ones.")
+        ->type_name("S|dynamic[,start=S,interval=N]");
+    app.add_option("--non-finite", nonFinite_,
+                   "skip the update, or stop, where gradients are not finite\nDefault: updates do not look.")
+        ->check(CLI::IsMember({"skip", "stop"}))
+        ->type_name("skip|stop");
+  }
+
   std::string target_ = "auto", precision_ = "f32", batchNorm_, tie_ = "auto", optimizer_ = "sgd,lr=0.01",
               learningRateSchedule_ = "constant", clipNorm_, lossScale_, nonFinite_;
   std::vector<std::string> batchAxes_, dims_, bound_, loss_, groups_;

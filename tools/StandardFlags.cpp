@@ -4,17 +4,25 @@
 #include <algorithm>
 #include <cctype>
 #include <iostream>
+#include <memory>
 #include <sstream>
 
 namespace pdc {
 
 extern const char* const commit; // cmake/WriteCommit.cmake writes it; empty outside a repository
 
+const std::vector<std::string>& toolNames() {
+  static const std::vector<std::string> names = {"pdc",     "pdc-run",  "pdc-ckpt",    "pdc-eval",
+                                                 "pdc-opt", "pdc-plan", "pdc-profile", "pdc-sim"};
+  return names;
+}
+
 namespace {
 
 std::string versionOf(const CLI::App& app) {
   const std::string made = commit;
-  return app.get_name() + " " PDC_VERSION + (made.empty() ? "" : " (commit " + made + ")");
+  return app.get_name() + " " PDC_VERSION " (" + (made.empty() ? "" : "commit " + made + ", ") +
+         "targets cpu" PDC_TARGETS ")";
 }
 
 /// Text for troff: nothing in it is a request or an escape.
@@ -41,11 +49,14 @@ std::vector<const CLI::Option*> shown(const CLI::App& app, bool positional) {
   return result;
 }
 
-/// What the flag takes, without its validators: "FILE", "cpu|cuda"; empty where it takes nothing.
+/// What the flag takes, "FILE" or "cpu|cuda", without what CLI11 appends of its validators; empty where it takes
+/// nothing.
 std::string valueOf(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0 || option.get_type_size_max() == 0) return "";
-  const std::string type = option.get_type_name();
-  return type.substr(0, type.find(':'));
+  std::string type = option.get_type_name();
+  for (const char* validator : {":{", ":POSITIVE", ":NONNEGATIVE", ":NUMBER", ":INT in ", ":UINT in ", ":FLOAT in "})
+    type.resize(std::min(type.size(), type.find(validator)));
+  return type;
 }
 
 /// The words that the flag takes, where they are listed: "{a,b}" of a validator, or "a|b" in the help.
@@ -77,19 +88,46 @@ std::vector<std::string> flagsOfFooter(const CLI::App& app) {
   return flags;
 }
 
+/// A description as a paragraph: its first line is a sentence without its full stop.
+std::string paragraph(const std::string& description) {
+  const std::size_t end = description.find('\n');
+  return troff(end == std::string::npos ? description
+                                        : description.substr(0, end) + ". " + description.substr(end + 1));
+}
+
 void writeOptions(std::ostream& out, const CLI::App& app) {
   for (const CLI::Option* option : shown(app, true))
-    out << ".TP\n\\fI" << troff(option->get_name(true)) << "\\fR\n" << troff(option->get_description()) << "\n";
+    out << ".TP\n\\fI" << troff(option->get_name(true)) << "\\fR\n" << paragraph(option->get_description()) << "\n";
   for (const CLI::Option* option : shown(app, false)) {
     std::string names;
     for (const std::string& name : option->get_snames()) names += (names.empty() ? "\\-" : ", \\-") + troff(name);
     for (const std::string& name : option->get_lnames()) names += (names.empty() ? "\\-\\-" : ", \\-\\-") + troff(name);
     const std::string value = valueOf(*option), standard = option->get_default_str();
     out << ".TP\n\\fB" << names << "\\fR" << (value.empty() ? "" : " \\fI" + troff(value) + "\\fR") << "\n"
-        << troff(option->get_description()) << (standard.empty() || value.empty() ? "" : " (" + troff(standard) + ")")
-        << "\n";
+        << paragraph(option->get_description())
+        << (standard.empty() || value.empty() ? "" : " (" + troff(standard) + ")") << "\n";
   }
 }
+
+/// --help: flags by group, a line each.
+class ShortHelp : public CLI::Formatter {
+public:
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
+    for (std::size_t at; (at = text.find("\n\n\n")) != std::string::npos;) text.erase(at, 1);
+    return text;
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (option->get_positional()) return "";
+    const std::string value = valueOf(*option), standard = option->get_default_str();
+    return (value.empty() ? "" : " " + value) + (standard.empty() || value.empty() ? "" : " (" + standard + ")") +
+           (option->get_required() && option->nonpositional() ? " (needed)" : "");
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    const std::string& text = option->get_description();
+    return text.substr(0, text.find('\n'));
+  }
+};
 
 std::string manPage(const CLI::App& app) {
   std::ostringstream out;
@@ -117,10 +155,8 @@ std::string manPage(const CLI::App& app) {
     out << ".fi\n";
   }
   out << ".SH SEE ALSO\n";
-  const char* const tools[] = {"pdc",     "pdc-run",  "pdc-ckpt",    "pdc-eval",
-                               "pdc-opt", "pdc-plan", "pdc-profile", "pdc-sim"};
   std::string others;
-  for (const char* tool : tools)
+  for (const std::string& tool : toolNames())
     if (tool != name) others += (others.empty() ? "\\fB" : ", \\fB") + troff(tool) + "\\fR(1)";
   out << others << "\n";
   return out.str();
@@ -167,6 +203,8 @@ std::string completion(const CLI::App& app) {
 } // namespace
 
 void addStandardFlags(CLI::App& app) {
+  app.formatter(std::make_shared<ShortHelp>());
+  app.get_formatter()->column_width(44);
   app.set_version_flag("--version", versionOf(app));
   const auto prints = [&](const char* flag, std::string (*text)(const CLI::App&)) {
     app.add_flag_callback(flag,

@@ -1,6 +1,7 @@
 // Looks for programs, asks them for their versions, and reads what the kernel says of the machine.
 #include "pdc/Driver/Doctor.h"
 
+#include "pdc/Driver/Gpu.h"
 #include "pdc/Driver/Toolchain.h"
 
 #include <algorithm>
@@ -84,7 +85,7 @@ bool pdc::examineMachine(std::ostream& out) {
   Diagnostics quiet(nullptr);
   const Expected<std::string> prefix = runtimePrefix(quiet);
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-  const bool gpu = fs::exists("/dev/nvidia0");
+  const GpuSupport gpus = examineGpus();
   const std::string packages = "apt-get install ";
   const Finding findings[] = {
       program("g++", true, packages + "g++"),
@@ -97,7 +98,8 @@ bool pdc::examineMachine(std::ostream& out) {
       memory(),
       sharedMemory(),
       program("nvcc", false, "install the CUDA toolkit to compile for GPUs"),
-      {"GPU", gpu, false, gpu ? "/dev/nvidia0" : "", "programs for the CPU need none"}};
+      {"GPU", gpus.devices > 0, false, std::to_string(gpus.devices) + (gpus.lacks.empty() ? "" : ", but " + gpus.lacks),
+       gpus.older > 0 ? "compute capability 8.0 is needed" : "programs for the CPU need none"}};
   bool complete = true;
   for (const Finding& finding : findings) {
     complete = complete && (finding.there || !finding.needed);
@@ -105,9 +107,7 @@ bool pdc::examineMachine(std::ostream& out) {
         << (finding.there    ? "ok"
             : finding.needed ? "MISSING"
                              : "none")
-        << finding.detail;
-    if (!finding.there) out << finding.remedy;
-    out << "\n";
+        << (finding.there ? finding.detail : finding.remedy) << "\n";
   }
   out << (complete ? "this machine has what runs on its CPUs need\n" : "something is missing\n");
   return complete;

@@ -1,11 +1,13 @@
 // pdc-profile MODEL.onnx -o profile.json: measures every fusion group of a model on this machine, in a generated
 // program.
 #include "../CompilerFlags.h"
+#include "../ConfigFile.h"
 #include "../StandardFlags.h"
 #include "pdc/Driver/CommandLine.h"
 #include "pdc/Plan/ScheduleName.h"
 
 #include <iostream>
+#include <optional>
 
 using namespace pdc;
 
@@ -18,15 +20,15 @@ int main(int argc, char** argv) {
   std::string file;
   ModelFlags model;
   model.addTo(app, options);
-  model.addPrecisionTo(app);
+  model.addProgramsTo(app, options, true);
   app.add_option("-o,--output", file, "profile to write")->type_name("profile.json")->required();
   app.add_option("--busy-cores", options.busyCores,
-                 "measure on so many cores at once, as many as a run on this machine uses: they share memory")
+                 "cores that measure at the same time\nAs many as a run on this machine uses: they share memory.")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1024}))
       ->capture_default_str();
   app.add_option("--schedule", options.planner.schedule,
-                 "for this schedule: those that separate the halves of a backward need both, timed apart")
+                 "schedule of the runs\nSchedules that separate the halves of a backward need both, timed apart.")
       ->type_name("1f1b|1f1b-flush|gpipe|2bw|zb-h1|zb-v|interleaved:V")
       ->check(CLI::Validator(
           [](const std::string& name) {
@@ -34,11 +36,9 @@ int main(int argc, char** argv) {
           },
           "", "SCHEDULE"))
       ->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
-  }
+  addConfigFlag(app);
+  std::vector<std::string> words;
+  if (const std::optional<int> code = parsed(app, argc, argv, words)) return *code;
   Diagnostics diags(&std::cerr);
   if (model.apply(options, diags)) (void)measureProfile(options, file, std::cout, diags);
   return exitCodeOf(diags);

@@ -1,4 +1,5 @@
 // pdc-run DIR --data D …: builds a folder that pdc has written, launches its ranks, and exports the trained model.
+#include "../ConfigFile.h"
 #include "../StandardFlags.h"
 #include "pdc/Driver/CommandLine.h"
 #include "pdc/Driver/Doctor.h"
@@ -6,6 +7,8 @@
 
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <optional>
+#include <vector>
 
 using namespace pdc;
 
@@ -48,18 +51,18 @@ int main(int argc, char** argv) {
                               "what each rank did and when, for Perfetto",
                               "steps between progress lines",
                               "one JSON object per step",
-                              "write checkpoints there: at the end, after a signal, and --checkpoint-every steps",
+                              "write checkpoints there\nAt the end, after a signal, and --checkpoint-every steps.",
                               "steps between checkpoints",
                               "checkpoints to keep, the newest"};
   for (std::size_t i = 0; i < std::size(passed); ++i) app.add_option(passed[i].first, *passed[i].second, help[i]);
   bool resume = false;
   app.add_flag("--resume", resume, "go on from the newest checkpoint");
-  app.add_option("--max-restarts", options.maxRestarts,
-                 "go on by itself, so many times, from the newest checkpoint when a rank is lost")
+  app.add_option("--max-restarts", options.maxRestarts, "restarts from the newest checkpoint when a rank is lost")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
-  app.add_option("--watchdog", options.watchdogSeconds,
-                 "without any progress, after which a run counts as hung (100 steps of the plan, 60 at least)")
+  app.add_option(
+         "--watchdog", options.watchdogSeconds,
+         "time without progress after which a run counts as hung\nDefault: 100 steps of the plan, at least 60 seconds.")
       ->check(CLI::PositiveNumber)
       ->type_name("SECONDS");
   app.add_flag("--threads", options.threads, "run all ranks as threads of one process, without MPI");
@@ -76,11 +79,9 @@ int main(int argc, char** argv) {
   app.add_option("--export", options.exportFile, "write the trained model there")->type_name("trained.onnx");
   app.add_option("--export-weights", options.exportFolder, "write the trained weights there, a file per stage")
       ->type_name("DIR");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
-  }
+  addConfigFlag(app);
+  std::vector<std::string> words;
+  if (const std::optional<int> code = parsed(app, argc, argv, words)) return *code;
   if (doctor) {
     const bool complete = examineMachine(std::cout);
     if (clusterFile.empty()) return complete ? 0 : 1;

@@ -1,0 +1,131 @@
+// What --help says of the plan, and how the texts of its flags are read.
+#include "PlanFlags.h"
+
+#include "pdc/Driver/CommandLine.h"
+#include "pdc/Plan/ScheduleName.h"
+#include "pdc/Planner/OptionText.h"
+#include "pdc/Schedule/ScheduleFile.h"
+#include "pdc/Support/DiagnosticsBuilder.h"
+
+#include <algorithm>
+#include <numeric>
+
+using namespace pdc;
+
+void PlanFlags::addTo(CLI::App& app, CompileOptions& options) {
+  app.option_defaults()->group("Plan");
+  addMachinesTo(app, options);
+  addScheduleTo(app, options);
+  addReplicasTo(app, options);
+  app.option_defaults()->group("Options");
+}
+
+void PlanFlags::addMachinesTo(CLI::App& app, CompileOptions& options) {
+  auto* devices = app.add_option("--devices", options.devices, "number of equal devices on this machine")
+                      ->check(CLI::PositiveNumber)
+                      ->type_name("N")
+                      ->capture_default_str();
+  app.add_option("--cluster", options.clusterFile,
+                 "the machines and their links\nThe file is described in docs/Planning.md.")
+      ->type_name("FILE")
+      ->excludes(devices);
+  app.add_option("--threads-per-stage", threads_,
+                 "OpenMP threads of each rank's kernels\nauto: the cores of the machine, divided by the devices.")
+      ->check([](const std::string& text) {
+        return text == "auto" || CLI::Range(1, 1024)(text).empty()
+                   ? std::string()
+                   : "'" + text + "' is neither a number from 1 to 1024 nor auto";
+      })
+      ->type_name("N|auto")
+      ->capture_default_str();
+  app.add_option(
+         "--profile", options.profile,
+         "where costs come from: auto, measure, analytic, or a file\n"
+         "auto measures on the CPU, once for a model, and estimates for CUDA. A file is what pdc-profile writes.")
+      ->type_name("auto|measure|analytic|FILE")
+      ->capture_default_str();
+  app.add_option("--plan", options.planFile, "use this plan.json instead of solving")->type_name("FILE");
+}
+
+void PlanFlags::addScheduleTo(CLI::App& app, CompileOptions& options) {
+  schedule_ = options.planner.schedule;
+  app.add_option("--schedule", schedule_,
+                 "order of forwards and backwards\nOne of " + scheduleNamesText() +
+                     ", or a file (docs/FileFormats.md). docs/Semantics.md states what each trains.")
+      ->type_name("1f1b|1f1b-flush|gpipe|2bw|zb-h1|zb-v|interleaved:V|FILE")
+      ->capture_default_str();
+  app.add_option("--microbatches", options.planner.microbatches, "minibatches per update, where the schedule flushes")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  app.add_option("--warmup", warmup_,
+                 "forwards before the first backward, per stage\n"
+                 "hide: as many as hide the transfers; paper: PipeDream's; or a number for each stage.")
+      ->type_name("hide|paper|N,N,...")
+      ->capture_default_str();
+  app.add_option("--weights", options.planner.weights, "version of the weights that a minibatch uses")
+      ->check(CLI::IsMember({"stash", "vertical-sync", "latest"}))
+      ->type_name("stash|vertical-sync|latest")
+      ->capture_default_str();
+  app.add_option("--recompute", options.planner.recompute,
+                 "compute results again instead of keeping them\n"
+                 "none: nothing. auto: what one pass over memory gives (not for CUDA), and whole forwards where the "
+                 "planner gains by it. all: whole forwards.")
+      ->check(CLI::IsMember({"none", "auto", "all"}))
+      ->capture_default_str()
+      ->type_name("none|auto|all");
+  app.add_option(
+         "--updates", updates_,
+         "when parameters are updated\n"
+         "early: each as soon as its gradient is there, where the schedule allows it, which saves the memory of "
+         "gradients. late: all after the backward.")
+      ->check(CLI::IsMember({"early", "late"}))
+      ->type_name("early|late")
+      ->capture_default_str();
+}
+
+void PlanFlags::addReplicasTo(CLI::App& app, CompileOptions& options) {
+  app.add_flag("--straight", options.planner.straight, "no replicated stages");
+  app.add_option("--replicas", options.planner.stageReplicas, "exactly these replicas of each stage: 2,1")
+      ->delimiter(',')
+      ->type_name("N,N,...");
+  app.add_option("--sync", options.planner.sync,
+                 "how a replicated stage reduces its gradients\n"
+                 "overlap: it goes on while they are reduced. barrier: it waits.")
+      ->check(CLI::IsMember({"overlap", "barrier"}))
+      ->type_name("overlap|barrier")
+      ->capture_default_str();
+  app.add_option("--bucket", bucket_,
+                 "gradients that are reduced in one all-reduce, at most\n"
+                 "Buckets are reduced while the backward goes on. Default: 8MiB.")
+      ->type_name("BYTES");
+  app.add_flag("--explain", options.explain, "print why this plan, and why not the others");
+}
+
+/// --schedule: a name, or a file, which leaves nothing to the flags that shape a schedule.
+Status PlanFlags::applySchedule(const CLI::App& app, CompileOptions& options, Diagnostics& diags) const {
+  Expected<bool> isFile = isScheduleFile(schedule_, diags);
+  if (!isFile) return failure;
+  if (!*isFile) {
+    options.planner.schedule = schedule_;
+    return success;
+  }
+  options.scheduleFile = schedule_;
+  for (const char* flag : {"--weights", "--microbatches", "--sync", "--warmup", "--straight", "--replicas"})
+    if (app.count(flag) > 0)
+      return diags.error({}).exit(ExitCode::usage).help(std::string("leave out ") + flag)
+             << "the schedule in '" << schedule_ << "' decides what " << flag << " would";
+  return success;
+}
+
+Status PlanFlags::apply(const CLI::App& app, CompileOptions& options, Diagnostics& diags) const {
+  options.lateUpdates = updates_ == "late";
+  options.threadsPerStage = threads_ == "auto" ? 0 : std::stoi(threads_);
+  const bool isCounted = app.count("--devices") > 0 || !options.clusterFile.empty();
+  const auto& replicas = options.planner.stageReplicas;
+  if (!isCounted && !replicas.empty())
+    options.devices = std::accumulate(replicas.begin(), replicas.end(), 0) / std::max(1, stagesPerRank(schedule_));
+  if (!applySchedule(app, options, diags)) return failure;
+  if (!options.scheduleFile.empty() && !isCounted) options.devices = 0; // as many as the file has ranks
+  if (!parseBucket(bucket_, options.planner, diags)) return failure;
+  return parseWarmup(warmup_, options.planner, diags);
+}
