@@ -88,8 +88,10 @@ Status requireFloat(const InferContext& c, const char* op, std::size_t i, int le
 
 Status requireType(const InferContext& c, const char* op, std::size_t i, const Type& type, const char* what) {
   if (c.operand(i).element == type.element && c.operand(i).shape == type.shape) return success;
-  return c.error() << "'" << op << "' op has operand " << i << " of type " << toString(c.operand(i)) << ", " << what
-                   << " asks for " << toString(type);
+  return c.error().help("onnx.checker.check_model(MODEL, full_check=True) tells whether the file is right; another "
+                        "setting of its exporter may write this layer right")
+         << "'" << op << "' op has operand " << i << " of type " << toString(c.operand(i)) << ", " << what
+         << " asks for " << toString(type);
 }
 
 Status requireAxis(const InferContext& c, const char* op, std::int64_t axis, int rank) {

@@ -44,8 +44,10 @@ bool RecurrentDirection::activatedBy(std::initializer_list<const char*> names) c
 
 Status RecurrentNode::requireInput(std::size_t i, const char* name, const Shape& shape) {
   if (!n.input(i) || n.type(i).shape == shape) return success;
-  return n.error() << "has input " << name << " of " << toString(n.type(i)) << ", its shape should be "
-                   << toString(shape);
+  return n.error().help(
+             "ONNX has recurrent layers without projections (proj_size) only; another setting of the exporter "
+             "may write this layer right")
+         << "has input " << name << " of " << toString(n.type(i)) << ", its shape should be " << toString(shape);
 }
 
 Status RecurrentNode::readShapes() {
