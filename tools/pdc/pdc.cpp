@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   std::string schedule = options.planner.schedule;
   app.add_option("--schedule", schedule,
-                 "order of forwards and backwards: " + scheduleNamesText() + ", or a file (docs/Runtime.md)")
+                 "order of forwards and backwards: " + scheduleNamesText() + ", or a file (docs/FileFormats.md)")
       ->type_name("1f1b|1f1b-flush|gpipe|2bw|zb-h1|zb-v|FILE")
       ->capture_default_str();
   app.add_option("--microbatches", options.planner.microbatches, "minibatches per update, where the schedule flushes")
