@@ -334,7 +334,7 @@ def document(results, absent):
     if of("throughput"):
         text += matrix(results) + "\n" + wrapped(
             "A number with × is the throughput of the planned pipeline over that of the rival. ρ is the ratio of communication to computation, taken from a published experiment. "
-            "`share of the bound` compares the pipeline with a time that no plan beats, given the times of the profile.") + "\n\n"
+            "The [glossary](Glossary.md) explains the terms. `share of the bound` compares the pipeline with a time that no plan beats, given the times of the profile.") + "\n\n"
     text += wrapped(f"{len(judged) - len(missed)} of {len(judged)} goals hold{'; missed:' if missed else '.'}") + "\n\n"
     if missed:
         text += wrapped("\n".join(f"- {each['name']}: {each['value']:.4g} {each['unit']}".strip() + f", goal {each['goal']}" for each in missed)) + "\n\n"
