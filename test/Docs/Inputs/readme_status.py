@@ -6,11 +6,13 @@ import sys
 
 page = pathlib.Path(sys.argv[1]).read_text()
 status = page.split("## Status\n", 1)[1]
-rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in status.splitlines() if line.startswith("|")]
+tables = [[line.strip("|").split("|")[0].strip() for line in table.splitlines()] for table in re.findall(r"(?:^\|.*\n)+", status, re.M)]
 
 
-def named(column):
-    return [found[1] for row in rows[2:] if (found := re.fullmatch(r"`(.*)`", row[column]))]
+def named(flag):
+    """Names in code in the first column of the table whose first column is headed by the flag."""
+    first = next(table for table in tables if table[0] == f"`{flag}=`")
+    return [name for cell in first[2:] for name in re.findall(r"`(.*?)`", cell)]
 
 
 def answer(flag):
@@ -21,7 +23,6 @@ def answer(flag):
 taken = {"--schedule": re.search(r"type one of (.*), or a file", answer("--schedule"))[1].split(", "),
          "--target": re.search(r"\{(.*?)\}", answer("--target"))[1].split(",")}
 for flag in taken:
-    column = rows[0].index(f"`{flag}=`")
-    if sorted(named(column)) != sorted(taken[flag]):
-        sys.exit(f"README's table has {flag}={named(column)}, pdc takes {taken[flag]}")
-    print(f"{flag}: {', '.join(named(column))}")
+    if sorted(named(flag)) != sorted(taken[flag]):
+        sys.exit(f"README's table has {flag}={named(flag)}, pdc takes {taken[flag]}")
+    print(f"{flag}: {', '.join(named(flag))}")
