@@ -1,7 +1,8 @@
 """Numbers that scripts of this folder measure, kept in docs/measured/PART.json, and the parts of documents that are written from them.
 
-An entry is one line of a part's table: {"key", "machine", "versions", "date", "cells", "rows"}. Rows are what --json of the scripts writes: {"name",
-"value", "unit", "goal", "holds"}. Entries are measured on different days and machines; the page has one table for each machine and its versions.
+An entry is one line of a part's table: {"key", "machine", "versions", "date", "cells", "rows"}. Rows are what --json of
+the scripts writes: {"name", "value", "unit", "goal", "holds"}. Entries are measured on different days and machines; the
+page has one table for each machine and its versions. It begins with one matrix of all machines.
 
     utils/measured.py          writes docs/Results.md again from what is kept
     utils/measured.py --check  ends with 1 where docs/Results.md is not what is kept
@@ -10,8 +11,10 @@ import json
 import os
 import pathlib
 import platform
+import re
 import subprocess
 import sys
+import textwrap
 import time
 
 root = pathlib.Path(__file__).resolve().parent.parent
@@ -68,26 +71,80 @@ def table(header, lines):
     return "\n".join(["| " + " | ".join(header) + " |", "|" + "---|" * len(header), *("| " + " | ".join(line) + " |" for line in lines)])
 
 
+def wrapped(text):
+    """Prose in lines of at most 120 columns, as utils/check-prose wants it; blank lines divide paragraphs."""
+    # A piece of code is not broken: its spaces are hidden from the wrapping.
+    hidden = re.sub(r"`[^`]*`", lambda code: code.group().replace(" ", "\0"), text)
+    items = [textwrap.fill(" ".join(part.split()), 119, subsequent_indent="  " if part.startswith("- ") else "", break_long_words=False,
+                           break_on_hyphens=False) for part in re.split(r"\n\s*\n|\n(?=- )", hidden)]
+    return "".join(("" if number == 0 else "\n" if item.startswith("- ") and items[number - 1].startswith("- ") else "\n\n") + item
+                   for number, item in enumerate(items)).replace("\0", " ")
+
+
 def missed(entries):
     rows = [row for entry in entries for row in entry["rows"] if row["holds"] is False]
-    return "".join(f"- {row['name']}: {row['value']:.4g}{' ' if row['unit'] else ''}{row['unit']}, goal {row['goal'].replace('<=', '≤').replace('>=', '≥')}\n" for row in rows)
+    return "".join(wrapped(f"- {row['name']}: {row['value']:.4g}{' ' if row['unit'] else ''}{row['unit']}, goal "
+                           f"{row['goal'].replace('<=', '≤').replace('>=', '≥')}") + "\n" for row in rows)
 
 
 def text_of(kept):
     """A part of the page: one table per machine, what misses its goal below."""
-    text = f"## {kept['title']}\n\n{kept['text']}\n"
+    text = f"## {kept['title']}\n\n{wrapped(kept['text'])}\n"
     where = lambda entry: f"{entry['machine']}; {entry['versions']}"
     for place in dict.fromkeys(map(where, kept["entries"])):
         entries = [entry for entry in kept["entries"] if where(entry) == place]
         dates = sorted({entry["date"] for entry in entries})
-        text += f"\n{table(kept['header'], [entry['cells'] for entry in entries])}\n\nMachine: {place}; {' and '.join(dates)}.\n"
+        where_and_when = wrapped(f"Machine: {place}; {' and '.join(dates)}.")
+        text += f"\n{table(kept['header'], [entry['cells'] for entry in entries])}\n\n{where_and_when}\n"
         text += f"\nGoals that are missed there:\n\n{misses}" if (misses := missed(entries)) else "\nAll goals are reached there.\n"
     return text
+
+
+# Networks of the matrix: title, key in the part `bench`, key in the GPU's numbers.
+MATRIX = [("ResNet-18", "resnet18", None), ("ResNet-50", "resnet50", "resnet50"), ("VGG-16", "vgg16", "vgg16"), ("AlexNet", "alexnet", None),
+          ("transformer, 6 layers, d 256", "transformer", None), ("GPT-2 small", "gpt2", "gpt2"), ("BERT-base", None, "bert-base"),
+          ("LSTM language model", "lstm", None), ("GNMT-8", None, "gnmt8")]
+
+
+def value_of(entry, ending):
+    """The row of an entry whose name ends so, with two digits; empty if there is none."""
+    return next((f"{row['value']:.2f}" for row in entry["rows"] if row["name"].endswith(ending)), "") if entry else ""
+
+
+def matrix(base):
+    """Time and memory of a training step over the peer's: one line per network, one column per processor and peer."""
+    kept = json.loads((base / KEPT / "bench.json").read_text())["entries"]
+    entries = {(entry["key"], entry["machine"]): entry for entry in kept}
+    places = sorted({entry["machine"] for entry in kept}, key=lambda place: max(entry["date"] for entry in kept if entry["machine"] == place), reverse=True)
+    header, columns = ["network"], []
+    for place in places:
+        versions = [entry["versions"] for entry in kept if entry["machine"] == place]
+        peers = [("PyTorch " + re.search(r"(?<!newer )PyTorch (\d+\.\d+)", versions[-1])[1], ": step, over PyTorch")]
+        if newer := [found[1] for text in versions if (found := re.search(r"newer PyTorch (\d+\.\d+)", text))]:
+            peers.append((f"PyTorch {newer[-1]}", ": step, over newer PyTorch"))
+        # The peak is that of the first peer; the newest processor stands for all.
+        peers += [(f"{peers[0][0]}, memory", ": peak memory over PyTorch")] if place == places[0] else []
+        for peer, ending in peers:
+            header.append(f"{place}; {peer}")
+            columns.append(lambda cpu, gpu, place=place, ending=ending: " · ".join(
+                filter(None, (value_of(entries.get((f"{cpu}, {threads}", place)), ending) for threads in (1, 2)))))
+    if (file := base / KEPT / "gpu/numbers.json").exists():
+        numbers = json.loads(file.read_text())
+        header.append(f"{numbers['gpu'].split(',')[0]}; PyTorch {numbers['torch'].split('+')[0]}, eager or `torch.compile`")
+        columns.append(lambda cpu, gpu: f"{numbers['networks'][gpu]['pdc_ms'] / min(way['ms'] for way in numbers['networks'][gpu]['pytorch'].values()):.2f}"
+                       if gpu in numbers["networks"] else "")
+    lines = [[title, *(column(cpu, gpu) for column in columns)] for title, cpu, gpu in MATRIX]
+    text = wrapped("A training step of pdc on one device, divided by the step of PyTorch (the faster one of eager and compiled on the GPU). Below 1, pdc is "
+                   "faster; in the column for memory, it needs less. Two numbers are for 1 · 2 threads. Sections below have the milliseconds, the spread, the exact "
+                   "versions and the goals that are missed.")
+    return f"{text}\n\n{table(header, lines)}\n"
 
 
 def write_page(base):
     """Writes what is kept below `base` into its page."""
     page = (base / PAGE).read_text()
+    if part_of(page, "matrix", "utils/measured.py"):
+        page = with_part(page, "matrix", "utils/measured.py", matrix(base))
     for file in sorted((base / KEPT).glob("*.json")):
         kept = json.loads(file.read_text())
         page = with_part(page, file.stem, kept["script"], text_of(kept))

@@ -42,7 +42,7 @@ Expected<Plan> oneStagePlan(PassContext& context, const Provenance& provenance, 
   return plan;
 }
 
-/// What the generated program wrote (docs/Runtime.md), with the names of `estimate`.
+/// What the generated program wrote (docs/FileFormats.md), with the names of `estimate`.
 Expected<Profile> readMeasurement(const std::string& path, Profile estimate, Diagnostics& diags) {
   Expected<std::string> text = readFile(path, diags);
   if (!text) return failure;

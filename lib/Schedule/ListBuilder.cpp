@@ -7,7 +7,7 @@ using namespace pdc;
 using pdcrt::Action;
 using pdcrt::ActionKind;
 
-/// Versions that a stage keeps, by the formulas of docs/Runtime.md.
+/// Versions that a stage keeps, by the formulas of docs/Semantics.md.
 static int versionsOf(const PipelineShape& shape, std::size_t s) {
   if (shape.microbatches > 0 || shape.weights == pdcrt::WeightPolicy::latest) return 1;
   const StageShape& stage = shape.stages[s];

@@ -116,6 +116,7 @@ static Status runComputeAgain(PassContext& context) {
 }
 
 void pdc::registerTransforms(PassRegistry& registry) {
+  // In the order in which pdc runs them; docs/Passes.md lists them so.
   registry.add({.argument = "canonicalize",
                 .summary = "Folds constants, applies the ops' simplifications, removes dead operations",
                 .description =
@@ -124,146 +125,137 @@ void pdc::registerTransforms(PassRegistry& registry) {
                     "of at most 64 KiB.",
                 .options = {},
                 .run = canonicalize});
-  registry.add(
-      {.argument = "raise",
-       .summary = "Turns exporters' pieces back into one op",
-       .description =
-           "`transpose` of a weight, `matmul` and `add` become `linear`; what exporters make of layer and root "
-           "mean square normalisation, GELU (with erf, with tanh), softmax, attention and LSTM cells becomes one op "
-           "again, steps of an LSTM layer that were unrolled become that layer. The patterns belong to the ops "
-           "(OpDef::raise). Runs before `differentiate`, because a fused backward cannot be recovered afterwards.",
-       .options = {},
-       .run = raise});
-  registry.add(
-      {.argument = "add-loss",
-       .summary = "Decides what is minimised",
-       .description =
-           "Without `kind`, the outputs of loss operators become losses, else the only scalar float "
-           "output. With one, a loss is added to the output `output` (default: the first float output "
-           "that is not a scalar), together with its label input, which losses share. Of a softmax or sigmoid it is "
-           "computed from the logits, where that is the same function. Several runs add several "
-           "losses. Afterwards there is at least one `loss`, its `prediction` if there is one, and label "
-           "inputs are marked.",
-       .options = {{"kind", "softmax-cross-entropy, nll, mse, bce-with-logits, bce, or output"},
-                   {"output", "the output that the loss applies to, or that is the loss"},
-                   {"label", "its label input (`label` for classes, `target` for numbers)"},
-                   {"weight", "factor of the loss"},
-                   {"ignore_index", "label of positions that do not count"},
-                   {"average",
-                    "minibatch, or update: the loss gets a factor, its share of the update's; automatic: the "
-                    "latter where positions may be ignored"},
-                   {"label_smoothing", "share of the loss that all classes have in equal parts"},
-                   {"class_weights", "one weight per class: 1/2/0.5"}},
-       .run = runAddLoss});
-  registry.add(
-      {.argument = "lower-precision",
-       .summary = "Computes products in bf16 or f16",
-       .description =
-           "Forward operations whose OpDef prefers low precision, and has a kernel for it, get their f32 "
-           "operands converted, and give their results back in f32; between two of them nothing is converted, "
-           "nor where elements of low precision only move. Softmax cross-entropy reads logits that are in low "
-           "precision, and a norm rounds what only products read (attribute `result`). All else stays f32, the "
-           "parameters too: they are the master weights, and their gradients are f32. Runs before "
-           "`differentiate`. The CPU target has no low precision.",
-       .options = {{"type", "bf16 or f16"}},
-       .run = runLowerPrecision});
+  registry.add({.argument = "raise",
+                .summary = "Turns exporters' pieces back into one op",
+                .description =
+                    "`transpose` of a weight, `matmul` and `add` become `linear`. What exporters make of layer and "
+                    "root mean square normalisation, GELU (with erf or tanh), softmax, attention and LSTM cells "
+                    "becomes one op again, and unrolled steps of an LSTM layer become that layer. The patterns "
+                    "belong to the ops (OpDef::raise). Runs before `differentiate`, because a fused backward cannot "
+                    "be recovered afterwards.",
+                .options = {},
+                .run = raise});
+  registry.add({.argument = "add-loss",
+                .summary = "Decides what is minimised",
+                .description =
+                    "Without `kind`, the outputs of loss operators become losses, otherwise the only scalar float "
+                    "output. With `kind`, the loss applies to the output `output` (default: the first float output "
+                    "that is not a scalar); the pass adds it and its label input, which losses share. For a softmax "
+                    "or sigmoid, the loss is computed from the logits where that is the same function. Several runs "
+                    "add several losses. Afterwards there is at least one `loss`, its `prediction` if there is one, "
+                    "and label inputs are marked.",
+                .options = {{"kind", "softmax-cross-entropy, nll, mse, bce-with-logits, bce, or output"},
+                            {"output", "the output that the loss applies to, or that is the loss"},
+                            {"label", "its label input (`label` for classes, `target` for numbers)"},
+                            {"weight", "factor of the loss"},
+                            {"ignore_index", "label of positions that do not count"},
+                            {"average",
+                             "minibatch, or update: the loss gets a factor, its share of the update's; automatic: the "
+                             "latter where positions may be ignored"},
+                            {"label_smoothing", "share of the loss that all classes have in equal parts"},
+                            {"class_weights", "one weight per class: 1/2/0.5"}},
+                .run = runAddLoss});
+  registry.add({.argument = "lower-precision",
+                .summary = "Computes products in bf16 or f16",
+                .description =
+                    "Converts the f32 operands of forward operations whose OpDef prefers low precision and has a "
+                    "kernel for it, and their results back to f32. Between two such operations nothing is converted, "
+                    "nor where elements of low precision only move. Softmax cross-entropy reads logits in low "
+                    "precision; a norm rounds what only products read (attribute `result`). Everything else stays "
+                    "f32: parameters are the master weights, and their gradients are f32. Runs before "
+                    "`differentiate`. The CPU target has no low precision.",
+                .options = {{"type", "bf16 or f16"}},
+                .run = runLowerPrecision});
   registry.add({.argument = "align-classes",
                 .summary = "Makes rows of logits begin at multiples of 16 bytes",
                 .description =
                     "Tensor cores read other rows at a fraction of their speed. The layer that makes the logits gets "
-                    "some outputs more, whose weights are zeros and which the loss ignores: "
-                    "`softmax_cross_entropy %y, %label {gap = 7}`. Who else reads the logits reads a slice. Of large "
-                    "layers whose logits only change shape or type before a loss that knows gaps. Runs before "
-                    "`differentiate`, for programs that compute in low precision.",
+                    "extra outputs, whose weights are zeros and which the loss ignores: `softmax_cross_entropy %y, "
+                    "%label {gap = 7}`. Other readers of the logits read a slice. Applies to large layers whose "
+                    "logits only change shape or type before a loss that knows gaps. Runs before `differentiate`, "
+                    "for programs that compute in low precision.",
                 .options = {{"least", "floating-point operations of a large layer (2147483648)"}},
                 .run = runAlignClasses});
-  registry.add(
-      {.argument = "merge-heads",
-       .summary = "Lets attention read and write rows in which heads lie beside each other",
-       .description =
-           "`multi_head_attention %qkv {heads = 12}` instead of slices, transposes and "
-           "`dot_product_attention`: the fused kernels of GPUs take rows as they are, and nothing is moved for "
-           "them, nor for their gradient. Of attention in low precision without dropout, whose bias hides nothing. "
-           "Runs before `differentiate`.",
-       .run = mergeHeads});
-  registry.add({.argument = "widen-gradients",
-                .summary = "Lets products of low precision give gradients of weights in f32",
-                .description = "Where nobody reads them otherwise: they are not rounded, and not converted. Runs after "
-                               "`differentiate`.",
-                .run = widenGradients});
-  registry.add({.argument = "convert-again",
-                .summary = "Lets the backward convert parameters to low precision again",
-                .description = "So minibatches in flight keep no copies of the weights. Runs after `fuse`; the "
-                               "operations are marked `again`.",
-                .run = convertAgain});
-  registry.add({.argument = "keep-conversions",
-                .summary = "Undoes `convert-again`",
-                .description = "For the graph of a stage that has one minibatch in flight: its backward reads what "
-                               "the forward has converted, before all else, where the device has room for that. "
-                               "Runs after `split-stages`.",
-                .options = {{"stages", "numbers of the stages: 0:2; all of them when not given"}},
-                .run = runKeepConversions});
-  registry.add(
-      {.argument = "order-branches",
-       .summary = "Puts shorter branches before longer ones that they meet",
-       .description =
-           "Of branches that nobody else uses, a convolution and its BatchNorm beside three of a residual block, "
-           "those with fewer layers (operations that read a matrix of weights) come before the longest, where what "
-           "they "
-           "read is there. What follows where they meet, the sum, joins the fusion group of the last one (`fuse`): the "
-           "others can be in the stage before or after a cut. Runs before `differentiate`, which adds gradients in "
-           "program order.",
-       .options = {},
-       .run = orderBranches});
+  registry.add({.argument = "merge-heads",
+                .summary = "Lets attention read and write rows in which heads lie beside each other",
+                .description =
+                    "`multi_head_attention %qkv {heads = 12}` replaces slices, transposes and "
+                    "`dot_product_attention`. The fused kernels of GPUs read the rows as they are, so no data is "
+                    "moved, in the gradient neither. Applies to attention in low precision without dropout, whose "
+                    "bias hides nothing. Runs before `differentiate`.",
+                .run = mergeHeads});
+  registry.add({.argument = "order-branches",
+                .summary = "Puts shorter branches before longer ones that they meet",
+                .description =
+                    "Where branches without other readers meet, such as a shortcut's convolution and BatchNorm "
+                    "beside the three layers of a residual block, branches with fewer layers (operations that read a "
+                    "matrix of weights) come before the longest one, as soon as their operands exist. The operation "
+                    "where they meet, the sum, joins the fusion group of the last branch (`fuse`); the others can be "
+                    "in the stage before or after a cut. Runs before `differentiate`, which adds gradients in "
+                    "program order.",
+                .options = {},
+                .run = orderBranches});
   registry.add({.argument = "differentiate",
                 .summary = "Appends the backward operations of @main",
-                .description = "Each backward operation has its origin, and phase I (input-gradient) or W "
-                               "(weight-gradient). There is one `gradient` output per use of a trained parameter, in "
-                               "program order. The gradient of a value with several consumers is folded from the last "
-                               "to the first; the addition belongs to the earlier consumer. So that this is the order "
-                               "of the fusion groups, too, forward operations that data do not lead to are put right "
-                               "before the first that waits for them. Gradients of the data are not computed.",
+                .description =
+                    "Each backward operation has its origin, and phase I (input gradient) or W (weight gradient). "
+                    "There is one `gradient` output per use of a trained parameter, in program order. The gradient "
+                    "of a value with several consumers is folded from the last to the first; the addition belongs to "
+                    "the earlier consumer. Forward operations that do not depend on data are put right before the "
+                    "first operation that waits for them, so that fusion groups have the same order. Gradients of "
+                    "the data are not computed.",
                 .options = {{"loss_scale", "the gradient of the losses (1); `dynamic`: an input of this name"}},
                 .run = differentiate});
+  registry.add({.argument = "widen-gradients",
+                .summary = "Lets products of low precision give gradients of weights in f32",
+                .description =
+                    "Applies to gradients that have no other reader: they are neither rounded nor converted. Runs "
+                    "after `differentiate`.",
+                .run = widenGradients});
   registry.add({.argument = "fuse",
                 .summary = "Decides fusion groups and merges elementwise operations inside them",
                 .description =
                     "A group begins at an operation that reads a matrix of weights or computes much for each "
-                    "element, and at one with other weights, a normalisation, that follows a kernel, if a cut before "
-                    "it sends no more than one behind it; what else follows and is bound by memory joins it. A "
-                    "gradient of weights that takes much longer than it would take to send is a group behind that "
-                    "of its layer. Chains of elementwise operations of one group and phase become one `elementwise`, "
-                    "or a part of the kernel beside them where "
-                    "its OpDef offers that (BatchNorm, ReLU and residual sum; a convolution and its ReLU; its "
-                    "input's gradient and another that it is added to; the sum of the gradients of all parts of a "
-                    "value). Results of the model that training "
-                    "does not need are dropped. Afterwards every operation has a group; groups are numbered "
-                    "in program order.",
+                    "element. It also begins at an operation with other weights (a normalisation) that follows a "
+                    "kernel, if a cut before it sends no more than one behind it. Memory-bound operations that "
+                    "follow join the group. A weight gradient that takes much longer than its transfer is a group "
+                    "behind that of its layer.\n\nChains of elementwise operations of one group and phase become one "
+                    "`elementwise`, or a part of the kernel beside them where its OpDef offers that: BatchNorm, ReLU "
+                    "and residual sum; a convolution and its ReLU; an input gradient and another that it is added "
+                    "to; the sum of all parts of a value's gradient. Results of the model that training does not "
+                    "need are dropped. Afterwards every operation has a group; groups are numbered in program order.",
                 .options = {{"remarks", "tell what was fused, what could not be, and why"},
                             {"apart", "decide groups alone, and leave their operations apart"},
                             {"gradients", "every gradient of weights is a group of its own, not only large ones"}},
                 .run = fuse});
-  registry.add(
-      {.argument = "layout",
-       .summary = "Puts the channels of planes in blocks, or last, where that saves copies",
-       .description =
-           "Convolutions compute on blocks of 16 channels, `f32[8, 64, 56, 56]@1`, and copy what is plain in "
-           "every call. Values that other operations need in one layout are decided together, by the bytes "
-           "that are copied. `relayout` operations stand where layouts meet. A parameter that is the filter of "
-           "one convolution, and nothing else, lies in blocks of 16 × 16 channels, `f32[64, 64, 3, 3]@2`, with "
-           "its gradient. Under CUDA tensor cores want channels last instead, `f32[8, 64, 56, 56]@3`, and filters "
-           "row-major. Runs after `add-evaluation`, on all graphs.",
-       .options = {{"remarks", "tell where layouts meet, so that values are copied, and which filters stay "
-                               "row-major"},
-                   {"last", "channels last, for CUDA"}},
-       .run = chooseLayouts});
+  registry.add({.argument = "convert-again",
+                .summary = "Lets the backward convert parameters to low precision again",
+                .description =
+                    "Minibatches in flight then keep no copies of the weights. Runs after `fuse`; the operations are "
+                    "marked `again`.",
+                .run = convertAgain});
   registry.add({.argument = "add-evaluation",
                 .summary = "Adds @evaluate, the forward part of @main as the model is used",
-                .description = "Operations take their evaluation form (running statistics, no dropout). Values that "
-                               "groups hand to each other keep their names. Predictions are made there only: @main "
-                               "loses them, and what leads to nothing else inside of its group.",
+                .description =
+                    "Operations take their evaluation form (running statistics, no dropout). Values that groups hand "
+                    "to each other keep their names. Predictions exist there only: @main loses them, and the "
+                    "operations inside their group that lead to nothing else.",
                 .options = {},
                 .run = addEvaluation});
+  registry.add({.argument = "layout",
+                .summary = "Puts the channels of planes in blocks, or last, where that saves copies",
+                .description =
+                    "Convolutions compute on blocks of 16 channels, `f32[8, 64, 56, 56]@1`, and copy other layouts "
+                    "in every call. Values that other operations need in one layout are decided together, by the "
+                    "bytes that are copied. `relayout` operations stand where layouts meet. A parameter that is the "
+                    "filter of one convolution, and has no other reader, is stored in blocks of 16 × 16 channels, "
+                    "`f32[64, 64, 3, 3]@2`, like its gradient.\n\nUnder CUDA, tensor cores want channels last "
+                    "instead, `f32[8, 64, 56, 56]@3`, and filters row-major. Runs after `add-evaluation`, on all "
+                    "graphs.",
+                .options = {{"remarks", "tell where layouts meet, so that values are copied, and which filters stay "
+                                        "row-major"},
+                            {"last", "channels last, for CUDA"}},
+                .run = chooseLayouts});
   registry.add({.argument = "split-stages",
                 .summary = "Cuts @main and @evaluate into @stageK and @stageK.evaluate",
                 .description =
@@ -272,24 +264,32 @@ void pdc::registerTransforms(PassRegistry& registry) {
                 .options = {{"stages", "the stage of each fusion group: 0:0:1"}},
                 .run = runSplitStages});
   registry.add({.argument = "recompute",
-                .summary = "Lets the backward of stages compute again what it needs of the forward",
-                .description = "Nothing but inputs and what leaves is kept from forward to backward. The repeated "
-                               "operations are marked `again`; they draw the same random numbers and leave running "
-                               "statistics alone, so that no bit of a gradient changes. Runs after `split-stages`.",
+                .summary = "Recomputes the forward of stages in their backward",
+                .description =
+                    "Only inputs and values that leave the stage are kept from forward to backward. The repeated "
+                    "operations are marked `again`; they draw the same random numbers and leave running statistics "
+                    "alone, so no bit of a gradient changes. Runs after `split-stages`.",
                 .options = {{"stages", "numbers of the stages: 0:2; all of them when not given"}},
                 .run = runRecompute});
-  registry.add(
-      {.argument = "compute-again",
-       .summary = "Lets the backward of stages compute values again that one pass over memory gives",
-       .description =
-           "BatchNorm with its ReLU from its input and the saved statistics, or an elementwise operation that "
-           "computes little (at most one floating-point operation per byte), where all that it is computed from is "
-           "kept for others, up to its first reader at least. The operation, marked "
-           "`again`, stands right before that reader; the value is not kept from the forward. Most bytes for their "
-           "estimated time come first. No bit changes, and at no time is more alive. Runs after `recompute`.",
-       .options = {{"halves", "the halves of a backward run apart: what both read is kept"},
-                   {"least", "bytes below which a value is kept (65536)"},
-                   {"percent", "most time, of all operations of the stage, that is spent on it (1)"},
-                   {"stages", "numbers of the stages: 0:2; all of them when not given"}},
-       .run = runComputeAgain});
+  registry.add({.argument = "compute-again",
+                .summary = "Recomputes values in the backward of stages that one pass over memory gives",
+                .description =
+                    "Applies to BatchNorm with its ReLU, from its input and the saved statistics, and to elementwise "
+                    "operations that compute little (at most one floating-point operation per byte), if all operands "
+                    "are kept for others, at least up to the value's first reader. The operation, marked `again`, "
+                    "stands right before that reader, and the value is not kept from the forward. Values with the "
+                    "most bytes for their estimated time come first. No bit changes, and the peak of live memory "
+                    "does not grow. Runs after `recompute`.",
+                .options = {{"halves", "the halves of a backward run apart: what both read is kept"},
+                            {"least", "bytes below which a value is kept (65536)"},
+                            {"percent", "most time, of all operations of the stage, that is spent on it (1)"},
+                            {"stages", "numbers of the stages: 0:2; all of them when not given"}},
+                .run = runComputeAgain});
+  registry.add({.argument = "keep-conversions",
+                .summary = "Undoes `convert-again`",
+                .description =
+                    "Applies to the graph of a stage with one minibatch in flight, where the device has room: its "
+                    "backward reads what the forward has converted, before all else. Runs after `split-stages`.",
+                .options = {{"stages", "numbers of the stages: 0:2; all of them when not given"}},
+                .run = runKeepConversions});
 }

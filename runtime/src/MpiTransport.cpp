@@ -218,7 +218,7 @@ Status eachOnce(int rank, int ranks) {
       return {Exit::usage,
               std::to_string(count) + " of the " + std::to_string(ranks) + " processes are rank " +
                   std::to_string(each) + " by --rank or by the environment",
-              "start each rank once, and leave out variables that name ranks (docs/Runtime.md lists them)"};
+              "start each rank once, and leave out variables that name ranks (docs/Running.md lists them)"};
   return {};
 }
 

@@ -186,7 +186,7 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages, const
     return {Exit::usage, "mpirun does not say which rank this process is (OMPI_COMM_WORLD_RANK): it is not Open MPI's",
             "put Open MPI's mpirun first on PATH, or give pdc-run --threads"};
   if (const std::string ignored = ignoredRanks(); alone && !options.threads && ranks > 1 && !ignored.empty())
-    std::fprintf(stderr, "note: %s: ignored, no launcher has set them for this process (docs/Runtime.md)\n",
+    std::fprintf(stderr, "note: %s: ignored, no launcher has set them for this process (docs/Running.md)\n",
                  ignored.c_str());
   if (options.threads || (alone && (ranks == 1 || stages.size() == files.schedule.stages.size())))
     return runThreads(options, files, stages);

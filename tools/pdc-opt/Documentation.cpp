@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <ostream>
+#include <sstream>
 #include <vector>
 
 using namespace pdc;
@@ -121,13 +122,40 @@ void pdc::printOpDocumentation(const OpRegistry& registry, std::ostream& out) {
   for (const OpDef* def : defs) printOp(*def, out);
 }
 
+/// `text` in lines of at most 119 columns; lines of `text` that begin with a dash are items of a list.
+static void printWrapped(const std::string& text, std::ostream& out) {
+  std::size_t column = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line); out << "\n", column = 0) {
+    std::istringstream words(line);
+    for (std::string word; words >> word;) {
+      // Columns are characters, not the bytes of UTF-8.
+      const auto width = static_cast<std::size_t>(std::count_if(
+          word.begin(), word.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+      if (column > 0 && column + 1 + width > 119)
+        out << (line[0] == '-' ? "\n " : "\n"), column = line[0] == '-' ? 1 : 0;
+      out << (column > 0 ? " " : "") << word;
+      column += width + (column > 0 ? 1 : 0);
+    }
+  }
+}
+
 void pdc::printPassDocumentation(const PassRegistry& registry, std::ostream& out) {
-  out << "# Passes\n\nMade by `pdc-opt --print-pass-docs` from `lib/Transforms/`; do not edit. In the order in which "
-         "pdc "
-         "runs them.\n";
+  out << "# Passes\n\n";
+  printWrapped(
+      "Made by `pdc-opt --print-pass-docs` from `lib/Transforms/`; do not edit. The sections stand in the order in "
+      "which `pdc` runs the passes. Three things are not visible in that order:\n\n"
+      "- `add-loss` runs once per `--loss`. `canonicalize` runs again after it, and after `merge-heads`.\n"
+      "- `lower-precision`, `align-classes`, `merge-heads`, `widen-gradients` and `convert-again` run only with "
+      "`--precision=bf16` or `f16`.\n"
+      "- From `split-stages` on, `pdc` calls the transformations for each stage, as the plan and the schedule "
+      "need them, without a pipeline of passes. `--print-ir-after` and `--time-passes` do not show them, and the "
+      "verifier does not run between them.\n\n"
+      "`pdc-opt` runs any passes in the order in which you name them, and the verifier after each.",
+      out);
   for (const PassInfo& pass : registry.all()) {
     out << "\n## `--" << pass.argument << "`\n\n" << pass.summary << ".\n";
-    if (!pass.description.empty()) out << "\n" << pass.description << "\n";
+    if (!pass.description.empty()) out << "\n", printWrapped(pass.description, out);
     if (pass.options.empty()) continue;
     out << "\n| option | meaning |\n|---|---|\n";
     for (const auto& [name, summary] : pass.options) out << "| `" << name << "` | " << summary << " |\n";

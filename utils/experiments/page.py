@@ -3,6 +3,7 @@ import statistics
 
 import plots
 from formulas import reached, rho, rho_of_speedup, spread
+from measured import wrapped
 from pipelining import FLUSHING
 from published import CLUSTERS, SOSP_LARGEST, THROUGHPUT_8B
 from simulated import kind_of
@@ -90,7 +91,7 @@ def accuracy_rows(result):
     if parallel and stashing:
         faster, epochs = parallel[1] / stashing[1], stashing[0] / parallel[0]
         rows.append(row(f"{result['title']}: 1F1B with stashing over data parallelism, speed to the target", faster, "", ">= 3", faster >= 3))
-        rows.append(row(f"{result['title']}: the same, epochs", epochs, "", "1 ± 0.1", abs(epochs - 1) <= 0.1))
+        rows.append(row(f"{result['title']}: 1F1B with stashing over data parallelism, epochs to the target", epochs, "", "1 ± 0.1", abs(epochs - 1) <= 0.1))
     return rows
 
 
@@ -156,19 +157,27 @@ def throughput_section(results):
                     f"{calibrated_error(program):+.1f} %", len(program["runs"])]
                    for result in results for name, program in result["programs"].items()])
     reduced = "".join(f"- {network} is reduced: {words}.\n" for network, words in {result["network"]: result["reduced"] for result in results if result["reduced"]}.items())
-    return ("## Throughput and bytes\n\n"
-            "Milliseconds per minibatch of one worker's size, medians over the rounds and their range (largest over smallest, less 1). `one host` is the same program\n"
-            "without a link; `data parallel` is pdc's on two hosts, synchronous, with one all-reduce per update; `DDP` is PyTorch's DistributedDataParallel over gloo; `straight` is the\n"
-            "best plan without replicas; `planned` is what the planner chooses; `bound` is what no plan beats with the profile's times. The machine is shared, and\n"
-            "not always as fast as when it was profiled: right before the runs, F + B is measured again with the program of one host, on both at once and without communication, the link is\n"
-            "set by it, and the profile scaled by it. `core` is what a megabyte that a host sends or receives takes from the core that computes, as `pipeline --link` measured it over this\n"
-            "link; the planner counts it.\n\n"
-            f"![Throughput over data parallelism's](headline-throughput.svg)\n\n{times}\n{reduced}\n"
-            "Bytes that all ranks send per minibatch: by the formulas of [Semantics](Semantics.md#bytes), as the transports count them (printed in hundredths of a MiB), and as the\n"
-            "kernel's interface counters do, with the headers of TCP, IP and Ethernet, connections and control messages. Parts of both ranks' time, from the trace of the run, in the middle half\n"
-            "of it. Transfers cost at most what the busiest rank does not compute (exposed communication): the others wait for it in any case, and what they wait for last\n"
-            "is a transfer. The simulator is told the times of the scaled profile; or, calibrated, those that the computations took in the first round,\n"
-            "from which it predicts the others (the first itself where it is alone).\n\n" + moved)
+    return ("## Throughput\n\n" + wrapped(
+        "Milliseconds per minibatch of one worker's size: medians over the rounds, and the largest over the smallest, less 1.\n\n"
+        "- `one host` is the same program without a link.\n"
+        "- `data parallel` is pdc's program on two hosts: synchronous, with one all-reduce per update.\n"
+        "- `DDP` is PyTorch's DistributedDataParallel over gloo.\n"
+        "- `straight` is the best plan without replicas, `planned` the planner's choice.\n"
+        "- `bound` is a time that no plan beats, given the times of the profile.\n"
+        "- `core` is the time that a megabyte, sent or received, takes from the core that computes, as `pipeline --link` measured it over this link. The planner "
+        "counts it.\n\n"
+        "The machine is shared, and its speed varies. Right before the runs, F + B is measured again with the program of one host, on both hosts at once and without "
+        "communication. This measurement sets the link and scales the profile.") + "\n\n"
+        f"![Throughput over data parallelism's](headline-throughput.svg)\n\n{times}\n{reduced}\n"
+        "## Bytes, and where the time goes\n\n" + wrapped(
+        "Bytes that all ranks send per minibatch, in three ways:\n\n"
+        "- by the formulas of [Semantics](Semantics.md#bytes);\n"
+        "- as the transports count them, in hundredths of a MiB;\n"
+        "- as the kernel's interface counters see them, with headers of TCP, IP and Ethernet, connections and control messages.\n\n"
+        "Shares of both ranks' time come from the trace of the run, from its middle half. Exposed communication is at most the time in which the busiest rank does "
+        "not compute: the other rank waits for the busiest one in any case.\n\n"
+        "The simulator receives the times of the scaled profile. For the calibrated error it receives the times of the computations in the first round, and predicts "
+        "the other rounds (or the first, if it is alone).") + "\n\n" + moved)
 
 
 def accuracy_section(result):
@@ -183,10 +192,11 @@ def accuracy_section(result):
         cells = times(reached_in(result, name))
         lines.append([name, cells if "|" in cells else f"{cells} | ", f"{statistics.median([points[-1][2] for points in curves]):.4g}"])
     seeds = len(next(iter(result["curves"].values())))
-    return (f"## Time to accuracy: {result['title']}\n\n"
-            f"Until the held-out {result['metric']} is {result['target']:g}, {seeds} seed{'s' if seeds > 1 else ''} (order of samples and Dropout), batch {result['batch']} per worker, ρ = {result['rho']:g}, link "
-            f"{statistics.median(result['links']) * 8 / 1e6:.0f} Mbit/s;\nevaluated after each epoch, for which the pipeline drains; the time of evaluations does not count. "
-            f"Medians, smallest and largest.{' ' + result['chosen'] if result['chosen'] else ''}\n\n"
+    return (f"## Time to accuracy: {result['title']}\n\n" + wrapped(
+        f"Training until the held-out {result['metric']} is {result['target']:g}: {seeds} seed{'s' if seeds > 1 else ''} (order of samples, and Dropout), batch "
+        f"{result['batch']} per worker, ρ = {result['rho']:g}, link {statistics.median(result['links']) * 8 / 1e6:.0f} Mbit/s. The pipeline drains and is evaluated after "
+        f"each epoch; the time of evaluations does not count. The table has medians, smallest and largest values."
+        f"{'' if not result['chosen'] else chr(10) * 2 + result['chosen']}") + "\n\n"
             f"![{result['metric']} against seconds and epochs](headline-{result['name']}.svg)\n\n"
             + table(["training", "epochs", "seconds", f"{result['metric']} at the end"], lines))
 
@@ -209,9 +219,10 @@ def throughput_plot(results):
 
 def ranking_section(result):
     lines = [[f"{plan['rho']:g}", plan["plan"], f"{plan['predicted_ms']:.2f}", ", ".join(f"{ms:.2f}" for ms in plan["ms"])] for plan in result["plans"]]
-    return ("## Ranking of plans\n\n"
-            f"Every cut of the network for digits into two stages, data parallelism and one host, at three links: {len(result['plans'])} plans, predicted with the measured profile and run. "
-            f"Kendall's τ over the {result['pairs']}\npairs whose measured times differ by more than the spread of the repetitions: **{result['tau']:.3f}** (goal: at least 0.9).\n\n"
+    return ("## Ranking of plans\n\n" + wrapped(
+        f"{len(result['plans'])} plans at three links: every cut of the network for digits into two stages, data parallelism, and one host. Each is predicted with the "
+        f"measured profile, and run. Kendall's τ is **{result['tau']:.3f}** (goal: at least 0.9), over the {result['pairs']} pairs whose measured times differ by more than "
+        "the spread of the repetitions.") + "\n\n"
             + table(["ρ", "plan", "predicted, ms", "measured, ms"], lines))
 
 
@@ -225,10 +236,12 @@ def pipelining_section(results):
                       *(f"{cell(ms)} | {statistics.median(torch) / statistics.median(ms):.2f}" for ms in times)])
     header = [part for schedule in results[0]["programs"] for part in (schedule, "PyTorch over it")]
     versions = " and ".join(sorted({result["pytorch"] for result in results}))
-    return ("## PyTorch's pipelining\n\n"
-            f"Two stages on two hosts: 1F1B of torch.distributed.pipelining (PyTorch {versions}, over gloo), {results[0]['microbatches']} microbatches per update, after each of which "
-            "the pipeline is\nempty; pdc's program of the same schedule; and 1F1B with stashing, which pdc makes if not told otherwise and which never stands still. PyTorch has no\n"
-            "partitioner, so it gets pdc's cut, at the first module with parameters behind it. Milliseconds per microbatch, medians over the rounds and their range.\n\n"
+    return ("## PyTorch's pipelining\n\n" + wrapped(
+        f"Two stages on two hosts, {results[0]['microbatches']} microbatches per update. Milliseconds per microbatch: medians over the rounds, and their range.\n\n"
+        f"- `PyTorch's 1F1B` is that of torch.distributed.pipelining (PyTorch {versions}, over gloo). The pipeline drains after each update. PyTorch has no partitioner, so it "
+        "gets pdc's cut, at the first module with parameters behind it.\n"
+        "- `1F1B-flush` is pdc's program of the same schedule.\n"
+        "- `1F1B, stashing` is pdc's default; it never drains.") + "\n\n"
             + table(["network", "ρ", "batch", "link, Mbit/s", "PyTorch's 1F1B", *header], lines))
 
 
@@ -246,16 +259,19 @@ def shapes_section(result):
         f"**{network}**\n\n" + table(["workers", *(f"{gbits:g} Gb/s" for gbits in result["gbits"])],
                                       [[workers, *(f"{shape}: {gain:.2f}" for shape, gain in cells)] for workers, cells in zip(result["workers"], found)]) + "\n"
         for network, found in result["sweep"].items())
-    return ("## Beyond two hosts: the papers' clusters, simulated\n\n"
-            "VGG-16, speedups over one machine. The paper's are of arXiv 1806.03377, Table 1 (Section 5.2): times to accuracy on cluster A "
-            f"({CLUSTERS['A']})\nand cluster B ({CLUSTERS['B']}). The link is as fast as makes synchronous data parallelism as slow as in the paper if nothing of its communication is hidden, as is reckoned here (one bucket of gradients): "
-            "ρ = N / speedup − 1.\nTimes are those of PipeDream's released profile (of 64 samples, as its activations say) and of the profile measured here (batch 4 on a core: "
-            "activations, against weights, are a sixteenth).\n\n"
+    return ("## Beyond two hosts: the papers' clusters, simulated\n\n" + wrapped(
+        "Speedups of VGG-16 over one machine. The paper's numbers are from arXiv 1806.03377, Table 1 (Section 5.2): times to accuracy on cluster A "
+        f"({CLUSTERS['A']}) and cluster B ({CLUSTERS['B']}).\n\n"
+        "The link is so fast that synchronous data parallelism is as slow as in the paper if none of its communication is hidden (one bucket of gradients): ρ = N / speedup − 1. "
+        "The simulation makes the same assumption.\n\n"
+        "Times come from PipeDream's released profile (64 samples, to judge by its activations), and from the profile measured here (batch 4 on a core, so activations are a "
+        "sixteenth in relation to weights).") + "\n\n"
             + table(["machines, cluster", "ρ", "paper: data parallel", "paper: PipeDream", "ratio", "released profile: data parallel", "planned", "ratio",
                      "measured profile: data parallel", "planned", "ratio"], lines)
-            + f"\nOf AlexNet and ResNet-50 the paper states throughput over data parallelism's on 8 machines of cluster B: {THROUGHPUT_8B['AlexNet']} and {THROUGHPUT_8B['ResNet-50']} "
-              f"(Section 5.2). SOSP 2019 states {SOSP_LARGEST}\nas the largest speedup to accuracy (abstract).\n\n"
-            "### Where pipelines win\n\nPipeDream's released profiles on one level of so many workers: replicas of each stage of the planner's choice, and its throughput over data parallelism's.\n\n"
+            + "\n" + wrapped(f"For AlexNet and ResNet-50 the paper states the throughput over data parallelism on 8 machines of cluster B: {THROUGHPUT_8B['AlexNet']} and "
+                             f"{THROUGHPUT_8B['ResNet-50']} (Section 5.2). SOSP 2019 states {SOSP_LARGEST} as the largest speedup to accuracy (abstract).") + "\n\n"
+            "### Where pipelines win\n\n" + wrapped("PipeDream's released profiles on one level of workers. A cell has the replicas of each stage that the planner chooses, and the throughput "
+                                                    "over data parallelism.") + "\n\n"
             "![What the planner chooses](headline-sweep.svg)\n\n" + swept)
 
 
@@ -266,16 +282,16 @@ def sweep_plot(result):
                          [f"{gbits:g} Gb/s" for gbits in result["gbits"]], cells, ["data parallelism", "straight pipeline", "stages with replicas"])
 
 
-DIFFERS = """## What differs from the papers
-
-- Two hosts are two network namespaces of one machine, a core each; links are limited by the kernel (tbf) and carry TCP. They share memory and its bandwidth. The papers had GPUs
-  in machines of their own. Here the core that computes sends and receives as well: what that takes from it is measured with the link, and counted by the planner.
-- The batch per worker is small (a core is slow), so weights are more, activations less of the traffic than with the papers' batches; the link is slowed until the ratio ρ of
+DIFFERS = "## What differs from the papers\n\n" + wrapped("""
+- Two hosts are two network namespaces of one machine, a core each. The kernel (tbf) limits the links, which carry TCP. The hosts share memory and its bandwidth. The papers
+  had GPUs in machines of their own.
+- The core that computes also sends and receives. The time that this takes from it is measured with the link, and the planner counts it.
+- The batch per worker is small because a core is slow. So weights are more, and activations less of the traffic than in the papers. The link is slowed until the ratio ρ of
   communication to computation is theirs.
 - Networks train on noise where only speed is measured. Time to accuracy is measured with small networks and data sets.
 - `data parallel` is synchronous (BSP in the papers). pdc and DistributedDataParallel reduce gradients in buckets during the backward.
-- The papers' numbers were taken over without the papers' pages at hand, and checked against a second-hand summary only.
-"""
+- The papers' numbers were copied without the papers' pages at hand, and checked against a second-hand summary only.
+""".strip()) + "\n"
 
 
 def machines(results):
@@ -289,27 +305,54 @@ def minutes(results):
     timed = {result["name"]: result["seconds"] / 60 for result in results if "seconds" in result}
     if not timed:
         return ""
-    return (f"Measuring took, in minutes, with profiling and building: {', '.join(f'{name} {each:.1f}' for name, each in timed.items())}; "
-            f"{sum(timed.values()):.0f} for {'all parts' if len(timed) == len(results) else 'these'}.\n\n")
+    return wrapped(f"Measuring took, in minutes, with profiling and building: {', '.join(f'{name} {each:.1f}' for name, each in timed.items())}; "
+                   f"{sum(timed.values()):.0f} for {'all parts' if len(timed) == len(results) else 'these'}.") + "\n\n"
+
+
+def matrix(results):
+    """The page's answer, one line per network and link."""
+    of = lambda kind: [result for result in results if result["kind"] == kind]
+    pipelining = {(result["network"], result["rho"]): statistics.median(result["pytorch_ms"]) / statistics.median(run["ms"] for run in result["programs"][FLUSHING])
+                  for result in of("pipelining")}
+    lines = []
+    for result in of("throughput"):
+        planned, sent = median(result, "planned"), [median(result, name, "sent_by_transport") for name in ("planned", "data parallel")]
+        peer = pipelining.get((result["network"], result["rho"]))
+        lines.append([result["network"], f"{result['rho']:.2f}", f"{median(result, 'data parallel') / planned:.2f}", f"{100 * (1 - sent[0] / sent[1]):.1f} %",
+                      f"{statistics.median(result['ddp_ms']) / planned:.2f}", f"{peer:.2f}" if peer else "", f"{statistics.median(result['bound_ms']) / planned:.2f}"])
+    return table(["network", "ρ", "× pdc's data parallelism", "fewer bytes", "× PyTorch's DDP", "× PyTorch's 1F1B, same schedule", "share of the bound"], lines)
 
 
 def document(results, absent):
     """docs/Headline.md; `absent`: parts that were not measured."""
     of = lambda kind: [result for result in results if result["kind"] == kind]
-    text = ("# Pipelines against data parallelism\n\nWritten by `utils/headline --docs`. PipeDream's claim (arXiv 1806.03377, SOSP 2019): training up to 5 times faster than data parallelism, with up to 95 %\n"
-            "less communication. `sudo ./utils/headline` repeats what this page states, `sudo ./utils/headline --quick` VGG-16 alone, once.\n\n"
-            "Links have the bandwidth that gives the ratio of communication to computation ρ = (2(r−1)/r · |w| / link) / (F + B) of a published experiment, with r workers, |w| bytes of\n"
-            "trained parameters, and F + B a worker's measured computation per minibatch.\n\n")
+    judged = [each for result in results for each in rows(result) if each["goal"]]
+    missed = [each for each in judged if not each["holds"]]
+    text = "# Pipelines against data parallelism\n\n" + wrapped(
+        "Is a pipeline faster than data parallelism when the network is slow? PipeDream (arXiv 1806.03377, SOSP 2019) claims up to 5 times, with up to 95 % less communication. Here "
+        "the planned pipeline of pdc and its rivals train on two hosts with one core each.") + "\n\n"
+    if of("throughput"):
+        text += matrix(results) + "\n" + wrapped(
+            "A number with × is the throughput of the planned pipeline over that of the rival. ρ is the ratio of communication to computation, taken from a published experiment. "
+            "The [glossary](Glossary.md) explains the terms. `share of the bound` compares the pipeline with a time that no plan beats, given the times of the profile.") + "\n\n"
+    text += wrapped(f"{len(judged) - len(missed)} of {len(judged)} goals hold{'; missed:' if missed else '.'}") + "\n\n"
+    if missed:
+        text += wrapped("\n".join(f"- {each['name']}: {each['value']:.4g} {each['unit']}".strip() + f", goal {each['goal']}" for each in missed)) + "\n\n"
+    text += wrapped(
+        "`sudo ./utils/headline` repeats everything on this page, and `utils/headline --docs` writes the page. `sudo ./utils/headline --quick` repeats VGG-16 alone, once. Both need "
+        "root, because they make network namespaces.\n\n"
+        "The link of an experiment has the bandwidth that gives its ratio ρ = (2(r−1)/r · |w| / link) / (F + B), with r workers, |w| bytes of trained parameters, and a worker's "
+        "measured computation F + B per minibatch.") + "\n\n"
     if absent:
-        text += f"Not measured yet: {', '.join(absent)}.\n\n"
-    text += minutes(results) + "## Goals\n\n" + verdicts(results) + "\n"
+        text += wrapped(f"Not measured yet: {', '.join(absent)}.") + "\n\n"
+    text += minutes(results)
     if of("throughput"):
         text += throughput_section(of("throughput")) + "\n"
     if of("pipelining"):
         text += pipelining_section(of("pipelining")) + "\n"
     for kind, section in (("accuracy", accuracy_section), ("ranking", ranking_section), ("shapes", shapes_section)):
         text += "".join(section(result) + "\n" for result in of(kind))
-    return text + DIFFERS + f"\nMachine: {machines(results)}.\n"
+    return text + DIFFERS + "\n## All goals\n\n" + verdicts(results) + "\n" + wrapped(f"Machine: {machines(results)}.") + "\n"
 
 
 def write(folder, results, absent):

@@ -110,7 +110,12 @@ class Differences:
         self.values = {name: value for name, value in constants(model).items() if name in names}
         level = loss(self.session.run(None, feeds))
         other = loss(session_of(model, optimised=False).run(None, feeds))
-        self.rounding = max(2 * abs(level - other), 2.0 ** -22 * abs(level))
+        # What the last bits of the inputs do: rounding inside of the model does the like.
+        random, ulp = numpy.random.default_rng(0), 2.0 ** -23
+        nudged = [{name: numpy.asarray(value * (1 + ulp * random.choice([-1, 1], value.shape)), value.dtype)
+                   if value.dtype.kind == "f" else value for name, value in feeds.items()} for _ in range(3)]
+        near = [abs(level - loss(self.session.run(None, inputs))) for inputs in nudged]
+        self.rounding = max(2 * abs(level - other), 2.0 ** -22 * abs(level), 2 * max(near))
 
     def along(self, name, direction, pairs=None):
         """The derivative along a direction of norm 1, how far from it it may be (what the two estimates that make it are apart,
@@ -130,12 +135,12 @@ class Differences:
             derivative = (at(k) + at(k + 1)) / 2
             doubt = max(abs(at(k) - at(k + 1)), self.rounding / (self.STEPS[k + 1] * size))
             found.append((doubt / max(abs(derivative), 1e-300), derivative, doubt, k))
-        if well := [entry for entry in found if entry[0] <= self.WELL]:
-            return well[-1][1:]
-        # Nothing, or too steep for steps that f32 can take: then they differ among each other.
-        _, derivative, doubt, k = min(found)
-        apart = max(abs(value - derivative) - self.rounding / (self.STEPS[step] * size) for step, value in steps.items())
-        return derivative, max(doubt, apart), k
+        well = [entry for entry in found if entry[0] <= self.WELL]
+        _, derivative, doubt, chosen = well[-1] if well else min(found)
+        # Steps that f32 can take may be too large for a loss that is steep: then smaller ones differ by more than rounding.
+        smaller = [abs(value - derivative) - 4 * self.rounding / (self.STEPS[k] * size) for k, value in steps.items()
+                   if k > chosen + 1 or not well]
+        return derivative, max(doubt, *smaller) if smaller else doubt, chosen
 
     def central(self, name, value, direction, step):
         ends = [numpy.asarray(value + sign * step * direction, self.values[name].dtype) for sign in (1, -1)]

@@ -30,10 +30,11 @@ struct PlannerOptions {
   std::vector<int> stageReplicas;
 };
 
-/// The fastest plan on at most cluster.deviceCount() devices, under the cost model of the options (docs/Planning.md).
-/// Stages are differences of down-sets of the graph in a chain. Under cost model `pdc` (pdc/Planner/CostModel.h)
-/// equally fast plans are ordered by peak memory, bytes moved, devices and cuts, and every stage gets the warm-up of
-/// the policy; where memory forbids what `hide` asks for, less, and the time is raised accordingly.
+/// The fastest plan on at most cluster.deviceCount() devices, under the cost model of the options
+/// (docs/PlannerModels.md). Stages are differences of down-sets of the graph in a chain. Under cost model `pdc`
+/// (pdc/Planner/CostModel.h) equally fast plans are ordered by peak memory, bytes moved, devices and cuts, and every
+/// stage gets the warm-up of the policy; where memory forbids what `hide` asks for, less, and the time is raised
+/// accordingly.
 ///
 /// plan.lowerBoundMs bounds every plan that the cost model allows; plan.optimal says that timeMs is no more than that.
 /// Reports ExitCode::noPlan with the smallest memory or device count that would do, if there is no plan.

@@ -233,7 +233,7 @@ private:
     return warmup;
   }
 
-  /// Time, load, memory, bytes, devices, as docs/Planning.md orders plans.
+  /// Time, load, memory, bytes, devices, as docs/PlannerModels.md orders plans.
   static bool isLess(const PlanCost& a, const PlanCost& b) {
     auto differ = [](double x, double y) { return std::abs(x - y) > 1e-9 * std::max(x, y); };
     if (differ(a.timeMs, b.timeMs)) return a.timeMs < b.timeMs;

@@ -13,8 +13,8 @@ struct Solution {
   double lowerBoundMs = 0; ///< of cost.timeMs over all partitions
 };
 
-/// The best feasible partition in the order of docs/Planning.md; nothing if there is none (or the search, which looks
-/// at a bounded number of partitions, has not found any).
+/// The best feasible partition in the order of docs/PlannerModels.md; nothing if there is none (or the search, which
+/// looks at a bounded number of partitions, has not found any).
 std::optional<Solution> solve(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options);
 
 } // namespace pdc

@@ -3,7 +3,7 @@
 // A partial plan is a suffix of stages. It is given up when what StageLoads proves of its stages, or the devices that
 // the relaxed problem needs for the rest, show that no completion is better than the best plan found. Complete plans
 // are evaluated by the cost model. So when the search ends without running out of budget, the best plan is optimal
-// among the chains of the states: first in time, and, when asked for ties, in the whole order of docs/Planning.md.
+// among the chains of the states: first in time, and, when asked for ties, in the whole order of docs/PlannerModels.md.
 #pragma once
 
 #include "Pdc/Solver.h"

@@ -1,5 +1,5 @@
-// Checkpoints as files: what one consists of, which of a folder's are whole, and what they hold. docs/Runtime.md states
-// the format; Checkpointer.h writes it while a run goes on.
+// Checkpoints as files: what one consists of, which of a folder's are whole, and what they hold. docs/FileFormats.md
+// states the format; Checkpointer.h writes it while a run goes on.
 //
 //   DIR/checkpoint-0000000120/      after exactly the minibatches 0 … 119
 //     stage0.safetensors            newest weights of stage 0, and its state (of replica 0)

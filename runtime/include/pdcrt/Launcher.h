@@ -1,4 +1,4 @@
-// Who started this process, and as which rank: what launchers leave in the environment. docs/Runtime.md has the table.
+// Who started this process, and as which rank: what launchers leave in the environment. docs/Running.md has the table.
 #pragma once
 
 #include <optional>

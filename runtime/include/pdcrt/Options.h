@@ -1,4 +1,4 @@
-// What is typed after a stage program's name. docs/Runtime.md lists it.
+// What is typed after a stage program's name. docs/Running.md lists it.
 #pragma once
 
 #include "pdcrt/Status.h"

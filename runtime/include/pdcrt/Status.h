@@ -6,7 +6,7 @@
 
 namespace pdcrt {
 
-/// Exit codes of stage programs (docs/Runtime.md).
+/// Exit codes of stage programs (docs/Running.md).
 enum class Exit : int {
   done = 0,
   invalid = 1,        ///< plan, schedule or training file that cannot be run
