@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   LaunchOptions options;
   // Flags of the generated program, handed on as they are.
   std::string data, eval, epochs, steps, seed, shuffle, normalize, metrics, trace, logEvery, lr, samples, checkpoints,
-      every, keep, evalEvery;
+      every, keep, evalEvery, tokens, labelShift;
   auto* folder = app.add_option("DIR", options.folder, "what pdc has written");
   bool doctor = false;
   app.add_flag("--doctor", doctor, "say what this machine has and lacks, and what to type");
@@ -28,6 +28,8 @@ int main(int argc, char** argv) {
                                                          {"--lr", &lr},
                                                          {"--shuffle", &shuffle},
                                                          {"--normalize", &normalize},
+                                                         {"--tokens", &tokens},
+                                                         {"--label-shift", &labelShift},
                                                          {"--samples", &samples},
                                                          {"--trace", &trace},
                                                          {"--log-every", &logEvery},
@@ -35,7 +37,7 @@ int main(int argc, char** argv) {
                                                          {"--checkpoint-dir", &checkpoints},
                                                          {"--checkpoint-every", &every},
                                                          {"--keep", &keep}};
-  const char* const help[] = {"folder of .npy files, or synthetic",
+  const char* const help[] = {"folder of .npy files, a file of tokens (.bin, .npy), or synthetic",
                               "data to evaluate on after training",
                               "and every so many steps, for which the pipeline drains",
                               "times to go through the data",
@@ -44,6 +46,8 @@ int main(int argc, char** argv) {
                               "learning rate instead of training.json's",
                               "on or off: another order of samples in each epoch",
                               "of float inputs: MEAN/STD",
+                              "type of the tokens in a raw file: uint8, uint16 or uint32 (.bin: uint16)",
+                              "of a token stream: how far on a label is; 0 where the model shifts its labels itself",
                               "size of synthetic data",
                               "what each rank did and when, for Perfetto",
                               "steps between progress lines",
