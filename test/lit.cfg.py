@@ -1,7 +1,7 @@
 # lit configuration: every .pdir and .test file below test/ is a test. Run by <build>/bin/pdc-lit, which names the build.
 #
 # Substitutions: %shared (data too large for the repository), %source, %build, %python (one that may have torch, onnx).
-# Features, for REQUIRES: shared-data, torch, onnx, onnx-testdata, mpirun, chromium, sanitizer, x86_64 (this processor),
+# Features, for REQUIRES: shared-data, torch, onnx, PIL, onnx-testdata, mpirun, chromium, sanitizer, x86_64 (this processor),
 # newer-torch, exporters (utils/venv torch, utils/venv exporters have made them), namespaces (hosts on this machine: root), nvcc (the runtime for CUDA was built), long-runs (where PDC_TEST_ROUNDS is set, as by utils/check --full).
 import os
 import platform
@@ -45,7 +45,7 @@ def imports(module):
 
 if os.path.isdir(shared):
     config.available_features.add("shared-data")
-for module in ["torch", "onnx"]:
+for module in ["torch", "onnx", "PIL"]:
     if imports(module):
         config.available_features.add(module)
 if os.path.exists(os.path.join(site["source_dir"], "build/torch-venv/bin/python")):
