@@ -44,9 +44,9 @@ def check():
     gray = numpy.broadcast_to(pixels[4][:, :, 0].astype(numpy.float32) / numpy.float32(255), (3, 10, 8))
     assert (images[1] == (gray - mean) / std).all()
     test = numpy.load(folder / "test-data/x.npy")
-    assert numpy.load(folder / "test-data/y.npy").tolist() == [2] and test.shape == (1, 1, 4, 4)
+    assert numpy.load(folder / "test-data/y.npy").tolist() == [2] and test.shape == (1, 1, 3, 3)
     # As torchvision: the shorter side of 10x8 becomes 5, the other one int(5 * 10 / 8), then the middle.
-    resized = Image.fromarray(pixels[5]).convert("L").resize((5, 6), Image.BILINEAR).crop((0, 1, 4, 5))
+    resized = Image.fromarray(pixels[5]).convert("L").resize((5, 6), Image.BILINEAR).crop((1, 2, 4, 5))
     assert (test[0, 0] == numpy.asarray(resized).astype(numpy.float32) / numpy.float32(255)).all()
     print("pixels, labels and order are right")
 
