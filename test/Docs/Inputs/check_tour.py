@@ -1,6 +1,6 @@
 """check_tour.py TOUR.md OUT: runs every '$' command of an indented block and compares its output with the lines below it.
 
-Lines must come in this order and be equal; '…' stands for any number of lines. $OUT is the folder OUT.
+A line that begins with '>' goes on with the command. Lines must come in this order and be equal; '…' stands for any number of lines. $OUT is the folder OUT.
 """
 import os
 import pathlib
@@ -16,8 +16,10 @@ for line in tour.read_text().splitlines():
     if text is None:
         command = command if line == "" else None
     elif text.startswith("$ "):
-        command = (text[2:], [])
+        command = [text[2:], []]
         examples.append(command)
+    elif command and text.startswith("> ") and not command[1]:
+        command[0] += "\n" + text[2:]
     elif command:
         command[1].append(text)
 
