@@ -61,6 +61,8 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
       ->check(CLI::PositiveNumber)
       ->type_name("N");
   app.add_option("--metrics", options.metricsFile, "one JSON object per step")->type_name("F.jsonl");
+  app.add_option("--tensorboard", options.tensorboardFolder, "write curves there that TensorBoard shows")
+      ->type_name("DIR");
   app.add_option("--trace", options.traceFile, "what each rank did and when, for Perfetto")->type_name("F.json");
   app.add_option("--trace-events", options.traceEvents, "events of a rank in the trace, at most: the first ones")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))

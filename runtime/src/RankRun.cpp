@@ -157,7 +157,8 @@ Status RankRun::agree() {
                                                            .inFlight = minibatchesInFlight(files_.schedule),
                                                            .lossStages = agreement_.lossStages,
                                                            .logEvery = options_.logEvery,
-                                                           .metricsFile = options_.metricsFile},
+                                                           .metricsFile = options_.metricsFile,
+                                                           .tensorboardFolder = options_.tensorboardFolder},
                                            files_.training);
     return progress_->open();
   }
@@ -316,6 +317,7 @@ Status RankRun::measure() {
   std::size_t replicas = 0;
   for (const ScheduleStage& stage : files_.schedule.stages) replicas += static_cast<std::size_t>(stage.replicas);
   if (!waitFor([&] { return statistics_.size() == replicas; })) return transport_.failure();
+  complain(progress_->memory(statistics_));
   if (!options_.traceFile.empty()) complain(Trace::join(options_.traceFile, transport_.ranks()));
   std::fputs(summaryOf(files_, {.stages = statistics_,
                                 .secondsPerMinibatch = secondsPerMinibatch_,

@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   LaunchOptions options;
   // Flags of the generated program, handed on as they are.
   std::string data, eval, epochs, steps, seed, shuffle, normalize, metrics, trace, logEvery, lr, samples, checkpoints,
-      every, keep, evalEvery, tokens, labelShift;
+      every, keep, evalEvery, tokens, labelShift, tensorboard;
   auto* folder = app.add_option("DIR", options.folder, "what pdc has written");
   bool doctor = false;
   app.add_flag("--doctor", doctor, "say what this machine has and lacks, and what to type");
@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
                                                          {"--trace", &trace},
                                                          {"--log-every", &logEvery},
                                                          {"--metrics", &metrics},
+                                                         {"--tensorboard", &tensorboard},
                                                          {"--checkpoint-dir", &checkpoints},
                                                          {"--checkpoint-every", &every},
                                                          {"--keep", &keep}};
@@ -52,6 +53,7 @@ int main(int argc, char** argv) {
                               "what each rank did and when, for Perfetto",
                               "steps between progress lines",
                               "one JSON object per step",
+                              "write curves there that TensorBoard shows",
                               "write checkpoints there: at the end, after a signal, and --checkpoint-every steps",
                               "steps between checkpoints",
                               "checkpoints to keep, the newest"};
