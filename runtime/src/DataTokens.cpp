@@ -12,6 +12,12 @@ bool isInteger(Element element) {
   return element == Element::i64 || element == Element::i32;
 }
 
+/// Labels that the model computes with before its loss reads them, as Hugging Face's models do, have no mark in the
+/// program; their name tells.
+bool isLabel(const DataRow& row) {
+  return row.label || std::strcmp(row.name, "labels") == 0 || std::strcmp(row.name, "label") == 0;
+}
+
 /// A wrong vocabulary or a wrong type shows early; to look at all tokens first may take minutes.
 constexpr std::int64_t tokensLookedAt = 1 << 20;
 
@@ -59,9 +65,9 @@ Status DataSet::refuseOtherInputs() const {
   std::string names;
   int count = 0;
   for (auto input = inputs_.begin(); input != inputs_.end(); ++input) {
-    if (input->row->label) continue;
+    if (isLabel(*input->row)) continue;
     const bool named = std::any_of(inputs_.begin(), input, [&](const Input& other) {
-      return !other.row->label && std::strcmp(other.row->name, input->row->name) == 0;
+      return std::strcmp(other.row->name, input->row->name) == 0;
     });
     if (named) continue; // two stages read it
     names += (count > 0 ? " and '" : "'") + std::string(input->row->name) + "'";
@@ -74,7 +80,8 @@ Status DataSet::refuseOtherInputs() const {
 
 Status DataSet::takeTokens(Input& input) {
   const DataRow& row = *input.row;
-  const std::string what = std::string(row.label ? "label '" : "input '") + row.name + "'";
+  const bool label = isLabel(row);
+  const std::string what = std::string(label ? "label '" : "input '") + row.name + "'";
   const char* const folder = "give a folder with one .npy file per input and label (docs/Data.md)";
   if (!isInteger(row.element))
     return {Exit::badData, options_.path + ": " + what + " does not take integers, a token stream has no other numbers",
@@ -82,6 +89,10 @@ Status DataSet::takeTokens(Input& input) {
   if (input.batchAxis == noBatchAxis)
     return {Exit::badData, options_.path + ": " + what + " has no samples, a token stream fills samples",
             "make it a constant when compiling: pdc --bind " + std::string(row.name) + "=FILE.npy"};
+  if (label && !row.label && options_.labelShift != 0)
+    return {Exit::badData,
+            options_.path + ": the model computes with its " + what + ", as models that shift their labels themselves",
+            std::string("if it shifts them, give --label-shift=0; else ") + folder};
   const std::int64_t length = input.outer * input.inner;
   if (length == 0 || (windows_.length >= 0 && windows_.length != length))
     return {Exit::badData,
@@ -89,10 +100,10 @@ Status DataSet::takeTokens(Input& input) {
                 std::to_string(windows_.length),
             std::string("a token stream has a label for every token of the input: ") + folder};
   windows_.length = length;
-  if (!row.label) windows_.input = hashOf(row.name);
+  if (!label) windows_.input = hashOf(row.name);
   input.source = {.element = tokens_->element(),
                   .values = tokens_->values(),
-                  .first = row.label ? options_.labelShift : 0,
+                  .first = label ? options_.labelShift : 0,
                   .perSample = length,
                   .perOuter = input.inner};
   return {};

@@ -1,6 +1,7 @@
 // LINK: pdcrt
 // Minibatches from a token stream: windows, labels, their order on every rank, and what is refused.
 #include "pdcrt/Data.h"
+#include "pdcrt/Hash.h"
 #include "pdcrt/Random.h"
 
 #include <cstdlib>
@@ -252,6 +253,49 @@ TEST_F(Tokens, FillOneInputOfIntegers) {
       failure({rows[0], {"class", Element::i64, {2}, 64, true, 4}}),
       "a.bin: label 'class' has 1 integers per sample, another input 3|a token stream has a label for every token "
       "of the input: give a folder with one .npy file per input and label (docs/Data.md)");
+}
+
+// A model that shifts its labels itself has them as an input like others.
+TEST_F(Tokens, AreLabelsOfModelsThatShiftThem) {
+  static constexpr DataRow both[] = {rows[0], {"labels", Element::i64, {2, 3}, 64, false, 0}};
+  static const Stage stage = {.index = 0, .count = 1, .data = both};
+  static const Stage* const bothStages[] = {&stage};
+  DataOptions options = {.path = raw<std::uint16_t>("a.bin", 15), .batch = 2, .shuffle = false};
+  EXPECT_EQ(failureOf(options, bothStages),
+            "a.bin: the model computes with its label 'labels', as models that shift their labels themselves|if it "
+            "shifts them, give --label-shift=0; else give a folder with one .npy file per input and label "
+            "(docs/Data.md)");
+  options.labelShift = 0;
+  DataSet data;
+  ASSERT_TRUE(data.open(options, bothStages));
+  EXPECT_EQ(read(data, both[0], 1), (Ids{6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(read(data, both[1], 1), (Ids{6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(data.windows().input, hashOf("ids"));
+}
+
+// The file is sparse: 48 GiB, of which the last tokens are not 0.
+TEST_F(Tokens, OfAStreamOf48GibibytesAreRead) {
+  const std::string path = folder + "/large.npy";
+  constexpr std::int64_t windows = std::int64_t{1} << 33, tokens = 3 * windows + 1;
+  std::string header = "\x93NUMPY\x01";
+  header.append({'\0', '\x76', '\0'});
+  header += "{'descr': '<u2', 'fortran_order': False, 'shape': (" + std::to_string(tokens) + ",), }";
+  header.resize(127, ' ');
+  header += '\n';
+  std::ofstream(path, std::ios::binary) << header;
+  std::error_code error;
+  std::filesystem::resize_file(path, 128 + 2 * tokens, error);
+  if (error) GTEST_SKIP() << "the file system holds no sparse file of 48 GiB";
+  const std::uint16_t end[] = {1, 2, 3, 4};
+  std::fstream out(path, std::ios::binary | std::ios::in | std::ios::out);
+  out.seekp(128 + 2 * (tokens - 4)).write(reinterpret_cast<const char*>(end), sizeof end);
+  out.close();
+  DataSet data;
+  const Status status = data.open({.path = path, .batch = 2, .shuffle = false}, stages);
+  ASSERT_TRUE(status) << status.message();
+  EXPECT_EQ(data.samples(), windows);
+  EXPECT_EQ(read(data, rows[0], windows / 2 - 1), (Ids{0, 0, 0, 1, 2, 3}));
+  EXPECT_EQ(read(data, rows[1], windows / 2 - 1), (Ids{0, 0, 1, 2, 3, 4}));
 }
 
 TEST_F(Tokens, ThatAreWrittenToMeanwhileAreRefused) {
