@@ -131,8 +131,11 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
     return {Exit::usage, "--data is missing", "give a folder with .npy files, or --data=synthetic --steps=N"};
   if (options.data.empty()) options.data = "synthetic";
   options.tokenType = tokenTypeOf(tokens);
-  if (options.tokenType && !isTokenStream(options.data) && !isTokenStream(options.evaluationData))
-    return {Exit::usage, "--tokens=" + tokens + " is for a file of tokens, --data=" + options.data + " is none",
+  const std::string streamFlag = options.tokenType         ? "--tokens=" + tokens
+                                 : options.labelShift == 0 ? "--label-shift=0"
+                                                           : "";
+  if (!streamFlag.empty() && !isTokenStream(options.data) && !isTokenStream(options.evaluationData))
+    return {Exit::usage, streamFlag + " is for a file of tokens, --data=" + options.data + " is none",
             "give the file: --data=train.bin"};
   if (options.data == "synthetic" && options.samples == 0 && options.steps == 0 && options.profileFile.empty() &&
       options.linkFile.empty())
