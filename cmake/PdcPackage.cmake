@@ -16,6 +16,7 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME pdc)
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION "Tools: pdc, pdc-run, pdc-ckpt, pdc-plan, pdc-sim and others, with man pages and completion.")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON) # needs dpkg-shlibdeps, of dpkg-dev
 set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libpdcrt-dev (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "python3-numpy, python3-pil") # pdc-images
 
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libpdcrt-dev)
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "Runtime: libraries, headers and the CMake package that generated programs are built against.")

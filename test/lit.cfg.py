@@ -1,8 +1,8 @@
 # lit configuration: every .pdir and .test file below test/ is a test. Run by <build>/bin/pdc-lit, which names the build.
 #
 # Substitutions: %shared (data too large for the repository), %source, %build, %python (one that may have torch, onnx).
-# Features, for REQUIRES: shared-data, torch, onnx, onnx-testdata, mpirun, chromium, sanitizer, x86_64 (this processor),
-# newer-torch, exporters (utils/venv torch, utils/venv exporters have made them), namespaces (hosts on this machine: root), nvcc (the runtime for CUDA was built), long-runs (where PDC_TEST_ROUNDS is set, as by utils/check --full).
+# Features, for REQUIRES: shared-data, torch, onnx, PIL, onnx-testdata, mpirun, chromium, sanitizer, x86_64 (this processor),
+# newer-torch, exporters, tensorboard (utils/venv torch, exporters and tensorboard have made them), namespaces (hosts on this machine: root), nvcc (the runtime for CUDA was built), long-runs (where PDC_TEST_ROUNDS is set, as by utils/check --full).
 import os
 import platform
 import runpy
@@ -45,13 +45,14 @@ def imports(module):
 
 if os.path.isdir(shared):
     config.available_features.add("shared-data")
-for module in ["torch", "onnx"]:
+for module in ["torch", "onnx", "PIL"]:
     if imports(module):
         config.available_features.add(module)
 if os.path.exists(os.path.join(site["source_dir"], "build/torch-venv/bin/python")):
     config.available_features.add("newer-torch")
-if os.path.exists(os.path.join(site["source_dir"], "build/exporters-venv/bin/python")):
-    config.available_features.add("exporters")
+for environment in ["exporters", "tensorboard"]:
+    if os.path.exists(os.path.join(site["source_dir"], f"build/{environment}-venv/bin/python")):
+        config.available_features.add(environment)
 if os.path.isdir("/usr/share/libonnx-testdata/data/node"):
     config.available_features.add("onnx-testdata")
 if shutil.which("chromium"):

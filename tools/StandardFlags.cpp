@@ -79,6 +79,12 @@ std::vector<std::string> wordsOf(const CLI::Option& option) {
   return words;
 }
 
+/// Whether a file or a folder may stand for the words.
+bool takesPath(const CLI::Option& option) {
+  const std::string value = valueOf(option);
+  return value.find("FILE") != std::string::npos || value.find("DIR") != std::string::npos;
+}
+
 /// Flags that are no options of CLI11 but listed below them, as pdc-opt's passes are.
 std::vector<std::string> flagsOfFooter(const CLI::App& app) {
   std::vector<std::string> flags;
@@ -182,7 +188,8 @@ std::string completion(const CLI::App& app) {
       std::string words;
       for (const std::string& word : wordsOf(*option)) words += (words.empty() ? "" : " ") + word;
       if (!words.empty())
-        cases += "    " + names + ") COMPREPLY=($(compgen -W '" + words + "' -- \"$word\")); return ;;\n";
+        cases += "    " + names + ") COMPREPLY=($(compgen " + (takesPath(*option) ? "-f " : "") + "-W '" + words +
+                 "' -- \"$word\")); return ;;\n";
       else if (valueOf(*option) == "DIR")
         cases += "    " + names + ") COMPREPLY=($(compgen -d -- \"$word\")); return ;;\n";
       else if (!valueOf(*option).empty())

@@ -2,6 +2,7 @@
 #include "Agreement.h"
 
 #include "pdcrt/Check.h"
+#include "pdcrt/Data.h"
 #include "pdcrt/Resume.h"
 
 #include <algorithm>
@@ -43,6 +44,31 @@ static Status chooseStart(const RunOptions& options, const RunFiles& files, Agre
   return {};
 }
 
+/// A token stream fills one input, and all windows are of one length (DataSet::windows): else two ranks would train on
+/// tokens that do not belong together.
+static Status agreeOnWindows(const std::map<int, Message>& hellos) {
+  const Message *input = nullptr, *reader = nullptr;
+  for (const auto& [rank, hello] : hellos) {
+    if (hello.numbers[3] != 0) {
+      if (input && input->numbers[3] != hello.numbers[3])
+        return {Exit::badData,
+                "ranks " + std::to_string(input->rank) + " and " + std::to_string(rank) +
+                    " read two inputs of the model, a token stream fills one",
+                severalInputsHelp()};
+      input = &hello;
+    }
+    if (hello.values[3] < 0) continue;
+    if (reader && reader->values[3] != hello.values[3])
+      return {Exit::badData,
+              "rank " + std::to_string(reader->rank) + " reads windows of " +
+                  std::to_string(static_cast<std::int64_t>(reader->values[3])) + " tokens, rank " +
+                  std::to_string(rank) + " of " + std::to_string(static_cast<std::int64_t>(hello.values[3])),
+              "a token stream has a label for every token of the input: give a folder of .npy files"};
+    reader = &hello;
+  }
+  return {};
+}
+
 std::int64_t evaluationInterval(const Schedule& schedule, std::int64_t steps) {
   const std::int64_t period = periodMinibatches(schedule);
   return (steps * std::max<std::int64_t>(1, schedule.minibatchesPerUpdate) + period - 1) / period * period;
@@ -52,6 +78,7 @@ Status agreeOn(const std::map<int, Message>& hellos, const RunOptions& options, 
                Agreement& agreement) {
   std::int64_t samples = -1, evaluationSamples = -1;
   std::map<std::string, std::pair<int, int>> hosts; // ranks, cores
+  if (Status status = agreeOnWindows(hellos); !status) return status;
   for (const auto& [rank, hello] : hellos) {
     if (hello.numbers[2] != files.build)
       return {Exit::invalid,

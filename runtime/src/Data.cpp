@@ -138,6 +138,7 @@ Status DataSet::open(const DataOptions& options, std::span<const Stage* const> s
     if (!inputs_.empty()) samples_ = options.syntheticSamples;
     return {};
   }
+  if (isTokenStream(options.path)) return openTokens();
   for (Input& input : inputs_)
     if (Status status = openInput(input); !status) return status;
   return {};
@@ -168,6 +169,8 @@ Status DataSet::openInput(Input& input) {
   const std::string path = dataFile(options_.path, row.name);
   if (Status status = input.file.open(path); !status) {
     if (!status.help().empty()) return status;
+    if (const std::string streams = tokenFilesIn(options_.path); !streams.empty())
+      return {status.code(), status.message(), "a token stream is given by its file: --data=" + streams};
     std::string expected;
     for (const Input& other : inputs_)
       expected += (expected.empty() ? "" : ", ") + dataFile(options_.path, other.row->name) + " " +
@@ -189,8 +192,11 @@ Status DataSet::openInput(Input& input) {
             path + ": has elements of type " + nameOf(input.file.element()) + ", input '" + row.name + "' needs " +
                 nameOf(row.element),
             astypeHelp(path, row.element)};
+  input.source = {.element = input.file.element(), .values = input.file.values()};
   if (input.batchAxis == noBatchAxis) return checkValues(input);
   const std::int64_t samples = shape[index(input.batchAxis)];
+  input.source.perSample = input.inner;
+  input.source.perOuter = samples * input.inner;
   if (samples_ >= 0 && samples_ != samples) {
     const auto first =
         std::find_if(inputs_.begin(), inputs_.end(), [](const Input& other) { return other.batchAxis != noBatchAxis; });
@@ -270,16 +276,19 @@ Status DataSet::read(const DataRow& row, std::int64_t minibatch, std::byte* dest
   }
   auto input = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& i) { return i.row == &row; });
   if (input == inputs_.end()) return {Exit::badData, std::string("no data for input '") + row.name + "'"};
-  if (Status status = input->file.unchanged(); !status) return status;
-  const Element element = input->file.element();
+  if (Status status = tokens_ ? tokens_->unchanged() : input->file.unchanged(); !status) return status;
+  const Source& source = input->source;
   const bool whole = input->batchAxis == noBatchAxis;
-  const std::int64_t samples = whole ? 1 : samples_, batch = whole ? 1 : options_.batch;
+  const std::int64_t batch = whole ? 1 : options_.batch;
   for (std::int64_t i = 0; i < batch; ++i) {
     const std::int64_t sample = whole ? 0 : sampleAt(minibatch * options_.batch + i);
-    for (std::int64_t outer = 0; outer < input->outer; ++outer)
-      copyConverted(element, row.element,
-                    input->file.values().data() + index((outer * samples + sample) * input->inner) * bytesOf(element),
+    if (tokens_)
+      if (Status status = checkWindow(*input, sample); !status) return status;
+    for (std::int64_t outer = 0; outer < input->outer; ++outer) {
+      const std::int64_t from = source.first + sample * source.perSample + outer * source.perOuter;
+      copyConverted(source.element, row.element, source.values.data() + index(from) * bytesOf(source.element),
                     destination + index((outer * batch + i) * input->inner) * bytesOf(row.element), input->inner);
+    }
   }
   if (!options_.mean.empty() && !row.label && row.element == Element::f32)
     normalize(*input, reinterpret_cast<float*>(destination));

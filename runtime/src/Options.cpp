@@ -23,11 +23,12 @@ std::string defaultDirectory() {
 
 Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) {
   CLI::App app("Trains the stages that this program contains.");
-  std::string shuffle = "on", graphs = "on", normalize;
+  std::string shuffle = "on", graphs = "on", normalize, tokens;
   std::uint64_t seed = 0;
   double rate = 0;
-  app.add_option("--data", options.data, "folder with one .npy file per input and label, or 'synthetic'")
-      ->type_name("DIR");
+  app.add_option("--data", options.data,
+                 "folder with one .npy file per input and label, a file of tokens (.bin, .npy), or 'synthetic'")
+      ->type_name("DIR|FILE");
   app.add_option("--eval", options.evaluationData, "data to evaluate on after training")->type_name("DIR");
   app.add_option("--eval-every", options.evaluateEvery, "steps between evaluations, for which the pipeline drains")
       ->check(CLI::PositiveNumber)
@@ -49,10 +50,19 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
       ->type_name("");
   app.add_option("--normalize", normalize, "of float inputs: (x - MEAN) / STD, also lists by channel")
       ->type_name("MEAN/STD");
+  app.add_option("--tokens", tokens, "type of the tokens in a raw file: uint8, uint16 or uint32 (.bin: uint16)")
+      ->check(CLI::IsMember({"uint8", "uint16", "uint32"}))
+      ->type_name("");
+  app.add_option("--label-shift", options.labelShift,
+                 "of a token stream: how far on a label is; 0 where the model shifts its labels itself (1)")
+      ->check(CLI::IsMember({0, 1}))
+      ->type_name("");
   app.add_option("--samples", options.samples, "size of the synthetic data (enough for --steps)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
   app.add_option("--metrics", options.metricsFile, "one JSON object per step")->type_name("F.jsonl");
+  app.add_option("--tensorboard", options.tensorboardFolder, "write curves there that TensorBoard shows")
+      ->type_name("DIR");
   app.add_option("--trace", options.traceFile, "what each rank did and when, for Perfetto")->type_name("F.json");
   app.add_option("--trace-events", options.traceEvents, "events of a rank in the trace, at most: the first ones")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
@@ -120,6 +130,13 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
   if (options.data.empty() && options.profileFile.empty() && options.linkFile.empty())
     return {Exit::usage, "--data is missing", "give a folder with .npy files, or --data=synthetic --steps=N"};
   if (options.data.empty()) options.data = "synthetic";
+  options.tokenType = tokenTypeOf(tokens);
+  const std::string streamFlag = options.tokenType         ? "--tokens=" + tokens
+                                 : options.labelShift == 0 ? "--label-shift=0"
+                                                           : "";
+  if (!streamFlag.empty() && !isTokenStream(options.data) && !isTokenStream(options.evaluationData))
+    return {Exit::usage, streamFlag + " is for a file of tokens, --data=" + options.data + " is none",
+            "give the file: --data=train.bin"};
   if (options.data == "synthetic" && options.samples == 0 && options.steps == 0 && options.profileFile.empty() &&
       options.linkFile.empty())
     return {Exit::usage, "--data=synthetic has no size", "give --steps=N, or --samples=N"};

@@ -46,6 +46,9 @@ static void dropTornLine(const std::string& path) {
 }
 
 Status Progress::open() {
+  if (!options_.tensorboardFolder.empty())
+    if (Status status = events_.open(options_.tensorboardFolder, options_.first / options_.minibatchesPerStep); !status)
+      return status;
   if (options_.metricsFile.empty()) return {};
   if (options_.first > 0) dropTornLine(options_.metricsFile);
   metrics_ = std::fopen(options_.metricsFile.c_str(), options_.first > 0 ? "a" : "w");
@@ -82,16 +85,24 @@ void Progress::step(std::int64_t first, std::int64_t last, double loss) {
     steadyBegin_ = time;
   }
   const std::int64_t epoch = first / options_.minibatchesPerEpoch;
+  const double rate = training_.schedule.at(training_.learningRate, first);
+  const double perSecond = samples / std::max(1e-9, time - lastStep_), milliseconds = (time - lastStep_) * 1e3;
   if (metrics_)
     std::fprintf(metrics_,
                  "{\"step\": %lld, \"epoch\": %lld, \"loss\": %.9g, \"lr\": %.9g, \"samples_per_s\": %.6g, "
                  "\"step_ms\": %.6g, \"peak_memory_bytes\": %lld}\n",
-                 static_cast<long long>(number), static_cast<long long>(epoch), loss,
-                 training_.schedule.at(training_.learningRate, first), samples / std::max(1e-9, time - lastStep_),
-                 (time - lastStep_) * 1e3, static_cast<long long>(peakMemoryBytes()));
+                 static_cast<long long>(number), static_cast<long long>(epoch), loss, rate, perSecond, milliseconds,
+                 static_cast<long long>(peakMemoryBytes()));
+  if (events_.isOpen()) {
+    events_.scalar("loss/train", number, loss);
+    events_.scalar("learning_rate", number, rate);
+    events_.scalar("time/step_ms", number, milliseconds);
+    events_.scalar("time/samples_per_s", number, perSecond);
+  }
   lastStep_ = time;
-  if (metrics_ && time - flushedAt_ > 1) { // so that little is missing after a kill
-    std::fflush(metrics_);
+  if (time - flushedAt_ > 1) { // so that little is missing after a kill
+    if (metrics_) std::fflush(metrics_);
+    if (Status status = events_.flush(); !status) unwritten_ = status;
     flushedAt_ = time;
   }
 
@@ -117,15 +128,16 @@ void Progress::evaluated(const std::string& metric, double value, double loss) {
   if (!complete()) {
     if (lineOpen_) std::fputc('\n', stderr);
     lineOpen_ = false;
-    std::fprintf(stderr, "after step %lld: test", static_cast<long long>(told_ / options_.minibatchesPerStep));
+    std::fprintf(stderr, "after step %lld: test", static_cast<long long>(stepsTold()));
     if (std::isfinite(loss)) std::fprintf(stderr, " loss %.4f", loss);
     if (metric != "none") std::fprintf(stderr, " %s %.4f", metric.c_str(), value);
     std::fputc('\n', stderr);
   }
+  if (metric != "none") events_.scalar(metric + "/test", lastStepTold(), value);
+  if (std::isfinite(loss)) events_.scalar("loss/test", lastStepTold(), loss);
   if (!metrics_) return;
   const std::string key = nlohmann::json(metric).dump(); // an output of the model may be called anything
-  std::fprintf(metrics_, "{\"step\": %lld, %s: %.9g", static_cast<long long>(told_ / options_.minibatchesPerStep),
-               key.c_str(), value);
+  std::fprintf(metrics_, "{\"step\": %lld, %s: %.9g", static_cast<long long>(stepsTold()), key.c_str(), value);
   if (std::isfinite(loss)) std::fprintf(metrics_, ", \"test_loss\": %.9g", loss);
   std::fputs("}\n", metrics_);
 }
@@ -134,6 +146,18 @@ void Progress::finish() {
   if (lineOpen_) std::fputc('\n', stderr);
   lineOpen_ = false;
   if (metrics_) std::fflush(metrics_);
+}
+
+Status Progress::memory(std::span<const MeasuredStage> stages) {
+  constexpr double mebibyte = 1 << 20;
+  for (const MeasuredStage& stage : stages) {
+    const std::string name = "memory/stage" + std::to_string(stage.host.stage) + "_replica" +
+                             std::to_string(stage.host.replica) + "_rank" + std::to_string(stage.rank);
+    events_.scalar(name + "_arena_MiB", lastStepTold(), static_cast<double>(stage.arenaBytes) / mebibyte);
+    events_.scalar(name + "_process_peak_MiB", lastStepTold(), static_cast<double>(stage.peakBytes) / mebibyte);
+  }
+  if (Status status = events_.flush(); !status) return status;
+  return unwritten_;
 }
 
 double Progress::secondsPerMinibatch() const {

@@ -96,7 +96,9 @@ Status RankRun::prepare() {
                       .mean = options_.mean,
                       .deviation = options_.deviation,
                       .ignoredLabel = files_.training.ignoreIndex,
-                      .syntheticSamples = syntheticSamples()};
+                      .syntheticSamples = syntheticSamples(),
+                      .tokenType = options_.tokenType,
+                      .labelShift = options_.labelShift};
   if (Status status = data_.open(data, hosted_); !status) return status;
   if (!options_.evaluationData.empty()) {
     data.path = options_.evaluationData;
@@ -121,6 +123,9 @@ Status RankRun::agree() {
   hello.numbers[2] = files_.build;
   hello.values[0] = static_cast<double>(data_.samples());
   hello.values[1] = static_cast<double>(evaluationData_.samples());
+  const WindowsRead& windows = data_.windows().length < 0 ? evaluationData_.windows() : data_.windows();
+  hello.numbers[3] = windows.input;
+  hello.values[3] = static_cast<double>(windows.length);
   for (const HostedStage& hosted : executor_.hosted())
     if (hosted.host.replica == 0)
       for (const OutputRow& row : hosted.stage->outputs) hello.values[2] += row.kind == OutputKind::loss;
@@ -152,7 +157,8 @@ Status RankRun::agree() {
                                                            .inFlight = minibatchesInFlight(files_.schedule),
                                                            .lossStages = agreement_.lossStages,
                                                            .logEvery = options_.logEvery,
-                                                           .metricsFile = options_.metricsFile},
+                                                           .metricsFile = options_.metricsFile,
+                                                           .tensorboardFolder = options_.tensorboardFolder},
                                            files_.training);
     return progress_->open();
   }
@@ -311,6 +317,7 @@ Status RankRun::measure() {
   std::size_t replicas = 0;
   for (const ScheduleStage& stage : files_.schedule.stages) replicas += static_cast<std::size_t>(stage.replicas);
   if (!waitFor([&] { return statistics_.size() == replicas; })) return transport_.failure();
+  complain(progress_->memory(statistics_));
   if (!options_.traceFile.empty()) complain(Trace::join(options_.traceFile, transport_.ranks()));
   std::fputs(summaryOf(files_, {.stages = statistics_,
                                 .secondsPerMinibatch = secondsPerMinibatch_,

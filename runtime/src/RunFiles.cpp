@@ -112,9 +112,9 @@ Status readRunFiles(const RunOptions& options, RunFiles& files) {
   if (options.learningRate) files.training.learningRate = *options.learningRate;
   const Json json = Json::parse(plan, nullptr, /*allow_exceptions=*/false);
   if (Status status = readPlan(planFile, json, files); !status) return status;
-  files.hash =
-      hashOf(plan + schedule + toJson(files.training) + (options.shuffle ? "shuffled" : "") + options.checkpointFolder +
-             " " + std::to_string(options.checkpointEvery) + " " + std::to_string(options.evaluateEvery));
+  files.hash = hashOf(plan + schedule + toJson(files.training) + (options.shuffle ? "shuffled" : "") +
+                      options.checkpointFolder + " " + std::to_string(options.checkpointEvery) + " " +
+                      std::to_string(options.evaluateEvery) + (options.labelShift == 1 ? "" : " unshifted"));
   return {};
 }
 

@@ -12,54 +12,62 @@
 
 using namespace pdc;
 
+namespace {
+
+/// A flag of the generated program, which gets it as it is.
+struct ProgramFlag {
+  const char* name;
+  const char* type;
+  const char* group;
+  const char* text;
+  std::string value = {};
+};
+
+std::vector<ProgramFlag> programFlags() {
+  return {
+      {"--data", "DIR|FILE|synthetic", "Data",
+       "what to train on\nA folder of .npy files, a file of tokens (.bin, .npy), or noise. See docs/Data.md."},
+      {"--eval", "DIR|FILE|synthetic", "Data", "what to evaluate on after training"},
+      {"--eval-every", "N", "Data", "evaluate after every N steps too\nThe pipeline drains before each evaluation."},
+      {"--tokens", "uint8|uint16|uint32", "Data", "type of the tokens in a raw file (.bin: uint16)"},
+      {"--label-shift", "0|1", "Data",
+       "how far on a label is in a token stream\n0 where the model shifts its labels itself. Default: 1."},
+      {"--normalize", "MEAN/STD", "Data", "normalise float inputs: (x - MEAN) / STD"},
+      {"--samples", "N", "Data", "size of synthetic data"},
+      {"--shuffle", "on|off", "Data", "another order of samples in each epoch"},
+      {"--epochs", "N", "Training", "times to go through the data"},
+      {"--steps", "N", "Training", "number of minibatches to train on\nNumber of updates, where the schedule flushes."},
+      {"--seed", "N", "Training", "seed of the order of samples and of random operators"},
+      {"--lr", "RATE", "Training", "learning rate instead of training.json's"},
+      {"--checkpoint-dir", "DIR", "Checkpoints",
+       "write checkpoints there\nAt the end, after a signal, and after every --checkpoint-every steps."},
+      {"--checkpoint-every", "N", "Checkpoints", "steps between checkpoints"},
+      {"--keep", "N", "Checkpoints", "number of checkpoints to keep, the newest"},
+      {"--log-every", "N", "Output", "steps between progress lines"},
+      {"--metrics", "F.jsonl", "Output", "write one JSON object per step"},
+      {"--tensorboard", "DIR", "Output", "write curves for TensorBoard"},
+      {"--trace", "F.json", "Output", "write what each rank did and when, for Perfetto"}};
+}
+
+} // namespace
+
 int main(int argc, char** argv) {
   CLI::App app("Builds and runs a pipeline that pdc has generated", "pdc-run");
   addStandardFlags(app);
   LaunchOptions options;
-  // Flags of the generated program, handed on as they are.
-  std::string data, eval, epochs, steps, seed, shuffle, normalize, metrics, trace, logEvery, lr, samples, checkpoints,
-      every, keep, evalEvery;
   auto* folder = app.add_option("DIR", options.folder, "what pdc has written");
   bool doctor = false;
-  app.add_flag("--doctor", doctor, "say what this machine has and lacks, and what to type");
-  const std::pair<const char*, std::string*> passed[] = {{"--data", &data},
-                                                         {"--eval", &eval},
-                                                         {"--eval-every", &evalEvery},
-                                                         {"--epochs", &epochs},
-                                                         {"--steps", &steps},
-                                                         {"--seed", &seed},
-                                                         {"--lr", &lr},
-                                                         {"--shuffle", &shuffle},
-                                                         {"--normalize", &normalize},
-                                                         {"--samples", &samples},
-                                                         {"--trace", &trace},
-                                                         {"--log-every", &logEvery},
-                                                         {"--metrics", &metrics},
-                                                         {"--checkpoint-dir", &checkpoints},
-                                                         {"--checkpoint-every", &every},
-                                                         {"--keep", &keep}};
-  const char* const help[] = {"folder of .npy files, or synthetic",
-                              "data to evaluate on after training",
-                              "and every so many steps, for which the pipeline drains",
-                              "times to go through the data",
-                              "minibatches to train on; updates, where the schedule flushes",
-                              "of the order of samples and of random operators",
-                              "learning rate instead of training.json's",
-                              "on or off: another order of samples in each epoch",
-                              "of float inputs: MEAN/STD",
-                              "size of synthetic data",
-                              "what each rank did and when, for Perfetto",
-                              "steps between progress lines",
-                              "one JSON object per step",
-                              "write checkpoints there\nAt the end, after a signal, and --checkpoint-every steps.",
-                              "steps between checkpoints",
-                              "checkpoints to keep, the newest"};
-  for (std::size_t i = 0; i < std::size(passed); ++i) app.add_option(passed[i].first, *passed[i].second, help[i]);
+  app.add_flag("--doctor", doctor, "check this machine, and say what to install");
+  std::vector<ProgramFlag> passed = programFlags();
+  for (ProgramFlag& flag : passed)
+    app.add_option(flag.name, flag.value, flag.text)->type_name(flag.type)->group(flag.group);
   bool resume = false;
-  app.add_flag("--resume", resume, "go on from the newest checkpoint");
+  app.add_flag("--resume", resume, "go on from the newest checkpoint")->group("Checkpoints");
   app.add_option("--max-restarts", options.maxRestarts, "restarts from the newest checkpoint when a rank is lost")
       ->check(CLI::NonNegativeNumber)
-      ->type_name("N");
+      ->type_name("N")
+      ->group("Checkpoints");
+  app.option_defaults()->group("Ranks");
   app.add_option(
          "--watchdog", options.watchdogSeconds,
          "time without progress after which a run counts as hung\nDefault: 100 steps of the plan, at least 60 seconds.")
@@ -68,17 +76,22 @@ int main(int argc, char** argv) {
   app.add_flag("--threads", options.threads, "run all ranks as threads of one process, without MPI");
   auto* hostfile = app.add_option("--hostfile", options.hostfile, "machines, as mpirun reads them")->type_name("H");
   std::string clusterFile;
-  app.add_option("--cluster", clusterFile, "with --doctor: measure the links between the machines with DIR's program")
+  app.add_option("--cluster", clusterFile,
+                 "with --doctor: measure the links between the machines\nDIR's program measures, and FILE is written "
+                 "for pdc --cluster.")
       ->type_name("FILE")
       ->needs(hostfile);
-  app.add_option("--address", options.address, "by which the other machines reach this one (its host name)")
+  app.add_option("--address", options.address,
+                 "name by which the other machines reach this one\nDefault: its host name.")
       ->type_name("HOST")
       ->needs(hostfile);
-  app.add_option("--model", options.model, "with --export: the model that DIR was generated from, if it has moved")
+  app.option_defaults()->group("Output");
+  app.add_option("--model", options.model, "the model that DIR was generated from, if it has moved")
       ->type_name("MODEL.onnx");
   app.add_option("--export", options.exportFile, "write the trained model there")->type_name("trained.onnx");
   app.add_option("--export-weights", options.exportFolder, "write the trained weights there, a file per stage")
       ->type_name("DIR");
+  app.option_defaults()->group("Options");
   addConfigFlag(app);
   std::vector<std::string> words;
   if (const std::optional<int> code = parsed(app, argc, argv, words)) return *code;
@@ -97,10 +110,14 @@ int main(int argc, char** argv) {
     std::cerr << "error: DIR is missing\nhelp: name the folder that pdc has written: pdc-run DIR --data D\n";
     return static_cast<int>(ExitCode::usage);
   }
-  for (const auto& [flag, value] : passed)
-    if (!value->empty()) options.arguments.insert(options.arguments.end(), {flag, *value});
+  bool keepsCheckpoints = false;
+  for (const ProgramFlag& flag : passed) {
+    if (flag.value.empty()) continue;
+    options.arguments.insert(options.arguments.end(), {flag.name, flag.value});
+    keepsCheckpoints = keepsCheckpoints || std::string(flag.name) == "--checkpoint-dir";
+  }
 
-  if (options.maxRestarts > 0 && checkpoints.empty()) {
+  if (options.maxRestarts > 0 && !keepsCheckpoints) {
     std::cerr << "error: --max-restarts needs checkpoints\nhelp: give --checkpoint-dir=DIR and --checkpoint-every=N\n";
     return static_cast<int>(ExitCode::usage);
   }

@@ -1,4 +1,4 @@
-"""hand_made.py NAME FOLDER: writes FOLDER/model.onnx, a small network with its loss inside, and FOLDER/data, 64 samples for it.
+"""hand_made.py NAME FOLDER: writes FOLDER/model.onnx, a small network with its loss inside (`bytes` has logits), and FOLDER/data, 64 samples for it.
 
 What each network has that a cut could get wrong:
 
@@ -15,6 +15,8 @@ What each network has that a cut could get wrong:
     pooled      convolutions that write only the maxima of what they compute
     relative    two embeddings that are added, and a table of positions, of which every layer has a projection; these come
                 before the layers, in another order
+    bytes       a language model as GPT-2: two blocks of causal attention and two linear layers, a tied classifier of bytes; its
+                labels are the next tokens
 
 The same name gives the same bytes. Needs the onnx package.
 """
@@ -25,7 +27,7 @@ import numpy
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-SAMPLES, WIDTH, CLASSES, TOKENS, WORDS = 64, 16, 10, 6, 24
+SAMPLES, WIDTH, CLASSES, TOKENS, WORDS, BYTES = 64, 16, 10, 6, 24, 256
 
 
 class Network:
@@ -197,29 +199,53 @@ def relative(net):
     return [net.loss("loss", net.linear("classifier", x, WIDTH, CLASSES))]
 
 
+def bytes_model(net):
+    def norm(name, x):
+        return net.op("LayerNormalization", name, [x, net.weight(f"{name}.scale", WIDTH, mean=1, spread=0.1), net.weight(f"{name}.bias", WIDTH, spread=0.1)], axis=-1)
+
+    table = net.weight("wte", BYTES, WIDTH, spread=0.1)
+    x = net.op("Add", "embedded", [net.op("Gather", "embedding", [table, "input"]), net.weight("wpe", TOKENS, WIDTH, spread=0.1)])
+    for i in range(2):
+        y = norm(f"block{i}.norm1", x)
+        q, k, v = (net.op("MatMul", f"block{i}.{part}", [y, net.weight(f"block{i}.{part}.weight", WIDTH, WIDTH)]) for part in "qkv")
+        y = net.op("Attention", f"block{i}.attention", [q, k, v], q_num_heads=2, kv_num_heads=2, is_causal=1)
+        x = net.op("Add", f"block{i}.sum1", [x, net.op("MatMul", f"block{i}.project", [y, net.weight(f"block{i}.project.weight", WIDTH, WIDTH)])])
+        y = net.op("MatMul", f"block{i}.up", [norm(f"block{i}.norm2", x), net.weight(f"block{i}.up.weight", WIDTH, 2 * WIDTH)])
+        y = net.op("MatMul", f"block{i}.down", [net.op("Gelu", f"block{i}.gelu", [y]), net.weight(f"block{i}.down.weight", 2 * WIDTH, WIDTH)])
+        x = net.op("Add", f"block{i}.sum2", [x, y])
+    return [net.op("MatMul", "logits", [norm("last.norm", x), net.op("Transpose", "classifier", [table], perm=[1, 0])])]
+
+
 # The place says which random numbers a network has: new ones come last.
 NETWORKS = {"batch-norm": batch_norm, "dropout": dropout, "skips": skips, "tied": tied, "two-losses": two_losses,
             "two-ways": two_ways, "wide": wide, "with-attention": with_attention, "words": words,
-            "large-filters": large_filters, "pooled": pooled, "relative": relative}
+            "large-filters": large_filters, "pooled": pooled, "relative": relative, "bytes": bytes_model}
 
 
 def main():
     name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     net = Network(seed=list(NETWORKS).index(name))
     losses = NETWORKS[name](net)
-    tokens = name in ("tied", "words", "relative")
+    tokens = name in ("tied", "words", "relative", "bytes")
     inputs = [helper.make_tensor_value_info("input", TensorProto.INT64 if tokens else TensorProto.FLOAT,
                                             ["N", TOKENS if tokens else WIDTH]),
               helper.make_tensor_value_info("label", TensorProto.INT64, ["N"])]
     outputs = [helper.make_tensor_value_info(loss, TensorProto.FLOAT, []) for loss in losses]
+    if name == "bytes":
+        inputs.pop()
+        outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", TOKENS, BYTES])]
     graph = helper.make_graph(net.nodes, name, inputs, outputs, net.weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23 if name in ("with-attention", "words", "relative") else 14)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23 if name in ("with-attention", "words", "relative", "bytes") else 14)])
     model.ir_version = 8
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
     onnx.save(model, str(folder / "model.onnx"))
     label = net.rng.integers(CLASSES, size=SAMPLES)
-    if tokens:
+    if name == "bytes":
+        stream = net.rng.integers(BYTES, size=SAMPLES * TOKENS + 1)
+        numpy.save(data / "input.npy", stream[:-1].reshape(SAMPLES, TOKENS))
+        label = stream[1:].reshape(SAMPLES, TOKENS)
+    elif tokens:
         numpy.save(data / "input.npy", (net.rng.integers(8, size=(SAMPLES, TOKENS)) + label[:, None]) % WORDS)
     else:
         x = net.rng.standard_normal((SAMPLES, WIDTH)) + numpy.eye(CLASSES, WIDTH)[label]

@@ -104,8 +104,10 @@ NETWORKS = {
     "vit-b-16": of_vision("vit_b_16", 32),
     "bert-base": of_text(attention.Bert, dict(words=60, width=32, layers=2, heads=4, positions=16),
                          dict(words=30522, width=768, layers=12, heads=12, positions=512), (8, 128), mask=True),
-    "gpt2": of_text(attention.Gpt2, dict(words=60, width=32, layers=2, heads=4, positions=16),
-                    dict(words=50257, width=768, layers=12, heads=12, positions=1024), (8, 128)),
+    "gpt2": {**of_text(attention.Gpt2, dict(words=60, width=32, layers=2, heads=4, positions=16),
+                       dict(words=50257, width=768, layers=12, heads=12, positions=1024), (8, 128)),
+             "text": Network(lambda: attention.Gpt2(words=256, width=64, layers=3, heads=4, positions=32),
+                             *text(256, 32))},  # of bytes
     "llama": of_text(attention.Llama, dict(words=60, width=32, layers=2, heads=4, groups=2, hidden=48, positions=16),
                      dict(words=32000, width=2048, layers=12, heads=32, groups=8, hidden=5632, positions=1024), (8, 128)),
     "awd-lm": of_text(recurrent.AwdLm, dict(words=60, width=24, hidden=32),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "pdcrt/Status.h"
+#include "pdcrt/View.h"
 
 #include <cstdint>
 #include <optional>
@@ -18,8 +19,10 @@ struct RunOptions {
   std::optional<double> learningRate;
   bool shuffle = true;
   std::vector<double> mean, deviation; ///< of --normalize
+  std::optional<Element> tokenType;    ///< of --tokens
+  int labelShift = 1;                  ///< of --label-shift
   std::int64_t samples = 0;            ///< of synthetic data
-  std::string metricsFile, traceFile, exportFolder, profileFile, linkFile;
+  std::string metricsFile, tensorboardFolder, traceFile, exportFolder, profileFile, linkFile;
   std::int64_t evaluateEvery = 0;   ///< steps; 0: only at the end
   std::string checkpointFolder;     ///< empty: no checkpoints
   std::int64_t checkpointEvery = 0; ///< steps; 0: only at the end

@@ -1,13 +1,18 @@
-// What rank 0 tells while a run goes on: the progress line, and metrics as one JSON object per step.
+// What rank 0 tells while a run goes on: the progress line, metrics as one JSON object per step, curves for
+// TensorBoard.
 //
 // A step is a minibatch, or, where a schedule flushes, the minibatches of an update; its loss is the mean of theirs.
 #pragma once
 
+#include "pdcrt/EventFile.h"
 #include "pdcrt/Status.h"
+#include "pdcrt/Summary.h"
 #include "pdcrt/Training.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +27,7 @@ struct ProgressOptions {
   int lossStages = 1;        ///< stages that tell a loss for each minibatch; they are added
   std::int64_t logEvery = 0;
   std::string metricsFile;
+  std::string tensorboardFolder;
 };
 
 class Progress {
@@ -31,7 +37,7 @@ public:
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Opens the metrics file. Fails with Exit::cannotWrite.
+  /// Opens the metrics file and the one for TensorBoard. Fails with Exit::cannotWrite.
   Status open();
 
   void loss(std::int64_t minibatch, double value);
@@ -45,6 +51,8 @@ public:
   void leaveOut(double seconds);
   /// Ends the progress line.
   void finish();
+  /// Memory of the stages, at the end of the run, for TensorBoard. Fails with Exit::cannotWrite where curves were lost.
+  Status memory(std::span<const MeasuredStage> stages);
 
   /// Seconds per minibatch from a fifth of the run on; 0 before there are two steps.
   double secondsPerMinibatch() const;
@@ -55,12 +63,17 @@ private:
     int count = 0;
   };
   void step(std::int64_t first, std::int64_t last, double loss);
+  std::int64_t stepsTold() const { return told_ / options_.minibatchesPerStep; }
+  /// By its number. A later one would be dropped by TensorBoard when a run goes on from here (EventFile::open).
+  std::int64_t lastStepTold() const { return std::max<std::int64_t>(0, stepsTold() - 1); }
 
   ProgressOptions options_;
   const Training& training_;
   std::vector<Entry> entries_; ///< a ring over minibatches
   std::int64_t told_ = 0;      ///< minibatches whose steps are complete
   std::FILE* metrics_ = nullptr;
+  EventFile events_;
+  Status unwritten_; ///< of events_
   std::vector<char> buffer_;
   bool terminal_ = false, lineOpen_ = false;
   double begin_ = 0, lastStep_ = 0, lastLine_ = 0, flushedAt_ = 0;

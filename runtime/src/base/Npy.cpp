@@ -83,7 +83,7 @@ Status NpyFile::open(const std::string& path) {
     if (descr->size() >= 5 && descr->substr(1, 3) == known.text) found = &known;
   if (!found)
     return bad("has the element type " + std::string(descr->substr(0, descr->find(','))) +
-                   ", readable are little-endian f8, f4, f2, i8, i4, i1, u1 and b1",
+                   ", readable are little-endian f8, f4, f2, i8, i4, i2, i1, u8, u4, u2, u1 and b1",
                "convert it before: np.save('" + path.substr(path.rfind('/') + 1) +
                    "', x.astype(np.float32)), or np.int64 for labels and indices");
   if (!order->starts_with("False"))

@@ -1,7 +1,7 @@
 """check_tour.py PAGE.md OUT [--root=DIR] [--any-numbers]: runs every '$' command of an indented block and compares its output with the lines below it.
 
-Lines must come in this order and be equal; '…' stands for any number of lines. $OUT is the folder OUT.
-Commands run in DIR (default: the source tree). --any-numbers: a line may have other numbers than
+A line that begins with '>' goes on with the command. Lines must come in this order and be equal; '…' stands for any number of lines. $OUT is the folder
+OUT. Commands run in DIR (default: the source tree). --any-numbers: a line may have other numbers than
 the page's, and what goes to standard error counts, as on a terminal.
 """
 import argparse
@@ -24,8 +24,10 @@ for line in options.page.read_text().splitlines():
     if text is None:
         command = command if line == "" else None
     elif text.startswith("$ "):
-        command = (text[2:], [])
+        command = [text[2:], []]
         examples.append(command)
+    elif command and text.startswith("> ") and not command[1]:
+        command[0] += "\n" + text[2:]
     elif command:
         command[1].append(text)
 
