@@ -261,9 +261,9 @@ def document(rows):
             cells = [f"{row['trained']} of {row['constants']}", f"{row['outputs']} output{'s' * (row['outputs'] > 1)}",
                      f"{row['compared']} agree" + (", program" if row["program"] else "")]
         lines.append(f"| {model.title} | {model.package} `{pathlib.Path(model.path).name}` | " + " | ".join(cells) + " |")
-    lines += ["", "Flags:", ""]
-    lines += [f"- {MODELS[name].title}: `--batch={next(iter(MODELS[name].inputs.values()))[1][0]} --loss=mse:{MODELS[name].output}"
-              + "".join(f" {flag}" for flag in MODELS[name].flags) + "`" for name in rows]
+    lines += ["", "| model | flags |", "|---|---|"]
+    lines += [f"| {MODELS[name].title} | `--batch={next(iter(MODELS[name].inputs.values()))[1][0]} --loss=mse:{MODELS[name].output}"
+              + "".join(f" {flag}" for flag in MODELS[name].flags) + "` |" for name in rows]
     said = lambda key: [("\n".join([message, *helps]), MODELS[name].title) for name, row in rows.items() for message, helps in row.get(key, [])]
     lines += listed("Warnings about these models", "An example of each warning, its help, and the models that have it.", said("warnings"))
     lines += listed("Refusals of these models", "Each refusal, its help, and the models that have it.", said("errors"))
