@@ -76,9 +76,11 @@ public:
         ->type_name("REGEX");
     app.add_option("--freeze", options.import.freeze, "initializers that do not learn")->type_name("REGEX");
     app.add_option("--train", options.import.train, "initializers that learn")->type_name("REGEX");
-    app.add_option("--bn", batchNorm_, "train BatchNorm with the minibatch's statistics, or with the stored ones")
-        ->check(CLI::IsMember({"batch", "frozen"}))
-        ->type_name("batch|frozen");
+    app.add_option("--bn", batchNorm_,
+                   "train BatchNorm with the minibatch's statistics, or with the stored ones; pytorch: like batch, and "
+                   "running variances move as PyTorch's, by n - 1")
+        ->check(CLI::IsMember({"batch", "pytorch", "frozen"}))
+        ->type_name("batch|pytorch|frozen");
     app.add_option("--tie", tie_, "train an embedding that the exporter stored twice as one parameter, or as two")
         ->check(CLI::IsMember({"auto", "off"}))
         ->type_name("auto|off");
@@ -125,7 +127,9 @@ public:
       return diags.error({}).exit(ExitCode::usage).help("fix the scale: --loss-scale=S")
              << "--non-finite=stop stops at the first overflow, by which --loss-scale=dynamic learns the scale";
     if (!batchNorm_.empty())
-      options.import.batchNorm = batchNorm_ == "batch" ? BatchNormMode::batch : BatchNormMode::frozen;
+      options.import.batchNorm = batchNorm_ == "batch"     ? BatchNormMode::batch
+                                 : batchNorm_ == "pytorch" ? BatchNormMode::pytorch
+                                                           : BatchNormMode::frozen;
     options.import.tie = tie_ == "auto";
     options.import.weightsMayLack = options.init || !options.initFrom.empty();
     return parseOptimizer(optimizer_, options.training, diags);
