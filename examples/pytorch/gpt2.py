@@ -43,6 +43,6 @@ torch.onnx.export(model, (tokens[:8, :-1],), "gpt2.onnx", input_names=["input_id
                   **exporter)
 subprocess.run("pdc gpt2.onnx -o run --batch=8 --profile=analytic --loss=softmax-cross-entropy "
                "--optimizer=momentum,lr=0.1,momentum=0.9", shell=True, check=True)
-subprocess.run("pdc-run run --data=data --shuffle=off --steps=5 --export-state-dict=trained.safetensors", shell=True,
-               check=True)
+subprocess.run("pdc-run run --data=data --shuffle=off --steps=5 --export-state-dict=trained.safetensors",
+               shell=True, check=True)
 model.load_state_dict(load_file("trained.safetensors"))

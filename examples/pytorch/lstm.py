@@ -44,6 +44,6 @@ numpy.save("data/label.npy", labels.numpy())
 torch.onnx.export(model, (words[:8],), "lstm.onnx", input_names=["words"], output_names=["logits"], **exporter)
 subprocess.run("pdc lstm.onnx -o run --batch=8 --profile=analytic --loss=softmax-cross-entropy "
                "--optimizer=momentum,lr=0.1,momentum=0.9", shell=True, check=True)
-subprocess.run("pdc-run run --data=data --shuffle=off --steps=5 --export-state-dict=trained.safetensors", shell=True,
-               check=True)
+subprocess.run("pdc-run run --data=data --shuffle=off --steps=5 --export-state-dict=trained.safetensors",
+               shell=True, check=True)
 model.load_state_dict(load_file("trained.safetensors"))

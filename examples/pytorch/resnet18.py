@@ -25,9 +25,10 @@ pathlib.Path("data").mkdir(exist_ok=True)
 numpy.save("data/images.npy", images.numpy())
 numpy.save("data/label.npy", labels.numpy())
 
-torch.onnx.export(model, (images[:8],), "resnet18.onnx", input_names=["images"], output_names=["logits"], **exporter)
+torch.onnx.export(model, (images[:8],), "resnet18.onnx", input_names=["images"], output_names=["logits"],
+                  **exporter)
 subprocess.run("pdc resnet18.onnx -o run --batch=8 --profile=analytic --bn=pytorch --loss=softmax-cross-entropy "
                "--optimizer=momentum,lr=0.01,momentum=0.9", shell=True, check=True)
-subprocess.run("pdc-run run --data=data --shuffle=off --steps=5 --export-state-dict=trained.safetensors", shell=True,
-               check=True)
+subprocess.run("pdc-run run --data=data --shuffle=off --steps=5 --export-state-dict=trained.safetensors",
+               shell=True, check=True)
 model.load_state_dict(load_file("trained.safetensors"))

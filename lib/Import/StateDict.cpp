@@ -2,6 +2,7 @@
 #include "pdc/Import/StateDict.h"
 
 #include "EqualInitializers.h"
+#include "Initializers.h"
 #include "TensorReader.h"
 #include "Weights/ModuleNames.h"
 #include "Weights/OwnInitializers.h"
@@ -24,7 +25,11 @@ std::string counted(std::size_t count, const std::string& noun) {
 class StateDict {
 public:
   StateDict(const OnnxFile& file, const std::map<std::string, pdcrt::TensorRecord>& trained, Diagnostics& diags)
-      : file_(file), trained_(trained), diags_(diags), reader_(file, diags, /*elementsMayLack=*/true), names_(file) {}
+      : file_(file), trained_(trained), diags_(diags), reader_(file, diags, /*elementsMayLack=*/true), names_(file) {
+    Diagnostics silent(nullptr);
+    if (Expected<std::vector<Initializer>> list = readInitializers(file, {}, reader_, silent))
+      roles_ = *std::move(list);
+  }
 
   Status run(const std::string& out) {
     for (int i = 0; i < file_.graph().initializer_size(); ++i)
@@ -53,7 +58,7 @@ private:
     if (const auto trained = trained_.find(name); trained != trained_.end()) {
       record = trained->second;
       taken_.insert(name);
-      if (!form.problem.empty()) problems_.push_back("'" + name + "' " + form.problem);
+      if (!form.problem.empty() && isWeight(i)) problems_.push_back("'" + name + "' " + form.problem);
       if (const std::vector<std::int64_t> shape(proto.dims().begin(), proto.dims().end()); record.shape != shape)
         return diags_.error({.file = file_.path(), .node = name})
                << "is " << toString(Type{record.element, shape}) << " in the model, but was trained as "
@@ -77,6 +82,14 @@ private:
     for (const ModuleTensor& tensor : form.tensors)
       if (!put(tensor, record, transpose, original)) return failure;
     return success;
+  }
+
+  /// Whether initializer i learns where no flag says otherwise: masks and large constants are parameters of the
+  /// program, too, which do not, and the module has none.
+  bool isWeight(int i) const {
+    const auto at = static_cast<std::size_t>(i);
+    return at >= roles_.size() || roles_[at].role == InitializerRole::trained ||
+           roles_[at].role == InitializerRole::tied;
   }
 
   Status put(const ModuleTensor& tensor, const pdcrt::TensorRecord& record, bool transpose,
@@ -157,6 +170,7 @@ private:
   std::map<std::string, pdcrt::TensorRecord> records_; ///< of the state_dict
   std::map<std::string, std::string> owners_;          ///< the initializers that they come from
   std::map<std::string, std::string> changed_;         ///< those with another name or layout, likewise
+  std::vector<Initializer> roles_;                     ///< of the initializers, without flags
   std::set<std::string> taken_;
   std::vector<std::string> problems_;
 };

@@ -1,25 +1,22 @@
-"""check_from_pytorch.py PAGE EXAMPLE…: the page's lines of Python are those of the examples, in their order; its shell
-commands (lines with $) are run, in this folder."""
+"""check_from_pytorch.py PAGE EXAMPLE…: the page's lines of Python are those of the examples; its shell commands
+(lines with $, and what follows a backslash) are run, in this folder."""
 import pathlib
 import subprocess
 import sys
 
-page, *examples = (pathlib.Path(path).read_text().splitlines() for path in sys.argv[1:])
-python, commands, blocks = 0, 0, []
-for before, line in zip([""] + page, page):
+page, *examples = (pathlib.Path(path).read_text() for path in sys.argv[1:])
+python, commands = [], []
+for before, line in zip([""] + page.splitlines(), page.splitlines()):
     if line.startswith("    $ "):
-        commands += 1
-        subprocess.run(line[6:], shell=True, check=True, stdout=subprocess.DEVNULL)
+        commands.append(line[6:])
+    elif line.startswith("    ") and before.endswith("\\"):
+        commands[-1] += "\n" + line
     elif line.startswith("    "):
-        if not before.startswith("    ") and before:
-            sys.exit(f"FAILED: no empty line before {line!r}")
-        if not before and (not blocks or not blocks[-1][-1:] == [""]):
-            blocks.append([])
-        blocks[-1].append(line[4:])
-    elif not line and blocks and blocks[-1] and blocks[-1][-1]:
-        blocks[-1].append("")
-for line in (line for block in blocks for line in block if line):
-    if not any(line in example for example in examples):
+        python.append(line[4:])
+known = {line for example in examples for line in example.splitlines()}
+for line in python:
+    if line not in known:
         sys.exit(f"FAILED: no example has {line!r}")
-    python += 1
-print(f"{python} lines of Python, {commands} commands")
+for command in commands:
+    subprocess.run(command, shell=True, check=True, stdout=subprocess.DEVNULL)
+print(f"{len(python)} lines of Python, {len(commands)} commands")

@@ -91,6 +91,6 @@ for name, tensor in model.state_dict().items():
         worst, where = ratio, name
 for text in failed[:5]:
     print("  " + text)
-print(f"{compared} tensors of the state_dict {'NOT ' if failed else ''}within {ALLOWED} times the error of PyTorch in f32"
-      f" (worst {worst:.2f}, {where})")
+print(f"{compared} tensors of the state_dict {'NOT ' if failed else ''}within {ALLOWED} times the error of PyTorch "
+      f"in f32 (worst {worst:.2f}, {where})")
 sys.exit(bool(failed))

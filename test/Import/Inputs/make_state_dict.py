@@ -91,8 +91,8 @@ def stated():
 
 def transposed(seed=0):
     """PyTorch's default exporter: linear layers whose weights are transposed, one of them tied to an embedding."""
-    state = {"head.weight": values(seed + 1, 11, 8), "fc.weight": values(seed + 2, 6, 8), "fc.bias": values(seed + 3, 6),
-             "out.weight": values(seed + 4, 8, 6)}
+    state = {"head.weight": values(seed + 1, 11, 8), "fc.weight": values(seed + 2, 6, 8),
+             "fc.bias": values(seed + 3, 6), "out.weight": values(seed + 4, 8, 6)}
     nodes = [scoped(node("Gather", ["head.weight", "x"], ["e"]), "emb", EMBEDDING, "embedding.default"),
              scoped(node("MatMul", ["e", "val_0"], ["val_1"]), "fc", LINEAR, "linear.default"),
              scoped(node("Add", ["val_1", "fc.bias"], ["linear"]), "fc", LINEAR, "linear.default"),
@@ -114,7 +114,8 @@ def transposed_other():
 
 
 def ruled():
-    """PyTorch's older exporter with constant folding: weights with numbers for names, in modules that the nodes name."""
+    """PyTorch's older exporter with constant folding: weights with numbers for names, in modules that nodes name; a
+    large mask that was folded is no weight."""
     state = {"emb.weight": values(1, 11, 8), "block.0.weight": values(2, 8, 8), "block.0.bias": values(3, 8),
              "attn.in_proj_weight": values(4, 8, 8), "attn.in_proj_bias": values(5, 8),
              "block.1.net.0.weight": values(6, 8, 8), **recurrent("GRU", "rnn.", 0, 8, 8, 1, seed=20),
@@ -133,8 +134,12 @@ def ruled():
              node("Transpose", ["f"], ["t"], "/rnn/Transpose", perm=[1, 0, 2]),
              *gru("t", "r0", 0), *gru("r0", "r1", 1),
              node("Transpose", ["r1"], ["u"], "/rnn/Transpose_1", perm=[1, 0, 2]),
-             node("MatMul", ["u", "onnx::MatMul_43"], ["y"], "/head/MatMul")]
-    weights = [tensor(name, state[name]) for name in ("emb.weight", "block.0.bias", "attn.in_proj_bias")]
+             node("Add", ["u", "onnx::Add_90"], ["u1"], "/Add"),
+             node("MatMul", ["u1", "onnx::MatMul_43"], ["y"], "/head/MatMul")]
+    mask = numpy.zeros((1, 5, 8), dtype=numpy.float32)
+    mask[0, 0, 1] = -numpy.inf
+    weights = [tensor("onnx::Add_90", mask)]
+    weights += [tensor(name, state[name]) for name in ("emb.weight", "block.0.bias", "attn.in_proj_bias")]
     weights += [tensor("onnx::MatMul_40", state["block.0.weight"].T),
                 tensor("onnx::MatMul_41", state["attn.in_proj_weight"].T),
                 tensor("onnx::MatMul_42", state["block.1.net.0.weight"].T),
