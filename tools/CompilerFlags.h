@@ -76,7 +76,9 @@ public:
       return diags.error({}).exit(ExitCode::usage).help("fix the scale: --loss-scale=S")
              << "--non-finite=stop stops at the first overflow, by which --loss-scale=dynamic learns the scale";
     if (!batchNorm_.empty())
-      options.import.batchNorm = batchNorm_ == "batch" ? BatchNormMode::batch : BatchNormMode::frozen;
+      options.import.batchNorm = batchNorm_ == "batch"     ? BatchNormMode::batch
+                                 : batchNorm_ == "pytorch" ? BatchNormMode::pytorch
+                                                           : BatchNormMode::frozen;
     options.import.tie = tie_ == "auto";
     options.import.weightsMayLack = options.init || !options.initFrom.empty();
     return parseOptimizer(optimizer_, options.training, diags);
@@ -129,11 +131,14 @@ private:
                    "parameters that train, also where pdc takes them for constants\n"
                    "REGEX is searched for in the names of float initializers.")
         ->type_name("REGEX");
-    app.add_option("--bn", batchNorm_,
-                   "statistics of BatchNorm: the minibatch's, or the stored ones\n"
-                   "Default: what the file says of each.")
-        ->check(CLI::IsMember({"batch", "frozen"}))
-        ->type_name("batch|frozen");
+    app.add_option(
+           "--bn", batchNorm_,
+           "statistics of BatchNorm: the minibatch's, or the stored ones\n"
+           "batch: the minibatch's, and running variances move as ONNX defines it, by the variance divided by n. "
+           "pytorch: the same, but divided by n - 1, as PyTorch does. frozen: the stored ones. Default: what the "
+           "file says of each.")
+        ->check(CLI::IsMember({"batch", "pytorch", "frozen"}))
+        ->type_name("batch|pytorch|frozen");
     app.add_option("--tie", tie_,
                    "train an embedding that was exported twice as one parameter\noff trains the two apart.")
         ->check(CLI::IsMember({"auto", "off"}))

@@ -4,6 +4,7 @@
 
 #include "WeightFiles.h"
 
+#include "pdc/Import/StateDict.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
 #include "pdc/Support/Names.h"
 #include "pdc/Transforms/InitialValues.h"
@@ -14,7 +15,9 @@
 #include <compare>
 #include <list>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 using namespace pdc;
 
@@ -81,6 +84,7 @@ private:
   struct Tensor {
     const pdcrt::SafetensorsFile* file;
     const pdcrt::TensorRecord* record;
+    bool isTransposed = false; ///< the exporter has transposed the parameter
   };
 
   /// "F[,strip=PREFIX][,add=PREFIX]".
@@ -112,6 +116,34 @@ private:
         unused_.push_back(tensor);
     }
     names_.push_back(word);
+    return takeOtherNames(renaming);
+  }
+
+  /// A state_dict of the PyTorch module that the model was exported from has parameters under the module's names.
+  Status takeOtherNames(const Renaming& renaming) {
+    if (unused_.empty()) return success;
+    if (!others_) {
+      std::vector<std::string> names;
+      for (const auto& parameter : module_.parameters) names.push_back(parameter->name);
+      others_ = otherStateNames(module_.file, names);
+    }
+    for (const Tensor& tensor : std::exchange(unused_, {})) {
+      const auto other = others_->find(renaming(tensor.record->name));
+      if (other == others_->end()) {
+        unused_.push_back(tensor);
+        continue;
+      }
+      const StateName& parameter = other->second;
+      if (parameter.isPart)
+        return diags_.error({.file = tensor.file->path(), .node = tensor.record->name})
+                   .exit(ExitCode::unsupported)
+                   .help("export the model so that it keeps its names (docs/FromPyTorch.md)")
+               << "is a part of the model's parameter '" << parameter.parameter
+               << "', in which the exporter has packed a recurrent layer";
+      // A tied parameter is in the file under each of its names.
+      std::vector<Tensor>& taken = tensors_[parameter.parameter];
+      if (taken.empty()) taken.push_back({tensor.file, tensor.record, parameter.transposed});
+    }
     return success;
   }
 
@@ -160,8 +192,10 @@ private:
     Parameter& parameter = *module_.findParameter(name);
     const pdcrt::TensorRecord& record = *tensor.record;
     const Conversion conversion = conversionOf(record.element, parameter.type.element);
-    if (record.shape != parameter.type.shape || conversion == Conversion::impossible) {
-      const bool transposed = isTransposeOf(record.shape, parameter.type.shape);
+    Shape shape = record.shape;
+    if (tensor.isTransposed) std::reverse(shape.begin(), shape.end());
+    if (shape != parameter.type.shape || conversion == Conversion::impossible) {
+      const bool transposed = isTransposeOf(shape, parameter.type.shape);
       return diags_.error({.file = tensor.file->path(), .node = record.name})
                  .help(transposed ? "give it transposed: in Python, tensor.t().contiguous()"
                                   : "give weights of this model, in its own layout")
@@ -174,6 +208,7 @@ private:
                            .length = static_cast<std::int64_t>(record.values.size()),
                            .stored = record.shape,
                            .permutation = {}};
+    if (tensor.isTransposed) parameter.reference.permutation = {1, 0};
     parameter.location.file = tensor.file->path(); // which a person has named, other than external data
     return success;
   }
@@ -266,6 +301,7 @@ private:
   std::vector<std::string> names_;                     ///< as typed
   std::map<std::string, std::vector<Tensor>> tensors_; ///< by parameter
   std::vector<Tensor> unused_;
+  std::optional<std::map<std::string, StateName>> others_; ///< of parameters, once they were wanted
   std::map<ElementType, int> converted_;
 };
 

@@ -132,6 +132,7 @@ Expected<int> pdc::launch(const LaunchOptions& options, std::ostream& out, Diagn
   Expected<TrainedModel> trained = TrainedModel::prepare({.folder = options.folder,
                                                           .model = options.model,
                                                           .exportFile = options.exportFile,
+                                                          .stateDict = options.stateDict,
                                                           .weights = options.exportFolder},
                                                          *plan, diags);
   if (!trained) return failure;

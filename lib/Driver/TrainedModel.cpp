@@ -5,6 +5,7 @@
 #include "pdc/Driver/CommandLine.h"
 #include "pdc/Driver/Launch.h"
 #include "pdc/Driver/Toolchain.h"
+#include "pdc/Import/StateDict.h"
 #include "pdc/Import/TrainedOnnx.h"
 #include "pdcrt/MappedFile.h"
 #include "pdcrt/WriteFile.h"
@@ -78,6 +79,15 @@ Expected<std::string> pdc::modelRecord(const std::string& path, const std::strin
   return (from / model.filename()).lexically_normal().string() + "\n" + textOf(*sum) + "\n";
 }
 
+std::vector<TrainedModel::Output> TrainedModel::outputs() const {
+  std::vector<Output> wanted;
+  if (!options_.exportFile.empty())
+    wanted.push_back({"--export", options_.exportFile, "to-onnx", "model", writeTrainedOnnx});
+  if (!options_.stateDict.empty())
+    wanted.push_back({"--export-state-dict", options_.stateDict, "to-state-dict", "state_dict", writeStateDict});
+  return wanted;
+}
+
 std::string TrainedModel::fileOf(std::size_t stage) const {
   return weights_ + "/stage" + std::to_string(stage) + ".safetensors";
 }
@@ -95,7 +105,8 @@ Expected<TrainedModel> TrainedModel::prepare(ExportOptions options, const Plan& 
 }
 
 Status TrainedModel::checkModel(Diagnostics& diags) {
-  const bool exports = !options_.exportFile.empty();
+  const std::vector<Output> wanted = outputs();
+  const bool exports = !wanted.empty();
   std::error_code ignored;
   if (!exports && !fs::exists(options_.folder + "/" + modelPathFile, ignored)) return success;
   const Expected<Record> record = readRecord(options_.folder, diags);
@@ -105,7 +116,8 @@ Status TrainedModel::checkModel(Diagnostics& diags) {
   if (!fs::exists(options_.model, ignored)) {
     if (!exports) return success; // the folder holds all that a training needs
     return diags.error({.file = options_.model}).help("say where the model is: --model=FILE")
-           << "is not there, and --export needs the model that " << options_.folder << " was generated from";
+           << "is not there, and " << wanted[0].flag << " needs the model that " << options_.folder
+           << " was generated from";
   }
   const Expected<pdcrt::FileSum> sum = sumOf(options_.model, diags);
   if (!sum) return failure;
@@ -124,15 +136,18 @@ Status TrainedModel::checkModel(Diagnostics& diags) {
     if (entry.path().extension() == ".safetensors") names.push_back(entry.path().string());
   std::vector<pdcrt::SafetensorsFile> files;
   const auto tensors = read(names, files, diags);
-  if (!tensors || !writeTrainedOnnx(options_.model, *tensors, /*out=*/"", diags)) return failure;
-  if (pdcrt::Status status = pdcrt::checkWritable(options_.exportFile); !status)
-    return reportFile(status, options_.exportFile, diags);
+  if (!tensors) return failure;
+  for (const Output& output : wanted) {
+    if (!output.write(options_.model, *tensors, /*out=*/"", diags)) return failure;
+    if (pdcrt::Status status = pdcrt::checkWritable(output.file); !status)
+      return reportFile(status, output.file, diags);
+  }
   return success;
 }
 
 Status TrainedModel::chooseWeights(Diagnostics& diags) {
   weights_ = options_.weights;
-  if (weights_.empty() && options_.exportFile.empty()) return success;
+  if (weights_.empty() && outputs().empty()) return success;
   if (weights_.empty()) {
     isOwn_ = true;
     std::error_code error;
@@ -161,24 +176,35 @@ Expected<int> TrainedModel::finish(int code, std::ostream& out, Diagnostics& dia
       lacking = "stage" + std::to_string(stage) + ".safetensors";
   }
   std::error_code ignored;
-  if (options_.exportFile.empty()) return code;
+  const std::vector<Output> wanted = outputs();
+  if (wanted.empty()) return code;
   if (names.empty() && code != 0) { // it never came to its weights
     if (isOwn_) fs::remove(weights_, ignored);
     return code;
   }
-  const std::string command =
-      "pdc-ckpt to-onnx " + shellWord(weights_) + " --model " + shellWord(options_.model) + " -o trained.onnx";
-  if (!lacking.empty())
-    return diags.error({.file = options_.exportFile})
-               .note("the others are in " + weights_ + ", which all machines of a run must share")
-               .help("put it there, and type " + command)
-           << "is not written: " << lacking << " of the trained weights is not in " << weights_;
   std::vector<pdcrt::SafetensorsFile> files;
-  const auto tensors = read(names, files, diags);
-  if (!tensors || !writeTrainedOnnx(options_.model, *tensors, options_.exportFile, diags))
-    return diags.error({.file = options_.exportFile}).help("to write the model from them, type " + command)
-           << "is not written; the trained weights are kept in " << weights_;
-  out << "wrote " << options_.exportFile << "\n";
+  std::map<std::string, pdcrt::TensorRecord> trained;
+  if (lacking.empty())
+    if (auto tensors = read(names, files, diags)) trained = *std::move(tensors);
+  for (const Output& output : wanted) {
+    const std::string command = "pdc-ckpt " + output.command + " " + shellWord(weights_) + " --model " +
+                                shellWord(options_.model) + " -o " +
+                                shellWord(output.file.substr(output.file.rfind('/') + 1));
+    if (!lacking.empty())
+      return diags.error({.file = output.file})
+                 .note("the others are in " + weights_ + ", which all machines of a run must share")
+                 .help("put it there, and type " + command)
+             << "is not written: " << lacking << " of the trained weights is not in " << weights_;
+    // What was told before the training is not told again.
+    Diagnostics told(nullptr);
+    const bool isWritten = !trained.empty() && output.write(options_.model, trained, output.file, told);
+    for (const Diagnostic& diagnostic : told.all())
+      if (diagnostic.severity == Severity::error) diags.report(diagnostic);
+    if (!isWritten)
+      return diags.error({.file = output.file}).help("to write the " + output.what + " from them, type " + command)
+             << "is not written; the trained weights are kept in " << weights_;
+    out << "wrote " << output.file << "\n";
+  }
   if (isOwn_) fs::remove_all(weights_, ignored);
   return code;
 }

@@ -5,11 +5,13 @@
 #include "pdc/Plan/Plan.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Expected.h"
+#include "pdcrt/Safetensors.h"
 
 #include <iosfwd>
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace pdc {
 
@@ -21,6 +23,7 @@ struct ExportOptions {
   std::string folder;     ///< what pdc has written
   std::string model;      ///< the model, if it is not where the folder says
   std::string exportFile; ///< trained.onnx; empty: none is to be written
+  std::string stateDict;  ///< F.safetensors with the module's state_dict; empty: none is to be written
   std::string weights;    ///< folder where trained weights are to stay; empty: none
 };
 
@@ -28,20 +31,30 @@ struct ExportOptions {
 class TrainedModel {
 public:
   /// Before a training: the model is there and the one that was compiled, its trained version can be written, and
-  /// weights have a place. Without --export a model that has changed is a warning.
+  /// weights have a place. Without --export and --export-state-dict a model that has changed is a warning.
   static Expected<TrainedModel> prepare(ExportOptions options, const Plan& plan, Diagnostics& diags);
 
   /// The folder for the ranks' weights; empty: none are wanted.
   const std::string& weights() const { return weights_; }
 
-  /// After a training that ended with `code`: writes the model if all weights are there, and says so. Where that fails,
-  /// the weights stay, and the error says where and what to type.
+  /// After a training that ended with `code`: writes what was asked for if all weights are there, and says so. Where
+  /// that fails, the weights stay, and the error says where and what to type.
   Expected<int> finish(int code, std::ostream& out, Diagnostics& diags);
 
 private:
   TrainedModel(ExportOptions options, std::size_t stages) : options_(std::move(options)), stages_(stages) {}
   Status checkModel(Diagnostics& diags);
   Status chooseWeights(Diagnostics& diags);
+  /// A file that is made of the model and the trained weights.
+  struct Output {
+    std::string flag;    ///< that asks for it
+    std::string file;    ///< its path
+    std::string command; ///< of pdc-ckpt that makes it from the weights
+    std::string what;    ///< how messages call it
+    Status (*write)(const std::string& model, const std::map<std::string, pdcrt::TensorRecord>& trained,
+                    const std::string& out, Diagnostics& diags);
+  };
+  std::vector<Output> outputs() const;
   std::string fileOf(std::size_t stage) const;
   /// Inode and time of change of a file; 0 where there is none.
   static std::pair<std::uint64_t, std::int64_t> identity(const std::string& file);

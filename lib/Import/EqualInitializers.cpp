@@ -115,6 +115,37 @@ Equality pdc::compareMatrices(const OnnxFile& file, const StoredTensor& a, const
   return Equality::none;
 }
 
+static bool isFloatMatrix(const onnx::TensorProto& proto) {
+  const std::optional<ElementType> element = elementTypeFromOnnx(proto.data_type());
+  return proto.dims_size() == 2 && element && isFloat(*element);
+}
+
+std::optional<MatrixCopy> pdc::copiedMatrix(const OnnxFile& file, TensorReader& reader, int i,
+                                            const std::function<bool(const std::string&)>& isOriginal) {
+  if (!isFloatMatrix(file.graph().initializer(i))) return {};
+  Expected<StoredTensor> stored = reader.initializer(i);
+  if (!stored) return {};
+  for (int j = 0; j < file.graph().initializer_size(); ++j) {
+    const onnx::TensorProto& proto = file.graph().initializer(j);
+    if (j == i || !isFloatMatrix(proto) || !isOriginal(proto.name())) continue;
+    Expected<StoredTensor> original = reader.initializer(j);
+    if (!original) return {};
+    const Equality equality = compareMatrices(file, *original, *stored);
+    if (equality != Equality::none) return MatrixCopy{proto.name(), equality == Equality::transposed};
+  }
+  return {};
+}
+
+std::vector<std::byte> pdc::transposed(std::span<const std::byte> elements, std::int64_t rows, std::int64_t columns,
+                                       std::size_t size) {
+  std::vector<std::byte> result(elements.size());
+  const auto height = static_cast<std::size_t>(rows), width = static_cast<std::size_t>(columns);
+  for (std::size_t i = 0; i < height; ++i)
+    for (std::size_t j = 0; j < width; ++j)
+      std::memcpy(&result[(j * height + i) * size], &elements[(i * width + j) * size], size);
+  return result;
+}
+
 std::vector<MergedParameter> pdc::mergedParameters(const OnnxFile& file, TensorReader& reader, bool tie) {
   std::vector<MergedParameter> merged;
   if (file.model().producer_name() != "pytorch") return merged;

@@ -4,6 +4,9 @@
 
 #include "TensorReader.h"
 
+#include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,5 +38,19 @@ bool haveEqualElements(const OnnxFile& file, const StoredTensor& a, const Stored
 /// the zeros of a bias, say nothing: Equality::none.
 enum class Equality { none, same, transposed };
 Equality compareMatrices(const OnnxFile& file, const StoredTensor& a, const StoredTensor& b);
+
+/// An initializer of a file that holds the elements of another matrix.
+struct MatrixCopy {
+  std::string original;
+  bool transposed = false;
+};
+
+/// The first matrix among those of `file` whose names `isOriginal` says, that initializer i is a copy of.
+std::optional<MatrixCopy> copiedMatrix(const OnnxFile& file, TensorReader& reader, int i,
+                                       const std::function<bool(const std::string&)>& isOriginal);
+
+/// The elements of the transpose of a matrix of this shape, with elements of `size` bytes.
+std::vector<std::byte> transposed(std::span<const std::byte> elements, std::int64_t rows, std::int64_t columns,
+                                  std::size_t size);
 
 } // namespace pdc

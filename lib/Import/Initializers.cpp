@@ -130,7 +130,7 @@ private:
   Status findStatistics(const onnx::NodeProto& node) {
     for (int i = 1; i < std::min(node.input_size(), 3); ++i) scalesAndShifts_.insert(node.input(i));
     const bool trains = options_.batchNorm == BatchNormMode::exported ? isInTrainingMode(node, file_.opsetOf(node))
-                                                                      : options_.batchNorm == BatchNormMode::batch;
+                                                                      : options_.batchNorm != BatchNormMode::frozen;
     for (RunningStatistic statistic : runningStatistics) {
       if (statistic.input >= node.input_size()) continue;
       const Statistic found{trains ? InitializerRole::state : InitializerRole::frozen, statistic.input,

@@ -41,9 +41,11 @@ void pdc::warnOfRepairs(const OnnxFile& file, const ImportOptions& options, Diag
         "--bn=batch trains with the statistics of each minibatch, --bn=frozen says that this is meant")
         << inference << (inference == 1 ? " BatchNormalization node was" : " BatchNormalization nodes were")
         << " exported in inference mode: running statistics stay as they are";
-  if (options.batchNorm == BatchNormMode::batch && normalizations == 0)
+  const bool isBatch = options.batchNorm == BatchNormMode::batch || options.batchNorm == BatchNormMode::pytorch;
+  if (isBatch && normalizations == 0)
     diags.warning(where).help("export with training=torch.onnx.TrainingMode.TRAINING")
-        << "--bn=batch finds no BatchNormalization node, the exporter may have folded them into convolutions";
+        << (options.batchNorm == BatchNormMode::batch ? "--bn=batch" : "--bn=pytorch")
+        << " finds no BatchNormalization node, the exporter may have folded them into convolutions";
   if (options.dropout && dropouts == 0)
     diags.warning(where).help("export with training=torch.onnx.TrainingMode.TRAINING")
         << "--dropout finds no Dropout node, exporters leave them out in inference mode";

@@ -8,11 +8,12 @@ using namespace pdc;
 
 bool RunningStatistics::prepare(OnnxNode& node, const onnx::NodeProto& proto) const {
   bool exported = isInTrainingMode(proto, node.version);
-  bool training = mode_ == BatchNormMode::exported ? exported : mode_ == BatchNormMode::batch;
+  bool training = mode_ == BatchNormMode::exported ? exported : mode_ != BatchNormMode::frozen;
   std::size_t formerOutputs = node.version < 14 ? 5 : 3;
   node.outputs = training ? std::max(node.outputs, formerOutputs) : 1;
   node.outputUsed.resize(node.outputs, false);
   if (node.version >= 14) node.attributes.set("training_mode", std::int64_t{training});
+  if (mode_ == BatchNormMode::pytorch) node.attributes.set("unbiased", std::int64_t{1}); // no attribute of ONNX
   if (training)
     for (RunningStatistic statistic : runningStatistics)
       node.outputUsed[static_cast<std::size_t>(statistic.output)] = true;

@@ -103,8 +103,9 @@ private:
     const ElementRange& range = file_.elements(i);
     bool isExternal = proto.data_location() == onnx::TensorProto::EXTERNAL;
     auto trained = trained_.find(proto.name());
-    if (trained == trained_.end() && isMatrix(proto))
-      if (const std::optional<Copy> copy = copyOfTrained(i)) return fillCopy(proto, range, *copy);
+    if (trained == trained_.end())
+      if (const auto copy = copiedMatrix(file_, reader_, i, [&](const auto& name) { return trained_.contains(name); }))
+        return fillCopy(proto, range, *copy);
     if (trained == trained_.end() && !isExternal) {
       if (range.scattered) return failureOf(reader_.initializer(i)); // says why
       if (range.field != 0) setElements(proto, range.field, file_.bytes().subspan(range.offset, range.length));
@@ -135,44 +136,16 @@ private:
                 elements);
   }
 
-  /// A matrix that was stored twice and trained as one (--tie=auto).
-  struct Copy {
-    const pdcrt::TensorRecord* trained;
-    bool transposed;
-  };
-
-  static bool isMatrix(const onnx::TensorProto& proto) {
-    const std::optional<ElementType> element = elementTypeFromOnnx(proto.data_type());
-    return proto.dims_size() == 2 && element && isFloat(*element);
-  }
-
-  /// Whatever was trained for itself is in trained_, frozen parameters too: a matrix that is not there, and equal to
-  /// one that is, is its copy.
-  std::optional<Copy> copyOfTrained(int i) {
-    Expected<StoredTensor> stored = reader_.initializer(i);
-    if (!stored) return {};
-    for (int j = 0; j < file_.graph().initializer_size(); ++j) {
-      const auto trained = trained_.find(file_.graph().initializer(j).name());
-      if (trained == trained_.end() || !isMatrix(file_.graph().initializer(j))) continue;
-      Expected<StoredTensor> original = reader_.initializer(j);
-      if (!original) return {};
-      const Equality equality = compareMatrices(file_, *original, *stored);
-      if (equality != Equality::none) return Copy{&trained->second, equality == Equality::transposed};
+  /// A matrix that was stored twice and trained as one (--tie=auto): whatever was trained for itself is in trained_,
+  /// frozen parameters too.
+  Status fillCopy(onnx::TensorProto& proto, const ElementRange& range, const MatrixCopy& copy) {
+    const pdcrt::TensorRecord& original = trained_.at(copy.original);
+    if (!copy.transposed) {
+      put(proto, range, original.values);
+      return success;
     }
-    return {};
-  }
-
-  Status fillCopy(onnx::TensorProto& proto, const ElementRange& range, const Copy& copy) {
-    std::vector<std::byte> elements(copy.trained->values.begin(), copy.trained->values.end());
-    if (copy.transposed) {
-      const std::size_t size = pdcrt::bytesOf(copy.trained->element);
-      const auto rows = static_cast<std::size_t>(copy.trained->shape[0]),
-                 columns = static_cast<std::size_t>(copy.trained->shape[1]);
-      for (std::size_t i = 0; i < rows; ++i)
-        for (std::size_t j = 0; j < columns; ++j)
-          std::memcpy(&elements[(j * rows + i) * size], &copy.trained->values[(i * columns + j) * size], size);
-    }
-    put(proto, range, elements);
+    put(proto, range,
+        transposed(original.values, original.shape[0], original.shape[1], pdcrt::bytesOf(original.element)));
     return success;
   }
 
@@ -239,22 +212,10 @@ private:
 
 } // namespace
 
-static bool hasInitializer(const OnnxFile& file, const std::string& name) {
-  const auto& all = file.graph().initializer();
-  return std::any_of(all.begin(), all.end(), [&](const onnx::TensorProto& tensor) { return tensor.name() == name; });
-}
-
 Status pdc::writeTrainedOnnx(const std::string& model, const std::map<std::string, pdcrt::TensorRecord>& trained,
                              const std::string& out, Diagnostics& diags) {
-  Expected<OnnxFile> file = OnnxFile::open(model, diags);
+  const Expected<OnnxFile> file = openWithOwnInitializers(
+      model, [&](const std::string& name) { return trained.contains(name); }, diags);
   if (!file) return failure;
-  // Parameters that the exporter merged or hid are initializers of their own again, as far as they were trained.
-  giveOwnInitializers(
-      *file, [&](const std::string& name) { return trained.contains(name); }, diags);
-  for (int i = 0; i < file->graph().input_size();) // weights that the model had as inputs, without values
-    if (const std::string& name = file->graph().input(i).name(); trained.contains(name) && !hasInitializer(*file, name))
-      file->makeInitializer(i);
-    else
-      ++i;
   return Writer(*file, trained, out, diags).run();
 }

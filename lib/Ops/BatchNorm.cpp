@@ -32,7 +32,10 @@ struct Channels {
 std::vector<AttributeDef> attributes(bool momentum, bool relu = false) {
   std::vector<AttributeDef> defs = {number("epsilon", 1e-5, "is added to the variance")};
   if (relu) defs.push_back(boolean("relu", false, "whether Y has nothing below 0, after the residual was added"));
-  if (momentum) defs.push_back(number("momentum", 0.9, "share of the old running statistics in the new ones"));
+  if (momentum) {
+    defs.push_back(number("momentum", 0.9, "share of the old running statistics in the new ones"));
+    defs.push_back(boolean("unbiased", false, "whether the variance that moves the running one is divided by n - 1"));
+  }
   return defs;
 }
 
@@ -58,6 +61,7 @@ KernelUse kernel(const Operation& op, const char* method, std::size_t x) {
                                      {.input = toRuntime(operandType(op, x).shape),
                                       .epsilon = op.attributes.getFloat("epsilon"),
                                       .momentum = op.attributes.getOr("momentum", 0.9),
+                                      .unbiased = op.attributes.getOr("unbiased", false),
                                       .relu = op.attributes.getOr("relu", false),
                                       .lanes = lanesOf(op)});
 }
@@ -99,7 +103,8 @@ void trainReference(ReferenceContext& c) {
         c.out<T>(result)[channel] = static_cast<T>(c.in<T>(running)[channel] * momentum + batch * (1 - momentum));
     };
     blend(3, 3, sums[channel]);
-    blend(4, 4, variance);
+    const bool unbiased = c.op.attributes.getOr("unbiased", false) && size.perChannel() > 1;
+    blend(4, 4, unbiased ? variance * (size.perChannel() / (size.perChannel() - 1)) : variance);
   }
   normaliseReference<T>(c, mean, inverse);
 }
@@ -290,8 +295,10 @@ Expected<std::vector<Value*>> convert(OnnxReader& n) {
     Value* y = n.value("batch_norm", operands, {{"epsilon", epsilon}});
     return y ? Expected(std::vector{y}) : failure;
   }
-  Operation* op = n.b.create("batch_norm_training", operands, {{"epsilon", epsilon}, {"momentum", momentum}},
-                             {true, true, true, n.used(1), n.used(2)});
+  Operation* op =
+      n.b.create("batch_norm_training", operands,
+                 {{"epsilon", epsilon}, {"momentum", momentum}, {"unbiased", n.integer("unbiased", 0) != 0}},
+                 {true, true, true, n.used(1), n.used(2)});
   return op ? Expected(std::vector{op->result(0), op->result(3), op->result(4)}) : failure;
 }
 
@@ -306,6 +313,9 @@ std::vector<std::string> trainExamples() {
                             "%positive {epsilon = 0.001, momentum = 0.75} : " +
                                 t + ", " + c + ", " + c + ", " + c + ", " + c));
   }
+  texts.push_back(example("%x: f32[4, 3, 2], %scale: f32[3], %bias: f32[3], %mean: f32[3], %positive: f32[3]",
+                          "%y, %m, %i, %new_mean, %new_variance = batch_norm_training %x, %scale, %bias, %mean, "
+                          "%positive {unbiased = true} : f32[4, 3, 2], f32[3], f32[3], f32[3], f32[3]"));
   const std::string c = "f32[3]", t = "f32[3, 3, 2, 1]";
   for (const char* residual : {"", ", %residual"})
     texts.push_back(example("%x: " + t + ", %scale: " + c + ", %bias: " + c + ", %mean: " + c + ", %positive: " + c +

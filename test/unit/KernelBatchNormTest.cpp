@@ -94,6 +94,23 @@ TEST_P(BatchNormalisation, TrainForwardNormalisesByTheMinibatch) {
   expectClose(newVariance, expectedVariance, "newRunningVariance");
 }
 
+TEST_P(BatchNormalisation, TheVarianceThatMovesTheRunningOneMayBeUnbiased) {
+  const BatchNorm unbiased(
+      setup, {.input = s.shape(), .epsilon = epsilon, .momentum = momentum, .unbiased = true, .lanes = s.lanes});
+  expectGoodManners(setup, {y, mean, inverseStd, newMean, newVariance}, [&](Stream& q) {
+    unbiased.trainForward(q, x, scale, bias, runningMean, runningVariance, {}, y, mean, inverseStd, newMean,
+                          newVariance);
+  });
+  const Statistics batch = statisticsOf(s, toDouble(x));
+  const double count = static_cast<double>(s.samples * s.inner), correction = count > 1 ? count / (count - 1) : 1;
+  Values expectedVariance;
+  for (std::size_t c = 0; c < batch.mean.size(); ++c)
+    expectedVariance.push_back(runningVariance.values()[c] * momentum +
+                               batch.variance[c] * correction * (1 - momentum));
+  expectClose(newVariance, expectedVariance, "newRunningVariance");
+  expectClose(y, normalise(s, toDouble(x), toDouble(scale), toDouble(bias), batch), "y");
+}
+
 TEST_P(BatchNormalisation, RunningStatisticsMayBeReplacedInPlaceOrLeftOut) {
   RoomyStream q;
   norm.trainForward(q, x, scale, bias, runningMean, runningVariance, {}, y, mean, inverseStd, newMean, newVariance);

@@ -1,6 +1,8 @@
-// pdc-ckpt ls|verify|show|to-onnx DIR: what the checkpoints of a run are, whether they are whole, and the way to ONNX.
+// pdc-ckpt ls|verify|show|to-onnx|to-state-dict DIR: what the checkpoints of a run are, whether they are whole, and the
+// way to ONNX and to PyTorch.
 #include "../StandardFlags.h"
 #include "pdc/Driver/CommandLine.h"
+#include "pdc/Import/StateDict.h"
 #include "pdc/Import/TrainedOnnx.h"
 #include "pdcrt/Checkpoint.h"
 
@@ -97,7 +99,11 @@ std::vector<std::string> exportedFiles(const std::string& directory) {
   }
 }
 
-int exportedToOnnx(const Flags& flags, const std::vector<std::string>& names) {
+/// Writes a file of trained weights; writeTrainedOnnx or writeStateDict.
+using Writer = Status (*)(const std::string&, const std::map<std::string, pdcrt::TensorRecord>&, const std::string&,
+                          Diagnostics&);
+
+int writeExported(const Flags& flags, Writer write, const std::vector<std::string>& names) {
   std::vector<pdcrt::SafetensorsFile> files(names.size());
   std::map<std::string, pdcrt::TensorRecord> tensors;
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -105,15 +111,15 @@ int exportedToOnnx(const Flags& flags, const std::vector<std::string>& names) {
     tensors.insert(files[i].tensors().begin(), files[i].tensors().end());
   }
   Diagnostics diags(&std::cerr);
-  if (!writeTrainedOnnx(flags.model, tensors, flags.output, diags)) return exitCodeOf(diags);
+  if (!write(flags.model, tensors, flags.output, diags)) return exitCodeOf(diags);
   std::cout << "wrote " << flags.output << " from the weights of " << names.size()
             << (names.size() == 1 ? " stage" : " stages") << "\n";
   return 0;
 }
 
-int toOnnx(const Flags& flags) {
+int writeFrom(const Flags& flags, Writer write) {
   if (const std::vector<std::string> files = exportedFiles(flags.directory); !files.empty())
-    return exportedToOnnx(flags, files);
+    return writeExported(flags, write, files);
   std::int64_t minibatches = 0;
   pdcrt::CheckpointReader reader;
   if (pdcrt::Status status = choose(flags, minibatches); !status) return told(status);
@@ -126,7 +132,7 @@ int toOnnx(const Flags& flags) {
     tensors[name].values = std::as_bytes(std::span(means.back()));
   }
   Diagnostics diags(&std::cerr);
-  if (!writeTrainedOnnx(flags.model, tensors, flags.output, diags)) return exitCodeOf(diags);
+  if (!write(flags.model, tensors, flags.output, diags)) return exitCodeOf(diags);
   std::cout << "wrote " << flags.output << " from the checkpoint after " << minibatches << " minibatches\n";
   return 0;
 }
@@ -148,16 +154,21 @@ int main(int argc, char** argv) {
   CLI::App* const showing = command("show", "prints the manifest");
   CLI::App* const onnx = command(
       "to-onnx", "writes the model with the weights of a checkpoint, or with those that a run has exported to DIR");
-  for (CLI::App* one : {showing, onnx})
+  CLI::App* const dict = command("to-state-dict", "the same as the state_dict of the PyTorch module");
+  for (CLI::App* one : {showing, onnx, dict})
     one->add_option("--at", flags.at, "the checkpoint after so many minibatches (the newest)")
         ->type_name("MINIBATCHES");
-  onnx->add_option("--model", flags.model, "the model that was trained")->required()->type_name("MODEL.onnx");
-  onnx->add_option("-o", flags.output, "the file to write")->required()->type_name("trained.onnx");
+  for (CLI::App* one : {onnx, dict}) {
+    one->add_option("--model", flags.model, "the model that was trained")->required()->type_name("MODEL.onnx");
+    one->add_option("-o", flags.output, "the file to write")
+        ->required()
+        ->type_name(one == onnx ? "trained.onnx" : "F.safetensors");
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
   }
   if (*ls || *verify) return list(flags, static_cast<bool>(*verify));
-  return *showing ? show(flags) : toOnnx(flags);
+  return *showing ? show(flags) : writeFrom(flags, *onnx ? writeTrainedOnnx : writeStateDict);
 }

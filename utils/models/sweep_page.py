@@ -5,16 +5,17 @@ from sweep_networks import NETWORKS
 
 INTRO = """## What PyTorch exports
 
-{count} architectures come from torchvision, transformers and `utils/models/sweep_networks/`. They are small and have random
-weights. PyTorch 2.15 exports each with three settings: its exporter as it is, the same with `optimize=False`, and the older
-one (`dynamo=False`, in training mode where there is BatchNorm).
+{count} architectures come from torchvision, transformers and `utils/models/sweep_networks/`. They are small and have
+random weights. PyTorch 2.15 exports each with three settings: its exporter as it is, the same with `optimize=False`,
+and the older one (`dynamo=False`, in training mode where there is BatchNorm).
 
-`utils/models/sweep.py` compares what pdc makes of each file with the module: which parameters train; the forward with ONNX
-Runtime's; in f64 the loss, every gradient and one step of AdamW with PyTorch's. Where a cell says *program*, a generated
-program has taken the same step in f32. The script fails where a case is none of these:
+`utils/models/sweep.py` compares what pdc makes of each file with the module: which parameters train; the forward with
+ONNX Runtime's; in f64 the loss, every gradient and one step of AdamW with PyTorch's. Where a cell says *program*, a
+generated program has taken the same step in f32. The script fails unless each case is one of these:
 
 - **equal**: the module's own parameters train under their own names, and all numbers agree;
-- **told**: some train in another way, and a warning names them. Whatever has a counterpart in the module agrees with it.
+- **told**: some train in another way, and a warning names them. Whatever has a counterpart in the module agrees with
+  it.
   - *renamed*: held under another name, so that the module cannot load it back by name;
   - *merged*: several equal parameters are one; *apart*: one is stored twice;
   - *left out*: not in the file any more, or not trained; *in part*: some uses were computed in advance;
@@ -22,12 +23,12 @@ program has taken the same step in f32. The script fails where a case is none of
 - **refused**: with a reason, listed below;
 - **not exported**: by PyTorch.
 
-The newer exporter writes BatchNorm for inference only. With `optimize=False`, `--bn=batch` brings its training back. By
-default it is folded into the convolution before it; then PyTorch's module in inference mode is the reference.
+The newer exporter writes BatchNorm for inference only. With `optimize=False`, `--bn=batch` brings its training back.
+By default it is folded into the convolution before it; then PyTorch's module in inference mode is the reference.
 
-Tolerances, relative to the norm of the right value: forward {forward}, or four times what ONNX Runtime's own optimisations
-change; loss, gradients {gradient}; updates ten times that; differences {differences} and four times their own doubt; steps of
-programs {program} beyond the rounding of gradients that vanish.
+Tolerances, relative to the norm of the right value: forward {forward}, or four times what ONNX Runtime's own
+optimisations change; loss, gradients {gradient}; updates ten times that; differences {differences} and four times their
+own doubt; steps of programs {program} beyond the rounding of gradients that vanish.
 """
 
 

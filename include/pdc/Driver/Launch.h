@@ -21,6 +21,7 @@ struct LaunchOptions {
   int maxRestarts = 0;                ///< of a run that has lost a rank, from its newest checkpoint
   std::string model;                  ///< that the folder was generated from, if it is not where it was
   std::string exportFile;             ///< trained.onnx to write afterwards; empty: none
+  std::string stateDict;              ///< the module's state_dict to write afterwards; empty: none
   std::string exportFolder;           ///< where to keep the trained weights; empty: nowhere
 };
 
@@ -29,7 +30,7 @@ struct LaunchOptions {
 Command mpiCommand();
 
 /// Builds the folder (into its subfolder out, only what has changed), runs the pipeline to its end, writes the folder's
-/// report.html again with what was measured, and writes the trained model. Without --trace and --metrics among the
+/// report.html again with what was measured, and writes the trained model and the module's state_dict. Without --trace and --metrics among the
 /// arguments, and without a hostfile, the run leaves trace.json (of its beginning) and metrics.jsonl in the folder.
 /// Returns the exit code of the run. Errors, before anything is trained: no plan there, the model is gone or another
 /// one, what was asked for cannot be written, the build fails; afterwards: report or model cannot be written.

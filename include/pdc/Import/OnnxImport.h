@@ -66,6 +66,7 @@ namespace pdc {
 enum class BatchNormMode {
   exported, ///< as its training_mode says
   batch,    ///< with the statistics of the minibatch, and running statistics updated
+  pytorch,  ///< like batch, and the variance of a minibatch moves the running one as PyTorch's does: divided by n - 1
   frozen    ///< with the stored statistics
 };
 

@@ -11,6 +11,7 @@ using namespace pdc;
 namespace {
 
 constexpr const char* kindKey = "pkg.torch.export.graph_signature.InputSpec.kind";
+constexpr const char* persistentKey = "pkg.torch.export.graph_signature.InputSpec.persistent";
 constexpr const char* signatureKey = "pkg.torch.export.ExportedProgram.graph_signature";
 constexpr const char* foldedKey = "pkg.onnxscript.optimizer.folded_from";
 constexpr const char* ruleKey = "pkg.onnxscript.rewriter.rule_name";
@@ -58,6 +59,7 @@ ExportedProgram::ExportedProgram(const OnnxFile& file) {
     const Metadata metadata = metadataOf(value);
     if (const std::string folded = textOf(metadata, foldedKey); !folded.empty())
       for (const std::string& source : stringsOf(folded)) foldedFrom_[value.name()].insert(source);
+    if (textOf(metadata, persistentKey) == "False") transient_.insert(value.name());
     std::string kind = textOf(metadata, kindKey);
     kind.erase(0, kind.rfind('.') + 1); // "InputKind.PARAMETER" in some versions
     if (!kind.empty() && kind != "USER_INPUT" && kinds_.emplace(value.name(), kind).second)
@@ -82,6 +84,7 @@ void ExportedProgram::readSignature(const std::string& text) {
       if (target.empty()) continue;
       targets_[line.substr(line.find_first_not_of(' '), at - line.find_first_not_of(' '))] = target.front();
       if (kinds_.emplace(target.front(), kind).second) names_.push_back(target.front());
+      if (line.find("persistent=False", at) != std::string::npos) transient_.insert(target.front());
     }
 }
 
@@ -93,6 +96,10 @@ bool ExportedProgram::isParameter(const std::string& name) const {
 bool ExportedProgram::isBuffer(const std::string& name) const {
   const auto kind = kinds_.find(name);
   return kind != kinds_.end() && kind->second == "BUFFER";
+}
+
+bool ExportedProgram::isInStateDict(const std::string& name) const {
+  return isParameter(name) || (isBuffer(name) && !transient_.contains(name));
 }
 
 int ExportedProgram::placeOf(const std::string& name) const {

@@ -42,6 +42,8 @@ public:
   const std::vector<std::string>& names() const { return names_; }
   bool isParameter(const std::string& name) const;
   bool isBuffer(const std::string& name) const;
+  /// Whether the module's state_dict has `name`: a parameter, or a buffer that is not registered with persistent=False.
+  bool isInStateDict(const std::string& name) const;
   /// Whether the file has `name` as it is or in another form.
   bool isInFile(const std::string& name) const { return present_.contains(name); }
   /// Place of `name` among names(); -1: it is none.
@@ -58,6 +60,7 @@ private:
   std::map<std::string, std::string> targets_; ///< names by what the program's operations call them: "p_fc_weight"
   std::map<std::string, std::set<std::string>> foldedFrom_;
   std::set<std::string> present_;
+  std::set<std::string> transient_; ///< buffers with persistent=False
 };
 
 ModuleScope scopeOf(const onnx::NodeProto& node);

@@ -12,11 +12,6 @@ using namespace pdc;
 
 namespace {
 
-/// The remedies, for PyTorch's exporters.
-constexpr const char* withoutOptimizer = "export with torch.onnx.export(…, optimize=False), which keeps the module's "
-                                         "parameters and their names";
-constexpr const char* inTraining = "export with training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False";
-
 std::string counted(std::size_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
@@ -41,18 +36,6 @@ std::string firstOf(const std::vector<std::string>& names) {
 
 bool isConvolution(const onnx::NodeProto& node) {
   return node.op_type() == "Conv" || node.op_type() == "ConvTranspose";
-}
-
-/// Whether PyTorch has folded a BatchNormalization into `node`. The default exporter says so. Where the file says
-/// nothing: the older exporter computes weight and bias of a convolution only to do that, and the default one calls the
-/// bias of a convolution that had none after its input. (So do layers that are no convolution of all channels.)
-bool hasFoldedBatchNorm(const onnx::NodeProto& node, bool isSaid) {
-  if (isSaid) return rewriteRulesOf(node).find("FuseBatchNorm") != std::string::npos;
-  if (!isConvolution(node) || node.input_size() < 3) return false;
-  if (node.input(1).starts_with("onnx::Conv")) return node.input(2).starts_with("onnx::Conv");
-  return node.input(2) == node.input(0) + "_bias" &&
-         std::none_of(node.attribute().begin(), node.attribute().end(),
-                      [](const auto& attribute) { return attribute.name() == "group" && attribute.i() > 1; });
 }
 
 class ExporterWarnings {
@@ -99,12 +82,12 @@ private:
     const auto& nodes = file_.graph().node();
     const bool dropout = std::any_of(nodes.begin(), nodes.end(), isDropout);
     if (!renamed.empty())
-      warning().help(inTraining) << "the exporter's constant folding has renamed "
-                                 << counted(renamed.size(), "trained parameter") << ", '" << renamed.front()
-                                 << "' among them"
-                                 << (dropout ? "" : "; Dropout, where the network has it, was left out with them");
+      warning().help(keepNamesInTraining)
+          << "the exporter's constant folding has renamed " << counted(renamed.size(), "trained parameter") << ", '"
+          << renamed.front() << "' among them"
+          << (dropout ? "" : "; Dropout, where the network has it, was left out with them");
     if (!others.empty())
-      warning().help(inTraining).help("--freeze='" + patternOf(others) + "' keeps them as they are")
+      warning().help(keepNamesInTraining).help("--freeze='" + patternOf(others) + "' keeps them as they are")
           << "the exporter computed " << counted(others.size(), "trained value") << " from parameters or buffers, '"
           << others.front() << "' among them: where these are parameters, the file lacks them";
   }
@@ -132,7 +115,7 @@ private:
     if (!gone.empty())
       diagnostic.notes = {std::to_string(gone.size()) + " of the module's " + counted(parameters, "parameter") +
                           (gone.size() == 1 ? " is gone: " : " are gone: ") + firstOf(gone)};
-    diagnostic.helps = {isNew_ ? withoutOptimizer : inTraining};
+    diagnostic.helps = {isNew_ ? keepNamesWithoutOptimizer : keepNamesInTraining};
     diags_.report(std::move(diagnostic));
   }
 
@@ -142,10 +125,10 @@ private:
       if (node.op_type() == "Identity" && node.input_size() == 1 && trained_.contains(node.input(0)))
         merged.push_back(node.input(0));
     if (!merged.empty())
-      warning().help(inTraining) << counted(merged.size(), "use") << " of trained parameters through Identity, '"
-                                 << merged.front()
-                                 << "' among them: they are trained as one, as a tied matrix is, or the weight of a "
-                                    "module that is called again";
+      warning().help(keepNamesInTraining)
+          << counted(merged.size(), "use") << " of trained parameters through Identity, '" << merged.front()
+          << "' among them: they are trained as one, as a tied matrix is, or the weight of a "
+             "module that is called again";
   }
 
   // What the default exporter says.
@@ -170,11 +153,10 @@ private:
   void remarkOnOtherForms() {
     const std::vector<std::string> names = folded(/*layoutOnly=*/true);
     if (names.empty()) return;
-    diags_.remark({.file = file_.path()}).help(withoutOptimizer)
+    diags_.remark({.file = file_.path()}).help(keepNamesWithoutOptimizer)
         << counted(names.size(), "trained parameter")
-        << " transposed or joined by the exporter, under other names, which cannot be loaded back into the module by "
-           "name: "
-        << describe(names.front()) << (names.size() > 1 ? ", …" : "");
+        << " transposed or joined by the exporter, under other names (docs/FromPyTorch.md): " << describe(names.front())
+        << (names.size() > 1 ? ", …" : "");
   }
 
   void warnOfComputed() {
@@ -187,17 +169,16 @@ private:
       (isWeightNorm ? normed : others).push_back(name);
     }
     if (!normed.empty())
-      warning().help(withoutOptimizer) << "the exporter folded the norm and the direction of "
-                                       << counted(normed.size(), "weight")
-                                       << " with weight normalisation into one, trained without it: "
-                                       << describe(normed.front());
+      warning().help(keepNamesWithoutOptimizer)
+          << "the exporter folded the norm and the direction of " << counted(normed.size(), "weight")
+          << " with weight normalisation into one, trained without it: " << describe(normed.front());
     if (others.empty()) return;
     Diagnostic diagnostic{.severity = Severity::warning, .location = {.file = file_.path()}};
     diagnostic.message = counted(others.size(), "value") + (others.size() == 1 ? " is" : " are") +
                          " computed from parameters, which the file lacks, and trained in their place";
     for (std::size_t i = 0; i < std::min<std::size_t>(others.size(), 5); ++i)
       diagnostic.notes.push_back("'" + others[i] + "' was computed from " + firstOf(program_.sourcesOf(others[i])));
-    diagnostic.helps = {withoutOptimizer};
+    diagnostic.helps = {keepNamesWithoutOptimizer};
     diags_.report(std::move(diagnostic));
   }
 
@@ -221,7 +202,7 @@ private:
     for (const std::string& name : program_.names())
       if (isLacking(name) && !tied.contains(name) && !batchNorms_.contains(moduleOf(name))) lacking.push_back(name);
     if (!lacking.empty())
-      warning().help(withoutOptimizer)
+      warning().help(keepNamesWithoutOptimizer)
           << counted(lacking.size(), "parameter") << " of the module " << (lacking.size() == 1 ? "is" : "are")
           << " not in the file and not trained: " << firstOf(lacking)
           << "; the exporter leaves out biases of zeros and what the output does not depend on";

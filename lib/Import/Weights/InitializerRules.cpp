@@ -165,6 +165,17 @@ bool pdc::isPackedForRecurrence(const InitializerUses& uses) {
   return all(uses, [](const InitializerUse& use) { return use.input >= 1 && use.input <= 3 && isRecurrent(use); });
 }
 
+bool pdc::hasFoldedBatchNorm(const onnx::NodeProto& node, bool isSaid) {
+  if (isSaid) return rewriteRulesOf(node).find("FuseBatchNorm") != std::string::npos;
+  // The older exporter computes weight and bias of a convolution only to fold, and the default one calls the bias of a
+  // convolution that had none after its input. (So do layers that are no convolution of all channels.)
+  if ((node.op_type() != "Conv" && node.op_type() != "ConvTranspose") || node.input_size() < 3) return false;
+  if (node.input(1).starts_with("onnx::Conv")) return node.input(2).starts_with("onnx::Conv");
+  return node.input(2) == node.input(0) + "_bias" &&
+         std::none_of(node.attribute().begin(), node.attribute().end(),
+                      [](const auto& attribute) { return attribute.name() == "group" && attribute.i() > 1; });
+}
+
 bool pdc::isAddedUnderRoot(const std::string& name, const ValueUses& values) {
   const auto isRoot = [](const InitializerUse& use) { return isOf(use, "Sqrt"); };
   return all(values.of(name), [&](const InitializerUse& use) {

@@ -50,6 +50,9 @@ bool isAddedUnderRoot(const std::string& name, const ValueUses& values);
 /// Whether all uses are the weights or the biases of LSTM, GRU or RNN.
 bool isPackedForRecurrence(const InitializerUses& uses);
 
+/// Whether PyTorch has folded a BatchNormalization into `node`. `isSaid`: the file says so of its nodes.
+bool hasFoldedBatchNorm(const onnx::NodeProto& node, bool isSaid);
+
 /// Why a float with dimensions is no parameter, although it is stored like one; empty: it may be one. These are zero
 /// first states of recurrent layers, the scale and shift of an InstanceNormalization that is part of a GroupNorm, what
 /// a scatter fills, single numbers with a name that an exporter made, frequencies and tables of sines and cosines.

@@ -67,6 +67,25 @@ void tellOfParted(const OnnxFile& file, const PartedInputs& parted, Diagnostics&
 
 } // namespace
 
+static bool hasInitializer(const OnnxFile& file, const std::string& name) {
+  const auto& all = file.graph().initializer();
+  return std::any_of(all.begin(), all.end(), [&](const onnx::TensorProto& tensor) { return tensor.name() == name; });
+}
+
+Expected<OnnxFile> pdc::openWithOwnInitializers(const std::string& path,
+                                                const std::function<bool(const std::string&)>& wanted,
+                                                Diagnostics& diags) {
+  Expected<OnnxFile> file = OnnxFile::open(path, diags);
+  if (!file) return failure;
+  giveOwnInitializers(*file, wanted, diags);
+  for (int i = 0; i < file->graph().input_size();)
+    if (const std::string& name = file->graph().input(i).name(); wanted(name) && !hasInitializer(*file, name))
+      file->makeInitializer(i);
+    else
+      ++i;
+  return file;
+}
+
 void pdc::giveOwnInitializers(OnnxFile& file, const ImportOptions& options, Diagnostics& diags) {
   NamePattern train("--train", options.train); // which the classification of the initializers checks
   tellOfLifted(

@@ -16,4 +16,9 @@ void giveOwnInitializers(OnnxFile& file, const ImportOptions& options, Diagnosti
 /// The same for the parameters whose names `wanted` says.
 void giveOwnInitializers(OnnxFile& file, const std::function<bool(const std::string&)>& wanted, Diagnostics& diags);
 
+/// Opens the model at `path`, in which the parameters whose names `wanted` says are initializers: those that the
+/// exporter merged or hid, and inputs that were taken for weights (without elements then).
+Expected<OnnxFile> openWithOwnInitializers(const std::string& path,
+                                           const std::function<bool(const std::string&)>& wanted, Diagnostics& diags);
+
 } // namespace pdc

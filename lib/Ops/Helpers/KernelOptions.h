@@ -195,7 +195,7 @@ KernelUse kernelUse(const char* className, const char* method, const typename Ke
 PDC_FIELDS(Attention::Options, batch, heads, groups, queries, keys, size, valueSize, scale, causal, bias, hides, ratio,
            op, element, algorithms)
 PDC_FIELDS(AveragePool2d::Options, input, output, kernel, strides, pads, countIncludePad, lanes)
-PDC_FIELDS(BatchNorm::Options, input, epsilon, momentum, relu, lanes)
+PDC_FIELDS(BatchNorm::Options, input, epsilon, momentum, unbiased, relu, lanes)
 PDC_FIELDS(Broadcast::Options, input, output)
 PDC_FIELDS(Concat::Options, outer, inner)
 PDC_FIELDS(Conv2d::Options, input, filter, strides, pads, dilations, groups, bias, relu, pooled, inputLanes,

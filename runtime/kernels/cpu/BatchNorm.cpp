@@ -46,6 +46,8 @@ BatchNorm::BatchNorm(Setup&, const Options& o)
   channels_ = o.input.dims[1];
   inner_ = 1;
   for (int axis = 2; axis < o.input.rank; ++axis) inner_ *= o.input.dims[axis];
+  const auto count = static_cast<double>(samples_ * inner_);
+  correction_ = o.unbiased && count > 1 ? count / (count - 1) : 1;
 }
 
 void BatchNorm::forward(Stream&, View<const float> x, View<const float> scale, View<const float> bias,
@@ -84,7 +86,8 @@ void BatchNorm::trainForward(Stream&, View<const float> x, View<const float> sca
       if (newRunningMean)
         newRunningMean[c] = static_cast<float>(runningMean[c] * momentum_ + average * (1 - momentum_));
       if (newRunningVariance)
-        newRunningVariance[c] = static_cast<float>(runningVariance[c] * momentum_ + variance * (1 - momentum_));
+        newRunningVariance[c] =
+            static_cast<float>(runningVariance[c] * momentum_ + variance * correction_ * (1 - momentum_));
     }
     normalise(planes, lanes_, in, offset(residual, first * inner_), relu_, f, y.data + first * inner_);
   });

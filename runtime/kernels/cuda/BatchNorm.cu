@@ -173,7 +173,7 @@ __device__ Pair addParts(const Sizes& s, std::int64_t c, const Pair* partial) {
 struct Statistics {
   const float *runningMean, *runningVariance;
   float *mean, *inverse, *newRunningMean, *newRunningVariance;
-  double epsilon, momentum;
+  double epsilon, momentum, correction;
 };
 
 __global__ void finishStatistics(Sizes s, const float* x, const Pair* partial, Statistics to) {
@@ -188,7 +188,8 @@ __global__ void finishStatistics(Sizes s, const float* x, const Pair* partial, S
     if (to.newRunningMean)
       to.newRunningMean[c] = static_cast<float>(to.runningMean[c] * to.momentum + average * (1 - to.momentum));
     if (to.newRunningVariance)
-      to.newRunningVariance[c] = static_cast<float>(to.runningVariance[c] * to.momentum + variance * (1 - to.momentum));
+      to.newRunningVariance[c] =
+          static_cast<float>(to.runningVariance[c] * to.momentum + variance * to.correction * (1 - to.momentum));
   }
 }
 
@@ -409,6 +410,8 @@ BatchNorm::BatchNorm(Setup& setup, const Options& o)
   channels_ = o.input.dims[1];
   inner_ = 1;
   for (int axis = 2; axis < o.input.rank; ++axis) inner_ *= o.input.dims[axis];
+  const auto count = static_cast<double>(samples_ * inner_);
+  correction_ = o.unbiased && count > 1 ? count / (count - 1) : 1;
   setup.needWorkspace(cuda::workspaceOf(o));
 }
 
@@ -434,7 +437,8 @@ void BatchNorm::trainForward(Stream& q, View<const float> x, View<const float> s
                          .newRunningMean = newRunningMean.data,
                          .newRunningVariance = newRunningVariance.data,
                          .epsilon = epsilon_,
-                         .momentum = momentum_};
+                         .momentum = momentum_,
+                         .correction = correction_};
   launchSums(q, s, {x.data}, Deviations{x.data}, room.partial);
   cuda::launchBlocks(q, "batch normalisation, statistics", finishStatistics, teamBlocks(s), s, x.data, room.partial,
                      to);

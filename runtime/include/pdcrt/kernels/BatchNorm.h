@@ -19,7 +19,9 @@ public:
     Shape input; ///< [N, C, …], rank >= 2
     double epsilon = 1e-5;
     double momentum = 0.9; ///< ONNX's: new = old · momentum + batch · (1 - momentum)
-    bool relu = false;     ///< y = max(normalised x + residual, 0); of trainForward, again too, and its gradient only
+    /// The variance that moves the running one is divided by the count - 1, as PyTorch's, unless the count is 1.
+    bool unbiased = false;
+    bool relu = false; ///< y = max(normalised x + residual, 0); of trainForward, again too, and its gradient only
     /// x, y and their gradients are row-major [N, C / lanes, …, lanes]: on the CPU 1 or 16, under CUDA what divides C.
     std::int64_t lanes = 1;
   };
@@ -54,6 +56,7 @@ public:
 private:
   std::int64_t samples_, channels_, inner_, lanes_; ///< x is [samples, channels / lanes, inner, lanes]
   double epsilon_, momentum_;
+  double correction_; ///< of the variance that moves the running one
   bool relu_;
 };
 
