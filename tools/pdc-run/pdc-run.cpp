@@ -89,8 +89,9 @@ int main(int argc, char** argv) {
   app.add_option("--model", options.model, "the model that DIR was generated from, if it has moved")
       ->type_name("MODEL.onnx");
   app.add_option("--export", options.exportFile, "write the trained model there")->type_name("trained.onnx");
-  app.add_option("--export-state-dict", options.stateDict,
-                 "write the weights there, with the names and shapes of the PyTorch module's state_dict")
+  app.add_option(
+         "--export-state-dict", options.stateDict,
+         "write the PyTorch module's state_dict there\nWith the module's names and shapes. See docs/FromPyTorch.md.")
       ->type_name("F.safetensors");
   app.add_option("--export-weights", options.exportFolder, "write the trained weights there, a file per stage")
       ->type_name("DIR");
