@@ -1,6 +1,7 @@
 // Flags that pdc and pdc-profile share: what to read, and what to make of it before it is planned.
 #pragma once
 
+#include "StandardFlags.h"
 #include "pdc/Driver/Compile.h"
 #include "pdc/Driver/Gpu.h"
 
@@ -90,7 +91,7 @@ private:
     app.add_option("--batch", options.import.batch,
                    "samples per minibatch\n"
                    "Where the schedule flushes, samples per microbatch. It replaces a batch that the file fixes.")
-        ->check(CLI::PositiveNumber)
+        ->check(wholeNumber(1))
         ->type_name("N");
     app.add_option("--batch-axis", batchAxes_,
                    "axis of an input along which its samples lie\n"

@@ -3,8 +3,11 @@
 
 #include "StandardFlags.h"
 #include "pdc/Support/Diagnostics.h"
+#include "pdc/Support/Names.h"
 
 #include <algorithm>
+#include <iostream>
+#include <string_view>
 
 using namespace pdc;
 
@@ -35,6 +38,16 @@ std::string joined(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;
+}
+
+/// The flag that `word` looks like a misspelling of; empty if it is one, or like none.
+std::string meantBy(const CLI::App& app, const std::string& word) {
+  const std::string name = word.substr(0, word.find('='));
+  if (!name.starts_with("--") || app.get_option_no_throw(name)) return "";
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& known : option->get_lnames()) names.push_back("--" + known);
+  return nearestName(name, {names.begin(), names.end()});
 }
 
 /// The words that an entry of the file stands for.
@@ -108,6 +121,12 @@ std::optional<int> pdc::parsed(CLI::App& app, int argc, char** argv, std::vector
     std::vector<std::string> reversed(words.rbegin(), words.rend()); // as CLI11 takes them
     app.parse(reversed);
     return std::nullopt;
+  } catch (const CLI::ExtrasError& error) {
+    app.exit(error);
+    for (const std::string& word : words)
+      if (const std::string meant = meantBy(app, word); !meant.empty())
+        std::cerr << "help: did you mean " << meant << " instead of " << word.substr(0, word.find('=')) << "?\n";
+    return static_cast<int>(ExitCode::usage);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
   }

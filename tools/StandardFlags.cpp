@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -208,6 +209,16 @@ std::string completion(const CLI::App& app) {
 }
 
 } // namespace
+
+CLI::Validator wholeNumber(std::int64_t least) {
+  const auto problem = [least](const std::string& text) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool good = error == std::errc() && end == text.data() + text.size() && value >= least;
+    return good ? std::string() : "'" + text + "' is not a whole number of at least " + std::to_string(least);
+  };
+  return CLI::Validator(problem, "");
+}
 
 void addStandardFlags(CLI::App& app) {
   app.formatter(std::make_shared<ShortHelp>());

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@ namespace pdc {
 
 /// All tools of pdc.
 const std::vector<std::string>& toolNames();
+
+/// A check of a flag: a whole number of at least `least`.
+CLI::Validator wholeNumber(std::int64_t least);
 
 /// Lets --help show the flags by their groups. Adds --version, and without showing them --print-man-page and
 /// --print-completion, to the app of a tool (whose name and description it must have).

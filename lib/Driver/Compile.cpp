@@ -67,6 +67,7 @@ private:
   void describeLoss();
   Status checkShares(const Plan& plan);
   void printSummary(const GeneratedProgram& program, const Profile& profile);
+  void remarkOnUnused(const Cluster& machines, const Plan& plan);
 
   /// Whether the output folder is written, and not only something printed.
   bool writes() const { return options_.emit.empty() || options_.emit == "source"; }
@@ -165,6 +166,7 @@ Status Compilation::compile() {
   program->files.emplace_back(modelPathFile, *record);
   if (!writeOutput(options_.output, program->files, program->weights, diags_)) return failure;
   printSummary(*program, *profile);
+  remarkOnUnused(*machines, program->plan);
   return success;
 }
 
@@ -479,6 +481,19 @@ void Compilation::explain(const CostGraph& costs, const Cluster& cluster, const 
   out_ << "planned " << std::fixed << std::setprecision(3) << plan.timeMs << " ms per minibatch, " << certificate(plan)
        << "\n"
        << toText(explainPlan(costs, cluster, planner_, plan), plan);
+}
+
+/// A planner that leaves devices out has a reason, which nobody sees who counts on them.
+void Compilation::remarkOnUnused(const Cluster& machines, const Plan& plan) {
+  const std::int64_t devices = machines.deviceCount();
+  const auto used = static_cast<std::int64_t>(plan.ranks.size());
+  if (used >= devices || !options_.planFile.empty() || !options_.scheduleFile.empty() ||
+      !planner_.stageReplicas.empty())
+    return;
+  const std::string help =
+      used == 1 ? "--explain says why; --replicas=1,1 makes two stages all the same" : "--explain says why";
+  diags_.remark({}).help(help) << used << " of " << devices << (used == 1 ? " devices is" : " devices are")
+                               << " used: the planner has found no faster plan with more";
 }
 
 void Compilation::printSummary(const GeneratedProgram& program, const Profile& profile) {

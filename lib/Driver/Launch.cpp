@@ -123,6 +123,10 @@ std::int64_t reportedEvents(const Plan& plan) {
 
 Expected<int> pdc::launch(const LaunchOptions& options, std::ostream& out, Diagnostics& diags) {
   const std::string planPath = options.folder + "/plan.json";
+  std::error_code unreadable;
+  if (!std::filesystem::exists(planPath, unreadable))
+    return diags.error({.file = options.folder}).help("pdc MODEL.onnx -o " + options.folder + " writes it")
+           << "is not a folder that pdc has written: it has no plan.json";
   Expected<std::string> text = readFile(planPath, diags);
   if (!text) return failure;
   Expected<Plan> plan = planFromJson(*text, planPath, diags);

@@ -106,7 +106,9 @@ Expected<OnnxFile> OnnxFile::open(const std::string& path, Diagnostics& diags) {
   Skeleton skeleton;
   bool complete = skeleton.readModel(file.bytes());
   if (!skeleton.sawIrVersion || file.bytes().empty())
-    return diags.error({.file = path}).note(complete ? "it has no ir_version" : skeleton.problem)
+    return diags.error({.file = path})
+               .note(complete ? "it has no ir_version" : skeleton.problem)
+               .help("export the module with torch.onnx.export(…); docs/FromPyTorch.md shows it")
            << "is not an ONNX model";
   if (!complete)
     return diags.error({.file = path}).note(skeleton.problem).help("copy or download it again")

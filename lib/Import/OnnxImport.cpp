@@ -130,8 +130,9 @@ private:
   Failure tellOfBatch() {
     if (!batch_.before) return failure;
     return diags_.error({.file = file_.path()})
-               .help("export it with a symbolic batch, as dynamic_axes={'" + file_.graph().input(0).name() +
-                     "': {0: 'batch'}} makes it, or leave out --batch")
+               .help("leave out --batch, or export it with a symbolic batch: dynamic_shapes=({0: 'batch'},), for the "
+                     "older exporter dynamic_axes={'" +
+                     file_.graph().input(0).name() + "': {0: 'batch'}}")
            << "was exported for a batch of " << *batch_.before
            << ", which its nodes depend on: --batch=" << options_.batch.value_or(0) << " is not possible";
   }

@@ -94,6 +94,10 @@ Status DataSet::takeTokens(Input& input) {
             options_.path + ": the model computes with its " + what + ", as models that shift their labels themselves",
             std::string("if it shifts them, give --label-shift=0; else ") + folder};
   const std::int64_t length = input.outer * input.inner;
+  if (label && length <= 1)
+    return {Exit::badData,
+            options_.path + ": " + what + " has a number for each sample, a token stream has one for each token",
+            std::string("a token stream is for language models; for others, ") + folder};
   if (length == 0 || (windows_.length >= 0 && windows_.length != length))
     return {Exit::badData,
             options_.path + ": " + what + " has " + std::to_string(length) + " integers per sample, another input " +

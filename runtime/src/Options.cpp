@@ -135,7 +135,7 @@ Status parseOptions(int argc, char** argv, RunOptions& options, bool& finished) 
                                  : options.labelShift == 0 ? "--label-shift=0"
                                                            : "";
   if (!streamFlag.empty() && !isTokenStream(options.data) && !isTokenStream(options.evaluationData))
-    return {Exit::usage, streamFlag + " is for a file of tokens, --data=" + options.data + " is none",
+    return {Exit::usage, streamFlag + " is for a file of tokens, --data=" + options.data + " is not a file",
             "give the file: --data=train.bin"};
   if (options.data == "synthetic" && options.samples == 0 && options.steps == 0 && options.profileFile.empty() &&
       options.linkFile.empty())

@@ -35,12 +35,14 @@ TEST(ImportErrors, Folder) {
 }
 
 TEST(ImportErrors, EmptyFile) {
-  expectError(importBytes(""), "m.onnx: error: is not an ONNX model\nnote: it has no ir_version\n");
+  expectError(importBytes(""), "m.onnx: error: is not an ONNX model\nnote: it has no ir_version\n"
+                               "help: export the module with torch.onnx.export(…); docs/FromPyTorch.md shows it\n");
 }
 
 TEST(ImportErrors, OtherFile) {
   expectError(importBytes("{\"model\": 1}"),
-              "m.onnx: error: is not an ONNX model\nnote: byte 0 does not start a field\n");
+              "m.onnx: error: is not an ONNX model\nnote: byte 0 does not start a field\n"
+              "help: export the module with torch.onnx.export(…); docs/FromPyTorch.md shows it\n");
 }
 
 TEST(ImportErrors, TruncatedFile) {
@@ -190,7 +192,8 @@ TEST(ImportErrors, FlagsThatDoNotFit) {
       importModel(fixed, {.batch = 32}),
       "m.onnx:adds: error: 'add' op cannot broadcast shapes [32, 2] and [4, 1] together\n"
       "m.onnx: error: was exported for a batch of 4, which its nodes depend on: --batch=32 is not possible\n"
-      "help: export it with a symbolic batch, as dynamic_axes={'x': {0: 'batch'}} makes it, or leave out --batch\n");
+      "help: leave out --batch, or export it with a symbolic batch: dynamic_shapes=({0: 'batch'},), for the older "
+      "exporter dynamic_axes={'x': {0: 'batch'}}\n");
 }
 
 TEST(ImportErrors, Inputs) {

@@ -60,11 +60,13 @@ int main(int argc, char** argv) {
   app.add_flag("--doctor", doctor, "check this machine, and say what to install");
   std::vector<ProgramFlag> passed = programFlags();
   for (ProgramFlag& flag : passed)
-    app.add_option(flag.name, flag.value, flag.text)->type_name(flag.type)->group(flag.group);
+    if (CLI::Option* option = app.add_option(flag.name, flag.value, flag.text)->type_name(flag.type)->group(flag.group);
+        flag.type == std::string("N"))
+      option->check(wholeNumber(0)); // before anything is built
   bool resume = false;
   app.add_flag("--resume", resume, "go on from the newest checkpoint")->group("Checkpoints");
   app.add_option("--max-restarts", options.maxRestarts, "restarts from the newest checkpoint when a rank is lost")
-      ->check(CLI::NonNegativeNumber)
+      ->check(wholeNumber(0))
       ->type_name("N")
       ->group("Checkpoints");
   app.option_defaults()->group("Ranks");

@@ -1,6 +1,8 @@
 // What --help says of the plan, and how the texts of its flags are read.
 #include "PlanFlags.h"
 
+#include "../StandardFlags.h"
+
 #include "pdc/Driver/CommandLine.h"
 #include "pdc/Plan/ScheduleName.h"
 #include "pdc/Planner/OptionText.h"
@@ -22,7 +24,7 @@ void PlanFlags::addTo(CLI::App& app, CompileOptions& options) {
 
 void PlanFlags::addMachinesTo(CLI::App& app, CompileOptions& options) {
   auto* devices = app.add_option("--devices", options.devices, "number of equal devices on this machine")
-                      ->check(CLI::PositiveNumber)
+                      ->check(wholeNumber(1))
                       ->type_name("N")
                       ->capture_default_str();
   app.add_option("--cluster", options.clusterFile,
@@ -55,7 +57,7 @@ void PlanFlags::addScheduleTo(CLI::App& app, CompileOptions& options) {
       ->type_name("1f1b|1f1b-flush|gpipe|2bw|zb-h1|zb-v|interleaved:V|FILE")
       ->capture_default_str();
   app.add_option("--microbatches", options.planner.microbatches, "minibatches per update, where the schedule flushes")
-      ->check(CLI::PositiveNumber)
+      ->check(wholeNumber(1))
       ->type_name("N");
   app.add_option("--warmup", warmup_,
                  "forwards before the first backward, per stage\n"

@@ -30,10 +30,11 @@ struct LaunchOptions {
 Command mpiCommand();
 
 /// Builds the folder (into its subfolder out, only what has changed), runs the pipeline to its end, writes the folder's
-/// report.html again with what was measured, and writes the trained model and the module's state_dict. Without --trace and --metrics among the
-/// arguments, and without a hostfile, the run leaves trace.json (of its beginning) and metrics.jsonl in the folder.
-/// Returns the exit code of the run. Errors, before anything is trained: no plan there, the model is gone or another
-/// one, what was asked for cannot be written, the build fails; afterwards: report or model cannot be written.
+/// report.html again with what was measured, and writes the trained model and the module's state_dict. Without --trace
+/// and --metrics among the arguments, and without a hostfile, the run leaves trace.json (of its beginning) and
+/// metrics.jsonl in the folder. Returns the exit code of the run. Errors, before anything is trained: no plan there,
+/// the model is gone or another one, what was asked for cannot be written, the build fails; afterwards: report or model
+/// cannot be written.
 Expected<int> launch(const LaunchOptions& options, std::ostream& out, Diagnostics& diags);
 
 /// The file in an output folder that holds the path of the ONNX model, relative to the folder, and its checksum.

@@ -11,9 +11,9 @@ namespace pdc {
 
 /// An input of a node that gets an initializer of its own. Inputs of one layer that is applied several times share one.
 struct PartedInput {
-  int node = 0, input = 0; ///< of the graph
-  int initializer = 0;     ///< that it shares with others
-  std::string name;        ///< of its own one
+  int node = 0, input = 0;             ///< of the graph
+  int initializer = 0;                 ///< that it shares with others
+  std::string name;                    ///< of its own one
   std::vector<std::string> foldedFrom; ///< the parameters that its own one is another form of
 };
 
