@@ -251,7 +251,11 @@ TEST_F(Tokens, FillOneInputOfIntegers) {
             "--bind mask=FILE.npy");
   EXPECT_EQ(
       failure({rows[0], {"class", Element::i64, {2}, 64, true, 4}}),
-      "a.bin: label 'class' has 1 integers per sample, another input 3|a token stream has a label for every token "
+      "a.bin: label 'class' has a number for each sample, a token stream has one for each token|a token stream is "
+      "for language models; for others, give a folder with one .npy file per input and label (docs/Data.md)");
+  EXPECT_EQ(
+      failure({rows[0], {"class", Element::i64, {2, 2}, 64, true, 4}}),
+      "a.bin: label 'class' has 2 integers per sample, another input 3|a token stream has a label for every token "
       "of the input: give a folder with one .npy file per input and label (docs/Data.md)");
 }
 
