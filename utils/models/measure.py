@@ -151,7 +151,7 @@ def document(rows):
                     if row.get("compiled") else "not measured | | | |")
         ratio = "not run" if row.get("ratio") is None else f"{row['ratio']:.2f}" + ("" if row["agrees"] else " (fails)")
         lines.append(f"| {TITLES[row['network']]} | {measured} | {ratio} | {row.get('gradients', '')} |")
-    lines += ["", "## Commands", ""]
+    lines += ["", "## Commands", "", "`utils/models/measure.py` runs each of these commands. They need PyTorch and much memory, so no test does.", ""]
     for row in rows:
         name = row["network"]
         lines += [f"### {TITLES[name]}", "", "    " + " ".join(["utils/models/export.py", name, f"{name}.onnx", "--size=full",
