@@ -261,6 +261,10 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
           return profile;
   }
   if (!measured) {
+    std::error_code ignored;
+    if (!fs::exists(choice, ignored))
+      return context.diags.error({.file = choice}).help("type auto, measure or analytic, or name a file of pdc-profile")
+             << "No such file or directory";
     Expected<std::string> text = readFile(choice, context.diags);
     if (!text) return failure;
     Expected<Profile> profile = profileFromJson(*text, choice, context.diags);

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <type_traits>
 
 namespace pdcrt {
@@ -139,6 +141,10 @@ Status DataSet::open(const DataOptions& options, std::span<const Stage* const> s
     return {};
   }
   if (isTokenStream(options.path)) return openTokens();
+  std::error_code ignored;
+  if (!inputs_.empty() && !std::filesystem::exists(options.path, ignored))
+    return {Exit::badData, options.path + ": is neither a folder nor a file",
+            "give a folder with .npy files, or a file of tokens (docs/Data.md)"};
   for (Input& input : inputs_)
     if (Status status = openInput(input); !status) return status;
   return {};

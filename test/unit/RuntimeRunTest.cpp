@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
          65,
          {"--data=$DIR/data"},
          [](const RunFolder& f) { std::filesystem::remove(f.path + "/data/target.npy"); },
-         {"target.npy: cannot be read", "help: this stage reads "}},
+         {": is neither a folder nor a file", "help: give a folder with .npy files"}},
         {"wrongShape",
          65,
          {"--data=$DIR/data"},
