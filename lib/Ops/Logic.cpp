@@ -177,7 +177,7 @@ PDC_OPS(Logic) {
               .commutative = true}),
       complement(),
       shift({.name = "shift_left",
-             .summary = "A with its bits moved B places up; those that leave it are lost",
+             .summary = "A with its bits moved B places up; bits that leave it are lost",
              .onnx = "",
              .expression = "shiftLeft(A, B)"}),
       shift({.name = "shift_right",

@@ -58,17 +58,19 @@ std::string pdc::conformance::page(const std::vector<TestResult>& results, const
   std::ostringstream out;
   out << "# " << title
       << "\n\n"
-         "Written by `utils/onnx-conformance`, which runs "
+         "`utils/onnx-conformance` writes this page. It runs "
       << tests
-      << " through\nthe interpreter and through generated CPU code. Inputs that must be known when a model is compiled "
-         "(shapes, axes, sizes) are\nconstants of the model; all others are data. Outputs agree as in ONNX's own "
-         "runner: integers "
-         "exactly, floats within 10⁻⁷\nand 10⁻³ of the value, f16 and bf16 within two units in the last place. Models "
-         "of opsets before 7 are read as opset 7. Of each "
-         "operator, what does not pass says why; what\npasses in the interpreter only says so. Gradients of what "
-         "passes are compared with differences, in f64 and within 10⁻⁶\nof how the outputs change along a random "
-         "direction of all inputs; those that are unsupported belong to what computes no\nfloat from floats, is not "
-         "smooth where the test looks at it, or has no gradient.\n\n"
+      << "\nthrough the interpreter and through generated CPU code:\n\n"
+         "- Inputs that must be known when a model is compiled (shapes, axes, sizes) are constants of the model; all\n"
+         "  others are data. Models of opsets before 7 are read as opset 7.\n"
+         "- Outputs agree as in ONNX's own runner: integers exactly, floats within 10⁻⁷ and 10⁻³ of the value, f16 "
+         "and\n"
+         "  bf16 within two units in the last place.\n"
+         "- Gradients are compared with differences in f64, within 10⁻⁶ of how the outputs change along a random\n"
+         "  direction of all inputs. A gradient counts as unsupported where the operator computes no float from "
+         "floats,\n"
+         "  is not smooth where the test looks at it, or has no gradient.\n"
+         "- The last column says why a test does not pass; a test that passes in the interpreter only says so, too.\n\n"
          "| | passed | failed | unsupported |\n|---|---|---|---|\n";
   for (const auto& [engine, name] : {std::pair{Engine::interpreter, "interpreter"},
                                      {Engine::cpu, "generated CPU code"},

@@ -74,14 +74,34 @@ static bool hasDerivative(const OpDef& def) {
                                                 [](const std::string& text) { return !isBoolean(*expression(text)); });
 }
 
+/// `text` in lines of at most 119 columns; lines of `text` that begin with a dash are items of a list.
+static void printWrapped(const std::string& text, std::ostream& out) {
+  std::size_t column = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line); out << "\n", column = 0) {
+    std::istringstream words(line);
+    for (std::string word; words >> word;) {
+      // Columns are characters, not the bytes of UTF-8.
+      const auto width = static_cast<std::size_t>(std::count_if(
+          word.begin(), word.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+      if (column > 0 && column + 1 + width > 119)
+        out << (line[0] == '-' ? "\n " : "\n"), column = line[0] == '-' ? 1 : 0;
+      out << (column > 0 ? " " : "") << word;
+      column += width + (column > 0 ? 1 : 0);
+    }
+  }
+}
+
 static void printOp(const OpDef& def, std::ostream& out) {
-  out << "\n## `" << def.name << "`\n\n" << def.summary << ".\n\n";
+  out << "\n## `" << def.name << "`\n\n";
+  printWrapped(def.summary + ".", out);
+  out << "\n";
   out << "- kind: " << describe(def.kind) << "\n";
-  if (!def.onnx.empty()) out << "- ONNX operators (opset versions): " << onnxOf(def) << "\n";
+  if (!def.onnx.empty()) printWrapped("- ONNX operators (opset versions): " + onnxOf(def), out);
   if (def.kind == OpKind::composed) return;
   if (!def.operands.empty()) out << "- operands: " << namesOf(def.operands) << "\n";
   out << "- results: " << namesOf(def.results) << "\n";
-  for (const std::string& text : def.expressions) out << "- computes: `" << text << "`\n";
+  for (const std::string& text : def.expressions) printWrapped("- computes: `" + text + "`", out);
   if (def.lossLike) out << "- its first result is a loss\n";
   if (def.random) out << "- draws random numbers\n";
   const bool differentiable = def.gradient || hasDerivative(def);
@@ -113,31 +133,17 @@ static void printOp(const OpDef& def, std::ostream& out) {
 void pdc::printOpDocumentation(const OpRegistry& registry, std::ostream& out) {
   std::vector<const OpDef*> defs = registry.all();
   std::sort(defs.begin(), defs.end(), [](const OpDef* a, const OpDef* b) { return a->name < b->name; });
-  out << "# Ops\n\nMade by `pdc-opt --print-op-docs` from `lib/Ops/`; do not edit. docs/IR.md explains the text form, "
-         "docs/AddingAnOp.md how to add one.\n\n"
-         "ONNX's If, Loop and Scan are no ops: the importer expands them where their condition and number of "
-         "iterations do not depend on data. Nor are operators on sequences (SequenceEmpty, SequenceConstruct, "
-         "SequenceInsert, SequenceErase, SequenceAt, SequenceLength, SplitToSequence, ConcatFromSequence, "
-         "SequenceMap): where lengths and positions are known, a sequence is a list of slices.\n";
+  out << "# Ops\n\n";
+  printWrapped("Made by `pdc-opt --print-op-docs` from `lib/Ops/`; do not edit. [IR.md](IR.md) explains the text form, "
+               "[AddingAnOp.md](AddingAnOp.md) how to add an op.\n\n"
+               "Some operators of ONNX have no op here:\n\n"
+               "- The importer expands If, Loop and Scan, where condition and number of iterations do not depend on "
+               "data.\n"
+               "- A sequence is a list of slices, where lengths and positions are known: SequenceEmpty, "
+               "SequenceConstruct, SequenceInsert, SequenceErase, SequenceAt, SequenceLength, SplitToSequence, "
+               "ConcatFromSequence, SequenceMap.",
+               out);
   for (const OpDef* def : defs) printOp(*def, out);
-}
-
-/// `text` in lines of at most 119 columns; lines of `text` that begin with a dash are items of a list.
-static void printWrapped(const std::string& text, std::ostream& out) {
-  std::size_t column = 0;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line); out << "\n", column = 0) {
-    std::istringstream words(line);
-    for (std::string word; words >> word;) {
-      // Columns are characters, not the bytes of UTF-8.
-      const auto width = static_cast<std::size_t>(std::count_if(
-          word.begin(), word.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
-      if (column > 0 && column + 1 + width > 119)
-        out << (line[0] == '-' ? "\n " : "\n"), column = line[0] == '-' ? 1 : 0;
-      out << (column > 0 ? " " : "") << word;
-      column += width + (column > 0 ? 1 : 0);
-    }
-  }
 }
 
 void pdc::printPassDocumentation(const PassRegistry& registry, std::ostream& out) {
