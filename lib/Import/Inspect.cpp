@@ -114,11 +114,14 @@ public:
     findLackingWeights(reader);
     if (!hasLoss(file_))
       missing_.push_back("no output is a loss: give --loss=softmax-cross-entropy, mse or bce-with-logits");
+    std::vector<std::string> warnings;
     for (const Diagnostic& diagnostic : quiet_.all()) {
       if (diagnostic.severity == Severity::remark) continue;
-      std::string where = diagnostic.location.node;
-      missing_.push_back((where.empty() ? "" : where + ": ") + diagnostic.message);
+      const std::string where = diagnostic.location.node;
+      (diagnostic.severity == Severity::warning ? warnings : missing_)
+          .push_back((where.empty() ? "" : where + ": ") + diagnostic.message);
     }
+    if (!warnings.empty()) printLines(out_, "warnings", warnings);
     printLines(out_, "missing", missing_);
   }
 
