@@ -152,8 +152,8 @@ int main(int argc, char** argv) {
   CLI::App* const ls = command("ls", "one line per checkpoint");
   CLI::App* const verify = command("verify", "reads every byte and compares the checksums");
   CLI::App* const showing = command("show", "prints the manifest");
-  CLI::App* const onnx = command(
-      "to-onnx", "writes the model with the weights of a checkpoint, or with those that a run has exported to DIR");
+  CLI::App* const onnx =
+      command("to-onnx", "writes the model with the weights of a checkpoint, or of --export-weights");
   CLI::App* const dict = command("to-state-dict", "the same as the state_dict of the PyTorch module");
   for (CLI::App* one : {showing, onnx, dict})
     one->add_option("--at", flags.at, "the checkpoint after so many minibatches (the newest)")

@@ -43,54 +43,70 @@ void addFlags(CLI::App& app, Flags& flags) {
       },
       "");
   app.add_option("GRAPH", flags.file, "cost graph, profile or problem")->required();
-  app.add_option("--format", flags.format, "what GRAPH is (default: what it looks like)")
+  app.option_defaults()->group("Input");
+  app.add_option("--format", flags.format, "format of GRAPH\nDefault: what it looks like.")
       ->check(member({"pdc", "pipedream", "dnn-partitioning", "piper"}))
       ->type_name("pdc|pipedream|dnn-partitioning|piper");
-  app.add_option("--cost-model", flags.costModel, "whose definition of time (default: the format's own, else pdc)")
+  app.add_option("--cost-model", flags.costModel,
+                 "cost model that defines the time of a plan\nDefault: the format's own, or pdc.")
       ->check(member({"pdc", "sosp19", "pipedream-2018", "pipedream-code", "dnn-partitioning", "piper"}))
       ->type_name("pdc|sosp19|pipedream-2018|pipedream-code|dnn-partitioning|piper");
+  app.option_defaults()->group("Cluster");
   app.add_option("--levels", flags.place.levels, "the cluster, innermost level first: 4x10e9,4x1.25e9")
-      ->type_name("COUNTxBYTES_PER_SECOND,…");
-  app.add_option("--cluster", flags.place.cluster, "the cluster (docs/Planning.md)")->type_name("FILE");
-  app.add_option("--devices", flags.place.devices, "so many devices on one level; accelerators, of a problem")
+      ->type_name("COUNTxBYTES_PER_SECOND,...");
+  app.add_option("--cluster", flags.place.cluster,
+                 "the cluster, from a file\nThe file is described in docs/Planning.md.")
+      ->type_name("FILE");
+  app.add_option("--devices", flags.place.devices,
+                 "number of devices on one level\nOf a DNN-partitioning problem: of accelerators.")
       ->check(CLI::Range(std::int64_t{1}, Cluster::mostDevices))
       ->type_name("N");
-  app.add_option("--bandwidth", flags.place.bandwidthBytesPerS, "between --devices, each way")
+  app.add_option("--bandwidth", flags.place.bandwidthBytesPerS, "bandwidth between --devices, each way")
       ->check(positive)
       ->type_name("BYTES_PER_SECOND");
   app.add_option("--memory", flags.place.memory, "limit of every device: 16e9, 16GiB")->type_name("BYTES");
+  app.option_defaults()->group("Plan");
   app.add_flag("--straight", planner.straight, "no replicated stages");
-  app.add_option("--time-limit", planner.timeLimitS, "then print the best plan found, with its proven gap")
+  app.add_option("--time-limit", planner.timeLimitS,
+                 "search no longer than this\nThen the best plan found is printed, with its proven gap.")
       ->check(positive)
       ->type_name("SECONDS");
   flags.scheduling = {
-      app.add_option("--schedule", planner.schedule, "order of forwards and backwards: " + scheduleNamesText())
+      app.add_option("--schedule", planner.schedule,
+                     "order of forwards and backwards\nOne of " + scheduleNamesText() + ".")
           ->check(isSchedule)
           ->type_name("NAME"),
-      app.add_option("--weights", planner.weights, "which version of the weights a minibatch uses")
+      app.add_option("--weights", planner.weights, "version of the weights that a minibatch uses")
           ->check(member({"stash", "vertical-sync", "latest"}))
           ->type_name("stash|vertical-sync|latest"),
-      app.add_option("--sync", planner.sync, "whether a replicated stage goes on while its gradients are reduced")
+      app.add_option("--sync", planner.sync,
+                     "how a replicated stage reduces its gradients\noverlap: it goes on while they are reduced. "
+                     "barrier: it waits.")
           ->check(member({"overlap", "barrier"}))
           ->type_name("overlap|barrier"),
-      app.add_option("--warmup", flags.warmup, "forwards before the first backward, per stage: hide, paper, or N,N,…"),
-      app.add_option("--bucket", flags.bucket, "gradients that are reduced together: at most so many, default 8MiB")
+      app.add_option("--warmup", flags.warmup,
+                     "forwards before the first backward, per stage\nhide: as many as hide the transfers; paper: "
+                     "PipeDream's; or a number for each stage.")
+          ->type_name("hide|paper|N,N,..."),
+      app.add_option("--bucket", flags.bucket, "gradients that are reduced in one all-reduce, at most\nDefault: 8MiB.")
           ->type_name("BYTES"),
       app.add_option("--recompute", planner.recompute, "run forwards again instead of keeping their results")
           ->check(member({"none", "auto", "all"}))
           ->type_name("none|auto|all"),
       app.add_option("--optimizer-state", planner.optimizerStatePerParameterByte,
-                     "bytes of optimizer state per byte of parameters: 1 with momentum, 2 for Adam")
+                     "bytes of optimizer state per byte of parameters\n1 with momentum, 2 for Adam.")
           ->check(CLI::Range(0.0, 16.0))};
-  flags.microbatches = app.add_option("--microbatches", planner.microbatches,
-                                      "per update, where the schedule flushes; per batch (piper)")
-                           ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
-                           ->type_name("M");
+  flags.microbatches =
+      app.add_option("--microbatches", planner.microbatches,
+                     "microbatches per update, where the schedule flushes\nOf Piper's problems: per batch.")
+          ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+          ->type_name("M");
   app.add_flag("--any-degree", flags.takesAnyDegree,
-               "data-parallel degrees that do not divide the microbatches too (piper)");
+               "allow data-parallel degrees that do not divide the microbatches\nFor Piper's problems.");
+  app.option_defaults()->group("Output");
   app.add_option("-o,--output", flags.output, "plan to write")->type_name("plan.json");
   app.add_flag("--json", flags.json, "print one JSON object");
-  app.add_flag("--explain", flags.explain, "why this plan, and why not the others");
+  app.add_flag("--explain", flags.explain, "print why this plan, and why not the others");
 }
 
 /// Flags that say something about schedules do not fit models that have none.

@@ -186,7 +186,7 @@ int main(int argc, char** argv) {
   Flags flags;
   app.add_option("PLAN", flags.plan, "what pdc or pdc-plan wrote")->required()->type_name("plan.json");
   app.add_option("--schedule", flags.schedule,
-                 "another schedule than the plan's: " + scheduleNamesText() + ", or a file")
+                 "another schedule than the plan's\nOne of " + scheduleNamesText() + ", or a file.")
       ->type_name("1f1b|1f1b-flush|gpipe|2bw|zb-h1|zb-v|FILE");
   app.add_option("--microbatches", flags.microbatches, "per batch, where the schedule flushes")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
