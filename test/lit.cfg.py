@@ -25,6 +25,7 @@ config.test_exec_root = site["output_dir"]
 
 path = [site["tools_dir"], site["llvm_tools_dir"], os.environ.get("PATH", "")]
 config.environment["PATH"] = os.pathsep.join(path)
+config.environment["CUDA_VISIBLE_DEVICES"] = ""  # --target=auto is the CPU, whatever machine this is
 for name in ["HOME", "TMPDIR", "LANG", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "CCACHE_DIR", "PDC_TEST_ROUNDS"]:
     if name in os.environ:
         config.environment[name] = os.environ[name]

@@ -21,8 +21,10 @@ public:
     app.option_defaults()->group("Options");
   }
 
-  /// What the programs are for, and what is printed on the way. pdc-eval has a --precision of its own.
-  void addProgramsTo(CLI::App& app, CompileOptions& options, bool withPrecision) {
+  /// What the programs run on, and what is printed on the way. A tool that writes no programs has a --precision of its
+  /// own, and takes the CPU where no target is named.
+  void addProgramsTo(CLI::App& app, CompileOptions& options, bool writesPrograms) {
+    writesPrograms_ = writesPrograms;
     app.option_defaults()->group("Programs");
     app.add_option(
            "--target", target_,
@@ -31,7 +33,7 @@ public:
         ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
         ->type_name("auto|cpu|cuda")
         ->capture_default_str();
-    if (withPrecision)
+    if (writesPrograms)
       app.add_option("--precision", precision_,
                      "element type of matrix products and convolutions, for CUDA\n"
                      "Weights, sums, norms and losses stay f32.")
@@ -49,9 +51,9 @@ public:
   }
 
   Status apply(CompileOptions& options, Diagnostics& diags) {
-    options.target = target_ == "cuda"  ? Target::cuda
-                     : target_ == "cpu" ? Target::cpu
-                                        : automaticTarget(options.debugNan, diags);
+    options.target = target_ == "cuda"                      ? Target::cuda
+                     : target_ == "cpu" || !writesPrograms_ ? Target::cpu
+                                                            : automaticTarget(options.debugNan, diags);
     elementTypeFromName(precision_, options.precision);
     for (const std::string& dim : dims_) {
       const std::size_t equals = dim.rfind('=');
@@ -189,6 +191,7 @@ private:
         ->type_name("skip|stop");
   }
 
+  bool writesPrograms_ = true;
   std::string target_ = "auto", precision_ = "f32", batchNorm_, tie_ = "auto", optimizer_ = "sgd,lr=0.01",
               learningRateSchedule_ = "constant", clipNorm_, lossScale_, nonFinite_;
   std::vector<std::string> batchAxes_, dims_, bound_, loss_, groups_;

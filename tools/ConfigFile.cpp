@@ -115,9 +115,11 @@ std::vector<std::string> pdc::wordsOf(const CLI::App& app, int argc, char** argv
   return words;
 }
 
-std::optional<int> pdc::parsed(CLI::App& app, int argc, char** argv, std::vector<std::string>& words) {
+std::optional<int> pdc::parsed(CLI::App& app, int argc, char** argv, std::vector<std::string>* result) {
+  std::vector<std::string> words;
   try {
     words = wordsOf(app, argc, argv);
+    if (result) *result = words;
     std::vector<std::string> reversed(words.rbegin(), words.rend()); // as CLI11 takes them
     app.parse(reversed);
     return std::nullopt;

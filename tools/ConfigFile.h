@@ -17,8 +17,8 @@ void addConfigFlag(CLI::App& app);
 /// section, or sections and keys that are none of a tool's.
 std::vector<std::string> wordsOf(const CLI::App& app, int argc, char** argv);
 
-/// Parses wordsOf(), which it hands back in `words`. What remains is to exit with the result, if there is one: after
+/// Parses wordsOf(), which it also writes to `words`. The result, if there is one, is what the tool exits with: after
 /// --help, or after an error, which is printed.
-std::optional<int> parsed(CLI::App& app, int argc, char** argv, std::vector<std::string>& words);
+std::optional<int> parsed(CLI::App& app, int argc, char** argv, std::vector<std::string>* words = nullptr);
 
 } // namespace pdc

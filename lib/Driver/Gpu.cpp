@@ -3,6 +3,7 @@
 
 #include "pdc/Driver/Toolchain.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
+#include "pdc/Support/Names.h"
 
 #include <cstdlib>
 #include <dlfcn.h>
@@ -14,9 +15,9 @@ using namespace pdc;
 namespace {
 
 /// Calls of the driver's interface (cuda.h), which the tool does not link.
-class Driver {
+class CudaDriver {
 public:
-  Driver()
+  CudaDriver()
       : library_(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), [](void* handle) {
           if (handle) dlclose(handle);
         }) {}
@@ -44,15 +45,11 @@ bool hasCompiler() {
          std::filesystem::exists("/usr/local/cuda/bin/nvcc", ignored);
 }
 
-std::string counted(int gpus) {
-  return std::to_string(gpus) + (gpus == 1 ? " GPU" : " GPUs");
-}
-
 } // namespace
 
 GpuSupport pdc::examineGpus() {
   GpuSupport support;
-  const Driver driver;
+  const CudaDriver driver;
   int count = 0;
   if (driver.call("cuInit", 0U) == 0 && driver.call("cuDeviceGetCount", &count) == 0)
     for (int device = 0; device < count; ++device) {
@@ -74,7 +71,7 @@ Target pdc::automaticTarget(bool looksAtResults, Diagnostics& diags) {
   const GpuSupport support = examineGpus();
   if (support.devices + support.older == 0) return Target::cpu;
   if (support.devices == 0) {
-    diags.remark({}) << "the target is the CPU: " << counted(support.older)
+    diags.remark({}) << "the target is the CPU: " << counted(support.older, "GPU")
                      << " of this machine cannot run the programs, which need compute capability 8.0";
     return Target::cpu;
   }
@@ -84,10 +81,10 @@ Target pdc::automaticTarget(bool looksAtResults, Diagnostics& diags) {
   }
   if (!support.lacks.empty()) {
     diags.remark({}).help(support.remedy)
-        << "the target is the CPU, though " << counted(support.devices) << " could be used: " << support.lacks;
+        << "the target is the CPU, though " << counted(support.devices, "GPU") << " could be used: " << support.lacks;
     return Target::cpu;
   }
   diags.remark({}).help("--target=cpu for programs that run on its cores")
-      << "the target is CUDA: this machine has " << counted(support.devices);
+      << "the target is CUDA: this machine has " << counted(support.devices, "GPU");
   return Target::cuda;
 }

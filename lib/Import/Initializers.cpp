@@ -9,6 +9,7 @@
 #include "Weights/ExporterWarnings.h"
 #include "Weights/InitializerRules.h"
 #include "Weights/NamePattern.h"
+#include "pdc/Support/Names.h"
 
 #include <algorithm>
 #include <map>
@@ -20,10 +21,6 @@ namespace {
 
 /// Larger integers stay in the file.
 constexpr std::int64_t largestConstant = 64 * 1024;
-std::string counted(std::size_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
-
 /// No parameter.
 bool isComputed(InitializerRole role) {
   return role == InitializerRole::constant || role == InitializerRole::triangle;

@@ -6,6 +6,7 @@
 #include "TensorReader.h"
 #include "Weights/ModuleNames.h"
 #include "Weights/OwnInitializers.h"
+#include "pdc/Support/Names.h"
 
 #include <algorithm>
 #include <cstring>
@@ -17,10 +18,6 @@ using namespace pdc;
 namespace {
 
 using Bytes = std::span<const std::byte>;
-
-std::string counted(std::size_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
 
 class StateDict {
 public:

@@ -98,11 +98,6 @@ std::string pdc::errorText(double error) {
   return formatted("%+.1f %%", 100 * error);
 }
 
-std::string pdc::counted(std::int64_t count, const char* noun) {
-  const std::string text = std::to_string(count) + " " + noun;
-  return count == 1 ? text : text + (text.ends_with("ch") ? "es" : "s");
-}
-
 double pdc::niceStep(double range, int least) {
   double most = range / least, magnitude = std::pow(10, std::floor(std::log10(most)));
   return magnitude * (most >= 5 * magnitude ? 5 : most >= 2 * magnitude ? 2 : 1);

@@ -30,9 +30,6 @@ std::string timesText(double factor);
 /// "+3.1 %".
 std::string errorText(double error);
 
-/// "1 stage", "4 stages", "2 minibatches".
-std::string counted(std::int64_t count, const char* noun);
-
 /// The largest of 1, 2, 5 times a power of ten that makes at least `least` steps in `range` > 0.
 double niceStep(double range, int least);
 

@@ -2,6 +2,7 @@
 #include "Sections.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
+#include "pdc/Support/Names.h"
 
 #include <nlohmann/json.hpp>
 

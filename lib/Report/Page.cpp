@@ -1,5 +1,6 @@
 // The page as a whole: what is known is computed once, then each section says its part.
 #include "Sections.h"
+#include "pdc/Support/Names.h"
 #include "pdc/Support/Units.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // The model as a column of stages, with what crosses between them.
 #include "Sections.h"
+#include "pdc/Support/Names.h"
 #include "pdc/Support/Units.h"
 
 #include <algorithm>

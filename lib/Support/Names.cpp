@@ -51,3 +51,8 @@ std::string pdc::helpForUnknown(std::string_view name, const std::vector<std::st
   for (std::string_view candidate : known) names += (names.empty() ? "" : ", ") + std::string(candidate);
   return "known here: " + names;
 }
+
+std::string pdc::counted(std::int64_t count, std::string_view noun) {
+  const std::string text = std::to_string(count) + " " + std::string(noun);
+  return count == 1 ? text : text + (noun.ends_with("ch") ? "es" : "s");
+}

@@ -39,8 +39,7 @@ int main(int argc, char** argv) {
       app.add_flag("--gradients", options.gradients, "write the loss and the gradient of each parameter too");
   app.add_flag("--unfused", options.unfused, "call a kernel for each operation, no fused ones")->needs(gradients);
   addConfigFlag(app);
-  std::vector<std::string> words;
-  if (const std::optional<int> code = parsed(app, argc, argv, words)) return *code;
+  if (const std::optional<int> code = parsed(app, argc, argv)) return *code;
   options.inDouble = precision == "f64";
   Diagnostics diags(&std::cerr);
   if (model.apply(options.model, diags)) (void)evaluate(options, diags);

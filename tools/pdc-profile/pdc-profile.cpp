@@ -37,8 +37,7 @@ int main(int argc, char** argv) {
           "", "SCHEDULE"))
       ->capture_default_str();
   addConfigFlag(app);
-  std::vector<std::string> words;
-  if (const std::optional<int> code = parsed(app, argc, argv, words)) return *code;
+  if (const std::optional<int> code = parsed(app, argc, argv)) return *code;
   Diagnostics diags(&std::cerr);
   if (model.apply(options, diags)) (void)measureProfile(options, file, std::cout, diags);
   return exitCodeOf(diags);

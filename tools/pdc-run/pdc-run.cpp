@@ -99,8 +99,7 @@ int main(int argc, char** argv) {
       ->type_name("DIR");
   app.option_defaults()->group("Options");
   addConfigFlag(app);
-  std::vector<std::string> words;
-  if (const std::optional<int> code = parsed(app, argc, argv, words)) return *code;
+  if (const std::optional<int> code = parsed(app, argc, argv)) return *code;
   if (doctor) {
     const bool complete = examineMachine(std::cout);
     if (clusterFile.empty()) return complete ? 0 : 1;

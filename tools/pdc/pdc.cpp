@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
   app.footer("man pdc describes every flag in full; docs/README.md leads to the page for a task.\n"
              "pdc inspect MODEL.onnx says what is in a model.");
   std::vector<std::string> words;
-  if (const std::optional<int> code = parsed(app, argc, argv, words)) return *code;
+  if (const std::optional<int> code = parsed(app, argc, argv, &words)) return *code;
 
   options.command = commandText(words);
   Diagnostics diags(&std::cerr, diagnostics == "json" ? Diagnostics::Format::json : Diagnostics::Format::text);

@@ -88,7 +88,7 @@ class Model:
 
     def measure(self):
         """Every fusion group, on a core while another host's core computes the same."""
-        call([build / "bin/pdc-profile", self.file, "-o", self.profile_file, f"--busy-cores={min(2, os.cpu_count())}",
+        call([build / "bin/pdc-profile", "--target=cpu", self.file, "-o", self.profile_file, f"--busy-cores={min(2, os.cpu_count())}",
               *[flag for flag in self.flags if not flag.startswith("--metric")]], self.work / "profile.log")
 
     def compute_ms(self):
@@ -106,7 +106,7 @@ class Model:
 
     def plan(self, bytes_per_s, flags, count=2):
         """The plan that pdc makes for hosts with such links, and cores that need not move bytes."""
-        return json.loads(call([build / "bin/pdc", self.file, *self.flags, *self._machines(bytes_per_s, flags, count),
+        return json.loads(call([build / "bin/pdc", "--target=cpu", self.file, *self.flags, *self._machines(bytes_per_s, flags, count),
                                 f"--profile={self.profile_file}", "--emit=plan", *flags], self.work / "plan.log"))
 
     def folder(self, title):
@@ -121,7 +121,7 @@ class Model:
     def program(self, title, bytes_per_s, flags, core_s_per_byte=0.0):
         """Stage programs for two hosts with such links, built; a byte sent or received takes so much of a core."""
         folder = self.folder(title)
-        call([build / "bin/pdc", self.file, "-o", folder, *self.flags, *self._machines(bytes_per_s, flags, 2, core_s_per_byte),
+        call([build / "bin/pdc", "--target=cpu", self.file, "-o", folder, *self.flags, *self._machines(bytes_per_s, flags, 2, core_s_per_byte),
               f"--profile={self.profile_file}", *flags], self.work / f"{folder.name}.log")
         call(["cmake", "-S", folder, "-B", folder / "out", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={build}"], self.work / "cmake.log")
         call(["cmake", "--build", folder / "out", "--target", "pipeline"], self.work / "build.log")

@@ -118,7 +118,7 @@ def flags_of(name, size):
 def train(name, stages, options, folder, model):
     """Compiled to this many stages."""
     out = folder / f"stages{stages}"
-    run([options.bin / "pdc", model, "-o", out, "--replicas=" + ",".join(["1"] * stages), f"--batch={options.batch}",
+    run([options.bin / "pdc", "--target=cpu", model, "-o", out, "--replicas=" + ",".join(["1"] * stages), f"--batch={options.batch}",
          "--schedule=1f1b-flush", f"--microbatches={options.microbatches}", "--profile=analytic",
          f"--optimizer=sgd,lr={options.lr}", *flags_of(name, options.size)])
     run(["cmake", "-S", out, "-B", out / "out", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={options.build.resolve()}"])

@@ -57,7 +57,7 @@ def prepare(name, folder, options):
                  "--profile=analytic", f"--optimizer=sgd,lr={options.lr}", *flags_of(name, options.size)]
         run([build / "bin/pdc", work / "model.onnx", "-o", folder / "program", "--target=cuda", *flags])
         cpu = work / "cpu"
-        run([build / "bin/pdc", work / "model.onnx", "-o", cpu, *flags])
+        run([build / "bin/pdc", "--target=cpu", work / "model.onnx", "-o", cpu, *flags])
         run(["cmake", "-S", cpu, "-B", cpu / "out", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={build}"])
         run(["cmake", "--build", cpu / "out", "--target", "pipeline"])
         losses = numpy.load(work / "f64/losses.npy")

@@ -83,7 +83,7 @@ class Measurement:
     def compile(self, model):
         flags = [flag.replace("'", "") for flag in compile_flags(self.name)]
         out = self.work / f"{self.name}.out"
-        result = self.command(["/usr/bin/time", "-f", "measured %U %S %M", self.options.build / "bin/pdc", model, "-o", out,
+        result = self.command(["/usr/bin/time", "-f", "measured %U %S %M", self.options.build / "bin/pdc", "--target=cpu", model, "-o", out,
                                "--profile=analytic", *flags])
         found = re.search(r"measured ([0-9.]+) ([0-9.]+) ([0-9]+)", result.stdout)
         self.row["compiled"] = result.returncode == 0

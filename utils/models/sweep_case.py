@@ -270,7 +270,7 @@ class Check:
     def program(self):
         """The same step by a program, in f32."""
         optimizer = f"--optimizer=adamw,lr={LEARNING},weight_decay={DECAY},eps={EPS}"
-        run(self.folder, self.binaries / "pdc", "model.onnx", "-o", "out/program", "--profile=analytic", optimizer, *flags_of(self.found))
+        run(self.folder, self.binaries / "pdc", "--target=cpu", "model.onnx", "-o", "out/program", "--profile=analytic", optimizer, *flags_of(self.found))
         run(self.folder, self.binaries / "pdc-run", "out/program", "--threads", "--data=data", "--steps=1", "--shuffle=off",
             "--export-weights=out/trained")
         trained, total = {}, numpy.sqrt(sum(numpy.sum(value ** 2) for value in self.gradients.values()))

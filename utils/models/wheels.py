@@ -148,7 +148,7 @@ class Check:
         self.write({**data, "target": self.target})
         self.row = {"nodes": len(self.proto.graph.node), "constants": sum(value.size > 1 for value in constants(self.proto).values())}
         loss = [f"--loss=mse:{self.model.output}", f"--optimizer=sgd,lr={REVEALING:.0f}"]
-        said = run(self.folder, self.binaries / "pdc", "model.onnx", "-o", "program", "--profile=analytic", *loss, *self.flags())
+        said = run(self.folder, self.binaries / "pdc", "--target=cpu", "model.onnx", "-o", "program", "--profile=analytic", *loss, *self.flags())
         self.row["warnings"] = diagnostics(said, "warning")
         self.forward(outputs)
         self.gradients(loss)

@@ -1,6 +1,7 @@
-// Help for names that nobody knows: which known one was meant.
+// Names in messages: which known one an unknown name means, and nouns behind numbers.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,5 +14,8 @@ std::string nearestName(std::string_view name, const std::vector<std::string_vie
 
 /// "did you mean 'parameter_bytes'?", or, where nothing is near, "known here: a, b, c".
 std::string helpForUnknown(std::string_view name, const std::vector<std::string_view>& known);
+
+/// "1 stage", "4 stages", "2 minibatches".
+std::string counted(std::int64_t count, std::string_view noun);
 
 } // namespace pdc

@@ -147,6 +147,15 @@ bool ExportedProgram::isLayoutOnly(const std::string& initializer) const {
          (folded == foldedFrom_.end() || std::all_of(folded->second.begin(), folded->second.end(), isLayout));
 }
 
+std::string pdc::moduleOf(const std::string& parameter) {
+  const std::size_t dot = parameter.rfind('.');
+  return dot == std::string::npos ? "" : parameter.substr(0, dot);
+}
+
+std::string pdc::leafOf(const std::string& parameter) {
+  return parameter.substr(parameter.rfind('.') + 1);
+}
+
 ModuleScope pdc::scopeOf(const onnx::NodeProto& node) {
   const Metadata metadata = metadataOf(node);
   const std::vector<std::string> paths = stringsOf(textOf(metadata, scopesKey));

@@ -63,6 +63,11 @@ private:
   std::set<std::string> transient_; ///< buffers with persistent=False
 };
 
+/// "layers.0.norm1" of the parameter "layers.0.norm1.weight"; empty: it is one of the whole network.
+std::string moduleOf(const std::string& parameter);
+/// "weight" of "layers.0.norm1.weight".
+std::string leafOf(const std::string& parameter);
+
 ModuleScope scopeOf(const onnx::NodeProto& node);
 
 /// Rules of onnxscript's optimizer that made `node`: "FuseBatchNormIntoConv, RemoveOptionalBiasFromConv".

@@ -3,6 +3,7 @@
 #include "Buffers.h"
 #include "EqualInitializers.h"
 #include "Operators.h"
+#include "pdc/Support/Names.h"
 
 #include <algorithm>
 #include <map>
@@ -11,19 +12,6 @@
 using namespace pdc;
 
 namespace {
-
-std::string counted(std::size_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
-
-std::string moduleOf(const std::string& name) {
-  const std::size_t dot = name.rfind('.');
-  return dot == std::string::npos ? "" : name.substr(0, dot);
-}
-
-std::string leafOf(const std::string& name) {
-  return name.substr(name.rfind('.') + 1);
-}
 
 /// "'a', 'b', 'c' and 4 more".
 std::string firstOf(const std::vector<std::string>& names) {

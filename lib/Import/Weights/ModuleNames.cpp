@@ -9,15 +9,6 @@ using namespace pdc;
 
 namespace {
 
-std::string moduleOf(const std::string& name) {
-  const std::size_t dot = name.rfind('.');
-  return dot == std::string::npos ? "" : name.substr(0, dot);
-}
-
-std::string leafOf(const std::string& name) {
-  return name.substr(name.rfind('.') + 1);
-}
-
 std::string inModule(const std::string& module, const std::string& leaf) {
   return module.empty() ? leaf : module + "." + leaf;
 }

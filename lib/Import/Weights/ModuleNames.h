@@ -38,7 +38,7 @@ class ModuleNames {
 public:
   explicit ModuleNames(const OnnxFile& file);
 
-  /// Of initializer i. Neither tensors nor a problem: it is no part of the state_dict.
+  /// The form of initializer i. Without tensors and problem, the state_dict does not have it.
   ModuleForm formOf(int i) const;
   const ExportedProgram& program() const { return program_; }
   /// What to type so that the exporter keeps the names.

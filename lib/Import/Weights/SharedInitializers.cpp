@@ -32,15 +32,10 @@ std::string roleOf(const onnx::NodeProto& node, int input) {
   return "";
 }
 
-/// "weight_ih_l" of "rnn.weight_ih_l0": of what a layer calls its first one, another may call its second one.
-std::string leafOf(const std::string& name) {
-  const std::string leaf = name.substr(name.rfind('.') + 1);
+/// "weight_ih_l" of "rnn.weight_ih_l0": what one layer calls its first parameter, another may call its second.
+std::string kindOf(const std::string& parameter) {
+  const std::string leaf = leafOf(parameter);
   return leaf.substr(0, leaf.find_last_not_of("0123456789") + 1);
-}
-
-std::string moduleOf(const std::string& name) {
-  const std::size_t dot = name.rfind('.');
-  return dot == std::string::npos ? "" : name.substr(0, dot);
 }
 
 class Parting {
@@ -137,7 +132,7 @@ private:
     std::vector<std::string> meant;
     for (const std::string& own : owns)
       for (const std::string& read : reads)
-        if (isLacking(read) && leafOf(read) == leafOf(own)) meant.push_back(read);
+        if (isLacking(read) && kindOf(read) == kindOf(own)) meant.push_back(read);
     if (!meant.empty()) return meant;
     if (!program_.isParameter(owns.front())) return {}; // a constant of the operation
     std::vector<std::string> lacking;
