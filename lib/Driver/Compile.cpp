@@ -305,7 +305,7 @@ void Compilation::describeLoss() {
     return;
   }
   for (const auto& operation : main().operations()) {
-    if (!operation->def().lossLike) continue;
+    if (!operation->def().facts.lossLike) continue;
     const Attributes& attributes = operation->attributes;
     if (attributes.getOr("has_ignore_index", false))
       training_.ignoreIndex = attributes.getOr<std::int64_t>("ignore_index", -100);
@@ -347,7 +347,7 @@ Status Compilation::checkPrecision() {
     return diags_.error({}).exit(ExitCode::usage).help("add --target=cuda, or leave out " + flag)
            << flag << ": the CPU target computes in f32 only";
   for (const auto& operation : main().operations())
-    if (operation->def().precision == PrecisionClass::preferLow && !operation->def().takesLow)
+    if (operation->def().precision == PrecisionClass::preferLow && !operation->def().facts.takesLow)
       diags_.warning(operation->location)
           << "'" << operation->def().name << "' stays in f32: it has no kernel in " << nameOf(options_.precision);
   if (options_.precision == ElementType::f16 && training_.lossScale == 1 && training_.lossScaleInterval == 0)

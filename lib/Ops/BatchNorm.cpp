@@ -1,10 +1,10 @@
 // Batch normalisation (Ioffe and Szegedy 2015) over all axes but the second: with the minibatch's statistics in
 // training, with running statistics in inference. Kernel: pdcrt::BatchNorm.
-#include "Helpers/Define.h"
-#include "Helpers/InitialValues.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/MatchExpression.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Raise/MatchExpression.h"
+#include "Shared/Define.h"
+#include "Shared/InitialValues.h"
 
 #include "pdc/IR/Builder.h"
 #include "pdc/IR/Elementwise.h"
@@ -359,10 +359,10 @@ PDC_OPS(BatchNorm) {
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(2),
           .gradient = frozenGradient,
-          .kernel = [](const Operation& op) { return kernel(op, "forward", 0); },
-          .channelBlocks = everyPlane,
-          .initialValues = startsAt(1, {1, 0, 0, 1}),
-          .replaceable = {{.operand = 0}},
+          .kernel = {.use = [](const Operation& op) { return kernel(op, "forward", 0); },
+                     .channelBlocks = everyPlane,
+                     .replaceable = {{.operand = 0}}},
+          .usage = {.initialValues = startsAt(1, {1, 0, 0, 1})},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto x = c.in<T>(0), scale = c.in<T>(1), bias = c.in<T>(2), mean = c.in<T>(3), variance = c.in<T>(4);
             const auto y = c.out<T>(0);
@@ -393,32 +393,34 @@ PDC_OPS(BatchNorm) {
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(7),
           .gradient = trainGradient,
-          .kernel = [](const Operation& op) { return kernel(op, "trainForward", 0); },
-          .again = [](const Operation& op, Builder& b) -> Operation* {
-            std::vector<Value*> operands = {op.operand(0), op.operand(1), op.operand(2), op.result(1), op.result(2)};
-            if (op.operand(5)) operands.push_back(op.operand(5));
-            return b.create(
-                "batch_norm_training_again", operands,
-                {{"epsilon", op.attributes.getFloat("epsilon")}, {"relu", op.attributes.get<bool>("relu")}});
-          },
-          .channelBlocks = everyPlane,
-          .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
-            const std::vector<Value*> operands(op.operands().begin(), op.operands().begin() + 5);
-            Value* y = b.value("batch_norm", operands, {{"epsilon", op.attributes.getFloat("epsilon")}});
-            const bool relu = op.attributes.get<bool>("relu"), residual = op.operand(5);
-            if (y && (relu || residual)) {
-              const std::string sum = residual ? "a0 + a1" : "a0";
-              const std::vector<std::string> expressions{relu ? "max(" + sum + ", 0)" : sum};
-              y = b.value("elementwise", residual ? std::vector{y, op.operand(5)} : std::vector{y},
-                          {{"expressions", expressions}});
-            }
-            // Running statistics stay as they are.
-            Value *mean = op.result(3) ? op.operand(3) : nullptr, *variance = op.result(4) ? op.operand(4) : nullptr;
-            return {y, nullptr, nullptr, mean, variance};
-          },
-          .absorb = absorbActivation,
-          .initialValues = startsAt(1, {1, 0, 0, 1}),
-          .replaceable = {{.operand = 5}},
+          .kernel = {.use = [](const Operation& op) { return kernel(op, "trainForward", 0); },
+                     .channelBlocks = everyPlane,
+                     .replaceable = {{.operand = 5}}},
+          .rewrites = {.again = [](const Operation& op, Builder& b) -> Operation* {
+                         std::vector<Value*> operands = {op.operand(0), op.operand(1), op.operand(2), op.result(1),
+                                                         op.result(2)};
+                         if (op.operand(5)) operands.push_back(op.operand(5));
+                         return b.create("batch_norm_training_again", operands,
+                                         {{"epsilon", op.attributes.getFloat("epsilon")},
+                                          {"relu", op.attributes.get<bool>("relu")}});
+                       },
+                       .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
+                         const std::vector<Value*> operands(op.operands().begin(), op.operands().begin() + 5);
+                         Value* y = b.value("batch_norm", operands, {{"epsilon", op.attributes.getFloat("epsilon")}});
+                         const bool relu = op.attributes.get<bool>("relu"), residual = op.operand(5);
+                         if (y && (relu || residual)) {
+                           const std::string sum = residual ? "a0 + a1" : "a0";
+                           const std::vector<std::string> expressions{relu ? "max(" + sum + ", 0)" : sum};
+                           y = b.value("elementwise", residual ? std::vector{y, op.operand(5)} : std::vector{y},
+                                       {{"expressions", expressions}});
+                         }
+                         // Running statistics stay as they are.
+                         Value *mean = op.result(3) ? op.operand(3) : nullptr,
+                               *variance = op.result(4) ? op.operand(4) : nullptr;
+                         return {y, nullptr, nullptr, mean, variance};
+                       },
+                       .absorb = absorbActivation},
+          .usage = {.initialValues = startsAt(1, {1, 0, 0, 1})},
           .reference = reference([]<class T>(ReferenceContext& c) { trainReference<T>(c); }),
           .examples = trainExamples(),
       },
@@ -435,8 +437,8 @@ PDC_OPS(BatchNorm) {
           },
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(2),
-          .kernel = [](const Operation& op) { return kernel(op, "trainForwardAgain", 0); },
-          .channelBlocks = everyPlane,
+          .kernel = {.use = [](const Operation& op) { return kernel(op, "trainForwardAgain", 0); },
+                     .channelBlocks = everyPlane},
           .reference =
               reference([]<class T>(ReferenceContext& c) { normaliseReference<T>(c, c.in<T>(3), c.in<T>(4)); }),
           .examples = {example("%x: f32[4, 3, 2, 2], %scale: f32[3], %bias: f32[3], %mean: f32[3], %i: f32[3]",
@@ -468,10 +470,10 @@ PDC_OPS(BatchNorm) {
           },
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(10),
-          .kernel = [](const Operation& op) { return kernel(op, "gradient", 1); },
-          .channelBlocks = everyPlane,
-          .absorb = absorbMask,
-          .replaceable = {{.operand = 0, .result = 3}, {.operand = 0}, {.operand = 1}},
+          .kernel = {.use = [](const Operation& op) { return kernel(op, "gradient", 1); },
+                     .channelBlocks = everyPlane,
+                     .replaceable = {{.operand = 0, .result = 3}, {.operand = 0}, {.operand = 1}}},
+          .rewrites = {.absorb = absorbMask},
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = {example("%dy: f32[4, 3, 2, 2], %x: f32[4, 3, 2, 2], %scale: f32[3], %mean: f32[3], %i: f32[3]",
                                "%dx, %dscale, %dbias, _ = batch_norm_gradient %dy, %x, %scale, %mean, %i {epsilon = "
@@ -499,9 +501,9 @@ PDC_OPS(BatchNorm) {
           },
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(5),
-          .kernel = [](const Operation& op) { return kernel(op, "frozenGradient", 1); },
-          .channelBlocks = everyPlane,
-          .replaceable = {{.operand = 0}},
+          .kernel = {.use = [](const Operation& op) { return kernel(op, "frozenGradient", 1); },
+                     .channelBlocks = everyPlane,
+                     .replaceable = {{.operand = 0}}},
           .reference = reference([]<class T>(ReferenceContext& c) { frozenReference<T>(c); }),
           .examples = {example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %positive: f32[3]",
                                "%dx, _, _ = batch_norm_frozen_gradient %dy, %x, %scale, %mean, %positive {epsilon = "

@@ -1,12 +1,12 @@
 // Layer normalisation (Ba, Kiros and Hinton 2016) and root mean square normalisation (Zhang and Sennrich 2019) over the
 // last axes, and their gradients: of X in phase I, of scale and bias in phase W. Kernel: pdcrt::LayerNorm.
-#include "Helpers/Define.h"
-#include "Helpers/InitialValues.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/NormNeighbours.h"
-#include "Helpers/NormStatistics.h"
-#include "Helpers/Onnx.h"
-#include "Helpers/RaiseNorm.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Raise/NormNeighbours.h"
+#include "Raise/NormStatistics.h"
+#include "Raise/RaiseNorm.h"
+#include "Shared/Define.h"
+#include "Shared/InitialValues.h"
 
 #include <cmath>
 
@@ -374,14 +374,12 @@ PDC_OPS(LayerNorm) {
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(8),
           .gradient = layerNormGradient,
-          .kernel = [](const Operation& op) { return kernel(op, "forward", 0); },
-          .evaluation = evaluation,
-          .raise = raiseLayerNorm,
-          .absorb = absorbAroundNorm,
-          .initialValues = startsAt(1, {1, 0}),
+          .kernel = {.use = [](const Operation& op) { return kernel(op, "forward", 0); }},
+          .rewrites = {.evaluation = evaluation, .raise = raiseLayerNorm, .absorb = absorbAroundNorm},
+          .usage = {.initialValues = startsAt(1, {1, 0})},
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, true); }),
           .examples = examples(true),
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
       {
           .name = "layer_norm_input_gradient",
@@ -396,9 +394,9 @@ PDC_OPS(LayerNorm) {
               },
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(12),
-          .kernel = [](const Operation& op) { return kernel(op, "inputGradient", 1); },
-          .absorb = absorbAroundNormGradient,
-          .replaceable = {{.operand = 0}, {.operand = 5}},
+          .kernel = {.use = [](const Operation& op) { return kernel(op, "inputGradient", 1); },
+                     .replaceable = {{.operand = 0}, {.operand = 5}}},
+          .rewrites = {.absorb = absorbAroundNormGradient},
           .reference = reference([]<class T>(ReferenceContext& c) { inputGradientReference<T>(c, true); }),
           .examples = {example(
                            "%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %mean: f32[4], %i: f32[4]",
@@ -407,7 +405,7 @@ PDC_OPS(LayerNorm) {
                                "%added: f32[2, 3, 17]",
                                "%dx, _ = layer_norm_input_gradient %dy, %x, _, %mean, %i, %added {axis = 2} : "
                                "f32[2, 3, 17], _")},
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
       {
           .name = "layer_norm_weight_gradient",
@@ -422,13 +420,13 @@ PDC_OPS(LayerNorm) {
           },
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(5),
-          .kernel = [](const Operation& op) { return kernel(op, "weightGradient", 1); },
+          .kernel = {.use = [](const Operation& op) { return kernel(op, "weightGradient", 1); }},
           .reference = reference([]<class T>(ReferenceContext& c) { weightGradientReference<T>(c, true); }),
           .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %mean: f32[4], %i: f32[4]",
                                "%ds, %db = layer_norm_weight_gradient %dy, %x, %mean, %i {axis = 1} : f32[6], f32[6]"),
                        example("%dy: f32[5, 2, 3], %x: f32[5, 2, 3], %mean: f32[5], %i: f32[5]",
                                "%ds, _ = layer_norm_weight_gradient %dy, %x, %mean, %i {axis = 1} : f32[2, 3], _")},
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
       {
           .name = "rms_norm",
@@ -451,14 +449,12 @@ PDC_OPS(LayerNorm) {
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(5),
           .gradient = rmsNormGradient,
-          .kernel = [](const Operation& op) { return kernel(op, "rmsForward", 0); },
-          .evaluation = evaluation,
-          .raise = raiseRmsNorm,
-          .absorb = absorbAroundNorm,
-          .initialValues = startsAt(1, {1}),
+          .kernel = {.use = [](const Operation& op) { return kernel(op, "rmsForward", 0); }},
+          .rewrites = {.evaluation = evaluation, .raise = raiseRmsNorm, .absorb = absorbAroundNorm},
+          .usage = {.initialValues = startsAt(1, {1})},
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, false); }),
           .examples = examples(false),
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
       {
           .name = "rms_norm_input_gradient",
@@ -473,16 +469,16 @@ PDC_OPS(LayerNorm) {
               },
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(9),
-          .kernel = [](const Operation& op) { return kernel(op, "rmsInputGradient", 1); },
-          .absorb = absorbAroundNormGradient,
-          .replaceable = {{.operand = 0}, {.operand = 4}},
+          .kernel = {.use = [](const Operation& op) { return kernel(op, "rmsInputGradient", 1); },
+                     .replaceable = {{.operand = 0}, {.operand = 4}}},
+          .rewrites = {.absorb = absorbAroundNormGradient},
           .reference = reference([]<class T>(ReferenceContext& c) { inputGradientReference<T>(c, false); }),
           .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %i: f32[4]",
                                "%dx, _ = rms_norm_input_gradient %dy, %x, %scale, %i {axis = 1} : f32[4, 6], _"),
                        example(
                            "%dy: f32[2, 3, 17], %x: f32[2, 3, 17], %i: f32[2, 3], %added: f32[2, 3, 17]",
                            "%dx, _ = rms_norm_input_gradient %dy, %x, _, %i, %added {axis = 2} : f32[2, 3, 17], _")},
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
       {
           .name = "rms_norm_weight_gradient",
@@ -497,13 +493,13 @@ PDC_OPS(LayerNorm) {
           },
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(4),
-          .kernel = [](const Operation& op) { return kernel(op, "rmsWeightGradient", 1); },
+          .kernel = {.use = [](const Operation& op) { return kernel(op, "rmsWeightGradient", 1); }},
           .reference = reference([]<class T>(ReferenceContext& c) { weightGradientReference<T>(c, false); }),
           .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %i: f32[4]",
                                "%ds = rms_norm_weight_gradient %dy, %x, %i {axis = 1} : f32[6]"),
                        example("%dy: f32[5, 2, 3], %x: f32[5, 2, 3], %i: f32[5]",
                                "%ds = rms_norm_weight_gradient %dy, %x, %i {axis = 1} : f32[2, 3]")},
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
   };
 }

@@ -1,10 +1,10 @@
 // Linear layers: Y = X · W + B, over the last axis of X, and their gradients. Kernel: pdcrt::Linear.
-#include "Helpers/Define.h"
-#include "Helpers/InitialValues.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/LinearAlgorithms.h"
-#include "Helpers/Onnx.h"
-#include "Helpers/RaiseLinear.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Kernels/LinearAlgorithms.h"
+#include "Raise/RaiseLinear.h"
+#include "Shared/Define.h"
+#include "Shared/InitialValues.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -235,13 +235,13 @@ PDC_OPS(Linear) {
           .precision = PrecisionClass::preferLow,
           .cost = [](const Operation& op) { return cost(op, sizesOfForward(op)); },
           .gradient = gradient,
-          .kernel =
-              [](const Operation& op) { return kernelUse<pdcrt::Linear>("Linear", "forward", forwardOptions(op)); },
-          .alternatives = [](const Operation& op,
-                             Target target) { return linearAlternatives(forwardOptions(op), "forward", target); },
-          .raise = raiseLinear,
-          .initialValues = asLayer([](const Operation& op) { return lastOf(operandType(op, 0)); }),
-          .makeGap = makeGap,
+          .kernel = {
+              .use =
+                  [](const Operation& op) { return kernelUse<pdcrt::Linear>("Linear", "forward", forwardOptions(op)); },
+              .alternatives = [](const Operation& op,
+                                 Target target) { return linearAlternatives(forwardOptions(op), "forward", target); }},
+          .rewrites = {.raise = raiseLinear, .makeGap = makeGap},
+          .usage = {.initialValues = asLayer([](const Operation& op) { return lastOf(operandType(op, 0)); })},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Sizes s = sizesOfForward(c.op);
             const auto x = c.in<T>(0), w = c.in<T>(1);
@@ -255,7 +255,7 @@ PDC_OPS(Linear) {
               }
           }),
           .examples = examples(),
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
       {
           .name = "linear_input_gradient",
@@ -266,20 +266,20 @@ PDC_OPS(Linear) {
           .infer = inferInputGradient,
           .precision = PrecisionClass::preferLow,
           .cost = [](const Operation& op) { return cost(op, sizesOfInputGradient(op)); },
-          .kernel =
-              [](const Operation& op) {
-                return kernelUse<pdcrt::Linear>("Linear", "inputGradient", inputGradientOptions(op));
-              },
-          .alternatives =
-              [](const Operation& op, Target target) {
-                return linearAlternatives(inputGradientOptions(op), "inputGradient", target);
-              },
+          .kernel = {.use =
+                         [](const Operation& op) {
+                           return kernelUse<pdcrt::Linear>("Linear", "inputGradient", inputGradientOptions(op));
+                         },
+                     .alternatives =
+                         [](const Operation& op, Target target) {
+                           return linearAlternatives(inputGradientOptions(op), "inputGradient", target);
+                         }},
           .reference = reference(
               []<class T>(ReferenceContext& c) { makeInputGradient<T>(c, sizesOfInputGradient(c.op), 0, 0); }),
           .examples = {example("%dy: f32[4, 5], %w: f32[3, 5]", "%dx = linear_input_gradient %dy, %w : f32[4, 3]"),
                        example("%dy: f32[2, 3, 5], %w: f32[5, 4]",
                                "%dx = linear_input_gradient %dy, %w {transposed = true} : f32[2, 3, 4]")},
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
       {
           .name = "linear_weight_gradient",
@@ -290,18 +290,19 @@ PDC_OPS(Linear) {
           .infer = inferWeightGradient,
           .precision = PrecisionClass::preferLow,
           .cost = [](const Operation& op) { return cost(op, sizesOfWeightGradient(op)); },
-          .kernel = [](const Operation& op) { return kernelInParts(op, "weightGradient", "weightGradientInParts"); },
-          .alternatives =
-              [](const Operation& op, Target target) {
-                return linearAlternatives(weightGradientOptions(op), "weightGradient", target);
-              },
-          .together = together,
+          .kernel = {
+              .use = [](const Operation& op) { return kernelInParts(op, "weightGradient", "weightGradientInParts"); },
+              .alternatives =
+                  [](const Operation& op, Target target) {
+                    return linearAlternatives(weightGradientOptions(op), "weightGradient", target);
+                  }},
+          .rewrites = {.together = together},
           .reference = reference([]<class T>(ReferenceContext& c) { addWeightGradients<T>(c); }),
           .examples = {example("%x: f32[4, 3], %dy: f32[4, 5]",
                                "%dw, %db = linear_weight_gradient %x, %dy {transposed = true} : f32[5, 3], f32[5]"),
                        example("%x: f32[2, 2, 3], %dy: f32[2, 2, 4]",
                                "%dw, _ = linear_weight_gradient %x, %dy {wide = true} : f32[3, 4], _")},
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
       {
           .name = "linear_gradients",
@@ -315,7 +316,7 @@ PDC_OPS(Linear) {
                 const Cost one = cost(op, sizesOfWeightGradient(op));
                 return Cost{.flops = 2 * one.flops, .bytes = one.bytes};
               },
-          .kernel = [](const Operation& op) { return kernelInParts(op, "gradients", "gradientsInParts"); },
+          .kernel = {.use = [](const Operation& op) { return kernelInParts(op, "gradients", "gradientsInParts"); }},
           .reference = reference([]<class T>(ReferenceContext& c) {
             addWeightGradients<T>(c);
             makeInputGradient<T>(c, sizesOfWeightGradient(c.op), 1, 2);

@@ -1,9 +1,9 @@
 // Maximum and average over windows of a plane, and their gradients. Kernels: pdcrt::MaxPool2d, pdcrt::AveragePool2d.
 // Pooling over whole planes is a reduction.
-#include "Helpers/ConvertPool.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/Match.h"
-#include "Helpers/Window.h"
+#include "Convert/ConvertPool.h"
+#include "Kernels/KernelOptions.h"
+#include "Raise/Match.h"
+#include "Shared/Window.h"
 
 #include <algorithm>
 #include <limits>
@@ -209,17 +209,18 @@ PDC_OPS(Pooling) {
             if (!g.resultGradient(0)) return {nullptr};
             return {g.value(0, "max_pool_gradient", {g.resultGradient(0), op.result(1)}, withInputShape(op))};
           },
-          .kernel = [](const Operation& op) { return maxKernel(op, forwardOf(op), "forward"); },
-          .channelBlocks = everyPlane,
-          .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
-            // The index is for the gradient, unless the model asks for it.
-            const auto& users = op.result(1) ? op.result(1)->users() : std::vector<Operation*>{};
-            const bool read = std::any_of(users.begin(), users.end(),
-                                          [](const Operation* user) { return user->phase == Phase::forward; });
-            Operation* pool = b.create(op.def().name, op.operands(), op.attributes, {true, read});
-            return {pool ? pool->result(0) : nullptr, pool && read ? pool->result(1) : nullptr};
-          },
-          .canonicalize = withRelu,
+          .kernel = {.use = [](const Operation& op) { return maxKernel(op, forwardOf(op), "forward"); },
+                     .channelBlocks = everyPlane},
+          .rewrites = {.evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
+                         // The index is for the gradient, unless the model asks for it.
+                         const auto& users = op.result(1) ? op.result(1)->users() : std::vector<Operation*>{};
+                         const bool read = std::any_of(users.begin(), users.end(), [](const Operation* user) {
+                           return user->phase == Phase::forward;
+                         });
+                         Operation* pool = b.create(op.def().name, op.operands(), op.attributes, {true, read});
+                         return {pool ? pool->result(0) : nullptr, pool && read ? pool->result(1) : nullptr};
+                       },
+                       .canonicalize = withRelu},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto x = c.in<T>(0);
             const auto y = c.out<T>(0);
@@ -247,8 +248,8 @@ PDC_OPS(Pooling) {
           .attributes = maxAttributes({inputShape()}),
           .infer = [](const InferContext& c) { return inferGradient(c, "max_pool_gradient", true); },
           .cost = perElement(1),
-          .kernel = [](const Operation& op) { return maxKernel(op, backwardOf(op), "inputGradient"); },
-          .channelBlocks = everyPlane,
+          .kernel = {.use = [](const Operation& op) { return maxKernel(op, backwardOf(op), "inputGradient"); },
+                     .channelBlocks = everyPlane},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Pooling p = backwardOf(c.op);
             const auto dy = c.in<T>(0);
@@ -278,8 +279,8 @@ PDC_OPS(Pooling) {
             if (!g.resultGradient(0)) return {nullptr};
             return {g.value(0, "average_pool_gradient", {g.resultGradient(0)}, withInputShape(g.op()))};
           },
-          .kernel = [](const Operation& op) { return averageKernel(op, forwardOf(op), "forward"); },
-          .channelBlocks = everyPlane,
+          .kernel = {.use = [](const Operation& op) { return averageKernel(op, forwardOf(op), "forward"); },
+                     .channelBlocks = everyPlane},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Pooling p = forwardOf(c.op);
             const auto x = c.in<T>(0);
@@ -303,8 +304,8 @@ PDC_OPS(Pooling) {
               [](const Operation& op) {
                 return Cost{backwardOf(op).taps(), bytesMoved(op)};
               },
-          .kernel = [](const Operation& op) { return averageKernel(op, backwardOf(op), "inputGradient"); },
-          .channelBlocks = everyPlane,
+          .kernel = {.use = [](const Operation& op) { return averageKernel(op, backwardOf(op), "inputGradient"); },
+                     .channelBlocks = everyPlane},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Pooling p = backwardOf(c.op);
             const auto dy = c.in<T>(0);

@@ -246,7 +246,7 @@ TEST(AnalysisMemory, ALargeGradientThatIsUsedUpAtOnceIsMadeInParts) {
   EXPECT_EQ(layer.plan->takerOfParts(*update->after), update);
   const Buffer* buffer = layer.plan->training.find(update->gradient);
   EXPECT_LT(buffer->bytes, update->gradient->type().bytes() / 4);
-  EXPECT_EQ(buffer->bytes, update->after->def().kernel(*update->after).partBytes);
+  EXPECT_EQ(buffer->bytes, update->after->def().kernel.use(*update->after).partBytes);
   EXPECT_LT(layer.plan->live.peak, update->gradient->type().bytes());
   Simulation simulation(*layer.plan);
   EXPECT_EQ(simulation.train(layer.graph()), "");
@@ -264,7 +264,7 @@ TEST(AnalysisMemory, BothGradientsOfALargeLayerAreMadeInParts) {
   EXPECT_TRUE(update->inParts);
   EXPECT_EQ(update->after->phase, Phase::inputGradient);
   EXPECT_EQ(update->gradient->name(), apart.updateOf("w")->gradient->name());
-  const KernelUse use = update->after->def().kernel(*update->after);
+  const KernelUse use = update->after->def().kernel.use(*update->after);
   EXPECT_EQ(use.partsMethod, "gradientsInParts");
   EXPECT_EQ(layer.plan->training.find(update->gradient)->bytes, use.partBytes);
   Simulation simulation(*layer.plan);
