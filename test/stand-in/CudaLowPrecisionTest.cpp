@@ -3,7 +3,7 @@
 #include "AttentionDefinition.h"
 #include "Derivatives.h"
 #include "KernelTest.h"
-#include "cuda/Product.h"
+#include "cuda/support/Product.h"
 #include "pdcrt/Conversions.h"
 #include "pdcrt/PaddedProduct.h"
 #include "pdcrt/kernels/Attention.h"

@@ -2,10 +2,10 @@
 // device at once as the seed says: one at least.
 #include "DeviceBlock.h"
 #include "StandIn.h"
-#include "pdcrt/AllReduce.h"
+#include "collectives/AllReduce.h"
 #include "pdcrt/Device.h"
-#include "pdcrt/NcclTransport.h"
-#include "pdcrt/Transport.h"
+#include "transport/Transport.h"
+#include "transport/nccl/NcclTransport.h"
 
 #include <gtest/gtest.h>
 

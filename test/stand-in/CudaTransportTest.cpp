@@ -2,10 +2,10 @@
 // ordered by an event happens in any order, and is seen.
 #include "DeviceBlock.h"
 #include "StandIn.h"
-#include "pdcrt/AllReduce.h"
+#include "collectives/AllReduce.h"
 #include "pdcrt/Device.h"
-#include "pdcrt/HostTransport.h"
-#include "pdcrt/Transport.h"
+#include "transport/HostTransport.h"
+#include "transport/Transport.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 // and optimizer, and shares nothing with executor, version ring, schedule, all-reduce or transport. Bits must agree.
 #pragma once
 
+#include "exec/Executor.h"
 #include "pdcrt/Device.h"
-#include "pdcrt/Executor.h"
 #include "pdcrt/FilterBlocks.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // LINK: pdcrt
 // All-reduces against sums in replica order, alone and several on a lane; who contributes; which steps go on at once.
-#include "pdcrt/AllReduce.h"
+#include "collectives/AllReduce.h"
 
 #include <gtest/gtest.h>
 #include <random>

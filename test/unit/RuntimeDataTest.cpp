@@ -1,7 +1,7 @@
 // LINK: pdcrt
 // Minibatches from .npy files: order of samples, conversions, normalisation, labels, evaluation; and training.json.
-#include "pdcrt/Data.h"
-#include "pdcrt/Evaluation.h"
+#include "data/Data.h"
+#include "data/Evaluation.h"
 #include "pdcrt/Random.h"
 #include "pdcrt/Training.h"
 

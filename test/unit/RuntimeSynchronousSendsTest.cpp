@@ -8,8 +8,8 @@
 
 #include "pdcrt/Check.h"
 #include "pdcrt/Hash.h"
-#include "pdcrt/MpiTransport.h"
-#include "pdcrt/RunFiles.h"
+#include "run/RunFiles.h"
+#include "transport/mpi/MpiTransport.h"
 
 #include <atomic>
 #include <condition_variable>

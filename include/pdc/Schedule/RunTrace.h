@@ -1,5 +1,6 @@
-// What ranks did and when: predicted, or measured and read from a Chrome trace in the schema of pdcrt/Trace.h. Both in
-// one form, so that whatever is said of the one can be said of the other; and how they differ.
+// What ranks did and when: predicted, or measured and read from a Chrome trace in the schema of
+// runtime/src/measure/Trace.h. Both in one form, so that whatever is said of the one can be said of the other; and how
+// they differ.
 #pragma once
 
 #include "pdc/Schedule/Prediction.h"
@@ -24,9 +25,9 @@ Expected<RunTrace> readTrace(const Plan& plan, const std::string& text, const st
 /// what it did not compute keeps the plan's time. What the plan says of the whole (time_ms) stays as it is.
 void takeTimes(Plan& plan, const RunTrace& run);
 
-/// Chrome trace events in the schema of pdcrt/Trace.h: process = rank, threads = compute, send, receive, all-reduce; a
-/// counter "memory" per rank shows what is in use. `measured`, the text of a trace of a run, is joined: its ranks are
-/// processes of their own, named "rank N (measured)".
+/// Chrome trace events in the schema of runtime/src/measure/Trace.h: process = rank, threads = compute, send, receive,
+/// all-reduce; a counter "memory" per rank shows what is in use. `measured`, the text of a trace of a run, is joined:
+/// its ranks are processes of their own, named "rank N (measured)".
 std::string traceText(const Plan& plan, const Prediction& prediction, const std::string& measured = "");
 
 /// What a run spent its time on, in the middle half of its minibatches: parts of all ranks' time, which add up to 1.
