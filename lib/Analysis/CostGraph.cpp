@@ -1,8 +1,8 @@
 // Fusion groups as nodes of the planner's cost graph.
-#include "pdc/Analysis/MemoryPlan.h"
 #include "pdc/Analysis/Profile.h"
 #include "pdc/IR/GradientGroups.h"
 #include "pdc/IR/SharedParameters.h"
+#include "pdc/Memory/MemoryPlan.h"
 
 #include <algorithm>
 #include <map>

@@ -45,6 +45,7 @@ public:
       : options_(options), out_(out), diags_(diags), training_(options.training) {
     registerAllOps(ops_);
     registerTransforms(passes_);
+    registerStagePasses(passes_);
   }
 
   Status compile();

@@ -7,7 +7,7 @@
 #include "pdc/Plan/GradientBuckets.h"
 #include "pdc/Plan/Plan.h"
 #include "pdc/Schedule/ScheduleFile.h"
-#include "pdc/Transforms/Transforms.h"
+#include "pdc/Stage/StagePasses.h"
 #include "pdcrt/Schedule.h"
 #include "pdcrt/Training.h"
 

@@ -1,7 +1,7 @@
 // Folds constants, applies the simplifications that ops state, and removes what nobody uses, until nothing changes.
 #include "pdc/Transforms/Transforms.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/Builder.h"
 

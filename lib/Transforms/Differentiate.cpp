@@ -6,8 +6,8 @@
 // parameter has an accumulator of its own. Linear in the size of the graph.
 #include "pdc/Transforms/Transforms.h"
 
-#include "GraphUtilities.h"
 #include "ProgramOrder.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/Builder.h"
 #include "pdc/IR/Elementwise.h"

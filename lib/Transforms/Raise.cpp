@@ -1,7 +1,7 @@
 // Puts exporters' pieces back together: the op that a pattern stands for knows the pattern (OpDef::raise).
 #include "pdc/Transforms/Transforms.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/Builder.h"
 

@@ -1,7 +1,7 @@
 // The memory plan of a stage, executed: a memory that remembers which value was written where.
 #pragma once
 
-#include "pdc/Analysis/MemoryPlan.h"
+#include "pdc/Memory/MemoryPlan.h"
 
 #include <algorithm>
 #include <map>

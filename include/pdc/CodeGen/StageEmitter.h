@@ -5,8 +5,8 @@
 // same bytes.
 #pragma once
 
-#include "pdc/Analysis/MemoryPlan.h"
 #include "pdc/IR/Target.h"
+#include "pdc/Memory/MemoryPlan.h"
 
 #include <string>
 #include <vector>

@@ -9,6 +9,7 @@
 #include "pdc/IR/Verifier.h"
 #include "pdc/Planner/CostModel.h"
 #include "pdc/Schedule/PlanSchedule.h"
+#include "pdc/Stage/StagePasses.h"
 #include "pdc/Transforms/Transforms.h"
 #include "pdcrt/FilterBlocks.h"
 #include "pdcrt/MappedFile.h"

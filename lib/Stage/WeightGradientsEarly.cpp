@@ -1,7 +1,7 @@
 // Moves weight gradients forward in program order. Linear in the size of the graph.
-#include "pdc/Transforms/Transforms.h"
+#include "pdc/Stage/StagePasses.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include <algorithm>
 #include <unordered_map>

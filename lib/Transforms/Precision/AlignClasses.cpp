@@ -3,7 +3,7 @@
 // ignores.
 #include "pdc/Transforms/Precision.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/Builder.h"
 

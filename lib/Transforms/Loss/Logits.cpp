@@ -1,7 +1,7 @@
 // Softmaxes and sigmoids at the end of a model.
 #include "Logits.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include <algorithm>
 #include <numeric>

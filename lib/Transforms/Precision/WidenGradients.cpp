@@ -2,7 +2,7 @@
 // and nothing is rounded, written and read in between.
 #include "pdc/Transforms/Precision.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include <algorithm>
 

@@ -7,9 +7,9 @@
 // first, until the time allowed is spent; what one of them is computed from is kept. Time is estimated by the roofline
 // model (Williams, Waterman and Patterson, CACM 2009). Linear in the size of the graph for each value that
 // qualifies.
-#include "pdc/Transforms/Transforms.h"
+#include "pdc/Stage/StagePasses.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/Builder.h"
 

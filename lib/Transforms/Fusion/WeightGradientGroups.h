@@ -1,7 +1,7 @@
 // Which gradients of weights are fusion groups of their own.
 #pragma once
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 namespace pdc {
 

@@ -1,7 +1,7 @@
 // Which operations form one fusion group; the first half of `fuse`.
 #pragma once
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 namespace pdc {
 

@@ -1,7 +1,7 @@
-// LINK: pdcTransforms pdcOps
+// LINK: pdcStage pdcOps
 // Law 1 in the interpreter: fusing changes no bit, and the graphs of the stages, run one after another with the values
 // that they send each other, compute the bits of the uncut graph for every cut.
-#include "TransformsTesting.h"
+#include "StageTesting.h"
 #include "pdc/IR/GradientGroups.h"
 #include "pdc/IR/SharedParameters.h"
 

@@ -1,6 +1,6 @@
-// LINK: pdcAnalysis
+// LINK: pdcMemory
 // Places by lifetime: against brute force, and against the best of all orders where there are few buffers.
-#include "Analysis/BlockLayout.h"
+#include "Memory/BlockLayout.h"
 #include "pdc/IR/Graph.h"
 
 #include "Rounds.h"

@@ -2,7 +2,7 @@
 // count.
 #include "LossFormulas.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include <algorithm>
 

@@ -1,9 +1,9 @@
 // Decides what is minimised: an output of the model, or a loss that is added to one.
 #include "pdc/Transforms/Transforms.h"
 
-#include "GraphUtilities.h"
 #include "Logits.h"
 #include "LossFormulas.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/Builder.h"
 #include "pdc/Support/Names.h"

@@ -4,9 +4,9 @@
 // there anyway: inputs, what arrives, what leaves, parameters, constants. The marked operations are copied in program
 // order, and the backward reads the copies. A copy has the same kernel, operands and random numbers as its origin, so
 // it has the same bits. Linear in the size of the graph.
-#include "pdc/Transforms/Transforms.h"
+#include "pdc/Stage/StagePasses.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include <unordered_map>
 #include <unordered_set>

@@ -1,4 +1,4 @@
-// LINK: pdcAnalysis pdcOps pdcTransforms
+// LINK: pdcMemory pdcStage pdcOps
 // The memory plan against a simulation: every phase is executed on a memory that remembers which value was written
 // where, so that whoever overwrites a value that is still read is found.
 #include "MemorySimulation.h"
@@ -6,7 +6,7 @@
 #include "pdc/IR/Text.h"
 #include "pdc/IR/Verifier.h"
 #include "pdc/Ops/AllOps.h"
-#include "pdc/Transforms/Transforms.h"
+#include "pdc/Stage/StagePasses.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

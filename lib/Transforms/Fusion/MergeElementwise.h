@@ -1,7 +1,7 @@
 // Merging chains of elementwise operations; the second half of `fuse`.
 #pragma once
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 namespace pdc {
 

@@ -1,7 +1,7 @@
 // @evaluate: the forward part of @main, with each operation in the form that it has when the model is used.
 #include "pdc/Transforms/Transforms.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/Builder.h"
 

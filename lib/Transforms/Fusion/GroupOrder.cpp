@@ -1,6 +1,6 @@
 #include "GroupOrder.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/GradientGroups.h"
 

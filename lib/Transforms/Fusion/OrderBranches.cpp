@@ -4,7 +4,7 @@
 // return the sum of the gradients of what branches read is an operation of its own (GroupOrder.h).
 #include "pdc/Transforms/Transforms.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
 // A scalar output of the model as what an evaluation reports.
 #include "pdc/Transforms/Transforms.h"
 
-#include "GraphUtilities.h"
 #include "LossFormulas.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/Support/Names.h"
 

@@ -5,11 +5,12 @@
 // which is used in another stage is exactly one message of the chain. @stageK.evaluate has the ports of @stageK, so
 // that one plan of the channels serves both, but for values that only its backward reads. Linear in the size of the
 // graphs, times the stages.
-#include "pdc/Transforms/Transforms.h"
+#include "pdc/Stage/StagePasses.h"
 
-#include "GraphUtilities.h"
 #include "pdc/IR/GradientGroups.h"
 #include "pdc/IR/SharedParameters.h"
+#include "pdc/Transforms/GraphUtilities.h"
+#include "pdc/Transforms/Transforms.h"
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,7 @@
 // Two ways to give buffers their offsets in a block: one after the other, or shared by lifetime.
 #pragma once
 
-#include "pdc/Analysis/MemoryPlan.h"
+#include "pdc/Memory/MemoryPlan.h"
 
 #include <vector>
 

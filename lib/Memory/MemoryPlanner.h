@@ -2,7 +2,7 @@
 // then what is saved from forward to backward, last what lives inside a phase (MemoryPlanTemporaries.cpp).
 #pragma once
 
-#include "pdc/Analysis/MemoryPlan.h"
+#include "pdc/Memory/MemoryPlan.h"
 
 #include "BlockLayout.h"
 #include "pdcrt/Setup.h"

@@ -1,7 +1,7 @@
 // Attention on rows that have their heads beside each other: nothing is transposed, sliced and put together for it.
 #include "pdc/Transforms/Precision.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/Builder.h"
 

@@ -2,7 +2,7 @@
 // 1710.03740).
 #include "pdc/Transforms/Precision.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/Builder.h"
 

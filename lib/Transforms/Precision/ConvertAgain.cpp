@@ -3,7 +3,7 @@
 // size of the graph.
 #include "pdc/Transforms/Precision.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include <algorithm>
 

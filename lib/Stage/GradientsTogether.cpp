@@ -1,9 +1,9 @@
 // Makes the gradient of a large parameter and that of the input which it met in one operation, so that the parameter is
 // read once for both. Linear in the size of the graph.
-#include "pdc/Transforms/Transforms.h"
+#include "pdc/Stage/StagePasses.h"
 
-#include "GraphUtilities.h"
 #include "pdc/IR/Builder.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 using namespace pdc;
 

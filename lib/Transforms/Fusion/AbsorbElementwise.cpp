@@ -1,8 +1,8 @@
 // Lets kernels take over operations beside them, mostly elementwise ones, as their OpDefs offer (OpDef::absorb).
 #include "AbsorbElementwise.h"
 
-#include "GraphUtilities.h"
 #include "GroupOrder.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/Builder.h"
 
