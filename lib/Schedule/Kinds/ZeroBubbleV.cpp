@@ -1,5 +1,5 @@
 // ZB-V of "Zero Bubble Pipeline Parallelism": stages go down the ranks and up again, and the backward is split.
-#include "Looped.h"
+#include "Kinds/Looped.h"
 
 #include <algorithm>
 

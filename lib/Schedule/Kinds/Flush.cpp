@@ -1,5 +1,5 @@
 // 1F1B with a flush after every batch of m microbatches, as action lists.
-#include "ListBuilder.h"
+#include "Kinds/ListBuilder.h"
 
 #include <algorithm>
 

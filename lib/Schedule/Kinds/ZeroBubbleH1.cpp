@@ -1,5 +1,5 @@
 // ZB-H1 of "Zero Bubble Pipeline Parallelism" as action lists.
-#include "ListBuilder.h"
+#include "Kinds/ListBuilder.h"
 
 #include <algorithm>
 

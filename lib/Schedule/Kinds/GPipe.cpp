@@ -1,5 +1,5 @@
 // GPipe as action lists: 1F1B with a flush in which every stage is a whole batch ahead.
-#include "ListBuilder.h"
+#include "Kinds/ListBuilder.h"
 
 using namespace pdc;
 

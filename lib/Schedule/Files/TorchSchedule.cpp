@@ -1,5 +1,5 @@
 // From the computations of a batch to an endless schedule.
-#include "ListBuilder.h"
+#include "Kinds/ListBuilder.h"
 #include "pdc/Schedule/TorchCsv.h"
 #include "pdcrt/Check.h"
 

@@ -1,4 +1,4 @@
-#include "ListBuilder.h"
+#include "Kinds/ListBuilder.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,9 +1,9 @@
 // Schedules whose ranks host several stages. How many buffers of each kind they need is found by executing the order of
 // one batch with F = I = W = 1: so many that no computation waits for a buffer. An execution in which nothing waits in
 // vain orders all events, so the lists cannot deadlock either, whatever the times.
-#include "Looped.h"
+#include "Kinds/Looped.h"
 
-#include "ListBuilder.h"
+#include "Kinds/ListBuilder.h"
 
 #include <algorithm>
 #include <cassert>

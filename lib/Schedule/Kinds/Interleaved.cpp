@@ -1,5 +1,5 @@
 // Megatron-LM's interleaved schedule: 1F1B over stages that loop through the ranks, V times.
-#include "Looped.h"
+#include "Kinds/Looped.h"
 
 #include <algorithm>
 

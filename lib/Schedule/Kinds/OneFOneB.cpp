@@ -1,5 +1,5 @@
 // PipeDream's 1F1B-RR as action lists.
-#include "ListBuilder.h"
+#include "Kinds/ListBuilder.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // What all flushing schedules share: lists that are made of batches.
-#include "ListBuilder.h"
+#include "Kinds/ListBuilder.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,7 +1,7 @@
 #include "pdc/Schedule/PipelineShape.h"
 
-#include "ListBuilder.h"
-#include "Looped.h"
+#include "Kinds/ListBuilder.h"
+#include "Kinds/Looped.h"
 
 using namespace pdc;
 

@@ -1,5 +1,5 @@
 // PipeDream-2BW as action lists.
-#include "ListBuilder.h"
+#include "Kinds/ListBuilder.h"
 
 #include <algorithm>
 #include <numeric>
