@@ -2,6 +2,7 @@
 #pragma once
 
 #include "pdc/Schedule/PlanSchedule.h"
+#include "pdcrt/Check.h"
 
 #include <array>
 #include <functional>

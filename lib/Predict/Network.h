@@ -7,6 +7,7 @@
 #pragma once
 
 #include "pdc/Schedule/PlanSchedule.h"
+#include "pdcrt/Check.h"
 
 #include <cstdint>
 #include <vector>

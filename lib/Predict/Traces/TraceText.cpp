@@ -1,5 +1,5 @@
 // The predicted trace in the runtime's schema (pdcrt/Trace.h; times in microseconds), joined with a measured one.
-#include "pdc/Schedule/RunTrace.h"
+#include "pdc/Predict/RunTrace.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,8 +1,8 @@
-// LINK: pdcSchedule
+// LINK: pdcPredict
 // Plans to schedules, the warm-up policies and the simulator's predictions.
 #include "Rounds.h"
-#include "pdc/Schedule/PlanSchedule.h"
-#include "pdc/Schedule/Warmup.h"
+#include "pdc/Predict/Simulate.h"
+#include "pdc/Predict/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // From Chrome trace events of a run to what happened. The two ends of a transfer are events of their own there, each
 // from its posting to its completion; the transfer was under way from the later posting on.
-#include "pdc/Schedule/RunTrace.h"
+#include "pdc/Predict/RunTrace.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
 

@@ -1,5 +1,5 @@
 // The times of a run as those of a plan.
-#include "pdc/Schedule/RunTrace.h"
+#include "pdc/Predict/RunTrace.h"
 
 #include "pdc/Plan/ScheduleName.h"
 

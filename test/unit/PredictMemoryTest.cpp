@@ -1,8 +1,9 @@
-// LINK: pdcSchedule
+// LINK: pdcPredict
 // Where time and memory of the ranks go: the parts add up, and agree with what is counted elsewhere.
 #include "RandomShape.h"
 #include "Rounds.h"
-#include "pdc/Schedule/TimeParts.h"
+#include "pdc/Predict/Simulate.h"
+#include "pdc/Predict/TimeParts.h"
 
 #include <gtest/gtest.h>
 

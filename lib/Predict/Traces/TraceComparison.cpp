@@ -1,5 +1,5 @@
 // A predicted and a measured trace, held against each other.
-#include "pdc/Schedule/RunTrace.h"
+#include "pdc/Predict/RunTrace.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // What a run of a plan is expected to take: time, where it goes, memory and bytes of every rank; for pdc-sim.
 #pragma once
 
-#include "pdc/Schedule/Memory.h"
+#include "pdc/Predict/Memory.h"
 
 #include <iosfwd>
 #include <string>

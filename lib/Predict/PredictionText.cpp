@@ -1,6 +1,6 @@
 // Predictions for people and for programs.
-#include "pdc/Schedule/RunTrace.h"
-#include "pdc/Schedule/TimeParts.h"
+#include "pdc/Predict/RunTrace.h"
+#include "pdc/Predict/TimeParts.h"
 #include "pdc/Support/JsonText.h"
 #include "pdc/Support/Units.h"
 

@@ -1,7 +1,7 @@
 // The parts of a rank's time, as they are shown everywhere.
 #pragma once
 
-#include "pdc/Schedule/Prediction.h"
+#include "pdc/Predict/Prediction.h"
 
 #include <array>
 

@@ -2,7 +2,7 @@
 // one form, so that whatever is said of the one can be said of the other; and how they differ.
 #pragma once
 
-#include "pdc/Schedule/Prediction.h"
+#include "pdc/Predict/Prediction.h"
 
 #include <array>
 #include <iosfwd>

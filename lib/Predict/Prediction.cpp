@@ -1,6 +1,7 @@
-#include "pdc/Schedule/Prediction.h"
+#include "pdc/Predict/Prediction.h"
 
 #include "Network.h"
+#include "pdc/Predict/Simulate.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // Sizes that the arena and what is in use of it share.
 #pragma once
 
-#include "pdc/Schedule/Memory.h"
+#include "pdc/Predict/Memory.h"
 
 namespace pdc {
 

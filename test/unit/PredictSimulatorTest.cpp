@@ -1,8 +1,8 @@
-// LINK: pdcSchedule
+// LINK: pdcPredict
 // The simulator against what can be computed by hand, and its period against the largest load of random plans.
 #include "Rounds.h"
-#include "pdc/Schedule/PlanSchedule.h"
-#include "pdc/Schedule/Warmup.h"
+#include "pdc/Predict/Simulate.h"
+#include "pdc/Predict/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // A step function in a bounded number of intervals: when there are too many, neighbours are joined.
-#include "pdc/Schedule/Memory.h"
+#include "pdc/Predict/Memory.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "pdc/Schedule/TimeParts.h"
+#include "pdc/Predict/TimeParts.h"
 
 #include <algorithm>
 #include <numeric>

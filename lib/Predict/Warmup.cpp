@@ -1,6 +1,6 @@
-#include "pdc/Schedule/Warmup.h"
+#include "pdc/Predict/Warmup.h"
 
-#include "pdc/Schedule/PlanSchedule.h"
+#include "pdc/Predict/Simulate.h"
 
 #include <algorithm>
 #include <cmath>
