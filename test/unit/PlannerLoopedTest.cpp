@@ -4,7 +4,7 @@
 #include "Rounds.h"
 #include "pdc/Planner/CostModel.h"
 #include "pdc/Planner/Verifier.h"
-#include "pdc/Schedule/PlanSchedule.h"
+#include "pdc/Predict/Simulate.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include "PlannerPdcInstances.h"
 #include "Rounds.h"
 #include "pdc/Planner/Verifier.h"
-#include "pdc/Schedule/PlanSchedule.h"
+#include "pdc/Predict/Simulate.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <gtest/gtest.h>

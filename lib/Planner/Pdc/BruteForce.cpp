@@ -2,7 +2,7 @@
 // the definition.
 #include "Pdc/Definition.h"
 
-#include "pdc/Schedule/PlanSchedule.h"
+#include "pdc/Predict/Simulate.h"
 
 #include <algorithm>
 #include <cmath>

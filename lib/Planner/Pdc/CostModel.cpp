@@ -3,8 +3,8 @@
 #include "Crossings.h"
 #include "Pdc/Looped.h"
 #include "Pdc/Loops.h"
+#include "pdc/Predict/Warmup.h"
 #include "pdc/Schedule/PipelineShape.h"
-#include "pdc/Schedule/Warmup.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 #include "Pdc/BalancedCut.h"
 #include "Pdc/Pipeline.h"
 #include "pdc/Planner/CostModel.h"
-#include "pdc/Schedule/PlanSchedule.h"
+#include "pdc/Predict/Simulate.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Units.h"
 

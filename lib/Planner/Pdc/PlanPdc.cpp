@@ -2,8 +2,8 @@
 
 #include "Pdc/Looped.h"
 #include "Pdc/Solver.h"
-#include "pdc/Schedule/PlanSchedule.h"
-#include "pdc/Schedule/Warmup.h"
+#include "pdc/Predict/Simulate.h"
+#include "pdc/Predict/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Units.h"
 

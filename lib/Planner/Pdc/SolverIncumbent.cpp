@@ -1,6 +1,6 @@
 #include "Pdc/SolverSearch.h"
 
-#include "pdc/Schedule/PlanSchedule.h"
+#include "pdc/Predict/Simulate.h"
 
 #include <algorithm>
 #include <chrono>

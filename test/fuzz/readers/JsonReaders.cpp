@@ -7,8 +7,8 @@
 #include "pdc/Plan/PipedreamProfile.h"
 #include "pdc/Plan/Piper.h"
 #include "pdc/Plan/Plan.h"
+#include "pdc/Predict/RunTrace.h"
 #include "pdc/Report/Report.h"
-#include "pdc/Schedule/RunTrace.h"
 #include "pdc/Schedule/ScheduleFile.h"
 #include "pdc/Support/Diagnostics.h"
 
