@@ -2,6 +2,7 @@
 
 #include "Network.h"
 #include "pdc/Support/Diagnostics.h"
+#include "pdcrt/Verify.h"
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,7 @@
 // From the computations of a batch to an endless schedule.
 #include "ListBuilder.h"
 #include "pdc/Schedule/TorchCsv.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Machine.h"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 #include "ThreadRun.h"
 
 #include "pdc/Schedule/PipelineShape.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Verify.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include "ThreadRun.h"
 
 #include "pdc/Schedule/PipelineShape.h"
-#include "pdcrt/Check.h"
 #include "pdcrt/FilterBlocks.h"
+#include "pdcrt/Machine.h"
 
 #include <gtest/gtest.h>
 

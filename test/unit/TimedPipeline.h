@@ -9,7 +9,7 @@
 #include "pdc/Schedule/PlanSchedule.h"
 #include "pdc/Schedule/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Simulate.h"
 
 #include <algorithm>
 #include <barrier>

@@ -3,7 +3,7 @@
 
 #include "pdc/Plan/Plan.h"
 #include "pdc/Schedule/PipelineShape.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Simulate.h"
 
 namespace pdc {
 
@@ -58,7 +58,7 @@ Status checkRunnable(const Plan& plan, Diagnostics& diags);
 /// who waits for whom if it cannot run. The plan's ranks must host what the schedule places together.
 Expected<pdcrt::Schedule> scheduleFor(const Plan& plan, Diagnostics& diags);
 
-/// The times of a plan for the machine of pdcrt/Check.h: compute and all-reduce times from the stages, transfers from
+/// The times of a plan for the machine of pdcrt/Machine.h: compute and all-reduce times from the stages, transfers from
 /// the cluster's bandwidth and latency; the links of a rank are shared, and so are the device's cores.
 /// With `ownLinks` every lane (edge, direction and pair of replicas) has links for itself instead.
 pdcrt::Times timesOf(const Plan& plan, bool ownLinks = false);

@@ -194,7 +194,7 @@ struct Schedule {
 
 /// Whether every part of `schedule` refers to parts that exist: stages, edges with their rings, each replica hosted by
 /// exactly one rank, actions of hosted stages over existing edges, steps that whole updates divide. Says in `error`
-/// what is wrong. That it can be executed is another question (Check.h).
+/// what is wrong. That it can be executed is another question (Verify.h).
 bool isWellFormed(const Schedule& schedule, std::string& error);
 
 /// The text form of schedule.txt; parses back to an equal schedule.

@@ -1,9 +1,9 @@
 // Copies in the executor's thread; files in a thread of their own.
 #include "Checkpointer.h"
 
-#include "pdcrt/Check.h"
 #include "pdcrt/Device.h"
 #include "pdcrt/FilterBlocks.h"
+#include "pdcrt/Machine.h"
 
 #include <algorithm>
 #include <csignal>

@@ -1,5 +1,5 @@
 // The check as a whole: rules per rank, then the execution of all ranks; and which runs prove a schedule.
-#include "pdcrt/Check.h"
+#include "pdcrt/Verify.h"
 
 #include "Parts.h"
 

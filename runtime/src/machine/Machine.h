@@ -1,4 +1,4 @@
-// The machine of pdcrt/Check.h: all ranks with their lists, lanes and all-reduces, and the clock.
+// The machine of pdcrt/Machine.h: all ranks with their lists, lanes and all-reduces, and the clock.
 #pragma once
 
 #include "Clock.h"

@@ -2,7 +2,7 @@
 // executes all ranks against each other.
 #pragma once
 
-#include "pdcrt/Check.h"
+#include "pdcrt/Machine.h"
 
 #include <limits>
 #include <memory>
@@ -82,7 +82,7 @@ struct Halt {
   std::int64_t executed = 0;       ///< actions, of all ranks
 };
 
-/// Check.cpp: whether the endless run has the same halt at two gates, but for `period` minibatches.
+/// EveryDrain.cpp: whether the endless run has the same halt at two gates, but for `period` minibatches.
 bool isSame(const Schedule& schedule, const Halt& before, const Halt& after, std::int64_t period);
 
 /// Machine.cpp: the endless run, without time, held by a gate. `observe` is told as in CheckOptions.

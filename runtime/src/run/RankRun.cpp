@@ -4,8 +4,8 @@
 #include "Agreement.h"
 #include "checkpoint/Resume.h"
 #include "measure/Profile.h"
-#include "pdcrt/Check.h"
 #include "pdcrt/Device.h"
+#include "pdcrt/Machine.h"
 #include "pdcrt/Threads.h"
 #include "pdcrt/WriteFile.h"
 
