@@ -387,19 +387,6 @@ TEST(Executor, SendsTheBytesOfTheFormulas) {
   EXPECT_EQ(run.bytesSent(Traffic::allReduce), 2 * (minibatches / 2) * 2 * (2 - 1) * weights);
 }
 
-TEST(Executor, KeepsTheActionsOfExpand) {
-  for (const Case& c : cases())
-    for (std::int64_t minibatches : {0, 1, 2, 3, 7, 30}) {
-      const Schedule schedule = scheduleOf(c);
-      for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
-        std::vector<Action> actions;
-        ActionCursor cursor(schedule, rank, minibatches);
-        while (const Action* action = cursor.next()) actions.push_back(*action);
-        EXPECT_EQ(actions, expand(schedule, rank, minibatches));
-      }
-    }
-}
-
 TEST(Executor, GoesOnAfterADrain) {
   const Case c = {.replicas = {2, 1}, .warmup = warmupOf({2, 1})};
   const Schedule schedule = scheduleOf(c);

@@ -102,8 +102,8 @@ struct CheckResult {
 /// (see everyPeriod), and memory proportional to the number of ranks (and of minibatches, eight bytes each).
 CheckResult check(const Schedule& schedule, std::int64_t minibatches, const CheckOptions& options = {});
 
-/// After so many minibatches the schedule repeats itself: the least common multiple of the replica counts and of the
-/// minibatches per update.
+/// After so many minibatches the schedule repeats itself: the least common multiple of the lengths of all routes (the
+/// replica counts, where replicas take turns) and of the minibatches per update.
 std::int64_t periodMinibatches(const Schedule& schedule);
 
 /// Upper bound of the minibatches that are in the pipeline at once.

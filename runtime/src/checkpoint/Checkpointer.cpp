@@ -37,7 +37,8 @@ std::int64_t checkpointInterval(const Schedule& schedule, std::int64_t every) {
   // Forwards are ahead of the update by what is in flight, and by what an update waits for its all-reduce.
   for (const ScheduleStage& stage : schedule.stages)
     if (!flushes)
-      least = std::max(least, std::int64_t{std::max(stage.warmup + 1, stage.slots) + stage.syncDelay} * stage.replicas);
+      least = std::max(least, std::int64_t{std::max(stage.warmup + 1, stage.slots) + stage.syncDelay} *
+                                  stage.routing().length());
   return (least + period - 1) / period * period;
 }
 
@@ -84,7 +85,8 @@ void Checkpointer::acted(const Action& action) {
   for (Copy& copy : copies_) {
     if (copy.hosted->host.stage != action.stage) continue;
     const std::int64_t target = copy.target - drainedAt_;
-    if (action.kind == ActionKind::forward && action.index < target && action.index + copy.hosted->replicas >= target)
+    if (action.kind == ActionKind::forward && action.index < target &&
+        copy.hosted->routing.next(action.index) >= target)
       takeState(copy);
     if (action.kind == ActionKind::update && schedule_.updateLast(action.stage, action.index) == target) {
       take(copy, first_ + copy.target);

@@ -59,17 +59,18 @@ AllReduce::AllReduce(std::shared_ptr<const ReduceGroup> group, std::shared_ptr<R
   // replica.
   transfers_.resize(all - own + own * (replicas - 1));
   terms_.reserve(replicas);
+  contributes_.resize(replicas);
 }
 
-bool AllReduce::contributes(int replica) const {
-  const int replicas = static_cast<int>(group_->ranks.size());
-  return (replica - firstContributor_ + replicas) % replicas < contributors_;
-}
-
-void AllReduce::prepare(std::byte* block, int firstContributor, int contributors) {
+void AllReduce::prepare(std::byte* block, const std::vector<bool>& contributes) {
   block_ = block;
-  firstContributor_ = firstContributor;
-  contributors_ = contributors;
+  contributes_ = contributes;
+  step_ = Step::waiting;
+}
+
+void AllReduce::prepare(std::byte* block) {
+  block_ = block;
+  contributes_.assign(group_->ranks.size(), true);
   step_ = Step::waiting;
 }
 

@@ -58,9 +58,10 @@ class AllReduce : public Work {
 public:
   AllReduce(std::shared_ptr<const ReduceGroup> group, std::shared_ptr<ReduceLane> lane);
 
-  /// Before posting: the block, and which replicas contribute, `contributors` of them from replica `firstContributor`
-  /// on (cyclic).
-  void prepare(std::byte* block, int firstContributor, int contributors);
+  /// Before posting: the block, and by replica whether it contributes.
+  void prepare(std::byte* block, const std::vector<bool>& contributes);
+  /// The same where every replica does.
+  void prepare(std::byte* block);
 
   /// Where the transport is ordered(): its place in the rank's StartOrder, for all of its steps; -1: none.
   std::int64_t turn = -1;
@@ -79,7 +80,7 @@ public:
 
 private:
   enum class Step : std::uint8_t { waiting, next, gathering, gathered, summing, summed, spreading };
-  bool contributes(int replica) const;
+  bool contributes(int replica) const { return contributes_[static_cast<std::size_t>(replica)]; }
   bool mayGather(Transport& transport) const;
   void gather(Transport& transport);
   void sum(Transport& transport);
@@ -93,7 +94,7 @@ private:
   std::vector<std::vector<Segment>> parts_; ///< by owner
   std::size_t share_;                       ///< floats of the own part
   std::byte* block_ = nullptr;
-  int firstContributor_ = 0, contributors_ = 0;
+  std::vector<bool> contributes_; ///< by replica
   Step step_ = Step::waiting;
   TransferGroup transfers_; ///< of the current step
   Event begun_, summed_;

@@ -1,6 +1,7 @@
 // The executor's actions. Setting up is in ExecutorSetup.cpp, updates are in ExecutorUpdate.cpp.
 #include "Executor.h"
 
+#include "machine/ListCursor.h"
 #include "pdcrt/Ranges.h"
 
 #include <algorithm>
@@ -26,42 +27,6 @@ std::size_t bytesOf(const DataRow& row) {
 
 } // namespace
 
-// ---- The list ----
-
-ActionCursor::ActionCursor(const Schedule& schedule, int rank, std::int64_t minibatches)
-    : schedule_(schedule), list_(schedule.ranks[index(rank)]), minibatches_(minibatches) {}
-
-bool ActionCursor::belongs(const Action& action) const {
-  if (isVersioned(action.kind))
-    return schedule_.updateFirst(schedule_.versionedStage(action), action.index) < minibatches_;
-  return action.index < minibatches_;
-}
-
-const Action* ActionCursor::next() {
-  while (true) {
-    const std::vector<Action>& actions = round_ < 0 ? list_.start : list_.repeat;
-    if (position_ == actions.size()) {
-      // Indices only grow, so nothing belongs to the run after a round without any action that does.
-      if (round_ >= 0 && !any_) return nullptr;
-      ++round_;
-      position_ = 0;
-      any_ = false;
-      if (list_.repeat.empty()) return nullptr;
-      continue;
-    }
-    action_ = actions[position_++];
-    if (round_ > 0) {
-      const std::int64_t minibatches = round_ * list_.step;
-      action_.index += isVersioned(action_.kind)
-                           ? minibatches / schedule_.minibatchesOfUpdate(schedule_.versionedStage(action_))
-                           : minibatches;
-    }
-    if (!belongs(action_)) continue;
-    any_ = true;
-    return &action_;
-  }
-}
-
 // ---- Runs ----
 
 Status Executor::train(std::int64_t first, std::int64_t minibatches) {
@@ -78,14 +43,13 @@ Status Executor::train(std::int64_t first, std::int64_t minibatches) {
     if (!order_.covers(minibatches)) order_ = StartOrder(*setup_.schedule, setup_.rank, minibatches);
     if (Status status = follow(order_); !status) return status;
   }
-  ActionCursor cursor(*setup_.schedule, setup_.rank, minibatches);
-  while (const Action* action = cursor.next()) {
-    if (Status status = execute(*action); !status) return status;
+  for (ListCursor list(*setup_.schedule, setup_.rank, minibatches); list.peek(); list.pop()) {
+    if (Status status = execute(*list.peek()); !status) return status;
     if (setup_.observer) {
       const std::int64_t left = setup_.observer->minibatches(minibatches_);
       if (left >= minibatches_) continue;
       minibatches_ = left;
-      cursor.limit(minibatches_);
+      list.limit(minibatches_);
       setup_.communicator->transport().gate().limit(minibatches_);
       setup_.communicator->transport().wake();
     }
@@ -104,8 +68,8 @@ Status Executor::evaluate(std::int64_t minibatches, BatchSource& data, const Pre
       evaluationOrder_ = StartOrder::ofEvaluation(*setup_.schedule, setup_.rank, minibatches);
     if (Status status = follow(evaluationOrder_); !status) return status;
   }
-  for (const Action& action : expandEvaluation(*setup_.schedule, setup_.rank, minibatches))
-    if (Status status = execute(action); !status) return status;
+  for (ListCursor list(*setup_.schedule, setup_.rank, minibatches, /*evaluation=*/true); list.peek(); list.pop())
+    if (Status status = execute(*list.peek()); !status) return status;
   return drain();
 }
 
@@ -229,16 +193,16 @@ Status Executor::transfer(HostedStage& hosted, const Action& action) {
   });
   assert(found != hosted.edges.end());
   HostedStage::Edge& edge = *found;
-  const std::int64_t local = action.index / hosted.replicas;
+  const std::int64_t local = hosted.routing.local(action.index);
   TransferGroup& transfers = edge.transfers[index(local) % edge.transfers.size()];
   if (action.wait) return waitFor(action, transfers);
   if (transfers.pending())
     return {Exit::invalid, "action " + toString(action) + " needs a buffer whose last transfer is not complete",
             "await it earlier in schedule.txt"};
 
-  const bool outgoing = action.kind == ActionKind::sendForward || action.kind == ActionKind::sendBackward;
+  const bool outgoing = isSend(action.kind);
   const std::int64_t turn = followed_ ? followed_->turn(action) : -1;
-  const std::size_t peer = index(action.index) % index(edge.peerReplicas);
+  const std::size_t peer = index(edge.peerRouting.replica(action.index));
   std::byte* memory = edge.memory ? edge.memory + index(local % edge.buffers.copies) * edge.stride
                                   : hosted.slots[index(local) % hosted.slots.size()].memory;
   for (std::size_t i = 0; i < edge.ports.size(); ++i) {
@@ -271,7 +235,7 @@ Status Executor::share(HostedStage& hosted, const Action& action) {
 // ---- Phases ----
 
 Call Executor::callFor(HostedStage& hosted, std::int64_t minibatch) {
-  const std::int64_t local = minibatch / hosted.replicas;
+  const std::int64_t local = hosted.routing.local(minibatch);
   HostedStage::Slot& slot = hosted.slots[index(local) % hosted.slots.size()];
   for (std::size_t i = 0; i < hosted.edges.size(); ++i) {
     const HostedStage::Edge& edge = hosted.edges[i];
@@ -373,7 +337,7 @@ const std::byte* Executor::onHost(const std::byte* block, std::size_t bytes) {
 }
 
 Status Executor::forward(HostedStage& hosted, const Action& action) {
-  const std::int64_t local = action.index / hosted.replicas;
+  const std::int64_t local = hosted.routing.local(action.index);
   HostedStage::Slot& slot = hosted.slots[index(local) % hosted.slots.size()];
   if (Status status = readData(hosted, action.index, slot.memory, setup_.data); !status) return status;
 
@@ -431,7 +395,7 @@ HostedStage::GradientSet& Executor::gradientsOf(HostedStage& hosted, std::int64_
 }
 
 Status Executor::backward(HostedStage& hosted, const Action& action) {
-  const std::int64_t local = action.index / hosted.replicas;
+  const std::int64_t local = hosted.routing.local(action.index);
   const HostedStage::Slot& slot = hosted.slots[index(local) % hosted.slots.size()];
   const bool latest = setup_.schedule->weights == WeightPolicy::latest;
   const std::int64_t version = latest ? hosted.versions.newest() : slot.version;

@@ -29,27 +29,6 @@
 
 namespace pdcrt {
 
-/// Walks the actions of a rank in a run: those of expand() (Schedule.h), one by one and without a list.
-class ActionCursor {
-public:
-  ActionCursor(const Schedule& schedule, int rank, std::int64_t minibatches);
-  /// The next action; null at the end.
-  const Action* next();
-  /// Shortens the run.
-  void limit(std::int64_t minibatches) { minibatches_ = minibatches; }
-
-private:
-  bool belongs(const Action& action) const;
-
-  const Schedule& schedule_;
-  const RankList& list_;
-  std::int64_t minibatches_;
-  std::int64_t round_ = -1; ///< -1: the start
-  std::size_t position_ = 0;
-  bool any_ = true; ///< an action of this round belonged to the run
-  Action action_;
-};
-
 struct HostedStage;
 
 /// Provides what the data set has for a minibatch.
@@ -98,6 +77,7 @@ struct HostedStage {
   const Stage* stage = nullptr;
   Host host;
   int replicas = 1;
+  Routing routing; ///< of the stage's minibatches
   std::shared_ptr<const void> kernels;
   std::unique_ptr<Optimizer> optimizer;
   Versions versions;
@@ -146,13 +126,14 @@ struct HostedStage {
   std::byte* spareGradients = nullptr;
   std::int64_t reduced = 0; ///< the newest update for which the schedule has begun the all-reduce, in this run
   std::unique_ptr<GradientNorm> norm; ///< where the schedule has one
+  std::vector<bool> contributes;      ///< by replica: to the all-reduce that is being posted
   std::int64_t normOf = 0;            ///< the update for which it has been awaited
   bool updating = false;              ///< a backward has made early updates of the next version
 
   struct Edge {
     EdgeBuffers buffers;
     Direction direction = Direction::forward;
-    int peerReplicas = 1;
+    Routing peerRouting;
     std::byte* memory = nullptr; ///< null for a forward edge that leaves
     std::size_t stride = 0;
     std::vector<int> channels; ///< by replica of the peer

@@ -112,9 +112,7 @@ private:
 std::int64_t Executor::minibatchesOf(const HostedStage& hosted, std::int64_t update) const {
   const std::int64_t from = setup_.schedule->updateFirst(hosted.host.stage, update);
   const std::int64_t to = std::min(setup_.schedule->updateLast(hosted.host.stage, update), minibatches_);
-  const std::int64_t replicas = hosted.replicas;
-  const std::int64_t first = from + ((hosted.host.replica - from) % replicas + replicas) % replicas;
-  return first < to ? (to - 1 - first) / replicas + 1 : 0;
+  return hosted.routing.localCount(to, hosted.host.replica) - hosted.routing.localCount(from, hosted.host.replica);
 }
 
 // Minibatches of an update are summed from the first to the last. Kernels overwrite, so a later one writes the spare
@@ -166,12 +164,12 @@ void Executor::postBucket(HostedStage& hosted, HostedStage::GradientSet& set, st
   const std::int64_t to = std::min(setup_.schedule->updateLast(hosted.host.stage, set.update), minibatches_);
   // The gradients of uses elsewhere arrive at any replica, also at one that has no minibatch in the run's last update.
   const bool all = hosted.sharing.owns();
-  const auto contributors = static_cast<int>(std::min<std::int64_t>(to - from, hosted.replicas));
+  for (int replica = 0; replica < hosted.replicas; ++replica)
+    hosted.contributes[static_cast<std::size_t>(replica)] = all || hosted.routing.hasOneOf(from, to, replica);
   const HostedStage::Bucket& bucket = hosted.buckets[set.posted++];
   for (std::size_t i = 0; i < bucket.reductions; ++i) {
     AllReduce& reduction = *set.allReduces[bucket.firstReduction + i];
-    reduction.prepare(set.memory, all ? 0 : static_cast<int>(from % hosted.replicas),
-                      all ? hosted.replicas : contributors);
+    reduction.prepare(set.memory, hosted.contributes);
     reduction.turn = turn;
     post(reduction);
   }

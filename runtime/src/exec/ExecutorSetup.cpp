@@ -147,7 +147,9 @@ Status Executor::prepare() {
     HostedStage hosted;
     hosted.stage = &stage;
     hosted.host = host;
-    hosted.replicas = schedule.stages[index(host.stage)].replicas;
+    hosted.routing = schedule.routing(host.stage);
+    hosted.replicas = hosted.routing.replicas();
+    hosted.contributes.resize(index(hosted.replicas));
     hosted.optimizer = std::make_unique<Optimizer>(*setup_.training, stage);
     hosted.lossScale = {.scale = setup_.training->lossScale, .interval = setup_.training->lossScaleInterval};
     sizes.push_back({.stage = host.stage,
@@ -222,11 +224,11 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
     HostedStage::Edge edge;
     edge.buffers = edgeBuffers(schedule, stage.index, row);
     edge.direction = row.direction;
-    edge.peerReplicas = schedule.stages[index(edge.buffers.peer)].replicas;
+    edge.peerRouting = schedule.routing(edge.buffers.peer);
     edge.stride = arenaBytes(row.bytes);
     const bool fromSlot = row.direction == Direction::forward && edge.buffers.leaves;
     edge.memory = fromSlot ? nullptr : memory_ + place.edges[i];
-    for (int peer = 0; peer < edge.peerReplicas; ++peer) {
+    for (int peer = 0; peer < edge.peerRouting.replicas(); ++peer) {
       const bool low = stage.index < edge.buffers.peer;
       edge.channels.push_back(edgeChannel(schedule, edge.buffers.edge, row.direction, low ? hosted.host.replica : peer,
                                           low ? peer : hosted.host.replica));
@@ -310,7 +312,7 @@ Status Executor::averageState() {
     staging.emplace_back(device::allocate(bytes), bytes);
     group->staging = staging.back().first;
     reductions.push_back(std::make_unique<AllReduce>(group, std::make_shared<ReduceLane>()));
-    reductions.back()->prepare(hosted.state, 0, hosted.replicas);
+    reductions.back()->prepare(hosted.state);
     post(*reductions.back());
   }
   for (const std::unique_ptr<AllReduce>& reduction : reductions)

@@ -13,7 +13,7 @@ constexpr std::size_t index(std::int64_t i) {
 }
 
 bool movesVersions(const Action& action) {
-  return action.kind == ActionKind::sendVersion || action.kind == ActionKind::receiveVersion;
+  return kindRow(action.kind).lane == ActionLane::versions;
 }
 
 void add(Stream& q, float* sum, const float* more, std::int64_t count) {
@@ -236,10 +236,9 @@ Status Sharing::addToPart(Stream& q, std::int64_t minibatch, const std::byte* gr
 
 /// Whether a replica of the user has a minibatch in the owner's update `version`, in a run of `minibatches`.
 bool Sharing::hasMinibatch(const End& end, int replica, std::int64_t version, std::int64_t minibatches) const {
-  const std::int64_t replicas = schedule_->stages[index(end.edge->user)].replicas;
   const std::int64_t from = schedule_->updateFirst(end.edge->owner, version);
-  const std::int64_t first = from + ((replica - from) % replicas + replicas) % replicas;
-  return first < std::min(schedule_->updateLast(end.edge->owner, version), minibatches);
+  const std::int64_t to = std::min(schedule_->updateLast(end.edge->owner, version), minibatches);
+  return schedule_->routing(end.edge->user).hasOneOf(from, to, replica);
 }
 
 Status Sharing::collect(Stream& q, std::int64_t version, std::int64_t minibatches, const Action& action) {
