@@ -4,6 +4,7 @@
 #include "pdcrt/Device.h"
 #include "pdcrt/FilterBlocks.h"
 #include "pdcrt/Machine.h"
+#include "pdcrt/Places.h"
 
 #include <algorithm>
 #include <csignal>
@@ -164,9 +165,7 @@ void Checkpointer::collect(const Message& report, const Manifest& manifest) {
   };
   add(report.replica == 0 ? ShardKind::weights : ShardKind::state, 0);
   add(ShardKind::optimizer, 2);
-  std::size_t replicas = 0;
-  for (const ScheduleStage& stage : schedule_.stages) replicas += static_cast<std::size_t>(stage.replicas);
-  if (++all.reports < replicas) return;
+  if (++all.reports < Places(schedule_).hostCount()) return;
 
   Job job = {.copy = nullptr, .manifest = manifest, .givenUp = all.failed};
   job.manifest.minibatches = report.index;

@@ -13,6 +13,7 @@
 #include "pdcrt/LossScale.h"
 #include "pdcrt/NotFinite.h"
 #include "pdcrt/Optimizer.h"
+#include "pdcrt/Places.h"
 #include "pdcrt/Replay.h"
 #include "pdcrt/Schedule.h"
 #include "pdcrt/Stage.h"
@@ -148,7 +149,7 @@ struct HostedStage {
 
 class Executor {
 public:
-  explicit Executor(const ExecutorSetup& setup) : setup_(setup) {}
+  explicit Executor(const ExecutorSetup& setup) : setup_(setup), places_(*setup.schedule) {}
   ~Executor();
 
   /// Allocates the arena, builds the kernels, zeroes all state. Fails where schedule and stages do not agree.
@@ -226,6 +227,7 @@ private:
   HostedStage& hostedStage(int stage);
 
   ExecutorSetup setup_;
+  Places places_;
   Arena arena_;
   std::byte* memory_ = nullptr;
   std::vector<HostedStage> hosted_;

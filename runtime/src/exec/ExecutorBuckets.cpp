@@ -47,7 +47,7 @@ void Executor::prepareBuckets(HostedStage& hosted, const ArenaHost& place) {
   ReduceGroup all{
       .self = hosted.host.replica, .channel = allReduceChannel(stage.index), .staging = memory_ + place.staging};
   for (int replica = 0; replica < hosted.replicas; ++replica)
-    all.ranks.push_back(schedule.rankOf(stage.index, replica));
+    all.ranks.push_back(places_.process({stage.index, replica}));
   std::vector<std::shared_ptr<const ReduceGroup>> pieces;
   for (HostedStage::Bucket& bucket : hosted.buckets) {
     std::vector<Segment> segments;

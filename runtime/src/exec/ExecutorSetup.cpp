@@ -213,7 +213,7 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
     for (std::size_t s = 0; s < schedule.stages.size(); ++s)
       for (int replica = 0; replica < schedule.stages[s].replicas; ++replica) {
         if (hosted.host == Host{static_cast<int>(s), replica}) everyone.self = everyone.ranks.size();
-        everyone.ranks.push_back(schedule.rankOf(static_cast<int>(s), replica));
+        everyone.ranks.push_back(places_.process({static_cast<int>(s), replica}));
         everyone.counts.push_back(replica == 0);
       }
     hosted.norm = std::make_unique<GradientNorm>(std::move(everyone));
@@ -232,7 +232,7 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
       const bool low = stage.index < edge.buffers.peer;
       edge.channels.push_back(edgeChannel(schedule, edge.buffers.edge, row.direction, low ? hosted.host.replica : peer,
                                           low ? peer : hosted.host.replica));
-      edge.ranks.push_back(schedule.rankOf(edge.buffers.peer, peer));
+      edge.ranks.push_back(places_.process({edge.buffers.peer, peer}));
     }
     for (const PortRow& port : stage.ports)
       if (port.edge == static_cast<int>(i)) edge.ports.push_back(&port);
@@ -245,7 +245,7 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
     hosted.edges.push_back(std::move(edge));
   }
   hosted.frameEdges.resize(hosted.edges.size());
-  hosted.sharing.prepare(schedule, hosted.host, stage, place, memory_);
+  hosted.sharing.prepare(schedule, places_, hosted.host, stage, place, memory_);
   return {};
 }
 
@@ -306,7 +306,7 @@ Status Executor::averageState() {
     group->self = hosted.host.replica;
     group->channel = allReduceChannel(hosted.host.stage);
     for (int replica = 0; replica < hosted.replicas; ++replica)
-      group->ranks.push_back(setup_.schedule->rankOf(hosted.host.stage, replica));
+      group->ranks.push_back(places_.process({hosted.host.stage, replica}));
     const std::size_t replicas = group->ranks.size();
     const std::size_t bytes = (floats + replicas - 1) / replicas * sizeof(float) * (replicas - 1);
     staging.emplace_back(device::allocate(bytes), bytes);

@@ -23,8 +23,8 @@ void add(Stream& q, float* sum, const float* more, std::int64_t count) {
 
 } // namespace
 
-void Sharing::prepare(const Schedule& schedule, const Host& host, const Stage& stage, const ArenaHost& place,
-                      std::byte* memory) {
+void Sharing::prepare(const Schedule& schedule, const Places& places, const Host& host, const Stage& stage,
+                      const ArenaHost& place, std::byte* memory) {
   schedule_ = &schedule;
   stage_ = &stage;
   replica_ = host.replica;
@@ -47,7 +47,7 @@ void Sharing::prepare(const Schedule& schedule, const Host& host, const Stage& s
     auto addPeer = [&](int ownerReplica, int userReplica) {
       const int other = end.owner ? userReplica : ownerReplica;
       end.peers.push_back({.replica = other,
-                           .rank = schedule.rankOf(end.owner ? row.user : row.owner, other),
+                           .rank = places.process({end.owner ? row.user : row.owner, other}),
                            .versionChannel = sharedChannel(schedule, shared, false, userReplica),
                            .partChannel = sharedChannel(schedule, shared, true, userReplica)});
     };

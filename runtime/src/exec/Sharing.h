@@ -8,6 +8,7 @@
 
 #include "Weights.h"
 #include "pdcrt/Arena.h"
+#include "pdcrt/Places.h"
 #include "pdcrt/Schedule.h"
 #include "pdcrt/Stage.h"
 #include "pdcrt/Status.h"
@@ -21,8 +22,8 @@ namespace pdcrt {
 
 class Sharing {
 public:
-  void prepare(const Schedule& schedule, const Host& host, const Stage& stage, const ArenaHost& place,
-               std::byte* memory);
+  void prepare(const Schedule& schedule, const Places& places, const Host& host, const Stage& stage,
+               const ArenaHost& place, std::byte* memory);
 
   /// Whether the stage uses, or owns, parameters that are used elsewhere too.
   bool any() const { return !ends_.empty(); }
