@@ -1,7 +1,7 @@
 // Sets up an executor: arena, kernels, buffers of every edge, channels.
 #include "Executor.h"
 
-#include "pdcrt/Exchange.h"
+#include "pdcrt/ExchangeProblem.h"
 #include "pdcrt/FilterBlocks.h"
 #include "transport/Channels.h"
 
