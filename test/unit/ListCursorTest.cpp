@@ -80,7 +80,7 @@ TEST(ActionKind, HasLettersOfItsOwn) {
   std::set<std::string_view> letters;
   for (const ActionKindRow& row : actionKinds) {
     EXPECT_TRUE(letters.insert(row.letters).second) << row.letters;
-    const bool hasPeer = row.does == ActionClass::transfer || row.does == ActionClass::sharing;
+    const bool hasPeer = row.does == ActionClass::transfer || row.does == ActionClass::tied;
     EXPECT_EQ(row.arrow != 0, hasPeer) << row.letters;
     const Action action{row.kind, /*wait=*/!isComputation(row.kind), 3, hasPeer ? 4 : -1, 12};
     Action read;

@@ -259,7 +259,7 @@ TEST(Executor, SharesTheNewestParametersAfterADrain) {
         std::memcpy(owner.data(), hosted.versions.at(hosted.versions.newest()) + linear::gainAt, owner.size());
         return {};
       }
-      return std::memcmp(hosted.sharing.chosen()[0], owner.data(), owner.size()) == 0
+      return std::memcmp(hosted.tied.chosen()[0], owner.data(), owner.size()) == 0
                  ? Status()
                  : Status(Exit::invalid, "an old version");
     };

@@ -32,7 +32,7 @@ enum class ActionKind : std::uint8_t {
 enum class ActionClass : std::uint8_t {
   computation, ///< of this rank alone
   transfer,    ///< a send or a receive of a minibatch's values or gradients, between two stages
-  sharing,     ///< a send or a receive of shared parameters, or of their gradients, between two stages
+  tied,        ///< a send or a receive of shared parameters, or of their gradients, between two stages
   reduction    ///< all replicas of a stage, or of all stages, do it together
 };
 
@@ -76,10 +76,10 @@ inline constexpr ActionKindRow actionKinds[] = {
     {ActionKind::sendBackward, "SB", '>', Counted::minibatches, ActionClass::transfer, ActionLane::gradients},
     {ActionKind::receiveBackward, "RB", '<', Counted::minibatches, ActionClass::transfer, ActionLane::gradients},
     {ActionKind::allReduce, "AR", 0, Counted::versions, ActionClass::reduction, ActionLane::allReduce},
-    {ActionKind::sendVersion, "SV", '>', Counted::versions, ActionClass::sharing, ActionLane::versions},
-    {ActionKind::receiveVersion, "RV", '<', Counted::versions, ActionClass::sharing, ActionLane::versions},
-    {ActionKind::sendPart, "SG", '>', Counted::versions, ActionClass::sharing, ActionLane::parts},
-    {ActionKind::receivePart, "RG", '<', Counted::versions, ActionClass::sharing, ActionLane::parts},
+    {ActionKind::sendVersion, "SV", '>', Counted::versions, ActionClass::tied, ActionLane::versions},
+    {ActionKind::receiveVersion, "RV", '<', Counted::versions, ActionClass::tied, ActionLane::versions},
+    {ActionKind::sendPart, "SG", '>', Counted::versions, ActionClass::tied, ActionLane::parts},
+    {ActionKind::receivePart, "RG", '<', Counted::versions, ActionClass::tied, ActionLane::parts},
     {ActionKind::gradientNorm, "GN", 0, Counted::versions, ActionClass::reduction, ActionLane::norm},
 };
 
@@ -93,8 +93,8 @@ constexpr bool isTransfer(ActionKind kind) {
 }
 
 /// Whether `kind` is a send or a receive of shared parameters or of their gradients.
-constexpr bool isSharing(ActionKind kind) {
-  return kindRow(kind).does == ActionClass::sharing;
+constexpr bool isTied(ActionKind kind) {
+  return kindRow(kind).does == ActionClass::tied;
 }
 
 /// Whether the index of such an action is a version: of its own stage, or of the owner of shared parameters.

@@ -35,7 +35,7 @@ Status Executor::train(std::int64_t first, std::int64_t minibatches) {
   if (Status status = refreshShared(); !status) return status;
   for (HostedStage& hosted : hosted_) {
     hosted.versions.restart();
-    hosted.sharing.restart();
+    hosted.tied.restart();
     hosted.reduced = 0;
   }
   trained_ = true;
@@ -85,7 +85,7 @@ Status Executor::drain() {
           if (Status status = waitFor({}, *reduction); !status) return status;
     if (hosted.norm && hosted.norm->pending())
       if (Status status = waitFor({}, *hosted.norm); !status) return status;
-    for (TransferGroup* transfers : hosted.sharing.transfers())
+    for (TransferGroup* transfers : hosted.tied.transfers())
       if (transfers->pending())
         if (Status status = waitFor({}, *transfers); !status) return status;
   }
@@ -107,13 +107,14 @@ Status Executor::follow(const StartOrder& order) {
 Status Executor::refreshShared() {
   if (!trained_) return {};
   trained_ = false;
-  std::vector<Sharing::Refresh> refreshes;
-  for (HostedStage& hosted : hosted_) hosted.sharing.refresh(hosted.versions, refreshes);
-  std::stable_sort(refreshes.begin(), refreshes.end(), [](const Sharing::Refresh& a, const Sharing::Refresh& b) {
-    return std::pair(a.shared, a.userReplica) < std::pair(b.shared, b.userReplica);
-  });
-  for (const Sharing::Refresh& refresh : refreshes) post(*refresh.transfers);
-  for (const Sharing::Refresh& refresh : refreshes)
+  std::vector<TiedParameters::Refresh> refreshes;
+  for (HostedStage& hosted : hosted_) hosted.tied.refresh(hosted.versions, refreshes);
+  std::stable_sort(refreshes.begin(), refreshes.end(),
+                   [](const TiedParameters::Refresh& a, const TiedParameters::Refresh& b) {
+                     return std::pair(a.shared, a.userReplica) < std::pair(b.shared, b.userReplica);
+                   });
+  for (const TiedParameters::Refresh& refresh : refreshes) post(*refresh.transfers);
+  for (const TiedParameters::Refresh& refresh : refreshes)
     if (Status status = waitFor({}, *refresh.transfers); !status) return status;
   return {};
 }
@@ -164,7 +165,7 @@ Status Executor::execute(const Action& action) {
   if (setup_.observer) setup_.observer->begins(action);
   HostedStage& hosted = hostedStage(action.stage);
   if (isTransfer(action.kind)) return transfer(hosted, action);
-  if (isSharing(action.kind)) return share(hosted, action);
+  if (isTied(action.kind)) return share(hosted, action);
   if (action.kind == ActionKind::allReduce) return allReduce(hosted, action);
   if (action.kind == ActionKind::gradientNorm) return gradientNorm(hosted, action);
 
@@ -221,13 +222,13 @@ Status Executor::transfer(HostedStage& hosted, const Action& action) {
 }
 
 Status Executor::share(HostedStage& hosted, const Action& action) {
-  TransferGroup* transfers = hosted.sharing.transfersOf(action);
+  TransferGroup* transfers = hosted.tied.transfersOf(action);
   if (!transfers) return {};
   if (action.wait) return waitFor(action, *transfers);
   if (transfers->pending())
     return {Exit::invalid, "action " + toString(action) + " needs a buffer whose last transfer is not complete",
             "await it earlier in schedule.txt"};
-  hosted.sharing.fill(action, hosted.versions, followed_, *transfers);
+  hosted.tied.fill(action, hosted.versions, followed_, *transfers);
   post(*transfers);
   return {};
 }
@@ -247,7 +248,7 @@ Call Executor::callFor(HostedStage& hosted, std::int64_t minibatch) {
           .gradients = nullptr,
           .handover = hosted.handovers + index(local % hosted.handoverCount) * arenaBytes(hosted.stage->bytes.handover),
           .scratch = hosted.scratch,
-          .frame = {.slot = slot.memory, .edges = hosted.frameEdges.data(), .shared = hosted.sharing.chosen()},
+          .frame = {.slot = slot.memory, .edges = hosted.frameEdges.data(), .shared = hosted.tied.chosen()},
           .draw = {.seed = setup_.training->seed, .minibatch = static_cast<std::uint64_t>(first_ + minibatch)},
           .stream = &stream_};
 }
@@ -348,7 +349,7 @@ Status Executor::forward(HostedStage& hosted, const Action& action) {
     return {Exit::invalid, "action " + toString(action) + " needs version " + std::to_string(slot.version) +
                                " of its weights, the newest is " + std::to_string(hosted.versions.newest()) + " of " +
                                std::to_string(hosted.versions.count()) + " kept"};
-  if (Status status = hosted.sharing.choose(action.index, action); !status) return status;
+  if (Status status = hosted.tied.choose(action.index, action); !status) return status;
   if (hosted.updating && hosted.versions.count() == 1)
     return {Exit::invalid, "action " + toString(action) + " comes before the update that its stage has begun",
             "compile with --updates=late"};
@@ -414,20 +415,20 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
             "action " + toString(action) + " updates some parameters, which must follow version " +
                 std::to_string(update - 1),
             "compile with --updates=late"};
-  if (Status status = hosted.sharing.choose(action.index, action); !status) return status;
+  if (Status status = hosted.tied.choose(action.index, action); !status) return status;
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(version);
   if (action.kind != ActionKind::backwardWeight) {
     call.gradients = set.inputs == 0 ? set.memory : hosted.spareGradients;
     runHalf(hosted, set, call, /*withInput=*/true);
-    if (Status status = hosted.sharing.addToPart(stream_, action.index, call.gradients, /*withInput=*/true, action);
+    if (Status status = hosted.tied.addToPart(stream_, action.index, call.gradients, /*withInput=*/true, action);
         !status)
       return status;
   }
   if (action.kind != ActionKind::backwardInput) {
     call.gradients = set.minibatches == 0 ? set.memory : hosted.spareGradients;
     runHalf(hosted, set, call, /*withInput=*/false);
-    if (Status status = hosted.sharing.addToPart(stream_, action.index, call.gradients, /*withInput=*/false, action);
+    if (Status status = hosted.tied.addToPart(stream_, action.index, call.gradients, /*withInput=*/false, action);
         !status)
       return status;
     set.usesAdded = false;
@@ -436,7 +437,7 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
 }
 
 Status Executor::evaluateOne(HostedStage& hosted, const Action& action) {
-  hosted.sharing.chooseFirst();
+  hosted.tied.chooseFirst();
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(hosted.versions.newest());
   if (Status status = readData(hosted, action.index, call.frame.slot, evaluationData_); !status) return status;

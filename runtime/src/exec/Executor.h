@@ -4,7 +4,7 @@
 // Memory is one arena, laid out by Arena.h and allocated once; while training runs nothing is allocated.
 #pragma once
 
-#include "Sharing.h"
+#include "TiedParameters.h"
 #include "Weights.h"
 #include "collectives/AllReduce.h"
 #include "collectives/GradientNorm.h"
@@ -144,7 +144,7 @@ struct HostedStage {
   };
   std::vector<Edge> edges;
   std::vector<std::byte*> frameEdges; ///< of the running phase
-  Sharing sharing;
+  TiedParameters tied;
 };
 
 class Executor {

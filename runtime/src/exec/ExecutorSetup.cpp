@@ -245,7 +245,7 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
     hosted.edges.push_back(std::move(edge));
   }
   hosted.frameEdges.resize(hosted.edges.size());
-  hosted.sharing.prepare(schedule, places_, hosted.host, stage, place, memory_);
+  hosted.tied.prepare(schedule, places_, hosted.host, stage, place, memory_);
   return {};
 }
 
@@ -274,7 +274,7 @@ Status Executor::setWeights(const ReadTensor& read) {
         return status;
     for (int i = 1; i < hosted.versions.count(); ++i)
       device::copy(stream_, hosted.versions.raw(i), hosted.versions.raw(0), stage.bytes.weights);
-    if (Status status = hosted.sharing.readValues(place); !status) return status;
+    if (Status status = hosted.tied.readValues(place); !status) return status;
     for (const StateRow& row : stage.states)
       if (Status status =
               place(row.name, row.element, row.shape, {hosted.state + row.offset, bytes(row.element, row.shape)});

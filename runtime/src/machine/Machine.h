@@ -165,7 +165,7 @@ private:
   Load load_;
 };
 
-/// Calls visit(lane) for the replicas of the user to which an action of sharing applies, at replica `mine`.
+/// Calls visit(lane) for the replicas of the user to which an action on tied parameters applies, at replica `mine`.
 template <class Visit>
 void forEachServed(const Schedule& schedule, const SharedEdge& edge, const Action& action, int mine, Visit visit) {
   if (action.stage == edge.user) return visit(mine);

@@ -316,7 +316,7 @@ private:
     return {};
   }
 
-  /// Counts a post or a wait of sharing, which are in order.
+  /// Counts a post or a wait of tied parameters, which are in order.
   std::string count(SharedPort& port, const Action& action, std::int64_t& posted, std::int64_t& awaited) const {
     std::int64_t& counter = action.wait ? awaited : posted;
     if (std::int64_t next = nextOf(port, action.kind, counter); action.index != next)

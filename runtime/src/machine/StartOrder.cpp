@@ -47,7 +47,7 @@ public:
     }
     Start start = {action, told.rank == rank_, told.peerRank == rank_};
     if (!start.sends && !start.receives) return;
-    if (isSharing(action.kind)) {
+    if (isTied(action.kind)) {
       const bool ownerSends = action.kind == ActionKind::sendVersion;
       start.userReplica = static_cast<int>(ownerSends ? replicaAt(schedule_, told.peerRank, action.peer)
                                                       : replicaAt(schedule_, told.rank, action.stage));

@@ -80,7 +80,7 @@ bool Schedule::takesVersion(const SharedEdge& edge, int q, std::int64_t version)
 }
 
 int Schedule::versionedStage(const Action& action) const {
-  return isSharing(action.kind) ? std::min(action.stage, action.peer) : action.stage;
+  return isTied(action.kind) ? std::min(action.stage, action.peer) : action.stage;
 }
 
 std::int64_t Schedule::advanceOf(const Action& action, std::int64_t minibatches) const {
@@ -107,7 +107,7 @@ static std::string problemOf(const Schedule& schedule, const RankList& rank, con
       !versioned && replica != hosted->replica)
     return "'" + toString(action) + "': minibatch " + std::to_string(action.index) + " belongs to replica " +
            std::to_string(replica) + ", this is replica " + std::to_string(hosted->replica);
-  if (isSharing(action.kind)) {
+  if (isTied(action.kind)) {
     // The owner sends versions and receives parts.
     const bool byOwner = isSend(action.kind) == (kindRow(action.kind).lane == ActionLane::versions);
     if (schedule.sharedBetween(action.stage, action.peer) < 0 || byOwner != (action.stage < action.peer))

@@ -1,4 +1,4 @@
-// Parameters that a stage shares with others (SharedEdge in Schedule.h): their buffers and transfers at one stage
+// Tied parameters, those that several stages use (SharedEdge in Schedule.h): their buffers and transfers at one stage
 // replica.
 //
 // A user keeps a ring of the versions that its owner sends, and a ring of the sums of its gradients, by update of the
@@ -20,7 +20,7 @@
 
 namespace pdcrt {
 
-class Sharing {
+class TiedParameters {
 public:
   void prepare(const Schedule& schedule, const Places& places, const Host& host, const Stage& stage,
                const ArenaHost& place, std::byte* memory);
