@@ -7,7 +7,7 @@
 #pragma once
 
 #include "pdc/Schedule/PlanSchedule.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Simulate.h"
 
 #include <cstdint>
 #include <vector>

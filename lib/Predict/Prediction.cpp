@@ -98,11 +98,10 @@ static std::vector<double> bytesSentOf(const Plan& plan, const pdcrt::Schedule& 
   Network network(plan);
   std::vector<double> sent(schedule.ranks.size());
   auto send = [&](int stage, int peer, bool forward) {
-    std::int64_t replicas = schedule.stages[stage].replicas;
+    const pdcrt::Routing routing = schedule.routing(stage);
     double bytes = network.bytes(std::min(stage, peer), std::max(stage, peer), forward);
-    for (std::int64_t q = 0; q < std::min(replicas, minibatches); ++q)
-      sent[schedule.rankOf(stage, static_cast<int>(q))] +=
-          bytes * static_cast<double>((minibatches - q + replicas - 1) / replicas);
+    for (int q = 0; q < routing.replicas(); ++q)
+      sent[schedule.rankOf(stage, q)] += bytes * static_cast<double>(routing.localCount(minibatches, q));
   };
   for (const pdcrt::ScheduleEdge& edge : schedule.edges) {
     send(edge.from, edge.to, true);

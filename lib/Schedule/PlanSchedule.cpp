@@ -1,7 +1,7 @@
 #include "pdc/Schedule/PlanSchedule.h"
 
 #include "pdc/Support/Diagnostics.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Verify.h"
 
 #include <algorithm>
 #include <map>

@@ -308,7 +308,7 @@ TEST(CudaNccl, AllReducesGiveTheSumInEveryOrderOfStreams) {
     for (int round = 0; round < rounds; ++round) {
       for (std::size_t r = 0; r < replicas; ++r) {
         device::use(static_cast<int>(r));
-        works[r]->prepare(gradients[r]->memory(), 0, replicas);
+        works[r]->prepare(gradients[r]->memory());
         works[r]->ready.record(streams[r]);
         ranks.communicators[r]->post(*works[r]);
       }

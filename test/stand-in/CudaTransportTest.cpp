@@ -200,7 +200,7 @@ TEST_P(CudaAllReduce, EveryOrderOfStreamsGivesTheSum) {
     for (int round = 0; round < rounds; ++round) {
       for (int r = 0; r < replicas; ++r) {
         add(streams[r], *gradients[r], *sources[r], round == 0 ? zero : *gradients[r]);
-        works[r]->prepare(gradients[r]->memory(), 0, replicas);
+        works[r]->prepare(gradients[r]->memory());
         works[r]->ready.record(streams[r]);
         communicators[r]->post(*works[r]);
       }

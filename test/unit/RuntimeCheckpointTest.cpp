@@ -6,8 +6,8 @@
 #include "checkpoint/Checkpointer.h"
 #include "checkpoint/Resume.h"
 #include "data/Data.h"
-#include "pdcrt/Check.h"
 #include "pdcrt/Checkpoint.h"
+#include "pdcrt/Machine.h"
 
 #include <atomic>
 #include <cerrno>

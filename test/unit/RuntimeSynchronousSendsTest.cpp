@@ -6,8 +6,8 @@
 #include "RandomRun.h"
 #include "Rounds.h"
 
-#include "pdcrt/Check.h"
 #include "pdcrt/Hash.h"
+#include "pdcrt/Machine.h"
 #include "run/RunFiles.h"
 #include "transport/mpi/MpiTransport.h"
 

@@ -9,7 +9,7 @@
 #include "pdc/Predict/Simulate.h"
 #include "pdc/Predict/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Simulate.h"
 
 #include <algorithm>
 #include <barrier>

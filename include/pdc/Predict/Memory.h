@@ -2,7 +2,7 @@
 #pragma once
 
 #include "pdc/Schedule/PlanSchedule.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Simulate.h"
 
 #include <array>
 #include <functional>

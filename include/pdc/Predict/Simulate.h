@@ -1,12 +1,12 @@
-// What the simulator predicts for the schedule of a plan: the machine of pdcrt/Check.h with the plan's times.
+// What the simulator predicts for the schedule of a plan: the machine of pdcrt/Machine.h with the plan's times.
 #pragma once
 
 #include "pdc/Schedule/PlanSchedule.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Simulate.h"
 
 namespace pdc {
 
-/// The times of a plan for the machine of pdcrt/Check.h: compute and all-reduce times from the stages, transfers from
+/// The times of a plan for the machine of pdcrt/Machine.h: compute and all-reduce times from the stages, transfers from
 /// the cluster's bandwidth and latency; the links of a rank are shared, and so are the device's cores.
 /// With `ownLinks` every lane (edge, direction and pair of replicas) has links for itself instead.
 pdcrt::Times timesOf(const Plan& plan, bool ownLinks = false);

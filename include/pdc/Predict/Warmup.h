@@ -2,7 +2,7 @@
 #pragma once
 
 #include "pdc/Plan/Plan.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Simulate.h"
 
 #include <vector>
 

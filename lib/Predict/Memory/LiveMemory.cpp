@@ -26,7 +26,8 @@ LiveMemory::LiveMemory(const Plan& plan, const pdcrt::Schedule& schedule, std::v
     rank.inUse = arenas_[r];
     rank.inUse.versions = rank.inUse.stash = rank.inUse.gradients = rank.inUse.buffers = 0;
     for (const pdcrt::Host& host : schedule.ranks[r].hosts)
-      rank.hosts.push_back({.stage = host.stage, .unfinished = host.replica});
+      rank.hosts.push_back(
+          {.stage = host.stage, .unfinished = schedule.routing(host.stage).minibatch(0, host.replica)});
     ranks_.push_back(std::move(rank));
     tell(static_cast<int>(r), 0);
   }
@@ -85,7 +86,7 @@ void LiveMemory::end(Rank& rank, Host& host, const pdcrt::Action& action) {
   } else if (action.kind == ActionKind::backward || action.kind == ActionKind::backwardWeight) {
     rank.inUse.stash -= slotBytes_[host.stage];
     rank.inUse.buffers -= receivedBytes_[host.stage] + returnedBytes_[host.stage];
-    host.unfinished = action.index + schedule_.stages[host.stage].replicas;
+    host.unfinished = schedule_.routing(host.stage).next(action.index);
     countVersions(rank, host);
   }
 }

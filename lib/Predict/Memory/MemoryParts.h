@@ -10,7 +10,7 @@ std::int64_t slotBytesOf(const Plan& plan, int stage);
 
 /// Whether a replica adds up the gradients of several minibatches before an update, in a set of their own.
 inline bool hasSpareSet(const pdcrt::Schedule& schedule, int stage) {
-  return schedule.minibatchesOfUpdate(stage) > schedule.stages[stage].replicas;
+  return schedule.mostOfUpdate(stage) > 1;
 }
 
 } // namespace pdc

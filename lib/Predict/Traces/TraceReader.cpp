@@ -73,7 +73,7 @@ public:
 private:
   void add(const TracedAction& traced) {
     const pdcrt::Action& action = traced.action;
-    if (action.wait || pdcrt::isComputation(action.kind) || pdcrt::isSharing(action.kind))
+    if (action.wait || pdcrt::isComputation(action.kind) || pdcrt::isTied(action.kind))
       events_.push_back(traced);
     else if (pdcrt::isReduction(action.kind))
       join(reductions_, {action.stage, 0, action.index, static_cast<int>(action.kind)}, traced);

@@ -3,8 +3,8 @@
 #include "pdc/Schedule/PlanSchedule.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
-#include "pdcrt/Check.h"
 #include "pdcrt/MappedFile.h"
+#include "pdcrt/Verify.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -3,7 +3,7 @@
 
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Simulate.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,7 +1,7 @@
 // From the computations of a batch to an endless schedule.
 #include "Kinds/ListBuilder.h"
 #include "pdc/Schedule/TorchCsv.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Machine.h"
 
 #include <algorithm>
 
@@ -24,7 +24,7 @@ static void fillLists(const TorchBatch& batch, pdcrt::Schedule& schedule) {
       for (const pdcrt::Action& action : batch.ranks[r]) {
         const auto stage = static_cast<std::size_t>(action.stage);
         const ListBuilder& builder = builders[builderOf[stage]];
-        const std::int64_t local = first + action.index / batch.stages[stage].replicas;
+        const std::int64_t local = first + schedule.routing(action.stage).local(action.index);
         if (action.kind == ActionKind::forward) builder.forward(list, local);
         if (action.kind == ActionKind::backward) builder.backward(list, local);
         if (action.kind == ActionKind::backwardInput) builder.backwardInput(list, local);

@@ -9,12 +9,9 @@ using namespace pdc;
 void pdc::fillBatches(
     const pdcrt::Schedule& schedule, pdcrt::RankList& rank, const std::vector<ListBuilder>& builders,
     const std::function<void(std::vector<pdcrt::Action>& list, std::int64_t first, std::int64_t last)>& append) {
-  std::int64_t m = schedule.minibatchesPerUpdate, replica = rank.hosts[0].replica;
-  std::int64_t replicas = schedule.stages[rank.hosts[0].stage].replicas;
-  // Local minibatches among the first `count` of the pipeline.
-  auto localCount = [&](std::int64_t count) {
-    return std::max<std::int64_t>(0, (count - replica + replicas - 1) / replicas);
-  };
+  const std::int64_t m = schedule.minibatchesPerUpdate;
+  const pdcrt::Routing routing = schedule.routing(rank.hosts[0].stage);
+  auto localCount = [&](std::int64_t count) { return routing.localCount(count, rank.hosts[0].replica); };
   auto appendBatch = [&](std::vector<pdcrt::Action>& list, std::int64_t batch) {
     append(list, localCount(batch * m), localCount((batch + 1) * m));
     for (const ListBuilder& builder : builders) builder.reduce(list, batch + 1);
@@ -22,7 +19,7 @@ void pdc::fillBatches(
     for (const ListBuilder& builder : builders) builder.update(list, batch + 1);
   };
   // Which microbatches of a batch are this replica's repeats after lcm(m, R) microbatches.
-  rank.step = std::lcm(m, replicas);
+  rank.step = std::lcm(m, routing.length());
   std::int64_t batches = rank.step / m, batch = 0, steady = 0;
   for (const ListBuilder& builder : builders) {
     builder.firstReceives(rank.start);

@@ -45,7 +45,8 @@ pdcrt::Schedule pdc::emptySchedule(const PipelineShape& shape, const std::string
                                .warmup = stage.warmup,
                                .syncDelay = stage.syncDelay,
                                .slots = stage.warmup + 1,
-                               .versions = versionsOf(shape, s)};
+                               .versions = versionsOf(shape, s),
+                               .route = stage.route};
     if (kind == "zb-h1") {
       frame.slots = zeroBubbleSlots(shape.microbatches, shape.stages[0], stage);
       frame.handovers = std::max(1, frame.slots - stage.warmup);
@@ -95,7 +96,7 @@ std::int64_t ListBuilder::stepMinibatches() const {
 }
 
 std::int64_t ListBuilder::minibatch(std::int64_t local) const {
-  return local * schedule_.stages[host_.stage].replicas + host_.replica;
+  return schedule_.routing(host_.stage).minibatch(local, host_.replica);
 }
 
 void ListBuilder::share(std::vector<Action>& list, ActionKind kind, bool wait, int peer, std::int64_t version) const {
@@ -127,8 +128,7 @@ void ListBuilder::forEachPort(ActionKind kind, Visit visit) const {
 }
 
 void ListBuilder::transfer(std::vector<Action>& list, ActionKind kind, bool wait, int peer, std::int64_t local) const {
-  if (local >= 0)
-    list.push_back({kind, wait, host_.stage, peer, local * schedule_.stages[host_.stage].replicas + host_.replica});
+  if (local >= 0) list.push_back({kind, wait, host_.stage, peer, minibatch(local)});
 }
 
 void ListBuilder::firstReceives(std::vector<Action>& list) const {

@@ -17,7 +17,7 @@ PipelineShape withWholeBatchesAhead(const PipelineShape& shape);
 /// Makes a schedule one of two versions of the weights, as 2bw keeps them.
 void keepTwoVersions(pdcrt::Schedule& schedule);
 
-/// Appends the actions of one stage replica. Minibatches are local: k stands for k · replicas + replica. Waits for
+/// Appends the actions of one stage replica. Minibatches are local (pdcrt/Routing.h). Waits for
 /// minibatches before the first are left out.
 class ListBuilder {
 public:

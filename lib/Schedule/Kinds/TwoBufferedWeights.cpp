@@ -18,13 +18,14 @@ pdcrt::Schedule pdc::twoBufferedWeights(const PipelineShape& shape) {
   for (pdcrt::RankList& rank : schedule.ranks) {
     const pdcrt::Host host = rank.hosts[0];
     const pdcrt::ScheduleStage& stage = schedule.stages[host.stage];
+    const pdcrt::Routing routing = stage.routing();
     ListBuilder builder(schedule, host);
     // Round j of the steady state: one forward, one backward, and after the last backward of a batch its update.
     auto appendRound = [&](std::vector<pdcrt::Action>& list, std::int64_t j) {
       builder.forward(list, stage.warmup + j);
       builder.backward(list, j);
-      std::int64_t batch = (j * stage.replicas + host.replica) / m;
-      std::int64_t next = ((j + 1) * stage.replicas + host.replica) / m;
+      std::int64_t batch = routing.minibatch(j, host.replica) / m;
+      std::int64_t next = routing.minibatch(j + 1, host.replica) / m;
       if (next == batch) return;
       builder.reduce(list, batch + 1);
       builder.norm(list, batch + 1);
@@ -35,8 +36,9 @@ pdcrt::Schedule pdc::twoBufferedWeights(const PipelineShape& shape) {
     std::int64_t steady =
         std::max({builder.steadyForward() - stage.warmup, builder.steadyBackward(), builder.steadySharing()});
     for (std::int64_t j = 0; j < steady; ++j) appendRound(rank.start, j);
-    rank.step = std::lcm(m, static_cast<std::int64_t>(stage.replicas));
-    for (std::int64_t i = 0; i < rank.step / stage.replicas; ++i) appendRound(rank.repeat, steady + i);
+    rank.step = std::lcm(m, routing.length());
+    const std::int64_t rounds = routing.localCount(rank.step, host.replica);
+    for (std::int64_t i = 0; i < rounds; ++i) appendRound(rank.repeat, steady + i);
   }
   return schedule;
 }

@@ -1,9 +1,10 @@
 // Copies in the executor's thread; files in a thread of their own.
 #include "Checkpointer.h"
 
-#include "pdcrt/Check.h"
 #include "pdcrt/Device.h"
 #include "pdcrt/FilterBlocks.h"
+#include "pdcrt/Machine.h"
+#include "pdcrt/Places.h"
 
 #include <algorithm>
 #include <csignal>
@@ -37,7 +38,8 @@ std::int64_t checkpointInterval(const Schedule& schedule, std::int64_t every) {
   // Forwards are ahead of the update by what is in flight, and by what an update waits for its all-reduce.
   for (const ScheduleStage& stage : schedule.stages)
     if (!flushes)
-      least = std::max(least, std::int64_t{std::max(stage.warmup + 1, stage.slots) + stage.syncDelay} * stage.replicas);
+      least = std::max(least, std::int64_t{std::max(stage.warmup + 1, stage.slots) + stage.syncDelay} *
+                                  stage.routing().length());
   return (least + period - 1) / period * period;
 }
 
@@ -84,7 +86,8 @@ void Checkpointer::acted(const Action& action) {
   for (Copy& copy : copies_) {
     if (copy.hosted->host.stage != action.stage) continue;
     const std::int64_t target = copy.target - drainedAt_;
-    if (action.kind == ActionKind::forward && action.index < target && action.index + copy.hosted->replicas >= target)
+    if (action.kind == ActionKind::forward && action.index < target &&
+        copy.hosted->routing.next(action.index) >= target)
       takeState(copy);
     if (action.kind == ActionKind::update && schedule_.updateLast(action.stage, action.index) == target) {
       take(copy, first_ + copy.target);
@@ -162,9 +165,7 @@ void Checkpointer::collect(const Message& report, const Manifest& manifest) {
   };
   add(report.replica == 0 ? ShardKind::weights : ShardKind::state, 0);
   add(ShardKind::optimizer, 2);
-  std::size_t replicas = 0;
-  for (const ScheduleStage& stage : schedule_.stages) replicas += static_cast<std::size_t>(stage.replicas);
-  if (++all.reports < replicas) return;
+  if (++all.reports < Places(schedule_).hostCount()) return;
 
   Job job = {.copy = nullptr, .manifest = manifest, .givenUp = all.failed};
   job.manifest.minibatches = report.index;

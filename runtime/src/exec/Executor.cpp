@@ -1,6 +1,7 @@
 // The executor's actions. Setting up is in ExecutorSetup.cpp, updates are in ExecutorUpdate.cpp.
 #include "Executor.h"
 
+#include "machine/ListCursor.h"
 #include "pdcrt/Ranges.h"
 
 #include <algorithm>
@@ -26,42 +27,6 @@ std::size_t bytesOf(const DataRow& row) {
 
 } // namespace
 
-// ---- The list ----
-
-ActionCursor::ActionCursor(const Schedule& schedule, int rank, std::int64_t minibatches)
-    : schedule_(schedule), list_(schedule.ranks[index(rank)]), minibatches_(minibatches) {}
-
-bool ActionCursor::belongs(const Action& action) const {
-  if (isVersioned(action.kind))
-    return schedule_.updateFirst(schedule_.versionedStage(action), action.index) < minibatches_;
-  return action.index < minibatches_;
-}
-
-const Action* ActionCursor::next() {
-  while (true) {
-    const std::vector<Action>& actions = round_ < 0 ? list_.start : list_.repeat;
-    if (position_ == actions.size()) {
-      // Indices only grow, so nothing belongs to the run after a round without any action that does.
-      if (round_ >= 0 && !any_) return nullptr;
-      ++round_;
-      position_ = 0;
-      any_ = false;
-      if (list_.repeat.empty()) return nullptr;
-      continue;
-    }
-    action_ = actions[position_++];
-    if (round_ > 0) {
-      const std::int64_t minibatches = round_ * list_.step;
-      action_.index += isVersioned(action_.kind)
-                           ? minibatches / schedule_.minibatchesOfUpdate(schedule_.versionedStage(action_))
-                           : minibatches;
-    }
-    if (!belongs(action_)) continue;
-    any_ = true;
-    return &action_;
-  }
-}
-
 // ---- Runs ----
 
 Status Executor::train(std::int64_t first, std::int64_t minibatches) {
@@ -70,7 +35,7 @@ Status Executor::train(std::int64_t first, std::int64_t minibatches) {
   if (Status status = refreshShared(); !status) return status;
   for (HostedStage& hosted : hosted_) {
     hosted.versions.restart();
-    hosted.sharing.restart();
+    hosted.tied.restart();
     hosted.reduced = 0;
   }
   trained_ = true;
@@ -78,14 +43,13 @@ Status Executor::train(std::int64_t first, std::int64_t minibatches) {
     if (!order_.covers(minibatches)) order_ = StartOrder(*setup_.schedule, setup_.rank, minibatches);
     if (Status status = follow(order_); !status) return status;
   }
-  ActionCursor cursor(*setup_.schedule, setup_.rank, minibatches);
-  while (const Action* action = cursor.next()) {
-    if (Status status = execute(*action); !status) return status;
+  for (ListCursor list(*setup_.schedule, setup_.rank, minibatches); list.peek(); list.pop()) {
+    if (Status status = execute(*list.peek()); !status) return status;
     if (setup_.observer) {
       const std::int64_t left = setup_.observer->minibatches(minibatches_);
       if (left >= minibatches_) continue;
       minibatches_ = left;
-      cursor.limit(minibatches_);
+      list.limit(minibatches_);
       setup_.communicator->transport().gate().limit(minibatches_);
       setup_.communicator->transport().wake();
     }
@@ -104,8 +68,8 @@ Status Executor::evaluate(std::int64_t minibatches, BatchSource& data, const Pre
       evaluationOrder_ = StartOrder::ofEvaluation(*setup_.schedule, setup_.rank, minibatches);
     if (Status status = follow(evaluationOrder_); !status) return status;
   }
-  for (const Action& action : expandEvaluation(*setup_.schedule, setup_.rank, minibatches))
-    if (Status status = execute(action); !status) return status;
+  for (ListCursor list(*setup_.schedule, setup_.rank, minibatches, /*evaluation=*/true); list.peek(); list.pop())
+    if (Status status = execute(*list.peek()); !status) return status;
   return drain();
 }
 
@@ -121,7 +85,7 @@ Status Executor::drain() {
           if (Status status = waitFor({}, *reduction); !status) return status;
     if (hosted.norm && hosted.norm->pending())
       if (Status status = waitFor({}, *hosted.norm); !status) return status;
-    for (TransferGroup* transfers : hosted.sharing.transfers())
+    for (TransferGroup* transfers : hosted.tied.transfers())
       if (transfers->pending())
         if (Status status = waitFor({}, *transfers); !status) return status;
   }
@@ -143,13 +107,14 @@ Status Executor::follow(const StartOrder& order) {
 Status Executor::refreshShared() {
   if (!trained_) return {};
   trained_ = false;
-  std::vector<Sharing::Refresh> refreshes;
-  for (HostedStage& hosted : hosted_) hosted.sharing.refresh(hosted.versions, refreshes);
-  std::stable_sort(refreshes.begin(), refreshes.end(), [](const Sharing::Refresh& a, const Sharing::Refresh& b) {
-    return std::pair(a.shared, a.userReplica) < std::pair(b.shared, b.userReplica);
-  });
-  for (const Sharing::Refresh& refresh : refreshes) post(*refresh.transfers);
-  for (const Sharing::Refresh& refresh : refreshes)
+  std::vector<TiedParameters::Refresh> refreshes;
+  for (HostedStage& hosted : hosted_) hosted.tied.refresh(hosted.versions, refreshes);
+  std::stable_sort(refreshes.begin(), refreshes.end(),
+                   [](const TiedParameters::Refresh& a, const TiedParameters::Refresh& b) {
+                     return std::pair(a.shared, a.userReplica) < std::pair(b.shared, b.userReplica);
+                   });
+  for (const TiedParameters::Refresh& refresh : refreshes) post(*refresh.transfers);
+  for (const TiedParameters::Refresh& refresh : refreshes)
     if (Status status = waitFor({}, *refresh.transfers); !status) return status;
   return {};
 }
@@ -200,7 +165,7 @@ Status Executor::execute(const Action& action) {
   if (setup_.observer) setup_.observer->begins(action);
   HostedStage& hosted = hostedStage(action.stage);
   if (isTransfer(action.kind)) return transfer(hosted, action);
-  if (isSharing(action.kind)) return share(hosted, action);
+  if (isTied(action.kind)) return share(hosted, action);
   if (action.kind == ActionKind::allReduce) return allReduce(hosted, action);
   if (action.kind == ActionKind::gradientNorm) return gradientNorm(hosted, action);
 
@@ -229,16 +194,16 @@ Status Executor::transfer(HostedStage& hosted, const Action& action) {
   });
   assert(found != hosted.edges.end());
   HostedStage::Edge& edge = *found;
-  const std::int64_t local = action.index / hosted.replicas;
+  const std::int64_t local = hosted.routing.local(action.index);
   TransferGroup& transfers = edge.transfers[index(local) % edge.transfers.size()];
   if (action.wait) return waitFor(action, transfers);
   if (transfers.pending())
     return {Exit::invalid, "action " + toString(action) + " needs a buffer whose last transfer is not complete",
             "await it earlier in schedule.txt"};
 
-  const bool outgoing = action.kind == ActionKind::sendForward || action.kind == ActionKind::sendBackward;
+  const bool outgoing = isSend(action.kind);
   const std::int64_t turn = followed_ ? followed_->turn(action) : -1;
-  const std::size_t peer = index(action.index) % index(edge.peerReplicas);
+  const std::size_t peer = index(edge.peerRouting.replica(action.index));
   std::byte* memory = edge.memory ? edge.memory + index(local % edge.buffers.copies) * edge.stride
                                   : hosted.slots[index(local) % hosted.slots.size()].memory;
   for (std::size_t i = 0; i < edge.ports.size(); ++i) {
@@ -257,13 +222,13 @@ Status Executor::transfer(HostedStage& hosted, const Action& action) {
 }
 
 Status Executor::share(HostedStage& hosted, const Action& action) {
-  TransferGroup* transfers = hosted.sharing.transfersOf(action);
+  TransferGroup* transfers = hosted.tied.transfersOf(action);
   if (!transfers) return {};
   if (action.wait) return waitFor(action, *transfers);
   if (transfers->pending())
     return {Exit::invalid, "action " + toString(action) + " needs a buffer whose last transfer is not complete",
             "await it earlier in schedule.txt"};
-  hosted.sharing.fill(action, hosted.versions, followed_, *transfers);
+  hosted.tied.fill(action, hosted.versions, followed_, *transfers);
   post(*transfers);
   return {};
 }
@@ -271,7 +236,7 @@ Status Executor::share(HostedStage& hosted, const Action& action) {
 // ---- Phases ----
 
 Call Executor::callFor(HostedStage& hosted, std::int64_t minibatch) {
-  const std::int64_t local = minibatch / hosted.replicas;
+  const std::int64_t local = hosted.routing.local(minibatch);
   HostedStage::Slot& slot = hosted.slots[index(local) % hosted.slots.size()];
   for (std::size_t i = 0; i < hosted.edges.size(); ++i) {
     const HostedStage::Edge& edge = hosted.edges[i];
@@ -283,7 +248,7 @@ Call Executor::callFor(HostedStage& hosted, std::int64_t minibatch) {
           .gradients = nullptr,
           .handover = hosted.handovers + index(local % hosted.handoverCount) * arenaBytes(hosted.stage->bytes.handover),
           .scratch = hosted.scratch,
-          .frame = {.slot = slot.memory, .edges = hosted.frameEdges.data(), .shared = hosted.sharing.chosen()},
+          .frame = {.slot = slot.memory, .edges = hosted.frameEdges.data(), .shared = hosted.tied.chosen()},
           .draw = {.seed = setup_.training->seed, .minibatch = static_cast<std::uint64_t>(first_ + minibatch)},
           .stream = &stream_};
 }
@@ -373,7 +338,7 @@ const std::byte* Executor::onHost(const std::byte* block, std::size_t bytes) {
 }
 
 Status Executor::forward(HostedStage& hosted, const Action& action) {
-  const std::int64_t local = action.index / hosted.replicas;
+  const std::int64_t local = hosted.routing.local(action.index);
   HostedStage::Slot& slot = hosted.slots[index(local) % hosted.slots.size()];
   if (Status status = readData(hosted, action.index, slot.memory, setup_.data); !status) return status;
 
@@ -384,7 +349,7 @@ Status Executor::forward(HostedStage& hosted, const Action& action) {
     return {Exit::invalid, "action " + toString(action) + " needs version " + std::to_string(slot.version) +
                                " of its weights, the newest is " + std::to_string(hosted.versions.newest()) + " of " +
                                std::to_string(hosted.versions.count()) + " kept"};
-  if (Status status = hosted.sharing.choose(action.index, action); !status) return status;
+  if (Status status = hosted.tied.choose(action.index, action); !status) return status;
   if (hosted.updating && hosted.versions.count() == 1)
     return {Exit::invalid, "action " + toString(action) + " comes before the update that its stage has begun",
             "compile with --updates=late"};
@@ -431,7 +396,7 @@ HostedStage::GradientSet& Executor::gradientsOf(HostedStage& hosted, std::int64_
 }
 
 Status Executor::backward(HostedStage& hosted, const Action& action) {
-  const std::int64_t local = action.index / hosted.replicas;
+  const std::int64_t local = hosted.routing.local(action.index);
   const HostedStage::Slot& slot = hosted.slots[index(local) % hosted.slots.size()];
   const bool latest = setup_.schedule->weights == WeightPolicy::latest;
   const std::int64_t version = latest ? hosted.versions.newest() : slot.version;
@@ -450,20 +415,20 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
             "action " + toString(action) + " updates some parameters, which must follow version " +
                 std::to_string(update - 1),
             "compile with --updates=late"};
-  if (Status status = hosted.sharing.choose(action.index, action); !status) return status;
+  if (Status status = hosted.tied.choose(action.index, action); !status) return status;
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(version);
   if (action.kind != ActionKind::backwardWeight) {
     call.gradients = set.inputs == 0 ? set.memory : hosted.spareGradients;
     runHalf(hosted, set, call, /*withInput=*/true);
-    if (Status status = hosted.sharing.addToPart(stream_, action.index, call.gradients, /*withInput=*/true, action);
+    if (Status status = hosted.tied.addToPart(stream_, action.index, call.gradients, /*withInput=*/true, action);
         !status)
       return status;
   }
   if (action.kind != ActionKind::backwardInput) {
     call.gradients = set.minibatches == 0 ? set.memory : hosted.spareGradients;
     runHalf(hosted, set, call, /*withInput=*/false);
-    if (Status status = hosted.sharing.addToPart(stream_, action.index, call.gradients, /*withInput=*/false, action);
+    if (Status status = hosted.tied.addToPart(stream_, action.index, call.gradients, /*withInput=*/false, action);
         !status)
       return status;
     set.usesAdded = false;
@@ -472,7 +437,7 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
 }
 
 Status Executor::evaluateOne(HostedStage& hosted, const Action& action) {
-  hosted.sharing.chooseFirst();
+  hosted.tied.chooseFirst();
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(hosted.versions.newest());
   if (Status status = readData(hosted, action.index, call.frame.slot, evaluationData_); !status) return status;

@@ -4,7 +4,7 @@
 // Memory is one arena, laid out by Arena.h and allocated once; while training runs nothing is allocated.
 #pragma once
 
-#include "Sharing.h"
+#include "TiedParameters.h"
 #include "Weights.h"
 #include "collectives/AllReduce.h"
 #include "collectives/GradientNorm.h"
@@ -13,6 +13,7 @@
 #include "pdcrt/LossScale.h"
 #include "pdcrt/NotFinite.h"
 #include "pdcrt/Optimizer.h"
+#include "pdcrt/Places.h"
 #include "pdcrt/Replay.h"
 #include "pdcrt/Schedule.h"
 #include "pdcrt/Stage.h"
@@ -28,27 +29,6 @@
 #include <vector>
 
 namespace pdcrt {
-
-/// Walks the actions of a rank in a run: those of expand() (Schedule.h), one by one and without a list.
-class ActionCursor {
-public:
-  ActionCursor(const Schedule& schedule, int rank, std::int64_t minibatches);
-  /// The next action; null at the end.
-  const Action* next();
-  /// Shortens the run.
-  void limit(std::int64_t minibatches) { minibatches_ = minibatches; }
-
-private:
-  bool belongs(const Action& action) const;
-
-  const Schedule& schedule_;
-  const RankList& list_;
-  std::int64_t minibatches_;
-  std::int64_t round_ = -1; ///< -1: the start
-  std::size_t position_ = 0;
-  bool any_ = true; ///< an action of this round belonged to the run
-  Action action_;
-};
 
 struct HostedStage;
 
@@ -98,6 +78,7 @@ struct HostedStage {
   const Stage* stage = nullptr;
   Host host;
   int replicas = 1;
+  Routing routing; ///< of the stage's minibatches
   std::shared_ptr<const void> kernels;
   std::unique_ptr<Optimizer> optimizer;
   Versions versions;
@@ -146,13 +127,14 @@ struct HostedStage {
   std::byte* spareGradients = nullptr;
   std::int64_t reduced = 0; ///< the newest update for which the schedule has begun the all-reduce, in this run
   std::unique_ptr<GradientNorm> norm; ///< where the schedule has one
+  std::vector<bool> contributes;      ///< by replica: to the all-reduce that is being posted
   std::int64_t normOf = 0;            ///< the update for which it has been awaited
   bool updating = false;              ///< a backward has made early updates of the next version
 
   struct Edge {
     EdgeBuffers buffers;
     Direction direction = Direction::forward;
-    int peerReplicas = 1;
+    Routing peerRouting;
     std::byte* memory = nullptr; ///< null for a forward edge that leaves
     std::size_t stride = 0;
     std::vector<int> channels; ///< by replica of the peer
@@ -162,12 +144,12 @@ struct HostedStage {
   };
   std::vector<Edge> edges;
   std::vector<std::byte*> frameEdges; ///< of the running phase
-  Sharing sharing;
+  TiedParameters tied;
 };
 
 class Executor {
 public:
-  explicit Executor(const ExecutorSetup& setup) : setup_(setup) {}
+  explicit Executor(const ExecutorSetup& setup) : setup_(setup), places_(*setup.schedule) {}
   ~Executor();
 
   /// Allocates the arena, builds the kernels, zeroes all state. Fails where schedule and stages do not agree.
@@ -245,6 +227,7 @@ private:
   HostedStage& hostedStage(int stage);
 
   ExecutorSetup setup_;
+  Places places_;
   Arena arena_;
   std::byte* memory_ = nullptr;
   std::vector<HostedStage> hosted_;

@@ -47,7 +47,7 @@ void Executor::prepareBuckets(HostedStage& hosted, const ArenaHost& place) {
   ReduceGroup all{
       .self = hosted.host.replica, .channel = allReduceChannel(stage.index), .staging = memory_ + place.staging};
   for (int replica = 0; replica < hosted.replicas; ++replica)
-    all.ranks.push_back(schedule.rankOf(stage.index, replica));
+    all.ranks.push_back(places_.process({stage.index, replica}));
   std::vector<std::shared_ptr<const ReduceGroup>> pieces;
   for (HostedStage::Bucket& bucket : hosted.buckets) {
     std::vector<Segment> segments;
@@ -112,9 +112,7 @@ private:
 std::int64_t Executor::minibatchesOf(const HostedStage& hosted, std::int64_t update) const {
   const std::int64_t from = setup_.schedule->updateFirst(hosted.host.stage, update);
   const std::int64_t to = std::min(setup_.schedule->updateLast(hosted.host.stage, update), minibatches_);
-  const std::int64_t replicas = hosted.replicas;
-  const std::int64_t first = from + ((hosted.host.replica - from) % replicas + replicas) % replicas;
-  return first < to ? (to - 1 - first) / replicas + 1 : 0;
+  return hosted.routing.localCount(to, hosted.host.replica) - hosted.routing.localCount(from, hosted.host.replica);
 }
 
 // Minibatches of an update are summed from the first to the last. Kernels overwrite, so a later one writes the spare
@@ -153,10 +151,10 @@ void Executor::addSpare(const HostedStage& hosted, const HostedStage::GradientSe
 
 /// Adds the uses of each parameter, here and in other stages, of the buckets whose all-reduce has not begun.
 Status Executor::addUses(HostedStage& hosted, const HostedStage::GradientSet& set, const Action& action) {
-  if (Status status = hosted.sharing.collect(stream_, action.index, minibatches_, action); !status) return status;
+  if (Status status = hosted.tied.collect(stream_, action.index, minibatches_, action); !status) return status;
   for (std::size_t i = set.posted; i < hosted.buckets.size(); ++i)
     for (const TrainedParameter* parameter : hosted.buckets[i].parameters)
-      hosted.optimizer->addUses(stream_, *parameter, set.memory, hosted.sharing.arrived());
+      hosted.optimizer->addUses(stream_, *parameter, set.memory, hosted.tied.arrived());
   return {};
 }
 
@@ -165,13 +163,13 @@ void Executor::postBucket(HostedStage& hosted, HostedStage::GradientSet& set, st
   const std::int64_t from = setup_.schedule->updateFirst(hosted.host.stage, set.update);
   const std::int64_t to = std::min(setup_.schedule->updateLast(hosted.host.stage, set.update), minibatches_);
   // The gradients of uses elsewhere arrive at any replica, also at one that has no minibatch in the run's last update.
-  const bool all = hosted.sharing.owns();
-  const auto contributors = static_cast<int>(std::min<std::int64_t>(to - from, hosted.replicas));
+  const bool all = hosted.tied.owns();
+  for (int replica = 0; replica < hosted.replicas; ++replica)
+    hosted.contributes[static_cast<std::size_t>(replica)] = all || hosted.routing.hasOneOf(from, to, replica);
   const HostedStage::Bucket& bucket = hosted.buckets[set.posted++];
   for (std::size_t i = 0; i < bucket.reductions; ++i) {
     AllReduce& reduction = *set.allReduces[bucket.firstReduction + i];
-    reduction.prepare(set.memory, all ? 0 : static_cast<int>(from % hosted.replicas),
-                      all ? hosted.replicas : contributors);
+    reduction.prepare(set.memory, hosted.contributes);
     reduction.turn = turn;
     post(reduction);
   }
@@ -197,7 +195,7 @@ Status Executor::allReduce(HostedStage& hosted, const Action& action) {
     return {Exit::invalid, "action " + toString(action) + " needs gradients whose last all-reduce is not complete",
             "await it earlier in schedule.txt"};
   set.update = hosted.reduced = action.index;
-  const bool all = hosted.sharing.owns();
+  const bool all = hosted.tied.owns();
   if (set.minibatches == 0 && all) device::zero(stream_, set.memory, hosted.stage->bytes.gradients);
   if (set.minibatches > 0 || all)
     if (Status status = addUses(hosted, set, action); !status) return status;

@@ -1,7 +1,7 @@
 // Sets up an executor: arena, kernels, buffers of every edge, channels.
 #include "Executor.h"
 
-#include "pdcrt/Exchange.h"
+#include "pdcrt/ExchangeProblem.h"
 #include "pdcrt/FilterBlocks.h"
 #include "transport/Channels.h"
 
@@ -147,7 +147,9 @@ Status Executor::prepare() {
     HostedStage hosted;
     hosted.stage = &stage;
     hosted.host = host;
-    hosted.replicas = schedule.stages[index(host.stage)].replicas;
+    hosted.routing = schedule.routing(host.stage);
+    hosted.replicas = hosted.routing.replicas();
+    hosted.contributes.resize(index(hosted.replicas));
     hosted.optimizer = std::make_unique<Optimizer>(*setup_.training, stage);
     hosted.lossScale = {.scale = setup_.training->lossScale, .interval = setup_.training->lossScaleInterval};
     sizes.push_back({.stage = host.stage,
@@ -211,7 +213,7 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
     for (std::size_t s = 0; s < schedule.stages.size(); ++s)
       for (int replica = 0; replica < schedule.stages[s].replicas; ++replica) {
         if (hosted.host == Host{static_cast<int>(s), replica}) everyone.self = everyone.ranks.size();
-        everyone.ranks.push_back(schedule.rankOf(static_cast<int>(s), replica));
+        everyone.ranks.push_back(places_.process({static_cast<int>(s), replica}));
         everyone.counts.push_back(replica == 0);
       }
     hosted.norm = std::make_unique<GradientNorm>(std::move(everyone));
@@ -222,15 +224,15 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
     HostedStage::Edge edge;
     edge.buffers = edgeBuffers(schedule, stage.index, row);
     edge.direction = row.direction;
-    edge.peerReplicas = schedule.stages[index(edge.buffers.peer)].replicas;
+    edge.peerRouting = schedule.routing(edge.buffers.peer);
     edge.stride = arenaBytes(row.bytes);
     const bool fromSlot = row.direction == Direction::forward && edge.buffers.leaves;
     edge.memory = fromSlot ? nullptr : memory_ + place.edges[i];
-    for (int peer = 0; peer < edge.peerReplicas; ++peer) {
+    for (int peer = 0; peer < edge.peerRouting.replicas(); ++peer) {
       const bool low = stage.index < edge.buffers.peer;
       edge.channels.push_back(edgeChannel(schedule, edge.buffers.edge, row.direction, low ? hosted.host.replica : peer,
                                           low ? peer : hosted.host.replica));
-      edge.ranks.push_back(schedule.rankOf(edge.buffers.peer, peer));
+      edge.ranks.push_back(places_.process({edge.buffers.peer, peer}));
     }
     for (const PortRow& port : stage.ports)
       if (port.edge == static_cast<int>(i)) edge.ports.push_back(&port);
@@ -243,7 +245,7 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
     hosted.edges.push_back(std::move(edge));
   }
   hosted.frameEdges.resize(hosted.edges.size());
-  hosted.sharing.prepare(schedule, hosted.host, stage, place, memory_);
+  hosted.tied.prepare(schedule, places_, hosted.host, stage, place, memory_);
   return {};
 }
 
@@ -272,7 +274,7 @@ Status Executor::setWeights(const ReadTensor& read) {
         return status;
     for (int i = 1; i < hosted.versions.count(); ++i)
       device::copy(stream_, hosted.versions.raw(i), hosted.versions.raw(0), stage.bytes.weights);
-    if (Status status = hosted.sharing.readValues(place); !status) return status;
+    if (Status status = hosted.tied.readValues(place); !status) return status;
     for (const StateRow& row : stage.states)
       if (Status status =
               place(row.name, row.element, row.shape, {hosted.state + row.offset, bytes(row.element, row.shape)});
@@ -304,13 +306,13 @@ Status Executor::averageState() {
     group->self = hosted.host.replica;
     group->channel = allReduceChannel(hosted.host.stage);
     for (int replica = 0; replica < hosted.replicas; ++replica)
-      group->ranks.push_back(setup_.schedule->rankOf(hosted.host.stage, replica));
+      group->ranks.push_back(places_.process({hosted.host.stage, replica}));
     const std::size_t replicas = group->ranks.size();
     const std::size_t bytes = (floats + replicas - 1) / replicas * sizeof(float) * (replicas - 1);
     staging.emplace_back(device::allocate(bytes), bytes);
     group->staging = staging.back().first;
     reductions.push_back(std::make_unique<AllReduce>(group, std::make_shared<ReduceLane>()));
-    reductions.back()->prepare(hosted.state, 0, hosted.replicas);
+    reductions.back()->prepare(hosted.state);
     post(*reductions.back());
   }
   for (const std::unique_ptr<AllReduce>& reduction : reductions)

@@ -42,18 +42,16 @@ std::pair<int, std::string> Machine::reasonOf(int rank) const {
       if (v > action.index) return;
       auto [source, target] = endsOf(channel, v, q);
       bool sent = channel.sending[q].posted > v;
-      ActionKind kind = channel.forward ? (sent ? ActionKind::receiveVersion : ActionKind::sendVersion)
-                                        : (sent ? ActionKind::receivePart : ActionKind::sendPart);
-      reason = missing(sent ? target : source, {kind, false, sent ? channel.target : channel.source,
-                                                sent ? channel.source : channel.target, v});
+      reason = missing(sent ? target : source,
+                       {sent ? otherEnd(channel.send) : channel.send, false, sent ? channel.target : channel.source,
+                        sent ? channel.source : channel.target, v});
     });
     return reason;
   }
   // The transfer itself, or what is before it in one of its two lanes.
   std::int64_t b = action.index;
   auto lanesOf = [&](std::int64_t index) {
-    return std::pair(channel.sending[static_cast<std::size_t>(index) % channel.sending.size()],
-                     channel.receiving[static_cast<std::size_t>(index) % channel.receiving.size()]);
+    return std::pair(channel.sending[channel.from.replica(index)], channel.receiving[channel.to.replica(index)]);
   };
   for (bool moved = true; moved;) {
     auto [from, to] = lanesOf(b);
@@ -62,10 +60,8 @@ std::pair<int, std::string> Machine::reasonOf(int rank) const {
     if (moved) b = earlier;
   }
   auto [source, target] = endsOf(channel, b, 0);
-  Action send{channel.forward ? ActionKind::sendForward : ActionKind::sendBackward, false, channel.source,
-              channel.target, b};
-  Action receive{channel.forward ? ActionKind::receiveForward : ActionKind::receiveBackward, false, channel.target,
-                 channel.source, b};
+  const Action send{channel.send, false, channel.source, channel.target, b};
+  const Action receive{otherEnd(send.kind), false, channel.target, channel.source, b};
   return lanesOf(b).first.posted > b ? missing(target, receive) : missing(source, send);
 }
 

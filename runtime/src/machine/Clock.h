@@ -6,7 +6,7 @@
 // rate, so an event costs the logarithm of what is under way, times the users of its links.
 #pragma once
 
-#include "pdcrt/Check.h"
+#include "pdcrt/Simulate.h"
 
 #include <cstdint>
 #include <limits>

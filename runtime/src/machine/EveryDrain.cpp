@@ -1,5 +1,5 @@
 // The check as a whole: rules per rank, then the execution of all ranks; and which runs prove a schedule.
-#include "pdcrt/Check.h"
+#include "pdcrt/Verify.h"
 
 #include "Parts.h"
 
@@ -10,14 +10,14 @@ using namespace pdcrt;
 
 std::int64_t pdcrt::periodMinibatches(const Schedule& schedule) {
   std::int64_t period = std::max<std::int64_t>(1, schedule.minibatchesPerUpdate);
-  for (const ScheduleStage& stage : schedule.stages) period = std::lcm(period, stage.replicas);
+  for (const ScheduleStage& stage : schedule.stages) period = std::lcm(period, stage.routing().length());
   return period;
 }
 
 std::int64_t pdcrt::minibatchesInFlight(const Schedule& schedule) {
   std::int64_t most = 0;
   for (const ScheduleStage& stage : schedule.stages)
-    most = std::max(most, std::int64_t{std::max(stage.warmup + 1, stage.slots)} * stage.replicas);
+    most = std::max(most, std::int64_t{std::max(stage.warmup + 1, stage.slots)} * stage.routing().length());
   return most;
 }
 

@@ -1,5 +1,4 @@
-// Walks a list without expanding it.
-#include "Parts.h"
+#include "ListCursor.h"
 
 #include <algorithm>
 
@@ -14,23 +13,25 @@ ListCursor::ListCursor(const Schedule& schedule, int rank, std::int64_t minibatc
     const RankList& list = schedule.ranks[rank];
     step_ = list.step;
     repeat_.reserve(list.repeat.size());
-    for (const Action& action : list.repeat) {
-      std::int64_t each = isVersioned(action.kind) ? schedule.minibatchesOfUpdate(schedule.versionedStage(action)) : 1;
-      std::size_t end = 0;
-      while (end < ends_.size() && ends_[end] != endOf(action)) ++end;
-      if (end == ends_.size()) ends_.push_back(endOf(action));
-      repeat_.push_back({action.index, list.step / each, action.stage, action.peer, action.kind, action.wait,
-                         static_cast<std::uint16_t>(end)});
-    }
+    for (const Action& action : list.repeat)
+      repeat_.push_back({action.index, schedule.advanceOf(action, list.step), action.stage, action.peer, action.kind,
+                         action.wait, endLike(action)});
   }
   find();
 }
 
-/// Minibatches count from 0, versions from 1.
-std::int64_t ListCursor::endOf(const Action& action) const {
-  if (!isVersioned(action.kind)) return minibatches_;
-  std::int64_t each = schedule_->minibatchesOfUpdate(schedule_->versionedStage(action));
-  return (minibatches_ + each - 1) / each + 1; // the update of the last minibatch is the last one
+std::uint16_t ListCursor::endLike(const Action& action) {
+  const std::int64_t each =
+      isVersioned(action.kind) ? schedule_->minibatchesOfUpdate(schedule_->versionedStage(action)) : 0;
+  std::size_t end = 0;
+  while (end < ends_.size() && ends_[end].each != each) ++end;
+  if (end == ends_.size()) ends_.push_back({action, each, schedule_->endOf(action, minibatches_)});
+  return static_cast<std::uint16_t>(end);
+}
+
+void ListCursor::limit(std::int64_t minibatches) {
+  minibatches_ = minibatches;
+  for (End& end : ends_) end.index = schedule_->endOf(end.like, minibatches);
 }
 
 void ListCursor::find() {
@@ -43,7 +44,7 @@ void ListCursor::find() {
       break;
     }
     action_ = (*start_)[position_++];
-    found_ = action_.index < endOf(action_);
+    found_ = action_.index < schedule_->endOf(action_, minibatches_);
     if (found_) return;
   }
   while (!repeat_.empty()) {
@@ -56,7 +57,7 @@ void ListCursor::find() {
     }
     const Repeated& next = repeat_[position_++];
     action_ = {next.kind, next.wait, next.stage, next.peer, next.index + round_ * next.advance};
-    if (action_.index >= ends_[next.end]) continue;
+    if (action_.index >= ends_[next.end].index) continue;
     any_ = found_ = true;
     return;
   }
@@ -67,4 +68,10 @@ void ListCursor::skip(std::int64_t minibatches) {
   round_ += rounds;
   executed_ += rounds * static_cast<std::int64_t>(repeat_.size());
   if (found_) action_.index += rounds * repeat_[position_ - 1].advance;
+}
+
+std::vector<Action> pdcrt::expand(const Schedule& schedule, int rank, std::int64_t minibatches) {
+  std::vector<Action> result;
+  for (ListCursor list(schedule, rank, minibatches); list.peek(); list.pop()) result.push_back(*list.peek());
+  return result;
 }

@@ -13,7 +13,6 @@ Machine::Machine(const Schedule& schedule, std::int64_t minibatches, const Check
       clock_(times_, times_.sharedLinks ? 2 * static_cast<int>(schedule.ranks.size()) : times_.links),
       periodMinibatches_(periodMinibatches(schedule)), inFlight_(minibatchesInFlight(schedule)),
       rankOf_(schedule.stages.size()), ports_(schedule.stages.size()), replicaOf_(schedule.ranks.size()),
-      reductions_(schedule.stages.size() + 1),
       looking_(options.untilSteady ||
                (options.times && !options.everyPeriod && !options.order && !options.trace && result.hosts.empty())) {
   for (std::size_t s = 0; s < schedule.stages.size(); ++s) {
@@ -28,8 +27,11 @@ Machine::Machine(const Schedule& schedule, std::int64_t minibatches, const Check
     ranks_.emplace_back(ListCursor(schedule, static_cast<int>(r), minibatches, options.evaluation));
   }
   for (std::size_t s = 0; s < schedule.stages.size(); ++s)
-    for (int rank : rankOf_[s])
-      for (Reductions* group : {&reductions_[s], &reductions_.back()}) group->ranks.push_back(rank);
+    reductions_.push_back({ActionKind::allReduce, static_cast<int>(s), rankOf_[s]});
+  norms_ = reductions_.size();
+  reductions_.push_back({ActionKind::gradientNorm, -1});
+  for (const std::vector<int>& ranks : rankOf_)
+    reductions_[norms_].ranks.insert(reductions_[norms_].ranks.end(), ranks.begin(), ranks.end());
   for (std::size_t e = 0; e < schedule.edges.size(); ++e)
     for (bool forward : {true, false}) addChannel(static_cast<int>(e), false, forward);
   for (std::size_t e = 0; e < schedule.shared.size(); ++e)
@@ -39,13 +41,20 @@ Machine::Machine(const Schedule& schedule, std::int64_t minibatches, const Check
 void Machine::addChannel(int edge, bool shared, bool forward) {
   int from = shared ? schedule_.shared[edge].owner : schedule_.edges[edge].from;
   int to = shared ? schedule_.shared[edge].user : schedule_.edges[edge].to;
-  Channel channel{edge, shared, forward, forward ? from : to, forward ? to : from};
-  auto add = [&](int stage, int peer, ActionKind kind) {
-    ports_[stage].push_back({kind, peer, static_cast<int>(channels_.size())});
-  };
+  const ActionLane lane = shared ? (forward ? ActionLane::versions : ActionLane::parts)
+                                 : (forward ? ActionLane::values : ActionLane::gradients);
+  Channel channel{edge,
+                  shared,
+                  forward,
+                  forward ? from : to,
+                  forward ? to : from,
+                  sendOf(lane),
+                  schedule_.routing(forward ? from : to),
+                  schedule_.routing(forward ? to : from)};
+  const int number = static_cast<int>(channels_.size());
+  ports_[channel.source].push_back({channel.send, channel.target, number});
+  ports_[channel.target].push_back({otherEnd(channel.send), channel.source, number});
   if (shared) {
-    add(channel.source, channel.target, forward ? ActionKind::sendVersion : ActionKind::sendPart);
-    add(channel.target, channel.source, forward ? ActionKind::receiveVersion : ActionKind::receivePart);
     for (int q = 0; q < schedule_.stages[to].replicas; ++q)
       for (bool receiving : {false, true}) {
         std::vector<Lane>& lanes = receiving ? channel.receiving : channel.sending;
@@ -54,10 +63,11 @@ void Machine::addChannel(int edge, bool shared, bool forward) {
           moveOn(channel, lanes.back(), q, receiving, counter);
       }
   } else {
-    add(channel.source, channel.target, forward ? ActionKind::sendForward : ActionKind::sendBackward);
-    add(channel.target, channel.source, forward ? ActionKind::receiveForward : ActionKind::receiveBackward);
-    for (int q = 0; q < schedule_.stages[channel.source].replicas; ++q) channel.sending.push_back({q, q});
-    for (int q = 0; q < schedule_.stages[channel.target].replicas; ++q) channel.receiving.push_back({q, q});
+    auto addLanes = [](std::vector<Lane>& lanes, const Routing& routing) {
+      for (int q = 0; q < routing.replicas(); ++q) lanes.push_back({routing.minibatch(0, q), routing.minibatch(0, q)});
+    };
+    addLanes(channel.sending, channel.from);
+    addLanes(channel.receiving, channel.to);
   }
   channels_.push_back(std::move(channel));
 }
@@ -70,7 +80,7 @@ bool Machine::isServed(const Channel& channel, int q, std::int64_t version) cons
 /// Moves a counter of a lane to its next minibatch or version.
 void Machine::moveOn(Channel& channel, Lane& lane, int q, bool receiving, std::int64_t Lane::*counter) {
   if (!channel.shared)
-    lane.*counter += static_cast<std::int64_t>((receiving ? channel.receiving : channel.sending).size());
+    lane.*counter = (receiving ? channel.to : channel.from).next(lane.*counter);
   else
     do ++(lane.*counter);
     while (!isServed(channel, q, lane.*counter));
@@ -88,16 +98,10 @@ int Machine::replicaAt(int rank, int stage) const {
   return 0;
 }
 
-/// `index` mod `size`, without the division that most pipelines do not need.
-static std::size_t turn(std::int64_t index, std::size_t size) {
-  return size == 1 ? 0 : static_cast<std::size_t>(index) % size;
-}
-
 /// Sender and receiver of a transfer, as ranks.
 std::pair<int, int> Machine::endsOf(const Channel& channel, std::int64_t index, int q) const {
   if (!channel.shared)
-    return {rankOf_[channel.source][turn(index, channel.sending.size())],
-            rankOf_[channel.target][turn(index, channel.receiving.size())]};
+    return {rankOf_[channel.source][channel.from.replica(index)], rankOf_[channel.target][channel.to.replica(index)]};
   const SharedEdge& edge = schedule_.shared[channel.edge];
   int owner = rankOf_[edge.owner][q % schedule_.stages[edge.owner].replicas], user = rankOf_[edge.user][q];
   return channel.forward ? std::pair(owner, user) : std::pair(user, owner);
@@ -197,9 +201,10 @@ bool Machine::isDone(int rank, const Action& action, double* startedMs) const {
     return reductions.done >= action.index;
   }
   const Channel& channel = channels_[channelOf(action)];
-  const std::vector<Lane>& lanes = channel.source == action.stage ? channel.sending : channel.receiving;
+  const bool sending = channel.source == action.stage;
+  const std::vector<Lane>& lanes = sending ? channel.sending : channel.receiving;
   if (!channel.shared) {
-    const Lane& lane = lanes[turn(action.index, lanes.size())];
+    const Lane& lane = lanes[(sending ? channel.from : channel.to).replica(action.index)];
     *startedMs = lane.started;
     return lane.next > action.index;
   }
@@ -228,7 +233,8 @@ void Machine::post(int rank, const Action& action) {
   bool receiving = channel.source != action.stage;
   std::vector<Lane>& lanes = receiving ? channel.receiving : channel.sending;
   if (!channel.shared) {
-    lanes[turn(action.index, lanes.size())].posted = action.index + static_cast<std::int64_t>(lanes.size());
+    const Routing& routing = receiving ? channel.to : channel.from;
+    lanes[routing.replica(action.index)].posted = routing.next(action.index);
     startTransfer(index, action.index, 0);
     return;
   }
@@ -241,8 +247,8 @@ void Machine::post(int rank, const Action& action) {
 
 void Machine::startTransfer(int index, std::int64_t b, int q) {
   Channel& channel = channels_[index];
-  Lane& from = channel.sending[channel.shared ? static_cast<std::size_t>(q) : turn(b, channel.sending.size())];
-  Lane& to = channel.receiving[channel.shared ? static_cast<std::size_t>(q) : turn(b, channel.receiving.size())];
+  Lane& from = channel.sending[channel.shared ? q : channel.from.replica(b)];
+  Lane& to = channel.receiving[channel.shared ? q : channel.to.replica(b)];
   if (from.busy || to.busy || from.next != b || to.next != b || from.posted <= b || to.posted <= b) return;
   from.busy = to.busy = true;
   Task task{false, index, q, b, clock_.now()};
@@ -273,7 +279,7 @@ void Machine::loadOf(const Channel& channel, std::int64_t b, int q, Load& load) 
 }
 
 std::size_t Machine::reductionOf(const Action& action) const {
-  return action.kind == ActionKind::gradientNorm ? reductions_.size() - 1 : static_cast<std::size_t>(action.stage);
+  return kindRow(action.kind).lane == ActionLane::norm ? norms_ : allReduces_ + static_cast<std::size_t>(action.stage);
 }
 
 void Machine::postReduction(const Action& action) {
@@ -294,11 +300,12 @@ void Machine::startReduction(int which) {
   Task task{true, which, 0, ++reductions.started, clock_.now()};
   if (options_.order) result_.started.push_back(actionOf(task));
   load_ = {};
-  const bool isNorm = &reductions == &reductions_.back(); // a few bytes: only waiting for each other takes time
-  if (!isNorm && times_.allReduceLoad) {
-    times_.allReduceLoad(which, load_);
-  } else if (!isNorm && times_.allReduce) {
-    load_.aloneMs = times_.allReduce(which);
+  // A norm is a few bytes: only waiting for each other takes time.
+  const bool takesTime = reductions.kind == ActionKind::allReduce;
+  if (takesTime && times_.allReduceLoad) {
+    times_.allReduceLoad(reductions.stage, load_);
+  } else if (takesTime && times_.allReduce) {
+    load_.aloneMs = times_.allReduce(reductions.stage);
     if (times_.sharedLinks)
       for (int rank : reductions.ranks)
         for (int link : {2 * rank, 2 * rank + 1}) load_.links.push_back({link, load_.aloneMs});
@@ -319,14 +326,11 @@ void Machine::begin(const Task& task, const Load& load) {
 /// How a transfer (as its send) or an all-reduce is named.
 Action Machine::actionOf(const Task& task) const {
   if (task.allReduce) {
-    const bool isNorm = static_cast<std::size_t>(task.channel) == schedule_.stages.size();
-    return {isNorm ? ActionKind::gradientNorm : ActionKind::allReduce, false, isNorm ? 0 : task.channel, -1,
-            task.index};
+    const Reductions& reductions = reductions_[task.channel];
+    return {reductions.kind, false, std::max(0, reductions.stage), -1, task.index};
   }
   const Channel& channel = channels_[task.channel];
-  ActionKind kind = channel.shared ? (channel.forward ? ActionKind::sendVersion : ActionKind::sendPart)
-                                   : (channel.forward ? ActionKind::sendForward : ActionKind::sendBackward);
-  return {kind, false, channel.source, channel.target, task.index};
+  return {channel.send, false, channel.source, channel.target, task.index};
 }
 
 void Machine::tell(const TracedAction& traced) {
@@ -350,8 +354,8 @@ void Machine::finish(const Task& done) {
   std::int64_t b = task.index;
   auto [source, target] = endsOf(channel, b, task.lane);
   tell({source, target, actionOf(task), task.startMs, clock_.now()});
-  int fromLane = channel.shared ? task.lane : static_cast<int>(turn(b, channel.sending.size()));
-  int toLane = channel.shared ? task.lane : static_cast<int>(turn(b, channel.receiving.size()));
+  const int fromLane = channel.shared ? task.lane : channel.from.replica(b);
+  const int toLane = channel.shared ? task.lane : channel.to.replica(b);
   Lane &from = channel.sending[fromLane], &to = channel.receiving[toLane];
   for (Lane* lane : {&from, &to}) {
     lane->busy = false;

@@ -1,4 +1,4 @@
-// The machine of pdcrt/Check.h: all ranks with their lists, lanes and all-reduces, and the clock.
+// The machine of pdcrt/Machine.h: all ranks with their lists, lanes and all-reduces, and the clock.
 #pragma once
 
 #include "Clock.h"
@@ -35,15 +35,19 @@ private:
   struct Channel {
     int edge; ///< in edges, or in shared
     bool shared, forward;
-    int source, target;                   ///< stages
-    std::vector<Lane> sending, receiving; ///< by replica; of the user, for shared parameters
-    Load load = {};                       ///< of every transfer, once one is known, if there is one pair of ranks
+    int source, target;                             ///< stages
+    ActionKind send;                                ///< which action of the source starts a transfer
+    Routing from, to;                               ///< of source and target
+    std::vector<Lane> sending = {}, receiving = {}; ///< by replica; of the user, for shared parameters
+    Load load = {}; ///< of every transfer, once one is known, if there is one pair of ranks
     bool loadKnown = false;
   };
-  /// The all-reduces of one stage, or the norms over all of them.
+  /// A lane of reductions: the all-reduces of one stage, or the norms over all stages.
   struct Reductions {
-    std::vector<int> ranks; ///< that host the replicas which take part
-    std::deque<int> posted; ///< replicas that posted version started + 1, started + 2, …
+    ActionKind kind;
+    int stage;                   ///< of norms: -1
+    std::vector<int> ranks = {}; ///< that host the replicas which take part
+    std::deque<int> posted = {}; ///< replicas that posted version started + 1, started + 2, …
     std::int64_t started = 0, done = 0;
     double startedMs = 0; ///< the newest
     bool busy = false;
@@ -118,7 +122,7 @@ private:
   void lookForSteadyState();
   Snapshot snapshot() const;
   static bool isSame(const Snapshot& before, const Snapshot& after);
-  std::int64_t inVersions(std::int64_t minibatches, int stage) const;
+  std::int64_t versionsIn(std::int64_t minibatches, int stage) const;
 
   bool isCycleOver(const Snapshot& now);
   void beginCycle(Snapshot now, std::int64_t minibatches);
@@ -145,7 +149,9 @@ private:
   std::vector<std::vector<std::pair<int, int>>> replicaOf_; ///< by rank: hosted stages with their replicas
   std::vector<int> firstHost_;                              ///< by stage: of its replicas in CheckResult::hosts
   std::vector<Channel> channels_;
-  std::vector<Reductions> reductions_; ///< by stage; then the norms
+  std::vector<Reductions> reductions_;
+  std::size_t allReduces_ = 0; ///< of stage 0, in reductions_; those of the other stages follow
+  std::size_t norms_ = 0;      ///< in reductions_
   std::vector<Rank> ranks_;
   std::vector<int> stagesLeft_;   ///< by minibatch: not done with it
   std::vector<double> inputDone_; ///< by minibatch: when the last stage was done with it; -1 before
@@ -159,7 +165,7 @@ private:
   Load load_;
 };
 
-/// Calls visit(lane) for the replicas of the user to which an action of sharing applies, at replica `mine`.
+/// Calls visit(lane) for the replicas of the user to which an action on tied parameters applies, at replica `mine`.
 template <class Visit>
 void forEachServed(const Schedule& schedule, const SharedEdge& edge, const Action& action, int mine, Visit visit) {
   if (action.stage == edge.user) return visit(mine);

@@ -1,64 +1,14 @@
-// The parts of the check, which know nothing of each other: walking a list, the rules of one rank, and the machine that
-// executes all ranks against each other.
+// The parts of the check, which know nothing of each other: the rules of one rank, and the machine that executes all
+// ranks against each other. Both walk lists with a ListCursor, as the executor does.
 #pragma once
 
-#include "pdcrt/Check.h"
+#include "ListCursor.h"
+#include "pdcrt/Machine.h"
 
-#include <limits>
+#include <functional>
 #include <memory>
 
 namespace pdcrt {
-
-constexpr std::int64_t endless = std::numeric_limits<std::int64_t>::max() / 4;
-
-/// Walks the actions of a rank in a run: those of expand() or expandEvaluation(), one by one. A run of `endless`
-/// minibatches does not end.
-class ListCursor {
-public:
-  ListCursor(const Schedule& schedule, int rank, std::int64_t minibatches, bool evaluation = false);
-
-  /// The next action; null at the end.
-  const Action* peek() const { return found_ ? &action_ : nullptr; }
-  void pop() {
-    ++executed_;
-    find();
-  }
-
-  /// Moves on by whole rounds of the part that repeats, to the action at the same place: as many as advance
-  /// `minibatches`, all of whose actions the run has.
-  void skip(std::int64_t minibatches);
-
-  std::int64_t executed() const { return executed_; }
-  std::int64_t round() const { return round_; } ///< of the part that repeats; -1 before it
-  std::size_t offset() const { return position_; }
-
-private:
-  /// An action of the part that repeats, as small as possible: long runs of many ranks wait for memory.
-  struct Repeated {
-    std::int64_t index, advance; ///< and what each round adds to it
-    int stage, peer;
-    ActionKind kind;
-    bool wait;
-    std::uint16_t end; ///< in ends_
-  };
-
-  void find();
-  std::int64_t endOf(const Action& action) const;
-
-  const Schedule* schedule_;
-  const std::vector<Action>* start_;
-  std::int64_t step_ = 1;
-  std::vector<Repeated> repeat_;
-  std::vector<std::int64_t> ends_; ///< the run has the actions with smaller indices
-  std::shared_ptr<std::vector<Action>> evaluation_;
-  std::int64_t minibatches_;
-  std::int64_t round_ = -1;
-  std::size_t position_ = 0; ///< behind `action_`
-  std::int64_t executed_ = 0;
-  bool any_ = true; ///< something in this round belongs to the run
-  Action action_;
-  bool found_ = false;
-};
 
 /// Rules.cpp: what concerns `rank` alone, as if every wait returned. Adds the rank's hosts to `uses`; returns what
 /// is wrong, or an empty text. `executed`: how many actions keep the rules, up to the first that does not.
@@ -82,7 +32,7 @@ struct Halt {
   std::int64_t executed = 0;       ///< actions, of all ranks
 };
 
-/// Check.cpp: whether the endless run has the same halt at two gates, but for `period` minibatches.
+/// EveryDrain.cpp: whether the endless run has the same halt at two gates, but for `period` minibatches.
 bool isSame(const Schedule& schedule, const Halt& before, const Halt& after, std::int64_t period);
 
 /// Machine.cpp: the endless run, without time, held by a gate. `observe` is told as in CheckOptions.

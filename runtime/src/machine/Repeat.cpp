@@ -16,7 +16,7 @@ std::int64_t Machine::repeatable(std::int64_t cycle) const {
     const RankList& list = schedule_.ranks[r];
     if (cycle % list.step != 0) return 0;
     for (const Action& action : list.repeat) {
-      std::int64_t each =
+      const std::int64_t each =
           isVersioned(action.kind) ? schedule_.minibatchesOfUpdate(schedule_.versionedStage(action)) : 1;
       furthest = std::max(furthest, action.index * each + (ranks_[r].list.round() + 1) * list.step);
     }
@@ -44,7 +44,7 @@ void Machine::repeat(std::int64_t cycles, double cycleMs) {
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     Rank& rank = ranks_[r];
     rank.list.skip(more);
-    rank.action.index += isVersioned(rank.action.kind) ? inVersions(more, schedule_.versionedStage(rank.action)) : more;
+    rank.action.index += schedule_.advanceOf(rank.action, more);
     rank.since += ms;
     rank.use.lastMs += ms;
     for (double RankUse::*part : {&RankUse::computeMs, &RankUse::sharedMs, &RankUse::transferMs, &RankUse::allReduceMs,
@@ -54,22 +54,22 @@ void Machine::repeat(std::int64_t cycles, double cycleMs) {
   for (Channel& channel : channels_)
     for (std::vector<Lane>* lanes : {&channel.sending, &channel.receiving})
       for (Lane& lane : *lanes) {
-        std::int64_t steps = channel.shared ? inVersions(more, schedule_.shared[channel.edge].owner) : more;
+        std::int64_t steps = channel.shared ? versionsIn(more, schedule_.shared[channel.edge].owner) : more;
         lane.posted += steps;
         lane.next += steps;
         lane.started += ms;
       }
-  for (std::size_t s = 0; s < reductions_.size(); ++s) {
-    std::int64_t steps = inVersions(more, s + 1 < reductions_.size() ? static_cast<int>(s) : -1);
-    reductions_[s].started += steps;
-    reductions_[s].done += steps;
-    reductions_[s].startedMs += ms;
+  for (Reductions& reductions : reductions_) {
+    const std::int64_t steps = versionsIn(more, reductions.stage);
+    reductions.started += steps;
+    reductions.done += steps;
+    reductions.startedMs += ms;
   }
   for (Task& task : tasks_) {
-    bool norm = task.allReduce && static_cast<std::size_t>(task.channel) + 1 == reductions_.size();
-    const Channel* shared = !task.allReduce && channels_[task.channel].shared ? &channels_[task.channel] : nullptr;
-    int stage = norm ? -1 : task.allReduce ? task.channel : shared ? schedule_.shared[shared->edge].owner : 0;
-    task.index += task.allReduce || shared ? inVersions(more, stage) : more;
+    if (task.allReduce)
+      task.index += versionsIn(more, reductions_[task.channel].stage);
+    else
+      task.index += schedule_.advanceOf(actionOf(task), more);
     task.startMs += ms;
   }
 }
@@ -79,8 +79,7 @@ void Machine::tellAgain(std::int64_t cycles, double cycleMs) {
     for (const TracedAction& traced : cycle_->told) {
       TracedAction again = traced;
       std::int64_t more = i * cycle_->minibatches;
-      again.action.index +=
-          isVersioned(again.action.kind) ? inVersions(more, schedule_.versionedStage(again.action)) : more;
+      again.action.index += schedule_.advanceOf(again.action, more);
       again.startMs += static_cast<double>(i) * cycleMs;
       again.endMs += static_cast<double>(i) * cycleMs;
       options_.retell(again);

@@ -29,8 +29,8 @@ struct SharedPort {
 class Progress {
 public:
   Progress(const Schedule& schedule, Host host, std::int64_t minibatches, bool evaluation)
-      : schedule_(schedule), stage_(schedule.stages[host.stage]), host_(host), total_(minibatches),
-        evaluation_(evaluation) {
+      : schedule_(schedule), stage_(schedule.stages[host.stage]), routing_(stage_.routing()), host_(host),
+        total_(minibatches), evaluation_(evaluation) {
     use_.host = host;
     for (std::size_t i = 0; i < schedule.edges.size(); ++i) {
       const ScheduleEdge& edge = schedule.edges[i];
@@ -110,12 +110,10 @@ public:
   Host host() const { return host_; }
 
 private:
-  std::int64_t minibatch(std::int64_t local) const { return local * stage_.replicas + host_.replica; }
+  std::int64_t minibatch(std::int64_t local) const { return routing_.minibatch(local, host_.replica); }
 
   /// Local minibatches among the first `count` of the pipeline.
-  std::int64_t localCount(std::int64_t count) const {
-    return count > host_.replica ? (count - host_.replica - 1) / stage_.replicas + 1 : 0;
-  }
+  std::int64_t localCount(std::int64_t count) const { return routing_.localCount(count, host_.replica); }
 
   /// Empty if `index` is the next in order after `done` local minibatches.
   std::string inOrder(std::int64_t index, std::int64_t done) const {
@@ -318,7 +316,7 @@ private:
     return {};
   }
 
-  /// Counts a post or a wait of sharing, which are in order.
+  /// Counts a post or a wait of tied parameters, which are in order.
   std::string count(SharedPort& port, const Action& action, std::int64_t& posted, std::int64_t& awaited) const {
     std::int64_t& counter = action.wait ? awaited : posted;
     if (std::int64_t next = nextOf(port, action.kind, counter); action.index != next)
@@ -362,9 +360,9 @@ private:
     if (std::string text = inOrder(action.index, action.wait ? port->awaited : port->posted); !text.empty())
       return text;
     std::int64_t k = port->posted;
-    std::int64_t produced = evaluation_ ? evaluated_ : action.kind == ActionKind::sendForward ? forwards_ : inputs_;
+    std::int64_t produced = evaluation_ ? evaluated_ : isForwardTransfer(action.kind) ? forwards_ : inputs_;
     std::int64_t consumed = evaluation_ ? evaluated_ : weights_;
-    bool send = action.kind == ActionKind::sendForward || action.kind == ActionKind::sendBackward;
+    const bool send = isSend(action.kind);
     if (action.wait && port->awaited >= port->posted) return "waits for what is not started";
     if (!action.wait && send && produced <= k) return "sends what is not computed yet";
     if (!action.wait && !send && consumed < k - port->ring + 1)
@@ -375,6 +373,7 @@ private:
 
   const Schedule& schedule_;
   const ScheduleStage& stage_;
+  Routing routing_;
   Host host_;
   std::int64_t total_;
   bool evaluation_;

@@ -24,21 +24,6 @@ std::size_t index(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
-ActionKind receiveOf(ActionKind send) {
-  switch (send) {
-  case ActionKind::sendForward: return ActionKind::receiveForward;
-  case ActionKind::sendBackward: return ActionKind::receiveBackward;
-  case ActionKind::sendVersion: return ActionKind::receiveVersion;
-  default: return ActionKind::receivePart;
-  }
-}
-
-/// Indices of such an action in so many minibatches.
-std::int64_t indicesIn(const Schedule& schedule, const Action& action, std::int64_t minibatches) {
-  return isVersioned(action.kind) ? minibatches / schedule.minibatchesOfUpdate(schedule.versionedStage(action))
-                                  : minibatches;
-}
-
 std::int64_t replicaAt(const Schedule& schedule, int rank, int stage) {
   for (const Host& host : schedule.ranks[index(rank)].hosts)
     if (host.stage == stage) return host.replica;
@@ -62,7 +47,7 @@ public:
     }
     Start start = {action, told.rank == rank_, told.peerRank == rank_};
     if (!start.sends && !start.receives) return;
-    if (isSharing(action.kind)) {
+    if (isTied(action.kind)) {
       const bool ownerSends = action.kind == ActionKind::sendVersion;
       start.userReplica = static_cast<int>(ownerSends ? replicaAt(schedule_, told.peerRank, action.peer)
                                                       : replicaAt(schedule_, told.rank, action.stage));
@@ -83,7 +68,7 @@ StartOrder::Lane& StartOrder::lane(const Schedule& schedule, const Action& actio
         known.userReplica == userReplica)
       return known;
   return lanes_.emplace_back(
-      Lane{action.kind, action.stage, action.peer, userReplica, indicesIn(schedule, action, period_), {}, {}});
+      Lane{action.kind, action.stage, action.peer, userReplica, schedule.advanceOf(action, period_), {}, {}});
 }
 
 void StartOrder::add(const Schedule& schedule, const Start& start) {
@@ -98,7 +83,7 @@ void StartOrder::add(const Schedule& schedule, const Start& start) {
   const bool ownerSends = action.kind == ActionKind::sendVersion;
   if (start.sends || reduces) put(action, ownerSends ? start.userReplica : 0);
   if (start.receives)
-    put({receiveOf(action.kind), false, action.peer, action.stage, action.index},
+    put({otherEnd(action.kind), false, action.peer, action.stage, action.index},
         action.kind == ActionKind::sendPart ? start.userReplica : 0);
   turns_.push_back({.after = isVersioned(action.kind)
                                  ? schedule.updateFirst(schedule.versionedStage(action), action.index)
@@ -132,7 +117,7 @@ bool StartOrder::findPeriod(const Schedule& schedule, int rank) {
     }
     std::vector<Start> last(collector.starts.begin() + static_cast<std::ptrdiff_t>(begin),
                             collector.starts.begin() + static_cast<std::ptrdiff_t>(end));
-    for (Start& start : last) start.action.index += indicesIn(schedule, start.action, period);
+    for (Start& start : last) start.action.index += schedule.advanceOf(start.action, period);
     if (!std::equal(last.begin(), last.end(), collector.starts.begin() + static_cast<std::ptrdiff_t>(end),
                     collector.starts.end()))
       return false;

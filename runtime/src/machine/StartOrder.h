@@ -1,6 +1,6 @@
 // In which order a rank starts its transfers and all-reduces, where the transport cannot do several at once in any
 // order (all operations of NCCL on a GPU): one total order for all ranks, that in which the check of the schedule
-// starts them (Check.h). Whoever waits for a transfer has started all that come before it, and so has its peer; so if
+// starts them (Machine.h). Whoever waits for a transfer has started all that come before it, and so has its peer; so if
 // every rank keeps to the order nobody waits for ever, though a rank did one transfer at a time and without buffers.
 //
 // Standard library only.

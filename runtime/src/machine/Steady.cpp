@@ -8,7 +8,7 @@
 using namespace pdcrt;
 
 /// Versions of a stage, or norms (stage < 0), in so many minibatches.
-std::int64_t Machine::inVersions(std::int64_t minibatches, int stage) const {
+std::int64_t Machine::versionsIn(std::int64_t minibatches, int stage) const {
   return minibatches /
          std::max<std::int64_t>(1, stage < 0 ? schedule_.minibatchesPerUpdate : schedule_.minibatchesOfUpdate(stage));
 }
@@ -59,7 +59,7 @@ void Machine::beginCycle(Snapshot now, std::int64_t minibatches) {
 Machine::Snapshot Machine::snapshot() const {
   Snapshot state{(inputs_ - 1) / periodMinibatches_ * periodMinibatches_, clock_.now(), {}, {}};
   auto relative = [&](std::int64_t index, bool versions, int stage) {
-    state.counts.push_back(index - (versions ? inVersions(state.base, stage) : state.base));
+    state.counts.push_back(index - (versions ? versionsIn(state.base, stage) : state.base));
   };
   relative(inputs_, false, 0);
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
@@ -74,9 +74,8 @@ Machine::Snapshot Machine::snapshot() const {
     for (const std::vector<Lane>* lanes : {&channel.sending, &channel.receiving})
       for (const Lane& lane : *lanes) relative(lane.next, channel.shared, owner);
   }
-  for (std::size_t s = 0; s < reductions_.size(); ++s)
-    if (reductions_[s].done > 0)
-      relative(reductions_[s].done, true, s + 1 < reductions_.size() ? static_cast<int>(s) : -1);
+  for (const Reductions& reductions : reductions_)
+    if (reductions.done > 0) relative(reductions.done, true, reductions.stage);
   for (const Clock::UnderWay& one : clock_.underWay()) {
     state.counts.push_back(one.computation ? one.id : -1 - tasks_[one.id].channel);
     state.counts.push_back(one.computation ? 0 : tasks_[one.id].lane);

@@ -16,13 +16,8 @@ enum class Row : int { compute, send, receive, allReduce };
 Row rowOf(const Action& action) {
   if (action.wait) return Row::compute;
   if (isReduction(action.kind)) return Row::allReduce;
-  switch (action.kind) {
-  case ActionKind::sendForward:
-  case ActionKind::sendBackward:
-  case ActionKind::sendVersion:
-  case ActionKind::sendPart: return Row::send;
-  default: return isTransfer(action.kind) || isSharing(action.kind) ? Row::receive : Row::compute;
-  }
+  if (isComputation(action.kind)) return Row::compute;
+  return isSend(action.kind) ? Row::send : Row::receive;
 }
 
 const char* categoryOf(const Action& action) {

@@ -3,7 +3,7 @@
 
 #include "checkpoint/Resume.h"
 #include "data/Data.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Machine.h"
 
 #include <algorithm>
 #include <cstdio>

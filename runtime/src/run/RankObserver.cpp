@@ -1,7 +1,7 @@
 // What a rank is told while it trains, by the executor and by other ranks, and what it makes of it.
 #include "RankRun.h"
 
-#include "pdcrt/Check.h"
+#include "pdcrt/Machine.h"
 
 #include <cstdio>
 #include <cstring>

@@ -4,8 +4,9 @@
 #include "Agreement.h"
 #include "checkpoint/Resume.h"
 #include "measure/Profile.h"
-#include "pdcrt/Check.h"
 #include "pdcrt/Device.h"
+#include "pdcrt/Machine.h"
+#include "pdcrt/Places.h"
 #include "pdcrt/Threads.h"
 #include "pdcrt/WriteFile.h"
 
@@ -33,7 +34,7 @@ RankRun::RankRun(const RunOptions& options, const RunFiles& files, std::span<con
       control_(communicator_, messagesUnderWay(files.schedule)), rank_(transport.rank()), recorder_(recorder),
       oneProcess_(oneProcess),
       executor_({.schedule = &files.schedule,
-                 .rank = rank_,
+                 .rank = Places(files.schedule).at(rank_).rank,
                  .stages = stages,
                  .training = &files.training,
                  .communicator = &communicator_,
@@ -314,9 +315,8 @@ Status RankRun::measure() {
     toRank0(message);
   }
   if (rank_ != 0) return control_.flush() ? Status() : transport_.failure();
-  std::size_t replicas = 0;
-  for (const ScheduleStage& stage : files_.schedule.stages) replicas += static_cast<std::size_t>(stage.replicas);
-  if (!waitFor([&] { return statistics_.size() == replicas; })) return transport_.failure();
+  const std::size_t hosts = Places(files_.schedule).hostCount();
+  if (!waitFor([&] { return statistics_.size() == hosts; })) return transport_.failure();
   complain(progress_->memory(statistics_));
   if (!options_.traceFile.empty()) complain(Trace::join(options_.traceFile, transport_.ranks()));
   std::fputs(summaryOf(files_, {.stages = statistics_,

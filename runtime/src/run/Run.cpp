@@ -4,6 +4,7 @@
 #include "pdcrt/Device.h"
 #include "pdcrt/Hash.h"
 #include "pdcrt/Launcher.h"
+#include "pdcrt/Places.h"
 #include "pdcrt/Threads.h"
 #include "transport/HostTransport.h"
 #include "transport/mpi/MpiTransport.h"
@@ -56,11 +57,12 @@ Status addBlocks(const RunOptions& options, const Schedule& schedule, std::uniqu
 
 /// All ranks as threads. The status of the first rank that failed by itself.
 Status runThreads(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages) {
-  const std::size_t ranks = files.schedule.ranks.size();
+  const Places places(files.schedule);
+  const auto ranks = static_cast<std::size_t>(places.processes());
   std::vector<std::unique_ptr<FlightRecorder>> recorders;
   Supervision supervision(options.directory, onSupervisorSignal);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    recorders.push_back(std::make_unique<FlightRecorder>(static_cast<int>(rank), files.schedule.ranks[rank].hosts));
+    recorders.push_back(std::make_unique<FlightRecorder>(static_cast<int>(rank), places.hosts(static_cast<int>(rank))));
     supervision.add(*recorders.back());
   }
   if (Status status = supervision.connect(files.hash, files.build); !status) return status;
@@ -105,7 +107,8 @@ Status join(int ranks, int rank, const RunOptions& options, std::unique_ptr<Tran
 /// A process of its own per rank.
 Status runProcess(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages) {
   const std::optional<LaunchedAs> launched = launchedAs();
-  const int ranks = static_cast<int>(files.schedule.ranks.size());
+  const Places places(files.schedule);
+  const int ranks = places.processes();
   const int rank = options.rank >= 0 ? options.rank : launched ? launched->rank : -1;
   // Before the others are met: MPI waits for everybody without a limit.
   if (launched && launched->ranks != ranks)
@@ -118,8 +121,7 @@ Status runProcess(const RunOptions& options, const RunFiles& files, std::span<co
     return {Exit::usage,
             "the plan has " + std::to_string(ranks) + " ranks, --rank=" + std::to_string(rank) + " is none"};
   const bool known = rank >= 0;
-  FlightRecorder recorder(rank,
-                          known ? files.schedule.ranks[static_cast<std::size_t>(rank)].hosts : std::vector<Host>());
+  FlightRecorder recorder(rank, known ? places.hosts(rank) : std::vector<Host>());
   Supervision supervision(options.directory, onSupervisorSignal);
   if (known) {
     supervision.add(recorder);
@@ -179,7 +181,7 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages, const
   std::signal(SIGINT, onSignal);
   std::signal(SIGTERM, onSignal);
 
-  const std::size_t ranks = files.schedule.ranks.size();
+  const int ranks = Places(files.schedule).processes();
   const std::optional<LaunchedAs> launched = launchedAs();
   const bool alone = !launched || launched->ranks == 1;
   if (!options.threads && !launched && isMpirunOfPdcRun())

@@ -1,10 +1,10 @@
 // Files of a run: plan, schedule, training, weights.
 #include "RunFiles.h"
 
-#include "pdcrt/Check.h"
 #include "pdcrt/Device.h"
 #include "pdcrt/FilterBlocks.h"
 #include "pdcrt/Hash.h"
+#include "pdcrt/Machine.h"
 #include "pdcrt/MappedFile.h"
 #include "pdcrt/Npy.h"
 #include "pdcrt/Safetensors.h"

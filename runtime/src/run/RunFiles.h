@@ -33,7 +33,7 @@ struct RunFiles {
 /// Reads and checks the files of options.directory. Fails with Exit::invalid.
 Status readRunFiles(const RunOptions& options, RunFiles& files);
 
-/// Executes the schedule for a run of `minibatches`, or for one that drains alike and is shorter (Check.h). Fails with
+/// Executes the schedule for a run of `minibatches`, or for one that drains alike and is shorter (Verify.h). Fails with
 /// Exit::invalid and a picture of who waits for whom.
 Status checkSchedule(const Schedule& schedule, std::int64_t minibatches);
 

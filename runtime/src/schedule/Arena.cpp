@@ -32,7 +32,7 @@ SharedBuffers sharedBuffers(const Schedule& schedule, int stage, const SharedRow
 
 GradientSets gradientSets(const Schedule& schedule, int stage) {
   const ScheduleStage& shape = schedule.stages[static_cast<std::size_t>(stage)];
-  return {.ring = shape.syncDelay + 1, .spare = schedule.minibatchesOfUpdate(stage) > shape.replicas};
+  return {.ring = shape.syncDelay + 1, .spare = schedule.mostOfUpdate(stage) > 1};
 }
 
 Arena layoutArena(const Schedule& schedule, std::span<const ArenaStage> stages) {

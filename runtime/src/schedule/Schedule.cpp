@@ -1,39 +1,24 @@
-// Schedules as data: what versions and updates follow from the header, whether the parts fit, and the expansion of the
-// endless lists to a number of minibatches. The text form is in ScheduleText.cpp.
-#include "machine/Parts.h"
+// Schedules as data: what versions and updates follow from the header, and whether the parts fit. The text form is in
+// ScheduleText.cpp; machine/ListCursor.h walks the endless lists.
+#include "pdcrt/Schedule.h"
 
 #include <algorithm>
+#include <numeric>
 
 using namespace pdcrt;
 
-bool pdcrt::isTransfer(ActionKind kind) {
-  return kind == ActionKind::sendForward || kind == ActionKind::receiveForward || kind == ActionKind::sendBackward ||
-         kind == ActionKind::receiveBackward;
-}
-
-bool pdcrt::isForwardTransfer(ActionKind kind) {
-  return kind == ActionKind::sendForward || kind == ActionKind::receiveForward;
-}
-
-bool pdcrt::isSharing(ActionKind kind) {
-  return kind == ActionKind::sendVersion || kind == ActionKind::receiveVersion || kind == ActionKind::sendPart ||
-         kind == ActionKind::receivePart;
-}
-
-bool pdcrt::isVersioned(ActionKind kind) {
-  return kind == ActionKind::update || isReduction(kind) || isSharing(kind);
-}
-
-bool pdcrt::isReduction(ActionKind kind) {
-  return kind == ActionKind::allReduce || kind == ActionKind::gradientNorm;
-}
-
-bool pdcrt::isComputation(ActionKind kind) {
-  return !isTransfer(kind) && !isSharing(kind) && !isReduction(kind);
-}
-
 std::int64_t Schedule::minibatchesOfUpdate(int stage) const {
   return minibatchesPerUpdate > 0 ? minibatchesPerUpdate : stages[stage].replicas;
+}
+
+std::int64_t Schedule::mostOfUpdate(int stage) const {
+  const Routing routes = routing(stage);
+  const std::int64_t each = minibatchesOfUpdate(stage), period = std::lcm(each, routes.length());
+  std::int64_t most = 0;
+  for (std::int64_t first = 0; first < period; first += each)
+    for (int r = 0; r < routes.replicas(); ++r)
+      most = std::max(most, routes.localCount(first + each, r) - routes.localCount(first, r));
+  return most;
 }
 
 std::int64_t Schedule::updateFirst(int stage, std::int64_t version) const {
@@ -54,11 +39,12 @@ std::int64_t Schedule::versionUsed(int stage, std::int64_t minibatch) const {
     std::int64_t batch = minibatch / minibatchesPerUpdate;
     return weights == WeightPolicy::twoVersions ? std::max<std::int64_t>(0, batch - 1) : batch;
   }
-  auto stashed = [&](const ScheduleStage& s) {
-    return std::max<std::int64_t>(0, minibatch / s.replicas - s.warmup - s.syncDelay);
+  auto stashed = [&](int s) {
+    const ScheduleStage& of = stages[s];
+    return std::max<std::int64_t>(0, minibatch / minibatchesOfUpdate(s) - of.warmup - of.syncDelay);
   };
-  if (weights == WeightPolicy::verticalSync) return stages[0].replicas * stashed(stages[0]) / stages[stage].replicas;
-  return stashed(stages[stage]);
+  if (weights == WeightPolicy::verticalSync) return minibatchesOfUpdate(0) * stashed(0) / minibatchesOfUpdate(stage);
+  return stashed(stage);
 }
 
 int Schedule::rankOf(int stage, int replica) const {
@@ -83,10 +69,7 @@ int Schedule::sharedBetween(int a, int b) const {
 }
 
 bool Schedule::hasPart(const SharedEdge& edge, int q, std::int64_t version) const {
-  std::int64_t each = minibatchesOfUpdate(edge.owner), replicas = stages[edge.user].replicas;
-  std::int64_t first = (version - 1) * each; // of the update's minibatches; then the first of this replica's
-  first += ((q - first) % replicas + replicas) % replicas;
-  return first < version * each;
+  return routing(edge.user).hasOneOf(updateFirst(edge.owner, version), updateLast(edge.owner, version), q);
 }
 
 bool Schedule::takesVersion(const SharedEdge& edge, int q, std::int64_t version) const {
@@ -97,7 +80,16 @@ bool Schedule::takesVersion(const SharedEdge& edge, int q, std::int64_t version)
 }
 
 int Schedule::versionedStage(const Action& action) const {
-  return isSharing(action.kind) ? std::min(action.stage, action.peer) : action.stage;
+  return isTied(action.kind) ? std::min(action.stage, action.peer) : action.stage;
+}
+
+std::int64_t Schedule::advanceOf(const Action& action, std::int64_t minibatches) const {
+  return isVersioned(action.kind) ? minibatches / minibatchesOfUpdate(versionedStage(action)) : minibatches;
+}
+
+std::int64_t Schedule::endOf(const Action& action, std::int64_t minibatches) const {
+  // Minibatches count from 0, versions from 1; the update of the last minibatch is the last one.
+  return isVersioned(action.kind) ? updates(versionedStage(action), minibatches) + 1 : minibatches;
 }
 
 /// What is wrong with an action of `rank`; empty if nothing is.
@@ -111,12 +103,13 @@ static std::string problemOf(const Schedule& schedule, const RankList& rank, con
     return "'" + toString(action) + "' needs a line 'gradient-norm'";
   bool versioned = isVersioned(action.kind);
   if (versioned && action.index < 1) return "'" + toString(action) + "': versions that an update makes count from 1";
-  if (!versioned && action.index % schedule.stages[action.stage].replicas != hosted->replica)
+  if (const int replica = schedule.routing(action.stage).replica(action.index);
+      !versioned && replica != hosted->replica)
     return "'" + toString(action) + "': minibatch " + std::to_string(action.index) + " belongs to replica " +
-           std::to_string(action.index % schedule.stages[action.stage].replicas) + ", this is replica " +
-           std::to_string(hosted->replica);
-  if (isSharing(action.kind)) {
-    bool byOwner = action.kind == ActionKind::sendVersion || action.kind == ActionKind::receivePart;
+           std::to_string(replica) + ", this is replica " + std::to_string(hosted->replica);
+  if (isTied(action.kind)) {
+    // The owner sends versions and receives parts.
+    const bool byOwner = isSend(action.kind) == (kindRow(action.kind).lane == ActionLane::versions);
     if (schedule.sharedBetween(action.stage, action.peer) < 0 || byOwner != (action.stage < action.peer))
       return "'" + toString(action) + "': stages " + std::to_string(action.stage) + " and " +
              std::to_string(action.peer) + " share no parameters in that direction";
@@ -125,13 +118,25 @@ static std::string problemOf(const Schedule& schedule, const RankList& rank, con
 
   int edge = schedule.edgeBetween(action.stage, action.peer);
   bool values = isForwardTransfer(action.kind);
-  bool send = action.kind == ActionKind::sendForward || action.kind == ActionKind::sendBackward;
+  bool send = isSend(action.kind);
   bool exists = edge >= 0 && (values ? schedule.edges[edge].forward : schedule.edges[edge].backward);
   bool downstream = action.peer > action.stage; // values leave towards later stages, gradients towards earlier ones
   if (!exists || downstream != (values == send))
     return "'" + toString(action) + "': there is no edge for it between stages " + std::to_string(action.stage) +
            " and " + std::to_string(action.peer);
   return {};
+}
+
+static std::string problemOf(const Route& route, int replicas) {
+  if (route.isRoundRobin()) return {};
+  std::vector<bool> has(static_cast<std::size_t>(replicas));
+  for (int replica : route.word()) {
+    if (replica < 0 || replica >= replicas)
+      return "its route names replica " + std::to_string(replica) + ", which does not exist";
+    has[static_cast<std::size_t>(replica)] = true;
+  }
+  const auto missing = std::find(has.begin(), has.end(), false);
+  return missing == has.end() ? "" : "its route leaves out replica " + std::to_string(missing - has.begin());
 }
 
 static std::string problemOf(const ScheduleEdge& edge, const EdgeRings& rings, int stages) {
@@ -158,6 +163,10 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
     if (stage.replicas < 1 || stage.slots < 1 || stage.versions < 1 || stage.handovers < 1 || stage.warmup < 0 ||
         stage.syncDelay < 0)
       return fail("stage " + std::to_string(s) + " needs at least one replica, slot, version and handover");
+    if (std::string text = problemOf(stage.route, stage.replicas); !text.empty())
+      return fail("stage " + std::to_string(s) + ": " + text);
+    if (!stage.route.isRoundRobin() && schedule.minibatchesPerUpdate == 0)
+      return fail("stage " + std::to_string(s) + ": a route needs minibatches-per-update");
     hosts[s].assign(stage.replicas, 0);
   }
   if (schedule.minibatchesPerUpdate < 0) return fail("minibatches-per-update is negative");
@@ -204,11 +213,12 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
       if (++hosts[host.stage][host.replica] > 1)
         return fail(std::to_string(host.stage) + "." + std::to_string(host.replica) +
                     " is hosted by more than one rank");
-      if (rank.step % schedule.minibatchesOfUpdate(host.stage) != 0 ||
-          rank.step % schedule.stages[host.stage].replicas != 0)
+      const std::int64_t length = schedule.routing(host.stage).length();
+      if (rank.step % schedule.minibatchesOfUpdate(host.stage) != 0 || rank.step % length != 0)
         return fail("the step " + std::to_string(rank.step) + " of " + name + " is not a multiple of the " +
                     std::to_string(schedule.minibatchesOfUpdate(host.stage)) + " minibatches of an update and the " +
-                    std::to_string(schedule.stages[host.stage].replicas) + " replicas");
+                    std::to_string(length) +
+                    (schedule.stages[host.stage].route.isRoundRobin() ? " replicas" : " minibatches of the route"));
     }
     for (const SharedEdge& edge : schedule.shared)
       for (const Host& host : rank.hosts)
@@ -224,96 +234,4 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
     for (std::size_t q = 0; q < hosts[s].size(); ++q)
       if (hosts[s][q] == 0) return fail("no rank hosts " + std::to_string(s) + "." + std::to_string(q));
   return true;
-}
-
-std::vector<Action> pdcrt::expand(const Schedule& schedule, int rank, std::int64_t minibatches) {
-  std::vector<Action> result;
-  for (ListCursor list(schedule, rank, minibatches); list.peek(); list.pop()) result.push_back(*list.peek());
-  return result;
-}
-
-namespace {
-
-/// The evaluation of one rank, minibatch by minibatch. A rank that hosts several stages evaluates a chunk of
-/// minibatches in one of them before it goes on to the next, so that other ranks compute meanwhile. No ring is smaller
-/// than a chunk: so a chunk passes a stage once the chunk before it has passed the stages after it, and nothing can
-/// deadlock.
-class Evaluation {
-public:
-  Evaluation(const Schedule& schedule, int rank, std::int64_t minibatches) : total_(minibatches) {
-    for (const Host& host : schedule.ranks[rank].hosts) {
-      hosts_.push_back({host, schedule.stages[host.stage].replicas});
-      for (std::size_t i = 0; i < schedule.edges.size(); ++i) {
-        const ScheduleEdge& edge = schedule.edges[i];
-        if (edge.forward && edge.from == host.stage)
-          hosts_.back().out.push_back({edge.to, schedule.rings[i].forwardSend});
-        if (edge.forward && edge.to == host.stage)
-          hosts_.back().in.push_back({edge.from, schedule.rings[i].forwardReceive});
-      }
-    }
-    std::sort(hosts_.begin(), hosts_.end(),
-              [](const Hosted& a, const Hosted& b) { return a.host.stage < b.host.stage; });
-    chunk_ = std::max<std::int64_t>(1, minibatches);
-    if (hosts_.size() == 1) return;
-    for (std::size_t i = 0; i < schedule.edges.size(); ++i)
-      if (schedule.edges[i].forward)
-        chunk_ = std::min<std::int64_t>({chunk_, schedule.rings[i].forwardSend, schedule.rings[i].forwardReceive});
-  }
-
-  std::vector<Action> list() {
-    for (const Hosted& hosted : hosts_)
-      for (const Port& port : hosted.in)
-        for (std::int64_t k = 0; k < port.ring; ++k)
-          transfer(hosted, ActionKind::receiveForward, false, port, hosted.host.replica + k * hosted.replicas);
-    forEachMinibatch([&](const Hosted& hosted, std::int64_t b) {
-      for (const Port& port : hosted.out)
-        transfer(hosted, ActionKind::sendForward, true, port, b - port.ring * hosted.replicas);
-      for (const Port& port : hosted.in) transfer(hosted, ActionKind::receiveForward, true, port, b);
-      list_.push_back({ActionKind::evaluate, false, hosted.host.stage, -1, b});
-      for (const Port& port : hosted.out) transfer(hosted, ActionKind::sendForward, false, port, b);
-      for (const Port& port : hosted.in)
-        transfer(hosted, ActionKind::receiveForward, false, port, b + port.ring * hosted.replicas);
-    });
-    // The sends that no later minibatch of the same buffer has awaited.
-    forEachMinibatch([&](const Hosted& hosted, std::int64_t b) {
-      for (const Port& port : hosted.out)
-        if (b + port.ring * hosted.replicas >= total_) transfer(hosted, ActionKind::sendForward, true, port, b);
-    });
-    return std::move(list_);
-  }
-
-private:
-  struct Port {
-    int peer;
-    std::int64_t ring;
-  };
-  struct Hosted {
-    Host host;
-    std::int64_t replicas;
-    std::vector<Port> out = {}, in = {};
-  };
-
-  template <class Visit>
-  void forEachMinibatch(Visit visit) {
-    for (std::int64_t first = 0; first < total_; first += chunk_)
-      for (const Hosted& hosted : hosts_) {
-        const std::int64_t ahead = (hosted.host.replica - first % hosted.replicas + hosted.replicas) % hosted.replicas;
-        for (std::int64_t b = first + ahead; b < std::min(first + chunk_, total_); b += hosted.replicas)
-          visit(hosted, b);
-      }
-  }
-
-  void transfer(const Hosted& hosted, ActionKind kind, bool wait, const Port& port, std::int64_t minibatch) {
-    if (minibatch >= 0 && minibatch < total_) list_.push_back({kind, wait, hosted.host.stage, port.peer, minibatch});
-  }
-
-  std::int64_t total_, chunk_ = 0;
-  std::vector<Hosted> hosts_;
-  std::vector<Action> list_;
-};
-
-} // namespace
-
-std::vector<Action> pdcrt::expandEvaluation(const Schedule& schedule, int rank, std::int64_t minibatches) {
-  return Evaluation(schedule, rank, minibatches).list();
 }

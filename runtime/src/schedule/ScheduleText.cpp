@@ -6,6 +6,7 @@
 //   gradient-norm
 //   stage 0 replicas 1 warmup 2 sync-delay 0 slots 3 versions 3
 //   stage 1 replicas 1 warmup 0 sync-delay 0 slots 1 versions 1 handovers 3
+//   stage 2 replicas 2 warmup 0 sync-delay 0 slots 1 versions 1 route 0 0 1
 //   edge 0>1 forward send 3 receive 2 backward send 2 receive 2
 //   shared 0>1 versions send 3 receive 2 parts send 2 receive 2
 //   rank 0 hosts 0.0 step 1
@@ -15,6 +16,8 @@
 //     …
 //   repeat
 //     …
+//
+// `route` says which replica computes which minibatch (Routing.h); without it they take turns.
 //
 // The line `gradient-norm` is there where updates await the norm of all gradients, which needs minibatches-per-update >
 // 0. A line of actions holds the waits of one computation, the computation, and what it starts. `#` begins a comment.
@@ -28,31 +31,6 @@ using namespace pdcrt;
 
 namespace {
 
-struct KindName {
-  ActionKind kind;
-  std::string_view letters;
-  char arrow; ///< between minibatch and peer; 0 without peer
-};
-
-constexpr KindName kindNames[] = {
-    {ActionKind::forward, "F", 0},
-    {ActionKind::backward, "B", 0},
-    {ActionKind::backwardInput, "I", 0},
-    {ActionKind::backwardWeight, "W", 0},
-    {ActionKind::update, "U", 0},
-    {ActionKind::evaluate, "E", 0},
-    {ActionKind::sendForward, "SF", '>'},
-    {ActionKind::receiveForward, "RF", '<'},
-    {ActionKind::sendBackward, "SB", '>'},
-    {ActionKind::receiveBackward, "RB", '<'},
-    {ActionKind::allReduce, "AR", 0},
-    {ActionKind::sendVersion, "SV", '>'},
-    {ActionKind::receiveVersion, "RV", '<'},
-    {ActionKind::sendPart, "SG", '>'},
-    {ActionKind::receivePart, "RG", '<'},
-    {ActionKind::gradientNorm, "GN", 0},
-};
-
 constexpr std::string_view weightNames[] = {"stash", "vertical-sync", "latest", "two-versions"};
 
 /// Numbers above this are typing errors; it keeps sums of minibatches far from overflow.
@@ -62,13 +40,12 @@ constexpr std::int64_t largestCount = 1 << 20;
 } // namespace
 
 std::string pdcrt::toString(const Action& action) {
-  const KindName* name = kindNames;
-  while (name->kind != action.kind) ++name;
+  const ActionKindRow& kind = kindRow(action.kind);
   std::string text = action.wait ? "?" : "";
   text += std::to_string(action.stage);
-  text += name->letters;
+  text += kind.letters;
   text += std::to_string(action.index);
-  if (name->arrow) text += name->arrow + std::to_string(action.peer);
+  if (kind.arrow) text += kind.arrow + std::to_string(action.peer);
   return text;
 }
 
@@ -81,8 +58,8 @@ static bool readNumber(std::string_view& text, std::int64_t largest, std::int64_
 
 bool pdcrt::parseAction(std::string_view text, Action& action, std::string& error) {
   const std::string whole(text);
-  auto fail = [&](const char* expected) {
-    error = std::string("expected ") + expected + " in '" + whole + "'";
+  auto fail = [&](const std::string& expected) {
+    error = "expected " + expected + " in '" + whole + "'";
     return false;
   };
   Action result;
@@ -96,18 +73,21 @@ bool pdcrt::parseAction(std::string_view text, Action& action, std::string& erro
 
   std::size_t letters = 0;
   while (letters < text.size() && text[letters] >= 'A' && text[letters] <= 'Z') ++letters;
-  const KindName* name = nullptr;
-  for (const KindName& candidate : kindNames)
-    if (candidate.letters == text.substr(0, letters)) name = &candidate;
-  if (!name) return fail("one of F, B, I, W, U, E, SF, RF, SB, RB, AR, SV, RV, SG, RG, GN");
-  result.kind = name->kind;
+  const auto* kind = std::find_if(std::begin(actionKinds), std::end(actionKinds),
+                                  [&](const ActionKindRow& row) { return row.letters == text.substr(0, letters); });
+  if (kind == std::end(actionKinds)) {
+    std::string known;
+    for (const ActionKindRow& row : actionKinds) known += (known.empty() ? "" : ", ") + std::string(row.letters);
+    return fail("one of " + known);
+  }
+  result.kind = kind->kind;
   text.remove_prefix(letters);
   if (result.wait && isComputation(result.kind)) return fail("a transfer or an all-reduce to wait for");
 
   if (text.empty() || !readNumber(text, largestNumber, result.index)) return fail("a minibatch or version number");
-  if (name->arrow) {
-    if (!text.starts_with(name->arrow))
-      return fail(name->arrow == '>' ? "'>' and the receiver's stage" : "'<' and the sender's stage");
+  if (kind->arrow) {
+    if (!text.starts_with(kind->arrow))
+      return fail(isSend(result.kind) ? "'>' and the receiver's stage" : "'<' and the sender's stage");
     text.remove_prefix(1);
     if (text.empty() || !readNumber(text, largestCount, number)) return fail("the other stage's number");
     result.peer = static_cast<int>(number);
@@ -146,6 +126,8 @@ std::string pdcrt::toString(const Schedule& schedule) {
             number(stage.warmup) + " sync-delay" + number(stage.syncDelay) + " slots" + number(stage.slots) +
             " versions" + number(stage.versions);
     if (stage.handovers != 1) text += " handovers" + number(stage.handovers);
+    if (!stage.route.isRoundRobin()) text += " route";
+    for (int replica : stage.route.word()) text += number(replica);
     text += "\n";
   }
   for (std::size_t i = 0; i < schedule.edges.size(); ++i) {
@@ -259,14 +241,30 @@ private:
         !field("warmup", stage.warmup) || !field("sync-delay", stage.syncDelay) || !field("slots", stage.slots) ||
         !field("versions", stage.versions))
       return false;
-    if (std::string_view more = word(); more == "handovers") { // 1 where the backward is not split
+    std::string_view more = word();
+    if (more == "handovers") { // 1 where the backward is not split
       std::int64_t handovers = 0;
       if (!number(word(), "a number", largestCount, handovers)) return false;
       stage.handovers = static_cast<int>(handovers);
-    } else if (!more.empty()) {
-      return fail("expected 'handovers' or the end of the line, got '" + std::string(more) + "'");
+      more = word();
     }
-    schedule_.stages.push_back(stage);
+    if (more == "route") {
+      if (!readRoute(stage.route)) return false;
+    } else if (!more.empty()) {
+      return fail("expected 'handovers', 'route' or the end of the line, got '" + std::string(more) + "'");
+    }
+    schedule_.stages.push_back(std::move(stage));
+    return true;
+  }
+
+  bool readRoute(Route& route) {
+    std::vector<int> word;
+    for (std::string_view next = this->word(); !next.empty() || word.empty(); next = this->word()) {
+      std::int64_t replica = 0;
+      if (!number(next, "a replica", largestCount, replica)) return false;
+      word.push_back(static_cast<int>(replica));
+    }
+    route = Route(std::move(word));
     return true;
   }
 

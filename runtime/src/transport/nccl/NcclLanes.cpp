@@ -1,6 +1,7 @@
 // Which lanes a schedule needs, and whether its ranks use them.
 #include "NcclTransport.h"
 
+#include "pdcrt/Places.h"
 #include "transport/Channels.h"
 
 #include <algorithm>
@@ -30,7 +31,8 @@ int freeChannel(const Schedule& schedule) {
 
 class Lanes {
 public:
-  explicit Lanes(const Schedule& schedule) : schedule_(schedule), channel_(freeChannel(schedule) + 1) {}
+  explicit Lanes(const Schedule& schedule)
+      : schedule_(schedule), places_(schedule), channel_(freeChannel(schedule) + 1) {}
 
   void addEdge(int edge, Direction direction) {
     const ScheduleEdge& ends = schedule_.edges[index(edge)];
@@ -40,7 +42,7 @@ public:
                 std::to_string(ends.to);
     for (int low = 0; low < replicasOf(schedule_, ends.from); ++low)
       for (int high = 0; high < replicasOf(schedule_, ends.to); ++high) {
-        const int from = schedule_.rankOf(ends.from, low), to = schedule_.rankOf(ends.to, high);
+        const int from = places_.process({ends.from, low}), to = places_.process({ends.to, high});
         lane.links.push_back(
             {forward ? from : to, forward ? to : from, edgeChannel(schedule_, edge, direction, low, high)});
       }
@@ -54,7 +56,7 @@ public:
       for (int b = 0; b < replicasOf(schedule_, stage); ++b)
         for (int step = 0; step < 2 && a != b; ++step)
           lane.links.push_back(
-              {schedule_.rankOf(stage, a), schedule_.rankOf(stage, b), allReduceChannel(stage) + step});
+              {places_.process({stage, a}), places_.process({stage, b}), allReduceChannel(stage) + step});
     if (!lane.links.empty()) add(std::move(lane));
   }
 
@@ -64,8 +66,8 @@ public:
     lane.name = (parts ? "gradients" : "versions") + std::string(" that stages ") + std::to_string(edge.owner) +
                 " and " + std::to_string(edge.user) + " share";
     for (int q = 0; q < replicasOf(schedule_, edge.user); ++q) {
-      const int owner = schedule_.rankOf(edge.owner, q % replicasOf(schedule_, edge.owner));
-      const int user = schedule_.rankOf(edge.user, q);
+      const int owner = places_.process({edge.owner, q % replicasOf(schedule_, edge.owner)});
+      const int user = places_.process({edge.user, q});
       lane.links.push_back({parts ? user : owner, parts ? owner : user, sharedChannel(schedule_, shared, parts, q)});
     }
     add(std::move(lane));
@@ -84,6 +86,7 @@ private:
   }
 
   const Schedule& schedule_;
+  Places places_;
   int channel_;
 };
 

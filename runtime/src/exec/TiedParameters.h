@@ -1,4 +1,4 @@
-// Parameters that a stage shares with others (SharedEdge in Schedule.h): their buffers and transfers at one stage
+// Tied parameters, those that several stages use (SharedEdge in Schedule.h): their buffers and transfers at one stage
 // replica.
 //
 // A user keeps a ring of the versions that its owner sends, and a ring of the sums of its gradients, by update of the
@@ -8,6 +8,7 @@
 
 #include "Weights.h"
 #include "pdcrt/Arena.h"
+#include "pdcrt/Places.h"
 #include "pdcrt/Schedule.h"
 #include "pdcrt/Stage.h"
 #include "pdcrt/Status.h"
@@ -19,10 +20,10 @@
 
 namespace pdcrt {
 
-class Sharing {
+class TiedParameters {
 public:
-  void prepare(const Schedule& schedule, const Host& host, const Stage& stage, const ArenaHost& place,
-               std::byte* memory);
+  void prepare(const Schedule& schedule, const Places& places, const Host& host, const Stage& stage,
+               const ArenaHost& place, std::byte* memory);
 
   /// Whether the stage uses, or owns, parameters that are used elsewhere too.
   bool any() const { return !ends_.empty(); }

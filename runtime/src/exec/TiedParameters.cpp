@@ -1,5 +1,5 @@
-// Shared parameters of a stage replica: rings, transfers, sums.
-#include "Sharing.h"
+// Tied parameters of a stage replica: rings, transfers, sums.
+#include "TiedParameters.h"
 
 #include "transport/Channels.h"
 
@@ -13,7 +13,7 @@ constexpr std::size_t index(std::int64_t i) {
 }
 
 bool movesVersions(const Action& action) {
-  return action.kind == ActionKind::sendVersion || action.kind == ActionKind::receiveVersion;
+  return kindRow(action.kind).lane == ActionLane::versions;
 }
 
 void add(Stream& q, float* sum, const float* more, std::int64_t count) {
@@ -23,8 +23,8 @@ void add(Stream& q, float* sum, const float* more, std::int64_t count) {
 
 } // namespace
 
-void Sharing::prepare(const Schedule& schedule, const Host& host, const Stage& stage, const ArenaHost& place,
-                      std::byte* memory) {
+void TiedParameters::prepare(const Schedule& schedule, const Places& places, const Host& host, const Stage& stage,
+                             const ArenaHost& place, std::byte* memory) {
   schedule_ = &schedule;
   stage_ = &stage;
   replica_ = host.replica;
@@ -47,7 +47,7 @@ void Sharing::prepare(const Schedule& schedule, const Host& host, const Stage& s
     auto addPeer = [&](int ownerReplica, int userReplica) {
       const int other = end.owner ? userReplica : ownerReplica;
       end.peers.push_back({.replica = other,
-                           .rank = schedule.rankOf(end.owner ? row.user : row.owner, other),
+                           .rank = places.process({end.owner ? row.user : row.owner, other}),
                            .versionChannel = sharedChannel(schedule, shared, false, userReplica),
                            .partChannel = sharedChannel(schedule, shared, true, userReplica)});
     };
@@ -78,7 +78,7 @@ void Sharing::prepare(const Schedule& schedule, const Host& host, const Stage& s
   restart();
 }
 
-void Sharing::restart() {
+void TiedParameters::restart() {
   for (End& end : ends_) {
     end.partsAwaited = 0;
     if (end.owner) continue;
@@ -89,7 +89,7 @@ void Sharing::restart() {
   }
 }
 
-void Sharing::refresh(const Versions& versions, std::vector<Refresh>& refreshes) {
+void TiedParameters::refresh(const Versions& versions, std::vector<Refresh>& refreshes) {
   for (const End& end : ends_)
     for (const Peer& peer : end.peers) {
       auto group = std::make_unique<TransferGroup>();
@@ -102,14 +102,14 @@ void Sharing::refresh(const Versions& versions, std::vector<Refresh>& refreshes)
   restart();
 }
 
-Sharing::End* Sharing::endOf(const Action& action) {
+TiedParameters::End* TiedParameters::endOf(const Action& action) {
   for (End& end : ends_)
     if ((end.owner ? end.edge->user : end.edge->owner) == action.peer) return &end;
   return nullptr;
 }
 
 /// The buffer that holds `version`: one that does already, or the next in turn.
-std::size_t Sharing::take(std::vector<Held>& ring, std::int64_t& count, std::int64_t version) {
+std::size_t TiedParameters::take(std::vector<Held>& ring, std::int64_t& count, std::int64_t version) {
   for (std::size_t i = 0; i < ring.size(); ++i)
     if (ring[i].version == version) return i;
   const std::size_t next = index(count++) % ring.size();
@@ -117,7 +117,7 @@ std::size_t Sharing::take(std::vector<Held>& ring, std::int64_t& count, std::int
   return next;
 }
 
-TransferGroup* Sharing::transfersOf(const Action& action) {
+TransferGroup* TiedParameters::transfersOf(const Action& action) {
   End* end = endOf(action);
   if (!end || end->peers.empty()) return nullptr;
   const bool versions = movesVersions(action);
@@ -133,8 +133,8 @@ TransferGroup* Sharing::transfersOf(const Action& action) {
 }
 
 /// Transfers of the values of one version from or to `block`, which is the owner's weights or a buffer of the user.
-void Sharing::addVersions(const End& end, const Peer& peer, std::byte* block, Traffic traffic,
-                          TransferGroup& transfers) const {
+void TiedParameters::addVersions(const End& end, const Peer& peer, std::byte* block, Traffic traffic,
+                                 TransferGroup& transfers) const {
   for (const SharedValueRow* row : end.values) {
     Transfer& part = transfers.parts[transfers.used++];
     part.outgoing = end.owner;
@@ -147,11 +147,12 @@ void Sharing::addVersions(const End& end, const Peer& peer, std::byte* block, Tr
   }
 }
 
-std::byte* Sharing::partOf(const End& end, std::int64_t version, std::size_t peer) const {
+std::byte* TiedParameters::partOf(const End& end, std::int64_t version, std::size_t peer) const {
   return end.partMemory + (index(version) % end.partTransfers.size() * end.peers.size() + peer) * end.partStride;
 }
 
-void Sharing::fill(const Action& action, const Versions& versions, const StartOrder* order, TransferGroup& transfers) {
+void TiedParameters::fill(const Action& action, const Versions& versions, const StartOrder* order,
+                          TransferGroup& transfers) {
   End& end = *endOf(action);
   transfers.used = 0;
   for (std::size_t i = 0; i < end.peers.size(); ++i) {
@@ -188,7 +189,7 @@ void Sharing::fill(const Action& action, const Versions& versions, const StartOr
   }
 }
 
-Status Sharing::choose(std::int64_t minibatch, const Action& action) {
+Status TiedParameters::choose(std::int64_t minibatch, const Action& action) {
   for (const End& end : ends_) {
     if (end.owner) continue;
     const std::int64_t version = schedule_->versionUsed(end.edge->owner, minibatch);
@@ -203,13 +204,13 @@ Status Sharing::choose(std::int64_t minibatch, const Action& action) {
   return {};
 }
 
-void Sharing::chooseFirst() {
+void TiedParameters::chooseFirst() {
   for (const End& end : ends_)
     if (!end.owner) chosen_[index(end.row)] = end.valueMemory;
 }
 
-Status Sharing::addToPart(Stream& q, std::int64_t minibatch, const std::byte* gradients, bool withInput,
-                          const Action& action) {
+Status TiedParameters::addToPart(Stream& q, std::int64_t minibatch, const std::byte* gradients, bool withInput,
+                                 const Action& action) {
   for (End& end : ends_) {
     if (end.owner) continue;
     const std::int64_t version = minibatch / schedule_->minibatchesOfUpdate(end.edge->owner) + 1;
@@ -235,14 +236,13 @@ Status Sharing::addToPart(Stream& q, std::int64_t minibatch, const std::byte* gr
 }
 
 /// Whether a replica of the user has a minibatch in the owner's update `version`, in a run of `minibatches`.
-bool Sharing::hasMinibatch(const End& end, int replica, std::int64_t version, std::int64_t minibatches) const {
-  const std::int64_t replicas = schedule_->stages[index(end.edge->user)].replicas;
+bool TiedParameters::hasMinibatch(const End& end, int replica, std::int64_t version, std::int64_t minibatches) const {
   const std::int64_t from = schedule_->updateFirst(end.edge->owner, version);
-  const std::int64_t first = from + ((replica - from) % replicas + replicas) % replicas;
-  return first < std::min(schedule_->updateLast(end.edge->owner, version), minibatches);
+  const std::int64_t to = std::min(schedule_->updateLast(end.edge->owner, version), minibatches);
+  return schedule_->routing(end.edge->user).hasOneOf(from, to, replica);
 }
 
-Status Sharing::collect(Stream& q, std::int64_t version, std::int64_t minibatches, const Action& action) {
+Status TiedParameters::collect(Stream& q, std::int64_t version, std::int64_t minibatches, const Action& action) {
   std::fill(arrived_.begin(), arrived_.end(), nullptr);
   for (const End& end : ends_) {
     if (!end.owner) continue;

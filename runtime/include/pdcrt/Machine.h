@@ -1,5 +1,5 @@
-// The abstract machine that executes a schedule before anything is run: verifier and event-driven simulator in one.
-// Standard library only; compiler and runtime share it.
+// The abstract machine that executes a schedule before anything is run. Verify.h proves with it that a schedule cannot
+// deadlock; Simulate.h gives its actions times. Standard library only; compiler and runtime share it.
 //
 // Rules of the machine:
 // - A rank executes its list in order. Sends, receives and all-reduces are started and return at once; waits block.
@@ -20,41 +20,7 @@
 
 namespace pdcrt {
 
-/// One direction of one link, and how long a transfer alone would keep it busy.
-struct LinkUse {
-  int link = 0;
-  double ms = 0;
-};
-
-/// What one transfer or all-reduce takes: first the latency, then `aloneMs` at least, and more where the links that it
-/// uses are shared. Those who use a link at the same time get equal parts of it; the slowest of its links decides.
-struct Load {
-  double latencyMs = 0;
-  double aloneMs = 0;
-  std::vector<LinkUse> links;
-};
-
-/// How long things take, in milliseconds; what is empty takes no time.
-struct Times {
-  std::function<double(const Action&)> computation;
-  /// One minibatch over `edge`, alone on its link.
-  std::function<double(const ScheduleEdge& edge, bool forward)> transfer;
-  std::function<double(int stage)> allReduce;
-  /// Ranks that can compute at once at full speed; more of them share the time equally. 0: every rank.
-  int cores = 0;
-  /// By rank: the group with which it shares cores, and by group: how many (0: every rank has its own). Empty: all
-  /// ranks are one group.
-  std::vector<int> coreGroup, groupCores;
-  /// Whether each rank has one link out and one link in, which its transfers and all-reduces share equally.
-  bool sharedLinks = false;
-  /// A network with `links` links, instead of transfer, allReduce and sharedLinks. The load is empty when they are
-  /// called; they fill it in.
-  int links = 0;
-  std::function<void(const ScheduleEdge& edge, bool forward, int fromRank, int toRank, Load&)> transferLoad;
-  std::function<void(int stage, Load&)> allReduceLoad;
-  /// Shared parameters (`version`) or the gradients of their uses between replicas of owner and user.
-  std::function<void(const SharedEdge& edge, bool version, int fromRank, int toRank, Load&)> sharedLoad;
-};
+struct Times; // Simulate.h
 
 /// A computation, or a transfer (`action` is its send, `peerRank` the receiver), or an all-reduce (of replica 0); or,
 /// if asked for, a wait that has blocked.
@@ -136,25 +102,8 @@ struct CheckResult {
 /// (see everyPeriod), and memory proportional to the number of ranks (and of minibatches, eight bytes each).
 CheckResult check(const Schedule& schedule, std::int64_t minibatches, const CheckOptions& options = {});
 
-/// Shows that runs of every length work: those shorter than the warm-up, and every drain. Not by executing them all:
-///
-/// 1. A run of T minibatches is the endless run without some of its actions, and what is left waits for nothing else
-///    than before: both ends of a transfer, all parts of an all-reduce, and everything before them in their lanes are
-///    left out together, and what a rank does stays in order. So a circle of waits in the run of T is one in every
-///    longer run and in the endless one, and so is a broken rule (buffers, versions, order) of a rank.
-/// 2. Without a deadlock the endless run, if no forward of a minibatch >= c may start, comes to one definite halt,
-///    whatever the order of execution. When the halts for c and for c + P are the same but for P minibatches, all later
-///    ones are too, and the endless run never stops.
-///
-/// So it executes the endless run, a period P = periodMinibatches() at a time, until two halts agree; checks the rules
-/// of each rank for as long; and executes an evaluation. On failure it returns the shortest run that fails.
-///
-/// `proven` says whether the halts agreed within `mostActions`; where not, because replica counts have a large common
-/// multiple, what was executed (CheckResult::minibatches) has passed, and nothing more is known.
-CheckResult checkEveryDrain(const Schedule& schedule, std::int64_t mostActions = 100'000'000);
-
-/// After so many minibatches the schedule repeats itself: the least common multiple of the replica counts and of the
-/// minibatches per update.
+/// After so many minibatches the schedule repeats itself: the least common multiple of the lengths of all routes (the
+/// replica counts, where replicas take turns) and of the minibatches per update.
 std::int64_t periodMinibatches(const Schedule& schedule);
 
 /// Upper bound of the minibatches that are in the pipeline at once.

@@ -1,4 +1,4 @@
-#include "pdcrt/Exchange.h"
+#include "pdcrt/ExchangeProblem.h"
 
 #include "pdcrt/Arena.h"
 
