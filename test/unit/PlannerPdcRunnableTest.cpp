@@ -3,7 +3,7 @@
 // states.
 #include "PlannerPdcInstances.h"
 #include "Rounds.h"
-#include "pdc/Planner/Verifier.h"
+#include "pdc/Cost/PlanVerifier.h"
 #include "pdc/Predict/Simulate.h"
 #include "pdc/Support/Diagnostics.h"
 
