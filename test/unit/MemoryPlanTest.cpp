@@ -7,6 +7,7 @@
 #include "pdc/IR/Verifier.h"
 #include "pdc/Ops/AllOps.h"
 #include "pdc/Stage/StagePasses.h"
+#include "pdc/Transforms/Transforms.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
