@@ -38,18 +38,19 @@ find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
 # For fused attention: pip's nvidia-cudnn-frontend has the headers. Without them programs know the plain one.
 find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 
-file(GLOB cuda_kernel_sources CONFIGURE_DEPENDS kernels/*.cpp kernels/cuda/*.cu kernels/cuda/*.cpp)
-add_library(pdcrt_cuda_kernels STATIC ${cuda_kernel_sources})
-target_include_directories(pdcrt_cuda_kernels PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/kernels ${CUDNN_INCLUDE_DIR}
-  ${CUBLASLT_INCLUDE_DIR} ${NVTX_INCLUDE_DIR})
+file(GLOB cuda_kernel_sources CONFIGURE_DEPENDS kernels/common/*.cpp kernels/cuda/*.cu kernels/cuda/support/*.cu
+                                                kernels/cuda/trial/*.cu device/cuda/*.cu device/cuda/*.cpp)
+add_library(pdcrt_cuda_kernels STATIC ${cuda_kernel_sources} src/transport/nccl/NcclTransport.cpp)
+target_include_directories(pdcrt_cuda_kernels PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/kernels
+  ${CMAKE_CURRENT_SOURCE_DIR}/src ${CUDNN_INCLUDE_DIR} ${CUBLASLT_INCLUDE_DIR} ${NVTX_INCLUDE_DIR})
 # 554: a view of const elements has a conversion to itself that nobody calls. cuDNN's convolutions are marked as old.
 target_compile_options(pdcrt_cuda_kernels PRIVATE
   $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -diag-suppress=554 -Xcompiler=-Wno-deprecated-declarations>)
 # The optimizers' formulas with the bits that they have on the CPU: memory limits them, not arithmetic.
-set_source_files_properties(kernels/cuda/Update.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
+set_source_files_properties(device/cuda/Update.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
 target_link_libraries(pdcrt_cuda_kernels PUBLIC pdcrt_base CUDA::cudart_static ${cublasLt} ${CUDNN_LIBRARY})
 if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
-  set_source_files_properties(kernels/cuda/NcclTransport.cpp PROPERTIES
+  set_source_files_properties(src/transport/nccl/NcclTransport.cpp PROPERTIES
     COMPILE_DEFINITIONS PDCRT_NCCL COMPILE_OPTIONS "-isystem;${NCCL_INCLUDE_DIR}")
   target_link_libraries(pdcrt_cuda_kernels PUBLIC ${NCCL_LIBRARY})
 endif()

@@ -15,7 +15,7 @@ Status pdc::checkPrecision(const CompileOptions& options, const Graph& main, con
     return diags.error({}).exit(ExitCode::usage).help("add --target=cuda, or leave out " + flag)
            << flag << ": the CPU target computes in f32 only";
   for (const auto& operation : main.operations())
-    if (operation->def().precision == PrecisionClass::preferLow && !operation->def().takesLow)
+    if (operation->def().precision == PrecisionClass::preferLow && !operation->def().facts.takesLow)
       diags.warning(operation->location) << "'" << operation->def().name << "' stays in f32: it has no kernel in "
                                          << nameOf(options.precision);
   if (options.precision == ElementType::f16 && training.lossScale == 1 && training.lossScaleInterval == 0)

@@ -1,7 +1,7 @@
 #include "StageMessages.h"
 
 #include "pdc/Schedule/PlanSchedule.h"
-#include "pdcrt/Exchange.h"
+#include "pdcrt/ExchangeProblem.h"
 
 #include <algorithm>
 #include <map>

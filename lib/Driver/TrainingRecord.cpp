@@ -18,7 +18,7 @@ static void completeLoss(pdcrt::Training& training, const CompileOptions& option
     return;
   }
   for (const auto& operation : main.operations()) {
-    if (!operation->def().lossLike) continue;
+    if (!operation->def().facts.lossLike) continue;
     const Attributes& attributes = operation->attributes;
     if (attributes.getOr("has_ignore_index", false))
       training.ignoreIndex = attributes.getOr<std::int64_t>("ignore_index", -100);

@@ -67,10 +67,10 @@ Status MemoryPlanner::checkType(const Value* value, const Location& location, co
   if (!value) return success;
   const Type& type = value->type();
   const bool inDouble = type.element == ElementType::f64, inLow = isLowPrecision(type.element);
-  const bool takesAll = !op || op->kind != OpKind::kernel || op->moves;
-  const bool takesDouble = takesAll || op->takesDouble;
+  const bool takesAll = !op || op->kind != OpKind::kernel || op->facts.moves;
+  const bool takesDouble = takesAll || op->facts.takesDouble;
   const bool onCuda = options_.target == Target::cuda;
-  const bool takesLow = onCuda && (takesAll || (op->takesLow && !keepsHigh));
+  const bool takesLow = onCuda && (takesAll || (op->facts.takesLow && !keepsHigh));
   if (isFloat(type.element) && type.element != ElementType::f32 && !(inDouble && takesDouble) && !(inLow && takesLow))
     return diags_.error(location).exit(ExitCode::unsupported).help("export the model in f32")
            << "'%" << value->name() << "' is " << toString(type) << ", the " << (onCuda ? "CUDA" : "CPU")

@@ -11,7 +11,7 @@ using namespace pdc;
 static bool keepsElements(const Operation& operation) {
   if (operation.operands().size() != 1 || !operation.result()) return false;
   const OpDef& def = operation.def();
-  return def.kind == OpKind::view || def.moves ||
+  return def.kind == OpKind::view || def.facts.moves ||
          (def.kind == OpKind::elementwise &&
           operation.result()->type().element != operation.operand(0)->type().element);
 }
@@ -23,9 +23,9 @@ static std::int64_t choicesOf(const Value* input) {
   for (const Operation* user : input->users()) {
     if (user->phase != Phase::forward) continue;
     std::int64_t choices = 0;
-    if (user->def().choices) {
+    if (user->def().usage.choices) {
       for (std::size_t i = 0; i < user->operands().size() && choices == 0; ++i)
-        if (user->operand(i) == input) choices = user->def().choices(*user, i);
+        if (user->operand(i) == input) choices = user->def().usage.choices(*user, i);
     } else if (keepsElements(*user)) {
       choices = choicesOf(user->result());
     }

@@ -11,7 +11,8 @@ namespace {
 
 /// Whether the gradient can be made in parts (KernelUse::partsMethod).
 bool isMadeInParts(const Operation& maker) {
-  return maker.phase == Phase::weightGradient && maker.def().together && maker.def().kernel(maker).partBytes > 0;
+  return maker.phase == Phase::weightGradient && maker.def().rewrites.together &&
+         maker.def().kernel.use(maker).partBytes > 0;
 }
 
 /// The only operation of the backward that reads the parameter; null: there is none, or several.
@@ -60,7 +61,7 @@ private:
     builder_.setPhase(reader.phase, reader.origin());
     builder_.setGroup(reader.group);
     const std::size_t errors = builder_.diags().all().size();
-    Operation* const made = maker.def().together(maker, reader, builder_);
+    Operation* const made = maker.def().rewrites.together(maker, reader, builder_);
     if (!made) return builder_.diags().all().size() == errors ? success : Status(failure);
     made->stage = reader.stage;
     positions_[made] = positions_.at(&reader);

@@ -28,7 +28,7 @@ private:
   void findReaders(const GraphOutput& gradient) {
     const Operation* maker = gradient.value->definer();
     if (!maker || maker->phase != Phase::weightGradient || maker->def().kind != OpKind::kernel ||
-        maker->def().kernel(*maker).partBytes == 0)
+        maker->def().kernel.use(*maker).partBytes == 0)
       return;
     for (const Value* value : graph_.parameterValues())
       if (value->parameter() == gradient.parameter)

@@ -119,7 +119,7 @@ void Differentiation::findNeeds() {
       fromData.insert(value);
 
   for (const auto& operation : graph_.operations()) {
-    bool trained = false, data = operation->def().random;
+    bool trained = false, data = operation->def().facts.random;
     for (const Value* operand : operation->operands()) {
       trained |= needOf(operand) != Need::nothing;
       data |= fromData.contains(operand);

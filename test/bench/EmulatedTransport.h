@@ -2,7 +2,7 @@
 // emulated links of the transport `threads` do. Bytes of a channel between two ranks go one transfer after the other.
 #pragma once
 
-#include "pdcrt/Transport.h"
+#include "transport/Transport.h"
 
 #include <algorithm>
 #include <cmath>

@@ -9,10 +9,10 @@
 #include "PipeDreamOrder.h"
 #include "TimedPipeline.h"
 
-#include "pdcrt/Control.h"
 #include "pdcrt/Launcher.h"
-#include "pdcrt/MpiTransport.h"
-#include "pdcrt/Options.h"
+#include "run/Options.h"
+#include "transport/Control.h"
+#include "transport/mpi/MpiTransport.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // Quotients by a product and a shift are those of a division, up to the largest number that was stated, and beyond.
-#include "cuda/Divider.h"
+#include "cuda/support/Divider.h"
 
 #include <gtest/gtest.h>
 

@@ -2,10 +2,10 @@
 // device at once as the seed says: one at least.
 #include "DeviceBlock.h"
 #include "StandIn.h"
-#include "pdcrt/AllReduce.h"
+#include "collectives/AllReduce.h"
 #include "pdcrt/Device.h"
-#include "pdcrt/NcclTransport.h"
-#include "pdcrt/Transport.h"
+#include "transport/Transport.h"
+#include "transport/nccl/NcclTransport.h"
 
 #include <gtest/gtest.h>
 
@@ -308,7 +308,7 @@ TEST(CudaNccl, AllReducesGiveTheSumInEveryOrderOfStreams) {
     for (int round = 0; round < rounds; ++round) {
       for (std::size_t r = 0; r < replicas; ++r) {
         device::use(static_cast<int>(r));
-        works[r]->prepare(gradients[r]->memory(), 0, replicas);
+        works[r]->prepare(gradients[r]->memory());
         works[r]->ready.record(streams[r]);
         ranks.communicators[r]->post(*works[r]);
       }

@@ -2,10 +2,10 @@
 // ordered by an event happens in any order, and is seen.
 #include "DeviceBlock.h"
 #include "StandIn.h"
-#include "pdcrt/AllReduce.h"
+#include "collectives/AllReduce.h"
 #include "pdcrt/Device.h"
-#include "pdcrt/HostTransport.h"
-#include "pdcrt/Transport.h"
+#include "transport/HostTransport.h"
+#include "transport/Transport.h"
 
 #include <gtest/gtest.h>
 
@@ -200,7 +200,7 @@ TEST_P(CudaAllReduce, EveryOrderOfStreamsGivesTheSum) {
     for (int round = 0; round < rounds; ++round) {
       for (int r = 0; r < replicas; ++r) {
         add(streams[r], *gradients[r], *sources[r], round == 0 ? zero : *gradients[r]);
-        works[r]->prepare(gradients[r]->memory(), 0, replicas);
+        works[r]->prepare(gradients[r]->memory());
         works[r]->ready.record(streams[r]);
         communicators[r]->post(*works[r]);
       }

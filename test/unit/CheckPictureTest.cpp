@@ -2,7 +2,7 @@
 // The picture of a schedule that cannot be executed: who does what when, with the spot in brackets, for every kind of
 // mistake.
 #include "pdc/Schedule/PipelineShape.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Verify.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,8 @@
 // LINK: pdcSchedule
 // The check of schedules: what it accepts, what it finds, and that it finds each thing that it claims to find.
-#include "pdcrt/Check.h"
 #include "Rounds.h"
+#include "pdcrt/Simulate.h"
+#include "pdcrt/Verify.h"
 
 #include "PipeDreamOrder.h"
 #include "RandomShape.h"

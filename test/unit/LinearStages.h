@@ -11,7 +11,7 @@
 // g's.
 #pragma once
 
-#include "pdcrt/Executor.h"
+#include "exec/Executor.h"
 
 #include <array>
 #include <chrono>

@@ -3,7 +3,7 @@
 // their lanes. Ranks that wait for each other in a circle are found at once, and all are stopped.
 #pragma once
 
-#include "pdcrt/Transport.h"
+#include "transport/Transport.h"
 
 #include <algorithm>
 #include <cstring>

@@ -2,8 +2,8 @@
 // run one of its disabled tests.
 #pragma once
 
-#include "../../runtime/src/Sockets.h"
 #include "pdcrt/MappedFile.h"
+#include "transport/tcp/Sockets.h"
 
 #include <cstdlib>
 #include <filesystem>

@@ -5,8 +5,8 @@
 // and optimizer, and shares nothing with executor, version ring, schedule, all-reduce or transport. Bits must agree.
 #pragma once
 
+#include "exec/Executor.h"
 #include "pdcrt/Device.h"
-#include "pdcrt/Executor.h"
 #include "pdcrt/FilterBlocks.h"
 
 #include <algorithm>
@@ -27,6 +27,7 @@ struct ReplaySetup {
   pdcrt::Training training;      ///< sgd or momentum, constant learning rate
   pdcrt::BatchSource* data = nullptr;
   pdcrt::Executor::ReadTensor readWeights;
+  std::vector<std::vector<int>> routes = {}; ///< by stage: its cyclic word of replicas; none: they take turns
 };
 
 /// What to get wrong: a test that compares a run with a replay must fail with any of these.
@@ -227,10 +228,15 @@ private:
     return ports;
   }
 
+  std::int64_t replicaOf(std::size_t s, std::int64_t b) const {
+    if (setup_.routes.empty() || setup_.routes[s].empty()) return b % setup_.replicas[s];
+    return setup_.routes[s][static_cast<std::size_t>(b) % setup_.routes[s].size()];
+  }
+
   template <class Phase>
   void call(std::size_t s, std::int64_t b, Minibatch& part, std::int64_t version, Phase phase) {
     StageState& state = states_[s];
-    const std::size_t replica = static_cast<std::size_t>(b) % state.kernels.size();
+    const std::size_t replica = static_cast<std::size_t>(replicaOf(s, b));
     pdcrt::Stream stream(state.workspace.data(), state.workspace.size());
     EarlyGradients early(*setup_.stages[s], part.gradients);
     stream.giveGradientsTo(&early);
@@ -447,7 +453,7 @@ private:
         float sum = 0;
         bool any = false;
         for (std::int64_t b = first; b < last; ++b) {
-          if (b % setup_.replicas[use.stage] != q) continue;
+          if (replicaOf(use.stage, b) != q) continue;
           const float g = floats(states_[use.stage].gradients.at(b), use.offset)[i];
           sum = any ? sum + g : g;
           any = true;

@@ -6,7 +6,7 @@
 #include "ThreadRun.h"
 
 #include "pdc/Schedule/PipelineShape.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Verify.h"
 
 #include <gtest/gtest.h>
 
@@ -19,12 +19,15 @@ struct ComparisonCase {
   pdcrt::Training training;
   bool gradientNorm = true;
   bool tied = false;
+  std::vector<std::vector<int>> routes = {}; ///< by stage, as in Replay.h
 };
 
 inline pdcrt::Schedule scheduleOf(const ComparisonCase& c) {
   std::vector<pdc::StageShape> stages;
   for (std::size_t s = 0; s < c.replicas.size(); ++s)
-    stages.push_back({.replicas = c.replicas[s], .warmup = c.warmup[s]});
+    stages.push_back({.replicas = c.replicas[s],
+                      .warmup = c.warmup[s],
+                      .route = c.routes.empty() ? pdcrt::Route() : pdcrt::Route(c.routes[s])});
   pdc::PipelineShape shape = pdc::straightShape(stages);
   shape.kind = c.kind;
   shape.microbatches = c.microbatches;
@@ -55,7 +58,8 @@ public:
         << run_.statuses[0].message() << run_.statuses.back().message();
   }
   /// With the newest weights of a replay.
-  bool agrees(const pdcrt::Training& training, ReplayMistake mistake = {}) {
+  bool agrees(const pdcrt::Training& training, ReplayMistake mistake = {},
+              const std::vector<std::vector<int>>* mistakenRoutes = nullptr) {
     Replay replay({.stages = run_.stages,
                    .replicas = c_.replicas,
                    .warmup = c_.warmup,
@@ -64,7 +68,8 @@ public:
                    .microbatches = c_.microbatches,
                    .training = training,
                    .data = run_.data,
-                   .readWeights = run_.readWeights},
+                   .readWeights = run_.readWeights,
+                   .routes = mistakenRoutes ? *mistakenRoutes : c_.routes},
                   mistake);
     replay.run(minibatches_);
     for (std::size_t s = 0; s < c_.replicas.size(); ++s)

@@ -1,6 +1,6 @@
 // LINK: pdcrt
 // All-reduces against sums in replica order, alone and several on a lane; who contributes; which steps go on at once.
-#include "pdcrt/AllReduce.h"
+#include "collectives/AllReduce.h"
 
 #include <gtest/gtest.h>
 #include <random>
@@ -10,10 +10,12 @@ using namespace pdcrt;
 
 namespace {
 
-/// Reduces one block per replica over threads. `first` and `count` say who contributes.
+/// Reduces one block per replica over threads. `count` replicas contribute, from `first` on in a circle.
 std::vector<std::vector<float>> reduce(std::vector<std::vector<float>> blocks, const std::vector<Segment>& segments,
                                        int first, int count, std::uint64_t* bytes = nullptr) {
   const std::size_t replicas = blocks.size();
+  std::vector<bool> contributes(replicas);
+  for (int i = 0; i < count; ++i) contributes[static_cast<std::size_t>(first + i) % replicas] = true;
   auto transports = makeThreadTransports(static_cast<int>(replicas));
   std::vector<std::unique_ptr<Communicator>> communicators;
   std::vector<std::unique_ptr<AllReduce>> reductions;
@@ -26,7 +28,7 @@ std::vector<std::vector<float>> reduce(std::vector<std::vector<float>> blocks, c
     group->segments = segments;
     group->staging = reinterpret_cast<std::byte*>(staging[r].data());
     reductions.push_back(std::make_unique<AllReduce>(group, std::make_shared<ReduceLane>()));
-    reductions[r]->prepare(reinterpret_cast<std::byte*>(blocks[r].data()), first, count);
+    reductions[r]->prepare(reinterpret_cast<std::byte*>(blocks[r].data()), contributes);
   }
   for (std::size_t r = 0; r < replicas; ++r) communicators[r]->post(*reductions[r]);
   for (std::size_t r = 0; r < replicas; ++r) EXPECT_TRUE(communicators[r]->wait(*reductions[r]));
@@ -135,7 +137,7 @@ TEST(AllReduce, GroupsOnALaneGiveTheSumsOfOneGroup) {
     for (std::size_t r = 0; r < replicas; ++r)
       for (const auto& reduction : reductions[(r + static_cast<std::size_t>(round)) % replicas]) {
         const std::size_t rank = (r + static_cast<std::size_t>(round)) % replicas;
-        reduction->prepare(reinterpret_cast<std::byte*>(blocks[rank].data()), 0, replicas);
+        reduction->prepare(reinterpret_cast<std::byte*>(blocks[rank].data()));
         communicators[rank]->post(*reduction);
       }
     for (std::size_t r = 0; r < replicas; ++r)
@@ -172,7 +174,7 @@ struct Pair {
     if (sameStaging) groups[1]->staging = groups[0]->staging;
     for (const auto& group : groups) {
       reductions.push_back(std::make_unique<AllReduce>(group, lane));
-      reductions.back()->prepare(reinterpret_cast<std::byte*>(block.data()), 0, 2);
+      reductions.back()->prepare(reinterpret_cast<std::byte*>(block.data()));
     }
   }
   /// A round of the communication thread. Returns how many have completed.

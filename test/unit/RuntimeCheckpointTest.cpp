@@ -3,11 +3,11 @@
 #include "RunFolder.h"
 #include "ThreadRun.h"
 
-#include "pdcrt/Check.h"
+#include "checkpoint/Checkpointer.h"
+#include "checkpoint/Resume.h"
+#include "data/Data.h"
 #include "pdcrt/Checkpoint.h"
-#include "pdcrt/Checkpointer.h"
-#include "pdcrt/Data.h"
-#include "pdcrt/Resume.h"
+#include "pdcrt/Machine.h"
 
 #include <atomic>
 #include <cerrno>

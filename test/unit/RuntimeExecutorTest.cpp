@@ -5,8 +5,8 @@
 #include "ThreadRun.h"
 
 #include "pdc/Schedule/PipelineShape.h"
-#include "pdcrt/Check.h"
 #include "pdcrt/FilterBlocks.h"
+#include "pdcrt/Machine.h"
 
 #include <gtest/gtest.h>
 
@@ -259,7 +259,7 @@ TEST(Executor, SharesTheNewestParametersAfterADrain) {
         std::memcpy(owner.data(), hosted.versions.at(hosted.versions.newest()) + linear::gainAt, owner.size());
         return {};
       }
-      return std::memcmp(hosted.sharing.chosen()[0], owner.data(), owner.size()) == 0
+      return std::memcmp(hosted.tied.chosen()[0], owner.data(), owner.size()) == 0
                  ? Status()
                  : Status(Exit::invalid, "an old version");
     };
@@ -385,19 +385,6 @@ TEST(Executor, SendsTheBytesOfTheFormulas) {
   EXPECT_EQ(run.bytesSent(Traffic::forward), 2 * minibatches * linear::valueBytes);
   EXPECT_EQ(run.bytesSent(Traffic::backward), 2 * minibatches * linear::valueBytes);
   EXPECT_EQ(run.bytesSent(Traffic::allReduce), 2 * (minibatches / 2) * 2 * (2 - 1) * weights);
-}
-
-TEST(Executor, KeepsTheActionsOfExpand) {
-  for (const Case& c : cases())
-    for (std::int64_t minibatches : {0, 1, 2, 3, 7, 30}) {
-      const Schedule schedule = scheduleOf(c);
-      for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
-        std::vector<Action> actions;
-        ActionCursor cursor(schedule, rank, minibatches);
-        while (const Action* action = cursor.next()) actions.push_back(*action);
-        EXPECT_EQ(actions, expand(schedule, rank, minibatches));
-      }
-    }
 }
 
 TEST(Executor, GoesOnAfterADrain) {

@@ -1,6 +1,6 @@
 // LINK: pdcrt
 // What measureLink says of an emulated link: never less than the link takes. How much more is up to the machine.
-#include "pdcrt/LinkProfile.h"
+#include "run/LinkProfile.h"
 
 #include <gtest/gtest.h>
 

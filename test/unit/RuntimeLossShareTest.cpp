@@ -1,8 +1,8 @@
 // LINK: pdcrt pdcSchedule
 // How much of the loss of its update a minibatch makes up, by hand.
-#include "pdcrt/LossShare.h"
+#include "data/LossShare.h"
 
-#include "pdcrt/Executor.h"
+#include "exec/Executor.h"
 
 #include <gtest/gtest.h>
 

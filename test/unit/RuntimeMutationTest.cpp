@@ -17,7 +17,7 @@
 #include "WitnessStages.h"
 
 #include "pdc/Schedule/PipelineShape.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Machine.h"
 
 #include <gtest/gtest.h>
 

@@ -9,9 +9,9 @@
 #include "pdc/Schedule/PipelineShape.h"
 #include "pdcrt/Launcher.h"
 #include "pdcrt/MappedFile.h"
-#include "pdcrt/MpiTransport.h"
-#include "pdcrt/Options.h"
-#include "pdcrt/TcpTransport.h"
+#include "run/Options.h"
+#include "transport/mpi/MpiTransport.h"
+#include "transport/tcp/TcpTransport.h"
 
 #include <algorithm>
 #include <cstdlib>

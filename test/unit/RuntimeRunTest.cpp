@@ -3,7 +3,7 @@
 #include "Replay.h"
 #include "RunFolder.h"
 
-#include "pdcrt/Data.h"
+#include "data/Data.h"
 
 #include <csignal>
 #include <nlohmann/json.hpp>

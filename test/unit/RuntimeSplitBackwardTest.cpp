@@ -8,7 +8,7 @@
 #include "ThreadRun.h"
 
 #include "pdc/Schedule/PipelineShape.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Machine.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // LINK: pdcrt
 // What becomes of a process whose supervisor is gone, or cannot be reached any more.
-#include "pdcrt/Supervision.h"
-#include "pdcrt/Transport.h"
+#include "transport/Transport.h"
+#include "watch/Supervision.h"
 
 #include <arpa/inet.h>
 #include <atomic>

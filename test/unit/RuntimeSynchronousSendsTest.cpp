@@ -6,10 +6,10 @@
 #include "RandomRun.h"
 #include "Rounds.h"
 
-#include "pdcrt/Check.h"
 #include "pdcrt/Hash.h"
-#include "pdcrt/MpiTransport.h"
-#include "pdcrt/RunFiles.h"
+#include "pdcrt/Machine.h"
+#include "run/RunFiles.h"
+#include "transport/mpi/MpiTransport.h"
 
 #include <atomic>
 #include <condition_variable>

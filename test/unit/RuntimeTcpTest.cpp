@@ -1,8 +1,8 @@
 // LINK: pdcrt
 // Transport `tcp`: how ranks meet, what moves, and what they say of ranks that are gone. That whole runs train the bits
 // of threads over it is in RuntimeProcessesTest.
-#include "../../runtime/src/Sockets.h"
-#include "pdcrt/TcpTransport.h"
+#include "transport/tcp/Sockets.h"
+#include "transport/tcp/TcpTransport.h"
 
 #include <algorithm>
 #include <cstring>

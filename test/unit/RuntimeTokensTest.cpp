@@ -1,6 +1,6 @@
 // LINK: pdcrt
 // Minibatches from a token stream: windows, labels, their order on every rank, and what is refused.
-#include "pdcrt/Data.h"
+#include "data/Data.h"
 #include "pdcrt/Hash.h"
 #include "pdcrt/Random.h"
 

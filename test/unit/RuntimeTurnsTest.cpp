@@ -1,7 +1,7 @@
 // LINK: pdcrt
 // How long ranks compute where several share a core.
 #include "pdcrt/Threads.h"
-#include "pdcrt/Transport.h"
+#include "transport/Transport.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 // What a stage's program exchanges against what a schedule says, which the compiler asks before it writes and the
 // runtime before it runs.
 #include "pdc/Schedule/PipelineShape.h"
-#include "pdcrt/Exchange.h"
+#include "pdcrt/ExchangeProblem.h"
 
 #include <gtest/gtest.h>
 

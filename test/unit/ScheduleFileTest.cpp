@@ -4,7 +4,7 @@
 
 #include "pdc/Schedule/ScheduleFile.h"
 #include "pdc/Support/Diagnostics.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Verify.h"
 
 #include <gtest/gtest.h>
 

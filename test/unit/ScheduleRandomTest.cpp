@@ -4,7 +4,7 @@
 #include "RandomPipeline.h"
 #include "Rounds.h"
 #include "pdc/Schedule/PipelineShape.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Verify.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include "RandomPipeline.h"
 #include "Rounds.h"
 #include "pdc/Schedule/PipelineShape.h"
-#include "pdcrt/Check.h"
+#include "pdcrt/Simulate.h"
 
 #include <gtest/gtest.h>
 

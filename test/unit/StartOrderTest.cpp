@@ -2,7 +2,7 @@
 // The order in which ranks start transfers, by executing the lists anew: each rank has one lane without buffers, in
 // which it does one transfer after the other, in its order; a transfer is done when both ends have come to it. Random
 // pipelines under every schedule come to their end, of any length; where two turns of a rank are swapped, they do not.
-#include "pdcrt/StartOrder.h"
+#include "machine/StartOrder.h"
 #include "RandomPipeline.h"
 #include "Rounds.h"
 #include "pdc/Schedule/PipelineShape.h"
@@ -94,7 +94,7 @@ private:
                        action.kind == ActionKind::sendVersion || action.kind == ActionKind::sendPart;
     const auto kind = static_cast<std::int64_t>(action.kind) - (sends || isReduction(action.kind) ? 0 : 1);
     const std::int64_t from = sends ? action.stage : action.peer, to = sends ? action.peer : action.stage;
-    if (!isSharing(action.kind)) return {{Name{kind, from, to, action.index, 0}, 0}};
+    if (!isTied(action.kind)) return {{Name{kind, from, to, action.index, 0}, 0}};
     const SharedEdge& edge =
         schedule_.shared[static_cast<std::size_t>(schedule_.sharedBetween(action.stage, action.peer))];
     const bool versions = action.kind == ActionKind::sendVersion || action.kind == ActionKind::receiveVersion;

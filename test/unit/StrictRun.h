@@ -18,7 +18,7 @@
 // all threads of ranks and communication sleep.
 #pragma once
 
-#include "pdcrt/Executor.h"
+#include "exec/Executor.h"
 
 #include <atomic>
 #include <condition_variable>

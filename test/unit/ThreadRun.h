@@ -1,7 +1,7 @@
 // Runs executors for all ranks of a schedule as threads of the test.
 #pragma once
 
-#include "pdcrt/Executor.h"
+#include "exec/Executor.h"
 
 #include <functional>
 #include <memory>

@@ -12,7 +12,7 @@
 // gradient of the loss; it depends on all that a run may get wrong, and a replay computes the same bits.
 #pragma once
 
-#include "pdcrt/Executor.h"
+#include "exec/Executor.h"
 #include "pdcrt/Schedule.h"
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 // reduced while the backward goes on; of the other that is left to the schedule.
 #pragma once
 
-#include "pdcrt/Executor.h"
+#include "exec/Executor.h"
 #include "pdcrt/Schedule.h"
 
 #include <array>

@@ -105,12 +105,12 @@ static void printOp(const OpDef& def, std::ostream& out) {
   if (!def.operands.empty()) out << "- operands: " << namesOf(def.operands) << "\n";
   out << "- results: " << namesOf(def.results) << "\n";
   for (const std::string& text : def.expressions) printWrapped("- computes: `" + text + "`", out);
-  if (def.lossLike) out << "- its first result is a loss\n";
-  if (def.random) out << "- draws random numbers\n";
+  if (def.facts.lossLike) out << "- its first result is a loss\n";
+  if (def.facts.random) out << "- draws random numbers\n";
   const bool differentiable = def.gradient || hasDerivative(def);
   out << "- phases: forward" << (differentiable ? ", input-gradient, weight-gradient" : " only: it has no gradient")
       << "\n";
-  if (def.evaluation) out << "- has another form when the model is evaluated\n";
+  if (def.rewrites.evaluation) out << "- has another form when the model is evaluated\n";
   if (!def.attributes.empty()) {
     out << "\n| attribute | kind | default | meaning |\n|---|---|---|---|\n";
     for (const AttributeDef& attribute : def.attributes)

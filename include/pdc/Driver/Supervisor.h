@@ -1,7 +1,7 @@
 // Watches over the ranks of a run from outside: says which one died or hangs, and ends the others.
 //
-// Every process of the run connects to the supervisor over TCP (pdcrt/Supervision.h states the protocol), so that its
-// death is seen at once, whatever the transport of the training makes of it.
+// Every process of the run connects to the supervisor over TCP (runtime/src/watch/Supervision.h states the protocol),
+// so that its death is seen at once, whatever the transport of the training makes of it.
 #pragma once
 
 #include "pdc/Driver/Toolchain.h"

@@ -14,8 +14,9 @@ namespace pdc {
 /// What a generator must know of one stage.
 struct StageShape {
   int replicas = 1;
-  int warmup = 0;    ///< w_s: forwards before the first backward; w_s + 1 minibatches in flight
-  int syncDelay = 0; ///< d_s: backwards between an all-reduce's start and its update; 0 when updates are common
+  int warmup = 0;          ///< w_s: forwards before the first backward; w_s + 1 minibatches in flight
+  int syncDelay = 0;       ///< d_s: backwards between an all-reduce's start and its update; 0 when updates are common
+  pdcrt::Route route = {}; ///< of flushing schedules; the others know round robin only
 };
 
 /// A pipeline without its costs.

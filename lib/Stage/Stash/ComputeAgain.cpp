@@ -131,11 +131,11 @@ Operation* ComputingAgain::makeAgain(Operation& operation) {
   const Readers& readers = readers_.at(operation.result());
   const Value& value = *operation.result();
   Operation* made = nullptr;
-  if (def.again) {
+  if (def.rewrites.again) {
     Builder builder(context_.module, graph_, context_.registry, context_.diags);
     builder.setInsertionPoint(readers.operations.front());
     builder.setLocation(operation.location);
-    made = def.again(operation, builder);
+    made = def.rewrites.again(operation, builder);
   } else {
     made = graph_.addOperation(def, operation.operands(), {&value.type()}, operation.attributes, operation.location,
                                readers.operations.front());
@@ -166,9 +166,9 @@ Status ComputingAgain::findCandidates() {
   std::vector<Operation*> forward; // making others changes the list
   for (const auto& operation : graph_.operations()) {
     const OpDef& def = operation->def();
-    const bool onePass = def.again || (def.kind == OpKind::elementwise && operation->results().size() == 1 &&
-                                       isBoundByMemory(*operation));
-    if (isForward(*operation) && onePass && !def.random && mayGoWithout(operation->result()))
+    const bool onePass = def.rewrites.again || (def.kind == OpKind::elementwise && operation->results().size() == 1 &&
+                                                isBoundByMemory(*operation));
+    if (isForward(*operation) && onePass && !def.facts.random && mayGoWithout(operation->result()))
       forward.push_back(operation.get());
   }
   for (Operation* operation : forward) {

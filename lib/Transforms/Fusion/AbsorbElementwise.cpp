@@ -62,14 +62,14 @@ static void remark(Diagnostics& diags, const Operation& kernel, const Absorbed& 
 Status pdc::absorbElementwise(PassContext& context, Graph& graph) {
   std::vector<Operation*> candidates;
   for (const auto& operation : graph.operations())
-    if (operation->def().absorb) candidates.push_back(operation.get());
+    if (operation->def().rewrites.absorb) candidates.push_back(operation.get());
   const GroupOrder order(graph);
   for (Operation* operation : candidates) {
     Builder builder(context.module, graph, context.registry, context.diags);
     builder.setLocation(operation->location);
     builder.setPhase(operation->phase, operation->origin());
     builder.setGroup(operation->group);
-    const Absorbed absorbed = operation->def().absorb(*operation, builder);
+    const Absorbed absorbed = operation->def().rewrites.absorb(*operation, builder);
     const bool found = absorbed.made, whole = found && isWhole(graph, order, absorbed);
     if (context.options.contains("remarks")) remark(context.diags, *operation, absorbed, whole);
     if (whole)

@@ -60,7 +60,7 @@ bool LossPass::isScalar(const GraphOutput& output) const {
 /// The loss operation that `value` comes from, through operations with one operand that is not constant; or null.
 static const Operation* lossOperation(const Value* value) {
   while (const Operation* definer = value->definer()) {
-    if (definer->def().lossLike && value->resultIndex() == 0) return definer;
+    if (definer->def().facts.lossLike && value->resultIndex() == 0) return definer;
     const Value* only = nullptr;
     for (const Value* operand : definer->operands()) {
       if (!operand || (operand->definer() && isConstant(*operand->definer()))) continue;
@@ -210,7 +210,7 @@ Status LossPass::add() {
 static bool isLabel(const Value& value, const Graph& graph) {
   if (value.users().empty() || graph.isOutput(&value)) return false;
   return std::all_of(value.users().begin(), value.users().end(), [&](const Operation* user) {
-    if (user->def().lossLike) return user->operand(0) != &value;
+    if (user->def().facts.lossLike) return user->operand(0) != &value;
     const bool passes =
         user->operands().size() == 1 && (user->def().kind == OpKind::view || user->def().kind == OpKind::elementwise);
     return passes && isLabel(*user->result(), graph);

@@ -39,7 +39,7 @@ static Status evaluationForm(PassContext& context, Graph& graph, Operation& oper
   builder.setLocation(operation.location);
   builder.setGroup(operation.group);
 
-  const std::vector<Value*> forms = operation.def().evaluation(operation, builder);
+  const std::vector<Value*> forms = operation.def().rewrites.evaluation(operation, builder);
   std::vector<std::pair<Value*, std::string>> renamed;
   const bool makesNew = operations.size() > before;
   for (std::size_t i = 0; i < operation.results().size(); ++i) {
@@ -97,7 +97,7 @@ Status pdc::addEvaluation(PassContext& context) {
   std::vector<Operation*> operations;
   for (const auto& operation : graph.operations()) operations.push_back(operation.get());
   for (Operation* operation : operations) {
-    if (!operation->def().evaluation) continue;
+    if (!operation->def().rewrites.evaluation) continue;
     std::vector<std::string> names;
     for (const Value* result : operation->results())
       if (result && kept.erase(result)) names.push_back(result->name());

@@ -41,18 +41,18 @@ std::optional<FromLogits> pdc::fromLogits(const Value& value, std::int64_t axis)
   for (const Value* at = &value; const Operation* definer = at->definer();) {
     const OpDef& def = definer->def();
     if (at->resultIndex() != 0) return std::nullopt;
-    if (def.ofLogits != OfLogits::none) {
+    if (def.facts.ofLogits != OfLogits::none) {
       found.operation = definer;
       return found;
     }
     const Value* only = onlyOperand(*definer);
     if (!only) return std::nullopt;
-    if (def.permutes) {
+    if (def.facts.permutes) {
       if (found.axis >= 0)
         found.axis = definer->attributes.getInts("permutation")[static_cast<std::size_t>(found.axis)];
     } else if (def.kind == OpKind::view) {
       if (found.axis >= 0) found.axis = sameAxis(only->type().shape, at->type().shape, found.axis);
-    } else if (def.kind == OpKind::elementwise || def.moves) {
+    } else if (def.kind == OpKind::elementwise || def.facts.moves) {
       found.moved = false;
     } else {
       return std::nullopt;

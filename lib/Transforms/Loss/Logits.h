@@ -19,7 +19,7 @@ struct FromLogits {
   /// The axis of the operation's result that is the asked one of the value; -1 where they are not the same elements.
   std::int64_t axis = -1;
 
-  OfLogits kind() const { return operation->def().ofLogits; }
+  OfLogits kind() const { return operation->def().facts.ofLogits; }
   /// Whether the value is the softmax, or its logarithm, along the asked axis.
   bool isSoftmaxOfAxis() const;
 };

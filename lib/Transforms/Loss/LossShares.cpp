@@ -71,7 +71,7 @@ Status pdc::shareLosses(PassContext& context, Graph& graph, const LossOptions& o
   for (std::size_t i = 0; i < graph.operations().size(); ++i) {
     const Operation& operation = *graph.operations()[i];
     const Attributes& attributes = operation.attributes;
-    if (!operation.def().lossLike || !operation.result(0) || isShared(graph, *operation.result(0))) continue;
+    if (!operation.def().facts.lossLike || !operation.result(0) || isShared(graph, *operation.result(0))) continue;
     const bool ignores = attributes.getOr("has_ignore_index", false);
     Value* weights = operation.operand(2);
     if (!ignores && !(always && weights)) continue;

@@ -27,7 +27,7 @@ Logits logitsOf(const Operation& loss) {
   Logits found;
   Operation* made = loss.operand(0)->definer();
   for (; made && leavesLastAxis(*made); made = made->operand(0)->definer()) found.between.push_back(made);
-  if (made && made->def().makeGap) found.layer = made;
+  if (made && made->def().rewrites.makeGap) found.layer = made;
   return found;
 }
 
@@ -73,7 +73,7 @@ Value* Alignment::again(const Operation& operation, Value* wider) {
 /// Who else reads the logits reads what is in front of the gap.
 Status Alignment::align(Operation& loss, const Logits& logits, std::int64_t gap) {
   at(*logits.layer);
-  Value* wider = logits.layer->def().makeGap(*logits.layer, gap, builder_);
+  Value* wider = logits.layer->def().rewrites.makeGap(*logits.layer, gap, builder_);
   const Shape& shape = logits.layer->result()->type().shape;
   Value* narrow = wider ? builder_.value("slice", {wider},
                                          {{"starts", std::vector<std::int64_t>(shape.size(), 0)},
@@ -85,7 +85,7 @@ Status Alignment::align(Operation& loss, const Logits& logits, std::int64_t gap)
   for (auto it = logits.between.rbegin(); it != logits.between.rend(); ++it)
     if (!(wider = again(**it, wider))) return failure;
   at(loss);
-  const Operation* made = loss.def().ignoreGap(loss, wider, builder_);
+  const Operation* made = loss.def().rewrites.ignoreGap(loss, wider, builder_);
   if (!made) return failure;
   for (std::size_t i = 0; i < loss.results().size(); ++i)
     if (loss.result(i)) replace(loss.result(i), made->result(i));
@@ -98,7 +98,7 @@ Status pdc::alignClasses(PassContext& context, double leastFlops) {
   if (!graph) return failure;
   std::vector<Operation*> losses; // aligning changes the list
   for (const auto& operation : (*graph)->operations())
-    if (isForward(*operation) && operation->def().ignoreGap) losses.push_back(operation.get());
+    if (isForward(*operation) && operation->def().rewrites.ignoreGap) losses.push_back(operation.get());
   for (Operation* loss : losses) {
     const Type& type = loss->operand(0)->type();
     const std::int64_t pack = packBytes / (type.bytes() / type.elements());

@@ -108,7 +108,7 @@ bool Lowering::readsLow(const Operation& operation) const {
 /// Whether an operation moves elements all of which exist in low precision: what was rounded before it need not be
 /// widened for it, and what it makes of it is the same.
 bool Lowering::movesLow(const Operation& operation) const {
-  if (!operation.def().moves && operation.def().kind != OpKind::view) return false;
+  if (!operation.def().facts.moves && operation.def().kind != OpKind::view) return false;
   std::int64_t read = 0, written = 0;
   for (std::size_t i = 0; i < operation.operands().size(); ++i)
     if (isNarrowed(operation, i)) read += operation.operand(i)->type().elements();
@@ -120,7 +120,7 @@ bool Lowering::isLowered(const Operation& operation) const {
   const OpDef& def = operation.def();
   bool inF32 = false;
   for (std::size_t i = 0; i < operation.operands().size(); ++i) inF32 |= isNarrowed(operation, i);
-  return inF32 && ((def.precision == PrecisionClass::preferLow && def.takesLow) ||
+  return inF32 && ((def.precision == PrecisionClass::preferLow && def.facts.takesLow) ||
                    (def.precision == PrecisionClass::readLow && readsLow(operation)) || movesLow(operation));
 }
 

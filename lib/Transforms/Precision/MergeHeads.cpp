@@ -13,11 +13,11 @@ Status pdc::mergeHeads(PassContext& context) {
   Builder builder(context.module, **graph, context.registry, context.diags);
   std::vector<Operation*> operations; // merging changes the list
   for (const auto& operation : (*graph)->operations())
-    if (isForward(*operation) && operation->def().mergeHeads) operations.push_back(operation.get());
+    if (isForward(*operation) && operation->def().rewrites.mergeHeads) operations.push_back(operation.get());
   for (Operation* operation : operations) {
     builder.setInsertionPoint(operation);
     builder.setLocation(operation->location);
-    Value* merged = operation->def().mergeHeads(*operation, builder);
+    Value* merged = operation->def().rewrites.mergeHeads(*operation, builder);
     if (context.diags.hasErrors()) return failure;
     if (!merged) continue;
     const std::string name = operation->result()->name();

@@ -1,6 +1,6 @@
 // What differs between targets beside the kernels: where the blocks of a rank lie, and who moves and adds what is in
-// them. A program links one implementation: that of the CPU (kernels/cpu/Device.cpp) or of CUDA
-// (kernels/cuda/Device.cpp).
+// them. A program links one implementation: that of the CPU (device/cpu/Device.cpp) or of CUDA
+// (device/cuda/Device.cu).
 //
 // Whatever takes a Stream is put into it, and done when the stream has come there. On the CPU that is at once, and an
 // event is nothing.

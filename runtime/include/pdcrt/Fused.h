@@ -22,7 +22,7 @@
 
 namespace pdcrt {
 
-/// Reports an error of the last launch, with the name of what was launched (kernels/cuda/Cuda.h).
+/// Reports an error of the last launch, with the name of what was launched (device/cuda/Cuda.h).
 void checkLaunch(const char* what);
 
 /// `n` neighbours, loaded and stored at once.

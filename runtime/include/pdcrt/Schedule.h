@@ -21,31 +21,15 @@
 // text.
 #pragma once
 
+#include "pdcrt/ActionKind.h"
+#include "pdcrt/Routing.h"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace pdcrt {
-
-enum class ActionKind : std::uint8_t {
-  forward,         // F
-  backward,        // B
-  backwardInput,   // I
-  backwardWeight,  // W
-  update,          // U
-  evaluate,        // E
-  sendForward,     // SF
-  receiveForward,  // RF
-  sendBackward,    // SB
-  receiveBackward, // RB
-  allReduce,       // AR
-  sendVersion,     // SV
-  receiveVersion,  // RV
-  sendPart,        // SG
-  receivePart,     // RG
-  gradientNorm     // GN
-};
 
 struct Action {
   ActionKind kind = ActionKind::forward;
@@ -56,24 +40,6 @@ struct Action {
 
   friend bool operator==(const Action&, const Action&) = default;
 };
-
-/// Whether `kind` is a send or a receive of a minibatch's values or gradients.
-bool isTransfer(ActionKind kind);
-
-/// Whether `kind` is a send or a receive of shared parameters or of their gradients.
-bool isSharing(ActionKind kind);
-
-/// Whether the index of such an action is a version: of its own stage, or of the owner of shared parameters.
-bool isVersioned(ActionKind kind);
-
-/// Whether `kind` is a send or a receive of values (not of gradients).
-bool isForwardTransfer(ActionKind kind);
-
-/// Whether `kind` is something that all replicas, of a stage or of all stages, do together.
-bool isReduction(ActionKind kind);
-
-/// Whether `kind` is a computation of this rank: neither a transfer of any kind nor an all-reduce.
-bool isComputation(ActionKind kind);
 
 /// "1SF3>2".
 std::string toString(const Action& action);
@@ -97,7 +63,7 @@ struct ScheduleEdge {
 };
 
 /// What the schedule says of one stage. Rings: how many buffers of each kind a replica has; an action on local
-/// minibatch k uses buffer k mod ring. Local minibatch k of replica r is b = k * replicas + r.
+/// minibatch k uses buffer k mod ring.
 struct ScheduleStage {
   int replicas = 1;
   int warmup = 0;    ///< w_s: forwards before the first backward
@@ -105,6 +71,9 @@ struct ScheduleStage {
   int slots = 1;     ///< minibatches in flight, at most
   int versions = 1;  ///< weight versions alive, at most
   int handovers = 1; ///< minibatches between backward_input and backward_weight, at most
+  Route route = {};  ///< which replica computes which minibatch; with common updates only, unless it is round robin
+
+  Routing routing() const { return {replicas, route}; }
   friend bool operator==(const ScheduleStage&, const ScheduleStage&) = default;
 };
 
@@ -154,8 +123,13 @@ struct Schedule {
   std::vector<RankList> ranks;
   friend bool operator==(const Schedule&, const Schedule&) = default;
 
+  Routing routing(int stage) const { return stages[static_cast<std::size_t>(stage)].routing(); }
+
   /// Minibatches of the whole pipeline that one update of `stage` averages.
   std::int64_t minibatchesOfUpdate(int stage) const;
+
+  /// The most minibatches that one replica of `stage` adds to one update.
+  std::int64_t mostOfUpdate(int stage) const;
 
   /// Minibatches that update `version` (1, 2, …) of `stage` averages: [first, last).
   std::int64_t updateFirst(int stage, std::int64_t version) const;
@@ -190,11 +164,17 @@ struct Schedule {
 
   /// The stage whose versions the index of an action counts: its own, or the owner of shared parameters.
   int versionedStage(const Action& action) const;
+
+  /// How much the index of such an action grows in `minibatches` of the whole pipeline, which are whole updates.
+  std::int64_t advanceOf(const Action& action, std::int64_t minibatches) const;
+
+  /// A run of `minibatches` has the actions like this one with smaller indices, and no others.
+  std::int64_t endOf(const Action& action, std::int64_t minibatches) const;
 };
 
 /// Whether every part of `schedule` refers to parts that exist: stages, edges with their rings, each replica hosted by
 /// exactly one rank, actions of hosted stages over existing edges, steps that whole updates divide. Says in `error`
-/// what is wrong. That it can be executed is another question (Check.h).
+/// what is wrong. That it can be executed is another question (Verify.h).
 bool isWellFormed(const Schedule& schedule, std::string& error);
 
 /// The text form of schedule.txt; parses back to an equal schedule.

@@ -2,11 +2,11 @@
 // the first product to the second. Threads share the heads, and each product has one: it is small.
 #include "pdcrt/kernels/Attention.h"
 
-#include "AttentionShapes.h"
-#include "DropoutMask.h"
-#include "Parts.h"
-#include "Product.h"
-#include "Sums.h"
+#include "common/AttentionShapes.h"
+#include "cpu/support/DropoutMask.h"
+#include "cpu/support/Product.h"
+#include "device/cpu/Parts.h"
+#include "device/cpu/Sums.h"
 #include "pdcrt/Math.h"
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // See AveragePool2d.h.
 #include "pdcrt/kernels/AveragePool2d.h"
 
-#include "ChannelBlocks.h"
-#include "Parts.h"
-#include "Window.h"
+#include "common/Window.h"
+#include "cpu/tiles/ChannelBlocks.h"
+#include "device/cpu/Parts.h"
 
 #include <algorithm>
 

@@ -2,8 +2,8 @@
 #include "pdcrt/kernels/BatchNorm.h"
 
 #include "BatchNormLoops.h"
-#include "Parts.h"
-#include "Shapes.h"
+#include "common/Shapes.h"
+#include "device/cpu/Parts.h"
 
 #include <cmath>
 #include <stdexcept>

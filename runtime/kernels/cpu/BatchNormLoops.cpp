@@ -1,7 +1,7 @@
 // See BatchNormLoops.h. One channel of row-major values and the 16 of a block have the same templates.
 #include "BatchNormLoops.h"
 
-#include "Sums.h"
+#include "device/cpu/Sums.h"
 
 #include <algorithm>
 #include <cmath>

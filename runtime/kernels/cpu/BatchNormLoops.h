@@ -1,7 +1,7 @@
 // The passes of BatchNorm over the planes of a channel, or of the 16 channels of a block at once.
 #pragma once
 
-#include "ChannelBlocks.h"
+#include "cpu/tiles/ChannelBlocks.h"
 
 #include <cstdint>
 

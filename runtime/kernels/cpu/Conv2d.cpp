@@ -1,12 +1,12 @@
 // Conv2d over oneDNN's convolution and, where that has nothing good, kernels of our own.
 #include "pdcrt/kernels/Conv2d.h"
 
-#include "ConvolutionOptions.h"
-#include "Onednn.h"
-#include "Parts.h"
-#include "Sums.h"
-#include "TiledConvolution.h"
-#include "WinogradConvolution.h"
+#include "common/ConvolutionOptions.h"
+#include "cpu/support/Onednn.h"
+#include "cpu/tiles/TiledConvolution.h"
+#include "cpu/tiles/WinogradConvolution.h"
+#include "device/cpu/Parts.h"
+#include "device/cpu/Sums.h"
 #include "pdcrt/FilterBlocks.h"
 #include "pdcrt/kernels/MaxPool2d.h"
 

@@ -1,12 +1,12 @@
 // See Dropout.h.
 #include "pdcrt/kernels/Dropout.h"
 
-#include "DropoutMask.h"
-#include "Parts.h"
-#include "Sums.h"
+#include "cpu/support/DropoutMask.h"
+#include "device/cpu/Parts.h"
+#include "device/cpu/Sums.h"
 #include "pdcrt/Random.h"
 #if defined(__x86_64__)
-#include "Avx2.h"
+#include "cpu/tiles/Avx2.h"
 #endif
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // See Gather.h.
 #include "pdcrt/kernels/Gather.h"
 
-#include "Parts.h"
+#include "device/cpu/Parts.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,8 +1,8 @@
 // See Gru.h. Per step one product with the recurrent weights, then one loop over the gates of each row.
 #include "pdcrt/kernels/Gru.h"
 
-#include "Recurrent.h"
-#include "Sums.h"
+#include "cpu/support/Recurrent.h"
+#include "device/cpu/Sums.h"
 #include "pdcrt/Math.h"
 
 namespace pdcrt {

@@ -2,8 +2,8 @@
 // square of x - mean, which does not cancel.
 #include "pdcrt/kernels/LayerNorm.h"
 
-#include "Parts.h"
-#include "Sums.h"
+#include "device/cpu/Parts.h"
+#include "device/cpu/Sums.h"
 
 #include <algorithm>
 #include <cmath>

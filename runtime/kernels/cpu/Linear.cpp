@@ -2,9 +2,9 @@
 // allocates packing buffers of megabytes in every call; its matmul takes them, for AVX-512, from the workspace.
 #include "pdcrt/kernels/Linear.h"
 
-#include "FewRows.h"
-#include "Parts.h"
-#include "Product.h"
+#include "cpu/support/Product.h"
+#include "cpu/tiles/FewRows.h"
+#include "device/cpu/Parts.h"
 #include "pdcrt/kernels/Reduce.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // See Lstm.h. Per step one product with the recurrent weights, then one loop over the gates of each row.
 #include "pdcrt/kernels/Lstm.h"
 
-#include "Recurrent.h"
-#include "Sums.h"
+#include "cpu/support/Recurrent.h"
+#include "device/cpu/Sums.h"
 #include "pdcrt/Math.h"
 
 #include <algorithm>

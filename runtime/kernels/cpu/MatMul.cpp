@@ -1,8 +1,8 @@
 // MatMul over tiles of our own or oneDNN's matmul.
 #include "pdcrt/kernels/MatMul.h"
 
-#include "Onednn.h"
-#include "TiledProduct.h"
+#include "cpu/support/Onednn.h"
+#include "cpu/tiles/TiledProduct.h"
 
 #include <optional>
 #include <stdexcept>

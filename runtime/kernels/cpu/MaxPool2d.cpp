@@ -1,10 +1,10 @@
 // See MaxPool2d.h.
 #include "pdcrt/kernels/MaxPool2d.h"
 
-#include "ChannelBlocks.h"
-#include "Parts.h"
-#include "Sums.h"
-#include "Window.h"
+#include "common/Window.h"
+#include "cpu/tiles/ChannelBlocks.h"
+#include "device/cpu/Parts.h"
+#include "device/cpu/Sums.h"
 #include "pdcrt/Math.h"
 
 #include <algorithm>

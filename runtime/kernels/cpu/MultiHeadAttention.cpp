@@ -1,7 +1,7 @@
 // See MultiHeadAttention.h: by copies.
 #include "pdcrt/kernels/MultiHeadAttention.h"
 
-#include "HeadCopies.h"
+#include "common/HeadCopies.h"
 
 namespace pdcrt {
 

@@ -1,7 +1,7 @@
 // See RecurrentWeights.h. States lie one step from the gates that they enter, so all steps are one product.
 #include "pdcrt/kernels/RecurrentWeights.h"
 
-#include "Recurrent.h"
+#include "cpu/support/Recurrent.h"
 #include "pdcrt/kernels/Reduce.h"
 
 #include <algorithm>

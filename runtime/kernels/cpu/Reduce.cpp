@@ -2,9 +2,9 @@
 // if it is kept, columns are folded side by side.
 #include "pdcrt/kernels/Reduce.h"
 
-#include "Parts.h"
-#include "Shapes.h"
-#include "Sums.h"
+#include "common/Shapes.h"
+#include "device/cpu/Parts.h"
+#include "device/cpu/Sums.h"
 #include "pdcrt/Math.h"
 
 #include <algorithm>

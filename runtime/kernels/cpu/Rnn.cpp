@@ -1,8 +1,8 @@
 // See Rnn.h. Per step one product with the recurrent weights, then one loop.
 #include "pdcrt/kernels/Rnn.h"
 
-#include "Recurrent.h"
-#include "Sums.h"
+#include "cpu/support/Recurrent.h"
+#include "device/cpu/Sums.h"
 #include "pdcrt/Math.h"
 
 namespace pdcrt {

@@ -1,8 +1,8 @@
 // See Softmax.h.
 #include "pdcrt/kernels/Softmax.h"
 
-#include "Parts.h"
-#include "Sums.h"
+#include "device/cpu/Parts.h"
+#include "device/cpu/Sums.h"
 #include "pdcrt/Math.h"
 
 #include <cmath>

@@ -1,8 +1,8 @@
 // See SoftmaxCrossEntropy.h.
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
 
-#include "Parts.h"
-#include "Sums.h"
+#include "device/cpu/Parts.h"
+#include "device/cpu/Sums.h"
 #include "pdcrt/Math.h"
 
 #include <algorithm>

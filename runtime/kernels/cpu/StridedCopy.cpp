@@ -2,8 +2,8 @@
 // each side, are walked in tiles, so that every cache line that is touched is used up.
 #include "pdcrt/kernels/StridedCopy.h"
 
-#include "Parts.h"
-#include "Shapes.h"
+#include "common/Shapes.h"
+#include "device/cpu/Parts.h"
 
 #include <algorithm>
 #include <cassert>

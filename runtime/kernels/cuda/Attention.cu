@@ -7,12 +7,12 @@
 // floats would, and no more workspace is needed.
 #include "pdcrt/kernels/Attention.h"
 
-#include "AttentionShapes.h"
-#include "AttentionTimes.h"
 #include "FusedAttention.h"
-#include "Product.h"
-#include "Recorded.h"
-#include "RowTeam.h"
+#include "common/AttentionShapes.h"
+#include "cuda/support/Product.h"
+#include "cuda/support/RowTeam.h"
+#include "cuda/trial/AttentionTimes.h"
+#include "device/cuda/Recorded.h"
 #include "pdcrt/Random.h"
 #include "pdcrt/kernels/StridedCopy.h"
 

@@ -1,7 +1,7 @@
 // See AttentionBias.h. A thread makes eight neighbours, whose number divides that of the keys (Attention::takesFused).
 #include "AttentionBias.h"
 
-#include "Cuda.h"
+#include "device/cuda/Cuda.h"
 #include "pdcrt/CudaWorkspace.h"
 
 #include <type_traits>

@@ -1,7 +1,7 @@
 // See AveragePool2d.h, and Pooling.h for what a thread does.
 #include "pdcrt/kernels/AveragePool2d.h"
 
-#include "Pooling.h"
+#include "cuda/support/Pooling.h"
 
 namespace pdcrt {
 namespace {

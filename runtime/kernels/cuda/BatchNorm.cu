@@ -5,9 +5,9 @@
 // one channel, or with lanes as many channels, which a thread keeps while it goes over positions.
 #include "pdcrt/kernels/BatchNorm.h"
 
-#include "Channels.h"
-#include "RowTeam.h"
-#include "Shapes.h"
+#include "common/Shapes.h"
+#include "cuda/support/Channels.h"
+#include "cuda/support/RowTeam.h"
 
 #include <initializer_list>
 #include <stdexcept>

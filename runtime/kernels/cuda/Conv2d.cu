@@ -4,10 +4,10 @@
 // input where both sides differ, copies of what lies otherwise than the library wants it, and what the library needs.
 #include "pdcrt/kernels/Conv2d.h"
 
-#include "Convolution.h"
-#include "ConvolutionOptions.h"
-#include "Divider.h"
-#include "Product.h"
+#include "common/ConvolutionOptions.h"
+#include "cuda/support/Convolution.h"
+#include "cuda/support/Divider.h"
+#include "cuda/support/Product.h"
 #include "pdcrt/CudaWorkspace.h"
 #include "pdcrt/Device.h"
 #include "pdcrt/kernels/MaxPool2d.h"

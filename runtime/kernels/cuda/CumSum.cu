@@ -1,7 +1,7 @@
 // See CumSum.h. One thread per line.
 #include "pdcrt/kernels/CumSum.h"
 
-#include "Cuda.h"
+#include "device/cuda/Cuda.h"
 
 namespace pdcrt {
 namespace {

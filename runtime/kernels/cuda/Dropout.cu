@@ -1,8 +1,8 @@
 // See Dropout.h. The same words as on the CPU: a thread draws one Philox block, which is for four elements.
 #include "pdcrt/kernels/Dropout.h"
 
-#include "Cuda.h"
-#include "Recorded.h"
+#include "device/cuda/Cuda.h"
+#include "device/cuda/Recorded.h"
 #include "pdcrt/Random.h"
 
 #include <cmath>

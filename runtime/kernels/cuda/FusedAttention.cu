@@ -7,7 +7,7 @@
 #ifdef PDCRT_CUDNN_FRONTEND
 
 #include "AttentionBias.h"
-#include "Libraries.h"
+#include "cuda/support/Libraries.h"
 #include "pdcrt/CudaWorkspace.h"
 
 #include <cudnn_frontend.h>

@@ -3,7 +3,7 @@
 // here.
 #pragma once
 
-#include "AttentionShapes.h"
+#include "common/AttentionShapes.h"
 #include "pdcrt/Stream.h"
 #include "pdcrt/kernels/MultiHeadAttention.h"
 

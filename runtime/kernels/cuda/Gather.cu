@@ -3,8 +3,8 @@
 // longer than one that few do.
 #include "pdcrt/kernels/Gather.h"
 
-#include "Divider.h"
-#include "IndexedRows.h"
+#include "cuda/support/Divider.h"
+#include "cuda/support/IndexedRows.h"
 #include "pdcrt/CudaWorkspace.h"
 
 #include <type_traits>

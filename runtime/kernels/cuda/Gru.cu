@@ -1,7 +1,7 @@
 // See Gru.h. Per step one product with the recurrent weights, then one kernel over the gates.
 #include "pdcrt/kernels/Gru.h"
 
-#include "Recurrent.h"
+#include "cuda/support/Recurrent.h"
 
 namespace pdcrt {
 namespace {

@@ -2,7 +2,7 @@
 // (SumParts).
 #include "pdcrt/kernels/LayerNorm.h"
 
-#include "RowTeam.h"
+#include "cuda/support/RowTeam.h"
 #include "pdcrt/CudaWorkspace.h"
 
 namespace pdcrt {

@@ -1,8 +1,8 @@
 // Linear over cuBLASLt: the bias is the product's epilogue.
 #include "pdcrt/kernels/Linear.h"
 
-#include "LinearTimes.h"
-#include "Product.h"
+#include "cuda/support/Product.h"
+#include "cuda/trial/LinearTimes.h"
 #include "pdcrt/kernels/Reduce.h"
 
 namespace pdcrt {

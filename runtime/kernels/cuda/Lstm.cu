@@ -2,7 +2,7 @@
 // the input itself and keeps its own layout of weights; here the input's part is one linear layer over all steps.)
 #include "pdcrt/kernels/Lstm.h"
 
-#include "Recurrent.h"
+#include "cuda/support/Recurrent.h"
 
 namespace pdcrt {
 namespace {

@@ -1,7 +1,7 @@
 // MatMul over cuBLASLt.
 #include "pdcrt/kernels/MatMul.h"
 
-#include "Product.h"
+#include "cuda/support/Product.h"
 
 namespace pdcrt {
 

@@ -2,7 +2,7 @@
 // kernels of their own: each element is in one window, so that a thread moves two whole windows, 16 bytes of each row.
 #include "pdcrt/kernels/MaxPool2d.h"
 
-#include "Pooling.h"
+#include "cuda/support/Pooling.h"
 
 #include <limits>
 

@@ -2,10 +2,10 @@
 // one, heads are copied apart.
 #include "pdcrt/kernels/MultiHeadAttention.h"
 
-#include "AttentionTimes.h"
 #include "FusedAttention.h"
-#include "HeadCopies.h"
-#include "Product.h"
+#include "common/HeadCopies.h"
+#include "cuda/support/Product.h"
+#include "cuda/trial/AttentionTimes.h"
 
 #include <optional>
 

@@ -4,7 +4,7 @@
 // read by packs of 16 bytes where sizes and strides allow it.
 #include "pdcrt/kernels/Reduce.h"
 
-#include "Divider.h"
+#include "cuda/support/Divider.h"
 #include "pdcrt/CudaWorkspace.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // See Rnn.h. Per step one product with the recurrent weights, then one kernel.
 #include "pdcrt/kernels/Rnn.h"
 
-#include "Recurrent.h"
+#include "cuda/support/Recurrent.h"
 
 namespace pdcrt {
 namespace {

@@ -1,7 +1,7 @@
 // See Scatter.h. Updates of one row are made by the block of the first of them, in order.
 #include "pdcrt/kernels/Scatter.h"
 
-#include "IndexedRows.h"
+#include "cuda/support/IndexedRows.h"
 #include "pdcrt/CudaWorkspace.h"
 
 namespace pdcrt {

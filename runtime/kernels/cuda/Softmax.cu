@@ -1,7 +1,7 @@
 // See Softmax.h. One block per row.
 #include "pdcrt/kernels/Softmax.h"
 
-#include "Cuda.h"
+#include "device/cuda/Cuda.h"
 
 #include <limits>
 

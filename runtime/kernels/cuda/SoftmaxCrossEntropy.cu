@@ -2,7 +2,7 @@
 // one block adds it up, so that every run has the same order.
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
 
-#include "Cuda.h"
+#include "device/cuda/Cuda.h"
 #include "pdcrt/CudaWorkspace.h"
 
 #include <limits>

@@ -4,7 +4,7 @@
 // filter or the channels of an image, a tile is a run of what lies together on one side.
 #include "pdcrt/kernels/StridedCopy.h"
 
-#include "Divider.h"
+#include "cuda/support/Divider.h"
 
 #include <cassert>
 #include <utility>

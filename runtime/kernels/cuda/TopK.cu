@@ -1,7 +1,7 @@
 // See TopK.h. An element's place is the number of those that are better; one block per line counts them.
 #include "pdcrt/kernels/TopK.h"
 
-#include "Cuda.h"
+#include "device/cuda/Cuda.h"
 
 namespace pdcrt {
 namespace {

@@ -9,8 +9,8 @@ build, source = map(pathlib.Path, sys.argv[1:])
 commands = {entry["file"]: entry for entry in json.loads((build / "compile_commands.json").read_text())}
 for file, header in [("lib/Planner/Planner.cpp", "pdc/Plan/Plan.h"), ("lib/Planner/Planner.cpp", "pdc/IR/Graph.h"),
                      ("lib/IR/Graph.cpp", "pdc/Support/Diagnostics.h"), ("lib/IR/Graph.cpp", "pdc/Ops/AllOps.h"),
-                     ("lib/Support/Diagnostics.cpp", "pdc/IR/Graph.h"), ("runtime/src/Executor.cpp", "pdcrt/Stage.h"),
-                     ("runtime/src/Executor.cpp", "pdc/Plan/Plan.h")]:
+                     ("lib/Support/Diagnostics.cpp", "pdc/IR/Graph.h"), ("runtime/src/exec/Executor.cpp", "pdcrt/Stage.h"),
+                     ("runtime/src/exec/Executor.cpp", "pdc/Plan/Plan.h")]:
     entry = commands[str(source / file)]
     words = shlex.split(entry["command"])
     words = words[:words.index("-o")] + ["-fsyntax-only", "-include", header, entry["file"]]

@@ -8,7 +8,7 @@
 // same bits; 1: not; 2: could not be compared.
 #include "Replay.h"
 
-#include "pdcrt/Data.h"
+#include "data/Data.h"
 #include "pdcrt/Device.h"
 #include "pdcrt/Safetensors.h"
 

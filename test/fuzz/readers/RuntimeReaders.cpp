@@ -1,9 +1,9 @@
 // What a generated program reads at its start and from its disk, and what its supervisor hears.
 #include "Readers.h"
 
-#include "pdcrt/Check.h"
 #include "pdcrt/Checkpoint.h"
 #include "pdcrt/ControlLine.h"
+#include "pdcrt/Machine.h"
 #include "pdcrt/Npy.h"
 #include "pdcrt/Safetensors.h"
 #include "pdcrt/Schedule.h"

@@ -1,0 +1,304 @@
+// Copies in the executor's thread; files in a thread of their own.
+#include "Checkpointer.h"
+
+#include "pdcrt/Device.h"
+#include "pdcrt/FilterBlocks.h"
+#include "pdcrt/Machine.h"
+#include "pdcrt/Places.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <sys/resource.h>
+
+namespace pdcrt {
+namespace {
+
+std::vector<std::int64_t> dims(const Shape& shape) {
+  return {shape.dims, shape.dims + shape.rank};
+}
+
+template <class Row>
+TensorRecord recordOf(const Row& row, std::string name, const std::byte* block) {
+  return {std::move(name),
+          row.element,
+          dims(row.shape),
+          {block + row.offset, static_cast<std::size_t>(row.shape.elements()) * bytesOf(row.element)}};
+}
+
+} // namespace
+
+std::int64_t checkpointInterval(const Schedule& schedule, std::int64_t every) {
+  if (every == 0) return 0;
+  const std::int64_t period = periodMinibatches(schedule);
+  const bool flushes = schedule.minibatchesPerUpdate > 0 && schedule.weights != WeightPolicy::twoVersions;
+  std::int64_t least = every;
+  // Forwards are ahead of the update by what is in flight, and by what an update waits for its all-reduce.
+  for (const ScheduleStage& stage : schedule.stages)
+    if (!flushes)
+      least = std::max(least, std::int64_t{std::max(stage.warmup + 1, stage.slots) + stage.syncDelay} *
+                                  stage.routing().length());
+  return (least + period - 1) / period * period;
+}
+
+Checkpointer::Checkpointer(const CheckpointOptions& options, const Schedule& schedule, const Training& training)
+    : options_(options), schedule_(schedule), training_(training),
+      interval_(checkpointInterval(schedule, options.every)) {}
+
+Checkpointer::~Checkpointer() {
+  if (!thread_.joinable()) return;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Checkpointer::begin(std::span<const HostedStage> hosted, Stream stream, std::int64_t first) {
+  if (!enabled()) return;
+  stream_ = stream;
+  first_ = lastTaken_ = collectedUpTo_ = first;
+  copies_.resize(hosted.size());
+  for (std::size_t i = 0; i < hosted.size(); ++i) {
+    Copy& copy = copies_[i];
+    const BlockBytes& bytes = hosted[i].stage->bytes;
+    copy.hosted = &hosted[i];
+    copy.target = interval_;
+    copy.state.resize(bytes.state);
+    if (hosted[i].host.replica != 0) continue;
+    copy.weights.resize(bytes.weights);
+    copy.optimizer.resize(arenaBytes(bytes.weights) * optimizerBlocks(training_));
+    copy.counts.resize(hosted[i].optimizer->parameters().size());
+  }
+  // Signals are for the thread that runs the stages.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Checkpointer::acted(const Action& action) {
+  if (interval_ == 0) return;
+  for (Copy& copy : copies_) {
+    if (copy.hosted->host.stage != action.stage) continue;
+    const std::int64_t target = copy.target - drainedAt_;
+    if (action.kind == ActionKind::forward && action.index < target &&
+        copy.hosted->routing.next(action.index) >= target)
+      takeState(copy);
+    if (action.kind == ActionKind::update && schedule_.updateLast(action.stage, action.index) == target) {
+      take(copy, first_ + copy.target);
+      copy.target += interval_;
+    }
+  }
+}
+
+void Checkpointer::takeState(Copy& copy) {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !copy.busy; });
+  }
+  copyOut(copy.state, copy.hosted->state);
+  copy.stateTaken = true;
+}
+
+void Checkpointer::copyOut(std::vector<std::byte>& to, const std::byte* block) {
+  if (!to.empty()) device::copy(stream_, to.data(), block, to.size());
+}
+
+void Checkpointer::take(Copy& copy, std::int64_t minibatches) {
+  const HostedStage& hosted = *copy.hosted;
+  if (!copy.stateTaken) takeState(copy); // no forward since the last copy; it waits for the thread, too
+  copy.stateTaken = false;
+  copy.minibatches = minibatches;
+  copy.lossScale = hosted.lossScale;
+  copy.counted = hosted.updates - hosted.skipped;
+  copyOut(copy.weights, hosted.versions.at(hosted.versions.newest()));
+  copyOut(copy.optimizer, hosted.optimizerState);
+  // Only a device that has failed makes this fail, and then the next wait of the executor says so.
+  static_cast<void>(device::wait(stream_));
+  for (std::size_t i = 0; i < copy.counts.size(); ++i)
+    copy.counts[i] = copy.counted + hosted.optimizer->parameters()[i].updatesBefore;
+  lastTaken_ = std::max(lastTaken_, minibatches);
+  {
+    std::lock_guard lock(mutex_);
+    copy.busy = true;
+  }
+  push({.copy = &copy, .manifest = {}});
+}
+
+void Checkpointer::finish(std::int64_t minibatches) {
+  if (!enabled()) return;
+  if (first_ + minibatches > lastTaken_)
+    for (Copy& copy : copies_) {
+      copy.stateTaken = false;
+      take(copy, first_ + minibatches);
+    }
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return jobs_.empty() && !working_; });
+}
+
+std::optional<Message> Checkpointer::report() {
+  std::lock_guard lock(mutex_);
+  if (reports_.empty()) return std::nullopt;
+  const Message message = reports_.front();
+  reports_.pop_front();
+  return message;
+}
+
+void Checkpointer::collect(const Message& report, const Manifest& manifest) {
+  Collected& all = collected_[report.index];
+  all.failed = all.failed || report.values[0] == 0;
+  if (report.stage == 0 && report.replica == 0) {
+    all.lossScale = report.values[1];
+    all.finiteSteps = static_cast<std::int64_t>(report.values[2]);
+  }
+  auto add = [&](ShardKind kind, std::size_t at) {
+    if (report.numbers[at] > 0)
+      all.shards.push_back({.kind = kind,
+                            .stage = report.stage,
+                            .replica = report.replica,
+                            .sum = {report.numbers[at], static_cast<std::uint32_t>(report.numbers[at + 1])}});
+  };
+  add(report.replica == 0 ? ShardKind::weights : ShardKind::state, 0);
+  add(ShardKind::optimizer, 2);
+  if (++all.reports < Places(schedule_).hostCount()) return;
+
+  Job job = {.copy = nullptr, .manifest = manifest, .givenUp = all.failed};
+  job.manifest.minibatches = report.index;
+  job.manifest.minibatchesPerUpdate = schedule_.minibatchesPerUpdate;
+  job.manifest.lossScale = all.lossScale;
+  job.manifest.finiteSteps = all.finiteSteps;
+  for (const ScheduleStage& stage : schedule_.stages) job.manifest.replicas.push_back(stage.replicas);
+  std::sort(all.shards.begin(), all.shards.end(), [](const Shard& a, const Shard& b) {
+    return std::tuple(a.stage, a.kind, a.replica) < std::tuple(b.stage, b.kind, b.replica);
+  });
+  job.manifest.shards = std::move(all.shards);
+  collectedUpTo_ = std::max(collectedUpTo_, report.index);
+  collected_.erase(report.index);
+  push(std::move(job));
+}
+
+Status Checkpointer::flush() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return jobs_.empty() && !working_; });
+  return lastStatus_;
+}
+
+// ---- The thread ----
+
+void Checkpointer::push(Job job) {
+  {
+    std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_all();
+}
+
+void Checkpointer::run() {
+  // It computes in the pauses of the stages, where they have some. (On Linux each thread has a priority of its own.)
+  ::setpriority(PRIO_PROCESS, 0, 19);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    const Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    working_ = true;
+    lock.unlock();
+    if (job.copy)
+      write(*job.copy);
+    else
+      complete(job);
+    lock.lock();
+    if (job.copy) job.copy->busy = false;
+    working_ = false;
+    changed_.notify_all();
+  }
+}
+
+void Checkpointer::write(Copy& copy) {
+  Message message;
+  message.topic = Topic::shard;
+  message.stage = copy.hosted->host.stage;
+  message.replica = copy.hosted->host.replica;
+  message.index = copy.minibatches;
+  message.values[1] = copy.lossScale.scale;
+  message.values[2] = static_cast<double>(copy.lossScale.finiteSteps);
+  const Status status = writeShards(copy, message);
+  message.values[0] = status ? 1 : 0;
+  if (!status)
+    std::fprintf(stderr, "warning: %s; training goes on without this checkpoint\n", status.message().c_str());
+  std::lock_guard lock(mutex_);
+  reports_.push_back(message);
+}
+
+Status Checkpointer::writeShards(Copy& copy, Message& message) const {
+  const Stage& stage = *copy.hosted->stage;
+  const bool first = copy.hosted->host.replica == 0;
+  if (!first && stage.states.empty()) return {};
+  const std::string folder = checkpointFolder(options_.directory, copy.minibatches);
+  if (fileCalls.mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST)
+    return {Exit::cannotWrite, folder + ": cannot be made: " + std::strerror(errno)};
+  const std::map<std::string, std::string> metadata = {{"minibatches", std::to_string(copy.minibatches)}};
+  auto writeShard = [&](ShardKind kind, const std::vector<TensorRecord>& records, std::size_t at) -> Status {
+    const Shard shard = {.kind = kind, .stage = copy.hosted->host.stage, .replica = copy.hosted->host.replica};
+    FileSum sum;
+    if (Status status = writeSafetensors(folder + "/" + fileOf(shard), records, metadata, &sum); !status) return status;
+    message.numbers[at] = sum.bytes;
+    message.numbers[at + 1] = sum.crc;
+    return {};
+  };
+
+  // Files are row-major. Nobody needs the copy as it was.
+  const std::vector<std::string> blocks = optimizerBlockNames(nameOf(training_.optimizer));
+  if (first) {
+    if (Status status = fromFilterBlocks(stage.parameters, copy.weights.data()); !status) return status;
+    for (std::size_t block = 0; block < blocks.size(); ++block)
+      if (Status status =
+              fromFilterBlocks(stage.parameters, copy.optimizer.data() + block * arenaBytes(stage.bytes.weights));
+          !status)
+        return status;
+  }
+
+  std::vector<TensorRecord> records;
+  if (first)
+    for (const ParameterRow& row : stage.parameters) records.push_back(recordOf(row, row.name, copy.weights.data()));
+  for (const StateRow& row : stage.states) records.push_back(recordOf(row, row.name, copy.state.data()));
+  if (Status status = writeShard(first ? ShardKind::weights : ShardKind::state, records, 0); !status) return status;
+  if (!first) return {};
+
+  records.clear();
+  std::span<const TrainedParameter> trained = copy.hosted->optimizer->parameters();
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    const ParameterRow& row = *trained[i].row;
+    records.push_back(
+        {"updates/" + std::string(row.name), Element::i64, {}, std::as_bytes(std::span(&copy.counts[i], 1))});
+    for (std::size_t block = 0; block < blocks.size(); ++block)
+      records.push_back(recordOf(row, blocks[block] + "/" + row.name,
+                                 copy.optimizer.data() + block * arenaBytes(stage.bytes.weights)));
+  }
+  return writeShard(ShardKind::optimizer, records, 2);
+}
+
+void Checkpointer::complete(const Job& job) {
+  const std::int64_t minibatches = job.manifest.minibatches;
+  Status status;
+  if (job.givenUp) {
+    removeCheckpoint(options_.directory, minibatches);
+    status = {Exit::cannotWrite,
+              checkpointFolder(options_.directory, minibatches) + ": could not be written by all ranks",
+              "see the warnings above; the checkpoints before it are what they were"};
+  } else {
+    status = completeCheckpoint(options_.directory, job.manifest, options_.keep);
+    if (!status)
+      std::fprintf(stderr, "warning: %s; training goes on without this checkpoint\n", status.message().c_str());
+  }
+  std::lock_guard lock(mutex_);
+  lastStatus_ = status;
+}
+
+} // namespace pdcrt

@@ -1,0 +1,178 @@
+// Everything is found by the name of its ONNX initializer, wherever the plan that wrote it had it.
+#include "Resume.h"
+
+#include "pdcrt/Device.h"
+#include "pdcrt/FilterBlocks.h"
+#include "pdcrt/Npy.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+namespace pdcrt {
+namespace {
+
+std::vector<std::int64_t> dims(const Shape& shape) {
+  return {shape.dims, shape.dims + shape.rank};
+}
+
+/// Reads single records, after their file has been verified.
+class Loader {
+public:
+  Loader(CheckpointReader& reader, Stream stream) : reader_(reader), stream_(stream) {}
+
+  Status read(ShardKind kind, const std::string& name, Element element, const Shape& shape, std::span<std::byte> to,
+              int stage = -1, int replica = 0) {
+    const CheckpointReader::Found found = reader_.find(kind, name, stage, replica);
+    if (!found.record)
+      return {Exit::badData,
+              "checkpoint " + std::to_string(reader_.manifest().minibatches) + " holds no '" + name + "'",
+              "the program was generated with other parameters; start it from the weights with pdc --init-from"};
+    if (Status status = reader_.verify(*found.shard); !status) return status;
+    if (found.record->element != element || found.record->shape != dims(shape) ||
+        found.record->values.size() != to.size())
+      return {Exit::badData, found.file->path() + ": '" + name + "' has the shape " + toString(found.record->shape) +
+                                 ", the program needs " + toString(dims(shape)) + " of its own element type"};
+    found.file->copyOut(*found.record, to.data());
+    return {};
+  }
+
+  /// A running statistic for one replica.
+  Status readState(const StateRow& row, const HostedStage& hosted) {
+    std::byte* const to = hosted.state + row.offset;
+    const CheckpointReader::Found first = reader_.find(ShardKind::state, row.name);
+    if (!first.record) return readBlock(ShardKind::state, row.name, row.element, row.shape, to); // says what is missing
+    const int stage = first.shard->stage, replicas = reader_.manifest().replicas[static_cast<std::size_t>(stage)];
+    if (replicas == hosted.replicas || row.element != Element::f32)
+      return readBlock(ShardKind::state, row.name, row.element, row.shape, to, stage,
+                       replicas == hosted.replicas ? hosted.host.replica : 0);
+    std::vector<float> mean;
+    if (Status status = reader_.meanState(row.name, mean); !status) return status;
+    if (mean.size() != static_cast<std::size_t>(row.shape.elements()))
+      return {Exit::badData, first.file->path() + ": '" + row.name + "' has " + std::to_string(mean.size()) +
+                                 " elements, the program needs " + std::to_string(row.shape.elements())};
+    return place(std::as_bytes(std::span(mean)), to);
+  }
+
+  /// Optimizer state, and the number of its updates, of every trained parameter.
+  Status readOptimizer(const Training& training, HostedStage& hosted) {
+    const std::vector<std::string> blocks = optimizerBlockNames(nameOf(training.optimizer));
+    std::vector<std::int64_t> counts;
+    for (const TrainedParameter& parameter : hosted.optimizer->parameters()) {
+      const ParameterRow& row = *parameter.row;
+      for (std::size_t block = 0; block < blocks.size(); ++block)
+        if (Status status =
+                readBlock(ShardKind::optimizer, blocks[block] + "/" + row.name, row.element, row.shape,
+                          hosted.optimizerState + block * arenaBytes(hosted.stage->bytes.weights) + row.offset, -1, 0,
+                          row.inBlocks);
+            !status)
+          return status;
+      if (Status status = read(ShardKind::optimizer, "updates/" + std::string(row.name), Element::i64, Shape{},
+                               std::as_writable_bytes(std::span(&counts.emplace_back(), 1)));
+          !status)
+        return status;
+    }
+    // Parameters that came from stages with other numbers of replicas have other counts.
+    hosted.updates = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
+    hosted.skipped = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      hosted.optimizer->parameters()[i].updatesBefore = counts[i] - hosted.updates;
+    return {};
+  }
+
+private:
+  /// As read(), into a block.
+  Status readBlock(ShardKind kind, const std::string& name, Element element, const Shape& shape, std::byte* to,
+                   int stage = -1, int replica = 0, bool inBlocks = false) {
+    std::vector<std::byte> values(static_cast<std::size_t>(shape.elements()) * bytesOf(element));
+    if (Status status = read(kind, name, element, shape, values, stage, replica); !status) return status;
+    if (inBlocks)
+      if (Status status = toFilterBlocks(shape, values); !status) return status;
+    return place(values, to);
+  }
+  Status place(std::span<const std::byte> values, std::byte* to) {
+    if (!values.empty()) device::copy(stream_, to, values.data(), values.size());
+    return device::wait(stream_);
+  }
+
+  CheckpointReader& reader_;
+  Stream stream_;
+};
+
+} // namespace
+
+Status newestWhole(const std::string& directory, std::int64_t& minibatches) {
+  minibatches = -1;
+  const std::vector<CheckpointEntry> all = listCheckpoints(directory);
+  int damaged = 0;
+  for (std::size_t i = all.size(); i-- > 0;) {
+    if (!all[i].complete) continue;
+    const Status status = verifyCheckpoint(directory, all[i].minibatches);
+    if (status) {
+      minibatches = all[i].minibatches;
+      return {};
+    }
+    ++damaged;
+    std::fprintf(stderr, "warning: %s; taking the checkpoint before it\n", status.message().c_str());
+  }
+  if (damaged == 0) return {};
+  return {Exit::badData, directory + ": none of its " + std::to_string(damaged) + " checkpoints is whole",
+          "start again in another folder, or from exported weights with pdc --init-from"};
+}
+
+Status checkContinues(const Manifest& manifest, const Continued& run) {
+  const Training& training = *run.training;
+  const std::string of = "the checkpoint after " + std::to_string(manifest.minibatches) + " minibatches ";
+  if (!run.modelHash.empty() && manifest.modelHash != run.modelHash)
+    return {Exit::badData,
+            of + "is of a model with the hash " + manifest.modelHash + ", the program's is " + run.modelHash,
+            "name the checkpoints of this model, or start from their weights with pdc --init-from"};
+  if (manifest.batch != training.batch)
+    return {Exit::badData,
+            of + "counts minibatches of " + std::to_string(manifest.batch) + " samples, the program's have " +
+                std::to_string(training.batch),
+            "generate the program with --batch=" + std::to_string(manifest.batch)};
+  if (manifest.samples != 0 && run.samples != 0 && manifest.samples != run.samples)
+    return {Exit::badData,
+            of + "is of a data set with " + std::to_string(manifest.samples) + " samples, this one has " +
+                std::to_string(run.samples),
+            "name the data set that it was trained with"};
+  if (manifest.seed != training.seed)
+    return {Exit::usage,
+            of + "has the seed " + std::to_string(manifest.seed) + ", this run " + std::to_string(training.seed),
+            "give --seed=" + std::to_string(manifest.seed)};
+  if (manifest.shuffle != run.shuffle)
+    return {Exit::usage, of + "has --shuffle=" + (manifest.shuffle ? "on" : "off") + ", this run has not",
+            "give --shuffle=" + std::string(manifest.shuffle ? "on" : "off")};
+  if (manifest.optimizer != nameOf(training.optimizer))
+    return {Exit::invalid,
+            of + "is of the optimizer '" + manifest.optimizer + "', training.json has '" + nameOf(training.optimizer) +
+                "'",
+            "write \"optimizer\": \"" + manifest.optimizer + "\", or start from its weights with pdc --init-from"};
+  if (manifest.learningRate != training.learningRate)
+    std::fprintf(stderr, "note: the learning rate is %g, that of the checkpoint was %g\n", training.learningRate,
+                 manifest.learningRate);
+  return {};
+}
+
+Status loadCheckpoint(CheckpointReader& reader, const Training& training, Executor& executor) {
+  Loader loader(reader, executor.stream());
+  // State, of replica 0 for a start, lies among the weights.
+  if (Status status = executor.setWeights(
+          [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to) -> Status {
+            return loader.read(ShardKind::weights, name, element, shape, to);
+          });
+      !status)
+    return status;
+  for (HostedStage& hosted : executor.hosted()) {
+    for (const StateRow& row : hosted.stage->states)
+      if (Status status = loader.readState(row, hosted); !status) return status;
+    if (Status status = loader.readOptimizer(training, hosted); !status) return status;
+    if (training.lossScaleInterval == 0) continue;
+    hosted.lossScale.scale = reader.manifest().lossScale;
+    hosted.lossScale.finiteSteps = reader.manifest().finiteSteps;
+  }
+  return {};
+}
+
+} // namespace pdcrt

@@ -1,0 +1,69 @@
+#include "AllReduce.h"
+
+namespace pdcrt {
+
+AllReduce::AllReduce(std::shared_ptr<const ReduceGroup> group, std::shared_ptr<ReduceLane> lane)
+    : parts_(std::make_shared<const ExchangeParts>(std::move(group))), lane_(std::move(lane)),
+      contributes_(static_cast<std::size_t>(parts_->replicas()), true), gather_(parts_), add_(parts_), spread_(parts_) {
+  gather_.stagingRead = &lane_->stagingRead;
+}
+
+void AllReduce::prepare(std::byte* block, const std::vector<bool>& contributes) {
+  block_ = block;
+  contributes_ = contributes;
+  gather_.prepare(block, contributes_, &ready);
+  add_.prepare(block, contributes_);
+  spread_.prepare(block, &add_.done());
+  step_ = Step::waiting;
+}
+
+void AllReduce::prepare(std::byte* block) {
+  contributes_.assign(contributes_.size(), true);
+  prepare(block, contributes_);
+}
+
+/// Whether what is staged has been read, and it is its turn.
+bool AllReduce::mayGather(Transport& transport) const {
+  const bool isRead = !lane_->summing || lane_->summing->parts_->group().staging != parts_->group().staging;
+  return isRead && transport.gate().mayStart(turn);
+}
+
+bool AllReduce::advance(Transport& transport) {
+  if (step_ == Step::waiting && !lane_->gathering) {
+    step_ = Step::next; // none that was posted later overtakes it
+    lane_->gathering = this;
+  }
+  if (step_ == Step::next && mayGather(transport)) step_ = Step::gathering;
+  if (step_ == Step::gathering && gather_.advance(transport)) step_ = Step::gathered;
+  if (step_ == Step::gathered && !lane_->summing) {
+    // The next one begins to gather first, in this round.
+    step_ = Step::summing;
+    lane_->gathering = nullptr;
+    lane_->summing = this;
+    transport.lookAgain();
+    return false;
+  }
+  if (step_ == Step::summing) {
+    gather_.precede(transport.stream());
+    add_.advance(transport);
+    lane_->stagingRead.record(transport.stream());
+    step_ = Step::summed;
+  }
+  if (step_ == Step::summed && !lane_->spreading) {
+    lane_->summing = nullptr;
+    lane_->spreading = this;
+    step_ = Step::spreading;
+    transport.lookAgain();
+  }
+  if (step_ != Step::spreading || !spread_.advance(transport)) return false;
+  lane_->spreading = nullptr;
+  transport.gate().started(turn);
+  return true;
+}
+
+void AllReduce::cancel(Transport& transport) {
+  gather_.cancel(transport);
+  spread_.cancel(transport);
+}
+
+} // namespace pdcrt

@@ -1,0 +1,64 @@
+// The sum of gradients over the replicas of a stage, in replica order: Gather, Add and Spread (Exchange.h) one after
+// the other. The result does not depend on timing, and is the same in every transport. A replica that contributes
+// nothing still owns its part and receives the rest.
+//
+// Of the reductions of a replica one may be in each of the three steps, so that a link that gathers the next one, or
+// spreads the last one, is busy while a rank adds.
+#pragma once
+
+#include "Exchange.h"
+
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace pdcrt {
+
+class AllReduce;
+
+/// The reductions of one replica, which go through their steps in the order of posting. Touched by the communication
+/// thread.
+struct ReduceLane {
+  const AllReduce *gathering = nullptr, *summing = nullptr, *spreading = nullptr;
+  Event stagingRead; ///< the last sum has read what was staged
+};
+
+class AllReduce : public Work {
+public:
+  AllReduce(std::shared_ptr<const ReduceGroup> group, std::shared_ptr<ReduceLane> lane);
+
+  /// Before posting: the block, and by replica whether it contributes.
+  void prepare(std::byte* block, const std::vector<bool>& contributes);
+  /// The same where every replica does.
+  void prepare(std::byte* block);
+
+  /// Where the transport is ordered(): its place in the rank's StartOrder, for all of its steps; -1: none.
+  std::int64_t turn = -1;
+
+  /// The block of the last prepare(), and the same work on another one.
+  std::byte* block() const { return block_; }
+  std::span<const Segment> segments() const { return parts_->group().segments; }
+  void moveTo(std::byte* block) { prepare(block, contributes_); }
+
+  bool advance(Transport& transport) override;
+  void cancel(Transport& transport) override;
+  void precede(Stream& q) const override {
+    add_.precede(q);
+    spread_.precede(q);
+  }
+
+private:
+  enum class Step : std::uint8_t { waiting, next, gathering, gathered, summing, summed, spreading };
+  bool mayGather(Transport& transport) const;
+
+  std::shared_ptr<const ExchangeParts> parts_;
+  std::shared_ptr<ReduceLane> lane_;
+  std::byte* block_ = nullptr;
+  std::vector<bool> contributes_; ///< by replica
+  Gather gather_;
+  Add add_;
+  Spread spread_;
+  Step step_ = Step::waiting;
+};
+
+} // namespace pdcrt

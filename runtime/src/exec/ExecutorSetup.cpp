@@ -1,0 +1,333 @@
+// Sets up an executor: arena, kernels, buffers of every edge, channels.
+#include "Executor.h"
+
+#include "pdcrt/ExchangeProblem.h"
+#include "pdcrt/FilterBlocks.h"
+#include "transport/Channels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+
+namespace pdcrt {
+namespace {
+
+constexpr std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+Status invalid(const std::string& message, std::string help = {}) {
+  return {Exit::invalid, message, std::move(help)};
+}
+
+std::string name(const Stage& stage) {
+  return "stage " + std::to_string(stage.index);
+}
+
+/// Whether data of a minibatch waits in memory of the device until its slot is free.
+bool stagesData(const Stage& stage) {
+  return stage.bytes.dataStaging > 0 && !device::hostSeesBlocks();
+}
+
+/// What the executor can run: trained parameters in f32, and edges that the schedule has too.
+Status checkStage(const Stage& stage, const Schedule& schedule) {
+  if (stage.count != static_cast<int>(schedule.stages.size()))
+    return invalid(name(stage) + " was generated for " + std::to_string(stage.count) + " stages, schedule.txt has " +
+                       std::to_string(schedule.stages.size()),
+                   "run pdc again, or build the programs again");
+  for (const ParameterRow& row : stage.parameters)
+    if (row.trained && row.element != Element::f32)
+      return invalid(std::string("parameter '") + row.name + "' is not f32, which the optimizers need");
+  for (const ParameterRow& row : stage.parameters)
+    if (row.inBlocks && (row.element != Element::f32 || !fitsFilterBlocks(row.shape)))
+      return invalid(std::string("parameter '") + row.name +
+                         "' cannot lie in blocks, which are of f32 and have 16 "
+                         "outputs and 16 inputs",
+                     "run pdc again");
+  std::size_t staged = 0;
+  for (const DataRow& row : stage.data)
+    if (row.ofDataSet()) staged += arenaBytes(index(row.shape.elements()) * bytesOf(row.element));
+  if (stage.bytes.dataStaging > 0 && stage.bytes.dataStaging != staged)
+    return invalid(name(stage) + " has " + std::to_string(stage.bytes.dataStaging) +
+                       " bytes beside its slots for data of " + std::to_string(staged) + " bytes",
+                   "run pdc again");
+  const std::string problem = exchangeProblem(schedule, stage.index, stage.edges, stage.shared);
+  if (!problem.empty()) return invalid(problem, "run pdc again");
+  return {};
+}
+
+/// A stage that updates parameters before the backward is over needs an update after each minibatch, of which it knows
+/// beforehand that nothing is wrong with the gradients.
+Status checkEarlyUpdates(const Stage& stage, const Schedule& schedule, const Training& training) {
+  const bool early =
+      std::any_of(stage.parameters.begin(), stage.parameters.end(), [](const ParameterRow& row) { return row.early; });
+  if (!early) return {};
+  const std::string help = "compile again with these settings, or with --updates=late";
+  if (training.checksGradients())
+    return invalid(name(stage) + " was generated to update parameters before all gradients are there, training.json "
+                                 "asks to look at all of them first",
+                   help);
+  if (const std::int64_t each = schedule.minibatchesOfUpdate(stage.index); each != 1)
+    return invalid(name(stage) + " was generated to update parameters in every backward, schedule.txt has " +
+                       std::to_string(each) + " minibatches per update",
+                   help);
+  return {};
+}
+
+} // namespace
+
+Executor::~Executor() {
+  device::close(stream_);
+  device::close(dataStream_);
+  device::release(memory_, arena_.bytes);
+}
+
+/// Whether the stage has no loss, or an input for the scale with which it is seeded.
+static bool seedsWithScale(const Stage& stage) {
+  return std::none_of(stage.outputs.begin(), stage.outputs.end(),
+                      [](const OutputRow& row) { return row.kind == OutputKind::loss; }) ||
+         std::any_of(stage.data.begin(), stage.data.end(), [](const DataRow& row) { return row.lossScale; });
+}
+
+/// Whether every stage computes every minibatch with the weights that its update changes.
+static bool flushes(const Schedule& schedule) {
+  for (int stage = 0; stage < static_cast<int>(schedule.stages.size()); ++stage) {
+    const std::int64_t each = schedule.minibatchesOfUpdate(stage);
+    for (std::int64_t b = 0; b < 8 * each; ++b)
+      if (schedule.versionUsed(stage, b) != b / each) return false;
+  }
+  return true;
+}
+
+/// What the training needs of the schedule: training.json and schedule.txt can be edited.
+Status Executor::checkTraining() const {
+  const Schedule& schedule = *setup_.schedule;
+  const Training& training = *setup_.training;
+  const bool alone = schedule.stages.size() == 1 || schedule.gradientNorm;
+  if (training.clipNorm && training.clipScope == ClipScope::global && !alone)
+    return invalid("clip_norm over all stages needs a schedule that adds up their norms, schedule.txt has no line "
+                   "'gradient-norm'",
+                   "compile with --clip-norm, or write \"clip_scope\": \"stage\" in training.json");
+  if (training.lossScaleInterval == 0) return {};
+  if (!flushes(schedule))
+    return invalid("a dynamic loss scale needs a schedule that flushes, '" + schedule.kind + "' does not",
+                   "compile with --schedule=1f1b-flush, or write \"loss_scale_interval\": 0 in training.json");
+  if (!alone)
+    return invalid("a dynamic loss scale needs a schedule that tells all stages of gradients that are not finite, "
+                   "schedule.txt has no line 'gradient-norm'",
+                   "compile with --loss-scale=dynamic");
+  return {};
+}
+
+Status Executor::prepare() {
+  device::use(setup_.rank);
+  replays_.enable(setup_.recordsPhases);
+  if (Status status = checkTraining(); !status) return status;
+  const Schedule& schedule = *setup_.schedule;
+  const RankList& rank = schedule.ranks[index(setup_.rank)];
+  std::vector<ArenaStage> sizes;
+  for (const Host& host : rank.hosts) {
+    auto linked = std::find_if(setup_.stages.begin(), setup_.stages.end(),
+                               [&](const Stage* stage) { return stage->index == host.stage; });
+    if (linked == setup_.stages.end())
+      return invalid("rank " + std::to_string(setup_.rank) + " hosts stage " + std::to_string(host.stage) +
+                         ", which this program does not contain",
+                     "start the program of that rank, or 'pipeline', which contains all");
+    const Stage& stage = **linked;
+    // An action names its stage only.
+    for (const HostedStage& other : hosted_)
+      if (other.host.stage == host.stage)
+        return invalid("rank " + std::to_string(setup_.rank) + " hosts two replicas of stage " +
+                       std::to_string(host.stage) + ", which is not supported");
+    if (Status status = checkStage(stage, schedule); !status) return status;
+    if (setup_.training->lossScaleInterval > 0 && !seedsWithScale(stage))
+      return invalid(name(stage) + " was generated for a fixed loss scale, training.json has a dynamic one",
+                     "compile with --loss-scale=dynamic, or write \"loss_scale_interval\": 0 in training.json");
+    if (Status status = checkEarlyUpdates(stage, schedule, *setup_.training); !status) return status;
+    HostedStage hosted;
+    hosted.stage = &stage;
+    hosted.host = host;
+    hosted.routing = schedule.routing(host.stage);
+    hosted.replicas = hosted.routing.replicas();
+    hosted.contributes.resize(index(hosted.replicas));
+    hosted.optimizer = std::make_unique<Optimizer>(*setup_.training, stage);
+    hosted.lossScale = {.scale = setup_.training->lossScale, .interval = setup_.training->lossScaleInterval};
+    sizes.push_back({.stage = host.stage,
+                     .bytes = stage.bytes,
+                     .edges = stage.edges,
+                     .shared = stage.shared,
+                     .trainedBytes = hosted.optimizer->trainedBytes(),
+                     .optimizerBlocks = optimizerBlocks(*setup_.training)});
+    hosted_.push_back(std::move(hosted));
+  }
+
+  arena_ = layoutArena(schedule, sizes);
+  if (arena_.bytes > 0) {
+    memory_ = device::allocate(arena_.bytes);
+    if (!memory_)
+      return {Exit::noDevice, "the arena of rank " + std::to_string(setup_.rank) + " has " +
+                                  std::to_string(arena_.bytes) + " bytes, which the system does not give"};
+  }
+  stream_ = device::openStream(memory_ + arena_.workspace, arena_.workspaceBytes);
+  for (const HostedStage& hosted : hosted_)
+    if (stagesData(*hosted.stage) && !dataStream_.native()) dataStream_ = device::openStream();
+  std::size_t losses = 1;
+  for (const HostedStage& hosted : hosted_)
+    for (const OutputRow& row : hosted.stage->outputs) losses += row.kind == OutputKind::loss ? 8 : 0;
+  losses_ = std::vector<PendingLoss>(losses);
+  lossMemory_ = HostMemory(losses * sizeof(double));
+  for (std::size_t i = 0; i < hosted_.size(); ++i)
+    if (Status status = prepareStage(hosted_[i], arena_.hosts[i]); !status) return status;
+  return {};
+}
+
+Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
+  const Schedule& schedule = *setup_.schedule;
+  const Stage& stage = *hosted.stage;
+  const ScheduleStage& shape = schedule.stages[index(stage.index)];
+
+  Setup kernelSetup; // generated programs state the workspace of each kernel, others have one block for all
+  if (stage.bytes.workspace > 0) kernelSetup.within(stage.bytes.workspace);
+  kernelSetup.timing(setup_.kernelTimes);
+  try {
+    hosted.kernels = stage.buildKernels(kernelSetup);
+  } catch (const WorkspaceTooSmall& error) {
+    return invalid(name(stage) + ": " + error.what(), "run pdc on this machine");
+  } catch (const std::exception& error) {
+    return {Exit::noDevice, name(stage) + ": " + error.what()};
+  }
+  hosted.versions = Versions(memory_ + place.weights, arenaBytes(stage.bytes.weights), shape.versions);
+  hosted.state = memory_ + place.state;
+  hosted.optimizerState = memory_ + place.optimizer;
+  hosted.scratch = memory_ + arena_.scratch;
+  hosted.handovers = memory_ + place.handovers;
+  hosted.handoverCount = shape.handovers;
+  for (int i = 0; i < shape.slots; ++i)
+    hosted.slots.push_back({memory_ + place.slots + arenaBytes(stage.bytes.slot, index(i)), 0});
+  if (stagesData(stage)) hosted.dataStaging.memory = memory_ + place.dataStaging;
+
+  prepareBuckets(hosted, place);
+
+  if (schedule.gradientNorm) {
+    NormGroup everyone{.ranks = {}, .counts = {}, .channel = normChannel(schedule)};
+    for (std::size_t s = 0; s < schedule.stages.size(); ++s)
+      for (int replica = 0; replica < schedule.stages[s].replicas; ++replica) {
+        if (hosted.host == Host{static_cast<int>(s), replica}) everyone.self = everyone.ranks.size();
+        everyone.ranks.push_back(places_.process({static_cast<int>(s), replica}));
+        everyone.counts.push_back(replica == 0);
+      }
+    hosted.norm = std::make_unique<GradientNorm>(std::move(everyone));
+  }
+
+  for (std::size_t i = 0; i < stage.edges.size(); ++i) {
+    const EdgeRow& row = stage.edges[i];
+    HostedStage::Edge edge;
+    edge.buffers = edgeBuffers(schedule, stage.index, row);
+    edge.direction = row.direction;
+    edge.peerRouting = schedule.routing(edge.buffers.peer);
+    edge.stride = arenaBytes(row.bytes);
+    const bool fromSlot = row.direction == Direction::forward && edge.buffers.leaves;
+    edge.memory = fromSlot ? nullptr : memory_ + place.edges[i];
+    for (int peer = 0; peer < edge.peerRouting.replicas(); ++peer) {
+      const bool low = stage.index < edge.buffers.peer;
+      edge.channels.push_back(edgeChannel(schedule, edge.buffers.edge, row.direction, low ? hosted.host.replica : peer,
+                                          low ? peer : hosted.host.replica));
+      edge.ranks.push_back(places_.process({edge.buffers.peer, peer}));
+    }
+    for (const PortRow& port : stage.ports)
+      if (port.edge == static_cast<int>(i)) edge.ports.push_back(&port);
+    const EdgeRings& rings = schedule.rings[index(edge.buffers.edge)];
+    edge.transfers = std::vector<TransferGroup>(index(fromSlot ? rings.forwardSend : edge.buffers.copies));
+    for (TransferGroup& transfers : edge.transfers) {
+      transfers.resize(edge.ports.size());
+      transfers.used = edge.ports.size();
+    }
+    hosted.edges.push_back(std::move(edge));
+  }
+  hosted.frameEdges.resize(hosted.edges.size());
+  hosted.tied.prepare(schedule, places_, hosted.host, stage, place, memory_);
+  return {};
+}
+
+Status Executor::setWeights(const ReadTensor& read) {
+  // Where the host does not see the blocks, each tensor goes through memory that it sees.
+  auto placeAs = [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to,
+                     bool inBlocks) -> Status {
+    std::byte* seen = device::hostSeesBlocks() ? to.data() : staging_.place(to.size());
+    if (!seen) return {Exit::noDevice, "the host has no " + std::to_string(to.size()) + " bytes for a tensor"};
+    if (Status status = read(name, element, shape, {seen, to.size()}); !status) return status;
+    if (inBlocks)
+      if (Status status = toFilterBlocks(shape, {seen, to.size()}); !status) return status;
+    if (seen != to.data()) staging_.send(stream_, to.data(), to.size());
+    return {};
+  };
+  auto place = [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to) {
+    return placeAs(name, element, shape, to, /*inBlocks=*/false);
+  };
+  for (HostedStage& hosted : hosted_) {
+    const Stage& stage = *hosted.stage;
+    auto bytes = [](Element element, const Shape& shape) { return index(shape.elements()) * bytesOf(element); };
+    for (const ParameterRow& row : stage.parameters)
+      if (Status status = placeAs(row.name, row.element, row.shape,
+                                  {hosted.versions.raw(0) + row.offset, bytes(row.element, row.shape)}, row.inBlocks);
+          !status)
+        return status;
+    for (int i = 1; i < hosted.versions.count(); ++i)
+      device::copy(stream_, hosted.versions.raw(i), hosted.versions.raw(0), stage.bytes.weights);
+    if (Status status = hosted.tied.readValues(place); !status) return status;
+    for (const StateRow& row : stage.states)
+      if (Status status =
+              place(row.name, row.element, row.shape, {hosted.state + row.offset, bytes(row.element, row.shape)});
+          !status)
+        return status;
+  }
+  return device::wait(stream_);
+}
+
+Status Executor::averageState() {
+  std::vector<std::unique_ptr<AllReduce>> reductions;
+  std::vector<std::pair<std::byte*, std::size_t>> staging;
+  // These have no turns, so all ranks post them in one order.
+  std::vector<HostedStage*> byStage;
+  for (HostedStage& hosted : hosted_) byStage.push_back(&hosted);
+  std::sort(byStage.begin(), byStage.end(),
+            [](const HostedStage* a, const HostedStage* b) { return a->host.stage < b->host.stage; });
+  for (HostedStage* one : byStage) {
+    HostedStage& hosted = *one;
+    if (hosted.replicas == 1) continue;
+    auto group = std::make_shared<ReduceGroup>();
+    std::size_t floats = 0;
+    for (const StateRow& row : hosted.stage->states) {
+      if (row.element != Element::f32) continue; // counters are the same on every replica, or meaningless
+      group->segments.push_back({row.offset, index(row.shape.elements())});
+      floats += group->segments.back().count;
+    }
+    if (floats == 0) continue;
+    group->self = hosted.host.replica;
+    group->channel = allReduceChannel(hosted.host.stage);
+    for (int replica = 0; replica < hosted.replicas; ++replica)
+      group->ranks.push_back(places_.process({hosted.host.stage, replica}));
+    const std::size_t replicas = group->ranks.size();
+    const std::size_t bytes = (floats + replicas - 1) / replicas * sizeof(float) * (replicas - 1);
+    staging.emplace_back(device::allocate(bytes), bytes);
+    group->staging = staging.back().first;
+    reductions.push_back(std::make_unique<AllReduce>(group, std::make_shared<ReduceLane>()));
+    reductions.back()->prepare(hosted.state);
+    post(*reductions.back());
+  }
+  for (const std::unique_ptr<AllReduce>& reduction : reductions)
+    if (Status status = waitFor({}, *reduction); !status) return status;
+  for (HostedStage& hosted : hosted_) {
+    if (hosted.replicas == 1) continue;
+    for (const StateRow& row : hosted.stage->states) {
+      if (row.element != Element::f32) continue;
+      device::divide(stream_, reinterpret_cast<float*>(hosted.state + row.offset), static_cast<float>(hosted.replicas),
+                     row.shape.elements());
+    }
+  }
+  Status status = device::wait(stream_);
+  for (const auto& [memory, bytes] : staging) device::release(memory, bytes);
+  return status;
+}
+
+} // namespace pdcrt

@@ -1,0 +1,82 @@
+// Columns are aligned on the right.
+#include "Summary.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace pdcrt {
+namespace {
+
+std::string fixed(double value, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
+std::string mebibytes(double bytes) {
+  return fixed(bytes / (1 << 20), 2);
+}
+
+std::string pad(const std::string& text, std::size_t width) {
+  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
+}
+
+} // namespace
+
+std::string summaryOf(const RunFiles& files, const MeasuredRun& run) {
+  const bool shared = !run.sharing.empty();
+  std::vector<std::vector<std::string>> table = {
+      {"", "", "ms per minibatch", "", "arena, bytes", "", "process", "sent"},
+      {"stage", "rank", "predicted", "measured", "predicted", "allocated", "peak MiB", "MiB"}};
+  std::vector<MeasuredStage> stages = run.stages;
+  std::sort(stages.begin(), stages.end(), [](const MeasuredStage& a, const MeasuredStage& b) {
+    return std::pair(a.host.stage, a.host.replica) < std::pair(b.host.stage, b.host.replica);
+  });
+  for (const MeasuredStage& stage : stages) {
+    const PredictedStage& predicted = files.predicted[static_cast<std::size_t>(stage.host.stage)];
+    const double seconds = shared ? stage.processorSeconds : stage.wallSeconds;
+    const bool replicated = files.schedule.stages[static_cast<std::size_t>(stage.host.stage)].replicas > 1;
+    table.push_back({std::to_string(stage.host.stage) + (replicated ? "." + std::to_string(stage.host.replica) : ""),
+                     std::to_string(stage.rank), predicted.computeMs > 0 ? fixed(predicted.computeMs, 3) : "-",
+                     stage.minibatches > 0 ? fixed(seconds * 1e3 / static_cast<double>(stage.minibatches), 3) : "-",
+                     predicted.memoryBytes > 0 ? fixed(predicted.memoryBytes, 0) : "-",
+                     std::to_string(stage.arenaBytes), mebibytes(static_cast<double>(stage.peakBytes)),
+                     mebibytes(static_cast<double>(stage.bytesSent))});
+  }
+  std::vector<std::size_t> widths(table[1].size());
+  for (std::size_t row = 1; row < table.size(); ++row)
+    for (std::size_t column = 0; column < widths.size(); ++column)
+      widths[column] = std::max(widths[column], table[row][column].size());
+  // The two headings that span two columns each need room for themselves.
+  for (std::size_t column : {2u, 4u})
+    if (const std::size_t room = widths[column] + widths[column + 1] + 2; room < table[0][column].size())
+      widths[column] += table[0][column].size() - room;
+
+  std::string text;
+  for (std::size_t row = 0; row < table.size(); ++row) {
+    std::string line;
+    for (std::size_t column = 0; column < widths.size(); ++column) {
+      std::size_t width = widths[column];
+      if (row == 0 && (column == 2 || column == 4)) width += 2 + widths[column + 1];
+      if (row == 0 && (column == 3 || column == 5)) continue;
+      line += (column ? "  " : "") + pad(table[row][column], width);
+    }
+    text += line + "\n";
+  }
+  if (run.secondsPerMinibatch > 0)
+    text +=
+        "pipeline: " + (files.timeMs > 0 ? fixed(files.timeMs, 3) + " ms per minibatch predicted, " : std::string()) +
+        fixed(run.secondsPerMinibatch * 1e3, 3) + " ms measured\n";
+  std::int64_t other = 0;
+  for (const MeasuredStage& stage : stages) other = std::max(other, stage.otherBytes);
+  if (other > 0)
+    text += "beside its arenas a GPU holds " + mebibytes(static_cast<double>(other)) +
+            " MiB: context, code, libraries, other programs (reserved_bytes of a cluster file)\n";
+  for (const std::string& line : run.sharing)
+    text += "note: " + line + ", so stage times are processor time, and the pipeline cannot overlap them all\n";
+  if (run.oneProcess && run.stages.size() > 1)
+    text += "note: the ranks are threads of one process, whose peak is given\n";
+  return text;
+}
+
+} // namespace pdcrt

@@ -1,0 +1,211 @@
+// pdcrt::run: from flags to ranks, as threads of this process or as processes that MPI or TCP joins.
+#include "LinkProfile.h"
+#include "RankRun.h"
+#include "pdcrt/Device.h"
+#include "pdcrt/Hash.h"
+#include "pdcrt/Launcher.h"
+#include "pdcrt/Places.h"
+#include "pdcrt/Threads.h"
+#include "transport/HostTransport.h"
+#include "transport/mpi/MpiTransport.h"
+#include "transport/nccl/NcclTransport.h"
+#include "transport/tcp/TcpTransport.h"
+#include "watch/Supervision.h"
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+namespace pdcrt {
+
+std::atomic<int> signalled{0};
+
+const char* runtimeBuild(); // cmake/HashSources.cmake writes it
+
+namespace {
+
+void onSignal(int signal) {
+  if (signalled.exchange(signal) == 0) return;
+  std::signal(signal, SIG_DFL); // the second time it means it
+  std::raise(signal);
+}
+
+void tell(const Status& status) {
+  std::fprintf(stderr, "error: %s\n", status.message().c_str());
+  if (!status.help().empty()) std::fprintf(stderr, "help: %s\n", status.help().c_str());
+}
+
+/// What the supervisor hands on, or its end; a second one it sees to itself.
+void onSupervisorSignal(int signal) {
+  int none = 0;
+  signalled.compare_exchange_strong(none, signal);
+}
+
+BlockWay wishOf(const RunOptions& options) {
+  return options.transport == "nccl" ? BlockWay::nccl : options.transport == "host" ? BlockWay::host : BlockWay::unset;
+}
+
+/// Lets `transport`, which moves memory of the host, move blocks of GPUs. All ranks call it.
+Status addBlocks(const RunOptions& options, const Schedule& schedule, std::unique_ptr<Transport>& transport) {
+  BlockWay way = BlockWay::host;
+  if (Status status = chooseBlockWay(*transport, schedule, wishOf(options), way); !status) return status;
+  if (way == BlockWay::nccl) return makeNcclTransport(ncclLanes(schedule), transport);
+  transport = makeHostTransport(std::move(transport));
+  return {};
+}
+
+/// All ranks as threads. The status of the first rank that failed by itself.
+Status runThreads(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages) {
+  const Places places(files.schedule);
+  const auto ranks = static_cast<std::size_t>(places.processes());
+  std::vector<std::unique_ptr<FlightRecorder>> recorders;
+  Supervision supervision(options.directory, onSupervisorSignal);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    recorders.push_back(std::make_unique<FlightRecorder>(static_cast<int>(rank), places.hosts(static_cast<int>(rank))));
+    supervision.add(*recorders.back());
+  }
+  if (Status status = supervision.connect(files.hash, files.build); !status) return status;
+  std::vector<std::unique_ptr<Transport>> transports = makeThreadTransports(static_cast<int>(ranks));
+  std::vector<Status> statuses(ranks);
+  std::atomic<bool> failed{false};
+  auto runRank = [&](std::size_t rank) {
+    // Threads copy from GPU to GPU by themselves, unless somebody wants it otherwise.
+    if (!options.transport.empty())
+      if (statuses[rank] = addBlocks(options, files.schedule, transports[rank]); !statuses[rank]) {
+        failed = true;
+        transports[rank]->abort(0);
+        return;
+      }
+    RankRun run(options, files, stages, *transports[rank], *recorders[rank], /*oneProcess=*/true);
+    statuses[rank] = run.run();
+    if (!statuses[rank]) {
+      failed = true;
+      transports[rank]->abort(0);
+    } else
+      statuses[rank] = run.interruption();
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 1; rank < ranks; ++rank) threads.emplace_back(runRank, rank);
+  runRank(0);
+  for (std::thread& thread : threads) thread.join();
+  Status first;
+  for (const Status& status : statuses)
+    if (!status && (first || first.message().empty() || (first.code() == Exit::again && status.code() != Exit::again)))
+      first = status;
+  supervision.finish(first, failed);
+  return first;
+}
+
+/// Joins this process with the others of the run.
+Status join(int ranks, int rank, const RunOptions& options, std::unique_ptr<Transport>& transport) {
+  const std::string meeting = meetingPoint();
+  if (meeting.empty()) return openMpi(ranks, {.rank = rank, .synchronousSends = options.synchronousSends}, transport);
+  return openTcp(ranks, {.rank = rank, .meeting = meeting, .patience = startPatience()}, transport);
+}
+
+/// A process of its own per rank.
+Status runProcess(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages) {
+  const std::optional<LaunchedAs> launched = launchedAs();
+  const Places places(files.schedule);
+  const int ranks = places.processes();
+  const int rank = options.rank >= 0 ? options.rank : launched ? launched->rank : -1;
+  // Before the others are met: MPI waits for everybody without a limit.
+  if (launched && launched->ranks != ranks)
+    return {Exit::usage,
+            "the plan has " + std::to_string(ranks) + " ranks, " + std::to_string(launched->ranks) +
+                " were started; this one is rank " + std::to_string(launched->rank) + " by " + launched->by,
+            "start as many processes as the plan has ranks: mpirun -n " + std::to_string(ranks) +
+                ", or one with --threads"};
+  if (rank >= ranks)
+    return {Exit::usage,
+            "the plan has " + std::to_string(ranks) + " ranks, --rank=" + std::to_string(rank) + " is none"};
+  const bool known = rank >= 0;
+  FlightRecorder recorder(rank, known ? places.hosts(rank) : std::vector<Host>());
+  Supervision supervision(options.directory, onSupervisorSignal);
+  if (known) {
+    supervision.add(recorder);
+    recorder.enter(RunPhase::joining);
+    if (Status status = supervision.connect(files.hash, files.build, launched ? launched->by : ""); !status)
+      return status;
+  }
+  std::unique_ptr<Transport> transport;
+  if (Status status = join(ranks, rank, options, transport); !status) {
+    supervision.finish(status, false);
+    return status;
+  }
+  recorder.enter(RunPhase::starting);
+  Status status, interruption;
+  if (!device::hostSeesBlocks()) status = addBlocks(options, files.schedule, transport);
+  if (status) {
+    RankRun run(options, files, stages, *transport, recorder, /*oneProcess=*/false);
+    status = run.run();
+    if (status) interruption = run.interruption();
+  }
+  if (!status) { // ends the other ranks too
+    if (!status.message().empty()) tell(status);
+    std::fflush(stderr);
+    supervision.finish(status, true);
+    transport->abort(static_cast<int>(status.code()));
+    return {status.code(), ""};
+  }
+  supervision.finish(interruption, false);
+  if (interruption) return {};
+  // Now: once a rank has ended with another code than 0, mpirun ends the others.
+  if (transport->rank() == 0) tell(interruption);
+  std::fflush(stderr);
+  return {interruption.code(), ""};
+}
+
+Status runAll(int argc, char** argv, std::span<const Stage* const> stages, const char* build) {
+  RunOptions options;
+  bool finished = false;
+  if (Status status = parseOptions(argc, argv, options, finished); !status || finished) return status;
+  waitBriefly(argv, threadsOf(options.kernelThreads, stages));
+  if (!options.linkFile.empty()) return profileLink(options);
+  if (Status status = device::open(); !status) return status;
+  if (options.tf32 && !device::allowTf32())
+    return {Exit::usage, std::string("--tf32 is for GPUs, this program was compiled for ") + device::target(),
+            "leave it out, or compile the model with --target=cuda"};
+  if (options.timesAlgorithms && device::hostSeesBlocks())
+    return {Exit::usage,
+            "--time-algorithms is for GPUs, this program was compiled for " + std::string(device::target()),
+            "leave it out: pdc --profile=measure times those of the CPU"};
+  if (!options.transport.empty() && device::hostSeesBlocks())
+    return {Exit::usage, "--transport is for GPUs, this program was compiled for " + std::string(device::target()),
+            "leave it out, or compile the model with --target=cuda"};
+  RunFiles files;
+  if (Status status = readRunFiles(options, files); !status) return status;
+  files.build = hashOf(std::string(build) + runtimeBuild());
+  signalled = 0;
+  std::signal(SIGINT, onSignal);
+  std::signal(SIGTERM, onSignal);
+
+  const int ranks = Places(files.schedule).processes();
+  const std::optional<LaunchedAs> launched = launchedAs();
+  const bool alone = !launched || launched->ranks == 1;
+  if (!options.threads && !launched && isMpirunOfPdcRun())
+    return {Exit::usage, "mpirun does not say which rank this process is (OMPI_COMM_WORLD_RANK): it is not Open MPI's",
+            "put Open MPI's mpirun first on PATH, or give pdc-run --threads"};
+  if (const std::string ignored = ignoredRanks(); alone && !options.threads && ranks > 1 && !ignored.empty())
+    std::fprintf(stderr, "note: %s: ignored, no launcher has set them for this process (docs/Running.md)\n",
+                 ignored.c_str());
+  if (options.threads || (alone && (ranks == 1 || stages.size() == files.schedule.stages.size())))
+    return runThreads(options, files, stages);
+  if (alone)
+    return {Exit::usage,
+            "the plan has " + std::to_string(ranks) + " ranks, this process was started alone and has " +
+                std::to_string(stages.size()) + " of " + std::to_string(files.schedule.stages.size()) + " stages",
+            "start all ranks with mpirun, srun or torchrun, or run pipeline --threads"};
+  return runProcess(options, files, stages);
+}
+
+} // namespace
+
+int run(int argc, char** argv, std::span<const Stage* const> stages, const char* build) {
+  const Status status = runAll(argc, argv, stages, build);
+  if (!status && !status.message().empty()) tell(status);
+  return static_cast<int>(status.code());
+}
+
+} // namespace pdcrt

@@ -1,0 +1,214 @@
+// Files of a run: plan, schedule, training, weights.
+#include "RunFiles.h"
+
+#include "pdcrt/Device.h"
+#include "pdcrt/FilterBlocks.h"
+#include "pdcrt/Hash.h"
+#include "pdcrt/Machine.h"
+#include "pdcrt/MappedFile.h"
+#include "pdcrt/Npy.h"
+#include "pdcrt/Safetensors.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+namespace pdcrt {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Status invalid(const std::string& message, std::string help = {}) {
+  return {Exit::invalid, message, std::move(help)};
+}
+
+double numberOr0(const Json& object, const char* key) {
+  auto at = object.find(key);
+  return at != object.end() && at->is_number() ? at->get<double>() : 0;
+}
+
+/// What of plan.json concerns a run: predictions, and hosts that must be the schedule's.
+Status readPlan(const std::string& file, const Json& plan, RunFiles& files) {
+  auto stages = plan.find("stages"), ranks = plan.find("ranks");
+  if (!plan.is_object() || stages == plan.end() || ranks == plan.end() || !stages->is_array() || !ranks->is_array())
+    return invalid(file + ": is not a plan: it needs 'stages' and 'ranks'");
+  for (const Json& stage : *stages) {
+    if (!stage.is_object()) return invalid(file + ": has a stage that is not an object");
+    files.predicted.push_back({numberOr0(stage, "forward_ms") + numberOr0(stage, "input_gradient_ms") +
+                                   numberOr0(stage, "weight_gradient_ms"),
+                               numberOr0(stage, "memory_bytes")});
+  }
+  files.timeMs = numberOr0(plan, "time_ms");
+  if (auto hash = plan.find("model_hash"); hash != plan.end() && hash->is_string())
+    files.modelHash = hash->get<std::string>();
+
+  if (files.predicted.size() != files.schedule.stages.size() || ranks->size() != files.schedule.ranks.size())
+    return invalid(file + ": has " + std::to_string(files.predicted.size()) + " stages on " +
+                       std::to_string(ranks->size()) + " ranks, schedule.txt has " +
+                       std::to_string(files.schedule.stages.size()) + " on " +
+                       std::to_string(files.schedule.ranks.size()),
+                   "run pdc --plan=" + file + " to make a schedule for the plan");
+  for (std::size_t rank = 0; rank < ranks->size(); ++rank) {
+    std::vector<Host> hosts;
+    const Json& entry = (*ranks)[rank];
+    if (entry.is_object() && entry.contains("hosts") && entry["hosts"].is_array())
+      for (const Json& host : entry["hosts"])
+        if (host.is_object())
+          hosts.push_back({static_cast<int>(numberOr0(host, "stage")), static_cast<int>(numberOr0(host, "replica"))});
+    if (hosts != files.schedule.ranks[rank].hosts)
+      return invalid(file + ": rank " + std::to_string(rank) + " hosts other stages than in schedule.txt",
+                     "run pdc --plan=" + file + " to make a schedule for the plan");
+  }
+  return {};
+}
+
+std::vector<std::int64_t> dims(const Shape& shape) {
+  return {shape.dims, shape.dims + shape.rank};
+}
+
+/// The newest version as files have it, for as long as this lives. Filters that lie in blocks are converted where they
+/// are: a copy would be the largest of a run. Their layout is one of devices whose memory the host sees.
+class InFileOrder {
+public:
+  explicit InFileOrder(const HostedStage& hosted)
+      : stage_(*hosted.stage), newest_(hosted.versions.at(hosted.versions.newest())) {
+    if (device::hostSeesBlocks()) status_ = fromFilterBlocks(stage_.parameters, newest_);
+  }
+  ~InFileOrder() {
+    if (device::hostSeesBlocks()) static_cast<void>(toFilterBlocks(stage_.parameters, newest_));
+  }
+  InFileOrder(const InFileOrder&) = delete;
+  InFileOrder& operator=(const InFileOrder&) = delete;
+  const Status& status() const { return status_; }
+
+private:
+  const Stage& stage_;
+  std::byte* const newest_;
+  Status status_;
+};
+
+} // namespace
+
+std::string hex(std::uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016" PRIx64, value);
+  return text;
+}
+
+Status readRunFiles(const RunOptions& options, RunFiles& files) {
+  const std::string planFile = options.directory + "/plan.json", scheduleFile = options.directory + "/schedule.txt",
+                    trainingFile = options.directory + "/training.json";
+  std::string plan, schedule, training, error;
+  for (auto [file, text] : {std::pair(&planFile, &plan), {&scheduleFile, &schedule}, {&trainingFile, &training}})
+    if (Status status = readText(*file, *text, Exit::invalid); !status)
+      return {status.code(), status.message(), "name the folder that pdc wrote with --dir"};
+  if (!parseSchedule(schedule, files.schedule, error) || !isWellFormed(files.schedule, error))
+    return invalid(scheduleFile + ": " + error);
+  if (Status status = parseTraining(training, trainingFile, files.training); !status) return status;
+  if (options.seed) files.training.seed = *options.seed;
+  if (options.learningRate) files.training.learningRate = *options.learningRate;
+  const Json json = Json::parse(plan, nullptr, /*allow_exceptions=*/false);
+  if (Status status = readPlan(planFile, json, files); !status) return status;
+  files.hash = hashOf(plan + schedule + toJson(files.training) + (options.shuffle ? "shuffled" : "") +
+                      options.checkpointFolder + " " + std::to_string(options.checkpointEvery) + " " +
+                      std::to_string(options.evaluateEvery) + (options.labelShift == 1 ? "" : " unshifted"));
+  return {};
+}
+
+Status checkSchedule(const Schedule& schedule, std::int64_t minibatches) {
+  // A longer run repeats itself in between.
+  const std::int64_t period = periodMinibatches(schedule);
+  const std::int64_t longEnough = (minibatchesInFlight(schedule) / period + 3) * period;
+  if (minibatches > longEnough) minibatches = longEnough + minibatches % period;
+  const CheckResult result = check(schedule, minibatches);
+  if (result.passed) return {};
+  return invalid("schedule.txt cannot run " + std::to_string(minibatches) + " minibatches: " + result.problem,
+                 "undo the edit, or run pdc again");
+}
+
+Status initialWeights(const std::string& directory, Executor& executor) {
+  const std::string folder = directory + "/weights";
+  std::error_code error;
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    if (entry.path().extension() == ".safetensors") paths.push_back(entry.path().string());
+  if (error || paths.empty())
+    return {Exit::badData, folder + ": holds no .safetensors file",
+            "run pdc again: it writes the initial weights there"};
+  std::sort(paths.begin(), paths.end());
+  std::vector<SafetensorsFile> files(paths.size());
+  for (std::size_t i = 0; i < paths.size(); ++i)
+    if (Status status = files[i].open(paths[i]); !status) return status;
+
+  return executor.setWeights(
+      [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to) -> Status {
+        for (const SafetensorsFile& file : files) {
+          const TensorRecord* record = file.find(name);
+          if (!record) continue;
+          if (record->element != element || record->shape != dims(shape))
+            return {Exit::badData, file.path() + ": tensor '" + name + "' has the shape " + toString(record->shape) +
+                                       ", the program needs " + toString(dims(shape)) + " of its own element type"};
+          file.copyOut(*record, to.data());
+          return {};
+        }
+        return {Exit::badData, folder + ": no file holds '" + name + "'",
+                "run pdc again: it writes the initial weights there"};
+      });
+}
+
+Status makeFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (std::filesystem::is_directory(folder, error) && ::access(folder.c_str(), W_OK | X_OK) == 0) return {};
+  return {Exit::cannotWrite, folder + ": cannot be written", "name a folder that is yours, or does not exist yet"};
+}
+
+/// Writes where `path` says, or else where there is room: what was learned must not be lost.
+static Status writeOrRescue(const std::string& path, const std::vector<TensorRecord>& records,
+                            const std::map<std::string, std::string>& metadata) {
+  const Status status = writeSafetensors(path, records, metadata);
+  if (status) return {};
+  const char* other = std::getenv("TMPDIR");
+  const std::string name = path.substr(path.rfind('/') + 1);
+  for (const std::string& parent :
+       {std::string(other ? other : ""), std::string("/tmp"), std::string("/var/tmp"), std::string(".")}) {
+    std::string folder = parent + "/pdc-weights-XXXXXX";
+    if (parent.empty() || !::mkdtemp(folder.data())) continue;
+    if (writeSafetensors(folder + "/" + name, records, metadata))
+      return {status.code(), status.message(),
+              "these trained weights are in " + folder + "/" + name + ", copy them from there"};
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  }
+  return status;
+}
+
+Status exportWeights(const std::string& folder, Executor& executor) {
+  Status first;
+  for (const HostedStage& hosted : executor.hosted()) {
+    if (hosted.host.replica != 0) continue;
+    const InFileOrder ordered(hosted);
+    if (!ordered.status()) return ordered.status();
+    std::vector<TensorRecord> records;
+    auto add = [&](const auto& row, const std::byte* block) {
+      records.push_back({row.name,
+                         row.element,
+                         dims(row.shape),
+                         {block + row.offset, static_cast<std::size_t>(row.shape.elements()) * bytesOf(row.element)}});
+    };
+    const BlockBytes& bytes = hosted.stage->bytes;
+    const std::byte* weights = executor.onHost(hosted.versions.at(hosted.versions.newest()), bytes.weights);
+    const std::byte* state = executor.onHost(hosted.state, bytes.state);
+    for (const ParameterRow& row : hosted.stage->parameters) add(row, weights);
+    for (const StateRow& row : hosted.stage->states) add(row, state);
+    const std::string path = folder + "/stage" + std::to_string(hosted.host.stage) + ".safetensors";
+    if (Status status = writeOrRescue(path, records, {{"updates", std::to_string(hosted.updates)}}); first)
+      first = status;
+  }
+  return first;
+}
+
+} // namespace pdcrt

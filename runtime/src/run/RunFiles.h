@@ -1,0 +1,51 @@
+// The files beside a stage program: plan.json, schedule.txt and training.json. They are read and verified at start, so
+// that editing them by hand is allowed and safe.
+#pragma once
+
+#include "Options.h"
+#include "exec/Executor.h"
+#include "pdcrt/Schedule.h"
+#include "pdcrt/Stage.h"
+#include "pdcrt/Training.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pdcrt {
+
+/// What the plan expects of a stage.
+struct PredictedStage {
+  double computeMs = 0; ///< forward and both gradients of a minibatch
+  double memoryBytes = 0;
+};
+
+struct RunFiles {
+  Schedule schedule;
+  Training training; ///< with what flags override
+  std::vector<PredictedStage> predicted;
+  double timeMs = 0; ///< predicted per minibatch of the pipeline
+  std::string modelHash;
+  std::uint64_t hash = 0;  ///< of plan, schedule, training and flags: every rank must have the same
+  std::uint64_t build = 0; ///< of the stage programs, their compiler and the runtime: likewise
+};
+
+/// Reads and checks the files of options.directory. Fails with Exit::invalid.
+Status readRunFiles(const RunOptions& options, RunFiles& files);
+
+/// Executes the schedule for a run of `minibatches`, or for one that drains alike and is shorter (Verify.h). Fails with
+/// Exit::invalid and a picture of who waits for whom.
+Status checkSchedule(const Schedule& schedule, std::int64_t minibatches);
+
+/// Initial weights and state: all tensors of DIR/weights/*.safetensors, by name.
+Status initialWeights(const std::string& directory, Executor& executor);
+
+/// Makes a folder that results can be written to. Fails with Exit::cannotWrite.
+Status makeFolder(const std::string& folder);
+
+/// Writes the newest weights and the state of every hosted stage of replica 0 to FOLDER/stageK.safetensors.
+Status exportWeights(const std::string& folder, Executor& executor);
+
+std::string hex(std::uint64_t value);
+
+} // namespace pdcrt

@@ -1,0 +1,219 @@
+// The communication thread: takes posted work from a queue, and polls what is under way.
+#include "Transport.h"
+#include "pdcrt/Threads.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+#include <ratio>
+#include <unistd.h>
+#include <utility>
+
+namespace pdcrt {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void Wakeup::wait(std::chrono::nanoseconds limit) {
+  if (limit < std::chrono::nanoseconds::zero()) {
+    while (::sem_wait(&semaphore_) != 0 && errno == EINTR) {
+    }
+  } else if (limit > std::chrono::nanoseconds::zero()) {
+    timespec until{};
+    ::clock_gettime(CLOCK_MONOTONIC, &until);
+    const auto nanoseconds = until.tv_nsec + limit.count();
+    until.tv_sec += nanoseconds / std::nano::den;
+    until.tv_nsec = nanoseconds % std::nano::den;
+    while (::sem_clockwait(&semaphore_, CLOCK_MONOTONIC, &until) != 0 && errno == EINTR) {
+    }
+  }
+  while (::sem_trywait(&semaphore_) == 0) {
+  } // what is looked at from here on covers all of these
+}
+
+int ranksPerCore(int ranks) {
+  const long cores = std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN));
+  return static_cast<int>((ranks + cores - 1) / cores);
+}
+
+std::chrono::nanoseconds pollingPatience(int idle, bool awaited, bool sends, int crowd) {
+  using namespace std::chrono_literals;
+  constexpr std::chrono::microseconds longest = longestPatience;
+  if (!awaited)
+    return std::min<std::chrono::microseconds>({longest, sends ? crowd * 200us : longest, idle * crowd * 100us});
+  const int spins = crowd > 1 ? 0 : 20;
+  if (idle < spins) return 0ns;
+  return std::min<std::chrono::microseconds>(
+      {longest, crowd > 1 ? std::max(400us, crowd * 50us) : 200us, (idle - spins + 1) * crowd * 10us});
+}
+
+void Transfer::start(Transport& transport) {
+  started = true;
+  if (outgoing && peer != transport.rank()) transport.bytesSent[static_cast<std::size_t>(traffic)] += bytes;
+  transport.start(*this);
+}
+
+bool Transfer::advance(Transport& transport) {
+  if (!started) start(transport);
+  if (!transport.test(*this)) return false;
+  started = false;
+  return true;
+}
+
+void Transfer::cancel(Transport& transport) {
+  if (started) transport.cancel(*this);
+  started = false;
+}
+
+void TransferGroup::resize(std::size_t pool) {
+  parts = std::vector<Transfer>(pool);
+  states_.assign(pool, State::done);
+}
+
+void TransferGroup::startParts(Transport& transport) {
+  for (std::size_t begin = 0, end = 0; begin < used; begin = end) {
+    const std::int64_t turn = parts[begin].turn;
+    while (end < used && parts[end].turn == turn) ++end;
+    if (states_[begin] != State::waiting || !transport.gate().mayStart(turn)) continue;
+    transport.beginGroup();
+    for (std::size_t i = begin; i < end; ++i) {
+      parts[i].after = after;
+      parts[i].start(transport);
+      states_[i] = State::underWay;
+    }
+    transport.endGroup();
+    transport.gate().started(turn);
+  }
+}
+
+bool TransferGroup::advance(Transport& transport) {
+  if (!started_) {
+    started_ = true;
+    std::fill(states_.begin(), states_.end(), State::waiting);
+  }
+  startParts(transport);
+  bool all = true;
+  for (std::size_t i = 0; i < used; ++i) {
+    if (states_[i] == State::underWay && parts[i].advance(transport)) states_[i] = State::done;
+    all = all && states_[i] == State::done;
+  }
+  if (all) started_ = false;
+  return all;
+}
+
+void TransferGroup::cancel(Transport& transport) {
+  for (std::size_t i = 0; started_ && i < used; ++i)
+    if (states_[i] == State::underWay) parts[i].cancel(transport);
+  started_ = false;
+}
+
+Communicator::Communicator(Transport& transport) : transport_(transport) {
+  // Signals are for the thread that runs the stages.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Communicator::~Communicator() {
+  stop();
+}
+
+void Communicator::stop() {
+  if (!thread_.joinable()) return;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  transport_.wake();
+  thread_.join();
+}
+
+void Communicator::post(Work& work) {
+  work.posted_ = true;
+  work.complete_.store(false, std::memory_order_relaxed);
+  work.postedAt = now();
+  work.next_ = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    (last_ ? last_->next_ : first_) = &work;
+    last_ = &work;
+  }
+  transport_.wake();
+}
+
+bool Communicator::wait(const Work& work) {
+  return waitUntil([&] { return work.complete(); });
+}
+
+void Communicator::run() {
+  takeTurnsOf(shortTurn); // once woken it runs at once, not when a kernel's turn of milliseconds is over
+  transport_.open();
+  std::vector<Work*> active; // in the order of posting
+  active.reserve(1024);
+  std::exception_ptr thrown;
+  int idle = 0;
+  while (true) {
+    Work* posted = nullptr;
+    bool stopping = false;
+    {
+      std::lock_guard lock(mutex_);
+      posted = std::exchange(first_, nullptr);
+      last_ = nullptr;
+      stopping = stopping_;
+    }
+    bool moved = posted != nullptr;
+    for (; posted; posted = posted->next_) active.push_back(posted);
+
+    transport_.poll();
+    const std::int64_t turn = transport_.gate().next();
+    // What completes now is told at once, after the round: one wake-up for all.
+    const std::size_t before = active.size();
+    auto kept = std::remove_if(active.begin(), active.end(), [&](Work* work) {
+      try {
+        if (thrown || !work->advance(transport_)) return false;
+      } catch (...) { // a sum on the device; whoever waits is told
+        thrown = std::current_exception();
+        return false;
+      }
+      work->completedAt = now();
+      // The owner may reuse the work from here on, but sees it only after the lock below where it waits.
+      work->complete_.store(true, std::memory_order_release);
+      return true;
+    });
+    active.erase(kept, active.end());
+    const bool aborted = transport_.aborted() || thrown;
+    if (active.size() < before || aborted) {
+      moved = true;
+      {
+        std::lock_guard lock(mutex_);
+        aborted_ = aborted;
+        thrown_ = thrown;
+      }
+      completion_.notify_all();
+    }
+    if (stopping || aborted) {
+      for (Work* work : active) work->cancel(transport_);
+      active.clear();
+      if (stopping) break;
+    }
+    // What was looked at before may start now.
+    moved = transport_.looksAgain() || moved || transport_.gate().next() != turn;
+    idle = moved ? 0 : idle + 1;
+    if (moved && !aborted) continue;
+    dozing_ = true;
+    const bool awaited = awaited_; // who begins to wait from now on sees that this thread sleeps, and wakes it
+    const auto limit = aborted          ? std::chrono::nanoseconds(-1)
+                       : active.empty() ? transport_.vigil()
+                                        : transport_.patience(idle, awaited);
+    dozing_ = !awaited && limit > std::chrono::nanoseconds::zero();
+    transport_.sleep(limit);
+    dozing_ = false;
+  }
+  transport_.close();
+}
+
+} // namespace pdcrt
