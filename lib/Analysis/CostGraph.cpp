@@ -211,7 +211,7 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
       node.updateMs = std::min(*times.earlyUpdateMs, times.updateMs);
       node.lateUpdateMs = times.updateMs - node.updateMs;
     }
-    Expected<std::int64_t> workspace = workspaceOf(members[g], options.target, diags);
+    Expected<std::int64_t> workspace = workspaceOf(members[g], options.target, options.threads, diags);
     if (!workspace) return failure;
     node.workspaceBytes = *workspace;
     node.scratchBytes = gradientScratch(members[g], outputs, handedOver);

@@ -2,6 +2,7 @@
 #include "pdc/Analysis/KernelTimes.h"
 
 #include "pdc/IR/OpDef.h"
+#include "pdc/Memory/KernelThreads.h"
 
 #include <algorithm>
 #include <chrono>
@@ -58,7 +59,8 @@ std::string listOf(const std::vector<std::string>& words) {
 
 } // namespace
 
-std::vector<KernelTime> pdc::timeKernels(const Module& module) {
+std::vector<KernelTime> pdc::timeKernels(const Module& module, int threads) {
+  const KernelThreads scope(threads);
   std::vector<KernelTime> times;
   std::set<Method> seen;
   forEachChoice(module, Target::cpu, [&](const Operation&, const KernelAlternatives& choice) {

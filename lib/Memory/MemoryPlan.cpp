@@ -1,8 +1,6 @@
 // The order in which things get their places, and the results of operations.
 #include "MemoryPlanner.h"
 
-#include "pdcrt/Threads.h"
-
 #include <algorithm>
 #include <string>
 
@@ -34,7 +32,7 @@ MemoryPlanner::MemoryPlanner(const Graph& training, const Graph* evaluation, con
                              Diagnostics& diags)
     : training_(training), evaluation_(evaluation), options_(options), diags_(diags) {
   plan_.stage = options.stage;
-  plan_.threads = pdcrt::kernelThreads;
+  plan_.threads = options.threads;
   plan_.splitBackward = options.splitBackward;
 }
 

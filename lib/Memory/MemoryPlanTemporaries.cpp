@@ -1,14 +1,17 @@
 // What lives inside a phase: when, how large, where.
 #include "MemoryPlanner.h"
 
+#include "pdc/Memory/KernelThreads.h"
+
 #include <algorithm>
 #include <stdexcept>
 
 using namespace pdc;
 
 /// What has learnt the workspace of the kernel.
-static Expected<pdcrt::Setup> constructed(const KernelUse& use, const Operation& operation, Target target,
+static Expected<pdcrt::Setup> constructed(const KernelUse& use, const Operation& operation, Target target, int threads,
                                           Diagnostics& diags) {
+  const KernelThreads scope(threads);
   pdcrt::Setup setup = target == Target::cuda ? pdcrt::Setup::forCuda() : pdcrt::Setup();
   try {
     use.construct(setup);
@@ -19,13 +22,13 @@ static Expected<pdcrt::Setup> constructed(const KernelUse& use, const Operation&
   return setup;
 }
 
-Expected<std::int64_t> pdc::workspaceOf(const std::vector<const Operation*>& operations, Target target,
+Expected<std::int64_t> pdc::workspaceOf(const std::vector<const Operation*>& operations, Target target, int threads,
                                         Diagnostics& diags) {
   std::int64_t most = 0;
   for (const Operation* operation : operations) {
     if (operation->def().kind != OpKind::kernel) continue;
     const KernelUse use = operation->def().kernel.use(*operation);
-    const Expected<pdcrt::Setup> setup = constructed(use, *operation, target, diags);
+    const Expected<pdcrt::Setup> setup = constructed(use, *operation, target, threads, diags);
     if (!setup) return failure;
     most = std::max(most, static_cast<std::int64_t>(setup->workspaceBytes(use.method)));
   }
@@ -121,7 +124,7 @@ Status MemoryPlanner::addWorkspaces(GraphMemory& memory) {
     const std::string key = use.className + "\n" + use.options;
     auto known = kernelSetups_.find(key);
     if (known == kernelSetups_.end()) {
-      const Expected<pdcrt::Setup> setup = constructed(use, *operation, options_.target, diags_);
+      const Expected<pdcrt::Setup> setup = constructed(use, *operation, options_.target, options_.threads, diags_);
       if (!setup) return failure;
       known = kernelSetups_.emplace(key, *setup).first;
     }

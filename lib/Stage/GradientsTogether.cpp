@@ -63,6 +63,7 @@ private:
     const std::size_t errors = builder_.diags().all().size();
     Operation* const made = maker.def().rewrites.together(maker, reader, builder_);
     if (!made) return builder_.diags().all().size() == errors ? success : Status(failure);
+    made->stage = reader.stage;
     positions_[made] = positions_.at(&reader);
     std::vector<std::pair<Value*, std::string>> names;
     const auto replace = [&](Value* old, Value* by) {

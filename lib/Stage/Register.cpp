@@ -1,6 +1,5 @@
-// The passes of this library by name, for pdc-opt and docs/Passes.md.
+// The passes of this library by name, for the pipeline of pdc, for pdc-opt and for docs/Passes.md.
 #include "pdc/Stage/StagePasses.h"
-#include "pdc/Transforms/Precision.h"
 
 #include <charconv>
 #include <sstream>
@@ -29,43 +28,44 @@ static Status runSplitStages(PassContext& context) {
   return splitStages(context, *stageOfGroup) ? Status(success) : Status(failure);
 }
 
-/// Calls run(graph) for the stages of the option stages=0:2, or for all stages.
+/// A pass that calls run(context, graph) for the stages of its option stages=0:2, or for all stages.
 template <class F>
-static Status forEachStage(PassContext& context, F run) {
-  constexpr const char* help = "write stages=0:2, the numbers of stages that split-stages has made";
-  Expected<std::vector<int>> stages = stagesOption(context, help);
-  if (!stages) return failure;
-  if (stages->empty())
-    while (context.module.findGraph("stage" + std::to_string(stages->size())))
-      stages->push_back(static_cast<int>(stages->size()));
-  for (int stage : *stages) {
-    Graph* graph = context.module.findGraph("stage" + std::to_string(stage));
-    if (!graph)
-      return context.diags.error({.file = context.module.file}).exit(ExitCode::usage).help(help)
-             << "there is no graph '@stage" << stage << "'";
-    if (!run(*graph)) return failure;
-  }
+static std::function<Status(PassContext&)> onStages(F run) {
+  return [run](PassContext& context) -> Status {
+    constexpr const char* help = "write stages=0:2, the numbers of stages that split-stages has made";
+    Expected<std::vector<int>> stages = stagesOption(context, help);
+    if (!stages) return failure;
+    if (stages->empty())
+      while (context.module.findGraph("stage" + std::to_string(stages->size())))
+        stages->push_back(static_cast<int>(stages->size()));
+    for (int stage : *stages) {
+      Graph* graph = context.module.findGraph("stage" + std::to_string(stage));
+      if (!graph)
+        return context.diags.error({.file = context.module.file}).exit(ExitCode::usage).help(help)
+               << "there is no graph '@stage" << stage << "'";
+      if (!run(context, *graph)) return failure;
+    }
+    return success;
+  };
+}
+
+static Status runRecompute(PassContext&, Graph& stage) {
+  recomputeForward(stage);
   return success;
 }
 
-/// --recompute=stages=0:2, or all stages.
-static Status runRecompute(PassContext& context) {
-  return forEachStage(context, [](Graph& stage) {
-    recomputeForward(stage);
-    return Status(success);
-  });
+static Status runWeightGradientsEarly(PassContext& context, Graph& stage) {
+  computeWeightGradientsEarly(stage, context.options.contains("after-readers"));
+  return success;
 }
 
-/// --keep-conversions=stages=0:2, or all stages.
-static Status runKeepConversions(PassContext& context) {
-  return forEachStage(context, [](Graph& stage) {
-    keepConversions(stage);
-    return Status(success);
-  });
+static Status runKeepConversions(PassContext&, Graph& stage) {
+  keepConversions(stage);
+  return success;
 }
 
 /// --compute-again=stages=0:2,halves,percent=1,least=65536
-static Status runComputeAgain(PassContext& context) {
+static Status runComputeAgain(PassContext& context, Graph& stage) {
   constexpr const char* help = "write percent=1,least=65536, both at least 0";
   ComputeAgainOptions options;
   options.splitBackward = context.options.contains("halves");
@@ -83,10 +83,12 @@ static Status runComputeAgain(PassContext& context) {
     else
       options.leastBytes = number;
   }
-  return forEachStage(context, [&](Graph& stage) { return computeAgain(context, stage, options); });
+  return computeAgain(context, stage, options);
 }
 
 void pdc::registerStagePasses(PassRegistry& registry) {
+  const std::pair<std::string, std::string> stages = {"stages",
+                                                      "numbers of the stages: 0:2; all of them when not given"};
   registry.add({.argument = "split-stages",
                 .summary = "Cuts @main and @evaluate into @stageK and @stageK.evaluate",
                 .description =
@@ -100,8 +102,27 @@ void pdc::registerStagePasses(PassRegistry& registry) {
                     "Only inputs and values that leave the stage are kept from forward to backward. The repeated "
                     "operations are marked `again`; they draw the same random numbers and leave running statistics "
                     "alone, so no bit of a gradient changes. Runs after `split-stages`.",
-                .options = {{"stages", "numbers of the stages: 0:2; all of them when not given"}},
-                .run = runRecompute});
+                .options = {stages},
+                .run = onStages(runRecompute)});
+  registry.add({.argument = "weight-gradients-early",
+                .summary = "Computes weight gradients as soon as their operands exist",
+                .description =
+                    "Only the order of operations changes: each operation of phase W moves up to the place where its "
+                    "last operand is made, so that its operands need not stay longer. With `after-readers`, a large "
+                    "gradient that its kernel can make in parts comes after the operation that reads the parameter "
+                    "for an input gradient: a stage that updates parameters inside its backward can then use the "
+                    "gradient up at once.",
+                .options = {stages, {"after-readers", "large gradients come after the last reader of the parameter"}},
+                .run = onStages(runWeightGradientsEarly)});
+  registry.add({.argument = "gradients-together",
+                .summary = "Joins the weight gradient and the input gradient of a large parameter in one operation",
+                .description =
+                    "The two read the parameter part by part together, and each part is updated right after. Applies "
+                    "to stages that update parameters inside their backward, where the gradient can be made in parts "
+                    "and one operation of the backward reads the parameter (OpDef::together). No bit of a gradient "
+                    "changes. Runs after `weight-gradients-early`.",
+                .options = {stages},
+                .run = onStages(computeGradientsTogether)});
   registry.add({.argument = "compute-again",
                 .summary = "Recomputes values in the backward of stages that one pass over memory gives",
                 .description =
@@ -110,17 +131,17 @@ void pdc::registerStagePasses(PassRegistry& registry) {
                     "are kept for others, at least up to the value's first reader. The operation, marked `again`, "
                     "stands right before that reader, and the value is not kept from the forward. Values with the "
                     "most bytes for their estimated time come first. No bit changes, and the peak of live memory "
-                    "does not grow. Runs after `recompute`.",
+                    "does not grow. Runs when the order of operations is final.",
                 .options = {{"halves", "the halves of a backward run apart: what both read is kept"},
                             {"least", "bytes below which a value is kept (65536)"},
                             {"percent", "most time, of all operations of the stage, that is spent on it (1)"},
-                            {"stages", "numbers of the stages: 0:2; all of them when not given"}},
-                .run = runComputeAgain});
+                            stages},
+                .run = onStages(runComputeAgain)});
   registry.add({.argument = "keep-conversions",
                 .summary = "Undoes `convert-again`",
                 .description =
                     "Applies to the graph of a stage with one minibatch in flight, where the device has room: its "
                     "backward reads what the forward has converted, before all else. Runs after `split-stages`.",
-                .options = {{"stages", "numbers of the stages: 0:2; all of them when not given"}},
-                .run = runKeepConversions});
+                .options = {stages},
+                .run = onStages(runKeepConversions)});
 }

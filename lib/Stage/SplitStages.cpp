@@ -376,6 +376,16 @@ Expected<std::vector<StageGraphs>> StageSplitter::run() {
   return graphs;
 }
 
+std::vector<StageGraphs> pdc::stageGraphs(Module& module) {
+  std::vector<StageGraphs> graphs;
+  for (int stage = 0;; ++stage) {
+    const std::string name = "stage" + std::to_string(stage);
+    Graph* const training = module.findGraph(name);
+    if (!training) return graphs;
+    graphs.push_back({.stage = stage, .training = training, .evaluation = module.findGraph(name + ".evaluate")});
+  }
+}
+
 Expected<std::vector<StageGraphs>> pdc::splitStages(PassContext& context, const std::vector<int>& stageOfGroup) {
   Expected<Graph*> training = mainGraph(context);
   if (!training) return failure;

@@ -13,9 +13,9 @@ namespace {
 
 class Reordering {
 public:
-  Reordering(Graph& graph, bool inParts) : graph_(graph) {
+  Reordering(Graph& graph, bool afterReaders) : graph_(graph) {
     for (const GraphOutput& output : graph.outputs)
-      if (inParts && output.kind == OutputKind::gradient) findReaders(output);
+      if (afterReaders && output.kind == OutputKind::gradient) findReaders(output);
   }
 
   void run() {
@@ -62,6 +62,6 @@ private:
 
 } // namespace
 
-void pdc::computeWeightGradientsEarly(Graph& stage, bool inParts) {
-  Reordering(stage, inParts).run();
+void pdc::computeWeightGradientsEarly(Graph& stage, bool afterReaders) {
+  Reordering(stage, afterReaders).run();
 }

@@ -149,7 +149,7 @@ struct LiveBytes {
 
 struct StageMemory {
   int stage = 0;
-  int threads = 1; ///< of kernels: pdcrt::kernelThreads, while it was planned
+  int threads = 1; ///< MemoryOptions::threads
   pdcrt::BlockBytes bytes{};
   bool splitBackward = false; ///< weight gradients are computed by backward_weight, not by backward_input
   LiveBytes live;
@@ -193,6 +193,7 @@ struct MemoryOptions {
   /// Keep results and predictions of the training graph too, as predictions: for engines that look at them.
   bool keepResults = false;
   Target target = Target::cpu; ///< whose kernels' workspace is planned
+  int threads = 1;             ///< OpenMP threads of a kernel, on which its workspace depends
 };
 
 /// Plans the memory of a stage from its two graphs (`evaluation` may be null: a stage that only trains). Constructs
@@ -207,7 +208,9 @@ const Value* storageOf(const Value* value);
 /// The operations of a graph in the order in which its phases run them.
 Timeline timelineOf(const Graph& graph, bool splitBackward);
 
-/// Most bytes of workspace that a kernel among `operations` asks for. Errors: a kernel refuses its shapes.
-Expected<std::int64_t> workspaceOf(const std::vector<const Operation*>& operations, Target target, Diagnostics& diags);
+/// Most bytes of workspace that a kernel of so many threads asks for, among those of `operations`. Errors: a kernel
+/// refuses its shapes.
+Expected<std::int64_t> workspaceOf(const std::vector<const Operation*>& operations, Target target, int threads,
+                                   Diagnostics& diags);
 
 } // namespace pdc

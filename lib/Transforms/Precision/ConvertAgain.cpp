@@ -1,6 +1,6 @@
 // Repeats, in the backward, the forward's conversions of parameters to low precision, and of what is in low precision
-// to f32: the narrower of both waits for the backward. And the other way round, where weights may wait. Linear in the
-// size of the graph.
+// to f32: the narrower of both waits for the backward. pdc/Stage/StagePasses.h has the way back, keepConversions.
+// Linear in the size of the graph.
 #include "pdc/Transforms/Precision.h"
 
 #include "pdc/Transforms/GraphUtilities.h"
@@ -9,22 +9,24 @@
 
 using namespace pdc;
 
-namespace {
-
-bool isConversion(const Operation& operation) {
+static bool isConversion(const Operation& operation) {
   return isForward(operation) && operation.def().kind == OpKind::elementwise && operation.operands().size() == 1 &&
          operation.results().size() == 1 && operation.result();
 }
-bool convertsParameter(const Operation& operation) {
+
+bool pdc::convertsParameter(const Operation& operation) {
   return isConversion(operation) && operation.operand(0)->parameter() &&
          isLowPrecision(operation.result()->type().element);
 }
-/// What only moves elements of a converted parameter, or puts others beside them.
-bool movesConverted(const Operation& operation) {
+
+bool pdc::movesConverted(const Operation& operation) {
   return isForward(operation) && operation.operands().size() == 1 && operation.results().size() == 1 &&
          operation.operand(0)->definer() && convertsParameter(*operation.operand(0)->definer()) &&
          costOf(operation).flops == 0;
 }
+
+namespace {
+
 bool widens(const Operation& operation) {
   return isConversion(operation) && onlyConverts(operation) && isLowPrecision(operation.operand(0)->type().element) &&
          operation.result()->type().element == ElementType::f32;
@@ -74,25 +76,6 @@ void repeatAll(Graph& graph, bool (*isRepeated)(const Operation&)) {
       repeat(graph, *conversion, readers);
 }
 
-/// The forward operation that `copy` repeats; null: it is no such copy.
-Operation* repeatedBy(const Operation& copy) {
-  Operation* const origin = copy.again ? copy.origin() : nullptr;
-  return origin && (convertsParameter(*origin) || movesConverted(*origin)) ? origin : nullptr;
-}
-
-/// Puts the forward's conversions of parameters before all else, where one launch makes them all (Conversions.h). They
-/// belong to no fusion group then. Nearly all that they make waits for the backward anyway.
-void convertFirst(Graph& stage) {
-  std::vector<Operation*> order, others;
-  for (const auto& operation : stage.operations()) {
-    const bool isFirst = convertsParameter(*operation) && onlyConverts(*operation);
-    if (isFirst) operation->group = -1;
-    (isFirst ? order : others).push_back(operation.get());
-  }
-  order.insert(order.end(), others.begin(), others.end());
-  stage.reorder(order);
-}
-
 } // namespace
 
 void pdc::widenAgain(Graph& graph) {
@@ -105,22 +88,4 @@ Status pdc::convertAgain(PassContext& context) {
   repeatAll(**graph, movesConverted); // the copies read conversions
   repeatAll(**graph, convertsParameter);
   return success;
-}
-
-std::int64_t pdc::keptBytes(const Graph& stage) {
-  std::int64_t bytes = 0;
-  for (const auto& operation : stage.operations())
-    if (convertsParameter(*operation) || movesConverted(*operation)) bytes += operation->result()->type().bytes();
-  return bytes;
-}
-
-void pdc::keepConversions(Graph& stage) {
-  std::vector<bool> dead;
-  for (const auto& operation : stage.operations()) {
-    const Operation* const kept = repeatedBy(*operation);
-    if (kept) stage.replaceAllUses(operation->result(), kept->result());
-    dead.push_back(kept);
-  }
-  stage.eraseIf(dead);
-  convertFirst(stage);
 }
