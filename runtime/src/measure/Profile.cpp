@@ -108,7 +108,7 @@ Status profile(Executor& executor, BatchSource& source, bool copies, const Train
 
   Stream stream = executor.stream();
   GroupTimer timer(stream);
-  std::byte* gradients = hosted.gradients[0].memory;
+  std::byte* gradients = hosted.gradients.memory(1);
   Call call = {.kernels = hosted.kernels.get(),
                .weights = hosted.versions.raw(0),
                .state = hosted.state,
