@@ -1,8 +1,8 @@
 // Fusion groups as nodes of the planner's cost graph.
-#include "pdc/Analysis/MemoryPlan.h"
 #include "pdc/Analysis/Profile.h"
 #include "pdc/IR/GradientGroups.h"
 #include "pdc/IR/SharedParameters.h"
+#include "pdc/Memory/MemoryPlan.h"
 
 #include <algorithm>
 #include <map>
@@ -211,7 +211,7 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
       node.updateMs = std::min(*times.earlyUpdateMs, times.updateMs);
       node.lateUpdateMs = times.updateMs - node.updateMs;
     }
-    Expected<std::int64_t> workspace = workspaceOf(members[g], options.target, diags);
+    Expected<std::int64_t> workspace = workspaceOf(members[g], options.target, options.threads, diags);
     if (!workspace) return failure;
     node.workspaceBytes = *workspace;
     node.scratchBytes = gradientScratch(members[g], outputs, handedOver);

@@ -2,6 +2,7 @@
 #include "pdc/Analysis/KernelTimes.h"
 
 #include "pdc/IR/OpDef.h"
+#include "pdc/Memory/KernelThreads.h"
 
 #include <algorithm>
 #include <chrono>
@@ -17,7 +18,8 @@ template <class Visit>
 void forEachChoice(const Module& module, Target target, Visit visit) {
   for (const auto& graph : module.graphs)
     for (const auto& operation : graph->operations())
-      if (operation->def().alternatives) visit(*operation, operation->def().alternatives(*operation, target));
+      if (operation->def().kernel.alternatives)
+        visit(*operation, operation->def().kernel.alternatives(*operation, target));
 }
 
 using Method = std::pair<std::string, std::string>; ///< kernel and method
@@ -57,7 +59,8 @@ std::string listOf(const std::vector<std::string>& words) {
 
 } // namespace
 
-std::vector<KernelTime> pdc::timeKernels(const Module& module) {
+std::vector<KernelTime> pdc::timeKernels(const Module& module, int threads) {
+  const KernelThreads scope(threads);
   std::vector<KernelTime> times;
   std::set<Method> seen;
   forEachChoice(module, Target::cpu, [&](const Operation&, const KernelAlternatives& choice) {
@@ -101,8 +104,8 @@ Status pdc::chooseAlgorithms(Module& module, const std::vector<KernelTime>& time
   }
   for (const auto& graph : module.graphs)
     for (const auto& operation : graph->operations()) {
-      if (!operation->def().alternatives) continue;
-      const KernelAlternatives choice = operation->def().alternatives(*operation, target);
+      if (!operation->def().kernel.alternatives) continue;
+      const KernelAlternatives choice = operation->def().kernel.alternatives(*operation, target);
       std::vector<std::string> names;
       std::int64_t workspace = 0;
       for (const std::string& method : choice.methods) {

@@ -172,7 +172,7 @@ Expected<std::string> PhaseWriter::call(const Operation& operation, const GraphM
     callee = functionName(kernel->text, kernel->hint);
     arguments.push_back("q");
   } else {
-    KernelUse use = operation.def().kernel(operation);
+    KernelUse use = operation.def().kernel.use(operation);
     if (taker) use.method = use.partsMethod;
     const auto workspace = memory.workspaces.find(&operation);
     const Buffer* needed = workspace == memory.workspaces.end() ? nullptr : &workspace->second;

@@ -1,9 +1,9 @@
 // What the members of a stage program's views and kernels are called, and which value is which member.
 #pragma once
 
-#include "pdc/Analysis/MemoryPlan.h"
 #include "pdc/CodeGen/Naming.h"
 #include "pdc/CodeGen/StageEmitter.h"
+#include "pdc/Memory/MemoryPlan.h"
 
 #include <map>
 #include <string>

@@ -23,7 +23,8 @@ static bool hasBatch(const BatchAxes& batch) {
 /// The operation that put `samples` and other positions on one axis, before the loss with this label; or null.
 static const Operation* mergerBefore(const Value& label, std::int64_t samples) {
   const Value* value = &label;
-  while (value->users().size() == 1 && !value->users()[0]->def().lossLike && value->users()[0]->operands().size() == 1)
+  while (value->users().size() == 1 && !value->users()[0]->def().facts.lossLike &&
+         value->users()[0]->operands().size() == 1)
     value = value->users()[0]->result();
   const Operation* next = value->users().size() == 1 ? value->users()[0]->operand(0)->definer() : nullptr;
   while (next && next->def().kind == OpKind::view && next->operands().size() == 1) {
@@ -102,10 +103,12 @@ Status BatchProbe::compare(const Operation& operation, const Operation& wider, D
                                  << toString(operation.result(i)->type()) << " grows with the batch along axes "
                                  << grown[0] << " and " << grown[1];
   }
-  for (std::size_t i = 0; !before_.guessed.empty() && operation.def().choices && i < operation.operands().size(); ++i) {
+  for (std::size_t i = 0; !before_.guessed.empty() && operation.def().usage.choices && i < operation.operands().size();
+       ++i) {
     const Value* value = operation.operand(i);
     if (!value || Builder::constantValue(value)) continue;
-    const std::int64_t among = operation.def().choices(operation, i), more = operation.def().choices(wider, i);
+    const std::int64_t among = operation.def().usage.choices(operation, i),
+                       more = operation.def().usage.choices(wider, i);
     if (among != more)
       return refuse(node, diags) << "chooses by '" << value->name() << "' among " << among << " rows, which are "
                                  << more << " with one sample more";

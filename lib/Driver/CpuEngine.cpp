@@ -127,7 +127,8 @@ Expected<std::unique_ptr<CpuEngine>> CpuEngine::build(const std::vector<const Mo
   for (const Module* module : modules) {
     const int index = static_cast<int>(impl->programs.size());
     const Graph* graph = module->findGraph("main");
-    Expected<StageMemory> memory = planMemory(*graph, nullptr, {.stage = index, .keepResults = true}, diags);
+    Expected<StageMemory> memory =
+        planMemory(*graph, nullptr, {.stage = index, .keepResults = true, .threads = options.threads}, diags);
     if (!memory) return failure;
     impl->programs.push_back({graph, std::move(*memory), nullptr});
     const StageProgram program{.index = index,

@@ -8,6 +8,7 @@
 #include "pdc/IR/Interpreter.h"
 #include "pdc/Import/OnnxTensor.h"
 #include "pdc/Ops/AllOps.h"
+#include "pdc/Transforms/Pipeline.h"
 #include "pdcrt/DataFile.h"
 #include "pdcrt/Npy.h"
 #include "pdcrt/Safetensors.h"
@@ -41,12 +42,12 @@ private:
     if (!module) return failure;
     module_ = std::move(*module);
     if (!takeInitialWeights(*module_, options_.model.initFrom, diags_)) return failure;
-    if (!runPipeline({{"canonicalize", {}}, {"raise", {}}}, passes_, *module_, ops_, diags_, {})) return failure;
+    if (!runPipeline(afterImportSteps(), passes_, *module_, ops_, diags_, {})) return failure;
     if (!drawInitialWeights(*module_, {options_.model.init, options_.model.reset}, diags_)) return failure;
     std::vector<PipelineStep> steps;
     if (options_.gradients) {
-      for (PipelineStep& step : lossSteps(options_.model.losses, false)) steps.push_back(std::move(step));
-      steps.push_back({"canonicalize", {}});
+      steps = lossSteps(options_.model.losses, false);
+      for (PipelineStep& step : afterLossesSteps()) steps.push_back(std::move(step));
       steps.push_back({"differentiate", {}});
       PipelineStep fusion = {"fuse", {}};
       if (options_.unfused) fusion.options["apart"] = "";

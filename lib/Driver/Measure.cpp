@@ -6,7 +6,6 @@
 #include "pdc/Planner/Planner.h"
 #include "pdc/Support/JsonReader.h"
 #include "pdcrt/MappedFile.h"
-#include "pdcrt/Threads.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -31,10 +30,12 @@ Expected<Cluster> oneDevice(Target target, Diagnostics& diags) {
 
 /// A plan that puts everything into one stage on one device of any size.
 Expected<Plan> oneStagePlan(PassContext& context, const Provenance& provenance, const Profile& estimate,
-                            bool splitBackward, Target target) {
-  Expected<CostGraph> costs = costGraphOf(*context.module.findGraph("main"), provenance.model, estimate,
-                                          {.splitBackward = splitBackward, .target = target}, context.diags);
-  Expected<Cluster> cluster = oneDevice(target, context.diags);
+                            const MeasureOptions& options) {
+  const CostOptions costOptions = {
+      .splitBackward = options.splitBackward, .target = options.target, .threads = options.threads};
+  Expected<CostGraph> costs =
+      costGraphOf(*context.module.findGraph("main"), provenance.model, estimate, costOptions, context.diags);
+  Expected<Cluster> cluster = oneDevice(options.target, context.diags);
   if (!costs || !cluster) return failure;
   cluster->device.memoryBytes = std::int64_t{1} << 50;
   Expected<Plan> plan = planPipeline(*costs, *cluster, {}, context.diags);
@@ -134,7 +135,9 @@ Expected<Profile> runMeasuring(const std::string& folder, std::int64_t busyCores
 /// A program that can measure itself, in a folder of its own.
 Expected<TemporaryFolder> buildMeasuring(PassContext& context, const Plan& plan, const pdcrt::Training& training,
                                          const Provenance& provenance, const GenerateOptions& options) {
-  Expected<GeneratedProgram> program = generate(context, plan, training, provenance, options);
+  Expected<StagedPlan> staged = stagePlan(context, plan, options);
+  if (!staged) return failure;
+  Expected<GeneratedProgram> program = generate(context, std::move(*staged), training, provenance, options);
   Expected<TemporaryFolder> folder = TemporaryFolder::create(context.diags);
   if (!program || !folder || !writeOutput(folder->path(), program->files, program->weights, context.diags) ||
       !buildProject(folder->path(), "out", {"pipeline"}, context.diags))
@@ -182,7 +185,7 @@ std::optional<LinkProfile> measureLink(const std::string& folder, Diagnostics& d
 }
 
 /// The file in which a measurement of this model is remembered; empty without a home.
-std::string cacheFile(const std::string& modelHash, const Cluster& cluster, bool splitBackward) {
+std::string cacheFile(const std::string& modelHash, const Cluster& cluster, const MeasureOptions& options) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   std::string folder;
@@ -192,9 +195,9 @@ std::string cacheFile(const std::string& modelHash, const Cluster& cluster, bool
     folder = std::string(home) + "/.cache/pdc";
   else
     return {};
-  const std::string threads = pdcrt::kernelThreads > 1 ? "-" + std::to_string(pdcrt::kernelThreads) + "-threads" : "";
+  const std::string threads = options.threads > 1 ? "-" + std::to_string(options.threads) + "-threads" : "";
   return folder + "/profile-" + cluster.device.name + "-" + std::to_string(busyCoresOf(cluster)) + threads + "-" +
-         (splitBackward ? "halves-" : "") + modelHash + ".json";
+         (options.splitBackward ? "halves-" : "") + modelHash + ".json";
 }
 
 } // namespace
@@ -204,31 +207,36 @@ std::int64_t pdc::busyCoresOf(const Cluster& cluster) {
 }
 
 Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& training, const Provenance& provenance,
-                               std::int64_t busyCores, bool splitBackward, Target target, ProfilingProgress& progress) {
+                               std::int64_t busyCores, const MeasureOptions& options, ProfilingProgress& progress) {
+  const Target target = options.target;
   Expected<Cluster> cluster = oneDevice(target, context.diags);
   if (!cluster) return failure;
   Profile estimate = estimateOf(context, provenance, cluster->device);
   const bool onCores = target == Target::cpu;
   // First, because groups are timed with the algorithms that they will have. For CUDA the program itself does both.
   progress.step("timing the kernels that compute in several ways");
-  if (onCores) estimate.kernels = timeKernels(context.module);
+  if (onCores) estimate.kernels = timeKernels(context.module, options.threads);
   if (!chooseAlgorithms(context.module, estimate.kernels, "", context.diags, target)) return failure;
-  Expected<Plan> plan = oneStagePlan(context, provenance, estimate, splitBackward, target);
+  Expected<Plan> plan = oneStagePlan(context, provenance, estimate, options);
   if (!plan) return failure;
-  GenerateOptions options = {.lateUpdates = true, .splitBackward = splitBackward, .target = target};
+  GenerateOptions program = {.stages = {.target = target,
+                                        .lateUpdates = true,
+                                        .checksGradients = training.checksGradients(),
+                                        .splitBackward = options.splitBackward},
+                             .threads = options.threads};
   progress.step("building the program that measures");
-  const Expected<TemporaryFolder> folder = buildMeasuring(context, *plan, training, provenance, options);
+  const Expected<TemporaryFolder> folder = buildMeasuring(context, *plan, training, provenance, program);
   if (!folder) return failure;
   progress.step("measuring training steps");
   Expected<Profile> profile = runMeasuring(folder->path(), onCores ? busyCores : 1, estimate, context.diags);
   if (!profile) return failure;
-  profile->splitBackward = splitBackward;
+  profile->splitBackward = options.splitBackward;
   progress.step("measuring transfers between two ranks");
   if (onCores) profile->link = measureLink(folder->path(), context.diags);
   if (onCores && !training.checksGradients() && profile->updateMs >= leastShareOfUpdates * profile->stepMs) {
-    options.lateUpdates = false;
+    program.stages.lateUpdates = false;
     progress.step("building and measuring the program with early updates");
-    const Expected<TemporaryFolder> other = buildMeasuring(context, *plan, training, provenance, options);
+    const Expected<TemporaryFolder> other = buildMeasuring(context, *plan, training, provenance, program);
     if (!other) return failure;
     const Expected<Profile> early = runMeasuring(other->path(), busyCores, estimate, context.diags);
     if (!early) return failure;
@@ -243,14 +251,15 @@ Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& trai
 }
 
 Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& context, const pdcrt::Training& training,
-                                     const Provenance& provenance, const Cluster& cluster, bool splitBackward,
-                                     Target target) {
+                                     const Provenance& provenance, const Cluster& cluster,
+                                     const MeasureOptions& options) {
+  const Target target = options.target;
   const Graph& main = *context.module.findGraph("main");
   const auto groups = static_cast<std::size_t>(groupCount(main));
   if (choice == "analytic" || (choice == "auto" && target == Target::cuda))
     return estimateOf(context, provenance, cluster.device);
   const bool measured = choice == "auto" || choice == "measure";
-  const std::string cache = target == Target::cpu ? cacheFile(provenance.modelHash, cluster, splitBackward) : "";
+  const std::string cache = target == Target::cpu ? cacheFile(provenance.modelHash, cluster, options) : "";
   if (choice == "auto" && !cache.empty() && fs::exists(cache)) {
     Diagnostics silent(nullptr); // a file that cannot be read is no file
     if (Expected<std::string> text = readFile(cache, silent))
@@ -272,7 +281,7 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
     if (const std::string wrong = profileMismatch(*profile, provenance.modelHash, groups, provenance.version);
         !wrong.empty())
       return context.diags.error({choice, "", 0, 0}).help("measure again: --profile=measure") << wrong;
-    if (splitBackward && !profile->splitBackward)
+    if (options.splitBackward && !profile->splitBackward)
       return context.diags.error({choice, "", 0, 0}).help("measure again: --profile=measure, or pdc-profile --schedule")
              << "the schedule separates the halves of a backward, which the profile has as a whole";
     // Those of another target's kernels decide nothing.
@@ -285,8 +294,7 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
   Diagnostics silent(nullptr);
   PassContext quiet{context.module, context.registry, choice == "auto" ? silent : context.diags, {}};
   ProfilingProgress progress(context.diags);
-  Expected<Profile> profile =
-      measure(quiet, training, provenance, busyCoresOf(cluster), splitBackward, target, progress);
+  Expected<Profile> profile = measure(quiet, training, provenance, busyCoresOf(cluster), options, progress);
   if (profile && !cache.empty()) {
     std::error_code ignored;
     fs::create_directories(fs::path(cache).parent_path(), ignored);

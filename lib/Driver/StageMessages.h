@@ -2,9 +2,9 @@
 // schedule its edges, and it is verified before anything is written.
 #pragma once
 
-#include "pdc/Analysis/MemoryPlan.h"
+#include "pdc/Memory/MemoryPlan.h"
 #include "pdc/Plan/Plan.h"
-#include "pdc/Transforms/Transforms.h"
+#include "pdc/Stage/StagePasses.h"
 #include "pdcrt/Schedule.h"
 
 #include <vector>

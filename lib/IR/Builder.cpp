@@ -20,7 +20,7 @@ Builder::Builder(Module& module, Graph& graph, const OpRegistry& registry, Diagn
 /// bytes.
 static bool isComputable(const Operation& operation, std::int64_t bytes) {
   const OpDef& def = operation.def();
-  if (def.kind == OpKind::constant || def.random || operation.operands().empty()) return false;
+  if (def.kind == OpKind::constant || def.facts.random || operation.operands().empty()) return false;
   if (operation.results().size() != 1 || !operation.result(0)) return false;
   return operation.result(0)->type().bytes() <= bytes &&
          (def.reference || def.kind == OpKind::elementwise || def.kind == OpKind::view);

@@ -34,7 +34,7 @@ static ChannelBlocks ofElementwise(const Operation& op) {
 
 ChannelBlocks pdc::channelBlocksOf(const Operation& op) {
   const OpDef& def = op.def();
-  if (def.channelBlocks) return def.channelBlocks(op);
+  if (def.kernel.channelBlocks) return def.kernel.channelBlocks(op);
   if (def.kind == OpKind::elementwise) return ofElementwise(op);
   if (def.kind == OpKind::view && op.operand(0)->type().shape == op.result()->type().shape)
     return {.values = {op.operand(0), op.result()}};
@@ -42,7 +42,7 @@ ChannelBlocks pdc::channelBlocksOf(const Operation& op) {
 }
 
 std::vector<const Value*> pdc::filterBlocksOf(const Operation& op) {
-  return op.def().filterBlocks ? op.def().filterBlocks(op) : std::vector<const Value*>{};
+  return op.def().kernel.filterBlocks ? op.def().kernel.filterBlocks(op) : std::vector<const Value*>{};
 }
 
 Shape pdc::memoryShape(const Type& operand, const Type& result) {

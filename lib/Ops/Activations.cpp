@@ -1,8 +1,8 @@
 // Activation functions. Derivatives speak of Y where that saves keeping X for the backward pass.
-#include "Helpers/Elementwise.h"
-#include "Helpers/InitialValues.h"
-#include "Helpers/Match.h"
-#include "Helpers/RaiseFunction.h"
+#include "Raise/Match.h"
+#include "Raise/RaiseFunction.h"
+#include "Shared/Elementwise.h"
+#include "Shared/InitialValues.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -41,7 +41,7 @@ OpDef sigmoid() {
                      .onnx = "Sigmoid",
                      .expression = "sigmoid(X)",
                      .derivatives = {"Y * (1 - Y)"}});
-  def.ofLogits = OfLogits::sigmoid;
+  def.facts.ofLogits = OfLogits::sigmoid;
   return def;
 }
 
@@ -63,7 +63,7 @@ OpDef softplus() {
                      .summary = "log(1 + exp(X)), without overflow",
                      .onnx = "Softplus",
                      .expression = "softplus(X)"});
-  def.raise = raiseLogSigmoid;
+  def.rewrites.raise = raiseLogSigmoid;
   return def;
 }
 
@@ -74,7 +74,7 @@ OpDef gelu() {
                      .onnx = "",
                      .expression = "gelu(X)",
                      .derivatives = {"geluDerivative(X)"}});
-  def.raise = raiseFunction(def.name, "gelu(x)", "erf");
+  def.rewrites.raise = raiseFunction(def.name, "gelu(x)", "erf");
   def.onnx = {onnx(
       "Gelu", 1,
       [](OnnxReader& n) -> Value* {
@@ -96,7 +96,7 @@ OpDef geluTanh() {
                      .summary = "Approximation of gelu: X / 2 · (1 + tanh(sqrt(2 / pi) · (X + 0.044715 · X³)))",
                      .onnx = "",
                      .expression = "X * sigmoid(1.5957691216057308 * (X + 0.044715 * X * X * X))"});
-  def.raise = raiseFunction(def.name, function, "tanh");
+  def.rewrites.raise = raiseFunction(def.name, function, "tanh");
   return def;
 }
 
@@ -105,7 +105,7 @@ OpDef prelu() {
                       .summary = "A where it is positive, B · A elsewhere",
                       .onnx = "PRelu",
                       .expression = "select(A > 0, A, B * A)"});
-  def.initialValues = startsAt(1, {0.25});
+  def.usage.initialValues = startsAt(1, {0.25});
   return def;
 }
 

@@ -1,7 +1,7 @@
 // Positions at which a spatial transformer reads an image (Jaderberg et al. 2015): a grid of constants times a matrix
 // per sample.
-#include "Helpers/Define.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Shared/Define.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // Where extrema are. Index arithmetic: of the places that hold the extremum, the first or the last.
-#include "Helpers/Define.h"
-#include "Helpers/Indices.h"
+#include "Convert/Indices.h"
+#include "Shared/Define.h"
 
 using namespace pdc;
 using namespace pdc::ops;

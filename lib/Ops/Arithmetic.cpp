@@ -1,8 +1,8 @@
 // Arithmetic of one or two operands, element by element, with NumPy's broadcasting.
-#include "Helpers/Elementwise.h"
-#include "Helpers/Indices.h"
-#include "Helpers/InitialValues.h"
-#include "Helpers/Match.h"
+#include "Convert/Indices.h"
+#include "Raise/Match.h"
+#include "Shared/Elementwise.h"
+#include "Shared/InitialValues.h"
 
 #include <algorithm>
 
@@ -86,7 +86,7 @@ static Value* raiseLimitedLog(Operation& root, Builder& b) {
 static OpDef logarithm() {
   OpDef def = unary(
       {.name = "log", .summary = "Natural logarithm of X", .onnx = "Log", .expression = "log(X)", .positive = true});
-  def.raise = raiseLimitedLog;
+  def.rewrites.raise = raiseLimitedLog;
   return def;
 }
 
@@ -108,8 +108,8 @@ static OpDef withFold(OpDef def, const char* opType) {
 static std::optional<InitialValues> initialTerm(const Operation& op, std::size_t i) {
   const Value *parameter = op.operand(i), *other = op.operand(1 - i);
   if (!isFromParameters(parameter) || isFromParameters(other)) return std::nullopt;
-  if (const Operation* layer = other->definer(); layer && layer->def().initialValues) {
-    const auto ofWeights = layer->def().initialValues(*layer, 1);
+  if (const Operation* layer = other->definer(); layer && layer->def().usage.initialValues) {
+    const auto ofWeights = layer->def().usage.initialValues(*layer, 1);
     if (ofWeights && ofWeights->kind == InitialValues::Kind::uniform) return ofWeights;
   }
   const Shape& shape = parameter->type().shape;
@@ -124,21 +124,16 @@ static std::optional<InitialValues> initialFactor(const Operation& op, std::size
 }
 
 static OpDef startingWith(InitialValuesFn initialValues, OpDef def) {
-  def.initialValues = std::move(initialValues);
+  def.usage.initialValues = std::move(initialValues);
   return def;
 }
 
 PDC_OPS(Arithmetic) {
   return {
-      startingWith(
-          initialTerm,
-          withFold(
-              binary({.name = "add", .summary = "A + B", .onnx = "Add", .expression = "A + B", .commutative = true}),
-              "Sum")),
+      startingWith(initialTerm,
+                   withFold(binary({.name = "add", .summary = "A + B", .onnx = "Add", .expression = "A + B"}), "Sum")),
       binary({.name = "sub", .summary = "A - B", .onnx = "Sub", .expression = "A - B"}),
-      startingWith(
-          initialFactor,
-          binary({.name = "mul", .summary = "A · B", .onnx = "Mul", .expression = "A * B", .commutative = true})),
+      startingWith(initialFactor, binary({.name = "mul", .summary = "A · B", .onnx = "Mul", .expression = "A * B"})),
       binary({.name = "div",
               .summary = "A / B; of integers, rounded towards zero",
               .onnx = "Div",
@@ -150,16 +145,14 @@ PDC_OPS(Arithmetic) {
                        .onnx = "",
                        .expression = "max(A, B)",
                        .derivatives = {"select(A > B, 1, select(A == B, 0.5, 0))",
-                                       "select(B > A, 1, select(A == B, 0.5, 0))"},
-                       .commutative = true}),
+                                       "select(B > A, 1, select(A == B, 0.5, 0))"}}),
                "Max"),
       withFold(binary({.name = "minimum",
                        .summary = "The smaller of A and B; NaN if either is; equal ones share the gradient",
                        .onnx = "",
                        .expression = "min(A, B)",
                        .derivatives = {"select(A < B, 1, select(A == B, 0.5, 0))",
-                                       "select(B < A, 1, select(A == B, 0.5, 0))"},
-                       .commutative = true}),
+                                       "select(B < A, 1, select(A == B, 0.5, 0))"}}),
                "Min"),
       detach(),
       unary({.name = "neg", .summary = "-X", .onnx = "Neg", .expression = "-X"}),

@@ -1,7 +1,7 @@
 // ONNX Attention (scaled dot products, Vaswani et al. 2017; grouped queries, Ainslie et al. 2023) and RotaryEmbedding
 // (Su et al. 2021), said with matmul, softmax and elementwise ops.
-#include "Helpers/Define.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Shared/Define.h"
 
 #include <charconv>
 #include <cmath>

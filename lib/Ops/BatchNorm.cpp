@@ -1,10 +1,11 @@
 // Batch normalisation (Ioffe and Szegedy 2015) over all axes but the second: with the minibatch's statistics in
 // training, with running statistics in inference. Kernel: pdcrt::BatchNorm.
-#include "Helpers/Define.h"
-#include "Helpers/InitialValues.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/MatchExpression.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Raise/MatchExpression.h"
+#include "Shared/BatchNormReference.h"
+#include "Shared/Define.h"
+#include "Shared/InitialValues.h"
 
 #include "pdc/IR/Builder.h"
 #include "pdc/IR/Elementwise.h"
@@ -15,19 +16,6 @@ using namespace pdc;
 using namespace pdc::ops;
 
 namespace {
-
-/// X as [samples, channels, inner].
-struct Channels {
-  std::int64_t samples, channels, inner;
-
-  explicit Channels(const Shape& x) : samples(x[0]), channels(x[1]), inner(product(x, 2, x.size())) {}
-  double perChannel() const { return static_cast<double>(samples * inner); }
-  /// Calls visit(position, channel) for all elements.
-  template <class Visit>
-  void forEach(Visit visit) const {
-    for (std::int64_t i = 0; i < samples * channels * inner; ++i) visit(i, i / inner % channels);
-  }
-};
 
 std::vector<AttributeDef> attributes(bool momentum, bool relu = false) {
   std::vector<AttributeDef> defs = {number("epsilon", 1e-5, "is added to the variance")};
@@ -64,101 +52,6 @@ KernelUse kernel(const Operation& op, const char* method, std::size_t x) {
                                       .unbiased = op.attributes.getOr("unbiased", false),
                                       .relu = op.attributes.getOr("relu", false),
                                       .lanes = lanesOf(op)});
-}
-
-/// y from the statistics that training saves.
-template <class T>
-void normaliseReference(ReferenceContext& c, std::span<const T> mean, std::span<const T> inverse) {
-  const auto x = c.in<T>(0), scale = c.in<T>(1), bias = c.in<T>(2);
-  const auto y = c.out<T>(0);
-  const bool relu = c.op.attributes.getOr("relu", false);
-  Channels(operandType(c.op, 0).shape).forEach([&](std::int64_t i, std::int64_t channel) {
-    y[i] = (x[i] - mean[channel]) * inverse[channel] * scale[channel] + bias[channel];
-    if (c.operands.size() > 5 && c.operands[5]) y[i] += c.in<T>(5)[i];
-    if (relu && y[i] < 0) y[i] = 0;
-  });
-}
-
-template <class T>
-void trainReference(ReferenceContext& c) {
-  const Channels size(operandType(c.op, 0).shape);
-  const auto x = c.in<T>(0);
-  const auto mean = c.out<T>(1), inverse = c.out<T>(2);
-  // The mean is subtracted before squares are taken, which keeps f32 accurate; sums are in f64 as the kernel's.
-  const auto count = static_cast<std::size_t>(size.channels);
-  std::vector<double> sums(count, 0), squares(count, 0);
-  size.forEach([&](std::int64_t i, std::int64_t channel) { sums[channel] += x[i]; });
-  for (double& sum : sums) sum /= size.perChannel();
-  size.forEach([&](std::int64_t i, std::int64_t channel) {
-    const double distance = x[i] - sums[channel];
-    squares[channel] += distance * distance;
-  });
-  const double momentum = c.op.attributes.getFloat("momentum");
-  for (std::size_t channel = 0; channel < count; ++channel) {
-    const double variance = squares[channel] / size.perChannel();
-    mean[channel] = static_cast<T>(sums[channel]);
-    inverse[channel] = static_cast<T>(1 / std::sqrt(variance + c.op.attributes.getFloat("epsilon")));
-    const auto blend = [&](std::size_t running, std::size_t result, double batch) {
-      if (c.results[result])
-        c.out<T>(result)[channel] = static_cast<T>(c.in<T>(running)[channel] * momentum + batch * (1 - momentum));
-    };
-    blend(3, 3, sums[channel]);
-    const bool unbiased = c.op.attributes.getOr("unbiased", false) && size.perChannel() > 1;
-    blend(4, 4, unbiased ? variance * (size.perChannel() / (size.perChannel() - 1)) : variance);
-  }
-  normaliseReference<T>(c, mean, inverse);
-}
-
-template <class T>
-void gradientReference(ReferenceContext& c) {
-  const Channels size(operandType(c.op, 0).shape);
-  const auto given = c.in<T>(0), x = c.in<T>(1), scale = c.in<T>(2), mean = c.in<T>(3), inverse = c.in<T>(4);
-  const auto dx = c.out<T>(0), dscale = c.out<T>(1), dbias = c.out<T>(2);
-  std::vector<T> dy(given.begin(), given.end());
-  if (c.op.attributes.getOr("relu", false))
-    size.forEach([&](std::int64_t i, std::int64_t channel) {
-      const T before = c.operands[5] ? c.in<T>(5)[i]
-                                     : (x[i] - mean[channel]) * inverse[channel] * scale[channel] +
-                                           c.in<T>(6)[channel]; // as normaliseReference
-      dy[static_cast<std::size_t>(i)] *= before > 0 ? T(1) : T(0);
-    });
-  if (c.results.size() > 3 && c.results[3]) std::copy(dy.begin(), dy.end(), c.out<T>(3).begin());
-  const auto count = static_cast<std::size_t>(size.channels);
-  std::vector<double> sums(count, 0), products(count, 0);
-  const auto normal = [&](std::int64_t i, std::int64_t channel) { return (x[i] - mean[channel]) * inverse[channel]; };
-  size.forEach([&](std::int64_t i, std::int64_t channel) {
-    sums[channel] += dy[i];
-    products[channel] += dy[i] * normal(i, channel);
-  });
-  for (std::size_t channel = 0; channel < count; ++channel) {
-    dscale[channel] = static_cast<T>(products[channel]);
-    dbias[channel] = static_cast<T>(sums[channel]);
-  }
-  // Mean and variance depend on every x: what they share is subtracted.
-  size.forEach([&](std::int64_t i, std::int64_t channel) {
-    dx[i] = static_cast<T>(
-        scale[channel] * inverse[channel] *
-        (dy[i] - sums[channel] / size.perChannel() - normal(i, channel) * products[channel] / size.perChannel()));
-  });
-}
-
-template <class T>
-void frozenReference(ReferenceContext& c) {
-  const Channels size(operandType(c.op, 0).shape);
-  const auto dy = c.in<T>(0), x = c.in<T>(1), scale = c.in<T>(2), mean = c.in<T>(3), variance = c.in<T>(4);
-  const double epsilon = c.op.attributes.getFloat("epsilon");
-  const auto count = static_cast<std::size_t>(size.channels);
-  std::vector<double> sums(count, 0), products(count, 0);
-  size.forEach([&](std::int64_t i, std::int64_t channel) {
-    const double inverse = 1 / std::sqrt(variance[channel] + epsilon);
-    if (c.results[0]) c.out<T>(0)[i] = static_cast<T>(dy[i] * scale[channel] * inverse);
-    sums[channel] += dy[i];
-    products[channel] += dy[i] * (x[i] - mean[channel]) * inverse;
-  });
-  for (std::size_t channel = 0; channel < count; ++channel) {
-    if (c.results[1]) c.out<T>(1)[channel] = static_cast<T>(products[channel]);
-    if (c.results[2]) c.out<T>(2)[channel] = static_cast<T>(sums[channel]);
-  }
 }
 
 std::vector<Value*> trainGradient(GradientContext& g) {
@@ -338,62 +231,62 @@ std::vector<std::string> inferenceExamples() {
   return texts;
 }
 
-} // namespace
-
-PDC_OPS(BatchNorm) {
-  const std::vector<OperandDef> forwardOperands = {{"X"}, {"scale"}, {"bias"}, {"running_mean"}, {"running_variance"}};
-  std::vector<OperandDef> trainOperands = forwardOperands;
-  trainOperands.push_back({.name = "residual", .optional = true});
+OpDef batchNormDef() {
   return {
-      {
-          .name = "batch_norm",
-          .summary = "X normalised per channel by running statistics, times scale, plus bias",
-          .onnx = {onnxMany("BatchNormalization", 5, convert)},
-          .operands = forwardOperands,
-          .results = {{"Y"}},
-          .attributes = attributes(/*momentum=*/false),
-          .infer = [](const InferContext& c) -> Types {
-            if (!requireChannels(c, "batch_norm", 0)) return failure;
-            return std::vector<Type>{c.operand(0)};
-          },
-          .precision = PrecisionClass::keepHigh,
-          .cost = perElement(2),
-          .gradient = frozenGradient,
-          .kernel = [](const Operation& op) { return kernel(op, "forward", 0); },
-          .channelBlocks = everyPlane,
-          .initialValues = startsAt(1, {1, 0, 0, 1}),
-          .replaceable = {{.operand = 0}},
-          .reference = reference([]<class T>(ReferenceContext& c) {
-            const auto x = c.in<T>(0), scale = c.in<T>(1), bias = c.in<T>(2), mean = c.in<T>(3), variance = c.in<T>(4);
-            const auto y = c.out<T>(0);
-            const T epsilon = static_cast<T>(c.op.attributes.getFloat("epsilon"));
-            Channels(operandType(c.op, 0).shape).forEach([&](std::int64_t i, std::int64_t channel) {
-              y[i] = (x[i] - mean[channel]) / std::sqrt(variance[channel] + epsilon) * scale[channel] + bias[channel];
-            });
-          }),
-          .examples = inferenceExamples(),
+      .name = "batch_norm",
+      .summary = "X normalised per channel by running statistics, times scale, plus bias",
+      .onnx = {onnxMany("BatchNormalization", 5, convert)},
+      .operands = {{"X"}, {"scale"}, {"bias"}, {"running_mean"}, {"running_variance"}},
+      .results = {{"Y"}},
+      .attributes = attributes(/*momentum=*/false),
+      .infer = [](const InferContext& c) -> Types {
+        if (!requireChannels(c, "batch_norm", 0)) return failure;
+        return std::vector<Type>{c.operand(0)};
       },
-      {
-          .name = "batch_norm_training",
-          .summary =
-              "X normalised per channel by its own statistics, which also move the running ones, and perhaps what "
-              "follows: plus a residual, and no less than 0",
-          .operands = trainOperands,
-          .results = {{"Y"},
-                      {"mean"},
-                      {"inverse_std"},
-                      {.name = "new_running_mean", .optional = true, .detached = true},
-                      {.name = "new_running_variance", .optional = true, .detached = true}},
-          .attributes = attributes(/*momentum=*/true, /*relu=*/true),
-          .infer = [](const InferContext& c) -> Types {
-            if (!requireChannels(c, "batch_norm_training", 0, {5})) return failure;
-            const Type channels = channelType(c, 0);
-            return std::vector<Type>{c.operand(0), channels, channels, channels, channels};
-          },
-          .precision = PrecisionClass::keepHigh,
-          .cost = perElement(7),
-          .gradient = trainGradient,
-          .kernel = [](const Operation& op) { return kernel(op, "trainForward", 0); },
+      .precision = PrecisionClass::keepHigh,
+      .cost = perElement(2),
+      .gradient = frozenGradient,
+      .kernel = {.use = [](const Operation& op) { return kernel(op, "forward", 0); },
+                 .channelBlocks = everyPlane,
+                 .replaceable = {{.operand = 0}}},
+      .usage = {.initialValues = startsAt(1, {1, 0, 0, 1})},
+      .reference = reference([]<class T>(ReferenceContext& c) {
+        const auto x = c.in<T>(0), scale = c.in<T>(1), bias = c.in<T>(2), mean = c.in<T>(3), variance = c.in<T>(4);
+        const auto y = c.out<T>(0);
+        const T epsilon = static_cast<T>(c.op.attributes.getFloat("epsilon"));
+        NormChannels(operandType(c.op, 0).shape).forEach([&](std::int64_t i, std::int64_t channel) {
+          y[i] = (x[i] - mean[channel]) / std::sqrt(variance[channel] + epsilon) * scale[channel] + bias[channel];
+        });
+      }),
+      .examples = inferenceExamples(),
+  };
+}
+
+OpDef batchNormTrainingDef() {
+  return {
+      .name = "batch_norm_training",
+      .summary = "X normalised per channel by its own statistics, which also move the running ones, and perhaps what "
+                 "follows: plus a residual, and no less than 0",
+      .operands =
+          {{"X"}, {"scale"}, {"bias"}, {"running_mean"}, {"running_variance"}, {.name = "residual", .optional = true}},
+      .results = {{"Y"},
+                  {"mean"},
+                  {"inverse_std"},
+                  {.name = "new_running_mean", .optional = true, .detached = true},
+                  {.name = "new_running_variance", .optional = true, .detached = true}},
+      .attributes = attributes(/*momentum=*/true, /*relu=*/true),
+      .infer = [](const InferContext& c) -> Types {
+        if (!requireChannels(c, "batch_norm_training", 0, {5})) return failure;
+        const Type channels = channelType(c, 0);
+        return std::vector<Type>{c.operand(0), channels, channels, channels, channels};
+      },
+      .precision = PrecisionClass::keepHigh,
+      .cost = perElement(7),
+      .gradient = trainGradient,
+      .kernel = {.use = [](const Operation& op) { return kernel(op, "trainForward", 0); },
+                 .channelBlocks = everyPlane,
+                 .replaceable = {{.operand = 5}}},
+      .rewrites = {
           .again = [](const Operation& op, Builder& b) -> Operation* {
             std::vector<Value*> operands = {op.operand(0), op.operand(1), op.operand(2), op.result(1), op.result(2)};
             if (op.operand(5)) operands.push_back(op.operand(5));
@@ -401,7 +294,6 @@ PDC_OPS(BatchNorm) {
                 "batch_norm_training_again", operands,
                 {{"epsilon", op.attributes.getFloat("epsilon")}, {"relu", op.attributes.get<bool>("relu")}});
           },
-          .channelBlocks = everyPlane,
           .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
             const std::vector<Value*> operands(op.operands().begin(), op.operands().begin() + 5);
             Value* y = b.value("batch_norm", operands, {{"epsilon", op.attributes.getFloat("epsilon")}});
@@ -416,99 +308,111 @@ PDC_OPS(BatchNorm) {
             Value *mean = op.result(3) ? op.operand(3) : nullptr, *variance = op.result(4) ? op.operand(4) : nullptr;
             return {y, nullptr, nullptr, mean, variance};
           },
-          .absorb = absorbActivation,
-          .initialValues = startsAt(1, {1, 0, 0, 1}),
-          .replaceable = {{.operand = 5}},
-          .reference = reference([]<class T>(ReferenceContext& c) { trainReference<T>(c); }),
-          .examples = trainExamples(),
-      },
-      {
-          .name = "batch_norm_training_again",
-          .summary =
-              "Y of batch_norm_training from the statistics that it has saved, in one pass and with the same bits",
-          .operands = {{"X"}, {"scale"}, {"bias"}, {"mean"}, {"inverse_std"}, {.name = "residual", .optional = true}},
-          .results = {{"Y"}},
-          .attributes = attributes(/*momentum=*/false, /*relu=*/true),
-          .infer = [](const InferContext& c) -> Types {
-            if (!requireChannels(c, "batch_norm_training_again", 0, {5})) return failure;
-            return std::vector<Type>{c.operand(0)};
-          },
-          .precision = PrecisionClass::keepHigh,
-          .cost = perElement(2),
-          .kernel = [](const Operation& op) { return kernel(op, "trainForwardAgain", 0); },
-          .channelBlocks = everyPlane,
-          .reference =
-              reference([]<class T>(ReferenceContext& c) { normaliseReference<T>(c, c.in<T>(3), c.in<T>(4)); }),
-          .examples = {example("%x: f32[4, 3, 2, 2], %scale: f32[3], %bias: f32[3], %mean: f32[3], %i: f32[3]",
-                               "%y = batch_norm_training_again %x, %scale, %bias, %mean, %i : f32[4, 3, 2, 2]"),
-                       example("%x: f32[4, 3, 2], %scale: f32[3], %bias: f32[3], %mean: f32[3], %i: f32[3], "
-                               "%residual: f32[4, 3, 2]",
-                               "%y = batch_norm_training_again %x, %scale, %bias, %mean, %i, %residual {relu = true} : "
-                               "f32[4, 3, 2]")},
-      },
-      {
-          .name = "batch_norm_gradient",
-          .summary =
-              "Gradients of batch_norm_training for X, scale and bias; what its ReLU let through says Y, or with bias "
-              "X, from which it is computed again where there was no residual",
-          .operands = {{"dY"},
-                       {"X"},
-                       {"scale"},
-                       {"mean"},
-                       {"inverse_std"},
-                       {.name = "Y", .optional = true},
-                       {.name = "bias", .optional = true}},
-          .results = {{"dX"}, {"dscale"}, {"dbias"}, {.name = "dresidual", .optional = true}},
-          .attributes = attributes(/*momentum=*/false, /*relu=*/true),
-          .infer = [](const InferContext& c) -> Types {
-            if (!requireChannels(c, "batch_norm_gradient", 0, {1, 5})) return failure;
-            if (c.attributes.get<bool>("relu") && has(c, 5) == has(c, 6))
-              return c.error() << "'batch_norm_gradient' op needs either Y or bias for its ReLU";
-            return std::vector<Type>{c.operand(0), channelType(c, 0), channelType(c, 0), c.operand(0)};
-          },
-          .precision = PrecisionClass::keepHigh,
-          .cost = perElement(10),
-          .kernel = [](const Operation& op) { return kernel(op, "gradient", 1); },
-          .channelBlocks = everyPlane,
-          .absorb = absorbMask,
-          .replaceable = {{.operand = 0, .result = 3}, {.operand = 0}, {.operand = 1}},
-          .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
-          .examples = {example("%dy: f32[4, 3, 2, 2], %x: f32[4, 3, 2, 2], %scale: f32[3], %mean: f32[3], %i: f32[3]",
-                               "%dx, %dscale, %dbias, _ = batch_norm_gradient %dy, %x, %scale, %mean, %i {epsilon = "
-                               "0.001} : f32[4, 3, 2, 2], f32[3], f32[3], _"),
-                       example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %i: f32[3], "
-                               "%y: f32[4, 3, 2]",
-                               "%dx, %dscale, %dbias, %dr = batch_norm_gradient %dy, %x, %scale, %mean, %i, %y {relu = "
-                               "true} : f32[4, 3, 2], f32[3], f32[3], f32[4, 3, 2]"),
-                       example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %i: f32[3], "
-                               "%bias: f32[3]",
-                               "%dx, %dscale, %dbias, _ = batch_norm_gradient %dy, %x, %scale, %mean, %i, _, %bias "
-                               "{relu = true} : f32[4, 3, 2], f32[3], f32[3], _")},
-      },
-      {
-          .name = "batch_norm_frozen_gradient",
-          .summary = "Gradients of batch_norm for X, scale and bias, from which those of the statistics follow",
-          .operands = {{"dY"}, {"X"}, {"scale"}, {"running_mean"}, {"running_variance"}},
-          .results = {{.name = "dX", .optional = true},
-                      {.name = "dscale", .optional = true},
-                      {.name = "dbias", .optional = true}},
-          .attributes = attributes(/*momentum=*/false),
-          .infer = [](const InferContext& c) -> Types {
-            if (!requireChannels(c, "batch_norm_frozen_gradient", 0, {1})) return failure;
-            return std::vector<Type>{c.operand(0), channelType(c, 0), channelType(c, 0)};
-          },
-          .precision = PrecisionClass::keepHigh,
-          .cost = perElement(5),
-          .kernel = [](const Operation& op) { return kernel(op, "frozenGradient", 1); },
-          .channelBlocks = everyPlane,
-          .replaceable = {{.operand = 0}},
-          .reference = reference([]<class T>(ReferenceContext& c) { frozenReference<T>(c); }),
-          .examples = {example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %positive: f32[3]",
-                               "%dx, _, _ = batch_norm_frozen_gradient %dy, %x, %scale, %mean, %positive {epsilon = "
-                               "0.001} : f32[4, 3, 2], _, _"),
-                       example("%dy: f32[4, 3], %x: f32[4, 3], %scale: f32[3], %mean: f32[3], %positive: f32[3]",
-                               "_, %dscale, %dbias = batch_norm_frozen_gradient %dy, %x, %scale, %mean, %positive "
-                               "{epsilon = 0.001} : _, f32[3], f32[3]")},
-      },
+          .absorb = absorbActivation},
+      .usage = {.initialValues = startsAt(1, {1, 0, 0, 1})},
+      .reference = reference([]<class T>(ReferenceContext& c) { batchNormTrainingReference<T>(c); }),
+      .examples = trainExamples(),
   };
+}
+
+OpDef batchNormTrainingAgainDef() {
+  return {
+      .name = "batch_norm_training_again",
+      .summary = "Y of batch_norm_training from the statistics that it has saved, in one pass and with the same bits",
+      .operands = {{"X"}, {"scale"}, {"bias"}, {"mean"}, {"inverse_std"}, {.name = "residual", .optional = true}},
+      .results = {{"Y"}},
+      .attributes = attributes(/*momentum=*/false, /*relu=*/true),
+      .infer = [](const InferContext& c) -> Types {
+        if (!requireChannels(c, "batch_norm_training_again", 0, {5})) return failure;
+        return std::vector<Type>{c.operand(0)};
+      },
+      .precision = PrecisionClass::keepHigh,
+      .cost = perElement(2),
+      .kernel = {.use = [](const Operation& op) { return kernel(op, "trainForwardAgain", 0); },
+                 .channelBlocks = everyPlane},
+      .reference = reference([]<class T>(ReferenceContext& c) { batchNormReference<T>(c, c.in<T>(3), c.in<T>(4)); }),
+      .examples = {example("%x: f32[4, 3, 2, 2], %scale: f32[3], %bias: f32[3], %mean: f32[3], %i: f32[3]",
+                           "%y = batch_norm_training_again %x, %scale, %bias, %mean, %i : f32[4, 3, 2, 2]"),
+                   example("%x: f32[4, 3, 2], %scale: f32[3], %bias: f32[3], %mean: f32[3], %i: f32[3], "
+                           "%residual: f32[4, 3, 2]",
+                           "%y = batch_norm_training_again %x, %scale, %bias, %mean, %i, %residual {relu = true} : "
+                           "f32[4, 3, 2]")},
+  };
+}
+
+OpDef batchNormGradientDef() {
+  return {
+      .name = "batch_norm_gradient",
+      .summary =
+          "Gradients of batch_norm_training for X, scale and bias; what its ReLU let through says Y, or with bias "
+          "X, from which it is computed again where there was no residual",
+      .operands = {{"dY"},
+                   {"X"},
+                   {"scale"},
+                   {"mean"},
+                   {"inverse_std"},
+                   {.name = "Y", .optional = true},
+                   {.name = "bias", .optional = true}},
+      .results = {{"dX"}, {"dscale"}, {"dbias"}, {.name = "dresidual", .optional = true}},
+      .attributes = attributes(/*momentum=*/false, /*relu=*/true),
+      .infer = [](const InferContext& c) -> Types {
+        if (!requireChannels(c, "batch_norm_gradient", 0, {1, 5})) return failure;
+        if (c.attributes.get<bool>("relu") && has(c, 5) == has(c, 6))
+          return c.error() << "'batch_norm_gradient' op needs either Y or bias for its ReLU";
+        return std::vector<Type>{c.operand(0), channelType(c, 0), channelType(c, 0), c.operand(0)};
+      },
+      .precision = PrecisionClass::keepHigh,
+      .cost = perElement(10),
+      .kernel = {.use = [](const Operation& op) { return kernel(op, "gradient", 1); },
+                 .channelBlocks = everyPlane,
+                 .replaceable = {{.operand = 0, .result = 3}, {.operand = 0}, {.operand = 1}}},
+      .rewrites = {.absorb = absorbMask},
+      .reference = reference([]<class T>(ReferenceContext& c) { batchNormGradientReference<T>(c); }),
+      .examples = {example("%dy: f32[4, 3, 2, 2], %x: f32[4, 3, 2, 2], %scale: f32[3], %mean: f32[3], %i: f32[3]",
+                           "%dx, %dscale, %dbias, _ = batch_norm_gradient %dy, %x, %scale, %mean, %i {epsilon = "
+                           "0.001} : f32[4, 3, 2, 2], f32[3], f32[3], _"),
+                   example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %i: f32[3], "
+                           "%y: f32[4, 3, 2]",
+                           "%dx, %dscale, %dbias, %dr = batch_norm_gradient %dy, %x, %scale, %mean, %i, %y {relu = "
+                           "true} : f32[4, 3, 2], f32[3], f32[3], f32[4, 3, 2]"),
+                   example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %i: f32[3], "
+                           "%bias: f32[3]",
+                           "%dx, %dscale, %dbias, _ = batch_norm_gradient %dy, %x, %scale, %mean, %i, _, %bias "
+                           "{relu = true} : f32[4, 3, 2], f32[3], f32[3], _")},
+  };
+}
+
+OpDef batchNormFrozenGradientDef() {
+  return {
+      .name = "batch_norm_frozen_gradient",
+      .summary = "Gradients of batch_norm for X, scale and bias, from which those of the statistics follow",
+      .operands = {{"dY"}, {"X"}, {"scale"}, {"running_mean"}, {"running_variance"}},
+      .results = {{.name = "dX", .optional = true},
+                  {.name = "dscale", .optional = true},
+                  {.name = "dbias", .optional = true}},
+      .attributes = attributes(/*momentum=*/false),
+      .infer = [](const InferContext& c) -> Types {
+        if (!requireChannels(c, "batch_norm_frozen_gradient", 0, {1})) return failure;
+        return std::vector<Type>{c.operand(0), channelType(c, 0), channelType(c, 0)};
+      },
+      .precision = PrecisionClass::keepHigh,
+      .cost = perElement(5),
+      .kernel = {.use = [](const Operation& op) { return kernel(op, "frozenGradient", 1); },
+                 .channelBlocks = everyPlane,
+                 .replaceable = {{.operand = 0}}},
+      .reference = reference([]<class T>(ReferenceContext& c) { batchNormFrozenGradientReference<T>(c); }),
+      .examples = {example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %positive: f32[3]",
+                           "%dx, _, _ = batch_norm_frozen_gradient %dy, %x, %scale, %mean, %positive {epsilon = "
+                           "0.001} : f32[4, 3, 2], _, _"),
+                   example("%dy: f32[4, 3], %x: f32[4, 3], %scale: f32[3], %mean: f32[3], %positive: f32[3]",
+                           "_, %dscale, %dbias = batch_norm_frozen_gradient %dy, %x, %scale, %mean, %positive "
+                           "{epsilon = 0.001} : _, f32[3], f32[3]")},
+  };
+}
+
+} // namespace
+
+PDC_OPS(BatchNorm) {
+  return {batchNormDef(), batchNormTrainingDef(), batchNormTrainingAgainDef(), batchNormGradientDef(),
+          batchNormFrozenGradientDef()};
 }

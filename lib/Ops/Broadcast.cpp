@@ -1,8 +1,8 @@
 // Repetition of elements: NumPy's broadcast to a stated shape. Kernel: pdcrt::Broadcast. Elementwise ops broadcast by
 // themselves.
-#include "Helpers/Define.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Shared/Define.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -99,15 +99,15 @@ PDC_OPS(Broadcast) {
       .infer = infer,
       .cost = moveCost,
       .gradient = gradient,
-      .kernel =
-          [](const Operation& op) {
-            return kernelUse<pdcrt::Broadcast>(
-                "Broadcast", "forward",
-                {.input = toRuntime(operandType(op, 0).shape), .output = toRuntime(resultType(op).shape)});
-          },
-      .canonicalize = [](Operation& op, Builder&) -> Value* {
+      .kernel = {.use =
+                     [](const Operation& op) {
+                       return kernelUse<pdcrt::Broadcast>(
+                           "Broadcast", "forward",
+                           {.input = toRuntime(operandType(op, 0).shape), .output = toRuntime(resultType(op).shape)});
+                     }},
+      .rewrites = {.canonicalize = [](Operation& op, Builder&) -> Value* {
         return op.operand(0)->type() == resultType(op) ? op.operand(0) : nullptr;
-      },
+      }},
       .reference = moving([](ReferenceContext& c) {
         visitBytes(*c.operands[0], *c.results[0], [&](auto x, auto y) {
           const Shape &from = operandType(c.op, 0).shape, &to = resultType(c.op).shape;
@@ -120,6 +120,6 @@ PDC_OPS(Broadcast) {
         });
       }),
       .examples = examples(),
-      .moves = true,
+      .facts = {.moves = true},
   }};
 }

@@ -1,7 +1,7 @@
 // Blocks that overlap become an image: the transposed convolution with one filter per place of a block, which is 1
 // there and 0 elsewhere.
-#include "Helpers/Define.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Shared/Define.h"
 
 #include <algorithm>
 

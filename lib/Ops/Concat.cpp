@@ -1,8 +1,8 @@
 // Concatenation along an axis. Kernel: pdcrt::Concat.
-#include "Helpers/Define.h"
-#include "Helpers/InitialValues.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Shared/Define.h"
+#include "Shared/InitialValues.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -84,23 +84,24 @@ PDC_OPS(Concat) {
       .infer = infer,
       .cost = moveCost,
       .gradient = gradient,
-      .kernel =
-          [](const Operation& op) {
-            pdcrt::Concat::Options options{.outer = outerOf(op)};
-            for (std::size_t i = 0; i < op.operands().size(); ++i) options.inner.push_back(innerOf(op, i));
-            return kernelUse<pdcrt::Concat>("Concat", "forward", options);
-          },
-      // Along samples or channels, the parts of a sample are contiguous in either layout.
-      .channelBlocks = [](const Operation& op) { return axisOf(op) <= 1 ? everyPlane(op) : ChannelBlocks(); },
-      .canonicalize = [](Operation& op, Builder&) -> Value* {
+      .kernel = {
+          .use =
+              [](const Operation& op) {
+                pdcrt::Concat::Options options{.outer = outerOf(op)};
+                for (std::size_t i = 0; i < op.operands().size(); ++i) options.inner.push_back(innerOf(op, i));
+                return kernelUse<pdcrt::Concat>("Concat", "forward", options);
+              },
+          // Along samples or channels, the parts of a sample are contiguous in either layout.
+          .channelBlocks = [](const Operation& op) { return axisOf(op) <= 1 ? everyPlane(op) : ChannelBlocks(); }},
+      .rewrites = {.canonicalize = [](Operation& op, Builder&) -> Value* {
         return op.operands().size() == 1 ? op.operand(0) : nullptr;
-      },
-      .initialValues = [](const Operation& op, std::size_t i) -> std::optional<InitialValues> {
+      }},
+      .usage = {.initialValues = [](const Operation& op, std::size_t i) -> std::optional<InitialValues> {
         const auto& all = op.operands();
         if (!isFromParameters(op.operand(i)) || std::all_of(all.begin(), all.end(), isFromParameters))
           return std::nullopt;
         return normally(0.02); // a token beside those that are computed
-      },
+      }},
       .reference = moving([](ReferenceContext& c) {
         const std::int64_t row = product(resultType(c.op).shape, axisOf(c.op), resultType(c.op).shape.size());
         std::int64_t begin = 0;
@@ -114,6 +115,6 @@ PDC_OPS(Concat) {
         }
       }),
       .examples = examples(),
-      .moves = true,
+      .facts = {.moves = true},
   }};
 }

@@ -1,6 +1,6 @@
 // Constants, and the ONNX operators that make tensors from shapes alone.
-#include "Helpers/Define.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Shared/Define.h"
 
 #include <cmath>
 

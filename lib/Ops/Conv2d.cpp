@@ -1,8 +1,8 @@
 // Two-dimensional convolution. Kernel: pdcrt::Conv2d.
-#include "Helpers/ConvertConv.h"
-#include "Helpers/Convolution.h"
-#include "Helpers/InitialValues.h"
-#include "Helpers/MatchExpression.h"
+#include "Convert/ConvertConv.h"
+#include "Raise/MatchExpression.h"
+#include "Shared/Convolution.h"
+#include "Shared/InitialValues.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -127,12 +127,13 @@ PDC_OPS(Conv2d) {
                 return Cost{convolutionOf(op).flops(), bytesMoved(op)};
               },
           .gradient = gradient,
-          .kernel = [](const Operation& op) { return convolutionOf(op).kernel("forward", op.operand(2)); },
-          .alternatives = [](const Operation& op, Target t) { return convolutionOf(op).alternatives("forward", t); },
-          .channelBlocks = blocksBesideFilter,
-          .filterBlocks = [](const Operation& op) { return filterInBlocksOf(op, op.operand(1)); },
-          .absorb = absorb,
-          .initialValues = asLayer(fanInOfConvolution),
+          .kernel = {.use = [](const Operation& op) { return convolutionOf(op).kernel("forward", op.operand(2)); },
+                     .alternatives = [](const Operation& op,
+                                        Target t) { return convolutionOf(op).alternatives("forward", t); },
+                     .channelBlocks = blocksBesideFilter,
+                     .filterBlocks = [](const Operation& op) { return filterInBlocksOf(op, op.operand(1)); }},
+          .rewrites = {.absorb = absorb},
+          .usage = {.initialValues = asLayer(fanInOfConvolution)},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Convolution convolution = convolutionOf(c.op);
             const auto y = c.out<T>(0);
@@ -141,7 +142,7 @@ PDC_OPS(Conv2d) {
               for (T& value : y) value = std::max(value, T(0));
           }),
           .examples = examples(),
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
   };
 }

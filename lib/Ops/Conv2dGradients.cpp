@@ -1,8 +1,8 @@
 // Gradients of two-dimensional convolution. Kernel: pdcrt::Conv2d.
-#include "Helpers/ConvertConv.h"
-#include "Helpers/Convolution.h"
-#include "Helpers/InitialValues.h"
-#include "Helpers/MatchExpression.h"
+#include "Convert/ConvertConv.h"
+#include "Raise/MatchExpression.h"
+#include "Shared/Convolution.h"
+#include "Shared/InitialValues.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -79,13 +79,13 @@ OpDef inputGradientDef() {
             return Cost{inputGradientOf(op).flops(), bytesMoved(op)};
           },
       .gradient = gradientOfInputGradient,
-      .kernel = [](const Operation& op) { return inputGradientOf(op).kernel("inputGradient", false); },
-      .alternatives = [](const Operation& op,
-                         Target t) { return inputGradientOf(op).alternatives("inputGradient", t); },
-      .channelBlocks = blocksBesideFilter,
-      .filterBlocks = [](const Operation& op) { return filterInBlocksOf(op, op.operand(1)); },
-      .absorb = absorbSum,
-      .initialValues = asLayer(fanInOfConvolution), // as a transposed convolution
+      .kernel = {.use = [](const Operation& op) { return inputGradientOf(op).kernel("inputGradient", false); },
+                 .alternatives = [](const Operation& op,
+                                    Target t) { return inputGradientOf(op).alternatives("inputGradient", t); },
+                 .channelBlocks = blocksBesideFilter,
+                 .filterBlocks = [](const Operation& op) { return filterInBlocksOf(op, op.operand(1)); }},
+      .rewrites = {.absorb = absorbSum},
+      .usage = {.initialValues = asLayer(fanInOfConvolution)}, // as a transposed convolution
       .reference = reference([]<class T>(ReferenceContext& c) {
         const auto dy = c.in<T>(0), w = c.in<T>(1);
         const auto dx = c.out<T>(0);
@@ -111,7 +111,7 @@ OpDef inputGradientDef() {
                    example("%dy: f32[1, 4, 1, 4], %w: f32[4, 1, 1, 3]",
                            "%dx = conv2d_input_gradient %dy, %w {groups = 2, input_shape = [1, 2, 1, 8], pads = "
                            "[0, 1, 0, 0], strides = [1, 2]} : f32[1, 2, 1, 8]")},
-      .takesLow = true,
+      .facts = {.takesLow = true},
   };
 }
 
@@ -126,17 +126,17 @@ OpDef addedInputGradientDef() {
     return inferGradient(c, "conv2d_added_input_gradient", "input_shape", true);
   };
   def.gradient = nullptr;
-  def.kernel = [](const Operation& op) { return inputGradientOf(op).kernel("addedInputGradient", false); };
+  def.kernel.use = [](const Operation& op) { return inputGradientOf(op).kernel("addedInputGradient", false); };
   // What it is added to lies as the sum does.
-  def.channelBlocks = [](const Operation& op) {
+  def.kernel.channelBlocks = [](const Operation& op) {
     if (op.operand(0) == op.operand(1)) return ChannelBlocks{};
     return ChannelBlocks{.values = {op.operand(0), op.operand(2), op.result()},
                          .apart = true,
                          .last = isInOneGroup(op),
                          .alike = {op.operand(2), op.result()}};
   };
-  def.absorb = nullptr;
-  def.replaceable = {{.operand = 2}};
+  def.rewrites.absorb = nullptr;
+  def.kernel.replaceable = {{.operand = 2}};
   def.examples = {example("%dy: f32[2, 4, 2, 3], %w: f32[4, 3, 2, 1], %a: f32[2, 3, 5, 5]",
                           "%dx = conv2d_added_input_gradient %dy, %w, %a {input_shape = [2, 3, 5, 5], strides = [2, "
                           "2]} : f32[2, 3, 5, 5]"),
@@ -165,14 +165,16 @@ PDC_OPS(Conv2dGradients) {
               [](const Operation& op) {
                 return Cost{weightGradientOf(op).flops(), bytesMoved(op)};
               },
-          .kernel = [](const Operation& op) { return weightGradientOf(op).kernel("weightGradient", op.result(1)); },
-          .alternatives = [](const Operation& op,
-                             Target t) { return weightGradientOf(op).alternatives("weightGradient", t); },
-          .channelBlocks =
-              [](const Operation& op) {
-                return ChannelBlocks{.values = {op.operand(0), op.operand(1)}, .apart = true, .last = isInOneGroup(op)};
-              },
-          .filterBlocks = [](const Operation& op) { return filterInBlocksOf(op, op.result(0)); },
+          .kernel =
+              {.use = [](const Operation& op) { return weightGradientOf(op).kernel("weightGradient", op.result(1)); },
+               .alternatives = [](const Operation& op,
+                                  Target t) { return weightGradientOf(op).alternatives("weightGradient", t); },
+               .channelBlocks =
+                   [](const Operation& op) {
+                     return ChannelBlocks{
+                         .values = {op.operand(0), op.operand(1)}, .apart = true, .last = isInOneGroup(op)};
+                   },
+               .filterBlocks = [](const Operation& op) { return filterInBlocksOf(op, op.result(0)); }},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Convolution convolution = weightGradientOf(c.op);
             const auto x = c.in<T>(0), dy = c.in<T>(1);
@@ -189,7 +191,7 @@ PDC_OPS(Conv2dGradients) {
                        example("%x: f32[1, 2, 8, 7], %dy: f32[1, 2, 3, 3]",
                                "%dw, _ = conv2d_weight_gradient %x, %dy {filter_shape = [2, 1, 3, 3], groups = 2, "
                                "strides = [2, 2]} : f32[2, 1, 3, 3], _")},
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
   };
 }

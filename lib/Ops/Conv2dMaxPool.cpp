@@ -1,5 +1,5 @@
 // Two-dimensional convolution and the maxima of its result in windows of 2x2, in one pass. Kernel: pdcrt::Conv2d.
-#include "Helpers/Convolution.h"
+#include "Shared/Convolution.h"
 
 #include <limits>
 
@@ -74,28 +74,29 @@ PDC_OPS(Conv2dMaxPool) {
             const Convolution convolution = convolutionBefore(op);
             return Cost{convolution.flops() + static_cast<double>(elementsOf(convolution.y)), bytesMoved(op)};
           },
-      .kernel =
-          [](const Operation& op) {
-            pdcrt::Conv2d::Options options = convolutionBefore(op).options(op.operand(2));
-            options.pooled = true;
-            return kernelUse<pdcrt::Conv2d>("Conv2d", "forwardPooled", options);
-          },
-      .alternatives = [](const Operation& op, Target t) { return convolutionBefore(op).alternatives("forward", t); },
-      // Maxima and indices lie alike, as their gradient wants them.
-      .channelBlocks =
-          [](const Operation& op) {
-            ChannelBlocks blocks = blocksBesideFilter(op);
-            if (op.result(1) && !blocks.values.empty()) {
-              blocks.values.push_back(op.result(1));
-              blocks.alike = {op.result(0), op.result(1)};
-            }
-            return blocks;
-          },
-      .filterBlocks = [](const Operation& op) { return filterInBlocksOf(op, op.operand(1)); },
-      .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
+      .kernel = {.use =
+                     [](const Operation& op) {
+                       pdcrt::Conv2d::Options options = convolutionBefore(op).options(op.operand(2));
+                       options.pooled = true;
+                       return kernelUse<pdcrt::Conv2d>("Conv2d", "forwardPooled", options);
+                     },
+                 .alternatives = [](const Operation& op,
+                                    Target t) { return convolutionBefore(op).alternatives("forward", t); },
+                 // Maxima and indices lie alike, as their gradient wants them.
+                 .channelBlocks =
+                     [](const Operation& op) {
+                       ChannelBlocks blocks = blocksBesideFilter(op);
+                       if (op.result(1) && !blocks.values.empty()) {
+                         blocks.values.push_back(op.result(1));
+                         blocks.alike = {op.result(0), op.result(1)};
+                       }
+                       return blocks;
+                     },
+                 .filterBlocks = [](const Operation& op) { return filterInBlocksOf(op, op.operand(1)); }},
+      .rewrites = {.evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
         // The index is for the gradient.
         return {b.value(op.def().name, op.operands(), op.attributes), nullptr};
-      },
+      }},
       .reference = reference([]<class T>(ReferenceContext& c) {
         const Convolution convolution = convolutionBefore(c.op);
         std::vector<T> y(static_cast<std::size_t>(elementsOf(convolution.y)));

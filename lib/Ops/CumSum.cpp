@@ -1,7 +1,7 @@
 // Running sums, whose kernel is pdcrt::CumSum, and running products, which are made of slices.
-#include "Helpers/Define.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Shared/Define.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -136,36 +136,39 @@ std::vector<std::string> examples() {
 } // namespace
 
 PDC_OPS(CumSum) {
-  return {
-      {
-          .name = "cumsum",
-          .summary = "Sums of all elements up to each along an axis",
-          .onnx = {onnx("CumSum", 2, convertSum, 11)},
-          .operands = {{"X"}},
-          .results = {{"Y"}},
-          .attributes = {integer("axis", std::nullopt, "along which is summed"),
-                         boolean("exclusive", false, "whether an element is left out of its own sum"),
-                         boolean("reverse", false, "whether sums begin at the end")},
-          .infer = [](const InferContext& c) -> Types {
-            if (!requireRank(c, "cumsum", 0) || !requireAxis(c, "cumsum", integerOf(c, "axis"), c.operand(0).rank()))
-              return failure;
-            if (c.operand(0).element == ElementType::boolean)
-              return c.error() << "'cumsum' op needs numbers, operand 0 is " << toString(c.operand(0));
-            return std::vector<Type>{c.operand(0)};
+  return {{
+              .name = "cumsum",
+              .summary = "Sums of all elements up to each along an axis",
+              .onnx = {onnx("CumSum", 2, convertSum, 11)},
+              .operands = {{"X"}},
+              .results = {{"Y"}},
+              .attributes = {integer("axis", std::nullopt, "along which is summed"),
+                             boolean("exclusive", false, "whether an element is left out of its own sum"),
+                             boolean("reverse", false, "whether sums begin at the end")},
+              .infer = [](const InferContext& c) -> Types {
+                if (!requireRank(c, "cumsum", 0) ||
+                    !requireAxis(c, "cumsum", integerOf(c, "axis"), c.operand(0).rank()))
+                  return failure;
+                if (c.operand(0).element == ElementType::boolean)
+                  return c.error() << "'cumsum' op needs numbers, operand 0 is " << toString(c.operand(0));
+                return std::vector<Type>{c.operand(0)};
+              },
+              .precision = PrecisionClass::keepHigh,
+              .cost = perElement(1),
+              .gradient = [](GradientContext& g) -> std::vector<Value*> {
+                if (!g.resultGradient(0)) return {nullptr};
+                Attributes back = g.op().attributes;
+                back.set("reverse", !back.get<bool>("reverse"));
+                return {g.value(0, "cumsum", {g.resultGradient(0)}, back)};
+              },
+              .kernel = {.use =
+                             [](const Operation& op) {
+                               return kernelUse<pdcrt::CumSum>("CumSum", "forward", optionsOf(op));
+                             }},
+              .reference = moving(compute),
+              .examples = examples(),
+              .facts = {.takesDouble = true},
           },
-          .precision = PrecisionClass::keepHigh,
-          .cost = perElement(1),
-          .gradient = [](GradientContext& g) -> std::vector<Value*> {
-            if (!g.resultGradient(0)) return {nullptr};
-            Attributes back = g.op().attributes;
-            back.set("reverse", !back.get<bool>("reverse"));
-            return {g.value(0, "cumsum", {g.resultGradient(0)}, back)};
-          },
-          .kernel = [](const Operation& op) { return kernelUse<pdcrt::CumSum>("CumSum", "forward", optionsOf(op)); },
-          .reference = moving(compute),
-          .examples = examples(),
-          .takesDouble = true,
-      },
-      composed("cumprod", "Running products along an axis: log2(n) products of slices",
-               {onnx("CumProd", 2, convertProduct, 26)})};
+          composed("cumprod", "Running products along an axis: log2(n) products of slices",
+                   {onnx("CumProd", 2, convertProduct, 26)})};
 }

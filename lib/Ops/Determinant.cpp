@@ -1,7 +1,7 @@
 // Determinants of small matrices, expanded by Laplace's formula: exact at singular matrices too, and differentiable as
 // it stands, which elimination with pivots is not.
-#include "Helpers/Define.h"
-#include "Helpers/Indices.h"
+#include "Convert/Indices.h"
+#include "Shared/Define.h"
 
 #include <bit>
 #include <map>

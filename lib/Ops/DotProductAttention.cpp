@@ -1,11 +1,11 @@
 // Scaled dot products, softmax and weighted sum as one op, so that neither scores nor weights wait in memory for the
 // backward pass: that computes them again from two numbers per query. Kernel: pdcrt::Attention.
-#include "Helpers/AttentionBias.h"
-#include "Helpers/AttentionOptions.h"
-#include "Helpers/Define.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/MergeHeads.h"
-#include "Helpers/RaiseAttention.h"
+#include "Kernels/AttentionOptions.h"
+#include "Kernels/KernelOptions.h"
+#include "Raise/MergeHeads.h"
+#include "Raise/RaiseAttention.h"
+#include "Shared/AttentionBias.h"
+#include "Shared/Define.h"
 
 #include "pdcrt/Random.h"
 
@@ -337,35 +337,35 @@ std::vector<std::string> gradientExamples() {
 }
 
 OpDef forwardOp(const std::string& name, std::string summary, bool drops) {
-  OpDef def{
-      .name = name,
-      .summary = std::move(summary),
-      .operands = {{"Q"}, {"K"}, {"V"}, {.name = "bias", .optional = true, .keepsHigh = true}},
-      .results = {{"Y"}, {.name = "largest", .optional = true}, {.name = "inverse_sum", .optional = true}},
-      .attributes = attributes(drops),
-      .infer = [name, drops](const InferContext& c) { return infer(c, name.c_str(), drops); },
-      .precision = PrecisionClass::preferLow,
-      .cost = cost(0, 2, drops ? 36 : 14),
-      .gradient = gradient,
-      .kernel =
-          [drops](const Operation& op) {
-            KernelUse use =
-                kernelUse<pdcrt::Attention>("Attention", drops ? "forwardDropped" : "forward", attentionOptions(op, 0));
-            use.draws = drops;
-            return use;
-          },
-      .alternatives = [](const Operation& op,
-                         Target target) { return attentionAlternatives(attentionOptions(op, 0), "forward", target); },
-      .evaluation = evaluation,
-      .raise = drops ? raiseDropoutAttention : raiseAttention,
-      .mergeHeads = drops ? nullptr : mergeAttentionHeads,
-      .reference = drops ? reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, true); })
-                         : reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, false); }),
-      .examples = examples(drops),
-      .random = drops,
-      .takesLow = true};
+  OpDef def{.name = name,
+            .summary = std::move(summary),
+            .operands = {{"Q"}, {"K"}, {"V"}, {.name = "bias", .optional = true, .keepsHigh = true}},
+            .results = {{"Y"}, {.name = "largest", .optional = true}, {.name = "inverse_sum", .optional = true}},
+            .attributes = attributes(drops),
+            .infer = [name, drops](const InferContext& c) { return infer(c, name.c_str(), drops); },
+            .precision = PrecisionClass::preferLow,
+            .cost = cost(0, 2, drops ? 36 : 14),
+            .gradient = gradient,
+            .kernel = {.use =
+                           [drops](const Operation& op) {
+                             KernelUse use = kernelUse<pdcrt::Attention>(
+                                 "Attention", drops ? "forwardDropped" : "forward", attentionOptions(op, 0));
+                             use.draws = drops;
+                             return use;
+                           },
+                       .alternatives =
+                           [](const Operation& op, Target target) {
+                             return attentionAlternatives(attentionOptions(op, 0), "forward", target);
+                           }},
+            .rewrites = {.evaluation = evaluation,
+                         .raise = drops ? raiseDropoutAttention : raiseAttention,
+                         .mergeHeads = drops ? nullptr : mergeAttentionHeads},
+            .reference = drops ? reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, true); })
+                               : reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, false); }),
+            .examples = examples(drops),
+            .facts = {.random = drops, .takesLow = true}};
   if (!drops) return def;
-  def.alternatives = nullptr;
+  def.kernel.alternatives = nullptr;
   def.results.push_back({"mask"});
   return def;
 }
@@ -395,17 +395,17 @@ PDC_OPS(DotProductAttention) {
           .infer = inferGradient,
           .precision = PrecisionClass::preferLow,
           .cost = cost(1, 5, 14),
-          .kernel =
-              [](const Operation& op) {
-                return kernelUse<pdcrt::Attention>("Attention", "inputGradient", attentionOptions(op, 1));
-              },
-          .alternatives =
-              [](const Operation& op, Target target) {
-                return attentionAlternatives(attentionOptions(op, 1), "inputGradient", target);
-              },
+          .kernel = {.use =
+                         [](const Operation& op) {
+                           return kernelUse<pdcrt::Attention>("Attention", "inputGradient", attentionOptions(op, 1));
+                         },
+                     .alternatives =
+                         [](const Operation& op, Target target) {
+                           return attentionAlternatives(attentionOptions(op, 1), "inputGradient", target);
+                         }},
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = gradientExamples(),
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
   };
 }

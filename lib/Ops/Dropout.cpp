@@ -1,7 +1,7 @@
 // Dropout (Srivastava et al. 2014), inverted, from a counter-based generator. Kernel: pdcrt::Dropout.
-#include "Helpers/Define.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Shared/Define.h"
 
 #include "pdcrt/Random.h"
 
@@ -102,15 +102,14 @@ PDC_OPS(Dropout) {
             if (!g.resultGradient(0)) return {nullptr};
             return {g.value(0, "dropout_gradient", {g.resultGradient(0), g.op().result(1)}, g.op().attributes)};
           },
-          .kernel = [](const Operation& op) { return kernel(op, "forward"); },
-          .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
+          .kernel = {.use = [](const Operation& op) { return kernel(op, "forward"); }, .replaceable = {{.operand = 0}}},
+          .rewrites = {.evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
             const Value* mask = op.result(1);
             if (!mask || (mask->users().empty() && !b.graph().isOutput(mask))) return {op.operand(0), nullptr};
             Value* kept = b.constant(1, ElementType::u8);
             if (kept) kept = b.value("broadcast", {kept}, {{"shape", mask->type().shape}});
             return {op.operand(0), kept};
-          },
-          .replaceable = {{.operand = 0}},
+          }},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const double ratio = c.op.attributes.getFloat("ratio");
             const auto number = static_cast<std::uint32_t>(c.op.attributes.getInt("op_number"));
@@ -126,7 +125,7 @@ PDC_OPS(Dropout) {
             }
           }),
           .examples = examples(),
-          .random = true,
+          .facts = {.random = true},
       },
       {
           .name = "dropout_gradient",
@@ -141,8 +140,8 @@ PDC_OPS(Dropout) {
             return std::vector<Type>{c.operand(0)};
           },
           .cost = perElement(2),
-          .kernel = [](const Operation& op) { return kernel(op, "inputGradient"); },
-          .replaceable = {{.operand = 0}},
+          .kernel = {.use = [](const Operation& op) { return kernel(op, "inputGradient"); },
+                     .replaceable = {{.operand = 0}}},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto dy = c.in<T>(0);
             const auto mask = c.in<std::uint8_t>(1);

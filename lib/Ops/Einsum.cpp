@@ -2,8 +2,8 @@
 //
 // Operands are combined from left to right. Of two, the labels in both that something later needs are a batch; those
 // that nothing later needs are summed over, by the product if both have them; the others are rows and columns.
-#include "Helpers/Define.h"
-#include "Helpers/Indices.h"
+#include "Convert/Indices.h"
+#include "Shared/Define.h"
 
 #include <algorithm>
 #include <map>

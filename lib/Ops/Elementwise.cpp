@@ -1,5 +1,5 @@
 // The generic elementwise op: any expressions of any operands, with broadcasting. Fusion merges chains into it.
-#include "Helpers/Define.h"
+#include "Shared/Define.h"
 
 using namespace pdc;
 using namespace pdc::ops;

@@ -1,6 +1,6 @@
 // ONNX operators that are an expression of existing functions, element by element: no ops of their own.
-#include "Helpers/Define.h"
-#include "Helpers/Indices.h"
+#include "Convert/Indices.h"
+#include "Shared/Define.h"
 
 using namespace pdc;
 using namespace pdc::ops;

@@ -1,8 +1,8 @@
 // Rows picked by index along an axis (an embedding) and the gradient of the table. Kernel: pdcrt::Gather.
-#include "Helpers/Define.h"
-#include "Helpers/InitialValues.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Shared/Define.h"
+#include "Shared/InitialValues.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -110,19 +110,20 @@ PDC_OPS(Gather) {
                             {{"axis", op.attributes.getInt("axis")}, {"input_shape", operandType(op, 0).shape}}),
                     nullptr};
           },
-          .kernel = [](const Operation& op) { return kernelUse<pdcrt::Gather>("Gather", "forward", forwardOf(op)); },
-          .initialValues = [](const Operation& op, std::size_t i) -> std::optional<InitialValues> {
-            if (i != 0 || !isFromParameters(op.operand(0))) return std::nullopt;
-            return normally(1); // torch.nn.Embedding
-          },
-          .choices = [](const Operation& op, std::size_t i) { return i == 1 ? forwardOf(op).size : 0; },
+          .kernel =
+              {.use = [](const Operation& op) { return kernelUse<pdcrt::Gather>("Gather", "forward", forwardOf(op)); }},
+          .usage = {.initialValues = [](const Operation& op, std::size_t i) -> std::optional<InitialValues> {
+                      if (i != 0 || !isFromParameters(op.operand(0))) return std::nullopt;
+                      return normally(1); // torch.nn.Embedding
+                    },
+                    .choices = [](const Operation& op, std::size_t i) { return i == 1 ? forwardOf(op).size : 0; }},
           .reference = moving([](ReferenceContext& c) {
             visitBytes(*c.operands[0], *c.results[0], [&](auto x, auto y) {
               forEachPicked(c, forwardOf(c.op), [&](std::size_t atX, std::size_t atY) { y[atY] = x[atX]; });
             });
           }),
           .examples = examples(),
-          .takesDouble = true,
+          .facts = {.takesDouble = true},
       },
       {
           .name = "gather_gradient",
@@ -132,8 +133,10 @@ PDC_OPS(Gather) {
           .attributes = {axisAttribute(), integers("input_shape", std::nullopt, "the shape of X")},
           .infer = inferBackward,
           .cost = perElement(1),
-          .kernel =
-              [](const Operation& op) { return kernelUse<pdcrt::Gather>("Gather", "inputGradient", backwardOf(op)); },
+          .kernel = {.use =
+                         [](const Operation& op) {
+                           return kernelUse<pdcrt::Gather>("Gather", "inputGradient", backwardOf(op));
+                         }},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto dy = c.in<T>(0);
             const auto dx = c.out<T>(0);

@@ -1,7 +1,7 @@
 // ONNX GridSample (Jaderberg et al. 2015): an image read at positions that are data. Each tap of the interpolation is a
 // gather over all pixels, times a weight per position; X has a gradient by the gather, the grid by the weights.
-#include "Helpers/Define.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Shared/Define.h"
 
 #include <charconv>
 

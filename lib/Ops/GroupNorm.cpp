@@ -1,7 +1,7 @@
 // Group normalisation (Wu and He 2018) and instance normalisation (Ulyanov, Vedaldi and Lempitsky 2016): layer_norm
 // over each sample's groups of channels, then one scale and bias per channel or group.
-#include "Helpers/Define.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Shared/Define.h"
 
 using namespace pdc;
 using namespace pdc::ops;

@@ -1,10 +1,10 @@
 // GRU layers (Cho et al. 2014): the recurrent part, its gradient, and ONNX's operator. Kernel: pdcrt::Gru, for layers
 // that apply the reset gate after the product with the recurrent weights (ONNX's linear_before_reset = 1, PyTorch and
 // Keras). Others are unrolled over the steps.
-#include "Helpers/InitialValues.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/Recurrent.h"
-#include "Helpers/RecurrentOps.h"
+#include "Kernels/KernelOptions.h"
+#include "Shared/InitialValues.h"
+#include "Shared/Recurrent.h"
+#include "Shared/RecurrentOps.h"
 
 #include <cmath>
 
@@ -240,12 +240,12 @@ PDC_OPS(Gru) {
           .precision = PrecisionClass::preferLow,
           .cost = cost,
           .gradient = gradient,
-          .kernel = [](const Operation& op) { return kernelUse<pdcrt::Gru>("Gru", "forward", optionsOf(op)); },
-          .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
+          .kernel = {.use = [](const Operation& op) { return kernelUse<pdcrt::Gru>("Gru", "forward", optionsOf(op)); }},
+          .rewrites = {.evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
             Operation* made = b.create("gru", op.operands(), op.attributes, {true, false});
             return {made ? made->result(0) : nullptr, nullptr};
-          },
-          .initialValues = asRecurrent(/*firstState=*/3),
+          }},
+          .usage = {.initialValues = asRecurrent(/*firstState=*/3)},
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c); }),
           .examples = examples(),
       },
@@ -264,7 +264,8 @@ PDC_OPS(Gru) {
           .infer = inferGradient,
           .precision = PrecisionClass::preferLow,
           .cost = cost,
-          .kernel = [](const Operation& op) { return kernelUse<pdcrt::Gru>("Gru", "gradient", optionsOf(op)); },
+          .kernel = {.use =
+                         [](const Operation& op) { return kernelUse<pdcrt::Gru>("Gru", "gradient", optionsOf(op)); }},
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = {example("%dy: f32[3, 2, 2], %r: f32[6, 2], %y: f32[3, 2, 2], %g: f32[3, 2, 8], %h: f32[2, 2], "
                                "%lengths: i32[2]",

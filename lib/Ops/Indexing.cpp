@@ -1,6 +1,6 @@
 // ONNX's ways to pick elements, as index arithmetic and gather; and masks made of positions.
-#include "Helpers/Define.h"
-#include "Helpers/Indices.h"
+#include "Convert/Indices.h"
+#include "Shared/Define.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,12 +1,13 @@
 // Layer normalisation (Ba, Kiros and Hinton 2016) and root mean square normalisation (Zhang and Sennrich 2019) over the
 // last axes, and their gradients: of X in phase I, of scale and bias in phase W. Kernel: pdcrt::LayerNorm.
-#include "Helpers/Define.h"
-#include "Helpers/InitialValues.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/NormNeighbours.h"
-#include "Helpers/NormStatistics.h"
-#include "Helpers/Onnx.h"
-#include "Helpers/RaiseNorm.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Raise/NormNeighbours.h"
+#include "Raise/NormStatistics.h"
+#include "Raise/RaiseNorm.h"
+#include "Shared/Define.h"
+#include "Shared/InitialValues.h"
+#include "Shared/LayerNormReference.h"
 
 #include <cmath>
 
@@ -14,16 +15,6 @@ using namespace pdc;
 using namespace pdc::ops;
 
 namespace {
-
-/// X as [rows, size].
-struct Rows {
-  std::int64_t rows, size;
-
-  Rows(const Operation& op, std::size_t x) : Rows(operandType(op, x).shape, op.attributes.getInt("axis")) {}
-  Rows(const Shape& x, std::int64_t axis)
-      : rows(product(x, 0, static_cast<std::size_t>(axis))),
-        size(product(x, static_cast<std::size_t>(axis), x.size())) {}
-};
 
 /// Of the forward, or of a gradient. `rounded`: a result that is another one in low precision.
 std::vector<AttributeDef> attributes(bool forward, const std::string& rounded = {}) {
@@ -110,87 +101,9 @@ Status verifyForward(const Operation& op, Diagnostics& diags) {
 }
 
 KernelUse kernel(const Operation& op, const char* method, std::size_t x) {
-  const Rows size(op, x);
+  const NormRows size(op, x);
   return kernelUse<pdcrt::LayerNorm>(
       "LayerNorm", method, {.rows = size.rows, .size = size.size, .epsilon = op.attributes.getOr("epsilon", 1e-5)});
-}
-
-template <class T>
-std::span<const T> optional(const ReferenceContext& c, std::size_t i) {
-  return i < c.operands.size() && c.operands[i] ? c.in<T>(i) : std::span<const T>{};
-}
-
-/// Both normalisations; sums are in f64, as the kernel's.
-template <class T>
-void forwardReference(ReferenceContext& c, bool centred) {
-  const Rows s(c.op, 0);
-  const auto x = c.in<T>(0), scale = optional<T>(c, 1), bias = centred ? optional<T>(c, 2) : std::span<const T>{};
-  const auto added = optional<T>(c, addedToNorm(c.op));
-  const std::size_t inverseAt = centred ? 2 : 1, sumAt = sumOfNorm(c.op);
-  for (std::int64_t row = 0; row < s.rows; ++row) {
-    std::vector<T> values(x.begin() + row * s.size, x.begin() + (row + 1) * s.size);
-    for (std::int64_t i = 0; !added.empty() && i < s.size; ++i) values[i] += added[row * s.size + i];
-    if (c.results[sumAt]) std::copy(values.begin(), values.end(), c.out<T>(sumAt).begin() + row * s.size);
-    double mean = 0, square = 0;
-    for (T value : values) mean += centred ? value : T(0);
-    mean /= static_cast<double>(s.size);
-    for (T value : values) square += (value - mean) * (value - mean);
-    const double inverse = 1 / std::sqrt(square / static_cast<double>(s.size) + c.op.attributes.getFloat("epsilon"));
-    if (centred && c.results[1]) c.out<T>(1)[row] = static_cast<T>(mean);
-    if (c.results[inverseAt]) c.out<T>(inverseAt)[row] = static_cast<T>(inverse);
-    for (std::int64_t i = 0; i < s.size; ++i) {
-      const T y =
-          static_cast<T>((values[i] - mean) * inverse * (scale.empty() ? 1 : scale[i]) + (bias.empty() ? 0 : bias[i]));
-      c.out<T>(0)[row * s.size + i] = y;
-      if (c.results[sumAt + 1]) c.out<T>(sumAt + 1)[row * s.size + i] = y;
-    }
-  }
-}
-
-/// Operands: dY, X, scale, [mean,] inverse. With x̂ the normalised X and g = dY · scale:
-/// dX = (g - mean of g - x̂ · mean of g · x̂) · inverse, plus what is added; without centring the mean of g does not
-/// count.
-template <class T>
-void inputGradientReference(ReferenceContext& c, bool centred) {
-  const Rows s(c.op, 1);
-  const auto dy = c.in<T>(0), x = c.in<T>(1), scale = optional<T>(c, 2);
-  const auto inverse = c.in<T>(centred ? 4 : 3);
-  const auto added = optional<T>(c, centred ? 5 : 4);
-  const auto dx = c.out<T>(0);
-  for (std::int64_t row = 0; row < s.rows; ++row) {
-    const double mean = centred ? c.in<T>(3)[row] : 0;
-    const auto gradient = [&](std::int64_t i) { return dy[row * s.size + i] * double(scale.empty() ? 1 : scale[i]); };
-    const auto normal = [&](std::int64_t i) { return (x[row * s.size + i] - mean) * inverse[row]; };
-    double sum = 0, products = 0;
-    for (std::int64_t i = 0; i < s.size; ++i) {
-      sum += centred ? gradient(i) : 0;
-      products += gradient(i) * normal(i);
-    }
-    const double count = static_cast<double>(s.size);
-    for (std::int64_t i = 0; i < s.size; ++i) {
-      const std::int64_t at = row * s.size + i;
-      dx[at] = static_cast<T>((gradient(i) - sum / count - normal(i) * products / count) * inverse[row]);
-      if (!added.empty()) dx[at] += added[at];
-      if (c.results[1]) c.out<T>(1)[at] = dx[at];
-    }
-  }
-}
-
-/// Operands: dY, X, [mean,] inverse.
-template <class T>
-void weightGradientReference(ReferenceContext& c, bool centred) {
-  const Rows s(c.op, 1);
-  const auto dy = c.in<T>(0), x = c.in<T>(1), inverse = c.in<T>(centred ? 3 : 2);
-  for (std::int64_t i = 0; i < s.size; ++i) {
-    double scale = 0, bias = 0;
-    for (std::int64_t row = 0; row < s.rows; ++row) {
-      const T gradient = dy[row * s.size + i];
-      scale += gradient * (x[row * s.size + i] - (centred ? c.in<T>(2)[row] : T(0))) * inverse[row];
-      bias += gradient;
-    }
-    c.out<T>(0)[i] = static_cast<T>(scale);
-    if (centred && c.results[1]) c.out<T>(1)[i] = static_cast<T>(bias);
-  }
 }
 
 Attributes onlyAxis(const Operation& op) {
@@ -347,163 +260,174 @@ std::vector<std::string> examples(bool centred) {
   return texts;
 }
 
+OpDef layerNormDef() {
+  return {
+      .name = "layer_norm",
+      .summary = "X, or its sum with another, normalised to mean 0 and variance 1 over the axes from `axis` on, times "
+                 "scale, plus bias; and the same rounded",
+      .onnx = {onnxMany(
+          "LayerNormalization", 2, [](OnnxReader& n) { return convert(n, true); }, 17)},
+      .operands = {{"X"}, high("scale", true), high("bias", true), high("added", true)},
+      .results = {{"Y"},
+                  {.name = "mean", .optional = true},
+                  {.name = "inverse_std", .optional = true},
+                  {.name = "sum", .optional = true, .asked = true},
+                  {.name = "Y_low", .optional = true, .asked = true}},
+      .attributes = attributes(/*forward=*/true, "Y_low"),
+      .infer =
+          [](const InferContext& c) {
+            const Operands operands{.x = 0, .statistics = {}, .weights = {1, 2}, .added = 3};
+            return forwardTypes(c, "layer_norm", operands, 2);
+          },
+      .verify = verifyForward,
+      .precision = PrecisionClass::keepHigh,
+      .cost = perElement(8),
+      .gradient = layerNormGradient,
+      .kernel = {.use = [](const Operation& op) { return kernel(op, "forward", 0); }},
+      .rewrites = {.evaluation = evaluation, .raise = raiseLayerNorm, .absorb = absorbAroundNorm},
+      .usage = {.initialValues = startsAt(1, {1, 0})},
+      .reference = reference([]<class T>(ReferenceContext& c) { layerNormReference<T>(c, true); }),
+      .examples = examples(true),
+      .facts = {.takesLow = true},
+  };
+}
+
+OpDef layerNormInputGradientDef() {
+  return {
+      .name = "layer_norm_input_gradient",
+      .summary = "Gradient of layer_norm for X, to which something may be added; and the same rounded",
+      .operands = {{"dY"}, high("X"), high("scale", true), high("mean"), high("inverse_std"), high("added", true)},
+      .results = {{"dX"}, {.name = "dX_low", .optional = true, .asked = true}},
+      .attributes = attributes(/*forward=*/false, "dX_low"),
+      .infer =
+          [](const InferContext& c) {
+            const Operands operands{.x = 1, .statistics = {3, 4}, .weights = {2}};
+            return inputGradientTypes(c, "layer_norm_input_gradient", operands, 5);
+          },
+      .precision = PrecisionClass::keepHigh,
+      .cost = perElement(12),
+      .kernel = {.use = [](const Operation& op) { return kernel(op, "inputGradient", 1); },
+                 .replaceable = {{.operand = 0}, {.operand = 5}}},
+      .rewrites = {.absorb = absorbAroundNormGradient},
+      .reference = reference([]<class T>(ReferenceContext& c) { layerNormInputGradientReference<T>(c, true); }),
+      .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %mean: f32[4], %i: f32[4]",
+                           "%dx, _ = layer_norm_input_gradient %dy, %x, %scale, %mean, %i {axis = 1} : f32[4, 6], _"),
+                   example("%dy: f32[2, 3, 17], %x: f32[2, 3, 17], %mean: f32[2, 3], %i: f32[2, 3], "
+                           "%added: f32[2, 3, 17]",
+                           "%dx, _ = layer_norm_input_gradient %dy, %x, _, %mean, %i, %added {axis = 2} : "
+                           "f32[2, 3, 17], _")},
+      .facts = {.takesLow = true},
+  };
+}
+
+OpDef layerNormWeightGradientDef() {
+  return {
+      .name = "layer_norm_weight_gradient",
+      .summary = "Gradients of layer_norm for scale and, if asked for, bias",
+      .operands = {{"dY"}, high("X"), high("mean"), high("inverse_std")},
+      .results = {{"dscale"}, {.name = "dbias", .optional = true}},
+      .attributes = attributes(/*forward=*/false),
+      .infer = [](const InferContext& c) -> Types {
+        const auto parts = split(c, "layer_norm_weight_gradient", {.x = 1, .statistics = {2, 3}, .weights = {}});
+        if (!parts) return failure;
+        return std::vector<Type>{parts->weights, parts->weights};
+      },
+      .precision = PrecisionClass::keepHigh,
+      .cost = perElement(5),
+      .kernel = {.use = [](const Operation& op) { return kernel(op, "weightGradient", 1); }},
+      .reference = reference([]<class T>(ReferenceContext& c) { layerNormWeightGradientReference<T>(c, true); }),
+      .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %mean: f32[4], %i: f32[4]",
+                           "%ds, %db = layer_norm_weight_gradient %dy, %x, %mean, %i {axis = 1} : f32[6], f32[6]"),
+                   example("%dy: f32[5, 2, 3], %x: f32[5, 2, 3], %mean: f32[5], %i: f32[5]",
+                           "%ds, _ = layer_norm_weight_gradient %dy, %x, %mean, %i {axis = 1} : f32[2, 3], _")},
+      .facts = {.takesLow = true},
+  };
+}
+
+OpDef rmsNormDef() {
+  return {
+      .name = "rms_norm",
+      .summary = "X, or its sum with another, divided by its root mean square over the axes from `axis` on, times "
+                 "scale; and the same rounded",
+      .onnx = {onnxMany(
+          "RMSNormalization", 2, [](OnnxReader& n) { return convert(n, false); }, 23)},
+      .operands = {{"X"}, high("scale", true), high("added", true)},
+      .results = {{"Y"},
+                  {.name = "inverse_rms", .optional = true},
+                  {.name = "sum", .optional = true, .asked = true},
+                  {.name = "Y_low", .optional = true, .asked = true}},
+      .attributes = attributes(/*forward=*/true, "Y_low"),
+      .infer =
+          [](const InferContext& c) {
+            const Operands operands{.x = 0, .statistics = {}, .weights = {1}, .added = 2};
+            return forwardTypes(c, "rms_norm", operands, 1);
+          },
+      .verify = verifyForward,
+      .precision = PrecisionClass::keepHigh,
+      .cost = perElement(5),
+      .gradient = rmsNormGradient,
+      .kernel = {.use = [](const Operation& op) { return kernel(op, "rmsForward", 0); }},
+      .rewrites = {.evaluation = evaluation, .raise = raiseRmsNorm, .absorb = absorbAroundNorm},
+      .usage = {.initialValues = startsAt(1, {1})},
+      .reference = reference([]<class T>(ReferenceContext& c) { layerNormReference<T>(c, false); }),
+      .examples = examples(false),
+      .facts = {.takesLow = true},
+  };
+}
+
+OpDef rmsNormInputGradientDef() {
+  return {
+      .name = "rms_norm_input_gradient",
+      .summary = "Gradient of rms_norm for X, to which something may be added; and the same rounded",
+      .operands = {{"dY"}, high("X"), high("scale", true), high("inverse_rms"), high("added", true)},
+      .results = {{"dX"}, {.name = "dX_low", .optional = true, .asked = true}},
+      .attributes = attributes(/*forward=*/false, "dX_low"),
+      .infer =
+          [](const InferContext& c) {
+            const Operands operands{.x = 1, .statistics = {3}, .weights = {2}};
+            return inputGradientTypes(c, "rms_norm_input_gradient", operands, 4);
+          },
+      .precision = PrecisionClass::keepHigh,
+      .cost = perElement(9),
+      .kernel = {.use = [](const Operation& op) { return kernel(op, "rmsInputGradient", 1); },
+                 .replaceable = {{.operand = 0}, {.operand = 4}}},
+      .rewrites = {.absorb = absorbAroundNormGradient},
+      .reference = reference([]<class T>(ReferenceContext& c) { layerNormInputGradientReference<T>(c, false); }),
+      .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %i: f32[4]",
+                           "%dx, _ = rms_norm_input_gradient %dy, %x, %scale, %i {axis = 1} : f32[4, 6], _"),
+                   example("%dy: f32[2, 3, 17], %x: f32[2, 3, 17], %i: f32[2, 3], %added: f32[2, 3, 17]",
+                           "%dx, _ = rms_norm_input_gradient %dy, %x, _, %i, %added {axis = 2} : f32[2, 3, 17], _")},
+      .facts = {.takesLow = true},
+  };
+}
+
+OpDef rmsNormWeightGradientDef() {
+  return {
+      .name = "rms_norm_weight_gradient",
+      .summary = "Gradient of rms_norm for scale",
+      .operands = {{"dY"}, high("X"), high("inverse_rms")},
+      .results = {{"dscale"}},
+      .attributes = attributes(/*forward=*/false),
+      .infer = [](const InferContext& c) -> Types {
+        const auto parts = split(c, "rms_norm_weight_gradient", {.x = 1, .statistics = {2}, .weights = {}});
+        if (!parts) return failure;
+        return std::vector<Type>{parts->weights};
+      },
+      .precision = PrecisionClass::keepHigh,
+      .cost = perElement(4),
+      .kernel = {.use = [](const Operation& op) { return kernel(op, "rmsWeightGradient", 1); }},
+      .reference = reference([]<class T>(ReferenceContext& c) { layerNormWeightGradientReference<T>(c, false); }),
+      .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %i: f32[4]",
+                           "%ds = rms_norm_weight_gradient %dy, %x, %i {axis = 1} : f32[6]"),
+                   example("%dy: f32[5, 2, 3], %x: f32[5, 2, 3], %i: f32[5]",
+                           "%ds = rms_norm_weight_gradient %dy, %x, %i {axis = 1} : f32[2, 3]")},
+      .facts = {.takesLow = true},
+  };
+}
+
 } // namespace
 
 PDC_OPS(LayerNorm) {
-  return {
-      {
-          .name = "layer_norm",
-          .summary =
-              "X, or its sum with another, normalised to mean 0 and variance 1 over the axes from `axis` on, times "
-              "scale, plus bias; and the same rounded",
-          .onnx = {onnxMany(
-              "LayerNormalization", 2, [](OnnxReader& n) { return convert(n, true); }, 17)},
-          .operands = {{"X"}, high("scale", true), high("bias", true), high("added", true)},
-          .results = {{"Y"},
-                      {.name = "mean", .optional = true},
-                      {.name = "inverse_std", .optional = true},
-                      {.name = "sum", .optional = true, .asked = true},
-                      {.name = "Y_low", .optional = true, .asked = true}},
-          .attributes = attributes(/*forward=*/true, "Y_low"),
-          .infer =
-              [](const InferContext& c) {
-                const Operands operands{.x = 0, .statistics = {}, .weights = {1, 2}, .added = 3};
-                return forwardTypes(c, "layer_norm", operands, 2);
-              },
-          .verify = verifyForward,
-          .precision = PrecisionClass::keepHigh,
-          .cost = perElement(8),
-          .gradient = layerNormGradient,
-          .kernel = [](const Operation& op) { return kernel(op, "forward", 0); },
-          .evaluation = evaluation,
-          .raise = raiseLayerNorm,
-          .absorb = absorbAroundNorm,
-          .initialValues = startsAt(1, {1, 0}),
-          .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, true); }),
-          .examples = examples(true),
-          .takesLow = true,
-      },
-      {
-          .name = "layer_norm_input_gradient",
-          .summary = "Gradient of layer_norm for X, to which something may be added; and the same rounded",
-          .operands = {{"dY"}, high("X"), high("scale", true), high("mean"), high("inverse_std"), high("added", true)},
-          .results = {{"dX"}, {.name = "dX_low", .optional = true, .asked = true}},
-          .attributes = attributes(/*forward=*/false, "dX_low"),
-          .infer =
-              [](const InferContext& c) {
-                const Operands operands{.x = 1, .statistics = {3, 4}, .weights = {2}};
-                return inputGradientTypes(c, "layer_norm_input_gradient", operands, 5);
-              },
-          .precision = PrecisionClass::keepHigh,
-          .cost = perElement(12),
-          .kernel = [](const Operation& op) { return kernel(op, "inputGradient", 1); },
-          .absorb = absorbAroundNormGradient,
-          .replaceable = {{.operand = 0}, {.operand = 5}},
-          .reference = reference([]<class T>(ReferenceContext& c) { inputGradientReference<T>(c, true); }),
-          .examples = {example(
-                           "%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %mean: f32[4], %i: f32[4]",
-                           "%dx, _ = layer_norm_input_gradient %dy, %x, %scale, %mean, %i {axis = 1} : f32[4, 6], _"),
-                       example("%dy: f32[2, 3, 17], %x: f32[2, 3, 17], %mean: f32[2, 3], %i: f32[2, 3], "
-                               "%added: f32[2, 3, 17]",
-                               "%dx, _ = layer_norm_input_gradient %dy, %x, _, %mean, %i, %added {axis = 2} : "
-                               "f32[2, 3, 17], _")},
-          .takesLow = true,
-      },
-      {
-          .name = "layer_norm_weight_gradient",
-          .summary = "Gradients of layer_norm for scale and, if asked for, bias",
-          .operands = {{"dY"}, high("X"), high("mean"), high("inverse_std")},
-          .results = {{"dscale"}, {.name = "dbias", .optional = true}},
-          .attributes = attributes(/*forward=*/false),
-          .infer = [](const InferContext& c) -> Types {
-            const auto parts = split(c, "layer_norm_weight_gradient", {.x = 1, .statistics = {2, 3}, .weights = {}});
-            if (!parts) return failure;
-            return std::vector<Type>{parts->weights, parts->weights};
-          },
-          .precision = PrecisionClass::keepHigh,
-          .cost = perElement(5),
-          .kernel = [](const Operation& op) { return kernel(op, "weightGradient", 1); },
-          .reference = reference([]<class T>(ReferenceContext& c) { weightGradientReference<T>(c, true); }),
-          .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %mean: f32[4], %i: f32[4]",
-                               "%ds, %db = layer_norm_weight_gradient %dy, %x, %mean, %i {axis = 1} : f32[6], f32[6]"),
-                       example("%dy: f32[5, 2, 3], %x: f32[5, 2, 3], %mean: f32[5], %i: f32[5]",
-                               "%ds, _ = layer_norm_weight_gradient %dy, %x, %mean, %i {axis = 1} : f32[2, 3], _")},
-          .takesLow = true,
-      },
-      {
-          .name = "rms_norm",
-          .summary = "X, or its sum with another, divided by its root mean square over the axes from `axis` on, times "
-                     "scale; and the same rounded",
-          .onnx = {onnxMany(
-              "RMSNormalization", 2, [](OnnxReader& n) { return convert(n, false); }, 23)},
-          .operands = {{"X"}, high("scale", true), high("added", true)},
-          .results = {{"Y"},
-                      {.name = "inverse_rms", .optional = true},
-                      {.name = "sum", .optional = true, .asked = true},
-                      {.name = "Y_low", .optional = true, .asked = true}},
-          .attributes = attributes(/*forward=*/true, "Y_low"),
-          .infer =
-              [](const InferContext& c) {
-                const Operands operands{.x = 0, .statistics = {}, .weights = {1}, .added = 2};
-                return forwardTypes(c, "rms_norm", operands, 1);
-              },
-          .verify = verifyForward,
-          .precision = PrecisionClass::keepHigh,
-          .cost = perElement(5),
-          .gradient = rmsNormGradient,
-          .kernel = [](const Operation& op) { return kernel(op, "rmsForward", 0); },
-          .evaluation = evaluation,
-          .raise = raiseRmsNorm,
-          .absorb = absorbAroundNorm,
-          .initialValues = startsAt(1, {1}),
-          .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, false); }),
-          .examples = examples(false),
-          .takesLow = true,
-      },
-      {
-          .name = "rms_norm_input_gradient",
-          .summary = "Gradient of rms_norm for X, to which something may be added; and the same rounded",
-          .operands = {{"dY"}, high("X"), high("scale", true), high("inverse_rms"), high("added", true)},
-          .results = {{"dX"}, {.name = "dX_low", .optional = true, .asked = true}},
-          .attributes = attributes(/*forward=*/false, "dX_low"),
-          .infer =
-              [](const InferContext& c) {
-                const Operands operands{.x = 1, .statistics = {3}, .weights = {2}};
-                return inputGradientTypes(c, "rms_norm_input_gradient", operands, 4);
-              },
-          .precision = PrecisionClass::keepHigh,
-          .cost = perElement(9),
-          .kernel = [](const Operation& op) { return kernel(op, "rmsInputGradient", 1); },
-          .absorb = absorbAroundNormGradient,
-          .replaceable = {{.operand = 0}, {.operand = 4}},
-          .reference = reference([]<class T>(ReferenceContext& c) { inputGradientReference<T>(c, false); }),
-          .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %i: f32[4]",
-                               "%dx, _ = rms_norm_input_gradient %dy, %x, %scale, %i {axis = 1} : f32[4, 6], _"),
-                       example(
-                           "%dy: f32[2, 3, 17], %x: f32[2, 3, 17], %i: f32[2, 3], %added: f32[2, 3, 17]",
-                           "%dx, _ = rms_norm_input_gradient %dy, %x, _, %i, %added {axis = 2} : f32[2, 3, 17], _")},
-          .takesLow = true,
-      },
-      {
-          .name = "rms_norm_weight_gradient",
-          .summary = "Gradient of rms_norm for scale",
-          .operands = {{"dY"}, high("X"), high("inverse_rms")},
-          .results = {{"dscale"}},
-          .attributes = attributes(/*forward=*/false),
-          .infer = [](const InferContext& c) -> Types {
-            const auto parts = split(c, "rms_norm_weight_gradient", {.x = 1, .statistics = {2}, .weights = {}});
-            if (!parts) return failure;
-            return std::vector<Type>{parts->weights};
-          },
-          .precision = PrecisionClass::keepHigh,
-          .cost = perElement(4),
-          .kernel = [](const Operation& op) { return kernel(op, "rmsWeightGradient", 1); },
-          .reference = reference([]<class T>(ReferenceContext& c) { weightGradientReference<T>(c, false); }),
-          .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %i: f32[4]",
-                               "%ds = rms_norm_weight_gradient %dy, %x, %i {axis = 1} : f32[6]"),
-                       example("%dy: f32[5, 2, 3], %x: f32[5, 2, 3], %i: f32[5]",
-                               "%ds = rms_norm_weight_gradient %dy, %x, %i {axis = 1} : f32[2, 3]")},
-          .takesLow = true,
-      },
-  };
+  return {layerNormDef(), layerNormInputGradientDef(), layerNormWeightGradientDef(),
+          rmsNormDef(),   rmsNormInputGradientDef(),   rmsNormWeightGradientDef()};
 }

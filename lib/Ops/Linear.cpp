@@ -1,10 +1,10 @@
 // Linear layers: Y = X · W + B, over the last axis of X, and their gradients. Kernel: pdcrt::Linear.
-#include "Helpers/Define.h"
-#include "Helpers/InitialValues.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/LinearAlgorithms.h"
-#include "Helpers/Onnx.h"
-#include "Helpers/RaiseLinear.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Kernels/LinearAlgorithms.h"
+#include "Raise/RaiseLinear.h"
+#include "Shared/Define.h"
+#include "Shared/InitialValues.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -221,110 +221,121 @@ std::vector<std::string> examples() {
           example("%x: f32[6], %w: f32[6, 2], %b: f32[2]", "%y = linear %x, %w, %b : f32[2]")};
 }
 
-} // namespace
-
-PDC_OPS(Linear) {
+OpDef linearDef() {
   return {
-      {
-          .name = "linear",
-          .summary = "Y = X · W + B over the last axis of X",
-          .operands = {{"X"}, {"W"}, {.name = "B", .optional = true}},
-          .results = {{"Y"}},
-          .attributes = attributes,
-          .infer = inferForward,
-          .precision = PrecisionClass::preferLow,
-          .cost = [](const Operation& op) { return cost(op, sizesOfForward(op)); },
-          .gradient = gradient,
-          .kernel =
-              [](const Operation& op) { return kernelUse<pdcrt::Linear>("Linear", "forward", forwardOptions(op)); },
+      .name = "linear",
+      .summary = "Y = X · W + B over the last axis of X",
+      .operands = {{"X"}, {"W"}, {.name = "B", .optional = true}},
+      .results = {{"Y"}},
+      .attributes = attributes,
+      .infer = inferForward,
+      .precision = PrecisionClass::preferLow,
+      .cost = [](const Operation& op) { return cost(op, sizesOfForward(op)); },
+      .gradient = gradient,
+      .kernel = {
+          .use = [](const Operation& op) { return kernelUse<pdcrt::Linear>("Linear", "forward", forwardOptions(op)); },
           .alternatives = [](const Operation& op,
-                             Target target) { return linearAlternatives(forwardOptions(op), "forward", target); },
-          .raise = raiseLinear,
-          .initialValues = asLayer([](const Operation& op) { return lastOf(operandType(op, 0)); }),
-          .makeGap = makeGap,
-          .reference = reference([]<class T>(ReferenceContext& c) {
-            const Sizes s = sizesOfForward(c.op);
-            const auto x = c.in<T>(0), w = c.in<T>(1);
-            const auto y = c.out<T>(0);
-            for (std::int64_t row = 0; row < s.rows; ++row)
-              for (std::int64_t output = 0; output < s.outputs; ++output) {
-                T sum = c.operands.size() > 2 && c.operands[2] ? c.in<T>(2)[output] : T(0);
-                for (std::int64_t input = 0; input < s.inputs; ++input)
-                  sum += x[row * s.inputs + input] * w[weightAt(c.op, s, input, output)];
-                y[row * s.outputs + output] = sum;
-              }
-          }),
-          .examples = examples(),
-          .takesLow = true,
-      },
-      {
-          .name = "linear_input_gradient",
-          .summary = "Gradient of linear for X: dX = dY · transposed W",
-          .operands = {{"dY"}, {"W"}},
-          .results = {{"dX"}},
-          .attributes = attributes,
-          .infer = inferInputGradient,
-          .precision = PrecisionClass::preferLow,
-          .cost = [](const Operation& op) { return cost(op, sizesOfInputGradient(op)); },
-          .kernel =
-              [](const Operation& op) {
-                return kernelUse<pdcrt::Linear>("Linear", "inputGradient", inputGradientOptions(op));
-              },
-          .alternatives =
-              [](const Operation& op, Target target) {
-                return linearAlternatives(inputGradientOptions(op), "inputGradient", target);
-              },
-          .reference = reference(
-              []<class T>(ReferenceContext& c) { makeInputGradient<T>(c, sizesOfInputGradient(c.op), 0, 0); }),
-          .examples = {example("%dy: f32[4, 5], %w: f32[3, 5]", "%dx = linear_input_gradient %dy, %w : f32[4, 3]"),
-                       example("%dy: f32[2, 3, 5], %w: f32[5, 4]",
-                               "%dx = linear_input_gradient %dy, %w {transposed = true} : f32[2, 3, 4]")},
-          .takesLow = true,
-      },
-      {
-          .name = "linear_weight_gradient",
-          .summary = "Gradients of linear for W and B: dW = transposed X · dY, dB the sum of dY over rows",
-          .operands = {{"X"}, {"dY"}},
-          .results = {{"dW"}, {.name = "dB", .optional = true}},
-          .attributes = gradientAttributes(),
-          .infer = inferWeightGradient,
-          .precision = PrecisionClass::preferLow,
-          .cost = [](const Operation& op) { return cost(op, sizesOfWeightGradient(op)); },
-          .kernel = [](const Operation& op) { return kernelInParts(op, "weightGradient", "weightGradientInParts"); },
+                             Target target) { return linearAlternatives(forwardOptions(op), "forward", target); }},
+      .rewrites = {.raise = raiseLinear, .makeGap = makeGap},
+      .usage = {.initialValues = asLayer([](const Operation& op) { return lastOf(operandType(op, 0)); })},
+      .reference = reference([]<class T>(ReferenceContext& c) {
+        const Sizes s = sizesOfForward(c.op);
+        const auto x = c.in<T>(0), w = c.in<T>(1);
+        const auto y = c.out<T>(0);
+        for (std::int64_t row = 0; row < s.rows; ++row)
+          for (std::int64_t output = 0; output < s.outputs; ++output) {
+            T sum = c.operands.size() > 2 && c.operands[2] ? c.in<T>(2)[output] : T(0);
+            for (std::int64_t input = 0; input < s.inputs; ++input)
+              sum += x[row * s.inputs + input] * w[weightAt(c.op, s, input, output)];
+            y[row * s.outputs + output] = sum;
+          }
+      }),
+      .examples = examples(),
+      .facts = {.takesLow = true},
+  };
+}
+
+OpDef linearInputGradientDef() {
+  return {
+      .name = "linear_input_gradient",
+      .summary = "Gradient of linear for X: dX = dY · transposed W",
+      .operands = {{"dY"}, {"W"}},
+      .results = {{"dX"}},
+      .attributes = attributes,
+      .infer = inferInputGradient,
+      .precision = PrecisionClass::preferLow,
+      .cost = [](const Operation& op) { return cost(op, sizesOfInputGradient(op)); },
+      .kernel = {.use =
+                     [](const Operation& op) {
+                       return kernelUse<pdcrt::Linear>("Linear", "inputGradient", inputGradientOptions(op));
+                     },
+                 .alternatives =
+                     [](const Operation& op, Target target) {
+                       return linearAlternatives(inputGradientOptions(op), "inputGradient", target);
+                     }},
+      .reference =
+          reference([]<class T>(ReferenceContext& c) { makeInputGradient<T>(c, sizesOfInputGradient(c.op), 0, 0); }),
+      .examples = {example("%dy: f32[4, 5], %w: f32[3, 5]", "%dx = linear_input_gradient %dy, %w : f32[4, 3]"),
+                   example("%dy: f32[2, 3, 5], %w: f32[5, 4]",
+                           "%dx = linear_input_gradient %dy, %w {transposed = true} : f32[2, 3, 4]")},
+      .facts = {.takesLow = true},
+  };
+}
+
+OpDef linearWeightGradientDef() {
+  return {
+      .name = "linear_weight_gradient",
+      .summary = "Gradients of linear for W and B: dW = transposed X · dY, dB the sum of dY over rows",
+      .operands = {{"X"}, {"dY"}},
+      .results = {{"dW"}, {.name = "dB", .optional = true}},
+      .attributes = gradientAttributes(),
+      .infer = inferWeightGradient,
+      .precision = PrecisionClass::preferLow,
+      .cost = [](const Operation& op) { return cost(op, sizesOfWeightGradient(op)); },
+      .kernel = {
+          .use = [](const Operation& op) { return kernelInParts(op, "weightGradient", "weightGradientInParts"); },
           .alternatives =
               [](const Operation& op, Target target) {
                 return linearAlternatives(weightGradientOptions(op), "weightGradient", target);
-              },
-          .together = together,
-          .reference = reference([]<class T>(ReferenceContext& c) { addWeightGradients<T>(c); }),
-          .examples = {example("%x: f32[4, 3], %dy: f32[4, 5]",
-                               "%dw, %db = linear_weight_gradient %x, %dy {transposed = true} : f32[5, 3], f32[5]"),
-                       example("%x: f32[2, 2, 3], %dy: f32[2, 2, 4]",
-                               "%dw, _ = linear_weight_gradient %x, %dy {wide = true} : f32[3, 4], _")},
-          .takesLow = true,
-      },
-      {
-          .name = "linear_gradients",
-          .summary = "linear_weight_gradient and linear_input_gradient at once, in one pass over W",
-          .operands = {{"X"}, {"dY"}, {"W"}},
-          .results = {{"dW"}, {.name = "dB", .optional = true}, {"dX"}},
-          .attributes = attributes,
-          .infer = inferGradients,
-          .cost =
-              [](const Operation& op) {
-                const Cost one = cost(op, sizesOfWeightGradient(op));
-                return Cost{.flops = 2 * one.flops, .bytes = one.bytes};
-              },
-          .kernel = [](const Operation& op) { return kernelInParts(op, "gradients", "gradientsInParts"); },
-          .reference = reference([]<class T>(ReferenceContext& c) {
-            addWeightGradients<T>(c);
-            makeInputGradient<T>(c, sizesOfWeightGradient(c.op), 1, 2);
-          }),
-          .examples = {example("%x: f32[4, 3], %dy: f32[4, 5], %w: f32[5, 3]",
-                               "%dw, %db, %dx = linear_gradients %x, %dy, %w {transposed = true} : f32[5, 3], f32[5], "
-                               "f32[4, 3]"),
-                       example("%x: f32[2, 2, 3], %dy: f32[2, 2, 4], %w: f32[3, 4]",
-                               "%dw, _, %dx = linear_gradients %x, %dy, %w : f32[3, 4], _, f32[2, 2, 3]")},
-      },
+              }},
+      .rewrites = {.together = together},
+      .reference = reference([]<class T>(ReferenceContext& c) { addWeightGradients<T>(c); }),
+      .examples = {example("%x: f32[4, 3], %dy: f32[4, 5]",
+                           "%dw, %db = linear_weight_gradient %x, %dy {transposed = true} : f32[5, 3], f32[5]"),
+                   example("%x: f32[2, 2, 3], %dy: f32[2, 2, 4]",
+                           "%dw, _ = linear_weight_gradient %x, %dy {wide = true} : f32[3, 4], _")},
+      .facts = {.takesLow = true},
   };
+}
+
+OpDef linearGradientsDef() {
+  return {
+      .name = "linear_gradients",
+      .summary = "linear_weight_gradient and linear_input_gradient at once, in one pass over W",
+      .operands = {{"X"}, {"dY"}, {"W"}},
+      .results = {{"dW"}, {.name = "dB", .optional = true}, {"dX"}},
+      .attributes = attributes,
+      .infer = inferGradients,
+      .cost =
+          [](const Operation& op) {
+            const Cost one = cost(op, sizesOfWeightGradient(op));
+            return Cost{.flops = 2 * one.flops, .bytes = one.bytes};
+          },
+      .kernel = {.use = [](const Operation& op) { return kernelInParts(op, "gradients", "gradientsInParts"); }},
+      .reference = reference([]<class T>(ReferenceContext& c) {
+        addWeightGradients<T>(c);
+        makeInputGradient<T>(c, sizesOfWeightGradient(c.op), 1, 2);
+      }),
+      .examples = {example("%x: f32[4, 3], %dy: f32[4, 5], %w: f32[5, 3]",
+                           "%dw, %db, %dx = linear_gradients %x, %dy, %w {transposed = true} : f32[5, 3], f32[5], "
+                           "f32[4, 3]"),
+                   example("%x: f32[2, 2, 3], %dy: f32[2, 2, 4], %w: f32[3, 4]",
+                           "%dw, _, %dx = linear_gradients %x, %dy, %w : f32[3, 4], _, f32[2, 2, 3]")},
+  };
+}
+
+} // namespace
+
+PDC_OPS(Linear) {
+  return {linearDef(), linearInputGradientDef(), linearWeightGradientDef(), linearGradientsDef()};
 }

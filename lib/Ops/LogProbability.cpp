@@ -1,7 +1,7 @@
 // Losses of probabilities, which may be 0 or 1: logarithms end at -100, and gradients where a probability of 1e-12 has
 // them, as in PyTorch's binary_cross_entropy.
-#include "Helpers/Define.h"
-#include "Helpers/Elementwise.h"
+#include "Shared/Define.h"
+#include "Shared/Elementwise.h"
 
 using namespace pdc;
 using namespace pdc::ops;

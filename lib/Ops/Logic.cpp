@@ -1,5 +1,5 @@
 // Comparisons, logic, choice, and conversion between element types.
-#include "Helpers/Elementwise.h"
+#include "Shared/Elementwise.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -45,9 +45,9 @@ static OpDef cast() {
             return {g.value(0, "cast", {g.resultGradient(0)}, {{"to", std::string(nameOf(x.element))}})};
           },
           .expressions = {"X"},
-          .canonicalize = [](Operation& op, Builder&) -> Value* {
+          .rewrites = {.canonicalize = [](Operation& op, Builder&) -> Value* {
             return operandType(op, 0).element == resultType(op).element ? op.operand(0) : nullptr;
-          },
+          }},
           .examples = {example("%x: i64[2, 3]", "%y = cast %x {to = \"f32\"} : f32[2, 3]"),
                        example("%x: bool[4]", "%y = cast %x {to = \"f32\"} : f32[4]"),
                        example("%x: i32[4]", "%y = cast %x {to = \"i64\"} : i64[4]"),
@@ -140,41 +140,26 @@ static OpDef complement() {
 
 PDC_OPS(Logic) {
   return {
-      binary({.name = "equal", .summary = "A == B", .onnx = "Equal", .expression = "A == B", .commutative = true},
-             true),
-      binary({.name = "not_equal", .summary = "A != B", .onnx = "", .expression = "A != B", .commutative = true}, true),
+      binary({.name = "equal", .summary = "A == B", .onnx = "Equal", .expression = "A == B"}, true),
+      binary({.name = "not_equal", .summary = "A != B", .onnx = "", .expression = "A != B"}, true),
       binary({.name = "less", .summary = "A < B", .onnx = "Less", .expression = "A < B"}, true),
       binary({.name = "less_equal", .summary = "A <= B", .onnx = "LessOrEqual", .expression = "A <= B"}, true),
       binary({.name = "greater", .summary = "A > B", .onnx = "Greater", .expression = "A > B"}, true),
       binary({.name = "greater_equal", .summary = "A >= B", .onnx = "GreaterOrEqual", .expression = "A >= B"}, true),
-      logical({.name = "and",
-               .summary = "Whether A and B hold",
-               .onnx = "And",
-               .expression = "A && B",
-               .commutative = true}),
-      logical(
-          {.name = "or", .summary = "Whether A or B holds", .onnx = "Or", .expression = "A || B", .commutative = true}),
+      logical({.name = "and", .summary = "Whether A and B hold", .onnx = "And", .expression = "A && B"}),
+      logical({.name = "or", .summary = "Whether A or B holds", .onnx = "Or", .expression = "A || B"}),
       logical({.name = "xor",
                .summary = "Whether one of A and B holds and the other does not",
                .onnx = "Xor",
-               .expression = "A != B",
-               .commutative = true}),
+               .expression = "A != B"}),
       negation(),
-      ofBits({.name = "bit_and",
-              .summary = "Bits that A and B have",
-              .onnx = "BitwiseAnd",
-              .expression = "bitAnd(A, B)",
-              .commutative = true}),
-      ofBits({.name = "bit_or",
-              .summary = "Bits that A or B has",
-              .onnx = "BitwiseOr",
-              .expression = "bitOr(A, B)",
-              .commutative = true}),
+      ofBits(
+          {.name = "bit_and", .summary = "Bits that A and B have", .onnx = "BitwiseAnd", .expression = "bitAnd(A, B)"}),
+      ofBits({.name = "bit_or", .summary = "Bits that A or B has", .onnx = "BitwiseOr", .expression = "bitOr(A, B)"}),
       ofBits({.name = "bit_xor",
               .summary = "Bits that one of A and B has",
               .onnx = "BitwiseXor",
-              .expression = "bitXor(A, B)",
-              .commutative = true}),
+              .expression = "bitXor(A, B)"}),
       complement(),
       shift({.name = "shift_left",
              .summary = "A with its bits moved B places up; bits that leave it are lost",

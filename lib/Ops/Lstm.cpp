@@ -1,10 +1,10 @@
 // LSTM layers (Hochreiter and Schmidhuber 1997, with forget gates): the recurrent part, its gradient, and ONNX's
 // operator. Kernel: pdcrt::Lstm. Forms of ONNX that the kernel does not compute are unrolled over the steps.
-#include "Helpers/InitialValues.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/RaiseLstm.h"
-#include "Helpers/Recurrent.h"
-#include "Helpers/RecurrentOps.h"
+#include "Kernels/KernelOptions.h"
+#include "Raise/RaiseLstm.h"
+#include "Shared/InitialValues.h"
+#include "Shared/Recurrent.h"
+#include "Shared/RecurrentOps.h"
 
 #include <cmath>
 
@@ -259,15 +259,16 @@ PDC_OPS(Lstm) {
           .precision = PrecisionClass::preferLow,
           .cost = [](const Operation& op) { return cost(op, forwardOf(op)); },
           .gradient = gradient,
-          .kernel = [](const Operation& op) { return kernelUse<pdcrt::Lstm>("Lstm", "forward", forwardOf(op)); },
-          .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
-            const Value* cells = op.result(1);
-            const bool keepsCells = cells && (!cells->users().empty() || b.graph().isOutput(cells));
-            Operation* made = b.create("lstm", op.operands(), op.attributes, {true, keepsCells, false});
-            return {made ? made->result(0) : nullptr, made ? made->result(1) : nullptr, nullptr};
-          },
-          .raise = raiseLstm,
-          .initialValues = asRecurrent(/*firstState=*/2),
+          .kernel = {.use =
+                         [](const Operation& op) { return kernelUse<pdcrt::Lstm>("Lstm", "forward", forwardOf(op)); }},
+          .rewrites = {.evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
+                         const Value* cells = op.result(1);
+                         const bool keepsCells = cells && (!cells->users().empty() || b.graph().isOutput(cells));
+                         Operation* made = b.create("lstm", op.operands(), op.attributes, {true, keepsCells, false});
+                         return {made ? made->result(0) : nullptr, made ? made->result(1) : nullptr, nullptr};
+                       },
+                       .raise = raiseLstm},
+          .usage = {.initialValues = asRecurrent(/*firstState=*/2)},
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c); }),
           .examples = examples(),
       },
@@ -287,7 +288,8 @@ PDC_OPS(Lstm) {
           .infer = inferGradient,
           .precision = PrecisionClass::preferLow,
           .cost = [](const Operation& op) { return cost(op, backwardOf(op)); },
-          .kernel = [](const Operation& op) { return kernelUse<pdcrt::Lstm>("Lstm", "gradient", backwardOf(op)); },
+          .kernel =
+              {.use = [](const Operation& op) { return kernelUse<pdcrt::Lstm>("Lstm", "gradient", backwardOf(op)); }},
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = {example(
                            "%dy: f32[3, 2, 2], %dc: f32[3, 2, 2], %r: f32[8, 2], %c: f32[3, 2, 2], %g: f32[3, 2, 8], "

@@ -1,9 +1,9 @@
 // Products of matrices, batched, and ONNX Gemm. Kernel: pdcrt::MatMul. The gradients are products with other flags.
-#include "Helpers/Define.h"
-#include "Helpers/InitialValues.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/Match.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Raise/Match.h"
+#include "Shared/Define.h"
+#include "Shared/InitialValues.h"
 
 #include <algorithm>
 
@@ -244,12 +244,13 @@ PDC_OPS(MatMul) {
           .precision = PrecisionClass::preferLow,
           .cost = cost,
           .gradient = [](GradientContext& g) { return Gradient(g).run(); },
-          .kernel = [](const Operation& op) { return kernelUse<pdcrt::MatMul>("MatMul", "forward", optionsOf(op)); },
-          .raise = raiseTransposes,
-          .initialValues = [](const Operation& op, std::size_t i) -> std::optional<InitialValues> {
+          .kernel =
+              {.use = [](const Operation& op) { return kernelUse<pdcrt::MatMul>("MatMul", "forward", optionsOf(op)); }},
+          .rewrites = {.raise = raiseTransposes},
+          .usage = {.initialValues = [](const Operation& op, std::size_t i) -> std::optional<InitialValues> {
             if (!isFromParameters(op.operand(i)) || isFromParameters(op.operand(1 - i))) return std::nullopt;
             return uniformFor(optionsOf(op).k); // as a linear layer
-          },
+          }},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const pdcrt::MatMul::Options o = optionsOf(c.op);
             const auto a = c.in<T>(0), b = c.in<T>(1);
@@ -268,7 +269,7 @@ PDC_OPS(MatMul) {
             }
           }),
           .examples = examples(),
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
       composed("gemm", "alpha · op(A) · op(B) + beta · C: linear where that is one, else matmul, mul and add",
                {onnx("Gemm", 2, convertGemm)}),

@@ -1,10 +1,10 @@
 // Dot-product attention of heads that lie beside each other in rows, as the layers before and behind it have them.
 // Kernel: pdcrt::MultiHeadAttention. What exporters write is dot_product_attention between transposes
-// (Helpers/MergeHeads.h).
-#include "Helpers/AttentionBias.h"
-#include "Helpers/AttentionOptions.h"
-#include "Helpers/Define.h"
-#include "Helpers/KernelOptions.h"
+// (Raise/MergeHeads.h).
+#include "Kernels/AttentionOptions.h"
+#include "Kernels/KernelOptions.h"
+#include "Shared/AttentionBias.h"
+#include "Shared/Define.h"
 
 #include "pdc/IR/Builder.h"
 
@@ -345,15 +345,17 @@ PDC_OPS(MultiHeadAttention) {
           .precision = PrecisionClass::preferLow,
           .cost = cost(0, 2, 14),
           .gradient = gradient,
-          .kernel =
-              [](const Operation& op) {
-                return kernelUse<pdcrt::MultiHeadAttention>("MultiHeadAttention", "forward", optionsOf(op, 0));
-              },
-          .alternatives = [](const Operation& op, Target target) { return alternatives(op, 0, "forward", target); },
-          .evaluation = evaluation,
+          .kernel = {.use =
+                         [](const Operation& op) {
+                           return kernelUse<pdcrt::MultiHeadAttention>("MultiHeadAttention", "forward",
+                                                                       optionsOf(op, 0));
+                         },
+                     .alternatives = [](const Operation& op,
+                                        Target target) { return alternatives(op, 0, "forward", target); }},
+          .rewrites = {.evaluation = evaluation},
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c); }),
           .examples = examples(),
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
       {
           .name = "multi_head_attention_gradient",
@@ -373,15 +375,16 @@ PDC_OPS(MultiHeadAttention) {
           .infer = inferGradient,
           .precision = PrecisionClass::preferLow,
           .cost = cost(1, 5, 14),
-          .kernel =
-              [](const Operation& op) {
-                return kernelUse<pdcrt::MultiHeadAttention>("MultiHeadAttention", "inputGradient", optionsOf(op, 1));
-              },
-          .alternatives = [](const Operation& op,
-                             Target target) { return alternatives(op, 1, "inputGradient", target); },
+          .kernel = {.use =
+                         [](const Operation& op) {
+                           return kernelUse<pdcrt::MultiHeadAttention>("MultiHeadAttention", "inputGradient",
+                                                                       optionsOf(op, 1));
+                         },
+                     .alternatives = [](const Operation& op,
+                                        Target target) { return alternatives(op, 1, "inputGradient", target); }},
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = gradientExamples(),
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
   };
 }

@@ -1,7 +1,7 @@
 // Padding with a constant. Kernel: pdcrt::Pad. ONNX's other modes repeat elements of X: they are gathers.
-#include "Helpers/Define.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Shared/Define.h"
 
 #include <numeric>
 
@@ -183,26 +183,26 @@ PDC_OPS(Pad) {
                          {"sizes", x},
                          {"steps", std::vector<std::int64_t>(x.size(), 1)}})};
       },
-      .kernel =
-          [](const Operation& op) {
-            const auto inMemory = [&](std::vector<std::int64_t> sizes) {
-              if (inChannelBlocks(op)) sizes = {sizes[0], 0, sizes[2], sizes[3], 0};
-              return axesOf(sizes);
-            };
-            return kernelUse<pdcrt::Pad>("Pad", "forward",
-                                         {.input = toRuntime(blockedShape(op, operandType(op, 0).shape)),
-                                          .before = inMemory(op.attributes.getInts("before")),
-                                          .after = inMemory(op.attributes.getInts("after")),
-                                          .value = op.attributes.getFloat("value")});
-          },
-      .channelBlocks =
-          [](const Operation& op) {
-            const Shape &x = operandType(op, 0).shape, &y = resultType(op).shape;
-            return x.size() == 4 && x[1] == y[1] ? everyPlane(op) : ChannelBlocks();
-          },
-      .canonicalize = [](Operation& op, Builder&) -> Value* {
+      .kernel = {.use =
+                     [](const Operation& op) {
+                       const auto inMemory = [&](std::vector<std::int64_t> sizes) {
+                         if (inChannelBlocks(op)) sizes = {sizes[0], 0, sizes[2], sizes[3], 0};
+                         return axesOf(sizes);
+                       };
+                       return kernelUse<pdcrt::Pad>("Pad", "forward",
+                                                    {.input = toRuntime(blockedShape(op, operandType(op, 0).shape)),
+                                                     .before = inMemory(op.attributes.getInts("before")),
+                                                     .after = inMemory(op.attributes.getInts("after")),
+                                                     .value = op.attributes.getFloat("value")});
+                     },
+                 .channelBlocks =
+                     [](const Operation& op) {
+                       const Shape &x = operandType(op, 0).shape, &y = resultType(op).shape;
+                       return x.size() == 4 && x[1] == y[1] ? everyPlane(op) : ChannelBlocks();
+                     }},
+      .rewrites = {.canonicalize = [](Operation& op, Builder&) -> Value* {
         return op.operand(0)->type() == resultType(op) ? op.operand(0) : nullptr;
-      },
+      }},
       .reference = moving([](ReferenceContext& c) {
         Tensor& y = *c.results[0];
         for (std::int64_t i = 0; i < y.elements(); ++i) y.set(i, c.op.attributes.getFloat("value"));
@@ -216,7 +216,6 @@ PDC_OPS(Pad) {
         });
       }),
       .examples = examples(),
-      .takesDouble = true,
-      .takesLow = true,
+      .facts = {.takesDouble = true, .takesLow = true},
   }};
 }

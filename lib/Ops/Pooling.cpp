@@ -1,9 +1,9 @@
 // Maximum and average over windows of a plane, and their gradients. Kernels: pdcrt::MaxPool2d, pdcrt::AveragePool2d.
 // Pooling over whole planes is a reduction.
-#include "Helpers/ConvertPool.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/Match.h"
-#include "Helpers/Window.h"
+#include "Convert/ConvertPool.h"
+#include "Kernels/KernelOptions.h"
+#include "Raise/Match.h"
+#include "Shared/Window.h"
 
 #include <algorithm>
 #include <limits>
@@ -188,143 +188,157 @@ std::vector<std::string> averageExamples() {
   return texts;
 }
 
+OpDef maxPoolDef() {
+  return {
+      .name = "max_pool",
+      .summary = "Maximum of each window of X [N, C, H, W], and where in its plane it is",
+      .onnx = {onnxMany("MaxPool", 1, convertMaxPool)},
+      .operands = {{"X"}},
+      .results = {{"Y"}, {.name = "index", .optional = true}},
+      .attributes = maxAttributes(),
+      .infer = [](const InferContext& c) { return inferForward(c, "max_pool", true); },
+      .cost =
+          [](const Operation& op) {
+            return Cost{forwardOf(op).taps(), bytesMoved(op)};
+          },
+      .gradient = [](GradientContext& g) -> std::vector<Value*> {
+        const Operation& op = g.op();
+        if (!g.resultGradient(0)) return {nullptr};
+        return {g.value(0, "max_pool_gradient", {g.resultGradient(0), op.result(1)}, withInputShape(op))};
+      },
+      .kernel = {.use = [](const Operation& op) { return maxKernel(op, forwardOf(op), "forward"); },
+                 .channelBlocks = everyPlane},
+      .rewrites = {.evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
+                     // The index is for the gradient, unless the model asks for it.
+                     const auto& users = op.result(1) ? op.result(1)->users() : std::vector<Operation*>{};
+                     const bool read = std::any_of(users.begin(), users.end(),
+                                                   [](const Operation* user) { return user->phase == Phase::forward; });
+                     Operation* pool = b.create(op.def().name, op.operands(), op.attributes, {true, read});
+                     return {pool ? pool->result(0) : nullptr, pool && read ? pool->result(1) : nullptr};
+                   },
+                   .canonicalize = withRelu},
+      .reference = reference([]<class T>(ReferenceContext& c) {
+        const auto x = c.in<T>(0);
+        const auto y = c.out<T>(0);
+        const bool relu = c.op.attributes.get<bool>("relu"); // where y is 0 already
+        std::vector<bool> seen(y.size(), relu);
+        if (relu && c.results[1]) std::ranges::fill(c.out<std::int32_t>(1), -1);
+        forwardOf(c.op).forEachTap([&](std::int64_t atY, std::int64_t plane, std::int64_t atX, bool inside, bool) {
+          const auto at = static_cast<std::size_t>(atY);
+          const T value = inside ? x[plane + atX] : T(0);
+          // NaN before everything; of equal values the first.
+          const bool larger = !seen[at] || value > y[at] || (value != value && y[at] == y[at]);
+          if (!inside || !larger) return;
+          seen[at] = true;
+          y[at] = value;
+          if (c.results[1]) c.out<std::int32_t>(1)[at] = static_cast<std::int32_t>(atX);
+        });
+      }),
+      .examples = maxExamples(),
+  };
+}
+
+OpDef maxPoolGradientDef() {
+  return {
+      .name = "max_pool_gradient",
+      .summary = "Gradient of max_pool: adds dY where the maxima were",
+      .operands = {{"dY"}, {"index"}},
+      .results = {{"dX"}},
+      .attributes = maxAttributes({inputShape()}),
+      .infer = [](const InferContext& c) { return inferGradient(c, "max_pool_gradient", true); },
+      .cost = perElement(1),
+      .kernel = {.use = [](const Operation& op) { return maxKernel(op, backwardOf(op), "inputGradient"); },
+                 .channelBlocks = everyPlane},
+      .reference = reference([]<class T>(ReferenceContext& c) {
+        const Pooling p = backwardOf(c.op);
+        const auto dy = c.in<T>(0);
+        const auto index = c.in<std::int32_t>(1);
+        const auto dx = c.out<T>(0);
+        const std::int64_t from = product(p.y, 2, 4), to = product(p.x, 2, 4);
+        for (std::int64_t i = 0; i < elementsOf(p.y); ++i)
+          if (index[i] >= 0 && index[i] < to) dx[i / from * to + index[i]] += dy[i];
+      }),
+      .examples = {example("%dy: f32[1, 2, 2, 2], %index: i32[1, 2, 2, 2]",
+                           "%dx = max_pool_gradient %dy, %index {input_shape = [1, 2, 4, 4], kernel = [2, 2], "
+                           "strides = [2, 2]} : f32[1, 2, 4, 4]")},
+  };
+}
+
+OpDef averagePoolDef() {
+  return {
+      .name = "average_pool",
+      .summary = "Mean of each window of X [N, C, H, W]",
+      .onnx = {onnx("AveragePool", 1, convertAveragePool)},
+      .operands = {{"X"}},
+      .results = {{"Y"}},
+      .attributes = attributes(/*dilations=*/false, {countIncludePad()}),
+      .infer = [](const InferContext& c) { return inferForward(c, "average_pool", false); },
+      .cost =
+          [](const Operation& op) {
+            return Cost{forwardOf(op).taps(), bytesMoved(op)};
+          },
+      .gradient = [](GradientContext& g) -> std::vector<Value*> {
+        if (!g.resultGradient(0)) return {nullptr};
+        return {g.value(0, "average_pool_gradient", {g.resultGradient(0)}, withInputShape(g.op()))};
+      },
+      .kernel = {.use = [](const Operation& op) { return averageKernel(op, forwardOf(op), "forward"); },
+                 .channelBlocks = everyPlane},
+      .reference = reference([]<class T>(ReferenceContext& c) {
+        const Pooling p = forwardOf(c.op);
+        const auto x = c.in<T>(0);
+        const auto y = c.out<T>(0);
+        p.forEachTap([&](std::int64_t atY, std::int64_t plane, std::int64_t atX, bool inside, bool) {
+          y[atY] += inside ? x[plane + atX] : T(0);
+        });
+        const auto counts = divisors(p, c.op.attributes.get<bool>("count_include_pad"));
+        for (std::size_t i = 0; i < y.size(); ++i) y[i] /= static_cast<T>(counts[i]);
+      }),
+      .examples = averageExamples(),
+  };
+}
+
+OpDef averagePoolGradientDef() {
+  return {
+      .name = "average_pool_gradient",
+      .summary = "Gradient of average_pool: spreads dY over its window",
+      .operands = {{"dY"}},
+      .results = {{"dX"}},
+      .attributes = attributes(/*dilations=*/false, {countIncludePad(), inputShape()}),
+      .infer = [](const InferContext& c) { return inferGradient(c, "average_pool_gradient", false); },
+      .cost =
+          [](const Operation& op) {
+            return Cost{backwardOf(op).taps(), bytesMoved(op)};
+          },
+      .kernel = {.use = [](const Operation& op) { return averageKernel(op, backwardOf(op), "inputGradient"); },
+                 .channelBlocks = everyPlane},
+      .reference = reference([]<class T>(ReferenceContext& c) {
+        const Pooling p = backwardOf(c.op);
+        const auto dy = c.in<T>(0);
+        const auto dx = c.out<T>(0);
+        const auto counts = divisors(p, c.op.attributes.get<bool>("count_include_pad"));
+        p.forEachTap([&](std::int64_t atY, std::int64_t plane, std::int64_t atX, bool inside, bool) {
+          if (inside) dx[plane + atX] += dy[atY] / static_cast<T>(counts[static_cast<std::size_t>(atY)]);
+        });
+      }),
+      .examples = {example("%dy: f32[1, 2, 3, 3]",
+                           "%dx = average_pool_gradient %dy {input_shape = [1, 2, 5, 6], kernel = [3, 3], pads = "
+                           "[1, 1, 1, 1], strides = [2, 2]} : f32[1, 2, 5, 6]")},
+  };
+}
+
 } // namespace
 
 PDC_OPS(Pooling) {
-  return {
-      {
-          .name = "max_pool",
-          .summary = "Maximum of each window of X [N, C, H, W], and where in its plane it is",
-          .onnx = {onnxMany("MaxPool", 1, convertMaxPool)},
-          .operands = {{"X"}},
-          .results = {{"Y"}, {.name = "index", .optional = true}},
-          .attributes = maxAttributes(),
-          .infer = [](const InferContext& c) { return inferForward(c, "max_pool", true); },
-          .cost =
-              [](const Operation& op) {
-                return Cost{forwardOf(op).taps(), bytesMoved(op)};
-              },
-          .gradient = [](GradientContext& g) -> std::vector<Value*> {
-            const Operation& op = g.op();
-            if (!g.resultGradient(0)) return {nullptr};
-            return {g.value(0, "max_pool_gradient", {g.resultGradient(0), op.result(1)}, withInputShape(op))};
-          },
-          .kernel = [](const Operation& op) { return maxKernel(op, forwardOf(op), "forward"); },
-          .channelBlocks = everyPlane,
-          .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
-            // The index is for the gradient, unless the model asks for it.
-            const auto& users = op.result(1) ? op.result(1)->users() : std::vector<Operation*>{};
-            const bool read = std::any_of(users.begin(), users.end(),
-                                          [](const Operation* user) { return user->phase == Phase::forward; });
-            Operation* pool = b.create(op.def().name, op.operands(), op.attributes, {true, read});
-            return {pool ? pool->result(0) : nullptr, pool && read ? pool->result(1) : nullptr};
-          },
-          .canonicalize = withRelu,
-          .reference = reference([]<class T>(ReferenceContext& c) {
-            const auto x = c.in<T>(0);
-            const auto y = c.out<T>(0);
-            const bool relu = c.op.attributes.get<bool>("relu"); // where y is 0 already
-            std::vector<bool> seen(y.size(), relu);
-            if (relu && c.results[1]) std::ranges::fill(c.out<std::int32_t>(1), -1);
-            forwardOf(c.op).forEachTap([&](std::int64_t atY, std::int64_t plane, std::int64_t atX, bool inside, bool) {
-              const auto at = static_cast<std::size_t>(atY);
-              const T value = inside ? x[plane + atX] : T(0);
-              // NaN before everything; of equal values the first.
-              const bool larger = !seen[at] || value > y[at] || (value != value && y[at] == y[at]);
-              if (!inside || !larger) return;
-              seen[at] = true;
-              y[at] = value;
-              if (c.results[1]) c.out<std::int32_t>(1)[at] = static_cast<std::int32_t>(atX);
-            });
-          }),
-          .examples = maxExamples(),
-      },
-      {
-          .name = "max_pool_gradient",
-          .summary = "Gradient of max_pool: adds dY where the maxima were",
-          .operands = {{"dY"}, {"index"}},
-          .results = {{"dX"}},
-          .attributes = maxAttributes({inputShape()}),
-          .infer = [](const InferContext& c) { return inferGradient(c, "max_pool_gradient", true); },
-          .cost = perElement(1),
-          .kernel = [](const Operation& op) { return maxKernel(op, backwardOf(op), "inputGradient"); },
-          .channelBlocks = everyPlane,
-          .reference = reference([]<class T>(ReferenceContext& c) {
-            const Pooling p = backwardOf(c.op);
-            const auto dy = c.in<T>(0);
-            const auto index = c.in<std::int32_t>(1);
-            const auto dx = c.out<T>(0);
-            const std::int64_t from = product(p.y, 2, 4), to = product(p.x, 2, 4);
-            for (std::int64_t i = 0; i < elementsOf(p.y); ++i)
-              if (index[i] >= 0 && index[i] < to) dx[i / from * to + index[i]] += dy[i];
-          }),
-          .examples = {example("%dy: f32[1, 2, 2, 2], %index: i32[1, 2, 2, 2]",
-                               "%dx = max_pool_gradient %dy, %index {input_shape = [1, 2, 4, 4], kernel = [2, 2], "
-                               "strides = [2, 2]} : f32[1, 2, 4, 4]")},
-      },
-      {
-          .name = "average_pool",
-          .summary = "Mean of each window of X [N, C, H, W]",
-          .onnx = {onnx("AveragePool", 1, convertAveragePool)},
-          .operands = {{"X"}},
-          .results = {{"Y"}},
-          .attributes = attributes(/*dilations=*/false, {countIncludePad()}),
-          .infer = [](const InferContext& c) { return inferForward(c, "average_pool", false); },
-          .cost =
-              [](const Operation& op) {
-                return Cost{forwardOf(op).taps(), bytesMoved(op)};
-              },
-          .gradient = [](GradientContext& g) -> std::vector<Value*> {
-            if (!g.resultGradient(0)) return {nullptr};
-            return {g.value(0, "average_pool_gradient", {g.resultGradient(0)}, withInputShape(g.op()))};
-          },
-          .kernel = [](const Operation& op) { return averageKernel(op, forwardOf(op), "forward"); },
-          .channelBlocks = everyPlane,
-          .reference = reference([]<class T>(ReferenceContext& c) {
-            const Pooling p = forwardOf(c.op);
-            const auto x = c.in<T>(0);
-            const auto y = c.out<T>(0);
-            p.forEachTap([&](std::int64_t atY, std::int64_t plane, std::int64_t atX, bool inside, bool) {
-              y[atY] += inside ? x[plane + atX] : T(0);
-            });
-            const auto counts = divisors(p, c.op.attributes.get<bool>("count_include_pad"));
-            for (std::size_t i = 0; i < y.size(); ++i) y[i] /= static_cast<T>(counts[i]);
-          }),
-          .examples = averageExamples(),
-      },
-      {
-          .name = "average_pool_gradient",
-          .summary = "Gradient of average_pool: spreads dY over its window",
-          .operands = {{"dY"}},
-          .results = {{"dX"}},
-          .attributes = attributes(/*dilations=*/false, {countIncludePad(), inputShape()}),
-          .infer = [](const InferContext& c) { return inferGradient(c, "average_pool_gradient", false); },
-          .cost =
-              [](const Operation& op) {
-                return Cost{backwardOf(op).taps(), bytesMoved(op)};
-              },
-          .kernel = [](const Operation& op) { return averageKernel(op, backwardOf(op), "inputGradient"); },
-          .channelBlocks = everyPlane,
-          .reference = reference([]<class T>(ReferenceContext& c) {
-            const Pooling p = backwardOf(c.op);
-            const auto dy = c.in<T>(0);
-            const auto dx = c.out<T>(0);
-            const auto counts = divisors(p, c.op.attributes.get<bool>("count_include_pad"));
-            p.forEachTap([&](std::int64_t atY, std::int64_t plane, std::int64_t atX, bool inside, bool) {
-              if (inside) dx[plane + atX] += dy[atY] / static_cast<T>(counts[static_cast<std::size_t>(atY)]);
-            });
-          }),
-          .examples = {example("%dy: f32[1, 2, 3, 3]",
-                               "%dx = average_pool_gradient %dy {input_shape = [1, 2, 5, 6], kernel = [3, 3], pads = "
-                               "[1, 1, 1, 1], strides = [2, 2]} : f32[1, 2, 5, 6]")},
-      },
-      composed("global_average_pool", "Mean over all spatial axes: reduce_mean",
-               {onnx("GlobalAveragePool", 1, convertGlobalAveragePool)}),
-      composed("lp_pool", "Norm of each window, of order p: powers, a convolution with ones, and a root",
-               {onnx("LpPool", 1, convertLpPool, 2)}),
-      composed("global_lp_pool", "Norm over all spatial axes, of order p: powers, reduce_sum and a root",
-               {onnx("GlobalLpPool", 1, convertGlobalLpPool, 2)}),
-      composed("global_max_pool", "Maximum over all spatial axes: max_pool with one window",
-               {onnx("GlobalMaxPool", 1, convertGlobalMaxPool)}),
-  };
+  return {maxPoolDef(),
+          maxPoolGradientDef(),
+          averagePoolDef(),
+          averagePoolGradientDef(),
+          composed("global_average_pool", "Mean over all spatial axes: reduce_mean",
+                   {onnx("GlobalAveragePool", 1, convertGlobalAveragePool)}),
+          composed("lp_pool", "Norm of each window, of order p: powers, a convolution with ones, and a root",
+                   {onnx("LpPool", 1, convertLpPool, 2)}),
+          composed("global_lp_pool", "Norm over all spatial axes, of order p: powers, reduce_sum and a root",
+                   {onnx("GlobalLpPool", 1, convertGlobalLpPool, 2)}),
+          composed("global_max_pool", "Maximum over all spatial axes: max_pool with one window",
+                   {onnx("GlobalMaxPool", 1, convertGlobalMaxPool)})};
 }

@@ -1,10 +1,10 @@
 // Integers that stand for floats: ONNX's quantized operators, made of the others. Products are computed in 32-bit
 // integers, exactly. What integers are made of has no gradient, but QuantizeLinear and DequantizeLinear in a row are
 // the fake quantisation of quantisation-aware training: the gradient passes straight through, as in PyTorch.
-#include "Helpers/Define.h"
-#include "Helpers/Indices.h"
-#include "Helpers/Match.h"
-#include "Helpers/Window.h"
+#include "Convert/Indices.h"
+#include "Raise/Match.h"
+#include "Shared/Define.h"
+#include "Shared/Window.h"
 
 #include <limits>
 
@@ -158,7 +158,7 @@ Value* inFloats(OnnxReader& n, const Value* integers) {
   if (const auto quantized = quantizedBy(integers))
     return n.value("quantize", quantized->operation->operands(), limitsAsAttributes(*quantized));
   const Operation* moving = integers->definer();
-  if (!moving || (!moving->def().moves && moving->def().kind != OpKind::view) || moving->results().size() != 1)
+  if (!moving || (!moving->def().facts.moves && moving->def().kind != OpKind::view) || moving->results().size() != 1)
     return nullptr;
   std::vector<Value*> operands = moving->operands();
   bool any = false;
@@ -176,8 +176,9 @@ Value* inFloats(OnnxReader& n, const Value* integers) {
 bool areSame(const Value* a, const Value* b) {
   if (a == b) return true;
   const Operation *first = a ? a->definer() : nullptr, *second = b ? b->definer() : nullptr;
-  if (!first || !second || &first->def() != &second->def() || first->def().random || first->results().size() != 1 ||
-      !(first->attributes == second->attributes) || first->operands().size() != second->operands().size())
+  if (!first || !second || &first->def() != &second->def() || first->def().facts.random ||
+      first->results().size() != 1 || !(first->attributes == second->attributes) ||
+      first->operands().size() != second->operands().size())
     return false;
   for (std::size_t i = 0; i < first->operands().size(); ++i)
     if (!areSame(first->operand(i), second->operand(i))) return false;

@@ -1,6 +1,6 @@
 // Blocks of an image that become channels, and back: reshape and transpose.
-#include "Helpers/Define.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Shared/Define.h"
 
 using namespace pdc;
 using namespace pdc::ops;

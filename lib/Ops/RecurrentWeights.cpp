@@ -1,6 +1,6 @@
 // The gradient of the recurrent weights of LSTM, GRU and RNN. Kernel: pdcrt::RecurrentWeights.
-#include "Helpers/KernelOptions.h"
-#include "Helpers/RecurrentOps.h"
+#include "Kernels/KernelOptions.h"
+#include "Shared/RecurrentOps.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -61,10 +61,10 @@ PDC_OPS(RecurrentWeights) {
                                  static_cast<double>(operandType(op, 1).shape[2]),
                         .bytes = bytesMoved(op)};
           },
-      .kernel =
-          [](const Operation& op) {
-            return kernelUse<pdcrt::RecurrentWeights>("RecurrentWeights", "gradient", optionsOf(op));
-          },
+      .kernel = {.use =
+                     [](const Operation& op) {
+                       return kernelUse<pdcrt::RecurrentWeights>("RecurrentWeights", "gradient", optionsOf(op));
+                     }},
       .reference = reference([]<class T>(ReferenceContext& c) { weightGradientReference<T>(c); }),
       .examples = {example("%da: f32[3, 2, 8], %y: f32[3, 2, 5], %h: f32[2, 5]",
                            "%dr, %db = recurrent_weight_gradient %da, %y, %h : f32[8, 5], f32[8]"),

@@ -1,10 +1,10 @@
 // Sum, mean, maximum, minimum and product over axes, of floats and of integers. Kernel: pdcrt::Reduce. ONNX's other
 // reductions are made of these.
-#include "Helpers/Define.h"
-#include "Helpers/Indices.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/Onnx.h"
-#include "Helpers/RaiseLength.h"
+#include "Convert/Indices.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Raise/RaiseLength.h"
+#include "Shared/Define.h"
 
 #include <algorithm>
 #include <limits>
@@ -271,25 +271,24 @@ OpDef reduction(const std::string& name, std::string summary, Reduction kind, st
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(1),
           .gradient = [kind](GradientContext& g) { return Gradient(g, kind).run(); },
-          .kernel =
-              [kind](const Operation& op) {
-                return kernelUse<pdcrt::Reduce>("Reduce", "forward",
-                                                {.input = toRuntime(memoryShape(operandType(op, 0))),
-                                                 .axes = axesOf(op.attributes.getInts("axes")),
-                                                 .kind = kind});
-              },
-          .channelBlocks = wholePlanes,
+          .kernel = {.use =
+                         [kind](const Operation& op) {
+                           return kernelUse<pdcrt::Reduce>("Reduce", "forward",
+                                                           {.input = toRuntime(memoryShape(operandType(op, 0))),
+                                                            .axes = axesOf(op.attributes.getInts("axes")),
+                                                            .kind = kind});
+                         },
+                     .channelBlocks = wholePlanes},
           .reference = moving([kind](ReferenceContext& c) {
             const Attributes& a = c.op.attributes;
             *c.results[0] = reduced(*c.operands[0], a.getInts("axes"), a.get<bool>("keep_dims"), kind);
           }),
           .examples = examples(name, kind),
-          .takesDouble = true,
-          .takesLow = true};
+          .facts = {.takesDouble = true, .takesLow = true}};
 }
 
 OpDef withLengths(OpDef sum) {
-  sum.raise = raiseLength;
+  sum.rewrites.raise = raiseLength;
   return sum;
 }
 

@@ -1,6 +1,6 @@
 // A value in the other layout. Only the layout pass makes these. Kernel: pdcrt::Transpose.
-#include "Helpers/Define.h"
-#include "Helpers/KernelOptions.h"
+#include "Kernels/KernelOptions.h"
+#include "Shared/Define.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -29,16 +29,16 @@ PDC_OPS(Relayout) {
                                         << " channels, or of all";
       },
       .cost = moveCost,
-      .kernel = kernel,
-      .channelBlocks =
-          [](const Operation& op) {
-            return ChannelBlocks{.values = {op.operand(0), op.result()}, .apart = true};
-          },
+      .kernel = {.use = kernel,
+                 .channelBlocks =
+                     [](const Operation& op) {
+                       return ChannelBlocks{.values = {op.operand(0), op.result()}, .apart = true};
+                     }},
       .reference = moving([](ReferenceContext& c) {
         visitBytes(*c.operands[0], *c.results[0], [](auto x, auto y) { std::copy(x.begin(), x.end(), y.begin()); });
       }),
       .examples = {example("%x: f32[2, 32, 3, 2]", "%b = relayout %x : f32[2, 32, 3, 2]@1\n"
                                                    "%y = relayout %b : f32[2, 32, 3, 2]")},
-      .moves = true,
+      .facts = {.moves = true},
   }};
 }

@@ -1,6 +1,6 @@
 // The same elements under another shape. Costs nothing: the result is the operand's memory.
-#include "Helpers/Define.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Shared/Define.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -96,14 +96,14 @@ PDC_OPS(Reshape) {
             if (!g.resultGradient(0)) return {nullptr};
             return {g.value(0, "reshape", {g.resultGradient(0)}, {{"shape", operandType(g.op(), 0).shape}})};
           },
-          .canonicalize = [](Operation& op, Builder& b) -> Value* {
+          .rewrites = {.canonicalize = [](Operation& op, Builder& b) -> Value* {
             Value* x = op.operand(0);
             if (x->type() == resultType(op)) return x;
             // Of two reshapes in a row only the second counts.
             if (x->definer() && &x->definer()->def() == &op.def())
               return b.value(op.def().name, {x->definer()->operand(0)}, op.attributes);
             return nullptr;
-          },
+          }},
           .reference =
               moving([](ReferenceContext& c) { *c.results[0] = c.operands[0]->reshaped(c.results[0]->shape()); }),
           .examples = {example("%x: f32[2, 3]", "%y = reshape %x {shape = [3, 2]} : f32[3, 2]"),
@@ -112,7 +112,7 @@ PDC_OPS(Reshape) {
                        example("%x: f32[1]", "%y = reshape %x {shape = []} : f32[]"),
                        example("%x: f32[8]", "%y = reshape %x {shape = [2, 1, 4]} : f32[2, 1, 4]"),
                        example("%x: i64[4]", "%y = reshape %x {shape = [2, 2]} : i64[2, 2]")},
-          .moves = true,
+          .facts = {.moves = true},
       },
   };
 }

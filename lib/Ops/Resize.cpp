@@ -3,8 +3,8 @@
 //
 // Positions and weights are those of ONNX's reference implementation (onnx/reference/ops/op_resize.py), which pdc's
 // tests compare with by ONNX's own vectors.
-#include "Helpers/Define.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Shared/Define.h"
 
 #include <algorithm>
 #include <cmath>

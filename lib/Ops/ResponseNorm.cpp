@@ -1,7 +1,7 @@
 // Older normalisations, said with reductions: local responses (Krizhevsky, Sutskever and Hinton 2012), mean and
 // variance.
-#include "Helpers/Define.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Shared/Define.h"
 
 #include <charconv>
 

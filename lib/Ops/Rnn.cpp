@@ -1,9 +1,9 @@
 // Simple recurrent layers (Elman 1990): the recurrent part, its gradient, and ONNX's operator. Kernel: pdcrt::Rnn.
 // Other activations than tanh and relu are unrolled over the steps.
-#include "Helpers/InitialValues.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/Recurrent.h"
-#include "Helpers/RecurrentOps.h"
+#include "Kernels/KernelOptions.h"
+#include "Shared/InitialValues.h"
+#include "Shared/Recurrent.h"
+#include "Shared/RecurrentOps.h"
 
 #include <cmath>
 
@@ -160,8 +160,8 @@ PDC_OPS(Rnn) {
           .precision = PrecisionClass::preferLow,
           .cost = cost,
           .gradient = gradient,
-          .kernel = [](const Operation& op) { return kernelUse<pdcrt::Rnn>("Rnn", "forward", optionsOf(op)); },
-          .initialValues = asRecurrent(/*firstState=*/2),
+          .kernel = {.use = [](const Operation& op) { return kernelUse<pdcrt::Rnn>("Rnn", "forward", optionsOf(op)); }},
+          .usage = {.initialValues = asRecurrent(/*firstState=*/2)},
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c); }),
           .examples = examples(),
       },
@@ -174,7 +174,8 @@ PDC_OPS(Rnn) {
           .infer = inferGradient,
           .precision = PrecisionClass::preferLow,
           .cost = cost,
-          .kernel = [](const Operation& op) { return kernelUse<pdcrt::Rnn>("Rnn", "gradient", optionsOf(op)); },
+          .kernel = {.use =
+                         [](const Operation& op) { return kernelUse<pdcrt::Rnn>("Rnn", "gradient", optionsOf(op)); }},
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = {example("%dy: f32[3, 2, 4], %r: f32[4, 4], %y: f32[3, 2, 4], %lengths: i32[2]",
                                "%dx, %dh = rnn_gradient %dy, %r, %y, %lengths : f32[3, 2, 4], f32[2, 4]"),

@@ -1,7 +1,7 @@
 // Rows put into a copy of a tensor by index, and ONNX's ways to say so. Kernel: pdcrt::Scatter.
-#include "Helpers/Define.h"
-#include "Helpers/Indices.h"
-#include "Helpers/KernelOptions.h"
+#include "Convert/Indices.h"
+#include "Kernels/KernelOptions.h"
+#include "Shared/Define.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -156,19 +156,21 @@ std::vector<Value*> reductionGradient(GradientContext& g) {
 }
 
 OpDef scatter(const char* name, bool plain) {
-  OpDef def = {
-      .name = name,
-      .summary = plain ? "X with each update put at, or added to, the row that its index names"
-                       : "X with the row that an index names combined with its update",
-      .operands = {{"X"}, {"indices"}, {"updates"}},
-      .results = {{"Y"}},
-      .attributes = {{"kind", std::string(plain ? "replace" : "max"), std::nullopt,
-                      plain ? "replace or add" : "multiply, max or min"}},
-      .infer = [name, plain](const InferContext& c) { return infer(c, name, plain); },
-      .cost = moveCost,
-      .kernel = [](const Operation& op) { return kernelUse<pdcrt::Scatter>("Scatter", "forward", optionsOf(op)); },
-      .reference = scatterReference(),
-      .takesDouble = true};
+  OpDef def = {.name = name,
+               .summary = plain ? "X with each update put at, or added to, the row that its index names"
+                                : "X with the row that an index names combined with its update",
+               .operands = {{"X"}, {"indices"}, {"updates"}},
+               .results = {{"Y"}},
+               .attributes = {{"kind", std::string(plain ? "replace" : "max"), std::nullopt,
+                               plain ? "replace or add" : "multiply, max or min"}},
+               .infer = [name, plain](const InferContext& c) { return infer(c, name, plain); },
+               .cost = moveCost,
+               .kernel = {.use =
+                              [](const Operation& op) {
+                                return kernelUse<pdcrt::Scatter>("Scatter", "forward", optionsOf(op));
+                              }},
+               .reference = scatterReference(),
+               .facts = {.takesDouble = true}};
   def.gradient = plain ? gradient : reductionGradient;
   return def;
 }

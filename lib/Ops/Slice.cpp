@@ -1,8 +1,8 @@
 // A rectangular part of a tensor and its gradient. Kernel: pdcrt::Slice.
-#include "Helpers/Define.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/MatchExpression.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Raise/MatchExpression.h"
+#include "Shared/Define.h"
 
 #include <numeric>
 
@@ -282,23 +282,23 @@ PDC_OPS(Slice) {
                              {"starts", place.getInts("starts")},
                              {"steps", place.getInts("steps")}})};
           },
-          .kernel =
-              [](const Operation& op) {
-                return kernelUse<pdcrt::Slice>("Slice", "forward", forwardOf(op).inMemory(op).options());
-              },
-          .channelBlocks = wholeBlocks,
-          .canonicalize = [](Operation& op, Builder&) -> Value* {
+          .kernel = {.use =
+                         [](const Operation& op) {
+                           return kernelUse<pdcrt::Slice>("Slice", "forward", forwardOf(op).inMemory(op).options());
+                         },
+                     .channelBlocks = wholeBlocks},
+          .rewrites = {.canonicalize = [](Operation& op, Builder&) -> Value* {
             const std::vector<std::int64_t>& steps = op.attributes.getInts("steps");
             const bool dense = std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 1; });
             return dense && op.operand(0)->type() == resultType(op) ? op.operand(0) : nullptr;
-          },
+          }},
           .reference = moving([](ReferenceContext& c) {
             visitBytes(*c.operands[0], *c.results[0], [&](auto x, auto y) {
               forwardOf(c.op).forEach([&](std::size_t part, std::size_t whole) { y[part] = x[whole]; });
             });
           }),
           .examples = examples(),
-          .moves = true,
+          .facts = {.moves = true},
       },
       {
           .name = "slice_gradient",
@@ -308,12 +308,13 @@ PDC_OPS(Slice) {
           .attributes = with(integers("input_shape", std::nullopt, "the shape of X")),
           .infer = inferBackward,
           .cost = moveCost,
-          .kernel =
-              [](const Operation& op) {
-                return kernelUse<pdcrt::Slice>("Slice", "inputGradient", backwardOf(op).inMemory(op).options());
-              },
-          .channelBlocks = wholeBlocks,
-          .absorb = absorbSum,
+          .kernel = {.use =
+                         [](const Operation& op) {
+                           return kernelUse<pdcrt::Slice>("Slice", "inputGradient",
+                                                          backwardOf(op).inMemory(op).options());
+                         },
+                     .channelBlocks = wholeBlocks},
+          .rewrites = {.absorb = absorbSum},
           .reference = moving([](ReferenceContext& c) {
             visitBytes(*c.operands[0], *c.results[0], [&](auto dy, auto dx) {
               backwardOf(c.op).forEach([&](std::size_t part, std::size_t whole) { dx[whole] = dy[part]; });
@@ -321,7 +322,7 @@ PDC_OPS(Slice) {
           }),
           .examples = {example("%dy: f32[2, 3]", "%dx = slice_gradient %dy {input_shape = [2, 6], starts = [0, 5], "
                                                  "steps = [1, -2]} : f32[2, 6]")},
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
   };
 }

@@ -1,8 +1,8 @@
 // Softmax and its logarithm over the last axis, and their gradients. Kernel: pdcrt::Softmax.
-#include "Helpers/Define.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/Match.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Raise/Match.h"
+#include "Shared/Define.h"
 #include "pdc/IR/Elementwise.h"
 
 #include <algorithm>
@@ -174,11 +174,11 @@ OpDef forwardOp(const std::string& name, std::string summary, const char* opType
             if (!g.resultGradient(0)) return {nullptr};
             return {g.value(0, name + "_gradient", {g.resultGradient(0), g.op().result(0)})};
           },
-          .kernel = [logarithm](const Operation& op) { return kernel(op, "forward", logarithm); },
-          .raise = logarithm ? raiseLogSoftmax : raiseSoftmax,
+          .kernel = {.use = [logarithm](const Operation& op) { return kernel(op, "forward", logarithm); }},
+          .rewrites = {.raise = logarithm ? raiseLogSoftmax : raiseSoftmax},
           .reference = std::move(reference),
           .examples = examples(name),
-          .ofLogits = logarithm ? OfLogits::logSoftmax : OfLogits::softmax};
+          .facts = {.ofLogits = logarithm ? OfLogits::logSoftmax : OfLogits::softmax}};
 }
 
 OpDef gradientOp(const std::string& name, std::string summary, ReferenceFns reference, bool logarithm) {
@@ -189,7 +189,7 @@ OpDef gradientOp(const std::string& name, std::string summary, ReferenceFns refe
           .infer = [name](const InferContext& c) { return infer(c, name.c_str()); },
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(4),
-          .kernel = [logarithm](const Operation& op) { return kernel(op, "inputGradient", logarithm); },
+          .kernel = {.use = [logarithm](const Operation& op) { return kernel(op, "inputGradient", logarithm); }},
           .reference = std::move(reference),
           .examples = gradientExamples(name)};
 }

@@ -2,9 +2,9 @@
 //
 // ONNX's losses of log-probabilities, or without a mean, become what their definition says, in elementwise ops and
 // reductions: loss = sum(w · nll) / sum(w), with the labelled class picked by a comparison.
-#include "Helpers/Define.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Shared/Define.h"
 
 #include <cmath>
 
@@ -326,28 +326,27 @@ PDC_OPS(SoftmaxCrossEntropy) {
             if (op.operands().size() > 2) operands.push_back(op.operand(2));
             return {g.value(0, "softmax_cross_entropy_gradient", std::move(operands), op.attributes), nullptr, nullptr};
           },
-          .kernel = [](const Operation& op) { return kernel(op, operandType(op, 0), "forward"); },
-          .evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
-            Operation* without = b.create(op.def().name, op.operands(), op.attributes, {true, false});
-            return {without ? without->result(0) : nullptr, nullptr};
-          },
-          .ignoreGap = [](const Operation& op, Value* wider, Builder& b) -> Operation* {
-            std::vector<Value*> operands = op.operands();
-            operands[0] = wider;
-            Attributes gap = op.attributes;
-            gap.set("gap", gap.getInt("gap") + wider->type().shape[1] - operandType(op, 0).shape[1]);
-            std::vector<bool> wanted;
-            for (const Value* result : op.results()) wanted.push_back(result != nullptr);
-            return b.create(op.def().name, operands, gap, wanted);
-          },
-          .choices = [](const Operation& op, std::size_t i) -> std::int64_t {
+          .kernel = {.use = [](const Operation& op) { return kernel(op, operandType(op, 0), "forward"); }},
+          .rewrites = {.evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
+                         Operation* without = b.create(op.def().name, op.operands(), op.attributes, {true, false});
+                         return {without ? without->result(0) : nullptr, nullptr};
+                       },
+                       .ignoreGap = [](const Operation& op, Value* wider, Builder& b) -> Operation* {
+                         std::vector<Value*> operands = op.operands();
+                         operands[0] = wider;
+                         Attributes gap = op.attributes;
+                         gap.set("gap", gap.getInt("gap") + wider->type().shape[1] - operandType(op, 0).shape[1]);
+                         std::vector<bool> wanted;
+                         for (const Value* result : op.results()) wanted.push_back(result != nullptr);
+                         return b.create(op.def().name, operands, gap, wanted);
+                       }},
+          .usage = {.choices = [](const Operation& op, std::size_t i) -> std::int64_t {
             const Shape& logits = operandType(op, 0).shape;
             return i == 1 && logits.size() > 1 ? logits[1] - op.attributes.getInt("gap") : 0;
-          },
+          }},
           .reference = reference([]<class T>(ReferenceContext& c) { lossReference<T>(c); }),
           .examples = examples(),
-          .lossLike = true,
-          .takesLow = true,
+          .facts = {.lossLike = true, .takesLow = true},
       },
       {
           .name = "softmax_cross_entropy_gradient",
@@ -365,11 +364,11 @@ PDC_OPS(SoftmaxCrossEntropy) {
               [](const Operation& op) {
                 return Cost{12.0 * static_cast<double>(resultType(op).elements()), bytesMoved(op)};
               },
-          .kernel = [](const Operation& op) { return kernel(op, resultType(op), "inputGradient"); },
-          .replaceable = {{.operand = 2}},
+          .kernel = {.use = [](const Operation& op) { return kernel(op, resultType(op), "inputGradient"); },
+                     .replaceable = {{.operand = 2}}},
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = gradientExamples(),
-          .takesLow = true,
+          .facts = {.takesLow = true},
       },
       composed("nll_loss", "Negative log-likelihood of labels: elementwise ops and reductions",
                {onnxMany("NegativeLogLikelihoodLoss", 2, [](OnnxReader& n) { return convertLoss(n, false); })}),

@@ -1,7 +1,7 @@
 // The largest or smallest elements along an axis: the kernel pdcrt::TopK says where they are, a gather fetches them.
-#include "Helpers/Define.h"
-#include "Helpers/Indices.h"
-#include "Helpers/KernelOptions.h"
+#include "Convert/Indices.h"
+#include "Kernels/KernelOptions.h"
+#include "Shared/Define.h"
 
 #include <algorithm>
 #include <numeric>
@@ -91,12 +91,12 @@ PDC_OPS(TopK) {
         return std::vector<Type>{{ElementType::i64, shape}};
       },
       .cost = perElement(8),
-      .kernel = [](const Operation& op) { return kernelUse<pdcrt::TopK>("TopK", "forward", optionsOf(op)); },
+      .kernel = {.use = [](const Operation& op) { return kernelUse<pdcrt::TopK>("TopK", "forward", optionsOf(op)); }},
       .reference = moving(findLargest),
       .examples = {example("%x: f32[5]", "%i = top_k %x {axis = 0, k = 3} : i64[3]"),
                    example("%x: f32[2, 4, 3]", "%i = top_k %x {axis = 1, k = 2, largest = false} : i64[2, 2, 3]"),
                    example("%x: i64[2, 3]", "%i = top_k %x {axis = 1, k = 3} : i64[2, 3]"),
                    example("%x: f32[2, 1]", "%i = top_k %x {axis = 1, k = 1} : i64[2, 1]")},
-      .takesDouble = true,
+      .facts = {.takesDouble = true},
   }};
 }

@@ -1,7 +1,7 @@
 // Permutation of axes. Kernel: pdcrt::Transpose.
-#include "Helpers/Define.h"
-#include "Helpers/KernelOptions.h"
-#include "Helpers/Onnx.h"
+#include "Convert/Onnx.h"
+#include "Kernels/KernelOptions.h"
+#include "Shared/Define.h"
 
 #include <algorithm>
 #include <numeric>
@@ -85,13 +85,13 @@ PDC_OPS(Transpose) {
         if (!g.resultGradient(0)) return {nullptr};
         return {g.value(0, "transpose", {g.resultGradient(0)}, {{"permutation", inverse(permutationOf(g.op()))}})};
       },
-      .kernel =
-          [](const Operation& op) {
-            return kernelUse<pdcrt::Transpose>(
-                "Transpose", "forward",
-                {.input = toRuntime(operandType(op, 0).shape), .permutation = axesOf(permutationOf(op))});
-          },
-      .canonicalize = simplified,
+      .kernel = {.use =
+                     [](const Operation& op) {
+                       return kernelUse<pdcrt::Transpose>(
+                           "Transpose", "forward",
+                           {.input = toRuntime(operandType(op, 0).shape), .permutation = axesOf(permutationOf(op))});
+                     }},
+      .rewrites = {.canonicalize = simplified},
       .reference = moving([](ReferenceContext& c) {
         visitBytes(*c.operands[0], *c.results[0], [&](auto x, auto y) {
           const std::vector<std::int64_t> strides = stridesOf(resultType(c.op).shape);
@@ -105,7 +105,6 @@ PDC_OPS(Transpose) {
         });
       }),
       .examples = examples(),
-      .moves = true,
-      .permutes = true,
+      .facts = {.moves = true, .permutes = true},
   }};
 }

@@ -1,7 +1,7 @@
 // The cluster file and the table of known devices.
 #include "pdc/Plan/Cluster.h"
 
-#include "PlanJson.h"
+#include "pdc/Plan/PlanJson.h"
 
 #include <algorithm>
 

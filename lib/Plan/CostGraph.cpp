@@ -1,7 +1,7 @@
 // The JSON of cost graphs.
 #include "pdc/Plan/CostGraph.h"
 
-#include "PlanJson.h"
+#include "pdc/Plan/PlanJson.h"
 
 #include <algorithm>
 #include <cmath>

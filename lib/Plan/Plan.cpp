@@ -1,7 +1,7 @@
 // The JSON of plans.
 #include "pdc/Plan/Plan.h"
 
-#include "PlanJson.h"
+#include "pdc/Plan/PlanJson.h"
 #include "pdc/Plan/ScheduleName.h"
 
 #include <set>

@@ -1,20 +1,233 @@
-// What all cost models have in common, and the choice between them.
 #include "pdc/Planner/Planner.h"
 
-#include "Pdc/PlanPdc.h"
-#include "PipeDream/Code.h"
-#include "PipeDream/Sosp19.h"
+#include "Looped.h"
+#include "Search/Solver.h"
+#include "pdc/Predict/Simulate.h"
+#include "pdc/Predict/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
+#include "pdc/Support/Units.h"
+
+#include <algorithm>
+#include <cmath>
 
 using namespace pdc;
 
-Expected<Plan> pdc::planPipeline(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+static Status checkOptions(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                           Diagnostics& diags) {
+  if (!isScheduleName(options.schedule))
+    return diags.error({}).exit(ExitCode::unsupported).help("take one of " + scheduleNamesText())
+           << "the schedule '" << options.schedule << "' is not known";
+  if (options.microbatches < 1)
+    return diags.error({}).exit(ExitCode::usage) << "expected at least one microbatch, got " << options.microbatches;
+  if (options.recompute != "none" && options.recompute != "auto" && options.recompute != "all")
+    return diags.error({}).exit(ExitCode::usage).help("none, auto and all are known")
+           << "--recompute: '" << options.recompute << "' is not a choice";
+  if (options.schedule == "2bw" && !options.stageReplicas.empty()) {
+    const int most = *std::max_element(options.stageReplicas.begin(), options.stageReplicas.end());
+    if (most > options.microbatches)
+      return diags.error({}).exit(ExitCode::noPlan).help("take --microbatches=" + std::to_string(most) + " or more")
+             << "'2bw' needs as many microbatches per update as a stage has in flight, got " << options.microbatches
+             << " and " << most;
+  }
+  std::int64_t replicas = 0;
+  for (int r : options.stageReplicas) {
+    if (r < 1) return diags.error({}).exit(ExitCode::usage) << "expected at least one replica per stage, got " << r;
+    replicas += r;
+  }
+  replicas /= stagesPerRank(options.schedule);
+  if (replicas > cluster.deviceCount())
+    return diags.error({}).exit(ExitCode::noPlan).help("give --devices=" + std::to_string(replicas))
+           << "the stages need " << replicas << " devices, there are " << cluster.deviceCount();
+  if (options.stageReplicas.size() > graph.nodes.size())
+    return diags.error({})
+               .exit(ExitCode::noPlan)
+               .help("ask for " + std::to_string(graph.nodes.size()) + " stages or fewer")
+           << "the model has " << graph.nodes.size() << " fusion groups, too few for " << options.stageReplicas.size()
+           << " stages";
+  if (options.warmupPolicy == WarmupPolicy::given &&
+      std::any_of(options.warmup.begin(), options.warmup.end(), [](int w) { return w < 0; }))
+    return diags.error({}).exit(ExitCode::usage) << "a warm-up is a number of forwards, not negative";
+  if (options.warmupPolicy == WarmupPolicy::given && !options.stageReplicas.empty() &&
+      options.warmup.size() != options.stageReplicas.size())
+    return diags.error({}).exit(ExitCode::usage).help("give one warm-up for each stage")
+           << "the warm-up is for " << options.warmup.size() << " stages, the replicas are for "
+           << options.stageReplicas.size();
+  return success;
+}
+
+/// The fewest devices beyond the cluster's with which there is a plan; 0 if none are found among reasonable numbers.
+static std::int64_t devicesThatWouldDo(const CostGraph& graph, Cluster cluster, const PlannerOptions& options) {
+  if (!options.stageReplicas.empty() || !cluster.devices.empty() || cluster.levels.empty()) return 0;
+  // More components on the outermost level that connects anything.
+  auto level = std::find_if(cluster.levels.rbegin(), cluster.levels.rend(), [](const auto& l) { return l.count > 1; });
+  ClusterLevel& grown = level == cluster.levels.rend() ? cluster.levels.back() : *level;
+  if (grown.bandwidthBytesPerS <= 0) return 0;
+  std::int64_t count = grown.count;
+  for (std::int64_t more = count + 1; more <= std::min<std::int64_t>(2 * count + 8, 64); ++more) {
+    grown.count = more;
+    if (solve(graph, cluster, options)) return cluster.deviceCount();
+  }
+  return 0;
+}
+
+/// Tries clusters with more memory, or more devices, and reports what would do.
+static void reportNoPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                         Diagnostics& diags) {
+  std::int64_t limit = 0, devices = cluster.deviceCount();
+  for (const DeviceClass& device : deviceClasses(cluster, options)) limit = std::max(limit, device.memoryBytes);
+  auto message = diags.error({graph.model}).exit(ExitCode::noPlan);
+  // With memory without end there is a plan unless the options forbid every one.
+  auto withMemory = [&](std::int64_t bytes) {
+    PlannerOptions larger = options;
+    larger.memoryBytes = bytes;
+    return solve(graph, cluster, larger);
+  };
+  std::optional<Solution> unlimited = withMemory(std::int64_t{1} << 60);
+  if (!unlimited) {
+    std::move(message).help("give one warm-up per stage that does not grow from stage to stage, or leave --warmup out")
+        << "no partition satisfies the given stages, colours and warm-up on " << devices << " devices";
+    return;
+  }
+  std::int64_t low = limit, high = unlimited->cost.peakMemoryBytes; // infeasible, feasible
+  while (high - low > std::max<std::int64_t>(high / 1000, 1)) {
+    std::int64_t middle = low + (high - low) / 2;
+    if (std::optional<Solution> solution = withMemory(middle))
+      high = std::min(middle, solution->cost.peakMemoryBytes);
+    else
+      low = middle;
+  }
+  std::int64_t reserved = options.memoryBytes > 0 ? 0 : cluster.deviceAt(0).reservedBytes;
+  std::string help = "give devices with " + sizeText(high + reserved) + " of memory";
+  if (std::int64_t more = devicesThatWouldDo(graph, cluster, options); more > 0)
+    help += ", or take --devices=" + std::to_string(more);
+  std::move(message).help(help) << "no plan fits: the smallest for --devices=" << devices << " takes " << sizeText(high)
+                                << " on one device, the limit is " << sizeText(limit);
+}
+
+static void setWarmup(Plan& plan, const std::vector<int>& warmup) {
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = warmup[s];
+}
+
+/// The warm-up of `hide` that the simulator confirms. Where it does not fit into memory, as much of it as does, from
+/// the first stage on, because a stage can be no further ahead than the ones before it (isSafeByOrder).
+static Plan withConfirmedWarmup(const Plan& plan, const PlannerOptions& options) {
+  Plan confirmed = plan;
+  std::vector<int> least, wanted = hideWarmup(plan);
+  for (const PlanStage& stage : plan.stages) least.push_back(stage.warmup);
+  // The definition's is the least; the simulator may want more, not less.
+  for (std::size_t s = 0; s < wanted.size(); ++s) wanted[s] = std::max(wanted[s], least[s]);
+  setWarmup(confirmed, wanted);
+  if (costWithWarmup(confirmed, options).feasible) return confirmed;
+  setWarmup(confirmed, least);
+  const bool wasSafe = isSafeByOrder(confirmed);
+  for (std::size_t s = 0; s < wanted.size(); ++s)
+    for (int w = wanted[s]; w > least[s]; --w) {
+      confirmed.stages[s].warmup = w;
+      if (costWithWarmup(confirmed, options).feasible && (!wasSafe || isSafeByOrder(confirmed))) break;
+      confirmed.stages[s].warmup = least[s];
+    }
+  return confirmed;
+}
+
+/// The schedules execute tied parameters of several stages with stashed weights and with flushes only; otherwise all
+/// nodes that use one share a stage.
+static CostGraph withTiesKeptTogether(const CostGraph& graph, const PlannerOptions& options) {
+  CostGraph result = graph;
+  if (options.schedule != "1f1b" || options.weights == "stash") return result;
+  std::int64_t fresh = 0;
+  for (const CostNode& node : graph.nodes) fresh = std::max(fresh, node.colour + 1);
+  for (const CostSharedParameter& parameter : graph.sharedParameters) {
+    std::vector<std::int64_t> merged;
+    for (std::int64_t v : parameter.nodes) {
+      if (result.nodes[v].colour >= 0) merged.push_back(result.nodes[v].colour);
+      result.nodes[v].colour = fresh;
+    }
+    for (CostNode& node : result.nodes)
+      if (std::find(merged.begin(), merged.end(), node.colour) != merged.end()) node.colour = fresh;
+    ++fresh;
+  }
+  return result;
+}
+
+/// Whether the schedule is small enough to be executed for every drain and simulated while a user waits.
+static bool isQuicklySimulated(const Plan& plan) {
+  return plan.ranks.size() <= 256 && canList(plan);
+}
+
+/// Work over devices, per minibatch: no plan is faster, whatever its warm-up is.
+static double workBound(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options) {
+  double workMs = 0, speeds = 0;
+  for (const CostNode& node : graph.nodes) workMs += node.forwardMs + node.inputGradientMs + node.weightGradientMs;
+  for (const DeviceClass& devices : deviceClasses(cluster, options))
+    speeds += devices.speed * static_cast<double>(devices.leaves.size());
+  return workMs / speeds;
+}
+
+/// The plan of a solution, as runnable as it can be made.
+static Expected<Plan> finish(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                             const Solution& solution, Diagnostics& diags) {
+  Plan plan = describePartition(graph, cluster, options, solution.partition);
+  setWarmup(plan, solution.cost.warmup);
+  plan.timeMs = solution.cost.timeMs;
+  plan.lowerBoundMs = std::min(solution.lowerBoundMs, plan.timeMs);
+  if (isQuicklySimulated(plan)) {
+    bool chooses = options.warmupPolicy == WarmupPolicy::hide && options.schedule != "gpipe";
+    Plan confirmed = chooses ? withConfirmedWarmup(plan, options) : plan;
+    Expected<pdcrt::Schedule> schedule = scheduleFor(confirmed, diags);
+    if (!schedule) return failure;
+    double simulatedMs = simulate(confirmed, *schedule).timePerMinibatchMs;
+    plan = confirmed;
+    if (plan.schedule != "1f1b" || simulatedMs > 1.01 * plan.timeMs) plan.timeMs = std::max(plan.timeMs, simulatedMs);
+    if (splitsBackward(plan.schedule) && simulatedMs < plan.lowerBoundMs * (1 - 1e-9)) {
+      // What the search proved holds for the warm-up of the cost model; another, which keeps more minibatches between
+      // input and weight gradients, turned out to be faster.
+      plan.timeMs = simulatedMs;
+      plan.lowerBoundMs = workBound(graph, cluster, options);
+    }
+  }
+  plan.optimal = plan.timeMs <= plan.lowerBoundMs * (1 + 1e-9);
+  std::vector<std::int64_t> memory = memoryOf(plan, options);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].memoryBytes = memory[s];
+  return plan;
+}
+
+/// What a plan that turned out slower than the cost model says competes with: the best one without replicas, and data
+/// parallelism, of which the cost model knows all. Nobody shall find a better plan by asking for these.
+static std::vector<PlannerOptions> simplerPlans(const Cluster& cluster, const PlannerOptions& options) {
+  std::vector<PlannerOptions> simpler(1, options);
+  simpler.front().straight = true;
+  const std::int64_t devices = cluster.deviceCount();
+  if (options.schedule == "2bw" && devices > options.microbatches) return simpler;
+  simpler.push_back(options);
+  simpler.back().stageReplicas = {static_cast<int>(devices)};
+  return simpler;
+}
+
+Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster, const PlannerOptions& options,
                                  Diagnostics& diags) {
-  if (graph.nodes.empty()) return diags.error({graph.model}) << "expected a graph with at least one node, got none";
-  if (options.costModel == "pdc") return planPdc(graph, cluster, options, diags);
-  if (options.costModel == "pipedream-code") return planPipedreamCode(graph, cluster, options, diags);
-  if (options.costModel == "sosp19" || options.costModel == "pipedream-2018")
-    return planSosp19(graph, cluster, options, diags);
-  return diags.error({}).exit(ExitCode::usage).help("pdc, sosp19, pipedream-2018 and pipedream-code are known")
-         << "the cost model '" << options.costModel << "' is not known";
+  if (given.nodes.empty()) return diags.error({given.model}) << "expected a graph with at least one node, got none";
+  if (!checkOptions(given, cluster, options, diags)) return failure;
+  const CostGraph graph = withTiesKeptTogether(given, options);
+  if (stagesPerRank(options.schedule) > 1) return planLooped(graph, cluster, options, diags);
+  std::optional<Solution> solution = solve(graph, cluster, options);
+  if (!solution) {
+    reportNoPlan(graph, cluster, options, diags);
+    return failure;
+  }
+  Expected<Plan> plan = finish(graph, cluster, options, *solution, diags);
+  if (!plan || plan->timeMs <= 1.01 * solution->cost.timeMs || options.straight || !options.stageReplicas.empty())
+    return plan;
+  // Only replicated stages beside others can need more in flight than the definition knows.
+  const double lowerBoundMs = plan->lowerBoundMs;
+  for (const PlannerOptions& simpler : simplerPlans(cluster, options)) {
+    std::optional<Solution> other = solve(graph, cluster, simpler);
+    if (!other || other->cost.timeMs >= plan->timeMs) continue;
+    Diagnostics ignored(nullptr);
+    Expected<Plan> better = finish(graph, cluster, simpler, *other, ignored);
+    if (!better || better->timeMs >= plan->timeMs) continue;
+    better->lowerBoundMs = std::min(lowerBoundMs, better->timeMs);
+    better->optimal = better->timeMs <= better->lowerBoundMs * (1 + 1e-9);
+    plan = std::move(better);
+  }
+  return plan;
 }

@@ -1,6 +1,6 @@
 // Where the time of the ranks goes, and how the prediction compares with a run.
 #include "Sections.h"
-#include "pdc/Schedule/TimeParts.h"
+#include "pdc/Predict/TimeParts.h"
 #include "pdc/Support/Names.h"
 
 #include <algorithm>

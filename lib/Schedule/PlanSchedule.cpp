@@ -1,12 +1,10 @@
 #include "pdc/Schedule/PlanSchedule.h"
 
-#include "Network.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdcrt/Verify.h"
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <numeric>
 
 using namespace pdc;
@@ -234,90 +232,4 @@ Expected<pdcrt::Schedule> pdc::scheduleFor(const Plan& plan, Diagnostics& diags)
            << "the schedule of this plan repeats itself after " << pdcrt::periodMinibatches(schedule)
            << " minibatches, too many to show that it never stops; " << result.minibatches << " were executed";
   return schedule;
-}
-
-pdcrt::Times pdc::timesOf(const Plan& plan, bool ownLinks) {
-  auto network = std::make_shared<const Network>(plan);
-  pdcrt::Times times;
-  struct StageTimes {
-    double forwardMs, inputGradientMs, weightGradientMs, updateMs;
-  };
-  std::vector<StageTimes> stages;
-  for (const PlanStage& stage : plan.stages)
-    stages.push_back({stage.forwardMs, stage.inputGradientMs, stage.weightGradientMs, stage.updateMs});
-  times.computation = [stages = std::move(stages)](const pdcrt::Action& action) {
-    const StageTimes& stage = stages[action.stage];
-    switch (action.kind) {
-    case pdcrt::ActionKind::forward:
-    case pdcrt::ActionKind::evaluate: return stage.forwardMs;
-    case pdcrt::ActionKind::backward: return stage.inputGradientMs + stage.weightGradientMs;
-    case pdcrt::ActionKind::backwardInput: return stage.inputGradientMs;
-    case pdcrt::ActionKind::backwardWeight: return stage.weightGradientMs;
-    case pdcrt::ActionKind::update: return stage.updateMs;
-    default: return 0.0;
-    }
-  };
-  times.transfer = [network](const pdcrt::ScheduleEdge& edge, bool forward) {
-    return network->meanTransferMs(edge.from, edge.to, forward);
-  };
-  times.allReduce = [stages = plan.stages](int stage) { return stages[stage].allReduceMs; };
-  if (!ownLinks) {
-    times.links = network->links();
-    times.transferLoad = [network](const pdcrt::ScheduleEdge& edge, bool forward, int fromRank, int toRank,
-                                   pdcrt::Load& load) {
-      network->route(network->leafOf(fromRank), network->leafOf(toRank), network->bytes(edge.from, edge.to, forward),
-                     load);
-    };
-    times.allReduceLoad = [network](int stage, pdcrt::Load& load) { network->allReduce(stage, load); };
-    times.sharedLoad = [network](const pdcrt::SharedEdge& edge, bool version, int fromRank, int toRank,
-                                 pdcrt::Load& load) {
-      network->route(network->leafOf(fromRank), network->leafOf(toRank),
-                     network->sharedBytes(edge.owner, edge.user, version), load);
-    };
-  }
-  // The devices of one innermost component share its cores; so do all of a flat cluster.
-  std::int64_t together = plan.cluster.levels.empty() ? 1 : plan.cluster.levels[0].count;
-  for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
-    auto group = static_cast<std::size_t>(network->leafOf(static_cast<int>(r)) / together);
-    if (times.groupCores.size() <= group) times.groupCores.resize(group + 1, 0);
-    times.groupCores[group] =
-        static_cast<int>(plan.cluster.deviceAt(static_cast<std::int64_t>(group) * together).cores);
-    times.coreGroup.push_back(static_cast<int>(group));
-  }
-  return times;
-}
-
-/// Actions that all ranks together execute per minibatch.
-static double actionsPerMinibatch(const pdcrt::Schedule& schedule) {
-  double actions = 0;
-  for (const pdcrt::RankList& rank : schedule.ranks)
-    actions += static_cast<double>(rank.repeat.size()) / static_cast<double>(rank.step);
-  return actions;
-}
-
-Simulation pdc::simulate(const Plan& plan, const pdcrt::Schedule& schedule, std::int64_t minibatches, bool trace) {
-  return simulate(timesOf(plan), schedule, minibatches, trace);
-}
-
-Simulation pdc::simulate(const pdcrt::Times& times, const pdcrt::Schedule& schedule, std::int64_t minibatches,
-                         bool trace) {
-  constexpr double mostActions = 2e7; // a second or two
-  bool untilSteady = minibatches <= 0;
-  if (untilSteady) {
-    // The transient of a pipeline lasts a few times its depth; whole periods are compared after it. Where transfers
-    // that share links never repeat themselves exactly, the mean of many is taken.
-    std::int64_t inFlight = pdcrt::minibatchesInFlight(schedule), period = pdcrt::periodMinibatches(schedule);
-    minibatches = 24 * inFlight + std::max<std::int64_t>(8 * period, 256);
-    double most = mostActions / std::max(1.0, actionsPerMinibatch(schedule));
-    if (static_cast<double>(minibatches) > most)
-      minibatches = std::max<std::int64_t>(std::min(minibatches, 12 * inFlight), static_cast<std::int64_t>(most));
-  }
-  Simulation result;
-  result.run = pdcrt::check(schedule, minibatches,
-                            {.times = &times, .trace = trace, .order = false, .untilSteady = untilSteady});
-  result.timePerMinibatchMs = result.run.periodMs;
-  for (const pdcrt::RankUse& use : result.run.ranks)
-    result.idleFraction.push_back(result.run.finishMs > 0 ? 1 - (use.computeMs + use.sharedMs) / result.run.finishMs
-                                                          : 0);
-  return result;
 }

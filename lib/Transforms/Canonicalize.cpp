@@ -1,7 +1,7 @@
 // Folds constants, applies the simplifications that ops state, and removes what nobody uses, until nothing changes.
 #include "pdc/Transforms/Transforms.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/Builder.h"
 
@@ -32,11 +32,11 @@ static Value* folded(PassContext& context, Graph& graph, const Operation& operat
 
 static Value* simplified(PassContext& context, Graph& graph, Operation& operation) {
   if (Value* constant = folded(context, graph, operation)) return constant;
-  if (!operation.def().canonicalize) return nullptr;
+  if (!operation.def().rewrites.canonicalize) return nullptr;
   Builder builder(context.module, graph, context.registry, context.diags, /*fold=*/true);
   builder.setInsertionPoint(&operation);
   builder.setLocation(operation.location);
-  return operation.def().canonicalize(operation, builder);
+  return operation.def().rewrites.canonicalize(operation, builder);
 }
 
 /// Replaces what `operation` computes; the new value takes over the name when it is new, too.

@@ -6,8 +6,8 @@
 // parameter has an accumulator of its own. Linear in the size of the graph.
 #include "pdc/Transforms/Transforms.h"
 
-#include "GraphUtilities.h"
 #include "ProgramOrder.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/Builder.h"
 #include "pdc/IR/Elementwise.h"
@@ -119,7 +119,7 @@ void Differentiation::findNeeds() {
       fromData.insert(value);
 
   for (const auto& operation : graph_.operations()) {
-    bool trained = false, data = operation->def().random;
+    bool trained = false, data = operation->def().facts.random;
     for (const Value* operand : operation->operands()) {
       trained |= needOf(operand) != Need::nothing;
       data |= fromData.contains(operand);

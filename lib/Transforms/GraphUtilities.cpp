@@ -1,5 +1,5 @@
 // Questions about graphs that several transforms ask.
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/Builder.h"
 

@@ -34,11 +34,11 @@ private:
         continue;
       }
       all.insert(parameters->second.begin(), parameters->second.end());
-      if (parameters->second.empty() || !def.initialValues) continue;
-      if (const auto values = def.initialValues(operation, i))
+      if (parameters->second.empty() || !def.usage.initialValues) continue;
+      if (const auto values = def.usage.initialValues(operation, i))
         for (const Parameter* parameter : parameters->second) found.try_emplace(parameter, *values);
     }
-    if (computed || !(def.moves || def.kind == OpKind::elementwise || def.kind == OpKind::constant)) return;
+    if (computed || !(def.facts.moves || def.kind == OpKind::elementwise || def.kind == OpKind::constant)) return;
     for (const Value* result : operation.results())
       if (result) standsFor_[result] = all;
   }

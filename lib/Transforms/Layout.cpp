@@ -9,7 +9,7 @@
 // make them take blocks. Files have them row-major; the runtime converts.
 #include "pdc/Transforms/Transforms.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/Layouts.h"
 #include "pdc/Support/Units.h"

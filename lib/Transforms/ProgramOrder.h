@@ -1,7 +1,7 @@
 // Where in program order the operations stand that data do not lead to.
 #pragma once
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include <set>
 

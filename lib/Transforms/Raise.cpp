@@ -1,7 +1,7 @@
 // Puts exporters' pieces back together: the op that a pattern stands for knows the pattern (OpDef::raise).
 #include "pdc/Transforms/Transforms.h"
 
-#include "GraphUtilities.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/Builder.h"
 
@@ -10,11 +10,11 @@ using namespace pdc;
 /// The value of a raised op that computes what `root` does, or null.
 static Value* raised(PassContext& context, Graph& graph, Operation& root) {
   for (const OpDef* def : context.registry.all()) {
-    if (!def->raise) continue;
+    if (!def->rewrites.raise) continue;
     Builder builder(context.module, graph, context.registry, context.diags);
     builder.setInsertionPoint(&root);
     builder.setLocation(root.location);
-    if (Value* value = def->raise(root, builder)) return value;
+    if (Value* value = def->rewrites.raise(root, builder)) return value;
   }
   return nullptr;
 }

@@ -76,6 +76,26 @@ static Tensor batchOf(const pdcrt::NpyFile& file, std::span<const std::int64_t> 
   return Tensor({file.element(), shape, plain}, bytes).convertedTo(type.element).reshaped(type.shape);
 }
 
+/// Of the exported weights from the replay's, relative to each parameter's norm, the largest.
+static double largestDifference(const std::vector<Stage>& stages, const Tensors& exported) {
+  double worst = 0;
+  for (const Stage& stage : stages)
+    for (const std::string& name : stage.parameters) {
+      auto expected = stage.versions.back().at(name).data<double>();
+      auto actual = exported.at(name).data<double>();
+      auto start = stage.versions.front().at(name).data<double>();
+      double difference = 0, norm = 0, moved = 0;
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        difference += (actual[i] - expected[i]) * (actual[i] - expected[i]);
+        norm += expected[i] * expected[i];
+        moved += (expected[i] - start[i]) * (expected[i] - start[i]);
+      }
+      if (moved == 0) fail("parameter " + name + " did not move: the replay shows nothing");
+      worst = std::max(worst, std::sqrt(difference / norm));
+    }
+  return worst;
+}
+
 int main(int argc, char** argv) {
   if (argc != 7) fail("expects RUN_DIR TRAINING_IR DATA_DIR EXPORTED_DIR MINIBATCHES SEED");
   const fs::path runDir = argv[1], dataDir = argv[3];
@@ -170,22 +190,7 @@ int main(int argc, char** argv) {
     }
   }
 
-  const Tensors exported = readWeights(argv[4]);
-  double worst = 0;
-  for (const Stage& stage : stages)
-    for (const std::string& name : stage.parameters) {
-      auto expected = stage.versions.back().at(name).data<double>();
-      auto actual = exported.at(name).data<double>();
-      auto start = stage.versions.front().at(name).data<double>();
-      double difference = 0, norm = 0, moved = 0;
-      for (std::size_t i = 0; i < expected.size(); ++i) {
-        difference += (actual[i] - expected[i]) * (actual[i] - expected[i]);
-        norm += expected[i] * expected[i];
-        moved += (expected[i] - start[i]) * (expected[i] - start[i]);
-      }
-      if (moved == 0) fail("parameter " + name + " did not move: the replay shows nothing");
-      worst = std::max(worst, std::sqrt(difference / norm));
-    }
+  const double worst = largestDifference(stages, readWeights(argv[4]));
   std::cout << "largest relative difference " << worst << "\n";
   return worst <= 1e-4 ? 0 : 1;
 }

@@ -8,9 +8,9 @@
 #include "Gradient.h"
 #include "Table.h"
 
-#include "pdc/Analysis/MemoryPlan.h"
 #include "pdc/CodeGen/StageEmitter.h"
 #include "pdc/Driver/CpuEngine.h"
+#include "pdc/Memory/MemoryPlan.h"
 #include "pdc/Ops/AllOps.h"
 #include "pdc/Transforms/Transforms.h"
 

@@ -94,7 +94,7 @@ std::unique_ptr<Module> NodeTest::import(const OpRegistry& registry, Verdict& ve
     }
     readParameters(**module);
     for (const auto& operation : (*module)->graphs.front()->operations())
-      if (operation->def().random) {
+      if (operation->def().facts.random) {
         verdict.reason = "draws random numbers, ONNX states no generator for them";
         return nullptr;
       }

@@ -1,4 +1,4 @@
-// LINK: pdcPlanner
+// LINK: pdcPublished
 // Mutates cost graphs, clusters and plans in pdc's JSON, PipeDream profiles, placement problems and Piper's problems.
 // Readers must stand it: a record or an error, never both, and what pdc writes reads back to the same bytes. What is
 // read must be planned, or refused with an error: within a blink, since the inputs are small. Run with sanitizers:
@@ -6,8 +6,9 @@
 //   planner_formats 100000 [seed]
 //
 // Exits 1, with the text on standard error, when that fails.
-#include "pdc/Plan/PipedreamProfile.h"
-#include "pdc/Planner/Foreign.h"
+#include "pdc/Published/Foreign.h"
+#include "pdc/Published/PipedreamProfile.h"
+#include "pdc/Published/Published.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <algorithm>
@@ -131,13 +132,13 @@ Cluster smallCluster() {
 void plan(const CostGraph& graph, std::mt19937_64& random, const std::string& text) {
   static const char* const costModels[] = {"pdc", "sosp19", "pipedream-2018", "pipedream-code"};
   if (graph.nodes.size() > 10) return;
-  PlannerOptions options;
+  PublishedOptions options;
   options.costModel = costModels[random() % std::size(costModels)];
   options.timeLimitS = 0.2;
   Cluster cluster = smallCluster();
   if (options.costModel == "pipedream-2018") cluster.levels.pop_back();
   Diagnostics diags(nullptr);
-  const Expected<Plan> plan = planPipeline(graph, cluster, options, diags);
+  const Expected<Plan> plan = planPublished(graph, cluster, options, diags);
   checkPlan(plan, diags, text);
 }
 
@@ -149,8 +150,7 @@ PlannerOptions inABlink() {
 
 void plan(DnnPartitioningProblem problem, const std::string& text) {
   if (problem.nodes.size() > 10) return;
-  PlannerOptions options = inABlink();
-  options.costModel = "dnn-partitioning";
+  const PlannerOptions options = inABlink();
   Diagnostics diags(nullptr);
   const Expected<Plan> plan = planDnnPartitioning(problem, options, diags);
   checkPlan(plan, diags, text);
@@ -160,8 +160,7 @@ void plan(PiperProblem problem, const std::string& text) {
   if (problem.nodes.size() > 10) return;
   problem.devices = std::min<std::int64_t>(problem.devices, 16);
   problem.microbatches = std::min<std::int64_t>(problem.microbatches, 64);
-  PlannerOptions options = inABlink();
-  options.costModel = "piper";
+  const PlannerOptions options = inABlink();
   Diagnostics diags(nullptr);
   const Expected<Plan> plan = planPiper(problem, options, diags);
   checkPlan(plan, diags, text);
@@ -215,9 +214,9 @@ bool tryText(std::size_t kind, const std::string& text, std::mt19937_64& random)
 std::string planSeed() {
   Diagnostics diags(nullptr);
   const Expected<CostGraph> graph = costGraphFromJson(graphSeed, "seed", diags);
-  PlannerOptions options;
+  PublishedOptions options;
   options.costModel = "sosp19";
-  const Expected<Plan> plan = graph ? planPipeline(*graph, smallCluster(), options, diags) : Expected<Plan>(failure);
+  const Expected<Plan> plan = graph ? planPublished(*graph, smallCluster(), options, diags) : Expected<Plan>(failure);
   if (!plan) fail("no plan to begin with", diags.all()[0].message);
   return toJson(*plan);
 }

@@ -1,5 +1,7 @@
 // Streams as queues. Work runs when somebody waits for it, or before, as the seed draws; so what is not ordered by an
 // event happens in any order. Misuse ends the program with a message.
+//
+// Over 500 lines: every call shares one private world, which nothing else may touch.
 #include "StandIn.h"
 #include "Streams.h"
 

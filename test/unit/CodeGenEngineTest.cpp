@@ -5,7 +5,6 @@
 #include "pdc/IR/Verifier.h"
 #include "pdc/Ops/AllOps.h"
 #include "pdc/Transforms/Transforms.h"
-#include "pdcrt/Threads.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -160,7 +159,7 @@ const Case largeCases[] = {
      false},
 };
 
-void expectAgreement(std::span<const Case> chosen) {
+void expectAgreement(std::span<const Case> chosen, int threads = 1) {
   Diagnostics diags(&std::cerr);
   std::vector<std::unique_ptr<Module>> modules;
   for (const Case& c : chosen) {
@@ -176,7 +175,7 @@ void expectAgreement(std::span<const Case> chosen) {
   }
   std::vector<const Module*> pointers;
   for (const auto& module : modules) pointers.push_back(module.get());
-  auto engine = CpuEngine::build(pointers, diags);
+  auto engine = CpuEngine::build(pointers, diags, {.threads = threads});
   ASSERT_TRUE(engine);
 
   for (std::size_t i = 0; i < modules.size(); ++i) {
@@ -211,9 +210,5 @@ TEST(CodeGenEngine, AgreesWithTheInterpreter) {
 }
 
 TEST(CodeGenEngine, AgreesWithSeveralThreads) {
-  for (int threads : {2, 4}) {
-    pdcrt::kernelThreads = threads;
-    expectAgreement(largeCases);
-  }
-  pdcrt::kernelThreads = 1;
+  for (int threads : {2, 4}) expectAgreement(largeCases, threads);
 }

@@ -1,7 +1,7 @@
 // The memory plan of a stage, executed: a memory that remembers which value was written where.
 #pragma once
 
-#include "pdc/Analysis/MemoryPlan.h"
+#include "pdc/Memory/MemoryPlan.h"
 
 #include <algorithm>
 #include <map>
@@ -116,7 +116,7 @@ private:
 
   static bool isReplaceable(const Operation& operation, std::size_t operand, std::size_t result) {
     if (operation.def().kind == OpKind::elementwise) return result + 1 == operation.results().size();
-    const auto& pairs = operation.def().replaceable;
+    const auto& pairs = operation.def().kernel.replaceable;
     return std::any_of(pairs.begin(), pairs.end(),
                        [&](const Replaceable& pair) { return pair.operand == operand && pair.result == result; });
   }

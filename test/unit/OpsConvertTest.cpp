@@ -125,7 +125,7 @@ TEST(OpsConvert, LossesBecomeTheirOpWhereItSaysTheSame) {
   Node mean("SoftmaxCrossEntropyLoss", 13), sum("SoftmaxCrossEntropyLoss", 13);
   ASSERT_TRUE(mean.floats({4, 3}).input(ElementType::i64, {4}).attribute("ignore_index", std::int64_t{1}).convert());
   EXPECT_EQ(mean.ops(), "softmax_cross_entropy");
-  EXPECT_TRUE(mean.last().def().lossLike);
+  EXPECT_TRUE(mean.last().def().facts.lossLike);
   ASSERT_TRUE(sum.floats({4, 3}).input(ElementType::i64, {4}).attribute("reduction", std::string("sum")).convert());
   EXPECT_EQ(sum.ops().find("softmax_cross_entropy"), std::string::npos);
 }

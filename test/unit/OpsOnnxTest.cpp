@@ -125,7 +125,7 @@ private:
     if (!verify(module, diags)) return problem = messages(diags), Outcome::failed;
     // Random operators give other numbers than ONNX's.
     for (const auto& operation : module.graphs.front()->operations())
-      if (operation->def().random) return Outcome::unsupported;
+      if (operation->def().facts.random) return Outcome::unsupported;
     const auto result = interpret(*module.graphs.front(), inputs_, parameters, Precision::f32, diags);
     if (!result) return problem = messages(diags), Outcome::failed;
     for (int i = 0; i < model_.graph().output_size(); ++i) {

@@ -48,7 +48,7 @@ TEST_P(Ops, SaysWhatItIs) {
   if (isComposed()) return;
   EXPECT_GE(def().examples.size(), def().gradient ? 5u : 1u) << "gradients are tested on at least five shapes";
   if (def().kind == OpKind::kernel) {
-    EXPECT_TRUE(def().kernel);
+    EXPECT_TRUE(def().kernel.use);
     EXPECT_TRUE(def().cost);
     EXPECT_TRUE(def().reference);
   }
@@ -90,7 +90,7 @@ TEST_P(Ops, ReferenceAgreesInBothPrecisions) {
 
 // What OpDef::again makes has the type and the bits of result 0.
 TEST_P(Ops, AgainGivesTheFirstResult) {
-  if (!def().again) GTEST_SKIP() << "not again";
+  if (!def().rewrites.again) GTEST_SKIP() << "not again";
   for (const std::string& example : def().examples) {
     const auto module = parse(moduleText(example));
     ASSERT_TRUE(module);
@@ -98,7 +98,7 @@ TEST_P(Ops, AgainGivesTheFirstResult) {
     const Operation& op = *graph.operations().back();
     Diagnostics diags(nullptr);
     Builder b(*module, graph, allOps(), diags);
-    const Operation* again = def().again(op, b);
+    const Operation* again = def().rewrites.again(op, b);
     ASSERT_TRUE(again) << messages(diags) << example;
     EXPECT_EQ(again->result()->type(), op.result()->type());
     graph.outputs = {{.kind = OutputKind::result, .value = op.result(), .name = "first"},
@@ -241,7 +241,7 @@ std::unique_ptr<Module> resized(const Module& example, std::int64_t from, std::i
 
 // Whatever the op says to dimensions of size 0 and 1: it computes and differentiates them, or refuses them.
 TEST_P(Ops, TakesOrRefusesEmptyDimensionsAndThoseOfSizeOne) {
-  if (isComposed() || def().random) return;
+  if (isComposed() || def().facts.random) return;
   int empty = 0, refused = 0;
   for (const std::string& example : def().examples) {
     const auto whole = parse(moduleText(example));
@@ -308,10 +308,10 @@ TEST_P(Ops, KernelCanBeConstructed) {
   for (const std::string& example : def().examples) {
     const auto module = parse(moduleText(example));
     ASSERT_TRUE(module);
-    const KernelUse use = def().kernel(*module->graphs.front()->operations().back());
+    const KernelUse use = def().kernel.use(*module->graphs.front()->operations().back());
     EXPECT_FALSE(use.className.empty());
     EXPECT_FALSE(use.method.empty());
-    EXPECT_EQ(use.draws, def().random);
+    EXPECT_EQ(use.draws, def().facts.random);
     pdcrt::Setup setup;
     EXPECT_NO_THROW(use.construct(setup)) << example << use.options;
   }
@@ -319,7 +319,7 @@ TEST_P(Ops, KernelCanBeConstructed) {
 
 // What an op becomes in evaluation has the types of what it replaces.
 TEST_P(Ops, EvaluationFormHasTheSameTypes) {
-  if (!def().evaluation) return;
+  if (!def().rewrites.evaluation) return;
   for (const std::string& example : def().examples) {
     const auto module = parse(moduleText(example));
     ASSERT_TRUE(module);
@@ -327,7 +327,7 @@ TEST_P(Ops, EvaluationFormHasTheSameTypes) {
     const Operation& op = *graph.operations().back();
     Diagnostics diags(nullptr);
     Builder b(*module, graph, allOps(), diags);
-    const std::vector<Value*> values = def().evaluation(op, b);
+    const std::vector<Value*> values = def().rewrites.evaluation(op, b);
     ASSERT_EQ(values.size(), op.def().results.size()) << messages(diags);
     ASSERT_TRUE(values[0]) << messages(diags);
     for (std::size_t i = 0; i < values.size(); ++i)

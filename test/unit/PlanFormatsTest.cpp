@@ -1,9 +1,9 @@
-// LINK: pdcPlan
+// LINK: pdcPublished
 // Other people's formats: every published file is read as its authors read it (counts and sums taken from the files
 // with an independent script), and every mistake is told with its place.
-#include "pdc/Plan/DnnPartitioning.h"
-#include "pdc/Plan/PipedreamProfile.h"
-#include "pdc/Plan/Piper.h"
+#include "pdc/Published/DnnPartitioning.h"
+#include "pdc/Published/PipedreamProfile.h"
+#include "pdc/Published/Piper.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <gtest/gtest.h>

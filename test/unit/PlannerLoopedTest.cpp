@@ -1,10 +1,11 @@
 // LINK: pdcPlanner
 // Plans for schedules whose ranks host several stages.
-#include "Pdc/BalancedCut.h"
 #include "Rounds.h"
-#include "pdc/Planner/CostModel.h"
-#include "pdc/Planner/Verifier.h"
-#include "pdc/Schedule/PlanSchedule.h"
+#include "Search/BalancedCut.h"
+#include "pdc/Cost/CostModel.h"
+#include "pdc/Cost/PlanVerifier.h"
+#include "pdc/Planner/Planner.h"
+#include "pdc/Predict/Simulate.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // LINK: pdcPlanner
 // Dags, strongly connected components and down-sets, against their definitions.
-#include "Order/DownSets.h"
+#include "pdc/Planner/Order/DownSets.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // LINK: pdcPlanner
 // Chains whose down-sets are all prefixes: the bound that follows from memory against trying every partition, and plans
 // of whole components against what is known of them.
-#include "Pdc/Chain/ChainBound.h"
-#include "Pdc/Chain/PlanChain.h"
-#include "Pdc/Chain/RackBound.h"
-#include "Pdc/Pipeline.h"
+#include "Chain/ChainBound.h"
+#include "Chain/PlanChain.h"
+#include "Chain/RackBound.h"
 #include "PlannerScale.h"
 #include "Rounds.h"
+#include "pdc/Cost/Pipeline.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 // LINK: pdcPlanner
 // Where bytes take time of the core that computes: stage times worked out by hand, and what the planner makes of them.
-#include "pdc/Planner/CostModel.h"
+#include "pdc/Cost/CostModel.h"
+#include "pdc/Planner/Planner.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // Small random problems for the planner, and their text form: one JSON object per line.
 #pragma once
 
-#include "pdc/Planner/CostModel.h"
+#include "pdc/Cost/CostModel.h"
 #include "pdc/Planner/Planner.h"
 #include "pdc/Support/JsonText.h"
 

@@ -1,9 +1,9 @@
 // LINK: pdcPlanner
 // Cost model pdc and its solver against the definition, and against trying every plan.
-#include "Pdc/Solver.h"
 #include "PlannerPdcInstances.h"
 #include "Rounds.h"
-#include "pdc/Planner/Verifier.h"
+#include "Search/Solver.h"
+#include "pdc/Cost/PlanVerifier.h"
 
 #include <gtest/gtest.h>
 

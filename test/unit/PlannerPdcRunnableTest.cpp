@@ -3,8 +3,8 @@
 // states.
 #include "PlannerPdcInstances.h"
 #include "Rounds.h"
-#include "pdc/Planner/Verifier.h"
-#include "pdc/Schedule/PlanSchedule.h"
+#include "pdc/Cost/PlanVerifier.h"
+#include "pdc/Predict/Simulate.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <gtest/gtest.h>

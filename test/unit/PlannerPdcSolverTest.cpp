@@ -1,10 +1,10 @@
 // LINK: pdcPlanner
 // The solver of cost model `pdc` against trying every partition, each evaluated by the cost model.
-#include "Pdc/Solver.h"
 #include "Rounds.h"
+#include "Search/Solver.h"
 
-#include "Order/DownSets.h"
 #include "PlannerScale.h"
+#include "pdc/Planner/Order/DownSets.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 // LINK: pdcPlanner
 // What SolverWays proves of the way to a stage, against every chain of down-sets.
-#include "Pdc/SolverWays.h"
 #include "PlannerPdcInstances.h"
 #include "Rounds.h"
+#include "Search/Ways.h"
 
 #include <gtest/gtest.h>
 

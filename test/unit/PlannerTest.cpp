@@ -3,7 +3,7 @@
 #include "pdc/Planner/Planner.h"
 #include "Rounds.h"
 
-#include "pdc/Planner/Verifier.h"
+#include "pdc/Cost/PlanVerifier.h"
 #include "pdc/Schedule/PlanSchedule.h"
 #include "pdc/Support/Diagnostics.h"
 
@@ -329,9 +329,6 @@ TEST(Planner, RefusesWhatItCannotPlan) {
   PlannerOptions recompute;
   recompute.recompute = "some";
   EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(2), recompute), "--recompute: 'some' is not a choice");
-  PlannerOptions model;
-  model.costModel = "guess";
-  EXPECT_EQ(messageOf(chain({1, 1}, 0), fastCluster(2), model), "the cost model 'guess' is not known");
   EXPECT_EQ(messageOf({}, fastCluster(2), {}), "expected a graph with at least one node, got none");
   PlannerOptions given;
   given.stageReplicas = {1, 1};

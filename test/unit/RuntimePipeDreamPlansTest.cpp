@@ -1,4 +1,4 @@
-// LINK: pdcrt pdcSchedule
+// LINK: pdcrt pdcPredict
 // Plans on which PipeDream's own warm-up deadlocks, or halves the rate, because input gradients leave after a blocking
 // all-reduce: here they run to the end and train the weights of the replay. Kernels sleep, so up to 16 ranks need no
 // more cores than there are. How fast they run is measured by utils/bench-schedules.

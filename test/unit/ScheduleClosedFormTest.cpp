@@ -1,6 +1,6 @@
-// LINK: pdcSchedule
+// LINK: pdcPredict
 // Closed forms of docs/Semantics.md, reproduced by the simulator for p equal stages and m microbatches per batch.
-#include "pdc/Schedule/Prediction.h"
+#include "pdc/Predict/Prediction.h"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,8 @@
 #include "TimedStages.h"
 
 #include "pdc/Plan/ScheduleName.h"
-#include "pdc/Schedule/PlanSchedule.h"
-#include "pdc/Schedule/Warmup.h"
+#include "pdc/Predict/Simulate.h"
+#include "pdc/Predict/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdcrt/Simulate.h"
 

@@ -1,6 +1,6 @@
-// LINK: pdcImport pdcTransforms pdcOps
+// LINK: pdcImport pdcStage pdcOps
 // The whole chain of transforms on the model of the quickstart, cut at every group.
-#include "TransformsTesting.h"
+#include "StageTesting.h"
 
 #include "pdc/Import/OnnxImport.h"
 

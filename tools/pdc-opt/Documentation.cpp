@@ -2,9 +2,12 @@
 #include "Documentation.h"
 
 #include "pdc/IR/Text.h"
+#include "pdc/Stage/StagePolicy.h"
+#include "pdc/Transforms/Pipeline.h"
 
 #include <algorithm>
 #include <ostream>
+#include <set>
 #include <sstream>
 #include <vector>
 
@@ -102,12 +105,12 @@ static void printOp(const OpDef& def, std::ostream& out) {
   if (!def.operands.empty()) out << "- operands: " << namesOf(def.operands) << "\n";
   out << "- results: " << namesOf(def.results) << "\n";
   for (const std::string& text : def.expressions) printWrapped("- computes: `" + text + "`", out);
-  if (def.lossLike) out << "- its first result is a loss\n";
-  if (def.random) out << "- draws random numbers\n";
+  if (def.facts.lossLike) out << "- its first result is a loss\n";
+  if (def.facts.random) out << "- draws random numbers\n";
   const bool differentiable = def.gradient || hasDerivative(def);
   out << "- phases: forward" << (differentiable ? ", input-gradient, weight-gradient" : " only: it has no gradient")
       << "\n";
-  if (def.evaluation) out << "- has another form when the model is evaluated\n";
+  if (def.rewrites.evaluation) out << "- has another form when the model is evaluated\n";
   if (!def.attributes.empty()) {
     out << "\n| attribute | kind | default | meaning |\n|---|---|---|---|\n";
     for (const AttributeDef& attribute : def.attributes)
@@ -146,24 +149,77 @@ void pdc::printOpDocumentation(const OpRegistry& registry, std::ostream& out) {
   for (const OpDef* def : defs) printOp(*def, out);
 }
 
+namespace {
+/// Passes that pdc runs one after another, and when it does.
+struct RunPipeline {
+  std::string when;
+  std::vector<PipelineStep> steps;
+};
+} // namespace
+
+/// Every pass that pdc can run, in its order: the pipelines themselves, with every choice that adds a pass.
+static std::vector<RunPipeline> pipelinesOfPdc() {
+  const TransformChoices low = {.target = Target::cuda, .precision = ElementType::bf16};
+  const StagePolicy policy = {
+      .recompute = true, .earlyUpdates = true, .gradientsInParts = true, .computeAgain = true, .keepConversions = true};
+  return {{"After the import", afterImportSteps()},
+          {"Once for each `--loss`", {{"add-loss", {}}}},
+          {"After the losses", afterLossesSteps()},
+          {"To make a training step", trainingSteps(low)},
+          {"For the target", layoutSteps(low)},
+          {"Once the plan is known", {splitStep({})}},
+          {"On the graphs of the stages", stageSteps({policy})}};
+}
+
+/// "`canonicalize`, `raise`".
+static std::string namesOf(const std::vector<PipelineStep>& steps) {
+  std::string text;
+  for (const PipelineStep& step : steps) text += (text.empty() ? "`" : ", `") + step.argument + "`";
+  return text;
+}
+
+/// The passes that run in low precision only.
+static std::vector<PipelineStep> stepsOfLowPrecision() {
+  std::vector<PipelineStep> usual = trainingSteps({});
+  for (const PipelineStep& step : afterLossesSteps()) usual.push_back(step);
+  std::vector<PipelineStep> added = trainingSteps({.precision = ElementType::bf16});
+  std::erase_if(added, [&](const PipelineStep& step) {
+    return std::any_of(usual.begin(), usual.end(),
+                       [&](const PipelineStep& other) { return other.argument == step.argument; });
+  });
+  return added;
+}
+
+static void printPass(const PassInfo& pass, std::ostream& out) {
+  out << "\n## `--" << pass.argument << "`\n\n" << pass.summary << ".\n";
+  if (!pass.description.empty()) out << "\n", printWrapped(pass.description, out);
+  if (pass.options.empty()) return;
+  out << "\n| option | meaning |\n|---|---|\n";
+  for (const auto& [name, summary] : pass.options) out << "| `" << name << "` | " << summary << " |\n";
+}
+
 void pdc::printPassDocumentation(const PassRegistry& registry, std::ostream& out) {
+  const std::vector<RunPipeline> pipelines = pipelinesOfPdc();
   out << "# Passes\n\n";
-  printWrapped(
-      "Made by `pdc-opt --print-pass-docs` from `lib/Transforms/`; do not edit. The sections stand in the order in "
-      "which `pdc` runs the passes. Three things are not visible in that order:\n\n"
-      "- `add-loss` runs once per `--loss`. `canonicalize` runs again after it, and after `merge-heads`.\n"
-      "- `lower-precision`, `align-classes`, `merge-heads`, `widen-gradients` and `convert-again` run only with "
-      "`--precision=bf16` or `f16`.\n"
-      "- From `split-stages` on, `pdc` calls the transformations for each stage, as the plan and the schedule "
-      "need them, without a pipeline of passes. `--print-ir-after` and `--time-passes` do not show them, and the "
-      "verifier does not run between them.\n\n"
-      "`pdc-opt` runs any passes in the order in which you name them, and the verifier after each.",
-      out);
-  for (const PassInfo& pass : registry.all()) {
-    out << "\n## `--" << pass.argument << "`\n\n" << pass.summary << ".\n";
-    if (!pass.description.empty()) out << "\n", printWrapped(pass.description, out);
-    if (pass.options.empty()) continue;
-    out << "\n| option | meaning |\n|---|---|\n";
-    for (const auto& [name, summary] : pass.options) out << "| `" << name << "` | " << summary << " |\n";
-  }
+  printWrapped("`pdc` changes a model by the passes below, in this order. The verifier runs after each of them, "
+               "`--print-ir-after` prints the model after the passes that it names, and `--time-passes` prints a table "
+               "of times for each line.",
+               out);
+  out << "\n";
+  for (const RunPipeline& pipeline : pipelines)
+    printWrapped("- " + pipeline.when + ": " + namesOf(pipeline.steps), out);
+  out << "\n";
+  printWrapped("With `--precision=bf16` or `f16` only, these run: " + namesOf(stepsOfLowPrecision()) +
+                   ". A pass on the graphs of the stages runs on the stages that need it; `--explain` prints which "
+                   "([decision 16](decisions/0016-stages-and-passes.md)).\n\n"
+                   "`pdc-opt` runs any passes in the order in which you name them, and the verifier after each. "
+                   "`pdc-opt --print-pass-docs` makes this page from the pipelines and the registered passes; do not "
+                   "edit it.",
+               out);
+  std::set<std::string> printed;
+  for (const RunPipeline& pipeline : pipelines)
+    for (const PipelineStep& step : pipeline.steps)
+      if (printed.insert(step.argument).second) printPass(*registry.find(step.argument), out);
+  for (const PassInfo& pass : registry.all())
+    if (!printed.contains(pass.argument)) printPass(pass, out);
 }

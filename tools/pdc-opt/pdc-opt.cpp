@@ -9,6 +9,7 @@
 #include "pdc/IR/Verifier.h"
 #include "pdc/Ops/AllOps.h"
 #include "pdc/Pass/Pass.h"
+#include "pdc/Stage/StagePasses.h"
 #include "pdc/Transforms/Transforms.h"
 
 #include <CLI/CLI.hpp>
@@ -112,6 +113,7 @@ int main(int argc, char** argv) {
   registerAllOps(ops);
   PassRegistry passes;
   registerTransforms(passes);
+  registerStagePasses(passes);
 
   Options options;
   bool opDocs = false, passDocs = false;

@@ -1,6 +1,6 @@
 #include "Alternatives.h"
 
-#include "pdc/Planner/Foreign.h"
+#include "pdc/Published/Foreign.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <cstdio>

@@ -1,9 +1,9 @@
 // --explain for placement problems: what other devices and other plans would cost.
 #pragma once
 
-#include "pdc/Plan/DnnPartitioning.h"
-#include "pdc/Plan/Piper.h"
 #include "pdc/Planner/Planner.h"
+#include "pdc/Published/DnnPartitioning.h"
+#include "pdc/Published/Piper.h"
 
 #include <string>
 

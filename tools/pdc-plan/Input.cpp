@@ -1,7 +1,7 @@
 #include "Input.h"
 
-#include "pdc/Plan/PipedreamProfile.h"
 #include "pdc/Planner/OptionText.h"
+#include "pdc/Published/PipedreamProfile.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdcrt/MappedFile.h"
 

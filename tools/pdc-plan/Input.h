@@ -2,9 +2,9 @@
 #pragma once
 
 #include "pdc/Plan/CostGraph.h"
-#include "pdc/Plan/DnnPartitioning.h"
-#include "pdc/Plan/Piper.h"
 #include "pdc/Planner/Planner.h"
+#include "pdc/Published/DnnPartitioning.h"
+#include "pdc/Published/Piper.h"
 
 #include <string>
 #include <variant>

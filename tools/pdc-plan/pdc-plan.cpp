@@ -4,10 +4,9 @@
 #include "Input.h"
 #include "Report.h"
 #include "pdc/Plan/ScheduleName.h"
-#include "pdc/Planner/DataParallel.h"
-#include "pdc/Planner/Explain.h"
-#include "pdc/Planner/Foreign.h"
 #include "pdc/Planner/OptionText.h"
+#include "pdc/Published/DataParallel.h"
+#include "pdc/Published/Foreign.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdcrt/MappedFile.h"
 
@@ -23,7 +22,7 @@ namespace {
 struct Flags {
   std::string file, format, costModel, warmup = "hide", bucket, output;
   PlaceFlags place;
-  PlannerOptions planner;
+  PublishedOptions planner;
   bool json = false, explain = false, takesAnyDegree = false;
   std::vector<CLI::Option*> scheduling; ///< flags that only cost graphs have a use for
   CLI::Option* microbatches = nullptr;
@@ -141,10 +140,10 @@ public:
     Expected<Cluster> cluster = clusterFor(flags_.place, flags_.planner, diags_);
     if (!cluster) return failure;
     describe(graph.nodes.size(), cluster->deviceCount());
-    Expected<Plan> plan = timed([&] { return planPipeline(graph, *cluster, flags_.planner, diags_); });
+    Expected<Plan> plan = timed([&] { return planPublished(graph, *cluster, flags_.planner, diags_); });
     if (!plan) return failure;
     report_.dataParallelMs = dataParallelTime(graph, *cluster, flags_.planner);
-    if (flags_.explain) report_.explanation = toText(explainPlan(graph, *cluster, flags_.planner, *plan), *plan);
+    if (flags_.explain) report_.explanation = toText(explainPublished(graph, *cluster, flags_.planner, *plan), *plan);
     return plan;
   }
 

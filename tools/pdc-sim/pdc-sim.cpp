@@ -1,9 +1,9 @@
 // pdc-sim PLAN: executes a plan's schedule with the plan's times, and says what a run would take and where it would
 // wait.
 #include "../StandardFlags.h"
+#include "pdc/Predict/Warmup.h"
 #include "pdc/Report/Report.h"
 #include "pdc/Schedule/ScheduleFile.h"
-#include "pdc/Schedule/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
 #include "pdcrt/MappedFile.h"

@@ -13,14 +13,14 @@ namespace pdc {
 /// Of a call of a kernel's method (KernelAlternatives in OpDef.h).
 struct KernelTime {
   std::string kernel, method, algorithm;
-  double ms = 0;                   ///< median of several calls, by kernelThreads threads
+  double ms = 0;                   ///< median of several calls
   std::int64_t workspaceBytes = 0; ///< that a program on a GPU has to plan for it; 0 on CPUs, which ask the kernel
   friend bool operator==(const KernelTime&, const KernelTime&) = default;
 };
 
 /// Times every algorithm of the kernels that the module's operations call, in program order, where there is a choice.
-/// On CPUs; on a GPU the program that measures does (pdcrt/Setup.h).
-std::vector<KernelTime> timeKernels(const Module& module);
+/// On CPUs, with so many OpenMP threads for a call; on a GPU the program that measures does (pdcrt/Setup.h).
+std::vector<KernelTime> timeKernels(const Module& module, int threads = 1);
 
 /// Whether `times` say something of every choice in `module`, on CPUs.
 bool coversChoices(const std::vector<KernelTime>& times, const Module& module);

@@ -98,6 +98,7 @@ struct CostOptions {
   bool readsAhead = false; ///< data is read while the minibatch before is computed, and takes nobody's time
   /// Gradients are used up as soon as they are made, where replicas do not add them up first.
   bool earlyUpdates = false;
+  int threads = 1; ///< OpenMP threads of a kernel, on which its workspace depends
 };
 
 /// The planner's view of a differentiated and fused graph: a node per group, a tensor per value that groups hand on.

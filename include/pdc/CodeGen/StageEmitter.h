@@ -5,8 +5,8 @@
 // same bytes.
 #pragma once
 
-#include "pdc/Analysis/MemoryPlan.h"
 #include "pdc/IR/Target.h"
+#include "pdc/Memory/MemoryPlan.h"
 
 #include <string>
 #include <vector>
@@ -19,7 +19,6 @@ struct Provenance {
   std::string command;   ///< that the user typed
   std::string model;     ///< name of the ONNX file, without folders
   std::string modelHash; ///< what ranks compare
-  bool debugNan = false; ///< programs look at every result (--debug-nan)
 };
 
 struct StageProgram {

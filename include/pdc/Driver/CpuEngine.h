@@ -12,6 +12,7 @@ namespace pdc {
 struct CpuEngineOptions {
   std::string optimization = "-O3 -march=native";
   int filesPerUnit = 16; ///< programs that the compiler sees at once
+  int threads = 1;       ///< OpenMP threads of the kernels
 };
 
 /// The graphs @main of some modules, compiled into one shared object: forward, and backward where there is one.

@@ -3,6 +3,7 @@
 
 #include "pdc/Planner/Planner.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,10 +34,14 @@ struct Explanation {
   std::vector<Lever> levers;
 };
 
-/// Plans again for every alternative and lever, with the cost model of `options`. `plan` is what planPipeline returned
-/// for the same graph, cluster and options.
-Explanation explainPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
-                        const Plan& plan);
+/// A planner with a cost model of its own: as planPipeline.
+using OtherPlanner =
+    std::function<Expected<Plan>(const CostGraph&, const Cluster&, const PlannerOptions&, Diagnostics&)>;
+
+/// Plans again for every alternative and lever. `plan` is what planPipeline returned for the same graph, cluster and
+/// options; or what `other` returned, of whose plans nobody knows what limits them and how much memory they take.
+Explanation explainPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options, const Plan& plan,
+                        const OtherPlanner& other = nullptr);
 
 /// The alternatives alone, without those whose search would take long for a graph and cluster of this size: for reports
 /// that nobody has asked to wait for.

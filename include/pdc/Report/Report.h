@@ -2,7 +2,7 @@
 // inline SVG: no network, no script.
 #pragma once
 
-#include "pdc/Schedule/RunTrace.h"
+#include "pdc/Predict/RunTrace.h"
 
 #include <string>
 #include <vector>

@@ -1,9 +1,8 @@
-// From a plan to its verified schedule, and what the simulator predicts for it.
+// From a plan to its verified schedule.
 #pragma once
 
 #include "pdc/Plan/Plan.h"
 #include "pdc/Schedule/PipelineShape.h"
-#include "pdcrt/Simulate.h"
 
 namespace pdc {
 
@@ -57,23 +56,5 @@ Status checkRunnable(const Plan& plan, Diagnostics& diags);
 /// a very large common multiple, as far as a second or two allows, if isSafeByOrder). Reports an error with a table of
 /// who waits for whom if it cannot run. The plan's ranks must host what the schedule places together.
 Expected<pdcrt::Schedule> scheduleFor(const Plan& plan, Diagnostics& diags);
-
-/// The times of a plan for the machine of pdcrt/Machine.h: compute and all-reduce times from the stages, transfers from
-/// the cluster's bandwidth and latency; the links of a rank are shared, and so are the device's cores.
-/// With `ownLinks` every lane (edge, direction and pair of replicas) has links for itself instead.
-pdcrt::Times timesOf(const Plan& plan, bool ownLinks = false);
-
-/// A prediction.
-struct Simulation {
-  double timePerMinibatchMs = 0;
-  std::vector<double> idleFraction; ///< per rank, over the whole run
-  pdcrt::CheckResult run;
-};
-
-/// Executes `schedule` with the plan's times. `minibatches` 0: as many as show the steady state.
-Simulation simulate(const Plan& plan, const pdcrt::Schedule& schedule, std::int64_t minibatches = 0,
-                    bool trace = false);
-Simulation simulate(const pdcrt::Times& times, const pdcrt::Schedule& schedule, std::int64_t minibatches = 0,
-                    bool trace = false);
 
 } // namespace pdc

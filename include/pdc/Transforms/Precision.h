@@ -30,10 +30,10 @@ Status widenGradients(PassContext& context);
 /// minibatch in flight keeps no copy of the weights, and the backward reads the version of them that it is given.
 Status convertAgain(PassContext& context);
 
-/// Of a stage's graph that has one minibatch in flight at a time: its backward reads what the forward has converted, as
-/// before convertAgain, and the forward begins with that. `keptBytes`: at most so much is then kept from there on.
-void keepConversions(Graph& stage);
-std::int64_t keptBytes(const Graph& stage);
+/// The forward operations that convertAgain repeats in the backward: those that convert a parameter to low precision,
+/// and those that only move elements of a converted parameter, or put others beside them.
+bool convertsParameter(const Operation& operation);
+bool movesConverted(const Operation& operation);
 
 /// Of `fuse`, once groups are known: what is converted from low precision to f32, and read by the backward of the same
 /// group, is converted again there. So the narrower value waits for it, and the conversion is fused with what reads it.

@@ -1,7 +1,7 @@
-// The transforms from an imported model to one graph per stage, in the order in which the driver runs them.
+// The transforms from an imported model to the graph of a training step, in the order in which the driver runs them.
 //
 //   import → canonicalize → raise → add-loss → order-branches → differentiate → fuse → add-evaluation → layout →
-//   (planner) → split-stages → recompute → compute-again
+//   (planner) → the passes of stages (pdc/Stage/StagePasses.h)
 //
 // Each is a pass (registerTransforms) with its own file in lib/Transforms; the functions here are for the driver, which
 // has options that are not text.
@@ -81,49 +81,5 @@ Status chooseLayouts(PassContext& context);
 /// keep the names that they have in @main. Its outputs are losses where the label is there, and predictions, which
 /// @main loses, with what leads to nothing else inside of its group.
 Status addEvaluation(PassContext& context);
-
-/// The graphs of one stage, owned by the module: @stageK and @stageK.evaluate.
-struct StageGraphs {
-  int stage = 0;
-  Graph* training = nullptr;
-  Graph* evaluation = nullptr;
-};
-
-/// Cuts @main and @evaluate between groups: `stageOfGroup[g]` is the stage of group g, non-decreasing along every
-/// forward edge. Values that cross become inputs `received` and outputs `sent`, once per consuming stage, with the same
-/// order at both ends; those that only a backward reads come last, and are no ports of the evaluation. Gradient values
-/// cross where the fold order puts them. One of a parameter leaves the graph of the stage that has the parameter.
-Expected<std::vector<StageGraphs>> splitStages(PassContext& context, const std::vector<int>& stageOfGroup);
-
-/// Recomputation (Chen et al., arXiv 1604.06174) of a whole stage: instead of keeping what the backward reads of the
-/// forward, the backward of `stage`, a graph of splitStages, begins by computing it again. What still is kept from
-/// forward to backward: inputs, what arrives, what leaves. The repeated operations are of phase I, draw the same random
-/// numbers and leave running statistics alone; so the gradients are the same, bit for bit.
-void recomputeForward(Graph& stage);
-
-/// Which values computeAgain computes again.
-struct ComputeAgainOptions {
-  double share = 0.01; ///< of the estimated time of the stage, at most, that is spent on it
-  /// Of a value: for less than this a call is not worth it.
-  std::int64_t leastBytes = std::int64_t{1} << 16;
-  /// The halves of a backward run apart: what both of them read is kept.
-  bool splitBackward = false;
-};
-
-/// Selective recomputation: instead of keeping a value of the forward until the backward of `stage`, a graph of
-/// splitStages, computes it again right before the first operation that reads it, where one pass over memory gives it
-/// from what is kept anyway (OpDef::again, elementwise operations that compute little). Gradients are the same, bit for
-/// bit, and at no time is more alive. Runs when the order of operations is final. Errors: none but programmer's.
-Status computeAgain(PassContext& context, Graph& stage, const ComputeAgainOptions& options);
-
-/// Puts every operation of phase W where its operands are there, before what follows of phase I: what it reads need not
-/// stay longer. With `inParts`, what can be made in parts (KernelUse::partsMethod) only after all that reads the
-/// parameter. Only the order of the operations changes.
-void computeWeightGradientsEarly(Graph& stage, bool inParts = false);
-
-/// Joins what makes a gradient in parts with the operation that reads the parameter for its input's gradient, where
-/// that is the only one of the backward (OpDef::together): each part of the parameter is read for both before it is
-/// updated. Gradients are the same, bit for bit. Errors: none but programmer's.
-Status computeGradientsTogether(PassContext& context, Graph& stage);
 
 } // namespace pdc

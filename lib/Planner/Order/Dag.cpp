@@ -1,4 +1,4 @@
-#include "Order/Dag.h"
+#include "pdc/Planner/Order/Dag.h"
 
 #include "pdc/Plan/CostGraph.h"
 

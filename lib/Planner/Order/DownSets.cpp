@@ -1,4 +1,4 @@
-#include "Order/DownSets.h"
+#include "pdc/Planner/Order/DownSets.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-"""predicted_memory.py PLAN.json: what the planner's sum (lib/Planner/Pdc/Pipeline.h, 1f1b with stashed weights) makes of each
+"""predicted_memory.py PLAN.json: what the planner's sum (include/pdc/Cost/Pipeline.h, 1f1b with stashed weights) makes of each
 stage, over the arena that the plan states after code was generated."""
 import collections
 import json

@@ -3,7 +3,7 @@
 
 #include "RandomModel.h"
 
-#include "pdc/Analysis/MemoryPlan.h"
+#include "pdc/Memory/MemoryPlan.h"
 #include "pdc/Schedule/PipelineShape.h"
 
 #include <memory>

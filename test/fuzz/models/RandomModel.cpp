@@ -72,7 +72,7 @@ enum class Sort { elementwise, product, other, none };
 Sort sortOf(const Example& example) {
   const OpDef& def = *example.def;
   if (def.kind == OpKind::elementwise) return Sort::elementwise;
-  if (def.kind == OpKind::constant || def.lossLike) return Sort::none;
+  if (def.kind == OpKind::constant || def.facts.lossLike) return Sort::none;
   return example.differentiable && def.precision == PrecisionClass::preferLow ? Sort::product : Sort::other;
 }
 
@@ -313,7 +313,7 @@ private:
   std::vector<Value*> publicResults(Operation& operation) {
     const std::size_t operations = graph_.operations().size();
     std::vector<Value*> forms = operation.results();
-    if (operation.def().evaluation) forms = operation.def().evaluation(operation, builder_);
+    if (operation.def().rewrites.evaluation) forms = operation.def().rewrites.evaluation(operation, builder_);
     takeBack(operations);
     std::vector<Value*> results;
     for (std::size_t i = 0; i < operation.results().size(); ++i)
@@ -403,7 +403,7 @@ private:
   Value* lossOf(Value* x) {
     std::vector<const Example*> candidates;
     for (const Example& example : examples())
-      if (example.def->lossLike) candidates.push_back(&example);
+      if (example.def->facts.lossLike) candidates.push_back(&example);
     const Graph& graph = oneOf(candidates)->graph();
     const Operation& operation = *graph.operations().back();
     std::vector<Value*> operands;
@@ -452,34 +452,6 @@ int groupsOf(const RandomModel& model) {
 }
 
 } // namespace
-
-bool pdc::testing::isSound(const RandomModel& model) {
-  Diagnostics silent(nullptr);
-  auto module = parseModule(model.text, "random", allOps(), silent);
-  if (!module) return false;
-  PassContext context{**module, allOps(), silent, {}};
-  if (!differentiate(context)) return false;
-  constexpr double moderate = 1e4;
-  Tensors updated = model.parameters;
-  const auto run = [&](const Tensors& parameters, int m) {
-    return interpret(*(*module)->graphs.front(), model.inputs[static_cast<std::size_t>(m)], parameters, Precision::f64,
-                     silent, drawSeed, static_cast<std::uint64_t>(m));
-  };
-  for (int m = 0; m < dataMinibatches; ++m) {
-    const auto result = run(model.parameters, m);
-    if (!result || !(std::abs(result->loss) < moderate) || result->gradients.empty()) return false;
-    for (const auto& [name, gradient] : result->gradients) {
-      Tensor& value = updated[name] = updated[name].convertedTo(ElementType::f64);
-      for (std::int64_t i = 0; i < gradient.elements(); ++i) {
-        if (!(std::abs(gradient.asDouble(i)) < moderate)) return false;
-        value.set(i, value.asDouble(i) - learningRate * gradient.asDouble(i) / dataMinibatches);
-      }
-    }
-  }
-  for (int m = 0; m < dataMinibatches; ++m)
-    if (const auto result = run(updated, m); !result || !(std::abs(result->loss) < moderate)) return false;
-  return true;
-}
 
 void RandomModel::describe(const Module& module) {
   const Graph& graph = *module.findGraph("main");

@@ -3,12 +3,12 @@
 
 #include "pdc/Plan/Cluster.h"
 #include "pdc/Plan/CostGraph.h"
-#include "pdc/Plan/DnnPartitioning.h"
-#include "pdc/Plan/PipedreamProfile.h"
-#include "pdc/Plan/Piper.h"
 #include "pdc/Plan/Plan.h"
+#include "pdc/Predict/RunTrace.h"
+#include "pdc/Published/DnnPartitioning.h"
+#include "pdc/Published/PipedreamProfile.h"
+#include "pdc/Published/Piper.h"
 #include "pdc/Report/Report.h"
-#include "pdc/Schedule/RunTrace.h"
 #include "pdc/Schedule/ScheduleFile.h"
 #include "pdc/Support/Diagnostics.h"
 

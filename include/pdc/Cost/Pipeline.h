@@ -1,0 +1,75 @@
+// A partition, or a plan, reduced to the numbers that the cost model adds up. Nothing here depends on the warm-up.
+#pragma once
+
+#include "pdc/Cost/Machine.h"
+
+namespace pdc {
+
+struct PipelineStage {
+  int replicas = 1;
+  int syncDelay = 0;
+  double forwardMs = 0, inputGradientMs = 0, weightGradientMs = 0, updateMs = 0; ///< on the slowest of its devices
+  double allReduceMs = 0, exposedSyncMs = 0;
+  double allReduceCoreMs = 0;                         ///< of updateMs
+  std::vector<GradientBucket> buckets;                ///< where an all-reduce may be hidden by its backward
+  std::int64_t parameterBytes = 0, gradientBytes = 0; ///< with the shared parameters that it owns
+  std::int64_t savedBytes = 0, scratchBytes = 0, handoverBytes = 0;
+  std::int64_t sentBytes = 0;                              ///< of values that other stages use, each once
+  std::int64_t valueBytesIn = 0, gradientBytesOut = 0;     ///< over all edges
+  std::int64_t gradientBytesIn = 0, gradientBytesPast = 0; ///< from the next stage, from stages after that
+  std::int64_t limitBytes = 0;                             ///< memory of one rank
+  std::size_t firstRank = 0; ///< replica q is on Pipeline::leaves[firstRank + q], with those of other stages that loop
+
+  double backwardMs() const { return inputGradientMs + weightGradientMs; }
+  double computeMs() const { return forwardMs + backwardMs(); }
+};
+
+/// What travels between two stages for each minibatch.
+struct PipelineEdge {
+  int from = 0, to = 0;
+  std::int64_t forwardBytes = 0, backwardBytes = 0;
+  bool forward = false, backward = false;
+};
+
+/// A parameter of `owner` that stage `user` uses too, at `uses` nodes. Replica q of the user exchanges it with replica
+/// q mod R of the owner, once in max(R of the owner, R of the user) minibatches: one new version there, one gradient
+/// per use back.
+struct SharedUse {
+  int owner = 0, user = 0, uses = 0;
+  std::int64_t bytes = 0;
+};
+
+struct Pipeline {
+  std::vector<PipelineStage> stages;
+  std::vector<PipelineEdge> edges; ///< sorted by (from, to)
+  std::vector<SharedUse> shared;
+  std::vector<std::int64_t> leaves; ///< by rank
+  std::int64_t microbatches = 0;    ///< per update, of flushing schedules; else 0
+  bool overlap = true;              ///< sync=overlap
+};
+
+/// `stageOf` is filled with the stage of each node.
+Pipeline pipelineOf(const CostGraph& graph, const Machine& machine, const PlannerOptions& options,
+                    const Partition& partition, std::vector<int>& stageOf);
+Pipeline pipelineOf(const Plan& plan, const Machine& machine, const PlannerOptions& options);
+
+/// Bytes of one all-reduce of a stage on its busiest link, as time, and the latency of its steps.
+double allReduceMsOf(const Pipeline& pipeline, int stage, const Machine& machine);
+
+/// Versions of its weights that a stage keeps with this warm-up.
+int versionsOf(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup, int stage);
+
+/// Memory of one replica of a stage. It holds `slots` minibatches, `handovers` of them between input and weight
+/// gradients: w + 1 and 1, under zb-h1 zeroBubbleSlots() and what is beyond the warm-up.
+///
+///   parameters · versions + gradients · (d + 1) + optimizer state + (saved + sent) · slots + scratch
+///   + handover · handovers
+///   + rings: values in (slots + 1), gradients out 2, gradients in (handovers + 1; slots if they skip stages)
+///   + each shared parameter of another stage: its versions alive here + 2 · uses
+///
+/// Versions of a shared parameter alive at a user: min(those of the owner, ceil((w + 1)·R / R of the owner) + 1) with
+/// stashed weights, else those of the owner.
+std::int64_t memoryOf(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup,
+                      int stage);
+
+} // namespace pdc

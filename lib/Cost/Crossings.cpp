@@ -1,0 +1,53 @@
+#include "pdc/Cost/Crossings.h"
+
+#include "pdc/Plan/GradientTrips.h"
+
+#include <map>
+
+using namespace pdc;
+
+/// How many of `nodes` each stage holds.
+static std::map<int, int> stagesOf(std::span<const std::int64_t> nodes, const std::vector<int>& stageOf) {
+  std::map<int, int> stages;
+  for (std::int64_t node : nodes) ++stages[stageOf[static_cast<std::size_t>(node)]];
+  return stages;
+}
+
+void pdc::describeCrossings(const CostGraph& graph, Plan& plan) {
+  std::vector<int> stageOf(graph.nodes.size());
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    for (std::int64_t v : plan.stages[s].nodes) stageOf[static_cast<std::size_t>(v)] = static_cast<int>(s);
+  const auto stageAt = [&](std::int64_t node) { return stageOf[static_cast<std::size_t>(node)]; };
+  std::vector<PlanGradient> gradients;
+  bool alongStages = true; // from each that has a part of a gradient to the one before that has
+  for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
+    const CostTensor& tensor = graph.tensors[i];
+    int from = stageAt(tensor.from);
+    // Unnamed tensors get a name, because the name says which parts of a gradient belong together.
+    std::string name = tensor.name.empty() ? "tensor" + std::to_string(i) : tensor.name;
+    const std::map<int, int> giving = stagesOf(tensor.gradientUsers(), stageOf);
+    for (auto [to, users] : stagesOf(tensor.to, stageOf))
+      if (to != from) plan.tensors.push_back({name, from, to, tensor.bytes, giving.contains(to)});
+    std::map<int, int> sent; // where each stage sends a part
+    forEachGradientTrip(from, tensor.gradientUsers(), stageAt, [&](int later, int earlier) {
+      gradients.push_back({name, later, earlier, tensor.bytes});
+      alongStages = alongStages && sent.emplace(later, earlier).second;
+    });
+    int before = from;
+    for (auto [later, earlier] : sent) {
+      alongStages = alongStages && earlier == before;
+      before = later;
+    }
+  }
+  if (!alongStages) plan.gradients = std::move(gradients);
+  for (const CostSharedParameter& parameter : graph.sharedParameters) {
+    std::map<int, int> users = stagesOf(parameter.nodes, stageOf);
+    if (users.size() < 2) continue;
+    PlanSharedParameter shared{parameter.name, parameter.bytes, {}, {}};
+    for (auto [user, uses] : users) {
+      shared.stages.push_back(user);
+      shared.uses.push_back(uses);
+    }
+    plan.sharedParameters.push_back(std::move(shared));
+  }
+}

@@ -1,0 +1,299 @@
+#include "pdc/Cost/Pipeline.h"
+
+#include "pdc/Cost/Loads.h"
+#include "pdc/Cost/StageBuckets.h"
+#include "pdc/Plan/GradientTrips.h"
+#include "pdc/Schedule/PlanSchedule.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+using namespace pdc;
+
+/// Adds up edges of the same stages and sorts them.
+static void mergeEdges(std::vector<PipelineEdge>& edges) {
+  std::sort(edges.begin(), edges.end(), [](const PipelineEdge& a, const PipelineEdge& b) {
+    return a.from != b.from ? a.from < b.from : a.to < b.to;
+  });
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < edges.size(); ++i) {
+    if (kept > 0 && edges[kept - 1].from == edges[i].from && edges[kept - 1].to == edges[i].to) {
+      PipelineEdge& sum = edges[kept - 1];
+      sum.forwardBytes += edges[i].forwardBytes;
+      sum.backwardBytes += edges[i].backwardBytes;
+      sum.forward |= edges[i].forward;
+      sum.backward |= edges[i].backward;
+    } else {
+      edges[kept++] = edges[i];
+    }
+  }
+  edges.resize(kept);
+}
+
+/// The edges of one value whose users are these stages (sorted, without the producer's): it goes to each of them.
+static void addValue(Pipeline& pipeline, int from, const std::vector<int>& users, std::int64_t bytes) {
+  if (users.empty()) return;
+  pipeline.stages[from].sentBytes += bytes;
+  for (int to : users) pipeline.edges.push_back({from, to, bytes, 0, true, false});
+}
+
+/// The stages of `nodes` but `from`, sorted.
+static void otherStages(std::span<const std::int64_t> nodes, const std::vector<int>& stageOf, int from,
+                        std::vector<int>& stages) {
+  stages.clear();
+  for (std::int64_t node : nodes)
+    if (stageOf[node] != from) stages.push_back(stageOf[node]);
+  std::sort(stages.begin(), stages.end());
+  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
+}
+
+static bool isDelayed(const Pipeline& pipeline, const PipelineStage& stage) {
+  return pipeline.microbatches == 0 && pipeline.overlap && pipeline.stages.size() > 1 && stage.replicas > 1;
+}
+
+/// What follows from the sums: all-reduces, what is exposed of them, bytes at the ends of edges.
+static void finish(Pipeline& pipeline, const Machine& machine, bool splits) {
+  mergeEdges(pipeline.edges);
+  for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
+    PipelineStage& stage = pipeline.stages[s];
+    stage.syncDelay = isDelayed(pipeline, stage) ? 1 : 0;
+    stage.allReduceMs = stage.replicas > 1 ? allReduceMsOf(pipeline, static_cast<int>(s), machine) : 0;
+    const double reducingMs = splits ? stage.weightGradientMs : stage.backwardMs();
+    stage.exposedSyncMs =
+        stage.syncDelay > 0 ? 0 : exposedSyncMs(stage.buckets, reducingMs, stage.allReduceMs, stage.allReduceCoreMs);
+  }
+  for (const PipelineEdge& edge : pipeline.edges) {
+    PipelineStage &from = pipeline.stages[edge.from], &to = pipeline.stages[edge.to];
+    to.valueBytesIn += edge.forwardBytes;
+    to.gradientBytesOut += edge.backwardBytes;
+    (edge.to > edge.from + 1 ? from.gradientBytesPast : from.gradientBytesIn) += edge.backwardBytes;
+  }
+}
+
+/// What transfers and all-reduces take from the devices, at speed 1. Chunks of one rank send each other nothing.
+static void addCoreTimes(Pipeline& pipeline, const Machine& machine) {
+  for (const PipelineEdge& edge : pipeline.edges) {
+    PipelineStage &from = pipeline.stages[edge.from], &to = pipeline.stages[edge.to];
+    if (from.firstRank == to.firstRank) continue;
+    for (PipelineStage* end : {&from, &to}) {
+      end->forwardMs += machine.coreMs(static_cast<double>(edge.forwardBytes));
+      end->inputGradientMs += machine.coreMs(static_cast<double>(edge.backwardBytes));
+    }
+  }
+  for (PipelineStage& stage : pipeline.stages) {
+    stage.allReduceCoreMs = machine.allReduceCoreMs(stage.parameterBytes, stage.replicas);
+    stage.updateMs += stage.allReduceCoreMs;
+  }
+}
+
+static PipelineStage sumOf(const CostGraph& graph, const PartitionStage& part) {
+  PipelineStage stage;
+  stage.replicas = part.replicas;
+  std::int64_t scratch = 0, workspace = 0;
+  for (std::int64_t v : part.nodes) {
+    const CostNode& node = graph.nodes[v];
+    stage.forwardMs += node.forwardMs;
+    stage.inputGradientMs += node.inputGradientMs;
+    stage.weightGradientMs += node.weightGradientMs;
+    stage.updateMs += node.updateMs + (part.replicas > 1 ? node.lateUpdateMs : 0);
+    stage.parameterBytes += node.parameterBytes;
+    stage.gradientBytes += node.gradientBytes;
+    stage.savedBytes += node.savedBytes;
+    stage.handoverBytes += node.handoverBytes;
+    scratch = std::max(scratch, node.scratchBytes);
+    workspace = std::max(workspace, node.workspaceBytes);
+  }
+  stage.scratchBytes = scratch + workspace;
+  if (part.recompute) {
+    stage.inputGradientMs += stage.forwardMs;
+    stage.scratchBytes += stage.savedBytes;
+    stage.savedBytes = 0;
+  }
+  return stage;
+}
+
+/// Stages in turn on equal devices; those of one rank have the same leaves. Returns the speed of each stage.
+static std::vector<double> placeInTurn(Pipeline& pipeline, const Machine& machine, const std::string& schedule) {
+  const DeviceClass& devices = machine.classes()[0];
+  int count = static_cast<int>(pipeline.stages.size());
+  for (int s = 0; s < count; ++s) {
+    PipelineStage& stage = pipeline.stages[s];
+    stage.firstRank = static_cast<std::size_t>(hostOfStage(schedule, s, count) * stage.replicas);
+    stage.limitBytes = devices.memoryBytes;
+  }
+  auto ranks = static_cast<std::ptrdiff_t>(count / stagesPerRank(schedule) * pipeline.stages[0].replicas);
+  pipeline.leaves.assign(devices.leaves.begin(), devices.leaves.begin() + ranks);
+  return std::vector<double>(pipeline.stages.size(), devices.speed);
+}
+
+/// The same on ranks of their own.
+static std::vector<double> place(Pipeline& pipeline, const Machine& machine, const Partition& partition) {
+  const std::vector<DeviceClass>& classes = machine.classes();
+  std::vector<double> speeds;
+  std::vector<std::size_t> taken(classes.size(), 0);
+  for (std::size_t s = 0; s < partition.stages.size(); ++s) {
+    const PartitionStage& part = partition.stages[s];
+    PipelineStage& stage = pipeline.stages[s];
+    stage.firstRank = pipeline.leaves.size();
+    double speed = 0;
+    for (std::size_t c = 0; c < classes.size(); ++c) {
+      int count = !part.ofClass.empty() ? part.ofClass[c] : c == 0 ? part.replicas : 0;
+      if (count == 0) continue;
+      bool first = speed == 0;
+      speed = first ? classes[c].speed : std::min(speed, classes[c].speed);
+      stage.limitBytes = first ? classes[c].memoryBytes : std::min(stage.limitBytes, classes[c].memoryBytes);
+      for (int i = 0; i < count; ++i) pipeline.leaves.push_back(classes[c].leaves[taken[c]++]);
+    }
+    speeds.push_back(speed);
+  }
+  return speeds;
+}
+
+Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const PlannerOptions& options,
+                         const Partition& partition, std::vector<int>& stageOf) {
+  Pipeline pipeline;
+  pipeline.microbatches = options.schedule == "1f1b" ? 0 : options.microbatches;
+  pipeline.overlap = options.sync == "overlap";
+  stageOf.assign(graph.nodes.size(), -1);
+  pipeline.stages.reserve(partition.stages.size());
+  for (std::size_t s = 0; s < partition.stages.size(); ++s) {
+    pipeline.stages.push_back(sumOf(graph, partition.stages[s]));
+    for (std::int64_t v : partition.stages[s].nodes) stageOf[v] = static_cast<int>(s);
+  }
+  const std::vector<double> speeds = stagesPerRank(options.schedule) > 1
+                                         ? placeInTurn(pipeline, machine, options.schedule)
+                                         : place(pipeline, machine, partition);
+  std::vector<int> users;
+  for (const CostTensor& tensor : graph.tensors) {
+    int from = stageOf[tensor.from];
+    otherStages(tensor.to, stageOf, from, users);
+    addValue(pipeline, from, users, tensor.bytes);
+    if (!users.empty())
+      forEachGradientTrip(
+          from, tensor.gradientUsers(), [&](std::int64_t node) { return stageOf[node]; },
+          [&](int later, int earlier) {
+            pipeline.edges.push_back({earlier, later, 0, tensor.bytes, false, true});
+          });
+  }
+  for (const CostSharedParameter& parameter : graph.sharedParameters) {
+    users.clear();
+    for (std::int64_t node : parameter.nodes) users.push_back(stageOf[node]);
+    if (users.empty()) continue;
+    std::sort(users.begin(), users.end());
+    int owner = users.front();
+    pipeline.stages[owner].parameterBytes += parameter.bytes;
+    pipeline.stages[owner].gradientBytes += parameter.bytes * static_cast<std::int64_t>(users.size());
+    for (std::size_t i = 0; i < users.size();) {
+      std::size_t end = i;
+      while (end < users.size() && users[end] == users[i]) ++end;
+      if (users[i] != owner) pipeline.shared.push_back({owner, users[i], static_cast<int>(end - i), parameter.bytes});
+      i = end;
+    }
+  }
+  addCoreTimes(pipeline, machine);
+  for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
+    PipelineStage& stage = pipeline.stages[s];
+    for (double* ms :
+         {&stage.forwardMs, &stage.inputGradientMs, &stage.weightGradientMs, &stage.updateMs, &stage.allReduceCoreMs})
+      *ms /= speeds[s];
+  }
+  std::optional<StageBuckets> buckets; // few plans have such a stage
+  for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
+    PipelineStage& stage = pipeline.stages[s];
+    if (stage.replicas < 2 || isDelayed(pipeline, stage)) continue;
+    if (!buckets) buckets.emplace(graph, options);
+    stage.buckets = buckets->of(partition.stages[s], static_cast<int>(s), stageOf);
+  }
+  finish(pipeline, machine, splitsBackward(options.schedule));
+  return pipeline;
+}
+
+Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const PlannerOptions& options) {
+  Pipeline pipeline;
+  pipeline.microbatches = plan.schedule == "1f1b" ? 0 : plan.microbatches;
+  pipeline.overlap = plan.sync == "overlap";
+  for (const PlanStage& from : plan.stages) {
+    PipelineStage stage;
+    stage.replicas = from.replicas;
+    stage.forwardMs = from.forwardMs;
+    stage.inputGradientMs = from.inputGradientMs;
+    stage.weightGradientMs = from.weightGradientMs;
+    stage.updateMs = from.updateMs;
+    stage.allReduceCoreMs = from.allReduceCoreMs;
+    stage.buckets = from.buckets;
+    stage.parameterBytes = from.parameterBytes;
+    stage.gradientBytes = from.gradientBytes;
+    stage.savedBytes = from.savedBytes;
+    stage.scratchBytes = from.scratchBytes;
+    stage.handoverBytes = from.handoverBytes;
+    stage.firstRank = pipeline.leaves.size();
+    if (stagesPerRank(plan.schedule) > 1)
+      stage.firstRank = static_cast<std::size_t>(from.replicas) *
+                        static_cast<std::size_t>(hostOfStage(plan.schedule, static_cast<int>(pipeline.stages.size()),
+                                                             static_cast<int>(plan.stages.size())));
+    std::size_t end = stage.firstRank + static_cast<std::size_t>(from.replicas);
+    pipeline.leaves.resize(std::max(pipeline.leaves.size(), end), 0);
+    pipeline.stages.push_back(stage);
+  }
+  for (const PlanRank& rank : plan.ranks)
+    for (const PlanRank::Host& host : rank.hosts)
+      if (!rank.devices.empty())
+        pipeline.leaves[pipeline.stages[host.stage].firstRank + static_cast<std::size_t>(host.replica)] =
+            rank.devices[0];
+  std::vector<std::int64_t> limits = memoryLimitsOf(plan, options);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) pipeline.stages[s].limitBytes = limits[s];
+  for (const EdgeTraffic& edge : trafficOf(plan))
+    pipeline.edges.push_back(
+        {edge.edge.from, edge.edge.to, edge.forwardBytes, edge.backwardBytes, edge.edge.forward, edge.edge.backward});
+  // A value that several stages use is one buffer of the slot.
+  std::vector<std::size_t> order(plan.tensors.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  auto key = [&](std::size_t i) { return std::tie(plan.tensors[i].from, plan.tensors[i].name); };
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
+  for (std::size_t i = 0; i < order.size(); ++i)
+    if (i == 0 || key(order[i]) != key(order[i - 1]))
+      pipeline.stages[plan.tensors[order[i]].from].sentBytes += plan.tensors[order[i]].bytes;
+  for (const PlanSharedParameter& parameter : plan.sharedParameters)
+    for (std::size_t i = 1; i < parameter.stages.size(); ++i)
+      pipeline.shared.push_back({parameter.stages[0], parameter.stages[i], parameter.uses[i], parameter.bytes});
+  finish(pipeline, machine, splitsBackward(plan.schedule));
+  return pipeline;
+}
+
+int pdc::versionsOf(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup,
+                    int stage) {
+  if (options.schedule == "2bw") return 2;
+  if (pipeline.microbatches > 0 || options.weights == "latest") return 1;
+  if (options.weights == "stash") return warmup[stage] + 1;
+  // Vertical sync: the version that the input stage used, in units of this stage's updates.
+  const PipelineStage &own = pipeline.stages[stage], &input = pipeline.stages[0];
+  int ahead = input.replicas * (warmup[0] + input.syncDelay) + input.replicas - std::gcd(input.replicas, own.replicas);
+  return (ahead + own.replicas - 1) / own.replicas - own.syncDelay + 1;
+}
+
+std::int64_t pdc::memoryOf(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup,
+                           int s) {
+  const PipelineStage& stage = pipeline.stages[s];
+  std::int64_t w = warmup[s], slots = w + 1, handovers = 1;
+  if (options.schedule == "zb-h1") {
+    slots =
+        zeroBubbleSlots(pipeline.microbatches, {pipeline.stages[0].replicas, warmup[0]}, {stage.replicas, warmup[s]});
+    handovers = std::max<std::int64_t>(1, slots - w);
+  }
+  auto state =
+      static_cast<std::int64_t>(options.optimizerStatePerParameterByte * static_cast<double>(stage.parameterBytes));
+  std::int64_t bytes =
+      stage.parameterBytes * versionsOf(pipeline, options, warmup, s) + stage.gradientBytes * (stage.syncDelay + 1) +
+      state + (stage.savedBytes + stage.sentBytes) * slots + stage.scratchBytes + stage.handoverBytes * handovers;
+  bytes += stage.valueBytesIn * (slots + 1) + stage.gradientBytesOut * 2 + stage.gradientBytesIn * (handovers + 1) +
+           stage.gradientBytesPast * std::max(handovers + 1, slots);
+  for (const SharedUse& use : pipeline.shared) {
+    if (use.user != s) continue;
+    std::int64_t versions = versionsOf(pipeline, options, warmup, use.owner);
+    int R = pipeline.stages[use.owner].replicas;
+    if (options.weights == "stash") versions = std::min(versions, ((w + 1) * stage.replicas + R - 1) / R + 1);
+    bytes += use.bytes * (versions + 2 * use.uses);
+  }
+  return bytes;
+}

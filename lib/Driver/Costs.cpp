@@ -1,0 +1,39 @@
+#include "Costs.h"
+
+#include "Measure.h"
+#include "pdc/Plan/ScheduleName.h"
+
+#include <algorithm>
+
+using namespace pdc;
+
+/// What a measurement found out about this machine, where no cluster file describes it.
+static void adoptMeasured(const Profile& profile, Cluster& machines) {
+  if (profile.link) {
+    machines.levels[0].bandwidthBytesPerS = profile.link->bandwidthBytesPerS;
+    machines.levels[0].latencyS = profile.link->latencyS;
+    machines.device.coreSPerByte = profile.link->coreSPerByte;
+  }
+  if (profile.reservedBytes > 0)
+    machines.device.reservedBytes = std::min(profile.reservedBytes, machines.device.memoryBytes);
+}
+
+Expected<Costs> pdc::costsOf(PassContext& context, const CompileOptions& options, const pdcrt::Training& training,
+                             const Provenance& provenance, PlanRequest& request) {
+  const bool splitBackward = splitsBackward(request.planner.schedule);
+  Expected<Profile> profile =
+      chooseProfile(options.profile, context, training, provenance, request.machines,
+                    {.splitBackward = splitBackward, .target = options.target, .threads = request.threads});
+  if (!profile) return failure;
+  if (options.clusterFile.empty()) adoptMeasured(*profile, request.machines);
+  const CostOptions costOptions = {.splitBackward = splitBackward,
+                                   .target = options.target,
+                                   // A GPU's data is read ahead, unless the host looks at gradients before it goes on.
+                                   .readsAhead = options.target == Target::cuda && !training.checksGradients(),
+                                   .earlyUpdates = updatesEarly(request.stages, request.expectedSchedule()),
+                                   .threads = request.threads};
+  Expected<CostGraph> graph =
+      costGraphOf(*context.module.findGraph("main"), provenance.model, *profile, costOptions, context.diags);
+  if (!graph) return failure;
+  return Costs{std::move(*profile), std::move(*graph)};
+}

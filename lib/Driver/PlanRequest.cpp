@@ -1,0 +1,93 @@
+#include "PlanRequest.h"
+
+#include "OutputFolder.h"
+#include "pdc/Schedule/PipelineShape.h"
+#include "pdc/Schedule/TorchCsv.h"
+#include "pdc/Support/DiagnosticsBuilder.h"
+#include "pdcrt/Optimizer.h"
+
+#include <algorithm>
+#include <thread>
+
+using namespace pdc;
+
+/// What a schedule in a file asks of the plan.
+static void adoptFile(const ScheduleFile& file, PlannerOptions& planner) {
+  const PipelineShape& shape = file.shape;
+  planner.schedule = shape.kind;
+  planner.weights = shape.weights == pdcrt::WeightPolicy::verticalSync ? "vertical-sync"
+                    : shape.weights == pdcrt::WeightPolicy::latest     ? "latest"
+                                                                       : "stash";
+  planner.microbatches = std::max<std::int64_t>(1, shape.microbatches);
+  planner.sync = "barrier";
+  planner.warmupPolicy = WarmupPolicy::given;
+  for (const StageShape& stage : shape.stages) {
+    planner.stageReplicas.push_back(stage.replicas);
+    planner.warmup.push_back(stage.warmup);
+    if (stage.syncDelay > 0) planner.sync = "overlap";
+  }
+}
+
+/// --devices=N are on this machine, so they share its cores; an estimate is the same on every machine.
+static Expected<Cluster> clusterOf(const CompileOptions& options, const ScheduleFile* file, Diagnostics& diags) {
+  if (!options.clusterFile.empty()) {
+    Expected<std::string> text = readFile(options.clusterFile, diags);
+    if (!text) return failure;
+    return clusterFromJson(*text, options.clusterFile, diags);
+  }
+  const std::int64_t devices =
+      options.devices > 0 || !file ? options.devices : static_cast<std::int64_t>(file->hosts.size());
+  Expected<Cluster> machines = flatCluster(devices, options.target == Target::cuda ? "A100-80GB" : "cpu", diags);
+  if (options.target == Target::cuda || !machines) return machines;
+  if (options.profile != "analytic")
+    machines->device.cores = std::max<std::int64_t>(std::thread::hardware_concurrency(), 1);
+  if (machines->device.cores > 0 && devices > machines->device.cores)
+    diags.remark({}) << devices << " devices share the " << machines->device.cores
+                     << " cores of this machine, and their time";
+  return machines;
+}
+
+/// The threads of a rank's kernels: as many as there are cores for each rank of a machine, unless a flag says how many.
+static int threadsOf(const CompileOptions& options, const Cluster& machines) {
+  const auto known = static_cast<std::int64_t>(std::thread::hardware_concurrency());
+  const std::int64_t cores = std::max<std::int64_t>(machines.device.cores > 0 ? machines.device.cores : known, 1);
+  const std::int64_t ranks = std::max<std::int64_t>(machines.levels[0].count, 1); // of one machine
+  const std::int64_t threads = options.threadsPerStage > 0 ? options.threadsPerStage : cores / ranks;
+  return static_cast<int>(std::max<std::int64_t>(threads, 1));
+}
+
+pdcrt::Schedule PlanRequest::expectedSchedule() const {
+  if (scheduleFile) return scheduleFile->batch ? scheduleOfBatch(*scheduleFile->batch, {}) : scheduleFile->schedule;
+  PipelineShape shape =
+      straightShape(std::vector<StageShape>(static_cast<std::size_t>(stagesPerRank(planner.schedule))));
+  shape.kind = planner.schedule;
+  shape.microbatches = hasBatches(planner.schedule) ? planner.microbatches : 0;
+  return buildSchedule(shape);
+}
+
+Expected<PlanRequest> pdc::planRequest(const CompileOptions& options, const pdcrt::Training& training,
+                                       Diagnostics& diags) {
+  PlanRequest request;
+  request.planner = options.planner;
+  request.planner.optimizerStatePerParameterByte = static_cast<double>(pdcrt::optimizerBlocks(training));
+  if (!options.scheduleFile.empty()) {
+    Expected<ScheduleFile> file = readScheduleFile(options.scheduleFile, diags);
+    if (!file) return failure;
+    adoptFile(*file, request.planner);
+    request.scheduleFile = std::move(*file);
+  }
+  Expected<Cluster> machines = clusterOf(options, request.file(), diags);
+  if (!machines) return failure;
+  request.machines = std::move(*machines);
+  request.threads = threadsOf(options, request.machines);
+  // The threads of a rank share its cores.
+  if (request.machines.device.cores > 0)
+    request.machines.device.cores = std::max<std::int64_t>(request.machines.device.cores / request.threads, 1);
+  request.stages = {.target = options.target,
+                    .lateUpdates = options.lateUpdates,
+                    .checksGradients = training.checksGradients(),
+                    // Off for CUDA: there, a pass over memory is a visible share of the step.
+                    .computeAgain = options.target == Target::cpu && request.planner.recompute != "none",
+                    .debugNan = options.debugNan};
+  return request;
+}

@@ -1,0 +1,198 @@
+#include "Looped.h"
+
+#include "Search/BalancedCut.h"
+#include "pdc/Cost/CostModel.h"
+#include "pdc/Predict/Simulate.h"
+#include "pdc/Support/Diagnostics.h"
+#include "pdc/Support/Units.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+using namespace pdc;
+
+namespace {
+
+/// A number of ranks in one copy of the pipeline, and of copies.
+struct Shape {
+  int ranks = 1, copies = 1;
+};
+
+struct Candidate {
+  Plan plan;
+  std::int64_t peakMemoryBytes = 0; ///< of one rank
+  bool fits = false;
+};
+
+class LoopedPlanner {
+public:
+  LoopedPlanner(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options, Diagnostics& diags)
+      : graph_(graph), cluster_(cluster), options_(options), diags_(diags), chunks_(stagesPerRank(options.schedule)),
+        places_(placesToCut(graph)) {}
+
+  Expected<Plan> run() {
+    if (!check()) return failure;
+    std::optional<Candidate> best;
+    std::int64_t leastMemory = std::numeric_limits<std::int64_t>::max();
+    int cuttable = 0, divisible = 0;
+    double boundMs = std::numeric_limits<double>::infinity();
+    for (const Shape& shape : shapes()) {
+      if (static_cast<std::size_t>(shape.ranks * chunks_) > places_.size() + 1) continue;
+      ++cuttable;
+      if (!divides(shape)) continue;
+      ++divisible;
+      double shapeBoundMs = boundOf(shape);
+      boundMs = std::min(boundMs, shapeBoundMs);
+      if (best && best->plan.timeMs <= shapeBoundMs) continue;
+      for (bool recompute : recomputations()) {
+        std::optional<Candidate> candidate = candidateOf(shape, recompute);
+        if (!candidate) return failure;
+        leastMemory = std::min(leastMemory, candidate->peakMemoryBytes);
+        if (!candidate->fits) continue;
+        if (!best || candidate->plan.timeMs < best->plan.timeMs) best = std::move(candidate);
+        break; // recomputing takes longer
+      }
+    }
+    if (!best) {
+      report(cuttable, divisible, leastMemory);
+      return failure;
+    }
+    best->plan.lowerBoundMs = std::min(boundMs, best->plan.timeMs);
+    best->plan.optimal = best->plan.timeMs <= best->plan.lowerBoundMs * (1 + 1e-9);
+    return std::move(best->plan);
+  }
+
+private:
+  Status check() {
+    if (options_.warmupPolicy == WarmupPolicy::given)
+      return diags_.error({}).exit(ExitCode::unsupported).help("leave --warmup out")
+             << "how far the stages of '" << options_.schedule << "' run ahead follows from its order";
+    if (deviceClasses(cluster_, options_).size() > 1)
+      return diags_.error({}).exit(ExitCode::unsupported).help("take equal devices, or another schedule")
+             << "'" << options_.schedule << "' places stages in turn, on devices that are equal";
+    const std::vector<int>& replicas = options_.stageReplicas;
+    if (replicas.empty()) return success;
+    if (replicas.size() % static_cast<std::size_t>(chunks_) != 0)
+      return diags_.error({}).exit(ExitCode::unsupported).help("give replicas for a multiple of that")
+             << "every rank hosts " << chunks_ << " stages under '" << options_.schedule << "', the replicas are for "
+             << replicas.size();
+    for (int r : replicas)
+      if (r != replicas[0])
+        return diags_.error({})
+                   .exit(ExitCode::unsupported)
+                   .help("replicate all stages equally, or take another schedule")
+               << "the replicas of '" << options_.schedule << "' are copies of the whole pipeline, got " << replicas[0]
+               << " and " << r;
+    return success;
+  }
+
+  std::vector<Shape> shapes() const {
+    if (!options_.stageReplicas.empty())
+      return {{static_cast<int>(options_.stageReplicas.size()) / chunks_, options_.stageReplicas[0]}};
+    auto devices = static_cast<int>(std::min<std::int64_t>(cluster_.deviceCount(), 1 << 12));
+    std::vector<Shape> shapes = {{devices, 1}};
+    for (int copies = 2; !options_.straight && devices / copies >= 2; ++copies)
+      shapes.push_back({devices / copies, copies});
+    return shapes;
+  }
+
+  bool divides(const Shape& shape) const {
+    return options_.schedule == "zb-v" || options_.microbatches % (std::int64_t{shape.ranks} * shape.copies) == 0;
+  }
+
+  std::vector<bool> recomputations() const {
+    if (options_.recompute == "all") return {true};
+    if (options_.recompute == "none") return {false};
+    return {false, true};
+  }
+
+  /// Per microbatch, whatever the cuts are.
+  double boundOf(const Shape& shape) const {
+    double wholeMs = 0, wayMs = 0, leastWeightMs = std::numeric_limits<double>::infinity();
+    for (const CostNode& node : graph_.nodes) {
+      double backwardMs = node.inputGradientMs + node.weightGradientMs;
+      wholeMs += node.forwardMs + backwardMs;
+      wayMs += node.forwardMs + (splitsBackward(options_.schedule) ? node.inputGradientMs : backwardMs);
+      leastWeightMs = std::min(leastWeightMs, node.weightGradientMs);
+    }
+    if (splitsBackward(options_.schedule)) wayMs += leastWeightMs;
+    std::int64_t m = options_.microbatches, local = (m + shape.copies - 1) / shape.copies;
+    double speed = deviceClasses(cluster_, options_)[0].speed;
+    return std::max(wholeMs * static_cast<double>(local) / shape.ranks, wayMs) / speed / static_cast<double>(m);
+  }
+
+  /// Nothing, and an error, if the schedule cannot be executed.
+  std::optional<Candidate> candidateOf(const Shape& shape, bool recompute) {
+    int stages = shape.ranks * chunks_;
+    std::vector<int> replicas(static_cast<std::size_t>(stages), shape.copies);
+    Partition partition = partitionOfIntervals(balancedCut(graph_, places_, stages), replicas);
+    for (PartitionStage& stage : partition.stages) stage.recompute = recompute;
+    Candidate candidate{describePartition(graph_, cluster_, options_, partition), 0, true};
+    Plan& plan = candidate.plan;
+    const pdcrt::Schedule frame = frameOf(shapeOf(plan));
+    std::vector<std::int64_t> memory = memoryOf(plan, options_), limits = memoryLimitsOf(plan, options_);
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+      plan.stages[s].warmup = frame.stages[s].warmup;
+      plan.stages[s].memoryBytes = memory[s];
+    }
+    for (const PlanRank& rank : plan.ranks) {
+      std::int64_t bytes = 0;
+      for (const PlanRank::Host& host : rank.hosts) bytes += memory[host.stage];
+      candidate.peakMemoryBytes = std::max(candidate.peakMemoryBytes, bytes);
+      candidate.fits &= bytes <= limits[rank.hosts[0].stage];
+    }
+    plan.timeMs = costWithWarmup(plan, options_).timeMs;
+    if (!candidate.fits) return candidate;
+    Expected<pdcrt::Schedule> schedule = scheduleFor(plan, diags_);
+    if (!schedule) return std::nullopt;
+    plan.timeMs = std::max(plan.timeMs, simulate(plan, *schedule).timePerMinibatchMs);
+    return candidate;
+  }
+
+  void report(int cuttable, int divisible, std::int64_t leastMemory) {
+    std::int64_t devices = cluster_.deviceCount(), most = static_cast<std::int64_t>(places_.size()) + 1;
+    if (cuttable == 0) {
+      std::int64_t needed = options_.stageReplicas.empty() ? std::int64_t{shapes().back().ranks} * chunks_
+                                                           : static_cast<std::int64_t>(options_.stageReplicas.size());
+      diags_.error({graph_.model})
+              .exit(ExitCode::noPlan)
+              .help(most >= chunks_ ? "take --devices=" + std::to_string(most / chunks_) + ", or another schedule"
+                                    : "take another schedule")
+          << "the model can be cut into " << most << " stages at most, '" << options_.schedule << "' needs " << needed;
+      return;
+    }
+    if (divisible == 0) {
+      Shape shape = shapes()[0];
+      std::int64_t each = std::int64_t{shape.ranks} * shape.copies, m = options_.microbatches;
+      diags_.error({})
+              .exit(ExitCode::unsupported)
+              .help("take --microbatches=" + std::to_string((m + each - 1) / each * each))
+          << "the microbatches of '" << options_.schedule << "' must be a multiple of its " << each << " ranks, got "
+          << m;
+      return;
+    }
+    std::int64_t limit = deviceClasses(cluster_, options_)[0].memoryBytes;
+    std::int64_t reserved = options_.memoryBytes > 0 ? 0 : cluster_.deviceAt(0).reservedBytes;
+    diags_.error({graph_.model})
+            .exit(ExitCode::noPlan)
+            .help("give devices with " + sizeText(leastMemory + reserved) + " of memory")
+        << "no plan fits: the smallest for --devices=" << devices << " takes " << sizeText(leastMemory)
+        << " on one device, the limit is " << sizeText(limit);
+  }
+
+  const CostGraph& graph_;
+  const Cluster& cluster_;
+  const PlannerOptions& options_;
+  Diagnostics& diags_;
+  int chunks_;
+  std::vector<std::int64_t> places_;
+};
+
+} // namespace
+
+Expected<Plan> pdc::planLooped(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                               Diagnostics& diags) {
+  return LoopedPlanner(graph, cluster, options, diags).run();
+}

@@ -1,0 +1,123 @@
+#include "Search/Search.h"
+
+#include "pdc/Predict/Simulate.h"
+
+#include <algorithm>
+#include <chrono>
+
+using namespace pdc;
+
+static double secondsNow() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Incumbent::Incumbent(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                     const SolverProblem& problem, const Machine& machine)
+    : graph_(graph), cluster_(cluster), options_(options), problem_(problem), machine_(machine),
+      model_(graph, cluster, options) {
+  if (options.timeLimitS > 0) deadline_ = secondsNow() + options.timeLimitS;
+}
+
+bool Incumbent::isLate() const {
+  return deadline_ > 0 && secondsNow() > deadline_;
+}
+
+double Incumbent::limitMs() const {
+  if (!found_) return std::numeric_limits<double>::infinity();
+  return best_.cost.timeMs;
+}
+
+Partition Incumbent::partitionOf(const States& states, const std::vector<ChainStage>& chain) const {
+  Partition partition;
+  for (const ChainStage& stage : chain) {
+    PartitionStage own{{}, stage.replicas, stage.recompute, {}};
+    if (machine_.classes().size() > 1) own.ofClass = stage.ofClass;
+    (states.set(stage.to) - states.set(stage.from)).forEach([&](std::size_t v) {
+      const std::vector<std::int64_t>& nodes = problem_.blocks[v].nodes;
+      own.nodes.insert(own.nodes.end(), nodes.begin(), nodes.end());
+    });
+    std::sort(own.nodes.begin(), own.nodes.end());
+    partition.stages.push_back(std::move(own));
+  }
+  return partition;
+}
+
+void Incumbent::spendForEvaluation(std::size_t stages) {
+  // Loops are between all pairs of stages, which counts where there are hundreds.
+  constexpr std::size_t few = 64;
+  std::size_t many = std::max(stages, few) - few;
+  spend(50 + static_cast<std::int64_t>(graph_.nodes.size() + graph_.tensors.size()) / 10 + machine_.components(0) / 10 +
+        static_cast<std::int64_t>(many * many) / 4);
+}
+
+bool Incumbent::keepIfBetter(Partition partition) {
+  // Beside a step of the search.
+  constexpr std::int64_t simulationPrice = 2'000;
+  spendForEvaluation(partition.stages.size());
+  PlanCost cost = model_.costOf(partition);
+  if (!cost.feasible) return false;
+  if (options_.schedule != "1f1b") {
+    if (found_ && cost.timeMs > best_.cost.timeMs * (1 + 1e-9)) return false;
+    spend(simulationPrice);
+    simulateBatches(partition, cost);
+  }
+  if (found_ && !isBetter(cost, partition, best_.cost, best_.partition)) return false;
+  found_ = true;
+  best_.partition = std::move(partition);
+  best_.cost = std::move(cost);
+  return true;
+}
+
+bool Incumbent::offer(const States& states, const std::vector<ChainStage>& chain) {
+  if (!keepIfBetter(partitionOf(states, chain))) return false;
+  states_ = &states;
+  chain_ = chain;
+  return true;
+}
+
+bool Incumbent::offer(Partition partition) {
+  if (!keepIfBetter(std::move(partition))) return false;
+  states_ = nullptr;
+  return true;
+}
+
+bool Incumbent::offer(const States& states, const std::vector<RelaxedStage>& path) {
+  std::vector<ChainStage> chain;
+  const std::vector<DeviceClass>& classes = machine_.classes();
+  std::vector<int> left;
+  for (const DeviceClass& deviceClass : classes) left.push_back(static_cast<int>(deviceClass.leaves.size()));
+  for (const RelaxedStage& stage : path) {
+    ChainStage own{stage.from, stage.to, stage.replicas, options_.recompute == "all", {}};
+    int missing = stage.replicas;
+    for (int& free : left) {
+      own.ofClass.push_back(std::min(free, missing));
+      free -= own.ofClass.back();
+      missing -= own.ofClass.back();
+    }
+    chain.push_back(std::move(own));
+  }
+  bool better = offer(states, chain);
+  if (options_.recompute != "auto") return better;
+  // Recomputation where it helps, stage by stage.
+  for (ChainStage& stage : chain) stage.recompute = true;
+  better |= offer(states, chain);
+  for (ChainStage& stage : chain) {
+    stage.recompute = false;
+    if (offer(states, chain))
+      better = true;
+    else
+      stage.recompute = true;
+  }
+  return better;
+}
+
+/// The time of a flushing schedule is what the simulator executes, with and without shared cores.
+void Incumbent::simulateBatches(const Partition& partition, PlanCost& cost) const {
+  Plan plan = describePartition(graph_, cluster_, options_, partition, false);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = cost.warmup[s];
+  pdcrt::Schedule schedule = buildSchedule(shapeOf(plan));
+  std::int64_t minibatches = pdcrt::minibatchesInFlight(schedule) + 6 * pdcrt::periodMinibatches(schedule);
+  cost.timeMs = std::max(cost.timeMs, simulate(plan, schedule, minibatches).timePerMinibatchMs);
+  plan.cluster.device.cores = 0;
+  cost.loadMs = std::max(cost.loadMs, simulate(plan, schedule, minibatches).timePerMinibatchMs);
+}

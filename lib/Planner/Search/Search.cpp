@@ -1,0 +1,219 @@
+#include "Search/Search.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+using namespace pdc;
+
+static constexpr double tolerance = 1e-9; // of isBetter
+
+Search::Search(const CostGraph& graph, const PlannerOptions& options, const States& states, const StageLoads& loads,
+               const Machine& machine, Relaxation& relaxation, const Placement& placement, Incumbent& incumbent)
+    : graph_(graph), options_(options), states_(states), loads_(loads), machine_(machine), relaxation_(relaxation),
+      placement_(placement), incumbent_(incumbent), placed_(Placement::matters(machine)),
+      cores_(static_cast<double>(machine.allCores())) {}
+
+bool Search::run(bool ties) {
+  ties_ = ties;
+  complete_ = true;
+  chain_.clear();
+  classLeft_.clear();
+  for (const DeviceClass& deviceClass : machine_.classes())
+    classLeft_.push_back(static_cast<int>(deviceClass.leaves.size()));
+  if (!relabel()) return true;
+  for (const Suffix& root : roots())
+    if (!isHopeless(root)) descend(root);
+  return complete_;
+}
+
+/// The empty suffix; where places matter, for every number of devices that a plan may use, the best first.
+std::vector<Search::Suffix> Search::roots() const {
+  Suffix whole;
+  whole.state = states_.last();
+  whole.stagesLeft = relaxation_.stageCount();
+  if (!placed_) return {whole};
+  std::vector<Suffix> roots;
+  for (int devices = placement_.devices(); devices > 0; --devices) {
+    roots.push_back(whole);
+    roots.back().offset = devices;
+  }
+  std::stable_sort(roots.begin(), roots.end(), [&](const Suffix& a, const Suffix& b) {
+    return placement_.best(a.state, a.offset) < placement_.best(b.state, b.offset);
+  });
+  return roots;
+}
+
+/// Brings the bounds of what is left up to the time of the best plan. Returns whether anything better is possible.
+bool Search::relabel() {
+  double limitMs = incumbent_.limitMs();
+  labelledMs_ = ties_ ? limitMs * (1 + tolerance) : limitMs * (1 - tolerance);
+  if (limitMs == std::numeric_limits<double>::infinity()) labelledMs_ = std::numeric_limits<double>::max();
+  if (!relaxation_.label(labelledMs_)) return false;
+  leastMemory_.assign(states_.size(), 0);
+  leastMoved_.assign(states_.size(), 0);
+  if (!ties_ || relaxation_.stageCount() > 0) return true;
+  int devices = static_cast<int>(machine_.components(0));
+  for (int j = 1; j < states_.size(); ++j) {
+    leastMemory_[j] = std::numeric_limits<std::int64_t>::max();
+    leastMoved_[j] = std::numeric_limits<double>::max();
+    for (std::size_t k = 0; k < relaxation_.before(j).size(); ++k) {
+      int i = relaxation_.before(j)[k], most = devices - relaxation_.fewest(i, 0);
+      if (options_.straight) most = std::min(most, 1);
+      if (most < 1) continue;
+      const StageLoads::Stage& stage = relaxation_.stage(j, k);
+      int fewest = loads_.fewestReplicas(stage, labelledMs_, most);
+      if (fewest == 0) continue;
+      std::int64_t memory = std::numeric_limits<std::int64_t>::max();
+      for (int replicas : {1, most})
+        for (bool recompute : {false, true})
+          if (recompute ? loads_.mayRecompute() : !loads_.mustRecompute())
+            memory = std::min(memory, loads_.memoryBytes(stage, replicas, recompute, labelledMs_));
+      leastMemory_[j] = std::min(leastMemory_[j], std::max(leastMemory_[i], memory));
+      leastMoved_[j] = std::min(leastMoved_[j], leastMoved_[i] + loads_.bytesMoved(stage, fewest));
+    }
+  }
+  return true;
+}
+
+bool Search::isHopeless(const Suffix& suffix) const {
+  int rest = relaxation_.fewest(suffix.state, suffix.stagesLeft);
+  if (rest == Relaxation::unreachable) return true;
+  double loadMs = placed_ ? std::max(suffix.loadMs, placement_.best(suffix.state, suffix.offset)) : suffix.loadMs;
+  if (!incumbent_.found()) return loadMs == std::numeric_limits<double>::infinity();
+  double limitMs = incumbent_.limitMs();
+  if (!ties_) return loadMs >= limitMs * (1 - tolerance);
+  if (loadMs > limitMs * (1 + tolerance)) return true;
+  // A plan in here is as good at best; what else could make it better?
+  const PlanCost& best = incumbent_.best().cost;
+  // Where cores, not loads, may make the time of a plan in here, a smaller load comes first, whatever made the best
+  // one's.
+  if (machine_.sharesCores()) {
+    double leastMs = leastLoadMs(suffix);
+    if (leastMs > best.loadMs * (1 + tolerance)) return true;
+    if (leastMs < best.loadMs * (1 - tolerance)) return false;
+  }
+  std::int64_t memory = std::max(suffix.memoryBytes, leastMemory_[suffix.state]);
+  if (memory != best.peakMemoryBytes) return memory > best.peakMemoryBytes;
+  double moved = suffix.bytesMoved + leastMoved_[suffix.state];
+  if (moved > static_cast<double>(best.bytesMoved)) return true;
+  if (moved < static_cast<double>(best.bytesMoved - states_.size() - 2)) return false;
+  int devices = 0;
+  for (const PartitionStage& stage : incumbent_.best().partition.stages) devices += stage.replicas;
+  return suffix.devices + rest > devices && moved >= static_cast<double>(best.bytesMoved);
+}
+
+/// All cores compute what the suffix takes on its devices and what is left at least: no plan in here is faster.
+double Search::coresMs(const Suffix& suffix) const {
+  if (cores_ == 0) return 0;
+  double leftMs = states_.computeMs(suffix.state);
+  if (options_.schedule == "1f1b") leftMs += states_.updateMs(suffix.state); // else once in a batch
+  return (suffix.busyMs + leftMs / loads_.best().speed) / cores_;
+}
+
+/// No plan in here has a smaller load.
+double Search::leastLoadMs(const Suffix& suffix) const {
+  int devices = placed_ ? suffix.offset : static_cast<int>(machine_.components(0)) - suffix.devices;
+  double leftMs = states_.computeMs(suffix.state) / loads_.best().speed;
+  return leftMs > 0 && devices > 0 ? std::max(suffix.ownMs, leftMs / devices) : suffix.ownMs;
+}
+
+void Search::addSteps(const Suffix& suffix, const StageLoads::Stage& stage, bool recompute, std::vector<int>& ofClass,
+                      std::size_t nextClass, int replicas, int least, int most, std::vector<Step>& steps) {
+  const std::vector<DeviceClass>& classes = machine_.classes();
+  if (nextClass < classes.size()) {
+    for (int count = 0; count <= std::min(classLeft_[nextClass], most - replicas); ++count) {
+      if (incumbent_.isExhausted()) {
+        complete_ = false;
+        return;
+      }
+      if (nextClass + 1 == classes.size() && replicas + count < least) continue;
+      ofClass.push_back(count);
+      addSteps(suffix, stage, recompute, ofClass, nextClass + 1, replicas + count, least, most, steps);
+      ofClass.pop_back();
+    }
+    return;
+  }
+  StageHost host{std::numeric_limits<double>::infinity(), std::numeric_limits<std::int64_t>::max()};
+  for (std::size_t c = 0; c < classes.size(); ++c)
+    if (ofClass[c] > 0) {
+      host.speed = std::min(host.speed, classes[c].speed);
+      host.limitBytes = std::min(host.limitBytes, classes[c].memoryBytes);
+    }
+  incumbent_.spend(1);
+  double bound = loads_.bound(stage, replicas, recompute, host);
+  if (bound == std::numeric_limits<double>::infinity()) return;
+  Carry carry = suffix.carry;
+  if (placed_) bound = std::max(bound, placement_.bound(stage, suffix.offset - replicas, replicas, recompute, carry));
+  Step step{suffix, {stage.from, stage.to, replicas, recompute, ofClass}};
+  step.after.state = stage.from;
+  step.after.busyMs += loads_.busyMs(stage, replicas, recompute, host.speed);
+  if (ties_ && machine_.sharesCores())
+    step.after.ownMs = std::max(suffix.ownMs, loads_.loadBound(stage, replicas, recompute, host));
+  step.after.loadMs = std::max({suffix.loadMs, bound, coresMs(step.after)});
+  step.after.devices += replicas;
+  if (placed_) {
+    step.after.offset -= replicas;
+    step.after.carry = carry;
+  }
+  if (relaxation_.stageCount() > 0) --step.after.stagesLeft;
+  if (ties_) {
+    step.after.memoryBytes = std::max(suffix.memoryBytes, loads_.memoryBytes(stage, replicas, recompute, labelledMs_));
+    step.after.bytesMoved += loads_.bytesMoved(stage, replicas);
+  }
+  if (!isHopeless(step.after)) steps.push_back(std::move(step));
+}
+
+void Search::listSteps(const Suffix& suffix, std::vector<Step>& steps) {
+  int devices = placed_ ? suffix.offset : static_cast<int>(machine_.components(0)) - suffix.devices;
+  std::vector<int> ofClass;
+  for (std::size_t k = 0; k < relaxation_.before(suffix.state).size(); ++k) {
+    int from = relaxation_.before(suffix.state)[k];
+    int stagesLeft = relaxation_.stageCount() > 0 ? suffix.stagesLeft - 1 : 0;
+    int most = devices - relaxation_.fewest(from, stagesLeft), least = 1;
+    if (options_.straight) most = std::min(most, 1);
+    if (!options_.stageReplicas.empty()) {
+      least = options_.stageReplicas[stagesLeft];
+      most = std::min(most, least);
+    }
+    if (most < least || (placed_ && from == 0 && most < devices)) continue;
+    const StageLoads::Stage& stage = relaxation_.stage(suffix.state, k);
+    if (options_.stageReplicas.empty()) least = loads_.fewestReplicas(stage, labelledMs_, most);
+    if (least == 0) continue;
+    if (placed_ && from == 0) least = most = devices;
+    for (bool recompute : {false, true})
+      if (recompute ? loads_.mayRecompute() : !loads_.mustRecompute())
+        addSteps(suffix, stage, recompute, ofClass, 0, 0, least, most, steps);
+  }
+  auto loadOf = [&](const Suffix& after) {
+    return placed_ ? std::max(after.loadMs, placement_.best(after.state, after.offset)) : after.loadMs;
+  };
+  std::stable_sort(steps.begin(), steps.end(), [&](const Step& a, const Step& b) {
+    double loadA = loadOf(a.after), loadB = loadOf(b.after);
+    return std::tie(loadA, a.after.memoryBytes, a.after.bytesMoved, a.after.devices) <
+           std::tie(loadB, b.after.memoryBytes, b.after.bytesMoved, b.after.devices);
+  });
+}
+
+void Search::descend(const Suffix& suffix) {
+  if (incumbent_.isExhausted()) {
+    complete_ = false;
+    return;
+  }
+  if (suffix.state == 0) {
+    if (suffix.stagesLeft > 0) return;
+    std::vector<ChainStage> chain(chain_.rbegin(), chain_.rend());
+    if (incumbent_.offer(states_, chain) && !relabel()) labelledMs_ = 0;
+    return;
+  }
+  std::vector<Step> steps;
+  listSteps(suffix, steps);
+  for (Step& step : steps) {
+    if (isHopeless(step.after)) continue;
+    for (std::size_t c = 0; c < classLeft_.size(); ++c) classLeft_[c] -= step.stage.ofClass[c];
+    chain_.push_back(step.stage);
+    descend(step.after);
+    chain_.pop_back();
+    for (std::size_t c = 0; c < classLeft_.size(); ++c) classLeft_[c] += step.stage.ofClass[c];
+  }
+}

@@ -1,0 +1,275 @@
+// From a cost graph to its best plan under the cost model `pdc`:
+//
+//   SolverProblem     contracts what no plan tears apart
+//   SolverStates      lists the down-sets between which stages are cut: all of them, if there are not too many
+//   SolverLoads       bounds what a stage costs, whatever the rest of the plan is
+//   SolverRelaxation  the smallest time over chains of stages that are charged those bounds only: a lower bound of
+//   every
+//                     plan, found by passes at fixed times; each passing one yields a plan, which the cost model
+//                     evaluates
+//   SolverPlacement   the same with the leaves of the stages, for clusters of several levels
+//   SolverImprove     better plans near good ones
+//   Chain/            plans and bounds of chains too long for the search
+//   SolverSearch      branch and bound over complete plans, when a gap between the two is left, and for ties
+//
+// Where there are too many down-sets for all pairs, the states are prefixes of several topological orders, plans are
+// the best over those, and the lower bound is one that holds for all down-sets (boundOfAll); the gap is printed.
+#include "Search/Solver.h"
+
+#include "Chain/ChainBound.h"
+#include "Chain/PlanChain.h"
+#include "Search/Improve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+using namespace pdc;
+
+static constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// Work over devices, and over cores: no plan is faster, whatever its stages are.
+static double boundOfAll(const SolverProblem& problem, const Machine& machine, const PlannerOptions& options) {
+  double workMs = 0, speeds = 0, fastest = 0;
+  for (const Block& block : problem.blocks)
+    workMs += (options.recompute == "all" ? 2 : 1) * block.forwardMs + block.backwardMs + block.updateMs;
+  for (const DeviceClass& deviceClass : machine.classes()) {
+    speeds += deviceClass.speed * static_cast<double>(deviceClass.leaves.size());
+    fastest = std::max(fastest, deviceClass.speed);
+  }
+  if (options.straight) speeds = std::min(speeds, fastest * static_cast<double>(problem.blocks.size()));
+  if (options.schedule != "1f1b") {
+    // Of a batch of m microbatches a device computes ceil(m / R), but updates once.
+    for (const Block& block : problem.blocks) workMs -= block.updateMs;
+  }
+  return speeds > 0 ? workMs / speeds : 0;
+}
+
+static double coresBound(const SolverProblem& problem, const Machine& machine, const PlannerOptions& options) {
+  const auto cores = static_cast<double>(machine.allCores());
+  if (cores == 0) return 0;
+  double workMs = 0, fastest = 0;
+  for (const Block& block : problem.blocks)
+    workMs += block.forwardMs + block.backwardMs + (options.schedule == "1f1b" ? block.updateMs : 0);
+  for (const DeviceClass& deviceClass : machine.classes()) fastest = std::max(fastest, deviceClass.speed);
+  return workMs / fastest / cores;
+}
+
+/// All devices on one stage, or as few as are as fast.
+static void tryOneStage(const States& states, const StageLoads& loads, const PlannerOptions& options, int devices,
+                        Incumbent& incumbent) {
+  int least = 1, most = options.straight ? 1 : devices;
+  if (!options.stageReplicas.empty()) {
+    if (options.stageReplicas.size() > 1) return;
+    least = most = options.stageReplicas[0];
+  }
+  StageLoads::Stage whole = loads.stage(0, states.last());
+  std::vector<std::pair<double, int>> order;
+  for (int r = least; r <= most; ++r) order.emplace_back(loads.bound(whole, r), r);
+  std::sort(order.begin(), order.end());
+  constexpr std::size_t enough = 32;
+  for (std::size_t i = 0; i < std::min(enough, order.size()); ++i) {
+    if (order[i].first == infinity || order[i].first > incumbent.limitMs() * (1 + 1e-9)) break;
+    incumbent.offer(states, std::vector<RelaxedStage>{{0, states.last(), order[i].second}});
+  }
+}
+
+namespace {
+
+/// The best plan over the chains of one family of states, and what it proves.
+class Pass {
+public:
+  Pass(const CostGraph& graph, const PlannerOptions& options, const SolverProblem& problem, const Machine& machine,
+       States states, double low, Incumbent& incumbent, bool isRough = false)
+      : graph_(graph), options_(options), problem_(problem), machine_(machine), states_(std::move(states)),
+        loads_(graph, problem_, states_, machine_, options),
+        devices_(static_cast<int>(std::min<std::int64_t>(machine.components(0), 1 << 20))),
+        relaxation_(states_, loads_, options, devices_), incumbent_(incumbent),
+        placement_(states_, loads_, options, machine_, relaxation_), low_(low), isRough_(isRough) {}
+  ~Pass() { incumbent_.forget(states_); }
+
+  /// Whether the best plan is proven to have the smallest time. If the states are incomplete and plans that are better
+  /// than the best could have others, only a bound of all plans proves it.
+  bool run() {
+    incumbent_.allow(effort);
+    tryOneStage(states_, loads_, options_, devices_, incumbent_);
+    // Without a limit on time: a plan, or the proof that there is none.
+    if (!relaxation_.label(std::numeric_limits<double>::max())) return states_.isComplete();
+    relax(1);
+    place();
+    if (!isProven() && options_.stageReplicas.empty()) {
+      for (int level = 1; level < machine_.levels(); ++level)
+        if (machine_.inside(level) > 1 && machine_.inside(level) < devices_ && machine_.classes().size() == 1)
+          relax(static_cast<int>(machine_.inside(level)));
+    }
+    improve();
+    Search search(graph_, options_, states_, loads_, machine_, relaxation_, placement_, incumbent_);
+    bool proven = isProven();
+    if (!proven && isSearchable()) {
+      incumbent_.allow(problem_.blocks.size() <= fewBlocks ? 1000 * effort : effort);
+      proven = search.run(false) && states_.isComplete();
+      if (!proven) improve();
+    }
+    if (incumbent_.found() && isSearchable()) {
+      incumbent_.allow(problem_.blocks.size() <= fewBlocks ? 100 * effort : effort);
+      search.run(true);
+    }
+    for (int round = 0;
+         round < 10 && !isRough_ && !states_.isComplete() && !incumbent_.isLate() && incumbent_.found() && !isProven();
+         ++round) {
+      double before = incumbent_.best().cost.loadMs;
+      shiftCuts(graph_, problem_, options_, machine_, 20, incumbent_);
+      if (incumbent_.best().cost.loadMs >= before) break;
+    }
+    return proven;
+  }
+
+  double lowerBoundMs() const { return low_; }
+  bool isComplete() const { return states_.isComplete(); }
+
+private:
+  bool isProven() const { return incumbent_.found() && incumbent_.limitMs() * (1 - 1e-9) <= low_; }
+
+  void improve() {
+    if (isProven() || !incumbent_.found()) return;
+    incumbent_.allow(effort / 2);
+    climb(states_, options_, machine_, incumbent_);
+  }
+
+  bool isSearchable() const { return static_cast<double>(states_.size()) * devices_ < 4e5; }
+
+  /// The relaxed problem with replicas in multiples of `unit`, each of its plans evaluated.
+  void relax(int unit) {
+    loads_.align(unit);
+    if (relaxation_.label(std::numeric_limits<double>::max())) {
+      std::vector<RelaxedStage> first = relaxation_.path();
+      incumbent_.offer(states_, first);
+      double high = std::max(low_, relaxation_.timeOf(first));
+      if (unit == 1 && incumbent_.found()) high = std::max(low_, std::min(high, incumbent_.best().cost.loadMs));
+      int passes = states_.size() > 600 ? 16 : 60;
+      double least = relaxation_.smallestTime(low_, high, passes, [&](const std::vector<RelaxedStage>& path) {
+        incumbent_.offer(states_, path);
+        return !incumbent_.isLate();
+      });
+      if (unit == 1 && states_.isComplete()) low_ = std::max(low_, least);
+    }
+    loads_.align(1);
+  }
+
+  void place() {
+    if (!Placement::matters(machine_) || isProven()) return;
+    double limitMs = incumbent_.limitMs() * (1 + 1e-8), best = infinity;
+    if (!placement_.fill(limitMs, [&] { return incumbent_.isLate(); })) return;
+    for (int used = 1; used <= devices_; ++used) {
+      double timeMs = placement_.best(states_.last(), used);
+      best = std::min(best, timeMs);
+      if (timeMs < incumbent_.limitMs() && options_.stageReplicas.empty())
+        incumbent_.offer(states_, placement_.path(used));
+    }
+    if (states_.isComplete()) low_ = std::max(low_, std::min(best, limitMs));
+  }
+
+  static constexpr std::int64_t effort = 500'000;
+  static constexpr std::size_t fewBlocks = 8; ///< are searched to the end, however long that takes
+  const CostGraph& graph_;
+  const PlannerOptions& options_;
+  const SolverProblem& problem_;
+  const Machine& machine_;
+  States states_;
+  StageLoads loads_;
+  int devices_;
+  Relaxation relaxation_;
+  Incumbent& incumbent_;
+  Placement placement_;
+  double low_;   ///< proven for all plans, or for those better than the best one before
+  bool isRough_; ///< others look for better plans
+};
+
+} // namespace
+
+/// With a good plan, few of all down-sets can be on a better one, or on one as good. Where they are few enough, the
+/// search over them is exact. Else the same is done for smaller times, as long as they are few: where the relaxed
+/// problem fails, the time is a lower bound of all plans. Raises `low`, and returns whether the best plan is proven.
+static bool searchWorthwhile(const CostGraph& graph, const PlannerOptions& options, const SolverProblem& problem,
+                             const Machine& machine, double& low, Incumbent& incumbent) {
+  constexpr std::size_t mostListed = 300'000, mostBlocks = 100'000'000;
+  const std::size_t most = std::min<std::size_t>(2'000, 1'000'000 / problem.blocks.size());
+  std::optional<DownSets> all = DownSets::all(problem.dag, std::min(mostListed, mostBlocks / problem.blocks.size()));
+  if (!all) return false;
+  double speed = 0;
+  for (const DeviceClass& deviceClass : machine.classes()) speed = std::max(speed, deviceClass.speed);
+  auto devices = static_cast<int>(std::min<std::int64_t>(machine.components(0), 1 << 20));
+  auto among = [&](double limitMs) {
+    return States::worthwhile(problem, *all, limitMs, devices, speed, machine.bytesPerMs(0), most);
+  };
+  double high = incumbent.limitMs();
+  for (int attempt = 0; attempt < 6 && low < high * (1 - 1e-9) && !incumbent.isLate(); ++attempt) {
+    bool isBest = high >= incumbent.limitMs();
+    std::optional<std::vector<NodeSet>> sets = among(high * (1 + 1e-8));
+    if (!sets) {
+      high = low + (high - low) / 2;
+      continue;
+    }
+    States states(problem, std::move(*sets), true);
+    if (isBest) {
+      Pass pass(graph, options, problem, machine, std::move(states), low, incumbent);
+      bool proven = pass.run();
+      low = std::max(low, pass.lowerBoundMs());
+      return proven;
+    }
+    StageLoads loads(graph, problem, states, machine, options);
+    Relaxation relaxation(states, loads, options, devices);
+    if (relaxation.label(high)) {
+      incumbent.offer(states, relaxation.path());
+      incumbent.forget(states);
+    } else {
+      low = high;
+    }
+    high = incumbent.limitMs();
+    if (low < high / 2) return false;
+    high = low + (high - low) / 2;
+  }
+  return false;
+}
+
+/// A search that ends before it has seen everything may have missed the best plan without replicas, which is found in
+/// a search of its own: nobody shall find a better plan by forbidding some.
+static void offerStraight(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                          Incumbent& incumbent) {
+  if (options.straight || !options.stageReplicas.empty() || incumbent.isLate()) return;
+  PlannerOptions straight = options;
+  straight.straight = true;
+  if (std::optional<Solution> solution = solve(graph, cluster, straight)) incumbent.offer(solution->partition);
+}
+
+std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options) {
+  constexpr std::size_t mostStates = 1'500, fewStates = 500, manyBlocks = 2'000;
+  SolverProblem problem = SolverProblem::of(graph);
+  Machine machine(cluster, options);
+  Incumbent incumbent(graph, cluster, options, problem, machine);
+  double low = std::max(boundOfAll(problem, machine, options), chainMemoryBound(problem, options, machine));
+  double coresMs = coresBound(problem, machine, options);
+  bool proven = false;
+  {
+    std::size_t most = problem.blocks.size() > manyBlocks ? fewStates : mostStates;
+    bool isLongChain = problem.blocks.size() > manyBlocks && isBoundable(problem, options, machine);
+    Pass first(graph, options, problem, machine, States(problem, most), low, incumbent, isLongChain);
+    proven = first.run();
+    low = first.lowerBoundMs();
+    if (first.isComplete() || !incumbent.found()) proven = proven && first.isComplete();
+    if (!incumbent.found()) return std::nullopt;
+    if (!proven && !first.isComplete()) planChain(problem, options, machine, low, incumbent);
+    if (!proven && !first.isComplete() && !isLongChain && low < incumbent.limitMs() * (1 - 1e-9)) {
+      double bestMs = incumbent.limitMs();
+      proven = searchWorthwhile(graph, options, problem, machine, low, incumbent);
+      low = std::min(low, bestMs);
+    }
+  }
+  const bool hasEnded = proven || low >= incumbent.limitMs() * (1 - 1e-9);
+  if (!hasEnded && problem.blocks.size() <= manyBlocks) offerStraight(graph, cluster, options, incumbent);
+  Solution solution = incumbent.best();
+  solution.lowerBoundMs = std::min(std::max(low, coresMs), solution.cost.timeMs);
+  if (proven) solution.lowerBoundMs = solution.cost.timeMs;
+  return solution;
+}

@@ -1,0 +1,247 @@
+#include "Search/StageLoads.h"
+
+#include "pdc/Cost/StageBuckets.h"
+#include "pdc/Schedule/PipelineShape.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+using namespace pdc;
+
+static constexpr double infinity = std::numeric_limits<double>::infinity();
+
+StageLoads::StageLoads(const CostGraph& graph, const SolverProblem& problem, const States& states,
+                       const Machine& machine, const PlannerOptions& options)
+    : graph_(graph), problem_(problem), states_(states), machine_(machine), options_(options) {
+  flush_ = options.schedule != "1f1b";
+  drains_ = flushes(options.schedule);
+  overlap_ = !flush_ && options.sync == "overlap";
+  hides_ = !flush_ && options.warmupPolicy == WarmupPolicy::hide;
+  stashes_ = !flush_ && options.weights != "latest";
+  if (drains_ && !splitsBackward(options.schedule)) { // else the stages before wait for a part of a backward only
+    const auto devices = static_cast<int>(std::min<std::int64_t>(machine.components(0), 1 << 20));
+    const int given = static_cast<int>(options.stageReplicas.size());
+    ways_.emplace(problem, states, given > 0 ? given : devices);
+  }
+  mayRecompute_ = options.recompute != "none";
+  mustRecompute_ = options.recompute == "all";
+  microbatches_ = static_cast<double>(options.microbatches);
+  best_ = {0, 0};
+  for (const DeviceClass& deviceClass : machine.classes()) {
+    best_.speed = std::max(best_.speed, deviceClass.speed);
+    best_.limitBytes = std::max(best_.limitBytes, deviceClass.memoryBytes);
+  }
+  PartitionStage whole;
+  for (std::size_t v = 0; v < graph.nodes.size(); ++v) whole.nodes.push_back(static_cast<std::int64_t>(v));
+  const StageBuckets buckets(graph, options);
+  const std::vector<int> first(graph.nodes.size(), 0);
+  for (const bool recompute : {false, true}) {
+    Reducing& reducing = reducing_[recompute ? 1 : 0];
+    whole.recompute = recompute;
+    reducing.buckets = buckets.of(whole, 0, first);
+    const bool splits = splitsBackward(options.schedule);
+    for (const CostNode& node : graph.nodes)
+      reducing.ms += node.weightGradientMs + (splits ? 0 : node.inputGradientMs + (recompute ? node.forwardMs : 0));
+  }
+  for (const CostSharedParameter& shared : graph.sharedParameters) {
+    sharedUsers_.emplace_back();
+    for (std::int64_t node : shared.nodes) sharedUsers_.back().push_back(problem.blockOf[node]);
+  }
+}
+
+/// Microbatches of a batch that the busiest replica computes; their mean, where a replica need not end with the batch.
+double StageLoads::ownMicrobatches(double replicas) const {
+  return drains_ ? std::ceil(microbatches_ / replicas) : microbatches_ / replicas;
+}
+
+StageLoads::Stage StageLoads::stage(int i, int j) const {
+  // In the unit of the other times, which the best speed divides.
+  Stage stage{states_.stage(i, j, best_.speed / machine_.bytesPerMs(0))};
+  stage.from = i;
+  stage.to = j;
+  stage.alone = i == 0 && j == states_.last();
+  stage.scratch = states_.scratchBytes(i, j);
+  stage.beforeMs = ways_ ? ways_->before(i, j) : 0;
+  stage.valueCoreMs = machine_.coreMs(static_cast<double>(stage.inBytes + stage.outBytes));
+  stage.gradientCoreMs =
+      machine_.coreMs(static_cast<double>(stage.inGradientBytes + stage.outGradientBytes + stage.passGradientBytes));
+  for (std::size_t p = 0; p < sharedUsers_.size(); ++p) {
+    bool owned = true, used = false;
+    for (int user : sharedUsers_[p]) {
+      if (states_.set(i).contains(user)) owned = false;
+      used |= states_.set(j).contains(user);
+    }
+    if (!owned || !used) continue;
+    stage.parameterBytes += graph_.sharedParameters[p].bytes;
+    stage.gradientBytes += graph_.sharedParameters[p].bytes * static_cast<std::int64_t>(sharedUsers_[p].size());
+  }
+  return stage;
+}
+
+double StageLoads::allReduceMs(const Stage& stage, int replicas) const {
+  if (replicas < 2) return 0;
+  double bytes = 2.0 * (replicas - 1) / replicas * static_cast<double>(stage.parameterBytes);
+  double busiestMs = 0;
+  int level = 0;
+  for (; level < machine_.levels() && (level == 0 || machine_.inside(level) < replicas); ++level)
+    busiestMs = std::max(busiestMs, bytes / machine_.bytesPerMs(level));
+  return 2.0 * (replicas - 1) * machine_.routeLatencyMs(level - 1) + busiestMs;
+}
+
+/// What the backward does not hide, at least.
+double StageLoads::exposedMs(const Stage& stage, int replicas, bool recompute, double speed, double syncMs) const {
+  const Reducing& reducing = reducing_[recompute ? 1 : 0];
+  const double coreMs = allReduceCoreMs(stage, replicas, speed);
+  if (stage.alone) return exposedSyncMs(reducing.buckets, reducing.ms / speed, syncMs, coreMs);
+  return std::max(0.0, syncMs - coreMs - hiddenMs(stage, recompute, speed));
+}
+
+void StageLoads::memoryTerms(const Stage& stage, int delay, bool recompute, std::int64_t& base,
+                             std::int64_t& perWarmup) const {
+  std::int64_t slot = (recompute ? 0 : stage.savedBytes) + stage.outBytes;
+  auto state =
+      static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(stage.parameterBytes));
+  base = stage.parameterBytes + stage.gradientBytes * (delay + 1) + state + slot + 2 * stage.inBytes +
+         2 * (stage.inGradientBytes + stage.outGradientBytes + stage.passGradientBytes) + stage.scratch +
+         stage.handoverBytes + (recompute ? stage.savedBytes : 0);
+  perWarmup = (stashes_ ? stage.parameterBytes : 0) + slot + stage.inBytes;
+}
+
+StageLoads::Terms StageLoads::terms(const Stage& stage, int replicas, bool recompute, const StageHost& host) const {
+  Terms terms{};
+  int delay = syncDelay(stage, replicas);
+  std::int64_t base = 0, perWarmup = 0;
+  memoryTerms(stage, delay, recompute, base, perWarmup);
+  if (base > host.limitBytes) {
+    terms[0] = infinity;
+    return terms;
+  }
+  double r = replicas, computing = computeMs(stage, recompute, host.speed);
+  double update = updateMs(stage, replicas, host.speed);
+  double sync = allReduceMs(stage, replicas), reduced = 2 * (r - 1) / r * static_cast<double>(stage.parameterBytes);
+  auto crossing = static_cast<double>(std::max(stage.inBytes + stage.outGradientBytes + stage.passGradientBytes,
+                                               stage.outBytes + stage.inGradientBytes));
+  if (flush_) {
+    double own = ownMicrobatches(r) * computing;
+    terms[0] = std::max(own + exposedMs(stage, replicas, recompute, host.speed, sync) + update,
+                        drains_ ? stage.beforeMs / best_.speed + own : 0) /
+               microbatches_;
+    terms[1] = crossing / r / machine_.bytesPerMs(0);
+    return terms;
+  }
+  const bool waits = delay == 0 && replicas > 1;
+  double waiting = computing + optimizerMs(stage, replicas, host.speed) - hiddenMs(stage, recompute, host.speed) + sync;
+  terms[0] = (computing + update) / r;
+  if (waits) terms[waitTerm] = waiting / r;
+  if (waits && stage.alone)
+    terms[aloneTerm] = (computing + update + exposedMs(stage, replicas, recompute, host.speed, sync)) / r;
+  terms[1] = sync / r;
+  terms[2] = (crossing + reduced) / r / machine_.bytesPerMs(0);
+  // Wherever it begins, 2P - 1 neighbouring leaves fill a component of P, whose link carries all of its traffic.
+  if (machine_.classes().size() == 1)
+    for (int level = 1; level < machine_.levels(); ++level) {
+      auto inside = static_cast<double>(machine_.inside(level));
+      if (machine_.inside(level) > unit_ ? 2 * inside - 1 > r : inside > r) break;
+      double ring = machine_.inside(level) < replicas ? reduced / r : 0;
+      terms[3] = std::max(terms[3], (crossing * inside / r + ring) / machine_.bytesPerMs(level));
+    }
+  if (hides_ && stage.afterMs > 0 && perWarmup > 0) {
+    double room = static_cast<double>((host.limitBytes - base) / perWarmup + 1) * r;
+    terms[loopTerm] = (computing + update + stage.afterMs / best_.speed) / room;
+    if (waits) terms[waitLoopTerm] = (waiting + stage.afterMs / best_.speed) / room;
+  }
+  return terms;
+}
+
+double StageLoads::withAllReduce(const Stage& stage, int replicas, bool recompute, double bytesPerMs,
+                                 double latencyMs) const {
+  double r = replicas;
+  double sync = 2 * (r - 1) * (latencyMs + static_cast<double>(stage.parameterBytes) / r / bytesPerMs);
+  const double exposed = exposedMs(stage, replicas, recompute, best_.speed, sync);
+  if (flush_)
+    return (ownMicrobatches(r) * computeMs(stage, recompute, best_.speed) + exposed +
+            updateMs(stage, replicas, best_.speed)) /
+           microbatches_;
+  if (syncDelay(stage, replicas) == 1) return sync / r;
+  return std::max(sync, busyMs(stage, replicas, recompute, best_.speed) + exposed) / r;
+}
+
+double StageLoads::largest(const Terms& terms) {
+  return *std::max_element(terms.begin(), terms.end());
+}
+
+double StageLoads::bound(const Stage& stage, int replicas) const {
+  double least = infinity;
+  if (!mustRecompute_) least = bound(stage, replicas, false, best_);
+  if (mayRecompute_) least = std::min(least, bound(stage, replicas, true, best_));
+  return least;
+}
+
+int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most) const {
+  int fewest = mustRecompute_ ? 0 : fewestReplicas(stage, limitMs, most, false);
+  if (!mayRecompute_) return fewest;
+  int recomputing = fewestReplicas(stage, limitMs, fewest > 0 ? fewest : most, true);
+  return recomputing > 0 ? recomputing : fewest;
+}
+
+int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most, bool recompute) const {
+  auto roundUp = [&](int r) { return (r + unit_ - 1) / unit_ * unit_; };
+  most = most / unit_ * unit_;
+  if (flush_) {
+    for (int r = unit_; r <= most; r += unit_)
+      if (bound(stage, r, recompute, best_) <= limitMs) return r;
+    return 0;
+  }
+  double least = (computeMs(stage, recompute, best_.speed) + stage.updateMs / best_.speed) / limitMs;
+  if (least > most + 1) return 0;
+  int r = roundUp(std::max(1, static_cast<int>(std::ceil(least * (1 - 1e-12)))));
+  while (r <= most) {
+    Terms at = terms(stage, r, recompute, best_);
+    auto tooLarge = std::find_if(at.begin(), at.end(), [&](double term) { return !(term <= limitMs); });
+    if (tooLarge == at.end()) return r;
+    auto which = static_cast<std::size_t>(tooLarge - at.begin());
+    if (which == aloneTerm) {
+      r += unit_;
+      continue;
+    }
+    // Within the level of r, the term is too large up to some number and small enough from there.
+    int end = most;
+    for (int level = 0; level < machine_.levels(); ++level) {
+      std::int64_t inside = machine_.inside(level);
+      for (std::int64_t border : {inside, 2 * inside - 2})
+        if (border >= r) end = static_cast<int>(std::min<std::int64_t>(end, border));
+    }
+    if (r == 1) end = 1;
+    end = std::max(r, end / unit_ * unit_);
+    auto suffices = [&](int replicas) { return terms(stage, replicas, recompute, best_)[which] <= limitMs; };
+    if (!suffices(end)) {
+      r = end + unit_;
+      continue;
+    }
+    int low = r, high = end; // too large, small enough
+    while (high - low > unit_) {
+      int middle = roundUp(low + (high - low) / 2);
+      if (middle == high) middle -= unit_;
+      (suffices(middle) ? high : low) = middle;
+    }
+    r = high;
+  }
+  return 0;
+}
+
+std::int64_t StageLoads::memoryBytes(const Stage& stage, int replicas, bool recompute, double timeMs) const {
+  int delay = syncDelay(stage, replicas);
+  std::int64_t base = 0, perWarmup = 0, warmup = 0;
+  memoryTerms(stage, delay, recompute, base, perWarmup);
+  if (hides_ && stage.afterMs > 0 && timeMs > 0) {
+    double loop = computeMs(stage, recompute, best_.speed) + (stage.updateMs + stage.afterMs) / best_.speed;
+    warmup = std::max<std::int64_t>(0, static_cast<std::int64_t>(std::ceil(loop / timeMs / replicas - 1e-6)) - 1);
+  }
+  return base + perWarmup * warmup;
+}
+
+double StageLoads::bytesMoved(const Stage& stage, int replicas) const {
+  return static_cast<double>(stage.inBytes + stage.inGradientBytes) +
+         2.0 * (replicas - 1) / replicas * static_cast<double>(stage.parameterBytes) - 1;
+}

@@ -1,0 +1,63 @@
+// A plan's traffic on the links of its cluster, as the simulator needs it.
+//
+// Leaves are numbered from the inside out: with P_j the product of the counts of the levels below j, leaf l is in
+// component l / P_j of level j's parts, whose link leads up to level j with its bandwidth in each direction. A transfer
+// between two leaves crosses, at every level below the one at which they meet, one link up and one link down; it takes
+// the largest latency, then bytes over bandwidth of the slowest link if nobody else uses it.
+#pragma once
+
+#include "pdc/Schedule/PlanSchedule.h"
+#include "pdcrt/Simulate.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace pdc {
+
+class Network {
+public:
+  explicit Network(const Plan& plan);
+
+  /// Links of all levels, two directions each.
+  int links() const { return links_; }
+  std::int64_t leafOf(int rank) const { return leaf_[rank]; }
+
+  /// Bytes of one minibatch over the edge from -> to, or of its gradients.
+  double bytes(int from, int to, bool forward) const;
+  /// Bytes of shared parameters, or of the gradients of a user's uses.
+  double sharedBytes(int owner, int user, bool version) const;
+
+  /// A transfer of so many bytes.
+  void route(std::int64_t from, std::int64_t to, double bytes, pdcrt::Load& load) const;
+  double transferMs(std::int64_t from, std::int64_t to, double bytes) const;
+  /// A transfer of a minibatch over an edge, alone on its links: the mean over the routes of its replicas.
+  double meanTransferMs(int from, int to, bool forward) const;
+
+  /// The all-reduce of a stage. On CPUs every replica exchanges parts with every other: a component that holds q of the
+  /// r replicas sends and receives 2q(r-q)/r·|w|. Elsewhere it is a ring in the order of the replicas, with
+  /// 2(r-1)/r·|w| over every hop. Latency counts 2(r-1) times. Not shorter than the time that the plan states.
+  void allReduce(int stage, pdcrt::Load& load) const { load = allReduces_[stage]; }
+
+private:
+  struct Level {
+    std::int64_t inside; ///< leaves in one of its parts
+    int firstLink;
+    double bandwidth; ///< bytes per ms; 0: without limit
+    double latencyMs;
+  };
+
+  pdcrt::Load allReduceOf(const Plan& plan, int stage) const;
+  /// Calls visit(level, link) for each link from leaf to leaf.
+  template <class Visit>
+  void forEachLink(std::int64_t from, std::int64_t to, Visit visit) const;
+
+  std::vector<Level> levels_;
+  int links_ = 0;
+  std::vector<std::int64_t> leaf_;                  ///< by rank
+  std::vector<std::vector<std::int64_t>> replicas_; ///< by stage: leaf of each replica
+  std::vector<std::vector<EdgeTraffic>> traffic_;   ///< by `from`
+  std::vector<PlanSharedParameter> shared_;
+  std::vector<pdcrt::Load> allReduces_;
+};
+
+} // namespace pdc

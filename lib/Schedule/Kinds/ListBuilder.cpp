@@ -1,0 +1,274 @@
+#include "Kinds/ListBuilder.h"
+
+#include <algorithm>
+#include <numeric>
+
+using namespace pdc;
+using pdcrt::Action;
+using pdcrt::ActionKind;
+
+/// Versions that a stage keeps, by the formulas of docs/Semantics.md.
+static int versionsOf(const PipelineShape& shape, std::size_t s) {
+  if (shape.microbatches > 0 || shape.weights == pdcrt::WeightPolicy::latest) return 1;
+  const StageShape& stage = shape.stages[s];
+  if (shape.weights == pdcrt::WeightPolicy::stash) return stage.warmup + 1;
+  // Vertical sync: the version that the input stage used, in units of this stage's updates.
+  const StageShape& input = shape.stages[0];
+  int ahead =
+      input.replicas * (input.warmup + input.syncDelay) + input.replicas - std::gcd(input.replicas, stage.replicas);
+  return (ahead + stage.replicas - 1) / stage.replicas - stage.syncDelay + 1;
+}
+
+void pdc::sizeRings(pdcrt::Schedule& schedule) {
+  schedule.rings.clear();
+  for (const pdcrt::ScheduleEdge& edge : schedule.edges) {
+    const pdcrt::ScheduleStage &from = schedule.stages[edge.from], &to = schedule.stages[edge.to];
+    // Gradients are needed until the weight gradients are computed. One that overtakes the chain of stages between
+    // waits in its buffer for as long as the minibatch is in flight.
+    int backwardReceive = std::max(from.handovers + 1, edge.to > edge.from + 1 ? from.slots : 0);
+    schedule.rings.push_back({.forwardSend = edge.forward ? from.slots : 0,
+                              .forwardReceive = edge.forward ? to.slots + 1 : 0,
+                              .backwardSend = edge.backward ? 2 : 0,
+                              .backwardReceive = edge.backward ? backwardReceive : 0});
+  }
+}
+
+pdcrt::Schedule pdc::emptySchedule(const PipelineShape& shape, const std::string& kind) {
+  pdcrt::Schedule schedule;
+  schedule.kind = kind;
+  schedule.weights = shape.weights;
+  schedule.minibatchesPerUpdate = shape.microbatches;
+  schedule.gradientNorm = shape.gradientNorm;
+  for (std::size_t s = 0; s < shape.stages.size(); ++s) {
+    const StageShape& stage = shape.stages[s];
+    pdcrt::ScheduleStage frame{.replicas = stage.replicas,
+                               .warmup = stage.warmup,
+                               .syncDelay = stage.syncDelay,
+                               .slots = stage.warmup + 1,
+                               .versions = versionsOf(shape, s),
+                               .route = stage.route};
+    if (kind == "zb-h1") {
+      frame.slots = zeroBubbleSlots(shape.microbatches, shape.stages[0], stage);
+      frame.handovers = std::max(1, frame.slots - stage.warmup);
+    }
+    schedule.stages.push_back(frame);
+    for (int q = 0; q < stage.replicas; ++q) schedule.ranks.push_back({.hosts = {{static_cast<int>(s), q}}});
+  }
+  schedule.edges = shape.edges;
+  sizeRings(schedule);
+  for (const auto& [owner, user] : shape.shared) {
+    pdcrt::SharedEdge edge{owner, user};
+    edge.versionSend = schedule.stages[owner].versions;
+    // Those that minibatches in flight use, and one that arrives.
+    std::int64_t each = schedule.minibatchesOfUpdate(owner);
+    std::int64_t ahead = static_cast<std::int64_t>(shape.stages[user].warmup) * shape.stages[user].replicas;
+    edge.versionReceive = shape.microbatches > 0 ? 2 : static_cast<int>((ahead + each - 1) / each) + 2;
+    schedule.shared.push_back(edge);
+  }
+  return schedule;
+}
+
+ListBuilder::ListBuilder(const pdcrt::Schedule& schedule, pdcrt::Host host) : schedule_(schedule), host_(host) {
+  for (std::size_t i = 0; i < schedule.edges.size(); ++i) {
+    const pdcrt::ScheduleEdge& edge = schedule.edges[i];
+    const pdcrt::EdgeRings& rings = schedule.rings[i];
+    if (edge.from == host.stage) {
+      if (edge.forward) ports_[0].push_back({edge.to, rings.forwardSend});
+      if (edge.backward) ports_[3].push_back({edge.to, rings.backwardReceive});
+    }
+    if (edge.to == host.stage) {
+      if (edge.forward) ports_[1].push_back({edge.from, rings.forwardReceive});
+      if (edge.backward) ports_[2].push_back({edge.from, rings.backwardSend});
+    }
+  }
+  // Edges are sorted by (from, to): the nearest later stage comes first, the nearest earlier stage last.
+  for (std::size_t kind : {1, 2}) std::reverse(ports_[kind].begin(), ports_[kind].end());
+  for (const pdcrt::SharedEdge& edge : schedule.shared) {
+    if (edge.owner == host.stage) owned_.push_back(&edge);
+    if (edge.user == host.stage) used_.push_back(&edge);
+  }
+}
+
+std::int64_t ListBuilder::stepMinibatches() const {
+  std::int64_t step = schedule_.stages[host_.stage].replicas;
+  for (const pdcrt::SharedEdge* edge : used_) step = std::lcm(step, schedule_.minibatchesOfUpdate(edge->owner));
+  return step;
+}
+
+std::int64_t ListBuilder::minibatch(std::int64_t local) const {
+  return schedule_.routing(host_.stage).minibatch(local, host_.replica);
+}
+
+void ListBuilder::share(std::vector<Action>& list, ActionKind kind, bool wait, int peer, std::int64_t version) const {
+  if (version >= 1) list.push_back({kind, wait, host_.stage, peer, version});
+}
+
+/// Posts the receives of the versions for which there is room while the minibatches from local `oldest` on are not
+/// done, but not again those for which there was room while `before` was not done (-1: none).
+void ListBuilder::receiveVersions(std::vector<Action>& list, std::int64_t before, std::int64_t oldest) const {
+  for (const pdcrt::SharedEdge* edge : used_) {
+    auto newest = [&](std::int64_t local) {
+      std::int64_t v = schedule_.versionUsed(edge->owner, minibatch(local));
+      for (int room = edge->versionReceive - 1; room > 0; --room) do
+          ++v;
+        while (!schedule_.takesVersion(*edge, host_.replica, v));
+      return v;
+    };
+    for (std::int64_t v = before < 0 ? 1 : newest(before) + 1, last = newest(oldest); v <= last; ++v)
+      if (schedule_.takesVersion(*edge, host_.replica, v))
+        share(list, ActionKind::receiveVersion, false, edge->owner, v);
+  }
+}
+
+/// Calls visit(peer, ring) for each edge over which the stage does `kind`, nearest stage first.
+template <class Visit>
+void ListBuilder::forEachPort(ActionKind kind, Visit visit) const {
+  for (const Port& port : ports_[static_cast<std::size_t>(kind) - static_cast<std::size_t>(ActionKind::sendForward)])
+    visit(port.peer, port.ring);
+}
+
+void ListBuilder::transfer(std::vector<Action>& list, ActionKind kind, bool wait, int peer, std::int64_t local) const {
+  if (local >= 0) list.push_back({kind, wait, host_.stage, peer, minibatch(local)});
+}
+
+void ListBuilder::firstReceives(std::vector<Action>& list) const {
+  for (ActionKind kind : {ActionKind::receiveForward, ActionKind::receiveBackward})
+    forEachPort(kind, [&](int peer, int ring) {
+      for (std::int64_t k = 0; k < ring; ++k) transfer(list, kind, false, peer, k);
+    });
+  receiveVersions(list, -1, 0);
+  for (const pdcrt::SharedEdge* edge : owned_)
+    for (int v = 1; v <= edge->partReceive; ++v) share(list, ActionKind::receivePart, false, edge->user, v);
+}
+
+void ListBuilder::forward(std::vector<Action>& list, std::int64_t k) const {
+  forEachPort(ActionKind::sendForward,
+              [&](int peer, int ring) { transfer(list, ActionKind::sendForward, true, peer, k - ring); });
+  forEachPort(ActionKind::receiveForward,
+              [&](int peer, int) { transfer(list, ActionKind::receiveForward, true, peer, k); });
+  for (const pdcrt::SharedEdge* edge : used_) {
+    std::int64_t version = schedule_.versionUsed(edge->owner, minibatch(k));
+    if (version > (k > 0 ? schedule_.versionUsed(edge->owner, minibatch(k - 1)) : 0))
+      share(list, ActionKind::receiveVersion, true, edge->owner, version);
+  }
+  transfer(list, ActionKind::forward, false, -1, k);
+  forEachPort(ActionKind::sendForward, [&](int peer, int) { transfer(list, ActionKind::sendForward, false, peer, k); });
+}
+
+void ListBuilder::backward(std::vector<Action>& list, std::int64_t j) const {
+  awaitGradients(list, j);
+  awaitParts(list, j);
+  transfer(list, ActionKind::backward, false, -1, j);
+  sendGradients(list, j);
+  freeBuffers(list, j);
+}
+
+void ListBuilder::backwardInput(std::vector<Action>& list, std::int64_t j) const {
+  awaitGradients(list, j);
+  awaitParts(list, j);
+  transfer(list, ActionKind::backwardInput, false, -1, j);
+  sendGradients(list, j);
+}
+
+void ListBuilder::backwardWeight(std::vector<Action>& list, std::int64_t j) const {
+  transfer(list, ActionKind::backwardWeight, false, -1, j);
+  freeBuffers(list, j);
+}
+
+/// Waits for the gradients of j, and for the buffer into which those that it sends are written.
+void ListBuilder::awaitGradients(std::vector<Action>& list, std::int64_t j) const {
+  forEachPort(ActionKind::sendBackward,
+              [&](int peer, int ring) { transfer(list, ActionKind::sendBackward, true, peer, j - ring); });
+  forEachPort(ActionKind::receiveBackward,
+              [&](int peer, int) { transfer(list, ActionKind::receiveBackward, true, peer, j); });
+}
+
+void ListBuilder::sendGradients(std::vector<Action>& list, std::int64_t j) const {
+  forEachPort(ActionKind::sendBackward,
+              [&](int peer, int) { transfer(list, ActionKind::sendBackward, false, peer, j); });
+}
+
+/// Where j is the first minibatch of an update of shared parameters: waits for the buffer of its gradients. Either half
+/// of a backward may write them.
+void ListBuilder::awaitParts(std::vector<Action>& list, std::int64_t j) const {
+  for (const pdcrt::SharedEdge* edge : used_) {
+    std::int64_t each = schedule_.minibatchesOfUpdate(edge->owner), part = minibatch(j) / each + 1;
+    if (j > 0 && minibatch(j - 1) / each + 1 == part) continue; // the buffer is in use already
+    for (int i = 0; i < edge->partSend && part > 0; ++i) do
+        --part;
+      while (part > 0 && !schedule_.hasPart(*edge, host_.replica, part));
+    share(list, ActionKind::sendPart, true, edge->owner, part);
+  }
+}
+
+/// Uses the buffers that nobody needs when j is done for what comes next, and sends gradients that are complete.
+void ListBuilder::freeBuffers(std::vector<Action>& list, std::int64_t j) const {
+  for (ActionKind kind : {ActionKind::receiveBackward, ActionKind::receiveForward})
+    forEachPort(kind, [&](int peer, int ring) { transfer(list, kind, false, peer, j + ring); });
+  for (const pdcrt::SharedEdge* edge : used_) {
+    std::int64_t each = schedule_.minibatchesOfUpdate(edge->owner), part = minibatch(j) / each + 1;
+    if (minibatch(j + 1) / each + 1 > part) share(list, ActionKind::sendPart, false, edge->owner, part);
+  }
+  receiveVersions(list, j, j + 1);
+}
+
+void ListBuilder::reduce(std::vector<Action>& list, std::int64_t version) const {
+  for (const pdcrt::SharedEdge* edge : owned_) share(list, ActionKind::receivePart, true, edge->user, version);
+  if (isReplicated()) list.push_back({ActionKind::allReduce, false, host_.stage, -1, version});
+}
+
+void ListBuilder::norm(std::vector<Action>& list, std::int64_t version) const {
+  if (!schedule_.gradientNorm) return;
+  if (isReplicated()) list.push_back({ActionKind::allReduce, true, host_.stage, -1, version});
+  list.push_back({ActionKind::gradientNorm, false, host_.stage, -1, version});
+}
+
+void ListBuilder::update(std::vector<Action>& list, std::int64_t version) const {
+  if (version < 1) return;
+  if (schedule_.gradientNorm)
+    list.push_back({ActionKind::gradientNorm, true, host_.stage, -1, version});
+  else if (isReplicated())
+    list.push_back({ActionKind::allReduce, true, host_.stage, -1, version});
+  for (const pdcrt::SharedEdge* edge : owned_)
+    share(list, ActionKind::sendVersion, true, edge->user, version - edge->versionSend);
+  list.push_back({ActionKind::update, false, host_.stage, -1, version});
+  for (const pdcrt::SharedEdge* edge : owned_) {
+    share(list, ActionKind::sendVersion, false, edge->user, version);
+    share(list, ActionKind::receivePart, false, edge->user, version + edge->partReceive);
+  }
+}
+
+bool ListBuilder::isReplicated() const {
+  return schedule_.stages[host_.stage].replicas > 1;
+}
+
+/// From this local minibatch on no version that sharing waits for is below 1.
+std::int64_t ListBuilder::steadySharing() const {
+  std::int64_t replicas = schedule_.stages[host_.stage].replicas, steady = 0;
+  for (const pdcrt::SharedEdge* edge : used_) {
+    const pdcrt::ScheduleStage& owner = schedule_.stages[edge->owner];
+    std::int64_t each = schedule_.minibatchesOfUpdate(edge->owner);
+    std::int64_t versions = owner.warmup + owner.syncDelay + edge->partSend + 3;
+    steady = std::max(steady, (versions * each + 2 * edge->partSend * replicas) / replicas + 1);
+  }
+  for (const pdcrt::SharedEdge* edge : owned_)
+    steady = std::max(steady, edge->versionSend + schedule_.stages[host_.stage].syncDelay +
+                                  schedule_.minibatchesOfUpdate(host_.stage) / replicas + 1);
+  return steady;
+}
+
+std::int64_t ListBuilder::steady() const {
+  return std::max({steadyForward(), steadyBackward(), steadySharing()});
+}
+
+std::int64_t ListBuilder::steadyForward() const {
+  std::int64_t steady = 0;
+  forEachPort(ActionKind::sendForward, [&](int, int ring) { steady = std::max<std::int64_t>(steady, ring); });
+  return steady;
+}
+
+std::int64_t ListBuilder::steadyBackward() const {
+  std::int64_t steady = 0;
+  forEachPort(ActionKind::sendBackward, [&](int, int ring) { steady = std::max<std::int64_t>(steady, ring); });
+  return steady;
+}

@@ -1,0 +1,177 @@
+// Schedules whose ranks host several stages. How many buffers of each kind they need is found by executing the order of
+// one batch with F = I = W = 1: so many that no computation waits for a buffer. An execution in which nothing waits in
+// vain orders all events, so the lists cannot deadlock either, whatever the times.
+#include "Kinds/Looped.h"
+
+#include "Kinds/ListBuilder.h"
+
+#include <algorithm>
+#include <cassert>
+
+using namespace pdc;
+using pdcrt::ActionKind;
+
+namespace {
+
+/// Ends of the computations of one batch, by stage and minibatch; -1 before.
+struct BatchTimes {
+  std::vector<std::vector<double>> forward, input, weight;
+};
+
+class BatchExecution {
+public:
+  BatchExecution(const PipelineShape& shape, const BatchOrder& order, std::int64_t minibatches)
+      : shape_(shape), order_(order), next_(order.size()), free_(order.size()) {
+    auto n = static_cast<std::size_t>(minibatches);
+    times_.forward.assign(shape.stages.size(), std::vector<double>(n, -1));
+    times_.weight = times_.input = times_.forward;
+  }
+
+  BatchTimes run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t r = 0; r < order_.size(); ++r)
+        for (; next_[r] < order_[r].size() && compute(order_[r][next_[r]], free_[r]); ++next_[r]) moved = true;
+    }
+    for (std::size_t r = 0; r < order_.size(); ++r) assert(next_[r] == order_[r].size() && "the order is executable");
+    return std::move(times_);
+  }
+
+private:
+  /// Computes if everything that it needs is there; `free` is when its rank is.
+  bool compute(const Computation& what, double& free) {
+    auto j = static_cast<std::size_t>(what.minibatch);
+    double start = free;
+    auto need = [&](double end) {
+      start = std::max(start, end);
+      return end >= 0;
+    };
+    bool backward = what.kind == ActionKind::backward || what.kind == ActionKind::backwardInput;
+    for (const pdcrt::ScheduleEdge& edge : shape_.edges) {
+      if (what.kind == ActionKind::forward && edge.forward && edge.to == what.stage &&
+          !need(times_.forward[edge.from][j]))
+        return false;
+      if (backward && edge.backward && edge.from == what.stage && !need(times_.input[edge.to][j])) return false;
+    }
+    free = start + (what.kind == ActionKind::backward ? 2 : 1);
+    if (what.kind == ActionKind::forward) times_.forward[what.stage][j] = free;
+    if (backward) times_.input[what.stage][j] = free;
+    if (what.kind == ActionKind::backward || what.kind == ActionKind::backwardWeight)
+      times_.weight[what.stage][j] = free;
+    return true;
+  }
+
+  const PipelineShape& shape_;
+  const BatchOrder& order_;
+  std::vector<std::size_t> next_;
+  std::vector<double> free_;
+  BatchTimes times_;
+};
+
+} // namespace
+
+/// Minibatches that have come (in order) and not gone (in order), at most.
+static int mostAtOnce(const std::vector<double>& come, const std::vector<double>& gone) {
+  std::size_t most = 0;
+  for (std::size_t j = 0, left = 0; j < come.size(); ++j) {
+    while (left < j && gone[left] <= come[j]) ++left;
+    most = std::max(most, j + 1 - left);
+  }
+  return static_cast<int>(most);
+}
+
+static std::int64_t mostMinibatches(const PipelineShape& shape) {
+  std::int64_t R = shape.stages[0].replicas;
+  return (shape.microbatches + R - 1) / R;
+}
+
+BatchOrder pdc::orderOf(const PipelineShape& shape) {
+  int chunks = stagesPerRank(shape.kind), ranks = static_cast<int>(shape.stages.size()) / chunks;
+  if (shape.kind == "zb-v") return zeroBubbleVOrder(ranks, mostMinibatches(shape));
+  return interleavedOrder(ranks, chunks, mostMinibatches(shape));
+}
+
+/// Slots, handovers and warm-up of each stage, from the order of its own computations.
+static void readDepths(const BatchOrder& order, std::vector<pdcrt::ScheduleStage>& stages) {
+  struct Count {
+    int forwards = 0, inputs = 0, weights = 0;
+  };
+  std::vector<Count> counts(stages.size());
+  for (const std::vector<Computation>& rank : order)
+    for (const Computation& what : rank) {
+      pdcrt::ScheduleStage& stage = stages[what.stage];
+      Count& count = counts[what.stage];
+      if (what.kind == ActionKind::forward) {
+        ++count.forwards;
+        if (count.inputs == 0) stage.warmup = count.forwards - 1;
+      }
+      stage.slots = std::max(stage.slots, count.forwards - count.weights);
+      if (what.kind == ActionKind::backward || what.kind == ActionKind::backwardInput) ++count.inputs;
+      stage.handovers = std::max(stage.handovers, count.inputs - count.weights);
+      if (what.kind == ActionKind::backward || what.kind == ActionKind::backwardWeight) ++count.weights;
+    }
+}
+
+pdcrt::Schedule pdc::loopedFrame(const PipelineShape& shape) {
+  pdcrt::Schedule schedule;
+  schedule.kind = shape.kind;
+  schedule.weights = shape.weights;
+  schedule.minibatchesPerUpdate = shape.microbatches;
+  schedule.gradientNorm = shape.gradientNorm;
+  for (const StageShape& stage : shape.stages) schedule.stages.push_back({.replicas = stage.replicas});
+  const BatchOrder order = orderOf(shape);
+  readDepths(order, schedule.stages);
+  for (const std::vector<Computation>& rank : order) {
+    std::vector<int> stages;
+    for (const Computation& what : rank) stages.push_back(what.stage);
+    std::sort(stages.begin(), stages.end());
+    stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
+    for (int q = 0; q < shape.stages[0].replicas; ++q) {
+      schedule.ranks.emplace_back();
+      for (int stage : stages) schedule.ranks.back().hosts.push_back({stage, q});
+    }
+  }
+  const BatchTimes times = BatchExecution(shape, order, mostMinibatches(shape)).run();
+  schedule.edges = shape.edges;
+  for (const pdcrt::ScheduleEdge& edge : shape.edges) {
+    const pdcrt::ScheduleStage &from = schedule.stages[edge.from], &to = schedule.stages[edge.to];
+    // One more than what is in use, for what arrives meanwhile.
+    int values = std::max(mostAtOnce(times.forward[edge.from], times.weight[edge.to]), to.slots + 1);
+    int gradients = std::max(mostAtOnce(times.input[edge.to], times.weight[edge.from]), from.handovers + 1);
+    schedule.rings.push_back({.forwardSend = edge.forward ? from.slots : 0,
+                              .forwardReceive = edge.forward ? values : 0,
+                              .backwardSend = edge.backward ? 2 : 0,
+                              .backwardReceive = edge.backward ? gradients : 0});
+  }
+  for (const auto& [owner, user] : shape.shared) schedule.shared.push_back({owner, user});
+  return schedule;
+}
+
+pdcrt::Schedule pdc::loopedSchedule(const PipelineShape& shape) {
+  pdcrt::Schedule schedule = loopedFrame(shape);
+  const BatchOrder order = orderOf(shape);
+  auto replicas = static_cast<std::size_t>(shape.stages[0].replicas);
+  for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
+    pdcrt::RankList& rank = schedule.ranks[r];
+    std::vector<ListBuilder> builders;
+    for (const pdcrt::Host& host : rank.hosts) builders.emplace_back(schedule, host);
+    auto builderOf = [&](int stage) -> const ListBuilder& {
+      std::size_t i = 0;
+      while (rank.hosts[i].stage != stage) ++i;
+      return builders[i];
+    };
+    fillBatches(schedule, rank, builders, [&](auto& list, std::int64_t first, std::int64_t last) {
+      for (const Computation& what : order[r / replicas]) {
+        if (first + what.minibatch >= last) continue; // a replica may have one minibatch less
+        const ListBuilder& builder = builderOf(what.stage);
+        switch (what.kind) {
+        case ActionKind::forward: builder.forward(list, first + what.minibatch); break;
+        case ActionKind::backward: builder.backward(list, first + what.minibatch); break;
+        case ActionKind::backwardInput: builder.backwardInput(list, first + what.minibatch); break;
+        default: builder.backwardWeight(list, first + what.minibatch);
+        }
+      }
+    });
+  }
+  return schedule;
+}
