@@ -58,6 +58,11 @@ Status checkEarlyUpdates(const Stage& stage, const Schedule& schedule, const Tra
       std::any_of(stage.parameters.begin(), stage.parameters.end(), [](const ParameterRow& row) { return row.early; });
   if (!early) return {};
   const std::string help = "compile again with these settings, or with --updates=late";
+  for (const ParameterRow& row : stage.parameters)
+    if (row.early && !updateOf(training, row).mayBeEarly())
+      return invalid(name(stage) + " was generated to update '" + row.name +
+                         "' before its whole gradient is there, which the optimizer of training.json needs",
+                     help);
   if (training.checksGradients())
     return invalid(name(stage) + " was generated to update parameters before all gradients are there, training.json "
                                  "asks to look at all of them first",
@@ -175,7 +180,7 @@ Status Executor::allocate() {
                      .edges = hosted.stage->edges,
                      .shared = hosted.stage->shared,
                      .trainedBytes = hosted.optimizer->trainedBytes(),
-                     .optimizerBlocks = optimizerBlocks(*setup_.training)});
+                     .optimizerBytes = hosted.optimizer->layout().bytes()});
   arena_ = layoutArena(*setup_.schedule, sizes);
   if (arena_.bytes > 0) {
     memory_ = device::allocate(arena_.bytes);

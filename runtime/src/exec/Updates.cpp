@@ -63,8 +63,7 @@ UpdateBlocks Executor::blocksOf(const HostedStage& hosted, const std::byte* grad
   return {.old = hosted.versions.at(hosted.versions.newest()),
           .fresh = hosted.versions.next(),
           .gradients = gradients,
-          .state = hosted.optimizerState,
-          .stateStride = arenaBytes(hosted.stage->bytes.weights)};
+          .state = hosted.optimizerState};
 }
 
 /// The next update of the stage.

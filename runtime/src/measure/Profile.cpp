@@ -169,8 +169,7 @@ Status profile(Executor& executor, BatchSource& source, bool copies, const Train
                              {.old = hosted.versions.raw(0),
                               .fresh = hosted.versions.raw(0),
                               .gradients = gradients,
-                              .state = hosted.optimizerState,
-                              .stateStride = arenaBytes(stage.bytes.weights)},
+                              .state = hosted.optimizerState},
                              {.learningRate = 0, .minibatches = 1, .count = minibatch + 1});
     if (Status status = device::wait(stream); !status) return status;
     if (observed) timer.endRepetition(keep);
