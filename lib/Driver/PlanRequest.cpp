@@ -4,7 +4,7 @@
 #include "pdc/Schedule/PipelineShape.h"
 #include "pdc/Schedule/TorchCsv.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
-#include "pdcrt/Optimizer.h"
+#include "pdcrt/OptimizerLayout.h"
 
 #include <algorithm>
 #include <thread>
@@ -69,7 +69,7 @@ Expected<PlanRequest> pdc::planRequest(const CompileOptions& options, const pdcr
                                        Diagnostics& diags) {
   PlanRequest request;
   request.planner = options.planner;
-  request.planner.optimizerStatePerParameterByte = static_cast<double>(pdcrt::optimizerBlocks(training));
+  request.planner.optimizerStatePerParameterByte = static_cast<double>(pdcrt::optimizerPieces(training).size());
   if (!options.scheduleFile.empty()) {
     Expected<ScheduleFile> file = readScheduleFile(options.scheduleFile, diags);
     if (!file) return failure;

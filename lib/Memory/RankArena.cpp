@@ -2,7 +2,7 @@
 
 #include "pdc/Support/DiagnosticsBuilder.h"
 #include "pdcrt/Arena.h"
-#include "pdcrt/Optimizer.h"
+#include "pdcrt/OptimizerLayout.h"
 
 #include <algorithm>
 #include <limits>
@@ -37,8 +37,7 @@ std::int64_t checkpointCopyOf(const PlanRank& rank, const std::vector<StageMemor
   for (const PlanRank::Host& host : rank.hosts) {
     const pdcrt::BlockBytes& blocks = memoryOf(host, memories).bytes;
     bytes += blocks.state;
-    if (host.replica == 0)
-      bytes += blocks.weights + pdcrt::arenaBytes(blocks.weights) * pdcrt::optimizerBlocks(training);
+    if (host.replica == 0) bytes += blocks.weights + pdcrt::OptimizerLayout(training, blocks.weights).bytes();
   }
   return static_cast<std::int64_t>(bytes);
 }
@@ -54,7 +53,7 @@ std::vector<pdcrt::ArenaStage> arenaStagesOf(const PlanRank& rank, const std::ve
                       .edges = memory.edges,
                       .shared = memory.shared,
                       .trainedBytes = static_cast<std::size_t>(memory.trainedBytes),
-                      .optimizerBlocks = pdcrt::optimizerBlocks(training)});
+                      .optimizerBytes = pdcrt::OptimizerLayout(training, memory.bytes.weights).bytes()});
   }
   return hosted;
 }
@@ -78,8 +77,7 @@ void fillInBlocks(PlanStage& stage, const StageMemory& memory, const pdcrt::Trai
   stage.reducedBytes = memory.trainedBytes;
   stage.handoverBytes = static_cast<std::int64_t>(memory.bytes.handover);
   if (!memory.earlyUpdates.empty()) stage.gradientBytes = static_cast<std::int64_t>(memory.bytes.gradients);
-  stage.optimizerBytes =
-      static_cast<std::int64_t>(pdcrt::arenaBytes(memory.bytes.weights, pdcrt::optimizerBlocks(training)));
+  stage.optimizerBytes = static_cast<std::int64_t>(pdcrt::OptimizerLayout(training, memory.bytes.weights).bytes());
 }
 
 Status checkFits(const PlanRank& rank, std::int64_t bytes, std::int64_t limit, std::int64_t checkpointCopy,

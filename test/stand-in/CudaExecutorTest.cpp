@@ -268,7 +268,7 @@ Status trainAwaiting(bool staged) {
   if (Status status = executor.prepare(); !status) return status;
   if (Status status = executor.setWeights(readInitial); !status) return status;
   const HostedStage& hosted = executor.hosted()[0];
-  awaited = {staged ? hosted.dataStaging.memory : hosted.slots[0].memory, 6};
+  awaited = {staged ? hosted.data.memory : hosted.slots[0].memory, 6};
   Status status = executor.train(0, awaited.minibatches);
   awaited = {};
   return status;

@@ -93,7 +93,7 @@ TEST(Buckets, OfSharedParametersWaitForOtherStages) {
   run.data = &data;
   run.readWeights = linear::readInitial;
   ASSERT_TRUE(run.run([&](Executor& executor, int) { return executor.train(0, 6); }));
-  const auto& buckets = run.hosted(0, 0).buckets;
+  const auto& buckets = run.hosted(0, 0).gradients.buckets();
   ASSERT_EQ(buckets.size(), 2u);
   EXPECT_TRUE(buckets[0].early);
   EXPECT_FALSE(buckets[1].early);
@@ -110,9 +110,9 @@ TEST(Buckets, AreReducedSoManyFloatsAtATime) {
   constexpr std::size_t updates = 3, floats = linear::width * linear::width + linear::width;
   ASSERT_TRUE(run.run([&](Executor& executor, int) { return executor.train(0, 2 * updates); }));
   const HostedStage& hosted = run.hosted(0, 0);
-  EXPECT_EQ(hosted.buckets[0].reductions, 7u) << "25 floats";
-  EXPECT_EQ(hosted.buckets[1].reductions, 2u) << "5 floats";
-  EXPECT_EQ(hosted.gradients[0].allReduces.size(), 9u);
+  EXPECT_EQ(hosted.gradients.buckets()[0].reductions, 7u) << "25 floats";
+  EXPECT_EQ(hosted.gradients.buckets()[1].reductions, 2u) << "5 floats";
+  EXPECT_EQ(hosted.gradients.sets()[0].allReduces.size(), 9u);
   std::uint64_t sent = 0;
   for (const auto& transport : run.transports)
     sent += transport->bytesSent[static_cast<std::size_t>(Traffic::allReduce)];

@@ -45,8 +45,8 @@ std::vector<std::string> bitsOf(const ThreadRun& run) {
     const std::size_t bytes = run.stages[s]->bytes.weights;
     const auto text = [&](const std::byte* from) { return std::string(reinterpret_cast<const char*>(from), bytes); };
     bits.push_back(text(run.weights(static_cast<int>(s), 0)));
-    for (std::size_t i = 0; i < optimizerBlocks(run.training); ++i)
-      bits.push_back(text(hosted.optimizerState + i * arenaBytes(bytes)));
+    for (std::size_t at = 0; at < hosted.optimizer->layout().bytes(); at += arenaBytes(bytes))
+      bits.push_back(text(hosted.optimizerState + at));
   }
   return bits;
 }

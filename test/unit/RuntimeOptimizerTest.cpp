@@ -104,7 +104,7 @@ TEST_P(Optimizers, FollowTheirFormulas) {
       }
     auto bytes = [](std::vector<float>& block) { return reinterpret_cast<std::byte*>(block.data()); };
     optimizer.addUses(stream, bytes(sums));
-    optimizer.update(stream, {bytes(old), bytes(fresh), bytes(sums), bytes(state), 192},
+    optimizer.update(stream, {bytes(old), bytes(fresh), bytes(sums), bytes(state)},
                      {.learningRate = 0.2, .minibatches = 4, .count = t});
     std::swap(old, fresh);
   }
@@ -124,7 +124,7 @@ TEST(Optimizer, GroupsHaveRatesAndDecaysOfTheirOwn) {
   std::vector<float> old(48, 1), fresh(48, 1), sums(48, 0), state(96);
   auto bytes = [](std::vector<float>& block) { return reinterpret_cast<std::byte*>(block.data()); };
   *at(sums, 64) = 4; // of a: a mean gradient of 2, clipped to 1
-  optimizer.update(stream, {bytes(old), bytes(fresh), bytes(sums), bytes(state), 192},
+  optimizer.update(stream, {bytes(old), bytes(fresh), bytes(sums), bytes(state)},
                    {.learningRate = 0.125, .rateFactor = 0.25, .minibatches = 2, .count = 1, .gradientScale = 0.5});
   EXPECT_EQ(*at(fresh, 0), 1 - 0.75f * (1 + 0.5f)); // a: its own rate, the decay of vectors
   EXPECT_EQ(*at(fresh, 64), 1);                     // frozen
@@ -162,9 +162,19 @@ TEST(Training, WrongGroupsAreNamed) {
 
 TEST(Optimizer, CountsTrainedBytes) {
   EXPECT_EQ(Optimizer(Training(), stage).trainedBytes(), 7 * sizeof(float));
-  EXPECT_EQ(optimizerBlocks(cases()[0].training), 0u);
-  EXPECT_EQ(optimizerBlocks(cases()[1].training), 1u);
-  EXPECT_EQ(optimizerBlocks(cases()[4].training), 2u);
+}
+
+TEST(Optimizer, KeepsPiecesLikeTheWeightsOneAfterTheOther) {
+  const ParameterRow row = {"w", Element::f32, {4}, 32, 0, true, 1, 1};
+  auto names = [&](std::size_t i) { return OptimizerLayout(cases()[i].training, 100).pieces(row); };
+  EXPECT_EQ(names(0), (std::vector<std::string>{}));
+  EXPECT_EQ(names(1), (std::vector<std::string>{"velocity"}));
+  EXPECT_EQ(names(4), (std::vector<std::string>{"first_moment", "second_moment"}));
+  const OptimizerLayout adam(cases()[4].training, 100);
+  EXPECT_EQ(adam.bytes(), 2u * 128) << "each piece begins at a multiple of 64";
+  EXPECT_EQ(adam.offsetOf(0, row), 32u);
+  EXPECT_EQ(adam.offsetOf(1, row), 128u + 32);
+  EXPECT_TRUE(updateOf(cases()[4].training, row).mayBeEarly());
 }
 
 // ---- Arena ----
@@ -185,7 +195,7 @@ TEST(Arena, AddsUpTheFormulaOfOneRank) {
        .bytes = {.weights = 1000, .state = 10, .gradients = 2000, .slot = 300, .scratch = 70, .workspace = 64},
        .edges = edges,
        .trainedBytes = 4 * 9,
-       .optimizerBlocks = 2}};
+       .optimizerBytes = 2 * 1024}};
   const Arena arena = layoutArena(schedule, stages);
   EXPECT_EQ(arena.bytes, 3u * 1024 + 64 + 2 * 1024 + 2 * 2048 + 3 * 320 // weights, state, adam, gradients, slots
                              + 4 * 128 + 0 + 2 * 128 + 5 * 256          // edges

@@ -90,12 +90,12 @@ public:
     schedule_ = &schedule;
     gradientBytes_ = gradientBytes;
     for (const HostedStage& stage : hosted) {
-      for (const HostedStage::Edge& edge : stage.edges) {
-        addRing(edge.transfers.size());
-        for (const TransferGroup& transfers : edge.transfers) addPlace(&transfers);
+      for (std::span<TransferGroup> ring : stage.edges.rings()) {
+        addRing(ring.size());
+        for (const TransferGroup& transfers : ring) addPlace(&transfers);
       }
-      addRing(stage.gradients.size() * stage.buckets.size());
-      for (const HostedStage::GradientSet& set : stage.gradients)
+      addRing(stage.gradients.sets().size() * stage.gradients.buckets().size());
+      for (const GradientFlow::Set& set : stage.gradients.sets())
         for (std::size_t i = 0; i < set.allReduces.size(); ++i) {
           addPlace(set.allReduces[i].get());
           bucketOf_[set.allReduces[i].get()] = static_cast<int>(i);

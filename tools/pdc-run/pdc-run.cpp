@@ -4,6 +4,7 @@
 #include "pdc/Driver/CommandLine.h"
 #include "pdc/Driver/Doctor.h"
 #include "pdc/Driver/Launch.h"
+#include "pdcrt/RunFlags.h"
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -14,40 +15,11 @@ using namespace pdc;
 
 namespace {
 
-/// A flag of the generated program, which gets it as it is.
-struct ProgramFlag {
-  const char* name;
-  const char* type;
-  const char* group;
-  const char* text;
+/// A flag of the generated program, which gets its value as it is.
+struct PassedFlag {
+  pdcrt::RunFlag flag;
   std::string value = {};
 };
-
-std::vector<ProgramFlag> programFlags() {
-  return {
-      {"--data", "DIR|FILE|synthetic", "Data",
-       "what to train on\nA folder of .npy files, a file of tokens (.bin, .npy), or noise. See docs/Data.md."},
-      {"--eval", "DIR|FILE|synthetic", "Data", "what to evaluate on after training"},
-      {"--eval-every", "N", "Data", "evaluate after every N steps too\nThe pipeline drains before each evaluation."},
-      {"--tokens", "uint8|uint16|uint32", "Data", "type of the tokens in a raw file (.bin: uint16)"},
-      {"--label-shift", "0|1", "Data",
-       "how far on a label is in a token stream\n0 where the model shifts its labels itself. Default: 1."},
-      {"--normalize", "MEAN/STD", "Data", "normalise float inputs: (x - MEAN) / STD"},
-      {"--samples", "N", "Data", "size of synthetic data"},
-      {"--shuffle", "on|off", "Data", "another order of samples in each epoch"},
-      {"--epochs", "N", "Training", "times to go through the data"},
-      {"--steps", "N", "Training", "number of minibatches to train on\nNumber of updates, where the schedule flushes."},
-      {"--seed", "N", "Training", "seed of the order of samples and of random operators"},
-      {"--lr", "RATE", "Training", "learning rate instead of training.json's"},
-      {"--checkpoint-dir", "DIR", "Checkpoints",
-       "write checkpoints there\nAt the end, after a signal, and after every --checkpoint-every steps."},
-      {"--checkpoint-every", "N", "Checkpoints", "steps between checkpoints"},
-      {"--keep", "N", "Checkpoints", "number of checkpoints to keep, the newest"},
-      {"--log-every", "N", "Output", "steps between progress lines"},
-      {"--metrics", "F.jsonl", "Output", "write one JSON object per step"},
-      {"--tensorboard", "DIR", "Output", "write curves for TensorBoard"},
-      {"--trace", "F.json", "Output", "write what each rank did and when, for Perfetto"}};
-}
 
 } // namespace
 
@@ -58,9 +30,10 @@ int main(int argc, char** argv) {
   auto* folder = app.add_option("DIR", options.folder, "what pdc has written");
   bool doctor = false;
   app.add_flag("--doctor", doctor, "check this machine, and say what to install");
-  std::vector<ProgramFlag> passed = programFlags();
-  for (ProgramFlag& flag : passed)
-    if (CLI::Option* option = app.add_option(flag.name, flag.value, flag.text)->type_name(flag.type)->group(flag.group);
+  std::vector<PassedFlag> passed;
+  for (const pdcrt::RunFlag& flag : pdcrt::runFlags) passed.push_back({flag});
+  for (auto& [flag, value] : passed)
+    if (CLI::Option* option = app.add_option(flag.name, value, flag.text)->type_name(flag.type)->group(flag.group);
         flag.type == std::string("N"))
       option->check(wholeNumber(0)); // before anything is built
   bool resume = false;
@@ -116,9 +89,9 @@ int main(int argc, char** argv) {
     return static_cast<int>(ExitCode::usage);
   }
   bool keepsCheckpoints = false;
-  for (const ProgramFlag& flag : passed) {
-    if (flag.value.empty()) continue;
-    options.arguments.insert(options.arguments.end(), {flag.name, flag.value});
+  for (const auto& [flag, value] : passed) {
+    if (value.empty()) continue;
+    options.arguments.insert(options.arguments.end(), {flag.name, value});
     keepsCheckpoints = keepsCheckpoints || std::string(flag.name) == "--checkpoint-dir";
   }
 

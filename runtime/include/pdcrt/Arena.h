@@ -30,8 +30,8 @@ struct ArenaStage {
   BlockBytes bytes = {};
   std::span<const EdgeRow> edges;
   std::span<const SharedRow> shared;
-  std::size_t trainedBytes = 0;    ///< of the trained parameters, without padding: what an all-reduce sums
-  std::size_t optimizerBlocks = 0; ///< blocks like the weights block that the optimizer keeps (Optimizer.h)
+  std::size_t trainedBytes = 0;   ///< of the trained parameters, without padding: what an all-reduce sums
+  std::size_t optimizerBytes = 0; ///< of the optimizer block (OptimizerLayout.h)
 };
 
 /// The stage's edge in the schedule, and how many buffers the stage has for it.

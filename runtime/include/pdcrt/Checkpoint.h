@@ -55,10 +55,6 @@ std::string toJson(const Manifest& manifest);
 /// Fails with Exit::badData, naming `file`: anything in the text is not as toJson writes it, or a shard is missing.
 Status parseManifest(const std::string& text, const std::string& file, Manifest& manifest);
 
-/// What the optimizer keeps of a parameter: "velocity", or "first_moment" and "second_moment". Its records are called
-/// BLOCK/PARAMETER; the number of its updates, an i64, updates/PARAMETER.
-std::vector<std::string> optimizerBlockNames(std::string_view optimizer);
-
 /// DIR/checkpoint-0000000120.
 std::string checkpointFolder(const std::string& directory, std::int64_t minibatches);
 

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "pdcrt/Device.h"
+#include "pdcrt/OptimizerLayout.h"
 #include "pdcrt/Stage.h"
 #include "pdcrt/Training.h"
 
@@ -26,16 +27,12 @@
 
 namespace pdcrt {
 
-/// Blocks of the size of the weights block that the optimizer keeps: 0, 1 (momentum) or 2 (adam).
-std::size_t optimizerBlocks(const Training& training);
-
 /// Where an update reads and writes. `old` and `fresh` may be the same block.
 struct UpdateBlocks {
   const std::byte* old;       ///< newest weights
   std::byte* fresh;           ///< next version
   const std::byte* gradients; ///< sums; of a parameter with several uses, at its first row
-  std::byte* state;           ///< optimizerBlocks() blocks, `stateStride` bytes apart
-  std::size_t stateStride;
+  std::byte* state;           ///< the optimizer block, as Optimizer::layout() has it
 };
 
 /// What the update is.
@@ -58,6 +55,7 @@ struct TrainedParameter {
     int shared = -1;
   };
   std::vector<Use> uses;
+  ParameterUpdate update;
   std::optional<double> learningRate; ///< of its groups, instead of the training's
   double weightDecay = 0;
   /// Added to the count of updates: a parameter may have come from a checkpoint of a stage that made more or fewer.
@@ -101,6 +99,7 @@ public:
   std::span<TrainedParameter> parameters() { return parameters_; }
   /// Bytes of their values, without padding.
   std::size_t trainedBytes() const;
+  const OptimizerLayout& layout() const { return layout_; }
 
   /// Adds the gradients of several uses of a parameter, in program order, into its first accumulator. `arrived` has
   /// those of uses in other stages, by row of Stage::sharedUses; null for what did not come.
@@ -123,6 +122,7 @@ private:
                       const UpdateStep& step) const;
 
   const Training& training_;
+  OptimizerLayout layout_;
   std::vector<TrainedParameter> parameters_;
   mutable std::vector<const float*> terms_; ///< of the sum that is being made
   mutable std::vector<UpdateSlice> slices_; ///< of the update that is being made

@@ -44,6 +44,9 @@ Status writeAtomically(const std::string& path, const std::string& text);
 /// Whether writeAtomically() could write `path` now: tries it with a file beside it. Fails with Exit::cannotWrite.
 Status checkWritable(const std::string& path);
 
+/// Makes a folder that results can be written to. Fails with Exit::cannotWrite.
+Status makeFolder(const std::string& folder);
+
 /// Makes a folder durable: which names it holds. Fails with Exit::cannotWrite.
 Status syncFolder(const std::string& path);
 

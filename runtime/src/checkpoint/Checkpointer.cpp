@@ -70,7 +70,7 @@ void Checkpointer::begin(std::span<const HostedStage> hosted, Stream stream, std
     copy.state.resize(bytes.state);
     if (hosted[i].host.replica != 0) continue;
     copy.weights.resize(bytes.weights);
-    copy.optimizer.resize(arenaBytes(bytes.weights) * optimizerBlocks(training_));
+    copy.optimizer.resize(hosted[i].optimizer->layout().bytes());
     copy.counts.resize(hosted[i].optimizer->parameters().size());
   }
   // Signals are for the thread that runs the stages.
@@ -254,14 +254,12 @@ Status Checkpointer::writeShards(Copy& copy, Message& message) const {
   };
 
   // Files are row-major. Nobody needs the copy as it was.
-  const std::vector<std::string> blocks = optimizerBlockNames(nameOf(training_.optimizer));
+  const OptimizerLayout& layout = copy.hosted->optimizer->layout();
   if (first) {
     if (Status status = fromFilterBlocks(stage.parameters, copy.weights.data()); !status) return status;
-    for (std::size_t block = 0; block < blocks.size(); ++block)
-      if (Status status =
-              fromFilterBlocks(stage.parameters, copy.optimizer.data() + block * arenaBytes(stage.bytes.weights));
-          !status)
-        return status;
+    // The i-th pieces of all parameters lie like the weights.
+    for (std::size_t at = 0; at < layout.bytes(); at += arenaBytes(stage.bytes.weights))
+      if (Status status = fromFilterBlocks(stage.parameters, copy.optimizer.data() + at); !status) return status;
   }
 
   std::vector<TensorRecord> records;
@@ -277,9 +275,9 @@ Status Checkpointer::writeShards(Copy& copy, Message& message) const {
     const ParameterRow& row = *trained[i].row;
     records.push_back(
         {"updates/" + std::string(row.name), Element::i64, {}, std::as_bytes(std::span(&copy.counts[i], 1))});
-    for (std::size_t block = 0; block < blocks.size(); ++block)
-      records.push_back(recordOf(row, blocks[block] + "/" + row.name,
-                                 copy.optimizer.data() + block * arenaBytes(stage.bytes.weights)));
+    for (std::size_t piece = 0; piece < layout.pieces(row).size(); ++piece)
+      records.push_back(recordOf(row, layout.pieces(row)[piece] + "/" + row.name,
+                                 copy.optimizer.data() + layout.offsetOf(piece, row) - row.offset));
   }
   return writeShard(ShardKind::optimizer, records, 2);
 }

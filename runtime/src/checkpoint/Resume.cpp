@@ -55,16 +55,15 @@ public:
   }
 
   /// Optimizer state, and the number of its updates, of every trained parameter.
-  Status readOptimizer(const Training& training, HostedStage& hosted) {
-    const std::vector<std::string> blocks = optimizerBlockNames(nameOf(training.optimizer));
+  Status readOptimizer(HostedStage& hosted) {
+    const OptimizerLayout& layout = hosted.optimizer->layout();
     std::vector<std::int64_t> counts;
     for (const TrainedParameter& parameter : hosted.optimizer->parameters()) {
       const ParameterRow& row = *parameter.row;
-      for (std::size_t block = 0; block < blocks.size(); ++block)
+      for (std::size_t piece = 0; piece < layout.pieces(row).size(); ++piece)
         if (Status status =
-                readBlock(ShardKind::optimizer, blocks[block] + "/" + row.name, row.element, row.shape,
-                          hosted.optimizerState + block * arenaBytes(hosted.stage->bytes.weights) + row.offset, -1, 0,
-                          row.inBlocks);
+                readBlock(ShardKind::optimizer, layout.pieces(row)[piece] + "/" + row.name, row.element, row.shape,
+                          hosted.optimizerState + layout.offsetOf(piece, row), -1, 0, row.inBlocks);
             !status)
           return status;
       if (Status status = read(ShardKind::optimizer, "updates/" + std::string(row.name), Element::i64, Shape{},
@@ -167,7 +166,7 @@ Status loadCheckpoint(CheckpointReader& reader, const Training& training, Execut
   for (HostedStage& hosted : executor.hosted()) {
     for (const StateRow& row : hosted.stage->states)
       if (Status status = loader.readState(row, hosted); !status) return status;
-    if (Status status = loader.readOptimizer(training, hosted); !status) return status;
+    if (Status status = loader.readOptimizer(hosted); !status) return status;
     if (training.lossScaleInterval == 0) continue;
     hosted.lossScale.scale = reader.manifest().lossScale;
     hosted.lossScale.finiteSteps = reader.manifest().finiteSteps;

@@ -4,6 +4,7 @@
 #include "pdcrt/DataFile.h"
 #include "pdcrt/Hash.h"
 #include "pdcrt/Random.h"
+#include "pdcrt/Training.h"
 
 #include <algorithm>
 #include <charconv>

@@ -13,7 +13,7 @@
 // An evaluation takes every sample in file order; its last minibatch is filled up with the last sample.
 #pragma once
 
-#include "exec/Executor.h"
+#include "BatchSource.h"
 #include "files/TokenStream.h"
 #include "pdcrt/Npy.h"
 

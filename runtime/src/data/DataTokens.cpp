@@ -1,6 +1,7 @@
 // A data set that is a token stream: which windows its inputs read.
 #include "Data.h"
 #include "pdcrt/Hash.h"
+#include "pdcrt/Training.h"
 
 #include <algorithm>
 #include <cstring>

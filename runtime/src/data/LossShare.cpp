@@ -1,8 +1,6 @@
 // Counts the labels of an update once, for the first of its minibatches that a replica computes.
 #include "LossShare.h"
 
-#include "exec/Executor.h"
-
 #include <algorithm>
 #include <cstring>
 #include <numeric>

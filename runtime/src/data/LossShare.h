@@ -12,6 +12,7 @@
 // transfers, and other stages need not know of it.
 #pragma once
 
+#include "BatchSource.h"
 #include "pdcrt/Schedule.h"
 #include "pdcrt/Stage.h"
 #include "pdcrt/Status.h"
@@ -21,8 +22,6 @@
 #include <vector>
 
 namespace pdcrt {
-
-class BatchSource;
 
 class LossShares {
 public:

@@ -6,10 +6,13 @@
 namespace pdcrt {
 
 Optimizer::Optimizer(const Training& training, const Stage& stage)
-    : training_(training), ofRow_(stage.parameters.size(), -1) {
+    : training_(training), layout_(training, stage.bytes.weights), ofRow_(stage.parameters.size(), -1) {
   auto add = [&](std::size_t row, std::size_t gradient) {
     const ParameterRow& parameter = stage.parameters[row];
-    TrainedParameter trained{.row = &parameter, .gradient = gradient, .weightDecay = training.weightDecay};
+    TrainedParameter trained{.row = &parameter,
+                             .gradient = gradient,
+                             .update = updateOf(training, parameter),
+                             .weightDecay = training.weightDecay};
     for (const ParameterGroup& group : training.groups)
       if (matches(group, parameter.name, parameter.shape.rank)) {
         if (group.learningRate) trained.learningRate = group.learningRate;
@@ -91,11 +94,10 @@ void Optimizer::updateOne(Stream& q, int row, const float* gradient, Elements el
 
 UpdateSlice Optimizer::sliceOf(const TrainedParameter& parameter, const float* gradient, const UpdateBlocks& blocks,
                                const UpdateStep& step) const {
-  const std::size_t stateBlocks = optimizerBlocks(training_);
   const ParameterRow& row = *parameter.row;
-  auto state = [&](std::size_t block) {
-    return block < stateBlocks ? reinterpret_cast<float*>(blocks.state + block * blocks.stateStride + row.offset)
-                               : nullptr;
+  const std::size_t pieces = layout_.pieces(row).size();
+  auto state = [&](std::size_t piece) {
+    return piece < pieces ? reinterpret_cast<float*>(blocks.state + layout_.offsetOf(piece, row)) : nullptr;
   };
   return {
       .old = reinterpret_cast<const float*>(blocks.old + row.offset),

@@ -100,12 +100,6 @@ std::string fileOf(const Shard& shard) {
   return stage + ".replica" + std::to_string(shard.replica) + ".safetensors";
 }
 
-std::vector<std::string> optimizerBlockNames(std::string_view optimizer) {
-  if (optimizer == "momentum") return {"velocity"};
-  if (optimizer == "adam" || optimizer == "adamw") return {"first_moment", "second_moment"};
-  return {};
-}
-
 std::string toJson(const Manifest& m) {
   Json json = {{"format", format},
                {"minibatches", m.minibatches},

@@ -1,7 +1,6 @@
 // training.json, and the learning-rate schedules.
 #include "pdcrt/Training.h"
 
-#include "pdcrt/Optimizer.h"
 #include "pdcrt/Shape.h"
 
 #include <algorithm>
@@ -322,16 +321,6 @@ Status parseTraining(const std::string& text, const std::string& file, Training&
 const char* nameOf(OptimizerKind kind) {
   constexpr const char* names[] = {"sgd", "momentum", "adam", "adamw"};
   return names[static_cast<std::size_t>(kind)];
-}
-
-std::size_t optimizerBlocks(const Training& training) {
-  switch (training.optimizer) {
-  case OptimizerKind::sgd: return 0;
-  case OptimizerKind::momentum: return 1;
-  case OptimizerKind::adam:
-  case OptimizerKind::adamw: return 2;
-  }
-  return 0;
 }
 
 } // namespace pdcrt

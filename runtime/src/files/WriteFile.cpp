@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -147,6 +148,13 @@ Status writeAtomically(const std::string& path, std::span<const std::span<const 
 Status writeAtomically(const std::string& path, const std::string& text) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
   return writeAtomically(path, std::span(&bytes, 1));
+}
+
+Status makeFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (std::filesystem::is_directory(folder, error) && ::access(folder.c_str(), W_OK | X_OK) == 0) return {};
+  return {Exit::cannotWrite, folder + ": cannot be written", "name a folder that is yours, or does not exist yet"};
 }
 
 Status syncFolder(const std::string& path) {

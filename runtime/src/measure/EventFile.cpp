@@ -3,7 +3,6 @@
 #include "EventFile.h"
 
 #include "pdcrt/WriteFile.h"
-#include "run/RunFiles.h"
 
 #include <bit>
 #include <cerrno>

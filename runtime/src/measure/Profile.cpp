@@ -97,6 +97,24 @@ double quantile(std::vector<double> values, double q) {
   return values[static_cast<std::size_t>(std::lround(q * static_cast<double>(values.size() - 1)))];
 }
 
+/// Median and spread of each group in each phase.
+nlohmann::ordered_json groupsOf(const Stage& stage, const GroupTimer& timer) {
+  nlohmann::ordered_json groups = nlohmann::ordered_json::array();
+  constexpr const char* names[phases] = {"forward", "input_gradient", "weight_gradient"};
+  for (const GroupRow& row : stage.groups) {
+    nlohmann::ordered_json group = {{"id", row.id}, {"name", row.name}};
+    for (std::size_t phase = 0; phase < phases; ++phase) {
+      const std::vector<double> samples = timer.samples(row.id, static_cast<Phase>(phase));
+      const double median = quantile(samples, 0.5);
+      group[std::string(names[phase]) + "_ms"] = median * 1e3;
+      group[std::string(names[phase]) + "_spread"] =
+          median > 0 ? (quantile(samples, 0.75) - quantile(samples, 0.25)) / median : 0;
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
 } // namespace
 
 Status profile(Executor& executor, BatchSource& source, bool copies, const Training& training, bool recordsPhases,
@@ -108,7 +126,7 @@ Status profile(Executor& executor, BatchSource& source, bool copies, const Train
 
   Stream stream = executor.stream();
   GroupTimer timer(stream);
-  std::byte* gradients = hosted.gradients[0].memory;
+  std::byte* gradients = hosted.gradients.memory(1);
   Call call = {.kernels = hosted.kernels.get(),
                .weights = hosted.versions.raw(0),
                .state = hosted.state,
@@ -151,8 +169,7 @@ Status profile(Executor& executor, BatchSource& source, bool copies, const Train
                              {.old = hosted.versions.raw(0),
                               .fresh = hosted.versions.raw(0),
                               .gradients = gradients,
-                              .state = hosted.optimizerState,
-                              .stateStride = arenaBytes(stage.bytes.weights)},
+                              .state = hosted.optimizerState},
                              {.learningRate = 0, .minibatches = 1, .count = minibatch + 1});
     if (Status status = device::wait(stream); !status) return status;
     if (observed) timer.endRepetition(keep);
@@ -173,24 +190,11 @@ Status profile(Executor& executor, BatchSource& source, bool copies, const Train
       if (Status status = repeat(minibatch++, observed, true); !status) return status;
   const double clockMhz = device::clockMhz(stream); // while it is warm
 
-  nlohmann::ordered_json groups = nlohmann::ordered_json::array();
-  constexpr const char* names[phases] = {"forward", "input_gradient", "weight_gradient"};
-  for (const GroupRow& row : stage.groups) {
-    nlohmann::ordered_json group = {{"id", row.id}, {"name", row.name}};
-    for (std::size_t phase = 0; phase < phases; ++phase) {
-      const std::vector<double> samples = timer.samples(row.id, static_cast<Phase>(phase));
-      const double median = quantile(samples, 0.5);
-      group[std::string(names[phase]) + "_ms"] = median * 1e3;
-      group[std::string(names[phase]) + "_spread"] =
-          median > 0 ? (quantile(samples, 0.75) - quantile(samples, 0.25)) / median : 0;
-    }
-    groups.push_back(std::move(group));
-  }
   nlohmann::ordered_json json = {{"repetitions", steps.size()},
                                  {"step_ms", quantile(steps, 0.5) * 1e3},
                                  {"update_ms", quantile(updates, 0.5) * 1e3},
                                  {"data_ms", quantile(reads, 0.5) * 1e3},
-                                 {"groups", std::move(groups)}};
+                                 {"groups", groupsOf(stage, timer)}};
   if (!device::name().empty()) {
     json["device"] = device::name();
     json["clock_mhz"] = clockMhz;

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "EventFile.h"
-#include "Summary.h"
+#include "MeasuredStage.h"
 #include "pdcrt/Status.h"
 #include "pdcrt/Training.h"
 

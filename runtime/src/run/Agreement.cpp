@@ -3,6 +3,7 @@
 
 #include "checkpoint/Resume.h"
 #include "data/Data.h"
+#include "pdcrt/Hash.h"
 #include "pdcrt/Machine.h"
 
 #include <algorithm>

@@ -10,7 +10,6 @@
 #include "pdcrt/Safetensors.h"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -92,12 +91,6 @@ private:
 
 } // namespace
 
-std::string hex(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016" PRIx64, value);
-  return text;
-}
-
 Status readRunFiles(const RunOptions& options, RunFiles& files) {
   const std::string planFile = options.directory + "/plan.json", scheduleFile = options.directory + "/schedule.txt",
                     trainingFile = options.directory + "/training.json";
@@ -157,13 +150,6 @@ Status initialWeights(const std::string& directory, Executor& executor) {
         return {Exit::badData, folder + ": no file holds '" + name + "'",
                 "run pdc again: it writes the initial weights there"};
       });
-}
-
-Status makeFolder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (std::filesystem::is_directory(folder, error) && ::access(folder.c_str(), W_OK | X_OK) == 0) return {};
-  return {Exit::cannotWrite, folder + ": cannot be written", "name a folder that is yours, or does not exist yet"};
 }
 
 /// Writes where `path` says, or else where there is room: what was learned must not be lost.

@@ -40,12 +40,7 @@ Status checkSchedule(const Schedule& schedule, std::int64_t minibatches);
 /// Initial weights and state: all tensors of DIR/weights/*.safetensors, by name.
 Status initialWeights(const std::string& directory, Executor& executor);
 
-/// Makes a folder that results can be written to. Fails with Exit::cannotWrite.
-Status makeFolder(const std::string& folder);
-
 /// Writes the newest weights and the state of every hosted stage of replica 0 to FOLDER/stageK.safetensors.
 Status exportWeights(const std::string& folder, Executor& executor);
-
-std::string hex(std::uint64_t value);
 
 } // namespace pdcrt

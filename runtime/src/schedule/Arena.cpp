@@ -49,7 +49,7 @@ Arena layoutArena(const Schedule& schedule, std::span<const ArenaStage> stages) 
     ArenaHost host;
     host.weights = take(stage.bytes.weights, static_cast<std::size_t>(shape.versions));
     host.state = take(stage.bytes.state);
-    host.optimizer = take(stage.bytes.weights, stage.optimizerBlocks);
+    host.optimizer = take(stage.optimizerBytes);
     host.gradients = take(stage.bytes.gradients, static_cast<std::size_t>(sets.ring + (sets.spare ? 1 : 0)));
     host.slots = take(stage.bytes.slot, static_cast<std::size_t>(shape.slots));
     for (const EdgeRow& edge : stage.edges)

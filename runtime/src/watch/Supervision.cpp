@@ -1,9 +1,9 @@
 // One thread that listens, and beats once a second.
 #include "Supervision.h"
 
+#include "pdcrt/Hash.h"
 #include "pdcrt/MappedFile.h"
 #include "pdcrt/WriteFile.h"
-#include "run/RunFiles.h"
 #include "transport/Transport.h"
 #include "transport/tcp/Sockets.h"
 

@@ -24,11 +24,6 @@ std::string name(const Stage& stage) {
   return "stage " + std::to_string(stage.index);
 }
 
-/// Whether data of a minibatch waits in memory of the device until its slot is free.
-bool stagesData(const Stage& stage) {
-  return stage.bytes.dataStaging > 0 && !device::hostSeesBlocks();
-}
-
 /// What the executor can run: trained parameters in f32, and edges that the schedule has too.
 Status checkStage(const Stage& stage, const Schedule& schedule) {
   if (stage.count != static_cast<int>(schedule.stages.size()))
@@ -63,6 +58,11 @@ Status checkEarlyUpdates(const Stage& stage, const Schedule& schedule, const Tra
       std::any_of(stage.parameters.begin(), stage.parameters.end(), [](const ParameterRow& row) { return row.early; });
   if (!early) return {};
   const std::string help = "compile again with these settings, or with --updates=late";
+  for (const ParameterRow& row : stage.parameters)
+    if (row.early && !updateOf(training, row).mayBeEarly())
+      return invalid(name(stage) + " was generated to update '" + row.name +
+                         "' before its whole gradient is there, which the optimizer of training.json needs",
+                     help);
   if (training.checksGradients())
     return invalid(name(stage) + " was generated to update parameters before all gradients are there, training.json "
                                  "asks to look at all of them first",
@@ -76,9 +76,13 @@ Status checkEarlyUpdates(const Stage& stage, const Schedule& schedule, const Tra
 
 } // namespace
 
+Executor::Executor(const ExecutorSetup& setup)
+    : setup_(setup), places_(*setup.schedule), posting_(*setup.communicator, setup.observer) {
+  posting_.use(stream_);
+}
+
 Executor::~Executor() {
   device::close(stream_);
-  device::close(dataStream_);
   device::release(memory_, arena_.bytes);
 }
 
@@ -123,45 +127,61 @@ Status Executor::prepare() {
   device::use(setup_.rank);
   replays_.enable(setup_.recordsPhases);
   if (Status status = checkTraining(); !status) return status;
-  const Schedule& schedule = *setup_.schedule;
-  const RankList& rank = schedule.ranks[index(setup_.rank)];
-  std::vector<ArenaStage> sizes;
-  for (const Host& host : rank.hosts) {
-    auto linked = std::find_if(setup_.stages.begin(), setup_.stages.end(),
-                               [&](const Stage* stage) { return stage->index == host.stage; });
-    if (linked == setup_.stages.end())
-      return invalid("rank " + std::to_string(setup_.rank) + " hosts stage " + std::to_string(host.stage) +
-                         ", which this program does not contain",
-                     "start the program of that rank, or 'pipeline', which contains all");
-    const Stage& stage = **linked;
-    // An action names its stage only.
-    for (const HostedStage& other : hosted_)
-      if (other.host.stage == host.stage)
-        return invalid("rank " + std::to_string(setup_.rank) + " hosts two replicas of stage " +
-                       std::to_string(host.stage) + ", which is not supported");
-    if (Status status = checkStage(stage, schedule); !status) return status;
-    if (setup_.training->lossScaleInterval > 0 && !seedsWithScale(stage))
-      return invalid(name(stage) + " was generated for a fixed loss scale, training.json has a dynamic one",
-                     "compile with --loss-scale=dynamic, or write \"loss_scale_interval\": 0 in training.json");
-    if (Status status = checkEarlyUpdates(stage, schedule, *setup_.training); !status) return status;
-    HostedStage hosted;
-    hosted.stage = &stage;
-    hosted.host = host;
-    hosted.routing = schedule.routing(host.stage);
-    hosted.replicas = hosted.routing.replicas();
-    hosted.contributes.resize(index(hosted.replicas));
-    hosted.optimizer = std::make_unique<Optimizer>(*setup_.training, stage);
-    hosted.lossScale = {.scale = setup_.training->lossScale, .interval = setup_.training->lossScaleInterval};
-    sizes.push_back({.stage = host.stage,
-                     .bytes = stage.bytes,
-                     .edges = stage.edges,
-                     .shared = stage.shared,
-                     .trainedBytes = hosted.optimizer->trainedBytes(),
-                     .optimizerBlocks = optimizerBlocks(*setup_.training)});
-    hosted_.push_back(std::move(hosted));
+  for (const Host& each : setup_.schedule->ranks[index(setup_.rank)].hosts)
+    if (Status status = host(each); !status) return status;
+  if (Status status = allocate(); !status) return status;
+  std::size_t losses = 1;
+  for (const HostedStage& hosted : hosted_) {
+    if (stagesData(*hosted.stage)) data_.open();
+    for (const OutputRow& row : hosted.stage->outputs) losses += row.kind == OutputKind::loss ? 8 : 0;
   }
+  losses_.resize(losses);
+  for (std::size_t i = 0; i < hosted_.size(); ++i)
+    if (Status status = prepareStage(hosted_[i], arena_.hosts[i]); !status) return status;
+  return {};
+}
 
-  arena_ = layoutArena(schedule, sizes);
+/// Adds a stage replica, without its memory.
+Status Executor::host(const Host& host) {
+  const Schedule& schedule = *setup_.schedule;
+  auto linked = std::find_if(setup_.stages.begin(), setup_.stages.end(),
+                             [&](const Stage* stage) { return stage->index == host.stage; });
+  if (linked == setup_.stages.end())
+    return invalid("rank " + std::to_string(setup_.rank) + " hosts stage " + std::to_string(host.stage) +
+                       ", which this program does not contain",
+                   "start the program of that rank, or 'pipeline', which contains all");
+  const Stage& stage = **linked;
+  // An action names its stage only.
+  for (const HostedStage& other : hosted_)
+    if (other.host.stage == host.stage)
+      return invalid("rank " + std::to_string(setup_.rank) + " hosts two replicas of stage " +
+                     std::to_string(host.stage) + ", which is not supported");
+  if (Status status = checkStage(stage, schedule); !status) return status;
+  if (setup_.training->lossScaleInterval > 0 && !seedsWithScale(stage))
+    return invalid(name(stage) + " was generated for a fixed loss scale, training.json has a dynamic one",
+                   "compile with --loss-scale=dynamic, or write \"loss_scale_interval\": 0 in training.json");
+  if (Status status = checkEarlyUpdates(stage, schedule, *setup_.training); !status) return status;
+  HostedStage hosted;
+  hosted.stage = &stage;
+  hosted.host = host;
+  hosted.routing = schedule.routing(host.stage);
+  hosted.replicas = hosted.routing.replicas();
+  hosted.optimizer = std::make_unique<Optimizer>(*setup_.training, stage);
+  hosted.lossScale = {.scale = setup_.training->lossScale, .interval = setup_.training->lossScaleInterval};
+  hosted_.push_back(std::move(hosted));
+  return {};
+}
+
+Status Executor::allocate() {
+  std::vector<ArenaStage> sizes;
+  for (const HostedStage& hosted : hosted_)
+    sizes.push_back({.stage = hosted.host.stage,
+                     .bytes = hosted.stage->bytes,
+                     .edges = hosted.stage->edges,
+                     .shared = hosted.stage->shared,
+                     .trainedBytes = hosted.optimizer->trainedBytes(),
+                     .optimizerBytes = hosted.optimizer->layout().bytes()});
+  arena_ = layoutArena(*setup_.schedule, sizes);
   if (arena_.bytes > 0) {
     memory_ = device::allocate(arena_.bytes);
     if (!memory_)
@@ -169,15 +189,6 @@ Status Executor::prepare() {
                                   std::to_string(arena_.bytes) + " bytes, which the system does not give"};
   }
   stream_ = device::openStream(memory_ + arena_.workspace, arena_.workspaceBytes);
-  for (const HostedStage& hosted : hosted_)
-    if (stagesData(*hosted.stage) && !dataStream_.native()) dataStream_ = device::openStream();
-  std::size_t losses = 1;
-  for (const HostedStage& hosted : hosted_)
-    for (const OutputRow& row : hosted.stage->outputs) losses += row.kind == OutputKind::loss ? 8 : 0;
-  losses_ = std::vector<PendingLoss>(losses);
-  lossMemory_ = HostMemory(losses * sizeof(double));
-  for (std::size_t i = 0; i < hosted_.size(); ++i)
-    if (Status status = prepareStage(hosted_[i], arena_.hosts[i]); !status) return status;
   return {};
 }
 
@@ -204,48 +215,23 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
   hosted.handoverCount = shape.handovers;
   for (int i = 0; i < shape.slots; ++i)
     hosted.slots.push_back({memory_ + place.slots + arenaBytes(stage.bytes.slot, index(i)), 0});
-  if (stagesData(stage)) hosted.dataStaging.memory = memory_ + place.dataStaging;
+  if (stagesData(stage)) hosted.data.memory = memory_ + place.dataStaging;
 
-  prepareBuckets(hosted, place);
-
-  if (schedule.gradientNorm) {
-    NormGroup everyone{.ranks = {}, .counts = {}, .channel = normChannel(schedule)};
-    for (std::size_t s = 0; s < schedule.stages.size(); ++s)
-      for (int replica = 0; replica < schedule.stages[s].replicas; ++replica) {
-        if (hosted.host == Host{static_cast<int>(s), replica}) everyone.self = everyone.ranks.size();
-        everyone.ranks.push_back(places_.process({static_cast<int>(s), replica}));
-        everyone.counts.push_back(replica == 0);
-      }
-    hosted.norm = std::make_unique<GradientNorm>(std::move(everyone));
-  }
-
-  for (std::size_t i = 0; i < stage.edges.size(); ++i) {
-    const EdgeRow& row = stage.edges[i];
-    HostedStage::Edge edge;
-    edge.buffers = edgeBuffers(schedule, stage.index, row);
-    edge.direction = row.direction;
-    edge.peerRouting = schedule.routing(edge.buffers.peer);
-    edge.stride = arenaBytes(row.bytes);
-    const bool fromSlot = row.direction == Direction::forward && edge.buffers.leaves;
-    edge.memory = fromSlot ? nullptr : memory_ + place.edges[i];
-    for (int peer = 0; peer < edge.peerRouting.replicas(); ++peer) {
-      const bool low = stage.index < edge.buffers.peer;
-      edge.channels.push_back(edgeChannel(schedule, edge.buffers.edge, row.direction, low ? hosted.host.replica : peer,
-                                          low ? peer : hosted.host.replica));
-      edge.ranks.push_back(places_.process({edge.buffers.peer, peer}));
-    }
-    for (const PortRow& port : stage.ports)
-      if (port.edge == static_cast<int>(i)) edge.ports.push_back(&port);
-    const EdgeRings& rings = schedule.rings[index(edge.buffers.edge)];
-    edge.transfers = std::vector<TransferGroup>(index(fromSlot ? rings.forwardSend : edge.buffers.copies));
-    for (TransferGroup& transfers : edge.transfers) {
-      transfers.resize(edge.ports.size());
-      transfers.used = edge.ports.size();
-    }
-    hosted.edges.push_back(std::move(edge));
-  }
-  hosted.frameEdges.resize(hosted.edges.size());
+  std::vector<std::byte*> slots;
+  for (const HostedStage::Slot& slot : hosted.slots) slots.push_back(slot.memory);
+  hosted.edges.prepare(schedule, places_, hosted.host, stage, place, memory_, std::move(slots));
   hosted.tied.prepare(schedule, places_, hosted.host, stage, place, memory_);
+  hosted.gradients.prepare({.schedule = &schedule,
+                            .places = &places_,
+                            .training = setup_.training,
+                            .host = hosted.host,
+                            .stage = &stage,
+                            .optimizer = hosted.optimizer.get(),
+                            .tied = &hosted.tied,
+                            .posting = &posting_,
+                            .run = &run_,
+                            .floatsOfReduction = setup_.floatsOfReduction},
+                           place, memory_);
   return {};
 }
 
@@ -253,12 +239,12 @@ Status Executor::setWeights(const ReadTensor& read) {
   // Where the host does not see the blocks, each tensor goes through memory that it sees.
   auto placeAs = [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to,
                      bool inBlocks) -> Status {
-    std::byte* seen = device::hostSeesBlocks() ? to.data() : staging_.place(to.size());
+    std::byte* seen = device::hostSeesBlocks() ? to.data() : data_.staging().place(to.size());
     if (!seen) return {Exit::noDevice, "the host has no " + std::to_string(to.size()) + " bytes for a tensor"};
     if (Status status = read(name, element, shape, {seen, to.size()}); !status) return status;
     if (inBlocks)
       if (Status status = toFilterBlocks(shape, {seen, to.size()}); !status) return status;
-    if (seen != to.data()) staging_.send(stream_, to.data(), to.size());
+    if (seen != to.data()) data_.staging().send(stream_, to.data(), to.size());
     return {};
   };
   auto place = [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to) {
@@ -313,10 +299,10 @@ Status Executor::averageState() {
     group->staging = staging.back().first;
     reductions.push_back(std::make_unique<AllReduce>(group, std::make_shared<ReduceLane>()));
     reductions.back()->prepare(hosted.state);
-    post(*reductions.back());
+    posting_.post(*reductions.back());
   }
   for (const std::unique_ptr<AllReduce>& reduction : reductions)
-    if (Status status = waitFor({}, *reduction); !status) return status;
+    if (Status status = posting_.waitFor(*reduction); !status) return status;
   for (HostedStage& hosted : hosted_) {
     if (hosted.replicas == 1) continue;
     for (const StateRow& row : hosted.stage->states) {

@@ -1,11 +1,8 @@
-// The table at the end of a run: what was predicted for every stage, and what was measured.
 #pragma once
 
-#include "run/RunFiles.h"
+#include "pdcrt/Schedule.h"
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
 namespace pdcrt {
 
@@ -22,15 +19,5 @@ struct MeasuredStage {
   std::uint64_t bytesSent = 0;  ///< by the rank: values, gradients, all-reduces
   std::int64_t otherBytes = 0;  ///< beside blocks, on the rank's device, when it was ready
 };
-
-struct MeasuredRun {
-  std::vector<MeasuredStage> stages;
-  double secondsPerMinibatch = 0;   ///< in the steady state
-  bool oneProcess = false;          ///< ranks are threads: they share the resident memory
-  std::vector<std::string> sharing; ///< "4 ranks share 2 cores of HOST", one per such machine
-};
-
-/// The table as text, with a final newline.
-std::string summaryOf(const RunFiles& files, const MeasuredRun& run);
 
 } // namespace pdcrt

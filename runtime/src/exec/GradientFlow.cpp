@@ -1,0 +1,310 @@
+#include "GradientFlow.h"
+
+#include "pdcrt/Replay.h"
+#include "transport/Channels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+
+namespace pdcrt {
+
+// ---- Setting up ----
+
+void GradientFlow::prepare(const GradientFlowSetup& setup, const ArenaHost& place, std::byte* memory) {
+  setup_ = setup;
+  const Schedule& schedule = *setup.schedule;
+  const std::size_t bytes = setup.stage->bytes.gradients;
+  routing_ = schedule.routing(setup.host.stage);
+  contributes_.resize(static_cast<std::size_t>(routing_.replicas()));
+  prepareBuckets();
+  const std::vector<std::shared_ptr<const ReduceGroup>> groups = pieces(memory + place.staging);
+  auto lane = std::make_shared<ReduceLane>();
+  const GradientSets sets = gradientSets(schedule, setup.host.stage);
+  for (int i = 0; i < sets.ring; ++i) {
+    Set set;
+    set.memory = memory + place.gradients + arenaBytes(bytes, static_cast<std::size_t>(i));
+    if (routing_.replicas() > 1)
+      for (const auto& group : groups) set.allReduces.push_back(std::make_unique<AllReduce>(group, lane));
+    sets_.push_back(std::move(set));
+  }
+  if (sets.spare) spare_ = memory + place.gradients + arenaBytes(bytes, static_cast<std::size_t>(sets.ring));
+  if (schedule.gradientNorm) prepareNorm();
+}
+
+void GradientFlow::prepareBuckets() {
+  const Stage& stage = *setup_.stage;
+  // A transport that needs turns has one for a stage's all-reduce, and a recorded phase tells nobody anything.
+  const bool several = routing_.replicas() > 1 && !setup_.posting->transport().ordered() && !device::records();
+  std::map<int, Bucket> buckets;
+  if (setup_.optimizer->parameters().empty()) buckets[0]; // its all-reduce is one of nothing
+  for (const TrainedParameter& parameter : setup_.optimizer->parameters()) {
+    Bucket& bucket = buckets[several ? parameter.row->bucket : 0];
+    bucket.id = parameter.row->bucket;
+    bucket.parameters.push_back(&parameter);
+    for (const GradientRow& row : stage.gradients)
+      if (&stage.parameters[static_cast<std::size_t>(row.parameter)] == parameter.row) bucket.gradients.push_back(&row);
+  }
+  // What other stages have of a gradient comes after the backward; and later buckets keep their order.
+  auto isTied = [](const TrainedParameter* parameter) {
+    return std::any_of(parameter->uses.begin(), parameter->uses.end(),
+                       [](const TrainedParameter::Use& use) { return use.shared >= 0; });
+  };
+  bool early = several;
+  for (auto& [id, bucket] : buckets) {
+    early = early && std::none_of(bucket.parameters.begin(), bucket.parameters.end(), isTied);
+    bucket.early = early;
+    buckets_.push_back(std::move(bucket));
+  }
+}
+
+/// What is reduced at a time, bucket by bucket.
+std::vector<std::shared_ptr<const ReduceGroup>> GradientFlow::pieces(std::byte* staging) {
+  const std::size_t most = setup_.floatsOfReduction;
+  ReduceGroup all{.self = setup_.host.replica, .channel = allReduceChannel(setup_.host.stage), .staging = staging};
+  for (int replica = 0; replica < routing_.replicas(); ++replica)
+    all.ranks.push_back(setup_.places->process({setup_.host.stage, replica}));
+  std::vector<std::shared_ptr<const ReduceGroup>> pieces;
+  for (Bucket& bucket : buckets_) {
+    std::vector<Segment> segments;
+    std::size_t floats = 0;
+    for (const TrainedParameter* parameter : bucket.parameters) {
+      segments.push_back({parameter->gradient, static_cast<std::size_t>(parameter->row->shape.elements())});
+      floats += segments.back().count;
+    }
+    bucket.firstReduction = pieces.size();
+    // A turn is that of one reduction.
+    const bool ordered = setup_.posting->transport().ordered();
+    bucket.reductions = ordered ? 1 : std::max<std::size_t>(1, (floats + most - 1) / most);
+    for (std::size_t i = 0; i < bucket.reductions; ++i) {
+      all.segments = cut(segments, floats * i / bucket.reductions, floats * (i + 1) / bucket.reductions);
+      pieces.push_back(std::make_shared<const ReduceGroup>(all));
+      all.before += all.floats();
+      all.staging += pieces.back()->share() * (all.ranks.size() - 1) * sizeof(float);
+    }
+  }
+  return pieces;
+}
+
+void GradientFlow::prepareNorm() {
+  const Schedule& schedule = *setup_.schedule;
+  NormGroup everyone{.ranks = {}, .counts = {}, .channel = normChannel(schedule)};
+  for (int stage = 0; stage < static_cast<int>(schedule.stages.size()); ++stage)
+    for (int replica = 0; replica < schedule.routing(stage).replicas(); ++replica) {
+      const Host host{stage, replica};
+      if (setup_.host == host) everyone.self = everyone.ranks.size();
+      everyone.ranks.push_back(setup_.places->process(host));
+      everyone.counts.push_back(replica == 0);
+    }
+  norm_ = std::make_unique<GradientNorm>(std::move(everyone));
+}
+
+// ---- The minibatches of an update ----
+
+std::int64_t GradientFlow::firstOf(std::int64_t update) const {
+  return setup_.schedule->updateFirst(setup_.host.stage, update);
+}
+
+/// The last update of a run averages fewer.
+std::int64_t GradientFlow::endOf(std::int64_t update) const {
+  return std::min(setup_.schedule->updateLast(setup_.host.stage, update), setup_.run->minibatches);
+}
+
+/// Minibatches that this replica contributes to an update.
+std::int64_t GradientFlow::minibatchesOf(std::int64_t update) const {
+  const int replica = setup_.host.replica;
+  return routing_.localCount(endOf(update), replica) - routing_.localCount(firstOf(update), replica);
+}
+
+// ---- The backward ----
+
+Status GradientFlow::claim(const Action& action, std::int64_t update) {
+  Set& set = setOf(update);
+  if ((set.inputs > 0 || set.minibatches > 0) && set.update != update)
+    return {Exit::invalid, "action " + toString(action) + " overwrites the gradients of update " +
+                               std::to_string(set.update) + ", which is not made"};
+  set.update = update;
+  return {};
+}
+
+GradientFlow::Half::Half(GradientFlow& flow, std::int64_t update, bool withInput)
+    : flow_(flow), set_(flow.setOf(update)), withInput_(withInput) {
+  const std::int64_t done = withInput ? set_.inputs : set_.minibatches;
+  addsSpare_ = done > 0;
+  // In the last minibatch what is final stays so. Of two updates, the first begins all of its all-reduces first.
+  takes_ = flow.buckets_[0].early && flow.reduced_ + 1 == update && done + 1 == flow.minibatchesOf(update);
+  if (takes_) flow.setup_.posting->stream().giveBucketsTo(this);
+}
+
+GradientFlow::Half::~Half() {
+  if (takes_) flow_.setup_.posting->stream().giveBucketsTo(nullptr);
+}
+
+/// Begins the all-reduce of an early bucket, which is final.
+void GradientFlow::Half::take(int id) {
+  // One that comes out of turn is left to the schedule's all-reduce.
+  if (set_.posted == flow_.buckets_.size()) return;
+  const Bucket& bucket = flow_.buckets_[set_.posted];
+  if (bucket.id != id || !bucket.early) return;
+  if (addsSpare_) flow_.addSpare(set_, bucket, withInput_);
+  for (const TrainedParameter* parameter : bucket.parameters)
+    flow_.setup_.optimizer->addUses(flow_.setup_.posting->stream(), *parameter, set_.memory);
+  flow_.postBucket(set_, /*turn=*/-1);
+}
+
+void GradientFlow::Half::finish() {
+  if (takes_) flow_.setup_.posting->stream().giveBucketsTo(nullptr);
+  takes_ = false;
+  ++(withInput_ ? set_.inputs : set_.minibatches);
+  if (!withInput_) set_.usesAdded = false;
+  if (!addsSpare_) return;
+  for (std::size_t i = set_.posted; i < flow_.buckets_.size(); ++i) flow_.addSpare(set_, flow_.buckets_[i], withInput_);
+}
+
+/// What backward_input has written into the spare set is added before another phase writes it again.
+void GradientFlow::addSpare(const Set& set, const Bucket& bucket, bool withInput) {
+  for (const GradientRow* row : bucket.gradients) {
+    if (row->withInput != withInput) continue;
+    auto* sum = reinterpret_cast<float*>(set.memory + row->offset);
+    const float* const terms[] = {sum, reinterpret_cast<const float*>(spare_ + row->offset)};
+    device::addUp(setup_.posting->stream(), sum, terms,
+                  setup_.stage->parameters[static_cast<std::size_t>(row->parameter)].shape.elements());
+  }
+}
+
+// ---- The sums over uses and replicas ----
+
+/// Adds the uses of each parameter, here and in other stages, of the buckets whose all-reduce has not begun.
+Status GradientFlow::addUses(Set& set, const Action& action) {
+  Stream& q = setup_.posting->stream();
+  if (Status status = setup_.tied->collect(q, action.index, setup_.run->minibatches, action); !status) return status;
+  for (std::size_t i = set.posted; i < buckets_.size(); ++i)
+    for (const TrainedParameter* parameter : buckets_[i].parameters)
+      setup_.optimizer->addUses(q, *parameter, set.memory, setup_.tied->arrived());
+  set.usesAdded = true;
+  return {};
+}
+
+/// Begins the all-reduce of the next bucket.
+void GradientFlow::postBucket(Set& set, std::int64_t turn) {
+  // The gradients of uses elsewhere arrive at any replica, also at one that has no minibatch in the run's last update.
+  const bool all = setup_.tied->owns();
+  for (int replica = 0; replica < routing_.replicas(); ++replica)
+    contributes_[static_cast<std::size_t>(replica)] =
+        all || routing_.hasOneOf(firstOf(set.update), endOf(set.update), replica);
+  const Bucket& bucket = buckets_[set.posted++];
+  for (std::size_t i = 0; i < bucket.reductions; ++i) {
+    AllReduce& reduction = *set.allReduces[bucket.firstReduction + i];
+    reduction.prepare(set.memory, contributes_);
+    reduction.turn = turn;
+    setup_.posting->post(reduction);
+  }
+}
+
+Status GradientFlow::allReduce(const Action& action, const StartOrder* order) {
+  Set& set = setOf(action.index);
+  if (set.allReduces.empty()) return {}; // no other replica
+  if (set.update != action.index && (action.wait || set.minibatches > 0))
+    return {Exit::invalid,
+            "action " + toString(action) + " finds the gradients of update " + std::to_string(set.update)};
+  if (action.wait) {
+    if (reduced_ < action.index)
+      return {Exit::invalid, "action " + toString(action) + " comes before the all-reduce that it awaits"};
+    set.reduced = true;
+    const double begin = now();
+    for (const std::unique_ptr<AllReduce>& reduction : set.allReduces)
+      if (!setup_.posting->await(*reduction)) return setup_.posting->failure();
+    setup_.posting->tellWait(action, begin, set.allReduces.front()->postedAt, set.allReduces.back()->completedAt);
+    return {};
+  }
+  if (reduced_ >= action.index || (set.posted == 0 && set.allReduces.front()->pending()))
+    return {Exit::invalid, "action " + toString(action) + " needs gradients whose last all-reduce is not complete",
+            "await it earlier in schedule.txt"};
+  set.update = reduced_ = action.index;
+  const bool all = setup_.tied->owns();
+  if (set.minibatches == 0 && all) device::zero(setup_.posting->stream(), set.memory, setup_.stage->bytes.gradients);
+  if (set.minibatches > 0 || all)
+    if (Status status = addUses(set, action); !status) return status;
+  set.usesAdded = true;
+  const std::int64_t turn = order ? order->turn(action) : -1;
+  while (set.posted < buckets_.size()) postBucket(set, turn);
+  return {};
+}
+
+// ---- The norm ----
+
+/// The squares of a stage's gradients, added up.
+Status GradientFlow::squaresOf(const Set& set, ExactSum& sum) {
+  sum.clear();
+  squared_.clear();
+  for (const TrainedParameter& parameter : setup_.optimizer->parameters())
+    squared_.push_back(
+        {reinterpret_cast<const float*>(set.memory + parameter.gradient), parameter.row->shape.elements()});
+  squares_.resize(squared_.size());
+  if (Status status = device::sumsOfSquares(setup_.posting->stream(), squared_, squares_); !status) return status;
+  for (double squares : squares_) sum.add(squares);
+  return {};
+}
+
+Status GradientFlow::norm(const Action& action) {
+  if (action.wait) {
+    normOf_ = action.index;
+    return setup_.posting->waitFor(action, *norm_);
+  }
+  Set& set = setOf(action.index);
+  if (norm_->pending() || (!set.allReduces.empty() && !set.reduced))
+    return {Exit::invalid, "action " + toString(action) + " needs the last norm, and the sum over the replicas",
+            "await them earlier in schedule.txt"};
+  if (!set.usesAdded)
+    if (Status status = addUses(set, action); !status) return status;
+  if (Status status = squaresOf(set, norm_->sum); !status) return status;
+  norm_->prepare();
+  setup_.posting->post(*norm_);
+  return {};
+}
+
+Status GradientFlow::scale(std::int64_t update, std::int64_t minibatches, double lossScale,
+                           std::optional<double>& scale) {
+  const Training& training = *setup_.training;
+  const double unscaled = 1 / lossScale;
+  scale = unscaled;
+  if (!training.checksGradients()) return {};
+  const bool own = !norm_ || (training.clipNorm && training.clipScope == ClipScope::stage);
+  ExactSum squares;
+  if (!own)
+    squares = norm_->sum;
+  else if (Status status = squaresOf(setOf(update), squares); !status)
+    return status;
+  if (!squares.finite() || (norm_ && !norm_->sum.finite())) {
+    scale.reset();
+  } else if (training.clipNorm) {
+    const double norm = std::sqrt(squares.value()) / static_cast<double>(minibatches) * unscaled;
+    scale = std::min(1.0, *training.clipNorm / (norm + 1e-6)) * unscaled;
+  }
+  return {};
+}
+
+// ---- The update ----
+
+Status GradientFlow::finishFor(const Action& update) {
+  Set& set = setOf(update.index);
+  if (!set.allReduces.empty() && !set.reduced)
+    return {Exit::invalid, "action " + toString(update) + " needs the sum over the replicas",
+            "await it earlier in schedule.txt"};
+  if (!set.usesAdded)
+    if (Status status = addUses(set, update); !status) return status;
+  if (norm_ && normOf_ != update.index)
+    return {Exit::invalid, "action " + toString(update) + " needs the norm of its gradients",
+            "await it earlier in schedule.txt"};
+  return {};
+}
+
+void GradientFlow::updated(std::int64_t update) {
+  Set& set = setOf(update);
+  set.inputs = set.minibatches = 0;
+  set.posted = 0;
+  set.usesAdded = set.reduced = false;
+}
+
+} // namespace pdcrt

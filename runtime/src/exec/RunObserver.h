@@ -1,0 +1,29 @@
+// Who watches a run.
+#pragma once
+
+#include "pdcrt/Schedule.h"
+
+#include <cstdint>
+
+namespace pdcrt {
+
+struct HostedStage;
+
+/// Is told what happens, by the thread that runs the executor. Minibatches count from the beginning of the training.
+class RunObserver {
+public:
+  virtual ~RunObserver() = default;
+  virtual void loss(int /*stage*/, std::int64_t /*minibatch*/, double /*value*/) {}
+  /// An update of a stage was skipped, because its gradients were not finite.
+  virtual void skipped(const HostedStage&, std::int64_t /*update*/) {}
+  /// Called before each action.
+  virtual void begins(const Action&) {}
+  /// A computation, or the time spent in a wait.
+  virtual void acted(const Action&, double /*begin*/, double /*end*/) {}
+  /// A transfer or all-reduce, seen complete when it was awaited.
+  virtual void transferred(const Action&, double /*posted*/, double /*completed*/) {}
+  /// Called after each action of a training. Returns how many minibatches the run has, which may only shrink.
+  virtual std::int64_t minibatches(std::int64_t planned) { return planned; }
+};
+
+} // namespace pdcrt
