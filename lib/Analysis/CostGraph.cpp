@@ -58,6 +58,7 @@ int groupOfData(const Graph& graph) {
   return largest ? firstReader(graph, largest->value) : -1;
 }
 
+using Members = std::vector<std::vector<const Operation*>>;     ///< operations by group
 using Readers = std::map<const Value*, std::set<std::int64_t>>; ///< of forward values, by other groups
 
 /// Adds what groups of weights' gradients read, but for what is `passing` through them anyway.
@@ -188,15 +189,9 @@ void simplifyParts(CostGraph& cost) {
   }
 }
 
-} // namespace
-
-Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& model, const Profile& profile,
-                                     const CostOptions& options, Diagnostics& diags) {
-  CostGraph cost{.model = model, .costSource = profile.source, .nodes = {}, .tensors = {}};
-  std::vector<std::vector<const Operation*>> members(static_cast<std::size_t>(groupCount(graph)));
-  for (const auto& operation : graph.operations())
-    if (operation->group >= 0) members[static_cast<std::size_t>(operation->group)].push_back(operation.get());
-  const std::set<const Value*> handedOver = options.splitBackward ? handedOverIn(graph) : std::set<const Value*>();
+/// A node per group: its times, workspace and scratch memory.
+Status addNodes(CostGraph& cost, const Graph& graph, const Members& members, const Profile& profile,
+                const CostOptions& options, const std::set<const Value*>& handedOver, Diagnostics& diags) {
   std::set<const Value*> outputs;
   for (const GraphOutput& output : graph.outputs) outputs.insert(output.value);
   const std::vector<std::string> names = groupNames(graph);
@@ -219,9 +214,12 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
   }
   if (const int reader = groupOfData(graph); reader >= 0 && !options.readsAhead)
     cost.nodes[static_cast<std::size_t>(reader)].forwardMs += profile.dataMs;
+  return success;
+}
 
-  // Parameters: charged to the group that uses them first. Those that several groups train are shared; where only some
-  // of the groups do, they share a stage.
+/// Charges each parameter to the group that uses it first. A parameter that several groups train is shared; if only
+/// some of its groups train it, they get one colour, so that they share a stage.
+void addParameters(CostGraph& cost, const Graph& graph, const Members& members) {
   std::map<const Parameter*, std::size_t> owner;
   for (std::size_t g = 0; g < members.size(); ++g)
     for (const Operation* operation : members[g])
@@ -241,12 +239,13 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
     }
     if (parameter.groups.size() > 1) keepTogether(cost, parameter.groups);
   }
+}
 
-  // Values: saved for the group that makes them, if its own backward reads them, and else for the first whose backward
-  // does: if that is in another stage, the maker's has them only until they are sent. Handed on to other groups. The
-  // storage of a view counts, once.
+/// Charges a value that the backward reads to the group that makes it, if the backward of that group reads it,
+/// otherwise to the first group whose backward does: if that group is in another stage, the maker's stage has the value
+/// only until it is sent. The storage of a view counts, once. Fills in `readers`.
+void addSaved(CostGraph& cost, const Graph& graph, Readers& readers) {
   std::map<const Value*, int> savedFor;
-  Readers readers;
   for (const auto& operation : graph.operations())
     for (const Value* operand : operation->operands()) {
       if (!operand || operand->parameter() || isConstant(operand)) continue;
@@ -260,16 +259,13 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
       if (operation->phase == Phase::forward && operand->definer() && operand->definer()->group != operation->group)
         readers[operand].insert(operation->group);
     }
-  // What passes through a group of weights' gradients on its way down goes through it upwards, too: so that is between
-  // the two in every plan.
-  const std::map<const Value*, int> passing = passedOn(graph);
-  addGradientGroups(graph, passing, readers);
-  GradientParts parts(graph, readers, passing);
   for (const auto& [value, group] : savedFor)
     cost.nodes[static_cast<std::size_t>(group)].savedBytes += value->type().bytes();
+}
 
-  // Kept between the halves of a backward, with the group that reads it first. (If another stage has made it, it has
-  // come over an edge and is counted once too often.)
+/// Charges what is kept between the halves of a backward to the group that reads it first. (A value that another stage
+/// has made has come over an edge, and is counted once too often.)
+void addHandover(CostGraph& cost, const Graph& graph, const std::set<const Value*>& handedOver) {
   std::set<const Value*> counted;
   for (const auto& operation : graph.operations())
     if (operation->phase == Phase::weightGradient && operation->def().kind != OpKind::view)
@@ -278,19 +274,23 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
         if (handedOver.contains(root) && counted.insert(root).second)
           cost.nodes[static_cast<std::size_t>(operation->group)].handoverBytes += root->type().bytes();
       }
+}
 
-  // Data that waits beside the slot on a GPU, with the group that reads it first: the handover, too, is summed over the
-  // groups of a stage, which has at least one.
-  if (options.target == Target::cuda)
-    for (const GraphInput& input : graph.inputs)
-      if (input.kind == InputKind::data || input.kind == InputKind::label)
-        if (const int reader = firstReader(graph, input.value); reader >= 0)
-          cost.nodes[static_cast<std::size_t>(reader)].handoverBytes += input.value->type().bytes();
+/// Charges data that waits beside the slot of a GPU to the group that reads it first, as handover, which is summed over
+/// the groups of a stage like this.
+void addStaging(CostGraph& cost, const Graph& graph) {
+  for (const GraphInput& input : graph.inputs)
+    if (input.kind == InputKind::data || input.kind == InputKind::label)
+      if (const int reader = firstReader(graph, input.value); reader >= 0)
+        cost.nodes[static_cast<std::size_t>(reader)].handoverBytes += input.value->type().bytes();
+}
 
-  // In program order of the values.
+/// Adds what groups hand on, in program order of the values.
+void addTensors(CostGraph& cost, const Graph& graph, const Readers& readers, const std::map<const Value*, int>& passing,
+                GradientParts& parts) {
   for (const auto& operation : graph.operations())
     for (const Value* result : operation->results())
-      if (auto it = readers.find(result); it != readers.end()) {
+      if (const auto it = readers.find(result); it != readers.end()) {
         const std::map<std::int64_t, int>& giving = parts.of(result);
         const auto handOn = [&](std::int64_t from, const std::set<std::int64_t>& users) {
           CostTensor tensor{.name = result->name(),
@@ -309,6 +309,29 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
         }
         handOn(from, it->second);
       }
+}
+
+} // namespace
+
+Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& model, const Profile& profile,
+                                     const CostOptions& options, Diagnostics& diags) {
+  CostGraph cost{.model = model, .costSource = profile.source, .nodes = {}, .tensors = {}};
+  Members members(static_cast<std::size_t>(groupCount(graph)));
+  for (const auto& operation : graph.operations())
+    if (operation->group >= 0) members[static_cast<std::size_t>(operation->group)].push_back(operation.get());
+  const std::set<const Value*> handedOver = options.splitBackward ? handedOverIn(graph) : std::set<const Value*>();
+  if (!addNodes(cost, graph, members, profile, options, handedOver, diags)) return failure;
+  addParameters(cost, graph, members);
+  Readers readers;
+  addSaved(cost, graph, readers);
+  // What passes through a group of weights' gradients on its way down goes through it upwards, too: so that is between
+  // the two in every plan.
+  const std::map<const Value*, int> passing = passedOn(graph);
+  addGradientGroups(graph, passing, readers);
+  GradientParts parts(graph, readers, passing);
+  addHandover(cost, graph, handedOver);
+  if (options.target == Target::cuda) addStaging(cost, graph);
+  addTensors(cost, graph, readers, passing, parts);
   simplifyParts(cost);
   return cost;
 }

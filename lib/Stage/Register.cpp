@@ -77,7 +77,7 @@ static Status runComputeAgain(PassContext& context, Graph& stage) {
     const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (failed != std::errc() || end != text.data() + text.size() || number < 0)
       return context.diags.error({.file = context.module.file}).exit(ExitCode::usage).help(help)
-             << name << "='" << text << "' is no number of that kind";
+             << name << "='" << text << "' is not a whole number of at least 0";
     if (given->first == "percent")
       options.share = static_cast<double>(number) / 100;
     else

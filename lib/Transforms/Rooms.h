@@ -1,0 +1,12 @@
+// The rooms of this library, each of which registers its own passes.
+#pragma once
+
+#include "pdc/Pass/Pass.h"
+
+namespace pdc {
+
+void registerFusionPasses(PassRegistry& registry);
+void registerLossPasses(PassRegistry& registry);
+void registerPrecisionPasses(PassRegistry& registry);
+
+} // namespace pdc
