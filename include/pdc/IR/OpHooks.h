@@ -1,5 +1,5 @@
-// What code generation, kernel choice, layout and passes ask an op, in groups by who asks. An OpDef (OpDef.h) holds one of
-// each; a hook that is null is answered by "nothing".
+// What code generation, kernel choice, layout and passes ask an op, in groups by who asks. An OpDef (OpDef.h) holds one
+// of each; a hook that is null is answered by "nothing".
 #pragma once
 
 #include "pdc/IR/Graph.h"
@@ -107,8 +107,8 @@ struct OpRewrites {
   std::function<Absorbed(Operation&, Builder&)> absorb;
   /// Result 0 of the operation with its last axis padded by `gap` zeros; null: of no use.
   std::function<Value*(const Operation&, std::int64_t gap, Builder&)> makeGap;
-  /// The operation on `wider`, which is operand 0 with such a gap at the end of axis 1: it does not read the gap, and the
-  /// gradient there is 0. Null: it knows no gaps.
+  /// The operation on `wider`, which is operand 0 with such a gap at the end of axis 1: it does not read the gap, and
+  /// the gradient there is 0. Null: it knows no gaps.
   std::function<Operation*(const Operation&, Value* wider, Builder&)> ignoreGap;
   /// Of attention whose operands' heads are split from rows: a value, made from these rows, that replaces result 0;
   /// null: they are not.
