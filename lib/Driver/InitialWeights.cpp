@@ -207,9 +207,10 @@ private:
                            .offset = static_cast<std::int64_t>(tensor.file->offsetOf(record)),
                            .length = static_cast<std::int64_t>(record.values.size()),
                            .stored = record.shape,
-                           .permutation = {}};
+                           .permutation = {},
+                           .origin = ReferenceOrigin::namedByUser};
     if (tensor.isTransposed) parameter.reference.permutation = {1, 0};
-    parameter.location.file = tensor.file->path(); // which a person has named, other than external data
+    parameter.location.file = tensor.file->path(); // what is wrong with its values is reported there
     return success;
   }
 

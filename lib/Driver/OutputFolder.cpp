@@ -46,11 +46,10 @@ bool sameBytes(const fs::path& a, const fs::path& b) {
                     std::istreambuf_iterator<char>(second));
 }
 
-/// A person has named the file in which a parameter is (the model, or a file of --init-from), or the model has, which
-/// may be anybody's.
-pdcrt::Status openStored(const Parameter& parameter, pdcrt::MappedFile& file) {
-  const std::string &path = parameter.reference.file, &named = parameter.location.file;
-  return path == named ? file.open(path) : mapExternalData(named, path, file);
+/// The user may name any file. A model may come from anyone, and may not.
+pdcrt::Status openStored(const Reference& reference, pdcrt::MappedFile& file) {
+  if (reference.origin == ReferenceOrigin::namedByUser) return file.open(reference.file);
+  return mapExternalData(reference.model, reference.file, file);
 }
 
 /// The values of `parameter`, which lie in the safetensors file of its reference as another type.
@@ -96,7 +95,7 @@ private:
 } // namespace
 
 Status pdc::writeWeights(const std::string& path, const std::vector<const Parameter*>& parameters, Diagnostics& diags) {
-  std::map<std::string, pdcrt::MappedFile> files;
+  std::map<std::pair<std::string, ReferenceOrigin>, pdcrt::MappedFile> files;
   std::vector<std::vector<std::byte>> owned; // drawn, or views that are not a range of bytes
   owned.reserve(2 * parameters.size());
   std::map<std::string, pdcrt::SafetensorsFile> described; ///< whose headers say of which type values are
@@ -109,9 +108,9 @@ Status pdc::writeWeights(const std::string& path, const std::vector<const Parame
       continue;
     }
     const Reference& reference = parameter->reference;
-    auto [file, isNew] = files.try_emplace(reference.file);
+    auto [file, isNew] = files.try_emplace({reference.file, reference.origin});
     if (isNew)
-      if (pdcrt::Status status = openStored(*parameter, file->second); !status)
+      if (pdcrt::Status status = openStored(reference, file->second); !status)
         return reportFile(status, reference.file, diags);
     const std::span<const std::byte> all = file->second.bytes();
     const auto offset = static_cast<std::size_t>(reference.offset), length = static_cast<std::size_t>(reference.length);

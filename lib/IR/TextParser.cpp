@@ -290,17 +290,23 @@ Status Parser::parseGraph() {
 
 // --- the module ---
 
-/// from "lenet.onnx" at 128 length 192000 stored [400, 120] permutation [1, 0], if it is there.
+/// from "lenet.onnx" at 128 length 192000 stored [400, 120] permutation [1, 0], if it is there; of external data
+/// from "lenet.bin" of "lenet.onnx" at 128 …
 Status Parser::parseReference(Parameter& parameter) {
   if (!acceptWord("from")) return success;
   Reference& reference = parameter.reference;
   Expected<std::string> file = parseText();
-  if (!file || !expectWord("at")) return failure;
+  if (!file) return failure;
+  const bool isExternal = acceptWord("of");
+  Expected<std::string> model = isExternal ? parseText() : std::string();
+  if (!model || !expectWord("at")) return failure;
   const Expected<std::int64_t> offset = parseInteger();
   if (!offset || !expectWord("length")) return failure;
   const Expected<std::int64_t> length = parseInteger();
   if (!length) return failure;
   reference = {.file = std::move(*file), .offset = *offset, .length = *length, .stored = parameter.type.shape};
+  reference.origin = isExternal ? ReferenceOrigin::externalData : ReferenceOrigin::namedByUser;
+  reference.model = std::move(*model);
   auto parseOptional = [&](const char* word, std::vector<std::int64_t>& list) -> Status {
     if (!acceptWord(word)) return success;
     Expected<std::vector<std::int64_t>> parsed = parseIntegers();

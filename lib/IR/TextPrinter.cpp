@@ -165,8 +165,9 @@ static std::string parameterText(const Parameter& parameter) {
   if (parameter.role == ParameterRole::state) text += " state";
   const Reference& reference = parameter.reference;
   if (reference != Reference{}) {
-    text += " from " + quoted(reference.file) + " at " + std::to_string(reference.offset) + " length " +
-            std::to_string(reference.length);
+    text += " from " + quoted(reference.file);
+    if (reference.origin == ReferenceOrigin::externalData) text += " of " + quoted(reference.model);
+    text += " at " + std::to_string(reference.offset) + " length " + std::to_string(reference.length);
     if (reference.stored != parameter.type.shape) text += " stored " + toString(reference.stored);
     if (!reference.permutation.empty()) text += " permutation " + toString(reference.permutation);
   }

@@ -117,13 +117,16 @@ Expected<Value*> pdc::valueOfBound(const std::string& name, const std::string& b
     std::error_code error;
     const auto end = static_cast<std::int64_t>(std::filesystem::file_size(bound, error));
     const auto length = static_cast<std::int64_t>(file.values().size());
-    Parameter* parameter = builder.module().addParameter(
-        {.name = name,
-         .type = type,
-         .role = ParameterRole::frozen,
-         .reference =
-             {.file = bound, .offset = end - length, .length = length, .stored = type.shape, .permutation = {}},
-         .location = {.file = bound, .node = name}}); // which a person has named
+    Parameter* parameter = builder.module().addParameter({.name = name,
+                                                          .type = type,
+                                                          .role = ParameterRole::frozen,
+                                                          .reference = {.file = bound,
+                                                                        .offset = end - length,
+                                                                        .length = length,
+                                                                        .stored = type.shape,
+                                                                        .permutation = {},
+                                                                        .origin = ReferenceOrigin::namedByUser},
+                                                          .location = {.file = bound, .node = name}});
     return builder.graph().parameterValue(*parameter);
   }
   const std::optional<Tensor> tensor =

@@ -23,8 +23,8 @@ bool namesParameter(const std::string& name) {
 /// The elements of a tensor that lies in one piece; `mapped` keeps external data.
 Bytes bytesOf(const OnnxFile& file, const Reference& reference, pdcrt::MappedFile& mapped) {
   Bytes all = file.bytes();
-  if (reference.file != file.path()) {
-    if (!mapExternalData(file.path(), reference.file, mapped)) return {};
+  if (reference.origin == ReferenceOrigin::externalData) {
+    if (!mapExternalData(reference.model, reference.file, mapped)) return {};
     all = mapped.bytes();
   }
   const auto offset = static_cast<std::size_t>(reference.offset), length = static_cast<std::size_t>(reference.length);

@@ -39,7 +39,8 @@ Expected<StoredTensor> TensorReader::initializer(int i) {
   Reference reference{.file = file_.path(),
                       .offset = static_cast<std::int64_t>(range.offset),
                       .length = static_cast<std::int64_t>(range.length),
-                      .stored = type->shape};
+                      .stored = type->shape,
+                      .origin = ReferenceOrigin::namedByUser};
   return StoredTensor{*type, std::move(reference), std::nullopt, {}};
 }
 
@@ -73,7 +74,12 @@ Expected<StoredTensor> TensorReader::external(const onnx::TensorProto& proto, Ty
     return StoredTensor{std::move(type), std::nullopt, std::nullopt, location};
   Expected<ExternalData::Range> range = external_.locate(location, offset, length, where, diags_);
   if (!range) return failure;
-  Reference reference{.file = range->file, .offset = offset, .length = length, .stored = type.shape};
+  Reference reference{.file = range->file,
+                      .offset = offset,
+                      .length = length,
+                      .stored = type.shape,
+                      .origin = ReferenceOrigin::externalData,
+                      .model = file_.path()};
   return StoredTensor{std::move(type), std::move(reference), std::nullopt, location};
 }
 

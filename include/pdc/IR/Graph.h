@@ -30,6 +30,12 @@ class Graph;
 class Operation;
 class Value;
 
+/// Who has named the file of a reference, which decides how the file is opened.
+enum class ReferenceOrigin : std::uint8_t {
+  externalData, ///< a model, which may come from anyone: the file must lie beneath the model's folder (mapExternalData)
+  namedByUser   ///< the user: the model itself, a file of --init-from, a file that an input is bound to
+};
+
 /// How a parameter's elements are found in a file: bytes [offset, offset + length) hold a row-major tensor of shape
 /// `stored`, of which the parameter is the view. For now the view is the whole tensor, or its transpose.
 struct Reference {
@@ -38,6 +44,8 @@ struct Reference {
   std::int64_t length = 0;
   Shape stored;
   std::vector<std::int64_t> permutation; ///< empty: none; else parameter dim i is stored dim permutation[i]
+  ReferenceOrigin origin = ReferenceOrigin::externalData;
+  std::string model; ///< of ReferenceOrigin::externalData: the path of the model that names the file
   friend bool operator==(const Reference&, const Reference&) = default;
 };
 
