@@ -108,12 +108,11 @@ private:
     });
   }
 
-  /// What the last members of a ParameterRow say.
+  /// The last members of a ParameterRow, if they differ from their defaults.
   std::string rowFlags(const PlacedParameter& placed) const {
-    const bool early = isEarly(placed);
-    if (placed.parameter->type.layout == filterInBlocks)
-      return std::string(", /*early=*/") + (early ? "true" : "false") + ", /*inBlocks=*/true";
-    return early ? ", /*early=*/true" : "";
+    const bool early = isEarly(placed), inBlocks = placed.parameter->type.layout == filterInBlocks;
+    if (!early && !inBlocks) return "";
+    return std::string(", 1, 1, /*early=*/") + (early ? "true" : "false") + (inBlocks ? ", /*inBlocks=*/true" : "");
   }
 
   void frontMatter() {
@@ -152,13 +151,14 @@ private:
     out_ << "\n// Tables. Offsets are bytes in the block that a row belongs to.\n";
     if (!memory_.parameters.empty()) {
       out_ << "\n// Parameters in the weights block: ONNX name, type, shape, offset, bucket of the all-reduce, "
-              "trained, scales of "
-              "the\n// learning rate and of the weight decay.\nconstexpr pdcrt::ParameterRow parameters[] = {\n";
+              "trained.\n"
+              "// Flags follow the scales of the learning rate and of the weight decay.\n"
+              "constexpr pdcrt::ParameterRow parameters[] = {\n";
       const std::map<const Parameter*, int> bucketOf = bucketsOfParameters(program_);
       for (const PlacedParameter& p : memory_.parameters)
         out_ << "    {" << stringLiteral(p.parameter->name) << ", " << typeFields(p.parameter->type) << ", " << p.offset
              << ", " << bucketOf.at(p.parameter) << ", "
-             << (p.parameter->role == ParameterRole::trained ? "true" : "false") << ", 1, 1" << rowFlags(p) << "},\n";
+             << (p.parameter->role == ParameterRole::trained ? "true" : "false") << rowFlags(p) << "},\n";
       out_ << "};\n";
     }
     if (!memory_.gradients.empty()) {
@@ -212,16 +212,14 @@ private:
             "gradients that\n// the user sends back.\nconstexpr pdcrt::SharedRow shared[] = {\n";
     for (const pdcrt::SharedRow& row : memory_.shared)
       out_ << "    {" << row.owner << ", " << row.user << ", " << row.valueBytes << ", " << row.partBytes << "},\n";
-    out_
-        << "};\n\n// These parameters: row above, ONNX name, type, shape, offset (of the owner: in the weights block), "
-           "row of the\n// owner's parameters.\nconstexpr pdcrt::SharedValueRow sharedValues[] = {\n";
+    out_ << "};\n\n// These parameters: row above, ONNX name, type, shape, offset (of the owner: in the weights "
+            "block), row of the\n// owner's parameters.\nconstexpr pdcrt::SharedValueRow sharedValues[] = {\n";
     for (const PlacedSharedValue& value : memory_.sharedValues)
       out_ << "    {" << value.shared << ", " << stringLiteral(value.parameter->name) << ", "
            << typeFields(value.parameter->type) << ", " << value.offset << ", " << value.index << "},\n";
     out_ << "};\n\n// Their uses by the user: row of shared, row of sharedValues, position among all uses, offset in "
-            "what "
-            "travels, offset\n// in the user's gradients block, whether backward_input writes it.\nconstexpr "
-            "pdcrt::SharedUseRow sharedUses[] = {\n";
+            "what travels, offset\n// in the user's gradients block, whether backward_input writes it.\n"
+            "constexpr pdcrt::SharedUseRow sharedUses[] = {\n";
     for (const PlacedSharedUse& use : memory_.sharedUses)
       out_ << "    {" << memory_.sharedValues[static_cast<std::size_t>(use.value)].shared << ", " << use.value << ", "
            << use.position << ", " << use.part << ", " << std::max<std::int64_t>(use.gradient, 0) << ", "

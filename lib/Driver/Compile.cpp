@@ -171,7 +171,7 @@ Status Compilation::readModel() {
 
 /// Losses, the axes of their labels, and what an evaluation reports.
 Status Compilation::addLosses() {
-  const std::string output = pdcrt::isOutputMetric(options_.metric) ? options_.metric.substr(7) : "";
+  const std::string output = pdcrt::outputOfMetric(options_.metric);
   PassContext passContext = context();
   Expected<Value*> metric = output.empty() ? nullptr : scalarOutput(passContext, output);
   if (!metric || !run(lossSteps(options_.losses, true)) || !probe_->addLabels(*module_, batch_, diags_)) return failure;

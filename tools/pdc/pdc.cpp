@@ -32,7 +32,7 @@ void addOutputFlags(CLI::App& app, CompileOptions& options, std::string& diagnos
   app.add_option("--metric", options.metric, "what evaluation reports\nDefault: what fits the loss.")
       ->check([](const std::string& text) {
         const bool known = CLI::IsMember({"accuracy", "top5", "perplexity", "mse", "none"})(text).empty();
-        return known || pdcrt::isOutputMetric(text)
+        return known || !pdcrt::outputOfMetric(text).empty()
                    ? std::string()
                    : "'" + text + "' is none of accuracy, top5, perplexity, mse, none, output:NAME";
       })

@@ -40,8 +40,8 @@ struct ParameterRow {
   std::size_t offset; ///< in the weights block
   int bucket;         ///< parameters of one bucket are reduced together, lower buckets first (Stream::bucket)
   bool trained;       ///< false: frozen, has no gradient
-  double learningRateScale;
-  double weightDecayScale;
+  double learningRateScale = 1;
+  double weightDecayScale = 1;
   /// It is updated in the middle of backward_input, which has its gradient in scratch for that long
   /// (Stream::update); it has no row among Stage::gradients.
   bool early = false;

@@ -105,8 +105,8 @@ struct Training {
   bool checksGradients() const { return clipNorm || lossScaleInterval > 0 || nonFinite != NonFinite::take; }
 };
 
-/// Whether `metric` is "output:NAME": the mean of the model's scalar output NAME.
-bool isOutputMetric(const std::string& metric);
+/// NAME of the metric "output:NAME", which is the mean of the model's scalar output NAME; empty: it is another metric.
+std::string outputOfMetric(const std::string& metric);
 
 std::string toJson(const Training& training);
 

@@ -115,9 +115,10 @@ void addStage(EvaluationSums& sums, const Training& training, const Stage& stage
               std::int64_t valid) {
   const OutputRow* prediction = nullptr;
   const DataRow* label = nullptr;
+  const std::string output = outputOfMetric(training.metric);
   for (const OutputRow& row : stage.outputs) {
     if (row.kind != OutputKind::prediction) continue;
-    if (isOutputMetric(training.metric) && training.metric.substr(7) == row.name && row.shape.elements() == 1) {
+    if (!output.empty() && row.name == output && row.shape.elements() == 1) {
       if (valid < training.batch) continue;
       sums.output += *reinterpret_cast<const float*>(slot + row.offset);
       sums.outputs += 1;
@@ -156,7 +157,7 @@ void addMinibatch(EvaluationSums& sums, const Training& training, const OutputRo
 }
 
 Status checkSums(const EvaluationSums& sums, const Training& training) {
-  if (isOutputMetric(training.metric)) {
+  if (!outputOfMetric(training.metric).empty()) {
     if (sums.outputs > 0) return {};
     return {Exit::badData,
             "'" + training.metric + "' counts in whole minibatches, the data has fewer than " +
@@ -168,7 +169,7 @@ Status checkSums(const EvaluationSums& sums, const Training& training) {
 }
 
 double metricOf(const EvaluationSums& sums, const Training& training) {
-  if (isOutputMetric(training.metric)) return sums.output / sums.outputs;
+  if (!outputOfMetric(training.metric).empty()) return sums.output / sums.outputs;
   if (training.metric == "mse") return sums.squaredError / sums.elements;
   if (training.metric == "perplexity") return std::exp(sums.surprise / sums.samples);
   if (training.metric == "top5") return sums.correctTop5 / sums.samples;

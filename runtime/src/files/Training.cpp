@@ -213,8 +213,9 @@ double LearningRateSchedule::at(double learningRate, std::int64_t minibatch) con
   return rate;
 }
 
-bool isOutputMetric(const std::string& metric) {
-  return metric.starts_with("output:") && metric.size() > 7;
+std::string outputOfMetric(const std::string& metric) {
+  constexpr std::string_view prefix = "output:";
+  return metric.starts_with(prefix) ? metric.substr(prefix.size()) : std::string();
 }
 
 static const char* nameOf(NonFinite what) {
@@ -309,7 +310,7 @@ Status parseTraining(const std::string& text, const std::string& file, Training&
   if (reader.object("ignore_index")) training.ignoreIndex = ignored;
   reader.number("label_smoothing", training.labelSmoothing, 0);
   reader.numbers("class_weights", training.classWeights, 0);
-  if (const Json* metric = reader.object("metric"); metric && metric->is_string() && isOutputMetric(*metric))
+  if (const Json* metric = reader.object("metric"); metric && metric->is_string() && !outputOfMetric(*metric).empty())
     training.metric = *metric;
   else
     reader.text("metric", training.metric, {"accuracy", "top5", "perplexity", "mse", "none", "output:NAME"});

@@ -28,16 +28,16 @@ using pdcrt::View;
 
 // Tables. Offsets are bytes in the block that a row belongs to.
 
-// Parameters in the weights block: ONNX name, type, shape, offset, bucket of the all-reduce, trained, scales of the
-// learning rate and of the weight decay.
+// Parameters in the weights block: ONNX name, type, shape, offset, bucket of the all-reduce, trained.
+// Flags follow the scales of the learning rate and of the weight decay.
 constexpr pdcrt::ParameterRow parameters[] = {
-    {"block3.bn1.weight", Element::f32, {64}, 0, 0, true, 1, 1},
-    {"block3.bn1.bias", Element::f32, {64}, 256, 0, true, 1, 1},
+    {"block3.bn1.weight", Element::f32, {64}, 0, 0, true},
+    {"block3.bn1.bias", Element::f32, {64}, 256, 0, true},
     {"block3.conv2.weight", Element::f32, {64, 64, 3, 3}, 512, 0, true, 1, 1, /*early=*/false, /*inBlocks=*/true},
-    {"block3.bn2.weight", Element::f32, {64}, 147968, 0, true, 1, 1},
-    {"block3.bn2.bias", Element::f32, {64}, 148224, 0, true, 1, 1},
-    {"fc.weight", Element::f32, {10, 64}, 148480, 0, true, 1, 1},
-    {"fc.bias", Element::f32, {10}, 151040, 0, true, 1, 1},
+    {"block3.bn2.weight", Element::f32, {64}, 147968, 0, true},
+    {"block3.bn2.bias", Element::f32, {64}, 148224, 0, true},
+    {"fc.weight", Element::f32, {10, 64}, 148480, 0, true},
+    {"fc.bias", Element::f32, {10}, 151040, 0, true},
 };
 
 // Uses of parameters: which parameter, offset of its gradient in the gradients block, whether backward_input has it.
