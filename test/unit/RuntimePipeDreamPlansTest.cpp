@@ -5,6 +5,7 @@
 #include "PipeDreamOrder.h"
 #include "Replay.h"
 #include "TimedPipeline.h"
+#include "pdcrt/Verify.h"
 
 #include <cstring>
 #include <gtest/gtest.h>

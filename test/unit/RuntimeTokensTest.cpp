@@ -3,6 +3,7 @@
 #include "data/Data.h"
 #include "pdcrt/Hash.h"
 #include "pdcrt/Random.h"
+#include "pdcrt/Training.h"
 
 #include <cstdlib>
 #include <cstring>

@@ -1,6 +1,7 @@
 // LINK: pdcPredict
 // Closed forms of docs/Semantics.md, reproduced by the simulator for p equal stages and m microbatches per batch.
 #include "pdc/Predict/Prediction.h"
+#include "pdcrt/Verify.h"
 
 #include <gtest/gtest.h>
 

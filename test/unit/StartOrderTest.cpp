@@ -1,4 +1,4 @@
-// LINK: pdcSchedule
+// LINK: pdcSchedule pdcrt_base
 // The order in which ranks start transfers, by executing the lists anew: each rank has one lane without buffers, in
 // which it does one transfer after the other, in its order; a transfer is done when both ends have come to it. Random
 // pipelines under every schedule come to their end, of any length; where two turns of a rank are swapped, they do not.
