@@ -38,8 +38,13 @@ def missing():
     for tool in ("ip", "tc"):
         if not shutil.which(tool):
             return f"'{tool}' is not installed: apt-get install iproute2"
+    probe = f"{PREFIX}{os.getpid()}-probe"
     try:
-        ip("netns", "list")
+        ip("netns", "add", probe)
+        try:
+            ip("-n", probe, "link", "show")  # not where / is no mount point, as in a chroot
+        finally:
+            ip("netns", "del", probe)
     except subprocess.CalledProcessError as error:
         return f"this machine has no network namespaces: {error.stderr.strip()}"
     return ""

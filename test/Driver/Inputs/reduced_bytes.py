@@ -10,7 +10,7 @@ stage = json.loads((folder / "plan.json").read_text())["stages"][0]
 text = (folder / "stage0.cpp").read_text()
 rows = re.search(r"ParameterRow parameters\[\] = \{\n(.*?)\n\};", text, re.DOTALL)[1].splitlines()
 uses = len(re.search(r"GradientRow gradients\[\] = \{\n(.*?)\n\};", text, re.DOTALL)[1].splitlines())
-shapes = [re.search(r"Element::f32, \{([\d, ]*)\}.*, true,", row) for row in rows]
+shapes = [re.search(r"Element::f32, \{([\d, ]*)\}.*, true[,}]", row) for row in rows]
 trained = sum(4 * math.prod(map(int, shape[1].split(","))) for shape in shapes if shape)
 if stage["reduced_bytes"] == trained:
     print("reduced: what the trained rows of the stage have")
