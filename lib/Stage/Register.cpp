@@ -114,15 +114,16 @@ void pdc::registerStagePasses(PassRegistry& registry) {
                     "gradient up at once.",
                 .options = {stages, {"after-readers", "large gradients come after the last reader of the parameter"}},
                 .run = onStages(runWeightGradientsEarly)});
-  registry.add({.argument = "gradients-together",
-                .summary = "Joins the weight gradient and the input gradient of a large parameter in one operation",
-                .description =
-                    "The two read the parameter part by part together, and each part is updated right after. Applies "
-                    "to stages that update parameters inside their backward, where the gradient can be made in parts "
-                    "and one operation of the backward reads the parameter (OpDef::together). No bit of a gradient "
-                    "changes. Runs after `weight-gradients-early`.",
-                .options = {stages},
-                .run = onStages(computeGradientsTogether)});
+  registry.add(
+      {.argument = "gradients-together",
+       .summary = "Joins the weight gradient and the input gradient of a large parameter in one operation",
+       .description =
+           "The two read the parameter part by part together, and each part is updated right after. Applies "
+           "to stages that update parameters inside their backward, where the gradient can be made in parts "
+           "and one operation of the backward reads the parameter (OpRewrites::together). No bit of a gradient "
+           "changes. Runs after `weight-gradients-early`.",
+       .options = {stages},
+       .run = onStages(computeGradientsTogether)});
   registry.add({.argument = "compute-again",
                 .summary = "Recomputes values in the backward of stages that one pass over memory gives",
                 .description =

@@ -1,4 +1,4 @@
-// Puts exporters' pieces back together: the op that a pattern stands for knows the pattern (OpDef::raise).
+// Puts exporters' pieces back together: the op that a pattern stands for knows the pattern (OpRewrites::raise).
 #include "pdc/Transforms/Transforms.h"
 
 #include "pdc/Transforms/GraphUtilities.h"

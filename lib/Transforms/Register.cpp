@@ -15,16 +15,17 @@ void pdc::registerTransforms(PassRegistry& registry) {
                     "of at most 64 KiB.",
                 .options = {},
                 .run = canonicalize});
-  registry.add({.argument = "raise",
-                .summary = "Turns exporters' pieces back into one op",
-                .description =
-                    "`transpose` of a weight, `matmul` and `add` become `linear`. What exporters make of layer and "
-                    "root mean square normalisation, GELU (with erf or tanh), softmax, attention and LSTM cells "
-                    "becomes one op again, and unrolled steps of an LSTM layer become that layer. The patterns "
-                    "belong to the ops (OpDef::raise). Runs before `differentiate`, because a fused backward cannot "
-                    "be recovered afterwards.",
-                .options = {},
-                .run = raise});
+  registry.add(
+      {.argument = "raise",
+       .summary = "Turns exporters' pieces back into one op",
+       .description =
+           "`transpose` of a weight, `matmul` and `add` become `linear`. What exporters make of layer and "
+           "root mean square normalisation, GELU (with erf or tanh), softmax, attention and LSTM cells "
+           "becomes one op again, and unrolled steps of an LSTM layer become that layer. The patterns "
+           "belong to the ops (OpRewrites::raise). Runs before `differentiate`, because a fused backward cannot "
+           "be recovered afterwards.",
+       .options = {},
+       .run = raise});
   registry.add({.argument = "differentiate",
                 .summary = "Appends the backward operations of @main",
                 .description =

@@ -76,7 +76,7 @@ static Tensor batchOf(const pdcrt::NpyFile& file, std::span<const std::int64_t> 
   return Tensor({file.element(), shape, plain}, bytes).convertedTo(type.element).reshaped(type.shape);
 }
 
-/// Of the exported weights from the replay's, relative to each parameter's norm, the largest.
+/// The largest difference of exported weights from the replay's, relative to the parameter's norm.
 static double largestDifference(const std::vector<Stage>& stages, const Tensors& exported) {
   double worst = 0;
   for (const Stage& stage : stages)

@@ -2,7 +2,6 @@
 // Gradients of large layers that are used up at once: the memory plan gives them a buffer for a part.
 #include "MemorySimulation.h"
 #include "pdc/IR/Text.h"
-#include "pdc/Ops/AllOps.h"
 #include "pdc/Stage/StagePasses.h"
 #include "pdc/Transforms/Transforms.h"
 
@@ -12,15 +11,6 @@
 using namespace pdc;
 
 namespace {
-
-const OpRegistry& registry() {
-  static const OpRegistry* ops = [] {
-    auto* made = new OpRegistry;
-    registerAllOps(*made);
-    return made;
-  }();
-  return *ops;
-}
 
 /// Stage 0 of a model with a layer of 2050 x 1031 weights between others, and a plan of its memory.
 struct LargeLayer {

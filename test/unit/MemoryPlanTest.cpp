@@ -5,7 +5,6 @@
 #include "pdc/IR/Builder.h"
 #include "pdc/IR/Text.h"
 #include "pdc/IR/Verifier.h"
-#include "pdc/Ops/AllOps.h"
 #include "pdc/Stage/StagePasses.h"
 #include "pdc/Transforms/Transforms.h"
 
@@ -19,15 +18,6 @@
 using namespace pdc;
 
 namespace {
-
-const OpRegistry& registry() {
-  static const OpRegistry* ops = [] {
-    auto* made = new OpRegistry;
-    registerAllOps(*made);
-    return made;
-  }();
-  return *ops;
-}
 
 /// A random model: linear layers, elementwise operations, views, values with several users.
 std::unique_ptr<Module> randomModule(std::uint64_t seed, Diagnostics& diags) {

@@ -2,7 +2,6 @@
 // Results that lie in the memory of an operand which nothing reads afterwards.
 #include "MemorySimulation.h"
 #include "pdc/IR/Text.h"
-#include "pdc/Ops/AllOps.h"
 #include "pdc/Transforms/Transforms.h"
 
 #include <gtest/gtest.h>
@@ -11,15 +10,6 @@
 using namespace pdc;
 
 namespace {
-
-const OpRegistry& registry() {
-  static const OpRegistry* ops = [] {
-    auto* made = new OpRegistry;
-    registerAllOps(*made);
-    return made;
-  }();
-  return *ops;
-}
 
 struct Replacements {
   std::vector<const Value*> made, replaced; ///< per operation: result 0, and what it may replace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "pdc/Memory/MemoryPlan.h"
+#include "pdc/Ops/AllOps.h"
 
 #include <algorithm>
 #include <map>
@@ -10,6 +11,16 @@
 #include <tuple>
 
 namespace pdc {
+
+/// All ops.
+inline const OpRegistry& registry() {
+  static const OpRegistry* ops = [] {
+    auto* made = new OpRegistry;
+    registerAllOps(*made);
+    return made;
+  }();
+  return *ops;
+}
 
 /// Who wrote each 64 bytes last.
 class SimulatedMemory {

@@ -88,7 +88,7 @@ TEST_P(Ops, ReferenceAgreesInBothPrecisions) {
   }
 }
 
-// What OpDef::again makes has the type and the bits of result 0.
+// What OpRewrites::again makes has the type and the bits of result 0.
 TEST_P(Ops, AgainGivesTheFirstResult) {
   if (!def().rewrites.again) GTEST_SKIP() << "not again";
   for (const std::string& example : def().examples) {

@@ -180,7 +180,7 @@ TEST(Optimizer, KeepsPiecesLikeTheWeightsOneAfterTheOther) {
 // ---- Arena ----
 
 TEST(Arena, AddsUpTheFormulaOfOneRank) {
-  // Stage 1 of 3, two replicas: w = 2, d = 1, adam; see docs/Semantics.md, "Memory of one rank".
+  // Stage 1 of 3, two replicas: w = 2, d = 1, adam; see pdcrt/Arena.h.
   Schedule schedule;
   schedule.stages = {{.replicas = 1}, {.replicas = 2, .warmup = 2, .syncDelay = 1, .slots = 3, .versions = 3}, {}};
   schedule.edges = {{.from = 0, .to = 1}, {.from = 1, .to = 2}};

@@ -158,7 +158,7 @@ struct GraphInput {
   int peer = -1;
   bool gradient = false;
   std::optional<LossShare> share = {}; ///< of a lossShare
-  std::int64_t classes = 0;            ///< labels are 0 … classes-1, where no op says so (OpDef::choices)
+  std::int64_t classes = 0;            ///< labels are 0 … classes-1, where no op says so (OpUsage::choices)
 };
 
 enum class OutputKind {

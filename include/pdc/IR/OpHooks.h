@@ -55,7 +55,7 @@ struct ChannelBlocks {
   /// Each of them may be in blocks or not, and those that are not are copied in every call; else all are, or none is.
   bool apart = false;
   bool last = true; ///< and not in blocks only
-  /// Of those that may be apart: have one layout all the same, and one number of channels.
+  /// Values that have one layout, and one number of channels, even where `apart` allows others.
   std::vector<const Value*> alike = {};
 };
 
@@ -78,7 +78,8 @@ struct Replaceable {
 /// Asked by code generation, kernel measurement, layout, and the memory plan.
 struct OpKernel {
   std::function<KernelUse(const Operation&)> use; ///< of kernel ops
-  /// Of kernels that compute in several ways; null: in one. By default, "automatic", the kernel decides.
+  /// The algorithms of a kernel that computes in several ways; null: it has one. By default, "automatic", the kernel
+  /// decides.
   std::function<KernelAlternatives(const Operation&, Target)> alternatives;
   /// Which layouts the kernel takes; null: only plain ones. Of elementwise ops and views: known.
   std::function<ChannelBlocks(const Operation&)> channelBlocks;
@@ -110,8 +111,8 @@ struct OpRewrites {
   /// The operation on `wider`, which is operand 0 with such a gap at the end of axis 1: it does not read the gap, and
   /// the gradient there is 0. Null: it knows no gaps.
   std::function<Operation*(const Operation&, Value* wider, Builder&)> ignoreGap;
-  /// Of attention whose operands' heads are split from rows: a value, made from these rows, that replaces result 0;
-  /// null: they are not.
+  /// For attention whose operands are heads split from rows: a value that reads these rows and replaces result 0; null:
+  /// the operands are no such heads.
   std::function<Value*(Operation&, Builder&)> mergeHeads;
   /// Fuses the operation, which makes the gradient of a parameter in parts, with `reader`, which reads the parameter.
   /// The new operation has the results of both, the reader's last, with the same bits. Null, or it returns null: the

@@ -40,14 +40,14 @@ void recomputeForward(Graph& stage);
 void computeWeightGradientsEarly(Graph& stage, bool afterReaders = false);
 
 /// Joins the operation that makes a gradient in parts with the one that reads the parameter for an input gradient,
-/// where no other operation of the backward reads it (OpDef::together): each part of the parameter is read for both
-/// before it is updated. Gradients are the same, bit for bit. Errors: internal ones only.
+/// where no other operation of the backward reads it (OpRewrites::together): each part of the parameter is read for
+/// both before it is updated. Gradients are the same, bit for bit. Errors: internal ones only.
 Status computeGradientsTogether(PassContext& context, Graph& stage);
 
 /// Which values computeAgain computes again.
 struct ComputeAgainOptions {
   double share = 0.01; ///< of the estimated time of the stage, at most, that is spent on it
-  /// Of a value: for less than this a call is not worth it.
+  /// Smaller values are kept: recomputing them is not worth a call.
   std::int64_t leastBytes = std::int64_t{1} << 16;
   /// The halves of a backward run apart: what both of them read is kept.
   bool splitBackward = false;
@@ -55,8 +55,8 @@ struct ComputeAgainOptions {
 
 /// Selective recomputation: instead of keeping a value of the forward until the backward of `stage`, a graph of
 /// splitStages, computes it again right before the first operation that reads it, where one pass over memory gives it
-/// from what is kept anyway (OpDef::again, elementwise operations that compute little). Gradients are the same, bit for
-/// bit, and at no time is more alive. Runs when the order of operations is final. Errors: internal ones only.
+/// from what is kept anyway (OpRewrites::again, elementwise operations that compute little). Gradients are the same,
+/// bit for bit, and at no time is more alive. Runs when the order of operations is final. Errors: internal ones only.
 Status computeAgain(PassContext& context, Graph& stage, const ComputeAgainOptions& options);
 
 /// For the graph of a stage that has one minibatch in flight at a time: its backward reads what the forward has

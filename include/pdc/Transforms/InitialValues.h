@@ -8,7 +8,7 @@
 namespace pdc {
 
 /// The initial values of the parameters of `graph` that have a usage: what the first op, in program order, says that
-/// takes the parameter or what ops that move or add elements made of it (OpDef::initialValues). Ask before
+/// takes the parameter or what ops that move or add elements made of it (OpUsage::initialValues). Ask before
 /// differentiation.
 std::map<const Parameter*, InitialValues> usualValues(const Graph& graph);
 

@@ -19,7 +19,7 @@ Status lowerPrecision(PassContext& context, ElementType low);
 Status alignClasses(PassContext& context, double leastFlops);
 
 /// Before `differentiate`: attention that a fused kernel may compute takes rows in which heads lie beside each other,
-/// as they are before they are split for it, and gives such (OpDef::mergeHeads).
+/// as they are before they are split for it, and gives such (OpRewrites::mergeHeads).
 Status mergeHeads(PassContext& context);
 
 /// After `differentiate`: gradients in low precision that are read in f32 only are made in f32, where the op can (its

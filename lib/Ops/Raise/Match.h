@@ -1,4 +1,4 @@
-// Questions that recognisers of exporters' patterns (OpDef::raise) ask about values.
+// Questions that recognisers of exporters' patterns (OpRewrites::raise) ask about values.
 #pragma once
 
 #include "pdc/IR/Builder.h"

@@ -1,4 +1,4 @@
-// Questions that kernels ask about elementwise operations beside them (OpDef::absorb).
+// Questions that kernels ask about elementwise operations beside them (OpRewrites::absorb).
 #pragma once
 
 #include "pdc/IR/Elementwise.h"

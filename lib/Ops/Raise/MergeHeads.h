@@ -1,4 +1,4 @@
-// Heads that are split from rows before attention, and put together again behind it (OpDef::mergeHeads).
+// Heads that are split from rows before attention, and put together again behind it (OpRewrites::mergeHeads).
 #pragma once
 
 #include "pdc/IR/Builder.h"

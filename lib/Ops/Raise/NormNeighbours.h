@@ -1,4 +1,4 @@
-// Which elementwise operations beside a norm, or beside its gradient for X, its kernel takes over (OpDef::absorb).
+// Which elementwise operations beside a norm, or beside its gradient for X, its kernel takes over (OpRewrites::absorb).
 #pragma once
 
 #include "pdc/IR/OpDef.h"

@@ -5,13 +5,13 @@
 
 namespace pdc::ops {
 
-/// OpDef::raise of dot_product_attention: softmax(scores) · V. Scores are a product of queries and keys, scaled by a
-/// number before (either or both) or after, then masked: a sum with anything that broadcasts, or a `where` with a
+/// OpRewrites::raise of dot_product_attention: softmax(scores) · V. Scores are a product of queries and keys, scaled by
+/// a number before (either or both) or after, then masked: a sum with anything that broadcasts, or a `where` with a
 /// number of at most -1e30. A constant mask that hides the keys after each query becomes `causal`; keys and values that
 /// are copied for several heads in a row are taken as they were.
 Value* raiseAttention(Operation& root, Builder& b);
 
-/// OpDef::raise of dropout_attention: the same with dropout after the softmax.
+/// OpRewrites::raise of dropout_attention: the same with dropout after the softmax.
 Value* raiseDropoutAttention(Operation& root, Builder& b);
 
 } // namespace pdc::ops

@@ -8,9 +8,9 @@
 
 namespace pdc::ops {
 
-/// OpDef::raise of the elementwise op `op`, which computes the analytic function `expression` of X: fires where a chain
-/// of elementwise operations, in which the op `part` occurs, computes the same function of one value, in whatever order
-/// its factors stand.
+/// OpRewrites::raise of the elementwise op `op`, which computes the analytic function `expression` of X: fires where a
+/// chain of elementwise operations, in which the op `part` occurs, computes the same function of one value, in whatever
+/// order its factors stand.
 ///
 /// The chain is made of + - * / and analytic functions alone, and is compared with `expression` at points between -50
 /// and 50; it may differ by 3e-7 · |x|, which is what exporters lose by rounding constants to single precision.

@@ -5,7 +5,7 @@
 
 namespace pdc::ops {
 
-/// OpDef::raise of `linear`:
+/// OpRewrites::raise of `linear`:
 ///   matmul %x, %w              with a parameter %w of rank 2, transposed or not    linear %x, %w
 ///   matmul %x, (transpose %w)                                                      linear %x, %w {transposed = true}
 ///   add (linear %x, %w), %b    with a parameter %b over the outputs                linear %x, %w, %b

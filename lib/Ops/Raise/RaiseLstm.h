@@ -5,7 +5,7 @@
 
 namespace pdc::ops {
 
-/// OpDef::raise of `lstm`:
+/// OpRewrites::raise of `lstm`:
 ///
 /// - the new cells f · c + i · g of a step, where f and i are sigmoids and g is tanh of three blocks of columns of
 ///   sums h · R + rest, and where o · tanh(new cells), o the sigmoid of the fourth block, is the new state: `lstm` over

@@ -5,12 +5,12 @@
 
 namespace pdc::ops {
 
-/// OpDef::raise of layer_norm: (x - mean) / sqrt(variance + epsilon) in its usual spellings, then the product with a
-/// scale, then the sum with a bias, one piece at a time; or all at once with the mean folded into the bias. Mean and
+/// OpRewrites::raise of layer_norm: (x - mean) / sqrt(variance + epsilon) in its usual spellings, then the product with
+/// a scale, then the sum with a bias, one piece at a time; or all at once with the mean folded into the bias. Mean and
 /// variance are over the last axes.
 Value* raiseLayerNorm(Operation& root, Builder& b);
 
-/// OpDef::raise of rms_norm: x / sqrt(mean of x² + epsilon), then the product with a scale.
+/// OpRewrites::raise of rms_norm: x / sqrt(mean of x² + epsilon), then the product with a scale.
 Value* raiseRmsNorm(Operation& root, Builder& b);
 
 } // namespace pdc::ops

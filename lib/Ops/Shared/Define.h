@@ -83,7 +83,7 @@ bool inChannelBlocks(const Operation& op);
 std::int64_t lanesOf(const Operation& op);
 /// The row-major shape in memory of an operand or result [N, C, H, W] of `op`, all of which have one layout.
 Shape blockedShape(const Operation& op, const Shape& shape);
-/// For OpDef::channelBlocks: all operands and results of rank 4, in one layout.
+/// For OpKernel::channelBlocks: all operands and results of rank 4, in one layout.
 ChannelBlocks everyPlane(const Operation& op);
 
 // Costs.

@@ -1,4 +1,4 @@
-// The usual initialisation of parameters, by the op that uses them (OpDef::initialValues): what PyTorch's modules do.
+// The usual initialisation of parameters, by the op that uses them (OpUsage::initialValues): what PyTorch's modules do.
 #pragma once
 
 #include "pdc/IR/OpDef.h"

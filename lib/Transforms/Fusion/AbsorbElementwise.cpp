@@ -1,4 +1,4 @@
-// Lets kernels take over operations beside them, mostly elementwise ones, as their OpDefs offer (OpDef::absorb).
+// Lets kernels take over operations beside them, mostly elementwise ones, as their OpDefs offer (OpRewrites::absorb).
 #include "AbsorbElementwise.h"
 
 #include "GroupOrder.h"

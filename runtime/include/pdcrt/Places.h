@@ -29,7 +29,7 @@ public:
   int processes() const { return firstOf_.back(); }
   int members(int rank) const { return process(rank + 1) - process(rank); }
 
-  /// Of a process of the run.
+  /// The rank and member that a process of the run is.
   Place at(int process) const { return places_[static_cast<std::size_t>(process)]; }
   /// The stage replicas that a process computes for.
   const std::vector<Host>& hosts(int process) const {

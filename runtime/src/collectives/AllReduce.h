@@ -2,8 +2,8 @@
 // the other. The result does not depend on timing, and is the same in every transport. A replica that contributes
 // nothing still owns its part and receives the rest.
 //
-// Of the reductions of a replica one may be in each of the three steps, so that a link that gathers the next one, or
-// spreads the last one, is busy while a rank adds.
+// Three reductions of a replica may overlap, one in each step: while a rank adds, its links gather the next reduction
+// and spread the last one.
 #pragma once
 
 #include "Exchange.h"

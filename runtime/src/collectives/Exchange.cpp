@@ -7,7 +7,7 @@
 namespace pdcrt {
 namespace {
 
-/// Of the first `floats` of all, dealt out in turn: how many `part` gets of `parts`.
+/// How many of `floats` elements part `part` of `parts` gets when they are dealt out in turn.
 std::size_t dealt(std::size_t floats, std::size_t part, std::size_t parts) {
   return (floats + parts - 1 - part) / parts;
 }

@@ -276,7 +276,7 @@ Status Executor::evaluateOne(HostedStage& hosted, const Action& action) {
 Status Executor::tellPredictions(const HostedStage& hosted, const Action& action, const std::byte* slot) {
   const Stage& stage = *hosted.stage;
   if (device::hostSeesBlocks()) return (*predicted_)(hosted, action.index, slot);
-  // Of a slot's gigabytes only what is read of it is copied, and so much of this is ever memory.
+  // A slot may have gigabytes. Only the rows that are read are copied, so only their pages become memory.
   const std::unique_ptr<std::byte[]> mirror(new std::byte[stage.bytes.slot]);
   const auto take = [&](const auto& row) {
     device::copy(stream_, mirror.get() + row.offset, slot + row.offset,
