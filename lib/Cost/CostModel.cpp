@@ -65,7 +65,7 @@ Plan pdc::describePartition(const CostGraph& graph, const Cluster& cluster, cons
   plan.schedule = options.schedule;
   plan.weights = options.weights;
   plan.sync = options.sync;
-  plan.microbatches = options.schedule == "1f1b" ? 1 : options.microbatches;
+  plan.microbatches = options.schedule->hasBatches ? options.microbatches : 1;
   plan.cluster = cluster;
   std::vector<int> stageOf;
   Pipeline pipeline = pipelineOf(graph, Machine(cluster, options), options, partition, stageOf);
@@ -122,7 +122,7 @@ static std::vector<std::int64_t> loopedMemoryOf(const Plan& plan, const PlannerO
 }
 
 std::vector<std::int64_t> pdc::memoryOf(const Plan& plan, const PlannerOptions& options) {
-  if (stagesPerRank(plan.schedule) > 1) return loopedMemoryOf(plan, options);
+  if (plan.schedule->stagesPerRank > 1) return loopedMemoryOf(plan, options);
   Pipeline pipeline = pipelineOf(plan, Machine(plan.cluster, options), options);
   std::vector<std::int64_t> memory;
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
@@ -142,7 +142,7 @@ static double steadyBound(const Pipeline& pipeline) {
 /// Time per microbatch of a flushing schedule, at least: see pdc/Planner/CostModel.h.
 static double flushBound(const Pipeline& pipeline, const PlannerOptions& options, const Loads& loads) {
   constexpr double never = -std::numeric_limits<double>::infinity();
-  const bool splits = splitsBackward(options.schedule);
+  const bool splits = options.schedule->splitsBackward;
   std::size_t n = pipeline.stages.size();
   auto backMs = [&](const PipelineStage& stage) { return splits ? stage.inputGradientMs : stage.backwardMs(); };
   // From the beginning of a batch to the first forward of a stage, and from its last gradient to stage 0's.
@@ -180,7 +180,7 @@ static double flushBound(const Pipeline& pipeline, const PlannerOptions& options
 }
 
 static double batchBound(const Pipeline& pipeline, const PlannerOptions& options, const Loads& loads) {
-  return flushes(options.schedule) ? flushBound(pipeline, options, loads) : steadyBound(pipeline);
+  return options.schedule->flushes ? flushBound(pipeline, options, loads) : steadyBound(pipeline);
 }
 
 static bool fitsIntoMemory(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup) {
@@ -189,9 +189,9 @@ static bool fitsIntoMemory(const Pipeline& pipeline, const PlannerOptions& optio
   return true;
 }
 
-/// 2bw's condition: what is in flight belongs to at most two batches.
+/// Where the kind demands it: what is in flight belongs to at most two batches.
 static bool fitsIntoBatch(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup) {
-  if (options.schedule != "2bw") return true;
+  if (!options.schedule->inFlightFitsBatch) return true;
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s)
     if ((std::int64_t{warmup[s]} + 1) * pipeline.stages[s].replicas > pipeline.microbatches) return false;
   return true;
@@ -227,7 +227,7 @@ static void adjustForVerticalSync(const Pipeline& pipeline, std::vector<int>& wa
 
 static PlanCost costOfHide(const Pipeline& pipeline, const PlannerOptions& options, const Loads& loads) {
   auto adjust = [&](std::vector<int>& warmup) {
-    if (options.weights == "vertical-sync") adjustForVerticalSync(pipeline, warmup);
+    if (options.weights == pdcrt::WeightPolicy::verticalSync) adjustForVerticalSync(pipeline, warmup);
   };
   auto fits = [&](const std::vector<int>& warmup) { return fitsIntoMemory(pipeline, options, warmup); };
   Loops loops(pipeline, loads);
@@ -249,20 +249,22 @@ static std::vector<int> cutToMemory(const Pipeline& pipeline, const PlannerOptio
   return warmup;
 }
 
-/// `describe` gives the plan, for policies whose warm-up follows from it.
-/// GPipe's warm-up: all forwards of a batch come before its first backward.
-static std::vector<int> wholeBatch(const Pipeline& pipeline) {
+/// The warm-up that the kind of schedule prescribes; empty: none.
+static std::vector<int> prescribed(const Pipeline& pipeline, const ScheduleDef& kind) {
   std::vector<int> warmup;
   for (const PipelineStage& stage : pipeline.stages)
-    warmup.push_back(static_cast<int>((pipeline.microbatches + stage.replicas - 1) / stage.replicas) - 1);
+    if (const std::optional<int> own = kind.warmup(pipeline.microbatches, stage.replicas)) warmup.push_back(*own);
   return warmup;
 }
+
+/// `describe` gives the plan, for policies whose warm-up follows from it.
 
 template <class Describe>
 static PlanCost costUnderPolicy(const Pipeline& pipeline, const Machine& machine, const PlannerOptions& options,
                                 Describe describe) {
   Loads loads = loadsOf(pipeline, machine);
-  if (options.schedule == "gpipe") return costWith(pipeline, options, loads, wholeBatch(pipeline));
+  if (std::vector<int> own = prescribed(pipeline, *options.schedule); !own.empty())
+    return costWith(pipeline, options, loads, std::move(own));
   if (options.warmupPolicy == WarmupPolicy::given) {
     if (options.warmup.size() != pipeline.stages.size()) return {};
     return costWith(pipeline, options, loads, options.warmup);

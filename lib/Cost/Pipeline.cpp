@@ -49,11 +49,12 @@ static void otherStages(std::span<const std::int64_t> nodes, const std::vector<i
 }
 
 static bool isDelayed(const Pipeline& pipeline, const PipelineStage& stage) {
-  return pipeline.microbatches == 0 && pipeline.overlap && pipeline.stages.size() > 1 && stage.replicas > 1;
+  return pipeline.schedule->syncDelay(pipeline.sync, static_cast<int>(pipeline.stages.size()), stage.replicas) > 0;
 }
 
 /// What follows from the sums: all-reduces, what is exposed of them, bytes at the ends of edges.
-static void finish(Pipeline& pipeline, const Machine& machine, bool splits) {
+static void finish(Pipeline& pipeline, const Machine& machine) {
+  const bool splits = pipeline.schedule->splitsBackward;
   mergeEdges(pipeline.edges);
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
     PipelineStage& stage = pipeline.stages[s];
@@ -114,15 +115,15 @@ static PipelineStage sumOf(const CostGraph& graph, const PartitionStage& part) {
 }
 
 /// Stages in turn on equal devices; those of one rank have the same leaves. Returns the speed of each stage.
-static std::vector<double> placeInTurn(Pipeline& pipeline, const Machine& machine, const std::string& schedule) {
+static std::vector<double> placeInTurn(Pipeline& pipeline, const Machine& machine) {
   const DeviceClass& devices = machine.classes()[0];
   int count = static_cast<int>(pipeline.stages.size());
   for (int s = 0; s < count; ++s) {
     PipelineStage& stage = pipeline.stages[s];
-    stage.firstRank = static_cast<std::size_t>(hostOfStage(schedule, s, count) * stage.replicas);
+    stage.firstRank = static_cast<std::size_t>(pipeline.schedule->rankOfStage(s, count) * stage.replicas);
     stage.limitBytes = devices.memoryBytes;
   }
-  auto ranks = static_cast<std::ptrdiff_t>(count / stagesPerRank(schedule) * pipeline.stages[0].replicas);
+  auto ranks = static_cast<std::ptrdiff_t>(count / pipeline.schedule->stagesPerRank * pipeline.stages[0].replicas);
   pipeline.leaves.assign(devices.leaves.begin(), devices.leaves.begin() + ranks);
   return std::vector<double>(pipeline.stages.size(), devices.speed);
 }
@@ -153,17 +154,17 @@ static std::vector<double> place(Pipeline& pipeline, const Machine& machine, con
 Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const PlannerOptions& options,
                          const Partition& partition, std::vector<int>& stageOf) {
   Pipeline pipeline;
-  pipeline.microbatches = options.schedule == "1f1b" ? 0 : options.microbatches;
-  pipeline.overlap = options.sync == "overlap";
+  pipeline.schedule = options.schedule;
+  pipeline.microbatches = options.schedule->hasBatches ? options.microbatches : 0;
+  pipeline.sync = options.sync;
   stageOf.assign(graph.nodes.size(), -1);
   pipeline.stages.reserve(partition.stages.size());
   for (std::size_t s = 0; s < partition.stages.size(); ++s) {
     pipeline.stages.push_back(sumOf(graph, partition.stages[s]));
     for (std::int64_t v : partition.stages[s].nodes) stageOf[v] = static_cast<int>(s);
   }
-  const std::vector<double> speeds = stagesPerRank(options.schedule) > 1
-                                         ? placeInTurn(pipeline, machine, options.schedule)
-                                         : place(pipeline, machine, partition);
+  const std::vector<double> speeds =
+      options.schedule->stagesPerRank > 1 ? placeInTurn(pipeline, machine) : place(pipeline, machine, partition);
   std::vector<int> users;
   for (const CostTensor& tensor : graph.tensors) {
     int from = stageOf[tensor.from];
@@ -205,14 +206,15 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
     if (!buckets) buckets.emplace(graph, options);
     stage.buckets = buckets->of(partition.stages[s], static_cast<int>(s), stageOf);
   }
-  finish(pipeline, machine, splitsBackward(options.schedule));
+  finish(pipeline, machine);
   return pipeline;
 }
 
 Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const PlannerOptions& options) {
   Pipeline pipeline;
-  pipeline.microbatches = plan.schedule == "1f1b" ? 0 : plan.microbatches;
-  pipeline.overlap = plan.sync == "overlap";
+  pipeline.schedule = plan.schedule;
+  pipeline.microbatches = plan.schedule->hasBatches ? plan.microbatches : 0;
+  pipeline.sync = plan.sync;
   for (const PlanStage& from : plan.stages) {
     PipelineStage stage;
     stage.replicas = from.replicas;
@@ -228,10 +230,10 @@ Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const Planner
     stage.scratchBytes = from.scratchBytes;
     stage.handoverBytes = from.handoverBytes;
     stage.firstRank = pipeline.leaves.size();
-    if (stagesPerRank(plan.schedule) > 1)
+    if (plan.schedule->stagesPerRank > 1)
       stage.firstRank = static_cast<std::size_t>(from.replicas) *
-                        static_cast<std::size_t>(hostOfStage(plan.schedule, static_cast<int>(pipeline.stages.size()),
-                                                             static_cast<int>(plan.stages.size())));
+                        static_cast<std::size_t>(plan.schedule->rankOfStage(static_cast<int>(pipeline.stages.size()),
+                                                                            static_cast<int>(plan.stages.size())));
     std::size_t end = stage.firstRank + static_cast<std::size_t>(from.replicas);
     pipeline.leaves.resize(std::max(pipeline.leaves.size(), end), 0);
     pipeline.stages.push_back(stage);
@@ -257,42 +259,40 @@ Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const Planner
   for (const PlanSharedParameter& parameter : plan.sharedParameters)
     for (std::size_t i = 1; i < parameter.stages.size(); ++i)
       pipeline.shared.push_back({parameter.stages[0], parameter.stages[i], parameter.uses[i], parameter.bytes});
-  finish(pipeline, machine, splitsBackward(plan.schedule));
+  finish(pipeline, machine);
   return pipeline;
+}
+
+static StageShape shapeAt(const Pipeline& pipeline, const std::vector<int>& warmup, int stage) {
+  const PipelineStage& at = pipeline.stages[stage];
+  return {at.replicas, warmup[stage], at.syncDelay};
 }
 
 int pdc::versionsOf(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup,
                     int stage) {
-  if (options.schedule == "2bw") return 2;
-  if (pipeline.microbatches > 0 || options.weights == "latest") return 1;
-  if (options.weights == "stash") return warmup[stage] + 1;
-  // Vertical sync: the version that the input stage used, in units of this stage's updates.
-  const PipelineStage &own = pipeline.stages[stage], &input = pipeline.stages[0];
-  int ahead = input.replicas * (warmup[0] + input.syncDelay) + input.replicas - std::gcd(input.replicas, own.replicas);
-  return (ahead + own.replicas - 1) / own.replicas - own.syncDelay + 1;
+  return pipeline.schedule->versions(options.weights, shapeAt(pipeline, warmup, 0), shapeAt(pipeline, warmup, stage),
+                                     stage);
 }
 
 std::int64_t pdc::memoryOf(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup,
                            int s) {
   const PipelineStage& stage = pipeline.stages[s];
-  std::int64_t w = warmup[s], slots = w + 1, handovers = 1;
-  if (options.schedule == "zb-h1") {
-    slots =
-        zeroBubbleSlots(pipeline.microbatches, {pipeline.stages[0].replicas, warmup[0]}, {stage.replicas, warmup[s]});
-    handovers = std::max<std::int64_t>(1, slots - w);
-  }
+  const StageDepths depths = pipeline.schedule->depths(pipeline.microbatches, shapeAt(pipeline, warmup, 0),
+                                                       shapeAt(pipeline, warmup, s), s);
+  const std::int64_t w = warmup[s], slots = depths.slots, handovers = depths.handovers;
   auto state =
       static_cast<std::int64_t>(options.optimizerStatePerParameterByte * static_cast<double>(stage.parameterBytes));
   std::int64_t bytes =
       stage.parameterBytes * versionsOf(pipeline, options, warmup, s) + stage.gradientBytes * (stage.syncDelay + 1) +
       state + (stage.savedBytes + stage.sentBytes) * slots + stage.scratchBytes + stage.handoverBytes * handovers;
-  bytes += stage.valueBytesIn * (slots + 1) + stage.gradientBytesOut * 2 + stage.gradientBytesIn * (handovers + 1) +
-           stage.gradientBytesPast * std::max(handovers + 1, slots);
+  bytes += stage.valueBytesIn * depths.valuesReceived() + stage.gradientBytesOut * StageDepths::gradientsSent +
+           stage.gradientBytesIn * depths.gradientsReceived(true) +
+           stage.gradientBytesPast * depths.gradientsReceived(false);
   for (const SharedUse& use : pipeline.shared) {
     if (use.user != s) continue;
     std::int64_t versions = versionsOf(pipeline, options, warmup, use.owner);
     int R = pipeline.stages[use.owner].replicas;
-    if (options.weights == "stash") versions = std::min(versions, ((w + 1) * stage.replicas + R - 1) / R + 1);
+    if (options.weights == pdcrt::WeightPolicy::stash) versions = std::min(versions, ((w + 1) * stage.replicas + R - 1) / R + 1);
     bytes += use.bytes * (versions + 2 * use.uses);
   }
   return bytes;

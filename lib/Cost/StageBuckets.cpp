@@ -1,7 +1,5 @@
 #include "pdc/Cost/StageBuckets.h"
 
-#include "pdc/Plan/ScheduleName.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -9,7 +7,7 @@
 using namespace pdc;
 
 StageBuckets::StageBuckets(const CostGraph& graph, const PlannerOptions& options)
-    : graph_(graph), splits_(splitsBackward(options.schedule)) {
+    : graph_(graph), splits_(options.schedule->splitsBackward) {
   std::vector<std::int64_t> bytes;
   for (const CostNode& node : graph.nodes) bytes.push_back(node.parameterBytes);
   for (const CostSharedParameter& parameter : graph.sharedParameters)

@@ -1,6 +1,5 @@
 #include "Checks.h"
 
-#include "pdc/Plan/ScheduleName.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
 
 #include <algorithm>
@@ -36,9 +35,9 @@ static Status addUpNorms(Plan& plan, const PlanRequest& request, const CompileOp
                          const pdcrt::Training& training, Diagnostics& diags) {
   plan.gradientNorm = false;
   const bool clips = training.clipNorm && training.clipScope == pdcrt::ClipScope::global;
-  const bool skips = training.nonFinite == pdcrt::NonFinite::skip && hasBatches(plan.schedule);
+  const bool skips = training.nonFinite == pdcrt::NonFinite::skip && plan.schedule->hasBatches;
   if (plan.stages.size() == 1 || !(clips || skips || training.lossScaleInterval > 0)) return success;
-  plan.gradientNorm = hasBatches(plan.schedule);
+  plan.gradientNorm = plan.schedule->hasBatches;
   if (plan.gradientNorm && request.scheduleFile && !request.scheduleFile->batch &&
       !request.scheduleFile->shape.gradientNorm)
     return diags.error({.file = options.scheduleFile}).help("print it again with the same flags and --emit=schedule")
@@ -51,18 +50,18 @@ static Status addUpNorms(Plan& plan, const PlanRequest& request, const CompileOp
              .exit(ExitCode::usage)
              .help("clip each stage by itself: --clip-norm=NORM,scope=stage; or update all stages together: "
                    "--schedule=2bw or 1f1b-flush, --microbatches=M")
-         << "--clip-norm: under " << plan.schedule << " each of the " << plan.stages.size()
+         << "--clip-norm: under " << plan.schedule.name() << " each of the " << plan.stages.size()
          << " stages updates before the others know the norm of their gradients";
 }
 
 /// The scale with which losses are seeded must be the one that the update divides out.
 static Status scaleDynamically(const Plan& plan, const pdcrt::Training& training, Diagnostics& diags) {
-  if (training.lossScaleInterval == 0 || flushes(plan.schedule)) return success;
-  if (plan.stages.size() == 1 && plan.stages[0].warmup == 0 && !hasBatches(plan.schedule)) return success;
+  if (training.lossScaleInterval == 0 || plan.schedule->flushes) return success;
+  if (plan.stages.size() == 1 && plan.stages[0].warmup == 0 && !plan.schedule->hasBatches) return success;
   return diags.error({})
              .exit(ExitCode::usage)
              .help("flush after each batch: --schedule=1f1b-flush, --microbatches=M; or fix the scale: --loss-scale=S")
-         << "--loss-scale=dynamic: under " << plan.schedule
+         << "--loss-scale=dynamic: under " << plan.schedule.name()
          << " losses are seeded before the updates that could change the scale";
 }
 
@@ -71,7 +70,7 @@ static Status checkShares(const Plan& plan, const Graph& main, const CompileOpti
   const auto& inputs = main.inputs;
   if (std::none_of(inputs.begin(), inputs.end(), [](const GraphInput& input) { return input.share.has_value(); }))
     return success;
-  if (hasBatches(plan.schedule)) return success;
+  if (plan.schedule->hasBatches) return success;
   std::string replicas;
   bool equal = true;
   for (const PlanStage& stage : plan.stages) {
@@ -87,11 +86,11 @@ static Status checkShares(const Plan& plan, const Graph& main, const CompileOpti
                            "stages as many replicas: --straight, --replicas";
   if (asked)
     return diags.error({}).exit(ExitCode::usage).help(help)
-           << "average=update: under " << plan.schedule << " stages with " << replicas
+           << "average=update: under " << plan.schedule.name() << " stages with " << replicas
            << " replicas update with different minibatches";
   diags.remark({}).help(help) << "the loss is a mean over each minibatch, not over the positions of an update that "
                                  "count: under "
-                              << plan.schedule << " stages with " << replicas
+                              << plan.schedule.name() << " stages with " << replicas
                               << " replicas update with different minibatches";
   return success;
 }

@@ -14,7 +14,6 @@
 #include "pdc/Driver/Launch.h"
 #include "pdc/IR/Text.h"
 #include "pdc/Ops/AllOps.h"
-#include "pdc/Plan/ScheduleName.h"
 #include "pdc/Planner/Explain.h"
 #include "pdc/Transforms/Pipeline.h"
 #include "pdcrt/MappedFile.h"
@@ -136,7 +135,7 @@ Status Compilation::measureTo(const std::string& file) {
   PassContext passContext = context();
   ProfilingProgress progress(diags_);
   Expected<Profile> profile = measure(passContext, training_, provenance_, options_.busyCores,
-                                      {.splitBackward = splitsBackward(options_.planner.schedule),
+                                      {.splitBackward = options_.planner.schedule->splitsBackward,
                                        .target = options_.target,
                                        .threads = std::max(options_.threadsPerStage, 1)},
                                       progress);

@@ -1,7 +1,6 @@
 #include "Costs.h"
 
 #include "Measure.h"
-#include "pdc/Plan/ScheduleName.h"
 
 #include <algorithm>
 
@@ -20,7 +19,7 @@ static void adoptMeasured(const Profile& profile, Cluster& machines) {
 
 Expected<Costs> pdc::costsOf(PassContext& context, const CompileOptions& options, const pdcrt::Training& training,
                              const Provenance& provenance, PlanRequest& request) {
-  const bool splitBackward = splitsBackward(request.planner.schedule);
+  const bool splitBackward = request.planner.schedule->splitsBackward;
   Expected<Profile> profile =
       chooseProfile(options.profile, context, training, provenance, request.machines,
                     {.splitBackward = splitBackward, .target = options.target, .threads = request.threads});

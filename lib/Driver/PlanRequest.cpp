@@ -15,16 +15,15 @@ using namespace pdc;
 static void adoptFile(const ScheduleFile& file, PlannerOptions& planner) {
   const PipelineShape& shape = file.shape;
   planner.schedule = shape.kind;
-  planner.weights = shape.weights == pdcrt::WeightPolicy::verticalSync ? "vertical-sync"
-                    : shape.weights == pdcrt::WeightPolicy::latest     ? "latest"
-                                                                       : "stash";
+  planner.weights = shape.weights;
   planner.microbatches = std::max<std::int64_t>(1, shape.microbatches);
-  planner.sync = "barrier";
-  planner.warmupPolicy = WarmupPolicy::given;
+  planner.sync = SyncPolicy::barrier;
+  // Where ranks host several stages, the lists decide how far each is ahead.
+  planner.warmupPolicy = shape.kind->stagesPerRank > 1 ? WarmupPolicy::hide : WarmupPolicy::given;
   for (const StageShape& stage : shape.stages) {
     planner.stageReplicas.push_back(stage.replicas);
     planner.warmup.push_back(stage.warmup);
-    if (stage.syncDelay > 0) planner.sync = "overlap";
+    if (stage.syncDelay > 0) planner.sync = SyncPolicy::overlap;
   }
 }
 
@@ -59,9 +58,9 @@ static int threadsOf(const CompileOptions& options, const Cluster& machines) {
 pdcrt::Schedule PlanRequest::expectedSchedule() const {
   if (scheduleFile) return scheduleFile->batch ? scheduleOfBatch(*scheduleFile->batch, {}) : scheduleFile->schedule;
   PipelineShape shape =
-      straightShape(std::vector<StageShape>(static_cast<std::size_t>(stagesPerRank(planner.schedule))));
+      straightShape(std::vector<StageShape>(static_cast<std::size_t>(planner.schedule->stagesPerRank)));
   shape.kind = planner.schedule;
-  shape.microbatches = hasBatches(planner.schedule) ? planner.microbatches : 0;
+  shape.microbatches = planner.schedule->hasBatches ? planner.microbatches : 0;
   return buildSchedule(shape);
 }
 
@@ -87,7 +86,7 @@ Expected<PlanRequest> pdc::planRequest(const CompileOptions& options, const pdcr
                     .lateUpdates = options.lateUpdates,
                     .checksGradients = training.checksGradients(),
                     // Off for CUDA: there, a pass over memory is a visible share of the step.
-                    .computeAgain = options.target == Target::cpu && request.planner.recompute != "none",
+                    .computeAgain = options.target == Target::cpu && request.planner.recompute != RecomputePolicy::none,
                     .debugNan = options.debugNan};
   return request;
 }

@@ -28,7 +28,7 @@ void pdc::printSummary(const GeneratedProgram& program, const std::string& costS
         << std::setw(11) << static_cast<double>(stage.memoryBytes) / (1024 * 1024) << std::setw(11)
         << static_cast<double>(program.liveBytes[s]) / (1024 * 1024) << "\n";
   }
-  out << "predicted " << std::setprecision(3) << plan.timeMs << " ms per minibatch (" << plan.schedule
+  out << "predicted " << std::setprecision(3) << plan.timeMs << " ms per minibatch (" << plan.schedule.name()
       << (plan.scheduleFile.empty() ? "" : ", really " + plan.scheduleFile) << ", costs " << costSource << "), "
       << certificateOf(plan) << "\nnext: pdc-run " << output << " --data DATA\nDATA is a folder with\n"
       << dataFiles;

@@ -2,7 +2,7 @@
 #include "pdc/Plan/Plan.h"
 
 #include "pdc/Plan/PlanJson.h"
-#include "pdc/Plan/ScheduleName.h"
+#include "pdc/Plan/PolicyText.h"
 
 #include <set>
 
@@ -59,9 +59,9 @@ std::string pdc::toJson(const Plan& plan) {
   ordered_json object = {{"model", plan.model},
                          {"model_hash", plan.modelHash},
                          {"cost_source", plan.costSource},
-                         {"schedule", plan.schedule},
-                         {"weights", plan.weights},
-                         {"sync", plan.sync},
+                         {"schedule", plan.schedule.name()},
+                         {"weights", nameOf(plan.weights)},
+                         {"sync", nameOf(plan.sync)},
                          {"microbatches", plan.microbatches},
                          {"time_ms", plan.timeMs},
                          {"lower_bound_ms", plan.lowerBoundMs}};
@@ -260,10 +260,11 @@ static PlanRank readRank(const JsonNode& json, const Plan& plan, std::set<std::p
   return rank;
 }
 
-static std::string readSchedule(const JsonNode& json) {
+static ScheduleKind readSchedule(const JsonNode& json) {
   std::string name = json.text();
-  if (!isScheduleName(name)) json.error() << "expected one of " << scheduleNamesText() << ", got '" << name << "'";
-  return name;
+  std::optional<ScheduleKind> kind = ScheduleKind::named(name);
+  if (!kind) json.error() << "expected one of " << scheduleNamesText() << ", got '" << name << "'";
+  return kind.value_or(ScheduleKind());
 }
 
 Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& file, Diagnostics& diags) {
@@ -282,8 +283,9 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
   plan.schedule = readSchedule(root["schedule"]);
   plan.scheduleFile = optionalText(root, "schedule_file");
   if (std::optional<JsonNode> norm = root.find("gradient_norm")) plan.gradientNorm = norm->boolean();
-  plan.weights = root["weights"].oneOf({"stash", "vertical-sync", "latest"});
-  plan.sync = root["sync"].oneOf({"overlap", "barrier"});
+  plan.weights =
+      policyNamed(weightPolicies, root["weights"].oneOf({"stash", "vertical-sync", "latest"})).value_or(plan.weights);
+  plan.sync = policyNamed(syncPolicies, root["sync"].oneOf({"overlap", "barrier"})).value_or(plan.sync);
   plan.microbatches = root["microbatches"].integer(1, largestCount);
   plan.timeMs = optionalNumber(root, "time_ms");
   plan.lowerBoundMs = optionalNumber(root, "lower_bound_ms");
@@ -326,6 +328,6 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
     ranks.error().help("every replica of every stage needs a rank that hosts it")
         << "the stages have " << replicas << " replicas, the ranks host " << hosted.size();
   if (!document->ok()) return failure;
-  for (PlanStage& stage : plan.stages) stage.hideSync(splitsBackward(plan.schedule)); // times may have been edited
+  for (PlanStage& stage : plan.stages) stage.hideSync(plan.schedule->splitsBackward); // times may have been edited
   return plan;
 }

@@ -2,7 +2,6 @@
 
 #include "Search/Solver.h"
 #include "pdc/Cost/Loops.h"
-#include "pdc/Plan/ScheduleName.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Units.h"
 
@@ -108,7 +107,7 @@ public:
   /// What the best plan would cost; nothing if there is none.
   std::optional<Plan> best(const Cluster& cluster, const PlannerOptions& options) const {
     Diagnostics ignored(nullptr);
-    if (!isOwn() || stagesPerRank(options.schedule) > 1) {
+    if (!isOwn() || options.schedule->stagesPerRank > 1) {
       Expected<Plan> plan = (isOwn() ? planPipeline : other_)(graph_, cluster, options, ignored);
       if (!plan) return std::nullopt;
       return std::move(*plan);
@@ -232,6 +231,7 @@ static std::vector<Alternative> alternativesOf(const Replanner& replanner, const
                                                const PlannerOptions& options, const Plan& plan, bool searches) {
   const bool own = replanner.isOwn();
   std::vector<Alternative> alternatives;
+  if (options.schedule->isGiven) return alternatives; // its lists are for these stages only
   PlannerOptions free = freed(options);
   auto add = [&](const std::string& name, auto change) {
     PlannerOptions other = free;

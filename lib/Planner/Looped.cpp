@@ -29,7 +29,7 @@ struct Candidate {
 class LoopedPlanner {
 public:
   LoopedPlanner(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options, Diagnostics& diags)
-      : graph_(graph), cluster_(cluster), options_(options), diags_(diags), chunks_(stagesPerRank(options.schedule)),
+      : graph_(graph), cluster_(cluster), options_(options), diags_(diags), chunks_(options.schedule->stagesPerRank),
         places_(placesToCut(graph)) {}
 
   Expected<Plan> run() {
@@ -68,23 +68,23 @@ private:
   Status check() {
     if (options_.warmupPolicy == WarmupPolicy::given)
       return diags_.error({}).exit(ExitCode::unsupported).help("leave --warmup out")
-             << "how far the stages of '" << options_.schedule << "' run ahead follows from its order";
+             << "how far the stages of '" << options_.schedule.name() << "' run ahead follows from its order";
     if (deviceClasses(cluster_, options_).size() > 1)
       return diags_.error({}).exit(ExitCode::unsupported).help("take equal devices, or another schedule")
-             << "'" << options_.schedule << "' places stages in turn, on devices that are equal";
+             << "'" << options_.schedule.name() << "' places stages in turn, on devices that are equal";
     const std::vector<int>& replicas = options_.stageReplicas;
     if (replicas.empty()) return success;
     if (replicas.size() % static_cast<std::size_t>(chunks_) != 0)
       return diags_.error({}).exit(ExitCode::unsupported).help("give replicas for a multiple of that")
-             << "every rank hosts " << chunks_ << " stages under '" << options_.schedule << "', the replicas are for "
-             << replicas.size();
+             << "every rank hosts " << chunks_ << " stages under '" << options_.schedule.name()
+             << "', the replicas are for " << replicas.size();
     for (int r : replicas)
       if (r != replicas[0])
         return diags_.error({})
                    .exit(ExitCode::unsupported)
                    .help("replicate all stages equally, or take another schedule")
-               << "the replicas of '" << options_.schedule << "' are copies of the whole pipeline, got " << replicas[0]
-               << " and " << r;
+               << "the replicas of '" << options_.schedule.name() << "' are copies of the whole pipeline, got "
+               << replicas[0] << " and " << r;
     return success;
   }
 
@@ -99,12 +99,12 @@ private:
   }
 
   bool divides(const Shape& shape) const {
-    return options_.schedule == "zb-v" || options_.microbatches % (std::int64_t{shape.ranks} * shape.copies) == 0;
+    return !options_.schedule->fillsRanks || options_.microbatches % (std::int64_t{shape.ranks} * shape.copies) == 0;
   }
 
   std::vector<bool> recomputations() const {
-    if (options_.recompute == "all") return {true};
-    if (options_.recompute == "none") return {false};
+    if (options_.recompute == RecomputePolicy::all) return {true};
+    if (options_.recompute == RecomputePolicy::none) return {false};
     return {false, true};
   }
 
@@ -114,10 +114,10 @@ private:
     for (const CostNode& node : graph_.nodes) {
       double backwardMs = node.inputGradientMs + node.weightGradientMs;
       wholeMs += node.forwardMs + backwardMs;
-      wayMs += node.forwardMs + (splitsBackward(options_.schedule) ? node.inputGradientMs : backwardMs);
+      wayMs += node.forwardMs + (options_.schedule->splitsBackward ? node.inputGradientMs : backwardMs);
       leastWeightMs = std::min(leastWeightMs, node.weightGradientMs);
     }
-    if (splitsBackward(options_.schedule)) wayMs += leastWeightMs;
+    if (options_.schedule->splitsBackward) wayMs += leastWeightMs;
     std::int64_t m = options_.microbatches, local = (m + shape.copies - 1) / shape.copies;
     double speed = deviceClasses(cluster_, options_)[0].speed;
     return std::max(wholeMs * static_cast<double>(local) / shape.ranks, wayMs) / speed / static_cast<double>(m);
@@ -160,7 +160,8 @@ private:
               .exit(ExitCode::noPlan)
               .help(most >= chunks_ ? "take --devices=" + std::to_string(most / chunks_) + ", or another schedule"
                                     : "take another schedule")
-          << "the model can be cut into " << most << " stages at most, '" << options_.schedule << "' needs " << needed;
+          << "the model can be cut into " << most << " stages at most, '" << options_.schedule.name() << "' needs "
+          << needed;
       return;
     }
     if (divisible == 0) {
@@ -169,8 +170,8 @@ private:
       diags_.error({})
               .exit(ExitCode::unsupported)
               .help("take --microbatches=" + std::to_string((m + each - 1) / each * each))
-          << "the microbatches of '" << options_.schedule << "' must be a multiple of its " << each << " ranks, got "
-          << m;
+          << "the microbatches of '" << options_.schedule.name() << "' must be a multiple of its " << each
+          << " ranks, got " << m;
       return;
     }
     std::int64_t limit = deviceClasses(cluster_, options_)[0].memoryBytes;

@@ -14,19 +14,14 @@ using namespace pdc;
 
 static Status checkOptions(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                            Diagnostics& diags) {
-  if (!isScheduleName(options.schedule))
-    return diags.error({}).exit(ExitCode::unsupported).help("take one of " + scheduleNamesText())
-           << "the schedule '" << options.schedule << "' is not known";
   if (options.microbatches < 1)
     return diags.error({}).exit(ExitCode::usage) << "expected at least one microbatch, got " << options.microbatches;
-  if (options.recompute != "none" && options.recompute != "auto" && options.recompute != "all")
-    return diags.error({}).exit(ExitCode::usage).help("none, auto and all are known")
-           << "--recompute: '" << options.recompute << "' is not a choice";
-  if (options.schedule == "2bw" && !options.stageReplicas.empty()) {
+  if (options.schedule->inFlightFitsBatch && !options.stageReplicas.empty()) {
     const int most = *std::max_element(options.stageReplicas.begin(), options.stageReplicas.end());
     if (most > options.microbatches)
       return diags.error({}).exit(ExitCode::noPlan).help("take --microbatches=" + std::to_string(most) + " or more")
-             << "'2bw' needs as many microbatches per update as a stage has in flight, got " << options.microbatches
+             << "'" << options.schedule.name()
+             << "' needs as many microbatches per update as a stage has in flight, got " << options.microbatches
              << " and " << most;
   }
   std::int64_t replicas = 0;
@@ -34,7 +29,7 @@ static Status checkOptions(const CostGraph& graph, const Cluster& cluster, const
     if (r < 1) return diags.error({}).exit(ExitCode::usage) << "expected at least one replica per stage, got " << r;
     replicas += r;
   }
-  replicas /= stagesPerRank(options.schedule);
+  replicas /= options.schedule->stagesPerRank;
   if (replicas > cluster.deviceCount())
     return diags.error({}).exit(ExitCode::noPlan).help("give --devices=" + std::to_string(replicas))
            << "the stages need " << replicas << " devices, there are " << cluster.deviceCount();
@@ -83,6 +78,11 @@ static void reportNoPlan(const CostGraph& graph, const Cluster& cluster, const P
     return solve(graph, cluster, larger);
   };
   std::optional<Solution> unlimited = withMemory(std::int64_t{1} << 60);
+  if (!unlimited && options.schedule->isGiven) {
+    std::move(message).help("print the schedule of a plan of this model with --emit=schedule, and edit that")
+        << "no partition into " << options.stageReplicas.size() << " stages has the edges of the given schedule";
+    return;
+  }
   if (!unlimited) {
     std::move(message).help("give one warm-up per stage that does not grow from stage to stage, or leave --warmup out")
         << "no partition satisfies the given stages, colours and warm-up on " << devices << " devices";
@@ -133,7 +133,7 @@ static Plan withConfirmedWarmup(const Plan& plan, const PlannerOptions& options)
 /// nodes that use one share a stage.
 static CostGraph withTiesKeptTogether(const CostGraph& graph, const PlannerOptions& options) {
   CostGraph result = graph;
-  if (options.schedule != "1f1b" || options.weights == "stash") return result;
+  if (options.schedule->hasBatches || options.weights == pdcrt::WeightPolicy::stash) return result;
   std::int64_t fresh = 0;
   for (const CostNode& node : graph.nodes) fresh = std::max(fresh, node.colour + 1);
   for (const CostSharedParameter& parameter : graph.sharedParameters) {
@@ -171,14 +171,14 @@ static Expected<Plan> finish(const CostGraph& graph, const Cluster& cluster, con
   plan.timeMs = solution.cost.timeMs;
   plan.lowerBoundMs = std::min(solution.lowerBoundMs, plan.timeMs);
   if (isQuicklySimulated(plan)) {
-    bool chooses = options.warmupPolicy == WarmupPolicy::hide && options.schedule != "gpipe";
+    bool chooses = options.warmupPolicy == WarmupPolicy::hide && options.schedule->takesWarmup();
     Plan confirmed = chooses ? withConfirmedWarmup(plan, options) : plan;
     Expected<pdcrt::Schedule> schedule = scheduleFor(confirmed, diags);
     if (!schedule) return failure;
     double simulatedMs = simulate(confirmed, *schedule).timePerMinibatchMs;
     plan = confirmed;
-    if (plan.schedule != "1f1b" || simulatedMs > 1.01 * plan.timeMs) plan.timeMs = std::max(plan.timeMs, simulatedMs);
-    if (splitsBackward(plan.schedule) && simulatedMs < plan.lowerBoundMs * (1 - 1e-9)) {
+    if (plan.schedule->hasBatches || simulatedMs > 1.01 * plan.timeMs) plan.timeMs = std::max(plan.timeMs, simulatedMs);
+    if (plan.schedule->splitsBackward && simulatedMs < plan.lowerBoundMs * (1 - 1e-9)) {
       // What the search proved holds for the warm-up of the cost model; another, which keeps more minibatches between
       // input and weight gradients, turned out to be faster.
       plan.timeMs = simulatedMs;
@@ -197,7 +197,7 @@ static std::vector<PlannerOptions> simplerPlans(const Cluster& cluster, const Pl
   std::vector<PlannerOptions> simpler(1, options);
   simpler.front().straight = true;
   const std::int64_t devices = cluster.deviceCount();
-  if (options.schedule == "2bw" && devices > options.microbatches) return simpler;
+  if (options.schedule->inFlightFitsBatch && devices > options.microbatches) return simpler;
   simpler.push_back(options);
   simpler.back().stageReplicas = {static_cast<int>(devices)};
   return simpler;
@@ -208,7 +208,7 @@ Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster,
   if (given.nodes.empty()) return diags.error({given.model}) << "expected a graph with at least one node, got none";
   if (!checkOptions(given, cluster, options, diags)) return failure;
   const CostGraph graph = withTiesKeptTogether(given, options);
-  if (stagesPerRank(options.schedule) > 1) return planLooped(graph, cluster, options, diags);
+  if (options.schedule->stagesPerRank > 1) return planLooped(graph, cluster, options, diags);
   std::optional<Solution> solution = solve(graph, cluster, options);
   if (!solution) {
     reportNoPlan(graph, cluster, options, diags);

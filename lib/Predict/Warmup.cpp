@@ -23,9 +23,9 @@ std::vector<int> pdc::paperWarmup(const Plan& plan) {
 
 /// A batch holds no more than so many forwards before the first backward.
 static int mostUseful(const Plan& plan, std::size_t s) {
-  if (!hasBatches(plan.schedule)) return std::numeric_limits<int>::max();
+  if (!plan.schedule->hasBatches) return std::numeric_limits<int>::max();
   std::int64_t R = plan.stages[s].replicas;
-  std::int64_t perBatch = flushes(plan.schedule) ? (plan.microbatches + R - 1) / R : plan.microbatches / R;
+  std::int64_t perBatch = plan.schedule->flushes ? (plan.microbatches + R - 1) / R : plan.microbatches / R;
   return static_cast<int>(std::max<std::int64_t>(perBatch, 1) - 1);
 }
 
@@ -220,7 +220,7 @@ std::vector<int> pdc::hideWarmup(const Plan& plan, const pdcrt::Times& times) {
   };
   for (int more = 1; more <= 6 && best > tolerance * plan.timeMs; ++more) tryMore(more, 0);
   // The last stage has two input buffers if it never runs ahead, which may be too few as well.
-  for (int behind = 1; behind <= 2 && !hasBatches(plan.schedule); ++behind)
+  for (int behind = 1; behind <= 2 && !plan.schedule->hasBatches; ++behind)
     for (int more = 0; more <= 3 && best > tolerance * plan.timeMs; ++more) tryMore(more, behind);
   // Which stage has to be further ahead is anybody's guess then.
   bool better = true;
@@ -256,14 +256,14 @@ std::vector<int> pdc::hideWarmup(const Plan& plan, const pdcrt::Times& times) {
 }
 
 void pdc::adjustWarmup(const Plan& plan, std::vector<int>& warmup) {
-  if (hasBatches(plan.schedule)) {
+  if (plan.schedule->hasBatches) {
     for (std::size_t s = 0; s < warmup.size(); ++s) {
       warmup[s] = std::min(warmup[s], mostUseful(plan, s));
       // Without a drain no stage may run ahead of the one before it.
-      if (s > 0 && !flushes(plan.schedule))
+      if (s > 0 && !plan.schedule->flushes)
         warmup[s] = std::min(warmup[s], warmup[s - 1] * plan.stages[s - 1].replicas / plan.stages[s].replicas);
     }
-  } else if (plan.weights == "vertical-sync") {
+  } else if (plan.weights == pdcrt::WeightPolicy::verticalSync) {
     const PlanStage& input = plan.stages[0];
     for (std::size_t s = 1; s < warmup.size(); ++s) {
       int needed = plan.stages[s].replicas * (warmup[s] + plan.stages[s].syncDelay);

@@ -34,7 +34,7 @@ static double ownTime(const CostGraph& graph, const Cluster& cluster, PlannerOpt
   PartitionStage stage;
   stage.nodes = allNodes(graph);
   stage.replicas = static_cast<int>(cluster.deviceCount());
-  stage.recompute = options.recompute == "all";
+  stage.recompute = options.recompute == RecomputePolicy::all;
   for (const DeviceClass& devices : deviceClasses(cluster, options))
     stage.ofClass.push_back(static_cast<int>(devices.leaves.size()));
   partition.stages.push_back(std::move(stage));

@@ -1,5 +1,6 @@
 // The page as a whole: what is known is computed once, then each section says its part.
 #include "Sections.h"
+#include "pdc/Plan/PolicyText.h"
 #include "pdc/Support/Names.h"
 #include "pdc/Support/Units.h"
 
@@ -62,8 +63,9 @@ static std::string certificate(const Plan& plan) {
 static std::string headerOf(const ReportData& data) {
   const Plan& plan = data.plan;
   std::string about = counted(static_cast<std::int64_t>(plan.stages.size()), "stage") + " on " +
-                      counted(static_cast<std::int64_t>(plan.ranks.size()), "rank") + " · schedule " + plan.schedule;
-  if (plan.schedule == "1f1b") about += ", weights " + plan.weights + ", sync " + plan.sync;
+                      counted(static_cast<std::int64_t>(plan.ranks.size()), "rank") + " · schedule " +
+                      plan.schedule.name();
+  if (!plan.schedule->hasBatches) about += ", weights " + nameOf(plan.weights) + ", sync " + nameOf(plan.sync);
   if (data.schedule.minibatchesPerUpdate > 0) about += ", " + counted(data.schedule.minibatchesPerUpdate, "microbatch");
   if (!plan.costSource.empty()) about += " · costs " + plan.costSource;
   if (std::string proof = certificate(plan); !proof.empty()) about += " · " + proof;

@@ -1,5 +1,6 @@
 #include "pdc/Schedule/PlanSchedule.h"
 
+#include "pdc/Plan/PolicyText.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdcrt/Verify.h"
 
@@ -10,7 +11,7 @@
 using namespace pdc;
 
 int pdc::syncDelayFor(const Plan& plan, int replicas) {
-  return plan.schedule == "1f1b" && plan.sync == "overlap" && plan.stages.size() > 1 && replicas > 1 ? 1 : 0;
+  return plan.schedule->syncDelay(plan.sync, static_cast<int>(plan.stages.size()), replicas);
 }
 
 std::vector<EdgeTraffic> pdc::trafficOf(const Plan& plan) {
@@ -49,11 +50,9 @@ std::vector<EdgeTraffic> pdc::trafficOf(const Plan& plan) {
 
 PipelineShape pdc::shapeOf(const Plan& plan) {
   PipelineShape shape;
-  shape.weights = plan.weights == "latest"          ? pdcrt::WeightPolicy::latest
-                  : plan.weights == "vertical-sync" ? pdcrt::WeightPolicy::verticalSync
-                                                    : pdcrt::WeightPolicy::stash;
+  shape.weights = plan.weights;
   shape.kind = plan.schedule;
-  shape.microbatches = hasBatches(plan.schedule) ? plan.microbatches : 0;
+  shape.microbatches = plan.schedule->hasBatches ? plan.microbatches : 0;
   shape.gradientNorm = plan.gradientNorm && shape.microbatches > 0;
   for (const PlanStage& stage : plan.stages) shape.stages.push_back({stage.replicas, stage.warmup, stage.syncDelay});
   for (const EdgeTraffic& traffic : trafficOf(plan)) shape.edges.push_back(traffic.edge);
@@ -95,7 +94,7 @@ static Status orderRanks(const Plan& plan, pdcrt::Schedule& schedule, Diagnostic
       return diags.error(plan.at("/ranks/" + std::to_string(rank.rank)))
                  .exit(ExitCode::unsupported)
                  .help("let one rank host " + (expected.empty() ? std::string("replicas of stages") : expected))
-             << "rank " << rank.rank << " hosts '" << hostsText(hosts) << "', the schedule '" << plan.schedule
+             << "rank " << rank.rank << " hosts '" << hostsText(hosts) << "', the schedule '" << plan.schedule.name()
              << "' has no rank for that";
     }
     ordered.push_back(std::move(schedule.ranks[list->second]));
@@ -106,51 +105,53 @@ static Status orderRanks(const Plan& plan, pdcrt::Schedule& schedule, Diagnostic
 
 /// What a schedule whose ranks host several stages demands of a plan.
 static Status checkPlacement(const PipelineShape& shape, const Plan& plan, Diagnostics& diags) {
-  auto chunks = static_cast<std::size_t>(stagesPerRank(plan.schedule));
+  const std::string& name = plan.schedule.name();
+  auto chunks = static_cast<std::size_t>(plan.schedule->stagesPerRank);
   if (chunks < 2) return success;
   if (shape.stages.size() % chunks != 0)
     return diags.error(plan.at("/stages"))
                .exit(ExitCode::unsupported)
                .help("take " + std::to_string((shape.stages.size() + chunks - 1) / chunks * chunks) + " stages")
-           << "every rank hosts " << chunks << " stages under '" << plan.schedule << "', the plan has "
-           << shape.stages.size();
+           << "every rank hosts " << chunks << " stages under '" << name << "', the plan has " << shape.stages.size();
   int replicas = shape.stages[0].replicas;
   for (std::size_t s = 0; s < shape.stages.size(); ++s)
     if (shape.stages[s].replicas != replicas)
       return diags.error(plan.at("/stages/" + std::to_string(s) + "/replicas"))
                  .exit(ExitCode::unsupported)
                  .help("replicate all stages equally, or take another schedule")
-             << "the replicas of '" << plan.schedule << "' are copies of the whole pipeline, got " << replicas
+             << "the replicas of '" << name << "' are copies of the whole pipeline, got " << replicas
              << " of stage 0 and " << shape.stages[s].replicas << " of stage " << s;
   std::int64_t each = static_cast<std::int64_t>(shape.stages.size() / chunks) * replicas;
-  if (plan.schedule == "zb-v" || shape.microbatches % each == 0) return success;
+  if (!plan.schedule->fillsRanks || shape.microbatches % each == 0) return success;
   return diags.error(plan.at())
              .exit(ExitCode::unsupported)
              .help("take --microbatches=" + std::to_string((shape.microbatches + each - 1) / each * each))
-         << "the microbatches of '" << plan.schedule << "' must be a multiple of its " << each << " ranks, got "
+         << "the microbatches of '" << name << "' must be a multiple of its " << each << " ranks, got "
          << shape.microbatches;
 }
 
 /// What a policy of weights demands of a plan.
 static Status checkWeights(const PipelineShape& shape, const Plan& plan, Diagnostics& diags) {
-  if (hasBatches(plan.schedule) && plan.weights != "stash")
+  if (plan.schedule->hasBatches && plan.weights != pdcrt::WeightPolicy::stash)
     return diags.error(plan.at()).exit(ExitCode::unsupported).help("take --weights=stash")
-           << "the weights '" << plan.weights << "' go with the schedule '1f1b', got '" << plan.schedule << "'";
-  if (plan.schedule == "2bw")
+           << "the weights '" << nameOf(plan.weights) << "' go with the schedule '1f1b', got '" << plan.schedule.name()
+           << "'";
+  if (plan.schedule->inFlightFitsBatch)
     for (std::size_t s = 0; s < shape.stages.size(); ++s) {
       std::int64_t inFlight = (std::int64_t{shape.stages[s].warmup} + 1) * shape.stages[s].replicas;
       if (inFlight > shape.microbatches)
         return diags.error(plan.at("/stages/" + std::to_string(s) + "/warmup"))
                    .exit(ExitCode::unsupported)
                    .help("take --microbatches=" + std::to_string(inFlight) + " or more")
-               << "'2bw' needs as many microbatches per update as a stage has in flight, got " << shape.microbatches
+               << "'" << plan.schedule.name()
+               << "' needs as many microbatches per update as a stage has in flight, got " << shape.microbatches
                << " and " << inFlight;
     }
   if (shape.microbatches > 0) return success;
   if (!shape.shared.empty() && shape.weights != pdcrt::WeightPolicy::stash)
     return diags.error(plan.at()).exit(ExitCode::unsupported).help("take --weights=stash, or a flushing schedule")
            << "stages " << shape.shared[0].first << " and " << shape.shared[0].second
-           << " share parameters, which goes with the weights 'stash', got '" << plan.weights << "'";
+           << " share parameters, which goes with the weights 'stash', got '" << nameOf(plan.weights) << "'";
   if (shape.weights != pdcrt::WeightPolicy::verticalSync) return success;
   const StageShape& input = shape.stages[0];
   for (std::size_t s = 1; s < shape.stages.size(); ++s) {
@@ -167,9 +168,9 @@ static Status checkWeights(const PipelineShape& shape, const Plan& plan, Diagnos
 }
 
 bool pdc::isSafeByOrder(const Plan& plan) {
-  if (stagesPerRank(plan.schedule) > 1) return false; // a rank's stages wait for each other, too
-  if (plan.gradientNorm) return false;                // so do all stages
-  if (plan.schedule == "gpipe") return true;          // no stage has a backward before its last forward
+  if (!plan.schedule->hasSafeOrder) return false; // a rank's stages wait for each other, too, or nobody proved it
+  if (plan.gradientNorm) return false;            // so do all stages
+  if (plan.schedule->forwardsFirst) return true;
   for (const PlanTensor& tensor : plan.tensors) {
     const PlanStage &from = plan.stages[tensor.from], &to = plan.stages[tensor.to];
     if (std::int64_t{from.warmup} * from.replicas < std::int64_t{to.warmup} * to.replicas) return false;
@@ -192,7 +193,7 @@ static double listedActions(const Plan& plan) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     auto R = static_cast<std::int64_t>(plan.stages[s].replicas);
     double listed = plan.stages[s].warmup + 6.0; // minibatches
-    if (flushes(plan.schedule))
+    if (plan.schedule->flushes)
       listed = std::max(listed, 2.0 * static_cast<double>(std::lcm(plan.microbatches, R) / R));
     actions += static_cast<double>(R) * listed * (3 + ports[s]);
   }
@@ -220,10 +221,16 @@ Expected<pdcrt::Schedule> pdc::scheduleFor(const Plan& plan, Diagnostics& diags)
            << "the schedule of this plan has about " << static_cast<std::int64_t>(listedActions(plan))
            << " actions, at most " << static_cast<std::int64_t>(mostListed) << " can be written";
   pdcrt::Schedule schedule = buildSchedule(shape);
+  if (schedule.ranks.empty())
+    return diags.error(plan.at()).help("name the file of the schedule, or take one by its name")
+           << "the lists of the schedule '" << plan.schedule.name() << "' are not for the edges of this plan";
   if (!orderRanks(plan, schedule, diags)) return failure;
   pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
-  const std::string help = "no stage may run ahead of the one before it: w·R must not grow from a stage to the next; "
-                           "without --warmup a legal one is chosen";
+  const std::string help =
+      plan.schedule->isGiven
+          ? "put the actions of the file into an order in which each can begin"
+          : "no stage may run ahead of the one before it: w·R must not grow from a stage to the next; "
+            "without --warmup a legal one is chosen";
   if (!result.passed)
     return diags.error(plan.at("/stages")).help(help)
            << "the schedule of this plan cannot be executed: " << result.problem;

@@ -67,7 +67,7 @@ std::vector<TimedPipeline> predictedPipelines() {
        .computeMs = {48, 16, 30},
        .transferMs = 4,
        .allReduceMs = 8,
-       .sync = "barrier"});
+       .sync = pdc::SyncPolicy::barrier});
   add({.name = "4-2, unequal, transfer 0.5",
        .replicas = {4, 2},
        .computeMs = {48, 18},
@@ -210,7 +210,7 @@ std::string number(double value) {
 /// What PipeDream's warm-up does in the simulator, with gradients that leave before and after a blocking all-reduce.
 std::string pipedreamText(TimedPipeline pipeline) {
   pipeline.warmup = "paper";
-  pipeline.sync = "barrier";
+  pipeline.sync = pdc::SyncPolicy::barrier;
   const pdc::Plan plan = pipeline.plan();
   Schedule schedule = pdc::buildSchedule(pdc::shapeOf(plan));
   const double early = simulated(pipeline, plan, schedule, 400).periodMs;

@@ -195,8 +195,9 @@ void PrintTo(const Case& c, std::ostream* to) {
 
 class CudaExecutor : public testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Schedules, CudaExecutor,
-                         testing::Values(Case{"OneStage", "", {1}, {0}}, Case{"SeveralSlots", "", {1, 1, 1}, {2, 1, 0}},
-                                         Case{"Replicas", "", {2, 1}, {1, 0}},
+                         testing::Values(Case{"OneStage", "1f1b", {1}, {0}},
+                                         Case{"SeveralSlots", "1f1b", {1, 1, 1}, {2, 1, 0}},
+                                         Case{"Replicas", "1f1b", {2, 1}, {1, 0}},
                                          Case{"AllForwardsFirst", "gpipe", {1, 1}, {1, 0}, 4},
                                          Case{"StagesOfOneRank", "interleaved:4", {1, 1, 1, 1}, {0, 0, 0, 0}, 2},
                                          Case{"SplitBackward", "zb-v", {1, 1, 1, 1}, {0, 0, 0, 0}, 4}),

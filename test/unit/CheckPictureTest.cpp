@@ -124,7 +124,7 @@ deadlock in a run of 4 minibatches:
 TEST(CheckPicture, IsCutToWhatCanBeRead) {
   std::vector<StageShape> stages;
   for (int s = 0; s < 64; ++s) stages.push_back({1, 63 - s, 0});
-  pdcrt::Schedule schedule = oneFOneB(straightShape(stages));
+  pdcrt::Schedule schedule = buildSchedule(straightShape(stages));
   std::vector<pdcrt::Action>& list = schedule.ranks[40].repeat;
   std::swap(list.front(), list.back());
   std::string problem = pdcrt::checkEveryDrain(schedule).problem;

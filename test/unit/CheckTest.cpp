@@ -111,7 +111,7 @@ TEST(Check, LatestKeepsOneVersion) {
 TEST(Check, LatestFixesThePlaceOfUpdates) {
   PipelineShape shape = straightShape({{1, 1, 0}, {1, 0, 0}});
   shape.weights = pdcrt::WeightPolicy::latest;
-  pdcrt::Schedule schedule = oneFOneB(shape);
+  pdcrt::Schedule schedule = buildSchedule(shape);
   EXPECT_EQ(pdcrt::check(schedule, 6).problem, "");
   EXPECT_EQ(
       problemAfter(schedule, "0F1 0SF1>1\n  ?0RB0<1 0B0 0RB2<1\n  0U1", "?0RB0<1 0B0 0RB2<1\n  0U1\n  0F1 0SF1>1", 6)
@@ -122,22 +122,22 @@ TEST(Check, LatestFixesThePlaceOfUpdates) {
 // Plans that deadlock in PipeDream's released code, and what cures them.
 TEST(Check, GradientSentAfterABlockingAllReduceDeadlocks) {
   for (const std::vector<int>& replicas : {std::vector{8, 5, 3}, std::vector{7, 1, 7, 1}}) {
-    pdcrt::Schedule schedule = oneFOneB(paperShape(replicas, 0));
+    pdcrt::Schedule schedule = buildSchedule(paperShape(replicas, 0));
     EXPECT_TRUE(pdcrt::checkEveryDrain(schedule).passed);
-    EXPECT_TRUE(pdcrt::checkEveryDrain(oneFOneB(paperShape(replicas, 1))).passed);
+    EXPECT_TRUE(pdcrt::checkEveryDrain(buildSchedule(paperShape(replicas, 1))).passed);
     sendGradientAfterUpdate(schedule);
     pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
     EXPECT_TRUE(result.deadlock) << result.problem;
   }
   // Not every plan does: this one survives the mistake.
-  pdcrt::Schedule survivor = oneFOneB(paperShape({1, 1, 1}, 0));
+  pdcrt::Schedule survivor = buildSchedule(paperShape({1, 1, 1}, 0));
   sendGradientAfterUpdate(survivor);
   EXPECT_TRUE(pdcrt::checkEveryDrain(survivor).passed);
 }
 
 // A wait for something of a later minibatch closes a circle through the neighbour.
 TEST(Check, DrawsWhoWaitsForWhom) {
-  pdcrt::CheckResult result = pdcrt::check(oneFOneB(straightShape({{1, 0, 0}, {1, 1, 0}})), 4);
+  pdcrt::CheckResult result = pdcrt::check(buildSchedule(straightShape({{1, 0, 0}, {1, 1, 0}})), 4);
   EXPECT_TRUE(result.deadlock);
   EXPECT_EQ(result.problem, "deadlock in a run of 4 minibatches:\n"
                             "  rank  hosts  last actions        waits in  for\n"
@@ -153,7 +153,7 @@ TEST(Check, DrawsWhoWaitsForWhom) {
 // Each rank waits for its send before it posts the receive that the other's send needs: with a buffer in between this
 // would run, and nobody may count on one.
 TEST(Check, ThereIsNoHiddenBuffer) {
-  pdcrt::Schedule schedule = oneFOneB(straightShape({{1, 1, 0}, {1, 0, 0}}));
+  pdcrt::Schedule schedule = buildSchedule(straightShape({{1, 1, 0}, {1, 0, 0}}));
   for (pdcrt::RankList& rank : schedule.ranks) rank.repeat.clear();
   schedule.ranks[0].start = actionsOf("0F0 0SF0>1 0F1 0SF1>1 ?0SF0>1 ?0SF1>1 0RB0<1 ?0RB0<1 0B0 0U1 "
                                       "0RB1<1 ?0RB1<1 0B1 0U2");
@@ -168,7 +168,7 @@ TEST(Check, ThereIsNoHiddenBuffer) {
 
 // What a backward_input leaves to its backward_weight is kept apart for as many minibatches as there are handovers.
 TEST(Check, WeightGradientsMayWaitForAsLongAsThereAreHandovers) {
-  pdcrt::Schedule schedule = oneFOneBFlush({.microbatches = 2, .stages = {{1, 1, 0}}});
+  pdcrt::Schedule schedule = buildSchedule({.microbatches = 2, .stages = {{1, 1, 0}}});
   schedule.ranks[0].start.clear();
   schedule.ranks[0].repeat = actionsOf("0F0 0F1 0I0 0I1 0W0 0W1 0U1");
   schedule.stages[0].handovers = 2;
@@ -186,7 +186,7 @@ TEST(Check, WeightGradientsMayWaitForAsLongAsThereAreHandovers) {
 
 // Either half of a backward may write gradients, so neither may begin before the set is free.
 TEST(Check, NeitherHalfOfABackwardOverwritesTheGradientsOfAnUpdate) {
-  pdcrt::Schedule schedule = oneFOneB(straightShape({{1, 1, 0}}));
+  pdcrt::Schedule schedule = buildSchedule(straightShape({{1, 1, 0}}));
   schedule.stages[0].handovers = 2;
   schedule.ranks[0].repeat.clear();
   schedule.ranks[0].start = actionsOf("0F0 0F1 0I0 0W0 0U1 0I1 0W1 0U2");
@@ -198,7 +198,7 @@ TEST(Check, NeitherHalfOfABackwardOverwritesTheGradientsOfAnUpdate) {
 }
 
 TEST(Check, FindsEveryKindOfMistake) {
-  pdcrt::Schedule two = oneFOneB(straightShape({{2, 2, 1}, {1, 0, 0}}));
+  pdcrt::Schedule two = buildSchedule(straightShape({{2, 2, 1}, {1, 0, 0}}));
   struct Case {
     const char *text, *replacement, *expected;
   };
@@ -247,18 +247,18 @@ TEST(Check, FindsEveryKindOfMistake) {
   EXPECT_EQ(error, "edge 0>1 sends from 3 buffers, stage 0 has 2 slots");
   EXPECT_NE(problemAfter(two, "slots 3 versions 3", "slots 3 versions 2", 11).find("the stage has 2"),
             std::string::npos);
-  pdcrt::Schedule one = oneFOneB(straightShape({{1, 1, 0}}));
+  pdcrt::Schedule one = buildSchedule(straightShape({{1, 1, 0}}));
   EXPECT_EQ(problemAfter(one, "0F1\n  0B0\n", "0F1\n  0B0 0B1\n", 4).substr(0, 68),
             "rank 0: '0B1' overwrites the gradients of update 1, which is not don");
   // A replica without a minibatch in an update takes part in its all-reduce, with a gradient set that must be free.
-  pdcrt::Schedule few = oneFOneBFlush({.microbatches = 1, .stages = {{2, 0, 0}}});
+  pdcrt::Schedule few = buildSchedule({.microbatches = 1, .stages = {{2, 0, 0}}});
   EXPECT_EQ(problemAfter(few, "?0AR1 0U1 0AR2", "?0AR1 0AR2 0U1", 4).substr(0, 67),
             "rank 0: '0AR2' overwrites the gradients of update 1, which is not d");
 }
 
 TEST(Check, FindsWhatIsMissingAtTheEnd) {
   // A single forward and backward, without the endless part.
-  pdcrt::Schedule two = oneFOneB(straightShape({{1, 0, 0}, {1, 0, 0}}));
+  pdcrt::Schedule two = buildSchedule(straightShape({{1, 0, 0}, {1, 0, 0}}));
   auto with = [&](std::size_t rank, const std::vector<Action>& start) {
     pdcrt::Schedule schedule = two;
     schedule.ranks[rank].start = start;
@@ -279,7 +279,7 @@ TEST(Check, FindsWhatIsMissingAtTheEnd) {
 
 // Whatever pair of neighbours in a list is exchanged: the check finds it, or it changes nothing that matters.
 TEST(Check, ASwapIsFoundOrHarmless) {
-  pdcrt::Schedule schedule = oneFOneB(straightShape({{2, 2, 1}, {1, 1, 0}, {2, 0, 1}}));
+  pdcrt::Schedule schedule = buildSchedule(straightShape({{2, 2, 1}, {1, 1, 0}, {2, 0, 1}}));
   int found = 0, harmless = 0;
   for (std::size_t r = 0; r < schedule.ranks.size(); ++r)
     for (std::size_t i = 0; i + 1 < schedule.ranks[r].repeat.size(); ++i) {
@@ -359,7 +359,7 @@ TEST(Check, SharedParametersNeverDeadlock) {
 TEST(Check, FindsMistakesOfSharing) {
   PipelineShape shape = straightShape({{1, 1, 0}, {1, 0, 0}});
   shape.shared = {{0, 1}};
-  pdcrt::Schedule two = oneFOneB(shape);
+  pdcrt::Schedule two = buildSchedule(shape);
   struct Case {
     const char *text, *replacement, *expected;
   };
@@ -406,11 +406,12 @@ TEST(Check, BothHalvesOfABackwardMayWriteGradientsOfSharedParameters) {
 // Replica counts whose common multiple is large are checked in time that is bounded.
 TEST(Check, SaysWhereItCannotProve) {
   std::vector<StageShape> stages = {{1009, 1, 1}, {1013, 0, 1}, {997, 0, 1}};
-  pdcrt::CheckResult result = pdcrt::checkEveryDrain(oneFOneB(straightShape(stages)), 1'000'000);
+  pdcrt::CheckResult result = pdcrt::checkEveryDrain(buildSchedule(straightShape(stages)), 1'000'000);
   EXPECT_TRUE(result.passed) << result.problem;
   EXPECT_FALSE(result.proven);
   EXPECT_GT(result.minibatches, 2000);
-  EXPECT_TRUE(pdcrt::checkEveryDrain(oneFOneB(straightShape({{13, 3, 1}, {7, 2, 1}, {5, 1, 1}, {1, 0, 0}}))).proven);
+  EXPECT_TRUE(
+      pdcrt::checkEveryDrain(buildSchedule(straightShape({{13, 3, 1}, {7, 2, 1}, {5, 1, 1}, {1, 0, 0}}))).proven);
 }
 
 TEST(Check, ExecutesEvaluation) {
@@ -429,7 +430,7 @@ TEST(Check, ExecutesEvaluation) {
 
 // Every transfer and all-reduce is started once, each lane in order: the order "@n".
 TEST(Check, OrdersAllCommunication) {
-  pdcrt::Schedule schedule = oneFOneB(straightShape({{2, 2, 1}, {1, 1, 0}}));
+  pdcrt::Schedule schedule = buildSchedule(straightShape({{2, 2, 1}, {1, 1, 0}}));
   pdcrt::CheckResult result = pdcrt::check(schedule, 9);
   ASSERT_TRUE(result.passed);
   EXPECT_EQ(result.started.size(), 9u + 9u + 5u);
@@ -450,7 +451,7 @@ TEST(Check, TimesAreThoseOfTheLoop) {
   };
   times.transfer = [](const pdcrt::ScheduleEdge&, bool) { return 1.0; };
   auto period = [&](int warmup) {
-    return pdcrt::check(oneFOneB(straightShape({{1, warmup, 0}, {1, 0, 0}})), 100, {.times = &times}).periodMs;
+    return pdcrt::check(buildSchedule(straightShape({{1, warmup, 0}, {1, 0, 0}})), 100, {.times = &times}).periodMs;
   };
   EXPECT_DOUBLE_EQ(period(0), 8); // nothing overlaps: 2·3 + 2·1
   EXPECT_DOUBLE_EQ(period(1), 4);
@@ -463,7 +464,7 @@ TEST(Check, RanksShareCoresAndLinks) {
   times.computation = [](const Action& a) {
     return a.kind == ActionKind::forward ? 1.0 : a.kind == ActionKind::backward ? 2.0 : 0;
   };
-  pdcrt::Schedule schedule = oneFOneB(straightShape({{1, 3, 0}, {1, 2, 0}, {1, 1, 0}, {1, 0, 0}}));
+  pdcrt::Schedule schedule = buildSchedule(straightShape({{1, 3, 0}, {1, 2, 0}, {1, 1, 0}, {1, 0, 0}}));
   EXPECT_NEAR(pdcrt::check(schedule, 100, {.times = &times}).periodMs, 3, 1e-6);
   times.cores = 2;
   EXPECT_NEAR(pdcrt::check(schedule, 100, {.times = &times}).periodMs, 6, 1e-6);
@@ -472,7 +473,7 @@ TEST(Check, RanksShareCoresAndLinks) {
   // A stage in the middle sends a value forward and a gradient back over the one link that it has.
   times = {};
   times.transfer = [](const pdcrt::ScheduleEdge&, bool) { return 1.0; };
-  schedule = oneFOneB(straightShape({{1, 9, 0}, {1, 5, 0}, {1, 0, 0}}));
+  schedule = buildSchedule(straightShape({{1, 9, 0}, {1, 5, 0}, {1, 0, 0}}));
   EXPECT_NEAR(pdcrt::check(schedule, 200, {.times = &times}).periodMs, 1, 1e-6);
   times.sharedLinks = true;
   EXPECT_NEAR(pdcrt::check(schedule, 200, {.times = &times}).periodMs, 2, 1e-6);
@@ -482,7 +483,7 @@ TEST(Check, TracesWhatHappened) {
   pdcrt::Times times;
   times.computation = [](const Action&) { return 1.0; };
   times.allReduce = [](int) { return 4.0; };
-  pdcrt::CheckResult result = pdcrt::check(oneFOneB({.stages = {{2, 0, 0}}}), 2, {.times = &times, .trace = true});
+  pdcrt::CheckResult result = pdcrt::check(buildSchedule({.stages = {{2, 0, 0}}}), 2, {.times = &times, .trace = true});
   std::string text;
   for (const pdcrt::TracedAction& t : result.trace)
     text += std::to_string(t.rank) + ":" + toString(t.action) + "@" + std::to_string(static_cast<int>(t.startMs)) +

@@ -11,16 +11,16 @@ using namespace pdc;
 
 namespace {
 
-PipelineShape shapeOf(const std::string& kind, std::int64_t microbatches, int ranks, int replicasOfFirst) {
+PipelineShape shapeOf(const ScheduleKind& kind, std::int64_t microbatches, int ranks, int replicasOfFirst) {
   std::vector<StageShape> stages;
-  const int count = ranks * stagesPerRank(kind);
+  const int count = ranks * kind->stagesPerRank;
   for (int s = 0; s < count; ++s) {
-    const int replicas = s == 0 || stagesPerRank(kind) > 1 ? replicasOfFirst : 1;
+    const int replicas = s == 0 || kind->stagesPerRank > 1 ? replicasOfFirst : 1;
     stages.push_back({.replicas = replicas, .warmup = kind == "2bw" ? 0 : count - 1 - s});
   }
   PipelineShape shape = straightShape(stages);
   shape.kind = kind;
-  shape.microbatches = hasBatches(kind) ? microbatches : 0;
+  shape.microbatches = kind->hasBatches ? microbatches : 0;
   return shape;
 }
 

@@ -14,8 +14,7 @@ using namespace pdcrt;
 namespace {
 
 Schedule randomSchedule(std::mt19937& random) {
-  const pdc::PipelineShape shape = pdc::randomShape(random);
-  return shape.microbatches > 0 ? pdc::oneFOneBFlush(shape) : pdc::oneFOneB(shape);
+  return pdc::buildSchedule(pdc::randomShape(random));
 }
 
 /// Whether a run of `minibatches` has `action`: by the sentence at the top of Schedule.h.

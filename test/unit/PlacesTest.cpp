@@ -12,7 +12,7 @@ using namespace pdcrt;
 namespace {
 
 Schedule schedule() {
-  return pdc::oneFOneB(pdc::straightShape({{.replicas = 2, .warmup = 1}, {.replicas = 3}}));
+  return pdc::buildSchedule(pdc::straightShape({{.replicas = 2, .warmup = 1}, {.replicas = 3}}));
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-// LINK: pdcPlan
+// LINK: pdcSchedule
 // Fields of plans, cost graphs and clusters that few of them have: written only where they say something, read back,
 // and refused where they contradict the rest.
 #include "pdc/Plan/CostGraph.h"

@@ -1,10 +1,10 @@
-// LINK: pdcPlan
+// LINK: pdcSchedule
 // Cost graphs, clusters and plans as JSON: what is written is read back, and every mistake is told with its place.
 #include "pdc/Plan/Plan.h"
 #include "pdc/Plan/Cluster.h"
 #include "pdc/Plan/CostGraph.h"
 #include "pdc/Plan/GradientTrips.h"
-#include "pdc/Plan/ScheduleName.h"
+#include "pdc/Plan/ScheduleDef.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <gtest/gtest.h>

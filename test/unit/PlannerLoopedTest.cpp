@@ -204,7 +204,7 @@ TEST(LoopedPlan, FitsIntoMemoryOrSaysHowMuchWouldDo) {
       refusal(graph, cluster, options, ExitCode::noPlan),
       "no plan fits: the smallest for --devices=2 takes 9.8 KiB on one device, the limit is 7.8 KiB; give devices "
       "with 9.8 KiB of memory");
-  options.recompute = "auto";
+  options.recompute = RecomputePolicy::automatic;
   Diagnostics diags(nullptr);
   Expected<Plan> plan = planPipeline(graph, cluster, options, diags);
   ASSERT_TRUE(plan);

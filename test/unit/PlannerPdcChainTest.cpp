@@ -64,9 +64,11 @@ public:
     instance.cluster.device.name = "test";
     instance.cluster.device.memoryBytes = between(500, 6'000);
     instance.cluster.device.speed = static_cast<double>(between(1, 4)) / 2;
-    instance.options.sync = between(0, 1) ? "overlap" : "barrier";
-    instance.options.weights = between(0, 2) ? "stash" : "latest";
-    instance.options.recompute = between(0, 3) ? "none" : between(0, 1) ? "auto" : "all";
+    instance.options.sync = between(0, 1) ? SyncPolicy::overlap : SyncPolicy::barrier;
+    instance.options.weights = between(0, 2) ? pdcrt::WeightPolicy::stash : pdcrt::WeightPolicy::latest;
+    instance.options.recompute = between(0, 3)   ? RecomputePolicy::none
+                                 : between(0, 1) ? RecomputePolicy::automatic
+                                                 : RecomputePolicy::all;
     return instance;
   }
 
@@ -89,7 +91,9 @@ double bestTime(const Instance& instance) {
     for (std::int64_t end = begin + 1; end <= nodes; ++end)
       for (int replicas = 1; replicas <= devices; ++replicas)
         for (bool recompute : {false, true}) {
-          if (recompute ? instance.options.recompute == "none" : instance.options.recompute == "all") continue;
+          if (recompute ? instance.options.recompute == RecomputePolicy::none
+                        : instance.options.recompute == RecomputePolicy::all)
+            continue;
           PartitionStage& stage = partition.stages.emplace_back();
           for (std::int64_t v = begin; v < end; ++v) stage.nodes.push_back(v);
           stage.replicas = replicas;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "pdc/Cost/CostModel.h"
+#include "pdc/Plan/PolicyText.h"
 #include "pdc/Planner/Planner.h"
 #include "pdc/Support/JsonText.h"
 
@@ -97,12 +98,16 @@ public:
 
   PlannerOptions options() {
     PlannerOptions options;
-    options.sync = between(0, 2) ? "overlap" : "barrier";
-    options.weights = between(0, 3) ? "stash" : between(0, 1) ? "latest" : "vertical-sync";
+    options.sync = between(0, 2) ? SyncPolicy::overlap : SyncPolicy::barrier;
+    options.weights = between(0, 3)   ? pdcrt::WeightPolicy::stash
+                      : between(0, 1) ? pdcrt::WeightPolicy::latest
+                                      : pdcrt::WeightPolicy::verticalSync;
     options.warmupPolicy = between(0, 5) ? WarmupPolicy::hide : WarmupPolicy::paper;
     options.straight = between(0, 5) == 0;
     options.optimizerStatePerParameterByte = static_cast<double>(between(0, 2));
-    options.recompute = between(0, 4) ? "none" : between(0, 2) ? "auto" : "all";
+    options.recompute = between(0, 4)   ? RecomputePolicy::none
+                        : between(0, 2) ? RecomputePolicy::automatic
+                                        : RecomputePolicy::all;
     if (buckets_() % 2) options.bucketBytes = static_cast<std::int64_t>(1 + buckets_() % 6) * 100;
     return options;
   }
@@ -156,8 +161,8 @@ inline std::string toLine(const PlannerInstance& instance, const std::optional<P
   for (const DeviceGroup& group : instance.cluster.devices)
     json["devices"].push_back({group.count, device(group.device)});
   const PlannerOptions& o = instance.options;
-  json["options"] = {o.sync,     o.weights,   o.warmupPolicy == WarmupPolicy::paper ? "paper" : "hide",
-                     o.straight, o.recompute, o.optimizerStatePerParameterByte};
+  json["options"] = {nameOf(o.sync), nameOf(o.weights),   o.warmupPolicy == WarmupPolicy::paper ? "paper" : "hide",
+                     o.straight,     nameOf(o.recompute), o.optimizerStatePerParameterByte};
   if (o.bucketBytes != defaultBucketBytes) json["options"].push_back(o.bucketBytes);
   json["best"] = nullptr;
   if (best) json["best"] = {best->timeMs, best->loadMs, best->peakMemoryBytes, best->bytesMoved};
@@ -194,11 +199,11 @@ inline PlannerInstance instanceOf(const std::string& line, std::optional<PlanCos
   if (json.contains("devices"))
     for (const ordered_json& group : json["devices"]) result.cluster.devices.push_back({device(group[1]), group[0]});
   const ordered_json& o = json["options"];
-  result.options.sync = o[0];
-  result.options.weights = o[1];
+  result.options.sync = policyNamed(syncPolicies, o[0].get<std::string>()).value();
+  result.options.weights = policyNamed(weightPolicies, o[1].get<std::string>()).value();
   result.options.warmupPolicy = o[2] == "paper" ? WarmupPolicy::paper : WarmupPolicy::hide;
   result.options.straight = o[3];
-  result.options.recompute = o[4];
+  result.options.recompute = policyNamed(recomputePolicies, o[4].get<std::string>()).value();
   result.options.optimizerStatePerParameterByte = o[5];
   if (o.size() > 6) result.options.bucketBytes = o[6];
   best.reset();

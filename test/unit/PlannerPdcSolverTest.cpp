@@ -95,11 +95,15 @@ public:
 
   PlannerOptions options() {
     PlannerOptions options;
-    options.sync = oneIn(2) ? "overlap" : "barrier";
-    options.weights = !oneIn(4) ? "stash" : oneIn(2) ? "latest" : "vertical-sync";
+    options.sync = oneIn(2) ? SyncPolicy::overlap : SyncPolicy::barrier;
+    options.weights = !oneIn(4)  ? pdcrt::WeightPolicy::stash
+                      : oneIn(2) ? pdcrt::WeightPolicy::latest
+                                 : pdcrt::WeightPolicy::verticalSync;
     options.warmupPolicy = oneIn(4) ? WarmupPolicy::paper : WarmupPolicy::hide;
     options.straight = oneIn(4);
-    options.recompute = !oneIn(4) ? "none" : oneIn(2) ? "auto" : "all";
+    options.recompute = !oneIn(4)  ? RecomputePolicy::none
+                        : oneIn(2) ? RecomputePolicy::automatic
+                                   : RecomputePolicy::all;
     options.optimizerStatePerParameterByte = static_cast<double>(between(0, 2));
     if (oneIn(8)) options.stageReplicas = {static_cast<int>(between(1, 2)), static_cast<int>(between(1, 2))};
     return options;
@@ -148,7 +152,8 @@ private:
       (states_[j] - states_[i]).forEach([&](std::size_t v) { stage.nodes.push_back(static_cast<std::int64_t>(v)); });
       partition_.stages.push_back(stage);
       for (bool recompute : {false, true}) {
-        if (recompute ? options.recompute == "none" : options.recompute == "all") continue;
+        if (recompute ? options.recompute == RecomputePolicy::none : options.recompute == RecomputePolicy::all)
+          continue;
         partition_.stages.back().recompute = recompute;
         choose(j, 0);
       }

@@ -1,6 +1,7 @@
 // LINK: pdcPredict
 // Plans to schedules, the warm-up policies and the simulator's predictions.
 #include "Rounds.h"
+#include "pdc/Plan/PolicyText.h"
 #include "pdc/Predict/Simulate.h"
 #include "pdc/Predict/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
@@ -24,7 +25,7 @@ struct TestStage {
 };
 
 /// One megabyte takes a millisecond, there is no latency.
-Plan planOf(const std::vector<TestStage>& stages, const std::string& sync = "overlap") {
+Plan planOf(const std::vector<TestStage>& stages, SyncPolicy sync = SyncPolicy::overlap) {
   Plan plan;
   plan.sync = sync;
   plan.cluster.levels.push_back({"machine", 64, 1e9, 0});
@@ -98,7 +99,7 @@ TEST(Warmup, HideHidesWhatPaperDoesNot) {
 
 TEST(Warmup, PaperIsFarFromTheBottleneckWithReplicasAndABarrier) {
   std::vector<TestStage> stages = {{8, 8, 16}, {5, 5, 10}, {3, 3, 6}};
-  Plan plan = planOf(stages, "barrier");
+  Plan plan = planOf(stages, SyncPolicy::barrier);
   EXPECT_NEAR(plan.timeMs, 3, 1e-9);
   EXPECT_NEAR(plan.timeMs / simulated(plan, paperWarmup(plan)), 0.47, 0.05);
   EXPECT_NEAR(simulated(plan, hideWarmup(plan)), 3, 0.03);
@@ -146,9 +147,9 @@ TEST(Warmup, HideReachesTheBottleneckWithReplicas) {
       int r = std::uniform_int_distribution(1, 4)(random);
       stage = {r, r * uniform(0.7, 1), r * uniform(1.4, 2), uniform(0, 0.4)};
     }
-    for (const char* sync : {"overlap", "barrier"}) {
+    for (const SyncPolicy sync : {SyncPolicy::overlap, SyncPolicy::barrier}) {
       Plan plan = planOf(stages, sync);
-      EXPECT_LE(simulated(plan, hideWarmup(plan)), 1.01 * plan.timeMs) << "round " << round << " " << sync;
+      EXPECT_LE(simulated(plan, hideWarmup(plan)), 1.01 * plan.timeMs) << "round " << round << " " << nameOf(sync);
     }
   }
 }
@@ -251,7 +252,7 @@ TEST(Warmup, HideIsNoSlowerThanPaperWhereLanesShareLinks) {
 
 TEST(Warmup, VerticalSyncRaisesTheInputStage) {
   Plan plan = planOf({{1, 1, 2}, {3, 3, 6}});
-  plan.weights = "vertical-sync";
+  plan.weights = pdcrt::WeightPolicy::verticalSync;
   plan.stages[1].syncDelay = 1;
   std::vector<int> warmup = {0, 2};
   adjustWarmup(plan, warmup);
@@ -307,7 +308,7 @@ TEST(PlanSchedule, RefusesWhatCannotRun) {
 
   Diagnostics more(nullptr);
   plan.stages[1].warmup = 0;
-  plan.weights = "vertical-sync";
+  plan.weights = pdcrt::WeightPolicy::verticalSync;
   plan.stages[1].syncDelay = 1;
   EXPECT_FALSE(scheduleFor(plan, more));
   EXPECT_EQ(more.all()[0].message,

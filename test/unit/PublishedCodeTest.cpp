@@ -260,7 +260,7 @@ TEST(PlannerCode, RefusesWhatTheModelDoesNotKnow) {
   options.schedule = "1f1b-flush";
   EXPECT_NE(refusal(chain(), clusterOf("2x1e9"), options, ExitCode::unsupported).find("schedule"), std::string::npos);
   options = pipedreamCode();
-  options.recompute = "auto";
+  options.recompute = RecomputePolicy::automatic;
   EXPECT_NE(refusal(chain(), clusterOf("2x1e9"), options, ExitCode::unsupported).find("recomputation"),
             std::string::npos);
   options = pipedreamCode();

@@ -292,7 +292,7 @@ TEST_P(Sosp19Refusals, SayWhy) {
   if (what == "schedule") options.schedule = "1f1b-flush";
   if (what == "straight") options.straight = true;
   if (what == "replicas") options.stageReplicas = {2, 2};
-  if (what == "recompute") options.recompute = "all";
+  if (what == "recompute") options.recompute = RecomputePolicy::all;
   Diagnostics diags(nullptr);
   EXPECT_FALSE(planSosp19(graph, cluster, options, diags));
   ASSERT_EQ(diags.all().size(), 1u);

@@ -1,7 +1,7 @@
 // Random pipelines for every schedule.
 #pragma once
 
-#include "pdc/Plan/ScheduleName.h"
+#include "pdc/Plan/ScheduleDef.h"
 #include "pdc/Schedule/PipelineShape.h"
 
 #include <algorithm>
@@ -85,7 +85,7 @@ private:
   PipelineShape copies(const std::string& kind) {
     PipelineShape shape{.kind = kind};
     int ranks = between(1, 4), replicas = between(0, 1) ? 1 : between(2, 3);
-    shape.stages.assign(static_cast<std::size_t>(ranks * stagesPerRank(kind)), {.replicas = replicas});
+    shape.stages.assign(static_cast<std::size_t>(ranks * ScheduleKind(kind)->stagesPerRank), {.replicas = replicas});
     shape.microbatches = kind == "zb-v" ? between(1, 12) : ranks * replicas * between(1, 3);
     connect(shape);
     return shape;

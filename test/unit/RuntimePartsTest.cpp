@@ -20,7 +20,7 @@ namespace {
 Schedule twoStages(int replicas, std::int64_t m, Route route = {}) {
   pdc::PipelineShape shape = pdc::straightShape({{.replicas = replicas, .warmup = 1, .route = std::move(route)}, {}});
   shape.microbatches = m;
-  return pdc::oneFOneBFlush(shape);
+  return pdc::buildSchedule(shape);
 }
 
 Arena arenaOf(const Schedule& schedule, const Stage& stage, std::size_t trainedBytes = 1 << 10) {

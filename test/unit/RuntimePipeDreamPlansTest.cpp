@@ -32,7 +32,7 @@ class PipeDreamPlans : public testing::TestWithParam<Case> {};
 TEST_P(PipeDreamPlans, DeadlockInPipeDreamsOrder) {
   TimedPipeline pipeline = pipelineOf(GetParam());
   pipeline.warmup = "paper";
-  pipeline.sync = "barrier";
+  pipeline.sync = pdc::SyncPolicy::barrier;
   Schedule schedule = pdc::buildSchedule(pdc::shapeOf(pipeline.plan()));
   EXPECT_TRUE(checkEveryDrain(schedule).passed);
   pdc::sendGradientAfterUpdate(schedule);

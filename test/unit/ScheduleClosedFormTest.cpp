@@ -22,7 +22,7 @@ Plan equalStages(int p, const std::string& schedule, std::int64_t microbatches, 
   plan.schedule = schedule;
   plan.microbatches = microbatches;
   plan.cluster.levels.push_back({"machine", p, 1e12, 0});
-  int n = p * stagesPerRank(schedule);
+  int n = p * ScheduleKind(schedule)->stagesPerRank;
   for (int s = 0; s < n; ++s) {
     PlanStage stage;
     stage.forwardMs = ms.F;

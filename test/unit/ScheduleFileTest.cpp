@@ -9,7 +9,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <fstream>
 #include <map>
+#include <optional>
 #include <random>
 
 using namespace pdc;
@@ -186,4 +188,78 @@ TEST(TorchCsv, IsForBatchesThatAreAlike) {
             "error: PyTorch's CSV holds one batch, after which the pipeline drains; '2bw' does not drain");
   EXPECT_EQ(csvOf(buildSchedule(flushing("gpipe", {{2, 1, 0}, {1, 0, 0}}, 3))),
             "error: the batches of stage 0 differ: 3 microbatches over 2 replicas");
+}
+
+namespace {
+
+/// The file of a text; a failure leaves its message in `error`.
+std::optional<ScheduleFile> read(const std::string& name, const std::string& text, std::string* error = nullptr) {
+  const std::string path = testing::TempDir() + name;
+  std::ofstream(path) << text;
+  Diagnostics diags(nullptr);
+  Expected<ScheduleFile> file = readScheduleFile(path, diags);
+  if (error && !file) *error = diags.all()[0].message;
+  if (!file) return std::nullopt;
+  return std::move(*file);
+}
+
+} // namespace
+
+// What planners ask of lists that were written by hand is what they ask of the kind that made these lists.
+TEST(GivenSchedule, SaysWhatTheListsSay) {
+  for (const char* name : {"1f1b", "1f1b-flush", "gpipe", "2bw", "zb-h1", "zb-v", "interleaved:2"}) {
+    const ScheduleKind kind(name);
+    PipelineShape shape = straightShape(std::vector<StageShape>(4));
+    for (int s = 0; s < 4; ++s) shape.stages[static_cast<std::size_t>(s)].warmup = 3 - s;
+    shape.kind = kind;
+    shape.microbatches = kind->hasBatches ? 4 : 0;
+    const pdcrt::Schedule schedule = buildSchedule(shape);
+    std::string text = toString(schedule);
+    text.replace(text.find(name), std::string(name).size(), "mine");
+    const std::optional<ScheduleFile> file = read("mine.schedule", text);
+    ASSERT_TRUE(file) << name;
+    const ScheduleDef& given = *file->shape.kind;
+    EXPECT_TRUE(given.isGiven);
+    EXPECT_EQ(given.hasBatches, kind->hasBatches) << name;
+    EXPECT_EQ(given.flushes, kind->flushes) << name;
+    EXPECT_EQ(given.inFlightFitsBatch, kind->inFlightFitsBatch) << name;
+    EXPECT_EQ(given.splitsBackward, kind->splitsBackward) << name;
+    EXPECT_EQ(given.stagesPerRank, kind->stagesPerRank) << name;
+    for (int s = 0; s < 4; ++s) {
+      const auto at = static_cast<std::size_t>(s);
+      EXPECT_EQ(given.rankOfStage(s, 4), kind->stagesPerRank > 1 ? kind->rankOfStage(s, 4) : 0) << name;
+      EXPECT_EQ(given.depths(4, {}, {}, s).slots, schedule.stages[at].slots) << name;
+      EXPECT_EQ(given.depths(4, {}, {}, s).handovers, schedule.stages[at].handovers) << name;
+      EXPECT_EQ(given.versions(shape.weights, {}, {}, s), schedule.stages[at].versions) << name;
+    }
+    // For these edges, the lists; for others, none.
+    PipelineShape own = shape;
+    own.kind = file->shape.kind;
+    EXPECT_EQ(toString(buildSchedule(own)), text);
+    own.edges.pop_back();
+    EXPECT_TRUE(buildSchedule(own).ranks.empty()) << name;
+    // A plan file says the same without the lists.
+    const std::optional<ScheduleKind> named = ScheduleKind::named(given.name);
+    ASSERT_TRUE(named) << given.name;
+    EXPECT_EQ((*named)->hasBatches, given.hasBatches);
+    EXPECT_EQ((*named)->flushes, given.flushes);
+    EXPECT_EQ((*named)->splitsBackward, given.splitsBackward);
+    EXPECT_EQ((*named)->stagesPerRank, given.stagesPerRank);
+  }
+  EXPECT_FALSE(ScheduleKind::named("given:"));
+  EXPECT_FALSE(ScheduleKind::named("given:flush,1"));
+  EXPECT_FALSE(ScheduleKind::named("given:flush,split,"));
+}
+
+TEST(GivenSchedule, RefusesWhatNoPlanHas) {
+  std::string error;
+  EXPECT_FALSE(read("unequal.csv", "0F0,1F0,1B0,0B0\n2F0,2B0\n", &error));
+  EXPECT_EQ(error, "rank 0 hosts 2 stages, rank 1 hosts 1: there is no plan for that");
+  pdcrt::Schedule schedule;
+  schedule.kind = "mine";
+  schedule.minibatchesPerUpdate = 2;
+  schedule.stages = {{.replicas = 2}, {}, {}};
+  schedule.ranks = {{.hosts = {{0, 0}, {1, 0}}, .step = 2}, {.hosts = {{0, 1}, {2, 0}}, .step = 2}};
+  EXPECT_FALSE(read("copies.schedule", toString(schedule), &error));
+  EXPECT_EQ(error, "stage 0 has 2 replicas, stage 1 has 1: ranks that host several stages are copies of one pipeline");
 }

@@ -26,7 +26,7 @@ TEST(RandomSchedule, NoneDeadlocks) {
     pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
     ASSERT_TRUE(result.passed) << "round " << round << ": " << result.problem << "\n" << toString(schedule);
     ASSERT_TRUE(result.proven) << "round " << round << "\n" << toString(schedule);
-    ++kinds[shape.kind.substr(0, shape.kind.find(':'))];
+    ++kinds[shape.kind.name().substr(0, shape.kind.name().find(':'))];
     replicated += std::any_of(shape.stages.begin(), shape.stages.end(), [](const auto& s) { return s.replicas > 1; });
     if (round % 16 > 0) continue;
     pdcrt::Schedule back;

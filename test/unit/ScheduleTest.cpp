@@ -260,7 +260,7 @@ TEST(Schedule, ListsAreThoseOfTheSemantics) {
 }
 
 TEST(Schedule, VersionsFollowTheFormulas) {
-  pdcrt::Schedule schedule = oneFOneB(straightShape({{2, 3, 1}, {1, 2, 0}}));
+  pdcrt::Schedule schedule = buildSchedule(straightShape({{2, 3, 1}, {1, 2, 0}}));
   EXPECT_EQ(schedule.versionUsed(0, 7), 0);  // 7/2 - 3 - 1 < 0
   EXPECT_EQ(schedule.versionUsed(0, 13), 2); // 6 - 4
   EXPECT_EQ(schedule.versionUsed(1, 13), 11);
@@ -269,20 +269,20 @@ TEST(Schedule, VersionsFollowTheFormulas) {
   EXPECT_EQ(schedule.updates(0, 13), 7);
   EXPECT_EQ(schedule.updateFirst(0, 3), 4);
   EXPECT_EQ(schedule.updateLast(0, 3), 6);
-  schedule = oneFOneBFlush({.microbatches = 4, .stages = {{2, 1, 0}}});
+  schedule = buildSchedule({.microbatches = 4, .stages = {{2, 1, 0}}});
   EXPECT_EQ(schedule.versionUsed(0, 13), 3);
   EXPECT_EQ(schedule.updates(0, 13), 4);
 }
 
 TEST(Schedule, FlushWarmsUpOnlyWhatABatchHolds) {
-  pdcrt::Schedule schedule = oneFOneBFlush({.microbatches = 2, .stages = {{1, 5, 0}}});
+  pdcrt::Schedule schedule = buildSchedule({.microbatches = 2, .stages = {{1, 5, 0}}});
   EXPECT_EQ(textOf(pdcrt::expand(schedule, 0, 3)), "0F0 0F1 0B0 0B1 0U1 0F2 0B2 0U2 ");
 }
 
 TEST(Schedule, SharedParametersAreSentAheadOfTheirUse) {
   PipelineShape shape = straightShape({{1, 1, 0}, {1, 0, 0}});
   shape.shared = {{0, 1}};
-  pdcrt::Schedule schedule = oneFOneB(shape);
+  pdcrt::Schedule schedule = buildSchedule(shape);
   EXPECT_EQ(schedule.shared, (std::vector<pdcrt::SharedEdge>{{0, 1, 2, 2, 2, 2}}));
   EXPECT_EQ(textOf(pdcrt::expand(schedule, 0, 3)),
             "0RB0<1 0RB1<1 0RG1<1 0RG2<1 0F0 0SF0>1 0F1 0SF1>1 ?0RB0<1 0B0 0RB2<1 ?0RG1<1 0U1 0SV1>1 0RG3<1 "

@@ -5,7 +5,7 @@
 #include "ThreadRun.h"
 #include "TimedStages.h"
 
-#include "pdc/Plan/ScheduleName.h"
+#include "pdc/Plan/ScheduleDef.h"
 #include "pdc/Predict/Simulate.h"
 #include "pdc/Predict/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
@@ -29,7 +29,7 @@ struct TimedPipeline {
   double allReduceMs = 0;        ///< of a replicated stage
   std::string schedule = "1f1b";
   std::int64_t microbatches = 1;
-  std::string sync = "overlap";
+  pdc::SyncPolicy sync = pdc::SyncPolicy::overlap;
   std::string warmup = "hide"; ///< or "paper"
 
   static constexpr std::int64_t values = 4096; ///< floats of a tensor
@@ -86,7 +86,7 @@ struct TimedPipeline {
       plan.timeMs = std::max(plan.timeMs, load);
     }
     for (pdc::PlanStage& stage : plan.stages) stage.syncDelay = pdc::syncDelayFor(plan, stage.replicas);
-    if (!pdc::takesWarmup(schedule)) return plan;
+    if (!pdc::ScheduleKind(schedule)->takesWarmup()) return plan;
     const std::vector<int> warmups = warmup == "paper" ? pdc::paperWarmup(plan) : pdc::hideWarmup(plan);
     for (std::size_t s = 0; s < warmups.size(); ++s) plan.stages[s].warmup = warmups[s];
     return plan;

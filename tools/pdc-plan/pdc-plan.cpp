@@ -3,7 +3,7 @@
 #include "Alternatives.h"
 #include "Input.h"
 #include "Report.h"
-#include "pdc/Plan/ScheduleName.h"
+#include "pdc/Plan/PolicyText.h"
 #include "pdc/Planner/OptionText.h"
 #include "pdc/Published/DataParallel.h"
 #include "pdc/Published/Foreign.h"
@@ -21,6 +21,7 @@ namespace {
 
 struct Flags {
   std::string file, format, costModel, warmup = "hide", bucket, output;
+  std::string schedule = "1f1b", weights = "stash", sync = "overlap", recompute = "none"; ///< names of policies
   PlaceFlags place;
   PublishedOptions planner;
   bool json = false, explain = false, takesAnyDegree = false;
@@ -32,7 +33,7 @@ void addFlags(CLI::App& app, Flags& flags) {
   PlannerOptions& planner = flags.planner;
   auto member = [](std::vector<std::string> names) { return CLI::IsMember(std::move(names)); };
   auto isSchedule = [](const std::string& name) {
-    return isScheduleName(name) ? "" : "expected one of " + scheduleNamesText() + ", got '" + name + "'";
+    return ScheduleKind::named(name) ? "" : "expected one of " + scheduleNamesText() + ", got '" + name + "'";
   };
   const CLI::Validator positive(
       [](const std::string& text) {
@@ -71,17 +72,17 @@ void addFlags(CLI::App& app, Flags& flags) {
       ->check(positive)
       ->type_name("SECONDS");
   flags.scheduling = {
-      app.add_option("--schedule", planner.schedule,
+      app.add_option("--schedule", flags.schedule,
                      "order of forwards and backwards\nOne of " + scheduleNamesText() + ".")
           ->check(isSchedule)
           ->type_name("NAME"),
-      app.add_option("--weights", planner.weights, "version of the weights that a minibatch uses")
-          ->check(member({"stash", "vertical-sync", "latest"}))
+      app.add_option("--weights", flags.weights, "version of the weights that a minibatch uses")
+          ->check(member(namesOf(weightPolicies)))
           ->type_name("stash|vertical-sync|latest"),
-      app.add_option("--sync", planner.sync,
+      app.add_option("--sync", flags.sync,
                      "how a replicated stage reduces its gradients\noverlap: it goes on while they are reduced. "
                      "barrier: it waits.")
-          ->check(member({"overlap", "barrier"}))
+          ->check(member(namesOf(syncPolicies)))
           ->type_name("overlap|barrier"),
       app.add_option("--warmup", flags.warmup,
                      "forwards before the first backward, per stage\nhide: as many as hide the transfers; paper: "
@@ -89,8 +90,8 @@ void addFlags(CLI::App& app, Flags& flags) {
           ->type_name("hide|paper|N,N,..."),
       app.add_option("--bucket", flags.bucket, "gradients that are reduced in one all-reduce, at most\nDefault: 8MiB.")
           ->type_name("BYTES"),
-      app.add_option("--recompute", planner.recompute, "run forwards again instead of keeping their results")
-          ->check(member({"none", "auto", "all"}))
+      app.add_option("--recompute", flags.recompute, "run forwards again instead of keeping their results")
+          ->check(member(namesOf(recomputePolicies)))
           ->type_name("none|auto|all"),
       app.add_option("--optimizer-state", planner.optimizerStatePerParameterByte,
                      "bytes of optimizer state per byte of parameters\n1 with momentum, 2 for Adam.")
@@ -106,6 +107,14 @@ void addFlags(CLI::App& app, Flags& flags) {
   app.add_option("-o,--output", flags.output, "plan to write")->type_name("plan.json");
   app.add_flag("--json", flags.json, "print one JSON object");
   app.add_flag("--explain", flags.explain, "print why this plan, and why not the others");
+}
+
+/// Policies that were typed by name; CLI11 has checked the names.
+void applyPolicies(Flags& flags) {
+  flags.planner.schedule = flags.schedule;
+  flags.planner.weights = *policyNamed(weightPolicies, flags.weights);
+  flags.planner.sync = *policyNamed(syncPolicies, flags.sync);
+  flags.planner.recompute = *policyNamed(recomputePolicies, flags.recompute);
 }
 
 /// Flags that say something about schedules do not fit models that have none.
@@ -194,6 +203,7 @@ Status run(Flags& flags, Diagnostics& diags) {
   Expected<std::string> costModel = costModelFor(flags.format, flags.costModel, diags);
   if (!costModel) return failure;
   flags.planner.costModel = *costModel;
+  applyPolicies(flags);
   Expected<PlanInput> input = parseInput(*text, flags.format, flags.file, diags);
   if (!input) return failure;
   PlanReport report;

@@ -4,7 +4,6 @@
 #include "../ConfigFile.h"
 #include "../StandardFlags.h"
 #include "pdc/Driver/CommandLine.h"
-#include "pdc/Plan/ScheduleName.h"
 
 #include <iostream>
 #include <optional>
@@ -17,7 +16,7 @@ int main(int argc, char** argv) {
   CompileOptions options;
   options.version = PDC_VERSION;
   options.command = "pdc-profile";
-  std::string file;
+  std::string file, schedule = options.planner.schedule.name();
   ModelFlags model;
   model.addTo(app, options);
   model.addProgramsTo(app, options, true);
@@ -27,17 +26,18 @@ int main(int argc, char** argv) {
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1024}))
       ->capture_default_str();
-  app.add_option("--schedule", options.planner.schedule,
+  app.add_option("--schedule", schedule,
                  "schedule of the runs\nSchedules that separate the halves of a backward need both, timed apart.")
       ->type_name("1f1b|1f1b-flush|gpipe|2bw|zb-h1|zb-v|interleaved:V")
       ->check(CLI::Validator(
           [](const std::string& name) {
-            return isScheduleName(name) ? std::string() : "'" + name + "' is none of " + scheduleNamesText();
+            return ScheduleKind::named(name) ? std::string() : "'" + name + "' is none of " + scheduleNamesText();
           },
           "", "SCHEDULE"))
       ->capture_default_str();
   addConfigFlag(app);
   if (const std::optional<int> code = parsed(app, argc, argv)) return *code;
+  options.planner.schedule = schedule;
   Diagnostics diags(&std::cerr);
   if (model.apply(options, diags)) (void)measureProfile(options, file, std::cout, diags);
   return exitCodeOf(diags);

@@ -56,7 +56,7 @@ Expected<std::vector<int>> warmupFor(const Plan& plan, const std::string& text, 
 
 /// The plan with another schedule, number of microbatches or warm-up, as the flags say.
 Status change(Plan& plan, const Flags& flags, Diagnostics& diags) {
-  bool changed = !flags.schedule.empty() && flags.schedule != plan.schedule;
+  bool changed = !flags.schedule.empty() && flags.schedule != plan.schedule.name();
   if (!flags.schedule.empty()) plan.schedule = flags.schedule;
   if (flags.microbatches > 0) {
     changed |= flags.microbatches != plan.microbatches;

@@ -4,7 +4,7 @@
 #include "../StandardFlags.h"
 
 #include "pdc/Driver/CommandLine.h"
-#include "pdc/Plan/ScheduleName.h"
+#include "pdc/Plan/PolicyText.h"
 #include "pdc/Planner/OptionText.h"
 #include "pdc/Schedule/ScheduleFile.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
@@ -50,7 +50,9 @@ void PlanFlags::addMachinesTo(CLI::App& app, CompileOptions& options) {
 }
 
 void PlanFlags::addScheduleTo(CLI::App& app, CompileOptions& options) {
-  schedule_ = options.planner.schedule;
+  schedule_ = options.planner.schedule.name();
+  weights_ = nameOf(options.planner.weights);
+  recompute_ = nameOf(options.planner.recompute);
   app.add_option("--schedule", schedule_,
                  "order of forwards and backwards\nOne of " + scheduleNamesText() +
                      ", or a file (docs/FileFormats.md). docs/Semantics.md states what each trains.")
@@ -64,15 +66,15 @@ void PlanFlags::addScheduleTo(CLI::App& app, CompileOptions& options) {
                  "hide: as many as hide the transfers; paper: PipeDream's; or a number for each stage.")
       ->type_name("hide|paper|N,N,...")
       ->capture_default_str();
-  app.add_option("--weights", options.planner.weights, "version of the weights that a minibatch uses")
-      ->check(CLI::IsMember({"stash", "vertical-sync", "latest"}))
+  app.add_option("--weights", weights_, "version of the weights that a minibatch uses")
+      ->check(CLI::IsMember(namesOf(weightPolicies)))
       ->type_name("stash|vertical-sync|latest")
       ->capture_default_str();
-  app.add_option("--recompute", options.planner.recompute,
+  app.add_option("--recompute", recompute_,
                  "compute results again instead of keeping them\n"
                  "none: nothing. auto: what one pass over memory gives (not for CUDA), and whole forwards where the "
                  "planner gains by it. all: whole forwards.")
-      ->check(CLI::IsMember({"none", "auto", "all"}))
+      ->check(CLI::IsMember(namesOf(recomputePolicies)))
       ->capture_default_str()
       ->type_name("none|auto|all");
   app.add_option(
@@ -90,10 +92,11 @@ void PlanFlags::addReplicasTo(CLI::App& app, CompileOptions& options) {
   app.add_option("--replicas", options.planner.stageReplicas, "exactly these replicas of each stage: 2,1")
       ->delimiter(',')
       ->type_name("N,N,...");
-  app.add_option("--sync", options.planner.sync,
+  sync_ = nameOf(options.planner.sync);
+  app.add_option("--sync", sync_,
                  "how a replicated stage reduces its gradients\n"
                  "overlap: it goes on while they are reduced. barrier: it waits.")
-      ->check(CLI::IsMember({"overlap", "barrier"}))
+      ->check(CLI::IsMember(namesOf(syncPolicies)))
       ->type_name("overlap|barrier")
       ->capture_default_str();
   app.add_option("--bucket", bucket_,
@@ -121,12 +124,15 @@ Status PlanFlags::applySchedule(const CLI::App& app, CompileOptions& options, Di
 
 Status PlanFlags::apply(const CLI::App& app, CompileOptions& options, Diagnostics& diags) const {
   options.lateUpdates = updates_ == "late";
+  options.planner.weights = *policyNamed(weightPolicies, weights_); // CLI11 has checked the names
+  options.planner.recompute = *policyNamed(recomputePolicies, recompute_);
+  options.planner.sync = *policyNamed(syncPolicies, sync_);
   options.threadsPerStage = threads_ == "auto" ? 0 : std::stoi(threads_);
   const bool isCounted = app.count("--devices") > 0 || !options.clusterFile.empty();
   const auto& replicas = options.planner.stageReplicas;
-  if (!isCounted && !replicas.empty())
-    options.devices = std::accumulate(replicas.begin(), replicas.end(), 0) / std::max(1, stagesPerRank(schedule_));
   if (!applySchedule(app, options, diags)) return failure;
+  if (!isCounted && !replicas.empty())
+    options.devices = std::accumulate(replicas.begin(), replicas.end(), 0) / options.planner.schedule->stagesPerRank;
   if (!options.scheduleFile.empty() && !isCounted) options.devices = 0; // as many as the file has ranks
   if (!parseBucket(bucket_, options.planner, diags)) return failure;
   return parseWarmup(warmup_, options.planner, diags);

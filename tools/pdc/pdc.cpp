@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
   addStandardFlags(app);
   CompileOptions options;
   options.version = PDC_VERSION;
-  options.planner.recompute = "auto";
+  options.planner.recompute = RecomputePolicy::automatic;
   ModelFlags model;
   model.addTo(app, options);
   PlanFlags plan;

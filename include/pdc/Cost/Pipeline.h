@@ -45,7 +45,8 @@ struct Pipeline {
   std::vector<SharedUse> shared;
   std::vector<std::int64_t> leaves; ///< by rank
   std::int64_t microbatches = 0;    ///< per update, of flushing schedules; else 0
-  bool overlap = true;              ///< sync=overlap
+  SyncPolicy sync = SyncPolicy::overlap;
+  ScheduleKind schedule;
 };
 
 /// `stageOf` is filled with the stage of each node.

@@ -4,6 +4,7 @@
 
 #include "pdc/Plan/Cluster.h"
 #include "pdc/Plan/GradientBuckets.h"
+#include "pdc/Plan/ScheduleDef.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Expected.h"
 
@@ -110,10 +111,10 @@ struct Plan {
   std::string model;
   std::string modelHash;
   std::string costSource;
-  std::string schedule = "1f1b";
-  std::string scheduleFile; ///< name of the file that holds the schedule, which is planned and reported as `schedule`
-  std::string weights = "stash";
-  std::string sync = "overlap";
+  ScheduleKind schedule;
+  std::string scheduleFile; ///< name of the file that holds the lists of a schedule that is given
+  pdcrt::WeightPolicy weights = pdcrt::WeightPolicy::stash;
+  SyncPolicy sync = SyncPolicy::overlap;
   std::int64_t microbatches = 1; ///< per update, of flushing schedules
   bool gradientNorm = false;     ///< updates await the norm of the gradients of all stages (clipping)
   double timeMs = 0;             ///< T: predicted steady-state time per minibatch (microbatch when flushing)

@@ -14,15 +14,16 @@ namespace pdc {
 /// A file whose text has been read; it is not known yet to fit a plan, or to run.
 struct ScheduleFile {
   std::string path, name; ///< the name is without folders
-  /// What a plan for it must be like: stages, weights, microbatches, and in `kind` the named schedule whose costs are
-  /// nearest. Without edges, which the plan decides.
+  /// What a plan for it must be like: stages, weights, microbatches, and in `kind` the lists of the file, as a kind of
+  /// schedule. Without edges, which the plan decides.
   PipelineShape shape;
   std::vector<std::vector<pdcrt::Host>> hosts; ///< by rank
   pdcrt::Schedule schedule;                    ///< of pdc's text
   std::optional<TorchBatch> batch;             ///< of a CSV
 };
 
-/// A file is CSV if its name ends with .csv, or its first line holds a comma.
+/// A file is CSV if its name ends with .csv, or its first line holds a comma. Refuses lists for which no plan can be
+/// made: ranks that host unequally many stages, or unequally replicated stages together.
 Expected<ScheduleFile> readScheduleFile(const std::string& path, Diagnostics& diags);
 
 /// Whether --schedule=`nameOrFile` means a file: what is not the name of a schedule. Where there is none, the error

@@ -131,7 +131,9 @@ private:
          static_cast<int>(leaves.size()) != options_.stageReplicas[plan_.stages.size()]))
       return;
     for (bool recompute : {false, true}) {
-      if ((recompute && options_.recompute == "none") || (!recompute && options_.recompute == "all")) continue;
+      if ((recompute && options_.recompute == RecomputePolicy::none) ||
+          (!recompute && options_.recompute == RecomputePolicy::all))
+        continue;
       if (!mayFit(taken, nodes, leaves) || isTooSlow(leastMs(taken, nodes, leaves, recompute))) continue;
       PlanStage stage;
       for (std::size_t v = 0; v < nodes_; ++v)
@@ -154,12 +156,12 @@ private:
   bool mayFit(std::uint32_t taken, std::uint32_t nodes, const std::vector<std::int64_t>& leaves) const {
     const NodeSums& sums = sums_[nodes];
     const std::uint32_t after = ~(taken | nodes);
-    const bool steady = options_.schedule == "1f1b", isAlone = nodes + 1 == sums_.size();
+    const bool steady = !options_.schedule->hasBatches, isAlone = nodes + 1 == sums_.size();
     auto state =
         static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(sums.parameters));
     std::int64_t least =
         sums.parameters + sums.gradients + state + sums.saved + sums.handover + sums.scratch + sums.workspace;
-    if (steady && options_.sync == "overlap" && leaves.size() > 1 && !isAlone) least += sums.gradients;
+    if (steady && options_.sync == SyncPolicy::overlap && leaves.size() > 1 && !isAlone) least += sums.gradients;
     for (std::size_t t = 0; steady && t < tensors_.size(); ++t) {
       const Tensor& tensor = tensors_[t];
       const bool comes = (tensor.from & taken) && (tensor.users & nodes), isMade = tensor.from & nodes;
@@ -182,7 +184,7 @@ private:
                  bool recompute) const {
     const NodeSums& sums = sums_[nodes];
     const auto r = static_cast<double>(leaves.size());
-    const bool steady = options_.schedule == "1f1b";
+    const bool steady = !options_.schedule->hasBatches;
     double speed = INFINITY;
     for (std::int64_t leaf : leaves) speed = std::min(speed, cluster_.deviceAt(leaf).speed);
     double ms = (sums.computeMs + (recompute ? sums.forwardMs : 0) + (steady ? sums.updateMs : 0)) / speed;
@@ -197,7 +199,7 @@ private:
 
   void evaluate() {
     if (!options_.stageReplicas.empty() && plan_.stages.size() != options_.stageReplicas.size()) return;
-    if (options_.schedule != "1f1b") return evaluateFlushing();
+    if (options_.schedule->hasBatches) return evaluateFlushing();
     plan_.schedule = options_.schedule;
     plan_.weights = options_.weights;
     plan_.sync = options_.sync;
@@ -223,10 +225,10 @@ private:
       warmup.push_back((left - 1) / stage.replicas);
       left -= stage.replicas;
     }
-    if (options_.weights != "vertical-sync") return warmup;
+    if (options_.weights != pdcrt::WeightPolicy::verticalSync) return warmup;
     auto ahead = [&](std::size_t s) {
       int R = plan_.stages[s].replicas;
-      return R * (warmup[s] + (options_.sync == "overlap" && warmup.size() > 1 && R > 1 ? 1 : 0));
+      return R * (warmup[s] + (options_.sync == SyncPolicy::overlap && warmup.size() > 1 && R > 1 ? 1 : 0));
     };
     for (std::size_t s = 1; s < warmup.size(); ++s)
       while (ahead(0) < ahead(s)) ++warmup[0];

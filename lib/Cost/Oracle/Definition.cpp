@@ -32,7 +32,7 @@ void Definition::readStages() {
     stages_[s].replicas = plan_.stages[s].replicas;
     stages_[s].leaves.resize(static_cast<std::size_t>(plan_.stages[s].replicas));
     for (std::int64_t v : plan_.stages[s].nodes) stageOf_[static_cast<std::size_t>(v)] = static_cast<int>(s);
-    bool delayed = plan_.schedule == "1f1b" && plan_.sync == "overlap" && stages_.size() > 1;
+    bool delayed = !plan_.schedule->hasBatches && plan_.sync == SyncPolicy::overlap && stages_.size() > 1;
     stages_[s].delay = delayed && stages_[s].replicas > 1 ? 1 : 0;
   }
   for (const PlanRank& rank : plan_.ranks)
@@ -157,7 +157,7 @@ double Definition::exposed(int s) const {
     bucketOf[v] = static_cast<int>(bucket);
   }
   // The stage's part of them, and how long the backward still takes when each is final.
-  const bool halves = splitsBackward(plan_.schedule);
+  const bool halves = plan_.schedule->splitsBackward;
   double speed = INFINITY;
   for (std::int64_t leaf : stage.leaves) speed = std::min(speed, plan_.cluster.deviceAt(leaf).speed);
   std::map<int, std::pair<double, double>> parts; // bytes, ms left
@@ -330,14 +330,14 @@ bool Definition::outrunsOwner(const Tied& tied, const std::vector<int>& warmup) 
     return static_cast<std::int64_t>(warmup[static_cast<std::size_t>(s)]) *
            stages_[static_cast<std::size_t>(s)].replicas;
   };
-  return plan_.schedule == "1f1b" && ahead(tied.user) > ahead(tied.owner);
+  return !plan_.schedule->hasBatches && ahead(tied.user) > ahead(tied.owner);
 }
 
 int Definition::versions(int stage, const std::vector<int>& warmup) const {
-  if (plan_.schedule == "2bw") return 2;
-  if (plan_.schedule != "1f1b" || plan_.weights == "latest") return 1;
+  if (plan_.schedule->hasBatches && !plan_.schedule->flushes) return 2;
+  if (plan_.schedule->hasBatches || plan_.weights == pdcrt::WeightPolicy::latest) return 1;
   const Stage &own = stages_[static_cast<std::size_t>(stage)], &input = stages_[0];
-  if (plan_.weights == "stash") return warmup[static_cast<std::size_t>(stage)] + 1;
+  if (plan_.weights == pdcrt::WeightPolicy::stash) return warmup[static_cast<std::size_t>(stage)] + 1;
   double ahead = input.replicas * (warmup[0] + input.delay) + input.replicas - std::gcd(input.replicas, own.replicas);
   return static_cast<int>(std::ceil(ahead / own.replicas)) - own.delay + 1;
 }
@@ -391,7 +391,7 @@ std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
     } else if (tied.user == s) {
       std::int64_t alive = versions(tied.owner, warmup);
       double owned = stages_[static_cast<std::size_t>(tied.owner)].replicas;
-      if (plan_.weights == "stash")
+      if (plan_.weights == pdcrt::WeightPolicy::stash)
         alive =
             std::min(alive, static_cast<std::int64_t>(std::ceil(
                                 static_cast<double>(w + 1) * stages_[static_cast<std::size_t>(s)].replicas / owned)) +
@@ -408,7 +408,7 @@ std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
   bytes += parameters * versions(s, warmup) + gradients * (stages_[static_cast<std::size_t>(s)].delay + 1) +
            static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(parameters));
   bytes += scratch + workspace;
-  if (splitsBackward(plan_.schedule) || stagesPerRank(plan_.schedule) > 1)
+  if (plan_.schedule->splitsBackward || plan_.schedule->stagesPerRank > 1)
     return bytes + bufferedBySchedule(s, warmup, recompute ? 0 : saved, sent, handover) + (recompute ? saved : 0);
   bytes += handover + (recompute ? saved : saved * (w + 1)) + sent * (w + 1);
   for (const Trip& value : values_)
@@ -472,7 +472,7 @@ std::vector<int> Definition::warmupFor(double timeMs) const {
     for (const Tied& tied : tied_)
       if (outrunsOwner(tied, warmup)) ++warmup[static_cast<std::size_t>(tied.owner)], changed = true;
   }
-  if (plan_.weights == "vertical-sync")
+  if (plan_.weights == pdcrt::WeightPolicy::verticalSync)
     for (std::size_t s = 1; s < stages_.size(); ++s)
       while (stages_[0].replicas * (warmup[0] + stages_[0].delay) <
              stages_[s].replicas * (warmup[s] + stages_[s].delay))

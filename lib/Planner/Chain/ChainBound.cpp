@@ -12,12 +12,13 @@ static constexpr double forgiven = 1 + 1e-9;
 
 bool pdc::isBoundable(const SolverProblem& problem, const PlannerOptions& options, const Machine& machine) {
   return machine.classes().size() == 1 && machine.classes()[0].memoryBytes > 0 && machine.levels() > 0 &&
-         options.schedule == "1f1b" && options.warmupPolicy == WarmupPolicy::hide && isChain(problem);
+         !options.schedule->hasBatches && options.warmupPolicy == WarmupPolicy::hide && isChain(problem);
 }
 
 FewestLeaves::FewestLeaves(const ChainSums& sums, const PlannerOptions& options, const Machine& machine)
     : sums_(sums), options_(options), machine_(machine), devices_(static_cast<int>(machine.components(0))),
-      levels_(machine.levels()), overlaps_(options.sync == "overlap"), stashes_(options.weights != "latest"),
+      levels_(machine.levels()), overlaps_(options.sync == SyncPolicy::overlap),
+      stashes_(options.weights != pdcrt::WeightPolicy::latest),
       limitBytes_(static_cast<double>(machine.classes()[0].memoryBytes)) {
   for (int i = 0; i <= sums.n; ++i) {
     slots_.push_back((stashes_ ? sums.parameters[i] : 0) + sums.savedBytes[i]);
@@ -178,7 +179,7 @@ double pdc::chainMemoryBound(const SolverProblem& problem, const PlannerOptions&
   ChainSums sums(problem, options, machine);
   if (!sums.everyGradientReturns) return 0;
   auto limitBytes = static_cast<double>(machine.classes()[0].memoryBytes);
-  bool stashes = options.weights != "latest";
+  bool stashes = options.weights != pdcrt::WeightPolicy::latest;
   // Of the last stage from each place on; in front of it, of each place.
   std::vector<double> workMs(static_cast<std::size_t>(sums.n), infinity), memoryMs(workMs.size(), 0);
   for (int i = 0; i < sums.n; ++i) {

@@ -7,7 +7,7 @@ using namespace pdc;
 
 ChainFill::ChainFill(const ChainSums& sums, const PlannerOptions& options, const Machine& machine)
     : sums_(sums), options_(options), machine_(machine), devices_(static_cast<int>(machine.components(0))),
-      levels_(machine.levels()), stashes_(options.weights != "latest") {
+      levels_(machine.levels()), stashes_(options.weights != pdcrt::WeightPolicy::latest) {
   for (std::size_t i = 0; i < sums.parameters.size(); ++i)
     slots_.push_back((stashes_ ? sums.parameters[i] : 0) + sums.savedBytes[i]);
 }
@@ -205,7 +205,7 @@ bool ChainFill::attempt(const Stage& stage, const Label& behind, int kind, int r
   int span = 0;
   if (!crosses(stage, behind, replicas, made, span)) return false;
   double sync = syncMs(stage.parameters, span, replicas);
-  bool waits = replicas > 1 && (options_.sync != "overlap" || (stage.from == 0 && stage.to == sums_.n));
+  bool waits = replicas > 1 && (options_.sync != SyncPolicy::overlap || (stage.from == 0 && stage.to == sums_.n));
   if (sync > r * choice_.timeMs || stage.workMs + (waits ? sync : 0) > r * choice_.timeMs * (1 + 1e-12)) return false;
   made.behindMs = behind.allMs + transfersMs(stage, behind, span);
   double versions = std::ceil(inFlight(stage, behind, replicas, made.behindMs, sync) / r - 1e-9);

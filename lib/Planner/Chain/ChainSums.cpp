@@ -16,7 +16,7 @@ bool pdc::isChain(const SolverProblem& problem) {
 ChainSums::ChainSums(const SolverProblem& problem, const PlannerOptions& options, const Machine& machine)
     : n(static_cast<int>(problem.blocks.size())), order(problem.dag.order()) {
   double speed = machine.classes()[0].speed;
-  bool recompute = options.recompute == "all";
+  bool recompute = options.recompute == RecomputePolicy::all;
   for (std::vector<double>* sum : {&loopMs, &updateMs, &parameters, &gradients, &savedBytes}) sum->assign(1, 0);
   std::vector<int> place(order.size());
   for (int i = 0; i < n; ++i) {
@@ -26,7 +26,8 @@ ChainSums::ChainSums(const SolverProblem& problem, const PlannerOptions& options
     updateMs.push_back(updateMs.back() + block.updateMs / speed);
     parameters.push_back(parameters.back() + static_cast<double>(block.parameterBytes));
     gradients.push_back(gradients.back() + static_cast<double>(block.gradientBytes));
-    savedBytes.push_back(savedBytes.back() + (options.recompute == "none" ? static_cast<double>(block.savedBytes) : 0));
+    savedBytes.push_back(savedBytes.back() +
+                         (options.recompute == RecomputePolicy::none ? static_cast<double>(block.savedBytes) : 0));
   }
   cutBytes.assign(static_cast<std::size_t>(n) + 1, 0);
   nextBytes.assign(cutBytes.size(), 0);
@@ -64,7 +65,7 @@ Partition ChainSums::partitionOf(const SolverProblem& problem, const PlannerOpti
   Partition partition;
   int at = 0;
   for (std::size_t s = 0; s < ends.size(); ++s) {
-    PartitionStage stage{{}, replicas[s], options.recompute == "all", {}};
+    PartitionStage stage{{}, replicas[s], options.recompute == RecomputePolicy::all, {}};
     for (; at < ends[s]; ++at) {
       const std::vector<std::int64_t>& nodes = problem.blocks[order[at]].nodes;
       stage.nodes.insert(stage.nodes.end(), nodes.begin(), nodes.end());

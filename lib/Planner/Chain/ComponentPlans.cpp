@@ -44,7 +44,7 @@ public:
   Partition partitionOf(const std::vector<ChainInterval>& stages) const {
     Partition partition;
     for (const ChainInterval& stage : stages) {
-      PartitionStage own{{}, stage.replicas, options_.recompute == "all", {}};
+      PartitionStage own{{}, stage.replicas, options_.recompute == RecomputePolicy::all, {}};
       for (int v = stage.from; v < stage.to; ++v) {
         const std::vector<std::int64_t>& nodes = problem_.blocks[order_[v]].nodes;
         own.nodes.insert(own.nodes.end(), nodes.begin(), nodes.end());
@@ -115,7 +115,8 @@ private:
     }
     seen_.assign(tensors_.size(), 0);
     workMs_.assign(1, 0), loopMs_.assign(1, 0), parameters_.assign(1, 0), slots_.assign(1, 0);
-    bool recompute = options_.recompute == "all", stashes = options_.weights != "latest";
+    bool recompute = options_.recompute == RecomputePolicy::all,
+         stashes = options_.weights != pdcrt::WeightPolicy::latest;
     for (int v : order_) {
       const Block& block = problem_.blocks[v];
       double computeMs = ((recompute ? 2 : 1) * block.forwardMs + block.backwardMs) / speed_;
@@ -141,7 +142,7 @@ private:
       if ((crossing * inside + ring) / r > timeMs_ * machine_.bytesPerMs(k)) return false;
       syncMs = std::max(2 * (r - 1) * machine_.routeLatencyMs(k) + ring / machine_.routeBytesPerMs(k), syncMs);
     }
-    if (syncMs + (options_.sync == "overlap" ? 0 : workMs(i, j)) > r * timeMs_) return false;
+    if (syncMs + (options_.sync == SyncPolicy::overlap ? 0 : workMs(i, j)) > r * timeMs_) return false;
     // As many minibatches in flight as the way behind it takes, and one for transfers.
     double inFlight = std::ceil((loopMs_[n_] - loopMs_[i]) / (timeMs_ * r)) + 2;
     double fixed = (2 + options_.optimizerStatePerParameterByte) * parameters + 2 * crossing;

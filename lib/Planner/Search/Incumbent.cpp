@@ -50,13 +50,19 @@ void Incumbent::spendForEvaluation(std::size_t stages) {
         static_cast<std::int64_t>(many * many) / 4);
 }
 
+/// Whether lists that are given are for a pipeline like this.
+bool Incumbent::fits(const Partition& partition) const {
+  if (!options_.schedule->isGiven) return true;
+  return !buildSchedule(shapeOf(describePartition(graph_, cluster_, options_, partition, false))).ranks.empty();
+}
+
 bool Incumbent::keepIfBetter(Partition partition) {
   // Beside a step of the search.
   constexpr std::int64_t simulationPrice = 2'000;
   spendForEvaluation(partition.stages.size());
   PlanCost cost = model_.costOf(partition);
-  if (!cost.feasible) return false;
-  if (options_.schedule != "1f1b") {
+  if (!cost.feasible || !fits(partition)) return false;
+  if (options_.schedule->hasBatches) {
     if (found_ && cost.timeMs > best_.cost.timeMs * (1 + 1e-9)) return false;
     spend(simulationPrice);
     simulateBatches(partition, cost);
@@ -87,7 +93,7 @@ bool Incumbent::offer(const States& states, const std::vector<RelaxedStage>& pat
   std::vector<int> left;
   for (const DeviceClass& deviceClass : classes) left.push_back(static_cast<int>(deviceClass.leaves.size()));
   for (const RelaxedStage& stage : path) {
-    ChainStage own{stage.from, stage.to, stage.replicas, options_.recompute == "all", {}};
+    ChainStage own{stage.from, stage.to, stage.replicas, options_.recompute == RecomputePolicy::all, {}};
     int missing = stage.replicas;
     for (int& free : left) {
       own.ofClass.push_back(std::min(free, missing));
@@ -97,7 +103,7 @@ bool Incumbent::offer(const States& states, const std::vector<RelaxedStage>& pat
     chain.push_back(std::move(own));
   }
   bool better = offer(states, chain);
-  if (options_.recompute != "auto") return better;
+  if (options_.recompute != RecomputePolicy::automatic) return better;
   // Recomputation where it helps, stage by stage.
   for (ChainStage& stage : chain) stage.recompute = true;
   better |= offer(states, chain);

@@ -10,7 +10,7 @@ static constexpr double infinity = std::numeric_limits<double>::infinity();
 Placement::Placement(const States& states, const StageLoads& loads, const PlannerOptions& options,
                      const Machine& machine, const Relaxation& relaxation)
     : states_(states), loads_(loads), options_(options), machine_(machine), relaxation_(relaxation),
-      flush_(options.schedule != "1f1b"),
+      flush_(options.schedule->hasBatches),
       devices_(static_cast<int>(std::min<std::int64_t>(machine.components(0), 1 << 20))) {}
 
 bool Placement::matters(const Machine& machine) {

@@ -59,6 +59,7 @@ private:
   Partition partitionOf(const States& states, const std::vector<ChainStage>& chain) const;
   void spendForEvaluation(std::size_t stages);
   bool keepIfBetter(Partition partition);
+  bool fits(const Partition& partition) const;
   void simulateBatches(const Partition& partition, PlanCost& cost) const;
 
   const CostGraph& graph_;

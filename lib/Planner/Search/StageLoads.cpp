@@ -14,18 +14,18 @@ static constexpr double infinity = std::numeric_limits<double>::infinity();
 StageLoads::StageLoads(const CostGraph& graph, const SolverProblem& problem, const States& states,
                        const Machine& machine, const PlannerOptions& options)
     : graph_(graph), problem_(problem), states_(states), machine_(machine), options_(options) {
-  flush_ = options.schedule != "1f1b";
-  drains_ = flushes(options.schedule);
-  overlap_ = !flush_ && options.sync == "overlap";
+  flush_ = options.schedule->hasBatches;
+  drains_ = options.schedule->flushes;
+  overlap_ = !flush_ && options.sync == SyncPolicy::overlap;
   hides_ = !flush_ && options.warmupPolicy == WarmupPolicy::hide;
-  stashes_ = !flush_ && options.weights != "latest";
-  if (drains_ && !splitsBackward(options.schedule)) { // else the stages before wait for a part of a backward only
+  stashes_ = !flush_ && options.weights != pdcrt::WeightPolicy::latest;
+  if (drains_ && !options.schedule->splitsBackward) { // else the stages before wait for a part of a backward only
     const auto devices = static_cast<int>(std::min<std::int64_t>(machine.components(0), 1 << 20));
     const int given = static_cast<int>(options.stageReplicas.size());
     ways_.emplace(problem, states, given > 0 ? given : devices);
   }
-  mayRecompute_ = options.recompute != "none";
-  mustRecompute_ = options.recompute == "all";
+  mayRecompute_ = options.recompute != RecomputePolicy::none;
+  mustRecompute_ = options.recompute == RecomputePolicy::all;
   microbatches_ = static_cast<double>(options.microbatches);
   best_ = {0, 0};
   for (const DeviceClass& deviceClass : machine.classes()) {
@@ -40,7 +40,7 @@ StageLoads::StageLoads(const CostGraph& graph, const SolverProblem& problem, con
     Reducing& reducing = reducing_[recompute ? 1 : 0];
     whole.recompute = recompute;
     reducing.buckets = buckets.of(whole, 0, first);
-    const bool splits = splitsBackward(options.schedule);
+    const bool splits = options.schedule->splitsBackward;
     for (const CostNode& node : graph.nodes)
       reducing.ms += node.weightGradientMs + (splits ? 0 : node.inputGradientMs + (recompute ? node.forwardMs : 0));
   }

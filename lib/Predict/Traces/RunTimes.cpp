@@ -1,8 +1,6 @@
 // The times of a run as those of a plan.
 #include "pdc/Predict/RunTrace.h"
 
-#include "pdc/Plan/ScheduleName.h"
-
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -61,6 +59,6 @@ void pdc::takeTimes(Plan& plan, const RunTrace& run) {
       stage.inputGradientMs = whole;
     }
     stage.allReduceCoreMs = 0; // the run's own backwards and updates have it
-    stage.hideSync(splitsBackward(plan.schedule));
+    stage.hideSync(plan.schedule->splitsBackward);
   }
 }

@@ -3,6 +3,7 @@
 
 #include "PipeDream/CodeSolver.h"
 #include "pdc/Cost/Crossings.h"
+#include "pdc/Plan/PolicyText.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Units.h"
 
@@ -55,11 +56,12 @@ static Status checkInput(const CostGraph& graph, const Cluster& cluster, const P
     return refuse("describe equal devices or take --cost-model=pdc")
            << "the cost model pipedream-code knows equal devices only, got speeds "
            << cluster.devices.front().device.speed << " and " << unequal->device.speed;
-  if (options.schedule != "1f1b")
-    return refuse(remedy) << "the cost model pipedream-code knows the schedule '1f1b' only, got '" << options.schedule
+  if (!(options.schedule == ScheduleKind()))
+    return refuse(remedy) << "the cost model pipedream-code knows the schedule '1f1b' only, got '"
+                          << options.schedule.name() << "'";
+  if (options.recompute != RecomputePolicy::none)
+    return refuse(remedy) << "the cost model pipedream-code knows no recomputation, got '" << nameOf(options.recompute)
                           << "'";
-  if (options.recompute != "none")
-    return refuse(remedy) << "the cost model pipedream-code knows no recomputation, got '" << options.recompute << "'";
   if (!options.stageReplicas.empty())
     return refuse(remedy) << "the cost model pipedream-code chooses the replicas of each stage itself, got "
                           << options.stageReplicas.size() << " counts";

@@ -11,6 +11,7 @@
 #include "PipeDream/Sosp19Describe.h"
 #include "PipeDream/Sosp19Rows.h"
 
+#include "pdc/Plan/PolicyText.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <algorithm>
@@ -235,15 +236,16 @@ static Status checkInput(const CostGraph& graph, const Cluster& cluster, const P
   if (options.memoryBytes > 0)
     return refuse("take --cost-model=pdc, which plans within the memory of every device")
            << "the cost model '" << model << "' defines no memory, got a limit of " << options.memoryBytes << " bytes";
-  if (options.schedule != "1f1b")
+  if (!(options.schedule == ScheduleKind()))
     return refuse("take --schedule=1f1b or --cost-model=pdc")
-           << "the cost model '" << model << "' is that of the schedule '1f1b', got '" << options.schedule << "'";
+           << "the cost model '" << model << "' is that of the schedule '1f1b', got '" << options.schedule.name()
+           << "'";
   if (options.straight || !options.stageReplicas.empty())
     return refuse("leave the replicas to the planner, or take --cost-model=pdc")
            << "the cost model '" << model << "' chooses the replicas so that every device is used, got fixed ones";
-  if (options.recompute != "none")
+  if (options.recompute != RecomputePolicy::none)
     return refuse("take --recompute=none or --cost-model=pdc")
-           << "the cost model '" << model << "' does not know recomputation, got '" << options.recompute << "'";
+           << "the cost model '" << model << "' does not know recomputation, got '" << nameOf(options.recompute) << "'";
   return success;
 }
 

@@ -21,7 +21,6 @@ static Plan makePlan(const PiperProblem& problem, const PiperInstance& instance,
   plan.model = problem.name;
   plan.costSource = problem.name;
   plan.costModel = "piper";
-  plan.schedule = "1f1b";
   plan.cluster.levels = {{"cluster", problem.devices, problem.bandwidth, 0}};
   plan.cluster.device.name = "accelerator";
   plan.cluster.device.memoryBytes = bytesUp(problem.memoryBytes);

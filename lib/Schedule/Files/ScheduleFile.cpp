@@ -1,5 +1,6 @@
 #include "pdc/Schedule/ScheduleFile.h"
 
+#include "Kinds/Given.h"
 #include "pdc/Schedule/PlanSchedule.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
@@ -12,40 +13,120 @@
 
 using namespace pdc;
 
-/// The named schedule under which a plan for the file is made and reported.
-static std::string plannedAs(const pdcrt::Schedule& schedule) {
-  const std::string& kind = schedule.kind;
-  const bool batches = schedule.minibatchesPerUpdate > 0;
-  const bool twoVersions = schedule.weights == pdcrt::WeightPolicy::twoVersions;
-  const auto hosted = static_cast<int>(schedule.ranks[0].hosts.size());
-  if (isScheduleName(kind) && hasBatches(kind) == batches && (kind == "2bw") == twoVersions &&
-      stagesPerRank(kind) == hosted)
-    return kind;
-  if (!batches) return "1f1b";
-  if (twoVersions) return "2bw";
-  if (hosted == 1) return "1f1b-flush";
-  const bool turns = schedule.ranks[0].hosts.back().stage == static_cast<int>(schedule.stages.size()) - 1;
-  return hosted == 2 && turns ? "zb-v" : "interleaved:" + std::to_string(hosted);
+namespace {
+
+/// The lists of a file as a kind of schedule, for the pipeline that they are for.
+class GivenLists : public GivenKind {
+public:
+  GivenLists(const Facts& facts, pdcrt::Schedule schedule, std::optional<TorchBatch> batch, std::vector<int> rankOf)
+      : GivenKind(facts), schedule_(std::move(schedule)), batch_(std::move(batch)), rankOf_(std::move(rankOf)) {}
+
+  int versions(pdcrt::WeightPolicy asked, const StageShape& input, const StageShape& own, int stage) const override {
+    return knows(stage) ? at(stage).versions : GivenKind::versions(asked, input, own, stage);
+  }
+  StageDepths depths(std::int64_t microbatches, const StageShape& input, const StageShape& own,
+                     int stage) const override {
+    if (!knows(stage)) return GivenKind::depths(microbatches, input, own, stage);
+    return {at(stage).slots, at(stage).handovers};
+  }
+  int rankOfStage(int stage, int stages) const override {
+    return knows(stage) ? rankOf_[static_cast<std::size_t>(stage)] : GivenKind::rankOfStage(stage, stages);
+  }
+  pdcrt::Schedule frame(const PipelineShape& shape) const override {
+    pdcrt::Schedule schedule = build(shape);
+    return schedule.ranks.empty() ? GivenKind::frame(shape) : schedule;
+  }
+  pdcrt::Schedule build(const PipelineShape& shape) const override {
+    if (shape.stages.size() != schedule_.stages.size()) return {};
+    for (std::size_t s = 0; s < shape.stages.size(); ++s)
+      if (shape.stages[s].replicas != schedule_.stages[s].replicas) return {};
+    if (batch_) return scheduleOfBatch(*batch_, shape);
+    std::vector<std::pair<int, int>> shared;
+    for (const pdcrt::SharedEdge& edge : schedule_.shared) shared.emplace_back(edge.owner, edge.user);
+    return shape.edges == schedule_.edges && shape.shared == shared ? schedule_ : pdcrt::Schedule();
+  }
+
+private:
+  bool knows(int stage) const { return static_cast<std::size_t>(stage) < schedule_.stages.size(); }
+  const pdcrt::ScheduleStage& at(int stage) const { return schedule_.stages[static_cast<std::size_t>(stage)]; }
+
+  pdcrt::Schedule schedule_;
+  std::optional<TorchBatch> batch_;
+  std::vector<int> rankOf_; ///< by stage: the rank within one copy of the pipeline
+};
+
+} // namespace
+
+/// Where the lists place the stages of one copy of the pipeline: planners know ranks that host equally many stages, and
+/// copies of such a pipeline.
+static Expected<std::vector<int>> ranksOf(const pdcrt::Schedule& schedule, const std::string& path,
+                                          Diagnostics& diags) {
+  const std::size_t chunks = schedule.ranks[0].hosts.size();
+  const int copies = schedule.stages[0].replicas;
+  std::vector<int> rankOf(schedule.stages.size(), 0);
+  int rank = 0;
+  for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
+    const std::vector<pdcrt::Host>& hosts = schedule.ranks[r].hosts;
+    if (hosts.size() != chunks)
+      return diags.error({.file = path}).help("let every rank host as many stages")
+             << "rank 0 hosts " << chunks << " stages, rank " << r << " hosts " << hosts.size()
+             << ": there is no plan for that";
+    if (chunks == 1) continue;
+    for (const pdcrt::Host& host : hosts) {
+      if (schedule.stages[static_cast<std::size_t>(host.stage)].replicas != copies)
+        return diags.error({.file = path}).help("replicate all stages equally, or let every rank host one stage")
+               << "stage 0 has " << copies << " replicas, stage " << host.stage << " has "
+               << schedule.stages[static_cast<std::size_t>(host.stage)].replicas
+               << ": ranks that host several stages are copies of one pipeline";
+      if (host.replica == 0) rankOf[static_cast<std::size_t>(host.stage)] = rank;
+    }
+    rank += hosts[0].replica == 0 ? 1 : 0;
+  }
+  return rankOf;
 }
 
-static ScheduleFile fileOf(pdcrt::Schedule schedule) {
+static GivenKind::Facts factsOf(const pdcrt::Schedule& schedule) {
+  GivenKind::Facts facts;
+  if (schedule.minibatchesPerUpdate == 0)
+    facts.updates = GivenKind::Updates::alone;
+  else if (schedule.weights == pdcrt::WeightPolicy::twoVersions)
+    facts.updates = GivenKind::Updates::twoVersions;
+  facts.stagesPerRank = static_cast<int>(schedule.ranks[0].hosts.size());
+  for (const pdcrt::RankList& rank : schedule.ranks)
+    for (const auto* list : {&rank.start, &rank.repeat})
+      for (const pdcrt::Action& action : *list)
+        facts.splitsBackward = facts.splitsBackward || action.kind == pdcrt::ActionKind::backwardWeight;
+  return facts;
+}
+
+/// Reports lists that stop. Those that are complete are executed when they are read, before anyone plans for them.
+static Status checkLists(const pdcrt::Schedule& schedule, const std::string& path, Diagnostics& diags) {
+  pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
+  if (!result.passed) return diags.error({.file = path}) << "the schedule cannot be executed: " << result.problem;
+  if (!result.proven)
+    return diags.error({.file = path}) << "the schedule repeats itself after " << pdcrt::periodMinibatches(schedule)
+                                       << " minibatches, too many to show that it never stops; " << result.minibatches
+                                       << " were executed";
+  return success;
+}
+
+/// Of `schedule`, or of the batch that it was made of: then without transfers, of which the file says nothing.
+static Expected<ScheduleFile> fileOf(const std::string& path, pdcrt::Schedule schedule, std::optional<TorchBatch> batch,
+                                     Diagnostics& diags) {
   ScheduleFile file;
-  file.shape.kind = plannedAs(schedule);
-  file.shape.weights = schedule.weights;
+  Expected<std::vector<int>> rankOf = ranksOf(schedule, path, diags);
+  if (!rankOf || (!batch && !checkLists(schedule, path, diags))) return failure;
+  file.path = path;
+  file.name = std::filesystem::path(path).filename().string();
+  if (schedule.weights != pdcrt::WeightPolicy::twoVersions) file.shape.weights = schedule.weights;
   file.shape.microbatches = schedule.minibatchesPerUpdate;
   file.shape.gradientNorm = schedule.gradientNorm;
   for (const pdcrt::ScheduleStage& stage : schedule.stages)
     file.shape.stages.push_back({stage.replicas, stage.warmup, stage.syncDelay});
   for (const pdcrt::RankList& rank : schedule.ranks) file.hosts.push_back(rank.hosts);
-  file.schedule = std::move(schedule);
-  return file;
-}
-
-/// Without transfers, of which the file says nothing.
-static ScheduleFile fileOf(TorchBatch batch) {
-  ScheduleFile file = fileOf(scheduleOfBatch(batch, {}));
+  file.shape.kind = ScheduleKind(std::make_shared<GivenLists>(factsOf(schedule), schedule, batch, std::move(*rankOf)));
   file.batch = std::move(batch);
-  file.schedule = {};
+  if (!file.batch) file.schedule = std::move(schedule);
   return file;
 }
 
@@ -53,25 +134,21 @@ Expected<ScheduleFile> pdc::readScheduleFile(const std::string& path, Diagnostic
   std::string text;
   if (pdcrt::Status status = pdcrt::readText(path, text, pdcrt::Exit::invalid); !status)
     return diags.error({}) << status.message();
-  ScheduleFile file;
   const bool comma = text.substr(0, text.find('\n')).find(',') != std::string::npos;
   if (path.ends_with(".csv") || (comma && !text.starts_with("#"))) {
     Expected<TorchBatch> batch = torchBatchFromCsv(text, path, diags);
     if (!batch) return failure;
-    file = fileOf(std::move(*batch));
-  } else {
-    pdcrt::Schedule schedule;
-    std::string error;
-    if (!pdcrt::parseSchedule(text, schedule, error)) return diags.error({.file = path}) << error;
-    file = fileOf(std::move(schedule));
+    pdcrt::Schedule schedule = scheduleOfBatch(*batch, {});
+    return fileOf(path, std::move(schedule), std::move(*batch), diags);
   }
-  file.path = path;
-  file.name = std::filesystem::path(path).filename().string();
-  return file;
+  pdcrt::Schedule schedule;
+  std::string error;
+  if (!pdcrt::parseSchedule(text, schedule, error)) return diags.error({.file = path}) << error;
+  return fileOf(path, std::move(schedule), std::nullopt, diags);
 }
 
 Expected<bool> pdc::isScheduleFile(const std::string& nameOrFile, Diagnostics& diags) {
-  if (isScheduleName(nameOrFile)) return false;
+  if (ScheduleKind::named(nameOrFile)) return false;
   if (std::filesystem::is_regular_file(nameOrFile)) return true;
   return diags.error({}).exit(ExitCode::usage).help("type one of " + scheduleNamesText() + ", or a file's name")
          << "--schedule: '" << nameOrFile << "' is not the name of a schedule, and there is no such file";
@@ -147,25 +224,14 @@ Expected<pdcrt::Schedule> pdc::scheduleFor(const Plan& plan, const ScheduleFile&
   PipelineShape shape = shapeOf(plan);
   if (!file.batch && !checkEdges(shape, file, diags)) return failure;
   pdcrt::Schedule schedule = file.batch ? scheduleOfBatch(*file.batch, shape) : file.schedule;
-  pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
-  if (!result.passed) return diags.error({.file = file.path}) << "the schedule cannot be executed: " << result.problem;
-  if (!result.proven)
-    return diags.error({.file = file.path})
-           << "the schedule repeats itself after " << pdcrt::periodMinibatches(schedule)
-           << " minibatches, too many to show that it never stops; " << result.minibatches << " were executed";
+  if (file.batch && !checkLists(schedule, file.path, diags)) return failure;
   return schedule;
-}
-
-static const char* weightsName(pdcrt::WeightPolicy weights) {
-  return weights == pdcrt::WeightPolicy::verticalSync ? "vertical-sync"
-         : weights == pdcrt::WeightPolicy::latest     ? "latest"
-                                                      : "stash";
 }
 
 void pdc::adopt(Plan& plan, const ScheduleFile& file) {
   plan.schedule = file.shape.kind;
   plan.scheduleFile = file.name;
-  plan.weights = weightsName(file.shape.weights);
+  plan.weights = file.shape.weights;
   plan.microbatches = std::max<std::int64_t>(1, file.shape.microbatches);
   if (!file.batch) plan.gradientNorm = file.shape.gradientNorm;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {

@@ -42,7 +42,7 @@ pdcrt::Schedule pdc::scheduleOfBatch(const TorchBatch& batch, const PipelineShap
   own.microbatches = batch.microbatches;
   own.stages.clear();
   for (const TorchBatch::Stage& stage : batch.stages) own.stages.push_back({stage.replicas, stage.warmup, 0});
-  pdcrt::Schedule schedule = emptySchedule(own, own.kind);
+  pdcrt::Schedule schedule = frameOf(own);
   schedule.kind = "csv";
   for (std::size_t s = 0; s < batch.stages.size(); ++s) {
     schedule.stages[s].slots = batch.stages[s].slots;

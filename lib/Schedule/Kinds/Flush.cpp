@@ -1,12 +1,15 @@
-// 1F1B with a flush after every batch of m microbatches, as action lists.
-#include "Kinds/ListBuilder.h"
+// 1F1B inside each batch of microbatches, then a drain and one update of every stage (PipeDream-Flush, arXiv
+// 2006.09503; DAPPLE; Megatron-LM). Microbatch b is of replica b mod R_s, whether or not R_s divides the batch.
+#include "Kinds/Flush.h"
 
 #include <algorithm>
 
 using namespace pdc;
 
-pdcrt::Schedule pdc::oneFOneBFlush(const PipelineShape& shape) {
-  pdcrt::Schedule schedule = emptySchedule(shape, "1f1b-flush");
+static const RegisterSchedule registered(std::make_shared<FlushKind>("1f1b-flush"));
+
+pdcrt::Schedule FlushKind::build(const PipelineShape& shape) const {
+  pdcrt::Schedule schedule = frame(shape);
   for (pdcrt::RankList& rank : schedule.ranks) {
     std::int64_t warmup = schedule.stages[rank.hosts[0].stage].warmup;
     const std::vector<ListBuilder> builders = {ListBuilder(schedule, rank.hosts[0])};

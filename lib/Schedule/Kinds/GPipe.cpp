@@ -1,17 +1,16 @@
-// GPipe as action lists: 1F1B with a flush in which every stage is a whole batch ahead.
-#include "Kinds/ListBuilder.h"
+// GPipe (arXiv 1811.06965): all forwards of a batch, then all backwards, then one update of every stage: 1F1B with a
+// flush in which each stage is as far ahead as a batch is long.
+#include "Kinds/Flush.h"
 
 using namespace pdc;
 
-PipelineShape pdc::withWholeBatchesAhead(const PipelineShape& shape) {
-  PipelineShape ahead = shape;
-  for (StageShape& stage : ahead.stages)
-    stage.warmup = static_cast<int>((shape.microbatches + stage.replicas - 1) / stage.replicas) - 1;
-  return ahead;
-}
+namespace {
 
-pdcrt::Schedule pdc::gpipe(const PipelineShape& shape) {
-  pdcrt::Schedule schedule = oneFOneBFlush(withWholeBatchesAhead(shape));
-  schedule.kind = "gpipe";
-  return schedule;
-}
+class GPipe : public FlushKind {
+public:
+  GPipe() : FlushKind("gpipe") { forwardsFirst = true; }
+};
+
+const RegisterSchedule registered(std::make_shared<GPipe>());
+
+} // namespace

@@ -1,20 +1,51 @@
-// Megatron-LM's interleaved schedule: 1F1B over stages that loop through the ranks, V times.
+// Megatron-LM's interleaved 1F1B with a flush (arXiv 2104.04473), "interleaved:V": rank r of p hosts stages r, r + p,
+// …, r + (V-1)p. The ranks take p minibatches through one stage each, then through the next, and so with the gradients,
+// from the last stage to the first. A batch holds a multiple of p minibatches; others work, with more idle time.
 #include "Kinds/Looped.h"
 
 #include <algorithm>
+#include <charconv>
 
 using namespace pdc;
 using pdcrt::ActionKind;
 
-BatchOrder pdc::interleavedOrder(int ranks, int chunks, std::int64_t n) {
-  std::int64_t p = ranks, V = chunks, whole = (n + p - 1) / p * p, total = whole * V;
-  BatchOrder order(static_cast<std::size_t>(ranks));
+namespace {
+
+constexpr std::string_view prefix = "interleaved:";
+constexpr int mostStages = 1024; // of a rank
+
+class Interleaved : public LoopedKind {
+public:
+  explicit Interleaved(int stages) : LoopedKind(std::string(prefix) + std::to_string(stages)) {
+    stagesPerRank = stages;
+    fillsRanks = true;
+  }
+  BatchOrder order(int ranks, std::int64_t n) const override;
+};
+
+std::shared_ptr<const ScheduleDef> interleavedNamed(std::string_view text) {
+  if (!text.starts_with(prefix)) return nullptr;
+  int stages = 0;
+  const char* end = text.data() + text.size();
+  auto [next, code] = std::from_chars(text.data() + prefix.size(), end, stages);
+  if (code != std::errc() || next != end || stages < 2 || stages > mostStages) return nullptr;
+  return std::make_shared<Interleaved>(stages);
+}
+
+const RegisterSchedule registered(ScheduleFamily{"interleaved:V", interleavedNamed});
+
+} // namespace
+
+/// p minibatches at a time, n made up to a multiple of p.
+BatchOrder Interleaved::order(int ranks, std::int64_t n) const {
+  std::int64_t p = ranks, V = stagesPerRank, whole = (n + p - 1) / p * p, total = whole * V;
+  BatchOrder batch(static_cast<std::size_t>(ranks));
   for (std::int64_t r = 0; r < p; ++r) {
     // The i-th forward or backward of this rank: p minibatches through one stage, then the same through the next.
     auto append = [&](ActionKind kind, std::int64_t i) {
       std::int64_t chunk = i / p % V, minibatch = i / (p * V) * p + i % p;
       if (kind == ActionKind::backward) chunk = V - 1 - chunk;
-      if (minibatch < n) order[r].push_back({kind, static_cast<int>(chunk * p + r), minibatch});
+      if (minibatch < n) batch[r].push_back({kind, static_cast<int>(chunk * p + r), minibatch});
     };
     // The first gradient comes back when the last rank has done p minibatches with all but its last stage.
     std::int64_t ahead = std::min(total, 2 * (p - 1 - r) + (V - 1) * p);
@@ -24,9 +55,5 @@ BatchOrder pdc::interleavedOrder(int ranks, int chunks, std::int64_t n) {
       append(ActionKind::backward, i);
     }
   }
-  return order;
-}
-
-pdcrt::Schedule pdc::interleaved(const PipelineShape& shape) {
-  return loopedSchedule(shape);
+  return batch;
 }

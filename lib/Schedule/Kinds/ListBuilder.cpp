@@ -7,61 +7,50 @@ using namespace pdc;
 using pdcrt::Action;
 using pdcrt::ActionKind;
 
-/// Versions that a stage keeps, by the formulas of docs/Semantics.md.
-static int versionsOf(const PipelineShape& shape, std::size_t s) {
-  if (shape.microbatches > 0 || shape.weights == pdcrt::WeightPolicy::latest) return 1;
-  const StageShape& stage = shape.stages[s];
-  if (shape.weights == pdcrt::WeightPolicy::stash) return stage.warmup + 1;
-  // Vertical sync: the version that the input stage used, in units of this stage's updates.
-  const StageShape& input = shape.stages[0];
-  int ahead =
-      input.replicas * (input.warmup + input.syncDelay) + input.replicas - std::gcd(input.replicas, stage.replicas);
-  return (ahead + stage.replicas - 1) / stage.replicas - stage.syncDelay + 1;
-}
-
 void pdc::sizeRings(pdcrt::Schedule& schedule) {
   schedule.rings.clear();
   for (const pdcrt::ScheduleEdge& edge : schedule.edges) {
     const pdcrt::ScheduleStage &from = schedule.stages[edge.from], &to = schedule.stages[edge.to];
-    // Gradients are needed until the weight gradients are computed. One that overtakes the chain of stages between
-    // waits in its buffer for as long as the minibatch is in flight.
-    int backwardReceive = std::max(from.handovers + 1, edge.to > edge.from + 1 ? from.slots : 0);
-    schedule.rings.push_back({.forwardSend = edge.forward ? from.slots : 0,
-                              .forwardReceive = edge.forward ? to.slots + 1 : 0,
-                              .backwardSend = edge.backward ? 2 : 0,
-                              .backwardReceive = edge.backward ? backwardReceive : 0});
+    const StageDepths there{from.slots, from.handovers}, here{to.slots, to.handovers};
+    schedule.rings.push_back(
+        {.forwardSend = edge.forward ? from.slots : 0,
+         .forwardReceive = edge.forward ? here.valuesReceived() : 0,
+         .backwardSend = edge.backward ? StageDepths::gradientsSent : 0,
+         .backwardReceive = edge.backward ? there.gradientsReceived(edge.to == edge.from + 1) : 0});
   }
 }
 
-pdcrt::Schedule pdc::emptySchedule(const PipelineShape& shape, const std::string& kind) {
+pdcrt::Schedule pdc::emptySchedule(const PipelineShape& shape, const ScheduleDef& kind) {
+  std::vector<StageShape> stages = shape.stages;
+  for (StageShape& stage : stages)
+    stage.warmup = kind.warmup(shape.microbatches, stage.replicas).value_or(stage.warmup);
   pdcrt::Schedule schedule;
-  schedule.kind = kind;
-  schedule.weights = shape.weights;
+  schedule.kind = kind.name;
+  schedule.weights = kind.weights(shape.weights);
   schedule.minibatchesPerUpdate = shape.microbatches;
   schedule.gradientNorm = shape.gradientNorm;
-  for (std::size_t s = 0; s < shape.stages.size(); ++s) {
-    const StageShape& stage = shape.stages[s];
-    pdcrt::ScheduleStage frame{.replicas = stage.replicas,
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const StageShape& stage = stages[s];
+    const auto number = static_cast<int>(s);
+    const StageDepths depths = kind.depths(shape.microbatches, stages[0], stage, number);
+    schedule.stages.push_back({.replicas = stage.replicas,
                                .warmup = stage.warmup,
                                .syncDelay = stage.syncDelay,
-                               .slots = stage.warmup + 1,
-                               .versions = versionsOf(shape, s),
-                               .route = stage.route};
-    if (kind == "zb-h1") {
-      frame.slots = zeroBubbleSlots(shape.microbatches, shape.stages[0], stage);
-      frame.handovers = std::max(1, frame.slots - stage.warmup);
-    }
-    schedule.stages.push_back(frame);
-    for (int q = 0; q < stage.replicas; ++q) schedule.ranks.push_back({.hosts = {{static_cast<int>(s), q}}});
+                               .slots = depths.slots,
+                               .versions = kind.versions(shape.weights, stages[0], stage, number),
+                               .handovers = depths.handovers,
+                               .route = stage.route});
+    for (int q = 0; q < stage.replicas; ++q) schedule.ranks.push_back({.hosts = {{number, q}}});
   }
   schedule.edges = shape.edges;
   sizeRings(schedule);
   for (const auto& [owner, user] : shape.shared) {
     pdcrt::SharedEdge edge{owner, user};
-    edge.versionSend = schedule.stages[owner].versions;
+    // Common updates are made after every send of the version before.
+    edge.versionSend = shape.microbatches > 0 ? 1 : schedule.stages[owner].versions;
     // Those that minibatches in flight use, and one that arrives.
     std::int64_t each = schedule.minibatchesOfUpdate(owner);
-    std::int64_t ahead = static_cast<std::int64_t>(shape.stages[user].warmup) * shape.stages[user].replicas;
+    std::int64_t ahead = static_cast<std::int64_t>(stages[user].warmup) * stages[user].replicas;
     edge.versionReceive = shape.microbatches > 0 ? 2 : static_cast<int>((ahead + each - 1) / each) + 2;
     schedule.shared.push_back(edge);
   }

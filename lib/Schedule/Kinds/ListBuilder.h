@@ -8,14 +8,15 @@
 
 namespace pdc {
 
-/// A schedule of 1F1B kind with everything but its lists, and one rank per stage replica, stage by stage.
-pdcrt::Schedule emptySchedule(const PipelineShape& shape, const std::string& kind);
+/// A schedule with everything but its lists, and one rank per stage replica, stage by stage.
+pdcrt::Schedule emptySchedule(const PipelineShape& shape, const ScheduleDef& kind);
 
-/// How far ahead GPipe is: every stage by a whole batch.
-PipelineShape withWholeBatchesAhead(const PipelineShape& shape);
-
-/// Makes a schedule one of two versions of the weights, as 2bw keeps them.
-void keepTwoVersions(pdcrt::Schedule& schedule);
+/// A kind whose ranks host one stage replica each.
+class FlatKind : public ScheduleDef {
+public:
+  using ScheduleDef::ScheduleDef;
+  pdcrt::Schedule frame(const PipelineShape& shape) const override { return emptySchedule(shape, *this); }
+};
 
 /// Appends the actions of one stage replica. Minibatches are local (pdcrt/Routing.h). Waits for
 /// minibatches before the first are left out.

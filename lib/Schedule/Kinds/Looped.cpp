@@ -85,10 +85,8 @@ static std::int64_t mostMinibatches(const PipelineShape& shape) {
   return (shape.microbatches + R - 1) / R;
 }
 
-BatchOrder pdc::orderOf(const PipelineShape& shape) {
-  int chunks = stagesPerRank(shape.kind), ranks = static_cast<int>(shape.stages.size()) / chunks;
-  if (shape.kind == "zb-v") return zeroBubbleVOrder(ranks, mostMinibatches(shape));
-  return interleavedOrder(ranks, chunks, mostMinibatches(shape));
+BatchOrder LoopedKind::orderOf(const PipelineShape& shape) const {
+  return order(static_cast<int>(shape.stages.size()) / stagesPerRank, mostMinibatches(shape));
 }
 
 /// Slots, handovers and warm-up of each stage, from the order of its own computations.
@@ -112,16 +110,16 @@ static void readDepths(const BatchOrder& order, std::vector<pdcrt::ScheduleStage
     }
 }
 
-pdcrt::Schedule pdc::loopedFrame(const PipelineShape& shape) {
+pdcrt::Schedule LoopedKind::frame(const PipelineShape& shape) const {
   pdcrt::Schedule schedule;
-  schedule.kind = shape.kind;
+  schedule.kind = name;
   schedule.weights = shape.weights;
   schedule.minibatchesPerUpdate = shape.microbatches;
   schedule.gradientNorm = shape.gradientNorm;
   for (const StageShape& stage : shape.stages) schedule.stages.push_back({.replicas = stage.replicas});
-  const BatchOrder order = orderOf(shape);
-  readDepths(order, schedule.stages);
-  for (const std::vector<Computation>& rank : order) {
+  const BatchOrder batch = orderOf(shape);
+  readDepths(batch, schedule.stages);
+  for (const std::vector<Computation>& rank : batch) {
     std::vector<int> stages;
     for (const Computation& what : rank) stages.push_back(what.stage);
     std::sort(stages.begin(), stages.end());
@@ -131,7 +129,7 @@ pdcrt::Schedule pdc::loopedFrame(const PipelineShape& shape) {
       for (int stage : stages) schedule.ranks.back().hosts.push_back({stage, q});
     }
   }
-  const BatchTimes times = BatchExecution(shape, order, mostMinibatches(shape)).run();
+  const BatchTimes times = BatchExecution(shape, batch, mostMinibatches(shape)).run();
   schedule.edges = shape.edges;
   for (const pdcrt::ScheduleEdge& edge : shape.edges) {
     const pdcrt::ScheduleStage &from = schedule.stages[edge.from], &to = schedule.stages[edge.to];
@@ -147,9 +145,9 @@ pdcrt::Schedule pdc::loopedFrame(const PipelineShape& shape) {
   return schedule;
 }
 
-pdcrt::Schedule pdc::loopedSchedule(const PipelineShape& shape) {
-  pdcrt::Schedule schedule = loopedFrame(shape);
-  const BatchOrder order = orderOf(shape);
+pdcrt::Schedule LoopedKind::build(const PipelineShape& shape) const {
+  pdcrt::Schedule schedule = frame(shape);
+  const BatchOrder batch = orderOf(shape);
   auto replicas = static_cast<std::size_t>(shape.stages[0].replicas);
   for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
     pdcrt::RankList& rank = schedule.ranks[r];
@@ -161,7 +159,7 @@ pdcrt::Schedule pdc::loopedSchedule(const PipelineShape& shape) {
       return builders[i];
     };
     fillBatches(schedule, rank, builders, [&](auto& list, std::int64_t first, std::int64_t last) {
-      for (const Computation& what : order[r / replicas]) {
+      for (const Computation& what : batch[r / replicas]) {
         if (first + what.minibatch >= last) continue; // a replica may have one minibatch less
         const ListBuilder& builder = builderOf(what.stage);
         switch (what.kind) {

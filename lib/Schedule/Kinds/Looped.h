@@ -16,17 +16,22 @@ struct Computation {
 /// What each rank computes in a batch, in order.
 using BatchOrder = std::vector<std::vector<Computation>>;
 
-/// Megatron-LM's interleaved order of n minibatches (made up to a multiple of `ranks`) over `chunks` stages per rank.
-BatchOrder interleavedOrder(int ranks, int chunks, std::int64_t n);
+/// A kind whose ranks host several stages. All stages have the same number of replicas R, copies of one pipeline: rank
+/// r·R + q hosts replica q of the stages of rank r. How far a stage runs ahead follows from the order, not from
+/// StageShape::warmup.
+class LoopedKind : public ScheduleDef {
+public:
+  using ScheduleDef::ScheduleDef;
 
-/// ZB-V's order of n minibatches over two stages per rank.
-BatchOrder zeroBubbleVOrder(int ranks, std::int64_t n);
+  /// The order of n minibatches, of one replica, on `ranks` ranks.
+  virtual BatchOrder order(int ranks, std::int64_t n) const = 0;
 
-/// The order of shape.kind for the replica with the most minibatches.
-BatchOrder orderOf(const PipelineShape& shape);
+  pdcrt::Schedule frame(const PipelineShape& shape) const override;
+  pdcrt::Schedule build(const PipelineShape& shape) const override;
 
-/// emptySchedule() and buildSchedule() of a shape.kind with several stages per rank.
-pdcrt::Schedule loopedFrame(const PipelineShape& shape);
-pdcrt::Schedule loopedSchedule(const PipelineShape& shape);
+private:
+  /// For the replica with the most minibatches.
+  BatchOrder orderOf(const PipelineShape& shape) const;
+};
 
 } // namespace pdc

@@ -1,4 +1,5 @@
-// PipeDream-2BW as action lists.
+// PipeDream-2BW (arXiv 2006.09503): 1F1B without a flush, and one update of every stage per batch of m microbatches,
+// which must be at least max_s (w_s + 1)·R_s. Minibatch k uses version max(0, floor(k/m) - 1), so two are kept.
 #include "Kinds/ListBuilder.h"
 
 #include <algorithm>
@@ -6,14 +7,26 @@
 
 using namespace pdc;
 
-void pdc::keepTwoVersions(pdcrt::Schedule& schedule) {
-  schedule.weights = pdcrt::WeightPolicy::twoVersions;
-  for (pdcrt::ScheduleStage& stage : schedule.stages) stage.versions = 2;
-}
+namespace {
 
-pdcrt::Schedule pdc::twoBufferedWeights(const PipelineShape& shape) {
-  pdcrt::Schedule schedule = emptySchedule(shape, "2bw");
-  keepTwoVersions(schedule);
+class TwoBufferedWeights : public FlatKind {
+public:
+  TwoBufferedWeights() : FlatKind("2bw") {
+    flushes = false;
+    inFlightFitsBatch = true;
+    hasSafeOrder = true;
+  }
+  int versions(pdcrt::WeightPolicy, const StageShape&, const StageShape&, int) const override { return 2; }
+  pdcrt::WeightPolicy weights(pdcrt::WeightPolicy) const override { return pdcrt::WeightPolicy::twoVersions; }
+  pdcrt::Schedule build(const PipelineShape& shape) const override;
+};
+
+const RegisterSchedule registered(std::make_shared<TwoBufferedWeights>());
+
+} // namespace
+
+pdcrt::Schedule TwoBufferedWeights::build(const PipelineShape& shape) const {
+  pdcrt::Schedule schedule = frame(shape);
   std::int64_t m = shape.microbatches;
   for (pdcrt::RankList& rank : schedule.ranks) {
     const pdcrt::Host host = rank.hosts[0];

@@ -1,4 +1,7 @@
-// ZB-V of "Zero Bubble Pipeline Parallelism": stages go down the ranks and up again, and the backward is split.
+// ZB-V (Zero Bubble, arXiv 2401.10241): rank r of p hosts stages r and 2p-1-r, so values go down the ranks and up
+// again, and the last rank turns them round without a transfer. The backward is split as in zb-h1. With F = I = W and
+// 2p-1 minibatches per batch or more, no rank waits between its first and last computation of a batch; it holds 2p
+// minibatches of its stages together, as much as p of whole ranks, which is what the first stage of 1F1B holds.
 #include "Kinds/Looped.h"
 
 #include <algorithm>
@@ -65,16 +68,24 @@ private:
   std::vector<Computation> order_;
 };
 
+class ZeroBubbleV : public LoopedKind {
+public:
+  ZeroBubbleV() : LoopedKind("zb-v") {
+    splitsBackward = true;
+    stagesPerRank = 2;
+  }
+  int rankOfStage(int stage, int stages) const override { return std::min(stage, stages - 1 - stage); }
+  BatchOrder order(int ranks, std::int64_t n) const override;
+};
+
+const RegisterSchedule registered(std::make_shared<ZeroBubbleV>());
+
 } // namespace
 
-BatchOrder pdc::zeroBubbleVOrder(int ranks, std::int64_t n) {
-  BatchOrder order;
+BatchOrder ZeroBubbleV::order(int ranks, std::int64_t n) const {
+  BatchOrder batch;
   // A shorter batch is the shortest that fills the pipeline, with its last minibatches left out.
   std::int64_t pattern = std::max<std::int64_t>(n, 2 * ranks - 1);
-  for (int r = 0; r < ranks; ++r) order.push_back(RankOrder(ranks, r, n).fill(ranks, r, pattern));
-  return order;
-}
-
-pdcrt::Schedule pdc::zeroBubbleV(const PipelineShape& shape) {
-  return loopedSchedule(shape);
+  for (int r = 0; r < ranks; ++r) batch.push_back(RankOrder(ranks, r, n).fill(ranks, r, pattern));
+  return batch;
 }

@@ -1,0 +1,1 @@
+if (name == "2bw") return;
