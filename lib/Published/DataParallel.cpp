@@ -48,7 +48,7 @@ std::optional<double> pdc::dataParallelTime(const CostGraph& graph, const Cluste
     ms = pipedreamCodeDataParallelTimeOf(graph, cluster);
   else if (options.costModel == "sosp19" || (options.costModel == "pipedream-2018" && cluster.levels.size() == 1))
     ms = sosp19Time(graph, cluster, options.costModel);
-  else if (options.costModel == "pdc")
+  else if (options.costModel == "pdc" && options.schedule->stagesPerRank == 1)
     ms = ownTime(graph, cluster, options);
   else
     return std::nullopt;

@@ -49,6 +49,15 @@ TEST(DataParallel, OnTwoLevels) {
   EXPECT_EQ(timeOf(eight, "pipedream-2018"), -1) << "which is flat";
 }
 
+TEST(DataParallel, IsNoPlanWhereRanksHostSeveralStages) {
+  for (const char* schedule : {"zb-v", "interleaved:2"}) {
+    PublishedOptions options;
+    options.schedule = schedule;
+    options.microbatches = 8;
+    EXPECT_FALSE(dataParallelTime(twoNodes(), devices({{"machine", 4, 1e6, 0}}), options)) << schedule;
+  }
+}
+
 TEST(Published, RefusesAnUnknownCostModel) {
   PublishedOptions options;
   options.costModel = "guess";

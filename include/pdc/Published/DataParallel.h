@@ -8,7 +8,8 @@
 namespace pdc {
 
 /// Time per minibatch, in ms, of one stage on all devices of the cluster under options.costModel, whatever memory that
-/// takes. Nothing where the cost model allows no such plan (several levels under `pipedream-2018`).
+/// takes. Nothing where there is no such plan: several levels under `pipedream-2018`, a schedule whose ranks
+/// host several stages.
 std::optional<double> dataParallelTime(const CostGraph& graph, const Cluster& cluster, PublishedOptions options);
 
 } // namespace pdc
