@@ -43,11 +43,11 @@ static void describeStages(const CostGraph& graph, const Partition& partition, c
     stage.allReduceMs = from.allReduceMs;
     stage.exposedSyncMs = from.exposedSyncMs;
     stage.buckets = from.buckets;
-    stage.parameterBytes = from.parameterBytes;
-    stage.gradientBytes = from.gradientBytes;
-    stage.savedBytes = from.savedBytes;
-    stage.scratchBytes = from.scratchBytes;
-    stage.handoverBytes = from.handoverBytes;
+    stage.parameterBytes = from.bytes.parameters;
+    stage.gradientBytes = from.bytes.gradients;
+    stage.savedBytes = from.bytes.slot() - from.bytes.sent;
+    stage.scratchBytes = from.bytes.working();
+    stage.handoverBytes = from.bytes.handover;
     for (int q = 0; q < from.replicas; ++q) {
       std::size_t rank = from.firstRank + static_cast<std::size_t>(q);
       if (rank == plan.ranks.size())
@@ -95,38 +95,25 @@ static std::vector<int> warmupOf(const Plan& plan) {
   return warmup;
 }
 
-/// Memory of one replica of each stage of a plan whose ranks host several stages: the sum of pdc/Cost/Pipeline.h with
-/// the slots and rings of its schedule. A rank takes the sum over the stages that it hosts.
-static std::vector<std::int64_t> loopedMemoryOf(const Plan& plan, const PlannerOptions& options) {
-  const Pipeline pipeline = pipelineOf(plan, Machine(plan.cluster, options), options);
-  const pdcrt::Schedule frame = frameOf(shapeOf(plan));
-  std::vector<std::int64_t> memory;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const PipelineStage& stage = pipeline.stages[s];
-    auto state =
-        static_cast<std::int64_t>(options.optimizerStatePerParameterByte * static_cast<double>(stage.parameterBytes));
-    memory.push_back(stage.parameterBytes + stage.gradientBytes + state +
-                     (stage.savedBytes + stage.sentBytes) * frame.stages[s].slots + stage.scratchBytes +
-                     stage.handoverBytes * frame.stages[s].handovers);
-  }
-  for (const PipelineEdge& edge : pipeline.edges) {
-    const pdcrt::EdgeRings& rings = frame.rings[frame.edgeBetween(edge.from, edge.to)];
-    memory[edge.to] += edge.forwardBytes * rings.forwardReceive + edge.backwardBytes * rings.backwardSend;
-    memory[edge.from] += edge.backwardBytes * rings.backwardReceive;
-  }
-  for (const SharedUse& use : pipeline.shared) {
-    // Those of the owner, which keeps one, as in pdc/Cost/Pipeline.h.
-    memory[use.user] += use.bytes * (1 + 2 * use.uses);
-  }
-  return memory;
-}
-
 std::vector<std::int64_t> pdc::memoryOf(const Plan& plan, const PlannerOptions& options) {
-  if (plan.schedule->stagesPerRank > 1) return loopedMemoryOf(plan, options);
-  Pipeline pipeline = pipelineOf(plan, Machine(plan.cluster, options), options);
+  const Pipeline pipeline = pipelineOf(plan, Machine(plan.cluster, options), options);
+  const auto count = static_cast<int>(plan.stages.size());
   std::vector<std::int64_t> memory;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    memory.push_back(memoryOf(pipeline, options, warmupOf(plan), static_cast<int>(s)));
+  if (plan.schedule->stagesPerRank == 1) {
+    for (int s = 0; s < count; ++s) memory.push_back(memoryOf(pipeline, options, warmupOf(plan), s));
+    return memory;
+  }
+  // Depths follow from the order of a batch. A rank takes the sum over the stages that it hosts.
+  const pdcrt::Schedule schedule = frameOf(shapeOf(plan));
+  const std::vector<EdgeTraffic> traffic = trafficOf(plan);
+  for (int s = 0; s < count; ++s) {
+    StageFrame frame = frameOf(schedule, s);
+    frame.gradientSets = pipeline.stages[static_cast<std::size_t>(s)].syncDelay + 1;
+    StageBytes bytes = bytesOf(pipeline.stages[static_cast<std::size_t>(s)], options);
+    bytes.valuesIn = bytes.gradientsOut = bytes.gradientsIn = bytes.gradientsPast = 0;
+    memory.push_back(stageMemory(frame, bytes).total() + ringBytes(schedule, traffic, s));
+  }
+  for (const SharedUse& use : pipeline.shared) memory[use.user] += sharedBytes(use.bytes, 1, use.uses);
   return memory;
 }
 

@@ -46,7 +46,7 @@ std::vector<AllReduceUse> pdc::allReduceUses(const std::vector<Run>& runs, int r
 
 double pdc::allReduceMsOf(const Pipeline& pipeline, int s, const Machine& machine) {
   const PipelineStage& stage = pipeline.stages[s];
-  auto bytes = static_cast<double>(stage.parameterBytes);
+  auto bytes = static_cast<double>(stage.bytes.parameters);
   double slowest = 0, latency = 0;
   for (int level = 0; level < machine.levels(); ++level) {
     std::vector<Run> runs = runsOf(pipeline, s, machine, level);
@@ -128,7 +128,7 @@ private:
       const PipelineStage& stage = pipeline_.stages[s];
       if (stage.replicas < 2) continue;
       offer({ResourceKind::allReduce, stage.allReduceMs / stage.replicas, static_cast<int>(s)});
-      double r = stage.replicas, bytes = static_cast<double>(stage.parameterBytes) / r;
+      double r = stage.replicas, bytes = static_cast<double>(stage.bytes.parameters) / r;
       deviceOut_[s] += 2 * (r - 1) / r * bytes;
       deviceIn_[s] += 2 * (r - 1) / r * bytes;
       for (int level = 1; level < machine_.levels(); ++level)
@@ -137,7 +137,7 @@ private:
           down_[level][use.component] += use.down * bytes;
         }
       // One update per R minibatches.
-      loads_.bytesMoved += 2 * (stage.replicas - 1) * stage.parameterBytes / stage.replicas;
+      loads_.bytesMoved += 2 * (stage.replicas - 1) * stage.bytes.parameters / stage.replicas;
     }
   }
 

@@ -34,7 +34,7 @@ static void mergeEdges(std::vector<PipelineEdge>& edges) {
 /// The edges of one value whose users are these stages (sorted, without the producer's): it goes to each of them.
 static void addValue(Pipeline& pipeline, int from, const std::vector<int>& users, std::int64_t bytes) {
   if (users.empty()) return;
-  pipeline.stages[from].sentBytes += bytes;
+  pipeline.stages[from].bytes.sent += bytes;
   for (int to : users) pipeline.edges.push_back({from, to, bytes, 0, true, false});
 }
 
@@ -66,9 +66,9 @@ static void finish(Pipeline& pipeline, const Machine& machine) {
   }
   for (const PipelineEdge& edge : pipeline.edges) {
     PipelineStage &from = pipeline.stages[edge.from], &to = pipeline.stages[edge.to];
-    to.valueBytesIn += edge.forwardBytes;
-    to.gradientBytesOut += edge.backwardBytes;
-    (edge.to > edge.from + 1 ? from.gradientBytesPast : from.gradientBytesIn) += edge.backwardBytes;
+    to.bytes.valuesIn += edge.forwardBytes;
+    to.bytes.gradientsOut += edge.backwardBytes;
+    (edge.to > edge.from + 1 ? from.bytes.gradientsPast : from.bytes.gradientsIn) += edge.backwardBytes;
   }
 }
 
@@ -83,7 +83,7 @@ static void addCoreTimes(Pipeline& pipeline, const Machine& machine) {
     }
   }
   for (PipelineStage& stage : pipeline.stages) {
-    stage.allReduceCoreMs = machine.allReduceCoreMs(stage.parameterBytes, stage.replicas);
+    stage.allReduceCoreMs = machine.allReduceCoreMs(stage.bytes.parameters, stage.replicas);
     stage.updateMs += stage.allReduceCoreMs;
   }
 }
@@ -98,19 +98,15 @@ static PipelineStage sumOf(const CostGraph& graph, const PartitionStage& part) {
     stage.inputGradientMs += node.inputGradientMs;
     stage.weightGradientMs += node.weightGradientMs;
     stage.updateMs += node.updateMs + (part.replicas > 1 ? node.lateUpdateMs : 0);
-    stage.parameterBytes += node.parameterBytes;
-    stage.gradientBytes += node.gradientBytes;
-    stage.savedBytes += node.savedBytes;
-    stage.handoverBytes += node.handoverBytes;
+    stage.bytes.parameters += node.parameterBytes;
+    stage.bytes.gradients += node.gradientBytes;
+    stage.bytes.savedAs(part.recompute ? Keeping::recomputed : Keeping::kept) += node.savedBytes;
+    stage.bytes.handover += node.handoverBytes;
     scratch = std::max(scratch, node.scratchBytes);
     workspace = std::max(workspace, node.workspaceBytes);
   }
-  stage.scratchBytes = scratch + workspace;
-  if (part.recompute) {
-    stage.inputGradientMs += stage.forwardMs;
-    stage.scratchBytes += stage.savedBytes;
-    stage.savedBytes = 0;
-  }
+  stage.bytes.scratch = scratch + workspace;
+  if (part.recompute) stage.inputGradientMs += stage.forwardMs;
   return stage;
 }
 
@@ -183,8 +179,8 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
     if (users.empty()) continue;
     std::sort(users.begin(), users.end());
     int owner = users.front();
-    pipeline.stages[owner].parameterBytes += parameter.bytes;
-    pipeline.stages[owner].gradientBytes += parameter.bytes * static_cast<std::int64_t>(users.size());
+    pipeline.stages[owner].bytes.parameters += parameter.bytes;
+    pipeline.stages[owner].bytes.gradients += parameter.bytes * static_cast<std::int64_t>(users.size());
     for (std::size_t i = 0; i < users.size();) {
       std::size_t end = i;
       while (end < users.size() && users[end] == users[i]) ++end;
@@ -224,11 +220,11 @@ Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const Planner
     stage.updateMs = from.updateMs;
     stage.allReduceCoreMs = from.allReduceCoreMs;
     stage.buckets = from.buckets;
-    stage.parameterBytes = from.parameterBytes;
-    stage.gradientBytes = from.gradientBytes;
-    stage.savedBytes = from.savedBytes;
-    stage.scratchBytes = from.scratchBytes;
-    stage.handoverBytes = from.handoverBytes;
+    stage.bytes = {.parameters = from.parameterBytes,
+                   .gradients = from.gradientBytes,
+                   .handover = from.handoverBytes,
+                   .scratch = from.scratchBytes};
+    stage.bytes.savedAs(Keeping::kept) = from.savedBytes;
     stage.firstRank = pipeline.leaves.size();
     if (plan.schedule->stagesPerRank > 1)
       stage.firstRank = static_cast<std::size_t>(from.replicas) *
@@ -255,7 +251,7 @@ Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const Planner
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
   for (std::size_t i = 0; i < order.size(); ++i)
     if (i == 0 || key(order[i]) != key(order[i - 1]))
-      pipeline.stages[plan.tensors[order[i]].from].sentBytes += plan.tensors[order[i]].bytes;
+      pipeline.stages[plan.tensors[order[i]].from].bytes.sent += plan.tensors[order[i]].bytes;
   for (const PlanSharedParameter& parameter : plan.sharedParameters)
     for (std::size_t i = 1; i < parameter.stages.size(); ++i)
       pipeline.shared.push_back({parameter.stages[0], parameter.stages[i], parameter.uses[i], parameter.bytes});
@@ -274,26 +270,28 @@ int pdc::versionsOf(const Pipeline& pipeline, const PlannerOptions& options, con
                                      stage);
 }
 
+StageBytes pdc::bytesOf(const PipelineStage& stage, const PlannerOptions& options) {
+  StageBytes bytes = stage.bytes;
+  bytes.optimizer =
+      static_cast<std::int64_t>(options.optimizerStatePerParameterByte * static_cast<double>(bytes.parameters));
+  return bytes;
+}
+
 std::int64_t pdc::memoryOf(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup,
                            int s) {
   const PipelineStage& stage = pipeline.stages[s];
-  const StageDepths depths = pipeline.schedule->depths(pipeline.microbatches, shapeAt(pipeline, warmup, 0),
-                                                       shapeAt(pipeline, warmup, s), s);
-  const std::int64_t w = warmup[s], slots = depths.slots, handovers = depths.handovers;
-  auto state =
-      static_cast<std::int64_t>(options.optimizerStatePerParameterByte * static_cast<double>(stage.parameterBytes));
-  std::int64_t bytes =
-      stage.parameterBytes * versionsOf(pipeline, options, warmup, s) + stage.gradientBytes * (stage.syncDelay + 1) +
-      state + (stage.savedBytes + stage.sentBytes) * slots + stage.scratchBytes + stage.handoverBytes * handovers;
-  bytes += stage.valueBytesIn * depths.valuesReceived() + stage.gradientBytesOut * StageDepths::gradientsSent +
-           stage.gradientBytesIn * depths.gradientsReceived(true) +
-           stage.gradientBytesPast * depths.gradientsReceived(false);
+  const StageFrame frame{.versions = versionsOf(pipeline, options, warmup, s),
+                         .gradientSets = stage.syncDelay + 1,
+                         .depths = pipeline.schedule->depths(pipeline.microbatches, shapeAt(pipeline, warmup, 0),
+                                                             shapeAt(pipeline, warmup, s), s)};
+  std::int64_t bytes = stageMemory(frame, bytesOf(stage, options)).total();
   for (const SharedUse& use : pipeline.shared) {
     if (use.user != s) continue;
     std::int64_t versions = versionsOf(pipeline, options, warmup, use.owner);
-    int R = pipeline.stages[use.owner].replicas;
-    if (options.weights == pdcrt::WeightPolicy::stash) versions = std::min(versions, ((w + 1) * stage.replicas + R - 1) / R + 1);
-    bytes += use.bytes * (versions + 2 * use.uses);
+    const int R = pipeline.stages[use.owner].replicas;
+    if (options.weights == pdcrt::WeightPolicy::stash)
+      versions = std::min<std::int64_t>(versions, ((warmup[s] + std::int64_t{1}) * stage.replicas + R - 1) / R + 1);
+    bytes += sharedBytes(use.bytes, versions, use.uses);
   }
   return bytes;
 }

@@ -202,10 +202,10 @@ TEST(PlannerPdcChain, NoStageMovesLessThanCrossesItsBorders) {
                                        partition, stageOf);
         const PipelineStage& stage = pipeline.stages[i > 0 ? 1 : 0];
         double in = sums.inBytes(i, j), out = sums.outBytes(i, j);
-        ASSERT_LE(in, static_cast<double>(stage.valueBytesIn)) << "round " << round << ": " << i << " to " << j;
-        ASSERT_LE(in, static_cast<double>(stage.gradientBytesOut)) << "round " << round << ": " << i << " to " << j;
-        ASSERT_LE(out, static_cast<double>(stage.sentBytes)) << "round " << round << ": " << i << " to " << j;
-        ASSERT_LE(out, static_cast<double>(stage.gradientBytesIn + stage.gradientBytesPast))
+        ASSERT_LE(in, static_cast<double>(stage.bytes.valuesIn)) << "round " << round << ": " << i << " to " << j;
+        ASSERT_LE(in, static_cast<double>(stage.bytes.gradientsOut)) << "round " << round << ": " << i << " to " << j;
+        ASSERT_LE(out, static_cast<double>(stage.bytes.sent)) << "round " << round << ": " << i << " to " << j;
+        ASSERT_LE(out, static_cast<double>(stage.bytes.gradientsIn + stage.bytes.gradientsPast))
             << "round " << round << ": " << i << " to " << j;
         stronger += in > sums.nextBytes[i] || out > sums.nextBytes[j];
       }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "pdc/Cost/Machine.h"
+#include "pdc/Schedule/StageMemory.h"
 
 namespace pdc {
 
@@ -10,14 +11,10 @@ struct PipelineStage {
   int syncDelay = 0;
   double forwardMs = 0, inputGradientMs = 0, weightGradientMs = 0, updateMs = 0; ///< on the slowest of its devices
   double allReduceMs = 0, exposedSyncMs = 0;
-  double allReduceCoreMs = 0;                         ///< of updateMs
-  std::vector<GradientBucket> buckets;                ///< where an all-reduce may be hidden by its backward
-  std::int64_t parameterBytes = 0, gradientBytes = 0; ///< with the shared parameters that it owns
-  std::int64_t savedBytes = 0, scratchBytes = 0, handoverBytes = 0;
-  std::int64_t sentBytes = 0;                              ///< of values that other stages use, each once
-  std::int64_t valueBytesIn = 0, gradientBytesOut = 0;     ///< over all edges
-  std::int64_t gradientBytesIn = 0, gradientBytesPast = 0; ///< from the next stage, from stages after that
-  std::int64_t limitBytes = 0;                             ///< memory of one rank
+  double allReduceCoreMs = 0;          ///< of updateMs
+  std::vector<GradientBucket> buckets; ///< where an all-reduce may be hidden by its backward
+  StageBytes bytes;                    ///< parameters and gradients with the shared ones that it owns; optimizer: 0
+  std::int64_t limitBytes = 0;         ///< memory of one rank
   std::size_t firstRank = 0; ///< replica q is on Pipeline::leaves[firstRank + q], with those of other stages that loop
 
   double backwardMs() const { return inputGradientMs + weightGradientMs; }
@@ -57,19 +54,16 @@ Pipeline pipelineOf(const Plan& plan, const Machine& machine, const PlannerOptio
 /// Bytes of one all-reduce of a stage on its busiest link, as time, and the latency of its steps.
 double allReduceMsOf(const Pipeline& pipeline, int stage, const Machine& machine);
 
+/// stage.bytes with the state of the optimizer.
+StageBytes bytesOf(const PipelineStage& stage, const PlannerOptions& options);
+
 /// Versions of its weights that a stage keeps with this warm-up.
 int versionsOf(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup, int stage);
 
-/// Memory of one replica of a stage. It holds `slots` minibatches, `handovers` of them between input and weight
-/// gradients: w + 1 and 1, under zb-h1 zeroBubbleSlots() and what is beyond the warm-up.
-///
-///   parameters · versions + gradients · (d + 1) + optimizer state + (saved + sent) · slots + scratch
-///   + handover · handovers
-///   + rings: values in (slots + 1), gradients out 2, gradients in (handovers + 1; slots if they skip stages)
-///   + each shared parameter of another stage: its versions alive here + 2 · uses
-///
-/// Versions of a shared parameter alive at a user: min(those of the owner, ceil((w + 1)·R / R of the owner) + 1) with
-/// stashed weights, else those of the owner.
+/// Memory of one replica of a stage: stageMemory() of its frame under this warm-up, and each shared parameter of
+/// another stage that it uses. Versions of such a parameter alive at a user: min(those of the owner, ceil((w + 1)·R / R
+/// of the owner) + 1) with stashed weights, else those of the owner. The set in which a batch's gradients are added up
+/// is not counted: d + 1 sets are.
 std::int64_t memoryOf(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup,
                       int stage);
 

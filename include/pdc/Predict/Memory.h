@@ -1,7 +1,7 @@
 // What the memory of a rank is for: the whole of its arena, and what of it is in use at any moment of a run.
 #pragma once
 
-#include "pdc/Schedule/PlanSchedule.h"
+#include "pdc/Schedule/StageMemory.h"
 #include "pdcrt/Simulate.h"
 
 #include <array>
@@ -10,20 +10,6 @@
 #include <vector>
 
 namespace pdc {
-
-/// Bytes of one rank, by what they are for.
-struct MemorySplit {
-  std::int64_t weights = 0;   ///< newest version of the parameters, and their running state
-  std::int64_t optimizer = 0; ///< what the optimizer keeps
-  std::int64_t versions = 0;  ///< older versions of the parameters, which minibatches in flight still need
-  std::int64_t stash = 0;     ///< what minibatches keep from forward to backward
-  std::int64_t gradients = 0; ///< of parameters
-  std::int64_t buffers = 0;   ///< values and gradients on their way between stages
-  std::int64_t workspace = 0; ///< scratch, and what the plan's total holds beyond all that
-
-  std::int64_t total() const { return weights + optimizer + versions + stash + gradients + buffers + workspace; }
-  friend bool operator==(const MemorySplit&, const MemorySplit&) = default;
-};
 
 /// The parts of a split with their names, in the order in which they are shown.
 struct MemoryPart {

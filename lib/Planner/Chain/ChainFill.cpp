@@ -100,6 +100,8 @@ int ChainFill::syncReplicas(double parameters, int level, int least, int most) c
   return high;
 }
 
+/// stageMemory() without minibatches in flight, about: rings of three values and two gradients; no scratch and no
+/// handovers. It is a guess that the cost model checks.
 double ChainFill::baseBytes(const Stage& stage, int replicas) const {
   double states = options_.optimizerStatePerParameterByte + (stashes_ ? 0 : 1);
   return stage.parameters * states + stage.gradients * (replicas > 1 ? 2 : 1) + 3 * stage.in + 2 * stage.out;

@@ -143,7 +143,8 @@ private:
       syncMs = std::max(2 * (r - 1) * machine_.routeLatencyMs(k) + ring / machine_.routeBytesPerMs(k), syncMs);
     }
     if (syncMs + (options_.sync == SyncPolicy::overlap ? 0 : workMs(i, j)) > r * timeMs_) return false;
-    // As many minibatches in flight as the way behind it takes, and one for transfers.
+    // stageMemory(), about: parameters, gradients, optimizer, slots and rings, without scratch and handovers. As many
+    // minibatches are in flight as the way behind it takes, and one for transfers.
     double inFlight = std::ceil((loopMs_[n_] - loopMs_[i]) / (timeMs_ * r)) + 2;
     double fixed = (2 + options_.optimizerStatePerParameterByte) * parameters + 2 * crossing;
     return fixed + (slots_[j] - slots_[i] + crossing) * inFlight <= limitBytes_ * memoryShare_;

@@ -1,7 +1,7 @@
 #include "Search/StageLoads.h"
 
 #include "pdc/Cost/StageBuckets.h"
-#include "pdc/Schedule/PipelineShape.h"
+#include "pdc/Schedule/StageMemory.h"
 
 #include <algorithm>
 #include <cmath>
@@ -97,15 +97,27 @@ double StageLoads::exposedMs(const Stage& stage, int replicas, bool recompute, d
   return std::max(0.0, syncMs - coreMs - hiddenMs(stage, recompute, speed));
 }
 
+/// The sum without warm-up, and what one more of it adds. Left out is what other stages decide: older versions that are
+/// kept whatever the warm-up is, handovers and slots beyond it, and parameters of stages before.
 void StageLoads::memoryTerms(const Stage& stage, int delay, bool recompute, std::int64_t& base,
                              std::int64_t& perWarmup) const {
-  std::int64_t slot = (recompute ? 0 : stage.savedBytes) + stage.outBytes;
-  auto state =
-      static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(stage.parameterBytes));
-  base = stage.parameterBytes + stage.gradientBytes * (delay + 1) + state + slot + 2 * stage.inBytes +
-         2 * (stage.inGradientBytes + stage.outGradientBytes + stage.passGradientBytes) + stage.scratch +
-         stage.handoverBytes + (recompute ? stage.savedBytes : 0);
-  perWarmup = (stashes_ ? stage.parameterBytes : 0) + slot + stage.inBytes;
+  StageBytes bytes{.parameters = stage.parameterBytes,
+                   .optimizer = static_cast<std::int64_t>(options_.optimizerStatePerParameterByte *
+                                                          static_cast<double>(stage.parameterBytes)),
+                   .gradients = stage.gradientBytes,
+                   .sent = stage.outBytes,
+                   .handover = stage.handoverBytes,
+                   .scratch = stage.scratch,
+                   .valuesIn = stage.inBytes,
+                   .gradientsOut = stage.inGradientBytes,
+                   .gradientsIn = stage.outGradientBytes + stage.passGradientBytes};
+  bytes.savedAs(recompute ? Keeping::recomputed : Keeping::kept) = stage.savedBytes;
+  const StageFrame without{.gradientSets = delay + 1};
+  StageFrame one = without;
+  one.versions += stashes_ ? 1 : 0;
+  one.depths.slots += 1;
+  base = stageMemory(without, bytes).total();
+  perWarmup = stageMemory(one, bytes).total() - base;
 }
 
 StageLoads::Terms StageLoads::terms(const Stage& stage, int replicas, bool recompute, const StageHost& host) const {

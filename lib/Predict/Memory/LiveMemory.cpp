@@ -1,5 +1,6 @@
 // What of an arena is in use, from what is computed and transferred.
 #include "MemoryParts.h"
+#include "pdcrt/Arena.h"
 
 #include <algorithm>
 #include <cmath>
@@ -103,7 +104,7 @@ void LiveMemory::countVersions(Rank& rank, Host& host) const {
 
 void LiveMemory::countSets(Rank& rank, Host& host) const {
   auto sets = static_cast<std::int64_t>(host.updates.size());
-  if (sets > 0 && hasSpareSet(schedule_, host.stage)) ++sets;
+  if (sets > 0 && pdcrt::gradientSets(schedule_, host.stage).spare) ++sets;
   rank.inUse.gradients += (sets - host.sets) * plan_.stages[host.stage].gradientBytes;
   host.sets = sets;
 }

@@ -32,26 +32,16 @@ static std::int64_t sharedBuffersOf(const Plan& plan, const pdcrt::Schedule& sch
   return bytes;
 }
 
-/// The parts of a stage's arena that depend on the schedule, and the others that the plan knows.
+/// The parts of a stage's arena that depend on the schedule, and the others that the plan knows, without scratch and
+/// handovers: they are what is left of the plan's total.
 static MemorySplit partsOf(const Plan& plan, const std::vector<EdgeTraffic>& traffic, const pdcrt::Schedule& schedule,
                            int s) {
   const PlanStage& stage = plan.stages[s];
-  const pdcrt::ScheduleStage& frame = schedule.stages[s];
-  MemorySplit split;
-  split.weights = stage.parameterBytes;
-  split.optimizer = stage.optimizerBytes;
-  split.versions = stage.parameterBytes * (frame.versions - 1);
-  split.gradients = stage.gradientBytes * (frame.syncDelay + 1 + (hasSpareSet(schedule, s) ? 1 : 0));
-  split.stash = slotBytesOf(plan, s) * frame.slots;
-  for (const EdgeTraffic& edge : traffic) {
-    int index = schedule.edgeBetween(edge.edge.from, edge.edge.to);
-    if (index < 0) continue;
-    const pdcrt::EdgeRings& rings = schedule.rings[index];
-    if (edge.edge.to == s)
-      split.buffers += edge.forwardBytes * rings.forwardReceive + edge.backwardBytes * rings.backwardSend;
-    if (edge.edge.from == s) split.buffers += edge.backwardBytes * rings.backwardReceive;
-  }
-  split.buffers += sharedBuffersOf(plan, schedule, s);
+  StageBytes bytes{
+      .parameters = stage.parameterBytes, .optimizer = stage.optimizerBytes, .gradients = stage.gradientBytes};
+  bytes.savedAs(Keeping::kept) = slotBytesOf(plan, s);
+  MemorySplit split = stageMemory(frameOf(schedule, s), bytes);
+  split.buffers += ringBytes(schedule, traffic, s) + sharedBuffersOf(plan, schedule, s);
   return split;
 }
 

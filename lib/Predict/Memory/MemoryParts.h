@@ -8,9 +8,4 @@ namespace pdc {
 /// What a minibatch keeps in a slot: what the backward needs, and the values that are sent, each once.
 std::int64_t slotBytesOf(const Plan& plan, int stage);
 
-/// Whether a replica adds up the gradients of several minibatches before an update, in a set of their own.
-inline bool hasSpareSet(const pdcrt::Schedule& schedule, int stage) {
-  return schedule.mostOfUpdate(stage) > 1;
-}
-
 } // namespace pdc
