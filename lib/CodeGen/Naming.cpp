@@ -20,24 +20,25 @@ bool isPrintable(char c) {
 
 /// Words that a member or a function cannot have as its name, and those that every generated program uses.
 bool isReserved(const std::string& word) {
-  static const std::set<std::string> words = {
-      "alignas",     "alignof",  "and",        "and_eq",    "asm",       "auto",           "bitand",
-      "bitor",       "bool",     "break",      "case",      "catch",     "char",           "char16_t",
-      "char32_t",    "char8_t",  "class",      "co_await",  "co_return", "co_yield",       "compl",
-      "concept",     "const",    "const_cast", "consteval", "constexpr", "constinit",      "continue",
-      "decltype",    "default",  "delete",     "do",        "double",    "dynamic_cast",   "else",
-      "enum",        "explicit", "export",     "extern",    "false",     "float",          "for",
-      "friend",      "goto",     "if",         "inline",    "int",       "long",           "mutable",
-      "namespace",   "new",      "noexcept",   "not",       "not_eq",    "nullptr",        "operator",
-      "or",          "or_eq",    "private",    "protected", "public",    "register",       "reinterpret_cast",
-      "requires",    "return",   "short",      "signed",    "sizeof",    "static",         "static_assert",
-      "static_cast", "struct",   "switch",     "template",  "this",      "thread_local",   "throw",
-      "true",        "try",      "typedef",    "typeid",    "typename",  "union",          "unsigned",
-      "using",       "virtual",  "void",       "volatile",  "wchar_t",   "while",          "xor",
-      "xor_eq",      "linux",    "unix",       "NULL",      "errno",     "assert",         "stdin",
-      "stdout",      "stderr",   "EOF",        "NAN",       "INFINITY",  "View",           "Element",
-      "base",        "frame",    "stage",      "forward",   "evaluate",  "backward_input", "backward_weight"};
-  return words.contains(word);
+  static const std::set<std::string> keywords = {
+      "alignas",     "alignof",  "and",        "and_eq",    "asm",       "auto",         "bitand",
+      "bitor",       "bool",     "break",      "case",      "catch",     "char",         "char16_t",
+      "char32_t",    "char8_t",  "class",      "co_await",  "co_return", "co_yield",     "compl",
+      "concept",     "const",    "const_cast", "consteval", "constexpr", "constinit",    "continue",
+      "decltype",    "default",  "delete",     "do",        "double",    "dynamic_cast", "else",
+      "enum",        "explicit", "export",     "extern",    "false",     "float",        "for",
+      "friend",      "goto",     "if",         "inline",    "int",       "long",         "mutable",
+      "namespace",   "new",      "noexcept",   "not",       "not_eq",    "nullptr",      "operator",
+      "or",          "or_eq",    "private",    "protected", "public",    "register",     "reinterpret_cast",
+      "requires",    "return",   "short",      "signed",    "sizeof",    "static",       "static_assert",
+      "static_cast", "struct",   "switch",     "template",  "this",      "thread_local", "throw",
+      "true",        "try",      "typedef",    "typeid",    "typename",  "union",        "unsigned",
+      "using",       "virtual",  "void",       "volatile",  "wchar_t",   "while",        "xor",
+      "xor_eq",      "linux",    "unix",       "NULL",      "errno",     "assert",       "stdin",
+      "stdout",      "stderr",   "EOF",        "NAN",       "INFINITY"};
+  static const std::set<std::string> ours = {"View",  "Element", "base",     "frozen",         "frame",
+                                             "stage", "forward", "evaluate", "backward_input", "backward_weight"};
+  return keywords.contains(word) || ours.contains(word);
 }
 
 } // namespace

@@ -128,6 +128,7 @@ private:
          << sizeText(static_cast<std::int64_t>(b.handover)) << ", scratch "
          << sizeText(static_cast<std::int64_t>(b.scratch))
          << (b.dataStaging > 0 ? ", data staging " + sizeText(static_cast<std::int64_t>(b.dataStaging)) : std::string())
+         << (b.frozen > 0 ? ", frozen " + sizeText(static_cast<std::int64_t>(b.frozen)) : std::string())
          << "; alive at most " << sizeText(memory_.live.peak) << " of one minibatch\n";
     std::string nodes;
     for (int group : groups())
@@ -150,8 +151,10 @@ private:
   void tables() {
     out_ << "\n// Tables. Offsets are bytes in the block that a row belongs to.\n";
     if (!memory_.parameters.empty()) {
-      out_ << "\n// Parameters in the weights block: ONNX name, type, shape, offset, bucket of the all-reduce, "
-              "trained.\n"
+      out_ << "\n// Parameters "
+           << (memory_.bytes.frozen > 0 ? "in the weights block, or in the frozen block if not trained"
+                                        : "in the weights block")
+           << ": ONNX name, type, shape, offset, bucket of the all-reduce, trained.\n"
               "// Flags follow the scales of the learning rate and of the weight decay.\n"
               "constexpr pdcrt::ParameterRow parameters[] = {\n";
       const std::map<const Parameter*, int> bucketOf = bucketsOfParameters(program_);
@@ -269,7 +272,11 @@ private:
 
   void views() {
     out_ << "\n// Views: one member per buffer, at its offset in its block.\n";
-    view("Weights", "const std::byte* base;", "base", names_.weights, "The parameters, in the version to use.");
+    if (memory_.bytes.frozen > 0)
+      view("Weights", "const std::byte* base;\n  const std::byte* frozen;", "base", names_.weights,
+           "The parameters: trained ones in the version to use, and those that never change.");
+    else
+      view("Weights", "const std::byte* base;", "base", names_.weights, "The parameters, in the version to use.");
     view("State", "std::byte* base;", "base", names_.state, "Running statistics, replaced by each forward.");
     view("Slot", "pdcrt::Frame frame;", "", names_.slot,
          "What a minibatch keeps from its forward to its backward, what comes and goes, and what lives inside one\n"
@@ -292,6 +299,8 @@ private:
         from = "frame.shared[" + std::to_string(m.place.edge) + "]";
       else if (m.place.block == Block::slot)
         from = "frame.slot";
+      else if (m.place.block == Block::frozen)
+        from = "frozen";
       lines.push_back(std::string("  View<") + (m.readOnly ? "const " : "") + cppTypeOf(m.type.element) + "> " +
                       m.name + "{" + from + ", " + std::to_string(m.place.offset) + "};");
     }
@@ -368,7 +377,8 @@ private:
          << ", .gradients = " << b.gradients << ", .slot = " << b.slot
          << ",\n                  .handover = " << b.handover << ", .scratch = " << b.scratch
          << ", .workspace = " << b.workspace
-         << (b.dataStaging > 0 ? ", .dataStaging = " + std::to_string(b.dataStaging) : std::string()) << "},\n";
+         << (b.dataStaging > 0 ? ", .dataStaging = " + std::to_string(b.dataStaging) : std::string())
+         << (b.frozen > 0 ? ", .frozen = " + std::to_string(b.frozen) : std::string()) << "},\n";
     auto table = [&](const char* name, bool has) {
       if (has) out_ << "        ." << name << " = " << name << ",\n";
     };

@@ -15,7 +15,7 @@ StageNames::StageNames(const StageProgram& program) {
   const StageMemory& memory = *program.memory;
   Identifiers weightNames, stateNames, gradientNames;
   for (const PlacedParameter& p : memory.parameters)
-    nameFixed(weights, 'w', weightNames, p.parameter->name, {Block::weights, -1, p.offset}, p.parameter->type,
+    nameFixed(weights, 'w', weightNames, p.parameter->name, {blockOf(*p.parameter), -1, p.offset}, p.parameter->type,
               p.parameter->name, true);
   for (const PlacedParameter& p : memory.states)
     nameFixed(state, 'r', stateNames, p.parameter->name, {Block::state, -1, p.offset}, p.parameter->type,

@@ -156,9 +156,9 @@ Expected<InterpreterResult> CpuEngine::run(std::size_t which, const std::map<std
                                            std::uint64_t seed, std::uint64_t minibatch) const {
   const Impl::Program& program = impl_->programs[which];
   const pdcrt::Stage& stage = *program.stage;
-  const AlignedBlock weights(stage.bytes.weights), state(stage.bytes.state), gradients(stage.bytes.gradients),
-      slot(stage.bytes.slot), handover(stage.bytes.handover), scratch(stage.bytes.scratch),
-      workspace(stage.bytes.workspace);
+  const AlignedBlock weights(stage.bytes.weights), frozen(stage.bytes.frozen), state(stage.bytes.state),
+      gradients(stage.bytes.gradients), slot(stage.bytes.slot), handover(stage.bytes.handover),
+      scratch(stage.bytes.scratch), workspace(stage.bytes.workspace);
 
   auto fill = [&](const std::map<std::string, Tensor>& tensors, const std::string& name, const Type& type,
                   std::byte* to) -> Status {
@@ -174,7 +174,9 @@ Expected<InterpreterResult> CpuEngine::run(std::size_t which, const std::map<std
     return success;
   };
   for (const PlacedParameter& p : program.memory.parameters)
-    if (!fill(parameters, p.parameter->name, p.parameter->type, weights.data() + p.offset)) return failure;
+    if (std::byte* block = (blockOf(*p.parameter) == Block::frozen ? frozen : weights).data();
+        !fill(parameters, p.parameter->name, p.parameter->type, block + p.offset))
+      return failure;
   for (const PlacedParameter& p : program.memory.states)
     if (!fill(parameters, p.parameter->name, p.parameter->type, state.data() + p.offset)) return failure;
   for (const PlacedData& d : program.memory.data)
@@ -192,7 +194,8 @@ Expected<InterpreterResult> CpuEngine::run(std::size_t which, const std::map<std
                          .scratch = scratch.data(),
                          .frame = {slot.data(), nullptr},
                          .draw = {seed, minibatch},
-                         .stream = &stream};
+                         .stream = &stream,
+                         .frozen = frozen.data()};
   stage.forward(call);
   stage.backwardInput(call);
   stage.backwardWeight(call);

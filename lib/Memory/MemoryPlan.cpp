@@ -168,7 +168,8 @@ void MemoryPlanner::finish() {
                  .handover = size(handoverBytes_),
                  .scratch = size(options_.oneSlot ? 0 : scratchBytes_),
                  .workspace = 0, // that of each call is among the temporaries
-                 .dataStaging = size(dataStaging_.end())};
+                 .dataStaging = size(dataStaging_.end()),
+                 .frozen = size(frozen_.end())};
   for (std::size_t i = 0; i < plan_.edges.size(); ++i) plan_.edges[i].bytes = size(edgeBlocks_[i].end());
 }
 

@@ -65,6 +65,15 @@ const PlacedSharedValue* MemoryPlanner::received(const Parameter* parameter) con
   return nullptr;
 }
 
+Block pdc::blockOf(const Parameter& parameter) {
+  switch (parameter.role) {
+  case ParameterRole::trained: return Block::weights;
+  case ParameterRole::frozen: return Block::frozen;
+  case ParameterRole::state: return Block::state;
+  }
+  return Block::weights;
+}
+
 void MemoryPlanner::placeParameters() {
   placeShared();
   auto add = [&](const Graph& graph, GraphMemory& memory) {
@@ -75,16 +84,16 @@ void MemoryPlanner::placeParameters() {
         addBuffer(memory, value, {Block::shared, shared->shared, shared->offset});
         continue;
       }
-      const bool state = parameter->role == ParameterRole::state;
-      auto& list = state ? plan_.states : plan_.parameters;
-      Bump& block = state ? state_ : weights_;
+      const Block role = blockOf(*parameter);
+      auto& list = role == Block::state ? plan_.states : plan_.parameters;
+      Bump& block = role == Block::state ? state_ : role == Block::frozen ? frozen_ : weights_;
       auto it = std::find_if(list.begin(), list.end(), [&](const auto& p) { return p.parameter == parameter; });
       if (it == list.end()) {
         list.push_back({parameter, block.take(parameter->type.bytes())});
         it = list.end() - 1;
         if (parameter->role == ParameterRole::trained) plan_.trainedBytes += parameter->type.bytes();
       }
-      addBuffer(memory, value, {state ? Block::state : Block::weights, -1, it->offset});
+      addBuffer(memory, value, {role, -1, it->offset});
     }
   };
   add(training_, plan_.training);

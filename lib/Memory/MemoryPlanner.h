@@ -76,7 +76,7 @@ private:
   MemoryOptions options_;
   Diagnostics& diags_;
   StageMemory plan_;
-  Bump weights_, state_, gradients_, slot_, dataStaging_;
+  Bump weights_, frozen_, state_, gradients_, slot_, dataStaging_;
   std::vector<Bump> edgeBlocks_;
   std::vector<Pin> pins_, evaluationPins_;
   std::unordered_map<const Value*, Place> inSlot_;

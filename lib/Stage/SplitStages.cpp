@@ -207,12 +207,12 @@ Status StageSplitter::checkForwardEdges() {
   return success;
 }
 
-/// Stages share a parameter only where each of them has a gradient of it to give.
+/// Stages share a trained parameter only where each of them has a gradient of it to give. Each has a frozen one itself.
 Status StageSplitter::checkParameters() {
   for (const ParameterGroups& parameter : parameterGroups(training_)) {
     std::set<int> stages;
     for (int group : parameter.groups) stages.insert(stageOfGroup_[static_cast<std::size_t>(group)]);
-    if (stages.size() > 1 && !parameter.canBeShared())
+    if (stages.size() > 1 && parameter.parameter->role != ParameterRole::frozen && !parameter.canBeShared())
       return context_.diags.error(parameter.parameter->location)
                  .exit(ExitCode::unsupported)
                  .help("keep the groups that use it in one stage")

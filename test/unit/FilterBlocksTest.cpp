@@ -1,6 +1,7 @@
 // LINK: pdcrt_base
 // Filters in blocks: where each element lies, the way back, and what is no filter.
 #include "pdcrt/FilterBlocks.h"
+#include "files/WeightFile.h"
 
 #include <gtest/gtest.h>
 #include <numeric>
@@ -72,9 +73,9 @@ TEST(FilterBlocks, AreConvertedInABlockOfWeightsWhereARowSaysSo) {
   std::vector<float> memory = numbered({2, 256});
   std::vector<float> expected = memory;
   ASSERT_TRUE(toFilterBlocks({16, 16, 1, 1}, bytesOf(expected).subspan(1024)));
-  ASSERT_TRUE(toFilterBlocks(rows, bytesOf(memory).data()));
+  ASSERT_TRUE(WeightFile::load(rows, bytesOf(memory).data(), nullptr));
   EXPECT_EQ(memory, expected);
-  ASSERT_TRUE(fromFilterBlocks(rows, bytesOf(memory).data()));
+  ASSERT_TRUE(WeightFile::store(rows, bytesOf(memory).data(), nullptr));
   EXPECT_EQ(memory, numbered({2, 256}));
 }
 

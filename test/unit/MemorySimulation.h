@@ -136,7 +136,7 @@ private:
   void updateEarly(const GraphMemory& memory, const EarlyUpdate& update) {
     read(memory, update.gradient);
     const PlacedParameter& placed = plan_.parameters[static_cast<std::size_t>(update.parameter)];
-    memory_.write({Block::weights, -1, placed.offset}, placed.parameter->type.bytes(), nullptr);
+    memory_.write({blockOf(*placed.parameter), -1, placed.offset}, placed.parameter->type.bytes(), nullptr);
     ++updates_;
   }
 

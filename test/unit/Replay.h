@@ -6,8 +6,8 @@
 #pragma once
 
 #include "exec/Executor.h"
+#include "files/WeightFile.h"
 #include "pdcrt/Device.h"
-#include "pdcrt/FilterBlocks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -86,9 +86,11 @@ public:
       state.handover.resize(stage.bytes.handover);
       state.scratch.resize(stage.bytes.scratch);
       state.versions.emplace_back(stage.bytes.weights);
+      state.frozen.resize(stage.bytes.frozen);
       for (const pdcrt::ParameterRow& row : stage.parameters)
-        require(setup_.readWeights(row.name, row.element, row.shape, bytesAt(state.versions.back(), row)));
-      require(pdcrt::toFilterBlocks(stage.parameters, state.versions.back().data()));
+        require(setup_.readWeights(row.name, row.element, row.shape,
+                                   bytesAt(row.trained ? state.versions.back() : state.frozen, row)));
+      require(pdcrt::WeightFile::load(stage.parameters, state.versions.back().data(), state.frozen.data()));
       state.momentum.resize(stage.bytes.weights);
       states_.push_back(std::move(state));
     }
@@ -136,7 +138,7 @@ private:
     std::vector<std::shared_ptr<const void>> kernels;
     std::vector<Block> versions; ///< W^0, W^1, …
     std::vector<Block> replicaStates;
-    Block momentum, handover, scratch, workspace;
+    Block frozen, momentum, handover, scratch, workspace;
     std::map<std::int64_t, Block> gradients; ///< by minibatch
   };
   struct Minibatch {
@@ -252,7 +254,8 @@ private:
                       .scratch = state.scratch.data(),
                       .frame = {part.slot.data(), edges.data(), shared.data()},
                       .draw = {setup_.training.seed, static_cast<std::uint64_t>(b)},
-                      .stream = &stream});
+                      .stream = &stream,
+                      .frozen = state.frozen.data()});
     require(pdcrt::device::wait(stream));
   }
 

@@ -207,6 +207,13 @@ TEST(Arena, AddsUpTheFormulaOfOneRank) {
   EXPECT_EQ(host.edges[3] - host.edges[2], 2u * 128);
   EXPECT_EQ(arena.workspace, arena.bytes - 64);
 
+  ArenaStage adapted = stages[0]; // what never changes is there once, and the optimizer knows nothing of it
+  adapted.bytes.frozen = 5000;
+  const Arena withFrozen = layoutArena(schedule, {&adapted, 1});
+  EXPECT_EQ(withFrozen.bytes, arena.bytes + 5056);
+  EXPECT_EQ(withFrozen.hosts[0].frozen, 3u * 1024);
+  EXPECT_EQ(withFrozen.hosts[0].state, 3u * 1024 + 5056);
+
   ArenaStage onGpu = stages[0];
   onGpu.bytes.dataStaging = 130;
   const Arena withStaging = layoutArena(schedule, {&onGpu, 1});

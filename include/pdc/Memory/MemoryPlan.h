@@ -1,6 +1,7 @@
 // Where every value of a stage lives: the blocks of pdcrt/Stage.h, an offset in its block for each buffer.
 //
-//   weights, state   parameters, in the order of their first use
+//   weights, state   parameters that are trained, and running statistics, in the order of their first use
+//   frozen           parameters that never change
 //   shared           parameters that belong to an earlier stage, in the order of that stage's table
 //   gradients        one accumulator per use of a trained parameter
 //   slot             data inputs, values sent forward, losses; what backward reads of forward; predictions of evaluate
@@ -25,7 +26,7 @@
 
 namespace pdc {
 
-enum class Block : std::uint8_t { weights, shared, state, gradients, slot, edge, handover, scratch, constant };
+enum class Block : std::uint8_t { weights, frozen, shared, state, gradients, slot, edge, handover, scratch, constant };
 
 /// Where a value begins.
 struct Place {
@@ -85,8 +86,10 @@ struct Copy {
 
 struct PlacedParameter {
   const Parameter* parameter = nullptr;
-  std::int64_t offset = 0;
+  std::int64_t offset = 0; ///< in the block of the parameter's role
 };
+/// The block of a parameter that belongs to the stage: weights, frozen, or state.
+Block blockOf(const Parameter& parameter);
 
 struct PlacedGradient {
   int parameter = 0;            ///< index into StageMemory::parameters
@@ -154,7 +157,7 @@ struct StageMemory {
   bool splitBackward = false; ///< weight gradients are computed by backward_weight, not by backward_input
   LiveBytes live;
   std::int64_t trainedBytes = 0;           ///< of the trained parameters, without padding
-  std::vector<PlacedParameter> parameters; ///< weights block
+  std::vector<PlacedParameter> parameters; ///< weights and frozen block
   std::vector<PlacedParameter> states;     ///< state block
   std::vector<pdcrt::SharedRow> shared;    ///< sorted by (owner, user)
   std::vector<PlacedSharedValue> sharedValues;

@@ -2,10 +2,10 @@
 // with the numbers of a plan, the runtime with those of the stages that are linked in; so what the one prints is what
 // the other allocates.
 //
-// The arena of a rank holds, for each hosted stage replica in the order of the plan: weight versions, state, optimizer
-// state, gradient sets, slots, edge buffers, shared parameters, handovers, staging of the all-reduce, staging of data;
-// then one scratch and one workspace, which all share.
-// Every buffer starts at a multiple of 64 bytes.
+// The arena of a rank holds, for each hosted stage replica in the order of the plan: weight versions, frozen
+// parameters, state, optimizer state, gradient sets, slots, edge buffers, shared parameters, handovers, staging of the
+// all-reduce, staging of data; then one scratch and one workspace, which all share. Every buffer starts at a multiple
+// of 64 bytes.
 #pragma once
 
 #include "pdcrt/Schedule.h"
@@ -61,7 +61,7 @@ SharedBuffers sharedBuffers(const Schedule& schedule, int stage, const SharedRow
 /// Where the buffers of one hosted replica lie, as byte offsets in the arena. Rings are contiguous: buffer i of a ring
 /// is at its offset + i * arenaBytes(size of one).
 struct ArenaHost {
-  std::size_t weights = 0, state = 0, optimizer = 0, gradients = 0, slots = 0;
+  std::size_t weights = 0, frozen = 0, state = 0, optimizer = 0, gradients = 0, slots = 0;
   std::vector<std::size_t> edges; ///< one per EdgeRow
   struct Shared {
     std::size_t values = 0, parts = 0;

@@ -2,10 +2,10 @@
 //
 // A filter [O, I, H, W] in blocks is row-major [O / 16, I / 16, H, W, 16 of I, 16 of O]: oneDNN's OIhw16i16o. The
 // compiler decides which parameters lie so in memory (ParameterRow::inBlocks), with their gradients and the optimizer's
-// state; files hold the row-major order always.
+// state; files hold the row-major order always (runtime/src/files/WeightFile.h converts).
 #pragma once
 
-#include "pdcrt/Stage.h"
+#include "pdcrt/Shape.h"
 #include "pdcrt/Status.h"
 
 #include <cstddef>
@@ -24,9 +24,5 @@ bool fitsFilterBlocks(const Shape& filter);
 Status toFilterBlocks(const Shape& filter, std::span<std::byte> bytes);
 /// The way back.
 Status fromFilterBlocks(const Shape& filter, std::span<std::byte> bytes);
-
-/// Converts all parameters that lie in blocks, in `memory`, which is laid out as a weights block is.
-Status toFilterBlocks(std::span<const ParameterRow> parameters, std::byte* memory);
-Status fromFilterBlocks(std::span<const ParameterRow> parameters, std::byte* memory);
 
 } // namespace pdcrt

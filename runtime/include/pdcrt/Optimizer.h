@@ -108,8 +108,7 @@ public:
   void addUses(Stream& q, const TrainedParameter& parameter, std::byte* gradients,
                std::span<const std::byte* const> arrived = {}) const;
 
-  /// Makes the next version of all trained parameters but those that are early. Frozen ones are left alone: every
-  /// version holds them from the start.
+  /// Makes the next version of all trained parameters but those that are early.
   void update(Stream& q, const UpdateBlocks& blocks, const UpdateStep& step) const;
 
   /// The same for some elements of one early parameter, a row of Stage::parameters; `gradient` has theirs.

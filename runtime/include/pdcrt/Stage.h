@@ -5,7 +5,8 @@
 //
 // Memory of a stage, by block (the executor decides how many copies of each there are, Arena.h adds them up):
 //
-//   weights    one version of all parameters                               copies: versions alive
+//   weights    one version of the trained parameters                       copies: versions alive
+//   frozen     the parameters that never change                            1
 //   state      BatchNorm's running statistics                              1
 //   gradients  one accumulator per use of a parameter                      d_s + 1 (+ 1 when microbatches accumulate)
 //   slot       what a minibatch keeps between its phases (the stash), data inputs, outputs, values to send forward
@@ -32,12 +33,13 @@
 
 namespace pdcrt {
 
-/// A trained parameter, in the weights block; its records in files have the name `name`.
+/// A parameter; its records in files have the name `name`. A trained one lies in the weights block, a frozen one in the
+/// frozen block.
 struct ParameterRow {
   const char* name; ///< the ONNX initializer's
   Element element;
   Shape shape;
-  std::size_t offset; ///< in the weights block
+  std::size_t offset; ///< in its block
   int bucket;         ///< parameters of one bucket are reduced together, lower buckets first (Stream::bucket)
   bool trained;       ///< false: frozen, has no gradient
   double learningRateScale = 1;
@@ -162,6 +164,7 @@ struct BlockBytes {
   std::size_t weights, state, gradients, slot, handover, scratch, workspace;
   /// The rows of Stage::data that the data set has, one after the other, each from a multiple of 64 on; or 0.
   std::size_t dataStaging = 0;
+  std::size_t frozen = 0;
 };
 
 /// Where the values of one minibatch are: its slot, and one buffer per entry of Stage::edges (null for forward edges
@@ -189,6 +192,7 @@ struct Call {
   Frame frame;
   Draw draw;
   Stream* stream;
+  const std::byte* frozen = nullptr; ///< parameters that never change; null where there are none
 };
 
 struct Stage {
@@ -223,6 +227,15 @@ template <class Views, class... Place>
   return Views(place...);
 }
 
+/// The views of the parameters: `Weights` has a member `frozen` where some of them never change.
+template <class Weights>
+Weights weightsOf(const Call& call) {
+  if constexpr (requires { &Weights::frozen; })
+    return viewsAt<Weights>(call.weights, call.frozen);
+  else
+    return viewsAt<Weights>(call.weights);
+}
+
 /// Fills in the functions of a Stage from a stage program's types and phases:
 ///
 ///   const pdcrt::Stage stage = pdcrt::withPhases<Kernels, Weights, State, Slot, Handover, Gradients, Scratch,
@@ -237,7 +250,7 @@ Stage withPhases(Stage stage) {
   };
   stage.forward = [](const Call& c) {
     const Slot slot = viewsAt<Slot>(c.frame);
-    Forward(*static_cast<const Kernels*>(c.kernels), viewsAt<Weights>(c.weights), viewsAt<State>(c.state), slot,
+    Forward(*static_cast<const Kernels*>(c.kernels), weightsOf<Weights>(c), viewsAt<State>(c.state), slot,
             viewsAt<Scratch>(c.scratch), c.draw, *c.stream);
   };
   stage.backwardInput = [](const Call& c) {
@@ -245,23 +258,21 @@ Stage withPhases(Stage stage) {
     // The backward of a stage that recomputes its forward may take what a forward takes.
     if constexpr (std::is_invocable_v<decltype(BackwardInput), const Kernels&, const Weights&, const State&,
                                       const Slot&, const Handover&, const Gradients&, const Scratch&, Draw, Stream&>)
-      BackwardInput(*static_cast<const Kernels*>(c.kernels), viewsAt<Weights>(c.weights), viewsAt<State>(c.state), slot,
+      BackwardInput(*static_cast<const Kernels*>(c.kernels), weightsOf<Weights>(c), viewsAt<State>(c.state), slot,
                     viewsAt<Handover>(c.handover), viewsAt<Gradients>(c.gradients), viewsAt<Scratch>(c.scratch), c.draw,
                     *c.stream);
     else
-      BackwardInput(*static_cast<const Kernels*>(c.kernels), viewsAt<Weights>(c.weights), slot,
-                    viewsAt<Handover>(c.handover), viewsAt<Gradients>(c.gradients), viewsAt<Scratch>(c.scratch),
-                    *c.stream);
+      BackwardInput(*static_cast<const Kernels*>(c.kernels), weightsOf<Weights>(c), slot, viewsAt<Handover>(c.handover),
+                    viewsAt<Gradients>(c.gradients), viewsAt<Scratch>(c.scratch), *c.stream);
   };
   stage.backwardWeight = [](const Call& c) {
     const Slot slot = viewsAt<Slot>(c.frame);
-    BackwardWeight(*static_cast<const Kernels*>(c.kernels), viewsAt<Weights>(c.weights), slot,
-                   viewsAt<Handover>(c.handover), viewsAt<Gradients>(c.gradients), viewsAt<Scratch>(c.scratch),
-                   *c.stream);
+    BackwardWeight(*static_cast<const Kernels*>(c.kernels), weightsOf<Weights>(c), slot, viewsAt<Handover>(c.handover),
+                   viewsAt<Gradients>(c.gradients), viewsAt<Scratch>(c.scratch), *c.stream);
   };
   stage.evaluate = [](const Call& c) {
     const Slot slot = viewsAt<Slot>(c.frame);
-    Evaluate(*static_cast<const Kernels*>(c.kernels), viewsAt<Weights>(c.weights), viewsAt<State>(c.state), slot,
+    Evaluate(*static_cast<const Kernels*>(c.kernels), weightsOf<Weights>(c), viewsAt<State>(c.state), slot,
              viewsAt<Scratch>(c.scratch), *c.stream);
   };
   return stage;

@@ -45,16 +45,6 @@ void eachElement(const Shape& filter, Visit visit) {
           visit((output * inputs + input) * taps + tap, at);
 }
 
-Status eachFilter(std::span<const ParameterRow> parameters, std::byte* memory,
-                  Status (*convert)(const Shape&, std::span<std::byte>)) {
-  for (const ParameterRow& row : parameters) {
-    if (!row.inBlocks) continue;
-    const auto bytes = static_cast<std::size_t>(row.shape.elements()) * bytesOf(row.element);
-    if (Status status = convert(row.shape, {memory + row.offset, bytes}); !status) return status;
-  }
-  return {};
-}
-
 } // namespace
 
 bool fitsFilterBlocks(const Shape& filter) {
@@ -72,14 +62,6 @@ Status fromFilterBlocks(const Shape& filter, std::span<std::byte> bytes) {
   return eachSixteen(filter, bytes, [&](const float* blocks, float* rows) {
     eachElement(filter, [&](std::int64_t row, std::int64_t block) { rows[row] = blocks[block]; });
   });
-}
-
-Status toFilterBlocks(std::span<const ParameterRow> parameters, std::byte* memory) {
-  return eachFilter(parameters, memory, toFilterBlocks);
-}
-
-Status fromFilterBlocks(std::span<const ParameterRow> parameters, std::byte* memory) {
-  return eachFilter(parameters, memory, fromFilterBlocks);
 }
 
 } // namespace pdcrt

@@ -1,8 +1,8 @@
 // Copies in the executor's thread; files in a thread of their own.
 #include "Checkpointer.h"
 
+#include "files/WeightFile.h"
 #include "pdcrt/Device.h"
-#include "pdcrt/FilterBlocks.h"
 #include "pdcrt/Machine.h"
 #include "pdcrt/Places.h"
 
@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <sys/resource.h>
 
@@ -72,6 +73,9 @@ void Checkpointer::begin(std::span<const HostedStage> hosted, Stream stream, std
     copy.weights.resize(bytes.weights);
     copy.optimizer.resize(hosted[i].optimizer->layout().bytes());
     copy.counts.resize(hosted[i].optimizer->parameters().size());
+    if (device::hostSeesBlocks()) continue;
+    copy.frozen.resize(bytes.frozen);
+    copyOut(copy.frozen, hosted[i].frozen);
   }
   // Signals are for the thread that runs the stages.
   sigset_t all, before;
@@ -256,15 +260,26 @@ Status Checkpointer::writeShards(Copy& copy, Message& message) const {
   // Files are row-major. Nobody needs the copy as it was.
   const OptimizerLayout& layout = copy.hosted->optimizer->layout();
   if (first) {
-    if (Status status = fromFilterBlocks(stage.parameters, copy.weights.data()); !status) return status;
+    if (Status status = WeightFile::store(stage.parameters, copy.weights.data(), nullptr); !status) return status;
     // The i-th pieces of all parameters lie like the weights.
     for (std::size_t at = 0; at < layout.bytes(); at += arenaBytes(stage.bytes.weights))
-      if (Status status = fromFilterBlocks(stage.parameters, copy.optimizer.data() + at); !status) return status;
+      if (Status status = WeightFile::store(stage.parameters, copy.optimizer.data() + at, nullptr); !status)
+        return status;
   }
 
   std::vector<TensorRecord> records;
+  std::deque<std::vector<std::byte>> inRows; // frozen filters that lie in blocks
   if (first)
-    for (const ParameterRow& row : stage.parameters) records.push_back(recordOf(row, row.name, copy.weights.data()));
+    for (const ParameterRow& row : stage.parameters) {
+      const std::byte* const frozen = copy.frozen.empty() ? copy.hosted->frozen : copy.frozen.data();
+      TensorRecord record = recordOf(row, row.name, row.trained ? copy.weights.data() : frozen);
+      if (!row.trained && row.inBlocks) {
+        std::vector<std::byte>& values = inRows.emplace_back(record.values.begin(), record.values.end());
+        if (Status status = WeightFile::store(row, values); !status) return status;
+        record.values = values;
+      }
+      records.push_back(std::move(record));
+    }
   for (const StateRow& row : stage.states) records.push_back(recordOf(row, row.name, copy.state.data()));
   if (Status status = writeShard(first ? ShardKind::weights : ShardKind::state, records, 0); !status) return status;
   if (!first) return {};

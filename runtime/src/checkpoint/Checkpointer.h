@@ -74,6 +74,7 @@ private:
   struct Copy {
     const HostedStage* hosted = nullptr;
     std::vector<std::byte> weights, optimizer, state; ///< weights and optimizer of replica 0
+    std::vector<std::byte> frozen;                    ///< taken once, and only where the host does not see the arena
     std::int64_t target = 0;                          ///< minibatches since `begin` of the next one; 0: none
     bool stateTaken = false;                          ///< for the target
     std::int64_t minibatches = 0, counted = 0;        ///< what it holds: since the beginning; the optimizer's updates

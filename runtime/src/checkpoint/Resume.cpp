@@ -1,8 +1,8 @@
 // Everything is found by the name of its ONNX initializer, wherever the plan that wrote it had it.
 #include "Resume.h"
 
+#include "files/WeightFile.h"
 #include "pdcrt/Device.h"
-#include "pdcrt/FilterBlocks.h"
 #include "pdcrt/Npy.h"
 
 #include <algorithm>
@@ -61,9 +61,8 @@ public:
     for (const TrainedParameter& parameter : hosted.optimizer->parameters()) {
       const ParameterRow& row = *parameter.row;
       for (std::size_t piece = 0; piece < layout.pieces(row).size(); ++piece)
-        if (Status status =
-                readBlock(ShardKind::optimizer, layout.pieces(row)[piece] + "/" + row.name, row.element, row.shape,
-                          hosted.optimizerState + layout.offsetOf(piece, row), -1, 0, row.inBlocks);
+        if (Status status = readBlock(ShardKind::optimizer, layout.pieces(row)[piece] + "/" + row.name, row.element,
+                                      row.shape, hosted.optimizerState + layout.offsetOf(piece, row), -1, 0, &row);
             !status)
           return status;
       if (Status status = read(ShardKind::optimizer, "updates/" + std::string(row.name), Element::i64, Shape{},
@@ -80,13 +79,13 @@ public:
   }
 
 private:
-  /// As read(), into a block.
+  /// As read(), into a block; of a `parameter` in its order there.
   Status readBlock(ShardKind kind, const std::string& name, Element element, const Shape& shape, std::byte* to,
-                   int stage = -1, int replica = 0, bool inBlocks = false) {
+                   int stage = -1, int replica = 0, const ParameterRow* parameter = nullptr) {
     std::vector<std::byte> values(static_cast<std::size_t>(shape.elements()) * bytesOf(element));
     if (Status status = read(kind, name, element, shape, values, stage, replica); !status) return status;
-    if (inBlocks)
-      if (Status status = toFilterBlocks(shape, values); !status) return status;
+    if (parameter)
+      if (Status status = WeightFile::load(*parameter, values); !status) return status;
     return place(values, to);
   }
   Status place(std::span<const std::byte> values, std::byte* to) {

@@ -171,7 +171,8 @@ Call Executor::callFor(HostedStage& hosted, std::int64_t minibatch) {
                     .edges = hosted.edges.buffersOf(minibatch),
                     .shared = hosted.tied.chosen()},
           .draw = {.seed = setup_.training->seed, .minibatch = static_cast<std::uint64_t>(run_.first + minibatch)},
-          .stream = &stream_};
+          .stream = &stream_,
+          .frozen = hosted.frozen};
 }
 
 void Executor::run(const char* name, void (*phase)(const Call&), const HostedStage& hosted, const Call& call) {

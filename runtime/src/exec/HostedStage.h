@@ -27,10 +27,11 @@ struct HostedStage {
   // Weights and their updates.
   std::unique_ptr<Optimizer> optimizer;
   Versions versions;
-  std::int64_t updates = 0;   ///< since the beginning of the training
-  std::int64_t skipped = 0;   ///< of them, because gradients were not finite; the optimizer does not count these
-  bool updating = false;      ///< a backward has made early updates of the next version
-  DynamicLossScale lossScale; ///< the same in all stages, because they skip together
+  std::byte* frozen = nullptr; ///< parameters that never change
+  std::int64_t updates = 0;    ///< since the beginning of the training
+  std::int64_t skipped = 0;    ///< of them, because gradients were not finite; the optimizer does not count these
+  bool updating = false;       ///< a backward has made early updates of the next version
+  DynamicLossScale lossScale;  ///< the same in all stages, because they skip together
   std::byte *state = nullptr, *optimizerState = nullptr;
 
   // What phases work in.

@@ -13,8 +13,9 @@ void Replays::run(void (*phase)(const Call&), const Call& call, std::size_t edge
   if (!enabled_ || !device::records()) return phase(call);
   key_.clear();
   for (const void* memory : {reinterpret_cast<const void*>(phase), call.kernels, static_cast<const void*>(call.weights),
-                             static_cast<const void*>(call.state), static_cast<const void*>(call.gradients),
-                             static_cast<const void*>(call.handover), static_cast<const void*>(call.frame.slot)})
+                             static_cast<const void*>(call.frozen), static_cast<const void*>(call.state),
+                             static_cast<const void*>(call.gradients), static_cast<const void*>(call.handover),
+                             static_cast<const void*>(call.frame.slot)})
     key_.push_back(memory);
   for (std::size_t i = 0; i < edges; ++i) key_.push_back(call.frame.edges[i]);
   for (std::size_t i = 0; i < shared; ++i) key_.push_back(call.frame.shared[i]);

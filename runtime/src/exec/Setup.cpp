@@ -1,6 +1,7 @@
 // Sets up an executor: arena, kernels, buffers of every edge, channels.
 #include "Executor.h"
 
+#include "files/WeightFile.h"
 #include "pdcrt/ExchangeProblem.h"
 #include "pdcrt/FilterBlocks.h"
 #include "transport/Channels.h"
@@ -208,6 +209,7 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
     return {Exit::noDevice, name(stage) + ": " + error.what()};
   }
   hosted.versions = Versions(memory_ + place.weights, arenaBytes(stage.bytes.weights), shape.versions);
+  hosted.frozen = stage.bytes.frozen > 0 ? memory_ + place.frozen : nullptr;
   hosted.state = memory_ + place.state;
   hosted.optimizerState = memory_ + place.optimizer;
   hosted.scratch = memory_ + arena_.scratch;
@@ -238,24 +240,26 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
 Status Executor::setWeights(const ReadTensor& read) {
   // Where the host does not see the blocks, each tensor goes through memory that it sees.
   auto placeAs = [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to,
-                     bool inBlocks) -> Status {
+                     const ParameterRow* parameter) -> Status {
     std::byte* seen = device::hostSeesBlocks() ? to.data() : data_.staging().place(to.size());
     if (!seen) return {Exit::noDevice, "the host has no " + std::to_string(to.size()) + " bytes for a tensor"};
     if (Status status = read(name, element, shape, {seen, to.size()}); !status) return status;
-    if (inBlocks)
-      if (Status status = toFilterBlocks(shape, {seen, to.size()}); !status) return status;
+    if (parameter)
+      if (Status status = WeightFile::load(*parameter, {seen, to.size()}); !status) return status;
     if (seen != to.data()) data_.staging().send(stream_, to.data(), to.size());
     return {};
   };
   auto place = [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to) {
-    return placeAs(name, element, shape, to, /*inBlocks=*/false);
+    return placeAs(name, element, shape, to, /*parameter=*/nullptr);
   };
   for (HostedStage& hosted : hosted_) {
     const Stage& stage = *hosted.stage;
     auto bytes = [](Element element, const Shape& shape) { return index(shape.elements()) * bytesOf(element); };
     for (const ParameterRow& row : stage.parameters)
-      if (Status status = placeAs(row.name, row.element, row.shape,
-                                  {hosted.versions.raw(0) + row.offset, bytes(row.element, row.shape)}, row.inBlocks);
+      if (Status status = placeAs(
+              row.name, row.element, row.shape,
+              {(row.trained ? hosted.versions.raw(0) : hosted.frozen) + row.offset, bytes(row.element, row.shape)},
+              &row);
           !status)
         return status;
     for (int i = 1; i < hosted.versions.count(); ++i)

@@ -135,7 +135,8 @@ Status profile(Executor& executor, BatchSource& source, bool copies, const Train
                .scratch = hosted.scratch,
                .frame = {.slot = hosted.slots[0].memory, .edges = nullptr},
                .draw = {.seed = training.seed, .minibatch = 0},
-               .stream = &stream};
+               .stream = &stream,
+               .frozen = hosted.frozen};
   Replays replays; // without an observer, phases run as in training
   replays.enable(recordsPhases);
   Copies copied(source);

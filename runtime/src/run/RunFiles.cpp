@@ -1,8 +1,8 @@
 // Files of a run: plan, schedule, training, weights.
 #include "RunFiles.h"
 
+#include "files/WeightFile.h"
 #include "pdcrt/Device.h"
-#include "pdcrt/FilterBlocks.h"
 #include "pdcrt/Hash.h"
 #include "pdcrt/Machine.h"
 #include "pdcrt/MappedFile.h"
@@ -73,11 +73,11 @@ std::vector<std::int64_t> dims(const Shape& shape) {
 class InFileOrder {
 public:
   explicit InFileOrder(const HostedStage& hosted)
-      : stage_(*hosted.stage), newest_(hosted.versions.at(hosted.versions.newest())) {
-    if (device::hostSeesBlocks()) status_ = fromFilterBlocks(stage_.parameters, newest_);
+      : stage_(*hosted.stage), newest_(hosted.versions.at(hosted.versions.newest())), frozen_(hosted.frozen) {
+    if (device::hostSeesBlocks()) status_ = WeightFile::store(stage_.parameters, newest_, frozen_);
   }
   ~InFileOrder() {
-    if (device::hostSeesBlocks()) static_cast<void>(toFilterBlocks(stage_.parameters, newest_));
+    if (device::hostSeesBlocks()) static_cast<void>(WeightFile::load(stage_.parameters, newest_, frozen_));
   }
   InFileOrder(const InFileOrder&) = delete;
   InFileOrder& operator=(const InFileOrder&) = delete;
@@ -86,6 +86,7 @@ public:
 private:
   const Stage& stage_;
   std::byte* const newest_;
+  std::byte* const frozen_;
   Status status_;
 };
 
@@ -187,8 +188,9 @@ Status exportWeights(const std::string& folder, Executor& executor) {
     };
     const BlockBytes& bytes = hosted.stage->bytes;
     const std::byte* weights = executor.onHost(hosted.versions.at(hosted.versions.newest()), bytes.weights);
+    const std::byte* frozen = executor.onHost(hosted.frozen, bytes.frozen);
     const std::byte* state = executor.onHost(hosted.state, bytes.state);
-    for (const ParameterRow& row : hosted.stage->parameters) add(row, weights);
+    for (const ParameterRow& row : hosted.stage->parameters) add(row, row.trained ? weights : frozen);
     for (const StateRow& row : hosted.stage->states) add(row, state);
     const std::string path = folder + "/stage" + std::to_string(hosted.host.stage) + ".safetensors";
     if (Status status = writeOrRescue(path, records, {{"updates", std::to_string(hosted.updates)}}); first)

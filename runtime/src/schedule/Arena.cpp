@@ -48,6 +48,7 @@ Arena layoutArena(const Schedule& schedule, std::span<const ArenaStage> stages) 
     const GradientSets sets = gradientSets(schedule, stage.stage);
     ArenaHost host;
     host.weights = take(stage.bytes.weights, static_cast<std::size_t>(shape.versions));
+    host.frozen = take(stage.bytes.frozen);
     host.state = take(stage.bytes.state);
     host.optimizer = take(stage.optimizerBytes);
     host.gradients = take(stage.bytes.gradients, static_cast<std::size_t>(sets.ring + (sets.spare ? 1 : 0)));

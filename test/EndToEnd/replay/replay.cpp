@@ -83,8 +83,9 @@ int pdcrt::run(int argc, char** argv, std::span<const Stage* const> program, con
     SafetensorsFile run;
     require(run.open((exported / ("stage" + std::to_string(s) + ".safetensors")).string()));
     Replay::Block weights = replay.weights(s);
-    require(fromFilterBlocks(stages[s]->parameters, weights.data()));
+    require(WeightFile::store(stages[s]->parameters, weights.data(), nullptr));
     for (const ParameterRow& row : stages[s]->parameters) {
+      if (!row.trained) continue;
       const TensorRecord* record = run.find(row.name);
       if (!record) return std::cerr << "replay: the run did not export " << row.name << "\n", 2;
       ++compared;

@@ -372,7 +372,9 @@ Trained Programs::train(std::size_t which, const RandomModel& model) const {
   if (!good) return trained;
   for (std::size_t s = 0; s < run.stages.size(); ++s) {
     const std::byte* weights = run.weights(static_cast<int>(s), 0);
-    for (const pdcrt::ParameterRow& row : run.stages[s]->parameters) trained.weights[row.name] = tensorOf(row, weights);
+    const std::byte* frozen = run.hosted(static_cast<int>(s), 0).frozen;
+    for (const pdcrt::ParameterRow& row : run.stages[s]->parameters)
+      trained.weights[row.name] = tensorOf(row, row.trained ? weights : frozen);
     for (const pdcrt::StateRow& row : run.stages[s]->states)
       trained.weights[row.name] = tensorOf(row, run.hosted(static_cast<int>(s), 0).state);
   }
