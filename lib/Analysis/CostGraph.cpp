@@ -218,7 +218,8 @@ Status addNodes(CostGraph& cost, const Graph& graph, const Members& members, con
 }
 
 /// Charges each parameter to the group that uses it first. A parameter that several groups train is shared; if only
-/// some of its groups train it, they get one colour, so that they share a stage.
+/// some of its groups train it, they get one colour, so that they share a stage. Every stage that uses a frozen one has
+/// a copy.
 void addParameters(CostGraph& cost, const Graph& graph, const Members& members) {
   std::map<const Parameter*, std::size_t> owner;
   for (std::size_t g = 0; g < members.size(); ++g)
@@ -233,7 +234,16 @@ void addParameters(CostGraph& cost, const Graph& graph, const Members& members) 
       cost.sharedParameters.push_back(shared);
       continue;
     }
-    if (auto it = owner.find(parameter.parameter); it != owner.end()) {
+    const bool frozen = parameter.parameter->role == ParameterRole::frozen;
+    if (frozen && parameter.groups.size() > 1) {
+      CostFrozenParameter copied{.name = parameter.parameter->name, .nodes = {}, .bytes = bytes};
+      for (int group : parameter.groups) copied.nodes.push_back(group);
+      cost.frozenParameters.push_back(copied);
+      continue;
+    }
+    if (auto it = owner.find(parameter.parameter); it != owner.end() && frozen) {
+      cost.nodes[it->second].frozenBytes += bytes;
+    } else if (it != owner.end()) {
       cost.nodes[it->second].parameterBytes += bytes;
       cost.nodes[it->second].gradientBytes += bytes * static_cast<std::int64_t>(parameter.uses.size());
     }

@@ -44,6 +44,7 @@ static void describeStages(const CostGraph& graph, const Partition& partition, c
     stage.exposedSyncMs = from.exposedSyncMs;
     stage.buckets = from.buckets;
     stage.parameterBytes = from.bytes.parameters;
+    stage.frozenBytes = from.bytes.frozen;
     stage.gradientBytes = from.bytes.gradients;
     stage.savedBytes = from.bytes.slot() - from.bytes.sent;
     stage.scratchBytes = from.bytes.working();

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <set>
 
 using namespace pdc;
 
@@ -99,6 +100,7 @@ static PipelineStage sumOf(const CostGraph& graph, const PartitionStage& part) {
     stage.weightGradientMs += node.weightGradientMs;
     stage.updateMs += node.updateMs + (part.replicas > 1 ? node.lateUpdateMs : 0);
     stage.bytes.parameters += node.parameterBytes;
+    stage.bytes.frozen += node.frozenBytes;
     stage.bytes.gradients += node.gradientBytes;
     stage.bytes.savedAs(part.recompute ? Keeping::recomputed : Keeping::kept) += node.savedBytes;
     stage.bytes.handover += node.handoverBytes;
@@ -188,6 +190,11 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
       i = end;
     }
   }
+  for (const CostFrozenParameter& parameter : graph.frozenParameters) {
+    std::set<int> stages;
+    for (std::int64_t node : parameter.nodes) stages.insert(stageOf[node]);
+    for (int s : stages) pipeline.stages[s].bytes.frozen += parameter.bytes;
+  }
   addCoreTimes(pipeline, machine);
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
     PipelineStage& stage = pipeline.stages[s];
@@ -221,6 +228,7 @@ Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const Planner
     stage.allReduceCoreMs = from.allReduceCoreMs;
     stage.buckets = from.buckets;
     stage.bytes = {.parameters = from.parameterBytes,
+                   .frozen = from.frozenBytes,
                    .gradients = from.gradientBytes,
                    .handover = from.handoverBytes,
                    .scratch = from.scratchBytes};

@@ -24,6 +24,7 @@ std::string pdc::toJson(const CostGraph& graph) {
                            {"workspace_bytes", node.workspaceBytes}};
     if (node.lateUpdateMs > 0) object["late_update_ms"] = node.lateUpdateMs;
     if (node.handoverBytes > 0) object["handover_bytes"] = node.handoverBytes;
+    if (node.frozenBytes > 0) object["frozen_bytes"] = node.frozenBytes;
     if (node.colour >= 0) object["colour"] = node.colour;
     nodes.push_back(std::move(object));
   }
@@ -42,13 +43,15 @@ std::string pdc::toJson(const CostGraph& graph) {
                          {"tensors", std::move(tensors)}};
   for (const CostSharedParameter& shared : graph.sharedParameters)
     object["shared_parameters"].push_back({{"name", shared.name}, {"nodes", shared.nodes}, {"bytes", shared.bytes}});
+  for (const CostFrozenParameter& frozen : graph.frozenParameters)
+    object["frozen_parameters"].push_back({{"name", frozen.name}, {"nodes", frozen.nodes}, {"bytes", frozen.bytes}});
   return pretty(object);
 }
 
 static CostNode readNode(const JsonNode& json) {
   json.allow({"name", "forward_ms", "input_gradient_ms", "weight_gradient_ms", "update_ms", "parameter_bytes",
               "gradient_bytes", "saved_bytes", "scratch_bytes", "workspace_bytes", "handover_bytes", "colour",
-              "late_update_ms"});
+              "late_update_ms", "frozen_bytes"});
   CostNode node;
   node.name = json["name"].text();
   node.forwardMs = json["forward_ms"].nonNegative();
@@ -62,6 +65,7 @@ static CostNode readNode(const JsonNode& json) {
   node.scratchBytes = optionalBytes(json, "scratch_bytes");
   node.workspaceBytes = optionalBytes(json, "workspace_bytes");
   node.handoverBytes = optionalBytes(json, "handover_bytes");
+  node.frozenBytes = optionalBytes(json, "frozen_bytes");
   if (std::optional<JsonNode> colour = json.find("colour")) node.colour = colour->integer(0, INT64_MAX);
   return node;
 }
@@ -94,9 +98,11 @@ static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
   return tensor;
 }
 
-static CostSharedParameter readSharedParameter(const JsonNode& json, std::int64_t nodes) {
+/// A CostSharedParameter or CostFrozenParameter.
+template <class Parameter>
+static Parameter readParameter(const JsonNode& json, std::int64_t nodes) {
   json.allow({"name", "nodes", "bytes"});
-  CostSharedParameter shared;
+  Parameter shared;
   shared.name = json["name"].text();
   JsonNode users = json["nodes"];
   for (const JsonNode& element : users.elements()) {
@@ -122,12 +128,13 @@ static void refuseHugeSums(const CostGraph& graph, const JsonNode& nodes) {
   double bytes = 0, ms = 0;
   for (const CostNode& node : graph.nodes) {
     ms += node.forwardMs + node.inputGradientMs + node.weightGradientMs + node.updateMs + node.lateUpdateMs;
-    for (std::int64_t size :
-         {node.parameterBytes, node.gradientBytes, node.savedBytes, node.scratchBytes, node.handoverBytes})
+    for (std::int64_t size : {node.parameterBytes, node.gradientBytes, node.savedBytes, node.scratchBytes,
+                              node.handoverBytes, node.frozenBytes})
       bytes += static_cast<double>(size);
   }
   for (const CostTensor& tensor : graph.tensors) bytes += static_cast<double>(tensor.bytes);
   for (const CostSharedParameter& shared : graph.sharedParameters) bytes += static_cast<double>(shared.bytes);
+  for (const CostFrozenParameter& frozen : graph.frozenParameters) bytes += static_cast<double>(frozen.bytes);
   refuseOverflow(bytes, ms, nodes);
 }
 
@@ -135,7 +142,7 @@ Expected<CostGraph> pdc::costGraphFromJson(const std::string& text, const std::s
   Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
   if (!document) return failure;
   JsonNode root = document->root();
-  root.allow({"model", "cost_source", "nodes", "tensors", "shared_parameters"});
+  root.allow({"model", "cost_source", "nodes", "tensors", "shared_parameters", "frozen_parameters"});
   CostGraph graph;
   graph.model = optionalText(root, "model");
   graph.costSource = optionalText(root, "cost_source", file);
@@ -147,7 +154,10 @@ Expected<CostGraph> pdc::costGraphFromJson(const std::string& text, const std::s
     if (document->ok()) graph.tensors.push_back(readTensor(element, count));
   if (std::optional<JsonNode> shared = root.find("shared_parameters"))
     for (const JsonNode& element : shared->elements())
-      if (document->ok()) graph.sharedParameters.push_back(readSharedParameter(element, count));
+      if (document->ok()) graph.sharedParameters.push_back(readParameter<CostSharedParameter>(element, count));
+  if (std::optional<JsonNode> frozen = root.find("frozen_parameters"))
+    for (const JsonNode& element : frozen->elements())
+      if (document->ok()) graph.frozenParameters.push_back(readParameter<CostFrozenParameter>(element, count));
   if (document->ok()) refuseHugeSums(graph, nodes);
   if (!document->ok()) return failure;
   return graph;

@@ -27,6 +27,7 @@ static ordered_json toObject(const PlanStage& stage) {
                          {"memory_bytes", stage.memoryBytes}};
   // What few plans have is left out where it says nothing.
   if (stage.handoverBytes != 0) object["handover_bytes"] = stage.handoverBytes;
+  if (stage.frozenBytes != 0) object["frozen_bytes"] = stage.frozenBytes;
   if (stage.optimizerBytes != 0) object["optimizer_bytes"] = stage.optimizerBytes;
   if (stage.reducedBytes != 0) object["reduced_bytes"] = stage.reducedBytes;
   if (stage.recompute) object["recompute"] = true;
@@ -149,6 +150,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
               "saved_bytes",
               "scratch_bytes",
               "handover_bytes",
+              "frozen_bytes",
               "memory_bytes",
               "optimizer_bytes",
               "recompute",
@@ -183,6 +185,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
   stage.savedBytes = optionalBytes(json, "saved_bytes");
   stage.scratchBytes = optionalBytes(json, "scratch_bytes");
   stage.handoverBytes = optionalBytes(json, "handover_bytes");
+  stage.frozenBytes = optionalBytes(json, "frozen_bytes");
   stage.memoryBytes = optionalBytes(json, "memory_bytes");
   if (std::optional<JsonNode> recompute = json.find("recompute")) stage.recompute = recompute->boolean();
   if (std::optional<JsonNode> degree = json.find("tensor_parallel")) stage.tensorParallel = readCount(*degree, 1);

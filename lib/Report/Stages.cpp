@@ -83,6 +83,7 @@ static std::string cardOf(const ReportData& data, int s, double fullMs) {
   if (stage.updateMs > 0) fact("update", timeText(stage.updateMs));
   if (stage.allReduceMs > 0) fact("all-reduce", timeText(stage.allReduceMs));
   fact("parameters", sizeText(stage.parameterBytes));
+  if (stage.frozenBytes > 0) fact("frozen", sizeText(stage.frozenBytes));
   fact("in flight", counted(frame.slots, "minibatch"));
   fact("weight versions", std::to_string(frame.versions));
   if (stage.recompute) fact("recomputes", "its forward");

@@ -27,7 +27,7 @@ struct Instance {
 
 class RandomChains {
 public:
-  explicit RandomChains(unsigned seed) : random_(seed) {}
+  explicit RandomChains(unsigned seed) : random_(seed), frozen_(seed) {}
 
   std::int64_t between(std::int64_t least, std::int64_t most) {
     return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
@@ -44,6 +44,7 @@ public:
       node.updateMs = static_cast<double>(between(0, 4)) / 8;
       node.parameterBytes = node.gradientBytes = between(0, 5) * 100;
       node.savedBytes = between(0, 5) * 100;
+      if (frozen_() % 4 == 0) node.frozenBytes = static_cast<std::int64_t>(frozen_() % 8) * 100;
       instance.graph.nodes.push_back(node);
       if (v + 1 == nodes) break;
       CostTensor tensor;
@@ -73,7 +74,7 @@ public:
   }
 
 private:
-  std::mt19937 random_;
+  std::mt19937 random_, frozen_;
 };
 
 /// The smallest time of all partitions; infinity if none fits.

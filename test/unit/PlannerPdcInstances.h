@@ -6,6 +6,7 @@
 #include "pdc/Planner/Planner.h"
 #include "pdc/Support/JsonText.h"
 
+#include <algorithm>
 #include <optional>
 #include <random>
 #include <string>
@@ -20,7 +21,8 @@ struct PlannerInstance {
 
 class RandomInstances {
 public:
-  explicit RandomInstances(std::uint64_t seed) : random_(seed), buckets_(seed), cores_(seed), late_(seed) {}
+  explicit RandomInstances(std::uint64_t seed)
+      : random_(seed), buckets_(seed), cores_(seed), late_(seed), frozen_(seed) {}
 
   std::int64_t between(std::int64_t least, std::int64_t most) {
     return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
@@ -31,6 +33,7 @@ public:
     if (cores_() % 3 == 0) instance.cluster.device.coreSPerByte = static_cast<double>(1 + cores_() % 12) * 2.5e-7;
     if (late_() % 3 == 0)
       for (CostNode& node : instance.graph.nodes) node.lateUpdateMs = static_cast<double>(late_() % 5) / 2;
+    if (frozen_() % 3 == 0) freeze(instance.graph);
     if (between(0, 9) == 0) makeUnequal(instance.cluster);
     return instance;
   }
@@ -112,6 +115,15 @@ public:
     return options;
   }
 
+  /// Parameters that never change: of single nodes, and one that several may use.
+  void freeze(CostGraph& graph) {
+    for (CostNode& node : graph.nodes) node.frozenBytes = static_cast<std::int64_t>(frozen_() % 4) * 150;
+    CostFrozenParameter copied{"table", {}, static_cast<std::int64_t>(1 + frozen_() % 6) * 100};
+    for (std::size_t v = 0; v < graph.nodes.size(); ++v)
+      if (frozen_() % 3 == 0) copied.nodes.push_back(static_cast<std::int64_t>(v));
+    if (copied.nodes.size() > 1) graph.frozenParameters.push_back(copied);
+  }
+
   /// Two or three kinds of devices instead of one.
   void makeUnequal(Cluster& cluster) {
     std::int64_t left = cluster.deviceCount();
@@ -127,7 +139,7 @@ public:
 private:
   double time(bool coarse) { return static_cast<double>(coarse ? between(1, 3) * 8 : between(0, 40)) / 4; }
 
-  std::mt19937_64 random_, buckets_, cores_, late_;
+  std::mt19937_64 random_, buckets_, cores_, late_, frozen_;
 };
 
 inline void setMemory(Cluster& cluster, std::int64_t bytes) {
@@ -150,6 +162,10 @@ inline std::string toLine(const PlannerInstance& instance, const std::optional<P
   json["nodes"] = nodes;
   json["tensors"] = tensors;
   for (const CostSharedParameter& p : instance.graph.sharedParameters) json["shared"].push_back({p.nodes, p.bytes});
+  if (std::any_of(instance.graph.nodes.begin(), instance.graph.nodes.end(),
+                  [](const CostNode& n) { return n.frozenBytes > 0; }))
+    for (const CostNode& n : instance.graph.nodes) json["frozen"].push_back(n.frozenBytes);
+  for (const CostFrozenParameter& p : instance.graph.frozenParameters) json["copied"].push_back({p.nodes, p.bytes});
   for (const ClusterLevel& l : instance.cluster.levels)
     json["levels"].push_back({l.count, l.bandwidthBytesPerS, l.latencyS});
   auto device = [](const DeviceKind& d) {
@@ -183,6 +199,11 @@ inline PlannerInstance instanceOf(const std::string& line, std::optional<PlanCos
   if (json.contains("shared"))
     for (const ordered_json& p : json["shared"])
       result.graph.sharedParameters.push_back({"tied", p[0].get<std::vector<std::int64_t>>(), p[1]});
+  if (json.contains("frozen"))
+    for (std::size_t v = 0; v < result.graph.nodes.size(); ++v) result.graph.nodes[v].frozenBytes = json["frozen"][v];
+  if (json.contains("copied"))
+    for (const ordered_json& p : json["copied"])
+      result.graph.frozenParameters.push_back({"table", p[0].get<std::vector<std::int64_t>>(), p[1]});
   for (const ordered_json& l : json["levels"])
     result.cluster.levels.push_back({"level" + std::to_string(result.cluster.levels.size()), l[0], l[1], l[2]});
   auto device = [](const ordered_json& d) {

@@ -223,9 +223,26 @@ TEST(SplitStages, SumsTheGradientsOfBranchesInTheOrderOfTheProgram) {
   }
 }
 
-TEST(SplitStages, RefusesAParameterInTwoStagesThatOneOfThemDoesNotTrain) {
+TEST(SplitStages, GivesEachStageTheFrozenParametersThatItUses) {
   std::string text = threeLayers;
   text.replace(text.find("%w1 : f32[2, 2]"), 15, "%w1 : f32[2, 2] frozen");
+  auto make = [&] {
+    auto model = std::make_unique<Model>(text);
+    model->run(differentiate);
+    model->run(fuse);
+    model->run(addEvaluation);
+    return model;
+  };
+  const std::unique_ptr<Model> uncut = make();
+  const Tensors inputs = randomInputs(uncut->main(), 1), parameters = randomParameters(*uncut->module, 1);
+  for (const std::vector<int>& stageOfGroup : std::vector<std::vector<int>>{{0, 0, 1}, {0, 1, 1}, {0, 1, 2}})
+    checkCut(*uncut, *make(), stageOfGroup, inputs, parameters);
+}
+
+TEST(SplitStages, RefusesAParameterInTwoStagesThatOneOfThemDoesNotTrain) {
+  std::string text = threeLayers;
+  text.replace(text.find("    %c = linear %b, %w1"), 23,
+               "    %fixed = detach %w1 : f32[2, 2]\n    %c = linear %b, %fixed");
   const std::string error = splitError({0, 0, 1}, text);
   EXPECT_NE(error.find("error: parameter 'w1' is used in stage 0 and in stage 1, and not trained by all of its uses\n"
                        "help: keep the groups that use it in one stage"),

@@ -20,8 +20,8 @@ struct CostNode {
   double forwardMs = 0;
   double inputGradientMs = 0;
   double weightGradientMs = 0;
-  double updateMs = 0; ///< optimizer, per update
-  std::int64_t parameterBytes = 0;
+  double updateMs = 0;             ///< optimizer, per update
+  std::int64_t parameterBytes = 0; ///< trained parameters and running state
   std::int64_t gradientBytes = 0;  ///< accumulators, one per use of a trained parameter
   std::int64_t savedBytes = 0;     ///< kept from forward to backward, per minibatch in flight
   std::int64_t scratchBytes = 0;   ///< most that lives at once inside a phase
@@ -30,6 +30,7 @@ struct CostNode {
   std::int64_t handoverBytes = 0;  ///< what its weight gradients read of what input gradients have made; on a GPU also
                                    ///< data that it reads first, which waits beside the slot
   double lateUpdateMs = 0;         ///< what an update takes more where replicas add up gradients before it
+  std::int64_t frozenBytes = 0;    ///< parameters that never change: no version, gradient or optimizer state
 };
 
 /// A tensor made by `from` and used by the nodes `to`. It is sent once to each stage that uses it. The parts of its
@@ -59,6 +60,14 @@ struct CostSharedParameter {
   std::int64_t bytes = 0;
 };
 
+/// A frozen parameter that several nodes use. Every stage with one of them has a copy; its bytes are not counted in any
+/// node's frozenBytes.
+struct CostFrozenParameter {
+  std::string name;
+  std::vector<std::int64_t> nodes; ///< that use it, ascending
+  std::int64_t bytes = 0;
+};
+
 /// Nodes are in program order, which is topological.
 struct CostGraph {
   std::string model;
@@ -66,6 +75,7 @@ struct CostGraph {
   std::vector<CostNode> nodes;
   std::vector<CostTensor> tensors;
   std::vector<CostSharedParameter> sharedParameters;
+  std::vector<CostFrozenParameter> frozenParameters;
 };
 
 /// JSON with units in the key names (docs/Planning.md). Reading reports what is wrong with a JSON pointer.

@@ -50,6 +50,7 @@ struct PlanStage {
   std::int64_t optimizerBytes = 0; ///< what the optimizer keeps of one replica's parameters
   std::int64_t savedBytes = 0;     ///< per minibatch in flight
   std::int64_t scratchBytes = 0;   ///< scratch and workspace
+  std::int64_t frozenBytes = 0;    ///< parameters that never change: one copy
   std::int64_t handoverBytes = 0;  ///< kept from input gradients to weight gradients, per minibatch between them
   std::int64_t memoryBytes = 0;    ///< arena of one replica, predicted; exact once code is generated
 

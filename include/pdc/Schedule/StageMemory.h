@@ -16,7 +16,7 @@ namespace pdc {
 
 /// Bytes by what they are for: of a stage replica, or of one rank.
 struct MemorySplit {
-  std::int64_t weights = 0;   ///< newest version of the parameters, and their running state
+  std::int64_t weights = 0;   ///< newest version of the parameters, their running state, and frozen parameters
   std::int64_t optimizer = 0; ///< what the optimizer keeps
   std::int64_t versions = 0;  ///< older versions of the parameters, which minibatches in flight still need
   std::int64_t stash = 0;     ///< what minibatches keep from forward to backward
@@ -35,6 +35,7 @@ inline constexpr std::size_t keepings = 4;
 /// One copy of each class of bytes of a replica.
 struct StageBytes {
   std::int64_t parameters = 0, optimizer = 0;
+  std::int64_t frozen = 0;                    ///< parameters that never change
   std::int64_t gradients = 0;                 ///< a set of accumulators
   std::array<std::int64_t, keepings> saved{}; ///< by Keeping: values for the backward of one minibatch, as computed
   std::int64_t sent = 0;                      ///< values of a minibatch that other stages use, each once
@@ -63,7 +64,7 @@ struct StageFrame {
 /// and ringBytes is added.
 inline MemorySplit stageMemory(const StageFrame& frame, const StageBytes& bytes) {
   const StageDepths& depths = frame.depths;
-  return {.weights = bytes.parameters,
+  return {.weights = bytes.parameters + bytes.frozen,
           .optimizer = bytes.optimizer,
           .versions = bytes.parameters * (frame.versions - 1),
           .stash = bytes.slot() * depths.slots,

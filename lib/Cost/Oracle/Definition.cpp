@@ -1,7 +1,5 @@
 #include "Oracle/Definition.h"
 
-#include "pdc/Schedule/PipelineShape.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -331,93 +329,6 @@ bool Definition::outrunsOwner(const Tied& tied, const std::vector<int>& warmup) 
            stages_[static_cast<std::size_t>(s)].replicas;
   };
   return !plan_.schedule->hasBatches && ahead(tied.user) > ahead(tied.owner);
-}
-
-int Definition::versions(int stage, const std::vector<int>& warmup) const {
-  if (plan_.schedule->hasBatches && !plan_.schedule->flushes) return 2;
-  if (plan_.schedule->hasBatches || plan_.weights == pdcrt::WeightPolicy::latest) return 1;
-  const Stage &own = stages_[static_cast<std::size_t>(stage)], &input = stages_[0];
-  if (plan_.weights == pdcrt::WeightPolicy::stash) return warmup[static_cast<std::size_t>(stage)] + 1;
-  double ahead = input.replicas * (warmup[0] + input.delay) + input.replicas - std::gcd(input.replicas, own.replicas);
-  return static_cast<int>(std::ceil(ahead / own.replicas)) - own.delay + 1;
-}
-
-/// Slots and rings of a stage, as the schedule states them.
-std::int64_t Definition::bufferedBySchedule(int s, const std::vector<int>& warmup, std::int64_t saved,
-                                            std::int64_t sent, std::int64_t handover) const {
-  PipelineShape shape{.kind = plan_.schedule, .microbatches = plan_.microbatches};
-  for (std::size_t t = 0; t < stages_.size(); ++t) shape.stages.push_back({stages_[t].replicas, warmup[t], 0});
-  std::map<std::pair<int, int>, pdcrt::ScheduleEdge> edges;
-  for (const auto& [key, bytes] : trips_) {
-    const auto& [from, to, gradient] = key;
-    auto [first, last] = std::minmax(from, to);
-    pdcrt::ScheduleEdge none{.from = first, .to = last, .backward = false, .forward = false};
-    pdcrt::ScheduleEdge& edge = edges.try_emplace({first, last}, none).first->second;
-    (gradient ? edge.backward : edge.forward) = true;
-  }
-  for (const auto& [ends, edge] : edges) shape.edges.push_back(edge);
-  const pdcrt::Schedule frame = frameOf(shape);
-  auto rings = [&](const Trip& trip) {
-    return frame.rings[static_cast<std::size_t>(frame.edgeBetween(trip.from, trip.to))];
-  };
-  const pdcrt::ScheduleStage& own = frame.stages[static_cast<std::size_t>(s)];
-  std::int64_t bytes = (saved + sent) * own.slots + handover * own.handovers;
-  for (const Trip& value : values_)
-    if (value.to == s) bytes += value.bytes * rings(value).forwardReceive;
-  for (const Trip& gradient : gradients_) {
-    if (gradient.from == s) bytes += gradient.bytes * rings(gradient).backwardSend;
-    if (gradient.to == s) bytes += gradient.bytes * rings(gradient).backwardReceive;
-  }
-  return bytes;
-}
-
-std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
-  std::int64_t parameters = 0, gradients = 0, saved = 0, sent = 0, scratch = 0, workspace = 0, bytes = 0;
-  std::int64_t handover = 0;
-  std::int64_t w = warmup[static_cast<std::size_t>(s)];
-  for (std::int64_t v : plan_.stages[static_cast<std::size_t>(s)].nodes) {
-    const CostNode& node = graph_.nodes[static_cast<std::size_t>(v)];
-    parameters += node.parameterBytes;
-    gradients += node.gradientBytes;
-    saved += node.savedBytes;
-    handover += node.handoverBytes;
-    scratch = std::max(scratch, node.scratchBytes);
-    workspace = std::max(workspace, node.workspaceBytes);
-  }
-  for (const Tied& tied : tied_) {
-    if (tied.owner == s) {
-      if (tied.user == s) parameters += tied.bytes;
-      gradients += tied.bytes * tied.uses; // an accumulator for every use, wherever it is
-    } else if (tied.user == s) {
-      std::int64_t alive = versions(tied.owner, warmup);
-      double owned = stages_[static_cast<std::size_t>(tied.owner)].replicas;
-      if (plan_.weights == pdcrt::WeightPolicy::stash)
-        alive =
-            std::min(alive, static_cast<std::int64_t>(std::ceil(
-                                static_cast<double>(w + 1) * stages_[static_cast<std::size_t>(s)].replicas / owned)) +
-                                1);
-      bytes += tied.bytes * (alive + 2 * tied.uses);
-    }
-  }
-  for (const CostTensor& tensor : graph_.tensors)
-    if (stageOf_[static_cast<std::size_t>(tensor.from)] == s &&
-        std::any_of(tensor.to.begin(), tensor.to.end(),
-                    [&](std::int64_t v) { return stageOf_[static_cast<std::size_t>(v)] != s; }))
-      sent += tensor.bytes;
-  bool recompute = plan_.stages[static_cast<std::size_t>(s)].recompute;
-  bytes += parameters * versions(s, warmup) + gradients * (stages_[static_cast<std::size_t>(s)].delay + 1) +
-           static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(parameters));
-  bytes += scratch + workspace;
-  if (plan_.schedule->splitsBackward || plan_.schedule->stagesPerRank > 1)
-    return bytes + bufferedBySchedule(s, warmup, recompute ? 0 : saved, sent, handover) + (recompute ? saved : 0);
-  bytes += handover + (recompute ? saved : saved * (w + 1)) + sent * (w + 1);
-  for (const Trip& value : values_)
-    if (value.to == s) bytes += value.bytes * (w + 2);
-  for (const Trip& gradient : gradients_) {
-    if (gradient.from == s) bytes += gradient.bytes * 2;
-    if (gradient.to == s) bytes += gradient.bytes * (gradient.from > s + 1 ? std::max<std::int64_t>(2, w + 1) : 2);
-  }
-  return bytes;
 }
 
 std::int64_t Definition::memoryLimit(int stage) const {

@@ -43,7 +43,8 @@ bool FewestLeaves::isFastEnough(const Stage& stage, int span, int replicas) cons
       return false;
   }
   double states = options_.optimizerStatePerParameterByte + (stashes_ ? 0 : 1);
-  double base = stage.parameters * states + stage.gradients * (isDelayed ? 2 : 1) + 3 * stage.in + 2 * stage.out;
+  double base =
+      stage.parameters * states + stage.gradients * (isDelayed ? 2 : 1) + stage.frozen + 3 * stage.in + 2 * stage.out;
   double perMinibatch = stage.slotBytes + stage.in + stage.out, left = limitBytes_ * forgiven - base;
   if (left < perMinibatch) return false;
   if (stage.to == sums_.n || perMinibatch <= 0) return true;
@@ -105,6 +106,7 @@ void FewestLeaves::improve(int i, int j) {
               work_[j] - work_[i],
               sums_.parameters[j] - sums_.parameters[i],
               sums_.gradients[j] - sums_.gradients[i],
+              sums_.frozen[j] - sums_.frozen[i],
               slots_[j] - slots_[i],
               sums_.inBytes(i, j),
               sums_.outBytes(i, j)};
@@ -112,11 +114,11 @@ void FewestLeaves::improve(int i, int j) {
 }
 
 /// Of stageMemory() with one minibatch in flight: parameters, optimizer, a gradient set, and what is saved. Left out
-/// are scratch, handovers, and what is sent and received.
+/// are scratch, handovers, what is sent and received, and frozen parameters that several nodes use.
 double FewestLeaves::leastBytes(int i, int j) const {
   double states = options_.optimizerStatePerParameterByte + (stashes_ ? 0 : 1);
-  return (sums_.parameters[j] - sums_.parameters[i]) * states + sums_.gradients[j] - sums_.gradients[i] + slots_[j] -
-         slots_[i];
+  return (sums_.parameters[j] - sums_.parameters[i]) * states + sums_.gradients[j] - sums_.gradients[i] +
+         sums_.frozen[j] - sums_.frozen[i] + slots_[j] - slots_[i];
 }
 
 double FewestLeaves::need(double timeMs) {
@@ -188,7 +190,7 @@ double pdc::chainMemoryBound(const SolverProblem& problem, const PlannerOptions&
     if (stashes) slot += sums.parameters[i + 1] - sums.parameters[i];
     memoryMs[i] = slot * sums.behindMs(i) / limitBytes;
     double atOnceBytes = sums.parameters[sums.n] - sums.parameters[i] + sums.gradients[sums.n] - sums.gradients[i] +
-                         sums.savedBytes[sums.n] - sums.savedBytes[i];
+                         sums.frozen[sums.n] - sums.frozen[i] + sums.savedBytes[sums.n] - sums.savedBytes[i];
     if (atOnceBytes <= limitBytes) workMs[i] = sums.workMs(i, sums.n);
   }
   double least = infinity, before = 0;

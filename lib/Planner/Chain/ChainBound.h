@@ -43,7 +43,7 @@ public:
 protected:
   struct Stage {
     int from = 0, to = 0;
-    double workMs = 0, parameters = 0, gradients = 0, slotBytes = 0, in = 0, out = 0;
+    double workMs = 0, parameters = 0, gradients = 0, frozen = 0, slotBytes = 0, in = 0, out = 0;
   };
   double endOf(const Stage& stage, double begin, double before) const;
   bool isFastEnough(const Stage& stage, int span, int replicas) const;

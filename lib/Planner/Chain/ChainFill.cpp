@@ -58,7 +58,9 @@ void ChainFill::extend(int p, int kind) {
       if (sums_.cutBytes[other] < sums_.cutBytes[i] && i > 0) i = other;
     double least = sums_.workMs(i, p) / choice_.timeMs;
     if (behind.leaves + least > devices_ * (1 + 1e-12)) break;
-    if (sums_.gradients[p] - sums_.gradients[i] + slots_[p] - slots_[i] > limitBytes_) break;
+    if (sums_.gradients[p] - sums_.gradients[i] + sums_.frozen[p] - sums_.frozen[i] + slots_[p] - slots_[i] >
+        limitBytes_)
+      break;
     double ahead = std::max(behind.ahead, -1e200);
     double key = keyOf(i, behind.leaves + std::max(1.0, std::ceil(least * (1 - 1e-12))), ahead,
                        behind.allMs + sums_.loopMs[p] - sums_.loopMs[i]);
@@ -75,6 +77,7 @@ ChainFill::Stage ChainFill::stageOf(int i, int p) const {
           sums_.loopMs[p] - sums_.loopMs[i],
           sums_.parameters[p] - sums_.parameters[i],
           sums_.gradients[p] - sums_.gradients[i],
+          sums_.frozen[p] - sums_.frozen[i],
           slots_[p] - slots_[i],
           sums_.cutBytes[i],
           sums_.cutBytes[p]};
@@ -104,7 +107,8 @@ int ChainFill::syncReplicas(double parameters, int level, int least, int most) c
 /// handovers. It is a guess that the cost model checks.
 double ChainFill::baseBytes(const Stage& stage, int replicas) const {
   double states = options_.optimizerStatePerParameterByte + (stashes_ ? 0 : 1);
-  return stage.parameters * states + stage.gradients * (replicas > 1 ? 2 : 1) + 3 * stage.in + 2 * stage.out;
+  return stage.parameters * states + stage.gradients * (replicas > 1 ? 2 : 1) + stage.frozen + 3 * stage.in +
+         2 * stage.out;
 }
 
 int ChainFill::memoryReplicas(const Stage& stage, const Label& behind, int replicas) const {

@@ -57,7 +57,7 @@ private:
   };
   struct Stage {
     int from = 0, to = 0;
-    double workMs = 0, loopMs = 0, parameters = 0, gradients = 0, slotBytes = 0, in = 0, out = 0;
+    double workMs = 0, loopMs = 0, parameters = 0, gradients = 0, frozen = 0, slotBytes = 0, in = 0, out = 0;
   };
 
   void extend(int p, int kind);

@@ -17,7 +17,8 @@ ChainSums::ChainSums(const SolverProblem& problem, const PlannerOptions& options
     : n(static_cast<int>(problem.blocks.size())), order(problem.dag.order()) {
   double speed = machine.classes()[0].speed;
   bool recompute = options.recompute == RecomputePolicy::all;
-  for (std::vector<double>* sum : {&loopMs, &updateMs, &parameters, &gradients, &savedBytes}) sum->assign(1, 0);
+  for (std::vector<double>* sum : {&loopMs, &updateMs, &parameters, &gradients, &frozen, &savedBytes})
+    sum->assign(1, 0);
   std::vector<int> place(order.size());
   for (int i = 0; i < n; ++i) {
     const Block& block = problem.blocks[order[i]];
@@ -26,6 +27,7 @@ ChainSums::ChainSums(const SolverProblem& problem, const PlannerOptions& options
     updateMs.push_back(updateMs.back() + block.updateMs / speed);
     parameters.push_back(parameters.back() + static_cast<double>(block.parameterBytes));
     gradients.push_back(gradients.back() + static_cast<double>(block.gradientBytes));
+    frozen.push_back(frozen.back() + static_cast<double>(block.frozenBytes));
     savedBytes.push_back(savedBytes.back() +
                          (options.recompute == RecomputePolicy::none ? static_cast<double>(block.savedBytes) : 0));
   }

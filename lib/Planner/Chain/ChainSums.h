@@ -16,6 +16,7 @@ struct ChainSums {
   std::vector<int> order;                    ///< the block at each place
   std::vector<double> loopMs, updateMs;      ///< of the first i places: forward and backward; updates
   std::vector<double> parameters, gradients; ///< bytes
+  std::vector<double> frozen;                ///< bytes; without those that several nodes use
   std::vector<double> savedBytes;            ///< per minibatch in flight; 0 with recomputation
   std::vector<double> cutBytes;              ///< of the tensors that cross place i, in the busier direction
   std::vector<double> nextBytes;             ///< from place i - 1 to place i, of values whose gradient comes back

@@ -114,7 +114,7 @@ private:
       }
     }
     seen_.assign(tensors_.size(), 0);
-    workMs_.assign(1, 0), loopMs_.assign(1, 0), parameters_.assign(1, 0), slots_.assign(1, 0);
+    workMs_.assign(1, 0), loopMs_.assign(1, 0), parameters_.assign(1, 0), frozen_.assign(1, 0), slots_.assign(1, 0);
     bool recompute = options_.recompute == RecomputePolicy::all,
          stashes = options_.weights != pdcrt::WeightPolicy::latest;
     for (int v : order_) {
@@ -124,6 +124,7 @@ private:
       workMs_.push_back(workMs_.back() + computeMs + block.updateMs / speed_);
       loopMs_.push_back(loopMs_.back() + computeMs);
       parameters_.push_back(parameters_.back() + parameters);
+      frozen_.push_back(frozen_.back() + static_cast<double>(block.frozenBytes));
       slots_.push_back(slots_.back() + (stashes ? parameters : 0) +
                        (recompute ? 0 : static_cast<double>(block.savedBytes)));
     }
@@ -143,10 +144,10 @@ private:
       syncMs = std::max(2 * (r - 1) * machine_.routeLatencyMs(k) + ring / machine_.routeBytesPerMs(k), syncMs);
     }
     if (syncMs + (options_.sync == SyncPolicy::overlap ? 0 : workMs(i, j)) > r * timeMs_) return false;
-    // stageMemory(), about: parameters, gradients, optimizer, slots and rings, without scratch and handovers. As many
-    // minibatches are in flight as the way behind it takes, and one for transfers.
+    // stageMemory(), about: parameters, gradients, optimizer, frozen ones, slots and rings, without scratch and
+    // handovers. As many minibatches are in flight as the way behind it takes, and one for transfers.
     double inFlight = std::ceil((loopMs_[n_] - loopMs_[i]) / (timeMs_ * r)) + 2;
-    double fixed = (2 + options_.optimizerStatePerParameterByte) * parameters + 2 * crossing;
+    double fixed = (2 + options_.optimizerStatePerParameterByte) * parameters + frozen_[j] - frozen_[i] + 2 * crossing;
     return fixed + (slots_[j] - slots_[i] + crossing) * inFlight <= limitBytes_ * memoryShare_;
   }
 
@@ -268,8 +269,8 @@ private:
   std::vector<std::vector<int>> used_, made_; ///< tensors of each place in the chain
   std::vector<std::int64_t> seen_;            ///< per tensor, the last stamp that counted it
   std::int64_t stamp_ = 0, steps_ = 0, mostSteps_ = 0;
-  std::vector<double> workMs_, loopMs_, parameters_, slots_; ///< of prefixes
-  std::vector<std::vector<std::vector<int>>> hosts_;         ///< by level and begin
+  std::vector<double> workMs_, loopMs_, parameters_, frozen_, slots_; ///< of prefixes
+  std::vector<std::vector<std::vector<int>>> hosts_;                  ///< by level and begin
 };
 
 } // namespace

@@ -159,6 +159,7 @@ void RackBound::goAcross(const std::vector<Label>& labels, int i) {
                       work_[j] - work_[i],
                       parameters,
                       sums_.gradients[j] - sums_.gradients[i],
+                      sums_.frozen[j] - sums_.frozen[i],
                       slots_[j] - slots_[i],
                       sums_.inBytes(i, j),
                       sums_.outBytes(i, j)};

@@ -47,6 +47,7 @@ static std::vector<Block> sumBlocks(const CostGraph& graph, const std::vector<in
     block.updateMs += node.updateMs;
     block.lateUpdateMs += node.lateUpdateMs;
     block.parameterBytes += node.parameterBytes;
+    block.frozenBytes += node.frozenBytes;
     block.gradientBytes += node.gradientBytes;
     block.savedBytes += node.savedBytes;
     block.handoverBytes += node.handoverBytes;

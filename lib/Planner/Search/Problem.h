@@ -22,7 +22,7 @@ namespace pdc {
 struct Block {
   std::vector<std::int64_t> nodes; ///< ascending
   double forwardMs = 0, backwardMs = 0, updateMs = 0, lateUpdateMs = 0;
-  std::int64_t parameterBytes = 0, gradientBytes = 0, savedBytes = 0, handoverBytes = 0;
+  std::int64_t parameterBytes = 0, frozenBytes = 0, gradientBytes = 0, savedBytes = 0, handoverBytes = 0;
   std::int64_t scratchBytes = 0, workspaceBytes = 0;
 };
 

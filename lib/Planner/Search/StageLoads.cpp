@@ -48,6 +48,10 @@ StageLoads::StageLoads(const CostGraph& graph, const SolverProblem& problem, con
     sharedUsers_.emplace_back();
     for (std::int64_t node : shared.nodes) sharedUsers_.back().push_back(problem.blockOf[node]);
   }
+  for (const CostFrozenParameter& frozen : graph.frozenParameters) {
+    frozenUsers_.emplace_back();
+    for (std::int64_t node : frozen.nodes) frozenUsers_.back().push_back(problem.blockOf[node]);
+  }
 }
 
 /// Microbatches of a batch that the busiest replica computes; their mean, where a replica need not end with the batch.
@@ -76,6 +80,10 @@ StageLoads::Stage StageLoads::stage(int i, int j) const {
     stage.parameterBytes += graph_.sharedParameters[p].bytes;
     stage.gradientBytes += graph_.sharedParameters[p].bytes * static_cast<std::int64_t>(sharedUsers_[p].size());
   }
+  for (std::size_t p = 0; p < frozenUsers_.size(); ++p)
+    if (std::any_of(frozenUsers_[p].begin(), frozenUsers_[p].end(),
+                    [&](int user) { return states_.set(j).contains(user) && !states_.set(i).contains(user); }))
+      stage.frozenBytes += graph_.frozenParameters[p].bytes;
   return stage;
 }
 
@@ -104,6 +112,7 @@ void StageLoads::memoryTerms(const Stage& stage, int delay, bool recompute, std:
   StageBytes bytes{.parameters = stage.parameterBytes,
                    .optimizer = static_cast<std::int64_t>(options_.optimizerStatePerParameterByte *
                                                           static_cast<double>(stage.parameterBytes)),
+                   .frozen = stage.frozenBytes,
                    .gradients = stage.gradientBytes,
                    .sent = stage.outBytes,
                    .handover = stage.handoverBytes,

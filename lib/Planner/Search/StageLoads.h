@@ -122,6 +122,7 @@ private:
   const Machine& machine_;
   const PlannerOptions& options_;
   std::vector<std::vector<int>> sharedUsers_; ///< blocks that use each shared parameter, with repetitions
+  std::vector<std::vector<int>> frozenUsers_; ///< the same of each frozen parameter that several nodes use
   std::optional<SolverWays> ways_;
   /// Of the only stage of a plan, without and with recomputation.
   struct Reducing {

@@ -161,6 +161,7 @@ void States::describe(State& state) const {
     state.updateMs += block.updateMs;
     state.lateUpdateMs += block.lateUpdateMs;
     state.parameterBytes += block.parameterBytes;
+    state.frozenBytes += block.frozenBytes;
     state.gradientBytes += block.gradientBytes;
     state.savedBytes += block.savedBytes;
     state.handoverBytes += block.handoverBytes;
@@ -265,6 +266,7 @@ StageSums States::stage(int i, int j, double msPerByte) const {
   sums.updateMs = after.updateMs - before.updateMs;
   sums.lateUpdateMs = after.lateUpdateMs - before.lateUpdateMs;
   sums.parameterBytes = after.parameterBytes - before.parameterBytes;
+  sums.frozenBytes = after.frozenBytes - before.frozenBytes;
   sums.gradientBytes = after.gradientBytes - before.gradientBytes;
   sums.savedBytes = after.savedBytes - before.savedBytes;
   sums.handoverBytes = after.handoverBytes - before.handoverBytes;

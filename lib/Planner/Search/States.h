@@ -13,7 +13,7 @@ struct StageSums {
   /// Computation, both ways, on the longest way from the stage through what is after J, and the transfers to the first
   /// node on it and back.
   double afterMs = 0;
-  std::int64_t parameterBytes = 0, gradientBytes = 0, savedBytes = 0, handoverBytes = 0;
+  std::int64_t parameterBytes = 0, frozenBytes = 0, gradientBytes = 0, savedBytes = 0, handoverBytes = 0;
   std::int64_t inBytes = 0;           ///< of tensors from I that it uses
   std::int64_t inGradientBytes = 0;   ///< of those among them whose gradient it sends back
   std::int64_t outBytes = 0;          ///< of tensors that it makes and someone after J uses
@@ -69,7 +69,7 @@ private:
     NodeSet set;
     int count = 0;
     double forwardMs = 0, backwardMs = 0, updateMs = 0, lateUpdateMs = 0;
-    std::int64_t parameterBytes = 0, gradientBytes = 0, savedBytes = 0, handoverBytes = 0;
+    std::int64_t parameterBytes = 0, frozenBytes = 0, gradientBytes = 0, savedBytes = 0, handoverBytes = 0;
     std::int64_t cutBytes = 0, cutGradientBytes = 0;
     std::vector<int> cut; ///< tensors from inside that someone outside uses
   };

@@ -37,8 +37,10 @@ static std::int64_t sharedBuffersOf(const Plan& plan, const pdcrt::Schedule& sch
 static MemorySplit partsOf(const Plan& plan, const std::vector<EdgeTraffic>& traffic, const pdcrt::Schedule& schedule,
                            int s) {
   const PlanStage& stage = plan.stages[s];
-  StageBytes bytes{
-      .parameters = stage.parameterBytes, .optimizer = stage.optimizerBytes, .gradients = stage.gradientBytes};
+  StageBytes bytes{.parameters = stage.parameterBytes,
+                   .optimizer = stage.optimizerBytes,
+                   .frozen = stage.frozenBytes,
+                   .gradients = stage.gradientBytes};
   bytes.savedAs(Keeping::kept) = slotBytesOf(plan, s);
   MemorySplit split = stageMemory(frameOf(schedule, s), bytes);
   split.buffers += ringBytes(schedule, traffic, s) + sharedBuffersOf(plan, schedule, s);

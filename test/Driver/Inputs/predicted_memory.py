@@ -20,7 +20,7 @@ for (sender, _, size, has_gradient), stages in users.items():
         before = stage
 for number, stage in enumerate(plan["stages"]):
     slots = stage["warmup"] + 1
-    total = (stage["parameter_bytes"] * slots + stage["gradient_bytes"] * (stage["sync_delay"] + 1) + stage.get("optimizer_bytes", 0)
+    total = (stage["parameter_bytes"] * slots + stage["gradient_bytes"] * (stage["sync_delay"] + 1) + stage.get("optimizer_bytes", 0) + stage.get("frozen_bytes", 0)
              + (stage["saved_bytes"] + crossing[number, "sent"]) * slots + stage["scratch_bytes"] + stage.get("handover_bytes", 0)
              + crossing[number, "in"] * (slots + 1) + crossing[number, "gradient out"] * 2
              + crossing[number, "gradient in"] * 2 + crossing[number, "gradient past"] * max(2, slots))
