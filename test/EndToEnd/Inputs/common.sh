@@ -4,13 +4,13 @@ mkdir -p "$WORK"
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
-# generate FOLDER FLAGS…: a pipeline of ${model:-examples/digits/digits.onnx} with batch 4 in $WORK/FOLDER. $lr: 0.01. Buckets
-# of gradients are so small that a stage has several.
+# generate FOLDER FLAGS…: a pipeline of ${model:-examples/digits/digits.onnx} with batch 4 in $WORK/FOLDER. $lr: 0.01, of the
+# momentum that learns where $optimizer names nothing else. Buckets of gradients are so small that a stage has several.
 generate() {
   local folder=$1
   shift
   "$BUILD/bin/pdc" "${model:-$SOURCE/examples/digits/digits.onnx}" -o "$WORK/$folder" --batch=4 --profile=analytic --bucket=${bucket:-64KiB} \
-    ${loss---loss=softmax-cross-entropy} --optimizer=momentum,lr=${lr:-0.01},momentum=0.9,weight_decay=0.001 "$@" \
+    ${loss---loss=softmax-cross-entropy} --optimizer=${optimizer:-momentum,lr=${lr:-0.01},momentum=0.9,weight_decay=0.001} "$@" \
     >"$WORK/$folder.log" 2>&1 || { cat "$WORK/$folder.log" >&2; fail "pdc could not compile $folder $*"; }
 }
 

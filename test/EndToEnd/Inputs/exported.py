@@ -5,9 +5,9 @@ import struct
 
 
 def tensors(folder):
-    """Of all safetensors files in a folder: name -> element type, shape, bytes."""
-    found = {}
-    for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
+    """Of a safetensors file, or of all in a folder: name -> element type, shape, bytes."""
+    found, folder = {}, pathlib.Path(folder)
+    for path in [folder] if folder.is_file() else sorted(folder.glob("*.safetensors")):
         data = path.read_bytes()
         (length,) = struct.unpack("<Q", data[:8])
         for name, entry in json.loads(data[8:8 + length]).items():

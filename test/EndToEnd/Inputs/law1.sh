@@ -80,7 +80,9 @@ tensors weights-other >/dev/null && fail "the comparison notices nothing"
 echo "notices another seed"
 if [ -n "${FLAGS:-}" ]; then
   generate plain --devices=1 --schedule=1f1b-flush --microbatches=$microbatches --recompute=none
-  train uncut weights-plain --dir "$WORK/plain" --steps 20 --seed 5
+  program=uncut
+  case $FLAGS in *--freeze=*) build plain && program=plain ;; esac # a program is that of a model
+  train $program weights-plain --dir "$WORK/plain" --steps 20 --seed 5
   tensors weights-plain >/dev/null && fail "$FLAGS changes nothing"
   echo "notices $FLAGS"
 fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # resume.sh NETWORK: a network of utils/models/hand_made.py is trained for 8 updates uncut; then a run of two stages is
 # interrupted after 4 of them and goes on in three stages. Weights and running statistics must
-# be those of the uncut run, also in the ONNX file that pdc-ckpt writes.
+# be those of the uncut run, also in the ONNX file that pdc-ckpt writes. $FLAGS: further flags of pdc.
 set -euo pipefail
 network=$1
 rm -rf "$WORK"
@@ -9,12 +9,12 @@ rm -rf "$WORK"
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"
 model=$WORK/model.onnx
 loss=
-flags=(--schedule=1f1b-flush --microbatches=4)
+flags=(--schedule=1f1b-flush --microbatches=4 ${FLAGS:-})
 
 generate uncut --devices=1 "${flags[@]}"
 for cut in 1 1,3; do
   python3 "$SOURCE/test/EndToEnd/Inputs/cut_plan.py" "$WORK/uncut/plan.json" "$WORK/plan.json" "$cut" 1f1b-flush 4
-  generate "cut-$cut" --plan="$WORK/plan.json"
+  generate "cut-$cut" --plan="$WORK/plan.json" ${FLAGS:-}
 done
 for folder in cut-1 cut-1,3; do build "$folder"; done
 
