@@ -35,7 +35,7 @@ static std::map<const Value*, int> lastUses(const StageProgram& program) {
 std::map<const Operation*, std::vector<FinalBucket>> pdc::finalBuckets(const StageProgram& program) {
   std::map<const Operation*, std::vector<FinalBucket>> result;
   if (program.replicas < 2) return result;
-  const StageMemory& memory = *program.memory;
+  const MemoryPlan& memory = *program.memory;
   const Timeline& timeline = memory.training.timeline;
   struct State {
     int position = 0; ///< after which it is final; 0: unknown

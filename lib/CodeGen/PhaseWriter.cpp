@@ -265,7 +265,7 @@ std::string PhaseWriter::functionName(const std::string& text, const std::string
 
 /// Early updates that follow `operation`.
 std::string PhaseWriter::updates(const Operation& operation) const {
-  const StageMemory& memory = *program_.memory;
+  const MemoryPlan& memory = *program_.memory;
   std::string text;
   for (const EarlyUpdate& update : memory.earlyUpdates)
     if (update.after == &operation && !update.inParts)

@@ -405,7 +405,7 @@ private:
   }
 
   const StageProgram& program_;
-  const StageMemory& memory_;
+  const MemoryPlan& memory_;
   const Provenance& provenance_;
   const StageNames names_;
   PhaseWriter phases_;

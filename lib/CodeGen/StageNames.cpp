@@ -12,7 +12,7 @@ std::tuple<Block, int, std::int64_t> keyOf(const Place& place) {
 } // namespace
 
 StageNames::StageNames(const StageProgram& program) {
-  const StageMemory& memory = *program.memory;
+  const MemoryPlan& memory = *program.memory;
   Identifiers weightNames, stateNames, gradientNames;
   for (const PlacedParameter& p : memory.parameters)
     nameFixed(weights, 'w', weightNames, p.parameter->name, {blockOf(*p.parameter), -1, p.offset}, p.parameter->type,
@@ -47,7 +47,7 @@ StageNames::StageNames(const StageProgram& program) {
 }
 
 /// Losses and predictions of the graph that `graph` is the memory of.
-void StageNames::nameOutputs(const StageMemory& memory, const GraphMemory& graph) {
+void StageNames::nameOutputs(const MemoryPlan& memory, const GraphMemory& graph) {
   for (const PlacedOutput& output : memory.outputs)
     if (graph.find(output.value))
       nameFixed(slot, 's', slotNames_, output.kind == OutputKind::loss ? "loss" : "prediction",

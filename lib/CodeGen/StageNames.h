@@ -50,7 +50,7 @@ private:
 
   void nameFixed(std::vector<ViewMember>& members, char view, Identifiers& names, const std::string& hint,
                  const Place& place, const Type& type, const std::string& comment, bool readOnly = false);
-  void nameOutputs(const StageMemory& memory, const GraphMemory& graph);
+  void nameOutputs(const MemoryPlan& memory, const GraphMemory& graph);
   void nameResults(const GraphMemory& memory, bool evaluation);
   void namePorts(const StageProgram& program);
 

@@ -105,7 +105,7 @@ struct CpuEngine::Impl {
 
   struct Program {
     const Graph* graph = nullptr;
-    StageMemory memory;
+    MemoryPlan memory;
     const pdcrt::Stage* stage = nullptr;
   };
 
@@ -127,7 +127,7 @@ Expected<std::unique_ptr<CpuEngine>> CpuEngine::build(const std::vector<const Mo
   for (const Module* module : modules) {
     const int index = static_cast<int>(impl->programs.size());
     const Graph* graph = module->findGraph("main");
-    Expected<StageMemory> memory =
+    Expected<MemoryPlan> memory =
         planMemory(*graph, nullptr, {.stage = index, .keepResults = true, .threads = options.threads}, diags);
     if (!memory) return failure;
     impl->programs.push_back({graph, std::move(*memory), nullptr});

@@ -53,21 +53,21 @@ Status run(const std::vector<PipelineStep>& steps, PassContext& context, const P
 }
 
 /// The memory of every stage, once its graph is final.
-Expected<std::vector<StageMemory>> planMemories(const StagedPlan& staged, const GenerateOptions& options,
-                                                Diagnostics& diags) {
-  std::vector<StageMemory> memories;
+Expected<std::vector<MemoryPlan>> planMemories(const StagedPlan& staged, const GenerateOptions& options,
+                                               Diagnostics& diags) {
+  std::vector<MemoryPlan> memories;
   for (const StagePolicy& policy : staged.policies) {
     const StageGraphs& stage = staged.stages[static_cast<std::size_t>(policy.stage)];
-    Expected<StageMemory> memory = planMemory(*stage.training, stage.evaluation,
-                                              {.stage = policy.stage,
-                                               .shared = staged.shared,
-                                               .splitBackward = policy.splitBackward,
-                                               .earlyUpdates = policy.earlyUpdates,
-                                               .gradientsInParts = policy.gradientsInParts,
-                                               .oneSlot = policy.oneSlot,
-                                               .target = options.stages.target,
-                                               .threads = options.threads},
-                                              diags);
+    Expected<MemoryPlan> memory = planMemory(*stage.training, stage.evaluation,
+                                             {.stage = policy.stage,
+                                              .shared = staged.shared,
+                                              .splitBackward = policy.splitBackward,
+                                              .earlyUpdates = policy.earlyUpdates,
+                                              .gradientsInParts = policy.gradientsInParts,
+                                              .oneSlot = policy.oneSlot,
+                                              .target = options.stages.target,
+                                              .threads = options.threads},
+                                             diags);
     if (!memory) return failure;
     memories.push_back(std::move(*memory));
   }
@@ -103,7 +103,7 @@ Expected<StagedPlan> pdc::stagePlan(PassContext& context, Plan plan, const Gener
 Expected<GeneratedProgram> pdc::generate(PassContext& context, StagedPlan staged, const pdcrt::Training& training,
                                          const Provenance& provenance, const GenerateOptions& options) {
   if (!run(stageSteps(staged.policies), context, options.pipeline)) return failure;
-  const Expected<std::vector<StageMemory>> memories = planMemories(staged, options, context.diags);
+  const Expected<std::vector<MemoryPlan>> memories = planMemories(staged, options, context.diags);
   if (!memories || !verifyMessages(*memories, staged.schedule, context.diags)) return failure;
   GeneratedProgram program;
   Expected<std::vector<std::int64_t>> live =

@@ -15,7 +15,7 @@ static std::vector<int> bucketsOf(const Graph& main, std::int64_t bucketBytes) {
   return gradientBuckets(bytes, bucketBytes);
 }
 
-Status pdc::addStageFiles(GeneratedProgram& program, const StagedPlan& staged, const std::vector<StageMemory>& memories,
+Status pdc::addStageFiles(GeneratedProgram& program, const StagedPlan& staged, const std::vector<MemoryPlan>& memories,
                           const Provenance& provenance, const GenerateOptions& options, PassContext& context) {
   const std::vector<int> buckets = bucketsOf(*context.module.findGraph("main"), options.bucketBytes);
   for (std::size_t s = 0; s < memories.size(); ++s) {

@@ -6,7 +6,7 @@
 namespace pdc {
 
 /// A program and a file of weights for each stage. Errors: an operation that the target has no form of.
-Status addStageFiles(GeneratedProgram& program, const StagedPlan& staged, const std::vector<StageMemory>& memories,
+Status addStageFiles(GeneratedProgram& program, const StagedPlan& staged, const std::vector<MemoryPlan>& memories,
                      const Provenance& provenance, const GenerateOptions& options, PassContext& context);
 
 /// What all stages have in common: how to build and run them, the plan, the schedule, the training and the report.

@@ -55,7 +55,7 @@ static std::string edgeText(const pdcrt::EdgeRow& row) {
 }
 
 /// What one end of an edge sends or expects, in its order.
-static std::vector<std::string> tensorsOf(const StageMemory& stage, std::size_t edge) {
+static std::vector<std::string> tensorsOf(const MemoryPlan& stage, std::size_t edge) {
   std::vector<std::string> tensors;
   for (const PlacedPort& port : stage.ports)
     if (static_cast<std::size_t>(port.edge) == edge)
@@ -63,15 +63,14 @@ static std::vector<std::string> tensorsOf(const StageMemory& stage, std::size_t 
   return tensors;
 }
 
-Status pdc::verifyMessages(const std::vector<StageMemory>& stages, const pdcrt::Schedule& schedule,
-                           Diagnostics& diags) {
+Status pdc::verifyMessages(const std::vector<MemoryPlan>& stages, const pdcrt::Schedule& schedule, Diagnostics& diags) {
   const auto error = [&] { return diags.error({}).exit(ExitCode::internal).help("report this, with the model"); };
-  for (const StageMemory& stage : stages) {
+  for (const MemoryPlan& stage : stages) {
     const std::string problem = pdcrt::exchangeProblem(schedule, stage.stage, stage.edges, stage.shared);
     if (!problem.empty()) return error() << "the programs do not fit their schedule: " << problem;
     for (std::size_t e = 0; e < stage.edges.size(); ++e) {
       const pdcrt::EdgeRow& row = stage.edges[e];
-      const StageMemory& peer = stages[static_cast<std::size_t>(row.from == stage.stage ? row.to : row.from)];
+      const MemoryPlan& peer = stages[static_cast<std::size_t>(row.from == stage.stage ? row.to : row.from)];
       const auto same = std::find_if(peer.edges.begin(), peer.edges.end(), [&](const pdcrt::EdgeRow& other) {
         return std::tie(row.direction, row.from, row.to) == std::tie(other.direction, other.from, other.to);
       });

@@ -17,6 +17,6 @@ void describeMessages(const std::vector<StageGraphs>& stages, Plan& plan);
 
 /// Verifies that the tables of the programs fit each other and the schedule: whatever one stage sends, the other
 /// expects at the same place, and both do so when the schedule says. Errors: ExitCode::internal.
-Status verifyMessages(const std::vector<StageMemory>& stages, const pdcrt::Schedule& schedule, Diagnostics& diags);
+Status verifyMessages(const std::vector<MemoryPlan>& stages, const pdcrt::Schedule& schedule, Diagnostics& diags);
 
 } // namespace pdc

@@ -11,13 +11,13 @@ const Value* pdc::storageOf(const Value* value) {
   return value;
 }
 
-ProgramPhase StageMemory::phaseOf(const Operation& operation) const {
+ProgramPhase MemoryPlan::phaseOf(const Operation& operation) const {
   if (operation.phase == Phase::forward) return ProgramPhase::forward;
   return operation.phase == Phase::weightGradient && splitBackward ? ProgramPhase::backwardWeight
                                                                    : ProgramPhase::backwardInput;
 }
 
-const EarlyUpdate* StageMemory::takerOfParts(const Operation& operation) const {
+const EarlyUpdate* MemoryPlan::takerOfParts(const Operation& operation) const {
   for (const EarlyUpdate& update : earlyUpdates)
     if (update.inParts && update.after == &operation) return &update;
   return nullptr;
@@ -36,7 +36,7 @@ MemoryPlanner::MemoryPlanner(const Graph& training, const Graph* evaluation, con
   plan_.splitBackward = options.splitBackward;
 }
 
-Expected<StageMemory> MemoryPlanner::run() {
+Expected<MemoryPlan> MemoryPlanner::run() {
   if (!checkTypes(training_) || (evaluation_ && !checkTypes(*evaluation_)) || !checkPhases()) return failure;
   placeParameters();
   collectEdges();
@@ -190,7 +190,7 @@ std::int64_t MemoryPlanner::stateOffset(const Parameter* parameter) const {
   return 0;
 }
 
-Expected<StageMemory> pdc::planMemory(const Graph& training, const Graph* evaluation, const MemoryOptions& options,
-                                      Diagnostics& diags) {
+Expected<MemoryPlan> pdc::planMemory(const Graph& training, const Graph* evaluation, const MemoryOptions& options,
+                                     Diagnostics& diags) {
   return MemoryPlanner(training, evaluation, options, diags).run();
 }

@@ -16,7 +16,7 @@ class MemoryPlanner {
 public:
   MemoryPlanner(const Graph& training, const Graph* evaluation, const MemoryOptions& options, Diagnostics& diags);
 
-  Expected<StageMemory> run();
+  Expected<MemoryPlan> run();
 
 private:
   /// A place where a value must be at the end of its phase, beside where it is made.
@@ -75,7 +75,7 @@ private:
   const Graph* evaluation_;
   MemoryOptions options_;
   Diagnostics& diags_;
-  StageMemory plan_;
+  MemoryPlan plan_;
   Bump weights_, frozen_, state_, gradients_, slot_, dataStaging_;
   std::vector<Bump> edgeBlocks_;
   std::vector<Pin> pins_, evaluationPins_;

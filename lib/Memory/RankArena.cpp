@@ -11,14 +11,14 @@ using namespace pdc;
 
 namespace {
 
-const StageMemory& memoryOf(const PlanRank::Host& host, const std::vector<StageMemory>& memories) {
+const MemoryPlan& memoryOf(const PlanRank::Host& host, const std::vector<MemoryPlan>& memories) {
   return memories[static_cast<std::size_t>(host.stage)];
 }
 
 /// Live bytes of the temporary memory of a rank at the worst moment: all its slots and handovers are full, and one of
 /// its stages is in the middle of a phase. Or it evaluates.
 std::int64_t liveBytesOf(const PlanRank& rank, const pdcrt::Schedule& schedule,
-                         const std::vector<StageMemory>& memories) {
+                         const std::vector<MemoryPlan>& memories) {
   std::int64_t kept = 0, phase = 0, evaluation = 0;
   for (const PlanRank::Host& host : rank.hosts) {
     const LiveBytes& live = memoryOf(host, memories).live;
@@ -31,7 +31,7 @@ std::int64_t liveBytesOf(const PlanRank& rank, const pdcrt::Schedule& schedule,
 }
 
 /// Bytes that Checkpointer copies for a rank: of replica 0 weights, optimizer and state, of other replicas the state.
-std::int64_t checkpointCopyOf(const PlanRank& rank, const std::vector<StageMemory>& memories,
+std::int64_t checkpointCopyOf(const PlanRank& rank, const std::vector<MemoryPlan>& memories,
                               const pdcrt::Training& training) {
   std::size_t bytes = 0;
   for (const PlanRank::Host& host : rank.hosts) {
@@ -43,11 +43,11 @@ std::int64_t checkpointCopyOf(const PlanRank& rank, const std::vector<StageMemor
 }
 
 /// The stages of a rank, as the program lays them out.
-std::vector<pdcrt::ArenaStage> arenaStagesOf(const PlanRank& rank, const std::vector<StageMemory>& memories,
+std::vector<pdcrt::ArenaStage> arenaStagesOf(const PlanRank& rank, const std::vector<MemoryPlan>& memories,
                                              const pdcrt::Training& training) {
   std::vector<pdcrt::ArenaStage> hosted;
   for (const PlanRank::Host& host : rank.hosts) {
-    const StageMemory& memory = memoryOf(host, memories);
+    const MemoryPlan& memory = memoryOf(host, memories);
     hosted.push_back({.stage = host.stage,
                       .bytes = memory.bytes,
                       .edges = memory.edges,
@@ -63,7 +63,7 @@ struct ArenaBytes {
   std::int64_t arena = 0, least = 0;
 };
 
-ArenaBytes arenaOf(const PlanRank& rank, const pdcrt::Schedule& schedule, const std::vector<StageMemory>& memories,
+ArenaBytes arenaOf(const PlanRank& rank, const pdcrt::Schedule& schedule, const std::vector<MemoryPlan>& memories,
                    const pdcrt::Training& training) {
   std::vector<pdcrt::ArenaStage> hosted = arenaStagesOf(rank, memories, training);
   const std::size_t arena = pdcrt::layoutArena(schedule, hosted).bytes;
@@ -73,7 +73,7 @@ ArenaBytes arenaOf(const PlanRank& rank, const pdcrt::Schedule& schedule, const 
 }
 
 /// The blocks of a stage, to the byte.
-void fillInBlocks(PlanStage& stage, const StageMemory& memory, const pdcrt::Training& training) {
+void fillInBlocks(PlanStage& stage, const MemoryPlan& memory, const pdcrt::Training& training) {
   stage.reducedBytes = memory.trainedBytes;
   stage.handoverBytes = static_cast<std::int64_t>(memory.bytes.handover);
   if (!memory.earlyUpdates.empty()) stage.gradientBytes = static_cast<std::int64_t>(memory.bytes.gradients);
@@ -104,7 +104,7 @@ std::int64_t pdc::memoryLimitOf(const Plan& plan, const PlanRank& rank) {
 }
 
 Expected<std::vector<std::int64_t>> pdc::fillInMemory(Plan& plan, const pdcrt::Schedule& schedule,
-                                                      const std::vector<StageMemory>& memories,
+                                                      const std::vector<MemoryPlan>& memories,
                                                       const pdcrt::Training& training, Target target,
                                                       Diagnostics& diags) {
   for (PlanStage& stage : plan.stages) stage.memoryBytes = 0;

@@ -17,7 +17,7 @@ protected:
     const Value* x = graph_.addInput({ElementType::f32, {2, 3}}, "x");
     const Value* y = graph_.addInput({ElementType::f32, {2, 3}}, "y");
     const Value* gradient = graph_.addInput({ElementType::f32, {2, 3}}, "x.gradient");
-    for (StageMemory& stage : stages_) {
+    for (MemoryPlan& stage : stages_) {
       stage.stage = static_cast<int>(&stage - stages_.data());
       stage.edges = {{Direction::forward, 0, 1, 48}, {Direction::backward, 1, 0, 24}};
       stage.ports = {{.edge = 0, .value = x}, {.edge = 0, .value = y}, {.edge = 1, .value = gradient}};
@@ -36,7 +36,7 @@ protected:
   }
 
   Graph graph_{"main"};
-  std::vector<StageMemory> stages_{2};
+  std::vector<MemoryPlan> stages_{2};
   pdcrt::Schedule schedule_;
 };
 

@@ -16,7 +16,7 @@ namespace {
 struct LargeLayer {
   std::unique_ptr<Module> module;
   Expected<std::vector<StageGraphs>> stages = failure;
-  Expected<StageMemory> plan = failure;
+  Expected<MemoryPlan> plan = failure;
   const Graph& graph() const { return *(*stages)[0].training; }
 
   LargeLayer(const MemoryOptions& options, bool inputGradientFirst, Diagnostics& diags, bool together = false) {

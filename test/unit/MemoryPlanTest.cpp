@@ -68,7 +68,7 @@ std::unique_ptr<Module> randomModule(std::uint64_t seed, Diagnostics& diags) {
 
 /// What is alive while an operation of training runs, counted from the graph alone: what it and later operations read
 /// and earlier ones or itself have made, what the runtime reads later, its workspace.
-std::int64_t aliveAt(const StageMemory& plan, const std::vector<const Operation*>& order, std::size_t now) {
+std::int64_t aliveAt(const MemoryPlan& plan, const std::vector<const Operation*>& order, std::size_t now) {
   std::set<const Value*> made, needed;
   auto counts = [&](const Value* value) {
     const Buffer* buffer = plan.training.find(value);
@@ -103,7 +103,7 @@ std::int64_t aliveAt(const StageMemory& plan, const std::vector<const Operation*
 }
 
 /// The lower bound is what the definition says.
-void checkLiveBytes(const StageMemory& plan, const Graph& graph) {
+void checkLiveBytes(const MemoryPlan& plan, const Graph& graph) {
   std::vector<const Operation*> order;
   for (ProgramPhase phase : {ProgramPhase::forward, ProgramPhase::backwardInput, ProgramPhase::backwardWeight})
     for (const auto& operation : graph.operations())
@@ -368,7 +368,7 @@ TEST(AnalysisMemory, WhatBackwardIsDoneWithFirstComesFirstInTheSlot) {
   PassContext context{**module, registry(), diags, {}};
   ASSERT_TRUE(differentiate(context));
   const Graph& graph = *(*module)->findGraph("main");
-  const auto placeOf = [&](const StageMemory& plan, const std::string& name) {
+  const auto placeOf = [&](const MemoryPlan& plan, const std::string& name) {
     for (const Buffer& buffer : plan.training.buffers)
       if (buffer.value->name() == name && buffer.place.block == Block::slot) return buffer.place.offset;
     return std::int64_t{-1};

@@ -47,7 +47,7 @@ private:
 /// Runs the phases on a SimulatedMemory and returns what went wrong first.
 class Simulation {
 public:
-  explicit Simulation(const StageMemory& plan) : plan_(plan) {}
+  explicit Simulation(const MemoryPlan& plan) : plan_(plan) {}
 
   std::string train(const Graph& graph) {
     begin(plan_.training);
@@ -203,7 +203,7 @@ private:
     if (wrong_.empty()) wrong_ = what;
   }
 
-  const StageMemory& plan_;
+  const MemoryPlan& plan_;
   SimulatedMemory memory_;
   std::string wrong_;
   std::size_t updates_ = 0, inPlace_ = 0;

@@ -25,7 +25,7 @@ struct StageProgram {
   int index = 0, count = 1, replicas = 1;
   const Graph* training = nullptr;
   const Graph* evaluation = nullptr; ///< null: the stage evaluates nothing
-  const StageMemory* memory = nullptr;
+  const MemoryPlan* memory = nullptr;
   bool debugNan = false; ///< looks at every floating-point result, right after the call that computes it
   Target target = Target::cpu;
   std::vector<int> buckets = {}; ///< of gradients, by fusion group of the whole model (pdc/Plan/GradientBuckets.h)

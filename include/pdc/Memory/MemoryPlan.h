@@ -31,7 +31,7 @@ enum class Block : std::uint8_t { weights, frozen, shared, state, gradients, slo
 /// Where a value begins.
 struct Place {
   Block block = Block::scratch;
-  int edge = -1; ///< of Block::edge: index into StageMemory::edges; of Block::shared: into StageMemory::shared
+  int edge = -1;           ///< of Block::edge: index into MemoryPlan::edges; of Block::shared: into MemoryPlan::shared
   std::int64_t offset = 0; ///< bytes, a multiple of 64; of Block::constant: always 0
   friend bool operator==(const Place&, const Place&) = default;
 };
@@ -92,7 +92,7 @@ struct PlacedParameter {
 Block blockOf(const Parameter& parameter);
 
 struct PlacedGradient {
-  int parameter = 0;            ///< index into StageMemory::parameters
+  int parameter = 0;            ///< index into MemoryPlan::parameters
   const Value* value = nullptr; ///< what is to be there at the end of the phase that writes it
   std::int64_t offset = 0;
   bool withInput = false; ///< backward_input writes it, else backward_weight
@@ -100,13 +100,13 @@ struct PlacedGradient {
 
 /// As pdcrt::SharedValueRow and pdcrt::SharedUseRow.
 struct PlacedSharedValue {
-  int shared = 0; ///< index into StageMemory::shared
+  int shared = 0; ///< index into MemoryPlan::shared
   const Parameter* parameter = nullptr;
   std::int64_t offset = 0; ///< of the owner: in the weights block; of a user: in the block of a version
-  int index = -1;          ///< of the owner: index into StageMemory::parameters
+  int index = -1;          ///< of the owner: index into MemoryPlan::parameters
 };
 struct PlacedSharedUse {
-  int value = 0; ///< index into StageMemory::sharedValues
+  int value = 0; ///< index into MemoryPlan::sharedValues
   int position = 0;
   std::int64_t part = 0;
   std::int64_t gradient = 0; ///< of a user
@@ -115,7 +115,7 @@ struct PlacedSharedUse {
 
 /// A parameter that is updated in the middle of backward_input.
 struct EarlyUpdate {
-  int parameter = 0;                ///< index into StageMemory::parameters
+  int parameter = 0;                ///< index into MemoryPlan::parameters
   const Value* gradient = nullptr;  ///< a temporary
   const Operation* after = nullptr; ///< the last that reads the parameter, or makes the gradient
   /// `after` makes the gradient in parts (KernelUse::partsMethod), of which its buffer holds one.
@@ -123,7 +123,7 @@ struct EarlyUpdate {
 };
 
 struct PlacedPort {
-  int edge = 0; ///< index into StageMemory::edges
+  int edge = 0; ///< index into MemoryPlan::edges
   const Value* value = nullptr;
   std::int64_t offset = 0; ///< in the slot for a forward edge that leaves, else in the edge's buffer
 };
@@ -150,7 +150,7 @@ struct LiveBytes {
   std::int64_t evaluation = 0; ///< at the worst moment of an evaluation
 };
 
-struct StageMemory {
+struct MemoryPlan {
   int stage = 0;
   int threads = 1; ///< MemoryOptions::threads
   pdcrt::BlockBytes bytes{};
@@ -202,8 +202,8 @@ struct MemoryOptions {
 /// Plans the memory of a stage from its two graphs (`evaluation` may be null: a stage that only trains). Constructs
 /// every kernel once to learn the workspace. Errors: a kernel that refuses its shapes, or that the target lacks,
 /// element types that have no C++ type, a value of rank above 8.
-Expected<StageMemory> planMemory(const Graph& training, const Graph* evaluation, const MemoryOptions& options,
-                                 Diagnostics& diags);
+Expected<MemoryPlan> planMemory(const Graph& training, const Graph* evaluation, const MemoryOptions& options,
+                                Diagnostics& diags);
 
 /// The value whose bytes `value` is: itself, or the operand at the end of a chain of views.
 const Value* storageOf(const Value* value);

@@ -16,7 +16,7 @@ std::int64_t memoryLimitOf(const Plan& plan, const PlanRank& rank);
 /// Returns, by stage, the bytes that such an arena takes at least, however it is laid out. Errors: an arena above a
 /// device's memory (ExitCode::noPlan). Warns where the copy that a checkpoint is written from does not fit beside it.
 Expected<std::vector<std::int64_t>> fillInMemory(Plan& plan, const pdcrt::Schedule& schedule,
-                                                 const std::vector<StageMemory>& memories,
+                                                 const std::vector<MemoryPlan>& memories,
                                                  const pdcrt::Training& training, Target target, Diagnostics& diags);
 
 } // namespace pdc

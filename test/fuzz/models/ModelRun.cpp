@@ -135,9 +135,9 @@ std::string differences(const Traffic& planned, const Traffic& sent) {
   return text;
 }
 
-std::vector<pdcrt::ScheduleEdge> edgesOf(const std::vector<StageMemory>& memories) {
+std::vector<pdcrt::ScheduleEdge> edgesOf(const std::vector<MemoryPlan>& memories) {
   std::map<std::pair<int, int>, pdcrt::ScheduleEdge> edges;
-  for (const StageMemory& memory : memories)
+  for (const MemoryPlan& memory : memories)
     for (const pdcrt::EdgeRow& row : memory.edges) {
       const auto [low, high] = std::minmax(row.from, row.to);
       auto [edge, isNew] = edges.try_emplace(
@@ -149,7 +149,7 @@ std::vector<pdcrt::ScheduleEdge> edgesOf(const std::vector<StageMemory>& memorie
   return list;
 }
 
-PipelineShape randomShape(const std::vector<StageMemory>& memories, std::mt19937_64& random) {
+PipelineShape randomShape(const std::vector<MemoryPlan>& memories, std::mt19937_64& random) {
   static const char* const kinds[] = {"1f1b-flush", "gpipe", "zb-h1"};
   PipelineShape shape;
   shape.kind = kinds[random() % std::size(kinds)];
@@ -157,7 +157,7 @@ PipelineShape randomShape(const std::vector<StageMemory>& memories, std::mt19937
   const int stages = static_cast<int>(memories.size());
   for (int s = 0; s < stages; ++s) shape.stages.push_back({.warmup = stages - 1 - s});
   shape.edges = edgesOf(memories);
-  for (const StageMemory& memory : memories)
+  for (const MemoryPlan& memory : memories)
     for (const pdcrt::SharedRow& row : memory.shared) shape.shared.emplace_back(row.owner, row.user);
   std::sort(shape.shared.begin(), shape.shared.end());
   shape.shared.erase(std::unique(shape.shared.begin(), shape.shared.end()), shape.shared.end());

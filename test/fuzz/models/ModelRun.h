@@ -13,7 +13,7 @@ namespace pdc::testing {
 /// A model cut into stages, ready to be compiled.
 struct Cut {
   std::unique_ptr<Module> module;
-  std::vector<StageMemory> memories;
+  std::vector<MemoryPlan> memories;
   std::vector<std::string> sources; ///< by stage
   PipelineShape shape;
   /// Where what the planner is told to cross between the stages is not what their programs send; empty: nowhere.
