@@ -19,7 +19,8 @@ def ranks():
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and os.readlink(entry / "exe").startswith(work) and "State:\tZ" not in (entry / "status").read_text():
+            # In a chroot, a process of another mount namespace has a path that begins outside of it.
+            if entry.name.isdigit() and work in os.readlink(entry / "exe") and "State:\tZ" not in (entry / "status").read_text():
                 found.append(int(entry.name))
         except OSError:
             pass
