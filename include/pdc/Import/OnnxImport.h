@@ -37,8 +37,7 @@
 // - Parameters refer to bytes of the ONNX file or of its external data; nothing is copied. Element bytes must therefore
 //   lie in one piece: raw_data, packed float_data or double_data, external data.
 // - Functions of the model are expanded where they are called; an operator that pdc knows is never taken from them.
-// What
-//   function F computes for node C is called "C/…". Recursion is refused.
+//   What function F computes for node C is called "C/…". Recursion is refused.
 // - Program order is the file's order of nodes where that is topological, else the topological order that is nearest to
 //   it (always the first node that is ready).
 // - External data lies in the model's folder or below, in regular files with one link that no symbolic link leads to.
