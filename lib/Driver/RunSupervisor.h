@@ -103,9 +103,9 @@ private:
   bool trained_ = false;  ///< one of them at least
   double progressAt_ = 0; ///< when a rank last got on
   double loopedAt_ = 0, wokeAt_ = 0;
-  int signalsSeen_ = 0;
-  int saidCode_ = 0; ///< with which a rank has said that it ends
-  int done_ = 0;     ///< ranks that have said that all is done
+  double signalledAt_ = 0; ///< the first signal; 0: none
+  int saidCode_ = 0;       ///< with which a rank has said that it ends
+  int done_ = 0;           ///< ranks that have said that all is done
   bool lost_ = false;
   double endAt_ = 0; ///< what is left is killed then; 0: nothing is to be
   bool terminated_ = false;

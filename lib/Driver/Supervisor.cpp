@@ -3,6 +3,7 @@
 
 #include "RunSupervisor.h"
 #include "pdcrt/FlightRecorder.h"
+#include "pdcrt/Signals.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -159,7 +160,10 @@ void Supervisor::onSignal() {
     onChild();
     return;
   }
-  if (++signalsSeen_ > 1 || !started_) { // the second time it means it
+  const bool isSecond = signalledAt_ > 0;
+  if (isSecond && now() - signalledAt_ < pdcrt::secondSignalSeconds) return; // the first one, twice
+  if (!isSecond) signalledAt_ = now();
+  if (isSecond || !started_) { // the second time it means it
     ::kill(-child_, started_ ? SIGKILL : SIGTERM);
     saidCode_ = 128 + static_cast<int>(info.ssi_signo);
     return;

@@ -5,6 +5,7 @@
 #include "pdcrt/Hash.h"
 #include "pdcrt/Launcher.h"
 #include "pdcrt/Places.h"
+#include "pdcrt/Signals.h"
 #include "pdcrt/Threads.h"
 #include "transport/HostTransport.h"
 #include "transport/mpi/MpiTransport.h"
@@ -15,6 +16,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <thread>
 
 namespace pdcrt {
@@ -25,8 +27,24 @@ const char* runtimeBuild(); // cmake/HashSources.cmake writes it
 
 namespace {
 
+/// The monotonic clock, which a handler of signals may read.
+double secondsNow() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+std::atomic<double> signalledAt{0}; ///< the first one; 0: none
+static_assert(std::atomic<double>::is_always_lock_free, "a handler of signals writes it");
+
+void noteFirst() {
+  double none = 0;
+  signalledAt.compare_exchange_strong(none, secondsNow());
+}
+
 void onSignal(int signal) {
-  if (signalled.exchange(signal) == 0) return;
+  noteFirst();
+  if (signalled.exchange(signal) == 0 || secondsNow() - signalledAt < secondSignalSeconds) return;
   std::signal(signal, SIG_DFL); // the second time it means it
   std::raise(signal);
 }
@@ -38,6 +56,7 @@ void tell(const Status& status) {
 
 /// What the supervisor hands on, or its end; a second one it sees to itself.
 void onSupervisorSignal(int signal) {
+  noteFirst();
   int none = 0;
   signalled.compare_exchange_strong(none, signal);
 }
@@ -178,6 +197,7 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages, const
   if (Status status = readRunFiles(options, files); !status) return status;
   files.build = hashOf(std::string(build) + runtimeBuild());
   signalled = 0;
+  signalledAt = 0;
   std::signal(SIGINT, onSignal);
   std::signal(SIGTERM, onSignal);
 
