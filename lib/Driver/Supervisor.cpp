@@ -161,9 +161,9 @@ void Supervisor::onSignal() {
     return;
   }
   const bool isSecond = signalledAt_ > 0;
-  if (isSecond && now() - signalledAt_ < pdcrt::secondSignalSeconds) return; // the first one, twice
+  if (isSecond && now() - signalledAt_ < pdcrt::secondSignalSeconds) return; // the same wish
   if (!isSecond) signalledAt_ = now();
-  if (isSecond || !started_) { // the second time it means it
+  if (isSecond || !started_) { // another wish, or too early for a clean stop
     ::kill(-child_, started_ ? SIGKILL : SIGTERM);
     saidCode_ = 128 + static_cast<int>(info.ssi_signo);
     return;

@@ -23,7 +23,7 @@ struct PipelineShape; // pdc/Schedule/PipelineShape.h
 /// How a replicated stage that updates by itself reduces its gradients: it goes on computing meanwhile, or it waits.
 enum class SyncPolicy : std::uint8_t { overlap, barrier };
 
-/// What a schedule must know of one stage.
+/// A stage, as a schedule knows it.
 struct StageShape {
   int replicas = 1;
   int warmup = 0;          ///< w_s: forwards before the first backward; w_s + 1 minibatches in flight
@@ -78,7 +78,8 @@ public:
   /// The policy of the schedule's lists.
   virtual pdcrt::WeightPolicy weights(pdcrt::WeightPolicy asked) const { return asked; }
 
-  /// Of kinds with one stage per rank; others find theirs from the order of a batch (frame()).
+  /// The depths of a stage, for kinds with one stage per rank. Other kinds find them from the order of a batch
+  /// (frame()).
   virtual StageDepths depths(std::int64_t microbatches, const StageShape& input, const StageShape& own,
                              int stage) const;
 
@@ -116,7 +117,7 @@ private:
   std::shared_ptr<const ScheduleDef> def_;
 };
 
-/// What a file of a kind registers: one name, or all names of a pattern ("interleaved:V").
+/// The names that the file of a kind registers: one name, or all names of a pattern ("interleaved:V").
 struct ScheduleFamily {
   std::string pattern; ///< as messages show it; empty: nobody types it
   /// Null: the name is not one of the family.

@@ -28,7 +28,7 @@ struct MemorySplit {
   friend bool operator==(const MemorySplit&, const MemorySplit&) = default;
 };
 
-/// What becomes, until its backward, of a value that a backward needs. Plans know the first two.
+/// How a value that a backward needs is kept until then. Plans know the first two ways.
 enum class Keeping : std::uint8_t { kept, recomputed, compressed, onHost };
 inline constexpr std::size_t keepings = 4;
 
@@ -47,9 +47,9 @@ struct StageBytes {
   std::int64_t gradientsPast = 0; ///< from stages after that
 
   std::int64_t& savedAs(Keeping keeping) { return saved[static_cast<std::size_t>(keeping)]; }
-  /// What a slot holds.
+  /// The bytes of a slot.
   std::int64_t slot() const { return saved[static_cast<std::size_t>(Keeping::kept)] + sent; }
-  /// What a phase needs at once: where values are recomputed, those of one minibatch with it.
+  /// The bytes that a phase needs at once, with the recomputed values of one minibatch.
   std::int64_t working() const { return scratch + saved[static_cast<std::size_t>(Keeping::recomputed)]; }
 };
 

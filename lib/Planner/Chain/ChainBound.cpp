@@ -113,8 +113,8 @@ void FewestLeaves::improve(int i, int j) {
   need_[j] = std::min(need_[j], endOf(stage, need_[i], need_[j]));
 }
 
-/// Of stageMemory() with one minibatch in flight: parameters, optimizer, a gradient set, and what is saved. Left out
-/// are scratch, handovers, what is sent and received, and frozen parameters that several nodes use.
+/// stageMemory() with one minibatch in flight, in part: parameters, optimizer, a gradient set, and what is saved. Left
+/// out are scratch, handovers, what is sent and received, and frozen parameters that several nodes use.
 double FewestLeaves::leastBytes(int i, int j) const {
   double states = options_.optimizerStatePerParameterByte + (stashes_ ? 0 : 1);
   return (sums_.parameters[j] - sums_.parameters[i]) * states + sums_.gradients[j] - sums_.gradients[i] +

@@ -99,7 +99,7 @@ static GivenKind::Facts factsOf(const pdcrt::Schedule& schedule) {
   return facts;
 }
 
-/// Reports lists that stop. Those that are complete are executed when they are read, before anyone plans for them.
+/// Reports lists that stop. A file with complete lists is executed when it is read, before the planner plans for it.
 static Status checkLists(const pdcrt::Schedule& schedule, const std::string& path, Diagnostics& diags) {
   pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
   if (!result.passed) return diags.error({.file = path}) << "the schedule cannot be executed: " << result.problem;
@@ -110,7 +110,7 @@ static Status checkLists(const pdcrt::Schedule& schedule, const std::string& pat
   return success;
 }
 
-/// Of `schedule`, or of the batch that it was made of: then without transfers, of which the file says nothing.
+/// The record of a file with lists `schedule`, or with the `batch` that they were made of. A batch states no transfers.
 static Expected<ScheduleFile> fileOf(const std::string& path, pdcrt::Schedule schedule, std::optional<TorchBatch> batch,
                                      Diagnostics& diags) {
   ScheduleFile file;

@@ -19,7 +19,7 @@ public:
 
   int versions(pdcrt::WeightPolicy asked, const StageShape& input, const StageShape& own, int stage) const override;
   pdcrt::WeightPolicy weights(pdcrt::WeightPolicy asked) const override;
-  /// Of a plan without its file: as if it were 1F1B.
+  /// The frame of a plan without its file, as 1F1B has it.
   pdcrt::Schedule frame(const PipelineShape& shape) const override;
   pdcrt::Schedule build(const PipelineShape&) const override { return {}; }
 };

@@ -1,11 +1,11 @@
-// What pdc-run and programs make of signals that ask them to end.
+// Signals that ask pdc-run and programs to end.
 #pragma once
 
 namespace pdcrt {
 
-/// The first one asks a run to end and to keep its weights, a second one to end at once. It often comes twice, though:
-/// `timeout` sends it to a process and to its group, a shell to all that a launcher has started. So it is a second one
-/// only if it comes so many seconds after the first.
+/// The first signal asks a run to end and to keep its weights. A second signal asks it to end at once. One wish often
+/// arrives as two signals: `timeout` sends it to a process and to its group. So a signal counts as the second only if
+/// it comes so many seconds after the first.
 inline constexpr double secondSignalSeconds = 1;
 
 } // namespace pdcrt

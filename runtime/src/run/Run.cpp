@@ -37,6 +37,7 @@ double secondsNow() {
 std::atomic<double> signalledAt{0}; ///< the first one; 0: none
 static_assert(std::atomic<double>::is_always_lock_free, "a handler of signals writes it");
 
+/// Keeps the time of the first signal.
 void noteFirst() {
   double none = 0;
   signalledAt.compare_exchange_strong(none, secondsNow());
