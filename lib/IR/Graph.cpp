@@ -91,7 +91,7 @@ Value* Graph::parameterValue(Parameter& parameter) {
     // A parameter keeps its name, by which weights files know it; another value gives way.
     rename(found, uniqueName(parameter.name));
   }
-  Value* value = newValue(parameter.type, parameter.name);
+  Value* value = newValue(team.typeOf(parameter), parameter.name);
   value->parameter_ = &parameter;
   parameterValues_.push_back(value);
   return value;
@@ -219,6 +219,7 @@ void Graph::rename(Value* value, const std::string& name) {
 
 std::unique_ptr<Graph> pdc::clone(const Graph& graph, const std::string& name) {
   auto copy = std::make_unique<Graph>(name);
+  copy->team = graph.team;
   std::unordered_map<const Value*, Value*> values;
   std::unordered_map<const Operation*, Operation*> operations;
   auto copyOf = [&](const Value* value) { return value ? values.at(value) : nullptr; };

@@ -15,7 +15,8 @@ ElementType pdc::heldAs(ElementType element, Precision precision) {
 
 Expected<std::vector<Tensor>> pdc::interpretOperation(const Operation& operation,
                                                       const std::vector<const Tensor*>& operands, Precision precision,
-                                                      Diagnostics& diags, std::uint64_t seed, std::uint64_t minibatch) {
+                                                      Diagnostics& diags, std::uint64_t seed, std::uint64_t minibatch,
+                                                      std::int64_t member) {
   const OpDef& def = operation.def();
   std::vector<Tensor> results(operation.results().size());
   std::vector<Tensor*> pointers;
@@ -28,8 +29,12 @@ Expected<std::vector<Tensor>> pdc::interpretOperation(const Operation& operation
   }
   const bool inDouble = precision == Precision::f64;
   if (def.reference) {
-    ReferenceContext context{
-        .op = operation, .operands = operands, .results = pointers, .seed = seed, .minibatch = minibatch};
+    ReferenceContext context{.op = operation,
+                             .operands = operands,
+                             .results = pointers,
+                             .seed = seed,
+                             .minibatch = minibatch,
+                             .member = member};
     (inDouble ? def.reference.f64 : def.reference.f32)(context);
     if (!context.error.empty()) return diags.error(operation.location) << "'" << def.name << "' op: " << context.error;
     return results;
@@ -42,13 +47,13 @@ Expected<std::vector<Tensor>> pdc::interpretOperation(const Operation& operation
   case OpKind::view: results[0] = operands[0]->reshaped(results[0].shape()); return results;
   case OpKind::elementwise: evaluateElementwise(operation, operands, pointers, inDouble); return results;
   case OpKind::kernel:
+  case OpKind::collective: return diags.error(operation.location) << "'" << def.name << "' op needs a team";
   case OpKind::composed: break;
   }
   return diags.error(operation.location).exit(ExitCode::internal) << "'" << def.name << "' op has no reference";
 }
 
-/// What a value of type `element` can hold, where the interpreter holds it in f32.
-static void roundTo(Tensor& tensor, ElementType element) {
+void pdc::roundTo(Tensor& tensor, ElementType element) {
   if (isFloat(element) && element != ElementType::f32 && element != ElementType::f64)
     tensor = tensor.convertedTo(element).convertedTo(ElementType::f32);
 }
@@ -140,24 +145,25 @@ static void accumulate(Tensor& sum, const Tensor& part) {
     add(float());
 }
 
+void pdc::add(InterpreterResult& result, const GraphOutput& output, const Tensor& tensor) {
+  result.values[output.value->name()] = tensor;
+  switch (output.kind) {
+  case OutputKind::result: result.outputs[output.name] = tensor; break;
+  case OutputKind::loss: result.loss += tensor.asDouble(0); break;
+  case OutputKind::state: result.states[output.parameter->name] = tensor; break;
+  case OutputKind::gradient: {
+    auto [sum, first] = result.gradients.try_emplace(output.parameter->name, tensor);
+    if (!first) accumulate(sum->second, tensor);
+    break;
+  }
+  case OutputKind::prediction:
+  case OutputKind::sent: break;
+  }
+}
+
 InterpreterResult Interpreter::collect() {
   InterpreterResult result;
-  for (const GraphOutput& output : graph_.outputs) {
-    const Tensor& tensor = tensors_.at(output.value);
-    result.values[output.value->name()] = tensor;
-    switch (output.kind) {
-    case OutputKind::result: result.outputs[output.name] = tensor; break;
-    case OutputKind::loss: result.loss += tensor.asDouble(0); break;
-    case OutputKind::state: result.states[output.parameter->name] = tensor; break;
-    case OutputKind::gradient: {
-      auto [sum, first] = result.gradients.try_emplace(output.parameter->name, tensor);
-      if (!first) accumulate(sum->second, tensor);
-      break;
-    }
-    case OutputKind::prediction:
-    case OutputKind::sent: break;
-    }
-  }
+  for (const GraphOutput& output : graph_.outputs) add(result, output, tensors_.at(output.value));
   return result;
 }
 

@@ -42,6 +42,7 @@ Cost pdc::costOf(const Operation& operation) {
   case OpKind::elementwise: return costOfElementwise(operation);
   case OpKind::kernel: return operation.def().cost ? operation.def().cost(operation) : Cost{};
   case OpKind::composed:
+  case OpKind::collective:
   case OpKind::view:
   case OpKind::constant: break;
   }
@@ -120,6 +121,8 @@ static std::string contradictionIn(const OpDef& def) {
   if (def.kind == OpKind::elementwise) return contradictionInExpressions(def);
   if (!def.expressions.empty() || !def.derivatives.empty()) return "it has expressions, and is not elementwise";
   if (!def.infer) return "it infers no types";
+  if ((def.kind == OpKind::collective) != static_cast<bool>(def.split.forms))
+    return "collectives, and no other ops, say in which forms their values are";
   const bool hasValue = std::any_of(def.attributes.begin(), def.attributes.end(),
                                     [](const AttributeDef& a) { return a.name == "value"; });
   if (def.kind == OpKind::constant && !hasValue) return "it is a constant, and has no attribute 'value'";

@@ -25,6 +25,8 @@ private:
   Status parseParameter();
   Status parseReference(Parameter& parameter);
   Status parseGraph();
+  Status parseTeam();
+  Status parsePart();
   Status parseInput();
   Status parseOperation();
   Status parseResultNames(std::vector<std::string>& names, std::vector<bool>& present);
@@ -269,6 +271,41 @@ Status Parser::parseOutput() {
   return success;
 }
 
+/// team 2, if it is there.
+Status Parser::parseTeam() {
+  if (!acceptWord("team")) return success;
+  const Location location = here();
+  const Expected<std::int64_t> members = parseInteger();
+  if (!members) return failure;
+  if (*members < 2 || *members > mostMembers)
+    return diags_.error(location) << "a team has 2 to " << mostMembers << " members, and not " << *members;
+  graph_->team.members = *members;
+  return success;
+}
+
+/// %w = axis 1 blocks 3, after "part".
+Status Parser::parsePart() {
+  const Location location = here();
+  const Expected<std::string> name = parseName(Token::Kind::value, "'%' and the name of the parameter");
+  if (!name || !expect('=') || !expectWord("axis")) return failure;
+  const Expected<std::int64_t> axis = parseInteger();
+  if (!axis || !expectWord("blocks")) return failure;
+  const Expected<std::int64_t> blocks = parseInteger();
+  if (!blocks) return failure;
+  const auto parameter = parameters_.find(*name);
+  if (parameter == parameters_.end()) return diags_.error(location) << "'%" << *name << "' is no parameter";
+  const Type& type = parameter->second->type;
+  const bool isThere =
+      *axis >= 0 && *axis < type.rank() && *blocks >= 1 && *blocks <= type.shape[static_cast<std::size_t>(*axis)];
+  const Form form = isThere ? splitOf(type, static_cast<int>(*axis), *blocks, graph_->team.members) : Form();
+  if (!isThere || !canSplit(type, form, graph_->team.members))
+    return diags_.error(location) << "parameter '" << *name << "', " << toString(type)
+                                  << ", cannot be split along axis " << *axis << " in " << *blocks << " blocks of "
+                                  << graph_->team.members << " parts";
+  graph_->team.parts[parameter->second] = form;
+  return success;
+}
+
 Status Parser::parseGraph() {
   const Location location = here();
   const Expected<std::string> name = parseName(Token::Kind::symbol, "'@' and the name of the graph");
@@ -280,7 +317,9 @@ Status Parser::parseGraph() {
     if (!parseInput()) return failure;
   }
   take();
-  if (!expect('{')) return failure;
+  if (!parseTeam() || !expect('{')) return failure;
+  while (acceptWord("part"))
+    if (!parsePart()) return failure;
   while (token_.kind == Token::Kind::value || atWord("_"))
     if (!parseOperation()) return failure;
   while (!accept('}'))

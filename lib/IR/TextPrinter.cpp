@@ -177,7 +177,13 @@ static std::string parameterText(const Parameter& parameter) {
 static std::string graphText(const Graph& graph, const std::string& indent) {
   std::string inputs;
   for (const GraphInput& input : graph.inputs) inputs += (inputs.empty() ? "" : ", ") + inputText(input);
-  std::string text = indent + "graph " + nameText('@', graph.name()) + "(" + inputs + ") {\n";
+  std::string text = indent + "graph " + nameText('@', graph.name()) + "(" + inputs + ")";
+  if (graph.team.members > 1) text += " team " + std::to_string(graph.team.members);
+  text += " {\n";
+  for (const Value* value : graph.parameterValues())
+    if (const Form form = graph.team.formOf(*value->parameter()); form.isSplit())
+      text += indent + "  part " + valueText(value) + " = axis " + std::to_string(form.axis) + " blocks " +
+              std::to_string(form.blocks) + "\n";
   for (const auto& operation : graph.operations()) text += indent + "  " + operationText(*operation) + "\n";
   for (const GraphOutput& output : graph.outputs) text += indent + "  " + outputText(output) + "\n";
   return text + indent + "}\n";

@@ -195,8 +195,8 @@ void GraphVerifier::checkParameterValue(const Value& value) {
     error() << "'%" << value.name() << "' is no parameter of the module";
   else if (value.name() != parameter->name)
     error() << "parameter '" << parameter->name << "' is named '%" << value.name() << "' here";
-  if (value.type() != parameter->type)
-    error() << "parameter '" << parameter->name << "' is " << toString(parameter->type) << ", here "
+  if (const Type type = graph_.team.typeOf(*parameter); value.type() != type)
+    error() << "parameter '" << parameter->name << "' is " << toString(type) << ", here "
             << toString(value.type());
 }
 
@@ -263,9 +263,9 @@ void GraphVerifier::checkParameterOutput(const GraphOutput& output) {
     return;
   }
   const Parameter& parameter = *output.parameter;
-  if (value.type() != parameter.type)
+  if (const Type type = graph_.team.typeOf(parameter); value.type() != type)
     error() << what << " of '" << parameter.name << "' is " << toString(value.type()) << ", the parameter "
-            << toString(parameter.type);
+            << toString(type);
   if (isState && parameter.role != ParameterRole::state)
     error() << "parameter '" << parameter.name << "' gets a new state, and its role is not 'state'";
   if (!isState && parameter.role != ParameterRole::trained)

@@ -19,6 +19,7 @@ static const char* describe(OpKind kind) {
   case OpKind::elementwise: return "elementwise, broadcasts";
   case OpKind::kernel: return "kernel";
   case OpKind::view: return "view: no computation, the result is the operand's memory";
+  case OpKind::collective: return "collective: the members of a team carry it out together";
   case OpKind::constant: return "constant";
   }
   return "";

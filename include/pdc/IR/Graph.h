@@ -14,6 +14,7 @@
 
 #include "pdc/IR/Attributes.h"
 #include "pdc/IR/InitialValues.h"
+#include "pdc/IR/Loops.h"
 #include "pdc/IR/Type.h"
 #include "pdc/Support/Diagnostics.h"
 
@@ -183,6 +184,19 @@ struct GraphOutput {
   std::string loss = {};  ///< of predictions: what an evaluation makes of it and the labels, as Training::loss
 };
 
+/// A team of devices that run one graph together, on the same minibatch. Types are those of a member's values.
+struct Team {
+  std::int64_t members = 1;
+  std::map<const Parameter*, Form> parts; ///< of parameters of which a member has a part; the others are whole
+
+  Form formOf(const Parameter& parameter) const {
+    const auto found = parts.find(&parameter);
+    return found == parts.end() ? Form{} : found->second;
+  }
+  /// What a member has of the parameter.
+  Type typeOf(const Parameter& parameter) const { return partOf(parameter.type, formOf(parameter), members); }
+};
+
 class Graph {
 public:
   explicit Graph(std::string name);
@@ -192,6 +206,7 @@ public:
   const std::string& name() const { return name_; }
   std::vector<GraphInput> inputs;
   std::vector<GraphOutput> outputs;
+  Team team; ///< decided before parameters have values here
 
   /// In topological order, which is program order.
   const std::vector<std::unique_ptr<Operation>>& operations() const { return operations_; }

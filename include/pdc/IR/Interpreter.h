@@ -20,10 +20,17 @@ struct InterpreterResult {
   double loss = 0;                         ///< sum of the losses
 };
 
-/// Runs one operation; `operands` as ReferenceContext has them. In f32, every float tensor is f32.
+/// What a value of type `element` can hold, where the interpreter holds it in f32.
+void roundTo(Tensor& tensor, ElementType element);
+
+/// Adds what a graph has for one of its outputs: gradients of several uses of a parameter are summed.
+void add(InterpreterResult& result, const GraphOutput& output, const Tensor& tensor);
+
+/// Runs one operation, as a member of a team does; `operands` as ReferenceContext has them. In f32, every float tensor
+/// is f32.
 Expected<std::vector<Tensor>> interpretOperation(const Operation& operation, const std::vector<const Tensor*>& operands,
                                                  Precision precision, Diagnostics& diags, std::uint64_t seed = 0,
-                                                 std::uint64_t minibatch = 0);
+                                                 std::uint64_t minibatch = 0, std::int64_t member = 0);
 
 /// Runs `graph` on `inputs` (by input name) and `parameters` (by parameter name). In f64 every float tensor is f64,
 /// inputs are converted. In f32, values of type bf16 and f16 are computed in f32 and then rounded, as hardware does

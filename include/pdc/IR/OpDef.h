@@ -21,6 +21,7 @@ enum class OpKind {
   elementwise, ///< `expressions` say it all; broadcasts like NumPy
   kernel,      ///< `kernel` names a class in pdcrt/kernels
   view,        ///< the result is operand 0's bytes under another shape: costs nothing
+  collective,  ///< the members of a team carry it out together (OpSplit::forms)
   constant     ///< the result is the attribute `value`
 };
 
@@ -74,6 +75,7 @@ struct AttributeDef {
   Attribute example;                     ///< fixes the kind; printed in docs/Ops.md
   std::optional<Attribute> defaultValue; ///< none: required
   std::string summary;
+  int shapeOfResult = -1; ///< it is the shape of this result, and becomes that of a part where the op is divided
 };
 
 /// What shape inference sees: operand types (null where absent), attributes, and the values of constant operands.
@@ -132,6 +134,7 @@ struct ReferenceContext {
   std::vector<Tensor*> results;        ///< allocated with the right shape, zero; null where absent
   std::uint64_t seed = 0;              ///< of random ops
   std::uint64_t minibatch = 0;
+  std::int64_t member = 0; ///< of the team that runs the graph
   std::string error; ///< set when the values are wrong: "label 12 is not below 10, the number of classes"
 
   template <class T>
@@ -177,6 +180,7 @@ struct OpDef {
   std::vector<std::string> derivatives;
   OpKernel kernel;
   OpRewrites rewrites;
+  OpSplit split;
   OpUsage usage;
   ReferenceFns reference; ///< of elementwise ops: derived
   /// Graph texts (bodies of @main) that the registry test runs, at least five for ops with a gradient.

@@ -4,6 +4,7 @@
 
 #include "pdc/IR/Graph.h"
 #include "pdc/IR/InitialValues.h"
+#include "pdc/IR/Loops.h"
 #include "pdc/IR/Target.h"
 
 #include <cstdint>
@@ -118,6 +119,28 @@ struct OpRewrites {
   /// The new operation has the results of both, the reader's last, with the same bits. Null, or it returns null: the
   /// fusion does not apply.
   std::function<Operation*(const Operation&, const Operation& reader, Builder&)> together;
+};
+
+/// What members carry out together: operand 0, which has the form `from`, in the form `to`. Operand 1, where there is
+/// one, is whole, and added to the value: element by element, or along one axis.
+struct Reformed {
+  std::int64_t members = 1;
+  Form from, to;
+  std::optional<int> addedAlong = {}; ///< nothing: operand 1 has the shape of the value
+};
+
+/// Asked where operations are divided over a team (Loops.h).
+struct OpSplit {
+  /// The indices that may be divided; null: none, and every member computes all of the operation. Of elementwise ops
+  /// and views: derived.
+  std::function<Loops(const Operation&)> loops;
+  /// What a member computes, of operands and to results in the forms of the division; null: the same op, with the
+  /// attributes that are the shape of a result (AttributeDef::shapeOfResult) as they become.
+  std::function<std::vector<Value*>(const Operation&, const Loops&, const Division&,
+                                    const std::vector<Value*>& operands, Builder&)>
+      divide;
+  /// Of collectives, which define themselves by it.
+  std::function<Reformed(const Operation&)> forms;
 };
 
 /// Asked by importer, initialisation and data checks: the usual values of operands.
