@@ -6,6 +6,7 @@
 #include "Shared/BatchNormReference.h"
 #include "Shared/Define.h"
 #include "Shared/InitialValues.h"
+#include "Shared/LoopsOf.h"
 
 #include "pdc/IR/Builder.h"
 #include "pdc/IR/Elementwise.h"
@@ -52,6 +53,31 @@ KernelUse kernel(const Operation& op, const char* method, std::size_t x) {
                                       .unbiased = op.attributes.getOr("unbiased", false),
                                       .relu = op.attributes.getOr("relu", false),
                                       .lanes = lanesOf(op)});
+}
+
+/// The axes of operand `x`: the channels, which all operands and results have, and the others, over which the gradients
+/// of scale and bias are summed. The others may be divided only where no statistics of them are computed.
+std::function<Loops(const Operation&)> loopsOver(std::size_t x, bool channelsOnly) {
+  return [=](const Operation& op) {
+    Loops loops(op);
+    const Shape& shape = operandType(op, x).shape;
+    for (int axis = 0; axis < static_cast<int>(shape.size()); ++axis) {
+      if (axis != 1 && channelsOnly) continue;
+      Index index{.size = shape[static_cast<std::size_t>(axis)], .operands = {}, .results = {}};
+      const auto hasAll = [](const Value* value) { return value && value->type().rank() > 1; };
+      for (std::size_t i = 0; i < op.operands().size(); ++i)
+        if (hasAll(op.operand(i)) || axis == 1) index.operands.push_back({i, hasAll(op.operand(i)) ? axis : 0});
+      for (std::size_t i = 0; i < op.results().size(); ++i) {
+        if (!op.result(i)) continue;
+        if (hasAll(op.result(i)) || axis == 1)
+          index.results.push_back({i, hasAll(op.result(i)) ? axis : 0});
+        else
+          index.reduced.push_back(i);
+      }
+      addIndex(loops, op, index);
+    }
+    return loops;
+  };
 }
 
 std::vector<Value*> trainGradient(GradientContext& g) {
@@ -249,6 +275,7 @@ OpDef batchNormDef() {
       .kernel = {.use = [](const Operation& op) { return kernel(op, "forward", 0); },
                  .channelBlocks = everyPlane,
                  .replaceable = {{.operand = 0}}},
+      .split = {.loops = loopsOver(0, /*channelsOnly=*/false)},
       .usage = {.initialValues = startsAt(1, {1, 0, 0, 1})},
       .reference = reference([]<class T>(ReferenceContext& c) {
         const auto x = c.in<T>(0), scale = c.in<T>(1), bias = c.in<T>(2), mean = c.in<T>(3), variance = c.in<T>(4);
@@ -309,6 +336,7 @@ OpDef batchNormTrainingDef() {
             return {y, nullptr, nullptr, mean, variance};
           },
           .absorb = absorbActivation},
+      .split = {.loops = loopsOver(0, /*channelsOnly=*/true)},
       .usage = {.initialValues = startsAt(1, {1, 0, 0, 1})},
       .reference = reference([]<class T>(ReferenceContext& c) { batchNormTrainingReference<T>(c); }),
       .examples = trainExamples(),
@@ -330,6 +358,7 @@ OpDef batchNormTrainingAgainDef() {
       .cost = perElement(2),
       .kernel = {.use = [](const Operation& op) { return kernel(op, "trainForwardAgain", 0); },
                  .channelBlocks = everyPlane},
+      .split = {.loops = loopsOver(0, /*channelsOnly=*/false)},
       .reference = reference([]<class T>(ReferenceContext& c) { batchNormReference<T>(c, c.in<T>(3), c.in<T>(4)); }),
       .examples = {example("%x: f32[4, 3, 2, 2], %scale: f32[3], %bias: f32[3], %mean: f32[3], %i: f32[3]",
                            "%y = batch_norm_training_again %x, %scale, %bias, %mean, %i : f32[4, 3, 2, 2]"),
@@ -367,6 +396,7 @@ OpDef batchNormGradientDef() {
                  .channelBlocks = everyPlane,
                  .replaceable = {{.operand = 0, .result = 3}, {.operand = 0}, {.operand = 1}}},
       .rewrites = {.absorb = absorbMask},
+      .split = {.loops = loopsOver(1, /*channelsOnly=*/true)},
       .reference = reference([]<class T>(ReferenceContext& c) { batchNormGradientReference<T>(c); }),
       .examples = {example("%dy: f32[4, 3, 2, 2], %x: f32[4, 3, 2, 2], %scale: f32[3], %mean: f32[3], %i: f32[3]",
                            "%dx, %dscale, %dbias, _ = batch_norm_gradient %dy, %x, %scale, %mean, %i {epsilon = "
@@ -400,6 +430,7 @@ OpDef batchNormFrozenGradientDef() {
       .kernel = {.use = [](const Operation& op) { return kernel(op, "frozenGradient", 1); },
                  .channelBlocks = everyPlane,
                  .replaceable = {{.operand = 0}}},
+      .split = {.loops = loopsOver(1, /*channelsOnly=*/false)},
       .reference = reference([]<class T>(ReferenceContext& c) { batchNormFrozenGradientReference<T>(c); }),
       .examples = {example("%dy: f32[4, 3, 2], %x: f32[4, 3, 2], %scale: f32[3], %mean: f32[3], %positive: f32[3]",
                            "%dx, _, _ = batch_norm_frozen_gradient %dy, %x, %scale, %mean, %positive {epsilon = "

@@ -3,6 +3,7 @@
 #include "Convert/Onnx.h"
 #include "Kernels/KernelOptions.h"
 #include "Shared/Define.h"
+#include "Shared/LoopsOf.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -77,6 +78,17 @@ std::vector<Value*> gradient(GradientContext& g) {
   return {sum->type().shape == x ? sum : g.value(0, "reshape", {sum}, {{"shape", x}})};
 }
 
+/// All axes of Y; X lacks those along which it is repeated.
+Loops broadcastLoops(const Operation& op) {
+  Loops loops(op);
+  const Shape& y = resultType(op).shape;
+  const auto rank = static_cast<int>(y.size());
+  for (int axis = -rank; axis < 0; ++axis)
+    addIndex(loops, op,
+             {.size = y[static_cast<std::size_t>(axis + rank)], .operands = {{0, axis}}, .results = {{0, axis}}});
+  return loops;
+}
+
 std::vector<std::string> examples() {
   const auto text = [](const char* x, const char* shape, const std::string& element = "f32") {
     return example("%x: " + element + x, "%y = broadcast %x {shape = " + std::string(shape) + "} : " + element + shape);
@@ -95,7 +107,7 @@ PDC_OPS(Broadcast) {
       .onnx = {onnx("Expand", 2, convertExpand), onnx("Tile", 2, convertTile, 6)},
       .operands = {{"X"}},
       .results = {{"Y"}},
-      .attributes = {integers("shape", std::nullopt, "the shape of Y")},
+      .attributes = {shapeOf(0, integers("shape", std::nullopt, "the shape of Y"))},
       .infer = infer,
       .cost = moveCost,
       .gradient = gradient,
@@ -108,6 +120,7 @@ PDC_OPS(Broadcast) {
       .rewrites = {.canonicalize = [](Operation& op, Builder&) -> Value* {
         return op.operand(0)->type() == resultType(op) ? op.operand(0) : nullptr;
       }},
+      .split = {.loops = broadcastLoops},
       .reference = moving([](ReferenceContext& c) {
         visitBytes(*c.operands[0], *c.results[0], [&](auto x, auto y) {
           const Shape &from = operandType(c.op, 0).shape, &to = resultType(c.op).shape;

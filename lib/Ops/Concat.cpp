@@ -3,6 +3,9 @@
 #include "Kernels/KernelOptions.h"
 #include "Shared/Define.h"
 #include "Shared/InitialValues.h"
+#include "Shared/LoopsOf.h"
+
+#include <numeric>
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -62,12 +65,40 @@ std::int64_t outerOf(const Operation& op) {
   return product(resultType(op).shape, 0, axisOf(op));
 }
 
+/// All axes are free. The joined axis is made of blocks of one size, the largest that divides all operands, each of
+/// which is divided.
+Loops concatLoops(const Operation& op) {
+  Loops loops(op);
+  const auto joined = static_cast<int>(axisOf(op));
+  const Shape& y = resultType(op).shape;
+  std::int64_t block = 0;
+  bool isEmpty = false;
+  for (const Value* operand : op.operands()) {
+    const std::int64_t size = operand->type().shape[axisOf(op)];
+    block = std::gcd(block, size);
+    isEmpty |= size == 0;
+  }
+  for (int axis = 0; axis < resultType(op).rank(); ++axis) {
+    if (axis == joined && isEmpty) continue;
+    const auto blocksOf = [&](const Type& type) { return axis == joined ? type.shape[axisOf(op)] / block : 1; };
+    Index index{.size = axis == joined ? block : y[static_cast<std::size_t>(axis)],
+                .operands = {},
+                .results = {{0, axis, blocksOf(resultType(op))}}};
+    for (std::size_t i = 0; i < op.operands().size(); ++i)
+      index.operands.push_back({i, axis, blocksOf(operandType(op, i))});
+    addIndex(loops, op, index);
+  }
+  return loops;
+}
+
 std::vector<std::string> examples() {
   return {example("%a: f32[2, 3], %b: f32[2, 1]", "%y = concat %a, %b {axis = 1} : f32[2, 4]"),
           example("%a: f32[2], %b: f32[3], %c: f32[1]", "%y = concat %a, %b, %c {axis = 0} : f32[6]"),
           example("%a: f32[2, 1, 3], %b: f32[2, 2, 3]", "%y = concat %a, %b {axis = 1} : f32[2, 3, 3]"),
           example("%a: f32[1, 2], %b: f32[3, 2]", "%y = concat %a, %b {axis = 0} : f32[4, 2]"),
           example("%a: f32[2, 2]", "%y = concat %a {axis = 0} : f32[2, 2]"),
+          example("%a: f32[3, 4], %b: f32[3, 4], %c: f32[3, 4]", "%y = concat %a, %b, %c {axis = 1} : f32[3, 12]"),
+          example("%a: f32[2, 3], %b: f32[4, 3]", "%y = concat %a, %b {axis = 0} : f32[6, 3]"),
           example("%a: i64[1], %b: i64[2]", "%y = concat %a, %b {axis = 0} : i64[3]")};
 }
 
@@ -96,6 +127,7 @@ PDC_OPS(Concat) {
       .rewrites = {.canonicalize = [](Operation& op, Builder&) -> Value* {
         return op.operands().size() == 1 ? op.operand(0) : nullptr;
       }},
+      .split = {.loops = concatLoops},
       .usage = {.initialValues = [](const Operation& op, std::size_t i) -> std::optional<InitialValues> {
         const auto& all = op.operands();
         if (!isFromParameters(op.operand(i)) || std::all_of(all.begin(), all.end(), isFromParameters))

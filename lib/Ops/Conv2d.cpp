@@ -106,6 +106,7 @@ std::vector<std::string> examples() {
           text("[1, 2, 8, 8]", "[2, 1, 3, 3]", "",
                " {dilations = [2, 2], groups = 2, pads = [2, 1, 0, 1], strides = [1, 2]}", "[1, 2, 6, 3]"),
           text("[2, 16, 3, 4]", "[16, 16, 3, 3]", "[16]", " {pads = [1, 1, 1, 1], relu = true}", "[2, 16, 3, 4]"),
+          text("[1, 12, 3, 2]", "[8, 3, 2, 2]", "[8]", " {groups = 4}", "[1, 8, 2, 1]"),
           text("[1, 1, 1, 9]", "[2, 1, 1, 4]", "[2]", " {pads = [0, 2, 0, 1], strides = [1, 3]}", "[1, 2, 1, 3]")};
 }
 
@@ -133,6 +134,11 @@ PDC_OPS(Conv2d) {
                      .channelBlocks = blocksBesideFilter,
                      .filterBlocks = [](const Operation& op) { return filterInBlocksOf(op, op.operand(1)); }},
           .rewrites = {.absorb = absorb},
+          .split = {.loops =
+                        [](const Operation& op) {
+                          return loopsOfConvolution(op, /*mayDivideInputs=*/!op.attributes.get<bool>("relu"));
+                        },
+                    .divide = divideConvolution},
           .usage = {.initialValues = asLayer(fanInOfConvolution)},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Convolution convolution = convolutionOf(c.op);

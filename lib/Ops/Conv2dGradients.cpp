@@ -71,7 +71,7 @@ OpDef inputGradientDef() {
       .onnx = {onnx("ConvTranspose", 2, convertConvTranspose)},
       .operands = {{"dY"}, {"W"}},
       .results = {{"dX"}},
-      .attributes = convolutionAttributes({integers("input_shape", std::nullopt, "the shape of X")}),
+      .attributes = convolutionAttributes({shapeOf(0, integers("input_shape", std::nullopt, "the shape of X"))}),
       .infer = [](const InferContext& c) { return inferGradient(c, "conv2d_input_gradient", "input_shape", true); },
       .precision = PrecisionClass::preferLow,
       .cost =
@@ -85,6 +85,7 @@ OpDef inputGradientDef() {
                  .channelBlocks = blocksBesideFilter,
                  .filterBlocks = [](const Operation& op) { return filterInBlocksOf(op, op.operand(1)); }},
       .rewrites = {.absorb = absorbSum},
+      .split = {.loops = loopsOfInputGradient, .divide = divideConvolution},
       .usage = {.initialValues = asLayer(fanInOfConvolution)}, // as a transposed convolution
       .reference = reference([]<class T>(ReferenceContext& c) {
         const auto dy = c.in<T>(0), w = c.in<T>(1);
@@ -110,9 +111,21 @@ OpDef inputGradientDef() {
                            "pads = [1, 0, 0, 0]} : f32[2, 2, 4, 4]"),
                    example("%dy: f32[1, 4, 1, 4], %w: f32[4, 1, 1, 3]",
                            "%dx = conv2d_input_gradient %dy, %w {groups = 2, input_shape = [1, 2, 1, 8], pads = "
-                           "[0, 1, 0, 0], strides = [1, 2]} : f32[1, 2, 1, 8]")},
+                           "[0, 1, 0, 0], strides = [1, 2]} : f32[1, 2, 1, 8]"),
+                   example("%dy: f32[1, 8, 2, 1], %w: f32[8, 3, 2, 2]",
+                           "%dx = conv2d_input_gradient %dy, %w {groups = 4, input_shape = [1, 12, 3, 2]} "
+                           ": f32[1, 12, 3, 2]")},
       .facts = {.takesLow = true},
   };
+}
+
+/// Members but the first, which add nothing, compute conv2d_input_gradient.
+std::vector<Value*> divideAdded(const Operation& op, const Loops& loops, const Division& division,
+                                const std::vector<Value*>& operands, Builder& b) {
+  if (operands[2]) return divideConvolution(op, loops, division, operands, b);
+  // Outputs are divided, so that the attributes stay as they are.
+  const Operation* made = b.create("conv2d_input_gradient", {operands[0], operands[1]}, op.attributes);
+  return made ? made->results() : std::vector<Value*>();
 }
 
 /// What conv2d_input_gradient becomes with a sum behind it.
@@ -136,13 +149,17 @@ OpDef addedInputGradientDef() {
                          .alike = {op.operand(2), op.result()}};
   };
   def.rewrites.absorb = nullptr;
+  def.split.divide = divideAdded;
   def.kernel.replaceable = {{.operand = 2}};
   def.examples = {example("%dy: f32[2, 4, 2, 3], %w: f32[4, 3, 2, 1], %a: f32[2, 3, 5, 5]",
                           "%dx = conv2d_added_input_gradient %dy, %w, %a {input_shape = [2, 3, 5, 5], strides = [2, "
                           "2]} : f32[2, 3, 5, 5]"),
                   example("%dy: f32[2, 32, 6, 6], %w: f32[32, 16, 3, 3], %a: f32[2, 16, 6, 6]",
                           "%dx = conv2d_added_input_gradient %dy, %w, %a {input_shape = [2, 16, 6, 6], pads = [1, 1, "
-                          "1, 1]} : f32[2, 16, 6, 6]")};
+                          "1, 1]} : f32[2, 16, 6, 6]"),
+                  example("%dy: f32[1, 8, 2, 1], %w: f32[8, 3, 2, 2], %a: f32[1, 12, 3, 2]",
+                          "%dx = conv2d_added_input_gradient %dy, %w, %a {groups = 4, input_shape = [1, 12, 3, 2]} : "
+                          "f32[1, 12, 3, 2]")};
   return def;
 }
 
@@ -157,7 +174,7 @@ PDC_OPS(Conv2dGradients) {
           .summary = "Gradients of conv2d for W and, if asked for, B",
           .operands = {{"X"}, {"dY"}},
           .results = {{"dW"}, {.name = "dB", .optional = true}},
-          .attributes = convolutionAttributes({integers("filter_shape", std::nullopt, "the shape of W")}),
+          .attributes = convolutionAttributes({shapeOf(0, integers("filter_shape", std::nullopt, "the shape of W"))}),
           .infer =
               [](const InferContext& c) { return inferGradient(c, "conv2d_weight_gradient", "filter_shape", false); },
           .precision = PrecisionClass::preferLow,
@@ -175,6 +192,7 @@ PDC_OPS(Conv2dGradients) {
                          .values = {op.operand(0), op.operand(1)}, .apart = true, .last = isInOneGroup(op)};
                    },
                .filterBlocks = [](const Operation& op) { return filterInBlocksOf(op, op.result(0)); }},
+          .split = {.loops = loopsOfWeightGradient, .divide = divideConvolution},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const Convolution convolution = weightGradientOf(c.op);
             const auto x = c.in<T>(0), dy = c.in<T>(1);
@@ -190,7 +208,10 @@ PDC_OPS(Conv2dGradients) {
                                "1, 1]} : f32[4, 3, 3, 3], f32[4]"),
                        example("%x: f32[1, 2, 8, 7], %dy: f32[1, 2, 3, 3]",
                                "%dw, _ = conv2d_weight_gradient %x, %dy {filter_shape = [2, 1, 3, 3], groups = 2, "
-                               "strides = [2, 2]} : f32[2, 1, 3, 3], _")},
+                               "strides = [2, 2]} : f32[2, 1, 3, 3], _"),
+                       example("%x: f32[1, 12, 3, 2], %dy: f32[1, 8, 2, 1]",
+                               "%dw, %db = conv2d_weight_gradient %x, %dy {filter_shape = [8, 3, 2, 2], groups = 4} "
+                               ": f32[8, 3, 2, 2], f32[8]")},
           .facts = {.takesLow = true},
       },
   };

@@ -55,7 +55,9 @@ std::vector<std::string> examples() {
   return {text("[2, 16, 5, 6]", "[16, 16, 3, 3]", "pads = [1, 1, 1, 1]", "[2, 16, 2, 3]"),
           text("[1, 16, 9, 7]", "[16, 16, 3, 3]", "pads = [1, 0, 1, 1], relu = true", "[1, 16, 4, 3]"),
           text("[2, 3, 7, 9]", "[16, 3, 3, 3]", "relu = true, strides = [2, 1]", "[2, 16, 1, 3]"),
-          example("%x: f32[1, 2, 4, 4], %w: f32[3, 2, 1, 1]", "%y, _ = conv2d_max_pool %x, %w : f32[1, 3, 2, 2], _")};
+          example("%x: f32[1, 2, 4, 4], %w: f32[3, 2, 1, 1]", "%y, _ = conv2d_max_pool %x, %w : f32[1, 3, 2, 2], _"),
+          example("%x: f32[1, 4, 2, 3], %w: f32[8, 1, 1, 2]",
+                  "%y, %index = conv2d_max_pool %x, %w {groups = 4} : f32[1, 8, 1, 1], i32[1, 8, 1, 1]")};
 }
 
 } // namespace
@@ -97,6 +99,8 @@ PDC_OPS(Conv2dMaxPool) {
         // The index is for the gradient.
         return {b.value(op.def().name, op.operands(), op.attributes), nullptr};
       }},
+      .split = {.loops = [](const Operation& op) { return loopsOfConvolution(op, /*mayDivideInputs=*/false); },
+                .divide = divideConvolution},
       .reference = reference([]<class T>(ReferenceContext& c) {
         const Convolution convolution = convolutionBefore(c.op);
         std::vector<T> y(static_cast<std::size_t>(elementsOf(convolution.y)));

@@ -2,6 +2,7 @@
 #include "Convert/Onnx.h"
 #include "Kernels/KernelOptions.h"
 #include "Shared/Define.h"
+#include "Shared/LoopsOf.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -165,6 +166,7 @@ PDC_OPS(CumSum) {
                              [](const Operation& op) {
                                return kernelUse<pdcrt::CumSum>("CumSum", "forward", optionsOf(op));
                              }},
+              .split = {.loops = loopsBesideAxis},
               .reference = moving(compute),
               .examples = examples(),
               .facts = {.takesDouble = true},

@@ -5,7 +5,9 @@
 #include "Raise/MergeHeads.h"
 #include "Raise/RaiseAttention.h"
 #include "Shared/AttentionBias.h"
+#include "Shared/AttentionLoops.h"
 #include "Shared/Define.h"
+#include "Shared/OwnElements.h"
 
 #include "pdcrt/Random.h"
 
@@ -30,6 +32,7 @@ std::vector<AttributeDef> attributes(bool drops) {
   }
   defs.push_back(number("ratio", std::nullopt, "the probability with which a weight becomes 0"));
   defs.push_back(integer("op_number", std::nullopt, "number of the operation, which keys its random numbers"));
+  for (AttributeDef& def : ownElementsAttributes()) defs.push_back(std::move(def));
   return defs;
 }
 /// Of the gradient of both ops.
@@ -83,6 +86,7 @@ Types infer(const InferContext& c, const char* op, bool drops) {
     return c.error() << "'" << op << "' op has ratio " << ratio << " and op_number " << number
                      << ", they must lie in (0, 1) and 0 to " << pdcrt::permutationStream - 1;
   types.push_back(maskType(c, 0));
+  if (!requireOwnElements(c, op, types.back())) return failure;
   return types;
 }
 
@@ -168,6 +172,7 @@ void forwardReference(ReferenceContext& c, bool drops) {
   const Rows<T> rows(c, 0);
   const auto& o = rows.o;
   const auto threshold = static_cast<std::uint64_t>(std::llround(o.ratio * 4294967296.0));
+  const pdcrt::OwnElements own{.run = o.run, .members = o.members, .member = c.member};
   rows.forEach([&](std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t row) {
     std::vector<T> p = rows.scores(b, h, i, row);
     const T largest = *std::max_element(p.begin(), p.end());
@@ -179,9 +184,7 @@ void forwardReference(ReferenceContext& c, bool drops) {
       p[j] /= sum;
       if (!drops) continue;
       const std::int64_t at = row * o.keys + j;
-      const auto words =
-          pdcrt::philox(pdcrt::philoxCounter(static_cast<std::uint32_t>(at / 4), o.op, c.minibatch), c.seed);
-      const bool kept = words[static_cast<std::size_t>(at % 4)] >= threshold;
+      const bool kept = pdcrt::philoxWord(own.at(at), o.op, c.minibatch, c.seed) >= threshold;
       if (c.results[3]) c.out<std::uint8_t>(3)[at] = kept;
       p[j] = kept ? p[j] * static_cast<T>(1 / (1 - o.ratio)) : T(0);
     }
@@ -263,6 +266,20 @@ std::vector<Value*> evaluation(const Operation& op, Builder& b) {
   return values;
 }
 
+// --- division ---
+
+/// Operands of the gradient have dY before them.
+Loops loopsOfAttention(const Operation& op, bool backward) {
+  const pdcrt::Attention::Options o = attentionOptions(op, backward ? 1 : 0);
+  const AttentionSizes sizes{o.batch, o.heads, o.groups, o.queries, o.causal};
+  if (!backward)
+    return attentionLoops(op, sizes, {.queries = {{0, 1}}, .keys = {{1, 1}, {2, 1}}, .statistics = {}, .perScore = {3}},
+                          {.queries = {{0, 1}}, .keys = {}, .statistics = {1, 2}, .perScore = {3}});
+  return attentionLoops(
+      op, sizes, {.queries = {{0, 1}, {1, 1}}, .keys = {{2, 1}, {3, 1}}, .statistics = {5, 6}, .perScore = {4, 7}},
+      {.queries = {{0, 1}}, .keys = {{1, 1}, {2, 1}}, .statistics = {}});
+}
+
 // --- examples ---
 
 struct Example {
@@ -279,6 +296,8 @@ const std::vector<Example>& allExamples() {
        none, half},
       {"[2, 2, 2, 3]", "[2, 1, 4, 3]", "[2, 1, 4, 1]", "[1, 2, 2, 4]", "[2, 2, 2, 1]", "[2, 2, 2]", "[2, 2, 2, 4]",
        causal, none},
+      {"[1, 4, 4, 1]", "[1, 2, 3, 1]", "[1, 2, 3, 2]", "[1, 4, 4, 3]", "[1, 4, 4, 2]", "[1, 4, 4]", "[1, 4, 4, 3]",
+       none, none},
       {"[3, 1, 2]", "[3, 1, 2]", "[3, 1, 3]", "", "[3, 1, 3]", "[3, 1]", "[3, 1, 1]", causal, none},
       {"[1, 2, 70, 2]", "[1, 1, 70, 2]", "[1, 1, 70, 2]", "", "[1, 2, 70, 2]", "[1, 2, 70]", "[1, 2, 70, 70]", causal,
        half}};
@@ -310,6 +329,11 @@ std::vector<std::string> examples(bool drops) {
                      drops ? "op_number = 7, ratio = 0.25" : "", e.scale, measured ? "workspace = 4096" : ""}) +
             " : f32" + e.y + statistics + statistics + (drops ? ", u8" + e.weights : "")));
   }
+  // The samples of one of two members.
+  if (drops)
+    texts.push_back(example("%q: f32[1, 3, 4], %k: f32[1, 5, 4], %v: f32[1, 5, 2]",
+                            "%y, %largest, %inverse, %mask = dropout_attention %q, %k, %v {members = 2, op_number = 7, "
+                            "ratio = 0.25, run = 15} : f32[1, 3, 2], f32[1, 3], f32[1, 3], u8[1, 3, 5]"));
   // A query that sees one key of three, and one that sees none: its weights are equal, its scores get no gradient.
   const std::string hidden = "-1e+31, ", mask = "[0.0, " + hidden + hidden + hidden + hidden + "-1e+31]";
   texts.push_back(example("%q: f32[1, 1, 2, 3], %k: f32[1, 1, 3, 3], %v: f32[1, 1, 3, 2]",
@@ -360,12 +384,17 @@ OpDef forwardOp(const std::string& name, std::string summary, bool drops) {
             .rewrites = {.evaluation = evaluation,
                          .raise = drops ? raiseDropoutAttention : raiseAttention,
                          .mergeHeads = drops ? nullptr : mergeAttentionHeads},
+            .split = {.loops = [](const Operation& op) { return loopsOfAttention(op, false); }},
             .reference = drops ? reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, true); })
                                : reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, false); }),
             .examples = examples(drops),
             .facts = {.random = drops, .takesLow = true}};
   if (!drops) return def;
   def.kernel.alternatives = nullptr;
+  def.split = {.loops = [](const Operation& op) { return loopsOfWhole(op, loopsOfAttention(op, false)); },
+               .divide = [](const Operation& op, const Loops& loops, const Division& division,
+                            const std::vector<Value*>& operands,
+                            Builder& b) { return divideDrawn(op, 3, loops, division, operands, b); }};
   def.results.push_back({"mask"});
   return def;
 }
@@ -403,6 +432,7 @@ PDC_OPS(DotProductAttention) {
                          [](const Operation& op, Target target) {
                            return attentionAlternatives(attentionOptions(op, 1), "inputGradient", target);
                          }},
+          .split = {.loops = [](const Operation& op) { return loopsOfAttention(op, true); }},
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = gradientExamples(),
           .facts = {.takesLow = true},

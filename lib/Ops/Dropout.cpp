@@ -2,6 +2,7 @@
 #include "Convert/Onnx.h"
 #include "Kernels/KernelOptions.h"
 #include "Shared/Define.h"
+#include "Shared/OwnElements.h"
 
 #include "pdcrt/Random.h"
 
@@ -13,17 +14,29 @@ using namespace pdc::ops;
 namespace {
 
 KernelUse kernel(const Operation& op, const char* method) {
-  const pdcrt::Dropout::Options options{.elements = resultType(op).elements(),
-                                        .op = static_cast<std::uint32_t>(op.attributes.getInt("op_number")),
-                                        .ratio = op.attributes.getFloat("ratio")};
+  pdcrt::Dropout::Options options{.elements = resultType(op).elements(),
+                                  .op = static_cast<std::uint32_t>(op.attributes.getInt("op_number")),
+                                  .ratio = op.attributes.getFloat("ratio")};
+  const bool draws = std::string(method) == "forward";
+  if (draws) {
+    const pdcrt::OwnElements own = ownElementsOf(op.attributes);
+    options.run = own.run;
+    options.members = own.members;
+  }
   KernelUse use = kernelUse<pdcrt::Dropout>("Dropout", method, options);
-  use.draws = std::string(method) == "forward";
+  use.draws = draws;
   return use;
 }
 
 const std::vector<AttributeDef> attributes = {
     number("ratio", std::nullopt, "the probability with which an element becomes 0"),
     integer("op_number", std::nullopt, "number of the operation in the model, which keys its random numbers")};
+
+std::vector<AttributeDef> forwardAttributes() {
+  std::vector<AttributeDef> defs = attributes;
+  for (AttributeDef& def : ownElementsAttributes()) defs.push_back(std::move(def));
+  return defs;
+}
 
 Status requireAttributes(const InferContext& c, const char* op) {
   const double ratio = c.attributes.getFloat("ratio");
@@ -79,6 +92,10 @@ std::vector<std::string> examples() {
     texts.push_back(
         example("%x: f32" + std::string(shape),
                 "%y, %mask = dropout %x {op_number = 7, ratio = 0.25} : f32" + std::string(shape) + ", u8" + shape));
+  // Of the last axis, divided over a team.
+  texts.push_back(example("%x: f32[3, 2]",
+                          "%y, %mask = dropout %x {members = 3, op_number = 7, ratio = 0.25, run = 2} : f32[3, 2], u8"
+                          "[3, 2]"));
   return texts;
 }
 
@@ -92,15 +109,19 @@ PDC_OPS(Dropout) {
           .onnx = {onnxMany("Dropout", 1, convert)},
           .operands = {{"X"}},
           .results = {{"Y"}, {"mask"}},
-          .attributes = attributes,
+          .attributes = forwardAttributes(),
           .infer = [](const InferContext& c) -> Types {
-            if (!requireFloat(c, "dropout", 0) || !requireAttributes(c, "dropout")) return failure;
+            if (!requireFloat(c, "dropout", 0) || !requireAttributes(c, "dropout") ||
+                !requireOwnElements(c, "dropout", c.operand(0)))
+              return failure;
             return std::vector<Type>{c.operand(0), {ElementType::u8, c.operand(0).shape}};
           },
           .cost = perElement(20),
           .gradient = [](GradientContext& g) -> std::vector<Value*> {
             if (!g.resultGradient(0)) return {nullptr};
-            return {g.value(0, "dropout_gradient", {g.resultGradient(0), g.op().result(1)}, g.op().attributes)};
+            Attributes kept;
+            for (const AttributeDef& def : attributes) kept.set(def.name, *g.op().attributes.find(def.name));
+            return {g.value(0, "dropout_gradient", {g.resultGradient(0), g.op().result(1)}, std::move(kept))};
           },
           .kernel = {.use = [](const Operation& op) { return kernel(op, "forward"); }, .replaceable = {{.operand = 0}}},
           .rewrites = {.evaluation = [](const Operation& op, Builder& b) -> std::vector<Value*> {
@@ -110,17 +131,24 @@ PDC_OPS(Dropout) {
             if (kept) kept = b.value("broadcast", {kept}, {{"shape", mask->type().shape}});
             return {op.operand(0), kept};
           }},
+          .split = {.loops =
+                        [](const Operation& op) {
+                          return loopsOfWhole(op, alongAxes({.operands = {0}, .results = {0, 1}})(op));
+                        },
+                    .divide = [](const Operation& op, const Loops& loops, const Division& division,
+                                 const std::vector<Value*>& operands,
+                                 Builder& b) { return divideDrawn(op, 1, loops, division, operands, b); }},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const double ratio = c.op.attributes.getFloat("ratio");
             const auto number = static_cast<std::uint32_t>(c.op.attributes.getInt("op_number"));
             const auto threshold = static_cast<std::uint64_t>(std::llround(ratio * 4294967296.0));
+            const pdcrt::OwnElements own = ownElementsOf(c.op.attributes, c.member);
             const auto x = c.in<T>(0);
             const auto y = c.out<T>(0);
             const auto mask = c.out<std::uint8_t>(1);
             for (std::size_t i = 0; i < x.size(); ++i) {
-              const auto block = static_cast<std::uint32_t>(i / 4);
-              const std::uint32_t word = pdcrt::philox(pdcrt::philoxCounter(block, number, c.minibatch), c.seed)[i % 4];
-              mask[i] = word >= threshold;
+              const std::int64_t element = own.at(static_cast<std::int64_t>(i));
+              mask[i] = pdcrt::philoxWord(element, number, c.minibatch, c.seed) >= threshold;
               y[i] = mask[i] ? x[i] * static_cast<T>(1 / (1 - ratio)) : T(0);
             }
           }),
@@ -142,6 +170,7 @@ PDC_OPS(Dropout) {
           .cost = perElement(2),
           .kernel = {.use = [](const Operation& op) { return kernel(op, "inputGradient"); },
                      .replaceable = {{.operand = 0}}},
+          .split = {.loops = alongAxes({.operands = {0, 1}, .results = {0}})},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const auto dy = c.in<T>(0);
             const auto mask = c.in<std::uint8_t>(1);

@@ -245,6 +245,7 @@ PDC_OPS(Gru) {
             Operation* made = b.create("gru", op.operands(), op.attributes, {true, false});
             return {made ? made->result(0) : nullptr, nullptr};
           }},
+          .split = {.loops = alongBatch({{0}, {3, 4}}, {{0, 1}, {}})},
           .usage = {.initialValues = asRecurrent(/*firstState=*/3)},
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c); }),
           .examples = examples(),
@@ -266,6 +267,7 @@ PDC_OPS(Gru) {
           .cost = cost,
           .kernel = {.use =
                          [](const Operation& op) { return kernelUse<pdcrt::Gru>("Gru", "gradient", optionsOf(op)); }},
+          .split = {.loops = alongBatch({{0, 2, 3}, {4, 5}}, {{0, 1}, {2}})},
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = {example("%dy: f32[3, 2, 2], %r: f32[6, 2], %y: f32[3, 2, 2], %g: f32[3, 2, 8], %h: f32[2, 2], "
                                "%lengths: i32[2]",

@@ -8,6 +8,7 @@
 #include "Shared/Define.h"
 #include "Shared/InitialValues.h"
 #include "Shared/LayerNormReference.h"
+#include "Shared/LoopsOf.h"
 
 #include <cmath>
 
@@ -228,6 +229,18 @@ Expected<std::vector<Value*>> convert(OnnxReader& n, bool centred) {
   return results;
 }
 
+/// The rows are the axes before `axis`. The named operands and results have them; `summed` are results that are summed
+/// over them.
+OpSplit alongRows(std::vector<std::size_t> operands, std::vector<std::size_t> results,
+                  std::vector<std::size_t> summed = {}) {
+  return {.loops = [=](const Operation& op) {
+    Loops loops(op);
+    const auto axis = static_cast<int>(op.attributes.getInt("axis"));
+    addAxes(loops, op, {.end = axis, .operands = operands, .results = results, .reduced = summed});
+    return loops;
+  }};
+}
+
 std::vector<std::string> examples(bool centred) {
   struct Case {
     const char *x, *axis, *weights, *statistics;
@@ -285,6 +298,7 @@ OpDef layerNormDef() {
       .gradient = layerNormGradient,
       .kernel = {.use = [](const Operation& op) { return kernel(op, "forward", 0); }},
       .rewrites = {.evaluation = evaluation, .raise = raiseLayerNorm, .absorb = absorbAroundNorm},
+      .split = alongRows({0, 3}, {0, 1, 2, 3, 4}),
       .usage = {.initialValues = startsAt(1, {1, 0})},
       .reference = reference([]<class T>(ReferenceContext& c) { layerNormReference<T>(c, true); }),
       .examples = examples(true),
@@ -309,13 +323,17 @@ OpDef layerNormInputGradientDef() {
       .kernel = {.use = [](const Operation& op) { return kernel(op, "inputGradient", 1); },
                  .replaceable = {{.operand = 0}, {.operand = 5}}},
       .rewrites = {.absorb = absorbAroundNormGradient},
+      .split = alongRows({0, 1, 3, 4, 5}, {0, 1}),
       .reference = reference([]<class T>(ReferenceContext& c) { layerNormInputGradientReference<T>(c, true); }),
       .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %mean: f32[4], %i: f32[4]",
                            "%dx, _ = layer_norm_input_gradient %dy, %x, %scale, %mean, %i {axis = 1} : f32[4, 6], _"),
                    example("%dy: f32[2, 3, 17], %x: f32[2, 3, 17], %mean: f32[2, 3], %i: f32[2, 3], "
                            "%added: f32[2, 3, 17]",
                            "%dx, _ = layer_norm_input_gradient %dy, %x, _, %mean, %i, %added {axis = 2} : "
-                           "f32[2, 3, 17], _")},
+                           "f32[2, 3, 17], _"),
+                   example("%dy: f32[2, 2, 3], %x: f32[2, 2, 3], %mean: f32[2, 2], %i: f32[2, 2]",
+                           "%dx, %low = layer_norm_input_gradient %dy, %x, _, %mean, %i {axis = 2} : f32[2, 2, 3], "
+                           "f32[2, 2, 3]")},
       .facts = {.takesLow = true},
   };
 }
@@ -335,11 +353,14 @@ OpDef layerNormWeightGradientDef() {
       .precision = PrecisionClass::keepHigh,
       .cost = perElement(5),
       .kernel = {.use = [](const Operation& op) { return kernel(op, "weightGradient", 1); }},
+      .split = alongRows({0, 1, 2, 3}, {}, {0, 1}),
       .reference = reference([]<class T>(ReferenceContext& c) { layerNormWeightGradientReference<T>(c, true); }),
       .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %mean: f32[4], %i: f32[4]",
                            "%ds, %db = layer_norm_weight_gradient %dy, %x, %mean, %i {axis = 1} : f32[6], f32[6]"),
                    example("%dy: f32[5, 2, 3], %x: f32[5, 2, 3], %mean: f32[5], %i: f32[5]",
-                           "%ds, _ = layer_norm_weight_gradient %dy, %x, %mean, %i {axis = 1} : f32[2, 3], _")},
+                           "%ds, _ = layer_norm_weight_gradient %dy, %x, %mean, %i {axis = 1} : f32[2, 3], _"),
+                   example("%dy: f32[2, 3, 4], %x: f32[2, 3, 4], %mean: f32[2, 3], %i: f32[2, 3]",
+                           "%ds, %db = layer_norm_weight_gradient %dy, %x, %mean, %i {axis = 2} : f32[4], f32[4]")},
       .facts = {.takesLow = true},
   };
 }
@@ -368,6 +389,7 @@ OpDef rmsNormDef() {
       .gradient = rmsNormGradient,
       .kernel = {.use = [](const Operation& op) { return kernel(op, "rmsForward", 0); }},
       .rewrites = {.evaluation = evaluation, .raise = raiseRmsNorm, .absorb = absorbAroundNorm},
+      .split = alongRows({0, 2}, {0, 1, 2, 3}),
       .usage = {.initialValues = startsAt(1, {1})},
       .reference = reference([]<class T>(ReferenceContext& c) { layerNormReference<T>(c, false); }),
       .examples = examples(false),
@@ -392,11 +414,15 @@ OpDef rmsNormInputGradientDef() {
       .kernel = {.use = [](const Operation& op) { return kernel(op, "rmsInputGradient", 1); },
                  .replaceable = {{.operand = 0}, {.operand = 4}}},
       .rewrites = {.absorb = absorbAroundNormGradient},
+      .split = alongRows({0, 1, 3, 4}, {0, 1}),
       .reference = reference([]<class T>(ReferenceContext& c) { layerNormInputGradientReference<T>(c, false); }),
       .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %scale: f32[6], %i: f32[4]",
                            "%dx, _ = rms_norm_input_gradient %dy, %x, %scale, %i {axis = 1} : f32[4, 6], _"),
                    example("%dy: f32[2, 3, 17], %x: f32[2, 3, 17], %i: f32[2, 3], %added: f32[2, 3, 17]",
-                           "%dx, _ = rms_norm_input_gradient %dy, %x, _, %i, %added {axis = 2} : f32[2, 3, 17], _")},
+                           "%dx, _ = rms_norm_input_gradient %dy, %x, _, %i, %added {axis = 2} : f32[2, 3, 17], _"),
+                   example("%dy: f32[2, 2, 3], %x: f32[2, 2, 3], %i: f32[2, 2]",
+                           "%dx, %low = rms_norm_input_gradient %dy, %x, _, %i {axis = 2} : f32[2, 2, 3], "
+                           "f32[2, 2, 3]")},
       .facts = {.takesLow = true},
   };
 }
@@ -416,11 +442,14 @@ OpDef rmsNormWeightGradientDef() {
       .precision = PrecisionClass::keepHigh,
       .cost = perElement(4),
       .kernel = {.use = [](const Operation& op) { return kernel(op, "rmsWeightGradient", 1); }},
+      .split = alongRows({0, 1, 2}, {}, {0}),
       .reference = reference([]<class T>(ReferenceContext& c) { layerNormWeightGradientReference<T>(c, false); }),
       .examples = {example("%dy: f32[4, 6], %x: f32[4, 6], %i: f32[4]",
                            "%ds = rms_norm_weight_gradient %dy, %x, %i {axis = 1} : f32[6]"),
                    example("%dy: f32[5, 2, 3], %x: f32[5, 2, 3], %i: f32[5]",
-                           "%ds = rms_norm_weight_gradient %dy, %x, %i {axis = 1} : f32[2, 3]")},
+                           "%ds = rms_norm_weight_gradient %dy, %x, %i {axis = 1} : f32[2, 3]"),
+                   example("%dy: f32[2, 3, 4], %x: f32[2, 3, 4], %i: f32[2, 3]",
+                           "%ds = rms_norm_weight_gradient %dy, %x, %i {axis = 2} : f32[4]")},
       .facts = {.takesLow = true},
   };
 }

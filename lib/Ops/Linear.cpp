@@ -5,6 +5,7 @@
 #include "Raise/RaiseLinear.h"
 #include "Shared/Define.h"
 #include "Shared/InitialValues.h"
+#include "Shared/LoopsOf.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -198,6 +199,61 @@ void makeInputGradient(ReferenceContext& c, Sizes s, std::size_t dyAt, std::size
     }
 }
 
+// --- division ---
+
+/// The axis of W with the inputs; the other one has the outputs.
+int inputAxis(const Operation& op) {
+  return op.attributes.get<bool>("transposed") ? 1 : 0;
+}
+
+/// Rows and outputs are free, inputs are summed. Weights that are zeros make outputs that are, and gradients that are
+/// make gradients of weights that are.
+Loops loopsOfForward(const Operation& op) {
+  Loops loops(op);
+  const Sizes s = sizesOfForward(op);
+  const int inputs = inputAxis(op);
+  addAxes(loops, op, {.end = -1, .operands = {0}, .results = {0}});
+  addIndex(loops, op, {.size = s.inputs, .operands = {{0, -1}, {1, inputs}}, .results = {}, .reduced = {0}});
+  addIndex(loops, op, {.size = s.outputs, .operands = {{1, 1 - inputs}, {2, 0}}, .results = {{0, -1}}, .mayPad = true});
+  if (op.operand(2)) loops.added = {.operand = 2, .axis = resultType(op).rank() - 1};
+  return loops;
+}
+
+/// Rows and inputs are free, outputs are summed.
+Loops loopsOfInputGradient(const Operation& op) {
+  Loops loops(op);
+  const Sizes s = sizesOfInputGradient(op);
+  const int inputs = inputAxis(op);
+  addAxes(loops, op, {.end = -1, .operands = {0}, .results = {0}});
+  addIndex(loops, op, {.size = s.inputs, .operands = {{1, inputs}}, .results = {{0, -1}}});
+  addIndex(loops, op,
+           {.size = s.outputs, .operands = {{0, -1}, {1, 1 - inputs}}, .results = {}, .reduced = {0}, .mayPad = true});
+  return loops;
+}
+
+/// Of the gradients of W and B, perhaps with W as operand 2 and dX as result 2. dW and dB are summed over rows, whose
+/// axes may differ in X and dY; dX is summed over outputs.
+Loops loopsOfWeightGradient(const Operation& op) {
+  Loops loops(op);
+  const Sizes s = sizesOfWeightGradient(op);
+  const int inputs = inputAxis(op);
+  const Shape &x = operandType(op, 0).shape, &dy = operandType(op, 1).shape;
+  for (const CommonFactor& row : commonFactors({x.begin(), x.end() - 1}, {dy.begin(), dy.end() - 1}))
+    addIndex(loops, op,
+             {.size = row.size,
+              .operands = {{0, row.fromAxis, row.fromBlocks}, {1, row.toAxis, row.toBlocks}},
+              .results = {{2, row.fromAxis, row.fromBlocks}},
+              .reduced = {0, 1}});
+  addIndex(loops, op, {.size = s.inputs, .operands = {{0, -1}, {2, inputs}}, .results = {{0, inputs}, {2, -1}}});
+  addIndex(loops, op,
+           {.size = s.outputs,
+            .operands = {{1, -1}, {2, 1 - inputs}},
+            .results = {{0, 1 - inputs}, {1, 0}},
+            .reduced = {2},
+            .mayPad = true});
+  return loops;
+}
+
 /// With outputs whose weights and biases are zeros.
 Value* makeGap(const Operation& op, std::int64_t gap, Builder& b) {
   const auto longer = [&](Value* value, std::size_t axis) {
@@ -212,13 +268,15 @@ Value* makeGap(const Operation& op, std::int64_t gap, Builder& b) {
 }
 
 std::vector<std::string> examples() {
-  return {example("%x: f32[4, 3], %w: f32[3, 5], %b: f32[5]", "%y = linear %x, %w, %b : f32[4, 5]"),
-          example("%x: f32[4, 3], %w: f32[5, 3], %b: f32[5]", "%y = linear %x, %w, %b {transposed = true} : f32[4, 5]"),
-          example("%x: f32[1, 7], %w: f32[2, 7]", "%y = linear %x, %w {transposed = true} : f32[1, 2]"),
-          example("%x: f32[2, 3, 4], %w: f32[4, 2], %b: f32[2]",
-                  "%y = linear %x, %w, %b {algorithms = [\"first\", \"first\", \"first\"]} : f32[2, 3, 2]"),
-          example("%x: f32[5, 1], %w: f32[1, 1], %b: f32[1]", "%y = linear %x, %w, %b {transposed = true} : f32[5, 1]"),
-          example("%x: f32[6], %w: f32[6, 2], %b: f32[2]", "%y = linear %x, %w, %b : f32[2]")};
+  return {
+      example("%x: f32[4, 3], %w: f32[3, 5], %b: f32[5]", "%y = linear %x, %w, %b : f32[4, 5]"),
+      example("%x: f32[4, 3], %w: f32[5, 3], %b: f32[5]", "%y = linear %x, %w, %b {transposed = true} : f32[4, 5]"),
+      example("%x: f32[1, 7], %w: f32[2, 7]", "%y = linear %x, %w {transposed = true} : f32[1, 2]"),
+      example("%x: f32[2, 3, 4], %w: f32[4, 2], %b: f32[2]",
+              "%y = linear %x, %w, %b {algorithms = [\"first\", \"first\", \"first\"]} : f32[2, 3, 2]"),
+      example("%x: f32[5, 1], %w: f32[1, 1], %b: f32[1]", "%y = linear %x, %w, %b {transposed = true} : f32[5, 1]"),
+      example("%x: f32[6], %w: f32[6, 2], %b: f32[2]", "%y = linear %x, %w, %b : f32[2]"),
+      example("%x: f32[2, 4], %w: f32[6, 4], %b: f32[6]", "%y = linear %x, %w, %b {transposed = true} : f32[2, 6]")};
 }
 
 OpDef linearDef() {
@@ -237,6 +295,7 @@ OpDef linearDef() {
           .alternatives = [](const Operation& op,
                              Target target) { return linearAlternatives(forwardOptions(op), "forward", target); }},
       .rewrites = {.raise = raiseLinear, .makeGap = makeGap},
+      .split = {.loops = loopsOfForward},
       .usage = {.initialValues = asLayer([](const Operation& op) { return lastOf(operandType(op, 0)); })},
       .reference = reference([]<class T>(ReferenceContext& c) {
         const Sizes s = sizesOfForward(c.op);
@@ -273,11 +332,15 @@ OpDef linearInputGradientDef() {
                      [](const Operation& op, Target target) {
                        return linearAlternatives(inputGradientOptions(op), "inputGradient", target);
                      }},
+      .split = {.loops = loopsOfInputGradient},
       .reference =
           reference([]<class T>(ReferenceContext& c) { makeInputGradient<T>(c, sizesOfInputGradient(c.op), 0, 0); }),
       .examples = {example("%dy: f32[4, 5], %w: f32[3, 5]", "%dx = linear_input_gradient %dy, %w : f32[4, 3]"),
                    example("%dy: f32[2, 3, 5], %w: f32[5, 4]",
-                           "%dx = linear_input_gradient %dy, %w {transposed = true} : f32[2, 3, 4]")},
+                           "%dx = linear_input_gradient %dy, %w {transposed = true} : f32[2, 3, 4]"),
+                   example("%dy: f32[2, 4], %w: f32[2, 4]", "%dx = linear_input_gradient %dy, %w : f32[2, 2]"),
+                   example("%dy: f32[2, 6], %w: f32[6, 3]",
+                           "%dx = linear_input_gradient %dy, %w {transposed = true} : f32[2, 3]")},
       .facts = {.takesLow = true},
   };
 }
@@ -299,11 +362,14 @@ OpDef linearWeightGradientDef() {
                 return linearAlternatives(weightGradientOptions(op), "weightGradient", target);
               }},
       .rewrites = {.together = together},
+      .split = {.loops = loopsOfWeightGradient},
       .reference = reference([]<class T>(ReferenceContext& c) { addWeightGradients<T>(c); }),
       .examples = {example("%x: f32[4, 3], %dy: f32[4, 5]",
                            "%dw, %db = linear_weight_gradient %x, %dy {transposed = true} : f32[5, 3], f32[5]"),
                    example("%x: f32[2, 2, 3], %dy: f32[2, 2, 4]",
-                           "%dw, _ = linear_weight_gradient %x, %dy {wide = true} : f32[3, 4], _")},
+                           "%dw, _ = linear_weight_gradient %x, %dy {wide = true} : f32[3, 4], _"),
+                   example("%x: f32[4, 1, 2], %dy: f32[2, 2, 6]",
+                           "%dw, %db = linear_weight_gradient %x, %dy {transposed = true} : f32[6, 2], f32[6]")},
       .facts = {.takesLow = true},
   };
 }
@@ -322,6 +388,7 @@ OpDef linearGradientsDef() {
             return Cost{.flops = 2 * one.flops, .bytes = one.bytes};
           },
       .kernel = {.use = [](const Operation& op) { return kernelInParts(op, "gradients", "gradientsInParts"); }},
+      .split = {.loops = loopsOfWeightGradient},
       .reference = reference([]<class T>(ReferenceContext& c) {
         addWeightGradients<T>(c);
         makeInputGradient<T>(c, sizesOfWeightGradient(c.op), 1, 2);
@@ -330,7 +397,10 @@ OpDef linearGradientsDef() {
                            "%dw, %db, %dx = linear_gradients %x, %dy, %w {transposed = true} : f32[5, 3], f32[5], "
                            "f32[4, 3]"),
                    example("%x: f32[2, 2, 3], %dy: f32[2, 2, 4], %w: f32[3, 4]",
-                           "%dw, _, %dx = linear_gradients %x, %dy, %w : f32[3, 4], _, f32[2, 2, 3]")},
+                           "%dw, _, %dx = linear_gradients %x, %dy, %w : f32[3, 4], _, f32[2, 2, 3]"),
+                   example("%x: f32[3, 2], %dy: f32[3, 4], %w: f32[4, 2]",
+                           "%dw, %db, %dx = linear_gradients %x, %dy, %w {transposed = true} : f32[4, 2], f32[4], "
+                           "f32[3, 2]")},
   };
 }
 

@@ -268,6 +268,7 @@ PDC_OPS(Lstm) {
                          return {made ? made->result(0) : nullptr, made ? made->result(1) : nullptr, nullptr};
                        },
                        .raise = raiseLstm},
+          .split = {.loops = alongBatch({{0}, {2, 3, 4}}, {{0, 1, 2}, {}})},
           .usage = {.initialValues = asRecurrent(/*firstState=*/2)},
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c); }),
           .examples = examples(),
@@ -290,6 +291,7 @@ PDC_OPS(Lstm) {
           .cost = [](const Operation& op) { return cost(op, backwardOf(op)); },
           .kernel =
               {.use = [](const Operation& op) { return kernelUse<pdcrt::Lstm>("Lstm", "gradient", backwardOf(op)); }},
+          .split = {.loops = alongBatch({{3, 0, 1, 4}, {5, 6}}, {{0}, {1, 2}})},
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = {example(
                            "%dy: f32[3, 2, 2], %dc: f32[3, 2, 2], %r: f32[8, 2], %c: f32[3, 2, 2], %g: f32[3, 2, 8], "

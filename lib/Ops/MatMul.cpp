@@ -4,6 +4,7 @@
 #include "Raise/Match.h"
 #include "Shared/Define.h"
 #include "Shared/InitialValues.h"
+#include "Shared/LoopsOf.h"
 
 #include <algorithm>
 
@@ -213,6 +214,27 @@ Value* raiseTransposes(Operation& root, Builder& b) {
   return changed ? b.value("matmul", operands, attributes) : nullptr;
 }
 
+/// Batch axes, which an operand without batch lacks, m and n are free, k is summed.
+Loops matmulLoops(const Operation& op) {
+  Loops loops(op);
+  const Shape &a = operandType(op, 0).shape, &y = resultType(op).shape;
+  const bool transposeA = op.attributes.get<bool>("transpose_a"), transposeB = op.attributes.get<bool>("transpose_b");
+  const auto rank = static_cast<int>(y.size());
+  for (int axis = -rank; axis < -2; ++axis)
+    addIndex(
+        loops, op,
+        {.size = y[static_cast<std::size_t>(axis + rank)], .operands = {{0, axis}, {1, axis}}, .results = {{0, axis}}});
+  const int axisM = transposeA ? -1 : -2, axisN = transposeB ? -2 : -1;
+  addIndex(loops, op, {.size = y[y.size() - 2], .operands = {{0, axisM}}, .results = {{0, -2}}});
+  addIndex(loops, op, {.size = y.back(), .operands = {{1, axisN}}, .results = {{0, -1}}});
+  addIndex(loops, op,
+           {.size = a[a.size() - (transposeA ? 2 : 1)],
+            .operands = {{0, -3 - axisM}, {1, -3 - axisN}},
+            .results = {},
+            .reduced = {0}});
+  return loops;
+}
+
 std::vector<std::string> examples() {
   const auto text = [](const char* a, const char* b, const char* options, const char* y) {
     return example("%a: f32" + std::string(a) + ", %b: f32" + b,
@@ -247,6 +269,7 @@ PDC_OPS(MatMul) {
           .kernel =
               {.use = [](const Operation& op) { return kernelUse<pdcrt::MatMul>("MatMul", "forward", optionsOf(op)); }},
           .rewrites = {.raise = raiseTransposes},
+          .split = {.loops = matmulLoops},
           .usage = {.initialValues = [](const Operation& op, std::size_t i) -> std::optional<InitialValues> {
             if (!isFromParameters(op.operand(i)) || isFromParameters(op.operand(1 - i))) return std::nullopt;
             return uniformFor(optionsOf(op).k); // as a linear layer

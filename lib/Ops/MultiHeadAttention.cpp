@@ -4,6 +4,7 @@
 #include "Kernels/AttentionOptions.h"
 #include "Kernels/KernelOptions.h"
 #include "Shared/AttentionBias.h"
+#include "Shared/AttentionLoops.h"
 #include "Shared/Define.h"
 
 #include "pdc/IR/Builder.h"
@@ -273,6 +274,42 @@ std::vector<Value*> evaluation(const Operation& op, Builder& b) {
   return {without ? without->result(0) : nullptr, nullptr, nullptr};
 }
 
+// --- division ---
+
+Loops loopsOfHeads(const Operation& op, bool backward) {
+  const pdcrt::MultiHeadAttention::Options o = optionsOf(op, backward ? 1 : 0);
+  const AttentionSizes sizes{o.batch, o.heads, o.groups, o.queries, o.causal, o.packed};
+  const std::int64_t blocks = o.packed ? 3 : 1; // of heads in a row of Q
+  if (!backward)
+    return attentionLoops(op, sizes,
+                          {.queries = {{0, 2, blocks}}, .keys = {{1, 2}, {2, 2}}, .statistics = {}, .perScore = {3}},
+                          {.queries = {{0, 2}}, .keys = {}, .statistics = {1, 2}});
+  return attentionLoops(
+      op, sizes,
+      {.queries = {{0, 2}, {1, 2, blocks}, {5, 2}}, .keys = {{2, 2}, {3, 2}}, .statistics = {6, 7}, .perScore = {4}},
+      {.queries = {{0, 2, blocks}}, .keys = {{1, 2}, {2, 2}}, .statistics = {}});
+}
+
+/// The same op with fewer heads; `first` is the operand with the queries.
+std::vector<Value*> divideHeads(const Operation& op, std::size_t first, const Loops& loops, const Division& division,
+                                const std::vector<Value*>& operands, Builder& b) {
+  const auto countOf = [&](const char* name, std::size_t rows) {
+    const Form form = formOfOperand(loops, rows, division);
+    return op.attributes.getInt(name) / (form.isSplit() && form.axis == 2 ? division.parts : 1);
+  };
+  return sameWith(op, loops, division, operands,
+                  {{"heads", countOf("heads", first + query)},
+                   {"groups", countOf("groups", first + (op.operand(first + key) ? key : query))}},
+                  b);
+}
+
+OpSplit split(bool backward) {
+  return {.loops = [backward](const Operation& op) { return loopsOfHeads(op, backward); },
+          .divide = [backward](const Operation& op, const Loops& loops, const Division& division,
+                               const std::vector<Value*>& operands,
+                               Builder& b) { return divideHeads(op, backward ? 1 : 0, loops, division, operands, b); }};
+}
+
 // --- examples ---
 
 struct Example {
@@ -287,7 +324,9 @@ const std::vector<Example>& allExamples() {
       {"[2, 2, 6]", "[2, 4, 3]", "[2, 4, 1]", "[2, 2, 2]", "[2, 2, 2]", "causal = true, groups = 1, heads = 2"},
       {"[1, 70, 12]", "", "", "[1, 70, 4]", "[1, 2, 70]", "causal = true, groups = 2, heads = 2, scale = 0.25"},
       {"[2, 3, 4]", "[2, 5, 4]", "[2, 5, 4]", "[2, 3, 4]", "[2, 2, 3]", "groups = 2, heads = 2", "[2, 1, 1, 5]"},
-      {"[2, 3, 12]", "", "", "[2, 3, 4]", "[2, 2, 3]", "groups = 2, heads = 2", "[1, 2, 3, 3]"}};
+      {"[2, 3, 12]", "", "", "[2, 3, 4]", "[2, 2, 3]", "groups = 2, heads = 2", "[1, 2, 3, 3]"},
+      {"[1, 4, 8]", "[1, 3, 4]", "[1, 3, 2]", "[1, 4, 4]", "[1, 4, 4]", "groups = 2, heads = 4", "[1, 4, 4, 3]"},
+      {"[1, 2, 24]", "", "", "[1, 2, 8]", "[1, 4, 2]", "groups = 4, heads = 4", "[1, 4, 1, 2]"}};
   return list;
 }
 
@@ -353,6 +392,7 @@ PDC_OPS(MultiHeadAttention) {
                      .alternatives = [](const Operation& op,
                                         Target target) { return alternatives(op, 0, "forward", target); }},
           .rewrites = {.evaluation = evaluation},
+          .split = split(false),
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c); }),
           .examples = examples(),
           .facts = {.takesLow = true},
@@ -382,6 +422,7 @@ PDC_OPS(MultiHeadAttention) {
                          },
                      .alternatives = [](const Operation& op,
                                         Target target) { return alternatives(op, 1, "inputGradient", target); }},
+          .split = split(true),
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = gradientExamples(),
           .facts = {.takesLow = true},

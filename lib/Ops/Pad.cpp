@@ -2,6 +2,7 @@
 #include "Convert/Onnx.h"
 #include "Kernels/KernelOptions.h"
 #include "Shared/Define.h"
+#include "Shared/LoopsOf.h"
 
 #include <numeric>
 
@@ -150,6 +151,16 @@ Types infer(const InferContext& c) {
   return std::vector<Type>{y};
 }
 
+/// Axes that are not padded.
+Loops loopsOfPad(const Operation& op) {
+  Loops loops(op);
+  for (int axis = 0; axis < resultType(op).rank(); ++axis)
+    if (resultType(op).shape[static_cast<std::size_t>(axis)] ==
+        operandType(op, 0).shape[static_cast<std::size_t>(axis)])
+      addAxes(loops, op, {.begin = axis, .end = axis + 1, .operands = {0}, .results = {0}});
+  return loops;
+}
+
 std::vector<std::string> examples() {
   const auto text = [](const char* x, const char* options, const char* y) {
     return example("%x: f32" + std::string(x), "%y = pad %x {" + std::string(options) + "} : f32" + y);
@@ -158,6 +169,7 @@ std::vector<std::string> examples() {
           text("[2, 3]", "after = [0, 1], before = [1, 0]", "[3, 4]"),
           text("[1, 1, 2, 2]", "after = [0, 0, 1, 1], before = [0, 0, 1, 1], value = -1.5", "[1, 1, 4, 4]"),
           text("[2, 2, 2]", "after = [0, 0, 0], before = [0, 0, 0]", "[2, 2, 2]"),
+          text("[4, 3]", "after = [0, 1], before = [0, 2]", "[4, 6]"),
           text("[2, 1]", "after = [1, 3], before = [0, 2]", "[3, 6]")};
 }
 
@@ -203,6 +215,7 @@ PDC_OPS(Pad) {
       .rewrites = {.canonicalize = [](Operation& op, Builder&) -> Value* {
         return op.operand(0)->type() == resultType(op) ? op.operand(0) : nullptr;
       }},
+      .split = {.loops = loopsOfPad},
       .reference = moving([](ReferenceContext& c) {
         Tensor& y = *c.results[0];
         for (std::int64_t i = 0; i < y.elements(); ++i) y.set(i, c.op.attributes.getFloat("value"));

@@ -3,6 +3,7 @@
 #include "Convert/ConvertPool.h"
 #include "Kernels/KernelOptions.h"
 #include "Raise/Match.h"
+#include "Shared/LoopsOf.h"
 #include "Shared/Window.h"
 
 #include <algorithm>
@@ -50,6 +51,11 @@ Pooling backwardOf(const Operation& op) {
   return {op, resultType(op).shape, operandType(op, 0).shape};
 }
 
+/// Planes, of which each is pooled for itself.
+OpSplit planesApart(std::vector<std::size_t> operands, std::vector<std::size_t> results) {
+  return {.loops = alongAxes({.begin = 0, .end = 2, .operands = std::move(operands), .results = std::move(results)})};
+}
+
 std::vector<AttributeDef> attributes(bool dilations, std::vector<AttributeDef> more = {}) {
   std::vector<AttributeDef> defs = windowAttributes(/*kernel=*/true, dilations);
   defs.push_back(boolean("ceil_mode", false, "whether a rest at the end gets a window of its own"));
@@ -64,7 +70,7 @@ std::vector<AttributeDef> maxAttributes(std::vector<AttributeDef> more = {}) {
 }
 
 AttributeDef inputShape() {
-  return integers("input_shape", std::nullopt, "the shape of X");
+  return shapeOf(0, integers("input_shape", std::nullopt, "the shape of X"));
 }
 AttributeDef countIncludePad() {
   return boolean("count_include_pad", false, "whether padding counts in the divisor of the mean");
@@ -217,6 +223,7 @@ OpDef maxPoolDef() {
                      return {pool ? pool->result(0) : nullptr, pool && read ? pool->result(1) : nullptr};
                    },
                    .canonicalize = withRelu},
+      .split = planesApart({0}, {0, 1}),
       .reference = reference([]<class T>(ReferenceContext& c) {
         const auto x = c.in<T>(0);
         const auto y = c.out<T>(0);
@@ -249,6 +256,7 @@ OpDef maxPoolGradientDef() {
       .cost = perElement(1),
       .kernel = {.use = [](const Operation& op) { return maxKernel(op, backwardOf(op), "inputGradient"); },
                  .channelBlocks = everyPlane},
+      .split = planesApart({0, 1}, {0}),
       .reference = reference([]<class T>(ReferenceContext& c) {
         const Pooling p = backwardOf(c.op);
         const auto dy = c.in<T>(0);
@@ -260,7 +268,10 @@ OpDef maxPoolGradientDef() {
       }),
       .examples = {example("%dy: f32[1, 2, 2, 2], %index: i32[1, 2, 2, 2]",
                            "%dx = max_pool_gradient %dy, %index {input_shape = [1, 2, 4, 4], kernel = [2, 2], "
-                           "strides = [2, 2]} : f32[1, 2, 4, 4]")},
+                           "strides = [2, 2]} : f32[1, 2, 4, 4]"),
+                   example("%dy: f32[2, 3, 2, 1], %index: i32[2, 3, 2, 1]",
+                           "%dx = max_pool_gradient %dy, %index {input_shape = [2, 3, 2, 2], kernel = [1, 2], relu = "
+                           "true} : f32[2, 3, 2, 2]")},
   };
 }
 
@@ -283,6 +294,7 @@ OpDef averagePoolDef() {
       },
       .kernel = {.use = [](const Operation& op) { return averageKernel(op, forwardOf(op), "forward"); },
                  .channelBlocks = everyPlane},
+      .split = planesApart({0}, {0}),
       .reference = reference([]<class T>(ReferenceContext& c) {
         const Pooling p = forwardOf(c.op);
         const auto x = c.in<T>(0);
@@ -311,6 +323,7 @@ OpDef averagePoolGradientDef() {
           },
       .kernel = {.use = [](const Operation& op) { return averageKernel(op, backwardOf(op), "inputGradient"); },
                  .channelBlocks = everyPlane},
+      .split = planesApart({0}, {0}),
       .reference = reference([]<class T>(ReferenceContext& c) {
         const Pooling p = backwardOf(c.op);
         const auto dy = c.in<T>(0);
@@ -322,7 +335,10 @@ OpDef averagePoolGradientDef() {
       }),
       .examples = {example("%dy: f32[1, 2, 3, 3]",
                            "%dx = average_pool_gradient %dy {input_shape = [1, 2, 5, 6], kernel = [3, 3], pads = "
-                           "[1, 1, 1, 1], strides = [2, 2]} : f32[1, 2, 5, 6]")},
+                           "[1, 1, 1, 1], strides = [2, 2]} : f32[1, 2, 5, 6]"),
+                   example("%dy: f32[2, 3, 1, 2]",
+                           "%dx = average_pool_gradient %dy {input_shape = [2, 3, 2, 3], kernel = [2, 2]} : f32[2, 3, "
+                           "2, 3]")},
   };
 }
 

@@ -1,5 +1,6 @@
 // The gradient of the recurrent weights of LSTM, GRU and RNN. Kernel: pdcrt::RecurrentWeights.
 #include "Kernels/KernelOptions.h"
+#include "Shared/LoopsOf.h"
 #include "Shared/RecurrentOps.h"
 
 using namespace pdc;
@@ -21,6 +22,16 @@ Types infer(const InferContext& c) {
   if (!requireType(c, op, 1, {element, {da.shape[0], da.shape[1], y.shape[2]}}, "dA")) return failure;
   if (has(c, 2) && !requireType(c, op, 2, {element, {da.shape[1], y.shape[2]}}, "Y")) return failure;
   return std::vector<Type>{{element, {da.shape[2], y.shape[2]}}, {element, {da.shape[2]}}};
+}
+
+/// The batch is summed; rows and columns of dR are free.
+Loops weightLoops(const Operation& op) {
+  Loops loops(op);
+  const pdcrt::RecurrentWeights::Options o = optionsOf(op);
+  addIndex(loops, op, {.size = o.batch, .operands = {{0, 1}, {1, 1}, {2, 0}}, .results = {}, .reduced = {0, 1}});
+  addIndex(loops, op, {.size = o.gates, .operands = {{0, 2}}, .results = {{0, 0}, {1, 0}}});
+  addIndex(loops, op, {.size = o.hidden, .operands = {{1, 2}, {2, 1}}, .results = {{0, 1}}});
+  return loops;
 }
 
 template <class T>
@@ -65,6 +76,7 @@ PDC_OPS(RecurrentWeights) {
                      [](const Operation& op) {
                        return kernelUse<pdcrt::RecurrentWeights>("RecurrentWeights", "gradient", optionsOf(op));
                      }},
+      .split = {.loops = weightLoops},
       .reference = reference([]<class T>(ReferenceContext& c) { weightGradientReference<T>(c); }),
       .examples = {example("%da: f32[3, 2, 8], %y: f32[3, 2, 5], %h: f32[2, 5]",
                            "%dr, %db = recurrent_weight_gradient %da, %y, %h : f32[8, 5], f32[8]"),

@@ -5,6 +5,7 @@
 #include "Kernels/KernelOptions.h"
 #include "Raise/RaiseLength.h"
 #include "Shared/Define.h"
+#include "Shared/LoopsOf.h"
 
 #include <algorithm>
 #include <limits>
@@ -259,6 +260,27 @@ ChannelBlocks wholePlanes(const Operation& op) {
   return {.values = {op.operand(0)}};
 }
 
+/// Axes that are left are free. Products of parts cannot be combined.
+Loops reduceLoops(const Operation& op, Reduction kind) {
+  Loops loops(op);
+  const Shape& x = operandType(op, 0).shape;
+  const std::vector<std::int64_t>& axes = op.attributes.getInts("axes");
+  const bool keepDims = op.attributes.get<bool>("keep_dims");
+  const Combine combine = kind == Reduction::mean  ? Combine::mean
+                          : kind == Reduction::max ? Combine::max
+                          : kind == Reduction::min ? Combine::min
+                                                   : Combine::sum;
+  for (int axis = 0, left = 0; axis < static_cast<int>(x.size()); ++axis) {
+    const auto i = static_cast<std::size_t>(axis);
+    if (!isReduced(axes, i))
+      addIndex(loops, op, {.size = x[i], .operands = {{0, axis}}, .results = {{0, left}}});
+    else if (kind != Reduction::product)
+      addIndex(loops, op, {.size = x[i], .operands = {{0, axis}}, .results = {}, .reduced = {0}, .combine = combine});
+    left += keepDims || !isReduced(axes, i);
+  }
+  return loops;
+}
+
 OpDef reduction(const std::string& name, std::string summary, Reduction kind, std::vector<OnnxMapping> onnx) {
   return {.name = name,
           .summary = std::move(summary),
@@ -279,6 +301,7 @@ OpDef reduction(const std::string& name, std::string summary, Reduction kind, st
                                                             .kind = kind});
                          },
                      .channelBlocks = wholePlanes},
+          .split = {.loops = [kind](const Operation& op) { return reduceLoops(op, kind); }},
           .reference = moving([kind](ReferenceContext& c) {
             const Attributes& a = c.op.attributes;
             *c.results[0] = reduced(*c.operands[0], a.getInts("axes"), a.get<bool>("keep_dims"), kind);

@@ -1,6 +1,7 @@
 // A value in the other layout. Only the layout pass makes these. Kernel: pdcrt::Transpose.
 #include "Kernels/KernelOptions.h"
 #include "Shared/Define.h"
+#include "Shared/LoopsOf.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -20,7 +21,11 @@ PDC_OPS(Relayout) {
       .summary = "X, with its channels in blocks, or last, or no longer",
       .operands = {{"X"}},
       .results = {{"Y"}},
-      .infer = sameTypeAs(0),
+      .infer = [](const InferContext& c) -> Types {
+        Type y = c.operand(0);
+        y.layout = y.layout == pdc::plain ? channelsLast : pdc::plain; // channels in blocks are stated
+        return std::vector<Type>{y};
+      },
       .verify = [](const Operation& op, Diagnostics& diags) -> Status {
         const Type &x = operandType(op, 0), &y = resultType(op);
         if (fitsChannelBlocks(x) && (x.layout == pdc::plain) != (y.layout == pdc::plain)) return success;
@@ -34,11 +39,13 @@ PDC_OPS(Relayout) {
                      [](const Operation& op) {
                        return ChannelBlocks{.values = {op.operand(0), op.result()}, .apart = true};
                      }},
+      .split = {.loops = alongAxes({.end = 2, .operands = {0}, .results = {0}})},
       .reference = moving([](ReferenceContext& c) {
         visitBytes(*c.operands[0], *c.results[0], [](auto x, auto y) { std::copy(x.begin(), x.end(), y.begin()); });
       }),
       .examples = {example("%x: f32[2, 32, 3, 2]", "%b = relayout %x : f32[2, 32, 3, 2]@1\n"
-                                                   "%y = relayout %b : f32[2, 32, 3, 2]")},
+                                                   "%y = relayout %b : f32[2, 32, 3, 2]"),
+                   example("%x: f32[1, 32, 1, 2]", "%b = relayout %x : f32[1, 32, 1, 2]@1")},
       .facts = {.moves = true},
   }};
 }

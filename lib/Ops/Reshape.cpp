@@ -1,6 +1,7 @@
 // The same elements under another shape. Costs nothing: the result is the operand's memory.
 #include "Convert/Onnx.h"
 #include "Shared/Define.h"
+#include "Shared/LoopsOf.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -80,7 +81,7 @@ PDC_OPS(Reshape) {
                    onnx("Identity", 1, [](OnnxReader& n) { return n.input(0); })},
           .operands = {{"X"}},
           .results = {{"Y"}},
-          .attributes = {integers("shape", std::nullopt, "the shape of Y")},
+          .attributes = {shapeOf(0, integers("shape", std::nullopt, "the shape of Y"))},
           .infer = [](const InferContext& c) -> Types {
             Type type = c.operand(0);
             type.shape = integersOf(c, "shape");
@@ -111,6 +112,8 @@ PDC_OPS(Reshape) {
                        example("%x: f32[]", "%y = reshape %x {shape = [1, 1]} : f32[1, 1]"),
                        example("%x: f32[1]", "%y = reshape %x {shape = []} : f32[]"),
                        example("%x: f32[8]", "%y = reshape %x {shape = [2, 1, 4]} : f32[2, 1, 4]"),
+                       example("%x: f32[2, 12]", "%y = reshape %x {shape = [2, 3, 4]} : f32[2, 3, 4]"),
+                       example("%x: f32[4, 6]", "%y = reshape %x {shape = [8, 3]} : f32[8, 3]"),
                        example("%x: i64[4]", "%y = reshape %x {shape = [2, 2]} : i64[2, 2]")},
           .facts = {.moves = true},
       },

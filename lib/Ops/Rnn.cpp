@@ -161,6 +161,7 @@ PDC_OPS(Rnn) {
           .cost = cost,
           .gradient = gradient,
           .kernel = {.use = [](const Operation& op) { return kernelUse<pdcrt::Rnn>("Rnn", "forward", optionsOf(op)); }},
+          .split = {.loops = alongBatch({{0}, {2, 3}}, {{0}, {}})},
           .usage = {.initialValues = asRecurrent(/*firstState=*/2)},
           .reference = reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c); }),
           .examples = examples(),
@@ -176,6 +177,7 @@ PDC_OPS(Rnn) {
           .cost = cost,
           .kernel = {.use =
                          [](const Operation& op) { return kernelUse<pdcrt::Rnn>("Rnn", "gradient", optionsOf(op)); }},
+          .split = {.loops = alongBatch({{0, 2}, {3}}, {{0}, {1}})},
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = {example("%dy: f32[3, 2, 4], %r: f32[4, 4], %y: f32[3, 2, 4], %lengths: i32[2]",
                                "%dx, %dh = rnn_gradient %dy, %r, %y, %lengths : f32[3, 2, 4], f32[2, 4]"),

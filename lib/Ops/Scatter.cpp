@@ -2,6 +2,7 @@
 #include "Convert/Indices.h"
 #include "Kernels/KernelOptions.h"
 #include "Shared/Define.h"
+#include "Shared/LoopsOf.h"
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -169,6 +170,7 @@ OpDef scatter(const char* name, bool plain) {
                               [](const Operation& op) {
                                 return kernelUse<pdcrt::Scatter>("Scatter", "forward", optionsOf(op));
                               }},
+               .split = {.loops = alongAxes({.begin = 1, .operands = {0, 2}, .results = {0}})},
                .reference = scatterReference(),
                .facts = {.takesDouble = true}};
   def.gradient = plain ? gradient : reductionGradient;

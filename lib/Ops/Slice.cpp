@@ -3,6 +3,7 @@
 #include "Kernels/KernelOptions.h"
 #include "Raise/MatchExpression.h"
 #include "Shared/Define.h"
+#include "Shared/LoopsOf.h"
 
 #include <numeric>
 
@@ -247,6 +248,28 @@ Absorbed absorbSum(Operation& op, Builder& b) {
   return {.made = made, .gone = inOrder, .replaced = {{sum->result(), made->result()}}};
 }
 
+/// An axis is divided in each of the blocks between which the part begins and ends: a member's part of a row [q, k, v]
+/// has parts of all three. A whole axis is one block.
+Loops sliceLoops(const Operation& op, const Part& part, bool backward) {
+  Loops loops(op);
+  for (int axis = 0; axis < static_cast<int>(part.whole.size()); ++axis) {
+    const auto i = static_cast<std::size_t>(axis);
+    if (part.steps[i] != 1 || part.sizes[i] == 0) continue;
+    const std::int64_t block = std::gcd(part.whole[i], std::gcd(part.starts[i], part.sizes[i]));
+    const Place whole{0, axis, part.whole[i] / block}, cut{0, axis, part.sizes[i] / block};
+    addIndex(loops, op, {.size = block, .operands = {backward ? cut : whole}, .results = {backward ? whole : cut}});
+  }
+  return loops;
+}
+
+/// As many blocks come before the part, and they are smaller.
+std::vector<Value*> divideSlice(const Operation& op, const Loops& loops, const Division& division,
+                                const std::vector<Value*>& operands, Builder& b) {
+  std::vector<std::int64_t> starts = op.attributes.getInts("starts");
+  starts[static_cast<std::size_t>(formOfResult(loops, 0, division).axis)] /= division.parts;
+  return sameWith(op, loops, division, operands, {{"starts", starts}}, b);
+}
+
 std::vector<std::string> examples() {
   const auto text = [](const char* x, const char* sizes, const char* starts, const char* steps,
                        const std::string& element = "f32") {
@@ -258,6 +281,8 @@ std::vector<std::string> examples() {
           text("[2, 6]", "[2, 3]", "[0, 5]", "[1, -2]"),
           text("[2, 3, 4]", "[1, 2, 4]", "[1, 1, 0]", "[1, 1, 1]"),
           text("[1, 2, 3, 3]", "[1, 2, 2, 1]", "[0, 0, 0, 2]", "[1, 1, 2, 1]"),
+          text("[2, 12]", "[2, 4]", "[0, 8]", "[1, 1]"),
+          text("[12]", "[8]", "[4]", "[1]"),
           text("[4]", "[2]", "[2]", "[1]", "i64")};
 }
 
@@ -271,7 +296,7 @@ PDC_OPS(Slice) {
           .onnx = {onnx("Slice", 1, convertSlice), onnxMany("Split", 1, convertSplit)},
           .operands = {{"X"}},
           .results = {{"Y"}},
-          .attributes = with(integers("sizes", std::nullopt, "the shape of Y")),
+          .attributes = with(shapeOf(0, integers("sizes", std::nullopt, "the shape of Y"))),
           .infer = inferForward,
           .cost = moveCost,
           .gradient = [](GradientContext& g) -> std::vector<Value*> {
@@ -292,6 +317,8 @@ PDC_OPS(Slice) {
             const bool dense = std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 1; });
             return dense && op.operand(0)->type() == resultType(op) ? op.operand(0) : nullptr;
           }},
+          .split = {.loops = [](const Operation& op) { return sliceLoops(op, forwardOf(op), false); },
+                    .divide = divideSlice},
           .reference = moving([](ReferenceContext& c) {
             visitBytes(*c.operands[0], *c.results[0], [&](auto x, auto y) {
               forwardOf(c.op).forEach([&](std::size_t part, std::size_t whole) { y[part] = x[whole]; });
@@ -305,7 +332,7 @@ PDC_OPS(Slice) {
           .summary = "Gradient of slice: dY where the part was, 0 elsewhere",
           .operands = {{"dY"}},
           .results = {{"dX"}},
-          .attributes = with(integers("input_shape", std::nullopt, "the shape of X")),
+          .attributes = with(shapeOf(0, integers("input_shape", std::nullopt, "the shape of X"))),
           .infer = inferBackward,
           .cost = moveCost,
           .kernel = {.use =
@@ -315,13 +342,19 @@ PDC_OPS(Slice) {
                          },
                      .channelBlocks = wholeBlocks},
           .rewrites = {.absorb = absorbSum},
+          .split = {.loops = [](const Operation& op) { return sliceLoops(op, backwardOf(op), true); },
+                    .divide = divideSlice},
           .reference = moving([](ReferenceContext& c) {
             visitBytes(*c.operands[0], *c.results[0], [&](auto dy, auto dx) {
               backwardOf(c.op).forEach([&](std::size_t part, std::size_t whole) { dx[whole] = dy[part]; });
             });
           }),
           .examples = {example("%dy: f32[2, 3]", "%dx = slice_gradient %dy {input_shape = [2, 6], starts = [0, 5], "
-                                                 "steps = [1, -2]} : f32[2, 6]")},
+                                                 "steps = [1, -2]} : f32[2, 6]"),
+                       example("%dy: f32[4, 3]", "%dx = slice_gradient %dy {input_shape = [12, 3], starts = [4, 0], "
+                                                 "steps = [1, 1]} : f32[12, 3]"),
+                       example("%dy: f32[8]",
+                               "%dx = slice_gradient %dy {input_shape = [12], starts = [0], steps = [1]} : f32[12]")},
           .facts = {.takesLow = true},
       },
   };

@@ -3,6 +3,7 @@
 #include "Kernels/KernelOptions.h"
 #include "Raise/Match.h"
 #include "Shared/Define.h"
+#include "Shared/LoopsOf.h"
 #include "pdc/IR/Elementwise.h"
 
 #include <algorithm>
@@ -176,6 +177,7 @@ OpDef forwardOp(const std::string& name, std::string summary, const char* opType
           },
           .kernel = {.use = [logarithm](const Operation& op) { return kernel(op, "forward", logarithm); }},
           .rewrites = {.raise = logarithm ? raiseLogSoftmax : raiseSoftmax},
+          .split = {.loops = alongAxes({.end = -1, .operands = {0}, .results = {0}})},
           .reference = std::move(reference),
           .examples = examples(name),
           .facts = {.ofLogits = logarithm ? OfLogits::logSoftmax : OfLogits::softmax}};
@@ -190,6 +192,7 @@ OpDef gradientOp(const std::string& name, std::string summary, ReferenceFns refe
           .precision = PrecisionClass::keepHigh,
           .cost = perElement(4),
           .kernel = {.use = [logarithm](const Operation& op) { return kernel(op, "inputGradient", logarithm); }},
+          .split = {.loops = alongAxes({.end = -1, .operands = {0, 1}, .results = {0}})},
           .reference = std::move(reference),
           .examples = gradientExamples(name)};
 }

@@ -4,8 +4,11 @@
 // reductions: loss = sum(w · nll) / sum(w), with the labelled class picked by a comparison.
 #include "Convert/Onnx.h"
 #include "Kernels/KernelOptions.h"
+#include "Shared/CrossEntropy.h"
 #include "Shared/Define.h"
+#include "Shared/LoopsOf.h"
 
+#include <algorithm>
 #include <cmath>
 
 using namespace pdc;
@@ -29,11 +32,25 @@ struct Classes {
   }
 };
 
-const std::vector<AttributeDef> attributes = {
-    boolean("has_ignore_index", false, "whether some positions do not count"),
-    integer("ignore_index", -100, "the label of positions that do not count"),
-    number("label_smoothing", 0.0, "share of the loss that all classes have in equal parts, 0 to 1"),
-    integer("gap", 0, "logits at the end of axis 1 that are of no class, so that rows begin where they are read fast")};
+std::vector<AttributeDef> attributes() {
+  std::vector<AttributeDef> all = crossEntropyAttributes();
+  all.push_back(integer(
+      "gap", 0, "logits at the end of axis 1 that are of no class, so that rows begin where they are read fast"));
+  return all;
+}
+std::vector<AttributeDef> gradientAttributes() {
+  std::vector<AttributeDef> all = attributes();
+  all.push_back(integer("classes", 0,
+                        "how many classes a team has, where the logits are one member's part of them, perhaps with "
+                        "padding at the end; 0: the logits have all"));
+  return all;
+}
+
+/// Of the gradient op: all classes, of which the logits may be a member's.
+std::int64_t allClasses(const Attributes& attributes, std::int64_t ofLogits) {
+  const std::int64_t classes = attributes.getInt("classes");
+  return classes > 0 ? classes : ofLogits;
+}
 
 KernelUse kernel(const Operation& op, const Type& logits, const char* method) {
   const Classes size(logits.shape, op.attributes);
@@ -45,53 +62,15 @@ KernelUse kernel(const Operation& op, const Type& logits, const char* method) {
                                                 .ignoreIndex = op.attributes.getInt("ignore_index"),
                                                 .labelSmoothing = op.attributes.getFloat("label_smoothing"),
                                                 .gap = size.gap,
+                                                .total = op.attributes.getOr<std::int64_t>("classes", 0),
                                                 .element = logits.element});
 }
-
-/// Whether the position with `label` counts.
-bool counts(const Operation& op, std::int64_t label) {
-  return !op.attributes.get<bool>("has_ignore_index") || label != op.attributes.getInt("ignore_index");
-}
-
-/// The loss as its definition sees it: weights of classes and smoothing.
-template <class T>
-class Definition {
-public:
-  Definition(ReferenceContext& c, std::size_t weights, std::int64_t classes)
-      : smoothing(static_cast<T>(c.op.attributes.getFloat("label_smoothing"))), classes_(classes) {
-    if (weights < c.operands.size() && c.operands[weights]) weights_ = c.in<T>(weights);
-  }
-  T weight(std::int64_t k) const { return weights_.empty() ? T(1) : weights_[static_cast<std::size_t>(k)]; }
-  /// How much of -log softmax[k] a position with `label` has in the loss.
-  T share(std::int64_t label, std::int64_t k) const {
-    return weight(k) * ((k == label ? 1 - smoothing : T(0)) + smoothing / static_cast<T>(classes_));
-  }
-  /// The sum of the weights of the labels (operand 1) that count; reports a label that is none of the classes.
-  double sumOfWeights(ReferenceContext& c) const {
-    double sum = 0;
-    for (std::int64_t i = 0; i < c.operands[1]->elements(); ++i) {
-      const std::int64_t label = c.operands[1]->asInt(i);
-      if (!counts(c.op, label)) continue;
-      if (label < 0 || label >= classes_)
-        c.error = "label " + std::to_string(label) + " is none of the classes 0 to " + std::to_string(classes_ - 1) +
-                  (label < 0 ? "; ignore_index=" + std::to_string(label) + " leaves it out" : "");
-      else
-        sum += weight(label);
-    }
-    return sum;
-  }
-
-private:
-  T smoothing;
-  std::int64_t classes_;
-  std::span<const T> weights_;
-};
 
 template <class T>
 void lossReference(ReferenceContext& c) {
   const Classes size(operandType(c.op, 0).shape, c.op.attributes);
   const auto x = c.in<T>(0);
-  const Definition<T> definition(c, 2, size.classes);
+  const LossDefinition<T> definition(c, 1, 2, size.classes);
   const double weights = definition.sumOfWeights(c);
   if (!c.error.empty()) return;
   double total = 0;
@@ -105,7 +84,7 @@ void lossReference(ReferenceContext& c) {
       c.out<T>(1)[statistics + size.inner] = 1 / sum;
     }
     const std::int64_t label = c.operands[1]->asInt(at);
-    if (!counts(c.op, label)) return;
+    if (!countsInLoss(c.op, label)) return;
     for (std::int64_t k = 0; k < size.classes; ++k)
       if (const T share = definition.share(label, k); share != 0)
         total += share * (largest - x[first + k * size.inner] + std::log(sum));
@@ -118,48 +97,33 @@ void gradientReference(ReferenceContext& c) {
   const Classes size(resultType(c.op).shape, c.op.attributes);
   const auto x = c.in<T>(2), statistics = c.in<T>(3);
   const auto dx = c.out<T>(0);
-  const Definition<T> definition(c, 4, size.classes);
+  const std::int64_t classes = allClasses(c.op.attributes, size.classes);
+  const ClassesOfMember own(classes, size.classes, c.op.attributes.getInt("classes") > 0 ? c.member : 0);
+  const LossDefinition<T> definition(c, 1, 4, classes);
   const double weights = definition.sumOfWeights(c);
   if (!c.error.empty() || weights == 0) return;
   const T scale = c.in<T>(0)[0] / static_cast<T>(weights);
   size.forEachLabel([&](std::int64_t at, std::int64_t first, std::int64_t known) {
     const std::int64_t label = c.operands[1]->asInt(at);
-    if (!counts(c.op, label)) return;
+    if (!countsInLoss(c.op, label)) return;
     const T largest = statistics[known], factor = statistics[known + size.inner];
     T all = 0;
-    for (std::int64_t k = 0; k < size.classes; ++k) all += definition.share(label, k);
-    for (std::int64_t k = 0; k < size.classes; ++k) {
+    for (std::int64_t k = 0; k < classes; ++k) all += definition.share(label, k);
+    for (std::int64_t k = 0; k < own.count; ++k) {
       const std::int64_t i = first + k * size.inner;
-      dx[i] = (std::exp(x[i] - largest) * factor * all - definition.share(label, k)) * scale;
+      dx[i] = (std::exp(x[i] - largest) * factor * all - definition.share(label, own.first + k)) * scale;
     }
   });
 }
 
-/// Reports unless operand `labels` holds integers for each position of `logits`.
+/// Reports unless operand `labels` holds integers for each position of `logits`, and the gap leaves a class.
 Status requireLabels(const InferContext& c, const char* op, std::size_t labels, const Shape& logits) {
-  const Type& type = c.operand(labels);
   Shape wanted = logits;
   wanted.erase(wanted.begin() + 1);
   if (const std::int64_t gap = c.attributes.getInt("gap"); gap < 0 || gap >= logits[1])
     return c.error() << "'" << op << "' op has gap = " << gap << " behind the classes of " << toString(logits)
                      << ", it must be at least 0 and leave one class";
-  if ((type.element == ElementType::i64 || type.element == ElementType::i32) && type.shape == wanted) return success;
-  return c.error() << "'" << op << "' op needs labels of i64" << toString(wanted) << " or i32" << toString(wanted)
-                   << " for logits of shape " << toString(logits) << ", they are " << toString(type);
-}
-
-/// Of the loss, the statistics and the weights of classes.
-ElementType highOf(const Type& logits) {
-  return isLowPrecision(logits.element) ? ElementType::f32 : logits.element;
-}
-
-/// Reports unless operand `weights` is absent or has a weight for each class, and the smoothing is a share.
-Status requireOptions(const InferContext& c, const char* op, std::size_t weights, const Type& logits) {
-  if (const double smoothing = c.attributes.getFloat("label_smoothing"); !(smoothing >= 0 && smoothing <= 1))
-    return c.error() << "'" << op << "' op has label_smoothing = " << smoothing << ", it must lie between 0 and 1";
-  const std::int64_t classes = logits.shape[1] - c.attributes.getInt("gap");
-  return has(c, weights) ? requireType(c, op, weights, {highOf(logits), {classes}}, "a weight for each class")
-                         : success;
+  return ops::requireLabels(c, op, labels, wanted, "logits of shape " + toString(logits));
 }
 
 Type statisticsOf(const Type& logits) {
@@ -168,22 +132,96 @@ Type statisticsOf(const Type& logits) {
   return statistics;
 }
 
+std::int64_t classesOf(const InferContext& c, const Type& logits) {
+  return logits.shape[1] - c.attributes.getInt("gap");
+}
+
 Types inferLoss(const InferContext& c) {
   const char* op = "softmax_cross_entropy";
   if (!requireFloat(c, op, 0, 2) || !requireLabels(c, op, 1, c.operand(0).shape) ||
-      !requireOptions(c, op, 2, c.operand(0)))
+      !requireLossOptions(c, op, 2, highOf(c.operand(0)), classesOf(c, c.operand(0))))
     return failure;
   return std::vector<Type>{{highOf(c.operand(0)), {}}, statisticsOf(c.operand(0))};
+}
+
+/// Reports unless the logits can be those of a member, where `classes` says that they are.
+Status requireMember(const InferContext& c, const char* op, const Type& logits) {
+  const std::int64_t classes = integerOf(c, "classes");
+  if (classes == 0 || (classes >= logits.shape[1] && integerOf(c, "gap") == 0)) return success;
+  return c.error() << "'" << op << "' op has logits " << toString(logits) << " with gap = " << integerOf(c, "gap")
+                   << ", which are no part of " << classes << " classes";
 }
 
 Types inferGradient(const InferContext& c) {
   const char* op = "softmax_cross_entropy_gradient";
   if (!requireFloat(c, op, 2, 2) || !requireLabels(c, op, 1, c.operand(2).shape) ||
-      !requireType(c, op, 0, {highOf(c.operand(2)), {}}, "a loss") ||
+      !requireMember(c, op, c.operand(2)) || !requireType(c, op, 0, {highOf(c.operand(2)), {}}, "a loss") ||
       !requireType(c, op, 3, statisticsOf(c.operand(2)), "statistics of the logits") ||
-      !requireOptions(c, op, 4, c.operand(2)))
+      !requireLossOptions(c, op, 4, highOf(c.operand(2)), allClasses(c.attributes, classesOf(c, c.operand(2)))))
     return failure;
   return std::vector<Type>{c.operand(2)};
+}
+
+/// Positions, if all have the same weight: the loss is then the mean of the means of equal parts. And classes.
+Loops loopsOfLoss(const Operation& op) {
+  Loops loops(op);
+  const Shape& logits = operandType(op, 0).shape;
+  const bool isMean = !op.attributes.get<bool>("has_ignore_index") && !op.operand(2);
+  for (int axis = 0; axis < static_cast<int>(logits.size()); ++axis)
+    if (axis != 1 && isMean)
+      addIndex(loops, op,
+               {.size = logits[static_cast<std::size_t>(axis)],
+                .operands = {{0, axis}, {1, std::max(axis - 1, 0)}},
+                .results = {{1, axis}},
+                .reduced = {0},
+                .combine = Combine::mean});
+  if (op.attributes.getInt("gap") == 0)
+    addIndex(loops, op, {.size = logits[1], .operands = {{0, 1}}, .results = {}, .mayPad = true, .inOneBlock = true});
+  return loops;
+}
+
+/// Classes only: the gradient is divided by the number of all positions.
+Loops loopsOfGradient(const Operation& op) {
+  Loops loops(op);
+  if (op.attributes.getInt("gap") == 0 && op.attributes.getInt("classes") == 0)
+    addIndex(loops, op,
+             {.size = resultType(op).shape[1],
+              .operands = {{2, 1}},
+              .results = {{0, 1}},
+              .mayPad = true,
+              .inOneBlock = true});
+  return loops;
+}
+
+/// Of a loss that is divided along its classes, the ops of SoftmaxCrossEntropyParts.
+std::vector<Value*> divideLoss(const Operation& op, const Loops& loops, const Division& division,
+                               const std::vector<Value*>& operands, Builder& b) {
+  Value* const x = operands[0];
+  if (formOfOperand(loops, 0, division).axis != 1) return sameWith(op, loops, division, operands, {}, b);
+  const std::int64_t classes = operandType(op, 0).shape[1];
+  Attributes attributes = op.attributes;
+  attributes.erase("gap");
+  attributes.set("classes", classes);
+  const Attributes team = {{"members", division.parts}};
+  Value* own = b.value("softmax_cross_entropy_maxima", {x}, {{"classes", classes}});
+  Value* const maxima = own ? b.value("all_reduce_max", {own}, team) : nullptr;
+  if (!maxima) return {};
+  std::vector<Value*> ofSums = {x, operands[1], maxima};
+  ofSums.insert(ofSums.end(), operands.begin() + 2, operands.end());
+  own = b.value("softmax_cross_entropy_sums", ofSums, attributes);
+  Value* const sums = own ? b.value("all_reduce", {own}, team) : nullptr;
+  if (!sums) return {};
+  std::vector<Value*> ofLoss = {sums, maxima, operands[1]};
+  ofLoss.insert(ofLoss.end(), operands.begin() + 2, operands.end());
+  const Operation* loss =
+      b.create("softmax_cross_entropy_of_sums", ofLoss, attributes, {true, op.result(1) != nullptr});
+  return loss ? loss->results() : std::vector<Value*>();
+}
+
+/// A member that has some classes is told how many there are.
+std::vector<Value*> divideGradient(const Operation& op, const Loops& loops, const Division& division,
+                                   const std::vector<Value*>& operands, Builder& b) {
+  return sameWith(op, loops, division, operands, {{"classes", resultType(op).shape[1]}}, b);
 }
 
 /// The definition of ONNX's losses, op by op. `logProbabilities` has its classes on axis 1.
@@ -282,6 +320,7 @@ std::vector<std::string> examples() {
   return {text("[4, 3]", "[4, 2]", "i64[4]"),
           text("[1, 2]", "[1, 2]", "i32[1]"),
           text("[2, 5, 3]", "[2, 2, 3]", "i64[2, 3]"),
+          text("[2, 6]", "[2, 2]", "i64[2]", " {label_smoothing = 0.25}"),
           text("[6, 3]", "[6, 2]", "i64[6]", " {has_ignore_index = true, ignore_index = 1}"),
           text("[2, 2, 2, 3]", "[2, 2, 2, 3]", "i32[2, 2, 3]", " {has_ignore_index = true, ignore_index = 0}"),
           text("[3, 4]", "[3, 2]", "i64[3]", " {label_smoothing = 0.1}"),
@@ -296,6 +335,15 @@ std::vector<std::string> gradientExamples() {
   return {example("%dloss: f32[], %label: i64[4], %x: f32[4, 3]",
                   "%loss, %s = softmax_cross_entropy %x, %label : f32[], f32[4, 2]\n"
                   "%dx = softmax_cross_entropy_gradient %dloss, %label, %x, %s : f32[4, 3]"),
+          example("%dloss: f32[], %label: i64[2, 3], %x: f32[2, 6, 3], %positive: f32[6]",
+                  "%loss, %s = softmax_cross_entropy %x, %label, %positive {has_ignore_index = true, ignore_index = 1} "
+                  ": f32[], f32[2, 2, 3]\n"
+                  "%dx = softmax_cross_entropy_gradient %dloss, %label, %x, %s, %positive {has_ignore_index = true, "
+                  "ignore_index = 1} : f32[2, 6, 3]"),
+          // Of the first member's classes.
+          example("%dloss: f32[], %label: i64[4], %x: f32[4, 3], %positive_s: f32[4, 2]",
+                  "%dx = softmax_cross_entropy_gradient %dloss, %label, %x, %positive_s {classes = 5, "
+                  "label_smoothing = 0.1} : f32[4, 3]"),
           example("%dloss: f32[], %label: i64[4], %x: f32[4, 5], %positive: f32[3]",
                   "%loss, %s = softmax_cross_entropy %x, %label, %positive {gap = 2, label_smoothing = 0.2} : f32[], "
                   "f32[4, 2]\n"
@@ -315,7 +363,7 @@ PDC_OPS(SoftmaxCrossEntropy) {
           .onnx = {onnxMany("SoftmaxCrossEntropyLoss", 2, [](OnnxReader& n) { return convertLoss(n, true); })},
           .operands = {{"logits"}, {"labels"}, {.name = "weights", .optional = true, .keepsHigh = true}},
           .results = {{"loss"}, {.name = "statistics", .optional = true}},
-          .attributes = attributes,
+          .attributes = attributes(),
           .infer = inferLoss,
           .precision = PrecisionClass::readLow,
           .cost = perElement(14),
@@ -340,6 +388,7 @@ PDC_OPS(SoftmaxCrossEntropy) {
                          for (const Value* result : op.results()) wanted.push_back(result != nullptr);
                          return b.create(op.def().name, operands, gap, wanted);
                        }},
+          .split = {.loops = loopsOfLoss, .divide = divideLoss},
           .usage = {.choices = [](const Operation& op, std::size_t i) -> std::int64_t {
             const Shape& logits = operandType(op, 0).shape;
             return i == 1 && logits.size() > 1 ? logits[1] - op.attributes.getInt("gap") : 0;
@@ -357,7 +406,7 @@ PDC_OPS(SoftmaxCrossEntropy) {
                        {.name = "statistics", .keepsHigh = true},
                        {.name = "weights", .optional = true, .keepsHigh = true}},
           .results = {{"dlogits"}},
-          .attributes = attributes,
+          .attributes = gradientAttributes(),
           .infer = inferGradient,
           .precision = PrecisionClass::readLow,
           .cost =
@@ -366,6 +415,7 @@ PDC_OPS(SoftmaxCrossEntropy) {
               },
           .kernel = {.use = [](const Operation& op) { return kernel(op, resultType(op), "inputGradient"); },
                      .replaceable = {{.operand = 2}}},
+          .split = {.loops = loopsOfGradient, .divide = divideGradient},
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = gradientExamples(),
           .facts = {.takesLow = true},

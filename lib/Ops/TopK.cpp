@@ -2,6 +2,7 @@
 #include "Convert/Indices.h"
 #include "Kernels/KernelOptions.h"
 #include "Shared/Define.h"
+#include "Shared/LoopsOf.h"
 
 #include <algorithm>
 #include <numeric>
@@ -92,6 +93,7 @@ PDC_OPS(TopK) {
       },
       .cost = perElement(8),
       .kernel = {.use = [](const Operation& op) { return kernelUse<pdcrt::TopK>("TopK", "forward", optionsOf(op)); }},
+      .split = {.loops = loopsBesideAxis},
       .reference = moving(findLargest),
       .examples = {example("%x: f32[5]", "%i = top_k %x {axis = 0, k = 3} : i64[3]"),
                    example("%x: f32[2, 4, 3]", "%i = top_k %x {axis = 1, k = 2, largest = false} : i64[2, 2, 3]"),

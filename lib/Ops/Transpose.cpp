@@ -2,6 +2,7 @@
 #include "Convert/Onnx.h"
 #include "Kernels/KernelOptions.h"
 #include "Shared/Define.h"
+#include "Shared/LoopsOf.h"
 
 #include <algorithm>
 #include <numeric>
@@ -55,6 +56,18 @@ Value* simplified(Operation& op, Builder& b) {
   return b.value(op.def().name, {x->definer()->operand(0)}, {{"permutation", both}});
 }
 
+Loops transposeLoops(const Operation& op) {
+  Loops loops(op);
+  for (int axis = 0; axis < resultType(op).rank(); ++axis) {
+    const auto i = static_cast<std::size_t>(axis);
+    addIndex(loops, op,
+             {.size = resultType(op).shape[i],
+              .operands = {{0, static_cast<int>(permutationOf(op)[i])}},
+              .results = {{0, axis}}});
+  }
+  return loops;
+}
+
 std::vector<std::string> examples() {
   const auto text = [](const char* x, const char* permutation, const char* y) {
     return example("%x: " + std::string(x),
@@ -92,6 +105,7 @@ PDC_OPS(Transpose) {
                            {.input = toRuntime(operandType(op, 0).shape), .permutation = axesOf(permutationOf(op))});
                      }},
       .rewrites = {.canonicalize = simplified},
+      .split = {.loops = transposeLoops},
       .reference = moving([](ReferenceContext& c) {
         visitBytes(*c.operands[0], *c.results[0], [&](auto x, auto y) {
           const std::vector<std::int64_t> strides = stridesOf(resultType(c.op).shape);

@@ -12,6 +12,7 @@
 #include "pdcrt/kernels/Pad.h"
 #include "pdcrt/kernels/Reduce.h"
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
+#include "pdcrt/kernels/SoftmaxCrossEntropyParts.h"
 
 using namespace pdcrt;
 
@@ -266,6 +267,40 @@ TYPED_TEST(LowPrecision, CrossEntropyIsThatOfFloats) {
     expectClose(statistics, toDouble(expectedStatistics), "statistics");
     this->expectRounded(dlogits, toDouble(expected), "dlogits");
   }
+}
+
+/// The last of three members, whose logits end with padding.
+TYPED_TEST(LowPrecision, PartsOfCrossEntropyAreThoseOfFloats) {
+  using T = TypeParam;
+  struct Last : Team {
+    int member() const override { return 2; }
+    int members() const override { return 3; }
+  } last;
+  SoftmaxCrossEntropyParts::Options o = {.batch = 3, .classes = 37, .total = 109, .labelSmoothing = 0.25};
+  const std::int64_t count = o.batch * o.classes;
+  const Buffer<T> logits = this->random(count, 1), dlogits(count);
+  const Buffer<float> wide = this->widened(logits), expected(count), dloss = {0.75f}, maxima(o.batch),
+                      expectedMaxima(o.batch), sums(3 * o.batch), expectedSums(3 * o.batch),
+                      statistics = {2, 3, 4, 0.01f, 0.02f, 0.03f};
+  const Buffer<std::int64_t> labels = {108, 73, 90};
+  RoomyStream q;
+  q.join(&last);
+  const SoftmaxCrossEntropyParts inFloats(this->setup, o);
+  inFloats.maxima(q, wide, expectedMaxima);
+  inFloats.sums(q, wide, labels, expectedMaxima, {}, expectedSums);
+  SoftmaxCrossEntropy::Options whole = {
+      .batch = o.batch, .classes = o.classes, .labelSmoothing = 0.25, .total = o.total};
+  SoftmaxCrossEntropy(this->setup, whole).inputGradient(q, dloss, labels, wide, statistics, {}, expected);
+  o.element = whole.element = elementOf<T>();
+  const SoftmaxCrossEntropyParts kernel(this->setup, o);
+  kernel.maxima(q, logits, maxima);
+  kernel.sums(q, logits, labels, maxima, {}, sums);
+  SoftmaxCrossEntropy(this->setup, whole).inputGradient(q, dloss, labels, logits, statistics, {}, dlogits);
+  EXPECT_TRUE(std::ranges::equal(maxima.values(), expectedMaxima.values()));
+  expectClose(sums, toDouble(expectedSums), "sums");
+  this->expectRounded(dlogits, toDouble(expected), "dlogits");
+  for (std::int64_t row = 0; row < o.batch; ++row)
+    for (std::int64_t c = 35; c < 37; ++c) EXPECT_EQ(float(dlogits[row * 37 + c]), 0) << "padding";
 }
 
 TYPED_TEST(LowPrecision, NormalisationIsThatOfFloats) {

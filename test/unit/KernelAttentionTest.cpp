@@ -3,6 +3,8 @@
 // shape, causal, with dropout.
 #include "AttentionDefinition.h"
 #include "KernelTest.h"
+#include "TeamMember.h"
+#include "pdcrt/Random.h"
 #include "pdcrt/kernels/Attention.h"
 #include "pdcrt/kernels/Dropout.h"
 
@@ -139,6 +141,59 @@ TEST(AttentionKernel, DropsAsDropoutDoes) {
          .op = 3});
 }
 
+/// The mask that a member draws for the weights of its part, whose sizes these are.
+std::vector<std::uint8_t> maskOfMember(const Attention::Options& part, Draw draw, std::int64_t member) {
+  const Inputs in(part);
+  const std::int64_t rows = part.batch * part.heads * part.queries;
+  const Buffer<float> y(rows * part.valueSize), largest(rows), inverse(rows);
+  const Buffer<std::uint8_t> mask(rows * part.keys);
+  pdcrt::Setup setup;
+  const Attention attention(setup, part);
+  TeamMember team(member, part.members);
+  expectGoodManners(
+      setup, {y, largest, inverse, mask},
+      [&](Stream& q) {
+        q.join(&team);
+        attention.forwardDropped(q, draw, in.q, in.k, in.v, {}, y, largest, inverse, mask);
+      },
+      productMemory);
+  const std::vector<std::uint8_t> drawn{mask.values().begin(), mask.values().end()};
+  expectClose(y, expected(part, in, drawn).y, "y"); // what is drawn is what is dropped
+  return drawn;
+}
+
+TEST(AttentionKernel, AMembersHeadsOrSamplesDropAsInTheWhole) {
+  const Draw draw{.seed = 42, .minibatch = 7};
+  for (std::int64_t members : {2, 3})
+    for (std::int64_t keys : {7, 8}) {
+      SCOPED_TRACE(testing::Message() << members << " members, " << keys << " keys");
+      const Attention::Options whole{.batch = 6,
+                                     .heads = 6,
+                                     .groups = 6,
+                                     .queries = 5,
+                                     .keys = keys,
+                                     .size = 4,
+                                     .valueSize = 3,
+                                     .ratio = 0.4,
+                                     .op = 9};
+      const std::vector<std::uint8_t> all = maskOf(whole, draw);
+      Attention::Options ofHeads = whole, ofSamples = whole;
+      ofHeads.members = ofSamples.members = members;
+      ofHeads.heads = ofHeads.groups = 6 / members;
+      ofHeads.run = ofHeads.heads * 5 * keys;
+      ofSamples.batch = 6 / members;
+      ofSamples.run = ofSamples.batch * 6 * 5 * keys;
+      for (const Attention::Options& part : {ofHeads, ofSamples})
+        for (std::int64_t m = 0; m < members; ++m) {
+          const std::vector<std::uint8_t> mask = maskOfMember(part, draw, m);
+          const pdcrt::OwnElements own{part.run, members, m};
+          for (std::size_t i = 0; i < mask.size(); ++i)
+            ASSERT_EQ(mask[i], all[static_cast<std::size_t>(own.at(static_cast<std::int64_t>(i)))])
+                << "member " << m << ", runs of " << part.run << ", element " << i;
+        }
+    }
+}
+
 TEST(AttentionKernel, ComputesTheGradientsThatAreWanted) {
   const Attention::Options o{.heads = 2, .groups = 2, .queries = 3, .keys = 4, .size = 2, .valueSize = 2};
   const Inputs in(o);
@@ -165,6 +220,7 @@ TEST(AttentionKernel, RefusesSizesThatDoNotFit) {
   refuses([](auto& o) { o.groups = 3; });
   refuses([](auto& o) { o.causal = true, o.queries = 4; });
   refuses([](auto& o) { o.ratio = 1; });
+  refuses([](auto& o) { o.run = 5, o.members = 2; });
   refuses([](auto& o) { o.bias = {1, 1, 3, 2}; });
   refuses([](auto& o) { o.bias = {3}; });
 }

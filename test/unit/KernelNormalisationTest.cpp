@@ -5,6 +5,7 @@
 #include "KernelTest.h"
 #include "pdcrt/kernels/Softmax.h"
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
+#include "pdcrt/kernels/SoftmaxCrossEntropyParts.h"
 
 #include <limits>
 #include <ostream>
@@ -216,6 +217,180 @@ INSTANTIATE_TEST_SUITE_P(
             SoftmaxCrossEntropy::Options{.batch = 4, .classes = 37, .hasIgnoreIndex = true, .ignoreIndex = 3, .gap = 3},
             SoftmaxCrossEntropy::Options{.batch = 3, .classes = 5, .inner = 4, .labelSmoothing = 0.25, .gap = 2}),
         testing::Bool()));
+
+// ---- SoftmaxCrossEntropyParts, and the gradient of a part ----
+
+class MemberOf : public Team {
+public:
+  MemberOf(int member, int members) : member_(member), members_(members) {}
+  int member() const override { return member_; }
+  int members() const override { return members_; }
+
+private:
+  int member_, members_;
+};
+
+SoftmaxCrossEntropyParts::Options partsOf(const SoftmaxCrossEntropy::Options& o, std::int64_t members) {
+  return {.batch = o.batch,
+          .classes = (o.classes + members - 1) / members,
+          .inner = o.inner,
+          .total = o.classes,
+          .hasIgnoreIndex = o.hasIgnoreIndex,
+          .ignoreIndex = o.ignoreIndex,
+          .labelSmoothing = o.labelSmoothing};
+}
+
+/// What a team makes of logits whose classes it divides.
+class LossOfTeam {
+  SoftmaxCrossEntropyParts::Options o_;
+  int members_;
+  std::int64_t positions_;
+  pdcrt::Setup setup_;
+  std::vector<Buffer<float>> logits_;
+  const Buffer<float> own_ = room(positions_);
+
+public:
+  LossOfTeam(const SoftmaxCrossEntropy::Options& o, std::int64_t members, const Buffer<float>& logits)
+      : o_(partsOf(o, members)), members_(static_cast<int>(members)), positions_(o.batch * o.inner) {
+    for (int m = 0; m < members_; ++m) {
+      const Buffer<float>& own = logits_.emplace_back(positions_ * o_.classes);
+      for (std::int64_t i = 0; i < own.count(); ++i) {
+        const std::int64_t c = m * o_.classes + i / o.inner % o_.classes, row = i / o.inner / o_.classes;
+        own[i] = c < o.classes ? logits[(row * o.classes + c) * o.inner + i % o.inner]
+                               : std::numeric_limits<float>::quiet_NaN(); // nobody looks there
+      }
+    }
+  }
+
+  template <class Label>
+  void forward(const Buffer<Label>& labels, View<const float> weights) {
+    const SoftmaxCrossEntropyParts kernel(setup_, o_);
+    std::fill_n(maxima.values().begin(), positions_, -std::numeric_limits<float>::infinity());
+    std::fill_n(sums.values().begin(), 3 * positions_, 0.0f);
+    for (int m = 0; m < members_; ++m) {
+      call(m, {own_}, [&](Stream& q) { kernel.maxima(q, logits_[std::size_t(m)], own_); });
+      for (std::int64_t i = 0; i < positions_; ++i) maxima[i] = std::max(maxima[i], own_[i]);
+    }
+    for (int m = 0; m < members_; ++m) {
+      const Buffer<float> own(3 * positions_);
+      call(m, {own}, [&](Stream& q) { kernel.sums(q, logits_[std::size_t(m)], labels, maxima, weights, own); });
+      for (std::int64_t i = 0; i < own.count(); ++i) sums[i] += own[i];
+    }
+    call(0, {loss, statistics}, [&](Stream& q) { kernel.ofSums(q, sums, maxima, labels, weights, loss, statistics); });
+  }
+  /// All classes, put together.
+  template <class Label>
+  Buffer<float> gradient(const SoftmaxCrossEntropy::Options& whole, const Buffer<float>& dloss,
+                         const Buffer<Label>& labels, const Buffer<float>& known, View<const float> weights) {
+    SoftmaxCrossEntropy::Options o = whole;
+    o.classes = o_.classes;
+    o.total = o_.total;
+    const SoftmaxCrossEntropy kernel(setup_, o);
+    Buffer<float> all(positions_ * o.total);
+    for (int m = 0; m < members_; ++m) {
+      const Buffer<float>& x = logits_[std::size_t(m)];
+      const Buffer<float> own(x.count());
+      call(m, {own}, [&](Stream& q) { kernel.inputGradient(q, dloss, labels, x, known, weights, own); });
+      for (std::int64_t i = 0; i < own.count(); ++i) {
+        const std::int64_t c = m * o.classes + i / o.inner % o.classes, row = i / o.inner / o.classes;
+        if (c < o.total)
+          all[(row * o.total + c) * o.inner + i % o.inner] = own[i];
+        else
+          EXPECT_EQ(own[i], 0) << "padding of member " << m;
+      }
+      RoomyStream q; // in place
+      MemberOf team(m, members_);
+      q.join(&team);
+      kernel.inputGradient(q, dloss, labels, x, known, weights, x);
+      EXPECT_TRUE(std::ranges::equal(x.values(), own.values()));
+    }
+    return all;
+  }
+
+  const Buffer<float> loss = room(1), maxima = room(positions_), sums = room(3 * positions_),
+                      statistics = room(2 * positions_);
+
+private:
+  void call(int member, std::initializer_list<std::reference_wrapper<const GuardedBytes>> results,
+            const std::function<void(Stream&)>& function) {
+    MemberOf team(member, members_);
+    expectGoodManners(setup_, results, [&](Stream& q) {
+      q.join(&team);
+      function(q);
+    });
+  }
+};
+
+class CrossEntropyParts : public CrossEntropy {};
+
+TEST_P(CrossEntropyParts, TogetherAreTheWhole) {
+  RoomyStream q;
+  kernel.forward(q, logits, labels, weights(), loss, statistics);
+  kernel.inputGradient(q, dloss, labels, logits, statistics, weights(), dlogits);
+  for (std::int64_t members : {2, 3}) {
+    SCOPED_TRACE(testing::Message() << members << " members");
+    LossOfTeam team(o, members, logits), narrow(o, members, logits);
+    team.forward(labels, weights());
+    narrow.forward(labels32, weights());
+    expectClose(team.loss, toDouble(loss), "loss");
+    expectClose(team.statistics, toDouble(statistics), "statistics");
+    EXPECT_EQ(narrow.loss[0], team.loss[0]);
+    expectClose(team.gradient(o, dloss, labels, team.statistics, weights()), toDouble(dlogits), "dlogits");
+    expectClose(narrow.gradient(o, dloss, labels32, team.statistics, weights()), toDouble(dlogits), "dlogits");
+  }
+}
+
+// Four classes leave the last of three members without one.
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CrossEntropyParts,
+    testing::Combine(
+        testing::Values(
+            SoftmaxCrossEntropy::Options{.batch = 4, .classes = 5},
+            SoftmaxCrossEntropy::Options{.batch = 4, .classes = 5, .labelSmoothing = 0.25},
+            SoftmaxCrossEntropy::Options{.batch = 3, .classes = 6, .inner = 4, .labelSmoothing = 0.1},
+            SoftmaxCrossEntropy::Options{.batch = 9, .classes = 5, .hasIgnoreIndex = true, .labelSmoothing = 1},
+            SoftmaxCrossEntropy::Options{
+                .batch = 2, .classes = 4, .inner = 7, .hasIgnoreIndex = true, .ignoreIndex = 2},
+            SoftmaxCrossEntropy::Options{.batch = 3, .classes = 4099, .hasIgnoreIndex = true, .ignoreIndex = 3},
+            SoftmaxCrossEntropy::Options{.batch = 3, .classes = 2051, .labelSmoothing = 0.1}),
+        testing::Bool()));
+
+TEST(CrossEntropyParts, ALabelOutsideTheClassesMakesTheLossNaN) {
+  const SoftmaxCrossEntropy::Options o = {.batch = 2, .classes = 5};
+  for (std::int64_t bad : {-1, 5}) { // which is the padding's place
+    LossOfTeam team(o, 3, randomBuffer(10, 1));
+    team.forward(Buffer<std::int64_t>{bad, 0}, {});
+    EXPECT_TRUE(std::isnan(team.loss[0])) << "label " << bad;
+  }
+}
+
+TEST(CrossEntropyParts, WithNoLabelLeftTheLossIsZero) {
+  LossOfTeam team({.batch = 2, .classes = 5, .hasIgnoreIndex = true}, 2, randomBuffer(10, 1));
+  team.forward(Buffer<std::int64_t>{-100, -100}, {});
+  EXPECT_EQ(team.loss[0], 0);
+}
+
+TEST(CrossEntropyParts, NaNSpoilsTheLossWhereverItIs) {
+  for (std::int64_t at = 0; at < 5; ++at) {
+    const Buffer<float> x = randomBuffer(5, 1);
+    x[at] = std::numeric_limits<float>::quiet_NaN();
+    LossOfTeam team({.batch = 1, .classes = 5}, 2, x);
+    team.forward(Buffer<std::int64_t>{1}, {});
+    EXPECT_TRUE(std::isnan(team.loss[0])) << "at " << at;
+  }
+}
+
+TEST(CrossEntropyParts, LogitsOfMinusInfinityMakeNoNaNWhereAnotherIsFinite) {
+  const float none = -std::numeric_limits<float>::infinity();
+  const SoftmaxCrossEntropy::Options o = {.batch = 2, .classes = 4, .hasIgnoreIndex = true, .ignoreIndex = 3};
+  LossOfTeam team(o, 2, {none, none, 1, 1, none, none, none, none});
+  team.forward(Buffer<std::int64_t>{2, 3}, {}); // the second row does not count
+  EXPECT_NEAR(team.loss[0], std::log(2.0), 1e-6);
+  for (float sum : team.sums.values()) EXPECT_FALSE(std::isnan(sum));
+  team.forward(Buffer<std::int64_t>{2, 0}, {});
+  EXPECT_TRUE(std::isnan(team.loss[0]));
+  EXPECT_TRUE(std::isnan(team.statistics[3])) << "the factor of probabilities";
+}
 
 TEST(CrossEntropyRows, OfManyClassesBeginAnywhereAndMayHaveOneLargeLogit) {
   constexpr std::int64_t batch = 3;

@@ -1,6 +1,7 @@
 // LINK: pdcrt_kernels
 // The counter-based generator against its published test vectors, permutations, Dropout, and updates.
 #include "KernelTest.h"
+#include "TeamMember.h"
 #include "pdcrt/Optimizer.h"
 #include "pdcrt/Random.h"
 #include "pdcrt/kernels/Dropout.h"
@@ -111,6 +112,53 @@ TEST(DropoutKernel, ElementIDrawsWordIOfItsStream) {
 TEST(DropoutKernel, AnElementsMaskDoesNotDependOnHowManyThereAre) {
   const auto few = maskOf(3, {1, 2}, 101, 0.5), many = maskOf(3, {1, 2}, 1000, 0.5);
   EXPECT_TRUE(std::equal(few.begin(), few.end(), many.begin()));
+}
+
+/// Of a tensor of `rows` rows, each of which has `run` elements for each member.
+void expectPartsOfTheWhole(std::int64_t rows, std::int64_t run, std::int64_t members) {
+  SCOPED_TRACE(testing::Message() << rows << " rows, " << members << " runs of " << run);
+  const Draw draw{.seed = 42, .minibatch = 7};
+  const std::int64_t share = rows * run;
+  const std::vector<std::uint8_t> whole = maskOf(5, draw, share * members, 0.4);
+  const Buffer<float> x = randomBuffer(share, 1), y(share);
+  const Buffer<std::uint8_t> mask(share);
+  pdcrt::Setup setup;
+  const Dropout dropout(setup, {.elements = share, .op = 5, .ratio = 0.4, .run = run, .members = members});
+  for (std::int64_t m = 0; m < members; ++m) {
+    TeamMember member(m, members);
+    expectGoodManners(setup, {y, mask}, [&](Stream& q) {
+      q.join(&member);
+      dropout.forward(q, draw, x, y, mask);
+    });
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::int64_t i = 0; i < run; ++i) {
+        const bool kept = mask[row * run + i] != 0;
+        ASSERT_EQ(kept, whole[static_cast<std::size_t>((row * members + m) * run + i)] != 0)
+            << "member " << m << ", row " << row << ", element " << i;
+        ASSERT_EQ(y[row * run + i], kept ? x[row * run + i] * static_cast<float>(1 / 0.6) : 0.0f);
+      }
+  }
+}
+
+TEST(DropoutKernel, AMembersPartDrawsAsInTheWhole) {
+  for (std::int64_t members : {2, 3})
+    for (std::int64_t run : {1, 3, 4, 6, 17, 32, 36, 100, 1028}) {
+      expectPartsOfTheWhole(1, run, members);
+      expectPartsOfTheWhole(7, run, members);
+    }
+  expectPartsOfTheWhole(500, 260, 2); // for several threads
+  expectPartsOfTheWhole(500, 261, 3);
+}
+
+TEST(DropoutKernel, RefusesAPartThatIsNone) {
+  pdcrt::Setup setup;
+  EXPECT_NO_THROW(Dropout(setup, {.elements = 8, .run = 4, .members = 2}));
+  EXPECT_THROW(Dropout(setup, {.elements = 8, .run = 3, .members = 2}), std::runtime_error);
+  EXPECT_THROW(Dropout(setup, {.elements = 8, .run = -1, .members = 2}), std::runtime_error);
+  EXPECT_THROW(Dropout(setup, {.elements = 8, .run = 4, .members = 0}), std::runtime_error);
+  const std::int64_t many = std::int64_t{1} << 33; // of two members they are too many
+  EXPECT_NO_THROW(Dropout(setup, {.elements = many}));
+  EXPECT_THROW(Dropout(setup, {.elements = many, .run = many, .members = 2}), std::runtime_error);
 }
 
 TEST(DropoutKernel, DropsTheShareThatItIsTold) {

@@ -19,6 +19,7 @@
 #include "pdcrt/kernels/Rnn.h"
 #include "pdcrt/kernels/Softmax.h"
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
+#include "pdcrt/kernels/SoftmaxCrossEntropyParts.h"
 #include "pdcrt/kernels/Transpose.h"
 
 #include <algorithm>
@@ -335,6 +336,22 @@ TEST(KernelThreads, SoftmaxCrossEntropy) {
           entropy.inputGradient(q, dloss, labels, logits, statistics, classWeights, dlogits);
         });
   }
+}
+
+TEST(KernelThreads, SoftmaxCrossEntropyParts) {
+  const SoftmaxCrossEntropyParts::Options o = {
+      .batch = 7, .classes = 1000, .inner = 31, .total = 1999, .labelSmoothing = 0.1};
+  const std::int64_t positions = o.batch * o.inner;
+  const Buffer<float> logits = randomBuffer(positions * o.classes, 1), maxima = room(positions),
+                      sums = room(3 * positions);
+  Buffer<std::int64_t> labels(positions);
+  for (std::int64_t i = 0; i < labels.count(); ++i) labels[i] = i * 13 % 40;
+  expectSame(
+      {maxima, sums}, 0, [&](pdcrt::Setup& setup) { return SoftmaxCrossEntropyParts(setup, o); },
+      [&](const SoftmaxCrossEntropyParts& parts, Stream& q) {
+        parts.maxima(q, logits, maxima);
+        parts.sums(q, logits, labels, maxima, {}, sums);
+      });
 }
 
 // Products of fewer rows may sum in another order. A batch of 6 is for two and three threads, 60 steps give each

@@ -9,6 +9,11 @@ using namespace pdc::testing;
 
 namespace {
 
+/// Whether one program computes it by itself.
+bool isOfOneMember(const OpDef& def) {
+  return def.kind != OpKind::composed && def.kind != OpKind::collective;
+}
+
 /// All examples of an op as one graph, whose values are told apart by a suffix, with all results as outputs.
 std::unique_ptr<Module> moduleOf(const OpDef& def) {
   std::string inputs, body;
@@ -54,7 +59,7 @@ protected:
       auto* p = new Programs;
       std::vector<const Module*> pointers;
       for (const OpDef* def : allOps().all())
-        if (def->kind != OpKind::composed) {
+        if (isOfOneMember(*def)) {
           p->defs.push_back(def);
           p->modules.push_back(moduleOf(*def));
           pointers.push_back(p->modules.back().get());
@@ -72,13 +77,13 @@ protected:
 std::vector<std::size_t> indices() {
   std::vector<std::size_t> all;
   for (const OpDef* def : allOps().all())
-    if (def->kind != OpKind::composed) all.push_back(all.size());
+    if (isOfOneMember(*def)) all.push_back(all.size());
   return all;
 }
 
 const OpDef& defAt(std::size_t index) {
   for (const OpDef* def : allOps().all())
-    if (def->kind != OpKind::composed && index-- == 0) return *def;
+    if (isOfOneMember(*def) && index-- == 0) return *def;
   std::abort();
 }
 

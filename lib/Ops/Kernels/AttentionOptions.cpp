@@ -44,6 +44,8 @@ pdcrt::Attention::Options pdc::ops::attentionOptions(const Operation& op, std::s
           .hides = op.attributes.get<bool>("hides"),
           .ratio = op.attributes.getOr("ratio", 0.0),
           .op = static_cast<std::uint32_t>(op.attributes.getOr("op_number", std::int64_t{0})),
+          .run = op.attributes.getOr("run", std::int64_t{0}),
+          .members = op.attributes.getOr("members", std::int64_t{1}),
           .element = operandType(op, first + query).element,
           .algorithms = *algorithmsOf(op.attributes)};
 }

@@ -32,6 +32,7 @@
 #include "pdcrt/kernels/Slice.h"
 #include "pdcrt/kernels/Softmax.h"
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
+#include "pdcrt/kernels/SoftmaxCrossEntropyParts.h"
 #include "pdcrt/kernels/TopK.h"
 #include "pdcrt/kernels/Transpose.h"
 
@@ -193,7 +194,7 @@ KernelUse kernelUse(const char* className, const char* method, const typename Ke
   };
 
 PDC_FIELDS(Attention::Options, batch, heads, groups, queries, keys, size, valueSize, scale, causal, bias, hides, ratio,
-           op, element, algorithms)
+           op, run, members, element, algorithms)
 PDC_FIELDS(AveragePool2d::Options, input, output, kernel, strides, pads, countIncludePad, lanes)
 PDC_FIELDS(BatchNorm::Options, input, epsilon, momentum, unbiased, relu, lanes)
 PDC_FIELDS(Broadcast::Options, input, output)
@@ -201,8 +202,8 @@ PDC_FIELDS(Concat::Options, outer, inner)
 PDC_FIELDS(Conv2d::Options, input, filter, strides, pads, dilations, groups, bias, relu, pooled, inputLanes,
            outputLanes, filterLanes, element, algorithms)
 PDC_FIELDS(CumSum::Options, outer, size, inner, exclusive, reverse)
-PDC_FIELDS(Dropout::Options, elements, op, ratio)
-PDC_FIELDS(Gather::Options, outer, size, inner, count)
+PDC_FIELDS(Dropout::Options, elements, op, ratio, run, members)
+PDC_FIELDS(Gather::Options, outer, size, inner, count, rows)
 PDC_FIELDS(Gru::Options, steps, batch, hidden, order, reverse)
 PDC_FIELDS(LayerNorm::Options, rows, size, epsilon)
 PDC_FIELDS(Linear::Options, rows, inputs, outputs, transposed, bias, element, wideGradient, algorithms)
@@ -218,7 +219,9 @@ PDC_FIELDS(Rnn::Options, steps, batch, hidden, relu, reverse)
 PDC_FIELDS(Scatter::Options, size, inner, count, kind)
 PDC_FIELDS(Slice::Options, input, output, starts, steps)
 PDC_FIELDS(Softmax::Options, rows, classes, logarithm)
-PDC_FIELDS(SoftmaxCrossEntropy::Options, batch, classes, inner, hasIgnoreIndex, ignoreIndex, labelSmoothing, gap,
+PDC_FIELDS(SoftmaxCrossEntropy::Options, batch, classes, inner, hasIgnoreIndex, ignoreIndex, labelSmoothing, gap, total,
+           element)
+PDC_FIELDS(SoftmaxCrossEntropyParts::Options, batch, classes, inner, total, hasIgnoreIndex, ignoreIndex, labelSmoothing,
            element)
 PDC_FIELDS(TopK::Options, outer, size, inner, k, largest)
 PDC_FIELDS(Transpose::Options, input, permutation)

@@ -101,3 +101,54 @@ ChannelBlocks pdc::ops::blocksBesideFilter(const Operation& op) {
 std::int64_t pdc::ops::fanInOfConvolution(const Operation& op) {
   return product(operandType(op, 1).shape, 1, 4);
 }
+
+// Channels of x are groups · inputs, channels of y are groups · outputs, and w is [groups · outputs, inputs, …]. Groups
+// are the first index, as divideConvolution expects it.
+
+Loops pdc::ops::loopsOfConvolution(const Operation& op, bool mayDivideInputs) {
+  const Shape &x = operandType(op, 0).shape, &w = operandType(op, 1).shape;
+  const std::int64_t groups = op.attributes.getInt("groups");
+  Loops loops(op);
+  addIndex(loops, op, {.size = groups, .operands = {{0, 1}, {1, 0}, {2, 0}}, .results = {{0, 1}, {1, 1}}});
+  addIndex(loops, op, {.size = x[0], .operands = {{0, 0}}, .results = {{0, 0}, {1, 0}}});
+  addIndex(loops, op,
+           {.size = w[0] / groups,
+            .operands = {{1, 0, groups}, {2, 0, groups}},
+            .results = {{0, 1, groups}, {1, 1, groups}}});
+  if (!mayDivideInputs) return loops;
+  addIndex(loops, op, {.size = w[1], .operands = {{0, 1, groups}, {1, 1}}, .results = {}, .reduced = {0}});
+  if (op.operands().size() > 2 && op.operand(2)) loops.added = {.operand = 2, .axis = 1};
+  return loops;
+}
+
+Loops pdc::ops::loopsOfInputGradient(const Operation& op) {
+  const Shape &dy = operandType(op, 0).shape, &w = operandType(op, 1).shape;
+  const std::int64_t groups = op.attributes.getInt("groups");
+  Loops loops(op);
+  addIndex(loops, op, {.size = groups, .operands = {{0, 1}, {1, 0}, {2, 1}}, .results = {{0, 1}}});
+  addIndex(loops, op, {.size = dy[0], .operands = {{0, 0}, {2, 0}}, .results = {{0, 0}}});
+  addIndex(loops, op,
+           {.size = w[0] / groups, .operands = {{0, 1, groups}, {1, 0, groups}}, .results = {}, .reduced = {0}});
+  addIndex(loops, op, {.size = w[1], .operands = {{1, 1}, {2, 1, groups}}, .results = {{0, 1, groups}}});
+  if (op.operands().size() > 2) loops.added = {.operand = 2};
+  return loops;
+}
+
+Loops pdc::ops::loopsOfWeightGradient(const Operation& op) {
+  const Shape &x = operandType(op, 0).shape, &w = resultType(op).shape;
+  const std::int64_t groups = op.attributes.getInt("groups");
+  Loops loops(op);
+  addIndex(loops, op, {.size = groups, .operands = {{0, 1}, {1, 1}}, .results = {{0, 0}, {1, 0}}});
+  addIndex(loops, op, {.size = x[0], .operands = {{0, 0}, {1, 0}}, .results = {}, .reduced = {0, 1}});
+  addIndex(loops, op,
+           {.size = w[0] / groups, .operands = {{1, 1, groups}}, .results = {{0, 0, groups}, {1, 0, groups}}});
+  addIndex(loops, op, {.size = w[1], .operands = {{0, 1, groups}}, .results = {{0, 1}}});
+  return loops;
+}
+
+std::vector<Value*> pdc::ops::divideConvolution(const Operation& op, const Loops& loops, const Division& division,
+                                                const std::vector<Value*>& operands, Builder& b) {
+  const std::int64_t groups = op.attributes.getInt("groups");
+  const bool isOfGroups = groups > 1 && division.index == 0;
+  return sameWith(op, loops, division, operands, {{"groups", isOfGroups ? groups / division.parts : groups}}, b);
+}

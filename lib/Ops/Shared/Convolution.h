@@ -4,6 +4,7 @@
 #include "Kernels/ConvolutionAlgorithms.h"
 #include "Kernels/KernelOptions.h"
 #include "Shared/Define.h"
+#include "Shared/LoopsOf.h"
 #include "Shared/Window.h"
 
 #include "pdcrt/kernels/Conv2d.h"
@@ -84,6 +85,17 @@ bool isInOneGroup(const Operation& op);
 
 /// What lies beside the filter: operand 0 and result 0.
 ChannelBlocks blocksBesideFilter(const Operation& op);
+
+/// For OpSplit::loops of operations that read x, w and perhaps a bias. Input channels are summed: they may not be
+/// divided where the kernel goes on with something that is not linear.
+Loops loopsOfConvolution(const Operation& op, bool mayDivideInputs);
+/// For OpSplit::loops of gradients for x. What they are added to, operand 2, is added once.
+Loops loopsOfInputGradient(const Operation& op);
+/// For OpSplit::loops of gradients for w and perhaps a bias.
+Loops loopsOfWeightGradient(const Operation& op);
+/// For OpSplit::divide of all of these: where groups are divided, a member has fewer of them.
+std::vector<Value*> divideConvolution(const Operation& op, const Loops& loops, const Division& division,
+                                      const std::vector<Value*>& operands, Builder& b);
 
 /// As torch.nn.Conv2d counts it; and ConvTranspose2d, whose filter has its inputs first.
 std::int64_t fanInOfConvolution(const Operation& op);

@@ -41,4 +41,19 @@ Status requireOrder(const InferContext& c, const char* op, const std::string& ga
   return c.error() << "'" << op << "' op has order = '" << order << "', which is none of the gates '" << gates << "'";
 }
 
+std::function<Loops(const Operation&)> alongBatch(HaveBatch operands, HaveBatch results) {
+  const auto placesOf = [](const HaveBatch& values) {
+    std::vector<Place> places;
+    for (std::size_t i : values.afterSteps) places.push_back({i, 1});
+    for (std::size_t i : values.first) places.push_back({i, 0});
+    return places;
+  };
+  return [sized = operands.afterSteps.front(), operands = placesOf(operands),
+          results = placesOf(results)](const Operation& op) {
+    Loops loops(op);
+    addIndex(loops, op, {.size = operandType(op, sized).shape[1], .operands = operands, .results = results});
+    return loops;
+  };
+}
+
 } // namespace pdc::ops

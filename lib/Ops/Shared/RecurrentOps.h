@@ -2,6 +2,7 @@
 #pragma once
 
 #include "Shared/Define.h"
+#include "Shared/LoopsOf.h"
 
 #include <algorithm>
 
@@ -23,6 +24,13 @@ Expected<RecurrentTypes> recurrentTypes(const InferContext& c, const char* op, s
 Status requireOptional(const InferContext& c, const char* op, std::size_t i, const Type& type);
 /// Reports unless attribute `order` has the letters of `gates`.
 Status requireOrder(const InferContext& c, const char* op, const std::string& gates);
+
+/// Operands or results of a layer that have the batch: on axis 1 after the steps, or on axis 0 of states and lengths.
+struct HaveBatch {
+  std::vector<std::size_t> afterSteps, first;
+};
+/// For OpSplit::loops: the batch. The first operand in the list must be there.
+std::function<Loops(const Operation&)> alongBatch(HaveBatch operands, HaveBatch results);
 
 // For references.
 

@@ -28,6 +28,7 @@
 #include "pdcrt/kernels/Slice.h"
 #include "pdcrt/kernels/Softmax.h"
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
+#include "pdcrt/kernels/SoftmaxCrossEntropyParts.h"
 #include "pdcrt/kernels/TopK.h"
 #include "pdcrt/kernels/Transpose.h"
 
@@ -229,6 +230,9 @@ inline std::size_t workspaceOf(const Softmax::Options&) {
 }
 inline std::size_t workspaceOf(const SoftmaxCrossEntropy::Options& o) {
   return static_cast<std::size_t>(std::max<std::int64_t>(1, o.batch * o.inner)) * 2 * sizeof(double);
+}
+inline std::size_t workspaceOf(const SoftmaxCrossEntropyParts::Options&) {
+  return 0;
 }
 inline std::size_t workspaceOf(const TopK::Options&) {
   return 0;

@@ -68,6 +68,26 @@ constexpr PhiloxBlock philoxCounter(std::uint32_t block, std::uint32_t stream, s
   return {block, stream, static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32)};
 }
 
+/// The word that element `element` of a stream draws.
+constexpr std::uint32_t philoxWord(std::int64_t element, std::uint32_t stream, std::uint64_t step, std::uint64_t key) {
+  return philox(philoxCounter(static_cast<std::uint32_t>(element / 4), stream, step),
+                key)[static_cast<std::size_t>(element % 4)];
+}
+
+/// The elements that a member of a team has of a tensor whose elements draw by their numbers in the whole: that is rows
+/// of `members` shares of `run` elements, and the member has share `member` of each.
+struct OwnElements {
+  std::int64_t run = 0; ///< 0: it has all of them
+  std::int64_t members = 1, member = 0;
+
+  /// The number in the whole of element i of the part.
+  constexpr std::int64_t at(std::int64_t i) const {
+    return run == 0 ? i : (i / run * members + member) * run + i % run;
+  }
+  /// Whether four neighbours in the part that draw together, from a multiple of 4 on, do so in the whole.
+  constexpr bool keepsBlocks() const { return run % 4 == 0; }
+};
+
 /// The order in which an epoch visits 0 … count - 1, every order equally likely (Fisher and Yates, in Durstenfeld's
 /// form).
 std::vector<std::int64_t> permutation(std::uint64_t seed, std::uint64_t epoch, std::int64_t count);

@@ -5,6 +5,8 @@
 // traces, and others which gradients are there.
 #pragma once
 
+#include "pdcrt/Team.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -82,6 +84,12 @@ public:
   }
   void giveBucketsTo(BucketTaker* taker) { bucketTaker_ = taker; }
 
+  /// The team whose member runs the calls; null: it is alone.
+  void join(Team* team) { team_ = team; }
+  Team* team() const { return team_; }
+  /// Which member it is; alone, the first.
+  int member() const { return team_ ? team_->member() : 0; }
+
 private:
   std::byte* workspace_ = nullptr;
   std::size_t workspaceBytes_ = 0;
@@ -89,6 +97,7 @@ private:
   GroupObserver* observer_ = nullptr;
   GradientTaker* taker_ = nullptr;
   BucketTaker* bucketTaker_ = nullptr;
+  Team* team_ = nullptr;
 };
 
 } // namespace pdcrt

@@ -1,6 +1,7 @@
 // What both targets' Attention asks of its options.
 #pragma once
 
+#include "DropoutOptions.h"
 #include "Shapes.h"
 #include "pdcrt/kernels/Attention.h"
 
@@ -36,7 +37,10 @@ inline void checkSizes(const Attention::Options& o) {
   if (o.causal && o.keys < o.queries) fail("a causal one needs as many keys as queries");
   if (!(o.ratio >= 0 && o.ratio < 1)) fail("ratio " + std::to_string(o.ratio) + " is not in [0, 1)");
   const Shape scores{o.batch, o.heads, o.queries, o.keys};
-  if (o.ratio > 0 && scores.elements() / 4 > std::int64_t{0xFFFFFFFF}) fail("dropout takes at most 2^34 weights");
+  if (!isPart(scores.elements(), o.run, o.members))
+    fail("the weights are no runs of " + std::to_string(o.run) + " of one of " + std::to_string(o.members) +
+         " members");
+  if (o.ratio > 0 && !canCount(scores.elements(), o.run, o.members)) fail("dropout takes at most 2^34 weights");
   bool fits = o.bias.rank == 0 || (o.bias.rank == 4 && o.bias.dims[3] == o.keys);
   for (int axis = 0; fits && axis < o.bias.rank; ++axis)
     fits = o.bias.dims[axis] == scores.dims[axis] || o.bias.dims[axis] == 1;

@@ -214,7 +214,7 @@ void Attention::forwardDropped(Stream& q, Draw draw, View<const float> query, Vi
                                View<const float> value, View<const float> bias, View<float> y, View<float> largest,
                                View<float> inverse, View<std::uint8_t> mask) const {
   const Options& o = impl_->o;
-  drawMask(o.batch * o.heads * o.queries * o.keys, o.op, o.ratio, draw, mask.data);
+  drawMask(o.batch * o.heads * o.queries * o.keys, {o.run, o.members, q.member()}, o.op, o.ratio, draw, mask.data);
   impl_->forward(q, query.data, key.data, value.data, bias.data, y.data, largest.data, inverse.data, mask.data);
 }
 

@@ -1,10 +1,10 @@
 // See Dropout.h.
 #include "pdcrt/kernels/Dropout.h"
 
+#include "common/DropoutOptions.h"
 #include "cpu/support/DropoutMask.h"
 #include "device/cpu/Parts.h"
 #include "device/cpu/Sums.h"
-#include "pdcrt/Random.h"
 #if defined(__x86_64__)
 #include "cpu/tiles/Avx2.h"
 #endif
@@ -13,8 +13,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <stdexcept>
-#include <string>
 
 namespace pdcrt {
 namespace {
@@ -63,29 +61,31 @@ PDCRT_AVX2 PDCRT_INLINE __m256i compared(const FourBlocks& blocks, __m256i least
   return _mm256_shuffle_epi32(packed, _MM_SHUFFLE(3, 1, 2, 0));
 }
 
-/// The mask of elements from `begin` on, a multiple of 4, in steps of 32; returns where it ends.
-PDCRT_AVX2 std::int64_t drawManyBytes(std::int64_t begin, std::int64_t end, std::uint32_t op, Draw draw,
+/// The mask of `count` elements from `first` on, a multiple of 4, in steps of 32; returns how many it has drawn.
+PDCRT_AVX2 std::int64_t drawManyBytes(std::int64_t first, std::int64_t count, std::uint32_t op, Draw draw,
                                       std::uint32_t least, std::uint8_t* mask) {
   const __m256i bound = _mm256_set1_epi32(static_cast<int>(least)), one = _mm256_set1_epi8(1);
-  for (; begin + 32 <= end; begin += 32) {
-    const __m256i low = compared(philoxFour(begin / 4, op, draw), bound),
-                  high = compared(philoxFour(begin / 4 + 4, op, draw), bound);
+  std::int64_t i = 0;
+  for (; i + 32 <= count; i += 32) {
+    const __m256i low = compared(philoxFour((first + i) / 4, op, draw), bound),
+                  high = compared(philoxFour((first + i) / 4 + 4, op, draw), bound);
     const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), _MM_SHUFFLE(3, 1, 2, 0));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(mask + begin), _mm256_and_si256(bytes, one));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(mask + i), _mm256_and_si256(bytes, one));
   }
-  return begin;
+  return i;
 }
 #endif
 
-/// mask[i] = 1 where word i of the stream is at least `threshold`, from element `begin` on, a multiple of 4.
-PDCRT_VECTORIZED void drawBytes(std::int64_t begin, std::int64_t end, std::uint32_t op, Draw draw,
+/// mask[i] = 1 where word first + i of the stream is at least `threshold`; `first` is a multiple of 4.
+PDCRT_VECTORIZED void drawBytes(std::int64_t first, std::int64_t count, std::uint32_t op, Draw draw,
                                 std::uint64_t threshold, std::uint8_t* mask) {
   static_assert(std::endian::native == std::endian::little);
   // Rounding may have made it 2^32.
   const auto least = static_cast<std::uint32_t>(std::min<std::uint64_t>(threshold, 0xFFFFFFFF));
-  for (; begin + 4 * width <= end; begin += 4 * width) {
+  std::int64_t begin = 0;
+  for (; begin + 4 * width <= count; begin += 4 * width) {
     std::uint32_t words[4][width];
-    philoxLanes(philoxCounter(static_cast<std::uint32_t>(begin / 4), op, draw.minibatch), draw.seed, words);
+    philoxLanes(philoxCounter(static_cast<std::uint32_t>((first + begin) / 4), op, draw.minibatch), draw.seed, words);
     std::uint32_t bytes[width]; // the four of a block, the first one lowest, as this processor stores them
     for (int lane = 0; lane < width; ++lane)
       bytes[lane] = static_cast<std::uint32_t>(words[0][lane] >= least) |
@@ -94,10 +94,10 @@ PDCRT_VECTORIZED void drawBytes(std::int64_t begin, std::int64_t end, std::uint3
                     static_cast<std::uint32_t>(words[3][lane] >= least) << 24;
     std::memcpy(mask + begin, bytes, sizeof bytes);
   }
-  for (; begin < end; begin += 4) {
+  for (; begin < count; begin += 4) {
     const PhiloxBlock block =
-        philox(philoxCounter(static_cast<std::uint32_t>(begin / 4), op, draw.minibatch), draw.seed);
-    for (std::int64_t i = 0; i < std::min<std::int64_t>(4, end - begin); ++i)
+        philox(philoxCounter(static_cast<std::uint32_t>((first + begin) / 4), op, draw.minibatch), draw.seed);
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(4, count - begin); ++i)
       mask[begin + i] = block[static_cast<std::size_t>(i)] >= threshold;
   }
 }
@@ -115,28 +115,41 @@ void keepAll(const Dropout::Options& o, const float* x, const std::uint8_t* mask
 
 } // namespace
 
-void drawMask(std::int64_t count, std::uint32_t op, double ratio, Draw draw, std::uint8_t* mask) {
+void drawMask(std::int64_t count, const OwnElements& own, std::uint32_t op, double ratio, Draw draw,
+              std::uint8_t* mask) {
   const auto threshold = static_cast<std::uint64_t>(std::llround(ratio * 4294967296.0));
-  parts::runLines(count, count, [&](std::int64_t begin, std::int64_t end) {
+  const auto drawNeighbours = [&](std::int64_t first, std::int64_t many, std::uint8_t* to) {
+    std::int64_t drawn = 0;
 #if defined(__x86_64__)
     // Rounding may have made it 2^32.
     if (avx2::preferred() && threshold <= 0xFFFFFFFF)
-      begin = drawManyBytes(begin, end, op, draw, static_cast<std::uint32_t>(threshold), mask);
+      drawn = drawManyBytes(first, many, op, draw, static_cast<std::uint32_t>(threshold), to);
 #endif
-    drawBytes(begin, end, op, draw, threshold, mask);
+    drawBytes(first + drawn, many - drawn, op, draw, threshold, to + drawn);
+  };
+  parts::runLines(count, count, [&](std::int64_t begin, std::int64_t end) {
+    if (own.run == 0) return drawNeighbours(begin, end - begin, mask + begin);
+    if (!own.keepsBlocks()) {
+      for (std::int64_t i = begin; i < end; ++i)
+        mask[i] = philoxWord(own.at(i), op, draw.minibatch, draw.seed) >= threshold;
+      return;
+    }
+    for (std::int64_t i = begin; i < end;) {
+      const std::int64_t many = std::min(end - i, own.run - i % own.run);
+      drawNeighbours(own.at(i), many, mask + i);
+      i += many;
+    }
   });
 }
 
 Dropout::Dropout(Setup&, const Options& o) : options_(o) {
-  if (!(o.ratio >= 0 && o.ratio < 1))
-    throw std::runtime_error("dropout: ratio " + std::to_string(o.ratio) + " is not in [0, 1)");
-  if (o.elements / 4 > std::int64_t{0xFFFFFFFF})
-    throw std::runtime_error("dropout of " + std::to_string(o.elements) + " elements: at most 2^34");
+  checkOptions(o);
 }
 
-void Dropout::forward(Stream&, Draw draw, View<const float> x, View<float> y, View<std::uint8_t> mask) const {
-  drawMask(options_.elements, options_.op, options_.ratio, draw, mask.data);
-  keepAll(options_, x.data, mask.data, y.data);
+void Dropout::forward(Stream& q, Draw draw, View<const float> x, View<float> y, View<std::uint8_t> mask) const {
+  const Options& o = options_;
+  drawMask(o.elements, {o.run, o.members, q.member()}, o.op, o.ratio, draw, mask.data);
+  keepAll(o, x.data, mask.data, y.data);
 }
 
 void Dropout::inputGradient(Stream&, View<const float> dy, View<const std::uint8_t> mask, View<float> dx) const {

@@ -146,12 +146,17 @@ void forwardLoss(const Options& o, const float* logits, const Label* labels, con
   *loss = labelled == 0 && total == 0 ? 0 : static_cast<float>(total / labelled); // no position counts: nothing
 }
 
+/// Of all members of a team.
+std::int64_t allClasses(const Options& o) {
+  return o.total > 0 ? o.total : o.classes;
+}
+
 /// The sum of the weights of the labels that count; one that is none of the classes counts as 1.
 template <class Label>
 double sumOfWeights(const Options& o, const Label* labels, const Weights& weights) {
   double sum = 0;
   for (std::int64_t i = 0; i < o.batch * o.inner; ++i)
-    if (counts(o, labels[i])) sum += labels[i] >= 0 && labels[i] < o.classes ? weights.of(labels[i]) : 1;
+    if (counts(o, labels[i])) sum += labels[i] >= 0 && labels[i] < allClasses(o) ? weights.of(labels[i]) : 1;
   return sum;
 }
 
@@ -165,25 +170,26 @@ PDCRT_VECTORIZED double belowOne(Row row, const float* p, std::int64_t label) {
          sumOf(row.count - label - 1, [&](std::int64_t i) { return later[i * row.stride]; });
 }
 
-/// One position, in the place of its probabilities:
+/// One position, in the place of the probabilities p of `here`. `below` is p[label] - 1, if the label is one of them.
 /// dx = share · ( (1 - e) · w[label] · (p - at label) + e / C · (p · Σ w - w) ).
-void smoothedRow(const Options& o, std::int64_t label, double share, const Weights& weights, float* p) {
-  const double perClass = share * o.labelSmoothing / static_cast<double>(o.classes);
-  const bool valid = label >= 0 && label < o.classes;
+void smoothedRow(const Options& o, OwnClasses here, std::int64_t label, double below, double share,
+                 const Weights& weights, float* p) {
+  const double perClass = share * o.labelSmoothing / static_cast<double>(allClasses(o));
+  const bool valid = label >= 0 && label < allClasses(o);
   const double own = valid ? share * (1 - o.labelSmoothing) * weights.of(label) : 0;
-  const double atLabel = valid ? belowOne({o.classes, o.inner}, p, label) : 0;
   const double ofAll = perClass * weights.sum();
-  for (std::int64_t c = 0; c < o.classes; ++c) {
-    const std::int64_t at = c * o.inner;
-    const double ofOwn = own * (c == label ? atLabel : p[at]);
+  for (std::int64_t c = here.first; c < here.first + here.count; ++c) {
+    const std::int64_t at = (c - here.first) * o.inner;
+    const double ofOwn = own * (c == label ? below : p[at]);
     p[at] = static_cast<float>(ofOwn + (p[at] * ofAll - perClass * weights.of(c)));
   }
 }
 
 template <class Label>
-void gradient(const Options& o, float dloss, const Label* labels, const float* logits, const float* statistics,
-              const Weights& weights, float* dlogits) {
-  const Row row = {o.classes, o.inner};
+void gradient(const Options& o, int member, float dloss, const Label* labels, const float* logits,
+              const float* statistics, const Weights& weights, float* dlogits) {
+  const OwnClasses here = ownClasses(allClasses(o), o.classes, o.total > 0 ? member : 0);
+  const Row row = {here.count, o.inner};
   const double labelled = sumOfWeights(o, labels, weights);
   const double share = labelled == 0 ? 0 : dloss / labelled;
   const bool plain = !weights && o.labelSmoothing == 0;
@@ -191,18 +197,19 @@ void gradient(const Options& o, float dloss, const Label* labels, const float* l
     const std::int64_t label = labels[at];
     float* const to = dlogits + begin;
     const bool counted = counts(o, label);
-    for (std::int64_t c = counted ? o.classes : 0; c < o.classes + o.gap; ++c) to[c * o.inner] = 0;
+    for (std::int64_t c = counted ? here.count : 0; c < o.classes + o.gap; ++c) to[c * o.inner] = 0;
     if (!counted) return;
     const float* const known = statistics + statisticsAt(o, at);
     probabilitiesOf(row, logits + begin, {known[0], known[o.inner]}, to);
+    const std::int64_t own = label - here.first;
+    const bool isHere = own >= 0 && own < here.count;
+    const double below = !isHere ? 0 : o.total > 0 ? to[own * o.inner] - 1.0 : belowOne(row, to, own);
     if (!plain) {
-      smoothedRow(o, label, share, weights, to);
+      smoothedRow(o, here, label, below, share, weights, to);
       return;
     }
-    const bool valid = label >= 0 && label < o.classes;
-    const double atLabel = valid ? belowOne(row, to, label) * share : 0;
     scaleRow(row, static_cast<float>(share), to);
-    if (valid) to[label * o.inner] = static_cast<float>(atLabel);
+    if (isHere) to[own * o.inner] = static_cast<float>(below * share);
   };
   parts::runRanges(partsOf(o), o.batch * o.inner,
                    [&](std::int64_t first, std::int64_t end) { forEachPosition(o, first, end, ofPosition); });
@@ -226,18 +233,18 @@ void SoftmaxCrossEntropy::forward(Stream& q, View<const float> logits, View<cons
               reinterpret_cast<double*>(q.workspace()));
 }
 
-void SoftmaxCrossEntropy::inputGradient(Stream&, View<const float> dloss, View<const std::int64_t> labels,
+void SoftmaxCrossEntropy::inputGradient(Stream& q, View<const float> dloss, View<const std::int64_t> labels,
                                         View<const float> logits, View<const float> statistics,
                                         View<const float> weights, View<float> dlogits) const {
-  gradient(options_, *dloss.data, labels.data, logits.data, statistics.data, Weights(weights.data, options_.classes),
-           dlogits.data);
+  gradient(options_, q.member(), *dloss.data, labels.data, logits.data, statistics.data,
+           Weights(weights.data, allClasses(options_)), dlogits.data);
 }
 
-void SoftmaxCrossEntropy::inputGradient(Stream&, View<const float> dloss, View<const std::int32_t> labels,
+void SoftmaxCrossEntropy::inputGradient(Stream& q, View<const float> dloss, View<const std::int32_t> labels,
                                         View<const float> logits, View<const float> statistics,
                                         View<const float> weights, View<float> dlogits) const {
-  gradient(options_, *dloss.data, labels.data, logits.data, statistics.data, Weights(weights.data, options_.classes),
-           dlogits.data);
+  gradient(options_, q.member(), *dloss.data, labels.data, logits.data, statistics.data,
+           Weights(weights.data, allClasses(options_)), dlogits.data);
 }
 
 } // namespace pdcrt

@@ -9,11 +9,11 @@
 
 #include "FusedAttention.h"
 #include "common/AttentionShapes.h"
+#include "cuda/support/DropoutMask.h"
 #include "cuda/support/Product.h"
 #include "cuda/support/RowTeam.h"
 #include "cuda/trial/AttentionTimes.h"
 #include "device/cuda/Recorded.h"
-#include "pdcrt/Random.h"
 #include "pdcrt/kernels/StridedCopy.h"
 
 #include <cmath>
@@ -26,8 +26,6 @@ struct Sizes {
   std::int64_t heads, queries, keys, rows;
   BiasStrides bias;
   float scale, kept;
-  std::uint64_t threshold;
-  std::uint32_t op;
   bool causal, hides;
 };
 
@@ -115,20 +113,14 @@ __global__ void softmax(Sizes s, const float* bias, float* p, float* largest, fl
   }
 }
 
-/// As pdcrt::Dropout: a thread draws one Philox block, which is for four elements.
-template <class T>
-__global__ void drop(Sizes s, Draw draw, const std::uint64_t* recorded, T* p, std::uint8_t* mask) {
-  const std::uint64_t minibatch = recorded ? *recorded : draw.minibatch;
-  const std::int64_t count = s.rows * s.keys;
-  for (std::int64_t block = thread(); block * 4 < count; block += threads()) {
-    const PhiloxBlock words = philox(philoxCounter(static_cast<std::uint32_t>(block), s.op, minibatch), draw.seed);
-    for (std::int64_t i = 0; i < 4 && block * 4 + i < count; ++i) {
-      const std::int64_t at = block * 4 + i;
-      T& weight = p[at / s.keys * strideOf<T>(s.keys) + at % s.keys];
-      mask[at] = words[static_cast<std::size_t>(i)] >= s.threshold;
-      weight = static_cast<T>(mask[at] ? static_cast<float>(weight) * s.kept : 0.0f);
-    }
-  }
+/// As pdcrt::Dropout.
+template <class T, bool ofMember>
+__global__ void drop(Sizes s, cuda::Mask m, Draw draw, const std::uint64_t* recorded, T* p, std::uint8_t* mask) {
+  cuda::forEachDrawn<ofMember>(m, draw, recorded, [&](std::int64_t at, bool stays) {
+    T& weight = p[at / s.keys * strideOf<T>(s.keys) + at % s.keys];
+    mask[at] = stays;
+    weight = static_cast<T>(stays ? static_cast<float>(weight) * s.kept : 0.0f);
+  });
 }
 
 /// Products become weights again, in p, and the gradient of weights, in dp, that of the products. With dropout p is
@@ -195,8 +187,6 @@ Sizes sizesOf(const Attention::Options& o) {
           .bias = BiasStrides(o.bias),
           .scale = static_cast<float>(o.scale),
           .kept = static_cast<float>(1 / (1 - o.ratio)),
-          .threshold = static_cast<std::uint64_t>(std::llround(o.ratio * 4294967296.0)),
-          .op = o.op,
           .causal = o.causal,
           .hides = o.hides};
 }
@@ -222,6 +212,9 @@ struct Attention::Impl {
   cuda::Product dweights, dqueries, dkeys, dvalues;
   std::shared_ptr<const cuda::FusedAttention> fused;
   bool fusedForward, fusedGradient;
+  double ratio; ///< of dropout, and what else its mask depends on
+  std::uint32_t op;
+  std::int64_t run, members;
 
   float* weights(Stream& q) const {
     return reinterpret_cast<float*>(q.workspace() + cuda::roundedUp(cuda::productBytes));
@@ -237,6 +230,10 @@ Attention::Attention(Setup& setup, const Options& asked) : impl_(std::make_uniqu
   if (setup.times() && o.algorithms == Algorithms{}) o.algorithms = cuda::fastest(o, *setup.times());
   setup.needWorkspace(cuda::workspaceOf(o));
   impl_->sizes = sizesOf(o);
+  impl_->ratio = o.ratio;
+  impl_->op = o.op;
+  impl_->run = o.run;
+  impl_->members = o.members;
   impl_->fusedForward = o.algorithms.forward == Algorithm::fused;
   impl_->fusedGradient = o.algorithms.inputGradient == Algorithm::fused;
   if (impl_->fusedForward || impl_->fusedGradient) impl_->fused = fusedOf(o, impl_->fusedForward, impl_->fusedGradient);
@@ -287,8 +284,9 @@ void Attention::forwardDropped(Stream& q, Draw draw, OperandView<T> query, Opera
   float* const p = impl_->weights(q);
   impl_->scores.run(q, query.data, key.data, nullptr, p);
   launchSoftmax<T>(q, s, bias.data, p, largest.data, inverse.data);
-  launchLoop(q, "attention, dropout", drop<T>, (s.rows * s.keys + 3) / 4, s, draw, cuda::recordedMinibatch(),
-             reinterpret_cast<T*>(p), mask.data);
+  const cuda::Mask drawn(s.rows * s.keys, impl_->op, impl_->ratio, {impl_->run, impl_->members, q.member()});
+  launchLoop(q, "attention, dropout", impl_->run > 0 ? drop<T, true> : drop<T, false>, cuda::drawersOf(drawn), s, drawn,
+             draw, cuda::recordedMinibatch(), reinterpret_cast<T*>(p), mask.data);
   impl_->results.run(q, p, value.data, nullptr, y.data);
 }
 void Attention::forwardDropped(Stream& q, Draw draw, View<const float> query, View<const float> key,

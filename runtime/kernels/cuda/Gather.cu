@@ -19,10 +19,13 @@ struct Sizes {
 };
 
 template <class T, class Index>
-__global__ void gatherRows(Sizes s, const T* x, const Index* indices, T* y) {
+__global__ void gatherRows(Sizes s, cuda::TableRows rows, const T* x, const Index* indices, T* y) {
   for (std::int64_t i = thread(); i < s.outer * s.count * s.inner; i += threads()) {
-    const std::int64_t row = rowOf(indices[i / s.inner % s.count], s.size), outer = i / (s.inner * s.count);
-    y[i] = row < 0 ? static_cast<T>(~T(0)) : x[(outer * s.size + row) * s.inner + i % s.inner];
+    const std::int64_t row = rowOf(indices[i / s.inner % s.count], rows), outer = i / (s.inner * s.count);
+    if (row >= 0)
+      y[i] = x[(outer * s.size + row) * s.inner + i % s.inner];
+    else
+      y[i] = row == cuda::outsideOfTable ? static_cast<T>(~T(0)) : T(0);
   }
 }
 
@@ -105,6 +108,11 @@ __global__ void addLongRows(GradientSizes s, std::int64_t windows, const RowKey*
   }
 }
 
+cuda::TableRows rowsOf(const Gather::Options& o, const Stream& q) {
+  if (o.rows == 0) return {o.size};
+  return {.size = o.size, .first = q.member() * o.size, .all = o.rows};
+}
+
 Sizes sizesOf(const Gather::Options& o) {
   return {o.outer, o.size, o.inner, o.count};
 }
@@ -113,7 +121,7 @@ template <class Index>
 void gatherAny(Stream& q, const Gather::Options& o, const void* x, const Index* indices, void* y,
                std::size_t elementBytes) {
   const auto as = [&]<class T>(T) {
-    launchLoop(q, "gather", gatherRows<T, Index>, o.outer * o.count * o.inner, sizesOf(o), static_cast<const T*>(x),
+    launchLoop(q, "gather", gatherRows<T, Index>, o.outer * o.count * o.inner, sizesOf(o), rowsOf(o, q), static_cast<const T*>(x),
                indices, static_cast<T*>(y));
   };
   switch (elementBytes) {
@@ -138,7 +146,7 @@ template <class Index>
 void gradient(Stream& q, const Gather::Options& o, const float* dy, const Index* indices, float* dx) {
   PDCRT_CUDA(
       cudaMemsetAsync(dx, 0, static_cast<std::size_t>(o.outer * o.size * o.inner) * sizeof(float), cuda::streamOf(q)));
-  const RowKey* const keys = cuda::sortRows(q, o.size, o.count, indices);
+  const RowKey* const keys = cuda::sortRows(q, rowsOf(o, q), o.count, indices);
   constexpr int n = 4;
   const auto addresses = reinterpret_cast<std::uintptr_t>(dy) | reinterpret_cast<std::uintptr_t>(dx);
   const bool packed = o.inner % n == 0 && addresses % (n * sizeof(float)) == 0;

@@ -52,7 +52,7 @@ void Scatter::run(Stream& q, Element element, const void* x, const std::int64_t*
   const Sizes sizes = {options_.size, options_.inner, options_.count, options_.kind};
   PDCRT_CUDA(cudaMemcpyAsync(y, x, static_cast<std::size_t>(sizes.size * sizes.inner) * bytesOf(element),
                              cudaMemcpyDefault, cuda::streamOf(q)));
-  const cuda::RowKey* const keys = cuda::sortRows(q, sizes.size, sizes.count, indices);
+  const cuda::RowKey* const keys = cuda::sortRows(q, {sizes.size}, sizes.count, indices);
   withElement(element, [&]<class T>(T) {
     cuda::launchBlocks(q, "scatter", update<T>, sizes.count, sizes, keys, static_cast<const T*>(updates),
                        static_cast<T*>(y));

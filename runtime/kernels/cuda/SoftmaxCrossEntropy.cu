@@ -2,7 +2,7 @@
 // one block adds it up, so that every run has the same order.
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
 
-#include "device/cuda/Cuda.h"
+#include "ClassRows.h"
 #include "pdcrt/CudaWorkspace.h"
 
 #include <limits>
@@ -12,83 +12,18 @@ namespace {
 
 using Options = SoftmaxCrossEntropy::Options;
 using cuda::blockSum;
-
-__device__ bool counts(const Options& o, std::int64_t label) {
-  return !o.hasIgnoreIndex || label != o.ignoreIndex;
-}
-__device__ double weightOf(const float* weights, std::int64_t c) {
-  return weights ? weights[c] : 1;
-}
+using cuda::counts;
+using cuda::exponential;
+using cuda::forEach;
+using cuda::Row;
+using cuda::rowOf;
+using cuda::sumOfPack;
+using cuda::weightOf;
 
 /// What a position adds: to the sum of the loss, and to that of the weights.
 struct Share {
   double loss, weight;
 };
-
-/// A pack moves in one access.
-template <class T>
-inline constexpr int packElements = 16 / static_cast<int>(sizeof(T));
-
-/// The classes of a position, `stride` apart. Where they are neighbours packs of them move, in the middle: a row
-/// begins anywhere, and from the first multiple of 16 bytes on there are `packs` of them.
-struct Row {
-  std::int64_t classes, stride, head, packs;
-};
-
-template <class T>
-__device__ Row rowOf(const Options& o, const T* from) {
-  constexpr int n = packElements<T>;
-  if (o.inner != 1) return {o.classes, o.inner, o.classes, 0};
-  const std::int64_t unaligned =
-      static_cast<std::int64_t>(0 - reinterpret_cast<std::uintptr_t>(from) / sizeof(T)) & (n - 1);
-  const std::int64_t head = unaligned < o.classes ? unaligned : o.classes;
-  return {o.classes, 1, head, (o.classes - head) / n};
-}
-
-/// Calls f(c, values) for all classes, with one value or a pack from c on, as floats. Several are loaded before f sees
-/// the first one, so that enough is under way also where f writes. Backwards what was read last comes first.
-template <bool backwards, class T, class F>
-__device__ void forEach(const Row& row, const T* from, F f) {
-  constexpr int atOnce = 4, n = packElements<T>;
-  for (std::int64_t i = threadIdx.x; i < row.classes - n * row.packs; i += blockDim.x) {
-    const std::int64_t c = i < row.head ? i : i + n * row.packs;
-    f(c, Pack<float, 1>{{static_cast<float>(from[c * row.stride])}});
-  }
-  for (std::int64_t first = threadIdx.x; first < row.packs; first += atOnce * blockDim.x) {
-    Pack<T, n> packs[atOnce];
-    const auto at = [&](int i) {
-      const std::int64_t pack = first + i * static_cast<std::int64_t>(blockDim.x);
-      return row.head + n * (backwards ? row.packs - 1 - pack : pack);
-    };
-    const auto inside = [&](int i) { return first + i * static_cast<std::int64_t>(blockDim.x) < row.packs; };
-    for (int i = 0; i < atOnce; ++i)
-      if (inside(i)) packs[i] = *reinterpret_cast<const Pack<T, n>*>(from + at(i));
-    for (int i = 0; i < atOnce; ++i) {
-      if (!inside(i)) continue;
-      Pack<float, n> values;
-      for (int k = 0; k < n; ++k) values[k] = static_cast<float>(packs[i][k]);
-      f(at(i), values);
-    }
-  }
-}
-
-/// e^x. Of logits in 16 bits 2 + 1.2 |x| units in the last place do.
-template <class T>
-__device__ float exponential(float x) {
-#ifdef __CUDA_ARCH__
-  if constexpr (sizeof(T) < sizeof(float)) return quickExp(x);
-#endif
-  return pdcrt::exp(x);
-}
-
-/// The sum of f(i) for the elements i of a pack, none of which is negative: in single precision, which for so few does,
-/// since to convert each one to double would take as long as its exponential.
-template <int n, class F>
-__device__ float sumOfPack(F f) {
-  float sum = f(0);
-  for (int i = 1; i < n; ++i) sum += f(i);
-  return sum;
-}
 
 /// The sum of e^(x - origin), and the largest x. So that one pass over the row does, the origin follows the values, at
 /// a distance: to move it costs an exponential and a conversion, and e^16 is far from every limit. Of NaN the maximum
@@ -127,7 +62,7 @@ __global__ void forwardRows(Options o, const T* logits, const Label* labels, con
                             Share* shares) {
   for (std::int64_t position = blockIdx.x; position < o.batch * o.inner; position += gridDim.x) {
     const T* const from = logits + logitsAt(o, position);
-    const Row row = rowOf(o, from);
+    const Row row = rowOf(o.classes, o.inner, from);
     Exponentials<T> own;
     forEach<false>(row, from, [&](std::int64_t, const auto& values) { own.add(values); });
     const float max = cuda::blockCombine<warps>(own.largest, std::numeric_limits<float>::lowest(), cuda::Larger());
@@ -177,11 +112,11 @@ struct Sums {
 };
 
 template <class Label>
-__global__ void addWeights(Options o, const Label* labels, const float* weights, Sums* sums) {
+__global__ void addWeights(Options o, std::int64_t total, const Label* labels, const float* weights, Sums* sums) {
   double labelled = 0, classes = 0;
   for (std::int64_t i = threadIdx.x; i < o.batch * o.inner; i += blockDim.x)
-    if (counts(o, labels[i])) labelled += labels[i] >= 0 && labels[i] < o.classes ? weightOf(weights, labels[i]) : 1;
-  for (std::int64_t c = threadIdx.x; c < o.classes; c += blockDim.x) classes += weightOf(weights, c);
+    if (counts(o, labels[i])) labelled += labels[i] >= 0 && labels[i] < total ? weightOf(weights, labels[i]) : 1;
+  for (std::int64_t c = threadIdx.x; c < total; c += blockDim.x) classes += weightOf(weights, c);
   labelled = blockSum(labelled);
   classes = blockSum(classes);
   if (threadIdx.x == 0) *sums = {labelled, classes};
@@ -190,35 +125,38 @@ __global__ void addWeights(Options o, const Label* labels, const float* weights,
 /// dx = share · ( (1 - e) · w[label] · (p - at label) + e / C · (p · Σ w - w) ), p from the logits and what the forward
 /// knew of them. Of a label that is nearly certain, p - 1 is minus the sum of the others. The label's own is written
 /// last, over what it would be were it another class. dx may be the logits: what other threads write is read before a
-/// barrier. Without weights and smoothing (`plain`) less is to be done.
+/// barrier. Without weights and smoothing (`plain`) less is to be done. The logits of a member of a team are those of
+/// o.classes of `total` classes from `firstClass` on.
 template <bool plain, class T, class Label>
-__global__ void gradientRows(Options o, const float* dloss, const Label* labels, const T* logits,
-                             const float* statistics, const float* weights, const Sums* sums, T* dlogits) {
+__global__ void gradientRows(Options o, std::int64_t firstClass, std::int64_t total, const float* dloss,
+                             const Label* labels, const T* logits, const float* statistics, const float* weights,
+                             const Sums* sums, T* dlogits) {
   const double share = sums->labelled == 0 ? 0 : *dloss / sums->labelled, ofClasses = sums->classes;
-  const double perClass = share * o.labelSmoothing / static_cast<double>(o.classes);
+  const double perClass = share * o.labelSmoothing / static_cast<double>(total);
   for (std::int64_t position = blockIdx.x; position < o.batch * o.inner; position += gridDim.x) {
-    const std::int64_t begin = logitsAt(o, position), label = labels[position];
-    const bool known = label >= 0 && label < o.classes, counted = counts(o, label);
+    const std::int64_t begin = logitsAt(o, position), label = labels[position], ownLabel = label - firstClass;
+    const bool valid = label >= 0 && label < total, known = ownLabel >= 0 && ownLabel < o.classes,
+               counted = counts(o, label);
     const T* const from = logits + begin;
     T* const to = dlogits + begin;
-    const Row row = rowOf(o, from);
+    const Row row = rowOf(o.classes, o.inner, from);
     const float largest = statistics[statisticsAt(o, position)],
                 factor = statistics[statisticsAt(o, position) + o.inner];
     const auto probability = [&](float logit) { return exponential<T>(logit - largest) * factor; };
-    const float ofLabel = known ? probability(static_cast<float>(from[label * o.inner])) : 0.0f;
+    const float ofLabel = known ? probability(static_cast<float>(from[ownLabel * o.inner])) : 0.0f;
     double belowOne = double(ofLabel) - 1;
-    if (counted && known && !(ofLabel < 0.5f)) {
+    if (counted && known && !(ofLabel < 0.5f) && o.total == 0) {
       double others = 0;
       forEach<true>(row, from, [&]<int n>(std::int64_t c, const Pack<float, n>& values) {
-        others += sumOfPack<n>([&](int i) { return c + i == label ? 0.0f : probability(values[i]); });
+        others += sumOfPack<n>([&](int i) { return c + i == ownLabel ? 0.0f : probability(values[i]); });
       });
       belowOne = -blockSum(others);
     }
     __syncthreads();
-    const double own = plain ? share : known ? share * (1 - o.labelSmoothing) * weightOf(weights, label) : 0;
+    const double own = plain ? share : valid ? share * (1 - o.labelSmoothing) * weightOf(weights, label) : 0;
     const float plainOwn = static_cast<float>(own);
     const auto smoothed = [&](std::int64_t c, float value) {
-      return value * perClass * ofClasses - perClass * weightOf(weights, c);
+      return value * perClass * ofClasses - perClass * weightOf(weights, firstClass + c);
     };
     const auto derivative = [&](std::int64_t c, float logit) {
       const float value = probability(logit);
@@ -236,8 +174,8 @@ __global__ void gradientRows(Options o, const float* dloss, const Label* labels,
     });
     __syncthreads();
     if (threadIdx.x == 0 && counted && known)
-      to[label * o.inner] =
-          static_cast<T>(static_cast<float>(own * belowOne + (plain ? 0.0 : smoothed(label, ofLabel))));
+      to[ownLabel * o.inner] =
+          static_cast<T>(static_cast<float>(own * belowOne + (plain ? 0.0 : smoothed(ownLabel, ofLabel))));
     for (std::int64_t c = o.classes + threadIdx.x; c < o.classes + o.gap; c += blockDim.x) to[c * o.inner] = T(0.0f);
   }
 }
@@ -269,13 +207,18 @@ void forwardLoss(Stream& q, const Options& o, const T* logits, const Label* labe
 }
 
 template <class T, class Label>
-void gradient(Stream& q, const Options& o, const float* dloss, const Label* labels, const T* logits,
-              const float* statistics, const float* weights, T* dlogits) {
+void gradient(Stream& q, Options o, const float* dloss, const Label* labels, const T* logits, const float* statistics,
+              const float* weights, T* dlogits) {
   auto* const sums = reinterpret_cast<Sums*>(q.workspace());
-  cuda::launchBlocks(q, "cross-entropy, weights", addWeights<Label>, 1, o, labels, weights, sums);
+  const std::int64_t total = o.total > 0 ? o.total : o.classes;
+  const OwnClasses here = ownClasses(total, o.classes, o.total > 0 ? q.member() : 0);
+  o.gap += o.classes - here.count;
+  o.classes = here.count;
+  cuda::launchBlocks(q, "cross-entropy, weights", addWeights<Label>, 1, o, total, labels, weights, sums);
   const bool plain = !weights && o.labelSmoothing == 0;
   cuda::launchBlocks(q, "cross-entropy, gradient", plain ? gradientRows<true, T, Label> : gradientRows<false, T, Label>,
-                     o.batch * o.inner, o, dloss, labels, logits, statistics, weights, sums, dlogits);
+                     o.batch * o.inner, o, here.first, total, dloss, labels, logits, statistics, weights, sums,
+                     dlogits);
 }
 
 } // namespace

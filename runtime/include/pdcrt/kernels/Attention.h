@@ -43,6 +43,7 @@ public:
     bool hides = false;   ///< a bias of at most `hidden` is there instead of a score: no gradient goes to that
     double ratio = 0;     ///< of the weights that dropout puts to 0, the others are scaled up
     std::uint32_t op = 0; ///< keys the random numbers, as Dropout's
+    std::int64_t run = 0, members = 1; ///< as Dropout's: of the weights, where a member of a team has a part of them
     /// Of queries, keys, values, results and their gradients. Bias, scores, their softmax and sums are of f32.
     Element element = Element::f32;
     Algorithms algorithms = {};

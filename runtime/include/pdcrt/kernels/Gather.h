@@ -14,11 +14,15 @@ namespace pdcrt {
 
 /// y[o, i, ·] = x[o, indices[i], ·], x being [outer, size, inner] and y [outer, count, inner]. A negative index counts
 /// from the end. An index outside gives elements whose bits are all set (NaN) and has no gradient. y may not overlap x.
+///
+/// A member of a team may have a part of a table with `rows` rows: member m those from m · size on. The rows of others
+/// give zeros, and have no gradient here.
 class Gather {
 public:
   struct Options {
     std::int64_t outer = 1, size = 0, inner = 1;
     std::int64_t count = 0; ///< of indices
+    std::int64_t rows = 0;  ///< of the table of which x is a part; 0: x is all of it
   };
 
   Gather(Setup& setup, const Options& options);

@@ -10,6 +10,16 @@
 
 namespace pdcrt {
 
+/// Of `total` classes that a team divides, each member has `share`, in the order of the members: `count` from `first`
+/// on. What is left of the share of the last members is padding.
+struct OwnClasses {
+  std::int64_t first = 0, count = 0;
+};
+constexpr OwnClasses ownClasses(std::int64_t total, std::int64_t share, std::int64_t member) {
+  const std::int64_t first = share * member < total ? share * member : total;
+  return {first, share < total - first ? share : total - first};
+}
+
 /// With p = softmax(logits) over axis 1, class weights w (all 1 where they are absent), smoothing e and C classes,
 ///
 ///   loss = Σ ( (1 - e) · w[label] · -log p[label]  +  e / C · Σ_c w[c] · -log p[c] )  /  Σ w[label]
@@ -25,7 +35,10 @@ public:
     std::int64_t ignoreIndex = -100; ///< positions with this label do not count
     double labelSmoothing = 0;       ///< e, from 0 to 1
     std::int64_t gap = 0;            ///< logits behind the classes that are none; their gradient is 0
-    Element element = Element::f32;  ///< of the logits and their gradient; all else is of f32
+    /// inputGradient: the classes of all members of a team, where the logits are those of one of them (OwnClasses); 0:
+    /// the logits are all.
+    std::int64_t total = 0;
+    Element element = Element::f32; ///< of the logits and their gradient; all else is of f32
   };
 
   SoftmaxCrossEntropy(Setup& setup, const Options& options);
@@ -33,7 +46,8 @@ public:
   /// forward: `weights` has one element per class, or is empty. `loss` is a scalar; `statistics`, [batch, 2, inner],
   /// has what the gradient needs of each position, the largest logit and 1 / Σ e^(logit - largest), and may be empty
   /// (evaluation). Labels lie in 0 … classes - 1; any other that is not ignored makes the loss NaN.
-  /// inputGradient: `dloss` is a scalar.
+  /// inputGradient: `dloss` is a scalar. Where the label is nearly certain, p - 1 has few digits if the logits are a
+  /// part: the probabilities of all others, which have them, are elsewhere.
 #define PDCRT_CROSS_ENTROPY(T, Label)                                                                                  \
   void forward(Stream& q, View<const T> logits, View<const Label> labels, View<const float> weights, View<float> loss, \
                View<float> statistics) const;                                                                          \

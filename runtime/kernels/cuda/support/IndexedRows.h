@@ -10,10 +10,19 @@
 
 namespace pdcrt::cuda {
 
-/// The row that `index` names, or -1.
-__device__ inline std::int64_t rowOf(std::int64_t index, std::int64_t size) {
-  if (index < 0) index += size;
-  return index >= 0 && index < size ? index : -1;
+/// The rows that a member of a team has of a table.
+struct TableRows {
+  std::int64_t size;          ///< of them
+  std::int64_t first = 0;     ///< of them
+  std::int64_t all = size;    ///< of the table
+};
+inline constexpr std::int64_t outsideOfTable = -1, rowOfOthers = -2;
+
+/// Which of the rows `index` names; or it is outside of the table, or another member's.
+__device__ inline std::int64_t rowOf(std::int64_t index, const TableRows& rows) {
+  if (index < 0) index += rows.all;
+  if (index < 0 || index >= rows.all) return outsideOfTable;
+  return index >= rows.first && index < rows.first + rows.size ? index - rows.first : rowOfOthers;
 }
 
 /// A row and the place of an index that names it: no two are equal, and those of a row are in the order of the indices.
@@ -48,10 +57,10 @@ inline constexpr std::int64_t firstRun = threadsPerBlock;
 
 /// Sorts runs of `firstRun` keys: each goes where the number of smaller ones says.
 template <class Index>
-__global__ void sortRuns(std::int64_t size, std::int64_t count, const Index* indices, RowKey* keys) {
+__global__ void sortRuns(TableRows rows, std::int64_t count, const Index* indices, RowKey* keys) {
   __shared__ RowKey run[threadsPerBlock];
   for (std::int64_t begin = blockIdx.x * firstRun; begin < count; begin += gridDim.x * firstRun) {
-    const std::int64_t i = begin + threadIdx.x, row = i < count ? rowOf(indices[i], size) : -1;
+    const std::int64_t i = begin + threadIdx.x, row = i < count ? rowOf(indices[i], rows) : outsideOfTable;
     const RowKey key = i < count ? rowKey(row < 0 ? noRow : row, i) : ~RowKey{0};
     run[threadIdx.x] = key;
     __syncthreads();
@@ -78,10 +87,10 @@ __global__ void mergeRuns(std::int64_t count, std::int64_t run, const Key* keys,
 
 /// Sorted keys of the indices, in the workspace (`sortedRowBytes`), for the launches that follow in the stream.
 template <class Index>
-const RowKey* sortRows(Stream& q, std::int64_t size, std::int64_t count, const Index* indices) {
+const RowKey* sortRows(Stream& q, const TableRows& rows, std::int64_t count, const Index* indices) {
   auto* keys = reinterpret_cast<RowKey*>(q.workspace());
   auto* other = reinterpret_cast<RowKey*>(q.workspace() + sortedRowBytes(count) / 2);
-  launchBlocks(q, "order of rows", sortRuns<Index>, (count + firstRun - 1) / firstRun, size, count, indices, keys);
+  launchBlocks(q, "order of rows", sortRuns<Index>, (count + firstRun - 1) / firstRun, rows, count, indices, keys);
   for (std::int64_t run = firstRun; run < count; run *= warpSize32) {
     launchLoop(q, "order of rows", mergeRuns<RowKey>, count * warpSize32, count, run, keys, other);
     std::swap(keys, other);
