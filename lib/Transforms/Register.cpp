@@ -54,4 +54,5 @@ void pdc::registerTransforms(PassRegistry& registry) {
   registerLossPasses(registry);
   registerPrecisionPasses(registry);
   registerFusionPasses(registry);
+  registerSplitPasses(registry);
 }

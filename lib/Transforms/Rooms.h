@@ -8,5 +8,6 @@ namespace pdc {
 void registerFusionPasses(PassRegistry& registry);
 void registerLossPasses(PassRegistry& registry);
 void registerPrecisionPasses(PassRegistry& registry);
+void registerSplitPasses(PassRegistry& registry);
 
 } // namespace pdc

@@ -1,0 +1,38 @@
+// Divides a graph over a team of devices, all of which run it on the same minibatch: tensor parallelism (Megatron-LM,
+// arXiv:1909.08053, section 3) for any graph, from what each op says of its loops (IR/Loops.h).
+//
+//   axis classes   values and operations that are divided together: the heads of a block, the hidden units of an MLP, a
+//                  vocabulary, the channels between two convolutions
+//   choice         which classes are worth what their members must tell each other
+//   rewrite        the graph of a member: operations on parts, and collectives where forms do not agree
+#pragma once
+
+#include "pdc/Pass/Pass.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace pdc {
+
+struct SplitOptions {
+  std::int64_t members = 2;
+  bool all = false; ///< divides every class with a parameter, whether that is worth its communication or not
+};
+
+/// What became of one axis class.
+struct SplitClass {
+  std::vector<std::string> parameters; ///< that are divided, with their axes: "h.0.mlp.fc.weight axis 1"
+  double flops = 0;                    ///< that a member does not compute any more, per step
+  std::int64_t parameterBytes = 0;     ///< that a member does not hold any more
+  std::int64_t communicatedBytes = 0;  ///< that a member sends and receives for it, per step
+  bool chosen = false;
+  std::string why; ///< it was not chosen
+};
+
+/// Adds to the module what a member runs: of each graph @G a graph @G.tpN. Operations keep their groups, phases and
+/// origins, values their names; what a member has of a value that is put together has the name of the value and
+/// ".own". Classes are told in `classes` if it is not null, in the order in which they were decided.
+Status splitOverTeam(PassContext& context, const SplitOptions& options, std::vector<SplitClass>* classes = nullptr);
+
+} // namespace pdc

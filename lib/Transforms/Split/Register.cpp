@@ -1,0 +1,37 @@
+// The passes of this room by name.
+#include "Rooms.h"
+#include "pdc/Transforms/Split.h"
+
+#include <charconv>
+
+using namespace pdc;
+
+static Status split(PassContext& context) {
+  SplitOptions options;
+  for (const auto& [name, value] : context.options) {
+    if (name == "all") {
+      options.all = true;
+      continue;
+    }
+    const char* end = value.data() + value.size();
+    const auto [at, problem] = std::from_chars(value.data(), end, options.members);
+    if (problem != std::errc() || at != end || options.members < 2 || options.members > mostMembers)
+      return context.diags.error({}) << "option tp of pass 'split' needs a number of members from 2 to " << mostMembers
+                                     << ", and not '" << value << "'";
+  }
+  return splitOverTeam(context, options);
+}
+
+void pdc::registerSplitPasses(PassRegistry& registry) {
+  registry.add(
+      {.argument = "split",
+       .summary = "Divides the graphs over a team of devices",
+       .description =
+           "Adds to each graph, `@main` and `@evaluate`, what one member of the team runs: `@main.tp2`. Weights "
+           "are split along the axes that pay for what the members must tell each other: the heads of "
+           "attention, the hidden units of an MLP, the channels between two convolutions. Everything else is "
+           "computed by every member. Collectives stand where forms of values do not agree. Groups, phases, "
+           "origins and names stay; a member's part of a value that is put together is called `%x.own`.",
+       .options = {{"tp", "how many members (2)"}, {"all", "divide every axis of a parameter, whether it pays or not"}},
+       .run = split});
+}

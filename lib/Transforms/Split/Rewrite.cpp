@@ -1,0 +1,301 @@
+#include "Split/Rewrite.h"
+
+#include "Split/Sums.h"
+#include "pdc/IR/Builder.h"
+
+#include <algorithm>
+#include <tuple>
+#include <unordered_set>
+
+using namespace pdc;
+
+namespace {
+
+class Rewriter {
+public:
+  Rewriter(PassContext& context, const Graph& from, const std::string& name, const LoopTable& loops,
+           const std::unordered_map<const Operation*, Division>& divisions,
+           const std::map<const Parameter*, Form>& parameters, std::int64_t members)
+      : context_(context), from_(from), loops_(loops), divisions_(divisions), members_(members),
+        to_(std::make_unique<Graph>(name)), b_(context.module, *to_, context.registry, context.diags) {
+    to_->team = {.members = members, .parts = parameters};
+  }
+
+  std::unique_ptr<Graph> run();
+
+private:
+  /// A value of the old graph, in the form in which it is made here.
+  struct Held {
+    Form form;
+    Value* value = nullptr;
+    Value* rest = nullptr;  ///< of terms: everyone has this, and it is still to be added
+    Value* whole = nullptr; ///< put together where it was made, if it is not whole, and someone reads all of it
+  };
+
+  void decideForms();
+  bool isTermOf(const Value* operand, const Operation& operation) const;
+  std::size_t termsOf(const Operation& operation) const;
+  bool addsToItsSum(const Operation& operation) const;
+  const Division* divisionOf(const Operation& operation) const {
+    const auto found = divisions_.find(&operation);
+    return found == divisions_.end() ? nullptr : &found->second;
+  }
+
+  void copyInputs();
+  Status copyOperation(const Operation& operation);
+  std::vector<Value*> makeDivided(const Operation& operation, const Division& division, Value*& added);
+  std::vector<Value*> makeSame(const Operation& operation);
+  std::vector<Value*> makeSum(const Operation& operation, Value*& rest);
+  Status hold(const Operation& operation, std::size_t i, Value* value, Value* added);
+  Status copyOutputs();
+
+  void annotate(const Operation& like);
+  Value* as(const Value* value, const Form& form);
+  Value* reformed(Value* value, const Form& from, const Form& to, Value* added = nullptr, int addedAxis = -1);
+
+  PassContext& context_;
+  const Graph& from_;
+  const LoopTable& loops_;
+  const std::unordered_map<const Operation*, Division>& divisions_;
+  const std::int64_t members_;
+  std::unique_ptr<Graph> to_;
+  Builder b_;
+  std::unordered_map<const Value*, Form> forms_; ///< in which values are made
+  std::unordered_set<const Value*> neededWhole_;
+  std::unordered_set<const Value*> withRest_; ///< sums of terms and of what everyone has
+  std::unordered_map<const Value*, Held> held_;
+  std::unordered_set<const Value*> named_; ///< here; a sum of one term, so far, is that term
+  std::unordered_map<const Operation*, Operation*> made_;
+  const Operation* at_ = nullptr; ///< the old operation that is copied
+  /// What is brought into another form where it is read: once for each group and phase.
+  std::map<std::tuple<const Value*, int, std::int64_t, int, Phase>, Value*> local_;
+};
+
+/// Whether members have terms of an operand, which nothing but this sum reads: they need not be put together before.
+bool Rewriter::isTermOf(const Value* operand, const Operation& operation) const {
+  return forms_.at(operand) == Form::partial(Combine::sum) && operand->users().size() == 1 &&
+         !from_.isOutput(operand) && addsOperands(operation);
+}
+
+/// How many operands of an operation that is not divided are such.
+std::size_t Rewriter::termsOf(const Operation& operation) const {
+  if (divisionOf(operation)) return 0;
+  return static_cast<std::size_t>(
+      std::count_if(operation.operands().begin(), operation.operands().end(),
+                    [&](const Value* operand) { return operand && isTermOf(operand, operation); }));
+}
+
+/// Whether the first result is put together where it is made, because something is added to it there.
+bool Rewriter::addsToItsSum(const Operation& operation) const {
+  const Division* division = divisionOf(operation);
+  const std::optional<Added>& added = loops_.of(operation).added;
+  return division && added && operation.operand(static_cast<std::size_t>(added->operand)) &&
+         formOfResult(loops_.of(operation), 0, *division) == Form::partial(Combine::sum);
+}
+
+void Rewriter::decideForms() {
+  auto read = [&](const Value* value, const Form& form) {
+    if (form.isWhole() || withRest_.contains(value)) neededWhole_.insert(value);
+  };
+  for (const GraphInput& input : from_.inputs) forms_[input.value] = {};
+  for (const Value* value : from_.parameterValues()) forms_[value] = to_->team.formOf(*value->parameter());
+  for (const auto& operation : from_.operations()) {
+    const Division* division = divisionOf(*operation);
+    const std::size_t terms = termsOf(*operation);
+    const Loops& loops = loops_.of(*operation);
+    for (std::size_t i = 0; i < operation->results().size(); ++i) {
+      if (!operation->result(i)) continue;
+      Form& form = forms_[operation->result(i)];
+      if (division && !(i == 0 && addsToItsSum(*operation)))
+        form = formOfResult(loops, i, *division);
+      else if (terms > 0)
+        form = Form::partial(Combine::sum);
+    }
+    const bool hasRest = terms > 0 && (terms < operation->operands().size() ||
+                                       std::any_of(operation->operands().begin(), operation->operands().end(),
+                                                   [&](const Value* operand) { return withRest_.contains(operand); }));
+    if (hasRest) withRest_.insert(operation->result());
+    for (std::size_t i = 0; i < operation->operands().size(); ++i)
+      if (operation->operand(i) && (terms == 0 || !isTermOf(operation->operand(i), *operation)))
+        read(operation->operand(i), division ? formOfOperand(loops, i, *division) : Form{});
+  }
+  for (const GraphOutput& output : from_.outputs)
+    read(output.value, output.parameter ? to_->team.formOf(*output.parameter) : Form{});
+}
+
+void Rewriter::annotate(const Operation& like) {
+  at_ = &like;
+  b_.setLocation(like.location);
+  b_.setGroup(like.group);
+  const auto origin = like.origin() ? made_.find(like.origin()) : made_.end();
+  b_.setPhase(like.phase, origin == made_.end() ? nullptr : origin->second);
+}
+
+/// The collective that brings a value from one form into another. `added` is added to what is whole afterwards.
+Value* Rewriter::reformed(Value* value, const Form& from, const Form& to, Value* added, int addedAxis) {
+  static constexpr const char* reductions[] = {"all_reduce", "all_reduce_mean", "all_reduce_max", "all_reduce_min"};
+  Attributes attributes;
+  attributes.set("members", members_);
+  auto split = [&](const std::string& prefix, const Form& form) {
+    if (!form.isSplit()) return;
+    attributes.set(prefix + "axis", std::int64_t{form.axis});
+    attributes.set(prefix + "blocks", form.blocks);
+    if (form.padded > 0) attributes.set(prefix + "padded", form.padded);
+  };
+  split("from_", from);
+  split("", to);
+  if (from.isPartial() && added) {
+    attributes.set("added_axis", std::int64_t{addedAxis});
+    return b_.value("all_reduce", {value, added}, attributes);
+  }
+  if (from.isPartial())
+    return b_.value(to.isSplit() ? "reduce_scatter" : reductions[static_cast<int>(from.combine)], {value}, attributes);
+  if (from.isSplit()) return b_.value(to.isSplit() ? "all_to_all" : "all_gather", {value}, attributes);
+  return b_.value("own_part", {value}, attributes);
+}
+
+/// The value in a form, for the operation that is copied. What someone reads whole was put together where it was made,
+/// so that it is whole wherever a stage may end; parts of it are taken where they are read.
+Value* Rewriter::as(const Value* value, const Form& form) {
+  const Held& held = held_.at(value);
+  if (held.form == form) return held.value;
+  if (held.whole && form.isWhole()) return held.whole;
+  Value*& local = local_[{value, form.isSplit() ? form.axis : -1, form.blocks, at_->group, at_->phase}];
+  if (!local) local = held.whole ? reformed(held.whole, {}, form) : reformed(held.value, held.form, form);
+  return local;
+}
+
+void Rewriter::copyInputs() {
+  for (const GraphInput& input : from_.inputs) {
+    GraphInput copy = input;
+    copy.value = to_->addInput(input.value->type(), input.value->name(), input.kind);
+    to_->inputs.back() = copy;
+    held_[input.value] = {.form = {}, .value = copy.value};
+  }
+  for (const Value* value : from_.parameterValues())
+    held_[value] = {.form = forms_.at(value), .value = to_->parameterValue(*value->parameter())};
+}
+
+/// Where the first result is a sum, what the operation adds to it goes into the sum: `added` is that.
+std::vector<Value*> Rewriter::makeDivided(const Operation& operation, const Division& division, Value*& added) {
+  const Loops& loops = loops_.of(operation);
+  const bool isTerm = operation.result(0) && formOfResult(loops, 0, division) == Form::partial(Combine::sum);
+  std::vector<Value*> operands;
+  for (std::size_t i = 0; i < operation.operands().size(); ++i) {
+    const Value* operand = operation.operand(i);
+    const bool isAdded = isTerm && loops.added && loops.added->operand == static_cast<int>(i);
+    Value* local = operand ? as(operand, formOfOperand(loops, i, division)) : nullptr;
+    if (operand && !local) return {};
+    if (isAdded) added = local;
+    operands.push_back(isAdded ? nullptr : local);
+  }
+  return divided(operation, loops, division, operands, b_);
+}
+
+/// A sum of which members have terms. Those are added, and so is what everyone has, the `rest`. Both are put together
+/// when someone reads the sum: a further sum only goes on with both. So the gradients that three layers have for their
+/// common input cost one all-reduce.
+std::vector<Value*> Rewriter::makeSum(const Operation& operation, Value*& rest) {
+  Value* terms = nullptr;
+  auto add = [&](Value*& sum, Value* more) {
+    sum = sum && more ? b_.value("add", {sum, more}) : more;
+    if (sum) sum->setType(operation.result()->type()); // with its layout
+    return sum != nullptr;
+  };
+  for (const Value* operand : operation.operands()) {
+    if (isTermOf(operand, operation)) {
+      const Held& held = held_.at(operand);
+      if (!add(terms, held.value) || (held.rest && !add(rest, held.rest))) return {};
+    } else if (!add(rest, as(operand, {}))) {
+      return {};
+    }
+  }
+  return {terms};
+}
+
+/// The same operation, of whole operands.
+std::vector<Value*> Rewriter::makeSame(const Operation& operation) {
+  std::vector<Value*> operands;
+  for (const Value* operand : operation.operands()) {
+    Value* here = operand ? as(operand, {}) : nullptr;
+    if (operand && !here) return {};
+    operands.push_back(here);
+  }
+  std::vector<const Type*> types;
+  for (const Value* result : operation.results()) types.push_back(result ? &result->type() : nullptr);
+  Operation* made = to_->addOperation(operation.def(), operands, types, operation.attributes, operation.location);
+  return made->results();
+}
+
+/// Names what the operation has made of its result i, and puts it together if someone reads all of it.
+Status Rewriter::hold(const Operation& operation, std::size_t i, Value* value, Value* added) {
+  const Value* old = operation.result(i);
+  const bool isBias = added && divisionOf(operation); // then what is kept of the terms would lack it
+  const Form form = isBias ? Form::partial(Combine::sum) : forms_.at(old);
+  Held held{.form = form, .value = value, .rest = added};
+  if (named_.insert(value).second) to_->rename(value, form.isWhole() ? old->name() : old->name() + ".own");
+  if (!form.isWhole() && (neededWhole_.contains(old) || isBias)) {
+    held.whole = reformed(value, form, {}, added, isBias ? loops_.of(operation).added->axis : -1);
+    if (!held.whole) return failure;
+    held.whole->setType(old->type());
+    to_->rename(held.whole, old->name());
+    named_.insert(held.whole);
+  }
+  if (isBias) held = {.form = {}, .value = held.whole};
+  held_[old] = held;
+  return success;
+}
+
+Status Rewriter::copyOperation(const Operation& operation) {
+  annotate(operation);
+  const std::size_t before = to_->operations().size();
+  const Division* division = divisionOf(operation);
+  Value* added = nullptr;
+  const std::vector<Value*> results = division                 ? makeDivided(operation, *division, added)
+                                      : termsOf(operation) > 0 ? makeSum(operation, added)
+                                                               : makeSame(operation);
+  if (results.empty()) return failure;
+  for (std::size_t i = 0; i < operation.results().size(); ++i)
+    if (operation.result(i) && !hold(operation, i, results[i], i == 0 ? added : nullptr)) return failure;
+  // What derives from the old operation derives from the one that makes its first result.
+  const Value* first = *std::find_if(results.begin(), results.end(), [](const Value* result) { return result; });
+  made_[&operation] = first->definer();
+  for (std::size_t i = before; i < to_->operations().size(); ++i) {
+    Operation& made = *to_->operations()[i];
+    made.phase = operation.phase;
+    made.again = operation.again;
+    made.group = operation.group;
+    const auto origin = operation.origin() ? made_.find(operation.origin()) : made_.end();
+    if (origin != made_.end()) made.setOrigin(origin->second);
+  }
+  return success;
+}
+
+Status Rewriter::copyOutputs() {
+  for (GraphOutput output : from_.outputs) {
+    if (output.value->definer()) annotate(*output.value->definer());
+    const Form form = output.parameter ? to_->team.formOf(*output.parameter) : Form{};
+    output.value = as(output.value, form);
+    if (!output.value) return failure;
+    to_->outputs.push_back(output);
+  }
+  return success;
+}
+
+std::unique_ptr<Graph> Rewriter::run() {
+  decideForms();
+  copyInputs();
+  for (const auto& operation : from_.operations())
+    if (!copyOperation(*operation)) return nullptr;
+  if (!copyOutputs()) return nullptr;
+  return std::move(to_);
+}
+
+} // namespace
+
+std::unique_ptr<Graph> pdc::rewriteForTeam(PassContext& context, const Graph& graph, const std::string& name,
+                                           const LoopTable& loops,
+                                           const std::unordered_map<const Operation*, Division>& divisions,
+                                           const std::map<const Parameter*, Form>& parameters, std::int64_t members) {
+  return Rewriter(context, graph, name, loops, divisions, parameters, members).run();
+}
