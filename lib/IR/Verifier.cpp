@@ -196,8 +196,7 @@ void GraphVerifier::checkParameterValue(const Value& value) {
   else if (value.name() != parameter->name)
     error() << "parameter '" << parameter->name << "' is named '%" << value.name() << "' here";
   if (const Type type = graph_.team.typeOf(*parameter); value.type() != type)
-    error() << "parameter '" << parameter->name << "' is " << toString(type) << ", here "
-            << toString(value.type());
+    error() << "parameter '" << parameter->name << "' is " << toString(type) << ", here " << toString(value.type());
 }
 
 void GraphVerifier::checkOperation(const Operation& operation) {

@@ -135,7 +135,7 @@ struct ReferenceContext {
   std::uint64_t seed = 0;              ///< of random ops
   std::uint64_t minibatch = 0;
   std::int64_t member = 0; ///< of the team that runs the graph
-  std::string error; ///< set when the values are wrong: "label 12 is not below 10, the number of classes"
+  std::string error;       ///< set when the values are wrong: "label 12 is not below 10, the number of classes"
 
   template <class T>
   std::span<const T> in(std::size_t i) const {

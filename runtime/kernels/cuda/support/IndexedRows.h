@@ -12,9 +12,9 @@ namespace pdcrt::cuda {
 
 /// The rows that a member of a team has of a table.
 struct TableRows {
-  std::int64_t size;          ///< of them
-  std::int64_t first = 0;     ///< of them
-  std::int64_t all = size;    ///< of the table
+  std::int64_t size;       ///< of them
+  std::int64_t first = 0;  ///< of them
+  std::int64_t all = size; ///< of the table
 };
 inline constexpr std::int64_t outsideOfTable = -1, rowOfOthers = -2;
 
