@@ -10,7 +10,7 @@ using namespace pdc::testing;
 namespace {
 
 /// A recurrent node of 3 steps, 2 rows, 2 inputs and 2 hidden units.
-struct Form {
+struct Recurrent {
   std::string name, opType;
   Attributes attributes = {};
   std::vector<std::int64_t> lengths = {}; ///< none: absent
@@ -38,7 +38,7 @@ struct Form {
   }
 };
 
-void PrintTo(const Form& form, std::ostream* stream) {
+void PrintTo(const Recurrent& form, std::ostream* stream) {
   *stream << form.name;
 }
 
@@ -52,10 +52,10 @@ Trained trained(Node& node) {
   return {std::move(module), results};
 }
 
-std::vector<Form> forms() {
+std::vector<Recurrent> forms() {
   const auto texts = [](std::vector<std::string> names) { return Attribute(std::move(names)); };
   const auto direction = [](const char* name) { return std::pair<const std::string, Attribute>("direction", name); };
-  std::vector<Form> list;
+  std::vector<Recurrent> list;
   for (const char* opType : {"LSTM", "GRU", "RNN"}) {
     const Attributes standard =
         std::string(opType) == "GRU" ? Attributes{{"linear_before_reset", std::int64_t{1}}} : Attributes{};
@@ -92,7 +92,7 @@ std::vector<Form> forms() {
   return list;
 }
 
-class RecurrentForm : public ::testing::TestWithParam<Form> {};
+class RecurrentForm : public ::testing::TestWithParam<Recurrent> {};
 
 } // namespace
 
@@ -105,7 +105,7 @@ TEST_P(RecurrentForm, GradientsAreDifferences) {
 
 // A clip that limits nothing makes the conversion unroll the layer; the ops must compute the same.
 TEST_P(RecurrentForm, UnrolledIsTheSame) {
-  Form form = GetParam();
+  Recurrent form = GetParam();
   if (form.attributes.has("clip")) GTEST_SKIP() << "is unrolled";
   const auto node = form.make();
   form.attributes.set("clip", 1e9);
@@ -176,7 +176,7 @@ TEST(OpsRecurrent, StoredWeightsAreUsedInTheirOwnOrder) {
 
 // ONNX's Y is 0 behind the end of a row; Y_h is the state at its end.
 TEST(OpsRecurrent, RowsAreZeroBehindTheirEnd) {
-  const Form form{"x", "GRU", {{"linear_before_reset", std::int64_t{1}}}, {1, 3}};
+  const Recurrent form{"x", "GRU", {{"linear_before_reset", std::int64_t{1}}}, {1, 3}};
   const auto node = form.make();
   ASSERT_TRUE(node->convert(2)) << node->error();
   const Tensor y = node->run("0"), last = node->run("1");
@@ -203,32 +203,32 @@ TEST(OpsRecurrent, ZeroStatesAreNoOperands) {
 }
 
 TEST(OpsRecurrent, WhatDoesNotFitIsRefused) {
-  const auto error = [](const std::function<void(Form&)>& change) {
-    Form form{"x", "LSTM"};
+  const auto error = [](const std::function<void(Recurrent&)>& change) {
+    Recurrent form{"x", "LSTM"};
     change(form);
     const auto node = form.make();
     EXPECT_FALSE(node->convert(3));
     return node->error();
   };
-  EXPECT_NE(error([](Form& f) {
+  EXPECT_NE(error([](Recurrent& f) {
               f.attributes.set("hidden_size", std::int64_t{3});
             }).find("'LSTM' operator has hidden_size 3, R has 2 columns"),
             std::string::npos);
-  EXPECT_NE(error([](Form& f) { f.attributes.set("direction", "backward"); }).find("has direction 'backward'"),
+  EXPECT_NE(error([](Recurrent& f) { f.attributes.set("direction", "backward"); }).find("has direction 'backward'"),
             std::string::npos);
-  EXPECT_NE(error([](Form& f) {
+  EXPECT_NE(error([](Recurrent& f) {
               f.attributes.set("activations", std::vector<std::string>{"Tanh"});
             }).find("names 1 activations, it needs 3"),
             std::string::npos);
-  EXPECT_NE(error([](Form& f) {
+  EXPECT_NE(error([](Recurrent& f) {
               f.attributes.set("activations", std::vector<std::string>{"Tanh", "Tanh", "Sin"});
             }).find("has activation 'Sin', which pdc does not know"),
             std::string::npos);
-  EXPECT_NE(error([](Form& f) {
+  EXPECT_NE(error([](Recurrent& f) {
               f.lengths = {2, 4};
             }).find("has a sequence of 4 steps, the input has 3"),
             std::string::npos);
-  EXPECT_NE(error([](Form& f) { f.attributes.set("clip", -1.0); }).find("has clip -1"), std::string::npos);
+  EXPECT_NE(error([](Recurrent& f) { f.attributes.set("clip", -1.0); }).find("has clip -1"), std::string::npos);
 }
 
 TEST(OpsRecurrent, InputsOfTheWrongShapeAreRefused) {
