@@ -42,9 +42,9 @@ struct Job {
   std::unique_ptr<Module> module;
 };
 
-class Run {
+class ConformanceRun {
 public:
-  explicit Run(const Options& options) : options_(options) {
+  explicit ConformanceRun(const Options& options) : options_(options) {
     registerAllOps(ops_);
     registerTransforms(passes_);
   }
@@ -206,7 +206,7 @@ int main(int argc, char** argv) {
   app.add_flag("--show", options.show, "print every test that does not pass");
   CLI11_PARSE(app, argc, argv);
 
-  const std::vector<TestResult> results = Run(options)();
+  const std::vector<TestResult> results = ConformanceRun(options)();
   bool right = true;
   for (const TestResult& result : results)
     for (const auto& [engine, verdict] :

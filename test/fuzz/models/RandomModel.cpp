@@ -309,15 +309,18 @@ private:
     return true;
   }
 
-  /// Those that the op has when a model is evaluated, too; others are for its gradient.
+  /// Those that the op has when a model is evaluated, too; others are for its gradient. Gradients do not pass detached ones,
+  /// differences do.
   std::vector<Value*> publicResults(Operation& operation) {
     const std::size_t operations = graph_.operations().size();
     std::vector<Value*> forms = operation.results();
     if (operation.def().rewrites.evaluation) forms = operation.def().rewrites.evaluation(operation, builder_);
     takeBack(operations);
+    const auto& defs = operation.def().results;
     std::vector<Value*> results;
     for (std::size_t i = 0; i < operation.results().size(); ++i)
-      if (operation.result(i) && i < forms.size() && forms[i]) results.push_back(operation.result(i));
+      if (operation.result(i) && i < forms.size() && forms[i] && !defs[std::min(i, defs.size() - 1)].detached)
+        results.push_back(operation.result(i));
     return results;
   }
 
