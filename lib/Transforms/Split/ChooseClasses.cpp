@@ -115,11 +115,11 @@ Choice Chooser::run() {
     SplitClass worth = worthOf(left_[0]);
     for (std::size_t i = 1; i < left_.size(); ++i)
       if (SplitClass other = worthOf(left_[i]); ratioOf(other) > ratioOf(worth)) best = i, worth = std::move(other);
-    worth.chosen = !worth.parameters.empty() && (options_.all || ratioOf(worth) >= 1);
+    worth.chosen = !worth.parameters.empty() && (options_.all || ratioOf(worth) > 1);
     if (worth.parameters.empty()) {
       worth.why = "no parameter of it is read in parts only";
     } else if (!worth.chosen) {
-      worth.why = "a byte that members tell each other saves fewer than " +
+      worth.why = "a byte that members tell each other saves no more than " +
                   std::to_string(static_cast<int>(leastFlopsPerByte)) + " operations, or a byte of parameters";
     }
     if (worth.chosen) take(left_[best]);
