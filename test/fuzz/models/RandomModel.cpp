@@ -309,8 +309,8 @@ private:
     return true;
   }
 
-  /// Those that the op has when a model is evaluated, too; others are for its gradient. Gradients do not pass detached ones,
-  /// differences do.
+  /// Those that the op has when a model is evaluated, too; others are for its gradient. Gradients do not pass detached
+  /// ones, differences do.
   std::vector<Value*> publicResults(Operation& operation) {
     const std::size_t operations = graph_.operations().size();
     std::vector<Value*> forms = operation.results();
