@@ -86,11 +86,15 @@ void addTo(Tensor& sum, const Tensor& added, std::optional<int> along) {
   for (std::int64_t i = 0; i < sum.elements(); ++i) sum.set(i, sum.asDouble(i) + added.asDouble(i / inner % size));
 }
 
-/// Results of a collective, by its definition.
+/// Results of a collective, by its definition. What was started is computed where it is finished.
 std::vector<OfMembers> TeamRun::runTogether(const Operation& operation) {
-  const Reformed reformed = operation.def().split.forms(operation);
+  const OpSplit& split = operation.def().split;
+  if (split.half == CollectiveHalf::start)
+    return {OfMembers(static_cast<std::size_t>(members_), Tensor(operation.result()->type()))};
+  const Reformed reformed = split.forms(operation);
   Tensor value = composed(tensors_.at(operation.operand(0)), reformed.from);
-  if (operation.operand(1)) addTo(value, tensors_.at(operation.operand(1)).front(), reformed.addedAlong);
+  if (const Value* added = operation.operand(split.half == CollectiveHalf::finish ? 2 : 1))
+    addTo(value, tensors_.at(added).front(), reformed.addedAlong);
   OfMembers result;
   for (std::int64_t m = 0; m < members_; ++m) result.push_back(partOf(value, reformed.to, members_, m));
   return {result};

@@ -3,6 +3,9 @@
 // What each sends and receives, as MPI and NCCL define it: an all-reduce adds everyone's terms, an all-gather joins the
 // parts, a reduce-scatter adds the terms and leaves everyone a part of the sum, an all-to-all splits along another
 // axis.
+//
+// Each that communicates is also there as a pair: X_start sends, X_finish waits for what arrives. What a member computes
+// between the two hides the communication (`hide-collectives`).
 #include "Shared/Define.h"
 
 using namespace pdc;
@@ -32,7 +35,7 @@ Form formAt(const Attributes& attributes, const std::string& prefix) {
 }
 
 /// Reports unless a team can have members `members`, and split `type` so.
-Status requireSplit(const InferContext& c, const char* op, const Type& type, const Form& form, std::int64_t parts,
+Status requireSplit(const InferContext& c, const std::string& op, const Type& type, const Form& form, std::int64_t parts,
                     const char* what) {
   if (!form.isSplit()) return success;
   if (form.axis < 0 || form.axis >= type.rank())
@@ -45,7 +48,7 @@ Status requireSplit(const InferContext& c, const char* op, const Type& type, con
 }
 
 /// Reports unless operand 1 can be added to a value of type `whole`.
-Status requireAdded(const InferContext& c, const char* op, const Type& whole, const Reformed& reformed) {
+Status requireAdded(const InferContext& c, const std::string& op, const Type& whole, const Reformed& reformed) {
   const Type& added = c.operand(1);
   const std::optional<int> axis = reformed.addedAlong;
   if (axis && (*axis < 0 || *axis >= whole.rank()))
@@ -58,7 +61,7 @@ Status requireAdded(const InferContext& c, const char* op, const Type& whole, co
 
 using FormsOf = std::function<Reformed(const Attributes&)>;
 
-InferFn inferFrom(const char* op, FormsOf forms) {
+InferFn inferFrom(std::string op, FormsOf forms) {
   return [op, forms](const InferContext& c) -> Types {
     const std::int64_t members = integerOf(c, "members");
     if (members < 2 || members > mostMembers)
@@ -78,7 +81,7 @@ InferFn inferFrom(const char* op, FormsOf forms) {
   };
 }
 
-OpDef define(const char* name, const char* summary, std::vector<OperandDef> operands,
+OpDef define(const std::string& name, const std::string& summary, std::vector<OperandDef> operands,
              std::vector<AttributeDef> attributes, FormsOf forms, std::vector<std::string> examples) {
   OpDef def{.name = name,
             .summary = summary,
@@ -96,43 +99,107 @@ OpDef define(const char* name, const char* summary, std::vector<OperandDef> oper
   return def;
 }
 
+/// Elements of the memory that a pair has from start to finish: what a member has packed for others, where its parts are
+/// not together, and what arrives from them.
+std::int64_t stagedElements(const Type& operand, const Reformed& reformed) {
+  const std::int64_t n = operand.elements(), others = reformed.members - 1;
+  const std::int64_t part = (n + reformed.members - 1) / reformed.members;
+  if (reformed.from.isSplit() && !reformed.to.isSplit()) return others * n;
+  if (!reformed.to.isSplit()) return others * part;
+  return n + others * part;
+}
+
+InferFn inferStart(InferFn whole, FormsOf forms) {
+  return [whole, forms](const InferContext& c) -> Types {
+    if (!whole(c)) return failure;
+    return std::vector<Type>{{c.operand(0).element, {stagedElements(c.operand(0), forms(c.attributes))}}};
+  };
+}
+
+/// The type of what `y` was before it was a pair, of operands without `arrived`, which is seen to be right.
+InferFn inferFinish(const std::string& name, FormsOf forms) {
+  return [name, forms](const InferContext& c) -> Types {
+    InferContext together = c;
+    together.operands.erase(together.operands.begin() + 1);
+    Types types = inferFrom(name, forms)(together);
+    if (!types) return failure;
+    const Type staged{c.operand(0).element, {stagedElements(c.operand(0), forms(c.attributes))}};
+    if (!requireType(c, name.c_str(), 1, staged, "what was started")) return failure;
+    return types;
+  };
+}
+
+/// What a member has before and after; `attributes` are those of all halves.
+struct Case {
+  std::string inputs, added, attributes, staged, result;
+};
+
+/// A collective, and its two halves.
+std::vector<OpDef> inHalves(const std::string& name, const std::string& summary, std::vector<OperandDef> operands,
+                            const std::vector<AttributeDef>& attributes, const FormsOf& forms, const Case& c) {
+  const std::string with = " {" + c.attributes + "} : ", y = c.added + with + c.result;
+  const std::string starts = "%a = " + name + "_start %x" + with + c.staged;
+  OpDef whole = define(name, summary, operands, attributes, forms, {example(c.inputs, "%y = " + name + " %x" + y)});
+
+  whole.split.start = name + "_start";
+  whole.split.finish = name + "_finish";
+
+  OpDef start = define(whole.split.start, "Sends what " + name + " sends", {{"x"}}, attributes, forms,
+                       {example(c.inputs, starts)});
+  start.results = {{"arriving"}};
+  start.infer = inferStart(whole.infer, forms);
+  start.split.half = CollectiveHalf::start;
+
+  operands.insert(operands.begin() + 1, {"arriving"});
+  OpDef finish = define(whole.split.finish, summary + ", which a start has sent", operands, attributes, forms,
+                        {example(c.inputs, starts + "\n%y = " + name + "_finish %x, %a" + y)});
+  finish.infer = inferFinish(finish.name, forms);
+  finish.split.half = CollectiveHalf::finish;
+  return {std::move(whole), std::move(start), std::move(finish)};
+}
+
 } // namespace
 
 PDC_OPS(Collectives) {
   const std::vector<OperandDef> terms = {{"x"}, {"added", true}}, one = {{"x"}};
-  auto of = [](const Attributes& a, Form from, Form to) { return Reformed{a.getInt("members"), from, to}; };
   const auto from = place("from_", "the operand"), to = place("", "the result");
-  return {
-      define("all_reduce", "The sum of the members' terms, for all of them", terms,
-             {members(), integer("added_axis", -1, "the axis along which `added` is added; -1: it has the shape of x")},
-             [](const Attributes& a) {
-               Reformed reformed{a.getInt("members"), Form::partial(Combine::sum), {}};
-               if (const std::int64_t axis = a.getInt("added_axis"); axis != -1)
-                 reformed.addedAlong = static_cast<int>(axis);
-               return reformed;
-             },
-             {example("%x: f32[2, 3], %b: f32[3]", "%y = all_reduce %x, %b {added_axis = 1, members = 2} : f32[2, 3]"),
-              example("%x: f32[4]", "%y = all_reduce %x {members = 3} : f32[4]")}),
-      define("all_reduce_max", "The largest of the members' numbers, for all of them", one, {members()},
-             [of](const Attributes& a) { return of(a, Form::partial(Combine::max), {}); },
-             {example("%x: f32[2, 3]", "%y = all_reduce_max %x {members = 2} : f32[2, 3]")}),
-      define("all_reduce_min", "The smallest of the members' numbers, for all of them", one, {members()},
-             [of](const Attributes& a) { return of(a, Form::partial(Combine::min), {}); },
-             {example("%x: f32[2, 3]", "%y = all_reduce_min %x {members = 2} : f32[2, 3]")}),
-      define("all_reduce_mean", "The mean of the members' numbers, for all of them", one, {members()},
-             [of](const Attributes& a) { return of(a, Form::partial(Combine::mean), {}); },
-             {example("%x: f32[2, 3]", "%y = all_reduce_mean %x {members = 2} : f32[2, 3]")}),
-      define("reduce_scatter", "A part of the sum of the members' terms, for each of them", one, with({members()}, to),
-             [of](const Attributes& a) { return of(a, Form::partial(Combine::sum), formAt(a, "")); },
-             {example("%x: f32[2, 6]", "%y = reduce_scatter %x {axis = 1, members = 3} : f32[2, 2]")}),
-      define(
-          "all_gather", "The members' parts together, for all of them", one, with({members()}, from),
-          [of](const Attributes& a) { return of(a, formAt(a, "from_"), {}); },
-          {example("%x: f32[2, 6]", "%y = all_gather %x {from_axis = 1, from_blocks = 3, members = 2} : f32[2, 12]")}),
-      define("own_part", "A member's part of what all members have", one, with({members()}, to),
-             [of](const Attributes& a) { return of(a, {}, formAt(a, "")); },
-             {example("%x: f32[2, 12]", "%y = own_part %x {axis = 1, blocks = 3, members = 2} : f32[2, 6]")}),
-      define("all_to_all", "Parts along another axis", one, with(with({members()}, from), to),
-             [of](const Attributes& a) { return of(a, formAt(a, "from_"), formAt(a, "")); },
-             {example("%x: f32[2, 12]", "%y = all_to_all %x {axis = 0, from_axis = 1, members = 2} : f32[1, 24]")})};
+  auto of = [](const Attributes& a, Form before, Form after) {
+    return Reformed{a.getInt("members"), before, after};
+  };
+  const FormsOf reduce = [](const Attributes& a) {
+    Reformed reformed{a.getInt("members"), Form::partial(Combine::sum), {}};
+    if (const std::int64_t axis = a.getInt("added_axis"); axis != -1) reformed.addedAlong = static_cast<int>(axis);
+    return reformed;
+  };
+  std::vector<OpDef> defs;
+  auto add = [&](std::vector<OpDef> more) {
+    defs.insert(defs.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  };
+  add(inHalves(
+      "all_reduce", "The sum of the members' terms, for all of them", terms,
+      {members(), integer("added_axis", -1, "the axis along which `added` is added; -1: it has the shape of x")}, reduce,
+      {"%x: f32[2, 3], %b: f32[3]", ", %b", "added_axis = 1, members = 2", "f32[3]", "f32[2, 3]"}));
+  add(inHalves("all_reduce_max", "The largest of the members' numbers, for all of them", one, {members()},
+               [of](const Attributes& a) { return of(a, Form::partial(Combine::max), {}); },
+               {"%x: f32[2, 3]", "", "members = 2", "f32[3]", "f32[2, 3]"}));
+  add(inHalves("all_reduce_min", "The smallest of the members' numbers, for all of them", one, {members()},
+               [of](const Attributes& a) { return of(a, Form::partial(Combine::min), {}); },
+               {"%x: f32[2, 3]", "", "members = 4", "f32[6]", "f32[2, 3]"}));
+  add(inHalves("all_reduce_mean", "The mean of the members' numbers, for all of them", one, {members()},
+               [of](const Attributes& a) { return of(a, Form::partial(Combine::mean), {}); },
+               {"%x: f32[2, 3]", "", "members = 2", "f32[3]", "f32[2, 3]"}));
+  add(inHalves("reduce_scatter", "A part of the sum of the members' terms, for each of them", one, with({members()}, to),
+               [of](const Attributes& a) { return of(a, Form::partial(Combine::sum), formAt(a, "")); },
+               {"%x: f32[2, 6]", "", "axis = 1, members = 3", "f32[20]", "f32[2, 2]"}));
+  add(inHalves("all_gather", "The members' parts together, for all of them", one, with({members()}, from),
+               [of](const Attributes& a) { return of(a, formAt(a, "from_"), {}); },
+               {"%x: f32[2, 6]", "", "from_axis = 1, from_blocks = 3, members = 2", "f32[12]", "f32[2, 12]"}));
+  add(inHalves("all_to_all", "Parts along another axis", one, with(with({members()}, from), to),
+               [of](const Attributes& a) { return of(a, formAt(a, "from_"), formAt(a, "")); },
+               {"%x: f32[2, 12]", "", "axis = 0, from_axis = 1, members = 2", "f32[36]", "f32[1, 24]"}));
+  defs.push_back(define(
+      "own_part", "A member's part of what all members have", one, with({members()}, to),
+      [of](const Attributes& a) { return of(a, {}, formAt(a, "")); },
+      {example("%x: f32[2, 12]", "%y = own_part %x {axis = 1, blocks = 3, members = 2} : f32[2, 6]")}));
+  return defs;
 }

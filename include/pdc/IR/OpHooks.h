@@ -121,13 +121,17 @@ struct OpRewrites {
   std::function<Operation*(const Operation&, const Operation& reader, Builder&)> together;
 };
 
-/// What members carry out together: operand 0, which has the form `from`, in the form `to`. Operand 1, where there is
-/// one, is whole, and added to the value: element by element, or along one axis.
+/// What members carry out together: operand 0, which has the form `from`, in the form `to`. The operand `added`, where
+/// there is one, is whole, and added to the value: element by element, or along one axis.
 struct Reformed {
   std::int64_t members = 1;
   Form from, to;
-  std::optional<int> addedAlong = {}; ///< nothing: operand 1 has the shape of the value
+  std::optional<int> addedAlong = {}; ///< nothing: `added` has the shape of the value
 };
+
+/// A collective that communicates has two halves, between which a member computes something else: what the start sends
+/// arrives before the finish ends. Operand 1 of a finish is the result of its start.
+enum class CollectiveHalf : std::uint8_t { both, start, finish };
 
 /// Asked where operations are divided over a team (Loops.h).
 struct OpSplit {
@@ -139,8 +143,10 @@ struct OpSplit {
   std::function<std::vector<Value*>(const Operation&, const Loops&, const Division&,
                                     const std::vector<Value*>& operands, Builder&)>
       divide;
-  /// Of collectives, which define themselves by it.
+  /// Of collectives, which define themselves by it; a half says what both do.
   std::function<Reformed(const Operation&)> forms;
+  CollectiveHalf half = CollectiveHalf::both;
+  std::string start = {}, finish = {}; ///< of a collective that communicates: the ops of its halves
 };
 
 /// Asked by importer, initialisation and data checks: the usual values of operands.

@@ -5,6 +5,7 @@
 //                  vocabulary, the channels between two convolutions
 //   choice         which classes are worth what their members must tell each other
 //   rewrite        the graph of a member: operations on parts, and collectives where forms do not agree
+//   hiding         collectives start as early, and finish as late, as others in their group allow
 #pragma once
 
 #include "pdc/Pass/Pass.h"
@@ -34,5 +35,9 @@ struct SplitClass {
 /// origins, values their names; what a member has of a value that is put together has the name of the value and
 /// ".own". Classes are told in `classes` if it is not null, in the order in which they were decided.
 Status splitOverTeam(PassContext& context, const SplitOptions& options, std::vector<SplitClass>* classes = nullptr);
+
+/// In graphs of teams: each collective that communicates becomes its start and its finish, and what does not need the
+/// result, of the same group and phase or of its weight gradients, stands between the two.
+Status hideCollectives(PassContext& context);
 
 } // namespace pdc

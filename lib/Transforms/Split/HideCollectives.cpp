@@ -1,0 +1,100 @@
+// Between the start and the finish of a collective a member computes what does not need its result: the gradient of a
+// weight beside the sum of the gradients of its operand, as linear layers of Megatron-LM do. Only the
+// order of operations changes, so no bit does.
+#include "pdc/IR/OpDef.h"
+#include "pdc/Transforms/GraphUtilities.h"
+#include "pdc/Transforms/Split.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+using namespace pdc;
+
+namespace {
+
+/// Makes two operations of a collective.
+Status divideInHalves(Graph& graph, Operation& whole, PassContext& context) {
+  const OpSplit& split = whole.def().split;
+  const OpDef& startDef = *context.registry.find(split.start);
+  const InferContext infer{{&whole.operand(0)->type()}, whole.attributes, whole.location, context.diags};
+  const Expected<std::vector<Type>> types = startDef.infer(infer);
+  if (!types) return failure;
+  auto annotated = [&](Operation* made) {
+    made->phase = whole.phase;
+    made->again = whole.again;
+    made->group = whole.group;
+    made->stage = whole.stage;
+    if (whole.origin()) made->setOrigin(whole.origin());
+    return made;
+  };
+  Operation* start = annotated(graph.addOperation(startDef, {whole.operand(0)}, {&types->front()}, whole.attributes,
+                                                  whole.location, &whole, {whole.result()->name() + ".arriving"}));
+  std::vector<Value*> operands = whole.operands();
+  operands.insert(operands.begin() + 1, start->result());
+  Operation* finish =
+      annotated(graph.addOperation(*context.registry.find(split.finish), operands, {&whole.result()->type()},
+                                   whole.attributes, whole.location, &whole));
+  const std::string name = whole.result()->name();
+  graph.replaceAllUses(whole.result(), finish->result());
+  whole.giveDerivedTo(*finish);
+  graph.erase(&whole);
+  graph.rename(finish->result(), name);
+  return success;
+}
+
+bool isFinish(const Operation& operation) {
+  return operation.def().split.half == CollectiveHalf::finish;
+}
+
+/// Whether a phase function computes both, if backwards are not split in two.
+bool runTogether(const Operation& a, const Operation& b) {
+  return a.group == b.group && (a.phase == Phase::forward) == (b.phase == Phase::forward);
+}
+
+/// Puts finishes as late as what reads their results allows, to the end of their group at the latest. The order of
+/// starts, and that of finishes, stays: all members have the same.
+void finishLate(Graph& graph) {
+  std::vector<Operation*> order;
+  std::vector<Operation*> open; // finishes that are put off
+  std::unordered_set<const Value*> awaited;
+  auto finish = [&](std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      order.push_back(open[i]);
+      awaited.erase(open[i]->result());
+    }
+    open.erase(open.begin(), open.begin() + static_cast<std::ptrdiff_t>(count));
+  };
+  for (const auto& operation : graph.operations()) {
+    if (!open.empty() && !runTogether(*open.front(), *operation)) finish(open.size());
+    std::size_t needed = 0; // finishes up to the last one that it reads
+    for (const Value* operand : operation->operands())
+      if (operand && awaited.contains(operand)) {
+        const auto at = std::find(open.begin(), open.end(), operand->definer());
+        needed = std::max(needed, static_cast<std::size_t>(at - open.begin()) + 1);
+      }
+    finish(needed);
+    if (isFinish(*operation)) {
+      open.push_back(operation.get());
+      awaited.insert(operation->result());
+    } else {
+      order.push_back(operation.get());
+    }
+  }
+  finish(open.size());
+  graph.reorder(order);
+}
+
+} // namespace
+
+Status pdc::hideCollectives(PassContext& context) {
+  for (const auto& graph : context.module.graphs) {
+    if (graph->team.members < 2) continue;
+    std::vector<Operation*> wholes;
+    for (const auto& operation : graph->operations())
+      if (!operation->def().split.start.empty()) wholes.push_back(operation.get());
+    for (Operation* whole : wholes)
+      if (!divideInHalves(*graph, *whole, context)) return failure;
+    finishLate(*graph);
+  }
+  return success;
+}
