@@ -227,7 +227,7 @@ void addParameters(CostGraph& cost, const Graph& graph, const Members& members) 
       for (const Value* operand : operation->operands())
         if (operand && operand->parameter()) owner.try_emplace(operand->parameter(), g);
   for (const ParameterGroups& parameter : parameterGroups(graph)) {
-    const std::int64_t bytes = parameter.parameter->type.bytes();
+    const std::int64_t bytes = parameter.type.bytes();
     if (parameter.groups.size() > 1 && parameter.canBeShared()) {
       CostSharedParameter shared{.name = parameter.parameter->name, .nodes = {}, .bytes = bytes};
       for (int group : parameter.groups) shared.nodes.push_back(group);

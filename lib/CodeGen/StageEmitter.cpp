@@ -110,7 +110,7 @@ private:
 
   /// The last members of a ParameterRow, if they differ from their defaults.
   std::string rowFlags(const PlacedParameter& placed) const {
-    const bool early = isEarly(placed), inBlocks = placed.parameter->type.layout == filterInBlocks;
+    const bool early = isEarly(placed), inBlocks = placed.type.layout == filterInBlocks;
     if (!early && !inBlocks) return "";
     return std::string(", 1, 1, /*early=*/") + (early ? "true" : "false") + (inBlocks ? ", /*inBlocks=*/true" : "");
   }
@@ -159,7 +159,7 @@ private:
               "constexpr pdcrt::ParameterRow parameters[] = {\n";
       const std::map<const Parameter*, int> bucketOf = bucketsOfParameters(program_);
       for (const PlacedParameter& p : memory_.parameters)
-        out_ << "    {" << stringLiteral(p.parameter->name) << ", " << typeFields(p.parameter->type) << ", " << p.offset
+        out_ << "    {" << stringLiteral(p.parameter->name) << ", " << typeFields(p.type) << ", " << p.offset
              << ", " << bucketOf.at(p.parameter) << ", "
              << (p.parameter->role == ParameterRole::trained ? "true" : "false") << rowFlags(p) << "},\n";
       out_ << "};\n";
@@ -178,7 +178,7 @@ private:
       out_ << "\n// Running statistics in the state block: ONNX name, type, shape, offset.\n"
               "constexpr pdcrt::StateRow states[] = {\n";
       for (const PlacedParameter& p : memory_.states)
-        out_ << "    {" << stringLiteral(p.parameter->name) << ", " << typeFields(p.parameter->type) << ", " << p.offset
+        out_ << "    {" << stringLiteral(p.parameter->name) << ", " << typeFields(p.type) << ", " << p.offset
              << "},\n";
       out_ << "};\n";
     }
@@ -219,7 +219,7 @@ private:
             "block), row of the\n// owner's parameters.\nconstexpr pdcrt::SharedValueRow sharedValues[] = {\n";
     for (const PlacedSharedValue& value : memory_.sharedValues)
       out_ << "    {" << value.shared << ", " << stringLiteral(value.parameter->name) << ", "
-           << typeFields(value.parameter->type) << ", " << value.offset << ", " << value.index << "},\n";
+           << typeFields(value.type) << ", " << value.offset << ", " << value.index << "},\n";
     out_ << "};\n\n// Their uses by the user: row of shared, row of sharedValues, position among all uses, offset in "
             "what travels, offset\n// in the user's gradients block, whether backward_input writes it.\n"
             "constexpr pdcrt::SharedUseRow sharedUses[] = {\n";

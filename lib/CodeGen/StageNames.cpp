@@ -15,15 +15,15 @@ StageNames::StageNames(const StageProgram& program) {
   const MemoryPlan& memory = *program.memory;
   Identifiers weightNames, stateNames, gradientNames;
   for (const PlacedParameter& p : memory.parameters)
-    nameFixed(weights, 'w', weightNames, p.parameter->name, {blockOf(*p.parameter), -1, p.offset}, p.parameter->type,
+    nameFixed(weights, 'w', weightNames, p.parameter->name, {blockOf(*p.parameter), -1, p.offset}, p.type,
               p.parameter->name, true);
   for (const PlacedParameter& p : memory.states)
-    nameFixed(state, 'r', stateNames, p.parameter->name, {Block::state, -1, p.offset}, p.parameter->type,
+    nameFixed(state, 'r', stateNames, p.parameter->name, {Block::state, -1, p.offset}, p.type,
               p.parameter->name);
   for (const PlacedGradient& g : memory.gradients) {
-    const Parameter* parameter = memory.parameters[static_cast<std::size_t>(g.parameter)].parameter;
-    nameFixed(gradients, 'g', gradientNames, parameter->name, {Block::gradients, -1, g.offset}, parameter->type,
-              parameter->name);
+    const PlacedParameter& placed = memory.parameters[static_cast<std::size_t>(g.parameter)];
+    nameFixed(gradients, 'g', gradientNames, placed.parameter->name, {Block::gradients, -1, g.offset}, placed.type,
+              placed.parameter->name);
   }
   for (const PlacedData& d : memory.data)
     nameFixed(slot, 's', slotNames_, d.value->name(), {Block::slot, -1, d.offset}, d.value->type(),
@@ -34,9 +34,9 @@ StageNames::StageNames(const StageProgram& program) {
     if (row.user != program.index) continue;
     const std::string comment = value.parameter->name + ", of stage " + std::to_string(row.owner);
     nameFixed(slot, 's', slotNames_, value.parameter->name, {Block::shared, value.shared, value.offset},
-              value.parameter->type, comment, true);
+              value.type, comment, true);
     nameFixed(gradients, 'g', gradientNames, value.parameter->name, {Block::gradients, -1, use.gradient},
-              value.parameter->type, comment);
+              value.type, comment);
   }
   namePorts(program);
   nameOutputs(memory, memory.training);

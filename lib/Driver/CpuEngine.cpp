@@ -175,10 +175,10 @@ Expected<InterpreterResult> CpuEngine::run(std::size_t which, const std::map<std
   };
   for (const PlacedParameter& p : program.memory.parameters)
     if (std::byte* block = (blockOf(*p.parameter) == Block::frozen ? frozen : weights).data();
-        !fill(parameters, p.parameter->name, p.parameter->type, block + p.offset))
+        !fill(parameters, p.parameter->name, p.type, block + p.offset))
       return failure;
   for (const PlacedParameter& p : program.memory.states)
-    if (!fill(parameters, p.parameter->name, p.parameter->type, state.data() + p.offset)) return failure;
+    if (!fill(parameters, p.parameter->name, p.type, state.data() + p.offset)) return failure;
   for (const PlacedData& d : program.memory.data)
     if (!fill(inputs, d.value->name(), d.value->type(), slot.data() + d.offset)) return failure;
 
@@ -209,9 +209,9 @@ Expected<InterpreterResult> CpuEngine::run(std::size_t which, const std::map<std
   for (const GraphOutput& output : program.graph->outputs)
     if (output.kind == OutputKind::result) result.outputs[output.name] = result.values[output.value->name()];
   for (const PlacedGradient& g : program.memory.gradients) {
-    const Parameter& parameter = *program.memory.parameters[static_cast<std::size_t>(g.parameter)].parameter;
-    Tensor gradient = tensorAt(gradients.data() + g.offset, parameter.type);
-    auto [it, isNew] = result.gradients.try_emplace(parameter.name, gradient);
+    const PlacedParameter& placed = program.memory.parameters[static_cast<std::size_t>(g.parameter)];
+    Tensor gradient = tensorAt(gradients.data() + g.offset, placed.type);
+    auto [it, isNew] = result.gradients.try_emplace(placed.parameter->name, gradient);
     if (!isNew) // a further use
       for (std::int64_t i = 0; i < gradient.elements(); ++i)
         it->second.set(i, static_cast<float>(it->second.asDouble(i)) + static_cast<float>(gradient.asDouble(i)));
@@ -220,6 +220,6 @@ Expected<InterpreterResult> CpuEngine::run(std::size_t which, const std::map<std
     if (output.kind == OutputKind::state)
       for (const PlacedParameter& p : program.memory.states)
         if (p.parameter == output.parameter)
-          result.states[p.parameter->name] = tensorAt(state.data() + p.offset, p.parameter->type);
+          result.states[p.parameter->name] = tensorAt(state.data() + p.offset, p.type);
   return result;
 }

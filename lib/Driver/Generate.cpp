@@ -37,7 +37,7 @@ std::vector<PlanSharedParameter> sharedOf(const std::vector<SharedParameter>& sh
   std::vector<PlanSharedParameter> result;
   for (const SharedParameter& parameter : shared) {
     PlanSharedParameter& planned = result.emplace_back(PlanSharedParameter{
-        .name = parameter.parameter->name, .bytes = parameter.parameter->type.bytes(), .stages = {}, .uses = {}});
+        .name = parameter.parameter->name, .bytes = parameter.type.bytes(), .stages = {}, .uses = {}});
     for (int stage : std::set<int>(parameter.useStages.begin(), parameter.useStages.end())) {
       planned.stages.push_back(stage);
       planned.uses.push_back(parameter.usesIn(stage));

@@ -11,7 +11,7 @@ static std::vector<int> bucketsOf(const Graph& main, std::int64_t bucketBytes) {
   std::vector<std::int64_t> bytes(static_cast<std::size_t>(groupCount(main)));
   for (const ParameterGroups& parameter : parameterGroups(main))
     if (const auto first = parameter.groups.lower_bound(0); first != parameter.groups.end())
-      bytes[static_cast<std::size_t>(*first)] += parameter.parameter->type.bytes();
+      bytes[static_cast<std::size_t>(*first)] += parameter.type.bytes();
   return gradientBuckets(bytes, bucketBytes);
 }
 

@@ -20,7 +20,7 @@ bool ParameterGroups::canBeShared() const {
 std::vector<ParameterGroups> pdc::parameterGroups(const Graph& training) {
   std::vector<ParameterGroups> result;
   for (const Value* value : training.parameterValues()) {
-    ParameterGroups& parameter = result.emplace_back(ParameterGroups{.parameter = value->parameter()});
+    ParameterGroups& parameter = result.emplace_back(ParameterGroups{.parameter = value->parameter(), .type = value->type()});
     for (const Operation* user : value->users()) parameter.groups.insert(user->group);
   }
   std::unordered_map<const Parameter*, std::size_t> places;
@@ -39,7 +39,7 @@ std::vector<SharedParameter> pdc::sharedParameters(const Graph& training, const 
   std::vector<SharedParameter> result;
   for (const ParameterGroups& parameter : parameterGroups(training)) {
     if (!parameter.canBeShared()) continue;
-    SharedParameter shared{.parameter = parameter.parameter, .useStages = {}};
+    SharedParameter shared{.parameter = parameter.parameter, .type = parameter.type, .useStages = {}};
     for (int group : parameter.uses) shared.useStages.push_back(stageOfGroup[static_cast<std::size_t>(group)]);
     if (std::set<int>(shared.useStages.begin(), shared.useStages.end()).size() > 1) result.push_back(shared);
   }

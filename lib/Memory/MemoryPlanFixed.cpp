@@ -46,8 +46,8 @@ void MemoryPlanner::placeShared() {
     Bump values, parts;
     for (const SharedParameter* shared : parameters) {
       const auto value = static_cast<int>(plan_.sharedValues.size());
-      const std::int64_t bytes = shared->parameter->type.bytes();
-      plan_.sharedValues.push_back({row, shared->parameter, values.take(bytes), -1});
+      const std::int64_t bytes = shared->type.bytes();
+      plan_.sharedValues.push_back({row, shared->parameter, shared->type, values.take(bytes), -1});
       for (std::size_t use = 0; use < shared->useStages.size(); ++use)
         if (shared->useStages[use] == ends.second)
           plan_.sharedUses.push_back({value, static_cast<int>(use), parts.take(bytes), -1});
@@ -89,9 +89,9 @@ void MemoryPlanner::placeParameters() {
       Bump& block = role == Block::state ? state_ : role == Block::frozen ? frozen_ : weights_;
       auto it = std::find_if(list.begin(), list.end(), [&](const auto& p) { return p.parameter == parameter; });
       if (it == list.end()) {
-        list.push_back({parameter, block.take(parameter->type.bytes())});
+        list.push_back({parameter, value->type(), block.take(value->type().bytes())});
         it = list.end() - 1;
-        if (parameter->role == ParameterRole::trained) plan_.trainedBytes += parameter->type.bytes();
+        if (parameter->role == ParameterRole::trained) plan_.trainedBytes += value->type().bytes();
       }
       addBuffer(memory, value, {role, -1, it->offset});
     }

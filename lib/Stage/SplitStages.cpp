@@ -270,6 +270,7 @@ Expected<Graph*> StageSplitter::buildStage(const Graph& source, int stage, const
   const bool training = &source == &training_;
   auto owned = std::make_unique<Graph>(name);
   Graph& graph = *owned;
+  graph.team = source.team;
   StageCopier copier(source, graph, stage);
 
   for (const GraphInput& input : source.inputs) {

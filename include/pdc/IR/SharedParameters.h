@@ -14,6 +14,7 @@ namespace pdc {
 /// A trained parameter with uses in several stages.
 struct SharedParameter {
   const Parameter* parameter = nullptr;
+  Type type = {};             ///< what a stage has of it: of a team, a member's part
   std::vector<int> useStages; ///< of each use, in program order
   int owner() const;
   /// Uses in `stage`.
@@ -25,6 +26,7 @@ struct SharedParameter {
 /// program order.
 struct ParameterGroups {
   const Parameter* parameter = nullptr;
+  Type type = {}; ///< what the graph has of it
   std::set<int> groups;
   std::vector<int> uses;
   bool canBeShared() const;

@@ -86,6 +86,7 @@ struct Copy {
 
 struct PlacedParameter {
   const Parameter* parameter = nullptr;
+  Type type = {};          ///< what the stage has of it: of a team, a member's part
   std::int64_t offset = 0; ///< in the block of the parameter's role
 };
 /// The block of a parameter that belongs to the stage: weights, frozen, or state.
@@ -102,6 +103,7 @@ struct PlacedGradient {
 struct PlacedSharedValue {
   int shared = 0; ///< index into MemoryPlan::shared
   const Parameter* parameter = nullptr;
+  Type type = {};          ///< as PlacedParameter's
   std::int64_t offset = 0; ///< of the owner: in the weights block; of a user: in the block of a version
   int index = -1;          ///< of the owner: index into MemoryPlan::parameters
 };
