@@ -184,7 +184,7 @@ Expected<std::string> PhaseWriter::call(const Operation& operation, const GraphM
     }
   }
   const OpDef& def = operation.def();
-  const bool isKernel = def.kind == OpKind::kernel;
+  const bool isKernel = static_cast<bool>(def.kernel.use);
   // A kernel's method has a parameter for every operand and result of its op: absent ones are empty views.
   const bool variadic = isKernel && !def.operands.empty() && def.operands.back().variadic;
   const std::size_t single = def.operands.size() - (variadic ? 1 : 0);

@@ -122,6 +122,9 @@ private:
          << filled(commentText(provenance_.command), 5, "//     ") << "\n//\n";
     out_ << "//   model     " << commentText(provenance_.model) << ", hash " << provenance_.modelHash << "\n";
     out_ << "//   replicas  " << program_.replicas << "\n";
+    if (const std::int64_t members = program_.training->team.members; members > 1)
+      out_ << "//   team      " << members
+           << ": each member holds parts of weights and values, and all run this program\n";
     out_ << "//   memory    weights " << sizeText(static_cast<std::int64_t>(b.weights)) << ", gradients "
          << sizeText(static_cast<std::int64_t>(b.gradients)) << ", each minibatch in flight "
          << sizeText(static_cast<std::int64_t>(b.slot)) << ",\n//             handover "
@@ -159,9 +162,9 @@ private:
               "constexpr pdcrt::ParameterRow parameters[] = {\n";
       const std::map<const Parameter*, int> bucketOf = bucketsOfParameters(program_);
       for (const PlacedParameter& p : memory_.parameters)
-        out_ << "    {" << stringLiteral(p.parameter->name) << ", " << typeFields(p.type) << ", " << p.offset
-             << ", " << bucketOf.at(p.parameter) << ", "
-             << (p.parameter->role == ParameterRole::trained ? "true" : "false") << rowFlags(p) << "},\n";
+        out_ << "    {" << stringLiteral(p.parameter->name) << ", " << typeFields(p.type) << ", " << p.offset << ", "
+             << bucketOf.at(p.parameter) << ", " << (p.parameter->role == ParameterRole::trained ? "true" : "false")
+             << rowFlags(p) << "},\n";
       out_ << "};\n";
     }
     if (!memory_.gradients.empty()) {
@@ -178,8 +181,7 @@ private:
       out_ << "\n// Running statistics in the state block: ONNX name, type, shape, offset.\n"
               "constexpr pdcrt::StateRow states[] = {\n";
       for (const PlacedParameter& p : memory_.states)
-        out_ << "    {" << stringLiteral(p.parameter->name) << ", " << typeFields(p.type) << ", " << p.offset
-             << "},\n";
+        out_ << "    {" << stringLiteral(p.parameter->name) << ", " << typeFields(p.type) << ", " << p.offset << "},\n";
       out_ << "};\n";
     }
     edgeTables();
@@ -218,8 +220,8 @@ private:
     out_ << "};\n\n// These parameters: row above, ONNX name, type, shape, offset (of the owner: in the weights "
             "block), row of the\n// owner's parameters.\nconstexpr pdcrt::SharedValueRow sharedValues[] = {\n";
     for (const PlacedSharedValue& value : memory_.sharedValues)
-      out_ << "    {" << value.shared << ", " << stringLiteral(value.parameter->name) << ", "
-           << typeFields(value.type) << ", " << value.offset << ", " << value.index << "},\n";
+      out_ << "    {" << value.shared << ", " << stringLiteral(value.parameter->name) << ", " << typeFields(value.type)
+           << ", " << value.offset << ", " << value.index << "},\n";
     out_ << "};\n\n// Their uses by the user: row of shared, row of sharedValues, position among all uses, offset in "
             "what travels, offset\n// in the user's gradients block, whether backward_input writes it.\n"
             "constexpr pdcrt::SharedUseRow sharedUses[] = {\n";
@@ -372,6 +374,9 @@ private:
     out_ << "        .index = " << program_.index << ",\n        .count = " << program_.count
          << ",\n        .model = " << stringLiteral(provenance_.model)
          << ",\n        .modelHash = " << stringLiteral(provenance_.modelHash)
+         << (program_.training->team.members > 1
+                 ? ",\n        .members = " + std::to_string(program_.training->team.members)
+                 : std::string())
          << (memory_.threads != 1 ? ",\n        .threads = " + std::to_string(memory_.threads) : std::string())
          << ",\n        .bytes = {.weights = " << b.weights << ", .state = " << b.state
          << ", .gradients = " << b.gradients << ", .slot = " << b.slot

@@ -8,6 +8,7 @@
 #include "InitialWeights.h"
 #include "Measure.h"
 #include "Summary.h"
+#include "Teams.h"
 #include "TrainedModel.h"
 #include "TrainingRecord.h"
 #include "pdc/CodeGen/BuildFiles.h"
@@ -48,6 +49,8 @@ private:
   Status addLosses();
   Status toTrainingGraph();
   Status run(const std::vector<PipelineStep>& steps);
+
+  Status divideStages();
 
   // From there to programs.
   Expected<Plan> plan(const CostGraph& costs, const PlanRequest& request);
@@ -90,6 +93,8 @@ Status Compilation::compile() {
   if (emits("ir", [&] { return print(*module_); })) return success;
   if (!toTrainingGraph()) return failure;
   if (emits("training-ir", [&] { return print(*module_); })) return success;
+  if (!divideStages()) return failure;
+  if (emits("split-ir", [&] { return print(*module_); })) return success;
 
   Expected<PlanRequest> request = planRequest(options_, training_, diags_);
   if (!request || !checkTarget(options_, diags_)) return failure;
@@ -98,6 +103,7 @@ Status Compilation::compile() {
   if (!costs) return failure;
   Expected<Plan> planned = plan(costs->graph, *request);
   if (!planned || !fitToTraining(*planned, *request, options_, training_, main(), diags_)) return failure;
+  if (options_.planFile.empty()) giveDevices(*planned, options_.split, request->devices);
   if (options_.explain) explain(*costs, *request, *planned);
   const bool onlyExplains = options_.emit.empty() && options_.output.empty();
   if (writes() && !onlyExplains && options_.planFile.empty())
@@ -202,6 +208,17 @@ Status Compilation::toTrainingGraph() {
   return success;
 }
 
+/// --split.
+Status Compilation::divideStages() {
+  if (options_.split.isNone()) return success;
+  PassContext passContext = context();
+  std::vector<SplitClass> classes;
+  if (!divideOverTeam(passContext, options_.split, classes) || !run({{.argument = "hide-collectives", .options = {}}}))
+    return failure;
+  if (options_.explain) out_ << "split " << toText(options_.split) << ":\n" << toText(classes);
+  return success;
+}
+
 Expected<Plan> Compilation::plan(const CostGraph& costs, const PlanRequest& request) {
   if (!options_.planFile.empty()) return readPlan(request.file());
   Expected<Plan> plan = planPipeline(costs, request.machines, request.planner, diags_);
@@ -222,6 +239,7 @@ Expected<Plan> Compilation::readPlan(const ScheduleFile* scheduleFile) {
   if (!plan->scheduleFile.empty() && !scheduleFile)
     return diags_.error({.file = options_.planFile}).help("add --schedule=FILE, or delete \"schedule_file\" there")
            << "the schedule of this plan is in the file '" << plan->scheduleFile << "'";
+  if (!checkSplit(*plan, options_.split, options_.planFile, diags_)) return failure;
   return plan;
 }
 

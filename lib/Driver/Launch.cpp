@@ -58,7 +58,7 @@ Command commandOf(const Plan& plan, const std::string& build, const LaunchOption
   arguments.insert(arguments.begin(), {"--dir", options.folder});
   Command command = mpiCommand();
   const bool onGpus = fs::exists(options.folder + "/stage0" + sourceSuffix(Target::cuda)); // ranks are threads there
-  if (options.threads || onGpus || (plan.ranks.size() == 1 && options.hostfile.empty())) {
+  if (options.threads || onGpus || (processesOf(plan) == 1 && options.hostfile.empty())) {
     command.words = {build + "/pipeline", "--threads"};
     command.words.insert(command.words.end(), arguments.begin(), arguments.end());
     return command;
@@ -67,14 +67,10 @@ Command commandOf(const Plan& plan, const std::string& build, const LaunchOption
     command.words.insert(command.words.end(),
                          {"--hostfile", options.hostfile, "--mca", "mca_base_env_list",
                           "PDC_CONTROL;PDC_CONTROL_TOKEN;PDC_CONTROL_PATIENCE;" + std::string(launchedBy)});
-  for (std::size_t i = 0; i < plan.ranks.size();) {
-    const std::string program = executableOfRank(plan, plan.ranks[i]);
-    std::size_t next = i;
-    while (next < plan.ranks.size() && executableOfRank(plan, plan.ranks[next]) == program) ++next;
-    if (i > 0) command.words.push_back(":");
-    command.words.insert(command.words.end(), {"-n", std::to_string(next - i), build + "/" + program});
+  for (const Processes& some : processGroups(plan)) {
+    if (some.first > 0) command.words.push_back(":");
+    command.words.insert(command.words.end(), {"-n", std::to_string(some.count), build + "/" + some.executable});
     command.words.insert(command.words.end(), arguments.begin(), arguments.end());
-    i = next;
   }
   return command;
 }
@@ -88,7 +84,7 @@ double watchdogOf(const Plan& plan) {
 /// Runs all ranks, and again from the newest checkpoint where one was lost.
 Expected<int> runSupervised(const Plan& plan, const LaunchOptions& options, std::vector<std::string> arguments,
                             Diagnostics& diags) {
-  SupervisorOptions supervisor = {.ranks = static_cast<int>(plan.ranks.size()),
+  SupervisorOptions supervisor = {.ranks = processesOf(plan),
                                   .otherHosts = !options.hostfile.empty(),
                                   .address = options.address,
                                   .watchdogSeconds =
@@ -114,9 +110,7 @@ std::string valueOf(const std::vector<std::string>& arguments, const std::string
 
 /// Events of each rank that make a trace of some 16 MiB at most.
 std::int64_t reportedEvents(const Plan& plan) {
-  return std::max<std::int64_t>(
-      1, std::min<std::int64_t>(10'000,
-                                100'000 / std::max<std::int64_t>(1, static_cast<std::int64_t>(plan.ranks.size()))));
+  return std::max<std::int64_t>(1, std::min<std::int64_t>(10'000, 100'000 / std::max(1, processesOf(plan))));
 }
 
 } // namespace

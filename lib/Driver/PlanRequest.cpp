@@ -1,6 +1,7 @@
 #include "PlanRequest.h"
 
 #include "OutputFolder.h"
+#include "Teams.h"
 #include "pdc/Schedule/PipelineShape.h"
 #include "pdc/Schedule/TorchCsv.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
@@ -77,8 +78,11 @@ Expected<PlanRequest> pdc::planRequest(const CompileOptions& options, const pdcr
   }
   Expected<Cluster> machines = clusterOf(options, request.file(), diags);
   if (!machines) return failure;
-  request.machines = std::move(*machines);
-  request.threads = threadsOf(options, request.machines);
+  request.devices = std::move(*machines);
+  request.threads = threadsOf(options, request.devices);
+  Expected<Cluster> teams = teamsOf(request.devices, options.split, diags);
+  if (!teams) return failure;
+  request.machines = std::move(*teams);
   // The threads of a rank share its cores.
   if (request.machines.device.cores > 0)
     request.machines.device.cores = std::max<std::int64_t>(request.machines.device.cores / request.threads, 1);

@@ -13,7 +13,8 @@ namespace pdc {
 struct PlanRequest {
   PlannerOptions planner;
   std::optional<ScheduleFile> scheduleFile; ///< the schedule, where it is given in a file
-  Cluster machines;
+  Cluster machines; ///< with teams as devices, where stages are divided
+  Cluster devices;  ///< the machines as they are
   int threads = 1;           ///< OpenMP threads of a rank's kernels
   StagePolicyOptions stages; ///< what flags and training say about the passes of the stages
 

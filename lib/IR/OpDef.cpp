@@ -40,9 +40,9 @@ Value* GradientContext::value(std::size_t forOperand, const std::string& name, s
 Cost pdc::costOf(const Operation& operation) {
   switch (operation.def().kind) {
   case OpKind::elementwise: return costOfElementwise(operation);
-  case OpKind::kernel: return operation.def().cost ? operation.def().cost(operation) : Cost{};
+  case OpKind::kernel:
+  case OpKind::collective: return operation.def().cost ? operation.def().cost(operation) : Cost{};
   case OpKind::composed:
-  case OpKind::collective:
   case OpKind::view:
   case OpKind::constant: break;
   }

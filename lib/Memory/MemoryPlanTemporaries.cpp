@@ -26,7 +26,7 @@ Expected<std::int64_t> pdc::workspaceOf(const std::vector<const Operation*>& ope
                                         Diagnostics& diags) {
   std::int64_t most = 0;
   for (const Operation* operation : operations) {
-    if (operation->def().kind != OpKind::kernel) continue;
+    if (!operation->def().kernel.use) continue;
     const KernelUse use = operation->def().kernel.use(*operation);
     const Expected<pdcrt::Setup> setup = constructed(use, *operation, target, threads, diags);
     if (!setup) return failure;
@@ -87,7 +87,7 @@ void MemoryPlanner::findLifetimes(GraphMemory& memory) {
 
 /// Of a part of what `operation` makes, if it is better made in parts; 0: it is not.
 static std::int64_t partBytes(const Operation& operation) {
-  return operation.def().kind == OpKind::kernel ? operation.def().kernel.use(operation).partBytes : 0;
+  return operation.def().kernel.use ? operation.def().kernel.use(operation).partBytes : 0;
 }
 
 /// A parameter is updated when its gradient is there and nothing reads its old value any more: the new one may lie in
@@ -119,7 +119,7 @@ void MemoryPlanner::timeEarlyUpdates() {
 /// The workspace of each kernel call, as much as its method asks for. Kernels that are equal are asked once.
 Status MemoryPlanner::addWorkspaces(GraphMemory& memory) {
   for (const Operation* operation : memory.timeline.operations) {
-    if (operation->def().kind != OpKind::kernel) continue;
+    if (!operation->def().kernel.use) continue;
     const KernelUse use = operation->def().kernel.use(*operation);
     const std::string key = use.className + "\n" + use.options;
     auto known = kernelSetups_.find(key);

@@ -4,8 +4,8 @@
 // parts, a reduce-scatter adds the terms and leaves everyone a part of the sum, an all-to-all splits along another
 // axis.
 //
-// Each that communicates is also there as a pair: X_start sends, X_finish waits for what arrives. What a member computes
-// between the two hides the communication (`hide-collectives`).
+// Each that communicates is also there as a pair: X_start sends, X_finish waits for what arrives. What a member
+// computes between the two hides the communication (`hide-collectives`).
 #include "Shared/Define.h"
 
 using namespace pdc;
@@ -35,8 +35,8 @@ Form formAt(const Attributes& attributes, const std::string& prefix) {
 }
 
 /// Reports unless a team can have members `members`, and split `type` so.
-Status requireSplit(const InferContext& c, const std::string& op, const Type& type, const Form& form, std::int64_t parts,
-                    const char* what) {
+Status requireSplit(const InferContext& c, const std::string& op, const Type& type, const Form& form,
+                    std::int64_t parts, const char* what) {
   if (!form.isSplit()) return success;
   if (form.axis < 0 || form.axis >= type.rank())
     return c.error() << "'" << op << "' op names axis " << form.axis << " of " << toString(type);
@@ -99,8 +99,8 @@ OpDef define(const std::string& name, const std::string& summary, std::vector<Op
   return def;
 }
 
-/// Elements of the memory that a pair has from start to finish: what a member has packed for others, where its parts are
-/// not together, and what arrives from them.
+/// Elements of the memory that a pair has from start to finish: what a member has packed for others, where its parts
+/// are not together, and what arrives from them.
 std::int64_t stagedElements(const Type& operand, const Reformed& reformed) {
   const std::int64_t n = operand.elements(), others = reformed.members - 1;
   const std::int64_t part = (n + reformed.members - 1) / reformed.members;
@@ -163,9 +163,7 @@ std::vector<OpDef> inHalves(const std::string& name, const std::string& summary,
 PDC_OPS(Collectives) {
   const std::vector<OperandDef> terms = {{"x"}, {"added", true}}, one = {{"x"}};
   const auto from = place("from_", "the operand"), to = place("", "the result");
-  auto of = [](const Attributes& a, Form before, Form after) {
-    return Reformed{a.getInt("members"), before, after};
-  };
+  auto of = [](const Attributes& a, Form before, Form after) { return Reformed{a.getInt("members"), before, after}; };
   const FormsOf reduce = [](const Attributes& a) {
     Reformed reformed{a.getInt("members"), Form::partial(Combine::sum), {}};
     if (const std::int64_t axis = a.getInt("added_axis"); axis != -1) reformed.addedAlong = static_cast<int>(axis);
@@ -177,8 +175,8 @@ PDC_OPS(Collectives) {
   };
   add(inHalves(
       "all_reduce", "The sum of the members' terms, for all of them", terms,
-      {members(), integer("added_axis", -1, "the axis along which `added` is added; -1: it has the shape of x")}, reduce,
-      {"%x: f32[2, 3], %b: f32[3]", ", %b", "added_axis = 1, members = 2", "f32[3]", "f32[2, 3]"}));
+      {members(), integer("added_axis", -1, "the axis along which `added` is added; -1: it has the shape of x")},
+      reduce, {"%x: f32[2, 3], %b: f32[3]", ", %b", "added_axis = 1, members = 2", "f32[3]", "f32[2, 3]"}));
   add(inHalves("all_reduce_max", "The largest of the members' numbers, for all of them", one, {members()},
                [of](const Attributes& a) { return of(a, Form::partial(Combine::max), {}); },
                {"%x: f32[2, 3]", "", "members = 2", "f32[3]", "f32[2, 3]"}));
@@ -188,7 +186,8 @@ PDC_OPS(Collectives) {
   add(inHalves("all_reduce_mean", "The mean of the members' numbers, for all of them", one, {members()},
                [of](const Attributes& a) { return of(a, Form::partial(Combine::mean), {}); },
                {"%x: f32[2, 3]", "", "members = 2", "f32[3]", "f32[2, 3]"}));
-  add(inHalves("reduce_scatter", "A part of the sum of the members' terms, for each of them", one, with({members()}, to),
+  add(inHalves("reduce_scatter", "A part of the sum of the members' terms, for each of them", one,
+               with({members()}, to),
                [of](const Attributes& a) { return of(a, Form::partial(Combine::sum), formAt(a, "")); },
                {"%x: f32[2, 6]", "", "axis = 1, members = 3", "f32[20]", "f32[2, 2]"}));
   add(inHalves("all_gather", "The members' parts together, for all of them", one, with({members()}, from),
@@ -197,9 +196,9 @@ PDC_OPS(Collectives) {
   add(inHalves("all_to_all", "Parts along another axis", one, with(with({members()}, from), to),
                [of](const Attributes& a) { return of(a, formAt(a, "from_"), formAt(a, "")); },
                {"%x: f32[2, 12]", "", "axis = 0, from_axis = 1, members = 2", "f32[36]", "f32[1, 24]"}));
-  defs.push_back(define(
-      "own_part", "A member's part of what all members have", one, with({members()}, to),
-      [of](const Attributes& a) { return of(a, {}, formAt(a, "")); },
-      {example("%x: f32[2, 12]", "%y = own_part %x {axis = 1, blocks = 3, members = 2} : f32[2, 6]")}));
+  defs.push_back(
+      define("own_part", "A member's part of what all members have", one, with({members()}, to),
+             [of](const Attributes& a) { return of(a, {}, formAt(a, "")); },
+             {example("%x: f32[2, 12]", "%y = own_part %x {axis = 1, blocks = 3, members = 2} : f32[2, 6]")}));
   return defs;
 }

@@ -32,6 +32,7 @@ static ordered_json toObject(const PlanStage& stage) {
   if (stage.reducedBytes != 0) object["reduced_bytes"] = stage.reducedBytes;
   if (stage.recompute) object["recompute"] = true;
   if (stage.tensorParallel != 1) object["tensor_parallel"] = stage.tensorParallel;
+  if (!stage.split.isNone()) object["split"] = toText(stage.split);
   if (stage.allReduceCoreMs != 0) object["all_reduce_core_ms"] = stage.allReduceCoreMs;
   if (stage.exposedSyncMs != 0) object["exposed_sync_ms"] = stage.exposedSyncMs;
   for (const GradientBucket& bucket : stage.buckets)
@@ -155,6 +156,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
               "optimizer_bytes",
               "recompute",
               "tensor_parallel",
+              "split",
               "exposed_sync_ms",
               "buckets",
               "device",
@@ -189,6 +191,13 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
   stage.memoryBytes = optionalBytes(json, "memory_bytes");
   if (std::optional<JsonNode> recompute = json.find("recompute")) stage.recompute = recompute->boolean();
   if (std::optional<JsonNode> degree = json.find("tensor_parallel")) stage.tensorParallel = readCount(*degree, 1);
+  if (std::optional<JsonNode> split = json.find("split")) {
+    if (const std::optional<TeamSplit> read = teamSplitFromText(split->text()))
+      stage.split = *read;
+    else
+      split->error() << "expected \"none\", \"tp:2\" or \"tp:2,all\", with 2 to 1024 members, got \"" << split->text()
+                     << "\"";
+  }
   stage.allReduceCoreMs = optionalNumber(json, "all_reduce_core_ms");
   stage.exposedSyncMs = optionalNumber(json, "exposed_sync_ms");
   readBuckets(json, stage);

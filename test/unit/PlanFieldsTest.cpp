@@ -61,6 +61,7 @@ Plan hierarchicalPlan() {
   plan.stages[1].nodes = {1};
   plan.stages[1].nest = {{1, 1}, {0, 1}};
   plan.stages[1].tensorParallel = 4;
+  plan.stages[1].split = {.members = 2, .all = true};
   plan.stages[1].choices = {"vanilla"};
   plan.stages[1].device = "accelerator";
   plan.sharedParameters = {{"embedding", 64, {0, 1}, {1, 2}}};
@@ -103,6 +104,8 @@ TEST(PlanFields, ReadBackAsWritten) {
   EXPECT_EQ(plan->stages[0].nest[1].stage, 1);
   EXPECT_EQ(plan->stages[0].nest[1].replicas, 3);
   EXPECT_EQ(plan->stages[1].tensorParallel, 4);
+  EXPECT_EQ(plan->stages[0].split, TeamSplit{});
+  EXPECT_EQ(plan->stages[1].split, (TeamSplit{.members = 2, .all = true}));
   EXPECT_EQ(plan->stages[1].choices, std::vector<std::string>{"vanilla"});
   EXPECT_EQ(plan->stages[1].device, "accelerator");
   ASSERT_EQ(plan->sharedParameters.size(), 1u);

@@ -117,6 +117,9 @@ TEST_P(RandomSplit, ATeamComputesTheGraph) {
     EXPECT_LE(differenceOf(*model, "main", members, GetParam()), 1e-12) << print(*model->module);
     EXPECT_LE(differenceOf(*model, "evaluate", members, GetParam()), 1e-12);
     EXPECT_GT(divided, 0);
+    model->run(hideCollectives);
+    EXPECT_LE(differenceOf(*model, "main", members, GetParam()), 1e-12) << print(*model->module);
+    EXPECT_LE(differenceOf(*model, "evaluate", members, GetParam()), 1e-12);
   }
 }
 
@@ -271,4 +274,54 @@ TEST(Split, HeadsInOneBlockAreNoticed) {
   Graph& member = *model->module->findGraph("main.tp2");
   member.team.parts[model->module->findParameter("qkv")] = Form::split(1, 1);
   EXPECT_GT(differenceOf(*model, "main", 2, 1), 1e-6);
+}
+
+TEST(Split, WhatADivisionChangesIsRefused) {
+  const auto expectRefused = [](const std::string& expected, const std::function<void(Graph&)>& change) {
+    const auto model = trained(std::make_unique<Model>(transformer));
+    split(*model, 2, true);
+    Graph& member = *model->module->findGraph("main.tp2");
+    EXPECT_TRUE(verifySplit(model->main(), member, model->diags));
+    change(member);
+    EXPECT_FALSE(verifySplit(model->main(), member, model->diags));
+    EXPECT_NE(model->messages().find(expected), std::string::npos) << model->messages();
+  };
+  expectRefused("has moved '%last' from group", [](Graph& g) { g.find("last")->definer()->group += 1; });
+  expectRefused("has lost '%last'", [](Graph& g) { g.rename(g.find("last"), "else"); });
+  expectRefused("output 1 is", [](Graph& g) { std::swap(g.outputs[1], g.outputs[2]); });
+  expectRefused("'%hidden' is f32[2, 4, 12], and f32[2, 4, 6] in a member", [](Graph& g) {
+    Value* part = g.find("hidden.own");
+    g.rename(part, "hidden");
+  });
+  expectRefused("of which a member has", [](Graph& g) { g.team.members = 4; });
+}
+
+TEST(Split, AWeightGradientIsComputedWhileMembersCommunicate) {
+  const auto model = trained(std::make_unique<Model>(transformer));
+  split(*model, 2, true);
+  Graph& member = *model->module->findGraph("main.tp2");
+  const std::size_t count =
+      collectives(member, Phase::forward).size() + collectives(member, Phase::inputGradient).size();
+  model->run(hideCollectives);
+  std::vector<const Operation*> open;
+  std::size_t pairs = 0, hidden = 0;
+  const Operation* previous = nullptr;
+  for (const auto& operation : member.operations()) {
+    const CollectiveHalf half =
+        operation->def().kind == OpKind::collective ? operation->def().split.half : CollectiveHalf::both;
+    EXPECT_TRUE(operation->def().split.start.empty()) << operation->def().name;
+    if (half == CollectiveHalf::start) open.push_back(operation.get());
+    if (half == CollectiveHalf::finish) {
+      ASSERT_FALSE(open.empty());
+      EXPECT_EQ(operation->operand(1)->definer(), open.front()); // in the order in which they start
+      EXPECT_EQ(operation->group, open.front()->group);
+      hidden += open.front() != previous && previous->phase == Phase::weightGradient;
+      open.erase(open.begin());
+      ++pairs;
+    }
+    previous = operation.get();
+  }
+  EXPECT_TRUE(open.empty());
+  EXPECT_EQ(pairs, count);
+  EXPECT_GE(hidden, 2u); // of the queries, keys and values, and of the MLP
 }

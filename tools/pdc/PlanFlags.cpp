@@ -31,6 +31,15 @@ void PlanFlags::addMachinesTo(CLI::App& app, CompileOptions& options) {
                  "the machines and their links\nThe file is described in docs/Planning.md.")
       ->type_name("FILE")
       ->excludes(devices);
+  app.add_option("--split", split_,
+                 "divide every stage over teams of devices\ntp:N: tensor parallelism over N devices, where it pays; "
+                 "tp:N,all: wherever it can be. docs/Splitting.md says how.")
+      ->check([](const std::string& text) {
+        return teamSplitFromText(text) ? std::string()
+                                       : "'" + text + "' is neither none nor tp:N with N from 2 to 1024";
+      })
+      ->type_name("none|tp:N")
+      ->capture_default_str();
   app.add_option("--threads-per-stage", threads_,
                  "OpenMP threads of each rank's kernels\nauto: the cores of the machine, divided by the devices.")
       ->check([](const std::string& text) {
@@ -128,11 +137,14 @@ Status PlanFlags::apply(const CLI::App& app, CompileOptions& options, Diagnostic
   options.planner.recompute = *policyNamed(recomputePolicies, recompute_);
   options.planner.sync = *policyNamed(syncPolicies, sync_);
   options.threadsPerStage = threads_ == "auto" ? 0 : std::stoi(threads_);
+  options.split = *teamSplitFromText(split_);
   const bool isCounted = app.count("--devices") > 0 || !options.clusterFile.empty();
   const auto& replicas = options.planner.stageReplicas;
   if (!applySchedule(app, options, diags)) return failure;
   if (!isCounted && !replicas.empty())
-    options.devices = std::accumulate(replicas.begin(), replicas.end(), 0) / options.planner.schedule->stagesPerRank;
+    options.devices = std::accumulate(replicas.begin(), replicas.end(), 0) / options.planner.schedule->stagesPerRank *
+                      options.split.members;
+  if (!isCounted && replicas.empty()) options.devices = options.split.members;
   if (!options.scheduleFile.empty() && !isCounted) options.devices = 0; // as many as the file has ranks
   if (!parseBucket(bucket_, options.planner, diags)) return failure;
   return parseWarmup(warmup_, options.planner, diags);

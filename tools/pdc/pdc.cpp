@@ -45,8 +45,8 @@ void addOutputFlags(CLI::App& app, CompileOptions& options, std::string& diagnos
   app.option_defaults()->group("Output");
   app.add_option("-o,--output", options.output, "folder to write")->type_name("DIR");
   app.add_option("--emit", options.emit, "stop there and print it")
-      ->check(CLI::IsMember({"ir", "training-ir", "plan", "schedule", "csv", "source"}))
-      ->type_name("ir|training-ir|plan|schedule|csv|source")
+      ->check(CLI::IsMember({"ir", "training-ir", "split-ir", "plan", "schedule", "csv", "source"}))
+      ->type_name("ir|training-ir|split-ir|plan|schedule|csv|source")
       ->excludes("--explain");
   app.add_option("--diagnostics", diagnostics, "form of messages")
       ->check(CLI::IsMember({"text", "json"}))

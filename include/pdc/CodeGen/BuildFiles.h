@@ -26,7 +26,12 @@ std::string dataFilesText(const Graph& main, const pdcrt::Training& training, co
 /// For srun --multi-prog: the program of each task.
 std::string ranksFile(const Plan& plan, const Provenance& provenance);
 
-/// The executable of `rank`: "stage2", "rank0".
-std::string executableOfRank(const Plan& plan, const PlanRank& rank);
+/// Neighbouring processes of a run that are the same executable.
+struct Processes {
+  std::string executable; ///< "stage2", "rank0"
+  int first = 0, count = 0;
+};
+/// All processes of a run, in order: those of rank 0, its members side by side, then those of rank 1, and so on.
+std::vector<Processes> processGroups(const Plan& plan);
 
 } // namespace pdc

@@ -35,6 +35,7 @@ struct CompileOptions {
   std::int64_t devices = 1; ///< 0: as many as the schedule file has ranks
   std::string clusterFile;  ///< instead of `devices`
   bool lateUpdates = true;  ///< no parameter is updated before all gradients of its stage are there
+  TeamSplit split;          ///< of every stage: so many devices compute each replica of it together
   int threadsPerStage = 1;  ///< OpenMP threads of a rank's kernels; 0: as many as there are cores for each rank
   PlannerOptions planner;
   std::string scheduleFile;     ///< the schedule, instead of one that the planner's options name
@@ -43,7 +44,7 @@ struct CompileOptions {
   std::int64_t busyCores = 1;   ///< of this machine, that compute while measureProfile measures
 
   bool explain = false;  ///< print why this plan, and stop there if there is no output folder
-  std::string emit;      ///< ir, training-ir, plan, schedule, csv, source (default)
+  std::string emit;      ///< ir, training-ir, split-ir, plan, schedule, csv, source (default)
   bool debugNan = false; ///< the programs look at every result
   bool timePasses = false;
   bool verbose = false; ///< remarks on fusion and layouts

@@ -5,6 +5,7 @@
 #include "pdc/Plan/Cluster.h"
 #include "pdc/Plan/GradientBuckets.h"
 #include "pdc/Plan/ScheduleDef.h"
+#include "pdc/Plan/TeamSplit.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Expected.h"
 
@@ -28,6 +29,7 @@ struct PlanStage {
   std::vector<std::string> nodeNames; ///< for people
   int replicas = 1;
   int tensorParallel = 1; ///< devices of one replica (cost model piper)
+  TeamSplit split = {};   ///< how each replica is divided; times and bytes are those of a member
   int warmup = 0;         ///< w_s
   int syncDelay = 0;      ///< d_s
   bool recompute = false; ///< the backward runs the forward again; only what comes from outside is kept in flight
@@ -138,6 +140,17 @@ struct Plan {
   Location at(const std::string& pointer = "") const { return file.empty() ? Location() : Location{file, pointer}; }
   double gap() const { return lowerBoundMs > 0 ? timeMs / lowerBoundMs - 1 : 0; }
 };
+
+/// The processes of a rank: the members of the team that computes its stages.
+inline int membersOf(const Plan& plan, const PlanRank& rank) {
+  return rank.hosts.empty() ? 1 : plan.stages[static_cast<std::size_t>(rank.hosts[0].stage)].split.members;
+}
+/// The processes of a run.
+inline int processesOf(const Plan& plan) {
+  int processes = 0;
+  for (const PlanRank& rank : plan.ranks) processes += membersOf(plan, rank);
+  return processes;
+}
 
 /// The same plan gives the same bytes. Reading checks that stages, ranks and tensors fit together, and reports the
 /// first mistake with its JSON pointer.

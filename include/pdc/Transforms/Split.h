@@ -36,6 +36,16 @@ struct SplitClass {
 /// ".own". Classes are told in `classes` if it is not null, in the order in which they were decided.
 Status splitOverTeam(PassContext& context, const SplitOptions& options, std::vector<SplitClass>* classes = nullptr);
 
+/// Compares the graph of a member with the graph that was divided:
+///
+///   - groups, phases and origins of operations are the same, value by value
+///   - inputs and outputs are the same, in order; of gradients and states a member has the part of the parameter
+///   - a value that keeps its name is whole
+///   - a collective is of the whole team, and in no earlier phase than what it brings together
+///
+/// Reports the first thing that is not so, as an internal error: no plan, cut or checkpoint could be trusted.
+Status verifySplit(const Graph& whole, const Graph& member, Diagnostics& diags);
+
 /// In graphs of teams: each collective that communicates becomes its start and its finish, and what does not need the
 /// result, of the same group and phase or of its weight gradients, stands between the two.
 Status hideCollectives(PassContext& context);

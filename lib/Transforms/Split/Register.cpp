@@ -34,12 +34,12 @@ void pdc::registerSplitPasses(PassRegistry& registry) {
            "origins and names stay; a member's part of a value that is put together is called `%x.own`.",
        .options = {{"tp", "how many members (2)"}, {"all", "divide every axis of a parameter, whether it pays or not"}},
        .run = split});
-  registry.add(
-      {.argument = "hide-collectives",
-       .summary = "Lets members compute while they communicate",
-       .description = "Of graphs of teams: a collective becomes `all_reduce_start`, which sends, and "
-                      "`all_reduce_finish`, which waits. What does not need the result and is of the same group stands "
-                      "between them: the gradient of a weight beside the sum of the gradients of its operand.",
-       .options = {},
-       .run = hideCollectives});
+  registry.add({.argument = "hide-collectives",
+                .summary = "Lets members compute while they communicate",
+                .description =
+                    "Of graphs of teams: a collective becomes `all_reduce_start`, which sends, and "
+                    "`all_reduce_finish`, which waits. What does not need the result and is of the same group stands "
+                    "between them: the gradient of a weight beside the sum of the gradients of its operand.",
+                .options = {},
+                .run = hideCollectives});
 }

@@ -1,0 +1,22 @@
+// How a stage is divided over the team of devices that computes each of its replicas.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace pdc {
+
+struct TeamSplit {
+  int members = 1;  ///< devices of the team; 1: the stage is not divided
+  bool all = false; ///< every axis of a parameter is divided, whether that is worth its communication or not
+
+  bool isNone() const { return members == 1; }
+  friend bool operator==(const TeamSplit&, const TeamSplit&) = default;
+};
+
+/// "none", "tp:2" (tensor parallelism over two members), "tp:2,all".
+std::string toText(const TeamSplit& split);
+/// Nothing where the text is none of these, or the team has more than 1,024 members.
+std::optional<TeamSplit> teamSplitFromText(const std::string& text);
+
+} // namespace pdc

@@ -1,0 +1,24 @@
+#include "pdc/Plan/TeamSplit.h"
+
+#include <charconv>
+
+using namespace pdc;
+
+std::string pdc::toText(const TeamSplit& split) {
+  if (split.isNone()) return "none";
+  return "tp:" + std::to_string(split.members) + (split.all ? ",all" : "");
+}
+
+std::optional<TeamSplit> pdc::teamSplitFromText(const std::string& text) {
+  constexpr int most = 1024;
+  if (text == "none") return TeamSplit{};
+  if (!text.starts_with("tp:")) return std::nullopt;
+  TeamSplit split;
+  const char* const end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data() + 3, end, split.members);
+  if (problem != std::errc() || split.members < 2 || split.members > most) return std::nullopt;
+  const std::string option(rest, end);
+  if (!option.empty() && option != ",all") return std::nullopt;
+  split.all = !option.empty();
+  return split;
+}
