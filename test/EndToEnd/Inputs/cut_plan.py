@@ -11,15 +11,17 @@ plan = json.load(open(source))
 groups = len(plan["stages"][0]["nodes"])
 borders = [0, *map(int, ends.split(",")), groups] if ends != "-" else [0, groups]
 stages = len(borders) - 1
+split = plan["stages"][0].get("split")  # of all stages
+members = int(split.split(":")[1].split(",")[0]) if split else 1
 times = dict.fromkeys(("forward_ms", "input_gradient_ms", "weight_gradient_ms"), 0.0)
 plan["stages"] = [
     {"nodes": list(range(borders[s], borders[s + 1])), "replicas": 1, "warmup": min(stages - 1 - s, int(microbatches) - 1),
-     "sync_delay": 0, "recompute": "recompute" in sys.argv[6:], **times}
+     "sync_delay": 0, "recompute": "recompute" in sys.argv[6:], **({"split": split} if split else {}), **times}
     for s in range(stages)]
 plan.update(schedule=schedule, microbatches=int(microbatches), tensors=[], time_ms=0.0, lower_bound_ms=0.0, optimal=False)
 ranks = stages // 2 if schedule in ("interleaved:2", "zb-v") else stages
 rank_of = [s if s < ranks else 2 * ranks - 1 - s if schedule == "zb-v" else s - ranks for s in range(stages)]
-plan["ranks"] = [{"rank": r, "devices": [r],
+plan["ranks"] = [{"rank": r, "devices": list(range(r * members, (r + 1) * members)),
                   "hosts": [{"stage": s, "replica": 0} for s in range(stages) if rank_of[s] == r]} for r in range(ranks)]
-plan["cluster"]["levels"][0]["count"] = ranks
+plan["cluster"]["levels"][0]["count"] = ranks * members
 json.dump(plan, open(target, "w"))

@@ -4,7 +4,8 @@
 # schedule; every tensor must be that of the uncut program (--devices=1) after 20 updates of 4 microbatches. The last CUT runs
 # under all schedules, the others under one. RECOMPUTE=yes: the last one also with stages that compute their forward again.
 # With PDC_TEST_ROUNDS: every cut into 1 to 4 stages under all schedules, and every CUT with recomputation. $FLAGS: further
-# flags of pdc, that change the training. $THREADS: OpenMP threads of every stage.
+# flags of pdc, that change the training. $THREADS: OpenMP threads of every stage. $TEAM: members of the team that FLAGS divides
+# each stage over; then the last cut also runs over MPI, with a process for each member.
 set -euo pipefail
 network=$1
 shift
@@ -24,7 +25,8 @@ compare() {
   tensors "$1"
 }
 
-generate uncut --devices=1 --schedule=1f1b-flush --microbatches=$microbatches --recompute=none $threads ${FLAGS:-}
+members=${TEAM:-1}
+generate uncut --devices=$members --schedule=1f1b-flush --microbatches=$microbatches --recompute=none $threads ${FLAGS:-}
 build uncut
 train uncut weights-uncut --steps 20 --seed 5 --metrics "$WORK/weights-uncut.jsonl"
 
@@ -46,6 +48,11 @@ try() {
     compare "weights-$name-$schedule" >"$WORK/compared" ||
       fail "$network cut at $cut${2:+ with $2}, $schedule: $(cat "$WORK/compared")"
     echo "$network cut at $cut${2:+ with $2}, $schedule: the bits of the uncut program, $(cat "$WORK/compared")"
+    [ "$members" -gt 1 ] && [ "$cut" = "$last" ] && [ "$schedule" = zb-h1 ] || continue
+    train_mpi $(((${#commas} + 2) * members)) "$name" weights-mpi --dir "$WORK/$name-$schedule" --steps 20 --seed 5 --sync-sends \
+      --metrics "$WORK/weights-mpi.jsonl"
+    compare weights-mpi >"$WORK/compared" || fail "$network cut at $cut over MPI: $(cat "$WORK/compared")"
+    echo "$network cut at $cut, $schedule over MPI: the bits of the uncut program, $(cat "$WORK/compared")"
   done
 }
 
@@ -81,7 +88,7 @@ echo "notices another seed"
 if [ -n "${FLAGS:-}" ]; then
   generate plain --devices=1 --schedule=1f1b-flush --microbatches=$microbatches --recompute=none
   program=uncut
-  case $FLAGS in *--freeze=*) build plain && program=plain ;; esac # a program is that of a model
+  case $FLAGS in *--freeze=* | *--split=*) build plain && program=plain ;; esac # a program is that of a model
   train $program weights-plain --dir "$WORK/plain" --steps 20 --seed 5
   tensors weights-plain >/dev/null && fail "$FLAGS changes nothing"
   echo "notices $FLAGS"
