@@ -3,6 +3,7 @@
 #include "AttentionDefinition.h"
 #include "Derivatives.h"
 #include "KernelTest.h"
+#include "TeamMember.h"
 #include "pdcrt/Conversions.h"
 #include "pdcrt/kernels/Attention.h"
 #include "pdcrt/kernels/Conv2d.h"
@@ -272,10 +273,7 @@ TYPED_TEST(LowPrecision, CrossEntropyIsThatOfFloats) {
 /// The last of three members, whose logits end with padding.
 TYPED_TEST(LowPrecision, PartsOfCrossEntropyAreThoseOfFloats) {
   using T = TypeParam;
-  struct Last : Team {
-    int member() const override { return 2; }
-    int members() const override { return 3; }
-  } last;
+  TeamMember last(2, 3);
   SoftmaxCrossEntropyParts::Options o = {.batch = 3, .classes = 37, .total = 109, .labelSmoothing = 0.25};
   const std::int64_t count = o.batch * o.classes;
   const Buffer<T> logits = this->random(count, 1), dlogits(count);

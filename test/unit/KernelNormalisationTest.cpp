@@ -3,6 +3,7 @@
 // these are not believed blindly, against central differences of the definitions.
 #include "Derivatives.h"
 #include "KernelTest.h"
+#include "TeamMember.h"
 #include "pdcrt/kernels/Softmax.h"
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
 #include "pdcrt/kernels/SoftmaxCrossEntropyParts.h"
@@ -220,16 +221,6 @@ INSTANTIATE_TEST_SUITE_P(
 
 // ---- SoftmaxCrossEntropyParts, and the gradient of a part ----
 
-class MemberOf : public Team {
-public:
-  MemberOf(int member, int members) : member_(member), members_(members) {}
-  int member() const override { return member_; }
-  int members() const override { return members_; }
-
-private:
-  int member_, members_;
-};
-
 SoftmaxCrossEntropyParts::Options partsOf(const SoftmaxCrossEntropy::Options& o, std::int64_t members) {
   return {.batch = o.batch,
           .classes = (o.classes + members - 1) / members,
@@ -299,7 +290,7 @@ public:
           EXPECT_EQ(own[i], 0) << "padding of member " << m;
       }
       RoomyStream q; // in place
-      MemberOf team(m, members_);
+      TeamMember team(m, members_);
       q.join(&team);
       kernel.inputGradient(q, dloss, labels, x, known, weights, x);
       EXPECT_TRUE(std::ranges::equal(x.values(), own.values()));
@@ -313,7 +304,7 @@ public:
 private:
   void call(int member, std::initializer_list<std::reference_wrapper<const GuardedBytes>> results,
             const std::function<void(Stream&)>& function) {
-    MemberOf team(member, members_);
+    TeamMember team(member, members_);
     expectGoodManners(setup_, results, [&](Stream& q) {
       q.join(&team);
       function(q);

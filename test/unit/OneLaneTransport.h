@@ -1,6 +1,7 @@
-// Transports between threads that can do the least: each rank has one lane for all transfers of blocks, in which it
-// does one group after the other, and nothing is buffered. A transfer is done when both ends have it at the head of
-// their lanes. Ranks that wait for each other in a circle are found at once, and all are stopped.
+// Transports between threads that can do the least: each rank has one lane for all transfers of blocks, and one for the
+// collectives of its team, in which it does one group after the other, and nothing is buffered. A transfer is done when
+// both ends have it at the head of their lanes. Ranks that wait for each other in a circle are found at once, and all
+// are stopped.
 #pragma once
 
 #include "transport/Transport.h"
@@ -22,16 +23,21 @@ struct Lanes {
   using Group = std::vector<Transfer*>;
 
   std::mutex mutex;
-  std::vector<std::deque<Group>> lanes; ///< by rank; of a group what is not done
+  std::vector<std::deque<Group>> lanes; ///< two for each rank; of a group what is not done
   std::vector<Transport*> transports;
   bool deadlock = false;
 
+  static std::size_t laneOf(int rank, const Transfer& transfer) {
+    return 2 * static_cast<std::size_t>(rank) + (transfer.traffic == Traffic::team);
+  }
+
   /// The other half, where it is at the head too. Sends and receives of a channel match in their order.
-  Transfer* otherAtHead(std::size_t rank, const Transfer& half) {
-    const auto peer = static_cast<std::size_t>(half.peer);
+  Transfer* otherAtHead(std::size_t lane, const Transfer& half) {
+    const std::size_t peer = laneOf(half.peer, half);
     if (lanes[peer].empty()) return nullptr;
     for (Transfer* other : lanes[peer].front())
-      if (other->outgoing != half.outgoing && other->channel == half.channel && other->peer == static_cast<int>(rank))
+      if (other->outgoing != half.outgoing && other->channel == half.channel &&
+          other->peer == static_cast<int>(lane / 2))
         return other;
     return nullptr;
   }
@@ -39,41 +45,41 @@ struct Lanes {
   void settle() {
     for (bool moved = true; moved;) {
       moved = false;
-      for (std::size_t rank = 0; rank < lanes.size(); ++rank)
-        while (!lanes[rank].empty() && moveHead(rank)) moved = true;
+      for (std::size_t lane = 0; lane < lanes.size(); ++lane)
+        while (!lanes[lane].empty() && moveHead(lane)) moved = true;
     }
     std::vector<char> visited(lanes.size(), 0);
-    for (std::size_t rank = 0; rank < lanes.size(); ++rank) deadlock = deadlock || isInCircle(rank, visited);
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) deadlock = deadlock || isInCircle(lane, visited);
   }
 
 private:
-  bool moveHead(std::size_t rank) {
-    Group& head = lanes[rank].front();
+  bool moveHead(std::size_t lane) {
+    Group& head = lanes[lane].front();
     for (Transfer* half : Group(head)) {
-      Transfer* other = otherAtHead(rank, *half);
+      Transfer* other = otherAtHead(lane, *half);
       if (!other) continue;
       const Transfer &from = half->outgoing ? *half : *other, &to = half->outgoing ? *other : *half;
       std::memcpy(to.data, from.data, from.bytes);
-      const auto peer = static_cast<std::size_t>(half->peer);
-      std::erase(lanes[rank].front(), half);
+      const std::size_t peer = laneOf(half->peer, *half);
+      std::erase(lanes[lane].front(), half);
       std::erase(lanes[peer].front(), other);
       half->matched = other->matched = true;
-      if (lanes[rank].front().empty()) lanes[rank].pop_front();
+      if (lanes[lane].front().empty()) lanes[lane].pop_front();
       if (!lanes[peer].empty() && lanes[peer].front().empty()) lanes[peer].pop_front();
-      for (std::size_t woken : {rank, peer}) transports[woken]->wake();
+      for (std::size_t woken : {lane / 2, peer / 2}) transports[woken]->wake();
       return true;
     }
     return false;
   }
 
-  /// A rank waits for those whose heads are something else than what its own head needs.
-  bool isInCircle(std::size_t rank, std::vector<char>& visited) {
-    if (visited[rank] == 1) return true;
-    if (visited[rank] == 2 || lanes[rank].empty()) return false;
-    visited[rank] = 1;
-    for (const Transfer* half : lanes[rank].front())
-      if (isInCircle(static_cast<std::size_t>(half->peer), visited)) return true;
-    visited[rank] = 2;
+  /// A lane waits for those whose heads are something else than what its own head needs.
+  bool isInCircle(std::size_t lane, std::vector<char>& visited) {
+    if (visited[lane] == 1) return true;
+    if (visited[lane] == 2 || lanes[lane].empty()) return false;
+    visited[lane] = 1;
+    for (const Transfer* half : lanes[lane].front())
+      if (isInCircle(laneOf(half->peer, *half), visited)) return true;
+    visited[lane] = 2;
     return false;
   }
 };
@@ -106,7 +112,7 @@ public:
       std::erase(own_, half);
     }
     for (Lanes::Group* group : {&group_, &pairs}) {
-      if (!group->empty()) lanes_->lanes[static_cast<std::size_t>(rank())].push_back(std::move(*group));
+      if (!group->empty()) lanes_->lanes[Lanes::laneOf(rank(), *group->front())].push_back(std::move(*group));
       group->clear();
     }
     lanes_->settle();
@@ -120,7 +126,7 @@ public:
     if (!transfer.inBlocks) return threads_->cancel(transfer);
     std::lock_guard lock(lanes_->mutex);
     std::erase(own_, &transfer);
-    for (Lanes::Group& group : lanes_->lanes[static_cast<std::size_t>(rank())]) std::erase(group, &transfer);
+    for (Lanes::Group& group : lanes_->lanes[Lanes::laneOf(rank(), transfer)]) std::erase(group, &transfer);
   }
   std::chrono::nanoseconds patience(int idle, bool awaited) override { return threads_->patience(idle, awaited); }
   void sleep(std::chrono::nanoseconds limit) override { threads_->sleep(limit); }
@@ -140,7 +146,7 @@ private:
 
 /// `ordered`: whether the ranks must start transfers by their turns.
 inline std::vector<std::unique_ptr<Transport>> makeTransports(int ranks, bool ordered, std::shared_ptr<Lanes> lanes) {
-  lanes->lanes.resize(static_cast<std::size_t>(ranks));
+  lanes->lanes.resize(2 * static_cast<std::size_t>(ranks));
   std::vector<std::unique_ptr<Transport>> transports;
   for (std::unique_ptr<Transport>& threads : makeThreadTransports(ranks)) {
     transports.push_back(std::make_unique<OneLaneTransport>(std::move(threads), lanes, ordered));

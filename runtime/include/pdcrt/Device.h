@@ -76,6 +76,10 @@ void zero(Stream& q, void* to, std::size_t bytes);
 /// sum[i] = terms[0][i] + terms[1][i] + …, in this order. `sum` may be one of the terms, of
 /// which there is at least one.
 void addUp(Stream& q, float* sum, std::span<const float* const> terms, std::int64_t count);
+/// result[i] = terms[0][i] and terms[1][i] and …, combined in this order: arrays of `element`, which is no boolean;
+/// those of 16 bits as float. `result` may be one of the terms, of which there is at least one.
+void combine(Stream& q, Element element, Collective::Combine how, void* result, std::span<const void* const> terms,
+             std::int64_t count);
 /// values[i] = values[i] / divisor.
 void divide(Stream& q, float* values, float divisor, std::int64_t count);
 /// Floats that lie one behind the other in a block.

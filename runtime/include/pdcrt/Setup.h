@@ -5,6 +5,8 @@
 // arena.
 #pragma once
 
+#include "pdcrt/Team.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <initializer_list>
@@ -70,6 +72,15 @@ public:
     return *this;
   }
 
+  /// The kernel under construction does this with the other members of its team. Returns the number that Team knows it
+  /// by.
+  int collective(const Collective& collective) {
+    collectives_.push_back(collective);
+    return static_cast<int>(collectives_.size()) - 1;
+  }
+  /// All of them, by number.
+  const std::vector<Collective>& collectives() const { return collectives_; }
+
   /// Of programs that are profiled: kernels for CUDA that can compute in several ways are timed while they are
   /// constructed, compute in the fastest, and say in `times` what all of them took.
   Setup& timing(std::vector<KernelTime>* times) {
@@ -109,6 +120,7 @@ private:
   }
 
   std::vector<OfMethod> needed_, limits_; ///< with an empty name: of any
+  std::vector<Collective> collectives_;
   std::string_view method_;
   bool plansCuda_ = false;
   std::vector<KernelTime>* times_ = nullptr;

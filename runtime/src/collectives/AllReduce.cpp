@@ -45,7 +45,7 @@ bool AllReduce::advance(Transport& transport) {
   }
   if (step_ == Step::summing) {
     gather_.precede(transport.stream());
-    add_.advance(transport);
+    if (!add_.advance(transport)) return false;
     lane_->stagingRead.record(transport.stream());
     step_ = Step::summed;
   }

@@ -125,27 +125,35 @@ Add::Add(std::shared_ptr<const ExchangeParts> parts) : parts_(std::move(parts)) 
 void Add::prepare(std::byte* block, const std::vector<bool>& contributes) {
   block_ = block;
   contributes_ = contributes;
+  piece_ = done_ = staged_ = 0;
 }
 
 bool Add::advance(Transport& transport) {
-  // The host adds so many floats in 20 µs to 50 µs: what the link has to do meanwhile does not wait for longer.
+  // The host adds so many floats in 20 µs to 50 µs: what the link, or a team, has to do meanwhile does not wait for
+  // longer.
   constexpr std::size_t betweenLooks = 1 << 16;
   const std::size_t most = device::hostSeesBlocks() ? betweenLooks : std::numeric_limits<std::size_t>::max();
   Stream& q = transport.stream();
-  std::size_t at = 0;
-  for (const Segment& piece : parts_->own())
-    for (std::size_t done = 0, count = 0; done < piece.count; done += count) {
-      count = std::min(most, piece.count - done);
-      float* own = reinterpret_cast<float*>(block_ + piece.offset) + done;
-      terms_.clear();
-      for (int replica = 0; replica < parts_->replicas(); ++replica)
-        if (contributes_[static_cast<std::size_t>(replica)])
-          terms_.push_back(replica == parts_->self() ? own : parts_->staged(replica) + at);
-      device::addUp(q, own, terms_, static_cast<std::int64_t>(count));
-      at += count;
-      if (count == most) transport.poll();
+  while (piece_ < parts_->own().size()) {
+    const Segment& piece = parts_->own()[piece_];
+    const std::size_t count = std::min(most, piece.count - done_);
+    float* own = reinterpret_cast<float*>(block_ + piece.offset) + done_;
+    terms_.clear();
+    for (int replica = 0; replica < parts_->replicas(); ++replica)
+      if (contributes_[static_cast<std::size_t>(replica)])
+        terms_.push_back(replica == parts_->self() ? own : parts_->staged(replica) + staged_);
+    device::addUp(q, own, terms_, static_cast<std::int64_t>(count));
+    staged_ += count;
+    done_ += count;
+    if (done_ == piece.count) {
+      done_ = 0;
+      ++piece_;
     }
-  done_.record(q);
+    if (count < most || piece_ == parts_->own().size()) continue;
+    transport.lookAgain();
+    return false;
+  }
+  summed_.record(q);
   return true;
 }
 

@@ -87,7 +87,8 @@ private:
   Event mayBegin_;
 };
 
-/// Sums the own part of the block and what is staged, in the order of the replicas, into the block.
+/// Sums the own part of the block and what is staged, in the order of the replicas, into the block. On the host a large
+/// part takes several rounds.
 class Add : public Work {
 public:
   explicit Add(std::shared_ptr<const ExchangeParts> parts);
@@ -95,16 +96,18 @@ public:
   void prepare(std::byte* block, const std::vector<bool>& contributes);
 
   bool advance(Transport& transport) override;
-  void precede(Stream& q) const override { done_.precede(q); }
+  void precede(Stream& q) const override { summed_.precede(q); }
   /// The sum is in the block.
-  const Event& done() const { return done_; }
+  const Event& done() const { return summed_; }
 
 private:
   std::shared_ptr<const ExchangeParts> parts_;
   std::byte* block_ = nullptr;
   std::vector<bool> contributes_;
+  std::size_t piece_ = 0, done_ = 0,
+              staged_ = 0; ///< what comes next: of the own pieces, of this one, of what is staged
   std::vector<const float*> terms_;
-  Event done_;
+  Event summed_;
 };
 
 /// Sends the own part of the block to all others, and receives theirs into it.

@@ -152,7 +152,9 @@ bool Communicator::wait(const Work& work) {
 void Communicator::run() {
   takeTurnsOf(shortTurn); // once woken it runs at once, not when a kernel's turn of milliseconds is over
   transport_.open();
-  std::vector<Work*> active; // in the order of posting
+  // In the order of posting; those that go first in each round, and all others.
+  std::vector<Work*> urgent, active;
+  urgent.reserve(1024);
   active.reserve(1024);
   std::exception_ptr thrown;
   int idle = 0;
@@ -166,13 +168,13 @@ void Communicator::run() {
       stopping = stopping_;
     }
     bool moved = posted != nullptr;
-    for (; posted; posted = posted->next_) active.push_back(posted);
+    for (; posted; posted = posted->next_) (posted->urgent ? urgent : active).push_back(posted);
 
     transport_.poll();
     const std::int64_t turn = transport_.gate().next();
     // What completes now is told at once, after the round: one wake-up for all.
-    const std::size_t before = active.size();
-    auto kept = std::remove_if(active.begin(), active.end(), [&](Work* work) {
+    const std::size_t before = urgent.size() + active.size();
+    const auto isOver = [&](Work* work) {
       try {
         if (thrown || !work->advance(transport_)) return false;
       } catch (...) { // a sum on the device; whoever waits is told
@@ -183,10 +185,11 @@ void Communicator::run() {
       // The owner may reuse the work from here on, but sees it only after the lock below where it waits.
       work->complete_.store(true, std::memory_order_release);
       return true;
-    });
-    active.erase(kept, active.end());
+    };
+    std::erase_if(urgent, isOver);
+    std::erase_if(active, isOver);
     const bool aborted = transport_.aborted() || thrown;
-    if (active.size() < before || aborted) {
+    if (urgent.size() + active.size() < before || aborted) {
       moved = true;
       {
         std::lock_guard lock(mutex_);
@@ -196,8 +199,10 @@ void Communicator::run() {
       completion_.notify_all();
     }
     if (stopping || aborted) {
-      for (Work* work : active) work->cancel(transport_);
-      active.clear();
+      for (std::vector<Work*>* works : {&urgent, &active}) {
+        for (Work* work : *works) work->cancel(transport_);
+        works->clear();
+      }
       if (stopping) break;
     }
     // What was looked at before may start now.
@@ -206,9 +211,9 @@ void Communicator::run() {
     if (moved && !aborted) continue;
     dozing_ = true;
     const bool awaited = awaited_; // who begins to wait from now on sees that this thread sleeps, and wakes it
-    const auto limit = aborted          ? std::chrono::nanoseconds(-1)
-                       : active.empty() ? transport_.vigil()
-                                        : transport_.patience(idle, awaited);
+    const auto limit = aborted                            ? std::chrono::nanoseconds(-1)
+                       : urgent.empty() && active.empty() ? transport_.vigil()
+                                                          : transport_.patience(idle, awaited);
     dozing_ = !awaited && limit > std::chrono::nanoseconds::zero();
     transport_.sleep(limit);
     dozing_ = false;

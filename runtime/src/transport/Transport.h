@@ -34,8 +34,8 @@ namespace pdcrt {
 double now();
 
 /// What a transfer is for; bytes are counted by it.
-enum class Traffic : std::uint8_t { forward, backward, allReduce, shared, control };
-inline constexpr std::size_t trafficKinds = 5;
+enum class Traffic : std::uint8_t { forward, backward, allReduce, shared, team, control };
+inline constexpr std::size_t trafficKinds = 6;
 
 class Transport;
 
@@ -51,6 +51,8 @@ public:
   virtual void precede(Stream&) const {}
   /// Until the stream of the poster has come here, the memory of the work is not what it should be.
   Event ready;
+  /// Advanced before others that were posted earlier: a kernel waits for it.
+  bool urgent = false;
 
   bool complete() const { return complete_.load(std::memory_order_acquire); }
   /// Whether it is posted and not complete: its memory is in use.

@@ -1,0 +1,70 @@
+// device::combine on the CPU.
+#include "pdcrt/Device.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <type_traits>
+
+namespace pdcrt {
+namespace {
+
+struct Sum {
+  template <class T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(a + b);
+  }
+};
+struct Max {
+  template <class T>
+  T operator()(T a, T b) const {
+    return std::max(a, b);
+  }
+};
+struct Min {
+  template <class T>
+  T operator()(T a, T b) const {
+    return std::min(a, b);
+  }
+};
+
+/// Elements of T, computed with as `As`.
+template <class As, class T, class Two>
+void combineAs(T* result, std::span<const void* const> terms, std::int64_t count, Two two) {
+  // Blocks that stay in the first-level cache, so that each value is loaded once.
+  constexpr std::int64_t blockSize = 1024;
+  As total[blockSize];
+  for (std::int64_t begin = 0; begin < count; begin += blockSize) {
+    const std::int64_t size = std::min(blockSize, count - begin);
+    const T* const head = static_cast<const T*>(terms[0]) + begin;
+    for (std::int64_t i = 0; i < size; ++i) total[i] = static_cast<As>(head[i]);
+    for (const void* of : terms.subspan(1)) {
+      const T* const term = static_cast<const T*>(of) + begin;
+      for (std::int64_t i = 0; i < size; ++i) total[i] = two(total[i], static_cast<As>(term[i]));
+    }
+    for (std::int64_t i = 0; i < size; ++i) result[begin + i] = static_cast<T>(total[i]);
+  }
+}
+
+template <class Two>
+void combineWith(Element element, void* result, std::span<const void* const> terms, std::int64_t count, Two two) {
+  switch (element) {
+  case Element::f16: return combineAs<float>(static_cast<float16*>(result), terms, count, two);
+  case Element::bf16: return combineAs<float>(static_cast<bfloat16*>(result), terms, count, two);
+  case Element::boolean: throw std::runtime_error("booleans are not combined");
+  default: break;
+  }
+  withElement(element, [&]<class T>(T) { combineAs<T>(static_cast<T*>(result), terms, count, two); });
+}
+
+} // namespace
+
+void device::combine(Stream&, Element element, Collective::Combine how, void* result,
+                     std::span<const void* const> terms, std::int64_t count) {
+  switch (how) {
+  case Collective::Combine::sum: return combineWith(element, result, terms, count, Sum());
+  case Collective::Combine::max: return combineWith(element, result, terms, count, Max());
+  case Collective::Combine::min: return combineWith(element, result, terms, count, Min());
+  }
+}
+
+} // namespace pdcrt
