@@ -136,6 +136,11 @@ struct LinearStage {
     if (forwardTime.count()) std::this_thread::sleep_for(forwardTime);
     c.stream->group(Index);
     compute(c);
+    observe(c);
+  }
+
+  /// The state, and the loss of the last stage.
+  static void observe(const Call& c) {
     const float* y = at(c.frame.slot, outAt);
     float* mean = at(c.state, 0);
     for (int j = 0; j < width; ++j) {
@@ -165,15 +170,9 @@ struct LinearStage {
   static void backwardInput(const Call& c) {
     if (backwardTime.count()) std::this_thread::sleep_for(backwardTime);
     c.stream->group(Index);
-    float* inner = at(c.handover, 0);
-    for (int i = 0; i < batch * width; ++i) inner[i] = innerGradient(c, i);
-    for (int j = 0; j < width; ++j) {
-      float bias = 0;
-      for (int r = 0; r < batch; ++r) bias += inner[r * width + j];
-      at(c.gradients, dGainAsBias)[j] = bias;
-    }
+    differentiate(c);
     if (first) return;
-    const float* w = at(c.weights, weightAt);
+    const float *w = at(c.weights, weightAt), *inner = at(c.handover, 0);
     float* dx = at(c.frame.edges[gradientToLeft], 0);
     for (int r = 0; r < batch; ++r)
       for (int i = 0; i < width; ++i) {
@@ -181,6 +180,17 @@ struct LinearStage {
         for (int j = 0; j < width; ++j) sum += inner[r * width + j] * w[i * width + j];
         dx[r * width + i] = sum;
       }
+  }
+
+  /// dL/d(x · W + g), and what g has of it.
+  static void differentiate(const Call& c) {
+    float* inner = at(c.handover, 0);
+    for (int i = 0; i < batch * width; ++i) inner[i] = innerGradient(c, i);
+    for (int j = 0; j < width; ++j) {
+      float bias = 0;
+      for (int r = 0; r < batch; ++r) bias += inner[r * width + j];
+      at(c.gradients, dGainAsBias)[j] = bias;
+    }
   }
 
   static void backwardWeight(const Call& c) {

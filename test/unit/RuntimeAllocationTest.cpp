@@ -2,11 +2,13 @@
 // While training runs, no thread allocates: malloc and its family, operator new (which calls malloc) and mmap are
 // counted over 100 minibatches that include changes of epoch.
 #include "RunFolder.h"
+#include "TeamStages.h"
 
 #include <atomic>
 #include <cerrno>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <utility>
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
@@ -65,21 +67,27 @@ using namespace pdcrt;
 
 constexpr std::uint64_t from = 60, to = 160;
 bool allocateOnPurpose = false;
+void (*forwardOfFirst)(const Call&) = nullptr;
 
 /// Stage 0's forward, which switches the counting on and off.
 void countedForward(const Call& call) {
   if (call.draw.minibatch == from) counting = true;
   if (call.draw.minibatch == to) counting = false;
   if (allocateOnPurpose && call.draw.minibatch == from + 50) ::operator delete(::operator new(64));
-  linear::LinearStage<0, 2>::forward(call);
+  forwardOfFirst(call);
 }
 
-long allocationsOfRun(const std::vector<std::string>& more) {
+/// `team`: members of the teams that compute both stages.
+long allocationsOfRun(const std::vector<std::string>& more, int team = 1) {
   RunFolder folder({2, 1}, {3, 0});
+  Schedule schedule = folder.schedule;
+  for (ScheduleStage& stage : schedule.stages) stage.team = team;
+  folder.use(schedule);
   folder.writeData(60); // 20 minibatches: seven epochs begin while allocations are counted
-  Stage first = *linear::linearStages(2)[0];
-  first.forward = countedForward;
-  const Stage* stages[] = {&first, linear::linearStages(2)[1]};
+  const std::vector<const Stage*> made = linear::teamStages({team, team});
+  Stage first = *made[0];
+  forwardOfFirst = std::exchange(first.forward, countedForward);
+  const Stage* stages[] = {&first, made[1]};
   std::vector<std::string> flags = {"pipeline", "--threads",           "--dir",      folder.path,
                                     "--data",   folder.path + "/data", "--epochs=10"};
   for (const std::string& flag : more) flags.push_back(flag + folder.path + "/" + flag.substr(2, 5));
@@ -97,6 +105,11 @@ TEST(Allocation, NoneWhileTrainingRuns) {
 
 TEST(Allocation, NoneWithMetricsAndTrace) {
   EXPECT_EQ(allocationsOfRun({"--metrics=", "--trace="}), 0);
+}
+
+TEST(Allocation, NoneWhereTeamsCompute) {
+  EXPECT_EQ(allocationsOfRun({}, 2), 0);
+  EXPECT_EQ(allocationsOfRun({}, 3), 0);
 }
 
 TEST(Allocation, AreCounted) {

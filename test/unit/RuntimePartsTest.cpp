@@ -163,7 +163,8 @@ TEST(Edges, ValuesThatLeaveLieInTheSlot) {
   const Arena arena = arenaOf(schedule, first);
   std::vector<std::byte> memory(arena.bytes), one(1024), two(1024);
   Edges edges;
-  edges.prepare(schedule, Places(schedule), {0, 0}, first, arena.hosts[0], memory.data(), {one.data(), two.data()});
+  edges.prepare(schedule, Places(schedule), {0, 0}, /*member=*/0, first, arena.hosts[0], memory.data(),
+                {one.data(), two.data()});
   for (std::int64_t b : {0, 1, 2}) {
     const Action action{ActionKind::sendForward, false, 0, 1, b};
     TransferGroup& transfers = edges.transfersOf(action);

@@ -1,5 +1,6 @@
 // LINK: pdcrt
-// What becomes of a process whose supervisor is gone, or cannot be reached any more.
+// What becomes of a process whose supervisor is gone, or cannot be reached any more; and what it is told of a rank.
+#include "pdcrt/ControlLine.h"
 #include "transport/Transport.h"
 #include "watch/Supervision.h"
 
@@ -94,6 +95,37 @@ TEST(Supervision, ARankThatMovesGoesOnAsAfterASignal) {
 TEST(Supervision, ARankThatHasTrainedMayStandStillTenTimesAsLong) {
   EXPECT_EQ(outlives(9 * patience, RunPhase::finishing).code, 3);
   EXPECT_EQ(outlives(10 * patience + 100, RunPhase::finishing).code, static_cast<int>(Exit::again));
+}
+
+TEST(FlightRecorder, NamesTheCollectiveThatAnActionWaitsFor) {
+  FlightRecorder recorder(3, {{1, 0}}, /*member=*/1);
+  EXPECT_EQ(toString(recorder.now()), "-");
+  recorder.begin({.kind = ActionKind::forward, .stage = 1, .index = 3}, 1);
+  EXPECT_EQ(toString(recorder.now()), "1F3");
+  recorder.await("all-reduce", 7);
+  EXPECT_EQ(toString(recorder.now()), "?1F3.all-reduce-7");
+  const std::string json = recorder.toJson(2, "test");
+  EXPECT_NE(json.find("\"awaits\": \"all-reduce 7\""), std::string::npos) << json;
+  EXPECT_NE(json.find("\"member\": 1"), std::string::npos) << json;
+  recorder.met();
+  EXPECT_EQ(toString(recorder.now()), "1F3");
+  recorder.await("all-to-all", 2);
+  recorder.begin({.kind = ActionKind::forward, .stage = 1, .index = 4}, 2);
+  EXPECT_EQ(toString(recorder.now()), "1F4");
+  EXPECT_EQ(recorder.toJson(2, "test").find("awaits"), std::string::npos);
+}
+
+TEST(ControlLine, HelloNamesStagesAndMembers) {
+  HelloLine hello;
+  ASSERT_TRUE(parseHello("hello token 12 alpha 0abc 4:1.0 5:1.0.1,3.2.1", hello));
+  ASSERT_EQ(hello.ranks.size(), 2u);
+  EXPECT_EQ(hello.ranks[0].stages, "stage 1, replica 0");
+  EXPECT_EQ(hello.ranks[1].stages, "stage 1, replica 0, member 1; stage 3, replica 2, member 1");
+  for (const char* wrong : {"1", "1.", "1.0.", "1.0.x", "1.0.1.2", "1..1", ".0.1"})
+    EXPECT_FALSE(parseHello("hello token 12 alpha 0abc 4:" + std::string(wrong), hello)) << wrong;
+  BeatLine beat;
+  ASSERT_TRUE(parseBeat("beat 5 12 1 ?1F3.all-reduce-7 20", beat));
+  EXPECT_EQ(beat.action, "?1F3.all-reduce-7");
 }
 
 } // namespace

@@ -211,6 +211,34 @@ TEST(Schedule, ErrorsNameTheLineAndTheExpectation) {
   EXPECT_EQ(errorOf(split + "hand 1\n"), "line 2: expected 'handovers', 'route' or the end of the line, got 'hand'");
   EXPECT_EQ(errorOf(split + "handovers\n"), "line 2: expected a number from 0 to 1048576, got ''");
   EXPECT_EQ(errorOf(split + "handovers 0\n"), "stage 0 needs at least one replica, slot, version and handover");
+  EXPECT_EQ(errorOf("schedule x\nstage 0 replicas 1 tea 2\n"), "line 2: expected 'team' or 'warmup', got 'tea'");
+  EXPECT_EQ(errorOf("schedule x\nstage 0 replicas 1 team\n"), "line 2: expected a number from 0 to 1048576, got ''");
+}
+
+TEST(Schedule, SaysTheTeamsOfStages) {
+  const std::string rest = " warmup 0 sync-delay 0 slots 1 versions 1\n";
+  const auto of = [&](const std::string& first, const std::string& second) {
+    return "schedule x\nweights stash\nminibatches-per-update 2\nstage 0 replicas 1" + first + rest +
+           "stage 1 replicas 1" + second + rest + "edge 0>1 forward send 1 receive 1\nrank 0 hosts 0.0";
+  };
+  const std::string apart = " step 2\nstart\nrepeat\nrank 1 hosts 1.0 step 2\nstart\nrepeat\n";
+  pdcrt::Schedule schedule;
+  std::string error;
+  ASSERT_TRUE(pdcrt::parseSchedule(of(" team 4", "") + apart, schedule, error)) << error;
+  EXPECT_EQ(schedule.stages[0].team, 4);
+  EXPECT_EQ(schedule.stages[1].team, 1);
+  // One member is not printed.
+  EXPECT_EQ(pdcrt::toString(schedule), of(" team 4", "") + apart);
+  ASSERT_TRUE(pdcrt::parseSchedule(of(" team 1", "") + apart, schedule, error)) << error;
+  EXPECT_EQ(pdcrt::toString(schedule), of("", "") + apart);
+
+  EXPECT_EQ(errorOf(of(" team 0", "") + apart), "stage 0 needs a team of at least one member");
+  EXPECT_EQ(errorOf(of(" team 1048576", "") + apart), "the ranks have more than 1048576 members together");
+  const std::string together = " 1.0 step 2\nstart\nrepeat\n";
+  EXPECT_EQ(errorOf(of(" team 2", " team 2") + together), "parsed");
+  EXPECT_EQ(errorOf(of(" team 2", " team 4") + together),
+            "rank 0 hosts stage 0 of a team of 2 and stage 1 of a team of 4: all stages of a rank need teams of one "
+            "size");
 }
 
 TEST(Schedule, PartsMustFit) {

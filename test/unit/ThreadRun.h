@@ -1,7 +1,9 @@
-// Runs executors for all ranks of a schedule as threads of the test.
+// Runs executors for all ranks of a schedule, and all members of their teams, as threads of the test. What is by rank
+// here is by process.
 #pragma once
 
 #include "exec/Executor.h"
+#include "pdcrt/Places.h"
 
 #include <functional>
 #include <memory>
@@ -16,6 +18,7 @@ struct ThreadRun {
   pdcrt::Executor::ReadTensor readWeights;
   pdcrt::EmulatedLink link;
   std::size_t floatsOfReduction = pdcrt::ExecutorSetup().floatsOfReduction;
+  bool (*isDivided)(const pdcrt::ParameterRow&) = nullptr;
   std::function<pdcrt::RunObserver*(int rank)> observer = [](int) { return nullptr; };
   std::function<std::vector<std::unique_ptr<pdcrt::Transport>>(int ranks)> makeTransports; ///< instead of `threads`
 
@@ -26,20 +29,23 @@ struct ThreadRun {
 
   /// Prepares every rank and then runs `body` in one thread per rank. Returns whether all went well.
   bool run(const std::function<pdcrt::Status(pdcrt::Executor&, int rank)>& body) {
-    const int ranks = static_cast<int>(schedule->ranks.size());
+    const pdcrt::Places places(*schedule);
+    const int ranks = places.processes();
     transports = makeTransports ? makeTransports(ranks) : pdcrt::makeThreadTransports(ranks, link);
-    statuses.resize(schedule->ranks.size());
+    statuses.resize(static_cast<std::size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) {
       communicators.push_back(std::make_unique<pdcrt::Communicator>(*transports[static_cast<std::size_t>(rank)]));
       executors.push_back(
           std::make_unique<pdcrt::Executor>(pdcrt::ExecutorSetup{.schedule = schedule,
-                                                                 .rank = rank,
+                                                                 .rank = places.at(rank).rank,
+                                                                 .member = places.at(rank).member,
                                                                  .stages = stages,
                                                                  .training = &training,
                                                                  .communicator = communicators.back().get(),
                                                                  .data = data,
                                                                  .observer = observer(rank),
-                                                                 .floatsOfReduction = floatsOfReduction}));
+                                                                 .floatsOfReduction = floatsOfReduction,
+                                                                 .isDivided = isDivided}));
     }
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank)
@@ -59,14 +65,14 @@ struct ThreadRun {
   }
 
   /// The hosted replica, after run().
-  const pdcrt::HostedStage& hosted(int stage, int replica) const {
-    const int rank = schedule->rankOf(stage, replica);
-    for (const pdcrt::HostedStage& h : executors[static_cast<std::size_t>(rank)]->hosted())
+  const pdcrt::HostedStage& hosted(int stage, int replica, int member = 0) const {
+    const int process = pdcrt::Places(*schedule).process({stage, replica}, member);
+    for (const pdcrt::HostedStage& h : executors[static_cast<std::size_t>(process)]->hosted())
       if (h.host.stage == stage && h.host.replica == replica) return h;
     std::abort();
   }
-  const std::byte* weights(int stage, int replica) const {
-    const pdcrt::Versions& versions = hosted(stage, replica).versions;
+  const std::byte* weights(int stage, int replica, int member = 0) const {
+    const pdcrt::Versions& versions = hosted(stage, replica, member).versions;
     return versions.at(versions.newest());
   }
   std::uint64_t bytesSent(pdcrt::Traffic traffic) const {

@@ -1,5 +1,5 @@
-// Which process does what. A rank of a schedule is a list of actions; the processes of a run carry lists out. A rank
-// may be a team of several processes, its members, which work on the same actions together; today every rank has one.
+// Which process does what. A rank of a schedule is a list of actions; the processes of a run carry lists out. A rank is
+// a team of processes, its members, which work on the same actions together; of one where nothing is divided.
 //
 // Transports number processes, schedules number ranks: whoever goes from one to the other asks here. All processes
 // derive the same places from the schedule.
@@ -7,7 +7,7 @@
 
 #include "pdcrt/Schedule.h"
 
-#include <span>
+#include <string>
 #include <vector>
 
 namespace pdcrt {
@@ -20,10 +20,9 @@ struct Place {
 
 class Places {
 public:
-  /// One process for each rank, in their order.
+  /// The members of a rank are neighbours; the ranks follow in their order. The schedule is well formed, but a replica
+  /// may be hosted by no rank.
   explicit Places(const Schedule& schedule);
-  /// `members` by rank, each at least 1. The members of a rank are neighbours.
-  Places(const Schedule& schedule, std::span<const int> members);
 
   int ranks() const { return static_cast<int>(firstOf_.size()) - 1; }
   int processes() const { return firstOf_.back(); }
@@ -35,6 +34,8 @@ public:
   const std::vector<Host>& hosts(int process) const {
     return schedule_->ranks[static_cast<std::size_t>(at(process).rank)].hosts;
   }
+  /// "4 ranks"; "2 ranks of 4 processes" where there are teams.
+  std::string count() const;
 
   /// Over all processes, how many stage replicas they compute for: so many speak where each speaks for its own.
   std::size_t hostCount() const;
@@ -43,7 +44,14 @@ public:
   /// The process that is a member of the rank which hosts a stage replica; -1 if no rank does.
   int process(const Host& host, int member = 0) const;
 
+  /// With whom member `member` of a replica exchanges whole values, or parts that both sides have alike. It sends them
+  /// to members of `other`, or receives them from one: member j of the receiver takes from member j mod s of a sender
+  /// with s members. So there is one sender; of receivers there may be several, or none.
+  std::vector<int> partners(const Host& own, int member, const Host& other, bool sends) const;
+
 private:
+  int team(const Host& host) const { return schedule_->stages[static_cast<std::size_t>(host.stage)].team; }
+
   const Schedule* schedule_;
   std::vector<int> firstOf_;             ///< by rank: its first process; then the number of processes
   std::vector<Place> places_;            ///< by process

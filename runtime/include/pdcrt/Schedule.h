@@ -72,6 +72,7 @@ struct ScheduleStage {
   int versions = 1;  ///< weight versions alive, at most
   int handovers = 1; ///< minibatches between backward_input and backward_weight, at most
   Route route = {};  ///< which replica computes which minibatch; with common updates only, unless it is round robin
+  int team = 1;      ///< processes that compute each replica together, its members
 
   Routing routing() const { return {replicas, route}; }
   friend bool operator==(const ScheduleStage&, const ScheduleStage&) = default;
@@ -173,8 +174,8 @@ struct Schedule {
 };
 
 /// Whether every part of `schedule` refers to parts that exist: stages, edges with their rings, each replica hosted by
-/// exactly one rank, actions of hosted stages over existing edges, steps that whole updates divide. Says in `error`
-/// what is wrong. That it can be executed is another question (Verify.h).
+/// exactly one rank, teams of one size on each rank, actions of hosted stages over existing edges, steps that whole
+/// updates divide. Says in `error` what is wrong. That it can be executed is another question (Verify.h).
 bool isWellFormed(const Schedule& schedule, std::string& error);
 
 /// The text form of schedule.txt; parses back to an equal schedule.

@@ -199,6 +199,7 @@ struct Stage {
   int index, count;
   const char* model;     ///< name of the ONNX file
   const char* modelHash; ///< ranks that disagree refuse to run
+  int members = 1;       ///< of the team that computes each replica
   int threads = 1;       ///< OpenMP threads of its kernels, with which it was planned
   BlockBytes bytes;
   std::span<const ParameterRow> parameters;

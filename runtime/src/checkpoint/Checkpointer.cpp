@@ -29,6 +29,11 @@ TensorRecord recordOf(const Row& row, std::string name, const std::byte* block) 
           {block + row.offset, static_cast<std::size_t>(row.shape.elements()) * bytesOf(row.element)}};
 }
 
+/// What all have equal one writes: the first member of the first replica.
+bool writesWeights(const HostedStage& hosted) {
+  return hosted.host.replica == 0 && hosted.member == 0;
+}
+
 } // namespace
 
 std::int64_t checkpointInterval(const Schedule& schedule, std::int64_t every) {
@@ -69,7 +74,7 @@ void Checkpointer::begin(std::span<const HostedStage> hosted, Stream stream, std
     copy.hosted = &hosted[i];
     copy.target = interval_;
     copy.state.resize(bytes.state);
-    if (hosted[i].host.replica != 0) continue;
+    if (!writesWeights(hosted[i])) continue;
     copy.weights.resize(bytes.weights);
     copy.optimizer.resize(hosted[i].optimizer->layout().bytes());
     copy.counts.resize(hosted[i].optimizer->parameters().size());
@@ -156,7 +161,7 @@ std::optional<Message> Checkpointer::report() {
 void Checkpointer::collect(const Message& report, const Manifest& manifest) {
   Collected& all = collected_[report.index];
   all.failed = all.failed || report.values[0] == 0;
-  if (report.stage == 0 && report.replica == 0) {
+  if (report.stage == 0 && report.replica == 0 && report.member == 0) {
     all.lossScale = report.values[1];
     all.finiteSteps = static_cast<std::int64_t>(report.values[2]);
   }
@@ -229,6 +234,7 @@ void Checkpointer::write(Copy& copy) {
   message.topic = Topic::shard;
   message.stage = copy.hosted->host.stage;
   message.replica = copy.hosted->host.replica;
+  message.member = copy.hosted->member;
   message.index = copy.minibatches;
   message.values[1] = copy.lossScale.scale;
   message.values[2] = static_cast<double>(copy.lossScale.finiteSteps);
@@ -242,8 +248,8 @@ void Checkpointer::write(Copy& copy) {
 
 Status Checkpointer::writeShards(Copy& copy, Message& message) const {
   const Stage& stage = *copy.hosted->stage;
-  const bool first = copy.hosted->host.replica == 0;
-  if (!first && stage.states.empty()) return {};
+  const bool first = writesWeights(*copy.hosted);
+  if (copy.hosted->member != 0 || (!first && stage.states.empty())) return {};
   const std::string folder = checkpointFolder(options_.directory, copy.minibatches);
   if (fileCalls.mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST)
     return {Exit::cannotWrite, folder + ": cannot be made: " + std::strerror(errno)};

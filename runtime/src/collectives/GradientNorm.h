@@ -34,11 +34,18 @@ private:
   std::array<std::uint64_t, 25> words_{};
 };
 
-/// Everyone who takes part in the sum over all stages: the replicas of all stages, by stage and replica. The first of
-/// them adds up what the first replica of every stage has, and sends the sum to all.
+/// Whether member `member` of a team counts the squares of a parameter's gradient: of one that is divided everyone
+/// counts their part, of one that all have the first counts all.
+constexpr bool countsInNorm(bool isDivided, int member) {
+  return isDivided || member == 0;
+}
+
+/// Everyone who takes part in the sum over all stages: the members of the replicas of all stages, by stage, replica and
+/// member. The first of them adds up what the first replica of every stage has, and sends the sum to all. The sum over
+/// one stage alone is that of the members of a replica.
 struct NormGroup {
-  std::vector<int> ranks;   ///< of the participants
-  std::vector<bool> counts; ///< first replica of its stage
+  std::vector<int> ranks;   ///< processes, by participant
+  std::vector<bool> counts; ///< of the first replica of its stage
   std::size_t self = 0;     ///< this participant
   int channel = 0;          ///< first of two for each participant: to the first one, and back
 };

@@ -11,7 +11,7 @@ static constexpr std::size_t index(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
-void Edges::prepare(const Schedule& schedule, const Places& places, const Host& host, const Stage& stage,
+void Edges::prepare(const Schedule& schedule, const Places& places, const Host& host, int member, const Stage& stage,
                     const ArenaHost& place, std::byte* memory, std::vector<std::byte*> slots) {
   routing_ = schedule.routing(host.stage);
   slots_ = std::move(slots);
@@ -28,15 +28,15 @@ void Edges::prepare(const Schedule& schedule, const Places& places, const Host& 
       const bool low = stage.index < edge.buffers.peer;
       edge.channels.push_back(edgeChannel(schedule, edge.buffers.edge, row.direction, low ? host.replica : peer,
                                           low ? peer : host.replica));
-      edge.peers.push_back(places.process({edge.buffers.peer, peer}));
+      edge.peers.push_back(places.partners(host, member, {edge.buffers.peer, peer}, edge.buffers.leaves));
     }
     for (const PortRow& port : stage.ports)
       if (port.edge == static_cast<int>(i)) edge.ports.push_back(&port);
     const EdgeRings& rings = schedule.rings[index(edge.buffers.edge)];
     edge.transfers = std::vector<TransferGroup>(index(fromSlot ? rings.forwardSend : edge.buffers.copies));
     for (TransferGroup& transfers : edge.transfers) {
-      transfers.resize(edge.ports.size());
-      transfers.used = edge.ports.size();
+      transfers.used = edge.ports.size() * edge.peers[0].size();
+      transfers.resize(transfers.used);
     }
     edges_.push_back(std::move(edge));
   }
@@ -68,13 +68,14 @@ void Edges::fill(const Action& action, const StartOrder* order, TransferGroup& t
   const std::size_t peer = index(edge.peerRouting.replica(action.index));
   std::byte* const buffer = bufferOf(edge, local);
   std::byte* const memory = buffer ? buffer : slots_[index(local) % slots_.size()];
-  for (std::size_t i = 0; i < edge.ports.size(); ++i) {
+  for (std::size_t i = 0; i < transfers.used; ++i) {
+    const PortRow& port = *edge.ports[i % edge.ports.size()];
     Transfer& part = transfers.parts[i];
     part.outgoing = isSend(action.kind);
-    part.peer = edge.peers[peer];
+    part.peer = edge.peers[peer][i / edge.ports.size()];
     part.channel = edge.channels[peer];
-    part.data = memory + edge.ports[i]->offset;
-    part.bytes = edge.ports[i]->bytes;
+    part.data = memory + port.offset;
+    part.bytes = port.bytes;
     part.traffic = edge.direction == Direction::forward ? Traffic::forward : Traffic::backward;
     part.inBlocks = true;
     part.turn = turn;

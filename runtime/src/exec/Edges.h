@@ -2,7 +2,7 @@
 // stages.
 //
 // Each edge and direction has a ring of buffers over local minibatches. Values that leave have none: they stay in the
-// slot.
+// slot. In a team every member has its own.
 #pragma once
 
 #include "machine/StartOrder.h"
@@ -21,7 +21,7 @@ namespace pdcrt {
 class Edges {
 public:
   /// `slots`: the memory of each slot of the replica.
-  void prepare(const Schedule& schedule, const Places& places, const Host& host, const Stage& stage,
+  void prepare(const Schedule& schedule, const Places& places, const Host& host, int member, const Stage& stage,
                const ArenaHost& place, std::byte* memory, std::vector<std::byte*> slots);
 
   std::size_t count() const { return edges_.size(); }
@@ -45,8 +45,8 @@ private:
     Routing peerRouting;
     std::byte* memory = nullptr; ///< null for a forward edge that leaves
     std::size_t stride = 0;
-    std::vector<int> channels; ///< by replica of the peer
-    std::vector<int> peers;    ///< processes, by replica of the peer
+    std::vector<int> channels;           ///< by replica of the peer
+    std::vector<std::vector<int>> peers; ///< processes, by replica of the peer: equally many (Places::partners)
     std::vector<const PortRow*> ports;
     std::vector<TransferGroup> transfers; ///< a ring over local minibatches
   };

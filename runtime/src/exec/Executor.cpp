@@ -125,15 +125,23 @@ Status Executor::execute(const Action& action) {
 
   const double begin = now();
   Status status;
-  switch (action.kind) {
-  case ActionKind::forward: status = forward(hosted, action); break;
-  case ActionKind::update: status = update(hosted, action); break;
-  case ActionKind::evaluate: status = evaluateOne(hosted, action); break;
-  default: status = backward(hosted, action); break;
+  try {
+    status = compute(hosted, action);
+  } catch (const PeerGone&) {
+    return posting_.failure();
   }
   if (setup_.observer) setup_.observer->acted(action, begin, now());
   if (const std::optional<NotFinite> bad = takeNotFinite()) return notFinite(action, *bad);
   return status;
+}
+
+Status Executor::compute(HostedStage& hosted, const Action& action) {
+  switch (action.kind) {
+  case ActionKind::forward: return forward(hosted, action);
+  case ActionKind::update: return update(hosted, action);
+  case ActionKind::evaluate: return evaluateOne(hosted, action);
+  default: return backward(hosted, action);
+  }
 }
 
 // ---- Transfers ----
@@ -160,6 +168,7 @@ Status Executor::exchangeTied(HostedStage& hosted, const Action& action) {
 // ---- Phases ----
 
 Call Executor::callFor(HostedStage& hosted, std::int64_t minibatch) {
+  stream_.join(hosted.team.get());
   const std::int64_t local = hosted.routing.local(minibatch);
   return {.kernels = hosted.kernels.get(),
           .weights = nullptr,

@@ -32,6 +32,8 @@ namespace pdcrt {
 struct ExecutorSetup {
   const Schedule* schedule = nullptr;
   int rank = 0;
+  int member = 0;                       ///< of the rank's team
+  bool isLone = false;                  ///< there are no other members: a program is profiled
   std::span<const Stage* const> stages; ///< those linked in; must hold the hosted ones
   const Training* training = nullptr;
   Communicator* communicator = nullptr;
@@ -41,7 +43,8 @@ struct ExecutorSetup {
   /// Gradients that are reduced at a time, at most: while those are added, the next ones are on their way. 4 MiB take
   /// 3 ms at 10 Gb/s, beside which their two messages are little.
   std::size_t floatsOfReduction = 1 << 20;
-  std::vector<KernelTime>* kernelTimes = nullptr; ///< kernels time their algorithms and say it here (Setup.h)
+  std::vector<KernelTime>* kernelTimes = nullptr;   ///< kernels time their algorithms and say it here (Setup.h)
+  bool (*isDivided)(const ParameterRow&) = nullptr; ///< parameters of which the members of a team have parts
 };
 
 class Executor {
@@ -85,11 +88,13 @@ private:
   Status host(const Host& host);
   Status allocate();
   Status prepareStage(HostedStage& hosted, const ArenaHost& place);
+  Status joinTeam(HostedStage& hosted, const std::vector<Collective>& collectives);
 
   // Runs.
   Status follow(StartOrder& order, bool evaluation);
   Status refreshTied();
   Status execute(const Action& action);
+  Status compute(HostedStage& hosted, const Action& action);
   Status drain();
   Status notFinite(const Action& action, const NotFinite& bad) const;
   HostedStage& hostedStage(int stage);

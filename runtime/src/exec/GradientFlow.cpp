@@ -30,7 +30,7 @@ void GradientFlow::prepare(const GradientFlowSetup& setup, const ArenaHost& plac
     sets_.push_back(std::move(set));
   }
   if (sets.spare) spare_ = memory + place.gradients + arenaBytes(bytes, static_cast<std::size_t>(sets.ring));
-  if (schedule.gradientNorm) prepareNorm();
+  prepareNorms();
 }
 
 void GradientFlow::prepareBuckets() {
@@ -64,7 +64,7 @@ std::vector<std::shared_ptr<const ReduceGroup>> GradientFlow::pieces(std::byte* 
   const std::size_t most = setup_.floatsOfReduction;
   ReduceGroup all{.self = setup_.host.replica, .channel = allReduceChannel(setup_.host.stage), .staging = staging};
   for (int replica = 0; replica < routing_.replicas(); ++replica)
-    all.ranks.push_back(setup_.places->process({setup_.host.stage, replica}));
+    all.ranks.push_back(setup_.places->process({setup_.host.stage, replica}, setup_.member));
   std::vector<std::shared_ptr<const ReduceGroup>> pieces;
   for (Bucket& bucket : buckets_) {
     std::vector<Segment> segments;
@@ -87,17 +87,26 @@ std::vector<std::shared_ptr<const ReduceGroup>> GradientFlow::pieces(std::byte* 
   return pieces;
 }
 
-void GradientFlow::prepareNorm() {
+void GradientFlow::prepareNorms() {
   const Schedule& schedule = *setup_.schedule;
   NormGroup everyone{.ranks = {}, .counts = {}, .channel = normChannel(schedule)};
   for (int stage = 0; stage < static_cast<int>(schedule.stages.size()); ++stage)
-    for (int replica = 0; replica < schedule.routing(stage).replicas(); ++replica) {
-      const Host host{stage, replica};
-      if (setup_.host == host) everyone.self = everyone.ranks.size();
-      everyone.ranks.push_back(setup_.places->process(host));
-      everyone.counts.push_back(replica == 0);
-    }
-  norm_ = std::make_unique<GradientNorm>(std::move(everyone));
+    for (int replica = 0; replica < schedule.routing(stage).replicas(); ++replica)
+      for (int member = 0; member < schedule.stages[static_cast<std::size_t>(stage)].team; ++member) {
+        const Host host{stage, replica};
+        if (setup_.host == host && setup_.member == member) everyone.self = everyone.ranks.size();
+        everyone.ranks.push_back(setup_.places->process(host, member));
+        everyone.counts.push_back(replica == 0);
+      }
+  if (schedule.gradientNorm) norm_ = std::make_unique<GradientNorm>(std::move(everyone));
+  if (setup_.members == 1) return;
+  NormGroup team{.ranks = {},
+                 .counts = std::vector<bool>(static_cast<std::size_t>(setup_.members), true),
+                 .self = static_cast<std::size_t>(setup_.member),
+                 .channel = teamNormChannel(schedule)};
+  for (int member = 0; member < setup_.members; ++member)
+    team.ranks.push_back(setup_.places->process(setup_.host, member));
+  teamNorm_ = std::make_unique<GradientNorm>(std::move(team));
 }
 
 // ---- The minibatches of an update ----
@@ -234,16 +243,30 @@ Status GradientFlow::allReduce(const Action& action, const StartOrder* order) {
 
 // ---- The norm ----
 
-/// The squares of a stage's gradients, added up.
+/// The squares of a stage's gradients, added up: of what this member counts.
 Status GradientFlow::squaresOf(const Set& set, ExactSum& sum) {
   sum.clear();
   squared_.clear();
-  for (const TrainedParameter& parameter : setup_.optimizer->parameters())
+  for (const TrainedParameter& parameter : setup_.optimizer->parameters()) {
+    const bool isDivided = setup_.isDivided && setup_.isDivided(*parameter.row);
+    if (!countsInNorm(isDivided, setup_.member)) continue;
     squared_.push_back(
         {reinterpret_cast<const float*>(set.memory + parameter.gradient), parameter.row->shape.elements()});
+  }
   squares_.resize(squared_.size());
   if (Status status = device::sumsOfSquares(setup_.posting->stream(), squared_, squares_); !status) return status;
   for (double squares : squares_) sum.add(squares);
+  return {};
+}
+
+/// The squares of all of the stage's gradients. The members of a team tell each other theirs.
+Status GradientFlow::squaresOfTeam(const Set& set, ExactSum& sum) {
+  if (!teamNorm_) return squaresOf(set, sum);
+  if (Status status = squaresOf(set, teamNorm_->sum); !status) return status;
+  teamNorm_->prepare();
+  setup_.posting->post(*teamNorm_);
+  if (Status status = setup_.posting->waitFor(*teamNorm_); !status) return status;
+  sum = teamNorm_->sum;
   return {};
 }
 
@@ -274,7 +297,7 @@ Status GradientFlow::scale(std::int64_t update, std::int64_t minibatches, double
   ExactSum squares;
   if (!own)
     squares = norm_->sum;
-  else if (Status status = squaresOf(setOf(update), squares); !status)
+  else if (Status status = squaresOfTeam(setOf(update), squares); !status)
     return status;
   if (!squares.finite() || (norm_ && !norm_->sum.finite())) {
     scale.reset();

@@ -34,6 +34,8 @@ struct GradientFlowSetup {
   const Places* places = nullptr;
   const Training* training = nullptr;
   Host host;
+  int member = 0, members = 1;                      ///< of the team that computes the replica
+  bool (*isDivided)(const ParameterRow&) = nullptr; ///< members have different parts of it; null: of none
   const Stage* stage = nullptr;
   const Optimizer* optimizer = nullptr;
   TiedParameters* tied = nullptr;
@@ -113,14 +115,14 @@ public:
     for (Set& set : sets_)
       for (const std::unique_ptr<AllReduce>& reduction : set.allReduces)
         if (Status status = visit(*reduction); !status) return status;
-    return norm_ ? visit(*norm_) : Status();
+    return norm_ ? visit(*norm_) : Status(); // a team's own is awaited at once
   }
   const std::vector<Bucket>& buckets() const { return buckets_; } ///< in the order in which they are reduced
   const std::vector<Set>& sets() const { return sets_; }          ///< a ring over updates
 
 private:
   void prepareBuckets();
-  void prepareNorm();
+  void prepareNorms();
   std::vector<std::shared_ptr<const ReduceGroup>> pieces(std::byte* staging);
   Set& setOf(std::int64_t update) { return sets_[static_cast<std::size_t>(update - 1) % sets_.size()]; }
   std::int64_t firstOf(std::int64_t update) const;
@@ -130,6 +132,7 @@ private:
   Status addUses(Set& set, const Action& action);
   void postBucket(Set& set, std::int64_t turn);
   Status squaresOf(const Set& set, ExactSum& sum);
+  Status squaresOfTeam(const Set& set, ExactSum& sum);
 
   GradientFlowSetup setup_;
   Routing routing_;
@@ -138,8 +141,9 @@ private:
   std::byte* spare_ = nullptr;
   std::int64_t reduced_ = 0;      ///< the newest update for which the schedule has begun the all-reduce, in this run
   std::vector<bool> contributes_; ///< by replica: to the all-reduce that is being posted
-  std::unique_ptr<GradientNorm> norm_; ///< where the schedule has one
-  std::int64_t normOf_ = 0;            ///< the update for which it has been awaited
+  std::unique_ptr<GradientNorm> norm_;     ///< where the schedule has one
+  std::unique_ptr<GradientNorm> teamNorm_; ///< of this stage's gradients alone, where the members have parts of them
+  std::int64_t normOf_ = 0;                ///< the update for which it has been awaited
 
   // Kept for their capacity.
   std::vector<device::Floats> squared_;

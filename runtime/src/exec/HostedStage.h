@@ -10,6 +10,7 @@
 #include "pdcrt/Optimizer.h"
 #include "pdcrt/Schedule.h"
 #include "pdcrt/Stage.h"
+#include "pdcrt/Team.h"
 
 #include <cstdint>
 #include <memory>
@@ -21,8 +22,10 @@ struct HostedStage {
   const Stage* stage = nullptr;
   Host host;
   int replicas = 1;
-  Routing routing; ///< of the stage's minibatches
+  int member = 0, members = 1; ///< of the team that computes it
+  Routing routing;             ///< of the stage's minibatches
   std::shared_ptr<const void> kernels;
+  std::unique_ptr<Team> team; ///< null: the stage is computed by one process
 
   // Weights and their updates.
   std::unique_ptr<Optimizer> optimizer;

@@ -10,7 +10,8 @@ Replays::~Replays() {
 }
 
 void Replays::run(void (*phase)(const Call&), const Call& call, std::size_t edges, std::size_t shared) {
-  if (!enabled_ || !device::records()) return phase(call);
+  const bool records = device::records() && (!call.stream->team() || call.stream->team()->records());
+  if (!enabled_ || !records) return phase(call);
   key_.clear();
   for (const void* memory : {reinterpret_cast<const void*>(phase), call.kernels, static_cast<const void*>(call.weights),
                              static_cast<const void*>(call.frozen), static_cast<const void*>(call.state),

@@ -1,6 +1,7 @@
 // Who watches a run.
 #pragma once
 
+#include "collectives/TeamWork.h"
 #include "pdcrt/Schedule.h"
 
 #include <cstdint>
@@ -10,9 +11,8 @@ namespace pdcrt {
 struct HostedStage;
 
 /// Is told what happens, by the thread that runs the executor. Minibatches count from the beginning of the training.
-class RunObserver {
+class RunObserver : public TeamObserver {
 public:
-  virtual ~RunObserver() = default;
   virtual void loss(int /*stage*/, std::int64_t /*minibatch*/, double /*value*/) {}
   /// An update of a stage was skipped, because its gradients were not finite.
   virtual void skipped(const HostedStage&, std::int64_t /*update*/) {}

@@ -1,6 +1,7 @@
 // Sets up an executor: arena, kernels, buffers of every edge, channels.
 #include "Executor.h"
 
+#include "collectives/TeamWork.h"
 #include "files/WeightFile.h"
 #include "pdcrt/ExchangeProblem.h"
 #include "pdcrt/FilterBlocks.h"
@@ -30,6 +31,10 @@ Status checkStage(const Stage& stage, const Schedule& schedule) {
   if (stage.count != static_cast<int>(schedule.stages.size()))
     return invalid(name(stage) + " was generated for " + std::to_string(stage.count) + " stages, schedule.txt has " +
                        std::to_string(schedule.stages.size()),
+                   "run pdc again, or build the programs again");
+  if (const int team = schedule.stages[index(stage.index)].team; stage.members != team)
+    return invalid(name(stage) + " was generated for teams of " + std::to_string(stage.members) +
+                       ", schedule.txt has teams of " + std::to_string(team),
                    "run pdc again, or build the programs again");
   for (const ParameterRow& row : stage.parameters)
     if (row.trained && row.element != Element::f32)
@@ -125,7 +130,7 @@ Status Executor::checkTraining() const {
 }
 
 Status Executor::prepare() {
-  device::use(setup_.rank);
+  device::use(posting_.transport().rank());
   replays_.enable(setup_.recordsPhases);
   if (Status status = checkTraining(); !status) return status;
   for (const Host& each : setup_.schedule->ranks[index(setup_.rank)].hosts)
@@ -167,6 +172,8 @@ Status Executor::host(const Host& host) {
   hosted.host = host;
   hosted.routing = schedule.routing(host.stage);
   hosted.replicas = hosted.routing.replicas();
+  hosted.member = setup_.member;
+  hosted.members = schedule.stages[index(host.stage)].team;
   hosted.optimizer = std::make_unique<Optimizer>(*setup_.training, stage);
   hosted.lossScale = {.scale = setup_.training->lossScale, .interval = setup_.training->lossScaleInterval};
   hosted_.push_back(std::move(hosted));
@@ -208,6 +215,7 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
   } catch (const std::exception& error) {
     return {Exit::noDevice, name(stage) + ": " + error.what()};
   }
+  if (Status status = joinTeam(hosted, kernelSetup.collectives()); !status) return status;
   hosted.versions = Versions(memory_ + place.weights, arenaBytes(stage.bytes.weights), shape.versions);
   hosted.frozen = stage.bytes.frozen > 0 ? memory_ + place.frozen : nullptr;
   hosted.state = memory_ + place.state;
@@ -221,12 +229,15 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
 
   std::vector<std::byte*> slots;
   for (const HostedStage::Slot& slot : hosted.slots) slots.push_back(slot.memory);
-  hosted.edges.prepare(schedule, places_, hosted.host, stage, place, memory_, std::move(slots));
-  hosted.tied.prepare(schedule, places_, hosted.host, stage, place, memory_);
+  hosted.edges.prepare(schedule, places_, hosted.host, hosted.member, stage, place, memory_, std::move(slots));
+  hosted.tied.prepare(schedule, places_, hosted.host, hosted.member, stage, place, memory_);
   hosted.gradients.prepare({.schedule = &schedule,
                             .places = &places_,
                             .training = setup_.training,
                             .host = hosted.host,
+                            .member = hosted.member,
+                            .members = hosted.members,
+                            .isDivided = setup_.isDivided,
                             .stage = &stage,
                             .optimizer = hosted.optimizer.get(),
                             .tied = &hosted.tied,
@@ -234,6 +245,25 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
                             .run = &run_,
                             .floatsOfReduction = setup_.floatsOfReduction},
                            place, memory_);
+  return {};
+}
+
+Status Executor::joinTeam(HostedStage& hosted, const std::vector<Collective>& collectives) {
+  if (hosted.members == 1) {
+    if (collectives.empty()) return {};
+    return invalid(name(*hosted.stage) + " has collectives of a team, and no team", "run pdc again");
+  }
+  if (setup_.isLone) {
+    hosted.team = std::make_unique<LoneTeam>(hosted.member, hosted.members, collectives);
+  } else {
+    const auto place = static_cast<int>(&hosted - hosted_.data());
+    TeamGroup group{
+        .processes = {}, .self = hosted.member, .channel = teamChannel(*setup_.schedule) + place * TeamWork::channels};
+    for (int member = 0; member < hosted.members; ++member)
+      group.processes.push_back(places_.process(hosted.host, member));
+    hosted.team = std::make_unique<TeamWork>(std::move(group), collectives, *setup_.communicator, setup_.observer);
+  }
+  stream_.join(hosted.team.get());
   return {};
 }
 
@@ -296,7 +326,7 @@ Status Executor::averageState() {
     group->self = hosted.host.replica;
     group->channel = allReduceChannel(hosted.host.stage);
     for (int replica = 0; replica < hosted.replicas; ++replica)
-      group->ranks.push_back(places_.process({hosted.host.stage, replica}));
+      group->ranks.push_back(places_.process({hosted.host.stage, replica}, hosted.member));
     const std::size_t replicas = group->ranks.size();
     const std::size_t bytes = (floats + replicas - 1) / replicas * sizeof(float) * (replicas - 1);
     staging.emplace_back(device::allocate(bytes), bytes);

@@ -23,8 +23,8 @@ void add(Stream& q, float* sum, const float* more, std::int64_t count) {
 
 } // namespace
 
-void TiedParameters::prepare(const Schedule& schedule, const Places& places, const Host& host, const Stage& stage,
-                             const ArenaHost& place, std::byte* memory) {
+void TiedParameters::prepare(const Schedule& schedule, const Places& places, const Host& host, int member,
+                             const Stage& stage, const ArenaHost& place, std::byte* memory) {
   schedule_ = &schedule;
   stage_ = &stage;
   replica_ = host.replica;
@@ -46,8 +46,10 @@ void TiedParameters::prepare(const Schedule& schedule, const Places& places, con
     const int owners = schedule.stages[index(row.owner)].replicas, users = schedule.stages[index(row.user)].replicas;
     auto addPeer = [&](int ownerReplica, int userReplica) {
       const int other = end.owner ? userReplica : ownerReplica;
+      const Host there{end.owner ? row.user : row.owner, other};
       end.peers.push_back({.replica = other,
-                           .rank = places.process({end.owner ? row.user : row.owner, other}),
+                           .ofVersions = places.partners(host, member, there, sends(end, /*versions=*/true)),
+                           .ofParts = places.partners(host, member, there, sends(end, /*versions=*/false)),
                            .versionChannel = sharedChannel(schedule, shared, false, userReplica),
                            .partChannel = sharedChannel(schedule, shared, true, userReplica)});
     };
@@ -64,12 +66,15 @@ void TiedParameters::prepare(const Schedule& schedule, const Places& places, con
       end.versions.resize(index(end.edge->versionReceive));
       end.parts.resize(index(end.edge->partSend));
     }
-    auto makeRing = [&](std::vector<TransferGroup>& ring, int count, std::size_t tensors) {
+    std::size_t ofVersions = 0, ofParts = 0;
+    for (const Peer& peer : end.peers) ofVersions += peer.ofVersions.size(), ofParts += peer.ofParts.size();
+    auto makeRing = [](std::vector<TransferGroup>& ring, int count, std::size_t most) {
       ring = std::vector<TransferGroup>(index(count));
-      for (TransferGroup& transfers : ring) transfers.resize(tensors * end.peers.size());
+      for (TransferGroup& transfers : ring) transfers.resize(most);
     };
-    makeRing(end.versionTransfers, end.owner ? end.edge->versionSend : end.edge->versionReceive, end.values.size());
-    makeRing(end.partTransfers, end.owner ? end.edge->partReceive : end.edge->partSend, end.uses.size());
+    makeRing(end.versionTransfers, end.owner ? end.edge->versionSend : end.edge->versionReceive,
+             end.values.size() * ofVersions);
+    makeRing(end.partTransfers, end.owner ? end.edge->partReceive : end.edge->partSend, end.uses.size() * ofParts);
     ends_.push_back(std::move(end));
   }
   for (End& end : ends_)
@@ -93,7 +98,7 @@ void TiedParameters::refresh(const Versions& versions, std::vector<Refresh>& ref
   for (const End& end : ends_)
     for (const Peer& peer : end.peers) {
       auto group = std::make_unique<TransferGroup>();
-      group->resize(end.values.size());
+      group->resize(end.values.size() * peer.ofVersions.size());
       addVersions(end, peer, end.owner ? versions.at(versions.newest()) : end.valueMemory, Traffic::control, *group);
       if (group->used > 0)
         refreshes.push_back({schedule_->sharedBetween(end.edge->owner, end.edge->user),
@@ -135,16 +140,17 @@ TransferGroup* TiedParameters::transfersOf(const Action& action) {
 /// Transfers of the values of one version from or to `block`, which is the owner's weights or a buffer of the user.
 void TiedParameters::addVersions(const End& end, const Peer& peer, std::byte* block, Traffic traffic,
                                  TransferGroup& transfers) const {
-  for (const SharedValueRow* row : end.values) {
-    Transfer& part = transfers.parts[transfers.used++];
-    part.outgoing = end.owner;
-    part.peer = peer.rank;
-    part.channel = peer.versionChannel;
-    part.data = block + row->offset;
-    part.bytes = bytesOf(*row);
-    part.traffic = traffic;
-    part.inBlocks = true;
-  }
+  for (const int process : peer.ofVersions)
+    for (const SharedValueRow* row : end.values) {
+      Transfer& part = transfers.parts[transfers.used++];
+      part.outgoing = end.owner;
+      part.peer = process;
+      part.channel = peer.versionChannel;
+      part.data = block + row->offset;
+      part.bytes = bytesOf(*row);
+      part.traffic = traffic;
+      part.inBlocks = true;
+    }
 }
 
 std::byte* TiedParameters::partOf(const End& end, std::int64_t version, std::size_t peer) const {
@@ -175,16 +181,17 @@ void TiedParameters::fill(const Action& action, const Versions& versions, const 
     if (!schedule_->hasPart(*end.edge, userReplica, action.index)) continue;
     std::byte* block = end.owner ? partOf(end, action.index, i)
                                  : end.partMemory + take(end.parts, end.partCount, action.index) * end.partStride;
-    for (const SharedUseRow* use : end.uses) {
-      Transfer& part = transfers.parts[transfers.used++];
-      part.outgoing = !end.owner;
-      part.peer = peer.rank;
-      part.channel = peer.partChannel;
-      part.data = block + use->part;
-      part.bytes = bytesOf(stage_->sharedValues[index(use->value)]);
-      part.traffic = Traffic::shared;
-      part.inBlocks = true;
-    }
+    for (const int process : peer.ofParts)
+      for (const SharedUseRow* use : end.uses) {
+        Transfer& part = transfers.parts[transfers.used++];
+        part.outgoing = !end.owner;
+        part.peer = process;
+        part.channel = peer.partChannel;
+        part.data = block + use->part;
+        part.bytes = bytesOf(stage_->sharedValues[index(use->value)]);
+        part.traffic = Traffic::shared;
+        part.inBlocks = true;
+      }
     setTurns();
   }
 }

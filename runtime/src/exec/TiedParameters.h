@@ -22,7 +22,7 @@ namespace pdcrt {
 
 class TiedParameters {
 public:
-  void prepare(const Schedule& schedule, const Places& places, const Host& host, const Stage& stage,
+  void prepare(const Schedule& schedule, const Places& places, const Host& host, int member, const Stage& stage,
                const ArenaHost& place, std::byte* memory);
 
   /// Whether the stage uses, or owns, parameters that are used elsewhere too.
@@ -80,7 +80,10 @@ public:
 private:
   /// A replica of the stage at the other end: a user's has one, an owner's those that it serves.
   struct Peer {
-    int replica, rank, versionChannel, partChannel;
+    int replica;
+    /// Processes. Values come from one, and so do gradients; they go to any number (Places::partners).
+    std::vector<int> ofVersions, ofParts;
+    int versionChannel, partChannel;
   };
   /// What a buffer of a ring holds.
   struct Held {
@@ -111,6 +114,7 @@ private:
   static std::size_t take(std::vector<Held>& ring, std::int64_t& count, std::int64_t version);
   std::byte* partOf(const End& end, std::int64_t version, std::size_t peer) const;
   void addVersions(const End& end, const Peer& peer, std::byte* block, Traffic traffic, TransferGroup& transfers) const;
+  static bool sends(const End& end, bool versions) { return end.owner == versions; }
   bool hasMinibatch(const End& end, int replica, std::int64_t version, std::int64_t minibatches) const;
 
   const Schedule* schedule_ = nullptr;

@@ -1,6 +1,7 @@
 // Words apart by one space, numbers by from_chars.
 #include "pdcrt/ControlLine.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -33,14 +34,18 @@ bool parseName(std::string_view text, std::string& name) {
   return true;
 }
 
-/// "1.0,3.0" as "stage 1, replica 0; stage 3, replica 0".
+/// "1.0,3.0" as "stage 1, replica 0; stage 3, replica 0"; "1.0.2" as "stage 1, replica 0, member 2".
 bool parseStages(std::string_view text, std::string& stages) {
   if (text.size() > 64 * longestWord) return false;
   while (!text.empty()) {
     std::string_view host = take(text, ',');
-    int stage = 0, replica = 0;
-    if (!parseNumber(take(host, '.'), 0, mostRanks, stage) || !parseNumber(host, 0, mostRanks, replica)) return false;
-    stages += (stages.empty() ? "stage " : "; stage ") + std::to_string(stage) + ", replica " + std::to_string(replica);
+    const bool hasMember = std::count(host.begin(), host.end(), '.') == 2;
+    int stage = 0, replica = 0, member = 0;
+    if (!parseNumber(take(host, '.'), 0, mostRanks, stage)) return false;
+    if (!parseNumber(hasMember ? take(host, '.') : host, 0, mostRanks, replica)) return false;
+    if (hasMember && !parseNumber(host, 0, mostRanks, member)) return false;
+    stages += (stages.empty() ? "stage " : "; stage ") + std::to_string(stage) + ", replica " +
+              std::to_string(replica) + (hasMember ? ", member " + std::to_string(member) : "");
   }
   return !stages.empty();
 }

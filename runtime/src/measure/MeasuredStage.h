@@ -8,8 +8,9 @@ namespace pdcrt {
 
 /// What a rank has measured of a stage replica that it hosts.
 struct MeasuredStage {
-  int rank = 0;
+  int rank = 0; ///< of the process
   Host host;
+  int member = 0;               ///< of the team
   std::int64_t minibatches = 0; ///< that the replica computed
   double wallSeconds = 0;       ///< in forwards and backwards
   double processorSeconds = 0;  ///< the same, not counting the time in which others had the core

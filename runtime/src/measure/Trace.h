@@ -1,5 +1,5 @@
 // What a rank did and when, as Chrome trace events (chrome://tracing, Perfetto): process = rank, threads = compute,
-// send, receive, all-reduce.
+// send, receive, all-reduce. Of a team it is what the first member did.
 #pragma once
 
 #include "pdcrt/Schedule.h"

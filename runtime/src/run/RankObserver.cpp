@@ -21,6 +21,7 @@ double processorSeconds() {
 // ---- From the executor ----
 
 void RankRun::loss(int stage, std::int64_t minibatch, double value) {
+  if (!tells()) return;
   Message message;
   message.topic = Topic::loss;
   message.stage = stage;
@@ -31,7 +32,7 @@ void RankRun::loss(int stage, std::int64_t minibatch, double value) {
 
 void RankRun::skipped(const HostedStage& hosted, std::int64_t update) {
   constexpr std::int64_t told = 5; // a dynamic scale begins with some
-  const bool first = hosted.host.replica == 0 && (!files_.schedule.gradientNorm || hosted.host.stage == 0);
+  const bool first = tells() && hosted.host.replica == 0 && (!files_.schedule.gradientNorm || hosted.host.stage == 0);
   if (first && hosted.skipped <= told)
     std::fprintf(stderr, "note: update %lld of %s %d is skipped, gradients are not finite (loss scale %g)%s\n",
                  static_cast<long long>(update), files_.schedule.gradientNorm ? "all stages, seen by stage" : "stage",
@@ -64,6 +65,11 @@ void RankRun::transferred(const Action& action, double posted, double completed)
   Action transfer = action;
   transfer.wait = false;
   trace_.add(transfer, posted, completed);
+}
+
+void RankRun::met(const Collective&, int, double begin, double end) {
+  recorder_.met();
+  waitSeconds_ += end - begin;
 }
 
 std::int64_t RankRun::minibatches(std::int64_t planned) {
@@ -130,6 +136,7 @@ void RankRun::handle(const Message& message) {
   case Topic::statistics:
     statistics_.push_back({.rank = message.rank,
                            .host = {message.stage, message.replica},
+                           .member = message.member,
                            .minibatches = message.index,
                            .wallSeconds = message.values[0],
                            .processorSeconds = message.values[1],

@@ -31,10 +31,12 @@ std::size_t messagesUnderWay(const Schedule& schedule) {
 RankRun::RankRun(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages,
                  Transport& transport, FlightRecorder& recorder, bool oneProcess)
     : options_(options), files_(files), stages_(stages), transport_(transport), communicator_(transport),
-      control_(communicator_, messagesUnderWay(files.schedule)), rank_(transport.rank()), recorder_(recorder),
-      oneProcess_(oneProcess),
+      control_(communicator_, messagesUnderWay(files.schedule)), rank_(transport.rank()),
+      place_(Places(files.schedule).at(rank_)), recorder_(recorder), oneProcess_(oneProcess),
       executor_({.schedule = &files.schedule,
-                 .rank = Places(files.schedule).at(rank_).rank,
+                 .rank = place_.rank,
+                 .member = place_.member,
+                 .isLone = !options.profileFile.empty(),
                  .stages = stages,
                  .training = &files.training,
                  .communicator = &communicator_,
@@ -73,8 +75,10 @@ Status RankRun::prepare() {
   if (Status status = executor_.prepare(); !status) return status;
   for (const HostedStage& hosted : executor_.hosted()) {
     hosted_.push_back(hosted.stage);
-    measured_.push_back(
-        {.rank = rank_, .host = hosted.host, .otherBytes = static_cast<std::int64_t>(device::otherBytes())});
+    measured_.push_back({.rank = rank_,
+                         .host = hosted.host,
+                         .member = place_.member,
+                         .otherBytes = static_cast<std::int64_t>(device::otherBytes())});
     if (!files_.modelHash.empty() && files_.modelHash != hosted.stage->modelHash)
       return {Exit::invalid,
               "stage " + std::to_string(hosted.host.stage) + " was generated from a model with the hash " +
@@ -128,7 +132,7 @@ Status RankRun::agree() {
   hello.numbers[3] = windows.input;
   hello.values[3] = static_cast<double>(windows.length);
   for (const HostedStage& hosted : executor_.hosted())
-    if (hosted.host.replica == 0)
+    if (hosted.host.replica == 0 && tells())
       for (const OutputRow& row : hosted.stage->outputs) hello.values[2] += row.kind == OutputKind::loss;
   char host[64] = {};
   ::gethostname(host, sizeof host - 1);
@@ -249,7 +253,7 @@ Status RankRun::finish() {
   if (!options_.exportFolder.empty()) complain(exportWeights(options_.exportFolder, executor_));
   if (evaluates)
     if (Status status = evaluate(/*last=*/true); !status) return status;
-  if (!options_.traceFile.empty()) complain(trace_.writePart(options_.traceFile, rank_, origin_));
+  if (!options_.traceFile.empty() && tells()) complain(trace_.writePart(options_.traceFile, place_.rank, origin_));
   return measure();
 }
 
@@ -267,7 +271,7 @@ Status RankRun::evaluate(bool last) {
   Executor::Predicted predicted = [&](const HostedStage& hosted, std::int64_t minibatch,
                                       const std::byte* slot) -> Status {
     const std::int64_t valid = std::min(batch, evaluationSamples_ - minibatch * batch);
-    addStage(sums, files_.training, *hosted.stage, slot, valid);
+    if (tells()) addStage(sums, files_.training, *hosted.stage, slot, valid);
     return {};
   };
   const std::int64_t minibatches = (evaluationSamples_ + batch - 1) / batch;
@@ -302,6 +306,7 @@ Status RankRun::measure() {
     message.topic = Topic::statistics;
     message.stage = stage.host.stage;
     message.replica = stage.host.replica;
+    message.member = place_.member;
     message.index = stage.minibatches;
     message.numbers[0] = executor_.arena().bytes;
     message.numbers[1] = static_cast<std::uint64_t>(peakMemoryBytes());
@@ -310,15 +315,15 @@ Status RankRun::measure() {
     message.values[0] = stage.wallSeconds;
     message.values[1] = stage.processorSeconds;
     message.values[2] = waitSeconds_;
-    for (Traffic kind : {Traffic::forward, Traffic::backward, Traffic::allReduce, Traffic::shared})
+    for (Traffic kind : {Traffic::forward, Traffic::backward, Traffic::allReduce, Traffic::shared, Traffic::team})
       message.numbers[2] += transport_.bytesSent[static_cast<std::size_t>(kind)];
     toRank0(message);
   }
   if (rank_ != 0) return control_.flush() ? Status() : transport_.failure();
-  const std::size_t hosts = Places(files_.schedule).hostCount();
-  if (!waitFor([&] { return statistics_.size() == hosts; })) return transport_.failure();
+  const Places places(files_.schedule);
+  if (!waitFor([&] { return statistics_.size() == places.hostCount(); })) return transport_.failure();
   complain(progress_->memory(statistics_));
-  if (!options_.traceFile.empty()) complain(Trace::join(options_.traceFile, transport_.ranks()));
+  if (!options_.traceFile.empty()) complain(Trace::join(options_.traceFile, places.ranks()));
   std::fputs(summaryOf(files_, {.stages = statistics_,
                                 .secondsPerMinibatch = secondsPerMinibatch_,
                                 .oneProcess = oneProcess_,

@@ -1,5 +1,6 @@
-// One rank of a run: it prepares its stages, says hello to rank 0, gets a verdict (or what is wrong), trains,
-// evaluates, exports, and tells rank 0 what it has measured. Rank 0 also tells people.
+// One process of a run: a rank, or a member of one. It prepares its stages, says hello to rank 0, gets a verdict (or
+// what is wrong), trains, evaluates, exports, and tells rank 0 what it has measured. Rank 0 also tells people. What all
+// members of a team know the first one tells.
 #pragma once
 
 #include "Agreement.h"
@@ -30,6 +31,7 @@ extern std::atomic<int> signalled;
 class RankRun : public RunObserver {
 public:
   /// `oneProcess`: all ranks are threads of this one.
+  /// A program that is profiled plays one member of its team alone.
   RankRun(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages, Transport& transport,
           FlightRecorder& recorder, bool oneProcess);
   /// Nothing of this rank may move once its memory goes.
@@ -45,6 +47,8 @@ public:
   void begins(const Action& action) override { recorder_.begin(action, now()); }
   void acted(const Action& action, double begin, double end) override;
   void transferred(const Action& action, double posted, double completed) override;
+  void awaits(const Collective& collective, int number) override { recorder_.await(nameOf(collective.kind), number); }
+  void met(const Collective& collective, int number, double begin, double end) override;
   std::int64_t minibatches(std::int64_t planned) override;
 
 private:
@@ -68,6 +72,7 @@ private:
   Manifest manifest() const;
   std::int64_t minibatchesPerStep() const { return std::max<std::int64_t>(1, files_.schedule.minibatchesPerUpdate); }
   std::int64_t syntheticSamples() const;
+  bool tells() const { return place_.member == 0; }
 
   template <class Done>
   bool waitFor(Done done) {
@@ -85,7 +90,8 @@ private:
   Transport& transport_;
   Communicator communicator_;
   Control control_;
-  int rank_;
+  int rank_;    ///< of this process
+  Place place_; ///< in the schedule
   FlightRecorder& recorder_;
   bool oneProcess_;
   DataSet data_, evaluationData_;

@@ -13,6 +13,7 @@
 #include "transport/tcp/TcpTransport.h"
 #include "watch/Supervision.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -69,20 +70,40 @@ BlockWay wishOf(const RunOptions& options) {
 /// Lets `transport`, which moves memory of the host, move blocks of GPUs. All ranks call it.
 Status addBlocks(const RunOptions& options, const Schedule& schedule, std::unique_ptr<Transport>& transport) {
   BlockWay way = BlockWay::host;
+  const bool teams = std::any_of(schedule.stages.begin(), schedule.stages.end(),
+                                 [](const ScheduleStage& stage) { return stage.team > 1; });
+  if (teams && wishOf(options) == BlockWay::nccl)
+    return {Exit::usage, "--transport=nccl does not know teams, which schedule.txt has",
+            "leave it out: blocks then go through memory of the host"};
+  if (teams) {
+    transport = makeHostTransport(std::move(transport));
+    return {};
+  }
   if (Status status = chooseBlockWay(*transport, schedule, wishOf(options), way); !status) return status;
   if (way == BlockWay::nccl) return makeNcclTransport(ncclLanes(schedule), transport);
   transport = makeHostTransport(std::move(transport));
   return {};
 }
 
+/// How many processes, or threads, a run takes. Of a program of one stage that is profiled, one plays a member alone.
+int processesOf(const RunOptions& options, const Places& places) {
+  return options.profileFile.empty() || places.ranks() > 1 ? places.processes() : 1;
+}
+
+std::unique_ptr<FlightRecorder> recorderOf(const Places& places, int process) {
+  const Place place = places.at(process);
+  return std::make_unique<FlightRecorder>(process, places.hosts(process),
+                                          places.members(place.rank) > 1 ? place.member : -1);
+}
+
 /// All ranks as threads. The status of the first rank that failed by itself.
 Status runThreads(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages) {
   const Places places(files.schedule);
-  const auto ranks = static_cast<std::size_t>(places.processes());
+  const auto ranks = static_cast<std::size_t>(processesOf(options, places));
   std::vector<std::unique_ptr<FlightRecorder>> recorders;
   Supervision supervision(options.directory, onSupervisorSignal);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    recorders.push_back(std::make_unique<FlightRecorder>(static_cast<int>(rank), places.hosts(static_cast<int>(rank))));
+    recorders.push_back(recorderOf(places, static_cast<int>(rank)));
     supervision.add(*recorders.back());
   }
   if (Status status = supervision.connect(files.hash, files.build); !status) return status;
@@ -128,20 +149,21 @@ Status join(int ranks, int rank, const RunOptions& options, std::unique_ptr<Tran
 Status runProcess(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages) {
   const std::optional<LaunchedAs> launched = launchedAs();
   const Places places(files.schedule);
-  const int ranks = places.processes();
+  const int ranks = processesOf(options, places);
   const int rank = options.rank >= 0 ? options.rank : launched ? launched->rank : -1;
   // Before the others are met: MPI waits for everybody without a limit.
   if (launched && launched->ranks != ranks)
     return {Exit::usage,
-            "the plan has " + std::to_string(ranks) + " ranks, " + std::to_string(launched->ranks) +
+            "the plan has " + places.count() + ", " + std::to_string(launched->ranks) +
                 " were started; this one is rank " + std::to_string(launched->rank) + " by " + launched->by,
             "start as many processes as the plan has ranks: mpirun -n " + std::to_string(ranks) +
                 ", or one with --threads"};
   if (rank >= ranks)
-    return {Exit::usage,
-            "the plan has " + std::to_string(ranks) + " ranks, --rank=" + std::to_string(rank) + " is none"};
+    return {Exit::usage, "the plan has " + places.count() + ", --rank=" + std::to_string(rank) + " is none"};
   const bool known = rank >= 0;
-  FlightRecorder recorder(rank, known ? places.hosts(rank) : std::vector<Host>());
+  const std::unique_ptr<FlightRecorder> recorded =
+      known ? recorderOf(places, rank) : std::make_unique<FlightRecorder>(rank, std::vector<Host>());
+  FlightRecorder& recorder = *recorded;
   Supervision supervision(options.directory, onSupervisorSignal);
   if (known) {
     supervision.add(recorder);
@@ -202,7 +224,8 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages, const
   std::signal(SIGINT, onSignal);
   std::signal(SIGTERM, onSignal);
 
-  const int ranks = Places(files.schedule).processes();
+  const Places places(files.schedule);
+  const int ranks = processesOf(options, places);
   const std::optional<LaunchedAs> launched = launchedAs();
   const bool alone = !launched || launched->ranks == 1;
   if (!options.threads && !launched && isMpirunOfPdcRun())
@@ -215,7 +238,7 @@ Status runAll(int argc, char** argv, std::span<const Stage* const> stages, const
     return runThreads(options, files, stages);
   if (alone)
     return {Exit::usage,
-            "the plan has " + std::to_string(ranks) + " ranks, this process was started alone and has " +
+            "the plan has " + places.count() + ", this process was started alone and has " +
                 std::to_string(stages.size()) + " of " + std::to_string(files.schedule.stages.size()) + " stages",
             "start all ranks with mpirun, srun or torchrun, or run pipeline --threads"};
   return runProcess(options, files, stages);

@@ -176,7 +176,7 @@ static Status writeOrRescue(const std::string& path, const std::vector<TensorRec
 Status exportWeights(const std::string& folder, Executor& executor) {
   Status first;
   for (const HostedStage& hosted : executor.hosted()) {
-    if (hosted.host.replica != 0) continue;
+    if (hosted.host.replica != 0 || hosted.member != 0) continue;
     const InFileOrder ordered(hosted);
     if (!ordered.status()) return ordered.status();
     std::vector<TensorRecord> records;

@@ -40,7 +40,8 @@ Status checkSchedule(const Schedule& schedule, std::int64_t minibatches);
 /// Initial weights and state: all tensors of DIR/weights/*.safetensors, by name.
 Status initialWeights(const std::string& directory, Executor& executor);
 
-/// Writes the newest weights and the state of every hosted stage of replica 0 to FOLDER/stageK.safetensors.
+/// Writes the newest weights and the state of every hosted stage of replica 0, which its first member has, to
+/// FOLDER/stageK.safetensors.
 Status exportWeights(const std::string& folder, Executor& executor);
 
 } // namespace pdcrt

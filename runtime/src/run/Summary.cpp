@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <tuple>
 
 namespace pdcrt {
 namespace {
@@ -30,18 +31,19 @@ std::string summaryOf(const RunFiles& files, const MeasuredRun& run) {
       {"stage", "rank", "predicted", "measured", "predicted", "allocated", "peak MiB", "MiB"}};
   std::vector<MeasuredStage> stages = run.stages;
   std::sort(stages.begin(), stages.end(), [](const MeasuredStage& a, const MeasuredStage& b) {
-    return std::pair(a.host.stage, a.host.replica) < std::pair(b.host.stage, b.host.replica);
+    return std::tuple(a.host.stage, a.host.replica, a.member) < std::tuple(b.host.stage, b.host.replica, b.member);
   });
   for (const MeasuredStage& stage : stages) {
     const PredictedStage& predicted = files.predicted[static_cast<std::size_t>(stage.host.stage)];
     const double seconds = shared ? stage.processorSeconds : stage.wallSeconds;
-    const bool replicated = files.schedule.stages[static_cast<std::size_t>(stage.host.stage)].replicas > 1;
-    table.push_back({std::to_string(stage.host.stage) + (replicated ? "." + std::to_string(stage.host.replica) : ""),
-                     std::to_string(stage.rank), predicted.computeMs > 0 ? fixed(predicted.computeMs, 3) : "-",
-                     stage.minibatches > 0 ? fixed(seconds * 1e3 / static_cast<double>(stage.minibatches), 3) : "-",
-                     predicted.memoryBytes > 0 ? fixed(predicted.memoryBytes, 0) : "-",
-                     std::to_string(stage.arenaBytes), mebibytes(static_cast<double>(stage.peakBytes)),
-                     mebibytes(static_cast<double>(stage.bytesSent))});
+    const ScheduleStage& of = files.schedule.stages[static_cast<std::size_t>(stage.host.stage)];
+    table.push_back(
+        {std::to_string(stage.host.stage) + (of.replicas > 1 ? "." + std::to_string(stage.host.replica) : "") +
+             (of.team > 1 ? ":" + std::to_string(stage.member) : ""),
+         std::to_string(stage.rank), predicted.computeMs > 0 ? fixed(predicted.computeMs, 3) : "-",
+         stage.minibatches > 0 ? fixed(seconds * 1e3 / static_cast<double>(stage.minibatches), 3) : "-",
+         predicted.memoryBytes > 0 ? fixed(predicted.memoryBytes, 0) : "-", std::to_string(stage.arenaBytes),
+         mebibytes(static_cast<double>(stage.peakBytes)), mebibytes(static_cast<double>(stage.bytesSent))});
   }
   std::vector<std::size_t> widths(table[1].size());
   for (std::size_t row = 1; row < table.size(); ++row)

@@ -7,6 +7,8 @@
 
 using namespace pdcrt;
 
+static constexpr std::int64_t mostProcesses = 1 << 20;
+
 std::int64_t Schedule::minibatchesOfUpdate(int stage) const {
   return minibatchesPerUpdate > 0 ? minibatchesPerUpdate : stages[stage].replicas;
 }
@@ -163,6 +165,7 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
     if (stage.replicas < 1 || stage.slots < 1 || stage.versions < 1 || stage.handovers < 1 || stage.warmup < 0 ||
         stage.syncDelay < 0)
       return fail("stage " + std::to_string(s) + " needs at least one replica, slot, version and handover");
+    if (stage.team < 1) return fail("stage " + std::to_string(s) + " needs a team of at least one member");
     if (std::string text = problemOf(stage.route, stage.replicas); !text.empty())
       return fail("stage " + std::to_string(s) + ": " + text);
     if (!stage.route.isRoundRobin() && schedule.minibatchesPerUpdate == 0)
@@ -197,6 +200,7 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
         std::pair(schedule.shared[i - 1].owner, schedule.shared[i - 1].user) >= std::pair(edge.owner, edge.user))
       return fail("shared edges are not sorted by (owner, user)");
   }
+  std::int64_t processes = 0;
   for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
     const RankList& rank = schedule.ranks[r];
     std::string name = "rank " + std::to_string(r);
@@ -213,6 +217,11 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
       if (++hosts[host.stage][host.replica] > 1)
         return fail(std::to_string(host.stage) + "." + std::to_string(host.replica) +
                     " is hosted by more than one rank");
+      if (const int first = rank.hosts[0].stage; schedule.stages[host.stage].team != schedule.stages[first].team)
+        return fail(name + " hosts stage " + std::to_string(first) + " of a team of " +
+                    std::to_string(schedule.stages[first].team) + " and stage " + std::to_string(host.stage) +
+                    " of a team of " + std::to_string(schedule.stages[host.stage].team) +
+                    ": all stages of a rank need teams of one size");
       const std::int64_t length = schedule.routing(host.stage).length();
       if (rank.step % schedule.minibatchesOfUpdate(host.stage) != 0 || rank.step % length != 0)
         return fail("the step " + std::to_string(rank.step) + " of " + name + " is not a multiple of the " +
@@ -226,6 +235,9 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
           return fail("the step " + std::to_string(rank.step) + " of " + name + " is not a multiple of the " +
                       std::to_string(schedule.minibatchesOfUpdate(edge.owner)) + " minibatches of an update of stage " +
                       std::to_string(edge.owner) + ", which owns parameters of stage " + std::to_string(edge.user));
+    processes += schedule.stages[rank.hosts[0].stage].team;
+    if (processes > mostProcesses)
+      return fail("the ranks have more than " + std::to_string(mostProcesses) + " members together");
     for (const std::vector<Action>* list : {&rank.start, &rank.repeat})
       for (const Action& action : *list)
         if (std::string text = problemOf(schedule, rank, action); !text.empty()) return fail(name + ": " + text);

@@ -122,9 +122,10 @@ std::string pdcrt::toString(const Schedule& schedule) {
   if (schedule.gradientNorm) text += "gradient-norm\n";
   for (std::size_t s = 0; s < schedule.stages.size(); ++s) {
     const ScheduleStage& stage = schedule.stages[s];
-    text += "stage" + number(static_cast<std::int64_t>(s)) + " replicas" + number(stage.replicas) + " warmup" +
-            number(stage.warmup) + " sync-delay" + number(stage.syncDelay) + " slots" + number(stage.slots) +
-            " versions" + number(stage.versions);
+    text += "stage" + number(static_cast<std::int64_t>(s)) + " replicas" + number(stage.replicas);
+    if (stage.team != 1) text += " team" + number(stage.team);
+    text += " warmup" + number(stage.warmup) + " sync-delay" + number(stage.syncDelay) + " slots" +
+            number(stage.slots) + " versions" + number(stage.versions);
     if (stage.handovers != 1) text += " handovers" + number(stage.handovers);
     if (!stage.route.isRoundRobin()) text += " route";
     for (int replica : stage.route.word()) text += number(replica);
@@ -206,12 +207,13 @@ private:
     return fail("expected " + what + " from 0 to " + std::to_string(largest) + ", got '" + whole + "'");
   }
 
-  bool field(std::string_view keyword, int& value) {
+  bool count(int& value) {
     std::int64_t wide = 0;
-    if (!expect(keyword) || !number(word(), "a number", largestCount, wide)) return false;
+    if (!number(word(), "a number", largestCount, wide)) return false;
     value = static_cast<int>(wide);
     return true;
   }
+  bool field(std::string_view keyword, int& value) { return expect(keyword) && count(value); }
 
   /// "A>B" or "A.B".
   bool pair(std::string_view text, char separator, int& first, int& second) {
@@ -237,15 +239,19 @@ private:
 
   bool readStage() {
     ScheduleStage stage;
-    if (!ordinal("stage", schedule_.stages.size()) || !field("replicas", stage.replicas) ||
-        !field("warmup", stage.warmup) || !field("sync-delay", stage.syncDelay) || !field("slots", stage.slots) ||
+    if (!ordinal("stage", schedule_.stages.size()) || !field("replicas", stage.replicas)) return false;
+    std::string_view next = word();
+    if (next == "team") {
+      if (!count(stage.team)) return false;
+      next = word();
+    }
+    if (next != "warmup") return fail("expected 'team' or 'warmup', got '" + std::string(next) + "'");
+    if (!count(stage.warmup) || !field("sync-delay", stage.syncDelay) || !field("slots", stage.slots) ||
         !field("versions", stage.versions))
       return false;
     std::string_view more = word();
     if (more == "handovers") { // 1 where the backward is not split
-      std::int64_t handovers = 0;
-      if (!number(word(), "a number", largestCount, handovers)) return false;
-      stage.handovers = static_cast<int>(handovers);
+      if (!count(stage.handovers)) return false;
       more = word();
     }
     if (more == "route") {

@@ -1,6 +1,8 @@
 // Numbers one after the other: control is 0.
 #include "Channels.h"
 
+#include <algorithm>
+
 namespace pdcrt {
 namespace {
 
@@ -38,6 +40,22 @@ int normChannel(const Schedule& schedule) {
   int channel = firstOfEdge(schedule, static_cast<int>(schedule.edges.size()));
   for (const SharedEdge& shared : schedule.shared) channel += 2 * replicasOf(schedule, shared.user);
   return channel;
+}
+
+int startChannel(const Schedule& schedule) {
+  int channel = normChannel(schedule);
+  for (const ScheduleStage& stage : schedule.stages) channel += 2 * stage.replicas * stage.team;
+  return channel;
+}
+
+int teamNormChannel(const Schedule& schedule) {
+  return startChannel(schedule) + 1;
+}
+
+int teamChannel(const Schedule& schedule) {
+  int most = 1;
+  for (const ScheduleStage& stage : schedule.stages) most = std::max(most, stage.team);
+  return teamNormChannel(schedule) + 2 * most;
 }
 
 int sharedChannel(const Schedule& schedule, int shared, bool parts, int userReplica) {

@@ -1,6 +1,7 @@
-// Channels tell apart everything that goes on between two ranks: control, gathers and spreads of the all-reduces of
+// Channels tell apart everything that goes on between two processes: control, gathers and spreads of the all-reduces of
 // each stage, each pair of replicas of each edge in either direction, for each shared edge each replica of the user in
-// either direction, and the norm of the gradients.
+// either direction, the norm of the gradients, and what the members of a team do together. Members have the channels of
+// their replica: they are processes of their own.
 #pragma once
 
 #include "pdcrt/Schedule.h"
@@ -17,7 +18,16 @@ int edgeChannel(const Schedule& schedule, int edge, Direction direction, int low
 /// Versions, or gradients (`parts`), of the parameters that shared edge `shared` is about.
 int sharedChannel(const Schedule& schedule, int shared, bool parts, int userReplica);
 
-/// The first of two for each replica of each stage: its part of the gradients' norm, and the norm.
+/// The first of two for each member of each replica of each stage: its part of the gradients' norm, and the norm.
 int normChannel(const Schedule& schedule);
+
+/// For what ranks ask each other before they train.
+int startChannel(const Schedule& schedule);
+
+/// The same as normChannel() among the members of a team alone: the first of two for each.
+int teamNormChannel(const Schedule& schedule);
+
+/// The first of those of a team's collectives (TeamWork.h), of which any number follow.
+int teamChannel(const Schedule& schedule);
 
 } // namespace pdcrt

@@ -14,9 +14,10 @@ enum class Topic : std::int32_t { hello, verdict, loss, stopWish, stop, evaluati
 
 struct Message {
   Topic topic = Topic::hello;
-  std::int32_t rank = 0; ///< sender
+  std::int32_t rank = 0; ///< sender: its process
   std::int32_t stage = 0;
   std::int32_t replica = 0;
+  std::int32_t member = 0;
   std::int64_t index = 0; ///< minibatch, or whatever the topic counts
   std::uint64_t numbers[4] = {};
   double values[16] = {};

@@ -72,7 +72,8 @@ Status Supervision::connect(std::uint64_t hash, std::uint64_t build, const std::
     hello += " " + std::to_string(recorder->rank()) + ":";
     for (std::size_t i = 0; i < recorder->hosts().size(); ++i)
       hello += (i ? "," : "") + std::to_string(recorder->hosts()[i].stage) + "." +
-               std::to_string(recorder->hosts()[i].replica);
+               std::to_string(recorder->hosts()[i].replica) +
+               (recorder->member() >= 0 ? "." + std::to_string(recorder->member()) : "");
   }
   std::string line;
   if (!send(hello) || !readLine(socket_, line) || line != "go") return {Exit::again, ""}; // the supervisor says why
@@ -118,7 +119,7 @@ bool Supervision::send(const std::string& line) const {
 void Supervision::beat() const {
   for (const FlightRecorder* recorder : recorders_) {
     const FlightRecorder::Now at = recorder->now();
-    const std::string action = at.count > 0 ? toString(at.action) : "-";
+    const std::string action = toString(at);
     const auto since = static_cast<long long>(at.count > 0 ? (pdcrt::now() - at.since) * 1e3 : 0);
     static_cast<void>(send("beat " + std::to_string(recorder->rank()) + " " + std::to_string(at.count) + " " +
                            std::to_string(static_cast<int>(at.phase)) + " " + action + " " + std::to_string(since)));

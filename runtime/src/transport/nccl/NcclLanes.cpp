@@ -22,17 +22,10 @@ int replicasOf(const Schedule& schedule, int stage) {
   return schedule.stages[index(stage)].replicas;
 }
 
-/// The first channel that nothing else uses.
-int freeChannel(const Schedule& schedule) {
-  int replicas = 0;
-  for (const ScheduleStage& stage : schedule.stages) replicas += stage.replicas;
-  return normChannel(schedule) + 2 * replicas;
-}
-
 class Lanes {
 public:
   explicit Lanes(const Schedule& schedule)
-      : schedule_(schedule), places_(schedule), channel_(freeChannel(schedule) + 1) {}
+      : schedule_(schedule), places_(schedule), channel_(startChannel(schedule) + 1) {}
 
   void addEdge(int edge, Direction direction) {
     const ScheduleEdge& ends = schedule_.edges[index(edge)];
@@ -168,7 +161,7 @@ std::vector<NcclLane> ncclLanes(const Schedule& schedule) {
 }
 
 Status chooseBlockWay(Transport& transport, const Schedule& schedule, BlockWay wish, BlockWay& way) {
-  const int channel = freeChannel(schedule);
+  const int channel = startChannel(schedule);
   const int ranks = transport.ranks(), rank = transport.rank();
   std::vector<Hello> hellos(index(ranks));
   Hello& own = hellos[index(rank)];
