@@ -229,7 +229,7 @@ std::string PhaseWriter::streamWith(const Buffer& workspace) {
 
 /// The object for `operation`: forward, gradients and evaluation of one operation of the model share it.
 std::string PhaseWriter::kernelMember(const Operation& operation, const KernelUse& use, std::int64_t workspaceBytes) {
-  const Operation& forward = operation.forwardOperation();
+  const Operation& forward = use.owner ? *use.owner : operation.forwardOperation();
   const Value* result = mainResult(forward);
   const std::string key =
       use.className + "\n" + use.options + "\n" + forward.location.node + "\n" + (result ? result->name() : "");

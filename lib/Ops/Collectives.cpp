@@ -6,6 +6,7 @@
 //
 // Each that communicates is also there as a pair: X_start sends, X_finish waits for what arrives. What a member
 // computes between the two hides the communication (`hide-collectives`).
+#include "Kernels/KernelOptions.h"
 #include "Shared/Define.h"
 
 using namespace pdc;
@@ -99,20 +100,81 @@ OpDef define(const std::string& name, const std::string& summary, std::vector<Op
   return def;
 }
 
-/// Elements of the memory that a pair has from start to finish: what a member has packed for others, where its parts
-/// are not together, and what arrives from them.
-std::int64_t stagedElements(const Type& operand, const Reformed& reformed) {
-  const std::int64_t n = operand.elements(), others = reformed.members - 1;
-  const std::int64_t part = (n + reformed.members - 1) / reformed.members;
-  if (reformed.from.isSplit() && !reformed.to.isSplit()) return others * n;
-  if (!reformed.to.isSplit()) return others * part;
-  return n + others * part;
+// Kernels know memory, not layouts: a value [N, C, H, W] with channels in blocks is [N, C / 16, H, W, 16] to them, one
+// whose channels lie last [N, 1, H, W, C]. Parts have whole blocks. A filter in blocks can be added, and not be
+// divided.
+
+pdcrt::TeamDivision divisionOf(const Type& type, const Form& form) {
+  int axis = form.axis;
+  if (type.layout == channelsLast && axis == 1) axis = 4;
+  if (type.layout == filterInBlocks) axis = pdcrt::maxRank; // kernels refuse it
+  return {.axis = axis, .blocks = form.blocks, .padded = form.padded};
+}
+pdcrt::Shape inMemory(const Type& type) {
+  return toRuntime(memoryShape(type));
+}
+
+pdcrt::TeamReduce::Options reduceOptions(const Type& x, const Reformed& r) {
+  using Combine = pdcrt::TeamReduce::Combine;
+  static constexpr Combine combines[] = {Combine::sum, Combine::mean, Combine::max, Combine::min};
+  // What is added along channels has as many elements as there are channels, not blocks of them.
+  return {.operand = toRuntime(x.layout == filterInBlocks ? Shape{x.elements()} : x.shape),
+          .members = static_cast<int>(r.members),
+          .combine = combines[static_cast<int>(r.from.combine)],
+          .addedAxis = r.addedAlong.value_or(-1),
+          .lanes = r.addedAlong == 1 ? pdc::lanesOf(x) : 1,
+          .element = x.element};
+}
+pdcrt::TeamScatter::Options scatterOptions(const Type& x, const Reformed& r) {
+  return {
+      .operand = inMemory(x), .members = static_cast<int>(r.members), .to = divisionOf(x, r.to), .element = x.element};
+}
+pdcrt::TeamGather::Options gatherOptions(const Type& x, const Reformed& r) {
+  return {.operand = inMemory(x),
+          .members = static_cast<int>(r.members),
+          .from = divisionOf(x, r.from),
+          .element = x.element};
+}
+pdcrt::TeamExchange::Options exchangeOptions(const Type& x, const Reformed& r) {
+  return {.operand = inMemory(x),
+          .members = static_cast<int>(r.members),
+          .from = divisionOf(x, r.from),
+          .to = divisionOf(x, r.to),
+          .element = x.element};
+}
+
+/// Calls visit(className, kernel options) for the kernel that brings `x` from one form into another.
+template <class Visit>
+auto visitKernel(const Type& x, const Reformed& r, Visit visit) {
+  if (r.from.isPartial() && !r.to.isSplit())
+    return visit.template operator()<pdcrt::TeamReduce>("TeamReduce", reduceOptions(x, r));
+  if (r.from.isPartial()) return visit.template operator()<pdcrt::TeamScatter>("TeamScatter", scatterOptions(x, r));
+  if (r.to.isSplit()) return visit.template operator()<pdcrt::TeamExchange>("TeamExchange", exchangeOptions(x, r));
+  return visit.template operator()<pdcrt::TeamGather>("TeamGather", gatherOptions(x, r));
+}
+
+/// The call of one half. Both halves share the kernel of the finish.
+KernelUse halfUse(const Operation& op, const char* method) {
+  KernelUse use = visitKernel(operandType(op, 0), op.def().split.forms(op),
+                              [&]<class Kernel>(const char* name, const typename Kernel::Options& options) {
+                                return kernelUse<Kernel>(name, method, options);
+                              });
+  use.owner = op.def().split.half == CollectiveHalf::start ? op.result()->users().front() : &op;
+  return use;
+}
+
+/// Elements of the memory that a pair has from start to finish: what arrives from other members, and what was packed
+/// for them.
+std::int64_t arrivingElements(const Type& operand, const Reformed& reformed) {
+  return visitKernel(operand, reformed, []<class Kernel>(const char*, const typename Kernel::Options& options) {
+    return Kernel::arriving(options);
+  });
 }
 
 InferFn inferStart(InferFn whole, FormsOf forms) {
   return [whole, forms](const InferContext& c) -> Types {
     if (!whole(c)) return failure;
-    return std::vector<Type>{{c.operand(0).element, {stagedElements(c.operand(0), forms(c.attributes))}}};
+    return std::vector<Type>{{c.operand(0).element, {arrivingElements(c.operand(0), forms(c.attributes))}}};
   };
 }
 
@@ -123,7 +185,7 @@ InferFn inferFinish(const std::string& name, FormsOf forms) {
     together.operands.erase(together.operands.begin() + 1);
     Types types = inferFrom(name, forms)(together);
     if (!types) return failure;
-    const Type staged{c.operand(0).element, {stagedElements(c.operand(0), forms(c.attributes))}};
+    const Type staged{c.operand(0).element, {arrivingElements(c.operand(0), forms(c.attributes))}};
     if (!requireType(c, name.c_str(), 1, staged, "what was started")) return failure;
     return types;
   };
@@ -149,12 +211,15 @@ std::vector<OpDef> inHalves(const std::string& name, const std::string& summary,
   start.results = {{"arriving"}};
   start.infer = inferStart(whole.infer, forms);
   start.split.half = CollectiveHalf::start;
+  start.kernel.use = [](const Operation& op) { return halfUse(op, "start"); };
 
   operands.insert(operands.begin() + 1, {"arriving"});
   OpDef finish = define(whole.split.finish, summary + ", which a start has sent", operands, attributes, forms,
                         {example(c.inputs, starts + "\n%y = " + name + "_finish %x, %a" + y)});
   finish.infer = inferFinish(finish.name, forms);
   finish.split.half = CollectiveHalf::finish;
+  finish.kernel.use = [](const Operation& op) { return halfUse(op, "finish"); };
+  if (operands.size() > 2) finish.kernel.replaceable = {{.operand = 0}, {.operand = 2}};
   return {std::move(whole), std::move(start), std::move(finish)};
 }
 
@@ -176,29 +241,37 @@ PDC_OPS(Collectives) {
   add(inHalves(
       "all_reduce", "The sum of the members' terms, for all of them", terms,
       {members(), integer("added_axis", -1, "the axis along which `added` is added; -1: it has the shape of x")},
-      reduce, {"%x: f32[2, 3], %b: f32[3]", ", %b", "added_axis = 1, members = 2", "f32[3]", "f32[2, 3]"}));
+      reduce, {"%x: f32[2, 3], %b: f32[3]", ", %b", "added_axis = 1, members = 2", "f32[6]", "f32[2, 3]"}));
   add(inHalves("all_reduce_max", "The largest of the members' numbers, for all of them", one, {members()},
                [of](const Attributes& a) { return of(a, Form::partial(Combine::max), {}); },
-               {"%x: f32[2, 3]", "", "members = 2", "f32[3]", "f32[2, 3]"}));
+               {"%x: f32[2, 3]", "", "members = 2", "f32[6]", "f32[2, 3]"}));
   add(inHalves("all_reduce_min", "The smallest of the members' numbers, for all of them", one, {members()},
                [of](const Attributes& a) { return of(a, Form::partial(Combine::min), {}); },
-               {"%x: f32[2, 3]", "", "members = 4", "f32[6]", "f32[2, 3]"}));
+               {"%x: f32[2, 3]", "", "members = 4", "f32[8]", "f32[2, 3]"}));
   add(inHalves("all_reduce_mean", "The mean of the members' numbers, for all of them", one, {members()},
                [of](const Attributes& a) { return of(a, Form::partial(Combine::mean), {}); },
-               {"%x: f32[2, 3]", "", "members = 2", "f32[3]", "f32[2, 3]"}));
+               {"%x: f32[2, 3]", "", "members = 2", "f32[6]", "f32[2, 3]"}));
   add(inHalves("reduce_scatter", "A part of the sum of the members' terms, for each of them", one,
                with({members()}, to),
                [of](const Attributes& a) { return of(a, Form::partial(Combine::sum), formAt(a, "")); },
-               {"%x: f32[2, 6]", "", "axis = 1, members = 3", "f32[20]", "f32[2, 2]"}));
+               {"%x: f32[2, 6]", "", "axis = 1, members = 3", "f32[24]", "f32[2, 2]"}));
   add(inHalves("all_gather", "The members' parts together, for all of them", one, with({members()}, from),
                [of](const Attributes& a) { return of(a, formAt(a, "from_"), {}); },
-               {"%x: f32[2, 6]", "", "from_axis = 1, from_blocks = 3, members = 2", "f32[12]", "f32[2, 12]"}));
+               {"%x: f32[2, 6]", "", "from_axis = 1, from_blocks = 3, members = 2", "f32[24]", "f32[2, 12]"}));
   add(inHalves("all_to_all", "Parts along another axis", one, with(with({members()}, from), to),
                [of](const Attributes& a) { return of(a, formAt(a, "from_"), formAt(a, "")); },
-               {"%x: f32[2, 12]", "", "axis = 0, from_axis = 1, members = 2", "f32[36]", "f32[1, 24]"}));
-  defs.push_back(
+               {"%x: f32[2, 12]", "", "axis = 0, from_axis = 1, members = 2", "f32[48]", "f32[1, 24]"}));
+  OpDef ownPart =
       define("own_part", "A member's part of what all members have", one, with({members()}, to),
              [of](const Attributes& a) { return of(a, {}, formAt(a, "")); },
-             {example("%x: f32[2, 12]", "%y = own_part %x {axis = 1, blocks = 3, members = 2} : f32[2, 6]")}));
+             {example("%x: f32[2, 12]", "%y = own_part %x {axis = 1, blocks = 3, members = 2} : f32[2, 6]")});
+  ownPart.kernel.use = [](const Operation& op) {
+    const Type& x = operandType(op, 0);
+    const Reformed r = op.def().split.forms(op);
+    return kernelUse<pdcrt::OwnPart>(
+        "OwnPart", "forward",
+        {.operand = inMemory(x), .members = static_cast<int>(r.members), .to = divisionOf(x, r.to)});
+  };
+  defs.push_back(std::move(ownPart));
   return defs;
 }

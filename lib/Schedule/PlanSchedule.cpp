@@ -224,6 +224,7 @@ Expected<pdcrt::Schedule> pdc::scheduleFor(const Plan& plan, Diagnostics& diags)
   if (schedule.ranks.empty())
     return diags.error(plan.at()).help("name the file of the schedule, or take one by its name")
            << "the lists of the schedule '" << plan.schedule.name() << "' are not for the edges of this plan";
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) schedule.stages[s].team = plan.stages[s].split.members;
   if (!orderRanks(plan, schedule, diags)) return failure;
   pdcrt::CheckResult result = pdcrt::checkEveryDrain(schedule);
   const std::string help =

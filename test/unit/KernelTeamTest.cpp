@@ -4,7 +4,11 @@
 // + j mod s of the whole, and zero beyond its end.
 #include "TeamThreads.h"
 
-#include "pdcrt/kernels/TeamCollectives.h"
+#include "pdcrt/kernels/OwnPart.h"
+#include "pdcrt/kernels/TeamExchange.h"
+#include "pdcrt/kernels/TeamGather.h"
+#include "pdcrt/kernels/TeamReduce.h"
+#include "pdcrt/kernels/TeamScatter.h"
 
 #include <gtest/gtest.h>
 
@@ -60,14 +64,15 @@ Tensor sumOf(const std::vector<Tensor>& terms) {
 
 /// Runs `kernel` on each member, on its `x`: kernel(q, x, arrived) gives the result.
 template <class Kernel, class Options, class Call>
-std::vector<Floats> runAll(const std::vector<Tensor>& xs, const Options& options, std::int64_t resultElements,
+std::vector<Floats> runAll(const std::vector<Tensor>& xs, Options options, std::int64_t resultElements,
                            const Call& call) {
   const int members = static_cast<int>(xs.size());
+  options.operand = xs[0].shape; // all have one
   std::vector<Kernel> kernels;
   std::vector<Collective> collectives;
-  for (const Tensor& x : xs) {
+  for (std::size_t i = 0; i < xs.size(); ++i) {
     pdcrt::Setup setup;
-    kernels.emplace_back(setup, x.shape, options);
+    kernels.emplace_back(setup, options);
     collectives = setup.collectives();
   }
   std::vector<Floats> results(xs.size());
@@ -75,7 +80,7 @@ std::vector<Floats> runAll(const std::vector<Tensor>& xs, const Options& options
   team.run([&](Stream& q, int member) {
     const auto m = static_cast<std::size_t>(member);
     const Floats before = xs[m].values;
-    Floats arrived(static_cast<std::size_t>(Kernel::arrived(xs[m].shape, options).elements()), NAN),
+    Floats arrived(static_cast<std::size_t>(Kernel::arriving(options)), NAN),
         y(static_cast<std::size_t>(resultElements), NAN);
     const View<const float> x = xs[m].values.data();
     kernels[m].start(q, x, View<float>(arrived.data()));
@@ -162,13 +167,13 @@ TEST_P(TeamKernels, ReduceIsTheSumTheMeanTheLargestOrTheSmallest) {
 TEST_P(TeamKernels, ReduceMayWriteOverItsOperand) {
   std::vector<Tensor> xs = terms({4, 9});
   const Tensor sum = sumOf(xs);
-  const TeamReduce::Options options = {.members = members()};
+  const TeamReduce::Options options = {.operand = xs[0].shape, .members = members()};
   pdcrt::Setup setup;
-  const TeamReduce kernel(setup, xs[0].shape, options);
+  const TeamReduce kernel(setup, options);
   TeamThreads team(members(), setup.collectives());
   team.run([&](Stream& q, int member) {
     float* const x = xs[static_cast<std::size_t>(member)].values.data();
-    Floats arrived(static_cast<std::size_t>(TeamReduce::arrived(xs[0].shape, options).elements()));
+    Floats arrived(static_cast<std::size_t>(TeamReduce::arriving(options)));
     kernel.start(q, View<const float>(x), View<float>(arrived.data()));
     kernel.finish(q, View<const float>(x), View<float>(arrived.data()), {}, View<float>(x));
   });
@@ -222,12 +227,35 @@ TEST_P(TeamKernels, ExchangeSplitsAlongTheOtherAxis) {
   }
 }
 
+TEST_P(TeamKernels, ReduceAddsAlongChannelsInEveryLayout) {
+  const std::int64_t batch = 2, channels = 12, plane = 5;
+  for (const std::int64_t lanes : {std::int64_t{1}, std::int64_t{4}, channels}) {
+    const std::vector<Tensor> xs = terms({batch, channels, plane, 1});
+    const Tensor bias = random({channels}, 7);
+    const std::vector<Floats> results = runAll<TeamReduce>(
+        xs, TeamReduce::Options{.members = members(), .addedAxis = 1, .lanes = lanes}, xs[0].shape.elements(),
+        [&](const TeamReduce& kernel, Stream& q, View<const float> x, View<float> arrived, View<float> y) {
+          kernel.finish(q, x, arrived, View<const float>(bias.values.data()), y);
+        });
+    std::size_t i = 0; // in memory: [batch, channels / lanes, plane, lanes]
+    for (std::int64_t n = 0; n < batch; ++n)
+      for (std::int64_t block = 0; block < channels / lanes; ++block)
+        for (std::int64_t p = 0; p < plane; ++p)
+          for (std::int64_t lane = 0; lane < lanes; ++lane, ++i) {
+            float expected = xs[0].values[i];
+            for (std::size_t k = 1; k < xs.size(); ++k) expected += xs[k].values[i];
+            expected += bias.values[static_cast<std::size_t>(block * lanes + lane)];
+            for (const Floats& result : results) ASSERT_EQ(result[i], expected) << i << ", lanes " << lanes;
+          }
+  }
+}
+
 TEST_P(TeamKernels, OwnPartIsTheMembers) {
   for (const Case& of : casesFor(members())) {
     const Tensor whole = random(of.whole, 9);
     const std::vector<Tensor> expected = parts(whole, of.division);
     pdcrt::Setup setup;
-    const OwnPart kernel(setup, whole.shape, {.members = members(), .to = of.division});
+    const OwnPart kernel(setup, {.operand = whole.shape, .members = members(), .to = of.division});
     TeamThreads team(members(), {});
     team.run([&](Stream& q, int member) {
       Floats y(expected[0].values.size(), NAN);
@@ -251,30 +279,30 @@ std::string refusal(const std::function<void(Setup&)>& construct) {
 
 TEST(TeamKernelOptions, ThatDoNotFitAreRefused) {
   EXPECT_EQ(refusal([](auto& s) {
-              TeamScatter(s, {4, 7}, {.members = 2, .to = {1}});
+              TeamScatter(s, {.operand = {4, 7}, .members = 2, .to = {1}});
             }),
             "the value 4x7 cannot be divided along axis 1 in 1 blocks of 2 parts");
   EXPECT_EQ(refusal([](auto& s) {
-              TeamScatter(s, {4, 8}, {.members = 2, .to = {1, 3}});
+              TeamScatter(s, {.operand = {4, 8}, .members = 2, .to = {1, 3}});
             }),
             "the value 4x8 cannot be divided along axis 1 in 3 blocks of 2 parts");
-  EXPECT_EQ(refusal([](auto& s) { OwnPart(s, {4}, {.members = 2, .to = {2}}); }),
+  EXPECT_EQ(refusal([](auto& s) { OwnPart(s, {.operand = {4}, .members = 2, .to = {2}}); }),
             "the value 4 cannot be divided along axis 2 in 1 blocks of 2 parts");
   // The last of four members would have nothing: 2 + 2 + 1 + 0.
   EXPECT_EQ(refusal([](auto& s) {
-              OwnPart(s, {5}, {.members = 4, .to = {0, 1, 5}});
+              OwnPart(s, {.operand = {5}, .members = 4, .to = {0, 1, 5}});
             }),
             "the part 2 cannot be divided along axis 0 in 1 blocks of 4 parts of 5 elements");
   EXPECT_EQ(refusal([](auto& s) {
-              TeamGather(s, {3}, {.members = 2, .from = {0, 1, 9}});
+              TeamGather(s, {.operand = {3}, .members = 2, .from = {0, 1, 9}});
             }),
             "the part 3 cannot be divided along axis 0 in 1 blocks of 2 parts of 9 elements");
   EXPECT_EQ(refusal([](auto& s) {
-              TeamExchange(s, {4, 4}, {.members = 2, .from = {1}, .to = {1}});
+              TeamExchange(s, {.operand = {4, 4}, .members = 2, .from = {1}, .to = {1}});
             }),
             "parts of 4x4 are exchanged along one axis, 1");
   EXPECT_EQ(refusal([](auto& s) {
-              TeamReduce(s, {4, 4}, {.members = 2, .addedAxis = 2});
+              TeamReduce(s, {.operand = {4, 4}, .members = 2, .addedAxis = 2});
             }),
             "a sum over a team adds along axis 2 of 4x4");
 }

@@ -5,7 +5,7 @@
 
 #include "LinearStages.h"
 
-#include "pdcrt/kernels/TeamCollectives.h"
+#include "pdcrt/kernels/TeamReduce.h"
 
 #include <memory>
 
@@ -17,8 +17,8 @@ struct TeamStage {
 
   struct Kernels {
     explicit Kernels(Setup& setup)
-        : outputs(setup, valueShape, {.members = Members, .addedAxis = 1}),
-          gradients(setup, valueShape, {.members = Members}) {}
+        : outputs(setup, {.operand = valueShape, .members = Members, .addedAxis = 1}),
+          gradients(setup, {.operand = valueShape, .members = Members}) {}
     TeamReduce outputs, gradients;
   };
   // In the scratch: the member's terms, and what arrives.

@@ -30,6 +30,8 @@ struct KernelUse {
   std::string options;            ///< designated initialisers: ".input = {32, 64, 56, 56}, .strides = {2, 2}"
   bool draws = false;             ///< the method takes the Draw after the stream
   bool workspaceByMethod = false; ///< the class asks for workspace for each method apart
+  /// Operations with one owner share an object of the class; null: those of one forward operation do.
+  const Operation* owner = nullptr;
   /// On CPUs: the method that makes the first result in parts of so many bytes, for one that is used up at once. It
   /// takes one part in the result's place, and after all results what takes the parts. 0: there is none.
   std::string partsMethod = {};

@@ -24,6 +24,7 @@
 #include "pdcrt/kernels/MatMul.h"
 #include "pdcrt/kernels/MaxPool2d.h"
 #include "pdcrt/kernels/MultiHeadAttention.h"
+#include "pdcrt/kernels/OwnPart.h"
 #include "pdcrt/kernels/Pad.h"
 #include "pdcrt/kernels/RecurrentWeights.h"
 #include "pdcrt/kernels/Reduce.h"
@@ -33,6 +34,10 @@
 #include "pdcrt/kernels/Softmax.h"
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
 #include "pdcrt/kernels/SoftmaxCrossEntropyParts.h"
+#include "pdcrt/kernels/TeamExchange.h"
+#include "pdcrt/kernels/TeamGather.h"
+#include "pdcrt/kernels/TeamReduce.h"
+#include "pdcrt/kernels/TeamScatter.h"
 #include "pdcrt/kernels/TopK.h"
 #include "pdcrt/kernels/Transpose.h"
 
@@ -53,6 +58,9 @@ inline std::string toCpp(bool value) {
   return value ? "true" : "false";
 }
 inline std::string toCpp(std::int64_t value) {
+  return std::to_string(value);
+}
+inline std::string toCpp(int value) {
   return std::to_string(value);
 }
 inline std::string toCpp(std::uint32_t value) {
@@ -124,6 +132,15 @@ inline std::string toCpp(pdcrt::Dims2 value) {
 }
 inline std::string toCpp(pdcrt::Pads2 value) {
   return toCpp(std::vector{value.top, value.left, value.bottom, value.right});
+}
+
+inline std::string toCpp(pdcrt::TeamReduce::Combine value) {
+  constexpr const char* names[] = {"sum", "mean", "max", "min"};
+  return std::string("pdcrt::TeamReduce::Combine::") + names[static_cast<int>(value)];
+}
+inline std::string toCpp(const pdcrt::TeamDivision& division) {
+  return "{.axis = " + toCpp(division.axis) + (division.blocks != 1 ? ", .blocks = " + toCpp(division.blocks) : "") +
+         (division.padded != 0 ? ", .padded = " + toCpp(division.padded) : "") + "}";
 }
 
 /// Names ("input, filter, strides") and members of an Options struct; specialised below.
@@ -212,6 +229,7 @@ PDC_FIELDS(MatMul::Options, batch, m, k, n, transposeA, transposeB, broadcastA, 
 PDC_FIELDS(MaxPool2d::Options, input, output, kernel, strides, pads, dilations, relu, lanes)
 PDC_FIELDS(MultiHeadAttention::Options, batch, heads, groups, queries, keys, size, valueSize, scale, causal, bias,
            packed, element, algorithms)
+PDC_FIELDS(OwnPart::Options, operand, members, to)
 PDC_FIELDS(Pad::Options, input, before, after, value)
 PDC_FIELDS(RecurrentWeights::Options, steps, batch, hidden, gates, reverse)
 PDC_FIELDS(Reduce::Options, input, axes, kind)
@@ -223,6 +241,10 @@ PDC_FIELDS(SoftmaxCrossEntropy::Options, batch, classes, inner, hasIgnoreIndex, 
            element)
 PDC_FIELDS(SoftmaxCrossEntropyParts::Options, batch, classes, inner, total, hasIgnoreIndex, ignoreIndex, labelSmoothing,
            element)
+PDC_FIELDS(TeamExchange::Options, operand, members, from, to, element)
+PDC_FIELDS(TeamGather::Options, operand, members, from, element)
+PDC_FIELDS(TeamReduce::Options, operand, members, combine, addedAxis, lanes, element)
+PDC_FIELDS(TeamScatter::Options, operand, members, to, element)
 PDC_FIELDS(TopK::Options, outer, size, inner, k, largest)
 PDC_FIELDS(Transpose::Options, input, permutation)
 

@@ -225,6 +225,15 @@ Expected<pdcrt::Schedule> pdc::scheduleFor(const Plan& plan, const ScheduleFile&
   if (!file.batch && !checkEdges(shape, file, diags)) return failure;
   pdcrt::Schedule schedule = file.batch ? scheduleOfBatch(*file.batch, shape) : file.schedule;
   if (file.batch && !checkLists(schedule, file.path, diags)) return failure;
+  for (std::size_t s = 0; s < schedule.stages.size(); ++s) {
+    int& team = schedule.stages[s].team;
+    const int members = plan.stages[s].split.members;
+    if (team != 1 && team != members)
+      return diags.error({.file = file.path}).help("take --split=tp:" + std::to_string(team) + ", or leave `team` out")
+             << "stage " << s << " has a team of " << team << ", --split=" << toText(plan.stages[s].split)
+             << " makes teams of " << members;
+    team = members;
+  }
   return schedule;
 }
 

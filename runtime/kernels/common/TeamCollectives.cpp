@@ -1,5 +1,9 @@
-// See TeamCollectives.h.
-#include "pdcrt/kernels/TeamCollectives.h"
+// What members of a team do together; parts of values.
+#include "pdcrt/kernels/OwnPart.h"
+#include "pdcrt/kernels/TeamExchange.h"
+#include "pdcrt/kernels/TeamGather.h"
+#include "pdcrt/kernels/TeamReduce.h"
+#include "pdcrt/kernels/TeamScatter.h"
 
 #include "Shapes.h"
 #include "TeamSums.h"
@@ -35,14 +39,14 @@ std::int64_t partsIn(const TeamParts& parts, int members) {
                            (division.padded > 0 ? " of " + std::to_string(division.padded) + " elements" : ""));
 }
 
-Collective reduction(const Shape& x, const TeamReduce::Options& o) {
+Collective reduction(const TeamReduce::Options& o) {
   using Combine = TeamReduce::Combine;
   return {.kind = Collective::Kind::allReduce,
           .combine = o.combine == Combine::max   ? Collective::Combine::max
                      : o.combine == Combine::min ? Collective::Combine::min
                                                  : Collective::Combine::sum,
           .element = o.element,
-          .elements = x.elements()};
+          .elements = o.operand.elements()};
 }
 
 } // namespace
@@ -98,17 +102,24 @@ void TeamParts::place(Stream& q, const std::byte* part, int member, std::byte* w
 
 // ---- Sums ----
 
-TeamReduce::TeamReduce(Setup& setup, const Shape& x, const Options& o)
-    : options_(o), elements_(x.elements()), addedSize_(elements_), collective_(setup.collective(reduction(x, o))) {
-  if (o.addedAxis < 0) return;
-  if (o.addedAxis >= x.rank)
-    throw std::runtime_error("a sum over a team adds along axis " + std::to_string(o.addedAxis) + " of " + toString(x));
-  addedSize_ = x.dims[o.addedAxis];
-  for (int axis = o.addedAxis + 1; axis < x.rank; ++axis) addedInner_ *= x.dims[axis];
+TeamReduce::TeamReduce(Setup& setup, const Options& o)
+    : options_(o), elements_(o.operand.elements()), addedSize_(elements_), addedLanes_(o.lanes),
+      collective_(setup.collective(reduction(o))) {
+  if (o.addedAxis >= o.operand.rank)
+    throw std::runtime_error("a sum over a team adds along axis " + std::to_string(o.addedAxis) + " of " +
+                             toString(o.operand));
+  if (o.addedAxis >= 0) {
+    addedSize_ = o.operand.dims[o.addedAxis];
+    for (int axis = o.addedAxis + 1; axis < o.operand.rank; ++axis) addedInner_ *= o.operand.dims[axis];
+  }
+  if (addedInner_ == 1 && o.lanes == 1) addedLanes_ = std::max<std::int64_t>(1, addedSize_); // all are neighbours
+  if (addedLanes_ < 1 || addedSize_ % addedLanes_ != 0)
+    throw std::runtime_error("a sum over a team adds " + std::to_string(addedSize_) + " elements in lanes of " +
+                             std::to_string(addedLanes_));
 }
 
-Shape TeamReduce::arrived(const Shape& x, const Options& o) {
-  return {reduction(x, o).arrivedElements(o.members)};
+std::int64_t TeamReduce::arriving(const Options& o) {
+  return reduction(o).arrivedElements(o.members);
 }
 
 void TeamReduce::begin(Stream& q, const void* x, void* arrived) const {
@@ -118,19 +129,19 @@ void TeamReduce::begin(Stream& q, const void* x, void* arrived) const {
 void TeamReduce::end(Stream& q, const void* arrived, const void* added, void* y) const {
   q.team()->finish(collective_, q);
   finishTeamSum(q, options_.element, arrived, options_.combine == Combine::mean ? options_.members : 1, added,
-                addedInner_, addedSize_, y, elements_);
+                {.size = addedSize_, .inner = addedInner_, .lanes = addedLanes_}, y, elements_);
 }
 
-TeamScatter::TeamScatter(Setup& setup, const Shape& x, const Options& o)
-    : options_(o), parts_(TeamParts::ofWhole(x, o.to, o.members)),
+TeamScatter::TeamScatter(Setup& setup, const Options& o)
+    : options_(o), parts_(TeamParts::ofWhole(o.operand, o.to, o.members)),
       collective_(setup.collective({.kind = Collective::Kind::reduceScatter,
                                     .combine = Collective::Combine::sum,
                                     .element = o.element,
                                     .elements = parts_.part().elements()})) {}
 
-Shape TeamScatter::arrived(const Shape& x, const Options& o) {
-  const TeamParts parts = TeamParts::ofWhole(x, o.to, o.members);
-  return {partsIn(parts, o.members) * (parts.inOrder() ? 1 : 2)};
+std::int64_t TeamScatter::arriving(const Options& o) {
+  const TeamParts parts = TeamParts::ofWhole(o.operand, o.to, o.members);
+  return partsIn(parts, o.members) * (parts.inOrder() ? 1 : 2);
 }
 
 void TeamScatter::begin(Stream& q, const void* x, void* arrived) const {
@@ -153,14 +164,15 @@ void TeamScatter::end(Stream& q, const void* arrived, void* y) const {
 
 // ---- Moves ----
 
-TeamGather::TeamGather(Setup& setup, const Shape& x, const Options& o)
-    : options_(o), parts_(x, o.from, o.members), collective_(setup.collective({.kind = Collective::Kind::allGather,
-                                                                               .combine = Collective::Combine::sum,
-                                                                               .element = o.element,
-                                                                               .elements = x.elements()})) {}
+TeamGather::TeamGather(Setup& setup, const Options& o)
+    : options_(o), parts_(o.operand, o.from, o.members),
+      collective_(setup.collective({.kind = Collective::Kind::allGather,
+                                    .combine = Collective::Combine::sum,
+                                    .element = o.element,
+                                    .elements = o.operand.elements()})) {}
 
-Shape TeamGather::arrived(const Shape& x, const Options& o) {
-  return {x.elements() * o.members};
+std::int64_t TeamGather::arriving(const Options& o) {
+  return o.operand.elements() * o.members;
 }
 
 void TeamGather::begin(Stream& q, const void* x, void* arrived) const {
@@ -175,18 +187,19 @@ void TeamGather::end(Stream& q, const void* x, const void* arrived, void* y) con
                  bytes(y), bytesOf(options_.element));
 }
 
-TeamExchange::TeamExchange(Setup& setup, const Shape& x, const Options& o)
-    : options_(o), cut_(TeamParts::ofWhole(x, o.to, o.members)), joined_(cut_.part(), o.from, o.members),
+TeamExchange::TeamExchange(Setup& setup, const Options& o)
+    : options_(o), cut_(TeamParts::ofWhole(o.operand, o.to, o.members)), joined_(cut_.part(), o.from, o.members),
       collective_(setup.collective({.kind = Collective::Kind::allToAll,
                                     .combine = Collective::Combine::sum,
                                     .element = o.element,
                                     .elements = cut_.part().elements()})) {
   if (o.from.axis == o.to.axis)
-    throw std::runtime_error("parts of " + toString(x) + " are exchanged along one axis, " + std::to_string(o.to.axis));
+    throw std::runtime_error("parts of " + toString(o.operand) + " are exchanged along one axis, " +
+                             std::to_string(o.to.axis));
 }
 
-Shape TeamExchange::arrived(const Shape& x, const Options& o) {
-  return {2 * partsIn(TeamParts::ofWhole(x, o.to, o.members), o.members)};
+std::int64_t TeamExchange::arriving(const Options& o) {
+  return 2 * partsIn(TeamParts::ofWhole(o.operand, o.to, o.members), o.members);
 }
 
 void TeamExchange::begin(Stream& q, const void* x, void* arrived) const {
@@ -207,6 +220,6 @@ void TeamExchange::end(Stream& q, const void* arrived, void* y) const {
   }
 }
 
-OwnPart::OwnPart(Setup&, const Shape& x, const Options& o) : parts_(TeamParts::ofWhole(x, o.to, o.members)) {}
+OwnPart::OwnPart(Setup&, const Options& o) : parts_(TeamParts::ofWhole(o.operand, o.to, o.members)) {}
 
 } // namespace pdcrt
