@@ -56,6 +56,11 @@ Form pdc::splitOf(const Type& whole, int axis, std::int64_t blocks, std::int64_t
   return Form::split(axis, blocks, blocks == 1 && size % parts != 0 ? size : 0);
 }
 
+pdcrt::Part pdc::storedPart(const Type& whole, const Form& form, std::int64_t parts) {
+  if (!form.isSplit()) return {};
+  return {form.axis, form.blocks, parts, whole.shape[static_cast<std::size_t>(form.axis)]};
+}
+
 bool pdc::canSplit(const Type& whole, const Form& form, std::int64_t parts) {
   if (!form.isSplit()) return true;
   const std::int64_t size = whole.shape[static_cast<std::size_t>(form.axis)];

@@ -195,6 +195,9 @@ struct Team {
   }
   /// What a member has of the parameter.
   Type typeOf(const Parameter& parameter) const { return partOf(parameter.type, formOf(parameter), members); }
+  pdcrt::Part storedPart(const Parameter& parameter) const {
+    return pdc::storedPart(parameter.type, formOf(parameter), members);
+  }
 };
 
 class Graph {

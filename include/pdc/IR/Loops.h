@@ -11,6 +11,7 @@
 #pragma once
 
 #include "pdc/IR/Type.h"
+#include "pdcrt/Part.h"
 
 #include <cstdint>
 #include <optional>
@@ -96,8 +97,7 @@ struct Form {
   friend bool operator==(const Form&, const Form&) = default;
 };
 
-/// Of a team.
-inline constexpr std::int64_t mostMembers = 1 << 16;
+using pdcrt::mostMembers;
 
 /// The type of a member's part of a value: smaller along the axis of a split.
 Type partOf(const Type& whole, const Form& form, std::int64_t parts);
@@ -105,6 +105,8 @@ Type partOf(const Type& whole, const Form& form, std::int64_t parts);
 Type wholeOf(const Type& part, const Form& form, std::int64_t parts);
 /// The split of an axis in parts, padded if they are not equal.
 Form splitOf(const Type& whole, int axis, std::int64_t blocks, std::int64_t parts);
+/// The same for the tables of a stage program and for files; of a form that is whole or split.
+pdcrt::Part storedPart(const Type& whole, const Form& form, std::int64_t parts);
 /// Whether a value of the type can be split so: its parts are equal or padded, and each can have the layout.
 bool canSplit(const Type& whole, const Form& form, std::int64_t parts);
 
