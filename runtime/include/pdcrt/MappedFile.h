@@ -38,10 +38,11 @@ public:
   /// Copies `part` of bytes() to `to`, piece by piece, and gives back the memory that held each: it is read from the
   /// file again when somebody looks.
   void copyOut(std::span<const std::byte> part, std::byte* to) const;
+  /// Gives back the memory that holds `part` of bytes(), as copyOut() does.
+  void forget(std::span<const std::byte> part) const;
 
 private:
   struct Mapping;
-  void forget(std::span<const std::byte> part) const;
 
   std::unique_ptr<Mapping> mapping_; ///< null: not open
   std::string path_;

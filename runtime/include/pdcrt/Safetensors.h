@@ -39,6 +39,8 @@ public:
   }
   /// Copies the values of one of its tensors to `to`, without keeping them in memory here as well.
   void copyOut(const TensorRecord& record, std::byte* to) const { file_.copyOut(record.values, to); }
+  /// Gives back the memory that holds the values of one of its tensors.
+  void forget(const TensorRecord& record) const { file_.forget(record.values); }
 
 private:
   MappedFile file_;

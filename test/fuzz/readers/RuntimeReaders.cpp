@@ -7,6 +7,7 @@
 #include "pdcrt/Npy.h"
 #include "pdcrt/Safetensors.h"
 #include "pdcrt/Schedule.h"
+#include "pdcrt/StoredTensor.h"
 #include "pdcrt/Training.h"
 
 #include <cmath>
@@ -33,6 +34,16 @@ void safetensors(const std::string& bytes) {
   pdcrt::SafetensorsFile file;
   if (!file.open(fuzz::fileOf(bytes))) return;
   for (const auto& [name, record] : file.tensors()) touch(record.values);
+  // As a file of a member. One alone is never all of a divided tensor.
+  for (const auto& [name, record] : file.tensors()) {
+    pdcrt::StoredTensor tensor;
+    if (!tensor.add(file, record)) continue;
+    std::vector<std::byte> made;
+    if (tensor.complete()) touch(tensor.whole(made).values);
+  }
+  const pdcrt::SafetensorsFile* const files[] = {&file};
+  std::vector<pdcrt::StoredTensor> tensors;
+  (void)pdcrt::readStored(files, tensors);
 }
 
 void manifest(const std::string& text) {

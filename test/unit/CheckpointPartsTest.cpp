@@ -1,0 +1,245 @@
+// LINK: pdcrt_base
+// Tensors that files hold in parts: what is read from them, and what metadata and sets of files are refused.
+#include "pdcrt/StoredTensor.h"
+
+#include <cstring>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <random>
+#include <unistd.h>
+
+using namespace pdcrt;
+
+namespace {
+
+const bool syncsNothing = [] {
+  fileCalls.fsync = [](int) { return 0; };
+  return true;
+}();
+
+class Folder {
+public:
+  Folder() {
+    std::string pattern = testing::TempDir() + "pdcrt-parts-XXXXXX";
+    path = ::mkdtemp(pattern.data());
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  std::string path;
+};
+
+std::vector<float> numbers(const Shape& shape) {
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < shape.elements(); ++i) values.push_back(static_cast<float>(i + 1));
+  return values;
+}
+
+std::vector<std::int64_t> dims(const Shape& shape) {
+  return {shape.dims, shape.dims + shape.rank};
+}
+
+/// What a member has of numbers(whole).
+std::vector<float> partOf(const Shape& whole, const MemberPart& part) {
+  std::vector<float> own(static_cast<std::size_t>(localShape(whole, part.part).elements()));
+  const std::vector<float> all = numbers(whole);
+  copyPart(whole, 4, {}, std::as_bytes(std::span(all)), part, std::as_writable_bytes(std::span(own)));
+  return own;
+}
+
+const Shape whole{4, 6};
+const Part columns{.axis = 1, .blocks = 3, .of = 2, .wholeSize = 6}, rows{.axis = 0, .of = 3, .wholeSize = 4};
+
+/// The files of a stage whose tensor "w" is divided so: FOLDER/stage0[.memberM].safetensors.
+class StageFiles : public testing::Test {
+protected:
+  std::string fileOf(int member) const { return folder.path + "/stage0" + memberSuffix(member) + ".safetensors"; }
+  void write(const Part& part, int member, const Shape& shape = whole) {
+    write(fileOf(member), partMetadata("w", {part, member}, shape).second, localShape(shape, part),
+          partOf(shape, {part, member}));
+  }
+  void write(const std::string& path, const std::string& metadata, const Shape& shape,
+             const std::vector<float>& values) {
+    const TensorRecord record = {"w", Element::f32, dims(shape), std::as_bytes(std::span(values))};
+    std::map<std::string, std::string> all;
+    if (!metadata.empty()) all["part/w"] = metadata;
+    ASSERT_TRUE(writeSafetensors(path, std::span(&record, 1), all));
+  }
+  void writeAll(const Part& part) {
+    for (int member = 0; member < part.of; ++member) write(part, member);
+  }
+  Status open(StoredTensors& tensors, const std::vector<int>& members) const {
+    std::vector<std::string> paths;
+    for (int member : members) paths.push_back(fileOf(member));
+    return tensors.open(paths);
+  }
+  /// The message, without the folder's path.
+  std::string problem(const std::vector<int>& members) const {
+    StoredTensors tensors;
+    const Status status = open(tensors, members);
+    EXPECT_EQ(status.code(), Exit::badData);
+    EXPECT_NE(status.help(), "");
+    std::string text = status.message();
+    for (std::size_t at; (at = text.find(folder.path + "/")) != std::string::npos;)
+      text.erase(at, folder.path.size() + 1);
+    return text;
+  }
+  Folder folder;
+};
+
+TEST_F(StageFiles, AreOneWholeTensor) {
+  for (const Part& part : {columns, rows}) {
+    writeAll(part);
+    StoredTensors tensors;
+    ASSERT_TRUE(tensors.open(memberFiles(fileOf(0))));
+    ASSERT_EQ(tensors.whole().size(), 1u);
+    const TensorRecord& record = tensors.whole().at("w");
+    EXPECT_EQ(record.shape, dims(whole));
+    const std::vector<float> expected = numbers(whole);
+    ASSERT_EQ(record.values.size(), 4 * expected.size());
+    EXPECT_EQ(std::memcmp(record.values.data(), expected.data(), record.values.size()), 0);
+  }
+}
+
+TEST_F(StageFiles, GiveAnyPart) {
+  for (const Part& from : {Part{}, columns, rows}) {
+    if (from.isWhole())
+      write(fileOf(0), "", whole, numbers(whole));
+    else
+      writeAll(from);
+    std::vector<int> members;
+    for (int member = static_cast<int>(from.of); member-- > 0;) members.push_back(member); // any order
+    StoredTensors tensors;
+    ASSERT_TRUE(open(tensors, members));
+    for (const Part& to : {Part{}, columns, rows, Part{.axis = 1, .of = 4, .wholeSize = 6}})
+      for (int member = 0; member < to.of; ++member) {
+        const Shape local = localShape(whole, to);
+        std::vector<float> own(static_cast<std::size_t>(local.elements()), -1);
+        ASSERT_TRUE(
+            tensors.find("w")->read({Element::f32, local, {to, member}}, std::as_writable_bytes(std::span(own))));
+        EXPECT_EQ(own, partOf(whole, {to, member}));
+      }
+  }
+}
+
+TEST_F(StageFiles, OfWhichOneIsMissingAreRefused) {
+  writeAll(rows);
+  EXPECT_EQ(problem({0, 2}), "stage0.safetensors: tensor 'w' is divided over 3 members, the files have 2 parts of it, "
+                             "none of member 1");
+  EXPECT_EQ(problem({1}), "stage0.member1.safetensors: tensor 'w' is divided over 3 members, the files have 1 part of "
+                          "it, none of member 0");
+}
+
+TEST_F(StageFiles, ThatOverlapAreRefused) {
+  writeAll(columns);
+  write(fileOf(2), partMetadata("w", {columns, 1}, whole).second, localShape(whole, columns),
+        partOf(whole, {columns, 1}));
+  EXPECT_EQ(problem({0, 1, 2}), "stage0.member2.safetensors: tensor 'w' is the part of member 1 of 2, which "
+                                "stage0.member1.safetensors holds, too");
+}
+
+TEST_F(StageFiles, OfSeveralDivisionsAreRefused) {
+  writeAll(columns);
+  write(rows, 1);
+  EXPECT_EQ(problem({0, 1}),
+            "stage0.member1.safetensors: tensor 'w' is a part of 3 of [4, 6], along axis 0 in 1 block, "
+            "stage0.safetensors has a part of 2 of [4, 6], along axis 1 in 3 blocks");
+  write(fileOf(1), "", whole, numbers(whole));
+  EXPECT_EQ(problem({0, 1}),
+            "stage0.member1.safetensors: tensor 'w' is the whole tensor [4, 6], stage0.safetensors has "
+            "a part of 2 of [4, 6], along axis 1 in 3 blocks");
+  write(columns, 1, {5, 6});
+  EXPECT_EQ(problem({0, 1}),
+            "stage0.member1.safetensors: tensor 'w' is a part of 2 of [5, 6], along axis 1 in 3 blocks, "
+            "stage0.safetensors has a part of 2 of [4, 6], along axis 1 in 3 blocks");
+}
+
+TEST_F(StageFiles, WithAnotherShapeThanTheirPartAreRefused) {
+  const std::vector<float> values(8);
+  write(fileOf(0), partMetadata("w", {columns, 0}, whole).second, {4, 2}, values);
+  EXPECT_EQ(problem({0}), "stage0.safetensors: tensor 'w' has the shape [4, 2], its part of [4, 6] has [4, 3]");
+}
+
+TEST_F(StageFiles, WhoseMetadataIsNoneAreRefused) {
+  const std::string fine = "axis 1 blocks 3 of 2 member 1 shape 4 6";
+  ASSERT_EQ(partMetadata("w", {columns, 1}, whole), std::pair(std::string("part/w"), fine));
+  MemberPart part;
+  Shape shape;
+  ASSERT_TRUE(parsePart(fine, part, shape));
+  EXPECT_EQ(part.part, columns);
+  EXPECT_EQ(part.member, 1);
+  EXPECT_EQ(shape, whole);
+  for (const char* text : {"",
+                           "axis 1",
+                           "axis 1 blocks 3 of 2 member 1",
+                           "axis 1 blocks 3 of 2 member 1 shape",
+                           "axis 1 blocks 3 of 2 member 1 shape 4 6 ",
+                           "axis 1 blocks 3 of 2 member 1 shape 4  6",
+                           " axis 1 blocks 3 of 2 member 1 shape 4 6",
+                           "axis 01 blocks 3 of 2 member 1 shape 4 6",
+                           "axis +1 blocks 3 of 2 member 1 shape 4 6",
+                           "axis 2 blocks 3 of 2 member 1 shape 4 6",
+                           "axis -1 blocks 3 of 2 member 1 shape 4 6",
+                           "axis 4294967297 blocks 3 of 2 member 1 shape 4 6",
+                           "axis 1 blocks 0 of 2 member 1 shape 4 6",
+                           "axis 1 blocks -3 of 2 member 1 shape 4 6",
+                           "axis 1 blocks 4 of 2 member 1 shape 4 6",
+                           "axis 1 blocks 12 of 2 member 1 shape 4 6",
+                           "axis 1 blocks 3 of 1 member 0 shape 4 6",
+                           "axis 1 blocks 3 of 0 member 0 shape 4 6",
+                           "axis 1 blocks 3 of -2 member 1 shape 4 6",
+                           "axis 1 blocks 3 of 65537 member 1 shape 4 6",
+                           "axis 1 blocks 3 of 2 member 2 shape 4 6",
+                           "axis 1 blocks 3 of 2 member -1 shape 4 6",
+                           "axis 1 blocks 3 of 2 member 1 shape 4 -6",
+                           "axis 0 blocks 1 of 2 member 1 shape 0 6",
+                           "axis 0 blocks 1 of 2 member 1 shape 9223372036854775807",
+                           "axis 0 blocks 1 of 2 member 1 shape 4 4611686018427387904",
+                           "axis 0 blocks 1 of 2 member 1 shape 99999999999999999999",
+                           "axis 1 blocks 3 of 2 member 1 shape 4 6 1 1 1 1 1 1 1",
+                           "axis 0 blocks 1 of 2 member 1 shape 1048576 1048576 1048576 1048576"}) {
+    EXPECT_FALSE(parsePart(text, part, shape)) << text;
+    if (!*text) continue;
+    write(fileOf(0), text, {4, 3}, std::vector<float>(12));
+    EXPECT_EQ(problem({0}), "stage0.safetensors: tensor 'w' is a part that is none: '" + std::string(text) + "'");
+  }
+}
+
+TEST_F(StageFiles, AreFoundByTheNameOfAny) {
+  writeAll(rows);
+  const std::vector<std::string> all = {fileOf(0), fileOf(1), fileOf(2)};
+  EXPECT_EQ(memberFiles(fileOf(0)), all);
+  EXPECT_EQ(memberFiles(fileOf(2)), all);
+  EXPECT_EQ(memberFiles(folder.path + "/stage1.safetensors"), std::vector<std::string>());
+}
+
+TEST_F(StageFiles, OfSeveralStagesMayHaveOneTensor) {
+  writeAll(rows);
+  const std::string other = folder.path + "/stage1.safetensors";
+  write(other, "", whole, numbers(whole));
+  StoredTensors tensors;
+  ASSERT_TRUE(tensors.open(std::vector{fileOf(0), fileOf(1), fileOf(2), other}));
+  EXPECT_TRUE(tensors.find("w")->isDivided());
+  ASSERT_TRUE(tensors.open(std::vector{other, fileOf(0), fileOf(1), fileOf(2)}));
+  EXPECT_FALSE(tensors.find("w")->isDivided());
+}
+
+TEST_F(StageFiles, OfAnotherShapeThanIsWantedAreRefused) {
+  writeAll(columns);
+  StoredTensors tensors;
+  ASSERT_TRUE(open(tensors, {0, 1}));
+  std::vector<float> own(24);
+  const auto read = [&](const WantedTensor& wanted) {
+    return tensors.find("w")->read(wanted, std::as_writable_bytes(std::span(own))).message();
+  };
+  EXPECT_EQ(read({Element::f32, {4, 6}}), "");
+  EXPECT_EQ(read({Element::f32, {4, 3}}),
+            fileOf(0) + ": tensor 'w' has the shape [4, 6], the program needs [4, 3] of its own element type");
+  EXPECT_NE(read({Element::i32, {4, 6}}), "");
+  const Part other{.axis = 1, .of = 2, .wholeSize = 8};
+  EXPECT_EQ(read({Element::f32, {4, 4}, {other, 0}}),
+            fileOf(0) + ": tensor 'w' has the shape [4, 6], the program needs [4, 8] of its own element type");
+}
+
+} // namespace
