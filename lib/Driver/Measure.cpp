@@ -2,6 +2,7 @@
 // two ranks.
 #include "Measure.h"
 
+#include "Teams.h"
 #include "pdc/Driver/Launch.h"
 #include "pdc/Planner/Planner.h"
 #include "pdc/Support/JsonReader.h"
@@ -28,7 +29,7 @@ Expected<Cluster> oneDevice(Target target, Diagnostics& diags) {
   return flatCluster(1, target == Target::cuda ? "A100-80GB" : "cpu", diags);
 }
 
-/// A plan that puts everything into one stage on one device of any size.
+/// A plan that puts everything into one stage on one device of any size, or on one team of such.
 Expected<Plan> oneStagePlan(PassContext& context, const Provenance& provenance, const Profile& estimate,
                             const MeasureOptions& options) {
   const CostOptions costOptions = {
@@ -39,7 +40,12 @@ Expected<Plan> oneStagePlan(PassContext& context, const Provenance& provenance, 
   if (!costs || !cluster) return failure;
   cluster->device.memoryBytes = std::int64_t{1} << 50;
   Expected<Plan> plan = planPipeline(*costs, *cluster, {}, context.diags);
-  if (plan) plan->modelHash = provenance.modelHash;
+  if (!plan) return failure;
+  plan->modelHash = provenance.modelHash;
+  // Of a team one member is measured, which plays alone.
+  const TeamSplit split{.members = static_cast<int>(context.module.findGraph("main")->team.members)};
+  cluster->levels[0].count = split.members;
+  giveDevices(*plan, split, *cluster);
   return plan;
 }
 

@@ -211,6 +211,7 @@ std::vector<OpDef> inHalves(const std::string& name, const std::string& summary,
   start.results = {{"arriving"}};
   start.infer = inferStart(whole.infer, forms);
   start.split.half = CollectiveHalf::start;
+  start.cost = moveCost;
   start.kernel.use = [](const Operation& op) { return halfUse(op, "start"); };
 
   operands.insert(operands.begin() + 1, {"arriving"});
@@ -218,6 +219,7 @@ std::vector<OpDef> inHalves(const std::string& name, const std::string& summary,
                         {example(c.inputs, starts + "\n%y = " + name + "_finish %x, %a" + y)});
   finish.infer = inferFinish(finish.name, forms);
   finish.split.half = CollectiveHalf::finish;
+  finish.cost = perElement(1);
   finish.kernel.use = [](const Operation& op) { return halfUse(op, "finish"); };
   if (operands.size() > 2) finish.kernel.replaceable = {{.operand = 0}, {.operand = 2}};
   return {std::move(whole), std::move(start), std::move(finish)};
