@@ -101,14 +101,12 @@ OpDef define(const std::string& name, const std::string& summary, std::vector<Op
 }
 
 // Kernels know memory, not layouts: a value [N, C, H, W] with channels in blocks is [N, C / 16, H, W, 16] to them, one
-// whose channels lie last [N, 1, H, W, C]. Parts have whole blocks. A filter in blocks can be added, and not be
-// divided.
+// whose channels lie last [N, 1, H, W, C], a filter in blocks [O / 16, I / 16, H, W, 16, 16]. Parts have whole blocks.
 
 pdcrt::TeamDivision divisionOf(const Type& type, const Form& form) {
-  int axis = form.axis;
-  if (type.layout == channelsLast && axis == 1) axis = 4;
-  if (type.layout == filterInBlocks) axis = pdcrt::maxRank; // kernels refuse it
-  return {.axis = axis, .blocks = form.blocks, .padded = form.padded};
+  return {.axis = type.layout == channelsLast && form.axis == 1 ? 4 : form.axis,
+          .blocks = form.blocks,
+          .padded = form.padded};
 }
 pdcrt::Shape inMemory(const Type& type) {
   return toRuntime(memoryShape(type));
@@ -171,10 +169,20 @@ std::int64_t arrivingElements(const Type& operand, const Reformed& reformed) {
   });
 }
 
+/// Of what lies between the halves. An error where no kernel divides the value so, which has blocks of channels in more
+/// than one part.
+Types arrivingType(const InferContext& c, const Reformed& reformed) {
+  try {
+    return std::vector<Type>{{c.operand(0).element, {arrivingElements(c.operand(0), reformed)}}};
+  } catch (const std::runtime_error& e) {
+    return c.error() << "no kernel brings parts of a team together here: " << e.what();
+  }
+}
+
 InferFn inferStart(InferFn whole, FormsOf forms) {
   return [whole, forms](const InferContext& c) -> Types {
     if (!whole(c)) return failure;
-    return std::vector<Type>{{c.operand(0).element, {arrivingElements(c.operand(0), forms(c.attributes))}}};
+    return arrivingType(c, forms(c.attributes));
   };
 }
 
@@ -185,8 +193,8 @@ InferFn inferFinish(const std::string& name, FormsOf forms) {
     together.operands.erase(together.operands.begin() + 1);
     Types types = inferFrom(name, forms)(together);
     if (!types) return failure;
-    const Type staged{c.operand(0).element, {arrivingElements(c.operand(0), forms(c.attributes))}};
-    if (!requireType(c, name.c_str(), 1, staged, "what was started")) return failure;
+    const Types arriving = arrivingType(c, forms(c.attributes));
+    if (!arriving || !requireType(c, name.c_str(), 1, arriving->front(), "what was started")) return failure;
     return types;
   };
 }

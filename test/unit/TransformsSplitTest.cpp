@@ -287,7 +287,7 @@ TEST(Split, WhatADivisionChangesIsRefused) {
     EXPECT_NE(model->messages().find(expected), std::string::npos) << model->messages();
   };
   expectRefused("has moved '%last' from group", [](Graph& g) { g.find("last")->definer()->group += 1; });
-  expectRefused("has lost '%last'", [](Graph& g) { g.rename(g.find("last"), "else"); });
+  expectRefused("has lost '%active'", [](Graph& g) { g.rename(g.find("active.own"), "else"); });
   expectRefused("output 1 is", [](Graph& g) { std::swap(g.outputs[1], g.outputs[2]); });
   expectRefused("'%hidden' is f32[2, 4, 12], and f32[2, 4, 6] in a member", [](Graph& g) {
     Value* part = g.find("hidden.own");
@@ -324,4 +324,25 @@ TEST(Split, AWeightGradientIsComputedWhileMembersCommunicate) {
   EXPECT_TRUE(open.empty());
   EXPECT_EQ(pairs, count);
   EXPECT_GE(hidden, 2u); // of the queries, keys and values, and of the MLP
+}
+
+TEST(Split, NumbersOfValuesWithoutNamesNameNothingElse) {
+  const auto model = trained(std::make_unique<Model>(R"(module @m {
+  param %a : f32[6, 8]
+  param %b : f32[8, 6]
+  param %c : f32[6, 8]
+  param %d : f32[8, 6]
+  graph @main(%x: f32[3, 6]) {
+    %0 = linear %x, %a : f32[3, 8]
+    %1 = tanh %0 : f32[3, 8]
+    %2 = linear %1, %b : f32[3, 6]
+    %3 = linear %2, %c : f32[3, 8]
+    %4 = tanh %3 : f32[3, 8]
+    %5 = linear %4, %d : f32[3, 6]
+    %6 = reduce_mean %5 {axes = [0, 1]} : f32[]
+    loss %6
+  }
+})"));
+  split(*model, 2, true); // verifies
+  EXPECT_LE(differenceOf(*model, "main", 2, 1), 1e-12);
 }

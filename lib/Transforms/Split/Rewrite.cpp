@@ -48,6 +48,7 @@ private:
   std::vector<Value*> makeSum(const Operation& operation, Value*& rest);
   Status hold(const Operation& operation, std::size_t i, Value* value, Value* added);
   Status copyOutputs();
+  void nameSteps(const Operation& operation, std::size_t begin);
 
   void annotate(const Operation& like);
   Value* as(const Value* value, const Form& form);
@@ -246,6 +247,16 @@ Status Rewriter::hold(const Operation& operation, std::size_t i, Value* value, V
   return success;
 }
 
+/// Names what was made since position `begin` after the operation that it was made for. Numbers, which values without a
+/// name have, could be names of other values of the old graph.
+void Rewriter::nameSteps(const Operation& operation, std::size_t begin) {
+  const auto& results = operation.results();
+  const Value* first = *std::find_if(results.begin(), results.end(), [](const Value* result) { return result; });
+  for (std::size_t i = begin; i < to_->operations().size(); ++i)
+    for (Value* made : to_->operations()[i]->results())
+      if (made) to_->rename(made, first->name() + ".step");
+}
+
 Status Rewriter::copyOperation(const Operation& operation) {
   annotate(operation);
   const std::size_t before = to_->operations().size();
@@ -255,6 +266,7 @@ Status Rewriter::copyOperation(const Operation& operation) {
                                       : termsOf(operation) > 0 ? makeSum(operation, added)
                                                                : makeSame(operation);
   if (results.empty()) return failure;
+  nameSteps(operation, before);
   for (std::size_t i = 0; i < operation.results().size(); ++i)
     if (operation.result(i) && !hold(operation, i, results[i], i == 0 ? added : nullptr)) return failure;
   // What derives from the old operation derives from the one that makes its first result.
@@ -275,8 +287,11 @@ Status Rewriter::copyOutputs() {
   for (GraphOutput output : from_.outputs) {
     if (output.value->definer()) annotate(*output.value->definer());
     const Form form = output.parameter ? to_->team.formOf(*output.parameter) : Form{};
+    const std::string name = output.value->name() + ".own";
+    const std::size_t before = to_->operations().size();
     output.value = as(output.value, form);
     if (!output.value) return failure;
+    if (to_->operations().size() > before) to_->rename(output.value, name);
     to_->outputs.push_back(output);
   }
   return success;

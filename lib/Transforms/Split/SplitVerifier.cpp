@@ -1,3 +1,4 @@
+#include "Split/Sums.h"
 #include "pdc/IR/OpDef.h"
 #include "pdc/Transforms/Split.h"
 
@@ -40,6 +41,7 @@ Status SplitVerifier::operations() {
     for (const Value* result : operation->results()) {
       if (!result) continue;
       const Value* own = here(*result);
+      if (!own && addsOperands(*operation)) continue; // a sum of one term, so far, is that term
       if (!own || !own->definer()) return wrong() << "the division has lost '%" << result->name() << "'";
       if (!this->operation(*result, *own)) return failure;
     }
