@@ -134,7 +134,7 @@ TEST(Edges, SendToTheReplicaOfTheMinibatchFromItsBuffer) {
   std::vector<std::byte> memory(arena.bytes);
   std::vector<std::byte*> slots(static_cast<std::size_t>(schedule.stages[1].slots), memory.data());
   Edges edges;
-  edges.prepare(schedule, places, {1, 0}, last, arena.hosts[0], memory.data(), slots);
+  edges.prepare(schedule, places, {1, 0}, /*member=*/0, last, arena.hosts[0], memory.data(), slots);
   ASSERT_EQ(edges.count(), 2u);
 
   std::vector<int> peers;
@@ -191,7 +191,7 @@ struct Flows {
       o.optimizer = std::make_unique<Optimizer>(training, stage);
       const Arena arena = arenaOf(schedule, stage, o.optimizer->trainedBytes());
       o.memory.resize(arena.bytes);
-      o.tied.prepare(schedule, places, {0, r}, stage, arena.hosts[0], o.memory.data());
+      o.tied.prepare(schedule, places, {0, r}, /*member=*/0, stage, arena.hosts[0], o.memory.data());
       o.flow.prepare({.schedule = &schedule,
                       .places = &places,
                       .training = &training,
