@@ -35,7 +35,7 @@ class Data : public BatchSource {
 };
 Data data;
 
-Status readInitial(const char*, Element, const Shape& shape, std::span<std::byte> destination) {
+Status readInitial(const char*, Element, const Shape& shape, std::span<std::byte> destination, const MemberPart& = {}) {
   auto* values = reinterpret_cast<float*>(destination.data());
   for (std::int64_t i = 0; i < shape.elements(); ++i) values[i] = static_cast<float>(i % 7) / 7;
   return {};

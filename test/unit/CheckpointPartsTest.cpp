@@ -1,5 +1,6 @@
 // LINK: pdcrt_base
 // Tensors that files hold in parts: what is read from them, and what metadata and sets of files are refused.
+#include "pdcrt/Checkpoint.h"
 #include "pdcrt/StoredTensor.h"
 
 #include <cstring>
@@ -240,6 +241,57 @@ TEST_F(StageFiles, OfAnotherShapeThanIsWantedAreRefused) {
   const Part other{.axis = 1, .of = 2, .wholeSize = 8};
   EXPECT_EQ(read({Element::f32, {4, 4}, {other, 0}}),
             fileOf(0) + ": tensor 'w' has the shape [4, 6], the program needs [4, 8] of its own element type");
+}
+
+TEST(Manifests, OfTeamsHaveFormat2) {
+  Manifest manifest;
+  manifest.replicas = {2, 1};
+  manifest.members = {2, 1};
+  for (const Shard& shard : {Shard{ShardKind::weights, 0, 0, {}, 0}, Shard{ShardKind::weights, 0, 0, {}, 1},
+                             Shard{ShardKind::optimizer, 0, 0, {}, 0}, Shard{ShardKind::optimizer, 0, 0, {}, 1},
+                             Shard{ShardKind::state, 0, 1, {}, 0}, Shard{ShardKind::state, 0, 1, {}, 1},
+                             Shard{ShardKind::weights, 1, 0, {}, 0}, Shard{ShardKind::optimizer, 1, 0, {}, 0}})
+    manifest.shards.push_back(shard);
+  const auto isRead = [](const Manifest& m) {
+    Manifest read;
+    return parseManifest(toJson(m), "m", read) && read == m;
+  };
+  EXPECT_TRUE(isRead(manifest));
+  EXPECT_NE(toJson(manifest).find("\"format\": 2"), std::string::npos);
+  EXPECT_EQ(fileOf(manifest.shards[1]), "stage0.member1.safetensors");
+  EXPECT_EQ(fileOf(manifest.shards[3]), "stage0.optimizer.member1.safetensors");
+  EXPECT_EQ(fileOf(manifest.shards[5]), "stage0.replica1.member1.safetensors");
+
+  // State that is whole, or none.
+  Manifest other = manifest;
+  other.shards.erase(other.shards.begin() + 5);
+  EXPECT_TRUE(isRead(other));
+  other.shards.erase(other.shards.begin() + 4);
+  EXPECT_TRUE(isRead(other));
+  // One shard less or more, or another number.
+  for (std::size_t i : {0, 1, 2, 3, 4, 6, 7}) {
+    other = manifest;
+    other.shards.erase(other.shards.begin() + static_cast<std::ptrdiff_t>(i));
+    EXPECT_FALSE(isRead(other)) << i;
+    other = manifest;
+    other.shards.insert(other.shards.begin() + static_cast<std::ptrdiff_t>(i), other.shards[i]);
+    EXPECT_FALSE(isRead(other)) << i;
+    other = manifest;
+    other.shards[i].member += 1;
+    EXPECT_FALSE(isRead(other)) << i;
+  }
+  for (const std::vector<int>& members : {std::vector{1, 1}, {3, 1}, {2, 2}, {2}, {2, 1, 1}, {0, 1}, {-2, 1}}) {
+    other = manifest;
+    other.members = members;
+    EXPECT_FALSE(isRead(other));
+  }
+  // A run in which nothing is divided.
+  other = manifest;
+  other.members = {1, 1};
+  std::erase_if(other.shards, [](const Shard& shard) { return shard.member > 0; });
+  EXPECT_TRUE(isRead(other));
+  EXPECT_NE(toJson(other).find("\"format\": 1"), std::string::npos);
+  EXPECT_EQ(toJson(other).find("member"), std::string::npos);
 }
 
 } // namespace

@@ -274,7 +274,8 @@ inline float noise(const std::string& name, std::int64_t i) {
 }
 
 /// Initial weights; state starts at 0.
-inline Status readInitial(const char* name, Element, const Shape& shape, std::span<std::byte> destination) {
+inline Status readInitial(const char* name, Element, const Shape& shape, std::span<std::byte> destination,
+                          const MemberPart& = {}) {
   auto* values = reinterpret_cast<float*>(destination.data());
   for (std::int64_t i = 0; i < shape.elements(); ++i)
     values[i] = name[0] == 'm' ? 0 : (name[0] == 'g' ? 0.8f : 0) + 0.5f * noise(name, i);

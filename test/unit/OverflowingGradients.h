@@ -18,7 +18,7 @@ public:
 
 /// Starting weights with a tiny gain in stage 0, which stage 1 undoes.
 inline pdcrt::Status overflowing(const char* name, pdcrt::Element element, const pdcrt::Shape& shape,
-                                 std::span<std::byte> destination) {
+                                 std::span<std::byte> destination, const pdcrt::MemberPart& = {}) {
   if (pdcrt::Status status = readInitial(name, element, shape, destination); !status) return status;
   auto* values = reinterpret_cast<float*>(destination.data());
   const std::string text = name;

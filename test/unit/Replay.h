@@ -80,7 +80,7 @@ public:
         state.kernels.push_back(stage.buildKernels(kernelSetup));
         state.replicaStates.emplace_back(stage.bytes.state);
         for (const pdcrt::StateRow& row : stage.states)
-          require(setup_.readWeights(row.name, row.element, row.shape, bytesAt(state.replicaStates.back(), row)));
+          require(setup_.readWeights(row.name, row.element, row.shape, bytesAt(state.replicaStates.back(), row), {}));
       }
       state.workspace.resize(kernelSetup.workspaceBytes());
       state.handover.resize(stage.bytes.handover);
@@ -89,7 +89,7 @@ public:
       state.frozen.resize(stage.bytes.frozen);
       for (const pdcrt::ParameterRow& row : stage.parameters)
         require(setup_.readWeights(row.name, row.element, row.shape,
-                                   bytesAt(row.trained ? state.versions.back() : state.frozen, row)));
+                                   bytesAt(row.trained ? state.versions.back() : state.frozen, row), {}));
       require(pdcrt::WeightFile::load(stage.parameters, state.versions.back().data(), state.frozen.data()));
       state.momentum.resize(stage.bytes.weights);
       states_.push_back(std::move(state));

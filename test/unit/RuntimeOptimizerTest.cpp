@@ -113,6 +113,40 @@ TEST_P(Optimizers, FollowTheirFormulas) {
       EXPECT_NEAR(at(old, parameters[p].offset)[i], expected[p][i].w, 2e-6) << parameters[p].name << " " << i;
 }
 
+// A vocabulary of 7 rows over 2 members: the last row of member 1 is none.
+TEST_P(Optimizers, KeepThePaddingOfPartsZero) {
+  constexpr ParameterRow table[] = {{.name = "table",
+                                     .element = Element::f32,
+                                     .shape = {4, 2},
+                                     .offset = 0,
+                                     .trained = true,
+                                     .part = {.axis = 0, .blocks = 1, .of = 2, .wholeSize = 7}}};
+  constexpr GradientRow use[] = {{0, 0}};
+  const Stage part = {
+      .index = 0, .count = 1, .bytes = {.weights = 64, .gradients = 64}, .parameters = table, .gradients = use};
+  Training training = GetParam().training;
+  training.groups = {{"@vectors", {}, 0.0}, {"table", 0.3, 0.5}}; // a part has the rank of the whole
+  const Optimizer optimizer(training, part);
+  Stream stream;
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> old(16), fresh(16), sums(16), state(32);
+  auto bytes = [](std::vector<float>& block) { return reinterpret_cast<std::byte*>(block.data()); };
+  for (std::size_t i = 0; i < 6; ++i) old[i] = uniform(random);
+  for (int t = 1; t <= 50; ++t) {
+    for (std::size_t i = 0; i < 6; ++i) sums[i] = uniform(random);
+    optimizer.update(stream, {bytes(old), bytes(fresh), bytes(sums), bytes(state)},
+                     {.learningRate = 0.2, .minibatches = 4, .count = t, .gradientScale = 0.7});
+    std::swap(old, fresh);
+  }
+  for (std::size_t i : {6u, 7u}) {
+    EXPECT_EQ(old[i], 0.0f);
+    EXPECT_EQ(state[i], 0.0f);
+    EXPECT_EQ(state[16 + i], 0.0f);
+    EXPECT_NE(old[i - 2], 0.0f);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Optimizers, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
 

@@ -172,24 +172,27 @@ TEST(TeamRun, ClipsByTheSameNorm) {
 
 /// Of one stage alone: gains that are called divided count once for each member.
 TEST(TeamRun, EveryMemberCountsItsPartsInTheNorm) {
-  const auto stepOf = [&](int members, bool (*isDivided)(const ParameterRow&)) {
+  const auto stepOf = [&](int members, bool isDivided) {
     const Pipeline of = {.replicas = {1}, .teams = {members}};
     const Schedule schedule = scheduleOf(of);
     ThreadRun run;
     prepare(run, schedule, of);
     run.training.clipNorm = 1e-3; // so that the step is the gradient over its norm
-    run.isDivided = isDivided;
+    std::vector<ParameterRow> rows(run.stages[0]->parameters.begin(), run.stages[0]->parameters.end());
+    for (ParameterRow& row : rows)
+      if (isDivided) row.part = {.of = members, .wholeSize = members * row.shape.dims[0]};
+    Stage stage = *run.stages[0];
+    stage.parameters = rows;
+    run.stages = {&stage};
     EXPECT_TRUE(run.run([](Executor& executor, int) { return executor.train(0, 1); }));
     const auto* gain = reinterpret_cast<const float*>(run.weights(0, 0) + linear::gainAt);
     float first = 0;
     EXPECT_TRUE(linear::readInitial("g0", Element::f32, {1}, std::as_writable_bytes(std::span(&first, 1))));
     return static_cast<double>(gain[0] - first);
   };
-  const auto none = [](const ParameterRow&) { return false; };
-  const auto all = [](const ParameterRow&) { return true; };
-  EXPECT_NEAR(stepOf(3, none) / stepOf(1, nullptr), 1, 1e-3);
+  EXPECT_NEAR(stepOf(3, false) / stepOf(1, false), 1, 1e-3);
   // Three members that each count everything: a norm that is √3 times as large.
-  EXPECT_NEAR(stepOf(1, nullptr) / stepOf(3, all), std::sqrt(3.0), 3e-3);
+  EXPECT_NEAR(stepOf(1, false) / stepOf(3, true), std::sqrt(3.0), 3e-3);
 }
 
 TEST(TeamRun, AMemberThatStopsEndsTheRunAsARankDoes) {

@@ -18,7 +18,6 @@ struct ThreadRun {
   pdcrt::Executor::ReadTensor readWeights;
   pdcrt::EmulatedLink link;
   std::size_t floatsOfReduction = pdcrt::ExecutorSetup().floatsOfReduction;
-  bool (*isDivided)(const pdcrt::ParameterRow&) = nullptr;
   std::function<pdcrt::RunObserver*(int rank)> observer = [](int) { return nullptr; };
   std::function<std::vector<std::unique_ptr<pdcrt::Transport>>(int ranks)> makeTransports; ///< instead of `threads`
 
@@ -44,8 +43,7 @@ struct ThreadRun {
                                                                  .communicator = communicators.back().get(),
                                                                  .data = data,
                                                                  .observer = observer(rank),
-                                                                 .floatsOfReduction = floatsOfReduction,
-                                                                 .isDivided = isDivided}));
+                                                                 .floatsOfReduction = floatsOfReduction}));
     }
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank)

@@ -53,7 +53,8 @@ inline float noise(std::uint64_t key, std::int64_t i) {
 }
 
 /// Initial weights and state.
-inline Status readInitial(const char* name, Element, const Shape& shape, std::span<std::byte> destination) {
+inline Status readInitial(const char* name, Element, const Shape& shape, std::span<std::byte> destination,
+                          const MemberPart& = {}) {
   auto* values = reinterpret_cast<float*>(destination.data());
   const auto stage = static_cast<std::uint64_t>(std::atoi(name + 1));
   for (std::int64_t i = 0; i < shape.elements(); ++i)

@@ -201,7 +201,8 @@ inline std::vector<const Stage*> stagesOf(const Schedule& schedule) {
   return stages;
 }
 
-inline Status readInitial(const char*, Element, const Shape&, std::span<std::byte> destination) {
+inline Status readInitial(const char*, Element, const Shape&, std::span<std::byte> destination,
+                          const MemberPart& = {}) {
   const float one = 1;
   std::memcpy(destination.data(), &one, sizeof one);
   return {};

@@ -8,7 +8,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <numeric>
@@ -88,14 +87,15 @@ int show(const Flags& flags) {
   return 0;
 }
 
-/// The files of weights that a run has exported to `directory`, stage by stage; none: they are no such weights.
-std::vector<std::string> exportedFiles(const std::string& directory) {
-  std::vector<std::string> files;
-  std::error_code ignored;
+/// The files of weights that a run has exported to `directory`, stage by stage and member by member; none: they are no
+/// such weights.
+std::vector<std::vector<std::string>> exportedFiles(const std::string& directory) {
+  std::vector<std::vector<std::string>> stages;
   while (true) {
-    const std::string file = directory + "/stage" + std::to_string(files.size()) + ".safetensors";
-    if (!std::filesystem::is_regular_file(file, ignored)) return files;
-    files.push_back(file);
+    std::vector<std::string> files =
+        pdcrt::memberFiles(directory + "/stage" + std::to_string(stages.size()) + ".safetensors");
+    if (files.empty()) return stages;
+    stages.push_back(std::move(files));
   }
 }
 
@@ -103,29 +103,27 @@ std::vector<std::string> exportedFiles(const std::string& directory) {
 using Writer = Status (*)(const std::string&, const std::map<std::string, pdcrt::TensorRecord>&, const std::string&,
                           Diagnostics&);
 
-int writeExported(const Flags& flags, Writer write, const std::vector<std::string>& names) {
-  std::vector<pdcrt::SafetensorsFile> files(names.size());
-  std::map<std::string, pdcrt::TensorRecord> tensors;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (pdcrt::Status status = files[i].open(names[i]); !status) return told(status);
-    tensors.insert(files[i].tensors().begin(), files[i].tensors().end());
-  }
+int writeExported(const Flags& flags, Writer write, const std::vector<std::vector<std::string>>& stages) {
+  std::vector<std::string> names;
+  for (const std::vector<std::string>& members : stages) names.insert(names.end(), members.begin(), members.end());
+  pdcrt::StoredTensors tensors;
+  if (pdcrt::Status status = tensors.open(names); !status) return told(status);
   Diagnostics diags(&std::cerr);
-  if (!write(flags.model, tensors, flags.output, diags)) return exitCodeOf(diags);
-  std::cout << "wrote " << flags.output << " from the weights of " << names.size()
-            << (names.size() == 1 ? " stage" : " stages") << "\n";
+  if (!write(flags.model, tensors.whole(), flags.output, diags)) return exitCodeOf(diags);
+  std::cout << "wrote " << flags.output << " from the weights of " << stages.size()
+            << (stages.size() == 1 ? " stage" : " stages") << "\n";
   return 0;
 }
 
 int writeFrom(const Flags& flags, Writer write) {
-  if (const std::vector<std::string> files = exportedFiles(flags.directory); !files.empty())
-    return writeExported(flags, write, files);
+  if (const auto stages = exportedFiles(flags.directory); !stages.empty()) return writeExported(flags, write, stages);
   std::int64_t minibatches = 0;
   pdcrt::CheckpointReader reader;
   if (pdcrt::Status status = choose(flags, minibatches); !status) return told(status);
   if (pdcrt::Status status = pdcrt::verifyCheckpoint(flags.directory, minibatches); !status) return told(status);
   if (pdcrt::Status status = reader.open(flags.directory, minibatches); !status) return told(status);
-  std::map<std::string, pdcrt::TensorRecord> tensors = reader.weights();
+  std::map<std::string, pdcrt::TensorRecord> tensors;
+  if (pdcrt::Status status = reader.weights(tensors); !status) return told(status);
   std::vector<std::vector<float>> means; // running statistics of stages with replicas
   for (const std::string& name : reader.averagedNames()) {
     if (pdcrt::Status status = reader.meanState(name, means.emplace_back()); !status) return told(status);

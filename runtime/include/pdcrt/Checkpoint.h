@@ -5,10 +5,12 @@
 //     stage0.safetensors            newest weights of stage 0, and its state (of replica 0)
 //     stage0.optimizer.safetensors  what its optimizer keeps of each trained parameter, and how often it updated it
 //     stage0.replica1.safetensors   state of replica 1
+//     stage0.member1.safetensors    where a team divides tensors, the parts of its member 1 (StoredTensor.h); so, too,
+//                                   stage0.optimizer.member1.safetensors, stage0.replica1.member1.safetensors
 //     manifest.json                 everything else, and the sums of these files; written last
 #pragma once
 
-#include "pdcrt/Safetensors.h"
+#include "pdcrt/StoredTensor.h"
 #include "pdcrt/Training.h"
 #include "pdcrt/WriteFile.h"
 
@@ -27,9 +29,10 @@ struct Shard {
   ShardKind kind = ShardKind::weights;
   int stage = 0, replica = 0;
   FileSum sum;
+  int member = 0; ///< of the team that computes for the replica
   friend bool operator==(const Shard&, const Shard&) = default;
 };
-/// "stage0.optimizer.safetensors".
+/// "stage0.optimizer.safetensors", "stage0.optimizer.member1.safetensors".
 std::string fileOf(const Shard& shard);
 
 /// manifest.json.
@@ -46,11 +49,13 @@ struct Manifest {
   std::int64_t finiteSteps = 0;
   std::string modelHash;
   std::vector<int> replicas; ///< by stage
-  std::vector<Shard> shards; ///< by stage, kind and replica
+  std::vector<int> members;  ///< by stage: that have files; 1 where nothing is divided
+  std::vector<Shard> shards; ///< by stage, kind, replica and member
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-/// The text, whose last line is the CRC-32C of all before.
+/// The text, whose last line is the CRC-32C of all before: of format 2 where a stage has files of several members, else
+/// of format 1.
 std::string toJson(const Manifest& manifest);
 /// Fails with Exit::badData, naming `file`: anything in the text is not as toJson writes it, or a shard is missing.
 Status parseManifest(const std::string& text, const std::string& file, Manifest& manifest);
@@ -91,13 +96,17 @@ public:
     const SafetensorsFile* file = nullptr;
   };
   /// The record called `name` among shards of this kind (state: of `replica`, where that of replica 0 lies among the
-  /// weights) and, if it is not -1, of this stage.
+  /// weights) and, if it is not -1, of this stage; of a divided tensor, that of some member.
   Found find(ShardKind kind, const std::string& name, int stage = -1, int replica = 0) const;
-  /// Weights and, of replica 0, state of all stages, by name.
-  std::map<std::string, TensorRecord> weights() const;
+  /// The tensor that has this record: the parts of all members, where it is divided. Reads every byte of their shards,
+  /// once. Fails with Exit::badData: a shard is damaged, or the parts are not those of one tensor.
+  Status stored(const Found& found, StoredTensor& tensor);
+  /// Weights and, of replica 0, state of all stages, by name and whole, for as long as this is open. Fails as stored();
+  /// verifies nothing.
+  Status weights(std::map<std::string, TensorRecord>& all);
   /// The names of f32 state that several replicas have.
   std::vector<std::string> averagedNames() const;
-  /// The mean of a running statistic (f32) over the replicas that have it, added in their order as
+  /// The mean of a running statistic (f32), whole, over the replicas that have it, added in their order as
   /// Executor::averageState does. Fails with Exit::badData: damaged, or not of one shape.
   Status meanState(const std::string& name, std::vector<float>& mean);
   /// Reads every byte of a shard, once, and compares sizes and sums. Fails with Exit::badData.
@@ -105,10 +114,13 @@ public:
   std::string pathOf(const Shard& shard) const { return folder_ + "/" + fileOf(shard); }
 
 private:
+  Status gather(const Found& found, bool verifies, StoredTensor& tensor);
+
   std::string folder_;
   Manifest manifest_;
-  std::vector<SafetensorsFile> files_; ///< by shard
-  std::vector<char> verified_;         ///< by shard
+  std::vector<SafetensorsFile> files_;      ///< by shard
+  std::vector<char> verified_;              ///< by shard
+  std::deque<std::vector<std::byte>> made_; ///< values of whole tensors that are in parts
 };
 
 } // namespace pdcrt

@@ -20,6 +20,7 @@
 //   workspace  what lives inside one kernel call                           1 for all stages of a rank
 #pragma once
 
+#include "pdcrt/Part.h"
 #include "pdcrt/Setup.h"
 #include "pdcrt/Shape.h"
 #include "pdcrt/Stream.h"
@@ -38,7 +39,7 @@ namespace pdcrt {
 struct ParameterRow {
   const char* name; ///< the ONNX initializer's
   Element element;
-  Shape shape;
+  Shape shape;        ///< that a member has, where `part` divides it; wholeShape(shape, part) is that of files
   std::size_t offset; ///< in its block
   int bucket;         ///< parameters of one bucket are reduced together, lower buckets first (Stream::bucket)
   bool trained;       ///< false: frozen, has no gradient
@@ -49,6 +50,7 @@ struct ParameterRow {
   bool early = false;
   /// A filter that lies in blocks (FilterBlocks.h) in the weights, in its gradients and in the optimizer's state.
   bool inBlocks = false;
+  Part part = {}; ///< how it lies over the members of the team; its gradients and the optimizer's state lie like it
 };
 
 /// One use of a trained parameter: where its gradient is written. Rows are in program order of the uses; the gradients
@@ -73,9 +75,10 @@ struct SharedValueRow {
   int shared; ///< index into Stage::shared
   const char* name;
   Element element;
-  Shape shape;
+  Shape shape;        ///< that a member has, as in ParameterRow
   std::size_t offset; ///< of the owner: in the weights block; of a user: in the block of a version
   int parameter;      ///< of the owner: index into Stage::parameters; else -1
+  Part part = {};     ///< as in ParameterRow, the same at both ends
 };
 
 /// One use of such a parameter by the user. Both ends list them in the same order.
@@ -92,8 +95,9 @@ struct SharedUseRow {
 struct StateRow {
   const char* name;
   Element element;
-  Shape shape;
+  Shape shape;        ///< that a member has, as in ParameterRow
   std::size_t offset; ///< in the state block
+  Part part = {};     ///< as in ParameterRow
 };
 
 enum class Direction : std::uint8_t { forward, backward };

@@ -1,10 +1,10 @@
 // Copies in the executor's thread; files in a thread of their own.
 #include "Checkpointer.h"
 
+#include "files/MemberRecords.h"
 #include "files/WeightFile.h"
 #include "pdcrt/Device.h"
 #include "pdcrt/Machine.h"
-#include "pdcrt/Places.h"
 
 #include <algorithm>
 #include <csignal>
@@ -15,27 +15,6 @@
 #include <sys/resource.h>
 
 namespace pdcrt {
-namespace {
-
-std::vector<std::int64_t> dims(const Shape& shape) {
-  return {shape.dims, shape.dims + shape.rank};
-}
-
-template <class Row>
-TensorRecord recordOf(const Row& row, std::string name, const std::byte* block) {
-  return {std::move(name),
-          row.element,
-          dims(row.shape),
-          {block + row.offset, static_cast<std::size_t>(row.shape.elements()) * bytesOf(row.element)}};
-}
-
-/// What all have equal one writes: the first member of the first replica.
-bool writesWeights(const HostedStage& hosted) {
-  return hosted.host.replica == 0 && hosted.member == 0;
-}
-
-} // namespace
-
 std::int64_t checkpointInterval(const Schedule& schedule, std::int64_t every) {
   if (every == 0) return 0;
   const std::int64_t period = periodMinibatches(schedule);
@@ -49,8 +28,9 @@ std::int64_t checkpointInterval(const Schedule& schedule, std::int64_t every) {
   return (least + period - 1) / period * period;
 }
 
-Checkpointer::Checkpointer(const CheckpointOptions& options, const Schedule& schedule, const Training& training)
-    : options_(options), schedule_(schedule), training_(training),
+Checkpointer::Checkpointer(const CheckpointOptions& options, const Schedule& schedule, const Places& places,
+                           const Training& training)
+    : options_(options), schedule_(schedule), places_(places), training_(training),
       interval_(checkpointInterval(schedule, options.every)) {}
 
 Checkpointer::~Checkpointer() {
@@ -74,7 +54,7 @@ void Checkpointer::begin(std::span<const HostedStage> hosted, Stream stream, std
     copy.hosted = &hosted[i];
     copy.target = interval_;
     copy.state.resize(bytes.state);
-    if (!writesWeights(hosted[i])) continue;
+    if (!hasWeights(copy)) continue;
     copy.weights.resize(bytes.weights);
     copy.optimizer.resize(hosted[i].optimizer->layout().bytes());
     copy.counts.resize(hosted[i].optimizer->parameters().size());
@@ -88,6 +68,11 @@ void Checkpointer::begin(std::span<const HostedStage> hosted, Stream stream, std
   pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] { run(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+/// Whether it is replica 0, and this member of its team has something to write.
+bool Checkpointer::hasWeights(const Copy& copy) {
+  return copy.hosted->host.replica == 0 && writesWeights(*copy.hosted->stage, copy.hosted->member);
 }
 
 void Checkpointer::acted(const Action& action) {
@@ -170,11 +155,12 @@ void Checkpointer::collect(const Message& report, const Manifest& manifest) {
       all.shards.push_back({.kind = kind,
                             .stage = report.stage,
                             .replica = report.replica,
-                            .sum = {report.numbers[at], static_cast<std::uint32_t>(report.numbers[at + 1])}});
+                            .sum = {report.numbers[at], static_cast<std::uint32_t>(report.numbers[at + 1])},
+                            .member = report.member});
   };
   add(report.replica == 0 ? ShardKind::weights : ShardKind::state, 0);
   add(ShardKind::optimizer, 2);
-  if (++all.reports < Places(schedule_).hostCount()) return;
+  if (++all.reports < places_.hostCount()) return;
 
   Job job = {.copy = nullptr, .manifest = manifest, .givenUp = all.failed};
   job.manifest.minibatches = report.index;
@@ -182,8 +168,13 @@ void Checkpointer::collect(const Message& report, const Manifest& manifest) {
   job.manifest.lossScale = all.lossScale;
   job.manifest.finiteSteps = all.finiteSteps;
   for (const ScheduleStage& stage : schedule_.stages) job.manifest.replicas.push_back(stage.replicas);
+  job.manifest.members.assign(schedule_.stages.size(), 1);
+  for (const Shard& shard : all.shards) {
+    int& members = job.manifest.members[static_cast<std::size_t>(shard.stage)];
+    members = std::max(members, shard.member + 1);
+  }
   std::sort(all.shards.begin(), all.shards.end(), [](const Shard& a, const Shard& b) {
-    return std::tuple(a.stage, a.kind, a.replica) < std::tuple(b.stage, b.kind, b.replica);
+    return std::tuple(a.stage, a.kind, a.replica, a.member) < std::tuple(b.stage, b.kind, b.replica, b.member);
   });
   job.manifest.shards = std::move(all.shards);
   collectedUpTo_ = std::max(collectedUpTo_, report.index);
@@ -248,16 +239,20 @@ void Checkpointer::write(Copy& copy) {
 
 Status Checkpointer::writeShards(Copy& copy, Message& message) const {
   const Stage& stage = *copy.hosted->stage;
-  const bool first = writesWeights(*copy.hosted);
-  if (copy.hosted->member != 0 || (!first && stage.states.empty())) return {};
+  const int member = copy.hosted->member;
+  const bool first = copy.hosted->host.replica == 0;
+  if (first ? !hasWeights(copy) : !writesState(stage, member)) return {};
   const std::string folder = checkpointFolder(options_.directory, copy.minibatches);
   if (fileCalls.mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST)
     return {Exit::cannotWrite, folder + ": cannot be made: " + std::strerror(errno)};
   const std::map<std::string, std::string> metadata = {{"minibatches", std::to_string(copy.minibatches)}};
-  auto writeShard = [&](ShardKind kind, const std::vector<TensorRecord>& records, std::size_t at) -> Status {
-    const Shard shard = {.kind = kind, .stage = copy.hosted->host.stage, .replica = copy.hosted->host.replica};
+  auto writeShard = [&](ShardKind kind, const MemberRecords& written, std::size_t at) -> Status {
+    const Shard shard = {
+        .kind = kind, .stage = copy.hosted->host.stage, .replica = copy.hosted->host.replica, .member = member};
     FileSum sum;
-    if (Status status = writeSafetensors(folder + "/" + fileOf(shard), records, metadata, &sum); !status) return status;
+    if (Status status = writeSafetensors(folder + "/" + fileOf(shard), written.records, written.metadata, &sum);
+        !status)
+      return status;
     message.numbers[at] = sum.bytes;
     message.numbers[at + 1] = sum.crc;
     return {};
@@ -273,34 +268,36 @@ Status Checkpointer::writeShards(Copy& copy, Message& message) const {
         return status;
   }
 
-  std::vector<TensorRecord> records;
+  MemberRecords weights(member, metadata);
   std::deque<std::vector<std::byte>> inRows; // frozen filters that lie in blocks
   if (first)
     for (const ParameterRow& row : stage.parameters) {
       const std::byte* const frozen = copy.frozen.empty() ? copy.hosted->frozen : copy.frozen.data();
-      TensorRecord record = recordOf(row, row.name, row.trained ? copy.weights.data() : frozen);
-      if (!row.trained && row.inBlocks) {
-        std::vector<std::byte>& values = inRows.emplace_back(record.values.begin(), record.values.end());
-        if (Status status = WeightFile::store(row, values); !status) return status;
-        record.values = values;
+      const std::byte* values = (row.trained ? copy.weights.data() : frozen) + row.offset;
+      if (!row.trained && row.inBlocks && writes(row.part, member)) {
+        const auto bytes = static_cast<std::size_t>(row.shape.elements()) * bytesOf(row.element);
+        std::vector<std::byte>& stored = inRows.emplace_back(values, values + bytes);
+        if (Status status = WeightFile::store(row, stored); !status) return status;
+        values = stored.data();
       }
-      records.push_back(std::move(record));
+      weights.add(row, row.name, values);
     }
-  for (const StateRow& row : stage.states) records.push_back(recordOf(row, row.name, copy.state.data()));
-  if (Status status = writeShard(first ? ShardKind::weights : ShardKind::state, records, 0); !status) return status;
+  for (const StateRow& row : stage.states) weights.add(row, row.name, copy.state.data() + row.offset);
+  if (Status status = writeShard(first ? ShardKind::weights : ShardKind::state, weights, 0); !status) return status;
   if (!first) return {};
 
-  records.clear();
+  MemberRecords optimizer(member, metadata);
   std::span<const TrainedParameter> trained = copy.hosted->optimizer->parameters();
   for (std::size_t i = 0; i < trained.size(); ++i) {
     const ParameterRow& row = *trained[i].row;
-    records.push_back(
-        {"updates/" + std::string(row.name), Element::i64, {}, std::as_bytes(std::span(&copy.counts[i], 1))});
+    if (member == 0)
+      optimizer.records.push_back(
+          {"updates/" + std::string(row.name), Element::i64, {}, std::as_bytes(std::span(&copy.counts[i], 1))});
     for (std::size_t piece = 0; piece < layout.pieces(row).size(); ++piece)
-      records.push_back(recordOf(row, layout.pieces(row)[piece] + "/" + row.name,
-                                 copy.optimizer.data() + layout.offsetOf(piece, row) - row.offset));
+      optimizer.add(row, layout.pieces(row)[piece] + "/" + row.name,
+                    copy.optimizer.data() + layout.offsetOf(piece, row));
   }
-  return writeShard(ShardKind::optimizer, records, 2);
+  return writeShard(ShardKind::optimizer, optimizer, 2);
 }
 
 void Checkpointer::complete(const Job& job) {

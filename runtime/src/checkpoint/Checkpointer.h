@@ -12,6 +12,7 @@
 
 #include "exec/Executor.h"
 #include "pdcrt/Checkpoint.h"
+#include "pdcrt/Places.h"
 #include "transport/Control.h"
 
 #include <condition_variable>
@@ -40,7 +41,8 @@ std::int64_t checkpointInterval(const Schedule& schedule, std::int64_t every);
 /// Of one rank. All but the writing happens in the thread that runs the executor.
 class Checkpointer {
 public:
-  Checkpointer(const CheckpointOptions& options, const Schedule& schedule, const Training& training);
+  Checkpointer(const CheckpointOptions& options, const Schedule& schedule, const Places& places,
+               const Training& training);
   /// Waits until what is being written is written.
   ~Checkpointer();
   Checkpointer(const Checkpointer&) = delete;
@@ -73,7 +75,7 @@ private:
   /// The copy of a stage replica.
   struct Copy {
     const HostedStage* hosted = nullptr;
-    std::vector<std::byte> weights, optimizer, state; ///< weights and optimizer of replica 0
+    std::vector<std::byte> weights, optimizer, state; ///< weights and optimizer where hasWeights()
     std::vector<std::byte> frozen;                    ///< taken once, and only where the host does not see the arena
     std::int64_t target = 0;                          ///< minibatches since `begin` of the next one; 0: none
     bool stateTaken = false;                          ///< for the target
@@ -95,6 +97,7 @@ private:
     std::int64_t finiteSteps = 0;
   };
 
+  static bool hasWeights(const Copy& copy);
   void takeState(Copy& copy);
   void copyOut(std::vector<std::byte>& to, const std::byte* block);
   void take(Copy& copy, std::int64_t minibatches);
@@ -107,6 +110,7 @@ private:
   CheckpointOptions options_;
   Stream stream_;
   const Schedule& schedule_;
+  const Places& places_;
   const Training& training_;
   std::int64_t interval_ = 0, first_ = 0, drainedAt_ = 0, lastTaken_ = 0, collectedUpTo_ = 0;
   std::vector<Copy> copies_;

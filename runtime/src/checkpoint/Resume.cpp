@@ -3,7 +3,6 @@
 
 #include "files/WeightFile.h"
 #include "pdcrt/Device.h"
-#include "pdcrt/Npy.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -12,46 +11,43 @@
 namespace pdcrt {
 namespace {
 
-std::vector<std::int64_t> dims(const Shape& shape) {
-  return {shape.dims, shape.dims + shape.rank};
-}
-
-/// Reads single records, after their file has been verified.
+/// Reads single tensors, or parts of them, after their files have been verified.
 class Loader {
 public:
   Loader(CheckpointReader& reader, Stream stream) : reader_(reader), stream_(stream) {}
 
-  Status read(ShardKind kind, const std::string& name, Element element, const Shape& shape, std::span<std::byte> to,
+  Status read(ShardKind kind, const std::string& name, const WantedTensor& wanted, std::span<std::byte> to,
               int stage = -1, int replica = 0) {
     const CheckpointReader::Found found = reader_.find(kind, name, stage, replica);
     if (!found.record)
       return {Exit::badData,
               "checkpoint " + std::to_string(reader_.manifest().minibatches) + " holds no '" + name + "'",
               "the program was generated with other parameters; start it from the weights with pdc --init-from"};
-    if (Status status = reader_.verify(*found.shard); !status) return status;
-    if (found.record->element != element || found.record->shape != dims(shape) ||
-        found.record->values.size() != to.size())
-      return {Exit::badData, found.file->path() + ": '" + name + "' has the shape " + toString(found.record->shape) +
-                                 ", the program needs " + toString(dims(shape)) + " of its own element type"};
-    found.file->copyOut(*found.record, to.data());
-    return {};
+    StoredTensor tensor;
+    if (Status status = reader_.stored(found, tensor); !status) return status;
+    return tensor.read(wanted, to);
   }
 
   /// A running statistic for one replica.
   Status readState(const StateRow& row, const HostedStage& hosted) {
     std::byte* const to = hosted.state + row.offset;
+    const WantedTensor wanted = {row.element, row.shape, {row.part, hosted.member}};
     const CheckpointReader::Found first = reader_.find(ShardKind::state, row.name);
-    if (!first.record) return readBlock(ShardKind::state, row.name, row.element, row.shape, to); // says what is missing
+    if (!first.record) return readBlock(ShardKind::state, row.name, wanted, to); // says what is missing
     const int stage = first.shard->stage, replicas = reader_.manifest().replicas[static_cast<std::size_t>(stage)];
     if (replicas == hosted.replicas || row.element != Element::f32)
-      return readBlock(ShardKind::state, row.name, row.element, row.shape, to, stage,
+      return readBlock(ShardKind::state, row.name, wanted, to, stage,
                        replicas == hosted.replicas ? hosted.host.replica : 0);
     std::vector<float> mean;
     if (Status status = reader_.meanState(row.name, mean); !status) return status;
-    if (mean.size() != static_cast<std::size_t>(row.shape.elements()))
+    const Shape whole = wholeShape(row.shape, row.part);
+    if (mean.size() != static_cast<std::size_t>(whole.elements()))
       return {Exit::badData, first.file->path() + ": '" + row.name + "' has " + std::to_string(mean.size()) +
-                                 " elements, the program needs " + std::to_string(row.shape.elements())};
-    return place(std::as_bytes(std::span(mean)), to);
+                                 " elements, the program needs " + std::to_string(whole.elements())};
+    std::vector<float> own(static_cast<std::size_t>(row.shape.elements()));
+    copyPart(whole, sizeof(float), {}, std::as_bytes(std::span(mean)), wanted.part,
+             std::as_writable_bytes(std::span(own)));
+    return place(std::as_bytes(std::span(own)), to);
   }
 
   /// Optimizer state, and the number of its updates, of every trained parameter.
@@ -61,11 +57,12 @@ public:
     for (const TrainedParameter& parameter : hosted.optimizer->parameters()) {
       const ParameterRow& row = *parameter.row;
       for (std::size_t piece = 0; piece < layout.pieces(row).size(); ++piece)
-        if (Status status = readBlock(ShardKind::optimizer, layout.pieces(row)[piece] + "/" + row.name, row.element,
-                                      row.shape, hosted.optimizerState + layout.offsetOf(piece, row), -1, 0, &row);
+        if (Status status = readBlock(ShardKind::optimizer, layout.pieces(row)[piece] + "/" + row.name,
+                                      {row.element, row.shape, {row.part, hosted.member}},
+                                      hosted.optimizerState + layout.offsetOf(piece, row), -1, 0, &row);
             !status)
           return status;
-      if (Status status = read(ShardKind::optimizer, "updates/" + std::string(row.name), Element::i64, Shape{},
+      if (Status status = read(ShardKind::optimizer, "updates/" + std::string(row.name), {Element::i64, {}},
                                std::as_writable_bytes(std::span(&counts.emplace_back(), 1)));
           !status)
         return status;
@@ -80,10 +77,10 @@ public:
 
 private:
   /// As read(), into a block; of a `parameter` in its order there.
-  Status readBlock(ShardKind kind, const std::string& name, Element element, const Shape& shape, std::byte* to,
-                   int stage = -1, int replica = 0, const ParameterRow* parameter = nullptr) {
-    std::vector<std::byte> values(static_cast<std::size_t>(shape.elements()) * bytesOf(element));
-    if (Status status = read(kind, name, element, shape, values, stage, replica); !status) return status;
+  Status readBlock(ShardKind kind, const std::string& name, const WantedTensor& wanted, std::byte* to, int stage = -1,
+                   int replica = 0, const ParameterRow* parameter = nullptr) {
+    std::vector<std::byte> values(static_cast<std::size_t>(wanted.shape.elements()) * bytesOf(wanted.element));
+    if (Status status = read(kind, name, wanted, values, stage, replica); !status) return status;
     if (parameter)
       if (Status status = WeightFile::load(*parameter, values); !status) return status;
     return place(values, to);
@@ -156,10 +153,10 @@ Status checkContinues(const Manifest& manifest, const Continued& run) {
 Status loadCheckpoint(CheckpointReader& reader, const Training& training, Executor& executor) {
   Loader loader(reader, executor.stream());
   // State, of replica 0 for a start, lies among the weights.
-  if (Status status = executor.setWeights(
-          [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to) -> Status {
-            return loader.read(ShardKind::weights, name, element, shape, to);
-          });
+  if (Status status = executor.setWeights([&](const char* name, Element element, const Shape& shape,
+                                              std::span<std::byte> to, const MemberPart& part) -> Status {
+        return loader.read(ShardKind::weights, name, {element, shape, part}, to);
+      });
       !status)
     return status;
   for (HostedStage& hosted : executor.hosted()) {

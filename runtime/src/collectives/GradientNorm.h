@@ -34,12 +34,6 @@ private:
   std::array<std::uint64_t, 25> words_{};
 };
 
-/// Whether member `member` of a team counts the squares of a parameter's gradient: of one that is divided everyone
-/// counts their part, of one that all have the first counts all.
-constexpr bool countsInNorm(bool isDivided, int member) {
-  return isDivided || member == 0;
-}
-
 /// Everyone who takes part in the sum over all stages: the members of the replicas of all stages, by stage, replica and
 /// member. The first of them adds up what the first replica of every stage has, and sends the sum to all. The sum over
 /// one stage alone is that of the members of a replica.

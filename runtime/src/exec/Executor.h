@@ -44,7 +44,6 @@ struct ExecutorSetup {
   /// 3 ms at 10 Gb/s, beside which their two messages are little.
   std::size_t floatsOfReduction = 1 << 20;
   std::vector<KernelTime>* kernelTimes = nullptr;   ///< kernels time their algorithms and say it here (Setup.h)
-  bool (*isDivided)(const ParameterRow&) = nullptr; ///< parameters of which the members of a team have parts
 };
 
 class Executor {
@@ -67,14 +66,16 @@ public:
   /// Replaces the state of every stage by its mean over the replicas (drained pipeline; all ranks call it).
   Status averageState();
 
-  /// Gives every weight version, and the state, their initial values: `read` fills in one parameter or state row.
-  using ReadTensor =
-      std::function<Status(const char* name, Element element, const Shape& shape, std::span<std::byte> destination)>;
+  /// Gives every weight version, and the state, their initial values: `read` fills in one parameter or state row, which
+  /// has the local shape of a part.
+  using ReadTensor = std::function<Status(const char* name, Element element, const Shape& shape,
+                                          std::span<std::byte> destination, const MemberPart& part)>;
   Status setWeights(const ReadTensor& read);
 
   std::span<const HostedStage> hosted() const { return hosted_; }
   std::span<HostedStage> hosted() { return hosted_; }
   const Arena& arena() const { return arena_; }
+  const Places& places() const { return places_; }
   Stream stream() const { return stream_; }
 
   /// Writes what the data set has for a minibatch, the loss scale and shares of the loss, into `slot`.

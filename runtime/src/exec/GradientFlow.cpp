@@ -248,8 +248,7 @@ Status GradientFlow::squaresOf(const Set& set, ExactSum& sum) {
   sum.clear();
   squared_.clear();
   for (const TrainedParameter& parameter : setup_.optimizer->parameters()) {
-    const bool isDivided = setup_.isDivided && setup_.isDivided(*parameter.row);
-    if (!countsInNorm(isDivided, setup_.member)) continue;
+    if (!countsInNorm(parameter.row->part, setup_.member)) continue;
     squared_.push_back(
         {reinterpret_cast<const float*>(set.memory + parameter.gradient), parameter.row->shape.elements()});
   }

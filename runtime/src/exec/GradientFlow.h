@@ -35,7 +35,6 @@ struct GradientFlowSetup {
   const Training* training = nullptr;
   Host host;
   int member = 0, members = 1;                      ///< of the team that computes the replica
-  bool (*isDivided)(const ParameterRow&) = nullptr; ///< members have different parts of it; null: of none
   const Stage* stage = nullptr;
   const Optimizer* optimizer = nullptr;
   TiedParameters* tied = nullptr;

@@ -80,6 +80,19 @@ Status checkEarlyUpdates(const Stage& stage, const Schedule& schedule, const Tra
   return {};
 }
 
+/// Padding of parts is zero, and its gradient is. Every update keeps it so, but one that divides 0 by 0.
+Status checkPadding(const Stage& stage, const Training& training) {
+  const bool divides = training.optimizer == OptimizerKind::adam || training.optimizer == OptimizerKind::adamw;
+  if (!divides || static_cast<float>(training.epsilon) > 0) return {};
+  for (const ParameterRow& row : stage.parameters)
+    if (row.trained && row.part.isPadded())
+      return invalid(std::string("parameter '") + row.name + "', whose axis of " + std::to_string(row.part.wholeSize) +
+                         " is filled up for " + std::to_string(row.part.of) +
+                         " members, would become nan with the \"eps\" of training.json, which is 0 in f32",
+                     "write \"eps\": 1e-08, or compile without --split");
+  return {};
+}
+
 } // namespace
 
 Executor::Executor(const ExecutorSetup& setup)
@@ -167,6 +180,7 @@ Status Executor::host(const Host& host) {
     return invalid(name(stage) + " was generated for a fixed loss scale, training.json has a dynamic one",
                    "compile with --loss-scale=dynamic, or write \"loss_scale_interval\": 0 in training.json");
   if (Status status = checkEarlyUpdates(stage, schedule, *setup_.training); !status) return status;
+  if (Status status = checkPadding(stage, *setup_.training); !status) return status;
   HostedStage hosted;
   hosted.stage = &stage;
   hosted.host = host;
@@ -237,7 +251,6 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
                             .host = hosted.host,
                             .member = hosted.member,
                             .members = hosted.members,
-                            .isDivided = setup_.isDivided,
                             .stage = &stage,
                             .optimizer = hosted.optimizer.get(),
                             .tied = &hosted.tied,
@@ -269,37 +282,32 @@ Status Executor::joinTeam(HostedStage& hosted, const std::vector<Collective>& co
 
 Status Executor::setWeights(const ReadTensor& read) {
   // Where the host does not see the blocks, each tensor goes through memory that it sees.
-  auto placeAs = [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to,
-                     const ParameterRow* parameter) -> Status {
-    std::byte* seen = device::hostSeesBlocks() ? to.data() : data_.staging().place(to.size());
-    if (!seen) return {Exit::noDevice, "the host has no " + std::to_string(to.size()) + " bytes for a tensor"};
-    if (Status status = read(name, element, shape, {seen, to.size()}); !status) return status;
+  auto placeAs = [&](const auto& row, int member, std::byte* block, const ParameterRow* parameter) -> Status {
+    std::byte* const to = block + row.offset;
+    const std::size_t bytes = index(row.shape.elements()) * bytesOf(row.element);
+    std::byte* seen = device::hostSeesBlocks() ? to : data_.staging().place(bytes);
+    if (!seen) return {Exit::noDevice, "the host has no " + std::to_string(bytes) + " bytes for a tensor"};
+    if (Status status = read(row.name, row.element, row.shape, {seen, bytes}, {row.part, member}); !status)
+      return status;
     if (parameter)
-      if (Status status = WeightFile::load(*parameter, {seen, to.size()}); !status) return status;
-    if (seen != to.data()) data_.staging().send(stream_, to.data(), to.size());
+      if (Status status = WeightFile::load(*parameter, {seen, bytes}); !status) return status;
+    if (seen != to) data_.staging().send(stream_, to, bytes);
     return {};
-  };
-  auto place = [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to) {
-    return placeAs(name, element, shape, to, /*parameter=*/nullptr);
   };
   for (HostedStage& hosted : hosted_) {
     const Stage& stage = *hosted.stage;
-    auto bytes = [](Element element, const Shape& shape) { return index(shape.elements()) * bytesOf(element); };
     for (const ParameterRow& row : stage.parameters)
-      if (Status status = placeAs(
-              row.name, row.element, row.shape,
-              {(row.trained ? hosted.versions.raw(0) : hosted.frozen) + row.offset, bytes(row.element, row.shape)},
-              &row);
+      if (Status status = placeAs(row, hosted.member, row.trained ? hosted.versions.raw(0) : hosted.frozen, &row);
           !status)
         return status;
     for (int i = 1; i < hosted.versions.count(); ++i)
       device::copy(stream_, hosted.versions.raw(i), hosted.versions.raw(0), stage.bytes.weights);
-    if (Status status = hosted.tied.readValues(place); !status) return status;
+    const auto placeShared = [&](const SharedValueRow& row, std::byte* block) {
+      return placeAs(row, hosted.member, block, /*parameter=*/nullptr);
+    };
+    if (Status status = hosted.tied.readValues(placeShared); !status) return status;
     for (const StateRow& row : stage.states)
-      if (Status status =
-              place(row.name, row.element, row.shape, {hosted.state + row.offset, bytes(row.element, row.shape)});
-          !status)
-        return status;
+      if (Status status = placeAs(row, hosted.member, hosted.state, /*parameter=*/nullptr); !status) return status;
   }
   return device::wait(stream_);
 }

@@ -29,16 +29,13 @@ public:
   bool any() const { return !ends_.empty(); }
   bool owns() const { return owns_; }
 
-  /// Fills in version 0 of what other stages own: read(name, element, shape, destination) gives a parameter's values.
+  /// Fills in version 0 of what other stages own: read(row, block) writes a parameter's values into the block.
   template <class Read>
   Status readValues(const Read& read) {
     for (const End& end : ends_)
       if (!end.owner)
         for (const SharedValueRow* row : end.values)
-          if (Status status =
-                  read(row->name, row->element, row->shape, std::span(end.valueMemory + row->offset, bytesOf(*row)));
-              !status)
-            return status;
+          if (Status status = read(*row, end.valueMemory); !status) return status;
     return {};
   }
 

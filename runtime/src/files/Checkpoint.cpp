@@ -116,6 +116,7 @@ Status completeCheckpoint(const std::string& directory, const Manifest& manifest
 Status CheckpointReader::open(const std::string& directory, std::int64_t minibatches) {
   folder_ = checkpointFolder(directory, minibatches);
   files_.clear();
+  made_.clear();
   if (Status status = readManifest(directory, minibatches, manifest_); !status) return status;
   files_.resize(manifest_.shards.size());
   verified_.assign(files_.size(), false);
@@ -134,12 +135,37 @@ CheckpointReader::Found CheckpointReader::find(ShardKind kind, const std::string
   return {};
 }
 
-std::map<std::string, TensorRecord> CheckpointReader::weights() const {
-  std::map<std::string, TensorRecord> all;
-  for (std::size_t i = 0; i < files_.size(); ++i)
-    if (manifest_.shards[i].kind == ShardKind::weights)
-      all.insert(files_[i].tensors().begin(), files_[i].tensors().end());
-  return all;
+Status CheckpointReader::gather(const Found& found, bool verifies, StoredTensor& tensor) {
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    const Shard& shard = manifest_.shards[i];
+    if (shard.kind != found.shard->kind || shard.stage != found.shard->stage || shard.replica != found.shard->replica)
+      continue;
+    const TensorRecord* record = files_[i].find(found.record->name);
+    if (!record) continue;
+    if (verifies)
+      if (Status status = verify(shard); !status) return status;
+    if (Status status = tensor.add(files_[i], *record); !status) return status;
+  }
+  return tensor.complete();
+}
+
+Status CheckpointReader::stored(const Found& found, StoredTensor& tensor) {
+  return gather(found, /*verifies=*/true, tensor);
+}
+
+Status CheckpointReader::weights(std::map<std::string, TensorRecord>& all) {
+  all.clear();
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    if (manifest_.shards[i].kind != ShardKind::weights) continue;
+    for (const auto& [name, record] : files_[i].tensors()) {
+      if (all.contains(name)) continue;
+      StoredTensor tensor;
+      if (Status status = gather({&manifest_.shards[i], &record, &files_[i]}, /*verifies=*/false, tensor); !status)
+        return status;
+      all[name] = tensor.whole(made_.emplace_back());
+    }
+  }
+  return {};
 }
 
 std::vector<std::string> CheckpointReader::averagedNames() const {
@@ -147,7 +173,8 @@ std::vector<std::string> CheckpointReader::averagedNames() const {
   for (std::size_t i = 0; i < files_.size(); ++i)
     if (manifest_.shards[i].kind == ShardKind::state && manifest_.shards[i].replica == 1)
       for (const auto& [name, record] : files_[i].tensors())
-        if (record.element == Element::f32) names.push_back(name);
+        if (record.element == Element::f32 && std::find(names.begin(), names.end(), name) == names.end())
+          names.push_back(name);
   return names;
 }
 
@@ -156,13 +183,19 @@ Status CheckpointReader::meanState(const std::string& name, std::vector<float>& 
   mean.clear();
   if (!first.record) return {Exit::badData, folder_ + ": holds no '" + name + "'"};
   const int replicas = manifest_.replicas[static_cast<std::size_t>(first.shard->stage)];
+  std::vector<std::int64_t> shape;
   for (int replica = 0; replica < replicas; ++replica) {
-    const Found part = find(ShardKind::state, name, first.shard->stage, replica);
-    if (!part.record || part.record->element != Element::f32 || part.record->shape != first.record->shape)
+    const Found one = find(ShardKind::state, name, first.shard->stage, replica);
+    StoredTensor tensor;
+    if (one.record)
+      if (Status status = stored(one, tensor); !status) return status;
+    if (!one.record || tensor.element() != Element::f32 || (replica > 0 && tensor.shape() != shape))
       return {Exit::badData, folder_ + ": '" + name + "' is not the same in all replicas"};
-    if (Status status = verify(*part.shard); !status) return status;
-    std::vector<float> values(part.record->values.size() / sizeof(float));
-    if (!values.empty()) std::memcpy(values.data(), part.record->values.data(), part.record->values.size());
+    shape = tensor.shape();
+    std::vector<std::byte> made;
+    const std::span<const std::byte> bytes = tensor.whole(made).values;
+    std::vector<float> values(bytes.size() / sizeof(float));
+    if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
     if (replica == 0)
       mean = std::move(values);
     else

@@ -2,6 +2,7 @@
 // way to write each, and no change of a file goes unseen.
 #include "pdcrt/Checkpoint.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -12,7 +13,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int format = 1;
 constexpr const char* kindNames[] = {"weights", "optimizer", "state"};
 
 std::string hex32(std::uint32_t value) {
@@ -21,10 +21,20 @@ std::string hex32(std::uint32_t value) {
   return text;
 }
 
-Json shardJson(const Shard& shard) {
-  return {{"file", fileOf(shard)},    {"kind", kindNames[static_cast<std::size_t>(shard.kind)]},
-          {"stage", shard.stage},     {"replica", shard.replica},
-          {"bytes", shard.sum.bytes}, {"crc32c", hex32(shard.sum.crc)}};
+/// 1 where no tensor is divided, as older versions write and read it.
+int formatOf(const Manifest& m) {
+  return std::any_of(m.members.begin(), m.members.end(), [](int members) { return members != 1; }) ? 2 : 1;
+}
+
+Json shardJson(const Shard& shard, int format) {
+  Json json = {{"file", fileOf(shard)},
+               {"kind", kindNames[static_cast<std::size_t>(shard.kind)]},
+               {"stage", shard.stage},
+               {"replica", shard.replica}};
+  if (format == 2) json["member"] = shard.member;
+  json["bytes"] = shard.sum.bytes;
+  json["crc32c"] = hex32(shard.sum.crc);
+  return json;
 }
 
 /// The line that ends a manifest whose text before it is `body`.
@@ -39,18 +49,19 @@ void readInteger(const Json& json, Integer& integer) {
   json.get_to(integer);
 }
 
-void read(const Json& json, Shard& shard) {
+void read(const Json& json, int format, Shard& shard) {
   const auto kind = json.at("kind").get<std::string>();
   for (std::size_t i = 0; i < std::size(kindNames); ++i)
     if (kind == kindNames[i]) shard.kind = static_cast<ShardKind>(i);
   readInteger(json.at("stage"), shard.stage);
   readInteger(json.at("replica"), shard.replica);
+  if (format == 2) readInteger(json.at("member"), shard.member);
   readInteger(json.at("bytes"), shard.sum.bytes);
   shard.sum.crc = static_cast<std::uint32_t>(std::stoul(json.at("crc32c").get<std::string>(), nullptr, 16));
 }
 
 /// Throws where something is missing or of another type.
-void read(const Json& json, Manifest& m) {
+void read(const Json& json, int format, Manifest& m) {
   readInteger(json.at("minibatches"), m.minibatches);
   readInteger(json.at("minibatches_per_update"), m.minibatchesPerUpdate);
   const Json& data = json.at("data");
@@ -64,26 +75,37 @@ void read(const Json& json, Manifest& m) {
   readInteger(json.at("loss_scale").at("finite_steps"), m.finiteSteps);
   json.at("model_hash").get_to(m.modelHash);
   for (const Json& replicas : json.at("replicas")) readInteger(replicas, m.replicas.emplace_back());
-  for (const Json& shard : json.at("shards")) read(shard, m.shards.emplace_back());
+  m.members.assign(m.replicas.size(), 1);
+  if (format == 2) {
+    m.members.clear();
+    for (const Json& members : json.at("members")) readInteger(members, m.members.emplace_back());
+  }
+  for (const Json& shard : json.at("shards")) read(shard, format, m.shards.emplace_back());
 }
 
-/// Every shard of every stage, once, in their order; replicas without state have none.
+/// Every shard of every stage, once, in their order. Replicas without state have none; those whose state is whole have
+/// that of member 0.
 bool isWhole(const Manifest& m) {
   std::size_t next = 0;
+  // How many members have this shard, one after the other from 0 on.
   auto take = [&](ShardKind kind, int stage, int replica) {
-    if (next == m.shards.size() || m.shards[next].kind != kind || m.shards[next].stage != stage ||
-        m.shards[next].replica != replica)
-      return false;
-    ++next;
-    return true;
+    int members = 0;
+    while (next < m.shards.size() && m.shards[next].kind == kind && m.shards[next].stage == stage &&
+           m.shards[next].replica == replica && m.shards[next].member == members)
+      ++next, ++members;
+    return members;
   };
+  if (m.members.size() != m.replicas.size()) return false;
   for (int stage = 0; stage < static_cast<int>(m.replicas.size()); ++stage) {
-    const int replicas = m.replicas[static_cast<std::size_t>(stage)];
-    if (replicas < 1 || !take(ShardKind::weights, stage, 0) || !take(ShardKind::optimizer, stage, 0)) return false;
-    const bool state = take(ShardKind::state, stage, 1);
+    const int replicas = m.replicas[static_cast<std::size_t>(stage)],
+              members = m.members[static_cast<std::size_t>(stage)];
+    if (replicas < 1 || members < 1 || members > mostMembers || take(ShardKind::weights, stage, 0) != members ||
+        take(ShardKind::optimizer, stage, 0) != members)
+      return false;
+    const int state = take(ShardKind::state, stage, 1);
     for (int replica = 2; replica < replicas; ++replica)
       if (take(ShardKind::state, stage, replica) != state) return false;
-    if (state && replicas == 1) return false;
+    if (state > 0 && (replicas == 1 || (state != 1 && state != members))) return false;
   }
   return next == m.shards.size() && next > 0;
 }
@@ -91,16 +113,14 @@ bool isWhole(const Manifest& m) {
 } // namespace
 
 std::string fileOf(const Shard& shard) {
-  const std::string stage = "stage" + std::to_string(shard.stage);
-  switch (shard.kind) {
-  case ShardKind::weights: return stage + ".safetensors";
-  case ShardKind::optimizer: return stage + ".optimizer.safetensors";
-  case ShardKind::state: break;
-  }
-  return stage + ".replica" + std::to_string(shard.replica) + ".safetensors";
+  std::string name = "stage" + std::to_string(shard.stage);
+  if (shard.kind == ShardKind::optimizer) name += ".optimizer";
+  if (shard.kind == ShardKind::state) name += ".replica" + std::to_string(shard.replica);
+  return name + memberSuffix(shard.member) + ".safetensors";
 }
 
 std::string toJson(const Manifest& m) {
+  const int format = formatOf(m);
   Json json = {{"format", format},
                {"minibatches", m.minibatches},
                {"minibatches_per_update", m.minibatchesPerUpdate},
@@ -111,8 +131,9 @@ std::string toJson(const Manifest& m) {
                {"loss_scale", {{"scale", m.lossScale}, {"finite_steps", m.finiteSteps}}},
                {"model_hash", m.modelHash},
                {"replicas", m.replicas}};
+  if (format == 2) json["members"] = m.members;
   Json shards = Json::array();
-  for (const Shard& shard : m.shards) shards.push_back(shardJson(shard));
+  for (const Shard& shard : m.shards) shards.push_back(shardJson(shard, format));
   json["shards"] = std::move(shards);
   std::string body = json.dump(1, ' ', false, Json::error_handler_t::replace);
   body.erase(body.rfind("\n}"));
@@ -129,11 +150,11 @@ Status parseManifest(const std::string& text, const std::string& file, Manifest&
   Manifest result;
   try {
     const Json json = Json::parse(text);
-    std::int64_t is = 0;
-    readInteger(json.at("format"), is);
-    if (is != format)
-      return bad("has the format " + std::to_string(is) + ", this version reads " + std::to_string(format));
-    read(json, result);
+    std::int64_t format = 0;
+    readInteger(json.at("format"), format);
+    if (format != 1 && format != 2)
+      return bad("has the format " + std::to_string(format) + ", this version reads 1 and 2");
+    read(json, static_cast<int>(format), result);
   } catch (const std::exception& error) {
     return bad(std::string("is not a manifest: ") + error.what());
   }

@@ -48,7 +48,7 @@ RankRun::RankRun(const RunOptions& options, const RunFiles& files, std::span<con
       checkpointer_({.directory = options.checkpointFolder,
                      .every = options.checkpointEvery * minibatchesPerStep(),
                      .keep = options.checkpointsKept},
-                    files.schedule, files.training) {}
+                    files.schedule, executor_.places(), files.training) {}
 
 Status RankRun::run() {
   kernelThreads = threadsOf(options_.kernelThreads, stages_);
@@ -79,6 +79,7 @@ Status RankRun::prepare() {
                          .host = hosted.host,
                          .member = place_.member,
                          .otherBytes = static_cast<std::int64_t>(device::otherBytes())});
+    if (Status status = checkTeam(*hosted.stage, hosted.members); !status) return status;
     if (!files_.modelHash.empty() && files_.modelHash != hosted.stage->modelHash)
       return {Exit::invalid,
               "stage " + std::to_string(hosted.host.stage) + " was generated from a model with the hash " +

@@ -1,13 +1,13 @@
 // Files of a run: plan, schedule, training, weights.
 #include "RunFiles.h"
 
+#include "files/MemberRecords.h"
 #include "files/WeightFile.h"
 #include "pdcrt/Device.h"
 #include "pdcrt/Hash.h"
 #include "pdcrt/Machine.h"
 #include "pdcrt/MappedFile.h"
-#include "pdcrt/Npy.h"
-#include "pdcrt/Safetensors.h"
+#include "pdcrt/StoredTensor.h"
 
 #include <algorithm>
 #include <cstring>
@@ -62,10 +62,6 @@ Status readPlan(const std::string& file, const Json& plan, RunFiles& files) {
                      "run pdc --plan=" + file + " to make a schedule for the plan");
   }
   return {};
-}
-
-std::vector<std::int64_t> dims(const Shape& shape) {
-  return {shape.dims, shape.dims + shape.rank};
 }
 
 /// The newest version as files have it, for as long as this lives. Filters that lie in blocks are converted where they
@@ -123,6 +119,22 @@ Status checkSchedule(const Schedule& schedule, std::int64_t minibatches) {
                  "undo the edit, or run pdc again");
 }
 
+Status checkTeam(const Stage& stage, int members) {
+  Status status;
+  const auto check = [&](const auto& row) {
+    if (status && !row.part.isWhole() && row.part.of != members)
+      status = invalid("stage " + std::to_string(stage.index) + " was generated for teams of " +
+                           std::to_string(row.part.of) + " members, each of which has a part of '" + row.name +
+                           "', schedule.txt has " + std::to_string(members) + (members == 1 ? " member" : " members") +
+                           " for it",
+                       "undo the edit, or run pdc again");
+  };
+  for (const ParameterRow& row : stage.parameters) check(row);
+  for (const SharedValueRow& row : stage.sharedValues) check(row);
+  for (const StateRow& row : stage.states) check(row);
+  return status;
+}
+
 Status initialWeights(const std::string& directory, Executor& executor) {
   const std::string folder = directory + "/weights";
   std::error_code error;
@@ -133,30 +145,22 @@ Status initialWeights(const std::string& directory, Executor& executor) {
     return {Exit::badData, folder + ": holds no .safetensors file",
             "run pdc again: it writes the initial weights there"};
   std::sort(paths.begin(), paths.end());
-  std::vector<SafetensorsFile> files(paths.size());
-  for (std::size_t i = 0; i < paths.size(); ++i)
-    if (Status status = files[i].open(paths[i]); !status) return status;
+  StoredTensors tensors;
+  if (Status status = tensors.open(paths); !status) return status;
 
-  return executor.setWeights(
-      [&](const char* name, Element element, const Shape& shape, std::span<std::byte> to) -> Status {
-        for (const SafetensorsFile& file : files) {
-          const TensorRecord* record = file.find(name);
-          if (!record) continue;
-          if (record->element != element || record->shape != dims(shape))
-            return {Exit::badData, file.path() + ": tensor '" + name + "' has the shape " + toString(record->shape) +
-                                       ", the program needs " + toString(dims(shape)) + " of its own element type"};
-          file.copyOut(*record, to.data());
-          return {};
-        }
-        return {Exit::badData, folder + ": no file holds '" + name + "'",
-                "run pdc again: it writes the initial weights there"};
-      });
+  return executor.setWeights([&](const char* name, Element element, const Shape& shape, std::span<std::byte> to,
+                                 const MemberPart& part) -> Status {
+    const StoredTensor* const tensor = tensors.find(name);
+    if (!tensor)
+      return {Exit::badData, folder + ": no file holds '" + name + "'",
+              "run pdc again: it writes the initial weights there"};
+    return tensor->read({element, shape, part}, to);
+  });
 }
 
 /// Writes where `path` says, or else where there is room: what was learned must not be lost.
-static Status writeOrRescue(const std::string& path, const std::vector<TensorRecord>& records,
-                            const std::map<std::string, std::string>& metadata) {
-  const Status status = writeSafetensors(path, records, metadata);
+static Status writeOrRescue(const std::string& path, const MemberRecords& written) {
+  const Status status = writeSafetensors(path, written.records, written.metadata);
   if (status) return {};
   const char* other = std::getenv("TMPDIR");
   const std::string name = path.substr(path.rfind('/') + 1);
@@ -164,7 +168,7 @@ static Status writeOrRescue(const std::string& path, const std::vector<TensorRec
        {std::string(other ? other : ""), std::string("/tmp"), std::string("/var/tmp"), std::string(".")}) {
     std::string folder = parent + "/pdc-weights-XXXXXX";
     if (parent.empty() || !::mkdtemp(folder.data())) continue;
-    if (writeSafetensors(folder + "/" + name, records, metadata))
+    if (writeSafetensors(folder + "/" + name, written.records, written.metadata))
       return {status.code(), status.message(),
               "these trained weights are in " + folder + "/" + name + ", copy them from there"};
     std::error_code ignored;
@@ -173,28 +177,33 @@ static Status writeOrRescue(const std::string& path, const std::vector<TensorRec
   return status;
 }
 
+/// Removes what earlier runs in larger teams have exported of a stage: no member of this one writes these names.
+static void removeFilesOfOthers(const std::string& stem, const Stage& stage) {
+  std::int64_t members = 1;
+  for (const ParameterRow& row : stage.parameters) members = std::max(members, row.part.of);
+  for (const StateRow& row : stage.states) members = std::max(members, row.part.of);
+  std::error_code ignored;
+  while (std::filesystem::remove(stem + memberSuffix(static_cast<int>(members)) + ".safetensors", ignored)) ++members;
+}
+
 Status exportWeights(const std::string& folder, Executor& executor) {
   Status first;
   for (const HostedStage& hosted : executor.hosted()) {
-    if (hosted.host.replica != 0 || hosted.member != 0) continue;
+    if (hosted.host.replica != 0 || !writesWeights(*hosted.stage, hosted.member)) continue;
     const InFileOrder ordered(hosted);
     if (!ordered.status()) return ordered.status();
-    std::vector<TensorRecord> records;
-    auto add = [&](const auto& row, const std::byte* block) {
-      records.push_back({row.name,
-                         row.element,
-                         dims(row.shape),
-                         {block + row.offset, static_cast<std::size_t>(row.shape.elements()) * bytesOf(row.element)}});
-    };
+    MemberRecords written(hosted.member, {{"updates", std::to_string(hosted.updates)}});
+    auto add = [&](const auto& row, const std::byte* block) { written.add(row, row.name, block + row.offset); };
     const BlockBytes& bytes = hosted.stage->bytes;
     const std::byte* weights = executor.onHost(hosted.versions.at(hosted.versions.newest()), bytes.weights);
     const std::byte* frozen = executor.onHost(hosted.frozen, bytes.frozen);
     const std::byte* state = executor.onHost(hosted.state, bytes.state);
     for (const ParameterRow& row : hosted.stage->parameters) add(row, row.trained ? weights : frozen);
     for (const StateRow& row : hosted.stage->states) add(row, state);
-    const std::string path = folder + "/stage" + std::to_string(hosted.host.stage) + ".safetensors";
-    if (Status status = writeOrRescue(path, records, {{"updates", std::to_string(hosted.updates)}}); first)
+    const std::string stem = folder + "/stage" + std::to_string(hosted.host.stage);
+    if (Status status = writeOrRescue(stem + memberSuffix(hosted.member) + ".safetensors", written); first)
       first = status;
+    if (hosted.member == 0) removeFilesOfOthers(stem, *hosted.stage);
   }
   return first;
 }

@@ -37,11 +37,14 @@ Status readRunFiles(const RunOptions& options, RunFiles& files);
 /// Exit::invalid and a picture of who waits for whom.
 Status checkSchedule(const Schedule& schedule, std::int64_t minibatches);
 
+/// Whether teams of so many members can run the stage. Fails with Exit::invalid: it has parts of other teams.
+Status checkTeam(const Stage& stage, int members);
+
 /// Initial weights and state: all tensors of DIR/weights/*.safetensors, by name.
 Status initialWeights(const std::string& directory, Executor& executor);
 
-/// Writes the newest weights and the state of every hosted stage of replica 0, which its first member has, to
-/// FOLDER/stageK.safetensors.
+/// Writes the newest weights and the state of every hosted stage of replica 0 to FOLDER/stageK.safetensors; what a
+/// member of a team alone has, to FOLDER/stageK.memberM.safetensors (StoredTensor.h).
 Status exportWeights(const std::string& folder, Executor& executor);
 
 } // namespace pdcrt

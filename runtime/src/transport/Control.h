@@ -17,8 +17,8 @@ struct Message {
   std::int32_t rank = 0; ///< sender: its process
   std::int32_t stage = 0;
   std::int32_t replica = 0;
-  std::int32_t member = 0;
-  std::int64_t index = 0; ///< minibatch, or whatever the topic counts
+  std::int32_t member = 0; ///< of the team that computes for the replica
+  std::int64_t index = 0;  ///< minibatch, or whatever the topic counts
   std::uint64_t numbers[4] = {};
   double values[16] = {};
   char text[64] = {};

@@ -1,0 +1,66 @@
+#include "EqualMembers.h"
+
+#include "pdcrt/WriteFile.h"
+
+#include <cinttypes>
+#include <cstdio>
+#include <string>
+
+namespace pdcrt {
+namespace {
+
+/// Calls see(row, block) for every whole row, in the order of the sums.
+template <class See>
+void eachWhole(const Stage& stage, const std::byte* weights, const std::byte* frozen, const std::byte* state, See see) {
+  for (const ParameterRow& row : stage.parameters)
+    if (row.part.isWhole()) see(row, row.trained ? weights : frozen);
+  for (const StateRow& row : stage.states)
+    if (row.part.isWhole()) see(row, state);
+}
+
+std::string text(const MemberSums& of, std::size_t i) {
+  char sum[9];
+  std::snprintf(sum, sizeof sum, "%08" PRIx32, of.sums[i]);
+  return "member " + std::to_string(of.member) + " has " + sum;
+}
+
+} // namespace
+
+std::vector<std::uint32_t> sumsOfWhole(const Stage& stage, const std::byte* weights, const std::byte* frozen,
+                                       const std::byte* state) {
+  std::vector<std::uint32_t> sums;
+  eachWhole(stage, weights, frozen, state, [&](const auto& row, const std::byte* block) {
+    const auto bytes = static_cast<std::size_t>(row.shape.elements()) * bytesOf(row.element);
+    sums.push_back(extended({}, {block + row.offset, bytes}).crc);
+  });
+  return sums;
+}
+
+Status checkEqual(const Stage& stage, const MemberSums& one, const MemberSums& other) {
+  Status status;
+  std::size_t i = 0;
+  eachWhole(stage, nullptr, nullptr, nullptr, [&](const auto& row, const std::byte*) {
+    if (status && one.sums[i] != other.sums[i])
+      status = {Exit::noDevice,
+                "members of the team of stage " + std::to_string(stage.index) + " have other bits of '" + row.name +
+                    "', which they must have alike: by CRC-32C, " + text(one, i) + ", " + text(other, i),
+                "go on from the last checkpoint with --resume, on devices of one kind; if it happens again, tell "
+                "the makers of pdc"};
+    ++i;
+  });
+  return status;
+}
+
+Status compareMembers(const Stage& stage, std::span<const std::uint32_t> own, int members, const GatherSums& gather) {
+  if (members == 1 || own.empty()) return {};
+  std::vector<std::uint32_t> all(own.size() * static_cast<std::size_t>(members));
+  if (Status status = gather(own, all); !status) return status;
+  const auto of = [&](int member) {
+    return MemberSums{member, std::span(all).subspan(static_cast<std::size_t>(member) * own.size(), own.size())};
+  };
+  for (int member = 1; member < members; ++member)
+    if (Status status = checkEqual(stage, of(0), of(member)); !status) return status;
+  return {};
+}
+
+} // namespace pdcrt

@@ -1,0 +1,38 @@
+// Members of a team compute what they all have in the same order, so it has the same bits. One bit that differs, by a
+// broken device or a kernel that is another on one member, makes members train different models from then on, and no
+// loss would say so. At every checkpoint and at the end of a run they therefore compare what is whole.
+#pragma once
+
+#include "pdcrt/Stage.h"
+#include "pdcrt/Status.h"
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace pdcrt {
+
+/// CRC-32C of every whole row of a stage: of its parameters, then of its states, as they lie in the blocks, which
+/// the host must see. `weights` is of one version; blocks that the stage lacks may be null.
+std::vector<std::uint32_t> sumsOfWhole(const Stage& stage, const std::byte* weights, const std::byte* frozen,
+                                       const std::byte* state);
+
+/// What a member has.
+struct MemberSums {
+  int member = 0;
+  std::span<const std::uint32_t> sums; ///< of sumsOfWhole, for the same stage
+};
+
+/// Fails with Exit::noDevice where a sum differs, naming the first such parameter, both members and both sums.
+Status checkEqual(const Stage& stage, const MemberSums& one, const MemberSums& other);
+
+/// Gathers what all members of a team have, member by member, into `all`; every member calls it.
+using GatherSums = std::function<Status(std::span<const std::uint32_t> own, std::span<std::uint32_t> all)>;
+
+/// What every member of a team does for a checkpoint, when it has its copy of a stage (Checkpointer::take), and at the
+/// end of a run (RankRun::finish): compares its sums with everyone's. All members of the team fail, as checkEqual(), or
+/// none does.
+Status compareMembers(const Stage& stage, std::span<const std::uint32_t> own, int members, const GatherSums& gather);
+
+} // namespace pdcrt
